@@ -1,0 +1,1 @@
+"""The study's vocabulary: frozen data, configuration, prompts and rewards. Nothing here imports torch."""

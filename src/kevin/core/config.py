@@ -1,0 +1,196 @@
+"""The study's configuration: one validated tree, from YAML files laid over each other. Every key is documented here.
+
+``config/config.yaml`` is the laptop study; ``config/gpu.yaml`` and ``config/paper.yaml`` are laid over it. The JSON
+schema in ``config/schema.json`` is generated from these classes (``make schema``), and a test keeps the two equal.
+"""
+
+from __future__ import annotations
+
+from functools import cached_property
+from pathlib import Path
+from typing import Any, Literal
+
+import yaml
+from pydantic import BaseModel, Field, ValidationError, model_validator
+
+from kevin.core.errors import ConfigError
+from kevin.core.protocol import JudgeProtocol
+from kevin.core.types import Dialect, Frozen, Language, canonical_json, digest
+
+
+class KernelBenchSource(Frozen):
+    """Where KernelBench's tasks come from; only read when ``tasks.source`` is ``kernelbench``."""
+
+    path: str | None = None
+    """A folder with a checkout; wins over ``repository``."""
+    repository: str = "https://github.com/ScalingIntelligence/KernelBench"
+    commit: str = "423217d9fda91e0c2d67e4a43bf62f96f6d104f1"
+    """Pinned: sizes and tolerances differ between versions, and numbers with them."""
+    levels: tuple[int, ...] = (1, 2)
+    num_train_per_level: int = Field(default=90, ge=1)
+    """90 + 90 of levels 1 and 2 train; the rest of each level is held out."""
+
+
+class TasksConfig(Frozen):
+    source: Literal["catalog", "kernelbench"] = "catalog"
+    size: Literal["cpu", "gpu"] = "cpu"
+    """Which of the two sizes of the own tasks is used."""
+    num_train_level1: int = Field(default=10, ge=0)
+    num_train_level2: int = Field(default=10, ge=0)
+    num_eval_level1: int = Field(default=8, ge=0)
+    num_eval_level2: int = Field(default=8, ge=0)
+    case_study: str = "l1/layer_norm"
+    """Id of the task whose best trajectory is told turn by turn; always held out."""
+    kernelbench: KernelBenchSource = KernelBenchSource()
+
+
+class PolicyConfig(Frozen):
+    backend: Literal["transformers", "vllm", "openai", "replay"] = "transformers"
+    model: str
+    """A local path, a hub id, the endpoint's model name, or the recorded completions (a file or a runs/ folder)."""
+    base_url: str | None = None
+    """``openai`` only: e.g. ``http://localhost:8000/v1``. The key is read from the environment (OPENAI_API_KEY)."""
+    max_concurrency: int = Field(default=16, ge=1)
+    timeout_s: float = Field(default=600, gt=0)
+    dtype: Literal["float32", "bfloat16", "auto"] = "float32"
+    label: str | None = None
+    """Name in tables and figures; the key of the policy when absent."""
+
+
+class BaseModelConfig(Frozen):
+    """The study's own base language model, trained from scratch on the kernel writer's transcripts."""
+
+    vocab_size: int = Field(default=2048, ge=300)
+    hidden_size: int = Field(default=128, ge=16)
+    num_layers: int = Field(default=4, ge=1)
+    num_heads: int = Field(default=2, ge=1)
+    intermediate_size: int = Field(default=384, ge=16)
+    max_tokens: int = Field(default=2048, ge=128)
+    """Context length."""
+    num_transcripts: int = Field(default=12000, ge=1)
+    max_turns: int = Field(default=4, ge=1)
+    """Transcripts hold one to this many turns."""
+    batch_size: int = Field(default=16, ge=1)
+    learning_rate: float = Field(default=3e-3, gt=0)
+    time_budget_s: float = Field(default=150, gt=0)
+    """Training is planned in steps, measured on the first ones, to end within this; the schedule is then fixed."""
+    max_steps: int = Field(default=1500, ge=1)
+
+
+class RolloutConfig(Frozen):
+    num_trajectories: int = Field(default=4, ge=1)
+    """m, per task."""
+    num_turns: int = Field(default=4, ge=1)
+    """n, per trajectory."""
+    temperature: float = Field(default=0.9, ge=0)
+    top_p: float = Field(default=1.0, gt=0, le=1)
+    max_prompt_tokens: int = Field(default=1536, ge=1)
+    max_response_tokens: int = Field(default=256, ge=1)
+    max_feedback_chars: int = Field(default=400, ge=50)
+
+
+class RewardConfig(Frozen):
+    correctness_weight: float = Field(default=0.3, ge=0)
+    speedup_cap: float | None = None
+    gamma: float = Field(default=0.4, ge=0, le=1)
+    returns: Literal["sum", "max"] = "sum"
+
+
+class ReportConfig(Frozen):
+    thresholds: tuple[float, ...] = (0.0, 0.5, 1.0, 1.5, 2.0)
+    """p of fast_p."""
+    num_bootstrap: int = Field(default=2000, ge=100)
+    viewer_trajectories: int = Field(default=2, ge=0)
+    """Trajectories per task (the best ones first) that the report's viewer holds."""
+
+
+class JudgePoolConfig(Frozen):
+    """How judging is scheduled. Nothing here can change a verdict."""
+
+    build_workers: int | None = Field(default=None, ge=1)
+    """Processes that compile; every core when absent."""
+    device_workers: int = Field(default=1, ge=1)
+    """Devices that run kernels, each leased exclusively for timing."""
+    scheduler: str | None = None
+    """Address of a running dask scheduler (a Slurm cluster, say); a local one is started when absent."""
+    max_retries: int = Field(default=2, ge=0)
+    """Of a harness failure, never of a candidate's."""
+
+
+class Study(Frozen):
+    """The whole study."""
+
+    scale: Literal["laptop", "gpu", "paper"] = "laptop"
+    seed: int = 0
+    dialect: Dialect = "c_abi"
+    language: Language = "cpp"
+    results: str = "results"
+    """Folder of everything that is made, relative to the working directory."""
+    tasks: TasksConfig = TasksConfig()
+    policies: dict[str, PolicyConfig]
+    evaluate: tuple[str, ...] = ("base",)
+    """Keys of ``policies`` that the tables and figures compare."""
+    base_model: BaseModelConfig = BaseModelConfig()
+    rollout: RolloutConfig = RolloutConfig()
+    reward: RewardConfig = RewardConfig()
+    judge: JudgeProtocol = JudgeProtocol()
+    pool: JudgePoolConfig = JudgePoolConfig()
+    report: ReportConfig = ReportConfig()
+
+    @model_validator(mode="after")
+    def _references_exist(self) -> Study:
+        unknown = [p for p in self.evaluate if p not in self.policies]
+        if unknown:
+            raise ValueError(f"evaluate names policies that are not defined: {', '.join(unknown)}")
+        if (self.language == "cuda") != (self.judge.device == "cuda"):
+            raise ValueError(f"language {self.language} does not fit judge.device {self.judge.device}")
+        return self
+
+    @cached_property
+    def digest(self) -> str:
+        return digest("study", canonical_json(self.model_dump(mode="json")))
+
+
+def section_digest(section: BaseModel) -> str:
+    """Short digest of a part of the configuration, for a rule's ``params``."""
+    return digest("section", canonical_json(section.model_dump(mode="json")))[:16]
+
+
+def merge(base: dict[str, Any], overlay: dict[str, Any]) -> dict[str, Any]:
+    """Overlay wins; dictionaries are merged, lists and values replaced."""
+    result = dict(base)
+    for key, value in overlay.items():
+        old = result.get(key)
+        result[key] = merge(old, value) if isinstance(old, dict) and isinstance(value, dict) else value
+    return result
+
+
+def validate_study(raw: dict[str, Any], origin: str) -> Study:
+    """Check a raw tree; every problem becomes one line that names ``origin``, the key and what is wrong with it."""
+    try:
+        return Study.model_validate(raw)
+    except ValidationError as e:
+        lines = []
+        for err in e.errors():
+            key = ".".join(str(part) for part in err["loc"]) or "(top level)"
+            what = "unknown key" if err["type"] == "extra_forbidden" else err["msg"]
+            lines.append(f"  {key}: {what}")
+        raise ConfigError(
+            f"{origin}: the configuration is not valid:\n" + "\n".join(lines) + "\nEvery key: config/README.md"
+        ) from None
+
+
+def load_study(paths: list[Path]) -> Study:
+    """Read YAML files in order, each laid over the one before."""
+    raw: dict[str, Any] = {}
+    for path in paths:
+        try:
+            layer = yaml.safe_load(path.read_text())
+        except FileNotFoundError:
+            raise ConfigError(f"{path}: no such configuration file") from None
+        except yaml.YAMLError as e:
+            raise ConfigError(f"{path}: not valid YAML: {e}") from None
+        if not isinstance(layer, dict):
+            raise ConfigError(f"{path}: expected a mapping of keys at the top level")
+        raw = merge(raw, layer)
+    return validate_study(raw, " + ".join(str(p) for p in paths))

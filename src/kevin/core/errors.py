@@ -1,0 +1,52 @@
+"""Failures of the harness and of its inputs. A candidate's failure is never an exception: it is an `Outcome`.
+
+::
+
+    KevinError                exit code
+    ├── UsageError            2   what was asked for makes no sense: fix the input
+    │   ├── ConfigError           a configuration file or key
+    │   ├── TaskError             a task module that is not in KernelBench's format
+    │   └── DataError             a file of the study that is missing, damaged or of another version
+    └── HarnessError          3   the harness could not do its work: never cached, never a reward
+        ├── DeviceError           no such device, no compiler, driver trouble
+        ├── SandboxError          the isolation could not be set up
+        └── PolicyError           the model or its endpoint did not answer usably
+"""
+
+
+class KevinError(Exception):
+    """Base of every error raised on purpose; its text names the cause and the fix."""
+
+    exit_code = 1
+
+
+class UsageError(KevinError):
+    exit_code = 2
+
+
+class ConfigError(UsageError):
+    pass
+
+
+class TaskError(UsageError):
+    pass
+
+
+class DataError(UsageError):
+    pass
+
+
+class HarnessError(KevinError):
+    exit_code = 3
+
+
+class DeviceError(HarnessError):
+    pass
+
+
+class SandboxError(HarnessError):
+    pass
+
+
+class PolicyError(HarnessError):
+    pass

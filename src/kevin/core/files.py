@@ -1,0 +1,158 @@
+"""Files in, files out: atomic writes, and parquet with the study's provenance in its metadata."""
+
+from __future__ import annotations
+
+import json
+import os
+import tempfile
+from collections.abc import Iterable, Iterator
+from contextlib import contextmanager
+from pathlib import Path
+from typing import Any
+
+import pandas as pd
+import pyarrow as pa
+import pyarrow.parquet as pq
+
+from kevin.core.errors import DataError
+from kevin.core.types import Kernel, OpCall, Outcome, Task, TaskSpec, Turn
+
+SCHEMA_VERSION = 1
+_META_KEY = b"kevin"
+
+
+@contextmanager
+def atomic_path(path: Path) -> Iterator[Path]:
+    """A temporary sibling that becomes ``path`` on success and vanishes on failure. Parents are created."""
+    path.parent.mkdir(parents=True, exist_ok=True)
+    fd, name = tempfile.mkstemp(dir=path.parent, prefix=f".{path.name}.", suffix=path.suffix)
+    os.close(fd)
+    tmp = Path(name)
+    try:
+        yield tmp
+        tmp.chmod(0o644)
+        tmp.replace(path)
+    finally:
+        tmp.unlink(missing_ok=True)
+
+
+def write_text(path: Path, text: str) -> None:
+    with atomic_path(path) as tmp:
+        tmp.write_text(text)
+
+
+def write_csv(path: Path, frame: pd.DataFrame) -> None:
+    with atomic_path(path) as tmp:
+        frame.to_csv(tmp, index=False)
+
+
+def write_parquet(path: Path, frame: pd.DataFrame, kind: str, provenance: dict[str, Any]) -> None:
+    """Write ``frame`` with its kind, schema version and provenance in the file's metadata."""
+    table = pa.Table.from_pandas(frame, preserve_index=False)
+    meta = {"kind": kind, "schema_version": SCHEMA_VERSION, **provenance}
+    table = table.replace_schema_metadata({**(table.schema.metadata or {}), _META_KEY: json.dumps(meta).encode()})
+    with atomic_path(path) as tmp:
+        pq.write_table(table, tmp)
+
+
+def read_parquet(path: Path, kind: str) -> tuple[pd.DataFrame, dict[str, Any]]:
+    """Frame and metadata. Raises DataError for a missing, damaged or foreign file, with the fix."""
+    try:
+        table = pq.read_table(path)
+    except FileNotFoundError:
+        raise DataError(f"{path}: no such file; make it with: snakemake {path}") from None
+    except (pa.ArrowInvalid, OSError) as e:
+        raise DataError(f"{path}: cannot be read ({e}); delete it and make it again with: snakemake {path}") from None
+    meta = json.loads((table.schema.metadata or {}).get(_META_KEY, b"{}"))
+    if meta.get("kind") != kind:
+        raise DataError(f"{path}: holds {meta.get('kind') or 'something else'}, expected {kind}")
+    if meta.get("schema_version") != SCHEMA_VERSION:
+        raise DataError(f"{path}: schema version {meta.get('schema_version')}, this code writes {SCHEMA_VERSION}")
+    return table.to_pandas(), meta
+
+
+# --- tasks ------------------------------------------------------------------------------------------------------
+
+
+def write_tasks(path: Path, tasks: Iterable[tuple[Task, str]], provenance: dict[str, Any]) -> None:
+    """Pairs of task and split (``train``, ``level1``, ``level2``, ...), one row each; a task may be in one split only."""
+    rows = []
+    for task, split in tasks:
+        rows.append(
+            {
+                "task_id": task.id,
+                "split": split,
+                "level": task.level,
+                "name": task.name,
+                "origin": task.origin,
+                "source": task.source,
+                "ops": json.dumps([op.model_dump() for op in task.ops]),
+                "flaws": json.dumps(task.flaws),
+                "spec": task.spec.model_dump_json() if task.spec else None,
+                "digest": task.digest,
+            }
+        )
+    write_parquet(path, pd.DataFrame(rows), "tasks", provenance)
+
+
+def read_tasks(path: Path, split: str | None = None) -> list[Task]:
+    """Tasks of one split, or all, in file order. An unknown split raises DataError."""
+    frame, _ = read_parquet(path, "tasks")
+    if split is not None:
+        known = sorted(frame["split"].unique())
+        if split not in known:
+            raise DataError(f"{path}: no split {split!r}; there are {', '.join(known)}")
+        frame = frame[frame["split"] == split]
+    return [
+        Task(
+            id=r.task_id,
+            level=r.level,
+            name=r.name,
+            source=r.source,
+            ops=tuple(OpCall.model_validate(op) for op in json.loads(r.ops)),
+            origin=r.origin,
+            flaws=tuple(json.loads(r.flaws)),
+            spec=TaskSpec.model_validate_json(r.spec) if isinstance(r.spec, str) else None,
+        )
+        for r in frame.itertuples(index=False)
+    ]
+
+
+# --- turns ------------------------------------------------------------------------------------------------------
+
+_KERNEL_FIELDS = ("dialect", "language", "source")
+
+
+def turns_frame(turns: Iterable[Turn]) -> pd.DataFrame:
+    """One row a turn; the kernel's fields become columns ``kernel_dialect``, ``kernel_language``, ``kernel_source``."""
+    rows = []
+    for t in turns:
+        row = t.model_dump(mode="json", exclude={"kernel"})
+        for f in _KERNEL_FIELDS:
+            row[f"kernel_{f}"] = getattr(t.kernel, f) if t.kernel else None
+        rows.append(row)
+    columns = [c for c in Turn.model_fields if c != "kernel"] + [f"kernel_{f}" for f in _KERNEL_FIELDS]
+    frame = pd.DataFrame(rows, columns=columns)
+    frame["speedup"] = frame["speedup"].astype("float64")
+    return frame
+
+
+def turns_from_frame(frame: pd.DataFrame) -> list[Turn]:
+    turns = []
+    for row in frame.to_dict("records"):
+        row = {str(k): (None if v is None or v != v else v) for k, v in row.items()}
+        parts = {f: row.pop(f"kernel_{f}") for f in _KERNEL_FIELDS}
+        kernel = Kernel.model_validate(parts) if parts["source"] is not None else None
+        outcome = row.pop("outcome")
+        known = {k: v for k, v in row.items() if k in Turn.model_fields}
+        turns.append(Turn(kernel=kernel, outcome=Outcome(outcome) if outcome else None, **known))
+    return turns
+
+
+def write_turns(path: Path, turns: Iterable[Turn], provenance: dict[str, Any]) -> None:
+    write_parquet(path, turns_frame(turns), "turns", provenance)
+
+
+def read_turns(path: Path) -> tuple[list[Turn], dict[str, Any]]:
+    frame, meta = read_parquet(path, "turns")
+    return turns_from_frame(frame), meta

@@ -1,0 +1,78 @@
+"""The judging protocol: everything that can change a verdict. Its digest is part of every verdict's key."""
+
+from __future__ import annotations
+
+from functools import cached_property
+from typing import Literal
+
+from pydantic import Field
+
+from kevin.core.types import Device, Frozen, canonical_json, digest
+
+PROTOCOL_VERSION = 1
+"""Raised whenever the judge's code changes what it would find; verdicts of other versions are not reused."""
+
+Rule = Literal[
+    "no_kernel",
+    "torch_compute",
+    "try_except",
+    "pass_statement",
+    "inherits_model",
+    "harness_access",
+    "inline_assembly_clock",
+]
+
+
+class TimingProtocol(Frozen):
+    """Interleaved rounds of kernel and eager reference, until the paired ratio is known well enough."""
+
+    min_rounds: int = Field(default=5, ge=3)
+    max_rounds: int = Field(default=25, ge=3)
+    round_us: float = Field(default=4000.0, gt=0)
+    """Wanted length of one side of a round, in microseconds; sets how many calls a round has."""
+    max_calls_per_round: int = Field(default=16, ge=1)
+    """Every timed call gets its own input and output buffers, so this bounds memory."""
+    warmup_s: float = Field(default=0.02, ge=0)
+    budget_s: float = Field(default=0.6, gt=0)
+    """Wall time after which no further round is started."""
+    relative_error: float = Field(default=0.01, gt=0)
+    """Stop when the standard error of the mean paired ratio falls below this share of it."""
+
+
+class JudgeProtocol(Frozen):
+    """How a kernel is built, checked and timed."""
+
+    version: int = PROTOCOL_VERSION
+    device: Device = "cpu"
+    precision: Literal["float32", "float16", "bfloat16"] = "float32"
+    num_trials: int = Field(default=3, ge=1)
+    """Correctness trials, each with fresh secret inputs."""
+    distributions: tuple[Literal["task", "normal", "wide", "shifted"], ...] = ("task", "normal")
+    """Trial i draws its inputs from distribution i modulo their number; ``task`` is the module's own get_inputs()."""
+    atol: float = Field(default=1e-4, gt=0)
+    rtol: float = Field(default=1e-4, ge=0)
+    rules: tuple[Rule, ...] = (
+        "no_kernel",
+        "torch_compute",
+        "try_except",
+        "pass_statement",
+        "inherits_model",
+        "harness_access",
+    )
+    """Rules enforced; hits of the others are still recorded as flags."""
+    cpp_flags: tuple[str, ...] = ("-O3", "-march=native", "-fopenmp", "-std=c++17")
+    cuda_flags: tuple[str, ...] = ("-O3", "-std=c++17")
+    num_threads: int = Field(default=1, ge=1)
+    """Threads of the CPU device, for kernel and reference alike; the device is that many cores, leased exclusively."""
+    build_timeout_s: float = Field(default=20.0, gt=0)
+    run_timeout_s: float = Field(default=10.0, gt=0)
+    """Wall time of all correctness trials together, and again of the timing."""
+    memory_mb: int = Field(default=2048, ge=64)
+    """Memory of one candidate beyond the harness's own buffers."""
+    max_output_kb: int = Field(default=64, ge=1)
+    """What a candidate may print before it is cut off."""
+    timing: TimingProtocol = TimingProtocol()
+
+    @cached_property
+    def digest(self) -> str:
+        return digest("protocol", canonical_json(self.model_dump(mode="json")))

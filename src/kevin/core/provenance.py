@@ -1,0 +1,83 @@
+"""Where a result came from: commit, versions, machine, configuration. Stored in the metadata of every file."""
+
+from __future__ import annotations
+
+import platform
+import subprocess
+import sys
+from datetime import UTC, datetime
+from importlib.metadata import PackageNotFoundError, version
+from pathlib import Path
+from typing import Any
+
+_PACKAGES = ("kevin-study", "torch", "transformers", "trl", "vllm", "deepspeed", "snakemake", "pandas", "numpy")
+
+
+def package_versions() -> dict[str, str]:
+    """Installed versions of what can change a result; absent packages are left out."""
+    found = {}
+    for name in _PACKAGES:
+        try:
+            found[name] = version(name)
+        except PackageNotFoundError:
+            continue
+    return found
+
+
+def git_commit() -> str | None:
+    """Commit of the working tree, with ``-dirty`` when it differs; None outside a repository."""
+    try:
+        run = subprocess.run(
+            ["git", "describe", "--always", "--dirty", "--abbrev=40", "--exclude=*"],
+            capture_output=True,
+            text=True,
+            timeout=10,
+            check=False,
+            cwd=Path(__file__).parent,
+        )
+    except (OSError, subprocess.TimeoutExpired):
+        return None
+    return run.stdout.strip() or None
+
+
+def cpu_name() -> str:
+    """The processor's model name as the kernel reports it."""
+    try:
+        for line in Path("/proc/cpuinfo").read_text().splitlines():
+            if line.startswith("model name"):
+                return line.split(":", 1)[1].strip()
+    except OSError:
+        pass
+    return platform.processor() or platform.machine()
+
+
+def nvidia_gpus() -> list[dict[str, str]]:
+    """Name and driver of every NVIDIA GPU; empty where there is none."""
+    try:
+        run = subprocess.run(
+            ["nvidia-smi", "--query-gpu=name,driver_version", "--format=csv,noheader"],
+            capture_output=True,
+            text=True,
+            timeout=20,
+            check=False,
+        )
+    except (OSError, subprocess.TimeoutExpired):
+        return []
+    if run.returncode != 0:
+        return []
+    return [dict(zip(("name", "driver"), line.split(", "), strict=False)) for line in run.stdout.splitlines() if line]
+
+
+def provenance(config_digest: str | None = None, **extra: Any) -> dict[str, Any]:
+    """A JSON-serialisable record for a file's metadata."""
+    return {
+        "created": datetime.now(UTC).isoformat(timespec="seconds"),
+        "commit": git_commit(),
+        "config_digest": config_digest,
+        "python": sys.version.split()[0],
+        "platform": platform.platform(),
+        "cpu": cpu_name(),
+        "gpus": nvidia_gpus(),
+        "versions": package_versions(),
+        **extra,
+    }

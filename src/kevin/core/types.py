@@ -1,0 +1,243 @@
+"""The study's data: tasks, kernels, verdicts, turns. Frozen, validated, serialisable, free of behaviour and of torch."""
+
+from __future__ import annotations
+
+import hashlib
+import json
+from enum import StrEnum
+from functools import cached_property
+from typing import Annotated, Any, Literal, Self
+
+from pydantic import BaseModel, ConfigDict, Field, model_validator
+
+Dialect = Literal["c_abi", "load_inline"]
+Language = Literal["cpp", "cuda"]
+Device = Literal["cpu", "cuda"]
+DType = Literal["float32", "float16", "bfloat16", "float64", "int64", "int32", "bool"]
+
+
+class Frozen(BaseModel):
+    """Base of all records: immutable, no unknown fields."""
+
+    model_config = ConfigDict(frozen=True, extra="forbid")
+
+
+def digest(*parts: str | bytes) -> str:
+    """SHA-256 over length-prefixed parts, as 64 hex digits. Unlike a join, ("ab", "c") and ("a", "bc") differ."""
+    h = hashlib.sha256()
+    for part in parts:
+        data = part.encode() if isinstance(part, str) else part
+        h.update(len(data).to_bytes(8, "little"))
+        h.update(data)
+    return h.hexdigest()
+
+
+def canonical_json(value: Any) -> str:
+    """JSON with sorted keys and no spaces: equal values give equal text."""
+    return json.dumps(value, sort_keys=True, separators=(",", ":"), ensure_ascii=False)
+
+
+# --- tasks ------------------------------------------------------------------------------------------------------
+
+
+class OpCall(Frozen):
+    """One operator of a task with its constant attributes, e.g. ``OpCall(name="softmax", attrs={"dim": 1})``."""
+
+    name: str
+    attrs: dict[str, int | float] = {}
+
+
+class TensorSpec(Frozen):
+    """One argument, parameter or result of a task. A scalar has ``kind="scalar"`` and the shape ``()``."""
+
+    name: str
+    """A valid C identifier, unique within its task."""
+    shape: tuple[int, ...]
+    dtype: DType
+    kind: Literal["tensor", "scalar"] = "tensor"
+
+    @property
+    def num_elements(self) -> int:
+        n = 1
+        for d in self.shape:
+            n *= d
+        return n
+
+
+class TaskSpec(Frozen):
+    """What goes into `Model.forward` and what comes out, read off the module itself."""
+
+    inputs: tuple[TensorSpec, ...]
+    parameters: tuple[TensorSpec, ...] = ()
+    """`named_parameters()` then floating-point `named_buffers()`, in PyTorch's order, dots replaced by underscores."""
+    outputs: tuple[TensorSpec, ...]
+
+
+class Task(Frozen):
+    """One reference module in KernelBench's format (`Model`, `get_inputs`, `get_init_inputs`)."""
+
+    id: str
+    """Unique and stable, e.g. ``l1/layer_norm``, ``l2/017_conv2d_relu_sum``, ``kb/1/40``."""
+    level: int = Field(ge=1, le=4)
+    name: str
+    source: str
+    ops: tuple[OpCall, ...] = ()
+    """The operator sequence where it is known (own tasks); empty for others."""
+    origin: Literal["catalog", "composed", "kernelbench", "user"]
+    flaws: tuple[str, ...] = ()
+    """Known quality flaws, e.g. ``constant_output``; tables are reported with and without flawed tasks."""
+    spec: TaskSpec | None = None
+
+    @cached_property
+    def digest(self) -> str:
+        return digest("task", self.source)
+
+
+class Kernel(Frozen):
+    """A candidate: what a policy wrote in place of a task's reference."""
+
+    dialect: Dialect
+    language: Language
+    source: str
+
+    @cached_property
+    def digest(self) -> str:
+        """Of the source without trailing spaces and blank edge lines, so that trivially equal kernels are one."""
+        lines = [line.rstrip() for line in self.source.strip().splitlines()]
+        return digest("kernel", self.dialect, self.language, "\n".join(lines))
+
+
+# --- verdicts ---------------------------------------------------------------------------------------------------
+
+
+class Outcome(StrEnum):
+    """What became of a kernel. All of them are the candidate's own doing; the harness's failures are exceptions."""
+
+    PARSE_ERROR = "parse_error"
+    """The completion holds no kernel (or more than can be told apart)."""
+    REFUSED = "refused"
+    """A format or hack rule was hit."""
+    COMPILE_ERROR = "compile_error"
+    RUNTIME_ERROR = "runtime_error"
+    """Crashed, raised, exited early, or asked for what the sandbox forbids."""
+    TIMEOUT = "timeout"
+    """Compiling or running took longer than the protocol allows."""
+    INCORRECT = "incorrect"
+    QUARANTINED = "quarantined"
+    """Correct outputs at an impossible speed, or a tampered clock: kept for a person to look at, never rewarded."""
+    CORRECT = "correct"
+
+
+class Timing(Frozen):
+    """Wall time of one call, from ``num_samples`` timed calls. Full precision; ratios are derived later."""
+
+    median_us: float = Field(gt=0)
+    iqr_us: float = Field(ge=0)
+    min_us: float = Field(gt=0)
+    num_samples: int = Field(ge=1)
+
+
+class Round(Frozen):
+    """One interleaved round: median time of one call of the kernel and of the eager reference, back to back."""
+
+    kernel_us: float = Field(gt=0)
+    reference_us: float = Field(gt=0)
+
+
+class Verdict(Frozen):
+    """What the judge found. Immutable and content-addressed: the same key is never judged twice."""
+
+    key: str
+    """Digest of task, kernel, judging protocol and device name: see `judge.store.verdict_key`."""
+    task_digest: str
+    kernel_digest: str
+    protocol_digest: str
+    device_name: str
+    outcome: Outcome
+    reason: str | None = None
+    """A flat code that refines the outcome, e.g. ``segmentation_fault``, ``wrong_shape``, ``input_mutated``."""
+    message: str = ""
+    """What the author of the kernel is told: compiler errors with source lines, where values differ, ..."""
+    flags: tuple[str, ...] = ()
+    """Every rule hit by the kernel, also where the rule was not enforced."""
+    trials_passed: int = Field(default=0, ge=0)
+    num_trials: int = Field(default=0, ge=0)
+    max_abs_error: float | None = None
+    max_rel_error: float | None = None
+    """Of |out - ref| / (|ref| + atol/rtol), the largest over all checked outputs."""
+    timing: Timing | None = None
+    reference_timing: Timing | None = None
+    """The eager reference, measured interleaved with the kernel by the same clock."""
+    rounds: tuple[Round, ...] = ()
+    seconds: dict[str, float] = {}
+    """Cost of judging by stage: ``build``, ``check``, ``time``."""
+    details: dict[str, float | int | str | None] = {}
+    """Measurements beside the timing that a device offers (bound, own-kernel share, registers); never exceptions."""
+
+    @model_validator(mode="after")
+    def _timing_only_when_correct(self) -> Self:
+        measured = self.timing is not None
+        if measured != (self.reference_timing is not None):
+            raise ValueError("timing and reference_timing come together")
+        if measured and self.outcome not in (Outcome.CORRECT, Outcome.QUARANTINED):
+            raise ValueError(f"a kernel with outcome {self.outcome} must not carry a timing")
+        if self.outcome is Outcome.CORRECT and not measured:
+            raise ValueError("a correct kernel must carry its timing")
+        return self
+
+    @property
+    def speedup(self) -> float | None:
+        """T_reference / T_kernel over eager PyTorch: the median of the paired rounds' ratios; None unless correct."""
+        if self.outcome is not Outcome.CORRECT or not self.rounds:
+            return None
+        ratios = sorted(r.reference_us / r.kernel_us for r in self.rounds)
+        mid = len(ratios) // 2
+        return ratios[mid] if len(ratios) % 2 else (ratios[mid - 1] + ratios[mid]) / 2
+
+
+# --- dialogue ---------------------------------------------------------------------------------------------------
+
+
+class Message(Frozen):
+    role: Literal["system", "user", "assistant"]
+    content: str
+
+
+Conversation = tuple[Message, ...]
+
+
+class Completion(Frozen):
+    """What a policy answered to one conversation."""
+
+    text: str
+    num_prompt_tokens: int = Field(ge=0)
+    num_completion_tokens: int = Field(ge=0)
+    finish_reason: Literal["stop", "length"]
+
+
+class Turn(Frozen):
+    """One turn of a trajectory: completion, kernel and what the judge said. A training sample is exactly one turn."""
+
+    task_id: str
+    trajectory: int = Field(ge=0)
+    turn: int = Field(ge=1)
+    """Counted from 1, as in the paper."""
+    completion: str
+    kernel: Kernel | None
+    summary: str = ""
+    outcome: Outcome | None
+    """None only after a harness failure: no verdict, no score, retried on resume."""
+    reason: str | None = None
+    feedback: str = ""
+    """The evaluation as later turns see it."""
+    verdict_key: str | None = None
+    speedup: Annotated[float, Field(gt=0)] | None = None
+    num_prompt_tokens: int = Field(ge=0)
+    num_completion_tokens: int = Field(ge=0)
+    finish_reason: Literal["stop", "length"]
+
+    @model_validator(mode="after")
+    def _speedup_iff_correct(self) -> Self:
+        if (self.speedup is not None) != (self.outcome is Outcome.CORRECT):
+            raise ValueError(f"speedup {self.speedup} does not fit outcome {self.outcome}")
+        return self
