@@ -1,0 +1,65 @@
+"""Operator sequence and sizes -> the text of a module in KernelBench's format, short and regular."""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+
+from kevin.core.types import OpCall, Task
+from kevin.tasks.operators import OPERATORS, Sizes
+from kevin.tasks.ops import Trace, sizes_of, trace
+
+
+def _forward(traced: Trace) -> list[str]:
+    lines = []
+    x = "x"
+    for step in traced.steps:
+        text = OPERATORS[step.op.name].expression
+        fields = {**step.op.attrs, "x": x, "second": step.second, "name": step.op.name}
+        lines.append(f"        out = {text.format(**fields)}")
+        x = "out"
+    return lines
+
+
+def _constants(traced: Trace, sizes: Sizes, text: str) -> list[str]:
+    """The given sizes, then derived ones that the text uses."""
+    derived = {d.name: d.size for shape in traced.shapes for d in shape if d.name not in sizes}
+    return [
+        *(f"{name} = {size}" for name, size in sizes.items()),
+        *(f"{name} = {size}" for name, size in derived.items() if name in text),
+    ]
+
+
+def render(ops: Sequence[OpCall], sizes: Sizes) -> str:
+    """Source of a module in KernelBench's format. Raises TaskError as `trace` does."""
+    traced = trace(ops, sizes)
+    constructors = [c for c in traced.constructors if c]
+    init_args = list(dict.fromkeys(name for c in constructors for name in c.sizes))
+    body = []
+    if constructors:
+        body += [f"    def __init__({', '.join(['self', *init_args])}):", "        super().__init__()"]
+        body += [f"        self.{c.attribute} = {c.text}" for c in constructors]
+        body.append("")
+    body += [
+        f"    def forward({', '.join(['self', *(name for name, *_ in traced.inputs)])}):",
+        *_forward(traced),
+        "        return out",
+    ]
+    inputs = [
+        "def get_inputs():",
+        *(f"    {name} = {sample}" for name, _, _, sample in traced.inputs),
+        f"    return [{', '.join(name for name, *_ in traced.inputs)}]",
+        "",
+        "def get_init_inputs():",
+        f"    return [{', '.join(init_args)}]",
+    ]
+    imports = ["import torch", "import torch.nn as nn"]
+    if any("F." in line for line in body):
+        imports.append("import torch.nn.functional as F")
+    constants = _constants(traced, sizes, "\n".join(body + inputs))
+    lines = [*imports, "", *constants, "", "class Model(nn.Module):", *body, "", *inputs]
+    return "\n".join(lines) + "\n"
+
+
+def trace_task(task: Task) -> Trace:
+    """`trace` of an own task, from its operators and the sizes in its source. Raises TaskError for others."""
+    return trace(task.ops, sizes_of(task.source))
