@@ -19,7 +19,6 @@ Rule = Literal[
     "pass_statement",
     "inherits_model",
     "harness_access",
-    "inline_assembly_clock",
 ]
 
 
@@ -65,6 +64,8 @@ class JudgeProtocol(Frozen):
     num_threads: int = Field(default=1, ge=1)
     """Threads of the CPU device, for kernel and reference alike; the device is that many cores, leased exclusively."""
     build_timeout_s: float = Field(default=20.0, gt=0)
+    inline_build_timeout_s: float = Field(default=180.0, gt=0)
+    """Of a ``load_inline`` module, whose torch headers alone take most of a minute."""
     run_timeout_s: float = Field(default=10.0, gt=0)
     """Wall time of all correctness trials together, and again of the timing."""
     memory_mb: int = Field(default=2048, ge=64)

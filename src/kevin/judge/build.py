@@ -1,0 +1,150 @@
+"""Compile a ``c_abi`` kernel to a shared object, inside the sandbox, once per distinct content.
+
+A compiler that crashes, hangs or runs out of memory is the candidate's outcome; a missing compiler is ours.
+"""
+
+from __future__ import annotations
+
+import os
+import re
+import resource
+import shutil
+import signal
+import subprocess
+import tempfile
+import time
+from pathlib import Path
+
+from kevin.core import abi
+from kevin.core.errors import DeviceError
+from kevin.core.protocol import JudgeProtocol
+from kevin.core.types import Frozen, Kernel, Outcome, TaskSpec, digest
+from kevin.judge.sandbox import Isolation, detect_isolation, wrap
+
+_COMPILER_MEMORY_BYTES = 3 << 30
+_MAX_LIBRARY_BYTES = 64 << 20
+
+
+class Build(Frozen):
+    """What came of building one kernel: a path, or an outcome with the compiler's words."""
+
+    path: str | None = None
+    """The shared object (``c_abi``) or the folder of built extensions (``load_inline``)."""
+    outcome: Outcome | None = None
+    reason: str | None = None
+    message: str = ""
+    seconds: float = 0.0
+    cached: bool = False
+
+
+def translation_unit(kernel: Kernel, spec: TaskSpec) -> str:
+    """Header and candidate in one file; ``#line`` makes the compiler count the candidate's own lines."""
+    name = "kernel.cu" if kernel.language == "cuda" else "kernel.cpp"
+    return f'{abi.header(spec, kernel.language)}#line 1 "{name}"\n{kernel.source.rstrip()}\n'
+
+
+def compiler_command(kernel: Kernel, protocol: JudgeProtocol, source: str, output: str) -> list[str]:
+    """Raises DeviceError when the compiler is not installed."""
+    if kernel.language == "cuda":
+        nvcc = shutil.which("nvcc") or "/usr/local/cuda/bin/nvcc"
+        if not Path(nvcc).exists():
+            raise DeviceError("nvcc was not found: install the CUDA toolkit or put it on PATH to judge CUDA kernels")
+        return [nvcc, *protocol.cuda_flags, "-shared", "-Xcompiler", "-fPIC", "-o", output, source]
+    gxx = os.environ.get("CXX") or shutil.which("g++")
+    if not gxx:
+        raise DeviceError("g++ was not found: install a C++ compiler (e.g. apt-get install g++) or set CXX")
+    return [gxx, *protocol.cpp_flags, "-shared", "-fPIC", "-fdiagnostics-color=never", "-o", output, source]
+
+
+def compiler_excerpt(text: str, max_errors: int = 3, max_lines: int = 24) -> str:
+    """The first errors with their source lines; warnings and notes are left out."""
+    keep: list[str] = []
+    errors = 0
+    in_error = False
+    for line in text.replace("\u2018", "'").replace("\u2019", "'").splitlines():
+        head = re.match(r"^(\S+?)[:(]\d+[:)]?.*?\b(fatal error|error|warning|note|remark)\b", line)
+        if head:
+            in_error = head.group(2) in ("error", "fatal error")
+            errors += in_error
+            if errors > max_errors:
+                break
+        elif re.match(r"^\S+: (In|At) ", line) or line.startswith(("In file included", "compilation terminated")):
+            in_error = False
+        if in_error:
+            keep.append(line.rstrip())
+    if not keep:
+        keep = [line.rstrip() for line in text.splitlines() if line.strip()][-max_lines:]
+    return "\n".join(keep[:max_lines])
+
+
+def _limit_compiler() -> None:
+    resource.setrlimit(resource.RLIMIT_AS, (_COMPILER_MEMORY_BYTES, _COMPILER_MEMORY_BYTES))
+    resource.setrlimit(resource.RLIMIT_FSIZE, (_MAX_LIBRARY_BYTES, _MAX_LIBRARY_BYTES))
+    resource.setrlimit(resource.RLIMIT_CORE, (0, 0))
+
+
+def run_limited(argv: list[str], timeout_s: float, *, cwd: str | None = None) -> tuple[int | None, str]:
+    """Exit status (None: killed at the time limit) and combined output. The whole process group dies with it."""
+    environment = {"PATH": os.environ.get("PATH", "/usr/bin:/bin"), "LC_ALL": "C.UTF-8", "TMPDIR": "/tmp"}
+    for name in ("CUDA_HOME", "CXX"):
+        if name in os.environ:
+            environment[name] = os.environ[name]
+    with tempfile.TemporaryFile() as out:
+        proc = subprocess.Popen(
+            argv,
+            stdin=subprocess.DEVNULL,
+            stdout=out,
+            stderr=subprocess.STDOUT,
+            start_new_session=True,
+            preexec_fn=_limit_compiler,
+            env=environment,
+            cwd=cwd,
+        )
+        try:
+            status: int | None = proc.wait(timeout=timeout_s)
+        except subprocess.TimeoutExpired:
+            status = None
+        finally:
+            try:
+                os.killpg(proc.pid, signal.SIGKILL)
+            except ProcessLookupError:
+                pass
+            proc.wait()
+        out.seek(0)
+        return status, out.read(1 << 18).decode(errors="replace")
+
+
+def build_native(
+    kernel: Kernel, spec: TaskSpec, protocol: JudgeProtocol, cache: Path, isolation: Isolation | None = None
+) -> Build:
+    """Compile, or answer from ``cache``. Only successful builds are cached: a failure is in the verdict store anyway."""
+    start = time.perf_counter()
+    isolation = isolation or detect_isolation()
+    unit = translation_unit(kernel, spec)
+    suffix = ".cu" if kernel.language == "cuda" else ".cpp"
+    flags = protocol.cuda_flags if kernel.language == "cuda" else protocol.cpp_flags
+    library = cache / f"{digest('build', unit, *flags)[:40]}.so"
+    if library.exists():
+        return Build(path=str(library), cached=True)
+    cache.mkdir(parents=True, exist_ok=True)
+    with tempfile.TemporaryDirectory(prefix="build-", dir=cache) as folder:
+        source, output = Path(folder) / f"unit{suffix}", Path(folder) / "unit.so"
+        source.write_text(unit)
+        argv = wrap(
+            compiler_command(kernel, protocol, str(source), str(output)),
+            isolation=isolation,
+            read_only=["/usr/local"],
+            writable=[folder],
+        )
+        status, text = run_limited(argv, protocol.build_timeout_s)
+        seconds = time.perf_counter() - start
+        if status == 0 and output.exists():
+            output.rename(library)
+            return Build(path=str(library), seconds=seconds)
+    if status is None:
+        message = f"the compiler was stopped after {protocol.build_timeout_s:g} s"
+        return Build(outcome=Outcome.TIMEOUT, reason="compile_timeout", message=message, seconds=seconds)
+    text = text.replace(str(source), "kernel" + suffix)
+    reason = "compiler_crash" if "internal compiler error" in text or status > 128 else "compile_error"
+    message = compiler_excerpt(text) or f"the compiler ended with status {status}"
+    return Build(outcome=Outcome.COMPILE_ERROR, reason=reason, message=message, seconds=seconds)

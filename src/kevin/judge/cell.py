@@ -1,0 +1,203 @@
+"""The host's handle on a cell: the sandboxed process that runs one candidate.
+
+Everything here treats the other end as hostile: replies are bounded in size and time, and nothing in them is believed
+that the host can measure itself.
+"""
+
+from __future__ import annotations
+
+import json
+import os
+import signal
+import socket
+import subprocess
+import sys
+import tempfile
+import time
+from pathlib import Path
+from typing import Any
+
+import psutil
+
+from kevin.core.errors import SandboxError
+from kevin.core.types import Outcome
+from kevin.judge.sandbox import Isolation, readable_paths, wrap
+
+INSIDE = Path(__file__).parent / "inside"
+_MAX_REPLY_BYTES = 1 << 20
+_SIGNALS = {
+    signal.SIGSEGV: ("segmentation_fault", "segmentation fault: an access outside of the given memory"),
+    signal.SIGBUS: ("bus_error", "bus error: an access outside of the given memory"),
+    signal.SIGFPE: ("arithmetic_error", "arithmetic error: an integer division by zero"),
+    signal.SIGILL: ("illegal_instruction", "illegal instruction"),
+    signal.SIGABRT: ("aborted", "the program aborted"),
+    signal.SIGKILL: ("killed", "the process was killed"),
+    signal.SIGSYS: ("forbidden_call", "a forbidden system call"),
+    signal.SIGXFSZ: ("output_flood", "it wrote more than the sandbox allows"),
+}
+
+
+class CandidateFailed(Exception):
+    """The candidate, not the harness: carries what becomes of the verdict."""
+
+    def __init__(self, outcome: Outcome, reason: str, message: str) -> None:
+        super().__init__(message)
+        self.outcome, self.reason, self.message = outcome, reason, message
+
+
+class Cell:
+    """One sandboxed process around one candidate. Use as a context manager: leaving kills the whole process group."""
+
+    def __init__(
+        self,
+        script: str,
+        setup: dict[str, Any],
+        *,
+        isolation: Isolation,
+        shared_fd: int | None = None,
+        read_only: list[str] | None = None,
+        writable: list[str] | None = None,
+        python_flags: tuple[str, ...] = ("-I", "-S"),
+        environment: dict[str, str] | None = None,
+        max_output_bytes: int = 1 << 16,
+    ) -> None:
+        host, inside = socket.socketpair()
+        self._socket, self._buffer = host, b""
+        self._max_output_bytes = max_output_bytes
+        self._stderr = tempfile.TemporaryFile()  # noqa: SIM115  (lives as long as the cell)
+        self._pid: int | None = None
+        read_only, writable = [str(INSIDE), *(read_only or [])], writable or []
+        fds = [inside.fileno()] + ([shared_fd] if shared_fd is not None else [])
+        argv = [sys.executable, *python_flags, str(INSIDE / script), *map(str, fds)]
+        env = {"PATH": "/usr/bin:/bin", "LC_ALL": "C.UTF-8", "HOME": "/tmp", **(environment or {})}
+        try:
+            self._process = subprocess.Popen(
+                wrap(argv, isolation=isolation, read_only=read_only, writable=writable),
+                stdin=subprocess.DEVNULL,
+                stdout=subprocess.DEVNULL,
+                stderr=self._stderr,
+                pass_fds=fds,
+                start_new_session=True,
+                env=env,
+            )
+        except OSError as e:
+            host.close()
+            raise SandboxError(f"the sandbox could not be started: {e}") from e
+        finally:
+            inside.close()
+        full = {**setup, "readable": readable_paths(read_only), "writable": writable}
+        self._send(full)
+
+    def __enter__(self) -> Cell:
+        return self
+
+    def __exit__(self, *exc: object) -> None:
+        self.kill()
+
+    def kill(self) -> None:
+        """End the process group and reap it; safe to call twice."""
+        try:
+            os.killpg(self._process.pid, signal.SIGKILL)
+        except (ProcessLookupError, PermissionError):
+            pass
+        self._process.wait()
+        self._socket.close()
+        if not self._stderr.closed:
+            self._stderr.close()
+
+    def _send(self, message: dict[str, Any]) -> None:
+        try:
+            self._socket.settimeout(10)
+            self._socket.sendall(json.dumps(message).encode() + b"\n")
+        except OSError:
+            raise self._death() from None
+
+    def call(self, warm: list[int], calls: list[int], timeout_s: float, *, load_parameters: bool = False) -> list[int]:
+        """Run the candidate on slots: ``warm`` untimed, then ``calls``; returns the cell's own nanoseconds of each.
+
+        Raises:
+            CandidateFailed: as `request`, or the candidate raised or returned what its outputs cannot be.
+        """
+        reply = self.request({"warm": warm, "calls": calls, "load_parameters": load_parameters}, timeout_s)
+        if "error" in reply:
+            reason = str(reply.get("reason", "exception"))
+            outcome = Outcome.INCORRECT if reason.startswith("wrong_") else Outcome.RUNTIME_ERROR
+            raise CandidateFailed(outcome, reason, str(reply["error"])[:4000])
+        ns = reply.get("ns")
+        if not (isinstance(ns, list) and len(ns) == len(calls) and all(type(n) is int and n >= 0 for n in ns)):
+            raise CandidateFailed(Outcome.RUNTIME_ERROR, "protocol_abuse", "it wrote to the harness's channel")
+        return ns
+
+    def request(self, message: dict[str, Any] | None, timeout_s: float) -> dict[str, Any]:
+        """Send a command (None: only await the answer to the setup) and return the reply.
+
+        Raises:
+            CandidateFailed: the cell died, ran out of time or answered nonsense.
+        """
+        deadline = time.monotonic() + timeout_s
+        if message is not None:
+            self._send(message)
+        while b"\n" not in self._buffer:
+            remaining = deadline - time.monotonic()
+            if remaining <= 0:
+                raise CandidateFailed(
+                    Outcome.TIMEOUT, "run_timeout", f"it did not finish within the time limit of {timeout_s:.3g} s"
+                )
+            self._socket.settimeout(remaining)
+            try:
+                chunk = self._socket.recv(1 << 16)
+            except TimeoutError:
+                continue
+            except OSError:
+                chunk = b""
+            if not chunk:
+                raise self._death()
+            self._buffer += chunk
+            if len(self._buffer) > _MAX_REPLY_BYTES:
+                raise CandidateFailed(Outcome.RUNTIME_ERROR, "protocol_abuse", "it flooded the harness's channel")
+        line, self._buffer = self._buffer.split(b"\n", 1)
+        try:
+            reply = json.loads(line)
+        except ValueError:
+            reply = None
+        if not isinstance(reply, dict) or self._buffer:
+            raise CandidateFailed(Outcome.RUNTIME_ERROR, "protocol_abuse", "it wrote to the harness's channel")
+        return reply
+
+    def stderr_tail(self) -> str:
+        """The last of what the candidate printed to stderr."""
+        size = self._stderr.seek(0, os.SEEK_END)
+        self._stderr.seek(max(0, size - self._max_output_bytes))
+        return self._stderr.read().decode(errors="replace").strip()
+
+    def _death(self) -> CandidateFailed:
+        try:
+            status = self._process.wait(timeout=5)
+        except subprocess.TimeoutExpired:
+            self.kill()
+            return CandidateFailed(Outcome.RUNTIME_ERROR, "channel_closed", "it closed the harness's channel")
+        number = -status if status < 0 else status - 128
+        said = self.stderr_tail()[-600:]
+        if number in {s.value for s in _SIGNALS}:
+            reason, text = _SIGNALS[signal.Signals(number)]
+            if "bad_alloc" in said or "Cannot allocate memory" in said:
+                reason, text = "out_of_memory", "it asked for more memory than the limit"
+            return CandidateFailed(Outcome.RUNTIME_ERROR, reason, f"{text}\n{said}".strip())
+        if "MemoryError" in said or "bad_alloc" in said:
+            return CandidateFailed(Outcome.RUNTIME_ERROR, "out_of_memory", "it asked for more memory than the limit")
+        return CandidateFailed(
+            Outcome.RUNTIME_ERROR, "early_exit", f"the process exited with status {status} in mid-run\n{said}".strip()
+        )
+
+    def cpu_seconds(self) -> float | None:
+        """CPU time of the innermost process with all its threads, read from outside; None when it cannot be read."""
+        if self._pid is None:
+            try:
+                tree = psutil.Process(self._process.pid).children(recursive=True)
+            except psutil.Error:
+                return None
+            self._pid = tree[-1].pid if tree else self._process.pid
+        try:
+            return time.clock_gettime((~self._pid << 3) | 2)
+        except OSError:
+            return None

@@ -1,0 +1,105 @@
+"""Is an output right? Tolerances as KernelBench's, but scaled to the magnitude of what is compared; and where it is wrong.
+
+An element passes when |out - ref| <= atol * max(1, rms(ref)) + rtol * |ref|. Where the whole reference is tiny against
+atol (rms < 100 * atol), zeros would pass: there the relative L2 error must also stay below 1e-2.
+"""
+
+from __future__ import annotations
+
+import torch
+
+from kevin.core.types import Frozen
+
+_POISON_BYTE = 0xFF
+_TINY_RELATIVE_L2 = 1e-2
+
+
+class Comparison(Frozen):
+    passed: bool
+    reason: str | None = None
+    message: str = ""
+    max_abs_error: float | None = None
+    max_rel_error: float | None = None
+
+
+def poison(buffer: torch.Tensor) -> None:
+    """Fill raw bytes so that floats read as NaN and integers as -1. ``buffer``: (num_bytes,) uint8."""
+    buffer.fill_(_POISON_BYTE)
+
+
+def _never_written(out: torch.Tensor) -> torch.Tensor:
+    """Mask of elements that still hold the poison, to the bit."""
+    raw = out.contiguous().view(torch.uint8).reshape(*out.shape, out.element_size())
+    return (raw == _POISON_BYTE).all(dim=-1)
+
+
+def _where(bad: torch.Tensor) -> str:
+    """Describe which indices are wrong: along which axis they cluster. ``bad``: a bool tensor with at least one True."""
+    if bad.dim() == 0:
+        return "the value is wrong"
+    if bool(bad.all()):
+        return "every element is wrong"
+    share = 100.0 * bad.sum().item() / bad.numel()
+    parts = [f"{bad.sum().item()} of {bad.numel()} elements ({share:.2g} %) are wrong"]
+    for axis in range(bad.dim()):
+        others = [d for d in range(bad.dim()) if d != axis]
+        hit = bad.any(dim=others) if others else bad
+        idx = hit.nonzero().flatten()
+        size, first, last = bad.shape[axis], int(idx[0]), int(idx[-1])
+        if 0 < len(idx) < size and last - first + 1 == len(idx):
+            parts.append(f"only indices {first}..{last} of dimension {axis} (size {size})")
+    return ", ".join(parts)
+
+
+def _mismatch(name: str, out: torch.Tensor, ref: torch.Tensor, bad: torch.Tensor) -> str:
+    index = tuple(int(i) for i in bad.nonzero()[0]) if bad.dim() else ()
+    at = f"[{', '.join(map(str, index))}]" if index else ""
+    text = f"{name}: {_where(bad)}; {name}{at} is {out[index].item():.6g}, expected {ref[index].item():.6g}"
+    unwritten = int(_never_written(out).sum())
+    return f"{name}: {unwritten} of {out.numel()} elements were never written; {text}" if unwritten else text
+
+
+def compare(name: str, out: torch.Tensor, ref: torch.Tensor, *, atol: float, rtol: float) -> Comparison:
+    """Compare one output with its reference, both of the same shape and dtype."""
+    if not ref.dtype.is_floating_point:
+        bad = out != ref
+        if not bool(bad.any()):
+            return Comparison(passed=True, max_abs_error=0.0, max_rel_error=0.0)
+        return Comparison(passed=False, reason="wrong_values", message=_mismatch(name, out, ref, bad))
+    ref_finite = torch.isfinite(ref)
+    if bool(ref_finite.all()):
+        ref_d, out_d = ref, out
+        if not bool(torch.isfinite(out).all()):
+            bad = ~torch.isfinite(out)
+            reason = "not_written" if bool(_never_written(out).any()) else "not_finite"
+            return Comparison(passed=False, reason=reason, message=_mismatch(name, out, ref, bad))
+    else:  # infinities and NaN must stand where the reference has them
+        same = (out == ref) | (out.isnan() & ref.isnan()) | (ref_finite & torch.isfinite(out))
+        if not bool(same.all()):
+            return Comparison(passed=False, reason="not_finite", message=_mismatch(name, out, ref, ~same))
+        ref_d, out_d = ref.where(ref_finite, 0.0), out.where(ref_finite, 0.0)
+    ref_f, out_f = ref_d.float(), out_d.float()
+    error = (out_f - ref_f).abs_()
+    norm = float(torch.linalg.vector_norm(ref_f))
+    rms = norm / max(ref_f.numel(), 1) ** 0.5
+    scaled_atol = atol * max(1.0, rms)
+    magnitude = ref_f.abs()
+    bad = error > magnitude.mul(rtol).add_(scaled_atol)
+    max_abs = float(error.max()) if error.numel() else 0.0
+    max_rel = float((error / magnitude.add_(scaled_atol / rtol if rtol else scaled_atol)).max()) if error.numel() else 0.0
+    if bool(bad.any()):
+        message = _mismatch(name, out, ref, bad)
+        return Comparison(
+            passed=False, reason="wrong_values", message=message, max_abs_error=max_abs, max_rel_error=max_rel
+        )
+    if rms < 100 * atol and norm > 0:
+        relative = float(torch.linalg.vector_norm(error)) / norm
+        if relative > _TINY_RELATIVE_L2:
+            return Comparison(
+                passed=False,
+                reason="wrong_tiny_values",
+                message=f"{name}: the expected values are tiny (rms {rms:.3g}) and the relative error is {relative:.2g}",
+                max_abs_error=max_abs,
+                max_rel_error=max_rel,
+            )
+    return Comparison(passed=True, max_abs_error=max_abs, max_rel_error=max_rel)

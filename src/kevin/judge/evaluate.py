@@ -1,0 +1,108 @@
+"""One kernel through all stages: screen -> build -> run -> verdict. The stages are plain functions that a pool schedules."""
+
+from __future__ import annotations
+
+import tempfile
+from pathlib import Path
+
+from kevin.core.errors import DeviceError
+from kevin.core.protocol import JudgeProtocol
+from kevin.core.types import Kernel, Outcome, Task, Verdict
+from kevin.judge.build import Build, build_native
+from kevin.judge.screen import screen
+from kevin.judge.store import verdict_key
+
+
+def early_verdict(
+    task: Task,
+    kernel: Kernel,
+    protocol: JudgeProtocol,
+    device_name: str,
+    *,
+    outcome: Outcome,
+    reason: str | None,
+    message: str,
+    flags: tuple[str, ...] = (),
+    build_seconds: float = 0.0,
+) -> Verdict:
+    """The verdict of a kernel that never ran."""
+    return Verdict(
+        key=verdict_key(task, kernel, protocol, device_name),
+        task_digest=task.digest,
+        kernel_digest=kernel.digest,
+        protocol_digest=protocol.digest,
+        device_name=device_name,
+        outcome=outcome,
+        reason=reason,
+        message=message,
+        flags=flags,
+        num_trials=protocol.num_trials,
+        seconds={"build": build_seconds},
+    )
+
+
+def screen_stage(
+    task: Task, kernel: Kernel, protocol: JudgeProtocol, device_name: str
+) -> tuple[tuple[str, ...], Verdict | None]:
+    """All flags of a kernel, and its verdict when an enforced rule was hit."""
+    hits = screen(kernel)
+    flags = tuple(sorted({h.rule for h in hits}))
+    enforced = [h for h in hits if h.rule in protocol.rules]
+    if not enforced:
+        return flags, None
+    message = "; ".join(f"{h.rule}: {h.message}" for h in enforced[:3])
+    return flags, early_verdict(
+        task,
+        kernel,
+        protocol,
+        device_name,
+        outcome=Outcome.REFUSED,
+        reason=enforced[0].rule,
+        message=message,
+        flags=flags,
+    )
+
+
+def build_stage(task: Task, kernel: Kernel, protocol: JudgeProtocol, cache: Path) -> Build:
+    """Compile; needs no device. Raises TaskError or DeviceError, never for the candidate."""
+    if kernel.dialect == "c_abi":
+        from kevin.tasks.format import inspect_task
+
+        spec = task.spec or inspect_task(task.source, task.id)
+        return build_native(kernel, spec, protocol, cache)
+    from kevin.judge.inline import build_inline
+
+    return build_inline(kernel, protocol, cache)
+
+
+def judge_kernel(task: Task, kernel: Kernel, protocol: JudgeProtocol, cache: Path | None = None) -> Verdict:
+    """Judge one kernel in this process: no pool, no store. Changes this process's CPU affinity to the leased cores.
+
+    Raises:
+        HarnessError: no such device, no compiler, no sandbox: no verdict was formed.
+        TaskError: the reference itself is not usable.
+    """
+    if protocol.device != "cpu":
+        raise DeviceError(f"judge.device {protocol.device!r} is not available in this version: use cpu")
+    from kevin.judge.device import CpuDevice
+
+    device = CpuDevice(protocol)
+    flags, verdict = screen_stage(task, kernel, protocol, device.name)
+    if verdict is not None:
+        return verdict
+    device.references.get(task)
+    with tempfile.TemporaryDirectory(prefix="kevin-build-") as scratch:
+        build = build_stage(task, kernel, protocol, cache or Path(scratch))
+        if build.outcome is not None:
+            return early_verdict(
+                task,
+                kernel,
+                protocol,
+                device.name,
+                outcome=build.outcome,
+                reason=build.reason,
+                message=build.message,
+                flags=flags,
+                build_seconds=build.seconds,
+            )
+        return device.judge(task, kernel, build, verdict_key(task, kernel, protocol, device.name), flags)

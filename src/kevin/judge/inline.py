@@ -1,0 +1,71 @@
+"""Build stage of the ``load_inline`` dialect: import the candidate once in a sandbox that may run compilers.
+
+A build that fails is the candidate's outcome even where its module swallows the error and falls back to PyTorch.
+"""
+
+from __future__ import annotations
+
+import shutil
+import sys
+import tempfile
+import time
+from pathlib import Path
+
+from kevin.core.protocol import JudgeProtocol
+from kevin.core.types import Kernel, Outcome, digest
+from kevin.judge.build import Build, compiler_excerpt
+from kevin.judge.cell import CandidateFailed, Cell
+from kevin.judge.sandbox import Isolation, detect_isolation
+
+
+def _build_error(text: str) -> str:
+    """The compiler's words out of ninja's report."""
+    keep = [line for line in text.splitlines() if not line.startswith(("[", "FAILED:", "ninja:"))]
+    return compiler_excerpt("\n".join(keep))
+
+
+def build_inline(
+    kernel: Kernel, protocol: JudgeProtocol, cache: Path, isolation: Isolation | None = None
+) -> Build:
+    """Import the module, which compiles its extensions. ``path`` of the result is the folder that holds them."""
+    start = time.perf_counter()
+    isolation = isolation or detect_isolation()
+    folder = cache / f"{digest('inline', kernel.source, protocol.device)[:40]}.ext"
+    if folder.exists():
+        return Build(path=str(folder), cached=True)
+    cache.mkdir(parents=True, exist_ok=True)
+    # torch writes absolute paths into its build files, so the folder must be built under its final name
+    marker = Path(tempfile.mkdtemp(prefix="build-", dir=cache))
+    setup = {"mode": "build", "source": kernel.source, "build_folder": str(marker), "num_threads": 1}
+    environment = {"PATH": f"{sys.prefix}/bin:/usr/local/cuda/bin:/usr/bin:/bin", "MAX_JOBS": "2", "TMPDIR": "/tmp"}
+    try:
+        with Cell(
+            "module.py",
+            setup,
+            isolation=isolation,
+            writable=[str(marker)],
+            python_flags=("-I",),
+            environment=environment,
+        ) as cell:
+            reply = cell.request(None, protocol.inline_build_timeout_s)
+        seconds = time.perf_counter() - start
+        failed = [b for b in reply.get("builds", []) if isinstance(b, dict) and b.get("error")]
+        if failed:
+            swallowed = "error" not in reply
+            reason = "fallback_after_failed_build" if swallowed else "compile_error"
+            message = _build_error(str(failed[0]["error"]))
+            return Build(outcome=Outcome.COMPILE_ERROR, reason=reason, message=message, seconds=seconds)
+        if "error" in reply:
+            message = str(reply["error"])[:4000]
+            outcome = Outcome.COMPILE_ERROR if "SyntaxError" in message else Outcome.RUNTIME_ERROR
+            return Build(outcome=outcome, reason="import_error", message=message, seconds=seconds)
+        marker.rename(folder)
+        return Build(path=str(folder), seconds=seconds)
+    except CandidateFailed as e:
+        seconds = time.perf_counter() - start
+        if e.outcome is Outcome.TIMEOUT:
+            message = f"the build was stopped after {protocol.inline_build_timeout_s:g} s"
+            return Build(outcome=Outcome.TIMEOUT, reason="compile_timeout", message=message, seconds=seconds)
+        return Build(outcome=e.outcome, reason=e.reason, message=e.message, seconds=seconds)
+    finally:
+        shutil.rmtree(marker, ignore_errors=True)

@@ -1,0 +1,63 @@
+"""The cell of a ``c_abi`` kernel on the CPU: loads one shared object and calls its launcher on command.
+
+Standard library only. Talks JSON lines over the descriptor given as argv[1]; tensors live in the shared memory file
+given as argv[2]. It knows offsets, never seeds, expected outputs or tolerances.
+"""
+
+import ctypes
+import json
+import mmap
+import os
+import sys
+import time
+
+sys.path.insert(0, os.path.dirname(os.path.abspath(__file__)))  # noqa: PTH100, PTH120
+
+from guard import lock_down  # noqa: E402
+
+_SCALARS = {"int64": ctypes.c_int64, "int32": ctypes.c_int32, "float64": ctypes.c_double, "float32": ctypes.c_float}
+
+
+def main() -> None:
+    channel = os.fdopen(int(sys.argv[1]), "r+b", buffering=0)
+    shared_fd = int(sys.argv[2])
+    setup = json.loads(channel.readline())
+    shared = mmap.mmap(shared_fd, setup["shared_bytes"])
+    os.close(shared_fd)
+    base = ctypes.addressof(ctypes.c_char.from_buffer(shared))
+    guards = lock_down(
+        memory_bytes=setup["memory_bytes"],
+        num_threads=setup["num_threads"],
+        readable=setup["readable"],
+        writable=setup["writable"],
+    )
+    try:
+        library = ctypes.CDLL(setup["library"], mode=os.RTLD_NOW | os.RTLD_LOCAL)
+        launch = library[setup["launcher"]]
+    except (OSError, AttributeError) as e:
+        channel.write(json.dumps({"error": str(e)}).encode() + b"\n")
+        return
+    launch.restype = None
+    channel.write(json.dumps({"ok": True, "guards": guards}).encode() + b"\n")
+
+    def arguments(args: list[dict]) -> tuple:
+        return tuple(
+            ctypes.c_void_p(base + a["offset"]) if "offset" in a else _SCALARS[a["dtype"]](a["value"]) for a in args
+        )
+
+    slots = [arguments(args) for args in setup["slots"]]
+    clock = time.perf_counter_ns
+    while line := channel.readline():
+        command = json.loads(line)
+        for slot in command["warm"]:
+            launch(*slots[slot])
+        elapsed = []
+        for slot in command["calls"]:
+            args = slots[slot]
+            start = clock()
+            launch(*args)
+            elapsed.append(clock() - start)
+        channel.write(json.dumps({"ns": elapsed}).encode() + b"\n")
+
+
+main()

@@ -1,0 +1,168 @@
+"""The trusted side of a task: its model, secret inputs, expected outputs. Lives in the device worker, never in a cell.
+
+Every `ReferenceTask` draws its own seed from the operating system, so no candidate can know an input beforehand. The
+module's own `get_inputs` gives the first distribution; the others redraw the floating-point inputs, and every
+trial but the first also perturbs the parameters, so that a kernel that ignores a freshly initialised weight of ones
+or bias of zeros is found out.
+"""
+
+from __future__ import annotations
+
+import secrets
+import time
+from collections import OrderedDict
+from collections.abc import Callable
+from typing import Any
+
+import torch
+
+from kevin.core.errors import TaskError
+from kevin.core.protocol import JudgeProtocol
+from kevin.core.types import Task, TaskSpec
+from kevin.tasks.format import inspect_task, load_module
+
+_CHANGED_ELEMENTS = 64
+_PARAMETER_NOISE = 0.1
+
+
+class Trial:
+    """One set of secret inputs with its parameters and expected outputs; all contiguous CPU tensors or scalars."""
+
+    def __init__(self, inputs: list[Any], parameters: list[torch.Tensor], outputs: list[torch.Tensor]) -> None:
+        self.inputs = inputs
+        self.parameters = parameters
+        self.outputs = outputs
+
+
+def _flatten(result: Any) -> list[torch.Tensor]:
+    items = list(result) if isinstance(result, tuple | list) else [result]
+    return [r if isinstance(r, torch.Tensor) else torch.as_tensor(r) for r in items]
+
+
+def redraw(x: Any, distribution: str, generator: torch.Generator) -> Any:
+    """A floating-point tensor of the same shape from another distribution; anything else unchanged."""
+    if distribution == "task" or not isinstance(x, torch.Tensor) or not x.dtype.is_floating_point:
+        return x
+    fresh = torch.randn(x.shape, generator=generator, dtype=torch.float32)
+    if distribution == "wide":
+        fresh = fresh * 4.0
+    elif distribution == "shifted":
+        fresh = fresh * 0.5 + 1.5
+    return fresh.to(x.dtype)
+
+
+class ReferenceTask:
+    """One task ready to be judged against: ``trials[i]`` holds trial i."""
+
+    def __init__(self, task: Task, protocol: JudgeProtocol) -> None:
+        self.task = task
+        self.spec: TaskSpec = task.spec or inspect_task(task.source, task.id)
+        self._module = load_module(task.source, task.id)
+        self._generator = torch.Generator().manual_seed(secrets.randbits(63))
+        self.weight_seed = secrets.randbits(31)
+        torch.manual_seed(self.weight_seed)
+        init = self._module.get_init_inputs() if hasattr(self._module, "get_init_inputs") else []
+        args, kwargs = (tuple(init), {}) if not isinstance(init, dict) else ((), init)
+        self.init_inputs = init
+        self.model: torch.nn.Module = self._module.Model(*args, **kwargs)
+        self._own = self._state()
+        self._initial = [p.detach().clone() for p in self._own]
+        self._scalars: dict[int, Any] | None = None
+        """Passed by value and fixed when a cell starts, so they are the same in every trial."""
+        self.trials = [self._make_trial(i, protocol) for i in range(protocol.num_trials)]
+        self.set_parameters(self._initial)
+
+    def _state(self) -> list[torch.Tensor]:
+        """Parameters then floating-point buffers, in the order of the spec."""
+        buffers = [b for _, b in self.model.named_buffers() if b.dtype.is_floating_point]
+        return [*self.model.parameters(), *buffers]
+
+    def set_parameters(self, values: list[torch.Tensor]) -> None:
+        with torch.no_grad():
+            for own, value in zip(self._own, values, strict=True):
+                own.copy_(value)
+
+    def _draw(self, distribution: str) -> list[Any]:
+        torch.manual_seed(int(torch.randint(2**31 - 1, (1,), generator=self._generator)))
+        inputs = self._module.get_inputs()
+        drawn = [redraw(x, distribution, self._generator) for x in inputs]
+        if self._scalars is None:
+            self._scalars = {i: x for i, x in enumerate(drawn) if not isinstance(x, torch.Tensor)}
+        drawn = [self._scalars.get(i, x) for i, x in enumerate(drawn)]
+        return [x.contiguous() if isinstance(x, torch.Tensor) else x for x in drawn]
+
+    def _make_trial(self, index: int, protocol: JudgeProtocol) -> Trial:
+        distribution = protocol.distributions[index % len(protocol.distributions)]
+        parameters = [p.clone() for p in self._initial]
+        if index > 0:
+            for p in parameters:
+                p.add_(_PARAMETER_NOISE * torch.randn(p.shape, generator=self._generator))
+        inputs = self._draw(distribution)
+        outputs = self.forward(inputs, parameters)
+        if distribution != "task" and not all(bool(torch.isfinite(o).all()) for o in outputs):
+            inputs = self._draw("task")  # outside the operator's domain, e.g. a logarithm of normals
+            outputs = self.forward(inputs, parameters)
+        return Trial(inputs, parameters, outputs)
+
+    def forward(self, inputs: list[Any], parameters: list[torch.Tensor]) -> list[torch.Tensor]:
+        """Expected outputs, contiguous. Inputs are not changed: modules that work in place get a copy."""
+        self.set_parameters(parameters)
+        with torch.no_grad():
+            before = [x.clone() if isinstance(x, torch.Tensor) else x for x in inputs]
+            return [o.detach().contiguous() for o in _flatten(self.model(*before))]
+
+    def run_timed(
+        self, warm: list[Any], slots: list[list[Any]], keep: int
+    ) -> tuple[list[int], list[torch.Tensor]]:
+        """Wall nanoseconds of one eager call on each slot's inputs after an untimed one on ``warm``; result ``keep``."""
+        clock = time.perf_counter_ns
+        elapsed: list[int] = []
+        kept: Any = None
+        with torch.no_grad():
+            self.model(*warm)
+            for i, inputs in enumerate(slots):
+                start = clock()
+                result = self.model(*inputs)
+                elapsed.append(clock() - start)
+                if i == keep:
+                    kept = result
+                del result
+        return elapsed, [o.contiguous() for o in _flatten(kept)]
+
+    def change_some(self, inputs: list[Any]) -> None:
+        """Overwrite a few secret positions of every floating-point input in place, so that no earlier answer fits.
+
+        The new values are a random shuffle of values that stood at those positions plus a little noise, so that they
+        stay in the input's own range.
+        """
+        for x in inputs:
+            if not isinstance(x, torch.Tensor) or not x.dtype.is_floating_point or x.numel() == 0:
+                continue
+            flat = x.view(-1)
+            n = min(_CHANGED_ELEMENTS, x.numel())
+            at = torch.randint(x.numel(), (n,), generator=self._generator)
+            flat[at] = flat[at].flip(0) * (0.5 + 0.5 * torch.rand(n, generator=self._generator)).to(x.dtype)
+
+
+class ReferenceCache:
+    """The last few tasks' references, built on demand; least recently used ones go first."""
+
+    def __init__(self, protocol: JudgeProtocol, max_tasks: int = 8) -> None:
+        self._protocol = protocol
+        self._max_tasks = max_tasks
+        self._tasks: OrderedDict[str, ReferenceTask] = OrderedDict()
+
+    def get(self, task: Task, make: Callable[[Task, JudgeProtocol], ReferenceTask] = ReferenceTask) -> ReferenceTask:
+        """Raises TaskError when the reference itself does not run."""
+        found = self._tasks.pop(task.digest, None)
+        if found is None:
+            try:
+                found = make(task, self._protocol)
+            except TaskError:
+                raise
+            except Exception as e:
+                raise TaskError(f"task {task.id}: the reference itself failed: {type(e).__name__}: {e}") from e
+        self._tasks[task.digest] = found
+        while len(self._tasks) > self._max_tasks:
+            self._tasks.popitem(last=False)
+        return found

@@ -1,0 +1,175 @@
+"""Paired, interleaved timing on the CPU: kernel and eager reference take turns on the same leased cores.
+
+Every timed call has inputs that were never seen before and its own poisoned outputs; after each round one call, chosen
+at random, is compared with what the reference computed for those very inputs in the same round. So neither a memo keyed
+on pointers or contents nor a path that goes cheap after the warm-up survives. The cell's clock is bounded from outside.
+"""
+
+from __future__ import annotations
+
+import random
+import statistics
+import time
+from typing import Any
+
+import torch
+
+from kevin.core.protocol import JudgeProtocol
+from kevin.core.types import Frozen, Outcome, Round, Timing
+from kevin.judge.cell import CandidateFailed, Cell
+from kevin.judge.compare import compare
+from kevin.judge.memory import SharedSlots
+from kevin.judge.reference import ReferenceTask
+
+_CLOCK_SLACK_US = 150.0
+_CLOCK_SLACK_SHARE = 0.1
+_IDLE_CPU_S = 0.002
+_IDLE_CPU_SHARE = 0.25
+
+
+class Measured(Frozen):
+    kernel: Timing
+    reference: Timing
+    rounds: tuple[Round, ...]
+    outside_clock_us: float
+    """Sum over all timed rounds as the host's clock saw it."""
+
+
+def summarize(samples_us: list[float]) -> Timing:
+    """Median and interquartile range at full precision."""
+    ordered = sorted(samples_us)
+    quartiles = statistics.quantiles(ordered, n=4, method="inclusive") if len(ordered) > 1 else [ordered[0]] * 3
+    return Timing(
+        median_us=statistics.median(ordered),
+        iqr_us=quartiles[2] - quartiles[0],
+        min_us=ordered[0],
+        num_samples=len(ordered),
+    )
+
+
+def calls_per_round(protocol: JudgeProtocol, kernel_us: float, num_slots: int) -> int:
+    """As many calls as fill a round; every call needs a slot of its own, and one more goes to the untimed call."""
+    wanted = -(-protocol.timing.round_us // max(kernel_us, 1.0))
+    return int(max(1, min(wanted, num_slots - 1, protocol.timing.max_calls_per_round)))
+
+
+def settled(ratios: list[float], relative_error: float) -> bool:
+    """Whether the standard error of the mean ratio is below ``relative_error`` of it. Outliers beyond 3 MAD are cut."""
+    mid = statistics.median(ratios)
+    mad = statistics.median(abs(r - mid) for r in ratios)
+    kept = [r for r in ratios if abs(r - mid) <= 3 * 1.4826 * mad] if mad > 0 else ratios
+    if len(kept) < 3:
+        return False
+    return statistics.stdev(kept) / len(kept) ** 0.5 < relative_error * statistics.fmean(kept)
+
+
+class PairedTimer:
+    """Times one candidate in ``cell`` against ``reference``; ``inputs[i]`` is the judge's private copy of slot i."""
+
+    def __init__(
+        self,
+        cell: Cell,
+        reference: ReferenceTask,
+        slots: SharedSlots,
+        inputs: list[list[Any]],
+        protocol: JudgeProtocol,
+    ) -> None:
+        self.cell, self.reference, self.slots = cell, reference, slots
+        self.inputs, self.protocol = inputs, protocol
+        self._random = random.SystemRandom()
+        self._parameters = reference.trials[0].parameters
+
+    def run(self, kernel_us: float) -> Measured:
+        """Interleaved rounds until the ratio has settled or the budget is spent.
+
+        Raises:
+            CandidateFailed: a wrong output after timing, a changed input, a tampered clock, a crash, a time-out.
+        """
+        t = self.protocol.timing
+        num_calls = calls_per_round(self.protocol, kernel_us, self.slots.num_slots)
+        self.reference.set_parameters(self._parameters)
+        for slot in range(num_calls + 1):
+            self.slots.fill(slot, self.inputs[slot], self._parameters)
+        deadline = time.monotonic() + t.budget_s
+        kernel_us_all: list[float] = []
+        reference_us_all: list[float] = []
+        rounds: list[Round] = []
+        outside_us = 0.0
+        while len(rounds) < t.max_rounds:
+            kernel, reference, outside = self._round(num_calls, kernel_first=len(rounds) % 2 == 0)
+            outside_us += outside
+            kernel_us_all += kernel
+            reference_us_all += reference
+            rounds.append(Round(kernel_us=statistics.median(kernel), reference_us=statistics.median(reference)))
+            if len(rounds) >= t.min_rounds:
+                ratios = [r.reference_us / r.kernel_us for r in rounds]
+                if settled(ratios, t.relative_error) or time.monotonic() > deadline:
+                    break
+            elif time.monotonic() > deadline + self.protocol.run_timeout_s:
+                raise CandidateFailed(Outcome.TIMEOUT, "run_timeout", "timing did not end within the time limit")
+        for slot in range(num_calls + 1):
+            if name := self.slots.changed_argument(slot, self.inputs[slot], self._parameters):
+                raise CandidateFailed(Outcome.INCORRECT, "input_mutated", f"it changes its argument {name}")
+        return Measured(
+            kernel=summarize(kernel_us_all),
+            reference=summarize(reference_us_all),
+            rounds=tuple(rounds),
+            outside_clock_us=outside_us,
+        )
+
+    def _round(self, num_calls: int, *, kernel_first: bool) -> tuple[list[float], list[float], float]:
+        checked = self._random.randrange(num_calls)
+        order = list(range(num_calls))
+        self._random.shuffle(order)
+        for slot in order:
+            self._renew(slot)
+        if kernel_first:
+            kernel, outside = self._run_kernel(order)
+            reference, expected = self._run_reference(order, checked)
+        else:
+            reference, expected = self._run_reference(order, checked)
+            kernel, outside = self._run_kernel(order)
+        for spec, out, ref in zip(self.slots.spec.outputs, self.slots.outputs[checked], expected, strict=True):
+            result = compare(spec.name, out, ref, atol=self.protocol.atol, rtol=self.protocol.rtol)
+            if not result.passed:
+                raise CandidateFailed(
+                    Outcome.INCORRECT, "wrong_after_timing", f"correct when checked, wrong when timed: {result.message}"
+                )
+        return kernel, reference, outside
+
+    def _renew(self, slot: int) -> None:
+        """Change some elements in the judge's copy and write them through to the slot; poison the outputs."""
+        self.reference.change_some(self.inputs[slot])
+        for view, x in zip(self.slots.inputs[slot], self.inputs[slot], strict=True):
+            if view is not None and isinstance(x, torch.Tensor) and x.dtype.is_floating_point:
+                view.copy_(x)
+        self.slots.poison_outputs(slot)
+
+    def _run_reference(self, order: list[int], checked: int) -> tuple[list[float], list[torch.Tensor]]:
+        warm = self.inputs[len(order)]
+        ns, expected = self.reference.run_timed(warm, [self.inputs[s] for s in order], order.index(checked))
+        return [n / 1e3 for n in ns], expected
+
+    def _run_kernel(self, order: list[int]) -> tuple[list[float], float]:
+        cpu_before = self.cell.cpu_seconds() if self.protocol.num_threads > 1 else None
+        start = time.perf_counter_ns()
+        ns = self.cell.call([len(order)], order, self.protocol.run_timeout_s)
+        outside_us = (time.perf_counter_ns() - start) / 1e3
+        inside_us = [max(n, 1) / 1e3 for n in ns]
+        if cpu_before is not None:
+            self._check_idle_afterwards(outside_us)
+        # one untimed call goes with the timed ones, so the outside clock covers len + 1 calls
+        per_call_floor = (outside_us * (1 - _CLOCK_SLACK_SHARE) - _CLOCK_SLACK_US) / (len(order) + 1)
+        if statistics.median(inside_us) < 0.5 * per_call_floor:
+            inside_us = [max(x, per_call_floor) for x in inside_us]
+        return inside_us, outside_us
+
+    def _check_idle_afterwards(self, outside_us: float) -> None:
+        """A candidate that has answered must not still be computing (a thread that fills the output later)."""
+        before, start = self.cell.cpu_seconds(), time.perf_counter()
+        time.sleep(min(0.01, outside_us / 1e6))
+        after, waited = self.cell.cpu_seconds(), time.perf_counter() - start
+        if before is not None and after is not None and after - before > _IDLE_CPU_S + _IDLE_CPU_SHARE * waited:
+            raise CandidateFailed(
+                Outcome.QUARANTINED, "work_after_return", "it still computes after its launcher has returned"
+            )
