@@ -1,0 +1,25 @@
+"""From turns to scores, tables, figures and the report page. Reads files, writes files, never judges anything.
+
+One function a command, plain paths in and paths out (all keyword arguments after ``*``)::
+
+    kevin.report.scores.score_rollouts(turns: Path, tasks: Path, out: Path, *, study: Study,
+                                       policy: str, split: str) -> Path
+    kevin.report.tables.make_table(name: str, scores: Sequence[Path], out: Path, *, study: Study,
+                                   baselines: Path | None = None) -> Path
+        name: one of kevin.report.tables.TABLES ("level1", "level2", "serial_parallel", "tasks")
+    kevin.report.figures.make_figure(name: str, out_dir: Path, *, study: Study, scores: Sequence[Path] = (),
+                                     turns: Sequence[Path] = (), training: Sequence[Path] = ()) -> list[Path]
+        name: one of kevin.report.figures.FIGURES ("serial_scaling", "parallel_scaling", "fast_p", "outcomes",
+        "layernorm_case_study", "training"); writes <name>.png, .pdf, .csv. All read ``scores``, except
+        "layernorm_case_study" (``turns``) and "training" (``training``: metrics.jsonl files).
+    kevin.report.html.make_report(out: Path, *, study: Study, tables: Sequence[Path], figures: Sequence[Path],
+                                  scores: Sequence[Path], turns: Sequence[Path], tasks: Path,
+                                  baselines: Path | None = None) -> Path
+        figures: the .png files; their .pdf and .csv siblings are picked up where they exist
+
+``turns`` files are named ``<policy>-<split>/turns.parquet``; a policy of the name ``ceiling`` holds the kernel writer's
+exhaustive search, one kernel a trajectory. Importing this package loads nothing heavy.
+
+Left out, never counted as 0: a turn without a verdict (the harness failed), a trajectory without any verdict, a task
+without any such trajectory. Tables say how many tasks, trajectories and turns stand behind every number.
+"""
