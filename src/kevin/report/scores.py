@@ -1,0 +1,149 @@
+"""Turns -> scores: one row a turn, with its score and return, and all that tables and figures need of its task."""
+
+from __future__ import annotations
+
+import logging
+from collections.abc import Sequence
+from itertools import groupby
+from pathlib import Path
+from typing import Any
+
+import pandas as pd
+
+from kevin.core import reward
+from kevin.core.config import RewardConfig, Study
+from kevin.core.dialogue import opening_is_expected
+from kevin.core.errors import DataError
+from kevin.core.files import read_parquet, read_tasks, read_turns, write_parquet
+from kevin.core.provenance import provenance
+from kevin.core.types import Task, Turn
+
+logger = logging.getLogger(__name__)
+
+KIND = "scores"
+CEILING = "ceiling"
+"""The policy that stands for the kernel writer's exhaustive search."""
+
+
+def score_frame(
+    turns: Sequence[Turn], tasks: Sequence[Task], config: RewardConfig, *, policy: str, split: str
+) -> pd.DataFrame:
+    """One row a turn, sorted by task (in the order of ``tasks``), trajectory and turn.
+
+    A turn without a verdict has no outcome, score or return. Raises DataError for a turn of an unknown task.
+    """
+    order = {task.id: i for i, task in enumerate(tasks)}
+    unknown = sorted({t.task_id for t in turns} - order.keys())
+    if unknown:
+        raise DataError(f"turns of tasks that are not in the tasks file: {', '.join(unknown[:5])}")
+    rows: list[dict[str, Any]] = []
+    ordered = sorted(turns, key=lambda t: (order[t.task_id], t.trajectory, t.turn))
+    for (task_id, _), group in groupby(ordered, key=lambda t: (t.task_id, t.trajectory)):
+        rows += _trajectory_rows(tasks[order[task_id]], list(group), config)
+    columns = {"policy": policy, "split": split}
+    frame = pd.DataFrame([columns | row for row in rows], columns=[*columns, *_COLUMNS])
+    return frame.astype(_COLUMNS)
+
+
+_COLUMNS = {
+    "task_id": "str",
+    "level": "int64",
+    "flawed": "bool",
+    "trajectory": "int64",
+    "turn": "int64",
+    "outcome": "str",
+    "reason": "str",
+    "speedup": "float64",
+    "score": "float64",
+    "return": "float64",
+    "kernel_digest": "str",
+    "verdict_key": "str",
+    "num_prompt_tokens": "int64",
+    "num_completion_tokens": "int64",
+    "finish_reason": "str",
+    "expected_opening": "bool",
+}
+
+
+def _trajectory_rows(task: Task, turns: list[Turn], config: RewardConfig) -> list[dict[str, Any]]:
+    own = [
+        reward.score(
+            t.outcome,
+            t.speedup,
+            correctness_weight=config.correctness_weight,
+            speedup_cap=config.speedup_cap,
+        )
+        if t.outcome is not None
+        else None
+        for t in turns
+    ]
+    returns = reward.returns(own, gamma=config.gamma, mode=config.returns)
+    return [
+        {
+            "task_id": task.id,
+            "level": task.level,
+            "flawed": bool(task.flaws),
+            "trajectory": t.trajectory,
+            "turn": t.turn,
+            "outcome": t.outcome.value if t.outcome is not None else None,
+            "reason": t.reason,
+            "speedup": t.speedup,
+            "score": score,
+            "return": ret,
+            "kernel_digest": t.kernel.digest if t.kernel is not None else None,
+            "verdict_key": t.verdict_key,
+            "num_prompt_tokens": t.num_prompt_tokens,
+            "num_completion_tokens": t.num_completion_tokens,
+            "finish_reason": t.finish_reason,
+            "expected_opening": opening_is_expected(t.completion),
+        }
+        for t, score, ret in zip(turns, own, returns, strict=True)
+    ]
+
+
+def score_rollouts(turns: Path, tasks: Path, out: Path, *, study: Study, policy: str, split: str) -> Path:
+    """Score one rollout file; see `score_frame`. Returns ``out``."""
+    found, meta = read_turns(turns)
+    frame = score_frame(found, read_tasks(tasks, split), study.reward, policy=policy, split=split)
+    missing = int(frame["outcome"].isna().sum())
+    if missing:
+        logger.warning(
+            "%s: %d of %d turns have no verdict (the harness failed) and are left out", turns, missing, len(frame)
+        )
+    write_parquet(out, frame, KIND, provenance(study.digest, policy=policy, split=split, rollouts=meta))
+    return out
+
+
+def read_scores(paths: Sequence[Path], study: Study) -> pd.DataFrame:
+    """Score files as one frame, policies in the order of ``study.evaluate``, the ceiling last.
+
+    Raises DataError without files, or when two of them hold the same policy and split.
+    """
+    frames = [read_parquet(path, KIND)[0] for path in paths]
+    if not frames:
+        raise DataError("no score files were given; make them with: snakemake (rule score_rollouts)")
+    heads = [(f["policy"].iloc[0], f["split"].iloc[0]) for f in frames if len(f)]
+    if len(set(heads)) != len(heads):
+        raise DataError("two of these score files hold the same policy and split: " + ", ".join(map(str, paths)))
+    frame = pd.concat(frames, ignore_index=True)
+    rank = {name: i for i, name in enumerate(policy_order(frame["policy"].unique(), study))}
+    return frame.sort_values("policy", key=lambda s: s.map(rank), kind="stable", ignore_index=True)
+
+
+def policy_order(policies: Sequence[str], study: Study) -> list[str]:
+    """As in ``study.evaluate``, then others by name, the ceiling last."""
+    wanted = {name: i for i, name in enumerate(study.evaluate)}
+    return sorted(policies, key=lambda p: (p == CEILING, wanted.get(p, len(wanted)), p))
+
+
+def policy_label(policy: str, study: Study) -> str:
+    """The name that people read."""
+    if policy == CEILING:
+        return "ceiling (exhaustive search)"
+    config = study.policies.get(policy)
+    return config.label if config is not None and config.label else policy
+
+
+def split_label(split: str) -> str:
+    """``level1`` -> ``Level 1``."""
+    return f"Level {split[5:]}" if split.startswith("level") and split[5:].isdigit() else split

@@ -1,0 +1,132 @@
+"""A synthetic study for the tests of the report: invented numbers, real file formats."""
+
+from __future__ import annotations
+
+from pathlib import Path
+
+import numpy as np
+import pandas as pd
+
+from kevin.core.config import PolicyConfig, Study
+from kevin.core.dialogue import feedback, parse_completion
+from kevin.core.files import write_parquet, write_tasks, write_turns
+from kevin.core.types import OpCall, Outcome, Task, TaskSpec, TensorSpec, Turn
+
+LEVEL1 = ("layer_norm", "matmul", "softmax", "cumsum", "max_pool2d", "gelu", "conv2d", "mse_loss")
+LEVEL2 = ("linear_relu_scale", "conv2d_gelu_sum", "matmul_softmax", "linear_bias_add_clamp_tanh", "conv1d_mish_mean")
+LABELS = ("base model", "multi-turn RL", "single-turn RL", "Think-Prune-Train", "TRLOO", "speedup cap 3")
+FAILURES = (Outcome.INCORRECT, Outcome.COMPILE_ERROR, Outcome.RUNTIME_ERROR, Outcome.PARSE_ERROR, Outcome.REFUSED)
+CHANGES = ("plain loops in the order of the reference", "OpenMP over the outer loop", "one pass over each row",
+           "tiles of 64 that stay in the cache", "vectorised inner loop, restrict pointers")  # fmt: skip
+
+
+def make_study(num_policies: int = 2, **report: int) -> Study:
+    names = [f"p{i}" for i in range(num_policies)]
+    policies = {n: PolicyConfig(model=n, label=label) for n, label in zip(names, LABELS, strict=False)}
+    return Study(policies=policies, evaluate=tuple(names), report={"num_bootstrap": 200, **report})
+
+
+def make_task(name: str, level: int, flaws: tuple[str, ...] = ()) -> Task:
+    x = TensorSpec(name="x", shape=(64, 256), dtype="float32")
+    source = (
+        "import torch\nimport torch.nn as nn\n\n\nclass Model(nn.Module):\n    def forward(self, x):\n"
+        f"        return {name}(x)\n\n\ndef get_inputs():\n    return [torch.randn(64, 256)]\n\n\n"
+        "def get_init_inputs():\n    return []\n"
+    )
+    return Task(
+        id=f"l{level}/{name}",
+        level=level,
+        name=name,
+        source=source,
+        ops=(OpCall(name=name.split("_", maxsplit=1)[0]),),
+        origin="catalog" if level == 1 else "composed",
+        flaws=flaws,
+        spec=TaskSpec(inputs=(x,), outputs=(x.model_copy(update={"name": "out"}),)),
+    )
+
+
+def make_tasks() -> list[tuple[Task, str]]:
+    tasks = [(make_task(n, 1, ("zeros_pass",) if n == "mse_loss" else ()), "level1") for n in LEVEL1]
+    return tasks + [(make_task(n, 2), "level2") for n in LEVEL2]
+
+
+def make_turn(
+    task_id: str, trajectory: int, turn: int, outcome: Outcome | None, speedup: float | None = None, *, text: str = ""
+) -> Turn:
+    """A turn as the rollout loop would record it, with a plausible completion unless ``text`` is given."""
+    change = CHANGES[(turn - 1 + trajectory) % len(CHANGES)]
+    if not text:
+        body = "  for (int64_t i = 0; i < out_size; i++) {\n    out[i] = x[i];\n  }\n" * turn
+        code = f'// {change}\nextern "C" void launch(const float* x, float* out) {{\n{body}}}\n'
+        fence = "" if outcome is Outcome.PARSE_ERROR else f"```cpp\n{code}```\nSummary: {change}\n"
+        text = f"<think>\nOkay, {change} should help here.\n</think>\n{fence}"
+    parsed = parse_completion(text, "c_abi", "cpp")
+    message = "kernel.cpp:3:7: error: 'y' was not declared in this scope" if outcome is Outcome.COMPILE_ERROR else "no"
+    return Turn(
+        task_id=task_id,
+        trajectory=trajectory,
+        turn=turn,
+        completion=text,
+        kernel=parsed.kernel,
+        summary=parsed.summary,
+        outcome=outcome,
+        feedback=feedback(outcome, message, speedup) if outcome is not None else "",
+        speedup=speedup,
+        num_prompt_tokens=400 * turn,
+        num_completion_tokens=150,
+        finish_reason="stop",
+    )
+
+
+def make_turns(tasks: list[Task], skill: float, seed: int, num_trajectories: int = 4, num_turns: int = 4) -> list[Turn]:
+    """Trajectories that get better with the turns; ``skill`` in 0..1 sets how good."""
+    rng = np.random.default_rng(seed)
+    turns = []
+    for task in tasks:
+        ease = rng.uniform(-0.2, 0.2)
+        for trajectory in range(num_trajectories):
+            for turn in range(1, num_turns + 1):
+                if rng.random() < skill + ease + 0.06 * turn:
+                    speedup = float(np.exp(rng.normal(-1 + skill * turn * 0.6, 0.5)))
+                    turns.append(make_turn(task.id, trajectory, turn, Outcome.CORRECT, speedup))
+                else:
+                    turns.append(
+                        make_turn(task.id, trajectory, turn, FAILURES[rng.choice(5, p=[0.4, 0.25, 0.15, 0.15, 0.05])])
+                    )
+    return turns
+
+
+def write_study(root: Path, study: Study, num_trajectories: int = 4, num_turns: int = 4) -> dict[str, list[Path]]:
+    """Every input of the report under ``root``: keys ``tasks``, ``turns``, ``baselines``."""
+    tasks = make_tasks()
+    write_tasks(root / "tasks.parquet", tasks, {"commit": "abc"})
+    files: dict[str, list[Path]] = {"tasks": [root / "tasks.parquet"], "turns": [], "baselines": [root / "cpu.parquet"]}
+    for split in ("level1", "level2"):
+        own = [t for t, s in tasks if s == split]
+        for i, policy in enumerate((*study.evaluate, "ceiling")):
+            path = root / "rollouts" / f"{policy}-{split}" / "turns.parquet"
+            best = policy == "ceiling"
+            skill = 1.0 if best else 0.25 + 0.12 * i
+            turns = make_turns(own, skill, i, 12 if best else num_trajectories, 1 if best else num_turns)
+            write_turns(path, turns, {"commit": "abc", "cpu": "A CPU", "gpus": [], "versions": {"torch": "2.13.0"}})
+            files["turns"].append(path)
+    rng = np.random.default_rng(9)
+    rows = []
+    for task, _ in tasks:
+        eager, ratio = float(rng.uniform(800, 6000)), float(rng.uniform(0.4, 1.1))
+        for name, r in (("eager", 1.0), ("compile", ratio)):
+            row = {"task_id": task.id, "task_digest": task.digest, "baseline": name, "median_us": eager * r}
+            rows.append({**row, "iqr_us": 5.0, "num_samples": 40, "ratio_to_eager": r, "device_name": "A CPU"})
+    write_parquet(root / "cpu.parquet", pd.DataFrame(rows), "baselines", {"commit": "abc"})
+    return files
+
+
+def write_scores(root: Path, study: Study, files: dict[str, list[Path]]) -> list[Path]:
+    from kevin.report.scores import score_rollouts
+
+    made = []
+    for path in files["turns"]:
+        policy, split = path.parent.name.rsplit("-", 1)
+        out = root / "scores" / f"{policy}-{split}.parquet"
+        made.append(score_rollouts(path, files["tasks"][0], out, study=study, policy=policy, split=split))
+    return made

@@ -1,0 +1,111 @@
+from itertools import combinations
+from math import comb, isnan, log
+
+import numpy as np
+import pandas as pd
+import pytest
+from hypothesis import given
+from hypothesis import strategies as st
+
+from kevin.report import metrics
+
+
+def frame(*rows: tuple[str, int, int, str | None, float | None]) -> pd.DataFrame:
+    return pd.DataFrame(rows, columns=["task_id", "trajectory", "turn", "outcome", "speedup"])
+
+
+SCORES = frame(
+    ("a", 0, 1, "incorrect", None),
+    ("a", 0, 2, "correct", 0.5),
+    ("a", 0, 3, "correct", 2.0),
+    ("a", 1, 1, "compile_error", None),
+    ("a", 1, 2, None, None),
+    ("a", 2, 1, None, None),
+    ("b", 0, 1, "correct", 1.0),
+    ("c", 0, 1, None, None),
+)
+
+
+@given(st.lists(st.floats(0, 100), min_size=1, max_size=7), st.data())
+def test_best_of_k_equals_mean_over_all_subsets(values: list[float], data: st.DataObject) -> None:
+    k = data.draw(st.integers(1, len(values)))
+    brute = np.mean([max(subset) for subset in combinations(values, k)])
+    assert metrics.best_of_k(values, k) == pytest.approx(brute)
+
+
+@pytest.mark.parametrize(("n", "c", "k"), [(16, 3, 4), (16, 0, 16), (5, 5, 1), (128, 7, 60)])
+def test_best_of_k_of_booleans_is_pass_at_k(n: int, c: int, k: int) -> None:
+    assert metrics.best_of_k([1.0] * c + [0.0] * (n - c), k) == pytest.approx(1 - comb(n - c, k) / comb(n, k))
+
+
+def test_best_of_k_rejects_more_draws_than_samples() -> None:
+    with pytest.raises(ValueError, match=r"1\.\.2"):
+        metrics.best_of_k([1.0, 2.0], 3)
+
+
+def test_trajectory_best_leaves_out_what_has_no_verdict() -> None:
+    best = metrics.trajectory_best(SCORES)
+    assert list(best.itertuples(index=False, name=None)) == [
+        ("a", 0, True, 2.0),
+        ("a", 1, False, 0.0),
+        ("b", 0, True, 1.0),
+    ]
+
+
+def test_trajectory_best_within_the_first_turns() -> None:
+    by_turn = [metrics.trajectory_best(SCORES, t).set_index(["task_id", "trajectory"]) for t in (1, 2)]
+    assert [float(b.loc[("a", 0), "speedup"]) for b in by_turn] == [0.0, 0.5]
+    assert [bool(b.loc[("a", 0), "correct"]) for b in by_turn] == [False, True]
+
+
+def test_another_baseline_scales_speedups_and_drops_tasks_without_it() -> None:
+    best = metrics.trajectory_best(SCORES, ratios={"a": 0.25})
+    assert best["task_id"].unique().tolist() == ["a"]
+    assert best["speedup"].tolist() == [0.5, 0.0]
+
+
+def test_task_values() -> None:
+    values = metrics.task_values(metrics.trajectory_best(SCORES), thresholds=(0.0, 1.0, 1.5))
+    assert values.index.tolist() == ["a", "b"]
+    a, b = values.loc["a"], values.loc["b"]
+    assert (a["correct_best"], a["correct_avg"], a["speedup_best"], a["speedup_avg"]) == (1, 0.5, 2.0, 1.0)
+    assert (a["fast_0_best"], a["fast_0_avg"], a["fast_1.5_avg"]) == (1, 0.5, 0.5)
+    assert (b["fast_1_best"], b["fast_1.5_best"]) == (1, 0)
+    assert a["log_speedup_avg"] == pytest.approx(log(2.0))
+
+
+def test_fast_0_is_correctness_and_wrong_kernels_are_never_fast() -> None:
+    wrong = pd.DataFrame({"task_id": ["a"], "trajectory": [0], "correct": [False], "speedup": [0.0]})
+    assert not metrics.fast(wrong, 0.0).any()
+
+
+def test_no_correct_kernel_has_no_geometric_mean() -> None:
+    values = metrics.task_values(metrics.trajectory_best(frame(("a", 0, 1, "incorrect", None))))
+    interval = metrics.geometric_interval(values["log_speedup_best"], num_resamples=100, seed=0)
+    assert all(isnan(v) for v in interval)
+
+
+def test_mean_interval_is_seeded_and_contains_the_mean() -> None:
+    values = np.random.default_rng(1).normal(2.0, 1.0, 50)
+    one, two = (metrics.mean_interval(values, num_resamples=2000, seed=3) for _ in range(2))
+    assert one == two
+    assert one.low < one.value < one.high
+    normal = 1.96 * values.std() / 50**0.5
+    assert one.high - one.low == pytest.approx(2 * normal, rel=0.15)
+
+
+def test_mean_interval_of_one_value_and_of_nothing() -> None:
+    assert metrics.mean_interval([2.0], num_resamples=100, seed=0) == (2.0, 2.0, 2.0)
+    assert all(isnan(v) for v in metrics.mean_interval([], num_resamples=100, seed=0))
+    assert metrics.mean_interval([1.0, float("nan")], num_resamples=100, seed=0) == (1.0, 1.0, 1.0)
+
+
+def test_paired_difference_uses_shared_tasks_and_is_tighter_than_unpaired() -> None:
+    rng = np.random.default_rng(0)
+    tasks = [f"t{i}" for i in range(40)]
+    base = pd.Series(rng.normal(0, 5, 40), index=tasks)
+    better = (base + 0.5 + rng.normal(0, 0.1, 40))[5:]
+    gain = metrics.paired_difference(better, base, num_resamples=1000, seed=0)
+    assert gain.num_tasks == 35
+    assert 0.4 < gain.low < gain.value < gain.high < 0.6
+    assert metrics.paired_difference(base, better, num_resamples=1000, seed=0).value == pytest.approx(-gain.value)

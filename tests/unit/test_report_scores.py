@@ -1,0 +1,67 @@
+from pathlib import Path
+
+import pytest
+from report_fixtures import make_study, make_task, make_turn, write_scores, write_study
+
+from kevin.core.config import RewardConfig
+from kevin.core.errors import DataError
+from kevin.core.files import read_parquet
+from kevin.core.types import Outcome
+from kevin.report.scores import policy_label, policy_order, read_scores, score_frame, split_label
+
+TASK = make_task("relu", 1)
+TURNS = [
+    make_turn(TASK.id, 0, 1, Outcome.CORRECT, 0.5),
+    make_turn(TASK.id, 0, 2, None),
+    make_turn(TASK.id, 0, 3, Outcome.CORRECT, 2.0),
+    make_turn(TASK.id, 1, 1, Outcome.PARSE_ERROR),
+]
+
+
+def test_scores_and_returns_of_a_trajectory() -> None:
+    frame = score_frame(TURNS[::-1], [TASK], RewardConfig(), policy="base", split="level1")
+    assert frame["turn"].tolist() == [1, 2, 3, 1]
+    assert frame["score"].tolist()[::2] == [0.8, 2.3]
+    assert frame["return"].tolist()[0] == pytest.approx(0.8 + 0.4**2 * 2.3)
+    assert frame["return"].tolist()[3] == 0.0
+
+
+def test_a_turn_without_a_verdict_has_no_score() -> None:
+    missing = score_frame(TURNS, [TASK], RewardConfig(), policy="base", split="level1").iloc[1]
+    assert missing[["outcome", "score", "return"]].isna().all()
+
+
+def test_no_kernel_has_no_digest() -> None:
+    frame = score_frame(TURNS, [TASK], RewardConfig(), policy="base", split="level1")
+    assert frame["kernel_digest"].isna().tolist() == [False, False, False, True]
+    assert frame["expected_opening"].all()
+
+
+def test_turns_of_unknown_tasks_are_an_error() -> None:
+    with pytest.raises(DataError, match="l1/relu"):
+        score_frame(TURNS, [make_task("gelu", 1)], RewardConfig(), policy="base", split="level1")
+
+
+def test_files_round_trip_in_the_order_of_the_study(tmp_path: Path) -> None:
+    study = make_study(2)
+    scores = write_scores(tmp_path, study, write_study(tmp_path, study))
+    frame = read_scores(scores[::-1], study)
+    assert frame["policy"].unique().tolist() == ["p0", "p1", "ceiling"]
+    assert frame["flawed"].any() and not frame["flawed"].all()
+    _, meta = read_parquet(scores[0], "scores")
+    assert (meta["policy"], meta["config_digest"], meta["rollouts"]["cpu"]) == ("p0", study.digest, "A CPU")
+    with pytest.raises(DataError, match="same policy"):
+        read_scores([scores[0], scores[0]], study)
+    with pytest.raises(DataError, match="no score files"):
+        read_scores([], study)
+
+
+def test_names_for_people() -> None:
+    study = make_study(2)
+    assert policy_order(["ceiling", "x", "p1", "p0"], study) == ["p0", "p1", "x", "ceiling"]
+    assert [policy_label(p, study) for p in ("p0", "x", "ceiling")] == [
+        "base model",
+        "x",
+        "ceiling (exhaustive search)",
+    ]
+    assert [split_label(s) for s in ("level2", "train")] == ["Level 2", "train"]
