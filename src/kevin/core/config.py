@@ -24,35 +24,47 @@ class KernelBenchSource(Frozen):
     path: str | None = None
     """A folder with a checkout; wins over ``repository``."""
     repository: str = "https://github.com/ScalingIntelligence/KernelBench"
+    """Git address that is cloned when ``path`` is absent."""
     commit: str = "423217d9fda91e0c2d67e4a43bf62f96f6d104f1"
     """Pinned: sizes and tolerances differ between versions, and numbers with them."""
     levels: tuple[int, ...] = (1, 2)
+    """Levels that are loaded."""
     num_train_per_level: int = Field(default=90, ge=1)
     """90 + 90 of levels 1 and 2 train; the rest of each level is held out."""
 
 
 class TasksConfig(Frozen):
     source: Literal["catalog", "kernelbench"] = "catalog"
+    """The study's own tasks, or KernelBench's."""
     size: Literal["cpu", "gpu"] = "cpu"
     """Which of the two sizes of the own tasks is used."""
     num_train_level1: int = Field(default=10, ge=0)
+    """Own single operators to train on; for KernelBench see ``tasks.kernelbench``."""
     num_train_level2: int = Field(default=10, ge=0)
+    """Own fused tasks to train on."""
     num_eval_level1: int = Field(default=8, ge=0)
+    """Held-out single operators that the tables are made of."""
     num_eval_level2: int = Field(default=8, ge=0)
+    """Held-out fused tasks, with operator sequences that stand nowhere in the training set."""
     case_study: str = "l1/layer_norm"
     """Id of the task whose best trajectory is told turn by turn; always held out."""
     kernelbench: KernelBenchSource = KernelBenchSource()
+    """Where KernelBench's tasks come from."""
 
 
 class PolicyConfig(Frozen):
     backend: Literal["transformers", "vllm", "openai", "replay"] = "transformers"
+    """What runs the model; ``replay`` reads recorded completions."""
     model: str
     """A local path, a hub id, the endpoint's model name, or the recorded completions (a file or a runs/ folder)."""
     base_url: str | None = None
     """``openai`` only: e.g. ``http://localhost:8000/v1``. The key is read from the environment (OPENAI_API_KEY)."""
     max_concurrency: int = Field(default=16, ge=1)
+    """``openai`` only: requests in flight."""
     timeout_s: float = Field(default=600, gt=0)
+    """``openai`` only: of one request."""
     dtype: Literal["float32", "bfloat16", "auto"] = "float32"
+    """Of the weights; ``auto`` is what the model was saved in."""
     label: str | None = None
     """Name in tables and figures; the key of the policy when absent."""
 
@@ -61,20 +73,29 @@ class BaseModelConfig(Frozen):
     """The study's own base language model, trained from scratch on the kernel writer's transcripts."""
 
     vocab_size: int = Field(default=2048, ge=300)
+    """Tokens, bytes and the template's own included."""
     hidden_size: int = Field(default=128, ge=16)
+    """Width."""
     num_layers: int = Field(default=4, ge=1)
+    """Transformer blocks."""
     num_heads: int = Field(default=2, ge=1)
+    """Attention heads; must divide ``hidden_size``."""
     intermediate_size: int = Field(default=384, ge=16)
+    """Width of the feed-forward layers."""
     max_tokens: int = Field(default=2048, ge=128)
     """Context length."""
     num_transcripts: int = Field(default=12000, ge=1)
+    """Conversations that are written to train on."""
     max_turns: int = Field(default=4, ge=1)
     """Transcripts hold one to this many turns."""
     batch_size: int = Field(default=16, ge=1)
+    """Sequences a step."""
     learning_rate: float = Field(default=3e-3, gt=0)
+    """Peak of the schedule."""
     time_budget_s: float = Field(default=150, gt=0)
     """Training is planned in steps, measured on the first ones, to end within this; the schedule is then fixed."""
     max_steps: int = Field(default=1500, ge=1)
+    """Upper limit of the steps, whatever the time budget."""
 
 
 class RolloutConfig(Frozen):
@@ -83,23 +104,33 @@ class RolloutConfig(Frozen):
     num_turns: int = Field(default=4, ge=1)
     """n, per trajectory."""
     temperature: float = Field(default=0.9, ge=0)
+    """0 takes the likeliest token."""
     top_p: float = Field(default=1.0, gt=0, le=1)
+    """Nucleus sampling; 1 is off."""
     max_prompt_tokens: int = Field(default=1536, ge=1)
+    """Prompts are kept within this by leaving out the oldest turns."""
     max_response_tokens: int = Field(default=256, ge=1)
+    """A longer answer is cut off and counts as a parse error."""
     max_feedback_chars: int = Field(default=400, ge=50)
+    """Length of the evaluation message that a later turn sees."""
 
 
 class RewardConfig(Frozen):
     correctness_weight: float = Field(default=0.3, ge=0)
+    """Score of a correct kernel beside its speedup."""
     speedup_cap: float | None = None
+    """Upper limit of the speedup in the score; none when null."""
     gamma: float = Field(default=0.4, ge=0, le=1)
+    """Discount of later turns' scores in a turn's return."""
     returns: Literal["sum", "max"] = "sum"
+    """A return is the sum, or the largest, of the discounted scores from its turn on."""
 
 
 class ReportConfig(Frozen):
     thresholds: tuple[float, ...] = (0.0, 0.5, 1.0, 1.5, 2.0)
     """p of fast_p."""
     num_bootstrap: int = Field(default=2000, ge=100)
+    """Resamples behind every interval."""
     viewer_trajectories: int = Field(default=2, ge=0)
     """Trajectories per task (the best ones first) that the report's viewer holds."""
 
@@ -121,21 +152,33 @@ class Study(Frozen):
     """The whole study."""
 
     scale: Literal["laptop", "gpu", "paper"] = "laptop"
+    """What the resources of the workflow's rules follow from."""
     seed: int = 0
+    """Of the task generator, the splits, the base model and the sampling."""
     dialect: Dialect = "c_abi"
+    """The form of a kernel: a bare translation unit (c_abi), or a Python module that builds its sources inline."""
     language: Language = "cpp"
+    """What kernels are written in; cuda needs ``judge.device: cuda``."""
     results: str = "results"
     """Folder of everything that is made, relative to the working directory."""
     tasks: TasksConfig = TasksConfig()
+    """Which tasks there are."""
     policies: dict[str, PolicyConfig]
+    """Models that write kernels, by a name of your choice."""
     evaluate: tuple[str, ...] = ("base",)
     """Keys of ``policies`` that the tables and figures compare."""
     base_model: BaseModelConfig = BaseModelConfig()
+    """The own base model and its training."""
     rollout: RolloutConfig = RolloutConfig()
+    """How a policy is sampled."""
     reward: RewardConfig = RewardConfig()
+    """Score and return."""
     judge: JudgeProtocol = JudgeProtocol()
+    """The judging protocol: everything that can change a verdict."""
     pool: JudgePoolConfig = JudgePoolConfig()
+    """How judging is scheduled."""
     report: ReportConfig = ReportConfig()
+    """Tables, figures and the page."""
 
     @model_validator(mode="after")
     def _references_exist(self) -> Study:

@@ -26,12 +26,15 @@ class TimingProtocol(Frozen):
     """Interleaved rounds of kernel and eager reference, until the paired ratio is known well enough."""
 
     min_rounds: int = Field(default=5, ge=3)
+    """Rounds that are always measured."""
     max_rounds: int = Field(default=25, ge=3)
+    """Rounds after which it stops in any case."""
     round_us: float = Field(default=4000.0, gt=0)
     """Wanted length of one side of a round, in microseconds; sets how many calls a round has."""
     max_calls_per_round: int = Field(default=16, ge=1)
     """Every timed call gets its own input and output buffers, so this bounds memory."""
     warmup_s: float = Field(default=0.02, ge=0)
+    """Untimed calls before the first round."""
     budget_s: float = Field(default=0.6, gt=0)
     """Wall time after which no further round is started."""
     relative_error: float = Field(default=0.01, gt=0)
@@ -42,14 +45,19 @@ class JudgeProtocol(Frozen):
     """How a kernel is built, checked and timed."""
 
     version: int = PROTOCOL_VERSION
+    """Of the judge's code; not to be set."""
     device: Device = "cpu"
+    """Where kernels run."""
     precision: Literal["float32", "float16", "bfloat16"] = "float32"
+    """Of inputs and weights."""
     num_trials: int = Field(default=3, ge=1)
     """Correctness trials, each with fresh secret inputs."""
     distributions: tuple[Literal["task", "normal", "wide", "shifted"], ...] = ("task", "normal")
     """Trial i draws its inputs from distribution i modulo their number; ``task`` is the module's own get_inputs()."""
     atol: float = Field(default=1e-4, gt=0)
+    """Absolute tolerance of an output's element."""
     rtol: float = Field(default=1e-4, ge=0)
+    """Relative tolerance of an output's element."""
     rules: tuple[Rule, ...] = (
         "no_kernel",
         "torch_compute",
@@ -60,10 +68,13 @@ class JudgeProtocol(Frozen):
     )
     """Rules enforced; hits of the others are still recorded as flags."""
     cpp_flags: tuple[str, ...] = ("-O3", "-march=native", "-fopenmp", "-std=c++17")
+    """Of g++."""
     cuda_flags: tuple[str, ...] = ("-O3", "-std=c++17")
+    """Of nvcc."""
     num_threads: int = Field(default=1, ge=1)
     """Threads of the CPU device, for kernel and reference alike; the device is that many cores, leased exclusively."""
     build_timeout_s: float = Field(default=20.0, gt=0)
+    """Of compiling one ``c_abi`` kernel."""
     inline_build_timeout_s: float = Field(default=180.0, gt=0)
     """Of a ``load_inline`` module, whose torch headers alone take most of a minute."""
     run_timeout_s: float = Field(default=10.0, gt=0)
@@ -73,6 +84,7 @@ class JudgeProtocol(Frozen):
     max_output_kb: int = Field(default=64, ge=1)
     """What a candidate may print before it is cut off."""
     timing: TimingProtocol = TimingProtocol()
+    """How often and how long is timed."""
 
     @cached_property
     def digest(self) -> str:

@@ -1,0 +1,66 @@
+# The study and its tests. `make help` lists the targets.
+
+PYTHON ?= python3
+VENV   ?= .venv
+# Another build of torch may be named, e.g. TORCH=torch==2.13.0+cpu
+TORCH  ?= $(shell grep '^torch==' requirements.lock)
+CONFIGS ?=
+
+BIN   := $(VENV)/bin
+STAMP := $(VENV)/.kevin-setup
+CONFIGFILES := $(if $(CONFIGS),--configfile $(CONFIGS))
+export PATH := $(abspath $(BIN)):$(PATH)
+
+.DEFAULT_GOAL := help
+.PHONY: help setup study test check format schema lock clean
+
+help:  ## Show this list
+	@grep -hE '^[a-z]+:.*##' $(MAKEFILE_LIST) | sed -E 's/^([a-z]+):.*## /  make \1\t/' | expand -t 20
+
+setup: $(STAMP)  ## Make .venv with every pinned dependency (done once)
+
+$(STAMP): requirements.lock pyproject.toml
+	@$(PYTHON) -c 'import sys; sys.exit(sys.version_info < (3, 11))' || \
+	  { echo "make: Python 3.11 or newer is needed; name one with: make setup PYTHON=/path/to/python3" >&2; exit 2; }
+	@command -v g++ >/dev/null || \
+	  { echo "make: a C++ compiler is needed to build kernels (Debian: apt-get install g++)" >&2; exit 2; }
+	@test -x $(BIN)/python || $(PYTHON) -m venv $(VENV)
+	$(BIN)/python -m pip install --quiet --disable-pip-version-check "$(TORCH)"
+	@grep -v '^torch==' requirements.lock > $(VENV)/requirements.txt
+	$(BIN)/python -m pip install --quiet --disable-pip-version-check --requirement $(VENV)/requirements.txt
+	$(BIN)/python -m pip install --quiet --disable-pip-version-check --no-deps --editable .
+	@command -v bwrap >/dev/null || \
+	  echo "make: bubblewrap is not installed; kernels are then isolated less strictly (Debian: apt-get install bubblewrap)"
+	@touch $@
+
+study: setup  ## Make the whole study: results/report.html (CONFIGS=config/gpu.yaml for another scale)
+	snakemake $(CONFIGFILES)
+	@echo "The study is complete: $$(kevin config show --yaml -c config/config.yaml $(addprefix -c ,$(CONFIGS)) | sed -n 's/^results: //p')/report.html"
+
+test: setup  ## Run the tests
+	$(BIN)/python -m pytest
+
+check: setup  ## Lint, formatting, types and the workflow's own lint
+	ruff check .
+	ruff format --check .
+	mypy
+	snakefmt --check Snakefile rules
+	snakemake --lint
+
+format: setup  ## Format Python and Snakemake files
+	ruff check --fix .
+	ruff format .
+	snakefmt Snakefile rules
+
+schema: setup  ## Generate config/schema.json and config/README.md from the code
+	kevin config schema --out config/schema.json
+	kevin config docs --out config/README.md
+
+lock: setup  ## Write requirements.lock from the present environment
+	$(BIN)/python -m pip freeze --exclude-editable --exclude kevin-study | sed -E 's/\+[a-z0-9.]+$$//' > requirements.lock.new
+	{ grep '^#' requirements.lock; grep -v '^#' requirements.lock.new; } > requirements.lock.tmp
+	mv requirements.lock.tmp requirements.lock && rm requirements.lock.new
+
+clean:  ## Remove everything that was made, except .venv and the reference results
+	find results -mindepth 1 -maxdepth 1 ! -name reference -exec rm -rf {} +
+	rm -rf .snakemake .pytest_cache .mypy_cache .ruff_cache .hypothesis

@@ -1,0 +1,26 @@
+rule train_base_model:
+    """The study's own base language model, from scratch on the kernel writer's transcripts."""
+    input:
+        config=ancient("<results>/config.yaml"),
+    output:
+        directory("<results>/base_model"),
+    log:
+        "<results>/logs/train_base_model.log",
+    benchmark:
+        "<results>/benchmarks/train_base_model.tsv"
+    threads: all_cores()
+    resources:
+        mem_mb=NEEDS["mem_mb"],
+        runtime=NEEDS["runtime"],
+        gpu=min(1, NEEDS["gpu"]),
+    params:
+        depends=step_digest(
+            STEP_VERSIONS["base_model"],
+            study.base_model,
+            study.rollout,
+            study.seed,
+            TASKS_DIGEST,
+            KERNELS_DIGEST,
+        ),
+    shell:
+        "kevin --log {log} base-model --config {input.config} --out {output}"

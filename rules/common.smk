@@ -1,0 +1,162 @@
+# The validated configuration, what each step depends on, and helpers of the other files.
+
+import fcntl
+import os
+import sys
+from pathlib import Path
+
+import yaml
+from snakemake.exceptions import WorkflowError
+from snakemake.logging import logger
+
+from kevin.core.config import section_digest, validate_study
+from kevin.core.errors import ConfigError
+from kevin.core.protocol import PROTOCOL_VERSION
+from kevin.core.types import canonical_json, digest
+
+try:
+    origin = (
+        " + ".join(str(file) for file in workflow.configfiles) or "the configuration"
+    )
+    study = validate_study(yaml.safe_load(canonical_json(config)), origin)
+except ConfigError as e:
+    raise WorkflowError(str(e)) from None
+
+CEILING = "ceiling"
+EVAL_SPLITS = ("level1", "level2")
+COMPARED = (*study.evaluate, CEILING)
+TABLES = ("level1", "level2", "serial_parallel", "tasks")
+FIGURES = (
+    "serial_scaling",
+    "parallel_scaling",
+    "fast_p",
+    "outcomes",
+    "layernorm_case_study",
+)
+BASE_MODEL = f"{study.results}/base_model"
+DEVICE = study.judge.device
+
+if CEILING in study.policies:
+    raise WorkflowError(
+        f"{origin}: policies.{CEILING}: this name is taken by the ceiling of the tables; choose another"
+    )
+
+
+wildcard_constraints:
+    policy="|".join(study.policies),
+    split="train|level1|level2",
+    table="|".join(TABLES),
+    figure="|".join(FIGURES),
+
+
+# Expensive steps are made again when something that they depend on changes its meaning, never because a file was
+# touched: what they read of the configuration stands in their params as a digest, with a version that is raised when
+# the step's code would make something else.
+STEP_VERSIONS = {"tasks": 1, "base_model": 1, "rollout": 1, "ceiling": 1}
+
+
+def step_digest(*parts):
+    """Digest of configuration sections and plain values."""
+    return digest(
+        *(
+            section_digest(p) if hasattr(p, "model_dump") else canonical_json(p)
+            for p in parts
+        )
+    )[:16]
+
+
+TASKS_DIGEST = step_digest(STEP_VERSIONS["tasks"], study.tasks, study.seed)
+JUDGE_DIGEST = step_digest(PROTOCOL_VERSION, study.judge)
+KERNELS_DIGEST = step_digest(study.dialect, study.language)
+REPORT_DIGEST = step_digest(study)
+
+
+def policy_digest(wildcards):
+    """What the answers of a policy depend on, and how they are judged."""
+    return step_digest(
+        STEP_VERSIONS["rollout"],
+        study.policies[wildcards.policy].model_dump(
+            mode="json", exclude={"label", "max_concurrency", "timeout_s"}
+        ),
+        study.rollout,
+        study.seed,
+        KERNELS_DIGEST,
+        JUDGE_DIGEST,
+    )
+
+
+def policy_files(wildcards):
+    """The study's own base model, for the policies that are made from it."""
+    own = study.policies[wildcards.policy].model.rstrip("/") == BASE_MODEL
+    return [BASE_MODEL] if own else []
+
+
+def code(*packages):
+    """Sources that a cheap step is made of: editing one of them makes its files again."""
+    root = Path(workflow.basedir) / "src" / "kevin"
+    return sorted(
+        str(file)
+        for package in packages
+        for file in (root / package).rglob("*")
+        if file.is_file()
+    )
+
+
+def repeat(option, files):
+    """The same option once for each file."""
+    return " ".join(f"{option} {file}" for file in files)
+
+
+# Per scale: cores, memory and minutes of a rule that judges or trains, and GPUs. A cluster reads them; on one machine
+# such a rule takes every core, so that nothing else disturbs its clock.
+SCALES = {
+    "laptop": {"threads": 2, "mem_mb": 4000, "runtime": 60, "gpu": 0},
+    "gpu": {"threads": 16, "mem_mb": 64000, "runtime": 240, "gpu": 1},
+    "paper": {"threads": 64, "mem_mb": 500000, "runtime": 2880, "gpu": 8},
+}
+NEEDS = SCALES[study.scale]
+
+
+def all_cores():
+    """Every core of this machine; of a cluster's node, as many as the scale needs."""
+    try:
+        return workflow.cores
+    except WorkflowError:
+        return NEEDS["threads"]
+
+
+LOCKS = []
+
+
+def claim_folder():
+    """Hold this folder until the process ends, however it ends. Snakemake's own locks (switched off in
+    profiles/default) outlive a run that was killed, and then stop the next one."""
+    path = Path(".snakemake/running")
+    path.parent.mkdir(exist_ok=True)
+    file = path.open("a+")
+    try:
+        fcntl.flock(file, fcntl.LOCK_EX | fcntl.LOCK_NB)
+    except BlockingIOError:
+        file.seek(0)
+        raise WorkflowError(
+            f"another snakemake (process {file.read().strip()}) is at work in {Path.cwd()}; wait until it is done"
+        ) from None
+    except OSError as e:
+        logger.warning(
+            f"no file locks here ({e}); do not start a second run in this folder"
+        )
+        return
+    file.truncate(0)
+    file.write(str(os.getpid()))
+    file.flush()
+    LOCKS.append(file)
+
+
+onstart:
+    claim_folder()
+
+
+# `kevin` is the one beside this interpreter; it ends by itself when this process is gone (kevin.cli.main).
+shell.prefix(
+    f"export PATH='{Path(sys.executable).parent}':\"$PATH\" KEVIN_WORKFLOW_PID=$PPID; "
+)

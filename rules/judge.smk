@@ -1,0 +1,44 @@
+rule measure_baselines:
+    """Every task in eager and compiled PyTorch on the judging device."""
+    input:
+        config=ancient("<results>/config.yaml"),
+        tasks="<results>/tasks.parquet",
+    output:
+        f"<results>/baselines/{DEVICE}.parquet",
+    log:
+        "<results>/logs/measure_baselines.log",
+    benchmark:
+        "<results>/benchmarks/measure_baselines.tsv"
+    threads: all_cores()
+    resources:
+        mem_mb=NEEDS["mem_mb"],
+        runtime=NEEDS["runtime"],
+        gpu=min(1, NEEDS["gpu"]),
+    params:
+        depends=JUDGE_DIGEST,
+    shell:
+        "kevin --log {log} baselines --config {input.config} --tasks {input.tasks} --out {output}"
+
+
+rule judge_ceiling:
+    """Every variant that the kernel writer knows: what a policy trained on its transcripts can reach."""
+    input:
+        config=ancient("<results>/config.yaml"),
+        tasks="<results>/tasks.parquet",
+    output:
+        f"<results>/rollouts/{CEILING}-{{split}}/turns.parquet",
+    log:
+        f"<results>/logs/judge_ceiling-{{split}}.log",
+    benchmark:
+        "<results>/benchmarks/judge_ceiling-{split}.tsv"
+    threads: all_cores()
+    resources:
+        mem_mb=NEEDS["mem_mb"],
+        runtime=NEEDS["runtime"],
+        gpu=min(1, NEEDS["gpu"]),
+    params:
+        depends=step_digest(STEP_VERSIONS["ceiling"], KERNELS_DIGEST, JUDGE_DIGEST),
+        store=f"{study.results}/store",
+    shell:
+        "kevin --log {log} ceiling --config {input.config} --tasks {input.tasks} --split {wildcards.split}"
+        " --store {params.store} --out {output}"

@@ -1,0 +1,128 @@
+SCORES = expand(
+    "<results>/scores/{policy}-{split}.parquet", policy=COMPARED, split=EVAL_SPLITS
+)
+TURNS = expand(
+    "<results>/rollouts/{policy}-{split}/turns.parquet",
+    policy=COMPARED,
+    split=EVAL_SPLITS,
+)
+
+
+rule score_turns:
+    """Scores, returns and best kernels so far of one policy's turns."""
+    input:
+        config=ancient("<results>/config.yaml"),
+        tasks="<results>/tasks.parquet",
+        turns="<results>/rollouts/{policy}-{split}/turns.parquet",
+        code=code("core", "report"),
+    output:
+        "<results>/scores/{policy}-{split}.parquet",
+    log:
+        "<results>/logs/score_turns-{policy}-{split}.log",
+    benchmark:
+        "<results>/benchmarks/score_turns-{policy}-{split}.tsv"
+    wildcard_constraints:
+        policy="|".join(COMPARED),
+    resources:
+        mem_mb=4000,
+        runtime=10,
+    params:
+        depends=REPORT_DIGEST,
+    shell:
+        "kevin --log {log} score --config {input.config} --turns {input.turns} --tasks {input.tasks}"
+        " --policy {wildcards.policy} --split {wildcards.split} --out {output}"
+
+
+rule make_table:
+    """One table, all compared policies and the ceiling."""
+    input:
+        config=ancient("<results>/config.yaml"),
+        scores=SCORES,
+        baselines=f"<results>/baselines/{DEVICE}.parquet",
+        code=code("core", "report"),
+    output:
+        report(
+            "<results>/tables/{table}.csv",
+            caption="captions/table.rst",
+            category="Tables",
+            labels={"table": "{table}"},
+        ),
+    log:
+        "<results>/logs/make_table-{table}.log",
+    benchmark:
+        "<results>/benchmarks/make_table-{table}.tsv"
+    resources:
+        mem_mb=4000,
+        runtime=10,
+    params:
+        depends=REPORT_DIGEST,
+        scores=lambda wildcards, input: repeat("--scores", input.scores),
+    shell:
+        "kevin --log {log} table {wildcards.table} --config {input.config} {params.scores}"
+        " --baselines {input.baselines} --out {output}"
+
+
+rule draw_figure:
+    """One figure as PNG and PDF, with a CSV of exactly what is plotted."""
+    input:
+        config=ancient("<results>/config.yaml"),
+        scores=SCORES,
+        turns=TURNS,
+        code=code("core", "report"),
+    output:
+        report(
+            "<results>/figures/{figure}.png",
+            caption="captions/figure.rst",
+            category="Figures",
+            labels={"figure": "{figure}"},
+        ),
+        "<results>/figures/{figure}.pdf",
+        "<results>/figures/{figure}.csv",
+    log:
+        "<results>/logs/draw_figure-{figure}.log",
+    benchmark:
+        "<results>/benchmarks/draw_figure-{figure}.tsv"
+    resources:
+        mem_mb=4000,
+        runtime=10,
+    params:
+        depends=REPORT_DIGEST,
+        scores=lambda wildcards, input: repeat("--scores", input.scores),
+        turns=lambda wildcards, input: repeat("--turns", input.turns),
+        folder=lambda wildcards, output: str(Path(output[0]).parent),
+    shell:
+        "kevin --log {log} figure {wildcards.figure} --config {input.config} {params.scores} {params.turns}"
+        " --out-dir {params.folder}"
+
+
+rule write_report:
+    """The study on one page that needs nothing else."""
+    input:
+        config=ancient("<results>/config.yaml"),
+        tasks="<results>/tasks.parquet",
+        baselines=f"<results>/baselines/{DEVICE}.parquet",
+        tables=expand("<results>/tables/{table}.csv", table=TABLES),
+        figures=expand("<results>/figures/{figure}.png", figure=FIGURES),
+        scores=SCORES,
+        turns=TURNS,
+        code=code("core", "report"),
+    output:
+        report(
+            "<results>/report.html", caption="captions/report.rst", category="Report"
+        ),
+    log:
+        "<results>/logs/write_report.log",
+    benchmark:
+        "<results>/benchmarks/write_report.tsv"
+    resources:
+        mem_mb=4000,
+        runtime=10,
+    params:
+        depends=REPORT_DIGEST,
+        files=lambda wildcards, input: " ".join(
+            repeat(f"--{name}", input[name])
+            for name in ("tables", "figures", "scores", "turns")
+        ),
+    shell:
+        "kevin --log {log} report --config {input.config} --tasks {input.tasks} --baselines {input.baselines}"
+        " {params.files} --out {output}"

@@ -1,0 +1,23 @@
+rule run_rollouts:
+    """One policy on one split: trajectories of several turns, each kernel judged, with feedback."""
+    input:
+        policy_files,
+        config=ancient("<results>/config.yaml"),
+        tasks="<results>/tasks.parquet",
+    output:
+        "<results>/rollouts/{policy}-{split}/turns.parquet",
+    log:
+        "<results>/logs/run_rollouts-{policy}-{split}.log",
+    benchmark:
+        "<results>/benchmarks/run_rollouts-{policy}-{split}.tsv"
+    threads: all_cores()
+    resources:
+        mem_mb=NEEDS["mem_mb"],
+        runtime=NEEDS["runtime"],
+        gpu=NEEDS["gpu"],
+    params:
+        depends=policy_digest,
+        store=f"{study.results}/store",
+    shell:
+        "kevin --log {log} rollout --config {input.config} --tasks {input.tasks} --split {wildcards.split}"
+        " --policy {wildcards.policy} --store {params.store} --out {output}"

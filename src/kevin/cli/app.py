@@ -1,0 +1,71 @@
+"""The command tree. Every command lives in a module of its group; nothing heavy is imported here."""
+
+from __future__ import annotations
+
+import logging
+import sys
+from pathlib import Path
+from typing import Annotated
+
+import typer
+
+from kevin import __version__
+from kevin.cli import config, judge, steps, tasks
+from kevin.cli.options import HAND_PANEL, STEPS_PANEL
+
+_HELP = """Judge GPU and CPU kernels, and run the study of multi-turn reinforcement learning that writes them.
+
+Judge one kernel:      kevin judge --task-file task.py --kernel kernel.cpp
+
+The whole study:       make study   (or: snakemake)
+
+Every configuration key is explained in config/README.md.
+"""
+_EPILOG = "Exit codes: 0 done (a verdict was formed, whatever it says) · 2 bad usage · 3 the harness failed."
+
+app = typer.Typer(
+    name="kevin",
+    help=_HELP,
+    epilog=_EPILOG,
+    no_args_is_help=True,
+    add_completion=False,
+    pretty_exceptions_enable=False,
+    rich_markup_mode="rich",
+    context_settings={"help_option_names": ["-h", "--help"]},
+)
+
+
+def _version(value: bool) -> None:
+    if value:
+        typer.echo(f"kevin {__version__}")
+        raise typer.Exit
+
+
+@app.callback()
+def options(
+    debug: Annotated[bool, typer.Option("--debug", help="Show tracebacks and debug messages.")] = False,
+    log_file: Annotated[
+        Path | None, typer.Option("--log", metavar="FILE", help="Write all messages to this file too.")
+    ] = None,
+    version: Annotated[
+        bool, typer.Option("--version", callback=_version, is_eager=True, help="Print the version and leave.")
+    ] = False,
+) -> None:
+    logger = logging.getLogger("kevin")
+    logger.setLevel(logging.DEBUG if debug else logging.INFO)
+    logger.propagate = False
+    console = logging.StreamHandler(sys.stderr)
+    console.setFormatter(logging.Formatter("%(message)s"))
+    logger.handlers = [console]
+    if log_file:
+        log_file.parent.mkdir(parents=True, exist_ok=True)
+        handler = logging.FileHandler(log_file, mode="w")
+        handler.setFormatter(logging.Formatter("%(asctime)s %(levelname)s %(name)s: %(message)s"))
+        logger.addHandler(handler)
+
+
+app.command("judge", rich_help_panel=HAND_PANEL)(judge.judge)
+app.add_typer(tasks.app, name="tasks", rich_help_panel=HAND_PANEL)
+app.add_typer(config.app, name="config", rich_help_panel=HAND_PANEL)
+for name, command in steps.COMMANDS.items():
+    app.command(name, rich_help_panel=STEPS_PANEL)(command)

@@ -1,0 +1,196 @@
+"""`kevin judge --batch`: many pairs from a file, resumable, nothing computed ever lost.
+
+A malformed line stops everything before it starts, with its file and line. A reference that is no task module fails
+alone: its output line carries ``error`` in place of a verdict. Verdicts are appended as they come; at the end the file
+is put into the order of the input. A pair on which the harness failed gets no line, so the next run tries it again.
+"""
+
+from __future__ import annotations
+
+import json
+import logging
+import tempfile
+from collections import Counter
+from contextlib import ExitStack
+from functools import cache
+from pathlib import Path
+from typing import TYPE_CHECKING, Any
+
+from pydantic import ValidationError
+
+from kevin.cli.judge import DialectChoice, make_kernel
+from kevin.cli.verdict_view import verdict_record
+from kevin.core.config import JudgePoolConfig
+from kevin.core.errors import DataError, HarnessError, TaskError, UsageError
+from kevin.core.files import write_text
+from kevin.core.progress import Progress, progress
+from kevin.core.protocol import JudgeProtocol
+from kevin.core.types import Frozen, Kernel, Task, Verdict
+
+if TYPE_CHECKING:
+    from kevin.judge.pool import JudgePool
+
+log = logging.getLogger(__name__)
+
+Record = dict[str, Any]
+
+
+class Pair(Frozen):
+    """One input line."""
+
+    id: str
+    reference: str
+    kernel: str
+
+
+def judge_batch(batch: Path, out: Path, *, protocol: JudgeProtocol, dialect: DialectChoice, store: Path | None) -> int:
+    """Judge what is missing in ``out``. Returns the exit code: 0, 2 (some lines could not be used) or 3 (harness)."""
+    pairs = read_pairs(batch)
+    done = read_records(out)
+    kernels = {p.id: make_kernel(p.kernel, "", dialect, protocol) for p in pairs}
+    _check_same_work(out, done, pairs, kernels, protocol)
+    pending = [p for p in pairs if p.id not in done]
+    if done:
+        log.info("%s: %d of %d are done already", out, len(pairs) - len(pending), len(pairs))
+    work, unusable = _load_tasks(pending, batch)
+    failures = _judge_all(work, kernels, out, done, protocol, store) if work else []
+    order = {p.id: i for i, p in enumerate(pairs)}
+    done.update({record["id"]: record for record in unusable})
+    records = sorted(done.values(), key=lambda record: order.get(record["id"], -1))
+    write_text(out, "".join(json.dumps(record) + "\n" for record in records))
+    counts = Counter(record.get("outcome", "unusable") for record in done.values())
+    log.info("%s: %s", out, ", ".join(f"{n} {name}" for name, n in counts.most_common()))
+    if failures:
+        log.error(
+            "kevin: the harness failed on %d pairs, start again to retry them; first: %s", len(failures), failures[0]
+        )
+        return 3
+    return 2 if unusable else 0
+
+
+def read_pairs(path: Path) -> list[Pair]:
+    """All input lines. Raises UsageError that names file and line of the first one that is not a pair."""
+    try:
+        lines = path.read_text().splitlines()
+    except FileNotFoundError:
+        raise UsageError(f"{path}: no such file") from None
+    except UnicodeDecodeError as e:
+        raise UsageError(f"{path}: not UTF-8 text: {e}") from None
+    pairs: dict[str, Pair] = {}
+    for number, line in enumerate(lines, start=1):
+        if not line.strip():
+            continue
+        try:
+            pair = Pair.model_validate_json(line)
+        except ValidationError as e:
+            first = e.errors()[0]
+            what = ": ".join([*(str(part) for part in first["loc"]), first["msg"]])
+            raise UsageError(f'{path}:{number}: not a line of {{"id", "reference", "kernel"}}: {what}') from None
+        if pair.id in pairs:
+            raise UsageError(f"{path}:{number}: the id {pair.id!r} stands on an earlier line too")
+        pairs[pair.id] = pair
+    return list(pairs.values())
+
+
+def read_records(path: Path) -> dict[str, Record]:
+    """Verdicts of an earlier run by id; a last line that a killed run left half written is dropped."""
+    if not path.exists():
+        return {}
+    lines = path.read_text().splitlines(keepends=True)
+    records: dict[str, Record] = {}
+    for number, line in enumerate(lines, start=1):
+        try:
+            record = json.loads(line)
+            name = record["id"]
+        except (ValueError, TypeError, KeyError):
+            if number == len(lines) and not line.endswith("\n"):
+                log.warning("%s:%d: half a line, left by an interrupted run; its pair is judged again", path, number)
+                break
+            raise DataError(
+                f"{path}:{number}: not a verdict's line; move the file away or give another --out"
+            ) from None
+        if "error" not in record:
+            records[name] = record
+    return records
+
+
+def _check_same_work(
+    out: Path, done: dict[str, Record], pairs: list[Pair], kernels: dict[str, Kernel], protocol: JudgeProtocol
+) -> None:
+    """Raises UsageError when ``out`` holds a verdict on something else under an id of ours."""
+    for pair in pairs:
+        record = done.get(pair.id)
+        if record is None:
+            continue
+        ours = {
+            "task_digest": _task_digest(pair.reference),
+            "kernel_digest": kernels[pair.id].digest,
+            "protocol_digest": protocol.digest,
+        }
+        for name, digest in ours.items():
+            if record.get(name) != digest:
+                what = name.removesuffix("_digest")
+                raise UsageError(f"{out}: the verdict under id {pair.id!r} is of another {what}; give another --out")
+
+
+def _task_digest(reference: str) -> str:
+    return Task(id="user", level=1, name="user", source=reference, origin="user").digest
+
+
+def _load_tasks(pairs: list[Pair], batch: Path) -> tuple[list[tuple[Pair, Task]], list[Record]]:
+    """Pairs with their task, and an error record for each whose reference is no task module."""
+    from kevin.tasks.format import inspect_task
+
+    @cache
+    def load(reference: str) -> Task | str:
+        name = f"{batch} (reference)"
+        try:
+            spec = inspect_task(reference, name)
+        except TaskError as e:
+            return str(e)
+        return Task(id="user", level=1, name="user", source=reference, origin="user", spec=spec)
+
+    work: list[tuple[Pair, Task]] = []
+    unusable: list[Record] = []
+    for pair in pairs:
+        task = load(pair.reference)
+        if isinstance(task, str):
+            log.error("kevin: %s, id %r: %s", batch, pair.id, task)
+            unusable.append({"id": pair.id, "error": "task", "message": task})
+        else:
+            work.append((pair, task))
+    return work, unusable
+
+
+def _judge_all(
+    work: list[tuple[Pair, Task]],
+    kernels: dict[str, Kernel],
+    out: Path,
+    done: dict[str, Record],
+    protocol: JudgeProtocol,
+    store: Path | None,
+) -> list[HarnessError]:
+    """Judge the pairs, adding each verdict to ``done`` and to the end of ``out`` as it comes."""
+    from kevin.judge.pool import JudgePool
+
+    out.parent.mkdir(parents=True, exist_ok=True)
+    write_text(out, "".join(json.dumps(record) + "\n" for record in done.values()))
+    outcomes: Counter[str] = Counter()
+    with ExitStack() as stack:
+        folder = store or Path(stack.enter_context(tempfile.TemporaryDirectory(prefix="kevin-store-")))
+        file = stack.enter_context(out.open("a"))
+        pool: JudgePool = stack.enter_context(JudgePool(protocol, folder, JudgePoolConfig()))
+        shown: Progress[object] = stack.enter_context(progress(len(work), "judge", "kernels"))
+
+        def keep(index: int, result: Verdict | HarnessError) -> None:
+            if isinstance(result, Verdict):
+                name = work[index][0].id
+                done[name] = {"id": name, **verdict_record(result)}
+                file.write(json.dumps(done[name]) + "\n")
+                file.flush()
+                outcomes[result.outcome.value] += 1
+            shown.note(f"{outcomes['correct']} correct")
+            shown.update()
+
+        results = pool.judge([(task, kernels[pair.id]) for pair, task in work], on_verdict=keep)
+    return [r for r in results if isinstance(r, HarnessError)]

@@ -1,0 +1,56 @@
+"""Options that several commands share, and the reading of the configuration behind `--config`."""
+
+from __future__ import annotations
+
+from pathlib import Path
+from typing import TYPE_CHECKING, Annotated, Any
+
+import typer
+
+if TYPE_CHECKING:
+    from kevin.core.config import Study
+
+STEPS_PANEL = "Study steps (called by Snakemake)"
+HAND_PANEL = "With a kernel in hand"
+DEFAULT_CONFIG = Path("config/config.yaml")
+
+ConfigOption = Annotated[
+    list[Path] | None,
+    typer.Option(
+        "--config",
+        "-c",
+        metavar="FILE",
+        help="Configuration file; give it again to lay further files over it. [default: config/config.yaml]",
+    ),
+]
+TasksOption = Annotated[Path, typer.Option("--tasks", metavar="FILE", help="tasks.parquet of `kevin tasks build`.")]
+OutOption = Annotated[Path, typer.Option("--out", metavar="FILE", help="What is written, in one piece or not at all.")]
+SplitOption = Annotated[str, typer.Option("--split", metavar="NAME", help="train, level1 or level2.")]
+StoreOption = Annotated[
+    Path, typer.Option("--store", metavar="DIR", help="Verdict store; what stands in it is never judged again.")
+]
+TurnsOption = Annotated[Path, typer.Option("--turns", metavar="FILE", help="turns.parquet of a rollout.")]
+PolicyOption = Annotated[str, typer.Option("--policy", metavar="KEY", help="A key of `policies`, or ceiling.")]
+ScoresOption = Annotated[
+    list[Path] | None, typer.Option("--scores", metavar="FILE", help="Scores of a policy; repeatable.")
+]
+ManyTurnsOption = Annotated[
+    list[Path] | None, typer.Option("--turns", metavar="FILE", help="turns.parquet of a rollout; repeatable.")
+]
+BaselinesOption = Annotated[
+    Path | None, typer.Option("--baselines", metavar="FILE", help="What `kevin baselines` measured.")
+]
+
+
+def load_config(paths: list[Path] | None) -> Study:
+    """The validated configuration. Raises ConfigError."""
+    from kevin.core.config import load_study
+
+    return load_study(list(paths) if paths else [DEFAULT_CONFIG])
+
+
+def study_provenance(study: Study, **extra: Any) -> dict[str, Any]:
+    """Provenance of a file that this study makes."""
+    from kevin.core.provenance import provenance
+
+    return provenance(config_digest=study.digest, scale=study.scale, seed=study.seed, **extra)

@@ -1,0 +1,75 @@
+"""`kevin tasks`: build the study's tasks, list them, show one."""
+
+from __future__ import annotations
+
+from pathlib import Path
+from typing import Annotated
+
+import typer
+
+from kevin.cli.options import ConfigOption, OutOption, load_config, study_provenance
+from kevin.core.errors import UsageError
+
+app = typer.Typer(help="Build, list and show the tasks.", no_args_is_help=True)
+
+DEFAULT_TASKS = Path("results/tasks.parquet")
+FileOption = Annotated[
+    Path, typer.Option("--tasks", metavar="FILE", help="A file of `kevin tasks build`, or one Python module.")
+]
+
+
+@app.command()
+def build(out: OutOption, config: ConfigOption = None) -> None:
+    """Make the training and evaluation tasks. A study step."""
+    study = load_config(config)
+    from kevin.core.files import write_tasks
+    from kevin.tasks.build import build_tasks
+
+    write_tasks(out, build_tasks(study), study_provenance(study))
+
+
+@app.command("list")
+def list_tasks(
+    tasks: FileOption = DEFAULT_TASKS,
+    split: Annotated[str | None, typer.Option("--split", metavar="NAME", help="Only train, level1 or level2.")] = None,
+) -> None:
+    """List the tasks with their split, level and operators."""
+    from kevin.core.files import read_parquet, read_tasks
+
+    frame, _ = read_parquet(tasks, "tasks")
+    splits = dict(zip(frame["task_id"], frame["split"], strict=True))
+    rows = [
+        (task.id, splits[task.id], str(task.level), ", ".join(op.name for op in task.ops), ", ".join(task.flaws))
+        for task in read_tasks(tasks, split)
+    ]
+    header = ("task", "split", "level", "operators", "flaws")
+    widths = [max(len(row[i]) for row in (header, *rows)) for i in range(len(header))]
+    for row in (header, *rows):
+        typer.echo("  ".join(f"{cell:<{width}}" for cell, width in zip(row, widths, strict=True)).rstrip())
+
+
+@app.command()
+def show(
+    task: Annotated[str, typer.Argument(metavar="TASK", help="A task's id, or a Python module's path.")],
+    tasks: FileOption = DEFAULT_TASKS,
+    prompt: Annotated[bool, typer.Option("--prompt", help="Print the prompt of the first turn instead.")] = False,
+    config: ConfigOption = None,
+) -> None:
+    """Show one task: its reference module, or the prompt that a policy gets."""
+    from kevin.core.files import read_tasks
+    from kevin.tasks.format import task_from_file
+
+    if task.endswith(".py"):
+        found = task_from_file(Path(task))
+    else:
+        every = {t.id: t for t in read_tasks(tasks)}
+        if task not in every:
+            raise UsageError(f"{tasks}: no task {task!r}; `kevin tasks list` names them")
+        found = every[task]
+    if not prompt:
+        typer.echo(found.source.rstrip())
+        return
+    from kevin.core.dialogue import base_prompt
+
+    study = load_config(config)
+    typer.echo(base_prompt(found, study.dialect, study.language, with_example=True).rstrip())

@@ -1,0 +1,105 @@
+"""A verdict for people, and as one JSON record."""
+
+from __future__ import annotations
+
+import random
+import statistics
+from collections.abc import Sequence
+from typing import Any
+
+from rich.console import Console
+from rich.panel import Panel
+from rich.table import Table
+from rich.text import Text
+
+from kevin.core.types import Kernel, Outcome, Round, Timing, Verdict
+
+_MEANING = {
+    Outcome.PARSE_ERROR: "no kernel was found",
+    Outcome.REFUSED: "a rule was broken",
+    Outcome.COMPILE_ERROR: "it does not compile",
+    Outcome.RUNTIME_ERROR: "it failed while running",
+    Outcome.TIMEOUT: "it took too long",
+    Outcome.INCORRECT: "its results are wrong",
+    Outcome.QUARANTINED: "its results are right, its speed is not possible: to be looked at by a person",
+    Outcome.CORRECT: "its results match the reference",
+}
+_MAX_MESSAGE_LINES = 40
+
+
+def speedup_interval(rounds: Sequence[Round], *, num_bootstrap: int = 2000) -> tuple[float, float] | None:
+    """95 % percentile-bootstrap interval of the median paired ratio; None with fewer than three rounds."""
+    if len(rounds) < 3:
+        return None
+    ratios = [r.reference_us / r.kernel_us for r in rounds]
+    draw = random.Random(0)
+    medians = sorted(statistics.median(draw.choices(ratios, k=len(ratios))) for _ in range(num_bootstrap))
+    return medians[int(0.025 * num_bootstrap)], medians[int(0.975 * num_bootstrap) - 1]
+
+
+def verdict_record(verdict: Verdict) -> dict[str, Any]:
+    """All fields of the verdict, with what follows from them: ``speedup`` and ``speedup_interval``."""
+    interval = speedup_interval(verdict.rounds) if verdict.speedup is not None else None
+    return {**verdict.model_dump(mode="json"), "speedup": verdict.speedup, "speedup_interval": interval}
+
+
+def print_verdict(verdict: Verdict, kernel: Kernel, *, title: str, console: Console | None = None) -> None:
+    """One screen with everything worth knowing."""
+    console = console or Console(highlight=False)
+    good = verdict.outcome is Outcome.CORRECT
+    head = Text.assemble(
+        (verdict.outcome.value, "bold green" if good else "bold red"), f"  {_MEANING[verdict.outcome]}"
+    )
+    if verdict.reason:
+        head.append(f" ({verdict.reason})")
+    table = Table(box=None, show_header=False, pad_edge=False)
+    table.add_column(style="bold", no_wrap=True)
+    table.add_column(overflow="fold")
+    table.add_row("Outcome", head)
+    for name, text in _rows(verdict, kernel):
+        table.add_row(name, Text(text))
+    console.print(Text(title, style="dim"))
+    console.print(table)
+    if verdict.message and not good:
+        console.print(Panel(Text(_excerpt(verdict.message)), title="What its author is told", title_align="left"))
+
+
+def _rows(verdict: Verdict, kernel: Kernel) -> list[tuple[str, str]]:
+    rows: list[tuple[str, str]] = []
+    if verdict.speedup is not None:
+        interval = speedup_interval(verdict.rounds)
+        bounds = f"95 % interval {interval[0]:.3g} to {interval[1]:.3g}, " if interval else ""
+        rows.append(("Speedup", f"{verdict.speedup:.3g}x over eager PyTorch ({bounds}{len(verdict.rounds)} rounds)"))
+    for name, timing in (("Kernel", verdict.timing), ("Reference", verdict.reference_timing)):
+        if timing:
+            rows.append((name, _timing(timing)))
+    if verdict.num_trials:
+        errors = [
+            f"{value:.2g} {kind}"
+            for kind, value in (("absolute", verdict.max_abs_error), ("relative", verdict.max_rel_error))
+            if value is not None
+        ]
+        largest = f"; largest error {', '.join(errors)}" if errors else ""
+        rows.append(("Checks", f"{verdict.trials_passed} of {verdict.num_trials} trials passed{largest}"))
+    rows.append(("Dialect", f"{kernel.dialect}, {kernel.language}"))
+    rows.append(("Device", verdict.device_name))
+    rows += [(name.replace("_", " ").capitalize(), str(value)) for name, value in verdict.details.items()]
+    rows.append(("Flags", ", ".join(verdict.flags) or "none"))
+    if verdict.seconds:
+        rows.append(("Judged in", ", ".join(f"{stage} {s:.2f} s" for stage, s in verdict.seconds.items())))
+    return rows
+
+
+def _timing(timing: Timing) -> str:
+    scale, unit = (1e-3, "ms") if timing.median_us >= 1000 else (1.0, "us")
+    return (
+        f"{timing.median_us * scale:.4g} {unit} median (IQR {timing.iqr_us * scale:.2g} {unit}, "
+        f"{timing.num_samples} calls)"
+    )
+
+
+def _excerpt(message: str) -> str:
+    lines = message.strip().splitlines()
+    if len(lines) <= _MAX_MESSAGE_LINES:
+        return "\n".join(lines)
+    return "\n".join([*lines[:_MAX_MESSAGE_LINES], f"[{len(lines) - _MAX_MESSAGE_LINES} more lines, see --json]"])
