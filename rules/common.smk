@@ -156,7 +156,7 @@ onstart:
     claim_folder()
 
 
-# `kevin` is the one beside this interpreter; it ends by itself when this process is gone (kevin.cli.main).
+# `kevin` is the one beside this interpreter; it ends by itself when this process is gone (kevin.cli.entry).
 shell.prefix(
     f"export PATH='{Path(sys.executable).parent}':\"$PATH\" KEVIN_WORKFLOW_PID=$PPID; "
 )

@@ -1,5 +1,5 @@
 """The `kevin` command. Heavy modules are imported inside the commands, so that `kevin --help` answers at once."""
 
-from kevin.cli.main import main
+from kevin.cli.entry import main
 
 __all__ = ["main"]

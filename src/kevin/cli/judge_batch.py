@@ -12,7 +12,6 @@ import logging
 import tempfile
 from collections import Counter
 from contextlib import ExitStack
-from functools import cache
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
@@ -35,12 +34,17 @@ log = logging.getLogger(__name__)
 Record = dict[str, Any]
 
 
-class Pair(Frozen):
-    """One input line."""
+class Line(Frozen):
+    """What an input line holds."""
 
-    id: str
+    id: str | int
     reference: str
     kernel: str
+
+
+class Pair(Line):
+    place: str
+    """File and line that it came from."""
 
 
 def judge_batch(batch: Path, out: Path, *, protocol: JudgeProtocol, dialect: DialectChoice, store: Path | None) -> int:
@@ -52,8 +56,8 @@ def judge_batch(batch: Path, out: Path, *, protocol: JudgeProtocol, dialect: Dia
     pending = [p for p in pairs if p.id not in done]
     if done:
         log.info("%s: %d of %d are done already", out, len(pairs) - len(pending), len(pairs))
-    work, unusable = _load_tasks(pending, batch)
-    failures = _judge_all(work, kernels, out, done, protocol, store) if work else []
+    work, unusable = _load_tasks(pending)
+    failures = _judge_all(work, kernels, out, done, unusable, protocol, store) if work else []
     order = {p.id: i for i, p in enumerate(pairs)}
     done.update({record["id"]: record for record in unusable})
     records = sorted(done.values(), key=lambda record: order.get(record["id"], -1))
@@ -76,28 +80,28 @@ def read_pairs(path: Path) -> list[Pair]:
         raise UsageError(f"{path}: no such file") from None
     except UnicodeDecodeError as e:
         raise UsageError(f"{path}: not UTF-8 text: {e}") from None
-    pairs: dict[str, Pair] = {}
+    pairs: dict[str | int, Pair] = {}
     for number, line in enumerate(lines, start=1):
         if not line.strip():
             continue
         try:
-            pair = Pair.model_validate_json(line)
+            fields = Line.model_validate_json(line)
         except ValidationError as e:
             first = e.errors()[0]
             what = ": ".join([*(str(part) for part in first["loc"]), first["msg"]])
             raise UsageError(f'{path}:{number}: not a line of {{"id", "reference", "kernel"}}: {what}') from None
-        if pair.id in pairs:
-            raise UsageError(f"{path}:{number}: the id {pair.id!r} stands on an earlier line too")
-        pairs[pair.id] = pair
+        if fields.id in pairs:
+            raise UsageError(f"{path}:{number}: the id {fields.id!r} stands on an earlier line too")
+        pairs[fields.id] = Pair(place=f"{path}:{number}", **fields.model_dump())
     return list(pairs.values())
 
 
-def read_records(path: Path) -> dict[str, Record]:
+def read_records(path: Path) -> dict[str | int, Record]:
     """Verdicts of an earlier run by id; a last line that a killed run left half written is dropped."""
     if not path.exists():
         return {}
     lines = path.read_text().splitlines(keepends=True)
-    records: dict[str, Record] = {}
+    records: dict[str | int, Record] = {}
     for number, line in enumerate(lines, start=1):
         try:
             record = json.loads(line)
@@ -115,7 +119,11 @@ def read_records(path: Path) -> dict[str, Record]:
 
 
 def _check_same_work(
-    out: Path, done: dict[str, Record], pairs: list[Pair], kernels: dict[str, Kernel], protocol: JudgeProtocol
+    out: Path,
+    done: dict[str | int, Record],
+    pairs: list[Pair],
+    kernels: dict[str | int, Kernel],
+    protocol: JudgeProtocol,
 ) -> None:
     """Raises UsageError when ``out`` holds a verdict on something else under an id of ours."""
     for pair in pairs:
@@ -123,7 +131,7 @@ def _check_same_work(
         if record is None:
             continue
         ours = {
-            "task_digest": _task_digest(pair.reference),
+            "task_digest": _task(pair.reference).digest,
             "kernel_digest": kernels[pair.id].digest,
             "protocol_digest": protocol.digest,
         }
@@ -133,44 +141,51 @@ def _check_same_work(
                 raise UsageError(f"{out}: the verdict under id {pair.id!r} is of another {what}; give another --out")
 
 
-def _task_digest(reference: str) -> str:
-    return Task(id="user", level=1, name="user", source=reference, origin="user").digest
+def _task(reference: str) -> Task:
+    return Task(id="user", level=1, name="user", source=reference, origin="user")
 
 
-def _load_tasks(pairs: list[Pair], batch: Path) -> tuple[list[tuple[Pair, Task]], list[Record]]:
+def _load_tasks(pairs: list[Pair]) -> tuple[list[tuple[Pair, Task]], list[Record]]:
     """Pairs with their task, and an error record for each whose reference is no task module."""
     from kevin.tasks.format import inspect_task
 
-    @cache
-    def load(reference: str) -> Task | str:
-        name = f"{batch} (reference)"
-        try:
-            spec = inspect_task(reference, name)
-        except TaskError as e:
-            return str(e)
-        return Task(id="user", level=1, name="user", source=reference, origin="user", spec=spec)
-
+    known: dict[str, Task | TaskError] = {}
     work: list[tuple[Pair, Task]] = []
     unusable: list[Record] = []
     for pair in pairs:
-        task = load(pair.reference)
-        if isinstance(task, str):
-            log.error("kevin: %s, id %r: %s", batch, pair.id, task)
-            unusable.append({"id": pair.id, "error": "task", "message": task})
+        if pair.reference not in known:
+            name = pair.place
+            try:
+                spec = inspect_task(pair.reference, name)
+                known[pair.reference] = _task(pair.reference).model_copy(update={"id": name, "spec": spec})
+            except TaskError as e:
+                known[pair.reference] = e
+        found = known[pair.reference]
+        if isinstance(found, Task):
+            work.append((pair, found))
         else:
-            work.append((pair, task))
+            unusable.append(_error_record(pair, found))
     return work, unusable
+
+
+def _error_record(pair: Pair, error: TaskError) -> Record:
+    log.error("kevin: id %s: %s", pair.id, error)
+    return {"id": pair.id, "error": "task", "message": str(error)}
 
 
 def _judge_all(
     work: list[tuple[Pair, Task]],
-    kernels: dict[str, Kernel],
+    kernels: dict[str | int, Kernel],
     out: Path,
-    done: dict[str, Record],
+    done: dict[str | int, Record],
+    unusable: list[Record],
     protocol: JudgeProtocol,
     store: Path | None,
 ) -> list[HarnessError]:
-    """Judge the pairs, adding each verdict to ``done`` and to the end of ``out`` as it comes."""
+    """Judge the pairs, adding each verdict to ``done`` and to the end of ``out`` as it comes.
+
+    A reference that only fails when it runs for real is put aside in ``unusable``, and the rest goes on.
+    """
     from kevin.judge.pool import JudgePool
 
     out.parent.mkdir(parents=True, exist_ok=True)
@@ -183,14 +198,22 @@ def _judge_all(
         shown: Progress[object] = stack.enter_context(progress(len(work), "judge", "kernels"))
 
         def keep(index: int, result: Verdict | HarnessError) -> None:
-            if isinstance(result, Verdict):
-                name = work[index][0].id
+            name = work[index][0].id
+            if isinstance(result, Verdict) and name not in done:
                 done[name] = {"id": name, **verdict_record(result)}
                 file.write(json.dumps(done[name]) + "\n")
                 file.flush()
                 outcomes[result.outcome.value] += 1
-            shown.note(f"{outcomes['correct']} correct")
-            shown.update()
+                shown.note(f"{outcomes['correct']} correct")
+                shown.update()
 
-        results = pool.judge([(task, kernels[pair.id]) for pair, task in work], on_verdict=keep)
-    return [r for r in results if isinstance(r, HarnessError)]
+        while True:
+            try:
+                results = pool.judge([(task, kernels[pair.id]) for pair, task in work], on_verdict=keep)
+                return [r for r in results if isinstance(r, HarnessError)]
+            except TaskError as e:
+                bad = [pair for pair, task in work if f"{task.id}:" in str(e)]
+                if not bad:
+                    raise
+                unusable += [_error_record(pair, e) for pair in bad]
+                work = [(pair, task) for pair, task in work if pair not in bad]

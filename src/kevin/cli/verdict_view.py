@@ -24,6 +24,7 @@ _MEANING = {
     Outcome.QUARANTINED: "its results are right, its speed is not possible: to be looked at by a person",
     Outcome.CORRECT: "its results match the reference",
 }
+_NEVER_RAN = (Outcome.PARSE_ERROR, Outcome.REFUSED, Outcome.COMPILE_ERROR)
 _MAX_MESSAGE_LINES = 40
 
 
@@ -50,7 +51,7 @@ def print_verdict(verdict: Verdict, kernel: Kernel, *, title: str, console: Cons
     head = Text.assemble(
         (verdict.outcome.value, "bold green" if good else "bold red"), f"  {_MEANING[verdict.outcome]}"
     )
-    if verdict.reason:
+    if verdict.reason and verdict.reason != verdict.outcome.value:
         head.append(f" ({verdict.reason})")
     table = Table(box=None, show_header=False, pad_edge=False)
     table.add_column(style="bold", no_wrap=True)
@@ -73,7 +74,7 @@ def _rows(verdict: Verdict, kernel: Kernel) -> list[tuple[str, str]]:
     for name, timing in (("Kernel", verdict.timing), ("Reference", verdict.reference_timing)):
         if timing:
             rows.append((name, _timing(timing)))
-    if verdict.num_trials:
+    if verdict.num_trials and verdict.outcome not in _NEVER_RAN:
         errors = [
             f"{value:.2g} {kind}"
             for kind, value in (("absolute", verdict.max_abs_error), ("relative", verdict.max_rel_error))
@@ -83,11 +84,23 @@ def _rows(verdict: Verdict, kernel: Kernel) -> list[tuple[str, str]]:
         rows.append(("Checks", f"{verdict.trials_passed} of {verdict.num_trials} trials passed{largest}"))
     rows.append(("Dialect", f"{kernel.dialect}, {kernel.language}"))
     rows.append(("Device", verdict.device_name))
-    rows += [(name.replace("_", " ").capitalize(), str(value)) for name, value in verdict.details.items()]
+    rows += [_detail(name, value) for name, value in verdict.details.items()]
     rows.append(("Flags", ", ".join(verdict.flags) or "none"))
     if verdict.seconds:
         rows.append(("Judged in", ", ".join(f"{stage} {s:.2f} s" for stage, s in verdict.seconds.items())))
     return rows
+
+
+def _detail(name: str, value: float | int | str | None) -> tuple[str, str]:
+    """A measurement with the unit that its name ends in."""
+    text = f"{value:.4g}" if isinstance(value, float) else str(value)
+    stem, _, unit = name.rpartition("_")
+    if unit in _UNITS:
+        name, text = stem, f"{text} {unit}"
+    return name.replace("_", " ").capitalize(), text
+
+
+_UNITS = ("us", "ms", "s", "mb", "kb")
 
 
 def _timing(timing: Timing) -> str:
