@@ -231,6 +231,8 @@ def load_study(paths: list[Path]) -> Study:
             layer = yaml.safe_load(path.read_text())
         except FileNotFoundError:
             raise ConfigError(f"{path}: no such configuration file") from None
+        except (OSError, UnicodeDecodeError) as e:
+            raise ConfigError(f"{path}: cannot be read: {e}") from None
         except yaml.YAMLError as e:
             raise ConfigError(f"{path}: not valid YAML: {e}") from None
         if not isinstance(layer, dict):

@@ -11,7 +11,18 @@ from collections.abc import Callable, Sequence
 
 from kevin.core import abi
 from kevin.core.errors import TaskError
-from kevin.core.types import Conversation, Dialect, Frozen, Kernel, Language, Message, Outcome, Task, Turn, Verdict
+from kevin.core.types import (
+    Conversation,
+    Dialect,
+    Frozen,
+    Kernel,
+    Language,
+    Message,
+    Outcome,
+    Task,
+    Turn,
+    Verdict,
+)
 
 THINK_OPEN, THINK_CLOSE = "<think>", "</think>"
 SUMMARY = "Summary:"
@@ -73,7 +84,8 @@ Write fast {language} kernels for this PyTorch module.
 {source}
 ```
 
-Replace its PyTorch operators by raw {language} that you compile with `torch.utils.cpp_extension.load_inline`, in a class
+Replace its PyTorch operators by raw {language} that you compile with `torch.utils.cpp_extension.load_inline`, in a \
+class
 `ModelNew` with the same constructor and the same `forward`. Use torch.nn only for Parameter, containers and
 initialisation; every operator's work must be done by your own code. Do not use try/except.
 {example}Your code is compiled, checked and timed, and you see the result before your next turn.
@@ -125,10 +137,11 @@ class Parsed(Frozen):
 
 def parse_completion(text: str, dialect: Dialect, language: Language) -> Parsed:
     """Drop the chain of thought, take the last complete code block and the summary after it."""
+    text = text.replace("\r\n", "\n")
     answer = text.rsplit(THINK_CLOSE, 1)[-1] if THINK_CLOSE in text else text
     if THINK_OPEN in answer:
         return Parsed(kernel=None, summary="", problem="the chain of thought was never closed")
-    blocks = list(re.finditer(r"^```[^\n`]*\n(.*?)^```[ \t]*$", answer, re.DOTALL | re.MULTILINE))
+    blocks = list(re.finditer(r"^ {0,3}```[^\n`]*\n(.*?)^ {0,3}```[ \t]*$", answer, re.DOTALL | re.MULTILINE))
     if not blocks:
         cut = "the answer ends inside a code block" if "```" in answer else "the answer holds no code block"
         return Parsed(kernel=None, summary="", problem=cut)
@@ -160,9 +173,10 @@ _FEEDBACK_HEADS = {
 
 
 def feedback(outcome: Outcome, message: str, speedup: float | None, *, max_chars: int = 1200) -> str:
-    """The evaluation result as the policy reads it. Speedups are given to two significant digits, above timing noise."""
+    """The evaluation result as the policy reads it. Speedups have two significant digits, above timing noise."""
     if outcome is Outcome.CORRECT:
-        return f"Correct, {speedup:.2g}x the speed of PyTorch. It can be faster."
+        assert speedup is not None, "a correct kernel carries its speedup"
+        return f"Correct, {float(f'{speedup:.2g}'):g}x the speed of PyTorch. It can be faster."
     text = message.strip()
     if len(text) > max_chars:
         text = text[:max_chars] + " [...]"

@@ -29,11 +29,30 @@ def atomic_path(path: Path) -> Iterator[Path]:
     os.close(fd)
     tmp = Path(name)
     try:
-        yield tmp
-        tmp.chmod(0o644)
-        tmp.replace(path)
+        with _naming(path):
+            yield tmp
+            tmp.chmod(0o644)
+            tmp.replace(path)
     finally:
         tmp.unlink(missing_ok=True)
+
+
+@contextmanager
+def _naming(path: Path) -> Iterator[None]:
+    """A full disk is reported by the system without a name: add the file's."""
+    try:
+        yield
+    except OSError as e:
+        if e.filename is None:
+            e.filename = str(path)
+        raise
+
+
+def append_line(path: Path, line: str) -> None:
+    """Add one line to a log of JSON lines. A kill may leave the last line cut short; readers must expect it."""
+    path.parent.mkdir(parents=True, exist_ok=True)
+    with _naming(path), path.open("a") as f:
+        f.write(line + "\n")
 
 
 def write_text(path: Path, text: str) -> None:
@@ -75,9 +94,13 @@ def read_parquet(path: Path, kind: str) -> tuple[pd.DataFrame, dict[str, Any]]:
 
 
 def write_tasks(path: Path, tasks: Iterable[tuple[Task, str]], provenance: dict[str, Any]) -> None:
-    """Pairs of task and split (``train``, ``level1``, ``level2``, ...), one row each; a task may be in one split only."""
-    rows = []
+    """Pairs of task and split (``train``, ``level1``, ...), one row each. Raises DataError for an id given twice."""
+    rows: list[dict[str, Any]] = []
+    seen: set[str] = set()
     for task, split in tasks:
+        if task.id in seen:
+            raise DataError(f"{path}: task {task.id} was given twice; a task has one id and is in one split")
+        seen.add(task.id)
         rows.append(
             {
                 "task_id": task.id,
@@ -105,16 +128,16 @@ def read_tasks(path: Path, split: str | None = None) -> list[Task]:
         frame = frame[frame["split"] == split]
     return [
         Task(
-            id=r.task_id,
-            level=r.level,
-            name=r.name,
-            source=r.source,
-            ops=tuple(OpCall.model_validate(op) for op in json.loads(r.ops)),
-            origin=r.origin,
-            flaws=tuple(json.loads(r.flaws)),
-            spec=TaskSpec.model_validate_json(r.spec) if isinstance(r.spec, str) else None,
+            id=row["task_id"],
+            level=row["level"],
+            name=row["name"],
+            source=row["source"],
+            ops=tuple(OpCall.model_validate(op) for op in json.loads(row["ops"])),
+            origin=row["origin"],
+            flaws=tuple(json.loads(row["flaws"])),
+            spec=TaskSpec.model_validate_json(row["spec"]) if isinstance(row["spec"], str) else None,
         )
-        for r in frame.itertuples(index=False)
+        for row in frame.to_dict("records")
     ]
 
 
@@ -139,13 +162,13 @@ def turns_frame(turns: Iterable[Turn]) -> pd.DataFrame:
 
 def turns_from_frame(frame: pd.DataFrame) -> list[Turn]:
     turns = []
-    for row in frame.to_dict("records"):
-        row = {str(k): (None if v is None or v != v else v) for k, v in row.items()}
+    for record in frame.to_dict("records"):
+        row = {str(k): (None if pd.isna(v) else v) for k, v in record.items()}
         parts = {f: row.pop(f"kernel_{f}") for f in _KERNEL_FIELDS}
         kernel = Kernel.model_validate(parts) if parts["source"] is not None else None
         outcome = row.pop("outcome")
         known = {k: v for k, v in row.items() if k in Turn.model_fields}
-        turns.append(Turn(kernel=kernel, outcome=Outcome(outcome) if outcome else None, **known))
+        turns.append(Turn.model_validate({**known, "kernel": kernel, "outcome": Outcome(outcome) if outcome else None}))
     return turns
 
 

@@ -1,9 +1,10 @@
-"""The study's data: tasks, kernels, verdicts, turns. Frozen, validated, serialisable, free of behaviour and of torch."""
+"""The study's data: tasks, kernels, verdicts, turns. Frozen, validated, serialisable, without behaviour or torch."""
 
 from __future__ import annotations
 
 import hashlib
 import json
+from collections.abc import Mapping
 from enum import StrEnum
 from functools import cached_property
 from typing import Annotated, Any, Literal, Self
@@ -20,6 +21,13 @@ class Frozen(BaseModel):
     """Base of all records: immutable, no unknown fields."""
 
     model_config = ConfigDict(frozen=True, extra="forbid")
+
+    def model_copy(self, *, update: Mapping[str, Any] | None = None, deep: bool = False) -> Self:
+        """As pydantic's, but without the cached digests of the original."""
+        copy = super().model_copy(update=update, deep=deep)
+        for name in copy.__dict__.keys() - type(self).model_fields.keys():
+            del copy.__dict__[name]
+        return copy
 
 
 def digest(*parts: str | bytes) -> str:
@@ -102,9 +110,13 @@ class Kernel(Frozen):
 
     @cached_property
     def digest(self) -> str:
-        """Of the source without trailing spaces and blank edge lines, so that trivially equal kernels are one."""
-        lines = [line.rstrip() for line in self.source.strip().splitlines()]
-        return digest("kernel", self.dialect, self.language, "\n".join(lines))
+        """Of the source without trailing spaces and blank edge lines, so that trivially equal kernels are one.
+
+        Whatever may change the meaning is kept: the first line's indentation, spaces after a backslash, form feeds.
+        """
+        lines = [line.rstrip(" \t\r") for line in self.source.split("\n")]
+        kept = [raw if line.endswith("\\") else line for raw, line in zip(self.source.split("\n"), lines, strict=True)]
+        return digest("kernel", self.dialect, self.language, "\n".join(kept).strip("\n"))
 
 
 # --- verdicts ---------------------------------------------------------------------------------------------------
@@ -187,9 +199,13 @@ class Verdict(Frozen):
 
     @property
     def speedup(self) -> float | None:
-        """T_reference / T_kernel over eager PyTorch: the median of the paired rounds' ratios; None unless correct."""
-        if self.outcome is not Outcome.CORRECT or not self.rounds:
+        """T_reference / T_kernel over eager PyTorch: the median of the paired rounds' ratios (without rounds, the ratio
+        of the medians); None unless correct.
+        """
+        if self.outcome is not Outcome.CORRECT or self.timing is None or self.reference_timing is None:
             return None
+        if not self.rounds:
+            return self.reference_timing.median_us / self.timing.median_us
         ratios = sorted(r.reference_us / r.kernel_us for r in self.rounds)
         mid = len(ratios) // 2
         return ratios[mid] if len(ratios) % 2 else (ratios[mid - 1] + ratios[mid]) / 2

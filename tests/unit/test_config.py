@@ -1,0 +1,127 @@
+"""The configuration: layers, defaults, and mistakes that name their key."""
+
+from pathlib import Path
+
+import pytest
+import yaml
+from hypothesis import given
+from hypothesis import strategies as st
+
+from kevin.core.config import Study, load_study, merge, section_digest, validate_study
+from kevin.core.errors import ConfigError, UsageError
+
+MINIMAL = {"policies": {"base": {"model": "results/base_model"}}}
+ROOT = Path(__file__).parents[2]
+trees = st.recursive(
+    st.integers() | st.lists(st.integers(), max_size=2),
+    lambda inner: st.dictionaries(st.sampled_from("abc"), inner, max_size=3),
+    max_leaves=8,
+)
+layers = st.dictionaries(st.sampled_from("abc"), trees, max_size=3)
+
+
+def study(**changes):
+    return validate_study({**MINIMAL, **changes}, "test")
+
+
+def write(path, value):
+    path.write_text(value if isinstance(value, str) else yaml.safe_dump(value))
+    return path
+
+
+def test_the_laptop_study_is_valid():
+    loaded = load_study([ROOT / "config" / "config.yaml"])
+    assert (loaded.scale, loaded.dialect, loaded.language, loaded.judge.device) == ("laptop", "c_abi", "cpp", "cpu")
+
+
+def test_layers_win_in_order(tmp_path):
+    base = write(tmp_path / "a.yaml", {**MINIMAL, "seed": 1, "rollout": {"num_turns": 8, "temperature": 0.5}})
+    overlay = write(tmp_path / "b.yaml", {"rollout": {"num_turns": 2}})
+    loaded = load_study([base, overlay])
+    assert (loaded.seed, loaded.rollout.num_turns, loaded.rollout.temperature) == (1, 2, 0.5)
+
+
+@pytest.mark.parametrize(
+    ("changes", "words"),
+    [
+        ({"sede": 1}, "sede: unknown key"),
+        ({"rollout": {"num_turn": 4}}, "rollout.num_turn: unknown key"),
+        ({"judge": {"timing": {"budget": 1}}}, "judge.timing.budget: unknown key"),
+        ({"policies": {"base": {"model": "m", "modell": "m"}}}, "policies.base.modell: unknown key"),
+        ({"policies": {"base": {}}}, "policies.base.model: Field required"),
+        ({"rollout": {"num_turns": 0}}, "rollout.num_turns: Input should be greater than or equal to 1"),
+        ({"rollout": {"temperature": "hot"}}, "rollout.temperature: .*number"),
+        ({"reward": {"returns": "mean"}}, "reward.returns: .*'sum' or 'max'"),
+        ({"evaluate": ["base", "kevin"]}, "evaluate names policies that are not defined: kevin"),
+        ({"language": "cuda"}, "language cuda does not fit judge.device cpu"),
+    ],
+)
+def test_a_mistake_names_its_key_and_file(changes, words):
+    with pytest.raises(ConfigError, match=rf"(?s)^my\.yaml: .*{words}"):
+        validate_study({**MINIMAL, **changes}, "my.yaml")
+
+
+def test_every_mistake_is_told_at_once():
+    with pytest.raises(ConfigError) as caught:
+        study(sede=1, rollout={"num_turns": 0})
+    assert "sede" in str(caught.value)
+    assert "rollout.num_turns" in str(caught.value)
+    assert isinstance(caught.value, UsageError)
+    assert caught.value.exit_code == 2
+
+
+@pytest.mark.parametrize(
+    ("text", "words"), [("a: [1", "not valid YAML"), ("- 1\n- 2\n", "expected a mapping"), ("", "expected a mapping")]
+)
+def test_a_broken_file_is_named(tmp_path, text, words):
+    with pytest.raises(ConfigError, match=f"broken.yaml: {words}"):
+        load_study([write(tmp_path / "broken.yaml", text)])
+
+
+def test_a_missing_file_and_a_folder_are_named(tmp_path):
+    with pytest.raises(ConfigError, match=r"none\.yaml: no such configuration file"):
+        load_study([tmp_path / "none.yaml"])
+    with pytest.raises(ConfigError, match="cannot be read"):
+        load_study([tmp_path])
+
+
+@given(layers)
+def test_merging_nothing_changes_nothing(tree):
+    assert merge(tree, {}) == tree
+    assert merge({}, tree) == tree
+    assert merge(tree, tree) == tree
+
+
+@given(layers, layers)
+def test_merging_leaves_its_arguments_alone(a, b):
+    before = repr((a, b))
+    merge(a, b)
+    assert repr((a, b)) == before
+
+
+@given(layers, layers)
+def test_every_leaf_of_the_overlay_is_in_the_result(a, b):
+    def leaves(tree, path=()):
+        for k, v in tree.items():
+            if isinstance(v, dict):
+                yield from leaves(v, (*path, k))
+            else:
+                yield (*path, k), v
+
+    merged = dict(leaves(merge(a, b)))
+    assert all(merged[path] == value for path, value in leaves(b))
+
+
+def test_digests_follow_the_values():
+    assert study().digest == study().digest == study(seed=0).digest
+    assert study().digest != study(seed=1).digest
+    assert section_digest(study().rollout) != section_digest(study(rollout={"num_turns": 2}).rollout)
+
+
+def test_a_study_cannot_be_changed():
+    with pytest.raises(ValueError, match="frozen"):
+        study().seed = 3
+
+
+def test_a_study_survives_its_own_dump():
+    assert Study.model_validate(study().model_dump(mode="json")) == study()
