@@ -1,0 +1,80 @@
+"""The study's figures. Each is made of a data frame that is written beside it: the CSV is exactly what was plotted."""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+from pathlib import Path
+
+import pandas as pd
+
+from kevin.core.config import Study
+from kevin.core.errors import DataError, UsageError
+from kevin.core.files import read_turns
+from kevin.report.scores import CEILING, policy_order, read_scores
+
+FIGURES = ("serial_scaling", "parallel_scaling", "fast_p", "outcomes", "layernorm_case_study", "training")
+
+
+def make_figure(
+    name: str,
+    out_dir: Path,
+    *,
+    study: Study,
+    scores: Sequence[Path] = (),
+    turns: Sequence[Path] = (),
+    training: Sequence[Path] = (),
+) -> list[Path]:
+    """Write ``<name>.png``, ``<name>.pdf`` and ``<name>.csv`` into ``out_dir``; returns the three paths.
+
+    Args:
+        name: one of `FIGURES`.
+        scores: score files; read by every figure but the two below.
+        turns: ``<policy>-<split>/turns.parquet`` files; read by ``layernorm_case_study``.
+        training: ``<run>/metrics.jsonl`` files; read by ``training``.
+    """
+    from kevin.report.figures import case_study, curves, outcomes, style
+    from kevin.report.figures import training as training_curves
+
+    if name not in FIGURES:
+        raise UsageError(f"no figure {name!r}; there are {', '.join(FIGURES)}")
+    with style.look():
+        if name == "layernorm_case_study":
+            data = case_study.case_study_data(turns_by_policy(turns, study), study)
+            figure = case_study.plot_case_study(data)
+        elif name == "training":
+            data = training_curves.training_data(training)
+            figure = training_curves.plot_training(data)
+        else:
+            make_data, plot = {
+                "serial_scaling": (curves.serial_scaling_data, curves.plot_serial_scaling),
+                "parallel_scaling": (curves.parallel_scaling_data, curves.plot_parallel_scaling),
+                "fast_p": (curves.fast_p_data, curves.plot_fast_p),
+                "outcomes": (outcomes.outcomes_data, outcomes.plot_outcomes),
+            }[name]
+            data = make_data(_policy_scores(scores, study), study)
+            figure = plot(data)
+        return style.save(figure, data, out_dir, name)
+
+
+def _policy_scores(paths: Sequence[Path], study: Study) -> pd.DataFrame:
+    frame = read_scores(paths, study)
+    if frame.loc[frame["policy"] != CEILING, "outcome"].isna().all():
+        raise DataError("none of the score files holds a verdict of a policy: there is nothing to plot")
+    return frame
+
+
+def split_name(turns: Path) -> tuple[str, str]:
+    """(policy, split) of ``<policy>-<split>/turns.parquet``. Raises DataError for another name."""
+    policy, dash, split = turns.parent.name.rpartition("-")
+    if not dash:
+        raise DataError(f"{turns}: its folder should be named <policy>-<split>")
+    return policy, split
+
+
+def turns_by_policy(paths: Sequence[Path], study: Study) -> dict[str, list]:
+    """Turns of each policy over all its files, in the study's order, without the ceiling."""
+    files: dict[str, list[Path]] = {}
+    for path in paths:
+        files.setdefault(split_name(path)[0], []).append(path)
+    order = policy_order([p for p in files if p != CEILING], study)
+    return {policy: [t for path in files[policy] for t in read_turns(path)[0]] for policy in order}

@@ -1,0 +1,126 @@
+"""One look for all figures: colour-blind-safe, told apart in grey by markers, line styles and hatches."""
+
+from __future__ import annotations
+
+from collections.abc import Iterator, Sequence
+from contextlib import contextmanager
+from pathlib import Path
+from typing import NamedTuple
+
+import matplotlib
+
+matplotlib.use("Agg")
+
+import matplotlib.pyplot as plt
+import pandas as pd
+from matplotlib.axes import Axes
+from matplotlib.figure import Figure
+
+from kevin.core.files import atomic_path, write_csv
+from kevin.core.types import Outcome
+from kevin.report.scores import CEILING
+
+INK, MUTED, FAINT = "#1f2430", "#5b6270", "#d9dce2"
+
+_RC = {
+    "font.family": "DejaVu Sans",
+    "font.size": 9,
+    "axes.titlesize": 10,
+    "axes.titleweight": "bold",
+    "axes.titlelocation": "left",
+    "axes.edgecolor": MUTED,
+    "axes.labelcolor": INK,
+    "axes.spines.top": False,
+    "axes.spines.right": False,
+    "axes.grid": True,
+    "axes.axisbelow": True,
+    "grid.color": FAINT,
+    "grid.linewidth": 0.6,
+    "xtick.color": MUTED,
+    "ytick.color": MUTED,
+    "text.color": INK,
+    "legend.frameon": False,
+    "lines.linewidth": 1.8,
+    "lines.markersize": 5.5,
+    "hatch.linewidth": 0.7,
+    "figure.dpi": 150,
+    "savefig.dpi": 150,
+    "pdf.fonttype": 42,
+    "svg.hashsalt": "kevin",
+}
+
+
+class LineStyle(NamedTuple):
+    color: str
+    marker: str
+    dashes: str | tuple[int, tuple[float, ...]]
+
+
+# Okabe-Ito, ordered so that neighbours also differ in lightness.
+_LINES = (
+    LineStyle("#0072B2", "o", "-"),
+    LineStyle("#D55E00", "s", (0, (5, 1.5))),
+    LineStyle("#009E73", "^", (0, (1.2, 1.2))),
+    LineStyle("#CC79A7", "D", (0, (6, 1.5, 1.2, 1.5))),
+    LineStyle("#E69F00", "v", (0, (3, 1, 1, 1, 1, 1))),
+    LineStyle("#56B4E9", "P", (0, (8, 2))),
+)
+_CEILING = LineStyle("#4d4d4d", "", (0, (1, 2)))
+
+
+class OutcomeStyle(NamedTuple):
+    label: str
+    color: str
+    hatch: str
+    icon: str
+
+
+OUTCOMES = {
+    Outcome.CORRECT: OutcomeStyle("correct", "#009E73", "", "✓"),
+    Outcome.QUARANTINED: OutcomeStyle("implausibly fast", "#F0E442", "++", "?"),
+    Outcome.INCORRECT: OutcomeStyle("wrong result", "#E69F00", "///", "✗"),
+    Outcome.TIMEOUT: OutcomeStyle("time limit", "#CC79A7", "xxx", "✗"),
+    Outcome.RUNTIME_ERROR: OutcomeStyle("runtime error", "#D55E00", "\\\\\\", "✗"),
+    Outcome.COMPILE_ERROR: OutcomeStyle("compile error", "#56B4E9", "...", "✗"),
+    Outcome.REFUSED: OutcomeStyle("rule violation", "#0072B2", "|||", "✗"),
+    Outcome.PARSE_ERROR: OutcomeStyle("no code found", "#c3c7cf", "oo", "✗"),
+}
+"""From good to bad, the order of stacking."""
+
+
+def line_styles(policies: Sequence[str]) -> dict[str, LineStyle]:
+    """A style for each policy, in order; the ceiling's is always its own."""
+    real = [p for p in policies if p != CEILING]
+    styles = {p: _LINES[i % len(_LINES)] for i, p in enumerate(real)}
+    return styles | ({CEILING: _CEILING} if CEILING in policies else {})
+
+
+@contextmanager
+def look() -> Iterator[None]:
+    """The study's matplotlib settings, and every figure closed at the end."""
+    with plt.rc_context(_RC):
+        try:
+            yield
+        finally:
+            plt.close("all")
+
+
+def grid(
+    num_rows: int, num_columns: int, *, title: str, width: float, height: float
+) -> tuple[Figure, list[list[Axes]]]:
+    """Axes [row][column] of the given size each, in inches, under one title."""
+    size = (width * num_columns + 0.4, height * num_rows + 0.9)
+    figure, axes = plt.subplots(num_rows, num_columns, figsize=size, squeeze=False, layout="constrained")
+    figure.suptitle(title, x=0.01, ha="left", fontsize=11.5, fontweight="bold")
+    return figure, [list(row) for row in axes]
+
+
+def save(figure: Figure, data: pd.DataFrame, out_dir: Path, name: str) -> list[Path]:
+    """Write ``<name>.png``, ``.pdf`` and the plotted data as ``.csv``; the same figure gives the same bytes."""
+    paths = [out_dir / f"{name}.png", out_dir / f"{name}.pdf", out_dir / f"{name}.csv"]
+    for path in paths[:2]:
+        dates_off = {"Software": None} if path.suffix == ".png" else {"CreationDate": None, "ModDate": None}
+        with atomic_path(path) as tmp:
+            figure.savefig(tmp, metadata=dates_off)
+    write_csv(paths[2], data)
+    return paths

@@ -1,0 +1,127 @@
+import json
+from pathlib import Path
+
+import pandas as pd
+import pytest
+from report_fixtures import make_study, make_turn, write_scores, write_study
+
+from kevin.core.config import Study
+from kevin.core.errors import DataError, UsageError
+from kevin.core.types import Outcome
+from kevin.report.figures import make_figure, split_name
+from kevin.report.figures.case_study import best_trajectories
+from kevin.report.metrics import task_values, trajectory_best
+from kevin.report.scores import read_scores
+
+
+class Made:
+    def __init__(self, root: Path, study: Study) -> None:
+        self.root, self.study = root, study
+        self.files = write_study(root, study)
+        self.scores = write_scores(root, study, self.files)
+        self.frame = read_scores(self.scores, study)
+
+    def figure(self, name: str, folder: str = "figures") -> pd.DataFrame:
+        out = make_figure(name, self.root / folder, study=self.study, scores=self.scores, turns=self.files["turns"])
+        assert [p.name for p in out] == [f"{name}.png", f"{name}.pdf", f"{name}.csv"]
+        assert all(p.stat().st_size > 500 for p in out)
+        return pd.read_csv(out[2])
+
+
+@pytest.fixture(scope="module")
+def made(tmp_path_factory: pytest.TempPathFactory) -> Made:
+    return Made(tmp_path_factory.mktemp("study"), make_study(2))
+
+
+def best(made: Made, policy: str, split: str) -> pd.DataFrame:
+    return task_values(trajectory_best(made.frame.query("policy == @policy and split == @split")))
+
+
+def test_serial_scaling_ends_at_the_tables_value_and_never_falls(made: Made) -> None:
+    data = made.figure("serial_scaling").query("policy == 'p1' and split == 'level2' and row == 'speedup'")
+    assert data["x"].tolist() == [1, 2, 3, 4]
+    assert data["value"].is_monotonic_increasing
+    assert data["value"].iloc[-1] == pytest.approx(best(made, "p1", "level2")["speedup_best"].mean())
+    assert (data["low"] <= data["value"]).all() and (data["value"] <= data["high"]).all()
+
+
+def test_parallel_scaling_runs_from_the_mean_to_the_best(made: Made) -> None:
+    data = made.figure("parallel_scaling").query("policy == 'p0' and split == 'level1' and row == 'correct'")
+    values = best(made, "p0", "level1")
+    assert data["x"].tolist() == [1, 2, 3, 4]
+    assert data["value"].iloc[[0, -1]].tolist() == pytest.approx(
+        values[["correct_avg", "correct_best"]].mean().tolist()
+    )
+
+
+def test_fast_p_starts_at_correctness_and_falls(made: Made) -> None:
+    data = made.figure("fast_p")
+    curve = data.query("policy == 'p0' and split == 'level1' and row == 'avg'")
+    assert curve["value"].is_monotonic_decreasing
+    assert curve["value"].iloc[0] == pytest.approx(best(made, "p0", "level1")["correct_avg"].mean())
+    assert set(data.loc[data["policy"] == "ceiling", "row"]) == {"best"}
+
+
+def test_outcome_shares_sum_to_one(made: Made) -> None:
+    data = made.figure("outcomes")
+    assert data.groupby(["split", "policy", "turn"])["share"].sum().tolist() == pytest.approx([1.0] * 16)
+    assert "ceiling" not in set(data["policy"])
+
+
+def test_case_study_tells_each_policys_best_trajectory_and_the_papers(made: Made) -> None:
+    data = made.figure("layernorm_case_study")
+    assert data["policy"].unique().tolist() == ["p0", "p1", "paper"]
+    own = made.frame.query("policy == 'p1' and task_id == 'l1/layer_norm'")
+    assert data.query("policy == 'p1'")["speedup"].max() == own["speedup"].max()
+    assert data.query("policy == 'paper'")["speedup"].dropna().tolist() == [0.6, 4.27, 9.61]
+
+
+def test_the_same_scores_give_the_same_bytes(made: Made) -> None:
+    for name in ("serial_scaling", "outcomes"):
+        made.figure(name, "once"), made.figure(name, "twice")
+        for end in ("png", "pdf", "csv"):
+            one, two = (made.root / folder / f"{name}.{end}" for folder in ("once", "twice"))
+            assert one.read_bytes() == two.read_bytes()
+
+
+def test_best_trajectories_without_verdicts_are_none() -> None:
+    turns = [
+        make_turn("t", 0, 1, None),
+        make_turn("t", 1, 2, Outcome.CORRECT, 0.5),
+        make_turn("t", 1, 1, Outcome.INCORRECT),
+        make_turn("t", 2, 1, Outcome.CORRECT, 0.9),
+    ]
+    assert [[t.trajectory for t in group] for group in best_trajectories(turns, "t", 5)] == [[2], [1, 1]]
+    assert [t.turn for t in best_trajectories(turns, "t", 5)[1]] == [1, 2]
+
+
+def test_errors_name_the_cause(made: Made, tmp_path: Path) -> None:
+    with pytest.raises(UsageError, match="serial_scaling"):
+        make_figure("pie", tmp_path, study=made.study)
+    with pytest.raises(DataError, match="l1/layer_norm"):
+        make_figure("layernorm_case_study", tmp_path, study=made.study, turns=made.files["turns"][-1:])
+    ceiling = [p for p in made.scores if "ceiling" in p.name]
+    with pytest.raises(DataError, match="nothing to plot"):
+        make_figure("fast_p", tmp_path, study=made.study, scores=ceiling)
+    with pytest.raises(DataError, match="<policy>-<split>"):
+        split_name(tmp_path / "rollouts" / "turns.parquet")
+    assert split_name(Path("rollouts/multi-turn-level2/turns.parquet")) == ("multi-turn", "level2")
+
+
+def test_training_curves(tmp_path: Path) -> None:
+    log = tmp_path / "multi" / "metrics.jsonl"
+    log.parent.mkdir()
+    lines = [{"step": s, "score": s / 10, "eta_s": 3} for s in (0, 1, 2)] + [{"step": 2, "score": 0.5}]
+    log.write_text("\n".join(map(json.dumps, lines)))
+    out = make_figure("training", tmp_path, study=make_study(1), training=[log])
+    data = pd.read_csv(out[2])
+    assert data.to_numpy().tolist() == [
+        ["multi", 0, "score", 0.0],
+        ["multi", 1, "score", 0.1],
+        ["multi", 2, "score", 0.5],
+    ]
+    log.write_text("{}\n")
+    with pytest.raises(DataError, match="line 1"):
+        make_figure("training", tmp_path, study=make_study(1), training=[log])
+    with pytest.raises(DataError, match="no training metric"):
+        make_figure("training", tmp_path, study=make_study(1))
