@@ -1,0 +1,1 @@
+"""Policies: conversations in, completions out. One module per backend, each with its heavy import inside."""

@@ -1,0 +1,155 @@
+"""Any causal language model that transformers can load: a local folder or a hub id."""
+
+from __future__ import annotations
+
+import gc
+from collections.abc import Sequence
+from pathlib import Path
+
+import torch
+from safetensors import SafetensorError
+from transformers import AutoModelForCausalLM, AutoTokenizer, PreTrainedModel, PreTrainedTokenizerBase
+
+from kevin.core.config import PolicyConfig
+from kevin.core.dialogue import THINK_OPEN
+from kevin.core.errors import DataError, PolicyError, UsageError
+from kevin.core.types import Completion, Conversation
+from kevin.policy.decode import Decoding, TokenIds, decode
+from kevin.policy.protocol import OnCompletion, Request, Sampling, request_seed
+
+
+class TransformersPolicy:
+    """Samples from a model in memory. Only temperature, top-p and length apply: defaults that the model ships
+    (top-k, repetition penalty) are not used, as the recipe of the paper names none.
+    """
+
+    def __init__(
+        self,
+        name: str,
+        model: PreTrainedModel,
+        tokenizer: PreTrainedTokenizerBase,
+        *,
+        token_budget: int = 65536,
+    ) -> None:
+        """``token_budget``: tokens of prompts and answers in one micro-batch. Raises UsageError without a template."""
+        if tokenizer.chat_template is None:
+            raise UsageError(
+                f"policy {name}: the tokenizer of {model.name_or_path or 'this model'} has no chat template; use an "
+                f"instruction-tuned model, or put a chat_template.jinja into its folder"
+            )
+        self.name, self.model, self.tokenizer, self.token_budget = name, model, tokenizer, token_budget
+        self._eos_ids = _eos_ids(model, tokenizer)
+        if not self._eos_ids:
+            raise UsageError(f"policy {name}: neither tokenizer nor generation_config names an end token")
+        self._pad_id = tokenizer.pad_token_id if tokenizer.pad_token_id is not None else min(self._eos_ids)
+        self._context: int | None = getattr(model.config.get_text_config(), "max_position_embeddings", None)
+
+    def count_tokens(self, conversation: Conversation) -> int:
+        return len(self.encode(conversation)[0])
+
+    def encode(self, conversation: Conversation) -> tuple[TokenIds, str]:
+        """Prompt tokens, and the opening of the answer that the template has already written (``<think>`` or "")."""
+        text = str(
+            self.tokenizer.apply_chat_template(
+                [m.model_dump() for m in conversation], add_generation_prompt=True, tokenize=False
+            )
+        )
+        opening = f"{THINK_OPEN}\n" if text.rstrip().endswith(THINK_OPEN) else ""
+        return self.tokenizer(text, add_special_tokens=False)["input_ids"], opening
+
+    def complete(
+        self, requests: Sequence[Request], sampling: Sampling, on_completion: OnCompletion | None = None
+    ) -> list[Completion | None]:
+        encoded = [self.encode(r.conversation) for r in requests]
+        self._check_lengths([ids for ids, _ in encoded], sampling)
+        completions: list[Completion | None] = [None] * len(requests)
+
+        def keep(i: int, tokens: TokenIds) -> None:
+            ids, opening = encoded[i]
+            completions[i] = completion = self._completion(len(ids), opening, tokens)
+            if on_completion is not None:
+                on_completion(i, completion)
+
+        was_training = self.model.training
+        self.model.eval()
+        try:
+            decode(
+                self.model,
+                [ids for ids, _ in encoded],
+                [request_seed(sampling, r) for r in requests],
+                Decoding(self._eos_ids, self._pad_id, sampling.max_tokens, sampling.temperature, sampling.top_p),
+                token_budget=self.token_budget,
+                on_answer=keep,
+            )
+        finally:
+            self.model.train(was_training)
+        return completions
+
+    def close(self) -> None:
+        del self.model
+        gc.collect()
+        if torch.cuda.is_available():
+            torch.cuda.empty_cache()
+
+    def _completion(self, num_prompt_tokens: int, opening: str, tokens: TokenIds) -> Completion:
+        stopped = bool(tokens) and tokens[-1] in self._eos_ids
+        text = self.tokenizer.decode(
+            tokens[:-1] if stopped else tokens, skip_special_tokens=False, clean_up_tokenization_spaces=False
+        )
+        return Completion(
+            text=f"{opening}{text}",
+            num_prompt_tokens=num_prompt_tokens,
+            num_completion_tokens=len(tokens),
+            finish_reason="stop" if stopped else "length",
+        )
+
+    def _check_lengths(self, prompts: Sequence[TokenIds], sampling: Sampling) -> None:
+        longest = max((len(p) for p in prompts), default=0)
+        if self._context is not None and longest and longest + sampling.max_tokens > self._context:
+            raise UsageError(
+                f"policy {self.name}: a prompt of {longest} tokens and an answer of {sampling.max_tokens} do not fit "
+                f"the model's context of {self._context}; lower rollout.max_prompt_tokens or max_response_tokens"
+            )
+
+
+def load_transformers(name: str, config: PolicyConfig) -> TransformersPolicy:
+    """Load model and tokenizer to the GPU where there is one. Errors as `kevin.policy.load.load_policy`."""
+    path = Path(config.model)
+    if path.is_dir() and not (path / "config.json").exists():
+        raise DataError(f"policies.{name}.model: {path} is not a model folder (no config.json in it)")
+    if not path.is_dir() and _must_be_local(config.model):
+        raise DataError(
+            f"policies.{name}.model: no folder {path}; make it (snakemake {path}) or give the path of an existing model"
+        )
+    try:
+        tokenizer = AutoTokenizer.from_pretrained(config.model)
+        model = AutoModelForCausalLM.from_pretrained(
+            config.model, dtype=config.dtype if config.dtype == "auto" else getattr(torch, config.dtype)
+        )
+    except (OSError, ValueError, ImportError, KeyError, RuntimeError, SafetensorError) as e:
+        where = (
+            f"the folder {path}" if path.is_dir() else f"{config.model!r} from the hub (no local folder of that name)"
+        )
+        raise PolicyError(
+            f"policies.{name}.model: cannot load {where}: {str(e).strip().splitlines()[0]}. Check the name, that the "
+            f"network reaches the hub, or give the path of a downloaded model"
+        ) from e
+    device = "cuda" if torch.cuda.is_available() else "cpu"
+    return TransformersPolicy(name, model.to(device), tokenizer)
+
+
+def _must_be_local(model: str) -> bool:
+    """A hub id is ``name`` or ``owner/name``; ``results/base_model`` is a path where there is a folder ``results``."""
+    path = Path(model)
+    return (
+        path.is_absolute()
+        or model.startswith(".")
+        or len(path.parts) > 2
+        or (len(path.parts) == 2 and path.parent.is_dir())
+    )
+
+
+def _eos_ids(model: PreTrainedModel, tokenizer: PreTrainedTokenizerBase) -> frozenset[int]:
+    configured = model.generation_config.eos_token_id if model.generation_config is not None else None
+    listed = configured if isinstance(configured, list) else [configured]
+    return frozenset(i for i in (*listed, tokenizer.eos_token_id) if i is not None)

@@ -1,0 +1,76 @@
+"""vLLM in process, for one machine's GPUs."""
+
+from __future__ import annotations
+
+import gc
+from collections.abc import Sequence
+
+from kevin.core.config import PolicyConfig
+from kevin.core.dialogue import THINK_OPEN
+from kevin.core.errors import PolicyError
+from kevin.core.types import Completion, Conversation
+from kevin.policy.protocol import OnCompletion, Request, Sampling, request_seed
+
+
+class VllmPolicy:
+    """``LLM.chat`` with continuous batching and prefix caching. The engine starts when the policy is made."""
+
+    def __init__(self, name: str, config: PolicyConfig) -> None:
+        try:
+            from vllm import LLM
+        except ImportError as e:
+            raise PolicyError(
+                f"policy {name}: vllm cannot be imported ({e}); install it with: pip install 'kevin-study[gpu]', or "
+                f"set policies.{name}.backend to transformers or openai"
+            ) from e
+        self.name = name
+        try:
+            self._llm = LLM(model=config.model, dtype=config.dtype)
+        except (OSError, ValueError, RuntimeError) as e:
+            raise PolicyError(f"policies.{name}.model: vllm cannot load {config.model}: {e}") from e
+        self._tokenizer = self._llm.get_tokenizer()
+
+    def _prompt(self, conversation: Conversation) -> str:
+        messages = [m.model_dump() for m in conversation]
+        return str(self._tokenizer.apply_chat_template(messages, add_generation_prompt=True, tokenize=False))
+
+    def count_tokens(self, conversation: Conversation) -> int:
+        return len(self._tokenizer(self._prompt(conversation), add_special_tokens=False)["input_ids"])
+
+    def complete(
+        self, requests: Sequence[Request], sampling: Sampling, on_completion: OnCompletion | None = None
+    ) -> list[Completion | None]:
+        if not requests:
+            return []
+        from vllm import SamplingParams
+
+        params = [
+            SamplingParams(
+                temperature=sampling.temperature,
+                top_p=sampling.top_p,
+                max_tokens=sampling.max_tokens,
+                seed=request_seed(sampling, r),
+                skip_special_tokens=False,
+            )
+            for r in requests
+        ]
+        conversations = [[m.model_dump() for m in r.conversation] for r in requests]
+        outputs = self._llm.chat(conversations, params, use_tqdm=False)
+        completions: list[Completion | None] = []
+        for i, (request, output) in enumerate(zip(requests, outputs, strict=True)):
+            answer = output.outputs[0]
+            opened = self._prompt(request.conversation).rstrip().endswith(THINK_OPEN)
+            completion = Completion(
+                text=(f"{THINK_OPEN}\n" if opened else "") + answer.text,
+                num_prompt_tokens=len(output.prompt_token_ids),
+                num_completion_tokens=len(answer.token_ids),
+                finish_reason="length" if answer.finish_reason == "length" else "stop",
+            )
+            completions.append(completion)
+            if on_completion is not None:
+                on_completion(i, completion)
+        return completions
+
+    def close(self) -> None:
+        del self._llm
+        gc.collect()
