@@ -24,7 +24,7 @@ except ConfigError as e:
 
 CEILING = "ceiling"
 EVAL_SPLITS = ("level1", "level2")
-COMPARED = (*study.evaluate, CEILING)
+COMPARED = (*study.evaluate, *([CEILING] if study.tasks.source == "catalog" else []))
 TABLES = ("level1", "level2", "serial_parallel", "tasks")
 FIGURES = (
     "serial_scaling",

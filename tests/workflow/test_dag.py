@@ -1,0 +1,85 @@
+"""What Snakemake would do: jobs, configuration errors, lint. Nothing is run."""
+
+from __future__ import annotations
+
+import re
+import subprocess
+from pathlib import Path
+
+import pytest
+
+from .conftest import ROOT, Run
+
+EXPENSIVE = {"build_tasks", "train_base_model", "measure_baselines", "judge_ceiling", "run_rollouts"}
+
+
+def jobs(run: subprocess.CompletedProcess[str]) -> dict[str, int]:
+    """Rule -> number of jobs of a dry run."""
+    assert run.returncode == 0, run.stderr
+    table = re.search(r"^job +count\n-.*\n((?:.+\n)+?)total +\d+$", run.stdout + run.stderr, re.MULTILINE)
+    assert table, run.stdout + run.stderr
+    return {name: int(count) for name, count in (line.split() for line in table.group(1).splitlines())}
+
+
+def test_bare_call_makes_everything(snakemake: Run) -> None:
+    found = jobs(snakemake("--dry-run"))
+    assert found.keys() >= EXPENSIVE | {"score_turns", "make_table", "draw_figure", "write_report"}
+    assert found["run_rollouts"] == 2 and found["judge_ceiling"] == 2
+
+
+def test_a_table_by_name_needs_no_figure(snakemake: Run) -> None:
+    found = jobs(snakemake("--dry-run", "results/tables/level2.csv"))
+    assert found["make_table"] == 1
+    assert "draw_figure" not in found and "write_report" not in found
+
+
+def test_works_as_typed_without_cores(snakemake: Run) -> None:
+    """profiles/default is found beside the Snakefile."""
+    assert "cores: all" in (ROOT / "profiles/default/config.yaml").read_text()
+    assert snakemake("--dry-run", "--quiet").returncode == 0
+
+
+def test_a_dry_run_writes_nothing(snakemake: Run, folder: Path) -> None:
+    snakemake("--dry-run")
+    assert not (folder / "results").exists()
+
+
+@pytest.mark.parametrize(
+    ("overlay", "absent"), [("gpu", set()), ("paper", {"train_base_model", "judge_ceiling"})], ids=["gpu", "paper"]
+)
+def test_overlays_have_a_dag(snakemake: Run, overlay: str, absent: set[str]) -> None:
+    run = snakemake("--dry-run", "--configfile", ROOT / f"config/{overlay}.yaml")
+    assert jobs(run).keys() & EXPENSIVE == EXPENSIVE - absent
+    assert f"results/{overlay}/report.html" in run.stdout + run.stderr
+
+
+def test_a_second_policy_is_one_more_rollout_a_split(snakemake: Run, tmp_path: Path) -> None:
+    overlay = tmp_path / "two.yaml"
+    overlay.write_text("policies:\n  other: {backend: openai, model: m}\nevaluate: [base, other]\n")
+    found = jobs(snakemake("--dry-run", "--configfile", overlay))
+    assert (found["run_rollouts"], found["train_base_model"]) == (4, 1)
+
+
+@pytest.mark.parametrize(
+    ("text", "said"),
+    [
+        ("rollout:\n  num_turn: 3\n", "rollout.num_turn: unknown key"),
+        ("rollout:\n  num_turns: none\n", "rollout.num_turns: "),
+        ("evaluate: [nobody]\n", "nobody"),
+        ("policies:\n  ceiling: {model: x}\n", "policies.ceiling"),
+    ],
+)
+def test_configuration_errors_name_file_and_key(snakemake: Run, tmp_path: Path, text: str, said: str) -> None:
+    overlay = tmp_path / "typo.yaml"
+    overlay.write_text(text)
+    run = snakemake("--dry-run", "--configfile", overlay)
+    output = run.stdout + run.stderr
+    assert run.returncode != 0
+    assert said in output and str(overlay) in output
+    assert "Traceback" not in output
+
+
+def test_lint_has_nothing_to_say(snakemake: Run) -> None:
+    run = snakemake("--lint")
+    assert run.returncode == 0, run.stdout + run.stderr
+    assert "good condition" in run.stdout + run.stderr
