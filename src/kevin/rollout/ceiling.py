@@ -1,0 +1,76 @@
+"""The ceiling: every mistake-free kernel of the writer judged, as if a policy had tried them all."""
+
+from __future__ import annotations
+
+from pathlib import Path
+
+from kevin.core import files
+from kevin.core.config import Study
+from kevin.core.dialogue import FENCES, verdict_feedback
+from kevin.core.errors import DataError, HarnessError
+from kevin.core.types import Kernel, Task, Turn, Verdict
+from kevin.rollout.run import open_judge, write_results
+from kevin.rollout.settings import Judge
+
+CEILING = "ceiling"
+"""Name of this policy in files and tables."""
+
+
+def run_ceiling(
+    study: Study,
+    split: str,
+    tasks_path: Path,
+    out_path: Path,
+    *,
+    limit: int = 24,
+    store: Path | None = None,
+    show_progress: bool = True,
+) -> None:
+    """Judge up to ``limit`` kernels of the writer for each task of a split and write them as turns.parquet.
+
+    Each kernel is a trajectory of one turn, so that best@k over all of a task's is what a policy could reach. The store
+    answers what was judged before, also after a kill.
+
+    Raises:
+        DataError: the writer knows no kernel for any task of the split.
+        HarnessError: as `run_rollout`.
+    """
+    from kevin.writer.ceiling import ceiling_kernels
+
+    tasks = files.read_tasks(tasks_path, split)
+    pairs = [(t, k) for t in tasks for k in ceiling_kernels(t, study.language, limit)]
+    if not pairs:
+        raise DataError(f"{tasks_path}, split {split}: the kernel writer knows none of these tasks")
+    with open_judge(study, store, show_progress) as judge:
+        turns = judged_once(pairs, judge)
+    write_results(out_path, turns, study, policy=CEILING, split=split)
+
+
+def judged_once(pairs: list[tuple[Task, Kernel]], judge: Judge) -> list[Turn]:
+    """One turn per pair; a task's kernels are its trajectories 0, 1, ... in order."""
+    num_seen: dict[str, int] = {}
+    turns = []
+    for (task, kernel), result in zip(pairs, judge(pairs), strict=True):
+        trajectory = num_seen.get(task.id, 0)
+        num_seen[task.id] = trajectory + 1
+        turns.append(_turn(task, trajectory, kernel, result))
+    return turns
+
+
+def _turn(task: Task, trajectory: int, kernel: Kernel, result: Verdict | HarnessError) -> Turn:
+    verdict = result if isinstance(result, Verdict) else None
+    return Turn(
+        task_id=task.id,
+        trajectory=trajectory,
+        turn=1,
+        completion=f"```{FENCES[kernel.dialect, kernel.language]}\n{kernel.source.rstrip()}\n```\n",
+        kernel=kernel,
+        outcome=verdict.outcome if verdict else None,
+        reason=verdict.reason if verdict else type(result).__name__,
+        feedback=verdict_feedback(verdict) if verdict else "",
+        verdict_key=verdict.key if verdict else None,
+        speedup=verdict.speedup if verdict else None,
+        num_prompt_tokens=0,
+        num_completion_tokens=0,
+        finish_reason="stop",
+    )

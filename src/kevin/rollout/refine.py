@@ -1,0 +1,69 @@
+"""THE loop: m trajectories x n turns of every task, a turn of all of them at a time (arXiv 2507.11948, section 3)."""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Mapping, Sequence
+from pathlib import Path
+
+from kevin.core.types import Task, Turn
+from kevin.policy.protocol import Policy
+from kevin.rollout.checkpoint import Checkpoint
+from kevin.rollout.settings import Judge, Place, RolloutSettings, TurnTiming
+from kevin.rollout.turn import TurnPlayer
+
+__all__ = ["Judge", "RolloutSettings", "TurnTiming", "open_checkpoint", "refine"]
+
+
+def refine(
+    tasks: Sequence[Task],
+    policy: Policy,
+    judge: Judge,
+    settings: RolloutSettings,
+    checkpoint: Path | None = None,
+    *,
+    progress: bool = True,
+    identity: Mapping[str, str] | None = None,
+    on_timing: Callable[[TurnTiming], None] | None = None,
+) -> list[Turn]:
+    """Roll out and return all turns, ordered by task (as given), trajectory, turn.
+
+    A trajectory is shorter than n turns when its prompt outgrew the budget or the policy's recording ended, and ends in
+    a turn with outcome None when the harness failed on it. ``policy.complete`` is called exactly n times.
+
+    Args:
+        checkpoint: folder that makes the run resumable: started again with the same arguments it repeats nothing that
+            it holds, and tries the harness's failures again. An interrupt at any moment leaves it usable.
+        identity: what else a resume must agree on, e.g. fingerprints of the policy and of the judging protocol.
+        on_timing: told where the time of each turn went.
+
+    Raises:
+        DataError: the checkpoint belongs to other tasks, another policy or other settings.
+        TaskError: a task's first prompt is over the budget.
+        PolicyError: the policy failed; what it had answered is in the checkpoint.
+    """
+    saved = open_checkpoint(checkpoint, tasks, policy, settings, identity) if checkpoint else None
+    player = TurnPlayer(tasks, policy, judge, settings, checkpoint=saved, show_progress=progress, on_timing=on_timing)
+    histories: dict[Place, list[Turn]] = {(t.id, k): [] for t in tasks for k in range(settings.num_trajectories)}
+    for turn in range(1, settings.num_turns + 1):
+        for played in player.play(turn, histories):
+            histories[played.task_id, played.trajectory].append(played)
+    return [turn for history in histories.values() for turn in history]
+
+
+def open_checkpoint(
+    folder: Path,
+    tasks: Sequence[Task],
+    policy: Policy,
+    settings: RolloutSettings,
+    identity: Mapping[str, str] | None = None,
+) -> Checkpoint:
+    """The checkpoint of exactly this rollout. Raises DataError when the folder belongs to another one."""
+    return Checkpoint(
+        folder,
+        {
+            "policy": policy.name,
+            "settings": settings.model_dump(mode="json"),
+            "tasks": {t.id: t.digest for t in tasks},
+            **(identity or {}),
+        },
+    )

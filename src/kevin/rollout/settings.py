@@ -1,0 +1,57 @@
+"""What a rollout is: everything but the tasks, the policy and the judge."""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Sequence
+
+from pydantic import Field
+
+from kevin.core.config import Study
+from kevin.core.errors import HarnessError
+from kevin.core.types import Dialect, Frozen, Kernel, Language, Task, Verdict, digest
+from kevin.policy.protocol import Sampling
+
+Judge = Callable[[Sequence[tuple[Task, Kernel]]], list[Verdict | HarnessError]]
+"""Verdicts in the order of the pairs; a HarnessError where there is none."""
+
+Place = tuple[str, int]
+"""Task id and trajectory."""
+
+
+class RolloutSettings(Frozen):
+    dialect: Dialect
+    language: Language
+    num_trajectories: int = Field(ge=1)
+    num_turns: int = Field(ge=1)
+    temperature: float = Field(default=0.9, ge=0)
+    top_p: float = Field(default=1.0, gt=0, le=1)
+    max_prompt_tokens: int = Field(ge=1)
+    max_response_tokens: int = Field(ge=1)
+    max_feedback_chars: int = Field(default=1200, ge=50)
+    seed: int = Field(default=0, ge=0)
+
+    @classmethod
+    def from_study(cls, study: Study) -> RolloutSettings:
+        return cls(
+            dialect=study.dialect, language=study.language, seed=study.seed, **study.rollout.model_dump(mode="python")
+        )
+
+    def sampling(self, turn: int, tasks: Sequence[Task]) -> Sampling:
+        """Of one turn; the seed follows from the settings' seed, the turn and the set of tasks."""
+        seed = int(digest("turn", str(self.seed), str(turn), *sorted(t.id for t in tasks))[:8], 16)
+        return Sampling(temperature=self.temperature, top_p=self.top_p, max_tokens=self.max_response_tokens, seed=seed)
+
+
+class TurnTiming(Frozen):
+    """Where the time of one turn of all trajectories went."""
+
+    turn: int
+    num_answers: int
+    """Generated in this run; those of a checkpoint do not count."""
+    num_kernels: int
+    num_prompt_tokens: int
+    num_completion_tokens: int
+    generate_s: float
+    judge_s: float
+    total_s: float
+    """Wall time of the turn; what is not generating or judging is our own overhead."""

@@ -1,0 +1,205 @@
+"""One turn of every trajectory at once: ask, parse, judge. The piece that every way of rolling out shares."""
+
+from __future__ import annotations
+
+import logging
+import time
+from collections.abc import Callable, Mapping, Sequence
+from contextlib import nullcontext
+from typing import Any
+
+from kevin.core.dialogue import Parsed, conversation, feedback, parse_completion, verdict_feedback
+from kevin.core.errors import HarnessError, TaskError
+from kevin.core.progress import progress
+from kevin.core.types import Completion, Kernel, Outcome, Task, Turn, Verdict
+from kevin.policy.protocol import Policy, Request
+from kevin.rollout.checkpoint import Checkpoint
+from kevin.rollout.settings import Judge, Place, RolloutSettings, TurnTiming
+
+logger = logging.getLogger(__name__)
+
+Histories = Mapping[Place, Sequence[Turn]]
+"""What each trajectory has behind it; the order is the order of requests and results."""
+
+
+class TurnPlayer:
+    """Tasks, policy, judge and settings of a rollout; `play` takes all trajectories one turn further."""
+
+    def __init__(
+        self,
+        tasks: Sequence[Task],
+        policy: Policy,
+        judge: Judge,
+        settings: RolloutSettings,
+        *,
+        checkpoint: Checkpoint | None = None,
+        show_progress: bool = True,
+        on_timing: Callable[[TurnTiming], None] | None = None,
+    ) -> None:
+        self._tasks = {t.id: t for t in tasks}
+        if len(self._tasks) < len(tasks):
+            raise TaskError("a rollout's tasks must have different ids")
+        self._policy, self._judge, self._settings = policy, judge, settings
+        self._checkpoint, self._show_progress, self._on_timing = checkpoint, show_progress, on_timing
+
+    def play(self, turn: int, histories: Histories) -> list[Turn]:
+        """Turn number ``turn`` of every trajectory that has ``turn - 1`` judged turns behind it.
+
+        A trajectory has no such turn when it ended before, when its prompt no longer fits (logged), or when the policy
+        has nothing to say. Without a verdict the turn's outcome is None. What the checkpoint holds is not done again.
+
+        Raises:
+            TaskError: a task's first prompt is over the budget.
+            PolicyError: the policy failed.
+            HarnessError: the judge failed as a whole.
+        """
+        start = time.monotonic()
+        stored = self._checkpoint.turns(turn) if self._checkpoint else {}
+        going = [p for p, past in histories.items() if len(past) == turn - 1 and all(t.outcome for t in past)]
+        settled = {p: stored[p] for p in going if p in stored and stored[p].outcome is not None}
+        completions, fresh, generate_s = self._answers(turn, histories, [p for p in going if p not in settled])
+        played, num_kernels, judge_s = self._judged(turn, completions)
+        turns = {**settled, **played}
+        ordered = [turns[p] for p in going if p in turns]
+        if self._checkpoint and (played or not stored):
+            self._checkpoint.write_turns(turn, ordered)
+        if played:
+            timing = TurnTiming(
+                turn=turn,
+                num_answers=len(fresh),
+                num_kernels=num_kernels,
+                num_prompt_tokens=sum(c.num_prompt_tokens for c in fresh),
+                num_completion_tokens=sum(c.num_completion_tokens for c in fresh),
+                generate_s=generate_s,
+                judge_s=judge_s,
+                total_s=time.monotonic() - start,
+            )
+            if self._on_timing is not None:
+                self._on_timing(timing)
+            self._log(timing, ordered)
+        return ordered
+
+    def _answers(
+        self, turn: int, histories: Histories, places: Sequence[Place]
+    ) -> tuple[dict[Place, Completion], list[Completion], float]:
+        """Completions by place, those that were not in the checkpoint, and the seconds that these took.
+
+        The policy is called exactly once, also without requests: policies that generate collectively stay in step.
+        """
+        wanted = set(places)
+        kept = self._checkpoint.completions(turn) if self._checkpoint else {}
+        completions = {p: c for p, c in kept.items() if p in wanted}
+        requests = [r for p in places if p not in completions and (r := self._request(turn, p, histories[p]))]
+        start = time.monotonic()
+        with self._bar(len(requests), f"turn {turn}/{self._settings.num_turns}: generate", "answers") as bar:
+
+            def keep(i: int, completion: Completion) -> None:
+                if self._checkpoint:
+                    self._checkpoint.add_completion(turn, _place(requests[i]), completion)
+                if bar is not None:
+                    bar.update()
+
+            sampling = self._settings.sampling(turn, list(self._tasks.values()))
+            answers = self._policy.complete(requests, sampling, keep)
+        generate_s = time.monotonic() - start
+        for request, answer in zip(requests, answers, strict=True):
+            if answer is not None:
+                completions[_place(request)] = answer
+        ordered = {p: completions[p] for p in places if p in completions}
+        return ordered, [a for a in answers if a is not None], generate_s
+
+    def _judged(self, turn: int, completions: Mapping[Place, Completion]) -> tuple[dict[Place, Turn], int, float]:
+        """Turns by place, how many kernels were judged, and the seconds that took."""
+        parsed = {p: self._parse(c) for p, c in completions.items()}
+        pairs: list[tuple[Task, Kernel]] = [(self._tasks[p[0]], a.kernel) for p, a in parsed.items() if a.kernel]
+        start = time.monotonic()
+        results = self._judge(pairs) if pairs else []
+        judge_s = time.monotonic() - start
+        with_kernel = [p for p, a in parsed.items() if a.kernel]
+        verdicts = dict(zip(with_kernel, results, strict=True))
+        turns = {p: self._turn(turn, p, completions[p], parsed[p], verdicts.get(p)) for p in completions}
+        return turns, len(pairs), judge_s
+
+    def _request(self, turn: int, place: Place, past: Sequence[Turn]) -> Request | None:
+        """None when the prompt of a later turn no longer fits."""
+        s = self._settings
+        try:
+            messages = conversation(
+                self._tasks[place[0]],
+                past,
+                dialect=s.dialect,
+                language=s.language,
+                count_tokens=self._policy.count_tokens,
+                max_prompt_tokens=s.max_prompt_tokens,
+            )
+        except TaskError as e:
+            if not past:
+                raise
+            logger.warning("trajectory %d ends before turn %d: %s", place[1], turn, e)
+            return None
+        return Request(conversation=messages, task_id=place[0], trajectory=place[1], turn=turn)
+
+    def _parse(self, completion: Completion) -> Parsed:
+        """An answer that ran into the limit holds no kernel: what stands in it may be an unfinished thought."""
+        if completion.finish_reason == "length":
+            limit = self._settings.max_response_tokens
+            problem = f"the answer was too long, it was cut off at {limit} tokens. Think less and write shorter code."
+            return Parsed(kernel=None, summary="", problem=problem)
+        return parse_completion(completion.text, self._settings.dialect, self._settings.language)
+
+    def _turn(
+        self, turn: int, place: Place, completion: Completion, parsed: Parsed, result: Verdict | HarnessError | None
+    ) -> Turn:
+        chars = self._settings.max_feedback_chars
+        evaluation: dict[str, Any]
+        if isinstance(result, Verdict):
+            evaluation = {
+                "outcome": result.outcome,
+                "reason": result.reason,
+                "feedback": verdict_feedback(result, max_chars=chars),
+                "verdict_key": result.key,
+                "speedup": result.speedup,
+            }
+        elif isinstance(result, HarnessError):
+            logger.warning("no verdict for %s, trajectory %d, turn %d: %s", *place, turn, result)
+            evaluation = {"outcome": None, "reason": type(result).__name__}
+        else:
+            problem = parsed.problem or "the answer holds no kernel"
+            evaluation = {
+                "outcome": Outcome.PARSE_ERROR,
+                "reason": "answer_too_long" if completion.finish_reason == "length" else "no_kernel_found",
+                "feedback": feedback(Outcome.PARSE_ERROR, problem, None, max_chars=chars),
+            }
+        return Turn(
+            task_id=place[0],
+            trajectory=place[1],
+            turn=turn,
+            completion=completion.text,
+            kernel=parsed.kernel,
+            summary=parsed.summary,
+            num_prompt_tokens=completion.num_prompt_tokens,
+            num_completion_tokens=completion.num_completion_tokens,
+            finish_reason=completion.finish_reason,
+            **evaluation,
+        )
+
+    def _bar(self, total: int, desc: str, unit: str) -> Any:
+        return progress(total, desc, unit) if self._show_progress and total else nullcontext()
+
+    def _log(self, timing: TurnTiming, turns: Sequence[Turn]) -> None:
+        speedups = [t.speedup for t in turns if t.speedup is not None]
+        best = f", fastest {max(speedups):.2f}x" if speedups else ""
+        logger.info(
+            "turn %d/%d: %d of %d kernels correct%s; generated in %.1f s, judged in %.1f s",
+            timing.turn,
+            self._settings.num_turns,
+            len(speedups),
+            len(turns),
+            best,
+            timing.generate_s,
+            timing.judge_s,
+        )
+
+
+def _place(request: Request) -> Place:
+    return request.task_id, request.trajectory
