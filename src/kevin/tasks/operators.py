@@ -60,6 +60,8 @@ class Operator:
     constructor: Callable[[Shape, Shape, Attrs], Constructor] | None = None
     """(x, result, attrs) -> what stands in ``__init__``."""
     out_dtype: DType = "float32"
+    first_sample: str = "torch.randn({shape})"
+    """How ``x`` is drawn when this operator comes first."""
 
 
 def names_of(dims: Shape) -> str:
@@ -115,9 +117,7 @@ def _linear(x: Shape, out: Shape, attrs: Attrs) -> Constructor:
 def _conv(name: str, grouped: bool = False) -> Callable[[Shape, Shape, Attrs], Constructor]:
     def make(x: Shape, out: Shape, attrs: Attrs) -> Constructor:
         dims = (x[1], out[1])
-        options = "".join(
-            f", {k}={attrs[k]}" for k in ("stride", "padding") if attrs[k] != int(k == "stride")
-        )
+        options = "".join(f", {k}={attrs[k]}" for k in ("stride", "padding") if attrs[k] != int(k == "stride"))
         groups = f", groups={x[1].name}" if grouped else ""
         text = f"nn.Conv{len(x) - 2}d({names_of(dims)}, {attrs['kernel']}{options}{groups})"
         kernel = (Dim("kernel", int(attrs["kernel"])),) * (len(x) - 2)
@@ -142,9 +142,7 @@ def _channel_norm(name: str, text: str) -> Callable[[Shape, Shape, Attrs], Const
 
 def _bias(x: Shape, out: Shape, attrs: Attrs) -> Constructor:
     shape = (x[1], *(Dim("1", 1) for _ in x[2:]))
-    return Constructor(
-        "bias", f"nn.Parameter(torch.randn({names_of(shape)}))", (x[1].name,), (("bias", shape),), True
-    )
+    return Constructor("bias", f"nn.Parameter(torch.randn({names_of(shape)}))", (x[1].name,), (("bias", shape),), True)
 
 
 # --- the inventory ------------------------------------------------------------------------------------------
@@ -182,9 +180,7 @@ def _over_dims() -> list[Operator]:
     ranks = (2, 3, 4)
     norm = "self.{name}({x})"
     group_norm = _channel_norm("group_norm", "nn.GroupNorm({groups}, {channels}, eps={eps})")
-    batch_norm = _channel_norm(
-        "batch_norm", "nn.BatchNorm2d({channels}, eps={eps}, track_running_stats=False)"
-    )
+    batch_norm = _channel_norm("batch_norm", "nn.BatchNorm2d({channels}, eps={eps}, track_running_stats=False)")
     reverse = "torch.cumsum({x}.flip({dim}), dim={dim}).flip({dim})"
     return [
         Operator("softmax", "row", "torch.softmax({x}, dim={dim})", dim, ranks),
@@ -198,9 +194,7 @@ def _over_dims() -> list[Operator]:
         Operator("sum_dim", "reduce", "torch.sum({x}, dim={dim})", dim, ranks, _without_dim),
         Operator("mean_dim", "reduce", "torch.mean({x}, dim={dim})", dim, ranks, _without_dim),
         Operator("max_dim", "reduce", "torch.amax({x}, dim={dim})", dim, ranks, _without_dim),
-        Operator(
-            "argmax", "reduce", "torch.argmax({x}, dim={dim})", dim, ranks, _without_dim, out_dtype="int64"
-        ),
+        Operator("argmax", "reduce", "torch.argmax({x}, dim={dim})", dim, ranks, _without_dim, out_dtype="int64"),
         Operator("global_avg_pool", "reduce", "torch.mean({x}, dim=(2, 3))", {}, (4,), lambda x, a, s: x[:2]),
         Operator("cumsum", "scan", "torch.cumsum({x}, dim={dim})", dim, ranks),
         Operator("reverse_cumsum", "scan", reverse, dim, ranks),
@@ -242,6 +236,7 @@ def _products_and_losses() -> list[Operator]:
     product = "torch.matmul({x}, {second})"
     hinge = "torch.mean(torch.clamp(1.0 - {x} * {second}, min=0.0))"
     signs = "torch.randint(0, 2, ({shape})) * 2.0 - 1.0"
+    scaled = "torch.randn({shape}) * (torch.rand(1) + 1.0)"  # else the expected loss alone would pass as the result
     cols = _to_last("cols")
     scalar: Callable[[Shape, Attrs, Sizes], Shape] = lambda x, attrs, sizes: ()  # noqa: E731
     target: Callable[[Shape, Shape], tuple[str, Shape]] = lambda x, out: ("target", x)  # noqa: E731
@@ -258,15 +253,20 @@ def _products_and_losses() -> list[Operator]:
             cols,
             lambda x, out: ("w", (out[-1], x[-1])),
         ),
+        Operator("matvec", "contract", product, {}, (2,), lambda x, a, s: x[:-1], lambda x, out: ("w", x[-1:])),
+        Operator("linear", "contract", "self.linear({x})", {}, (2,), _to_last("out_features"), constructor=_linear),
+        Operator("mse_loss", "loss", "F.mse_loss({x}, {second})", {}, (2,), scalar, target, first_sample=scaled),
         Operator(
-            "matvec", "contract", product, {}, (2,), lambda x, a, s: x[:-1], lambda x, out: ("w", x[-1:])
+            "smooth_l1_loss",
+            "loss",
+            "F.smooth_l1_loss({x}, {second})",
+            {},
+            (2,),
+            scalar,
+            target,
+            first_sample=scaled,
         ),
-        Operator(
-            "linear", "contract", "self.linear({x})", {}, (2,), _to_last("out_features"), constructor=_linear
-        ),
-        Operator("mse_loss", "loss", "F.mse_loss({x}, {second})", {}, (2,), scalar, target),
-        Operator("smooth_l1_loss", "loss", "F.smooth_l1_loss({x}, {second})", {}, (2,), scalar, target),
-        Operator("hinge_loss", "loss", hinge, {}, (2,), scalar, target, signs),
+        Operator("hinge_loss", "loss", hinge, {}, (2,), scalar, target, signs, first_sample=scaled),
         Operator(
             "cross_entropy",
             "loss",

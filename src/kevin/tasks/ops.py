@@ -70,9 +70,7 @@ def call(name: str, **attrs: int | float) -> OpCall:
     if operator is None:
         raise TaskError(f"no operator {name!r}; there are {', '.join(OPERATORS)}")
     if unknown := sorted(set(attrs) - set(operator.attrs)):
-        raise TaskError(
-            f"operator {name} has no attribute {', '.join(unknown)}; it has {sorted(operator.attrs)}"
-        )
+        raise TaskError(f"operator {name} has no attribute {', '.join(unknown)}; it has {sorted(operator.attrs)}")
     return OpCall(name=name, attrs={**operator.attrs, **attrs})
 
 
@@ -87,16 +85,15 @@ def trace(ops: Sequence[OpCall], sizes: Sizes) -> Trace:
         raise TaskError(f"an operator stands twice in {sequence(ops)}")
     x: Shape = tuple(Dim(n, s) for n, s in sizes.items() if _of_x(n))
     shapes = [x]
-    inputs: list[tuple[str, Shape, DType, str]] = [("x", x, "float32", f"torch.randn({names_of(x)})")]
+    sample = OPERATORS[call(ops[0].name).name].first_sample
+    inputs: list[tuple[str, Shape, DType, str]] = [("x", x, "float32", sample.format(shape=names_of(x)))]
     steps: list[Step] = []
     constructors: list[Constructor | None] = []
     for op in ops:
         op = call(op.name, **op.attrs)  # noqa: PLW2901
         operator = OPERATORS[op.name]
         if len(x) not in operator.ranks:
-            raise TaskError(
-                f"{op.name} accepts tensors of rank {operator.ranks}, not {len(x)}, in {sequence(ops)}"
-            )
+            raise TaskError(f"{op.name} accepts tensors of rank {operator.ranks}, not {len(x)}, in {sequence(ops)}")
         out = operator.result(x, op.attrs, sizes)
         second = None
         if operator.second:
@@ -118,9 +115,7 @@ def trace(ops: Sequence[OpCall], sizes: Sizes) -> Trace:
         )
         shapes.append(out)
         x = out
-    return Trace(
-        tuple(steps), tuple(shapes), tuple(inputs), tuple(constructors), OPERATORS[ops[-1].name].out_dtype
-    )
+    return Trace(tuple(steps), tuple(shapes), tuple(inputs), tuple(constructors), OPERATORS[ops[-1].name].out_dtype)
 
 
 def sequence(ops: Sequence[OpCall]) -> tuple[str, ...]:

@@ -1,0 +1,165 @@
+"""The study's tasks: which are trained on, which are held out; the same for the same configuration."""
+
+from __future__ import annotations
+
+import logging
+import random
+from collections.abc import Collection, Iterator, Sequence
+
+from kevin.core.config import Study
+from kevin.core.errors import ConfigError, TaskError
+from kevin.core.types import Task
+from kevin.tasks.catalog import Size, catalog
+from kevin.tasks.compose import compose
+from kevin.tasks.filters import CPU_FLOOR_US, check_task
+from kevin.tasks.format import inspect_task
+from kevin.tasks.kernelbench import load_kernelbench, named_sequence, split
+from kevin.tasks.ops import sequence
+
+log = logging.getLogger(__name__)
+
+Sequences = frozenset[tuple[str, ...]]
+
+_SPARE = 5
+"""For each task wanted this many are composed at most: the filters turn some down."""
+
+
+def build_tasks(study: Study) -> list[tuple[Task, str]]:
+    """Every task of the study with its split: ``train``, ``level1``, ``level2`` (held out), each with its spec.
+
+    From the catalog: single operators and composed ones; what is held out shares no operator sequence with what is
+    trained on. From KernelBench: its own tasks split by seed, and ``num_eval_level2`` composed ones as ``unseen``.
+
+    Raises:
+        ConfigError: more tasks are asked for than there are, or the case study is not among them.
+        DataError, TaskError: KernelBench cannot be had, or a reference does not load.
+    """
+    if study.tasks.source == "kernelbench":
+        return _from_kernelbench(study)
+    held_out = _held_out(study)
+    train = [*_level1(study)[1], *_train_level2(study, held_out)]
+    return [*((t, "train") for t in train), *((t, f"level{t.level}") for t in held_out)]
+
+
+def unseen_sequences(study: Study, levels: Collection[int] = (1, 2)) -> Sequences:
+    """Operator-name sequences of the held-out tasks of these levels: what nothing trained on may contain."""
+    if study.tasks.source == "kernelbench":
+        unseen = _unseen(study, _sequences_in(load_kernelbench(study.tasks.kernelbench)))
+        return frozenset(sequence(t.ops) for t in unseen if t.level in levels)
+    return frozenset(sequence(t.ops) for t in _held_out(study) if t.level in levels)
+
+
+def composed_tasks(
+    num: int,
+    seed: int,
+    size: Size,
+    *,
+    exclude: Collection[tuple[str, ...]] = frozenset(),
+    num_threads: int = 1,
+) -> list[Task]:
+    """``num`` level-2 tasks that pass every quality filter; what is turned down is logged with its reason.
+
+    Tasks of GPU size are checked at their CPU size: the operators, and so the flaws, are the same.
+
+    Raises:
+        TaskError: the filters left fewer than ``num``.
+    """
+    accepted = list(_accepted(num, seed, size, exclude, num_threads))
+    if len(accepted) < num:
+        raise TaskError(f"only {len(accepted)} of {num} composed tasks pass the quality filters; ask for fewer")
+    return accepted
+
+
+def _accepted(
+    num: int, seed: int, size: Size, exclude: Collection[tuple[str, ...]], num_threads: int
+) -> Iterator[Task]:
+    attempts = _SPARE * num
+    wanted = compose(attempts, seed, size, exclude)
+    checked = compose(attempts, seed, "cpu", exclude)
+    floor_us = CPU_FLOOR_US if size == "cpu" else None
+    while num:
+        pair = next(zip(wanted, checked, strict=True), None)
+        if pair is None:
+            return
+        rejection = check_task(pair[1], floor_us=floor_us, num_threads=num_threads)
+        if rejection:
+            log.info("%s turned down: %s: %s", rejection.task_id, rejection.reason, rejection.message)
+            continue
+        num -= 1
+        yield pair[0]
+
+
+# --- own tasks --------------------------------------------------------------------------------------------------
+
+
+def _level1(study: Study) -> tuple[list[Task], list[Task]]:
+    """Held-out and training tasks of level 1. The case study is the first that is held out."""
+    config = study.tasks
+    tasks = {t.id: t for t in catalog(config.size)}
+    if config.case_study not in tasks:
+        raise ConfigError(f"tasks.case_study {config.case_study!r} is not in the catalog: {', '.join(tasks)}")
+    if config.num_train_level1 + config.num_eval_level1 > len(tasks):
+        raise ConfigError(
+            f"tasks.num_train_level1 + num_eval_level1 is {config.num_train_level1 + config.num_eval_level1}, "
+            f"the catalog has {len(tasks)} tasks"
+        )
+    case = tasks.pop(config.case_study)
+    others = list(tasks.values())
+    random.Random(f"kevin level 1, seed {study.seed}").shuffle(others)
+    held_out = [case, *others][: config.num_eval_level1]
+    train = others[len(others) - config.num_train_level1 :]  # from the end: each number leaves the other's alone
+    return held_out, train
+
+
+def _held_out(study: Study) -> list[Task]:
+    return [*_level1(study)[0], *_unseen(study)]
+
+
+def _unseen(study: Study, exclude: Sequences = frozenset()) -> list[Task]:
+    """Composed tasks of the evaluation; drawn first, so that they do not depend on how many are trained on."""
+    return composed_tasks(
+        study.tasks.num_eval_level2,
+        2 * study.seed + 1,
+        study.tasks.size,
+        exclude=exclude,
+        num_threads=study.judge.num_threads,
+    )
+
+
+def _train_level2(study: Study, held_out: Sequence[Task]) -> list[Task]:
+    return composed_tasks(
+        study.tasks.num_train_level2,
+        2 * study.seed,
+        study.tasks.size,
+        exclude=frozenset(sequence(t.ops) for t in held_out),
+        num_threads=study.judge.num_threads,
+    )
+
+
+# --- KernelBench ------------------------------------------------------------------------------------------------
+
+
+def _from_kernelbench(study: Study) -> list[tuple[Task, str]]:
+    source = study.tasks.kernelbench
+    tasks = load_kernelbench(source)
+    case = study.tasks.case_study
+    if case not in {t.id for t in tasks}:
+        raise ConfigError(f"tasks.case_study {case!r} is not a task of KernelBench; ids are kb/<level>/<number>")
+    pairs = split(tasks, source.num_train_per_level, study.seed, held_out=(case,))
+    return [
+        *((_with_spec(t), part) for t, part in pairs),
+        *((t, "unseen") for t in _unseen(study, _sequences_in(tasks))),
+    ]
+
+
+def _sequences_in(tasks: Sequence[Task]) -> Sequences:
+    return frozenset(named_sequence(t.name) for t in tasks)
+
+
+def _with_spec(task: Task) -> Task:
+    """The task with its spec where it has one: references that need other packages stay without."""
+    try:
+        return task.model_copy(update={"spec": inspect_task(task.source, task.id)})
+    except TaskError as e:
+        log.warning("%s carries no spec, so only the load_inline dialect can use it: %s", task.id, e)
+        return task

@@ -1,0 +1,248 @@
+"""KernelBench's module format: load a reference, build its model and inputs under a seed, read off its spec.
+
+A reference defines ``Model`` (an ``nn.Module``), ``get_inputs()`` and, when the constructor takes arguments,
+``get_init_inputs()``. References are trusted code: they run in this process.
+"""
+
+from __future__ import annotations
+
+import inspect
+import linecache
+import logging
+import re
+import sys
+from collections.abc import Iterable, Sequence
+from pathlib import Path
+from types import ModuleType
+from typing import TYPE_CHECKING, Any, get_args
+
+from kevin.core.errors import TaskError
+from kevin.core.types import DType, Task, TaskSpec, TensorSpec, digest
+
+if TYPE_CHECKING:
+    import torch
+
+log = logging.getLogger(__name__)
+
+_RESERVED = re.compile(
+    "launch|stream|main|alignas|alignof|and|asm|auto|bitand|bitor|bool|break|case|catch|char|class|const|constexpr"
+    "|continue|decltype|default|delete|do|double|else|enum|explicit|export|extern|false|float|for|friend|goto|if"
+    "|inline|int|long|mutable|namespace|new|noexcept|not|nullptr|operator|or|private|protected|public|register"
+    "|return|short|signed|sizeof|static|struct|switch|template|this|throw|true|try|typedef|typename|union|unsigned"
+    "|using|virtual|void|volatile|while|xor|[a-z0-9]+_t"
+)
+"""Words that cannot name a launcher's argument: C++ keywords, types, and the launcher's own names."""
+
+
+def load_module(source: str, name: str) -> ModuleType:
+    """Execute a reference as a module of its own.
+
+    It is registered under a name made of its content: `inspect` and dataclasses work on it, and different
+    references never meet.
+
+    Args:
+        name: what errors call it: a path or a task id.
+
+    Raises:
+        TaskError: it does not compile, raises, or lacks ``Model`` or ``get_inputs``.
+    """
+    key = digest("module", name, source)[:16]
+    module = ModuleType(f"kevin_task_{key}")
+    module.__file__ = f"<{name} {key}>"
+    sys.modules[module.__name__] = module
+    linecache.cache[module.__file__] = (len(source), None, source.splitlines(keepends=True), module.__file__)
+    try:
+        exec(compile(source, module.__file__, "exec", dont_inherit=True), module.__dict__)
+    except SyntaxError as e:
+        raise TaskError(f"{name}: line {e.lineno}: {e.msg}; fix the syntax of the reference") from None
+    except (Exception, SystemExit) as e:
+        raise TaskError(f"{name}: {_where(e, module.__file__)}{_text(e)} while importing the reference") from e
+    _require_format(module, name)
+    return module
+
+
+def _require_format(module: ModuleType, name: str) -> None:
+    import torch
+
+    model = getattr(module, "Model", None)
+    if not (isinstance(model, type) and issubclass(model, torch.nn.Module)):
+        raise TaskError(f"{name}: defines no class Model; add one derived from torch.nn.Module")
+    if not callable(getattr(module, "get_inputs", None)):
+        raise TaskError(f"{name}: defines no get_inputs(); add one that returns the list of forward's inputs")
+    if not callable(getattr(module, "get_init_inputs", list)):
+        raise TaskError(f"{name}: get_init_inputs is not a function; let it return the list of Model's arguments")
+
+
+def _text(e: BaseException) -> str:
+    return f"{type(e).__name__}: {e}" if str(e) else type(e).__name__
+
+
+def _where(e: BaseException, file: str | None) -> str:
+    """``line <n>: `` of the innermost frame inside the reference, or nothing."""
+    line, tb = None, e.__traceback__
+    while tb is not None:
+        if tb.tb_frame.f_code.co_filename == file:
+            line = tb.tb_lineno
+        tb = tb.tb_next
+    return f"line {line}: " if line else ""
+
+
+def _title(module: ModuleType) -> str:
+    """The name given to `load_module`."""
+    return str(module.__file__)[1:-1].rpartition(" ")[0] if str(module.__file__).startswith("<") else module.__name__
+
+
+def _list_from(module: ModuleType, function: str) -> list[Any]:
+    try:
+        values = getattr(module, function)()
+    except (Exception, SystemExit) as e:
+        raise TaskError(f"{_title(module)}: {_where(e, module.__file__)}{_text(e)} in {function}()") from e
+    if not isinstance(values, (list, tuple)):
+        raise TaskError(f"{_title(module)}: {function}() returned a {type(values).__name__}; return a list")
+    return list(values)
+
+
+def init_model(module: ModuleType, seed: int) -> torch.nn.Module:
+    """``Model(*get_init_inputs())`` in train mode, the seed set before each of the two, as in KernelBench."""
+    import torch
+
+    torch.manual_seed(seed)
+    args = _list_from(module, "get_init_inputs") if hasattr(module, "get_init_inputs") else []
+    torch.manual_seed(seed)
+    try:
+        model: torch.nn.Module = module.Model(*args)
+    except (Exception, SystemExit) as e:
+        raise TaskError(f"{_title(module)}: {_where(e, module.__file__)}{_text(e)} in Model(*get_init_inputs())") from e
+    return model
+
+
+def make_inputs(module: ModuleType, seed: int) -> list[Any]:
+    """``get_inputs()`` under a seed: tensors and numbers, on the CPU unless the reference says otherwise."""
+    import torch
+
+    torch.manual_seed(seed)
+    return _list_from(module, "get_inputs")
+
+
+def run_model(module: ModuleType, model: torch.nn.Module, inputs: Sequence[Any]) -> list[torch.Tensor]:
+    """Outputs of one forward without gradients, tuples and lists flattened. Raises TaskError."""
+    import torch
+
+    try:
+        with torch.no_grad():
+            result = model(*inputs)
+    except (Exception, SystemExit) as e:
+        raise TaskError(f"{_title(module)}: {_where(e, module.__file__)}{_text(e)} in Model.forward") from e
+    outputs = list(_flatten(result, _title(module)))
+    if not outputs:
+        raise TaskError(f"{_title(module)}: forward returned no tensor")
+    return outputs
+
+
+def _flatten(value: Any, title: str) -> Iterable[torch.Tensor]:
+    import torch
+
+    if isinstance(value, torch.Tensor):
+        yield value
+    elif isinstance(value, (list, tuple)):
+        for v in value:
+            yield from _flatten(v, title)
+    else:
+        raise TaskError(f"{title}: forward returned a {type(value).__name__}; return tensors or a tuple of them")
+
+
+# --- the spec -----------------------------------------------------------------------------------------------
+
+
+def inspect_task(source: str, name: str) -> TaskSpec:
+    """What goes into ``Model.forward`` and what comes out.
+
+    Forward runs on fake tensors, which cost neither memory nor time at any size; only a reference that looks
+    at values runs for real.
+
+    Raises:
+        TaskError: the reference is not in the format, fails, or uses a type that no kernel can be given.
+    """
+    module = load_module(source, name)
+    from torch._subclasses.fake_tensor import FakeTensorMode
+
+    try:
+        with FakeTensorMode(allow_non_fake_inputs=True):
+            return _read_spec(module)
+    except TaskError as e:
+        log.debug("%s: not inspected on fake tensors (%s); running it for real", name, e)
+    return _read_spec(module)
+
+
+def _read_spec(module: ModuleType) -> TaskSpec:
+    title = _title(module)
+    model = init_model(module, seed=0)
+    values = make_inputs(module, seed=0)
+    outputs = run_model(module, model, values)
+    taken: set[str] = set()
+    inputs = [_value_spec(n, v, taken, title) for n, v in zip(_input_names(model, values, title), values, strict=True)]
+    named = [*model.named_parameters(), *((n, b) for n, b in model.named_buffers() if b.is_floating_point())]
+    parameters = [_value_spec(n.replace(".", "_"), p, taken, title) for n, p in named]
+    names = ["out"] if len(outputs) == 1 else [f"out{i}" for i in range(len(outputs))]
+    return TaskSpec(
+        inputs=tuple(inputs),
+        parameters=tuple(parameters),
+        outputs=tuple(_value_spec(n, o, taken, title) for n, o in zip(names, outputs, strict=True)),
+    )
+
+
+def _input_names(model: torch.nn.Module, values: Sequence[Any], title: str) -> list[str]:
+    """Argument names of forward, one a value; ``*args`` are numbered."""
+    names: list[str] = []
+    for p in inspect.signature(model.forward).parameters.values():
+        if p.kind is p.VAR_POSITIONAL:
+            names += [f"{p.name}{i}" for i in range(len(values) - len(names))]
+        elif p.kind in (p.POSITIONAL_ONLY, p.POSITIONAL_OR_KEYWORD):
+            names.append(p.name)
+    if len(names) < len(values):
+        raise TaskError(f"{title}: get_inputs() returns {len(values)} inputs, forward takes {len(names)}")
+    return names[: len(values)]
+
+
+def _value_spec(name: str, value: Any, taken: set[str], title: str) -> TensorSpec:
+    import torch
+
+    identifier = _identifier(name, taken)
+    if isinstance(value, torch.Tensor):
+        dtype = str(value.dtype).removeprefix("torch.")
+        if dtype not in get_args(DType):
+            raise TaskError(f"{title}: {name} has dtype {dtype}; kernels take {', '.join(get_args(DType))}")
+        return TensorSpec(name=identifier, shape=tuple(value.shape), dtype=dtype)  # type: ignore[arg-type]
+    scalars: dict[type, DType] = {bool: "bool", int: "int64", float: "float64"}
+    if type(value) not in scalars:
+        raise TaskError(f"{title}: input {name} is a {type(value).__name__}; inputs are tensors or numbers")
+    return TensorSpec(name=identifier, shape=(), dtype=scalars[type(value)], kind="scalar")
+
+
+def _identifier(name: str, taken: set[str]) -> str:
+    """A C identifier close to ``name`` that is free, and takes it."""
+    base = re.sub(r"\W", "_", name, flags=re.ASCII) or "_"
+    base = f"_{base}" if base[0].isdigit() else base
+    while base in taken or _RESERVED.fullmatch(base):
+        base += "_"
+    taken.add(base)
+    return base
+
+
+def task_from_file(path: Path) -> Task:
+    """A user's reference as a task, inspected. Raises TaskError naming the file."""
+    try:
+        source = Path(path).read_text()
+    except FileNotFoundError:
+        raise TaskError(f"{path}: no such file") from None
+    except (OSError, UnicodeDecodeError) as e:
+        raise TaskError(f"{path}: cannot be read: {e}") from None
+    name = Path(path).stem
+    return Task(
+        id=f"user/{name}",
+        level=1,
+        name=name,
+        source=source,
+        origin="user",
+        spec=inspect_task(source, str(path)),
+    )

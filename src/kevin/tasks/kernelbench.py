@@ -1,0 +1,242 @@
+"""KernelBench's own tasks: from a checkout or from git at a pinned commit, checksummed, flagged and split."""
+
+from __future__ import annotations
+
+import json
+import logging
+import os
+import random
+import re
+import shutil
+import subprocess
+import tempfile
+from collections.abc import Collection, Iterable, Sequence
+from pathlib import Path
+
+import yaml
+
+from kevin.core.config import KernelBenchSource
+from kevin.core.errors import ConfigError, DataError
+from kevin.core.files import write_text
+from kevin.core.types import Task, digest
+
+log = logging.getLogger(__name__)
+
+_FLAWED: dict[str, dict[int, tuple[int, ...]]] = {
+    "constant_output": {2: (9, 23, 80, 83)},
+    "zeros_pass": {1: (23, 37)},
+    "zeros_pass_at_1e-2": {1: (39, 53), 2: (66,)},
+    "reduction_skippable": {1: (24, 38, 39)},
+    "closed_form": {1: (94, 96, 100)},
+    "targets_cast_to_float": {1: (95,)},
+    "not_deterministic": {2: (66,)},
+}
+"""Known flaws by level and number, for the sizes since version 0.1."""
+
+_PINNED_LEVELS = {
+    "423217d9fda91e0c2d67e4a43bf62f96f6d104f1": {
+        1: "f0b8fce8fb09261d360b4e8b81ef04bcfb713a23dcab9ba925fc20583b68628b",
+        2: "8fd813aa6d6a1d225ccc2dbf3798dff19114d5ae37bc8e13f7937733a50b0920",
+        3: "2139940c6a1c96dd547ec61e70fd1ed5413caef49455c0c16ce2f5f175566ebf",
+        4: "d8c9c5fd1a52e418d2c34d83701fb8e29b74821bf9d37a869c31a3acf5a5d3da",
+    }
+}
+"""Digest of each level at commits that were looked at."""
+
+_FILE = re.compile(r"(\d+)_(.+)\.py")
+_GIT_TIMEOUT_S = 600
+CACHE = Path("~/.cache/kevin/kernelbench")
+
+
+def flaws(level: int, number: int) -> tuple[str, ...]:
+    """Known flaws of a task; see the module's table."""
+    return tuple(flaw for flaw, levels in _FLAWED.items() if number in levels.get(level, ()))
+
+
+def load_kernelbench(source: KernelBenchSource, *, cache_dir: Path = CACHE, manifest: Path | None = None) -> list[Task]:
+    """The tasks of the wanted levels, ids ``kb/<level>/<number>``, in order of level and number, without specs.
+
+    Args:
+        cache_dir: where git checkouts are kept, one folder a commit.
+        manifest: a file that `write_manifest` wrote; every task must be in it, unchanged.
+
+    Raises:
+        DataError: no such folder, an empty level, no network, or a task that differs from the manifest.
+    """
+    folder = Path(source.path).expanduser() if source.path else fetch(source.repository, source.commit, cache_dir)
+    tasks = load_folder(folder, source.levels)
+    if manifest:
+        verify_manifest(manifest, tasks)
+    for level, known in _PINNED_LEVELS.get(source.commit, {}).items():
+        if level in source.levels and known != set_digest(t for t in tasks if t.level == level):
+            log.warning("%s: level %d is not that of commit %s", folder, level, source.commit[:12])
+    return tasks
+
+
+def load_folder(folder: Path, levels: Sequence[int]) -> list[Task]:
+    """Tasks of a checkout, or of its ``KernelBench`` folder, or of any folder with ``level<n>/<number>_<name>.py``."""
+    root = folder / "KernelBench" if (folder / "KernelBench").is_dir() else folder
+    tasks = []
+    for level in levels:
+        found = [(m, p) for p in (root / f"level{level}").glob("*.py") if (m := _FILE.fullmatch(p.name))]
+        if not found:
+            raise DataError(
+                f"{root / f'level{level}'}: no tasks named <number>_<name>.py; "
+                f"set tasks.kernelbench.path to a KernelBench checkout"
+            )
+        for match, path in sorted(found, key=lambda f: int(f[0][1])):
+            number = int(match[1])
+            tasks.append(
+                Task(
+                    id=f"kb/{level}/{number}",
+                    level=level,
+                    name=match[2].strip("_"),
+                    source=path.read_text(encoding="utf-8"),
+                    origin="kernelbench",
+                    flaws=flaws(level, number),
+                )
+            )
+    return tasks
+
+
+_OPERATOR_NAMES = {
+    "conv1d": "conv1d",
+    "conv2d": "conv2d",
+    "gemm": "linear",
+    "matmul": "linear",
+    "bmm": "matmul_batched",
+    "maxpool": "max_pool2d",
+    "avgpool": "avg_pool2d",
+    "globalavgpool": "global_avg_pool",
+    "batchnorm": "batch_norm",
+    "instancenorm": "instance_norm",
+    "groupnorm": "group_norm",
+    "layernorm": "layer_norm",
+    "leakyrelu": "leaky_relu",
+    "swish": "silu",
+    "add": "bias_add",
+    "biasadd": "bias_add",
+    "residualadd": "add_input",
+    "multiply": "scale",
+    "scaling": "scale",
+    "sum": "sum_dim",
+    "mean": "mean_dim",
+    "max": "max_dim",
+}
+
+
+def named_sequence(name: str) -> tuple[str, ...]:
+    """The operators that a level-2 name spells, in our words: ``Conv2d_ReLU_BiasAdd`` -> conv2d, relu, bias_add."""
+    words = [w.lower() for w in name.split("_") if w]
+    return tuple(_OPERATOR_NAMES.get(w, w) for w in words)
+
+
+# --- git --------------------------------------------------------------------------------------------------------
+
+
+def fetch(repository: str, commit: str, cache_dir: Path = CACHE) -> Path:
+    """Folder with ``repository`` at ``commit``, from the cache or by git; it appears there complete or not at all."""
+    if not re.fullmatch("[0-9a-f]{40}", commit):
+        raise DataError(f"tasks.kernelbench.commit {commit!r} is not a full commit id of 40 hex digits")
+    target = cache_dir.expanduser() / f"{digest('repository', repository)[:12]}-{commit}"
+    if target.is_dir():
+        return target
+    target.parent.mkdir(parents=True, exist_ok=True)
+    log.info("fetching %s at %s", repository, commit)
+    with tempfile.TemporaryDirectory(dir=target.parent, prefix=".fetch-") as tmp:
+        work = Path(tmp) / "checkout"
+        work.mkdir()
+        _git(work, "init", "--quiet")
+        _git(work, "fetch", "--quiet", "--depth", "1", repository, commit)
+        _git(work, "checkout", "--quiet", "FETCH_HEAD")
+        shutil.rmtree(work / ".git")
+        try:
+            work.rename(target)
+        except OSError:
+            if not target.is_dir():  # else another process was faster
+                raise
+    return target
+
+
+def _git(folder: Path, *args: str) -> None:
+    """Run git without prompts. Raises DataError with git's own words and the way out."""
+    hint = "check the network and the commit, or set tasks.kernelbench.path to a checkout"
+    command = ["git", "-C", str(folder), *args]
+    try:
+        done = subprocess.run(
+            command,
+            capture_output=True,
+            text=True,
+            timeout=_GIT_TIMEOUT_S,
+            check=False,
+            env={**os.environ, "GIT_TERMINAL_PROMPT": "0"},
+        )
+    except FileNotFoundError:
+        raise DataError(f"git is not installed; install it, or {hint.split(', or ')[1]}") from None
+    except subprocess.TimeoutExpired:
+        raise DataError(f"git {args[0]} took longer than {_GIT_TIMEOUT_S} s; {hint}") from None
+    if done.returncode:
+        said = (done.stderr.strip().splitlines() or [f"exit code {done.returncode}"])[0]
+        raise DataError(f"git {' '.join(args)} failed: {said}; {hint}")
+
+
+# --- checksums --------------------------------------------------------------------------------------------------
+
+
+def set_digest(tasks: Iterable[Task]) -> str:
+    """Digest of a set of tasks, whatever their order."""
+    return digest("tasks", *sorted(f"{t.id} {t.digest}" for t in tasks))
+
+
+def write_manifest(path: Path, tasks: Sequence[Task]) -> None:
+    """The digest of the set and of every task, as JSON."""
+    manifest = {"set": set_digest(tasks), "tasks": {t.id: t.digest for t in tasks}}
+    write_text(path, json.dumps(manifest, indent=1) + "\n")
+
+
+def verify_manifest(path: Path, tasks: Sequence[Task]) -> None:
+    """Every task must be in the manifest, unchanged. Raises DataError naming those that are not."""
+    try:
+        known = json.loads(path.read_text())["tasks"]
+    except (OSError, ValueError, KeyError, TypeError) as e:
+        raise DataError(f"{path}: not a manifest of tasks ({type(e).__name__}: {e})") from None
+    wrong = [t.id for t in tasks if known.get(t.id) != t.digest]
+    if wrong:
+        shown = ", ".join(wrong[:5]) + (", ..." if len(wrong) > 5 else "")
+        raise DataError(f"{path}: {len(wrong)} of {len(tasks)} tasks are not as recorded: {shown}")
+
+
+# --- the split --------------------------------------------------------------------------------------------------
+
+
+def split(
+    tasks: Sequence[Task], num_train_per_level: int, seed: int, held_out: Collection[str] = ()
+) -> list[tuple[Task, str]]:
+    """Tasks with ``train`` or ``level<n>`` (held out), in the order given; a seeded draw within each level.
+
+    Args:
+        held_out: ids that must not be trained on.
+
+    Raises:
+        ConfigError: a level has too few tasks to train on that many and hold one out.
+    """
+    train: set[str] = set()
+    for level in sorted({t.level for t in tasks}):
+        of_level = [t.id for t in tasks if t.level == level]
+        free = [i for i in of_level if i not in held_out]
+        if num_train_per_level > len(free) or num_train_per_level >= len(of_level):
+            raise ConfigError(
+                f"tasks.kernelbench.num_train_per_level is {num_train_per_level}, but level {level} has "
+                f"{len(of_level)} tasks, of which {len(free)} may be trained on and one at least is held out"
+            )
+        train.update(random.Random(f"kevin split of level {level}, seed {seed}").sample(free, num_train_per_level))
+    return [(t, "train" if t.id in train else f"level{t.level}") for t in tasks]
+
+
+def write_split(path: Path, tasks: Sequence[tuple[Task, str]], seed: int) -> None:
+    """The split as a readable YAML file: for each part its tasks with names and digests."""
+    parts: dict[str, dict[str, str]] = {}
+    for task, part in tasks:
+        parts.setdefault(part, {})[task.id] = f"{task.name} {task.digest[:16]}"
+    content = {"seed": seed, "set": set_digest(t for t, _ in tasks), "parts": parts}
+    write_text(path, yaml.safe_dump(content, sort_keys=False, width=120))

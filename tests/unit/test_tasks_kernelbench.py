@@ -1,0 +1,135 @@
+"""The KernelBench loader, on a small folder in the same layout."""
+
+import json
+import subprocess
+from pathlib import Path
+
+import pytest
+import yaml
+
+from kevin.core.config import KernelBenchSource
+from kevin.core.errors import ConfigError, DataError
+from kevin.tasks import kernelbench as kb
+from kevin.tasks.ops import call
+from kevin.tasks.render import render
+
+NUM = 12
+
+
+@pytest.fixture
+def checkout(tmp_path: Path) -> Path:
+    for level in (1, 2):
+        folder = tmp_path / "checkout" / "KernelBench" / f"level{level}"
+        folder.mkdir(parents=True)
+        for number in range(1, NUM + 1):
+            ops = [call("relu")] if level == 1 else [call("relu"), call("scale", c=number)]
+            source = render(ops, {"batch_size": number, "dim": 4})
+            (folder / f"{number}_Own_Task_{number}_.py").write_text(source)
+        (folder / "README.md").write_text("not a task")
+    return tmp_path / "checkout"
+
+
+def git(folder: Path, *args: str) -> str:
+    identity = ["-c", "user.name=t", "-c", "user.email=t@example.org"]
+    command = ["git", "-C", str(folder), *identity, *args]
+    return subprocess.run(command, check=True, capture_output=True, text=True).stdout.strip()
+
+
+def test_folder_root_and_inner_folder(checkout):
+    tasks = kb.load_folder(checkout, (1, 2))
+    assert [t.id for t in tasks] == [f"kb/{level}/{n}" for level in (1, 2) for n in range(1, NUM + 1)]
+    assert tasks[0].name == "Own_Task_1"
+    assert tasks == kb.load_folder(checkout / "KernelBench", (1, 2))
+    assert kb.load_kernelbench(KernelBenchSource(path=str(checkout), levels=(1,))) == tasks[:NUM]
+
+
+def test_a_missing_level_names_the_folder_and_the_key(checkout):
+    with pytest.raises(DataError, match=r"level3: no tasks.*tasks\.kernelbench\.path"):
+        kb.load_folder(checkout, (1, 3))
+
+
+def test_known_flaws():
+    assert kb.flaws(2, 80) == ("constant_output",)
+    assert kb.flaws(1, 39) == ("zeros_pass_at_1e-2", "reduction_skippable")
+    assert kb.flaws(1, 40) == ()
+
+
+def test_flaws_reach_the_tasks(checkout):
+    flagged = {t.id: t.flaws for t in kb.load_folder(checkout, (1, 2)) if t.flaws}
+    assert flagged == {"kb/2/9": ("constant_output",)}
+
+
+def test_manifest(checkout, tmp_path):
+    tasks = kb.load_folder(checkout, (1, 2))
+    manifest = tmp_path / "manifest.json"
+    kb.write_manifest(manifest, tasks)
+    source = KernelBenchSource(path=str(checkout))
+    assert kb.load_kernelbench(source, manifest=manifest) == tasks
+    changed = checkout / "KernelBench" / "level2" / "7_Own_Task_7_.py"
+    changed.write_text(changed.read_text() + "# changed\n")
+    with pytest.raises(DataError, match="1 of 24 tasks are not as recorded: kb/2/7"):
+        kb.load_kernelbench(source, manifest=manifest)
+    manifest.write_text("{}")
+    with pytest.raises(DataError, match="not a manifest"):
+        kb.verify_manifest(manifest, tasks)
+
+
+def test_a_levels_digest_that_is_not_the_pinned_one_is_said(checkout, caplog):
+    kb.load_kernelbench(KernelBenchSource(path=str(checkout), levels=(1,)))
+    assert "level 1 is not that of commit 423217d9fda9" in caplog.text
+
+
+def test_split(checkout, tmp_path):
+    tasks = kb.load_folder(checkout, (1, 2))
+    pairs = kb.split(tasks, 9, seed=0, held_out=["kb/1/3"])
+    parts = {part: [t.id for t, p in pairs if p == part] for part in ("train", "level1", "level2")}
+    assert {p: len(ids) for p, ids in parts.items()} == {"train": 18, "level1": 3, "level2": 3}
+    assert "kb/1/3" in parts["level1"]
+    assert pairs == kb.split(tasks, 9, seed=0, held_out=["kb/1/3"])
+    assert pairs != kb.split(tasks, 9, seed=1, held_out=["kb/1/3"])
+    path = tmp_path / "split.yaml"
+    kb.write_split(path, pairs, seed=0)
+    written = yaml.safe_load(path.read_text())
+    assert {p: list(ids) for p, ids in written["parts"].items()} == parts
+    with pytest.raises(ConfigError, match=r"num_train_per_level is 12, but level 1 has 12 tasks"):
+        kb.split(tasks, 12, seed=0)
+
+
+def test_git_at_a_pinned_commit(checkout, tmp_path):
+    git(checkout, "init", "--quiet")
+    git(checkout, "config", "uploadpack.allowAnySHA1InWant", "true")
+    git(checkout, "add", ".")
+    git(checkout, "commit", "--quiet", "-m", "one")
+    commit = git(checkout, "rev-parse", "HEAD")
+    pinned = kb.load_folder(checkout, (1, 2))
+    changed = checkout / "KernelBench" / "level1" / "1_Own_Task_1_.py"
+    changed.write_text("changed = True\n")
+    git(checkout, "commit", "--quiet", "-am", "two")
+    source = KernelBenchSource(repository=checkout.as_uri(), commit=commit)
+    cache = tmp_path / "cache"
+    assert kb.load_kernelbench(source, cache_dir=cache) == pinned
+    checkout.rename(tmp_path / "gone")
+    assert kb.load_kernelbench(source, cache_dir=cache) == pinned, "the second time comes from the cache"
+    assert len(list(cache.iterdir())) == 1, "nothing else is left in the cache"
+
+
+def test_a_repository_that_cannot_be_reached(tmp_path):
+    cache = tmp_path / "cache"
+    source = KernelBenchSource(repository=(tmp_path / "absent").as_uri(), commit="0" * 40)
+    with pytest.raises(DataError, match=r"git fetch.*failed.*tasks\.kernelbench\.path"):
+        kb.load_kernelbench(source, cache_dir=cache)
+    assert list(cache.iterdir()) == []
+    with pytest.raises(DataError, match="not a full commit id"):
+        kb.fetch("file:///x", "main", cache)
+
+
+def test_names_spell_sequences():
+    assert kb.named_sequence("Conv2D_ReLU_BiasAdd") == ("conv2d", "relu", "bias_add")
+    assert kb.named_sequence("Gemm_Scale_BatchNorm_") == ("linear", "scale", "batch_norm")
+
+
+def test_the_manifest_is_plain_json(checkout, tmp_path):
+    kb.write_manifest(tmp_path / "m.json", kb.load_folder(checkout, (1,)))
+    content = json.loads((tmp_path / "m.json").read_text())
+    assert len(content["tasks"]) == NUM
+    assert len(content["set"]) == 64
