@@ -1,0 +1,438 @@
+"""The loop with a scripted policy and a scripted judge: shapes, order, prompts, failures, and being killed anywhere."""
+
+import json
+from collections import Counter
+
+import pytest
+
+from kevin.core.errors import DataError, HarnessError, PolicyError, SandboxError, TaskError
+from kevin.core.types import Completion, Outcome, Round, Task, TaskSpec, TensorSpec, Timing, Verdict
+from kevin.rollout.refine import RolloutSettings, refine
+from kevin.rollout.search import BeamSettings, beam_search
+
+X = TensorSpec(name="x", shape=(4,), dtype="float32")
+SPEC = TaskSpec(inputs=(X,), outputs=(X.model_copy(update={"name": "out"}),))
+M, N = 3, 4
+
+
+class Killed(BaseException):
+    """Stands for Ctrl-C or a kill: nothing catches it."""
+
+
+def make_task(task_id):
+    return Task(id=task_id, level=1, name=task_id, source=f"# {task_id}\n", origin="catalog", spec=SPEC)
+
+
+TASKS = [make_task("l1/b"), make_task("l1/a")]
+SETTINGS = RolloutSettings(
+    dialect="c_abi",
+    language="cpp",
+    num_trajectories=M,
+    num_turns=N,
+    max_prompt_tokens=10**6,
+    max_response_tokens=100,
+    seed=7,
+)
+
+
+class ScriptedPolicy:
+    """Writes kernel ``<task> <trajectory> <turn>`` behind a thought; ``script`` may change a place's answer."""
+
+    name = "scripted"
+
+    def __init__(self, script=None, die_after=None):
+        self.script, self.die_after = script or {}, die_after
+        self.requests, self.samplings, self.num_answers = [], [], 0
+
+    def count_tokens(self, conversation):
+        return sum(len(m.content) for m in conversation)
+
+    def complete(self, requests, sampling, on_completion=None):
+        self.requests.append(list(requests))
+        self.samplings.append(sampling)
+        completions = []
+        for i, r in enumerate(requests):
+            if self.num_answers == self.die_after:
+                raise Killed
+            place = (r.task_id, r.trajectory, r.turn)
+            code = f"kernel {r.task_id} {r.trajectory} {r.turn}"
+            text = f"<think>thought {place}</think>\n```cpp\n{code}\n```\nSummary: s{r.turn}"
+            changes = self.script.get(place, {})
+            if changes is None:
+                completions.append(None)
+                continue
+            fields = {"text": text, "num_prompt_tokens": 10, "num_completion_tokens": 5, "finish_reason": "stop"}
+            completion = Completion(**{**fields, **changes})
+            completions.append(completion)
+            self.num_answers += 1
+            if on_completion is not None:
+                on_completion(i, completion)
+        return completions
+
+    def asked(self):
+        return [(r.task_id, r.trajectory, r.turn) for batch in self.requests for r in batch]
+
+
+def verdict(kernel, outcome=Outcome.CORRECT, speedup=2.0):
+    timing = Timing(median_us=1, iqr_us=0, min_us=1, num_samples=1)
+    measured = {"timing": timing, "reference_timing": timing, "rounds": (Round(kernel_us=1, reference_us=speedup),)}
+    return Verdict(
+        key=f"key {kernel.source.strip()}",
+        task_digest="t",
+        kernel_digest=kernel.digest,
+        protocol_digest="p",
+        device_name="cpu",
+        outcome=outcome,
+        reason=None if outcome is Outcome.CORRECT else "why",
+        message=f"message for {kernel.source.strip()}",
+        **(measured if outcome is Outcome.CORRECT else {}),
+    )
+
+
+class ScriptedJudge:
+    """Correct with speedup ``turn + trajectory / 10``, unless the script says otherwise."""
+
+    def __init__(self, script=None, die_at_call=None):
+        self.script, self.die_at_call = script or {}, die_at_call
+        self.calls = []
+
+    def __call__(self, pairs):
+        self.calls.append([k.source.strip() for _, k in pairs])
+        if len(self.calls) == self.die_at_call:
+            raise Killed
+        results = []
+        for task, kernel in pairs:
+            _, task_id, trajectory, turn = kernel.source.split()
+            assert task.id == task_id
+            made = self.script.get((task_id, int(trajectory), int(turn)))
+            results.append(made or verdict(kernel, speedup=int(turn) + int(trajectory) / 10))
+        return results
+
+    def judged(self):
+        return [source for call in self.calls for source in call]
+
+
+def run(policy=None, judge=None, settings=SETTINGS, tasks=TASKS, **rest):
+    return refine(tasks, policy or ScriptedPolicy(), judge or ScriptedJudge(), settings, progress=False, **rest)
+
+
+def places(turns):
+    return [(t.task_id, t.trajectory, t.turn) for t in turns]
+
+
+ALL = [(t.id, k, n) for t in TASKS for k in range(M) for n in range(1, N + 1)]
+
+
+def failing(place, outcome=Outcome.INCORRECT):
+    from kevin.core.types import Kernel
+
+    source = "kernel " + " ".join(map(str, place))
+    return verdict(Kernel(dialect="c_abi", language="cpp", source=source), outcome=outcome)
+
+
+class TestShape:
+    def test_all_turns_in_order_with_one_call_of_policy_and_judge_a_turn(self):
+        policy, judge = ScriptedPolicy(), ScriptedJudge()
+        turns = run(policy, judge)
+        assert places(turns) == ALL
+        assert [len(batch) for batch in policy.requests] == [len(TASKS) * M] * N
+        assert [len(call) for call in judge.calls] == [len(TASKS) * M] * N
+        assert all({r.turn for r in batch} == {n} for n, batch in enumerate(policy.requests, start=1))
+
+    def test_a_turn_holds_answer_kernel_verdict_and_counts(self):
+        turn = run()[1]
+        assert turn.completion.startswith("<think>thought ('l1/b', 0, 2)")
+        assert turn.kernel.source == "kernel l1/b 0 2\n"
+        assert (turn.summary, turn.outcome, turn.speedup) == ("s2", Outcome.CORRECT, 2.0)
+        assert turn.verdict_key == "key kernel l1/b 0 2"
+        assert turn.feedback == "Correct, 2x the speed of PyTorch. It can be faster."
+        assert (turn.num_prompt_tokens, turn.num_completion_tokens, turn.finish_reason) == (10, 5, "stop")
+
+    def test_single_turn_is_the_case_of_one(self):
+        turns = run(settings=SETTINGS.model_copy(update={"num_turns": 1}))
+        assert places(turns) == [p for p in ALL if p[2] == 1]
+
+    def test_sampling_follows_the_settings_and_has_a_seed_a_turn(self):
+        policy, again, other = ScriptedPolicy(), ScriptedPolicy(), ScriptedPolicy()
+        run(policy)
+        run(again, tasks=TASKS[::-1])
+        run(other, settings=SETTINGS.model_copy(update={"seed": 8}))
+        assert len({s.seed for s in policy.samplings}) == N
+        assert policy.samplings == again.samplings
+        assert not {s.seed for s in policy.samplings} & {s.seed for s in other.samplings}
+        assert {(s.temperature, s.top_p, s.max_tokens) for s in policy.samplings} == {(0.9, 1.0, 100)}
+
+    def test_two_tasks_of_one_id_are_refused(self):
+        with pytest.raises(TaskError, match="different ids"):
+            run(tasks=[TASKS[0], TASKS[0]])
+
+
+class TestDialogue:
+    def test_later_prompts_hold_every_kernel_summary_and_result_but_no_thought(self):
+        policy = ScriptedPolicy()
+        run(policy)
+        for request in policy.requests[3]:
+            text = "\n".join(m.content for m in request.conversation)
+            own = [f"kernel {request.task_id} {request.trajectory} {n}\n" for n in (1, 2, 3)]
+            assert all(kernel in text for kernel in own)
+            assert [text.index(kernel) for kernel in own] == sorted(text.index(kernel) for kernel in own)
+            assert all(f"Summary: s{n}" in text for n in (1, 2, 3))
+            assert text.count("It can be faster.") == 3
+            assert "thought" not in text
+            other = TASKS[0].id if request.task_id == TASKS[1].id else TASKS[1].id
+            assert other not in text
+
+    def test_a_verdict_reaches_the_next_prompt(self):
+        policy = ScriptedPolicy()
+        run(policy, ScriptedJudge({("l1/a", 1, 1): failing(("l1/a", 1, 1))}))
+        (request,) = [r for r in policy.requests[1] if (r.task_id, r.trajectory) == ("l1/a", 1)]
+        assert "Correctness error: message for kernel l1/a 1 1" in request.conversation[-1].content
+
+    def test_an_answer_without_code_is_a_parse_error_and_is_not_judged(self):
+        judge = ScriptedJudge()
+        turns = run(ScriptedPolicy({("l1/b", 0, 1): {"text": "I would rather not."}}), judge)
+        assert (turns[0].outcome, turns[0].reason, turns[0].kernel) == (Outcome.PARSE_ERROR, "no_kernel_found", None)
+        assert turns[0].feedback == "Parse error: the answer holds no code block"
+        assert "kernel l1/b 0 1" not in judge.judged()
+        assert places(turns) == ALL
+
+    def test_an_answer_that_ran_into_the_limit_says_so_and_is_not_judged(self):
+        judge = ScriptedJudge()
+        turns = run(ScriptedPolicy({("l1/b", 0, 1): {"finish_reason": "length"}}), judge)
+        assert (turns[0].outcome, turns[0].reason, turns[0].kernel) == (Outcome.PARSE_ERROR, "answer_too_long", None)
+        assert "too long, it was cut off at 100 tokens" in turns[0].feedback
+        assert "kernel l1/b 0 1" not in judge.judged()
+
+    def test_no_kernel_at_all_calls_no_judge(self):
+        judge = ScriptedJudge()
+        turns = run(ScriptedPolicy({p: {"text": "no"} for p in ALL}), judge)
+        assert judge.calls == []
+        assert Counter(t.outcome for t in turns) == {Outcome.PARSE_ERROR: len(ALL)}
+
+    def test_feedback_is_cut(self):
+        long = failing(("l1/b", 0, 1)).model_copy(update={"message": "e" * 999})
+        settings = SETTINGS.model_copy(update={"max_feedback_chars": 60})
+        turns = run(judge=ScriptedJudge({("l1/b", 0, 1): long}), settings=settings)
+        assert turns[0].feedback == "Correctness error: " + "e" * 60 + " [...]"
+
+
+class TestEarlyEnds:
+    def test_a_first_prompt_that_does_not_fit_stops_the_run_before_any_work(self):
+        policy = ScriptedPolicy()
+        with pytest.raises(TaskError, match=r"l1/b.*max_prompt_tokens"):
+            run(policy, settings=SETTINGS.model_copy(update={"max_prompt_tokens": 10}))
+        assert policy.asked() == []
+
+    def test_a_prompt_that_outgrew_the_budget_ends_its_trajectory_only(self, caplog):
+        class Fussy(ScriptedPolicy):
+            def count_tokens(self, conversation):
+                return 10**9 if any("kernel l1/a 1 2" in m.content for m in conversation) else 1
+
+        policy = Fussy()
+        turns = run(policy)
+        assert places(turns) == [p for p in ALL if p[:2] != ("l1/a", 1) or p[2] <= 2]
+        assert "trajectory 1 ends before turn 3" in caplog.text
+        assert len(policy.requests) == N
+
+    def test_a_recording_that_ends_ends_its_trajectory(self):
+        turns = run(ScriptedPolicy({("l1/b", 2, 2): None}))
+        assert places(turns) == [p for p in ALL if p[:2] != ("l1/b", 2) or p[2] < 2]
+
+    def test_the_policy_is_called_once_a_turn_even_when_all_trajectories_have_ended(self):
+        policy = ScriptedPolicy({(t.id, k, 2): None for t in TASKS for k in range(M)})
+        assert len(run(policy)) == len(TASKS) * M
+        assert [len(batch) for batch in policy.requests] == [6, 6, 0, 0]
+
+    def test_a_harness_failure_is_no_outcome_and_ends_the_trajectory(self, caplog):
+        turns = run(judge=ScriptedJudge({("l1/a", 0, 2): SandboxError("no namespaces")}))
+        assert places(turns) == [p for p in ALL if p[:2] != ("l1/a", 0) or p[2] <= 2]
+        failed = [t for t in turns if t.outcome is None]
+        assert places(failed) == [("l1/a", 0, 2)]
+        assert (failed[0].reason, failed[0].speedup, failed[0].verdict_key) == ("SandboxError", None, None)
+        assert "no namespaces" in caplog.text
+
+
+class TestResume:
+    @pytest.fixture
+    def folder(self, tmp_path):
+        return tmp_path / "checkpoint"
+
+    def test_a_checkpoint_changes_nothing(self, folder):
+        assert run(checkpoint=folder) == run()
+
+    @pytest.mark.parametrize("die_after", range(len(ALL)))
+    def test_killed_while_generating_nothing_is_asked_twice(self, folder, die_after):
+        first, judge = ScriptedPolicy(die_after=die_after), ScriptedJudge()
+        with pytest.raises(Killed):
+            run(first, judge, checkpoint=folder)
+        second = ScriptedPolicy()
+        assert run(second, judge, checkpoint=folder) == run()
+        assert first.num_answers + second.num_answers == len(ALL)
+        assert max(Counter(judge.judged()).values()) == 1
+
+    @pytest.mark.parametrize("call", range(1, N + 1))
+    def test_killed_while_judging_no_answer_is_lost(self, folder, call):
+        first = ScriptedPolicy()
+        with pytest.raises(Killed):
+            run(first, ScriptedJudge(die_at_call=call), checkpoint=folder)
+        second, judge = ScriptedPolicy(), ScriptedJudge()
+        assert run(second, judge, checkpoint=folder) == run()
+        assert Counter(first.asked() + second.asked()) == Counter(ALL)
+        assert len(judge.calls) == N - call + 1
+
+    @pytest.mark.parametrize("num_writes", range(2 * N))
+    def test_killed_while_writing(self, folder, monkeypatch, num_writes):
+        from kevin.rollout import checkpoint as module
+
+        count, real = 0, module.write_text
+
+        def dying(path, text):
+            nonlocal count
+            count += 1
+            if count > num_writes:
+                raise Killed
+            real(path, text)
+
+        monkeypatch.setattr(module, "write_text", dying)
+        if num_writes <= N:
+            with pytest.raises(Killed):
+                run(checkpoint=folder)
+        monkeypatch.undo()
+        assert run(checkpoint=folder) == run()
+
+    def test_a_finished_run_is_only_read(self, folder):
+        expected = run(checkpoint=folder)
+        policy, judge = ScriptedPolicy(), ScriptedJudge()
+        assert run(policy, judge, checkpoint=folder) == expected
+        assert (policy.asked(), judge.calls) == ([], [])
+
+    def test_a_line_cut_short_by_a_kill_is_dropped(self, folder):
+        with pytest.raises(Killed):
+            run(ScriptedPolicy(die_after=9), checkpoint=folder)
+        path = folder / "turn_002.completions.jsonl"
+        path.write_bytes(path.read_bytes()[:-7])
+        policy = ScriptedPolicy()
+        assert run(policy, checkpoint=folder) == run()
+        assert policy.num_answers == len(ALL) - 8
+
+    def test_harness_failures_are_tried_again_and_only_they(self, folder):
+        script = {("l1/a", 0, 2): SandboxError("x"), ("l1/b", 1, 1): HarnessError("y")}
+        first = ScriptedPolicy()
+        run(first, ScriptedJudge(script), checkpoint=folder)
+        second, judge = ScriptedPolicy(), ScriptedJudge()
+        assert run(second, judge, checkpoint=folder) == run()
+        missing = {("l1/a", 0, 3), ("l1/a", 0, 4), ("l1/b", 1, 2), ("l1/b", 1, 3), ("l1/b", 1, 4)}
+        assert set(second.asked()) == missing
+        assert set(judge.judged()) == {"kernel " + " ".join(map(str, p)) for p in missing | set(script)}
+
+    def test_a_failed_retry_keeps_the_failure(self, folder):
+        script = {("l1/a", 0, 2): SandboxError("x")}
+        first = run(judge=ScriptedJudge(script), checkpoint=folder)
+        assert run(judge=ScriptedJudge(script), checkpoint=folder) == first
+
+    def test_a_policy_error_keeps_what_was_answered(self, folder):
+        class Dying(ScriptedPolicy):
+            def complete(self, requests, sampling, on_completion=None):
+                super().complete(requests[:2], sampling, on_completion)
+                raise PolicyError("endpoint gone")
+
+        with pytest.raises(PolicyError):
+            run(Dying(), checkpoint=folder)
+        policy = ScriptedPolicy()
+        assert run(policy, checkpoint=folder) == run()
+        assert len(policy.requests[0]) == len(TASKS) * M - 2
+
+    @pytest.mark.parametrize(
+        ("changes", "words"),
+        [
+            ({"settings": SETTINGS.model_copy(update={"temperature": 0.5})}, "settings.temperature: was 0.9, is 0.5"),
+            ({"settings": SETTINGS.model_copy(update={"num_turns": 5})}, "settings.num_turns: was 4, is 5"),
+            ({"tasks": TASKS[:1]}, "tasks.l1/a: was .*, is absent"),
+            ({"tasks": [*TASKS, make_task("l1/c")]}, "tasks.l1/c: was absent, is "),
+            ({"tasks": [TASKS[0], TASKS[1].model_copy(update={"source": "# new"})]}, "tasks.l1/a: was "),
+            ({"identity": {"judge_protocol": "2"}}, "judge_protocol: was 1, is 2"),
+        ],
+    )
+    def test_another_rollout_is_refused_with_the_difference_and_the_fix(self, folder, changes, words):
+        arguments = {"identity": {"judge_protocol": "1"}, "checkpoint": folder}
+        run(**arguments)
+        with pytest.raises(DataError, match=rf"(?s)checkpoint holds.*{words}.*rm -r .*checkpoint"):
+            run(**{**arguments, **changes})
+
+    def test_another_policy_is_refused(self, folder):
+        run(checkpoint=folder)
+        policy = ScriptedPolicy()
+        policy.name = "kevin"
+        with pytest.raises(DataError, match="policy: was scripted, is kevin"):
+            run(policy, checkpoint=folder)
+
+    @pytest.mark.parametrize("name", ["manifest.json", "turn_001.completions.jsonl", "turn_001.turns.jsonl"])
+    def test_a_damaged_file_is_named(self, folder, name):
+        run(judge=ScriptedJudge({("l1/a", 0, 1): SandboxError("x")}), checkpoint=folder)
+        (folder / name).write_text("{nonsense\n")
+        with pytest.raises(DataError, match=f"{name}: damaged"):
+            run(checkpoint=folder)
+
+
+def test_timing_tells_where_a_turn_went(tmp_path):
+    timings = []
+    run(checkpoint=tmp_path / "c", on_timing=timings.append)
+    assert [t.turn for t in timings] == [1, 2, 3, 4]
+    for t in timings:
+        assert (t.num_answers, t.num_kernels, t.num_prompt_tokens, t.num_completion_tokens) == (6, 6, 60, 30)
+        assert t.total_s >= t.generate_s + t.judge_s
+    run(checkpoint=tmp_path / "c", on_timing=timings.append)
+    assert len(timings) == N
+
+
+class TestBeam:
+    settings = SETTINGS.model_copy(update={"num_trajectories": 4})
+    beam = BeamSettings(turns_per_round=2, num_kept=2)
+
+    def search(self, policy=None, judge=None, **rest):
+        arguments = (TASKS, policy or ScriptedPolicy(), judge or ScriptedJudge(), self.settings, self.beam)
+        return beam_search(*arguments, progress=False, **rest)
+
+    def test_the_fastest_go_on_copied(self):
+        policy = ScriptedPolicy()
+        turns = self.search(policy)
+        assert [len(batch) for batch in policy.requests] == [8, 8, 8, 8]
+        kernels = {
+            k: [t.kernel.source.strip() for t in turns if (t.task_id, t.trajectory) == ("l1/b", k)] for k in range(4)
+        }
+        # after turn 2 trajectories 3 and 2 lead with 2.3 and 2.2
+        assert kernels[0] == ["kernel l1/b 3 1", "kernel l1/b 3 2", "kernel l1/b 0 3", "kernel l1/b 0 4"]
+        assert kernels[1][:2] == kernels[0][:2]
+        assert kernels[2] == ["kernel l1/b 2 1", "kernel l1/b 2 2", "kernel l1/b 2 3", "kernel l1/b 2 4"]
+        (request,) = [r for r in policy.requests[2] if (r.task_id, r.trajectory) == ("l1/b", 1)]
+        assert "kernel l1/b 3 2" in "".join(m.content for m in request.conversation)
+
+    def test_trajectories_without_a_correct_kernel_lose(self):
+        wrong = {(t.id, k, n): failing((t.id, k, n)) for t in TASKS for k in (1, 2, 3) for n in (1, 2)}
+        turns = self.search(judge=ScriptedJudge(wrong))
+        first = [t.kernel.source.split()[2] for t in turns if t.task_id == "l1/a" and t.turn == 1]
+        assert first == ["0", "0", "1", "1"]
+
+    @pytest.mark.parametrize("call", range(1, N + 1))
+    def test_killed_and_started_again(self, tmp_path, call):
+        with pytest.raises(Killed):
+            self.search(judge=ScriptedJudge(die_at_call=call), checkpoint=tmp_path / "c")
+        assert self.search(checkpoint=tmp_path / "c") == self.search()
+
+    def test_a_retry_that_changes_the_selection_plays_the_later_turns_again(self, tmp_path):
+        failed = {("l1/b", 3, 2): SandboxError("x")}
+        self.search(judge=ScriptedJudge(failed), checkpoint=tmp_path / "c")
+        assert self.search(checkpoint=tmp_path / "c") == self.search()
+
+    def test_it_does_not_resume_a_plain_rollout(self, tmp_path):
+        run(settings=self.settings, checkpoint=tmp_path / "c")
+        with pytest.raises(DataError, match="beam: was absent"):
+            self.search(checkpoint=tmp_path / "c")
+
+
+def test_the_manifest_is_readable(tmp_path):
+    run(checkpoint=tmp_path / "c")
+    manifest = json.loads((tmp_path / "c" / "manifest.json").read_text())
+    assert manifest["policy"] == "scripted"
+    assert manifest["settings"]["num_turns"] == N
+    assert set(manifest["tasks"]) == {t.id for t in TASKS}

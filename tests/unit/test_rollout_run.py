@@ -1,0 +1,271 @@
+"""Rollouts from files to files: a recorded policy, a judge that needs no compiler, and progress lines."""
+
+import json
+import logging
+import subprocess
+import sys
+import types
+from typing import ClassVar
+
+import pytest
+
+from kevin.core.config import validate_study
+from kevin.core.errors import ConfigError, DataError, HarnessError, SandboxError
+from kevin.core.files import read_turns, write_tasks
+from kevin.core.progress import progress
+from kevin.core.types import Kernel, Outcome, Round, Task, TaskSpec, TensorSpec, Timing, Verdict
+from kevin.rollout import run as run_module
+from kevin.rollout.ceiling import run_ceiling
+from kevin.rollout.run import run_rollout
+
+X = TensorSpec(name="x", shape=(4,), dtype="float32")
+SPEC = TaskSpec(inputs=(X,), outputs=(X.model_copy(update={"name": "out"}),))
+IDS = ("l1/a", "l1/b")
+
+
+class FakePool:
+    """Speedup is the length of the kernel; failures are scripted per source, each with a number of times."""
+
+    failures: ClassVar[dict[str, int]] = {}
+    opened: ClassVar[list[tuple]] = []
+
+    def __init__(self, protocol, store_dir, config):
+        self.opened.append((protocol, store_dir, config))
+
+    def __enter__(self):
+        return self
+
+    def __exit__(self, *_):
+        pass
+
+    def judge(self, pairs, on_verdict=None):
+        results = []
+        for i, (task, kernel) in enumerate(pairs):
+            source = kernel.source.strip()
+            if self.failures.get(source, 0) > 0:
+                self.failures[source] -= 1
+                results.append(SandboxError("no namespaces"))
+            else:
+                results.append(_verdict(task, kernel))
+            if on_verdict is not None:
+                on_verdict(i, results[-1])
+        return results
+
+
+def _verdict(task, kernel):
+    timing = Timing(median_us=1, iqr_us=0, min_us=1, num_samples=1)
+    return Verdict(
+        key=kernel.digest,
+        task_digest=task.digest,
+        kernel_digest=kernel.digest,
+        protocol_digest="p",
+        device_name="cpu",
+        outcome=Outcome.CORRECT,
+        timing=timing,
+        reference_timing=timing,
+        rounds=(Round(kernel_us=1, reference_us=len(kernel.source.strip())),),
+    )
+
+
+@pytest.fixture
+def pool(monkeypatch):
+    monkeypatch.setitem(sys.modules, "kevin.judge.pool", types.SimpleNamespace(JudgePool=FakePool))
+    monkeypatch.setattr(FakePool, "failures", {})
+    monkeypatch.setattr(FakePool, "opened", [])
+    return FakePool
+
+
+@pytest.fixture
+def study(tmp_path):
+    lines = [
+        {"task_id": t, "trajectory": k, "turn": n, "completion": f"```cpp\n{t} {k} {n}\n```\nSummary: s"}
+        for t in IDS
+        for k in range(3)
+        for n in (1, 2)
+    ]
+    recording = tmp_path / "recorded.jsonl"
+    recording.write_text("".join(json.dumps(line) + "\n" for line in lines))
+    return validate_study(
+        {
+            "results": str(tmp_path / "results"),
+            "policies": {"base": {"backend": "replay", "model": str(recording)}},
+            "rollout": {"num_trajectories": 3, "num_turns": 2, "max_prompt_tokens": 9999},
+        },
+        "test",
+    )
+
+
+@pytest.fixture
+def tasks(tmp_path):
+    path = tmp_path / "tasks.parquet"
+    made = [Task(id=t, level=1, name=t, source=f"# {t}\n", origin="catalog", spec=SPEC) for t in IDS]
+    write_tasks(path, [(t, "level1") for t in made], {})
+    return path
+
+
+@pytest.fixture
+def out(tmp_path):
+    return tmp_path / "results" / "rollouts" / "base-level1" / "turns.parquet"
+
+
+def test_files_in_files_out(study, tasks, out, pool, tmp_path):
+    run_rollout(study, "base", "level1", tasks, out)
+    turns, meta = read_turns(out)
+    assert [(t.task_id, t.trajectory, t.turn) for t in turns] == [
+        (t, k, n) for t in IDS for k in range(3) for n in (1, 2)
+    ]
+    assert all(t.outcome is Outcome.CORRECT for t in turns)
+    assert (meta["policy"], meta["split"], meta["config_digest"]) == ("base", "level1", study.digest)
+    timing = [json.loads(line) for line in (out.parent / "timing.jsonl").read_text().splitlines()]
+    assert [(t["turn"], t["num_kernels"]) for t in timing] == [(1, 6), (2, 6)]
+    assert sorted(p.name for p in out.parent.iterdir()) == ["timing.jsonl", "turns.parquet"]
+    assert pool.opened == [(study.judge, tmp_path / "results" / "store", study.pool)]
+
+
+def test_another_store(study, tasks, out, pool, tmp_path):
+    run_rollout(study, "base", "level1", tasks, out, store=tmp_path / "elsewhere")
+    assert pool.opened[0][1] == tmp_path / "elsewhere"
+
+
+def test_an_interrupt_is_resumed_and_gives_the_same_file(study, tasks, out, pool, monkeypatch):
+    real, calls = FakePool.judge, []
+
+    def interrupted(self, pairs, on_verdict=None):
+        calls.append(len(pairs))
+        if len(calls) == 2:
+            raise KeyboardInterrupt
+        return real(self, pairs, on_verdict)
+
+    monkeypatch.setattr(FakePool, "judge", interrupted)
+    with pytest.raises(KeyboardInterrupt):
+        run_rollout(study, "base", "level1", tasks, out)
+    assert not out.exists()
+    run_rollout(study, "base", "level1", tasks, out)
+    assert calls == [6, 6, 6]
+    interrupted_turns = read_turns(out)[0]
+    run_rollout(study, "base", "level1", tasks, out)
+    assert read_turns(out)[0] == interrupted_turns
+    assert len((out.parent / "timing.jsonl").read_text().splitlines()) == 2
+
+
+def test_a_harness_failure_is_tried_again_at_once(study, tasks, out, pool):
+    pool.failures["l1/a 0 1"] = 1
+    run_rollout(study, "base", "level1", tasks, out)
+    turns, meta = read_turns(out)
+    assert len(turns) == 12
+    assert meta["num_unjudged"] == 0
+
+
+def test_a_harness_that_keeps_failing_writes_nothing_and_can_be_resumed(study, tasks, out, pool):
+    pool.failures["l1/a 0 1"] = 2
+    with pytest.raises(
+        HarnessError, match=r"1 of 6 trajectories of base on level1 have no verdict.*l1/a, trajectory 0"
+    ):
+        run_rollout(study, "base", "level1", tasks, out)
+    assert not out.exists()
+    run_rollout(study, "base", "level1", tasks, out)
+    assert len(read_turns(out)[0]) == 12
+
+
+def test_a_few_failures_are_written_as_what_they_are_and_stay_retryable(study, tasks, out, pool, monkeypatch, caplog):
+    monkeypatch.setattr(run_module, "MAX_UNJUDGED_SHARE", 0.2)
+    pool.failures["l1/a 0 1"] = 2
+    run_rollout(study, "base", "level1", tasks, out)
+    turns, meta = read_turns(out)
+    assert (len(turns), turns[0].outcome, meta["num_unjudged"]) == (11, None, 1)
+    assert "left out of every average" in caplog.text
+    run_rollout(study, "base", "level1", tasks, out)
+    assert len(read_turns(out)[0]) == 12
+
+
+def test_a_changed_recording_does_not_go_on_with_the_old_one(study, tasks, out, pool, monkeypatch):
+    pool.failures["l1/a 0 1"] = 2
+    with pytest.raises(HarnessError):
+        run_rollout(study, "base", "level1", tasks, out)
+    with open(study.policies["base"].model, "a") as f:  # noqa: PTH123
+        f.write(json.dumps({"task_id": "l1/c", "trajectory": 0, "turn": 1, "completion": "x"}) + "\n")
+    with pytest.raises(DataError, match="policy_files: was"):
+        run_rollout(study, "base", "level1", tasks, out)
+
+
+def test_bad_names(study, tasks, out, pool, tmp_path):
+    with pytest.raises(ConfigError, match=r"no policy 'kevin'.*there are base"):
+        run_rollout(study, "kevin", "level1", tasks, out)
+    with pytest.raises(DataError, match="no split 'level9'"):
+        run_rollout(study, "base", "level9", tasks, out)
+    with pytest.raises(DataError, match="no such file"):
+        run_rollout(study, "base", "level1", tmp_path / "none.parquet", out)
+
+
+class TestCeiling:
+    def writer(self, monkeypatch, kernels):
+        limits = []
+
+        def ceiling_kernels(task, language, limit):
+            limits.append((task.id, language, limit))
+            return [Kernel(dialect="c_abi", language=language, source=s) for s in kernels.get(task.id, [])]
+
+        monkeypatch.setitem(sys.modules, "kevin.writer.ceiling", types.SimpleNamespace(ceiling_kernels=ceiling_kernels))
+        return limits
+
+    def test_every_kernel_is_a_trajectory_of_one_turn(self, study, tasks, out, pool, monkeypatch):
+        limits = self.writer(monkeypatch, {"l1/a": ["k", "kk", "kkk"], "l1/b": ["k"]})
+        run_ceiling(study, "level1", tasks, out, limit=5)
+        turns, meta = read_turns(out)
+        assert limits == [("l1/a", "cpp", 5), ("l1/b", "cpp", 5)]
+        assert [(t.task_id, t.trajectory, t.turn, t.speedup) for t in turns] == [
+            ("l1/a", 0, 1, 1.0),
+            ("l1/a", 1, 1, 2.0),
+            ("l1/a", 2, 1, 3.0),
+            ("l1/b", 0, 1, 1.0),
+        ]
+        assert turns[1].completion == "```cpp\nkk\n```\n"
+        assert meta["policy"] == "ceiling"
+
+    def test_unknown_tasks(self, study, tasks, out, pool, monkeypatch):
+        self.writer(monkeypatch, {})
+        with pytest.raises(DataError, match="knows none of these tasks"):
+            run_ceiling(study, "level1", tasks, out)
+
+    def test_a_failing_harness(self, study, tasks, out, pool, monkeypatch):
+        self.writer(monkeypatch, {"l1/a": ["k", "kk"]})
+        pool.failures["kk"] = 1
+        with pytest.raises(HarnessError, match="1 of 2 trajectories of ceiling"):
+            run_ceiling(study, "level1", tasks, out)
+
+
+class TestProgress:
+    def test_lines_for_a_log(self, caplog, monkeypatch):
+        monkeypatch.setattr("kevin.core.progress.LINE_INTERVAL_S", 0.0)
+        with caplog.at_level(logging.INFO), progress(3, "judge", "kernels") as bar:
+            bar.update()
+            bar.note("1 correct")
+            bar.update(2)
+        first, last = (r.getMessage() for r in caplog.records)
+        assert first.startswith("judge: 1/3 kernels")
+        assert "left" in first
+        assert last.startswith("judge: 3/3 kernels")
+        assert last.endswith("1 correct")
+
+    def test_iteration_counts_and_ends_also_when_left_early(self, caplog):
+        with caplog.at_level(logging.INFO):
+            assert list(progress("abc", "read", "files")) == ["a", "b", "c"]
+            for _ in progress([1, 2, 3], "half", "files"):
+                break
+        assert [r.getMessage().split(",")[0] for r in caplog.records] == ["read: 3/3 files", "half: 0/3 files"]
+
+    def test_a_number_cannot_be_iterated(self):
+        with pytest.raises(TypeError, match="call update"):
+            list(progress(3, "x", "y"))
+
+
+def test_the_light_modules_stay_light():
+    """The loop, the protocol and the loader import no framework until a backend needs one."""
+    code = (
+        "import sys; import kevin.rollout.run, kevin.rollout.search, kevin.rollout.ceiling, kevin.policy.load, "
+        "kevin.policy.replay, kevin.core.progress; "
+        "print([m for m in ('torch', 'transformers', 'trl', 'vllm', 'distributed', 'openai') if m in sys.modules])"
+    )
+    assert (
+        subprocess.run([sys.executable, "-c", code], capture_output=True, text=True, check=True).stdout.strip() == "[]"
+    )
