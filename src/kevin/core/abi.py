@@ -34,7 +34,9 @@ def signature(spec: TaskSpec, language: Language) -> str:
     """The launcher's exact declaration, without a semicolon."""
     args = []
     for s in (*spec.inputs, *spec.parameters):
-        args.append(f"{c_type(s, language)} {s.name}" if s.kind == "scalar" else f"const {c_type(s, language)}* {s.name}")
+        args.append(
+            f"{c_type(s, language)} {s.name}" if s.kind == "scalar" else f"const {c_type(s, language)}* {s.name}"
+        )
     args += [f"{c_type(s, language)}* {s.name}" for s in spec.outputs]
     if language == "cuda":
         args.append("cudaStream_t stream")

@@ -39,9 +39,7 @@ def score(
     return correctness_weight + (speedup if speedup_cap is None else min(speedup, speedup_cap))
 
 
-def returns(
-    scores: Sequence[float | None], *, gamma: float = 0.4, mode: ReturnMode = "sum"
-) -> list[float | None]:
+def returns(scores: Sequence[float | None], *, gamma: float = 0.4, mode: ReturnMode = "sum") -> list[float | None]:
     """Discounted return of each turn of one trajectory.
 
     ``sum``: R_t = sum_{i>=t} gamma^(i-t) * S_i. ``max``: R_t = max_{i>=t} gamma^(i-t) * S_i.

@@ -5,9 +5,9 @@ A compiler that crashes, hangs or runs out of memory is the candidate's outcome;
 
 from __future__ import annotations
 
+import contextlib
 import os
 import re
-import resource
 import shutil
 import signal
 import subprocess
@@ -21,7 +21,7 @@ from kevin.core.protocol import JudgeProtocol
 from kevin.core.types import Frozen, Kernel, Outcome, TaskSpec, digest
 from kevin.judge.sandbox import Isolation, detect_isolation, wrap
 
-_COMPILER_MEMORY_BYTES = 3 << 30
+_COMPILER_MEMORY_BYTES: dict[str, int] = {"cpp": 3 << 30, "cuda": 12 << 30}
 _MAX_LIBRARY_BYTES = 64 << 20
 
 
@@ -77,13 +77,11 @@ def compiler_excerpt(text: str, max_errors: int = 3, max_lines: int = 24) -> str
     return "\n".join(keep[:max_lines])
 
 
-def _limit_compiler() -> None:
-    resource.setrlimit(resource.RLIMIT_AS, (_COMPILER_MEMORY_BYTES, _COMPILER_MEMORY_BYTES))
-    resource.setrlimit(resource.RLIMIT_FSIZE, (_MAX_LIBRARY_BYTES, _MAX_LIBRARY_BYTES))
-    resource.setrlimit(resource.RLIMIT_CORE, (0, 0))
+def _limits(memory_bytes: int) -> list[str]:
+    return ["prlimit", f"--as={memory_bytes}", f"--fsize={_MAX_LIBRARY_BYTES}", "--core=0", "--"]
 
 
-def run_limited(argv: list[str], timeout_s: float, *, cwd: str | None = None) -> tuple[int | None, str]:
+def run_limited(argv: list[str], timeout_s: float, memory_bytes: int) -> tuple[int | None, str]:
     """Exit status (None: killed at the time limit) and combined output. The whole process group dies with it."""
     environment = {"PATH": os.environ.get("PATH", "/usr/bin:/bin"), "LC_ALL": "C.UTF-8", "TMPDIR": "/tmp"}
     for name in ("CUDA_HOME", "CXX"):
@@ -91,24 +89,20 @@ def run_limited(argv: list[str], timeout_s: float, *, cwd: str | None = None) ->
             environment[name] = os.environ[name]
     with tempfile.TemporaryFile() as out:
         proc = subprocess.Popen(
-            argv,
+            [*_limits(memory_bytes), *argv],
             stdin=subprocess.DEVNULL,
             stdout=out,
             stderr=subprocess.STDOUT,
             start_new_session=True,
-            preexec_fn=_limit_compiler,
             env=environment,
-            cwd=cwd,
         )
         try:
             status: int | None = proc.wait(timeout=timeout_s)
         except subprocess.TimeoutExpired:
             status = None
         finally:
-            try:
+            with contextlib.suppress(ProcessLookupError):
                 os.killpg(proc.pid, signal.SIGKILL)
-            except ProcessLookupError:
-                pass
             proc.wait()
         out.seek(0)
         return status, out.read(1 << 18).decode(errors="replace")
@@ -117,7 +111,7 @@ def run_limited(argv: list[str], timeout_s: float, *, cwd: str | None = None) ->
 def build_native(
     kernel: Kernel, spec: TaskSpec, protocol: JudgeProtocol, cache: Path, isolation: Isolation | None = None
 ) -> Build:
-    """Compile, or answer from ``cache``. Only successful builds are cached: a failure is in the verdict store anyway."""
+    """Compile, or answer from ``cache``. Only successes are cached: a failure is in the verdict store anyway."""
     start = time.perf_counter()
     isolation = isolation or detect_isolation()
     unit = translation_unit(kernel, spec)
@@ -136,7 +130,7 @@ def build_native(
             read_only=["/usr/local"],
             writable=[folder],
         )
-        status, text = run_limited(argv, protocol.build_timeout_s)
+        status, text = run_limited(argv, protocol.build_timeout_s, _COMPILER_MEMORY_BYTES[kernel.language])
         seconds = time.perf_counter() - start
         if status == 0 and output.exists():
             output.rename(library)

@@ -6,6 +6,7 @@ that the host can measure itself.
 
 from __future__ import annotations
 
+import contextlib
 import json
 import os
 import signal
@@ -96,10 +97,8 @@ class Cell:
 
     def kill(self) -> None:
         """End the process group and reap it; safe to call twice."""
-        try:
+        with contextlib.suppress(ProcessLookupError, PermissionError):
             os.killpg(self._process.pid, signal.SIGKILL)
-        except (ProcessLookupError, PermissionError):
-            pass
         self._process.wait()
         self._socket.close()
         if not self._stderr.closed:

@@ -1,4 +1,4 @@
-"""One kernel through all stages: screen -> build -> run -> verdict. The stages are plain functions that a pool schedules."""
+"""One kernel through all stages: screen -> build -> run -> verdict. A pool schedules the same functions."""
 
 from __future__ import annotations
 

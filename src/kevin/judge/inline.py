@@ -24,9 +24,7 @@ def _build_error(text: str) -> str:
     return compiler_excerpt("\n".join(keep))
 
 
-def build_inline(
-    kernel: Kernel, protocol: JudgeProtocol, cache: Path, isolation: Isolation | None = None
-) -> Build:
+def build_inline(kernel: Kernel, protocol: JudgeProtocol, cache: Path, isolation: Isolation | None = None) -> Build:
     """Import the module, which compiles its extensions. ``path`` of the result is the folder that holds them."""
     start = time.perf_counter()
     isolation = isolation or detect_isolation()

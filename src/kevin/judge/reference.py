@@ -58,7 +58,7 @@ class ReferenceTask:
         self.task = task
         self.spec: TaskSpec = task.spec or inspect_task(task.source, task.id)
         self._module = load_module(task.source, task.id)
-        self._generator = torch.Generator().manual_seed(secrets.randbits(63))
+        self.generator = torch.Generator().manual_seed(secrets.randbits(63))
         self.weight_seed = secrets.randbits(31)
         torch.manual_seed(self.weight_seed)
         init = self._module.get_init_inputs() if hasattr(self._module, "get_init_inputs") else []
@@ -83,9 +83,9 @@ class ReferenceTask:
                 own.copy_(value)
 
     def _draw(self, distribution: str) -> list[Any]:
-        torch.manual_seed(int(torch.randint(2**31 - 1, (1,), generator=self._generator)))
+        torch.manual_seed(int(torch.randint(2**31 - 1, (1,), generator=self.generator)))
         inputs = self._module.get_inputs()
-        drawn = [redraw(x, distribution, self._generator) for x in inputs]
+        drawn = [redraw(x, distribution, self.generator) for x in inputs]
         if self._scalars is None:
             self._scalars = {i: x for i, x in enumerate(drawn) if not isinstance(x, torch.Tensor)}
         drawn = [self._scalars.get(i, x) for i, x in enumerate(drawn)]
@@ -96,7 +96,7 @@ class ReferenceTask:
         parameters = [p.clone() for p in self._initial]
         if index > 0:
             for p in parameters:
-                p.add_(_PARAMETER_NOISE * torch.randn(p.shape, generator=self._generator))
+                p.add_(_PARAMETER_NOISE * torch.randn(p.shape, generator=self.generator))
         inputs = self._draw(distribution)
         outputs = self.forward(inputs, parameters)
         if distribution != "task" and not all(bool(torch.isfinite(o).all()) for o in outputs):
@@ -111,37 +111,34 @@ class ReferenceTask:
             before = [x.clone() if isinstance(x, torch.Tensor) else x for x in inputs]
             return [o.detach().contiguous() for o in _flatten(self.model(*before))]
 
-    def run_timed(
-        self, warm: list[Any], slots: list[list[Any]], keep: int
-    ) -> tuple[list[int], list[torch.Tensor]]:
+    def run_timed(self, warm: list[Any], slots: list[list[Any]], keep: int) -> tuple[list[int], list[torch.Tensor]]:
         """Wall nanoseconds of one eager call on each slot's inputs after an untimed one on ``warm``; result ``keep``."""
         clock = time.perf_counter_ns
         elapsed: list[int] = []
-        kept: Any = None
+        results = []  # all kept until the end, as the cell keeps the candidate's: no call reuses another's memory
         with torch.no_grad():
             self.model(*warm)
-            for i, inputs in enumerate(slots):
+            for inputs in slots:
                 start = clock()
                 result = self.model(*inputs)
                 elapsed.append(clock() - start)
-                if i == keep:
-                    kept = result
-                del result
-        return elapsed, [o.contiguous() for o in _flatten(kept)]
+                results.append(result)
+        return elapsed, [o.contiguous() for o in _flatten(results[keep])]
 
-    def change_some(self, inputs: list[Any]) -> None:
+    def change_some(self, inputs: list[Any], views: list[torch.Tensor | None]) -> None:
         """Overwrite a few secret positions of every floating-point input in place, so that no earlier answer fits.
 
-        The new values are a random shuffle of values that stood at those positions plus a little noise, so that they
-        stay in the input's own range.
+        The new values are values that stood at other positions, scaled by a random factor in [0.5, 1): they stay in the
+        input's own range. ``views`` are the shared copies of ``inputs`` and get the same change.
         """
-        for x in inputs:
-            if not isinstance(x, torch.Tensor) or not x.dtype.is_floating_point or x.numel() == 0:
+        for x, view in zip(inputs, views, strict=True):
+            if view is None or not x.dtype.is_floating_point or x.numel() == 0:
                 continue
-            flat = x.view(-1)
             n = min(_CHANGED_ELEMENTS, x.numel())
-            at = torch.randint(x.numel(), (n,), generator=self._generator)
-            flat[at] = flat[at].flip(0) * (0.5 + 0.5 * torch.rand(n, generator=self._generator)).to(x.dtype)
+            at = torch.randint(x.numel(), (n,), generator=self.generator)
+            flat = x.view(-1)
+            flat[at] = flat[at].flip(0) * (0.5 + 0.5 * torch.rand(n, generator=self.generator)).to(x.dtype)
+            view.view(-1)[at] = flat[at]
 
 
 class ReferenceCache:

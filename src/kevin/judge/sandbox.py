@@ -1,4 +1,4 @@
-"""The outer wall around a candidate: its own namespaces, no network, a private /tmp, nothing of the host but what it needs.
+"""The outer wall around a candidate: own namespaces, no network, a private /tmp, no more of the host than it needs.
 
 Three strengths, the best available one is taken and its name is recorded: ``bubblewrap`` (mount, pid, network, ipc, uts
 and user namespaces, a file system of chosen read-only folders), ``namespaces`` (util-linux ``unshare``: the same
@@ -61,7 +61,9 @@ def detect_isolation() -> Isolation:
     if shutil.which("unshare") and _works(_UNSHARE):
         log.warning("bubblewrap is not usable here: candidates run in plain namespaces (apt-get install bubblewrap)")
         return Isolation.NAMESPACES
-    log.warning("neither bubblewrap nor unprivileged namespaces work here: candidates run with self-imposed limits only")
+    log.warning(
+        "neither bubblewrap nor unprivileged namespaces work here: candidates run with self-imposed limits only"
+    )
     return Isolation.NONE
 
 

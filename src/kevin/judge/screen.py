@@ -23,36 +23,226 @@ class Hit(Frozen):
 
 
 _C_FORBIDDEN = frozenset(
-    """fork vfork clone execv execve execvp execl execlp system popen ptrace syscall dlopen dlsym dlmopen prctl
-    process_vm_readv process_vm_writev sched_setaffinity pthread_create socket connect exit _exit _Exit quick_exit abort
-    clock_gettime gettimeofday setenv putenv longjmp sigaction signal""".split()
+    [
+        "fork",
+        "vfork",
+        "clone",
+        "execv",
+        "execve",
+        "execvp",
+        "execl",
+        "execlp",
+        "system",
+        "popen",
+        "ptrace",
+        "syscall",
+        "dlopen",
+        "dlsym",
+        "dlmopen",
+        "prctl",
+        "process_vm_readv",
+        "process_vm_writev",
+        "sched_setaffinity",
+        "pthread_create",
+        "socket",
+        "connect",
+        "exit",
+        "_exit",
+        "_Exit",
+        "quick_exit",
+        "abort",
+        "clock_gettime",
+        "gettimeofday",
+        "setenv",
+        "putenv",
+        "longjmp",
+        "sigaction",
+        "signal",
+    ]
 )
 _C_FORBIDDEN_HEADERS = frozenset(
-    """unistd.h sys/mman.h sys/syscall.h sys/ptrace.h sys/socket.h dlfcn.h pthread.h thread future fstream iostream
-    filesystem cstdio stdio.h signal.h csignal torch/extension.h ATen/ATen.h""".split()
+    [
+        "unistd.h",
+        "sys/mman.h",
+        "sys/syscall.h",
+        "sys/ptrace.h",
+        "sys/socket.h",
+        "dlfcn.h",
+        "pthread.h",
+        "thread",
+        "future",
+        "fstream",
+        "iostream",
+        "filesystem",
+        "cstdio",
+        "stdio.h",
+        "signal.h",
+        "csignal",
+        "torch/extension.h",
+        "ATen/ATen.h",
+    ]
 )
 _PY_FORBIDDEN_MODULES = frozenset(
-    """gc inspect ctypes subprocess os sys threading multiprocessing socket signal importlib time builtins mmap pickle
-    traceback faulthandler atexit weakref asyncio concurrent""".split()
+    [
+        "gc",
+        "inspect",
+        "ctypes",
+        "subprocess",
+        "os",
+        "sys",
+        "threading",
+        "multiprocessing",
+        "socket",
+        "signal",
+        "importlib",
+        "time",
+        "builtins",
+        "mmap",
+        "pickle",
+        "traceback",
+        "faulthandler",
+        "atexit",
+        "weakref",
+        "asyncio",
+        "concurrent",
+    ]
 )
-_NN_HOLDERS = frozenset("Parameter Module ModuleList ModuleDict ParameterList ParameterDict Buffer UninitializedParameter".split())
+_NN_HOLDERS = frozenset(
+    [
+        "Parameter",
+        "Module",
+        "ModuleList",
+        "ModuleDict",
+        "ParameterList",
+        "ParameterDict",
+        "Buffer",
+        "UninitializedParameter",
+    ]
+)
 _TORCH_FREE = frozenset(
-    """empty empty_like zeros zeros_like ones ones_like full full_like tensor as_tensor from_numpy arange rand randn device
-    dtype Size Tensor no_grad inference_mode float32 float16 bfloat16 float64 int32 int64 int8 uint8 bool float half double
-    long int is_tensor Generator manual_seed get_default_dtype set_default_dtype finfo iinfo contiguous_format
-    channels_last jit cuda nn utils library version backends strided memory_format compile""".split()
+    [
+        "empty",
+        "empty_like",
+        "zeros",
+        "zeros_like",
+        "ones",
+        "ones_like",
+        "full",
+        "full_like",
+        "tensor",
+        "as_tensor",
+        "from_numpy",
+        "arange",
+        "rand",
+        "randn",
+        "device",
+        "dtype",
+        "Size",
+        "Tensor",
+        "no_grad",
+        "inference_mode",
+        "float32",
+        "float16",
+        "bfloat16",
+        "float64",
+        "int32",
+        "int64",
+        "int8",
+        "uint8",
+        "bool",
+        "float",
+        "half",
+        "double",
+        "long",
+        "int",
+        "is_tensor",
+        "Generator",
+        "manual_seed",
+        "get_default_dtype",
+        "set_default_dtype",
+        "finfo",
+        "iinfo",
+        "contiguous_format",
+        "channels_last",
+        "jit",
+        "cuda",
+        "nn",
+        "utils",
+        "library",
+        "version",
+        "backends",
+        "strided",
+        "memory_format",
+        "compile",
+    ]
 ) - {"compile"}
 _TENSOR_COMPUTE = frozenset(
-    """matmul mm bmm addmm baddbmm dot mv einsum softmax log_softmax relu relu_ sigmoid tanh gelu silu conv1d conv2d conv3d
-    sum mean prod cumsum cumprod norm var std max min amax amin argmax argmin exp log sqrt rsqrt pow clamp clamp_ abs
-    add add_ sub sub_ mul mul_ div div_ logsumexp layer_norm batch_norm group_norm instance_norm sort topk""".split()
+    [
+        "matmul",
+        "mm",
+        "bmm",
+        "addmm",
+        "baddbmm",
+        "dot",
+        "mv",
+        "einsum",
+        "softmax",
+        "log_softmax",
+        "relu",
+        "relu_",
+        "sigmoid",
+        "tanh",
+        "gelu",
+        "silu",
+        "conv1d",
+        "conv2d",
+        "conv3d",
+        "sum",
+        "mean",
+        "prod",
+        "cumsum",
+        "cumprod",
+        "norm",
+        "var",
+        "std",
+        "max",
+        "min",
+        "amax",
+        "amin",
+        "argmax",
+        "argmin",
+        "exp",
+        "log",
+        "sqrt",
+        "rsqrt",
+        "pow",
+        "clamp",
+        "clamp_",
+        "abs",
+        "add",
+        "add_",
+        "sub",
+        "sub_",
+        "mul",
+        "mul_",
+        "div",
+        "div_",
+        "logsumexp",
+        "layer_norm",
+        "batch_norm",
+        "group_norm",
+        "instance_norm",
+        "sort",
+        "topk",
+    ]
 )
 
 
 def strip_c(source: str) -> str:
     """C-family source with comments and string or character literals blanked out."""
     pattern = re.compile(
-        r'R"(?P<d>[^()\\\s]{0,16})\(.*?\)(?P=d)"|"(?:\\.|[^"\\\n])*"|\'(?:\\.|[^\'\\\n])*\'|//[^\n]*|/\*.*?\*/', re.DOTALL
+        r'R"(?P<d>[^()\\\s]{0,16})\(.*?\)(?P=d)"|"(?:\\.|[^"\\\n])*"|\'(?:\\.|[^\'\\\n])*\'|//[^\n]*|/\*.*?\*/',
+        re.DOTALL,
     )
     return pattern.sub(lambda m: " " if m.group().startswith("/") else '""', source)
 
@@ -69,7 +259,7 @@ def _screen_c(kernel: Kernel) -> list[Hit]:
         hits.append(Hit(rule="no_kernel", message=f"the code does not define {LAUNCHER}"))
     elif kernel.language == "cuda" and not ({"__global__"} & names):
         hits.append(Hit(rule="no_kernel", message="the code defines no __global__ kernel"))
-    called = {n for n in re.findall(r"([A-Za-z_]\w*)\s*\(", code)} & _C_FORBIDDEN
+    called = set(re.findall(r"([A-Za-z_]\w*)\s*\(", code)) & _C_FORBIDDEN
     called |= {"asm"} & set(re.findall(r"\b(?:__)?(asm)(?:__)?\b", code)) if kernel.language == "cpp" else set()
     if called:
         hits.append(Hit(rule="harness_access", message=f"kernels must not use {', '.join(sorted(called))}"))
@@ -158,9 +348,9 @@ class _ModuleScreen(ast.NodeVisitor):
         self.has_inline |= last in ("load_inline", "load") and "cpp_extension" in name
         if last in ("exec", "eval", "__import__", "compile", "globals", "setattr") and "." not in name:
             self._hit("harness_access", node, f"call of {last}")
-        if name.startswith(("torch.nn.functional.", "torch.ops.", "torch.linalg.", "torch.fft.", "torch.special.")):
-            self._hit("torch_compute", node, f"{name} computes in PyTorch")
-        elif name.startswith("torch.") and name.count(".") == 1 and last not in _TORCH_FREE:
+        if name.startswith(("torch.nn.functional.", "torch.ops.", "torch.linalg.", "torch.fft.", "torch.special.")) or (
+            name.startswith("torch.") and name.count(".") == 1 and last not in _TORCH_FREE
+        ):
             self._hit("torch_compute", node, f"{name} computes in PyTorch")
         elif isinstance(node.func, ast.Attribute) and not name.startswith("torch.") and last in _TENSOR_COMPUTE:
             owner = _dotted(node.func.value)
@@ -182,7 +372,8 @@ def _extension_names(tree: ast.Module) -> frozenset[str]:
     names = set()
     for node in ast.walk(tree):
         if isinstance(node, ast.Assign) and isinstance(node.value, ast.Call):
-            if _dotted(node.value.func).rsplit(".", 1)[-1] in ("load_inline", "load"):
+            built = _dotted(node.value.func).rsplit(".", 1)[-1] in ("load_inline", "load")
+            if built:
                 names |= {_dotted(t).split(".")[-1] for t in node.targets}
     return frozenset(names)
 

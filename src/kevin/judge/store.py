@@ -1,4 +1,4 @@
-"""The verdict store: one immutable JSON file a verdict, named by its key. Safe for many writers on a network file system."""
+"""The verdict store: one immutable JSON file a verdict, named by its key; safe for many writers on a network drive."""
 
 from __future__ import annotations
 

@@ -18,9 +18,9 @@ import types
 
 sys.path.insert(0, os.path.dirname(os.path.abspath(__file__)))  # noqa: PTH100, PTH120
 
-import torch  # noqa: E402
-from guard import lock_down  # noqa: E402
-from torch.utils import cpp_extension  # noqa: E402
+import torch
+from guard import lock_down
+from torch.utils import cpp_extension
 
 
 def _excerpt(error: BaseException) -> str:
