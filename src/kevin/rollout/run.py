@@ -101,7 +101,8 @@ def open_judge(study: Study, store: Path | None, show_progress: bool) -> Iterato
     """The study's judge pool, with a progress bar around every call. ``store``: by default the study's own."""
     from kevin.judge.pool import JudgePool
 
-    with JudgePool(study.judge, store or Path(study.results) / "store", study.pool) as pool:
+    folder = (store or Path(study.results) / "store").resolve()  # workers have another working directory
+    with JudgePool(study.judge, folder, study.pool) as pool:
 
         def judge(pairs: Sequence[tuple[Task, Kernel]]) -> list[Verdict | HarnessError]:
             if not show_progress:
