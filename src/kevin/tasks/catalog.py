@@ -68,8 +68,8 @@ _OTHERS: tuple[tuple[OpCall, Sizes, Sizes], ...] = (
     ),
     (call("matvec"), {"rows": 2048, "inner": 4096}, {"rows": 16384, "inner": 32768}),
     (call("linear"), linear(256, 256, 1024), linear(4096, 4096, 4096)),
-    (call("softmax"), flat(4096, 512), flat(32768, 2048)),
-    (call("log_softmax"), flat(4096, 512), flat(32768, 2048)),
+    (call("softmax"), flat(4096, 512), flat(65536, 2048)),
+    (call("log_softmax"), flat(4096, 512), flat(65536, 2048)),
     (call("layer_norm", num_dims=3), picture(16, 64, 64), picture(16, 64, 256)),
     (call("rms_norm"), flat(8192, 512), flat(32768, 4096)),
     (call("l2_norm"), flat(8192, 512), flat(32768, 4096)),
@@ -90,9 +90,9 @@ _OTHERS: tuple[tuple[OpCall, Sizes, Sizes], ...] = (
     (call("conv2d"), conv(4, 16, 32, 64, 64), conv(32, 64, 64, 256, 256)),
     (call("depthwise_conv2d"), picture(8, 64, 64), picture(32, 64, 256)),
     (call("conv2d_pointwise"), conv(8, 32, 64, 64, 64), conv(32, 64, 128, 256, 256)),
-    (call("mse_loss"), flat(4096, 1024), flat(32768, 1024)),
-    (call("smooth_l1_loss"), flat(4096, 1024), flat(32768, 1024)),
-    (call("hinge_loss"), flat(1536, 1024), flat(32768, 1024)),
+    (call("mse_loss"), flat(4096, 1024), flat(65536, 1024)),
+    (call("smooth_l1_loss"), flat(4096, 1024), flat(65536, 1024)),
+    (call("hinge_loss"), flat(1536, 1024), flat(65536, 1024)),
     (call("cross_entropy"), {"batch_size": 4096, "classes": 512}, {"batch_size": 32768, "classes": 4096}),
     (call("cosine_similarity"), flat(3072, 512), flat(32768, 4096)),
 )
@@ -103,7 +103,7 @@ _SUBSAMPLE_PASSES_ON_GPU = ("mse_loss", "smooth_l1_loss", "hinge_loss")
 
 def catalog(size: Size) -> list[Task]:
     """Every level-1 task, ids ``l1/<operator>``, with its spec; the order never changes."""
-    rows = [(call(name), flat(n, 1024), flat(65536, 1024)) for name, n in _ELEMENTWISE]
+    rows = [(call(name), flat(n, 1024), flat(131072, 1024)) for name, n in _ELEMENTWISE]
     tasks = []
     for op, cpu, gpu in (*_OTHERS[:5], *rows, *_OTHERS[5:]):
         sizes = cpu if size == "cpu" else gpu
