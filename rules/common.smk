@@ -44,7 +44,7 @@ if CEILING in study.policies:
 
 wildcard_constraints:
     policy="|".join(study.policies),
-    split="train|level1|level2",
+    split="train|level1|level2|unseen",
     table="|".join(TABLES),
     figure="|".join(FIGURES),
 
@@ -65,7 +65,9 @@ def step_digest(*parts):
     )[:16]
 
 
-TASKS_DIGEST = step_digest(STEP_VERSIONS["tasks"], study.tasks, study.seed)
+TASKS_DIGEST = step_digest(
+    STEP_VERSIONS["tasks"], study.tasks, study.seed, study.judge.num_threads
+)
 JUDGE_DIGEST = step_digest(PROTOCOL_VERSION, study.judge)
 KERNELS_DIGEST = step_digest(study.dialect, study.language)
 REPORT_DIGEST = step_digest(study)

@@ -23,6 +23,7 @@ rule build_tasks:
         "<results>/logs/build_tasks.log",
     benchmark:
         "<results>/benchmarks/build_tasks.tsv"
+    threads: all_cores()
     resources:
         mem_mb=4000,
         runtime=30,

@@ -51,9 +51,13 @@ def baselines(tasks: TasksOption, out: OutOption, config: ConfigOption = None) -
     """Time every task in eager and compiled PyTorch."""
     study = load_config(config)
     from kevin.core.files import read_tasks, write_parquet
+    from kevin.core.progress import Progress, progress
     from kevin.judge.baseline import measure_baselines
 
-    frame = measure_baselines(read_tasks(tasks), study.judge)
+    every = read_tasks(tasks)
+    bar: Progress[object] = progress(len(every), "baselines", "tasks")
+    with bar:
+        frame = measure_baselines(every, study.judge, on_task=lambda task: bar.update())
     write_parquet(out, frame, "baselines", study_provenance(study, protocol_digest=study.judge.digest))
 
 

@@ -2,6 +2,8 @@
 
 from __future__ import annotations
 
+import logging
+from collections import Counter
 from pathlib import Path
 from typing import Annotated
 
@@ -9,6 +11,8 @@ import typer
 
 from kevin.cli.options import ConfigOption, OutOption, load_config, study_provenance
 from kevin.core.errors import UsageError
+
+log = logging.getLogger(__name__)
 
 app = typer.Typer(help="Build, list and show the tasks.", no_args_is_help=True)
 
@@ -25,13 +29,16 @@ def build(out: OutOption, config: ConfigOption = None) -> None:
     from kevin.core.files import write_tasks
     from kevin.tasks.build import build_tasks
 
-    write_tasks(out, build_tasks(study), study_provenance(study))
+    tasks = build_tasks(study)
+    write_tasks(out, tasks, study_provenance(study))
+    counts = Counter(split for _, split in tasks)
+    log.info("%s: %s", out, ", ".join(f"{num} {split}" for split, num in counts.items()))
 
 
 @app.command("list")
 def list_tasks(
     tasks: FileOption = DEFAULT_TASKS,
-    split: Annotated[str | None, typer.Option("--split", metavar="NAME", help="Only train, level1 or level2.")] = None,
+    split: Annotated[str | None, typer.Option("--split", metavar="NAME", help="Only this split, e.g. level2.")] = None,
 ) -> None:
     """List the tasks with their split, level and operators."""
     from kevin.core.files import read_parquet, read_tasks
