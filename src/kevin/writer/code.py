@@ -1,0 +1,59 @@
+"""Source text under construction: lines that know how they look when a given mistake is made."""
+
+from __future__ import annotations
+
+from collections.abc import Iterator
+from contextlib import contextmanager
+
+
+class Code:
+    """Lines with their indentation; a line may carry, by mistake, the text that stands there instead (None: no line)."""
+
+    def __init__(self) -> None:
+        self._lines: list[tuple[int, str, dict[str, str | None]]] = []
+        self._depth = 0
+
+    def add(self, text: str, **wrong: str | None) -> None:
+        self._lines.append((self._depth, text, wrong))
+
+    def extend(self, other: Code) -> None:
+        """Append the lines of ``other``."""
+        self._lines += [(self._depth + depth, text, wrong) for depth, text, wrong in other._lines]
+
+    @contextmanager
+    def block(self, head: str, **wrong: str) -> Iterator[None]:
+        """``head`` and an opening brace, what is added inside, and the closing brace."""
+        self.add(head + " {", **{m: t + " {" for m, t in wrong.items()})
+        self._depth += 1
+        yield
+        self._depth -= 1
+        self.add("}")
+
+    @contextmanager
+    def loop(self, var: str, bound: str, *, step: int = 1, pragma: str | None = None) -> Iterator[None]:
+        """A counting loop; its mistakes are one turn too few and a bound that is nowhere declared."""
+        if pragma:
+            self.add(pragma)
+        head = f"for (int64_t {var} = 0; {var} < {{}}; {f'{var}++' if step == 1 else f'{var} += {step}'})"
+        wrong = {"undeclared_name": head.format("size")}
+        if step == 1:
+            wrong["off_by_one"] = head.format(f"{bound} - 1")
+        with self.block(head.format(bound), **wrong):
+            yield
+
+    def mistakes(self) -> tuple[str, ...]:
+        """Mistakes that some line can make, in order of their first line."""
+        return tuple(dict.fromkeys(m for _, _, wrong in self._lines for m in wrong))
+
+    def text(self, mistake: str | None = None) -> str:
+        """All lines; with a mistake, the first line that can make it does. Raises ValueError when none can."""
+        lines = []
+        for depth, right, wrong in self._lines:
+            line: str | None = right
+            if mistake is not None and mistake in wrong:
+                line, mistake = wrong[mistake], None
+            if line is not None:
+                lines.append("  " * depth + line)
+        if mistake is not None:
+            raise ValueError(f"no line of this kernel can make the mistake {mistake}")
+        return "\n".join(lines) + "\n"

@@ -1,0 +1,98 @@
+"""Plans: what a kernel for a task shall be, drawn without any preference for the good."""
+
+from __future__ import annotations
+
+import itertools
+import random
+from collections.abc import Iterator, Sequence
+
+from kevin.core.errors import TaskError
+from kevin.core.types import Frozen, Language, Task
+from kevin.tasks.ops import Step
+from kevin.tasks.render import trace_task
+from kevin.writer import cpp
+from kevin.writer.code import Code
+from kevin.writer.pointwise import is_pointwise
+from kevin.writer.space import Space, space_of
+
+SWAPPED = "swapped_ops"
+"""The one mistake that is made before any line is written: two operators in the wrong order."""
+
+MISTAKE_SHARE = {"careful": 0.1, "quick": 0.8}
+"""Probability of a mistake by care. The two kinds of care are equally likely."""
+
+
+class Plan(Frozen):
+    """An assignment of every slot, and the mistake that is made, if any."""
+
+    language: Language
+    slots: tuple[tuple[str, str], ...]
+    mistake: str | None = None
+    care: str = "careful"
+
+
+def plan_space(task: Task, language: Language) -> Space:
+    """Slots and their values for a task. Raises TaskError for a task that is not one of our own."""
+    return space_of(_steps(task), language)
+
+
+def _steps(task: Task) -> tuple[Step, ...]:
+    if task.spec is None or task.origin not in ("catalog", "composed"):
+        raise TaskError(f"task {task.id}: the kernel writer writes for catalog and composed tasks only")
+    return trace_task(task).steps
+
+
+def _swappable(steps: Sequence[Step]) -> int | None:
+    """The first of two neighbouring element-wise operators after the main one."""
+    pairs = range(1, len(steps) - 1)
+    return next((i for i in pairs if is_pointwise(steps[i]) and is_pointwise(steps[i + 1])), None)
+
+
+def _program(task: Task, plan: Plan) -> Code:
+    assert task.spec is not None
+    steps = list(_steps(task))
+    if plan.mistake == SWAPPED and (i := _swappable(steps)) is not None:
+        steps[i], steps[i + 1] = steps[i + 1], steps[i]
+    return cpp.program(task.spec, steps, dict(plan.slots))
+
+
+def mistakes_of(task: Task, plan: Plan) -> tuple[str, ...]:
+    """Mistakes that a kernel of this plan can hold."""
+    swapped = (SWAPPED,) if _swappable(_steps(task)) is not None else ()
+    return _program(task, plan.model_copy(update={"mistake": None})).mistakes() + swapped
+
+
+def render(task: Task, plan: Plan) -> str:
+    """The kernel's source. Raises ValueError for a mistake that this plan cannot make."""
+    return _program(task, plan).text(None if plan.mistake == SWAPPED else plan.mistake)
+
+
+def enumerate_plans(task: Task, language: Language, *, mistakes: bool = False) -> Iterator[Plan]:
+    """Every plan without a mistake, in a fixed order; on request each followed by all of its broken versions."""
+    space = plan_space(task, language)
+    for values in itertools.product(*space.values()):
+        plan = Plan(language=language, slots=tuple(zip(space, values, strict=True)))
+        yield plan
+        if mistakes:
+            for mistake in mistakes_of(task, plan):
+                yield plan.model_copy(update={"mistake": mistake, "care": "quick"})
+
+
+def sample_plan(rng: random.Random, task: Task, language: Language) -> Plan:
+    """A plan with every slot drawn uniformly."""
+    slots = tuple((slot, rng.choice(values)) for slot, values in plan_space(task, language).items())
+    return _with_mistake(rng, task, Plan(language=language, slots=slots))
+
+
+def mutate_plan(rng: random.Random, task: Task, plan: Plan) -> Plan:
+    """The plan with one to three slots drawn anew, and its care and mistake too: neither better nor worse."""
+    space = plan_space(task, plan.language)
+    drawn = set(rng.sample(list(space), k=min(rng.randint(1, 3), len(space))))
+    slots = tuple((slot, rng.choice(space[slot]) if slot in drawn else value) for slot, value in plan.slots)
+    return _with_mistake(rng, task, Plan(language=plan.language, slots=slots))
+
+
+def _with_mistake(rng: random.Random, task: Task, plan: Plan) -> Plan:
+    care = rng.choice(list(MISTAKE_SHARE))
+    mistake = rng.choice(mistakes_of(task, plan)) if rng.random() < MISTAKE_SHARE[care] else None
+    return plan.model_copy(update={"care": care, "mistake": mistake})

@@ -1,0 +1,95 @@
+"""What a kernel writer can decide, and the sentence that stands for each decision in a chain of thought."""
+
+from __future__ import annotations
+
+from collections.abc import Mapping
+
+Slots = Mapping[str, str]
+
+CARE = {"careful": "I write it down with care.", "quick": "I write it down quickly."}
+"""Not a slot of the code: how likely the kernel holds a mistake. See `kevin.writer.plan.sample_plan`."""
+
+SENTENCES: dict[str, dict[str, str]] = {
+    "math": {"strict": "Math stays strict.", "fast": "Math is relaxed."},
+    "loop": {"plain": "Inner loops are plain.", "simd": "Inner loops are simd.", "unroll": "Inner loops are unrolled."},
+    "pointers": {"plain": "Pointers are plain.", "restrict": "Pointers are restrict."},
+    "threads": {"one": "One thread does it all.", "openmp": "OpenMP shares the rows."},
+    "real": {"float": "Numbers are float.", "double": "Numbers are double."},
+    "fusion": {
+        "store": "Further operators go into the store.",
+        "pass": "Further operators share one pass.",
+        "each": "Further operators get a pass each.",
+    },
+    "order": {
+        "dot": "One dot product at a time.",
+        "rows4": "Four rows at a time.",
+        "rows8": "Eight rows at a time.",
+        "axpy": "Rows of b are added up in memory.",
+        "tile": "Tiles of eight rows stay in registers.",
+        "window": "One window at a time.",
+        "line": "A line of outputs at a time.",
+        "block": "Four channels of a line at a time.",
+        "channels": "All channels of eight results at a time.",
+        "columns": "One column at a time.",
+        "sweep": "Whole rows are swept into the result.",
+        "running": "A running value in a register.",
+        "memory": "The running value is read from memory.",
+        "lanes": "Eight rows run side by side.",
+        "first": "Compare values as they come.",
+        "search": "Find the top, then look for it.",
+        "flat": "One flat sum.",
+        "partial": "Partial sums by row.",
+    },
+    "passes": {
+        "three": "Top, sum and result in three passes.",
+        "stored": "Exponentials are stored and scaled.",
+        "online": "Top and sum in one online pass.",
+        "two_pass": "Mean first, then the variance.",
+        "one_pass": "Sum and squares in one pass.",
+        "welford": "Welford's running mean and variance.",
+        "apart": "Each sum in a loop of its own.",
+        "together": "All sums in one loop.",
+        "divide": "Divide in the last loop.",
+        "multiply": "Multiply by a reciprocal.",
+    },
+}
+"""By slot and value. CUDA's own slots follow."""
+
+SENTENCES |= {
+    "block_size": {
+        "64": "Blocks of 64 threads.",
+        "128": "Blocks of 128 threads.",
+        "256": "Blocks of 256 threads.",
+        "512": "Blocks of 512 threads.",
+    },
+    "rows": {
+        "thread": "One thread owns a row.",
+        "tree": "A block owns a row, with a tree in shared memory.",
+        "shuffle": "A block owns a row, with warp shuffles.",
+        "warp": "A warp owns a row.",
+    },
+    "grid": {"one": "One element per thread.", "stride": "A grid-stride loop.", "vector": "Vectors of four floats."},
+    "product": {
+        "naive": "One thread per result.",
+        "tile": "Tiles of 16 in shared memory.",
+        "register": "Tiles of 64, four by four in registers.",
+    },
+}
+
+
+def sentence(slot: str, value: str) -> str:
+    return SENTENCES[slot][value]
+
+
+def simd(slots: Slots, reduction: str | None = None) -> str | None:
+    """The pragma before an innermost loop in C++."""
+    if slots["loop"] == "simd":
+        return "#pragma omp simd" + (f" reduction({reduction})" if reduction else "")
+    return "#pragma GCC unroll 8" if slots["loop"] == "unroll" else None
+
+
+def parallel(slots: Slots, reduction: str | None = None) -> str | None:
+    """The pragma before an outermost loop in C++."""
+    if slots["threads"] == "one":
+        return None
+    return "#pragma omp parallel for" + (f" reduction({reduction})" if reduction else "")
