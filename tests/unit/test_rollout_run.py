@@ -158,9 +158,7 @@ def test_a_harness_failure_is_tried_again_at_once(study, tasks, out, pool):
 
 def test_a_harness_that_keeps_failing_writes_nothing_and_can_be_resumed(study, tasks, out, pool):
     pool.failures["l1/a 0 1"] = 2
-    with pytest.raises(
-        HarnessError, match=r"1 of 6 trajectories of base on level1 have no verdict.*l1/a"
-    ):
+    with pytest.raises(HarnessError, match=r"1 of 6 trajectories of base on level1 have no verdict.*l1/a"):
         run_rollout(study, "base", "level1", tasks, out)
     assert not out.exists()
     run_rollout(study, "base", "level1", tasks, out)

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import gc
 from collections.abc import Sequence
+from functools import lru_cache
 from pathlib import Path
 
 import torch
@@ -42,6 +43,8 @@ class TransformersPolicy:
         if not self._eos_ids:
             raise UsageError(f"policy {name}: neither tokenizer nor generation_config names an end token")
         self._pad_id = tokenizer.pad_token_id if tokenizer.pad_token_id is not None else min(self._eos_ids)
+        # A prompt is counted first and completed then, and the trajectories of a task begin with the same one.
+        self._encode = lru_cache(maxsize=1024)(self._encode_anew)
         self._context: int | None = getattr(model.config.get_text_config(), "max_position_embeddings", None)
 
     def count_tokens(self, conversation: Conversation) -> int:
@@ -49,6 +52,9 @@ class TransformersPolicy:
 
     def encode(self, conversation: Conversation) -> tuple[TokenIds, str]:
         """Prompt tokens, and the opening of the answer that the template has already written (``<think>`` or "")."""
+        return self._encode(conversation)
+
+    def _encode_anew(self, conversation: Conversation) -> tuple[TokenIds, str]:
         text = str(
             self.tokenizer.apply_chat_template(
                 [m.model_dump() for m in conversation], add_generation_prompt=True, tokenize=False
