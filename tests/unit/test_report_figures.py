@@ -7,11 +7,12 @@ from report_fixtures import make_study, make_turn, write_scores, write_study
 
 from kevin.core.config import Study
 from kevin.core.errors import DataError, UsageError
+from kevin.core.files import write_turns
 from kevin.core.types import Outcome
 from kevin.report.figures import make_figure, split_name
-from kevin.report.figures.case_study import best_trajectories
 from kevin.report.metrics import task_values, trajectory_best
 from kevin.report.scores import read_scores
+from kevin.report.trajectories import best_trajectories
 
 
 class Made:
@@ -93,6 +94,17 @@ def test_best_trajectories_without_verdicts_are_none() -> None:
     ]
     assert [[t.trajectory for t in group] for group in best_trajectories(turns, "t", 5)] == [[2], [1, 1]]
     assert [t.turn for t in best_trajectories(turns, "t", 5)[1]] == [1, 2]
+
+
+def test_summaries_of_any_text_can_be_drawn(tmp_path: Path) -> None:
+    study = make_study(1)
+    text = "```cpp\nint x;\n```\nSummary: $\\frac{1 \x07 \u2028 \U0001f600 <b> & __x__ " + "y" * 300
+    write_turns(
+        tmp_path / "p0-level1" / "turns.parquet", [make_turn("l1/layer_norm", 0, 1, Outcome.TIMEOUT, text=text)], {}
+    )
+    turns = [tmp_path / "p0-level1" / "turns.parquet"]
+    out = make_figure("layernorm_case_study", tmp_path, study=study, turns=turns)
+    assert pd.read_csv(out[2])["summary"].iloc[0].endswith("y" * 300)
 
 
 def test_errors_name_the_cause(made: Made, tmp_path: Path) -> None:

@@ -15,22 +15,13 @@ from kevin.core.config import Study
 from kevin.core.errors import DataError
 from kevin.core.types import Outcome, Turn
 from kevin.report import paper
-from kevin.report.figures.style import FAINT, INK, MUTED, OUTCOMES
+from kevin.report.figures.style import FAINT, INK, MUTED
+from kevin.report.palette import OUTCOMES
 from kevin.report.scores import policy_label
+from kevin.report.trajectories import best_trajectories
 
 OURS = "this study"
 _COLUMNS = ["source", "policy", "label", "task_id", "trajectory", "turn", "outcome", "speedup", "summary", "feedback"]
-
-
-def best_trajectories(turns: Sequence[Turn], task_id: str, limit: int) -> list[list[Turn]]:
-    """The task's trajectories that have a verdict, those with the fastest correct kernel first, then by number."""
-    groups: dict[int, list[Turn]] = {}
-    for t in turns:
-        if t.task_id == task_id:
-            groups.setdefault(t.trajectory, []).append(t)
-    known = [sorted(g, key=lambda t: t.turn) for g in groups.values() if any(t.outcome is not None for t in g)]
-    known.sort(key=lambda g: (-max(t.speedup or 0.0 for t in g), g[0].trajectory))
-    return known[:limit]
 
 
 def case_study_data(turns_by_policy: Mapping[str, Sequence[Turn]], study: Study) -> pd.DataFrame:
@@ -105,7 +96,8 @@ def _story(row: dict[str, object], *, correct: bool) -> str:
     text = str(row["summary"] or "").strip()
     if not text and not correct:
         text = str(row["feedback"] or "").strip().split("\n", maxsplit=1)[0]
+    text = "".join(c if c.isprintable() else " " for c in text)
     lines = textwrap.wrap(text or "(no summary)", _WRAP, break_long_words=True)
     if len(lines) > _MAX_LINES:
         lines = [*lines[: _MAX_LINES - 1], lines[_MAX_LINES - 1][: _WRAP - 2] + " …"]
-    return "\n".join(lines).replace("$", r"\$")
+    return "\n".join(lines)

@@ -12,7 +12,8 @@ from matplotlib.ticker import MaxNLocator, PercentFormatter
 
 from kevin.core.config import Study
 from kevin.report import metrics
-from kevin.report.figures.style import OUTCOMES, grid
+from kevin.report.figures.style import grid
+from kevin.report.palette import OUTCOMES
 from kevin.report.scores import CEILING, policy_label, split_label
 
 

@@ -17,7 +17,6 @@ from matplotlib.axes import Axes
 from matplotlib.figure import Figure
 
 from kevin.core.files import atomic_path, write_csv
-from kevin.core.types import Outcome
 from kevin.report.scores import CEILING
 
 INK, MUTED, FAINT = "#1f2430", "#5b6270", "#d9dce2"
@@ -39,6 +38,7 @@ _RC = {
     "xtick.color": MUTED,
     "ytick.color": MUTED,
     "text.color": INK,
+    "text.parse_math": False,
     "legend.frameon": False,
     "lines.linewidth": 1.8,
     "lines.markersize": 5.5,
@@ -66,26 +66,6 @@ _LINES = (
     LineStyle("#56B4E9", "P", (0, (8, 2))),
 )
 _CEILING = LineStyle("#4d4d4d", "", (0, (1, 2)))
-
-
-class OutcomeStyle(NamedTuple):
-    label: str
-    color: str
-    hatch: str
-    icon: str
-
-
-OUTCOMES = {
-    Outcome.CORRECT: OutcomeStyle("correct", "#009E73", "", "✓"),
-    Outcome.QUARANTINED: OutcomeStyle("implausibly fast", "#F0E442", "++", "?"),
-    Outcome.INCORRECT: OutcomeStyle("wrong result", "#E69F00", "///", "✗"),
-    Outcome.TIMEOUT: OutcomeStyle("time limit", "#CC79A7", "xxx", "✗"),
-    Outcome.RUNTIME_ERROR: OutcomeStyle("runtime error", "#D55E00", "\\\\\\", "✗"),
-    Outcome.COMPILE_ERROR: OutcomeStyle("compile error", "#56B4E9", "...", "✗"),
-    Outcome.REFUSED: OutcomeStyle("rule violation", "#0072B2", "|||", "✗"),
-    Outcome.PARSE_ERROR: OutcomeStyle("no code found", "#c3c7cf", "oo", "✗"),
-}
-"""From good to bad, the order of stacking."""
 
 
 def line_styles(policies: Sequence[str]) -> dict[str, LineStyle]:

@@ -1,0 +1,27 @@
+"""What each figure shows, for the report page."""
+
+from __future__ import annotations
+
+TITLES = {
+    "serial_scaling": "Serial scaling",
+    "parallel_scaling": "Parallel scaling",
+    "fast_p": "fast_p",
+    "outcomes": "Outcomes by turn",
+    "layernorm_case_study": "Case study",
+    "training": "Training curves",
+}
+
+CAPTIONS = {
+    "serial_scaling": "The best kernel of all trajectories after so many turns: mean speedup over PyTorch eager (0 "
+    "for a task without a correct kernel) and share of tasks with a correct kernel. Dotted: what an exhaustive "
+    "search of the kernel writer reaches.",
+    "parallel_scaling": "The best of k whole trajectories, drawn without replacement (unbiased estimate), averaged "
+    "over tasks.",
+    "fast_p": "Share with a correct kernel at least p times as fast as PyTorch eager; above for each task's best "
+    "trajectory, below for all trajectories. At p = 0 it is correctness.",
+    "outcomes": "What became of the kernels of each turn. Turns that the harness could not judge are left out.",
+    "layernorm_case_study": "Each policy's best trajectory on one task, turn by turn, with the policy's own summary of "
+    "what it changed. Below, for reference, the trajectory that the paper's authors published; it is from another task "
+    "size and machine.",
+    "training": "What the trainer logged, step by step.",
+}

@@ -1,0 +1,225 @@
+"""The report: one HTML page that holds everything, opens from a file and asks no network for anything.
+
+What models wrote is untrusted text: Jinja escapes what stands in the page, the viewer's data is JSON that cannot leave
+its element and is only ever shown as text, and a content security policy lets no other script run.
+"""
+
+from __future__ import annotations
+
+import base64
+import hashlib
+from collections.abc import Mapping, Sequence
+from pathlib import Path
+from typing import Any, NamedTuple
+
+import jinja2
+import pandas as pd
+import yaml
+from markupsafe import Markup
+
+from kevin.core.config import Study
+from kevin.core.errors import DataError
+from kevin.core.files import read_parquet, read_tasks, write_text
+from kevin.core.types import Turn
+from kevin.report.display import display_table, number_cell, percent, times
+from kevin.report.figures import turns_by_policy
+from kevin.report.figures.captions import CAPTIONS, TITLES
+from kevin.report.scores import CEILING, policy_label, read_scores, split_label
+from kevin.report.tables import ALL_TASKS, EAGER, OURS
+from kevin.report.trajectories import best_trajectories
+from kevin.report.viewer import embed_json, viewer_data
+
+_TEMPLATES = Path(__file__).parent / "templates"
+_MIME = {".png": "image/png", ".pdf": "application/pdf", ".csv": "text/csv"}
+
+
+class Tile(NamedTuple):
+    """One headline number."""
+
+    label: str
+    value: str
+    interval: str
+    beside: str
+
+
+def make_report(
+    out: Path,
+    *,
+    study: Study,
+    tables: Sequence[Path],
+    figures: Sequence[Path],
+    scores: Sequence[Path],
+    turns: Sequence[Path],
+    tasks: Path,
+    baselines: Path | None = None,
+) -> Path:
+    """Write the page. Returns ``out``.
+
+    Args:
+        tables: CSV files of `kevin.report.tables.make_table`, in the order of the page; other CSV
+            files are shown whole.
+        figures: PNG files of `kevin.report.figures.make_figure`, in the order of the page.
+        turns: ``<policy>-<split>/turns.parquet``; of each task and policy the viewer holds the best
+            ``report.viewer_trajectories``.
+    """
+    frames = {path.stem: _read_csv(path) for path in tables}
+    own_turns = turns_by_policy(turns, study)
+    page = _environment().get_template("report.html.j2")
+    script = (_TEMPLATES / "report.js").read_text()
+    text = page.render(
+        study=study,
+        facts=_facts(read_scores(scores, study), study),
+        headline=_headline(frames, study),
+        tables=[(display_table(p.stem, frames[p.stem]), data_uri(p)) for p in tables],
+        figures=[_figure(path) for path in figures],
+        viewer=Markup(embed_json(_viewer(own_turns, tasks, study))),
+        machine=_machine(scores),
+        files=[_file_row(path, kind) for path, kind in _provenance_files(scores, turns, tasks, baselines)],
+        config=yaml.safe_dump(study.model_dump(mode="json"), sort_keys=False, allow_unicode=True),
+        style=Markup((_TEMPLATES / "report.css").read_text()),
+        script=Markup(script),
+        script_hash=base64.b64encode(hashlib.sha256(script.encode()).digest()).decode(),
+    )
+    write_text(out, text)
+    return out
+
+
+def _environment() -> jinja2.Environment:
+    return jinja2.Environment(
+        loader=jinja2.FileSystemLoader(_TEMPLATES),
+        autoescape=True,
+        undefined=jinja2.StrictUndefined,
+        trim_blocks=True,
+        lstrip_blocks=True,
+    )
+
+
+def data_uri(path: Path) -> str:
+    """The file's content as a URI."""
+    return f"data:{_MIME[path.suffix]};base64,{base64.b64encode(path.read_bytes()).decode()}"
+
+
+def _read_csv(path: Path) -> pd.DataFrame:
+    try:
+        return pd.read_csv(path)
+    except (OSError, ValueError) as e:
+        raise DataError(f"{path}: cannot be read as a table ({e}); make it again with: snakemake {path}") from None
+
+
+# --- headline -----------------------------------------------------------------------------------------------------
+
+
+def _facts(scores: pd.DataFrame, study: Study) -> dict[str, Any]:
+    """Numbers of the first paragraph."""
+    real = scores[scores["policy"] != CEILING]
+    return {
+        "num_tasks": real["task_id"].nunique(),
+        "num_turns": len(real),
+        "num_missing": int(scores["outcome"].isna().sum()),
+        "num_kernels": scores["kernel_digest"].nunique(),
+        "policies": [policy_label(str(p), study) for p in real["policy"].unique()],
+    }
+
+
+_HEADLINES = (
+    ("speedup_best", "mean speedup of the best kernel over PyTorch eager", times),
+    ("fast_1_best", "tasks at least as fast as PyTorch eager", percent),
+    ("correct_best", "tasks with a correct kernel", percent),
+    ("correct_avg", "trajectories with a correct kernel", percent),
+)
+
+
+def _headline(frames: Mapping[str, pd.DataFrame], study: Study) -> list[tuple[str, str, list[Tile]]]:
+    """(level, policy, tiles) for each level table: the last policy of ``evaluate``, with the others beside it."""
+    cards = []
+    for name, frame in frames.items():
+        if not name.startswith("level"):
+            continue
+        rows = frame[(frame["source"] == OURS) & (frame["baseline"] == EAGER) & (frame["subset"] == ALL_TASKS)]
+        by_policy = rows.set_index("policy")
+        present = [p for p in study.evaluate if p in by_policy.index]
+        if not present:
+            continue
+        main, others = by_policy.loc[present[-1]], [*present[:-1], CEILING]
+        tiles = []
+        for column, label, show in _HEADLINES:
+            if column not in by_policy.columns:
+                continue
+            beside = [
+                f"{_short(p, study)} {show(by_policy.loc[p, column])}"
+                for p in others
+                if p in by_policy.index and not (p == CEILING and column.endswith("avg"))
+            ]
+            interval = number_cell(main[column], show, main[f"{column}_low"], main[f"{column}_high"]).note
+            tiles.append(Tile(label, show(main[column]), interval, " · ".join(beside)))
+        title = f"{split_label(name)} · {main['num_tasks']:.0f} tasks"
+        cards.append((title, policy_label(present[-1], study), tiles))
+    return cards
+
+
+def _short(policy: str, study: Study) -> str:
+    return "ceiling" if policy == CEILING else policy_label(policy, study)
+
+
+# --- figures, viewer ----------------------------------------------------------------------------------------------
+
+
+def _figure(path: Path) -> dict[str, Any]:
+    siblings = [path.with_suffix(suffix) for suffix in (".csv", ".pdf")]
+    return {
+        "name": path.stem,
+        "title": TITLES.get(path.stem, path.stem.replace("_", " ").capitalize()),
+        "caption": CAPTIONS.get(path.stem, ""),
+        "image": data_uri(path),
+        "downloads": [(p.name, p.suffix[1:].upper(), data_uri(p)) for p in siblings if p.exists()],
+    }
+
+
+def _viewer(own_turns: Mapping[str, Sequence[Turn]], tasks: Path, study: Study) -> dict[str, Any]:
+    limit = study.report.viewer_trajectories
+    seen = {t.task_id for turns in own_turns.values() for t in turns}
+    shown = [task for task in read_tasks(tasks) if task.id in seen]
+    best = {
+        policy: {task.id: best_trajectories(turns, task.id, limit) for task in shown}
+        for policy, turns in own_turns.items()
+    }
+    return viewer_data(best, shown, study)
+
+
+# --- provenance ---------------------------------------------------------------------------------------------------
+
+
+def _machine(scores: Sequence[Path]) -> dict[str, str]:
+    """Where the kernels were judged, from the rollouts behind the scores; differing values stand side by side."""
+    found: dict[str, list[str]] = {}
+    for path in scores:
+        meta = read_parquet(path, "scores")[1].get("rollouts", {})
+        facts = {
+            "Processor": meta.get("cpu"),
+            "GPUs": ", ".join(f"{g.get('name')} (driver {g.get('driver')})" for g in meta.get("gpus") or ()) or "none",
+            "Platform": meta.get("platform"),
+            "Python": meta.get("python"),
+            "Packages": ", ".join(f"{k} {v}" for k, v in (meta.get("versions") or {}).items()),
+            "Commit": meta.get("commit"),
+        }
+        for key, value in facts.items():
+            if value and value not in found.setdefault(key, []):
+                found[key].append(str(value))
+    return {key: " / ".join(values) for key, values in found.items() if values}
+
+
+def _provenance_files(
+    scores: Sequence[Path], turns: Sequence[Path], tasks: Path, baselines: Path | None
+) -> list[tuple[Path, str]]:
+    files = [(tasks, "tasks"), *((p, "turns") for p in turns), *((p, "scores") for p in scores)]
+    return files if baselines is None else [*files, (baselines, "baselines")]
+
+
+def _file_row(path: Path, kind: str) -> dict[str, str]:
+    meta = read_parquet(path, kind)[1]
+    return {
+        "name": str(path) if not path.is_absolute() else f"{path.parent.name}/{path.name}",
+        "created": str(meta.get("created") or "–"),
+        "commit": str(meta.get("commit") or "–"),
+        "config": str(meta.get("config_digest") or "–"),
+    }

@@ -1,0 +1,154 @@
+"""Data of the report's trajectory viewer: the best trajectories of each task and policy, and all about their turns.
+
+Texts stand once in a pool and are named by their index; prompts are made again from the task and the turns before,
+since rollouts do not store them.
+"""
+
+from __future__ import annotations
+
+import difflib
+import json
+from collections.abc import Mapping, Sequence
+from typing import Any
+
+from kevin.core.config import Study
+from kevin.core.dialogue import FENCES, THINK_CLOSE, THINK_OPEN, conversation
+from kevin.core.errors import TaskError
+from kevin.core.types import Task, Turn
+from kevin.report.palette import OUTCOMES
+from kevin.report.scores import policy_label
+
+MAX_THOUGHT_CHARS = 12_000
+"""Longer chains of thought keep their beginning and end."""
+
+
+class _Pool:
+    """Distinct texts in order of first use."""
+
+    def __init__(self) -> None:
+        self.texts: list[str] = []
+        self._index: dict[str, int] = {}
+
+    def add(self, text: str) -> int:
+        if text not in self._index:
+            self._index[text] = len(self.texts)
+            self.texts.append(text)
+        return self._index[text]
+
+    def forget_after(self, num_kept: int) -> None:
+        for text in self.texts[num_kept:]:
+            del self._index[text]
+        del self.texts[num_kept:]
+
+
+def viewer_data(
+    best: Mapping[str, Mapping[str, Sequence[Sequence[Turn]]]],
+    tasks: Sequence[Task],
+    study: Study,
+    *,
+    max_bytes: int = 9_000_000,
+) -> dict[str, Any]:
+    """A JSON-serialisable tree for the page's script.
+
+    Args:
+        best: policy -> task id -> trajectories, the best first.
+        tasks: in the order of the page.
+        max_bytes: about what the data may take. Every task's best trajectory comes before any second one; what does
+            not fit any more is counted in ``num_left_out``.
+    """
+    pool = _Pool()
+    entries: list[dict[str, Any]] = []
+    size = num_left_out = 0
+    deepest = max((len(t) for by_task in best.values() for t in by_task.values()), default=0)
+    for rank in range(deepest):
+        for i, task in enumerate(tasks):
+            for j, by_task in enumerate(best.values()):
+                found = by_task.get(task.id, ())
+                if rank >= len(found):
+                    continue
+                known = len(pool.texts)
+                turns = _turns(task, found[rank], study, pool)
+                added = sum(len(json.dumps(t)) for t in pool.texts[known:]) + len(json.dumps(turns))
+                if size + added > max_bytes:
+                    pool.forget_after(known)
+                    num_left_out += 1
+                    continue
+                size += added
+                entries.append({"task": i, "policy": j, "number": found[rank][0].trajectory, "turns": turns})
+    return {
+        "texts": pool.texts,
+        "tasks": [{"id": t.id, "ops": [op.name for op in t.ops], "flaws": list(t.flaws)} for t in tasks],
+        "policies": [{"id": p, "label": policy_label(p, study)} for p in best],
+        "outcomes": {o.value: {"label": s.label, "icon": s.icon} for o, s in OUTCOMES.items()},
+        "code": FENCES[study.dialect, study.language],
+        "trajectories": sorted(entries, key=lambda e: (e["task"], e["policy"])),
+        "num_left_out": num_left_out,
+    }
+
+
+def _turns(task: Task, turns: Sequence[Turn], study: Study, pool: _Pool) -> list[dict[str, Any]]:
+    return [_turn(task, turns[:i], turn, study, pool) for i, turn in enumerate(turns)]
+
+
+def _turn(task: Task, past: Sequence[Turn], turn: Turn, study: Study, pool: _Pool) -> dict[str, Any]:
+    try:
+        messages = conversation(task, past, dialect=study.dialect, language=study.language)
+        prompt = [[m.role, pool.add(m.content)] for m in messages]
+    except TaskError:
+        prompt = []
+    thought, answer = split_completion(turn)
+    before = next((t for t in reversed(past) if t.kernel is not None), None)
+    diff = kernel_diff(before, turn) if before is not None else None
+    return {
+        "turn": turn.turn,
+        "outcome": turn.outcome.value if turn.outcome is not None else None,
+        "reason": turn.reason,
+        "speedup": turn.speedup,
+        "summary": turn.summary,
+        "feedback": pool.add(turn.feedback),
+        "prompt": prompt,
+        "thought": pool.add(_shorten(thought)),
+        "answer": pool.add(_shorten(answer)) if turn.kernel is None else None,
+        "kernel": pool.add(turn.kernel.source) if turn.kernel is not None else None,
+        "diff": pool.add(diff) if diff is not None else None,
+        "diff_to": before.turn if before is not None else None,
+        "tokens": [turn.num_prompt_tokens, turn.num_completion_tokens],
+        "cut": turn.finish_reason == "length",
+    }
+
+
+def split_completion(turn: Turn) -> tuple[str, str]:
+    """(chain of thought, answer). Without markers, what stands before the last code block counts as thought."""
+    text = turn.completion
+    if THINK_CLOSE in text:
+        thought, answer = text.rsplit(THINK_CLOSE, 1)
+        return thought.replace(THINK_OPEN, "", 1).strip(), answer.strip()
+    if THINK_OPEN in text:
+        return "", text.strip()
+    if turn.kernel is not None:
+        return text.split(turn.kernel.source, 1)[0].rstrip().rsplit("```", 1)[0].strip(), text.strip()
+    return "", text.strip()
+
+
+def kernel_diff(before: Turn, turn: Turn) -> str | None:
+    """Unified diff from one turn's kernel to another's, three lines of context; None when there is no new kernel."""
+    if before.kernel is None or turn.kernel is None:
+        return None
+    old, new = (k.source.rstrip().splitlines() for k in (before.kernel, turn.kernel))
+    names = (f"turn {before.turn}", f"turn {turn.turn}")
+    return "\n".join(difflib.unified_diff(old, new, *names, lineterm=""))
+
+
+def _shorten(text: str) -> str:
+    if len(text) <= MAX_THOUGHT_CHARS:
+        return text
+    head, tail = MAX_THOUGHT_CHARS * 3 // 4, MAX_THOUGHT_CHARS // 4
+    return f"{text[:head]}\n\n[… {len(text) - head - tail:,} characters left out …]\n\n{text[-tail:]}"
+
+
+def embed_json(value: Any) -> str:
+    """JSON that can stand in a ``<script type="application/json">`` element, whatever text it holds."""
+    text = json.dumps(value, ensure_ascii=False, separators=(",", ":"), allow_nan=False)
+    for char in "<>&\u2028\u2029":
+        text = text.replace(char, f"\\u{ord(char):04x}")
+    return text

@@ -1,0 +1,231 @@
+import base64
+import hashlib
+import json
+import re
+import subprocess
+import sys
+from html.parser import HTMLParser
+from pathlib import Path
+
+import pandas as pd
+import pytest
+from report_fixtures import make_study, make_task, make_turn, write_scores, write_study
+
+from kevin.core.config import Study
+from kevin.core.files import write_tasks, write_turns
+from kevin.core.types import Outcome, Turn
+from kevin.report.display import display_table, number_cell, percent, times
+from kevin.report.figures import make_figure
+from kevin.report.html import make_report
+from kevin.report.tables import make_table
+from kevin.report.viewer import embed_json, kernel_diff, split_completion, viewer_data
+
+HOSTILE = (
+    "</script><script>document.title='pwned'</script><!--<script>"
+    "<img src=x onerror=alert(1)>{{ 7 * 7 }}\u2028' \" & </textarea></style>"
+)
+
+
+class Page(HTMLParser):
+    """Elements and attributes of the page, and the text of each script."""
+
+    def __init__(self, text: str) -> None:
+        super().__init__()
+        self.tags: list[tuple[str, dict[str, str | None]]] = []
+        self.scripts: list[str] = []
+        self._inside = False
+        self.feed(text)
+        self.close()
+
+    def handle_starttag(self, tag: str, attrs: list[tuple[str, str | None]]) -> None:
+        self.tags.append((tag, dict(attrs)))
+        if tag == "script":
+            self.scripts.append("")
+            self._inside = True
+
+    def handle_endtag(self, tag: str) -> None:
+        self._inside = self._inside and tag != "script"
+
+    def handle_data(self, data: str) -> None:
+        if self._inside:
+            self.scripts[-1] += data
+
+    def viewer(self) -> dict:
+        return json.loads(self.scripts[0])
+
+
+def report(root: Path, study: Study, files: dict[str, list[Path]]) -> Path:
+    scores = write_scores(root, study, files)
+    splits = {p.stem.rsplit("-", 1)[1] for p in scores}
+    names = [*sorted(splits), "serial_parallel", "tasks"]
+    baselines = files.get("baselines", [None])[0]
+    tables = [make_table(n, scores, root / f"{n}.csv", study=study, baselines=baselines) for n in names]
+    figures = [make_figure("outcomes", root, study=study, scores=scores)[0]]
+    return make_report(
+        root / "report.html",
+        study=study,
+        tables=tables,
+        figures=figures,
+        scores=scores,
+        turns=files["turns"],
+        tasks=files["tasks"][0],
+        baselines=baselines,
+    )
+
+
+@pytest.fixture(scope="module")
+def page(tmp_path_factory: pytest.TempPathFactory) -> str:
+    root = tmp_path_factory.mktemp("study")
+    study = make_study(2)
+    return report(root, study, write_study(root, study)).read_text()
+
+
+def test_the_page_needs_nothing_from_outside(page: str) -> None:
+    parsed = Page(page)
+    for tag, attributes in parsed.tags:
+        assert tag not in ("link", "iframe", "object", "embed")
+        for name in ("src", "href"):
+            value = attributes.get(name) or "#"
+            assert value.startswith(("data:", "#")), f"{tag} {name}={value[:60]}"
+    assert len(page) < 15e6
+
+
+def test_only_the_pages_own_script_may_run(page: str) -> None:
+    parsed = Page(page)
+    assert len(parsed.scripts) == 2
+    policy = next(a["content"] for t, a in parsed.tags if t == "meta" and a.get("http-equiv"))
+    digest = base64.b64encode(hashlib.sha256(parsed.scripts[1].encode()).digest()).decode()
+    assert policy is not None and f"script-src 'sha256-{digest}'" in policy
+
+
+def test_tables_are_complete_downloads(page: str) -> None:
+    parsed = Page(page)
+    links = {a["download"]: a["href"] for t, a in parsed.tags if t == "a" and "download" in a}
+    assert {"level1.csv", "level2.csv", "serial_parallel.csv", "tasks.csv", "outcomes.csv", "outcomes.pdf"} <= set(
+        links
+    )
+    level = base64.b64decode((links["level1.csv"] or "").split(",", 1)[1]).decode()
+    assert level.startswith("source,policy,label,baseline,subset,num_tasks")
+    assert "o4-mini" in page and "Not comparable" in page
+
+
+def test_the_viewer_holds_the_best_trajectories(page: str) -> None:
+    viewer = Page(page).viewer()
+    assert len(viewer["tasks"]) == 13
+    assert len(viewer["trajectories"]) == 13 * 2 * 2
+    turns = viewer["trajectories"][0]["turns"]
+    assert [t["turn"] for t in turns] == [1, 2, 3, 4]
+    assert [len(t["prompt"]) for t in turns] == [1, 3, 5, 7]
+    assert "def get_inputs" in viewer["texts"][turns[0]["prompt"][0][1]]
+
+
+def hostile_study(root: Path) -> tuple[Study, dict[str, list[Path]]]:
+    label = "<b>$x</b><script>alert(1)</script>"
+    study = Study(policies={"p0": {"model": "m", "label": label}}, evaluate=("p0",), report={"num_bootstrap": 100})
+    task = make_task("layer_norm", 1)
+    text = f"<think>{HOSTILE}</think>\n```cpp\n// {HOSTILE.replace(chr(0x2028), '')}\n```\nSummary: {HOSTILE}"
+    good = make_turn(task.id, 0, 1, Outcome.CORRECT, 1.5, text=text)
+    bad = make_turn(task.id, 0, 2, Outcome.PARSE_ERROR, text=HOSTILE).model_copy(update={"feedback": HOSTILE})
+    write_tasks(root / "tasks.parquet", [(task, "level1")], {"commit": HOSTILE})
+    turns = root / "p0-level1" / "turns.parquet"
+    write_turns(turns, [good, bad], {"cpu": HOSTILE})
+    return study, {"tasks": [root / "tasks.parquet"], "turns": [turns]}
+
+
+def test_hostile_text_stays_text(tmp_path: Path) -> None:
+    study, files = hostile_study(tmp_path)
+    text = report(tmp_path, study, files).read_text()
+    parsed = Page(text)
+    assert len(parsed.scripts) == 2
+    assert not any("onerror" in a for _, a in parsed.tags)
+    assert {t for t, _ in parsed.tags}.isdisjoint({"b", "textarea"})
+    assert len([t for t, _ in parsed.tags if t == "img"]) == 1
+    viewer = parsed.viewer()
+    turns = viewer["trajectories"][0]["turns"]
+    assert viewer["texts"][turns[0]["thought"]] == HOSTILE
+    assert viewer["texts"][turns[1]["feedback"]] == HOSTILE
+    assert turns[0]["summary"].startswith("</script>")
+
+
+def test_the_same_inputs_give_the_same_page(tmp_path: Path) -> None:
+    study, files = hostile_study(tmp_path)
+    first = report(tmp_path, study, files).read_text()
+    again = re.sub(r"<td>20[^<]*</td>", "", report(tmp_path, study, files).read_text())
+    assert re.sub(r"<td>20[^<]*</td>", "", first) == again
+
+
+@pytest.mark.parametrize("text", ["</script>", "<!--<script>", "\u2028&", '"quoted" \\', "plain"])
+def test_embedded_json_reads_back_and_cannot_leave_its_element(text: str) -> None:
+    embedded = embed_json({"a": text})
+    assert json.loads(embedded) == {"a": text}
+    assert not set("<>&\u2028\u2029") & set(embedded)
+
+
+def test_the_viewer_keeps_to_its_size_with_every_tasks_best_first() -> None:
+    study = make_study(1)
+    tasks = [make_task(f"relu{i}", 1) for i in range(4)]
+    best = {
+        "p0": {
+            t.id: [[make_turn(t.id, n, 1, Outcome.INCORRECT, text=f"{t.id}{n}" + "x" * 3000)] for n in range(2)]
+            for t in tasks
+        }
+    }
+    full = viewer_data(best, tasks, study)
+    small = viewer_data(best, tasks, study, max_bytes=len(json.dumps(full)) * 3 // 4)
+    assert full["num_left_out"] == 0 and len(full["trajectories"]) == 8
+    assert small["num_left_out"] == 8 - len(small["trajectories"]) > 0
+    assert {e["task"] for e in small["trajectories"]} == {0, 1, 2, 3}
+    used = {t[key] for e in small["trajectories"] for t in e["turns"] for key in ("thought", "answer", "feedback")}
+    assert max(i for i in used if i is not None) < len(small["texts"])
+
+
+def test_long_answers_keep_beginning_and_end() -> None:
+    task = make_task("relu", 1)
+    turn = make_turn(task.id, 0, 1, Outcome.PARSE_ERROR, text="begin" + "x" * 50_000 + "end")
+    data = viewer_data({"p0": {task.id: [[turn]]}}, [task], make_study(1))
+    text = data["texts"][data["trajectories"][0]["turns"][0]["answer"]]
+    assert text.startswith("begin") and text.endswith("end") and len(text) < 13_000
+
+
+def turn_of(text: str) -> Turn:
+    return make_turn("t", 0, 1, Outcome.INCORRECT, text=text)
+
+
+def test_completions_are_split_into_thought_and_answer() -> None:
+    code = "```cpp\nint x;\n```"
+    assert split_completion(turn_of(f"<think>\nOkay.\n</think>\n{code}"))[0] == "Okay."
+    assert split_completion(turn_of(f"First this.\n{code}"))[0] == "First this."
+    assert split_completion(turn_of("<think>never closed")) == ("", "<think>never closed")
+    assert split_completion(turn_of("only words")) == ("", "only words")
+
+
+def test_diff_to_an_earlier_kernel() -> None:
+    one, two = turn_of("```cpp\nint a;\nint b;\n```"), turn_of("```cpp\nint a;\nint c;\n```")
+    assert (kernel_diff(one, two) or "").splitlines()[-2:] == ["-int b;", "+int c;"]
+    assert kernel_diff(one, one) == ""
+    assert kernel_diff(one, turn_of("none")) is None
+
+
+def test_numbers_for_people() -> None:
+    assert [percent(0.456), times(1.234), times(123.4)] == ["46 %", "1.23×", "123×"]
+    cell = number_cell(0.5, percent, 0.25, 0.75)
+    assert (cell.text, cell.note, cell.sort) == ("50 %", "25–75", 0.5)
+    missing = number_cell(float("nan"), percent)
+    assert (missing.text, missing.sort) == ("–", float("-inf"))
+
+
+def test_an_unknown_table_is_shown_whole() -> None:
+    frame = pd.DataFrame({"policy": ["multi"], "mean_score_gain": [0.123456], "num_tasks": [16]})
+    table = display_table("rl_gain", frame)
+    assert table.title == "Rl gain"
+    assert [c.text for c in table.bodies[0].rows[0].cells] == ["multi", "0.1235", "16"]
+    assert table.numeric == [False, True, True]
+
+
+def test_importing_the_report_is_light() -> None:
+    code = (
+        "import sys, kevin.report, kevin.report.html, kevin.report.tables, kevin.report.figures;"
+        "print([m for m in ('torch', 'matplotlib', 'seaborn', 'kevin.judge') if m in sys.modules])"
+    )
+    run = subprocess.run([sys.executable, "-c", code], capture_output=True, text=True, check=True, timeout=60)
+    assert run.stdout.strip() == "[]"
