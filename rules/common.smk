@@ -23,9 +23,11 @@ except ConfigError as e:
     raise WorkflowError(str(e)) from None
 
 CEILING = "ceiling"
-EVAL_SPLITS = ("level1", "level2")
-COMPARED = (*study.evaluate, *([CEILING] if study.tasks.source == "catalog" else []))
-TABLES = ("level1", "level2", "serial_parallel", "tasks")
+OWN_TASKS = study.tasks.source == "catalog"
+LEVELS = (1, 2) if OWN_TASKS else study.tasks.kernelbench.levels
+EVAL_SPLITS = [f"level{level}" for level in (1, 2) if level in LEVELS]
+COMPARED = [*study.evaluate, *([CEILING] if OWN_TASKS else [])]
+TABLES = [*EVAL_SPLITS, "serial_parallel", "tasks"]
 FIGURES = (
     "serial_scaling",
     "parallel_scaling",

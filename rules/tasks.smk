@@ -18,7 +18,8 @@ rule build_tasks:
     input:
         config=ancient("<results>/config.yaml"),
     output:
-        "<results>/tasks.parquet",
+        tasks="<results>/tasks.parquet",
+        split="<results>/split.yaml",
     log:
         "<results>/logs/build_tasks.log",
     benchmark:
@@ -30,4 +31,5 @@ rule build_tasks:
     params:
         depends=TASKS_DIGEST,
     shell:
-        "kevin --log {log} tasks build --config {input.config} --out {output}"
+        "kevin --log {log} tasks build --config {input.config} --out {output.tasks}"
+        " --split-file {output.split}"

@@ -23,14 +23,23 @@ FileOption = Annotated[
 
 
 @app.command()
-def build(out: OutOption, config: ConfigOption = None) -> None:
+def build(
+    out: OutOption,
+    split_file: Annotated[
+        Path | None, typer.Option("--split-file", metavar="FILE", help="Gets the split in readable form, as YAML.")
+    ] = None,
+    config: ConfigOption = None,
+) -> None:
     """Make the training and evaluation tasks. A study step."""
     study = load_config(config)
     from kevin.core.files import write_tasks
     from kevin.tasks.build import build_tasks
+    from kevin.tasks.kernelbench import write_split
 
     tasks = build_tasks(study)
     write_tasks(out, tasks, study_provenance(study))
+    if split_file:
+        write_split(split_file, tasks, study.seed)
     counts = Counter(split for _, split in tasks)
     log.info("%s: %s", out, ", ".join(f"{num} {split}" for split, num in counts.items()))
 
