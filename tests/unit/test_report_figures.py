@@ -98,7 +98,7 @@ def test_best_trajectories_without_verdicts_are_none() -> None:
 
 def test_summaries_of_any_text_can_be_drawn(tmp_path: Path) -> None:
     study = make_study(1)
-    text = "```cpp\nint x;\n```\nSummary: $\\frac{1 \x07 \u2028 \U0001f600 <b> & __x__ " + "y" * 300
+    text = "```cpp\nint x;\n```\nSummary: $\\frac{1 \x07 \U0001f600 <b> & __x__ " + "y" * 300
     write_turns(
         tmp_path / "p0-level1" / "turns.parquet", [make_turn("l1/layer_norm", 0, 1, Outcome.TIMEOUT, text=text)], {}
     )

@@ -16,7 +16,7 @@ import time
 from pathlib import Path
 
 from kevin.core import abi
-from kevin.core.errors import DeviceError
+from kevin.core.errors import DeviceError, SandboxError
 from kevin.core.protocol import JudgeProtocol
 from kevin.core.types import Frozen, Kernel, Outcome, TaskSpec, digest
 from kevin.judge.sandbox import Isolation, detect_isolation, wrap
@@ -112,7 +112,7 @@ def build_native(
     kernel: Kernel, spec: TaskSpec, protocol: JudgeProtocol, cache: Path, isolation: Isolation | None = None
 ) -> Build:
     """Compile, or answer from ``cache``. Only successes are cached: a failure is in the verdict store anyway."""
-    start = time.perf_counter()
+    start, cache = time.perf_counter(), cache.resolve()
     isolation = isolation or detect_isolation()
     unit = translation_unit(kernel, spec)
     suffix = ".cu" if kernel.language == "cuda" else ".cpp"
@@ -138,6 +138,8 @@ def build_native(
     if status is None:
         message = f"the compiler was stopped after {protocol.build_timeout_s:g} s"
         return Build(outcome=Outcome.TIMEOUT, reason="compile_timeout", message=message, seconds=seconds)
+    if f"{source}: No such file" in text or not text.strip():
+        raise SandboxError(f"the compiler could not run in the sandbox (status {status}): {text.strip()[:400]}")
     text = text.replace(str(source), "kernel" + suffix)
     reason = "compiler_crash" if "internal compiler error" in text or status > 128 else "compile_error"
     message = compiler_excerpt(text) or f"the compiler ended with status {status}"

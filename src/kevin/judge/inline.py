@@ -26,7 +26,7 @@ def _build_error(text: str) -> str:
 
 def build_inline(kernel: Kernel, protocol: JudgeProtocol, cache: Path, isolation: Isolation | None = None) -> Build:
     """Import the module, which compiles its extensions. ``path`` of the result is the folder that holds them."""
-    start = time.perf_counter()
+    start, cache = time.perf_counter(), cache.resolve()
     isolation = isolation or detect_isolation()
     folder = cache / f"{digest('inline', kernel.source, protocol.device)[:40]}.ext"
     if folder.exists():

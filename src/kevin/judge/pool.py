@@ -74,7 +74,7 @@ class JudgePool:
         self.config = config or JudgePoolConfig()
         self.store = VerdictStore(store_dir)
         self.device_name = device_name(protocol)
-        self._builds = store_dir / "builds"
+        self._builds = store_dir.resolve() / "builds"  # sandboxes need absolute paths
         self._cluster: Any = None
         self._client: Any = None
         self._avoid: list[int] = []
