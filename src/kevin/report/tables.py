@@ -37,9 +37,12 @@ def read_baselines(path: Path | None) -> pd.DataFrame:
 
 
 def baseline_ratios(baselines: pd.DataFrame, name: str) -> dict[str, float]:
-    """T_baseline / T_eager by task id; a speedup over eager times this is the speedup over that baseline."""
+    """T_baseline / T_eager by task id; a speedup over eager times this is the speedup over that baseline.
+
+    The file's ``ratio_to_eager`` is the baseline's own speedup, T_eager / T_baseline.
+    """
     rows = baselines[(baselines["baseline"] == name) & baselines["ratio_to_eager"].notna()]
-    return dict(zip(rows["task_id"], rows["ratio_to_eager"].astype(float), strict=True))
+    return dict(zip(rows["task_id"], 1 / rows["ratio_to_eager"].astype(float), strict=True))
 
 
 # --- one table a split --------------------------------------------------------------------------------------------
