@@ -1,7 +1,5 @@
 rule train_base_model:
     """The study's own base language model, from scratch on the kernel writer's transcripts."""
-    input:
-        config=ancient("<results>/config.yaml"),
     output:
         directory("<results>/base_model"),
     log:
@@ -14,6 +12,7 @@ rule train_base_model:
         runtime=NEEDS["runtime"],
         gpu=min(1, NEEDS["gpu"]),
     params:
+        config=CONFIG,
         depends=step_digest(
             STEP_VERSIONS["base_model"],
             study.base_model,
@@ -23,4 +22,4 @@ rule train_base_model:
             KERNELS_DIGEST,
         ),
     shell:
-        "kevin --log {log} base-model --config {input.config} --out {output}"
+        "kevin --log {log} base-model --config {params.config} --out {output}"

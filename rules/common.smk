@@ -35,6 +35,7 @@ FIGURES = (
     "outcomes",
     "layernorm_case_study",
 )
+CONFIG = f"{study.results}/config.yaml"
 BASE_MODEL = f"{study.results}/base_model"
 DEVICE = study.judge.device
 
@@ -156,8 +157,21 @@ def claim_folder():
     LOCKS.append(file)
 
 
+def save_config():
+    """The resolved configuration, beside the results; every step reads it. Not a rule's output: what a step depends on
+    stands in its params, and a rule that is run again would hide those changes from the rules behind it.
+    """
+    from kevin.core.files import write_text
+
+    text = yaml.safe_dump(study.model_dump(mode="json"), sort_keys=False)
+    path = Path(CONFIG)
+    if not path.exists() or path.read_text() != text:
+        write_text(path, text)
+
+
 onstart:
     claim_folder()
+    save_config()
 
 
 # `kevin` is the one beside this interpreter; it ends by itself when this process is gone (kevin.cli.entry).

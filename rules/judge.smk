@@ -1,7 +1,6 @@
 rule measure_baselines:
     """Every task in eager and compiled PyTorch on the judging device."""
     input:
-        config=ancient("<results>/config.yaml"),
         tasks="<results>/tasks.parquet",
     output:
         f"<results>/baselines/{DEVICE}.parquet",
@@ -15,15 +14,15 @@ rule measure_baselines:
         runtime=NEEDS["runtime"],
         gpu=min(1, NEEDS["gpu"]),
     params:
+        config=CONFIG,
         depends=JUDGE_DIGEST,
     shell:
-        "kevin --log {log} baselines --config {input.config} --tasks {input.tasks} --out {output}"
+        "kevin --log {log} baselines --config {params.config} --tasks {input.tasks} --out {output}"
 
 
 rule judge_ceiling:
     """Every variant that the kernel writer knows: what a policy trained on its transcripts can reach."""
     input:
-        config=ancient("<results>/config.yaml"),
         tasks="<results>/tasks.parquet",
     output:
         f"<results>/rollouts/{CEILING}-{{split}}/turns.parquet",
@@ -37,8 +36,9 @@ rule judge_ceiling:
         runtime=NEEDS["runtime"],
         gpu=min(1, NEEDS["gpu"]),
     params:
+        config=CONFIG,
         depends=step_digest(STEP_VERSIONS["ceiling"], KERNELS_DIGEST, JUDGE_DIGEST),
         store=f"{study.results}/store",
     shell:
-        "kevin --log {log} ceiling --config {input.config} --tasks {input.tasks} --split {wildcards.split}"
+        "kevin --log {log} ceiling --config {params.config} --tasks {input.tasks} --split {wildcards.split}"
         " --store {params.store} --out {output}"

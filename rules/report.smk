@@ -11,7 +11,6 @@ TURNS = expand(
 rule score_turns:
     """Scores, returns and best kernels so far of one policy's turns."""
     input:
-        config=ancient("<results>/config.yaml"),
         tasks="<results>/tasks.parquet",
         turns="<results>/rollouts/{policy}-{split}/turns.parquet",
         code=code("core", "report"),
@@ -27,16 +26,16 @@ rule score_turns:
         mem_mb=4000,
         runtime=10,
     params:
+        config=CONFIG,
         depends=REPORT_DIGEST,
     shell:
-        "kevin --log {log} score --config {input.config} --turns {input.turns} --tasks {input.tasks}"
+        "kevin --log {log} score --config {params.config} --turns {input.turns} --tasks {input.tasks}"
         " --policy {wildcards.policy} --split {wildcards.split} --out {output}"
 
 
 rule make_table:
     """One table, all compared policies and the ceiling."""
     input:
-        config=ancient("<results>/config.yaml"),
         scores=SCORES,
         baselines=f"<results>/baselines/{DEVICE}.parquet",
         code=code("core", "report"),
@@ -55,17 +54,17 @@ rule make_table:
         mem_mb=4000,
         runtime=10,
     params:
+        config=CONFIG,
         depends=REPORT_DIGEST,
         scores=lambda wildcards, input: repeat("--scores", input.scores),
     shell:
-        "kevin --log {log} table {wildcards.table} --config {input.config} {params.scores}"
+        "kevin --log {log} table {wildcards.table} --config {params.config} {params.scores}"
         " --baselines {input.baselines} --out {output}"
 
 
 rule draw_figure:
     """One figure as PNG and PDF, with a CSV of exactly what is plotted."""
     input:
-        config=ancient("<results>/config.yaml"),
         scores=SCORES,
         turns=TURNS,
         code=code("core", "report"),
@@ -86,19 +85,19 @@ rule draw_figure:
         mem_mb=4000,
         runtime=10,
     params:
+        config=CONFIG,
         depends=REPORT_DIGEST,
         scores=lambda wildcards, input: repeat("--scores", input.scores),
         turns=lambda wildcards, input: repeat("--turns", input.turns),
         folder=lambda wildcards, output: str(Path(output[0]).parent),
     shell:
-        "kevin --log {log} figure {wildcards.figure} --config {input.config} {params.scores} {params.turns}"
+        "kevin --log {log} figure {wildcards.figure} --config {params.config} {params.scores} {params.turns}"
         " --out-dir {params.folder}"
 
 
 rule write_report:
     """The study on one page that needs nothing else."""
     input:
-        config=ancient("<results>/config.yaml"),
         tasks="<results>/tasks.parquet",
         baselines=f"<results>/baselines/{DEVICE}.parquet",
         tables=expand("<results>/tables/{table}.csv", table=TABLES),
@@ -118,11 +117,12 @@ rule write_report:
         mem_mb=4000,
         runtime=10,
     params:
+        config=CONFIG,
         depends=REPORT_DIGEST,
         files=lambda wildcards, input: " ".join(
             repeat(f"--{name}", input[name])
             for name in ("tables", "figures", "scores", "turns")
         ),
     shell:
-        "kevin --log {log} report --config {input.config} --tasks {input.tasks} --baselines {input.baselines}"
+        "kevin --log {log} report --config {params.config} --tasks {input.tasks} --baselines {input.baselines}"
         " {params.files} --out {output}"

@@ -2,7 +2,6 @@ rule run_rollouts:
     """One policy on one split: trajectories of several turns, each kernel judged, with feedback."""
     input:
         policy_files,
-        config=ancient("<results>/config.yaml"),
         tasks="<results>/tasks.parquet",
     output:
         "<results>/rollouts/{policy}-{split}/turns.parquet",
@@ -16,8 +15,9 @@ rule run_rollouts:
         runtime=NEEDS["runtime"],
         gpu=NEEDS["gpu"],
     params:
+        config=CONFIG,
         depends=policy_digest,
         store=f"{study.results}/store",
     shell:
-        "kevin --log {log} rollout --config {input.config} --tasks {input.tasks} --split {wildcards.split}"
+        "kevin --log {log} rollout --config {params.config} --tasks {input.tasks} --split {wildcards.split}"
         " --policy {wildcards.policy} --store {params.store} --out {output}"
