@@ -39,7 +39,8 @@ class Tile(NamedTuple):
     label: str
     value: str
     interval: str
-    beside: str
+    beside: list[str]
+    """The same number of the other policies and of the ceiling."""
 
 
 def make_report(
@@ -151,7 +152,7 @@ def _headline(frames: Mapping[str, pd.DataFrame], study: Study) -> list[tuple[st
                 if p in by_policy.index and not (p == CEILING and column.endswith("avg"))
             ]
             interval = number_cell(main[column], show, main[f"{column}_low"], main[f"{column}_high"]).note
-            tiles.append(Tile(label, show(main[column]), interval, " · ".join(beside)))
+            tiles.append(Tile(label, show(main[column]), interval, beside))
         title = f"{split_label(name)} · {main['num_tasks']:.0f} tasks"
         cards.append((title, policy_label(present[-1], study), tiles))
     return cards
