@@ -16,7 +16,6 @@ rule train_base_model:
         depends=step_digest(
             STEP_VERSIONS["base_model"],
             study.base_model,
-            study.rollout,
             study.seed,
             TASKS_DIGEST,
             KERNELS_DIGEST,

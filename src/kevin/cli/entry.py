@@ -18,7 +18,7 @@ from kevin.core.errors import KevinError
 
 log = logging.getLogger("kevin")
 
-EXIT_CRASH, EXIT_HARNESS = 1, 3
+EXIT_CRASH, EXIT_HARNESS, EXIT_INTERRUPTED = 1, 3, 130
 _DISK_FULL = (errno.ENOSPC, errno.EDQUOT)
 _PATH_ERRORS = (PermissionError, IsADirectoryError, NotADirectoryError, FileExistsError)
 WORKFLOW_PID = "KEVIN_WORKFLOW_PID"
@@ -31,6 +31,10 @@ def main() -> NoReturn:
     _follow_workflow()
     try:
         app()
+    except SystemExit as e:
+        if e.code == EXIT_INTERRUPTED:
+            _fail("interrupted; what is finished is kept", EXIT_INTERRUPTED)
+        raise
     except KevinError as e:
         _fail(str(e), e.exit_code)
     except OSError as e:

@@ -61,7 +61,7 @@ def judge(
     ] = None,
     device: Annotated[
         Literal["cpu", "cuda"] | None,
-        typer.Option("--device", help="Where the kernel runs. [default: cpu]", rich_help_panel=_PROTOCOL),
+        typer.Option("--device", help="Where the kernel runs; cpu when nothing is said.", rich_help_panel=_PROTOCOL),
     ] = None,
     dialect: Annotated[
         DialectChoice,

@@ -20,7 +20,7 @@ ConfigOption = Annotated[
         "--config",
         "-c",
         metavar="FILE",
-        help="Configuration file; give it again to lay further files over it. [default: config/config.yaml]",
+        help="Configuration file; give it again to lay further files over it. Default: config/config.yaml.",
     ),
 ]
 TasksOption = Annotated[Path, typer.Option("--tasks", metavar="FILE", help="tasks.parquet of `kevin tasks build`.")]
