@@ -9,7 +9,7 @@ import pytest
 
 from kevin.core.protocol import JudgeProtocol, TimingProtocol
 from kevin.core.types import Kernel, Task, Verdict
-from kevin.judge.device import CpuDevice
+from kevin.judge.cpu import CpuDevice
 from kevin.judge.evaluate import build_stage, early_verdict, screen_stage
 from kevin.judge.store import verdict_key
 from kevin.tasks.format import inspect_task

@@ -15,10 +15,9 @@ from typing import Any
 import pandas as pd
 import torch
 
-from kevin.core.errors import DeviceError
 from kevin.core.protocol import JudgeProtocol
 from kevin.core.types import Task
-from kevin.judge.device import CpuDevice
+from kevin.judge.device import Device, open_device
 from kevin.judge.reference import ReferenceTask
 from kevin.judge.timing import settled, summarize
 
@@ -37,7 +36,7 @@ def _clock(forward: Callable[..., Any], inputs: list[Any], calls: int) -> float:
         return (time.perf_counter_ns() - start) / 1e3 / calls
 
 
-def _measure(reference: ReferenceTask, device: CpuDevice, baselines: tuple[str, ...]) -> list[dict[str, Any]]:
+def _measure(reference: ReferenceTask, device: Device, baselines: tuple[str, ...]) -> list[dict[str, Any]]:
     inputs = reference.trials[0].inputs
     forwards: dict[str, Callable[..., Any]] = {"eager": reference.model}
     if "compile" in baselines:
@@ -57,9 +56,9 @@ def _measure(reference: ReferenceTask, device: CpuDevice, baselines: tuple[str, 
         names = list(forwards) if len(samples["eager"]) % 2 else list(reversed(forwards))
         for name in names:
             samples[name].append(_clock(forwards[name], inputs, calls))
-        if len(samples["eager"]) < t.min_rounds:
+        if len(samples["eager"]) < 2 * t.min_rounds:
             continue
-        ratios = [a / b for a, b in zip(samples["eager"], samples[names[0]], strict=True)]
+        ratios = [a / b for a, b in zip(samples["eager"], samples[list(forwards)[-1]], strict=True)]
         if time.monotonic() > deadline or (len(forwards) > 1 and settled(ratios, t.relative_error)):
             break
     rows = []
@@ -91,9 +90,7 @@ def measure_baselines(
     Columns: task_id, task_digest, baseline, median_us, iqr_us, min_us, num_samples, ratio_to_eager, device_name,
     num_threads. A task that torch.compile cannot compile has no ``compile`` row.
     """
-    if protocol.device != "cpu":
-        raise DeviceError(f"baselines on {protocol.device!r} are not available in this version: use cpu")
-    device = CpuDevice(protocol)
+    device = open_device(protocol)
     rows: list[dict[str, Any]] = []
     for task in tasks:
         rows += _measure(device.references.get(task), device, baselines)

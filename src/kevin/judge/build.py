@@ -6,6 +6,7 @@ A compiler that crashes, hangs or runs out of memory is the candidate's outcome;
 from __future__ import annotations
 
 import contextlib
+import functools
 import os
 import re
 import shutil
@@ -37,10 +38,39 @@ class Build(Frozen):
     cached: bool = False
 
 
+_CUDA_FOOTER = """#line 1 "harness.cu"
+extern "C" const char* kevin_last_error() {
+  const cudaError_t e = cudaGetLastError();
+  return e == cudaSuccess ? nullptr : cudaGetErrorString(e);
+}
+"""
+
+
+@functools.cache
+def native_architecture() -> str:
+    """``-arch`` of the first GPU here, e.g. ``sm_90``. Raises DeviceError where there is none to ask."""
+    try:
+        query = ["nvidia-smi", "--query-gpu=compute_cap", "--format=csv,noheader"]
+        run = subprocess.run(query, capture_output=True, text=True, timeout=30, check=True)
+        return "sm_" + run.stdout.split()[0].replace(".", "")
+    except (OSError, subprocess.SubprocessError, IndexError):
+        raise DeviceError(
+            "no GPU here to compile for: add the architecture to judge.cuda_flags, e.g. -arch=sm_90"
+        ) from None
+
+
+def cuda_flags(protocol: JudgeProtocol) -> list[str]:
+    flags = list(protocol.cuda_flags)
+    if not any(f.startswith(("-arch", "--gpu-architecture", "-gencode")) for f in flags):
+        flags.append(f"-arch={native_architecture()}")
+    return flags
+
+
 def translation_unit(kernel: Kernel, spec: TaskSpec) -> str:
     """Header and candidate in one file; ``#line`` makes the compiler count the candidate's own lines."""
     name = "kernel.cu" if kernel.language == "cuda" else "kernel.cpp"
-    return f'{abi.header(spec, kernel.language)}#line 1 "{name}"\n{kernel.source.rstrip()}\n'
+    footer = _CUDA_FOOTER if kernel.language == "cuda" else ""
+    return f'{abi.header(spec, kernel.language)}#line 1 "{name}"\n{kernel.source.rstrip()}\n{footer}'
 
 
 def compiler_command(kernel: Kernel, protocol: JudgeProtocol, source: str, output: str) -> list[str]:
@@ -49,7 +79,7 @@ def compiler_command(kernel: Kernel, protocol: JudgeProtocol, source: str, outpu
         nvcc = shutil.which("nvcc") or "/usr/local/cuda/bin/nvcc"
         if not Path(nvcc).exists():
             raise DeviceError("nvcc was not found: install the CUDA toolkit or put it on PATH to judge CUDA kernels")
-        return [nvcc, *protocol.cuda_flags, "-shared", "-Xcompiler", "-fPIC", "-o", output, source]
+        return [nvcc, *cuda_flags(protocol), "-shared", "-Xcompiler", "-fPIC", "-o", output, source]
     gxx = os.environ.get("CXX") or shutil.which("g++")
     if not gxx:
         raise DeviceError("g++ was not found: install a C++ compiler (e.g. apt-get install g++) or set CXX")

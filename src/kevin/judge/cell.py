@@ -20,12 +20,13 @@ from typing import Any
 
 import psutil
 
-from kevin.core.errors import SandboxError
+from kevin.core.errors import DeviceError, SandboxError
 from kevin.core.types import Outcome
-from kevin.judge.sandbox import Isolation, readable_paths, wrap
+from kevin.judge.sandbox import Isolation, readable_paths, wrap, writable_paths
 
 INSIDE = Path(__file__).parent / "inside"
 _MAX_REPLY_BYTES = 1 << 20
+_REST_NS = 30_000
 _SIGNALS = {
     signal.SIGSEGV: ("segmentation_fault", "segmentation fault: an access outside of the given memory"),
     signal.SIGBUS: ("bus_error", "bus error: an access outside of the given memory"),
@@ -46,6 +47,13 @@ class CandidateFailed(Exception):
         self.outcome, self.reason, self.message = outcome, reason, message
 
 
+def _with_unjoined_work(ns: list[int], rest: Any) -> list[int]:
+    """Add to each call what ran on after its end event, where that is more than coming to rest takes."""
+    if not (isinstance(rest, list) and len(rest) == len(ns) and all(type(r) is int and r >= 0 for r in rest)):
+        raise CandidateFailed(Outcome.RUNTIME_ERROR, "protocol_abuse", "it wrote to the harness's channel")
+    return [n + r if r > _REST_NS + n // 20 else n for n, r in zip(ns, rest, strict=True)]
+
+
 class Cell:
     """One sandboxed process around one candidate. Use as a context manager: leaving kills the whole process group."""
 
@@ -55,6 +63,7 @@ class Cell:
         setup: dict[str, Any],
         *,
         isolation: Isolation,
+        gpu: bool = False,
         shared_fd: int | None = None,
         read_only: list[str] | None = None,
         writable: list[str] | None = None,
@@ -73,7 +82,7 @@ class Cell:
         env = {"PATH": "/usr/bin:/bin", "LC_ALL": "C.UTF-8", "HOME": "/tmp", **(environment or {})}
         try:
             self._process = subprocess.Popen(
-                wrap(argv, isolation=isolation, read_only=read_only, writable=writable),
+                wrap(argv, isolation=isolation, read_only=read_only, writable=writable, gpu=gpu),
                 stdin=subprocess.DEVNULL,
                 stdout=subprocess.DEVNULL,
                 stderr=self._stderr,
@@ -86,7 +95,7 @@ class Cell:
             raise SandboxError(f"the sandbox could not be started: {e}") from e
         finally:
             inside.close()
-        full = {**setup, "readable": readable_paths(read_only), "writable": writable}
+        full = {**setup, "readable": readable_paths(read_only, gpu=gpu), "writable": writable_paths(writable, gpu=gpu)}
         self._send(full)
 
     def __enter__(self) -> Cell:
@@ -111,6 +120,16 @@ class Cell:
         except OSError:
             raise self._death() from None
 
+    @staticmethod
+    def raise_for(reply: dict[str, Any]) -> None:
+        """Raises CandidateFailed or HarnessError where the reply says so."""
+        if "harness_error" in reply:
+            raise DeviceError(f"the cell could not use its device: {str(reply['harness_error'])[:500]}")
+        if "error" in reply:
+            reason = str(reply.get("reason", "exception"))
+            outcome = Outcome.INCORRECT if reason.startswith("wrong_") else Outcome.RUNTIME_ERROR
+            raise CandidateFailed(outcome, reason, str(reply["error"])[:4000])
+
     def call(self, warm: list[int], calls: list[int], timeout_s: float, *, load_parameters: bool = False) -> list[int]:
         """Run the candidate on slots: ``warm`` untimed, then ``calls``; returns the cell's own nanoseconds of each.
 
@@ -118,14 +137,12 @@ class Cell:
             CandidateFailed: as `request`, or the candidate raised or returned what its outputs cannot be.
         """
         reply = self.request({"warm": warm, "calls": calls, "load_parameters": load_parameters}, timeout_s)
-        if "error" in reply:
-            reason = str(reply.get("reason", "exception"))
-            outcome = Outcome.INCORRECT if reason.startswith("wrong_") else Outcome.RUNTIME_ERROR
-            raise CandidateFailed(outcome, reason, str(reply["error"])[:4000])
+        self.raise_for(reply)
         ns = reply.get("ns")
         if not (isinstance(ns, list) and len(ns) == len(calls) and all(type(n) is int and n >= 0 for n in ns)):
             raise CandidateFailed(Outcome.RUNTIME_ERROR, "protocol_abuse", "it wrote to the harness's channel")
-        return ns
+        rest = reply.get("rest_ns")
+        return ns if rest is None else _with_unjoined_work(ns, rest)
 
     def request(self, message: dict[str, Any] | None, timeout_s: float) -> dict[str, Any]:
         """Send a command (None: only await the answer to the setup) and return the reply.

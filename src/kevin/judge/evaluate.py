@@ -5,7 +5,6 @@ from __future__ import annotations
 import tempfile
 from pathlib import Path
 
-from kevin.core.errors import DeviceError
 from kevin.core.protocol import JudgeProtocol
 from kevin.core.types import Kernel, Outcome, Task, Verdict
 from kevin.judge.build import Build, build_native
@@ -82,11 +81,9 @@ def judge_kernel(task: Task, kernel: Kernel, protocol: JudgeProtocol, cache: Pat
         HarnessError: no such device, no compiler, no sandbox: no verdict was formed.
         TaskError: the reference itself is not usable.
     """
-    if protocol.device != "cpu":
-        raise DeviceError(f"judge.device {protocol.device!r} is not available in this version: use cpu")
-    from kevin.judge.device import CpuDevice
+    from kevin.judge.device import open_device
 
-    device = CpuDevice(protocol)
+    device = open_device(protocol)
     flags, verdict = screen_stage(task, kernel, protocol, device.name)
     if verdict is not None:
         return verdict

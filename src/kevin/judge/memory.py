@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import mmap
 import os
+from collections.abc import Callable
 from typing import Any
 
 import torch
@@ -37,28 +38,49 @@ def slot_bytes(spec: TaskSpec) -> int:
     return sum(_aligned(num_bytes(s)) for s in tensors if s.kind == "tensor")
 
 
+class SharedBuffer:
+    """Bytes that a cell can map by a file descriptor; ``data``: (total_bytes,) uint8 on the device."""
+
+    def __init__(self, data: torch.Tensor, fd: int, release: Callable[[], None] | None = None) -> None:
+        self.data, self.fd, self._release = data, fd, release
+
+    def close(self) -> None:
+        if self.fd >= 0:
+            os.close(self.fd)
+            self.fd = -1
+            if self._release is not None:
+                self._release()
+
+
+def anonymous_buffer(num_bytes: int) -> SharedBuffer:
+    """Host memory in an anonymous file. Raises HarnessError when there is not enough."""
+    fd = os.memfd_create("kevin-slots")
+    try:
+        os.ftruncate(fd, num_bytes)
+        return SharedBuffer(torch.frombuffer(mmap.mmap(fd, num_bytes), dtype=torch.uint8), fd)
+    except OSError as e:
+        os.close(fd)
+        raise HarnessError(f"no memory for {num_bytes >> 20} MiB of shared tensors: {e}") from e
+
+
 class SharedSlots:
-    """``num_slots`` slots for one task in one anonymous memory file, seen as torch tensors on this side.
+    """``num_slots`` slots for one task in one shared buffer, seen as torch tensors on this side.
 
     ``inputs[i]``, ``parameters[i]`` and ``outputs[i]`` are lists of tensors over slot i (None for scalar inputs).
     """
 
-    def __init__(self, spec: TaskSpec, num_slots: int) -> None:
+    def __init__(
+        self, spec: TaskSpec, num_slots: int, allocate: Callable[[int], SharedBuffer] = anonymous_buffer
+    ) -> None:
         self.spec = spec
         self.num_slots = num_slots
         self.total_bytes = max(slot_bytes(spec) * num_slots, _ALIGN_BYTES)
-        self.fd = os.memfd_create("kevin-slots")
-        try:
-            os.ftruncate(self.fd, self.total_bytes)
-            self._map = mmap.mmap(self.fd, self.total_bytes)
-        except OSError as e:
-            os.close(self.fd)
-            raise HarnessError(f"no memory for {self.total_bytes >> 20} MiB of shared tensors: {e}") from e
+        self._buffer = allocate(self.total_bytes)
+        self.fd = self._buffer.fd
         self.inputs: list[list[torch.Tensor | None]] = []
         self.parameters: list[list[torch.Tensor]] = []
         self.outputs: list[list[torch.Tensor]] = []
         self._offsets: list[list[int | None]] = []
-        self._raw_outputs: list[list[torch.Tensor]] = []
         at = 0
         for _ in range(num_slots):
             views: list[torch.Tensor | None] = []
@@ -78,10 +100,7 @@ class SharedSlots:
             self._offsets.append(offsets)
 
     def _view(self, s: TensorSpec, offset: int) -> torch.Tensor:
-        if s.num_elements == 0:
-            return torch.empty(s.shape, dtype=DTYPES[s.dtype])
-        flat = torch.frombuffer(self._map, dtype=DTYPES[s.dtype], count=s.num_elements, offset=offset)
-        return flat.view(s.shape)
+        return self._buffer.data[offset : offset + num_bytes(s)].view(DTYPES[s.dtype]).view(s.shape)
 
     def arguments(self, slot: int, inputs: list[Any]) -> list[dict[str, Any]]:
         """What a cell needs to call a kernel on a slot: offsets, and scalars by value."""
@@ -118,6 +137,4 @@ class SharedSlots:
         return None
 
     def close(self) -> None:
-        if self.fd >= 0:
-            os.close(self.fd)
-            self.fd = -1
+        self._buffer.close()

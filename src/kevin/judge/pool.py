@@ -42,11 +42,11 @@ def device_name(protocol: JudgeProtocol) -> str:
 def _run_stage(
     task: Task, kernel: Kernel, build: Build, protocol: JudgeProtocol, key: str, flags: tuple[str, ...]
 ) -> Verdict:
-    from kevin.judge.device import CpuDevice
+    from kevin.judge.device import open_device
 
     if protocol.digest not in _devices:
         _devices.clear()
-        _devices[protocol.digest] = CpuDevice(protocol)
+        _devices[protocol.digest] = open_device(protocol)
     verdict: Verdict = _devices[protocol.digest].judge(task, kernel, build, key, flags)
     return verdict
 

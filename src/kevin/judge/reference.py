@@ -9,7 +9,6 @@ or bias of zeros is found out.
 from __future__ import annotations
 
 import secrets
-import time
 from collections import OrderedDict
 from collections.abc import Callable
 from typing import Any
@@ -26,7 +25,7 @@ _PARAMETER_NOISE = 0.1
 
 
 class Trial:
-    """One set of secret inputs with its parameters and expected outputs; all contiguous CPU tensors or scalars."""
+    """One set of secret inputs with its parameters and expected outputs; contiguous tensors on the device or scalars."""
 
     def __init__(self, inputs: list[Any], parameters: list[torch.Tensor], outputs: list[torch.Tensor]) -> None:
         self.inputs = inputs
@@ -43,7 +42,7 @@ def redraw(x: Any, distribution: str, generator: torch.Generator) -> Any:
     """A floating-point tensor of the same shape from another distribution; anything else unchanged."""
     if distribution == "task" or not isinstance(x, torch.Tensor) or not x.dtype.is_floating_point:
         return x
-    fresh = torch.randn(x.shape, generator=generator, dtype=torch.float32)
+    fresh = torch.randn(x.shape, generator=generator, dtype=torch.float32, device=generator.device)
     if distribution == "wide":
         fresh = fresh * 4.0
     elif distribution == "shifted":
@@ -56,15 +55,20 @@ class ReferenceTask:
 
     def __init__(self, task: Task, protocol: JudgeProtocol) -> None:
         self.task = task
+        self.device = torch.device(protocol.device)
+        self._dtype = getattr(torch, protocol.precision)
         self.spec: TaskSpec = task.spec or inspect_task(task.source, task.id)
         self._module = load_module(task.source, task.id)
-        self.generator = torch.Generator().manual_seed(secrets.randbits(63))
+        self.generator = torch.Generator(self.device).manual_seed(secrets.randbits(63))
         self.weight_seed = secrets.randbits(31)
         torch.manual_seed(self.weight_seed)
-        init = self._module.get_init_inputs() if hasattr(self._module, "get_init_inputs") else []
-        args, kwargs = (tuple(init), {}) if not isinstance(init, dict) else ((), init)
+        with torch.device(self.device):
+            init = self._module.get_init_inputs() if hasattr(self._module, "get_init_inputs") else []
+            args, kwargs = (tuple(init), {}) if not isinstance(init, dict) else ((), init)
+            self.model: torch.nn.Module = self._module.Model(*args, **kwargs).to(self.device, self._dtype)
         self.init_inputs = init
-        self.model: torch.nn.Module = self._module.Model(*args, **kwargs)
+        buffers = [n for n, b in self.model.named_buffers() if b.dtype.is_floating_point]
+        self.parameter_names = [*(n for n, _ in self.model.named_parameters()), *buffers]
         self._own = self._state()
         self._initial = [p.detach().clone() for p in self._own]
         self._scalars: dict[int, Any] | None = None
@@ -83,20 +87,26 @@ class ReferenceTask:
                 own.copy_(value)
 
     def _draw(self, distribution: str) -> list[Any]:
-        torch.manual_seed(int(torch.randint(2**31 - 1, (1,), generator=self.generator)))
-        inputs = self._module.get_inputs()
+        torch.manual_seed(int(torch.randint(2**31 - 1, (1,), generator=self.generator, device=self.device)))
+        with torch.device(self.device):
+            inputs = [self._place(x) for x in self._module.get_inputs()]
         drawn = [redraw(x, distribution, self.generator) for x in inputs]
         if self._scalars is None:
             self._scalars = {i: x for i, x in enumerate(drawn) if not isinstance(x, torch.Tensor)}
         drawn = [self._scalars.get(i, x) for i, x in enumerate(drawn)]
         return [x.contiguous() if isinstance(x, torch.Tensor) else x for x in drawn]
 
+    def _place(self, x: Any) -> Any:
+        if not isinstance(x, torch.Tensor):
+            return x
+        return x.to(self.device, self._dtype if x.dtype.is_floating_point else x.dtype)
+
     def _make_trial(self, index: int, protocol: JudgeProtocol) -> Trial:
         distribution = protocol.distributions[index % len(protocol.distributions)]
         parameters = [p.clone() for p in self._initial]
         if index > 0:
             for p in parameters:
-                p.add_(_PARAMETER_NOISE * torch.randn(p.shape, generator=self.generator))
+                p.add_(_PARAMETER_NOISE * torch.randn(p.shape, generator=self.generator, device=self.device))
         inputs = self._draw(distribution)
         outputs = self.forward(inputs, parameters)
         if distribution != "task" and not all(bool(torch.isfinite(o).all()) for o in outputs):
@@ -109,20 +119,18 @@ class ReferenceTask:
         self.set_parameters(parameters)
         with torch.no_grad():
             before = [x.clone() if isinstance(x, torch.Tensor) else x for x in inputs]
-            return [o.detach().contiguous() for o in _flatten(self.model(*before))]
+            # TF32 stays off for expected values, and on its defaults where the baseline is timed
+            with torch.backends.cudnn.flags(allow_tf32=False):
+                return [o.detach().contiguous() for o in _flatten(self.model(*before))]
 
-    def run_timed(self, warm: list[Any], slots: list[list[Any]], keep: int) -> tuple[list[int], list[torch.Tensor]]:
-        """Wall nanoseconds of one eager call on each slot's inputs after an untimed one on ``warm``; result ``keep``."""
-        clock = time.perf_counter_ns
-        elapsed: list[int] = []
-        results = []  # all kept until the end, as the cell keeps the candidate's: no call reuses another's memory
+    def run_timed(
+        self, clock: Callable[[Callable[[], object]], int], warm: list[Any], slots: list[list[Any]], keep: int
+    ) -> tuple[list[int], list[torch.Tensor]]:
+        """Nanoseconds by ``clock`` of one eager call on each slot after an untimed one on ``warm``; result ``keep``."""
+        results: list[Any] = []  # all kept until the end, as a cell keeps the candidate's: no call reuses memory
         with torch.no_grad():
             self.model(*warm)
-            for inputs in slots:
-                start = clock()
-                result = self.model(*inputs)
-                elapsed.append(clock() - start)
-                results.append(result)
+            elapsed = [clock(lambda i=i: results.append(self.model(*i))) for i in slots]  # type: ignore[misc]
         return elapsed, [o.contiguous() for o in _flatten(results[keep])]
 
     def change_some(self, inputs: list[Any], views: list[torch.Tensor | None]) -> None:
@@ -135,9 +143,11 @@ class ReferenceTask:
             if view is None or not x.dtype.is_floating_point or x.numel() == 0:
                 continue
             n = min(_CHANGED_ELEMENTS, x.numel())
-            at = torch.randint(x.numel(), (n,), generator=self.generator)
+            at = torch.randint(x.numel(), (n,), generator=self.generator, device=self.device)
             flat = x.view(-1)
-            flat[at] = flat[at].flip(0) * (0.5 + 0.5 * torch.rand(n, generator=self.generator)).to(x.dtype)
+            flat[at] = flat[at].flip(0) * (0.5 + 0.5 * torch.rand(n, generator=self.generator, device=self.device)).to(
+                x.dtype
+            )
             view.view(-1)[at] = flat[at]
 
 

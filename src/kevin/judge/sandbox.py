@@ -31,7 +31,12 @@ _UNSHARE = ("unshare", "--user", "--map-root-user", "--net", "--ipc", "--uts", "
             "--kill-child", "--mount-proc")  # fmt: skip
 
 
-def _bwrap(read_only: Iterable[str], writable: Iterable[str]) -> list[str]:
+def gpu_devices() -> list[str]:
+    """Device files that CUDA opens, and what it reads of /sys and /proc."""
+    return sorted(str(p) for p in Path("/dev").glob("nvidia*") if not p.is_dir())
+
+
+def _bwrap(read_only: Iterable[str], writable: Iterable[str], *, gpu: bool = False) -> list[str]:
     args = ["bwrap", "--unshare-all", "--die-with-parent", "--new-session", "--proc", "/proc", "--dev", "/dev"]
     args += ["--tmpfs", "/tmp", "--chdir", "/tmp"]
     for path in (*_SYSTEM, *read_only):
@@ -42,6 +47,10 @@ def _bwrap(read_only: Iterable[str], writable: Iterable[str]) -> list[str]:
             args += ["--ro-bind", path, path]
     for path in writable:
         args += ["--bind", path, path]
+    if gpu:
+        args += ["--ro-bind", "/sys", "/sys"]
+        for device in gpu_devices():
+            args += ["--dev-bind", device, device]
     return args
 
 
@@ -72,19 +81,29 @@ def python_paths() -> list[str]:
     return sorted({sys.base_prefix, sys.prefix})
 
 
-def readable_paths(extra: Iterable[str]) -> list[str]:
+def readable_paths(extra: Iterable[str], *, gpu: bool = False) -> list[str]:
     """What a candidate may read, for Landlock: the system's libraries, the interpreter, ``extra``."""
     devices = ["/dev/null", "/dev/zero", "/dev/urandom", "/dev/random"]
-    return [*_SYSTEM, *python_paths(), "/proc/self", "/proc/cpuinfo", "/proc/meminfo", "/sys/devices/system/cpu",
-            *devices, *extra]  # fmt: skip
+    system = ["/sys", "/proc"] if gpu else ["/proc/self", "/proc/cpuinfo", "/proc/meminfo", "/sys/devices/system/cpu"]
+    return [*_SYSTEM, *python_paths(), *system, *devices, *extra]
+
+
+def writable_paths(extra: Iterable[str], *, gpu: bool = False) -> list[str]:
+    """What a candidate may write, for Landlock: its scratch, and on a GPU the driver's device files."""
+    return [*extra, *(gpu_devices() if gpu else [])]
 
 
 def wrap(
-    argv: Sequence[str], *, isolation: Isolation, read_only: Iterable[str] = (), writable: Iterable[str] = ()
+    argv: Sequence[str],
+    *,
+    isolation: Isolation,
+    read_only: Iterable[str] = (),
+    writable: Iterable[str] = (),
+    gpu: bool = False,
 ) -> list[str]:
     """The command line that runs ``argv`` isolated. Paths keep their names inside."""
     if isolation is Isolation.BUBBLEWRAP:
-        return [*_bwrap([*python_paths(), *read_only], writable), "--", *argv]
+        return [*_bwrap([*python_paths(), *read_only], writable, gpu=gpu), "--", *argv]
     if isolation is Isolation.NAMESPACES:
         return [*_UNSHARE, "--", *argv]
     return list(argv)

@@ -1,4 +1,4 @@
-"""Paired, interleaved timing on the CPU: kernel and eager reference take turns on the same leased cores.
+"""Paired, interleaved timing: kernel and eager reference take turns on the same leased device.
 
 Every timed call has inputs that were never seen before and its own poisoned outputs; after each round one call, chosen
 at random, is compared with what the reference computed for those very inputs in the same round. So neither a memo keyed
@@ -10,6 +10,7 @@ from __future__ import annotations
 import random
 import statistics
 import time
+from collections.abc import Callable
 from typing import Any
 
 import torch
@@ -64,8 +65,18 @@ def settled(ratios: list[float], relative_error: float) -> bool:
     return bool(statistics.stdev(kept) / len(kept) ** 0.5 < relative_error * statistics.fmean(kept))
 
 
+def wall_clock(call: Callable[[], object]) -> int:
+    """Wall nanoseconds of a call that returns when its work is done."""
+    start = time.perf_counter_ns()
+    call()
+    return time.perf_counter_ns() - start
+
+
 class PairedTimer:
-    """Times one candidate in ``cell`` against ``reference``; ``inputs[i]`` is the judge's private copy of slot i."""
+    """Times one candidate in ``cell`` against ``reference``; ``inputs[i]`` is the judge's private copy of slot i.
+
+    ``clock`` is what the reference is timed with, the counterpart of what the cell uses.
+    """
 
     def __init__(
         self,
@@ -74,7 +85,9 @@ class PairedTimer:
         slots: SharedSlots,
         inputs: list[list[Any]],
         protocol: JudgeProtocol,
+        clock: Callable[[Callable[[], object]], int] = wall_clock,
     ) -> None:
+        self._clock = clock
         self.cell, self.reference, self.slots = cell, reference, slots
         self.inputs, self.protocol = inputs, protocol
         self._random = random.SystemRandom()
@@ -134,12 +147,14 @@ class PairedTimer:
         return kernel, reference, outside
 
     def _verify(self, outputs: list[torch.Tensor], expected: list[torch.Tensor]) -> None:
-        """Compare one timed call: in full in a random third of the rounds, else at secret positions of large outputs."""
+        """Compare one timed call: in full in a random third of the rounds, else at secret positions if it is large."""
         in_full = self._random.random() < 1 / 3
         for spec, out, ref in zip(self.slots.spec.outputs, outputs, expected, strict=True):
             o, r = out, ref
             if not in_full and ref.numel() > 4 * _SAMPLED_ELEMENTS:
-                at = torch.randint(ref.numel(), (_SAMPLED_ELEMENTS,), generator=self.reference.generator)
+                at = torch.randint(
+                    ref.numel(), (_SAMPLED_ELEMENTS,), generator=self.reference.generator, device=ref.device
+                )
                 o, r = out.view(-1)[at], ref.view(-1)[at]
             result = compare(spec.name, o, r, atol=self.protocol.atol, rtol=self.protocol.rtol)
             if not result.passed:
@@ -157,16 +172,16 @@ class PairedTimer:
             [x if v is None else v for v, x in zip(self.slots.inputs[i], self.inputs[i], strict=True)]
             for i in [len(order), *order]
         ]
-        ns, expected = self.reference.run_timed(views[0], views[1:], order.index(checked))
+        ns, expected = self.reference.run_timed(self._clock, views[0], views[1:], order.index(checked))
         return [n / 1e3 for n in ns], expected
 
     def _run_kernel(self, order: list[int]) -> tuple[list[float], float]:
-        cpu_before = self.cell.cpu_seconds() if self.protocol.num_threads > 1 else None
+        watch = self.protocol.device == "cpu" and self.protocol.num_threads > 1
         start = time.perf_counter_ns()
         ns = self.cell.call([len(order)], order, self.protocol.run_timeout_s)
         outside_us = (time.perf_counter_ns() - start) / 1e3
         inside_us = [max(n, 1) / 1e3 for n in ns]
-        if cpu_before is not None:
+        if watch:
             self._check_idle_afterwards(outside_us)
         # one untimed call goes with the timed ones, so the outside clock covers len + 1 calls
         per_call_floor = (outside_us * (1 - _CLOCK_SLACK_SHARE) - _CLOCK_SLACK_US) / (len(order) + 1)

@@ -1,0 +1,130 @@
+"""An NVIDIA GPU as a judging device: several workers check kernels side by side, one at a time is timed.
+
+Tensors live in device memory that this process allocates and exports as a file descriptor, so inputs are made on the
+GPU, never copied through the host, and expected values never leave this process. Timing holds an exclusive file lock per
+GPU, correctness checks a shared one.
+"""
+
+from __future__ import annotations
+
+import ctypes
+import fcntl
+import os
+import tempfile
+from collections.abc import Iterator
+from contextlib import contextmanager
+from pathlib import Path
+from typing import Any
+
+import torch
+
+from kevin.core.errors import DeviceError
+from kevin.core.protocol import JudgeProtocol
+from kevin.core.types import Kernel
+from kevin.judge.build import Build
+from kevin.judge.cell import Cell
+from kevin.judge.device import Device
+from kevin.judge.inside.cuda import CudaError, Gpu
+from kevin.judge.memory import SharedBuffer, SharedSlots
+from kevin.judge.reference import ReferenceTask
+
+_MIN_KERNEL_US = 0.5
+_BANDWIDTH_SLACK = 1.1
+
+
+class _DeviceBytes:
+    """A raw device pointer in the form that torch wraps without a copy."""
+
+    def __init__(self, pointer: int, num_bytes: int) -> None:
+        self.__cuda_array_interface__ = {
+            "shape": (num_bytes,),
+            "typestr": "|u1",
+            "data": (pointer, False),
+            "version": 3,
+        }
+
+
+class GpuDevice(Device):
+    """The first visible GPU."""
+
+    slot_budget_bytes = 4 << 30
+
+    def __init__(self, protocol: JudgeProtocol) -> None:
+        super().__init__(protocol)
+        if not torch.cuda.is_available():
+            raise DeviceError("torch sees no NVIDIA GPU: check nvidia-smi, the driver, and that torch is a CUDA build")
+        torch.cuda.init()
+        torch.set_num_threads(1)
+        properties = torch.cuda.get_device_properties(0)
+        self.name = properties.name
+        self._lock_path = Path(tempfile.gettempdir()) / f"kevin-gpu-{properties.uuid}.lock"
+        torch.zeros(1, device="cuda")
+        try:
+            self._gpu = Gpu()
+        except (OSError, CudaError) as e:
+            raise DeviceError(f"the CUDA driver is not usable: {e}") from e
+        self._gpu.stream = ctypes.c_void_p(0)  # torch's default stream
+        self._bytes_per_us: float | None = None
+
+    def prepare_thread(self) -> None:
+        torch.cuda.set_device(0)
+
+    def allocate(self, num_bytes: int) -> SharedBuffer:
+        try:
+            pointer, size, fd, handle = self._gpu.allocate_shared(num_bytes)
+        except CudaError as e:
+            raise DeviceError(f"no GPU memory for {num_bytes >> 20} MiB of shared tensors: {e}") from e
+        data = torch.as_tensor(_DeviceBytes(pointer, num_bytes), device="cuda")
+
+        def release() -> None:
+            torch.cuda.synchronize()
+            self._gpu.free_shared(pointer, size, handle)
+
+        return SharedBuffer(data, fd, release)
+
+    @contextmanager
+    def lease(self, *, exclusive: bool) -> Iterator[None]:
+        fd = os.open(self._lock_path, os.O_RDWR | os.O_CREAT | os.O_CLOEXEC, 0o666)
+        try:
+            fcntl.flock(fd, fcntl.LOCK_EX if exclusive else fcntl.LOCK_SH)
+            yield
+            torch.cuda.synchronize()
+        finally:
+            os.close(fd)
+
+    def open_cell(self, kernel: Kernel, build: Build, setup: dict[str, Any], slots: SharedSlots) -> Cell:
+        assert build.path is not None
+        native = kernel.dialect == "c_abi"
+        return Cell(
+            "native_cuda.py" if native else "module.py",
+            setup,
+            isolation=self.isolation,
+            gpu=True,
+            shared_fd=slots.fd,
+            read_only=[build.path],
+            python_flags=("-I", "-S") if native else ("-I",),
+            environment={
+                "CUDA_MODULE_LOADING": "LAZY",
+                **{k: v for k, v in os.environ.items() if k in ("CUDA_VISIBLE_DEVICES", "LD_LIBRARY_PATH")},
+            },
+            max_output_bytes=self.protocol.max_output_kb << 10,
+        )
+
+    def clock(self, call: Any) -> int:
+        ns, _ = self._gpu.timed(call)
+        return ns
+
+    def bound_us(self, reference: ReferenceTask) -> float:
+        """Reading every input once from memory, as the cold cache forces, at the measured copy bandwidth."""
+        inputs = sum(x.nbytes for x in reference.trials[0].inputs if isinstance(x, torch.Tensor))
+        return max(_MIN_KERNEL_US, inputs / (self.bytes_per_us() * _BANDWIDTH_SLACK))
+
+    def bytes_per_us(self) -> float:
+        """Bytes read and written a microsecond by a large device-to-device copy, measured once."""
+        if self._bytes_per_us is None:
+            source = torch.empty(1 << 30, dtype=torch.uint8, device="cuda")
+            target = torch.empty_like(source)
+            with self.lease(exclusive=True):
+                ns = min(self.clock(lambda: target.copy_(source)) for _ in range(10))
+            self._bytes_per_us = 2 * source.nbytes / (ns / 1e3)
+        return self._bytes_per_us

@@ -1,0 +1,153 @@
+"""The CUDA driver through ctypes: shared device memory, events, and the timed call. Standard library only.
+
+Used on both sides of the wall: the judge allocates memory and exports it as a file descriptor (which crosses process,
+user and pid namespaces), a cell imports it. Nothing here knows what is being judged.
+"""
+
+import ctypes
+import time
+from collections.abc import Callable
+
+_PINNED, _POSIX_FD, _ON_DEVICE, _READ_WRITE = 1, 1, 1, 3
+_FLUSH_FACTOR = 2
+_L2_CACHE_SIZE, _MEMORY_POOLS = 38, 115
+_NON_BLOCKING = 1
+
+
+class CudaError(RuntimeError):
+    """A driver call failed; ``code`` is its CUresult."""
+
+    def __init__(self, call: str, code: int, text: str) -> None:
+        super().__init__(f"{call}: {text} (CUDA error {code})")
+        self.code = code
+
+
+class _Location(ctypes.Structure):
+    _fields_ = (("type", ctypes.c_int), ("id", ctypes.c_int))
+
+
+class _AllocFlags(ctypes.Structure):
+    _fields_ = (
+        ("compression", ctypes.c_ubyte),
+        ("rdma", ctypes.c_ubyte),
+        ("usage", ctypes.c_ushort),
+        ("reserved", ctypes.c_ubyte * 4),
+    )
+
+
+class _AllocationProp(ctypes.Structure):
+    _fields_ = (
+        ("type", ctypes.c_int),
+        ("handle_types", ctypes.c_int),
+        ("location", _Location),
+        ("win32", ctypes.c_void_p),
+        ("flags", _AllocFlags),
+    )
+
+
+class _Access(ctypes.Structure):
+    _fields_ = (("location", _Location), ("flags", ctypes.c_int))
+
+
+class Gpu:
+    """The primary context of device 0 (as CUDA_VISIBLE_DEVICES numbers it) and one stream of this process."""
+
+    def __init__(self) -> None:
+        self.lib = ctypes.CDLL("libcuda.so.1")
+        self.call("cuInit", 0)
+        device = ctypes.c_int()
+        self.call("cuDeviceGet", ctypes.byref(device), 0)
+        self.device = device.value
+        context = ctypes.c_void_p()
+        self.call("cuDevicePrimaryCtxRetain", ctypes.byref(context), device)
+        self.call("cuCtxSetCurrent", context)
+        stream = ctypes.c_void_p()
+        self.call("cuStreamCreate", ctypes.byref(stream), 0)
+        self.stream = stream
+        self.l2_bytes = self.attribute(_L2_CACHE_SIZE)
+        self._events = [self._event() for _ in range(2)]
+        self._flush: ctypes.c_uint64 | None = None
+
+    def call(self, name: str, *args: object) -> None:
+        code = getattr(self.lib, name)(*args)
+        if code != 0:
+            text = ctypes.c_char_p()
+            self.lib.cuGetErrorString(code, ctypes.byref(text))
+            raise CudaError(name, code, (text.value or b"unknown error").decode())
+
+    def attribute(self, number: int) -> int:
+        value = ctypes.c_int()
+        self.call("cuDeviceGetAttribute", ctypes.byref(value), number, self.device)
+        return value.value
+
+    def _event(self) -> ctypes.c_void_p:
+        event = ctypes.c_void_p()
+        self.call("cuEventCreate", ctypes.byref(event), 0)
+        return event
+
+    # --- shared memory ---
+
+    def _map(self, handle: ctypes.c_uint64, size: int) -> int:
+        pointer = ctypes.c_uint64()
+        self.call("cuMemAddressReserve", ctypes.byref(pointer), ctypes.c_size_t(size), ctypes.c_size_t(0),
+                  ctypes.c_uint64(0), ctypes.c_ulonglong(0))  # fmt: skip
+        self.call("cuMemMap", pointer, ctypes.c_size_t(size), ctypes.c_size_t(0), handle, ctypes.c_ulonglong(0))
+        access = _Access(_Location(_ON_DEVICE, self.device), _READ_WRITE)
+        self.call("cuMemSetAccess", pointer, ctypes.c_size_t(size), ctypes.byref(access), ctypes.c_size_t(1))
+        return pointer.value
+
+    def allocate_shared(self, num_bytes: int) -> tuple[int, int, int, int]:
+        """Device memory that another process can import: (pointer, size in bytes, file descriptor, handle)."""
+        prop = _AllocationProp(_PINNED, _POSIX_FD, _Location(_ON_DEVICE, self.device), None, _AllocFlags())
+        granularity = ctypes.c_size_t()
+        self.call("cuMemGetAllocationGranularity", ctypes.byref(granularity), ctypes.byref(prop), 0)
+        size = -(-num_bytes // granularity.value) * granularity.value
+        handle = ctypes.c_uint64()
+        self.call("cuMemCreate", ctypes.byref(handle), ctypes.c_size_t(size), ctypes.byref(prop), ctypes.c_ulonglong(0))
+        pointer = self._map(handle, size)
+        fd = ctypes.c_int()
+        self.call("cuMemExportToShareableHandle", ctypes.byref(fd), handle, _POSIX_FD, ctypes.c_ulonglong(0))
+        return pointer, size, fd.value, handle.value
+
+    def free_shared(self, pointer: int, size: int, handle: int) -> None:
+        self.call("cuMemUnmap", ctypes.c_uint64(pointer), ctypes.c_size_t(size))
+        self.call("cuMemAddressFree", ctypes.c_uint64(pointer), ctypes.c_size_t(size))
+        self.call("cuMemRelease", ctypes.c_uint64(handle))
+
+    def import_shared(self, fd: int, size: int) -> int:
+        """Pointer to memory exported by another process."""
+        handle = ctypes.c_uint64()
+        self.call("cuMemImportFromShareableHandle", ctypes.byref(handle), ctypes.c_void_p(fd), _POSIX_FD)
+        return self._map(handle, size)
+
+    # --- timing ---
+
+    def flush_l2(self) -> None:
+        """Overwrite twice the L2 cache on the stream, after dropping lines that were asked to persist."""
+        if self._flush is None:
+            self._flush = ctypes.c_uint64()
+            self.call("cuMemAlloc_v2", ctypes.byref(self._flush), ctypes.c_size_t(_FLUSH_FACTOR * self.l2_bytes))
+        self.lib.cuCtxResetPersistingL2Cache()
+        self.call("cuMemsetD32Async", self._flush, 0, ctypes.c_size_t(_FLUSH_FACTOR * self.l2_bytes // 4), self.stream)
+
+    def timed(self, launch: Callable[[], object]) -> tuple[int, int]:
+        """Nanoseconds of ``launch`` with a cold L2, by events on the stream; and what ran on after the end event.
+
+        The second number is how long the whole context needed to come to rest after the stream had: work on
+        other streams that were not joined.
+        """
+        begin, end = self._events
+        self.flush_l2()
+        self.call("cuEventRecord", begin, self.stream)
+        launch()
+        self.call("cuEventRecord", end, self.stream)
+        self.call("cuEventSynchronize", end)
+        rest = time.perf_counter_ns()
+        self.call("cuCtxSynchronize")
+        rest = time.perf_counter_ns() - rest
+        ms = ctypes.c_float()
+        self.call("cuEventElapsedTime", ctypes.byref(ms), begin, end)
+        return int(ms.value * 1e6), rest
+
+    def synchronize(self) -> None:
+        self.call("cuCtxSynchronize")
