@@ -2,13 +2,16 @@
 
 import fcntl
 import os
+import signal
 import sys
+import time
 from pathlib import Path
 
 import yaml
 from snakemake.exceptions import WorkflowError
 from snakemake.logging import logger
 
+from kevin.cli.follow import follow
 from kevin.core.config import section_digest, validate_study
 from kevin.core.errors import ConfigError
 from kevin.core.protocol import PROTOCOL_VERSION
@@ -91,9 +94,12 @@ def policy_digest(wildcards):
 
 
 def policy_files(wildcards):
-    """The study's own base model, for the policies that are made from it."""
-    own = study.policies[wildcards.policy].model.rstrip("/") == BASE_MODEL
-    return [BASE_MODEL] if own else []
+    """What a policy is made of, as far as this folder holds it: the study's own base model, or a recording."""
+    policy = study.policies[wildcards.policy]
+    if policy.model.rstrip("/") == BASE_MODEL:
+        return [BASE_MODEL]
+    recording = policy.backend == "replay" and Path(policy.model).is_file()
+    return [policy.model] if recording else []
 
 
 def code(*packages):
@@ -133,24 +139,29 @@ def all_cores():
 LOCKS = []
 
 
-def claim_folder():
+def claim_folder(patience_s=15):
     """Hold this folder until the process ends, however it ends. Snakemake's own locks (switched off in
     profiles/default) outlive a run that was killed, and then stop the next one."""
     path = Path(".snakemake/running")
     path.parent.mkdir(exist_ok=True)
     file = path.open("a+")
-    try:
-        fcntl.flock(file, fcntl.LOCK_EX | fcntl.LOCK_NB)
-    except BlockingIOError:
-        file.seek(0)
-        raise WorkflowError(
-            f"another snakemake (process {file.read().strip()}) is at work in {Path.cwd()}; wait until it is done"
-        ) from None
-    except OSError as e:
-        logger.warning(
-            f"no file locks here ({e}); do not start a second run in this folder"
-        )
-        return
+    deadline = time.monotonic() + patience_s
+    while True:
+        try:
+            fcntl.flock(file, fcntl.LOCK_EX | fcntl.LOCK_NB)
+            break
+        except BlockingIOError:
+            if time.monotonic() > deadline:
+                file.seek(0)
+                raise WorkflowError(
+                    f"another snakemake (process {file.read()}) is at work in {Path.cwd()}; wait until it is done"
+                ) from None
+            time.sleep(0.5)
+        except OSError as e:
+            logger.warning(
+                f"no file locks here ({e}); do not start a second run in this folder"
+            )
+            return
     file.truncate(0)
     file.write(str(os.getpid()))
     file.flush()
@@ -170,11 +181,12 @@ def save_config():
 
 
 onstart:
+    follow("KEVIN_MAKE_PID", signal.SIGKILL)
     claim_folder()
     save_config()
 
 
-# `kevin` is the one beside this interpreter; it ends by itself when this process is gone (kevin.cli.entry).
+# `kevin` is the one beside this interpreter; it ends by itself when this process is gone (kevin.cli.follow).
 shell.prefix(
     f"export PATH='{Path(sys.executable).parent}':\"$PATH\" KEVIN_WORKFLOW_PID=$PPID; "
 )

@@ -2,7 +2,9 @@
 
 from __future__ import annotations
 
+import json
 import os
+import random
 import re
 import signal
 import subprocess
@@ -14,7 +16,9 @@ import pandas as pd
 import psutil
 import pytest
 
-from kevin.core.files import read_turns
+from kevin.core.files import read_tasks, read_turns
+from kevin.writer.plan import render, sample_plan
+from kevin.writer.transcripts import completion, summarise
 
 from .conftest import MICRO, Run, command
 
@@ -30,7 +34,10 @@ def verdicts(folder: Path) -> dict[Path, tuple[int, int]]:
 
 
 def stop_when(folder: Path, ready: Callable[[], bool], stop: signal.Signals) -> list[psutil.Process]:
-    """Start the study, send ``stop`` to Snakemake alone as soon as ``ready``; returns the processes that it had."""
+    """Start the study and stop it as soon as ``ready``; returns the processes that it had.
+
+    SIGINT goes to all of them, as Ctrl-C on a terminal does; SIGKILL to Snakemake alone.
+    """
     with (folder / f"{stop.name}.log").open("w") as log:
         run = subprocess.Popen(
             command(folder, "--configfile", MICRO),
@@ -47,7 +54,7 @@ def stop_when(folder: Path, ready: Callable[[], bool], stop: signal.Signals) -> 
             time.sleep(0.05)
         started = psutil.Process(run.pid).children(recursive=True)
         assert started
-        run.send_signal(stop)
+        os.kill(run.pid, stop) if stop is signal.SIGKILL else os.killpg(run.pid, stop)
         assert run.wait(timeout=60) != 0
     finally:
         if run.poll() is None:
@@ -60,21 +67,32 @@ def still_running(processes: list[psutil.Process], timeout_s: float = 30) -> lis
     return [p for p in alive if p.status() != psutil.STATUS_ZOMBIE]
 
 
+def record_answers(tasks: Path, out: Path) -> None:
+    """Answers of the kernel writer, faulty ones among them, for three trajectories of three turns."""
+    rng = random.Random(0)
+    rows = []
+    for task in [*read_tasks(tasks, "level1"), *read_tasks(tasks, "level2")]:
+        for trajectory in range(3):
+            for turn in range(1, 4):
+                plan = sample_plan(rng, task, "cpp")
+                text = completion(rng, task, plan, render(task, plan), summarise(None, plan))
+                rows.append({"task_id": task.id, "trajectory": trajectory, "turn": turn, "completion": text})
+    out.write_text("".join(json.dumps(row) + "\n" for row in rows))
+
+
 @pytest.fixture(scope="module")
 def study(folder: Path, snakemake: Run) -> Path:
     """The finished study: interrupted once, killed once, then run to the end."""
     results = folder / "results"
+    run = snakemake("results/tasks.parquet", "--configfile", MICRO)
+    assert run.returncode == 0, run.stdout + run.stderr
+    record_answers(results / "tasks.parquet", folder / "recorded.jsonl")
     processes = stop_when(folder, lambda: len(verdicts(folder)) >= 2, signal.SIGINT)
     assert still_running(processes) == []
 
     interrupted = verdicts(folder)
     assert len(interrupted) >= 2
-    rolling_out = results / "rollouts"
-    processes = stop_when(
-        folder,
-        lambda: bool(list(rolling_out.glob("base-*/checkpoint/turn_001.turns.jsonl"))),
-        signal.SIGKILL,
-    )
+    processes = stop_when(folder, lambda: len(verdicts(folder)) >= len(interrupted) + 4, signal.SIGKILL)
     assert still_running(processes) == []
 
     killed = verdicts(folder)
@@ -97,13 +115,20 @@ def test_every_file_is_there(study: Path) -> None:
 
 def test_rollouts_are_complete_and_every_verdict_is_in_the_store(study: Path) -> None:
     stored = {path.stem for path in verdicts(study.parent)}
-    for split in ("level1", "level2"):
-        turns, meta = read_turns(study / f"rollouts/base-{split}/turns.parquet")
-        assert len({(t.task_id, t.trajectory) for t in turns}) == 4
+    for name in ("base-level1", "base-level2", "recorded-level1", "recorded-level2"):
+        turns, meta = read_turns(study / f"rollouts/{name}/turns.parquet")
+        assert len({(t.task_id, t.trajectory) for t in turns}) == 6
         assert all(t.outcome is not None for t in turns)
         assert {t.verdict_key for t in turns if t.verdict_key} <= stored
-        assert meta["policy"] == "base" and meta["config_digest"]
-        assert not (study / f"rollouts/base-{split}/checkpoint").exists()
+        assert meta["policy"] == name.split("-")[0] and meta["config_digest"]
+        assert not (study / f"rollouts/{name}/checkpoint").exists()
+
+
+def test_recorded_kernels_were_judged_for_real(study: Path) -> None:
+    turns = [t for n in (1, 2) for t in read_turns(study / f"rollouts/recorded-level{n}/turns.parquet")[0]]
+    assert len(turns) == 2 * 2 * 3 * 3
+    assert {"correct"} < {t.outcome for t in turns}
+    assert all(t.speedup is not None and t.speedup > 0 for t in turns if t.outcome == "correct")
 
 
 def test_the_ceiling_holds_correct_kernels(study: Path) -> None:
@@ -114,7 +139,7 @@ def test_the_ceiling_holds_correct_kernels(study: Path) -> None:
 def test_the_tables_compare_base_model_and_ceiling(study: Path) -> None:
     for split in ("level1", "level2"):
         table = pd.read_csv(study / f"tables/{split}.csv")
-        assert {"base", "ceiling"} <= set(table["policy"])
+        assert {"base", "recorded", "ceiling"} <= set(table["policy"])
 
 
 def test_the_report_needs_no_other_file_and_no_network(study: Path) -> None:
@@ -136,7 +161,11 @@ def test_a_second_run_does_nothing_and_says_so(study: Path, snakemake: Run) -> N
     ("overlay", "again", "kept"),
     [
         ("report: {num_bootstrap: 101}", {"make_table", "write_report"}, {"run_rollouts", "train_base_model"}),
-        ("rollout: {temperature: 0.5}", {"run_rollouts"}, {"build_tasks", "measure_baselines", "judge_ceiling"}),
+        (
+            "rollout: {temperature: 0.5}",
+            {"run_rollouts"},
+            {"build_tasks", "train_base_model", "measure_baselines", "judge_ceiling"},
+        ),
         ("judge: {atol: 1.0e-3}", {"run_rollouts", "judge_ceiling"}, {"train_base_model"}),
     ],
 )

@@ -4,16 +4,14 @@ from __future__ import annotations
 
 import errno
 import logging
-import os
 import signal
 import sys
-import threading
-import time
 import traceback
 from types import FrameType
 from typing import NoReturn
 
 from kevin.cli.app import app
+from kevin.cli.follow import follow
 from kevin.core.errors import KevinError
 
 log = logging.getLogger("kevin")
@@ -28,7 +26,7 @@ WORKFLOW_PID = "KEVIN_WORKFLOW_PID"
 def main() -> NoReturn:
     """Run the command line. Exit codes: 0 done, 2 bad usage, 3 the harness failed, 1 a bug of ours, 130 interrupted."""
     signal.signal(signal.SIGTERM, _interrupt)
-    _follow_workflow()
+    follow(WORKFLOW_PID, signal.SIGTERM)
     try:
         app()
     except SystemExit as e:
@@ -71,27 +69,3 @@ def _fail(message: str, exit_code: int) -> NoReturn:
 def _interrupt(signum: int, frame: FrameType | None) -> None:
     """SIGTERM ends like Ctrl-C: pools are closed, no process stays behind."""
     raise KeyboardInterrupt
-
-
-def _follow_workflow() -> None:
-    """End when the workflow engine that started this step is gone, even when it was killed."""
-    pid = os.environ.pop(WORKFLOW_PID, "")
-    if not pid.isdigit():
-        return
-
-    def watch() -> None:
-        while _alive(int(pid)):
-            time.sleep(1)
-        os.kill(os.getpid(), signal.SIGTERM)
-
-    threading.Thread(target=watch, name="follow-workflow", daemon=True).start()
-
-
-def _alive(pid: int) -> bool:
-    try:
-        os.kill(pid, 0)
-    except ProcessLookupError:
-        return False
-    except PermissionError:
-        return True
-    return True
