@@ -1,8 +1,8 @@
 """An NVIDIA GPU as a judging device: several workers check kernels side by side, one at a time is timed.
 
 Tensors live in device memory that this process allocates and exports as a file descriptor, so inputs are made on the
-GPU, never copied through the host, and expected values never leave this process. Timing holds an exclusive file lock per
-GPU, correctness checks a shared one.
+GPU and never copied through the host, and expected values never leave this process. Timing holds an exclusive file
+lock per GPU, correctness checks a shared one.
 """
 
 from __future__ import annotations
@@ -10,6 +10,7 @@ from __future__ import annotations
 import ctypes
 import fcntl
 import os
+import re
 import tempfile
 from collections.abc import Iterator
 from contextlib import contextmanager
@@ -20,10 +21,10 @@ import torch
 
 from kevin.core.errors import DeviceError
 from kevin.core.protocol import JudgeProtocol
-from kevin.core.types import Kernel
+from kevin.core.types import Kernel, Outcome
 from kevin.judge.build import Build
-from kevin.judge.cell import Cell
-from kevin.judge.device import Device
+from kevin.judge.cell import CandidateFailed, Cell
+from kevin.judge.device import Device, Findings
 from kevin.judge.inside.cuda import CudaError, Gpu
 from kevin.judge.memory import SharedBuffer, SharedSlots
 from kevin.judge.reference import ReferenceTask
@@ -109,6 +110,26 @@ class GpuDevice(Device):
             },
             max_output_bytes=self.protocol.max_output_kb << 10,
         )
+
+    def prove(self, cell: Cell, kernel: Kernel, found: Findings) -> None:
+        """Profile one call of a ``load_inline`` module: did kernels of its own source run, with what share of time.
+
+        Raises:
+            CandidateFailed: none ran, and the rule ``torch_compute`` is enforced.
+        """
+        if kernel.dialect != "load_inline":
+            return
+        reply = cell.request({"profile": 0}, self.protocol.run_timeout_s)
+        cell.raise_for(reply)
+        own_names = set(re.findall(r"__global__[^;{(]*?\b(\w+)\s*\(", kernel.source))
+        own_us = all_us = 0.0
+        for name, us in reply.get("kernels", []):
+            if isinstance(us, int | float) and not str(name).startswith(("Memset", "Memcpy")):
+                all_us += us
+                own_us += us if own_names & set(re.findall(r"\w+", str(name))) else 0.0
+        found.details["own_kernel_share"] = own_us / all_us if all_us > 0 else 0.0
+        if own_us == 0 and "torch_compute" in self.protocol.rules:
+            raise CandidateFailed(Outcome.REFUSED, "own_kernels_did_not_run", "none of its own CUDA kernels ran")
 
     def clock(self, call: Any) -> int:
         ns, _ = self._gpu.timed(call)

@@ -5,6 +5,7 @@ A build that fails is the candidate's outcome even where its module swallows the
 
 from __future__ import annotations
 
+import re
 import shutil
 import sys
 import tempfile
@@ -13,7 +14,7 @@ from pathlib import Path
 
 from kevin.core.protocol import JudgeProtocol
 from kevin.core.types import Kernel, Outcome, digest
-from kevin.judge.build import Build, compiler_excerpt
+from kevin.judge.build import Build, compiler_excerpt, native_architecture
 from kevin.judge.cell import CandidateFailed, Cell
 from kevin.judge.sandbox import Isolation, detect_isolation
 
@@ -21,7 +22,7 @@ from kevin.judge.sandbox import Isolation, detect_isolation
 def _build_error(text: str) -> str:
     """The compiler's words out of ninja's report."""
     keep = [line for line in text.splitlines() if not line.startswith(("[", "FAILED:", "ninja:"))]
-    return compiler_excerpt("\n".join(keep))
+    return re.sub(r"\S*/build-\w+/[0-9a-f]{24}/", "", compiler_excerpt("\n".join(keep)))
 
 
 def build_inline(kernel: Kernel, protocol: JudgeProtocol, cache: Path, isolation: Isolation | None = None) -> Build:
@@ -34,8 +35,21 @@ def build_inline(kernel: Kernel, protocol: JudgeProtocol, cache: Path, isolation
     cache.mkdir(parents=True, exist_ok=True)
     # torch writes absolute paths into its build files, so the folder must be built under its final name
     marker = Path(tempfile.mkdtemp(prefix="build-", dir=cache))
-    setup = {"mode": "build", "source": kernel.source, "build_folder": str(marker), "num_threads": 1}
-    environment = {"PATH": f"{sys.prefix}/bin:/usr/local/cuda/bin:/usr/bin:/bin", "MAX_JOBS": "2", "TMPDIR": "/tmp"}
+    setup = {
+        "mode": "build",
+        "source": kernel.source,
+        "build_folder": str(marker),
+        "num_threads": 1,
+        "device": protocol.device,
+    }
+    environment = {
+        "PATH": f"{sys.prefix}/bin:/usr/local/cuda/bin:/usr/local/bin:/usr/bin:/bin",
+        "MAX_JOBS": "2",
+        "TMPDIR": "/tmp",
+    }
+    if kernel.language == "cuda":
+        capability = native_architecture().removeprefix("sm_")
+        environment["TORCH_CUDA_ARCH_LIST"] = f"{capability[:-1]}.{capability[-1]}"
     try:
         with Cell(
             "module.py",

@@ -25,7 +25,7 @@ _PARAMETER_NOISE = 0.1
 
 
 class Trial:
-    """One set of secret inputs with its parameters and expected outputs; contiguous tensors on the device or scalars."""
+    """One set of secret inputs with its parameters and expected outputs: contiguous device tensors, or scalars."""
 
     def __init__(self, inputs: list[Any], parameters: list[torch.Tensor], outputs: list[torch.Tensor]) -> None:
         self.inputs = inputs

@@ -1,4 +1,4 @@
-"""The cell of a ``load_inline`` candidate on the CPU: a Python module with a class `ModelNew`.
+"""The cell of a ``load_inline`` candidate, on CPU or GPU: a Python module with a class `ModelNew`.
 
 Two modes. ``build``: import the module, let it compile its extensions into a folder, report each build. ``run``: import
 it again with the built extensions, no compiler and no new process allowed, and call the model on command.
@@ -6,6 +6,7 @@ Standard library and torch only; it knows offsets and a weight seed, never input
 """
 
 import base64
+import ctypes
 import hashlib
 import io
 import json
@@ -19,8 +20,54 @@ import types
 sys.path.insert(0, os.path.dirname(os.path.abspath(__file__)))  # noqa: PTH100, PTH120
 
 import torch
+from cuda import Gpu
 from guard import lock_down
 from torch.utils import cpp_extension
+
+_NARROW = os.path.join(os.path.dirname(os.path.abspath(__file__)), "fast_include")  # noqa: PTH100, PTH118, PTH120
+
+
+class _DeviceBytes:
+    """A raw device pointer in the form that torch wraps without a copy."""
+
+    def __init__(self, pointer: int, num_bytes: int) -> None:
+        self.__cuda_array_interface__ = {
+            "shape": (num_bytes,),
+            "typestr": "|u1",
+            "data": (pointer, False),
+            "version": 3,
+        }
+
+
+class _Hardware:
+    """Where tensors live and how a call is timed: host memory and the wall clock, or a GPU and its events."""
+
+    def __init__(self, device: str, fd: int, num_bytes: int) -> None:
+        self.device = torch.device(device)
+        self.gpu = None
+        if device == "cpu":
+            self.shared = torch.frombuffer(mmap.mmap(fd, num_bytes), dtype=torch.uint8)
+        else:
+            torch.zeros(1, device="cuda")
+            self.gpu = Gpu()
+            self.gpu.stream = ctypes.c_void_p(0)  # torch's default stream
+            pointer = self.gpu.import_shared(fd, num_bytes)
+            self.shared = torch.as_tensor(_DeviceBytes(pointer, num_bytes), device="cuda")
+            self.gpu.flush_l2()
+            self.gpu.synchronize()
+        os.close(fd)
+
+    def timed(self, call) -> tuple[int, int]:
+        """Nanoseconds of a call, and of what it left running."""
+        if self.gpu is not None:
+            return self.gpu.timed(call)
+        start = time.perf_counter_ns()
+        call()
+        return time.perf_counter_ns() - start, 0
+
+    def synchronize(self) -> None:
+        if self.gpu is not None:
+            self.gpu.synchronize()
 
 
 def _excerpt(error: BaseException) -> str:
@@ -38,8 +85,8 @@ class _Builds:
         self.log: list[dict] = []
         self._original = cpp_extension.load_inline
 
-    def load_inline(self, name, cpp_sources="", cuda_sources="", functions=None, **options):
-        request = json.dumps([name, cpp_sources, cuda_sources, functions, options], default=str, sort_keys=True)
+    def load_inline(self, name, *positional, **options):
+        request = json.dumps([name, positional, options], default=str, sort_keys=True)
         digest = hashlib.sha256(request.encode()).hexdigest()[:24]
         folder = os.path.join(self.folder, digest)  # noqa: PTH118
         for ignored in ("build_directory", "verbose"):
@@ -50,15 +97,23 @@ class _Builds:
             return cpp_extension._import_module_from_library(name, folder, True)
         os.makedirs(folder, exist_ok=True)  # noqa: PTH103
         start = time.perf_counter()
+        arguments = (name, *positional)
+        entry = {"name": name, "error": None, "headers": "narrow"}
+        self.log.append(entry)
         try:
-            module = self._original(
-                name, cpp_sources, cuda_sources, functions, build_directory=folder, verbose=False, **options
-            )
+            try:
+                narrow = {**options, "extra_include_paths": [_NARROW, *(options.get("extra_include_paths") or [])]}
+                return self._original(*arguments, build_directory=folder, verbose=False, **narrow)
+            except RuntimeError:
+                # what the narrow headers lack, torch's own have; and their error text is the one to report
+                entry["headers"] = "plain"
+                entry["narrow_seconds"] = time.perf_counter() - start
+                return self._original(*arguments, build_directory=folder, verbose=False, **options)
         except BaseException as e:
-            self.log.append({"name": name, "error": str(e), "seconds": time.perf_counter() - start})
+            entry["error"] = str(e)
             raise
-        self.log.append({"name": name, "error": None, "seconds": time.perf_counter() - start})
-        return module
+        finally:
+            entry["seconds"] = time.perf_counter() - start
 
 
 def _import_candidate(source: str, builds: _Builds) -> types.ModuleType:
@@ -75,10 +130,10 @@ def _import_candidate(source: str, builds: _Builds) -> types.ModuleType:
 class _Model:
     """The candidate's model with views of every slot's tensors."""
 
-    def __init__(self, setup: dict, shared: mmap.mmap, model: torch.nn.Module) -> None:
+    def __init__(self, setup: dict, hardware: _Hardware, model: torch.nn.Module) -> None:
         self.model = model
         num_in, num_out = setup["num_inputs"], setup["num_outputs"]
-        views = [[self._view(shared, a) for a in slot] for slot in setup["slots"]]
+        views = [[self._view(hardware.shared, a) for a in slot] for slot in setup["slots"]]
         self.inputs = [v[:num_in] for v in views]
         self.parameters = [v[num_in : len(v) - num_out] for v in views]
         self.outputs = [v[len(v) - num_out :] for v in views]
@@ -88,16 +143,14 @@ class _Model:
         self.own = [state[n] for n in names] if same else None
 
     @staticmethod
-    def _view(shared: mmap.mmap, a: dict):
+    def _view(shared: torch.Tensor, a: dict):
         if "offset" not in a:
             return a["value"]
         dtype = getattr(torch, a["dtype"])
         count = 1
         for d in a["shape"]:
             count *= d
-        if count == 0:
-            return torch.empty(a["shape"], dtype=dtype)
-        return torch.frombuffer(shared, dtype=dtype, count=count, offset=a["offset"]).view(a["shape"])
+        return shared[a["offset"] : a["offset"] + count * dtype.itemsize].view(dtype).view(a["shape"])
 
     def load_parameters(self, slot: int) -> None:
         if self.own is not None:
@@ -126,33 +179,54 @@ class _Model:
         return None
 
 
-def _serve(channel, model: _Model) -> None:
-    clock = time.perf_counter_ns
+def _run(command: dict, model: _Model, hardware: _Hardware) -> dict:
     forward = model.model
+    with torch.no_grad():
+        if command["load_parameters"]:
+            model.load_parameters(command["calls"][0])
+        elif command["warm"]:
+            model.load_parameters(command["warm"][0])
+        for slot in command["warm"]:
+            forward(*model.inputs[slot])
+        hardware.synchronize()
+        elapsed, rests, results = [], [], []
+        for slot in command["calls"]:
+            inputs = model.inputs[slot]
+            ns, rest = hardware.timed(lambda inputs=inputs: results.append(forward(*inputs)))
+            elapsed.append(ns)
+            rests.append(rest)
+        for slot, result in zip(command["calls"], results):  # noqa: B905
+            if problem := model.store(slot, result):
+                return problem
+        hardware.synchronize()
+    return {"ns": elapsed, "rest_ns": rests}
+
+
+def _profile(slot: int, model: _Model, hardware: _Hardware) -> dict:
+    """Names and device microseconds of what one call ran on the GPU, as CUPTI saw it."""
+    from torch.profiler import ProfilerActivity, profile
+
+    with torch.no_grad(), profile(activities=[ProfilerActivity.CUDA]) as prof:
+        model.model(*model.inputs[slot])
+        hardware.synchronize()
+    kernels: dict = {}
+    for event in prof.events():
+        if str(event.device_type).endswith("CUDA"):
+            kernels[event.name] = kernels.get(event.name, 0.0) + event.device_time_total
+    return {"kernels": sorted(kernels.items(), key=lambda kv: -kv[1])[:64]}
+
+
+def _serve(channel, model: _Model, hardware: _Hardware) -> None:
     while line := channel.readline():
         command = json.loads(line)
         try:
-            with torch.no_grad():
-                if command["load_parameters"]:
-                    model.load_parameters(command["calls"][0])
-                elif command["warm"]:
-                    model.load_parameters(command["warm"][0])
-                for slot in command["warm"]:
-                    forward(*model.inputs[slot])
-                elapsed, results = [], []
-                for slot in command["calls"]:
-                    inputs = model.inputs[slot]
-                    start = clock()
-                    result = forward(*inputs)
-                    elapsed.append(clock() - start)
-                    results.append(result)
-                reply = None
-                for slot, result in zip(command["calls"], results):  # noqa: B905
-                    reply = reply or model.store(slot, result)
-                del result, results
-            reply = reply or {"ns": elapsed}
+            if "profile" in command:
+                reply = _profile(command["profile"], model, hardware)
+            else:
+                reply = _run(command, model, hardware)
         except Exception as e:
-            reply = {"error": _excerpt(e), "reason": "out_of_memory" if isinstance(e, MemoryError) else "exception"}
+            memory = isinstance(e, (MemoryError, torch.OutOfMemoryError))
+            reply = {"error": _excerpt(e), "reason": "out_of_memory" if memory else "exception"}
         channel.write(json.dumps(reply).encode() + b"\n")
 
 
@@ -161,15 +235,19 @@ def main() -> None:
     setup = json.loads(channel.readline())
     building = setup.get("mode") == "build"
     torch.set_num_threads(setup["num_threads"])
-    shared = None
+    hardware = None
+    cuda = setup.get("device") == "cuda"
     if not building:
-        shared = mmap.mmap(int(sys.argv[2]), setup["shared_bytes"])
-        os.close(int(sys.argv[2]))
+        try:
+            hardware = _Hardware(setup["device"], int(sys.argv[2]), setup["shared_bytes"])
+        except (RuntimeError, OSError) as e:
+            channel.write(json.dumps({"harness_error": str(e)}).encode() + b"\n")
+            return
     guards = lock_down(
-        memory_bytes=None if building else setup["memory_bytes"],
-        num_threads=2 if building else setup["num_threads"],
+        memory_bytes=None if building or cuda else setup["memory_bytes"],
+        num_threads=64 if building or cuda else setup["num_threads"],
         readable=setup["readable"],
-        writable=setup["writable"] + ["/tmp", "/dev/null"] if building else setup["writable"],
+        writable=setup["writable"] + (["/tmp", "/dev/null"] if building else []),
         allow_processes=building,
     )
     builds = _Builds(setup["build_folder"], building)
@@ -181,13 +259,15 @@ def main() -> None:
             torch.manual_seed(setup["weight_seed"])
             init = torch.load(io.BytesIO(base64.b64decode(setup["init_inputs"])), weights_only=False)
             args, kwargs = ((), init) if isinstance(init, dict) else (init, {})
-            model = _Model(setup, shared, module.ModelNew(*args, **kwargs))
+            with torch.device(hardware.device):
+                made = module.ModelNew(*args, **kwargs)
+            model = _Model(setup, hardware, made.to(hardware.device, getattr(torch, setup["precision"])))
             reply = {"ok": True, "guards": guards, "parameters_loadable": model.own is not None}
     except BaseException as e:
         reply = {"error": _excerpt(e), "builds": builds.log}
     channel.write(json.dumps(reply).encode() + b"\n")
     if not building and "error" not in reply:
-        _serve(channel, model)
+        _serve(channel, model, hardware)
 
 
 main()
