@@ -37,7 +37,7 @@ def gpu_devices() -> list[str]:
 
 
 def _bwrap(read_only: Iterable[str], writable: Iterable[str], *, gpu: bool = False) -> list[str]:
-    args = ["bwrap", "--unshare-all", "--die-with-parent", "--new-session", "--proc", "/proc", "--dev", "/dev"]
+    args = [shutil.which("bwrap") or "bwrap", "--unshare-all", "--die-with-parent", "--new-session", "--proc", "/proc", "--dev", "/dev"]
     args += ["--tmpfs", "/tmp", "--chdir", "/tmp"]
     for path in (*_SYSTEM, *read_only):
         p = Path(path)
@@ -105,5 +105,5 @@ def wrap(
     if isolation is Isolation.BUBBLEWRAP:
         return [*_bwrap([*python_paths(), *read_only], writable, gpu=gpu), "--", *argv]
     if isolation is Isolation.NAMESPACES:
-        return [*_UNSHARE, "--", *argv]
+        return [shutil.which("unshare") or "unshare", *_UNSHARE[1:], "--", *argv]
     return list(argv)

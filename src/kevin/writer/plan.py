@@ -5,12 +5,13 @@ from __future__ import annotations
 import itertools
 import random
 from collections.abc import Iterator, Sequence
+from functools import lru_cache
+from typing import Any
 
 from kevin.core.errors import TaskError
-from kevin.core.types import Frozen, Language, Task
-from kevin.tasks.ops import Step
-from kevin.tasks.render import trace_task
-from kevin.writer import cpp
+from kevin.core.types import Frozen, Language, OpCall, Task
+from kevin.tasks.ops import Step, sizes_of, trace
+from kevin.writer import cpp, cuda
 from kevin.writer.code import Code
 from kevin.writer.pointwise import is_pointwise
 from kevin.writer.space import Space, space_of
@@ -39,7 +40,12 @@ def plan_space(task: Task, language: Language) -> Space:
 def _steps(task: Task) -> tuple[Step, ...]:
     if task.spec is None or task.origin not in ("catalog", "composed"):
         raise TaskError(f"task {task.id}: the kernel writer writes for catalog and composed tasks only")
-    return trace_task(task).steps
+    return _traced(task.source, tuple((op.name, *op.attrs.items()) for op in task.ops))
+
+
+@lru_cache(maxsize=4096)
+def _traced(source: str, ops: tuple[tuple[Any, ...], ...]) -> tuple[Step, ...]:
+    return trace([OpCall(name=name, attrs=dict(attrs)) for name, *attrs in ops], sizes_of(source)).steps
 
 
 def _swappable(steps: Sequence[Step]) -> int | None:
@@ -53,7 +59,8 @@ def _program(task: Task, plan: Plan) -> Code:
     steps = list(_steps(task))
     if plan.mistake == SWAPPED and (i := _swappable(steps)) is not None:
         steps[i], steps[i + 1] = steps[i + 1], steps[i]
-    return cpp.program(task.spec, steps, dict(plan.slots))
+    writer = cuda if plan.language == "cuda" else cpp
+    return writer.program(task.spec, steps, dict(plan.slots))
 
 
 def mistakes_of(task: Task, plan: Plan) -> tuple[str, ...]:

@@ -67,12 +67,14 @@ SENTENCES |= {
         "tree": "A block owns a row, with a tree in shared memory.",
         "shuffle": "A block owns a row, with warp shuffles.",
         "warp": "A warp owns a row.",
+        "split": "64 blocks share a row.",
     },
     "grid": {"one": "One element per thread.", "stride": "A grid-stride loop.", "vector": "Vectors of four floats."},
     "product": {
         "naive": "One thread per result.",
         "tile": "Tiles of 16 in shared memory.",
         "register": "Tiles of 64, four by four in registers.",
+        "channels": "One thread per eight channels.",
     },
 }
 

@@ -75,11 +75,94 @@ def cpp_space(steps: Sequence[Step]) -> Space:
     return space
 
 
+_OVER_ROWS = ("row", "norm", "reduce", "scan", "loss")
+_WITH_TOTAL = ("layer_norm", "instance_norm", "group_norm")
+_LONGEST_FOR_ONE_THREAD = 16384
+_PRODUCTS = ("linear", "matmul", "matmul_transposed_b", "matmul_batched", "conv2d_pointwise")
+
+
+def _is_over_rows(step: Step) -> bool:
+    channels = step.kind == "reduce" and layout.rows(step) is None
+    return (step.kind in _OVER_ROWS and not channels) or step.op.name == "matvec"
+
+
+def _row_length(step: Step) -> int:
+    """Elements that share one result, or one statistic."""
+    total = prod(step.in_shape)
+    match step.op.name:
+        case "layer_norm":
+            return prod(step.in_shape[-int(step.op.attrs["num_dims"]) :])
+        case "instance_norm" | "global_avg_pool":
+            return prod(step.in_shape[2:])
+        case "batch_norm":
+            return total // step.in_shape[1]
+        case "group_norm":
+            return total // step.in_shape[0] // int(step.op.attrs["groups"])
+    return step.in_shape[-1]
+
+
+def _row_values(steps: Sequence[Step]) -> tuple[str, ...]:
+    """How threads may share rows: what every step over rows can do."""
+    over = [s for s in steps if _is_over_rows(s)]
+    if not over:
+        return ()
+    length = max(_row_length(s) for s in over)
+    values = ["thread"] if length <= _LONGEST_FOR_ONE_THREAD else []
+    if over[0].kind == "scan" or over[0].op.name == "argmax":
+        return (*values, "warp")
+    values += ["tree", "shuffle", "warp"]
+    if len(steps) == 1 and over[0].op.name in _WITH_TOTAL and length > _LONGEST_FOR_ONE_THREAD:
+        values.append("split")
+    return tuple(values)
+
+
+def _product_values(step: Step) -> tuple[str, ...]:
+    shape = step.out_shape
+    num_rows = shape[0] if len(shape) == 2 else shape[0] * shape[1]
+    group, last = (num_rows, shape[-1]) if len(shape) == 2 else (shape[1], shape[-1])
+    inner = step.in_shape[1] if step.op.name == "conv2d_pointwise" else step.in_shape[-1]
+    if step.op.name == "conv2d_pointwise":
+        last = prod(shape[2:])
+    sides = {"tile": 16, "register": 64}
+    return ("naive", *(v for v, s in sides.items() if group % s == 0 and last % s == 0 and inner % 16 == 0))
+
+
+def cuda_space(steps: Sequence[Step]) -> Space:
+    main = steps[0]
+    space: Space = {
+        "math": ("strict", "fast"),
+        "pointers": ("plain", "restrict"),
+        "real": ("float", "double"),
+        "block_size": ("256", "64", "128", "512"),
+    }
+    if main.op.name in _PRODUCTS:
+        space["product"] = _product_values(main)
+    elif main.op.name in ("conv1d", "conv2d"):
+        space["product"] = ("naive", "channels") if main.out_shape[1] % 8 == 0 else ("naive",)
+    if values := _row_values(steps):
+        space["rows"] = values
+    if (owner := _owner_of_passes(steps)) is not None:
+        values = tuple(v for v in _PASSES[steps[owner].op.name] if v not in ("online", "welford", "apart", "together"))
+        if steps[owner].op.name == "log_softmax":
+            values = ()
+        if values:
+            space["passes"] = values
+    if any(is_pointwise(s) for s in steps):
+        space["grid"] = ("one", "stride", "vector") if _can_be_vectors(steps) else ("one", "stride")
+    if any(is_pointwise(s) for s in steps[1:]):
+        space["fusion"] = ("each", "pass", "store")
+    return space
+
+
+def _can_be_vectors(steps: Sequence[Step]) -> bool:
+    return all(prod(s.out_shape) % 4 == 0 for s in steps)
+
+
 def own_slots(steps: Sequence[Step], at: int, slots: Slots) -> Slots:
     """The plan's slots as step ``at`` sees them: choices that belong to another step take their plainest value."""
     name = steps[at].op.name
     own = dict(slots)
-    if name in _PASSES and at != _owner_of_passes(steps):
+    if name in _PASSES and (at != _owner_of_passes(steps) or "passes" not in own):
         own["passes"] = _PASSES[name][0]
     if at and "order" in own:
         del own["order"]
@@ -88,5 +171,4 @@ def own_slots(steps: Sequence[Step], at: int, slots: Slots) -> Slots:
 
 def space_of(steps: Sequence[Step], language: Language) -> Space:
     """Every slot of these steps with its values."""
-    assert language == "cpp"
-    return cpp_space(steps)
+    return cuda_space(steps) if language == "cuda" else cpp_space(steps)
