@@ -14,6 +14,7 @@ container: "containers/train.sif"
 
 
 include: "rules/common.smk"
+include: "rules/cluster.smk"
 
 
 pathvars:

@@ -183,6 +183,8 @@ def save_config():
 onstart:
     follow("KEVIN_MAKE_PID", signal.SIGKILL)
     claim_folder()
+    check_cluster()
+    own_jobs()
     save_config()
 
 

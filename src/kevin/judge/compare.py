@@ -12,7 +12,7 @@ from kevin.core.types import Frozen
 
 _POISON_BYTE = 0xFF
 _TINY_RELATIVE_L2 = 1e-2
-_CHUNK_ELEMENTS = 1 << 16
+_CHUNK_ELEMENTS = {"cpu": 1 << 16, "cuda": 1 << 27}
 
 
 class Comparison(Frozen):
@@ -96,7 +96,8 @@ def _errors(out: torch.Tensor, ref: torch.Tensor, atol: float, rtol: float) -> t
     Chunks that stay in the cache make this several times faster than whole-tensor passes.
     """
     worst = max_abs = squared = 0.0
-    for o, r in zip(out.reshape(-1).split(_CHUNK_ELEMENTS), ref.reshape(-1).split(_CHUNK_ELEMENTS), strict=True):
+    size = _CHUNK_ELEMENTS[out.device.type]
+    for o, r in zip(out.reshape(-1).split(size), ref.reshape(-1).split(size), strict=True):
         r_f = r.float()
         error = o.float().sub(r_f).abs_()
         max_abs = max(max_abs, float(error.max()))

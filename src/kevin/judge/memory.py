@@ -32,6 +32,12 @@ def _aligned(n: int) -> int:
     return max(_ALIGN_BYTES, -(-n // _ALIGN_BYTES) * _ALIGN_BYTES)
 
 
+def _words(x: torch.Tensor) -> torch.Tensor:
+    """The raw bytes of a contiguous tensor, eight at a time where they can be."""
+    flat = x.reshape(-1).view(torch.uint8)
+    return flat.view(torch.int64) if flat.numel() % 8 == 0 else flat
+
+
 def slot_bytes(spec: TaskSpec) -> int:
     """Bytes of one slot, padding included."""
     tensors = (*spec.inputs, *spec.parameters, *spec.outputs)
@@ -132,7 +138,7 @@ class SharedSlots:
         for s, own, p in zip(self.spec.parameters, self.parameters[slot], parameters, strict=True):
             given.append((s, own, p))
         for s, view, x in given:
-            if view is not None and not torch.equal(view.view(-1).view(torch.uint8), x.reshape(-1).view(torch.uint8)):
+            if view is not None and not torch.equal(_words(view), _words(x)):
                 return s.name
         return None
 

@@ -96,12 +96,16 @@ class Gpu:
         self.call("cuMemSetAccess", pointer, ctypes.c_size_t(size), ctypes.byref(access), ctypes.c_size_t(1))
         return pointer.value
 
-    def allocate_shared(self, num_bytes: int) -> tuple[int, int, int, int]:
-        """Device memory that another process can import: (pointer, size in bytes, file descriptor, handle)."""
+    def _rounded(self, num_bytes: int) -> tuple[_AllocationProp, int]:
+        """Properties of exportable memory, and ``num_bytes`` in whole pages of it."""
         prop = _AllocationProp(_PINNED, _POSIX_FD, _Location(_ON_DEVICE, self.device), None, _AllocFlags())
         granularity = ctypes.c_size_t()
         self.call("cuMemGetAllocationGranularity", ctypes.byref(granularity), ctypes.byref(prop), 0)
-        size = -(-num_bytes // granularity.value) * granularity.value
+        return prop, -(-num_bytes // granularity.value) * granularity.value
+
+    def allocate_shared(self, num_bytes: int) -> tuple[int, int, int, int]:
+        """Device memory that another process can import: (pointer, size in bytes, file descriptor, handle)."""
+        prop, size = self._rounded(num_bytes)
         handle = ctypes.c_uint64()
         self.call("cuMemCreate", ctypes.byref(handle), ctypes.c_size_t(size), ctypes.byref(prop), ctypes.c_ulonglong(0))
         pointer = self._map(handle, size)
@@ -114,8 +118,9 @@ class Gpu:
         self.call("cuMemAddressFree", ctypes.c_uint64(pointer), ctypes.c_size_t(size))
         self.call("cuMemRelease", ctypes.c_uint64(handle))
 
-    def import_shared(self, fd: int, size: int) -> int:
-        """Pointer to memory exported by another process."""
+    def import_shared(self, fd: int, num_bytes: int) -> int:
+        """Pointer to memory that another process exported."""
+        _, size = self._rounded(num_bytes)
         handle = ctypes.c_uint64()
         self.call("cuMemImportFromShareableHandle", ctypes.byref(handle), ctypes.c_void_p(fd), _POSIX_FD)
         return self._map(handle, size)
