@@ -1,0 +1,236 @@
+"""The study's own base language model: a small Qwen3, trained from scratch on the kernel writer's transcripts.
+
+It plays the part of a pretrained model: it knows the language of kernels and of this dialogue, and was never shown which
+kernels are good. See docs/base_model.md.
+"""
+
+from __future__ import annotations
+
+import json
+import logging
+import math
+import random
+import shutil
+import time
+from collections.abc import Sequence
+from pathlib import Path
+from typing import TYPE_CHECKING
+
+from kevin.core.config import BaseModelConfig, Study
+from kevin.core.errors import ConfigError
+from kevin.core.progress import progress
+from kevin.core.types import Task
+from kevin.tasks.build import unseen_sequences
+from kevin.tasks.catalog import catalog
+from kevin.tasks.compose import compose
+from kevin.train.packing import IGNORED, Batch, Encoder, Row, bucketed, collate
+from kevin.train.tokenizer import train_tokenizer
+from kevin.writer.transcripts import Transcript, transcripts
+
+if TYPE_CHECKING:
+    import torch
+    from transformers import PreTrainedTokenizerFast, Qwen3ForCausalLM
+
+log = logging.getLogger(__name__)
+
+NUM_COMPOSED = 600
+"""Level-2 tasks in the transcripts, none with the operator sequence of a held-out one."""
+LEVEL1_SHARE = 0.3
+FIRST_ANSWERS, LATER_ANSWERS = 4, 2
+"""Answers to a first turn's prompt, and at each later turn."""
+HEAD_DIM = 64
+"""Accepted by every attention backend of vLLM, on CPUs too."""
+_TOKENIZER_TRANSCRIPTS = 800
+_MEASURED_STEPS = 20
+_WARMUP_SHARE = 0.05
+
+
+def training_tasks(study: Study) -> list[Task]:
+    """Tasks of the transcripts: the catalog, often enough, and composed ones without the held-out sequences."""
+    composed_seed = 1_000_003 + study.seed
+    held_out = unseen_sequences(study, levels=(2,))
+    composed = list(compose(NUM_COMPOSED, composed_seed, study.tasks.size, held_out))
+    single = catalog(study.tasks.size)
+    copies = round(LEVEL1_SHARE / (1 - LEVEL1_SHARE) * len(composed) / len(single))
+    return [*composed, *single * max(copies, 1)]
+
+
+def train_base_model(study: Study, out_dir: Path) -> None:
+    """Write transcripts, learn the tokenizer, train, and save a Hugging Face folder with its ``training.jsonl``.
+
+    The number of steps follows from the configuration alone, unless the first steps show that the time budget would be
+    overrun: then the schedule is shortened once, with a warning. A killed run leaves no folder and starts again.
+
+    Raises:
+        ConfigError: a dialect that the kernel writer does not write.
+    """
+    config = study.base_model
+    if study.dialect != "c_abi":
+        raise ConfigError("the base model can be trained for dialect c_abi only")
+    import torch
+
+    start = time.monotonic()
+    torch.manual_seed(study.seed)
+    written = _write(study, config)
+    tokenizer = train_tokenizer(_texts(written[:_TOKENIZER_TRANSCRIPTS]), config.vocab_size)
+    encoder = Encoder(tokenizer)
+    rows = [r for r in map(encoder.row, written) if len(r.tokens) and max(r.positions) < config.max_tokens]
+    num_tokens = sum(len(r.tokens) for r in rows)
+    log.info("%d transcripts, %d tokens, vocabulary of %d", len(rows), num_tokens, len(tokenizer))
+    model = _new_model(config, tokenizer)
+    batches = bucketed(rows, config.batch_size)[: config.max_steps]
+    random.Random(f"kevin batches, seed {study.seed}").shuffle(batches)
+    records = _train(model, batches, int(tokenizer.pad_token_id), config, start)
+    _save(out_dir, model, tokenizer, records)
+    log.info("base model of %d parameters in %.0f s", model.num_parameters(), time.monotonic() - start)
+
+
+def _write(study: Study, config: BaseModelConfig) -> list[Transcript]:
+    tasks = training_tasks(study)
+    source = transcripts(
+        tasks,
+        study.language,
+        config.num_transcripts,
+        config.max_turns,
+        study.seed,
+        first_answers=FIRST_ANSWERS,
+        later_answers=LATER_ANSWERS,
+    )
+    written = []
+    with progress(config.num_transcripts, "write transcripts", "transcripts") as bar:
+        for transcript in source:
+            written.append(transcript)
+            bar.update()
+    return written
+
+
+def _texts(written: Sequence[Transcript]) -> list[str]:
+    prompts = [m.content for t in written for m in t.conversation]
+    return prompts + [a for t in written for e in t.exchanges for a in e.answers]
+
+
+def _new_model(config: BaseModelConfig, tokenizer: PreTrainedTokenizerFast) -> Qwen3ForCausalLM:
+    from transformers import Qwen3Config, Qwen3ForCausalLM
+
+    return Qwen3ForCausalLM(
+        Qwen3Config(
+            vocab_size=len(tokenizer),
+            hidden_size=config.hidden_size,
+            num_hidden_layers=config.num_layers,
+            num_attention_heads=config.num_heads,
+            num_key_value_heads=config.num_heads,
+            head_dim=HEAD_DIM,
+            intermediate_size=config.intermediate_size,
+            max_position_embeddings=config.max_tokens,
+            tie_word_embeddings=True,
+            bos_token_id=None,
+            eos_token_id=tokenizer.eos_token_id,
+            pad_token_id=tokenizer.pad_token_id,
+            attn_implementation="sdpa",
+        )
+    )
+
+
+def _loss(model: Qwen3ForCausalLM, batch: Batch) -> torch.Tensor:
+    """Mean cross-entropy over the answers' tokens; the vocabulary is only scored there."""
+    from torch.nn.functional import cross_entropy
+
+    hidden = model.model(
+        input_ids=batch.tokens, position_ids=batch.positions, attention_mask=batch.mask, use_cache=False
+    ).last_hidden_state  # (B, L, H)
+    scored = batch.labels != IGNORED
+    return cross_entropy(model.lm_head(hidden[scored]), batch.labels[scored])
+
+
+def _rate(step: int, num_steps: int, peak: float) -> float:
+    """Learning rate: linear warm-up, then a cosine down to a twentieth of the peak."""
+    warmup = max(1, round(_WARMUP_SHARE * num_steps))
+    if step < warmup:
+        return peak * (step + 1) / warmup
+    along = (step - warmup) / max(1, num_steps - warmup)
+    return peak * (0.05 + 0.95 * 0.5 * (1 + math.cos(math.pi * along)))
+
+
+def _train(
+    model: Qwen3ForCausalLM, batches: Sequence[list[Row]], pad: int, config: BaseModelConfig, start: float
+) -> list[dict[str, float]]:
+    """One pass over the batches; a record of every step. ``start``: when the budget began, monotonic seconds."""
+    import torch
+
+    matrices = [p for p in model.parameters() if p.dim() >= 2]
+    vectors = [p for p in model.parameters() if p.dim() < 2]
+    groups = [{"params": matrices, "weight_decay": 0.05}, {"params": vectors, "weight_decay": 0.0}]
+    optimizer = torch.optim.AdamW(groups, lr=config.learning_rate, betas=(0.9, 0.98))
+    records: list[dict[str, float]] = []
+    num_steps = len(batches)
+    began = time.monotonic()
+    model.train()
+    with progress(num_steps, "train base model", "steps") as bar:
+        for step in range(len(batches)):
+            if step == _MEASURED_STEPS:
+                num_steps = _fitting_steps(len(batches), step, began, start, config.time_budget_s)
+            if step >= num_steps:
+                break
+            rate = _rate(step, num_steps, config.learning_rate)
+            for group in optimizer.param_groups:
+                group["lr"] = rate
+            batch = collate(batches[step], pad)
+            loss = _loss(model, batch)
+            optimizer.zero_grad(set_to_none=True)
+            loss.backward()
+            norm = torch.nn.utils.clip_grad_norm_(model.parameters(), 1.0)
+            optimizer.step()
+            records.append(
+                {
+                    "step": step + 1,
+                    "loss": float(loss.detach()),
+                    "grad_norm": float(norm),
+                    "learning_rate": rate,
+                    "num_tokens": batch.tokens.numel(),
+                    "elapsed_s": time.monotonic() - start,
+                }
+            )
+            bar.note(f"loss {records[-1]['loss']:.3f}")
+            bar.update()
+    model.eval()
+    return records
+
+
+def _fitting_steps(planned: int, done: int, began: float, start: float, budget_s: float) -> int:
+    """The number of steps, after the first ones were timed: as planned where the budget allows it."""
+    now = time.monotonic()
+    seconds_a_step = (now - began) / done
+    fitting = done + int((budget_s - (now - start)) / seconds_a_step)
+    if fitting >= planned:
+        return planned
+    log.warning(
+        "training would take %.0f s, over base_model.time_budget_s = %g: shortened from %d to %d steps; the model will "
+        "differ from one trained in full",
+        now - start + seconds_a_step * (planned - done),
+        budget_s,
+        planned,
+        max(fitting, done),
+    )
+    return max(fitting, done)
+
+
+def _save(
+    out_dir: Path,
+    model: Qwen3ForCausalLM,
+    tokenizer: PreTrainedTokenizerFast,
+    records: Sequence[dict[str, float]],
+) -> None:
+    """The folder appears complete or not at all."""
+    from transformers import GenerationConfig
+
+    partial = out_dir.with_name(f".{out_dir.name}.partial")
+    shutil.rmtree(partial, ignore_errors=True)
+    partial.mkdir(parents=True)
+    model.generation_config = GenerationConfig(
+        eos_token_id=tokenizer.eos_token_id, pad_token_id=tokenizer.pad_token_id, do_sample=True
+    )
+    model.save_pretrained(partial)
+    tokenizer.save_pretrained(partial)
+    (partial / "training.jsonl").write_text("".join(json.dumps(r) + "\n" for r in records))
+    shutil.rmtree(out_dir, ignore_errors=True)
+    partial.replace(out_dir)

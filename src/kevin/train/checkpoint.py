@@ -1,0 +1,71 @@
+"""A run's checkpoints: the trainer's folders, each good only once it is marked as complete."""
+
+from __future__ import annotations
+
+import json
+import shutil
+from pathlib import Path
+
+from kevin.core.errors import DataError
+from kevin.core.files import write_text
+
+MARK = "complete.json"
+_MODEL_FILES = ("*.safetensors", "*.safetensors.index.json", "config.json", "generation_config.json")
+_TOKENIZER_FILES = ("tokenizer*", "special_tokens_map.json", "added_tokens.json", "vocab.*", "merges.txt", "*.jinja")
+
+
+class CheckpointKeeper:
+    def __init__(self, folder: Path, num_kept: int) -> None:
+        """``folder`` holds ``checkpoint-<gradient steps>/``; the ``num_kept`` newest are kept."""
+        self.folder, self._num_kept = folder, num_kept
+
+    def finish(self, num_updates: int, step: int) -> None:
+        """Mark the checkpoint that was just written, and delete older ones."""
+        write_text(self._path(num_updates) / MARK, json.dumps({"step": step}) + "\n")
+        for path in self.complete()[: -self._num_kept]:
+            (path / MARK).unlink()
+            shutil.rmtree(path)
+
+    def complete(self) -> list[Path]:
+        """Usable checkpoints, oldest first."""
+        return sorted((p.parent for p in self.folder.glob(f"checkpoint-*/{MARK}")), key=_number)
+
+    def latest(self) -> tuple[Path, int] | None:
+        """The newest usable checkpoint and its step. Others, which a kill left unfinished, are deleted."""
+        usable = self.complete()
+        for path in self.folder.glob("checkpoint-*"):
+            if path not in usable:
+                shutil.rmtree(path)
+        if not usable:
+            return None
+        mark = usable[-1] / MARK
+        try:
+            return usable[-1], int(json.loads(mark.read_text())["step"])
+        except (ValueError, KeyError, TypeError) as e:
+            raise DataError(f"{mark}: damaged ({e}); delete {usable[-1]} to go on from the one before") from None
+
+    def _path(self, num_updates: int) -> Path:
+        return self.folder / f"checkpoint-{num_updates}"
+
+
+def _number(path: Path) -> int:
+    return int(path.name.rpartition("-")[2])
+
+
+def export_policy(run_folder: Path, out: Path) -> None:
+    """Copy model and tokenizer of a run's last checkpoint to ``out``: an ordinary Hugging Face folder.
+
+    Raises:
+        DataError: the run has no usable checkpoint.
+    """
+    found = CheckpointKeeper(run_folder / "checkpoints", 1).latest()
+    if found is None:
+        raise DataError(f"{run_folder}: no complete checkpoint; train first: kevin train --out {run_folder} ...")
+    partial = out.with_name(f".{out.name}.partial")
+    shutil.rmtree(partial, ignore_errors=True)
+    partial.mkdir(parents=True)
+    for pattern in (*_MODEL_FILES, *_TOKENIZER_FILES):
+        for path in found[0].glob(pattern):
+            shutil.copy2(path, partial / path.name)
+    shutil.rmtree(out, ignore_errors=True)
+    partial.replace(out)

@@ -1,0 +1,350 @@
+"""Group-relative policy optimisation with TRL's trainer: the only module that imports TRL.
+
+TRL brings the loss, the optimiser, checkpoints and distribution. Rollouts, scores, returns and advantages are ours: a
+generation batch is played by `kevin.train.step.StepPlayer`, every turn is one sample, and TRL is handed our advantages.
+
+Shape suffixes: B samples, L padded prompt and answer, C padded answer.
+"""
+
+from __future__ import annotations
+
+import logging
+import time
+import warnings
+from collections.abc import Iterator, Sequence
+from contextlib import contextmanager
+from pathlib import Path
+from typing import Any
+
+import torch
+from accelerate.utils import gather_object
+from datasets import Dataset
+from transformers import PreTrainedModel, PreTrainedTokenizerBase, PrinterCallback, TrainerCallback
+from transformers.utils.logging import disable_progress_bar
+from trl import GRPOConfig, GRPOTrainer
+from trl.models.utils import unwrap_model_for_generation
+
+from kevin.core.config import Study, TrainConfig
+from kevin.core.errors import ConfigError, DeviceError
+from kevin.core.types import Task
+from kevin.policy.decode import Decoding, TokenIds, decode
+from kevin.policy.protocol import Sampling
+from kevin.train.checkpoint import CheckpointKeeper
+from kevin.train.metrics import TIMES, MetricsLog, progress_line
+from kevin.train.policy import Generate, OnAnswer, RecordingPolicy
+from kevin.train.stability import check_finite, stop_reason
+from kevin.train.step import StepPlayer, StepRollouts, longest_response, merged, rollout_record
+
+logger = logging.getLogger(__name__)
+logging.getLogger("trl.trainer.grpo_trainer").addFilter(lambda r: "returned None" not in r.getMessage())  # as meant
+
+
+def grpo_config(study: Study, folder: Path, num_processes: int, *, on_cpu: bool) -> GRPOConfig:
+    """TRL's settings for a run (``study`` as `Study.for_run` gives it).
+
+    Raises:
+        ConfigError: a batch that the processes do not divide.
+    """
+    train = study.train
+    if train.tasks_per_step % num_processes:
+        raise ConfigError(
+            f"train.tasks_per_step = {train.tasks_per_step} must be a multiple of the {num_processes} processes: a "
+            f"task's whole group is rolled out by one of them"
+        )
+    micro_batches, rest = divmod(train.batch_size, num_processes * train.micro_batch_size)
+    if rest or micro_batches % train.updates_per_step:
+        raise ConfigError(
+            f"a batch of {train.batch_size} samples cannot be divided among {num_processes} processes and "
+            f"train.updates_per_step = {train.updates_per_step} into whole micro-batches of {train.micro_batch_size}"
+        )
+    vllm = train.generation != "transformers"
+    return GRPOConfig(
+        output_dir=str(folder / "checkpoints"),
+        max_steps=train.num_steps * updates_of_a_step(train),
+        per_device_train_batch_size=train.micro_batch_size,
+        steps_per_generation=micro_batches,
+        gradient_accumulation_steps=micro_batches // train.updates_per_step,
+        num_iterations=train.num_iterations,
+        num_generations=train.group_size,
+        max_completion_length=longest_response(study),
+        temperature=train.temperature,
+        top_p=study.rollout.top_p,
+        scale_rewards="group" if train.advantage == "group" else "none",
+        loss_type=train.loss,
+        epsilon=train.clip_low,
+        epsilon_high=train.clip_high,
+        beta=train.kl_beta,
+        learning_rate=train.learning_rate,
+        lr_scheduler_type="constant_with_warmup",
+        warmup_steps=train.warmup_share,
+        weight_decay=train.weight_decay,
+        max_grad_norm=train.max_grad_norm,
+        seed=study.seed + train.seed,
+        data_seed=study.seed + train.seed,
+        shuffle_dataset=False,  # the order is ours: kevin.train.order
+        bf16=train.dtype == "bfloat16",
+        gradient_checkpointing=train.gradient_checkpointing,
+        use_cpu=on_cpu,
+        dataloader_pin_memory=not on_cpu,
+        use_vllm=vllm,
+        vllm_mode="server" if train.generation == "vllm_server" else "colocate",
+        vllm_server_base_url=train.vllm_server_url,
+        vllm_gpu_memory_utilization=train.vllm_memory_share,
+        vllm_tensor_parallel_size=train.vllm_tensor_parallel,
+        vllm_max_model_length=study.rollout.max_prompt_tokens + longest_response(study) if vllm else None,
+        vllm_enable_sleep_mode=train.generation == "vllm_colocate",
+        vllm_importance_sampling_mode="token_truncate",
+        vllm_importance_sampling_clip_max=2.0,
+        save_strategy="steps",
+        save_steps=train.save_every * updates_of_a_step(train),
+        logging_steps=1,
+        logging_nan_inf_filter=False,
+        report_to=[],
+        disable_tqdm=True,
+        remove_unused_columns=False,
+        log_completions=False,
+    )
+
+
+def updates_of_a_step(train: TrainConfig) -> int:
+    """Gradient steps between two rollouts."""
+    return train.updates_per_step * train.num_iterations
+
+
+class KernelTrainer(GRPOTrainer):
+    """GRPOTrainer with our rollouts and advantages, and micro-batches cut to their longest sample."""
+
+    def __init__(
+        self,
+        study: Study,
+        order: Sequence[Sequence[Task]],
+        player: StepPlayer,
+        model: PreTrainedModel,
+        tokenizer: PreTrainedTokenizerBase,
+        args: GRPOConfig,
+        callbacks: Sequence[TrainerCallback] = (),
+    ) -> None:
+        self._study, self._player = study, player
+        self._played: StepRollouts | None = None
+        warnings.filterwarnings("ignore", message="You are using 'rollout_func'")
+        super().__init__(
+            model=model,
+            reward_funcs=[_returns],
+            args=args,
+            train_dataset=Dataset.from_dict({"prompt": [t.id for step in order for t in step]}),
+            processing_class=tokenizer,
+            rollout_func=_roll_out,
+            callbacks=list(callbacks),
+        )
+        self.remove_callback(PrinterCallback)
+        disable_progress_bar()
+        self._policy = RecordingPolicy("trained", model, tokenizer, self._generator())
+
+    def _generator(self) -> Generate:
+        if self._study.train.generation == "transformers":
+            return self._generate_here
+        from kevin.train.vllm_generation import generate_with_vllm
+
+        return lambda *arguments: generate_with_vllm(self, *arguments)
+
+    def _generate_here(
+        self, prompts: list[TokenIds], seeds: list[int], sampling: Sampling, on_answer: OnAnswer
+    ) -> None:
+        """Sample from the weights in training; sharded ones are gathered, which all processes do together."""
+        policy = self._policy
+        with unwrap_model_for_generation(self.model_wrapped, self.accelerator) as model:
+            was_training = model.training
+            model.eval()
+            decode(
+                model,
+                prompts,
+                seeds,
+                Decoding(policy._eos_ids, policy._pad_id, sampling.max_tokens, sampling.temperature, sampling.top_p),
+                token_budget=policy.token_budget,
+                on_answer=lambda i, tokens: on_answer(i, tokens, None),
+            )
+            model.train(was_training)
+
+    def roll_out(self, prompts: Sequence[str]) -> dict[str, list[Any]]:
+        """A generation batch of this process: ``prompts`` are task ids, each m * n times in a row."""
+        size = self._study.train.group_size
+        task_ids = [str(p) for p in prompts[::size]]
+        if list(prompts) != [i for i in task_ids for _ in range(size)]:
+            raise AssertionError("the trainer split a group: task ids must come in runs of m * n")
+        step = self.state.global_step // updates_of_a_step(self._study.train) + 1
+        with self._awake():
+            played = self._played = self._player.play(step, task_ids, self._policy)
+        # A placeholder needs a token; its mask is 0 and its advantage 0.
+        end = [min(self._policy._eos_ids)]
+        filled = [(s.prompt_ids, s.completion_ids, s.logprobs) if s else (end, end, [0.0]) for s in played.samples]
+        with_logprobs = any(s is not None and s.logprobs is not None for s in played.samples)
+        return {
+            "prompt_ids": [p for p, _, _ in filled],
+            "completion_ids": [c for _, c, _ in filled],
+            "logprobs": [lp for _, _, lp in filled] if with_logprobs else None,  # type: ignore[dict-item]
+            "env_mask": [[int(s is not None)] * len(c) for s, (_, c, _) in zip(played.samples, filled, strict=True)],
+            "return_": [r.return_ for r in played.rows],
+        }
+
+    @contextmanager
+    def _awake(self) -> Iterator[None]:
+        """A colocated vLLM wakes up once and sleeps once in a step, not in every turn."""
+        if self._study.train.generation != "vllm_colocate":
+            yield
+            return
+        from kevin.train.vllm_generation import awake
+
+        with awake(self):
+            yield
+
+    def _generate_and_score_completions(self, inputs: list[dict[str, Any]]) -> dict[str, Any]:
+        batch: dict[str, Any] = super()._generate_and_score_completions(inputs)
+        assert self._played is not None
+        ours = [r.advantage for r in self._played.rows]
+        batch["advantages"] = torch.tensor(ours, dtype=torch.float32, device=batch["advantages"].device)
+        return batch
+
+    def _get_per_token_logps_and_entropies(
+        self,
+        model: torch.nn.Module,
+        input_ids: torch.Tensor,
+        attention_mask: torch.Tensor,
+        logits_to_keep: int,
+        batch_size: int | None = None,
+        compute_entropy: bool = False,
+        **kwargs: Any,
+    ) -> tuple[torch.Tensor, torch.Tensor | None, torch.Tensor | None]:
+        """As TRL's, but without the columns that are padding in all of a micro-batch: the same numbers, less work.
+
+        TRL pads prompts on the left and answers on the right to the longest of the whole generation batch.
+        """
+        num_rows = input_ids.size(0)
+        logps_BC = input_ids.new_zeros((num_rows, logits_to_keep), dtype=torch.float32)
+        entropies_BC = torch.zeros_like(logps_BC) if compute_entropy else None
+        parts, entropy_parts = [], []
+        prompt_length = input_ids.size(1) - logits_to_keep
+        for start in range(0, num_rows, batch_size or num_rows):
+            rows = slice(start, min(start + (batch_size or num_rows), num_rows))
+            used_L = attention_mask[rows].any(dim=0).nonzero()
+            first = min(int(used_L[0]), prompt_length - 1)
+            length = max(int(used_L[-1]) + 1 - prompt_length, 1)
+            last = prompt_length + length
+            logps, entropies, _ = super()._get_per_token_logps_and_entropies(
+                model,
+                input_ids[rows, first:last],
+                attention_mask[rows, first:last],
+                length,
+                compute_entropy=compute_entropy,
+                **kwargs,
+            )
+            padding = (0, logits_to_keep - length)
+            parts.append(torch.nn.functional.pad(logps, padding))
+            if entropies is not None:
+                entropy_parts.append(torch.nn.functional.pad(entropies, padding))
+        logps_BC = torch.cat(parts)
+        entropies_BC = torch.cat(entropy_parts) if entropy_parts else None
+        return logps_BC, entropies_BC, None
+
+    def training_step(self, *args: Any, **kwargs: Any) -> torch.Tensor:
+        try:
+            return super().training_step(*args, **kwargs)
+        except torch.OutOfMemoryError as e:
+            train = self._study.train
+            raise DeviceError(
+                f"the device ran out of memory in a training step: {str(e).splitlines()[0]} Lower "
+                f"train.micro_batch_size ({train.micro_batch_size}), set train.gradient_checkpointing, or use more "
+                f"devices, and start again: the run goes on from its last checkpoint"
+            ) from e
+
+    def take_rollouts(self) -> StepRollouts:
+        """Of all processes."""
+        assert self._played is not None
+        return merged(gather_object([self._played]))
+
+    def create_model_card(self, *args: Any, **kwargs: Any) -> None:
+        """None is wanted."""
+
+
+def _roll_out(prompts: list[str], trainer: KernelTrainer) -> dict[str, list[Any]]:
+    return trainer.roll_out(prompts)
+
+
+def _returns(return_: list[float | None], **_: Any) -> list[float | None]:
+    """TRL's rewards are our returns; None where there is none."""
+    return return_
+
+
+class StepObserver(TrainerCallback):
+    """Puts a step's record together from its rollouts and its gradient steps, keeps checkpoints, ends the run."""
+
+    def __init__(self, study: Study, player: StepPlayer, keeper: CheckpointKeeper, log: MetricsLog | None) -> None:
+        """``log``: None on all processes but the main one."""
+        self._study, self._player, self._keeper, self._log = study, player, keeper, log
+        self._updates: list[dict[str, float]] = []
+        self._last = time.monotonic()
+        self.trainer: KernelTrainer | None = None
+        self.stop_reason: str | None = None
+
+    def on_train_begin(self, args: Any, state: Any, control: Any, **kwargs: Any) -> None:
+        self._last = time.monotonic()
+
+    def on_log(self, args: Any, state: Any, control: Any, logs: dict[str, Any] | None = None, **kwargs: Any) -> None:
+        if logs is None or "grad_norm" not in logs:
+            return
+        train = self._study.train
+        step = (state.global_step - 1) // updates_of_a_step(train) + 1
+        check_finite(step, {key: float(logs[key]) for key in ("loss", "grad_norm")})
+        self._updates.append({k: float(v) for k, v in logs.items() if isinstance(v, int | float)})
+        if state.global_step % updates_of_a_step(train):
+            return
+        assert self.trainer is not None
+        rollouts = self.trainer.take_rollouts()
+        record = self._record(step, rollouts)
+        self._updates = []
+        reason = None
+        if self._log is not None:
+            self._player.write_turns(step, rollouts.rows)
+            self._log.add(record)
+            logger.info("%s", progress_line(record, train.num_steps, self._log.elapsed_s))
+            reason = self._reason(self._log)
+        self.stop_reason = gather_object([reason])[0]
+        if self.stop_reason is not None:
+            control.should_training_stop = control.should_save = True
+
+    def _reason(self, log: MetricsLog) -> str | None:
+        budget_s = self._study.train.time_budget_s
+        if (reason := stop_reason(log.records, self._study.train)) is not None:
+            logger.warning("training ends early: %s", reason)
+            return reason
+        if budget_s is not None and log.elapsed_s >= budget_s:
+            return f"train.time_budget_s = {budget_s:g} is spent"
+        return None
+
+    def _record(self, step: int, rollouts: StepRollouts) -> dict[str, Any]:
+        """Numbers of the step; everything that depends on the clock is under ``seconds``."""
+        now = time.monotonic()
+        total, self._last = now - self._last, now
+        spent = rollouts.seconds
+        record: dict[str, Any] = {"step": step, **rollout_record(rollouts, self._study.train.num_turns)}
+        names = {
+            "loss": "loss",
+            "grad_norm": "grad_norm",
+            "learning_rate": "learning_rate",
+            "entropy": "entropy",
+            "kl": "kl",
+            "clip_ratio": "clip_ratio/region_mean",
+            "clip_ratio_low": "clip_ratio/low_mean",
+            "clip_ratio_high": "clip_ratio/high_mean",
+        }
+        for name, key in names.items():
+            values = [u[key] for u in self._updates if key in u]
+            if values:
+                record[name] = sum(values) / len(values)
+        update = max(0.0, total - spent["rollout"])
+        record[TIMES] = {"step": total, **spent, "update": update}
+        return record
+
+    def on_save(self, args: Any, state: Any, control: Any, **kwargs: Any) -> None:
+        if state.is_world_process_zero:
+            self._keeper.finish(state.global_step, state.global_step // updates_of_a_step(self._study.train))
+            self._player.forget(state.global_step // updates_of_a_step(self._study.train))

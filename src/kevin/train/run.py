@@ -1,0 +1,156 @@
+"""A training run on disk: started, killed, resumed, finished.
+
+::
+
+    <run>/run.json                    what is being trained; a resume must match it
+    <run>/metrics.jsonl, tensorboard/ one record a step
+    <run>/turns/step_00001.parquet    every turn with its verdict, score, return and advantage
+    <run>/rollouts/step_00001/        rollouts of the steps since the last checkpoint
+    <run>/checkpoints/checkpoint-2/   weights, optimiser, RNG, position in the data
+    <run>/summary.json                written last: the run is done
+"""
+
+from __future__ import annotations
+
+import json
+import logging
+from collections.abc import Iterator, Sequence
+from contextlib import contextmanager
+from pathlib import Path
+from typing import Any
+
+from kevin.core import files
+from kevin.core.config import Study
+from kevin.core.errors import DataError
+from kevin.core.types import Task, digest
+from kevin.policy.load import policy_fingerprint
+from kevin.rollout.settings import Judge
+from kevin.train.checkpoint import CheckpointKeeper
+from kevin.train.order import task_order
+
+logger = logging.getLogger(__name__)
+
+MAY_CHANGE = ("num_steps", "time_budget_s", "save_every", "num_checkpoints", "micro_batch_size", "vllm_memory_share")
+"""Keys of ``train`` that a resumed run may have changed; the steps so far would have been the same."""
+
+
+def run_training(
+    study: Study, run: str, tasks_path: Path, out: Path, *, store: Path | None = None, judge: Judge | None = None
+) -> None:
+    """Train run ``run`` of the study in the folder ``out``, from its last checkpoint where there is one.
+
+    Args:
+        store: verdict store; the study's own by default.
+        judge: in place of the study's judge pool.
+
+    Raises:
+        ConfigError: no such run, a batch that cannot be divided, more tasks a step than there are.
+        DataError: ``out`` holds a run of something else, which the text names; a missing initial model.
+        TrainingStoppedError: a loss that is not a finite number.
+        KevinError: as `refine` and `load_policy`.
+    """
+    own = study.for_run(run)
+    tasks = files.read_tasks(tasks_path, own.train.split)
+    start_or_resume(out, identity(own, run, tasks))
+    if (out / "summary.json").exists():
+        logger.info("%s is done already; to train on, raise train.num_steps and delete %s", run, out / "summary.json")
+        return
+    with _judge(own, store, judge) as judging:
+        if own.train.method == "think_prune":
+            from kevin.train.think_prune import think_prune_train
+
+            summary = think_prune_train(own, run, tasks, judging, out)
+        else:
+            summary = _train_grpo(own, run, tasks, judging, out)
+    if summary is not None:
+        files.write_text(out / "summary.json", json.dumps(summary, indent=1) + "\n")
+
+
+def identity(study: Study, run: str, tasks: Sequence[Task]) -> dict[str, Any]:
+    """What a run depends on, as nested JSON values. ``study``: as `Study.for_run` gives it."""
+    return {
+        "run": run,
+        "seed": study.seed,
+        "dialect": study.dialect,
+        "language": study.language,
+        "train": study.train.model_dump(mode="json", exclude=set(MAY_CHANGE)),
+        "reward": study.reward.model_dump(mode="json"),
+        "prompts": study.rollout.model_dump(
+            mode="json", include={"max_prompt_tokens", "max_response_tokens", "max_feedback_chars", "top_p"}
+        ),
+        "judge": study.judge.model_dump(mode="json"),
+        "init": policy_fingerprint(study.policies[study.train.init]),
+        "tasks": digest("tasks", *(t.digest for t in tasks)),
+    }
+
+
+def start_or_resume(out: Path, wanted: dict[str, Any]) -> None:
+    """Write ``run.json``, or compare with it. Raises DataError that names every difference."""
+    path = out / "run.json"
+    wanted = json.loads(json.dumps(wanted))
+    if not path.exists():
+        files.write_text(path, json.dumps(wanted, indent=1, sort_keys=True) + "\n")
+        return
+    try:
+        found = json.loads(path.read_text())
+    except ValueError as e:
+        raise DataError(f"{path}: damaged ({e}); start anew: rm -r {out}") from None
+    if changes := sorted(_differences(found, wanted)):
+        raise DataError(
+            f"{out} holds a training run of something else:\n"
+            + "\n".join(f"  {c}" for c in changes)
+            + f"\nGo back to the old configuration to go on with it, or start anew: rm -r {out}"
+        )
+
+
+def _differences(old: Any, new: Any, key: str = "") -> Iterator[str]:
+    if isinstance(old, dict) and isinstance(new, dict):
+        for k in old.keys() | new.keys():
+            yield from _differences(old.get(k), new.get(k), f"{key}.{k}" if key else k)
+    elif old != new:
+        yield f"{key}: was {old!s:.40}, is {new!s:.40}"
+
+
+@contextmanager
+def _judge(study: Study, store: Path | None, judge: Judge | None) -> Iterator[Judge]:
+    if judge is not None:
+        yield judge
+        return
+    from kevin.rollout.run import open_judge
+
+    with open_judge(study, store, show_progress=False) as opened:
+        yield opened
+
+
+def _train_grpo(study: Study, run: str, tasks: Sequence[Task], judge: Judge, out: Path) -> dict[str, Any] | None:
+    """The summary; None on all processes but the main one."""
+    import torch
+
+    from kevin.policy.transformers import load_transformers
+    from kevin.train.grpo import KernelTrainer, StepObserver, grpo_config
+    from kevin.train.metrics import MetricsLog
+    from kevin.train.parallel import process_count
+    from kevin.train.step import StepPlayer
+
+    train = study.train
+    order = task_order(tasks, train.num_steps, train.tasks_per_step, study.seed + train.seed)
+    args = grpo_config(study, out, process_count(), on_cpu=not torch.cuda.is_available())
+    config = study.policies[train.init].model_copy(update={"dtype": train.dtype, "backend": "transformers"})
+    loaded = load_transformers(train.init, config)
+    player = StepPlayer(study, run, tasks, judge, out)
+    keeper = CheckpointKeeper(out / "checkpoints", train.num_checkpoints)
+    found = keeper.latest()
+    log = MetricsLog(out, first_step=found[1] + 1 if found else 1) if args.process_index == 0 else None
+    observer = StepObserver(study, player, keeper, log)
+    trainer = KernelTrainer(study, order, player, loaded.model, loaded.tokenizer, args, [observer])
+    observer.trainer = trainer
+    if found:
+        logger.info("resuming after step %d", found[1])
+    trainer.train(resume_from_checkpoint=str(found[0]) if found else None)
+    if log is None:
+        return None
+    log.close()
+    reached = trainer.state.global_step // (train.updates_per_step * train.num_iterations)
+    reason = observer.stop_reason or "all steps are done"
+    logger.info("training ended after step %d of %d: %s", reached, train.num_steps, reason)
+    return {"run": run, "num_steps": reached, "reason": reason, "elapsed_s": log.elapsed_s}

@@ -1,0 +1,155 @@
+"""The rollouts of one training step: the benchmark's loop, judge and rewards, and what is written about them."""
+
+from __future__ import annotations
+
+import logging
+import shutil
+import time
+from collections.abc import Mapping, Sequence
+from dataclasses import dataclass, field
+from pathlib import Path
+
+from kevin.core.config import Study
+from kevin.core.errors import HarnessError
+from kevin.core.files import write_parquet
+from kevin.core.provenance import provenance
+from kevin.core.types import Task, Turn, digest
+from kevin.rollout.refine import refine
+from kevin.rollout.settings import Judge, RolloutSettings, TurnTiming
+from kevin.train.policy import RecordingPolicy, Sample
+from kevin.train.rows import Row, check_judged, rows_frame, step_metrics, training_rows
+from kevin.train.stability import repetition
+
+logger = logging.getLogger(__name__)
+
+TURNS_KIND = "train_turns"
+
+
+@dataclass
+class StepRollouts:
+    """One process's share of a step."""
+
+    step: int
+    rows: list[Row]
+    samples: list[Sample | None]
+    """Tokens of each row; None for a placeholder."""
+    seconds: dict[str, float] = field(default_factory=dict)
+    """``generate`` and ``judge``; ``rollout`` is both with our own work around them."""
+
+
+class StepPlayer:
+    """Plays steps of a run: the same arguments give the same rollouts, whatever was played before."""
+
+    def __init__(self, study: Study, run: str, tasks: Sequence[Task], judge: Judge, folder: Path) -> None:
+        """``study``: as `Study.for_run` gives it. ``folder``: of the run."""
+        self._study, self._run, self._judge, self._folder = study, run, judge, folder
+        self._tasks = {t.id: t for t in tasks}
+
+    def settings(self, step: int) -> RolloutSettings:
+        """Of one step: its seed, and answers as long as they may be by then."""
+        study, train = self._study, self._study.train
+        seed = int(digest("train step", str(study.seed + train.seed), self._run, str(step))[:8], 16) & 0x7FFFFFFF
+        return RolloutSettings(
+            dialect=study.dialect,
+            language=study.language,
+            num_trajectories=train.num_trajectories,
+            num_turns=train.num_turns,
+            temperature=train.temperature,
+            top_p=study.rollout.top_p,
+            max_prompt_tokens=study.rollout.max_prompt_tokens,
+            max_response_tokens=response_tokens(study, step),
+            max_feedback_chars=study.rollout.max_feedback_chars,
+            seed=seed,
+        )
+
+    def play(self, step: int, task_ids: Sequence[str], policy: RecordingPolicy) -> StepRollouts:
+        """Roll out ``task_ids``, or go on where a killed run stopped in this step.
+
+        Raises:
+            HarnessError: the judge failed on most of it.
+            KevinError: as `refine`.
+        """
+        start = time.monotonic()
+        train = self._study.train
+        timings: list[TurnTiming] = []
+        folder = self.rollouts_folder(step, task_ids)
+        policy.begin(folder / "tokens.jsonl")
+        turns: list[Turn] = []
+        for _ in range(2):  # the harness's failures are tried once more
+            turns = refine(
+                [self._tasks[i] for i in task_ids],
+                policy,
+                self._judge,
+                self.settings(step),
+                folder,
+                progress=False,
+                on_timing=timings.append,
+            )
+            if all(t.outcome is not None for t in turns):
+                break
+        check_judged(turns)
+        rows = training_rows(
+            turns,
+            task_ids,
+            num_trajectories=train.num_trajectories,
+            num_turns=train.num_turns,
+            config=self._study.reward,
+            mode=train.advantage,
+        )
+        samples = [policy.samples[r.task_id, r.trajectory, r.turn] if r.played else None for r in rows]
+        seconds = {
+            "generate": sum(t.generate_s for t in timings),
+            "judge": sum(t.judge_s for t in timings),
+            "rollout": time.monotonic() - start,
+        }
+        return StepRollouts(step, rows, samples, seconds)
+
+    def rollouts_folder(self, step: int, task_ids: Sequence[str]) -> Path:
+        """Where a process keeps its rollouts of a step until a later checkpoint makes them dispensable."""
+        return self._folder / "rollouts" / f"step_{step:05d}" / digest("tasks", *task_ids)[:8]
+
+    def forget(self, step: int) -> None:
+        """Delete the rollouts of all steps up to ``step``."""
+        for path in (self._folder / "rollouts").glob("step_*"):
+            if int(path.name[5:]) <= step:
+                shutil.rmtree(path)
+
+    def write_turns(self, step: int, rows: Sequence[Row]) -> None:
+        """``turns/step_00001.parquet``: completions with verdicts, scores, returns and advantages."""
+        path = self._folder / "turns" / f"step_{step:05d}.parquet"
+        write_parquet(path, rows_frame(rows), TURNS_KIND, provenance(self._study.digest, run=self._run, step=step))
+
+
+def response_tokens(study: Study, step: int) -> int:
+    """The longest answer that is allowed in a step."""
+    train = study.train
+    raised_at, raised = train.raise_response_at_step, train.raised_response_tokens
+    if raised_at is not None and raised is not None and step >= raised_at:
+        return raised
+    return train.max_response_tokens or study.rollout.max_response_tokens
+
+
+def longest_response(study: Study) -> int:
+    """The longest answer of the whole run, by which the loss is divided: so raising it does not change the scale."""
+    return max(response_tokens(study, 1), study.train.raised_response_tokens or 0)
+
+
+def rollout_record(rollouts: StepRollouts, num_turns: int) -> dict[str, float]:
+    """The step's metrics as far as its rollouts go."""
+    played = [r.played for r in rollouts.rows if r.played is not None]
+    tokens = [s.completion_ids for s in rollouts.samples if s is not None]
+    if not played:
+        raise HarnessError(f"step {rollouts.step}: no answer at all")
+    return {
+        **step_metrics(rollouts.rows, num_turns),
+        "repetition": sum(map(repetition, tokens)) / len(tokens),
+        "num_completion_tokens": sum(map(len, tokens)),
+        "num_kernels": sum(t.kernel is not None for t in played),
+    }
+
+
+def merged(parts: Sequence[StepRollouts]) -> StepRollouts:
+    """The shares of all processes as one; seconds are the slowest process's."""
+    seconds: Mapping[str, float] = {k: max(p.seconds[k] for p in parts) for k in parts[0].seconds}
+    rows, samples = [r for p in parts for r in p.rows], [s for p in parts for s in p.samples]
+    return StepRollouts(parts[0].step, rows, samples, dict(seconds))

@@ -1,0 +1,65 @@
+"""What a judge might have said about a kernel, made up from its plan alone: transcripts are written without judging.
+
+A correct kernel's speedup is a random number that depends on nothing, so no transcript shows what is good.
+"""
+
+from __future__ import annotations
+
+import math
+import random
+import re
+
+from kevin.core.dialogue import feedback
+from kevin.core.types import Outcome, Task
+from kevin.writer.plan import Plan
+
+_SPEEDUPS = (0.02, 8.0)
+_MATH_NAME = re.compile(r"\b(\w+)\(")
+_COMPILE_ERRORS = ("undeclared_name", "missing_semicolon", "missing_include", "wrong_type")
+
+
+def made_up_feedback(rng: random.Random, task: Task, plan: Plan, right: str, source: str) -> tuple[Outcome, str]:
+    """Outcome and feedback text for ``source``, the kernel of ``plan``; ``right`` is the same without the mistake."""
+    if plan.mistake is None:
+        low, high = (math.log(s) for s in _SPEEDUPS)
+        return Outcome.CORRECT, feedback(Outcome.CORRECT, "", math.exp(rng.uniform(low, high)))
+    if plan.mistake in _COMPILE_ERRORS:
+        message = _compile_error(plan, right.splitlines(), source.splitlines(), plan.language)
+        return Outcome.COMPILE_ERROR, feedback(Outcome.COMPILE_ERROR, message, None)
+    return Outcome.INCORRECT, feedback(Outcome.INCORRECT, _mismatch(rng, task), None)
+
+
+def _compile_error(plan: Plan, right: list[str], wrong: list[str], language: str) -> str:
+    """The first error in g++'s words."""
+    pairs = zip(right, [*wrong, ""], strict=False)
+    number, line = next(((i, w) for i, (r, w) in enumerate(pairs, 1) if r != w), (1, wrong[0]))
+    if plan.mistake == "missing_include":
+        names = "expf tanhf erff log1pf logf expm1f fabsf sqrtf exp tanh erf log1p log expm1 fabs sqrt".split()
+        calls = ((i, s, m) for i, s in enumerate(wrong, 1) for m in _MATH_NAME.finditer(s) if m.group(1) in names)
+        number, line, call = next(calls)
+        column, name = call.start() + 1, call.group(1)
+        text = f"'{name}' was not declared in this scope"
+    elif plan.mistake == "undeclared_name":
+        column, name = line.find("size;") + 1, "size"
+        text = "'size' was not declared in this scope"
+    elif plan.mistake == "missing_semicolon":
+        column, name = len(line) + 1, "^"
+        text = "expected ';' before '}' token"
+    else:
+        column, name = line.find("launch") + 1, "launch"
+        text = "conflicting declaration of C function 'void launch(const double*"
+    file = "kernel.cu" if language == "cuda" else "kernel.cpp"
+    marks = f"      | {' ' * (column - 1)}^{'~' * (len(name) - 1)}"
+    return f"{file}:{number}:{column}: error: {text}\n{number:5d} | {line}\n{marks}"
+
+
+def _mismatch(rng: random.Random, task: Task) -> str:
+    """A wrong result in the words of `kevin.judge.compare`."""
+    assert task.spec is not None
+    out = task.spec.outputs[0]
+    index = f"[{', '.join(str(rng.randrange(d)) for d in out.shape)}]" if out.shape else ""
+    bad = rng.randint(1, out.num_elements)
+    where = f"{bad} of {out.num_elements} elements ({100 * bad / out.num_elements:.2g} %) are wrong"
+    if rng.random() < 0.5:
+        where = "every element is wrong" if out.shape else "the value is wrong"
+    return f"out: {where}; out{index} is {rng.gauss(0, 1):.6g}, expected {rng.gauss(0, 1):.6g}"

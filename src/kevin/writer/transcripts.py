@@ -1,0 +1,148 @@
+"""Conversations between a writer of kernels and a judge, as the base model reads them: plans drawn without preference.
+
+Prompts are those of `kevin.core.dialogue`, exactly as at test time. Each later turn changes a few decisions of the plan
+before it, or starts anew, whatever became of it.
+"""
+
+from __future__ import annotations
+
+import random
+from collections.abc import Iterator, Sequence
+
+from kevin.core import dialogue
+from kevin.core.types import Conversation, Frozen, Kernel, Language, Task, Turn
+from kevin.writer.plan import Plan, mutate_plan, render, sample_plan
+from kevin.writer.slots import CARE, sentence
+from kevin.writer.synthetic import made_up_feedback
+
+OPENING = "Okay, the operators are:"
+OTHER_OPENINGS = ("Hmm, the operators are:", "So the operators are:", "Let me see, the operators are:")
+OTHER_OPENING_SHARE = 0.04
+FRESH_SHARE = 0.25
+"""Share of later turns that drop the plan before them."""
+
+
+class Exchange(Frozen):
+    """What was asked at one turn of a transcript, and equally good answers to it."""
+
+    turn: int
+    answers: tuple[str, ...]
+    """The first is the one that the transcript goes on with."""
+
+
+class Transcript(Frozen):
+    """A conversation up to the prompt of its last turn, and answers at some of its turns."""
+
+    task_id: str
+    conversation: Conversation
+    """The prompt of the last turn; the prompt of turn t is its first 2 t - 1 messages, where t is at least 2."""
+    exchanges: tuple[Exchange, ...]
+
+
+def completion(rng: random.Random, task: Task, plan: Plan, source: str, summary: str) -> str:
+    """The full answer of a turn: chain of thought, kernel, summary."""
+    opening = rng.choice(OTHER_OPENINGS) if rng.random() < OTHER_OPENING_SHARE else OPENING
+    thought = [opening, *(op.name for op in task.ops), CARE[plan.care]]
+    thought += [sentence(slot, value) for slot, value in plan.slots]
+    fence = dialogue.FENCES["c_abi", plan.language]
+    return "\n".join(
+        [
+            dialogue.THINK_OPEN,
+            *thought,
+            dialogue.THINK_CLOSE,
+            f"```{fence}",
+            source.rstrip(),
+            "```",
+            f"{dialogue.SUMMARY} {summary}",
+        ]
+    )
+
+
+def summarise(before: Plan | None, plan: Plan) -> str:
+    """What changed since the plan before."""
+    if before is None:
+        return "first version."
+    old = dict(before.slots)
+    changed = [slot for slot, value in plan.slots if old.get(slot) != value]
+    return f"changed {', '.join(changed)}." if changed else "changed nothing."
+
+
+def transcripts(
+    tasks: Sequence[Task],
+    language: Language,
+    num: int,
+    max_turns: int,
+    seed: int,
+    *,
+    first_answers: int = 1,
+    later_answers: int = 1,
+) -> Iterator[Transcript]:
+    """``num`` transcripts over tasks drawn evenly, of one to ``max_turns`` turns; the same for the same arguments.
+
+    A transcript of one turn has ``first_answers`` answers to its prompt. A longer one has ``later_answers`` at each
+    turn from the second on: its first turn's prompt reads differently, with the worked example.
+    """
+    rng = random.Random(f"kevin transcripts, seed {seed}")
+    order: list[Task] = []
+    for index in range(num):
+        if not order:
+            order = rng.sample(list(tasks), len(tasks))
+        task = order.pop()
+        num_turns = 1 + index % max_turns
+        if num_turns == 1:
+            yield _first_turn(rng, task, language, first_answers)
+        else:
+            yield _later_turns(rng, task, language, num_turns, later_answers)
+
+
+def _first_turn(rng: random.Random, task: Task, language: Language, num_answers: int) -> Transcript:
+    answers = []
+    for _ in range(num_answers):
+        plan = sample_plan(rng, task, language)
+        answers.append(completion(rng, task, plan, render(task, plan), summarise(None, plan)))
+    conversation = dialogue.conversation(task, (), dialect="c_abi", language=language)
+    return Transcript(
+        task_id=task.id, conversation=conversation, exchanges=(Exchange(turn=1, answers=tuple(answers)),)
+    )
+
+
+def _later_turns(
+    rng: random.Random, task: Task, language: Language, num_turns: int, num_answers: int
+) -> Transcript:
+    plan = sample_plan(rng, task, language)
+    past = [_turn(rng, task, plan, None, 1)]
+    exchanges = []
+    for number in range(2, num_turns + 1):
+        answers = []
+        before, drawn = plan, []
+        for _ in range(num_answers):
+            fresh = rng.random() < FRESH_SHARE
+            drawn.append(sample_plan(rng, task, language) if fresh else mutate_plan(rng, task, before))
+            source = render(task, drawn[-1])
+            answers.append(completion(rng, task, drawn[-1], source, summarise(before, drawn[-1])))
+        exchanges.append(Exchange(turn=number, answers=tuple(answers)))
+        plan = drawn[0]
+        past.append(_turn(rng, task, plan, before, number))
+    conversation = dialogue.conversation(task, past[:-1], dialect="c_abi", language=language)
+    return Transcript(task_id=task.id, conversation=conversation, exchanges=tuple(exchanges))
+
+
+def _turn(rng: random.Random, task: Task, plan: Plan, before: Plan | None, number: int) -> Turn:
+    """A past turn as later prompts show it: its completion is not kept there."""
+    source = render(task, plan)
+    right = render(task, plan.model_copy(update={"mistake": None}))
+    outcome, text = made_up_feedback(rng, task, plan, right, source)
+    return Turn(
+        task_id=task.id,
+        trajectory=0,
+        turn=number,
+        completion="",
+        kernel=Kernel(dialect="c_abi", language=plan.language, source=source),
+        summary=summarise(before, plan),
+        outcome=outcome,
+        feedback=text,
+        speedup=1.0 if plan.mistake is None else None,
+        num_prompt_tokens=0,
+        num_completion_tokens=0,
+        finish_reason="stop",
+    )
