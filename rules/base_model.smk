@@ -8,6 +8,7 @@ rule train_base_model:
         "<results>/benchmarks/train_base_model.tsv"
     threads: all_cores()
     resources:
+        cpus_per_task=NEEDS["threads"],
         mem_mb=NEEDS["mem_mb"],
         runtime=NEEDS["runtime"],
         gpu=min(1, NEEDS["gpu"]),

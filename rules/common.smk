@@ -118,8 +118,9 @@ def repeat(option, files):
     return " ".join(f"{option} {file}" for file in files)
 
 
-# Per scale: cores, memory and minutes of a rule that judges or trains, and GPUs. A cluster reads them; on one machine
-# such a rule takes every core, so that nothing else disturbs its clock.
+# Per scale: cores, memory and minutes of a rule that judges or trains, and GPUs. A cluster reads them (the cores as
+# `cpus_per_task`: `threads` is limited by the machine that snakemake runs on); on one machine such a rule takes every
+# core, so that nothing else disturbs its clock.
 SCALES = {
     "laptop": {"threads": 2, "mem_mb": 4000, "runtime": 60, "gpu": 0},
     "gpu": {"threads": 16, "mem_mb": 64000, "runtime": 240, "gpu": 1},

@@ -10,6 +10,7 @@ rule measure_baselines:
         "<results>/benchmarks/measure_baselines.tsv"
     threads: all_cores()
     resources:
+        cpus_per_task=NEEDS["threads"],
         mem_mb=NEEDS["mem_mb"],
         runtime=NEEDS["runtime"],
         gpu=min(1, NEEDS["gpu"]),
@@ -32,6 +33,7 @@ rule judge_ceiling:
         "<results>/benchmarks/judge_ceiling-{split}.tsv"
     threads: all_cores()
     resources:
+        cpus_per_task=NEEDS["threads"],
         mem_mb=NEEDS["mem_mb"],
         runtime=NEEDS["runtime"],
         gpu=min(1, NEEDS["gpu"]),

@@ -11,6 +11,7 @@ rule run_rollouts:
         "<results>/benchmarks/run_rollouts-{policy}-{split}.tsv"
     threads: all_cores()
     resources:
+        cpus_per_task=NEEDS["threads"],
         mem_mb=NEEDS["mem_mb"],
         runtime=NEEDS["runtime"],
         gpu=NEEDS["gpu"],

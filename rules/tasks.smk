@@ -9,6 +9,7 @@ rule build_tasks:
         "<results>/benchmarks/build_tasks.tsv"
     threads: all_cores()
     resources:
+        cpus_per_task=NEEDS["threads"],
         mem_mb=4000,
         runtime=30,
     params:
