@@ -109,6 +109,8 @@ def _type_text(annotation: Any) -> str:
         return " or ".join(f"`{value}`" for value in args)
     if origin is tuple:
         return f"list of {_type_text(args[0])}"
+    if origin is dict:
+        return "mapping of keys"
     if origin in (Union, UnionType):
         return " or ".join(_type_text(arg) for arg in args)
     return _PLAIN[annotation]

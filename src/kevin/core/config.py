@@ -154,7 +154,7 @@ class TrainConfig(Frozen):
     """
 
     method: Literal["grpo", "think_prune"] = "grpo"
-    """GRPO; or Think-Prune-Train, fine-tuning on own correct answers, the comparison without a gradient of the reward."""
+    """GRPO; or Think-Prune-Train, fine-tuning on own correct answers, the comparison without reinforcement."""
     init: str = "base"
     """Key of ``policies`` that training starts from."""
     split: str = "train"
@@ -220,9 +220,9 @@ class TrainConfig(Frozen):
     num_checkpoints: int = Field(default=2, ge=1)
     """Checkpoints that are kept."""
     stop_not_okay: float | None = Field(default=0.5, gt=0, le=1)
-    """Training ends when the share of answers that leave the expected opening exceeds this for ``stop_patience`` steps."""
+    """Training ends when the share of answers that leave the expected opening stays above this (``stop_patience``)."""
     stop_repetition: float | None = Field(default=0.7, gt=0, le=1)
-    """Training ends when the share of repeated 8-grams exceeds this for ``stop_patience`` steps."""
+    """Training ends when the share of repeated 8-grams stays above this."""
     stop_patience: int = Field(default=3, ge=1)
     """Steps in a row that the two limits above must be exceeded."""
     prune_keep: int = Field(default=4, ge=1)
@@ -258,9 +258,9 @@ class TrainConfig(Frozen):
 class RunConfig(Frozen):
     """One training run: what differs from ``train`` and ``reward``."""
 
-    train: dict[str, Any] = {}
+    train: dict[str, Any] = Field(default={})
     """Keys of ``train``."""
-    reward: dict[str, Any] = {}
+    reward: dict[str, Any] = Field(default={})
     """Keys of ``reward``."""
 
 
@@ -295,7 +295,7 @@ class Study(Frozen):
     """How judging is scheduled."""
     train: TrainConfig = TrainConfig()
     """The recipe that all training runs share."""
-    runs: dict[str, RunConfig] = {}
+    runs: dict[str, RunConfig] = Field(default={})
     """Training runs by name. A policy with the model ``<results>/policies/<name>`` is what the run made."""
     report: ReportConfig = ReportConfig()
     """Tables, figures and the page."""

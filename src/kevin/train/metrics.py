@@ -18,7 +18,7 @@ TIMES = "seconds"
 
 
 class MetricsLog:
-    """One JSON object a step in ``folder/metrics.jsonl``, the same numbers for TensorBoard in ``folder/tensorboard``."""
+    """One JSON object a step in ``folder/metrics.jsonl``, the same for TensorBoard in ``folder/tensorboard``."""
 
     def __init__(self, folder: Path, first_step: int) -> None:
         """Steps from ``first_step`` on that a killed run logged are dropped: they are made again."""

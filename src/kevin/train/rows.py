@@ -55,7 +55,8 @@ def training_rows(
     config: RewardConfig,
     mode: reward.AdvantageMode = "group",
 ) -> list[Row]:
-    """Exactly ``len(task_ids) * num_trajectories * num_turns`` rows, by task (as given), trajectory, turn.
+    """Exactly ``len(task_ids) * num_trajectories * num_turns`` rows, by task (as given), turn, trajectory:
+    rows whose prompts begin alike are neighbours.
 
     A task's m * n rows are one group. What has no return is left out of the group's mean and has advantage 0.
 
@@ -84,7 +85,8 @@ def training_rows(
                 )
             ]  # fmt: skip
         advantages = reward.advantages([value for *_, value in group], mode=mode)
-        rows += [Row(task_id, *place, advantage) for place, advantage in zip(group, advantages, strict=True)]
+        own = [Row(task_id, *place, advantage) for place, advantage in zip(group, advantages, strict=True)]
+        rows += sorted(own, key=lambda r: r.turn)
     if by_place:
         raise ValueError(f"turns of no row: {sorted(by_place)[:3]}")
     return rows

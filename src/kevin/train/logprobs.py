@@ -1,0 +1,82 @@
+"""Log-probabilities of answers whose prompts begin alike: the common beginning is computed once.
+
+The trajectories of a task share their first prompt, and most of the later ones. TRL computes every sample by itself,
+scores every position on a CPU, and pads to the longest sample of the batch: many times the work for a small model.
+
+Shape suffixes: B rows, P tokens of the common beginning, S padded rest, C padded answer, N answer tokens of all rows,
+H hidden size, V vocabulary.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+
+import torch
+from transformers import DynamicCache, PreTrainedModel
+
+
+def answer_logprobs(
+    model: PreTrainedModel,
+    input_ids_BL: torch.Tensor,
+    attention_mask_BL: torch.Tensor,
+    answer_length: int,
+    *,
+    temperature: float,
+    with_entropy: bool,
+) -> tuple[torch.Tensor, torch.Tensor | None]:
+    """Log-probability, and entropy, of each answer token at ``temperature``; 0 at padding. Gradients flow.
+
+    Args:
+        input_ids_BL: prompts padded on the left, then answers padded on the right.
+        answer_length: padded length C of the answers.
+
+    Returns:
+        Two tensors (B, C); the second is detached, and None unless wanted.
+    """
+    mask_BC = attention_mask_BL[:, -answer_length:].bool()
+    prompt_mask = attention_mask_BL[:, :-answer_length].bool()
+    prompts = [ids[m].tolist() for ids, m in zip(input_ids_BL[:, :-answer_length], prompt_mask, strict=True)]
+    answers = [ids[m].tolist() for ids, m in zip(input_ids_BL[:, -answer_length:], mask_BC, strict=True)]
+    num_common = common_length(prompts)
+    hidden_BSH = _hidden_states(model, prompts, answers, num_common)
+    # The state at a token predicts the next one: an answer's first token is predicted at its prompt's last.
+    rows = [i for i, a in enumerate(answers) for _ in a]
+    places = [len(p) - num_common - 1 + j for p, a in zip(prompts, answers, strict=True) for j in range(len(a))]
+    logits_NV = model.get_output_embeddings()(hidden_BSH[rows, places]).float() / temperature
+    all_logps_NV = torch.log_softmax(logits_NV, dim=-1)
+    tokens_N = input_ids_BL[:, -answer_length:][mask_BC]
+    logps_BC = torch.zeros(mask_BC.shape, device=mask_BC.device)
+    logps_BC = logps_BC.masked_scatter(mask_BC, all_logps_NV.gather(1, tokens_N[:, None]).squeeze(1))
+    if not with_entropy:
+        return logps_BC, None
+    with torch.no_grad():
+        entropy_N = -(all_logps_NV.exp() * all_logps_NV).sum(-1)
+        return logps_BC, torch.zeros_like(logps_BC).masked_scatter(mask_BC, entropy_N)
+
+
+def common_length(prompts: Sequence[Sequence[int]]) -> int:
+    """Tokens with which all prompts begin alike, short of the last one of the shortest."""
+    shortest, longest = min(prompts), max(prompts)  # in the order of their tokens: the two that differ first
+    limit = min(len(p) for p in prompts) - 1
+    return next((i for i in range(limit) if shortest[i] != longest[i]), limit)
+
+
+def _hidden_states(
+    model: PreTrainedModel, prompts: Sequence[list[int]], answers: Sequence[list[int]], num_common: int
+) -> torch.Tensor:
+    """States of what follows the common beginning, (B, S, H). Padding on the right cannot be seen from the left."""
+    device = model.device
+    rests = [p[num_common:] + a for p, a in zip(prompts, answers, strict=True)]
+    length = max(map(len, rests))
+    rest_BS = torch.tensor([r + [0] * (length - len(r)) for r in rests], device=device)
+    past = None
+    if num_common:
+        past = DynamicCache(config=model.config)
+        common_1P = torch.tensor([prompts[0][:num_common]], device=device)
+        model.base_model(input_ids=common_1P, past_key_values=past, use_cache=True)
+        past.batch_repeat_interleave(len(rests))
+    positions_BS = torch.arange(num_common, num_common + length, device=device).expand(len(rests), -1)
+    states: torch.Tensor = model.base_model(
+        input_ids=rest_BS, position_ids=positions_BS, past_key_values=past, use_cache=past is not None
+    ).last_hidden_state
+    return states

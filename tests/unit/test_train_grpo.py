@@ -1,0 +1,394 @@
+"""Training a tiny model against a judge by rule: learning, agreement with TRL, being killed anywhere, bad input."""
+
+import json
+import shutil
+
+import pytest
+import torch
+from train_fixtures import FAST, OKAY, judge, make_study, save_model, verdict
+
+from kevin.core import files
+from kevin.core.config import Study
+from kevin.core.errors import ConfigError, DataError, DeviceError, HarnessError, UsageError
+from kevin.core.types import Outcome
+from kevin.policy.load import load_policy
+from kevin.train import grpo
+from kevin.train.checkpoint import export_policy
+from kevin.train.metrics import TIMES, read_metrics
+from kevin.train.policy import RecordingPolicy
+from kevin.train.run import run_training
+from kevin.train.stability import TrainingStoppedError
+from kevin.train.step import longest_response, response_tokens
+
+
+class Killed(BaseException):
+    """Stands for a kill: nothing catches it."""
+
+
+@pytest.fixture(autouse=True, scope="module")
+def one_thread():
+    before = torch.get_num_threads()
+    torch.set_num_threads(1)
+    yield
+    torch.set_num_threads(before)
+
+
+def train(folder, *, out="out", judge=judge, **options):
+    study = make_study(folder, **options)
+    run_training(study, "tiny", folder / "tasks.parquet", folder / out, judge=judge)
+    return curve(folder / out)
+
+
+def curve(out):
+    return [{k: v for k, v in r.items() if k != TIMES} for r in read_metrics(out / "metrics.jsonl")]
+
+
+def test_it_learns_to_write_the_faster_kernel(tmp_path):
+    records = train(tmp_path, num_steps=25, num_trajectories=8)
+    first, last = (sum(r["score"] for r in part) / 5 for part in (records[:5], records[-5:]))
+    assert last > first + 0.5
+    assert json.loads((tmp_path / "out/summary.json").read_text())["num_steps"] == 25
+
+
+def test_what_is_written(tmp_path):
+    records = train(tmp_path, num_steps=2)
+    assert [r["step"] for r in records] == [1, 2]
+    wanted = {"score", "correct", "score_turn_2", "loss", "grad_norm", "entropy", "clip_ratio", "not_okay_ratio"}
+    assert wanted <= records[0].keys()
+    frame, meta = files.read_parquet(tmp_path / "out/turns/step_00002.parquet", "train_turns")
+    assert len(frame) == 16 and meta["run"] == "tiny"
+    assert {"completion", "outcome", "score", "return", "advantage"} <= set(frame.columns)
+    assert records[1]["score"] == pytest.approx(frame["score"].mean())
+    assert list((tmp_path / "out/tensorboard").iterdir())
+    assert not list((tmp_path / "out/rollouts").glob("step_*")), "a checkpoint makes them dispensable"
+
+
+@pytest.mark.parametrize("advantage", ["group", "leave_one_out"])
+def test_advantages_are_those_of_trl(tmp_path, monkeypatch, advantage):
+    """TRL's positional normalisation of the same returns gives the same numbers, up to float32."""
+    theirs, ours = [], []
+    original = grpo.GRPOTrainer._generate_and_score_completions
+
+    def spy(self, inputs):
+        batch = original(self, inputs)
+        theirs.append(batch["advantages"].clone())
+        ours.append([r.advantage for r in self._played.rows])
+        return batch
+
+    monkeypatch.setattr(grpo.GRPOTrainer, "_generate_and_score_completions", spy)
+    train(tmp_path, judge=failing_judge(), advantage=advantage)
+    assert len(theirs) == 3 and any(x.abs().max() > 0.5 for x in theirs)
+    for trl, own in zip(theirs, ours, strict=True):
+        # Leave-one-out is the centred return times N / (N - 1), N the returns that there are.
+        groups = zip(trl.view(2, -1), torch.tensor(own, dtype=torch.float32).view(2, -1), strict=True)
+        for trl_group, own_group in groups:
+            known = int((own_group != 0).sum()) if advantage == "leave_one_out" else 0
+            if advantage == "leave_one_out" and known not in (0, 8):
+                continue
+            scale = known / (known - 1) if known else 1.0
+            torch.testing.assert_close(own_group, trl_group * scale, rtol=1e-4, atol=1e-5)
+
+
+def failing_judge(every=5):
+    """Fails on every fifth kernel."""
+    count = 0
+
+    def judging(pairs):
+        nonlocal count
+        results = []
+        for _, kernel in pairs:
+            count += 1
+            results.append(HarnessError("no device") if count % every == 0 else verdict(kernel))
+        return results
+
+    return judging
+
+
+def test_failures_and_placeholders_have_no_gradient(tmp_path, monkeypatch):
+    """A row without a return changes nothing: neither its tokens' loss nor its group's baseline."""
+    seen = []
+    original = grpo.KernelTrainer._generate_and_score_completions
+
+    def spy(self, inputs):
+        batch = original(self, inputs)
+        seen.append((self._played, batch))
+        return batch
+
+    monkeypatch.setattr(grpo.KernelTrainer, "_generate_and_score_completions", spy)
+    train(tmp_path, judge=failing_judge(every=3))
+    placeholders = failures = 0
+    for played, batch in seen:
+        for i, row in enumerate(played.rows):
+            if row.return_ is None:
+                assert float(batch["advantages"][i]) == 0.0
+                failures += row.played is not None
+            if row.played is None:
+                placeholders += 1
+                assert int(batch["tool_mask"][i].sum()) == int((batch["completion_mask"][i] == 0).sum())
+    assert placeholders and failures
+
+
+def test_trimming_changes_no_number(tmp_path, monkeypatch):
+    calls = []
+    original = grpo.KernelTrainer._get_per_token_logps_and_entropies
+
+    def spy(self, model, input_ids, attention_mask, logits_to_keep, batch_size=None, compute_entropy=False, **kw):
+        arguments = (self, model, input_ids, attention_mask, logits_to_keep, batch_size, compute_entropy)
+        result = original(*arguments, **kw)
+        with torch.no_grad():
+            full = grpo.GRPOTrainer._get_per_token_logps_and_entropies(*arguments, **kw)
+        calls.append((result[:2], full[:2], attention_mask[:, -logits_to_keep:].bool()))
+        return result
+
+    monkeypatch.setattr(grpo.KernelTrainer, "_get_per_token_logps_and_entropies", spy)
+    train(tmp_path, num_steps=2)
+    assert len(calls) >= 8
+    for trimmed, full, mask in calls:
+        for a, b in zip(trimmed, full, strict=True):
+            if a is not None:
+                torch.testing.assert_close(a.detach()[mask], b[mask], rtol=1e-5, atol=1e-5)
+
+
+@pytest.mark.parametrize(
+    "options",
+    [
+        {"loss": "grpo", "advantage": "leave_one_out"},
+        {"loss": "dapo", "kl_beta": 0.01},
+        {"num_turns": 1, "num_trajectories": 8},
+        {"updates_per_step": 1, "num_iterations": 2},
+        {"reward": {"returns": "max", "gamma": 0.8, "correctness_weight": 1.0, "speedup_cap": 2.0}},
+    ],
+    ids=["trloo", "kl", "single turn", "two passes", "max returns"],
+)
+def test_alternatives_run(tmp_path, options):
+    records = train(tmp_path, num_steps=2, **options)
+    assert len(records) == 2 and all(abs(r["loss"]) < 100 for r in records)
+    if "kl_beta" in options:
+        assert records[1]["kl"] > 0
+
+
+# --- killed and resumed -----------------------------------------------------------------------------------------
+
+
+@pytest.mark.parametrize("save_every", [1, 2])
+@pytest.mark.parametrize("when", ["generate", "judge", "update", "log", "save"])
+def test_killed_anywhere_it_continues_the_same_curve(tmp_path, monkeypatch, when, save_every):
+    options = {"num_steps": 4, "save_every": save_every}
+    whole = train(tmp_path, out="whole", **options)
+    target = {
+        "generate": (RecordingPolicy, "_remember"),
+        "update": (grpo.KernelTrainer, "_compute_loss"),
+        "log": (grpo.StepObserver, "_record"),
+        "save": (grpo.StepObserver, "on_save"),
+    }
+    judging, num_calls = judge, 0
+    at = {"generate": 25, "judge": 4, "update": 9, "log": 3, "save": 1 if save_every == 2 else 2}[when]
+
+    def dying(original):
+        def wrapper(*args, **kwargs):
+            nonlocal num_calls
+            num_calls += 1
+            if num_calls == at:
+                raise Killed
+            return original(*args, **kwargs)
+
+        return wrapper
+
+    with monkeypatch.context() as patch:
+        if when == "judge":
+            judging = dying(judge)
+        else:
+            owner, name = target[when]
+            patch.setattr(owner, name, dying(getattr(owner, name)))
+        with pytest.raises(Killed):
+            train(tmp_path, out="killed", judge=judging, **options)
+    assert len(curve(tmp_path / "killed")) < 4
+    assert train(tmp_path, out="killed", **options) == whole
+    same_weights(tmp_path / "whole", tmp_path / "killed")
+
+
+def same_weights(a, b):
+    from safetensors.torch import load_file
+
+    left, right = (load_file(x / "checkpoints/checkpoint-8/model.safetensors") for x in (a, b))
+    assert all(torch.equal(left[k], right[k]) for k in left)
+
+
+def test_a_resumed_step_generates_nothing_that_it_has(tmp_path, monkeypatch):
+    """Killed in the gradient steps: the rollouts are there, neither the model nor the judge is asked again."""
+    with monkeypatch.context() as patch:
+        patch.setattr(grpo.KernelTrainer, "_compute_loss", lambda *a, **k: (_ for _ in ()).throw(Killed()))
+        with pytest.raises(Killed):
+            train(tmp_path, num_steps=1)
+    asked = []
+    monkeypatch.setattr(RecordingPolicy, "_remember", lambda *a: asked.append("model"))
+    train(tmp_path, num_steps=1, judge=lambda pairs: asked.append("judge") or judge(pairs))
+    assert not asked
+
+
+def test_more_steps_later_are_the_same_run(tmp_path):
+    whole = train(tmp_path, out="whole", num_steps=4)
+    train(tmp_path, num_steps=2)
+    (tmp_path / "out/summary.json").unlink()
+    assert train(tmp_path, num_steps=4)[:3] == whole[:3]
+
+
+def test_a_changed_configuration_is_named(tmp_path):
+    train(tmp_path, num_steps=1)
+    with pytest.raises(DataError, match=r"train\.clip_high: was 0\.28, is 0\.4"):
+        train(tmp_path, num_steps=1, clip_high=0.4)
+    with pytest.raises(DataError, match=r"reward\.gamma"):
+        train(tmp_path, num_steps=1, reward={"gamma": 0.9})
+    save_model(tmp_path / "base", seed=5)
+    with pytest.raises(DataError, match="init"):
+        train(tmp_path, num_steps=1)
+
+
+def test_a_missing_checkpoint_starts_anew_and_an_unfinished_one_is_not_used(tmp_path):
+    whole = train(tmp_path, num_steps=3)
+    (tmp_path / "out/summary.json").unlink()
+    for checkpoint in (tmp_path / "out/checkpoints").glob("checkpoint-*"):
+        (checkpoint / "complete.json").unlink()
+    assert train(tmp_path, num_steps=3) == whole
+
+
+# --- bad input --------------------------------------------------------------------------------------------------
+
+
+def test_a_model_without_a_chat_template(tmp_path):
+    make_study(tmp_path)
+    shutil.rmtree(tmp_path / "base")
+    save_model(tmp_path / "base", template=None)
+    with pytest.raises(UsageError, match="chat template"):
+        train(tmp_path)
+
+
+def test_a_missing_model(tmp_path):
+    make_study(tmp_path)
+    shutil.rmtree(tmp_path / "base")
+    (tmp_path / "base").mkdir()
+    with pytest.raises(DataError, match="not a model folder"):
+        train(tmp_path)
+
+
+def test_a_batch_that_does_not_divide(tmp_path):
+    with pytest.raises(ValueError, match="16 samples cannot be divided"):
+        make_study(tmp_path, micro_batch_size=3)
+    study = make_study(tmp_path).for_run("tiny")
+    with pytest.raises(ConfigError, match="multiple of the 4 processes"):
+        grpo.grpo_config(study, tmp_path, 4, on_cpu=True)
+
+
+def test_unknown_runs_and_keys(tmp_path):
+    study = make_study(tmp_path)
+    with pytest.raises(ConfigError, match="no run 'nobody'"):
+        study.for_run("nobody")
+    raw = study.model_dump(mode="json")
+    with pytest.raises(ValueError, match=r"runs\.tiny\.num_turn"):
+        Study.model_validate({**raw, "runs": {"tiny": {"train": {"num_turn": 3}}}})
+    with pytest.raises(ValueError, match="init names a policy"):
+        Study.model_validate({**raw, "runs": {"tiny": {"train": {"init": "nobody"}}}})
+
+
+def test_all_kernels_wrong_changes_nothing(tmp_path):
+    """No variance, no gradient: the weights stay, and the record says that the groups were flat."""
+    from safetensors.torch import load_file
+
+    def all_wrong(pairs):
+        return [verdict(k).model_copy(update={"outcome": Outcome.INCORRECT, "timing": None, "reference_timing": None,
+                                              "rounds": ()}) for _, k in pairs]  # fmt: skip
+
+    records = train(tmp_path, num_steps=2, judge=all_wrong)
+    assert all(r["flat_groups"] == 1 and r["score"] == 0 and r["grad_norm"] == 0 for r in records)
+    before = load_file(tmp_path / "base/model.safetensors")
+    after = load_file(tmp_path / "out/checkpoints/checkpoint-4/model.safetensors")
+    assert all(torch.equal(before[k], after[k]) for k in before)
+
+
+def test_answers_without_code_are_parse_errors_of_score_0(tmp_path):
+    records = train(tmp_path, num_steps=1, judge=lambda pairs: pytest.fail("nothing to judge") if not pairs else
+                    judge(pairs), temperature=1.0)  # fmt: skip
+    frame, _ = files.read_parquet(tmp_path / "out/turns/step_00001.parquet", "train_turns")
+    without = frame[frame["kernel_source"].isna()]
+    assert len(without) and set(without["outcome"]) == {"parse_error"} and set(without["score"]) == {0.0}
+    assert records[0]["num_kernels"] == len(frame) - len(without)
+
+
+def test_a_loss_that_is_not_a_number(tmp_path, monkeypatch):
+    """The step is not kept, the checkpoint before it is."""
+    original = grpo.KernelTrainer._compute_loss
+
+    def nan_in_step_2(self, model, inputs):
+        loss = original(self, model, inputs)
+        return loss * float("nan") if self.state.global_step >= 2 else loss
+
+    monkeypatch.setattr(grpo.KernelTrainer, "_compute_loss", nan_in_step_2)
+    with pytest.raises(TrainingStoppedError, match="step 2: loss = nan"):
+        train(tmp_path)
+    assert [r["step"] for r in curve(tmp_path / "out")] == [1]
+    assert [p.name for p in (tmp_path / "out/checkpoints").iterdir()] == ["checkpoint-2"]
+
+
+def test_out_of_memory_says_what_to_lower(tmp_path, monkeypatch):
+    def out_of_memory(*args, **kwargs):
+        raise torch.OutOfMemoryError("CUDA out of memory. Tried to allocate 2 GiB.")
+
+    monkeypatch.setattr(grpo.GRPOTrainer, "training_step", out_of_memory)
+    with pytest.raises(DeviceError, match=r"train\.micro_batch_size \(4\)"):
+        train(tmp_path)
+
+
+def test_a_broken_judge_ends_the_run_and_it_can_go_on(tmp_path):
+    with pytest.raises(HarnessError, match="the judge failed"):
+        train(tmp_path, num_steps=2, judge=lambda pairs: [HarnessError("no compiler")] * len(pairs))
+    whole = train(tmp_path, out="whole", num_steps=2)
+    assert train(tmp_path, num_steps=2) == whole
+
+
+def test_the_stop_rule_ends_the_run_with_its_reason(tmp_path):
+    records = train(tmp_path, num_steps=9, stop_not_okay=0.01, stop_patience=2, learning_rate=1e-9)
+    summary = json.loads((tmp_path / "out/summary.json").read_text())
+    assert len(records) == summary["num_steps"] == 2
+    assert "expected opening" in summary["reason"]
+
+
+# --- the rest ---------------------------------------------------------------------------------------------------
+
+
+def test_the_export_is_an_ordinary_policy(tmp_path):
+    train(tmp_path, num_steps=1)
+    export_policy(tmp_path / "out", tmp_path / "policy")
+    config = make_study(tmp_path).policies["base"].model_copy(update={"model": str(tmp_path / "policy")})
+    policy = load_policy("trained", config)
+    trained = torch.cat([p.flatten() for p in policy.model.parameters()])
+    base = load_policy("base", make_study(tmp_path).policies["base"])
+    assert not torch.equal(trained, torch.cat([p.flatten() for p in base.model.parameters()]))
+    with pytest.raises(DataError, match="no complete checkpoint"):
+        export_policy(tmp_path / "nothing", tmp_path / "policy2")
+
+
+def test_longer_answers_from_a_step_on(tmp_path):
+    study = make_study(tmp_path, raise_response_at_step=3, raised_response_tokens=6).for_run("tiny")
+    assert [response_tokens(study, step) for step in (1, 2, 3, 4)] == [5, 5, 6, 6]
+    assert longest_response(study) == 6
+    args = grpo.grpo_config(study, tmp_path, 1, on_cpu=True)
+    assert args.max_completion_length == 6
+
+
+def test_the_paper_s_batch_on_8_devices():
+    """8 tasks of 64 samples: one micro-batch a sample, two gradient steps of 32."""
+    study = Study.model_validate(
+        {
+            "policies": {"base": {"model": "x"}},
+            "train": {"tasks_per_step": 8, "num_trajectories": 16, "num_turns": 4, "micro_batch_size": 1},
+            "runs": {"r": {}},
+        }
+    ).for_run("r")
+    args = grpo.grpo_config(study, __import__("pathlib").Path("x"), 8, on_cpu=True)
+    assert (args.steps_per_generation, args.gradient_accumulation_steps, args.num_generations) == (64, 32, 64)
+
+
+def test_opening_counts_as_okay():
+    from kevin.core.dialogue import opening_is_expected
+
+    assert opening_is_expected(OKAY + FAST)

@@ -1,0 +1,119 @@
+"""A model of a few tokens, of which some are whole answers, a judge by rule, and a study to train it in seconds."""
+
+from __future__ import annotations
+
+from pathlib import Path
+
+import torch
+from tokenizers import Tokenizer, models, pre_tokenizers
+from transformers import PreTrainedTokenizerFast, Qwen2Config, Qwen2ForCausalLM
+
+from kevin.core import files
+from kevin.core.config import Study
+from kevin.core.errors import HarnessError
+from kevin.core.types import Kernel, Outcome, Round, Task, TaskSpec, TensorSpec, Timing, Verdict
+
+PAD, END, USER, ASSISTANT, UNKNOWN = "<|pad|>", "<|end|>", "<|user|>", "<|assistant|>", "<|unknown|>"
+OKAY = "<think>\nOkay, here.\n</think>\n"
+FAST, SLOW, WRONG = (f"```cpp\n{name}\n```\nSummary: {name}.\n" for name in ("fast", "slow", "wrong"))
+SPEEDUPS = {"fast": 3.0, "slow": 1.0}
+TEMPLATE = (
+    "{% for m in messages %}<|{{ m['role'] }}|> {{ m['content'] }}{% endfor %}"
+    "{% if add_generation_prompt %} <|assistant|>{% endif %}"
+)
+
+X = TensorSpec(name="x", shape=(4,), dtype="float32")
+SPEC = TaskSpec(inputs=(X,), outputs=(X.model_copy(update={"name": "out"}),))
+
+
+def make_task(name: str, level: int = 1) -> Task:
+    return Task(id=f"l{level}/{name}", level=level, name=name, source=f"# {name}\n", origin="catalog", spec=SPEC)
+
+
+TASKS = [make_task(n, level) for level in (1, 2) for n in ("a", "b", "c")]
+
+
+def save_model(folder: Path, seed: int = 0, *, template: str | None = TEMPLATE) -> Path:
+    """A model folder whose weights are random."""
+    words = [PAD, END, USER, ASSISTANT, UNKNOWN, OKAY, FAST, SLOW, WRONG]
+    core = Tokenizer(models.WordLevel({w: i for i, w in enumerate(words)}, unk_token=UNKNOWN))
+    core.pre_tokenizer = pre_tokenizers.WhitespaceSplit()
+    tokenizer = PreTrainedTokenizerFast(
+        tokenizer_object=core,
+        eos_token=END,
+        pad_token=PAD,
+        unk_token=UNKNOWN,
+        additional_special_tokens=[USER, ASSISTANT, OKAY, FAST, SLOW, WRONG],
+    )
+    tokenizer.chat_template = template
+    with torch.random.fork_rng():
+        torch.manual_seed(seed)
+        model = Qwen2ForCausalLM(
+            Qwen2Config(
+                vocab_size=len(tokenizer),
+                hidden_size=16,
+                num_hidden_layers=2,
+                num_attention_heads=2,
+                num_key_value_heads=1,
+                intermediate_size=32,
+                max_position_embeddings=1024,
+                eos_token_id=tokenizer.eos_token_id,
+                pad_token_id=tokenizer.pad_token_id,
+                bos_token_id=None,
+            )
+        )
+    model.generation_config.eos_token_id = [tokenizer.convert_tokens_to_ids(t) for t in (END, USER, ASSISTANT)]
+    model.save_pretrained(folder)
+    tokenizer.save_pretrained(folder)
+    return folder
+
+
+def verdict(kernel: Kernel) -> Verdict:
+    name = kernel.source.strip()
+    timing = Timing(median_us=1, iqr_us=0, min_us=1, num_samples=1)
+    measured = {}
+    if name in SPEEDUPS:
+        rounds = (Round(kernel_us=1, reference_us=SPEEDUPS[name]),)
+        measured = {"timing": timing, "reference_timing": timing, "rounds": rounds}
+    return Verdict(
+        key=f"key {name}",
+        task_digest="t",
+        kernel_digest=kernel.digest,
+        protocol_digest="p",
+        device_name="cpu",
+        outcome=Outcome.CORRECT if name in SPEEDUPS else Outcome.INCORRECT,
+        message="" if name in SPEEDUPS else "the values differ",
+        **measured,
+    )
+
+
+def judge(pairs: list[tuple[Task, Kernel]]) -> list[Verdict | HarnessError]:
+    return [verdict(kernel) for _, kernel in pairs]
+
+
+def make_study(folder: Path, *, reward: dict | None = None, **train: object) -> Study:
+    """A study with one run, ``tiny``; its model and tasks lie in ``folder``."""
+    if not (folder / "base").exists():
+        save_model(folder / "base")
+        files.write_tasks(folder / "tasks.parquet", [(t, "train") for t in TASKS], {})
+    settings = {
+        "num_steps": 3,
+        "tasks_per_step": 2,
+        "num_trajectories": 4,
+        "num_turns": 2,
+        "micro_batch_size": 4,
+        "learning_rate": 0.02,
+        "max_grad_norm": 1.0,
+        "stop_not_okay": None,
+        "stop_repetition": None,
+    }
+    return Study.model_validate(
+        {
+            "results": str(folder / "results"),
+            "policies": {"base": {"model": str(folder / "base")}},
+            "rollout": {"max_prompt_tokens": 512, "max_response_tokens": 5},
+            "train": settings | train,
+            "reward": reward or {},
+            "runs": {"tiny": {}},
+        }
+    )
