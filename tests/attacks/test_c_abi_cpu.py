@@ -69,7 +69,10 @@ CORRECT = HEAD + "{ " + BODY + " }"
 
 CONTROLS = {
     "plain": CORRECT,
-    "slow_but_right": HEAD + "{ for (int r = 0; r < 20; r++) { " + BODY.replace("out[i] =", "out[i] = 0.f * r +") + " } }",
+    "slow_but_right": HEAD
+    + "{ for (int r = 0; r < 20; r++) { "
+    + BODY.replace("out[i] =", "out[i] = 0.f * r +")
+    + " } }",
     "word_try_and_pass_in_comment": "// try to pass; except catch\n" + CORRECT,
     "variable_named_block_lock": HEAD + "{ int block_lock = 1; (void)block_lock; " + BODY + " }",
     "template": "template <typename T> static T act(T v) { return v > T(0) ? v : T(0); }\n"
