@@ -1,0 +1,138 @@
+"""A real Slurm with two nodes on this host, and a copy of the repository to run from, as fresh as a clone."""
+
+from __future__ import annotations
+
+import os
+import shutil
+import signal
+import subprocess
+import sys
+import time
+from collections.abc import Callable, Iterator
+from pathlib import Path
+
+import psutil
+import pytest
+
+HERE = Path(__file__).parent
+ROOT = HERE.parents[1]
+SNAKEMAKE = Path(sys.executable).with_name("snakemake")
+STUDY = ("tests/workflow/micro.yaml", "tests/slurm/study.yaml")
+NOT_IN_A_CLONE = (".git", ".venv", "results", ".snakemake", ".*_cache", ".hypothesis", "__pycache__", "*.egg-info")
+
+
+def output_of(*command: str | Path, timeout: float = 30) -> str:
+    """What a command says; its failure is the test's."""
+    run = subprocess.run([str(c) for c in command], capture_output=True, text=True, timeout=timeout, check=False)
+    assert run.returncode == 0, run.stderr + run.stdout
+    return run.stdout
+
+
+def wait_until(ready: Callable[[], bool], what: str, timeout_s: float = 60) -> None:
+    deadline = time.monotonic() + timeout_s
+    while not ready():
+        assert time.monotonic() < deadline, f"not within {timeout_s:.0f} s: {what}"
+        time.sleep(0.2)
+
+
+def install_slurm() -> str | None:
+    """Why there is no Slurm here, or None when there is. Installs Debian's packages where that is possible."""
+    if os.geteuid() != 0:
+        return "Slurm's daemons are started by root here"
+    if all(map(shutil.which, ("slurmctld", "slurmd", "munged"))):
+        return None
+    if shutil.which("apt-get") is None:
+        return "neither Slurm nor apt-get is here"
+    install = "apt-get install -y -qq --no-install-recommends slurm-wlm munge"
+    for command in (install, f"apt-get update -qq && {install}"):
+        env = {**os.environ, "DEBIAN_FRONTEND": "noninteractive"}
+        run = subprocess.run(command, shell=True, capture_output=True, text=True, timeout=240, check=False, env=env)
+        if run.returncode == 0:
+            return None
+    return f"Slurm could not be installed: {run.stderr.strip()[-300:]}"
+
+
+class Cluster:
+    """Handle on the daemons that cluster_up.sh started in ``folder``."""
+
+    def __init__(self, folder: Path) -> None:
+        self.folder = folder
+
+    def up(self) -> None:
+        output_of(HERE / "cluster_up.sh", self.folder, timeout=60)
+
+    def down(self) -> None:
+        output_of(HERE / "cluster_down.sh", self.folder, timeout=90)
+
+    def jobs(self, *options: str) -> list[tuple[str, str, str, str]]:
+        """Id, state, node and comment (the rule) of each job that waits or runs."""
+        lines = output_of("squeue", "--noheader", "--format=%A|%t|%N|%k", *options).splitlines()
+        return [tuple(line.split("|")) for line in lines]  # type: ignore[misc]
+
+    def running(self, rule: str) -> str | None:
+        """The node that runs this rule."""
+        return next((node for _, state, node, comment in self.jobs() if state == "R" and rule in comment), None)
+
+    def kill_node(self, node: str) -> None:
+        """What a power cut does: daemon, job steps and everything below them end at once."""
+        jobs = {job for job, *_ in self.jobs("--nodelist", node)}
+        os.kill(int((self.folder / f"run/slurmd-{node}.pid").read_text()), signal.SIGKILL)
+        for step in self.steps():
+            if any(f"[{job}." in step.cmdline()[0] for job in jobs):
+                for process in [step, *step.children(recursive=True)]:
+                    process.kill()
+
+    def start_node(self, node: str) -> None:
+        output_of("slurmd", "-N", node)
+
+    @staticmethod
+    def steps() -> list[psutil.Process]:
+        """Slurm's own process around each batch script and step."""
+        return [p for p in psutil.process_iter(["cmdline"]) if (p.info["cmdline"] or [""])[0].startswith("slurmstepd:")]
+
+
+@pytest.fixture(scope="session")
+def cluster(tmp_path_factory: pytest.TempPathFactory) -> Iterator[Cluster]:
+    if reason := install_slurm():
+        pytest.skip(reason)
+    found = Cluster(tmp_path_factory.mktemp("slurm"))
+    for folder in found.folder.parents:  # nodes and munge look in from outside
+        if folder.stat().st_uid == os.geteuid() and folder != Path("/"):
+            folder.chmod(folder.stat().st_mode | 0o011)
+    try:
+        found.up()
+        yield found
+    finally:
+        found.down()
+
+
+def clone_to(folder: Path) -> Path:
+    shutil.copytree(ROOT, folder, symlinks=True, ignore=shutil.ignore_patterns(*NOT_IN_A_CLONE))
+    return folder
+
+
+def start(folder: Path, *args: str | Path, log: str = "run.log") -> subprocess.Popen[bytes]:
+    """Snakemake in the background, in ``folder``, quick to look at its jobs."""
+    quick = ["--seconds-between-status-checks", "2"] if "slurm" in args else []
+    with (folder / log).open("w") as out:
+        return subprocess.Popen(
+            [str(SNAKEMAKE), *map(str, args), *quick],
+            cwd=folder,
+            stdout=out,
+            stderr=out,
+            stdin=subprocess.DEVNULL,
+            start_new_session=True,
+            env={**os.environ, "NO_COLOR": "1"},
+        )
+
+
+def finish(run: subprocess.Popen[bytes], log: Path, timeout: float) -> str:
+    """Wait for Snakemake, which must end well. Returns what it said."""
+    try:
+        code = run.wait(timeout=timeout)
+    finally:
+        if run.poll() is None:
+            os.killpg(run.pid, signal.SIGINT)
+            run.wait(timeout=60)
+    assert code == 0, log.read_text()[-6000:]
+    return log.read_text()

@@ -1,0 +1,124 @@
+"""The study through `snakemake --profile slurm` on a real cluster: interrupted, robbed of a node, and still the same."""
+
+from __future__ import annotations
+
+import os
+import re
+import signal
+from collections.abc import Iterator
+from pathlib import Path
+
+import pandas as pd
+import pytest
+
+from kevin.core.files import read_tasks, read_turns
+
+from .conftest import STUDY, Cluster, clone_to, finish, start, wait_until
+
+pytestmark = [pytest.mark.slurm, pytest.mark.slow]
+
+TIMED = re.compile(r"speedup|geomean|fast_(?!0_)|_us$|compile_")
+"""Columns of the tables that follow from a clock."""
+
+
+@pytest.fixture(scope="module")
+def folder(tmp_path_factory: pytest.TempPathFactory) -> Path:
+    return clone_to(tmp_path_factory.mktemp("slurm-study") / "clone")
+
+
+@pytest.fixture(scope="module")
+def interrupted(cluster: Cluster, folder: Path) -> Path:
+    """The study's first run, ended by Ctrl-C while a node worked and another job waited or ran."""
+    run = start(folder, "--profile", "slurm", "--configfile", *STUDY)
+    try:
+        wait_until(lambda: cluster.running("train_base_model") is not None, "the first job runs")
+        os.killpg(run.pid, signal.SIGINT)
+        assert run.wait(timeout=60) != 0
+    finally:
+        if run.poll() is None:
+            os.killpg(run.pid, signal.SIGKILL)
+    return folder
+
+
+def test_ctrl_c_leaves_nothing_in_the_queue(cluster: Cluster, interrupted: Path) -> None:
+    states = {state for _, state, *_ in cluster.jobs()}
+    assert states <= {"CG"}, "a job still waits or runs"
+    wait_until(lambda: not cluster.jobs() and not cluster.steps(), "the cancelled jobs' processes have ended")
+    assert not (interrupted / "results/base_model").exists()
+
+
+@pytest.fixture(scope="module")
+def study(cluster: Cluster, interrupted: Path) -> Iterator[Path]:
+    """The study made to its end, on what was left after Ctrl-C; the node that measures dies while it does."""
+    run = start(interrupted, "--profile", "slurm", "--configfile", *STUDY)
+    victim: list[str] = []
+
+    def measuring() -> bool:
+        assert run.poll() is None, (interrupted / "run.log").read_text()[-6000:]
+        victim[:] = filter(None, [cluster.running("measure_baselines")])
+        return bool(victim)
+
+    try:
+        wait_until(measuring, "the baselines are measured", timeout_s=120)
+        cluster.kill_node(victim[0])
+        finish(run, interrupted / "run.log", timeout=300)
+        yield interrupted / "results"
+    finally:
+        if run.poll() is None:
+            os.killpg(run.pid, signal.SIGINT)
+            run.wait(timeout=60)
+        if victim:
+            cluster.start_node(victim[0])
+
+
+def test_a_dead_node_costs_one_attempt(cluster: Cluster, study: Path) -> None:
+    log = (study.parent / "run.log").read_text()
+    assert "NODE_FAIL" in log
+    assert log.count("Trying to restart") == 1
+    assert not cluster.jobs()
+
+
+def test_the_small_jobs_of_the_report_are_one(study: Path) -> None:
+    submitted = re.findall(r"has been submitted with SLURM jobid (\d+)", (study.parent / "run.log").read_text())
+    assert len(submitted) < 12
+    assert len(list((study / "figures").glob("*.png"))) >= 5
+
+
+@pytest.fixture(scope="module")
+def local(tmp_path_factory: pytest.TempPathFactory, study: Path) -> Path:
+    """The same study on this machine, from another clone."""
+    folder = clone_to(tmp_path_factory.mktemp("local-study") / "clone")
+    tables = [f"results/tables/{path.name}" for path in (study / "tables").glob("*.csv")]
+    run = start(folder, *tables, "--configfile", *STUDY)
+    finish(run, folder / "run.log", timeout=240)
+    return folder / "results"
+
+
+def untimed(path: Path) -> str:
+    """A table as text, without the columns that follow from a clock."""
+    table = pd.read_csv(path, dtype=str, keep_default_na=False)
+    return table[[name for name in table if not TIMED.search(name)]].to_csv(index=False)
+
+
+def test_tables_are_those_of_a_local_run(study: Path, local: Path) -> None:
+    names = sorted(path.name for path in (local / "tables").glob("*.csv"))
+    assert {"level1.csv", "level2.csv", "serial_parallel.csv", "tasks.csv"} <= set(names)
+    for name in names:
+        ours = untimed(study / "tables" / name)
+        assert "correct" in ours
+        assert ours == untimed(local / "tables" / name), name
+
+
+def test_models_tasks_and_answers_are_those_of_a_local_run(study: Path, local: Path) -> None:
+    assert read_tasks(study / "tasks.parquet") == read_tasks(local / "tasks.parquet")
+    weights = "base_model/model.safetensors"
+    assert (study / weights).read_bytes() == (local / weights).read_bytes()
+    for split in ("level1", "level2"):
+        name = f"rollouts/base-{split}/turns.parquet"
+        ours, theirs = ([(t.completion, t.outcome) for t in read_turns(at / name)[0]] for at in (study, local))
+        assert ours == theirs
+
+
+def test_a_second_run_submits_nothing(cluster: Cluster, study: Path) -> None:
+    run = start(study.parent, "--profile", "slurm", "--configfile", *STUDY, log="again.log")
+    assert "Nothing to be done" in finish(run, study.parent / "again.log", timeout=60)
