@@ -41,6 +41,16 @@ FIGURES = (
 CONFIG = f"{study.results}/config.yaml"
 BASE_MODEL = f"{study.results}/base_model"
 DEVICE = study.judge.device
+# Policies that a training run of this study makes, and the runs that the report compares.
+TRAINED = {
+    policy: run
+    for policy, settings in study.policies.items()
+    for run in study.runs
+    if settings.model.rstrip("/") == f"{study.results}/policies/{run}"
+}
+SHOWN_RUNS = [run for run in study.runs if run in map(TRAINED.get, study.evaluate)]
+SHOWN_TABLES = [*TABLES, *(["rl_gain"] if SHOWN_RUNS else [])]
+SHOWN_FIGURES = [*FIGURES, *(["training", "training_turns"] if SHOWN_RUNS else [])]
 
 if CEILING in study.policies:
     raise WorkflowError(
@@ -53,12 +63,14 @@ wildcard_constraints:
     split="train|level1|level2|unseen",
     table="|".join(TABLES),
     figure="|".join(FIGURES),
+    run="|".join(study.runs) or "none",
+    training_figure="training|training_turns|ablations",
 
 
 # Expensive steps are made again when something that they depend on changes its meaning, never because a file was
 # touched: what they read of the configuration stands in their params as a digest, with a version that is raised when
 # the step's code would make something else.
-STEP_VERSIONS = {"tasks": 1, "base_model": 1, "rollout": 1, "ceiling": 1}
+STEP_VERSIONS = {"tasks": 1, "base_model": 1, "rollout": 1, "ceiling": 1, "train": 1}
 
 
 def step_digest(*parts):
@@ -94,22 +106,19 @@ def policy_digest(wildcards):
 
 
 def policy_files(wildcards):
-    """What a policy is made of, as far as this folder holds it: the study's own base model, or a recording."""
-    policy = study.policies[wildcards.policy]
-    if policy.model.rstrip("/") == BASE_MODEL:
-        return [BASE_MODEL]
-    recording = policy.backend == "replay" and Path(policy.model).is_file()
-    return [policy.model] if recording else []
+    """What makes the policies of this study's own: the base model, or the export of a training run."""
+    model = study.policies[wildcards.policy].model.rstrip("/")
+    run = TRAINED.get(wildcards.policy)
+    own = [f"{study.results}/policies/{run}"] if run else []
+    return [BASE_MODEL] if model == BASE_MODEL else own
 
 
 def code(*packages):
     """Sources that a cheap step is made of: editing one of them makes its files again."""
     root = Path(workflow.basedir) / "src" / "kevin"
+    files = (file for package in packages for file in (root / package).rglob("*"))
     return sorted(
-        str(file)
-        for package in packages
-        for file in (root / package).rglob("*")
-        if file.is_file()
+        str(f) for f in files if f.is_file() and f.parent.name != "__pycache__"
     )
 
 

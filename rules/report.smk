@@ -100,8 +100,8 @@ rule write_report:
     input:
         tasks="<results>/tasks.parquet",
         baselines=f"<results>/baselines/{DEVICE}.parquet",
-        tables=expand("<results>/tables/{table}.csv", table=TABLES),
-        figures=expand("<results>/figures/{figure}.png", figure=FIGURES),
+        tables=expand("<results>/tables/{table}.csv", table=SHOWN_TABLES),
+        figures=expand("<results>/figures/{figure}.png", figure=SHOWN_FIGURES),
         scores=SCORES,
         turns=TURNS,
         code=code("core", "report"),
