@@ -26,6 +26,7 @@ include: "rules/base_model.smk"
 include: "rules/judge.smk"
 include: "rules/rollout.smk"
 include: "rules/report.smk"
+include: "rules/train.smk"
 
 
 rule all:
@@ -33,5 +34,5 @@ rule all:
     default_target: True
     input:
         "<results>/report.html",
-        expand("<results>/tables/{table}.csv", table=TABLES),
-        expand("<results>/figures/{figure}.png", figure=FIGURES),
+        expand("<results>/tables/{table}.csv", table=SHOWN_TABLES),
+        expand("<results>/figures/{figure}.png", figure=SHOWN_FIGURES),

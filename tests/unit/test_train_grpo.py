@@ -229,12 +229,21 @@ def test_a_resumed_step_generates_nothing_that_it_has(tmp_path, monkeypatch):
 def test_more_steps_later_are_the_same_run(tmp_path):
     whole = train(tmp_path, out="whole", num_steps=4)
     train(tmp_path, num_steps=2)
-    (tmp_path / "out/summary.json").unlink()
     assert train(tmp_path, num_steps=4)[:3] == whole[:3]
+
+
+def test_a_finished_run_is_not_repeated_and_never_overwritten(tmp_path):
+    whole = train(tmp_path, num_steps=1)
+    (tmp_path / "out/summary.json").unlink()  # as the workflow does before it runs a step again
+    assert train(tmp_path, num_steps=1, judge=lambda pairs: pytest.fail("trained again")) == whole
+    assert (tmp_path / "out/summary.json").exists()
+    other = train(tmp_path, num_steps=1, clip_high=0.4)
+    assert len(other) == 1 and curve(tmp_path / "out.old-1") == whole
 
 
 def test_a_changed_configuration_is_named(tmp_path):
     train(tmp_path, num_steps=1)
+    (tmp_path / "out/finished.json").unlink()
     with pytest.raises(DataError, match=r"train\.clip_high: was 0\.28, is 0\.4"):
         train(tmp_path, num_steps=1, clip_high=0.4)
     with pytest.raises(DataError, match=r"reward\.gamma"):
@@ -246,7 +255,7 @@ def test_a_changed_configuration_is_named(tmp_path):
 
 def test_a_missing_checkpoint_starts_anew_and_an_unfinished_one_is_not_used(tmp_path):
     whole = train(tmp_path, num_steps=3)
-    (tmp_path / "out/summary.json").unlink()
+    (tmp_path / "out/finished.json").unlink()
     for checkpoint in (tmp_path / "out/checkpoints").glob("checkpoint-*"):
         (checkpoint / "complete.json").unlink()
     assert train(tmp_path, num_steps=3) == whole

@@ -7,11 +7,12 @@
     <run>/turns/step_00001.parquet    every turn with its verdict, score, return and advantage
     <run>/rollouts/step_00001/        rollouts of the steps since the last checkpoint
     <run>/checkpoints/checkpoint-2/   weights, optimiser, RNG, position in the data
-    <run>/summary.json                written last: the run is done
+    <run>/finished.json, summary.json written last: the run is done
 """
 
 from __future__ import annotations
 
+import itertools
 import json
 import logging
 from collections.abc import Iterator, Sequence
@@ -30,7 +31,9 @@ from kevin.train.order import task_order
 
 logger = logging.getLogger(__name__)
 
-MAY_CHANGE = ("num_steps", "time_budget_s", "save_every", "num_checkpoints", "micro_batch_size", "vllm_memory_share")
+LIMITS = ("num_steps", "time_budget_s")
+"""Keys of ``train`` that end a run; when they are raised it goes on."""
+MAY_CHANGE = (*LIMITS, "save_every", "num_checkpoints", "micro_batch_size", "vllm_memory_share")
 """Keys of ``train`` that a resumed run may have changed; the steps so far would have been the same."""
 
 
@@ -52,8 +55,10 @@ def run_training(
     own = study.for_run(run)
     tasks = files.read_tasks(tasks_path, own.train.split)
     start_or_resume(out, identity(own, run, tasks))
-    if (out / "summary.json").exists():
-        logger.info("%s is done already; to train on, raise train.num_steps and delete %s", run, out / "summary.json")
+    limits = own.train.model_dump(mode="json", include=set(LIMITS))
+    if (summary := _finished(out, limits)) is not None:
+        logger.info("%s: run %s is done already", out, run)
+        files.write_text(out / "summary.json", json.dumps(summary, indent=1) + "\n")
         return
     with _judge(own, store, judge) as judging:
         if own.train.method == "think_prune":
@@ -63,7 +68,17 @@ def run_training(
         else:
             summary = _train_grpo(own, run, tasks, judging, out)
     if summary is not None:
+        files.write_text(out / "finished.json", json.dumps({"limits": limits, "summary": summary}, indent=1) + "\n")
         files.write_text(out / "summary.json", json.dumps(summary, indent=1) + "\n")
+
+
+def _finished(out: Path, limits: dict[str, Any]) -> dict[str, Any] | None:
+    """The summary of a run that ended under these limits."""
+    path = out / "finished.json"
+    if not path.exists():
+        return None
+    found = json.loads(path.read_text())
+    return dict(found["summary"]) if found["limits"] == limits else None
 
 
 def identity(study: Study, run: str, tasks: Sequence[Task]) -> dict[str, Any]:
@@ -85,7 +100,11 @@ def identity(study: Study, run: str, tasks: Sequence[Task]) -> dict[str, Any]:
 
 
 def start_or_resume(out: Path, wanted: dict[str, Any]) -> None:
-    """Write ``run.json``, or compare with it. Raises DataError that names every difference."""
+    """Write ``run.json``, or compare with it. A finished run of something else is moved aside, never overwritten.
+
+    Raises:
+        DataError: the folder holds an unfinished run of something else; the text names every difference.
+    """
     path = out / "run.json"
     wanted = json.loads(json.dumps(wanted))
     if not path.exists():
@@ -95,7 +114,13 @@ def start_or_resume(out: Path, wanted: dict[str, Any]) -> None:
         found = json.loads(path.read_text())
     except ValueError as e:
         raise DataError(f"{path}: damaged ({e}); start anew: rm -r {out}") from None
-    if changes := sorted(_differences(found, wanted)):
+    changes = sorted(_differences(found, wanted))
+    if changes and (out / "finished.json").exists():
+        aside = next(p for i in itertools.count(1) if not (p := out.with_name(f"{out.name}.old-{i}")).exists())
+        logger.warning("%s holds a finished run of something else (%s); moved to %s", out, "; ".join(changes), aside)
+        out.rename(aside)
+        start_or_resume(out, wanted)
+    elif changes:
         raise DataError(
             f"{out} holds a training run of something else:\n"
             + "\n".join(f"  {c}" for c in changes)

@@ -1,0 +1,143 @@
+def initial_model(wildcards):
+    """The study's own base model, for runs that start from it."""
+    init = study.for_run(wildcards.run).train.init
+    own = study.policies[init].model.rstrip("/") == BASE_MODEL
+    return [BASE_MODEL] if own else []
+
+
+def run_digest(wildcards):
+    """What a training run depends on."""
+    own = study.for_run(wildcards.run)
+    return step_digest(
+        STEP_VERSIONS["train"],
+        own.train,
+        own.reward,
+        own.policies[own.train.init].model,
+        own.rollout,
+        study.seed,
+        TASKS_DIGEST,
+        KERNELS_DIGEST,
+        JUDGE_DIGEST,
+    )
+
+
+# Several GPUs train as one: weights, gradients and optimizer are spread over them.
+LAUNCHER = (
+    f"accelerate launch --config_file {workflow.basedir}/config/accelerate/zero3-{NEEDS['gpu']}.yaml --no_python "
+    if NEEDS["gpu"] > 1
+    else ""
+)
+
+
+rule train_policy:
+    """Reinforcement learning on kernels judged for real; a killed run goes on from its last checkpoint."""
+    input:
+        initial_model,
+        tasks="<results>/tasks.parquet",
+    output:
+        "<results>/train/{run}/summary.json",
+    log:
+        "<results>/logs/train_policy-{run}.log",
+    benchmark:
+        "<results>/benchmarks/train_policy-{run}.tsv"
+    threads: all_cores()
+    resources:
+        cpus_per_task=NEEDS["threads"],
+        mem_mb=NEEDS["mem_mb"],
+        runtime=NEEDS["runtime"],
+        gpu=NEEDS["gpu"],
+    params:
+        config=CONFIG,
+        depends=run_digest,
+        launcher=LAUNCHER,
+        folder=lambda wildcards, output: str(Path(output[0]).parent),
+        store=f"{study.results}/store",
+    shell:
+        "{params.launcher}kevin --log {log} train --config {params.config} --tasks {input.tasks} --run {wildcards.run}"
+        " --store {params.store} --out {params.folder}"
+
+
+rule export_policy:
+    """The trained model and its tokenizer: a policy like any other."""
+    input:
+        "<results>/train/{run}/summary.json",
+    output:
+        directory("<results>/policies/{run}"),
+    log:
+        "<results>/logs/export_policy-{run}.log",
+    benchmark:
+        "<results>/benchmarks/export_policy-{run}.tsv"
+    resources:
+        mem_mb=NEEDS["mem_mb"],
+        runtime=30,
+    params:
+        folder=lambda wildcards, input: str(Path(input[0]).parent),
+    shell:
+        "kevin --log {log} export-policy --run-dir {params.folder} --out {output}"
+
+
+rule measure_gain:
+    """What training gained on held-out tasks, with its interval."""
+    input:
+        scores=SCORES,
+        code=code("core", "report"),
+    output:
+        report(
+            "<results>/tables/rl_gain.csv",
+            caption="captions/table.rst",
+            category="Tables",
+            labels={"table": "rl_gain"},
+        ),
+    log:
+        "<results>/logs/measure_gain.log",
+    benchmark:
+        "<results>/benchmarks/measure_gain.tsv"
+    resources:
+        mem_mb=4000,
+        runtime=10,
+    params:
+        config=CONFIG,
+        depends=REPORT_DIGEST,
+        scores=lambda wildcards, input: repeat("--scores", input.scores),
+    shell:
+        "kevin --log {log} rl-gain --config {params.config} {params.scores} --out {output}"
+
+
+rule draw_training_figure:
+    """One figure of the training runs that the report compares, or of all runs for the ablations."""
+    input:
+        runs=lambda wildcards: expand(
+            "<results>/train/{run}/summary.json",
+            run=(
+                list(study.runs)
+                if wildcards.training_figure == "ablations"
+                else SHOWN_RUNS
+            ),
+        ),
+        code=code("core", "report"),
+    output:
+        report(
+            "<results>/figures/{training_figure}.png",
+            caption="captions/figure.rst",
+            category="Figures",
+            labels={"figure": "{training_figure}"},
+        ),
+        "<results>/figures/{training_figure}.pdf",
+        "<results>/figures/{training_figure}.csv",
+    log:
+        "<results>/logs/draw_training_figure-{training_figure}.log",
+    benchmark:
+        "<results>/benchmarks/draw_training_figure-{training_figure}.tsv"
+    resources:
+        mem_mb=4000,
+        runtime=10,
+    params:
+        config=CONFIG,
+        depends=REPORT_DIGEST,
+        runs=lambda wildcards, input: repeat(
+            "--run-dir", [Path(run).parent for run in input.runs]
+        ),
+        folder=lambda wildcards, output: str(Path(output[0]).parent),
+    shell:
+        "kevin --log {log} training-figure {wildcards.training_figure} --config {params.config} {params.runs}"
+        " --out-dir {params.folder}"

@@ -1,0 +1,93 @@
+"""`kevin train`, `kevin export-policy`, `kevin rl-gain`, `kevin plan`: reinforcement learning, and its bill beforehand."""
+
+from __future__ import annotations
+
+from collections.abc import Callable
+from pathlib import Path
+from typing import Annotated
+
+import typer
+
+from kevin.cli.options import ConfigOption, ScoresOption, TasksOption, load_config
+
+
+def train(
+    run: Annotated[str, typer.Option("--run", metavar="NAME", help="A key of `runs`.")],
+    tasks: TasksOption,
+    out: Annotated[Path, typer.Option("--out", metavar="DIR", help="Folder of the run; a killed run goes on there.")],
+    init: Annotated[
+        Path | None, typer.Option("--init", metavar="DIR", help="Initial model, in place of that of `train.init`.")
+    ] = None,
+    store: Annotated[
+        Path | None, typer.Option("--store", metavar="DIR", help="Verdict store. [default: the study's own]")
+    ] = None,
+    config: ConfigOption = None,
+) -> None:
+    """Train a policy on kernels that are judged for real.
+
+    On several GPUs: accelerate launch --config_file config/accelerate/zero3-8.yaml $(command -v kevin) train ...
+    """
+    study = load_config(config)
+    if init is not None:
+        key = study.for_run(run).train.init
+        changed = study.policies[key].model_copy(update={"model": str(init)})
+        study = study.model_copy(update={"policies": {**study.policies, key: changed}})
+    from kevin.train.run import run_training
+
+    run_training(study, run, tasks, out, store=store)
+
+
+def export_policy(
+    run: Annotated[Path, typer.Option("--run-dir", metavar="DIR", help="Folder of a training run.")],
+    out: Annotated[Path, typer.Option("--out", metavar="DIR", help="Gets model and tokenizer.")],
+) -> None:
+    """Copy the model of a run's last checkpoint: an ordinary policy for `kevin rollout`, vLLM or anything else."""
+    from kevin.train.checkpoint import export_policy as export
+
+    export(run, out)
+
+
+def rl_gain(
+    scores: ScoresOption,
+    out: Annotated[Path, typer.Option("--out", metavar="FILE", help="rl_gain.csv.")],
+    config: ConfigOption = None,
+) -> None:
+    """Write what training gained over the model that it started from, on held-out tasks."""
+    study = load_config(config)
+    from kevin.report.training_gain import make_rl_gain
+
+    make_rl_gain(scores or [], out, study=study)
+
+
+def training_figure(
+    name: Annotated[str, typer.Argument(metavar="NAME", help="training, training_turns or ablations.")],
+    runs: Annotated[list[Path], typer.Option("--run-dir", metavar="DIR", help="A training run; repeatable.")],
+    out_dir: Annotated[Path, typer.Option("--out-dir", metavar="DIR", help="Gets NAME.png, .pdf and .csv.")],
+    config: ConfigOption = None,
+) -> None:
+    """Draw one figure of training runs, with a CSV of exactly what is plotted."""
+    study = load_config(config)
+    from kevin.report.training_figures import make_training_figure
+
+    make_training_figure(name, out_dir, runs, study=study)
+
+
+def plan(
+    run: Annotated[
+        str | None, typer.Option("--run", metavar="NAME", help="A key of `runs`. [default: the section `train` alone]")
+    ] = None,
+    config: ConfigOption = None,
+) -> None:
+    """Print what a training run will cost: GPU-hours, memory, tokens, kernels, disk."""
+    study = load_config(config)
+    from kevin.train.plan import plan_text
+
+    typer.echo(plan_text(study.for_run(run) if run else study, run), nl=False)
+
+
+COMMANDS: dict[str, Callable[..., None]] = {
+    "train": train,
+    "export-policy": export_policy,
+    "rl-gain": rl_gain,
+    "training-figure": training_figure,
+}

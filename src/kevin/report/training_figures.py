@@ -1,0 +1,132 @@
+"""Figures of training runs, from the ``metrics.jsonl`` of their folders: curves, the turns apart, and ablations."""
+
+from __future__ import annotations
+
+import json
+from collections.abc import Sequence
+from pathlib import Path
+from typing import Any
+
+import numpy as np
+import pandas as pd
+from matplotlib.figure import Figure
+from matplotlib.lines import Line2D
+
+from kevin.core.config import Study
+from kevin.core.errors import DataError, UsageError
+from kevin.report import metrics
+from kevin.report.figures import style
+from kevin.report.figures import training as curves
+
+TRAINING_FIGURES = ("training", "training_turns", "ablations")
+
+_BY_TURN = {"score": "mean score", "correct": "correct kernels (share)"}
+_LAST_SHARE = 0.25
+"""Of a run's steps, whose mean stands for the run in the ablations."""
+
+
+def make_training_figure(name: str, out_dir: Path, runs: Sequence[Path], *, study: Study) -> list[Path]:
+    """Write ``<name>.png``, ``.pdf`` and ``.csv``; returns their paths.
+
+    Args:
+        name: one of `TRAINING_FIGURES`.
+        runs: folders of training runs; a folder's name is the run's.
+    """
+    if name not in TRAINING_FIGURES:
+        raise UsageError(f"no training figure {name!r}; there are {', '.join(TRAINING_FIGURES)}")
+    files = [run / "metrics.jsonl" for run in runs]
+    with style.look():
+        if name == "training":
+            data = curves.training_data(files)
+            figure = curves.plot_training(data)
+        elif name == "training_turns":
+            data = by_turn_data(files)
+            figure = plot_by_turn(data)
+        else:
+            data = ablation_data(files, study)
+            figure = plot_ablations(data)
+        return style.save(figure, data, out_dir, name)
+
+
+def by_turn_data(files: Sequence[Path]) -> pd.DataFrame:
+    """Columns run, metric (score, correct), turn, step, value."""
+    rows = [
+        {"run": path.parent.name, "metric": metric, "turn": int(key.rpartition("_")[2]), "step": record["step"],
+         "value": value}
+        for path in files
+        for record in _records(path)
+        for key, value in record.items()
+        for metric in _BY_TURN
+        if key.startswith(f"{metric}_turn_")
+    ]  # fmt: skip
+    if not rows:
+        raise DataError(f"no metric of single turns in: {', '.join(map(str, files)) or 'no file'}")
+    return pd.DataFrame(rows)
+
+
+def _records(path: Path) -> list[dict[str, Any]]:
+    """One a step, in order. Raises DataError for a file that cannot be read."""
+    try:
+        return [json.loads(line) for line in path.read_text().splitlines()]
+    except (OSError, ValueError) as e:
+        raise DataError(f"{path}: cannot be read ({e})") from None
+
+
+def plot_by_turn(data: pd.DataFrame, *, window: int = 5) -> Figure:
+    """A column for each run, a row for each metric, a line for each turn: running means over ``window`` steps."""
+    runs, turns = list(data["run"].unique()), sorted(data["turn"].unique())
+    figure, axes = style.grid(len(_BY_TURN), len(runs), title="Training by turn", width=3.4, height=2.3)
+    styles = style.line_styles([f"turn {t}" for t in turns])
+    for row, (metric, label) in zip(axes, _BY_TURN.items(), strict=True):
+        for ax, run in zip(row, runs, strict=True):
+            for turn in turns:
+                own = data[(data["run"] == run) & (data["metric"] == metric) & (data["turn"] == turn)]
+                own = own.sort_values("step")
+                look = styles[f"turn {turn}"]
+                smooth = own["value"].rolling(window, min_periods=1).mean()
+                ax.plot(own["step"], smooth, color=look.color, linestyle=look.dashes)
+            ax.set_xlabel("step")
+            ax.set_ylabel(label)
+            if metric == "score":
+                ax.set_title(run)
+    handles = [Line2D([], [], color=s.color, linestyle=s.dashes, label=name) for name, s in styles.items()]
+    figure.legend(handles=handles, loc="outside lower left", ncols=4, handlelength=3.6, fontsize=8.5)
+    return figure
+
+
+def ablation_data(files: Sequence[Path], study: Study) -> pd.DataFrame:
+    """Columns run, changed, metric, value, low, high: means over the last quarter of the steps, with the bootstrap
+    95 % interval over these steps. ``changed``: what the run sets, as in the configuration.
+    """
+    rows = []
+    for path in files:
+        records = _records(path)
+        last = records[-max(1, round(_LAST_SHARE * len(records))) :]
+        name = path.parent.name
+        run = study.runs.get(name)
+        changed = {**run.train, **run.reward} if run is not None else {}
+        for metric in _BY_TURN:
+            values = np.array([r[metric] for r in last if metric in r], dtype=float)
+            interval = metrics.mean_interval(values, num_resamples=study.report.num_bootstrap, seed=study.seed)
+            text = ", ".join(f"{k} {v}" for k, v in changed.items())
+            rows.append({"run": name, "changed": text, "metric": metric} | interval._asdict())
+    if not rows:
+        raise DataError("no training run was given")
+    return pd.DataFrame(rows)
+
+
+def plot_ablations(data: pd.DataFrame) -> Figure:
+    """A dot with its interval for each run, a panel for each metric."""
+    runs = list(data["run"].unique())
+    figure, axes = style.grid(
+        1, len(_BY_TURN), title="Training runs compared", width=4.2, height=0.8 + 0.32 * len(runs)
+    )
+    for ax, (metric, label) in zip(axes[0], _BY_TURN.items(), strict=True):
+        own = data[data["metric"] == metric].set_index("run").loc[runs]
+        places = range(len(runs))
+        ax.hlines(places, own["low"], own["high"], color=style.MUTED)
+        ax.plot(own["value"], places, "o", color=style.line_styles(["x"])["x"].color)
+        ax.set_yticks(list(places), [f"{r}\n{c}" if c else r for r, c in zip(runs, own["changed"], strict=True)])
+        ax.set_xlabel(f"{label}, last quarter of the steps")
+        ax.invert_yaxis()
+    return figure
