@@ -22,7 +22,7 @@ rule measure_baselines:
 
 
 rule judge_ceiling:
-    """Every variant that the kernel writer knows: what a policy trained on its transcripts can reach."""
+    """The best that the kernel writer knows: what a policy trained on its transcripts can reach."""
     input:
         tasks="<results>/tasks.parquet",
     output:
@@ -39,7 +39,12 @@ rule judge_ceiling:
         gpu=min(1, NEEDS["gpu"]),
     params:
         config=CONFIG,
-        depends=step_digest(STEP_VERSIONS["ceiling"], KERNELS_DIGEST, JUDGE_DIGEST),
+        depends=step_digest(
+            STEP_VERSIONS["ceiling"],
+            study.ceiling_kernels,
+            KERNELS_DIGEST,
+            JUDGE_DIGEST,
+        ),
         store=f"{study.results}/store",
     shell:
         "kevin --log {log} ceiling --config {params.config} --tasks {input.tasks} --split {wildcards.split}"

@@ -108,9 +108,8 @@ def ceiling(
     store: StoreOption,
     out: OutOption,
     config: ConfigOption = None,
-    limit: Annotated[int, typer.Option("--limit", min=1, help="Kernels a task, at most.")] = 64,
 ) -> None:
-    """Judge every faultless variant that the kernel writer knows."""
+    """Judge the best that the kernel writer knows: what a policy can reach."""
     study = load_config(config)
     from kevin.core.files import read_tasks, write_turns
     from kevin.core.progress import Progress, progress
@@ -118,7 +117,9 @@ def ceiling(
     from kevin.writer.ceiling import ceiling_kernels
 
     chosen = read_tasks(tasks, split)
-    pairs = [(task, kernel) for task in chosen for kernel in ceiling_kernels(task, study.language, limit)]
+    pairs = [
+        (task, kernel) for task in chosen for kernel in ceiling_kernels(task, study.language, study.ceiling_kernels)
+    ]
     bar: Progress[object] = progress(len(pairs), "ceiling", "kernels")
     with JudgePool(study.judge, store, study.pool) as pool, bar:
         results = pool.judge(pairs, on_verdict=lambda index, result: bar.update())
