@@ -46,7 +46,7 @@ TRAINED = {
     policy: run
     for policy, settings in study.policies.items()
     for run in study.runs
-    if settings.model.rstrip("/") == f"{study.results}/policies/{run}"
+    if Path(settings.model) == Path(study.results, "policies", run)
 }
 SHOWN_RUNS = [run for run in study.runs if run in map(TRAINED.get, study.evaluate)]
 SHOWN_TABLES = [*TABLES, *(["rl_gain"] if SHOWN_RUNS else [])]
@@ -144,6 +144,37 @@ def all_cores():
         return workflow.cores
     except WorkflowError:
         return NEEDS["threads"]
+
+
+def initial_model(wildcards):
+    """The study's own base model, for runs that start from it."""
+    init = study.for_run(wildcards.run).train.init
+    own = study.policies[init].model.rstrip("/") == BASE_MODEL
+    return [BASE_MODEL] if own else []
+
+
+def run_digest(wildcards):
+    """What a training run depends on."""
+    own = study.for_run(wildcards.run)
+    return step_digest(
+        STEP_VERSIONS["train"],
+        own.train,
+        own.reward,
+        own.policies[own.train.init].model,
+        own.rollout,
+        study.seed,
+        TASKS_DIGEST,
+        KERNELS_DIGEST,
+        JUDGE_DIGEST,
+    )
+
+
+# Several GPUs train as one: weights, gradients and optimizer are spread over them.
+LAUNCHER = (
+    f"accelerate launch --config_file {workflow.basedir}/config/accelerate/zero3-{NEEDS['gpu']}.yaml --no_python "
+    if NEEDS["gpu"] > 1
+    else ""
+)
 
 
 LOCKS = []

@@ -1,34 +1,3 @@
-def initial_model(wildcards):
-    """The study's own base model, for runs that start from it."""
-    init = study.for_run(wildcards.run).train.init
-    own = study.policies[init].model.rstrip("/") == BASE_MODEL
-    return [BASE_MODEL] if own else []
-
-
-def run_digest(wildcards):
-    """What a training run depends on."""
-    own = study.for_run(wildcards.run)
-    return step_digest(
-        STEP_VERSIONS["train"],
-        own.train,
-        own.reward,
-        own.policies[own.train.init].model,
-        own.rollout,
-        study.seed,
-        TASKS_DIGEST,
-        KERNELS_DIGEST,
-        JUDGE_DIGEST,
-    )
-
-
-# Several GPUs train as one: weights, gradients and optimizer are spread over them.
-LAUNCHER = (
-    f"accelerate launch --config_file {workflow.basedir}/config/accelerate/zero3-{NEEDS['gpu']}.yaml --no_python "
-    if NEEDS["gpu"] > 1
-    else ""
-)
-
-
 rule train_policy:
     """Reinforcement learning on kernels judged for real; a killed run goes on from its last checkpoint."""
     input:
@@ -84,7 +53,7 @@ rule measure_gain:
     output:
         report(
             "<results>/tables/rl_gain.csv",
-            caption="captions/table.rst",
+            caption="captions/gain.rst",
             category="Tables",
             labels={"table": "rl_gain"},
         ),
@@ -118,7 +87,7 @@ rule draw_training_figure:
     output:
         report(
             "<results>/figures/{training_figure}.png",
-            caption="captions/figure.rst",
+            caption="captions/training_figure.rst",
             category="Figures",
             labels={"figure": "{training_figure}"},
         ),
