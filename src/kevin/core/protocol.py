@@ -58,6 +58,9 @@ class JudgeProtocol(Frozen):
     """Absolute tolerance of an output's element."""
     rtol: float = Field(default=1e-4, ge=0)
     """Relative tolerance of an output's element."""
+    tf32: Literal["torch_default", "off"] = "torch_default"
+    """TF32 on a GPU. ``torch_default``: PyTorch's own flags, untouched on both sides; expected values are full float32
+    and the tolerance grows by what PyTorch's default itself deviates from them. ``off``: cleared on both sides."""
     rules: tuple[Rule, ...] = (
         "no_kernel",
         "torch_compute",

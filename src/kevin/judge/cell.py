@@ -95,7 +95,11 @@ class Cell:
             raise SandboxError(f"the sandbox could not be started: {e}") from e
         finally:
             inside.close()
-        full = {**setup, "readable": readable_paths(read_only, gpu=gpu), "writable": writable_paths(writable, gpu=gpu)}
+        full = {
+            **setup,
+            "readable": readable_paths(read_only, gpu=gpu),
+            "writable": writable_paths(writable, isolation=isolation, gpu=gpu),
+        }
         self._send(full)
 
     def __enter__(self) -> Cell:

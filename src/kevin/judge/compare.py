@@ -55,8 +55,14 @@ def _mismatch(name: str, out: torch.Tensor, ref: torch.Tensor, bad: torch.Tensor
     return f"{name}: {unwritten} of {out.numel()} elements were never written; {text}" if unwritten else text
 
 
-def compare(name: str, out: torch.Tensor, ref: torch.Tensor, *, atol: float, rtol: float) -> Comparison:
-    """Compare one output with its reference, both of the same shape and dtype."""
+def compare(
+    name: str, out: torch.Tensor, ref: torch.Tensor, *, atol: float, rtol: float, slack: float = 0.0
+) -> Comparison:
+    """Compare one output with its reference, both of the same shape and dtype.
+
+    Args:
+        slack: added to the absolute tolerance: how far the baseline itself is from ``ref``.
+    """
     if not ref.dtype.is_floating_point:
         bad = out != ref
         if not bool(bad.any()):
@@ -75,7 +81,7 @@ def compare(name: str, out: torch.Tensor, ref: torch.Tensor, *, atol: float, rto
         ref_d, out_d = ref.where(ref_finite, 0.0), out.where(ref_finite, 0.0)
     norm = float(torch.linalg.vector_norm(ref_d.float()))
     rms = norm / max(ref.numel(), 1) ** 0.5
-    scaled_atol = atol * max(1.0, rms)
+    scaled_atol = atol * max(1.0, rms) + slack
     worst, max_abs, squared = _errors(out_d, ref_d, scaled_atol, rtol)
     errors = Comparison(passed=True, max_abs_error=max_abs, max_rel_error=worst * rtol)
     if worst > 1.0:

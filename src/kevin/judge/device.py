@@ -24,7 +24,7 @@ from kevin.judge.build import Build
 from kevin.judge.cell import CandidateFailed, Cell
 from kevin.judge.compare import Comparison, compare
 from kevin.judge.memory import SharedBuffer, SharedSlots, slot_bytes
-from kevin.judge.reference import ReferenceCache, ReferenceTask
+from kevin.judge.reference import ReferenceCache, ReferenceTask, Trial
 from kevin.judge.sandbox import detect_isolation
 from kevin.judge.timing import Measured, PairedTimer
 
@@ -149,6 +149,7 @@ class Device(ABC):
         setup: dict[str, Any] = {
             "device": self.protocol.device,
             "precision": self.protocol.precision,
+            "tf32": self.protocol.tf32,
             "shared_bytes": slots.total_bytes,
             "memory_bytes": self.protocol.memory_mb << 20,
             "num_threads": self.protocol.num_threads,
@@ -179,7 +180,8 @@ class Device(ABC):
                 cell.raise_for(reply)
                 found.details["guards"] = "+".join(str(g) for g in reply.get("guards", []))
                 with self.lease(exclusive=False):
-                    kernel_us = self._check(cell, reference, slots, found)
+                    trials = reference.trials_for(parameters_loadable=reply.get("parameters_loadable", True) is True)
+                    kernel_us = self._check(cell, trials, slots, found)
                     self.prove(cell, kernel, found)
                 found.seconds["check"] = time.perf_counter() - start
                 start = time.perf_counter()
@@ -194,11 +196,11 @@ class Device(ABC):
             found.seconds.setdefault("check", time.perf_counter() - start)
         self._quarantine(reference, found)
 
-    def _check(self, cell: Cell, reference: ReferenceTask, slots: SharedSlots, found: Findings) -> float:
+    def _check(self, cell: Cell, trials: list[Trial], slots: SharedSlots, found: Findings) -> float:
         """All correctness trials, in slots of their own. Returns the kernel's median time of a call, us."""
         deadline = time.monotonic() + self.protocol.run_timeout_s
         elapsed: list[int] = []
-        for i, trial in enumerate(reference.trials):
+        for i, trial in enumerate(trials):
             slots.fill(i, trial.inputs, trial.parameters)
             slots.poison_outputs(i)
             self.settle()
@@ -206,8 +208,9 @@ class Device(ABC):
             elapsed += cell.call([], [i], remaining_s, load_parameters=True)
             if name := slots.changed_argument(i, trial.inputs, trial.parameters):
                 raise CandidateFailed(Outcome.INCORRECT, "input_mutated", f"it changes its argument {name}")
-            for spec, out, ref in zip(slots.spec.outputs, slots.outputs[i], trial.outputs, strict=True):
-                result = compare(spec.name, out, ref, atol=self.protocol.atol, rtol=self.protocol.rtol)
+            outputs = zip(slots.spec.outputs, slots.outputs[i], trial.outputs, trial.slack, strict=True)
+            for spec, out, ref, slack in outputs:
+                result = compare(spec.name, out, ref, atol=self.protocol.atol, rtol=self.protocol.rtol, slack=slack)
                 found.add(result)
                 if not result.passed:
                     raise CandidateFailed(Outcome.INCORRECT, result.reason or "wrong_values", result.message)

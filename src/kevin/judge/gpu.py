@@ -56,6 +56,8 @@ class GpuDevice(Device):
             raise DeviceError("torch sees no NVIDIA GPU: check nvidia-smi, the driver, and that torch is a CUDA build")
         torch.cuda.init()
         torch.set_num_threads(1)
+        if protocol.tf32 == "off":
+            torch.backends.cudnn.allow_tf32 = torch.backends.cuda.matmul.allow_tf32 = False
         properties = torch.cuda.get_device_properties(0)
         self.name = properties.name
         self._lock_path = Path(tempfile.gettempdir()) / f"kevin-gpu-{properties.uuid}.lock"

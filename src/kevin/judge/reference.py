@@ -10,7 +10,8 @@ from __future__ import annotations
 
 import secrets
 from collections import OrderedDict
-from collections.abc import Callable
+from collections.abc import Callable, Iterator
+from contextlib import contextmanager, nullcontext
 from typing import Any
 
 import torch
@@ -27,10 +28,18 @@ _PARAMETER_NOISE = 0.1
 class Trial:
     """One set of secret inputs with its parameters and expected outputs: contiguous device tensors, or scalars."""
 
-    def __init__(self, inputs: list[Any], parameters: list[torch.Tensor], outputs: list[torch.Tensor]) -> None:
+    def __init__(
+        self,
+        inputs: list[Any],
+        parameters: list[torch.Tensor],
+        outputs: list[torch.Tensor],
+        slack: list[float],
+    ) -> None:
         self.inputs = inputs
         self.parameters = parameters
         self.outputs = outputs
+        self.slack = slack
+        """For each output, what PyTorch's default precision may add to the absolute tolerance."""
 
 
 def _flatten(result: Any) -> list[torch.Tensor]:
@@ -50,6 +59,17 @@ def redraw(x: Any, distribution: str, generator: torch.Generator) -> Any:
     return fresh.to(x.dtype)
 
 
+@contextmanager
+def _exact() -> Iterator[None]:
+    """Convolutions and products in full float32."""
+    before = torch.backends.cudnn.allow_tf32, torch.backends.cuda.matmul.allow_tf32
+    torch.backends.cudnn.allow_tf32 = torch.backends.cuda.matmul.allow_tf32 = False
+    try:
+        yield
+    finally:
+        torch.backends.cudnn.allow_tf32, torch.backends.cuda.matmul.allow_tf32 = before
+
+
 class ReferenceTask:
     """One task ready to be judged against: ``trials[i]`` holds trial i."""
 
@@ -62,10 +82,10 @@ class ReferenceTask:
         self.generator = torch.Generator(self.device).manual_seed(secrets.randbits(63))
         self.weight_seed = secrets.randbits(31)
         torch.manual_seed(self.weight_seed)
-        with torch.device(self.device):
-            init = self._module.get_init_inputs() if hasattr(self._module, "get_init_inputs") else []
-            args, kwargs = (tuple(init), {}) if not isinstance(init, dict) else ((), init)
-            self.model: torch.nn.Module = self._module.Model(*args, **kwargs).to(self.device, self._dtype)
+        # on the host and then moved, as KernelBench does: the same seed must give a candidate the same weights
+        init = self._module.get_init_inputs() if hasattr(self._module, "get_init_inputs") else []
+        args, kwargs = (tuple(init), {}) if not isinstance(init, dict) else ((), init)
+        self.model: torch.nn.Module = self._module.Model(*args, **kwargs).to(self.device, self._dtype)
         self.init_inputs = init
         buffers = [n for n, b in self.model.named_buffers() if b.dtype.is_floating_point]
         self.parameter_names = [*(n for n, _ in self.model.named_parameters()), *buffers]
@@ -73,7 +93,9 @@ class ReferenceTask:
         self._initial = [p.detach().clone() for p in self._own]
         self._scalars: dict[int, Any] | None = None
         """Passed by value and fixed when a cell starts, so they are the same in every trial."""
+        self._widen = protocol.device == "cuda" and protocol.tf32 == "torch_default"
         self.trials = [self._make_trial(i, protocol) for i in range(protocol.num_trials)]
+        self._seeded_trials: list[Trial] | None = None
         self.set_parameters(self._initial)
 
     def _state(self) -> list[torch.Tensor]:
@@ -108,19 +130,35 @@ class ReferenceTask:
             for p in parameters:
                 p.add_(_PARAMETER_NOISE * torch.randn(p.shape, generator=self.generator, device=self.device))
         inputs = self._draw(distribution)
-        outputs = self.forward(inputs, parameters)
-        if distribution != "task" and not all(bool(torch.isfinite(o).all()) for o in outputs):
-            inputs = self._draw("task")  # outside the operator's domain, e.g. a logarithm of normals
-            outputs = self.forward(inputs, parameters)
-        return Trial(inputs, parameters, outputs)
+        trial = self._trial(inputs, parameters)
+        if distribution != "task" and not all(bool(torch.isfinite(o).all()) for o in trial.outputs):
+            trial = self._trial(self._draw("task"), parameters)  # outside the domain, e.g. a logarithm of normals
+        return trial
 
-    def forward(self, inputs: list[Any], parameters: list[torch.Tensor]) -> list[torch.Tensor]:
-        """Expected outputs, contiguous. Inputs are not changed: modules that work in place get a copy."""
+    def _trial(self, inputs: list[Any], parameters: list[torch.Tensor]) -> Trial:
+        outputs = self.forward(inputs, parameters)
+        slack = [0.0] * len(outputs)
+        if self._widen:
+            default = self.forward(inputs, parameters, exact=False)
+            pairs = zip(outputs, default, strict=True)
+            slack = [2 * float((o.float() - d.float()).abs().nan_to_num(0.0).max()) for o, d in pairs]
+        return Trial(inputs, parameters, outputs, slack)
+
+    def trials_for(self, *, parameters_loadable: bool) -> list[Trial]:
+        """The trials; with the freshly seeded weights throughout for a candidate that keeps its parameters elsewhere."""
+        if parameters_loadable or not self._initial:
+            return self.trials
+        if self._seeded_trials is None:
+            self._seeded_trials = [self._trial(t.inputs, self._initial) for t in self.trials]
+            self.set_parameters(self._initial)
+        return self._seeded_trials
+
+    def forward(self, inputs: list[Any], parameters: list[torch.Tensor], *, exact: bool = True) -> list[torch.Tensor]:
+        """Outputs, contiguous; ``exact``: without TF32. Inputs stay as they are: in-place modules get a copy."""
         self.set_parameters(parameters)
         with torch.no_grad():
             before = [x.clone() if isinstance(x, torch.Tensor) else x for x in inputs]
-            # TF32 stays off for expected values, and on its defaults where the baseline is timed
-            with torch.backends.cudnn.flags(allow_tf32=False):
+            with _exact() if exact else nullcontext():
                 return [o.detach().contiguous() for o in _flatten(self.model(*before))]
 
     def run_timed(

@@ -37,7 +37,16 @@ def gpu_devices() -> list[str]:
 
 
 def _bwrap(read_only: Iterable[str], writable: Iterable[str], *, gpu: bool = False) -> list[str]:
-    args = [shutil.which("bwrap") or "bwrap", "--unshare-all", "--die-with-parent", "--new-session", "--proc", "/proc", "--dev", "/dev"]
+    args = [
+        shutil.which("bwrap") or "bwrap",
+        "--unshare-all",
+        "--die-with-parent",
+        "--new-session",
+        "--proc",
+        "/proc",
+        "--dev",
+        "/dev",
+    ]
     args += ["--tmpfs", "/tmp", "--chdir", "/tmp"]
     for path in (*_SYSTEM, *read_only):
         p = Path(path)
@@ -88,9 +97,10 @@ def readable_paths(extra: Iterable[str], *, gpu: bool = False) -> list[str]:
     return [*_SYSTEM, *python_paths(), *system, *devices, *extra]
 
 
-def writable_paths(extra: Iterable[str], *, gpu: bool = False) -> list[str]:
-    """What a candidate may write, for Landlock: its scratch, and on a GPU the driver's device files."""
-    return [*extra, *(gpu_devices() if gpu else [])]
+def writable_paths(extra: Iterable[str], *, isolation: Isolation, gpu: bool = False) -> list[str]:
+    """What a candidate may write, for Landlock: its scratch, a /tmp of its own, on a GPU the driver's device files."""
+    private = ["/tmp"] if isolation is Isolation.BUBBLEWRAP else []
+    return [*extra, *private, *(gpu_devices() if gpu else [])]
 
 
 def wrap(

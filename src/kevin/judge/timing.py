@@ -149,14 +149,15 @@ class PairedTimer:
     def _verify(self, outputs: list[torch.Tensor], expected: list[torch.Tensor]) -> None:
         """Compare one timed call: in full in a random third of the rounds, else at secret positions if it is large."""
         in_full = self._random.random() < 1 / 3
-        for spec, out, ref in zip(self.slots.spec.outputs, outputs, expected, strict=True):
+        slacks = self.reference.trials[0].slack
+        for spec, out, ref, slack in zip(self.slots.spec.outputs, outputs, expected, slacks, strict=True):
             o, r = out, ref
             if not in_full and ref.numel() > 4 * _SAMPLED_ELEMENTS:
                 at = torch.randint(
                     ref.numel(), (_SAMPLED_ELEMENTS,), generator=self.reference.generator, device=ref.device
                 )
                 o, r = out.view(-1)[at], ref.view(-1)[at]
-            result = compare(spec.name, o, r, atol=self.protocol.atol, rtol=self.protocol.rtol)
+            result = compare(spec.name, o, r, atol=self.protocol.atol, rtol=self.protocol.rtol, slack=slack)
             if not result.passed:
                 text = f"correct when checked, wrong when timed: {result.message}"
                 raise CandidateFailed(Outcome.INCORRECT, "wrong_after_timing", text)

@@ -259,8 +259,9 @@ def main() -> None:
             torch.manual_seed(setup["weight_seed"])
             init = torch.load(io.BytesIO(base64.b64decode(setup["init_inputs"])), weights_only=False)
             args, kwargs = ((), init) if isinstance(init, dict) else (init, {})
-            with torch.device(hardware.device):
-                made = module.ModelNew(*args, **kwargs)
+            if setup["tf32"] == "off":
+                torch.backends.cudnn.allow_tf32 = torch.backends.cuda.matmul.allow_tf32 = False
+            made = module.ModelNew(*args, **kwargs)
             model = _Model(setup, hardware, made.to(hardware.device, getattr(torch, setup["precision"])))
             reply = {"ok": True, "guards": guards, "parameters_loadable": model.own is not None}
     except BaseException as e:

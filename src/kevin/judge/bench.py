@@ -1,0 +1,151 @@
+"""How fast the judge is: kernels a minute cold and warm, where the time goes, how busy the GPU is.
+
+With a checkout of KernelBench the same kernels go through its own harness too, as its scripts drive it: sources are
+precompiled by a pool of processes into its build cache, then a fresh process a kernel evaluates on the device.
+"""
+
+from __future__ import annotations
+
+import json
+import os
+import subprocess
+import sys
+import tempfile
+import threading
+import time
+from collections import Counter
+from collections.abc import Sequence
+from concurrent.futures import ThreadPoolExecutor
+from pathlib import Path
+from typing import Any
+
+from kevin.core.config import JudgePoolConfig
+from kevin.core.protocol import JudgeProtocol
+from kevin.core.types import Kernel, Outcome, Task, Verdict
+from kevin.judge.pool import JudgePool
+
+Pair = tuple[Task, Kernel]
+
+_KERNELBENCH = """
+import json, os, sys, tempfile
+sys.path.insert(0, sys.argv[1])
+import torch
+from kernelbench import eval as kb
+job = json.load(open(sys.argv[2]))
+os.makedirs(job["build"], exist_ok=True)
+if job["stage"] == "compile":
+    ok, out, err = kb.build_compile_cache(job["kernel"], verbose=False, build_dir=job["build"])
+    print("RESULT " + json.dumps({"ok": bool(ok)}))
+else:
+    r = kb.eval_kernel_against_ref(
+        original_model_src=job["reference"], custom_model_src=job["kernel"], measure_performance=True,
+        num_correct_trials=5, num_perf_trials=100, build_dir=job["build"], device=torch.device("cuda:0"))
+    print("RESULT " + json.dumps(None if r is None else {
+        "compiled": r.compiled, "correct": r.correctness, "runtime_us": (r.runtime or 0) * 1e3 if r.runtime else None}))
+"""
+
+
+class _BusyShare:
+    """Mean GPU utilisation between start and stop, by nvidia-smi's own sampling; None without a GPU."""
+
+    def __init__(self) -> None:
+        self._samples: list[float] = []
+        try:
+            query = ["nvidia-smi", "--query-gpu=utilization.gpu", "--format=csv,noheader,nounits", "-lms", "200"]
+            self._process = subprocess.Popen(query, stdout=subprocess.PIPE, stderr=subprocess.DEVNULL, text=True)
+        except OSError:
+            self._process = None  # type: ignore[assignment]
+            return
+        threading.Thread(target=self._read, daemon=True).start()
+
+    def _read(self) -> None:
+        assert self._process.stdout is not None
+        for line in self._process.stdout:
+            if line.strip().isdigit():
+                self._samples.append(float(line))
+
+    def stop(self) -> float | None:
+        if self._process is None:
+            return None
+        self._process.kill()
+        self._process.wait()
+        return sum(self._samples) / len(self._samples) / 100 if self._samples else None
+
+
+def _summary(name: str, seconds: float, verdicts: Sequence[Any], busy: float | None) -> dict[str, Any]:
+    found = [v for v in verdicts if isinstance(v, Verdict)]
+    stages: Counter[str] = Counter()
+    for v in found:
+        stages.update(v.seconds)
+    return {
+        "run": name,
+        "kernels": len(verdicts),
+        "seconds": seconds,
+        "kernels_per_minute": 60 * len(verdicts) / seconds,
+        "harness_failures": len(verdicts) - len(found),
+        "outcomes": dict(Counter(str(v.outcome) for v in found)),
+        "stage_seconds": dict(stages),
+        "gpu_busy_share": busy,
+    }
+
+
+def bench_judge(
+    pairs: Sequence[Pair], protocol: JudgeProtocol, config: JudgePoolConfig, work: Path, *, copies: int = 4
+) -> tuple[list[dict[str, Any]], list[Verdict | Exception]]:
+    """Judge ``pairs`` cold, then as an RL group would send them (``copies`` of each, store warm).
+
+    Returns:
+        One summary a run, and the verdicts of the cold run in order. Worker start-up is part of the cold run.
+    """
+    busy = _BusyShare()
+    start = time.perf_counter()
+    with JudgePool(protocol, work / "store", config) as pool:
+        verdicts = pool.judge(pairs)
+        rows = [_summary("cold", time.perf_counter() - start, verdicts, busy.stop())]
+        start = time.perf_counter()
+        again = pool.judge([p for p in pairs for _ in range(copies)])
+        rows.append(_summary(f"warm x{copies}", time.perf_counter() - start, again, None))
+    return rows, list(verdicts)
+
+
+def _kernelbench_job(checkout: Path, job: dict[str, Any], timeout_s: float) -> dict[str, Any] | None:
+    with tempfile.NamedTemporaryFile("w", suffix=".json") as f:
+        json.dump(job, f)
+        f.flush()
+        argv = [sys.executable, "-c", _KERNELBENCH, str(checkout / "src"), f.name]
+        try:
+            run = subprocess.run(argv, capture_output=True, text=True, timeout=timeout_s, check=False)
+        except subprocess.TimeoutExpired:
+            return None
+    lines = [line for line in run.stdout.splitlines() if line.startswith("RESULT ")]
+    return json.loads(lines[-1].removeprefix("RESULT ")) if lines else None
+
+
+def bench_kernelbench(
+    pairs: Sequence[Pair], checkout: Path, work: Path, *, timeout_s: float = 300.0
+) -> tuple[dict[str, Any], list[dict[str, Any] | None]]:
+    """The same kernels through KernelBench's harness: compile pool of one process a core, then one process a kernel."""
+    start = time.perf_counter()
+    busy = _BusyShare()
+
+    def job(i: int, stage: str) -> dict[str, Any]:
+        task, kernel = pairs[i]
+        return {"stage": stage, "reference": task.source, "kernel": kernel.source, "build": str(work / f"kb-{i}")}
+
+    with ThreadPoolExecutor(os.cpu_count()) as executor:
+        list(executor.map(lambda i: _kernelbench_job(checkout, job(i, "compile"), timeout_s), range(len(pairs))))
+    compiled = time.perf_counter() - start
+    results = [_kernelbench_job(checkout, job(i, "evaluate"), timeout_s) for i in range(len(pairs))]
+    seconds = time.perf_counter() - start
+    correct = sum(bool(r and r.get("correct")) for r in results)
+    row = {
+        "run": "KernelBench's own harness",
+        "kernels": len(pairs),
+        "seconds": seconds,
+        "kernels_per_minute": 60 * len(pairs) / seconds,
+        "harness_failures": sum(r is None for r in results),
+        "outcomes": {str(Outcome.CORRECT): correct, "other": len(pairs) - correct},
+        "stage_seconds": {"compile pool": compiled, "evaluate": seconds - compiled},
+        "gpu_busy_share": busy.stop(),
+    }
+    return row, results
