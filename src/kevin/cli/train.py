@@ -1,4 +1,4 @@
-"""`kevin train`, `kevin export-policy`, `kevin rl-gain`, `kevin plan`: reinforcement learning, and its bill beforehand."""
+"""Reinforcement learning and its bill beforehand: `kevin train`, `export-policy`, `rl-gain`, `training-figure`, `plan`."""
 
 from __future__ import annotations
 

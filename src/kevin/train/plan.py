@@ -1,0 +1,303 @@
+"""The bill of a training run before it is made: arithmetic from the configuration and from stated assumptions.
+
+FLOP a token: 2 a parameter forward, 4 backward, 2 for recomputed activations, and 2 for the log-probabilities before
+the update. Bytes a parameter under ZeRO-3: 2 bf16 weights, 4 fp32 accumulated gradients, 12 fp32 master and Adam
+moments; all divided by the devices.
+"""
+
+from __future__ import annotations
+
+import json
+from pathlib import Path
+
+from pydantic import Field
+
+from kevin.core.config import Study
+from kevin.core.errors import ConfigError
+from kevin.core.types import Frozen
+from kevin.train.step import longest_response, response_tokens
+
+GB = 1e9
+
+
+class Architecture(Frozen):
+    """What the costs of a model follow from."""
+
+    num_parameters: float = Field(gt=0)
+    num_layers: int = Field(ge=1)
+    hidden_size: int = Field(ge=1)
+    intermediate_size: int = Field(ge=1)
+    num_kv_heads: int = Field(ge=1)
+    head_size: int = Field(ge=1)
+
+    @property
+    def kv_bytes_per_token(self) -> float:
+        """In bfloat16: keys and values of all layers."""
+        return 2 * self.num_layers * self.num_kv_heads * self.head_size * 2
+
+
+KNOWN = {
+    "Qwen/QwQ-32B": Architecture(
+        num_parameters=32.76e9, num_layers=64, hidden_size=5120, intermediate_size=27648, num_kv_heads=8, head_size=128
+    )
+}
+
+
+class Assumptions(Frozen):
+    """Everything that is not in the configuration. Printed with the bill."""
+
+    num_devices: int = Field(ge=1)
+    device_memory_gb: float = Field(gt=0)
+    peak_tflops: float = Field(gt=0)
+    """Of the arithmetic in training, one device."""
+    utilisation: float = Field(gt=0, le=1)
+    """Share of the peak that training reaches."""
+    bandwidth_tb_per_s: float = Field(gt=0)
+    """Of a device's memory."""
+    bandwidth_share: float = Field(gt=0, le=1)
+    """Share of the bandwidth that decoding reaches."""
+    max_concurrent: int = Field(ge=1)
+    """Answers that one engine decodes at once, memory permitting."""
+    prompt_share: float = Field(default=0.5, gt=0, le=1)
+    """Mean prompt as a share of the longest."""
+    response_share: float = Field(default=0.6, gt=0, le=1)
+    """Mean answer as a share of the longest."""
+    kernels_per_minute: float = Field(gt=0)
+    """Judged, all devices together."""
+    overhead_share: float = Field(default=0.05, ge=0)
+    """Of a step, for all else: loading weights into the engine, checkpoints, our own code."""
+    bytes_per_token_on_disk: float = Field(default=4, gt=0)
+    """Of completions in the turns' files."""
+    verdict_kb: float = Field(default=4, gt=0)
+    """One verdict in the store."""
+
+
+SCALES = {
+    "laptop": Assumptions(
+        num_devices=1,
+        device_memory_gb=8,
+        peak_tflops=0.15,
+        utilisation=0.6,
+        bandwidth_tb_per_s=0.03,
+        bandwidth_share=0.5,
+        max_concurrent=64,
+        kernels_per_minute=150,
+    ),
+    "gpu": Assumptions(
+        num_devices=1,
+        device_memory_gb=141,
+        peak_tflops=60,
+        utilisation=0.1,
+        bandwidth_tb_per_s=4.8,
+        bandwidth_share=0.005,
+        max_concurrent=512,
+        kernels_per_minute=120,
+    ),
+    "paper": Assumptions(
+        num_devices=8,
+        device_memory_gb=141,
+        peak_tflops=989,
+        utilisation=0.35,
+        bandwidth_tb_per_s=4.8,
+        bandwidth_share=0.6,
+        max_concurrent=256,
+        kernels_per_minute=60,
+    ),
+}
+"""By ``scale``. Small models are bound by launches, not by arithmetic: hence their low shares."""
+
+
+class Plan(Frozen):
+    """A run's bill. Per step where it says so."""
+
+    num_steps: int
+    num_samples: int
+    num_gradient_steps: int
+    num_kernels: int
+    prompt_tokens: float
+    """Of the whole run, as processed in training."""
+    response_tokens: float
+    generate_s: float
+    """Of a mean step."""
+    judge_s: float
+    update_s: float
+    total_hours: float
+    device_hours: float
+    state_gb: float
+    """Weights, gradients and optimiser, a device."""
+    activation_gb: float
+    """At the longest sample, a device."""
+    engine_gb: float
+    """What the generation engine holds while it is awake, a device."""
+    peak_gb: float
+    """The larger of training (engine asleep) and generating (beside the states), a device."""
+    checkpoint_gb: float
+    """One checkpoint."""
+    disk_gb: float
+    """Checkpoints, turns and verdicts at the end."""
+
+
+def architecture(study: Study) -> Architecture:
+    """Of the initial model: a known one, the study's own, or read from a local folder. Raises ConfigError otherwise."""
+    model = study.policies[study.train.init].model
+    if model in KNOWN:
+        return KNOWN[model]
+    path = Path(model) / "config.json"
+    if path.exists():
+        c = json.loads(path.read_text())
+        heads = c["num_attention_heads"]
+        size = c.get("head_dim") or c["hidden_size"] // heads
+        return _counted(
+            c["num_hidden_layers"],
+            c["hidden_size"],
+            c["intermediate_size"],
+            heads * size,
+            c.get("num_key_value_heads", heads),
+            size,
+            c["vocab_size"] * (1 if c.get("tie_word_embeddings") else 2),
+        )
+    if model.rstrip("/") == f"{study.results}/base_model":
+        b = study.base_model
+        size = b.hidden_size // b.num_heads
+        return _counted(
+            b.num_layers, b.hidden_size, b.intermediate_size, b.hidden_size, b.num_heads, size, b.vocab_size
+        )
+    raise ConfigError(
+        f"no plan for policies.{study.train.init}.model = {model!r}: it is no local folder, and none of the known "
+        f"models ({', '.join(KNOWN)}); download it and give its path"
+    )
+
+
+def _counted(
+    layers: int, hidden: int, intermediate: int, query: int, kv_heads: int, head_size: int, embedded: int
+) -> Architecture:
+    a_layer = 2 * hidden * query + 2 * hidden * kv_heads * head_size + 3 * hidden * intermediate
+    return Architecture(
+        num_parameters=layers * a_layer + embedded * hidden,
+        num_layers=layers,
+        hidden_size=hidden,
+        intermediate_size=intermediate,
+        num_kv_heads=kv_heads,
+        head_size=head_size,
+    )
+
+
+def make_plan(study: Study, model: Architecture, given: Assumptions) -> Plan:
+    """The bill of ``study.train``."""
+    train, devices = study.train, given.num_devices
+    steps = range(1, train.num_steps + 1)
+    answers = [given.response_share * response_tokens(study, s) * train.batch_size for s in steps]
+    prompt = given.prompt_share * study.rollout.max_prompt_tokens
+    prompts = prompt * train.batch_size * train.num_steps
+    responses = sum(answers)
+    bytes_a_number = 2 if train.dtype == "bfloat16" else 4
+    mean_length = prompt + responses / train.num_steps / train.batch_size / 2
+    generate_s = responses / train.num_steps / _tokens_per_s(study, model, given, mean_length, bytes_a_number)
+    judge_s = train.batch_size / given.kernels_per_minute * 60
+    flop = (8 + 2 * train.gradient_checkpointing) * model.num_parameters * (prompts + responses) * train.num_iterations
+    update_s = flop / train.num_steps / (devices * given.peak_tflops * 1e12 * given.utilisation)
+    hours = train.num_steps * (generate_s + judge_s + update_s) * (1 + given.overhead_share) / 3600
+    state = (bytes_a_number + 16) * model.num_parameters / devices / GB
+    longest = study.rollout.max_prompt_tokens + longest_response(study)
+    activations = _activation_gb(model, longest * train.micro_batch_size, bytes_a_number, train.gradient_checkpointing)
+    vllm = train.generation == "vllm_colocate"
+    engine = train.vllm_memory_share * given.device_memory_gb if vllm else 0.0
+    checkpoint = (bytes_a_number + 12) * model.num_parameters / GB
+    num_kernels = train.batch_size * train.num_steps
+    return Plan(
+        num_steps=train.num_steps,
+        num_samples=num_kernels,
+        num_gradient_steps=train.num_steps * train.updates_per_step * train.num_iterations,
+        num_kernels=num_kernels,
+        prompt_tokens=prompts,
+        response_tokens=responses,
+        generate_s=generate_s,
+        judge_s=judge_s,
+        update_s=update_s,
+        total_hours=hours,
+        device_hours=hours * devices,
+        state_gb=state,
+        activation_gb=activations,
+        engine_gb=engine,
+        peak_gb=state + max(activations, engine),
+        checkpoint_gb=checkpoint,
+        disk_gb=checkpoint * (train.num_checkpoints + 1)
+        + (responses * given.bytes_per_token_on_disk + num_kernels * given.verdict_kb * 1e3) / GB,
+    )
+
+
+def _tokens_per_s(
+    study: Study, model: Architecture, given: Assumptions, mean_length: float, bytes_a_number: int
+) -> float:
+    """Decoding, all devices: bound by reading the weights and the cache of all running answers for every token."""
+    train = study.train
+    group = train.vllm_tensor_parallel if train.generation != "transformers" else 1
+    weights = bytes_a_number * model.num_parameters
+    cache = model.kv_bytes_per_token * bytes_a_number / 2 * mean_length
+    share = train.vllm_memory_share if train.generation == "vllm_colocate" else 0.9
+    room = share * given.device_memory_gb * GB * group - weights
+    running = max(1, min(given.max_concurrent, train.batch_size, int(room / cache)))
+    seconds_a_token = (weights + running * cache) / (group * given.bandwidth_tb_per_s * 1e12 * given.bandwidth_share)
+    return running / seconds_a_token * max(1, given.num_devices // group)
+
+
+def _activation_gb(model: Architecture, tokens: int, bytes_a_number: int, checkpointed: bool) -> float:
+    """Kept activations: each layer's input, and all of one layer's inside; without recomputation, of every layer."""
+    inside = tokens * (10 * model.hidden_size + 4 * model.intermediate_size) * bytes_a_number
+    inputs = model.num_layers * tokens * model.hidden_size * bytes_a_number
+    return (inputs + inside if checkpointed else inputs + model.num_layers * inside) / GB
+
+
+def plan_text(study: Study, run: str | None = None) -> str:
+    """The bill for a person to read. Raises ConfigError for a model of unknown size."""
+    model, given = architecture(study), SCALES[study.scale]
+    plan = make_plan(study, model, given)
+    train, init = study.train, study.policies[study.train.init].model
+    device = "GPU" if study.scale != "laptop" else "machine"
+    fits = "" if plan.peak_gb <= given.device_memory_gb else "   << more than there is"
+    rows = [
+        ("Model", f"{init}, {_short(model.num_parameters)} parameters"),
+        ("Steps", f"{plan.num_steps} ({plan.num_gradient_steps} gradient steps)"),
+        (
+            "A step",
+            f"{train.tasks_per_step} tasks x {train.num_trajectories} trajectories x {train.num_turns} turns = "
+            f"{train.batch_size} samples",
+        ),
+        ("Kernels judged", f"{plan.num_kernels:,}"),
+        ("Tokens generated", _short(plan.response_tokens)),
+        ("Tokens trained on", f"{_short(plan.prompt_tokens + plan.response_tokens)}, prompts included"),
+        ("", ""),
+        ("Generating", f"{_time(plan.generate_s)} a step"),
+        ("Judging", f"{_time(plan.judge_s)} a step"),
+        ("Gradient steps", f"{_time(plan.update_s)} a step"),
+        ("Wall time", _time(plan.total_hours * 3600)),
+        (f"{device}-hours", f"{plan.device_hours:.3g}"),
+        ("", ""),
+        ("Memory", f"{plan.peak_gb:.3g} GB a {device} at the peak, of {given.device_memory_gb:g} GB{fits}"),
+        ("  states", f"{plan.state_gb:.3g} GB: weights, gradients, optimiser"),
+        ("  activations", f"{plan.activation_gb:.3g} GB at the longest sample"),
+        ("  engine", f"{plan.engine_gb:.3g} GB while it generates, asleep in training"),
+        ("Disk", f"{plan.disk_gb:.3g} GB ({train.num_checkpoints} checkpoints of {plan.checkpoint_gb:.3g} GB, export)"),
+    ]
+    assumed = [(name, f"{value:g}") for name, value in given.model_dump().items()]
+    head = f"Plan of {f'run {run}' if run else 'train'}, scale {study.scale}: an estimate, to a factor of about two.\n"
+    return head + "\n" + _columns(rows) + "\nAssumed (kevin.train.plan):\n" + _columns(assumed, indent="  ")
+
+
+def _columns(rows: list[tuple[str, str]], indent: str = "") -> str:
+    width = max(len(name) for name, _ in rows) + 2
+    return "".join(f"{indent}{name:<{width}}{value}".rstrip() + "\n" for name, value in rows)
+
+
+def _short(value: float) -> str:
+    for size, unit in ((1e12, "T"), (1e9, "B"), (1e6, "M"), (1e3, "K")):
+        if value >= size:
+            return f"{value / size:.3g} {unit}"
+    return f"{value:.3g}"
+
+
+def _time(seconds: float) -> str:
+    for size, unit in ((86400, "days"), (3600, "hours"), (60, "min")):
+        if seconds >= 2 * size:
+            return f"{seconds / size:.3g} {unit}"
+    return f"{seconds:.3g} s"

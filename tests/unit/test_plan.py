@@ -1,0 +1,90 @@
+"""The bill: by hand for a small case, the paper's figures within the text's bounds, and what it does not know."""
+
+from pathlib import Path
+
+import pytest
+
+from kevin.core.config import Study, load_study
+from kevin.core.errors import ConfigError
+from kevin.train.plan import SCALES, Architecture, architecture, make_plan, plan_text
+
+CONFIG = Path(__file__).parents[2] / "config"
+MODEL = Architecture(
+    num_parameters=1e9, num_layers=10, hidden_size=1000, intermediate_size=4000, num_kv_heads=2, head_size=100
+)
+
+
+def study(**train):
+    settings = {"num_steps": 10, "tasks_per_step": 2, "num_trajectories": 4, "num_turns": 2, "micro_batch_size": 1}
+    return Study.model_validate(
+        {
+            "policies": {"base": {"model": "x"}},
+            "rollout": {"max_prompt_tokens": 1000, "max_response_tokens": 500},
+            "train": settings | train,
+        }
+    )
+
+
+def test_counts_by_hand():
+    given = SCALES["laptop"]
+    plan = make_plan(study(raise_response_at_step=6, raised_response_tokens=1000), MODEL, given)
+    assert plan.num_samples == plan.num_kernels == 160
+    assert plan.num_gradient_steps == 20
+    assert plan.prompt_tokens == pytest.approx(160 * 500)
+    assert plan.response_tokens == pytest.approx(16 * 0.6 * (5 * 500 + 5 * 1000))
+    assert plan.judge_s == pytest.approx(16 / 150 * 60)
+    flop = 8 * 1e9 * (plan.prompt_tokens + plan.response_tokens)
+    assert plan.update_s == pytest.approx(flop / 10 / (0.15e12 * 0.6))
+    assert plan.state_gb == pytest.approx(20)
+    assert plan.device_hours == plan.total_hours
+
+
+def test_more_devices_cost_the_same_and_hold_less():
+    one = make_plan(study(), MODEL, SCALES["paper"].model_copy(update={"num_devices": 1}))
+    four = make_plan(study(), MODEL, SCALES["paper"].model_copy(update={"num_devices": 4}))
+    assert four.update_s == pytest.approx(one.update_s / 4)
+    assert four.generate_s == pytest.approx(one.generate_s / 4)
+    assert four.state_gb == pytest.approx(one.state_gb / 4)
+
+
+def test_checkpointing_trades_time_for_memory():
+    plain, checkpointed = (make_plan(study(gradient_checkpointing=c), MODEL, SCALES["gpu"]) for c in (False, True))
+    assert checkpointed.activation_gb < plain.activation_gb / 5
+    assert checkpointed.update_s == pytest.approx(plain.update_s * 10 / 8)
+
+
+def test_the_paper_s_run():
+    """Known beside the recipe: 73.7 GB of states a GPU, about 105 GB at the peak, about an hour a step."""
+    paper = load_study([CONFIG / "config.yaml", CONFIG / "paper.yaml"]).for_run("rl_multi")
+    plan = make_plan(paper, architecture(paper), SCALES["paper"])
+    assert plan.num_samples == 40 * 512
+    assert plan.num_gradient_steps == 80
+    assert plan.state_gb == pytest.approx(73.7, rel=0.01)
+    assert 90 < plan.peak_gb < 141
+    assert 0.4 < plan.total_hours / 40 < 2
+    text = plan_text(paper, "rl_multi")
+    assert "GPU-hours" in text and "20,480" in text and "kernels_per_minute" in text
+
+
+@pytest.mark.parametrize("overlay", ["config", "gpu", "paper"])
+def test_every_run_that_ships_has_a_plan(overlay):
+    files = [CONFIG / "config.yaml", *([] if overlay == "config" else [CONFIG / f"{overlay}.yaml"])]
+    shipped = load_study(files)
+    assert shipped.runs
+    for name in shipped.runs:
+        assert "<<" not in plan_text(shipped.for_run(name), name)
+
+
+def test_a_model_of_unknown_size():
+    with pytest.raises(ConfigError, match=r"policies\.base\.model = 'x'"):
+        plan_text(study())
+
+
+def test_a_local_model_is_counted_from_its_configuration(tmp_path):
+    from train_fixtures import save_model
+    from transformers import AutoModelForCausalLM
+
+    save_model(tmp_path)
+    local = study().model_copy(update={"policies": {"base": study().policies["base"].model_copy(update={"model": str(tmp_path)})}})
+    counted = architecture(local).num_parameters
+    assert counted == pytest.approx(AutoModelForCausalLM.from_pretrained(tmp_path).num_parameters(), rel=0.05)
