@@ -21,6 +21,7 @@ pathvars:
     results=study.results,
 
 
+include: "rules/containers.smk"
 include: "rules/tasks.smk"
 include: "rules/base_model.smk"
 include: "rules/judge.smk"

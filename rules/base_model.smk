@@ -1,5 +1,7 @@
 rule train_base_model:
     """The study's own base language model, from scratch on the kernel writer's transcripts."""
+    input:
+        image=IMAGE_DIGEST,
     output:
         directory("<results>/base_model"),
     log:

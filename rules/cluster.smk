@@ -1,9 +1,13 @@
-# What a run with `--profile slurm` needs beyond the executor: settings that the cluster cannot fulfil are refused before
-# anything is submitted, and no job outlives the run that it belongs to. Docs: docs/slurm.md
+# Where steps run. With `--profile slurm`, settings that the cluster cannot fulfil are refused before anything is
+# submitted, and no job outlives the run that it belongs to. With `--software-deployment-method apptainer` every step
+# runs in containers/train.sif, which is built first; its digest is an input of the steps. Docs: docs/slurm.md
 
 import atexit
 import shutil
 import subprocess
+
+from kevin.judge import apptainer
+from snakemake.settings.types import DeploymentMethod
 
 
 def slurm_executor():
@@ -105,3 +109,29 @@ def own_jobs():
         cancel_jobs(note.read_text())
     note.write_text(executor.run_uuid)
     atexit.register(cancel_jobs, executor.run_uuid)
+
+
+IN_CONTAINER = (
+    DeploymentMethod.APPTAINER in workflow.deployment_settings.deployment_method
+)
+IMAGE = "containers/train.sif"
+IMAGE_DIGEST = f"{IMAGE}.sha256" if IN_CONTAINER else []
+
+
+def check_image():
+    """Refuse to start without Apptainer, or with another image than the one whose digest results were made with."""
+    if not IN_CONTAINER:
+        return
+    from kevin.core.errors import KevinError
+
+    try:
+        apptainer.version()
+        if Path(IMAGE).exists():
+            apptainer.check_digest(Path(IMAGE))
+    except KevinError as e:
+        raise WorkflowError(str(e)) from None
+
+
+# The prefix of rules/common.smk names this machine's interpreter and processes, which are not in the image.
+if IN_CONTAINER:
+    shell.prefix("")

@@ -224,6 +224,7 @@ def save_config():
 onstart:
     follow("KEVIN_MAKE_PID", signal.SIGKILL)
     claim_folder()
+    check_image()
     check_cluster()
     own_jobs()
     save_config()

@@ -2,6 +2,7 @@ rule measure_baselines:
     """Every task in eager and compiled PyTorch on the judging device."""
     input:
         tasks="<results>/tasks.parquet",
+        image=IMAGE_DIGEST,
     output:
         f"<results>/baselines/{DEVICE}.parquet",
     log:
@@ -25,6 +26,7 @@ rule judge_ceiling:
     """The best that the kernel writer knows: what a policy trained on its transcripts can reach."""
     input:
         tasks="<results>/tasks.parquet",
+        image=IMAGE_DIGEST,
     output:
         f"<results>/rollouts/{CEILING}-{{split}}/turns.parquet",
     log:

@@ -3,6 +3,7 @@ rule run_rollouts:
     input:
         policy_files,
         tasks="<results>/tasks.parquet",
+        image=IMAGE_DIGEST,
     output:
         "<results>/rollouts/{policy}-{split}/turns.parquet",
     log:

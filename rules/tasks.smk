@@ -1,5 +1,7 @@
 rule build_tasks:
     """Training and evaluation tasks, filtered and split."""
+    input:
+        image=IMAGE_DIGEST,
     output:
         tasks="<results>/tasks.parquet",
         split="<results>/split.yaml",

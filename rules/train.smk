@@ -3,6 +3,7 @@ rule train_policy:
     input:
         initial_model,
         tasks="<results>/tasks.parquet",
+        image=IMAGE_DIGEST,
     output:
         "<results>/train/{run}/summary.json",
     log:
@@ -30,6 +31,7 @@ rule export_policy:
     """The trained model and its tokenizer: a policy like any other."""
     input:
         "<results>/train/{run}/summary.json",
+        image=IMAGE_DIGEST,
     output:
         directory("<results>/policies/{run}"),
     log:
@@ -50,6 +52,7 @@ rule measure_gain:
     input:
         scores=SCORES,
         code=code("core", "report"),
+        image=IMAGE_DIGEST,
     output:
         report(
             "<results>/tables/rl_gain.csv",
@@ -84,6 +87,7 @@ rule draw_training_figure:
             ),
         ),
         code=code("core", "report"),
+        image=IMAGE_DIGEST,
     output:
         report(
             "<results>/figures/{training_figure}.png",

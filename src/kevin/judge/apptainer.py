@@ -1,0 +1,132 @@
+"""A thin handle on Apptainer: version, build, run, inspect, digest. Nothing of the study is in here.
+
+Images are files (``.sif``); the digest of the file stands beside it in ``<image>.sha256``, and that small file is what
+rules take as input. Containers do not nest: what starts them runs on the host, or in another kind of isolation.
+"""
+
+from __future__ import annotations
+
+import hashlib
+import json
+import os
+import shutil
+import subprocess
+from collections.abc import Iterable, Mapping, Sequence
+from pathlib import Path
+
+from kevin.core.errors import DataError, HarnessError, SandboxError
+from kevin.core.files import atomic_path, write_text
+
+PYTHON = "/opt/kevin/bin/python"
+"""The interpreter of the study's own images (containers/post.sh)."""
+MINIMUM = (1, 2)
+_CLOSED = ("--containall", "--no-privs", "--net", "--network", "none", "--pwd", "/tmp")
+
+
+def program() -> str:
+    """Path of Apptainer. Raises SandboxError without one."""
+    found = os.environ.get("KEVIN_APPTAINER") or shutil.which("apptainer")
+    if found is None:
+        raise SandboxError(
+            "Apptainer is not installed (no apptainer in PATH): install it (https://apptainer.org), load your site's"
+            " module, or set KEVIN_APPTAINER to its path"
+        )
+    return found
+
+
+def version() -> tuple[int, ...]:
+    """Apptainer's version. Raises SandboxError when there is none, or one that is too old."""
+    text = _run([program(), "--version"], "apptainer --version").stdout.split()[-1]
+    found = tuple(int(part) for part in text.split("-")[0].split("+")[0].split(".") if part.isdigit())
+    if found < MINIMUM:
+        raise SandboxError(f"Apptainer {text} is too old: {'.'.join(map(str, MINIMUM))} or newer is needed")
+    return found
+
+
+def build(
+    definition: Path, image: Path, *, arguments: Mapping[str, str] | None = None, options: Sequence[str] = ()
+) -> str:
+    """Build ``image`` from ``definition`` and write its digest beside it; returns the digest.
+
+    Paths in the definition are relative to the working directory. An image that was there stays until the new one is
+    complete. Raises HarnessError with the end of Apptainer's own message.
+    """
+    version()
+    given = [part for name, value in (arguments or {}).items() for part in ("--build-arg", f"{name}={value}")]
+    with atomic_path(image) as tmp:
+        _run(
+            [program(), "build", "--force", "--fakeroot", *options, *given, str(tmp), str(definition)], str(definition)
+        )
+    found = digest(image)
+    write_text(digest_file(image), f"{found}  {image.name}\n")
+    return found
+
+
+def run(image: Path, argv: Sequence[str], *, timeout_s: float | None = None) -> subprocess.CompletedProcess[str]:
+    """Run a trusted command in an image, with the working directory and the network of the host."""
+    return _run([program(), "exec", str(image), *argv], argv[0], timeout_s=timeout_s)
+
+
+def labels(image: Path) -> dict[str, str]:
+    """The image's labels: what it was built from, when and by which version."""
+    found = json.loads(_run([program(), "inspect", "--json", str(image)], str(image)).stdout)
+    return dict(found["data"]["attributes"]["labels"])
+
+
+def digest(image: Path) -> str:
+    """SHA-256 of the image file, in hexadecimal. Raises DataError when it is not there."""
+    try:
+        with image.open("rb") as f:
+            return hashlib.file_digest(f, "sha256").hexdigest()
+    except FileNotFoundError:
+        raise DataError(f"{image}: no such image; build it with: snakemake {image}") from None
+
+
+def digest_file(image: Path) -> Path:
+    return image.with_name(image.name + ".sha256")
+
+
+def check_digest(image: Path) -> str:
+    """The image's digest. Raises DataError when it is not the one that results were made with."""
+    expected, found = digest_file(image), digest(image)
+    if not expected.exists() or expected.read_text().split()[0] != found:
+        raise DataError(
+            f"{image}: its digest {found[:12]} is not that of {expected.name}, so earlier results were made with"
+            f" another image: put that one back, or accept this one with: sha256sum {image} > {expected}"
+        )
+    return found
+
+
+def wrap_apptainer(
+    argv: Sequence[str],
+    image: Path,
+    read_only: Iterable[str] = (),
+    writable: Iterable[str] = (),
+    nv: bool = False,
+    environment: Mapping[str, str] | None = None,
+) -> list[str]:
+    """The command line that runs ``argv`` closed in: no network, no capabilities, own processes, nothing of the host.
+
+    ``read_only`` and ``writable`` keep their names inside; /tmp is a small private memory disk; the environment is
+    empty but for ``environment``. ``argv[0]`` must exist in the image (see `PYTHON`). ``nv`` passes the GPUs on.
+    """
+    command = [program(), "--silent", "exec", *_CLOSED, *(["--nv"] if nv else [])]
+    for path in read_only:
+        command += ["--bind", f"{path}:{path}:ro"]
+    for path in writable:
+        command += ["--bind", f"{path}:{path}"]
+    for name, value in (environment or {}).items():
+        command += ["--env", f"{name}={value}"]
+    return [*command, str(image), *argv]
+
+
+def _run(argv: Sequence[str], what: str, *, timeout_s: float | None = None) -> subprocess.CompletedProcess[str]:
+    try:
+        done = subprocess.run(argv, capture_output=True, text=True, timeout=timeout_s, check=False)
+    except subprocess.TimeoutExpired:
+        raise HarnessError(f"apptainer, {what}: not done after {timeout_s:.0f} s") from None
+    except OSError as e:
+        raise SandboxError(f"{argv[0]} could not be started ({e.strerror}): is KEVIN_APPTAINER right?") from None
+    if done.returncode != 0:
+        raise HarnessError(f"apptainer, {what}: exit code {done.returncode}\n{done.stderr.strip()[-2000:]}")
+    return done
