@@ -1,4 +1,4 @@
-"""The study through `snakemake --profile slurm` on a real cluster: interrupted, robbed of a node, and still the same."""
+"""The study through `snakemake --profile slurm` on a real cluster: interrupted, robbed of a node, still the same."""
 
 from __future__ import annotations
 

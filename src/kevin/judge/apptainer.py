@@ -11,6 +11,7 @@ import json
 import os
 import shutil
 import subprocess
+import sys
 from collections.abc import Iterable, Mapping, Sequence
 from pathlib import Path
 
@@ -20,7 +21,7 @@ from kevin.core.files import atomic_path, write_text
 PYTHON = "/opt/kevin/bin/python"
 """The interpreter of the study's own images (containers/post.sh)."""
 MINIMUM = (1, 2)
-_CLOSED = ("--containall", "--no-privs", "--net", "--network", "none", "--pwd", "/tmp")
+_CLOSED = ("--containall", "--no-home", "--no-privs", "--net", "--network", "none", "--pwd", "/tmp")
 
 
 def program() -> str:
@@ -107,8 +108,9 @@ def wrap_apptainer(
 ) -> list[str]:
     """The command line that runs ``argv`` closed in: no network, no capabilities, own processes, nothing of the host.
 
-    ``read_only`` and ``writable`` keep their names inside; /tmp is a small private memory disk; the environment is
-    empty but for ``environment``. ``argv[0]`` must exist in the image (see `PYTHON`). ``nv`` passes the GPUs on.
+    ``read_only`` and ``writable`` keep their names inside; /tmp is private and in memory; the environment is
+    empty but for ``environment``. Open descriptors are passed on. ``argv[0]`` must exist in the image, except that this
+    very interpreter becomes the image's (`PYTHON`). ``nv`` passes the GPUs on.
     """
     command = [program(), "--silent", "exec", *_CLOSED, *(["--nv"] if nv else [])]
     for path in read_only:
@@ -117,7 +119,7 @@ def wrap_apptainer(
         command += ["--bind", f"{path}:{path}"]
     for name, value in (environment or {}).items():
         command += ["--env", f"{name}={value}"]
-    return [*command, str(image), *argv]
+    return [*command, str(image), PYTHON if argv[0] == sys.executable else argv[0], *argv[1:]]
 
 
 def _run(argv: Sequence[str], what: str, *, timeout_s: float | None = None) -> subprocess.CompletedProcess[str]:

@@ -1,0 +1,108 @@
+"""Images: how they are defined, built, known again."""
+
+from __future__ import annotations
+
+import os
+import re
+from pathlib import Path
+
+import pytest
+
+from kevin.core.errors import DataError, HarnessError, SandboxError
+from kevin.judge import apptainer
+
+from .conftest import FAST, HERE, ROOT, debian
+
+
+def section(definition: Path, name: str) -> list[str]:
+    """Lines of one section, without comments."""
+    found = re.search(rf"^%{name}\n((?:[ \t#].*\n|\n)*)", definition.read_text(), re.MULTILINE)
+    lines = found.group(1).splitlines() if found else []
+    return [line.strip() for line in lines if line.strip() and not line.strip().startswith("#")]
+
+
+@pytest.mark.parametrize("name", ["judge", "train"])
+def test_bases_are_pinned_and_files_exist(name: str) -> None:
+    definition = ROOT / f"containers/{name}.def"
+    assert re.search(r"^From: \S+:\S+@sha256:[0-9a-f]{64}$", definition.read_text(), re.MULTILINE)
+    for line in section(definition, "files"):
+        assert (ROOT / line.split()[0]).exists(), line
+
+
+@pytest.mark.parametrize("name", ["judge", "train"])
+def test_a_twin_shares_the_setup(name: str) -> None:
+    real, twin = ROOT / f"containers/{name}.def", HERE / f"{name}-twin.def"
+    script = "sh /opt/kevin-build/post.sh"
+    for definition in (real, twin):
+        assert any(line.startswith(script) for line in section(definition, "post")), definition
+    assert set(section(twin, "files")) <= set(section(real, "files"))
+
+
+def test_gpu_packages_are_pinned_within_the_project_s_ranges() -> None:
+    lines = (ROOT / "containers/requirements-gpu.txt").read_text().splitlines()
+    pinned = dict(line.split("==") for line in lines if line and not line.startswith("#"))
+    assert pinned.keys() == {"vllm", "deepspeed"}
+    torch = re.search(r"^torch==(\S+)$", (ROOT / "requirements.lock").read_text(), re.MULTILINE)
+    assert torch and torch.group(1) == "2.13.0", "vllm 0.31.0 was built for this one: raise both together"
+
+
+def test_without_apptainer_the_message_says_what_to_do(monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.delenv("KEVIN_APPTAINER", raising=False)
+    monkeypatch.setenv("PATH", "/nowhere")
+    with pytest.raises(SandboxError, match="not installed.*KEVIN_APPTAINER"):
+        apptainer.version()
+    monkeypatch.setenv("KEVIN_APPTAINER", "/nowhere/apptainer")
+    with pytest.raises(SandboxError, match="is KEVIN_APPTAINER right"):
+        apptainer.version()
+
+
+def test_another_image_than_the_one_of_the_results_is_refused(tmp_path: Path) -> None:
+    image = tmp_path / "train.sif"
+    with pytest.raises(DataError, match="build it with: snakemake"):
+        apptainer.check_digest(image)
+    image.write_bytes(b"one")
+    with pytest.raises(DataError, match="another image"):
+        apptainer.check_digest(image)
+    apptainer.digest_file(image).write_text(f"{apptainer.digest(image)}  train.sif\n")
+    assert apptainer.check_digest(image) == apptainer.digest(image)
+    image.write_bytes(b"two")
+    with pytest.raises(DataError, match=re.escape("train.sif.sha256")):
+        apptainer.check_digest(image)
+
+
+@pytest.mark.apptainer
+def test_version(program: str) -> None:
+    assert apptainer.version() >= apptainer.MINIMUM
+
+
+@pytest.mark.apptainer
+@pytest.mark.slow
+def test_an_image_knows_what_it_is(image: Path) -> None:
+    assert apptainer.check_digest(image) in apptainer.digest_file(image).read_text()
+    assert apptainer.labels(image)["org.label-schema.usage.singularity.deffile.bootstrap"] == "debootstrap"
+    assert "Python 3" in apptainer.run(image, [apptainer.PYTHON, "--version"]).stdout
+
+
+@pytest.mark.apptainer
+@pytest.mark.slow
+@pytest.mark.skipif(
+    "KEVIN_TEST_ALL_IMAGES" not in os.environ, reason="a second image of minutes; KEVIN_TEST_ALL_IMAGES=1"
+)
+def test_the_training_twin_holds_the_study(program: str, tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.chdir(ROOT)
+    twin = tmp_path / "train.sif"
+    assert apptainer.build(HERE / "train-twin.def", twin, arguments=debian(), options=FAST) == apptainer.digest(twin)
+    said = apptainer.run(twin, [apptainer.PYTHON, "-c", "import kevin; print(kevin.__file__)"]).stdout
+    assert said.startswith("/opt/kevin/lib/")
+
+
+@pytest.mark.apptainer
+@pytest.mark.slow
+def test_a_failed_build_leaves_the_old_image(program: str, tmp_path: Path) -> None:
+    definition, image = tmp_path / "broken.def", tmp_path / "broken.sif"
+    definition.write_text(f"Bootstrap: localimage\nFrom: {tmp_path}/absent.sif\n")
+    image.write_bytes(b"old")
+    with pytest.raises(HarnessError, match="absent"):
+        apptainer.build(definition, image)
+    assert image.read_bytes() == b"old"
+    assert [path.name for path in tmp_path.iterdir() if path.name.startswith(".")] == []
