@@ -1,7 +1,7 @@
 """The study's own base language model: a small Qwen3, trained from scratch on the kernel writer's transcripts.
 
-It plays the part of a pretrained model: it knows the language of kernels and of this dialogue, and was never shown which
-kernels are good. See docs/base_model.md.
+It plays the part of a pretrained model: it knows the language of kernels and of this dialogue, and was never shown
+which kernels are good. See docs/base_model.md.
 """
 
 from __future__ import annotations
@@ -23,7 +23,7 @@ from kevin.core.types import Task
 from kevin.tasks.build import unseen_sequences
 from kevin.tasks.catalog import catalog
 from kevin.tasks.compose import compose
-from kevin.train.packing import IGNORED, Batch, Encoder, Row, bucketed, collate
+from kevin.train.packing import ATTENTION, IGNORED, Batch, Encoder, Row, bucketed, collate, register_attention
 from kevin.train.tokenizer import train_tokenizer
 from kevin.writer.transcripts import Transcript, transcripts
 
@@ -36,10 +36,8 @@ log = logging.getLogger(__name__)
 NUM_COMPOSED = 600
 """Level-2 tasks in the transcripts, none with the operator sequence of a held-out one."""
 LEVEL1_SHARE = 0.3
-FIRST_ANSWERS, LATER_ANSWERS = 4, 2
+FIRST_ANSWERS, LATER_ANSWERS = 6, 3
 """Answers to a first turn's prompt, and at each later turn."""
-HEAD_DIM = 64
-"""Accepted by every attention backend of vLLM, on CPUs too."""
 _TOKENIZER_TRANSCRIPTS = 800
 _MEASURED_STEPS = 20
 _WARMUP_SHARE = 0.05
@@ -74,8 +72,8 @@ def train_base_model(study: Study, out_dir: Path) -> None:
     written = _write(study, config)
     tokenizer = train_tokenizer(_texts(written[:_TOKENIZER_TRANSCRIPTS]), config.vocab_size)
     encoder = Encoder(tokenizer)
-    rows = [r for r in map(encoder.row, written) if len(r.tokens) and max(r.positions) < config.max_tokens]
-    num_tokens = sum(len(r.tokens) for r in rows)
+    rows = [r for r in map(encoder.row, written) if r.num_positions <= config.max_tokens]
+    num_tokens = sum(r.num_tokens for r in rows)
     log.info("%d transcripts, %d tokens, vocabulary of %d", len(rows), num_tokens, len(tokenizer))
     model = _new_model(config, tokenizer)
     batches = bucketed(rows, config.batch_size)[: config.max_steps]
@@ -112,6 +110,7 @@ def _texts(written: Sequence[Transcript]) -> list[str]:
 def _new_model(config: BaseModelConfig, tokenizer: PreTrainedTokenizerFast) -> Qwen3ForCausalLM:
     from transformers import Qwen3Config, Qwen3ForCausalLM
 
+    register_attention()
     return Qwen3ForCausalLM(
         Qwen3Config(
             vocab_size=len(tokenizer),
@@ -119,14 +118,14 @@ def _new_model(config: BaseModelConfig, tokenizer: PreTrainedTokenizerFast) -> Q
             num_hidden_layers=config.num_layers,
             num_attention_heads=config.num_heads,
             num_key_value_heads=config.num_heads,
-            head_dim=HEAD_DIM,
+            head_dim=config.hidden_size // config.num_heads,
             intermediate_size=config.intermediate_size,
             max_position_embeddings=config.max_tokens,
             tie_word_embeddings=True,
             bos_token_id=None,
             eos_token_id=tokenizer.eos_token_id,
             pad_token_id=tokenizer.pad_token_id,
-            attn_implementation="sdpa",
+            attn_implementation=ATTENTION,
         )
     )
 
@@ -136,7 +135,12 @@ def _loss(model: Qwen3ForCausalLM, batch: Batch) -> torch.Tensor:
     from torch.nn.functional import cross_entropy
 
     hidden = model.model(
-        input_ids=batch.tokens, position_ids=batch.positions, attention_mask=batch.mask, use_cache=False
+        input_ids=batch.tokens,
+        position_ids=batch.positions,
+        attention_mask=batch.mask,
+        use_cache=False,
+        num_spine=batch.num_spine,
+        num_branches=batch.num_branches,
     ).last_hidden_state  # (B, L, H)
     scored = batch.labels != IGNORED
     return cross_entropy(model.lm_head(hidden[scored]), batch.labels[scored])

@@ -6,8 +6,8 @@ positions and the view that it would have alone, so the loss is that of the sing
 
 from __future__ import annotations
 
-from collections.abc import Iterable, Sequence
-from typing import TYPE_CHECKING, NamedTuple
+from collections.abc import Sequence
+from typing import TYPE_CHECKING, Any, NamedTuple
 
 from kevin.core.types import Conversation
 from kevin.train.tokenizer import END, ROLES
@@ -18,33 +18,45 @@ if TYPE_CHECKING:
     from transformers import PreTrainedTokenizerBase
 
 IGNORED = -100
-_NO_LIMIT = 1 << 30
+ATTENTION = "kevin_tree"
+"""Name under which `register_attention` makes the attention of packed rows known to transformers."""
+
+
+class Branch(NamedTuple):
+    """An answer that hangs below the first ``at`` tokens of a spine."""
+
+    at: int
+    tokens: list[int]
 
 
 class Row(NamedTuple):
-    """One packed transcript; all lists have its length."""
+    """One packed transcript."""
 
-    tokens: list[int]
-    positions: list[int]
-    segments: list[int]
-    """0 on the spine, then one number for each branch."""
-    limits: list[int]
-    """How much of the spine a token may see, in tokens; causality holds besides."""
-    labels: list[int]
-    """The next token where it belongs to an answer, else `IGNORED`."""
+    spine: list[int]
+    branches: list[Branch]
+
+    @property
+    def num_tokens(self) -> int:
+        return len(self.spine) + sum(len(b.tokens) + 1 for b in self.branches)
+
+    @property
+    def num_positions(self) -> int:
+        return max(b.at + len(b.tokens) for b in self.branches)
 
 
 class Batch(NamedTuple):
-    """Padded rows. B rows, L tokens."""
+    """Padded rows. B rows, S tokens of spine, then N branches of L tokens each; T = S + N * L."""
 
     tokens: torch.Tensor
-    """(B, L) int64"""
+    """(B, T) int64"""
     positions: torch.Tensor
-    """(B, L) int64"""
+    """(B, T) int64"""
     mask: torch.Tensor
-    """(B, 1, L, L) bool: query may see key"""
+    """(B * N, 1, L, S + L) bool: whether a token of a branch sees a token of the spine, or of its own branch"""
     labels: torch.Tensor
-    """(B, L) int64"""
+    """(B, T) int64: the next token where it belongs to an answer, else `IGNORED`"""
+    num_spine: int
+    num_branches: int
 
 
 class Encoder:
@@ -71,67 +83,101 @@ class Encoder:
 
     def row(self, transcript: Transcript) -> Row:
         spine = self.prompt(transcript.conversation)
-        row = Row(
-            list(spine),
-            list(range(len(spine))),
-            [0] * len(spine),
-            [_NO_LIMIT] * len(spine),
-            [IGNORED] * len(spine),
-        )
-        last = transcript.exchanges[-1].turn
+        branches = []
         for exchange in transcript.exchanges:
-            whole = exchange.turn == last
-            prompt = spine if whole else self.prompt(transcript.conversation[: 2 * exchange.turn - 1])
-            for answer in exchange.answers:
-                _hang(row, len(prompt), [*self.text(answer), self._end], prompt[-1])
-        return row
+            last = exchange is transcript.exchanges[-1]
+            at = len(spine) if last else len(self.prompt(transcript.conversation[: 2 * exchange.turn - 1]))
+            branches += [Branch(at, [*self.text(answer), self._end]) for answer in exchange.answers]
+        return Row(spine, branches)
 
 
-def _hang(row: Row, at: int, answer: Sequence[int], opening: int) -> None:
-    """Add a branch below the first ``at`` tokens of the spine.
+def collate(rows: Sequence[Row], pad: int) -> Batch:
+    """Pad spines, branches and their number to the largest of the batch, and work out who sees whom.
 
-    Its first token is predicted by the spine's last one, which several branches share: that one is repeated here.
+    A branch begins with a copy of the prompt's last token, which several branches share on the spine: it predicts the
+    branch's first token.
     """
-    segment = max(row.segments) + 1
-    tokens = [opening, *answer]
-    row.tokens.extend(tokens)
-    row.positions.extend(range(at - 1, at - 1 + len(tokens)))
-    row.segments.extend([segment] * len(tokens))
-    row.limits.extend([at - 1] * len(tokens))
-    row.labels.extend([*answer, IGNORED])
-
-
-def collate(rows: Iterable[Row], pad: int) -> Batch:
-    """Pad rows to the longest and work out who sees whom."""
     import torch
 
-    rows = list(rows)
-    longest = max(len(r.tokens) for r in rows)
-
-    def padded(lists: list[list[int]], fill: int) -> torch.Tensor:
-        return torch.tensor([x + [fill] * (longest - len(x)) for x in lists])
-
-    segments = padded([r.segments for r in rows], -1)
-    limits = padded([r.limits for r in rows], 0)
-    place = torch.arange(longest)
-    causal = place[None, :, None] >= place[None, None, :]
-    same = segments[:, :, None] == segments[:, None, :]
-    spine = (segments[:, None, :] == 0) & (place[None, None, :] < limits[:, :, None])
+    num_spine = max(len(r.spine) for r in rows)
+    num_branches = max(len(r.branches) for r in rows)
+    length = max(len(b.tokens) for r in rows for b in r.branches)
+    tokens, positions, labels, seen = [], [], [], []
+    for row in rows:
+        spine_pad = num_spine - len(row.spine)
+        row_tokens = row.spine + [pad] * spine_pad
+        row_positions = [*range(len(row.spine)), *[0] * spine_pad]
+        row_labels = [IGNORED] * num_spine
+        branches = [*row.branches, *[Branch(1, [])] * (num_branches - len(row.branches))]
+        for at, answer in branches:
+            fill = length - len(answer)
+            row_tokens += [row.spine[at - 1], *answer[:-1], *[pad] * (fill if answer else length - 1)]
+            row_positions += range(at - 1, at - 1 + length)
+            row_labels += [*answer, *[IGNORED] * fill]
+            seen.append(at - 1)
+        tokens.append(row_tokens)
+        positions.append(row_positions)
+        labels.append(row_labels)
+    place = torch.arange(num_spine + length)
+    on_spine = (place[None, :] < torch.tensor(seen)[:, None])[:, None, :]  # (B * N, 1, S + L)
+    own = place[None, None, :] - num_spine
+    in_branch = (own >= 0) & (own <= torch.arange(length)[None, :, None])  # (1, L, S + L)
     return Batch(
-        tokens=padded([r.tokens for r in rows], pad),
-        positions=padded([r.positions for r in rows], 0),
-        mask=(causal & (same | spine))[:, None],
-        labels=padded([r.labels for r in rows], IGNORED),
+        tokens=torch.tensor(tokens),
+        positions=torch.tensor(positions),
+        mask=(on_spine | in_branch)[:, None],
+        labels=torch.tensor(labels),
+        num_spine=num_spine,
+        num_branches=num_branches,
     )
 
 
-def bucketed(rows: Sequence[Row], batch_size: int, pool: int = 8) -> list[list[Row]]:
-    """Batches of rows of like length: of every ``pool`` batches' rows in order, the shortest go together."""
+def register_attention() -> None:
+    """Make the attention implementation `ATTENTION` known to transformers."""
+    from transformers import AttentionInterface
+
+    AttentionInterface.register(ATTENTION, _tree_attention)
+
+
+def _tree_attention(
+    module: Any,
+    query: torch.Tensor,
+    key: torch.Tensor,
+    value: torch.Tensor,
+    attention_mask: torch.Tensor,
+    *,
+    num_spine: int,
+    num_branches: int,
+    **_: Any,
+) -> tuple[torch.Tensor, None]:
+    """Attention over packed rows: causal on the spine; each branch over its part of the spine and itself.
+
+    Query, key and value are (B, heads, T, D), T as in `Batch`; the result is (B, T, heads, D).
+    """
+    import torch
+    from torch.nn.functional import scaled_dot_product_attention
+
+    def branches(x: torch.Tensor) -> torch.Tensor:  # (B * N, heads, L, D)
+        return x[:, :, num_spine:].unflatten(2, (num_branches, -1)).transpose(1, 2).flatten(0, 1)
+
+    def with_spine(x: torch.Tensor) -> torch.Tensor:  # (B * N, heads, S + L, D)
+        spine = x[:, None, :, :num_spine].expand(-1, num_branches, -1, -1, -1).flatten(0, 1)
+        return torch.cat([spine, branches(x)], dim=2)
+
+    spine = scaled_dot_product_attention(*(x[:, :, :num_spine] for x in (query, key, value)), is_causal=True)
+    own = scaled_dot_product_attention(branches(query), with_spine(key), with_spine(value), attn_mask=attention_mask)
+    own = own.unflatten(0, (-1, num_branches)).transpose(1, 2).flatten(2, 3)
+    return torch.cat([spine, own], dim=2).transpose(1, 2).contiguous(), None
+
+
+def bucketed(rows: Sequence[Row], batch_size: int, pool: int = 16) -> list[list[Row]]:
+    """Batches of rows of like shape: of every ``pool`` batches' rows in order, the like go together."""
     batches = []
     for start in range(0, len(rows), batch_size * pool):
-        part = sorted(rows[start : start + batch_size * pool], key=lambda r: len(r.tokens))
-        cut = [part[i : i + batch_size] for i in range(0, len(part), batch_size)]
-        # alternate short and long ones, so that no stretch of steps sees one length only
-        batches += [b for pair in zip(cut[: len(cut) // 2], cut[len(cut) // 2 :][::-1], strict=False) for b in pair]
-        batches += cut[len(cut) // 2 : len(cut) // 2 + len(cut) % 2]
+        part = sorted(rows[start : start + batch_size * pool], key=_shape)
+        batches += [part[i : i + batch_size] for i in range(0, len(part), batch_size)]
     return batches
+
+
+def _shape(row: Row) -> tuple[int, int]:
+    return len(row.branches), row.num_tokens

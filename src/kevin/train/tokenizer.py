@@ -19,10 +19,12 @@ CHAT_TEMPLATE = (
 _LINE = r"[^\n]*\n|[^\n]+"
 _NUMBER = r"(?<![A-Za-z0-9_.])(?:\d+\.\d+(?:e-?\d+)?|\d+e-?\d+|\d\d+)"
 """Decimal fractions and numbers of two digits or more stand by themselves: constants that a kernel copies."""
+_PARAMETER = r"(?:, )?(?:const )?\w+\* (?:__restrict__ )?\w+(?=[,)])"
+"""So does every pointer in a list of parameters: the launcher's signature is copied from the prompt."""
 
 
 def train_tokenizer(texts: Iterable[str], vocab_size: int) -> PreTrainedTokenizerFast:
-    """Learn the pieces from texts. Text is only ever cut at line ends and around constants before that."""
+    """Learn the pieces from texts. Text is only ever cut at line ends, constants and parameters before that."""
     from tokenizers import Regex, Tokenizer, decoders, models, pre_tokenizers, trainers
     from transformers import PreTrainedTokenizerFast
 
@@ -30,6 +32,7 @@ def train_tokenizer(texts: Iterable[str], vocab_size: int) -> PreTrainedTokenize
     core.pre_tokenizer = pre_tokenizers.Sequence(
         [
             pre_tokenizers.Split(Regex(_LINE), behavior="isolated"),
+            pre_tokenizers.Split(Regex(_PARAMETER), behavior="isolated"),
             pre_tokenizers.Split(Regex(_NUMBER), behavior="isolated"),
             pre_tokenizers.ByteLevel(add_prefix_space=False, use_regex=False),
         ]

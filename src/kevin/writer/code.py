@@ -7,7 +7,7 @@ from contextlib import contextmanager
 
 
 class Code:
-    """Lines with their indentation; a line may carry, by mistake, the text that stands there instead (None: no line)."""
+    """Lines with their indentation; a line may carry, by mistake, the text that stands there instead (None: none)."""
 
     def __init__(self) -> None:
         self._lines: list[tuple[int, str, dict[str, str | None]]] = []

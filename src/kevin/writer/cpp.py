@@ -107,9 +107,7 @@ def _add_passes(code: Code, steps: Sequence[Step], slots: Slots, run: tuple[int,
             _pointwise(code, part, slots, (buffer, buffer), ("r * N + n", layout.channel(rank)))
 
 
-def _flat_pass(
-    code: Code, steps: Sequence[Step], slots: Slots, source: str, target: str, channel: str = "0"
-) -> None:
+def _flat_pass(code: Code, steps: Sequence[Step], slots: Slots, source: str, target: str, channel: str = "0") -> None:
     pragma = simd(slots)
     if slots["threads"] == "openmp":
         pragma = "#pragma omp parallel for" + (" simd" if slots["loop"] == "simd" else "")

@@ -111,9 +111,7 @@ def _tile(code: Code, stage: Stage, slots: Slots) -> None:
             _accumulator(code, slots, "sum", "[8][32]")
             with code.loop("k", "K"), code.loop("i", "8"), code.loop("j", "32", pragma=simd(slots)):
                 right, wrong = _element(stage, "(o + j)")
-                code.add(
-                    f"sum[i][j] += a[i * K + k] * {right};", wrong_axis=f"sum[i][j] += a[i * K + k] * {wrong};"
-                )
+                code.add(f"sum[i][j] += a[i * K + k] * {right};", wrong_axis=f"sum[i][j] += a[i * K + k] * {wrong};")
             with code.loop("i", "8"):
                 code.add("int64_t r = m + i;")
                 with code.loop("j", "32", pragma=simd(slots)):
@@ -127,7 +125,9 @@ def matvec(code: Code, stage: Stage, slots: Slots) -> None:
     with code.loop("m", "R", step=num, pragma=parallel(slots)):
         _accumulator(code, slots, "sum", f"[{num}]")
         with code.loop("o", "K", step=64):
-            code.add(f"const float* a = {stage.source} + m * K + o;", wrong_axis=f"const float* a = {stage.source} + m * K;")
+            code.add(
+                f"const float* a = {stage.source} + m * K + o;", wrong_axis=f"const float* a = {stage.source} + m * K;"
+            )
             code.add(f"const float* b = {stage.step.second} + o;")
             _accumulator(code, slots, "part", f"[{num}]")
             with code.loop("k", "64", pragma=simd(slots, "+:part")), code.loop("i", str(num)):

@@ -24,7 +24,7 @@ def reduce(code: Code, stage: Stage, slots: Slots) -> None:
     rows = stage.rows
     with each_row(code, stage, slots, rows, output=False):
         if stage.step.op.name == "max_dim":
-            add_top(code, slots, rows.length)
+            add_top(code, slots, rows.length, is_result=True)
             value, wrong = "top", {}
         else:
             add_zeros(code, slots, "sum")
@@ -79,7 +79,7 @@ def argmax(code: Code, stage: Stage, slots: Slots) -> None:
     rows = stage.rows
     with each_row(code, stage, slots, rows, output=False):
         if slots["order"] == "search":
-            add_top(code, slots, rows.length)
+            add_top(code, slots, rows.length, is_result=True)
             code.add("int64_t best = 0;", uninitialised="int64_t best;")
             with code.block("while (p[best] != top)", wrong_formula="while (p[best] == top)"):
                 code.add("best++;")
@@ -164,7 +164,8 @@ def cross_entropy(code: Code, stage: Stage, slots: Slots) -> None:
         add_top(code, slots, rows.length)
         add_zeros(code, slots, "sum")
         with code.loop("n", rows.length, pragma=simd(slots, "+:sum")):
-            code.add(math("sum += expf(p[n] - top);", slots))
+            right, wrong = (math(f"sum += expf({e});", slots) for e in ("p[n] - top", "p[n]"))
+            code.add(right, wrong_formula=wrong)
         text = math(f"logf(sum) + top - p[{stage.step.second}[r]];", slots)
         code.add(f"total += {text}", op_left_out=math("total += logf(sum) + top;", slots))
     add_store(code, stage, slots, "total / R", index="0", op_left_out="total")

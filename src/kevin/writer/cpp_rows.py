@@ -38,10 +38,12 @@ def _store_row(code: Code, stage: Stage, slots: Slots, value: str, rows: layout.
         add_store(code, stage, slots, value, index=index, channel=layout.channel(rank), place="q[n]", **wrong)
 
 
-def add_top(code: Code, slots: Slots, length: str) -> None:
+def add_top(code: Code, slots: Slots, length: str, *, is_result: bool = False) -> None:
+    """The largest of a row. Where it only keeps exponentials small (not ``is_result``), any other value would do."""
     code.add("float top = p[0];", uninitialised="float top;")
     with code.loop("n", length, pragma=simd(slots, "max:top")):
-        code.add("top = p[n] > top ? p[n] : top;", wrong_formula="top = p[n] < top ? p[n] : top;")
+        wrong = {"wrong_formula": "top = p[n] < top ? p[n] : top;"} if is_result else {}
+        code.add("top = p[n] > top ? p[n] : top;", **wrong)
 
 
 def _add_online(code: Code, slots: Slots, length: str) -> None:

@@ -52,7 +52,9 @@ def conv(code: Code, stage: Stage, slots: Slots) -> None:
                 _line(code, stage, slots, along, length)
         return
     with code.loop("m", "R", step=num, pragma=parallel(slots)), _lines(code, stage) as length:
-        code.add(f"{slots['real']} sum[{num}][{length}] = {{}};", uninitialised=f"{slots['real']} sum[{num}][{length}];")
+        code.add(
+            f"{slots['real']} sum[{num}][{length}] = {{}};", uninitialised=f"{slots['real']} sum[{num}][{length}];"
+        )
         _taps(code, stage, slots, along, f"[u][{along}]", length=length, num=num)
         with code.loop("u", str(num)):
             code.add("int64_t r = m + u;")
@@ -66,7 +68,9 @@ def _channels(code: Code, stage: Stage, slots: Slots) -> None:
     taps = "(x_d1 * K)" if flat else "(x_d1 * K * K)"
     code.add(f"static float f[{taps} * C];")
     with code.loop("c", "C"), code.loop("k", taps):
-        code.add(f"f[k * C + c] = {stage.weight}[c * {taps} + k];", wrong_axis=f"f[k * C + c] = {stage.weight}[k * C + c];")
+        code.add(
+            f"f[k * C + c] = {stage.weight}[c * {taps} + k];", wrong_axis=f"f[k * C + c] = {stage.weight}[k * C + c];"
+        )
     with ExitStack() as stack:
         stack.enter_context(code.loop("b", "R / C", pragma=parallel(slots)))
         length = stack.enter_context(_lines(code, stage))
@@ -120,7 +124,9 @@ def _taps(
         weights = f"{stage.weight}[{weights} + j]" if flat else f"{stage.weight}[({weights}) * K + j]"
         if num > 1:
             stack.enter_context(code.loop("u", str(num)))
-        code.add(f"const float* p = {stage.source} + {line} + j;", wrong_axis=f"const float* p = {stage.source} + {line};")
+        code.add(
+            f"const float* p = {stage.source} + {line} + j;", wrong_axis=f"const float* p = {stage.source} + {line};"
+        )
         code.add(f"float f = {weights};")
         if length is not None:
             stack.enter_context(code.loop(along, length, pragma=simd(slots)))
@@ -163,4 +169,3 @@ def pool(code: Code, stage: Stage, slots: Slots) -> None:
             code.add("int64_t n = h * W + w;", wrong_axis="int64_t n = w * H + h;")
         wrong = {} if top else {"op_left_out": place}
         add_store(code, stage, slots, value, index="r * N + n", channel="r % C", **wrong)
-

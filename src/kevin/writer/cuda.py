@@ -8,7 +8,7 @@ from contextlib import AbstractContextManager, nullcontext
 from kevin.core import abi
 from kevin.core.types import TaskSpec
 from kevin.tasks.ops import Step
-from kevin.writer import cuda_products, cuda_rows, layout
+from kevin.writer import cuda_products, cuda_reduce, cuda_rows, cuda_threads, layout
 from kevin.writer.code import Code
 from kevin.writer.pointwise import add_pointwise, is_pointwise
 from kevin.writer.slots import Slots
@@ -20,11 +20,11 @@ _ROW_KERNELS: dict[str, Callable[[Code, Stage, Slots], None]] = {
     **dict.fromkeys(("layer_norm", "instance_norm", "group_norm"), cuda_rows.moment_norm),
     "batch_norm": cuda_rows.batch_norm,
     **dict.fromkeys(("rms_norm", "l2_norm"), cuda_rows.length_norm),
-    **dict.fromkeys(("sum_dim", "mean_dim", "max_dim", "global_avg_pool"), cuda_rows.reduce_rows),
-    "argmax": cuda_rows.argmax,
-    **dict.fromkeys(("cumsum", "reverse_cumsum"), cuda_rows.scan),
-    **dict.fromkeys(("mse_loss", "smooth_l1_loss", "hinge_loss", "cross_entropy"), cuda_rows.loss),
-    "cosine_similarity": cuda_rows.cosine_similarity,
+    **dict.fromkeys(("sum_dim", "mean_dim", "max_dim", "global_avg_pool"), cuda_reduce.reduce_rows),
+    "argmax": cuda_reduce.argmax,
+    **dict.fromkeys(("cumsum", "reverse_cumsum"), cuda_reduce.scan),
+    **dict.fromkeys(("mse_loss", "smooth_l1_loss", "hinge_loss", "cross_entropy"), cuda_reduce.loss),
+    "cosine_similarity": cuda_reduce.cosine_similarity,
     "matvec": cuda_products.matvec,
 }
 _PRODUCTS = ("linear", "matmul", "matmul_transposed_b", "matmul_batched", "conv2d_pointwise")
@@ -87,9 +87,9 @@ def program(spec: TaskSpec, steps: Sequence[Step], slots: Slots) -> Code:
 def _add_helpers(code: Code, steps: Sequence[Step], slots: Slots) -> None:
     over_rows = [s for s in steps if s.op.name in _ROW_KERNELS and (s is not steps[0] or not _over_channels(s))]
     if any(s.op.name in _TOPS for s in over_rows):
-        cuda_rows.add_helper(code, slots, "top_of")
+        cuda_threads.add_helper(code, slots, "top_of")
     if any(s.op.name not in _NO_SUM for s in over_rows):
-        cuda_rows.add_helper(code, slots, "sum_of")
+        cuda_threads.add_helper(code, slots, "sum_of")
 
 
 def _over_channels(step: Step) -> bool:
@@ -138,7 +138,7 @@ def _add_row_kernels(whole: _Program, stage: Stage, slots: Slots) -> None:
         num = cuda_rows.norm_rows(stage).num
     else:
         num = "R" if name == "matvec" else stage.rows.num
-    shape = cuda_rows.launch_shape(slots, num)
+    shape = cuda_threads.launch_shape(slots, num)
     if slots["rows"] == "split":
         rows = cuda_rows.norm_rows(stage)
         whole.add(shape, lambda code: cuda_rows.partial_moments(code, stage, slots, rows))

@@ -8,7 +8,7 @@ from kevin.core.errors import TaskError
 from kevin.writer import layout
 from kevin.writer.code import Code
 from kevin.writer.cpp_products import TRANSPOSED
-from kevin.writer.cuda_rows import BARRIER, add_row_start, each_element, first_lane, join_sums
+from kevin.writer.cuda_threads import BARRIER, add_row_start, each_element, first_lane, join_sums
 from kevin.writer.layout import Rows
 from kevin.writer.slots import Slots
 from kevin.writer.stage import Stage, add_store
@@ -67,15 +67,18 @@ def product(code: Code, stage: Stage, slots: Slots) -> None:
 
 def _tile(code: Code, stage: Stage, slots: Slots) -> None:
     code.add("__shared__ float a[16][17], b[16][17];")
-    code.add("int y = threadIdx.y, z = threadIdx.x;")
-    code.add("int64_t r = blockIdx.y * 16 + y, n = blockIdx.x * 16 + z;", wrong_axis="int64_t r = blockIdx.x * 16 + y, n = blockIdx.y * 16 + z;")
+    code.add("int ty = threadIdx.y, tx = threadIdx.x;")
+    code.add(
+        "int64_t r = blockIdx.y * 16 + ty, n = blockIdx.x * 16 + tx;",
+        wrong_axis="int64_t r = blockIdx.x * 16 + ty, n = blockIdx.y * 16 + tx;",
+    )
     code.add(f"{slots['real']} sum = 0;", uninitialised=f"{slots['real']} sum;")
     with code.loop("o", "K", step=TILE):
-        code.add(f"a[y][z] = {_element(stage, 'r', '(o + z)', 'n')[0]};")
-        code.add(f"b[y][z] = {_element(stage, 'r', '(o + y)', 'n')[1]};")
+        code.add(f"a[ty][tx] = {_element(stage, 'r', '(o + tx)', 'n')[0]};")
+        code.add(f"b[ty][tx] = {_element(stage, 'r', '(o + ty)', 'n')[1]};")
         code.add(BARRIER, missing_barrier=None)
         with code.block("for (int k = 0; k < 16; k++)"):
-            code.add("sum += a[y][k] * b[k][z];", wrong_formula="sum += a[y][k] * b[z][k];")
+            code.add("sum += a[ty][k] * b[k][tx];", wrong_formula="sum += a[ty][k] * b[tx][k];")
         code.add(BARRIER, missing_barrier=None)
     _store(code, stage, slots, "sum")
 
@@ -83,23 +86,25 @@ def _tile(code: Code, stage: Stage, slots: Slots) -> None:
 def _register(code: Code, stage: Stage, slots: Slots) -> None:
     """Tiles of 64 x 64 results; a thread owns 4 x 4 of them, 16 apart."""
     code.add("__shared__ float a[64][17], b[16][65];")
-    code.add("int y = threadIdx.y, z = threadIdx.x;")
+    code.add("int ty = threadIdx.y, tx = threadIdx.x;")
     code.add(f"{slots['real']} sum[4][4] = {{}};", uninitialised=f"{slots['real']} sum[4][4];")
     with code.loop("o", "K", step=TILE):
         with code.block("for (int i = 0; i < 4; i++)"):
-            first = _element(stage, "(blockIdx.y * 64 + i * 16 + y)", "(o + z)", "")[0]
+            first = _element(stage, "(blockIdx.y * 64 + i * 16 + ty)", "(o + tx)", "")[0]
             row = "(blockIdx.y * 64)"
-            second = _element(stage, row, "(o + y)", "(blockIdx.x * 64 + i * 16 + z)")[1]
-            code.add(f"a[i * 16 + y][z] = {first};")
-            code.add(f"b[y][i * 16 + z] = {second};")
+            second = _element(stage, row, "(o + ty)", "(blockIdx.x * 64 + i * 16 + tx)")[1]
+            code.add(f"a[i * 16 + ty][tx] = {first};")
+            code.add(f"b[ty][i * 16 + tx] = {second};")
         code.add(BARRIER, missing_barrier=None)
-        with code.block("for (int k = 0; k < 16; k++)"):
-            with code.block("for (int i = 0; i < 4; i++)"):
-                right = "sum[i][j] += a[i * 16 + y][k] * b[k][j * 16 + z];"
-                code.add(f"for (int j = 0; j < 4; j++) {right}", wrong_formula=f"for (int j = 0; j < 4; j++) {right.replace('[i * 16', '[j * 16')}")
+        with code.block("for (int k = 0; k < 16; k++)"), code.block("for (int i = 0; i < 4; i++)"):
+            right = "sum[i][j] += a[i * 16 + ty][k] * b[k][j * 16 + tx];"
+            code.add(
+                f"for (int j = 0; j < 4; j++) {right}",
+                wrong_formula=f"for (int j = 0; j < 4; j++) {right.replace('[i * 16', '[j * 16')}",
+            )
         code.add(BARRIER, missing_barrier=None)
     with code.block("for (int i = 0; i < 4; i++)"), code.block("for (int j = 0; j < 4; j++)"):
-        code.add("int64_t r = blockIdx.y * 64 + i * 16 + y, n = blockIdx.x * 64 + j * 16 + z;")
+        code.add("int64_t r = blockIdx.y * 64 + i * 16 + ty, n = blockIdx.x * 64 + j * 16 + tx;")
         _store(code, stage, slots, "sum[i][j]")
 
 

@@ -23,9 +23,7 @@ _LINES: dict[str, tuple[tuple[str, str], ...]] = {
         ("v = v < {min}f ? {min}f : v;", "v = v < 0 ? 0 : v;"),
         ("v = v > {max}f ? {max}f : v;", "v = v > 6 ? 6 : v;"),
     ),
-    "hardswish": (
-        ("v = v * (v < -3 ? 0 : v > 3 ? 6 : v + 3) / 6;", "v = v * (v < -3 ? 0 : v > 3 ? 6 : v + 3);"),
-    ),
+    "hardswish": (("v = v * (v < -3 ? 0 : v > 3 ? 6 : v + 3) / 6;", "v = v * (v < -3 ? 0 : v > 3 ? 6 : v + 3);"),),
     "softsign": (("v = v / (1 + fabsf(v));", "v = v / (1 + v);"),),
     "mish": (("v = v * tanhf(log1pf(expf(v)));", "v = tanhf(log1pf(expf(v)));"),),
     "scale": (("v = v * {c}f;", "v = v + {c}f;"),),

@@ -48,6 +48,7 @@ def _orders(step: Step) -> tuple[str, ...]:
         "rows8": num_rows % 8 == 0,
         "tile": group % 8 == 0 and last % 32 == 0,
         "block": group % 4 == 0,
+        "channels": bool(step.out_shape) and step.out_shape[-1] >= 8,
         "lanes": prod(outer) % 8 == 0,
     }
     return tuple(o for o in _ORDERS.get(step.op.name, ()) if allowed.get(o, True))

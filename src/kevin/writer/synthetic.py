@@ -15,6 +15,8 @@ from kevin.writer.plan import Plan
 
 _SPEEDUPS = (0.02, 8.0)
 _MATH_NAME = re.compile(r"\b(\w+)\(")
+_FUNCTIONS = ("exp", "tanh", "erf", "log1p", "log", "expm1", "fabs", "sqrt")
+_MATH_NAMES = frozenset(name + end for name in _FUNCTIONS for end in ("f", ""))
 _COMPILE_ERRORS = ("undeclared_name", "missing_semicolon", "missing_include", "wrong_type")
 
 
@@ -34,8 +36,7 @@ def _compile_error(plan: Plan, right: list[str], wrong: list[str], language: str
     pairs = zip(right, [*wrong, ""], strict=False)
     number, line = next(((i, w) for i, (r, w) in enumerate(pairs, 1) if r != w), (1, wrong[0]))
     if plan.mistake == "missing_include":
-        names = "expf tanhf erff log1pf logf expm1f fabsf sqrtf exp tanh erf log1p log expm1 fabs sqrt".split()
-        calls = ((i, s, m) for i, s in enumerate(wrong, 1) for m in _MATH_NAME.finditer(s) if m.group(1) in names)
+        calls = ((i, s, m) for i, s in enumerate(wrong, 1) for m in _MATH_NAME.finditer(s) if m.group(1) in _MATH_NAMES)
         number, line, call = next(calls)
         column, name = call.start() + 1, call.group(1)
         text = f"'{name}' was not declared in this scope"

@@ -77,18 +77,20 @@ def transcripts(
     first_answers: int = 1,
     later_answers: int = 1,
 ) -> Iterator[Transcript]:
-    """``num`` transcripts over tasks drawn evenly, of one to ``max_turns`` turns; the same for the same arguments.
+    """``num`` transcripts over tasks drawn evenly, of one to ``max_turns`` turns, short ones more often.
+
+    The same arguments give the same transcripts.
 
     A transcript of one turn has ``first_answers`` answers to its prompt. A longer one has ``later_answers`` at each
     turn from the second on: its first turn's prompt reads differently, with the worked example.
     """
     rng = random.Random(f"kevin transcripts, seed {seed}")
     order: list[Task] = []
-    for index in range(num):
+    for _ in range(num):
         if not order:
             order = rng.sample(list(tasks), len(tasks))
         task = order.pop()
-        num_turns = 1 + index % max_turns
+        (num_turns,) = rng.choices(range(1, max_turns + 1), weights=range(max_turns, 0, -1))
         if num_turns == 1:
             yield _first_turn(rng, task, language, first_answers)
         else:
@@ -101,14 +103,10 @@ def _first_turn(rng: random.Random, task: Task, language: Language, num_answers:
         plan = sample_plan(rng, task, language)
         answers.append(completion(rng, task, plan, render(task, plan), summarise(None, plan)))
     conversation = dialogue.conversation(task, (), dialect="c_abi", language=language)
-    return Transcript(
-        task_id=task.id, conversation=conversation, exchanges=(Exchange(turn=1, answers=tuple(answers)),)
-    )
+    return Transcript(task_id=task.id, conversation=conversation, exchanges=(Exchange(turn=1, answers=tuple(answers)),))
 
 
-def _later_turns(
-    rng: random.Random, task: Task, language: Language, num_turns: int, num_answers: int
-) -> Transcript:
+def _later_turns(rng: random.Random, task: Task, language: Language, num_turns: int, num_answers: int) -> Transcript:
     plan = sample_plan(rng, task, language)
     past = [_turn(rng, task, plan, None, 1)]
     exchanges = []

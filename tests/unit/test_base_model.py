@@ -1,0 +1,150 @@
+"""The base model: tokenizer, packing, and a training run of a few steps that saves a usable folder."""
+
+from __future__ import annotations
+
+import json
+import logging
+
+import pytest
+import torch
+from transformers import AutoModelForCausalLM, AutoTokenizer
+from writer_fixtures import small_catalog, small_composed
+
+from kevin.core.config import BaseModelConfig, PolicyConfig, Study
+from kevin.core.errors import ConfigError
+from kevin.core.types import Message
+from kevin.policy.load import load_policy
+from kevin.policy.protocol import Request, Sampling
+from kevin.tasks.ops import sequence
+from kevin.train import base_model
+from kevin.train.packing import IGNORED, Encoder, bucketed, collate
+from kevin.train.tokenizer import train_tokenizer
+from kevin.writer.transcripts import transcripts
+
+CONFIG = BaseModelConfig(
+    vocab_size=4096,
+    hidden_size=64,
+    num_heads=1,
+    num_layers=2,
+    intermediate_size=64,
+    num_transcripts=24,
+    batch_size=2,
+    max_steps=4,
+)
+
+
+@pytest.fixture(scope="module")
+def written():
+    return list(transcripts([*small_catalog(), *small_composed(10)], "cpp", 24, 3, 0, first_answers=2, later_answers=2))
+
+
+@pytest.fixture(scope="module")
+def tokenizer(written):
+    return train_tokenizer(base_model._texts(written), CONFIG.vocab_size)
+
+
+def test_text_survives_the_tokenizer(written, tokenizer):
+    text = written[0].exchanges[0].answers[0] + "\nünï 0.1234 \t x"
+    assert tokenizer.decode(tokenizer(text, add_special_tokens=False)["input_ids"]) == text
+
+
+def test_lines_become_pieces_and_constants_stay_whole(tokenizer):
+    def pieces(text: str) -> list[str]:
+        return [tokenizer.decode([i]) for i in tokenizer(text, add_special_tokens=False)["input_ids"]]
+
+    assert pieces("import torch.nn as nn\n") == ["import torch.nn as nn\n"]
+    assert "1e-05" in pieces("        self.layer_norm = nn.LayerNorm((channels, height, width), eps=1e-05)\n")
+    prompt, kernel = pieces("launch(const float* x, float* out);\n"), pieces("launch(const float* x, float* out) {\n")
+    assert "const float* x" in prompt and "const float* x" in kernel
+
+
+def test_rows_begin_like_the_chat_template(written, tokenizer):
+    encoder = Encoder(tokenizer)
+    for transcript in written:
+        messages = [m.model_dump() for m in transcript.conversation]
+        text = tokenizer.apply_chat_template(messages, add_generation_prompt=True, tokenize=False)
+        assert encoder.row(transcript).spine == tokenizer(text, add_special_tokens=False)["input_ids"]
+
+
+def test_a_packed_row_has_the_loss_of_its_samples(written, tokenizer):
+    encoder = Encoder(tokenizer)
+    rows = [encoder.row(t) for t in written[:6]]
+    torch.manual_seed(0)
+    model = base_model._new_model(CONFIG, tokenizer)
+    torch.nn.init.normal_(model.model.embed_tokens.weight, std=1.0)
+    packed = base_model._loss(model, collate(rows, tokenizer.pad_token_id)).item()
+    model.set_attn_implementation("sdpa")
+    total, num = 0.0, 0
+    for row in rows:
+        for at, answer in row.branches:
+            ids = torch.tensor([[*row.spine[:at], *answer]])
+            labels = ids.clone()
+            labels[:, :at] = IGNORED
+            total += model(input_ids=ids, labels=labels).loss.item() * len(answer)
+            num += len(answer)
+    assert packed == pytest.approx(total / num, rel=1e-4)
+
+
+def test_batches_hold_every_row_once(written, tokenizer):
+    rows = [Encoder(tokenizer).row(t) for t in written]
+    batches = bucketed(rows, 5, pool=2)
+    assert sorted(map(id, (r for b in batches for r in b))) == sorted(map(id, rows))
+
+
+@pytest.fixture
+def study(monkeypatch):
+    monkeypatch.setattr(base_model, "NUM_COMPOSED", 20)
+    monkeypatch.setattr(base_model, "unseen_sequences", lambda study, levels: frozenset())
+    return Study(policies={"base": PolicyConfig(model="model")}, base_model=CONFIG)
+
+
+def test_training_leaves_a_folder_that_loads_and_answers(study, tmp_path):
+    out = tmp_path / "base_model"
+    base_model.train_base_model(study, out)
+    records = [json.loads(line) for line in (out / "training.jsonl").read_text().splitlines()]
+    assert [r["step"] for r in records] == [1, 2, 3, 4]
+    assert sorted(p.name for p in tmp_path.iterdir()) == ["base_model"]
+    tokenizer, model = AutoTokenizer.from_pretrained(out), AutoModelForCausalLM.from_pretrained(out)
+    assert len(tokenizer("import torch.nn as nn\n")["input_ids"]) == 1
+    assert model.config.head_dim == 64
+    assert model.generation_config.eos_token_id == tokenizer.eos_token_id
+    policy = load_policy("base", PolicyConfig(model=str(out)))
+    request = Request(conversation=(Message(role="user", content="Write.\n"),), task_id="t", trajectory=0, turn=1)
+    (completion,) = policy.complete([request], Sampling(max_tokens=8))
+    assert completion is not None and completion.num_completion_tokens > 0
+
+
+def test_training_again_gives_the_same_weights(study, tmp_path):
+    for name in ("a", "b"):
+        base_model.train_base_model(study, tmp_path / name)
+    a, b = (AutoModelForCausalLM.from_pretrained(tmp_path / n).state_dict() for n in ("a", "b"))
+    assert all(torch.equal(a[k], b[k]) for k in a)
+
+
+def test_other_dialects_are_refused(study, tmp_path):
+    with pytest.raises(ConfigError, match="c_abi"):
+        base_model.train_base_model(study.model_copy(update={"dialect": "load_inline"}), tmp_path / "m")
+
+
+def test_held_out_sequences_are_not_trained_on(study, monkeypatch):
+    some = base_model.training_tasks(study)
+    held_out = frozenset(sequence(t.ops) for t in some if t.level == 2) - {()}
+    monkeypatch.setattr(base_model, "unseen_sequences", lambda study, levels: held_out)
+    others = base_model.training_tasks(study)
+    assert not held_out & {sequence(t.ops) for t in others if t.level == 2}
+
+
+def test_a_schedule_that_fits_is_left_alone_and_another_is_shortened_loudly(caplog):
+    with caplog.at_level(logging.WARNING):
+        now = base_model.time.monotonic()
+        assert base_model._fitting_steps(1000, 20, now - 2, now - 10, 1e6) == 1000
+        assert not caplog.records
+        assert 20 <= base_model._fitting_steps(1000, 20, now - 2, now - 10, 30) < 1000
+        assert "shortened" in caplog.text
+
+
+def test_the_learning_rate_warms_up_and_falls():
+    rates = [base_model._rate(s, 100, 1.0) for s in range(100)]
+    assert max(rates) == pytest.approx(1.0, abs=0.01)
+    assert rates[0] < 0.3 and rates[-1] < 0.1
+    assert rates[10:] == sorted(rates[10:], reverse=True)

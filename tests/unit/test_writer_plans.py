@@ -1,0 +1,129 @@
+"""Plans and transcripts: every choice without preference, every text reproducible."""
+
+from __future__ import annotations
+
+import random
+from collections import Counter
+
+import pytest
+from writer_fixtures import small_catalog, small_composed
+
+from kevin.core import dialogue
+from kevin.core.errors import TaskError
+from kevin.core.types import Outcome
+from kevin.tasks.catalog import catalog
+from kevin.writer.plan import enumerate_plans, mistakes_of, mutate_plan, plan_space, render, sample_plan
+from kevin.writer.slots import SENTENCES
+from kevin.writer.synthetic import made_up_feedback
+from kevin.writer.transcripts import transcripts
+
+TASKS = [*small_catalog(), *small_composed(20)]
+
+
+@pytest.mark.parametrize("language", ["cpp", "cuda"])
+def test_every_mistake_changes_the_text(language):
+    rng = random.Random(0)
+    for task in TASKS:
+        plan = sample_plan(rng, task, language).model_copy(update={"mistake": None})
+        right = render(task, plan)
+        for mistake in mistakes_of(task, plan):
+            assert render(task, plan.model_copy(update={"mistake": mistake})) != right, (task.id, mistake)
+
+
+@pytest.mark.parametrize("language", ["cpp", "cuda"])
+def test_every_value_has_a_sentence_of_its_own(language):
+    for task in TASKS:
+        for slot, values in plan_space(task, language).items():
+            assert set(values) <= set(SENTENCES[slot])
+    sentences = [text for values in SENTENCES.values() for text in values.values()]
+    assert len(set(sentences)) == len(sentences)
+
+
+def test_values_are_drawn_evenly_and_mistakes_stay_with_the_care():
+    rng = random.Random(0)
+    task = TASKS[0]
+    plans = [sample_plan(rng, task, "cpp") for _ in range(2000)]
+    for slot, values in plan_space(task, "cpp").items():
+        seen = Counter(dict(p.slots)[slot] for p in plans)
+        assert all(abs(seen[v] / 2000 - 1 / len(values)) < 0.05 for v in values)
+    wrong = {care: [p.mistake is not None for p in plans if p.care == care] for care in ("careful", "quick")}
+    assert sum(wrong["careful"]) / len(wrong["careful"]) == pytest.approx(0.1, abs=0.03)
+    assert sum(wrong["quick"]) / len(wrong["quick"]) == pytest.approx(0.8, abs=0.03)
+
+
+def test_mutation_changes_at_most_three_slots():
+    rng = random.Random(0)
+    for task in TASKS:
+        plan = sample_plan(rng, task, "cpp")
+        changed = mutate_plan(rng, task, plan)
+        assert sum(a != b for a, b in zip(plan.slots, changed.slots, strict=True)) <= 3
+        render(task, changed)
+
+
+def test_enumeration_holds_every_combination_once():
+    task = TASKS[0]
+    plans = list(enumerate_plans(task, "cpp"))
+    size = 1
+    for values in plan_space(task, "cpp").values():
+        size *= len(values)
+    assert len(set(plans)) == len(plans) == size
+    assert any(p.mistake for p in enumerate_plans(task, "cpp", mistakes=True))
+
+
+def test_a_foreign_task_is_refused():
+    task = catalog("cpu")[0].model_copy(update={"origin": "kernelbench"})
+    with pytest.raises(TaskError, match="catalog and composed"):
+        plan_space(task, "cpp")
+
+
+def test_made_up_speedup_says_nothing_about_the_plan():
+    task = TASKS[0]
+    texts = set()
+    for plan in enumerate_plans(task, "cpp"):
+        source = render(task, plan)
+        texts.add(made_up_feedback(random.Random(5), task, plan, source, source))
+    assert len(texts) == 1
+    assert texts.pop()[0] is Outcome.CORRECT
+
+
+def test_made_up_compile_error_names_the_line():
+    rng = random.Random(0)
+    task = TASKS[0]
+    plan = next(p for p in enumerate_plans(task, "cpp", mistakes=True) if p.mistake == "undeclared_name")
+    right = render(task, plan.model_copy(update={"mistake": None}))
+    outcome, text = made_up_feedback(rng, task, plan, right, render(task, plan))
+    assert outcome is Outcome.COMPILE_ERROR
+    assert "'size' was not declared in this scope" in text
+    assert "< size;" in text.splitlines()[1]
+
+
+@pytest.mark.parametrize("language", ["cpp", "cuda"])
+def test_transcripts_read_like_the_dialogue(language):
+    written = list(transcripts(TASKS, language, 60, 4, 0, first_answers=2, later_answers=2))
+    assert written == list(transcripts(TASKS, language, 60, 4, 0, first_answers=2, later_answers=2))
+    assert {len(t.conversation) for t in written} == {1, 3, 5, 7}
+    tasks = {t.id: t for t in TASKS}
+    for transcript in written:
+        first = dialogue.base_prompt(
+            tasks[transcript.task_id], "c_abi", language, with_example=len(transcript.conversation) == 1
+        )
+        assert transcript.conversation[0].content == first
+        assert transcript.exchanges[-1].turn == (len(transcript.conversation) + 1) // 2
+        for exchange in transcript.exchanges:
+            for answer in exchange.answers:
+                parsed = dialogue.parse_completion(answer, "c_abi", language)
+                assert parsed.kernel is not None and parsed.problem is None and parsed.summary
+
+
+def test_the_conversation_goes_on_with_the_first_answer():
+    written = [t for t in transcripts(TASKS, "cpp", 60, 3, 1, later_answers=2) if len(t.conversation) == 5]
+    for transcript in written:
+        answer = dialogue.parse_completion(transcript.exchanges[0].answers[0], "c_abi", "cpp")
+        assert answer.kernel is not None
+        assert answer.kernel.source.rstrip() in transcript.conversation[3].content
+
+
+def test_most_chains_of_thought_open_as_expected():
+    written = transcripts(TASKS, "cpp", 300, 1, 0)
+    opened = [dialogue.opening_is_expected(a) for t in written for e in t.exchanges for a in e.answers]
+    assert 0.9 < sum(opened) / len(opened) < 1

@@ -1,0 +1,112 @@
+"""Small-sized tasks for the kernel writer, and a way to run many C++ kernels from one shared object."""
+
+from __future__ import annotations
+
+import ctypes
+import re
+import subprocess
+from collections.abc import Sequence
+from pathlib import Path
+
+import torch
+
+from kevin.core import abi
+from kevin.core.types import OpCall, Task
+from kevin.tasks.catalog import catalog
+from kevin.tasks.compose import compose
+from kevin.tasks.format import load_module
+from kevin.tasks.ops import sizes_of, trace
+from kevin.tasks.render import render as render_task
+
+SMALL = {
+    "batch_size": 8,
+    "dim": 64,
+    "channels": 16,
+    "in_channels": 8,
+    "out_channels": 16,
+    "length": 32,
+    "height": 16,
+    "width": 16,
+    "rows": 16,
+    "inner": 64,
+    "cols": 32,
+    "in_features": 64,
+    "out_features": 32,
+    "classes": 64,
+}
+
+
+def small(task: Task) -> Task:
+    """The same operators on small tensors."""
+    names = [n for n in sizes_of(task.source) if n in SMALL]
+    return task_of(task.ops, {n: SMALL[n] for n in names})
+
+
+def task_of(ops: Sequence[OpCall], sizes: dict[str, int]) -> Task:
+    name = "_".join(op.name for op in ops)
+    level = 1 if len(ops) == 1 else 2
+    return Task(
+        id=f"l{level}/{name}",
+        level=level,
+        name=name,
+        source=render_task(ops, sizes),
+        ops=tuple(ops),
+        origin="catalog" if level == 1 else "composed",
+        spec=trace(ops, sizes).spec,
+    )
+
+
+def small_catalog() -> list[Task]:
+    return [small(t) for t in catalog("cpu")]
+
+
+def small_composed(num: int, seed: int = 0) -> list[Task]:
+    return [small(t) for t in compose(num, seed, "cpu")]
+
+
+def _unit(pairs: Sequence[tuple[Task, str]], fast: bool) -> str:
+    """All kernels in one file, each in a namespace of its own with a launcher ``launch_<index>``."""
+    parts = ["#include <cstdint>", "#include <cmath>"]
+    if fast:
+        parts = ["#define __FAST_MATH__ 1", '#pragma GCC optimize("fast-math")', *parts]
+    for i, (task, source) in enumerate(pairs):
+        if ("fast-math" in source) != fast:
+            continue
+        assert task.spec is not None
+        text = re.sub(
+            r"^#(include|define|pragma GCC optimize).*\n", "", abi.header(task.spec, "cpp") + source, flags=re.M
+        )
+        text = re.sub(r"\blaunch\b", f"launch_{i}", text)
+        parts.append(f"namespace k{i} {{\n{text}}}")
+    return "\n".join(parts) + "\n"
+
+
+def compile_all(pairs: Sequence[tuple[Task, str]], folder: Path) -> list[ctypes.CDLL]:
+    """Two libraries, of the kernels in strict and in relaxed arithmetic."""
+    libraries = []
+    for fast in (False, True):
+        source, library = folder / f"all{fast}.cpp", folder / f"all{fast}.so"
+        source.write_text(_unit(pairs, fast))
+        flags = ["-O1", "-march=native", "-fopenmp", "-std=c++17", "-shared", "-fPIC"]
+        subprocess.run(["g++", *flags, "-o", str(library), str(source)], check=True, timeout=300)
+        libraries.append(ctypes.CDLL(str(library)))
+    return libraries
+
+
+def right_results(pairs: Sequence[tuple[Task, str]], folder: Path) -> list[bool]:
+    """Whether each kernel gives what PyTorch gives."""
+    libraries = compile_all(pairs, folder)
+    results = []
+    for i, (task, source) in enumerate(pairs):
+        module = load_module(task.source, task.id)
+        torch.manual_seed(0)
+        model = module.Model(*module.get_init_inputs())
+        inputs = module.get_inputs()
+        with torch.no_grad():
+            expected = model(*inputs)
+        out = torch.full_like(expected, -7)
+        arguments = [*inputs, *model.parameters(), out]
+        launch = getattr(libraries["fast-math" in source], f"launch_{i}")
+        launch(*(ctypes.c_void_p(t.data_ptr()) for t in arguments))
+        results.append(torch.allclose(out.double(), expected.double(), atol=1e-4, rtol=1e-4))
+    return results
