@@ -62,33 +62,38 @@ def check_cluster():
     default = next(
         (name for name, (is_default, *_) in partitions.items() if is_default), None
     )
-    for job in workflow.dag.needrun_jobs():
-        if job.is_local or own_file:
+    wanted = set(workflow.dag.needrun_jobs())
+    for job in workflow.dag.get_jobs_or_groups():
+        own_rules = {
+            j.rule.name for j in (job.jobs if job.is_group() else [job]) if j in wanted
+        }
+        if not own_rules or job.is_local or own_file:
             continue
+        name = min(own_rules)
         asked = job.resources.get("slurm_partition") or default
-        where = f"--profile slurm, rule {job.rule.name}"
+        where = f"--profile slurm, rule {name}"
         if asked is None:
             raise WorkflowError(
                 f"{where}: this cluster has no default partition; set default-resources: slurm_partition in a profile"
                 f" of your own to one of {', '.join(partitions)} (docs/slurm.md)"
             )
-        unknown = [name for name in asked.split(",") if name not in partitions]
+        unknown = [part for part in asked.split(",") if part not in partitions]
         if unknown:
             raise WorkflowError(
                 f"{where}: slurm_partition {unknown[0]} does not exist; this cluster has {', '.join(partitions)}"
             )
-        chosen = [partitions[name] for name in asked.split(",")]
+        chosen = [partitions[part] for part in asked.split(",")]
         limits = [minutes for _, minutes, _ in chosen]
         minutes = job.resources.get("runtime", 0)
         if None not in limits and minutes > max(limits):
             raise WorkflowError(
                 f"{where}: runtime {minutes} minutes is more than partition {asked} allows ({max(limits):.0f});"
-                f" set set-resources: {job.rule.name}: runtime, or another slurm_partition"
+                f" set set-resources: {name}: runtime, or another slurm_partition"
             )
         if job.resources.get("gpu") and not any(gpus for *_, gpus in chosen):
             raise WorkflowError(
                 f"{where}: it needs {job.resources.gpu} GPUs and partition {asked} has none;"
-                f" set set-resources: {job.rule.name}: slurm_partition to one of"
+                f" set set-resources: {name}: slurm_partition to one of"
                 f" {', '.join(n for n, (*_, gpus) in partitions.items() if gpus) or '(none here has GPUs)'}"
             )
 

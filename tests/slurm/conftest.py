@@ -113,7 +113,7 @@ def clone_to(folder: Path) -> Path:
 
 def start(folder: Path, *args: str | Path, log: str = "run.log") -> subprocess.Popen[bytes]:
     """Snakemake in the background, in ``folder``, quick to look at its jobs."""
-    quick = ["--seconds-between-status-checks", "2"] if "slurm" in args else []
+    quick = ["--slurm-init-seconds-before-status-checks", "1"] if "slurm" in args else []
     with (folder / log).open("w") as out:
         return subprocess.Popen(
             [str(SNAKEMAKE), *map(str, args), *quick],

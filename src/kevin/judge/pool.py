@@ -73,14 +73,22 @@ class JudgePool:
         self.protocol = protocol
         self.config = config or JudgePoolConfig()
         self.store = VerdictStore(store_dir)
-        self.device_name = device_name(protocol)
         self._builds = store_dir.resolve() / "builds"  # sandboxes need absolute paths
         self._cluster: Any = None
         self._client: Any = None
         self._avoid: list[int] = []
         self._built: dict[str, Path] = {}
+        self.device_name = self._device_name()
         self.num_judged = 0
         """Kernels judged by this pool, i.e. not answered from the store."""
+
+    def _device_name(self) -> str:
+        """Of the machine that judges: this one, or the nodes behind ``pool.scheduler``."""
+        if self.config.scheduler is None:
+            return device_name(self.protocol)
+        from kevin.judge.cluster import worker_device_name
+
+        return worker_device_name(self.start(), self.protocol)
 
     def __enter__(self) -> JudgePool:
         return self
@@ -102,6 +110,8 @@ class JudgePool:
             import dask
             from distributed import Client
 
+            from kevin.judge.cluster import connect
+
             dask.config.set(
                 {
                     "distributed.worker.daemon": False,
@@ -117,7 +127,7 @@ class JudgePool:
             if address is None:
                 self._cluster = self._local_cluster()
                 address = self._cluster
-            self._client = Client(address, set_as_default=False)
+            self._client = connect(address) if isinstance(address, str) else Client(address, set_as_default=False)
         return self._client
 
     def _local_cluster(self) -> Any:

@@ -1,0 +1,76 @@
+"""What one Slurm job of the judge runs: a builder on most cores, and a process of its own for each device.
+
+    python -m kevin.judge.node SCHEDULER --name NAME --devices N --device-cores M [--tls-ca-file ... ]
+
+dask-jobqueue calls it in place of dask's own worker and gives it the same options.
+"""
+
+from __future__ import annotations
+
+import argparse
+import os
+import signal
+import subprocess
+import sys
+from collections.abc import Sequence
+
+
+def split_cores(cores: Sequence[int], devices: int, device_cores: int) -> list[list[int]]:
+    """Cores of the builder, then of each device. Where there are too few, the builder shares those of the devices."""
+    leased = [list(cores[max(0, len(cores) - (i + 1) * device_cores) :])[:device_cores] for i in range(devices)]
+    taken = {core for group in leased for core in group}
+    return [[core for core in cores if core not in taken] or list(cores), *leased]
+
+
+def visible_gpu(environment: dict[str, str], index: int) -> dict[str, str]:
+    """The one GPU of the job's that this device leases, if it has GPUs."""
+    given = [gpu for gpu in environment.get("CUDA_VISIBLE_DEVICES", "").split(",") if gpu]
+    return {"CUDA_VISIBLE_DEVICES": given[index]} if index < len(given) else {}
+
+
+def start(arguments: argparse.Namespace, passed_on: list[str]) -> list[subprocess.Popen[bytes]]:
+    """Builder and devices as dask workers, each under a nanny that restarts it."""
+    cores = sorted(os.sched_getaffinity(0))
+    environment = {**os.environ, "OMP_NUM_THREADS": "1", "DASK_DISTRIBUTED__WORKER__DAEMON": "False"}
+    started = []
+    for index, own in enumerate(split_cores(cores, arguments.devices, arguments.device_cores)):
+        threads = len(own) if index == 0 else 1
+        extra = {} if index == 0 else visible_gpu(environment, index - 1)
+        os.sched_setaffinity(0, own)
+        command = [
+            sys.executable,
+            "-m",
+            "distributed.cli.dask_worker",
+            arguments.scheduler,
+            "--nanny",
+            "--no-dashboard",
+        ]
+        command += ["--name", f"{arguments.name}-{index}", "--nthreads", str(threads), "--memory-limit", "0"]
+        command += ["--resources", f"build={threads}" if index == 0 else "device=1", *passed_on]
+        started.append(subprocess.Popen(command, env={**environment, **extra}))
+    os.sched_setaffinity(0, cores)
+    return started
+
+
+def main(argv: Sequence[str]) -> int:
+    parser = argparse.ArgumentParser(allow_abbrev=False)
+    parser.add_argument("scheduler")
+    parser.add_argument("--name", required=True)
+    parser.add_argument("--devices", type=int, required=True)
+    parser.add_argument("--device-cores", type=int, required=True)
+    for unused in ("--nthreads", "--memory-limit"):
+        parser.add_argument(unused)
+    arguments, passed_on = parser.parse_known_args(argv)
+    processes = start(arguments, passed_on)
+
+    def stop(signum: int, frame: object) -> None:
+        for process in processes:
+            process.terminate()
+
+    signal.signal(signal.SIGTERM, stop)
+    signal.signal(signal.SIGINT, stop)
+    return max(process.wait() for process in processes)
+
+
+if __name__ == "__main__":
+    sys.exit(main(sys.argv[1:]))

@@ -1,0 +1,139 @@
+"""The judge over the nodes of a real Slurm: found by a file, behind TLS, with a node lost in mid-run."""
+
+from __future__ import annotations
+
+import json
+import signal
+import subprocess
+import sys
+import threading
+from collections.abc import Iterator
+from pathlib import Path
+
+import pytest
+
+from kevin.core.config import JudgePoolConfig
+from kevin.core.errors import HarnessError
+from kevin.core.protocol import JudgeProtocol, TimingProtocol
+from kevin.core.types import Kernel, Outcome, Task
+from kevin.judge.cluster import CONNECTION, connect
+from kevin.judge.node import split_cores, visible_gpu
+from kevin.judge.pool import JudgePool
+
+from .conftest import Cluster, wait_until
+
+REFERENCE = """
+import torch
+
+
+class Model(torch.nn.Module):
+    def forward(self, x):
+        return torch.relu(x)
+
+
+def get_inputs():
+    return [torch.randn(16, 1024)]
+
+
+def get_init_inputs():
+    return []
+"""
+RELU = """
+extern "C" void launch(const float* x, float* out) {
+    for (int i = 0; i < 16384; i++) out[i] = x[i] > 0 ? x[i] : 0;
+}
+// kernel %d
+"""
+TASK = Task(id="relu", level=1, name="relu", source=REFERENCE, origin="user")
+PROTOCOL = JudgeProtocol(rules=(), timing=TimingProtocol(min_rounds=3, max_rounds=6, budget_s=0.2))
+
+
+def pairs(first: int, count: int) -> list[tuple[Task, Kernel]]:
+    numbers = range(first, first + count)
+    return [(TASK, Kernel(dialect="c_abi", language="cpp", source=RELU % i)) for i in numbers]
+
+
+def test_cores_are_shared_out() -> None:
+    assert split_cores(range(6), devices=2, device_cores=1) == [[0, 1, 2, 3], [5], [4]]
+    assert split_cores(range(8), devices=1, device_cores=4) == [[0, 1, 2, 3], [4, 5, 6, 7]]
+    assert split_cores([3], devices=1, device_cores=1) == [[3], [3]]
+
+
+def test_each_device_leases_one_gpu() -> None:
+    given = {"CUDA_VISIBLE_DEVICES": "4,6"}
+    assert [visible_gpu(given, i) for i in range(2)] == [{"CUDA_VISIBLE_DEVICES": "4"}, {"CUDA_VISIBLE_DEVICES": "6"}]
+    assert visible_gpu({}, 0) == {}
+
+
+def test_a_judge_that_was_not_started_is_named(tmp_path: Path) -> None:
+    with pytest.raises(HarnessError, match="start the judge first"):
+        connect(str(tmp_path / CONNECTION))
+
+
+@pytest.fixture(scope="module")
+def judge(cluster: Cluster, tmp_path_factory: pytest.TempPathFactory) -> Iterator[tuple[subprocess.Popen[bytes], Path]]:
+    """The command that a person starts, and the folder that it works in."""
+    folder = tmp_path_factory.mktemp("judge")
+    options = ["--folder", str(folder), "--cores", "2", "--memory-mb", "3000", "--minutes", "20", "--max-jobs", "2"]
+    command = [sys.executable, "-m", "kevin.judge.cluster", *options]
+    with (folder / "log").open("w") as log:
+        process = subprocess.Popen(command, stdout=log, stderr=log, stdin=subprocess.DEVNULL)
+    try:
+        wait_until(lambda: process.poll() is not None or (folder / CONNECTION).exists(), "the judge is up", 60)
+        assert process.poll() is None, (folder / "log").read_text()
+        yield process, folder
+    finally:
+        process.terminate()
+        process.wait(timeout=60)
+
+
+@pytest.mark.slurm
+@pytest.mark.slow
+def test_kernels_are_judged_on_the_nodes_and_one_may_die(
+    cluster: Cluster, judge: tuple[subprocess.Popen[bytes], Path], tmp_path: Path
+) -> None:
+    _, folder = judge
+    config = JudgePoolConfig(scheduler=str(folder / CONNECTION), max_retries=3)
+    lost: list[str] = []
+
+    def lose_a_node() -> None:
+        if not lost:
+            node = next(node for _, state, node, _ in cluster.jobs() if state == "R")
+            lost.append(node)
+            threading.Thread(target=cluster.kill_node, args=(node,)).start()
+
+    try:
+        with JudgePool(PROTOCOL, tmp_path / "store", config) as pool:
+            verdicts = pool.judge(pairs(0, 12), on_verdict=lambda index, verdict: lose_a_node())
+    finally:
+        for node in lost:
+            cluster.start_node(node)
+    assert lost
+    assert [getattr(v, "outcome", v) for v in verdicts] == [Outcome.CORRECT] * 12
+    assert len(pool.store) == 12
+
+
+@pytest.mark.slurm
+@pytest.mark.slow
+def test_nothing_of_the_connection_is_public(judge: tuple[subprocess.Popen[bytes], Path]) -> None:
+    from distributed import Client
+
+    _, folder = judge
+    found = json.loads((folder / CONNECTION).read_text())
+    assert (folder / CONNECTION).stat().st_mode & 0o077 == 0
+    for path in found["tls"].values():
+        assert Path(path).stat().st_mode & 0o077 == 0
+    address = found["address"]
+    assert address.startswith("tls://")
+    with pytest.raises((OSError, TimeoutError)):
+        Client(address.replace("tls://", "tcp://"), timeout=3)
+
+
+@pytest.mark.slurm
+@pytest.mark.slow
+def test_stopping_the_judge_leaves_nothing(cluster: Cluster, judge: tuple[subprocess.Popen[bytes], Path]) -> None:
+    process, folder = judge
+    process.send_signal(signal.SIGINT)
+    assert process.wait(timeout=60) == 0, (folder / "log").read_text()
+    assert not (folder / CONNECTION).exists() and not (folder / "tls").exists()
+    wait_until(lambda: not cluster.jobs() and not cluster.steps(), "the queue is empty")
