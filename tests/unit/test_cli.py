@@ -125,6 +125,31 @@ def test_unknown_key_is_one_clear_message(tmp_path: Path) -> None:
     assert "Traceback" not in run.stderr
 
 
+# --- tasks -------------------------------------------------------------------------------------------------------
+
+
+def test_a_catalog_task_can_be_shown_and_judged_before_any_study(tmp_path: Path) -> None:
+    shown = kevin("tasks", "show", "l1/relu", "--tasks", tmp_path / "none.parquet")
+    assert shown.returncode == 0, shown.stderr
+    task = tmp_path / "task.py"
+    task.write_text(shown.stdout)
+    prompt = kevin("tasks", "show", task, "--prompt")
+    assert prompt.returncode == 0, prompt.stderr
+    assert 'extern "C" void launch(' in prompt.stdout
+
+
+def test_an_unknown_task_is_named(tmp_path: Path) -> None:
+    run = kevin("tasks", "show", "l1/nothing", "--tasks", tmp_path / "none.parquet")
+    assert run.returncode == 2
+    assert "l1/nothing" in run.stderr
+
+
+def test_listing_without_a_study_says_how_to_make_it(tmp_path: Path) -> None:
+    run = kevin("tasks", "list", "--tasks", tmp_path / "tasks.parquet")
+    assert run.returncode == 2
+    assert "snakemake" in run.stderr
+
+
 # --- one kernel --------------------------------------------------------------------------------------------------
 
 

@@ -5,12 +5,15 @@ from __future__ import annotations
 import logging
 from collections import Counter
 from pathlib import Path
-from typing import Annotated
+from typing import TYPE_CHECKING, Annotated, Literal
 
 import typer
 
 from kevin.cli.options import ConfigOption, OutOption, load_config, study_provenance
 from kevin.core.errors import UsageError
+
+if TYPE_CHECKING:
+    from kevin.core.types import Task
 
 log = logging.getLogger(__name__)
 
@@ -71,21 +74,30 @@ def show(
     prompt: Annotated[bool, typer.Option("--prompt", help="Print the prompt of the first turn instead.")] = False,
     config: ConfigOption = None,
 ) -> None:
-    """Show one task: its reference module, or the prompt that a policy gets."""
-    from kevin.core.files import read_tasks
-    from kevin.tasks.format import task_from_file
-
-    if task.endswith(".py"):
-        found = task_from_file(Path(task))
-    else:
-        every = {t.id: t for t in read_tasks(tasks)}
-        if task not in every:
-            raise UsageError(f"{tasks}: no task {task!r}; `kevin tasks list` names them")
-        found = every[task]
+    """Show one task: its reference module, or the prompt that a policy gets. Catalog tasks need no file."""
+    study = load_config(config)
+    found = _find(task, tasks, study.tasks.size)
     if not prompt:
         typer.echo(found.source.rstrip())
         return
     from kevin.core.dialogue import base_prompt
 
-    study = load_config(config)
     typer.echo(base_prompt(found, study.dialect, study.language, with_example=True).rstrip())
+
+
+def _find(name: str, file: Path, size: Literal["cpu", "gpu"]) -> Task:
+    """A Python module, a task of the file, or one of the catalog. Raises UsageError when it is none of them."""
+    from kevin.core.files import read_tasks
+    from kevin.tasks.catalog import catalog
+    from kevin.tasks.format import task_from_file
+
+    if name.endswith(".py"):
+        if not Path(name).is_file():
+            raise UsageError(f"{name}: no such file")
+        return task_from_file(Path(name))
+    known = {task.id: task for task in catalog(size)}
+    if file.exists():
+        known.update({task.id: task for task in read_tasks(file)})
+    if name not in known:
+        raise UsageError(f"no task {name!r} in {file} or in the catalog; `kevin tasks list` names those of the study")
+    return known[name]
