@@ -85,6 +85,8 @@ def test_a_local_model_is_counted_from_its_configuration(tmp_path):
     from transformers import AutoModelForCausalLM
 
     save_model(tmp_path)
-    local = study().model_copy(update={"policies": {"base": study().policies["base"].model_copy(update={"model": str(tmp_path)})}})
+    local = study().model_copy(
+        update={"policies": {"base": study().policies["base"].model_copy(update={"model": str(tmp_path)})}}
+    )
     counted = architecture(local).num_parameters
     assert counted == pytest.approx(AutoModelForCausalLM.from_pretrained(tmp_path).num_parameters(), rel=0.05)

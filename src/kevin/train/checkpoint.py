@@ -35,7 +35,7 @@ class CheckpointKeeper:
         usable = self.complete()
         for path in self.folder.glob("checkpoint-*"):
             if path not in usable:
-                shutil.rmtree(path)
+                shutil.rmtree(path, ignore_errors=True)  # another process may be at it
         if not usable:
             return None
         mark = usable[-1] / MARK

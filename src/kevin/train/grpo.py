@@ -18,7 +18,7 @@ from pathlib import Path
 from typing import Any
 
 import torch
-from accelerate.utils import gather_object
+from accelerate.utils import DistributedType, gather_object
 from datasets import Dataset
 from transformers import PreTrainedModel, PreTrainedTokenizerBase, PrinterCallback, TrainerCallback
 from transformers.utils.logging import disable_progress_bar
@@ -245,7 +245,8 @@ class KernelTrainer(GRPOTrainer):
         prompt_length = ids_BL.size(1) - answer_length
         columns = slice(int(used_L[0]), int(used_L[-1]) + 1)
         ids, mask, length = ids_BL[:, columns], mask_BL[:, columns], columns.stop - prompt_length
-        if isinstance(model, PreTrainedModel) and not self.args.gradient_checkpointing:
+        alone = self.accelerator.distributed_type is DistributedType.NO
+        if alone and isinstance(model, PreTrainedModel) and not self.args.gradient_checkpointing:
             with self.accelerator.autocast():
                 return answer_logprobs(
                     model, ids, mask, length, temperature=self.temperature, with_entropy=with_entropy
@@ -372,6 +373,8 @@ class StepObserver(TrainerCallback):
         return record
 
     def on_save(self, args: Any, state: Any, control: Any, **kwargs: Any) -> None:
+        if self.trainer is not None:
+            self.trainer.accelerator.wait_for_everyone()  # every process has written its share
         if state.is_world_process_zero:
             self._keeper.finish(state.global_step, state.global_step // updates_of_a_step(self._study.train))
             self._player.forget(state.global_step // updates_of_a_step(self._study.train))

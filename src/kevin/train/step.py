@@ -14,6 +14,7 @@ from kevin.core.errors import HarnessError
 from kevin.core.files import write_parquet
 from kevin.core.provenance import provenance
 from kevin.core.types import Task, Turn, digest
+from kevin.policy.protocol import Sampling
 from kevin.rollout.refine import refine
 from kevin.rollout.settings import Judge, RolloutSettings, TurnTiming
 from kevin.train.policy import RecordingPolicy, Sample
@@ -37,6 +38,13 @@ class StepRollouts:
     """``generate`` and ``judge``; ``rollout`` is both with our own work around them."""
 
 
+class StepSettings(RolloutSettings):
+    """Whoever plays a task draws the same answers, however the tasks of a step are shared out."""
+
+    def sampling(self, turn: int, tasks: Sequence[Task]) -> Sampling:
+        return super().sampling(turn, ())
+
+
 class StepPlayer:
     """Plays steps of a run: the same arguments give the same rollouts, whatever was played before."""
 
@@ -49,7 +57,7 @@ class StepPlayer:
         """Of one step: its seed, and answers as long as they may be by then."""
         study, train = self._study, self._study.train
         seed = int(digest("train step", str(study.seed + train.seed), self._run, str(step))[:8], 16) & 0x7FFFFFFF
-        return RolloutSettings(
+        return StepSettings(
             dialect=study.dialect,
             language=study.language,
             num_trajectories=train.num_trajectories,

@@ -1,0 +1,100 @@
+"""Generation in training with vLLM, through the engine that TRL keeps in step with the weights.
+
+A colocated engine is driven directly: one wake-up and one sleep a step instead of one a turn (sleeping discards the
+weights, so every wake-up pushes all of them again), and a seed for each answer. A server is asked through TRL.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Iterator
+from contextlib import contextmanager
+from typing import Any
+
+from kevin.policy.decode import TokenIds
+from kevin.policy.protocol import Sampling
+from kevin.train.policy import OnAnswer
+
+
+@contextmanager
+def awake(trainer: Any) -> Iterator[None]:
+    """The colocated engine with the present weights, its cache allocated; asleep again afterwards.
+
+    Judging goes on meanwhile, on an engine that is idle: nothing generates while a kernel is timed.
+    """
+    engine = trainer.vllm_generation
+    if engine._llm_weights_sleeping:
+        engine.sync_weights()
+    engine.llm.wake_up(tags=["kv_cache"])
+    try:
+        yield
+    finally:
+        engine.llm.sleep(level=2)
+        engine._llm_weights_sleeping = True
+
+
+def generate_with_vllm(
+    trainer: Any, prompts: list[TokenIds], seeds: list[int], sampling: Sampling, on_answer: OnAnswer
+) -> None:
+    """Answers with their log-probabilities. All processes call this equally often, also without prompts."""
+    if trainer.vllm_mode == "colocate":
+        tokens, logprobs = _colocated(trainer.vllm_generation, prompts, seeds, sampling)
+    else:
+        tokens, logprobs = _served(trainer, prompts, sampling)
+    for i, (ids, values) in enumerate(zip(tokens, logprobs, strict=True)):
+        on_answer(i, ids, values)
+
+
+Answers = tuple[list[TokenIds], list[list[float]]]
+
+
+def _colocated(engine: Any, prompts: list[TokenIds], seeds: list[int], sampling: Sampling) -> Answers:
+    """Every process of a tensor-parallel group hands in the prompts of all of them, and keeps its own answers."""
+    from vllm import SamplingParams
+
+    everyone = [(prompts, seeds)]
+    own = 0
+    if engine.tensor_parallel_size > 1:
+        import torch.distributed as dist
+
+        own = dist.get_rank(group=engine.tp_group)
+        gathered: list[Any] = [None] * engine.tensor_parallel_size
+        dist.all_gather_object(gathered, (prompts, seeds), group=engine.tp_group)
+        everyone = gathered
+    asked = [(p, s) for share in everyone for p, s in zip(*share, strict=True)]
+    if not asked:
+        return [], []
+    params = [
+        SamplingParams(
+            temperature=sampling.temperature,
+            top_p=sampling.top_p,
+            max_tokens=sampling.max_tokens,
+            seed=seed,
+            logprobs=0,
+            skip_special_tokens=False,
+        )
+        for _, seed in asked
+    ]
+    outputs = engine.llm.generate([{"prompt_token_ids": p} for p, _ in asked], params, use_tqdm=False)
+    first = sum(len(p) for p, _ in everyone[:own])
+    answers = [o.outputs[0] for o in outputs[first : first + len(prompts)]]
+    return [list(a.token_ids) for a in answers], [_sampled_logprobs(a) for a in answers]
+
+
+def _sampled_logprobs(answer: Any) -> list[float]:
+    """Of the sampled tokens; NaN where the engine has none."""
+    return [float(at[token].logprob) for token, at in zip(answer.token_ids, answer.logprobs, strict=True)]
+
+
+def _served(trainer: Any, prompts: list[TokenIds], sampling: Sampling) -> Answers:
+    """TRL cuts the server's answers into equal shares: a process with fewer prompts fills up with one-token ones."""
+    import torch
+
+    engine = trainer.vllm_generation
+    engine.max_completion_length = sampling.max_tokens
+    counts = trainer.accelerator.gather(torch.tensor([len(prompts)], device=trainer.accelerator.device))
+    most = int(counts.max())
+    if most == 0:
+        return [], []
+    filler = [[trainer.eos_token_ids[0]]] * (most - len(prompts))
+    tokens, logprobs = trainer._generate_single_turn([*prompts, *filler], None, {}, 1)
+    return [list(t) for t in tokens[: len(prompts)]], logprobs[: len(prompts)]
