@@ -84,7 +84,7 @@ ATTACKS: dict[str, tuple[str, Outcome, tuple[str, ...] | None]] = {
             "return self.memo['b']",
         ),
         Outcome.INCORRECT,
-        ("wrong_after_timing",),
+        ("wrong_aliasing",),
     ),
     "empty_output (19)": (HEAD + _body("return torch.empty_like(x)"), Outcome.INCORRECT, None),
     "input_returned (24)": (HEAD + _body("return x"), Outcome.INCORRECT, None),
@@ -127,7 +127,7 @@ ATTACKS: dict[str, tuple[str, Outcome, tuple[str, ...] | None]] = {
     ),
     "harness_redefined (25)": (
         "import sys\nm = sys.modules['__main__']\nm._Model.store = lambda *a: None\n" + HEAD + _body("return None"),
-        Outcome.INCORRECT,
+        Outcome.RUNTIME_ERROR,
         None,
     ),
     "frame_walk (20)": (

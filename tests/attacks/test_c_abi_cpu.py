@@ -121,7 +121,7 @@ ATTACKS = {
     "memo_by_sampled_hash (14)": (
         "#include <cstring>\n#include <map>\n#include <vector>\nstatic std::map<double, std::vector<float>> memo;\n"
         + HEAD
-        + "{ double h = 0; for (int64_t i = 0; i < x_size; i += 997) h = h * 1.000001 + x[i]; auto& m = memo[h]; "
+        + "{ double h = 0; for (int64_t i = 0; i < x_size; i += x_size / 3) h = h * 1.000001 + x[i]; auto& m = memo[h]; "
         + "if (m.empty()) { m.resize(x_size); for (int64_t i = 0; i < x_size; i++) m[i] = x[i] > 0.f ? x[i] : 0.f; } "
         + "memcpy(out, m.data(), x_size * 4); }",
         Outcome.INCORRECT,

@@ -7,6 +7,7 @@ precompiled by a pool of processes into its build cache, then a fresh process a 
 from __future__ import annotations
 
 import json
+import logging
 import os
 import subprocess
 import sys
@@ -23,6 +24,8 @@ from kevin.core.config import JudgePoolConfig
 from kevin.core.protocol import JudgeProtocol
 from kevin.core.types import Kernel, Outcome, Task, Verdict
 from kevin.judge.pool import JudgePool
+
+log = logging.getLogger(__name__)
 
 Pair = tuple[Task, Kernel]
 
@@ -117,6 +120,8 @@ def _kernelbench_job(checkout: Path, job: dict[str, Any], timeout_s: float) -> d
             run = subprocess.run(argv, capture_output=True, text=True, timeout=timeout_s, check=False)
         except subprocess.TimeoutExpired:
             return None
+    if run.returncode != 0:
+        log.warning("KernelBench's harness failed: %s", run.stderr.strip()[-600:])
     lines = [line for line in run.stdout.splitlines() if line.startswith("RESULT ")]
     return json.loads(lines[-1].removeprefix("RESULT ")) if lines else None
 

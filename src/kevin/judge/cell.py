@@ -26,7 +26,6 @@ from kevin.judge.sandbox import Isolation, readable_paths, wrap, writable_paths
 
 INSIDE = Path(__file__).parent / "inside"
 _MAX_REPLY_BYTES = 1 << 20
-_REST_NS = 30_000
 _SIGNALS = {
     signal.SIGSEGV: ("segmentation_fault", "segmentation fault: an access outside of the given memory"),
     signal.SIGBUS: ("bus_error", "bus error: an access outside of the given memory"),
@@ -45,13 +44,6 @@ class CandidateFailed(Exception):
     def __init__(self, outcome: Outcome, reason: str, message: str) -> None:
         super().__init__(message)
         self.outcome, self.reason, self.message = outcome, reason, message
-
-
-def _with_unjoined_work(ns: list[int], rest: Any) -> list[int]:
-    """Add to each call what ran on after its end event, where that is more than coming to rest takes."""
-    if not (isinstance(rest, list) and len(rest) == len(ns) and all(type(r) is int and r >= 0 for r in rest)):
-        raise CandidateFailed(Outcome.RUNTIME_ERROR, "protocol_abuse", "it wrote to the harness's channel")
-    return [n + r if r > _REST_NS + n // 20 else n for n, r in zip(ns, rest, strict=True)]
 
 
 class Cell:
@@ -145,8 +137,7 @@ class Cell:
         ns = reply.get("ns")
         if not (isinstance(ns, list) and len(ns) == len(calls) and all(type(n) is int and n >= 0 for n in ns)):
             raise CandidateFailed(Outcome.RUNTIME_ERROR, "protocol_abuse", "it wrote to the harness's channel")
-        rest = reply.get("rest_ns")
-        return ns if rest is None else _with_unjoined_work(ns, rest)
+        return ns
 
     def request(self, message: dict[str, Any] | None, timeout_s: float) -> dict[str, Any]:
         """Send a command (None: only await the answer to the setup) and return the reply.

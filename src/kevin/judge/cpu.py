@@ -41,6 +41,7 @@ class CpuDevice(Device):
     """Pins the calling thread to the leased cores; cells inherit them and cannot leave."""
 
     slot_budget_bytes = 96 << 20
+    max_tasks = 4
 
     def __init__(self, protocol: JudgeProtocol) -> None:
         super().__init__(protocol)

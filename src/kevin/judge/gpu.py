@@ -48,7 +48,8 @@ class _DeviceBytes:
 class GpuDevice(Device):
     """The first visible GPU."""
 
-    slot_budget_bytes = 4 << 30
+    slot_budget_bytes = 1 << 30
+    max_tasks = 2
 
     def __init__(self, protocol: JudgeProtocol) -> None:
         super().__init__(protocol)
@@ -134,8 +135,7 @@ class GpuDevice(Device):
             raise CandidateFailed(Outcome.REFUSED, "own_kernels_did_not_run", "none of its own CUDA kernels ran")
 
     def clock(self, call: Any) -> int:
-        ns, _ = self._gpu.timed(call)
-        return ns
+        return self._gpu.timed(call)
 
     def bound_us(self, reference: ReferenceTask) -> float:
         """Reading every input once from memory, as the cold cache forces, at the measured copy bandwidth."""

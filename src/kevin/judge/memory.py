@@ -117,7 +117,7 @@ class SharedSlots:
                 value = inputs[i].item() if isinstance(inputs[i], torch.Tensor) else inputs[i]
                 result.append({"dtype": s.dtype, "value": value})
             else:
-                result.append({"offset": offset, "dtype": s.dtype, "shape": list(s.shape), "name": s.name})
+                result.append({"offset": offset, "num_bytes": num_bytes(s), "dtype": s.dtype, "shape": list(s.shape)})
         return result
 
     def fill(self, slot: int, inputs: list[Any], parameters: list[torch.Tensor]) -> None:

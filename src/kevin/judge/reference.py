@@ -8,6 +8,7 @@ or bias of zeros is found out.
 
 from __future__ import annotations
 
+import math
 import secrets
 from collections import OrderedDict
 from collections.abc import Callable, Iterator
@@ -16,7 +17,7 @@ from typing import Any
 
 import torch
 
-from kevin.core.errors import TaskError
+from kevin.core.errors import DeviceError, KevinError, TaskError
 from kevin.core.protocol import JudgeProtocol
 from kevin.core.types import Task, TaskSpec
 from kevin.tasks.format import inspect_task, load_module
@@ -145,7 +146,7 @@ class ReferenceTask:
         return Trial(inputs, parameters, outputs, slack)
 
     def trials_for(self, *, parameters_loadable: bool) -> list[Trial]:
-        """The trials; with the freshly seeded weights throughout for a candidate that keeps its parameters elsewhere."""
+        """The trials; with the freshly seeded weights throughout for a module with parameters of other names."""
         if parameters_loadable or not self._initial:
             return self.trials
         if self._seeded_trials is None:
@@ -172,21 +173,35 @@ class ReferenceTask:
         return elapsed, [o.contiguous() for o in _flatten(results[keep])]
 
     def change_some(self, inputs: list[Any], views: list[torch.Tensor | None]) -> None:
-        """Overwrite a few secret positions of every floating-point input in place, so that no earlier answer fits.
+        """Change every floating-point input in place so that no earlier answer fits; ``views`` get the same change.
 
-        The new values are values that stood at other positions, scaled by a random factor in [0.5, 1): they stay in the
-        input's own range. ``views`` are the shared copies of ``inputs`` and get the same change.
+        An eighth of the tensor, at a secret place, is scaled by a secret factor, which moves even the mean of all of
+        it, and a few scattered elements besides. Zeros and signs stay, and a symmetric matrix is scaled as a whole, so
+        that what a task promises about its inputs still holds.
         """
         for x, view in zip(inputs, views, strict=True):
             if view is None or not x.dtype.is_floating_point or x.numel() == 0:
                 continue
+            factor, place = torch.rand(2, generator=self.generator, device=self.device).tolist()
+            factor = math.exp(0.8 * factor - 0.4)
+            if _is_symmetric(x):
+                view.copy_(x.mul_(factor))
+                continue
+            flat, shared = x.view(-1), view.view(-1)
+            size = -(-x.numel() // 8)
+            start = int(place * (x.numel() - size + 1))
+            shared[start : start + size] = flat[start : start + size].mul_(factor)
             n = min(_CHANGED_ELEMENTS, x.numel())
             at = torch.randint(x.numel(), (n,), generator=self.generator, device=self.device)
-            flat = x.view(-1)
-            flat[at] = flat[at].flip(0) * (0.5 + 0.5 * torch.rand(n, generator=self.generator, device=self.device)).to(
-                x.dtype
-            )
-            view.view(-1)[at] = flat[at]
+            flat[at] = flat[at] * (0.5 + torch.rand(n, generator=self.generator, device=self.device)).to(x.dtype)
+            shared[at] = flat[at]
+
+
+def _is_symmetric(x: torch.Tensor) -> bool:
+    """Whether the last two dimensions form symmetric matrices; a look at one row tells most others apart."""
+    if x.dim() < 2 or x.shape[-1] != x.shape[-2] or x.shape[-1] < 2:
+        return False
+    return torch.equal(x[..., 0, :], x[..., :, 0]) and torch.equal(x, x.mT)
 
 
 class ReferenceCache:
@@ -197,13 +212,27 @@ class ReferenceCache:
         self._max_tasks = max_tasks
         self._tasks: OrderedDict[str, ReferenceTask] = OrderedDict()
 
-    def get(self, task: Task, make: Callable[[Task, JudgeProtocol], ReferenceTask] = ReferenceTask) -> ReferenceTask:
-        """Raises TaskError when the reference itself does not run."""
+    def _make(self, task: Task) -> ReferenceTask:
+        try:
+            return ReferenceTask(task, self._protocol)
+        except torch.OutOfMemoryError:
+            self._tasks.clear()
+            torch.cuda.empty_cache()
+        try:
+            return ReferenceTask(task, self._protocol)
+        except torch.OutOfMemoryError as e:
+            raise DeviceError(
+                f"task {task.id} does not fit on the device beside what else runs there (fewer pool.device_workers, or "
+                f"a smaller task): {str(e).splitlines()[0]}"
+            ) from e
+
+    def get(self, task: Task) -> ReferenceTask:
+        """Raises TaskError when the reference itself does not run, DeviceError when it does not fit."""
         found = self._tasks.pop(task.digest, None)
         if found is None:
             try:
-                found = make(task, self._protocol)
-            except TaskError:
+                found = self._make(task)
+            except KevinError:
                 raise
             except Exception as e:
                 raise TaskError(f"task {task.id}: the reference itself failed: {type(e).__name__}: {e}") from e

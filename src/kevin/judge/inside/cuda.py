@@ -5,7 +5,6 @@ user and pid namespaces), a cell imports it. Nothing here knows what is being ju
 """
 
 import ctypes
-import time
 from collections.abc import Callable
 
 _PINNED, _POSIX_FD, _ON_DEVICE, _READ_WRITE = 1, 1, 1, 3
@@ -135,24 +134,38 @@ class Gpu:
         self.lib.cuCtxResetPersistingL2Cache()
         self.call("cuMemsetD32Async", self._flush, 0, ctypes.c_size_t(_FLUSH_FACTOR * self.l2_bytes // 4), self.stream)
 
-    def timed(self, launch: Callable[[], object]) -> tuple[int, int]:
-        """Nanoseconds of ``launch`` with a cold L2, by events on the stream; and what ran on after the end event.
+    def timed(self, launch: Callable[[], object], afterwards: Callable[[], object] | None = None) -> int:
+        """Nanoseconds of ``launch`` with a cold L2, by events on the stream.
 
-        The second number is how long the whole context needed to come to rest after the stream had: work on
-        other streams that were not joined.
+        Args:
+            afterwards: enqueued on the stream right behind the end event. A copy of the outputs there shows what was
+                done when the clock stopped: work on streams that were not joined is not in it.
         """
         begin, end = self._events
         self.flush_l2()
         self.call("cuEventRecord", begin, self.stream)
         launch()
         self.call("cuEventRecord", end, self.stream)
-        self.call("cuEventSynchronize", end)
-        rest = time.perf_counter_ns()
+        if afterwards is not None:
+            afterwards()
         self.call("cuCtxSynchronize")
-        rest = time.perf_counter_ns() - rest
         ms = ctypes.c_float()
         self.call("cuEventElapsedTime", ctypes.byref(ms), begin, end)
-        return int(ms.value * 1e6), rest
+        return int(ms.value * 1e6)
+
+    def allocate(self, num_bytes: int) -> int:
+        pointer = ctypes.c_uint64()
+        self.call("cuMemAlloc_v2", ctypes.byref(pointer), ctypes.c_size_t(max(num_bytes, 1)))
+        return pointer.value
+
+    def fill(self, pointer: int, byte: int, num_bytes: int) -> None:
+        self.call(
+            "cuMemsetD8Async", ctypes.c_uint64(pointer), ctypes.c_ubyte(byte), ctypes.c_size_t(num_bytes), self.stream
+        )
+
+    def copy(self, target: int, source: int, num_bytes: int) -> None:
+        self.call("cuMemcpyDtoDAsync_v2", ctypes.c_uint64(target), ctypes.c_uint64(source), ctypes.c_size_t(num_bytes),
+                  self.stream)  # fmt: skip
 
     def synchronize(self) -> None:
         self.call("cuCtxSynchronize")

@@ -17,7 +17,7 @@ import platform
 import resource
 import struct
 
-_PR_SET_NO_NEW_PRIVS, _PR_SET_SECCOMP, _PR_SET_DUMPABLE = 38, 22, 4
+_PR_SET_NO_NEW_PRIVS, _PR_SET_SECCOMP = 38, 22
 _SECCOMP_MODE_FILTER = 2
 _ALLOW, _ERRNO, _KILL = 0x7FFF0000, 0x00050000, 0x80000000
 _EPERM, _ENOSYS = 1, 38
@@ -174,7 +174,6 @@ def lock_down(
         limits.append((resource.RLIMIT_AS, _address_space_bytes() + memory_bytes))
     for what, value in limits:
         resource.setrlimit(what, (value, value))
-    libc.prctl(_PR_SET_DUMPABLE, 0, 0, 0, 0)
     active = ["rlimits"]
     if libc.prctl(_PR_SET_NO_NEW_PRIVS, 1, 0, 0, 0) != 0:
         return active

@@ -57,13 +57,15 @@ class _Hardware:
             self.gpu.synchronize()
         os.close(fd)
 
-    def timed(self, call) -> tuple[int, int]:
-        """Nanoseconds of a call, and of what it left running."""
+    def timed(self, call, afterwards) -> int:
+        """Nanoseconds of a call; ``afterwards`` runs, or is enqueued, right behind it."""
         if self.gpu is not None:
-            return self.gpu.timed(call)
+            return self.gpu.timed(call, afterwards)
         start = time.perf_counter_ns()
         call()
-        return time.perf_counter_ns() - start, 0
+        elapsed = time.perf_counter_ns() - start
+        afterwards()
+        return elapsed
 
     def synchronize(self) -> None:
         if self.gpu is not None:
@@ -189,17 +191,30 @@ def _run(command: dict, model: _Model, hardware: _Hardware) -> dict:
         for slot in command["warm"]:
             forward(*model.inputs[slot])
         hardware.synchronize()
-        elapsed, rests, results = [], [], []
+        elapsed, results, problems = [], [], []
         for slot in command["calls"]:
             inputs = model.inputs[slot]
-            ns, rest = hardware.timed(lambda inputs=inputs: results.append(forward(*inputs)))
-            elapsed.append(ns)
-            rests.append(rest)
-        for slot, result in zip(command["calls"], results):  # noqa: B905
-            if problem := model.store(slot, result):
-                return problem
+            elapsed.append(
+                hardware.timed(
+                    lambda inputs=inputs: results.append(forward(*inputs)),
+                    lambda slot=slot: problems.append(model.store(slot, results[-1])),
+                )
+            )
         hardware.synchronize()
-    return {"ns": elapsed, "rest_ns": rests}
+        if problem := next((p for p in problems if p), None) or _aliasing(results):
+            return problem
+    return {"ns": elapsed}
+
+
+def _aliasing(results: list) -> dict | None:
+    """An error reply when two results that are alive together share memory: one static buffer is not an output."""
+    tensors = [t for r in results for t in (r if isinstance(r, (tuple, list)) else [r]) if t.numel()]
+    if len({t.untyped_storage().data_ptr() + t.storage_offset() * t.element_size() for t in tensors}) < len(tensors):
+        return {
+            "error": "two calls returned the same memory: results must not be overwritten",
+            "reason": "wrong_aliasing",
+        }
+    return None
 
 
 def _profile(slot: int, model: _Model, hardware: _Hardware) -> dict:
