@@ -49,7 +49,7 @@ def test_gpu_packages_are_pinned_within_the_project_s_ranges() -> None:
 def test_without_apptainer_the_message_says_what_to_do(monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.delenv("KEVIN_APPTAINER", raising=False)
     monkeypatch.setenv("PATH", "/nowhere")
-    with pytest.raises(SandboxError, match="not installed.*KEVIN_APPTAINER"):
+    with pytest.raises(SandboxError, match=r"not installed.*KEVIN_APPTAINER"):
         apptainer.version()
     monkeypatch.setenv("KEVIN_APPTAINER", "/nowhere/apptainer")
     with pytest.raises(SandboxError, match="is KEVIN_APPTAINER right"):

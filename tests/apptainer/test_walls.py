@@ -59,8 +59,8 @@ def test_no_network(inside: Inside) -> None:
         port = server.getsockname()[1]
         run = inside(
             "import socket\n"
-            f"tcp, unix = ('127.0.0.1', {port}), chr(0) + 'kevin-escape-test'\n"
-            "for family, address in ((socket.AF_INET, tcp), (socket.AF_UNIX, unix), (socket.AF_INET, ('9.9.9.9', 53))):\n"
+            f"local, hidden, far = ('127.0.0.1', {port}), chr(0) + 'kevin-escape-test', ('9.9.9.9', 53)\n"
+            "for family, address in ((socket.AF_INET, local), (socket.AF_UNIX, hidden), (socket.AF_INET, far)):\n"
             "    s = socket.socket(family); s.settimeout(5)\n"
             "    try: s.connect(address); print('connected', address)\n"
             "    except OSError as e: print('refused')\n"
