@@ -8,6 +8,8 @@ from pathlib import Path
 
 import pytest
 
+from kevin.core.config import load_study
+
 from .conftest import ROOT, Run
 
 EXPENSIVE = {"build_tasks", "train_base_model", "measure_baselines", "judge_ceiling", "run_rollouts"}
@@ -24,7 +26,8 @@ def jobs(run: subprocess.CompletedProcess[str]) -> dict[str, int]:
 def test_bare_call_makes_everything(snakemake: Run) -> None:
     found = jobs(snakemake("--dry-run"))
     assert found.keys() >= EXPENSIVE | {"score_turns", "make_table", "draw_figure", "write_report"}
-    assert found["run_rollouts"] == 2 and found["judge_ceiling"] == 2
+    assert found["run_rollouts"] == 2 * len(load_study([ROOT / "config/config.yaml"]).evaluate)
+    assert found["judge_ceiling"] == 2
 
 
 def test_a_table_by_name_needs_no_figure(snakemake: Run) -> None:
