@@ -102,7 +102,7 @@ def make_study(folder: Path, *, reward: dict | None = None, **train: object) -> 
         "num_trajectories": 4,
         "num_turns": 2,
         "micro_batch_size": 4,
-        "learning_rate": 0.02,
+        "learning_rate": 0.01,
         "max_grad_norm": 1.0,
         "stop_not_okay": None,
         "stop_repetition": None,

@@ -1,4 +1,4 @@
-"""Reinforcement learning and its bill beforehand: `kevin train`, `export-policy`, `rl-gain`, `training-figure`, `plan`."""
+"""Reinforcement learning, and its bill beforehand."""
 
 from __future__ import annotations
 
