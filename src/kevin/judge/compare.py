@@ -25,7 +25,7 @@ class Comparison(Frozen):
 
 def _never_written(out: torch.Tensor) -> torch.Tensor:
     """Mask of elements that still hold the poison, to the bit."""
-    raw = out.contiguous().view(torch.uint8).reshape(*out.shape, out.element_size())
+    raw = out.contiguous().reshape(-1).view(torch.uint8).reshape(*out.shape, out.element_size())
     return (raw == _POISON_BYTE).all(dim=-1)
 
 
