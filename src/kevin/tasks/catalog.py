@@ -103,7 +103,7 @@ _SUBSAMPLE_PASSES_ON_GPU = ("mse_loss", "smooth_l1_loss", "hinge_loss")
 
 def catalog(size: Size) -> list[Task]:
     """Every level-1 task, ids ``l1/<operator>``, with its spec; the order never changes."""
-    rows = [(call(name), flat(n, 1024), flat(131072, 1024)) for name, n in _ELEMENTWISE]
+    rows = [(call(name), flat(n, 1024), flat(65536, 1024)) for name, n in _ELEMENTWISE]
     tasks = []
     for op, cpu, gpu in (*_OTHERS[:5], *rows, *_OTHERS[5:]):
         sizes = cpu if size == "cpu" else gpu
