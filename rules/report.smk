@@ -23,8 +23,8 @@ rule score_turns:
     wildcard_constraints:
         policy="|".join(COMPARED),
     resources:
-        mem_mb=4000,
-        runtime=10,
+        mem_mb=2000,
+        runtime=4,
     params:
         config=CONFIG,
         depends=REPORT_DIGEST,
@@ -51,8 +51,8 @@ rule make_table:
     benchmark:
         "<results>/benchmarks/make_table-{table}.tsv"
     resources:
-        mem_mb=4000,
-        runtime=10,
+        mem_mb=2000,
+        runtime=4,
     params:
         config=CONFIG,
         depends=REPORT_DIGEST,
@@ -82,8 +82,8 @@ rule draw_figure:
     benchmark:
         "<results>/benchmarks/draw_figure-{figure}.tsv"
     resources:
-        mem_mb=4000,
-        runtime=10,
+        mem_mb=2000,
+        runtime=4,
     params:
         config=CONFIG,
         depends=REPORT_DIGEST,
@@ -114,8 +114,8 @@ rule write_report:
     benchmark:
         "<results>/benchmarks/write_report.tsv"
     resources:
-        mem_mb=4000,
-        runtime=10,
+        mem_mb=2000,
+        runtime=4,
     params:
         config=CONFIG,
         depends=REPORT_DIGEST,

@@ -65,8 +65,8 @@ rule measure_gain:
     benchmark:
         "<results>/benchmarks/measure_gain.tsv"
     resources:
-        mem_mb=4000,
-        runtime=10,
+        mem_mb=2000,
+        runtime=4,
     params:
         config=CONFIG,
         depends=REPORT_DIGEST,
@@ -102,8 +102,8 @@ rule draw_training_figure:
     benchmark:
         "<results>/benchmarks/draw_training_figure-{training_figure}.tsv"
     resources:
-        mem_mb=4000,
-        runtime=10,
+        mem_mb=2000,
+        runtime=4,
     params:
         config=CONFIG,
         depends=REPORT_DIGEST,

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import contextlib
 import os
 import shutil
 import signal
@@ -76,11 +77,15 @@ class Cluster:
     def kill_node(self, node: str) -> None:
         """What a power cut does: daemon, job steps and everything below them end at once."""
         jobs = {job for job, *_ in self.jobs("--nodelist", node)}
-        os.kill(int((self.folder / f"run/slurmd-{node}.pid").read_text()), signal.SIGKILL)
-        for step in self.steps():
-            if any(f"[{job}." in step.cmdline()[0] for job in jobs):
-                for process in [step, *step.children(recursive=True)]:
-                    process.kill()
+        steps = [step for step in self.steps() if any(f"[{job}." in step.cmdline()[0] for job in jobs)]
+        daemon = psutil.Process(int((self.folder / f"run/slurmd-{node}.pid").read_text()))
+        dying = [daemon, *steps]
+        for process in dying:  # stopped first, so that none can still tell the controller about the others' end
+            process.suspend()
+        dying += [child for step in steps for child in step.children(recursive=True)]
+        for process in dying:
+            with contextlib.suppress(psutil.NoSuchProcess):
+                process.kill()
 
     def start_node(self, node: str) -> None:
         output_of("slurmd", "-N", node)

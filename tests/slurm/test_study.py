@@ -27,17 +27,41 @@ def folder(tmp_path_factory: pytest.TempPathFactory) -> Path:
 
 
 @pytest.fixture(scope="module")
-def interrupted(cluster: Cluster, folder: Path) -> Path:
-    """The study's first run, ended by Ctrl-C while a node worked and another job waited or ran."""
-    run = start(folder, "--profile", "slurm", "--configfile", *STUDY)
+def killed(cluster: Cluster, folder: Path) -> set[str]:
+    """Ids of the jobs that a killed run leaves behind."""
+    run = start(folder, "--profile", "slurm", "--configfile", *STUDY, log="killed.log")
     try:
         wait_until(lambda: cluster.running("train_base_model") is not None, "the first job runs")
+    finally:
+        os.killpg(run.pid, signal.SIGKILL)
+        run.wait()
+    left = {job for job, *_ in cluster.jobs()}
+    assert left, (folder / "killed.log").read_text()
+    return left
+
+
+@pytest.fixture(scope="module")
+def interrupted(cluster: Cluster, folder: Path, killed: set[str]) -> Path:
+    """The study's second run, ended by Ctrl-C while a node worked."""
+    run = start(folder, "--profile", "slurm", "--configfile", *STUDY, log="interrupted.log")
+
+    def own_job_runs() -> bool:
+        assert run.poll() is None, (folder / "interrupted.log").read_text()[-6000:]
+        return any(state == "R" and job not in killed for job, state, *_ in cluster.jobs())
+
+    try:
+        wait_until(own_job_runs, "a job of the second run runs")
+        assert not {job for job, state, *_ in cluster.jobs() if state != "CG"} & killed, "jobs of the killed run"
         os.killpg(run.pid, signal.SIGINT)
         assert run.wait(timeout=60) != 0
     finally:
         if run.poll() is None:
             os.killpg(run.pid, signal.SIGKILL)
     return folder
+
+
+def test_jobs_of_a_killed_run_are_ended_by_the_next(interrupted: Path, killed: set[str], cluster: Cluster) -> None:
+    assert not killed & {job for job, *_ in cluster.jobs()}
 
 
 def test_ctrl_c_leaves_nothing_in_the_queue(cluster: Cluster, interrupted: Path) -> None:
