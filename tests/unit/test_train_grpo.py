@@ -361,6 +361,24 @@ def test_the_stop_rule_ends_the_run_with_its_reason(tmp_path):
     assert "expected opening" in summary["reason"]
 
 
+def test_the_share_of_own_kernels_is_rewarded_also_after_a_resume(tmp_path, monkeypatch):
+    def profiled(pairs):
+        return [v.model_copy(update={"details": {"own_kernel_share": 0.5}}) for v in judge(pairs)]
+
+    whole = train(tmp_path, out="whole", num_steps=2, own_kernel_weight=2.0, judge=profiled)
+    frame, _ = files.read_parquet(tmp_path / "whole/turns/step_00001.parquet", "train_turns")
+    correct = frame[frame["outcome"] == "correct"]
+    assert len(correct) and (correct["score"] - correct["speedup"] - 0.3).tolist() == pytest.approx(
+        [1.0] * len(correct)
+    )
+    assert (frame[frame["outcome"] != "correct"]["score"] == 0).all()
+    with monkeypatch.context() as patch:
+        patch.setattr(grpo.KernelTrainer, "_compute_loss", lambda *a, **k: (_ for _ in ()).throw(Killed()))
+        with pytest.raises(Killed):
+            train(tmp_path, num_steps=2, own_kernel_weight=2.0, judge=profiled)
+    assert train(tmp_path, num_steps=2, own_kernel_weight=2.0, judge=profiled) == whole
+
+
 # --- the rest ---------------------------------------------------------------------------------------------------
 
 

@@ -181,6 +181,8 @@ class TrainConfig(Frozen):
     """Of the sampling in training."""
     advantage: Literal["group", "leave_one_out"] = "group"
     """(R - mean) / std over a task's m * n returns, or R - mean of the others' (TRLOO)."""
+    own_kernel_weight: float = Field(default=0.0, ge=0)
+    """Added to the score of a correct kernel: this times the profiled share of device time in its own kernels (GPU)."""
     clip_low: float = Field(default=0.2, gt=0)
     """Probability ratios below 1 - this have no gradient when the advantage is negative."""
     clip_high: float = Field(default=0.28, gt=0)

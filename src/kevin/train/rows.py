@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Sequence
+from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
 from itertools import groupby
 from typing import Any
@@ -34,16 +34,17 @@ class Row:
     """Exactly 0 wherever there is no return."""
 
 
-def turn_score(turn: Turn, config: RewardConfig) -> float | None:
-    """S of one turn; None where the harness failed: an infrastructure failure is never a score of 0."""
+def turn_score(turn: Turn, config: RewardConfig, bonus: float = 0.0) -> float | None:
+    """S of one turn, with a bonus if it is correct; None where the harness failed: that is never a score of 0."""
     if turn.outcome is None:
         return None
-    return reward.score(
+    own = reward.score(
         turn.outcome,
         turn.speedup,
         correctness_weight=config.correctness_weight,
         speedup_cap=config.speedup_cap,
     )
+    return own + bonus if turn.outcome is Outcome.CORRECT else own
 
 
 def training_rows(
@@ -54,11 +55,15 @@ def training_rows(
     num_turns: int,
     config: RewardConfig,
     mode: reward.AdvantageMode = "group",
+    bonuses: Mapping[str, float] | None = None,
 ) -> list[Row]:
     """Exactly ``len(task_ids) * num_trajectories * num_turns`` rows, by task (as given), turn, trajectory:
     rows whose prompts begin alike are neighbours.
 
     A task's m * n rows are one group. What has no return is left out of the group's mean and has advantage 0.
+
+    Args:
+        bonuses: what is added to the score of a correct kernel, by verdict key.
 
     Raises:
         ValueError: a turn that belongs to no row, or two for one.
@@ -73,7 +78,7 @@ def training_rows(
             played = by_place.pop((task_id, trajectory), [])
             if [t.turn for t in played] != list(range(1, len(played) + 1)) or len(played) > num_turns:
                 raise ValueError(f"{task_id}, trajectory {trajectory}: turns {[t.turn for t in played]}")
-            scores = [turn_score(t, config) for t in played]
+            scores = [turn_score(t, config, (bonuses or {}).get(t.verdict_key or "", 0.0)) for t in played]
             values = reward.returns(scores, gamma=config.gamma, mode=config.returns)
             missing = num_turns - len(played)
             group += [

@@ -17,6 +17,7 @@ from kevin.core.types import Task, Turn, digest
 from kevin.policy.protocol import Sampling
 from kevin.rollout.refine import refine
 from kevin.rollout.settings import Judge, RolloutSettings, TurnTiming
+from kevin.train.own_share import OwnShares
 from kevin.train.policy import RecordingPolicy, Sample
 from kevin.train.rows import Row, check_judged, rows_frame, step_metrics, training_rows
 from kevin.train.stability import repetition
@@ -82,12 +83,13 @@ class StepPlayer:
         timings: list[TurnTiming] = []
         folder = self.rollouts_folder(step, task_ids)
         policy.begin(folder / "tokens.jsonl")
+        shares = OwnShares(folder / "own_shares.jsonl")
         turns: list[Turn] = []
         for _ in range(2):  # the harness's failures are tried once more
             turns = refine(
                 [self._tasks[i] for i in task_ids],
                 policy,
-                self._judge,
+                shares.watched(self._judge) if train.own_kernel_weight else self._judge,
                 self.settings(step),
                 folder,
                 progress=False,
@@ -103,6 +105,7 @@ class StepPlayer:
             num_turns=train.num_turns,
             config=self._study.reward,
             mode=train.advantage,
+            bonuses={key: train.own_kernel_weight * share for key, share in shares.by_key.items()},
         )
         samples = [policy.samples[r.task_id, r.trajectory, r.turn] if r.played else None for r in rows]
         seconds = {
