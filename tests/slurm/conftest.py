@@ -71,13 +71,17 @@ class Cluster:
         return [tuple(line.split("|")) for line in lines]  # type: ignore[misc]
 
     def running(self, rule: str) -> str | None:
-        """The node that runs this rule."""
-        return next((node for _, state, node, comment in self.jobs() if state == "R" and rule in comment), None)
+        """The node that runs this rule's step by now, not only its batch script."""
+        steps = {step.info["cmdline"][0] for step in self.steps()}
+        for job, state, node, comment in self.jobs():
+            if state == "R" and rule in comment and any(f"[{job}.0]" in step for step in steps):
+                return node
+        return None
 
     def kill_node(self, node: str) -> None:
         """What a power cut does: daemon, job steps and everything below them end at once."""
         jobs = {job for job, *_ in self.jobs("--nodelist", node)}
-        steps = [step for step in self.steps() if any(f"[{job}." in step.cmdline()[0] for job in jobs)]
+        steps = [step for step in self.steps() if any(f"[{job}." in step.info["cmdline"][0] for job in jobs)]
         daemon = psutil.Process(int((self.folder / f"run/slurmd-{node}.pid").read_text()))
         dying = [daemon, *steps]
         for process in dying:  # stopped first, so that none can still tell the controller about the others' end

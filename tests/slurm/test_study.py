@@ -83,9 +83,9 @@ def study(cluster: Cluster, interrupted: Path) -> Iterator[Path]:
         return bool(victim)
 
     try:
-        wait_until(measuring, "the baselines are measured", timeout_s=120)
+        wait_until(measuring, "the baselines are measured", timeout_s=300)
         cluster.kill_node(victim[0])
-        finish(run, interrupted / "run.log", timeout=300)
+        finish(run, interrupted / "run.log", timeout=900)
         yield interrupted / "results"
     finally:
         if run.poll() is None:
@@ -114,7 +114,7 @@ def local(tmp_path_factory: pytest.TempPathFactory, study: Path) -> Path:
     folder = clone_to(tmp_path_factory.mktemp("local-study") / "clone")
     tables = [f"results/tables/{path.name}" for path in (study / "tables").glob("*.csv")]
     run = start(folder, *tables, "--configfile", *STUDY)
-    finish(run, folder / "run.log", timeout=240)
+    finish(run, folder / "run.log", timeout=600)
     return folder / "results"
 
 
