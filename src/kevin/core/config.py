@@ -197,6 +197,8 @@ class TrainConfig(Frozen):
     """Share of the gradient steps in which the learning rate rises from 0."""
     weight_decay: float = Field(default=0.0, ge=0)
     """Of AdamW."""
+    adam_epsilon: float = Field(default=1e-8, gt=0)
+    """Of AdamW. A large one spares weights with small gradients: the tokens that a batch says nothing about."""
     max_grad_norm: float = Field(default=0.05, gt=0)
     """Gradients are clipped to this norm."""
     updates_per_step: int = Field(default=2, ge=1)

@@ -80,6 +80,7 @@ def grpo_config(study: Study, folder: Path, num_processes: int, *, on_cpu: bool)
         lr_scheduler_type="constant_with_warmup",
         warmup_steps=train.warmup_share,
         weight_decay=train.weight_decay,
+        adam_epsilon=train.adam_epsilon,
         max_grad_norm=train.max_grad_norm,
         seed=study.seed + train.seed,
         data_seed=study.seed + train.seed,

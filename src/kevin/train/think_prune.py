@@ -63,7 +63,7 @@ class PruneTrainer:
         self.model, self.tokenizer = loaded.model, loaded.tokenizer
         self.policy = RecordingPolicy("trained", self.model, self.tokenizer, self._generate)
         self._optimizer = torch.optim.AdamW(
-            self.model.parameters(), lr=train.learning_rate, weight_decay=train.weight_decay
+            self.model.parameters(), lr=train.learning_rate, weight_decay=train.weight_decay, eps=train.adam_epsilon
         )
         if found:
             self._optimizer.load_state_dict(torch.load(found[0] / "optimizer.pt", weights_only=True))
