@@ -14,11 +14,11 @@ from kevin.core.types import Outcome
 from kevin.policy.load import load_policy
 from kevin.train import grpo
 from kevin.train.checkpoint import export_policy
+from kevin.train.lengths import longest_response, response_tokens
 from kevin.train.metrics import TIMES, read_metrics
 from kevin.train.policy import RecordingPolicy
 from kevin.train.run import run_training
 from kevin.train.stability import TrainingStoppedError
-from kevin.train.step import longest_response, response_tokens
 
 
 class Killed(BaseException):

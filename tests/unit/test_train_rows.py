@@ -2,6 +2,7 @@
 
 import itertools
 import math
+import re
 from collections import Counter
 
 import pytest
@@ -182,3 +183,17 @@ def test_a_loss_that_is_not_a_number_stops():
     check_finite(1, {"loss": 1.0})
     with pytest.raises(TrainingStoppedError, match="step 2: grad_norm = nan"):
         check_finite(2, {"loss": 1.0, "grad_norm": math.nan})
+
+
+def test_trl_is_imported_in_one_module_and_the_arithmetic_needs_no_framework():
+    import subprocess
+    import sys
+    from pathlib import Path
+
+    source = Path(__file__).parents[2] / "src/kevin"
+    users = [p.name for p in source.rglob("*.py") if re.search(r"^\s*(from|import) trl\b", p.read_text(), re.MULTILINE)]
+    assert users == ["grpo.py"]
+    modules = ", ".join(f"kevin.train.{m}" for m in ("rows", "order", "stability", "plan", "own_share", "checkpoint"))
+    code = f"import sys, {modules}; print('torch' in sys.modules)"
+    run = subprocess.run([sys.executable, "-c", code], capture_output=True, text=True, check=True)
+    assert run.stdout.strip() == "False"

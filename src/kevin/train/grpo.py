@@ -31,11 +31,12 @@ from kevin.core.types import Task
 from kevin.policy.decode import Decoding, TokenIds, decode
 from kevin.policy.protocol import Sampling
 from kevin.train.checkpoint import CheckpointKeeper
+from kevin.train.lengths import longest_response
 from kevin.train.logprobs import answer_logprobs
 from kevin.train.metrics import TIMES, MetricsLog, progress_line
 from kevin.train.policy import Generate, OnAnswer, RecordingPolicy
 from kevin.train.stability import check_finite, stop_reason
-from kevin.train.step import StepPlayer, StepRollouts, longest_response, merged, rollout_record
+from kevin.train.step import StepPlayer, StepRollouts, merged, rollout_record
 
 logger = logging.getLogger(__name__)
 logging.getLogger("trl.trainer.grpo_trainer").addFilter(lambda r: "returned None" not in r.getMessage())  # as meant

@@ -15,7 +15,7 @@ from pydantic import Field
 from kevin.core.config import Study
 from kevin.core.errors import ConfigError
 from kevin.core.types import Frozen
-from kevin.train.step import longest_response, response_tokens
+from kevin.train.lengths import longest_response, response_tokens
 
 GB = 1e9
 

@@ -17,6 +17,7 @@ from kevin.core.types import Task, Turn, digest
 from kevin.policy.protocol import Sampling
 from kevin.rollout.refine import refine
 from kevin.rollout.settings import Judge, RolloutSettings, TurnTiming
+from kevin.train.lengths import response_tokens
 from kevin.train.own_share import OwnShares
 from kevin.train.policy import RecordingPolicy, Sample
 from kevin.train.rows import Row, check_judged, rows_frame, step_metrics, training_rows
@@ -129,20 +130,6 @@ class StepPlayer:
         """``turns/step_00001.parquet``: completions with verdicts, scores, returns and advantages."""
         path = self._folder / "turns" / f"step_{step:05d}.parquet"
         write_parquet(path, rows_frame(rows), TURNS_KIND, provenance(self._study.digest, run=self._run, step=step))
-
-
-def response_tokens(study: Study, step: int) -> int:
-    """The longest answer that is allowed in a step."""
-    train = study.train
-    raised_at, raised = train.raise_response_at_step, train.raised_response_tokens
-    if raised_at is not None and raised is not None and step >= raised_at:
-        return raised
-    return train.max_response_tokens or study.rollout.max_response_tokens
-
-
-def longest_response(study: Study) -> int:
-    """The longest answer of the whole run, by which the loss is divided: so raising it does not change the scale."""
-    return max(response_tokens(study, 1), study.train.raised_response_tokens or 0)
 
 
 def rollout_record(rollouts: StepRollouts, num_turns: int) -> dict[str, float]:
