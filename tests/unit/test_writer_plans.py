@@ -93,8 +93,8 @@ def test_made_up_compile_error_names_the_line():
     right = render(task, plan.model_copy(update={"mistake": None}))
     outcome, text = made_up_feedback(rng, task, plan, right, render(task, plan))
     assert outcome is Outcome.COMPILE_ERROR
-    assert "'size' was not declared in this scope" in text
-    assert "< size;" in text.splitlines()[1]
+    assert "'num' was not declared in this scope" in text
+    assert "< num;" in text.splitlines()[1]
 
 
 @pytest.mark.parametrize("language", ["cpp", "cuda"])

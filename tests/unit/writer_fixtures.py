@@ -74,7 +74,7 @@ def _unit(pairs: Sequence[tuple[Task, str]], fast: bool) -> str:
             continue
         assert task.spec is not None
         text = re.sub(
-            r"^#(include|define|pragma GCC optimize).*\n", "", abi.header(task.spec, "cpp") + source, flags=re.M
+            r"^#(include|define __FAST|pragma GCC optimize).*\n", "", abi.header(task.spec, "cpp") + source, flags=re.M
         )
         text = re.sub(r"\blaunch\b", f"launch_{i}", text)
         parts.append(f"namespace k{i} {{\n{text}}}")

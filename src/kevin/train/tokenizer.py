@@ -19,7 +19,7 @@ CHAT_TEMPLATE = (
 _LINE = r"[^\n]*\n|[^\n]+"
 _NUMBER = r"(?<![A-Za-z0-9_.])(?:\d+\.\d+(?:e-?\d+)?|\d+e-?\d+|\d\d+)"
 """Decimal fractions and numbers of two digits or more stand by themselves: constants that a kernel copies."""
-_PARAMETER = r"(?:, )?(?:const )?\w+\* (?:__restrict__ )?\w+(?=[,)])"
+_PARAMETER = r"(?:, )?(?:const )?\w+\* \w+(?=[,)])"
 """So does every pointer in a list of parameters: the launcher's signature is copied from the prompt."""
 
 

@@ -8,7 +8,6 @@ from kevin.writer.plan import Plan, enumerate_plans, render
 _LIKELY_FAST: dict[str, tuple[str, ...]] = {
     "math": ("fast",),
     "loop": ("simd",),
-    "pointers": ("restrict",),
     "threads": ("one",),
     "real": ("float",),
     "block_size": ("256", "128"),

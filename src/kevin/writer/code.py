@@ -24,10 +24,16 @@ class Code:
     def block(self, head: str, **wrong: str) -> Iterator[None]:
         """``head`` and an opening brace, what is added inside, and the closing brace."""
         self.add(head + " {", **{m: t + " {" for m, t in wrong.items()})
+        with self.indented():
+            yield
+        self.add("}")
+
+    @contextmanager
+    def indented(self) -> Iterator[None]:
+        """What is added inside stands one step to the right."""
         self._depth += 1
         yield
         self._depth -= 1
-        self.add("}")
 
     @contextmanager
     def loop(self, var: str, bound: str, *, step: int = 1, pragma: str | None = None) -> Iterator[None]:
@@ -35,7 +41,7 @@ class Code:
         if pragma:
             self.add(pragma)
         head = f"for (int64_t {var} = 0; {var} < {{}}; {f'{var}++' if step == 1 else f'{var} += {step}'})"
-        wrong = {"undeclared_name": head.format("size")}
+        wrong = {"undeclared_name": head.format("num")}
         if step == 1:
             wrong["off_by_one"] = head.format(f"{bound} - 1")
         with self.block(head.format(bound), **wrong):

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import itertools
 import re
 from collections.abc import Callable, Sequence
 
@@ -10,12 +11,12 @@ from kevin.core.types import TaskSpec
 from kevin.tasks.ops import Step
 from kevin.writer import cpp_products, cpp_reduce, cpp_rows, cpp_windows, layout
 from kevin.writer.code import Code
-from kevin.writer.pointwise import add_pointwise, is_pointwise
+from kevin.writer.pointwise import add_function, end_of_run, is_pointwise
 from kevin.writer.slots import Slots, parallel, simd
 from kevin.writer.space import own_slots
 from kevin.writer.stage import Stage
 
-_MATH_CALL = re.compile(r"\b(expf?|tanhf?|erff?|log1pf?|logf?|expm1f?|fabsf?|sqrtf?)\(")
+_MATH_CALL = re.compile(r"\b(exp|tanh|erf|log1p|log|expm1|fabs|sqrt)\(")
 
 _EMITTERS: dict[str, Callable[[Code, Stage, Slots], None]] = {
     **dict.fromkeys(
@@ -45,82 +46,83 @@ def program(spec: TaskSpec, steps: Sequence[Step], slots: Slots) -> Code:
     """The kernel of these steps, complete from the first pragma to the last brace."""
     body = Code()
     signature = abi.signature(spec, "cpp")
-    if slots["pointers"] == "restrict":
-        signature = signature.replace("* ", "* __restrict__ ")
     with body.block(signature, wrong_type=signature.replace("float*", "double*", 1)):
-        if not is_pointwise(steps[0]) or len(steps) > 1:
+        if is_pointwise(steps[0]):
+            _flat_pass(body, steps, "f1", ("x", "out"))
+        else:
             body.add(f"constexpr int64_t {layout.of_result(steps[0])};")
-        _add_stages(body, steps, slots)
+            _add_stages(body, steps, slots)
     code = Code()
-    if slots["math"] == "fast":
-        code.add("#define __FAST_MATH__ 1")
-        code.add('#pragma GCC optimize("fast-math")')
-    if _MATH_CALL.search(body.text()):
-        code.add("#include <cmath>", missing_include=None)
+    _add_prelude(code, slots, uses_math=bool(_MATH_CALL.search(body.text())))
     code.extend(body)
     return code
 
 
+_INNER = {"plain": "", "simd": " PRAGMA(omp simd __VA_ARGS__)", "unroll": " PRAGMA(GCC unroll 8)"}
+_OUTER = {"one": "", "openmp": " PRAGMA(omp parallel for __VA_ARGS__)"}
+
+
+def _add_prelude(code: Code, slots: Slots, *, uses_math: bool) -> None:
+    """What the loops mean: arithmetic, type of the sums, pragmas of the innermost and outermost loops."""
+    if slots["math"] == "fast":
+        code.add("#define __FAST_MATH__ 1")
+        code.add('#pragma GCC optimize("fast-math")')
+    needed: dict[str, str | None] = {"missing_include": None} if uses_math else {}
+    code.add("#include <cmath>", **needed)
+    code.add("using namespace std;")
+    code.add("#define PRAGMA(x) _Pragma(#x)")
+    code.add(f"#define INNER(...){_INNER[slots['loop']]}")
+    code.add(f"#define OUTER(...){_OUTER[slots['threads']]}")
+    code.add(f"typedef {slots['real']} real;")
+
+
 def _add_stages(code: Code, steps: Sequence[Step], slots: Slots) -> None:
-    if len(steps) == 1 and is_pointwise(steps[0]):
-        _flat_pass(code, steps, slots, "x", "out")
-        return
     reduction = next((i for i, s in enumerate(steps) if i and s.kind == "reduce"), None)
-    buffer = "out"
-    if len(steps) > 1 and reduction is None:
-        code.add("float* t = out;")
-        buffer = "t"
-    elif reduction is not None:
+    buffer = "out" if len(steps) == 1 else "t"
+    if reduction is not None:
         code.add("static float t[R * N];")
-        buffer = "t"
+    elif buffer == "t":
+        code.add("float* t = out;")
+    names = (f"f{i}" for i in itertools.count(1))
     at, source = 0, "x"
     while at < len(steps):
-        step = steps[at]
-        run = at + 1
-        while run < len(steps) and is_pointwise(steps[run]):
-            run += 1
+        run = end_of_run(steps, at)
+        step, chain = steps[at], steps[at + 1 : run]
         target = "out" if at == reduction else buffer
         done = reduction is not None and at > reduction
-        fused = slots.get("fusion") == "store" and step.op.name not in _NOT_FUSED
-        stage = Stage(step, source, target, tuple(steps[at + 1 : run]) if fused else (), reduced=done)
+        fused = bool(chain) and slots["fusion"] == "store" and step.op.name not in _NOT_FUSED
+        stage = Stage(step, source, target, next(names) if fused else None, reduced=done)
+        rank = None if stage.flat_result else len(step.out_shape)
+        if stage.function:
+            add_function(code, stage.function, chain, rank)
         _EMITTERS[step.op.name](code, stage, own_slots(steps, at, slots))
         buffer = source = target
-        if not fused:
-            _add_passes(code, steps, slots, (at + 1, run), buffer)
+        if chain and not fused:
+            _add_pass(code, chain, slots, next(names), buffer, rank)
         at = run
 
 
-def _add_passes(code: Code, steps: Sequence[Step], slots: Slots, run: tuple[int, int], buffer: str) -> None:
-    """The element-wise steps of a run in one pass over memory, or each in its own."""
-    chain = steps[run[0] : run[1]]
-    if not chain:
+def _add_pass(code: Code, steps: Sequence[Step], slots: Slots, name: str, buffer: str, rank: int | None) -> None:
+    """Run a whole buffer through some operators."""
+    if rank is None:
+        _flat_pass(code, steps, name, (buffer, buffer))
         return
-    parts = [chain] if slots["fusion"] != "each" else [[s] for s in chain]
-    before = steps[run[0] - 1]
-    reduced = next((s for s in steps[: run[0]] if s.kind == "reduce"), None)
-    for part in parts:
-        if reduced is not None:
-            _flat_pass(code, part, slots, buffer, buffer, layout.channel_after_reduction(reduced, "i"))
-            continue
-        rank = len(before.out_shape)
-        with code.loop("r", "R", pragma=parallel(slots)), code.loop("n", "N", pragma=simd(slots)):
-            _pointwise(code, part, slots, (buffer, buffer), ("r * N + n", layout.channel(rank)))
+    add_function(code, name, steps, rank)
+    outer, inner = (("n", "N"), ("r", "R")) if slots["fusion"] == "strided" else (("r", "R"), ("n", "N"))
+    with code.loop(*outer, pragma=parallel()), code.loop(*inner, pragma=simd()):
+        place = f"{buffer}[r * N + n]"
+        right = f"{place} = {name}({place}, r, n)"
+        code.add(f"{right};", missing_semicolon=right)
 
 
-def _flat_pass(code: Code, steps: Sequence[Step], slots: Slots, source: str, target: str, channel: str = "0") -> None:
-    pragma = simd(slots)
-    if slots["threads"] == "openmp":
-        pragma = "#pragma omp parallel for" + (" simd" if slots["loop"] == "simd" else "")
-    with code.loop("i", "out_size", pragma=pragma):
-        _pointwise(code, steps, slots, (source, target), ("i", channel))
-
-
-def _pointwise(
-    code: Code, steps: Sequence[Step], slots: Slots, buffers: tuple[str, str], place: tuple[str, str]
+def _flat_pass(
+    code: Code,
+    steps: Sequence[Step],
+    name: str,
+    buffers: tuple[str, str],
 ) -> None:
-    """Read ``v`` from the first buffer, run it through the steps, store it in the second."""
-    index, channel = place
-    code.add(f"{slots['real']} v = {buffers[0]}[{index}];")
-    for step in steps:
-        add_pointwise(code, step, index=index, channel=channel, real=slots["real"])
-    code.add(f"{buffers[1]}[{index}] = v;", missing_semicolon=f"{buffers[1]}[{index}] = v")
+    """The same over a buffer without rows, from the first buffer to the second."""
+    add_function(code, name, steps, None)
+    with code.loop("i", "out_size", pragma=simd()):
+        right = f"{buffers[1]}[i] = {name}({buffers[0]}[i])"
+        code.add(f"{right};", missing_semicolon=right)

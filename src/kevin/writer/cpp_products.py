@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-from kevin.writer import layout
 from kevin.writer.code import Code
 from kevin.writer.slots import Slots, parallel, simd
 from kevin.writer.stage import Stage, add_store
@@ -45,13 +44,12 @@ def _store(code: Code, stage: Stage, slots: Slots, value: str) -> None:
         value, wrong = f"{value} + {stage.bias}[n]", {"op_left_out": value}
     elif stage.step.op.name == "conv2d_pointwise":
         value, wrong = f"{value} + {stage.bias}[r % C]", {"op_left_out": value}
-    channel = layout.channel(len(stage.step.out_shape))
-    add_store(code, stage, slots, value, index="r * N + n", channel=channel, **wrong)
+    add_store(code, stage, value, index="r * N + n", **wrong)
 
 
 def _accumulator(code: Code, slots: Slots, name: str, size: str = "") -> None:
     zero = "{}" if size else "0"
-    code.add(f"{slots['real']} {name}{size} = {zero};", uninitialised=f"{slots['real']} {name}{size};")
+    code.add(f"real {name}{size} = {zero};", uninitialised=f"real {name}{size};")
 
 
 def product(code: Code, stage: Stage, slots: Slots) -> None:
@@ -67,11 +65,11 @@ def product(code: Code, stage: Stage, slots: Slots) -> None:
 
 
 def _dot(code: Code, stage: Stage, slots: Slots) -> None:
-    with code.loop("r", "R", pragma=parallel(slots)):
+    with code.loop("r", "R", pragma=parallel()):
         _add_operands(code, stage, "r")
         with code.loop("n", "N"):
             _accumulator(code, slots, "sum")
-            with code.loop("k", "K", pragma=simd(slots, "+:sum")):
+            with code.loop("k", "K", pragma=simd("+:sum")):
                 right, wrong = _element(stage, "n")
                 code.add(f"sum += a[k] * {right};", wrong_axis=f"sum += a[k] * {wrong};")
             _store(code, stage, slots, "sum")
@@ -79,11 +77,11 @@ def _dot(code: Code, stage: Stage, slots: Slots) -> None:
 
 def _some_rows(code: Code, stage: Stage, slots: Slots, num: int) -> None:
     """Dot products of several rows with one column, which is then read once for all of them."""
-    with code.loop("m", "R", step=num, pragma=parallel(slots)):
+    with code.loop("m", "R", step=num, pragma=parallel()):
         _add_operands(code, stage, "m")
         with code.loop("n", "N"):
             _accumulator(code, slots, "sum", f"[{num}]")
-            with code.loop("k", "K", pragma=simd(slots, "+:sum")), code.loop("i", str(num)):
+            with code.loop("k", "K", pragma=simd("+:sum")), code.loop("i", str(num)):
                 right, wrong = _element(stage, "n")
                 code.add(f"sum[i] += a[i * K + k] * {right};", wrong_axis=f"sum[i] += a[i * K + k] * {wrong};")
             with code.loop("i", str(num)):
@@ -93,28 +91,28 @@ def _some_rows(code: Code, stage: Stage, slots: Slots, num: int) -> None:
 
 def _axpy(code: Code, stage: Stage, slots: Slots) -> None:
     """Rows of the second matrix, scaled, are added up in a row of accumulators."""
-    with code.loop("r", "R", pragma=parallel(slots)):
+    with code.loop("r", "R", pragma=parallel()):
         _add_operands(code, stage, "r")
         _accumulator(code, slots, "sum", "[N]")
-        with code.loop("k", "K"), code.loop("n", "N", pragma=simd(slots)):
+        with code.loop("k", "K"), code.loop("n", "N", pragma=simd()):
             right, wrong = _element(stage, "n")
             code.add(f"sum[n] += a[k] * {right};", wrong_axis=f"sum[n] += a[k] * {wrong};")
-        with code.loop("n", "N", pragma=simd(slots)):
+        with code.loop("n", "N", pragma=simd()):
             _store(code, stage, slots, "sum[n]")
 
 
 def _tile(code: Code, stage: Stage, slots: Slots) -> None:
     """Blocks of 8 x 32 results that stay in vector registers."""
-    with code.loop("m", "R", step=8, pragma=parallel(slots)):
+    with code.loop("m", "R", step=8, pragma=parallel()):
         _add_operands(code, stage, "m")
         with code.loop("o", "N", step=32):
             _accumulator(code, slots, "sum", "[8][32]")
-            with code.loop("k", "K"), code.loop("i", "8"), code.loop("j", "32", pragma=simd(slots)):
+            with code.loop("k", "K"), code.loop("i", "8"), code.loop("j", "32", pragma=simd()):
                 right, wrong = _element(stage, "(o + j)")
                 code.add(f"sum[i][j] += a[i * K + k] * {right};", wrong_axis=f"sum[i][j] += a[i * K + k] * {wrong};")
             with code.loop("i", "8"):
                 code.add("int64_t r = m + i;")
-                with code.loop("j", "32", pragma=simd(slots)):
+                with code.loop("j", "32", pragma=simd()):
                     code.add("int64_t n = o + j;")
                     _store(code, stage, slots, "sum[i][j]")
 
@@ -122,7 +120,7 @@ def _tile(code: Code, stage: Stage, slots: Slots) -> None:
 def matvec(code: Code, stage: Stage, slots: Slots) -> None:
     """Sums of parts of 64: a single running sum would lose too many digits over long rows."""
     num = 1 if slots["order"] == "dot" else int(slots["order"].removeprefix("rows"))
-    with code.loop("m", "R", step=num, pragma=parallel(slots)):
+    with code.loop("m", "R", step=num, pragma=parallel()):
         _accumulator(code, slots, "sum", f"[{num}]")
         with code.loop("o", "K", step=64):
             code.add(
@@ -130,9 +128,9 @@ def matvec(code: Code, stage: Stage, slots: Slots) -> None:
             )
             code.add(f"const float* b = {stage.step.second} + o;")
             _accumulator(code, slots, "part", f"[{num}]")
-            with code.loop("k", "64", pragma=simd(slots, "+:part")), code.loop("i", str(num)):
+            with code.loop("k", "64", pragma=simd("+:part")), code.loop("i", str(num)):
                 code.add("part[i] += a[i * K + k] * b[k];", wrong_formula="part[i] += a[i * K + k] + b[k];")
             with code.loop("i", str(num)):
                 code.add("sum[i] += part[i];", wrong_formula="sum[i] = part[i];")
         with code.loop("i", str(num)):
-            add_store(code, stage, slots, "sum[i]", index="m + i")
+            add_store(code, stage, "sum[i]", index="m + i")

@@ -6,7 +6,7 @@ from kevin.writer import layout
 from kevin.writer.code import Code
 from kevin.writer.cpp_rows import add_top, add_zeros, each_row
 from kevin.writer.slots import Slots, parallel, simd
-from kevin.writer.stage import Stage, add_store, math
+from kevin.writer.stage import Stage, add_store
 
 _MAX = "{acc} = {value} > {acc} ? {value} : {acc};"
 
@@ -28,18 +28,17 @@ def reduce(code: Code, stage: Stage, slots: Slots) -> None:
             value, wrong = "top", {}
         else:
             add_zeros(code, slots, "sum")
-            with code.loop("n", rows.length, pragma=simd(slots, "+:sum")):
+            with code.loop("n", rows.length, pragma=simd("+:sum")):
                 code.add("sum += p[n];", wrong_formula="sum += p[0];")
             value = _final(stage, "sum", rows.length)
             wrong = {"op_left_out": "sum"} if value != "sum" else {}
-        channel = layout.channel_after_reduction(stage.step, "r")
-        add_store(code, stage, slots, value, index="r", channel=channel, **wrong)
+        add_store(code, stage, value, index="r", **wrong)
 
 
 def _columns(code: Code, stage: Stage, slots: Slots) -> None:
     """Over the channels, one column after the other."""
     element = f"{stage.source}[(b * C + c) * N + n]"
-    with code.loop("b", "R / C", pragma=parallel(slots)), code.loop("n", "N"):
+    with code.loop("b", "R / C", pragma=parallel()), code.loop("n", "N"):
         if stage.step.op.name == "max_dim":
             code.add(f"float acc = {stage.source}[b * C * N + n];", uninitialised="float acc;")
         else:
@@ -47,23 +46,21 @@ def _columns(code: Code, stage: Stage, slots: Slots) -> None:
         with code.loop("c", "C"):
             _accumulate(code, stage, "acc", element)
         index = "b * N + n"
-        channel = layout.channel_after_reduction(stage.step, f"({index})")
-        add_store(code, stage, slots, _final(stage, "acc", "C"), index=index, channel=channel)
+        add_store(code, stage, _final(stage, "acc", "C"), index=index)
 
 
 def _sweep(code: Code, stage: Stage, slots: Slots) -> None:
     """Over the channels, row by row into a row of accumulators."""
-    with code.loop("b", "R / C", pragma=parallel(slots)):
-        code.add(f"{slots['real']} acc[N];")
+    with code.loop("b", "R / C", pragma=parallel()):
+        code.add("real acc[N];")
         start = f"{stage.source}[b * C * N + n]" if stage.step.op.name == "max_dim" else "0"
-        with code.loop("n", "N", pragma=simd(slots)):
+        with code.loop("n", "N", pragma=simd()):
             code.add(f"acc[n] = {start};", uninitialised=None)
-        with code.loop("c", "C"), code.loop("n", "N", pragma=simd(slots)):
+        with code.loop("c", "C"), code.loop("n", "N", pragma=simd()):
             _accumulate(code, stage, "acc[n]", f"{stage.source}[(b * C + c) * N + n]")
-        with code.loop("n", "N", pragma=simd(slots)):
+        with code.loop("n", "N", pragma=simd()):
             index = "b * N + n"
-            channel = layout.channel_after_reduction(stage.step, f"({index})")
-            add_store(code, stage, slots, _final(stage, "acc[n]", "C"), index=index, channel=channel)
+            add_store(code, stage, _final(stage, "acc[n]", "C"), index=index)
 
 
 def _accumulate(code: Code, stage: Stage, acc: str, element: str) -> None:
@@ -87,24 +84,23 @@ def argmax(code: Code, stage: Stage, slots: Slots) -> None:
             code.add("int64_t best = 0;", uninitialised="int64_t best;")
             with code.loop("n", rows.length):
                 code.add("best = p[n] > p[best] ? n : best;", wrong_formula="best = p[n] < p[best] ? n : best;")
-        add_store(code, stage, slots, "best", index="r")
+        add_store(code, stage, "best", index="r")
 
 
 def scan(code: Code, stage: Stage, slots: Slots) -> None:
     """cumsum along rows, from the front or from the back."""
     rows = stage.rows
     backward = stage.step.op.name == "reverse_cumsum"
-    real = slots["real"]
     if slots["order"] == "lanes":
-        with code.loop("r", rows.num, step=8, pragma=parallel(slots)):
-            code.add(f"{real} sum[8] = {{}};", uninitialised=f"{real} sum[8];")
+        with code.loop("r", rows.num, step=8, pragma=parallel()):
+            code.add("real sum[8] = {};", uninitialised="real sum[8];")
             with code.loop("n", rows.length):
                 if backward:
                     code.add("int64_t m = N - 1 - n;", wrong_formula="int64_t m = n;")
                 at = f"(r + i) * N + {'m' if backward else 'n'}"
-                with code.loop("i", "8", pragma=simd(slots)):
+                with code.loop("i", "8", pragma=simd()):
                     code.add(f"sum[i] += {stage.source}[{at}];")
-                    add_store(code, stage, slots, "sum[i]", index=at)
+                    add_store(code, stage, "sum[i]", index=at)
         return
     with each_row(code, stage, slots, rows, output=True):
         if slots["order"] == "memory":
@@ -126,7 +122,7 @@ def scan(code: Code, stage: Stage, slots: Slots) -> None:
 _LOSSES = {
     "mse_loss": ("{x}[{i}] - {y}[{i}]", "d * d", "d"),
     "smooth_l1_loss": (
-        "fabsf({x}[{i}] - {y}[{i}])",
+        "fabs({x}[{i}] - {y}[{i}])",
         "d < 1 ? d * d / 2 : d - 0.5f",
         "d < 1 ? d * d : d - 0.5f",
     ),
@@ -137,54 +133,54 @@ _LOSSES = {
 
 def mean_loss(code: Code, stage: Stage, slots: Slots) -> None:
     """Losses that are the mean over all elements."""
-    term, added, wrong = (math(t, slots) for t in _LOSSES[stage.step.op.name])
+    term, added, wrong = (t for t in _LOSSES[stage.step.op.name])
 
     def add_terms(name: str, index: str) -> None:
-        code.add(f"{slots['real']} d = {term.format(x=stage.source, y=stage.step.second, i=index)};")
+        code.add(f"real d = {term.format(x=stage.source, y=stage.step.second, i=index)};")
         code.add(f"{name} += {added};", wrong_formula=f"{name} += {wrong};")
 
     code.add("double sum = 0;", uninitialised="double sum;")
     if slots["order"] == "partial":
-        with code.loop("r", "R", pragma=parallel(slots, "+:sum")):
+        with code.loop("r", "R", pragma=parallel("+:sum")):
             add_zeros(code, slots, "part")
-            with code.loop("n", "N", pragma=simd(slots, "+:part")):
+            with code.loop("n", "N", pragma=simd("+:part")):
                 add_terms("part", "r * N + n")
             code.add("sum += part;")
     else:
-        with code.loop("i", "x_size", pragma=simd(slots, "+:sum")):
+        with code.loop("i", "x_size", pragma=simd("+:sum")):
             add_terms("sum", "i")
-    add_store(code, stage, slots, "sum / x_size", index="0", op_left_out="sum", wrong_axis="sum / R")
+    add_store(code, stage, "sum / x_size", index="0", op_left_out="sum", wrong_axis="sum / R")
 
 
 def cross_entropy(code: Code, stage: Stage, slots: Slots) -> None:
     rows = stage.rows
     add_zeros(code, slots, "total")
-    with code.loop("r", rows.num, pragma=parallel(slots, "+:total")):
+    with code.loop("r", rows.num, pragma=parallel("+:total")):
         code.add(f"const float* p = {stage.source} + {rows.start()};")
         add_top(code, slots, rows.length)
         add_zeros(code, slots, "sum")
-        with code.loop("n", rows.length, pragma=simd(slots, "+:sum")):
-            right, wrong = (math(f"sum += expf({e});", slots) for e in ("p[n] - top", "p[n]"))
+        with code.loop("n", rows.length, pragma=simd("+:sum")):
+            right, wrong = (f"sum += exp({e});" for e in ("p[n] - top", "p[n]"))
             code.add(right, wrong_formula=wrong)
-        text = math(f"logf(sum) + top - p[{stage.step.second}[r]];", slots)
-        code.add(f"total += {text}", op_left_out=math("total += logf(sum) + top;", slots))
-    add_store(code, stage, slots, "total / R", index="0", op_left_out="total")
+        text = f"log(sum) + top - p[{stage.step.second}[r]];"
+        code.add(f"total += {text}", op_left_out="total += log(sum) + top;")
+    add_store(code, stage, "total / R", index="0", op_left_out="total")
 
 
 def cosine_similarity(code: Code, stage: Stage, slots: Slots) -> None:
     rows = stage.rows
-    with code.loop("r", rows.num, pragma=parallel(slots)):
+    with code.loop("r", rows.num, pragma=parallel()):
         code.add(f"const float* p = {stage.source} + {rows.start()};")
         code.add(f"const float* s = {stage.step.second} + {rows.start()};")
         names = ("dot", "pp", "ss")
         add_zeros(code, slots, *names)
         if slots["passes"] == "together":
-            with code.loop("n", rows.length, pragma=simd(slots, "+:dot,pp,ss")):
+            with code.loop("n", rows.length, pragma=simd("+:dot,pp,ss")):
                 code.add("dot += p[n] * s[n];", wrong_formula="dot += p[n] + s[n];")
                 code.add("pp += p[n] * p[n];", op_left_out=None)
                 code.add("ss += s[n] * s[n];")
         else:
             for name, text in zip(names, ("p[n] * s[n]", "p[n] * p[n]", "s[n] * s[n]"), strict=True):
-                with code.loop("n", rows.length, pragma=simd(slots, f"+:{name}")):
+                with code.loop("n", rows.length, pragma=simd(f"+:{name}")):
                     code.add(f"{name} += {text};")
-        add_store(code, stage, slots, "dot / sqrtf(pp * ss)", index="r", wrong_formula="dot / (pp * ss)")
+        add_store(code, stage, "dot / sqrt(pp * ss)", index="r", wrong_formula="dot / (pp * ss)")

@@ -28,7 +28,7 @@ def _lines(code: Code, stage: Stage) -> Iterator[str]:
 def _store(code: Code, stage: Stage, slots: Slots, value: str) -> None:
     if not _flat(stage):
         code.add("int64_t n = h * W + w;", wrong_axis="int64_t n = w * H + h;")
-    add_store(code, stage, slots, value, index="r * N + n", channel="r % C")
+    add_store(code, stage, value, index="r * N + n")
 
 
 def conv(code: Code, stage: Stage, slots: Slots) -> None:
@@ -42,23 +42,21 @@ def conv(code: Code, stage: Stage, slots: Slots) -> None:
     num = 4 if slots["order"] == "block" else 1
     along = "n" if _flat(stage) else "w"
     if num == 1:
-        with code.loop("r", "R", pragma=parallel(slots)), _lines(code, stage) as length:
+        with code.loop("r", "R", pragma=parallel()), _lines(code, stage) as length:
             if slots["order"] == "window":
                 with code.loop(along, length):
-                    code.add(f"{slots['real']} sum = {stage.bias}[r % C];", op_left_out=f"{slots['real']} sum = 0;")
+                    code.add(f"real sum = {stage.bias}[r % C];", op_left_out="real sum = 0;")
                     _taps(code, stage, slots, along, "")
                     _store(code, stage, slots, "sum")
             else:
                 _line(code, stage, slots, along, length)
         return
-    with code.loop("m", "R", step=num, pragma=parallel(slots)), _lines(code, stage) as length:
-        code.add(
-            f"{slots['real']} sum[{num}][{length}] = {{}};", uninitialised=f"{slots['real']} sum[{num}][{length}];"
-        )
+    with code.loop("m", "R", step=num, pragma=parallel()), _lines(code, stage) as length:
+        code.add(f"real sum[{num}][{length}] = {{}};", uninitialised=f"real sum[{num}][{length}];")
         _taps(code, stage, slots, along, f"[u][{along}]", length=length, num=num)
         with code.loop("u", str(num)):
             code.add("int64_t r = m + u;")
-            with code.loop(along, length, pragma=simd(slots)):
+            with code.loop(along, length, pragma=simd()):
                 _store(code, stage, slots, f"sum[u][{along}] + {stage.bias}[r % C]")
 
 
@@ -72,11 +70,11 @@ def _channels(code: Code, stage: Stage, slots: Slots) -> None:
             f"f[k * C + c] = {stage.weight}[c * {taps} + k];", wrong_axis=f"f[k * C + c] = {stage.weight}[k * C + c];"
         )
     with ExitStack() as stack:
-        stack.enter_context(code.loop("b", "R / C", pragma=parallel(slots)))
+        stack.enter_context(code.loop("b", "R / C", pragma=parallel()))
         length = stack.enter_context(_lines(code, stage))
         stack.enter_context(code.loop("m", length, step=8))
         code.add(f"int64_t s = m < {length} - 8 ? m : {length} - 8;", wrong_formula="int64_t s = 0;")
-        code.add(f"{slots['real']} sum[8][C] = {{}};", uninitialised=f"{slots['real']} sum[8][C];")
+        code.add("real sum[8][C] = {};", uninitialised="real sum[8][C];")
         with ExitStack() as loops:
             loops.enter_context(code.loop("k", "x_d1"))
             if not flat:
@@ -86,20 +84,20 @@ def _channels(code: Code, stage: Stage, slots: Slots) -> None:
             pointer = f"const float* p = {stage.source} + {line} + s"
             code.add(f"{pointer} + j;", wrong_axis=f"{pointer};")
             code.add(f"const float* g = f + {'(k * K + j)' if flat else '((k * K + i) * K + j)'} * C;")
-            with code.loop("u", "8"), code.loop("c", "C", pragma=simd(slots)):
+            with code.loop("u", "8"), code.loop("c", "C", pragma=simd()):
                 code.add("sum[u][c] += p[u] * g[c];", wrong_formula="sum[u][c] += p[u] + g[c];")
         with code.loop("c", "C"):
             code.add("int64_t r = b * C + c;")
             with code.loop("u", "8"):
                 code.add(f"int64_t n = {'s + u' if flat else 'h * W + s + u'};")
                 value = f"sum[u][c] + {stage.bias}[c]"
-                add_store(code, stage, slots, value, index="r * N + n", channel="c", op_left_out="sum[u][c]")
+                add_store(code, stage, value, index="r * N + n", op_left_out="sum[u][c]")
 
 
 def _line(code: Code, stage: Stage, slots: Slots, along: str, length: str) -> None:
-    code.add(f"{slots['real']} sum[{length}] = {{}};", uninitialised=f"{slots['real']} sum[{length}];")
+    code.add(f"real sum[{length}] = {{}};", uninitialised=f"real sum[{length}];")
     _taps(code, stage, slots, along, f"[{along}]", length=length)
-    with code.loop(along, length, pragma=simd(slots)):
+    with code.loop(along, length, pragma=simd()):
         _store(code, stage, slots, f"sum[{along}] + {stage.bias}[r % C]")
 
 
@@ -116,7 +114,7 @@ def _taps(
             stack.enter_context(code.loop("k", "x_d1"))
         if not flat:
             stack.enter_context(code.loop("i", "K"))
-        pragma = simd(slots, "+:sum") if length is None else None
+        pragma = simd("+:sum") if length is None else None
         stack.enter_context(code.loop("j", "K", pragma=pragma))
         plane = f"({row} / C * x_d1 + k)" if deep else (f"{row}" if num == 1 else "(m + u)")
         line = f"{plane} * x_d2" if flat else f"({plane} * x_d2 + h + i) * x_d3"
@@ -129,7 +127,7 @@ def _taps(
         )
         code.add(f"float f = {weights};")
         if length is not None:
-            stack.enter_context(code.loop(along, length, pragma=simd(slots)))
+            stack.enter_context(code.loop(along, length, pragma=simd()))
         code.add(f"sum{place} += f * p[{along}];", wrong_formula=f"sum{place} += f + p[{along}];")
 
 
@@ -140,32 +138,32 @@ def pool(code: Code, stage: Stage, slots: Slots) -> None:
     line = "r * x_d2" if flat else f"(r * x_d2 + h * {stride} + i) * x_d3"
     pointer = f"const float* p = {stage.source} + {line} + j;"
     element = f"p[{along} * {stride}]"
-    real, whole = slots["real"], slots["order"] == "line"
+    whole = slots["order"] == "line"
     place = f"acc[{along}]" if whole else "acc"
     count = "K" if flat else "(K * K)"
-    with code.loop("r", "R", pragma=parallel(slots)), _lines(code, stage) as length, ExitStack() as stack:
+    with code.loop("r", "R", pragma=parallel()), _lines(code, stage) as length, ExitStack() as stack:
         if whole:
-            code.add(f"{real} acc[{length}];")
-            with code.loop(along, length, pragma=simd(slots)):
+            code.add(f"real acc[{length}];")
+            with code.loop(along, length, pragma=simd()):
                 code.add(f"{place} = {'-3e38f' if top else '0'};", uninitialised=None)
         else:
             stack.enter_context(code.loop(along, length))
-            code.add(f"{real} acc = {'-3e38f' if top else '0'};", uninitialised=f"{real} acc;")
+            code.add(f"real acc = {'-3e38f' if top else '0'};", uninitialised="real acc;")
         with ExitStack() as taps:
             if not flat:
                 taps.enter_context(code.loop("i", "K"))
             taps.enter_context(code.loop("j", "K"))
             code.add(pointer, wrong_axis=pointer.replace(" + j;", ";"))
             if whole:
-                taps.enter_context(code.loop(along, length, pragma=simd(slots)))
+                taps.enter_context(code.loop(along, length, pragma=simd()))
             if top:
                 code.add(f"{place} = {element} > {place} ? {element} : {place};", wrong_formula=f"{place} = {element};")
             else:
                 code.add(f"{place} += {element};", wrong_formula=f"{place} = {element};")
         if whole:
-            stack.enter_context(code.loop(along, length, pragma=simd(slots)))
+            stack.enter_context(code.loop(along, length, pragma=simd()))
         value = place if top else f"{place} / {count}"
         if not flat:
             code.add("int64_t n = h * W + w;", wrong_axis="int64_t n = w * H + h;")
         wrong = {} if top else {"op_left_out": place}
-        add_store(code, stage, slots, value, index="r * N + n", channel="r % C", **wrong)
+        add_store(code, stage, value, index="r * N + n", **wrong)

@@ -2,20 +2,22 @@
 
 from __future__ import annotations
 
+import itertools
 from collections.abc import Callable, Sequence
-from contextlib import AbstractContextManager, nullcontext
 
 from kevin.core import abi
 from kevin.core.types import TaskSpec
 from kevin.tasks.ops import Step
 from kevin.writer import cuda_products, cuda_reduce, cuda_rows, cuda_threads, layout
 from kevin.writer.code import Code
-from kevin.writer.pointwise import add_pointwise, is_pointwise
+from kevin.writer.pointwise import add_function, end_of_run, is_pointwise
 from kevin.writer.slots import Slots
 from kevin.writer.space import own_slots
 from kevin.writer.stage import Stage, add_store
 
-_ROW_KERNELS: dict[str, Callable[[Code, Stage, Slots], None]] = {
+Emitter = Callable[[Code, Stage, Slots], None]
+
+_ROW_KERNELS: dict[str, Emitter] = {
     **dict.fromkeys(("softmax", "log_softmax"), cuda_rows.softmax),
     **dict.fromkeys(("layer_norm", "instance_norm", "group_norm"), cuda_rows.moment_norm),
     "batch_norm": cuda_rows.batch_norm,
@@ -36,10 +38,8 @@ _NOT_FUSED = ("group_norm", "batch_norm")
 class _Program:
     """Device code so far and the launches that go with it."""
 
-    def __init__(self, spec: TaskSpec, slots: Slots, alias: bool) -> None:
+    def __init__(self, spec: TaskSpec, alias: bool) -> None:
         signature = abi.signature(spec, "cuda")
-        if slots["pointers"] == "restrict":
-            signature = signature.replace("* ", "* __restrict__ ")
         self.signature = signature
         self._parameters = signature[signature.index("(") : signature.rindex(",")] + ")"
         self._arguments = ", ".join(s.name for s in (*spec.inputs, *spec.parameters, *spec.outputs))
@@ -60,22 +60,24 @@ class _Program:
 def program(spec: TaskSpec, steps: Sequence[Step], slots: Slots) -> Code:
     """The kernel of these steps, complete from the first macro to the launcher's last brace."""
     reduction = next((i for i, s in enumerate(steps) if i and s.kind == "reduce"), None)
-    flat = is_pointwise(steps[0]) and len(steps) == 1
-    whole = _Program(spec, slots, alias=len(steps) > 1 and reduction is None)
+    flat = is_pointwise(steps[0])
+    whole = _Program(spec, alias=len(steps) > 1 and reduction is None)
     code = Code()
     if slots["math"] == "fast":
-        code.add("#define expf __expf")
-        code.add("#define logf __logf")
+        code.add("#define exp __expf")
+        code.add("#define log __logf")
+    code.add(f"typedef {slots['real']} real;")
+    code.add(f"constexpr int B = {slots['block_size']};")
     if not flat:
         code.add(f"constexpr int64_t {layout.of_result(steps[0])};")
     if reduction is not None:
         code.add("__device__ float t[R * N];")
     if slots.get("rows") == "split":
         rows = cuda_rows.norm_rows(Stage(steps[0], "x", "out"))
-        code.add(f"__device__ {slots['real']} part[2 * 64 * {rows.num}];")
+        code.add(f"__device__ real part[2 * 64 * {rows.num}];")
     _add_helpers(code, steps, slots)
     if flat:
-        _add_pass(whole, steps, slots, ("x", "out"), "out_size", None)
+        _add_pass(whole, steps, slots, "f1", ("x", "out"), None)
     else:
         _add_stages(whole, steps, slots, reduction)
     code.extend(whole.device)
@@ -97,40 +99,50 @@ def _over_channels(step: Step) -> bool:
 
 
 def _add_stages(whole: _Program, steps: Sequence[Step], slots: Slots, reduction: int | None) -> None:
+    names = (f"f{i}" for i in itertools.count(1))
     buffer = "out" if len(steps) == 1 else "t"
     at, source = 0, "x"
     while at < len(steps):
-        run = at + 1
-        while run < len(steps) and is_pointwise(steps[run]):
-            run += 1
+        run = end_of_run(steps, at)
+        step, chain = steps[at], steps[at + 1 : run]
         target = "out" if at == reduction else buffer
         done = reduction is not None and at > reduction
-        fused = slots.get("fusion") == "store" and steps[at].op.name not in _NOT_FUSED
-        stage = Stage(steps[at], source, target, tuple(steps[at + 1 : run]) if fused else (), reduced=done)
-        _add_stage(whole, stage, own_slots(steps, at, slots))
+        fused = bool(chain) and slots["fusion"] == "store" and step.op.name not in _NOT_FUSED
+        stage = Stage(step, source, target, next(names) if fused else None, reduced=done)
+        rank = None if stage.flat_result else len(step.out_shape)
+        _add_stage(whole, stage, own_slots(steps, at, slots), chain, rank)
         buffer = source = target
-        if not fused:
-            _add_passes(whole, steps, slots, (at + 1, run), buffer)
+        if chain and not fused:
+            _add_pass(whole, chain, slots, next(names), (buffer, buffer), rank)
         at = run
 
 
-def _add_stage(whole: _Program, stage: Stage, slots: Slots) -> None:
-    name, size = stage.step.op.name, slots["block_size"]
+def _add_stage(whole: _Program, stage: Stage, slots: Slots, chain: Sequence[Step], rank: int | None) -> None:
+    name = stage.step.op.name
+
+    def with_function(emit: Emitter) -> Callable[[Code], None]:
+        def body(code: Code) -> None:
+            if stage.function:
+                add_function(code, stage.function, chain, rank)
+            emit(code, stage, slots)
+
+        return body
+
     if name in _PRODUCTS:
         shape = cuda_products.product_shape(slots)
-        whole.add(shape, lambda code: cuda_products.product(code, stage, slots))
+        whole.add(shape, with_function(cuda_products.product))
     elif stage.step.kind == "contract" and name != "matvec":
-        whole.add(cuda_products.window_shape(slots), lambda code: cuda_products.conv(code, stage, slots))
+        whole.add(cuda_products.window_shape(slots), with_function(cuda_products.conv))
     elif stage.step.kind == "pool":
-        whole.add(cuda_products.window_shape(slots), lambda code: cuda_products.pool(code, stage, slots))
+        whole.add(cuda_products.window_shape(slots), with_function(cuda_products.pool))
     elif _over_channels(stage.step) and not stage.reduced:
-        shape = f"<<<(R / C * N + {int(size) - 1}) / {size}, {size}, 0, stream>>>"
-        whole.add(shape, lambda code: _columns(code, stage, slots))
+        shape = "<<<(R / C * N + B - 1) / B, B, 0, stream>>>"
+        whole.add(shape, with_function(_columns))
     else:
-        _add_row_kernels(whole, stage, slots)
+        _add_row_kernels(whole, stage, slots, with_function(_ROW_KERNELS[name]))
 
 
-def _add_row_kernels(whole: _Program, stage: Stage, slots: Slots) -> None:
+def _add_row_kernels(whole: _Program, stage: Stage, slots: Slots, body: Callable[[Code], None]) -> None:
     name = stage.step.op.name
     if name == "batch_norm":
         num = "C"
@@ -144,7 +156,7 @@ def _add_row_kernels(whole: _Program, stage: Stage, slots: Slots) -> None:
         whole.add(shape, lambda code: cuda_rows.partial_moments(code, stage, slots, rows))
     if stage.step.kind == "loss" and name != "cosine_similarity":
         whole.launches.add("cudaMemsetAsync(out, 0, sizeof(float), stream);", uninitialised=None)
-    whole.add(shape, lambda code: _ROW_KERNELS[name](code, stage, slots))
+    whole.add(shape, body)
 
 
 def _columns(code: Code, stage: Stage, slots: Slots) -> None:
@@ -154,63 +166,51 @@ def _columns(code: Code, stage: Stage, slots: Slots) -> None:
     pointer = f"const float* p = {stage.source} + i / N * C * N + i % N;"
     code.add(pointer, wrong_axis=pointer.replace("i / N * C * N + i % N", "i * C"))
     top = stage.step.op.name == "max_dim"
-    real = slots["real"]
-    code.add(f"{real} acc = {'p[0]' if top else '0'};", uninitialised=f"{real} acc;")
+    code.add(f"real acc = {'p[0]' if top else '0'};", uninitialised="real acc;")
     with code.loop("c", "C"):
         code.add("float e = p[c * N];", wrong_axis="float e = p[c];")
         code.add("acc = e > acc ? e : acc;" if top else "acc += e;", wrong_formula="acc = e;")
     value = "acc / C" if stage.step.op.name == "mean_dim" else "acc"
-    add_store(code, stage, slots, value, index="i", channel=layout.channel_after_reduction(stage.step, "i"))
-
-
-def _add_passes(whole: _Program, steps: Sequence[Step], slots: Slots, run: tuple[int, int], buffer: str) -> None:
-    chain = steps[run[0] : run[1]]
-    if not chain:
-        return
-    reduced = next((s for s in steps[: run[0]] if s.kind == "reduce"), None)
-    rank = len(steps[run[0] - 1].out_shape)
-    channel = layout.channel_after_reduction(reduced, "i") if reduced else ("i % N" if rank == 2 else "i / N % C")
-    for part in [chain] if slots["fusion"] != "each" else [[s] for s in chain]:
-        _add_pass(whole, part, slots, (buffer, buffer), "out_size" if reduced else "R * N", channel)
+    add_store(code, stage, value, index="i")
 
 
 def _add_pass(
-    whole: _Program, steps: Sequence[Step], slots: Slots, buffers: tuple[str, str], total: str, channel: str | None
+    whole: _Program,
+    steps: Sequence[Step],
+    slots: Slots,
+    name: str,
+    buffers: tuple[str, str],
+    rank: int | None,
 ) -> None:
-    """Read ``v`` from the first buffer, run it through the steps, store it in the second."""
-    size = slots["block_size"]
-    stride = slots["grid"] == "stride"
-    grid = "1024" if stride else f"({total} + {int(size) - 1}) / {size}"
-    vector = slots["grid"] == "vector"
-    if vector:
-        grid = f"({total} / 4 + {int(size) - 1}) / {size}"
+    """Run a whole buffer through some operators, from the first buffer to the second."""
+    how = slots["grid"]
+    total = "out_size" if rank is None else "R * N"
+    num_threads = f"{total} / 4" if how == "vector" else total
+    grid = "1024" if how == "stride" else f"({num_threads} + B - 1) / B"
 
-    def statements(code: Code, index: str) -> None:
-        at = channel.replace("i", f"({index})") if channel and index != "i" else channel
-        for step in steps:
-            add_pointwise(code, step, index=index, channel=at or "0", real=slots["real"])
+    def applied(value: str, index: str) -> str:
+        return f"{name}({value})" if rank is None else f"{name}({value}, {index} / N, {index} % N)"
 
     def body(code: Code) -> None:
+        add_function(code, name, steps, rank)
         code.add("int64_t i = blockIdx.x * (int64_t)blockDim.x + threadIdx.x;")
-        if vector:
-            code.add(f"if (i >= {total} / 4) return;", missing_bounds=None)
-            code.add(f"float4 f = ((const float4*){buffers[0]})[i];")
-            code.add("float* e = &f.x;")
-            with code.block("for (int j = 0; j < 4; j++)", off_by_one="for (int j = 0; j < 3; j++)"):
-                code.add(f"{slots['real']} v = e[j];")
-                statements(code, "4 * i + j")
-                code.add("e[j] = v;", missing_semicolon="e[j] = v")
-            code.add(f"((float4*){buffers[1]})[i] = f;")
+        if how == "stride":
+            head = f"for (; i < {total}; i += gridDim.x * (int64_t)blockDim.x)"
+            with code.block(head, off_by_one=head.replace(total, f"{total} - 1")):
+                _store(code, f"{buffers[1]}[i] = {applied(f'{buffers[0]}[i]', 'i')}")
             return
-        head = f"for (; i < {total}; i += gridDim.x * (int64_t)blockDim.x)"
-        with code.block(head, off_by_one=head.replace(total, f"{total} - 1")) if stride else _bounded(code, total):
-            code.add(f"{slots['real']} v = {buffers[0]}[i];")
-            statements(code, "i")
-            code.add(f"{buffers[1]}[i] = v;", missing_semicolon=f"{buffers[1]}[i] = v")
+        text = f"if (i >= {num_threads}) return;"
+        code.add(text, missing_bounds=None, undeclared_name="if (i >= num) return;")
+        if how == "one":
+            _store(code, f"{buffers[1]}[i] = {applied(f'{buffers[0]}[i]', 'i')}")
+            return
+        code.add(f"float4 a = ((const float4*){buffers[0]})[i];")
+        for j, part in enumerate("xyzw"):
+            _store(code, f"a.{part} = {applied(f'a.{part}', f'(4 * i + {j})')}")
+        code.add(f"((float4*){buffers[1]})[i] = a;")
 
-    whole.add(f"<<<{grid}, {size}, 0, stream>>>", body)
+    whole.add(f"<<<{grid}, B, 0, stream>>>", body)
 
 
-def _bounded(code: Code, total: str) -> AbstractContextManager[None]:
-    code.add(f"if (i >= {total}) return;", missing_bounds=None, undeclared_name="if (i >= size) return;")
-    return nullcontext()
+def _store(code: Code, assignment: str) -> None:
+    code.add(f"{assignment};", missing_semicolon=assignment)

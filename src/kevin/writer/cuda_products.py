@@ -5,7 +5,6 @@ from __future__ import annotations
 from contextlib import ExitStack
 
 from kevin.core.errors import TaskError
-from kevin.writer import layout
 from kevin.writer.code import Code
 from kevin.writer.cpp_products import TRANSPOSED
 from kevin.writer.cuda_threads import BARRIER, add_row_start, each_element, first_lane, join_sums
@@ -36,15 +35,13 @@ def _store(code: Code, stage: Stage, slots: Slots, value: str) -> None:
     bias = {"linear": "[n]", "conv2d_pointwise": "[r % C]"}.get(stage.step.op.name)
     if bias:
         value, wrong = f"{value} + {stage.bias}{bias}", {"op_left_out": value}
-    channel = layout.channel(len(stage.step.out_shape))
-    add_store(code, stage, slots, value, index="r * N + n", channel=channel, **wrong)
+    add_store(code, stage, value, index="r * N + n", **wrong)
 
 
 def product_shape(slots: Slots) -> str:
     """``<<<...>>>`` of a product."""
     if slots["product"] == "naive":
-        size = int(slots["block_size"])
-        return f"<<<(R * N + {size - 1}) / {size}, {size}, 0, stream>>>"
+        return "<<<(R * N + B - 1) / B, B, 0, stream>>>"
     side = TILE if slots["product"] == "tile" else 4 * TILE
     return f"<<<dim3(N / {side}, R / {side}), dim3({TILE}, {TILE}), 0, stream>>>"
 
@@ -54,7 +51,7 @@ def product(code: Code, stage: Stage, slots: Slots) -> None:
         code.add("int64_t i = blockIdx.x * (int64_t)blockDim.x + threadIdx.x;")
         code.add("if (i >= R * N) return;", missing_bounds=None)
         code.add("int64_t r = i / N, n = i % N;", wrong_axis="int64_t r = i % R, n = i / R;")
-        code.add(f"{slots['real']} sum = 0;", uninitialised=f"{slots['real']} sum;")
+        code.add("real sum = 0;", uninitialised="real sum;")
         first, second = _element(stage, "r", "k", "n")
         with code.loop("k", "K"):
             code.add(f"sum += {first} * {second};", wrong_formula=f"sum += {first} + {second};")
@@ -72,7 +69,7 @@ def _tile(code: Code, stage: Stage, slots: Slots) -> None:
         "int64_t r = blockIdx.y * 16 + ty, n = blockIdx.x * 16 + tx;",
         wrong_axis="int64_t r = blockIdx.x * 16 + ty, n = blockIdx.y * 16 + tx;",
     )
-    code.add(f"{slots['real']} sum = 0;", uninitialised=f"{slots['real']} sum;")
+    code.add("real sum = 0;", uninitialised="real sum;")
     with code.loop("o", "K", step=TILE):
         code.add(f"a[ty][tx] = {_element(stage, 'r', '(o + tx)', 'n')[0]};")
         code.add(f"b[ty][tx] = {_element(stage, 'r', '(o + ty)', 'n')[1]};")
@@ -87,7 +84,7 @@ def _register(code: Code, stage: Stage, slots: Slots) -> None:
     """Tiles of 64 x 64 results; a thread owns 4 x 4 of them, 16 apart."""
     code.add("__shared__ float a[64][17], b[16][65];")
     code.add("int ty = threadIdx.y, tx = threadIdx.x;")
-    code.add(f"{slots['real']} sum[4][4] = {{}};", uninitialised=f"{slots['real']} sum[4][4];")
+    code.add("real sum[4][4] = {};", uninitialised="real sum[4][4];")
     with code.loop("o", "K", step=TILE):
         with code.block("for (int i = 0; i < 4; i++)"):
             first = _element(stage, "(blockIdx.y * 64 + i * 16 + ty)", "(o + tx)", "")[0]
@@ -111,13 +108,13 @@ def _register(code: Code, stage: Stage, slots: Slots) -> None:
 def matvec(code: Code, stage: Stage, slots: Slots) -> None:
     """One row after the other; the launch shape and ``sum_of`` are those of kernels over rows."""
     add_row_start(code, stage, slots, Rows("R", "K"), output=False)
-    code.add(f"{slots['real']} sum = 0;", uninitialised=f"{slots['real']} sum;")
+    code.add("real sum = 0;", uninitialised="real sum;")
     with each_element(code, "K"):
         right = f"sum += p[n] * {stage.step.second}[n];"
         code.add(right, wrong_axis=right.replace("[n];", "[r];"))
     join_sums(code, slots, "sum")
     with first_lane(code, slots):
-        add_store(code, stage, slots, "sum", index="r")
+        add_store(code, stage, "sum", index="r")
 
 
 # --- windows ----------------------------------------------------------------------------------------------------
@@ -133,16 +130,15 @@ def _place(code: Code, stage: Stage, total: str) -> None:
 
 
 def window_shape(slots: Slots) -> str:
-    size = int(slots["block_size"])
     total = "R / 8 * N" if slots.get("product") == "channels" else "R * N"
-    return f"<<<({total} + {size - 1}) / {size}, {size}, 0, stream>>>"
+    return f"<<<({total} + B - 1) / B, B, 0, stream>>>"
 
 
 def pool(code: Code, stage: Stage, slots: Slots) -> None:
     flat, top = len(stage.step.in_shape) == 3, stage.step.op.name.startswith("max")
-    stride, real = int(stage.step.op.attrs["stride"]), slots["real"]
+    stride = int(stage.step.op.attrs["stride"])
     _place(code, stage, "R * N")
-    code.add(f"{real} acc = {'-3e38f' if top else '0'};", uninitialised=f"{real} acc;")
+    code.add(f"real acc = {'-3e38f' if top else '0'};", uninitialised="real acc;")
     at = f"r * x_d2 + n * {stride} + k" if flat else f"(r * x_d2 + h * {stride} + j) * x_d3 + w * {stride} + k"
     with ExitStack() as taps:
         if not flat:
@@ -152,7 +148,7 @@ def pool(code: Code, stage: Stage, slots: Slots) -> None:
         code.add("acc = e > acc ? e : acc;" if top else "acc += e;", wrong_formula="acc = e;")
     value = "acc" if top else "acc / K" if flat else "acc / (K * K)"
     wrong = {} if top else {"op_left_out": "acc"}
-    add_store(code, stage, slots, value, index="r * N + n", channel="r % C", **wrong)
+    add_store(code, stage, value, index="r * N + n", **wrong)
 
 
 def conv(code: Code, stage: Stage, slots: Slots) -> None:
@@ -165,7 +161,7 @@ def conv(code: Code, stage: Stage, slots: Slots) -> None:
         _conv_channels(code, stage, slots, flat)
         return
     _place(code, stage, "R * N")
-    code.add(f"{slots['real']} sum = {stage.bias}[r % C];", op_left_out=f"{slots['real']} sum = 0;")
+    code.add(f"real sum = {stage.bias}[r % C];", op_left_out="real sum = 0;")
     plane = "(r / C * x_d1 + m)" if deep else "r"
     with ExitStack() as taps:
         if deep:
@@ -178,7 +174,7 @@ def conv(code: Code, stage: Stage, slots: Slots) -> None:
         tap = f"{filters} * K + k" if flat else f"({filters} * K + j) * K + k"
         line = f"sum += {stage.source}[{at}] * {stage.weight}[{tap}];"
         code.add(line, wrong_axis=line.replace(" + k]", "]", 1))
-    add_store(code, stage, slots, "sum", index="r * N + n", channel="r % C")
+    add_store(code, stage, "sum", index="r * N + n")
 
 
 def _conv_channels(code: Code, stage: Stage, slots: Slots, flat: bool) -> None:
@@ -188,7 +184,7 @@ def _conv_channels(code: Code, stage: Stage, slots: Slots, flat: bool) -> None:
     code.add("int64_t m = i / N * 8, n = i % N;", wrong_axis="int64_t m = i / N, n = i % N;")
     if not flat:
         code.add("int64_t h = n / W, w = n % W;", wrong_axis="int64_t h = n % W, w = n / W;")
-    code.add(f"{slots['real']} sum[8] = {{}};", uninitialised=f"{slots['real']} sum[8];")
+    code.add("real sum[8] = {};", uninitialised="real sum[8];")
     with ExitStack() as taps:
         taps.enter_context(code.loop("o", "x_d1"))
         if not flat:
@@ -204,4 +200,4 @@ def _conv_channels(code: Code, stage: Stage, slots: Slots, flat: bool) -> None:
     with code.block("for (int u = 0; u < 8; u++)"):
         code.add("int64_t r = m + u;")
         value = f"sum[u] + {stage.bias}[r % C]"
-        add_store(code, stage, slots, value, index="r * N + n", channel="r % C", op_left_out="sum[u]")
+        add_store(code, stage, value, index="r * N + n", op_left_out="sum[u]")

@@ -2,11 +2,10 @@
 
 from __future__ import annotations
 
-from kevin.writer import layout
 from kevin.writer.code import Code
 from kevin.writer.cuda_threads import add_row_start, add_top, add_zeros, each_element, first_lane, join_sums
 from kevin.writer.slots import Slots
-from kevin.writer.stage import Stage, add_store, math
+from kevin.writer.stage import Stage, add_store
 
 
 def reduce_rows(code: Code, stage: Stage, slots: Slots) -> None:
@@ -23,9 +22,7 @@ def reduce_rows(code: Code, stage: Stage, slots: Slots) -> None:
         mean = name in ("mean_dim", "global_avg_pool")
         value, wrong = (f"sum / {rows.length}", {"op_left_out": "sum"}) if mean else ("sum", {})
     with first_lane(code, slots):
-        add_store(
-            code, stage, slots, value, index="r", channel=layout.channel_after_reduction(stage.step, "r"), **wrong
-        )
+        add_store(code, stage, value, index="r", **wrong)
 
 
 def argmax(code: Code, stage: Stage, slots: Slots) -> None:
@@ -44,21 +41,20 @@ def argmax(code: Code, stage: Stage, slots: Slots) -> None:
             )
             code.add("best = better ? b : best;")
     with first_lane(code, slots):
-        add_store(code, stage, slots, "best", index="r")
+        add_store(code, stage, "best", index="r")
 
 
 def scan(code: Code, stage: Stage, slots: Slots) -> None:
     """A running sum: by one thread, or by a warp in steps of 32 elements."""
     rows, backward = stage.rows, stage.step.op.name == "reverse_cumsum"
-    real = slots["real"]
     add_row_start(code, stage, slots, rows)
     add_zeros(code, slots, "sum")
     with each_element(code, rows.length):
         at = "N - 1 - n" if backward else "n"
         if slots["rows"] == "warp":
-            code.add(f"{real} v = p[{at}];")
+            code.add(f"real v = p[{at}];")
             with code.block("for (int o = 1; o < 32; o *= 2)"):
-                code.add(f"{real} u = __shfl_up_sync(0xffffffff, v, o);")
+                code.add("real u = __shfl_up_sync(0xffffffff, v, o);")
                 code.add("if (lane >= o) v += u;", missing_bounds="v += u;")
             code.add("v += sum;", op_left_out=None)
             code.add("sum = __shfl_sync(0xffffffff, v, 31);")
@@ -70,7 +66,7 @@ def scan(code: Code, stage: Stage, slots: Slots) -> None:
 
 _LOSSES = {
     "mse_loss": ("p[n] - s[n]", "d * d", "d"),
-    "smooth_l1_loss": ("fabsf(p[n] - s[n])", "d < 1 ? d * d / 2 : d - 0.5f", "d < 1 ? d * d : d - 0.5f"),
+    "smooth_l1_loss": ("fabs(p[n] - s[n])", "d < 1 ? d * d / 2 : d - 0.5f", "d < 1 ? d * d : d - 0.5f"),
     "hinge_loss": ("1 - p[n] * s[n]", "d > 0 ? d : 0", "d"),
 }
 
@@ -83,22 +79,20 @@ def loss(code: Code, stage: Stage, slots: Slots) -> None:
         add_top(code, slots, rows.length)
         add_zeros(code, slots, "sum")
         with each_element(code, rows.length):
-            code.add(math("sum += expf(p[n] - top);", slots), wrong_formula="sum += p[n] - top;")
+            code.add("sum += exp(p[n] - top);", wrong_formula="sum += p[n] - top;")
         join_sums(code, slots, "sum")
-        share = f"(logf(sum) + top - p[{stage.step.second}[r]]) / R"
+        share = f"(log(sum) + top - p[{stage.step.second}[r]]) / R"
     else:
         code.add(f"const float* s = {stage.step.second} + {rows.start()};")
-        term, added, wrong = (math(t, slots) for t in _LOSSES[name])
+        term, added, wrong = (t for t in _LOSSES[name])
         add_zeros(code, slots, "sum")
         with each_element(code, rows.length):
-            code.add(f"{slots['real']} d = {term};")
+            code.add(f"real d = {term};")
             code.add(f"sum += {added};", wrong_formula=f"sum += {wrong};")
         join_sums(code, slots, "sum")
         share = "sum / x_size"
     with first_lane(code, slots):
-        share = math(share, slots)
-        cast = f"(float)({share})" if slots["real"] == "double" else share
-        code.add(f"atomicAdd(out, {cast});", missing_barrier=f"out[0] += {cast};")
+        code.add(f"atomicAdd(out, (float)({share}));", missing_barrier=f"out[0] += {share};")
 
 
 def cosine_similarity(code: Code, stage: Stage, slots: Slots) -> None:
@@ -112,4 +106,4 @@ def cosine_similarity(code: Code, stage: Stage, slots: Slots) -> None:
         code.add("ss += s[n] * s[n];")
     join_sums(code, slots, "dot", "pp", "ss")
     with first_lane(code, slots):
-        add_store(code, stage, slots, "dot / sqrtf(pp * ss)", index="r", wrong_formula="dot / (pp * ss)")
+        add_store(code, stage, "dot / sqrt(pp * ss)", index="r", wrong_formula="dot / (pp * ss)")

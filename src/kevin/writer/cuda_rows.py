@@ -5,12 +5,11 @@ from __future__ import annotations
 from collections.abc import Callable
 from contextlib import AbstractContextManager
 
-from kevin.writer import layout
 from kevin.writer.code import Code
 from kevin.writer.cuda_threads import add_row_start, add_top, add_zeros, each_element, join_sums
 from kevin.writer.layout import Rows
 from kevin.writer.slots import Slots
-from kevin.writer.stage import Stage, add_store, math
+from kevin.writer.stage import Stage, add_store
 
 Loop = Callable[[], AbstractContextManager[None]]
 
@@ -35,7 +34,7 @@ def _collected_moments(code: Code, slots: Slots, count: str, eps: float) -> None
     with code.block("for (int64_t b = r * 64; b < r * 64 + 64; b++)"):
         code.add("sum += part[2 * b];")
         code.add("sq += part[2 * b + 1];", wrong_formula="sq += part[2 * b];")
-    code.add(f"{slots['real']} mean = sum / {count};", wrong_formula=f"{slots['real']} mean = sum;")
+    code.add(f"real mean = sum / {count};", wrong_formula="real mean = sum;")
     _inverse(code, slots, f"sq / {count} - mean * mean", eps)
 
 
@@ -48,10 +47,9 @@ def norm_rows(stage: Stage) -> Rows:
 
 
 def _store_row(code: Code, stage: Stage, slots: Slots, value: str, rows: Rows, **wrong: str) -> None:
-    channel = layout.channel(len(stage.step.in_shape))
     with each_element(code, rows.length):
         index = f"{rows.start()} + n"
-        add_store(code, stage, slots, value, index=index, channel=channel, place="q[n]", **wrong)
+        add_store(code, stage, value, index=index, place="q[n]", **wrong)
 
 
 def softmax(code: Code, stage: Stage, slots: Slots) -> None:
@@ -61,31 +59,30 @@ def softmax(code: Code, stage: Stage, slots: Slots) -> None:
     add_zeros(code, slots, "sum")
     with each_element(code, rows.length):
         if slots["passes"] == "stored" and not log:
-            code.add(math("q[n] = expf(p[n] - top);", slots))
+            code.add("q[n] = exp(p[n] - top);")
             code.add("sum += q[n];")
         else:
-            code.add(math("sum += expf(p[n] - top);", slots), wrong_formula="sum += p[n] - top;")
+            code.add("sum += exp(p[n] - top);", wrong_formula="sum += p[n] - top;")
     join_sums(code, slots, "sum")
     if log:
-        code.add(math(f"{slots['real']} shift = logf(sum);", slots))
+        code.add("real shift = log(sum);")
         _store_row(code, stage, slots, "p[n] - top - shift", rows, wrong_formula="p[n] - top")
     else:
-        code.add(f"{slots['real']} scale = 1 / sum;")
-        value = "q[n] * scale" if slots["passes"] == "stored" else "expf(p[n] - top) * scale"
+        code.add("real scale = 1 / sum;")
+        value = "q[n] * scale" if slots["passes"] == "stored" else "exp(p[n] - top) * scale"
         _store_row(code, stage, slots, value, rows)
 
 
 def _inverse(code: Code, slots: Slots, variance: str, eps: float, unbiased: str | None = None) -> None:
-    head = f"{slots['real']} inv = 1 / sqrtf("
-    wrong = {"wrong_epsilon": math(f"{head}{variance} + 0.1f);", slots)}
+    head = "real inv = 1 / sqrt("
+    wrong = {"wrong_epsilon": f"{head}{variance} + 0.1f);"}
     if unbiased:
-        wrong["unbiased_variance"] = math(f"{head}{unbiased} + {eps}f);", slots)
-    code.add(math(f"{head}{variance} + {eps}f);", slots), **wrong)
+        wrong["unbiased_variance"] = f"{head}{unbiased} + {eps}f);"
+    code.add(f"{head}{variance} + {eps}f);", **wrong)
 
 
 def moments(code: Code, slots: Slots, count: str, eps: float, loop: Loop, element: str) -> None:
     """``mean`` and ``inv`` of all elements that the threads of a row run over."""
-    real = slots["real"]
     one_pass = slots["passes"] == "one_pass"
     add_zeros(code, slots, "sum", *(("sq",) if one_pass else ()))
     with loop():
@@ -93,7 +90,7 @@ def moments(code: Code, slots: Slots, count: str, eps: float, loop: Loop, elemen
         if one_pass:
             code.add(f"sq += {element} * {element};")
     join_sums(code, slots, "sum", *(("sq",) if one_pass else ()))
-    code.add(f"{real} mean = sum / {count};", wrong_formula=f"{real} mean = sum;")
+    code.add(f"real mean = sum / {count};", wrong_formula="real mean = sum;")
     if one_pass:
         _inverse(code, slots, f"sq / {count} - mean * mean", eps)
         return
@@ -133,11 +130,11 @@ def batch_norm(code: Code, stage: Stage, slots: Slots) -> None:
     code.add("p = " + stage.source + " + r * N;")
     element = "p[n / N * C * N + n % N]"
     moments(code, slots, rows.length, stage.step.op.attrs["eps"], lambda: each_element(code, rows.length), element)
-    code.add(f"{slots['real']} scale = inv * {stage.weight}[r];", op_left_out=f"{slots['real']} scale = inv;")
-    code.add(f"{slots['real']} shift = {stage.bias}[r] - mean * scale;")
+    code.add(f"real scale = inv * {stage.weight}[r];", op_left_out="real scale = inv;")
+    code.add(f"real shift = {stage.bias}[r] - mean * scale;")
     with each_element(code, rows.length):
         code.add("int64_t e = (n / N * C + r) * N + n % N;", wrong_axis="int64_t e = r * N + n % N;")
-        add_store(code, stage, slots, f"{stage.source}[e] * scale + shift", index="e", channel="r")
+        add_store(code, stage, f"{stage.source}[e] * scale + shift", index="e")
 
 
 def length_norm(code: Code, stage: Stage, slots: Slots) -> None:
@@ -149,6 +146,6 @@ def length_norm(code: Code, stage: Stage, slots: Slots) -> None:
     join_sums(code, slots, "sq")
     inner, wrong = (f"sq / {rows.length} + {stage.step.op.attrs['eps']}f", "sq") if rms else ("sq", "sq + 1")
     multiply = slots["passes"] == "multiply"
-    head = f"{slots['real']} inv = 1 / sqrtf(" if multiply else f"{slots['real']} size = sqrtf("
-    code.add(math(f"{head}{inner});", slots), wrong_epsilon=math(f"{head}{wrong});", slots))
+    head = "real inv = 1 / sqrt(" if multiply else "real size = sqrt("
+    code.add(f"{head}{inner});", wrong_epsilon=f"{head}{wrong});")
     _store_row(code, stage, slots, "p[n] * inv" if multiply else "p[n] / size", rows)

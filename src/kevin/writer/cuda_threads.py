@@ -15,28 +15,22 @@ BARRIER = "__syncthreads();"
 
 def launch_shape(slots: Slots, num_rows: str) -> str:
     """``<<<...>>>`` of a kernel over rows."""
-    size = slots["block_size"]
-    match slots["rows"]:
-        case "thread":
-            grid = f"({num_rows} + {int(size) - 1}) / {size}"
-        case "warp":
-            grid = f"({num_rows} * 32 + {int(size) - 1}) / {size}"
-        case "split":
-            grid = f"{num_rows} * 64"
-        case _:
-            grid = num_rows
-    return f"<<<{grid}, {size}, 0, stream>>>"
+    grids = {
+        "thread": f"({num_rows} + B - 1) / B",
+        "warp": f"({num_rows} * 32 + B - 1) / B",
+        "split": f"{num_rows} * 64",
+    }
+    return f"<<<{grids.get(slots['rows'], num_rows)}, B, 0, stream>>>"
 
 
 def add_helper(code: Code, slots: Slots, name: str) -> None:
     """``sum_of`` or ``top_of``: one value per thread to the value of all threads that share a row."""
     if slots["rows"] == "thread":
         return
-    real = slots["real"]
     join = "v += {}" if name == "sum_of" else "v = max(v, {})"
-    with code.block(f"__device__ {real} {name}({real} v)"):
+    with code.block(f"__device__ real {name}(real v)"):
         if slots["rows"] == "tree":
-            code.add(f"__shared__ {real} s[{slots['block_size']}];")
+            code.add("__shared__ real s[B];")
             code.add("s[threadIdx.x] = v;")
             code.add(BARRIER, missing_barrier=None)
             with code.block("for (int h = blockDim.x / 2; h > 0; h /= 2)"):
@@ -52,7 +46,7 @@ def add_helper(code: Code, slots: Slots, name: str) -> None:
                 f"for (int o = 16; o > 0; o /= 2) {shuffle}", wrong_formula=f"for (int o = 8; o > 0; o /= 2) {wrong}"
             )
             if slots["rows"] in ("shuffle", "split"):
-                code.add(f"__shared__ {real} s[32];")
+                code.add("__shared__ real s[32];")
                 code.add("if (threadIdx.x % 32 == 0) s[threadIdx.x / 32] = v;")
                 code.add(BARRIER, missing_barrier=None)
                 code.add("v = s[0];")
@@ -85,14 +79,14 @@ def each_element(code: Code, length: str) -> Iterator[None]:
     with code.block(
         head.format(length),
         off_by_one=head.format(f"{length} - 1"),
-        undeclared_name=head.format("size"),
+        undeclared_name=head.format("num"),
     ):
         yield
 
 
 def add_zeros(code: Code, slots: Slots, *names: str) -> None:
     for name in names:
-        code.add(f"{slots['real']} {name} = 0;", uninitialised=f"{slots['real']} {name};")
+        code.add(f"real {name} = 0;", uninitialised=f"real {name};")
 
 
 def join_sums(code: Code, slots: Slots, *names: str, how: str = "sum_of") -> None:
@@ -111,7 +105,7 @@ def first_lane(code: Code, slots: Slots) -> Iterator[None]:
 
 def add_top(code: Code, slots: Slots, length: str, *, is_result: bool = False) -> None:
     """The largest of a row. Where it only keeps exponentials small (not ``is_result``), any other value would do."""
-    code.add(f"{slots['real']} top = p[0];", uninitialised=f"{slots['real']} top;")
+    code.add("real top = p[0];", uninitialised="real top;")
     with each_element(code, length):
         wrong = {"wrong_formula": "top = p[n] < top ? p[n] : top;"} if is_result else {}
         code.add("top = p[n] > top ? p[n] : top;", **wrong)

@@ -98,13 +98,3 @@ def rows(step: Step) -> Rows | None:
     if dim == 1:
         return None
     raise TaskError(f"the kernel writer knows no {step.op.name} over dimension {dim} of {rank}")
-
-
-def channel_after_reduction(step: Step, index: str) -> str:
-    """Channel of element ``index`` of a reduced tensor."""
-    rank = len(step.in_shape)
-    if rows(step) is None:
-        return f"{index} % N" if rank == 3 else f"{index} / W % H"
-    if rank == 4 and step.op.name != "global_avg_pool":
-        return f"{index} / H % C"
-    return f"{index} % C"

@@ -12,13 +12,12 @@ CARE = {"careful": "I write it down with care.", "quick": "I write it down quick
 SENTENCES: dict[str, dict[str, str]] = {
     "math": {"strict": "Math stays strict.", "fast": "Math is relaxed."},
     "loop": {"plain": "Inner loops are plain.", "simd": "Inner loops are simd.", "unroll": "Inner loops are unrolled."},
-    "pointers": {"plain": "Pointers are plain.", "restrict": "Pointers are restrict."},
     "threads": {"one": "One thread does it all.", "openmp": "OpenMP shares the rows."},
     "real": {"float": "Numbers are float.", "double": "Numbers are double."},
     "fusion": {
         "store": "Further operators go into the store.",
-        "pass": "Further operators share one pass.",
-        "each": "Further operators get a pass each.",
+        "pass": "Further operators share a pass by rows.",
+        "strided": "Further operators share a pass by columns.",
     },
     "order": {
         "dot": "One dot product at a time.",
@@ -83,15 +82,11 @@ def sentence(slot: str, value: str) -> str:
     return SENTENCES[slot][value]
 
 
-def simd(slots: Slots, reduction: str | None = None) -> str | None:
-    """The pragma before an innermost loop in C++."""
-    if slots["loop"] == "simd":
-        return "#pragma omp simd" + (f" reduction({reduction})" if reduction else "")
-    return "#pragma GCC unroll 8" if slots["loop"] == "unroll" else None
+def simd(reduction: str | None = None) -> str:
+    """What stands before an innermost loop in C++: a macro that the prelude defines."""
+    return f"INNER(reduction({reduction}))" if reduction else "INNER()"
 
 
-def parallel(slots: Slots, reduction: str | None = None) -> str | None:
-    """The pragma before an outermost loop in C++."""
-    if slots["threads"] == "one":
-        return None
-    return "#pragma omp parallel for" + (f" reduction({reduction})" if reduction else "")
+def parallel(reduction: str | None = None) -> str:
+    """What stands before an outermost loop in C++."""
+    return f"OUTER(reduction({reduction}))" if reduction else "OUTER()"

@@ -63,7 +63,6 @@ def cpp_space(steps: Sequence[Step]) -> Space:
     space: Space = {
         "math": ("strict", "fast"),
         "loop": ("plain", "simd", "unroll"),
-        "pointers": ("plain", "restrict"),
         "threads": ("one", "openmp"),
         "real": ("float", "double"),
     }
@@ -72,7 +71,7 @@ def cpp_space(steps: Sequence[Step]) -> Space:
     if (owner := _owner_of_passes(steps)) is not None:
         space["passes"] = _PASSES[steps[owner].op.name]
     if any(is_pointwise(s) for s in steps[1:]):
-        space["fusion"] = ("each", "pass", "store")
+        space["fusion"] = ("strided", "pass", "store")
     return space
 
 
@@ -132,7 +131,6 @@ def cuda_space(steps: Sequence[Step]) -> Space:
     main = steps[0]
     space: Space = {
         "math": ("strict", "fast"),
-        "pointers": ("plain", "restrict"),
         "real": ("float", "double"),
         "block_size": ("256", "64", "128", "512"),
     }
@@ -151,7 +149,7 @@ def cuda_space(steps: Sequence[Step]) -> Space:
     if any(is_pointwise(s) for s in steps):
         space["grid"] = ("one", "stride", "vector") if _can_be_vectors(steps) else ("one", "stride")
     if any(is_pointwise(s) for s in steps[1:]):
-        space["fusion"] = ("each", "pass", "store")
+        space["fusion"] = ("strided", "pass", "store")
     return space
 
 

@@ -9,8 +9,6 @@ from kevin.tasks.ops import Step
 from kevin.writer import layout
 from kevin.writer.code import Code
 from kevin.writer.layout import Rows
-from kevin.writer.pointwise import add_pointwise, in_double
-from kevin.writer.slots import Slots
 
 
 @dataclass(frozen=True)
@@ -20,7 +18,8 @@ class Stage:
     step: Step
     source: str
     target: str
-    chain: tuple[Step, ...] = ()
+    function: str | None = None
+    """Name of the function that stands for the operators fused into the store."""
     reduced: bool = False
     """Whether a dimension of the first operator's result is gone already."""
 
@@ -33,6 +32,17 @@ class Stage:
         return rows
 
     @property
+    def flat_result(self) -> bool:
+        """Whether the result has lost a dimension, so that its elements have one index only."""
+        return self.reduced or self.step.kind == "reduce"
+
+    def applied(self, value: str) -> str:
+        """The fused operators' function of a value."""
+        if self.function is None:
+            return value
+        return f"{self.function}({value})" if self.flat_result else f"{self.function}({value}, r, n)"
+
+    @property
     def weight(self) -> str:
         return self.step.parameters[0]
 
@@ -41,37 +51,23 @@ class Stage:
         return self.step.parameters[1]
 
 
-def math(text: str, slots: Slots) -> str:
-    """The expression with C's functions for the type of the ``real`` slot."""
-    return in_double(text) if slots["real"] == "double" else text
-
-
 def add_store(
     code: Code,
     stage: Stage,
-    slots: Slots,
     value: str,
     *,
     index: str,
-    channel: str = "0",
     place: str | None = None,
     **wrong: str,
 ) -> None:
-    """Run ``value`` through the fused operators and store it.
+    """Store ``value``, run through the fused operators' function where there is one.
 
     Args:
-        index: offset of the result, for second inputs.
+        index: offset of the result; where the function asks for row and element they are in scope as ``r`` and ``n``.
         place: where it is stored; the target at ``index`` when absent.
         wrong: by mistake, the text that stands in place of ``value``.
     """
     place = place or f"{stage.target}[{index}]"
-    value = math(value, slots)
-    wrong = {m: math(v, slots) for m, v in wrong.items()}
-    if not stage.chain:
-        texts = {m: f"{place} = {v};" for m, v in wrong.items()}
-        code.add(f"{place} = {value};", **texts, missing_semicolon=f"{place} = {value}")
-        return
-    code.add(f"{slots['real']} v = {value};", **{m: f"{slots['real']} v = {v};" for m, v in wrong.items()})
-    for step in stage.chain:
-        add_pointwise(code, step, index=index, channel=channel, real=slots["real"])
-    code.add(f"{place} = v;", missing_semicolon=f"{place} = v")
+    texts = {m: f"{place} = {stage.applied(v)};" for m, v in wrong.items()}
+    right = f"{place} = {stage.applied(value)}"
+    code.add(f"{right};", **texts, missing_semicolon=right)

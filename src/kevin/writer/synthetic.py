@@ -15,8 +15,7 @@ from kevin.writer.plan import Plan
 
 _SPEEDUPS = (0.02, 8.0)
 _MATH_NAME = re.compile(r"\b(\w+)\(")
-_FUNCTIONS = ("exp", "tanh", "erf", "log1p", "log", "expm1", "fabs", "sqrt")
-_MATH_NAMES = frozenset(name + end for name in _FUNCTIONS for end in ("f", ""))
+_MATH_NAMES = ("exp", "tanh", "erf", "log1p", "log", "expm1", "fabs", "sqrt")
 _COMPILE_ERRORS = ("undeclared_name", "missing_semicolon", "missing_include", "wrong_type")
 
 
@@ -41,8 +40,8 @@ def _compile_error(plan: Plan, right: list[str], wrong: list[str], language: str
         column, name = call.start() + 1, call.group(1)
         text = f"'{name}' was not declared in this scope"
     elif plan.mistake == "undeclared_name":
-        column, name = line.find("size;") + 1, "size"
-        text = "'size' was not declared in this scope"
+        column, name = line.find("num;") + 1, "num"
+        text = "'num' was not declared in this scope"
     elif plan.mistake == "missing_semicolon":
         column, name = len(line) + 1, "^"
         text = "expected ';' before '}' token"

@@ -15,8 +15,8 @@ from kevin.writer.plan import Plan, mutate_plan, render, sample_plan
 from kevin.writer.slots import CARE, sentence
 from kevin.writer.synthetic import made_up_feedback
 
-OPENING = "Okay, the operators are:"
-OTHER_OPENINGS = ("Hmm, the operators are:", "So the operators are:", "Let me see, the operators are:")
+OPENING = "Okay, this is computed:"
+OTHER_OPENINGS = ("Hmm, this is computed:", "So this is computed:", "Let me see, this is computed:")
 OTHER_OPENING_SHARE = 0.04
 FRESH_SHARE = 0.25
 """Share of later turns that drop the plan before them."""
@@ -39,10 +39,18 @@ class Transcript(Frozen):
     exchanges: tuple[Exchange, ...]
 
 
+def _forward(task: Task) -> list[str]:
+    """The forward method as the task writes it, line by line."""
+    lines = task.source.splitlines()
+    start = next(i for i, line in enumerate(lines) if line.lstrip().startswith("def forward("))
+    end = next(i for i in range(start, len(lines)) if lines[i].lstrip().startswith("return "))
+    return lines[start : end + 1]
+
+
 def completion(rng: random.Random, task: Task, plan: Plan, source: str, summary: str) -> str:
     """The full answer of a turn: chain of thought, kernel, summary."""
     opening = rng.choice(OTHER_OPENINGS) if rng.random() < OTHER_OPENING_SHARE else OPENING
-    thought = [opening, *(op.name for op in task.ops), CARE[plan.care]]
+    thought = [opening, *_forward(task), CARE[plan.care]]
     thought += [sentence(slot, value) for slot, value in plan.slots]
     fence = dialogue.FENCES["c_abi", plan.language]
     return "\n".join(
