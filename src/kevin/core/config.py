@@ -72,7 +72,7 @@ class PolicyConfig(Frozen):
 class BaseModelConfig(Frozen):
     """The study's own base language model, trained from scratch on the kernel writer's transcripts."""
 
-    vocab_size: int = Field(default=2048, ge=300)
+    vocab_size: int = Field(default=4096, ge=300)
     """Tokens, bytes and the template's own included."""
     hidden_size: int = Field(default=128, ge=16)
     """Width."""
@@ -84,15 +84,17 @@ class BaseModelConfig(Frozen):
     """Width of the feed-forward layers."""
     max_tokens: int = Field(default=2048, ge=128)
     """Context length."""
-    num_transcripts: int = Field(default=12000, ge=1)
+    num_transcripts: int = Field(default=2000, ge=1)
     """Conversations that are written to train on."""
     max_turns: int = Field(default=4, ge=1)
     """Transcripts hold one to this many turns."""
-    batch_size: int = Field(default=16, ge=1)
-    """Sequences a step."""
+    batch_size: int = Field(default=2, ge=1)
+    """Transcripts a step, each a conversation with several answers."""
     learning_rate: float = Field(default=3e-3, gt=0)
-    """Peak of the schedule."""
-    time_budget_s: float = Field(default=150, gt=0)
+    """Peak of AdamW's schedule: embeddings and vectors."""
+    matrix_learning_rate: float = Field(default=0.02, gt=0)
+    """Peak of Muon's schedule: the matrices of the blocks."""
+    time_budget_s: float = Field(default=170, gt=0)
     """Training is planned in steps, measured on the first ones, to end within this; the schedule is then fixed."""
     max_steps: int = Field(default=1500, ge=1)
     """Upper limit of the steps, whatever the time budget."""
@@ -149,8 +151,8 @@ class JudgePoolConfig(Frozen):
 
 
 class TrainConfig(Frozen):
-    """Reinforcement learning on kernels judged for real. The defaults are the laptop's; the paper's values stand in
-    ``config/paper.yaml`` (the recipe of arXiv 2507.11948) where they differ. The score is set under ``reward``.
+    """Reinforcement learning on kernels judged for real. The recipe of arXiv 2507.11948 stands in full in
+    ``config/paper.yaml``, the laptop's sizes in ``config/config.yaml``. The score is set under ``reward``.
     """
 
     method: Literal["grpo", "think_prune"] = "grpo"
