@@ -120,6 +120,11 @@ def clone_to(folder: Path) -> Path:
     return folder
 
 
+def environment(folder: Path) -> dict[str, str]:
+    """Runs the clone's own code, so that editing the repository meanwhile changes nothing."""
+    return {**os.environ, "NO_COLOR": "1", "PYTHONPATH": str(folder / "src")}
+
+
 def start(folder: Path, *args: str | Path, log: str = "run.log") -> subprocess.Popen[bytes]:
     """Snakemake in the background, in ``folder``, quick to look at its jobs."""
     quick = ["--slurm-init-seconds-before-status-checks", "1"] if "slurm" in args else []
@@ -131,7 +136,7 @@ def start(folder: Path, *args: str | Path, log: str = "run.log") -> subprocess.P
             stderr=out,
             stdin=subprocess.DEVNULL,
             start_new_session=True,
-            env={**os.environ, "NO_COLOR": "1"},
+            env=environment(folder),
         )
 
 

@@ -2,13 +2,12 @@
 
 from __future__ import annotations
 
-import os
 import subprocess
 from pathlib import Path
 
 import pytest
 
-from .conftest import ROOT, SNAKEMAKE, STUDY, Cluster, clone_to, finish, start
+from .conftest import ROOT, SNAKEMAKE, STUDY, Cluster, clone_to, environment, finish, start
 
 pytestmark = pytest.mark.slurm
 
@@ -45,7 +44,7 @@ def refusal(clone: Path, *args: str, path: str | None = None) -> str:
         timeout=60,
         check=False,
         stdin=subprocess.DEVNULL,
-        env={**os.environ, "NO_COLOR": "1", **({"PATH": path} if path else {})},
+        env=environment(clone) | ({"PATH": path} if path else {}),
     )
     assert run.returncode != 0
     assert "Traceback" not in run.stderr
