@@ -115,7 +115,10 @@ def test_failures_and_placeholders_have_no_gradient(tmp_path, monkeypatch):
         return batch
 
     monkeypatch.setattr(grpo.KernelTrainer, "_generate_and_score_completions", spy)
-    train(tmp_path, judge=failing_judge(every=3))
+    def fails_on_wrong_ones(pairs):
+        return [HarnessError("x") if k.source.strip() == "wrong" else verdict(k) for _, k in pairs]
+
+    train(tmp_path, judge=fails_on_wrong_ones, num_trajectories=8)
     placeholders = failures = 0
     for played, batch in seen:
         for i, row in enumerate(played.rows):
