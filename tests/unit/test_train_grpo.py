@@ -115,6 +115,7 @@ def test_failures_and_placeholders_have_no_gradient(tmp_path, monkeypatch):
         return batch
 
     monkeypatch.setattr(grpo.KernelTrainer, "_generate_and_score_completions", spy)
+
     def fails_on_wrong_ones(pairs):
         return [HarnessError("x") if k.source.strip() == "wrong" else verdict(k) for _, k in pairs]
 
