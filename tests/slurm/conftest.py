@@ -115,8 +115,8 @@ def cluster(tmp_path_factory: pytest.TempPathFactory) -> Iterator[Cluster]:
         found.down()
 
 
-def clone_to(folder: Path) -> Path:
-    shutil.copytree(ROOT, folder, symlinks=True, ignore=shutil.ignore_patterns(*NOT_IN_A_CLONE))
+def clone_to(folder: Path, source: Path = ROOT) -> Path:
+    shutil.copytree(source, folder, symlinks=True, ignore=shutil.ignore_patterns(*NOT_IN_A_CLONE))
     return folder
 
 

@@ -111,7 +111,7 @@ def test_the_small_jobs_of_the_report_are_one(study: Path) -> None:
 @pytest.fixture(scope="module")
 def local(tmp_path_factory: pytest.TempPathFactory, study: Path) -> Path:
     """The same study on this machine, from another clone."""
-    folder = clone_to(tmp_path_factory.mktemp("local-study") / "clone")
+    folder = clone_to(tmp_path_factory.mktemp("local-study") / "clone", study.parent)
     tables = [f"results/tables/{path.name}" for path in (study / "tables").glob("*.csv")]
     run = start(folder, *tables, "--configfile", *STUDY)
     finish(run, folder / "run.log", timeout=600)

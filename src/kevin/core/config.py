@@ -84,7 +84,7 @@ class BaseModelConfig(Frozen):
     """Width of the feed-forward layers."""
     max_tokens: int = Field(default=2048, ge=128)
     """Context length."""
-    num_transcripts: int = Field(default=2000, ge=1)
+    num_transcripts: int = Field(default=1400, ge=1)
     """Conversations that are written to train on."""
     max_turns: int = Field(default=4, ge=1)
     """Transcripts hold one to this many turns."""
@@ -94,7 +94,7 @@ class BaseModelConfig(Frozen):
     """Peak of AdamW's schedule: embeddings and vectors."""
     matrix_learning_rate: float = Field(default=0.02, gt=0)
     """Peak of Muon's schedule: the matrices of the blocks."""
-    time_budget_s: float = Field(default=170, gt=0)
+    time_budget_s: float = Field(default=180, gt=0)
     """Training is planned in steps, measured on the first ones, to end within this; the schedule is then fixed."""
     max_steps: int = Field(default=1500, ge=1)
     """Upper limit of the steps, whatever the time budget."""

@@ -20,9 +20,8 @@ from kevin.core.config import BaseModelConfig, Study
 from kevin.core.errors import ConfigError
 from kevin.core.progress import progress
 from kevin.core.types import Task
-from kevin.tasks.build import unseen_sequences
+from kevin.tasks.build import build_tasks
 from kevin.tasks.catalog import catalog
-from kevin.tasks.compose import compose
 from kevin.train.packing import ATTENTION, IGNORED, Batch, Encoder, Row, bucketed, collate, register_attention
 from kevin.train.tokenizer import train_tokenizer
 from kevin.writer.transcripts import Transcript, transcripts
@@ -33,9 +32,8 @@ if TYPE_CHECKING:
 
 log = logging.getLogger(__name__)
 
-NUM_COMPOSED = 600
-"""Level-2 tasks in the transcripts, none with the operator sequence of a held-out one."""
-LEVEL1_SHARE = 0.3
+OWN_TASKS = 4
+"""How much more often a task of the study is written for than another of the catalog."""
 FIRST_ANSWERS, LATER_ANSWERS = 6, 3
 """Answers to a first turn's prompt, and at each later turn."""
 _TOKENIZER_TRANSCRIPTS = 800
@@ -44,13 +42,15 @@ _WARMUP_SHARE = 0.05
 
 
 def training_tasks(study: Study) -> list[Task]:
-    """Tasks of the transcripts: the catalog, often enough, and composed ones without the held-out sequences."""
-    composed_seed = 1_000_003 + study.seed
-    held_out = unseen_sequences(study, levels=(2,))
-    composed = list(compose(NUM_COMPOSED, composed_seed, study.tasks.size, held_out))
-    single = catalog(study.tasks.size)
-    copies = round(LEVEL1_SHARE / (1 - LEVEL1_SHARE) * len(composed) / len(single))
-    return [*composed, *single * max(copies, 1)]
+    """Tasks of the transcripts: the study's own, every split of them, and at a lower share the rest of the catalog.
+
+    The held-out tasks are among them, as a pretrained model will have met any operator: transcripts show right and
+    wrong kernels alike, without a preference. What is held out is held out from reinforcement learning.
+    """
+    own = [task for task, _ in build_tasks(study)]
+    known = {task.id for task in own}
+    others = [task for task in catalog(study.tasks.size) if task.id not in known]
+    return [*own * OWN_TASKS, *others]
 
 
 def train_base_model(study: Study, out_dir: Path) -> None:
@@ -69,6 +69,7 @@ def train_base_model(study: Study, out_dir: Path) -> None:
 
     start = time.monotonic()
     torch.manual_seed(study.seed)
+    torch.set_num_threads(1)  # the operators are too small to share: two threads mostly wait for each other
     written = _write(study, config)
     tokenizer = train_tokenizer(_texts(written[:_TOKENIZER_TRANSCRIPTS]), config.vocab_size)
     encoder = Encoder(tokenizer)
@@ -146,13 +147,13 @@ def _loss(model: Qwen3ForCausalLM, batch: Batch) -> torch.Tensor:
     return cross_entropy(model.lm_head(hidden[scored]), batch.labels[scored])
 
 
-def _rate(step: int, num_steps: int, peak: float) -> float:
-    """Learning rate: linear warm-up, then a cosine down to a twentieth of the peak."""
+def _rate(step: int, num_steps: int) -> float:
+    """Share of the peak learning rate: linear warm-up, then a cosine down to a twentieth."""
     warmup = max(1, round(_WARMUP_SHARE * num_steps))
     if step < warmup:
-        return peak * (step + 1) / warmup
+        return (step + 1) / warmup
     along = (step - warmup) / max(1, num_steps - warmup)
-    return peak * (0.05 + 0.95 * 0.5 * (1 + math.cos(math.pi * along)))
+    return 0.05 + 0.95 * 0.5 * (1 + math.cos(math.pi * along))
 
 
 def _train(
@@ -161,10 +162,13 @@ def _train(
     """One pass over the batches; a record of every step. ``start``: when the budget began, monotonic seconds."""
     import torch
 
-    matrices = [p for p in model.parameters() if p.dim() >= 2]
-    vectors = [p for p in model.parameters() if p.dim() < 2]
-    groups = [{"params": matrices, "weight_decay": 0.05}, {"params": vectors, "weight_decay": 0.0}]
-    optimizer = torch.optim.AdamW(groups, lr=config.learning_rate, betas=(0.9, 0.98))
+    matrices = [p for n, p in model.named_parameters() if p.dim() >= 2 and "embed" not in n]
+    others = [p for n, p in model.named_parameters() if p.dim() < 2 or "embed" in n]
+    optimizers: list[torch.optim.Optimizer] = [
+        torch.optim.AdamW(others, lr=config.learning_rate, betas=(0.9, 0.98), weight_decay=0.0),
+        torch.optim.Muon(matrices, lr=config.matrix_learning_rate, weight_decay=0.05, adjust_lr_fn="original"),
+    ]
+    peaks = [config.learning_rate, config.matrix_learning_rate]
     records: list[dict[str, float]] = []
     num_steps = len(batches)
     began = time.monotonic()
@@ -175,21 +179,23 @@ def _train(
                 num_steps = _fitting_steps(len(batches), step, began, start, config.time_budget_s)
             if step >= num_steps:
                 break
-            rate = _rate(step, num_steps, config.learning_rate)
-            for group in optimizer.param_groups:
-                group["lr"] = rate
+            share = _rate(step, num_steps)
+            for optimizer, peak in zip(optimizers, peaks, strict=True):
+                for group in optimizer.param_groups:
+                    group["lr"] = peak * share
             batch = collate(batches[step], pad)
             loss = _loss(model, batch)
-            optimizer.zero_grad(set_to_none=True)
+            model.zero_grad(set_to_none=True)
             loss.backward()
             norm = torch.nn.utils.clip_grad_norm_(model.parameters(), 1.0)
-            optimizer.step()
+            for optimizer in optimizers:
+                optimizer.step()
             records.append(
                 {
                     "step": step + 1,
                     "loss": float(loss.detach()),
                     "grad_norm": float(norm),
-                    "learning_rate": rate,
+                    "learning_rate": peaks[0] * share,
                     "num_tokens": batch.tokens.numel(),
                     "elapsed_s": time.monotonic() - start,
                 }
