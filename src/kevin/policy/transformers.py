@@ -17,6 +17,7 @@ from kevin.core.errors import DataError, PolicyError, UsageError
 from kevin.core.types import Completion, Conversation
 from kevin.policy.decode import Decoding, TokenIds, decode
 from kevin.policy.protocol import OnCompletion, Request, Sampling, request_seed
+from kevin.policy.threads import fit_threads
 
 
 class TransformersPolicy:
@@ -141,6 +142,8 @@ def load_transformers(name: str, config: PolicyConfig) -> TransformersPolicy:
             f"network reaches the hub, or give the path of a downloaded model"
         ) from e
     device = "cuda" if torch.cuda.is_available() else "cpu"
+    if device == "cpu":
+        fit_threads(model.num_parameters())
     return TransformersPolicy(name, model.to(device), tokenizer)
 
 
