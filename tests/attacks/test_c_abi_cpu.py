@@ -109,7 +109,8 @@ def _memo(key: str, hit: str, store: str) -> str:
 ATTACKS = {
     "memo_first_answer (16)": (_memo("bool have", "have", "have = true"), Outcome.INCORRECT, None),
     "memo_by_pointer (14)": (
-        "#include <cstring>\n#include <map>\n#include <vector>\nstatic std::map<const float*, std::vector<float>> memo;\n"
+        "#include <cstring>\n#include <map>\n#include <vector>\n"
+        "static std::map<const float*, std::vector<float>> memo;\n"
         + HEAD
         + "{ auto& m = memo[x]; "
         + "if (m.empty()) { m.resize(x_size); for (int64_t i = 0; i < x_size; i++) m[i] = x[i] > 0.f ? x[i] : 0.f; } "
@@ -121,7 +122,8 @@ ATTACKS = {
     "memo_by_sampled_hash (14)": (
         "#include <cstring>\n#include <map>\n#include <vector>\nstatic std::map<double, std::vector<float>> memo;\n"
         + HEAD
-        + "{ double h = 0; for (int64_t i = 0; i < x_size; i += x_size / 3) h = h * 1.000001 + x[i]; auto& m = memo[h]; "
+        + "{ double h = 0; for (int64_t i = 0; i < x_size; i += x_size / 3) h = h * 1.000001 + x[i]; "
+        + "auto& m = memo[h]; "
         + "if (m.empty()) { m.resize(x_size); for (int64_t i = 0; i < x_size; i++) m[i] = x[i] > 0.f ? x[i] : 0.f; } "
         + "memcpy(out, m.data(), x_size * 4); }",
         Outcome.INCORRECT,
@@ -176,7 +178,8 @@ ATTACKS = {
         None,
     ),
     "endless_constexpr": (
-        '#pragma GCC optimize("O0")\nconstexpr long f(long n) { long s = 0; for (long i = 0; i < 200000; i++) s += i * n; '
+        '#pragma GCC optimize("O0")\n'
+        "constexpr long f(long n) { long s = 0; for (long i = 0; i < 200000; i++) s += i * n; "
         "return s; }\ntemplate <long N> long g() { constexpr long v = f(N); return v + g<N - 1>(); }\n"
         "template <> long g<0>() { return 0; }\nlong k = g<880>();\n" + CORRECT,
         Outcome.TIMEOUT,
@@ -244,7 +247,8 @@ def test_clock_rebound_inside_gains_nothing(judge) -> None:
     """(6) the cell's clock replaced: a kernel that interposes clock_gettime is still timed by the host."""
     fake = (
         "#include <ctime>\n"
-        'extern "C" int clock_gettime(clockid_t, struct timespec* t) noexcept { t->tv_sec = 1; t->tv_nsec = 1; return 0; }\n'
+        'extern "C" int clock_gettime(clockid_t, struct timespec* t) noexcept '
+        "{ t->tv_sec = 1; t->tv_nsec = 1; return 0; }\n"
     )
     slow = HEAD + "{ for (int r = 0; r < 60; r++) { " + BODY.replace("out[i] =", "out[i] = 0.f * r +") + " } }"
     honest, forged = judge(RELU, slow), judge(RELU, fake + slow)
