@@ -12,10 +12,10 @@ CONFIGFILES := $(if $(CONFIGS),--configfile $(CONFIGS))
 export PATH := $(abspath $(BIN)):$(PATH)
 
 .DEFAULT_GOAL := help
-.PHONY: help setup study test check format schema lock clean
+.PHONY: help setup study test test-cluster check format schema lock clean
 
 help:  ## Show this list
-	@grep -hE '^[a-z]+:.*##' $(MAKEFILE_LIST) | sed -E 's/^([a-z]+):.*## /  make \1\t/' | expand -t 20
+	@grep -hE '^[a-z-]+:.*##' $(MAKEFILE_LIST) | sed -E 's/^([a-z-]+):.*## /  make \1\t/' | expand -t 20
 
 setup: $(STAMP)  ## Make .venv with every pinned dependency (done once)
 
@@ -39,6 +39,9 @@ study: setup  ## Make the whole study: results/report.html (CONFIGS=config/gpu.y
 
 test: setup  ## Run the tests
 	$(BIN)/python -m pytest
+
+test-cluster: setup  ## Run the tests of Slurm and Apptainer too (as root on Debian they install what they need)
+	$(BIN)/python -m pytest -m "slurm or apptainer"
 
 check: setup  ## Lint, formatting, types and the workflow's own lint
 	ruff check .
