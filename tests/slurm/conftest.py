@@ -83,10 +83,14 @@ class Cluster:
         jobs = {job for job, *_ in self.jobs("--nodelist", node)}
         steps = [step for step in self.steps() if any(f"[{job}." in step.info["cmdline"][0] for job in jobs)]
         daemon = psutil.Process(int((self.folder / f"run/slurmd-{node}.pid").read_text()))
-        dying = [daemon, *steps]
-        for process in dying:  # stopped first, so that none can still tell the controller about the others' end
-            process.suspend()
-        dying += [child for step in steps for child in step.children(recursive=True)]
+        dying: set[psutil.Process] = set()
+        found = {daemon, *steps}
+        while found - dying:  # stopped first: none may start another, or tell the controller about the others' end
+            for process in found - dying:
+                with contextlib.suppress(psutil.NoSuchProcess):
+                    process.suspend()
+            dying |= found
+            found = {child for step in steps for child in step.children(recursive=True)}
         for process in dying:
             with contextlib.suppress(psutil.NoSuchProcess):
                 process.kill()
