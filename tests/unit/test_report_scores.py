@@ -62,6 +62,6 @@ def test_names_for_people() -> None:
     assert [policy_label(p, study) for p in ("p0", "x", "ceiling")] == [
         "base model",
         "x",
-        "ceiling (exhaustive search)",
+        "ceiling (kernel writer)",
     ]
     assert [split_label(s) for s in ("level2", "train")] == ["Level 2", "train"]

@@ -18,7 +18,7 @@ One function a command, plain paths in and paths out (all keyword arguments afte
         figures: the .png files; their .pdf and .csv siblings are picked up where they exist
 
 ``turns`` files are named ``<policy>-<split>/turns.parquet``; a policy of the name ``ceiling`` holds the kernel writer's
-exhaustive search, one kernel a trajectory. Importing this package loads nothing heavy.
+best-first search, one kernel a trajectory. Importing this package loads nothing heavy.
 
 Left out, never counted as 0: a turn without a verdict (the harness failed), a trajectory without any verdict, a task
 without any such trajectory. Tables say how many tasks, trajectories and turns stand behind every number.

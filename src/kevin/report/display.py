@@ -143,8 +143,8 @@ def _level(name: str, frame: pd.DataFrame) -> Table:
         title=f"{split_label(name)}: held-out tasks",
         caption="best: of the task's trajectories; avg: their mean; both then averaged over tasks. A trajectory's "
         "speedup is that of its fastest correct kernel, 0 if it has none; fast_p counts those of at least p. Small: "
-        "bootstrap 95 % interval over tasks. The ceiling is the kernel writer's exhaustive search (its avg is the "
-        "mean over its variants); torch.compile is shown as if a policy had written its kernels.",
+        "bootstrap 95 % interval over tasks. The ceiling is a search through the kernel writer's first mistake-free "
+        "plans (its avg is the mean over them); torch.compile is shown as if a policy had written its kernels.",
         groups=[("", 1 + len(counts)), *((labels.get(v, v), 2) for v in shown)],
         columns=["Policy", *(label for label, _ in counts), *(of for _ in shown for of in ("best", "avg"))],
         bodies=_bodies(frame, make_row),

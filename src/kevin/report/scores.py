@@ -22,7 +22,7 @@ logger = logging.getLogger(__name__)
 
 KIND = "scores"
 CEILING = "ceiling"
-"""The policy that stands for the kernel writer's exhaustive search."""
+"""The policy that stands for the kernel writer's search."""
 
 
 def score_frame(
@@ -139,7 +139,7 @@ def policy_order(policies: Sequence[str], study: Study) -> list[str]:
 def policy_label(policy: str, study: Study) -> str:
     """The name that people read."""
     if policy == CEILING:
-        return "ceiling (exhaustive search)"
+        return "ceiling (kernel writer)"
     config = study.policies.get(policy)
     return config.label if config is not None and config.label else policy
 

@@ -13,8 +13,8 @@ TITLES = {
 
 CAPTIONS = {
     "serial_scaling": "The best kernel of all trajectories after so many turns: mean speedup over PyTorch eager (0 "
-    "for a task without a correct kernel) and share of tasks with a correct kernel. Dotted: what an exhaustive "
-    "search of the kernel writer reaches.",
+    "for a task without a correct kernel) and share of tasks with a correct kernel. Dotted: what a "
+    "search through the kernel writer's first mistake-free plans reaches.",
     "parallel_scaling": "The best of k whole trajectories, drawn without replacement (unbiased estimate), averaged "
     "over tasks.",
     "fast_p": "Share with a correct kernel at least p times as fast as PyTorch eager; above for each task's best "
