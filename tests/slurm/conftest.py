@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import contextlib
 import os
+import re
 import shutil
 import signal
 import subprocess
@@ -58,6 +59,8 @@ class Cluster:
 
     def __init__(self, folder: Path) -> None:
         self.folder = folder
+        self._foreign: set[int] = set()
+        self._foreign = {process.pid for process in self.steps().values()}
 
     def up(self) -> None:
         output_of(HERE / "cluster_up.sh", self.folder, timeout=60)
@@ -72,16 +75,17 @@ class Cluster:
 
     def running(self, rule: str) -> str | None:
         """The node that runs this rule's step by now, not only its batch script."""
-        steps = {step.info["cmdline"][0] for step in self.steps()}
+        steps = self.steps()
         for job, state, node, comment in self.jobs():
-            if state == "R" and rule in comment and any(f"[{job}.0]" in step for step in steps):
+            if state == "R" and rule in comment and f"{job}.0" in steps:
                 return node
         return None
 
     def kill_node(self, node: str) -> None:
         """What a power cut does: daemon, job steps and everything below them end at once."""
         jobs = {job for job, *_ in self.jobs("--nodelist", node)}
-        steps = [step for step in self.steps() if any(f"[{job}." in step.info["cmdline"][0] for job in jobs)]
+        steps = [process for name, process in self.steps().items() if name.split(".")[0] in jobs]
+        assert steps, f"nothing runs on {node}"
         daemon = psutil.Process(int((self.folder / f"run/slurmd-{node}.pid").read_text()))
         dying: set[psutil.Process] = set()
         found = {daemon, *steps}
@@ -98,10 +102,11 @@ class Cluster:
     def start_node(self, node: str) -> None:
         output_of("slurmd", "-N", node)
 
-    @staticmethod
-    def steps() -> list[psutil.Process]:
-        """Slurm's own process around each batch script and step."""
-        return [p for p in psutil.process_iter(["cmdline"]) if (p.info["cmdline"] or [""])[0].startswith("slurmstepd:")]
+    def steps(self) -> dict[str, psutil.Process]:
+        """Slurm's own process around each batch script ("7.batch") and step ("7.0")."""
+        others = (p for p in psutil.process_iter(["cmdline"]) if p.pid not in self._foreign)
+        titles = ((" ".join(p.info["cmdline"] or ()), p) for p in others)
+        return {found.group(1): p for title, p in titles if (found := re.match(r"slurmstepd: \[(\S+)\]", title))}
 
 
 @pytest.fixture(scope="session")
