@@ -310,6 +310,11 @@ extern "C" void launch(const float* x, float* out0, int64_t* out1) {
 def test_no_process_outlives_its_verdict(judge) -> None:
     import psutil
 
+    def children() -> set[int]:
+        every = psutil.Process(os.getpid()).children(recursive=True)
+        return {p.pid for p in every if p.status() != psutil.STATUS_ZOMBIE}
+
+    judge(RELU, CORRECT)  # what times eager PyTorch on this task stays until the task is forgotten
+    before = children()
     judge(RELU, HEAD + "{ for (volatile int k = 0;;) k = k + 1; }")
-    left = [p for p in psutil.Process(os.getpid()).children(recursive=True) if p.status() != psutil.STATUS_ZOMBIE]
-    assert left == []
+    assert children() == before

@@ -10,7 +10,7 @@ from typing import Annotated
 import typer
 
 from kevin import __version__
-from kevin.cli import config, judge, steps, tasks, train
+from kevin.cli import bench, config, judge, steps, tasks, train
 from kevin.cli.options import HAND_PANEL, STEPS_PANEL
 
 _HELP = """Judge GPU and CPU kernels, and run the study of multi-turn reinforcement learning that writes them.
@@ -66,6 +66,7 @@ def options(
 
 app.command("judge", rich_help_panel=HAND_PANEL)(judge.judge)
 app.command("plan", rich_help_panel=HAND_PANEL)(train.plan)
+app.add_typer(bench.app, name="bench", rich_help_panel=HAND_PANEL)
 app.add_typer(tasks.app, name="tasks", rich_help_panel=HAND_PANEL)
 app.add_typer(config.app, name="config", rich_help_panel=HAND_PANEL)
 for name, command in {**steps.COMMANDS, **train.COMMANDS}.items():

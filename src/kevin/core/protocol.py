@@ -9,7 +9,7 @@ from pydantic import Field
 
 from kevin.core.types import Device, Frozen, canonical_json, digest
 
-PROTOCOL_VERSION = 1
+PROTOCOL_VERSION = 2
 """Raised whenever the judge's code changes what it would find; verdicts of other versions are not reused."""
 
 Rule = Literal[
@@ -25,19 +25,19 @@ Rule = Literal[
 class TimingProtocol(Frozen):
     """Interleaved rounds of kernel and eager reference, until the paired ratio is known well enough."""
 
-    min_rounds: int = Field(default=5, ge=3)
+    min_rounds: int = Field(default=7, ge=3)
     """Rounds that are always measured."""
-    max_rounds: int = Field(default=25, ge=3)
+    max_rounds: int = Field(default=40, ge=3)
     """Rounds after which it stops in any case."""
     round_us: float = Field(default=4000.0, gt=0)
     """Wanted length of one side of a round, in microseconds; sets how many calls a round has."""
     max_calls_per_round: int = Field(default=16, ge=1)
     """Every timed call gets its own input and output buffers, so this bounds memory."""
-    warmup_s: float = Field(default=0.02, ge=0)
-    """Untimed calls before the first round."""
+    warmup_s: float = Field(default=0.1, ge=0)
+    """Untimed calls of both sides before the first round, on a CPU; a GPU's memory needs one pass only."""
     budget_s: float = Field(default=0.6, gt=0)
     """Wall time after which no further round is started."""
-    relative_error: float = Field(default=0.01, gt=0)
+    relative_error: float = Field(default=0.02, gt=0)
     """Stop when the standard error of the mean paired ratio falls below this share of it."""
 
 

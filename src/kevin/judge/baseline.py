@@ -1,4 +1,4 @@
-"""Baselines: eager PyTorch and torch.compile, interleaved on the same leased cores, stored apart.
+"""Baselines: eager PyTorch, torch.compile and CUDA graphs, interleaved on the same leased cores, stored apart.
 
 A verdict already pairs its kernel with eager; tables turn that into a speedup over another baseline with the
 ``ratio_to_eager`` measured here, so that a baseline can be measured again without touching a verdict.
@@ -7,14 +7,17 @@ A verdict already pairs its kernel with eager; tables turn that into a speedup o
 from __future__ import annotations
 
 import logging
+import multiprocessing
 import statistics
 import time
-from collections.abc import Callable, Iterable
-from typing import Any
+from collections.abc import Callable, Iterable, Sequence
+from concurrent.futures import BrokenExecutor, ProcessPoolExecutor
+from typing import Any, Literal
 
 import pandas as pd
 import torch
 
+from kevin.core.errors import DeviceError, KevinError, TaskError
 from kevin.core.protocol import JudgeProtocol
 from kevin.core.types import Task
 from kevin.judge.device import Device, open_device
@@ -23,77 +26,158 @@ from kevin.judge.timing import settled, summarize
 
 log = logging.getLogger(__name__)
 
-BASELINES = ("eager", "compile")
+Baseline = Literal["eager", "compile", "max_autotune", "cuda_graph"]
+BASELINES: dict[str, tuple[Baseline, ...]] = {
+    "cpu": ("eager", "compile"),
+    "cuda": ("eager", "compile", "cuda_graph"),
+}
+"""What is measured by default. ``max_autotune`` takes minutes a task to compile and is measured when asked for."""
+
+Forward = Callable[..., Any]
 
 
-def _clock(forward: Callable[..., Any], inputs: list[Any], calls: int) -> float:
-    """Microseconds of one call, over ``calls`` calls after an untimed one."""
-    with torch.no_grad():
-        forward(*inputs)
-        start = time.perf_counter_ns()
-        for _ in range(calls):
-            forward(*inputs)
-        return (time.perf_counter_ns() - start) / 1e3 / calls
+def _compiled(model: torch.nn.Module, inputs: list[Any], mode: str | None) -> Forward:
+    torch.compiler.reset()
+    forward: Forward = torch.compile(model, mode=mode)
+    forward(*inputs)
+    return forward
 
 
-def _measure(reference: ReferenceTask, device: Device, baselines: tuple[str, ...]) -> list[dict[str, Any]]:
+def _captured(model: torch.nn.Module, inputs: list[Any]) -> Forward:
+    """Eager PyTorch replayed as one CUDA graph on the given inputs."""
+    side = torch.cuda.Stream()
+    side.wait_stream(torch.cuda.current_stream())
+    with torch.cuda.stream(side):
+        for _ in range(3):
+            model(*inputs)
+    torch.cuda.current_stream().wait_stream(side)
+    graph = torch.cuda.CUDAGraph()
+    with torch.cuda.graph(graph):
+        model(*inputs)
+    return lambda *_: graph.replay()
+
+
+_MAKERS: dict[Baseline, Callable[[torch.nn.Module, list[Any]], Forward]] = {
+    "eager": lambda model, _: model,
+    "compile": lambda model, inputs: _compiled(model, inputs, None),
+    "max_autotune": lambda model, inputs: _compiled(model, inputs, "max-autotune"),
+    "cuda_graph": _captured,
+}
+
+
+def _forwards(reference: ReferenceTask, baselines: Iterable[Baseline]) -> dict[Baseline, Forward]:
+    """Those baselines that this task has; a warning names the others."""
     inputs = reference.trials[0].inputs
-    forwards: dict[str, Callable[..., Any]] = {"eager": reference.model}
-    if "compile" in baselines:
-        torch.compiler.reset()
-        compiled = torch.compile(reference.model)
+    forwards: dict[Baseline, Forward] = {}
+    for name in baselines:
         try:
             with torch.no_grad():
-                compiled(*inputs)
-            forwards["compile"] = compiled
+                forwards[name] = _MAKERS[name](reference.model, inputs)
         except Exception as e:
-            log.warning("%s: torch.compile failed, no such baseline: %s", reference.task.id, e)
+            log.warning("%s has no baseline %s: %s: %s", reference.task.id, name, type(e).__name__, e)
+    return forwards
+
+
+def _rounds(
+    forwards: dict[Baseline, Forward], inputs: list[Any], device: Device, num_calls: int
+) -> dict[Baseline, list[float]]:
+    """Mean microseconds of a call, round by round; all baselines take turns within a round."""
     t = device.protocol.timing
-    samples: dict[str, list[float]] = {name: [] for name in forwards}
-    calls = int(max(1, min(t.max_calls_per_round, t.round_us // _clock(reference.model, inputs, 1))))
-    deadline = time.monotonic() + 2 * t.budget_s
+    samples: dict[Baseline, list[float]] = {name: [] for name in forwards}
+    deadline = time.monotonic() + len(forwards) * t.budget_s
     while len(samples["eager"]) < 2 * t.max_rounds:
         names = list(forwards) if len(samples["eager"]) % 2 else list(reversed(forwards))
         for name in names:
-            samples[name].append(_clock(forwards[name], inputs, calls))
+            forward = forwards[name]
+            forward(*inputs)
+            total = sum(device.clock(lambda forward=forward: forward(*inputs)) for _ in range(num_calls))
+            samples[name].append(total / 1e3 / num_calls)
         if len(samples["eager"]) < 2 * t.min_rounds:
             continue
         ratios = [a / b for a, b in zip(samples["eager"], samples[list(forwards)[-1]], strict=True)]
         if time.monotonic() > deadline or (len(forwards) > 1 and settled(ratios, t.relative_error)):
             break
-    rows = []
-    for name, values in samples.items():
-        timing = summarize(values)
-        ratio = statistics.median(a / b for a, b in zip(samples["eager"], values, strict=True))
-        rows.append(
-            {
-                "task_id": reference.task.id,
-                "task_digest": reference.task.digest,
-                "baseline": name,
-                **timing.model_dump(),
-                "ratio_to_eager": ratio,
-                "device_name": device.name,
-                "num_threads": device.protocol.num_threads,
-            }
-        )
-    return rows
+    return samples
+
+
+def _measure(task: Task, device: Device, baselines: Iterable[Baseline]) -> list[dict[str, Any]]:
+    reference = device.references.get(task)
+    inputs, t = reference.trials[0].inputs, device.protocol.timing
+    forwards = _forwards(reference, baselines)
+    with torch.no_grad(), device.lease(exclusive=True):
+        reference.model(*inputs)
+        first_us = device.clock(lambda: reference.model(*inputs)) / 1e3
+        num_calls = int(max(1, min(t.max_calls_per_round, t.round_us // first_us)))
+        samples = _rounds(forwards, inputs, device, num_calls)
+    return [
+        {
+            "task_id": task.id,
+            "task_digest": task.digest,
+            "baseline": name,
+            **summarize(values).model_dump(),
+            "ratio_to_eager": statistics.median(a / b for a, b in zip(samples["eager"], values, strict=True)),
+            "device_name": device.name,
+            "num_threads": device.protocol.num_threads,
+        }
+        for name, values in samples.items()
+    ]
+
+
+def _compile_once(task: Task, protocol: JudgeProtocol, baselines: tuple[Baseline, ...]) -> None:
+    """Leave the compiler's results in its cache on disk."""
+    try:
+        _forwards(open_device(protocol).references.get(task), baselines)
+    except KevinError as e:
+        log.warning("%s: not compiled ahead: %s", task.id, e)
+
+
+def _compile_ahead(
+    tasks: Sequence[Task], protocol: JudgeProtocol, baselines: tuple[Baseline, ...], num_processes: int
+) -> None:
+    """Compile every task, several at once: a single process would spend most of its time in the compiler."""
+    compiled = tuple(b for b in baselines if b in ("compile", "max_autotune"))
+    context = multiprocessing.get_context("spawn")
+    with ProcessPoolExecutor(num_processes, mp_context=context, max_tasks_per_child=8) as executor:
+        waiting = [executor.submit(_compile_once, task, protocol, compiled) for task in tasks]
+        for task, future in zip(tasks, waiting, strict=True):
+            try:
+                future.result()
+            except BrokenExecutor as e:
+                log.warning("%s: compiling ahead ended: %s", task.id, e)
 
 
 def measure_baselines(
-    tasks: Iterable[Task],
+    tasks: Sequence[Task],
     protocol: JudgeProtocol,
-    baselines: tuple[str, ...] = BASELINES,
+    baselines: tuple[Baseline, ...] | None = None,
     on_task: Callable[[Task], None] | None = None,
+    *,
+    compile_processes: int = 0,
 ) -> pd.DataFrame:
     """One row a task and baseline: ``ratio_to_eager`` is T_eager / T_baseline, the median of paired rounds.
 
-    Columns: task_id, task_digest, baseline, median_us, iqr_us, min_us, num_samples, ratio_to_eager, device_name,
-    num_threads. A task that torch.compile cannot compile has no ``compile`` row.
+    Args:
+        compile_processes: so many compile all tasks into the compiler's cache before the first is timed.
+
+    Returns:
+        Columns: task_id, task_digest, baseline, median_us, iqr_us, min_us, num_samples, ratio_to_eager, device_name,
+        num_threads. Where a baseline cannot be made for a task (torch.compile or graph
+        capture fails, the task does not fit on the device) there is no row.
     """
+    wanted = baselines or BASELINES[protocol.device]
+    if "eager" not in wanted:
+        wanted = ("eager", *wanted)
+    if compile_processes > 0:
+        _compile_ahead(tasks, protocol, wanted, compile_processes)
     device = open_device(protocol)
     rows: list[dict[str, Any]] = []
     for task in tasks:
-        rows += _measure(device.references.get(task), device, baselines)
+        try:
+            rows += _measure(task, device, wanted)
+        except (DeviceError, TaskError) as e:
+            log.warning("no baselines: %s", e)
         if on_task is not None:
             on_task(task)
+    if not rows:
+        raise DeviceError("no task could be run on this device; the log names the reasons")
     return pd.DataFrame(rows)

@@ -154,3 +154,36 @@ def bench_kernelbench(
         "gpu_busy_share": busy.stop(),
     }
     return row, results
+
+
+def compare_verdicts(
+    names: Sequence[str], ours: Sequence[Verdict | Exception], theirs: Sequence[dict[str, Any] | None]
+) -> list[dict[str, Any]]:
+    """One record a kernel: our outcome, reason and times, KernelBench's beside them, and whether the two agree.
+
+    ``theirs`` may be shorter than ``ours``. A kernel that either side could not judge has no agreement.
+    """
+    records = []
+    for i, (name, verdict) in enumerate(zip(names, ours, strict=True)):
+        record: dict[str, Any] = {"id": name, "outcome": None}
+        if isinstance(verdict, Verdict):
+            record |= {
+                "outcome": str(verdict.outcome),
+                "reason": verdict.reason,
+                "message": verdict.message[:300],
+                "speedup": verdict.speedup,
+                "kernel_us": verdict.timing.median_us if verdict.timing else None,
+                "kernel_iqr_us": verdict.timing.iqr_us if verdict.timing else None,
+                "reference_us": verdict.reference_timing.median_us if verdict.reference_timing else None,
+                "own_kernel_share": verdict.details.get("own_kernel_share"),
+                "seconds": verdict.seconds,
+            }
+        else:
+            record["harness_failure"] = str(verdict)[:300]
+        if i < len(theirs):
+            kb = theirs[i]
+            record["kernelbench"] = kb
+            if kb is not None and record["outcome"] is not None:
+                record["agrees"] = (record["outcome"] == Outcome.CORRECT) == bool(kb["correct"])
+        records.append(record)
+    return records

@@ -126,13 +126,27 @@ class Cell:
             outcome = Outcome.INCORRECT if reason.startswith("wrong_") else Outcome.RUNTIME_ERROR
             raise CandidateFailed(outcome, reason, str(reply["error"])[:4000])
 
-    def call(self, warm: list[int], calls: list[int], timeout_s: float, *, load_parameters: bool = False) -> list[int]:
+    def call(
+        self,
+        warm: list[int],
+        calls: list[int],
+        timeout_s: float,
+        *,
+        load_parameters: bool = False,
+        late: bool = False,
+        burst: int = 0,
+    ) -> list[int]:
         """Run the candidate on slots: ``warm`` untimed, then ``calls``; returns the cell's own nanoseconds of each.
+
+        Args:
+            late: the timed slots' inputs are completed in the stream just before the clock starts (see `memory`).
+            burst: instead of timing, run ``calls[0]`` so many times in a row; the caller's clock tells how long.
 
         Raises:
             CandidateFailed: as `request`, or the candidate raised or returned what its outputs cannot be.
         """
-        reply = self.request({"warm": warm, "calls": calls, "load_parameters": load_parameters}, timeout_s)
+        command = {"warm": warm, "calls": calls, "load_parameters": load_parameters, "late": late, "burst": burst}
+        reply = self.request(command, timeout_s)
         self.raise_for(reply)
         ns = reply.get("ns")
         if not (isinstance(ns, list) and len(ns) == len(calls) and all(type(n) is int and n >= 0 for n in ns)):

@@ -23,6 +23,7 @@ from kevin.core.types import Kernel, Outcome, Task, Verdict
 from kevin.judge.build import Build
 from kevin.judge.cell import CandidateFailed, Cell
 from kevin.judge.compare import Comparison, compare
+from kevin.judge.inside.host import last_level_bytes
 from kevin.judge.memory import SharedBuffer, SharedSlots, slot_bytes
 from kevin.judge.reference import ReferenceCache, ReferenceTask, Trial
 from kevin.judge.sandbox import detect_isolation
@@ -89,6 +90,20 @@ class Device(ABC):
     def bound_us(self, reference: ReferenceTask) -> float:
         """No kernel for this task can be faster: anything below is quarantined."""
 
+    def time_reference(
+        self, reference: ReferenceTask, slots: SharedSlots, views: list[list[Any]], order: list[int], keep: int
+    ) -> tuple[list[int], list[torch.Tensor]]:
+        """Nanoseconds of one eager call on each slot of ``order``, after an untimed one, and the outputs on ``keep``.
+
+        Args:
+            views: the inputs of every slot; eager reads the memory that the candidate reads.
+        """
+        return reference.run_timed(self.clock, views[len(order)], [views[i] for i in order], order.index(keep))
+
+    def forget(self, task_digest: str) -> None:
+        """Called before the slots of a task are given back."""
+        return
+
     # --- one candidate ---
 
     def judge(self, task: Task, kernel: Kernel, build: Build, key: str, flags: tuple[str, ...] = ()) -> Verdict:
@@ -140,7 +155,8 @@ class Device(ABC):
             found = (SharedSlots(reference.spec, num, self.allocate), private)
         self._slots[digest] = found
         while len(self._slots) > self.max_tasks:
-            _, (old, _) = self._slots.popitem(last=False)
+            task_digest, (old, _) = self._slots.popitem(last=False)
+            self.forget(task_digest)
             old.close()
         return found
 
@@ -153,8 +169,10 @@ class Device(ABC):
             "shared_bytes": slots.total_bytes,
             "memory_bytes": self.protocol.memory_mb << 20,
             "num_threads": self.protocol.num_threads,
+            "cache_bytes": last_level_bytes(),
             "slots": [slots.arguments(i, inputs) for i in range(slots.num_slots)],
             "num_outputs": len(reference.spec.outputs),
+            "late_pieces": [slots.late_pieces(i) for i in range(slots.num_slots)],
         }
         if kernel.dialect == "c_abi":
             return setup | {"library": build.path, "launcher": LAUNCHER}
@@ -187,7 +205,7 @@ class Device(ABC):
                 with self.lease(exclusive=True):
                     found.seconds["wait"] = time.perf_counter() - start
                     start = time.perf_counter()
-                    timer = PairedTimer(cell, reference, slots, private, self.protocol, self.clock)
+                    timer = PairedTimer(cell, reference, slots, private, self.protocol, self.time_reference)
                     found.measured = timer.run(kernel_us)
                 found.seconds["time"] = time.perf_counter() - start
                 with self.lease(exclusive=False):

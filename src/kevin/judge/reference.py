@@ -71,18 +71,17 @@ def _exact() -> Iterator[None]:
         torch.backends.cudnn.allow_tf32, torch.backends.cuda.matmul.allow_tf32 = before
 
 
-class ReferenceTask:
-    """One task ready to be judged against: ``trials[i]`` holds trial i."""
+class ReferenceModel:
+    """A task's module with its model, built under a seed, on the judging device."""
 
-    def __init__(self, task: Task, protocol: JudgeProtocol) -> None:
+    def __init__(self, task: Task, protocol: JudgeProtocol, weight_seed: int) -> None:
         self.task = task
+        self.weight_seed = weight_seed
         self.device = torch.device(protocol.device)
         self._dtype = getattr(torch, protocol.precision)
         self.spec: TaskSpec = task.spec or inspect_task(task.source, task.id)
         self._module = load_module(task.source, task.id)
-        self.generator = torch.Generator(self.device).manual_seed(secrets.randbits(63))
-        self.weight_seed = secrets.randbits(31)
-        torch.manual_seed(self.weight_seed)
+        torch.manual_seed(weight_seed)
         # on the host and then moved, as KernelBench does: the same seed must give a candidate the same weights
         init = self._module.get_init_inputs() if hasattr(self._module, "get_init_inputs") else []
         args, kwargs = (tuple(init), {}) if not isinstance(init, dict) else ((), init)
@@ -91,13 +90,6 @@ class ReferenceTask:
         buffers = [n for n, b in self.model.named_buffers() if b.dtype.is_floating_point]
         self.parameter_names = [*(n for n, _ in self.model.named_parameters()), *buffers]
         self._own = self._state()
-        self._initial = [p.detach().clone() for p in self._own]
-        self._scalars: dict[int, Any] | None = None
-        """Passed by value and fixed when a cell starts, so they are the same in every trial."""
-        self._widen = protocol.device == "cuda" and protocol.tf32 == "torch_default"
-        self.trials = [self._make_trial(i, protocol) for i in range(protocol.num_trials)]
-        self._seeded_trials: list[Trial] | None = None
-        self.set_parameters(self._initial)
 
     def _state(self) -> list[torch.Tensor]:
         """Parameters then floating-point buffers, in the order of the spec."""
@@ -108,6 +100,42 @@ class ReferenceTask:
         with torch.no_grad():
             for own, value in zip(self._own, values, strict=True):
                 own.copy_(value)
+
+    def run_timed(
+        self, clock: Callable[[Callable[[], object]], int], warm: list[Any], slots: list[list[Any]], keep: int
+    ) -> tuple[list[int], list[torch.Tensor]]:
+        """Nanoseconds by ``clock`` of one eager call on each slot after an untimed one on ``warm``; result ``keep``."""
+        results: list[Any] = []  # all kept until the end, as a cell keeps the candidate's: no call reuses memory
+        with torch.no_grad():
+            self.model(*warm)
+            elapsed = [clock(lambda i=i: results.append(self.model(*i))) for i in slots]  # type: ignore[misc]
+        return elapsed, [o.contiguous() for o in _flatten(results[keep])]
+
+    def run_burst(self, inputs: list[Any], num_calls: int) -> None:
+        """So many eager calls in a row, enqueued and not waited for."""
+        with torch.no_grad():
+            for _ in range(num_calls):
+                self.model(*inputs)
+
+
+class ReferenceTask(ReferenceModel):
+    """One task ready to be judged against: ``trials[i]`` holds trial i."""
+
+    def __init__(self, task: Task, protocol: JudgeProtocol) -> None:
+        self.generator = torch.Generator(torch.device(protocol.device)).manual_seed(secrets.randbits(63))
+        super().__init__(task, protocol, secrets.randbits(31))
+        self._initial = [p.detach().clone() for p in self._own]
+        self._scalars: dict[int, Any] | None = None
+        """Passed by value and fixed when a cell starts, so they are the same in every trial."""
+        self._widen = protocol.device == "cuda" and protocol.tf32 == "torch_default"
+        self.trials = [self._make_trial(i, protocol) for i in range(protocol.num_trials)]
+        self._seeded_trials: list[Trial] | None = None
+        self.set_parameters(self._initial)
+
+    @property
+    def scalars(self) -> dict[int, Any]:
+        """Inputs that are no tensors, by position."""
+        return self._scalars or {}
 
     def _draw(self, distribution: str) -> list[Any]:
         torch.manual_seed(int(torch.randint(2**31 - 1, (1,), generator=self.generator, device=self.device)))
@@ -161,16 +189,6 @@ class ReferenceTask:
             before = [x.clone() if isinstance(x, torch.Tensor) else x for x in inputs]
             with _exact() if exact else nullcontext():
                 return [o.detach().contiguous() for o in _flatten(self.model(*before))]
-
-    def run_timed(
-        self, clock: Callable[[Callable[[], object]], int], warm: list[Any], slots: list[list[Any]], keep: int
-    ) -> tuple[list[int], list[torch.Tensor]]:
-        """Nanoseconds by ``clock`` of one eager call on each slot after an untimed one on ``warm``; result ``keep``."""
-        results: list[Any] = []  # all kept until the end, as a cell keeps the candidate's: no call reuses memory
-        with torch.no_grad():
-            self.model(*warm)
-            elapsed = [clock(lambda i=i: results.append(self.model(*i))) for i in slots]  # type: ignore[misc]
-        return elapsed, [o.contiguous() for o in _flatten(results[keep])]
 
     def change_some(self, inputs: list[Any], views: list[torch.Tensor | None]) -> None:
         """Change every floating-point input in place so that no earlier answer fits; ``views`` get the same change.

@@ -22,9 +22,9 @@ from kevin.judge.compare import compare
 from kevin.judge.memory import SharedSlots
 from kevin.judge.reference import ReferenceTask
 
-_CLOCK_SLACK_US = 150.0
-_CLOCK_SLACK_SHARE = 0.1
 _SAMPLED_ELEMENTS = 1 << 16
+_BURST_US, _MAX_BURST, _EAGER_CALLS = 4000.0, 400, 4
+_BURST_FACTOR, _BURST_CALL_US, _BURST_SLACK_US = 1.5, 100.0, 1000.0
 _IDLE_CPU_S = 0.002
 _IDLE_CPU_SHARE = 0.25
 
@@ -72,10 +72,15 @@ def wall_clock(call: Callable[[], object]) -> int:
     return time.perf_counter_ns() - start
 
 
+TimeReference = Callable[
+    [ReferenceTask, SharedSlots, list[list[Any]], list[int], int], tuple[list[int], list[torch.Tensor]]
+]
+
+
 class PairedTimer:
     """Times one candidate in ``cell`` against ``reference``; ``inputs[i]`` is the judge's private copy of slot i.
 
-    ``clock`` is what the reference is timed with, the counterpart of what the cell uses.
+    ``time_reference`` is `Device.time_reference`, the counterpart of what the cell does.
     """
 
     def __init__(
@@ -85,9 +90,9 @@ class PairedTimer:
         slots: SharedSlots,
         inputs: list[list[Any]],
         protocol: JudgeProtocol,
-        clock: Callable[[Callable[[], object]], int] = wall_clock,
+        time_reference: TimeReference,
     ) -> None:
-        self._clock = clock
+        self._time_reference = time_reference
         self.cell, self.reference, self.slots = cell, reference, slots
         self.inputs, self.protocol = inputs, protocol
         self._random = random.SystemRandom()
@@ -100,12 +105,13 @@ class PairedTimer:
             CandidateFailed: a wrong output after timing, a changed input, a tampered clock, a crash, a time-out.
         """
         t = self.protocol.timing
-        num_calls = calls_per_round(self.protocol, kernel_us, self.slots.num_slots)
+        timeout_s = self.protocol.run_timeout_s
+        warm_us = self.cell.call([0], [0], timeout_s)[0] / 1e3  # the checks' calls were the first on their memory
+        num_calls = calls_per_round(self.protocol, min(kernel_us, warm_us), self.slots.num_slots)
         self.reference.set_parameters(self._parameters)
         for slot in range(num_calls + 1):
             self.slots.fill(slot, self.inputs[slot], self._parameters)
-        # once through all slots, untimed: memory that a call allocates is there when the clock runs
-        self.cell.call([], list(range(num_calls + 1)), self.protocol.run_timeout_s)
+        self._warm_up(num_calls)
         deadline = time.monotonic() + t.budget_s
         kernel_us_all: list[float] = []
         reference_us_all: list[float] = []
@@ -123,6 +129,7 @@ class PairedTimer:
                     break
             elif time.monotonic() > deadline + self.protocol.run_timeout_s:
                 raise CandidateFailed(Outcome.TIMEOUT, "run_timeout", "timing did not end within the time limit")
+        self._check_burst(statistics.median(kernel_us_all), num_calls)
         for slot in range(num_calls + 1):
             if name := self.slots.changed_argument(slot, self.inputs[slot], self._parameters):
                 raise CandidateFailed(Outcome.INCORRECT, "input_mutated", f"it changes its argument {name}")
@@ -132,6 +139,19 @@ class PairedTimer:
             rounds=tuple(rounds),
             outside_clock_us=outside_us,
         )
+
+    def _warm_up(self, num_calls: int) -> None:
+        """Both sides through the slots, untimed: memory that calls allocate is there, and settled, when it counts.
+
+        On a host that goes on for a while: pages that were just mapped are slower at first, in virtual machines above
+        all. Device memory is not.
+        """
+        end = time.monotonic() + (self.protocol.timing.warmup_s if self.protocol.device == "cpu" else 0.0)
+        while True:
+            self.cell.call([], list(range(num_calls + 1)), self.protocol.run_timeout_s)
+            self._run_reference(list(range(num_calls)), 0)
+            if time.monotonic() >= end:
+                return
 
     def _round(self, num_calls: int, *, kernel_first: bool) -> tuple[list[float], list[float], float]:
         checked = self._random.randrange(num_calls)
@@ -171,26 +191,49 @@ class PairedTimer:
 
     def _run_reference(self, order: list[int], checked: int) -> tuple[list[float], list[torch.Tensor]]:
         # on the very memory that the candidate reads, so that page sizes and placement favour neither
-        views = [
-            [x if v is None else v for v, x in zip(self.slots.inputs[i], self.inputs[i], strict=True)]
-            for i in [len(order), *order]
-        ]
-        ns, expected = self.reference.run_timed(self._clock, views[0], views[1:], order.index(checked))
+        pairs = zip(self.slots.inputs, self.inputs, strict=True)
+        views = [[x if v is None else v for v, x in zip(shared, own, strict=True)] for shared, own in pairs]
+        ns, expected = self._time_reference(self.reference, self.slots, views, order, checked)
         return [n / 1e3 for n in ns], expected
 
     def _run_kernel(self, order: list[int]) -> tuple[list[float], float]:
-        watch = self.protocol.device == "cpu" and self.protocol.num_threads > 1
+        on_gpu = self.protocol.device == "cuda"
+        if on_gpu:
+            for slot in order:
+                self.slots.hold_back(slot)
+            torch.cuda.synchronize()
         start = time.perf_counter_ns()
-        ns = self.cell.call([len(order)], order, self.protocol.run_timeout_s)
+        ns = self.cell.call([len(order)], order, self.protocol.run_timeout_s, late=on_gpu)
         outside_us = (time.perf_counter_ns() - start) / 1e3
-        inside_us = [max(n, 1) / 1e3 for n in ns]
-        if watch:
+        if not on_gpu and self.protocol.num_threads > 1:
             self._check_idle_afterwards(outside_us)
-        # one untimed call goes with the timed ones, so the outside clock covers len + 1 calls
-        per_call_floor = (outside_us * (1 - _CLOCK_SLACK_SHARE) - _CLOCK_SLACK_US) / (len(order) + 1)
-        if statistics.median(inside_us) < 0.5 * per_call_floor:
-            inside_us = [max(x, per_call_floor) for x in inside_us]
-        return inside_us, outside_us
+        return [max(n, 1) / 1e3 for n in ns], outside_us
+
+    def _check_burst(self, kernel_us: float, slot: int) -> None:
+        """Many calls in a row must take about as long by the judge's clock as the cell's own says of one.
+
+        All of a call's work is done within the burst, whatever its clock said: on streams of its own, before the clock
+        began, or with a clock that was tampered with. What launches on a GPU may cost is bounded by eager's.
+        """
+        num_calls = int(max(8, min(_BURST_US // kernel_us, _MAX_BURST)))
+        inputs = [x if v is None else v for v, x in zip(self.slots.inputs[slot], self.inputs[slot], strict=True)]
+        launch_us = 0.0
+        if self.protocol.device == "cuda":
+            torch.cuda.synchronize()
+            start = time.perf_counter_ns()
+            self.reference.run_burst(inputs, _EAGER_CALLS)
+            launch_us = (time.perf_counter_ns() - start) / 1e3 / _EAGER_CALLS
+            torch.cuda.synchronize()
+        start = time.perf_counter_ns()
+        self.cell.call([], [slot], self.protocol.run_timeout_s, burst=num_calls)
+        outside_us = (time.perf_counter_ns() - start) / 1e3
+        allowed_us = num_calls * (kernel_us * _BURST_FACTOR + 2 * launch_us + _BURST_CALL_US) + _BURST_SLACK_US
+        if outside_us > allowed_us:
+            raise CandidateFailed(
+                Outcome.QUARANTINED,
+                "clock_disagrees",
+                f"{num_calls} calls in a row took {outside_us / num_calls:.4g} us each, timed alone {kernel_us:.4g} us",
+            )
 
     def _check_idle_afterwards(self, outside_us: float) -> None:
         """A candidate that has answered must not still be computing (a thread that fills the output later)."""

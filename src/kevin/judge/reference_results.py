@@ -1,0 +1,88 @@
+"""Baselines as files that people share: a table of every measured task, and KernelBench's own baseline JSON."""
+
+from __future__ import annotations
+
+import json
+from collections.abc import Sequence
+from pathlib import Path
+from typing import Any
+
+import pandas as pd
+
+from kevin.core.errors import DataError
+from kevin.core.files import write_text
+from kevin.core.types import Task
+
+
+def kernelbench_file(task: Task) -> str:
+    """The file name that KernelBench gives a task: ``19_ReLU.py`` for ``kb/1/19`` named ``ReLU``."""
+    number = task.id.rsplit("/", 1)[-1]
+    return f"{number}_{task.name}.py"
+
+
+def export_kernelbench(frame: pd.DataFrame, tasks: Sequence[Task], baseline: str) -> dict[str, dict[str, Any]]:
+    """``{"level1": {"<file>.py": {"mean": ms, ...}}}`` of one baseline, as under KernelBench's ``results/timing``.
+
+    Times are milliseconds at full precision. ``mean`` is the median, the statistic that is kept here; ``std`` is the
+    interquartile range scaled to a normal's standard deviation.
+    """
+    chosen = frame[frame["baseline"] == baseline]
+    rows: dict[str, dict[str, Any]] = {
+        str(r["task_id"]): r for r in json.loads(chosen.to_json(orient="records", double_precision=15))
+    }
+    result: dict[str, dict[str, Any]] = {}
+    for task in tasks:
+        if row := rows.get(task.id):
+            result.setdefault(f"level{task.level}", {})[kernelbench_file(task)] = {
+                "mean": row["median_us"] / 1e3,
+                "std": row["iqr_us"] / 1.349 / 1e3,
+                "min": row["min_us"] / 1e3,
+                "num_trials": int(row["num_samples"]),
+                "hardware": row["device_name"],
+            }
+    return result
+
+
+def import_kernelbench(path: Path, tasks: Sequence[Task], baseline: str = "eager") -> pd.DataFrame:
+    """Columns task_id, task_digest, baseline, median_us of the tasks that KernelBench's file holds.
+
+    Its file has means in milliseconds, often rounded to three digits, and no quartiles: what it lacks is absent.
+
+    Raises:
+        DataError: the file is not KernelBench's JSON, or it holds none of the tasks.
+    """
+    try:
+        levels = json.loads(path.read_text())
+        known = {
+            (level, name): float(entry["mean"]) for level, files in levels.items() for name, entry in files.items()
+        }
+    except (OSError, ValueError, TypeError, KeyError, AttributeError) as e:
+        raise DataError(f"{path}: not a baseline file of KernelBench ({type(e).__name__}: {e})") from None
+    rows = [
+        {"task_id": t.id, "task_digest": t.digest, "baseline": baseline, "median_us": known[key] * 1e3}
+        for t in tasks
+        if (key := (f"level{t.level}", kernelbench_file(t))) in known
+    ]
+    if not rows:
+        raise DataError(f"{path}: holds none of the {len(tasks)} tasks; are they of another version of KernelBench?")
+    return pd.DataFrame(rows)
+
+
+def write_reference(folder: Path, frame: pd.DataFrame, tasks: Sequence[Task], provenance: dict[str, Any]) -> list[Path]:
+    """``<set>.csv`` with all measurements, one ``kernelbench_<baseline>.json`` a baseline, ``<set>.provenance.json``.
+
+    ``<set>`` is ``kernelbench`` or ``own``, by where the tasks come from; a folder can hold both.
+    """
+    folder.mkdir(parents=True, exist_ok=True)
+    name = "kernelbench" if all(t.origin == "kernelbench" for t in tasks) else "own"
+    contents = {
+        f"{name}_baselines.csv": frame.to_csv(index=False),
+        f"{name}_baselines.provenance.json": json.dumps(provenance, indent=1, sort_keys=True) + "\n",
+    }
+    if name == "kernelbench":
+        for baseline in frame["baseline"].unique():
+            exported = export_kernelbench(frame, tasks, baseline)
+            contents[f"kernelbench_{baseline}.json"] = json.dumps(exported, indent=1) + "\n"
+    for file, text in contents.items():
+        write_text(folder / file, text)
+    return [folder / file for file in contents]

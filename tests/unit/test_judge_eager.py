@@ -1,0 +1,86 @@
+"""The process that times eager PyTorch on the host."""
+
+from __future__ import annotations
+
+import os
+import signal
+import time
+from collections.abc import Iterator
+
+import psutil
+import pytest
+import torch
+
+from kevin.core.errors import DeviceError
+from kevin.core.protocol import JudgeProtocol
+from kevin.core.types import Task
+from kevin.judge.eager import EagerProcess, EagerServer, Job
+from kevin.judge.memory import SharedSlots
+from kevin.tasks.format import inspect_task
+
+SOURCE = """
+import torch
+class Model(torch.nn.Module):
+    def __init__(self, size):
+        super().__init__()
+        self.scale = torch.nn.Parameter(torch.ones(size))
+    def forward(self, x, factor):
+        return torch.relu(x) * self.scale * factor
+def get_inputs():
+    return [torch.randn(256, 256), 3.0]
+def get_init_inputs():
+    return [256]
+"""
+
+
+@pytest.fixture(scope="module")
+def server() -> Iterator[EagerServer]:
+    server = EagerServer({})
+    yield server
+    server.close()
+
+
+@pytest.fixture
+def slots() -> Iterator[SharedSlots]:
+    slots = SharedSlots(inspect_task(SOURCE, "test"), 3)
+    for i in range(3):
+        slots.fill(i, [torch.randn(256, 256), 3.0], [torch.ones(256)])
+    yield slots
+    slots.close()
+
+
+def start(server: EagerServer, slots: SharedSlots) -> EagerProcess:
+    task = Task(id="test", level=1, name="test", source=SOURCE, origin="user")
+    cores = tuple(os.sched_getaffinity(0))
+    job = Job(task=task, protocol=JudgeProtocol(), num_slots=3, scalars={1: 3.0}, weight_seed=7, cores=cores)
+    return server.start(job, slots.fd)
+
+
+def test_every_call_is_timed_and_no_slot_is_written_to(server: EagerServer, slots: SharedSlots) -> None:
+    before = slots._buffer.data.clone()
+    process = start(server, slots)
+    ns = process.run_timed(2, [1, 0], 10.0)
+    assert len(ns) == 2
+    assert all(n > 0 for n in ns)
+    assert torch.equal(slots._buffer.data, before)
+    process.close()
+
+
+def test_a_child_that_is_killed_is_a_harness_failure(server: EagerServer, slots: SharedSlots) -> None:
+    process = start(server, slots)
+    assert process._pid is not None
+    os.kill(process._pid, signal.SIGKILL)
+    with pytest.raises(DeviceError, match="times eager PyTorch on test"):
+        process.run_timed(2, [0], 10.0)
+
+
+def test_nothing_is_left_when_the_handles_are_gone(slots: SharedSlots) -> None:
+    server = EagerServer({})
+    process = start(server, slots)
+    pids = [process._pid, server._process.pid]
+    process._channel.close()
+    server.close()
+    deadline = time.monotonic() + 10
+    while time.monotonic() < deadline and any(p is not None and psutil.pid_exists(p) for p in pids):
+        time.sleep(0.05)
+    assert not any(p is not None and psutil.pid_exists(p) for p in pids)
