@@ -169,7 +169,7 @@ def measure_baselines(
         wanted = ("eager", *wanted)
     if compile_processes > 0:
         _compile_ahead(tasks, protocol, wanted, compile_processes)
-    device = open_device(protocol)
+    device = open_device(protocol.model_copy(update={"num_trials": 1}))  # nothing is judged here
     rows: list[dict[str, Any]] = []
     for task in tasks:
         try:

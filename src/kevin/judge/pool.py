@@ -137,7 +137,7 @@ class JudgePool:
         num_device_cores = self.protocol.num_threads * self.config.device_workers
         if self.protocol.device == "cpu":
             self._avoid = cores[-num_device_cores:]
-        num_builders = self.config.build_workers or max(1, len(cores) - len(self._avoid))
+        num_builders = self.config.build_workers or max(1, len(cores) - num_device_cores)
         common = {
             "memory_limit": 0,
             "host": "127.0.0.1",
