@@ -25,7 +25,7 @@ Rule = Literal[
 class TimingProtocol(Frozen):
     """Interleaved rounds of kernel and eager reference, until the paired ratio is known well enough."""
 
-    min_rounds: int = Field(default=7, ge=3)
+    min_rounds: int = Field(default=6, ge=3)
     """Rounds that are always measured."""
     max_rounds: int = Field(default=40, ge=3)
     """Rounds after which it stops in any case."""
@@ -33,7 +33,7 @@ class TimingProtocol(Frozen):
     """Wanted length of one side of a round, in microseconds; sets how many calls a round has."""
     max_calls_per_round: int = Field(default=16, ge=1)
     """Every timed call gets its own input and output buffers, so this bounds memory."""
-    warmup_s: float = Field(default=0.1, ge=0)
+    warmup_s: float = Field(default=0.06, ge=0)
     """Untimed calls of both sides before the first round, on a CPU; a GPU's memory needs one pass only."""
     budget_s: float = Field(default=0.6, gt=0)
     """Wall time after which no further round is started."""

@@ -23,7 +23,7 @@ from kevin.judge.memory import SharedSlots
 from kevin.judge.reference import ReferenceTask
 
 _SAMPLED_ELEMENTS = 1 << 16
-_BURST_US, _MAX_BURST, _EAGER_CALLS = 4000.0, 400, 4
+_BURST_US, _MIN_BURST, _MAX_BURST, _EAGER_CALLS = 4000.0, 3, 400, 4
 _BURST_FACTOR, _BURST_CALL_US, _BURST_SLACK_US = 1.5, 100.0, 1000.0
 _IDLE_CPU_S = 0.002
 _IDLE_CPU_SHARE = 0.25
@@ -215,7 +215,7 @@ class PairedTimer:
         All of a call's work is done within the burst, whatever its clock said: on streams of its own, before the clock
         began, or with a clock that was tampered with. What launches on a GPU may cost is bounded by eager's.
         """
-        num_calls = int(max(8, min(_BURST_US // kernel_us, _MAX_BURST)))
+        num_calls = int(max(_MIN_BURST, min(_BURST_US // kernel_us, _MAX_BURST)))
         inputs = [x if v is None else v for v, x in zip(self.slots.inputs[slot], self.inputs[slot], strict=True)]
         launch_us = 0.0
         if self.protocol.device == "cuda":
