@@ -22,6 +22,9 @@ if TYPE_CHECKING:
 
 log = logging.getLogger(__name__)
 
+_CHUNK = 20
+"""Tasks that are compiled ahead together, and after which the files are written."""
+
 app = typer.Typer(help="Measure the judge itself, and PyTorch's baselines.", no_args_is_help=True)
 
 DeviceOption = Annotated[str, typer.Option("--device", help="cpu or cuda; the configuration's when left out.")]
@@ -105,12 +108,17 @@ def bench_baselines(
     only: Annotated[str, typer.Option("--only", help="Ids of tasks, separated by commas.")] = "",
     config: ConfigOption = None,
 ) -> None:
-    """Time PyTorch on every task and write tables that others can use, KernelBench's baseline JSON among them."""
+    """Time PyTorch on every task and write tables that others can use, KernelBench's baseline JSON among them.
+
+    Files are written every few tasks; a run that was stopped goes on from them.
+    """
+    import pandas as pd
+
     from kevin.cli.judge import make_protocol
     from kevin.core.progress import progress
     from kevin.core.provenance import provenance
     from kevin.judge.baseline import measure_baselines
-    from kevin.judge.reference_results import write_reference
+    from kevin.judge.reference_results import read_measured, write_reference
 
     protocol = make_protocol(_protocol(config), rules="default", tolerance=None, device=device or None)
     tasks = _tasks(kernelbench, levels, fused, protocol)
@@ -119,16 +127,24 @@ def bench_baselines(
         if unknown := wanted - {t.id for t in tasks}:
             raise UsageError(f"--only: no such task: {', '.join(sorted(unknown))}")
         tasks = [t for t in tasks if t.id in wanted]
-    with progress(len(tasks), "baselines", "tasks") as bar:
-        frame = measure_baselines(
-            tasks,
-            protocol,
-            tuple(_baseline(n) for n in names.split(",") if n) or None,
-            on_task=lambda task: bar.update(),
-            compile_processes=processes or (min(8, os.cpu_count() or 1) if protocol.device == "cuda" else 0),
-        )
+    frame = read_measured(out, tasks)
+    pending = [t for t in tasks if t.id not in set(frame["task_id"])]
+    if len(pending) < len(tasks):
+        typer.echo(f"{out}: {len(tasks) - len(pending)} of {len(tasks)} tasks are done already")
     origin = {"kernelbench": str(kernelbench and kernelbench.name), "levels": levels} if kernelbench else {}
-    for path in write_reference(out, frame, tasks, provenance(protocol=protocol.model_dump(mode="json"), **origin)):
+    record = provenance(protocol=protocol.model_dump(mode="json"), **origin)
+    with progress(len(pending), "baselines", "tasks") as bar:
+        for start in range(0, len(pending), _CHUNK):
+            measured = measure_baselines(
+                pending[start : start + _CHUNK],
+                protocol,
+                tuple(_baseline(n) for n in names.split(",") if n) or None,
+                on_task=lambda task: bar.update(),
+                compile_processes=processes or (min(8, os.cpu_count() or 1) if protocol.device == "cuda" else 0),
+            )
+            frame = pd.concat([frame, measured], ignore_index=True)
+            written = write_reference(out, frame, tasks, record)
+    for path in written if pending else []:
         typer.echo(str(path))
     _print_medians(frame)
 

@@ -144,6 +144,11 @@ class JudgePoolConfig(Frozen):
     """Processes that compile; every core when absent."""
     device_workers: int = Field(default=1, ge=1)
     """Devices that run kernels, each leased exclusively for timing."""
+    isolation: Literal["auto", "apptainer", "bubblewrap", "namespaces", "none"] = "auto"
+    """What closes candidates in. ``auto``: Apptainer with ``image`` where one is named, else the best that works."""
+    image: str | None = None
+    """Apptainer image for candidates and their compilers (``containers/judge.sif``); with ``isolation: apptainer`` and
+    no image the host's own programs are bound into an empty one."""
     scheduler: str | None = None
     """Address of a running dask scheduler (a Slurm cluster, say); a local one is started when absent."""
     max_retries: int = Field(default=2, ge=0)

@@ -105,14 +105,16 @@ def wrap_apptainer(
     writable: Iterable[str] = (),
     nv: bool = False,
     environment: Mapping[str, str] | None = None,
+    options: Sequence[str] = (),
 ) -> list[str]:
     """The command line that runs ``argv`` closed in: no network, no capabilities, own processes, nothing of the host.
 
     ``read_only`` and ``writable`` keep their names inside; /tmp is private and in memory; the environment is
     empty but for ``environment``. Open descriptors are passed on. ``argv[0]`` must exist in the image, except that this
-    very interpreter becomes the image's (`PYTHON`). ``nv`` passes the GPUs on.
+    very interpreter becomes the image's (`PYTHON`). ``nv`` passes the GPUs on; ``options``
+    are further ones of `apptainer exec`.
     """
-    command = [program(), "--silent", "exec", *_CLOSED, *(["--nv"] if nv else [])]
+    command = [program(), "--silent", "exec", *_CLOSED, *options, *(["--nv"] if nv else [])]
     for path in read_only:
         command += ["--bind", f"{path}:{path}:ro"]
     for path in writable:

@@ -6,6 +6,7 @@ A verdict already pairs its kernel with eager; tables turn that into a speedup o
 
 from __future__ import annotations
 
+import gc
 import logging
 import multiprocessing
 import statistics
@@ -16,6 +17,7 @@ from typing import Any, Literal
 
 import pandas as pd
 import torch
+import torch._inductor.config
 
 from kevin.core.errors import DeviceError, KevinError, TaskError
 from kevin.core.protocol import JudgeProtocol
@@ -125,8 +127,9 @@ def _measure(task: Task, device: Device, baselines: Iterable[Baseline]) -> list[
 
 def _compile_once(task: Task, protocol: JudgeProtocol, baselines: tuple[Baseline, ...]) -> None:
     """Leave the compiler's results in its cache on disk."""
+    torch._inductor.config.compile_threads = 1  # else each of these processes starts one compiler a core
     try:
-        _forwards(open_device(protocol).references.get(task), baselines)
+        _forwards(open_device(protocol.model_copy(update={"num_trials": 1})).references.get(task), baselines)
     except KevinError as e:
         log.warning("%s: not compiled ahead: %s", task.id, e)
 
@@ -176,8 +179,17 @@ def measure_baselines(
             rows += _measure(task, device, wanted)
         except (DeviceError, TaskError) as e:
             log.warning("no baselines: %s", e)
+        except RuntimeError as e:
+            if "out of memory" not in str(e):
+                raise
+            log.warning("no baselines of %s: it does not fit on the device: %s", task.id, str(e).splitlines()[0])
+            torch.cuda.empty_cache()
         if on_task is not None:
             on_task(task)
+    if protocol.device == "cuda":  # what follows in this process, or beside it, needs the memory
+        del device
+        gc.collect()
+        torch.cuda.empty_cache()
     if not rows:
         raise DeviceError("no task could be run on this device; the log names the reasons")
     return pd.DataFrame(rows)

@@ -20,7 +20,7 @@ from kevin.core import abi
 from kevin.core.errors import DeviceError, SandboxError
 from kevin.core.protocol import JudgeProtocol
 from kevin.core.types import Frozen, Kernel, Outcome, TaskSpec, digest
-from kevin.judge.sandbox import Isolation, detect_isolation, wrap
+from kevin.judge.sandbox import Isolation, detect_isolation, toolchain, wrap
 
 _COMPILER_MEMORY_BYTES: dict[str, int] = {"cpp": 3 << 30, "cuda": 12 << 30}
 _MAX_LIBRARY_BYTES = 64 << 20
@@ -111,12 +111,13 @@ def _limits(memory_bytes: int) -> list[str]:
     return ["prlimit", f"--as={memory_bytes}", f"--fsize={_MAX_LIBRARY_BYTES}", "--core=0", "--"]
 
 
+def compiler_environment() -> dict[str, str]:
+    environment = {"PATH": os.environ.get("PATH", "/usr/bin:/bin"), "LC_ALL": "C.UTF-8", "TMPDIR": "/tmp"}
+    return environment | {name: os.environ[name] for name in ("CUDA_HOME", "CXX") if name in os.environ}
+
+
 def run_limited(argv: list[str], timeout_s: float, memory_bytes: int) -> tuple[int | None, str]:
     """Exit status (None: killed at the time limit) and combined output. The whole process group dies with it."""
-    environment = {"PATH": os.environ.get("PATH", "/usr/bin:/bin"), "LC_ALL": "C.UTF-8", "TMPDIR": "/tmp"}
-    for name in ("CUDA_HOME", "CXX"):
-        if name in os.environ:
-            environment[name] = os.environ[name]
     with tempfile.TemporaryFile() as out:
         proc = subprocess.Popen(
             [*_limits(memory_bytes), *argv],
@@ -124,7 +125,7 @@ def run_limited(argv: list[str], timeout_s: float, memory_bytes: int) -> tuple[i
             stdout=out,
             stderr=subprocess.STDOUT,
             start_new_session=True,
-            env=environment,
+            env=compiler_environment(),
         )
         try:
             status: int | None = proc.wait(timeout=timeout_s)
@@ -147,7 +148,7 @@ def build_native(
     unit = translation_unit(kernel, spec)
     suffix = ".cu" if kernel.language == "cuda" else ".cpp"
     flags = protocol.cuda_flags if kernel.language == "cuda" else protocol.cpp_flags
-    library = cache / f"{digest('build', unit, *flags)[:40]}.so"
+    library = cache / f"{digest('build', unit, *toolchain(isolation), *flags)[:40]}.so"
     if library.exists():
         return Build(path=str(library), cached=True)
     cache.mkdir(parents=True, exist_ok=True)
@@ -159,6 +160,7 @@ def build_native(
             isolation=isolation,
             read_only=["/usr/local"],
             writable=[folder],
+            environment=compiler_environment(),
         )
         status, text = run_limited(argv, protocol.build_timeout_s, _COMPILER_MEMORY_BYTES[kernel.language])
         seconds = time.perf_counter() - start

@@ -74,7 +74,7 @@ class Cell:
         env = {"PATH": "/usr/bin:/bin", "LC_ALL": "C.UTF-8", "HOME": "/tmp", "USER": "candidate", **(environment or {})}
         try:
             self._process = subprocess.Popen(
-                wrap(argv, isolation=isolation, read_only=read_only, writable=writable, gpu=gpu),
+                wrap(argv, isolation=isolation, read_only=read_only, writable=writable, gpu=gpu, environment=env),
                 stdin=subprocess.DEVNULL,
                 stdout=subprocess.DEVNULL,
                 stderr=self._stderr,

@@ -16,7 +16,7 @@ from kevin.core.protocol import JudgeProtocol
 from kevin.core.types import Kernel, Outcome, digest
 from kevin.judge.build import Build, compiler_excerpt, native_architecture
 from kevin.judge.cell import CandidateFailed, Cell
-from kevin.judge.sandbox import Isolation, detect_isolation
+from kevin.judge.sandbox import Isolation, detect_isolation, toolchain
 
 
 def _build_error(text: str) -> str:
@@ -29,7 +29,7 @@ def build_inline(kernel: Kernel, protocol: JudgeProtocol, cache: Path, isolation
     """Import the module, which compiles its extensions. ``path`` of the result is the folder that holds them."""
     start, cache = time.perf_counter(), cache.resolve()
     isolation = isolation or detect_isolation()
-    folder = cache / f"{digest('inline', kernel.source, protocol.device)[:40]}.ext"
+    folder = cache / f"{digest('inline', kernel.source, protocol.device, *toolchain(isolation))[:40]}.ext"
     if folder.exists():
         return Build(path=str(folder), cached=True)
     cache.mkdir(parents=True, exist_ok=True)

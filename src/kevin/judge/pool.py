@@ -63,6 +63,12 @@ def _pinned_build_stage(task: Task, kernel: Kernel, protocol: JudgeProtocol, cac
     return build_stage(task, kernel, protocol, cache)
 
 
+def isolation_environment(config: JudgePoolConfig) -> dict[str, str]:
+    """What tells a worker's `sandbox` which isolation is wanted; nothing where the configuration leaves it open."""
+    environment = {} if config.isolation == "auto" else {"KEVIN_ISOLATION": config.isolation}
+    return environment | ({"KEVIN_JUDGE_IMAGE": str(Path(config.image).resolve())} if config.image else {})
+
+
 class JudgePool:
     """Judges batches through a store. Workers start with the first kernel that the store does not know.
 
@@ -141,7 +147,7 @@ class JudgePool:
         common = {
             "memory_limit": 0,
             "host": "127.0.0.1",
-            "env": {"OMP_NUM_THREADS": "1"},
+            "env": {"OMP_NUM_THREADS": "1", **isolation_environment(self.config)},
             "silence_logs": logging.ERROR,
         }
         workers: dict[Any, Any] = {

@@ -68,13 +68,33 @@ def import_kernelbench(path: Path, tasks: Sequence[Task], baseline: str = "eager
     return pd.DataFrame(rows)
 
 
+def _set_name(tasks: Sequence[Task]) -> str:
+    return "kernelbench" if all(t.origin == "kernelbench" for t in tasks) else "own"
+
+
+def read_measured(folder: Path, tasks: Sequence[Task]) -> pd.DataFrame:
+    """What `write_reference` wrote before of these very tasks; an empty frame when there is nothing.
+
+    Raises:
+        DataError: the file is not a table of baselines.
+    """
+    path = folder / f"{_set_name(tasks)}_baselines.csv"
+    if not path.exists():
+        return pd.DataFrame({"task_id": [], "task_digest": [], "baseline": []})
+    try:
+        frame = pd.read_csv(path)
+        return frame[frame["task_digest"].isin({t.digest for t in tasks})].reset_index(drop=True)
+    except (ValueError, KeyError) as e:
+        raise DataError(f"{path}: not a table of baselines ({e}); move it away or give another --out") from None
+
+
 def write_reference(folder: Path, frame: pd.DataFrame, tasks: Sequence[Task], provenance: dict[str, Any]) -> list[Path]:
     """``<set>.csv`` with all measurements, one ``kernelbench_<baseline>.json`` a baseline, ``<set>.provenance.json``.
 
     ``<set>`` is ``kernelbench`` or ``own``, by where the tasks come from; a folder can hold both.
     """
     folder.mkdir(parents=True, exist_ok=True)
-    name = "kernelbench" if all(t.origin == "kernelbench" for t in tasks) else "own"
+    name = _set_name(tasks)
     contents = {
         f"{name}_baselines.csv": frame.to_csv(index=False),
         f"{name}_baselines.provenance.json": json.dumps(provenance, indent=1, sort_keys=True) + "\n",

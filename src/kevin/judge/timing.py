@@ -7,6 +7,7 @@ on pointers or contents nor a path that goes cheap after the warm-up survives. T
 
 from __future__ import annotations
 
+import math
 import random
 import statistics
 import time
@@ -25,6 +26,7 @@ from kevin.judge.reference import ReferenceTask
 _SAMPLED_ELEMENTS = 1 << 16
 _BURST_US, _MIN_BURST, _MAX_BURST, _EAGER_CALLS = 4000.0, 3, 400, 4
 _BURST_FACTOR, _BURST_CALL_US, _BURST_SLACK_US = 1.5, 100.0, 1000.0
+_BURST_ATTEMPTS = 3
 _IDLE_CPU_S = 0.002
 _IDLE_CPU_SHARE = 0.25
 
@@ -213,27 +215,41 @@ class PairedTimer:
         """Many calls in a row must take about as long by the judge's clock as the cell's own says of one.
 
         All of a call's work is done within the burst, whatever its clock said: on streams of its own, before the clock
-        began, or with a clock that was tampered with. What launches on a GPU may cost is bounded by eager's.
+        began, or with a clock that was tampered with. On a host the judge's clock is the CPU time of the cell, which
+        other load does not lengthen; on a GPU it is the wall's, and what launches may cost is bounded by eager's.
         """
         num_calls = int(max(_MIN_BURST, min(_BURST_US // kernel_us, _MAX_BURST)))
-        inputs = [x if v is None else v for v, x in zip(self.slots.inputs[slot], self.inputs[slot], strict=True)]
-        launch_us = 0.0
+        per_call_us = kernel_us * self.protocol.num_threads * _BURST_FACTOR + _BURST_CALL_US
         if self.protocol.device == "cuda":
-            torch.cuda.synchronize()
-            start = time.perf_counter_ns()
-            self.reference.run_burst(inputs, _EAGER_CALLS)
-            launch_us = (time.perf_counter_ns() - start) / 1e3 / _EAGER_CALLS
-            torch.cuda.synchronize()
-        start = time.perf_counter_ns()
+            per_call_us += 2 * self._eager_launch_us(slot)
+        allowed_us = num_calls * per_call_us + _BURST_SLACK_US
+        found_us = math.inf
+        for _ in range(_BURST_ATTEMPTS):
+            found_us = min(found_us, self._burst_us(slot, num_calls))
+            if found_us <= allowed_us:
+                return
+        raise CandidateFailed(
+            Outcome.QUARANTINED,
+            "clock_disagrees",
+            f"{num_calls} calls in a row took {found_us / num_calls:.4g} us each, timed alone {kernel_us:.4g} us",
+        )
+
+    def _burst_us(self, slot: int, num_calls: int) -> float:
+        before, start = self.cell.cpu_seconds(), time.perf_counter()
         self.cell.call([], [slot], self.protocol.run_timeout_s, burst=num_calls)
-        outside_us = (time.perf_counter_ns() - start) / 1e3
-        allowed_us = num_calls * (kernel_us * _BURST_FACTOR + 2 * launch_us + _BURST_CALL_US) + _BURST_SLACK_US
-        if outside_us > allowed_us:
-            raise CandidateFailed(
-                Outcome.QUARANTINED,
-                "clock_disagrees",
-                f"{num_calls} calls in a row took {outside_us / num_calls:.4g} us each, timed alone {kernel_us:.4g} us",
-            )
+        after, wall_s = self.cell.cpu_seconds(), time.perf_counter() - start
+        on_host = self.protocol.device == "cpu" and before is not None and after is not None
+        return 1e6 * (after - before if on_host else wall_s)  # type: ignore[operator]
+
+    def _eager_launch_us(self, slot: int) -> float:
+        """What the host takes to enqueue one eager call."""
+        inputs = [x if v is None else v for v, x in zip(self.slots.inputs[slot], self.inputs[slot], strict=True)]
+        torch.cuda.synchronize()
+        start = time.perf_counter_ns()
+        self.reference.run_burst(inputs, _EAGER_CALLS)
+        launch_us = (time.perf_counter_ns() - start) / 1e3 / _EAGER_CALLS
+        torch.cuda.synchronize()
+        return launch_us
 
     def _check_idle_afterwards(self, outside_us: float) -> None:
         """A candidate that has answered must not still be computing (a thread that fills the output later)."""

@@ -1,0 +1,210 @@
+"""The judge with its compilers and its cells in containers: in an image, around the host's programs, and on a GPU."""
+
+from __future__ import annotations
+
+import os
+import shutil
+import socket
+import subprocess
+from collections.abc import Callable, Iterator
+from pathlib import Path
+
+import pytest
+
+from kevin.core.protocol import JudgeProtocol, TimingProtocol
+from kevin.core.types import Dialect, Kernel, Outcome, Task, Verdict
+from kevin.judge import sandbox
+from kevin.judge.device import Device, open_device
+from kevin.judge.evaluate import build_stage, early_verdict
+
+pytestmark = [pytest.mark.apptainer, pytest.mark.slow]
+
+Judge = Callable[..., Verdict]
+
+REFERENCE = """
+import torch
+
+
+class Model(torch.nn.Module):
+    def forward(self, x):
+        return torch.relu(x)
+
+
+def get_inputs():
+    return [torch.randn(512, 1024)]
+
+
+def get_init_inputs():
+    return []
+"""
+CPU_RELU = """
+extern "C" void launch(const float* x, float* out) {
+    for (int i = 0; i < x_size; i++) out[i] = x[i] > 0 ? x[i] : 0;
+}
+"""
+CUDA_RELU = """
+__global__ void relu(const float* x, float* out) {
+    int i = blockIdx.x * blockDim.x + threadIdx.x;
+    if (i < x_size) out[i] = x[i] > 0 ? x[i] : 0;
+}
+extern "C" void launch(const float* x, float* out, cudaStream_t stream) {
+    relu<<<(x_size + 255) / 256, 256, 0, stream>>>(x, out);
+}
+"""
+
+ESCAPES = {
+    "fork bomb": ("#include <unistd.h>", "while (fork() >= 0) {}"),
+    "shell": ("#include <cstdlib>", 'if (!system("true")) _exit(7);'),
+    "network": (
+        "#include <sys/socket.h>\n#include <netinet/in.h>\n#include <arpa/inet.h>",
+        "sockaddr_in to{}; to.sin_family = AF_INET; to.sin_port = htons(@PORT@);"
+        " to.sin_addr.s_addr = htonl(0x7f000001); int s = socket(AF_INET, SOCK_STREAM, 0);"
+        " if (!connect(s, (sockaddr*)&to, sizeof to)) _exit(7);",
+    ),
+    "home": ("#include <fcntl.h>", 'if (open("@HOME@", O_RDONLY) >= 0) _exit(7);'),
+    "write outside of scratch": (
+        "#include <fcntl.h>",
+        'if (open("@HOME@.new", O_CREAT | O_WRONLY, 0600) >= 0'
+        ' || open("/usr/kevin-was-here", O_CREAT | O_WRONLY, 0600) >= 0 || open("/etc/passwd", O_WRONLY) >= 0) _exit(7);',
+    ),
+    "another process's memory": (
+        "#include <sys/uio.h>\n#include <signal.h>",
+        "char c; iovec own{&c, 1}, other{(void*)0x400000, 1};"
+        " if (process_vm_readv(@PID@, &own, 1, &other, 1, 0) == 1 || kill(@PID@, 0) == 0) _exit(7);",
+    ),
+    "another candidate": (
+        "#include <dirent.h>\n#include <cstring>",
+        "if (DIR* d = opendir(\"@BUILDS@\")) { int n = 0; while (dirent* e = readdir(d)) n += e->d_name[0] != '.';"
+        " if (n > 1) _exit(7); }",
+    ),
+}
+"""Headers, and code that ends the process when it got what it should not."""
+
+
+def hostile(name: str, source: str) -> str:
+    headers, code = ESCAPES[name]
+    return f"#include <unistd.h>\n{headers}\nstatic int tried = [] {{ {code} return 0; }}();\n{source}"
+
+
+@pytest.fixture
+def listening() -> Iterator[int]:
+    with socket.create_server(("127.0.0.1", 0)) as server:
+        yield server.getsockname()[1]
+
+
+@pytest.fixture
+def secret() -> Iterator[Path]:
+    """A file in the home folder."""
+    path = Path.home() / f".kevin-secret-{os.getpid()}"
+    path.write_text("not for candidates")
+    yield path
+    path.unlink()
+    assert not Path(f"{path}.new").exists()
+
+
+def device_in(kind: str, request: pytest.FixtureRequest, monkeypatch: pytest.MonkeyPatch) -> Device:
+    """A CPU or GPU device whose candidates run in the image, or around the host's programs."""
+    monkeypatch.setenv("KEVIN_APPTAINER", request.getfixturevalue("program"))
+    monkeypatch.setenv("KEVIN_ISOLATION", "apptainer")
+    if kind == "image":
+        monkeypatch.setenv("KEVIN_JUDGE_IMAGE", str(request.getfixturevalue("image")))
+    if kind == "gpu" and shutil.which("nvidia-smi") is None:
+        pytest.skip("no NVIDIA GPU here")
+    sandbox.detect_isolation.cache_clear()
+    request.addfinalizer(sandbox.detect_isolation.cache_clear)
+    protocol = JudgeProtocol(
+        device="cuda" if kind == "gpu" else "cpu",
+        rules=(),
+        timing=TimingProtocol(min_rounds=3, max_rounds=5, budget_s=0.3),
+    )
+    return open_device(protocol)
+
+
+@pytest.fixture(params=["image", "host", pytest.param("gpu", marks=pytest.mark.gpu)])
+def judge(
+    request: pytest.FixtureRequest, monkeypatch: pytest.MonkeyPatch, tmp_path: Path, listening: int, secret: Path
+) -> Judge:
+    cores = os.sched_getaffinity(0)
+    device = device_in(request.param, request, monkeypatch)
+    os.sched_setaffinity(0, cores)
+    language = "cuda" if request.param == "gpu" else "cpp"
+    task = Task(id="test", level=1, name="test", source=REFERENCE, origin="user")
+    names = {"PORT": listening, "HOME": secret, "PID": os.getpid(), "BUILDS": tmp_path / "builds"}
+
+    def run(escape: str | None = None, *, change: tuple[str, str] = ("", ""), source: str | None = None) -> Verdict:
+        dialect: Dialect = "load_inline" if source else "c_abi"
+        if source is None:
+            source = (CUDA_RELU if language == "cuda" else CPU_RELU).replace(*change)
+            source = hostile(escape, source) if escape else source
+        for name, value in names.items():
+            source = source.replace(f"@{name}@", str(value))
+        kernel = Kernel(dialect=dialect, language=language, source=source)
+        try:
+            built = build_stage(task, kernel, device.protocol, tmp_path / "builds")
+            if built.outcome is not None:
+                return early_verdict(
+                    task,
+                    kernel,
+                    device.protocol,
+                    device.name,
+                    outcome=built.outcome,
+                    reason=built.reason,
+                    message=built.message,
+                )
+            return device.judge(task, kernel, built, "key")
+        finally:
+            os.sched_setaffinity(0, cores)
+
+    return run
+
+
+def test_honest_wrong_and_broken_kernels_are_told_apart(judge: Judge) -> None:
+    honest = judge()
+    assert honest.outcome is Outcome.CORRECT, honest.message
+    assert honest.details["isolation"] == "apptainer"
+    assert judge(change=(": 0;", ": 1;")).outcome is Outcome.INCORRECT
+    assert judge(change=("float* out", "floot* out")).outcome is Outcome.COMPILE_ERROR
+
+
+@pytest.mark.parametrize("escape", ESCAPES)
+def test_an_escape_is_refused_and_the_kernel_goes_on_alone(judge: Judge, escape: str) -> None:
+    judge()  # so that there is another candidate
+    verdict = judge(escape)
+    assert verdict.outcome is Outcome.CORRECT, f"{verdict.reason}: {verdict.message}"
+
+
+def test_an_escape_that_works_would_be_seen(tmp_path: Path, listening: int, secret: Path) -> None:
+    """The same code outside of a container: what the tests above look for does happen there."""
+    for name in ("shell", "network", "home", "another process's memory", "another candidate"):
+        builds = tmp_path / "builds"
+        builds.mkdir(exist_ok=True)
+        for other in ("a.so", "b.so"):
+            (builds / other).touch()
+        text = hostile(name, "int main() { return 0; }").replace("@PORT@", str(listening))
+        text = text.replace("@PID@", str(os.getpid())).replace("@HOME@", str(secret)).replace("@BUILDS@", str(builds))
+        (tmp_path / "escape.cpp").write_text(text)
+        subprocess.run(["g++", "-o", str(tmp_path / "escape"), str(tmp_path / "escape.cpp")], check=True)
+        assert subprocess.run([str(tmp_path / "escape")], check=False).returncode == 7, name
+
+
+@pytest.mark.parametrize("kind", ["host", pytest.param("gpu", marks=pytest.mark.gpu)])
+def test_modules_that_import_torch_run_inside(
+    kind: str, request: pytest.FixtureRequest, monkeypatch: pytest.MonkeyPatch, tmp_path: Path
+) -> None:
+    cores = os.sched_getaffinity(0)
+    device = device_in(kind, request, monkeypatch)
+    task = Task(id="test", level=1, name="test", source=REFERENCE, origin="user")
+    source = REFERENCE.replace("class Model", "class ModelNew")
+    kernel = Kernel(dialect="load_inline", language="cuda" if kind == "gpu" else "cpp", source=source)
+    try:
+        verdict = device.judge(task, kernel, build_stage(task, kernel, device.protocol, tmp_path), "key")
+    finally:
+        os.sched_setaffinity(0, cores)
+    assert verdict.outcome is Outcome.CORRECT, verdict.message
+
+
+def test_an_image_that_is_missing_is_named(monkeypatch: pytest.MonkeyPatch, tmp_path: Path, program: str) -> None:
+    monkeypatch.setenv("KEVIN_JUDGE_IMAGE", str(tmp_path / "none.sif"))
+    sandbox.detect_isolation.cache_clear()
+    with pytest.raises(Exception, match=r"none\.sif: no such image"):
+        sandbox.detect_isolation()
