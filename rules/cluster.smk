@@ -120,7 +120,9 @@ IN_CONTAINER = (
     DeploymentMethod.APPTAINER in workflow.deployment_settings.deployment_method
 )
 IMAGE = "containers/train.sif"
-IMAGE_DIGEST = f"{IMAGE}.sha256" if IN_CONTAINER else []
+IMAGE_DIGEST = [f"{IMAGE}.sha256"] if IN_CONTAINER else []
+if study.pool.image:
+    IMAGE_DIGEST.append(f"{study.pool.image}.sha256")
 
 
 def check_image():

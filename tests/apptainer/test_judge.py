@@ -65,7 +65,8 @@ ESCAPES = {
     "write outside of scratch": (
         "#include <fcntl.h>",
         'if (open("@HOME@.new", O_CREAT | O_WRONLY, 0600) >= 0'
-        ' || open("/usr/kevin-was-here", O_CREAT | O_WRONLY, 0600) >= 0 || open("/etc/passwd", O_WRONLY) >= 0) _exit(7);',
+        ' || open("/usr/kevin-was-here", O_CREAT | O_WRONLY, 0600) >= 0'
+        ' || open("/etc/passwd", O_WRONLY) >= 0) _exit(7);',
     ),
     "another process's memory": (
         "#include <sys/uio.h>\n#include <signal.h>",
