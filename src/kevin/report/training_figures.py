@@ -73,12 +73,13 @@ def _records(path: Path) -> list[dict[str, Any]]:
 
 
 def plot_by_turn(data: pd.DataFrame, *, window: int = 5) -> Figure:
-    """A column for each run, a row for each metric, a line for each turn: running means over ``window`` steps."""
+    """A row for each run, a column for each metric, a line for each turn: running means over ``window`` steps."""
     runs, turns = list(data["run"].unique()), sorted(data["turn"].unique())
-    figure, axes = style.grid(len(_BY_TURN), len(runs), title="Training by turn", width=3.4, height=2.3)
+    figure, axes = style.grid(len(runs), len(_BY_TURN), title="Training by turn", width=4.2, height=2.3)
     styles = style.line_styles([f"turn {t}" for t in turns])
-    for row, (metric, label) in zip(axes, _BY_TURN.items(), strict=True):
-        for ax, run in zip(row, runs, strict=True):
+    for row, run in zip(axes, runs, strict=True):
+        row[0].set_title(run)
+        for ax, (metric, label) in zip(row, _BY_TURN.items(), strict=True):
             for turn in turns:
                 own = data[(data["run"] == run) & (data["metric"] == metric) & (data["turn"] == turn)]
                 own = own.sort_values("step")
@@ -87,8 +88,6 @@ def plot_by_turn(data: pd.DataFrame, *, window: int = 5) -> Figure:
                 ax.plot(own["step"], smooth, color=look.color, linestyle=look.dashes)
             ax.set_xlabel("step")
             ax.set_ylabel(label)
-            if metric == "score":
-                ax.set_title(run)
     handles = [Line2D([], [], color=s.color, linestyle=s.dashes, label=name) for name, s in styles.items()]
     figure.legend(handles=handles, loc="outside lower left", ncols=4, handlelength=3.6, fontsize=8.5)
     return figure

@@ -9,6 +9,8 @@ TITLES = {
     "outcomes": "Outcomes by turn",
     "layernorm_case_study": "Case study",
     "training": "Training curves",
+    "training_turns": "Training by turn",
+    "ablations": "Training runs compared",
 }
 
 CAPTIONS = {
@@ -24,4 +26,6 @@ CAPTIONS = {
     "what it changed. Below, for reference, the trajectory that the paper's authors published; it is from another task "
     "size and machine.",
     "training": "What the trainer logged, step by step.",
+    "training_turns": "Score and correctness of the kernels of each turn while training went on, running means.",
+    "ablations": "Means over the last quarter of each run's steps, with bootstrap 95 % intervals over these steps.",
 }
