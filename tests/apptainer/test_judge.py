@@ -20,6 +20,8 @@ from kevin.judge.evaluate import build_stage, early_verdict
 pytestmark = [pytest.mark.apptainer, pytest.mark.slow]
 
 Judge = Callable[..., Verdict]
+DEVICES: dict[str, Device] = {}
+"""Opened once for all tests."""
 
 REFERENCE = """
 import torch
@@ -113,12 +115,14 @@ def device_in(kind: str, request: pytest.FixtureRequest, monkeypatch: pytest.Mon
         pytest.skip("no NVIDIA GPU here")
     sandbox.detect_isolation.cache_clear()
     request.addfinalizer(sandbox.detect_isolation.cache_clear)
-    protocol = JudgeProtocol(
-        device="cuda" if kind == "gpu" else "cpu",
-        rules=(),
-        timing=TimingProtocol(min_rounds=3, max_rounds=5, budget_s=0.3),
-    )
-    return open_device(protocol)
+    if kind not in DEVICES:
+        protocol = JudgeProtocol(
+            device="cuda" if kind == "gpu" else "cpu",
+            rules=(),
+            timing=TimingProtocol(min_rounds=3, max_rounds=5, budget_s=0.3),
+        )
+        DEVICES[kind] = open_device(protocol)
+    return DEVICES[kind]
 
 
 @pytest.fixture(params=["image", "host", pytest.param("gpu", marks=pytest.mark.gpu)])
@@ -168,8 +172,10 @@ def test_honest_wrong_and_broken_kernels_are_told_apart(judge: Judge) -> None:
 
 
 @pytest.mark.parametrize("escape", ESCAPES)
-def test_an_escape_is_refused_and_the_kernel_goes_on_alone(judge: Judge, escape: str) -> None:
-    judge()  # so that there is another candidate
+def test_an_escape_is_refused_and_the_kernel_goes_on_alone(judge: Judge, escape: str, tmp_path: Path) -> None:
+    (tmp_path / "builds").mkdir()
+    for other in ("a.so", "b.so"):  # other candidates
+        (tmp_path / "builds" / other).touch()
     verdict = judge(escape)
     assert verdict.outcome is Outcome.CORRECT, f"{verdict.reason}: {verdict.message}"
 

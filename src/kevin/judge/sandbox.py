@@ -100,6 +100,8 @@ def _skeleton() -> Path:
         (root / "etc" / name).touch()
     (root / "etc/passwd").write_text(f"candidate:x:{os.getuid()}:{os.getgid()}::/tmp:/bin/sh\n")
     for path in _host_paths():
+        if path.startswith("/tmp/"):  # Apptainer makes these in its own /tmp, but not where the image has them too
+            continue
         inside = root / path.lstrip("/")
         (inside if Path(path).is_dir() else inside.parent).mkdir(parents=True, exist_ok=True)
         if not Path(path).is_dir():
