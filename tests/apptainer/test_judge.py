@@ -15,7 +15,7 @@ from kevin.core.protocol import JudgeProtocol, TimingProtocol
 from kevin.core.types import Dialect, Kernel, Outcome, Task, Verdict
 from kevin.judge import sandbox
 from kevin.judge.device import Device, open_device
-from kevin.judge.evaluate import build_stage, early_verdict
+from kevin.judge.evaluate import judge_on
 
 pytestmark = [pytest.mark.apptainer, pytest.mark.slow]
 
@@ -145,18 +145,7 @@ def judge(
             source = source.replace(f"@{name}@", str(value))
         kernel = Kernel(dialect=dialect, language=language, source=source)
         try:
-            built = build_stage(task, kernel, device.protocol, tmp_path / "builds")
-            if built.outcome is not None:
-                return early_verdict(
-                    task,
-                    kernel,
-                    device.protocol,
-                    device.name,
-                    outcome=built.outcome,
-                    reason=built.reason,
-                    message=built.message,
-                )
-            return device.judge(task, kernel, built, "key")
+            return judge_on(device, task, kernel, device.protocol, tmp_path / "builds")
         finally:
             os.sched_setaffinity(0, cores)
 
@@ -204,7 +193,7 @@ def test_modules_that_import_torch_run_inside(
     source = REFERENCE.replace("class Model", "class ModelNew")
     kernel = Kernel(dialect="load_inline", language="cuda" if kind == "gpu" else "cpp", source=source)
     try:
-        verdict = device.judge(task, kernel, build_stage(task, kernel, device.protocol, tmp_path), "key")
+        verdict = judge_on(device, task, kernel, device.protocol, tmp_path)
     finally:
         os.sched_setaffinity(0, cores)
     assert verdict.outcome is Outcome.CORRECT, verdict.message

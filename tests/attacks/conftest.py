@@ -10,8 +10,7 @@ import pytest
 from kevin.core.protocol import JudgeProtocol, TimingProtocol
 from kevin.core.types import Kernel, Task, Verdict
 from kevin.judge.cpu import CpuDevice
-from kevin.judge.evaluate import build_stage, early_verdict, screen_stage
-from kevin.judge.store import verdict_key
+from kevin.judge.evaluate import judge_on
 from kevin.tasks.format import inspect_task
 
 Judge = Callable[..., Verdict]
@@ -48,21 +47,7 @@ def judge(device: CpuDevice, tmp_path_factory: pytest.TempPathFactory) -> Iterat
         task = task.model_copy(update={"spec": inspect_task(reference, "test")})
         kernel = Kernel(dialect=dialect, language="cpp", source=source)
         protocol = PROTOCOL.model_copy(update={"rules": rules})
-        flags, refused = screen_stage(task, kernel, protocol, device.name)
-        if refused is not None:
-            return refused
-        build = build_stage(task, kernel, protocol, cache)
-        if build.outcome is not None:
-            return early_verdict(
-                task,
-                kernel,
-                protocol,
-                device.name,
-                outcome=build.outcome,
-                reason=build.reason,
-                message=build.message,
-            )
-        return device.judge(task, kernel, build, verdict_key(task, kernel, protocol, device.name), flags)
+        return judge_on(device, task, kernel, protocol, cache)
 
     yield run
     os.sched_setaffinity(0, before)

@@ -10,7 +10,7 @@ import pytest
 
 from kevin.core.errors import DataError
 from kevin.core.types import Task
-from kevin.judge.reference_results import import_kernelbench, write_reference
+from kevin.judge.reference_results import import_kernelbench, read_measured, write_reference
 
 TASKS = [
     Task(id="kb/1/19", level=1, name="ReLU", source="a", origin="kernelbench"),
@@ -61,3 +61,34 @@ def test_files_that_cannot_be_used_are_named(tmp_path: Path, content: str) -> No
     path.write_text(content)
     with pytest.raises(DataError, match=r"theirs\.json"):
         import_kernelbench(path, TASKS)
+
+
+def test_rows_of_other_tasks_stay(tmp_path: Path) -> None:
+    record = {"protocol": {"seed": 1}, "cpu": "a CPU"}
+    for i, task in enumerate(TASKS):
+        before = read_measured(tmp_path, [task], ["eager", "compile"], record)
+        assert len(before) == 2 * i
+        rows = FRAME[FRAME["task_id"] == task.id]
+        write_reference(tmp_path, pd.concat([before, rows], ignore_index=True), [task], record)
+    assert len(read_measured(tmp_path, TASKS, ["eager"], record)) == 4
+    exported = json.loads((tmp_path / "kernelbench_compile.json").read_text())
+    assert {level: list(files) for level, files in exported.items()} == {
+        "level1": ["19_ReLU.py"],
+        "level2": ["1_Conv2D_ReLU_BiasAdd.py"],
+    }
+
+
+@pytest.mark.parametrize(
+    ("baselines", "record", "message"),
+    [
+        (["eager", "cuda_graph"], {"protocol": 1}, "without cuda_graph"),
+        (["eager"], {"protocol": 2}, "another protocol"),
+        (["eager"], {"protocol": 1, "gpus": [{"name": "other"}]}, "another gpu"),
+    ],
+)
+def test_rows_that_cannot_stand_beside_each_other(
+    tmp_path: Path, baselines: list[str], record: dict[str, object], message: str
+) -> None:
+    write_reference(tmp_path, FRAME, TASKS, {"protocol": 1})
+    with pytest.raises(DataError, match=message):
+        read_measured(tmp_path, TASKS, baselines, record)

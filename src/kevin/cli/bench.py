@@ -117,28 +117,29 @@ def bench_baselines(
     from kevin.cli.judge import make_protocol
     from kevin.core.progress import progress
     from kevin.core.provenance import provenance
-    from kevin.judge.baseline import measure_baselines
+    from kevin.judge.baseline import BASELINES, measure_baselines
     from kevin.judge.reference_results import read_measured, write_reference
 
     protocol = make_protocol(_protocol(config), rules="default", tolerance=None, device=device or None)
     tasks = _tasks(kernelbench, levels, fused, protocol)
     if only:
-        wanted = {name.strip() for name in only.split(",")}
-        if unknown := wanted - {t.id for t in tasks}:
+        ids = {name.strip() for name in only.split(",")}
+        if unknown := ids - {t.id for t in tasks}:
             raise UsageError(f"--only: no such task: {', '.join(sorted(unknown))}")
-        tasks = [t for t in tasks if t.id in wanted]
-    frame = read_measured(out, tasks)
-    pending = [t for t in tasks if t.id not in set(frame["task_id"])]
+        tasks = [t for t in tasks if t.id in ids]
+    wanted = tuple(_baseline(n) for n in names.split(",") if n) or BASELINES[protocol.device]
+    origin = {"kernelbench": kernelbench.name} if kernelbench else {}
+    record = provenance(protocol=protocol.model_dump(mode="json"), **origin)
+    frame = read_measured(out, tasks, wanted, record)
+    pending = [t for t in tasks if t.digest not in set(frame["task_digest"])]
     if len(pending) < len(tasks):
         typer.echo(f"{out}: {len(tasks) - len(pending)} of {len(tasks)} tasks are done already")
-    origin = {"kernelbench": str(kernelbench and kernelbench.name), "levels": levels} if kernelbench else {}
-    record = provenance(protocol=protocol.model_dump(mode="json"), **origin)
     with progress(len(pending), "baselines", "tasks") as bar:
         for start in range(0, len(pending), _CHUNK):
             measured = measure_baselines(
                 pending[start : start + _CHUNK],
                 protocol,
-                tuple(_baseline(n) for n in names.split(",") if n) or None,
+                wanted,
                 on_task=lambda task: bar.update(),
                 compile_processes=processes or (min(8, os.cpu_count() or 1) if protocol.device == "cuda" else 0),
             )

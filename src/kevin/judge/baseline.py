@@ -17,7 +17,6 @@ from typing import Any, Literal
 
 import pandas as pd
 import torch
-import torch._inductor.config
 
 from kevin.core.errors import DeviceError, KevinError, TaskError
 from kevin.core.protocol import JudgeProtocol
@@ -127,6 +126,8 @@ def _measure(task: Task, device: Device, baselines: Iterable[Baseline]) -> list[
 
 def _compile_once(task: Task, protocol: JudgeProtocol, baselines: tuple[Baseline, ...]) -> None:
     """Leave the compiler's results in its cache on disk."""
+    import torch._inductor.config
+
     torch._inductor.config.compile_threads = 1  # else each of these processes starts one compiler a core
     try:
         _forwards(open_device(protocol.model_copy(update={"num_trials": 1})).references.get(task), baselines)

@@ -18,10 +18,9 @@ from kevin.judge.build import Build
 from kevin.judge.cell import Cell
 from kevin.judge.device import Device
 from kevin.judge.eager import EagerProcess, EagerServer, Job
-from kevin.judge.inside.host import CacheFlush, last_level_bytes
+from kevin.judge.inside.host import ColdClock, last_level_bytes
 from kevin.judge.memory import SharedBuffer, SharedSlots, anonymous_buffer
 from kevin.judge.reference import ReferenceTask
-from kevin.judge.timing import wall_clock
 
 _M_TRIM_THRESHOLD, _M_MMAP_THRESHOLD = -1, -3
 # Freed memory is kept and reused, as PyTorch's allocator does on a GPU: eager is not charged for page faults. Huge
@@ -55,7 +54,7 @@ class CpuDevice(Device):
         libc.mallopt(_M_MMAP_THRESHOLD, 1 << 30)
         libc.mallopt(_M_TRIM_THRESHOLD, (1 << 31) - 1)
         self._copy_bytes_per_us = _cache_bandwidth()
-        self._flush = CacheFlush(last_level_bytes())
+        self._clock = ColdClock(last_level_bytes())
         self._server: EagerServer | None = None
         self._eager: dict[str, EagerProcess] = {}
 
@@ -89,8 +88,7 @@ class CpuDevice(Device):
         )
 
     def clock(self, call: Any) -> int:
-        self._flush()
-        return wall_clock(call)
+        return self._clock(call)
 
     def time_reference(
         self, reference: ReferenceTask, slots: SharedSlots, views: list[list[Any]], order: list[int], keep: int

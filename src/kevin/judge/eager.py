@@ -17,7 +17,6 @@ import signal
 import socket
 import subprocess
 import sys
-from collections.abc import Callable
 from multiprocessing.connection import Connection
 from typing import Any
 
@@ -26,10 +25,9 @@ import torch
 from kevin.core.errors import DeviceError
 from kevin.core.protocol import JudgeProtocol
 from kevin.core.types import Frozen, Task
-from kevin.judge.inside.host import CacheFlush, last_level_bytes
+from kevin.judge.inside.host import ColdClock, last_level_bytes
 from kevin.judge.memory import SharedSlots, mapped_buffer
 from kevin.judge.reference import ReferenceModel
-from kevin.judge.timing import wall_clock
 
 _START_TIMEOUT_S = 120.0
 _LENGTH_BYTES = 8
@@ -118,12 +116,7 @@ def _time_calls(channel: Connection, shared_fd: int, job: Job) -> None:
     reference = ReferenceModel(job.task, job.protocol, job.weight_seed)
     slots = SharedSlots(reference.spec, job.num_slots, lambda num_bytes: mapped_buffer(shared_fd, num_bytes))
     views = [[job.scalars[i] if v is None else v for i, v in enumerate(slot)] for slot in slots.inputs]
-    flush = CacheFlush(last_level_bytes())
-
-    def clock(call: Callable[[], object]) -> int:
-        flush()
-        return wall_clock(call)
-
+    clock = ColdClock(last_level_bytes())
     channel.send(os.getpid())
     while True:
         warm, order = channel.recv()

@@ -4,12 +4,16 @@ from __future__ import annotations
 
 import tempfile
 from pathlib import Path
+from typing import TYPE_CHECKING
 
 from kevin.core.protocol import JudgeProtocol
 from kevin.core.types import Kernel, Outcome, Task, Verdict
 from kevin.judge.build import Build, build_native
 from kevin.judge.screen import screen
 from kevin.judge.store import verdict_key
+
+if TYPE_CHECKING:
+    from kevin.judge.device import Device
 
 
 def early_verdict(
@@ -74,6 +78,36 @@ def build_stage(task: Task, kernel: Kernel, protocol: JudgeProtocol, cache: Path
     return build_inline(kernel, protocol, cache)
 
 
+def build_verdict(
+    task: Task, kernel: Kernel, protocol: JudgeProtocol, device_name: str, build: Build, flags: tuple[str, ...]
+) -> Verdict | None:
+    """The verdict of a kernel whose build failed; None when it was built."""
+    if build.outcome is None:
+        return None
+    return early_verdict(
+        task,
+        kernel,
+        protocol,
+        device_name,
+        outcome=build.outcome,
+        reason=build.reason,
+        message=build.message,
+        flags=flags,
+        build_seconds=build.seconds,
+    )
+
+
+def judge_on(device: Device, task: Task, kernel: Kernel, protocol: JudgeProtocol, cache: Path) -> Verdict:
+    """All stages on an opened device. ``protocol`` is the device's, its rules apart."""
+    flags, refused = screen_stage(task, kernel, protocol, device.name)
+    if refused is not None:
+        return refused
+    device.references.get(task)  # a reference that does not run is found before its kernel is built
+    build = build_stage(task, kernel, protocol, cache)
+    failed = build_verdict(task, kernel, protocol, device.name, build, flags)
+    return failed or device.judge(task, kernel, build, verdict_key(task, kernel, protocol, device.name), flags)
+
+
 def judge_kernel(task: Task, kernel: Kernel, protocol: JudgeProtocol, cache: Path | None = None) -> Verdict:
     """Judge one kernel in this process: no pool, no store. Changes this process's CPU affinity to the leased cores.
 
@@ -84,22 +118,5 @@ def judge_kernel(task: Task, kernel: Kernel, protocol: JudgeProtocol, cache: Pat
     from kevin.judge.device import open_device
 
     device = open_device(protocol)
-    flags, verdict = screen_stage(task, kernel, protocol, device.name)
-    if verdict is not None:
-        return verdict
-    device.references.get(task)
     with tempfile.TemporaryDirectory(prefix="kevin-build-") as scratch:
-        build = build_stage(task, kernel, protocol, cache or Path(scratch))
-        if build.outcome is not None:
-            return early_verdict(
-                task,
-                kernel,
-                protocol,
-                device.name,
-                outcome=build.outcome,
-                reason=build.reason,
-                message=build.message,
-                flags=flags,
-                build_seconds=build.seconds,
-            )
-        return device.judge(task, kernel, build, verdict_key(task, kernel, protocol, device.name), flags)
+        return judge_on(device, task, kernel, protocol, cache or Path(scratch))

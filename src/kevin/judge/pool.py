@@ -20,7 +20,7 @@ from kevin.core.protocol import JudgeProtocol
 from kevin.core.provenance import cpu_name, nvidia_gpus
 from kevin.core.types import Kernel, Task, Verdict
 from kevin.judge.build import Build
-from kevin.judge.evaluate import build_stage, early_verdict, screen_stage
+from kevin.judge.evaluate import build_stage, build_verdict, screen_stage
 from kevin.judge.store import VerdictStore, verdict_key
 
 log = logging.getLogger(__name__)
@@ -283,19 +283,9 @@ class JudgePool:
         task, kernel = pair
         if build.path is not None:
             self._built[key] = Path(build.path)
-        if build.outcome is not None:
-            verdict = early_verdict(
-                task,
-                kernel,
-                self.protocol,
-                self.device_name,
-                outcome=build.outcome,
-                reason=build.reason,
-                message=build.message,
-                flags=flags,
-                build_seconds=build.seconds,
-            )
-            self._finish(key, verdict, settle)
+        failed = build_verdict(task, kernel, self.protocol, self.device_name, build, flags)
+        if failed is not None:
+            self._finish(key, failed, settle)
             return None
         return client.submit(
             _run_stage,

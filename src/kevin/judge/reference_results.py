@@ -72,26 +72,37 @@ def _set_name(tasks: Sequence[Task]) -> str:
     return "kernelbench" if all(t.origin == "kernelbench" for t in tasks) else "own"
 
 
-def read_measured(folder: Path, tasks: Sequence[Task]) -> pd.DataFrame:
-    """What `write_reference` wrote before of these very tasks; an empty frame when there is nothing.
+def read_measured(
+    folder: Path, tasks: Sequence[Task], baselines: Sequence[str], provenance: dict[str, Any]
+) -> pd.DataFrame:
+    """What `write_reference` wrote before into this folder, of any task; an empty frame when there is nothing.
 
     Raises:
-        DataError: the file is not a table of baselines.
+        DataError: the file is not a table of baselines, or it was measured under another protocol, on another device
+            or without one of these baselines, so that its rows cannot stand beside new ones.
     """
     path = folder / f"{_set_name(tasks)}_baselines.csv"
     if not path.exists():
         return pd.DataFrame({"task_id": [], "task_digest": [], "baseline": []})
     try:
         frame = pd.read_csv(path)
-        return frame[frame["task_digest"].isin({t.digest for t in tasks})].reset_index(drop=True)
-    except (ValueError, KeyError) as e:
+        found = set(frame["baseline"])
+        before = json.loads(path.with_suffix(".provenance.json").read_text())
+    except (OSError, ValueError, KeyError) as e:
         raise DataError(f"{path}: not a table of baselines ({e}); move it away or give another --out") from None
+    if missing := set(baselines) - found:
+        raise DataError(f"{path}: was measured without {', '.join(sorted(missing))}; give another --out")
+    for name in ("protocol", "gpus", "cpu"):
+        if before.get(name) != provenance.get(name):
+            raise DataError(f"{path}: was measured with another {name.removesuffix('s')}; give another --out")
+    return frame
 
 
 def write_reference(folder: Path, frame: pd.DataFrame, tasks: Sequence[Task], provenance: dict[str, Any]) -> list[Path]:
     """``<set>.csv`` with all measurements, one ``kernelbench_<baseline>.json`` a baseline, ``<set>.provenance.json``.
 
-    ``<set>`` is ``kernelbench`` or ``own``, by where the tasks come from; a folder can hold both.
+    ``<set>`` is ``kernelbench`` or ``own``, by where the tasks come from; a folder can hold both. JSON files keep what
+    they hold of other tasks.
     """
     folder.mkdir(parents=True, exist_ok=True)
     name = _set_name(tasks)
@@ -101,8 +112,11 @@ def write_reference(folder: Path, frame: pd.DataFrame, tasks: Sequence[Task], pr
     }
     if name == "kernelbench":
         for baseline in frame["baseline"].unique():
-            exported = export_kernelbench(frame, tasks, baseline)
-            contents[f"kernelbench_{baseline}.json"] = json.dumps(exported, indent=1) + "\n"
+            file = f"kernelbench_{baseline}.json"
+            exported = json.loads((folder / file).read_text()) if (folder / file).exists() else {}
+            for level, entries in export_kernelbench(frame, tasks, baseline).items():
+                exported[level] = exported.get(level, {}) | entries
+            contents[file] = json.dumps(exported, indent=1) + "\n"
     for file, text in contents.items():
         write_text(folder / file, text)
     return [folder / file for file in contents]

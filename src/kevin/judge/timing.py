@@ -35,8 +35,6 @@ class Measured(Frozen):
     kernel: Timing
     reference: Timing
     rounds: tuple[Round, ...]
-    outside_clock_us: float
-    """Sum over all timed rounds as the host's clock saw it."""
 
 
 def summarize(samples_us: list[float]) -> Timing:
@@ -67,13 +65,6 @@ def settled(ratios: list[float], relative_error: float) -> bool:
     return bool(statistics.stdev(kept) / len(kept) ** 0.5 < relative_error * statistics.fmean(kept))
 
 
-def wall_clock(call: Callable[[], object]) -> int:
-    """Wall nanoseconds of a call that returns when its work is done."""
-    start = time.perf_counter_ns()
-    call()
-    return time.perf_counter_ns() - start
-
-
 TimeReference = Callable[
     [ReferenceTask, SharedSlots, list[list[Any]], list[int], int], tuple[list[int], list[torch.Tensor]]
 ]
@@ -97,6 +88,9 @@ class PairedTimer:
         self._time_reference = time_reference
         self.cell, self.reference, self.slots = cell, reference, slots
         self.inputs, self.protocol = inputs, protocol
+        # eager reads the very memory that the candidate reads, so that page sizes and placement favour neither
+        pairs = zip(slots.inputs, inputs, strict=True)
+        self._views = [[x if v is None else v for v, x in zip(shared, own, strict=True)] for shared, own in pairs]
         self._random = random.SystemRandom()
         self._parameters = reference.trials[0].parameters
 
@@ -118,10 +112,8 @@ class PairedTimer:
         kernel_us_all: list[float] = []
         reference_us_all: list[float] = []
         rounds: list[Round] = []
-        outside_us = 0.0
         while len(rounds) < t.max_rounds:
-            kernel, reference, outside = self._round(num_calls, kernel_first=len(rounds) % 2 == 0)
-            outside_us += outside
+            kernel, reference = self._round(num_calls, kernel_first=len(rounds) % 2 == 0)
             kernel_us_all += kernel
             reference_us_all += reference
             rounds.append(Round(kernel_us=statistics.median(kernel), reference_us=statistics.median(reference)))
@@ -139,7 +131,6 @@ class PairedTimer:
             kernel=summarize(kernel_us_all),
             reference=summarize(reference_us_all),
             rounds=tuple(rounds),
-            outside_clock_us=outside_us,
         )
 
     def _warm_up(self, num_calls: int) -> None:
@@ -155,20 +146,20 @@ class PairedTimer:
             if time.monotonic() >= end:
                 return
 
-    def _round(self, num_calls: int, *, kernel_first: bool) -> tuple[list[float], list[float], float]:
+    def _round(self, num_calls: int, *, kernel_first: bool) -> tuple[list[float], list[float]]:
         checked = self._random.randrange(num_calls)
         order = list(range(num_calls))
         self._random.shuffle(order)
         for slot in order:
             self._renew(slot)
         if kernel_first:
-            kernel, outside = self._run_kernel(order)
+            kernel = self._run_kernel(order)
             reference, expected = self._run_reference(order, checked)
         else:
             reference, expected = self._run_reference(order, checked)
-            kernel, outside = self._run_kernel(order)
+            kernel = self._run_kernel(order)
         self._verify(self.slots.outputs[checked], expected)
-        return kernel, reference, outside
+        return kernel, reference
 
     def _verify(self, outputs: list[torch.Tensor], expected: list[torch.Tensor]) -> None:
         """Compare one timed call: in full in a random third of the rounds, else at secret positions if it is large."""
@@ -192,13 +183,10 @@ class PairedTimer:
         self.slots.poison_outputs(slot)
 
     def _run_reference(self, order: list[int], checked: int) -> tuple[list[float], list[torch.Tensor]]:
-        # on the very memory that the candidate reads, so that page sizes and placement favour neither
-        pairs = zip(self.slots.inputs, self.inputs, strict=True)
-        views = [[x if v is None else v for v, x in zip(shared, own, strict=True)] for shared, own in pairs]
-        ns, expected = self._time_reference(self.reference, self.slots, views, order, checked)
+        ns, expected = self._time_reference(self.reference, self.slots, self._views, order, checked)
         return [n / 1e3 for n in ns], expected
 
-    def _run_kernel(self, order: list[int]) -> tuple[list[float], float]:
+    def _run_kernel(self, order: list[int]) -> list[float]:
         on_gpu = self.protocol.device == "cuda"
         if on_gpu:
             for slot in order:
@@ -209,7 +197,7 @@ class PairedTimer:
         outside_us = (time.perf_counter_ns() - start) / 1e3
         if not on_gpu and self.protocol.num_threads > 1:
             self._check_idle_afterwards(outside_us)
-        return [max(n, 1) / 1e3 for n in ns], outside_us
+        return [max(n, 1) / 1e3 for n in ns]
 
     def _check_burst(self, kernel_us: float, slot: int) -> None:
         """Many calls in a row must take about as long by the judge's clock as the cell's own says of one.
@@ -243,10 +231,9 @@ class PairedTimer:
 
     def _eager_launch_us(self, slot: int) -> float:
         """What the host takes to enqueue one eager call."""
-        inputs = [x if v is None else v for v, x in zip(self.slots.inputs[slot], self.inputs[slot], strict=True)]
         torch.cuda.synchronize()
         start = time.perf_counter_ns()
-        self.reference.run_burst(inputs, _EAGER_CALLS)
+        self.reference.run_burst(self._views[slot], _EAGER_CALLS)
         launch_us = (time.perf_counter_ns() - start) / 1e3 / _EAGER_CALLS
         torch.cuda.synchronize()
         return launch_us

@@ -22,7 +22,7 @@ sys.path.insert(0, os.path.dirname(os.path.abspath(__file__)))  # noqa: PTH100, 
 import torch
 from cuda import Gpu
 from guard import lock_down
-from host import CacheFlush
+from host import ColdClock
 from torch.utils import cpp_extension
 
 _NARROW = os.path.join(os.path.dirname(os.path.abspath(__file__)), "fast_include")  # noqa: PTH100, PTH118, PTH120
@@ -47,7 +47,7 @@ class _Hardware:
         self.device = torch.device(device)
         self.gpu = None
         if device == "cpu":
-            self.flush = CacheFlush(cache_bytes)
+            self.cold_clock = ColdClock(cache_bytes)
             self.shared = torch.frombuffer(mmap.mmap(fd, num_bytes), dtype=torch.uint8)
         else:
             torch.zeros(1, device="cuda")
@@ -63,10 +63,7 @@ class _Hardware:
         """Nanoseconds of a call; ``afterwards`` runs, or is enqueued, right behind it, late inputs right before."""
         if self.gpu is not None:
             return self.gpu.timed(call, afterwards, lambda: self._deliver(late_pieces))
-        self.flush()
-        start = time.perf_counter_ns()
-        call()
-        elapsed = time.perf_counter_ns() - start
+        elapsed = self.cold_clock(call)
         afterwards()
         return elapsed
 

@@ -9,14 +9,21 @@ import json
 import mmap
 import os
 import sys
-import time
 
 sys.path.insert(0, os.path.dirname(os.path.abspath(__file__)))  # noqa: PTH100, PTH120
 
 from guard import lock_down
-from host import CacheFlush
+from host import ColdClock
 
 _SCALARS = {"int64": ctypes.c_int64, "int32": ctypes.c_int32, "float64": ctypes.c_double, "float32": ctypes.c_float}
+
+
+def _run(command: dict, cold_clock: ColdClock, slots: list, launch) -> list[int]:
+    for slot in command["warm"] + command["calls"][:1] * command["burst"]:
+        launch(*slots[slot])
+    if command["burst"]:
+        return [0]
+    return [cold_clock(lambda args=slots[slot]: launch(*args)) for slot in command["calls"]]
 
 
 def main() -> None:
@@ -26,7 +33,7 @@ def main() -> None:
     shared = mmap.mmap(shared_fd, setup["shared_bytes"])
     os.close(shared_fd)
     base = ctypes.addressof(ctypes.c_char.from_buffer(shared))
-    flush = CacheFlush(setup["cache_bytes"])
+    cold_clock = ColdClock(setup["cache_bytes"])
     guards = lock_down(
         memory_bytes=setup["memory_bytes"],
         num_threads=setup["num_threads"],
@@ -48,22 +55,9 @@ def main() -> None:
         )
 
     slots = [arguments(args) for args in setup["slots"]]
-    clock = time.perf_counter_ns
     while line := channel.readline():
-        command = json.loads(line)
-        for slot in command["warm"] + command["calls"][:1] * command["burst"]:
-            launch(*slots[slot])
-        elapsed = []
-        for slot in command["calls"]:
-            args = slots[slot]
-            if command["burst"]:
-                elapsed.append(0)
-                break
-            flush()
-            start = clock()
-            launch(*args)
-            elapsed.append(clock() - start)
-        channel.write(json.dumps({"ns": elapsed}).encode() + b"\n")
+        reply = {"ns": _run(json.loads(line), cold_clock, slots, launch)}
+        channel.write(json.dumps(reply).encode() + b"\n")
 
 
 main()
