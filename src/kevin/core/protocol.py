@@ -9,7 +9,7 @@ from pydantic import Field
 
 from kevin.core.types import Device, Frozen, canonical_json, digest
 
-PROTOCOL_VERSION = 2
+PROTOCOL_VERSION = 3
 """Raised whenever the judge's code changes what it would find; verdicts of other versions are not reused."""
 
 Rule = Literal[
@@ -26,7 +26,7 @@ class TimingProtocol(Frozen):
     """Interleaved rounds of kernel and eager reference, until the paired ratio is known well enough."""
 
     min_rounds: int = Field(default=6, ge=3)
-    """Rounds that are always measured."""
+    """Rounds that are always measured; on a GPU fewer, but three, where calls are longer than a round."""
     max_rounds: int = Field(default=40, ge=3)
     """Rounds after which it stops in any case."""
     round_us: float = Field(default=4000.0, gt=0)

@@ -132,7 +132,10 @@ def _compile_once(task: Task, protocol: JudgeProtocol, baselines: tuple[Baseline
     try:
         _forwards(open_device(protocol.model_copy(update={"num_trials": 1})).references.get(task), baselines)
     except KevinError as e:
-        log.warning("%s: not compiled ahead: %s", task.id, e)
+        log.warning("%s: not compiled ahead: %s", task.id, str(e)[:200])
+    gc.collect()  # the task's tensors, which else stand beside those of the next one
+    if protocol.device == "cuda":
+        torch.cuda.empty_cache()
 
 
 def _compile_ahead(
@@ -146,8 +149,8 @@ def _compile_ahead(
         for task, future in zip(tasks, waiting, strict=True):
             try:
                 future.result()
-            except BrokenExecutor as e:
-                log.warning("%s: compiling ahead ended: %s", task.id, e)
+            except (BrokenExecutor, RuntimeError) as e:  # a full device, as a rule: it is compiled when it is timed
+                log.warning("%s: not compiled ahead: %s", task.id, str(e)[:200])
 
 
 def measure_baselines(

@@ -71,7 +71,8 @@ class Cell:
         read_only, writable = [str(INSIDE), *(read_only or [])], writable or []
         fds = [inside.fileno()] + ([shared_fd] if shared_fd is not None else [])
         argv = [sys.executable, *python_flags, str(INSIDE / script), *map(str, fds)]
-        env = {"PATH": "/usr/bin:/bin", "LC_ALL": "C.UTF-8", "HOME": "/tmp", "USER": "candidate", **(environment or {})}
+        env = {"PATH": "/usr/bin:/bin", "LC_ALL": "C.UTF-8", "HOME": "/tmp", "LOGNAME": "candidate"}
+        env |= environment or {}
         try:
             self._process = subprocess.Popen(
                 wrap(argv, isolation=isolation, read_only=read_only, writable=writable, gpu=gpu, environment=env),

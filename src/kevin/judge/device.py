@@ -113,6 +113,7 @@ class Device(ABC):
             HarnessError: the sandbox or the device failed. TaskError: the reference itself does not run.
         """
         self.prepare_thread()
+        self._make_room(task)
         with self.lease(exclusive=False):
             reference = self.references.get(task)
         found = Findings()
@@ -154,11 +155,14 @@ class Device(ABC):
             private = [[x.clone() if isinstance(x, torch.Tensor) else x for x in first] for _ in range(num)]
             found = (SharedSlots(reference.spec, num, self.allocate), private)
         self._slots[digest] = found
-        while len(self._slots) > self.max_tasks:
+        return found
+
+    def _make_room(self, task: Task) -> None:
+        """Give back the slots that were not used for longest, if this task needs some."""
+        while task.digest not in self._slots and len(self._slots) >= self.max_tasks:
             task_digest, (old, _) = self._slots.popitem(last=False)
             self.forget(task_digest)
             old.close()
-        return found
 
     def _setup(self, kernel: Kernel, build: Build, reference: ReferenceTask, slots: SharedSlots) -> dict[str, Any]:
         inputs = reference.trials[0].inputs
@@ -205,7 +209,15 @@ class Device(ABC):
                 with self.lease(exclusive=True):
                     found.seconds["wait"] = time.perf_counter() - start
                     start = time.perf_counter()
-                    timer = PairedTimer(cell, reference, slots, private, self.protocol, self.time_reference)
+                    timer = PairedTimer(
+                        cell,
+                        reference,
+                        slots,
+                        private,
+                        self.protocol,
+                        self.time_reference,
+                        allocates=kernel.dialect == "load_inline",
+                    )
                     found.measured = timer.run(kernel_us)
                 found.seconds["time"] = time.perf_counter() - start
                 with self.lease(exclusive=False):

@@ -49,7 +49,8 @@ class GpuDevice(Device):
     """The first visible GPU."""
 
     slot_budget_bytes = 1 << 30
-    max_tasks = 2
+    max_tasks = 1
+    """The tensors of one take several gigabytes, and as many workers as can share the GPU."""
 
     def __init__(self, protocol: JudgeProtocol) -> None:
         super().__init__(protocol)
@@ -109,6 +110,8 @@ class GpuDevice(Device):
             python_flags=("-I", "-S") if native else ("-I",),
             environment={
                 "CUDA_MODULE_LOADING": "LAZY",
+                # a context has a hardware queue for each, and making one is what a kernel that runs for 50 us costs
+                **({"CUDA_DEVICE_MAX_CONNECTIONS": "1"} if native else {}),
                 **{k: v for k, v in os.environ.items() if k in ("CUDA_VISIBLE_DEVICES", "LD_LIBRARY_PATH")},
             },
             max_output_bytes=self.protocol.max_output_kb << 10,

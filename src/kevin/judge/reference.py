@@ -259,6 +259,10 @@ class ReferenceCache:
         """Raises TaskError when the reference itself does not run, DeviceError when it does not fit."""
         found = self._tasks.pop(task.digest, None)
         if found is None:
+            while len(self._tasks) >= self._max_tasks:
+                self._tasks.popitem(last=False)
+            if self._protocol.device == "cuda":
+                torch.cuda.empty_cache()  # other workers share the GPU
             try:
                 found = self._make(task)
             except KevinError:
@@ -266,6 +270,4 @@ class ReferenceCache:
             except Exception as e:
                 raise TaskError(f"task {task.id}: the reference itself failed: {type(e).__name__}: {e}") from e
         self._tasks[task.digest] = found
-        while len(self._tasks) > self._max_tasks:
-            self._tasks.popitem(last=False)
         return found

@@ -121,11 +121,11 @@ def _apptainer(
     options = _apptainer_options(image) or ()
     if image is not None:
         bound = [p for p in read_only if p not in python_paths() and not p.startswith(_SYSTEM)]
-        kept = {name: value for name, value in environment.items() if name not in ("PATH", "HOME", "USER")}
+        kept = {name: value for name, value in environment.items() if name not in ("PATH", "HOME")}
         return apptainer.wrap_apptainer(argv, image, bound, writable, gpu, kept, options)
     env = shutil.which("env") or "/usr/bin/env"
     bound = [*_host_paths(), *(p for p in read_only if p not in python_paths() and not p.startswith(_SYSTEM))]
-    kept = {name: value for name, value in environment.items() if name not in ("HOME", "USER")}
+    kept = {name: value for name, value in environment.items() if name != "HOME"}
     return apptainer.wrap_apptainer([env, *argv], _skeleton(), bound, writable, gpu, kept, options)
 
 

@@ -24,7 +24,10 @@ from kevin.judge.memory import SharedSlots
 from kevin.judge.reference import ReferenceTask
 
 _SAMPLED_ELEMENTS = 1 << 16
-_BURST_US, _MIN_BURST, _MAX_BURST, _EAGER_CALLS = 4000.0, 3, 400, 4
+_GPU_LEAD_US = 300.0
+"""Flushing the L2 of a GPU and waiting for the launch, before every timed call."""
+_MIN_ROUNDS = 3
+_BURST_US, _MIN_BURST, _MAX_BURST, _EAGER_CALLS = 4000.0, 2, 400, 4
 _BURST_FACTOR, _BURST_CALL_US, _BURST_SLACK_US = 1.5, 100.0, 1000.0
 _BURST_ATTEMPTS = 3
 _IDLE_CPU_S = 0.002
@@ -51,8 +54,20 @@ def summarize(samples_us: list[float]) -> Timing:
 
 def calls_per_round(protocol: JudgeProtocol, kernel_us: float, num_slots: int) -> int:
     """As many calls as fill a round; every call needs a slot of its own, and one more goes to the untimed call."""
-    wanted = -(-protocol.timing.round_us // max(kernel_us, 1.0))
+    lead_us = _GPU_LEAD_US if protocol.device == "cuda" else 0.0
+    wanted = -(-protocol.timing.round_us // max(kernel_us + lead_us, 1.0))
     return int(max(1, min(wanted, num_slots - 1, protocol.timing.max_calls_per_round)))
+
+
+def enough_rounds(protocol: JudgeProtocol, num_rounds: int, timed_us: float) -> bool:
+    """Whether the least that is always measured has been; the clock of a GPU is steady, long calls need fewer rounds.
+
+    Args:
+        timed_us: what the candidate's timed calls took together.
+    """
+    t = protocol.timing
+    steady = protocol.device == "cuda" and num_rounds >= _MIN_ROUNDS and timed_us >= t.min_rounds * t.round_us
+    return num_rounds >= t.min_rounds or steady
 
 
 def settled(ratios: list[float], relative_error: float) -> bool:
@@ -73,7 +88,8 @@ TimeReference = Callable[
 class PairedTimer:
     """Times one candidate in ``cell`` against ``reference``; ``inputs[i]`` is the judge's private copy of slot i.
 
-    ``time_reference`` is `Device.time_reference`, the counterpart of what the cell does.
+    ``time_reference`` is `Device.time_reference`, the counterpart of what the cell does. ``allocates``: whether a call
+    of the candidate makes memory of its own; one that does not is warm on a GPU after its checks.
     """
 
     def __init__(
@@ -84,8 +100,11 @@ class PairedTimer:
         inputs: list[list[Any]],
         protocol: JudgeProtocol,
         time_reference: TimeReference,
+        *,
+        allocates: bool = True,
     ) -> None:
         self._time_reference = time_reference
+        self._is_warm = protocol.device == "cuda" and not allocates
         self.cell, self.reference, self.slots = cell, reference, slots
         self.inputs, self.protocol = inputs, protocol
         # eager reads the very memory that the candidate reads, so that page sizes and placement favour neither
@@ -102,8 +121,9 @@ class PairedTimer:
         """
         t = self.protocol.timing
         timeout_s = self.protocol.run_timeout_s
-        warm_us = self.cell.call([0], [0], timeout_s)[0] / 1e3  # the checks' calls were the first on their memory
-        num_calls = calls_per_round(self.protocol, min(kernel_us, warm_us), self.slots.num_slots)
+        if not self._is_warm:  # the checks' calls were the first on their memory
+            kernel_us = min(kernel_us, self.cell.call([0], [0], timeout_s)[0] / 1e3)
+        num_calls = calls_per_round(self.protocol, kernel_us, self.slots.num_slots)
         self.reference.set_parameters(self._parameters)
         for slot in range(num_calls + 1):
             self.slots.fill(slot, self.inputs[slot], self._parameters)
@@ -117,7 +137,7 @@ class PairedTimer:
             kernel_us_all += kernel
             reference_us_all += reference
             rounds.append(Round(kernel_us=statistics.median(kernel), reference_us=statistics.median(reference)))
-            if len(rounds) >= t.min_rounds:
+            if enough_rounds(self.protocol, len(rounds), sum(kernel_us_all)):
                 ratios = [r.reference_us / r.kernel_us for r in rounds]
                 if settled(ratios, t.relative_error) or time.monotonic() > deadline:
                     break
@@ -141,7 +161,8 @@ class PairedTimer:
         """
         end = time.monotonic() + (self.protocol.timing.warmup_s if self.protocol.device == "cpu" else 0.0)
         while True:
-            self.cell.call([], list(range(num_calls + 1)), self.protocol.run_timeout_s)
+            if not self._is_warm:
+                self.cell.call([], list(range(num_calls + 1)), self.protocol.run_timeout_s)
             self._run_reference(list(range(num_calls)), 0)
             if time.monotonic() >= end:
                 return

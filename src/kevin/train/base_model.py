@@ -109,10 +109,11 @@ def _texts(written: Sequence[Transcript]) -> list[str]:
 
 
 def _new_model(config: BaseModelConfig, tokenizer: PreTrainedTokenizerFast) -> Qwen3ForCausalLM:
+    import torch
     from transformers import Qwen3Config, Qwen3ForCausalLM
 
     register_attention()
-    return Qwen3ForCausalLM(
+    model = Qwen3ForCausalLM(
         Qwen3Config(
             vocab_size=len(tokenizer),
             hidden_size=config.hidden_size,
@@ -129,6 +130,7 @@ def _new_model(config: BaseModelConfig, tokenizer: PreTrainedTokenizerFast) -> Q
             attn_implementation=ATTENTION,
         )
     )
+    return model.to("cuda" if torch.cuda.is_available() else "cpu")
 
 
 def _loss(model: Qwen3ForCausalLM, batch: Batch) -> torch.Tensor:
@@ -183,7 +185,7 @@ def _train(
             for optimizer, peak in zip(optimizers, peaks, strict=True):
                 for group in optimizer.param_groups:
                     group["lr"] = peak * share
-            batch = collate(batches[step], pad)
+            batch = collate(batches[step], pad).to(model.device)
             loss = _loss(model, batch)
             model.zero_grad(set_to_none=True)
             loss.backward()

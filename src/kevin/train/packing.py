@@ -58,6 +58,11 @@ class Batch(NamedTuple):
     num_spine: int
     num_branches: int
 
+    def to(self, device: torch.device) -> Batch:
+        """The batch with its tensors on ``device``."""
+        moved = {name: getattr(self, name).to(device) for name in ("tokens", "positions", "mask", "labels")}
+        return self._replace(**moved)
+
 
 class Encoder:
     """Token ids of texts and transcripts; texts that come again are encoded once."""
