@@ -1,7 +1,10 @@
-"""One CPU device for the whole suite: candidates are judged one after another in sandboxed cells, as in production."""
+"""One CPU device and one GPU for the whole suite: candidates are judged one after another in sandboxed cells, as in
+production."""
 
 from __future__ import annotations
 
+import os
+import shutil
 from collections.abc import Callable, Iterator
 from pathlib import Path
 
@@ -10,6 +13,7 @@ import pytest
 from kevin.core.protocol import JudgeProtocol, TimingProtocol
 from kevin.core.types import Kernel, Task, Verdict
 from kevin.judge.cpu import CpuDevice
+from kevin.judge.device import Device, open_device
 from kevin.judge.evaluate import judge_on
 from kevin.tasks.format import inspect_task
 
@@ -26,28 +30,38 @@ PROTOCOL = JudgeProtocol(
 
 @pytest.fixture(scope="session")
 def device() -> CpuDevice:
-    import os
-
     before = os.sched_getaffinity(0)
     device = CpuDevice(PROTOCOL)
     os.sched_setaffinity(0, before)
     return device
 
 
-@pytest.fixture(scope="session")
-def judge(device: CpuDevice, tmp_path_factory: pytest.TempPathFactory) -> Iterator[Judge]:
-    """``judge(task_source, kernel_source, dialect=..., rules=...)`` -> Verdict."""
-    import os
-
-    cache: Path = tmp_path_factory.mktemp("builds")
-    before = os.sched_getaffinity(0)
+def _runner(device: Device, language: str, cache: Path) -> Judge:
+    """``run(task_source, kernel_source, dialect=..., rules=...)`` -> Verdict."""
 
     def run(reference: str, source: str, dialect: str = "c_abi", rules: tuple[str, ...] = ()) -> Verdict:
         task = Task(id="test", level=1, name="test", source=reference, origin="user")
         task = task.model_copy(update={"spec": inspect_task(reference, "test")})
-        kernel = Kernel(dialect=dialect, language="cpp", source=source)
-        protocol = PROTOCOL.model_copy(update={"rules": rules})
-        return judge_on(device, task, kernel, protocol, cache)
+        kernel = Kernel(dialect=dialect, language=language, source=source)
+        return judge_on(device, task, kernel, device.protocol.model_copy(update={"rules": rules}), cache)
 
-    yield run
+    return run
+
+
+@pytest.fixture(scope="session")
+def judge(device: CpuDevice, tmp_path_factory: pytest.TempPathFactory) -> Iterator[Judge]:
+    before = os.sched_getaffinity(0)
+    yield _runner(device, "cpp", tmp_path_factory.mktemp("builds"))
     os.sched_setaffinity(0, before)
+
+
+@pytest.fixture(scope="session")
+def gpu_device() -> Device:
+    if shutil.which("nvidia-smi") is None:
+        pytest.skip("no NVIDIA GPU here")
+    return open_device(PROTOCOL.model_copy(update={"device": "cuda", "build_timeout_s": 60.0}))
+
+
+@pytest.fixture(scope="session")
+def gpu_judge(gpu_device: Device, tmp_path_factory: pytest.TempPathFactory) -> Judge:
+    return _runner(gpu_device, "cuda", tmp_path_factory.mktemp("builds"))

@@ -31,6 +31,7 @@ from kevin.judge.reference import ReferenceTask
 
 _MIN_KERNEL_US = 0.5
 _BANDWIDTH_SLACK = 1.1
+_PROFILER_START_S = 30.0
 
 
 class _DeviceBytes:
@@ -125,7 +126,7 @@ class GpuDevice(Device):
         """
         if kernel.dialect != "load_inline":
             return
-        reply = cell.request({"profile": 0}, self.protocol.run_timeout_s)
+        reply = cell.request({"profile": 0}, _PROFILER_START_S + self.protocol.run_timeout_s)
         cell.raise_for(reply)
         own_names = set(re.findall(r"__global__[^;{(]*?\b(\w+)\s*\(", kernel.source))
         own_us = all_us = 0.0

@@ -12,7 +12,7 @@ _PINNED, _POSIX_FD, _ON_DEVICE, _READ_WRITE = 1, 1, 1, 3
 _FLUSH_FACTOR = 2
 _LEAD_US, _LEAD_FACTOR, _MAX_LEAD_PASSES = 150.0, 3.0, 24
 _L2_CACHE_SIZE, _MEMORY_POOLS = 38, 115
-_NON_BLOCKING = 1
+_DISABLE_TIMING = 2
 
 
 class CudaError(RuntimeError):
@@ -62,11 +62,14 @@ class Gpu:
         context = ctypes.c_void_p()
         self.call("cuDevicePrimaryCtxRetain", ctypes.byref(context), device)
         self.call("cuCtxSetCurrent", context)
+        self._context = context
         stream = ctypes.c_void_p()
         self.call("cuStreamCreate", ctypes.byref(stream), 0)
         self.stream = stream
         self.l2_bytes = self.attribute(_L2_CACHE_SIZE)
         self._events = [self._event() for _ in range(2)]
+        self._all_done = self._event(_DISABLE_TIMING)
+        self._joins = all(hasattr(self.lib, name) for name in ("cuCtxRecordEvent", "cuCtxWaitEvent"))  # CUDA 12.5
         self._flush: ctypes.c_uint64 | None = None
         self._pass_us = 0.0
         self._launch_us = 0.0
@@ -83,9 +86,9 @@ class Gpu:
         self.call("cuDeviceGetAttribute", ctypes.byref(value), number, self.device)
         return value.value
 
-    def _event(self) -> ctypes.c_void_p:
+    def _event(self, flags: int = 0) -> ctypes.c_void_p:
         event = ctypes.c_void_p()
-        self.call("cuEventCreate", ctypes.byref(event), 0)
+        self.call("cuEventCreate", ctypes.byref(event), flags)
         return event
 
     # --- shared memory ---
@@ -165,7 +168,10 @@ class Gpu:
         afterwards: Callable[[], object] | None = None,
         before: Callable[[], object] | None = None,
     ) -> int:
-        """Nanoseconds of ``launch`` with a cold L2, by events on the stream.
+        """Nanoseconds of ``launch`` with a cold L2, by events on the stream that all other streams are joined to.
+
+        No stream begins before the begin event, and the end event waits for all of them. With a driver that cannot do
+        this, ``before`` and ``afterwards`` see to it that work on a stream of its own gives a wrong result.
 
         Args:
             afterwards: enqueued on the stream right behind the end event. A copy of the outputs there shows what was
@@ -178,9 +184,14 @@ class Gpu:
         if before is not None:
             before()
         self.call("cuEventRecord", begin, self.stream)
+        if self._joins:
+            self.call("cuCtxWaitEvent", self._context, begin)
         start = time.perf_counter_ns()
         launch()
         self._launch_us = (time.perf_counter_ns() - start) / 1e3
+        if self._joins:
+            self.call("cuCtxRecordEvent", self._context, self._all_done)
+            self.call("cuStreamWaitEvent", self.stream, self._all_done, 0)
         self.call("cuEventRecord", end, self.stream)
         if afterwards is not None:
             afterwards()
