@@ -1,6 +1,7 @@
 """Build stage of the ``load_inline`` dialect: import the candidate once in a sandbox that may run compilers.
 
-A build that fails is the candidate's outcome even where its module swallows the error and falls back to PyTorch.
+A build that fails is the candidate's outcome even where its module swallows the error and falls back to PyTorch. The
+import sees no GPU, so that builds do not disturb what is timed; only a module that fails without one is given one.
 """
 
 from __future__ import annotations
@@ -11,12 +12,13 @@ import sys
 import tempfile
 import time
 from pathlib import Path
+from typing import Any
 
 from kevin.core.protocol import JudgeProtocol
 from kevin.core.types import Kernel, Outcome, digest
 from kevin.judge.build import Build, compiler_excerpt, native_architecture
 from kevin.judge.cell import CandidateFailed, Cell
-from kevin.judge.sandbox import Isolation, detect_isolation, toolchain
+from kevin.judge.sandbox import Isolation, detect_isolation, gpu_devices, toolchain
 
 
 def _build_error(text: str) -> str:
@@ -50,18 +52,26 @@ def build_inline(kernel: Kernel, protocol: JudgeProtocol, cache: Path, isolation
     if kernel.language == "cuda":
         capability = native_architecture().removeprefix("sm_")
         environment["TORCH_CUDA_ARCH_LIST"] = f"{capability[:-1]}.{capability[-1]}"
-    try:
+
+    def import_it(*, gpu: bool) -> tuple[dict[str, Any], list[dict[str, Any]]]:
+        """The cell's reply, and the builds in it that failed."""
         with Cell(
             "module.py",
             setup,
             isolation=isolation,
+            gpu=gpu,
             writable=[str(marker)],
             python_flags=("-I",),
             environment=environment,
         ) as cell:
             reply = cell.request(None, protocol.inline_build_timeout_s)
+        return reply, [b for b in reply.get("builds", []) if isinstance(b, dict) and b.get("error")]
+
+    try:
+        reply, failed = import_it(gpu=False)
+        if "error" in reply and not failed and protocol.device == "cuda" and gpu_devices():
+            reply, failed = import_it(gpu=True)
         seconds = time.perf_counter() - start
-        failed = [b for b in reply.get("builds", []) if isinstance(b, dict) and b.get("error")]
         if failed:
             swallowed = "error" not in reply
             reason = "fallback_after_failed_build" if swallowed else "compile_error"
