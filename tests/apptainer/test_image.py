@@ -4,6 +4,10 @@ from __future__ import annotations
 
 import os
 import re
+import shutil
+import subprocess
+import sys
+import time
 from pathlib import Path
 
 import pytest
@@ -106,3 +110,23 @@ def test_a_failed_build_leaves_the_old_image(program: str, tmp_path: Path) -> No
         apptainer.build(definition, image)
     assert image.read_bytes() == b"old"
     assert [path.name for path in tmp_path.iterdir() if path.name.startswith(".")] == []
+
+
+def test_a_mounted_image_goes_with_the_process_that_mounted_it(image: Path, program: str) -> None:
+    if shutil.which("squashfuse") is None:
+        pytest.skip("squashfuse is not installed")
+    code = (
+        "import sys; from pathlib import Path; from kevin.judge.apptainer import mounted;"
+        "print(mounted(Path(sys.argv[1])), flush=True); sys.stdin.read()"
+    )
+    with subprocess.Popen(
+        [sys.executable, "-c", code, str(image)], stdin=subprocess.PIPE, stdout=subprocess.PIPE, text=True
+    ) as process:
+        assert process.stdout is not None
+        folder = Path(process.stdout.readline().strip())
+        assert (folder / "usr/bin").is_dir()
+        process.kill()
+    deadline = time.monotonic() + 10
+    while folder.exists() and time.monotonic() < deadline:
+        time.sleep(0.05)
+    assert not folder.exists()

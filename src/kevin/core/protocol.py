@@ -36,7 +36,7 @@ class TimingProtocol(Frozen):
     warmup_s: float = Field(default=0.06, ge=0)
     """Untimed calls of both sides before the first round, on a CPU; a GPU's memory needs one pass only."""
     budget_s: float = Field(default=0.6, gt=0)
-    """Wall time after which no further round is started."""
+    """Wall time after which no further round is started, unless the ratio is hardly known by then."""
     relative_error: float = Field(default=0.02, gt=0)
     """Stop when the standard error of the mean paired ratio falls below this share of it."""
 

@@ -150,7 +150,7 @@ class Timing(Frozen):
 
 
 class Round(Frozen):
-    """One interleaved round: median time of one call of the kernel and of the eager reference, back to back."""
+    """One interleaved round: (lower) median time of one call of the kernel and of the eager reference, back to back."""
 
     kernel_us: float = Field(gt=0)
     reference_us: float = Field(gt=0)

@@ -6,12 +6,16 @@ rules take as input. Containers do not nest: what starts them runs on the host, 
 
 from __future__ import annotations
 
+import functools
 import hashlib
 import json
 import os
+import re
 import shutil
 import subprocess
 import sys
+import tempfile
+import time
 from collections.abc import Iterable, Mapping, Sequence
 from pathlib import Path
 
@@ -21,6 +25,10 @@ from kevin.core.files import atomic_path, write_text
 PYTHON = "/opt/kevin/bin/python"
 """The interpreter of the study's own images (containers/post.sh)."""
 MINIMUM = (1, 2)
+_SYSTEM_PARTITION = re.compile(r"(\d+)-\d+\s*\|\s*FS \(Squashfs/\*System")
+_MOUNT_WHILE_OPEN = 'for folder; do :; done; "$@" & read -r _; kill $!; wait $!; rmdir "$folder"'
+_MOUNT_TIMEOUT_S = 10.0
+_keepers: list[subprocess.Popen[bytes]] = []
 _CLOSED = ("--containall", "--no-home", "--no-privs", "--net", "--network", "none", "--pwd", "/tmp")
 
 
@@ -96,6 +104,39 @@ def check_digest(image: Path) -> str:
             f" another image: put that one back, or accept this one with: sha256sum {image} > {expected}"
         )
     return found
+
+
+@functools.cache
+def mounted(image: Path) -> Path:
+    """The files of an image as a folder, until this process ends; the image itself where it cannot be mounted.
+
+    Apptainer mounts an image anew for every start, and all that a compiler consists of is then read and unpacked again.
+    """
+    squashfuse = shutil.which("squashfuse")
+    if squashfuse is None or not image.is_file():
+        return image
+    position = _SYSTEM_PARTITION.search(_run([program(), "sif", "list", str(image)], str(image)).stdout)
+    if position is None:  # an encrypted image, say
+        return image
+    folder = Path(tempfile.mkdtemp(prefix="kevin-image-"))
+    mount = [squashfuse, "-f", "-o", f"ro,offset={position[1]}", str(image), str(folder)]
+    # the pipe is closed when this process ends, however it ends
+    keeper = subprocess.Popen(
+        ["sh", "-c", _MOUNT_WHILE_OPEN, "sh", *mount],
+        stdin=subprocess.PIPE,
+        stdout=subprocess.DEVNULL,
+        stderr=subprocess.DEVNULL,
+        start_new_session=True,
+    )
+    deadline = time.monotonic() + _MOUNT_TIMEOUT_S
+    while not folder.is_mount():
+        if keeper.poll() is not None or time.monotonic() > deadline:
+            keeper.kill()
+            folder.rmdir()
+            return image
+        time.sleep(0.02)
+    _keepers.append(keeper)
+    return folder
 
 
 def wrap_apptainer(

@@ -82,7 +82,7 @@ def _forwards(reference: ReferenceTask, baselines: Iterable[Baseline]) -> dict[B
 def _rounds(
     forwards: dict[Baseline, Forward], inputs: list[Any], device: Device, num_calls: int
 ) -> dict[Baseline, list[float]]:
-    """Mean microseconds of a call, round by round; all baselines take turns within a round."""
+    """(Lower) median microseconds of a call, round by round; all baselines take turns within a round."""
     t = device.protocol.timing
     samples: dict[Baseline, list[float]] = {name: [] for name in forwards}
     deadline = time.monotonic() + len(forwards) * t.budget_s
@@ -91,8 +91,8 @@ def _rounds(
         for name in names:
             forward = forwards[name]
             forward(*inputs)
-            total = sum(device.clock(lambda forward=forward: forward(*inputs)) for _ in range(num_calls))
-            samples[name].append(total / 1e3 / num_calls)
+            calls_ns = [device.clock(lambda forward=forward: forward(*inputs)) for _ in range(num_calls)]
+            samples[name].append(statistics.median_low(calls_ns) / 1e3)
         if len(samples["eager"]) < 2 * t.min_rounds:
             continue
         ratios = [a / b for a, b in zip(samples["eager"], samples[list(forwards)[-1]], strict=True)]

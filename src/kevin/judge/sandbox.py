@@ -84,6 +84,12 @@ def judge_image() -> Path | None:
     return image
 
 
+def _image_files() -> Path | None:
+    """The judge's image as Apptainer starts it fastest."""
+    image = judge_image()
+    return None if image is None else apptainer.mounted(image)
+
+
 @functools.cache
 def _checked(image: Path) -> str:
     """What tells this image from others: its digest; the path of one that is a folder."""
@@ -117,7 +123,7 @@ def _apptainer(
     argv: Sequence[str], read_only: Iterable[str], writable: Iterable[str], environment: Mapping[str, str], *, gpu: bool
 ) -> list[str]:
     """In the judge's image, or, without one, around the host's own programs."""
-    image = judge_image()
+    image = _image_files()
     options = _apptainer_options(image) or ()
     if image is not None:
         bound = [p for p in read_only if p not in python_paths() and not p.startswith(_SYSTEM)]
@@ -158,7 +164,7 @@ def _apptainer_options(image: Path | None) -> tuple[str, ...] | None:
 
 
 def _apptainer_works() -> bool:
-    return _apptainer_options(judge_image()) is not None
+    return _apptainer_options(_image_files()) is not None
 
 
 @functools.cache
