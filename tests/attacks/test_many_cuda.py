@@ -34,7 +34,7 @@ KINDS: dict[str, tuple[str, tuple[Outcome, ...]]] = {
     "segmentation fault": (f"{KERNEL}{HEAD} {{ {RUN} *(volatile int*)8 = 1; }}", ERROR),
     "abort": (f"#include <cstdlib>\n{KERNEL}{HEAD} {{ {RUN} std::abort(); }}", ERROR),
     "exit": (ATTACKS["exit (45)"][0], ERROR),
-    "leaked device memory": (f"{KERNEL}{HEAD} {{ void* p; cudaMalloc(&p, 256 << 20); {RUN} }}", CORRECT),
+    "leaked device memory": (f"{KERNEL}{HEAD} {{ void* p; cudaMalloc(&p, 8 << 20); {RUN} }}", CORRECT),
     "leaked host memory": (f"#include <cstdlib>\n{KERNEL}{HEAD} {{ (void)malloc(64 << 20); {RUN} }}", CORRECT),
     "does not compile": (f"{KERNEL}{HEAD} {{ k<<<{GRID}>>>(y, out); }}", (Outcome.COMPILE_ERROR,)),
 }

@@ -94,6 +94,8 @@ def _rows(verdict: Verdict, kernel: Kernel) -> list[tuple[str, str]]:
 def _detail(name: str, value: float | int | str | None) -> tuple[str, str]:
     """A measurement with the unit that its name ends in."""
     text = f"{value:.4g}" if isinstance(value, float) else str(value)
+    if name.endswith("_share") and isinstance(value, float):
+        text = f"{value:.1%}"
     stem, _, unit = name.rpartition("_")
     if unit in _UNITS:
         name, text = stem, f"{text} {unit}"

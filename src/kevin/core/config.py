@@ -115,6 +115,9 @@ class RolloutConfig(Frozen):
     """A longer answer is cut off and counts as a parse error."""
     max_feedback_chars: int = Field(default=400, ge=50)
     """Length of the evaluation message that a later turn sees."""
+    profile_feedback: bool = False
+    """Tell the author of a correct kernel what share of the device's bandwidth and arithmetic it reaches, and on a GPU
+    its registers and spills."""
 
 
 class RewardConfig(Frozen):

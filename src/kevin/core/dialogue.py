@@ -7,7 +7,7 @@ budget is short the oldest turns go first (arXiv 2507.11948, section 3).
 from __future__ import annotations
 
 import re
-from collections.abc import Callable, Sequence
+from collections.abc import Callable, Iterator, Mapping, Sequence
 
 from kevin.core import abi
 from kevin.core.errors import TaskError
@@ -172,6 +172,14 @@ _FEEDBACK_HEADS = {
 }
 
 
+_PROFILE = {
+    "bandwidth_share": "It reaches {} of the memory bandwidth.",
+    "flop_share": "It reaches {} of the arithmetic peak.",
+    "own_kernel_share": "Its own kernels take {} of the time on the device.",
+}
+"""By the name of a verdict's detail; shares are told with two significant digits, above timing noise."""
+
+
 def feedback(outcome: Outcome, message: str, speedup: float | None, *, max_chars: int = 1200) -> str:
     """The evaluation result as the policy reads it. Speedups have two significant digits, above timing noise."""
     if outcome is Outcome.CORRECT:
@@ -183,8 +191,23 @@ def feedback(outcome: Outcome, message: str, speedup: float | None, *, max_chars
     return f"{_FEEDBACK_HEADS[outcome]}: {text}"
 
 
-def verdict_feedback(verdict: Verdict, *, max_chars: int = 1200) -> str:
-    return feedback(verdict.outcome, verdict.message, verdict.speedup, max_chars=max_chars)
+def verdict_feedback(verdict: Verdict, *, max_chars: int = 1200, with_profile: bool = False) -> str:
+    """``with_profile``: where a correct kernel stands against its device."""
+    text = feedback(verdict.outcome, verdict.message, verdict.speedup, max_chars=max_chars)
+    if not with_profile or verdict.outcome is not Outcome.CORRECT:
+        return text
+    return " ".join([text, *_profile(verdict.details)])
+
+
+def _profile(details: Mapping[str, float | int | str | None]) -> Iterator[str]:
+    known = {name: value for name, value in details.items() if isinstance(value, int | float)}
+    for name, sentence in _PROFILE.items():
+        if name in known:
+            yield sentence.format(f"{float(f'{100 * known[name]:.2g}'):g} %")
+    if "registers" in known:
+        spills = known.get("spilled_bytes", 0)
+        spilled = f"{spills:g} bytes spilled" if spills else "nothing spilled"
+        yield f"It uses {known['registers']:g} registers a thread, {spilled}."
 
 
 def base_prompt(task: Task, dialect: Dialect, language: Language, *, with_example: bool) -> str:

@@ -16,6 +16,8 @@ import tempfile
 import time
 from pathlib import Path
 
+from pydantic import Field
+
 from kevin.core import abi
 from kevin.core.errors import DeviceError, SandboxError
 from kevin.core.protocol import JudgeProtocol
@@ -36,6 +38,9 @@ class Build(Frozen):
     message: str = ""
     seconds: float = 0.0
     cached: bool = False
+    resources: dict[str, int] = Field(default_factory=dict)
+    """What nvcc says of a ``c_abi`` kernel just built, the largest over its functions: registers a thread, bytes of
+    spills to memory and of shared memory."""
 
 
 _CUDA_FOOTER = """#line 1 "harness.cu"
@@ -79,7 +84,8 @@ def compiler_command(kernel: Kernel, protocol: JudgeProtocol, source: str, outpu
         nvcc = shutil.which("nvcc") or "/usr/local/cuda/bin/nvcc"
         if not Path(nvcc).exists():
             raise DeviceError("nvcc was not found: install the CUDA toolkit or put it on PATH to judge CUDA kernels")
-        return [nvcc, *cuda_flags(protocol), "-shared", "-Xcompiler", "-fPIC", "-o", output, source]
+        flags = [*cuda_flags(protocol), "-Xptxas", "-v"]
+        return [nvcc, *flags, "-shared", "-Xcompiler", "-fPIC", "-o", output, source]
     gxx = os.environ.get("CXX") or shutil.which("g++")
     if not gxx:
         raise DeviceError("g++ was not found: install a C++ compiler (e.g. apt-get install g++) or set CXX")
@@ -105,6 +111,19 @@ def compiler_excerpt(text: str, max_errors: int = 3, max_lines: int = 24) -> str
     if not keep:
         keep = [line.rstrip() for line in text.splitlines() if line.strip()][-max_lines:]
     return "\n".join(keep[:max_lines])
+
+
+_RESOURCES = {
+    "registers": r"Used (\d+) registers",
+    "spilled_bytes": r"(\d+) bytes spill stores",
+    "shared_bytes": r"(\d+) bytes smem",
+}
+
+
+def resources_used(text: str) -> dict[str, int]:
+    """From the words of ``ptxas -v``; empty where it says nothing."""
+    found = {name: [int(n) for n in re.findall(pattern, text)] for name, pattern in _RESOURCES.items()}
+    return {name: max(numbers) for name, numbers in found.items() if numbers}
 
 
 def _limits(memory_bytes: int) -> list[str]:
@@ -166,7 +185,7 @@ def build_native(
         seconds = time.perf_counter() - start
         if status == 0 and output.exists():
             output.rename(library)
-            return Build(path=str(library), seconds=seconds)
+            return Build(path=str(library), seconds=seconds, resources=resources_used(text))
     if status is None:
         message = f"the compiler was stopped after {protocol.build_timeout_s:g} s"
         return Build(outcome=Outcome.TIMEOUT, reason="compile_timeout", message=message, seconds=seconds)

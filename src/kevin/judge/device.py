@@ -26,6 +26,7 @@ from kevin.judge.compare import Comparison, compare
 from kevin.judge.inside.host import last_level_bytes
 from kevin.judge.memory import SharedBuffer, SharedSlots, slot_bytes
 from kevin.judge.reference import ReferenceCache, ReferenceTask, Trial
+from kevin.judge.roofline import Peaks, count_flops, measure_peaks, roofline
 from kevin.judge.sandbox import detect_isolation
 from kevin.judge.timing import Measured, PairedTimer
 
@@ -64,6 +65,8 @@ class Device(ABC):
         self.protocol = protocol
         self.isolation = detect_isolation()
         self.references = ReferenceCache(protocol, self.max_tasks)
+        self._peaks: Peaks | None = None
+        self._flops: dict[str, int] = {}
         self._slots: OrderedDict[str, tuple[SharedSlots, list[list[Any]]]] = OrderedDict()
 
     @abstractmethod
@@ -140,7 +143,7 @@ class Device(ABC):
             reference_timing=measured.reference if measured else None,
             rounds=measured.rounds if measured else (),
             seconds={"build": build.seconds, **found.seconds},
-            details={"isolation": self.isolation.value, **found.details},
+            details={"isolation": self.isolation.value, **build.resources, **found.details},
         )
 
     def _slots_for(self, reference: ReferenceTask) -> tuple[SharedSlots, list[list[Any]]]:
@@ -226,6 +229,7 @@ class Device(ABC):
         finally:
             found.seconds.setdefault("check", time.perf_counter() - start)
         self._quarantine(reference, found)
+        self._place_on_roofline(reference, found)
 
     def _check(self, cell: Cell, trials: list[Trial], slots: SharedSlots, found: Findings) -> float:
         """All correctness trials, in slots of their own. Returns the kernel's median time of a call, us."""
@@ -268,6 +272,17 @@ class Device(ABC):
                 f"{found.measured.kernel.median_us:.3g} us a call is less than its memory traffic can take "
                 f"on this device ({bound:.3g} us)"
             )
+
+    def _place_on_roofline(self, reference: ReferenceTask, found: Findings) -> None:
+        if found.measured is None or found.outcome is not Outcome.CORRECT:
+            return
+        digest = reference.task.digest
+        if self._peaks is None:
+            with self.lease(exclusive=True):
+                self._peaks = measure_peaks(self.protocol.device, self.protocol.precision, self.clock)
+        if digest not in self._flops:
+            self._flops[digest] = count_flops(reference)
+        found.details |= roofline(reference.spec, self._flops[digest], found.measured.kernel.median_us, self._peaks)
 
 
 def open_device(protocol: JudgeProtocol) -> Device:

@@ -28,6 +28,7 @@ class RolloutSettings(Frozen):
     max_prompt_tokens: int = Field(ge=1)
     max_response_tokens: int = Field(ge=1)
     max_feedback_chars: int = Field(default=1200, ge=50)
+    profile_feedback: bool = False
     seed: int = Field(default=0, ge=0)
 
     @classmethod

@@ -150,13 +150,13 @@ class TurnPlayer:
     def _turn(
         self, turn: int, place: Place, completion: Completion, parsed: Parsed, result: Verdict | HarnessError | None
     ) -> Turn:
-        chars = self._settings.max_feedback_chars
+        chars, with_profile = self._settings.max_feedback_chars, self._settings.profile_feedback
         evaluation: dict[str, Any]
         if isinstance(result, Verdict):
             evaluation = {
                 "outcome": result.outcome,
                 "reason": result.reason,
-                "feedback": verdict_feedback(result, max_chars=chars),
+                "feedback": verdict_feedback(result, max_chars=chars, with_profile=with_profile),
                 "verdict_key": result.key,
                 "speedup": result.speedup,
             }

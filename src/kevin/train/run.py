@@ -91,7 +91,8 @@ def identity(study: Study, run: str, tasks: Sequence[Task]) -> dict[str, Any]:
         "train": study.train.model_dump(mode="json", exclude=set(MAY_CHANGE)),
         "reward": study.reward.model_dump(mode="json"),
         "prompts": study.rollout.model_dump(
-            mode="json", include={"max_prompt_tokens", "max_response_tokens", "max_feedback_chars", "top_p"}
+            mode="json",
+            include={"max_prompt_tokens", "max_response_tokens", "max_feedback_chars", "profile_feedback", "top_p"},
         ),
         "judge": study.judge.model_dump(mode="json"),
         "init": policy_fingerprint(study.policies[study.train.init]),

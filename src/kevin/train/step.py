@@ -69,6 +69,7 @@ class StepPlayer:
             max_prompt_tokens=study.rollout.max_prompt_tokens,
             max_response_tokens=response_tokens(study, step),
             max_feedback_chars=study.rollout.max_feedback_chars,
+            profile_feedback=study.rollout.profile_feedback,
             seed=seed,
         )
 
