@@ -1,0 +1,81 @@
+"""When a timing is known well enough."""
+
+from __future__ import annotations
+
+import pytest
+import torch
+
+from kevin.core.protocol import JudgeProtocol, TimingProtocol
+from kevin.core.types import Task
+from kevin.judge.reference import ReferenceTask
+from kevin.judge.timing import calls_per_round, enough_rounds, settled
+
+CPU = JudgeProtocol(timing=TimingProtocol(min_rounds=6, round_us=4000.0))
+GPU = CPU.model_copy(update={"device": "cuda"})
+
+
+def test_a_round_is_filled_with_calls_and_what_goes_before_them() -> None:
+    assert calls_per_round(CPU, kernel_us=1000.0, num_slots=17) == 4
+    assert calls_per_round(GPU, kernel_us=1000.0, num_slots=17) == 4  # 3.1 of 1.3 ms
+    assert calls_per_round(CPU, kernel_us=10.0, num_slots=17) == 16
+    assert calls_per_round(GPU, kernel_us=100.0, num_slots=17) == 10
+    assert calls_per_round(GPU, kernel_us=100.0, num_slots=4) == 3
+    assert calls_per_round(CPU, kernel_us=1e6, num_slots=2) == 1
+
+
+@pytest.mark.parametrize(
+    ("protocol", "num_rounds", "timed_us", "enough"),
+    [
+        (CPU, 5, 1e9, False),
+        (CPU, 6, 1.0, True),
+        (GPU, 2, 1e9, False),
+        (GPU, 3, 23_999.0, False),
+        (GPU, 3, 24_000.0, True),
+    ],
+)
+def test_long_calls_need_fewer_rounds_on_a_gpu_only(
+    protocol: JudgeProtocol, num_rounds: int, timed_us: float, enough: bool
+) -> None:
+    assert enough_rounds(protocol, num_rounds, timed_us) is enough
+
+
+def test_outliers_neither_settle_a_ratio_nor_unsettle_it() -> None:
+    steady = [1.0, 1.01, 0.99, 1.0, 1.005, 0.995]
+    assert settled(steady, 0.02)
+    assert settled([*steady, 30.0], 0.02)
+    assert not settled([1.0, 20.0, 1.1, 28.0, 1.05, 17.0], 0.02)
+    assert not settled([1.0, 1.0], 0.02)
+
+
+SQUARE = """
+import torch
+import torch.nn as nn
+class Model(nn.Module):
+    def forward(self, x, y):
+        return x @ y
+def get_inputs():
+    a = torch.randn(64, 64)
+    return [torch.randn(64, 64), a + a.T]
+def get_init_inputs():
+    return []
+"""
+
+
+def test_changes_of_the_inputs_do_not_add_up() -> None:
+    task = Task(id="test", level=1, name="test", source=SQUARE, origin="user")
+    reference = ReferenceTask(task, CPU)
+    slots = [[x.clone() for x in reference.trials[0].inputs] for _ in range(2)]
+    views = [[x.clone() for x in slot] for slot in slots]
+    first, symmetric = reference.trials[0].inputs
+    seen = set()
+    for _ in range(50):
+        for slot in range(2):
+            reference.change_some(slot, slots[slot], views[slot])
+            assert all(torch.equal(x, view) for x, view in zip(slots[slot], views[slot], strict=True))
+            x, y = slots[slot]
+            changed = int((x != first).sum())
+            assert 0 < changed <= first.numel() // 8 + 64
+            assert torch.equal(y, y.mT)
+            assert 0.6 < float(y.norm() / symmetric.norm()) < 1.6
+            seen.add(float(x.sum()))
+    assert len(seen) == 100  # no call has inputs that were there before
