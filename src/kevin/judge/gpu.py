@@ -70,7 +70,6 @@ class GpuDevice(Device):
         except (OSError, CudaError) as e:
             raise DeviceError(f"the CUDA driver is not usable: {e}") from e
         self._gpu.stream = ctypes.c_void_p(0)  # torch's default stream
-        self._bytes_per_us: float | None = None
 
     def prepare_thread(self) -> None:
         torch.cuda.set_device(0)
@@ -144,14 +143,4 @@ class GpuDevice(Device):
     def bound_us(self, reference: ReferenceTask) -> float:
         """Reading every input once from memory, as the cold cache forces, at the measured copy bandwidth."""
         inputs = sum(x.nbytes for x in reference.trials[0].inputs if isinstance(x, torch.Tensor))
-        return max(_MIN_KERNEL_US, inputs / (self.bytes_per_us() * _BANDWIDTH_SLACK))
-
-    def bytes_per_us(self) -> float:
-        """Bytes read and written a microsecond by a large device-to-device copy, measured once."""
-        if self._bytes_per_us is None:
-            source = torch.empty(1 << 30, dtype=torch.uint8, device="cuda")
-            target = torch.empty_like(source)
-            with self.lease(exclusive=True):
-                ns = min(self.clock(lambda: target.copy_(source)) for _ in range(10))
-            self._bytes_per_us = 2 * source.nbytes / (ns / 1e3)
-        return self._bytes_per_us
+        return max(_MIN_KERNEL_US, inputs / (self.peaks.bytes_per_us * _BANDWIDTH_SLACK))
