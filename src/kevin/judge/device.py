@@ -125,8 +125,7 @@ class Device(ABC):
         """
         self.prepare_thread()
         self._make_room(task)
-        with self.lease(exclusive=False):
-            reference = self.references.get(task)
+        reference = self._reference(task)
         found = Findings()
         try:
             self._run(reference, kernel, build, found)
@@ -153,6 +152,13 @@ class Device(ABC):
             seconds={"build": build.seconds, **found.seconds},
             details={"isolation": self.isolation.value, **build.resources, **found.details},
         )
+
+    def _reference(self, task: Task) -> ReferenceTask:
+        """No lease is waited for where there is nothing to make."""
+        if task in self.references:
+            return self.references.get(task)
+        with self.lease(exclusive=False):
+            return self.references.get(task)
 
     def _slots_for(self, reference: ReferenceTask) -> tuple[SharedSlots, list[list[Any]]]:
         """Shared slots of a task and the judge's private inputs behind them, reused from candidate to candidate."""
@@ -231,8 +237,7 @@ class Device(ABC):
                     )
                     found.measured = timer.run(kernel_us)
                 found.seconds["time"] = time.perf_counter() - start
-                with self.lease(exclusive=False):
-                    self.prove(cell, kernel, found)  # last: a profiler that was once attached slows every call
+                self.prove(cell, kernel, found)  # last: a profiler that was once attached slows every call
                 found.outcome = Outcome.CORRECT
         finally:
             found.seconds.setdefault("check", time.perf_counter() - start)
@@ -286,7 +291,8 @@ class Device(ABC):
             return
         digest = reference.task.digest
         if digest not in self._flops:
-            self._flops[digest] = count_flops(reference)
+            with self.lease(exclusive=False):
+                self._flops[digest] = count_flops(reference)
         found.details |= roofline(reference.spec, self._flops[digest], found.measured.kernel.median_us, self.peaks)
 
 

@@ -125,7 +125,8 @@ class GpuDevice(Device):
         """
         if kernel.dialect != "load_inline":
             return
-        reply = cell.request({"profile": 0}, _PROFILER_START_S + self.protocol.run_timeout_s)
+        with self.lease(exclusive=False):
+            reply = cell.request({"profile": 0}, _PROFILER_START_S + self.protocol.run_timeout_s)
         cell.raise_for(reply)
         own_names = set(re.findall(r"__global__[^;{(]*?\b(\w+)\s*\(", kernel.source))
         own_us = all_us = 0.0

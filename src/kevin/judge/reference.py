@@ -266,6 +266,9 @@ class ReferenceCache:
                 f"a smaller task): {str(e).splitlines()[0]}"
             ) from e
 
+    def __contains__(self, task: Task) -> bool:
+        return task.digest in self._tasks
+
     def get(self, task: Task) -> ReferenceTask:
         """Raises TaskError when the reference itself does not run, DeviceError when it does not fit."""
         found = self._tasks.pop(task.digest, None)
