@@ -7,7 +7,7 @@ import pytest
 from kevin.core.dialogue import verdict_feedback
 from kevin.core.protocol import JudgeProtocol
 from kevin.core.types import Outcome, Task, Timing, Verdict
-from kevin.judge.build import resources_used
+from kevin.judge.build import resources_used, without_resources
 from kevin.judge.reference import ReferenceTask
 from kevin.judge.roofline import Peaks, count_flops, roofline, traffic_bytes
 from kevin.tasks.format import inspect_task
@@ -53,6 +53,8 @@ def test_a_linear_layer_by_hand() -> None:
 def test_the_compilers_words() -> None:
     assert resources_used(PTXAS) == {"registers": 255, "spilled_bytes": 128, "shared_bytes": 4096}
     assert resources_used("") == {}
+    error = "ptxas error   : Entry function '_Z1bPf' uses too much shared data"
+    assert without_resources(f"{PTXAS}{error}\n") == error
 
 
 def test_the_author_is_told_only_on_request_and_only_when_correct() -> None:

@@ -126,6 +126,12 @@ def resources_used(text: str) -> dict[str, int]:
     return {name: max(numbers) for name, numbers in found.items() if numbers}
 
 
+def without_resources(text: str) -> str:
+    """A compiler's words as they would be without ``ptxas -v``."""
+    lines = text.splitlines()
+    return "\n".join(line for line in lines if not re.match(r"ptxas info|\s+\d+ bytes stack frame", line))
+
+
 def _limits(memory_bytes: int) -> list[str]:
     return ["prlimit", f"--as={memory_bytes}", f"--fsize={_MAX_LIBRARY_BYTES}", "--core=0", "--"]
 
@@ -191,7 +197,7 @@ def build_native(
         return Build(outcome=Outcome.TIMEOUT, reason="compile_timeout", message=message, seconds=seconds)
     if f"{source}: No such file" in text or not text.strip():
         raise SandboxError(f"the compiler could not run in the sandbox (status {status}): {text.strip()[:400]}")
-    text = text.replace(str(source), "kernel" + suffix)
+    text = without_resources(text).replace(str(source), "kernel" + suffix)
     reason = "compiler_crash" if "internal compiler error" in text or status > 128 else "compile_error"
     message = compiler_excerpt(text) or f"the compiler ended with status {status}"
     return Build(outcome=Outcome.COMPILE_ERROR, reason=reason, message=message, seconds=seconds)
