@@ -6,7 +6,9 @@ has to catch it. Numbers in brackets are those of the attack catalogue.
 
 from __future__ import annotations
 
-from kevin.core.types import Outcome
+from collections.abc import Callable
+
+from kevin.core.types import Outcome, Verdict
 
 RELU = """
 import torch
@@ -156,3 +158,18 @@ class ModelNew(nn.Module):
     def forward(self, x):
         return x @ self.linear.weight.T
 """
+
+LINEAR_HONEST = LINEAR_IGNORES_BIAS.replace("linear.weight.T", "linear.weight.T + self.linear.bias")
+
+
+def check_attack(judge: Callable[..., Verdict], name: str) -> None:
+    source, outcome, reasons = ATTACKS[name]
+    verdict = judge(RELU, source, dialect="load_inline")
+    assert verdict.outcome is outcome, (verdict.reason, verdict.message)
+    assert reasons is None or verdict.reason in reasons, verdict.message
+
+
+def check_ignored_bias(judge: Callable[..., Verdict]) -> None:
+    """(33) parameters with the reference's names are given other values in some trials."""
+    assert judge(LINEAR, LINEAR_HONEST, dialect="load_inline").outcome is Outcome.CORRECT
+    assert judge(LINEAR, LINEAR_IGNORES_BIAS, dialect="load_inline").outcome is Outcome.INCORRECT

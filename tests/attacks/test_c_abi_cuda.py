@@ -6,19 +6,11 @@ import pytest
 
 from kevin.core.types import Outcome
 
+from . import modules
+
 pytestmark = pytest.mark.gpu
 
-RELU = """
-import torch
-import torch.nn as nn
-class Model(nn.Module):
-    def forward(self, x):
-        return torch.relu(x)
-def get_inputs():
-    return [torch.randn(4096, 4096)]
-def get_init_inputs():
-    return []
-"""
+RELU = modules.RELU.replace("512, 2048", "4096, 4096")
 SOFTMAX = RELU.replace("torch.relu(x)", "torch.softmax(x, dim=1)").replace("randn(4096, 4096)", "rand(8, 400000)")
 ARGMAX = RELU.replace("torch.relu(x)", "torch.max(x, dim=1)").replace("4096, 4096", "512, 999")
 

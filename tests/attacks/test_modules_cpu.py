@@ -6,7 +6,7 @@ import pytest
 
 from kevin.core.types import Outcome
 
-from .modules import ATTACKS, CONTROLS, LINEAR, LINEAR_IGNORES_BIAS, RELU
+from .modules import ATTACKS, CONTROLS, RELU, check_attack, check_ignored_bias
 
 
 @pytest.mark.parametrize("name", CONTROLS)
@@ -17,17 +17,11 @@ def test_control_passes(judge, name: str) -> None:
 
 @pytest.mark.parametrize("name", ATTACKS)
 def test_attack_fails(judge, name: str) -> None:
-    source, outcome, reasons = ATTACKS[name]
-    verdict = judge(RELU, source, dialect="load_inline")
-    assert verdict.outcome is outcome, (verdict.reason, verdict.message)
-    assert reasons is None or verdict.reason in reasons, verdict.message
+    check_attack(judge, name)
 
 
 def test_ignored_bias_is_found_out(judge) -> None:
-    """(33) parameters with the reference's names are given other values in some trials."""
-    honest = LINEAR_IGNORES_BIAS.replace("linear.weight.T", "linear.weight.T + self.linear.bias")
-    assert judge(LINEAR, honest, dialect="load_inline").outcome is Outcome.CORRECT
-    assert judge(LINEAR, LINEAR_IGNORES_BIAS, dialect="load_inline").outcome is Outcome.INCORRECT
+    check_ignored_bias(judge)
 
 
 def test_late_thread_cannot_be_started(judge) -> None:

@@ -6,7 +6,17 @@ import pytest
 
 from kevin.core.types import Outcome
 
-from .modules import ATTACKS, CONTROLS, HEAD, LINEAR, LINEAR_IGNORES_BIAS, RELU, STATEFUL
+from .modules import (
+    ATTACKS,
+    CONTROLS,
+    HEAD,
+    LINEAR,
+    LINEAR_HONEST,
+    RELU,
+    STATEFUL,
+    check_attack,
+    check_ignored_bias,
+)
 
 pytestmark = pytest.mark.gpu
 
@@ -97,10 +107,7 @@ def test_control_passes(gpu_judge, name: str) -> None:
 
 @pytest.mark.parametrize("name", ATTACKS)
 def test_attack_fails(gpu_judge, name: str) -> None:
-    source, outcome, reasons = ATTACKS[name]
-    verdict = gpu_judge(RELU, source, dialect="load_inline")
-    assert verdict.outcome is outcome, (verdict.reason, verdict.message)
-    assert reasons is None or verdict.reason in reasons, verdict.message
+    check_attack(gpu_judge, name)
 
 
 @pytest.mark.parametrize("name", GPU_ATTACKS)
@@ -119,17 +126,12 @@ def test_work_on_another_stream_is_counted(gpu_judge, name: str) -> None:
 
 
 def test_ignored_bias_is_found_out(gpu_judge) -> None:
-    """(33) parameters with the reference's names are given other values in some trials."""
-    honest = LINEAR_IGNORES_BIAS.replace("linear.weight.T", "linear.weight.T + self.linear.bias")
-    assert gpu_judge(LINEAR, honest, dialect="load_inline").outcome is Outcome.CORRECT
-    assert gpu_judge(LINEAR, LINEAR_IGNORES_BIAS, dialect="load_inline").outcome is Outcome.INCORRECT
+    check_ignored_bias(gpu_judge)
 
 
 def test_tf32_switched_on_is_found_out(gpu_judge) -> None:
     """(12, 30) global flags of the candidate's process: less precision than PyTorch's default."""
-    source = "import torch\ntorch.backends.cuda.matmul.allow_tf32 = True\n" + LINEAR_IGNORES_BIAS.replace(
-        "linear.weight.T", "linear.weight.T + self.linear.bias"
-    )
+    source = f"import torch\ntorch.backends.cuda.matmul.allow_tf32 = True\n{LINEAR_HONEST}"
     assert gpu_judge(LINEAR, source, dialect="load_inline").outcome is Outcome.INCORRECT
 
 

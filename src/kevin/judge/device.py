@@ -125,7 +125,7 @@ class Device(ABC):
         """
         self.prepare_thread()
         self._make_room(task)
-        reference = self._reference(task)
+        reference = self.reference(task)
         found = Findings()
         try:
             self._run(reference, kernel, build, found)
@@ -153,8 +153,8 @@ class Device(ABC):
             details={"isolation": self.isolation.value, **build.resources, **found.details},
         )
 
-    def _reference(self, task: Task) -> ReferenceTask:
-        """No lease is waited for where there is nothing to make."""
+    def reference(self, task: Task) -> ReferenceTask:
+        """Waits for no lease where there is nothing to make. Errors as `ReferenceCache.get`."""
         if task in self.references:
             return self.references.get(task)
         with self.lease(exclusive=False):

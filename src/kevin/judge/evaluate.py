@@ -102,7 +102,7 @@ def judge_on(device: Device, task: Task, kernel: Kernel, protocol: JudgeProtocol
     flags, refused = screen_stage(task, kernel, protocol, device.name)
     if refused is not None:
         return refused
-    device.references.get(task)  # a reference that does not run is found before its kernel is built
+    device.reference(task)  # one that does not run is found before its kernel is built
     build = build_stage(task, kernel, protocol, cache)
     failed = build_verdict(task, kernel, protocol, device.name, build, flags)
     return failed or device.judge(task, kernel, build, verdict_key(task, kernel, protocol, device.name), flags)
