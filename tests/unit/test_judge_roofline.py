@@ -7,7 +7,7 @@ import pytest
 from kevin.core.dialogue import verdict_feedback
 from kevin.core.protocol import JudgeProtocol
 from kevin.core.types import Outcome, Task, Timing, Verdict
-from kevin.judge.build import resources_used, without_resources
+from kevin.judge.build import compiler_excerpt, resources_used, without_resources
 from kevin.judge.reference import ReferenceTask
 from kevin.judge.roofline import Peaks, count_flops, roofline, traffic_bytes
 from kevin.tasks.format import inspect_task
@@ -55,6 +55,8 @@ def test_the_compilers_words() -> None:
     assert resources_used("") == {}
     error = "ptxas error   : Entry function '_Z1bPf' uses too much shared data"
     assert without_resources(f"{PTXAS}{error}\n") == error
+    warning = "kernel.cu(3): warning #20012-D: something else\n  int x;\n      ^\n"
+    assert compiler_excerpt(without_resources(f"{warning}{error}\n{PTXAS}")) == error
 
 
 def test_the_author_is_told_only_on_request_and_only_when_correct() -> None:

@@ -24,19 +24,24 @@ def test_a_round_is_filled_with_calls_and_what_goes_before_them() -> None:
 
 
 @pytest.mark.parametrize(
-    ("protocol", "num_rounds", "timed_us", "enough"),
+    ("protocol", "ratios", "timed_us", "enough"),
     [
-        (CPU, 5, 1e9, False),
-        (CPU, 6, 1.0, True),
-        (GPU, 2, 1e9, False),
-        (GPU, 3, 23_999.0, False),
-        (GPU, 3, 24_000.0, True),
+        (CPU, [1.0] * 5, 1e9, False),
+        (CPU, [1.0] * 6, 1.0, True),
+        (GPU, [1.0] * 2, 1e9, False),
+        (GPU, [1.0] * 3, 23_999.0, False),
+        (GPU, [1.0] * 3, 24_000.0, True),
+        (CPU, [0.01] * 2, 1e9, False),
+        (GPU, [0.01] * 1, 1e9, False),
+        (GPU, [0.01] * 2, 1e9, True),
+        (GPU, [0.01, 0.02], 1e9, False),
+        (GPU, [0.01] * 2, 1.0, False),
     ],
 )
 def test_long_calls_need_fewer_rounds_on_a_gpu_only(
-    protocol: JudgeProtocol, num_rounds: int, timed_us: float, enough: bool
+    protocol: JudgeProtocol, ratios: list[float], timed_us: float, enough: bool
 ) -> None:
-    assert enough_rounds(protocol, num_rounds, timed_us) is enough
+    assert enough_rounds(protocol, ratios, timed_us) is enough
 
 
 def test_outliers_neither_settle_a_ratio_nor_unsettle_it() -> None:

@@ -69,8 +69,24 @@ class PolicyConfig(Frozen):
     """Name in tables and figures; the key of the policy when absent."""
 
 
+class WriterConfig(Frozen):
+    """Habits of the kernel writer in the transcripts: how good the base model is before reinforcement learning."""
+
+    careful_one_in: int = Field(default=2, ge=1)
+    """One kernel in so many is written with care; the others quickly."""
+    careful_mistakes: float = Field(default=0.1, ge=0, le=1)
+    """Probability of a mistake in a kernel that is written with care."""
+    quick_mistakes: float = Field(default=0.8, ge=0, le=1)
+    """Probability of a mistake in one that is written quickly."""
+    plain_share: float = Field(default=0.0, ge=0, lt=1)
+    """Share of decisions that are taken the plainest way; the rest is drawn evenly from all ways."""
+
+
 class BaseModelConfig(Frozen):
     """The study's own base language model, trained from scratch on the kernel writer's transcripts."""
+
+    writer: WriterConfig = WriterConfig()
+    """Habits of the kernel writer."""
 
     vocab_size: int = Field(default=4096, ge=300)
     """Tokens, bytes and the template's own included."""

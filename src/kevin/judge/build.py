@@ -84,7 +84,8 @@ def compiler_command(kernel: Kernel, protocol: JudgeProtocol, source: str, outpu
         nvcc = shutil.which("nvcc") or "/usr/local/cuda/bin/nvcc"
         if not Path(nvcc).exists():
             raise DeviceError("nvcc was not found: install the CUDA toolkit or put it on PATH to judge CUDA kernels")
-        flags = [*cuda_flags(protocol), "-Xptxas", "-v"]
+        # the harness's own constants are often unused
+        flags = [*cuda_flags(protocol), "-Xptxas", "-v", "-diag-suppress=177"]
         return [nvcc, *flags, "-shared", "-Xcompiler", "-fPIC", "-o", output, source]
     gxx = os.environ.get("CXX") or shutil.which("g++")
     if not gxx:
@@ -98,9 +99,9 @@ def compiler_excerpt(text: str, max_errors: int = 3, max_lines: int = 24) -> str
     errors = 0
     in_error = False
     for line in text.replace("\u2018", "'").replace("\u2019", "'").splitlines():
-        head = re.match(r"^(\S+?)[:(]\d+[:)]?.*?\b(fatal error|error|warning|note|remark)\b", line)
+        head = re.match(r"^(?:\S+?[:(]\d+[:)]?.*?|ptxas )\b(fatal error|error|fatal|warning|note|remark)\b", line)
         if head:
-            in_error = head.group(2) in ("error", "fatal error")
+            in_error = head.group(1) in ("error", "fatal error", "fatal")
             errors += in_error
             if errors > max_errors:
                 break

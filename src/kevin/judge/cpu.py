@@ -112,6 +112,7 @@ class CpuDevice(Device):
     def forget(self, task_digest: str) -> None:
         if (process := self._eager.pop(task_digest, None)) is not None:
             process.close()
+        super().forget(task_digest)
 
     def bound_us(self, reference: ReferenceTask) -> float:
         """Writing the outputs once at the speed of the caches."""

@@ -21,17 +21,19 @@ import torch
 
 from kevin.core.errors import DeviceError
 from kevin.core.protocol import JudgeProtocol
-from kevin.core.types import Kernel, Outcome
+from kevin.core.types import Kernel, Outcome, Task
 from kevin.judge.build import Build
 from kevin.judge.cell import CandidateFailed, Cell
 from kevin.judge.device import Device, Findings
 from kevin.judge.inside.cuda import CudaError, Gpu
-from kevin.judge.memory import SharedBuffer, SharedSlots
+from kevin.judge.memory import SharedBuffer, SharedSlots, slot_bytes
 from kevin.judge.reference import ReferenceTask
 
 _MIN_KERNEL_US = 0.5
 _BANDWIDTH_SLACK = 1.1
 _PROFILER_START_S = 30.0
+_FREE_SHARE = 0.4
+"""Of the memory, which all workers of a GPU share: with less than this free a worker keeps no other task."""
 
 
 class _DeviceBytes:
@@ -50,8 +52,7 @@ class GpuDevice(Device):
     """The first visible GPU."""
 
     slot_budget_bytes = 1 << 30
-    max_tasks = 1
-    """The tensors of one take several gigabytes, and as many workers as can share the GPU."""
+    max_tasks = 8
 
     def __init__(self, protocol: JudgeProtocol) -> None:
         super().__init__(protocol)
@@ -86,6 +87,13 @@ class GpuDevice(Device):
             self._gpu.free_shared(pointer, size, handle)
 
         return SharedBuffer(data, fd, release)
+
+    def is_crowded(self, task: Task) -> bool:
+        if task.spec is None or slot_bytes(task.spec) > self.slot_budget_bytes:
+            return True
+        torch.cuda.empty_cache()
+        free, total = torch.cuda.mem_get_info()
+        return free < _FREE_SHARE * total
 
     @contextmanager
     def lease(self, *, exclusive: bool) -> Iterator[None]:

@@ -140,10 +140,11 @@ class JudgePool:
         from distributed import Nanny, Scheduler, SpecCluster
 
         cores = sorted(os.sched_getaffinity(0))
-        num_device_cores = self.protocol.num_threads * self.config.device_workers
         if self.protocol.device == "cpu":
-            self._avoid = cores[-num_device_cores:]
-        num_builders = self.config.build_workers or max(1, len(cores) - num_device_cores)
+            self._avoid = cores[-self.protocol.num_threads * self.config.device_workers :]
+        # workers of a GPU mostly wait for it, those of a CPU need cores to themselves
+        num_free = len(cores) - len(self._avoid)
+        num_builders = self.config.build_workers or max(1, num_free)
         common = {
             "memory_limit": 0,
             "host": "127.0.0.1",

@@ -269,6 +269,9 @@ class ReferenceCache:
     def __contains__(self, task: Task) -> bool:
         return task.digest in self._tasks
 
+    def discard(self, task_digest: str) -> None:
+        self._tasks.pop(task_digest, None)
+
     def get(self, task: Task) -> ReferenceTask:
         """Raises TaskError when the reference itself does not run, DeviceError when it does not fit."""
         found = self._tasks.pop(task.digest, None)

@@ -31,6 +31,8 @@ _LOOSE, _EXTRA_BUDGETS = 5.0, 3.0
 _GPU_LEAD_US = 300.0
 """Flushing the L2 of a GPU and waiting for the launch, before every timed call."""
 _MIN_ROUNDS = 3
+_SLOW, _SLOW_SPREAD = 0.1, 0.05
+"""Of a kernel that is ten times slower than eager no more need be known than two rounds agree on."""
 _BURST_US, _MAX_BURST, _EAGER_CALLS = 8000.0, 400, 4
 _BURST_FACTOR, _BURST_CALL_US, _BURST_SLACK_US = 1.5, 100.0, 1000.0
 _BURST_ATTEMPTS = 3
@@ -63,15 +65,22 @@ def calls_per_round(protocol: JudgeProtocol, kernel_us: float, num_slots: int) -
     return int(max(1, min(wanted, num_slots - 1, protocol.timing.max_calls_per_round)))
 
 
-def enough_rounds(protocol: JudgeProtocol, num_rounds: int, timed_us: float) -> bool:
+def enough_rounds(protocol: JudgeProtocol, ratios: list[float], timed_us: float) -> bool:
     """Whether the least that is always measured has been; the clock of a GPU is steady, long calls need fewer rounds.
 
     Args:
+        ratios: of the rounds.
         timed_us: what the candidate's timed calls took together.
     """
     t = protocol.timing
-    steady = protocol.device == "cuda" and num_rounds >= _MIN_ROUNDS and timed_us >= t.min_rounds * t.round_us
-    return num_rounds >= t.min_rounds or steady
+    if protocol.device == "cuda" and timed_us >= t.min_rounds * t.round_us:
+        return len(ratios) >= _MIN_ROUNDS or known_slow(ratios)
+    return len(ratios) >= t.min_rounds
+
+
+def known_slow(ratios: list[float]) -> bool:
+    """Whether two rounds or more agree on a kernel that is hopelessly slower than eager."""
+    return len(ratios) >= 2 and max(ratios) < _SLOW and max(ratios) - min(ratios) <= _SLOW_SPREAD * max(ratios)
 
 
 def settled(ratios: list[float], relative_error: float) -> bool:
@@ -117,23 +126,35 @@ class PairedTimer:
         self._views = [[x if v is None else v for v, x in zip(shared, own, strict=True)] for shared, own in pairs]
         self._random = random.SystemRandom()
         self._parameters = reference.trials[0].parameters
+        self._num_calls = 0
 
-    def run(self, kernel_us: float) -> Measured:
-        """Interleaved rounds until the ratio has settled or the budget is spent.
+    def prepare(self, kernel_us: float) -> None:
+        """Fill the slots and warm up; needs no device to itself.
+
+        Args:
+            kernel_us: of one call in the checks.
 
         Raises:
-            CandidateFailed: a wrong output after timing, a changed input, a tampered clock, a crash, a time-out.
+            CandidateFailed: as `run`.
         """
         t = self.protocol.timing
         timeout_s = self.protocol.run_timeout_s
         if not self._is_warm:  # the checks' calls were the first on their memory
             kernel_us = min(kernel_us, self.cell.call([0], [0], timeout_s)[0] / 1e3)
         self._is_long = kernel_us >= t.round_us
-        num_calls = calls_per_round(self.protocol, kernel_us, self.slots.num_slots)
+        self._num_calls = num_calls = calls_per_round(self.protocol, kernel_us, self.slots.num_slots)
         self.reference.set_parameters(self._parameters)
         for slot in range(num_calls + 1):
             self.slots.fill(slot, self.inputs[slot], self._parameters)
         self._warm_up(num_calls)
+
+    def run(self) -> Measured:
+        """Interleaved rounds until the ratio has settled or the budget is spent. After `prepare`.
+
+        Raises:
+            CandidateFailed: a wrong output after timing, a changed input, a tampered clock, a crash, a time-out.
+        """
+        t, num_calls = self.protocol.timing, self._num_calls
         deadline = time.monotonic() + t.budget_s
         kernel_us_all: list[float] = []
         reference_us_all: list[float] = []
@@ -144,8 +165,9 @@ class PairedTimer:
             reference_us_all += reference
             # of two calls the faster: other work on a host makes single calls many times slower, never faster
             rounds.append(Round(kernel_us=statistics.median_low(kernel), reference_us=statistics.median_low(reference)))
-            if enough_rounds(self.protocol, len(rounds), sum(kernel_us_all)):
-                if self._known(rounds, time.monotonic() - deadline):
+            ratios = [r.reference_us / r.kernel_us for r in rounds]
+            if enough_rounds(self.protocol, ratios, sum(kernel_us_all)):
+                if self._known(ratios, time.monotonic() - deadline):
                     break
             elif time.monotonic() > deadline + self.protocol.run_timeout_s:
                 raise CandidateFailed(Outcome.TIMEOUT, "run_timeout", "timing did not end within the time limit")
@@ -159,11 +181,10 @@ class PairedTimer:
             rounds=tuple(rounds),
         )
 
-    def _known(self, rounds: list[Round], late_s: float) -> bool:
+    def _known(self, ratios: list[float], late_s: float) -> bool:
         """Whether the ratio is known as well as is wanted, or, once the budget is spent, as well as it can be."""
         t = self.protocol.timing
-        ratios = [r.reference_us / r.kernel_us for r in rounds]
-        if settled(ratios, t.relative_error):
+        if settled(ratios, t.relative_error) or (self.protocol.device == "cuda" and known_slow(ratios)):
             return True
         return late_s > 0 and (settled(ratios, _LOOSE * t.relative_error) or late_s > _EXTRA_BUDGETS * t.budget_s)
 

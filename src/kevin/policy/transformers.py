@@ -19,6 +19,10 @@ from kevin.policy.decode import Decoding, TokenIds, decode
 from kevin.policy.protocol import OnCompletion, Request, Sampling, request_seed
 from kevin.policy.threads import fit_threads
 
+_HOST_TOKENS, _MAX_TOKENS = 65536, 1 << 20
+_CACHE_SHARE = 0.15
+"""Of a GPU's free memory: the judge's tensors, and in training gradients and states, need room too."""
+
 
 class TransformersPolicy:
     """Samples from a model in memory. Only temperature, top-p and length apply: defaults that the model ships
@@ -31,15 +35,20 @@ class TransformersPolicy:
         model: PreTrainedModel,
         tokenizer: PreTrainedTokenizerBase,
         *,
-        token_budget: int = 65536,
+        token_budget: int | None = None,
     ) -> None:
-        """``token_budget``: tokens of prompts and answers in one micro-batch. Raises UsageError without a template."""
+        """``token_budget``: tokens of prompts and answers in one micro-batch; what memory allows when absent.
+
+        Raises:
+            UsageError: a tokenizer without a chat template, or a model without an end token.
+        """
         if tokenizer.chat_template is None:
             raise UsageError(
                 f"policy {name}: the tokenizer of {model.name_or_path or 'this model'} has no chat template; use an "
                 f"instruction-tuned model, or put a chat_template.jinja into its folder"
             )
-        self.name, self.model, self.tokenizer, self.token_budget = name, model, tokenizer, token_budget
+        self.name, self.model, self.tokenizer = name, model, tokenizer
+        self.token_budget = affordable_tokens(model) if token_budget is None else token_budget
         self._eos_ids = _eos_ids(model, tokenizer)
         if not self._eos_ids:
             raise UsageError(f"policy {name}: neither tokenizer nor generation_config names an end token")
@@ -145,6 +154,18 @@ def load_transformers(name: str, config: PolicyConfig) -> TransformersPolicy:
     if device == "cpu":
         fit_threads(model.num_parameters())
     return TransformersPolicy(name, model.to(device), tokenizer)
+
+
+def affordable_tokens(model: PreTrainedModel) -> int:
+    """Tokens whose keys and values take a share of a GPU's free memory; a plain number on a host."""
+    if model.device.type != "cuda":
+        return _HOST_TOKENS
+    text = model.config.get_text_config()
+    heads = getattr(text, "num_key_value_heads", None) or text.num_attention_heads
+    width = getattr(text, "head_dim", None) or text.hidden_size // text.num_attention_heads
+    token_bytes = 2 * text.num_hidden_layers * heads * width * model.dtype.itemsize
+    free_bytes, _ = torch.cuda.mem_get_info(model.device)
+    return max(_HOST_TOKENS // 16, min(_MAX_TOKENS, int(_CACHE_SHARE * free_bytes / token_bytes)))
 
 
 def _must_be_local(model: str) -> bool:

@@ -94,6 +94,7 @@ def _write(study: Study, config: BaseModelConfig) -> list[Transcript]:
         study.seed,
         first_answers=FIRST_ANSWERS,
         later_answers=LATER_ANSWERS,
+        habits=config.writer,
     )
     written = []
     with progress(config.num_transcripts, "write transcripts", "transcripts") as bar:

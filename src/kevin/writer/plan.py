@@ -8,6 +8,7 @@ from collections.abc import Iterator, Sequence
 from functools import lru_cache
 from typing import Any
 
+from kevin.core.config import WriterConfig
 from kevin.core.errors import TaskError
 from kevin.core.types import Frozen, Language, OpCall, Task
 from kevin.tasks.ops import Step, sizes_of, trace
@@ -19,8 +20,7 @@ from kevin.writer.space import Space, space_of
 SWAPPED = "swapped_ops"
 """The one mistake that is made before any line is written: two operators in the wrong order."""
 
-MISTAKE_SHARE = {"careful": 0.1, "quick": 0.8}
-"""Probability of a mistake by care. The two kinds of care are equally likely."""
+EVEN = WriterConfig()
 
 
 class Plan(Frozen):
@@ -85,21 +85,27 @@ def enumerate_plans(task: Task, language: Language, *, mistakes: bool = False) -
                 yield plan.model_copy(update={"mistake": mistake, "care": "quick"})
 
 
-def sample_plan(rng: random.Random, task: Task, language: Language) -> Plan:
-    """A plan with every slot drawn uniformly."""
-    slots = tuple((slot, rng.choice(values)) for slot, values in plan_space(task, language).items())
-    return _with_mistake(rng, task, Plan(language=language, slots=slots))
+def sample_plan(rng: random.Random, task: Task, language: Language, habits: WriterConfig = EVEN) -> Plan:
+    """A plan with every slot drawn anew, by default uniformly."""
+    slots = tuple((slot, _drawn(rng, values, habits)) for slot, values in plan_space(task, language).items())
+    return _with_mistake(rng, task, Plan(language=language, slots=slots), habits)
 
 
-def mutate_plan(rng: random.Random, task: Task, plan: Plan) -> Plan:
+def _drawn(rng: random.Random, values: Sequence[str], habits: WriterConfig) -> str:
+    plainly = habits.plain_share > 0 and rng.random() < habits.plain_share
+    return values[0] if plainly else rng.choice(values)
+
+
+def mutate_plan(rng: random.Random, task: Task, plan: Plan, habits: WriterConfig = EVEN) -> Plan:
     """The plan with one to three slots drawn anew, and its care and mistake too: neither better nor worse."""
     space = plan_space(task, plan.language)
     drawn = set(rng.sample(list(space), k=min(rng.randint(1, 3), len(space))))
-    slots = tuple((slot, rng.choice(space[slot]) if slot in drawn else value) for slot, value in plan.slots)
-    return _with_mistake(rng, task, Plan(language=plan.language, slots=slots))
+    slots = tuple((slot, _drawn(rng, space[slot], habits) if slot in drawn else value) for slot, value in plan.slots)
+    return _with_mistake(rng, task, Plan(language=plan.language, slots=slots), habits)
 
 
-def _with_mistake(rng: random.Random, task: Task, plan: Plan) -> Plan:
-    care = rng.choice(list(MISTAKE_SHARE))
-    mistake = rng.choice(mistakes_of(task, plan)) if rng.random() < MISTAKE_SHARE[care] else None
+def _with_mistake(rng: random.Random, task: Task, plan: Plan, habits: WriterConfig) -> Plan:
+    care = "careful" if rng.randrange(habits.careful_one_in) == 0 else "quick"
+    share = habits.careful_mistakes if care == "careful" else habits.quick_mistakes
+    mistake = rng.choice(mistakes_of(task, plan)) if rng.random() < share else None
     return plan.model_copy(update={"care": care, "mistake": mistake})

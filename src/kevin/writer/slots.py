@@ -7,7 +7,7 @@ from collections.abc import Mapping
 Slots = Mapping[str, str]
 
 CARE = {"careful": "I write it down with care.", "quick": "I write it down quickly."}
-"""Not a slot of the code: how likely the kernel holds a mistake. See `kevin.writer.plan.sample_plan`."""
+"""Not a slot of the code: how likely the kernel holds a mistake. See `kevin.core.config.WriterConfig`."""
 
 SENTENCES: dict[str, dict[str, str]] = {
     "math": {"strict": "Math stays strict.", "fast": "Math is relaxed."},

@@ -10,8 +10,9 @@ import random
 from collections.abc import Iterator, Sequence
 
 from kevin.core import dialogue
+from kevin.core.config import WriterConfig
 from kevin.core.types import Conversation, Frozen, Kernel, Language, Task, Turn
-from kevin.writer.plan import Plan, mutate_plan, render, sample_plan
+from kevin.writer.plan import EVEN, Plan, mutate_plan, render, sample_plan
 from kevin.writer.slots import CARE, sentence
 from kevin.writer.synthetic import made_up_feedback
 
@@ -84,6 +85,7 @@ def transcripts(
     *,
     first_answers: int = 1,
     later_answers: int = 1,
+    habits: WriterConfig = EVEN,
 ) -> Iterator[Transcript]:
     """``num`` transcripts over tasks drawn evenly, of one to ``max_turns`` turns, short ones more often.
 
@@ -100,22 +102,26 @@ def transcripts(
         task = order.pop()
         (num_turns,) = rng.choices(range(1, max_turns + 1), weights=range(max_turns, 0, -1))
         if num_turns == 1:
-            yield _first_turn(rng, task, language, first_answers)
+            yield _first_turn(rng, task, language, first_answers, habits)
         else:
-            yield _later_turns(rng, task, language, num_turns, later_answers)
+            yield _later_turns(rng, task, language, num_turns, later_answers, habits)
 
 
-def _first_turn(rng: random.Random, task: Task, language: Language, num_answers: int) -> Transcript:
+def _first_turn(
+    rng: random.Random, task: Task, language: Language, num_answers: int, habits: WriterConfig
+) -> Transcript:
     answers = []
     for _ in range(num_answers):
-        plan = sample_plan(rng, task, language)
+        plan = sample_plan(rng, task, language, habits)
         answers.append(completion(rng, task, plan, render(task, plan), summarise(None, plan)))
     conversation = dialogue.conversation(task, (), dialect="c_abi", language=language)
     return Transcript(task_id=task.id, conversation=conversation, exchanges=(Exchange(turn=1, answers=tuple(answers)),))
 
 
-def _later_turns(rng: random.Random, task: Task, language: Language, num_turns: int, num_answers: int) -> Transcript:
-    plan = sample_plan(rng, task, language)
+def _later_turns(
+    rng: random.Random, task: Task, language: Language, num_turns: int, num_answers: int, habits: WriterConfig
+) -> Transcript:
+    plan = sample_plan(rng, task, language, habits)
     past = [_turn(rng, task, plan, None, 1)]
     exchanges = []
     for number in range(2, num_turns + 1):
@@ -123,7 +129,7 @@ def _later_turns(rng: random.Random, task: Task, language: Language, num_turns: 
         before, drawn = plan, []
         for _ in range(num_answers):
             fresh = rng.random() < FRESH_SHARE
-            drawn.append(sample_plan(rng, task, language) if fresh else mutate_plan(rng, task, before))
+            drawn.append(sample_plan(rng, task, language, habits) if fresh else mutate_plan(rng, task, before, habits))
             source = render(task, drawn[-1])
             answers.append(completion(rng, task, drawn[-1], source, summarise(before, drawn[-1])))
         exchanges.append(Exchange(turn=number, answers=tuple(answers)))
