@@ -9,10 +9,20 @@ import pytest
 from writer_fixtures import small_catalog, small_composed
 
 from kevin.core import dialogue
+from kevin.core.config import WriterConfig
 from kevin.core.errors import TaskError
 from kevin.core.types import Outcome
 from kevin.tasks.catalog import catalog
-from kevin.writer.plan import enumerate_plans, mistakes_of, mutate_plan, plan_space, render, sample_plan
+from kevin.writer.plan import (
+    COMPILE_ERRORS,
+    enumerate_plans,
+    mistakes_of,
+    mutate_plan,
+    plan_space,
+    render,
+    sample_plan,
+    without_mistakes,
+)
 from kevin.writer.slots import SENTENCES
 from kevin.writer.synthetic import made_up_feedback
 from kevin.writer.transcripts import transcripts
@@ -49,6 +59,32 @@ def test_values_are_drawn_evenly_and_mistakes_stay_with_the_care():
     wrong = {care: [p.mistake is not None for p in plans if p.care == care] for care in ("careful", "quick")}
     assert sum(wrong["careful"]) / len(wrong["careful"]) == pytest.approx(0.1, abs=0.03)
     assert sum(wrong["quick"]) / len(wrong["quick"]) == pytest.approx(0.8, abs=0.03)
+
+
+def test_habits_make_a_writer_plain_and_careless():
+    rng = random.Random(0)
+    task = TASKS[0]
+    habits = WriterConfig(careful_one_in=10, careful_mistakes=0.5, quick_mistakes=1.0, plain_share=0.7)
+    plans = [sample_plan(rng, task, "cpp", habits) for _ in range(2000)]
+    assert sum(p.care == "careful" for p in plans) / 2000 == pytest.approx(0.1, abs=0.03)
+    assert all(p.mistake is not None for p in plans if p.care == "quick")
+    for slot, values in plan_space(task, "cpp").items():
+        plainest = sum(dict(p.slots)[slot] == values[0] for p in plans) / 2000
+        assert plainest == pytest.approx(0.7 + 0.3 / len(values), abs=0.04)
+
+
+def test_several_mistakes_in_one_kernel_show_the_compilers_first():
+    rng = random.Random(0)
+    habits = WriterConfig(careful_one_in=1000, quick_mistakes=1.0, more_mistakes=2)
+    for task in TASKS:
+        for language in ("cpp", "cuda"):
+            plan = sample_plan(rng, task, language, habits)
+            names = [plan.mistake, *plan.more_mistakes]
+            assert len(set(names)) == len(names) and len(names) > 1
+            assert any(n in COMPILE_ERRORS for n in names) == (plan.mistake in COMPILE_ERRORS)
+            right = render(task, without_mistakes(plan))
+            one = render(task, plan.model_copy(update={"more_mistakes": ()}))
+            assert len({right, one, render(task, plan)}) == 3
 
 
 def test_mutation_changes_at_most_three_slots():

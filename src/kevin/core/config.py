@@ -78,6 +78,8 @@ class WriterConfig(Frozen):
     """Probability of a mistake in a kernel that is written with care."""
     quick_mistakes: float = Field(default=0.8, ge=0, le=1)
     """Probability of a mistake in one that is written quickly."""
+    more_mistakes: int = Field(default=0, ge=0)
+    """Further mistakes in a kernel that was written quickly and holds one."""
     plain_share: float = Field(default=0.0, ge=0, lt=1)
     """Share of decisions that are taken the plainest way; the rest is drawn evenly from all ways."""
 

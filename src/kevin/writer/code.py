@@ -51,15 +51,20 @@ class Code:
         """Mistakes that some line can make, in order of their first line."""
         return tuple(dict.fromkeys(m for _, _, wrong in self._lines for m in wrong))
 
-    def text(self, mistake: str | None = None) -> str:
-        """All lines; with a mistake, the first line that can make it does. Raises ValueError when none can."""
-        lines = []
+    def text(self, *mistakes: str) -> str:
+        """All lines; the first line that can make a mistake does, one mistake a line.
+
+        Raises:
+            ValueError: no line is left for the first mistake. Further ones that find none are left out.
+        """
+        lines, waiting = [], list(mistakes)
         for depth, right, wrong in self._lines:
             line: str | None = right
-            if mistake is not None and mistake in wrong:
-                line, mistake = wrong[mistake], None
+            if (mistake := next((m for m in waiting if m in wrong), None)) is not None:
+                line = wrong[mistake]
+                waiting.remove(mistake)
             if line is not None:
                 lines.append("  " * depth + line)
-        if mistake is not None:
-            raise ValueError(f"no line of this kernel can make the mistake {mistake}")
+        if mistakes and mistakes[0] in waiting:
+            raise ValueError(f"no line of this kernel can make the mistake {mistakes[0]}")
         return "\n".join(lines) + "\n"

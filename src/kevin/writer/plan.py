@@ -20,6 +20,8 @@ from kevin.writer.space import Space, space_of
 SWAPPED = "swapped_ops"
 """The one mistake that is made before any line is written: two operators in the wrong order."""
 
+COMPILE_ERRORS = ("undeclared_name", "missing_semicolon", "missing_include", "wrong_type")
+
 EVEN = WriterConfig()
 
 
@@ -29,6 +31,8 @@ class Plan(Frozen):
     language: Language
     slots: tuple[tuple[str, str], ...]
     mistake: str | None = None
+    more_mistakes: tuple[str, ...] = ()
+    """Made too, where a line is left for them."""
     care: str = "careful"
 
 
@@ -57,21 +61,29 @@ def _swappable(steps: Sequence[Step]) -> int | None:
 def _program(task: Task, plan: Plan) -> Code:
     assert task.spec is not None
     steps = list(_steps(task))
-    if plan.mistake == SWAPPED and (i := _swappable(steps)) is not None:
+    if SWAPPED in _all_mistakes(plan) and (i := _swappable(steps)) is not None:
         steps[i], steps[i + 1] = steps[i + 1], steps[i]
     writer = cuda if plan.language == "cuda" else cpp
     return writer.program(task.spec, steps, dict(plan.slots))
 
 
+def _all_mistakes(plan: Plan) -> tuple[str, ...]:
+    return (*((plan.mistake,) if plan.mistake is not None else ()), *plan.more_mistakes)
+
+
 def mistakes_of(task: Task, plan: Plan) -> tuple[str, ...]:
     """Mistakes that a kernel of this plan can hold."""
     swapped = (SWAPPED,) if _swappable(_steps(task)) is not None else ()
-    return _program(task, plan.model_copy(update={"mistake": None})).mistakes() + swapped
+    return _program(task, without_mistakes(plan)).mistakes() + swapped
+
+
+def without_mistakes(plan: Plan) -> Plan:
+    return plan.model_copy(update={"mistake": None, "more_mistakes": ()})
 
 
 def render(task: Task, plan: Plan) -> str:
     """The kernel's source. Raises ValueError for a mistake that this plan cannot make."""
-    return _program(task, plan).text(None if plan.mistake == SWAPPED else plan.mistake)
+    return _program(task, plan).text(*(m for m in _all_mistakes(plan) if m != SWAPPED))
 
 
 def enumerate_plans(task: Task, language: Language, *, mistakes: bool = False) -> Iterator[Plan]:
@@ -108,4 +120,10 @@ def _with_mistake(rng: random.Random, task: Task, plan: Plan, habits: WriterConf
     care = "careful" if rng.randrange(habits.careful_one_in) == 0 else "quick"
     share = habits.careful_mistakes if care == "careful" else habits.quick_mistakes
     mistake = rng.choice(mistakes_of(task, plan)) if rng.random() < share else None
-    return plan.model_copy(update={"care": care, "mistake": mistake})
+    more: tuple[str, ...] = ()
+    if mistake is not None and care == "quick" and habits.more_mistakes:
+        others = [m for m in mistakes_of(task, plan) if m != mistake]
+        more = tuple(rng.sample(others, k=min(habits.more_mistakes, len(others))))
+        mistake, *rest = sorted((mistake, *more), key=lambda m: m not in COMPILE_ERRORS)  # what a judge meets first
+        more = tuple(rest)
+    return plan.model_copy(update={"care": care, "mistake": mistake, "more_mistakes": more})

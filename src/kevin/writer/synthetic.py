@@ -11,20 +11,22 @@ import re
 
 from kevin.core.dialogue import feedback
 from kevin.core.types import Outcome, Task
-from kevin.writer.plan import Plan
+from kevin.writer.plan import COMPILE_ERRORS, Plan
 
 _SPEEDUPS = (0.02, 8.0)
 _MATH_NAME = re.compile(r"\b(\w+)\(")
 _MATH_NAMES = ("exp", "tanh", "erf", "log1p", "log", "expm1", "fabs", "sqrt")
-_COMPILE_ERRORS = ("undeclared_name", "missing_semicolon", "missing_include", "wrong_type")
 
 
 def made_up_feedback(rng: random.Random, task: Task, plan: Plan, right: str, source: str) -> tuple[Outcome, str]:
-    """Outcome and feedback text for ``source``, the kernel of ``plan``; ``right`` is the same without the mistake."""
+    """Outcome and feedback text for ``source``, the kernel of ``plan``; ``right`` is the same without the mistake.
+
+    Of several mistakes the first is spoken of.
+    """
     if plan.mistake is None:
         low, high = (math.log(s) for s in _SPEEDUPS)
         return Outcome.CORRECT, feedback(Outcome.CORRECT, "", math.exp(rng.uniform(low, high)))
-    if plan.mistake in _COMPILE_ERRORS:
+    if plan.mistake in COMPILE_ERRORS:
         message = _compile_error(plan, right.splitlines(), source.splitlines(), plan.language)
         return Outcome.COMPILE_ERROR, feedback(Outcome.COMPILE_ERROR, message, None)
     return Outcome.INCORRECT, feedback(Outcome.INCORRECT, _mismatch(rng, task), None)

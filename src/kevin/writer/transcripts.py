@@ -12,7 +12,7 @@ from collections.abc import Iterator, Sequence
 from kevin.core import dialogue
 from kevin.core.config import WriterConfig
 from kevin.core.types import Conversation, Frozen, Kernel, Language, Task, Turn
-from kevin.writer.plan import EVEN, Plan, mutate_plan, render, sample_plan
+from kevin.writer.plan import EVEN, Plan, mutate_plan, render, sample_plan, without_mistakes
 from kevin.writer.slots import CARE, sentence
 from kevin.writer.synthetic import made_up_feedback
 
@@ -142,8 +142,9 @@ def _later_turns(
 def _turn(rng: random.Random, task: Task, plan: Plan, before: Plan | None, number: int) -> Turn:
     """A past turn as later prompts show it: its completion is not kept there."""
     source = render(task, plan)
-    right = render(task, plan.model_copy(update={"mistake": None}))
-    outcome, text = made_up_feedback(rng, task, plan, right, source)
+    right = render(task, without_mistakes(plan))
+    first = render(task, plan.model_copy(update={"more_mistakes": ()}))
+    outcome, text = made_up_feedback(rng, task, plan, right, first)
     return Turn(
         task_id=task.id,
         trajectory=0,
