@@ -9,6 +9,7 @@
     │   └── DataError             a file of the study that is missing, damaged or of another version
     └── HarnessError          3   the harness could not do its work: never cached, never a reward
         ├── DeviceError           no such device, no compiler, driver trouble
+        │   └── DeviceLostError       a GPU that failed in the middle of the work
         ├── SandboxError          the isolation could not be set up
         └── PolicyError           the model or its endpoint did not answer usably
 """
@@ -42,6 +43,10 @@ class HarnessError(KevinError):
 
 class DeviceError(HarnessError):
     pass
+
+
+class DeviceLostError(DeviceError):
+    """This process can use its device no longer; another one may."""
 
 
 class SandboxError(HarnessError):

@@ -64,6 +64,17 @@ def native_architecture() -> str:
         ) from None
 
 
+def check_architecture(protocol: JudgeProtocol, capability: tuple[int, int]) -> None:
+    """Raises DeviceError where ``judge.cuda_flags`` asks for code that a GPU of this compute capability cannot run."""
+    own = 10 * capability[0] + capability[1]
+    named = [int(n) for f in protocol.cuda_flags for n in re.findall(r"(?:sm|compute)_(\d+)", f)]
+    if named and min(named) > own:
+        raise DeviceError(
+            f"judge.cuda_flags compiles for sm_{min(named)}, but the GPU here is sm_{own}: use -arch=sm_{own} or "
+            f"leave the architecture out, to compile for the GPU that is found"
+        )
+
+
 def cuda_flags(protocol: JudgeProtocol) -> list[str]:
     flags = list(protocol.cuda_flags)
     if not any(f.startswith(("-arch", "--gpu-architecture", "-gencode")) for f in flags):
@@ -198,6 +209,12 @@ def build_native(
         return Build(outcome=Outcome.TIMEOUT, reason="compile_timeout", message=message, seconds=seconds)
     if f"{source}: No such file" in text or not text.strip():
         raise SandboxError(f"the compiler could not run in the sandbox (status {status}): {text.strip()[:400]}")
+    if fatal := re.search(
+        r"^nvcc fatal\s*: (Unsupported gpu architecture.*|Value .* is not defined for option.*)", text, re.M
+    ):
+        raise DeviceError(
+            f"nvcc refuses judge.cuda_flags: {fatal.group(1)}; name an architecture that this toolkit knows"
+        )
     text = without_resources(text).replace(str(source), "kernel" + suffix)
     reason = "compiler_crash" if "internal compiler error" in text or status > 128 else "compile_error"
     message = compiler_excerpt(text) or f"the compiler ended with status {status}"

@@ -19,10 +19,10 @@ from typing import Any
 
 import torch
 
-from kevin.core.errors import DeviceError
+from kevin.core.errors import DeviceError, DeviceLostError
 from kevin.core.protocol import JudgeProtocol
-from kevin.core.types import Kernel, Outcome, Task
-from kevin.judge.build import Build
+from kevin.core.types import Kernel, Outcome, Task, Verdict
+from kevin.judge.build import Build, check_architecture
 from kevin.judge.cell import CandidateFailed, Cell
 from kevin.judge.device import Device, Findings
 from kevin.judge.inside.cuda import CudaError, Gpu
@@ -34,6 +34,18 @@ _BANDWIDTH_SLACK = 1.1
 _PROFILER_START_S = 30.0
 _FREE_SHARE = 0.4
 """Of the memory, which all workers of a GPU share: with less than this free a worker keeps no other task."""
+
+
+def _start_cuda() -> None:
+    """Raises DeviceError with torch's own reason: no driver, one that is too old, no GPU, or a CPU build of torch."""
+    try:
+        torch.cuda.init()
+    except (RuntimeError, AssertionError) as e:
+        reason = str(e).strip().splitlines()[0].rstrip(".")
+        raise DeviceError(
+            f"torch can use no NVIDIA GPU: {reason}. Check that nvidia-smi lists one, that its driver is recent enough "
+            f"for CUDA {torch.version.cuda or '(this torch is a build without CUDA)'}, or use --device cpu"
+        ) from e
 
 
 class _DeviceBytes:
@@ -56,14 +68,13 @@ class GpuDevice(Device):
 
     def __init__(self, protocol: JudgeProtocol) -> None:
         super().__init__(protocol)
-        if not torch.cuda.is_available():
-            raise DeviceError("torch sees no NVIDIA GPU: check nvidia-smi, the driver, and that torch is a CUDA build")
-        torch.cuda.init()
+        _start_cuda()
         torch.set_num_threads(1)
         if protocol.tf32 == "off":
             torch.backends.cudnn.allow_tf32 = torch.backends.cuda.matmul.allow_tf32 = False
         properties = torch.cuda.get_device_properties(0)
         self.name = properties.name
+        check_architecture(protocol, (properties.major, properties.minor))
         self._lock_path = Path(tempfile.gettempdir()) / f"kevin-gpu-{properties.uuid}.lock"
         torch.zeros(1, device="cuda")
         try:
@@ -71,6 +82,16 @@ class GpuDevice(Device):
         except (OSError, CudaError) as e:
             raise DeviceError(f"the CUDA driver is not usable: {e}") from e
         self._gpu.stream = ctypes.c_void_p(0)  # torch's default stream
+
+    def judge(self, task: Task, kernel: Kernel, build: Build, key: str, flags: tuple[str, ...] = ()) -> Verdict:
+        """As `Device.judge`. Raises DeviceLostError when this process can use its GPU no longer."""
+        try:
+            return super().judge(task, kernel, build, key, flags)
+        except (torch.AcceleratorError, CudaError) as e:
+            raise DeviceLostError(
+                f"the GPU failed in the judge itself, not in a candidate: {str(e).splitlines()[0]}. Look at nvidia-smi "
+                f"and at dmesg for Xid errors; verdicts so far are kept, start again to go on"
+            ) from e
 
     def prepare_thread(self) -> None:
         torch.cuda.set_device(0)

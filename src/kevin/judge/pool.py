@@ -15,7 +15,7 @@ from pathlib import Path
 from typing import Any
 
 from kevin.core.config import JudgePoolConfig
-from kevin.core.errors import DeviceError, HarnessError, KevinError
+from kevin.core.errors import DeviceError, DeviceLostError, HarnessError, KevinError
 from kevin.core.protocol import JudgeProtocol
 from kevin.core.provenance import cpu_name, nvidia_gpus
 from kevin.core.types import Kernel, Task, Verdict
@@ -27,6 +27,9 @@ log = logging.getLogger(__name__)
 
 _devices: dict[str, Any] = {}
 """This worker process's device, made on first use: it holds references and shared memory."""
+
+_lost: list[str] = []
+"""Why this process can use its device no longer."""
 
 
 def device_name(protocol: JudgeProtocol) -> str:
@@ -44,10 +47,16 @@ def _run_stage(
 ) -> Verdict:
     from kevin.judge.device import open_device
 
+    if _lost:  # nothing can be had from this process any more: its nanny starts another, which repeats the task
+        os._exit(1)
     if protocol.digest not in _devices:
         _devices.clear()
         _devices[protocol.digest] = open_device(protocol)
-    verdict: Verdict = _devices[protocol.digest].judge(task, kernel, build, key, flags)
+    try:
+        verdict: Verdict = _devices[protocol.digest].judge(task, kernel, build, key, flags)
+    except DeviceLostError as e:
+        _lost.append(str(e))
+        raise
     return verdict
 
 

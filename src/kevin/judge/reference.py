@@ -17,7 +17,7 @@ from typing import Any
 
 import torch
 
-from kevin.core.errors import DeviceError, KevinError, TaskError
+from kevin.core.errors import DeviceError, DeviceLostError, KevinError, TaskError
 from kevin.core.protocol import JudgeProtocol
 from kevin.core.types import Task, TaskSpec
 from kevin.tasks.format import inspect_task, load_module
@@ -284,6 +284,11 @@ class ReferenceCache:
                 found = self._make(task)
             except KevinError:
                 raise
+            except torch.AcceleratorError as e:
+                raise DeviceLostError(
+                    f"the GPU failed while the reference of {task.id} ran: {str(e).splitlines()[0]}. If it does so for "
+                    f"this task alone, the task is at fault; else look at nvidia-smi and at dmesg for Xid errors"
+                ) from e
             except Exception as e:
                 raise TaskError(f"task {task.id}: the reference itself failed: {type(e).__name__}: {e}") from e
         self._tasks[task.digest] = found
