@@ -49,7 +49,7 @@ TRAINED = {
     if Path(settings.model) == Path(study.results, "policies", run)
 }
 SHOWN_RUNS = [run for run in study.runs if run in map(TRAINED.get, study.evaluate)]
-SHOWN_TABLES = [*TABLES, *(["rl_gain"] if SHOWN_RUNS else [])]
+SHOWN_TABLES = [*TABLES, *(["rl_gain", "step_time"] if SHOWN_RUNS else [])]
 SHOWN_FIGURES = [*FIGURES, *(["training", "training_turns"] if SHOWN_RUNS else [])]
 
 if CEILING in study.policies:

@@ -75,6 +75,34 @@ rule measure_gain:
         "kevin --log {log} rl-gain --config {params.config} {params.scores} --out {output}"
 
 
+rule time_training:
+    """Where the time of a training step went."""
+    input:
+        runs=expand("<results>/train/{run}/summary.json", run=SHOWN_RUNS),
+        code=code("core", "report"),
+        image=IMAGE_DIGEST,
+    output:
+        report(
+            "<results>/tables/step_time.csv",
+            caption="captions/step_time.rst",
+            category="Tables",
+            labels={"table": "step_time"},
+        ),
+    log:
+        "<results>/logs/time_training.log",
+    benchmark:
+        "<results>/benchmarks/time_training.tsv"
+    resources:
+        mem_mb=2000,
+        runtime=4,
+    params:
+        runs=lambda wildcards, input: repeat(
+            "--run-dir", [Path(run).parent for run in input.runs]
+        ),
+    shell:
+        "kevin --log {log} step-time {params.runs} --out {output}"
+
+
 rule draw_training_figure:
     """One figure of the training runs that the report compares, or of all runs for the ablations."""
     input:

@@ -61,6 +61,10 @@ def test_what_is_written(tmp_path):
     assert records[1]["score"] == pytest.approx(frame["score"].mean())
     assert list((tmp_path / "out/tensorboard").iterdir())
     assert not list((tmp_path / "out/rollouts").glob("step_*")), "a checkpoint makes them dispensable"
+    for record in read_metrics(tmp_path / "out/metrics.jsonl"):
+        parts = record[TIMES]
+        assert all(parts[p] > 0 for p in ("generate", "judge", "model"))
+        assert parts["generate"] + parts["judge"] + parts["model"] <= parts["step"], "no second is counted twice"
 
 
 @pytest.mark.parametrize("advantage", ["group", "leave_one_out"])

@@ -59,6 +59,16 @@ def rl_gain(
     make_rl_gain(scores or [], out, study=study)
 
 
+def step_time(
+    runs: Annotated[list[Path], typer.Option("--run-dir", metavar="DIR", help="A training run; repeatable.")],
+    out: Annotated[Path, typer.Option("--out", metavar="FILE", help="step_time.csv.")],
+) -> None:
+    """Write where the time of a training step goes."""
+    from kevin.report.training_time import make_step_time
+
+    make_step_time(runs, out)
+
+
 def training_figure(
     name: Annotated[str, typer.Argument(metavar="NAME", help="training, training_turns or ablations.")],
     runs: Annotated[list[Path], typer.Option("--run-dir", metavar="DIR", help="A training run; repeatable.")],
@@ -89,5 +99,6 @@ COMMANDS: dict[str, Callable[..., None]] = {
     "train": train,
     "export-policy": export_policy,
     "rl-gain": rl_gain,
+    "step-time": step_time,
     "training-figure": training_figure,
 }

@@ -33,7 +33,7 @@ _GPU_LEAD_US = 300.0
 _MIN_ROUNDS = 3
 _SLOW, _SLOW_SPREAD = 0.1, 0.05
 """Of a kernel that is ten times slower than eager no more need be known than two rounds agree on."""
-_BURST_US, _MAX_BURST, _EAGER_CALLS = 8000.0, 400, 4
+_BURST_US, _MAX_BURST, _EAGER_CALLS = {"cpu": 8000.0, "cuda": 3000.0}, 400, 4
 _BURST_FACTOR, _BURST_CALL_US, _BURST_SLACK_US = 1.5, 100.0, 1000.0
 _BURST_ATTEMPTS = 3
 _IDLE_CPU_S = 0.002
@@ -264,7 +264,7 @@ class PairedTimer:
         began, or with a clock that was tampered with. On a host the judge's clock is the CPU time of the cell, which
         other load does not lengthen; on a GPU it is the wall's, and what launches may cost is bounded by eager's.
         """
-        num_calls = int(max(1, min(_BURST_US // kernel_us, _MAX_BURST)))
+        num_calls = int(max(1, min(_BURST_US[self.protocol.device] // kernel_us, _MAX_BURST)))
         per_call_us = kernel_us * self.protocol.num_threads * _BURST_FACTOR + _BURST_CALL_US
         if self.protocol.device == "cuda":
             per_call_us += 2 * self._eager_launch_us(slot)

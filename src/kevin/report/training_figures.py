@@ -54,7 +54,7 @@ def by_turn_data(files: Sequence[Path]) -> pd.DataFrame:
         {"run": path.parent.name, "metric": metric, "turn": int(key.rpartition("_")[2]), "step": record["step"],
          "value": value}
         for path in files
-        for record in _records(path)
+        for record in read_records(path)
         for key, value in record.items()
         for metric in _BY_TURN
         if key.startswith(f"{metric}_turn_")
@@ -64,7 +64,7 @@ def by_turn_data(files: Sequence[Path]) -> pd.DataFrame:
     return pd.DataFrame(rows)
 
 
-def _records(path: Path) -> list[dict[str, Any]]:
+def read_records(path: Path) -> list[dict[str, Any]]:
     """One a step, in order. Raises DataError for a file that cannot be read."""
     try:
         return [json.loads(line) for line in path.read_text().splitlines()]
@@ -99,7 +99,7 @@ def ablation_data(files: Sequence[Path], study: Study) -> pd.DataFrame:
     """
     rows = []
     for path in files:
-        records = _records(path)
+        records = read_records(path)
         last = records[-max(1, round(_LAST_SHARE * len(records))) :]
         name = path.parent.name
         run = study.runs.get(name)

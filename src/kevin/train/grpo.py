@@ -130,6 +130,8 @@ class KernelTrainer(GRPOTrainer):
     ) -> None:
         self._study, self._player = study, player
         self._played: StepRollouts | None = None
+        self._preparing = False
+        self._model_s = self._prepare_s = 0.0
         warnings.filterwarnings("ignore", message="You are using 'rollout_func'")
         super().__init__(
             model=model,
@@ -224,6 +226,7 @@ class KernelTrainer(GRPOTrainer):
         is not wrapped for distribution also shares the work on common beginnings.
         """
         size = batch_size or input_ids.size(0)
+        start = time.monotonic()
         parts, entropy_parts = [], []
         for ids, mask in zip(input_ids.split(size), attention_mask.split(size), strict=True):
             logps, entropies = self._trimmed_logps(model, ids, mask, logits_to_keep, compute_entropy, kwargs)
@@ -231,6 +234,8 @@ class KernelTrainer(GRPOTrainer):
             parts.append(torch.nn.functional.pad(logps, padding))
             if entropies is not None:
                 entropy_parts.append(torch.nn.functional.pad(entropies, padding))
+        if self._preparing:  # within a training step all of it is counted there
+            self.count_model_time(start)
         return torch.cat(parts), torch.cat(entropy_parts) if entropy_parts else None, None
 
     def _trimmed_logps(
@@ -263,7 +268,9 @@ class KernelTrainer(GRPOTrainer):
 
         The order follows from seed and step alone, so that a resumed run has it too.
         """
+        start = time.monotonic()
         if self._step % (self.args.steps_per_generation * self.num_iterations) == 0 or self._buffered_inputs is None:
+            self._preparing = True
             batch = self._generate_and_score_completions(generation_batch)
             count, size = self.args.steps_per_generation, self.args.per_device_train_batch_size
             order = random.Random(f"kevin micro-batches, {self.args.seed}, {self.state.global_step}").sample(
@@ -273,11 +280,27 @@ class KernelTrainer(GRPOTrainer):
                 {k: v[i * size : (i + 1) * size] if v is not None and v.dim() else v for k, v in batch.items()}
                 for i in order
             ]
+            self._preparing = False
+        self._prepare_s += time.monotonic() - start
         return self._buffered_inputs[self._step % self.args.steps_per_generation]
 
+    def count_model_time(self, start: float) -> None:
+        """Add what went by since ``start`` to the time of forward and backward passes and of the optimiser."""
+        if torch.cuda.is_available():
+            torch.cuda.synchronize()
+        self._model_s += time.monotonic() - start
+
+    def take_model_time(self) -> float:
+        """Seconds since the last call; see `count_model_time`."""
+        taken, self._model_s = self._model_s, 0.0
+        return taken
+
     def training_step(self, *args: Any, **kwargs: Any) -> torch.Tensor:
+        start, self._prepare_s = time.monotonic(), 0.0
         try:
-            return super().training_step(*args, **kwargs)
+            loss: torch.Tensor = super().training_step(*args, **kwargs)
+            self.count_model_time(start + self._prepare_s)
+            return loss
         except torch.OutOfMemoryError as e:
             train = self._study.train
             raise DeviceError(
@@ -311,7 +334,7 @@ class StepObserver(TrainerCallback):
         """``log``: None on all processes but the main one."""
         self._study, self._player, self._keeper, self._log = study, player, keeper, log
         self._updates: list[dict[str, float]] = []
-        self._last = time.monotonic()
+        self._last = self._optimizer_start = time.monotonic()
         self.trainer: KernelTrainer | None = None
         self.stop_reason: str | None = None
 
@@ -370,9 +393,17 @@ class StepObserver(TrainerCallback):
             values = [u[key] for u in self._updates if key in u]
             if values:
                 record[name] = sum(values) / len(values)
+        assert self.trainer is not None
         update = max(0.0, total - spent["rollout"])
-        record[TIMES] = {"step": total, **spent, "update": update}
+        record[TIMES] = {"step": total, **spent, "update": update, "model": self.trainer.take_model_time()}
         return record
+
+    def on_pre_optimizer_step(self, args: Any, state: Any, control: Any, **kwargs: Any) -> None:
+        self._optimizer_start = time.monotonic()
+
+    def on_optimizer_step(self, args: Any, state: Any, control: Any, **kwargs: Any) -> None:
+        if self.trainer is not None:
+            self.trainer.count_model_time(self._optimizer_start)
 
     def on_save(self, args: Any, state: Any, control: Any, **kwargs: Any) -> None:
         if self.trainer is not None:

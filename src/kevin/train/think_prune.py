@@ -161,4 +161,5 @@ def think_prune_train(study: Study, run: str, tasks: Sequence[Task], judge: Judg
 
 
 def _seconds(played: StepRollouts, total: float) -> dict[str, float]:
-    return {"step": total, **played.seconds, "update": total - played.seconds["rollout"]}
+    update = total - played.seconds["rollout"]
+    return {"step": total, **played.seconds, "update": update, "model": update}
