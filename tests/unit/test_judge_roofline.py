@@ -80,3 +80,8 @@ def test_the_author_is_told_only_on_request_and_only_when_correct() -> None:
     assert verdict_feedback(verdict) == "Correct, 1x the speed of PyTorch. It can be faster."
     wrong = verdict.model_copy(update={"outcome": Outcome.INCORRECT, "message": "off by one"})
     assert verdict_feedback(wrong, with_profile=True) == "Correctness error: off by one"
+
+
+def test_how_many_errors_there_were_is_left_out() -> None:
+    error = 'kernel.cu(5): error: expected a ";"\n  }\n  ^'
+    assert compiler_excerpt(f'{error}\n\n1 error detected in the compilation of "kernel.cu".\n').strip() == error

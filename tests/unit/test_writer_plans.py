@@ -3,6 +3,8 @@
 from __future__ import annotations
 
 import random
+import re
+import shutil
 from collections import Counter
 
 import pytest
@@ -10,8 +12,12 @@ from writer_fixtures import small_catalog, small_composed
 
 from kevin.core import dialogue
 from kevin.core.config import WriterConfig
+from kevin.core.dialogue import feedback
 from kevin.core.errors import TaskError
-from kevin.core.types import Outcome
+from kevin.core.protocol import JudgeProtocol
+from kevin.core.types import Kernel, Outcome
+from kevin.judge.build import build_native
+from kevin.judge.sandbox import Isolation
 from kevin.tasks.catalog import catalog
 from kevin.writer.plan import (
     COMPILE_ERRORS,
@@ -120,6 +126,31 @@ def test_made_up_speedup_says_nothing_about_the_plan():
         texts.add(made_up_feedback(random.Random(5), task, plan, source, source))
     assert len(texts) == 1
     assert texts.pop()[0] is Outcome.CORRECT
+
+
+@pytest.mark.skipif(shutil.which("nvcc") is None, reason="nvcc is not installed")
+@pytest.mark.parametrize("name", ["l1/relu", "l1/softmax", "l1/linear"])
+def test_made_up_cuda_errors_are_nvccs_own_words(name, tmp_path):
+    task = {t.id: t for t in catalog("gpu")}[name]
+    protocol = JudgeProtocol(device="cuda", cuda_flags=("-std=c++17", "-arch=sm_90"))
+    for mistake in ("undeclared_name", "missing_semicolon", "wrong_type"):
+        plan = next(p for p in enumerate_plans(task, "cuda", mistakes=True) if p.mistake == mistake)
+        source = render(task, plan)
+        _, text = made_up_feedback(random.Random(0), task, plan, render(task, without_mistakes(plan)), source)
+        kernel = Kernel(dialect="c_abi", language="cuda", source=source)
+        build = build_native(kernel, task.spec, protocol, tmp_path, Isolation.NONE)
+        assert text == feedback(Outcome.COMPILE_ERROR, build.message.strip(), None)
+
+
+def test_made_up_cuda_errors_name_the_line():
+    task = {t.id: t for t in catalog("gpu")}["l1/relu"]
+    plan = next(p for p in enumerate_plans(task, "cuda", mistakes=True) if p.mistake == "undeclared_name")
+    source = render(task, plan)
+    outcome, text = made_up_feedback(random.Random(0), task, plan, render(task, without_mistakes(plan)), source)
+    assert outcome is Outcome.COMPILE_ERROR
+    number = int(re.search(r"kernel\.cu\((\d+)\): error: identifier", text).group(1))
+    _, line, mark = text.splitlines()[-3:]
+    assert line == "  " + source.splitlines()[number - 1] and line[mark.index("^") :].startswith("num")
 
 
 def test_made_up_compile_error_names_the_line():

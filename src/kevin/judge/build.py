@@ -116,7 +116,9 @@ def compiler_excerpt(text: str, max_errors: int = 3, max_lines: int = 24) -> str
             errors += in_error
             if errors > max_errors:
                 break
-        elif re.match(r"^\S+: (In|At) ", line) or line.startswith(("In file included", "compilation terminated")):
+        elif re.match(r"^\S+: (In|At) |\d+ errors? detected in the compilation", line) or line.startswith(
+            ("In file included", "compilation terminated")
+        ):
             in_error = False
         if in_error:
             keep.append(line.rstrip())

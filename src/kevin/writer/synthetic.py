@@ -27,15 +27,42 @@ def made_up_feedback(rng: random.Random, task: Task, plan: Plan, right: str, sou
         low, high = (math.log(s) for s in _SPEEDUPS)
         return Outcome.CORRECT, feedback(Outcome.CORRECT, "", math.exp(rng.uniform(low, high)))
     if plan.mistake in COMPILE_ERRORS:
-        message = _compile_error(plan, right.splitlines(), source.splitlines(), plan.language)
+        said = _said_by_nvcc if plan.language == "cuda" else _said_by_gcc
+        message = said(plan, right.splitlines(), source.splitlines())
         return Outcome.COMPILE_ERROR, feedback(Outcome.COMPILE_ERROR, message, None)
     return Outcome.INCORRECT, feedback(Outcome.INCORRECT, _mismatch(rng, task), None)
 
 
-def _compile_error(plan: Plan, right: list[str], wrong: list[str], language: str) -> str:
-    """The first error in g++'s words."""
+def _first_difference(right: list[str], wrong: list[str]) -> tuple[int, str]:
+    """Number and text of the first line that is not as it should be."""
     pairs = zip(right, [*wrong, ""], strict=False)
-    number, line = next(((i, w) for i, (r, w) in enumerate(pairs, 1) if r != w), (1, wrong[0]))
+    return next(((i, w) for i, (r, w) in enumerate(pairs, 1) if r != w), (1, wrong[0]))
+
+
+def _said_by_nvcc(plan: Plan, right: list[str], wrong: list[str]) -> str:
+    """The first errors in nvcc's words."""
+    number, line = _first_difference(right, wrong)
+    if plan.mistake == "undeclared_name":
+        return _nvcc_error(number, line, line.find("num"), 'identifier "num" is undefined')
+    if plan.mistake == "missing_semicolon":  # found out at the next token
+        after = wrong[number] if number < len(wrong) else ""
+        return _nvcc_error(number + 1, after, len(after) - len(after.lstrip()), 'expected a ";"')
+    text = 'more than one instance of overloaded function "launch" has "C" linkage'
+    errors = [_nvcc_error(number, line, line.find("launch"), text)]
+    call = next((i for i, s in enumerate(wrong[number:], number + 1) if ">>>(" in s), None)
+    if call is not None:
+        text = 'argument of type "const double *" is incompatible with parameter of type "const float *"'
+        errors.append(_nvcc_error(call, wrong[call - 1], wrong[call - 1].find(">>>(") + 4, text))
+    return "\n\n".join(errors)
+
+
+def _nvcc_error(number: int, line: str, column: int, text: str) -> str:
+    return f"kernel.cu({number}): error: {text}\n  {line}\n  {' ' * column}^"
+
+
+def _said_by_gcc(plan: Plan, right: list[str], wrong: list[str]) -> str:
+    """The first error in g++'s words."""
+    number, line = _first_difference(right, wrong)
     if plan.mistake == "missing_include":
         calls = ((i, s, m) for i, s in enumerate(wrong, 1) for m in _MATH_NAME.finditer(s) if m.group(1) in _MATH_NAMES)
         number, line, call = next(calls)
@@ -50,9 +77,8 @@ def _compile_error(plan: Plan, right: list[str], wrong: list[str], language: str
     else:
         column, name = line.find("launch") + 1, "launch"
         text = "conflicting declaration of C function 'void launch(const double*"
-    file = "kernel.cu" if language == "cuda" else "kernel.cpp"
     marks = f"      | {' ' * (column - 1)}^{'~' * (len(name) - 1)}"
-    return f"{file}:{number}:{column}: error: {text}\n{number:5d} | {line}\n{marks}"
+    return f"kernel.cpp:{number}:{column}: error: {text}\n{number:5d} | {line}\n{marks}"
 
 
 def _mismatch(rng: random.Random, task: Task) -> str:
