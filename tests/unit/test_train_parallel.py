@@ -7,6 +7,7 @@ import sys
 from pathlib import Path
 
 import pytest
+import torch
 from train_fixtures import make_study
 
 from kevin.train.metrics import read_metrics
@@ -16,14 +17,11 @@ ACCELERATE = HERE.parents[1] / "config/accelerate"
 TIMEOUT_S = 240
 
 
-def train(folder, name, *launch, processes=1):
-    environment = {
-        **os.environ,
-        "OMP_NUM_THREADS": "1",
-        "DS_ACCELERATOR": "cpu",
-        "CUDA_VISIBLE_DEVICES": "",
-        "TOKENIZERS_PARALLELISM": "false",
-    }
+ON_CPU = {"DS_ACCELERATOR": "cpu", "CUDA_VISIBLE_DEVICES": ""}
+
+
+def train(folder, name, *launch, processes=1, devices=ON_CPU):
+    environment = {**os.environ, "OMP_NUM_THREADS": "1", "TOKENIZERS_PARALLELISM": "false", **devices}
     run = subprocess.run(
         [
             *(sys.executable, *launch, str(HERE / "train_worker.py"), str(folder), str(folder / name)),
@@ -73,3 +71,18 @@ def test_two_processes_with_zero_3(folder, alone):
     config = str(ACCELERATE / "zero3-cpu-2.yaml")
     launch = ["-m", "accelerate.commands.launch", "--config_file", config, "--main_process_port", "29712"]
     same(alone, train(folder, "zero3", *launch, processes=2))
+
+
+@pytest.mark.gpu
+@pytest.mark.skipif(torch.cuda.device_count() < 2, reason="needs two GPUs")
+@pytest.mark.skipif(importlib.util.find_spec("deepspeed") is None, reason="deepspeed is not installed")
+def test_two_gpus_with_zero_3(folder):
+    one = train(folder, "one-gpu", devices={"CUDA_VISIBLE_DEVICES": "0"})
+    config = str(ACCELERATE / "zero3-2.yaml")
+    launch = ["-m", "accelerate.commands.launch", "--config_file", config, "--main_process_port", "29713"]
+    two = train(folder, "two-gpus", *launch, processes=2, devices={})
+    same(one, two)
+    for a, b in zip(one, two, strict=True):
+        print(
+            f"step {a['step']}: loss {a['loss']!r} and {b['loss']!r}, grad norm {a['grad_norm']!r} {b['grad_norm']!r}"
+        )
