@@ -11,7 +11,7 @@ import torch
 from transformers import AutoModelForCausalLM, AutoTokenizer
 from writer_fixtures import small_catalog, small_composed
 
-from kevin.core.config import BaseModelConfig, PolicyConfig, Study
+from kevin.core.config import BaseModelConfig, PolicyConfig, Study, WriterConfig
 from kevin.core.errors import ConfigError
 from kevin.core.types import Message
 from kevin.policy.load import load_policy
@@ -147,3 +147,25 @@ def test_the_learning_rate_warms_up_and_falls():
     assert max(rates) == pytest.approx(1.0, abs=0.01)
     assert rates[0] < 0.3 and rates[-1] < 0.1
     assert rates[10:] == sorted(rates[10:], reverse=True)
+
+
+def test_a_shortened_run_leaves_out_batches_everywhere():
+    assert [base_model.spread(i, 2, 10, 10) for i in range(10)] == list(range(10))
+    taken = [base_model.spread(i, 2, 6, 10) for i in range(6)]
+    assert taken == [0, 1, 2, 4, 6, 8]
+
+
+def test_the_first_part_of_a_corpus_can_have_habits_of_its_own(study):
+    school, later = WriterConfig(careful_one_in=1), WriterConfig(careful_one_in=1000)
+    config = CONFIG.model_copy(update={"writer": later, "school": school, "school_share": 0.75, "num_transcripts": 20})
+    first, second = base_model._write(study, config)
+    assert (len(first), len(second)) == (15, 5)
+    answers = [[a for t in part for e in t.exchanges for a in e.answers] for part in (first, second)]
+    assert all("with care" in a for a in answers[0]) and not any("with care" in a for a in answers[1])
+    assert [len(part) for part in base_model._write(study, CONFIG)] == [CONFIG.num_transcripts]
+
+
+def test_texts_encoded_ahead_are_the_same(tokenizer, written):
+    ahead, alone = Encoder(tokenizer), Encoder(tokenizer)
+    ahead.know(m.content for t in written for m in t.conversation)
+    assert [ahead.row(t) for t in written[:6]] == [alone.row(t) for t in written[:6]]

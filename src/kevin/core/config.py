@@ -89,6 +89,10 @@ class BaseModelConfig(Frozen):
 
     writer: WriterConfig = WriterConfig()
     """Habits of the kernel writer."""
+    school: WriterConfig | None = None
+    """Other habits for the first part of the corpus: what the model gets to know, beside what it then is used to do."""
+    school_share: float = Field(default=0.75, gt=0, lt=1)
+    """Share of the transcripts in that first part."""
 
     vocab_size: int = Field(default=4096, ge=300)
     """Tokens, bytes and the template's own included."""

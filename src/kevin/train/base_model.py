@@ -70,37 +70,47 @@ def train_base_model(study: Study, out_dir: Path) -> None:
     start = time.monotonic()
     torch.manual_seed(study.seed)
     torch.set_num_threads(1)  # the operators are too small to share: two threads mostly wait for each other
-    written = _write(study, config)
-    tokenizer = train_tokenizer(_texts(written[:_TOKENIZER_TRANSCRIPTS]), config.vocab_size)
+    parts = _write(study, config)
+    tokenizer = train_tokenizer(_texts(parts[0][:_TOKENIZER_TRANSCRIPTS]), config.vocab_size)
     encoder = Encoder(tokenizer)
-    rows = [r for r in map(encoder.row, written) if r.num_positions <= config.max_tokens]
-    num_tokens = sum(r.num_tokens for r in rows)
-    log.info("%d transcripts, %d tokens, vocabulary of %d", len(rows), num_tokens, len(tokenizer))
+    batches: list[list[Row]] = []
+    for written in parts:
+        encoder.know(_texts(written))
+        rows = [r for r in map(encoder.row, written) if r.num_positions <= config.max_tokens]
+        num_tokens = sum(r.num_tokens for r in rows)
+        log.info("%d transcripts, %d tokens, vocabulary of %d", len(rows), num_tokens, len(tokenizer))
+        most = round(config.max_steps * len(written) / config.num_transcripts)
+        part = bucketed(rows, config.batch_size)[:most]
+        random.Random(f"kevin batches, seed {study.seed}").shuffle(part)
+        batches += part
     model = _new_model(config, tokenizer)
-    batches = bucketed(rows, config.batch_size)[: config.max_steps]
-    random.Random(f"kevin batches, seed {study.seed}").shuffle(batches)
     records = _train(model, batches, int(tokenizer.pad_token_id), config, start)
     _save(out_dir, model, tokenizer, records)
     log.info("base model of %d parameters in %.0f s", model.num_parameters(), time.monotonic() - start)
 
 
-def _write(study: Study, config: BaseModelConfig) -> list[Transcript]:
+def _write(study: Study, config: BaseModelConfig) -> list[list[Transcript]]:
+    """The corpus, in the parts that are learned one after the other."""
     tasks = training_tasks(study)
-    source = transcripts(
-        tasks,
-        study.language,
-        config.num_transcripts,
-        config.max_turns,
-        study.seed,
-        first_answers=FIRST_ANSWERS,
-        later_answers=LATER_ANSWERS,
-        habits=config.writer,
-    )
-    written = []
+    at_school = round(config.school_share * config.num_transcripts) if config.school is not None else 0
+    parts = [(at_school, study.seed, config.school or config.writer)] if at_school else []
+    parts.append((config.num_transcripts - at_school, study.seed + at_school, config.writer))
+    written: list[list[Transcript]] = []
     with progress(config.num_transcripts, "write transcripts", "transcripts") as bar:
-        for transcript in source:
-            written.append(transcript)
-            bar.update()
+        for num, seed, habits in parts:
+            written.append([])
+            for transcript in transcripts(
+                tasks,
+                study.language,
+                num,
+                config.max_turns,
+                seed,
+                first_answers=FIRST_ANSWERS,
+                later_answers=LATER_ANSWERS,
+                habits=habits,
+            ):
+                written[-1].append(transcript)
+                bar.update()
     return written
 
 
@@ -186,7 +196,7 @@ def _train(
             for optimizer, peak in zip(optimizers, peaks, strict=True):
                 for group in optimizer.param_groups:
                     group["lr"] = peak * share
-            batch = collate(batches[step], pad).to(model.device)
+            batch = collate(batches[spread(step, _MEASURED_STEPS, num_steps, len(batches))], pad).to(model.device)
             loss = _loss(model, batch)
             model.zero_grad(set_to_none=True)
             loss.backward()
@@ -207,6 +217,14 @@ def _train(
             bar.update()
     model.eval()
     return records
+
+
+def spread(step: int, done: int, num_steps: int, planned: int) -> int:
+    """Which batch of ``planned`` a step takes: after the first ``done`` evenly spread, so that a run that was shortened
+    to ``num_steps`` leaves out some everywhere, none of the parts of the corpus as a whole."""
+    if step < done or num_steps >= planned:
+        return step
+    return done + (step - done) * (planned - done) // (num_steps - done)
 
 
 def _fitting_steps(planned: int, done: int, began: float, start: float, budget_s: float) -> int:

@@ -6,7 +6,7 @@ positions and the view that it would have alone, so the loss is that of the sing
 
 from __future__ import annotations
 
-from collections.abc import Sequence
+from collections.abc import Iterable, Sequence
 from typing import TYPE_CHECKING, Any, NamedTuple
 
 from kevin.core.types import Conversation
@@ -72,6 +72,13 @@ class Encoder:
         self._end = int(tokenizer.convert_tokens_to_ids(END))
         self._roles = {r: int(tokenizer.convert_tokens_to_ids(t)) for r, t in ROLES.items()}
         self._known: dict[str, list[int]] = {}
+
+    def know(self, texts: Iterable[str]) -> None:
+        """Encode texts ahead, on all cores."""
+        new = [t for t in dict.fromkeys(texts) if t not in self._known]
+        if new:
+            ids = self._tokenizer(new, add_special_tokens=False)["input_ids"]
+            self._known.update(zip(new, ids, strict=True))
 
     def text(self, text: str) -> list[int]:
         ids = self._known.get(text)
