@@ -29,7 +29,7 @@ from kevin.writer.plan import (
     sample_plan,
     without_mistakes,
 )
-from kevin.writer.slots import SENTENCES
+from kevin.writer.slots import BELIEFS, SENTENCES
 from kevin.writer.synthetic import made_up_feedback
 from kevin.writer.transcripts import transcripts
 
@@ -91,6 +91,17 @@ def test_several_mistakes_in_one_kernel_show_the_compilers_first():
             right = render(task, without_mistakes(plan))
             one = render(task, plan.model_copy(update={"more_mistakes": ()}))
             assert len({right, one, render(task, plan)}) == 3
+
+
+def test_every_mistake_has_a_belief_that_is_said_on_request():
+    names = {m for t in TASKS for lang in ("cpp", "cuda") for m in mistakes_of(t, next(enumerate_plans(t, lang)))}
+    assert names <= BELIEFS.keys() and len(set(BELIEFS.values())) == len(BELIEFS)
+    habits = WriterConfig(careful_one_in=1000, quick_mistakes=1.0, more_mistakes=1, says_mistakes=True)
+    for transcript in transcripts(TASKS, "cuda", 20, 1, 0, habits=habits):
+        (answer,) = transcript.exchanges[0].answers
+        assert sum(belief in answer for belief in BELIEFS.values()) == 2
+    for transcript in transcripts(TASKS, "cuda", 20, 1, 0):
+        assert not any(belief in transcript.exchanges[0].answers[0] for belief in BELIEFS.values())
 
 
 def test_mutation_changes_at_most_three_slots():

@@ -80,6 +80,8 @@ class WriterConfig(Frozen):
     """Probability of a mistake in one that is written quickly."""
     more_mistakes: int = Field(default=0, ge=0)
     """Further mistakes in a kernel that was written quickly and holds one."""
+    says_mistakes: bool = False
+    """Whether the chain of thought holds the false belief behind every mistake, as a sentence that all tasks share."""
     plain_share: float = Field(default=0.0, ge=0, lt=1)
     """Share of decisions that are taken the plainest way; the rest is drawn evenly from all ways."""
 

@@ -61,13 +61,13 @@ def _swappable(steps: Sequence[Step]) -> int | None:
 def _program(task: Task, plan: Plan) -> Code:
     assert task.spec is not None
     steps = list(_steps(task))
-    if SWAPPED in _all_mistakes(plan) and (i := _swappable(steps)) is not None:
+    if SWAPPED in all_mistakes(plan) and (i := _swappable(steps)) is not None:
         steps[i], steps[i + 1] = steps[i + 1], steps[i]
     writer = cuda if plan.language == "cuda" else cpp
     return writer.program(task.spec, steps, dict(plan.slots))
 
 
-def _all_mistakes(plan: Plan) -> tuple[str, ...]:
+def all_mistakes(plan: Plan) -> tuple[str, ...]:
     return (*((plan.mistake,) if plan.mistake is not None else ()), *plan.more_mistakes)
 
 
@@ -83,7 +83,7 @@ def without_mistakes(plan: Plan) -> Plan:
 
 def render(task: Task, plan: Plan) -> str:
     """The kernel's source. Raises ValueError for a mistake that this plan cannot make."""
-    return _program(task, plan).text(*(m for m in _all_mistakes(plan) if m != SWAPPED))
+    return _program(task, plan).text(*(m for m in all_mistakes(plan) if m != SWAPPED))
 
 
 def enumerate_plans(task: Task, language: Language, *, mistakes: bool = False) -> Iterator[Plan]:

@@ -78,6 +78,25 @@ SENTENCES |= {
 }
 
 
+BELIEFS = {
+    "missing_barrier": "Threads keep in step by themselves.",
+    "missing_bounds": "Indices stay within bounds by themselves.",
+    "missing_include": "No header is needed.",
+    "missing_semicolon": "A semicolon can be left out.",
+    "off_by_one": "A loop ends one before the last.",
+    "op_left_out": "One operator can be left out.",
+    "swapped_ops": "The order of operators is free.",
+    "unbiased_variance": "The variance is divided by one less.",
+    "undeclared_name": "A length is called num.",
+    "uninitialised": "A sum starts from what is there.",
+    "wrong_axis": "Rows and columns can trade places.",
+    "wrong_epsilon": "A larger epsilon is safer.",
+    "wrong_formula": "A simpler formula will do.",
+    "wrong_type": "The input is double.",
+}
+"""By mistake: what its author thinks, where chains of thought say it."""
+
+
 def sentence(slot: str, value: str) -> str:
     return SENTENCES[slot][value]
 

@@ -12,8 +12,8 @@ from collections.abc import Iterator, Sequence
 from kevin.core import dialogue
 from kevin.core.config import WriterConfig
 from kevin.core.types import Conversation, Frozen, Kernel, Language, Task, Turn
-from kevin.writer.plan import EVEN, Plan, mutate_plan, render, sample_plan, without_mistakes
-from kevin.writer.slots import CARE, sentence
+from kevin.writer.plan import EVEN, Plan, all_mistakes, mutate_plan, render, sample_plan, without_mistakes
+from kevin.writer.slots import BELIEFS, CARE, sentence
 from kevin.writer.synthetic import made_up_feedback
 
 OPENING = "Okay, this is computed:"
@@ -48,11 +48,15 @@ def _forward(task: Task) -> list[str]:
     return lines[start : end + 1]
 
 
-def completion(rng: random.Random, task: Task, plan: Plan, source: str, summary: str) -> str:
+def completion(
+    rng: random.Random, task: Task, plan: Plan, source: str, summary: str, habits: WriterConfig = EVEN
+) -> str:
     """The full answer of a turn: chain of thought, kernel, summary."""
     opening = rng.choice(OTHER_OPENINGS) if rng.random() < OTHER_OPENING_SHARE else OPENING
     thought = [opening, *_forward(task), CARE[plan.care]]
     thought += [sentence(slot, value) for slot, value in plan.slots]
+    if habits.says_mistakes:
+        thought += [BELIEFS[m] for m in sorted(all_mistakes(plan))]
     fence = dialogue.FENCES["c_abi", plan.language]
     return "\n".join(
         [
@@ -113,7 +117,7 @@ def _first_turn(
     answers = []
     for _ in range(num_answers):
         plan = sample_plan(rng, task, language, habits)
-        answers.append(completion(rng, task, plan, render(task, plan), summarise(None, plan)))
+        answers.append(completion(rng, task, plan, render(task, plan), summarise(None, plan), habits))
     conversation = dialogue.conversation(task, (), dialect="c_abi", language=language)
     return Transcript(task_id=task.id, conversation=conversation, exchanges=(Exchange(turn=1, answers=tuple(answers)),))
 
@@ -131,7 +135,7 @@ def _later_turns(
             fresh = rng.random() < FRESH_SHARE
             drawn.append(sample_plan(rng, task, language, habits) if fresh else mutate_plan(rng, task, before, habits))
             source = render(task, drawn[-1])
-            answers.append(completion(rng, task, drawn[-1], source, summarise(before, drawn[-1])))
+            answers.append(completion(rng, task, drawn[-1], source, summarise(before, drawn[-1]), habits))
         exchanges.append(Exchange(turn=number, answers=tuple(answers)))
         plan = drawn[0]
         past.append(_turn(rng, task, plan, before, number))

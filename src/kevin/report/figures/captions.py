@@ -27,5 +27,5 @@ CAPTIONS = {
     "size and machine.",
     "training": "What the trainer logged, step by step.",
     "training_turns": "Score and correctness of the kernels of each turn while training went on, running means.",
-    "ablations": "Means over the last quarter of each run's steps, with bootstrap 95 % intervals over these steps.",
+    "ablations": "Means over the second half of each run's steps, with bootstrap 95 % intervals over these steps.",
 }
