@@ -2,10 +2,8 @@
 
 from __future__ import annotations
 
-import json
-from collections.abc import Mapping, Sequence
+from collections.abc import Sequence
 from pathlib import Path
-from typing import Any
 
 import numpy as np
 import pandas as pd
@@ -17,6 +15,7 @@ from kevin.core.errors import DataError, UsageError
 from kevin.report import metrics
 from kevin.report.figures import style
 from kevin.report.figures import training as curves
+from kevin.report.training_records import read_records
 
 TRAINING_FIGURES = ("training", "training_turns", "ablations")
 
@@ -66,14 +65,6 @@ def by_turn_data(files: Sequence[Path]) -> pd.DataFrame:
     return pd.DataFrame(rows)
 
 
-def read_records(path: Path) -> list[dict[str, Any]]:
-    """One a step, in order. Raises DataError for a file that cannot be read."""
-    try:
-        return [json.loads(line) for line in path.read_text().splitlines()]
-    except (OSError, ValueError) as e:
-        raise DataError(f"{path}: cannot be read ({e})") from None
-
-
 def plot_by_turn(data: pd.DataFrame, *, window: int = 5) -> Figure:
     """A row for each run, a column for each metric, a line for each turn: running means over ``window`` steps."""
     runs, turns = list(data["run"].unique()), sorted(data["turn"].unique())
@@ -106,8 +97,14 @@ def ablation_data(files: Sequence[Path], study: Study) -> pd.DataFrame:
         name = path.parent.name
         run = study.runs.get(name)
         changed = {**run.train, **run.reward} if run is not None else {}
+        judged = [r for r in last if "correct" in r]
+        # a step's speedup is logged as the mean over correct kernels
+        compared = {
+            "speedup": [r.get("speedup", 0.0) * r["correct"] for r in judged],
+            "correct": [r["correct"] for r in judged],
+        }
         for metric in _COMPARED:
-            values = np.array([_compared(r)[metric] for r in last if "correct" in r], dtype=float)
+            values = np.array(compared[metric], dtype=float)
             interval = metrics.mean_interval(values, num_resamples=study.report.num_bootstrap, seed=study.seed)
             text = ", ".join(f"{k} {v}" for k, v in changed.items())
             rows.append({"run": name, "changed": text, "metric": metric} | interval._asdict())
@@ -116,24 +113,19 @@ def ablation_data(files: Sequence[Path], study: Study) -> pd.DataFrame:
     return pd.DataFrame(rows)
 
 
-def _compared(record: Mapping[str, Any]) -> dict[str, float]:
-    """A step's speedup is logged as the mean over correct kernels."""
-    return {"speedup": record.get("speedup", 0.0) * record["correct"], "correct": record["correct"]}
-
-
 def plot_ablations(data: pd.DataFrame) -> Figure:
     """A dot with its interval for each run, a panel for each metric."""
     runs = list(data["run"].unique())
     figure, axes = style.grid(
         1, len(_COMPARED), title="Training runs compared", width=4.2, height=0.8 + 0.32 * len(runs)
     )
-    names: list[str] = []
+    changed = data.drop_duplicates("run")["changed"]
+    names = [f"{r}\n{c}" if c else r for r, c in zip(runs, changed, strict=True)]
     for ax, (metric, label) in zip(axes[0], _COMPARED.items(), strict=True):
         own = data[data["metric"] == metric].set_index("run").loc[runs]
         places = range(len(runs))
         ax.hlines(places, own["low"], own["high"], color=style.MUTED)
         ax.plot(own["value"], places, "o", color=style.line_styles(["x"])["x"].color)
-        names = names or [f"{r}\n{c}" if c else r for r, c in zip(runs, own["changed"], strict=True)]
         ax.set_yticks(list(places), names if ax is axes[0][0] else [""] * len(runs))
         ax.set_xlabel(label)
         ax.invert_yaxis()

@@ -9,7 +9,7 @@ import pandas as pd
 
 from kevin.core.errors import DataError
 from kevin.core.files import write_csv
-from kevin.report.training_figures import read_records
+from kevin.report.training_records import read_records
 
 PARTS = ("generate", "judge", "model")
 COLUMNS = ["run", "num_steps", "step_s", *(f"{p}_s" for p in PARTS), "own_s", "own_share", "kernels_per_minute"]

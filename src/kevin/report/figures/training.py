@@ -1,8 +1,7 @@
-"""Training curves from the trainer's ``metrics.jsonl``: one JSON object a line, with ``step`` and numbers."""
+"""Training curves from the trainer's ``metrics.jsonl``."""
 
 from __future__ import annotations
 
-import json
 from collections.abc import Sequence
 from pathlib import Path
 
@@ -12,6 +11,7 @@ from matplotlib.lines import Line2D
 
 from kevin.core.errors import DataError
 from kevin.report.figures.style import grid, line_styles
+from kevin.report.training_records import read_records
 
 AXIS_LABELS = {
     "score": "mean score",
@@ -31,27 +31,15 @@ def training_data(paths: Sequence[Path]) -> pd.DataFrame:
     counts as logged last. Raises DataError for a file that cannot be read or holds none of the metrics."""
     rows = []
     for path in paths:
-        for number, line in enumerate(_lines(path), start=1):
-            try:
-                record = json.loads(line)
-                step = int(record["step"])
-            except (ValueError, KeyError, TypeError):
-                raise DataError(f"{path}, line {number}: not a JSON object with a step") from None
+        for record in read_records(path):
             rows += [
-                {"run": path.parent.name, "step": step, "metric": m, "value": float(record[m])}
+                {"run": path.parent.name, "step": record["step"], "metric": m, "value": float(record[m])}
                 for m in AXIS_LABELS
                 if isinstance(record.get(m), int | float)
             ]
     if not rows:
         raise DataError(f"no training metric ({', '.join(AXIS_LABELS)}) in: {', '.join(map(str, paths)) or 'no file'}")
     return pd.DataFrame(rows).drop_duplicates(["run", "step", "metric"], keep="last", ignore_index=True)
-
-
-def _lines(path: Path) -> list[str]:
-    try:
-        return [line for line in path.read_text().splitlines() if line.strip()]
-    except OSError as e:
-        raise DataError(f"{path}: cannot be read ({e.strerror})") from None
 
 
 def plot_training(data: pd.DataFrame, *, window: int = 5) -> Figure:
