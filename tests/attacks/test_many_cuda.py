@@ -62,7 +62,7 @@ def test_a_thousand_kernels(gpu_device: Device, tmp_path: Path) -> None:
     before = used_bytes()
     own = {p.pid for p in psutil.process_iter()}
     protocol = PROTOCOL.model_copy(update={"device": "cuda", "build_timeout_s": 60.0})
-    with JudgePool(protocol, tmp_path, JudgePoolConfig(device_workers=6)) as pool:
+    with JudgePool(protocol, tmp_path, JudgePoolConfig()) as pool:
         verdicts = pool.judge(pairs)
     wrong = [
         (

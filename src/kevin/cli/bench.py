@@ -29,7 +29,9 @@ app = typer.Typer(help="Measure the judge itself, and PyTorch's baselines.", no_
 
 DeviceOption = Annotated[str, typer.Option("--device", help="cpu or cuda; the configuration's when left out.")]
 FolderOption = Annotated[Path, typer.Option("--out", metavar="DIR", help="Folder for the results.")]
-WorkersOption = Annotated[int, typer.Option("--device-workers", help="Processes that share the device.", min=1)]
+InFlightOption = Annotated[
+    int, typer.Option("--kernels-in-flight", help="Sandboxes open at once on a GPU, one of them measured.", min=1)
+]
 
 
 @app.command("judge")
@@ -39,7 +41,7 @@ def bench_judge(
     ],
     out: FolderOption,
     device: DeviceOption = "",
-    workers: WorkersOption = 1,
+    in_flight: InFlightOption = 8,
     copies: Annotated[int, typer.Option("--copies", help="Of each kernel in the warm run.", min=1)] = 4,
     rules: Annotated[str, typer.Option("--rules", help="default, none, or names separated by commas.")] = "none",
     trials: Annotated[int | None, typer.Option("--trials", help="Correctness trials.")] = None,
@@ -71,7 +73,7 @@ def bench_judge(
     ]
     with tempfile.TemporaryDirectory(prefix="kevin-bench-") as scratch:
         rows, verdicts = measure(
-            pairs, protocol, JudgePoolConfig(device_workers=workers), Path(scratch) / "ours", copies=copies
+            pairs, protocol, JudgePoolConfig(kernels_in_flight=in_flight), Path(scratch) / "ours", copies=copies
         )
         theirs: list[Any] = []
         if kernelbench is not None:
@@ -79,7 +81,8 @@ def bench_judge(
             row, theirs = bench_kernelbench(chosen, kernelbench, Path(scratch) / "kernelbench")
             rows.append(row)
     kernels = compare_verdicts([str(line.id) for line in lines], verdicts, theirs)
-    summary = {"provenance": provenance(protocol=protocol.model_dump(mode="json"), workers=workers), "runs": rows}
+    origin = provenance(protocol=protocol.model_dump(mode="json"), kernels_in_flight=in_flight)
+    summary = {"provenance": origin, "runs": rows}
     write_text(out / "judge_bench.json", json.dumps(summary, indent=1) + "\n")
     write_text(out / "judge_bench.jsonl", "".join(json.dumps(kernel) + "\n" for kernel in kernels))
     for row in rows:

@@ -170,7 +170,9 @@ class JudgePoolConfig(Frozen):
     build_workers: int | None = Field(default=None, ge=1)
     """Processes that compile; every core when absent."""
     device_workers: int = Field(default=1, ge=1)
-    """Devices that run kernels, each leased exclusively for timing."""
+    """Devices that run kernels: sets of ``judge.num_threads`` cores, or GPUs (the visible ones in turn)."""
+    kernels_in_flight: int = Field(default=8, ge=1)
+    """On a GPU: how many kernels' sandboxes are started or open at once, while one of them is measured."""
     isolation: Literal["auto", "apptainer", "bubblewrap", "namespaces", "none"] = "auto"
     """What closes candidates in. ``auto``: Apptainer with ``image`` where one is named, else the best that works."""
     image: str | None = None

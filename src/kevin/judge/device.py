@@ -1,7 +1,8 @@
 """A judging device: the trusted references of its tasks, shared slots, and one candidate at a time.
 
 What differs between CPU and GPU (memory, cells, clocks, leases) lives in `cpu` and `gpu`; the order of things, and with
-it the meaning of a verdict, is here and the same for both.
+it the meaning of a verdict, is here and the same for both. Several threads may judge at once: what they wait for, their
+cells' start, they wait for side by side, and everything else takes turns.
 """
 
 from __future__ import annotations
@@ -9,11 +10,13 @@ from __future__ import annotations
 import base64
 import io
 import statistics
+import threading
 import time
 from abc import ABC, abstractmethod
-from collections import OrderedDict
-from contextlib import AbstractContextManager
-from typing import Any
+from collections import Counter, OrderedDict
+from collections.abc import Iterator
+from contextlib import AbstractContextManager, contextmanager
+from typing import Any, NamedTuple
 
 import torch
 
@@ -54,6 +57,16 @@ class Findings:
                 setattr(self, name, new)
 
 
+class _Started(NamedTuple):
+    """A cell that has loaded its candidate, and what it is measured with."""
+
+    cell: Cell
+    reference: ReferenceTask
+    slots: SharedSlots
+    private: list[list[Any]]
+    parameters_loadable: bool
+
+
 class Device(ABC):
     """Judges built kernels. ``slot_budget_bytes`` bounds a task's shared memory, ``max_tasks`` how many are kept."""
 
@@ -68,6 +81,9 @@ class Device(ABC):
         self._peaks: Peaks | None = None
         self._flops: dict[str, int] = {}
         self._slots: OrderedDict[str, tuple[SharedSlots, list[list[Any]]]] = OrderedDict()
+        self._in_use: Counter[str] = Counter()
+        """Candidates of each task that have a cell now, whose slots must stay."""
+        self._turns = threading.Condition()
 
     @abstractmethod
     def prepare_thread(self) -> None:
@@ -122,17 +138,14 @@ class Device(ABC):
     # --- one candidate ---
 
     def judge(self, task: Task, kernel: Kernel, build: Build, key: str, flags: tuple[str, ...] = ()) -> Verdict:
-        """Run, check and time one successfully built kernel.
+        """Run, check and time one successfully built kernel. May be called by several threads at once.
 
         Raises:
             HarnessError: the sandbox or the device failed. TaskError: the reference itself does not run.
         """
-        self.prepare_thread()
-        self._make_room(task)
-        reference = self.reference(task)
         found = Findings()
         try:
-            self._run(reference, kernel, build, found)
+            self._run(task, kernel, build, found)
         except CandidateFailed as e:
             found.outcome, found.reason, found.message = e.outcome, e.reason, e.message
         measured = found.measured if found.outcome in (Outcome.CORRECT, Outcome.QUARANTINED) else None
@@ -179,13 +192,50 @@ class Device(ABC):
         return found
 
     def _make_room(self, task: Task) -> None:
-        """Give back the slots that were not used for longest, if this task needs some."""
+        """Give back the slots that were not used for longest, if this task needs some; wait for those in use."""
         while task.digest not in self._slots and self._slots:
             if len(self._slots) < self.max_tasks and not self.is_crowded(task):
                 break
-            task_digest, (old, _) = self._slots.popitem(last=False)
-            self.forget(task_digest)
+            idle = next((d for d in self._slots if not self._in_use[d]), None)
+            if idle is None:
+                self._turns.wait()
+                self.prepare_thread()
+                continue
+            old, _ = self._slots.pop(idle)
+            self.forget(idle)
             old.close()
+
+    @contextmanager
+    def _turn(self) -> Iterator[None]:
+        """One thread at a time works on the device and on what belongs to it."""
+        with self._turns:
+            self.prepare_thread()
+            yield
+
+    @contextmanager
+    def _started(self, task: Task, kernel: Kernel, build: Build, found: Findings) -> Iterator[_Started]:
+        """A candidate's cell that has loaded it; other threads have their turn while it starts."""
+        start = time.perf_counter()
+        with self._turn():
+            self._make_room(task)
+            reference = self.reference(task)
+            slots, private = self._slots_for(reference)
+            self._in_use[task.digest] += 1
+        try:
+            with self._turn():  # what a fork costs this process would else be in another thread's times
+                cell = self.open_cell(kernel, build, self._setup(kernel, build, reference, slots), slots)
+            with cell:
+                reply = cell.request(None, _START_TIMEOUT_S[kernel.dialect])
+                if "error" in reply:
+                    raise CandidateFailed(Outcome.RUNTIME_ERROR, "load_error", str(reply["error"])[:2000])
+                cell.raise_for(reply)
+                found.details["guards"] = "+".join(str(g) for g in reply.get("guards", []))
+                found.seconds["start"] = time.perf_counter() - start
+                yield _Started(cell, reference, slots, private, reply.get("parameters_loadable", True) is True)
+        finally:
+            with self._turns:
+                self._in_use[task.digest] -= 1
+                self._turns.notify_all()
 
     def _setup(self, kernel: Kernel, build: Build, reference: ReferenceTask, slots: SharedSlots) -> dict[str, Any]:
         inputs = reference.trials[0].inputs
@@ -214,40 +264,37 @@ class Device(ABC):
             "parameter_names": reference.parameter_names,
         }
 
-    def _run(self, reference: ReferenceTask, kernel: Kernel, build: Build, found: Findings) -> None:
-        slots, private = self._slots_for(reference)
+    def _run(self, task: Task, kernel: Kernel, build: Build, found: Findings) -> None:
+        with self._started(task, kernel, build, found) as started:
+            start = time.perf_counter()
+            with self._turn():
+                found.seconds["wait"] = time.perf_counter() - start
+                self._measure(started, kernel, found)
+
+    def _measure(self, started: _Started, kernel: Kernel, found: Findings) -> None:
+        cell, reference = started.cell, started.reference
+        timer = PairedTimer(
+            cell,
+            reference,
+            started.slots,
+            started.private,
+            self.protocol,
+            self.time_reference,
+            allocates=kernel.dialect == "load_inline",
+        )
         start = time.perf_counter()
         try:
-            with self.open_cell(kernel, build, self._setup(kernel, build, reference, slots), slots) as cell:
-                reply = cell.request(None, _START_TIMEOUT_S[kernel.dialect])
-                if "error" in reply:
-                    raise CandidateFailed(Outcome.RUNTIME_ERROR, "load_error", str(reply["error"])[:2000])
-                cell.raise_for(reply)
-                found.details["guards"] = "+".join(str(g) for g in reply.get("guards", []))
-                with self.lease(exclusive=False):
-                    trials = reference.trials_for(parameters_loadable=reply.get("parameters_loadable", True) is True)
-                    kernel_us = self._check(cell, trials, slots, found)
-                    timer = PairedTimer(
-                        cell,
-                        reference,
-                        slots,
-                        private,
-                        self.protocol,
-                        self.time_reference,
-                        allocates=kernel.dialect == "load_inline",
-                    )
-                    timer.prepare(kernel_us)
-                found.seconds["check"] = time.perf_counter() - start
-                start = time.perf_counter()
-                with self.lease(exclusive=True):
-                    found.seconds["wait"] = time.perf_counter() - start
-                    start = time.perf_counter()
-                    found.measured = timer.run()
-                found.seconds["time"] = time.perf_counter() - start
-                self.prove(cell, kernel, found)  # last: a profiler that was once attached slows every call
-                found.outcome = Outcome.CORRECT
+            with self.lease(exclusive=False):
+                trials = reference.trials_for(parameters_loadable=started.parameters_loadable)
+                timer.prepare(self._check(cell, trials, started.slots, found))
         finally:
-            found.seconds.setdefault("check", time.perf_counter() - start)
+            found.seconds["check"] = time.perf_counter() - start
+        start = time.perf_counter()
+        with self.lease(exclusive=True):
+            found.measured = timer.run()
+        found.seconds["time"] = time.perf_counter() - start
+        self.prove(cell, kernel, found)  # last: a profiler that was once attached slows every call
+        found.outcome = Outcome.CORRECT
         self._quarantine(reference, found)
         self._place_on_roofline(reference, found)
 

@@ -1,8 +1,8 @@
-"""An NVIDIA GPU as a judging device: several workers check kernels side by side, one at a time is timed.
+"""An NVIDIA GPU as a judging device: contexts are made side by side, kernels checked and timed one at a time.
 
 Tensors live in device memory that this process allocates and exports as a file descriptor, so inputs are made on the
-GPU and never copied through the host, and expected values never leave this process. Timing holds an exclusive file
-lock per GPU, correctness checks a shared one.
+GPU and never copied through the host, and expected values never leave this process. Where several processes judge on
+one GPU, timing holds an exclusive file lock of it, correctness checks a shared one.
 """
 
 from __future__ import annotations
@@ -69,7 +69,6 @@ class GpuDevice(Device):
     def __init__(self, protocol: JudgeProtocol) -> None:
         super().__init__(protocol)
         _start_cuda()
-        torch.set_num_threads(1)
         if protocol.tf32 == "off":
             torch.backends.cudnn.allow_tf32 = torch.backends.cuda.matmul.allow_tf32 = False
         properties = torch.cuda.get_device_properties(0)
@@ -94,7 +93,9 @@ class GpuDevice(Device):
             ) from e
 
     def prepare_thread(self) -> None:
+        torch.set_num_threads(1)
         torch.cuda.set_device(0)
+        self._gpu.make_current()
 
     def allocate(self, num_bytes: int) -> SharedBuffer:
         try:

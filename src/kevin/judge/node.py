@@ -14,6 +14,9 @@ import subprocess
 import sys
 from collections.abc import Sequence
 
+from kevin.core.config import JudgePoolConfig
+from kevin.judge.pool import visible_gpu
+
 
 def split_cores(cores: Sequence[int], devices: int, device_cores: int) -> list[list[int]]:
     """Cores of the builder, then of each device. Where there are too few, the builder shares those of the devices."""
@@ -22,20 +25,14 @@ def split_cores(cores: Sequence[int], devices: int, device_cores: int) -> list[l
     return [[core for core in cores if core not in taken] or list(cores), *leased]
 
 
-def visible_gpu(environment: dict[str, str], index: int) -> dict[str, str]:
-    """The one GPU of the job's that this device leases, if it has GPUs."""
-    given = [gpu for gpu in environment.get("CUDA_VISIBLE_DEVICES", "").split(",") if gpu]
-    return {"CUDA_VISIBLE_DEVICES": given[index]} if index < len(given) else {}
-
-
 def start(arguments: argparse.Namespace, passed_on: list[str]) -> list[subprocess.Popen[bytes]]:
     """Builder and devices as dask workers, each under a nanny that restarts it."""
     cores = sorted(os.sched_getaffinity(0))
     environment = {**os.environ, "OMP_NUM_THREADS": "1", "DASK_DISTRIBUTED__WORKER__DAEMON": "False"}
     started = []
     for index, own in enumerate(split_cores(cores, arguments.devices, arguments.device_cores)):
-        threads = len(own) if index == 0 else 1
-        extra = {} if index == 0 else visible_gpu(environment, index - 1)
+        gpu = {} if index == 0 else visible_gpu(environment, index - 1)
+        threads = len(own) if index == 0 else arguments.kernels_in_flight if gpu else 1
         os.sched_setaffinity(0, own)
         command = [
             sys.executable,
@@ -46,8 +43,8 @@ def start(arguments: argparse.Namespace, passed_on: list[str]) -> list[subproces
             "--no-dashboard",
         ]
         command += ["--name", f"{arguments.name}-{index}", "--nthreads", str(threads), "--memory-limit", "0"]
-        command += ["--resources", f"build={threads}" if index == 0 else "device=1", *passed_on]
-        started.append(subprocess.Popen(command, env={**environment, **extra}))
+        command += ["--resources", f"{'device' if index else 'build'}={threads}", *passed_on]
+        started.append(subprocess.Popen(command, env={**environment, **gpu}))
     os.sched_setaffinity(0, cores)
     return started
 
@@ -58,6 +55,7 @@ def main(argv: Sequence[str]) -> int:
     parser.add_argument("--name", required=True)
     parser.add_argument("--devices", type=int, required=True)
     parser.add_argument("--device-cores", type=int, required=True)
+    parser.add_argument("--kernels-in-flight", type=int, default=JudgePoolConfig().kernels_in_flight)
     for unused in ("--nthreads", "--memory-limit"):
         parser.add_argument(unused)
     arguments, passed_on = parser.parse_known_args(argv)

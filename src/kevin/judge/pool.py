@@ -1,8 +1,9 @@
 """Many kernels at once on dask.distributed: compile tasks on cores, one exclusive lease a device.
 
 Locally two kinds of workers are started: a builder with one slot a core, and one process a device that owns the trusted
-references. On a cluster the same graph runs on workers that announce the resources ``build`` and ``device``. A worker
-that dies is restarted and its task repeated; what still fails is a HarnessError in place of a verdict, never a score.
+references. On a GPU that process has threads, whose candidates' cells start while one of them is measured. On a cluster
+the same graph runs on workers that announce the resources ``build`` and ``device``. A worker that dies is restarted and
+its task repeated; what still fails is a HarnessError in place of a verdict, never a score.
 """
 
 from __future__ import annotations
@@ -10,7 +11,8 @@ from __future__ import annotations
 import logging
 import os
 import shutil
-from collections.abc import Callable, Sequence
+import threading
+from collections.abc import Callable, Mapping, Sequence
 from pathlib import Path
 from typing import Any
 
@@ -27,6 +29,8 @@ log = logging.getLogger(__name__)
 
 _devices: dict[str, Any] = {}
 """This worker process's device, made on first use: it holds references and shared memory."""
+
+_opening = threading.Lock()
 
 _lost: list[str] = []
 """Why this process can use its device no longer."""
@@ -49,15 +53,23 @@ def _run_stage(
 
     if _lost:  # nothing can be had from this process any more: its nanny starts another, which repeats the task
         os._exit(1)
-    if protocol.digest not in _devices:
-        _devices.clear()
-        _devices[protocol.digest] = open_device(protocol)
+    with _opening:
+        if protocol.digest not in _devices:
+            _devices.clear()
+            _devices[protocol.digest] = open_device(protocol)
+        device = _devices[protocol.digest]
     try:
-        verdict: Verdict = _devices[protocol.digest].judge(task, kernel, build, key, flags)
+        verdict: Verdict = device.judge(task, kernel, build, key, flags)
     except DeviceLostError as e:
         _lost.append(str(e))
         raise
     return verdict
+
+
+def visible_gpu(environment: Mapping[str, str], index: int) -> dict[str, str]:
+    """The one GPU, in turn, of those that an environment shows, for device process ``index``; {} if it shows none."""
+    given = [gpu for gpu in environment.get("CUDA_VISIBLE_DEVICES", "").split(",") if gpu]
+    return {"CUDA_VISIBLE_DEVICES": given[index % len(given)]} if given else {}
 
 
 def _stay_off(cores: list[int]) -> None:
@@ -153,7 +165,7 @@ class JudgePool:
             self._avoid = cores[-self.protocol.num_threads * self.config.device_workers :]
         # workers of a GPU mostly wait for it, those of a CPU need cores to themselves
         num_builders = self.config.build_workers or max(1, len(cores) - len(self._avoid))
-        common = {
+        common: dict[str, Any] = {
             "memory_limit": 0,
             "host": "127.0.0.1",
             "env": {"OMP_NUM_THREADS": "1", **isolation_environment(self.config)},
@@ -165,10 +177,14 @@ class JudgePool:
                 "options": {**common, "nthreads": num_builders, "resources": {"build": num_builders}},
             }
         }
+        on_gpu = self.protocol.device == "cuda"
+        threads = self.config.kernels_in_flight if on_gpu else 1
+        shown = {"CUDA_VISIBLE_DEVICES": ",".join(map(str, range(len(nvidia_gpus())))), **os.environ}
         for i in range(self.config.device_workers):
+            env = {**common["env"], **(visible_gpu(shown, i) if on_gpu else {})}
             workers[f"device-{i}"] = {
                 "cls": Nanny,
-                "options": {**common, "nthreads": 1, "resources": {"device": 1}},
+                "options": {**common, "env": env, "nthreads": threads, "resources": {"device": threads}},
             }
         options = {"host": "127.0.0.1", "port": 0, "dashboard": False}
         return SpecCluster(

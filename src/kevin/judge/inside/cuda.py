@@ -61,8 +61,8 @@ class Gpu:
         self.device = device.value
         context = ctypes.c_void_p()
         self.call("cuDevicePrimaryCtxRetain", ctypes.byref(context), device)
-        self.call("cuCtxSetCurrent", context)
         self._context = context
+        self.make_current()
         stream = ctypes.c_void_p()
         self.call("cuStreamCreate", ctypes.byref(stream), 0)
         self.stream = stream
@@ -80,6 +80,10 @@ class Gpu:
             text = ctypes.c_char_p()
             self.lib.cuGetErrorString(code, ctypes.byref(text))
             raise CudaError(name, code, (text.value or b"unknown error").decode())
+
+    def make_current(self) -> None:
+        """For the calling thread; the one that made this object needs it not."""
+        self.call("cuCtxSetCurrent", self._context)
 
     def attribute(self, number: int) -> int:
         value = ctypes.c_int()

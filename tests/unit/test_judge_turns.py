@@ -1,0 +1,110 @@
+"""Several threads judge on one device: cells start side by side, all else takes turns, slots in use stay."""
+
+from __future__ import annotations
+
+import threading
+from concurrent.futures import ThreadPoolExecutor
+from pathlib import Path
+from typing import Any
+
+import pytest
+
+from kevin.core.protocol import JudgeProtocol, TimingProtocol
+from kevin.core.types import Kernel, Outcome, Task, Verdict
+from kevin.judge import timing
+from kevin.judge.build import Build, build_native
+from kevin.judge.cell import Cell
+from kevin.judge.cpu import CpuDevice
+from kevin.judge.memory import SharedSlots
+from kevin.tasks.format import inspect_task
+
+PROTOCOL = JudgeProtocol(rules=(), timing=TimingProtocol(min_rounds=3, max_rounds=3, budget_s=0.05, warmup_s=0))
+SOURCE = """
+import torch
+class Model(torch.nn.Module):
+    def forward(self, x):
+        return x + {added}
+def get_inputs():
+    return [torch.randn({size})]
+def get_init_inputs():
+    return []
+"""
+
+
+def _task(added: int) -> Task:
+    name, size = f"add{added}", 1000 + added
+    return Task(id=name, level=1, name=name, source=SOURCE.format(added=added, size=size), origin="user")
+
+
+def _kernel(added: int) -> Kernel:
+    source = f'extern "C" void launch(const float* x, float* out) {{ for (int i = 0; i < {1000 + added}; i++) '
+    return Kernel(dialect="c_abi", language="cpp", source=source + f"out[i] = x[i] + {added}; }}")
+
+
+class _Watched(CpuDevice):
+    """Counts candidates that are measured at the same time, and can hold back their cells' start."""
+
+    max_tasks = 1
+
+    def __init__(self, together: int = 1) -> None:
+        super().__init__(PROTOCOL)
+        self.barrier = threading.Barrier(together)
+        self.measuring = self.most_measuring = 0
+
+    def prepare_thread(self) -> None:
+        return
+
+    def open_cell(self, kernel: Kernel, build: Build, setup: dict[str, Any], slots: SharedSlots) -> Cell:
+        device, cell = self, super().open_cell(kernel, build, setup, slots)
+
+        class Late(Cell):
+            def __init__(self) -> None:
+                self.__dict__ = cell.__dict__
+
+            def request(self, message: dict[str, Any] | None, timeout_s: float) -> dict[str, Any]:
+                if message is None:
+                    device.barrier.wait(timeout=20)
+                return super().request(message, timeout_s)
+
+        return Late()
+
+    def _measure(self, *args: Any) -> None:
+        self.measuring += 1
+        self.most_measuring = max(self.most_measuring, self.measuring)
+        try:
+            super()._measure(*args)
+        finally:
+            self.measuring -= 1
+
+
+def _judge(device: CpuDevice, numbers: list[tuple[int, int]], folder: Path) -> list[Verdict]:
+    def one(pair: tuple[int, int]) -> Verdict:
+        task, kernel = _task(pair[0]), _kernel(pair[1])
+        build = build_native(kernel, inspect_task(task.source, task.id), PROTOCOL, folder)
+        return device.judge(task, kernel, build, f"{pair}")
+
+    with ThreadPoolExecutor(len(numbers)) as executor:
+        return list(executor.map(one, numbers))
+
+
+@pytest.fixture(autouse=True)
+def _steady(monkeypatch: pytest.MonkeyPatch) -> None:
+    """The clock of a machine that does other work at the same time is not what is tested here."""
+    monkeypatch.setattr(timing.PairedTimer, "_check_burst", lambda *args: None)
+
+
+def test_cells_start_side_by_side_and_are_measured_in_turn(tmp_path: Path) -> None:
+    device = _Watched(together=4)  # all four must have been started before the first one may answer
+    verdicts = _judge(device, [(1, 1), (1, 2), (1, 1), (1, 3)], tmp_path)
+    found = [(v.outcome, v.reason) for v in verdicts]
+    right, wrong = (Outcome.CORRECT, None), (Outcome.INCORRECT, "wrong_values")
+    assert found == [right, wrong, right, wrong]
+    assert device.most_measuring == 1
+
+
+def test_slots_of_a_task_stay_while_its_candidates_have_cells(tmp_path: Path) -> None:
+    """With room for one task, candidates of three tasks at once wait for each other, and none sees another's memory."""
+    device = _Watched()
+    verdicts = _judge(device, [(i, i) for i in (1, 2, 3, 1, 2, 3)], tmp_path)
+    assert [v.outcome for v in verdicts] == [Outcome.CORRECT] * 6
+    assert len(device._slots) == 1
