@@ -45,6 +45,7 @@ class _Watched(CpuDevice):
     """Counts candidates that are measured at the same time, and can hold back their cells' start."""
 
     max_tasks = 1
+    starts_at_once = 4
 
     def __init__(self, together: int = 1) -> None:
         super().__init__(PROTOCOL)

@@ -15,7 +15,7 @@ import time
 from abc import ABC, abstractmethod
 from collections import Counter, OrderedDict
 from collections.abc import Iterator
-from contextlib import AbstractContextManager, contextmanager
+from contextlib import AbstractContextManager, ExitStack, contextmanager, nullcontext
 from typing import Any, NamedTuple
 
 import torch
@@ -68,11 +68,16 @@ class _Started(NamedTuple):
 
 
 class Device(ABC):
-    """Judges built kernels. ``slot_budget_bytes`` bounds a task's shared memory, ``max_tasks`` how many are kept."""
+    """Judges built kernels. ``slot_budget_bytes`` bounds a task's shared memory, ``max_tasks`` how many are kept.
+
+    ``starts_at_once``: of cells that do not import torch. A driver makes contexts one after the other, and whoever asks
+    it for memory meanwhile, this process too, waits in the same line.
+    """
 
     name: str
     slot_budget_bytes: int
     max_tasks: int
+    starts_at_once: int = 2
 
     def __init__(self, protocol: JudgeProtocol) -> None:
         self.protocol = protocol
@@ -84,6 +89,7 @@ class Device(ABC):
         self._in_use: Counter[str] = Counter()
         """Candidates of each task that have a cell now, whose slots must stay."""
         self._turns = threading.Condition()
+        self._starts = threading.Semaphore(self.starts_at_once)
 
     @abstractmethod
     def prepare_thread(self) -> None:
@@ -222,15 +228,18 @@ class Device(ABC):
             slots, private = self._slots_for(reference)
             self._in_use[task.digest] += 1
         try:
-            with self._turn():  # what a fork costs this process would else be in another thread's times
-                cell = self.open_cell(kernel, build, self._setup(kernel, build, reference, slots), slots)
-            with cell:
+            with self._starts if kernel.dialect == "c_abi" else nullcontext(), ExitStack() as opened:
+                with self._turn():  # what a fork costs this process would else be in another thread's times
+                    setup = self._setup(kernel, build, reference, slots)
+                    cell = opened.enter_context(self.open_cell(kernel, build, setup, slots))
                 reply = cell.request(None, _START_TIMEOUT_S[kernel.dialect])
                 if "error" in reply:
                     raise CandidateFailed(Outcome.RUNTIME_ERROR, "load_error", str(reply["error"])[:2000])
                 cell.raise_for(reply)
                 found.details["guards"] = "+".join(str(g) for g in reply.get("guards", []))
                 found.seconds["start"] = time.perf_counter() - start
+                opened.pop_all()
+            with cell:
                 yield _Started(cell, reference, slots, private, reply.get("parameters_loadable", True) is True)
         finally:
             with self._turns:
