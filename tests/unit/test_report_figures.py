@@ -5,13 +5,15 @@ import pandas as pd
 import pytest
 from report_fixtures import make_study, make_turn, write_scores, write_study
 
-from kevin.core.config import Study
+from kevin.core.config import PolicyConfig, Study
 from kevin.core.errors import DataError, UsageError
 from kevin.core.files import write_turns
 from kevin.core.types import Outcome
 from kevin.report.figures import make_figure, split_name
+from kevin.report.figures.style import line_styles, run_label, run_styles
 from kevin.report.metrics import task_values, trajectory_best
 from kevin.report.scores import read_scores
+from kevin.report.training_figures import make_training_figure
 from kevin.report.trajectories import best_trajectories
 
 
@@ -125,7 +127,7 @@ def test_training_curves(tmp_path: Path) -> None:
     log.parent.mkdir()
     lines = [{"step": s, "score": s / 10, "eta_s": 3} for s in (0, 1, 2)] + [{"step": 2, "score": 0.5}]
     log.write_text("\n".join(map(json.dumps, lines)))
-    out = make_figure("training", tmp_path, study=make_study(1), training=[log])
+    out = make_training_figure("training", tmp_path, [log.parent], study=make_study(1))
     data = pd.read_csv(out[2])
     assert data.to_numpy().tolist() == [
         ["multi", 0, "score", 0.0],
@@ -134,6 +136,17 @@ def test_training_curves(tmp_path: Path) -> None:
     ]
     log.write_text("{}\n")
     with pytest.raises(DataError, match="line 1"):
-        make_figure("training", tmp_path, study=make_study(1), training=[log])
+        make_training_figure("training", tmp_path, [log.parent], study=make_study(1))
     with pytest.raises(DataError, match="no training metric"):
-        make_figure("training", tmp_path, study=make_study(1))
+        make_training_figure("training", tmp_path, [], study=make_study(1))
+
+
+def test_runs_look_as_their_policies_do_and_no_two_alike() -> None:
+    study = make_study(1)
+    names = [f"p{i}" for i in range(8)]
+    policies = {n: PolicyConfig(model="x", label=f"Policy {n}") for n in names}
+    study = study.model_copy(update={"policies": policies, "evaluate": tuple(names)})
+    styles = line_styles(names)
+    assert len(set(styles.values())) == 8
+    assert run_styles(["p5", "alone"], study)["p5"] == styles["p5"]
+    assert run_label("p5", study) == "Policy p5" and run_label("alone", study) == "alone"

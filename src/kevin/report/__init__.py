@@ -8,10 +8,13 @@ One function a command, plain paths in and paths out (all keyword arguments afte
                                    baselines: Path | None = None) -> Path
         name: one of kevin.report.tables.TABLES ("level1", "level2", "serial_parallel", "tasks")
     kevin.report.figures.make_figure(name: str, out_dir: Path, *, study: Study, scores: Sequence[Path] = (),
-                                     turns: Sequence[Path] = (), training: Sequence[Path] = ()) -> list[Path]
+                                     turns: Sequence[Path] = ()) -> list[Path]
         name: one of kevin.report.figures.FIGURES ("serial_scaling", "parallel_scaling", "fast_p", "outcomes",
-        "layernorm_case_study", "training"); writes <name>.png, .pdf, .csv. All read ``scores``, except
-        "layernorm_case_study" (``turns``) and "training" (``training``: metrics.jsonl files).
+        "layernorm_case_study"); writes <name>.png, .pdf, .csv. All read ``scores``, except
+        "layernorm_case_study" (``turns``)
+    kevin.report.training_figures.make_training_figure(name: str, out_dir: Path, runs: Sequence[Path], *,
+                                                       study: Study) -> list[Path]
+        name: one of kevin.report.training_figures.TRAINING_FIGURES; ``runs`` are folders with a metrics.jsonl
     kevin.report.html.make_report(out: Path, *, study: Study, tables: Sequence[Path], figures: Sequence[Path],
                                   scores: Sequence[Path], turns: Sequence[Path], tasks: Path,
                                   baselines: Path | None = None) -> Path

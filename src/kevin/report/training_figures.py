@@ -39,10 +39,10 @@ def make_training_figure(name: str, out_dir: Path, runs: Sequence[Path], *, stud
     with style.look():
         if name == "training":
             data = curves.training_data(files)
-            figure = curves.plot_training(data)
+            figure = curves.plot_training(data, study)
         elif name == "training_turns":
             data = by_turn_data(files)
-            figure = plot_by_turn(data)
+            figure = plot_by_turn(data, study)
         else:
             data = ablation_data(files, study)
             figure = plot_ablations(data)
@@ -65,13 +65,13 @@ def by_turn_data(files: Sequence[Path]) -> pd.DataFrame:
     return pd.DataFrame(rows)
 
 
-def plot_by_turn(data: pd.DataFrame, *, window: int = 5) -> Figure:
+def plot_by_turn(data: pd.DataFrame, study: Study, *, window: int = 5) -> Figure:
     """A row for each run, a column for each metric, a line for each turn: running means over ``window`` steps."""
     runs, turns = list(data["run"].unique()), sorted(data["turn"].unique())
     figure, axes = style.grid(len(runs), len(_BY_TURN), title="Training by turn", width=4.2, height=2.3)
     styles = style.line_styles([f"turn {t}" for t in turns])
     for row, run in zip(axes, runs, strict=True):
-        row[0].set_title(run)
+        row[0].set_title(style.run_label(run, study))
         for ax, (metric, label) in zip(row, _BY_TURN.items(), strict=True):
             for turn in turns:
                 own = data[(data["run"] == run) & (data["metric"] == metric) & (data["turn"] == turn)]

@@ -12,7 +12,7 @@ from kevin.core.errors import DataError, UsageError
 from kevin.core.files import read_turns
 from kevin.report.scores import CEILING, policy_order, read_scores
 
-FIGURES = ("serial_scaling", "parallel_scaling", "fast_p", "outcomes", "layernorm_case_study", "training")
+FIGURES = ("serial_scaling", "parallel_scaling", "fast_p", "outcomes", "layernorm_case_study")
 
 
 def make_figure(
@@ -22,18 +22,15 @@ def make_figure(
     study: Study,
     scores: Sequence[Path] = (),
     turns: Sequence[Path] = (),
-    training: Sequence[Path] = (),
 ) -> list[Path]:
     """Write ``<name>.png``, ``<name>.pdf`` and ``<name>.csv`` into ``out_dir``; returns the three paths.
 
     Args:
         name: one of `FIGURES`.
-        scores: score files; read by every figure but the two below.
+        scores: score files; read by every figure but the case study.
         turns: ``<policy>-<split>/turns.parquet`` files; read by ``layernorm_case_study``.
-        training: ``<run>/metrics.jsonl`` files; read by ``training``.
     """
     from kevin.report.figures import case_study, curves, outcomes, style
-    from kevin.report.figures import training as training_curves
 
     if name not in FIGURES:
         raise UsageError(f"no figure {name!r}; there are {', '.join(FIGURES)}")
@@ -41,9 +38,6 @@ def make_figure(
         if name == "layernorm_case_study":
             data = case_study.case_study_data(turns_by_policy(turns, study), study)
             figure = case_study.plot_case_study(data)
-        elif name == "training":
-            data = training_curves.training_data(training)
-            figure = training_curves.plot_training(data)
         else:
             make_data, plot = {
                 "serial_scaling": (curves.serial_scaling_data, curves.plot_serial_scaling),

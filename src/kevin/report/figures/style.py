@@ -16,6 +16,7 @@ import pandas as pd
 from matplotlib.axes import Axes
 from matplotlib.figure import Figure
 
+from kevin.core.config import Study
 from kevin.core.files import atomic_path, write_csv
 from kevin.report.scores import CEILING
 
@@ -69,10 +70,25 @@ _CEILING = LineStyle("#4d4d4d", "", (0, (1, 2)))
 
 
 def line_styles(policies: Sequence[str]) -> dict[str, LineStyle]:
-    """A style for each policy, in order; the ceiling's is always its own."""
+    """A style for each policy, in order; the ceiling has its own. Colours repeat, with other dashes and markers."""
     real = [p for p in policies if p != CEILING]
-    styles = {p: _LINES[i % len(_LINES)] for i, p in enumerate(real)}
+    num = len(_LINES)
+    styles = {}
+    for i, p in enumerate(real):
+        other = _LINES[(i + i // num) % num]
+        styles[p] = LineStyle(_LINES[i % num].color, other.marker, other.dashes)
     return styles | ({CEILING: _CEILING} if CEILING in policies else {})
+
+
+def run_styles(runs: Sequence[str], study: Study) -> dict[str, LineStyle]:
+    """Styles of training runs: a run looks as the policy of its name does in other figures."""
+    return line_styles([*study.evaluate, *(r for r in runs if r not in study.evaluate)])
+
+
+def run_label(run: str, study: Study) -> str:
+    """As its policy is called elsewhere, if it has one."""
+    policy = study.policies.get(run)
+    return (policy.label if policy else None) or run
 
 
 @contextmanager

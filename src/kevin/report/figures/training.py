@@ -9,8 +9,9 @@ import pandas as pd
 from matplotlib.figure import Figure
 from matplotlib.lines import Line2D
 
+from kevin.core.config import Study
 from kevin.core.errors import DataError
-from kevin.report.figures.style import grid, line_styles
+from kevin.report.figures.style import grid, run_label, run_styles
 from kevin.report.training_records import read_records
 
 AXIS_LABELS = {
@@ -42,14 +43,14 @@ def training_data(paths: Sequence[Path]) -> pd.DataFrame:
     return pd.DataFrame(rows).drop_duplicates(["run", "step", "metric"], keep="last", ignore_index=True)
 
 
-def plot_training(data: pd.DataFrame, *, window: int = 5) -> Figure:
+def plot_training(data: pd.DataFrame, study: Study, *, window: int = 5) -> Figure:
     """A panel for each metric: every step faintly, the running mean of ``window`` steps on top."""
     present = [m for m in AXIS_LABELS if m in set(data["metric"])]
     columns = min(3, len(present))
     num_rows = -(-len(present) // columns)
     figure, axes = grid(num_rows, columns, title="Training curves", width=3.4, height=2.3)
     runs = list(data["run"].unique())
-    styles = line_styles(runs)
+    styles = run_styles(runs, study)
     flat = [ax for row in axes for ax in row]
     for ax, metric in zip(flat, present, strict=False):
         for run in runs:
@@ -62,7 +63,9 @@ def plot_training(data: pd.DataFrame, *, window: int = 5) -> Figure:
         ax.set_xlabel("step")
     for ax in flat[len(present) :]:
         ax.axis("off")
-    handles = [Line2D([], [], color=styles[r].color, linestyle=styles[r].dashes, label=r) for r in runs]
+    handles = [
+        Line2D([], [], color=styles[r].color, linestyle=styles[r].dashes, label=run_label(r, study)) for r in runs
+    ]
     figure.legend(handles=handles, loc="outside lower left", ncols=3, handlelength=3.6, fontsize=8.5,
                   title=f"Thick: running mean of {window} steps", title_fontsize=7.5, alignment="left")  # fmt: skip
     return figure
