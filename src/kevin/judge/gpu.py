@@ -10,7 +10,6 @@ from __future__ import annotations
 import ctypes
 import fcntl
 import os
-import re
 import tempfile
 from collections.abc import Iterator
 from contextlib import contextmanager
@@ -27,6 +26,7 @@ from kevin.judge.cell import CandidateFailed, Cell
 from kevin.judge.device import Device, Findings
 from kevin.judge.inside.cuda import CudaError, Gpu
 from kevin.judge.memory import SharedBuffer, SharedSlots, slot_bytes
+from kevin.judge.own_kernels import is_own, own_kernel_names
 from kevin.judge.reference import ReferenceTask
 
 _MIN_KERNEL_US = 0.5
@@ -158,12 +158,12 @@ class GpuDevice(Device):
         with self.lease(exclusive=False):
             reply = cell.request({"profile": 0}, _PROFILER_START_S + self.protocol.run_timeout_s)
         cell.raise_for(reply)
-        own_names = set(re.findall(r"__global__[^;{(]*?\b(\w+)\s*\(", kernel.source))
+        own_names = own_kernel_names(kernel.source)
         own_us = all_us = 0.0
         for name, us in reply.get("kernels", []):
             if isinstance(us, int | float) and not str(name).startswith(("Memset", "Memcpy")):
                 all_us += us
-                own_us += us if own_names & set(re.findall(r"\w+", str(name))) else 0.0
+                own_us += us if is_own(str(name), own_names) else 0.0
         found.details["own_kernel_share"] = own_us / all_us if all_us > 0 else 0.0
         if own_us == 0 and "torch_compute" in self.protocol.rules:
             raise CandidateFailed(Outcome.REFUSED, "own_kernels_did_not_run", "none of its own CUDA kernels ran")
