@@ -98,6 +98,25 @@ class ModelNew(nn.Module):
         return module.relu(x)
 '''
 
+SQUARE = """
+import torch
+class Model(torch.nn.Module):
+    def forward(self, x):
+        return torch.relu(x @ x)
+def get_inputs():
+    return [torch.randn(2048, 2048)]
+def get_init_inputs():
+    return []
+"""
+SQUARE_AND_RELU = (
+    OWN_KERNEL.replace("torch::Tensor relu(", "torch::Tensor product(torch::Tensor x) { return torch::mm(x, x); }\n"
+                       "torch::Tensor relu(", 1)
+    .replace('"torch::Tensor relu(torch::Tensor x);"',
+             '"torch::Tensor relu(torch::Tensor x); torch::Tensor product(torch::Tensor x);"')
+    .replace('functions=["relu"]', 'functions=["relu", "product"]')
+    .replace("module.relu(x)", "module.relu(CALL)")
+)  # fmt: skip
+
 
 @pytest.mark.parametrize("name", {**CONTROLS, **GPU_CONTROLS})
 def test_control_passes(gpu_judge, name: str) -> None:
@@ -145,3 +164,23 @@ def test_own_kernels_are_proven_and_a_decoy_is_refused(gpu_judge) -> None:
     decoy = OWN_KERNEL.replace("return module.relu(x)", "return getattr(torch, 'relu')(x)")
     verdict = gpu_judge(LARGE, decoy, dialect="load_inline", rules=rules)
     assert verdict.outcome is Outcome.REFUSED, (verdict.reason, verdict.message)
+
+
+@pytest.mark.slow
+@pytest.mark.parametrize("call", ["getattr(torch, 'matmul')(x, x)", "module.product(x)"])
+def test_a_kernel_for_the_look_of_it_beside_a_librarys_product_is_refused(gpu_judge, call: str) -> None:
+    """(42) in Python, hidden from a look at the source, and in C++."""
+    kernel = SQUARE_AND_RELU.replace("CALL", call)
+    verdict = gpu_judge(SQUARE, kernel, dialect="load_inline", rules=("torch_compute",))
+    assert (verdict.outcome, verdict.reason) == (Outcome.REFUSED, "library_kernels"), verdict.message
+    measured = gpu_judge(SQUARE, kernel, dialect="load_inline", rules=())
+    assert measured.outcome is Outcome.CORRECT, measured.message
+    assert "torch_compute" in measured.flags and 0 < measured.details["own_kernel_share"] < 0.5
+
+
+@pytest.mark.slow
+def test_launch_bounds_do_not_hide_whose_a_kernel_is(gpu_judge) -> None:
+    source = OWN_KERNEL.replace("__global__ void", "__global__ void __launch_bounds__(256)")
+    assert source != OWN_KERNEL
+    verdict = gpu_judge(LARGE, source, dialect="load_inline", rules=("torch_compute",))
+    assert verdict.outcome is Outcome.CORRECT, (verdict.reason, verdict.message)

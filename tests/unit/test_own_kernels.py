@@ -2,7 +2,11 @@
 
 import pytest
 
-from kevin.judge.own_kernels import is_own, own_kernel_names
+from kevin.judge.own_kernels import OwnKernels
+
+FILL = "void at::native::vectorized_elementwise_kernel<4, at::native::FillFunctor<float>, std::array<char*, 1ul> >(int)"
+ADD = "void at::native::vectorized_elementwise_kernel<4, at::native::CUDAFunctor_add<float>, std::array<char*, 3ul> >()"
+PRODUCT = "sm90_xmma_gemm_f32f32_f32f32_f32_nn_n_tilesize128x128x32_warpgroupsize1x1x1_execute_kernel__5x_cublas"
 
 
 @pytest.mark.parametrize(
@@ -21,11 +25,11 @@ from kevin.judge.own_kernels import is_own, own_kernel_names
     ],
 )
 def test_names(source: str) -> None:
-    assert own_kernel_names(source) == {"relu"}
+    assert OwnKernels(source).names == {"relu"}
 
 
 def test_comments_name_no_kernel() -> None:
-    assert own_kernel_names("// __global__ void fast(float* x)\n__global__ void slow(float* x) {}") == {"slow"}
+    assert OwnKernels("// __global__ void fast(float* x)\n__global__ void slow(float* x) {}").names == {"slow"}
 
 
 @pytest.mark.parametrize(
@@ -39,9 +43,24 @@ def test_comments_name_no_kernel() -> None:
         ("void at::native::relu<4, at::native::F>(int)", False),
         ("void cub::relu(int)", False),
         ("void other<relu>(relu)", False),
-        ("ampere_sgemm_128x64_nn", False),
+        (PRODUCT, False),
         ("", False),
     ],
 )
 def test_whose_it_is(profiled: str, own: bool) -> None:
-    assert is_own(profiled, {"relu"}) is own
+    assert (profiled in OwnKernels("__global__ void relu(float* x) {}")) is own
+
+
+def test_header_libraries_are_own_where_they_are_included() -> None:
+    scan = "void cub::CUB_200_NS::DeviceScanKernel<cub::Policy, float*>(float*)"
+    assert scan in OwnKernels("#include <cub/cub.cuh>\nvoid f() { cub::DeviceScan::InclusiveSum(a, b, c, d, e); }")
+    assert scan not in OwnKernels("__global__ void relu(float* x) {}")
+
+
+def test_shares_of_the_time() -> None:
+    kernels = OwnKernels("__global__ void relu(float* x) {}")
+    listed = [("relu(float*)", 30.0), (FILL, 30.0), ("Memset (Device)", 10.0), (ADD, 25.0), (PRODUCT, 15.0)]
+    shares = kernels.shares(listed)
+    assert (shares.own, shares.foreign) == pytest.approx((0.3, 0.4))
+    assert shares.largest_foreign == ADD
+    assert kernels.shares([]) == (0.0, 0.0, "")

@@ -21,7 +21,7 @@ from typing import Any, NamedTuple
 import torch
 
 from kevin.core.abi import LAUNCHER
-from kevin.core.protocol import JudgeProtocol
+from kevin.core.protocol import JudgeProtocol, Rule
 from kevin.core.types import Kernel, Outcome, Task, Verdict
 from kevin.judge.build import Build
 from kevin.judge.cell import CandidateFailed, Cell
@@ -37,9 +37,10 @@ _START_TIMEOUT_S = {"c_abi": 20.0, "load_inline": 90.0}
 
 
 class Findings:
-    """What is known so far of one candidate; mutable only while it is being judged."""
+    """What is known so far of one candidate; mutable only while it is being judged. ``rules``: those enforced."""
 
-    def __init__(self) -> None:
+    def __init__(self, rules: tuple[Rule, ...]) -> None:
+        self.rules = rules
         self.outcome = Outcome.RUNTIME_ERROR
         self.reason: str | None = None
         self.message = ""
@@ -49,6 +50,8 @@ class Findings:
         self.measured: Measured | None = None
         self.seconds: dict[str, float] = {}
         self.details: dict[str, float | int | str | None] = {}
+        self.flags: set[Rule] = set()
+        """Rules that what ran has broken, beside those that its source breaks."""
 
     def add(self, result: Comparison) -> None:
         for name in ("max_abs_error", "max_rel_error"):
@@ -143,13 +146,25 @@ class Device(ABC):
 
     # --- one candidate ---
 
-    def judge(self, task: Task, kernel: Kernel, build: Build, key: str, flags: tuple[str, ...] = ()) -> Verdict:
+    def judge(
+        self,
+        task: Task,
+        kernel: Kernel,
+        build: Build,
+        key: str,
+        flags: tuple[str, ...] = (),
+        rules: tuple[Rule, ...] | None = None,
+    ) -> Verdict:
         """Run, check and time one successfully built kernel. May be called by several threads at once.
+
+        Args:
+            flags: rules that its source breaks.
+            rules: enforced on what runs; the protocol's when absent.
 
         Raises:
             HarnessError: the sandbox or the device failed. TaskError: the reference itself does not run.
         """
-        found = Findings()
+        found = Findings(self.protocol.rules if rules is None else rules)
         try:
             self._run(task, kernel, build, found)
         except CandidateFailed as e:
@@ -164,7 +179,7 @@ class Device(ABC):
             outcome=found.outcome,
             reason=found.reason,
             message=found.message,
-            flags=flags,
+            flags=tuple(sorted({*flags, *found.flags})),
             trials_passed=found.trials_passed,
             num_trials=self.protocol.num_trials,
             max_abs_error=found.max_abs_error,

@@ -105,7 +105,9 @@ def judge_on(device: Device, task: Task, kernel: Kernel, protocol: JudgeProtocol
     device.reference(task)  # one that does not run is found before its kernel is built
     build = build_stage(task, kernel, protocol, cache)
     failed = build_verdict(task, kernel, protocol, device.name, build, flags)
-    return failed or device.judge(task, kernel, build, verdict_key(task, kernel, protocol, device.name), flags)
+    if failed is not None:
+        return failed
+    return device.judge(task, kernel, build, verdict_key(task, kernel, protocol, device.name), flags, protocol.rules)
 
 
 def judge_kernel(task: Task, kernel: Kernel, protocol: JudgeProtocol, cache: Path | None = None) -> Verdict:

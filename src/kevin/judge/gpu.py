@@ -19,19 +19,21 @@ from typing import Any
 import torch
 
 from kevin.core.errors import DeviceError, DeviceLostError
-from kevin.core.protocol import JudgeProtocol
+from kevin.core.protocol import JudgeProtocol, Rule
 from kevin.core.types import Kernel, Outcome, Task, Verdict
 from kevin.judge.build import Build, check_architecture
 from kevin.judge.cell import CandidateFailed, Cell
 from kevin.judge.device import Device, Findings
 from kevin.judge.inside.cuda import CudaError, Gpu
 from kevin.judge.memory import SharedBuffer, SharedSlots, slot_bytes
-from kevin.judge.own_kernels import is_own, own_kernel_names
+from kevin.judge.own_kernels import OwnKernels
 from kevin.judge.reference import ReferenceTask
 
 _MIN_KERNEL_US = 0.5
 _BANDWIDTH_SLACK = 1.1
 _PROFILER_START_S = 30.0
+_MOST_FOREIGN = 0.25
+"""Of a candidate's time on the device, in library kernels that compute."""
 _FREE_SHARE = 0.4
 """Of the memory, which all workers of a GPU share: with less than this free a worker keeps no other task."""
 
@@ -82,10 +84,18 @@ class GpuDevice(Device):
             raise DeviceError(f"the CUDA driver is not usable: {e}") from e
         self._gpu.stream = ctypes.c_void_p(0)  # torch's default stream
 
-    def judge(self, task: Task, kernel: Kernel, build: Build, key: str, flags: tuple[str, ...] = ()) -> Verdict:
+    def judge(
+        self,
+        task: Task,
+        kernel: Kernel,
+        build: Build,
+        key: str,
+        flags: tuple[str, ...] = (),
+        rules: tuple[Rule, ...] | None = None,
+    ) -> Verdict:
         """As `Device.judge`. Raises DeviceLostError when this process can use its GPU no longer."""
         try:
-            return super().judge(task, kernel, build, key, flags)
+            return super().judge(task, kernel, build, key, flags, rules)
         except (torch.AcceleratorError, CudaError) as e:
             raise DeviceLostError(
                 f"the GPU failed in the judge itself, not in a candidate: {str(e).splitlines()[0]}. Look at nvidia-smi "
@@ -148,25 +158,28 @@ class GpuDevice(Device):
         )
 
     def prove(self, cell: Cell, kernel: Kernel, found: Findings) -> None:
-        """Profile one call of a ``load_inline`` module: did kernels of its own source run, with what share of time.
+        """Profile one call of a ``load_inline`` module: whose kernels ran, with what shares of the time.
 
         Raises:
-            CandidateFailed: none ran, and the rule ``torch_compute`` is enforced.
+            CandidateFailed: none of its own, or too much of others', and the rule ``torch_compute`` is enforced.
         """
         if kernel.dialect != "load_inline":
             return
         with self.lease(exclusive=False):
             reply = cell.request({"profile": 0}, _PROFILER_START_S + self.protocol.run_timeout_s)
         cell.raise_for(reply)
-        own_names = own_kernel_names(kernel.source)
-        own_us = all_us = 0.0
-        for name, us in reply.get("kernels", []):
-            if isinstance(us, int | float) and not str(name).startswith(("Memset", "Memcpy")):
-                all_us += us
-                own_us += us if is_own(str(name), own_names) else 0.0
-        found.details["own_kernel_share"] = own_us / all_us if all_us > 0 else 0.0
-        if own_us == 0 and "torch_compute" in self.protocol.rules:
+        listed = [(str(name), float(us)) for name, us in reply.get("kernels", []) if isinstance(us, int | float)]
+        shares = OwnKernels(kernel.source).shares(listed)
+        found.details["own_kernel_share"] = shares.own
+        if shares.own > 0 and shares.foreign <= _MOST_FOREIGN:
+            return
+        found.flags.add("torch_compute")
+        if "torch_compute" not in found.rules:
+            return
+        if shares.own == 0:
             raise CandidateFailed(Outcome.REFUSED, "own_kernels_did_not_run", "none of its own CUDA kernels ran")
+        text = f"{shares.foreign:.0%} of its time on the device is a library's: {shares.largest_foreign[:120]}"
+        raise CandidateFailed(Outcome.REFUSED, "library_kernels", text)
 
     def clock(self, call: Any) -> int:
         return self._gpu.timed(call)
