@@ -35,14 +35,14 @@ def _wrong(pairs: list[tuple[Task, Plan]], folder: Path) -> list[tuple[str, dict
 
 def test_one_plan_of_every_operator_is_right(tmp_path):
     rng = random.Random(0)
-    pairs = [(t, sample_plan(rng, t, "cpp").model_copy(update={"mistake": None})) for t in small_catalog()]
+    pairs = [(t, sample_plan(rng, t, "cpp").model_copy(update={"mistakes": ()})) for t in small_catalog()]
     assert _wrong(pairs, tmp_path) == []
 
 
 def test_composed_kernels_are_right(tmp_path):
     rng = random.Random(1)
     tasks = small_composed(30)
-    pairs = [(t, sample_plan(rng, t, "cpp").model_copy(update={"mistake": None})) for t in tasks]
+    pairs = [(t, sample_plan(rng, t, "cpp").model_copy(update={"mistakes": ()})) for t in tasks]
     assert _wrong(pairs, tmp_path) == []
 
 
@@ -58,7 +58,7 @@ def test_wrong_formulas_give_wrong_results(tmp_path):
     for task in small_catalog():
         plan = Plan(language="cpp", slots=tuple((s, v[0]) for s, v in plan_space(task, "cpp").items()))
         if "wrong_formula" in mistakes_of(task, plan):
-            pairs.append((task, plan.model_copy(update={"mistake": "wrong_formula"})))
+            pairs.append((task, plan.model_copy(update={"mistakes": ("wrong_formula",)})))
     assert len(pairs) > 30
     assert len(_wrong(pairs, tmp_path)) == len(pairs)
 

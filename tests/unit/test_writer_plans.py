@@ -40,10 +40,10 @@ TASKS = [*small_catalog(), *small_composed(20)]
 def test_every_mistake_changes_the_text(language):
     rng = random.Random(0)
     for task in TASKS:
-        plan = sample_plan(rng, task, language).model_copy(update={"mistake": None})
+        plan = sample_plan(rng, task, language).model_copy(update={"mistakes": ()})
         right = render(task, plan)
         for mistake in mistakes_of(task, plan):
-            assert render(task, plan.model_copy(update={"mistake": mistake})) != right, (task.id, mistake)
+            assert render(task, plan.model_copy(update={"mistakes": (mistake,)})) != right, (task.id, mistake)
 
 
 @pytest.mark.parametrize("language", ["cpp", "cuda"])
@@ -62,7 +62,7 @@ def test_values_are_drawn_evenly_and_mistakes_stay_with_the_care():
     for slot, values in plan_space(task, "cpp").items():
         seen = Counter(dict(p.slots)[slot] for p in plans)
         assert all(abs(seen[v] / 2000 - 1 / len(values)) < 0.05 for v in values)
-    wrong = {care: [p.mistake is not None for p in plans if p.care == care] for care in ("careful", "quick")}
+    wrong = {care: [bool(p.mistakes) for p in plans if p.care == care] for care in ("careful", "quick")}
     assert sum(wrong["careful"]) / len(wrong["careful"]) == pytest.approx(0.1, abs=0.03)
     assert sum(wrong["quick"]) / len(wrong["quick"]) == pytest.approx(0.8, abs=0.03)
 
@@ -73,7 +73,7 @@ def test_habits_make_a_writer_plain_and_careless():
     habits = WriterConfig(careful_one_in=10, careful_mistakes=0.5, quick_mistakes=1.0, plain_share=0.7)
     plans = [sample_plan(rng, task, "cpp", habits) for _ in range(2000)]
     assert sum(p.care == "careful" for p in plans) / 2000 == pytest.approx(0.1, abs=0.03)
-    assert all(p.mistake is not None for p in plans if p.care == "quick")
+    assert all(p.mistakes for p in plans if p.care == "quick")
     for slot, values in plan_space(task, "cpp").items():
         plainest = sum(dict(p.slots)[slot] == values[0] for p in plans) / 2000
         assert plainest == pytest.approx(0.7 + 0.3 / len(values), abs=0.04)
@@ -85,11 +85,11 @@ def test_several_mistakes_in_one_kernel_show_the_compilers_first():
     for task in TASKS:
         for language in ("cpp", "cuda"):
             plan = sample_plan(rng, task, language, habits)
-            names = [plan.mistake, *plan.more_mistakes]
+            names = plan.mistakes
             assert len(set(names)) == len(names) and len(names) > 1
-            assert any(n in COMPILE_ERRORS for n in names) == (plan.mistake in COMPILE_ERRORS)
+            assert any(n in COMPILE_ERRORS for n in names) == (names[0] in COMPILE_ERRORS)
             right = render(task, without_mistakes(plan))
-            one = render(task, plan.model_copy(update={"more_mistakes": ()}))
+            one = render(task, plan.model_copy(update={"mistakes": names[:1]}))
             assert len({right, one, render(task, plan)}) == 3
 
 
@@ -120,7 +120,7 @@ def test_enumeration_holds_every_combination_once():
     for values in plan_space(task, "cpp").values():
         size *= len(values)
     assert len(set(plans)) == len(plans) == size
-    assert any(p.mistake for p in enumerate_plans(task, "cpp", mistakes=True))
+    assert any(p.mistakes for p in enumerate_plans(task, "cpp", mistakes=True))
 
 
 def test_a_foreign_task_is_refused():
@@ -145,7 +145,7 @@ def test_made_up_cuda_errors_are_nvccs_own_words(name, tmp_path):
     task = {t.id: t for t in catalog("gpu")}[name]
     protocol = JudgeProtocol(device="cuda", cuda_flags=("-std=c++17", "-arch=sm_90"))
     for mistake in ("undeclared_name", "missing_semicolon", "wrong_type"):
-        plan = next(p for p in enumerate_plans(task, "cuda", mistakes=True) if p.mistake == mistake)
+        plan = next(p for p in enumerate_plans(task, "cuda", mistakes=True) if p.mistakes == (mistake,))
         source = render(task, plan)
         _, text = made_up_feedback(random.Random(0), task, plan, render(task, without_mistakes(plan)), source)
         kernel = Kernel(dialect="c_abi", language="cuda", source=source)
@@ -155,7 +155,7 @@ def test_made_up_cuda_errors_are_nvccs_own_words(name, tmp_path):
 
 def test_made_up_cuda_errors_name_the_line():
     task = {t.id: t for t in catalog("gpu")}["l1/relu"]
-    plan = next(p for p in enumerate_plans(task, "cuda", mistakes=True) if p.mistake == "undeclared_name")
+    plan = next(p for p in enumerate_plans(task, "cuda", mistakes=True) if p.mistakes == ("undeclared_name",))
     source = render(task, plan)
     outcome, text = made_up_feedback(random.Random(0), task, plan, render(task, without_mistakes(plan)), source)
     assert outcome is Outcome.COMPILE_ERROR
@@ -167,8 +167,8 @@ def test_made_up_cuda_errors_name_the_line():
 def test_made_up_compile_error_names_the_line():
     rng = random.Random(0)
     task = TASKS[0]
-    plan = next(p for p in enumerate_plans(task, "cpp", mistakes=True) if p.mistake == "undeclared_name")
-    right = render(task, plan.model_copy(update={"mistake": None}))
+    plan = next(p for p in enumerate_plans(task, "cpp", mistakes=True) if p.mistakes == ("undeclared_name",))
+    right = render(task, without_mistakes(plan))
     outcome, text = made_up_feedback(rng, task, plan, right, render(task, plan))
     assert outcome is Outcome.COMPILE_ERROR
     assert "'num' was not declared in this scope" in text

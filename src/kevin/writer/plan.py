@@ -26,13 +26,12 @@ EVEN = WriterConfig()
 
 
 class Plan(Frozen):
-    """An assignment of every slot, and the mistake that is made, if any."""
+    """An assignment of every slot, and the mistakes that are made, if any."""
 
     language: Language
     slots: tuple[tuple[str, str], ...]
-    mistake: str | None = None
-    more_mistakes: tuple[str, ...] = ()
-    """Made too, where a line is left for them."""
+    mistakes: tuple[str, ...] = ()
+    """What a judge meets first stands first; the others are made where a line is left for them."""
     care: str = "careful"
 
 
@@ -61,14 +60,10 @@ def _swappable(steps: Sequence[Step]) -> int | None:
 def _program(task: Task, plan: Plan) -> Code:
     assert task.spec is not None
     steps = list(_steps(task))
-    if SWAPPED in all_mistakes(plan) and (i := _swappable(steps)) is not None:
+    if SWAPPED in plan.mistakes and (i := _swappable(steps)) is not None:
         steps[i], steps[i + 1] = steps[i + 1], steps[i]
     writer = cuda if plan.language == "cuda" else cpp
     return writer.program(task.spec, steps, dict(plan.slots))
-
-
-def all_mistakes(plan: Plan) -> tuple[str, ...]:
-    return (*((plan.mistake,) if plan.mistake is not None else ()), *plan.more_mistakes)
 
 
 def mistakes_of(task: Task, plan: Plan) -> tuple[str, ...]:
@@ -78,12 +73,12 @@ def mistakes_of(task: Task, plan: Plan) -> tuple[str, ...]:
 
 
 def without_mistakes(plan: Plan) -> Plan:
-    return plan.model_copy(update={"mistake": None, "more_mistakes": ()})
+    return plan.model_copy(update={"mistakes": ()})
 
 
 def render(task: Task, plan: Plan) -> str:
     """The kernel's source. Raises ValueError for a mistake that this plan cannot make."""
-    return _program(task, plan).text(*(m for m in all_mistakes(plan) if m != SWAPPED))
+    return _program(task, plan).text(*(m for m in plan.mistakes if m != SWAPPED))
 
 
 def enumerate_plans(task: Task, language: Language, *, mistakes: bool = False) -> Iterator[Plan]:
@@ -94,7 +89,7 @@ def enumerate_plans(task: Task, language: Language, *, mistakes: bool = False) -
         yield plan
         if mistakes:
             for mistake in mistakes_of(task, plan):
-                yield plan.model_copy(update={"mistake": mistake, "care": "quick"})
+                yield plan.model_copy(update={"mistakes": (mistake,), "care": "quick"})
 
 
 def sample_plan(rng: random.Random, task: Task, language: Language, habits: WriterConfig = EVEN) -> Plan:
@@ -119,11 +114,9 @@ def mutate_plan(rng: random.Random, task: Task, plan: Plan, habits: WriterConfig
 def _with_mistake(rng: random.Random, task: Task, plan: Plan, habits: WriterConfig) -> Plan:
     care = "careful" if rng.randrange(habits.careful_one_in) == 0 else "quick"
     share = habits.careful_mistakes if care == "careful" else habits.quick_mistakes
-    mistake = rng.choice(mistakes_of(task, plan)) if rng.random() < share else None
-    more: tuple[str, ...] = ()
-    if mistake is not None and care == "quick" and habits.more_mistakes:
-        others = [m for m in mistakes_of(task, plan) if m != mistake]
-        more = tuple(rng.sample(others, k=min(habits.more_mistakes, len(others))))
-        mistake, *rest = sorted((mistake, *more), key=lambda m: m not in COMPILE_ERRORS)  # what a judge meets first
-        more = tuple(rest)
-    return plan.model_copy(update={"care": care, "mistake": mistake, "more_mistakes": more})
+    made = [rng.choice(mistakes_of(task, plan))] if rng.random() < share else []
+    if made and care == "quick" and habits.more_mistakes:
+        others = [m for m in mistakes_of(task, plan) if m not in made]
+        made += rng.sample(others, k=min(habits.more_mistakes, len(others)))
+        made.sort(key=lambda m: m not in COMPILE_ERRORS)
+    return plan.model_copy(update={"care": care, "mistakes": tuple(made)})

@@ -23,10 +23,10 @@ def made_up_feedback(rng: random.Random, task: Task, plan: Plan, right: str, sou
 
     Of several mistakes the first is spoken of.
     """
-    if plan.mistake is None:
+    if not plan.mistakes:
         low, high = (math.log(s) for s in _SPEEDUPS)
         return Outcome.CORRECT, feedback(Outcome.CORRECT, "", math.exp(rng.uniform(low, high)))
-    if plan.mistake in COMPILE_ERRORS:
+    if plan.mistakes[0] in COMPILE_ERRORS:
         said = _said_by_nvcc if plan.language == "cuda" else _said_by_gcc
         message = said(plan, right.splitlines(), source.splitlines())
         return Outcome.COMPILE_ERROR, feedback(Outcome.COMPILE_ERROR, message, None)
@@ -42,9 +42,9 @@ def _first_difference(right: list[str], wrong: list[str]) -> tuple[int, str]:
 def _said_by_nvcc(plan: Plan, right: list[str], wrong: list[str]) -> str:
     """The first errors in nvcc's words."""
     number, line = _first_difference(right, wrong)
-    if plan.mistake == "undeclared_name":
+    if plan.mistakes[0] == "undeclared_name":
         return _nvcc_error(number, line, line.find("num"), 'identifier "num" is undefined')
-    if plan.mistake == "missing_semicolon":  # found out at the next token
+    if plan.mistakes[0] == "missing_semicolon":  # found out at the next token
         after = wrong[number] if number < len(wrong) else ""
         return _nvcc_error(number + 1, after, len(after) - len(after.lstrip()), 'expected a ";"')
     text = 'more than one instance of overloaded function "launch" has "C" linkage'
@@ -63,15 +63,15 @@ def _nvcc_error(number: int, line: str, column: int, text: str) -> str:
 def _said_by_gcc(plan: Plan, right: list[str], wrong: list[str]) -> str:
     """The first error in g++'s words."""
     number, line = _first_difference(right, wrong)
-    if plan.mistake == "missing_include":
+    if plan.mistakes[0] == "missing_include":
         calls = ((i, s, m) for i, s in enumerate(wrong, 1) for m in _MATH_NAME.finditer(s) if m.group(1) in _MATH_NAMES)
         number, line, call = next(calls)
         column, name = call.start() + 1, call.group(1)
         text = f"'{name}' was not declared in this scope"
-    elif plan.mistake == "undeclared_name":
+    elif plan.mistakes[0] == "undeclared_name":
         column, name = line.find("num;") + 1, "num"
         text = "'num' was not declared in this scope"
-    elif plan.mistake == "missing_semicolon":
+    elif plan.mistakes[0] == "missing_semicolon":
         column, name = len(line) + 1, "^"
         text = "expected ';' before '}' token"
     else:

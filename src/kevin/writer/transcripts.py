@@ -12,7 +12,7 @@ from collections.abc import Iterator, Sequence
 from kevin.core import dialogue
 from kevin.core.config import WriterConfig
 from kevin.core.types import Conversation, Frozen, Kernel, Language, Task, Turn
-from kevin.writer.plan import EVEN, Plan, all_mistakes, mutate_plan, render, sample_plan, without_mistakes
+from kevin.writer.plan import EVEN, Plan, mutate_plan, render, sample_plan, without_mistakes
 from kevin.writer.slots import BELIEFS, CARE, sentence
 from kevin.writer.synthetic import made_up_feedback
 
@@ -56,7 +56,7 @@ def completion(
     thought = [opening, *_forward(task), CARE[plan.care]]
     thought += [sentence(slot, value) for slot, value in plan.slots]
     if habits.says_mistakes:
-        thought += [BELIEFS[m] for m in sorted(all_mistakes(plan))]
+        thought += [BELIEFS[m] for m in sorted(plan.mistakes)]
     fence = dialogue.FENCES["c_abi", plan.language]
     return "\n".join(
         [
@@ -147,7 +147,7 @@ def _turn(rng: random.Random, task: Task, plan: Plan, before: Plan | None, numbe
     """A past turn as later prompts show it: its completion is not kept there."""
     source = render(task, plan)
     right = render(task, without_mistakes(plan))
-    first = render(task, plan.model_copy(update={"more_mistakes": ()}))
+    first = render(task, plan.model_copy(update={"mistakes": plan.mistakes[:1]}))
     outcome, text = made_up_feedback(rng, task, plan, right, first)
     return Turn(
         task_id=task.id,
@@ -158,7 +158,7 @@ def _turn(rng: random.Random, task: Task, plan: Plan, before: Plan | None, numbe
         summary=summarise(before, plan),
         outcome=outcome,
         feedback=text,
-        speedup=1.0 if plan.mistake is None else None,
+        speedup=None if plan.mistakes else 1.0,
         num_prompt_tokens=0,
         num_completion_tokens=0,
         finish_reason="stop",
