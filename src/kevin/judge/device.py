@@ -236,12 +236,14 @@ class Device(ABC):
     @contextmanager
     def _started(self, task: Task, kernel: Kernel, build: Build, found: Findings) -> Iterator[_Started]:
         """A candidate's cell that has loaded it; other threads have their turn while it starts."""
-        start = time.perf_counter()
         with self._turn():
+            start = time.perf_counter()
             self._make_room(task)
             reference = self.reference(task)
             slots, private = self._slots_for(reference)
             self._in_use[task.digest] += 1
+            found.seconds["reference"] = time.perf_counter() - start
+        start = time.perf_counter()
         try:
             with self._starts if kernel.dialect == "c_abi" else nullcontext(), ExitStack() as opened:
                 with self._turn():  # what a fork costs this process would else be in another thread's times
@@ -294,6 +296,7 @@ class Device(ABC):
             with self._turn():
                 found.seconds["wait"] = time.perf_counter() - start
                 self._measure(started, kernel, found)
+            self.prove(started.cell, kernel, found)  # last: a profiler that was once attached slows every call
 
     def _measure(self, started: _Started, kernel: Kernel, found: Findings) -> None:
         cell, reference = started.cell, started.reference
@@ -317,7 +320,6 @@ class Device(ABC):
         with self.lease(exclusive=True):
             found.measured = timer.run()
         found.seconds["time"] = time.perf_counter() - start
-        self.prove(cell, kernel, found)  # last: a profiler that was once attached slows every call
         found.outcome = Outcome.CORRECT
         self._quarantine(reference, found)
         self._place_on_roofline(reference, found)

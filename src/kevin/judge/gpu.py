@@ -11,6 +11,7 @@ import ctypes
 import fcntl
 import os
 import tempfile
+import time
 from collections.abc import Iterator
 from contextlib import contextmanager
 from pathlib import Path
@@ -165,9 +166,12 @@ class GpuDevice(Device):
         """
         if kernel.dialect != "load_inline":
             return
-        with self.lease(exclusive=False):
-            reply = cell.request({"profile": 0}, _PROFILER_START_S + self.protocol.run_timeout_s)
+        start = time.perf_counter()
+        cell.raise_for(cell.request({"profile": None}, _PROFILER_START_S))  # its start takes seconds
+        with self._turn(), self.lease(exclusive=False):
+            reply = cell.request({"profile": 0}, self.protocol.run_timeout_s)
         cell.raise_for(reply)
+        found.seconds["profile"] = time.perf_counter() - start
         listed = [(str(name), float(us)) for name, us in reply.get("kernels", []) if isinstance(us, int | float)]
         shares = OwnKernels(kernel.source).shares(listed)
         found.details["own_kernel_share"] = shares.own

@@ -232,12 +232,13 @@ def _aliasing(results: list) -> dict | None:
     return None
 
 
-def _profile(slot: int, model: _Model, hardware: _Hardware) -> dict:
-    """Names and device microseconds of what one call ran on the GPU, as CUPTI saw it."""
+def _profile(slot: int | None, model: _Model, hardware: _Hardware) -> dict:
+    """Names and device microseconds of what one call ran on the GPU, as CUPTI saw it; None only starts CUPTI."""
     from torch.profiler import ProfilerActivity, profile
 
     with torch.no_grad(), profile(activities=[ProfilerActivity.CUDA]) as prof:
-        model.model(*model.inputs[slot])
+        if slot is not None:
+            model.model(*model.inputs[slot])
         hardware.synchronize()
     kernels: dict = {}
     for event in prof.events():
