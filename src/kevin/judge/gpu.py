@@ -20,8 +20,8 @@ from typing import Any
 import torch
 
 from kevin.core.errors import DeviceError, DeviceLostError
-from kevin.core.protocol import JudgeProtocol, Rule
-from kevin.core.types import Kernel, Outcome, Task, Verdict
+from kevin.core.protocol import JudgeProtocol
+from kevin.core.types import Kernel, Outcome, Task
 from kevin.judge.build import Build, check_architecture
 from kevin.judge.cell import CandidateFailed, Cell
 from kevin.judge.device import Device, Findings
@@ -85,18 +85,10 @@ class GpuDevice(Device):
             raise DeviceError(f"the CUDA driver is not usable: {e}") from e
         self._gpu.stream = ctypes.c_void_p(0)  # torch's default stream
 
-    def judge(
-        self,
-        task: Task,
-        kernel: Kernel,
-        build: Build,
-        key: str,
-        flags: tuple[str, ...] = (),
-        rules: tuple[Rule, ...] | None = None,
-    ) -> Verdict:
-        """As `Device.judge`. Raises DeviceLostError when this process can use its GPU no longer."""
+    def _run(self, task: Task, kernel: Kernel, build: Build, found: Findings) -> None:
+        """Raises DeviceLostError when this process can use its GPU no longer."""
         try:
-            return super().judge(task, kernel, build, key, flags, rules)
+            super()._run(task, kernel, build, found)
         except (torch.AcceleratorError, CudaError) as e:
             raise DeviceLostError(
                 f"the GPU failed in the judge itself, not in a candidate: {str(e).splitlines()[0]}. Look at nvidia-smi "
