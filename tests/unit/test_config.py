@@ -6,6 +6,7 @@ import pytest
 import yaml
 from hypothesis import given
 from hypothesis import strategies as st
+from pydantic import ValidationError
 
 from kevin.core.config import Study, load_study, merge, section_digest, validate_study
 from kevin.core.errors import ConfigError, UsageError
@@ -125,3 +126,10 @@ def test_a_study_cannot_be_changed():
 
 def test_a_study_survives_its_own_dump():
     assert Study.model_validate(study().model_dump(mode="json")) == study()
+
+
+@pytest.mark.parametrize("seed_of", ["nobody", "b"])
+def test_a_seed_is_of_a_policy_that_has_seeds(seed_of: str) -> None:
+    policies = {"a": {"model": "x", "seed_of": seed_of}, "b": {"model": "x", "seed_of": "c"}, "c": {"model": "x"}}
+    with pytest.raises(ValidationError, match=f"policies.a.seed_of: {seed_of} is no policy with seeds of its own"):
+        Study(policies=policies, evaluate=("c",))

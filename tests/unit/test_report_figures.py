@@ -10,9 +10,10 @@ from kevin.core.errors import DataError, UsageError
 from kevin.core.files import write_turns
 from kevin.core.types import Outcome
 from kevin.report.figures import make_figure, split_name
-from kevin.report.figures.style import line_styles, run_label, run_styles
+from kevin.report.figures.curves import fast_p_data, parallel_scaling_data, serial_scaling_data
+from kevin.report.figures.style import line_styles, run_styles
 from kevin.report.metrics import task_values, trajectory_best
-from kevin.report.scores import read_scores
+from kevin.report.scores import policy_label, read_scores
 from kevin.report.training_figures import make_training_figure
 from kevin.report.trajectories import best_trajectories
 
@@ -149,4 +150,22 @@ def test_runs_look_as_their_policies_do_and_no_two_alike() -> None:
     styles = line_styles(names)
     assert len(set(styles.values())) == 8
     assert run_styles(["p5", "alone"], study)["p5"] == styles["p5"]
-    assert run_label("p5", study) == "Policy p5" and run_label("alone", study) == "alone"
+    policies["p1"] = policies["p1"].model_copy(update={"seed_of": "p0"})
+    study = study.model_copy(update={"policies": policies})
+    looks = run_styles(["p0", "p1", "p2"], study)
+    assert looks["p0"] == looks["p1"] == styles["p0"] and looks["p2"] == styles["p1"]
+
+
+def test_a_curve_is_the_mean_of_its_seeds(made: Made) -> None:
+    first, second = made.study.evaluate
+    policies = {**made.study.policies, second: made.study.policies[second].model_copy(update={"seed_of": first})}
+    together = made.study.model_copy(update={"policies": policies})
+    for data in (serial_scaling_data, parallel_scaling_data, fast_p_data):
+        apart = data(made.frame, made.study).groupby(["policy", "split", "row", "x"])["value"].first()
+        joined = data(made.frame, together)
+        assert second not in set(joined["policy"])
+        own = joined[(joined["policy"] == first) & joined["x"].notna()]
+        assert set(own["label"]) == {f"{policy_label(first, made.study)} (2 seeds)"}
+        for row in own.itertuples():
+            at = (row.split, row.row, row.x)
+            assert row.value == pytest.approx((apart[(first, *at)] + apart[(second, *at)]) / 2)

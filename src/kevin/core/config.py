@@ -67,6 +67,8 @@ class PolicyConfig(Frozen):
     """Of the weights; ``auto`` is what the model was saved in."""
     label: str | None = None
     """Name in tables and figures; the key of the policy when absent."""
+    seed_of: str | None = None
+    """Key of the policy that this one is another seed of: curves draw the mean of both, tables keep them apart."""
 
 
 class WriterConfig(Frozen):
@@ -348,6 +350,10 @@ class Study(Frozen):
         unknown = [p for p in self.evaluate if p not in self.policies]
         if unknown:
             raise ValueError(f"evaluate names policies that are not defined: {', '.join(unknown)}")
+        for name, policy in self.policies.items():
+            first = self.policies.get(policy.seed_of) if policy.seed_of is not None else None
+            if policy.seed_of is not None and (first is None or first.seed_of is not None):
+                raise ValueError(f"policies.{name}.seed_of: {policy.seed_of} is no policy with seeds of its own")
         if (self.language == "cuda") != (self.judge.device == "cuda"):
             raise ValueError(f"language {self.language} does not fit judge.device {self.judge.device}")
         for name in self.runs:

@@ -144,6 +144,12 @@ def policy_label(policy: str, study: Study) -> str:
     return config.label if config is not None and config.label else policy
 
 
+def first_seed(policy: str, study: Study) -> str:
+    """The policy that stands for this one's seeds: itself, as a rule."""
+    config = study.policies.get(policy)
+    return (config.seed_of if config is not None else None) or policy
+
+
 def split_label(split: str) -> str:
     """``level1`` -> ``Level 1``."""
     return f"Level {split[5:]}" if split.startswith("level") and split[5:].isdigit() else split

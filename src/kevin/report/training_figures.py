@@ -15,6 +15,7 @@ from kevin.core.errors import DataError, UsageError
 from kevin.report import metrics
 from kevin.report.figures import style
 from kevin.report.figures import training as curves
+from kevin.report.scores import policy_label
 from kevin.report.training_records import read_records
 
 TRAINING_FIGURES = ("training", "training_turns", "ablations")
@@ -71,7 +72,7 @@ def plot_by_turn(data: pd.DataFrame, study: Study, *, window: int = 5) -> Figure
     figure, axes = style.grid(len(runs), len(_BY_TURN), title="Training by turn", width=4.2, height=2.3)
     styles = style.line_styles([f"turn {t}" for t in turns])
     for row, run in zip(axes, runs, strict=True):
-        row[0].set_title(style.run_label(run, study))
+        row[0].set_title(policy_label(run, study))
         for ax, (metric, label) in zip(row, _BY_TURN.items(), strict=True):
             for turn in turns:
                 own = data[(data["run"] == run) & (data["metric"] == metric) & (data["turn"] == turn)]

@@ -18,7 +18,7 @@ from matplotlib.figure import Figure
 
 from kevin.core.config import Study
 from kevin.core.files import atomic_path, write_csv
-from kevin.report.scores import CEILING
+from kevin.report.scores import CEILING, first_seed
 
 INK, MUTED, FAINT = "#1f2430", "#5b6270", "#d9dce2"
 
@@ -81,14 +81,10 @@ def line_styles(policies: Sequence[str]) -> dict[str, LineStyle]:
 
 
 def run_styles(runs: Sequence[str], study: Study) -> dict[str, LineStyle]:
-    """Styles of training runs: a run looks as the policy of its name does in other figures."""
-    return line_styles([*study.evaluate, *(r for r in runs if r not in study.evaluate)])
-
-
-def run_label(run: str, study: Study) -> str:
-    """As its policy is called elsewhere, if it has one."""
-    policy = study.policies.get(run)
-    return (policy.label if policy else None) or run
+    """Styles of training runs: a run looks as the policy of its name does in other figures, seeds look alike."""
+    firsts = {name: first_seed(name, study) for name in (*study.evaluate, *runs)}
+    styles = line_styles(list(dict.fromkeys(firsts.values())))
+    return {run: styles[firsts[run]] for run in runs}
 
 
 @contextmanager

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+from collections import Counter
 from collections.abc import Sequence
 from pathlib import Path
 
@@ -11,7 +12,8 @@ from matplotlib.lines import Line2D
 
 from kevin.core.config import Study
 from kevin.core.errors import DataError
-from kevin.report.figures.style import grid, run_label, run_styles
+from kevin.report.figures.style import grid, run_styles
+from kevin.report.scores import first_seed, policy_label
 from kevin.report.training_records import read_records
 
 AXIS_LABELS = {
@@ -63,9 +65,12 @@ def plot_training(data: pd.DataFrame, study: Study, *, window: int = 5) -> Figur
         ax.set_xlabel("step")
     for ax in flat[len(present) :]:
         ax.axis("off")
-    handles = [
-        Line2D([], [], color=styles[r].color, linestyle=styles[r].dashes, label=run_label(r, study)) for r in runs
-    ]
+    seeds = Counter(first_seed(r, study) for r in runs)
+    handles = []
+    for run, num in seeds.items():
+        style, label = styles.get(run, styles[runs[0]]), policy_label(run, study)
+        label += f" ({num} seeds)" if num > 1 else ""
+        handles.append(Line2D([], [], color=style.color, linestyle=style.dashes, label=label))
     figure.legend(handles=handles, loc="outside lower left", ncols=3, handlelength=3.6, fontsize=8.5,
                   title=f"Thick: running mean of {window} steps", title_fontsize=7.5, alignment="left")  # fmt: skip
     return figure
