@@ -109,3 +109,19 @@ def test_slots_of_a_task_stay_while_its_candidates_have_cells(tmp_path: Path) ->
     verdicts = _judge(device, [(i, i) for i in (1, 2, 3, 1, 2, 3)], tmp_path)
     assert [v.outcome for v in verdicts] == [Outcome.CORRECT] * 6
     assert len(device._slots) == 1
+
+
+def test_where_memory_is_short_one_cell_is_open_at_a_time(tmp_path: Path) -> None:
+    device = _Watched()
+    seen: list[int] = []
+    device.fits_another_cell = lambda spec: False  # type: ignore[method-assign]
+    opened = device.open_cell
+
+    def watched(*args: Any) -> Cell:
+        seen.append(device._num_cells)
+        return opened(*args)
+
+    device.open_cell = watched  # type: ignore[method-assign]
+    verdicts = _judge(device, [(1, 1), (1, 2), (1, 1), (1, 3)], tmp_path)
+    assert [v.outcome for v in verdicts] == [Outcome.CORRECT, Outcome.INCORRECT] * 2
+    assert seen == [0, 0, 0, 0] and device._num_cells == 0

@@ -22,7 +22,7 @@ import torch
 
 from kevin.core.abi import LAUNCHER
 from kevin.core.protocol import JudgeProtocol, Rule
-from kevin.core.types import Kernel, Outcome, Task, Verdict
+from kevin.core.types import Kernel, Outcome, Task, TaskSpec, Verdict
 from kevin.judge.build import Build
 from kevin.judge.cell import CandidateFailed, Cell
 from kevin.judge.compare import Comparison, compare
@@ -90,7 +90,8 @@ class Device(ABC):
         self._flops: dict[str, int] = {}
         self._slots: OrderedDict[str, tuple[SharedSlots, list[list[Any]]]] = OrderedDict()
         self._in_use: Counter[str] = Counter()
-        """Candidates of each task that have a cell now, whose slots must stay."""
+        """Candidates of each task that have a cell now, or wait for one, whose slots must stay."""
+        self._num_cells = 0
         self._turns = threading.Condition()
         self._starts = threading.Semaphore(self.starts_at_once)
 
@@ -139,6 +140,10 @@ class Device(ABC):
     def forget(self, task_digest: str) -> None:
         """Called before the slots of a task are given back."""
         self.references.discard(task_digest)
+
+    def fits_another_cell(self, spec: TaskSpec) -> bool:
+        """Whether there is memory for one more beside those that are open."""
+        return True
 
     def is_crowded(self, task: Task) -> bool:
         """Whether memory is too short to keep what was not used lately beside a task."""
@@ -219,12 +224,16 @@ class Device(ABC):
                 break
             idle = next((d for d in self._slots if not self._in_use[d]), None)
             if idle is None:
-                self._turns.wait()
-                self.prepare_thread()
+                self._wait_for_others()
                 continue
             old, _ = self._slots.pop(idle)
             self.forget(idle)
             old.close()
+
+    def _wait_for_others(self) -> None:
+        """Until a candidate is done; called in a turn, which others have meanwhile."""
+        self._turns.wait()
+        self.prepare_thread()
 
     @contextmanager
     def _turn(self) -> Iterator[None]:
@@ -244,11 +253,16 @@ class Device(ABC):
             self._in_use[task.digest] += 1
             found.seconds["reference"] = time.perf_counter() - start
         start = time.perf_counter()
+        is_open = False
         try:
             with self._starts if kernel.dialect == "c_abi" else nullcontext(), ExitStack() as opened:
                 with self._turn():  # what a fork costs this process would else be in another thread's times
+                    while self._num_cells and not self.fits_another_cell(reference.spec):
+                        self._wait_for_others()
                     setup = self._setup(kernel, build, reference, slots)
                     cell = opened.enter_context(self.open_cell(kernel, build, setup, slots))
+                    is_open = True
+                    self._num_cells += 1
                 reply = cell.request(None, _START_TIMEOUT_S[kernel.dialect])
                 if "error" in reply:
                     raise CandidateFailed(Outcome.RUNTIME_ERROR, "load_error", str(reply["error"])[:2000])
@@ -261,6 +275,7 @@ class Device(ABC):
         finally:
             with self._turns:
                 self._in_use[task.digest] -= 1
+                self._num_cells -= is_open
                 self._turns.notify_all()
 
     def _setup(self, kernel: Kernel, build: Build, reference: ReferenceTask, slots: SharedSlots) -> dict[str, Any]:

@@ -21,12 +21,12 @@ import torch
 
 from kevin.core.errors import DeviceError, DeviceLostError
 from kevin.core.protocol import JudgeProtocol
-from kevin.core.types import Kernel, Outcome, Task
+from kevin.core.types import Kernel, Outcome, Task, TaskSpec
 from kevin.judge.build import Build, check_architecture
 from kevin.judge.cell import CandidateFailed, Cell
 from kevin.judge.device import Device, Findings
 from kevin.judge.inside.cuda import CudaError, Gpu
-from kevin.judge.memory import SharedBuffer, SharedSlots, slot_bytes
+from kevin.judge.memory import SharedBuffer, SharedSlots, num_bytes, slot_bytes
 from kevin.judge.own_kernels import OwnKernels
 from kevin.judge.reference import ReferenceTask
 
@@ -35,6 +35,10 @@ _BANDWIDTH_SLACK = 1.1
 _PROFILER_START_S = 30.0
 _MOST_FOREIGN = 0.25
 """Of a candidate's time on the device, in library kernels that compute."""
+_CELL_BYTES = 1 << 30
+"""Of a context and what a cell flushes the L2 with, outputs aside."""
+_SMALL_SHARE = 0.03
+"""Of the memory: cells below it are not counted, since asking the driver what is free takes its time."""
 _FREE_SHARE = 0.4
 """Of the memory, which all workers of a GPU share: with less than this free a worker keeps no other task."""
 
@@ -76,6 +80,7 @@ class GpuDevice(Device):
             torch.backends.cudnn.allow_tf32 = torch.backends.cuda.matmul.allow_tf32 = False
         properties = torch.cuda.get_device_properties(0)
         self.name = properties.name
+        self._total_bytes = properties.total_memory
         check_architecture(protocol, (properties.major, properties.minor))
         self._lock_path = Path(tempfile.gettempdir()) / f"kevin-gpu-{properties.uuid}.lock"
         torch.zeros(1, device="cuda")
@@ -112,6 +117,13 @@ class GpuDevice(Device):
             self._gpu.free_shared(pointer, size, handle)
 
         return SharedBuffer(data, fd, release)
+
+    def fits_another_cell(self, spec: TaskSpec) -> bool:
+        own = _CELL_BYTES + sum(num_bytes(s) for s in spec.outputs)
+        if own < _SMALL_SHARE * self._total_bytes:
+            return True
+        torch.cuda.empty_cache()
+        return 2 * own < torch.cuda.mem_get_info()[0]
 
     def is_crowded(self, task: Task) -> bool:
         if task.spec is None or slot_bytes(task.spec) > self.slot_budget_bytes:

@@ -262,7 +262,7 @@ class ReferenceCache:
             return ReferenceTask(task, self._protocol)
         except torch.OutOfMemoryError as e:
             raise DeviceError(
-                f"task {task.id} does not fit on the device beside what else runs there (fewer pool.device_workers, or "
+                f"task {task.id} does not fit on the device beside what else runs there (fewer pool.kernels_in_flight, or "
                 f"a smaller task): {str(e).splitlines()[0]}"
             ) from e
 

@@ -24,8 +24,8 @@ class _Launcher:
     It writes into buffers of this process, which are copied to the judge's when the clock has stopped.
     """
 
-    def __init__(self, setup: dict, gpu: Gpu, base: int, launch) -> None:
-        self.gpu, self.base, self.launch = gpu, base, launch
+    def __init__(self, setup: dict, gpu: Gpu, base: int) -> None:
+        self.gpu, self.base, self.launch = gpu, base, None
         self.late_pieces = setup["late_pieces"]
         num_out = setup["num_outputs"]
         slots = setup["slots"]
@@ -74,6 +74,7 @@ def main() -> None:
         gpu = Gpu()
         setup = json.loads(channel.readline())
         base = gpu.import_shared(int(sys.argv[2]), setup["shared_bytes"])
+        launcher = _Launcher(setup, gpu, base)  # before the candidate is there: memory that is short is not its fault
         gpu.flush_l2()
         gpu.synchronize()
     except (OSError, CudaError) as e:
@@ -83,15 +84,14 @@ def main() -> None:
     guards = lock_down(memory_bytes=None, num_threads=64, readable=setup["readable"], writable=setup["writable"])
     try:
         library = ctypes.CDLL(setup["library"], mode=os.RTLD_NOW | os.RTLD_LOCAL)
-        launch = library[setup["launcher"]]
+        launcher.launch = library[setup["launcher"]]
         last_error = library["kevin_last_error"]
     except (OSError, AttributeError) as e:
         channel.write(json.dumps({"error": str(e)}).encode() + b"\n")
         return
-    launch.restype = None
+    launcher.launch.restype = None
     last_error.restype = ctypes.c_char_p
     channel.write(json.dumps({"ok": True, "guards": guards}).encode() + b"\n")
-    launcher = _Launcher(setup, gpu, base, launch)
     while line := channel.readline():
         try:
             reply = {"ns": _run(json.loads(line), launcher)}
