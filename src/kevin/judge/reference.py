@@ -262,8 +262,8 @@ class ReferenceCache:
             return ReferenceTask(task, self._protocol)
         except torch.OutOfMemoryError as e:
             raise DeviceError(
-                f"task {task.id} does not fit on the device beside what else runs there (fewer pool.kernels_in_flight, or "
-                f"a smaller task): {str(e).splitlines()[0]}"
+                f"task {task.id} does not fit on the device beside what else runs there (lower pool.kernels_in_flight, "
+                f"or a smaller task): {str(e).splitlines()[0]}"
             ) from e
 
     def __contains__(self, task: Task) -> bool:
