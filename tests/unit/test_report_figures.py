@@ -11,7 +11,8 @@ from kevin.core.files import write_turns
 from kevin.core.types import Outcome
 from kevin.report.figures import make_figure, split_name
 from kevin.report.figures.curves import fast_p_data, parallel_scaling_data, serial_scaling_data
-from kevin.report.figures.style import line_styles, run_styles
+from kevin.report.figures.style import line_styles, look, run_styles
+from kevin.report.figures.training import plot_training
 from kevin.report.metrics import task_values, trajectory_best
 from kevin.report.scores import policy_label, read_scores
 from kevin.report.training_figures import make_training_figure
@@ -169,3 +170,15 @@ def test_a_curve_is_the_mean_of_its_seeds(made: Made) -> None:
         for row in own.itertuples():
             at = (row.split, row.row, row.x)
             assert row.value == pytest.approx((apart[(first, *at)] + apart[(second, *at)]) / 2)
+
+
+def test_a_legend_shows_the_look_of_a_seed_whose_first_was_not_run() -> None:
+    study = make_study(3)
+    policies = {**study.policies, "p1": study.policies["p1"].model_copy(update={"seed_of": "p0"})}
+    study = study.model_copy(update={"policies": policies})
+    data = pd.DataFrame({"run": ["p2", "p1"], "step": [1, 1], "metric": ["score"] * 2, "value": [1.0, 2.0]})
+    with look():
+        lines = plot_training(data, study).legends[0].get_lines()
+        looks = run_styles(["p2", "p1"], study)
+        assert [line.get_color() for line in lines] == [looks["p2"].color, looks["p1"].color]
+        assert looks["p1"] != looks["p2"]

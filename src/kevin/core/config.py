@@ -351,8 +351,10 @@ class Study(Frozen):
         if unknown:
             raise ValueError(f"evaluate names policies that are not defined: {', '.join(unknown)}")
         for name, policy in self.policies.items():
-            first = self.policies.get(policy.seed_of) if policy.seed_of is not None else None
-            if policy.seed_of is not None and (first is None or first.seed_of is not None):
+            if policy.seed_of is None:
+                continue
+            first = self.policies.get(policy.seed_of)
+            if first is None or first.seed_of is not None:
                 raise ValueError(f"policies.{name}.seed_of: {policy.seed_of} is no policy with seeds of its own")
         if (self.language == "cuda") != (self.judge.device == "cuda"):
             raise ValueError(f"language {self.language} does not fit judge.device {self.judge.device}")

@@ -177,11 +177,12 @@ class JudgePool:
                 "options": {**common, "nthreads": num_builders, "resources": {"build": num_builders}},
             }
         }
-        on_gpu = self.protocol.device == "cuda"
-        threads = self.config.kernels_in_flight if on_gpu else 1
-        shown = {"CUDA_VISIBLE_DEVICES": ",".join(map(str, range(len(nvidia_gpus())))), **os.environ}
+        threads, shown = 1, {}
+        if self.protocol.device == "cuda":
+            threads = self.config.kernels_in_flight
+            shown = {"CUDA_VISIBLE_DEVICES": ",".join(map(str, range(len(nvidia_gpus())))), **os.environ}
         for i in range(self.config.device_workers):
-            env = {**common["env"], **(visible_gpu(shown, i) if on_gpu else {})}
+            env = {**common["env"], **visible_gpu(shown, i)}
             workers[f"device-{i}"] = {
                 "cls": Nanny,
                 "options": {**common, "env": env, "nthreads": threads, "resources": {"device": threads}},

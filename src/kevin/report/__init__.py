@@ -11,7 +11,7 @@ One function a command, plain paths in and paths out (all keyword arguments afte
                                      turns: Sequence[Path] = ()) -> list[Path]
         name: one of kevin.report.figures.FIGURES ("serial_scaling", "parallel_scaling", "fast_p", "outcomes",
         "layernorm_case_study"); writes <name>.png, .pdf, .csv. All read ``scores``, except
-        "layernorm_case_study" (``turns``)
+        "layernorm_case_study" (``turns``).
     kevin.report.training_figures.make_training_figure(name: str, out_dir: Path, runs: Sequence[Path], *,
                                                        study: Study) -> list[Path]
         name: one of kevin.report.training_figures.TRAINING_FIGURES; ``runs`` are folders with a metrics.jsonl

@@ -136,12 +136,13 @@ def policy_order(policies: Sequence[str], study: Study) -> list[str]:
     return sorted(policies, key=lambda p: (p == CEILING, wanted.get(p, len(wanted)), p))
 
 
-def policy_label(policy: str, study: Study) -> str:
-    """The name that people read."""
+def policy_label(policy: str, study: Study, num_seeds: int = 1) -> str:
+    """The name that people read; ``num_seeds``: of what stands under it."""
     if policy == CEILING:
         return "ceiling (kernel writer)"
     config = study.policies.get(policy)
-    return config.label if config is not None and config.label else policy
+    label = config.label if config is not None and config.label else policy
+    return f"{label} ({num_seeds} seeds)" if num_seeds > 1 else label
 
 
 def first_seed(policy: str, study: Study) -> str:

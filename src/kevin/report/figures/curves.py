@@ -32,8 +32,7 @@ def _groups(scores: pd.DataFrame, study: Study) -> Iterator[tuple[dict[str, Any]
     firsts = scores["policy"].map(lambda policy: first_seed(str(policy), study)).rename("first")
     for (split, policy), group in scores.groupby(["split", firsts], sort=False):
         seeds = [own for _, own in group.groupby("policy", sort=False)]
-        label = policy_label(str(policy), study) + (f" ({len(seeds)} seeds)" if len(seeds) > 1 else "")
-        yield {"split": split, "policy": policy, "label": label}, seeds
+        yield {"split": split, "policy": policy, "label": policy_label(str(policy), study, len(seeds))}, seeds
 
 
 Values = TypeVar("Values", pd.Series, pd.DataFrame)

@@ -65,12 +65,12 @@ def plot_training(data: pd.DataFrame, study: Study, *, window: int = 5) -> Figur
         ax.set_xlabel("step")
     for ax in flat[len(present) :]:
         ax.axis("off")
+    kinds = {first_seed(r, study): styles[r] for r in runs}
     seeds = Counter(first_seed(r, study) for r in runs)
-    handles = []
-    for run, num in seeds.items():
-        style, label = styles.get(run, styles[runs[0]]), policy_label(run, study)
-        label += f" ({num} seeds)" if num > 1 else ""
-        handles.append(Line2D([], [], color=style.color, linestyle=style.dashes, label=label))
+    handles = [
+        Line2D([], [], color=s.color, linestyle=s.dashes, label=policy_label(kind, study, seeds[kind]))
+        for kind, s in kinds.items()
+    ]
     figure.legend(handles=handles, loc="outside lower left", ncols=3, handlelength=3.6, fontsize=8.5,
                   title=f"Thick: running mean of {window} steps", title_fontsize=7.5, alignment="left")  # fmt: skip
     return figure
