@@ -48,6 +48,10 @@ extern "C" const char* kevin_last_error() {
   const cudaError_t e = cudaGetLastError();
   return e == cudaSuccess ? nullptr : cudaGetErrorString(e);
 }
+extern "C" void kevin_load() {
+  cudaFree(nullptr);
+  cudaGetLastError();
+}
 """
 
 

@@ -154,7 +154,7 @@ class GpuDevice(Device):
             read_only=[build.path],
             python_flags=("-I", "-S") if native else ("-I",),
             environment={
-                "CUDA_MODULE_LOADING": "LAZY",
+                "CUDA_MODULE_LOADING": "EAGER" if native else "LAZY",
                 # a context has a hardware queue for each, and making one is what a kernel that runs for 50 us costs
                 **({"CUDA_DEVICE_MAX_CONNECTIONS": "1"} if native else {}),
                 **{k: v for k, v in os.environ.items() if k in ("CUDA_VISIBLE_DEVICES", "LD_LIBRARY_PATH")},

@@ -86,6 +86,7 @@ def main() -> None:
         library = ctypes.CDLL(setup["library"], mode=os.RTLD_NOW | os.RTLD_LOCAL)
         launcher.launch = library[setup["launcher"]]
         last_error = library["kevin_last_error"]
+        library["kevin_load"]()  # the runtime with all kernels now, and not while others wait for the first call
     except (OSError, AttributeError) as e:
         channel.write(json.dumps({"error": str(e)}).encode() + b"\n")
         return
