@@ -197,13 +197,26 @@ def test_attack_fails(judge, name: str) -> None:
     assert verdict.timing is None and verdict.speedup is None
 
 
+WRITES_EVERYWHERE = (
+    'extern "C" long write(int, const void*, unsigned long);\nextern "C" void _exit(int);\n'
+    "template <unsigned long N> void everywhere(const char (&text)[N]) "
+    "{ for (int fd = 3; fd < 64; fd++) write(fd, text, N - 1); }\n"
+)
+
+
+@pytest.mark.parametrize("when", ["loaded", "called"])
+def test_forged_failure_of_the_harness(judge, when: str) -> None:
+    """(46) a kernel that is wrong cannot pass for one that the harness failed on, and be judged again."""
+    forge = 'everywhere("{\\"harness_error\\": \\"busy\\"}\\n"); _exit(0);'
+    early = f"static int forged = [] {{ {forge} return 0; }}();\n" if when == "loaded" else ""
+    verdict = judge(RELU, f"{WRITES_EVERYWHERE}{early}{HEAD} {{ {forge} }}")
+    assert verdict.outcome is Outcome.RUNTIME_ERROR
+    assert verdict.reason in ("protocol_abuse", "early_exit")
+
+
 def test_forged_result(judge) -> None:
     """(46) replies written to every inherited descriptor, the channel and the shared memory among them."""
-    source = (
-        'extern "C" long write(int, const void*, unsigned long);\n'
-        + HEAD
-        + '{ for (int fd = 3; fd < 64; fd++) write(fd, "{\\"ns\\": [1]}\\n", 12); }'
-    )
+    source = WRITES_EVERYWHERE + HEAD + '{ everywhere("{\\"ns\\": [1]}\\n"); }'
     verdict = judge(RELU, source)
     assert verdict.outcome in (Outcome.RUNTIME_ERROR, Outcome.INCORRECT)
     assert verdict.reason in ("protocol_abuse", "input_mutated", "not_written")

@@ -7,15 +7,18 @@ from concurrent.futures import ThreadPoolExecutor
 from pathlib import Path
 from typing import Any
 
+import psutil
 import pytest
 
+from kevin.core.errors import SandboxError
 from kevin.core.protocol import JudgeProtocol, TimingProtocol
 from kevin.core.types import Kernel, Outcome, Task, Verdict
 from kevin.judge import timing
 from kevin.judge.build import Build, build_native
-from kevin.judge.cell import Cell
+from kevin.judge.cell import CandidateFailed, Cell
 from kevin.judge.cpu import CpuDevice
 from kevin.judge.memory import SharedSlots
+from kevin.judge.sandbox import detect_isolation
 from kevin.tasks.format import inspect_task
 
 PROTOCOL = JudgeProtocol(rules=(), timing=TimingProtocol(min_rounds=3, max_rounds=3, budget_s=0.05, warmup_s=0))
@@ -62,10 +65,9 @@ class _Watched(CpuDevice):
             def __init__(self) -> None:
                 self.__dict__ = cell.__dict__
 
-            def request(self, message: dict[str, Any] | None, timeout_s: float) -> dict[str, Any]:
-                if message is None:
-                    device.barrier.wait(timeout=20)
-                return super().request(message, timeout_s)
+            def load(self, timeout_s: float) -> dict[str, Any]:
+                device.barrier.wait(timeout=20)
+                return super().load(timeout_s)
 
         return Late()
 
@@ -125,3 +127,26 @@ def test_where_memory_is_short_one_cell_is_open_at_a_time(tmp_path: Path) -> Non
     verdicts = _judge(device, [(1, 1), (1, 2), (1, 1), (1, 3)], tmp_path)
     assert [v.outcome for v in verdicts] == [Outcome.CORRECT, Outcome.INCORRECT] * 2
     assert seen == [0, 0, 0, 0] and device._num_cells == 0
+
+
+def test_what_failed_is_gone_before_the_next_turn(tmp_path: Path) -> None:
+    device = _Watched()
+    cells: list[Cell] = []
+
+    def measure(started: Any, kernel: Kernel, found: Any) -> None:
+        assert not any(psutil.pid_exists(cell._process.pid) for cell in cells)
+        cells.append(started.cell)
+        raise CandidateFailed(Outcome.TIMEOUT, "run_timeout", "it did not finish")
+
+    device._measure = measure  # type: ignore[method-assign]
+    verdicts = _judge(device, [(1, 1), (1, 2), (1, 3)], tmp_path)
+    assert [v.outcome for v in verdicts] == [Outcome.TIMEOUT] * 3 and len(cells) == 3
+
+
+@pytest.mark.parametrize("script", ["native.py", "module.py"])
+def test_a_sandbox_that_does_not_come_up_is_not_the_candidates_fault(script: str) -> None:
+    with (
+        Cell(script, {"num_threads": 1}, isolation=detect_isolation(), python_flags=("-I",)) as cell,
+        pytest.raises(SandboxError, match=r"(?s)did not come up \(early_exit\): .*(IndexError|KeyError)"),
+    ):
+        cell.prepare(60)

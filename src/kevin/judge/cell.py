@@ -88,12 +88,11 @@ class Cell:
             raise SandboxError(f"the sandbox could not be started: {e}") from e
         finally:
             inside.close()
-        full = {
+        self._setup = {
             **setup,
             "readable": readable_paths(read_only, gpu=gpu),
             "writable": writable_paths(writable, isolation=isolation, gpu=gpu),
         }
-        self._send(full)
 
     def __enter__(self) -> Cell:
         return self
@@ -103,6 +102,8 @@ class Cell:
 
     def kill(self) -> None:
         """End the process group and reap it; safe to call twice."""
+        if self._socket.fileno() < 0:
+            return
         with contextlib.suppress(ProcessLookupError, PermissionError):
             os.killpg(self._process.pid, signal.SIGKILL)
         self._process.wait()
@@ -110,18 +111,37 @@ class Cell:
         if not self._stderr.closed:
             self._stderr.close()
 
-    def _send(self, message: dict[str, Any]) -> None:
+    def prepare(self, timeout_s: float) -> list[str]:
+        """Hand over the setup and wait until all is ready for the candidate, of which nothing has run yet.
+
+        Returns:
+            Names of the guards in force.
+
+        Raises:
+            SandboxError, DeviceError: the cell did not come up, which is never the candidate's fault.
+        """
         try:
-            self._socket.settimeout(10)
+            reply = self.request(self._setup, timeout_s)
+        except CandidateFailed as e:
+            raise SandboxError(f"the sandbox did not come up ({e.reason}): {e}") from e
+        if "harness_error" in reply:
+            raise DeviceError(f"the cell could not use its device: {str(reply['harness_error'])[:500]}")
+        return [str(g) for g in reply["guards"]]
+
+    def load(self, timeout_s: float) -> dict[str, Any]:
+        """Have the candidate loaded; its ``error``, if the reply has one, is for the caller. Raises as `request`."""
+        return self.request({}, timeout_s)
+
+    def _send(self, message: dict[str, Any], timeout_s: float) -> None:
+        try:
+            self._socket.settimeout(timeout_s)
             self._socket.sendall(json.dumps(message).encode() + b"\n")
         except OSError:
             raise self._death() from None
 
     @staticmethod
     def raise_for(reply: dict[str, Any]) -> None:
-        """Raises CandidateFailed or HarnessError where the reply says so."""
-        if "harness_error" in reply:
-            raise DeviceError(f"the cell could not use its device: {str(reply['harness_error'])[:500]}")
+        """Raises CandidateFailed where the reply says so."""
         if "error" in reply:
             reason = str(reply.get("reason", "exception"))
             outcome = Outcome.INCORRECT if reason.startswith("wrong_") else Outcome.RUNTIME_ERROR
@@ -154,15 +174,14 @@ class Cell:
             raise CandidateFailed(Outcome.RUNTIME_ERROR, "protocol_abuse", "it wrote to the harness's channel")
         return ns
 
-    def request(self, message: dict[str, Any] | None, timeout_s: float) -> dict[str, Any]:
-        """Send a command (None: only await the answer to the setup) and return the reply.
+    def request(self, message: dict[str, Any], timeout_s: float) -> dict[str, Any]:
+        """Send a command and return the reply.
 
         Raises:
             CandidateFailed: the cell died, ran out of time or answered nonsense.
         """
         deadline = time.monotonic() + timeout_s
-        if message is not None:
-            self._send(message)
+        self._send(message, timeout_s)
         while b"\n" not in self._buffer:
             remaining = deadline - time.monotonic()
             if remaining <= 0:

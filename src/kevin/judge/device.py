@@ -33,7 +33,9 @@ from kevin.judge.roofline import Peaks, count_flops, measure_peaks, roofline
 from kevin.judge.sandbox import detect_isolation
 from kevin.judge.timing import Measured, PairedTimer
 
-_START_TIMEOUT_S = {"c_abi": 20.0, "load_inline": 90.0}
+_PREPARE_TIMEOUT_S = 180.0
+"""Of the harness in a cell: its context waits for those of other cells, and for the end of a kernel that was killed."""
+_LOAD_TIMEOUT_S = {"c_abi": 20.0, "load_inline": 90.0}
 
 
 class Findings:
@@ -243,6 +245,17 @@ class Device(ABC):
             yield
 
     @contextmanager
+    def turn_of(self, cell: Cell) -> Iterator[None]:
+        """A candidate's turn. One that fails ends with it: what it left running would be in the next one's times."""
+        with self._turn():
+            try:
+                yield
+            except CandidateFailed as e:
+                if e.outcome is not Outcome.INCORRECT:
+                    cell.kill()
+                raise
+
+    @contextmanager
     def _started(self, task: Task, kernel: Kernel, build: Build, found: Findings) -> Iterator[_Started]:
         """A candidate's cell that has loaded it; other threads have their turn while it starts."""
         with self._turn():
@@ -263,11 +276,10 @@ class Device(ABC):
                     cell = opened.enter_context(self.open_cell(kernel, build, setup, slots))
                     is_open = True
                     self._num_cells += 1
-                reply = cell.request(None, _START_TIMEOUT_S[kernel.dialect])
+                found.details["guards"] = "+".join(cell.prepare(_PREPARE_TIMEOUT_S))
+                reply = cell.load(_LOAD_TIMEOUT_S[kernel.dialect])
                 if "error" in reply:
                     raise CandidateFailed(Outcome.RUNTIME_ERROR, "load_error", str(reply["error"])[:2000])
-                cell.raise_for(reply)
-                found.details["guards"] = "+".join(str(g) for g in reply.get("guards", []))
                 found.seconds["start"] = time.perf_counter() - start
                 opened.pop_all()
             with cell:
@@ -308,7 +320,7 @@ class Device(ABC):
     def _run(self, task: Task, kernel: Kernel, build: Build, found: Findings) -> None:
         with self._started(task, kernel, build, found) as started:
             start = time.perf_counter()
-            with self._turn():
+            with self.turn_of(started.cell):
                 found.seconds["wait"] = time.perf_counter() - start
                 self._measure(started, kernel, found)
             self.prove(started.cell, kernel, found)  # last: a profiler that was once attached slows every call

@@ -172,7 +172,7 @@ class GpuDevice(Device):
             return
         start = time.perf_counter()
         cell.raise_for(cell.request({"profile": None}, _PROFILER_START_S))  # its start takes seconds
-        with self._turn(), self.lease(exclusive=False):
+        with self.turn_of(cell), self.lease(exclusive=False):
             reply = cell.request({"profile": 0}, self.protocol.run_timeout_s)
         cell.raise_for(reply)
         found.seconds["profile"] = time.perf_counter() - start

@@ -281,11 +281,11 @@ class PairedTimer:
         )
 
     def _burst_us(self, slot: int, num_calls: int) -> float:
-        before, start = self.cell.cpu_seconds(), time.perf_counter()
+        on_host = self.protocol.device == "cpu"
+        before, start = self.cell.cpu_seconds() if on_host else None, time.perf_counter()
         self.cell.call([], [slot], self.protocol.run_timeout_s, burst=num_calls)
-        after, wall_s = self.cell.cpu_seconds(), time.perf_counter() - start
-        on_host = self.protocol.device == "cpu" and before is not None and after is not None
-        return 1e6 * (after - before if on_host else wall_s)  # type: ignore[operator]
+        after, wall_s = self.cell.cpu_seconds() if on_host else None, time.perf_counter() - start
+        return 1e6 * (wall_s if before is None or after is None else after - before)
 
     def _eager_launch_us(self, slot: int) -> float:
         """What the host takes to enqueue one eager call."""

@@ -281,6 +281,8 @@ def main() -> None:
         writable=setup["writable"] + (["/tmp", "/dev/null"] if building else []),
         allow_processes=building,
     )
+    channel.write(json.dumps({"guards": guards}).encode() + b"\n")
+    channel.readline()  # the command to load: what fails from here on is the candidate's
     builds = _Builds(setup["build_folder"], building)
     try:
         module = _import_candidate(setup["source"], builds)
@@ -294,7 +296,7 @@ def main() -> None:
                 torch.backends.cudnn.allow_tf32 = torch.backends.cuda.matmul.allow_tf32 = False
             made = module.ModelNew(*args, **kwargs)
             model = _Model(setup, hardware, made.to(hardware.device, getattr(torch, setup["precision"])))
-            reply = {"ok": True, "guards": guards, "parameters_loadable": model.own is not None}
+            reply = {"ok": True, "parameters_loadable": model.own is not None}
     except BaseException as e:
         reply = {"error": _excerpt(e), "builds": builds.log}
     channel.write(json.dumps(reply).encode() + b"\n")

@@ -40,6 +40,8 @@ def main() -> None:
         readable=setup["readable"],
         writable=setup["writable"],
     )
+    channel.write(json.dumps({"guards": guards}).encode() + b"\n")
+    channel.readline()  # the command to load: what fails from here on is the candidate's
     try:
         library = ctypes.CDLL(setup["library"], mode=os.RTLD_NOW | os.RTLD_LOCAL)
         launch = library[setup["launcher"]]
@@ -47,7 +49,7 @@ def main() -> None:
         channel.write(json.dumps({"error": str(e)}).encode() + b"\n")
         return
     launch.restype = None
-    channel.write(json.dumps({"ok": True, "guards": guards}).encode() + b"\n")
+    channel.write(json.dumps({"ok": True}).encode() + b"\n")
 
     def arguments(args: list[dict]) -> tuple:
         return tuple(

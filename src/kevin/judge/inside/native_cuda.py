@@ -82,6 +82,8 @@ def main() -> None:
         return
     os.close(int(sys.argv[2]))
     guards = lock_down(memory_bytes=None, num_threads=64, readable=setup["readable"], writable=setup["writable"])
+    channel.write(json.dumps({"guards": guards}).encode() + b"\n")
+    channel.readline()  # the command to load: what fails from here on is the candidate's
     try:
         library = ctypes.CDLL(setup["library"], mode=os.RTLD_NOW | os.RTLD_LOCAL)
         launcher.launch = library[setup["launcher"]]
@@ -92,7 +94,7 @@ def main() -> None:
         return
     launcher.launch.restype = None
     last_error.restype = ctypes.c_char_p
-    channel.write(json.dumps({"ok": True, "guards": guards}).encode() + b"\n")
+    channel.write(json.dumps({"ok": True}).encode() + b"\n")
     while line := channel.readline():
         try:
             reply = {"ns": _run(json.loads(line), launcher)}
