@@ -1,8 +1,8 @@
 """A judging device: the trusted references of its tasks, shared slots, and one candidate at a time.
 
 What differs between CPU and GPU (memory, cells, clocks, leases) lives in `cpu` and `gpu`; the order of things, and with
-it the meaning of a verdict, is here and the same for both. Several threads may judge at once: what they wait for, their
-cells' start, they wait for side by side, and everything else takes turns.
+it the meaning of a verdict, is here and the same for both. Several threads may judge at once: their cells start side by
+side, also while another candidate is measured, and everything else takes turns.
 """
 
 from __future__ import annotations
@@ -26,6 +26,7 @@ from kevin.core.types import Kernel, Outcome, Task, TaskSpec, Verdict
 from kevin.judge.build import Build
 from kevin.judge.cell import CandidateFailed, Cell
 from kevin.judge.compare import Comparison, compare
+from kevin.judge.device_lock import DeviceLock
 from kevin.judge.inside.host import last_level_bytes
 from kevin.judge.memory import SharedBuffer, SharedSlots, slot_bytes
 from kevin.judge.reference import ReferenceCache, ReferenceTask, Trial
@@ -94,7 +95,7 @@ class Device(ABC):
         self._in_use: Counter[str] = Counter()
         """Candidates of each task that have a cell now, or wait for one, whose slots must stay."""
         self._num_cells = 0
-        self._turns = threading.Condition()
+        self._lock = DeviceLock()
         self._starts = threading.Semaphore(self.starts_at_once)
 
     @abstractmethod
@@ -142,6 +143,10 @@ class Device(ABC):
     def forget(self, task_digest: str) -> None:
         """Called before the slots of a task are given back."""
         self.references.discard(task_digest)
+
+    def is_large(self, spec: TaskSpec) -> bool:
+        """Whether a cell takes so much memory that `fits_another_cell` must be asked first."""
+        return False
 
     def fits_another_cell(self, spec: TaskSpec) -> bool:
         """Whether there is memory for one more beside those that are open."""
@@ -226,21 +231,16 @@ class Device(ABC):
                 break
             idle = next((d for d in self._slots if not self._in_use[d]), None)
             if idle is None:
-                self._wait_for_others()
+                self._lock.wait()
                 continue
             old, _ = self._slots.pop(idle)
             self.forget(idle)
             old.close()
 
-    def _wait_for_others(self) -> None:
-        """Until a candidate is done; called in a turn, which others have meanwhile."""
-        self._turns.wait()
-        self.prepare_thread()
-
     @contextmanager
     def _turn(self) -> Iterator[None]:
         """One thread at a time works on the device and on what belongs to it."""
-        with self._turns:
+        with self._lock.held():
             self.prepare_thread()
             yield
 
@@ -265,30 +265,37 @@ class Device(ABC):
             slots, private = self._slots_for(reference)
             self._in_use[task.digest] += 1
             found.seconds["reference"] = time.perf_counter() - start
-        start = time.perf_counter()
-        is_open = False
         try:
-            with self._starts if kernel.dialect == "c_abi" else nullcontext(), ExitStack() as opened:
-                with self._turn():  # what a fork costs this process would else be in another thread's times
-                    while self._num_cells and not self.fits_another_cell(reference.spec):
-                        self._wait_for_others()
-                    setup = self._setup(kernel, build, reference, slots)
-                    cell = opened.enter_context(self.open_cell(kernel, build, setup, slots))
-                    is_open = True
-                    self._num_cells += 1
-                found.details["guards"] = "+".join(cell.prepare(_PREPARE_TIMEOUT_S))
-                reply = cell.load(_LOAD_TIMEOUT_S[kernel.dialect])
+            start = time.perf_counter()
+            with ExitStack() as opened:
+                with self._starts if kernel.dialect == "c_abi" else nullcontext():
+                    opened.enter_context(self._room_for_a_cell(reference.spec))
+                    with self._lock.brief():
+                        self.prepare_thread()
+                        setup = self._setup(kernel, build, reference, slots)
+                        cell = opened.enter_context(self.open_cell(kernel, build, setup, slots))
+                    found.details["guards"] = "+".join(cell.prepare(_PREPARE_TIMEOUT_S))
+                    reply = cell.load(_LOAD_TIMEOUT_S[kernel.dialect])
                 if "error" in reply:
                     raise CandidateFailed(Outcome.RUNTIME_ERROR, "load_error", str(reply["error"])[:2000])
                 found.seconds["start"] = time.perf_counter() - start
-                opened.pop_all()
-            with cell:
                 yield _Started(cell, reference, slots, private, reply.get("parameters_loadable", True) is True)
         finally:
-            with self._turns:
+            with self._lock.brief():
                 self._in_use[task.digest] -= 1
-                self._num_cells -= is_open
-                self._turns.notify_all()
+
+    @contextmanager
+    def _room_for_a_cell(self, spec: TaskSpec) -> Iterator[None]:
+        """Where memory is short, large cells are open one after another."""
+        with self._turn() if self.is_large(spec) else self._lock.brief():
+            while self.is_large(spec) and self._num_cells and not self.fits_another_cell(spec):
+                self._lock.wait()
+            self._num_cells += 1
+        try:
+            yield
+        finally:
+            with self._lock.brief():
+                self._num_cells -= 1
 
     def _setup(self, kernel: Kernel, build: Build, reference: ReferenceTask, slots: SharedSlots) -> dict[str, Any]:
         inputs = reference.trials[0].inputs
@@ -334,6 +341,7 @@ class Device(ABC):
             started.private,
             self.protocol,
             self.time_reference,
+            self._lock.pause,
             allocates=kernel.dialect == "load_inline",
         )
         start = time.perf_counter()
@@ -356,6 +364,7 @@ class Device(ABC):
         deadline = time.monotonic() + self.protocol.run_timeout_s
         elapsed: list[int] = []
         for i, trial in enumerate(trials):
+            self._lock.pause()
             slots.fill(i, trial.inputs, trial.parameters)
             slots.poison_outputs(i)
             self.settle()

@@ -55,6 +55,10 @@ def _start_cuda() -> None:
         ) from e
 
 
+def _cell_bytes(spec: TaskSpec) -> int:
+    return _CELL_BYTES + sum(num_bytes(s) for s in spec.outputs)
+
+
 class _DeviceBytes:
     """A raw device pointer in the form that torch wraps without a copy."""
 
@@ -118,12 +122,12 @@ class GpuDevice(Device):
 
         return SharedBuffer(data, fd, release)
 
+    def is_large(self, spec: TaskSpec) -> bool:
+        return _cell_bytes(spec) >= _SMALL_SHARE * self._total_bytes
+
     def fits_another_cell(self, spec: TaskSpec) -> bool:
-        own = _CELL_BYTES + sum(num_bytes(s) for s in spec.outputs)
-        if own < _SMALL_SHARE * self._total_bytes:
-            return True
         torch.cuda.empty_cache()
-        return 2 * own < torch.cuda.mem_get_info()[0]
+        return 2 * _cell_bytes(spec) < torch.cuda.mem_get_info()[0]
 
     def is_crowded(self, task: Task) -> bool:
         if task.spec is None or slot_bytes(task.spec) > self.slot_budget_bytes:

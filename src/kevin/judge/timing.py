@@ -101,8 +101,9 @@ TimeReference = Callable[
 class PairedTimer:
     """Times one candidate in ``cell`` against ``reference``; ``inputs[i]`` is the judge's private copy of slot i.
 
-    ``time_reference`` is `Device.time_reference`, the counterpart of what the cell does. ``allocates``: whether a call
-    of the candidate makes memory of its own; one that does not is warm on a GPU after its checks.
+    ``time_reference`` is `Device.time_reference`, the counterpart of what the cell does. ``pause`` is called where
+    nothing is being timed. ``allocates``: whether a call of the candidate makes memory of its own; one that does not is
+    warm on a GPU after its checks.
     """
 
     def __init__(
@@ -113,10 +114,12 @@ class PairedTimer:
         inputs: list[list[Any]],
         protocol: JudgeProtocol,
         time_reference: TimeReference,
+        pause: Callable[[], None],
         *,
         allocates: bool = True,
     ) -> None:
         self._time_reference = time_reference
+        self._pause = pause
         self._is_long = False
         self._is_warm = protocol.device == "cuda" and not allocates
         self.cell, self.reference, self.slots = cell, reference, slots
@@ -160,6 +163,7 @@ class PairedTimer:
         reference_us_all: list[float] = []
         rounds: list[Round] = []
         while len(rounds) < t.max_rounds:
+            self._pause()
             kernel, reference = self._round(num_calls, kernel_first=len(rounds) % 2 == 0)
             kernel_us_all += kernel
             reference_us_all += reference
@@ -171,6 +175,7 @@ class PairedTimer:
                     break
             elif time.monotonic() > deadline + self.protocol.run_timeout_s:
                 raise CandidateFailed(Outcome.TIMEOUT, "run_timeout", "timing did not end within the time limit")
+        self._pause()
         self._check_burst(statistics.median(kernel_us_all), num_calls)
         for slot in range(num_calls + 1):
             if name := self.slots.changed_argument(slot, self.inputs[slot], self._parameters):

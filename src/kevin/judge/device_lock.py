@@ -1,0 +1,63 @@
+"""Who may use a device: one thread at a time, and brief jobs in the pauses of the one that has it.
+
+Starting a sandbox costs this process a fork, which would be in the times of whatever is measured meanwhile. Waiting for
+a whole measurement to end would leave the device with nothing to measure next, so it is done between two rounds.
+"""
+
+from __future__ import annotations
+
+import threading
+from collections.abc import Iterator
+from contextlib import contextmanager
+
+
+class DeviceLock:
+    """Not re-entrant. What it protects may be read and changed in `held` and in `brief`."""
+
+    def __init__(self) -> None:
+        self._changed = threading.Condition(threading.Lock())
+        self._is_held = False
+        self._num_brief = 0
+        """Threads that wait to do something brief."""
+        self._count = threading.Lock()
+
+    @contextmanager
+    def held(self) -> Iterator[None]:
+        """The device is the calling thread's, but for `brief` jobs of others while it is in `pause` or `wait`."""
+        with self._changed:
+            self._acquire()
+            try:
+                yield
+            finally:
+                self._release()
+
+    @contextmanager
+    def brief(self) -> Iterator[None]:
+        """For a millisecond's work that leaves the device alone."""
+        with self._count:
+            self._num_brief += 1
+        with self._changed:
+            with self._count:
+                self._num_brief -= 1
+            try:
+                yield
+            finally:
+                self._changed.notify_all()
+
+    def pause(self) -> None:
+        """Called where nothing is being timed by the thread that holds the device: brief jobs are done now."""
+        self._changed.wait_for(lambda: self._num_brief == 0)
+
+    def wait(self) -> None:
+        """Called by the thread that holds the device: give it to others until something has changed."""
+        self._release()
+        self._changed.wait()
+        self._acquire()
+
+    def _acquire(self) -> None:
+        self._changed.wait_for(lambda: not self._is_held)
+        self._is_held = True
+
+    def _release(self) -> None:
+        self._is_held = False
+        self._changed.notify_all()
