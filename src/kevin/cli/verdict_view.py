@@ -70,7 +70,8 @@ def _rows(verdict: Verdict, kernel: Kernel) -> list[tuple[str, str]]:
     if verdict.speedup is not None:
         interval = speedup_interval(verdict.rounds)
         bounds = f"95 % interval {interval[0]:.3g} to {interval[1]:.3g}, " if interval else ""
-        rows.append(("Speedup", f"{verdict.speedup:.3g}x over eager PyTorch ({bounds}{len(verdict.rounds)} rounds)"))
+        rounds = "1 round" if len(verdict.rounds) == 1 else f"{len(verdict.rounds)} rounds"
+        rows.append(("Speedup", f"{verdict.speedup:.3g}x over eager PyTorch ({bounds}{rounds})"))
     for name, timing in (("Kernel", verdict.timing), ("Reference", verdict.reference_timing)):
         if timing:
             rows.append((name, _timing(timing)))

@@ -32,7 +32,7 @@ _GPU_LEAD_US = 300.0
 """Flushing the L2 of a GPU and waiting for the launch, before every timed call."""
 _MIN_ROUNDS = 3
 _SLOW, _SLOW_SPREAD = 0.1, 0.05
-"""Of a kernel that is ten times slower than eager no more need be known than two rounds agree on."""
+"""Of a kernel that is ten times slower than eager no more need be known than two measurements agree on."""
 _BURST_US, _MAX_BURST, _EAGER_CALLS = {"cpu": 8000.0, "cuda": 3000.0}, 400, 4
 _BURST_FACTOR, _BURST_CALL_US, _BURST_SLACK_US = 1.5, 100.0, 1000.0
 _BURST_ATTEMPTS = 3
@@ -65,22 +65,21 @@ def calls_per_round(protocol: JudgeProtocol, kernel_us: float, num_slots: int) -
     return int(max(1, min(wanted, num_slots - 1, protocol.timing.max_calls_per_round)))
 
 
-def enough_rounds(protocol: JudgeProtocol, ratios: list[float], timed_us: float) -> bool:
+def enough_rounds(protocol: JudgeProtocol, num_rounds: int, timed_us: float) -> bool:
     """Whether the least that is always measured has been; the clock of a GPU is steady, long calls need fewer rounds.
 
     Args:
-        ratios: of the rounds.
         timed_us: what the candidate's timed calls took together.
     """
     t = protocol.timing
-    if protocol.device == "cuda" and timed_us >= t.min_rounds * t.round_us:
-        return len(ratios) >= _MIN_ROUNDS or known_slow(ratios)
-    return len(ratios) >= t.min_rounds
+    is_long = protocol.device == "cuda" and timed_us >= t.min_rounds * t.round_us
+    return num_rounds >= (min(_MIN_ROUNDS, t.min_rounds) if is_long else t.min_rounds)
 
 
 def known_slow(ratios: list[float]) -> bool:
-    """Whether two rounds or more agree on a kernel that is hopelessly slower than eager."""
-    return len(ratios) >= 2 and max(ratios) < _SLOW and max(ratios) - min(ratios) <= _SLOW_SPREAD * max(ratios)
+    """Whether the last two measurements agree on a kernel that is hopelessly slower than eager."""
+    low, high = min(ratios[-2:]), max(ratios[-2:])
+    return len(ratios) >= 2 and high < _SLOW and high - low <= _SLOW_SPREAD * high
 
 
 def settled(ratios: list[float], relative_error: float) -> bool:
@@ -130,6 +129,8 @@ class PairedTimer:
         self._random = random.SystemRandom()
         self._parameters = reference.trials[0].parameters
         self._num_calls = 0
+        self._checked_us: float | None = None
+        """Of one call in the checks, where that is measured as in a round."""
 
     def prepare(self, kernel_us: float) -> None:
         """Fill the slots and warm up; needs no device to itself.
@@ -142,7 +143,9 @@ class PairedTimer:
         """
         t = self.protocol.timing
         timeout_s = self.protocol.run_timeout_s
-        if not self._is_warm:  # the checks' calls were the first on their memory
+        if self._is_warm:
+            self._checked_us = kernel_us
+        else:  # the checks' calls were the first on their memory
             kernel_us = min(kernel_us, self.cell.call([0], [0], timeout_s)[0] / 1e3)
         self._is_long = kernel_us >= t.round_us
         self._num_calls = num_calls = calls_per_round(self.protocol, kernel_us, self.slots.num_slots)
@@ -162,6 +165,7 @@ class PairedTimer:
         kernel_us_all: list[float] = []
         reference_us_all: list[float] = []
         rounds: list[Round] = []
+        hopeless = False
         while len(rounds) < t.max_rounds:
             self._pause()
             kernel, reference = self._round(num_calls, kernel_first=len(rounds) % 2 == 0)
@@ -170,13 +174,16 @@ class PairedTimer:
             # of two calls the faster: other work on a host makes single calls many times slower, never faster
             rounds.append(Round(kernel_us=statistics.median_low(kernel), reference_us=statistics.median_low(reference)))
             ratios = [r.reference_us / r.kernel_us for r in rounds]
-            if enough_rounds(self.protocol, ratios, sum(kernel_us_all)):
+            if hopeless := self._is_hopeless(rounds):
+                break
+            if enough_rounds(self.protocol, len(rounds), sum(kernel_us_all)):
                 if self._known(ratios, time.monotonic() - deadline):
                     break
             elif time.monotonic() > deadline + self.protocol.run_timeout_s:
                 raise CandidateFailed(Outcome.TIMEOUT, "run_timeout", "timing did not end within the time limit")
-        self._pause()
-        self._check_burst(statistics.median(kernel_us_all), num_calls)
+        if not hopeless:  # nobody would be so slow by cheating
+            self._pause()
+            self._check_burst(statistics.median(kernel_us_all), num_calls)
         for slot in range(num_calls + 1):
             if name := self.slots.changed_argument(slot, self.inputs[slot], self._parameters):
                 raise CandidateFailed(Outcome.INCORRECT, "input_mutated", f"it changes its argument {name}")
@@ -186,10 +193,17 @@ class PairedTimer:
             rounds=tuple(rounds),
         )
 
+    def _is_hopeless(self, rounds: list[Round]) -> bool:
+        """On a GPU, whose clock is steady, the checks count as a measurement too."""
+        if self.protocol.device == "cpu":
+            return False
+        checked = [] if self._checked_us is None else [rounds[0].reference_us / self._checked_us]
+        return known_slow([*checked, *(r.reference_us / r.kernel_us for r in rounds)])
+
     def _known(self, ratios: list[float], late_s: float) -> bool:
         """Whether the ratio is known as well as is wanted, or, once the budget is spent, as well as it can be."""
         t = self.protocol.timing
-        if settled(ratios, t.relative_error) or (self.protocol.device == "cuda" and known_slow(ratios)):
+        if settled(ratios, t.relative_error):
             return True
         return late_s > 0 and (settled(ratios, _LOOSE * t.relative_error) or late_s > _EXTRA_BUDGETS * t.budget_s)
 
