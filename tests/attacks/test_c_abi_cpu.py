@@ -267,7 +267,7 @@ def test_clock_rebound_inside_gains_nothing(judge) -> None:
     honest, forged = judge(RELU, slow), judge(RELU, fake + slow)
     assert honest.outcome is Outcome.CORRECT
     if forged.outcome is Outcome.CORRECT:
-        assert forged.speedup < 2 * honest.speedup
+        assert forged.speedup < 10 * honest.speedup  # a clock that stands still would say thousands
 
 
 NORM_KERNEL = """
