@@ -60,7 +60,7 @@ def bench_judge(
     from kevin.core.provenance import provenance
     from kevin.core.types import Task
     from kevin.judge.bench import bench_judge as measure
-    from kevin.judge.bench import bench_kernelbench, compare_verdicts
+    from kevin.judge.bench import bench_kernelbench, compare_verdicts, parity
 
     protocol = make_protocol(_protocol(config), rules=rules, tolerance=None, device=device or None, num_trials=trials)
     lines = read_pairs(batch)
@@ -82,7 +82,7 @@ def bench_judge(
             rows.append(row)
     kernels = compare_verdicts([str(line.id) for line in lines], verdicts, theirs)
     origin = provenance(protocol=protocol.model_dump(mode="json"), kernels_in_flight=in_flight)
-    summary = {"provenance": origin, "runs": rows}
+    summary = {"provenance": origin, "runs": rows, **({"parity": parity(kernels)} if theirs else {})}
     write_text(out / "judge_bench.json", json.dumps(summary, indent=1) + "\n")
     write_text(out / "judge_bench.jsonl", "".join(json.dumps(kernel) + "\n" for kernel in kernels))
     for row in rows:
@@ -91,6 +91,16 @@ def bench_judge(
         typer.echo(f"{row['run']}: {row['kernels']} kernels in {pace}{busy}")
         typer.echo("  " + ", ".join(f"{n} {name}" for name, n in row["outcomes"].items()))
         typer.echo("  " + ", ".join(f"{name} {s:.1f} s" for name, s in row["stage_seconds"].items()))
+    if theirs:
+        found = parity(kernels)
+        typer.echo(
+            f"The same verdict on {found['agree']} of {found['compared']} kernels, the same speedup within 5 % on"
+        )
+        typer.echo(
+            f"{found['within']} of the {found['steady']} whose speedup KernelBench's harness finds again within 5 %"
+        )
+        if found["disagree"]:
+            typer.echo(f"Disagreements, with our reason in {out / 'judge_bench.jsonl'}: {', '.join(found['disagree'])}")
 
 
 @app.command("baselines")
