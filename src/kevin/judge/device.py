@@ -258,13 +258,7 @@ class Device(ABC):
     @contextmanager
     def _started(self, task: Task, kernel: Kernel, build: Build, found: Findings) -> Iterator[_Started]:
         """A candidate's cell that has loaded it; other threads have their turn while it starts."""
-        with self._turn():
-            start = time.perf_counter()
-            self._make_room(task)
-            reference = self.reference(task)
-            slots, private = self._slots_for(reference)
-            self._in_use[task.digest] += 1
-            found.seconds["reference"] = time.perf_counter() - start
+        reference, slots, private = self._pinned(task, found)
         try:
             start = time.perf_counter()
             with ExitStack() as opened:
@@ -283,6 +277,22 @@ class Device(ABC):
         finally:
             with self._lock.brief():
                 self._in_use[task.digest] -= 1
+
+    def _pinned(self, task: Task, found: Findings) -> tuple[ReferenceTask, SharedSlots, list[list[Any]]]:
+        """A task's reference, slots and private inputs, made on demand, which stay while ``_in_use`` counts it."""
+        with self._lock.brief():
+            if task in self.references and task.digest in self._slots:
+                reference = self.references.get(task)
+                self._in_use[task.digest] += 1
+                return reference, *self._slots_for(reference)
+        with self._turn():
+            start = time.perf_counter()
+            self._make_room(task)
+            reference = self.reference(task)
+            slots, private = self._slots_for(reference)
+            self._in_use[task.digest] += 1
+            found.seconds["reference"] = time.perf_counter() - start
+            return reference, slots, private
 
     @contextmanager
     def _room_for_a_cell(self, spec: TaskSpec) -> Iterator[None]:
