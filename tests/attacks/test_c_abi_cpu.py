@@ -264,10 +264,16 @@ def test_clock_rebound_inside_gains_nothing(judge) -> None:
         "{ t->tv_sec = 1; t->tv_nsec = 1; return 0; }\n"
     )
     slow = HEAD + "{ for (int r = 0; r < 60; r++) { " + BODY.replace("out[i] =", "out[i] = 0.f * r +") + " } }"
-    honest, forged = judge(RELU, slow), judge(RELU, fake + slow)
-    assert honest.outcome is Outcome.CORRECT
-    if forged.outcome is Outcome.CORRECT:
-        assert forged.speedup < 10 * honest.speedup  # a clock that stands still would say thousands
+    gains = []
+    for _ in range(3):  # on a busy machine one of two timings may be off; a clock that stands still gains every time
+        honest, forged = judge(RELU, slow), judge(RELU, fake + slow)
+        assert honest.outcome is Outcome.CORRECT
+        if forged.outcome is not Outcome.CORRECT:
+            return
+        gains.append(forged.speedup / honest.speedup)
+        if gains[-1] < 2:
+            return
+    pytest.fail(f"it gains: {gains}")
 
 
 NORM_KERNEL = """
