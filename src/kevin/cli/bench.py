@@ -82,7 +82,9 @@ def bench_judge(
             rows.append(row)
     kernels = compare_verdicts([str(line.id) for line in lines], verdicts, theirs)
     origin = provenance(protocol=protocol.model_dump(mode="json"), kernels_in_flight=in_flight)
-    summary = {"provenance": origin, "runs": rows, **({"parity": parity(kernels)} if theirs else {})}
+    summary = {"provenance": origin, "runs": rows}
+    if theirs:
+        summary["parity"] = found = parity(kernels)
     write_text(out / "judge_bench.json", json.dumps(summary, indent=1) + "\n")
     write_text(out / "judge_bench.jsonl", "".join(json.dumps(kernel) + "\n" for kernel in kernels))
     for row in rows:
@@ -92,13 +94,10 @@ def bench_judge(
         typer.echo("  " + ", ".join(f"{n} {name}" for name, n in row["outcomes"].items()))
         typer.echo("  " + ", ".join(f"{name} {s:.1f} s" for name, s in row["stage_seconds"].items()))
     if theirs:
-        found = parity(kernels)
         typer.echo(
-            f"The same verdict on {found['agree']} of {found['compared']} kernels, the same speedup within 5 % on"
+            f"The same verdict on {found['agree']} of {found['compared']} kernels; of {found['steady']} speedups"
         )
-        typer.echo(
-            f"{found['within']} of the {found['steady']} whose speedup KernelBench's harness finds again within 5 %"
-        )
+        typer.echo(f"that KernelBench's harness finds again within 5 %, {found['within']} are within 5 % of ours")
         if found["disagree"]:
             typer.echo(f"Disagreements, with our reason in {out / 'judge_bench.jsonl'}: {', '.join(found['disagree'])}")
 

@@ -26,6 +26,9 @@ from kevin.judge.sandbox import Isolation, readable_paths, wrap, writable_paths
 
 INSIDE = Path(__file__).parent / "inside"
 _MAX_REPLY_BYTES = 1 << 20
+_PREPARE_TIMEOUT_S = 180.0
+"""Of the harness in a cell: it imports torch while compilers run on every core, or its context waits for those of other
+cells and for the end of a kernel that was killed."""
 _SIGNALS = {
     signal.SIGSEGV: ("segmentation_fault", "segmentation fault: an access outside of the given memory"),
     signal.SIGBUS: ("bus_error", "bus error: an access outside of the given memory"),
@@ -108,10 +111,9 @@ class Cell:
             os.killpg(self._process.pid, signal.SIGKILL)
         self._process.wait()
         self._socket.close()
-        if not self._stderr.closed:
-            self._stderr.close()
+        self._stderr.close()
 
-    def prepare(self, timeout_s: float) -> list[str]:
+    def prepare(self, timeout_s: float = _PREPARE_TIMEOUT_S) -> list[str]:
         """Hand over the setup and wait until all is ready for the candidate, of which nothing has run yet.
 
         Returns:

@@ -34,8 +34,6 @@ from kevin.judge.roofline import Peaks, count_flops, measure_peaks, roofline
 from kevin.judge.sandbox import detect_isolation
 from kevin.judge.timing import Measured, PairedTimer
 
-_PREPARE_TIMEOUT_S = 180.0
-"""Of the harness in a cell: its context waits for those of other cells, and for the end of a kernel that was killed."""
 _LOAD_TIMEOUT_S = {"c_abi": 20.0, "load_inline": 90.0}
 
 
@@ -268,7 +266,7 @@ class Device(ABC):
                         self.prepare_thread()
                         setup = self._setup(kernel, build, reference, slots)
                         cell = opened.enter_context(self.open_cell(kernel, build, setup, slots))
-                    found.details["guards"] = "+".join(cell.prepare(_PREPARE_TIMEOUT_S))
+                    found.details["guards"] = "+".join(cell.prepare())
                     reply = cell.load(_LOAD_TIMEOUT_S[kernel.dialect])
                 if "error" in reply:
                     raise CandidateFailed(Outcome.RUNTIME_ERROR, "load_error", str(reply["error"])[:2000])
@@ -282,23 +280,26 @@ class Device(ABC):
         """A task's reference, slots and private inputs, made on demand, which stay while ``_in_use`` counts it."""
         with self._lock.brief():
             if task in self.references and task.digest in self._slots:
-                reference = self.references.get(task)
-                self._in_use[task.digest] += 1
-                return reference, *self._slots_for(reference)
+                return self._pin(task)
         with self._turn():
             start = time.perf_counter()
             self._make_room(task)
-            reference = self.reference(task)
-            slots, private = self._slots_for(reference)
-            self._in_use[task.digest] += 1
+            pinned = self._pin(task)
             found.seconds["reference"] = time.perf_counter() - start
-            return reference, slots, private
+            return pinned
+
+    def _pin(self, task: Task) -> tuple[ReferenceTask, SharedSlots, list[list[Any]]]:
+        reference = self.reference(task)
+        slots, private = self._slots_for(reference)
+        self._in_use[task.digest] += 1
+        return reference, slots, private
 
     @contextmanager
     def _room_for_a_cell(self, spec: TaskSpec) -> Iterator[None]:
         """Where memory is short, large cells are open one after another."""
-        with self._turn() if self.is_large(spec) else self._lock.brief():
-            while self.is_large(spec) and self._num_cells and not self.fits_another_cell(spec):
+        is_large = self.is_large(spec)
+        with self._turn() if is_large else self._lock.brief():
+            while is_large and self._num_cells and not self.fits_another_cell(spec):
                 self._lock.wait()
             self._num_cells += 1
         try:

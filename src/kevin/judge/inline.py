@@ -20,9 +20,6 @@ from kevin.judge.build import Build, compiler_excerpt, native_architecture
 from kevin.judge.cell import CandidateFailed, Cell
 from kevin.judge.sandbox import Isolation, detect_isolation, gpu_devices, toolchain
 
-_PREPARE_TIMEOUT_S = 180.0
-"""To import torch, while as many compilers run as there are cores."""
-
 
 def _build_error(text: str) -> str:
     """The compiler's words out of ninja's report."""
@@ -67,7 +64,7 @@ def build_inline(kernel: Kernel, protocol: JudgeProtocol, cache: Path, isolation
             python_flags=("-I",),
             environment=environment,
         ) as cell:
-            cell.prepare(_PREPARE_TIMEOUT_S)
+            cell.prepare()
             reply = cell.load(protocol.inline_build_timeout_s)
         return reply, [b for b in reply.get("builds", []) if isinstance(b, dict) and b.get("error")]
 

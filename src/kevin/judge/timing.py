@@ -174,7 +174,7 @@ class PairedTimer:
             # of two calls the faster: other work on a host makes single calls many times slower, never faster
             rounds.append(Round(kernel_us=statistics.median_low(kernel), reference_us=statistics.median_low(reference)))
             ratios = [r.reference_us / r.kernel_us for r in rounds]
-            if hopeless := self._is_hopeless(rounds):
+            if hopeless := self._is_hopeless(ratios, rounds[0].reference_us):
                 break
             if enough_rounds(self.protocol, len(rounds), sum(kernel_us_all)):
                 if self._known(ratios, time.monotonic() - deadline):
@@ -193,12 +193,10 @@ class PairedTimer:
             rounds=tuple(rounds),
         )
 
-    def _is_hopeless(self, rounds: list[Round]) -> bool:
+    def _is_hopeless(self, ratios: list[float], reference_us: float) -> bool:
         """On a GPU, whose clock is steady, the checks count as a measurement too."""
-        if self.protocol.device == "cpu":
-            return False
-        checked = [] if self._checked_us is None else [rounds[0].reference_us / self._checked_us]
-        return known_slow([*checked, *(r.reference_us / r.kernel_us for r in rounds)])
+        checked = [] if self._checked_us is None else [reference_us / self._checked_us]
+        return self.protocol.device == "cuda" and known_slow([*checked, *ratios])
 
     def _known(self, ratios: list[float], late_s: float) -> bool:
         """Whether the ratio is known as well as is wanted, or, once the budget is spent, as well as it can be."""
