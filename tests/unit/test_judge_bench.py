@@ -68,3 +68,13 @@ def test_their_answers_beside_ours(checkout: Path, tmp_path: Path) -> None:
     assert [r.get("agrees") for r in records] == [True, True, True, True, False, None, None, None]
     assert records[0]["speedup_ratio"] == pytest.approx(1.025)
     assert parity(records) == {"compared": 5, "agree": 4, "disagree": ["4"], "steady": 2, "within": 1}
+
+
+def test_their_time_is_limited_in_whole_rounds(checkout: Path, tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr("os.sched_getaffinity", lambda pid: {0, 1})
+    task = Task(id="t", level=1, name="t", source="", origin="user")
+    pairs = [(task, Kernel(dialect="load_inline", language="cuda", source=s)) for s in ("wrong", "right 1 1", "broken")]
+    row, theirs = bench_kernelbench(pairs, checkout, tmp_path / "work", budget_s=0)
+    assert [t and t["correct"] for t in theirs] == [False, True] and row["kernels"] == 2
+    records = compare_verdicts(["a", "b", "c"], [_verdict(Outcome.INCORRECT)] * 3, theirs)
+    assert [r.get("agrees") for r in records] == [True, False, None]

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import json
 import logging
+import math
 import os
 import tempfile
 from pathlib import Path
@@ -50,6 +51,9 @@ def bench_judge(
         typer.Option("--kernelbench", metavar="DIR", help="A checkout whose harness judges them too."),
     ] = None,
     limit: Annotated[int | None, typer.Option("--kernelbench-limit", help="Only so many through its harness.")] = None,
+    minutes: Annotated[
+        float, typer.Option("--kernelbench-minutes", help="Its harness begins no more kernels after that.", min=0)
+    ] = math.inf,
     config: ConfigOption = None,
 ) -> None:
     """Kernels a minute cold and warm, where the time goes, how busy the GPU is; beside KernelBench's own harness."""
@@ -75,25 +79,30 @@ def bench_judge(
         rows, verdicts = measure(
             pairs, protocol, JudgePoolConfig(kernels_in_flight=in_flight), Path(scratch) / "ours", copies=copies
         )
-        theirs: list[Any] = []
+        origin = provenance(protocol=protocol.model_dump(mode="json"), kernels_in_flight=in_flight)
+        summary: dict[str, Any] = {"provenance": origin, "runs": rows}
+
+        def write(theirs: list[dict[str, Any] | None]) -> None:
+            kernels = compare_verdicts([str(line.id) for line in lines], verdicts, theirs)
+            if theirs:
+                summary["parity"] = parity(kernels)
+            write_text(out / "judge_bench.json", json.dumps(summary, indent=1) + "\n")
+            write_text(out / "judge_bench.jsonl", "".join(json.dumps(kernel) + "\n" for kernel in kernels))
+
+        write([])
         if kernelbench is not None:
-            chosen = pairs[:limit]
-            row, theirs = bench_kernelbench(chosen, kernelbench, Path(scratch) / "kernelbench")
+            row, theirs = bench_kernelbench(
+                pairs[:limit], kernelbench, Path(scratch) / "kernelbench", budget_s=60 * minutes
+            )
             rows.append(row)
-    kernels = compare_verdicts([str(line.id) for line in lines], verdicts, theirs)
-    origin = provenance(protocol=protocol.model_dump(mode="json"), kernels_in_flight=in_flight)
-    summary = {"provenance": origin, "runs": rows}
-    if theirs:
-        summary["parity"] = found = parity(kernels)
-    write_text(out / "judge_bench.json", json.dumps(summary, indent=1) + "\n")
-    write_text(out / "judge_bench.jsonl", "".join(json.dumps(kernel) + "\n" for kernel in kernels))
+            write(theirs)
     for row in rows:
         busy = f", GPU busy {row['gpu_busy_share']:.0%}" if row["gpu_busy_share"] is not None else ""
         pace = f"{row['seconds']:.1f} s, {row['kernels_per_minute']:.1f} a minute"
         typer.echo(f"{row['run']}: {row['kernels']} kernels in {pace}{busy}")
         typer.echo("  " + ", ".join(f"{n} {name}" for name, n in row["outcomes"].items()))
         typer.echo("  " + ", ".join(f"{name} {s:.1f} s" for name, s in row["stage_seconds"].items()))
-    if theirs:
+    if found := summary.get("parity"):
         typer.echo(
             f"The same verdict on {found['agree']} of {found['compared']} kernels; of {found['steady']} speedups"
         )

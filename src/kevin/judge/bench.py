@@ -1,13 +1,15 @@
 """How fast the judge is: kernels a minute cold and warm, where the time goes, how busy the GPU is.
 
 With a checkout of KernelBench the same kernels go through its own harness too, as its scripts drive it: sources are
-precompiled by a pool of processes into its build cache, then a fresh process a kernel evaluates on the device.
+precompiled by a pool of processes into its build cache, then a fresh process a kernel evaluates on the device,
+in rounds of as many kernels as there are cores: what a time limit leaves out was not compiled either.
 """
 
 from __future__ import annotations
 
 import json
 import logging
+import math
 import os
 import subprocess
 import sys
@@ -21,6 +23,7 @@ from pathlib import Path
 from typing import Any
 
 from kevin.core.config import JudgePoolConfig
+from kevin.core.progress import Progress, progress
 from kevin.core.protocol import JudgeProtocol
 from kevin.core.types import Kernel, Outcome, Task, Verdict
 from kevin.judge.pool import JudgePool
@@ -142,33 +145,54 @@ def _kernelbench_job(checkout: Path, job: dict[str, Any], timeout_s: float) -> d
 
 
 def bench_kernelbench(
-    pairs: Sequence[Pair], checkout: Path, work: Path, *, timeout_s: float = 300.0
+    pairs: Sequence[Pair], checkout: Path, work: Path, *, timeout_s: float = 300.0, budget_s: float = math.inf
 ) -> tuple[dict[str, Any], list[dict[str, Any] | None]]:
     """The same kernels through KernelBench's harness: compile pool of one process a core, then one process a kernel.
 
     Correct ones are timed once more, to know how well it agrees with itself; that is not counted in its seconds.
+
+    Args:
+        budget_s: no further round of kernels begins once so much time has passed.
+
+    Returns:
+        A summary of the run, and its answers in order: fewer than ``pairs`` where the time did not do for all.
     """
-    start = time.perf_counter()
-    busy = _BusyShare()
+    num_cores = len(os.sched_getaffinity(0))
+    results: list[dict[str, Any] | None] = []
+    compile_s = evaluate_s = 0.0
 
     def job(i: int, stage: str) -> dict[str, Any]:
         task, kernel = pairs[i]
         return {"stage": stage, "reference": task.source, "kernel": kernel.source, "build": str(work / f"kb-{i}")}
 
-    with ThreadPoolExecutor(os.cpu_count()) as executor:
-        list(executor.map(lambda i: _kernelbench_job(checkout, job(i, "compile"), timeout_s), range(len(pairs))))
-    compiled = time.perf_counter() - start
-    results = [_kernelbench_job(checkout, job(i, "evaluate"), timeout_s) for i in range(len(pairs))]
-    seconds = time.perf_counter() - start - sum(r["repeat_seconds"] for r in results if r)
+    busy = _BusyShare()
+    begin = time.perf_counter()
+    bar: Progress[Any] = progress(len(pairs), "KernelBench's harness", "kernels")
+    with bar:
+        for first in range(0, len(pairs), num_cores):
+            start = time.perf_counter()
+            if results and start - begin > budget_s:
+                break
+            chosen = range(first, min(first + num_cores, len(pairs)))
+            with ThreadPoolExecutor(num_cores) as executor:
+                list(executor.map(lambda i: _kernelbench_job(checkout, job(i, "compile"), timeout_s), chosen))
+            compiled = time.perf_counter()
+            compile_s += compiled - start
+            for i in chosen:
+                results.append(_kernelbench_job(checkout, job(i, "evaluate"), timeout_s))
+                bar.update()
+            evaluate_s += time.perf_counter() - compiled
+    evaluate_s -= sum(r["repeat_seconds"] for r in results if r)
+    seconds = compile_s + evaluate_s
     correct = sum(bool(r and r.get("correct")) for r in results)
     row = {
         "run": "KernelBench's own harness",
-        "kernels": len(pairs),
+        "kernels": len(results),
         "seconds": seconds,
-        "kernels_per_minute": 60 * len(pairs) / seconds,
+        "kernels_per_minute": 60 * len(results) / seconds,
         "harness_failures": sum(r is None for r in results),
-        "outcomes": {str(Outcome.CORRECT): correct, "other": len(pairs) - correct},
-        "stage_seconds": {"compile pool": compiled, "evaluate": seconds - compiled},
+        "outcomes": {str(Outcome.CORRECT): correct, "other": len(results) - correct},
+        "stage_seconds": {"compile pool": compile_s, "evaluate": evaluate_s},
         "gpu_busy_share": busy.stop(),
     }
     return row, results
