@@ -81,7 +81,7 @@ class Device(ABC):
     name: str
     slot_budget_bytes: int
     max_tasks: int
-    starts_at_once: int = 2
+    starts_at_once: int = 4
 
     def __init__(self, protocol: JudgeProtocol) -> None:
         self.protocol = protocol
@@ -260,14 +260,14 @@ class Device(ABC):
         try:
             start = time.perf_counter()
             with ExitStack() as opened:
+                opened.enter_context(self._room_for_a_cell(reference.spec))
+                with self._lock.brief():
+                    self.prepare_thread()
+                    setup = self._setup(kernel, build, reference, slots)
+                    cell = opened.enter_context(self.open_cell(kernel, build, setup, slots))
                 with self._starts if kernel.dialect == "c_abi" else nullcontext():
-                    opened.enter_context(self._room_for_a_cell(reference.spec))
-                    with self._lock.brief():
-                        self.prepare_thread()
-                        setup = self._setup(kernel, build, reference, slots)
-                        cell = opened.enter_context(self.open_cell(kernel, build, setup, slots))
                     found.details["guards"] = "+".join(cell.prepare())
-                    reply = cell.load(_LOAD_TIMEOUT_S[kernel.dialect])
+                reply = cell.load(_LOAD_TIMEOUT_S[kernel.dialect])
                 if "error" in reply:
                     raise CandidateFailed(Outcome.RUNTIME_ERROR, "load_error", str(reply["error"])[:2000])
                 found.seconds["start"] = time.perf_counter() - start

@@ -75,7 +75,7 @@ class GpuDevice(Device):
     """The first visible GPU."""
 
     slot_budget_bytes = 1 << 30
-    max_tasks = 8
+    max_tasks = 32
 
     def __init__(self, protocol: JudgeProtocol) -> None:
         super().__init__(protocol)

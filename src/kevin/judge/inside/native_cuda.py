@@ -71,8 +71,8 @@ def _run(command: dict, launcher: _Launcher) -> list[int]:
 def main() -> None:
     channel = os.fdopen(int(sys.argv[1]), "r+b", buffering=0)
     try:
+        setup = json.loads(channel.readline())  # contexts are made when the judge says so
         gpu = Gpu()
-        setup = json.loads(channel.readline())
         base = gpu.import_shared(int(sys.argv[2]), setup["shared_bytes"])
         launcher = _Launcher(setup, gpu, base)  # before the candidate is there: memory that is short is not its fault
         gpu.flush_l2()
