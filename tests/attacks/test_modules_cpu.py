@@ -32,3 +32,24 @@ def test_late_thread_cannot_be_started(judge) -> None:
         "        threading.Thread(target=lambda: y.copy_(torch.relu(x))).start()\n        return y\n"
     )
     assert judge(RELU, source, dialect="load_inline").outcome is Outcome.RUNTIME_ERROR
+
+
+PRODUCT_AND_RELU = """
+import torch, torch.nn as nn
+from torch.utils.cpp_extension import load_inline
+def extension(body):
+    source = f"torch::Tensor run(torch::Tensor x) {{ return {body}; }}"
+    return load_inline("own", source, functions=["run"])
+scaled = extension("torch::mm(x, torch::eye(x.size(1)))")
+relu = extension("x.clamp_min(0)")
+class ModelNew(nn.Module):
+    def forward(self, x):
+        return relu.run(scaled.run(x))
+"""
+
+
+@pytest.mark.slow
+def test_extensions_of_one_name_of_which_one_needs_torchs_own_headers(judge) -> None:
+    """The narrow headers declare no ``torch::mm``; torch calls a later build of a name ``own_v1``, and so on."""
+    verdict = judge(RELU, PRODUCT_AND_RELU, dialect="load_inline")
+    assert verdict.outcome is Outcome.CORRECT, (verdict.reason, verdict.message)

@@ -91,6 +91,14 @@ class _Builds:
         self.log: list[dict] = []
         self._original = cpp_extension.load_inline
 
+    @staticmethod
+    def _built_name(folder: str, name: str) -> str:
+        """What torch called it: ``name``, or ``name_v1`` and so on where another build of that name came before."""
+        built = [f for f in os.listdir(folder) if f.endswith(".so")] if os.path.isdir(folder) else []  # noqa: PTH112, PTH208
+        if len(built) != 1:
+            raise RuntimeError(f"extension {name!r} was not built: builds must not depend on the inputs")
+        return built[0].removesuffix(".so")
+
     def load_inline(self, name, *positional, **options):
         request = json.dumps([name, positional, options], default=str, sort_keys=True)
         digest = hashlib.sha256(request.encode()).hexdigest()[:24]
@@ -98,9 +106,7 @@ class _Builds:
         for ignored in ("build_directory", "verbose"):
             options.pop(ignored, None)
         if not self.building:
-            if not os.path.exists(os.path.join(folder, f"{name}.so")):  # noqa: PTH110, PTH118
-                raise RuntimeError(f"extension {name!r} was not built: builds must not depend on the inputs")
-            return cpp_extension._import_module_from_library(name, folder, True)
+            return cpp_extension._import_module_from_library(self._built_name(folder, name), folder, True)
         os.makedirs(folder, exist_ok=True)  # noqa: PTH103
         start = time.perf_counter()
         arguments = (name, *positional)
