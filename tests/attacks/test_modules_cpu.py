@@ -6,7 +6,7 @@ import pytest
 
 from kevin.core.types import Outcome
 
-from .modules import ATTACKS, CONTROLS, RELU, check_attack, check_ignored_bias
+from .modules import ATTACKS, CONTROLS, HEAD, RELU, check_attack, check_ignored_bias
 
 
 @pytest.mark.parametrize("name", CONTROLS)
@@ -18,6 +18,25 @@ def test_control_passes(judge, name: str) -> None:
 @pytest.mark.parametrize("name", ATTACKS)
 def test_attack_fails(judge, name: str) -> None:
     check_attack(judge, name)
+
+
+@pytest.mark.parametrize(
+    ("reference", "body", "outcome", "check"),
+    [
+        (RELU, "return torch.relu(x)", Outcome.CORRECT, "passed"),
+        (RELU, "return x", Outcome.INCORRECT, "failed"),
+        (RELU, "return x.relu_()", Outcome.INCORRECT, "passed"),
+        (RELU.replace("randn", "rand"), "return x.clone()", Outcome.INCORRECT, "passed"),
+        (RELU.replace("relu(x)", "relu(x) * 1000"), "return torch.relu(x) * 1000 + 0.05", Outcome.CORRECT, "failed"),
+        (RELU, "return torch.relu(x).half()", Outcome.INCORRECT, None),
+    ],
+    ids=["right", "wrong", "in place", "right for its inputs", "right at its magnitude", "nothing to compare"],
+)
+def test_kernelbenchs_own_check_stands_beside_the_verdict(
+    judge, reference: str, body: str, outcome: Outcome, check: str | None
+) -> None:
+    verdict = judge(reference, f"{HEAD}        {body}\n", dialect="load_inline")
+    assert (verdict.outcome, verdict.details.get("kernelbench_check")) == (outcome, check), verdict.message
 
 
 def test_ignored_bias_is_found_out(judge) -> None:

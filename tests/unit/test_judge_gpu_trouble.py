@@ -10,9 +10,10 @@ import torch
 
 from kevin.core.errors import DeviceError, DeviceLostError, TaskError
 from kevin.core.protocol import JudgeProtocol
-from kevin.core.types import Kernel, Outcome, Task, TaskSpec
+from kevin.core.types import Kernel, Outcome, Task, TaskSpec, TensorSpec
 from kevin.judge import pool
 from kevin.judge.build import Build, build_native, check_architecture
+from kevin.judge.gpu import GpuDevice
 from kevin.judge.reference import ReferenceCache
 from kevin.judge.sandbox import Isolation
 
@@ -121,3 +122,19 @@ def test_a_worker_that_lost_its_gpu_says_so_once_and_then_makes_room_for_another
         pool._run_stage(*arguments)
     with pytest.raises(ExitedError):
         pool._run_stage(*arguments)
+
+
+def test_tasks_stay_on_a_gpu_while_there_is_room_for_the_next(monkeypatch: pytest.MonkeyPatch) -> None:
+    """A quarter is for cells and others; a large task is no reason to throw out what is there, lack of memory is."""
+    gib = 1 << 30
+    device = GpuDevice.__new__(GpuDevice)
+    device.protocol = JudgeProtocol(device="cuda", num_trials=3)
+    rows = TensorSpec(name="x", dtype="float32", shape=(2 * gib // 4,))
+    spec = TaskSpec(inputs=(rows,), outputs=())
+    assert 18 * gib <= device.task_bytes(spec) < 19 * gib, "three slots twice, and three trials, of two GiB"
+    task = Task(id="large", level=1, name="large", source="", origin="user", spec=spec)
+    monkeypatch.setattr(torch.cuda, "empty_cache", lambda: None)
+    for free, crowded in ((60, False), (54, False), (53, True), (10, True)):
+        monkeypatch.setattr(torch.cuda, "mem_get_info", lambda free=free: (free * gib, 140 * gib))
+        assert device.is_crowded(task) is crowded, free
+        assert device.is_crowded(task.model_copy(update={"spec": None})) is (free < 35), free

@@ -4,7 +4,6 @@ from __future__ import annotations
 
 import json
 import logging
-import math
 import os
 import tempfile
 from pathlib import Path
@@ -50,31 +49,24 @@ def bench_judge(
         Path | None,
         typer.Option("--kernelbench", metavar="DIR", help="A checkout whose harness judges them too."),
     ] = None,
-    limit: Annotated[int | None, typer.Option("--kernelbench-limit", help="Only so many through its harness.")] = None,
-    minutes: Annotated[
-        float, typer.Option("--kernelbench-minutes", help="Its harness begins no more kernels after that.", min=0)
-    ] = math.inf,
+    timed: Annotated[
+        int,
+        typer.Option("--kernelbench-timed", help="So many it times, as its scripts do; the others it checks.", min=1),
+    ] = 16,
     config: ConfigOption = None,
 ) -> None:
     """Kernels a minute cold and warm, where the time goes, how busy the GPU is; beside KernelBench's own harness."""
     from kevin.cli.judge import make_kernel, make_protocol
-    from kevin.cli.judge_batch import read_pairs
+    from kevin.cli.judge_batch import load_tasks, read_pairs
     from kevin.core.config import JudgePoolConfig
     from kevin.core.files import write_text
     from kevin.core.provenance import provenance
-    from kevin.core.types import Task
+    from kevin.judge.bench import KernelBenchHarness, Result, compare_verdicts, parity
     from kevin.judge.bench import bench_judge as measure
-    from kevin.judge.bench import bench_kernelbench, compare_verdicts, parity
 
     protocol = make_protocol(_protocol(config), rules=rules, tolerance=None, device=device or None, num_trials=trials)
-    lines = read_pairs(batch)
-    pairs = [
-        (
-            Task(id=str(line.id), level=1, name=str(line.id), source=line.reference, origin="user"),
-            make_kernel(line.kernel, "", "auto", protocol),
-        )
-        for line in lines
-    ]
+    lines, _ = load_tasks(read_pairs(batch))
+    pairs = [(task, make_kernel(line.kernel, "", "auto", protocol)) for line, task in lines]
     with tempfile.TemporaryDirectory(prefix="kevin-bench-") as scratch:
         rows, verdicts = measure(
             pairs, protocol, JudgePoolConfig(kernels_in_flight=in_flight), Path(scratch) / "ours", copies=copies
@@ -82,20 +74,19 @@ def bench_judge(
         origin = provenance(protocol=protocol.model_dump(mode="json"), kernels_in_flight=in_flight)
         summary: dict[str, Any] = {"provenance": origin, "runs": rows}
 
-        def write(theirs: list[dict[str, Any] | None]) -> None:
-            kernels = compare_verdicts([str(line.id) for line in lines], verdicts, theirs)
+        def write(theirs: dict[int, Result]) -> None:
+            kernels = compare_verdicts([str(line.id) for line, _ in lines], verdicts, theirs)
             if theirs:
                 summary["parity"] = parity(kernels)
             write_text(out / "judge_bench.json", json.dumps(summary, indent=1) + "\n")
             write_text(out / "judge_bench.jsonl", "".join(json.dumps(kernel) + "\n" for kernel in kernels))
 
-        write([])
+        write({})
         if kernelbench is not None:
-            row, theirs = bench_kernelbench(
-                pairs[:limit], kernelbench, Path(scratch) / "kernelbench", budget_s=60 * minutes
-            )
-            rows.append(row)
-            write(theirs)
+            harness = KernelBenchHarness(pairs, kernelbench, Path(scratch) / "kernelbench", found=write)
+            rows.append(harness.time(timed))
+            harness.check_others()
+            write(harness.results)
     for row in rows:
         busy = f", GPU busy {row['gpu_busy_share']:.0%}" if row["gpu_busy_share"] is not None else ""
         pace = f"{row['seconds']:.1f} s, {row['kernels_per_minute']:.1f} a minute"
@@ -103,12 +94,12 @@ def bench_judge(
         typer.echo("  " + ", ".join(f"{n} {name}" for name, n in row["outcomes"].items()))
         typer.echo("  " + ", ".join(f"{name} {s:.1f} s" for name, s in row["stage_seconds"].items()))
     if found := summary.get("parity"):
-        typer.echo(
-            f"The same verdict on {found['agree']} of {found['compared']} kernels; of {found['steady']} speedups"
-        )
-        typer.echo(f"that KernelBench's harness finds again within 5 %, {found['within']} are within 5 % of ours")
-        if found["disagree"]:
-            typer.echo(f"Disagreements, with our reason in {out / 'judge_bench.jsonl'}: {', '.join(found['disagree'])}")
+        typer.echo(f"Its check comes out the same here for {found['agree']} of {found['compared']} kernels;")
+        typer.echo(f"of {found['steady']} speedups that it finds again within 5 %, ours are for {found['within']}")
+        for name, reason in found["disagree"].items():
+            typer.echo(f"  not the same: {name}, here {reason or 'correct'}")
+        differs = ", ".join(f"{n} {reason}" for reason, n in found["differs"].items())
+        typer.echo(f"Our own verdict is another than its for {sum(found['differs'].values())}: {differs or 'none'}")
 
 
 @app.command("baselines")

@@ -56,7 +56,7 @@ def judge_batch(batch: Path, out: Path, *, protocol: JudgeProtocol, dialect: Dia
     pending = [p for p in pairs if p.id not in done]
     if done:
         log.info("%s: %d of %d are done already", out, len(pairs) - len(pending), len(pairs))
-    work, unusable = _load_tasks(pending)
+    work, unusable = load_tasks(pending)
     failures = _judge_all(work, kernels, out, done, unusable, protocol, store) if work else []
     order = {p.id: i for i, p in enumerate(pairs)}
     done.update({record["id"]: record for record in unusable})
@@ -145,7 +145,7 @@ def _task(reference: str) -> Task:
     return Task(id="user", level=1, name="user", source=reference, origin="user")
 
 
-def _load_tasks(pairs: list[Pair]) -> tuple[list[tuple[Pair, Task]], list[Record]]:
+def load_tasks(pairs: list[Pair]) -> tuple[list[tuple[Pair, Task]], list[Record]]:
     """Pairs with their task, and an error record for each whose reference is no task module."""
     from kevin.tasks.format import inspect_task
 

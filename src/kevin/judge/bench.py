@@ -1,15 +1,14 @@
 """How fast the judge is: kernels a minute cold and warm, where the time goes, how busy the GPU is.
 
-With a checkout of KernelBench the same kernels go through its own harness too, as its scripts drive it: sources are
-precompiled by a pool of processes into its build cache, then a fresh process a kernel evaluates on the device,
-in rounds of as many kernels as there are cores: what a time limit leaves out was not compiled either.
+With a checkout of KernelBench the same kernels go through its own harness too. Some as its scripts drive it: a pool of
+processes precompiles sources into its build cache, then a fresh process a kernel evaluates on the device. Of the others
+its verdicts alone are wanted, for which several processes build and check side by side.
 """
 
 from __future__ import annotations
 
 import json
 import logging
-import math
 import os
 import subprocess
 import sys
@@ -17,8 +16,8 @@ import tempfile
 import threading
 import time
 from collections import Counter
-from collections.abc import Sequence
-from concurrent.futures import ThreadPoolExecutor
+from collections.abc import Callable, Mapping, Sequence
+from concurrent.futures import ThreadPoolExecutor, as_completed
 from pathlib import Path
 from typing import Any
 
@@ -31,6 +30,8 @@ from kevin.judge.pool import JudgePool
 log = logging.getLogger(__name__)
 
 Pair = tuple[Task, Kernel]
+Result = dict[str, Any] | None
+"""What KernelBench's harness says of a kernel; None where it failed to say anything."""
 
 _KERNELBENCH = """
 import json, os, sys, time
@@ -44,9 +45,10 @@ if job["stage"] == "compile":
     print("RESULT " + json.dumps({"ok": bool(ok)}))
 else:
     result, start = None, None
-    for repeat in range(2):
+    timed = job["stage"] == "evaluate"
+    for repeat in range(2 if timed else 1):
         r = kb.eval_kernel_against_ref(
-            original_model_src=job["reference"], custom_model_src=job["kernel"], measure_performance=True,
+            original_model_src=job["reference"], custom_model_src=job["kernel"], measure_performance=timed,
             num_correct_trials=1 if repeat else 5, num_perf_trials=100, build_dir=job["build"],
             device=torch.device("cuda:0"))
         start = start or time.perf_counter()
@@ -54,7 +56,7 @@ else:
             break
         if result is None:
             result = {"compiled": r.compiled, "correct": r.correctness, "kernel_us": [], "reference_us": []}
-        if not r.correctness or r.runtime <= 0 or r.ref_runtime <= 0:
+        if not timed or not r.correctness or r.runtime <= 0 or r.ref_runtime <= 0:
             break
         result["kernel_us"].append(1e3 * r.runtime)
         result["reference_us"].append(1e3 * r.ref_runtime)
@@ -64,6 +66,8 @@ else:
 """
 _AGREE = 0.05
 """Of a speedup: how far two measurements of it may differ and be called the same."""
+_CORES_A_VERDICT = 2
+"""One compiles what the other's linker waits for; and a GPU has room for eight references."""
 
 
 class _BusyShare:
@@ -129,7 +133,7 @@ def bench_judge(
     return rows, list(verdicts)
 
 
-def _kernelbench_job(checkout: Path, job: dict[str, Any], timeout_s: float) -> dict[str, Any] | None:
+def _kernelbench_job(checkout: Path, job: dict[str, Any], timeout_s: float) -> Result:
     with tempfile.NamedTemporaryFile("w", suffix=".json") as f:
         json.dump(job, f)
         f.flush()
@@ -144,66 +148,80 @@ def _kernelbench_job(checkout: Path, job: dict[str, Any], timeout_s: float) -> d
     return json.loads(lines[-1].removeprefix("RESULT ")) if lines else None
 
 
-def bench_kernelbench(
-    pairs: Sequence[Pair], checkout: Path, work: Path, *, timeout_s: float = 300.0, budget_s: float = math.inf
-) -> tuple[dict[str, Any], list[dict[str, Any] | None]]:
-    """The same kernels through KernelBench's harness: compile pool of one process a core, then one process a kernel.
+class KernelBenchHarness:
+    """Its answers on ``pairs``, by index in ``results``; ``found`` is called after each, so that none is lost."""
 
-    Correct ones are timed once more, to know how well it agrees with itself; that is not counted in its seconds.
+    def __init__(
+        self,
+        pairs: Sequence[Pair],
+        checkout: Path,
+        work: Path,
+        *,
+        found: Callable[[dict[int, Result]], None] = lambda results: None,
+        timeout_s: float = 300.0,
+    ) -> None:
+        self.results: dict[int, Result] = {}
+        self._pairs, self._checkout, self._work = pairs, checkout, work
+        self._found, self._timeout_s = found, timeout_s
+        self._num_cores = len(os.sched_getaffinity(0))
 
-    Args:
-        budget_s: no further round of kernels begins once so much time has passed.
+    def _job(self, i: int, stage: str) -> Result:
+        task, kernel = self._pairs[i]
+        build = str(self._work / f"kb-{i}")
+        job = {"stage": stage, "reference": task.source, "kernel": kernel.source, "build": build}
+        return _kernelbench_job(self._checkout, job, self._timeout_s)
 
-    Returns:
-        A summary of the run, and its answers in order: fewer than ``pairs`` where the time did not do for all.
-    """
-    num_cores = len(os.sched_getaffinity(0))
-    results: list[dict[str, Any] | None] = []
-    compile_s = evaluate_s = 0.0
+    def _keep(self, i: int, result: Result, bar: Progress[Any]) -> None:
+        self.results[i] = result
+        bar.update()
+        self._found(self.results)
 
-    def job(i: int, stage: str) -> dict[str, Any]:
-        task, kernel = pairs[i]
-        return {"stage": stage, "reference": task.source, "kernel": kernel.source, "build": str(work / f"kb-{i}")}
+    def time(self, num: int) -> dict[str, Any]:
+        """The first ``num`` as its scripts do it. Returns a summary of the run.
 
-    busy = _BusyShare()
-    begin = time.perf_counter()
-    bar: Progress[Any] = progress(len(pairs), "KernelBench's harness", "kernels")
-    with bar:
-        for first in range(0, len(pairs), num_cores):
-            start = time.perf_counter()
-            if results and start - begin > budget_s:
-                break
-            chosen = range(first, min(first + num_cores, len(pairs)))
-            with ThreadPoolExecutor(num_cores) as executor:
-                list(executor.map(lambda i: _kernelbench_job(checkout, job(i, "compile"), timeout_s), chosen))
-            compiled = time.perf_counter()
-            compile_s += compiled - start
+        Correct ones are timed once more, to know how well it agrees with itself; that is not counted in its seconds.
+        """
+        chosen = range(min(num, len(self._pairs)))
+        busy = _BusyShare()
+        start = time.perf_counter()
+        with ThreadPoolExecutor(self._num_cores) as executor:
+            list(executor.map(lambda i: self._job(i, "compile"), chosen))
+        compiled = time.perf_counter()
+        bar: Progress[Any] = progress(len(chosen), "KernelBench's harness", "kernels")
+        with bar:
             for i in chosen:
-                results.append(_kernelbench_job(checkout, job(i, "evaluate"), timeout_s))
-                bar.update()
-            evaluate_s += time.perf_counter() - compiled
-    evaluate_s -= sum(r["repeat_seconds"] for r in results if r)
-    seconds = compile_s + evaluate_s
-    correct = sum(bool(r and r.get("correct")) for r in results)
-    row = {
-        "run": "KernelBench's own harness",
-        "kernels": len(results),
-        "seconds": seconds,
-        "kernels_per_minute": 60 * len(results) / seconds,
-        "harness_failures": sum(r is None for r in results),
-        "outcomes": {str(Outcome.CORRECT): correct, "other": len(results) - correct},
-        "stage_seconds": {"compile pool": compile_s, "evaluate": evaluate_s},
-        "gpu_busy_share": busy.stop(),
-    }
-    return row, results
+                self._keep(i, self._job(i, "evaluate"), bar)
+        results = [self.results[i] for i in chosen]
+        seconds = time.perf_counter() - start - sum(r["repeat_seconds"] for r in results if r)
+        correct = sum(bool(r and r.get("correct")) for r in results)
+        return {
+            "run": "KernelBench's own harness",
+            "kernels": len(results),
+            "seconds": seconds,
+            "kernels_per_minute": 60 * len(results) / seconds,
+            "harness_failures": sum(r is None for r in results),
+            "outcomes": {str(Outcome.CORRECT): correct, "other": len(results) - correct},
+            "stage_seconds": {"compile pool": compiled - start, "evaluate": seconds - (compiled - start)},
+            "gpu_busy_share": busy.stop(),
+        }
+
+    def check_others(self) -> None:
+        """Verdicts on all that were not timed."""
+        left = [i for i in range(len(self._pairs)) if i not in self.results]
+        bar: Progress[Any] = progress(len(left), "KernelBench's verdicts", "kernels")
+        with bar, ThreadPoolExecutor(max(1, self._num_cores // _CORES_A_VERDICT)) as executor:
+            jobs = {executor.submit(self._job, i, "check"): i for i in left}
+            for job in as_completed(jobs):
+                self._keep(jobs[job], job.result(), bar)
 
 
 def compare_verdicts(
-    names: Sequence[str], ours: Sequence[Verdict | Exception], theirs: Sequence[dict[str, Any] | None]
+    names: Sequence[str], ours: Sequence[Verdict | Exception], theirs: Mapping[int, Result]
 ) -> list[dict[str, Any]]:
-    """One record a kernel: our outcome, reason and times, KernelBench's beside them, and whether the two agree.
+    """One record a kernel: our outcome, reason and times, and KernelBench's answer beside them where there is one.
 
-    ``theirs`` may be shorter than ``ours``. A kernel that either side could not judge has no agreement.
+    ``agrees``: whether our own run of KernelBench's check (`Verdict.details`) came out as theirs. ``differs``: why our
+    verdict is another than theirs; absent where it is the same. A kernel that either side could not judge has neither.
     """
     records = []
     for i, (name, verdict) in enumerate(zip(names, ours, strict=True)):
@@ -213,6 +231,7 @@ def compare_verdicts(
                 "outcome": str(verdict.outcome),
                 "reason": verdict.reason,
                 "message": verdict.message[:300],
+                "kernelbench_check": verdict.details.get("kernelbench_check"),
                 "speedup": verdict.speedup,
                 "kernel_us": verdict.timing.median_us if verdict.timing else None,
                 "kernel_iqr_us": verdict.timing.iqr_us if verdict.timing else None,
@@ -222,11 +241,14 @@ def compare_verdicts(
             }
         else:
             record["harness_failure"] = str(verdict)[:300]
-        if i < len(theirs):
+        if i in theirs:
             kb = theirs[i]
             record["kernelbench"] = kb
-            if kb is not None and record["outcome"] is not None:
-                record["agrees"] = (record["outcome"] == Outcome.CORRECT) == bool(kb["correct"])
+            if kb is not None and isinstance(verdict, Verdict):
+                record["agrees"] = (record["kernelbench_check"] == "passed") == bool(kb["correct"])
+                if (verdict.outcome is Outcome.CORRECT) != bool(kb["correct"]):
+                    unscaled = record["kernelbench_check"] == "failed"
+                    record["differs"] = verdict.reason or ("tolerance_not_scaled" if unscaled else "unexplained")
             theirs_speedups = [r / k for r, k in zip(kb["reference_us"], kb["kernel_us"], strict=True)] if kb else []
             if theirs_speedups and record.get("speedup"):
                 record["speedup_ratio"] = record["speedup"] / theirs_speedups[0]
@@ -239,16 +261,18 @@ def parity(records: Sequence[dict[str, Any]]) -> dict[str, Any]:
     """Of what `compare_verdicts` found: how many verdicts agree, and how many speedups.
 
     Returns:
-        ``compared``, ``agree`` and the ids in ``disagree``; ``steady``: kernels that both call correct and whose
-        speedup KernelBench's harness finds again within 5 %; ``within``: of those, where ours is as near to its first.
+        ``compared``, ``agree`` and the ids in ``disagree`` with our reason; ``differs``: how often our own verdict is
+        another, by reason; ``steady``: kernels that both call correct and whose speedup KernelBench's harness finds
+        again within 5 %; ``within``: of those, where ours is as near to its first.
     """
     compared = [r for r in records if "agrees" in r]
-    ratios = [r for r in records if "speedup_ratio" in r]
+    ratios = [r for r in records if len((r.get("kernelbench") or {}).get("kernel_us", ())) == 2 and r.get("speedup")]
     steady = [r for r in ratios if abs(r["kernelbench_repeat_ratio"] - 1) <= _AGREE]
     return {
         "compared": len(compared),
         "agree": sum(r["agrees"] for r in compared),
-        "disagree": [r["id"] for r in compared if not r["agrees"]],
+        "disagree": {r["id"]: r["reason"] for r in compared if not r["agrees"]},
+        "differs": dict(Counter(r["differs"] for r in compared if "differs" in r)),
         "steady": len(steady),
         "within": sum(abs(r["speedup_ratio"] - 1) <= _AGREE for r in steady),
     }

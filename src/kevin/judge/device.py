@@ -25,7 +25,7 @@ from kevin.core.protocol import JudgeProtocol, Rule
 from kevin.core.types import Kernel, Outcome, Task, TaskSpec, Verdict
 from kevin.judge.build import Build
 from kevin.judge.cell import CandidateFailed, Cell
-from kevin.judge.compare import Comparison, compare
+from kevin.judge.compare import Comparison, compare, kernelbench_allclose
 from kevin.judge.device_lock import DeviceLock
 from kevin.judge.inside.host import last_level_bytes
 from kevin.judge.memory import SharedBuffer, SharedSlots, slot_bytes
@@ -151,7 +151,7 @@ class Device(ABC):
         return True
 
     def is_crowded(self, task: Task) -> bool:
-        """Whether memory is too short to keep what was not used lately beside a task."""
+        """Whether memory is too short to keep what was not used lately beside a task that is still to be made."""
         return False
 
     # --- one candidate ---
@@ -208,14 +208,21 @@ class Device(ABC):
         with self.lease(exclusive=False):
             return self.references.get(task)
 
+    def _num_slots(self, spec: TaskSpec) -> int:
+        affordable = self.slot_budget_bytes // max(slot_bytes(spec), 1)
+        wanted = min(self.protocol.timing.max_calls_per_round + 1, affordable)
+        return max(2, self.protocol.num_trials, wanted)
+
+    def task_bytes(self, spec: TaskSpec) -> int:
+        """What keeping a task takes at most: slots, the judge's own copies of their inputs, and the trials."""
+        return (2 * self._num_slots(spec) + self.protocol.num_trials) * slot_bytes(spec)
+
     def _slots_for(self, reference: ReferenceTask) -> tuple[SharedSlots, list[list[Any]]]:
         """Shared slots of a task and the judge's private inputs behind them, reused from candidate to candidate."""
         digest = reference.task.digest
         found = self._slots.pop(digest, None)
         if found is None:
-            affordable = self.slot_budget_bytes // max(slot_bytes(reference.spec), 1)
-            wanted = min(self.protocol.timing.max_calls_per_round + 1, affordable)
-            num = max(2, self.protocol.num_trials, wanted)
+            num = self._num_slots(reference.spec)
             first = reference.trials[0].inputs
             private = [[x.clone() if isinstance(x, torch.Tensor) else x for x in first] for _ in range(num)]
             found = (SharedSlots(reference.spec, num, self.allocate), private)
@@ -381,6 +388,10 @@ class Device(ABC):
             self.settle()
             remaining_s = max(0.01, deadline - time.monotonic())
             elapsed += cell.call([], [i], remaining_s, load_parameters=True)
+            if trial.eager_outputs is not None:
+                pairs = zip(slots.outputs[i], trial.eager_outputs, strict=True)
+                passed = all(kernelbench_allclose(out, ref) for out, ref in pairs)
+                found.details["kernelbench_check"] = "passed" if passed else "failed"
             if name := slots.changed_argument(i, trial.inputs, trial.parameters):
                 raise CandidateFailed(Outcome.INCORRECT, "input_mutated", f"it changes its argument {name}")
             outputs = zip(slots.spec.outputs, slots.outputs[i], trial.outputs, trial.slack, strict=True)

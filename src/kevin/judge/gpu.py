@@ -26,7 +26,7 @@ from kevin.judge.build import Build, check_architecture
 from kevin.judge.cell import CandidateFailed, Cell
 from kevin.judge.device import Device, Findings
 from kevin.judge.inside.cuda import CudaError, Gpu
-from kevin.judge.memory import SharedBuffer, SharedSlots, num_bytes, slot_bytes
+from kevin.judge.memory import SharedBuffer, SharedSlots, num_bytes
 from kevin.judge.own_kernels import OwnKernels
 from kevin.judge.reference import ReferenceTask
 
@@ -39,8 +39,8 @@ _CELL_BYTES = 1 << 30
 """Of a context and what a cell flushes the L2 with, outputs aside."""
 _SMALL_SHARE = 0.03
 """Of the memory: cells below it are not counted, since asking the driver what is free takes its time."""
-_FREE_SHARE = 0.4
-"""Of the memory, which all workers of a GPU share: with less than this free a worker keeps no other task."""
+_FREE_SHARE = 0.25
+"""Of the memory: left to cells, and to whoever else works on this GPU."""
 
 
 def _start_cuda() -> None:
@@ -130,11 +130,10 @@ class GpuDevice(Device):
         return 2 * _cell_bytes(spec) < torch.cuda.mem_get_info()[0]
 
     def is_crowded(self, task: Task) -> bool:
-        if task.spec is None or slot_bytes(task.spec) > self.slot_budget_bytes:
-            return True
+        needed = self.task_bytes(task.spec) if task.spec else 0
         torch.cuda.empty_cache()
         free, total = torch.cuda.mem_get_info()
-        return free < _FREE_SHARE * total
+        return free - needed < _FREE_SHARE * total
 
     @contextmanager
     def lease(self, *, exclusive: bool) -> Iterator[None]:

@@ -35,12 +35,15 @@ class Trial:
         parameters: list[torch.Tensor],
         outputs: list[torch.Tensor],
         slack: list[float],
+        eager_outputs: list[torch.Tensor] | None = None,
     ) -> None:
         self.inputs = inputs
         self.parameters = parameters
         self.outputs = outputs
         self.slack = slack
         """For each output, what PyTorch's default precision may add to the absolute tolerance."""
+        self.eager_outputs = eager_outputs
+        """Of the trial that KernelBench could have made, by PyTorch's default flags; None for the others."""
 
 
 def _flatten(result: Any) -> list[torch.Tensor]:
@@ -163,26 +166,28 @@ class ReferenceTask(ReferenceModel):
             for p in parameters:
                 p.add_(_PARAMETER_NOISE * torch.randn(p.shape, generator=self.generator, device=self.device))
         inputs = self._draw(distribution)
-        trial = self._trial(inputs, parameters)
+        trial = self._trial(inputs, parameters, is_kernelbenchs=index == 0 and distribution == "task")
         if distribution != "task" and not all(bool(torch.isfinite(o).all()) for o in trial.outputs):
             trial = self._trial(self._draw("task"), parameters)  # outside the domain, e.g. a logarithm of normals
         return trial
 
-    def _trial(self, inputs: list[Any], parameters: list[torch.Tensor]) -> Trial:
-        outputs = self.forward(inputs, parameters)
+    def _trial(self, inputs: list[Any], parameters: list[torch.Tensor], *, is_kernelbenchs: bool = False) -> Trial:
+        default = outputs = self.forward(inputs, parameters)
         slack = [0.0] * len(outputs)
         if self._widen:
             default = self.forward(inputs, parameters, exact=False)
             pairs = zip(outputs, default, strict=True)
             slack = [2 * float((o.float() - d.float()).abs().nan_to_num(0.0).max()) for o, d in pairs]
-        return Trial(inputs, parameters, outputs, slack)
+        return Trial(inputs, parameters, outputs, slack, default if is_kernelbenchs else None)
 
     def trials_for(self, *, parameters_loadable: bool) -> list[Trial]:
         """The trials; with the freshly seeded weights throughout for a module with parameters of other names."""
         if parameters_loadable or not self._initial:
             return self.trials
         if self._seeded_trials is None:
-            self._seeded_trials = [self._trial(t.inputs, self._initial) for t in self.trials]
+            self._seeded_trials = [
+                self._trial(t.inputs, self._initial, is_kernelbenchs=t.eager_outputs is not None) for t in self.trials
+            ]
             self.set_parameters(self._initial)
         return self._seeded_trials
 
