@@ -77,6 +77,11 @@ def test_the_author_is_told_only_on_request_and_only_when_correct() -> None:
         "Correct, 1x the speed of PyTorch. It can be faster. It reaches 12 % of the memory bandwidth. "
         "It uses 255 registers a thread, 128 bytes spilled."
     )
+    profiled = {"achieved_occupancy_share": 0.2437, "stalls": "global memory 81%, stores 10%"}
+    assert verdict_feedback(verdict.model_copy(update={"details": profiled}), with_profile=True) == (
+        "Correct, 1x the speed of PyTorch. It can be faster. Of the warps that a multiprocessor holds 24 % are active. "
+        "Warps wait for global memory 81%, stores 10%."
+    )
     assert verdict_feedback(verdict) == "Correct, 1x the speed of PyTorch. It can be faster."
     wrong = verdict.model_copy(update={"outcome": Outcome.INCORRECT, "message": "off by one"})
     assert verdict_feedback(wrong, with_profile=True) == "Correctness error: off by one"

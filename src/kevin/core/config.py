@@ -143,7 +143,7 @@ class RolloutConfig(Frozen):
     """Length of the evaluation message that a later turn sees."""
     profile_feedback: bool = False
     """Tell the author of a correct kernel what share of the device's bandwidth and arithmetic it reaches, and on a GPU
-    its registers and spills."""
+    its registers and spills; with ``judge.profiler`` also its occupancy and what its warps wait for."""
 
 
 class RewardConfig(Frozen):

@@ -175,6 +175,7 @@ _FEEDBACK_HEADS = {
 _PROFILE = {
     "bandwidth_share": "It reaches {} of the memory bandwidth.",
     "flop_share": "It reaches {} of the arithmetic peak.",
+    "achieved_occupancy_share": "Of the warps that a multiprocessor holds {} are active.",
     "own_kernel_share": "Its own kernels take {} of the time on the device.",
 }
 """By the name of a verdict's detail; shares are told with two significant digits, above timing noise."""
@@ -204,6 +205,8 @@ def _profile(details: Mapping[str, float | int | str | None]) -> Iterator[str]:
     for name, sentence in _PROFILE.items():
         if name in known:
             yield sentence.format(f"{float(f'{100 * known[name]:.2g}'):g} %")
+    if isinstance(stalls := details.get("stalls"), str):
+        yield f"Warps wait for {stalls}."
     if "registers" in known:
         spills = known.get("spilled_bytes", 0)
         spilled = f"{spills:g} bytes spilled" if spills else "nothing spilled"

@@ -3,9 +3,9 @@
 from __future__ import annotations
 
 from functools import cached_property
-from typing import Literal
+from typing import Literal, Self
 
-from pydantic import Field
+from pydantic import Field, model_validator
 
 from kevin.core.types import Device, Frozen, canonical_json, digest
 
@@ -88,6 +88,14 @@ class JudgeProtocol(Frozen):
     """What a candidate may print before it is cut off."""
     timing: TimingProtocol = TimingProtocol()
     """How often and how long is timed."""
+    profiler: Literal["none", "ncu"] = "none"
+    """``ncu``: correct CUDA kernels run once more, under Nsight Compute, for occupancy and stalls; seconds a kernel."""
+
+    @model_validator(mode="after")
+    def _profiles_a_gpu(self) -> Self:
+        if self.profiler == "ncu" and self.device != "cuda":
+            raise ValueError("profiler ncu needs device cuda")
+        return self
 
     @cached_property
     def digest(self) -> str:

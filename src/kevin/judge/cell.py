@@ -65,7 +65,9 @@ class Cell:
         python_flags: tuple[str, ...] = ("-I", "-S"),
         environment: dict[str, str] | None = None,
         max_output_bytes: int = 1 << 16,
+        prefix: list[str] | None = None,
     ) -> None:
+        """``prefix``: a program inside the sandbox that starts the cell's own, with its arguments."""
         host, inside = socket.socketpair()
         self._socket, self._buffer = host, b""
         self._max_output_bytes = max_output_bytes
@@ -73,7 +75,7 @@ class Cell:
         self._pid: int | None = None
         read_only, writable = [str(INSIDE), *(read_only or [])], writable or []
         fds = [inside.fileno()] + ([shared_fd] if shared_fd is not None else [])
-        argv = [sys.executable, *python_flags, str(INSIDE / script), *map(str, fds)]
+        argv = [*(prefix or []), sys.executable, *python_flags, str(INSIDE / script), *map(str, fds)]
         env = {"PATH": "/usr/bin:/bin", "LC_ALL": "C.UTF-8", "HOME": "/tmp", "LOGNAME": "candidate"}
         env |= environment or {}
         try:
@@ -210,6 +212,18 @@ class Cell:
         if not isinstance(reply, dict) or self._buffer:
             raise CandidateFailed(Outcome.RUNTIME_ERROR, "protocol_abuse", "it wrote to the harness's channel")
         return reply
+
+    def finish(self, timeout_s: float) -> None:
+        """Let it end by itself: a profiler around it writes its results only then.
+
+        Raises:
+            CandidateFailed: it did not end in time.
+        """
+        self._socket.shutdown(socket.SHUT_WR)
+        try:
+            self._process.wait(timeout=timeout_s)
+        except subprocess.TimeoutExpired:
+            raise CandidateFailed(Outcome.TIMEOUT, "run_timeout", "it did not end") from None
 
     def stderr_tail(self) -> str:
         """The last of what the candidate printed to stderr."""

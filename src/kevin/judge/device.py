@@ -61,7 +61,7 @@ class Findings:
                 setattr(self, name, new)
 
 
-class _Started(NamedTuple):
+class Started(NamedTuple):
     """A cell that has loaded its candidate, and what it is measured with."""
 
     cell: Cell
@@ -261,7 +261,7 @@ class Device(ABC):
                 raise
 
     @contextmanager
-    def _started(self, task: Task, kernel: Kernel, build: Build, found: Findings) -> Iterator[_Started]:
+    def _started(self, task: Task, kernel: Kernel, build: Build, found: Findings) -> Iterator[Started]:
         """A candidate's cell that has loaded it; other threads have their turn while it starts."""
         reference, slots, private = self._pinned(task, found)
         try:
@@ -278,7 +278,7 @@ class Device(ABC):
                 if "error" in reply:
                     raise CandidateFailed(Outcome.RUNTIME_ERROR, "load_error", str(reply["error"])[:2000])
                 found.seconds["start"] = time.perf_counter() - start
-                yield _Started(cell, reference, slots, private, reply.get("parameters_loadable", True) is True)
+                yield Started(cell, reference, slots, private, reply.get("parameters_loadable", True) is True)
         finally:
             with self._lock.brief():
                 self._in_use[task.digest] -= 1
@@ -349,8 +349,9 @@ class Device(ABC):
                 found.seconds["wait"] = time.perf_counter() - start
                 self._measure(started, kernel, found)
             self.prove(started.cell, kernel, found)  # last: a profiler that was once attached slows every call
+            self.profile(started, kernel, build, found)
 
-    def _measure(self, started: _Started, kernel: Kernel, found: Findings) -> None:
+    def _measure(self, started: Started, kernel: Kernel, found: Findings) -> None:
         cell, reference = started.cell, started.reference
         timer = PairedTimer(
             cell,
@@ -405,6 +406,10 @@ class Device(ABC):
 
     def prove(self, cell: Cell, kernel: Kernel, found: Findings) -> None:
         """Show that the candidate's own kernels did the work. Nothing to show where no library can be called."""
+        return
+
+    def profile(self, started: Started, kernel: Kernel, build: Build, found: Findings) -> None:
+        """What the protocol's profiler says of a correct candidate, into its details."""
         return
 
     def settle(self) -> None:

@@ -9,26 +9,30 @@ from __future__ import annotations
 
 import ctypes
 import fcntl
+import logging
 import os
 import tempfile
 import time
-from collections.abc import Iterator
+from collections.abc import Iterator, Sequence
 from contextlib import contextmanager
 from pathlib import Path
 from typing import Any
 
 import torch
 
-from kevin.core.errors import DeviceError, DeviceLostError
+from kevin.core.errors import DeviceError, DeviceLostError, SandboxError
 from kevin.core.protocol import JudgeProtocol
 from kevin.core.types import Kernel, Outcome, Task, TaskSpec
 from kevin.judge.build import Build, check_architecture
 from kevin.judge.cell import CandidateFailed, Cell
-from kevin.judge.device import Device, Findings
+from kevin.judge.device import Device, Findings, Started
 from kevin.judge.inside.cuda import CudaError, Gpu
 from kevin.judge.memory import SharedBuffer, SharedSlots, num_bytes
 from kevin.judge.own_kernels import OwnKernels
+from kevin.judge.profile import find_ncu, profiler_command, profiler_paths, read_profile
 from kevin.judge.reference import ReferenceTask
+
+log = logging.getLogger(__name__)
 
 _MIN_KERNEL_US = 0.5
 _BANDWIDTH_SLACK = 1.1
@@ -86,6 +90,8 @@ class GpuDevice(Device):
         self.name = properties.name
         self._total_bytes = properties.total_memory
         check_architecture(protocol, (properties.major, properties.minor))
+        if protocol.profiler == "ncu":
+            find_ncu()
         self._lock_path = Path(tempfile.gettempdir()) / f"kevin-gpu-{properties.uuid}.lock"
         torch.zeros(1, device="cuda")
         try:
@@ -145,7 +151,18 @@ class GpuDevice(Device):
         finally:
             os.close(fd)
 
-    def open_cell(self, kernel: Kernel, build: Build, setup: dict[str, Any], slots: SharedSlots) -> Cell:
+    def open_cell(
+        self,
+        kernel: Kernel,
+        build: Build,
+        setup: dict[str, Any],
+        slots: SharedSlots,
+        *,
+        prefix: list[str] | None = None,
+        read_only: Sequence[str] = (),
+        writable: Sequence[str] = (),
+    ) -> Cell:
+        """As `Device.open_cell`; the further arguments as `Cell`'s."""
         assert build.path is not None
         native = kernel.dialect == "c_abi"
         return Cell(
@@ -154,7 +171,9 @@ class GpuDevice(Device):
             isolation=self.isolation,
             gpu=True,
             shared_fd=slots.fd,
-            read_only=[build.path],
+            read_only=[build.path, *read_only],
+            writable=list(writable),
+            prefix=prefix,
             python_flags=("-I", "-S") if native else ("-I",),
             environment={
                 "CUDA_MODULE_LOADING": "EAGER" if native else "LAZY",
@@ -191,6 +210,31 @@ class GpuDevice(Device):
             raise CandidateFailed(Outcome.REFUSED, "own_kernels_did_not_run", "none of its own CUDA kernels ran")
         text = f"{shares.foreign:.0%} of its time on the device is a library's: {shares.largest_foreign[:120]}"
         raise CandidateFailed(Outcome.REFUSED, "library_kernels", text)
+
+    def profile(self, started: Started, kernel: Kernel, build: Build, found: Findings) -> None:
+        """Run it once more, under Nsight Compute; what goes wrong with that is logged and changes nothing."""
+        names = OwnKernels(kernel.source).names
+        if self.protocol.profiler == "none" or not names:
+            return
+        program = find_ncu()
+        with self._turn():
+            setup = self._setup(kernel, build, started.reference, started.slots)
+        with tempfile.TemporaryDirectory(prefix="kevin-profile-") as folder, self.lease(exclusive=True):
+            table = Path(folder) / "ncu.csv"
+            options = {
+                "prefix": profiler_command(program, table, names),
+                "read_only": profiler_paths(program),
+                "writable": [folder],
+            }
+            try:
+                with self.open_cell(kernel, build, setup, started.slots, **options) as cell:
+                    cell.prepare(_PROFILER_START_S)
+                    cell.raise_for(cell.load(_PROFILER_START_S))
+                    cell.call([], [0], _PROFILER_START_S + self.protocol.run_timeout_s, burst=1)
+                    cell.finish(_PROFILER_START_S)
+                found.details |= read_profile(table.read_text())
+            except (CandidateFailed, SandboxError, OSError) as e:
+                log.warning("no profile of a kernel for %s: %s", started.reference.task.id, e)
 
     def clock(self, call: Any) -> int:
         return self._gpu.timed(call)
