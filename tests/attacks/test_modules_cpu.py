@@ -39,6 +39,60 @@ def test_kernelbenchs_own_check_stands_beside_the_verdict(
     assert (verdict.outcome, verdict.details.get("kernelbench_check")) == (outcome, check), verdict.message
 
 
+FOR_512_ROWS = (
+    HEAD
+    + """
+        y = torch.empty(512, 2048)
+        torch.maximum(x, torch.zeros(512, 2048), out=y)
+        return y
+"""
+)
+FIRST_HALF_ZERO = RELU.replace(
+    "return torch.relu(x)", "return torch.relu(x) * (torch.arange(len(x)) >= len(x) // 2)[:, None]"
+)
+HALF_OF_512 = (
+    HEAD
+    + """
+        y = torch.relu(x)
+        y[:256] = 0
+        return y
+"""
+)
+PICK = (
+    RELU.replace("(self, x)", "(self, x, i)")
+    .replace("torch.relu(x)", "torch.relu(x)[i]")
+    .replace("[torch.randn(512, 2048)]", "[torch.randn(512, 2048), torch.randint(512, (512,))]")
+)
+PRODUCT = (
+    RELU.replace("(self, x)", "(self, x, w)")
+    .replace("torch.relu(x)", "x @ w")
+    .replace("[torch.randn(512, 2048)]", "[torch.randn(256, 256), torch.randn(256, 256)]")
+)
+
+
+@pytest.mark.parametrize(
+    ("reference", "source", "found"),
+    [
+        (RELU, CONTROLS["plain"], "passed"),
+        (RELU, FOR_512_ROWS, "exception"),
+        (FIRST_HALF_ZERO, HALF_OF_512, "wrong_values"),
+        (PRODUCT, HEAD.replace("(self, x)", "(self, x, w)") + "        return x @ w\n", "passed"),
+        (PICK, HEAD.replace("(self, x)", "(self, x, i)") + "        return torch.relu(x)[i]\n", None),
+    ],
+    ids=["any size", "another size fails", "another size is wrong", "a product", "integers may be indices"],
+)
+def test_what_is_right_for_its_own_sizes_only_is_flagged(judge, reference: str, source: str, found: str | None) -> None:
+    """(31) KernelBench's tasks have one size each, so a kernel may be made for it: it is refused only on request."""
+    verdict = judge(reference, source, dialect="load_inline")
+    assert (verdict.outcome, verdict.details.get("fewer_rows")) == (Outcome.CORRECT, found), verdict.message
+    assert ("fixed_shapes" in verdict.flags) == (found not in ("passed", None))
+    strict = judge(reference, source, dialect="load_inline", rules=("fixed_shapes",))
+    if found in ("passed", None):
+        assert strict.outcome is Outcome.CORRECT
+    else:
+        assert (strict.outcome, strict.reason) == (Outcome.REFUSED, "fixed_shapes")
+
+
 def test_ignored_bias_is_found_out(judge) -> None:
     check_ignored_bias(judge)
 

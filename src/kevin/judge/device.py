@@ -331,6 +331,8 @@ class Device(ABC):
         }
         if kernel.dialect == "c_abi":
             return setup | {"library": build.path, "launcher": LAUNCHER}
+        if (fewer := reference.fewer_rows) is not None:  # one more slot, in the memory of the first
+            setup["slots"].append(slots.reshaped(0, fewer.inputs, fewer.outputs)[0])
         arguments = io.BytesIO()
         torch.save(reference.init_inputs, arguments)
         return setup | {
@@ -350,6 +352,7 @@ class Device(ABC):
                 self._measure(started, kernel, found)
             self.prove(started.cell, kernel, found)  # last: a profiler that was once attached slows every call
             self.profile(started, kernel, build, found)
+            self._try_fewer_rows(started, kernel, found)
 
     def _measure(self, started: Started, kernel: Kernel, found: Findings) -> None:
         cell, reference = started.cell, started.reference
@@ -403,6 +406,43 @@ class Device(ABC):
                     raise CandidateFailed(Outcome.INCORRECT, result.reason or "wrong_values", result.message)
             found.trials_passed += 1
         return statistics.median(elapsed) / 1e3
+
+    def _try_fewer_rows(self, started: Started, kernel: Kernel, found: Findings) -> None:
+        """Whether a correct module is right for a leading dimension that its task did not name. May end its process.
+
+        Raises:
+            CandidateFailed: it is not, and the rule ``fixed_shapes`` is enforced.
+        """
+        fewer = started.reference.fewer_rows
+        if fewer is None or kernel.dialect == "c_abi" or found.outcome is not Outcome.CORRECT:
+            return
+        try:
+            with self.turn_of(started.cell), self.lease(exclusive=False):
+                self._check_fewer_rows(started, fewer)
+            found.details["fewer_rows"] = "passed"
+        except CandidateFailed as e:
+            found.details["fewer_rows"] = e.reason
+            found.flags.add("fixed_shapes")
+            if "fixed_shapes" in found.rules:
+                rows = next(len(x) for x in fewer.inputs if isinstance(x, torch.Tensor))
+                text = f"right for its task's own sizes only: with {rows} rows, {e.message}"
+                raise CandidateFailed(Outcome.REFUSED, "fixed_shapes", text) from None
+
+    def _check_fewer_rows(self, started: Started, fewer: Trial) -> None:
+        slots = started.slots
+        slots.fill(0, started.reference.trials[0].inputs, fewer.parameters)
+        _, inputs, outputs = slots.reshaped(0, fewer.inputs, fewer.outputs)
+        for view, x in zip(inputs, fewer.inputs, strict=True):
+            if view is not None:
+                view.copy_(x)
+        slots.poison_outputs(0)
+        self.settle()
+        started.cell.call([], [slots.num_slots], self.protocol.run_timeout_s, load_parameters=True)
+        atol, rtol = self.protocol.atol, self.protocol.rtol
+        for spec, out, ref, slack in zip(slots.spec.outputs, outputs, fewer.outputs, fewer.slack, strict=True):
+            result = compare(spec.name, out, ref, atol=atol, rtol=rtol, slack=slack)
+            if not result.passed:
+                raise CandidateFailed(Outcome.INCORRECT, result.reason or "wrong_values", result.message)
 
     def prove(self, cell: Cell, kernel: Kernel, found: Findings) -> None:
         """Show that the candidate's own kernels did the work. Nothing to show where no library can be called."""

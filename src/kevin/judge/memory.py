@@ -163,6 +163,23 @@ class SharedSlots:
                 result.append({"offset": offset, "num_bytes": num_bytes(s), "dtype": s.dtype, "shape": list(s.shape)})
         return result
 
+    def reshaped(
+        self, slot: int, inputs: list[Any], outputs: list[torch.Tensor]
+    ) -> tuple[list[dict[str, Any]], list[torch.Tensor | None], list[torch.Tensor]]:
+        """The memory of a slot as tensors of other, smaller shapes: what `arguments` gives, and views of both."""
+        given = self.arguments(slot, inputs)
+        n_in, n_out = len(inputs), len(outputs)
+        tensors = [*inputs, *[None] * len(self.spec.parameters), *outputs]
+        views: list[torch.Tensor | None] = []
+        for argument, x in zip(given, tensors, strict=True):
+            if not isinstance(x, torch.Tensor) or "offset" not in argument:
+                views.append(None)
+                continue
+            argument |= {"num_bytes": x.nbytes, "shape": list(x.shape)}
+            at = argument["offset"]
+            views.append(self._buffer.data[at : at + x.nbytes].view(x.dtype).view(x.shape))
+        return given, views[:n_in], [v for v in views[len(views) - n_out :] if v is not None]
+
     def fill(self, slot: int, inputs: list[Any], parameters: list[torch.Tensor]) -> None:
         for view, x in zip(self.inputs[slot], inputs, strict=True):
             if view is not None:

@@ -8,6 +8,7 @@ or bias of zeros is found out.
 
 from __future__ import annotations
 
+import logging
 import math
 import secrets
 from collections import OrderedDict
@@ -22,7 +23,10 @@ from kevin.core.protocol import JudgeProtocol
 from kevin.core.types import Task, TaskSpec
 from kevin.tasks.format import inspect_task, load_module
 
+log = logging.getLogger(__name__)
+
 _CHANGED_ELEMENTS = 64
+_LEAST_ROWS = 4
 _PARAMETER_NOISE = 0.1
 
 
@@ -137,6 +141,7 @@ class ReferenceTask(ReferenceModel):
         self._seeded_trials: list[Trial] | None = None
         self._changed: dict[tuple[int, int], tuple[Any, ...]] = {}
         """Indices of what `change_some` last changed, by slot and input."""
+        self.fewer_rows = self._make_fewer_rows()
         self.set_parameters(self._initial)
 
     @property
@@ -179,6 +184,37 @@ class ReferenceTask(ReferenceModel):
             pairs = zip(outputs, default, strict=True)
             slack = [2 * float((o.float() - d.float()).abs().nan_to_num(0.0).max()) for o, d in pairs]
         return Trial(inputs, parameters, outputs, slack, default if is_kernelbenchs else None)
+
+    def _make_fewer_rows(self) -> Trial | None:
+        """The first trial with the leading dimension cut to an odd size; None where the model does not go with that.
+
+        Not tried where the model takes integers: they may be indices into what is cut.
+        """
+        inputs, parameters = self.trials[0].inputs, self._initial
+        tensors = [x for x in inputs if isinstance(x, torch.Tensor)]
+        integers = [x for x in (*tensors, *self.model.buffers()) if not x.dtype.is_floating_point and x.dim() > 0]
+        if not tensors or integers or tensors[0].dim() == 0 or len(tensors[0]) < _LEAST_ROWS:
+            return None
+        rows = len(tensors[0])
+        fewer = (2 * rows // 3) | 1
+        same = [isinstance(x, torch.Tensor) and x.dim() > 0 and len(x) == rows for x in inputs]
+        only_first = [i == same.index(True) for i in range(len(inputs))]
+        for chosen in (same, only_first):
+            cut = [x[:fewer] if is_cut else x for x, is_cut in zip(inputs, chosen, strict=True)]
+            try:
+                trial = self._trial(cut, parameters)
+            except torch.AcceleratorError:
+                raise
+            except torch.OutOfMemoryError:
+                return None
+            except Exception as e:  # whatever a module raises when it is given a size that it was not made for
+                log.debug("%s does not take %d rows: %s", self.task.id, fewer, e)
+                continue
+            fits = (len(trial.outputs) == len(self.spec.outputs)) and all(
+                o.numel() <= s.num_elements for o, s in zip(trial.outputs, self.spec.outputs, strict=True)
+            )
+            return trial if fits else None
+        return None
 
     def trials_for(self, *, parameters_loadable: bool) -> list[Trial]:
         """The trials; with the freshly seeded weights throughout for a module with parameters of other names."""
