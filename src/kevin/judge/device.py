@@ -9,7 +9,6 @@ from __future__ import annotations
 
 import base64
 import io
-import statistics
 import threading
 import time
 from abc import ABC, abstractmethod
@@ -25,40 +24,16 @@ from kevin.core.protocol import JudgeProtocol, Rule
 from kevin.core.types import Kernel, Outcome, Task, TaskSpec, Verdict
 from kevin.judge.build import Build
 from kevin.judge.cell import CandidateFailed, Cell
-from kevin.judge.compare import Comparison, compare, kernelbench_allclose
+from kevin.judge.checks import Findings, check_fewer_rows, check_trials
 from kevin.judge.device_lock import DeviceLock
 from kevin.judge.inside.host import last_level_bytes
 from kevin.judge.memory import SharedBuffer, SharedSlots, slot_bytes
-from kevin.judge.reference import ReferenceCache, ReferenceTask, Trial
+from kevin.judge.reference import ReferenceCache, ReferenceTask
 from kevin.judge.roofline import Peaks, count_flops, measure_peaks, roofline
 from kevin.judge.sandbox import detect_isolation
-from kevin.judge.timing import Measured, PairedTimer
+from kevin.judge.timing import PairedTimer
 
 _LOAD_TIMEOUT_S = {"c_abi": 20.0, "load_inline": 90.0}
-
-
-class Findings:
-    """What is known so far of one candidate; mutable only while it is being judged. ``rules``: those enforced."""
-
-    def __init__(self, rules: tuple[Rule, ...]) -> None:
-        self.rules = rules
-        self.outcome = Outcome.RUNTIME_ERROR
-        self.reason: str | None = None
-        self.message = ""
-        self.trials_passed = 0
-        self.max_abs_error: float | None = None
-        self.max_rel_error: float | None = None
-        self.measured: Measured | None = None
-        self.seconds: dict[str, float] = {}
-        self.details: dict[str, float | int | str | None] = {}
-        self.flags: set[Rule] = set()
-        """Rules that what ran has broken, beside those that its source breaks."""
-
-    def add(self, result: Comparison) -> None:
-        for name in ("max_abs_error", "max_rel_error"):
-            new, old = getattr(result, name), getattr(self, name)
-            if new is not None and (old is None or new > old):
-                setattr(self, name, new)
 
 
 class Started(NamedTuple):
@@ -370,7 +345,7 @@ class Device(ABC):
         try:
             with self.lease(exclusive=False):
                 trials = reference.trials_for(parameters_loadable=started.parameters_loadable)
-                timer.prepare(self._check(cell, trials, started.slots, found))
+                timer.prepare(check_trials(cell, trials, started.slots, self.protocol, found, self._lock.pause))
         finally:
             found.seconds["check"] = time.perf_counter() - start
         start = time.perf_counter()
@@ -380,32 +355,6 @@ class Device(ABC):
         found.outcome = Outcome.CORRECT
         self._quarantine(reference, found)
         self._place_on_roofline(reference, found)
-
-    def _check(self, cell: Cell, trials: list[Trial], slots: SharedSlots, found: Findings) -> float:
-        """All correctness trials, in slots of their own. Returns the kernel's median time of a call, us."""
-        deadline = time.monotonic() + self.protocol.run_timeout_s
-        elapsed: list[int] = []
-        for i, trial in enumerate(trials):
-            self._lock.pause()
-            slots.fill(i, trial.inputs, trial.parameters)
-            slots.poison_outputs(i)
-            self.settle()
-            remaining_s = max(0.01, deadline - time.monotonic())
-            elapsed += cell.call([], [i], remaining_s, load_parameters=True)
-            if trial.eager_outputs is not None:
-                pairs = zip(slots.outputs[i], trial.eager_outputs, strict=True)
-                passed = all(kernelbench_allclose(out, ref) for out, ref in pairs)
-                found.details["kernelbench_check"] = "passed" if passed else "failed"
-            if name := slots.changed_argument(i, trial.inputs, trial.parameters):
-                raise CandidateFailed(Outcome.INCORRECT, "input_mutated", f"it changes its argument {name}")
-            outputs = zip(slots.spec.outputs, slots.outputs[i], trial.outputs, trial.slack, strict=True)
-            for spec, out, ref, slack in outputs:
-                result = compare(spec.name, out, ref, atol=self.protocol.atol, rtol=self.protocol.rtol, slack=slack)
-                found.add(result)
-                if not result.passed:
-                    raise CandidateFailed(Outcome.INCORRECT, result.reason or "wrong_values", result.message)
-            found.trials_passed += 1
-        return statistics.median(elapsed) / 1e3
 
     def _try_fewer_rows(self, started: Started, kernel: Kernel, found: Findings) -> None:
         """Whether a correct module is right for a leading dimension that its task did not name. May end its process.
@@ -418,7 +367,7 @@ class Device(ABC):
             return
         try:
             with self.turn_of(started.cell), self.lease(exclusive=False):
-                self._check_fewer_rows(started, fewer)
+                check_fewer_rows(started.cell, fewer, started.reference.trials[0], started.slots, self.protocol)
             found.details["fewer_rows"] = "passed"
         except CandidateFailed as e:
             found.details["fewer_rows"] = e.reason
@@ -428,22 +377,6 @@ class Device(ABC):
                 text = f"right for its task's own sizes only: with {rows} rows, {e.message}"
                 raise CandidateFailed(Outcome.REFUSED, "fixed_shapes", text) from None
 
-    def _check_fewer_rows(self, started: Started, fewer: Trial) -> None:
-        slots = started.slots
-        slots.fill(0, started.reference.trials[0].inputs, fewer.parameters)
-        _, inputs, outputs = slots.reshaped(0, fewer.inputs, fewer.outputs)
-        for view, x in zip(inputs, fewer.inputs, strict=True):
-            if view is not None:
-                view.copy_(x)
-        slots.poison_outputs(0)
-        self.settle()
-        started.cell.call([], [slots.num_slots], self.protocol.run_timeout_s, load_parameters=True)
-        atol, rtol = self.protocol.atol, self.protocol.rtol
-        for spec, out, ref, slack in zip(slots.spec.outputs, outputs, fewer.outputs, fewer.slack, strict=True):
-            result = compare(spec.name, out, ref, atol=atol, rtol=rtol, slack=slack)
-            if not result.passed:
-                raise CandidateFailed(Outcome.INCORRECT, result.reason or "wrong_values", result.message)
-
     def prove(self, cell: Cell, kernel: Kernel, found: Findings) -> None:
         """Show that the candidate's own kernels did the work. Nothing to show where no library can be called."""
         return
@@ -451,11 +384,6 @@ class Device(ABC):
     def profile(self, started: Started, kernel: Kernel, build: Build, found: Findings) -> None:
         """What the protocol's profiler says of a correct candidate, into its details."""
         return
-
-    def settle(self) -> None:
-        """Wait until what this process asked of the device is done, so that a cell sees it."""
-        if self.protocol.device == "cuda":
-            torch.cuda.synchronize()
 
     def _quarantine(self, reference: ReferenceTask, found: Findings) -> None:
         if found.measured is None:

@@ -25,7 +25,8 @@ from kevin.core.protocol import JudgeProtocol
 from kevin.core.types import Kernel, Outcome, Task, TaskSpec
 from kevin.judge.build import Build, check_architecture
 from kevin.judge.cell import CandidateFailed, Cell
-from kevin.judge.device import Device, Findings, Started
+from kevin.judge.checks import Findings
+from kevin.judge.device import Device, Started
 from kevin.judge.inside.cuda import CudaError, Gpu
 from kevin.judge.memory import SharedBuffer, SharedSlots, num_bytes
 from kevin.judge.own_kernels import OwnKernels
