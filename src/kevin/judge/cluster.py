@@ -134,7 +134,7 @@ def slurm_judge(nodes: SlurmNodes, folder: Path) -> Iterator[Path]:
         interface=nodes.interface,
         protocol="tls://",
         security=security(files),
-        scheduler_options={"dashboard": False},
+        scheduler_options={"dashboard": False, "dashboard_address": ":0"},
         silence_logs=logging.ERROR,
     )
     path = folder / CONNECTION

@@ -187,7 +187,7 @@ class JudgePool:
                 "cls": Nanny,
                 "options": {**common, "env": env, "nthreads": threads, "resources": {"device": threads}},
             }
-        options = {"host": "127.0.0.1", "port": 0, "dashboard": False}
+        options = {"host": "127.0.0.1", "port": 0, "dashboard": False, "dashboard_address": "127.0.0.1:0"}
         return SpecCluster(
             workers=workers, scheduler={"cls": Scheduler, "options": options}, silence_logs=logging.ERROR
         )
