@@ -105,12 +105,33 @@ def test_cells_start_side_by_side_and_are_measured_in_turn(tmp_path: Path) -> No
     assert device.most_measuring == 1
 
 
-def test_slots_of_a_task_stay_while_its_candidates_have_cells(tmp_path: Path) -> None:
+def test_memory_of_a_task_stays_while_its_candidates_have_cells(tmp_path: Path) -> None:
     """With room for one task, candidates of three tasks at once wait for each other, and none sees another's memory."""
     device = _Watched()
     verdicts = _judge(device, [(i, i) for i in (1, 2, 3, 1, 2, 3)], tmp_path)
     assert [v.outcome for v in verdicts] == [Outcome.CORRECT] * 6
-    assert len(device._slots) == 1
+    assert len(device._workspaces.tasks()) == 1
+
+
+def test_candidates_of_one_task_have_memory_of_their_own(tmp_path: Path) -> None:
+    """Of a loaded candidate's memory nobody else's is a part; it is used again, without the last one's answers."""
+    device = _Watched(together=3)
+    seen: list[list[int]] = []
+    opened = device.open_cell
+
+    def watched(kernel: Kernel, build: Build, setup: dict[str, Any], slots: SharedSlots) -> Cell:
+        seen.append([out.data_ptr() for outputs in slots.outputs for out in outputs])
+        for i in range(PROTOCOL.num_trials):
+            assert all(bool(out.isnan().all()) for out in slots.outputs[i])
+        return opened(kernel, build, setup, slots)
+
+    device.open_cell = watched  # type: ignore[method-assign]
+    for _ in range(2):
+        verdicts = _judge(device, [(1, 1), (1, 2), (1, 1)], tmp_path)
+        assert [v.outcome for v in verdicts] == [Outcome.CORRECT, Outcome.INCORRECT, Outcome.CORRECT]
+    first, again = seen[:3], seen[3:]
+    assert len({p for pointers in first for p in pointers}) == 3 * len(first[0])
+    assert sorted(first) == sorted(again)
 
 
 def test_where_memory_is_short_one_cell_is_open_at_a_time(tmp_path: Path) -> None:

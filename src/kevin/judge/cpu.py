@@ -21,6 +21,7 @@ from kevin.judge.eager import EagerProcess, EagerServer, Job
 from kevin.judge.inside.host import ColdClock, last_level_bytes
 from kevin.judge.memory import SharedBuffer, SharedSlots, anonymous_buffer
 from kevin.judge.reference import ReferenceTask
+from kevin.judge.workspace import Workspace
 
 _M_TRIM_THRESHOLD, _M_MMAP_THRESHOLD = -1, -3
 # Freed memory is kept and reused, as PyTorch's allocator does on a GPU: eager is not charged for page faults. Huge
@@ -56,7 +57,7 @@ class CpuDevice(Device):
         self._copy_bytes_per_us = _cache_bandwidth()
         self._clock = ColdClock(last_level_bytes())
         self._server: EagerServer | None = None
-        self._eager: dict[str, EagerProcess] = {}
+        self._eager: dict[SharedSlots, EagerProcess] = {}
 
     def prepare_thread(self) -> None:
         os.sched_setaffinity(0, self.cores)
@@ -94,8 +95,7 @@ class CpuDevice(Device):
         self, reference: ReferenceTask, slots: SharedSlots, views: list[list[Any]], order: list[int], keep: int
     ) -> tuple[list[int], list[torch.Tensor]]:
         """In a young process of its own, see `eager`; the expected outputs are made here, out of its reach."""
-        digest = reference.task.digest
-        if digest not in self._eager:
+        if slots not in self._eager:
             job = Job(
                 task=reference.task,
                 protocol=self.protocol,
@@ -105,14 +105,14 @@ class CpuDevice(Device):
                 cores=tuple(self.cores),
             )
             self._server = self._server or EagerServer(_ENVIRONMENT)
-            self._eager[digest] = self._server.start(job, slots.fd)
-        ns = self._eager[digest].run_timed(len(order), order, self.protocol.run_timeout_s)
+            self._eager[slots] = self._server.start(job, slots.fd)
+        ns = self._eager[slots].run_timed(len(order), order, self.protocol.run_timeout_s)
         return ns, reference.forward(views[keep], reference.trials[0].parameters)
 
-    def forget(self, task_digest: str) -> None:
-        if (process := self._eager.pop(task_digest, None)) is not None:
+    def give_back(self, workspace: Workspace) -> None:
+        if (process := self._eager.pop(workspace.slots, None)) is not None:
             process.close()
-        super().forget(task_digest)
+        super().give_back(workspace)
 
     def bound_us(self, reference: ReferenceTask) -> float:
         """Writing the outputs once at the speed of the caches."""

@@ -1,4 +1,4 @@
-"""A judging device: the trusted references of its tasks, shared slots, and one candidate at a time.
+"""A judging device: the trusted references of its tasks, a workspace for each candidate, and one measured at a time.
 
 What differs between CPU and GPU (memory, cells, clocks, leases) lives in `cpu` and `gpu`; the order of things, and with
 it the meaning of a verdict, is here and the same for both. Several threads may judge at once: their cells start side by
@@ -12,7 +12,6 @@ import io
 import threading
 import time
 from abc import ABC, abstractmethod
-from collections import Counter, OrderedDict
 from collections.abc import Iterator
 from contextlib import AbstractContextManager, ExitStack, contextmanager, nullcontext
 from typing import Any, NamedTuple
@@ -32,6 +31,7 @@ from kevin.judge.reference import ReferenceCache, ReferenceTask
 from kevin.judge.roofline import Peaks, count_flops, measure_peaks, roofline
 from kevin.judge.sandbox import detect_isolation
 from kevin.judge.timing import PairedTimer
+from kevin.judge.workspace import Workspace, Workspaces, new_workspace
 
 _LOAD_TIMEOUT_S = {"c_abi": 20.0, "load_inline": 90.0}
 
@@ -47,7 +47,7 @@ class Started(NamedTuple):
 
 
 class Device(ABC):
-    """Judges built kernels. ``slot_budget_bytes`` bounds a task's shared memory, ``max_tasks`` how many are kept.
+    """Judges built kernels. ``slot_budget_bytes`` bounds a workspace's slots, ``max_tasks`` how many tasks are kept.
 
     ``starts_at_once``: of cells that do not import torch. A driver makes contexts one after the other, and whoever asks
     it for memory meanwhile, this process too, waits in the same line.
@@ -64,9 +64,7 @@ class Device(ABC):
         self.references = ReferenceCache(protocol, self.max_tasks)
         self._peaks: Peaks | None = None
         self._flops: dict[str, int] = {}
-        self._slots: OrderedDict[str, tuple[SharedSlots, list[list[Any]]]] = OrderedDict()
-        self._in_use: Counter[str] = Counter()
-        """Candidates of each task that have a cell now, or wait for one, whose slots must stay."""
+        self._workspaces = Workspaces()
         self._num_cells = 0
         self._lock = DeviceLock()
         self._starts = threading.Semaphore(self.starts_at_once)
@@ -113,9 +111,11 @@ class Device(ABC):
         """
         return reference.run_timed(self.clock, views[len(order)], [views[i] for i in order], order.index(keep))
 
-    def forget(self, task_digest: str) -> None:
-        """Called before the slots of a task are given back."""
-        self.references.discard(task_digest)
+    def give_back(self, workspace: Workspace) -> None:
+        """The memory of a workspace that is no longer kept; with the last one of a task its reference goes."""
+        workspace.slots.close()
+        if workspace.digest not in self._workspaces.tasks():
+            self.references.discard(workspace.digest)
 
     def is_large(self, spec: TaskSpec) -> bool:
         """Whether a cell takes so much memory that `fits_another_cell` must be asked first."""
@@ -126,7 +126,7 @@ class Device(ABC):
         return True
 
     def is_crowded(self, task: Task) -> bool:
-        """Whether memory is too short to keep what was not used lately beside a task that is still to be made."""
+        """Whether memory is too short for one more workspace of a task beside all that there are."""
         return False
 
     # --- one candidate ---
@@ -189,33 +189,29 @@ class Device(ABC):
         return max(2, self.protocol.num_trials, wanted)
 
     def task_bytes(self, spec: TaskSpec) -> int:
-        """What keeping a task takes at most: slots, the judge's own copies of their inputs, and the trials."""
+        """What a task's first workspace takes at most, its trials included; further ones take less."""
         return (2 * self._num_slots(spec) + self.protocol.num_trials) * slot_bytes(spec)
 
-    def _slots_for(self, reference: ReferenceTask) -> tuple[SharedSlots, list[list[Any]]]:
-        """Shared slots of a task and the judge's private inputs behind them, reused from candidate to candidate."""
-        digest = reference.task.digest
-        found = self._slots.pop(digest, None)
-        if found is None:
-            num = self._num_slots(reference.spec)
-            first = reference.trials[0].inputs
-            private = [[x.clone() if isinstance(x, torch.Tensor) else x for x in first] for _ in range(num)]
-            found = (SharedSlots(reference.spec, num, self.allocate), private)
-        self._slots[digest] = found
-        return found
-
-    def _make_room(self, task: Task) -> None:
-        """Give back the slots that were not used for longest, if this task needs some; wait for those in use."""
-        while task.digest not in self._slots and self._slots:
-            if len(self._slots) < self.max_tasks and not self.is_crowded(task):
+    def _make_room(self, task: Task) -> Workspace | None:
+        """Give back what was not used for longest until one more fits, or return one that others are done with."""
+        kept = self._workspaces
+        while len(kept):
+            if (idle := kept.take(task.digest)) is not None:
+                return idle
+            if len(kept.tasks() | {task.digest}) <= self.max_tasks and not self.is_crowded(task):
                 break
-            idle = next((d for d in self._slots if not self._in_use[d]), None)
-            if idle is None:
+            if (oldest := kept.drop_oldest()) is not None:
+                self.give_back(oldest)
+            else:
                 self._lock.wait()
-                continue
-            old, _ = self._slots.pop(idle)
-            self.forget(idle)
-            old.close()
+        return None
+
+    def _new_workspace(self, task: Task) -> Workspace:
+        reference = self.reference(task)
+        slots = SharedSlots(reference.spec, self._num_slots(reference.spec), self.allocate)
+        workspace = new_workspace(reference, slots)
+        self._workspaces.add(workspace)
+        return workspace
 
     @contextmanager
     def _turn(self) -> Iterator[None]:
@@ -238,7 +234,8 @@ class Device(ABC):
     @contextmanager
     def _started(self, task: Task, kernel: Kernel, build: Build, found: Findings) -> Iterator[Started]:
         """A candidate's cell that has loaded it; other threads have their turn while it starts."""
-        reference, slots, private = self._pinned(task, found)
+        workspace = self._workspace_for(task, found)
+        reference, slots = workspace.reference, workspace.slots
         try:
             start = time.perf_counter()
             with ExitStack() as opened:
@@ -253,28 +250,22 @@ class Device(ABC):
                 if "error" in reply:
                     raise CandidateFailed(Outcome.RUNTIME_ERROR, "load_error", str(reply["error"])[:2000])
                 found.seconds["start"] = time.perf_counter() - start
-                yield Started(cell, reference, slots, private, reply.get("parameters_loadable", True) is True)
+                yield Started(cell, reference, slots, workspace.inputs, reply.get("parameters_loadable", True) is True)
         finally:
             with self._lock.brief():
-                self._in_use[task.digest] -= 1
+                for i in range(self.protocol.num_trials):  # the next one must not find this one's answers there
+                    slots.poison_outputs(i)
+                self._workspaces.put_back(workspace)
 
-    def _pinned(self, task: Task, found: Findings) -> tuple[ReferenceTask, SharedSlots, list[list[Any]]]:
-        """A task's reference, slots and private inputs, made on demand, which stay while ``_in_use`` counts it."""
+    def _workspace_for(self, task: Task, found: Findings) -> Workspace:
         with self._lock.brief():
-            if task in self.references and task.digest in self._slots:
-                return self._pin(task)
+            if (idle := self._workspaces.take(task.digest)) is not None:
+                return idle
         with self._turn():
             start = time.perf_counter()
-            self._make_room(task)
-            pinned = self._pin(task)
+            workspace = self._make_room(task) or self._new_workspace(task)
             found.seconds["reference"] = time.perf_counter() - start
-            return pinned
-
-    def _pin(self, task: Task) -> tuple[ReferenceTask, SharedSlots, list[list[Any]]]:
-        reference = self.reference(task)
-        slots, private = self._slots_for(reference)
-        self._in_use[task.digest] += 1
-        return reference, slots, private
+            return workspace
 
     @contextmanager
     def _room_for_a_cell(self, spec: TaskSpec) -> Iterator[None]:
@@ -325,7 +316,7 @@ class Device(ABC):
             with self.turn_of(started.cell):
                 found.seconds["wait"] = time.perf_counter() - start
                 self._measure(started, kernel, found)
-            self.prove(started.cell, kernel, found)  # last: a profiler that was once attached slows every call
+            self.prove(started.cell, kernel, found)  # afterwards: a profiler that was once attached slows every call
             self.profile(started, kernel, build, found)
             self._try_fewer_rows(started, kernel, found)
 

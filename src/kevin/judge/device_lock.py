@@ -33,7 +33,7 @@ class DeviceLock:
 
     @contextmanager
     def brief(self) -> Iterator[None]:
-        """For a millisecond's work that leaves the device alone."""
+        """For a millisecond's work, in a pause; what it enqueues on a GPU is waited for before anything is timed."""
         with self._count:
             self._num_brief += 1
         with self._changed:

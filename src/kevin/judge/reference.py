@@ -139,8 +139,8 @@ class ReferenceTask(ReferenceModel):
         self._widen = protocol.device == "cuda" and protocol.tf32 == "torch_default"
         self.trials = [self._make_trial(i, protocol) for i in range(protocol.num_trials)]
         self._seeded_trials: list[Trial] | None = None
-        self._changed: dict[tuple[int, int], tuple[Any, ...]] = {}
-        """Indices of what `change_some` last changed, by slot and input."""
+        self._changed: dict[int, tuple[Any, ...]] = {}
+        """Indices of what `change_some` last changed, by the address of the input."""
         self.fewer_rows = self._make_fewer_rows()
         self.set_parameters(self._initial)
 
@@ -240,7 +240,7 @@ class ReferenceTask(ReferenceModel):
                 self._keeps_inputs = all(_same(a, b) for a, b in zip(given, inputs, strict=True))
             return outputs
 
-    def change_some(self, slot: int, inputs: list[Any], views: list[torch.Tensor | None]) -> None:
+    def change_some(self, inputs: list[Any], views: list[torch.Tensor | None]) -> None:
         """Change every floating-point input in place so that no earlier answer fits; ``views`` get the same change.
 
         An eighth of the tensor, at a secret place, is scaled by a secret factor, which moves even the mean of all of
@@ -249,19 +249,19 @@ class ReferenceTask(ReferenceModel):
         its inputs still holds.
 
         Args:
-            slot: of these ``inputs``, which began as copies of the first trial's.
+            inputs: of a slot; they began as copies of the first trial's.
         """
-        for i, (x, view, first) in enumerate(zip(inputs, views, self.trials[0].inputs, strict=True)):
+        for x, view, first in zip(inputs, views, self.trials[0].inputs, strict=True):
             if view is None or not x.dtype.is_floating_point or x.numel() == 0:
                 continue
             flat, shared = x.view(-1), view.view(-1)
-            for part in self._changed.pop((slot, i), ()):
+            for part in self._changed.pop(x.data_ptr(), ()):
                 shared[part] = flat[part] = first.view(-1)[part]
             factor, place = torch.rand(2, generator=self.generator, device=self.device).tolist()
             factor = math.exp(0.8 * factor - 0.4)
             if _is_symmetric(x):
                 view.copy_(x.mul_(factor))
-                self._changed[slot, i] = (slice(None),)
+                self._changed[x.data_ptr()] = (slice(None),)
                 continue
             size = -(-x.numel() // 8)
             start = int(place * (x.numel() - size + 1))
@@ -271,7 +271,7 @@ class ReferenceTask(ReferenceModel):
             at = torch.randint(x.numel(), (n,), generator=self.generator, device=self.device)
             flat[at] = flat[at] * (0.5 + torch.rand(n, generator=self.generator, device=self.device)).to(x.dtype)
             shared[at] = flat[at]
-            self._changed[slot, i] = (eighth, at)
+            self._changed[x.data_ptr()] = (eighth, at)
 
 
 def _same(a: Any, b: Any) -> bool:

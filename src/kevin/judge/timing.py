@@ -253,7 +253,7 @@ class PairedTimer:
 
     def _renew(self, slot: int) -> None:
         """Change some elements in the judge's copy and write them through to the slot; poison the outputs."""
-        self.reference.change_some(slot, self.inputs[slot], self.slots.inputs[slot])
+        self.reference.change_some(self.inputs[slot], self.slots.inputs[slot])
         self.slots.poison_outputs(slot)
 
     def _run_reference(self, order: list[int], checked: int) -> tuple[list[float], list[torch.Tensor]]:
