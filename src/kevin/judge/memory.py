@@ -169,15 +169,15 @@ class SharedSlots:
         """The memory of a slot as tensors of other, smaller shapes: what `arguments` gives, and views of both."""
         given = self.arguments(slot, inputs)
         n_in, n_out = len(inputs), len(outputs)
+        specs = (*self.spec.inputs, *self.spec.parameters, *self.spec.outputs)
         tensors = [*inputs, *[None] * len(self.spec.parameters), *outputs]
         views: list[torch.Tensor | None] = []
-        for argument, x in zip(given, tensors, strict=True):
+        for argument, s, x in zip(given, specs, tensors, strict=True):
             if not isinstance(x, torch.Tensor) or "offset" not in argument:
                 views.append(None)
                 continue
             argument |= {"num_bytes": x.nbytes, "shape": list(x.shape)}
-            at = argument["offset"]
-            views.append(self._buffer.data[at : at + x.nbytes].view(x.dtype).view(x.shape))
+            views.append(self._view(s.model_copy(update={"shape": tuple(x.shape)}), argument["offset"]))
         return given, views[:n_in], [v for v in views[len(views) - n_out :] if v is not None]
 
     def fill(self, slot: int, inputs: list[Any], parameters: list[torch.Tensor]) -> None:

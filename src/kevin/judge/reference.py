@@ -14,6 +14,7 @@ import secrets
 from collections import OrderedDict
 from collections.abc import Callable, Iterator
 from contextlib import contextmanager, nullcontext
+from functools import cached_property
 from typing import Any
 
 import torch
@@ -141,7 +142,6 @@ class ReferenceTask(ReferenceModel):
         self._seeded_trials: list[Trial] | None = None
         self._changed: dict[int, tuple[Any, ...]] = {}
         """Indices of what `change_some` last changed, by the address of the input."""
-        self.fewer_rows = self._make_fewer_rows()
         self.set_parameters(self._initial)
 
     @property
@@ -185,11 +185,20 @@ class ReferenceTask(ReferenceModel):
             slack = [2 * float((o.float() - d.float()).abs().nan_to_num(0.0).max()) for o, d in pairs]
         return Trial(inputs, parameters, outputs, slack, default if is_kernelbenchs else None)
 
-    def _make_fewer_rows(self) -> Trial | None:
+    @cached_property
+    def fewer_rows(self) -> Trial | None:
         """The first trial with the leading dimension cut to an odd size; None where the model does not go with that.
 
-        Not tried where the model takes integers: they may be indices into what is cut.
+        Made when it is first asked for, since a ``c_abi`` kernel has no use for it; the model's parameters are the
+        initial ones afterwards.
         """
+        try:
+            return self._cut_rows()
+        finally:
+            self.set_parameters(self._initial)
+
+    def _cut_rows(self) -> Trial | None:
+        """Not tried where the model takes integers: they may be indices into what is cut."""
         inputs, parameters = self.trials[0].inputs, self._initial
         tensors = [x for x in inputs if isinstance(x, torch.Tensor)]
         integers = [x for x in (*tensors, *self.model.buffers()) if not x.dtype.is_floating_point and x.dim() > 0]
