@@ -6,7 +6,16 @@ import pytest
 
 from kevin.core.types import Outcome
 
-from .modules import ATTACKS, CONTROLS, HEAD, RELU, check_attack, check_ignored_bias
+from .modules import (
+    ATTACKS,
+    CONTROLS,
+    HEAD,
+    LINEAR,
+    LINEAR_HONEST,
+    RELU,
+    check_attack,
+    check_ignored_bias,
+)
 
 
 @pytest.mark.parametrize("name", CONTROLS)
@@ -124,9 +133,70 @@ class ModelNew(nn.Module):
     def forward(self, x):
         return torch.relu(x) * times_four.run(0.25) * halved.run(2.0)
 """
+WHEN_MADE = TWO_OF_ONE_NAME.replace('times_four, halved = extension("4"), extension("0.5")\n', "").replace(
+    "    def forward",
+    '    def __init__(self):\n        super().__init__()\n        self.twice = extension("2").run\n    def forward',
+)
+WHEN_MADE = WHEN_MADE.replace("times_four.run(0.25) * halved.run(2.0)", "self.twice(0.5)")
+WHEN_CALLED = WHEN_MADE.replace('extension("2").run', "None").replace(
+    "        return torch", '        self.twice = self.twice or extension("2").run\n        return torch'
+)
+SWALLOWED = WHEN_MADE.replace('"2"', '"2 +"').replace(
+    "        self.twice = ", "        self.twice = lambda x: 1.0\n        try: self.twice = "
+)
+SWALLOWED = SWALLOWED.replace(".run\n    def", ".run\n        except RuntimeError: pass\n    def")
+SWALLOWED = SWALLOWED.replace("torch.relu(x)", "getattr(torch, 'relu')(x)")  # which the screen does not see through
 
 
 def test_two_extensions_of_one_name(judge) -> None:
     """Torch calls a later build of a name ``own_v1``, as it does when what the narrow headers lack is built anew."""
     verdict = judge(RELU, TWO_OF_ONE_NAME, dialect="load_inline")
     assert verdict.outcome is Outcome.CORRECT, (verdict.reason, verdict.message)
+
+
+@pytest.mark.parametrize("source", [WHEN_MADE, WHEN_CALLED])
+def test_an_extension_that_is_compiled_late(judge, source: str) -> None:
+    verdict = judge(RELU, source, dialect="load_inline")
+    assert verdict.outcome is Outcome.CORRECT, (verdict.reason, verdict.message)
+
+
+def test_a_failed_build_that_is_swallowed_is_measured_where_nobody_minds(judge) -> None:
+    for _ in range(2):  # the second time its folder is there
+        verdict = judge(RELU, SWALLOWED, dialect="load_inline")
+        assert verdict.outcome is Outcome.CORRECT, (verdict.reason, verdict.message)
+        assert "error" in verdict.details["failed_build"]
+        strict = judge(RELU, SWALLOWED, dialect="load_inline", rules=("torch_compute",))
+        assert (strict.outcome, strict.reason) == (Outcome.COMPILE_ERROR, "fallback_after_failed_build")
+        assert "error" in strict.message
+
+
+FOLDED = """
+import torch
+import torch.nn as nn
+class ModelNew(nn.Module):
+    def __init__(self, n, m):
+        super().__init__()
+        self.linear = nn.Linear(n, m)
+        with torch.no_grad():
+            self.linear.bias.mul_(2.0)
+    def forward(self, x):
+        return x @ self.linear.weight.T + self.linear.bias * FACTOR
+"""
+
+
+@pytest.mark.parametrize(("factor", "outcome"), [("0.5", Outcome.CORRECT), ("0.25", Outcome.INCORRECT)])
+def test_parameters_that_are_changed_when_the_model_is_made(judge, factor: str, outcome: Outcome) -> None:
+    """Folding a constant into a bias is honest: KernelBench leaves parameters as they are made from the seed."""
+    verdict = judge(LINEAR, FOLDED.replace("FACTOR", factor), dialect="load_inline")
+    assert verdict.outcome is outcome, (verdict.reason, verdict.message)
+    kept = "as made from the seed" if outcome is Outcome.CORRECT else None
+    assert verdict.details.get("parameters") == kept
+    assert verdict.details["kernelbench_check"] == ("passed" if outcome is Outcome.CORRECT else "failed")
+
+
+def test_parameters_that_are_drawn_in_another_order(judge) -> None:
+    """KernelBench would call it wrong; what it computes from its parameters is right."""
+    source = LINEAR_HONEST.replace("        self.linear", "        torch.rand(3)\n        self.linear", 1)
+    verdict = judge(LINEAR, source, dialect="load_inline")
+    assert verdict.outcome is Outcome.CORRECT, (verdict.reason, verdict.message)
+    assert verdict.details["kernelbench_check"] == "failed"

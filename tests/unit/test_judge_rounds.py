@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+from contextlib import nullcontext
 from types import SimpleNamespace
 
 import pytest
@@ -9,6 +10,7 @@ import torch
 
 from kevin.core.protocol import JudgeProtocol, TimingProtocol
 from kevin.core.types import Task
+from kevin.judge.cell import CandidateFailed
 from kevin.judge.reference import ReferenceTask
 from kevin.judge.timing import PairedTimer, calls_per_round, enough_rounds, settled
 
@@ -76,6 +78,35 @@ def test_a_hopelessly_slow_kernel_is_measured_until_two_agree(
     assert len(bursts) == (num_rounds == 6)  # the clock of what gains nothing needs no check
 
 
+@pytest.mark.parametrize(("calls_in_a_row_us", "kernel_us"), [(120.0, 100.0), (900.0, 900.0), (3000.0, None)])
+def test_calls_in_a_row_count_where_the_clock_says_less(calls_in_a_row_us: float, kernel_us: float | None) -> None:
+    """Work on the host is not seen by a GPU's clock; more than that explains is a clock that was tampered with."""
+
+    class Timer(PairedTimer):
+        def __init__(self) -> None:
+            self.protocol, self._num_calls, self._pause = GPU, 0, lambda: None
+            self.slots = SimpleNamespace(changed_argument=lambda *args: None)  # type: ignore[assignment]
+            self._checked_us, self.inputs, self._parameters = None, [[]], []
+
+        def _round(self, num_calls: int, *, kernel_first: bool) -> tuple[list[float], list[float]]:
+            return [100.0], [200.0]
+
+        def _eager_launch_us(self, slot: int) -> float:
+            return 10.0
+
+        def _burst_us(self, slot: int, num_calls: int) -> float:
+            return num_calls * calls_in_a_row_us
+
+    if kernel_us is None:
+        with pytest.raises(CandidateFailed, match="3000 us each, timed alone 100 us"):
+            Timer().run()
+        return
+    measured = Timer().run()
+    assert measured.kernel.median_us == kernel_us
+    assert {r.reference_us / r.kernel_us for r in measured.rounds} == {200.0 / kernel_us}
+    assert measured.clock_us == (None if kernel_us == 100.0 else 100.0)
+
+
 def test_outliers_neither_settle_a_ratio_nor_unsettle_it() -> None:
     steady = [1.0, 1.01, 0.99, 1.0, 1.005, 0.995]
     assert settled(steady, 0.02)
@@ -96,6 +127,27 @@ def get_inputs():
 def get_init_inputs():
     return []
 """
+
+
+def test_the_tolerance_grows_by_what_default_flags_may_deviate(monkeypatch: pytest.MonkeyPatch) -> None:
+    """A convolution in TF32, which cuDNN may choose only when it searches, is as right as the one that it chose."""
+    source = SQUARE.replace("import torch\n", "import torch  # a convolution\n", 1)
+    for text, slack in ((SQUARE, [0.5]), (source, [2.0])):
+        reference = ReferenceTask(Task(id="test", level=1, name="test", source=text, origin="user"), CPU)
+        first = reference.trials[0]
+
+        def forward(inputs, parameters, flags=None):  # type: ignore[no-untyped-def]
+            with (flags or nullcontext)():
+                return [torch.ones(2) + (0 if flags is None else 1.0 if torch.backends.cudnn.benchmark else 0.25)]
+
+        monkeypatch.setattr(reference, "forward", forward)
+        reference._widen = True
+        trial = reference._trial(first.inputs, first.parameters, is_kernelbenchs=True)
+        assert (trial.outputs[0] == 1).all()
+        assert trial.slack == slack
+        assert [float(e[0][0]) for e in trial.eager_outputs or []] == [1.25, 2.0][: len(trial.eager_outputs or [])]
+        assert len(trial.eager_outputs or []) == len(reference._default_flags)
+        assert not torch.backends.cudnn.benchmark
 
 
 def test_changes_of_the_inputs_do_not_add_up() -> None:

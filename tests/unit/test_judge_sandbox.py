@@ -11,7 +11,7 @@ from kevin.core.config import JudgePoolConfig
 from kevin.core.errors import SandboxError
 from kevin.judge import sandbox
 from kevin.judge.pool import isolation_environment
-from kevin.judge.sandbox import Isolation, detect_isolation, toolchain
+from kevin.judge.sandbox import Isolation, detect_isolation, gpu_minor, toolchain
 
 
 @pytest.fixture(autouse=True)
@@ -55,3 +55,13 @@ def test_builds_of_another_image_are_other_builds(monkeypatch: pytest.MonkeyPatc
         found.append(toolchain(Isolation.APPTAINER))
     assert found[0] != found[1]
     assert () not in found
+
+
+def test_the_device_file_of_one_gpu(tmp_path: Path) -> None:
+    for i, address in enumerate(("0000:00:05.0", "0000:00:06.0")):
+        (tmp_path / address).mkdir()
+        text = f"Model: \t\t NVIDIA H200\nGPU UUID: \t GPU-{i}{i}\nDevice Minor: \t {1 - i}\n"
+        (tmp_path / address / "information").write_text(text)
+    assert gpu_minor("GPU-11", tmp_path) == "0"
+    assert gpu_minor("GPU-1", tmp_path) is None
+    assert gpu_minor("MIG-00", tmp_path) is None

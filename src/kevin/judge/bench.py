@@ -71,13 +71,16 @@ _CORES_A_VERDICT = 2
 
 
 class _BusyShare:
-    """Mean GPU utilisation between start and stop, by nvidia-smi's own sampling; None without a GPU."""
+    """Mean utilisation of the first visible GPU between start and stop, as nvidia-smi samples it; None without one."""
 
     def __init__(self) -> None:
         self._samples: list[float] = []
         try:
-            query = ["nvidia-smi", "--query-gpu=utilization.gpu", "--format=csv,noheader,nounits", "-lms", "200"]
-            self._process = subprocess.Popen(query, stdout=subprocess.PIPE, stderr=subprocess.DEVNULL, text=True)
+            gpu = os.environ.get("CUDA_VISIBLE_DEVICES", "0").partition(",")[0]
+            query = ["nvidia-smi", f"--id={gpu}", "--query-gpu=utilization.gpu", "--format=csv,noheader,nounits"]
+            self._process = subprocess.Popen(
+                [*query, "-lms", "200"], stdout=subprocess.PIPE, stderr=subprocess.DEVNULL, text=True
+            )
         except OSError:
             self._process = None  # type: ignore[assignment]
             return

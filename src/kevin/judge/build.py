@@ -29,7 +29,10 @@ _MAX_LIBRARY_BYTES = 64 << 20
 
 
 class Build(Frozen):
-    """What came of building one kernel: a path, or an outcome with the compiler's words."""
+    """What came of building one kernel: a path, or an outcome with the compiler's words.
+
+    Both a path and a reason: it can run without what failed to build.
+    """
 
     path: str | None = None
     """The shared object (``c_abi``) or the folder of built extensions (``load_inline``)."""

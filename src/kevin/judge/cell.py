@@ -58,7 +58,7 @@ class Cell:
         setup: dict[str, Any],
         *,
         isolation: Isolation,
-        gpu: bool = False,
+        gpu: bool | str = False,
         shared_fd: int | None = None,
         read_only: list[str] | None = None,
         writable: list[str] | None = None,
@@ -67,7 +67,7 @@ class Cell:
         max_output_bytes: int = 1 << 16,
         prefix: list[str] | None = None,
     ) -> None:
-        """``prefix``: a program inside the sandbox that starts the cell's own, with its arguments."""
+        """``gpu`` as in `sandbox.wrap`; ``prefix``: a program in the sandbox that starts the cell's own."""
         host, inside = socket.socketpair()
         self._socket, self._buffer = host, b""
         self._max_output_bytes = max_output_bytes

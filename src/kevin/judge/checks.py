@@ -13,7 +13,7 @@ from kevin.core.types import Outcome
 from kevin.judge.cell import CandidateFailed, Cell
 from kevin.judge.compare import Comparison, compare, kernelbench_allclose
 from kevin.judge.memory import SharedSlots
-from kevin.judge.reference import Trial
+from kevin.judge.reference import ReferenceTask, Trial
 from kevin.judge.timing import Measured
 
 
@@ -58,6 +58,63 @@ def _compare(
             raise CandidateFailed(Outcome.INCORRECT, result.reason or "wrong_values", result.message)
 
 
+def module_trials(
+    cell: Cell, reference: ReferenceTask, slots: SharedSlots, protocol: JudgeProtocol, found: Findings
+) -> list[Trial]:
+    """The trials that go with how a module keeps its parameters.
+
+    Of the reference's names and values: they are given others in all trials but the first. Under other names, or of
+    other values and right with them (a bias with a constant folded in), as KernelBench leaves them: as they were made
+    from the seed, throughout. Of other values and wrong with them (drawn in another order): as if of the same.
+
+    Raises:
+        CandidateFailed: it fails.
+    """
+    first = reference.trials[0]
+    if not first.parameters:
+        return reference.trials
+    slots.fill(0, first.inputs, first.parameters)
+    _settle(protocol)
+    reply = cell.request({"parameters": 0}, protocol.run_timeout_s)
+    cell.raise_for(reply)
+    try:
+        if reply.get("parameters") == "same":
+            return reference.trials
+        if reply.get("parameters") == "changed":
+            _run_trial(cell, 0, first, slots, protocol, found, protocol.run_timeout_s, load_parameters=False)
+            _compare(slots, slots.outputs[0], first, protocol, None)
+    except CandidateFailed as e:
+        if e.outcome is Outcome.INCORRECT:
+            return reference.trials
+        raise
+    cell.request({"parameters": None}, protocol.run_timeout_s)
+    found.details["parameters"] = "as made from the seed"
+    return reference.trials_for(parameters_loadable=False)
+
+
+def _run_trial(
+    cell: Cell,
+    slot: int,
+    trial: Trial,
+    slots: SharedSlots,
+    protocol: JudgeProtocol,
+    found: Findings,
+    timeout_s: float,
+    *,
+    load_parameters: bool,
+) -> list[int]:
+    """Nanoseconds of a call on a trial; what KernelBench's check says of it is recorded, if it is the one for that."""
+    slots.fill(slot, trial.inputs, trial.parameters)
+    slots.poison_outputs(slot)
+    _settle(protocol)
+    elapsed = cell.call([], [slot], timeout_s, load_parameters=load_parameters)
+    if trial.eager_outputs is not None:
+        outputs = slots.outputs[slot]
+        passed = any(all(map(kernelbench_allclose, outputs, eager)) for eager in trial.eager_outputs)
+        found.details.setdefault("kernelbench_check", "passed" if passed else "failed")
+    return elapsed
+
+
 def check_trials(
     cell: Cell,
     trials: list[Trial],
@@ -78,15 +135,8 @@ def check_trials(
     elapsed: list[int] = []
     for i, trial in enumerate(trials):
         pause()
-        slots.fill(i, trial.inputs, trial.parameters)
-        slots.poison_outputs(i)
-        _settle(protocol)
         remaining_s = max(0.01, deadline - time.monotonic())
-        elapsed += cell.call([], [i], remaining_s, load_parameters=True)
-        if trial.eager_outputs is not None:
-            pairs = zip(slots.outputs[i], trial.eager_outputs, strict=True)
-            passed = all(kernelbench_allclose(out, ref) for out, ref in pairs)
-            found.details["kernelbench_check"] = "passed" if passed else "failed"
+        elapsed += _run_trial(cell, i, trial, slots, protocol, found, remaining_s, load_parameters=True)
         if name := slots.changed_argument(i, trial.inputs, trial.parameters):
             raise CandidateFailed(Outcome.INCORRECT, "input_mutated", f"it changes its argument {name}")
         _compare(slots, slots.outputs[i], trial, protocol, found)

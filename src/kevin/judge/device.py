@@ -23,7 +23,7 @@ from kevin.core.protocol import JudgeProtocol, Rule
 from kevin.core.types import Kernel, Outcome, Task, TaskSpec, Verdict
 from kevin.judge.build import Build
 from kevin.judge.cell import CandidateFailed, Cell
-from kevin.judge.checks import Findings, check_fewer_rows, check_trials
+from kevin.judge.checks import Findings, check_fewer_rows, check_trials, module_trials
 from kevin.judge.device_lock import DeviceLock
 from kevin.judge.inside.host import last_level_bytes
 from kevin.judge.memory import SharedBuffer, SharedSlots, slot_bytes
@@ -43,7 +43,6 @@ class Started(NamedTuple):
     reference: ReferenceTask
     slots: SharedSlots
     private: list[list[Any]]
-    parameters_loadable: bool
 
 
 class Device(ABC):
@@ -150,10 +149,14 @@ class Device(ABC):
             HarnessError: the sandbox or the device failed. TaskError: the reference itself does not run.
         """
         found = Findings(self.protocol.rules if rules is None else rules)
+        if build.reason is not None:
+            found.details["failed_build"] = build.message[:500]
         try:
             self._run(task, kernel, build, found)
         except CandidateFailed as e:
             found.outcome, found.reason, found.message = e.outcome, e.reason, e.message
+            if build.reason is not None and "torch_compute" in found.rules:  # whatever came of it, this is why
+                found.outcome, found.reason, found.message = Outcome.COMPILE_ERROR, build.reason, build.message
         measured = found.measured if found.outcome in (Outcome.CORRECT, Outcome.QUARANTINED) else None
         return Verdict(
             key=key,
@@ -250,7 +253,7 @@ class Device(ABC):
                 if "error" in reply:
                     raise CandidateFailed(Outcome.RUNTIME_ERROR, "load_error", str(reply["error"])[:2000])
                 found.seconds["start"] = time.perf_counter() - start
-                yield Started(cell, reference, slots, workspace.inputs, reply.get("parameters_loadable", True) is True)
+                yield Started(cell, reference, slots, workspace.inputs)
         finally:
             with self._lock.brief():
                 for i in range(self.protocol.num_trials):  # the next one must not find this one's answers there
@@ -335,7 +338,9 @@ class Device(ABC):
         start = time.perf_counter()
         try:
             with self.lease(exclusive=False):
-                trials = reference.trials_for(parameters_loadable=started.parameters_loadable)
+                trials = reference.trials
+                if kernel.dialect == "load_inline":
+                    trials = module_trials(cell, reference, started.slots, self.protocol, found)
                 timer.prepare(check_trials(cell, trials, started.slots, self.protocol, found, self._lock.pause))
         finally:
             found.seconds["check"] = time.perf_counter() - start
@@ -343,6 +348,8 @@ class Device(ABC):
         with self.lease(exclusive=True):
             found.measured = timer.run()
         found.seconds["time"] = time.perf_counter() - start
+        if found.measured.clock_us is not None:
+            found.details["clock_us"] = found.measured.clock_us
         found.outcome = Outcome.CORRECT
         self._quarantine(reference, found)
         self._place_on_roofline(reference, found)

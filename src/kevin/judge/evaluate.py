@@ -75,21 +75,25 @@ def build_stage(task: Task, kernel: Kernel, protocol: JudgeProtocol, cache: Path
         return build_native(kernel, spec, protocol, cache)
     from kevin.judge.inline import build_inline
 
-    return build_inline(kernel, protocol, cache)
+    return build_inline(task, kernel, protocol, cache)
 
 
 def build_verdict(
     task: Task, kernel: Kernel, protocol: JudgeProtocol, device_name: str, build: Build, flags: tuple[str, ...]
 ) -> Verdict | None:
-    """The verdict of a kernel whose build failed; None when it was built."""
-    if build.outcome is None:
+    """The verdict of a kernel whose build failed; None when it was built, or is to run without what failed to build.
+
+    What ran instead is seen on a GPU; on a CPU it may be anything, which the rule ``torch_compute`` forbids.
+    """
+    is_refused = build.reason is not None and protocol.device == "cpu" and "torch_compute" in protocol.rules
+    if build.outcome is None and not is_refused:
         return None
     return early_verdict(
         task,
         kernel,
         protocol,
         device_name,
-        outcome=build.outcome,
+        outcome=build.outcome or Outcome.COMPILE_ERROR,
         reason=build.reason,
         message=build.message,
         flags=flags,

@@ -32,6 +32,7 @@ from kevin.judge.memory import SharedBuffer, SharedSlots, num_bytes
 from kevin.judge.own_kernels import OwnKernels
 from kevin.judge.profile import find_ncu, profiler_command, profiler_paths, read_profile
 from kevin.judge.reference import ReferenceTask
+from kevin.judge.sandbox import gpu_minor
 
 log = logging.getLogger(__name__)
 
@@ -93,6 +94,9 @@ class GpuDevice(Device):
         check_architecture(protocol, (properties.major, properties.minor))
         if protocol.profiler == "ncu":
             find_ncu()
+        uuid = f"GPU-{properties.uuid}"
+        self._uuid = uuid if gpu_minor(uuid) is not None else None
+        """Of the GPU, where the driver tells which device file is its own."""
         self._lock_path = Path(tempfile.gettempdir()) / f"kevin-gpu-{properties.uuid}.lock"
         torch.zeros(1, device="cuda")
         try:
@@ -170,7 +174,7 @@ class GpuDevice(Device):
             "native_cuda.py" if native else "module.py",
             setup,
             isolation=self.isolation,
-            gpu=True,
+            gpu=self._uuid or True,
             shared_fd=slots.fd,
             read_only=[build.path, *read_only],
             writable=list(writable),
@@ -181,6 +185,7 @@ class GpuDevice(Device):
                 # a context has a hardware queue for each, and making one is what a kernel that runs for 50 us costs
                 **({"CUDA_DEVICE_MAX_CONNECTIONS": "1"} if native else {}),
                 **{k: v for k, v in os.environ.items() if k in ("CUDA_VISIBLE_DEVICES", "LD_LIBRARY_PATH")},
+                **({"CUDA_VISIBLE_DEVICES": self._uuid} if self._uuid else {}),  # its number may be another inside
             },
             max_output_bytes=self.protocol.max_output_kb << 10,
         )

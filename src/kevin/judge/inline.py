@@ -1,7 +1,8 @@
 """Build stage of the ``load_inline`` dialect: import the candidate once in a sandbox that may run compilers.
 
-A build that fails is the candidate's outcome even where its module swallows the error and falls back to PyTorch. The
-import sees no GPU, so that builds do not disturb what is timed; only a module that fails without one is given one.
+A module that compiles when its model is made, or first called, has that done here too. A build that fails is told as
+the candidate's failure even where its module swallows the error, unless what runs instead is its own or nobody minds.
+The import sees no GPU, so that builds do not disturb what is timed; only a module that fails without one is given one.
 """
 
 from __future__ import annotations
@@ -15,10 +16,12 @@ from pathlib import Path
 from typing import Any
 
 from kevin.core.protocol import JudgeProtocol
-from kevin.core.types import Kernel, Outcome, digest
+from kevin.core.types import Kernel, Outcome, Task, digest
 from kevin.judge.build import Build, compiler_excerpt, native_architecture
 from kevin.judge.cell import CandidateFailed, Cell
 from kevin.judge.sandbox import Isolation, detect_isolation, gpu_devices, toolchain
+
+_FALLBACK, _SWALLOWED = "fallback_after_failed_build", "swallowed.txt"
 
 
 def _build_error(text: str) -> str:
@@ -27,12 +30,20 @@ def _build_error(text: str) -> str:
     return re.sub(r"\S*/build-\w+/[0-9a-f]{24}/", "", compiler_excerpt("\n".join(keep)))
 
 
-def build_inline(kernel: Kernel, protocol: JudgeProtocol, cache: Path, isolation: Isolation | None = None) -> Build:
-    """Import the module, which compiles its extensions. ``path`` of the result is the folder that holds them."""
+def build_inline(
+    task: Task, kernel: Kernel, protocol: JudgeProtocol, cache: Path, isolation: Isolation | None = None
+) -> Build:
+    """Import the module, which compiles its extensions. ``path`` of the result is the folder that holds them.
+
+    One that swallows a failed build has a ``path`` too, and says in ``reason`` and ``message`` what failed.
+    """
     start, cache = time.perf_counter(), cache.resolve()
     isolation = isolation or detect_isolation()
-    folder = cache / f"{digest('inline', kernel.source, protocol.device, *toolchain(isolation))[:40]}.ext"
+    folder = cache / f"{digest('inline', task.source, kernel.source, protocol.device, *toolchain(isolation))[:40]}.ext"
     if folder.exists():
+        known = folder / _SWALLOWED
+        if known.exists():
+            return Build(path=str(folder), reason=_FALLBACK, message=known.read_text(), cached=True)
         return Build(path=str(folder), cached=True)
     cache.mkdir(parents=True, exist_ok=True)
     # torch writes absolute paths into its build files, so the folder must be built under its final name
@@ -40,6 +51,7 @@ def build_inline(kernel: Kernel, protocol: JudgeProtocol, cache: Path, isolation
     setup = {
         "mode": "build",
         "source": kernel.source,
+        "task_source": task.source,
         "build_folder": str(marker),
         "num_threads": 1,
         "device": protocol.device,
@@ -70,14 +82,16 @@ def build_inline(kernel: Kernel, protocol: JudgeProtocol, cache: Path, isolation
 
     try:
         reply, failed = import_it(gpu=False)
-        if "error" in reply and not failed and protocol.device == "cuda" and gpu_devices():
+        if not failed and {"error", "unbuilt"} & reply.keys() and protocol.device == "cuda" and gpu_devices():
             reply, failed = import_it(gpu=True)
         seconds = time.perf_counter() - start
+        message = _build_error(str(failed[0]["error"])) if failed else ""
+        if failed and "error" not in reply:
+            (marker / _SWALLOWED).write_text(message)
+            marker.rename(folder)
+            return Build(path=str(folder), reason=_FALLBACK, message=message, seconds=seconds)
         if failed:
-            swallowed = "error" not in reply
-            reason = "fallback_after_failed_build" if swallowed else "compile_error"
-            message = _build_error(str(failed[0]["error"]))
-            return Build(outcome=Outcome.COMPILE_ERROR, reason=reason, message=message, seconds=seconds)
+            return Build(outcome=Outcome.COMPILE_ERROR, reason="compile_error", message=message, seconds=seconds)
         if "error" in reply:
             message = str(reply["error"])[:4000]
             outcome = Outcome.COMPILE_ERROR if "SyntaxError" in message else Outcome.RUNTIME_ERROR

@@ -13,7 +13,7 @@ import math
 import secrets
 from collections import OrderedDict
 from collections.abc import Callable, Iterator
-from contextlib import contextmanager, nullcontext
+from contextlib import AbstractContextManager, contextmanager, nullcontext
 from functools import cached_property
 from typing import Any
 
@@ -30,6 +30,8 @@ _CHANGED_ELEMENTS = 64
 _LEAST_ROWS = 4
 _PARAMETER_NOISE = 0.1
 
+Flags = Callable[[], AbstractContextManager[None]]
+
 
 class Trial:
     """One set of secret inputs with its parameters and expected outputs: contiguous device tensors, or scalars."""
@@ -40,7 +42,7 @@ class Trial:
         parameters: list[torch.Tensor],
         outputs: list[torch.Tensor],
         slack: list[float],
-        eager_outputs: list[torch.Tensor] | None = None,
+        eager_outputs: list[list[torch.Tensor]] | None = None,
     ) -> None:
         self.inputs = inputs
         self.parameters = parameters
@@ -48,7 +50,7 @@ class Trial:
         self.slack = slack
         """For each output, what PyTorch's default precision may add to the absolute tolerance."""
         self.eager_outputs = eager_outputs
-        """Of the trial that KernelBench could have made, by PyTorch's default flags; None for the others."""
+        """Of the trial that KernelBench could have made, by flags that it could have run with; None for the others."""
 
 
 def _flatten(result: Any) -> list[torch.Tensor]:
@@ -77,6 +79,17 @@ def _exact() -> Iterator[None]:
         yield
     finally:
         torch.backends.cudnn.allow_tf32, torch.backends.cuda.matmul.allow_tf32 = before
+
+
+@contextmanager
+def _searching() -> Iterator[None]:
+    """PyTorch's default flags, but convolutions by the fastest algorithm that cuDNN finds, which may be one in TF32."""
+    before = torch.backends.cudnn.benchmark
+    torch.backends.cudnn.benchmark = True
+    try:
+        yield
+    finally:
+        torch.backends.cudnn.benchmark = before
 
 
 class ReferenceModel:
@@ -177,13 +190,18 @@ class ReferenceTask(ReferenceModel):
         return trial
 
     def _trial(self, inputs: list[Any], parameters: list[torch.Tensor], *, is_kernelbenchs: bool = False) -> Trial:
-        default = outputs = self.forward(inputs, parameters)
-        slack = [0.0] * len(outputs)
+        outputs = self.forward(inputs, parameters)
+        eager = [outputs]
         if self._widen:
-            default = self.forward(inputs, parameters, exact=False)
-            pairs = zip(outputs, default, strict=True)
-            slack = [2 * float((o.float() - d.float()).abs().nan_to_num(0.0).max()) for o, d in pairs]
-        return Trial(inputs, parameters, outputs, slack, default if is_kernelbenchs else None)
+            eager = [self.forward(inputs, parameters, flags) for flags in self._default_flags]
+        pairs = zip(outputs, zip(*eager, strict=True), strict=True)
+        slack = [2 * max(float((o.float() - e.float()).abs().nan_to_num(0.0).max()) for e in es) for o, es in pairs]
+        return Trial(inputs, parameters, outputs, slack, eager if is_kernelbenchs else None)
+
+    @property
+    def _default_flags(self) -> list[Flags]:
+        """What PyTorch's default leaves open: modules may have cuDNN search, in KernelBench's process for eager too."""
+        return [nullcontext, _searching] if "conv" in self.task.source.lower() else [nullcontext]
 
     @cached_property
     def fewer_rows(self) -> Trial | None:
@@ -236,14 +254,14 @@ class ReferenceTask(ReferenceModel):
             self.set_parameters(self._initial)
         return self._seeded_trials
 
-    def forward(self, inputs: list[Any], parameters: list[torch.Tensor], *, exact: bool = True) -> list[torch.Tensor]:
-        """Outputs, contiguous; ``exact``: without TF32. Inputs stay as they are: in-place modules get a copy."""
+    def forward(self, inputs: list[Any], parameters: list[torch.Tensor], flags: Flags = _exact) -> list[torch.Tensor]:
+        """Outputs, contiguous; without TF32 by default. Inputs stay as they are: in-place modules get a copy."""
         self.set_parameters(parameters)
         with torch.no_grad():
             given = inputs
             if self._keeps_inputs is not True:
                 given = [x.clone() if isinstance(x, torch.Tensor) else x for x in inputs]
-            with _exact() if exact else nullcontext():
+            with flags():
                 outputs = [o.detach().contiguous() for o in _flatten(self.model(*given))]
             if self._keeps_inputs is None:
                 self._keeps_inputs = all(_same(a, b) for a, b in zip(given, inputs, strict=True))

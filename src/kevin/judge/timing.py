@@ -36,6 +36,8 @@ _SLOW, _SLOW_SPREAD = 0.1, 0.05
 _BURST_US, _MAX_BURST, _EAGER_CALLS = {"cpu": 8000.0, "cuda": 3000.0}, 400, 4
 _BURST_FACTOR, _BURST_CALL_US, _BURST_SLACK_US = 1.5, 100.0, 1000.0
 _BURST_ATTEMPTS = 3
+_FORGED = 20.0
+"""Times what its clock says: more than that no work on the host, such as making memory in every call, explains."""
 _IDLE_CPU_S = 0.002
 _IDLE_CPU_SHARE = 0.25
 
@@ -44,6 +46,8 @@ class Measured(Frozen):
     kernel: Timing
     reference: Timing
     rounds: tuple[Round, ...]
+    clock_us: float | None = None
+    """Of a call by the cell's clock, where that is less than calls in a row were found to take, which counts."""
 
 
 def summarize(samples_us: list[float]) -> Timing:
@@ -181,9 +185,13 @@ class PairedTimer:
                     break
             elif time.monotonic() > deadline + self.protocol.run_timeout_s:
                 raise CandidateFailed(Outcome.TIMEOUT, "run_timeout", "timing did not end within the time limit")
+        clock_us: float | None = None
         if not hopeless:  # nobody would be so slow by cheating
             self._pause()
-            self._check_burst(statistics.median(kernel_us_all), num_calls)
+            median_us = statistics.median(kernel_us_all)
+            if found_us := self._check_burst(median_us, num_calls):
+                clock_us, kernel_us_all = median_us, [found_us]
+                rounds = [Round(kernel_us=found_us, reference_us=r.reference_us) for r in rounds]
         for slot in range(num_calls + 1):
             if name := self.slots.changed_argument(slot, self.inputs[slot], self._parameters):
                 raise CandidateFailed(Outcome.INCORRECT, "input_mutated", f"it changes its argument {name}")
@@ -191,6 +199,7 @@ class PairedTimer:
             kernel=summarize(kernel_us_all),
             reference=summarize(reference_us_all),
             rounds=tuple(rounds),
+            clock_us=clock_us,
         )
 
     def _is_hopeless(self, ratios: list[float], reference_us: float) -> bool:
@@ -274,12 +283,19 @@ class PairedTimer:
             self._check_idle_afterwards(outside_us)
         return [max(n, 1) / 1e3 for n in ns]
 
-    def _check_burst(self, kernel_us: float, slot: int) -> None:
+    def _check_burst(self, kernel_us: float, slot: int) -> float | None:
         """Many calls in a row must take about as long by the judge's clock as the cell's own says of one.
 
         All of a call's work is done within the burst, whatever its clock said: on streams of its own, before the clock
         began, or with a clock that was tampered with. On a host the judge's clock is the CPU time of the cell, which
         other load does not lengthen; on a GPU it is the wall's, and what launches may cost is bounded by eager's.
+
+        Returns:
+            Microseconds of a call, where a GPU's candidate takes longer than its clock says and its host may be why;
+            None where both agree.
+
+        Raises:
+            CandidateFailed: they do not, and no host's work explains it.
         """
         num_calls = int(max(1, min(_BURST_US[self.protocol.device] // kernel_us, _MAX_BURST)))
         per_call_us = kernel_us * self.protocol.num_threads * _BURST_FACTOR + _BURST_CALL_US
@@ -290,7 +306,9 @@ class PairedTimer:
         for _ in range(_BURST_ATTEMPTS):
             found_us = min(found_us, self._burst_us(slot, num_calls))
             if found_us <= allowed_us:
-                return
+                return None
+        if self.protocol.device == "cuda" and found_us <= _FORGED * num_calls * kernel_us:
+            return found_us / num_calls
         raise CandidateFailed(
             Outcome.QUARANTINED,
             "clock_disagrees",

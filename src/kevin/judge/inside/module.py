@@ -1,7 +1,8 @@
 """The cell of a ``load_inline`` candidate, on CPU or GPU: a Python module with a class `ModelNew`.
 
-Two modes. ``build``: import the module, let it compile its extensions into a folder, report each build. ``run``: import
-it again with the built extensions, no compiler and no new process allowed, and call the model on command.
+Two modes. ``build``: import the module, and make and call the model where only that compiles its extensions, into a
+folder; report each build. ``run``: import it again with the built extensions, no compiler and no new process allowed,
+and call the model on command.
 Standard library and torch only; it knows offsets and a weight seed, never input seeds, expected outputs or tolerances.
 """
 
@@ -25,6 +26,7 @@ from guard import lock_down
 from host import ColdClock
 from torch.utils import cpp_extension
 
+_FAILED = "failed.txt"
 _NARROW = os.path.join(os.path.dirname(os.path.abspath(__file__)), "fast_include")  # noqa: PTH100, PTH118, PTH120
 
 
@@ -94,7 +96,11 @@ class _Builds:
     @staticmethod
     def _built_name(folder: str, name: str) -> str:
         """What torch called it: ``name``, or ``name_v1`` and so on where another build of that name came before."""
-        built = [f for f in os.listdir(folder) if f.endswith(".so")] if os.path.isdir(folder) else []  # noqa: PTH112, PTH208
+        there = os.listdir(folder) if os.path.isdir(folder) else []  # noqa: PTH112, PTH208
+        if _FAILED in there:
+            with open(os.path.join(folder, _FAILED)) as f:  # noqa: PTH118, PTH123
+                raise RuntimeError(f.read())
+        built = [f for f in there if f.endswith(".so")]
         if len(built) != 1:
             raise RuntimeError(f"extension {name!r} was not built: builds must not depend on the inputs")
         return built[0].removesuffix(".so")
@@ -123,20 +129,54 @@ class _Builds:
                 return self._original(*arguments, build_directory=folder, verbose=False, **options)
         except BaseException as e:
             entry["error"] = str(e)
+            with open(os.path.join(folder, _FAILED), "w") as f:  # noqa: PTH118, PTH123
+                f.write(f"Error building extension {name!r}: {e}")
             raise
         finally:
             entry["seconds"] = time.perf_counter() - start
 
 
+def _module(name: str, source: str) -> types.ModuleType:
+    module = types.ModuleType(name)
+    module.__file__ = f"{name}.py"
+    sys.modules[name] = module
+    exec(compile(source, module.__file__, "exec"), module.__dict__)
+    return module
+
+
 def _import_candidate(source: str, builds: _Builds) -> types.ModuleType:
     cpp_extension.load_inline = builds.load_inline
-    module = types.ModuleType("kernel")
-    module.__file__ = "kernel.py"
-    sys.modules["kernel"] = module
-    exec(compile(source, "kernel.py", "exec"), module.__dict__)
+    module = _module("kernel", source)
     if not isinstance(getattr(module, "ModelNew", None), type):
         raise AttributeError("the module defines no class ModelNew")
     return module
+
+
+def _make_model(module: types.ModuleType, init) -> torch.nn.Module:
+    args, kwargs = ((), init) if isinstance(init, dict) else (init, {})
+    return module.ModelNew(*args, **kwargs)
+
+
+def _build_the_rest(module: types.ModuleType, setup: dict, builds: _Builds) -> dict:
+    """Make the model, and call it once, where the import compiled less than its source asks for.
+
+    Returns:
+        ``unbuilt``: what kept this from compiling anything more; a GPU may help.
+    """
+    named = setup["source"].count("load_inline(")
+    if "load_inline" not in setup["source"] or (builds.log and len(builds.log) >= named):
+        return {}
+    device = "cuda" if setup["device"] == "cuda" and torch.cuda.is_available() else "cpu"
+    try:
+        task = _module("task", setup["task_source"])
+        model = _make_model(module, task.get_init_inputs() if hasattr(task, "get_init_inputs") else [])
+        if not builds.log and device == setup["device"]:
+            with torch.no_grad(), torch.device(device):
+                inputs = task.get_inputs()
+                model.to(device)(*[x.to(device) if isinstance(x, torch.Tensor) else x for x in inputs])
+    except Exception as e:
+        return {"unbuilt": _excerpt(e)}
+    return {} if builds.log else {"unbuilt": "nothing was compiled"}
 
 
 class _Model:
@@ -164,6 +204,15 @@ class _Model:
         for d in a["shape"]:
             count *= d
         return shared[a["offset"] : a["offset"] + count * dtype.itemsize].view(dtype).view(a["shape"])
+
+    def kept_parameters(self, slot: int | None) -> str:
+        """Whether they are those of a slot; None: they are not to be given others any more."""
+        if slot is None:
+            self.own = None
+        if self.own is None:
+            return "other"
+        pairs = zip(self.own, self.parameters[slot])  # noqa: B905
+        return "same" if all(torch.equal(own, given) for own, given in pairs) else "changed"
 
     def load_parameters(self, slot: int) -> None:
         if self.own is not None:
@@ -259,6 +308,8 @@ def _serve(channel, model: _Model, hardware: _Hardware) -> None:
         try:
             if "profile" in command:
                 reply = _profile(command["profile"], model, hardware)
+            elif "parameters" in command:
+                reply = {"parameters": model.kept_parameters(command["parameters"])}
             else:
                 reply = _run(command, model, hardware)
         except Exception as e:
@@ -293,16 +344,15 @@ def main() -> None:
     try:
         module = _import_candidate(setup["source"], builds)
         if building:
-            reply = {"ok": True, "builds": builds.log}
+            reply = {"ok": True, **_build_the_rest(module, setup, builds), "builds": builds.log}
         else:
             torch.manual_seed(setup["weight_seed"])
             init = torch.load(io.BytesIO(base64.b64decode(setup["init_inputs"])), weights_only=False)
-            args, kwargs = ((), init) if isinstance(init, dict) else (init, {})
             if setup["tf32"] == "off":
                 torch.backends.cudnn.allow_tf32 = torch.backends.cuda.matmul.allow_tf32 = False
-            made = module.ModelNew(*args, **kwargs)
-            model = _Model(setup, hardware, made.to(hardware.device, getattr(torch, setup["precision"])))
-            reply = {"ok": True, "parameters_loadable": model.own is not None}
+            made = _make_model(module, init).to(hardware.device, getattr(torch, setup["precision"]))
+            model = _Model(setup, hardware, made)
+            reply = {"ok": True}
     except BaseException as e:
         reply = {"error": _excerpt(e), "builds": builds.log}
     channel.write(json.dumps(reply).encode() + b"\n")
