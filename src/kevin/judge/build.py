@@ -96,15 +96,21 @@ def translation_unit(kernel: Kernel, spec: TaskSpec) -> str:
     return f'{abi.header(spec, kernel.language)}#line 1 "{name}"\n{kernel.source.rstrip()}\n{footer}'
 
 
+def find_nvcc() -> str:
+    """Raises DeviceError where the CUDA toolkit is not installed."""
+    home = os.environ.get("CUDA_HOME", "/usr/local/cuda")
+    nvcc = shutil.which("nvcc") or f"{home}/bin/nvcc"
+    if not Path(nvcc).exists():
+        raise DeviceError("nvcc was not found: install the CUDA toolkit or put it on PATH to judge CUDA kernels")
+    return nvcc
+
+
 def compiler_command(kernel: Kernel, protocol: JudgeProtocol, source: str, output: str) -> list[str]:
     """Raises DeviceError when the compiler is not installed."""
     if kernel.language == "cuda":
-        nvcc = shutil.which("nvcc") or "/usr/local/cuda/bin/nvcc"
-        if not Path(nvcc).exists():
-            raise DeviceError("nvcc was not found: install the CUDA toolkit or put it on PATH to judge CUDA kernels")
         # the harness's own constants are often unused
         flags = [*cuda_flags(protocol), "-Xptxas", "-v", "-diag-suppress=177"]
-        return [nvcc, *flags, "-shared", "-Xcompiler", "-fPIC", "-o", output, source]
+        return [find_nvcc(), *flags, "-shared", "-Xcompiler", "-fPIC", "-o", output, source]
     gxx = os.environ.get("CXX") or shutil.which("g++")
     if not gxx:
         raise DeviceError("g++ was not found: install a C++ compiler (e.g. apt-get install g++) or set CXX")

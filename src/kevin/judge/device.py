@@ -260,6 +260,14 @@ class Device(ABC):
                     slots.poison_outputs(i)
                 self._workspaces.put_back(workspace)
 
+    @contextmanager
+    def _no_starts(self) -> Iterator[None]:
+        """No cell makes its context meanwhile, which other cells' calls of the driver would wait for."""
+        with ExitStack() as held:
+            for _ in range(self.starts_at_once):
+                held.enter_context(self._starts)
+            yield
+
     def _workspace_for(self, task: Task, found: Findings) -> Workspace:
         with self._lock.brief():
             if (idle := self._workspaces.take(task.digest)) is not None:
@@ -334,6 +342,7 @@ class Device(ABC):
             self.time_reference,
             self._lock.pause,
             allocates=kernel.dialect == "load_inline",
+            quiet=self._no_starts,
         )
         start = time.perf_counter()
         try:

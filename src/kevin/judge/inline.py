@@ -7,6 +7,7 @@ The import sees no GPU, so that builds do not disturb what is timed; only a modu
 
 from __future__ import annotations
 
+import os
 import re
 import shutil
 import sys
@@ -17,7 +18,7 @@ from typing import Any
 
 from kevin.core.protocol import JudgeProtocol
 from kevin.core.types import Kernel, Outcome, Task, digest
-from kevin.judge.build import Build, compiler_excerpt, native_architecture
+from kevin.judge.build import Build, compiler_excerpt, find_nvcc, native_architecture
 from kevin.judge.cell import CandidateFailed, Cell
 from kevin.judge.sandbox import Isolation, detect_isolation, gpu_devices, toolchain
 
@@ -36,6 +37,9 @@ def build_inline(
     """Import the module, which compiles its extensions. ``path`` of the result is the folder that holds them.
 
     One that swallows a failed build has a ``path`` too, and says in ``reason`` and ``message`` what failed.
+
+    Raises:
+        DeviceError: a CUDA module, and no CUDA toolkit.
     """
     start, cache = time.perf_counter(), cache.resolve()
     isolation = isolation or detect_isolation()
@@ -58,10 +62,12 @@ def build_inline(
     }
     environment = {
         "PATH": f"{sys.prefix}/bin:/usr/local/cuda/bin:/usr/local/bin:/usr/bin:/bin",
-        "MAX_JOBS": "2",
+        "MAX_JOBS": "1",  # as many builds as cores run at once, and what fails is not waited for by another
         "TMPDIR": "/tmp",
     }
     if kernel.language == "cuda":
+        find_nvcc()
+        environment |= {name: os.environ[name] for name in ("CUDA_HOME",) if name in os.environ}
         capability = native_architecture().removeprefix("sm_")
         environment["TORCH_CUDA_ARCH_LIST"] = f"{capability[:-1]}.{capability[-1]}"
 

@@ -13,6 +13,8 @@ import io
 import json
 import mmap
 import os
+import re
+import subprocess
 import sys
 import time
 import traceback
@@ -92,6 +94,9 @@ class _Builds:
         self.folder, self.building = folder, building
         self.log: list[dict] = []
         self._original = cpp_extension.load_inline
+        self._run_ninja = cpp_extension._run_ninja_build
+        self._first: str | None = None
+        """The object to compile before any other."""
 
     @staticmethod
     def _built_name(folder: str, name: str) -> str:
@@ -118,14 +123,20 @@ class _Builds:
         arguments = (name, *positional)
         entry = {"name": name, "error": None, "headers": "narrow"}
         self.log.append(entry)
+        versions = cpp_extension.JIT_EXTENSION_VERSIONER.entries
+        before = dict(versions)
         try:
             try:
                 narrow = {**options, "extra_include_paths": [_NARROW, *(options.get("extra_include_paths") or [])]}
                 return self._original(*arguments, build_directory=folder, verbose=False, **narrow)
-            except RuntimeError:
+            except RuntimeError as e:
                 # what the narrow headers lack, torch's own have; and their error text is the one to report
                 entry["headers"] = "plain"
                 entry["narrow_seconds"] = time.perf_counter() - start
+                versions.clear()
+                versions.update(before)  # under the name that it has without us
+                failed = re.search(r"^FAILED: (?:\[.*\] )?(\S+\.o)\b", str(e), re.MULTILINE)
+                self._first = failed and failed.group(1)
                 return self._original(*arguments, build_directory=folder, verbose=False, **options)
         except BaseException as e:
             entry["error"] = str(e)
@@ -133,7 +144,17 @@ class _Builds:
                 f.write(f"Error building extension {name!r}: {e}")
             raise
         finally:
+            self._first = None
             entry["seconds"] = time.perf_counter() - start
+
+    def run_ninja(self, build_directory, *positional, **options):
+        """As torch's; what fails again first of all spares compiling the rest."""
+        if self._first is not None:
+            command = ["ninja", "-v", self._first]
+            run = subprocess.run(command, cwd=build_directory, capture_output=True, text=True, check=False)
+            if run.returncode:
+                raise RuntimeError(run.stdout)
+        return self._run_ninja(build_directory, *positional, **options)
 
 
 def _module(name: str, source: str) -> types.ModuleType:
@@ -146,6 +167,8 @@ def _module(name: str, source: str) -> types.ModuleType:
 
 def _import_candidate(source: str, builds: _Builds) -> types.ModuleType:
     cpp_extension.load_inline = builds.load_inline
+    if builds.building:
+        cpp_extension._run_ninja_build = builds.run_ninja
     module = _module("kernel", source)
     if not isinstance(getattr(module, "ModelNew", None), type):
         raise AttributeError("the module defines no class ModelNew")
@@ -166,11 +189,11 @@ def _build_the_rest(module: types.ModuleType, setup: dict, builds: _Builds) -> d
     named = setup["source"].count("load_inline(")
     if "load_inline" not in setup["source"] or (builds.log and len(builds.log) >= named):
         return {}
-    device = "cuda" if setup["device"] == "cuda" and torch.cuda.is_available() else "cpu"
+    device = setup["device"]
     try:
         task = _module("task", setup["task_source"])
         model = _make_model(module, task.get_init_inputs() if hasattr(task, "get_init_inputs") else [])
-        if not builds.log and device == setup["device"]:
+        if not builds.log:
             with torch.no_grad(), torch.device(device):
                 inputs = task.get_inputs()
                 model.to(device)(*[x.to(device) if isinstance(x, torch.Tensor) else x for x in inputs])
@@ -341,6 +364,8 @@ def main() -> None:
     channel.write(json.dumps({"guards": guards}).encode() + b"\n")
     channel.readline()  # the command to load: what fails from here on is the candidate's
     builds = _Builds(setup["build_folder"], building)
+    if building and cuda:
+        torch.cuda.is_available = lambda: True  # compile what a module keeps for a GPU; what needs one gets it later
     try:
         module = _import_candidate(setup["source"], builds)
         if building:
