@@ -339,7 +339,7 @@ class Study(Frozen):
     """The recipe that all training runs share."""
     runs: dict[str, RunConfig] = Field(default={})
     """Training runs by name. A policy with the model ``<results>/policies/<name>`` is what the run made."""
-    ceiling_kernels: int = Field(default=12, ge=1)
+    ceiling_kernels: int = Field(default=8, ge=1)
     """Mistake-free kernels of the kernel writer that are judged for each task, the most promising first: the tables'
     ceiling. A large number searches everything that the writer can write."""
     report: ReportConfig = ReportConfig()

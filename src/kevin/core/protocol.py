@@ -61,8 +61,8 @@ class JudgeProtocol(Frozen):
     """Relative tolerance of an output's element."""
     tf32: Literal["torch_default", "off"] = "torch_default"
     """TF32 on a GPU. ``torch_default``: PyTorch's own flags, untouched on both sides; expected values are full float32
-    and the tolerance grows by what PyTorch's default itself deviates from them, also with the fastest convolutions that
-    cuDNN finds. ``off``: cleared on both sides."""
+    and the tolerance grows by what PyTorch's default itself deviates from them, also with channels last and the fastest
+    convolutions that cuDNN finds. ``off``: cleared on both sides."""
     rules: tuple[Rule, ...] = (
         "no_kernel",
         "torch_compute",
