@@ -2,7 +2,8 @@
 
 A module that compiles when its model is made, or first called, has that done here too. A build that fails is told as
 the candidate's failure even where its module swallows the error, unless what runs instead is its own or nobody minds.
-The import sees no GPU, so that builds do not disturb what is timed; only a module that fails without one is given one.
+The import has no GPU, so that builds do not disturb what is timed, and is told that there is one; only a module that
+fails then is given one.
 """
 
 from __future__ import annotations
@@ -71,11 +72,11 @@ def build_inline(
         capability = native_architecture().removeprefix("sm_")
         environment["TORCH_CUDA_ARCH_LIST"] = f"{capability[:-1]}.{capability[-1]}"
 
-    def import_it(*, gpu: bool) -> tuple[dict[str, Any], list[dict[str, Any]]]:
+    def import_it(*, gpu: bool, pretend: bool) -> tuple[dict[str, Any], list[dict[str, Any]]]:
         """The cell's reply, and the builds in it that failed."""
         with Cell(
             "module.py",
-            setup,
+            setup | {"pretend_gpu": pretend},
             isolation=isolation,
             gpu=gpu,
             writable=[str(marker)],
@@ -87,9 +88,9 @@ def build_inline(
         return reply, [b for b in reply.get("builds", []) if isinstance(b, dict) and b.get("error")]
 
     try:
-        reply, failed = import_it(gpu=False)
-        if not failed and {"error", "unbuilt"} & reply.keys() and protocol.device == "cuda" and gpu_devices():
-            reply, failed = import_it(gpu=True)
+        reply, failed = import_it(gpu=False, pretend=protocol.device == "cuda")
+        if not failed and {"error", "unbuilt"} & reply.keys() and protocol.device == "cuda":
+            reply, failed = import_it(gpu=bool(gpu_devices()), pretend=False)
         seconds = time.perf_counter() - start
         message = _build_error(str(failed[0]["error"])) if failed else ""
         if failed and "error" not in reply:
