@@ -11,6 +11,7 @@ import torch
 from kevin.core.protocol import JudgeProtocol, TimingProtocol
 from kevin.core.types import Task
 from kevin.judge.cell import CandidateFailed
+from kevin.judge.inside.cuda import Gpu
 from kevin.judge.reference import ReferenceTask
 from kevin.judge.timing import PairedTimer, calls_per_round, enough_rounds, settled
 
@@ -108,6 +109,14 @@ def test_calls_in_a_row_count_where_the_clock_says_less(calls_in_a_row_us: float
     assert measured.kernel.median_us == kernel_us
     assert {r.reference_us / r.kernel_us for r in measured.rounds} == {200.0 / kernel_us}
     assert measured.clock_us == (None if kernel_us == 100.0 else 100.0)
+
+
+def test_a_fill_as_large_as_kernelbenchs_runs_ahead_of_a_call() -> None:
+    gpu = object.__new__(Gpu)
+    gpu.hides_launches = False
+    for l2_mb, passes in ((60, 2), (50, 3), (512, 1)):
+        gpu.l2_bytes = l2_mb << 20
+        assert gpu._lead_passes() == passes
 
 
 def test_outliers_neither_settle_a_ratio_nor_unsettle_it() -> None:

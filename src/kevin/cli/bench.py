@@ -55,7 +55,10 @@ def bench_judge(
     ] = 16,
     config: ConfigOption = None,
 ) -> None:
-    """Kernels a minute cold and warm, where the time goes, how busy the GPU is; beside KernelBench's own harness."""
+    """Kernels a minute cold and warm, where the time goes, how busy the GPU is; beside KernelBench's own harness.
+
+    Beside it, calls are timed with as much of their launches as its clock sees (judge.timing.launches).
+    """
     from kevin.cli.judge import make_kernel, make_protocol
     from kevin.cli.judge_batch import load_tasks, read_pairs
     from kevin.core.config import JudgePoolConfig
@@ -65,6 +68,9 @@ def bench_judge(
     from kevin.judge.bench import bench_judge as measure
 
     protocol = make_protocol(_protocol(config), rules=rules, tolerance=None, device=device or None, num_trials=trials)
+    if kernelbench is not None:
+        timing = protocol.timing.model_copy(update={"launches": "as_kernelbench"})
+        protocol = protocol.model_copy(update={"timing": timing})
     lines, _ = load_tasks(read_pairs(batch))
     pairs = [(task, make_kernel(line.kernel, "", "auto", protocol)) for line, task in lines]
     with tempfile.TemporaryDirectory(prefix="kevin-bench-") as scratch:

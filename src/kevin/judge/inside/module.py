@@ -47,15 +47,17 @@ class _DeviceBytes:
 class _Hardware:
     """Where tensors live and how a call is timed: host memory and the wall clock, or a GPU and its events."""
 
-    def __init__(self, device: str, fd: int, num_bytes: int, cache_bytes: int) -> None:
-        self.device = torch.device(device)
+    def __init__(self, setup: dict, fd: int) -> None:
+        num_bytes = setup["shared_bytes"]
+        self.device = torch.device(setup["device"])
         self.gpu = None
-        if device == "cpu":
-            self.cold_clock = ColdClock(cache_bytes)
+        if setup["device"] == "cpu":
+            self.cold_clock = ColdClock(setup["cache_bytes"])
             self.shared = torch.frombuffer(mmap.mmap(fd, num_bytes), dtype=torch.uint8)
         else:
             torch.zeros(1, device="cuda")
             self.gpu = Gpu()
+            self.gpu.hides_launches = setup["hides_launches"]
             self.gpu.stream = ctypes.c_void_p(0)  # torch's default stream
             self.base = self.gpu.import_shared(fd, num_bytes)
             self.shared = torch.as_tensor(_DeviceBytes(self.base, num_bytes), device="cuda")
@@ -350,7 +352,7 @@ def main() -> None:
     cuda = setup.get("device") == "cuda"
     if not building:
         try:
-            hardware = _Hardware(setup["device"], int(sys.argv[2]), setup["shared_bytes"], setup["cache_bytes"])
+            hardware = _Hardware(setup, int(sys.argv[2]))
         except (RuntimeError, OSError) as e:
             channel.write(json.dumps({"harness_error": str(e)}).encode() + b"\n")
             return
