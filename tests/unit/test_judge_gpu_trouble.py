@@ -138,3 +138,12 @@ def test_tasks_stay_on_a_gpu_while_there_is_room_for_the_next(monkeypatch: pytes
         monkeypatch.setattr(torch.cuda, "mem_get_info", lambda free=free: (free * gib, 140 * gib))
         assert device.is_crowded(task) is crowded, free
         assert device.is_crowded(task.model_copy(update={"spec": None})) is (free < 35), free
+
+
+def test_gpus_that_judge_are_chosen_among_the_visible_ones() -> None:
+    shown = {"CUDA_VISIBLE_DEVICES": "4,5,7"}
+    assert [pool.visible_gpu(shown, i, (2, 1))["CUDA_VISIBLE_DEVICES"] for i in range(3)] == ["7", "5", "7"]
+    assert pool.visible_gpu(shown, 1)["CUDA_VISIBLE_DEVICES"] == "5"
+    for number in (3, -1):
+        with pytest.raises(DeviceError, match=rf"names GPU {number}, but the visible ones are 0 to 2"):
+            pool.visible_gpu(shown, 0, (number,))

@@ -66,6 +66,34 @@ def test_every_answer_has_its_seed_and_its_logprobs(trainer):
     assert trainer.llm.params[0].settings["max_tokens"] == 7 and trainer.llm.params[0].settings["logprobs"] == 0
 
 
+def test_an_answer_is_told_when_it_is_finished(trainer):
+    """By an engine that numbers requests on and finishes the last one first."""
+    llm, told = trainer.llm, []
+    left, at_once = [], llm.generate
+    llm.request_counter = SimpleNamespace(counter=7)
+
+    def step():
+        return [left.pop()] if left else []
+
+    def generate(prompts, params, use_tqdm):
+        outputs = at_once(prompts, params, use_tqdm)
+        for number, output in enumerate(outputs, start=llm.request_counter.counter):
+            output.request_id, output.finished = str(number), True
+            left.append(output)
+        llm.request_counter.counter += len(outputs)
+        while left:
+            llm.llm_engine.step()
+            told.append("step")
+        return outputs
+
+    llm.generate, llm.llm_engine = generate, SimpleNamespace(step=step)
+    for _ in range(2):
+        told.clear()
+        generate_with_vllm(trainer, [[1], [2, 2]], [11, 12], SAMPLING, lambda i, ids, lp: told.append((i, ids)))
+        assert told == [(1, [2, 12]), "step", (0, [1, 11]), "step"]
+        assert llm.llm_engine.step is step
+
+
 def test_one_wake_up_and_one_sleep_a_step(trainer):
     for _ in range(2):
         with awake(trainer):

@@ -173,6 +173,9 @@ class JudgePoolConfig(Frozen):
     """Processes that compile; every core when absent."""
     device_workers: int = Field(default=1, ge=1)
     """Devices that run kernels: sets of ``judge.num_threads`` cores, or GPUs (the visible ones in turn)."""
+    gpus: tuple[int, ...] | None = Field(default=None, min_length=1)
+    """Numbers, among the visible GPUs, of those that judge, in turn; the first ones when null. A judge with GPUs of its
+    own can work ``while_generating``."""
     kernels_in_flight: int = Field(default=8, ge=1)
     """On a GPU: how many kernels' sandboxes are started or open at once, while one of them is measured."""
     isolation: Literal["auto", "apptainer", "bubblewrap", "namespaces", "none"] = "auto"
@@ -184,6 +187,9 @@ class JudgePoolConfig(Frozen):
     """Address of a running dask scheduler (a Slurm cluster, say); a local one is started when absent."""
     max_retries: int = Field(default=2, ge=0)
     """Of a harness failure, never of a candidate's."""
+    while_generating: Literal["auto", "always", "never"] = "auto"
+    """Whether answers are judged while others are still being generated. ``auto``: where judge and model surely have
+    devices of their own, i.e. with a ``scheduler``, or with an endpoint on another machine."""
 
 
 class TrainConfig(Frozen):

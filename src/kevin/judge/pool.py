@@ -66,9 +66,20 @@ def _run_stage(
     return verdict
 
 
-def visible_gpu(environment: Mapping[str, str], index: int) -> dict[str, str]:
-    """The one GPU, in turn, of those that an environment shows, for device process ``index``; {} if it shows none."""
+def visible_gpu(environment: Mapping[str, str], index: int, chosen: Sequence[int] | None = None) -> dict[str, str]:
+    """The one GPU, in turn, of those that an environment shows, for device process ``index``; {} if it shows none.
+
+    Args:
+        chosen: numbers of those to take; all when None.
+
+    Raises:
+        DeviceError: one of them is not shown.
+    """
     given = [gpu for gpu in environment.get("CUDA_VISIBLE_DEVICES", "").split(",") if gpu]
+    if given and chosen:
+        if wrong := [number for number in chosen if not 0 <= number < len(given)]:
+            raise DeviceError(f"pool.gpus names GPU {wrong[0]}, but the visible ones are 0 to {len(given) - 1}")
+        given = [given[number] for number in chosen]
     return {"CUDA_VISIBLE_DEVICES": given[index % len(given)]} if given else {}
 
 
@@ -182,7 +193,7 @@ class JudgePool:
             threads = self.config.kernels_in_flight
             shown = {"CUDA_VISIBLE_DEVICES": ",".join(map(str, range(len(nvidia_gpus())))), **os.environ}
         for i in range(self.config.device_workers):
-            env = {**common["env"], **visible_gpu(shown, i)}
+            env = {**common["env"], **visible_gpu(shown, i, self.config.gpus)}
             workers[f"device-{i}"] = {
                 "cls": Nanny,
                 "options": {**common, "env": env, "nthreads": threads, "resources": {"device": threads}},

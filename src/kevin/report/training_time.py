@@ -14,7 +14,8 @@ from kevin.report.training_records import read_records
 PARTS = ("generate", "judge", "model")
 COLUMNS = ["run", "num_steps", "step_s", *(f"{p}_s" for p in PARTS), "own_s", "own_share", "kernels_per_minute"]
 """Means over the steps. ``model``: forward and backward passes and the optimiser; ``own``: everything that is none of
-the three, checkpoints and logs included. Kernels a minute of judging, those that the verdict store knew among them."""
+the three, checkpoints and logs included. Judging beside generation counts as generation. Kernels a minute of judging,
+those that the verdict store knew among them."""
 
 
 def step_time_table(runs: Sequence[Path]) -> pd.DataFrame:
@@ -31,7 +32,8 @@ def _row(run: Path) -> list[object]:
     means = times.mean()
     own = means["step"] - sum(means[p] for p in PARTS)
     kernels = sum(r["num_kernels"] for r in records)
-    rate = 60 * kernels / times["judge"].sum() if times["judge"].sum() > 0 else float("nan")
+    judge_s = sum(float(times[name].sum()) for name in ("judge", "beside") if name in times)
+    rate = 60 * kernels / judge_s if judge_s > 0 else float("nan")
     return [run.name, len(records), means["step"], *(means[p] for p in PARTS), own, own / means["step"], rate]
 
 

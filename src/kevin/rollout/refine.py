@@ -24,6 +24,7 @@ def refine(
     progress: bool = True,
     identity: Mapping[str, str] | None = None,
     on_timing: Callable[[TurnTiming], None] | None = None,
+    beside: bool = False,
 ) -> list[Turn]:
     """Roll out and return all turns, ordered by task (as given), trajectory, turn.
 
@@ -35,6 +36,7 @@ def refine(
             it holds, and tries the harness's failures again. An interrupt at any moment leaves it usable.
         identity: what else a resume must agree on, e.g. fingerprints of the policy and of the judging protocol.
         on_timing: told where the time of each turn went.
+        beside: judge answers while others are being generated; policy and judge must not share a device.
 
     Raises:
         DataError: the checkpoint belongs to other tasks, another policy or other settings.
@@ -42,7 +44,9 @@ def refine(
         PolicyError: the policy failed; what it had answered is in the checkpoint.
     """
     saved = open_checkpoint(checkpoint, tasks, policy, settings, identity) if checkpoint else None
-    player = TurnPlayer(tasks, policy, judge, settings, checkpoint=saved, show_progress=progress, on_timing=on_timing)
+    player = TurnPlayer(
+        tasks, policy, judge, settings, checkpoint=saved, show_progress=progress, on_timing=on_timing, beside=beside
+    )
     histories: dict[Place, list[Turn]] = {(t.id, k): [] for t in tasks for k in range(settings.num_trajectories)}
     for turn in range(1, settings.num_turns + 1):
         for played in player.play(turn, histories):

@@ -15,6 +15,7 @@ from kevin.core.progress import Progress, progress
 from kevin.core.provenance import provenance
 from kevin.core.types import Kernel, Task, Turn, Verdict
 from kevin.policy.load import load_policy, policy_fingerprint
+from kevin.rollout.beside import judges_beside
 from kevin.rollout.refine import refine
 from kevin.rollout.settings import Judge, RolloutSettings, TurnTiming
 
@@ -60,8 +61,9 @@ def run_rollout(
         files.append_line(timing_path, timing.model_dump_json())
 
     policy = load_policy(policy_name, config)
+    beside = judges_beside(study.pool, config)
     try:
-        with open_judge(study, store, show_progress) as judge:
+        with open_judge(study, store, show_progress and not beside) as judge:
             for _ in range(2):
                 turns = refine(
                     tasks,
@@ -72,6 +74,7 @@ def run_rollout(
                     progress=show_progress,
                     identity=identity,
                     on_timing=save_timing,
+                    beside=beside,
                 )
                 if not _unjudged(turns):
                     break

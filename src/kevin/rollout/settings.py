@@ -54,5 +54,8 @@ class TurnTiming(Frozen):
     num_completion_tokens: int
     generate_s: float
     judge_s: float
+    """After the last answer."""
+    beside_s: float = 0.0
+    """Of ``generate_s``: how long kernels were judged meanwhile."""
     total_s: float
     """Wall time of the turn; what is not generating or judging is our own overhead."""

@@ -13,6 +13,7 @@ from kevin.core.errors import HarnessError, TaskError
 from kevin.core.progress import progress
 from kevin.core.types import Completion, Kernel, Outcome, Task, Turn, Verdict
 from kevin.policy.protocol import Policy, Request
+from kevin.rollout.beside import BesideJudge
 from kevin.rollout.checkpoint import Checkpoint
 from kevin.rollout.settings import Judge, Place, RolloutSettings, TurnTiming
 
@@ -35,7 +36,10 @@ class TurnPlayer:
         checkpoint: Checkpoint | None = None,
         show_progress: bool = True,
         on_timing: Callable[[TurnTiming], None] | None = None,
+        beside: bool = False,
     ) -> None:
+        """``beside``: judge answers while others are being generated; policy and judge must not share a device."""
+        self._beside = beside
         self._tasks = {t.id: t for t in tasks}
         if len(self._tasks) < len(tasks):
             raise TaskError("a rollout's tasks must have different ids")
@@ -57,8 +61,11 @@ class TurnPlayer:
         stored = self._checkpoint.turns(turn) if self._checkpoint else {}
         going = [p for p, past in histories.items() if len(past) == turn - 1 and all(t.outcome for t in past)]
         settled = {p: stored[p] for p in going if p in stored and stored[p].outcome is not None}
-        completions, fresh, generate_s = self._answers(turn, histories, [p for p in going if p not in settled])
-        played, num_kernels, judge_s = self._judged(turn, completions)
+        with BesideJudge(self._judge) if self._beside else nullcontext() as beside:
+            places = [p for p in going if p not in settled]
+            completions, fresh, generate_s = self._answers(turn, histories, places, beside)
+            beside_s = beside.busy_s() if beside else 0.0
+            played, num_kernels, judge_s = self._judged(turn, completions, beside)
         turns = {**settled, **played}
         ordered = [turns[p] for p in going if p in turns]
         if self._checkpoint and (played or not stored):
@@ -72,6 +79,7 @@ class TurnPlayer:
                 num_completion_tokens=sum(c.num_completion_tokens for c in fresh),
                 generate_s=generate_s,
                 judge_s=judge_s,
+                beside_s=beside_s,
                 total_s=time.monotonic() - start,
             )
             if self._on_timing is not None:
@@ -80,7 +88,7 @@ class TurnPlayer:
         return ordered
 
     def _answers(
-        self, turn: int, histories: Histories, places: Sequence[Place]
+        self, turn: int, histories: Histories, places: Sequence[Place], beside: BesideJudge | None
     ) -> tuple[dict[Place, Completion], list[Completion], float]:
         """Completions by place, those that were not in the checkpoint, and the seconds that these took.
 
@@ -89,6 +97,8 @@ class TurnPlayer:
         wanted = set(places)
         kept = self._checkpoint.completions(turn) if self._checkpoint else {}
         completions = {p: c for p, c in kept.items() if p in wanted}
+        for place, completion in completions.items():
+            self._hand_over(place, completion, beside)
         requests = [r for p in places if p not in completions and (r := self._request(turn, p, histories[p]))]
         start = time.monotonic()
         with self._bar(len(requests), f"turn {turn}/{self._settings.num_turns}: generate", "answers") as bar:
@@ -96,6 +106,7 @@ class TurnPlayer:
             def keep(i: int, completion: Completion) -> None:
                 if self._checkpoint:
                     self._checkpoint.add_completion(turn, _place(requests[i]), completion)
+                self._hand_over(_place(requests[i]), completion, beside)
                 if bar is not None:
                     bar.update()
 
@@ -108,15 +119,25 @@ class TurnPlayer:
         ordered = {p: completions[p] for p in places if p in completions}
         return ordered, [a for a in answers if a is not None], generate_s
 
-    def _judged(self, turn: int, completions: Mapping[Place, Completion]) -> tuple[dict[Place, Turn], int, float]:
-        """Turns by place, how many kernels were judged, and the seconds that took."""
+    def _hand_over(self, place: Place, completion: Completion, beside: BesideJudge | None) -> None:
+        if beside is not None and (kernel := self._parse(completion).kernel):
+            beside.add(place, self._tasks[place[0]], kernel)
+
+    def _judged(
+        self, turn: int, completions: Mapping[Place, Completion], beside: BesideJudge | None
+    ) -> tuple[dict[Place, Turn], int, float]:
+        """Turns by place, how many kernels were judged, and the seconds that took, or was still waited for."""
         parsed = {p: self._parse(c) for p, c in completions.items()}
         pairs: list[tuple[Task, Kernel]] = [(self._tasks[p[0]], a.kernel) for p, a in parsed.items() if a.kernel]
-        start = time.monotonic()
-        results = self._judge(pairs) if pairs else []
-        judge_s = time.monotonic() - start
         with_kernel = [p for p, a in parsed.items() if a.kernel]
-        verdicts = dict(zip(with_kernel, results, strict=True))
+        start = time.monotonic()
+        if beside is not None:
+            for place, completion in completions.items():  # a policy need not tell of each
+                self._hand_over(place, completion, beside)
+            verdicts = beside.results()
+        else:
+            verdicts = dict(zip(with_kernel, self._judge(pairs) if pairs else [], strict=True))
+        judge_s = time.monotonic() - start
         turns = {p: self._turn(turn, p, completions[p], parsed[p], verdicts.get(p)) for p in completions}
         return turns, len(pairs), judge_s
 

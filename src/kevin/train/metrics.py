@@ -86,7 +86,7 @@ def progress_line(record: Mapping[str, Any], num_steps: int, elapsed_s: float) -
         parts.append(f"{record['speedup']:.2f}x")
     if seconds["generate"] > 0:
         parts.append(f"{record['num_completion_tokens'] / seconds['generate']:,.0f} tokens/s")
-    if seconds["judge"] > 0:
-        parts.append(f"{60 * record['num_kernels'] / seconds['judge']:.0f} kernels/min")
+    if (judge_s := seconds["judge"] + seconds.get("beside", 0.0)) > 0:
+        parts.append(f"{60 * record['num_kernels'] / judge_s:.0f} kernels/min")
     parts.append(f"about {left / 60:.0f} min left" if left >= 90 else f"about {left:.0f} s left")
     return f"step {record['step']}/{num_steps}: {', '.join(parts)}"

@@ -15,6 +15,7 @@ from kevin.core.files import write_parquet
 from kevin.core.provenance import provenance
 from kevin.core.types import Task, Turn, digest
 from kevin.policy.protocol import Sampling
+from kevin.rollout.beside import judges_beside
 from kevin.rollout.refine import refine
 from kevin.rollout.settings import Judge, RolloutSettings, TurnTiming
 from kevin.train.lengths import response_tokens
@@ -37,7 +38,7 @@ class StepRollouts:
     samples: list[Sample | None]
     """Tokens of each row; None for a placeholder."""
     seconds: dict[str, float] = field(default_factory=dict)
-    """``generate`` and ``judge``; ``rollout`` is both with our own work around them."""
+    """``generate`` and ``judge``; ``rollout`` is both with our own work around them. ``beside``: judging meanwhile."""
 
 
 class StepSettings(RolloutSettings):
@@ -96,6 +97,7 @@ class StepPlayer:
                 folder,
                 progress=False,
                 on_timing=timings.append,
+                beside=judges_beside(self._study.pool),
             )
             if all(t.outcome is not None for t in turns):
                 break
@@ -113,6 +115,7 @@ class StepPlayer:
         seconds = {
             "generate": sum(t.generate_s for t in timings),
             "judge": sum(t.judge_s for t in timings),
+            "beside": sum(t.beside_s for t in timings),
             "rollout": time.monotonic() - start,
         }
         return StepRollouts(step, rows, samples, seconds)

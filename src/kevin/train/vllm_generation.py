@@ -6,7 +6,7 @@ weights, so every wake-up pushes all of them again), and a seed for each answer.
 
 from __future__ import annotations
 
-from collections.abc import Iterator
+from collections.abc import Callable, Iterator
 from contextlib import contextmanager
 from typing import Any
 
@@ -35,19 +35,19 @@ def awake(trainer: Any) -> Iterator[None]:
 def generate_with_vllm(
     trainer: Any, prompts: list[TokenIds], seeds: list[int], sampling: Sampling, on_answer: OnAnswer
 ) -> None:
-    """Answers with their log-probabilities. All processes call this equally often, also without prompts."""
+    """Answers with their log-probabilities. All processes call this equally often, also without prompts.
+
+    A colocated engine's answers are told as they are finished, a server's when all are.
+    """
     if trainer.vllm_mode == "colocate":
-        tokens, logprobs = _colocated(trainer.vllm_generation, prompts, seeds, sampling)
-    else:
-        tokens, logprobs = _served(trainer, prompts, sampling)
+        _colocated(trainer.vllm_generation, prompts, seeds, sampling, on_answer)
+        return
+    tokens, logprobs = _served(trainer, prompts, sampling)
     for i, (ids, values) in enumerate(zip(tokens, logprobs, strict=True)):
         on_answer(i, ids, values)
 
 
-Answers = tuple[list[TokenIds], list[list[float]]]
-
-
-def _colocated(engine: Any, prompts: list[TokenIds], seeds: list[int], sampling: Sampling) -> Answers:
+def _colocated(engine: Any, prompts: list[TokenIds], seeds: list[int], sampling: Sampling, on_answer: OnAnswer) -> None:
     """Every process of a tensor-parallel group hands in the prompts of all of them, and keeps its own answers."""
     from vllm import SamplingParams
 
@@ -62,7 +62,7 @@ def _colocated(engine: Any, prompts: list[TokenIds], seeds: list[int], sampling:
         everyone = gathered
     asked = [(p, s) for share in everyone for p, s in zip(*share, strict=True)]
     if not asked:
-        return [], []
+        return
     params = [
         SamplingParams(
             temperature=sampling.temperature,
@@ -74,10 +74,48 @@ def _colocated(engine: Any, prompts: list[TokenIds], seeds: list[int], sampling:
         )
         for _, seed in asked
     ]
-    outputs = engine.llm.generate([{"prompt_token_ids": p} for p, _ in asked], params, use_tqdm=False)
     first = sum(len(p) for p, _ in everyone[:own])
-    answers = [o.outputs[0] for o in outputs[first : first + len(prompts)]]
-    return [list(a.token_ids) for a in answers], [_sampled_logprobs(a) for a in answers]
+    told: set[int] = set()
+
+    def tell(number: int, output: Any) -> None:
+        i = number - first
+        if 0 <= i < len(prompts) and i not in told:
+            told.add(i)
+            answer = output.outputs[0]
+            on_answer(i, list(answer.token_ids), _sampled_logprobs(answer))
+
+    with _told_when_finished(engine.llm, tell):
+        outputs = engine.llm.generate([{"prompt_token_ids": p} for p, _ in asked], params, use_tqdm=False)
+    for number, output in enumerate(outputs):
+        tell(number, output)
+
+
+@contextmanager
+def _told_when_finished(llm: Any, tell: Callable[[int, Any], None]) -> Iterator[None]:
+    """Have ``tell`` hear of an output, by the number of its prompt, in the step of the engine that finishes it.
+
+    `LLM.generate` returns all of them together; it numbers requests on from where it was. Where it does not, nobody is
+    told before the end.
+    """
+    core, counter = getattr(llm, "llm_engine", None), getattr(llm, "request_counter", None)
+    first = getattr(counter, "counter", None)
+    if core is None or first is None:
+        yield
+        return
+    step = core.step
+
+    def watched() -> Any:
+        outputs = step()
+        for output in outputs:
+            if output.finished and str(output.request_id).isdigit():
+                tell(int(output.request_id) - first, output)
+        return outputs
+
+    core.step = watched
+    try:
+        yield
+    finally:
+        core.step = step
 
 
 def _sampled_logprobs(answer: Any) -> list[float]:
@@ -85,7 +123,7 @@ def _sampled_logprobs(answer: Any) -> list[float]:
     return [float(at[token].logprob) for token, at in zip(answer.token_ids, answer.logprobs, strict=True)]
 
 
-def _served(trainer: Any, prompts: list[TokenIds], sampling: Sampling) -> Answers:
+def _served(trainer: Any, prompts: list[TokenIds], sampling: Sampling) -> tuple[list[TokenIds], list[list[float]]]:
     """TRL cuts the server's answers into equal shares: a process with fewer prompts fills up with one-token ones."""
     import torch
 
