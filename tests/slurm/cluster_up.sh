@@ -64,6 +64,8 @@ for g in $(seq 0 $((GPUS - 1))); do [ -e "$D/dev/nvidia$g" ] || mknod "$D/dev/nv
 echo "Name=gpu Type=fake File=$D/dev/nvidia[0-$((GPUS - 1))]" > "$D/etc/gres.conf"
 
 mkdir -p /etc/slurm
+left=$(readlink /etc/slurm/slurm.conf || true)  # by a run that was killed: its daemons have our ports
+[ -z "$left" ] || [ "$left" = "$D/etc/slurm.conf" ] || "$(dirname "$0")/cluster_down.sh" "${left%/etc/slurm.conf}"
 for f in slurm.conf gres.conf; do ln -sfn "$D/etc/$f" "/etc/slurm/$f"; done
 munge -S "$D/run/munge.sock" -n > /dev/null 2>&1 ||
   munged --force --key-file="$D/munge/key" --socket="$D/run/munge.sock" --pid-file="$D/run/munged.pid" \
