@@ -68,7 +68,8 @@ def build_inline(
     }
     if kernel.language == "cuda":
         find_nvcc()
-        environment |= {name: os.environ[name] for name in ("CUDA_HOME",) if name in os.environ}
+        if home := os.environ.get("CUDA_HOME"):
+            environment["CUDA_HOME"] = home
         capability = native_architecture().removeprefix("sm_")
         environment["TORCH_CUDA_ARCH_LIST"] = f"{capability[:-1]}.{capability[-1]}"
 

@@ -41,6 +41,7 @@ _UNSHARE = ("unshare", "--user", "--map-root-user", "--net", "--ipc", "--uts", "
             "--kill-child", "--mount-proc")  # fmt: skip
 
 
+@functools.cache
 def gpu_minor(uuid: str, listed: Path = Path("/proc/driver/nvidia/gpus")) -> str | None:
     """Number of a GPU's device file, as the driver lists it; None where it does not (a MIG instance, for one)."""
     for path in sorted(listed.glob("*/information")):

@@ -128,15 +128,16 @@ class TurnPlayer:
     ) -> tuple[dict[Place, Turn], int, float]:
         """Turns by place, how many kernels were judged, and the seconds that took, or was still waited for."""
         parsed = {p: self._parse(c) for p, c in completions.items()}
-        pairs: list[tuple[Task, Kernel]] = [(self._tasks[p[0]], a.kernel) for p, a in parsed.items() if a.kernel]
-        with_kernel = [p for p, a in parsed.items() if a.kernel]
+        pairs: dict[Place, tuple[Task, Kernel]] = {
+            p: (self._tasks[p[0]], a.kernel) for p, a in parsed.items() if a.kernel
+        }
         start = time.monotonic()
         if beside is not None:
-            for place, completion in completions.items():  # a policy need not tell of each
-                self._hand_over(place, completion, beside)
+            for place, pair in pairs.items():  # a policy need not tell of each answer on the way
+                beside.add(place, *pair)
             verdicts = beside.results()
         else:
-            verdicts = dict(zip(with_kernel, self._judge(pairs) if pairs else [], strict=True))
+            verdicts = dict(zip(pairs, self._judge(list(pairs.values())) if pairs else [], strict=True))
         judge_s = time.monotonic() - start
         turns = {p: self._turn(turn, p, completions[p], parsed[p], verdicts.get(p)) for p in completions}
         return turns, len(pairs), judge_s
