@@ -6,7 +6,7 @@ import threading
 import time
 from collections.abc import Callable
 
-from kevin.judge.device_lock import DeviceLock
+from kevin.judge.device_lock import Company, DeviceLock
 
 
 def _started(target: Callable[[], None]) -> threading.Thread:
@@ -75,3 +75,25 @@ def test_a_failure_gives_the_device_back() -> None:
     with lock.held():
         lock.pause()
     assert lock._num_brief == 0
+
+
+def test_who_wants_to_be_alone_waits_for_those_who_are_there_and_keeps_others_out() -> None:
+    company, done = Company(), []
+
+    def alone() -> None:
+        with company.alone():
+            done.append("alone")
+
+    def late() -> None:
+        with company.together():
+            done.append("late")
+
+    with company.together():
+        threads = [_started(alone)]
+        _until(lambda: company._wants_alone)
+        threads.append(_started(late))
+        time.sleep(0.02)
+        done.append("first")
+    for thread in threads:
+        thread.join(timeout=20)
+    assert done == ["first", "alone", "late"]

@@ -131,10 +131,12 @@ def test_tasks_stay_on_a_gpu_while_there_is_room_for_the_next(monkeypatch: pytes
     device.protocol = JudgeProtocol(device="cuda", num_trials=3)
     rows = TensorSpec(name="x", dtype="float32", shape=(2 * gib // 4,))
     spec = TaskSpec(inputs=(rows,), outputs=())
-    assert 18 * gib <= device.task_bytes(spec) < 19 * gib, "three slots twice, and three trials, of two GiB"
+    assert 12 * gib <= device.task_bytes(spec) < 13 * gib, "two slots twice, and two trials, of two GiB"
+    small = TaskSpec(inputs=(rows.model_copy(update={"shape": (gib // 8,)}),), outputs=())
+    assert 4.5 * gib <= device.task_bytes(small) < 4.6 * gib, "three slots twice, and three trials, of half a GiB"
     task = Task(id="large", level=1, name="large", source="", origin="user", spec=spec)
     monkeypatch.setattr(torch.cuda, "empty_cache", lambda: None)
-    for free, crowded in ((60, False), (54, False), (53, True), (10, True)):
+    for free, crowded in ((60, False), (48, False), (46, True), (10, True)):
         monkeypatch.setattr(torch.cuda, "mem_get_info", lambda free=free: (free * gib, 140 * gib))
         assert device.is_crowded(task) is crowded, free
         assert device.is_crowded(task.model_copy(update={"spec": None})) is (free < 35), free

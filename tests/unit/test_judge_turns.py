@@ -10,15 +10,17 @@ from typing import Any
 import psutil
 import pytest
 
-from kevin.core.errors import SandboxError
+from kevin.core.errors import DeviceFullError, SandboxError
 from kevin.core.protocol import JudgeProtocol, TimingProtocol
 from kevin.core.types import Kernel, Outcome, Task, Verdict
 from kevin.judge import timing
 from kevin.judge.build import Build, build_native
 from kevin.judge.cell import CandidateFailed, Cell
+from kevin.judge.checks import Findings
 from kevin.judge.cpu import CpuDevice
 from kevin.judge.memory import SharedSlots
 from kevin.judge.sandbox import detect_isolation
+from kevin.judge.timing import Measured
 from kevin.tasks.format import inspect_task
 
 PROTOCOL = JudgeProtocol(rules=(), timing=TimingProtocol(min_rounds=3, max_rounds=3, budget_s=0.05, warmup_s=0))
@@ -149,6 +151,70 @@ def test_where_memory_is_short_one_cell_is_open_at_a_time(tmp_path: Path) -> Non
     verdicts = _judge(device, [(1, 1), (1, 2), (1, 1), (1, 3)], tmp_path)
     assert [v.outcome for v in verdicts] == [Outcome.CORRECT, Outcome.INCORRECT] * 2
     assert seen == [1, 1, 1, 1] and device._num_cells == 0
+
+
+@pytest.mark.parametrize("where", ["candidate", "judge"])
+def test_what_finds_too_little_memory_is_judged_again_with_nothing_beside_it(tmp_path: Path, where: str) -> None:
+    device, tried = _Watched(), []
+    device.shares_memory = True
+    run = device._run
+
+    def short(task: Task, kernel: Kernel, build: Any, found: Any) -> None:
+        tried.append((kernel, device._company._num_present, len(device._workspaces)))
+        if kernel == _kernel(2) and len([k for k, _, _ in tried if k == kernel]) == 1:
+            if where == "judge":
+                raise DeviceFullError("no memory")
+            raise CandidateFailed(Outcome.RUNTIME_ERROR, "out_of_memory", "no memory")
+        run(task, kernel, build, found)
+
+    device._run = short  # type: ignore[method-assign]
+    verdicts = _judge(device, [(1, 1), (2, 2), (1, 3)], tmp_path)
+    assert [v.outcome for v in verdicts] == [Outcome.CORRECT, Outcome.CORRECT, Outcome.INCORRECT]
+    first, second = [(present, kept) for kernel, present, kept in tried if kernel == _kernel(2)]
+    assert first[0] >= 1 and second == (0, 0)
+
+
+def test_what_does_not_fit_alone_either_is_said_once(tmp_path: Path) -> None:
+    """A candidate that takes more than there is has failed; a task that does is nobody's failure."""
+    device = _Watched()
+    device.shares_memory = True
+
+    def candidate(*args: Any) -> None:
+        raise CandidateFailed(Outcome.RUNTIME_ERROR, "out_of_memory", "no memory")
+
+    def judge(*args: Any) -> None:
+        raise DeviceFullError("task test does not fit on the device")
+
+    device._run = candidate  # type: ignore[method-assign]
+    assert [(v.outcome, v.reason) for v in _judge(device, [(1, 1)], tmp_path)] == [
+        (Outcome.RUNTIME_ERROR, "out_of_memory")
+    ]
+    device._run = judge  # type: ignore[method-assign]
+    with pytest.raises(DeviceFullError, match="does not fit"):
+        _judge(device, [(1, 1)], tmp_path)
+    device._company.alone().__enter__()  # nobody is left inside
+
+
+def test_a_task_with_large_tensors_is_judged_in_two_slots(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr("kevin.judge.reference._KEPT_BYTES", 0)
+    device = _Watched()
+    device.slot_budget_bytes = 0
+    assert PROTOCOL.num_trials > 2
+    verdicts = _judge(device, [(1, 1), (1, 2), (2, 2)], tmp_path)
+    assert [v.outcome for v in verdicts] == [Outcome.CORRECT, Outcome.INCORRECT, Outcome.CORRECT]
+    assert verdicts[0].trials_passed == PROTOCOL.num_trials
+    assert {w.slots.num_slots for w in device._workspaces._idle} == {2}
+
+
+def test_a_clock_that_says_what_no_device_can_do_is_quarantined_whatever_calls_in_a_row_take() -> None:
+    device, found = _Watched(), Findings(())
+    device.bound_us = lambda reference: 10.0  # type: ignore[method-assign]
+    for clock_us, reason in ((None, None), (20.0, None), (0.001, "faster_than_possible")):
+        found.measured = Measured(
+            kernel=timing.summarize([400.0]), reference=timing.summarize([100.0]), rounds=(), clock_us=clock_us
+        )
+        device._quarantine(None, found)  # type: ignore[arg-type]
+        assert found.reason == reason
 
 
 def test_what_failed_is_gone_before_the_next_turn(tmp_path: Path) -> None:

@@ -172,6 +172,71 @@ def test_out_of_memory_halves_the_batch(policy, monkeypatch):
         policy.complete(REQUESTS, SAMPLING)
 
 
+class TestWhenAnAnswerIsTold:
+    """Many tokens end an answer here, so that some answers are short and some are cut."""
+
+    PROMPTS = [[10, 11, 12]] * 5 + [[20] * 7] * 3
+    DECODING = Decoding(frozenset(range(3, 25)), 2, max_tokens=16)
+
+    def decode(self, model, before_pass=lambda num_passes: None):
+        """The answers, and in the order of telling position, tokens and the number of forward passes so far."""
+        told, num_passes = [], 0
+
+        def count(*_):
+            nonlocal num_passes
+            num_passes += 1
+            before_pass(num_passes)
+
+        def keep(i, tokens):
+            assert not torch.is_inference_mode_enabled()
+            told.append((i, tokens, num_passes))
+
+        hook = model.register_forward_pre_hook(count)
+        try:
+            return decode(model, self.PROMPTS, range(8), self.DECODING, on_answer=keep), told
+        finally:
+            hook.remove()
+
+    @pytest.mark.parametrize("selectable", [True, False])
+    def test_it_is_told_once_and_before_the_next_token_of_a_longer_one(self, model, monkeypatch, selectable):
+        from kevin.policy import decode as module
+
+        real = module._new_cache
+        monkeypatch.setattr(module, "_new_cache", lambda model: (real(model)[0], selectable))
+        answers, told = self.decode(model)
+        assert sorted(i for i, _, _ in told) == list(range(8))
+        for i, tokens, num_passes in told:
+            assert tokens == answers[i]
+            assert num_passes == len(tokens)
+            assert not self.DECODING.eos_ids & set(tokens[:-1])
+            assert tokens[-1] in self.DECODING.eos_ids or len(tokens) == 16
+        assert len({len(a) for a in answers}) > 3
+        assert any(a[-1] not in self.DECODING.eos_ids for a in answers)
+
+    def test_what_was_told_before_memory_ran_out_is_not_decoded_again(self, model, monkeypatch):
+        from kevin.policy import decode as module
+
+        whole, _ = self.decode(model)
+        batches, real = [], module._decode_batch
+
+        def recording(model, prompts, *rest):
+            batches.append(len(prompts))
+            return real(model, prompts, *rest)
+
+        def full_once(num_passes):
+            if num_passes == 8:
+                raise torch.OutOfMemoryError("full")
+
+        monkeypatch.setattr(module, "_decode_batch", recording)
+        answers, told = self.decode(model, full_once)
+        num_early = sum(num_passes < 8 for _, _, num_passes in told)
+        assert 0 < num_early < 7
+        assert sorted(i for i, _, _ in told) == list(range(8))
+        assert batches == [8, (8 - num_early) // 2, (9 - num_early) // 2]
+        assert answers == whole
+        assert all(answers[i] == tokens for i, tokens, _ in told)
+
+
 def test_a_sliding_window_model_decodes_as_generate_does(tokenizer):
     config = Qwen2Config(
         vocab_size=len(tokenizer),

@@ -2,6 +2,7 @@
 
 import json
 import shutil
+from types import SimpleNamespace
 
 import pytest
 import torch
@@ -408,6 +409,13 @@ def test_longer_answers_from_a_step_on(tmp_path):
     assert longest_response(study) == 6
     args = grpo.grpo_config(study, tmp_path, 1, on_cpu=True)
     assert args.max_completion_length == 6
+
+
+def test_one_process_trains_on_one_gpu_of_several(tmp_path, monkeypatch):
+    """The Trainer would spread a batch over all that it sees, also over the one that judges."""
+    study = make_study(tmp_path).for_run("tiny")
+    monkeypatch.setattr(grpo, "GRPOConfig", lambda **settings: SimpleNamespace(n_gpu=2, _n_gpu=2))
+    assert grpo.grpo_config(study, tmp_path, 1, on_cpu=False)._n_gpu == 1
 
 
 def test_the_paper_s_batch_on_8_devices():

@@ -6,6 +6,7 @@ import json
 import logging
 import os
 import tempfile
+from collections.abc import Callable
 from pathlib import Path
 from typing import TYPE_CHECKING, Annotated, Any
 
@@ -51,49 +52,68 @@ def bench_judge(
     ] = None,
     timed: Annotated[
         int,
-        typer.Option("--kernelbench-timed", help="So many it times, as its scripts do; the others it checks.", min=1),
+        typer.Option(
+            "--kernelbench-timed", help="So many are timed by both, as its scripts do; the others it checks.", min=1
+        ),
     ] = 16,
     config: ConfigOption = None,
 ) -> None:
     """Kernels a minute cold and warm, where the time goes, how busy the GPU is; beside KernelBench's own harness.
 
-    Beside it, calls are timed with as much of their launches as its clock sees (judge.timing.launches).
+    The correct ones that it times are then timed here once more, one at a time while nothing is compiled and with as
+    much of their launches as its clock sees (judge.timing.launches): those speedups are compared with its own. Files
+    are written with every result, so that a run which is stopped keeps what it has.
     """
     from kevin.cli.judge import make_kernel, make_protocol
     from kevin.cli.judge_batch import load_tasks, read_pairs
     from kevin.core.config import JudgePoolConfig
     from kevin.core.files import write_text
     from kevin.core.provenance import provenance
-    from kevin.judge.bench import KernelBenchHarness, Result, compare_verdicts, parity
+    from kevin.judge.bench import KernelBenchHarness, compare_verdicts, parity, time_quietly
     from kevin.judge.bench import bench_judge as measure
 
     protocol = make_protocol(_protocol(config), rules=rules, tolerance=None, device=device or None, num_trials=trials)
-    if kernelbench is not None:
-        timing = protocol.timing.model_copy(update={"launches": "as_kernelbench"})
-        protocol = protocol.model_copy(update={"timing": timing})
     lines, _ = load_tasks(read_pairs(batch))
     pairs = [(task, make_kernel(line.kernel, "", "auto", protocol)) for line, task in lines]
+    pool = JudgePoolConfig(kernels_in_flight=in_flight)
+    origin = provenance(protocol=protocol.model_dump(mode="json"), kernels_in_flight=in_flight)
+    summary: dict[str, Any] = {"provenance": origin, "runs": []}
+    cold: dict[int, Any] = {}
+    theirs: dict[int, Any] = {}
+    quiet: dict[int, Any] = {}
+
+    def write() -> None:
+        kernels = compare_verdicts([str(line.id) for line, _ in lines], cold, theirs, quiet)
+        if theirs:
+            summary["parity"] = parity(kernels)
+        write_text(out / "judge_bench.json", json.dumps(summary, indent=1) + "\n")
+        write_text(out / "judge_bench.jsonl", "".join(json.dumps(kernel) + "\n" for kernel in kernels))
+
+    def keep(results: dict[int, Any]) -> Callable[[int, Any], None]:
+        def found(i: int, result: Any) -> None:
+            results[i] = result
+            write()
+
+        return found
+
+    def ended(row: dict[str, Any]) -> None:
+        summary["runs"].append(row)
+        write()
+
     with tempfile.TemporaryDirectory(prefix="kevin-bench-") as scratch:
-        rows, verdicts = measure(
-            pairs, protocol, JudgePoolConfig(kernels_in_flight=in_flight), Path(scratch) / "ours", copies=copies
-        )
-        origin = provenance(protocol=protocol.model_dump(mode="json"), kernels_in_flight=in_flight)
-        summary: dict[str, Any] = {"provenance": origin, "runs": rows}
-
-        def write(theirs: dict[int, Result]) -> None:
-            kernels = compare_verdicts([str(line.id) for line, _ in lines], verdicts, theirs)
-            if theirs:
-                summary["parity"] = parity(kernels)
-            write_text(out / "judge_bench.json", json.dumps(summary, indent=1) + "\n")
-            write_text(out / "judge_bench.jsonl", "".join(json.dumps(kernel) + "\n" for kernel in kernels))
-
-        write({})
+        work = Path(scratch) / "ours"
+        for row in measure(pairs, protocol, pool, work, copies=copies, found=keep(cold)):
+            ended(row)
         if kernelbench is not None:
-            harness = KernelBenchHarness(pairs, kernelbench, Path(scratch) / "kernelbench", found=write)
-            rows.append(harness.time(timed))
+            harness = KernelBenchHarness(pairs, kernelbench, Path(scratch) / "kernelbench", found=keep(theirs))
+            ended(harness.time(timed))
+            ended(time_quietly(pairs, cold, timed, protocol, pool, work, found=keep(quiet)))
             harness.check_others()
-            write(harness.results)
-    for row in rows:
+    _print_runs(summary)
+
+
+def _print_runs(summary: dict[str, Any]) -> None:
+    for row in summary["runs"]:
         busy = f", GPU busy {row['gpu_busy_share']:.0%}" if row["gpu_busy_share"] is not None else ""
         pace = f"{row['seconds']:.1f} s, {row['kernels_per_minute']:.1f} a minute"
         typer.echo(f"{row['run']}: {row['kernels']} kernels in {pace}{busy}")

@@ -9,6 +9,7 @@
     │   └── DataError             a file of the study that is missing, damaged or of another version
     └── HarnessError          3   the harness could not do its work: never cached, never a reward
         ├── DeviceError           no such device, no compiler, driver trouble
+        │   ├── DeviceFullError       its memory does not suffice
         │   └── DeviceLostError       a GPU that failed in the middle of the work
         ├── SandboxError          the isolation could not be set up
         └── PolicyError           the model or its endpoint did not answer usably
@@ -43,6 +44,10 @@ class HarnessError(KevinError):
 
 class DeviceError(HarnessError):
     pass
+
+
+class DeviceFullError(DeviceError):
+    """There is too little memory on the device; with nothing beside it there may be enough."""
 
 
 class DeviceLostError(DeviceError):

@@ -102,6 +102,7 @@ def _rounds(
 
 
 def _measure(task: Task, device: Device, baselines: Iterable[Baseline]) -> list[dict[str, Any]]:
+    device.references.clear()  # each task is measured once, and may need all the memory that there is
     reference = device.references.get(task)
     inputs, t = reference.trials[0].inputs, device.protocol.timing
     forwards = _forwards(reference, baselines)

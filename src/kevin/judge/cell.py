@@ -20,7 +20,7 @@ from typing import Any
 
 import psutil
 
-from kevin.core.errors import DeviceError, SandboxError
+from kevin.core.errors import DeviceError, DeviceFullError, SandboxError
 from kevin.core.types import Outcome
 from kevin.judge.sandbox import Isolation, readable_paths, wrap, writable_paths
 
@@ -122,14 +122,16 @@ class Cell:
             Names of the guards in force.
 
         Raises:
-            SandboxError, DeviceError: the cell did not come up, which is never the candidate's fault.
+            SandboxError, DeviceError, DeviceFullError: it did not come up, which is never the candidate's fault.
         """
         try:
             reply = self.request(self._setup, timeout_s)
         except CandidateFailed as e:
             raise SandboxError(f"the sandbox did not come up ({e.reason}): {e}") from e
         if "harness_error" in reply:
-            raise DeviceError(f"the cell could not use its device: {str(reply['harness_error'])[:500]}")
+            text = str(reply["harness_error"])[:500]
+            error = DeviceFullError if "out of memory" in text.lower() else DeviceError
+            raise error(f"the cell could not use its device: {text}")
         return [str(g) for g in reply["guards"]]
 
     def load(self, timeout_s: float) -> dict[str, Any]:

@@ -8,32 +8,36 @@ side, also while another candidate is measured, and everything else takes turns.
 from __future__ import annotations
 
 import base64
+import gc
 import io
 import threading
 import time
 from abc import ABC, abstractmethod
-from collections.abc import Iterator
+from collections.abc import Iterator, Sequence
 from contextlib import AbstractContextManager, ExitStack, contextmanager, nullcontext
 from typing import Any, NamedTuple
 
 import torch
 
 from kevin.core.abi import LAUNCHER
+from kevin.core.errors import DeviceFullError
 from kevin.core.protocol import JudgeProtocol, Rule
 from kevin.core.types import Kernel, Outcome, Task, TaskSpec, Verdict
 from kevin.judge.build import Build
 from kevin.judge.cell import CandidateFailed, Cell
 from kevin.judge.checks import Findings, check_fewer_rows, check_trials, module_trials
-from kevin.judge.device_lock import DeviceLock
+from kevin.judge.device_lock import Company, DeviceLock
 from kevin.judge.inside.host import last_level_bytes
 from kevin.judge.memory import SharedBuffer, SharedSlots, slot_bytes
-from kevin.judge.reference import ReferenceCache, ReferenceTask
+from kevin.judge.reference import ReferenceCache, ReferenceTask, Trial, keeps_trials
 from kevin.judge.roofline import Peaks, count_flops, measure_peaks, roofline
 from kevin.judge.sandbox import detect_isolation
 from kevin.judge.timing import PairedTimer
 from kevin.judge.workspace import Workspace, Workspaces, new_workspace
 
 _LOAD_TIMEOUT_S = {"c_abi": 20.0, "load_inline": 90.0}
+_SETTLE_S = 0.1
+"""For the driver to take down the contexts of processes that have just ended."""
 
 
 class Started(NamedTuple):
@@ -48,6 +52,8 @@ class Started(NamedTuple):
 class Device(ABC):
     """Judges built kernels. ``slot_budget_bytes`` bounds a workspace's slots, ``max_tasks`` how many tasks are kept.
 
+    ``shares_memory``: whether what one candidate takes is missing to others. One that runs out of memory then is run
+    again with nothing beside it.
     ``starts_at_once``: of cells that do not import torch. A driver makes contexts one after the other, and whoever asks
     it for memory meanwhile, this process too, waits in the same line.
     """
@@ -56,6 +62,7 @@ class Device(ABC):
     slot_budget_bytes: int
     max_tasks: int
     starts_at_once: int = 4
+    shares_memory: bool = False
 
     def __init__(self, protocol: JudgeProtocol) -> None:
         self.protocol = protocol
@@ -66,6 +73,7 @@ class Device(ABC):
         self._workspaces = Workspaces()
         self._num_cells = 0
         self._lock = DeviceLock()
+        self._company = Company()
         self._starts = threading.Semaphore(self.starts_at_once)
 
     @abstractmethod
@@ -116,11 +124,11 @@ class Device(ABC):
         if workspace.digest not in self._workspaces.tasks():
             self.references.discard(workspace.digest)
 
-    def is_large(self, spec: TaskSpec) -> bool:
+    def is_large(self, reference: ReferenceTask) -> bool:
         """Whether a cell takes so much memory that `fits_another_cell` must be asked first."""
         return False
 
-    def fits_another_cell(self, spec: TaskSpec) -> bool:
+    def fits_another_cell(self, reference: ReferenceTask) -> bool:
         """Whether there is memory for one more beside those that are open."""
         return True
 
@@ -148,15 +156,14 @@ class Device(ABC):
         Raises:
             HarnessError: the sandbox or the device failed. TaskError: the reference itself does not run.
         """
-        found = Findings(self.protocol.rules if rules is None else rules)
-        if build.reason is not None:
-            found.details["failed_build"] = build.message[:500]
-        try:
-            self._run(task, kernel, build, found)
-        except CandidateFailed as e:
-            found.outcome, found.reason, found.message = e.outcome, e.reason, e.message
-            if build.reason is not None and "torch_compute" in found.rules:  # whatever came of it, this is why
-                found.outcome, found.reason, found.message = Outcome.COMPILE_ERROR, build.reason, build.message
+        enforced = self.protocol.rules if rules is None else rules
+        with self._company.together():
+            found = self._attempt(task, kernel, build, enforced)
+        if found is None:
+            with self._company.alone():
+                self._clear()
+                found = self._attempt(task, kernel, build, enforced, is_alone=True)
+        assert found is not None
         measured = found.measured if found.outcome in (Outcome.CORRECT, Outcome.QUARANTINED) else None
         return Verdict(
             key=key,
@@ -179,6 +186,34 @@ class Device(ABC):
             details={"isolation": self.isolation.value, **build.resources, **found.details},
         )
 
+    def _attempt(
+        self, task: Task, kernel: Kernel, build: Build, rules: tuple[Rule, ...], *, is_alone: bool = False
+    ) -> Findings | None:
+        """None where the device's memory did not suffice, and others have some of it. Errors as `judge`."""
+        found = Findings(rules)
+        if build.reason is not None:
+            found.details["failed_build"] = build.message[:500]
+        try:
+            self._run(task, kernel, build, found)
+        except CandidateFailed as e:
+            if e.reason == "out_of_memory" and self.shares_memory and not is_alone:
+                return None
+            found.outcome, found.reason, found.message = e.outcome, e.reason, e.message
+            if build.reason is not None and "torch_compute" in found.rules:  # whatever came of it, this is why
+                found.outcome, found.reason, found.message = Outcome.COMPILE_ERROR, build.reason, build.message
+        except DeviceFullError:
+            if is_alone:
+                raise
+            return None
+        return found
+
+    def _clear(self) -> None:
+        """Give back all memory that is kept for further candidates."""
+        with self._turn():
+            while (oldest := self._workspaces.drop_oldest()) is not None:
+                self.give_back(oldest)
+            gc.collect()  # tensors in the frames of what failed
+
     def reference(self, task: Task) -> ReferenceTask:
         """Waits for no lease where there is nothing to make. Errors as `ReferenceCache.get`."""
         if task in self.references:
@@ -189,11 +224,13 @@ class Device(ABC):
     def _num_slots(self, spec: TaskSpec) -> int:
         affordable = self.slot_budget_bytes // max(slot_bytes(spec), 1)
         wanted = min(self.protocol.timing.max_calls_per_round + 1, affordable)
-        return max(2, self.protocol.num_trials, wanted)
+        return max(2, wanted, self.protocol.num_trials if affordable else 0)
 
     def task_bytes(self, spec: TaskSpec) -> int:
         """What a task's first workspace takes at most, its trials included; further ones take less."""
-        return (2 * self._num_slots(spec) + self.protocol.num_trials) * slot_bytes(spec)
+        num_trials = self.protocol.num_trials
+        kept = num_trials if keeps_trials(spec, num_trials) else min(num_trials, 2)
+        return (2 * self._num_slots(spec) + kept) * slot_bytes(spec)
 
     def _make_room(self, task: Task) -> Workspace | None:
         """Give back what was not used for longest until one more fits, or return one that others are done with."""
@@ -210,9 +247,18 @@ class Device(ABC):
         return None
 
     def _new_workspace(self, task: Task) -> Workspace:
-        reference = self.reference(task)
-        slots = SharedSlots(reference.spec, self._num_slots(reference.spec), self.allocate)
-        workspace = new_workspace(reference, slots)
+        try:
+            reference = self.reference(task)
+            slots = SharedSlots(reference.spec, self._num_slots(reference.spec), self.allocate)
+            try:
+                workspace = new_workspace(reference, slots)
+            except torch.OutOfMemoryError as e:
+                slots.close()
+                raise DeviceFullError(f"task {task.id} does not fit on the device: {str(e).splitlines()[0]}") from None
+        except DeviceFullError:
+            if task.digest not in self._workspaces.tasks():
+                self.references.discard(task.digest)
+            raise
         self._workspaces.add(workspace)
         return workspace
 
@@ -242,7 +288,7 @@ class Device(ABC):
         try:
             start = time.perf_counter()
             with ExitStack() as opened:
-                opened.enter_context(self._room_for_a_cell(reference.spec))
+                opened.enter_context(self._room_for_a_cell(reference))
                 with self._lock.brief():
                     self.prepare_thread()
                     setup = self._setup(kernel, build, reference, slots)
@@ -256,7 +302,9 @@ class Device(ABC):
                 yield Started(cell, reference, slots, workspace.inputs)
         finally:
             with self._lock.brief():
-                for i in range(self.protocol.num_trials):  # the next one must not find this one's answers there
+                for i in range(
+                    min(self.protocol.num_trials, slots.num_slots)
+                ):  # the next one must not find this one's answers there
                     slots.poison_outputs(i)
                 self._workspaces.put_back(workspace)
 
@@ -266,6 +314,7 @@ class Device(ABC):
         with ExitStack() as held:
             for _ in range(self.starts_at_once):
                 held.enter_context(self._starts)
+            time.sleep(_SETTLE_S)
             yield
 
     def _workspace_for(self, task: Task, found: Findings) -> Workspace:
@@ -279,11 +328,11 @@ class Device(ABC):
             return workspace
 
     @contextmanager
-    def _room_for_a_cell(self, spec: TaskSpec) -> Iterator[None]:
+    def _room_for_a_cell(self, reference: ReferenceTask) -> Iterator[None]:
         """Where memory is short, large cells are open one after another."""
-        is_large = self.is_large(spec)
+        is_large = self.is_large(reference)
         with self._turn() if is_large else self._lock.brief():
-            while is_large and self._num_cells and not self.fits_another_cell(spec):
+            while is_large and self._num_cells and not self.fits_another_cell(reference):
                 self._lock.wait()
             self._num_cells += 1
         try:
@@ -348,7 +397,7 @@ class Device(ABC):
         start = time.perf_counter()
         try:
             with self.lease(exclusive=False):
-                trials = reference.trials
+                trials: Sequence[Trial] = reference.trials
                 if kernel.dialect == "load_inline":
                     trials = module_trials(cell, reference, started.slots, self.protocol, found)
                 timer.prepare(check_trials(cell, trials, started.slots, self.protocol, found, self._lock.pause))
@@ -398,11 +447,11 @@ class Device(ABC):
             return
         bound = self.bound_us(reference)
         found.details["bound_us"] = bound
-        if found.measured.kernel.median_us < bound:
+        clock_us = found.measured.clock_us or found.measured.kernel.median_us
+        if clock_us < bound:
             found.outcome, found.reason = Outcome.QUARANTINED, "faster_than_possible"
             found.message = (
-                f"{found.measured.kernel.median_us:.3g} us a call is less than its memory traffic can take "
-                f"on this device ({bound:.3g} us)"
+                f"{clock_us:.3g} us a call is less than its memory traffic can take on this device ({bound:.3g} us)"
             )
 
     def _place_on_roofline(self, reference: ReferenceTask, found: Findings) -> None:

@@ -1,4 +1,4 @@
-"""Who may use a device: one thread at a time, and brief jobs in the pauses of the one that has it.
+"""Who may use a device: one thread at a time, and brief jobs in the pauses of the one that has it; and its memory.
 
 Starting a sandbox costs this process a fork, which would be in the times of whatever is measured meanwhile. Waiting for
 a whole measurement to end would leave the device with nothing to measure next, so it is done between two rounds.
@@ -61,3 +61,37 @@ class DeviceLock:
     def _release(self) -> None:
         self._is_held = False
         self._changed.notify_all()
+
+
+class Company:
+    """Who is on a device at the same time: any number together, or one alone. Whoever wants to be alone comes next."""
+
+    def __init__(self) -> None:
+        self._changed = threading.Condition()
+        self._num_present = 0
+        self._wants_alone = False
+
+    @contextmanager
+    def together(self) -> Iterator[None]:
+        with self._changed:
+            self._changed.wait_for(lambda: not self._wants_alone)
+            self._num_present += 1
+        try:
+            yield
+        finally:
+            with self._changed:
+                self._num_present -= 1
+                self._changed.notify_all()
+
+    @contextmanager
+    def alone(self) -> Iterator[None]:
+        with self._changed:
+            self._changed.wait_for(lambda: not self._wants_alone)
+            self._wants_alone = True
+            self._changed.wait_for(lambda: self._num_present == 0)
+        try:
+            yield
+        finally:
+            with self._changed:
+                self._wants_alone = False
+                self._changed.notify_all()

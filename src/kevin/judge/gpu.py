@@ -20,9 +20,9 @@ from typing import Any
 
 import torch
 
-from kevin.core.errors import DeviceError, DeviceLostError, SandboxError
+from kevin.core.errors import DeviceError, DeviceFullError, DeviceLostError, SandboxError
 from kevin.core.protocol import JudgeProtocol
-from kevin.core.types import Kernel, Outcome, Task, TaskSpec
+from kevin.core.types import Kernel, Outcome, Task
 from kevin.judge.build import Build, check_architecture
 from kevin.judge.cell import CandidateFailed, Cell
 from kevin.judge.checks import Findings
@@ -42,7 +42,8 @@ _PROFILER_START_S = 30.0
 _MOST_FOREIGN = 0.25
 """Of a candidate's time on the device, in library kernels that compute."""
 _CELL_BYTES = 1 << 30
-"""Of a context and what a cell flushes the L2 with, outputs aside."""
+"""Of a context and what a cell flushes the L2 with."""
+_OUT_OF_MEMORY = 2
 _SMALL_SHARE = 0.03
 """Of the memory: cells below it are not counted, since asking the driver what is free takes its time."""
 _FREE_SHARE = 0.25
@@ -61,8 +62,10 @@ def _start_cuda() -> None:
         ) from e
 
 
-def _cell_bytes(spec: TaskSpec) -> int:
-    return _CELL_BYTES + sum(num_bytes(s) for s in spec.outputs)
+def _cell_bytes(reference: ReferenceTask) -> int:
+    """Parameters of its own, what a call takes if it works as eager does, and the results that are kept meanwhile."""
+    parameters, outputs = (sum(map(num_bytes, specs)) for specs in (reference.spec.parameters, reference.spec.outputs))
+    return _CELL_BYTES + parameters + reference.working_bytes + 2 * outputs
 
 
 class _DeviceBytes:
@@ -82,6 +85,7 @@ class GpuDevice(Device):
 
     slot_budget_bytes = 1 << 30
     max_tasks = 32
+    shares_memory = True
 
     def __init__(self, protocol: JudgeProtocol) -> None:
         super().__init__(protocol)
@@ -107,10 +111,13 @@ class GpuDevice(Device):
         self._gpu.hides_launches = protocol.timing.launches == "hidden"
 
     def _run(self, task: Task, kernel: Kernel, build: Build, found: Findings) -> None:
-        """Raises DeviceLostError when this process can use its GPU no longer."""
+        """Raises DeviceLostError when this process can use its GPU no longer, DeviceFullError when memory is short."""
         try:
             super()._run(task, kernel, build, found)
-        except (torch.AcceleratorError, CudaError) as e:
+        except (torch.OutOfMemoryError, torch.AcceleratorError, CudaError) as e:
+            if isinstance(e, torch.OutOfMemoryError) or getattr(e, "code", None) == _OUT_OF_MEMORY:
+                text = f"task {task.id} does not fit on the device: {str(e).splitlines()[0]}"
+                raise DeviceFullError(text) from None
             raise DeviceLostError(
                 f"the GPU failed in the judge itself, not in a candidate: {str(e).splitlines()[0]}. Look at nvidia-smi "
                 f"and at dmesg for Xid errors; verdicts so far are kept, start again to go on"
@@ -125,7 +132,7 @@ class GpuDevice(Device):
         try:
             pointer, size, fd, handle = self._gpu.allocate_shared(num_bytes)
         except CudaError as e:
-            raise DeviceError(f"no GPU memory for {num_bytes >> 20} MiB of shared tensors: {e}") from e
+            raise DeviceFullError(f"no GPU memory for {num_bytes >> 20} MiB of shared tensors: {e}") from e
         data = torch.as_tensor(_DeviceBytes(pointer, num_bytes), device="cuda")
 
         def release() -> None:
@@ -134,12 +141,12 @@ class GpuDevice(Device):
 
         return SharedBuffer(data, fd, release)
 
-    def is_large(self, spec: TaskSpec) -> bool:
-        return _cell_bytes(spec) >= _SMALL_SHARE * self._total_bytes
+    def is_large(self, reference: ReferenceTask) -> bool:
+        return _cell_bytes(reference) >= _SMALL_SHARE * self._total_bytes
 
-    def fits_another_cell(self, spec: TaskSpec) -> bool:
+    def fits_another_cell(self, reference: ReferenceTask) -> bool:
         torch.cuda.empty_cache()
-        return 2 * _cell_bytes(spec) < torch.cuda.mem_get_info()[0]
+        return 2 * _cell_bytes(reference) < torch.cuda.mem_get_info()[0]
 
     def is_crowded(self, task: Task) -> bool:
         needed = self.task_bytes(task.spec) if task.spec else 0

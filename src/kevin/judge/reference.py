@@ -12,16 +12,17 @@ import logging
 import math
 import secrets
 from collections import OrderedDict
-from collections.abc import Callable, Iterator
+from collections.abc import Callable, Iterator, Sequence
 from contextlib import AbstractContextManager, contextmanager, nullcontext
 from functools import cached_property
-from typing import Any
+from typing import Any, overload
 
 import torch
 
-from kevin.core.errors import DeviceError, DeviceLostError, KevinError, TaskError
+from kevin.core.errors import DeviceFullError, DeviceLostError, KevinError, TaskError
 from kevin.core.protocol import JudgeProtocol
 from kevin.core.types import Task, TaskSpec
+from kevin.judge.memory import slot_bytes
 from kevin.tasks.format import inspect_task, load_module
 
 log = logging.getLogger(__name__)
@@ -29,6 +30,9 @@ log = logging.getLogger(__name__)
 _CHANGED_ELEMENTS = 64
 _LEAST_ROWS = 4
 _PARAMETER_NOISE = 0.1
+_KEPT_BYTES = 4 << 30
+"""Of a task's trials that are kept; larger ones are made again for each candidate."""
+_CHUNK_ELEMENTS = 1 << 27
 
 Flags = Callable[[], AbstractContextManager[None]]
 
@@ -51,6 +55,36 @@ class Trial:
         """For each output, what PyTorch's default precision may add to the absolute tolerance."""
         self.eager_outputs = eager_outputs
         """Of the trial that KernelBench could have made, in each way that it could have run; None for the others."""
+
+
+class Trials(Sequence[Trial]):
+    """Made when they are asked for, always the same. The first one stays, the others where there is memory for that."""
+
+    def __init__(self, make: Callable[[int], Trial], num: int, *, keeps: bool) -> None:
+        self._make, self._num, self.keeps = make, num, keeps
+        self._kept: dict[int, Trial] = {}
+
+    def __len__(self) -> int:
+        return self._num
+
+    @overload
+    def __getitem__(self, index: int) -> Trial: ...
+    @overload
+    def __getitem__(self, index: slice) -> Sequence[Trial]: ...
+    def __getitem__(self, index: int | slice) -> Trial | Sequence[Trial]:
+        if isinstance(index, slice):
+            return [self[i] for i in range(self._num)[index]]
+        if not 0 <= index < self._num:
+            raise IndexError(index)
+        trial = self._kept.get(index) or self._make(index)
+        if self.keeps or index == 0:
+            self._kept[index] = trial
+        return trial
+
+
+def keeps_trials(spec: TaskSpec, num_trials: int) -> bool:
+    """Whether a task is so small that all its trials are kept."""
+    return num_trials * slot_bytes(spec) <= _KEPT_BYTES
 
 
 def _flatten(result: Any) -> list[torch.Tensor]:
@@ -153,14 +187,21 @@ class ReferenceTask(ReferenceModel):
     def __init__(self, task: Task, protocol: JudgeProtocol) -> None:
         self.generator = torch.Generator(torch.device(protocol.device)).manual_seed(secrets.randbits(63))
         super().__init__(task, protocol, secrets.randbits(31))
+        self._protocol = protocol
+        self._trial_seeds = [secrets.randbits(63) for _ in range(protocol.num_trials)]
         self._initial = [p.detach().clone() for p in self._own]
         self._keeps_inputs: bool | None = None
         """Whether the model leaves its inputs as they are; unknown before its first call."""
         self._scalars: dict[int, Any] | None = None
         """Passed by value and fixed when a cell starts, so they are the same in every trial."""
         self._widen = protocol.device == "cuda" and protocol.tf32 == "torch_default"
-        self.trials = [self._make_trial(i, protocol) for i in range(protocol.num_trials)]
-        self._seeded_trials: list[Trial] | None = None
+        self.working_bytes = 0
+        """What a call of the model takes beside its inputs and parameters, its outputs included."""
+        keeps = keeps_trials(self.spec, protocol.num_trials)
+        self.trials = Trials(self._make_trial, protocol.num_trials, keeps=keeps)
+        for i in range(protocol.num_trials):  # a model that fails on one of them fails here
+            self.trials[i]
+        self._seeded_trials: Trials | None = None
         self._changed: dict[int, tuple[Any, ...]] = {}
         """Indices of what `change_some` last changed, by the address of the input."""
         self.set_parameters(self._initial)
@@ -170,11 +211,11 @@ class ReferenceTask(ReferenceModel):
         """Inputs that are no tensors, by position."""
         return self._scalars or {}
 
-    def _draw(self, distribution: str) -> list[Any]:
-        torch.manual_seed(int(torch.randint(2**31 - 1, (1,), generator=self.generator, device=self.device)))
+    def _draw(self, distribution: str, generator: torch.Generator) -> list[Any]:
+        torch.manual_seed(int(torch.randint(2**31 - 1, (1,), generator=generator, device=self.device)))
         with torch.device(self.device):
             inputs = [self._place(x) for x in self._module.get_inputs()]
-        drawn = [redraw(x, distribution, self.generator) for x in inputs]
+        drawn = [redraw(x, distribution, generator) for x in inputs]
         if self._scalars is None:
             self._scalars = {i: x for i, x in enumerate(drawn) if not isinstance(x, torch.Tensor)}
         drawn = [self._scalars.get(i, x) for i, x in enumerate(drawn)]
@@ -185,29 +226,42 @@ class ReferenceTask(ReferenceModel):
             return x
         return x.to(self.device, self._dtype if x.dtype.is_floating_point else x.dtype)
 
-    def _make_trial(self, index: int, protocol: JudgeProtocol) -> Trial:
-        distribution = protocol.distributions[index % len(protocol.distributions)]
-        parameters = [p.clone() for p in self._initial]
-        if index > 0:
-            for p in parameters:
-                p.add_(_PARAMETER_NOISE * torch.randn(p.shape, generator=self.generator, device=self.device))
-        inputs = self._draw(distribution)
+    def _make_trial(self, index: int) -> Trial:
+        generator = torch.Generator(self.device).manual_seed(self._trial_seeds[index])
+        distributions = self._protocol.distributions
+        distribution = distributions[index % len(distributions)]
+        parameters = self._initial if index == 0 else self._perturbed(generator)
+        inputs = self._draw(distribution, generator)
         trial = self._trial(inputs, parameters, is_kernelbenchs=index == 0 and distribution == "task")
         if distribution != "task" and not all(bool(torch.isfinite(o).all()) for o in trial.outputs):
-            trial = self._trial(self._draw("task"), parameters)  # outside the domain, e.g. a logarithm of normals
+            del inputs, trial
+            trial = self._trial(self._draw("task", generator), parameters)  # e.g. normals given to a logarithm
         return trial
+
+    def _perturbed(self, generator: torch.Generator) -> list[torch.Tensor]:
+        return [
+            p + _PARAMETER_NOISE * torch.randn(p.shape, generator=generator, device=self.device).to(p.dtype)
+            for p in self._initial
+        ]
 
     def _trial(self, inputs: list[Any], parameters: list[torch.Tensor], *, is_kernelbenchs: bool = False) -> Trial:
         outputs = self.forward(inputs, parameters)
         if not self._widen:
             return Trial(inputs, parameters, outputs, [0.0] * len(outputs), [outputs] if is_kernelbenchs else None)
-        eager = [self.forward(inputs, parameters, nullcontext)]
+        slack, kept = [0.0] * len(outputs), []
+        for eager in self._eager_outputs(inputs, parameters):
+            furthest = [_furthest(o, e) for o, e in zip(outputs, eager, strict=True)]
+            slack = [max(s, 2 * f) for s, f in zip(slack, furthest, strict=True)]
+            kept.append(eager if any(furthest) else outputs)  # the same is not kept twice
+            del eager
+        return Trial(inputs, parameters, outputs, slack, kept if is_kernelbenchs else None)
+
+    def _eager_outputs(self, inputs: list[Any], parameters: list[torch.Tensor]) -> Iterator[list[torch.Tensor]]:
+        """By PyTorch's default flags, in each way that a user's process may run them."""
+        yield self.forward(inputs, parameters, nullcontext)
         if "conv" in self.task.source.lower():
             # the layout keeps it apart from the algorithm that cuDNN remembers for eager as it is timed
-            eager.append(self.forward(_channels_last(inputs), parameters, _searching))
-        pairs = zip(outputs, zip(*eager, strict=True), strict=True)
-        slack = [2 * max(float((o.float() - e.float()).abs().nan_to_num(0.0).max()) for e in es) for o, es in pairs]
-        return Trial(inputs, parameters, outputs, slack, eager if is_kernelbenchs else None)
+            yield self.forward(_channels_last(inputs), parameters, _searching)
 
     @cached_property
     def fewer_rows(self) -> Trial | None:
@@ -249,16 +303,18 @@ class ReferenceTask(ReferenceModel):
             return trial if fits else None
         return None
 
-    def trials_for(self, *, parameters_loadable: bool) -> list[Trial]:
+    def trials_for(self, *, parameters_loadable: bool) -> Trials:
         """The trials; with the freshly seeded weights throughout for a module with parameters of other names."""
         if parameters_loadable or not self._initial:
             return self.trials
         if self._seeded_trials is None:
-            self._seeded_trials = [
-                self._trial(t.inputs, self._initial, is_kernelbenchs=t.eager_outputs is not None) for t in self.trials
-            ]
-            self.set_parameters(self._initial)
+            self._seeded_trials = Trials(self._seeded_trial, len(self.trials), keeps=self.trials.keeps)
         return self._seeded_trials
+
+    def _seeded_trial(self, index: int) -> Trial:
+        if index == 0:
+            return self.trials[0]
+        return self._trial(self.trials[index].inputs, self._initial)
 
     def forward(self, inputs: list[Any], parameters: list[torch.Tensor], flags: Flags = _exact) -> list[torch.Tensor]:
         """Outputs, contiguous; without TF32 by default. Inputs stay as they are: in-place modules get a copy."""
@@ -267,11 +323,22 @@ class ReferenceTask(ReferenceModel):
             given = inputs
             if self._keeps_inputs is not True:
                 given = [x.clone() if isinstance(x, torch.Tensor) else x for x in inputs]
-            with flags():
+            with flags(), self._measured():
                 outputs = [o.detach().contiguous() for o in _flatten(self.model(*given))]
             if self._keeps_inputs is None:
                 self._keeps_inputs = all(_same(a, b) for a, b in zip(given, inputs, strict=True))
             return outputs
+
+    @contextmanager
+    def _measured(self) -> Iterator[None]:
+        """Of the first call, how much memory it takes."""
+        if self.working_bytes or self.device.type != "cuda":
+            yield
+            return
+        torch.cuda.reset_peak_memory_stats()
+        before = torch.cuda.memory_allocated()
+        yield
+        self.working_bytes = torch.cuda.max_memory_allocated() - before
 
     def change_some(self, inputs: list[Any], views: list[torch.Tensor | None]) -> None:
         """Change every floating-point input in place so that no earlier answer fits; ``views`` get the same change.
@@ -307,6 +374,12 @@ class ReferenceTask(ReferenceModel):
             self._changed[x.data_ptr()] = (eighth, at)
 
 
+def _furthest(a: torch.Tensor, b: torch.Tensor) -> float:
+    """Largest absolute difference of two tensors of one shape, what is not a number left out; without large copies."""
+    pairs = zip(a.reshape(-1).split(_CHUNK_ELEMENTS), b.reshape(-1).split(_CHUNK_ELEMENTS), strict=True)
+    return max((float((x.float() - y.float()).abs_().nan_to_num_(0.0).max()) for x, y in pairs if len(x)), default=0.0)
+
+
 def _same(a: Any, b: Any) -> bool:
     return not isinstance(a, torch.Tensor) or torch.equal(a, b)
 
@@ -326,28 +399,17 @@ class ReferenceCache:
         self._max_tasks = max_tasks
         self._tasks: OrderedDict[str, ReferenceTask] = OrderedDict()
 
-    def _make(self, task: Task) -> ReferenceTask:
-        try:
-            return ReferenceTask(task, self._protocol)
-        except torch.OutOfMemoryError:
-            self._tasks.clear()
-            torch.cuda.empty_cache()
-        try:
-            return ReferenceTask(task, self._protocol)
-        except torch.OutOfMemoryError as e:
-            raise DeviceError(
-                f"task {task.id} does not fit on the device beside what else runs there (lower pool.kernels_in_flight, "
-                f"or a smaller task): {str(e).splitlines()[0]}"
-            ) from e
-
     def __contains__(self, task: Task) -> bool:
         return task.digest in self._tasks
 
     def discard(self, task_digest: str) -> None:
         self._tasks.pop(task_digest, None)
 
+    def clear(self) -> None:
+        self._tasks.clear()
+
     def get(self, task: Task) -> ReferenceTask:
-        """Raises TaskError when the reference itself does not run, DeviceError when it does not fit."""
+        """Raises TaskError when the reference itself does not run, DeviceFullError when it does not fit."""
         found = self._tasks.pop(task.digest, None)
         if found is None:
             while len(self._tasks) >= self._max_tasks:
@@ -355,9 +417,11 @@ class ReferenceCache:
             if self._protocol.device == "cuda":
                 torch.cuda.empty_cache()  # other workers share the GPU
             try:
-                found = self._make(task)
+                found = ReferenceTask(task, self._protocol)
             except KevinError:
                 raise
+            except torch.OutOfMemoryError as e:
+                raise DeviceFullError(f"task {task.id} does not fit on the device: {str(e).splitlines()[0]}") from None
             except torch.AcceleratorError as e:
                 raise DeviceLostError(
                     f"the GPU failed while the reference of {task.id} ran: {str(e).splitlines()[0]}. If it does so for "

@@ -106,37 +106,48 @@ def decode(
     Args:
         seeds: one per prompt; torch's global generators are neither used nor moved.
         token_budget: bounds the memory of a micro-batch, in tokens of the cache.
-        on_answer: called with position and tokens as soon as a micro-batch is done.
+        on_answer: called with position and tokens, once a position and in the caller's thread, as soon as the answer's
+            last token is drawn and before a further one is drawn for any other. What was told stands: if the device
+            then runs out of memory, only the rest is decoded again.
 
     Returns:
         Per prompt the sampled tokens; the last is an end token unless ``max_tokens`` were reached.
     """
-    answers: list[TokenIds] = [[] for _ in prompts]
+    answers: dict[int, TokenIds] = {}
+    for i, tokens in _answers(model, prompts, seeds, decoding, token_budget):
+        answers[i] = tokens
+        if on_answer is not None:
+            on_answer(i, tokens)
+    return [answers[i] for i in range(len(prompts))]
+
+
+def _answers(
+    model: PreTrainedModel, prompts: Sequence[TokenIds], seeds: Sequence[int], decoding: Decoding, token_budget: int
+) -> Iterator[tuple[int, TokenIds]]:
+    """Each position once, as it ends. Of a micro-batch that memory does not hold, what is left is halved."""
     pending = list(micro_batches([len(p) for p in prompts], decoding.max_tokens, token_budget))
     while pending:
         batch = pending.pop(0)
+        left = dict.fromkeys(batch)
         try:
-            results = _decode_batch(model, [prompts[i] for i in batch], [seeds[i] for i in batch], decoding)
+            for row, tokens in _decode_batch(model, [prompts[i] for i in batch], [seeds[i] for i in batch], decoding):
+                del left[batch[row]]
+                yield batch[row], tokens
         except torch.OutOfMemoryError:
             if len(batch) == 1:
                 raise PolicyError(
                     f"the device has too little memory for one prompt of {len(prompts[batch[0]])} tokens; lower "
                     f"rollout.max_prompt_tokens and max_response_tokens, or use a bfloat16 or smaller model"
                 ) from None
-            half = len(batch) // 2
-            pending[:0] = [batch[:half], batch[half:]]
-            continue
-        for i, tokens in zip(batch, results, strict=True):
-            answers[i] = tokens
-            if on_answer is not None:
-                on_answer(i, tokens)
-    return answers
+            rest, half = list(left), len(left) // 2
+            pending[:0] = [part for part in (rest[:half], rest[half:]) if part]
 
 
 @torch.inference_mode()
 def _decode_batch(
     model: PreTrainedModel, prompts: Sequence[TokenIds], seeds: Sequence[int], decoding: Decoding
-) -> list[TokenIds]:
+) -> Iterator[tuple[int, TokenIds]]:
+    """Rows and their tokens in the order in which they end. Between them the caller is out of inference mode."""
     kv_cache, selectable = _new_cache(model)
     unique = list(dict.fromkeys(tuple(p) for p in prompts)) if selectable else [tuple(p) for p in prompts]
     place = {p: i for i, p in enumerate(unique)}
@@ -154,11 +165,16 @@ def _decode_batch(
     rows = torch.arange(len(prompts), device=model.device)
     live = torch.ones(len(prompts), dtype=torch.bool, device=model.device)
     sampled_BT = torch.full((len(prompts), decoding.max_tokens), decoding.pad_id, device=model.device)
+    num_live = len(prompts)
     for t in range(decoding.max_tokens):
         token_B = draw(logits_BV, uniform_BT[rows, t], decoding.temperature, decoding.top_p)
         sampled_BT[rows, t] = token_B
-        live &= ~torch.isin(token_B, eos)
-        num_live = int(live.sum())
+        ended = live & torch.isin(token_B, eos)
+        live = live & ~ended
+        num_before, num_live = num_live, int(live.sum())
+        if num_live < num_before:
+            done = rows[ended]
+            yield from zip(done.tolist(), sampled_BT[done, : t + 1].tolist(), strict=True)
         if num_live == 0 or t + 1 == decoding.max_tokens:
             break
         mask_BL = torch.cat([mask_BL, mask_BL.new_ones(len(mask_BL), 1)], dim=1)
@@ -168,7 +184,8 @@ def _decode_batch(
             kv_cache.batch_select_indices(kept)
             rows, token_B, mask_BL, position_B, live = (x[kept] for x in (rows, token_B, mask_BL, position_B, live))
         logits_BV = _forward(model, token_B[:, None], mask_BL, position_B[:, None], kv_cache)
-    return [_until_end(row, decoding.eos_ids) for row in sampled_BT.tolist()]
+    cut = rows[live]
+    yield from zip(cut.tolist(), sampled_BT[cut].tolist(), strict=True)
 
 
 def _forward(
@@ -222,8 +239,3 @@ def _left_padded(
     ids = [[pad_id] * (length - len(p)) + list(p) for p in prompts]
     mask = [[0] * (length - len(p)) + [1] * len(p) for p in prompts]
     return torch.tensor(ids, device=device), torch.tensor(mask, device=device)
-
-
-def _until_end(tokens: TokenIds, eos_ids: frozenset[int]) -> TokenIds:
-    end = next((t + 1 for t, token in enumerate(tokens) if token in eos_ids), len(tokens))
-    return tokens[:end]

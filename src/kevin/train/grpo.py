@@ -61,7 +61,7 @@ def grpo_config(study: Study, folder: Path, num_processes: int, *, on_cpu: bool)
             f"train.updates_per_step = {train.updates_per_step} into whole micro-batches of {train.micro_batch_size}"
         )
     vllm = train.generation != "transformers"
-    return GRPOConfig(
+    args = GRPOConfig(
         output_dir=str(folder / "checkpoints"),
         max_steps=train.num_steps * updates_of_a_step(train),
         per_device_train_batch_size=train.micro_batch_size,
@@ -108,6 +108,8 @@ def grpo_config(study: Study, folder: Path, num_processes: int, *, on_cpu: bool)
         remove_unused_columns=False,
         log_completions=False,
     )
+    args._n_gpu = min(args.n_gpu, 1)  # other visible GPUs may judge, and several train only through accelerate
+    return args
 
 
 def updates_of_a_step(train: TrainConfig) -> int:
