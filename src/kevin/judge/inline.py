@@ -21,6 +21,7 @@ from kevin.core.protocol import JudgeProtocol
 from kevin.core.types import Kernel, Outcome, Task, digest
 from kevin.judge.build import Build, compiler_excerpt, find_nvcc, native_architecture
 from kevin.judge.cell import CandidateFailed, Cell
+from kevin.judge.precompiled import precompiled_headers
 from kevin.judge.sandbox import Isolation, detect_isolation, gpu_devices, toolchain
 
 _FALLBACK, _SWALLOWED = "fallback_after_failed_build", "swallowed.txt"
@@ -61,6 +62,9 @@ def build_inline(
         "num_threads": 1,
         "device": protocol.device,
     }
+    headers = precompiled_headers(isolation)
+    if headers is not None:
+        setup["precompiled"] = str(headers)
     environment = {
         "PATH": f"{sys.prefix}/bin:/usr/local/cuda/bin:/usr/local/bin:/usr/bin:/bin",
         "MAX_JOBS": "1",  # as many builds as cores run at once, and what fails is not waited for by another
@@ -80,6 +84,7 @@ def build_inline(
             setup | {"pretend_gpu": pretend},
             isolation=isolation,
             gpu=gpu,
+            read_only=[str(headers)] if headers else [],
             writable=[str(marker)],
             python_flags=("-I",),
             environment=environment,

@@ -23,6 +23,8 @@ from kevin.core.provenance import cpu_name, nvidia_gpus
 from kevin.core.types import Kernel, Task, Verdict
 from kevin.judge.build import Build
 from kevin.judge.evaluate import build_stage, build_verdict, screen_stage
+from kevin.judge.precompiled import start_precompiling
+from kevin.judge.sandbox import detect_isolation
 from kevin.judge.store import VerdictStore, verdict_key
 
 log = logging.getLogger(__name__)
@@ -92,6 +94,8 @@ def _stay_off(cores: list[int]) -> None:
 
 def _pinned_build_stage(task: Task, kernel: Kernel, protocol: JudgeProtocol, cache: Path, avoid: list[int]) -> Build:
     _stay_off(avoid)
+    if kernel.dialect == "load_inline" and kernel.language == "cuda":
+        start_precompiling(detect_isolation())
     return build_stage(task, kernel, protocol, cache)
 
 

@@ -161,15 +161,17 @@ def lock_down(
     readable: list[str],
     writable: list[str],
     allow_processes: bool = False,
+    file_bytes: int = 1 << 30,
 ) -> list[str]:
     """Apply every limit; returns the names of those that are in force (``rlimits``, ``landlock``, ``seccomp``).
 
     Args:
         memory_bytes: address space beyond what is mapped now; None leaves it unlimited (CUDA maps terabytes).
         allow_processes: for builders, which start compilers; sockets and the rest stay forbidden.
+        file_bytes: of the largest file that may be written.
     """
     libc = ctypes.CDLL(None, use_errno=True)
-    limits = [(resource.RLIMIT_CORE, 0), (resource.RLIMIT_NOFILE, 256), (resource.RLIMIT_FSIZE, 1 << 30)]
+    limits = [(resource.RLIMIT_CORE, 0), (resource.RLIMIT_NOFILE, 256), (resource.RLIMIT_FSIZE, file_bytes)]
     if memory_bytes is not None:
         limits.append((resource.RLIMIT_AS, _address_space_bytes() + memory_bytes))
     for what, value in limits:

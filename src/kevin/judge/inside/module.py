@@ -1,12 +1,13 @@
 """The cell of a ``load_inline`` candidate, on CPU or GPU: a Python module with a class `ModelNew`.
 
-Two modes. ``build``: import the module, and make and call the model where only that compiles its extensions, into a
+Three modes. ``build``: import the module, and make and call the model where only that compiles its extensions, into a
 folder; report each build. ``run``: import it again with the built extensions, no compiler and no new process allowed,
-and call the model on command.
+and call the model on command. ``precompile``: no candidate; compile torch's headers for the builds of others.
 Standard library and torch only; it knows offsets and a weight seed, never input seeds, expected outputs or tolerances.
 """
 
 import base64
+import contextlib
 import ctypes
 import hashlib
 import io
@@ -14,6 +15,7 @@ import json
 import mmap
 import os
 import re
+import shlex
 import subprocess
 import sys
 import time
@@ -28,7 +30,7 @@ from guard import lock_down
 from host import ColdClock
 from torch.utils import cpp_extension
 
-_FAILED = "failed.txt"
+_FAILED, _BINDINGS = "failed.txt", "main.o"
 _NARROW = os.path.join(os.path.dirname(os.path.abspath(__file__)), "fast_include")  # noqa: PTH100, PTH118, PTH120
 
 
@@ -92,8 +94,9 @@ def _excerpt(error: BaseException) -> str:
 class _Builds:
     """Stands in for `load_inline`: builds into, or loads from, one folder a distinct request."""
 
-    def __init__(self, folder: str, building: bool) -> None:
+    def __init__(self, folder: str, building: bool, precompiled: str | None) -> None:
         self.folder, self.building = folder, building
+        self.precompiled = precompiled
         self.log: list[dict] = []
         self._original = cpp_extension.load_inline
         self._run_ninja = cpp_extension._run_ninja_build
@@ -129,7 +132,12 @@ class _Builds:
         before = dict(versions)
         try:
             try:
-                narrow = {**options, "extra_include_paths": [_NARROW, *(options.get("extra_include_paths") or [])]}
+                first = [os.path.join(self.precompiled, "narrow")] if self.precompiled else []  # noqa: PTH118
+                paths = [*first, _NARROW, *(options.get("extra_include_paths") or [])]
+                narrow = {**options, "extra_include_paths": paths}
+                if "PYBIND11_" in request:  # perhaps in the device code, whose narrow headers leave pybind out
+                    flags = options.get("extra_cuda_cflags") or []
+                    narrow["extra_cuda_cflags"] = [*flags, "-DKEVIN_BINDINGS"]
                 return self._original(*arguments, build_directory=folder, verbose=False, **narrow)
             except RuntimeError as e:
                 # what the narrow headers lack, torch's own have; and their error text is the one to report
@@ -152,11 +160,57 @@ class _Builds:
     def run_ninja(self, build_directory, *positional, **options):
         """As torch's; what fails again first of all spares compiling the rest."""
         if self._first is not None:
-            command = ["ninja", "-v", self._first]
+            if self._first == _BINDINGS and self.precompiled:
+                command = self._bindings_alone(build_directory)
+            else:
+                command = ["ninja", "-v", self._first]
             run = subprocess.run(command, cwd=build_directory, capture_output=True, text=True, check=False)
             if run.returncode:
-                raise RuntimeError(run.stdout)
+                raise RuntimeError(run.stdout + run.stderr)
         return self._run_ninja(build_directory, *positional, **options)
+
+    def _bindings_alone(self, build_directory: str) -> list[str]:
+        """Torch's own command for them with its headers precompiled, which none that optimises can use."""
+        compiler, flags = _ninja_variables(build_directory)
+        source = os.path.join(build_directory, "main.cpp")  # noqa: PTH118
+        headers = os.path.join(self.precompiled or "", "plain")  # noqa: PTH118
+        kept = [f for f in flags if not f.startswith("-O")]
+        return [*compiler, f"-I{headers}", *kept, "-c", source, "-o", "/dev/null"]
+
+
+def _ninja_variables(folder: str) -> tuple[list[str], list[str]]:
+    """The C++ compiler and its flags in the build file that torch wrote."""
+    with open(os.path.join(folder, "build.ninja")) as f:  # noqa: PTH118, PTH123
+        lines = dict(line.split(" = ", 1) for line in f.read().splitlines() if " = " in line and line[0] != " ")
+    return shlex.split(lines["cxx"]), shlex.split(lines["cflags"])
+
+
+def _precompile(folder: str) -> None:
+    """``narrow/torch/extension.h.gch`` and ``plain/...``, side by side, with the flags that torch builds with."""
+
+    class _WrittenError(Exception):
+        pass
+
+    def stop(*positional, **options):
+        raise _WrittenError
+
+    cpp_extension._run_ninja_build = stop
+    with contextlib.suppress(_WrittenError):
+        cpp_extension.load_inline("kevin", "", build_directory=folder)
+    compiler, flags = _ninja_variables(folder)
+    plain_paths = [p for p in cpp_extension.include_paths() if os.path.exists(os.path.join(p, "torch/extension.h"))]  # noqa: PTH110, PTH118
+    running = []
+    for name, root in (("narrow", _NARROW), ("plain", plain_paths[0])):
+        target = os.path.join(folder, name, "torch")  # noqa: PTH118
+        os.makedirs(target)  # noqa: PTH103
+        own = [f"-I{_NARROW}"] if name == "narrow" else []
+        kept = [f for f in flags if not f.startswith("-DTORCH_EXTENSION_NAME")]
+        header = os.path.join(root, "torch", "extension.h")  # noqa: PTH118
+        command = [*compiler, *own, *kept, "-x", "c++-header", header, "-o", os.path.join(target, "extension.h.gch")]  # noqa: PTH118
+        running.append(subprocess.Popen(command, stdout=subprocess.PIPE, stderr=subprocess.STDOUT, text=True))
+    said = [process.communicate()[0] for process in running]
+    if any(process.returncode for process in running):
+        raise RuntimeError("\n".join(said)[-2000:])
 
 
 def _module(name: str, source: str) -> types.ModuleType:
@@ -346,7 +400,7 @@ def _serve(channel, model: _Model, hardware: _Hardware) -> None:
 def main() -> None:
     channel = os.fdopen(int(sys.argv[1]), "r+b", buffering=0)
     setup = json.loads(channel.readline())
-    building = setup.get("mode") == "build"
+    building = setup.get("mode") in ("build", "precompile")
     torch.set_num_threads(setup["num_threads"])
     hardware = None
     cuda = setup.get("device") == "cuda"
@@ -362,10 +416,19 @@ def main() -> None:
         readable=setup["readable"],
         writable=setup["writable"] + (["/tmp", "/dev/null"] if building else []),
         allow_processes=building,
+        file_bytes=(4 if setup.get("mode") == "precompile" else 1) << 30,
     )
     channel.write(json.dumps({"guards": guards}).encode() + b"\n")
     channel.readline()  # the command to load: what fails from here on is the candidate's
-    builds = _Builds(setup["build_folder"], building)
+    if setup.get("mode") == "precompile":
+        try:
+            _precompile(setup["build_folder"])
+            reply = {"ok": True}
+        except Exception as e:
+            reply = {"error": _excerpt(e)}
+        channel.write(json.dumps(reply).encode() + b"\n")
+        return
+    builds = _Builds(setup["build_folder"], building, setup.get("precompiled"))
     if setup.get("pretend_gpu"):
         torch.cuda.is_available = lambda: True  # to compile what a module keeps for a GPU
     try:

@@ -1,0 +1,98 @@
+"""Precompiled torch headers for the bindings of ``load_inline`` modules: parsing them is most of what these cost.
+
+Made once a toolchain, beside the first builds, which do without; kept in the user's cache (1.1 GB). They change no
+outcome: the compiler takes them only where they are what it would read itself.
+"""
+
+from __future__ import annotations
+
+import functools
+import logging
+import os
+import shutil
+import sys
+import tempfile
+import threading
+import time
+from pathlib import Path
+
+import torch
+
+from kevin.core.errors import HarnessError
+from kevin.core.types import digest
+from kevin.judge.cell import CandidateFailed, Cell
+from kevin.judge.sandbox import Isolation, toolchain
+
+log = logging.getLogger(__name__)
+
+_TIMEOUT_S = 600.0
+_FREE_BYTES = 8 << 30
+"""Of the disk: with less they are not made."""
+_NARROW = Path(__file__).parent / "inside" / "fast_include"
+
+
+def _cache() -> Path:
+    return Path(os.environ.get("XDG_CACHE_HOME") or Path.home() / ".cache") / "kevin"
+
+
+def _folder(isolation: Isolation) -> Path:
+    """Of what the compiler itself does not check: which headers, and where they stand."""
+    compiler = shutil.which("c++") or ""
+    version = Path(compiler).resolve().name
+    narrow = [p.read_text() for p in sorted(_NARROW.rglob("*.h"))]
+    about = (torch.__version__, torch.__path__[0], sys.prefix, version, str(isolation), *toolchain(isolation), *narrow)
+    return _cache() / f"headers-{digest('headers', *about)[:16]}"
+
+
+def precompiled_headers(isolation: Isolation) -> Path | None:
+    """The folder with ``narrow`` and ``plain``; None while there is none."""
+    folder = _folder(isolation)
+    return folder if folder.is_dir() else None
+
+
+@functools.cache
+def start_precompiling(isolation: Isolation) -> None:
+    """Make them in the background unless they are there, or another process is at it."""
+    folder = _folder(isolation)
+    if not folder.is_dir():
+        threading.Thread(target=_make, args=(folder, isolation), daemon=True).start()
+
+
+def _make(folder: Path, isolation: Isolation) -> None:
+    try:
+        folder.parent.mkdir(parents=True, exist_ok=True, mode=0o700)
+        for old in folder.parent.glob("making-*"):
+            if time.time() - old.stat().st_mtime < _TIMEOUT_S:
+                return
+            shutil.rmtree(old, ignore_errors=True)
+        if shutil.disk_usage(folder.parent).free < _FREE_BYTES:
+            log.info("%s: too little space for precompiled headers; builds go on without", folder.parent)
+            return
+        making = Path(tempfile.mkdtemp(prefix="making-", dir=folder.parent))
+        try:
+            precompile(making, isolation)
+            making.rename(folder)
+        finally:
+            shutil.rmtree(making, ignore_errors=True)
+    except (HarnessError, CandidateFailed, OSError) as e:
+        log.warning("no precompiled headers; builds go on without: %s", e)
+
+
+def precompile(folder: Path, isolation: Isolation) -> None:
+    """Compile the headers into ``folder``, in a sandbox like that of a build.
+
+    Raises:
+        CandidateFailed: the compiler failed.
+    """
+    setup = {"mode": "precompile", "build_folder": str(folder), "num_threads": 1, "device": "cpu", "source": ""}
+    path = f"{sys.prefix}/bin:/usr/local/cuda/bin:/usr/local/bin:/usr/bin:/bin"
+    with Cell(
+        "module.py",
+        setup,
+        isolation=isolation,
+        writable=[str(folder)],
+        python_flags=("-I",),
+        environment={"PATH": path, "TMPDIR": "/tmp"},
+    ) as cell:
+        cell.prepare()
+        cell.raise_for(cell.load(_TIMEOUT_S))

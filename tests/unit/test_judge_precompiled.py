@@ -1,0 +1,100 @@
+"""Torch's headers are compiled once, beside the builds, which say the same with and without them."""
+
+from __future__ import annotations
+
+import os
+import re
+import shlex
+import subprocess
+import time
+from pathlib import Path
+from types import SimpleNamespace
+
+import pytest
+
+from kevin.core.protocol import JudgeProtocol
+from kevin.core.types import Kernel, Outcome, Task
+from kevin.judge import inline, precompiled
+from kevin.judge.cell import CandidateFailed
+from kevin.judge.sandbox import detect_isolation
+
+TASK = Task(id="test", level=1, name="test", source="", origin="user")
+MODULE = """
+import torch
+from torch.utils.cpp_extension import load_inline
+own = load_inline("own", {source!r}, functions=["twice"]{more})
+class ModelNew(torch.nn.Module):
+    def forward(self, x):
+        return own.twice(x)
+"""
+TWICE = "torch::Tensor twice(torch::Tensor x) { return 2 * x; }"
+
+
+@pytest.fixture
+def cache(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Path:
+    monkeypatch.setenv("XDG_CACHE_HOME", str(tmp_path / "cache"))
+    precompiled.start_precompiling.cache_clear()
+    return tmp_path / "cache" / "kevin"
+
+
+def _build(source: str, folder: Path, more: str = "") -> tuple[Outcome | None, str]:
+    kernel = Kernel(dialect="load_inline", language="cpp", source=MODULE.format(source=source, more=more))
+    build = inline.build_inline(TASK, kernel, JudgeProtocol(rules=()), folder)
+    return build.outcome, build.message
+
+
+@pytest.mark.slow
+def test_builds_say_the_same_with_precompiled_headers(cache: Path, tmp_path: Path) -> None:
+    isolation = detect_isolation()
+    assert precompiled.precompiled_headers(isolation) is None
+    sources = {"right": TWICE, "wrong": TWICE.replace("twice", "thrice"), "lacking": "#include <nowhere.h>\n" + TWICE}
+    without = {name: _build(source, tmp_path / "without") for name, source in sources.items()}
+    assert [outcome for outcome, _ in without.values()] == [None, Outcome.COMPILE_ERROR, Outcome.COMPILE_ERROR]
+    assert "'twice' was not declared in this scope" in without["wrong"][1]
+
+    precompiled._make(precompiled._folder(isolation), isolation)
+    headers = precompiled.precompiled_headers(isolation)
+    assert headers is not None and not list(cache.glob("making-*"))
+    assert {name: _build(source, tmp_path / "with") for name, source in sources.items()} == without
+    assert _build(sources["wrong"], tmp_path / "with", ', extra_cflags=["-O3"]') == without["wrong"]
+
+    narrow = Path(precompiled.__file__).parent / "inside" / "fast_include"
+    for name, more in (("plain", []), ("narrow", [f"-I{narrow}"])):  # -H marks a precompiled header that is used
+        variables = re.search(r"^cflags = (.*)$", (headers / "build.ninja").read_text(), re.MULTILINE)
+        assert variables is not None
+        flags = [f"-I{headers / name}", *more, *shlex.split(variables[1]), "-DTORCH_EXTENSION_NAME=other"]
+        flags.remove("-DTORCH_EXTENSION_NAME=kevin")
+        command = ["c++", "-H", *flags, "-fsyntax-only", str(headers / "main.cpp")]
+        run = subprocess.run(command, capture_output=True, text=True, check=True)
+        assert f"! {headers / name}/torch/extension.h.gch" in run.stderr, name
+
+
+def test_they_are_made_once(cache: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    made: list[Path] = []
+    monkeypatch.setattr(precompiled, "precompile", lambda folder, isolation: made.append(folder))
+    isolation = detect_isolation()
+    folder = precompiled._folder(isolation)
+    other = cache / "making-other"
+    other.mkdir(parents=True)
+    precompiled._make(folder, isolation)
+    assert not made, "another process is at it"
+    os.utime(other, (time.time() - 3600,) * 2)
+    precompiled._make(folder, isolation)
+    assert len(made) == 1 and folder.is_dir() and not list(cache.glob("making-*")), "that one was killed"
+    precompiled.start_precompiling(isolation)
+    assert len(made) == 1
+
+
+def test_builds_go_on_where_they_cannot_be_made(
+    cache: Path, monkeypatch: pytest.MonkeyPatch, caplog: pytest.LogCaptureFixture
+) -> None:
+    def fail(folder: Path, isolation: object) -> None:
+        raise CandidateFailed(Outcome.RUNTIME_ERROR, "exception", "no compiler")
+
+    isolation = detect_isolation()
+    monkeypatch.setattr(precompiled, "precompile", fail)
+    precompiled._make(precompiled._folder(isolation), isolation)
+    assert "builds go on without: no compiler" in caplog.text
+    monkeypatch.setattr(precompiled.shutil, "disk_usage", lambda path: SimpleNamespace(free=1 << 30))
+    precompiled._make(precompiled._folder(isolation), isolation)
+    assert precompiled.precompiled_headers(isolation) is None and not list(cache.glob("*"))
