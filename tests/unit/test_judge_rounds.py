@@ -11,7 +11,6 @@ import torch
 from kevin.core.protocol import JudgeProtocol, TimingProtocol
 from kevin.core.types import Task
 from kevin.judge.cell import CandidateFailed
-from kevin.judge.inside.cuda import Gpu
 from kevin.judge.reference import ReferenceTask
 from kevin.judge.timing import PairedTimer, calls_per_round, enough_rounds, settled
 
@@ -129,14 +128,6 @@ def test_what_disturbs_one_call_is_not_charged_to_a_long_one() -> None:
     assert Timer()._check_burst(3800.0, 0) is None
     assert bursts == [1, 7]
     assert [Timer()._burst_calls(us, 10) for us in (0.001, 10.0, 1e5, 1e7)] == [400, 400, 4, 1]
-
-
-def test_a_fill_as_large_as_kernelbenchs_runs_ahead_of_a_call() -> None:
-    gpu = object.__new__(Gpu)
-    gpu.hides_launches = False
-    for l2_mb, passes in ((60, 2), (50, 3), (512, 1)):
-        gpu.l2_bytes = l2_mb << 20
-        assert gpu._lead_passes() == passes
 
 
 def test_outliers_neither_settle_a_ratio_nor_unsettle_it() -> None:

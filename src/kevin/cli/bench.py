@@ -52,24 +52,20 @@ def bench_judge(
     ] = None,
     timed: Annotated[
         int,
-        typer.Option(
-            "--kernelbench-timed", help="So many are timed by both, as its scripts do; the others it checks.", min=1
-        ),
+        typer.Option("--kernelbench-timed", help="So many it times, as its scripts do; the others it checks.", min=1),
     ] = 16,
     config: ConfigOption = None,
 ) -> None:
     """Kernels a minute cold and warm, where the time goes, how busy the GPU is; beside KernelBench's own harness.
 
-    The correct ones that it times are then timed here once more, one at a time while nothing is compiled and with as
-    much of their launches as its clock sees (judge.timing.launches): those speedups are compared with its own. Files
-    are written with every result, so that a run which is stopped keeps what it has.
+    Files are written with every result, so that a run which is stopped keeps what it has.
     """
     from kevin.cli.judge import make_kernel, make_protocol
     from kevin.cli.judge_batch import load_tasks, read_pairs
     from kevin.core.config import JudgePoolConfig
     from kevin.core.files import write_text
     from kevin.core.provenance import provenance
-    from kevin.judge.bench import KernelBenchHarness, compare_verdicts, parity, time_quietly
+    from kevin.judge.bench import KernelBenchHarness, compare_verdicts, parity
     from kevin.judge.bench import bench_judge as measure
 
     protocol = make_protocol(_protocol(config), rules=rules, tolerance=None, device=device or None, num_trials=trials)
@@ -80,10 +76,9 @@ def bench_judge(
     summary: dict[str, Any] = {"provenance": origin, "runs": []}
     cold: dict[int, Any] = {}
     theirs: dict[int, Any] = {}
-    quiet: dict[int, Any] = {}
 
     def write() -> None:
-        kernels = compare_verdicts([str(line.id) for line, _ in lines], cold, theirs, quiet)
+        kernels = compare_verdicts([str(line.id) for line, _ in lines], cold, theirs)
         if theirs:
             summary["parity"] = parity(kernels)
         write_text(out / "judge_bench.json", json.dumps(summary, indent=1) + "\n")
@@ -107,7 +102,6 @@ def bench_judge(
         if kernelbench is not None:
             harness = KernelBenchHarness(pairs, kernelbench, Path(scratch) / "kernelbench", found=keep(theirs))
             ended(harness.time(timed))
-            ended(time_quietly(pairs, cold, timed, protocol, pool, work, found=keep(quiet)))
             harness.check_others()
     _print_runs(summary)
 

@@ -38,9 +38,6 @@ class TimingProtocol(Frozen):
     """Untimed calls of both sides before the first round, on a CPU; a GPU's memory needs one pass only."""
     budget_s: float = Field(default=0.6, gt=0)
     """Wall time after which no further round is started, unless the ratio is hardly known by then."""
-    launches: Literal["hidden", "as_kernelbench"] = "hidden"
-    """On a GPU. ``hidden``: enough flushes run ahead of a timed call that all its launches are enqueued when the clock
-    starts. ``as_kernelbench``: one fill of 256 MiB does, so that a host that needs longer than that is timed too."""
     relative_error: float = Field(default=0.02, gt=0)
     """Stop when the standard error of the mean paired ratio falls below this share of it."""
 

@@ -1,10 +1,8 @@
 """How fast the judge is: kernels a minute cold and warm, where the time goes, how busy the GPU is.
 
 With a checkout of KernelBench the same kernels go through its own harness too. Some as its scripts drive it: a pool of
-processes precompiles sources into its build cache, then a fresh process a kernel evaluates on the device. These the
-judge then times again under the same conditions: alone, on a host that compiles nothing, with as much of their launches
-as KernelBench's clock sees. Of the others its verdicts alone are wanted, for which several processes build and check
-side by side.
+processes precompiles sources into its build cache, then a fresh process a kernel evaluates on the device. Of the others
+its verdicts alone are wanted, for which several processes build and check side by side.
 """
 
 from __future__ import annotations
@@ -138,43 +136,12 @@ def bench_judge(
     """
     busy = _BusyShare()
     start = time.perf_counter()
-    with JudgePool(protocol, work / "store", config, builds=work / "builds") as pool:
+    with JudgePool(protocol, work / "store", config) as pool:
         verdicts = pool.judge(pairs, found)
         yield _summary("cold", time.perf_counter() - start, verdicts, busy.stop())
         start = time.perf_counter()
         again = pool.judge([p for p in pairs for _ in range(copies)])
         yield _summary(f"warm x{copies}", time.perf_counter() - start, again, None)
-
-
-def time_quietly(
-    pairs: Sequence[Pair],
-    cold: Mapping[int, Verdict | HarnessError],
-    num: int,
-    protocol: JudgeProtocol,
-    config: JudgePoolConfig,
-    work: Path,
-    *,
-    found: Callable[[int, Verdict | HarnessError], None] | None = None,
-) -> dict[str, Any]:
-    """Judge again what is correct in ``cold`` of the first ``num`` pairs, timed as KernelBench's harness times them.
-
-    One at a time, with launches in the times, and from the builds that `bench_judge` left in ``work``, so that nothing
-    is compiled beside them. ``found`` is told each result, with its index in ``pairs``. Returns a summary of the run.
-    """
-    chosen = [i for i in range(min(num, len(pairs))) if getattr(cold.get(i), "outcome", None) is Outcome.CORRECT]
-    timing = protocol.timing.model_copy(update={"launches": "as_kernelbench"})
-    quiet = protocol.model_copy(update={"timing": timing})
-    alone = config.model_copy(update={"kernels_in_flight": 1})
-
-    def tell(rank: int, verdict: Verdict | HarnessError) -> None:
-        if found is not None:
-            found(chosen[rank], verdict)
-
-    start = time.perf_counter()
-    # a store of its own: the cold run's would answer where its protocol already is this one
-    with JudgePool(quiet, work / "quiet", alone, builds=work / "builds") as pool:
-        verdicts = pool.judge([pairs[i] for i in chosen], tell)
-    return _summary("quiet, launches as KernelBench", time.perf_counter() - start, verdicts, None)
 
 
 def _kernelbench_job(checkout: Path, job: dict[str, Any], timeout_s: float) -> Result:
@@ -259,26 +226,16 @@ class KernelBenchHarness:
                 self._keep(jobs[job], job.result(), bar)
 
 
-def _times(verdict: Verdict | None) -> dict[str, float | None]:
-    return {
-        "speedup": verdict.speedup if verdict else None,
-        "kernel_us": verdict.timing.median_us if verdict and verdict.timing else None,
-        "reference_us": verdict.reference_timing.median_us if verdict and verdict.reference_timing else None,
-    }
-
-
 def compare_verdicts(
     names: Sequence[str],
     ours: Mapping[int, Verdict | HarnessError],
     theirs: Mapping[int, Result],
-    quiet: Mapping[int, Verdict | HarnessError],
 ) -> list[dict[str, Any]]:
-    """One record a kernel of ``ours``, the cold run: its outcome, reason and times, and beside them, where there are
-    any, KernelBench's answer and what `time_quietly` found.
+    """One record a kernel of ``ours``: its outcome, reason and times, and KernelBench's answer where there is one.
 
     ``agrees``: whether our own run of KernelBench's check (`Verdict.details`) came out as theirs. ``differs``: why our
     verdict is another than theirs; absent where it is the same. A kernel that either side could not judge has neither.
-    ``speedup_ratio``: the quiet speedup over KernelBench's first; absent where one of them is.
+    ``speedup_ratio``: our speedup over KernelBench's first; absent where there is none of one of them.
     """
     records = []
     for i, name in enumerate(names):
@@ -292,17 +249,15 @@ def compare_verdicts(
                 "reason": verdict.reason,
                 "message": verdict.message[:300],
                 "kernelbench_check": verdict.details.get("kernelbench_check"),
-                **_times(verdict),
+                "speedup": verdict.speedup,
+                "kernel_us": verdict.timing.median_us if verdict.timing else None,
                 "kernel_iqr_us": verdict.timing.iqr_us if verdict.timing else None,
+                "reference_us": verdict.reference_timing.median_us if verdict.reference_timing else None,
                 "own_kernel_share": verdict.details.get("own_kernel_share"),
                 "seconds": verdict.seconds,
             }
         else:
             record["harness_failure"] = str(verdict)[:300]
-        if i in quiet:
-            again = quiet[i]
-            times = _times(again if isinstance(again, Verdict) else None)
-            record |= {f"quiet_{key}": value for key, value in times.items()}
         if i in theirs:
             kb = theirs[i]
             record["kernelbench"] = kb
@@ -312,8 +267,8 @@ def compare_verdicts(
                     unscaled = record["kernelbench_check"] == "failed"
                     record["differs"] = verdict.reason or ("tolerance_not_scaled" if unscaled else "unexplained")
             theirs_speedups = [r / k for r, k in zip(kb["reference_us"], kb["kernel_us"], strict=True)] if kb else []
-            if theirs_speedups and record.get("quiet_speedup"):
-                record["speedup_ratio"] = record["quiet_speedup"] / theirs_speedups[0]
+            if theirs_speedups and record.get("speedup"):
+                record["speedup_ratio"] = record["speedup"] / theirs_speedups[0]
                 record["kernelbench_repeat_ratio"] = theirs_speedups[-1] / theirs_speedups[0]
         records.append(record)
     return records
@@ -325,7 +280,7 @@ def parity(records: Sequence[dict[str, Any]]) -> dict[str, Any]:
     Returns:
         ``compared``, ``agree`` and the ids in ``disagree`` with our reason; ``differs``: how often our own verdict is
         another, by reason; ``steady``: kernels that both call correct and timed, whose speedup KernelBench's harness
-        finds again within 5 %; ``within``: of those, where our quiet one is as near to its first.
+        finds again within 5 %; ``within``: of those, where ours is as near to its first.
     """
     compared = [r for r in records if "agrees" in r]
     ratios = [r for r in records if "speedup_ratio" in r and len(r["kernelbench"]["kernel_us"]) == 2]

@@ -351,7 +351,6 @@ class Device(ABC):
             "memory_bytes": self.protocol.memory_mb << 20,
             "num_threads": self.protocol.num_threads,
             "cache_bytes": last_level_bytes(),
-            "hides_launches": self.protocol.timing.launches == "hidden",
             "slots": [slots.arguments(i, inputs) for i in range(slots.num_slots)],
             "num_outputs": len(reference.spec.outputs),
             "late_pieces": [slots.late_pieces(i) for i in range(slots.num_slots)],

@@ -108,7 +108,6 @@ class GpuDevice(Device):
         except (OSError, CudaError) as e:
             raise DeviceError(f"the CUDA driver is not usable: {e}") from e
         self._gpu.stream = ctypes.c_void_p(0)  # torch's default stream
-        self._gpu.hides_launches = protocol.timing.launches == "hidden"
 
     def _run(self, task: Task, kernel: Kernel, build: Build, found: Findings) -> None:
         """Raises DeviceLostError when this process can use its GPU no longer, DeviceFullError when memory is short."""

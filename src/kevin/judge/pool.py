@@ -108,23 +108,14 @@ def isolation_environment(config: JudgePoolConfig) -> dict[str, str]:
 class JudgePool:
     """Judges batches through a store. Workers start with the first kernel that the store does not know.
 
-    Use as a context manager: leaving stops every worker and, with them, every candidate. Builds go once they are
-    judged, unless a folder of ``builds`` is named, which keeps them for another pool.
+    Use as a context manager: leaving stops every worker and, with them, every candidate.
     """
 
-    def __init__(
-        self,
-        protocol: JudgeProtocol,
-        store_dir: Path,
-        config: JudgePoolConfig | None = None,
-        *,
-        builds: Path | None = None,
-    ) -> None:
+    def __init__(self, protocol: JudgeProtocol, store_dir: Path, config: JudgePoolConfig | None = None) -> None:
         self.protocol = protocol
         self.config = config or JudgePoolConfig()
         self.store = VerdictStore(store_dir)
-        self._builds = (builds or store_dir / "builds").resolve()  # sandboxes need absolute paths
-        self._keeps_builds = builds is not None
+        self._builds = store_dir.resolve() / "builds"  # sandboxes need absolute paths
         self._cluster: Any = None
         self._client: Any = None
         self._avoid: list[int] = []
@@ -302,7 +293,7 @@ class JudgePool:
                 client.cancel(list(futures), force=True)
 
     def _finish(self, key: str, result: Verdict | HarnessError, settle: Callable[[str, Any], None]) -> None:
-        if (built := self._built.pop(key, None)) is not None and not self._keeps_builds:
+        if (built := self._built.pop(key, None)) is not None:
             shutil.rmtree(built) if built.is_dir() else built.unlink(missing_ok=True)
         self.num_judged += isinstance(result, Verdict)
         settle(key, result)

@@ -37,10 +37,10 @@ def _cache() -> Path:
 
 def _folder(isolation: Isolation) -> Path:
     """Of what the compiler itself does not check: which headers, and where they stand."""
-    compiler = shutil.which("c++") or ""
-    version = Path(compiler).resolve().name
+    compiler = Path(shutil.which("c++") or sys.executable).resolve()
+    version = (str(compiler), str(compiler.stat().st_mtime_ns))
     narrow = [p.read_text() for p in sorted(_NARROW.rglob("*.h"))]
-    about = (torch.__version__, torch.__path__[0], sys.prefix, version, str(isolation), *toolchain(isolation), *narrow)
+    about = (torch.__version__, torch.__path__[0], sys.prefix, *version, str(isolation), *toolchain(isolation), *narrow)
     return _cache() / f"headers-{digest('headers', *about)[:16]}"
 
 

@@ -11,7 +11,6 @@ from collections.abc import Callable
 _PINNED, _POSIX_FD, _ON_DEVICE, _READ_WRITE = 1, 1, 1, 3
 _FLUSH_FACTOR = 2
 _LEAD_US, _LEAD_FACTOR, _MAX_LEAD_PASSES = 150.0, 3.0, 24
-_KERNELBENCH_FILL_BYTES = 256 << 20
 _L2_CACHE_SIZE, _MEMORY_POOLS = 38, 115
 _DISABLE_TIMING = 2
 
@@ -72,8 +71,6 @@ class Gpu:
         self._all_done = self._event(_DISABLE_TIMING)
         self._joins = all(hasattr(self.lib, name) for name in ("cuCtxRecordEvent", "cuCtxWaitEvent"))  # CUDA 12.5
         self._flush: ctypes.c_uint64 | None = None
-        self.hides_launches = True
-        """Whether a timed call is enqueued before its clock starts, however long that takes; else as in KernelBench."""
         self._pass_us = 0.0
         self._launch_us = 0.0
 
@@ -158,8 +155,6 @@ class Gpu:
 
     def _lead_passes(self) -> int:
         """Flushes that keep the GPU busy until a call's work is enqueued, so that the host's speed is not timed."""
-        if not self.hides_launches:
-            return max(1, round(_KERNELBENCH_FILL_BYTES / (_FLUSH_FACTOR * self.l2_bytes)))
         if self._pass_us == 0.0:
             begin, end = self._events
             self.flush_l2()

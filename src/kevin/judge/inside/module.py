@@ -59,7 +59,6 @@ class _Hardware:
         else:
             torch.zeros(1, device="cuda")
             self.gpu = Gpu()
-            self.gpu.hides_launches = setup["hides_launches"]
             self.gpu.stream = ctypes.c_void_p(0)  # torch's default stream
             self.base = self.gpu.import_shared(fd, num_bytes)
             self.shared = torch.as_tensor(_DeviceBytes(self.base, num_bytes), device="cuda")

@@ -73,7 +73,6 @@ def main() -> None:
     try:
         setup = json.loads(channel.readline())  # contexts are made when the judge says so
         gpu = Gpu()
-        gpu.hides_launches = setup["hides_launches"]
         base = gpu.import_shared(int(sys.argv[2]), setup["shared_bytes"])
         launcher = _Launcher(setup, gpu, base)  # before the candidate is there: memory that is short is not its fault
         gpu.flush_l2()
