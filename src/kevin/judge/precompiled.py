@@ -32,7 +32,8 @@ _NARROW = Path(__file__).parent / "inside" / "fast_include"
 
 
 def _cache() -> Path:
-    return Path(os.environ.get("XDG_CACHE_HOME") or Path.home() / ".cache") / "kevin"
+    """Not absolute where the user has no home, for which pathlib would fail."""
+    return Path(os.environ.get("XDG_CACHE_HOME") or os.path.expanduser("~/.cache")) / "kevin"  # noqa: PTH111
 
 
 def _folder(isolation: Isolation) -> Path:
@@ -54,7 +55,7 @@ def precompiled_headers(isolation: Isolation) -> Path | None:
 def start_precompiling(isolation: Isolation) -> None:
     """Make them in the background unless they are there, or another process is at it."""
     folder = _folder(isolation)
-    if not folder.is_dir():
+    if folder.is_absolute() and not folder.is_dir():
         threading.Thread(target=_make, args=(folder, isolation), daemon=True).start()
 
 
