@@ -174,6 +174,23 @@ def test_what_finds_too_little_memory_is_judged_again_with_nothing_beside_it(tmp
     assert first[0] >= 1 and second == (0, 0)
 
 
+def test_a_model_that_finds_no_memory_when_it_is_made_is_made_again_alone(tmp_path: Path) -> None:
+    device, opened = _Watched(), []
+    device.shares_memory = True
+    open_cell = device.open_cell
+
+    def first_without_memory(*args: Any) -> Cell:
+        cell = open_cell(*args)
+        opened.append(cell)
+        if len(opened) == 1:
+            cell.load = lambda timeout_s: {"error": "OutOfMemoryError", "reason": "out_of_memory"}  # type: ignore[method-assign]
+        return cell
+
+    device.open_cell = first_without_memory  # type: ignore[method-assign]
+    assert [v.outcome for v in _judge(device, [(1, 1)], tmp_path)] == [Outcome.CORRECT]
+    assert len(opened) == 2
+
+
 def test_what_does_not_fit_alone_either_is_said_once(tmp_path: Path) -> None:
     """A candidate that takes more than there is has failed; a task that does is nobody's failure."""
     device = _Watched()

@@ -297,7 +297,8 @@ class Device(ABC):
                     found.details["guards"] = "+".join(cell.prepare())
                 reply = cell.load(_LOAD_TIMEOUT_S[kernel.dialect])
                 if "error" in reply:
-                    raise CandidateFailed(Outcome.RUNTIME_ERROR, "load_error", str(reply["error"])[:2000])
+                    reason = "out_of_memory" if reply.get("reason") == "out_of_memory" else "load_error"
+                    raise CandidateFailed(Outcome.RUNTIME_ERROR, reason, str(reply["error"])[:2000])
                 found.seconds["start"] = time.perf_counter() - start
                 yield Started(cell, reference, slots, workspace.inputs)
         finally:

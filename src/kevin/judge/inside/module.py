@@ -83,6 +83,10 @@ class _Hardware:
             self.gpu.synchronize()
 
 
+def _is_out_of_memory(error: BaseException) -> bool:
+    return isinstance(error, (MemoryError, torch.OutOfMemoryError))
+
+
 def _excerpt(error: BaseException) -> str:
     """The error and the candidate's own frames."""
     frames = [f for f in traceback.extract_tb(error.__traceback__) if f.filename == "kernel.py"]
@@ -391,8 +395,7 @@ def _serve(channel, model: _Model, hardware: _Hardware) -> None:
             else:
                 reply = _run(command, model, hardware)
         except Exception as e:
-            memory = isinstance(e, (MemoryError, torch.OutOfMemoryError))
-            reply = {"error": _excerpt(e), "reason": "out_of_memory" if memory else "exception"}
+            reply = {"error": _excerpt(e), "reason": "out_of_memory" if _is_out_of_memory(e) else "exception"}
         channel.write(json.dumps(reply).encode() + b"\n")
 
 
@@ -444,6 +447,8 @@ def main() -> None:
             reply = {"ok": True}
     except BaseException as e:
         reply = {"error": _excerpt(e), "builds": builds.log}
+        if _is_out_of_memory(e):
+            reply["reason"] = "out_of_memory"
     channel.write(json.dumps(reply).encode() + b"\n")
     if not building and "error" not in reply:
         _serve(channel, model, hardware)
