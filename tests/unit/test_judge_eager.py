@@ -6,6 +6,7 @@ import os
 import signal
 import time
 from collections.abc import Iterator
+from pathlib import Path
 
 import psutil
 import pytest
@@ -14,6 +15,7 @@ import torch
 from kevin.core.errors import DeviceError
 from kevin.core.protocol import JudgeProtocol
 from kevin.core.types import Task
+from kevin.judge.cpu import _ENVIRONMENT
 from kevin.judge.eager import EagerProcess, EagerServer, Job
 from kevin.judge.memory import SharedSlots
 from kevin.tasks.format import inspect_task
@@ -64,6 +66,30 @@ def test_every_call_is_timed_and_no_slot_is_written_to(server: EagerServer, slot
     assert all(n > 0 for n in ns)
     assert torch.equal(slots._buffer.data, before)
     process.close()
+
+
+def test_what_is_timed_maps_no_memory() -> None:
+    """Eager was charged for it, three times what it computes and more, for as long as most measurements last."""
+    source = SOURCE.replace("256", "1448")  # 8 MB, more than once a call
+    server, slots = EagerServer(_ENVIRONMENT), SharedSlots(inspect_task(source, "test"), 3)
+    task = Task(id="test", level=1, name="test", source=source, origin="user")
+    cores = tuple(os.sched_getaffinity(0))
+    for i in range(3):
+        slots.fill(i, [torch.randn(1448, 1448), 3.0], [torch.ones(1448)])
+    job = Job(task=task, protocol=JudgeProtocol(), num_slots=3, scalars={1: 3.0}, weight_seed=7, cores=cores)
+    process = server.start(job, slots.fd)
+
+    def faults() -> int:
+        return int(Path(f"/proc/{process._pid}/stat").read_text().rpartition(")")[2].split()[7])
+
+    found = []
+    for _ in range(4):
+        process.run_timed(2, [1, 0], 10.0)
+        found.append(faults())
+    process.close()
+    server.close()
+    slots.close()
+    assert found[-1] - found[0] < 100, "a call that maps its results takes 500 of them, or four huge ones"
 
 
 def test_a_child_that_is_killed_is_a_harness_failure(server: EagerServer, slots: SharedSlots) -> None:

@@ -2,12 +2,15 @@
 
 from __future__ import annotations
 
+import math
 from contextlib import nullcontext
 from types import SimpleNamespace
+from typing import Any
 
 import pytest
 import torch
 
+from kevin.core.errors import DeviceError
 from kevin.core.protocol import JudgeProtocol, TimingProtocol
 from kevin.core.types import Task
 from kevin.judge.cell import CandidateFailed
@@ -16,6 +19,10 @@ from kevin.judge.timing import PairedTimer, calls_per_round, enough_rounds, sett
 
 CPU = JudgeProtocol(timing=TimingProtocol(min_rounds=6, round_us=4000.0))
 GPU = CPU.model_copy(update={"device": "cuda"})
+
+
+def _reference(fastest_us: float = math.inf) -> Any:
+    return SimpleNamespace(fastest_us=fastest_us, task=SimpleNamespace(id="test"))
 
 
 def test_a_round_is_filled_with_calls_and_what_goes_before_them() -> None:
@@ -63,6 +70,7 @@ def test_a_hopelessly_slow_kernel_is_measured_until_two_agree(
         def __init__(self) -> None:
             self.protocol, self._num_calls, self._pause = protocol, 0, lambda: None
             self.slots, self._checked_us = None, None if allocates or protocol.device == "cpu" else 100.0
+            self.reference = _reference()
             self.left = list(rounds_us)
 
         def _round(self, num_calls: int, *, kernel_first: bool) -> tuple[list[float], list[float]]:
@@ -89,6 +97,7 @@ def test_calls_in_a_row_count_where_the_clock_says_less(calls_in_a_row_us: float
             self._quiet = lambda: nullcontext(quiet.append(True))
             self.slots = SimpleNamespace(changed_argument=lambda *args: None)  # type: ignore[assignment]
             self._checked_us, self.inputs, self._parameters = None, [[]], []
+            self.reference = _reference()
 
         def _round(self, num_calls: int, *, kernel_first: bool) -> tuple[list[float], list[float]]:
             return [100.0], [200.0]
@@ -108,6 +117,46 @@ def test_calls_in_a_row_count_where_the_clock_says_less(calls_in_a_row_us: float
     assert measured.kernel.median_us == kernel_us
     assert {r.reference_us / r.kernel_us for r in measured.rounds} == {200.0 / kernel_us}
     assert measured.clock_us == (None if kernel_us == 100.0 else 100.0)
+
+
+class _Rounds(PairedTimer):
+    """Plays rounds of two calls; the last one goes on."""
+
+    def __init__(self, rounds: list[tuple[float, float]], fastest_us: float = math.inf) -> None:
+        self.protocol, self._num_calls, self._pause = CPU, 0, lambda: None
+        self.slots = SimpleNamespace(changed_argument=lambda *args: None)  # type: ignore[assignment]
+        self._checked_us, self.inputs, self._parameters = None, [[]], []
+        self.reference, self.left = _reference(fastest_us), list(rounds)
+
+    def _round(self, num_calls: int, *, kernel_first: bool) -> tuple[list[float], list[float]]:
+        kernel, reference = self.left.pop(0) if len(self.left) > 1 else self.left[0]
+        return [kernel, kernel], [reference, 3 * reference]
+
+    def _check_burst(self, kernel_us: float, slot: int) -> None:
+        return None
+
+
+def test_rounds_in_which_eager_was_disturbed_do_not_count() -> None:
+    """Times of a real measurement: a process whose memory was being mapped made a kernel 26 times as fast as eager."""
+    slow = [(1356.0, 38780.0), (1436.0, 40176.0), (1501.0, 38084.0), (1369.0, 37791.0)]
+    timer = _Rounds([*slow, (1523.0, 2132.0), (1388.0, 1573.0), (1400.0, 1580.0)])
+    measured = timer.run()
+    ratios = [r.reference_us / r.kernel_us for r in measured.rounds]
+    assert len(ratios) >= 3 and max(ratios) < 1.5 and measured.kernel.num_samples == 2 * len(ratios)
+    assert timer.reference.fastest_us == 1573.0
+    slower_kernel = _Rounds([(100.0, 1000.0), *[(300.0, 1000.0)] * 9]).run()
+    assert len(slower_kernel.rounds) >= 6, "what slows down the candidate counts"
+
+
+def test_eager_that_is_far_slower_than_before_says_nothing_of_a_candidate() -> None:
+    rounds = [(1400.0, 38000.0)]
+    assert _Rounds(rounds).run().reference.median_us == pytest.approx(2 * 38000.0)
+    assert _Rounds(rounds, fastest_us=30000.0).run()
+    with pytest.raises(DeviceError, match=r"3.8e\+04 us a call, and 1500 us before"):
+        _Rounds(rounds, fastest_us=1500.0).run()
+    some = _Rounds([*[(1000.0, 5000.0)] * 5, (1000.0, 3000.0)], fastest_us=1500.0)  # never as fast as before
+    some.protocol = CPU.model_copy(update={"timing": CPU.timing.model_copy(update={"budget_s": 0.001})})
+    assert {r.reference_us for r in some.run().rounds} == {3000.0}
 
 
 def test_what_disturbs_one_call_is_not_charged_to_a_long_one() -> None:

@@ -25,13 +25,13 @@ from kevin.judge.workspace import Workspace
 
 _M_TRIM_THRESHOLD, _M_MMAP_THRESHOLD = -1, -3
 # Freed memory is kept and reused, as PyTorch's allocator does on a GPU: eager is not charged for page faults. Huge
-# pages for PyTorch's own tensors, because the luck of physical page placement is worth up to 10 % of a call otherwise.
+# pages for the whole heap, because the luck of physical page placement is worth up to 10 % of a call otherwise. Not
+# PyTorch's own huge pages (THP_MEM_ALLOC_ENABLE): as these are aligned, its first results all come from new memory.
 _ENVIRONMENT = {
     "MALLOC_MMAP_THRESHOLD_": str(1 << 30),
     "MALLOC_TRIM_THRESHOLD_": str(1 << 34),
-    "THP_MEM_ALLOC_ENABLE": "1",
+    "GLIBC_TUNABLES": "glibc.malloc.hugetlb=1",
 }
-os.environ.setdefault("THP_MEM_ALLOC_ENABLE", "1")  # read by torch at its first large allocation
 
 
 def device_cores(num_threads: int) -> list[int]:

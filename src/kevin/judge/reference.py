@@ -195,6 +195,8 @@ class ReferenceTask(ReferenceModel):
         self._scalars: dict[int, Any] | None = None
         """Passed by value and fixed when a cell starts, so they are the same in every trial."""
         self._widen = protocol.device == "cuda" and protocol.tf32 == "torch_default"
+        self.fastest_us = math.inf
+        """Of a round of eager calls, over all candidates so far."""
         self.working_bytes = 0
         """What a call of the model takes beside its inputs and parameters, its outputs included."""
         keeps = keeps_trials(self.spec, protocol.num_trials)

@@ -17,6 +17,7 @@ from typing import Any
 
 import torch
 
+from kevin.core.errors import DeviceError
 from kevin.core.protocol import JudgeProtocol
 from kevin.core.types import Frozen, Outcome, Round, Timing
 from kevin.judge.cell import CandidateFailed, Cell
@@ -40,6 +41,8 @@ _BURST_LENGTHS, _LEAST_BURST = (1, 10, 10), 4
 """A burst that took too long is repeated, longer, so that what disturbed it weighs less."""
 _FORGED, _HOST_US = 20.0, 3000.0
 """Times what its clock says, and at least: what work on the host, such as making memory in every call, explains."""
+_DISTURBED, _LOST = 1.5, 4.0
+"""Times as long as eager is known to take: a round that does not count, and a whole measurement that does not."""
 _IDLE_CPU_S = 0.002
 _IDLE_CPU_SHARE = 0.25
 
@@ -167,28 +170,34 @@ class PairedTimer:
 
         Raises:
             CandidateFailed: a wrong output after timing, a changed input, a tampered clock, a crash, a time-out.
+            DeviceError: the machine is too busy to measure anything.
         """
         t, num_calls = self.protocol.timing, self._num_calls
         deadline = time.monotonic() + t.budget_s
-        kernel_us_all: list[float] = []
-        reference_us_all: list[float] = []
+        kernel_us: list[list[float]] = []
+        reference_us: list[list[float]] = []
         rounds: list[Round] = []
         hopeless = False
         while len(rounds) < t.max_rounds:
             self._pause()
             kernel, reference = self._round(num_calls, kernel_first=len(rounds) % 2 == 0)
-            kernel_us_all += kernel
-            reference_us_all += reference
+            kernel_us.append(kernel)
+            reference_us.append(reference)
             # of two calls the faster: other work on a host makes single calls many times slower, never faster
             rounds.append(Round(kernel_us=statistics.median_low(kernel), reference_us=statistics.median_low(reference)))
-            ratios = [r.reference_us / r.kernel_us for r in rounds]
+            ratios = [r.reference_us / r.kernel_us for r in (rounds[i] for i in self._undisturbed(rounds))]
             if hopeless := self._is_hopeless(ratios, rounds[0].reference_us):
                 break
-            if enough_rounds(self.protocol, len(rounds), sum(kernel_us_all)):
+            if enough_rounds(self.protocol, len(rounds), sum(map(sum, kernel_us))):
                 if self._known(ratios, time.monotonic() - deadline):
                     break
             elif time.monotonic() > deadline + self.protocol.run_timeout_s:
                 raise CandidateFailed(Outcome.TIMEOUT, "run_timeout", "timing did not end within the time limit")
+        counted = self._counted(rounds)
+        kernel_us_all, reference_us_all = (
+            [us for i in counted for us in side[i]] for side in (kernel_us, reference_us)
+        )
+        rounds = [rounds[i] for i in counted]
         clock_us: float | None = None
         if not hopeless:  # nobody would be so slow by cheating
             self._pause()
@@ -206,6 +215,35 @@ class PairedTimer:
             clock_us=clock_us,
         )
 
+    def _undisturbed(self, rounds: list[Round]) -> list[int]:
+        """On a host, the rounds in which eager took about as long as it is known to need, all of them on a GPU.
+
+        A process whose memory is still being mapped takes tens of times longer, call after call. What slows the
+        candidate down counts: its times may depend on its inputs.
+        """
+        if self.protocol.device == "cuda":
+            return list(range(len(rounds)))
+        best_us = min(self.reference.fastest_us, *(r.reference_us for r in rounds))
+        return [i for i, r in enumerate(rounds) if r.reference_us <= _DISTURBED * best_us]
+
+    def _counted(self, rounds: list[Round]) -> list[int]:
+        """Those that were not disturbed; where these are too few, those in which eager was fastest.
+
+        Raises:
+            DeviceError: eager was so slow throughout that nothing can be said of the candidate.
+        """
+        best_us = min(r.reference_us for r in rounds)
+        known_us, self.reference.fastest_us = self.reference.fastest_us, min(self.reference.fastest_us, best_us)
+        if self.protocol.device == "cpu" and best_us > _LOST * known_us:
+            raise DeviceError(
+                f"task {self.reference.task.id}: eager took {best_us:.4g} us a call, and {known_us:.4g} us before: "
+                f"too much else runs on this machine"
+            )
+        undisturbed = self._undisturbed(rounds)
+        if len(undisturbed) >= _MIN_ROUNDS or len(undisturbed) == len(rounds):
+            return undisturbed
+        return sorted(sorted(range(len(rounds)), key=lambda i: rounds[i].reference_us)[:_MIN_ROUNDS])
+
     def _is_hopeless(self, ratios: list[float], reference_us: float) -> bool:
         """On a GPU, whose clock is steady, the checks count as a measurement too."""
         checked = [] if self._checked_us is None else [reference_us / self._checked_us]
@@ -214,9 +252,9 @@ class PairedTimer:
     def _known(self, ratios: list[float], late_s: float) -> bool:
         """Whether the ratio is known as well as is wanted, or, once the budget is spent, as well as it can be."""
         t = self.protocol.timing
-        if settled(ratios, t.relative_error):
+        if late_s > _EXTRA_BUDGETS * t.budget_s:
             return True
-        return late_s > 0 and (settled(ratios, _LOOSE * t.relative_error) or late_s > _EXTRA_BUDGETS * t.budget_s)
+        return bool(ratios) and settled(ratios, t.relative_error * (_LOOSE if late_s > 0 else 1.0))
 
     def _warm_up(self, num_calls: int) -> None:
         """Both sides through the slots, untimed: memory that calls allocate is there, and settled, when it counts.
