@@ -29,7 +29,7 @@ from kevin.judge.checks import Findings, check_fewer_rows, check_trials, module_
 from kevin.judge.device_lock import Company, DeviceLock
 from kevin.judge.inside.host import last_level_bytes
 from kevin.judge.memory import SharedBuffer, SharedSlots, slot_bytes
-from kevin.judge.reference import ReferenceCache, ReferenceTask, Trial, keeps_trials
+from kevin.judge.reference import ReferenceCache, ReferenceTask, Trial, does_not_fit, keeps_trials
 from kevin.judge.roofline import Peaks, count_flops, measure_peaks, roofline
 from kevin.judge.sandbox import detect_isolation
 from kevin.judge.timing import PairedTimer
@@ -254,7 +254,7 @@ class Device(ABC):
                 workspace = new_workspace(reference, slots)
             except torch.OutOfMemoryError as e:
                 slots.close()
-                raise DeviceFullError(f"task {task.id} does not fit on the device: {str(e).splitlines()[0]}") from None
+                raise does_not_fit(task, e) from None
         except DeviceFullError:
             if task.digest not in self._workspaces.tasks():
                 self.references.discard(task.digest)

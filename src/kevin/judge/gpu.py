@@ -31,7 +31,7 @@ from kevin.judge.inside.cuda import CudaError, Gpu
 from kevin.judge.memory import SharedBuffer, SharedSlots, num_bytes
 from kevin.judge.own_kernels import OwnKernels
 from kevin.judge.profile import find_ncu, profiler_command, profiler_paths, read_profile
-from kevin.judge.reference import ReferenceTask
+from kevin.judge.reference import ReferenceTask, does_not_fit
 from kevin.judge.sandbox import gpu_minor
 
 log = logging.getLogger(__name__)
@@ -115,8 +115,7 @@ class GpuDevice(Device):
             super()._run(task, kernel, build, found)
         except (torch.OutOfMemoryError, torch.AcceleratorError, CudaError) as e:
             if isinstance(e, torch.OutOfMemoryError) or getattr(e, "code", None) == _OUT_OF_MEMORY:
-                text = f"task {task.id} does not fit on the device: {str(e).splitlines()[0]}"
-                raise DeviceFullError(text) from None
+                raise does_not_fit(task, e) from None
             raise DeviceLostError(
                 f"the GPU failed in the judge itself, not in a candidate: {str(e).splitlines()[0]}. Look at nvidia-smi "
                 f"and at dmesg for Xid errors; verdicts so far are kept, start again to go on"

@@ -82,6 +82,11 @@ class Trials(Sequence[Trial]):
         return trial
 
 
+def does_not_fit(task: Task, error: Exception) -> DeviceFullError:
+    """What to raise for an allocation that failed on the device."""
+    return DeviceFullError(f"task {task.id} does not fit on the device: {str(error).splitlines()[0]}")
+
+
 def keeps_trials(spec: TaskSpec, num_trials: int) -> bool:
     """Whether a task is so small that all its trials are kept."""
     return num_trials * slot_bytes(spec) <= _KEPT_BYTES
@@ -423,7 +428,7 @@ class ReferenceCache:
             except KevinError:
                 raise
             except torch.OutOfMemoryError as e:
-                raise DeviceFullError(f"task {task.id} does not fit on the device: {str(e).splitlines()[0]}") from None
+                raise does_not_fit(task, e) from None
             except torch.AcceleratorError as e:
                 raise DeviceLostError(
                     f"the GPU failed while the reference of {task.id} ran: {str(e).splitlines()[0]}. If it does so for "
