@@ -51,8 +51,8 @@ def slots() -> Iterator[SharedSlots]:
     slots.close()
 
 
-def start(server: EagerServer, slots: SharedSlots) -> EagerProcess:
-    task = Task(id="test", level=1, name="test", source=SOURCE, origin="user")
+def start(server: EagerServer, slots: SharedSlots, source: str = SOURCE) -> EagerProcess:
+    task = Task(id="test", level=1, name="test", source=source, origin="user")
     cores = tuple(os.sched_getaffinity(0))
     job = Job(task=task, protocol=JudgeProtocol(), num_slots=3, scalars={1: 3.0}, weight_seed=7, cores=cores)
     return server.start(job, slots.fd)
@@ -72,12 +72,9 @@ def test_what_is_timed_maps_no_memory() -> None:
     """Eager was charged for it, three times what it computes and more, for as long as most measurements last."""
     source = SOURCE.replace("256", "1448")  # 8 MB, more than once a call
     server, slots = EagerServer(_ENVIRONMENT), SharedSlots(inspect_task(source, "test"), 3)
-    task = Task(id="test", level=1, name="test", source=source, origin="user")
-    cores = tuple(os.sched_getaffinity(0))
     for i in range(3):
         slots.fill(i, [torch.randn(1448, 1448), 3.0], [torch.ones(1448)])
-    job = Job(task=task, protocol=JudgeProtocol(), num_slots=3, scalars={1: 3.0}, weight_seed=7, cores=cores)
-    process = server.start(job, slots.fd)
+    process = start(server, slots, source)
 
     def faults() -> int:
         return int(Path(f"/proc/{process._pid}/stat").read_text().rpartition(")")[2].split()[7])
