@@ -7,10 +7,12 @@ import re
 import shlex
 import subprocess
 import time
+from concurrent.futures import ThreadPoolExecutor
 from pathlib import Path
 from types import SimpleNamespace
 
 import pytest
+from torch.utils import cpp_extension
 
 from kevin.core.protocol import JudgeProtocol
 from kevin.core.types import Kernel, Outcome, Task
@@ -33,7 +35,7 @@ TWICE = "torch::Tensor twice(torch::Tensor x) { return 2 * x; }"
 @pytest.fixture
 def cache(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Path:
     monkeypatch.setenv("XDG_CACHE_HOME", str(tmp_path / "cache"))
-    precompiled.start_precompiling.cache_clear()
+    precompiled._start.cache_clear()
     return tmp_path / "cache" / "kevin"
 
 
@@ -69,6 +71,25 @@ def test_builds_say_the_same_with_precompiled_headers(cache: Path, tmp_path: Pat
         assert f"! {headers / name}/torch/extension.h.gch" in run.stderr, name
 
 
+@pytest.mark.parametrize("flags", [[], ["-DKEVIN_DEVICE_OF"]])
+def test_what_the_narrow_headers_leave_out_can_still_be_had(tmp_path: Path, flags: list[str]) -> None:
+    """By including it after all, or by a macro where a module need not include it."""
+    narrow = Path(precompiled.__file__).parent / "inside" / "fast_include"
+    more = (
+        "" if flags else "#include <ATen/ATen.h>\nbool by_default() { return at::globalContext().allowTF32CuDNN(); }\n"
+    )
+    source = tmp_path / "unit.cpp"
+    source.write_text(
+        f"#include <torch/types.h>\n{more}auto where(const torch::Tensor& x) {{ return device_of(x); }}\n"
+    )
+    paths = [f"-I{narrow}", *(f"-I{path}" for path in cpp_extension.include_paths())]
+    command = ["c++", "-std=c++20", "-fsyntax-only", *flags, *paths, str(source)]
+    run = subprocess.run(command, capture_output=True, text=True, check=False)
+    assert run.returncode == 0, run.stderr[:2000]
+    source.write_text("#include <torch/types.h>\nauto where(const torch::Tensor& x) { return device_of(x); }\n")
+    assert subprocess.run([a for a in command if a not in flags], capture_output=True, check=False).returncode
+
+
 def test_they_are_made_once(cache: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     made: list[Path] = []
     monkeypatch.setattr(precompiled, "precompile", lambda folder, isolation: made.append(folder))
@@ -83,6 +104,23 @@ def test_they_are_made_once(cache: Path, monkeypatch: pytest.MonkeyPatch) -> Non
     assert len(made) == 1 and folder.is_dir() and not list(cache.glob("making-*")), "that one was killed"
     precompiled.start_precompiling(isolation)
     assert len(made) == 1
+
+
+def test_builds_that_begin_together_make_them_once(cache: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    started: list[Path] = []
+
+    def make(folder: Path, isolation: object) -> None:
+        started.append(folder)
+
+    def slow_folder(isolation: object) -> Path:
+        time.sleep(0.05)
+        return cache / "headers"
+
+    monkeypatch.setattr(precompiled, "_make", make)
+    monkeypatch.setattr(precompiled, "_folder", slow_folder)
+    with ThreadPoolExecutor(8) as executor:
+        list(executor.map(precompiled.start_precompiling, [detect_isolation()] * 8))
+    assert len(started) == 1
 
 
 def test_builds_go_on_where_they_cannot_be_made(

@@ -60,8 +60,8 @@ class _Watched(CpuDevice):
     def prepare_thread(self) -> None:
         return
 
-    def open_cell(self, kernel: Kernel, build: Build, setup: dict[str, Any], slots: SharedSlots) -> Cell:
-        device, cell = self, super().open_cell(kernel, build, setup, slots)
+    def open_cell(self, kernel: Kernel, build: Build) -> Cell:
+        device, cell = self, super().open_cell(kernel, build)
 
         class Late(Cell):
             def __init__(self) -> None:
@@ -119,15 +119,15 @@ def test_candidates_of_one_task_have_memory_of_their_own(tmp_path: Path) -> None
     """Of a loaded candidate's memory nobody else's is a part; it is used again, without the last one's answers."""
     device = _Watched(together=3)
     seen: list[list[int]] = []
-    opened = device.open_cell
+    setup = device._setup
 
-    def watched(kernel: Kernel, build: Build, setup: dict[str, Any], slots: SharedSlots) -> Cell:
+    def watched(kernel: Kernel, build: Build, reference: Any, slots: SharedSlots) -> dict[str, Any]:
         seen.append([out.data_ptr() for outputs in slots.outputs for out in outputs])
         for i in range(PROTOCOL.num_trials):
             assert all(bool(out.isnan().all()) for out in slots.outputs[i])
-        return opened(kernel, build, setup, slots)
+        return setup(kernel, build, reference, slots)
 
-    device.open_cell = watched  # type: ignore[method-assign]
+    device._setup = watched  # type: ignore[method-assign]
     for _ in range(2):
         verdicts = _judge(device, [(1, 1), (1, 2), (1, 1)], tmp_path)
         assert [v.outcome for v in verdicts] == [Outcome.CORRECT, Outcome.INCORRECT, Outcome.CORRECT]
@@ -141,13 +141,13 @@ def test_where_memory_is_short_one_cell_is_open_at_a_time(tmp_path: Path) -> Non
     seen: list[int] = []
     device.is_large = lambda spec: True  # type: ignore[method-assign]
     device.fits_another_cell = lambda spec: False  # type: ignore[method-assign]
-    opened = device.open_cell
+    setup = device._setup
 
-    def watched(*args: Any) -> Cell:
+    def watched(*args: Any) -> dict[str, Any]:
         seen.append(device._num_cells)
-        return opened(*args)
+        return setup(*args)
 
-    device.open_cell = watched  # type: ignore[method-assign]
+    device._setup = watched  # type: ignore[method-assign]
     verdicts = _judge(device, [(1, 1), (1, 2), (1, 1), (1, 3)], tmp_path)
     assert [v.outcome for v in verdicts] == [Outcome.CORRECT, Outcome.INCORRECT] * 2
     assert seen == [1, 1, 1, 1] and device._num_cells == 0
@@ -251,7 +251,7 @@ def test_what_failed_is_gone_before_the_next_turn(tmp_path: Path) -> None:
 @pytest.mark.parametrize("script", ["native.py", "module.py"])
 def test_a_sandbox_that_does_not_come_up_is_not_the_candidates_fault(script: str) -> None:
     with (
-        Cell(script, {"num_threads": 1}, isolation=detect_isolation(), python_flags=("-I",)) as cell,
-        pytest.raises(SandboxError, match=r"(?s)did not come up \(early_exit\): .*(IndexError|KeyError)"),
+        Cell(script, isolation=detect_isolation(), python_flags=("-I",)) as cell,
+        pytest.raises(SandboxError, match=r"(?s)did not come up \(early_exit\): .*KeyError"),
     ):
-        cell.prepare(60)
+        cell.prepare({"num_threads": 1}, timeout_s=60)

@@ -55,11 +55,9 @@ class Cell:
     def __init__(
         self,
         script: str,
-        setup: dict[str, Any],
         *,
         isolation: Isolation,
         gpu: bool | str = False,
-        shared_fd: int | None = None,
         read_only: list[str] | None = None,
         writable: list[str] | None = None,
         python_flags: tuple[str, ...] = ("-I", "-S"),
@@ -73,10 +71,11 @@ class Cell:
         self._max_output_bytes = max_output_bytes
         self._stderr = tempfile.TemporaryFile()  # noqa: SIM115  (lives as long as the cell)
         self._pid: int | None = None
+        self._is_up = False
         read_only, writable = [str(INSIDE), *(read_only or [])], writable or []
-        fds = [inside.fileno()] + ([shared_fd] if shared_fd is not None else [])
-        argv = [*(prefix or []), sys.executable, *python_flags, str(INSIDE / script), *map(str, fds)]
+        argv = [*(prefix or []), sys.executable, *python_flags, str(INSIDE / script), str(inside.fileno())]
         env = {"PATH": "/usr/bin:/bin", "LC_ALL": "C.UTF-8", "HOME": "/tmp", "LOGNAME": "candidate"}
+        env["OPENBLAS_NUM_THREADS"] = "1"  # numpy's threads spin for 0.13 s on every core when they are made
         env |= environment or {}
         try:
             self._process = subprocess.Popen(
@@ -84,7 +83,7 @@ class Cell:
                 stdin=subprocess.DEVNULL,
                 stdout=subprocess.DEVNULL,
                 stderr=self._stderr,
-                pass_fds=fds,
+                pass_fds=[inside.fileno()],
                 start_new_session=True,
                 env=env,
             )
@@ -93,8 +92,7 @@ class Cell:
             raise SandboxError(f"the sandbox could not be started: {e}") from e
         finally:
             inside.close()
-        self._setup = {
-            **setup,
+        self._paths = {
             "readable": readable_paths(read_only, gpu=gpu),
             "writable": writable_paths(writable, isolation=isolation, gpu=gpu),
         }
@@ -115,8 +113,21 @@ class Cell:
         self._socket.close()
         self._stderr.close()
 
-    def prepare(self, timeout_s: float = _PREPARE_TIMEOUT_S) -> list[str]:
+    def wait(self, timeout_s: float = _PREPARE_TIMEOUT_S) -> None:
+        """Until its process has imported all that it needs. Raises SandboxError where it does not get there."""
+        try:
+            self._receive(timeout_s)
+        except CandidateFailed as e:
+            raise SandboxError(f"the sandbox did not come up ({e.reason}): {e}") from e
+        self._is_up = True
+
+    def prepare(
+        self, setup: dict[str, Any], shared_fd: int | None = None, timeout_s: float = _PREPARE_TIMEOUT_S
+    ) -> list[str]:
         """Hand over the setup and wait until all is ready for the candidate, of which nothing has run yet.
+
+        Args:
+            shared_fd: of the memory that its tensors live in.
 
         Returns:
             Names of the guards in force.
@@ -124,8 +135,11 @@ class Cell:
         Raises:
             SandboxError, DeviceError, DeviceFullError: it did not come up, which is never the candidate's fault.
         """
+        if not self._is_up:
+            self.wait(timeout_s)
         try:
-            reply = self.request(self._setup, timeout_s)
+            self._hand_over(shared_fd)
+            reply = self.request(setup | self._paths, timeout_s)
         except CandidateFailed as e:
             raise SandboxError(f"the sandbox did not come up ({e.reason}): {e}") from e
         if "harness_error" in reply:
@@ -133,6 +147,12 @@ class Cell:
             error = DeviceFullError if "out of memory" in text.lower() else DeviceError
             raise error(f"the cell could not use its device: {text}")
         return [str(g) for g in reply["guards"]]
+
+    def _hand_over(self, shared_fd: int | None) -> None:
+        try:
+            socket.send_fds(self._socket, [b"\0"], [] if shared_fd is None else [shared_fd])
+        except OSError:
+            raise self._death() from None
 
     def load(self, timeout_s: float) -> dict[str, Any]:
         """Have the candidate loaded; its ``error``, if the reply has one, is for the caller. Raises as `request`."""
@@ -186,8 +206,11 @@ class Cell:
         Raises:
             CandidateFailed: the cell died, ran out of time or answered nonsense.
         """
-        deadline = time.monotonic() + timeout_s
         self._send(message, timeout_s)
+        return self._receive(timeout_s)
+
+    def _receive(self, timeout_s: float) -> dict[str, Any]:
+        deadline = time.monotonic() + timeout_s
         while b"\n" not in self._buffer:
             remaining = deadline - time.monotonic()
             if remaining <= 0:

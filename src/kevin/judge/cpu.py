@@ -70,14 +70,12 @@ class CpuDevice(Device):
         """One candidate at a time runs on these cores: the worker process is the lease."""
         yield
 
-    def open_cell(self, kernel: Kernel, build: Build, setup: dict[str, Any], slots: SharedSlots) -> Cell:
+    def open_cell(self, kernel: Kernel, build: Build) -> Cell:
         assert build.path is not None
         native = kernel.dialect == "c_abi"
         return Cell(
             "native.py" if native else "module.py",
-            setup,
             isolation=self.isolation,
-            shared_fd=slots.fd,
             read_only=[build.path],
             python_flags=("-I", "-S") if native else ("-I",),
             environment={

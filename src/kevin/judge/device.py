@@ -89,8 +89,8 @@ class Device(ABC):
         """Hold the device: shared by correctness checks, exclusive for timing."""
 
     @abstractmethod
-    def open_cell(self, kernel: Kernel, build: Build, setup: dict[str, Any], slots: SharedSlots) -> Cell:
-        """Start the sandboxed process for a candidate; it answers when it has loaded the kernel."""
+    def open_cell(self, kernel: Kernel, build: Build) -> Cell:
+        """Start the sandboxed process for a candidate. Before it is prepared, it takes nothing of the device."""
 
     @abstractmethod
     def clock(self, call: Any) -> int:
@@ -282,32 +282,36 @@ class Device(ABC):
 
     @contextmanager
     def _started(self, task: Task, kernel: Kernel, build: Build, found: Findings) -> Iterator[Started]:
-        """A candidate's cell that has loaded it; other threads have their turn while it starts."""
-        workspace = self._workspace_for(task, found)
-        reference, slots = workspace.reference, workspace.slots
-        try:
-            start = time.perf_counter()
-            with ExitStack() as opened:
-                opened.enter_context(self._room_for_a_cell(reference))
-                with self._lock.brief():
-                    self.prepare_thread()
-                    setup = self._setup(kernel, build, reference, slots)
-                    cell = opened.enter_context(self.open_cell(kernel, build, setup, slots))
-                with self._starts if kernel.dialect == "c_abi" else nullcontext():
-                    found.details["guards"] = "+".join(cell.prepare())
-                reply = cell.load(_LOAD_TIMEOUT_S[kernel.dialect])
-                if "error" in reply:
-                    reason = "out_of_memory" if reply.get("reason") == "out_of_memory" else "load_error"
-                    raise CandidateFailed(Outcome.RUNTIME_ERROR, reason, str(reply["error"])[:2000])
-                found.seconds["start"] = time.perf_counter() - start
-                yield Started(cell, reference, slots, workspace.inputs)
-        finally:
-            with self._lock.brief():
-                for i in range(
-                    min(self.protocol.num_trials, slots.num_slots)
-                ):  # the next one must not find this one's answers there
-                    slots.poison_outputs(i)
-                self._workspaces.put_back(workspace)
+        """A candidate's cell that has loaded it; other threads have their turn while it starts.
+
+        Its process comes first: importing torch takes seconds, in which it keeps no memory from others.
+        """
+        start = time.perf_counter()
+        with self._lock.brief():
+            self.prepare_thread()
+            cell = self.open_cell(kernel, build)
+        with cell:
+            cell.wait()
+            found.seconds["start"] = time.perf_counter() - start
+            with self._workspace_for(task, found) as workspace, self._room_for_a_cell(workspace.reference):
+                try:
+                    self._load(cell, kernel, build, workspace, found)
+                    yield Started(cell, workspace.reference, workspace.slots, workspace.inputs)
+                finally:
+                    cell.kill()
+
+    def _load(self, cell: Cell, kernel: Kernel, build: Build, workspace: Workspace, found: Findings) -> None:
+        start = time.perf_counter()
+        with self._lock.brief():
+            self.prepare_thread()
+            setup = self._setup(kernel, build, workspace.reference, workspace.slots)
+        with self._starts if kernel.dialect == "c_abi" else nullcontext():
+            found.details["guards"] = "+".join(cell.prepare(setup, workspace.slots.fd))
+        reply = cell.load(_LOAD_TIMEOUT_S[kernel.dialect])
+        if "error" in reply:
+            reason = "out_of_memory" if reply.get("reason") == "out_of_memory" else "load_error"
+            raise CandidateFailed(Outcome.RUNTIME_ERROR, reason, str(reply["error"])[:2000])
+        found.seconds["start"] += time.perf_counter() - start
 
     @contextmanager
     def _no_starts(self) -> Iterator[None]:
@@ -318,15 +322,23 @@ class Device(ABC):
             time.sleep(_SETTLE_S)
             yield
 
-    def _workspace_for(self, task: Task, found: Findings) -> Workspace:
+    @contextmanager
+    def _workspace_for(self, task: Task, found: Findings) -> Iterator[Workspace]:
         with self._lock.brief():
-            if (idle := self._workspaces.take(task.digest)) is not None:
-                return idle
-        with self._turn():
-            start = time.perf_counter()
-            workspace = self._make_room(task) or self._new_workspace(task)
-            found.seconds["reference"] = time.perf_counter() - start
-            return workspace
+            workspace = self._workspaces.take(task.digest)
+        if workspace is None:
+            with self._turn():
+                start = time.perf_counter()
+                workspace = self._make_room(task) or self._new_workspace(task)
+                found.seconds["reference"] = time.perf_counter() - start
+        try:
+            yield workspace
+        finally:
+            slots = workspace.slots
+            with self._lock.brief():
+                for i in range(min(self.protocol.num_trials, slots.num_slots)):  # the next one must not find answers
+                    slots.poison_outputs(i)
+                self._workspaces.put_back(workspace)
 
     @contextmanager
     def _room_for_a_cell(self, reference: ReferenceTask) -> Iterator[None]:

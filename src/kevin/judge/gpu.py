@@ -28,7 +28,7 @@ from kevin.judge.cell import CandidateFailed, Cell
 from kevin.judge.checks import Findings
 from kevin.judge.device import Device, Started
 from kevin.judge.inside.cuda import CudaError, Gpu
-from kevin.judge.memory import SharedBuffer, SharedSlots, num_bytes
+from kevin.judge.memory import SharedBuffer, num_bytes
 from kevin.judge.own_kernels import OwnKernels
 from kevin.judge.profile import find_ncu, profiler_command, profiler_paths, read_profile
 from kevin.judge.reference import ReferenceTask, does_not_fit
@@ -166,8 +166,6 @@ class GpuDevice(Device):
         self,
         kernel: Kernel,
         build: Build,
-        setup: dict[str, Any],
-        slots: SharedSlots,
         *,
         prefix: list[str] | None = None,
         read_only: Sequence[str] = (),
@@ -178,10 +176,8 @@ class GpuDevice(Device):
         native = kernel.dialect == "c_abi"
         return Cell(
             "native_cuda.py" if native else "module.py",
-            setup,
             isolation=self.isolation,
             gpu=self._uuid or True,
-            shared_fd=slots.fd,
             read_only=[build.path, *read_only],
             writable=list(writable),
             prefix=prefix,
@@ -205,7 +201,7 @@ class GpuDevice(Device):
         if kernel.dialect != "load_inline":
             return
         start = time.perf_counter()
-        cell.raise_for(cell.request({"profile": None}, _PROFILER_START_S))  # its start takes seconds
+        cell.raise_for(cell.request({"profile": None}, _PROFILER_START_S))
         with self.turn_of(cell), self.lease(exclusive=False):
             reply = cell.request({"profile": 0}, self.protocol.run_timeout_s)
         cell.raise_for(reply)
@@ -239,8 +235,8 @@ class GpuDevice(Device):
                 "writable": [folder],
             }
             try:
-                with self.open_cell(kernel, build, setup, started.slots, **options) as cell:
-                    cell.prepare(_PROFILER_START_S)
+                with self.open_cell(kernel, build, **options) as cell:
+                    cell.prepare(setup, started.slots.fd, _PROFILER_START_S)
                     cell.raise_for(cell.load(_PROFILER_START_S))
                     cell.call([], [0], _PROFILER_START_S + self.protocol.run_timeout_s, burst=1)
                     cell.finish(_PROFILER_START_S)

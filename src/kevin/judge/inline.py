@@ -81,7 +81,6 @@ def build_inline(
         """The cell's reply, and the builds in it that failed."""
         with Cell(
             "module.py",
-            setup | {"pretend_gpu": pretend},
             isolation=isolation,
             gpu=gpu,
             read_only=[str(headers)] if headers else [],
@@ -89,7 +88,7 @@ def build_inline(
             python_flags=("-I",),
             environment=environment,
         ) as cell:
-            cell.prepare()
+            cell.prepare(setup | {"pretend_gpu": pretend})
             reply = cell.load(protocol.inline_build_timeout_s)
         return reply, [b for b in reply.get("builds", []) if isinstance(b, dict) and b.get("error")]
 

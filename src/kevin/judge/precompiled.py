@@ -28,6 +28,7 @@ log = logging.getLogger(__name__)
 _TIMEOUT_S = 600.0
 _FREE_BYTES = 8 << 30
 """Of the disk: with less they are not made."""
+_starting = threading.Lock()
 _NARROW = Path(__file__).parent / "inside" / "fast_include"
 
 
@@ -51,9 +52,14 @@ def precompiled_headers(isolation: Isolation) -> Path | None:
     return folder if folder.is_dir() else None
 
 
-@functools.cache
 def start_precompiling(isolation: Isolation) -> None:
-    """Make them in the background unless they are there, or another process is at it."""
+    """Make them in the background unless they are there, or somebody else is at it."""
+    with _starting:  # the builds of a pool begin at the same time
+        _start(isolation)
+
+
+@functools.cache
+def _start(isolation: Isolation) -> None:
     folder = _folder(isolation)
     if folder.is_absolute() and not folder.is_dir():
         threading.Thread(target=_make, args=(folder, isolation), daemon=True).start()
@@ -72,7 +78,8 @@ def _make(folder: Path, isolation: Isolation) -> None:
         making = Path(tempfile.mkdtemp(prefix="making-", dir=folder.parent))
         try:
             precompile(making, isolation)
-            making.rename(folder)
+            if not folder.is_dir():
+                making.rename(folder)
         finally:
             shutil.rmtree(making, ignore_errors=True)
     except (HarnessError, CandidateFailed, OSError) as e:
@@ -89,11 +96,10 @@ def precompile(folder: Path, isolation: Isolation) -> None:
     path = f"{sys.prefix}/bin:/usr/local/cuda/bin:/usr/local/bin:/usr/bin:/bin"
     with Cell(
         "module.py",
-        setup,
         isolation=isolation,
         writable=[str(folder)],
         python_flags=("-I",),
         environment={"PATH": path, "TMPDIR": "/tmp"},
     ) as cell:
-        cell.prepare()
+        cell.prepare(setup)
         cell.raise_for(cell.load(_TIMEOUT_S))

@@ -25,6 +25,7 @@ import types
 sys.path.insert(0, os.path.dirname(os.path.abspath(__file__)))  # noqa: PTH100, PTH120
 
 import torch
+from channel import open_channel
 from cuda import Gpu
 from guard import lock_down
 from host import ColdClock
@@ -32,6 +33,8 @@ from torch.utils import cpp_extension
 
 _FAILED, _BINDINGS = "failed.txt", "main.o"
 _NARROW = os.path.join(os.path.dirname(os.path.abspath(__file__)), "fast_include")  # noqa: PTH100, PTH118, PTH120
+_LEFT_OUT = {"PYBIND11_": "KEVIN_BINDINGS", "device_of": "KEVIN_DEVICE_OF"}
+"""Words of a request, and what then puts back into its device code's narrow headers what they leave out."""
 
 
 class _DeviceBytes:
@@ -138,9 +141,8 @@ class _Builds:
                 first = [os.path.join(self.precompiled, "narrow")] if self.precompiled else []  # noqa: PTH118
                 paths = [*first, _NARROW, *(options.get("extra_include_paths") or [])]
                 narrow = {**options, "extra_include_paths": paths}
-                if "PYBIND11_" in request:  # perhaps in the device code, whose narrow headers leave pybind out
-                    flags = options.get("extra_cuda_cflags") or []
-                    narrow["extra_cuda_cflags"] = [*flags, "-DKEVIN_BINDINGS"]
+                named = [f"-D{macro}" for word, macro in _LEFT_OUT.items() if word in request]
+                narrow["extra_cuda_cflags"] = [*(options.get("extra_cuda_cflags") or []), *named]
                 return self._original(*arguments, build_directory=folder, verbose=False, **narrow)
             except RuntimeError as e:
                 # what the narrow headers lack, torch's own have; and their error text is the one to report
@@ -370,15 +372,18 @@ def _aliasing(results: list) -> dict | None:
 
 
 def _profile(slot: int | None, model: _Model, hardware: _Hardware) -> dict:
-    """Names and device microseconds of what one call ran on the GPU, as CUPTI saw it; None only starts CUPTI."""
-    from torch.profiler import ProfilerActivity, profile
+    """Names and device microseconds of what one call ran on the GPU, as CUPTI saw it; None only starts CUPTI.
 
-    with torch.no_grad(), profile(activities=[ProfilerActivity.CUDA]) as prof:
+    `torch.profiler` is this with seconds of imports around it.
+    """
+    from torch.autograd.profiler import profile
+
+    with torch.no_grad(), profile(use_cpu=False, use_device="cuda", use_kineto=True) as prof:
         if slot is not None:
             model.model(*model.inputs[slot])
         hardware.synchronize()
     kernels: dict = {}
-    for event in prof.events():
+    for event in prof.function_events:
         if str(event.device_type).endswith("CUDA"):
             kernels[event.name] = kernels.get(event.name, 0.0) + event.device_time_total
     return {"kernels": sorted(kernels.items(), key=lambda kv: -kv[1])[:64]}
@@ -400,15 +405,14 @@ def _serve(channel, model: _Model, hardware: _Hardware) -> None:
 
 
 def main() -> None:
-    channel = os.fdopen(int(sys.argv[1]), "r+b", buffering=0)
-    setup = json.loads(channel.readline())
+    channel, setup, shared_fd = open_channel()
     building = setup.get("mode") in ("build", "precompile")
     torch.set_num_threads(setup["num_threads"])
     hardware = None
     cuda = setup.get("device") == "cuda"
     if not building:
         try:
-            hardware = _Hardware(setup, int(sys.argv[2]))
+            hardware = _Hardware(setup, shared_fd)
         except (RuntimeError, OSError) as e:
             channel.write(json.dumps({"harness_error": str(e)}).encode() + b"\n")
             return

@@ -1,7 +1,7 @@
 """The cell of a ``c_abi`` kernel on the CPU: loads one shared object and calls its launcher on command.
 
-Standard library only. Talks JSON lines over the descriptor given as argv[1]; tensors live in the shared memory file
-given as argv[2]. It knows offsets, never seeds, expected outputs or tolerances.
+Standard library only. Tensors live in the shared memory file that comes with the setup. It knows offsets, never seeds,
+expected outputs or tolerances.
 """
 
 import ctypes
@@ -12,6 +12,7 @@ import sys
 
 sys.path.insert(0, os.path.dirname(os.path.abspath(__file__)))  # noqa: PTH100, PTH120
 
+from channel import open_channel
 from guard import lock_down
 from host import ColdClock
 
@@ -27,9 +28,7 @@ def _run(command: dict, cold_clock: ColdClock, slots: list, launch) -> list[int]
 
 
 def main() -> None:
-    channel = os.fdopen(int(sys.argv[1]), "r+b", buffering=0)
-    shared_fd = int(sys.argv[2])
-    setup = json.loads(channel.readline())
+    channel, setup, shared_fd = open_channel()
     shared = mmap.mmap(shared_fd, setup["shared_bytes"])
     os.close(shared_fd)
     base = ctypes.addressof(ctypes.c_char.from_buffer(shared))

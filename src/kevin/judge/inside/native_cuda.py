@@ -1,6 +1,6 @@
 """The cell of a ``c_abi`` kernel on a GPU: loads one shared object and calls its launcher on command.
 
-Standard library only, no torch. Tensors live in device memory that the judge exports as the descriptor in argv[2].
+Standard library only, no torch. Tensors live in device memory whose descriptor comes with the setup.
 """
 
 import ctypes
@@ -10,6 +10,7 @@ import sys
 
 sys.path.insert(0, os.path.dirname(os.path.abspath(__file__)))  # noqa: PTH100, PTH120
 
+from channel import open_channel
 from cuda import CudaError, Gpu
 from guard import lock_down
 
@@ -69,18 +70,17 @@ def _run(command: dict, launcher: _Launcher) -> list[int]:
 
 
 def main() -> None:
-    channel = os.fdopen(int(sys.argv[1]), "r+b", buffering=0)
+    channel, setup, shared_fd = open_channel()  # contexts are made when the judge says so
     try:
-        setup = json.loads(channel.readline())  # contexts are made when the judge says so
         gpu = Gpu()
-        base = gpu.import_shared(int(sys.argv[2]), setup["shared_bytes"])
+        base = gpu.import_shared(shared_fd, setup["shared_bytes"])
         launcher = _Launcher(setup, gpu, base)  # before the candidate is there: memory that is short is not its fault
         gpu.flush_l2()
         gpu.synchronize()
     except (OSError, CudaError) as e:
         channel.write(json.dumps({"harness_error": str(e)}).encode() + b"\n")
         return
-    os.close(int(sys.argv[2]))
+    os.close(shared_fd)
     guards = lock_down(memory_bytes=None, num_threads=64, readable=setup["readable"], writable=setup["writable"])
     channel.write(json.dumps({"guards": guards}).encode() + b"\n")
     channel.readline()  # the command to load: what fails from here on is the candidate's

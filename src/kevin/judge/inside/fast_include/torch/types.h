@@ -3,6 +3,7 @@
 #pragma once
 #include <ATen/core/Tensor.h>
 #include <ATen/Dispatch.h>
+#define KEVIN_OPERATORS
 #include <ATen/ops/arange.h>
 #include <ATen/ops/empty.h>
 #include <ATen/ops/empty_like.h>
@@ -15,6 +16,7 @@
 #include <ATen/ops/tensor.h>
 #include <ATen/ops/zeros.h>
 #include <ATen/ops/zeros_like.h>
+#undef KEVIN_OPERATORS
 #include <c10/core/ScalarType.h>
 #include <c10/util/Exception.h>
 #include <optional>

@@ -1,0 +1,29 @@
+"""A cell's end of the channel to its judge: JSON lines, after the first of which the candidate may be loaded.
+
+Standard library only. A cell is started before it is known which memory its candidate gets, so that one that starts
+keeps none from others; the descriptor of that memory comes with the setup.
+"""
+
+import _socket  # the module around it takes longer to import than all else here
+import io
+import json
+import os
+import sys
+
+
+def open_channel() -> tuple[io.FileIO, dict, int | None]:
+    """Tell the judge that all is imported, and wait for it.
+
+    The channel's own descriptor is argv[1].
+
+    Returns:
+        The channel, the setup, and the descriptor of the shared memory where there is one.
+    """
+    number = int(sys.argv[1])
+    judge = _socket.socket(fileno=number)
+    judge.sendall(b"{}\n")
+    _, messages, _, _ = judge.recvmsg(1, _socket.CMSG_SPACE(4))
+    judge.detach()
+    fds = [int.from_bytes(data[:4], sys.byteorder) for _, kind, data in messages if kind == _socket.SCM_RIGHTS]
+    channel = os.fdopen(number, "r+b", buffering=0)
+    return channel, json.loads(channel.readline()), fds[0] if fds else None
