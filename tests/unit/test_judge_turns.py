@@ -159,19 +159,20 @@ def test_what_finds_too_little_memory_is_judged_again_with_nothing_beside_it(tmp
     device.shares_memory = True
     run = device._run
 
-    def short(task: Task, kernel: Kernel, build: Any, found: Any) -> None:
+    def short(cell: Cell, task: Task, kernel: Kernel, build: Any, found: Any) -> None:
         tried.append((kernel, device._company._num_present, len(device._workspaces)))
         if kernel == _kernel(2) and len([k for k, _, _ in tried if k == kernel]) == 1:
             if where == "judge":
                 raise DeviceFullError("no memory")
             raise CandidateFailed(Outcome.RUNTIME_ERROR, "out_of_memory", "no memory")
-        run(task, kernel, build, found)
+        run(cell, task, kernel, build, found)
 
     device._run = short  # type: ignore[method-assign]
     verdicts = _judge(device, [(1, 1), (2, 2), (1, 3)], tmp_path)
     assert [v.outcome for v in verdicts] == [Outcome.CORRECT, Outcome.CORRECT, Outcome.INCORRECT]
     first, second = [(present, kept) for kernel, present, kept in tried if kernel == _kernel(2)]
     assert first[0] >= 1 and second == (0, 0)
+    assert ["judged_alone" in v.details for v in verdicts] == [False, True, False]
 
 
 def test_a_model_that_finds_no_memory_when_it_is_made_is_made_again_alone(tmp_path: Path) -> None:

@@ -27,6 +27,8 @@ from kevin.core.progress import Progress, progress
 from kevin.core.protocol import JudgeProtocol
 from kevin.core.types import Kernel, Outcome, Task, Verdict
 from kevin.judge.pool import JudgePool
+from kevin.judge.precompiled import make_precompiled
+from kevin.judge.sandbox import detect_isolation
 
 log = logging.getLogger(__name__)
 
@@ -129,11 +131,17 @@ def bench_judge(
 ) -> Iterator[dict[str, Any]]:
     """Judge ``pairs`` cold, then as an RL group would send them (``copies`` of each, store warm).
 
-    Worker start-up is part of the cold run, whose results ``found`` is told with their index as they come.
+    Worker start-up is part of the cold run, whose results ``found`` is told with their index as they come. Precompiled
+    headers, which a toolchain needs once, are made before it.
 
     Yields:
         One summary a run, as it ends.
     """
+    if any(kernel.dialect == "load_inline" and kernel.language == "cuda" for _, kernel in pairs):
+        start = time.perf_counter()
+        make_precompiled(detect_isolation())
+        if (seconds := time.perf_counter() - start) > 1:
+            log.warning("precompiled headers were made first, in %.0f s, once for this toolchain", seconds)
     busy = _BusyShare()
     start = time.perf_counter()
     with JudgePool(protocol, work / "store", config) as pool:
@@ -255,6 +263,7 @@ def compare_verdicts(
                 "reference_us": verdict.reference_timing.median_us if verdict.reference_timing else None,
                 "own_kernel_share": verdict.details.get("own_kernel_share"),
                 "seconds": verdict.seconds,
+                "judged_alone": verdict.details.get("judged_alone"),
             }
         else:
             record["harness_failure"] = str(verdict)[:300]

@@ -41,10 +41,16 @@ class Findings:
                 setattr(self, name, new)
 
 
+_MOST_FREE_BYTES = 4 << 30
+"""Of the memory that PyTorch's allocator keeps in this process while nothing is in it."""
+
+
 def _settle(protocol: JudgeProtocol) -> None:
-    """Wait until what this process asked of the device is done, so that a cell sees it."""
+    """Wait until what this process asked of the device is done, so that a cell sees it; leave it the free memory."""
     if protocol.device == "cuda":
         torch.cuda.synchronize()
+        if torch.cuda.memory_reserved() - torch.cuda.memory_allocated() > _MOST_FREE_BYTES:
+            torch.cuda.empty_cache()
 
 
 def _compare(

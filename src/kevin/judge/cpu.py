@@ -72,6 +72,7 @@ class CpuDevice(Device):
 
     def open_cell(self, kernel: Kernel, build: Build) -> Cell:
         assert build.path is not None
+        self.prepare_thread()
         native = kernel.dialect == "c_abi"
         return Cell(
             "native.py" if native else "module.py",

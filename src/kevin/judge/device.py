@@ -40,6 +40,10 @@ _SETTLE_S = 0.1
 """For the driver to take down the contexts of processes that have just ended."""
 
 
+class _MemoryShortError(Exception):
+    """Something found too little memory while others had some of it; what, and how it said so."""
+
+
 class Started(NamedTuple):
     """A cell that has loaded its candidate, and what it is measured with."""
 
@@ -157,13 +161,13 @@ class Device(ABC):
             HarnessError: the sandbox or the device failed. TaskError: the reference itself does not run.
         """
         enforced = self.protocol.rules if rules is None else rules
-        with self._company.together():
+        short: str | None = None
+        try:
             found = self._attempt(task, kernel, build, enforced)
-        if found is None:
-            with self._company.alone():
-                self._clear()
-                found = self._attempt(task, kernel, build, enforced, is_alone=True)
-        assert found is not None
+        except _MemoryShortError as e:
+            short = str(e)  # and no more of it: its frames hold memory
+        if short is not None:
+            found = self._attempt(task, kernel, build, enforced, alone=short)
         measured = found.measured if found.outcome in (Outcome.CORRECT, Outcome.QUARANTINED) else None
         return Verdict(
             key=key,
@@ -187,32 +191,45 @@ class Device(ABC):
         )
 
     def _attempt(
-        self, task: Task, kernel: Kernel, build: Build, rules: tuple[Rule, ...], *, is_alone: bool = False
-    ) -> Findings | None:
-        """None where the device's memory did not suffice, and others have some of it. Errors as `judge`."""
+        self, task: Task, kernel: Kernel, build: Build, rules: tuple[Rule, ...], *, alone: str | None = None
+    ) -> Findings:
+        """``alone``: why there must be nothing beside it.
+
+        Raises:
+            _MemoryShortError: the device's memory did not suffice, and others have some of it. Others as `judge`.
+        """
         found = Findings(rules)
+        if alone is not None:
+            found.details["judged_alone"] = alone[:200]
         if build.reason is not None:
             found.details["failed_build"] = build.message[:500]
         try:
-            self._run(task, kernel, build, found)
+            with (
+                self._open(kernel, build, found) as cell,
+                self._alone() if alone is not None else self._company.together(),
+            ):
+                self._run(cell, task, kernel, build, found)
         except CandidateFailed as e:
-            if e.reason == "out_of_memory" and self.shares_memory and not is_alone:
-                return None
+            if e.reason == "out_of_memory" and self.shares_memory and alone is None:
+                raise _MemoryShortError(f"the candidate ran out of memory: {e}") from None
             found.outcome, found.reason, found.message = e.outcome, e.reason, e.message
             if build.reason is not None and "torch_compute" in found.rules:  # whatever came of it, this is why
                 found.outcome, found.reason, found.message = Outcome.COMPILE_ERROR, build.reason, build.message
-        except DeviceFullError:
-            if is_alone:
+        except DeviceFullError as e:
+            if alone is not None:
                 raise
-            return None
+            raise _MemoryShortError(str(e)) from None
         return found
 
-    def _clear(self) -> None:
-        """Give back all memory that is kept for further candidates."""
-        with self._turn():
-            while (oldest := self._workspaces.drop_oldest()) is not None:
-                self.give_back(oldest)
-            gc.collect()  # tensors in the frames of what failed
+    @contextmanager
+    def _alone(self) -> Iterator[None]:
+        """Nobody else is there, and no memory is kept for further candidates."""
+        with self._company.alone():
+            with self._turn():
+                while (oldest := self._workspaces.drop_oldest()) is not None:
+                    self.give_back(oldest)
+                gc.collect()  # tensors in the frames of what failed
+            yield
 
     def reference(self, task: Task) -> ReferenceTask:
         """Waits for no lease where there is nothing to make. Errors as `ReferenceCache.get`."""
@@ -281,24 +298,25 @@ class Device(ABC):
                 raise
 
     @contextmanager
-    def _started(self, task: Task, kernel: Kernel, build: Build, found: Findings) -> Iterator[Started]:
-        """A candidate's cell that has loaded it; other threads have their turn while it starts.
-
-        Its process comes first: importing torch takes seconds, in which it keeps no memory from others.
-        """
+    def _open(self, kernel: Kernel, build: Build, found: Findings) -> Iterator[Cell]:
+        """A candidate's process. While it imports torch, which takes seconds, it keeps no memory from others."""
         start = time.perf_counter()
         with self._lock.brief():
-            self.prepare_thread()
             cell = self.open_cell(kernel, build)
         with cell:
             cell.wait()
             found.seconds["start"] = time.perf_counter() - start
-            with self._workspace_for(task, found) as workspace, self._room_for_a_cell(workspace.reference):
-                try:
-                    self._load(cell, kernel, build, workspace, found)
-                    yield Started(cell, workspace.reference, workspace.slots, workspace.inputs)
-                finally:
-                    cell.kill()
+            yield cell
+
+    @contextmanager
+    def _started(self, cell: Cell, task: Task, kernel: Kernel, build: Build, found: Findings) -> Iterator[Started]:
+        """The cell has loaded its candidate; other threads have their turn while it does so."""
+        with self._workspace_for(task, found) as workspace, self._room_for_a_cell(workspace.reference):
+            try:
+                self._load(cell, kernel, build, workspace, found)
+                yield Started(cell, workspace.reference, workspace.slots, workspace.inputs)
+            finally:
+                cell.kill()  # before its memory goes to the next one
 
     def _load(self, cell: Cell, kernel: Kernel, build: Build, workspace: Workspace, found: Findings) -> None:
         start = time.perf_counter()
@@ -383,8 +401,8 @@ class Device(ABC):
             "parameter_names": reference.parameter_names,
         }
 
-    def _run(self, task: Task, kernel: Kernel, build: Build, found: Findings) -> None:
-        with self._started(task, kernel, build, found) as started:
+    def _run(self, cell: Cell, task: Task, kernel: Kernel, build: Build, found: Findings) -> None:
+        with self._started(cell, task, kernel, build, found) as started:
             start = time.perf_counter()
             with self.turn_of(started.cell):
                 found.seconds["wait"] = time.perf_counter() - start

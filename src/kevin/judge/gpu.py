@@ -109,10 +109,10 @@ class GpuDevice(Device):
             raise DeviceError(f"the CUDA driver is not usable: {e}") from e
         self._gpu.stream = ctypes.c_void_p(0)  # torch's default stream
 
-    def _run(self, task: Task, kernel: Kernel, build: Build, found: Findings) -> None:
+    def _run(self, cell: Cell, task: Task, kernel: Kernel, build: Build, found: Findings) -> None:
         """Raises DeviceLostError when this process can use its GPU no longer, DeviceFullError when memory is short."""
         try:
-            super()._run(task, kernel, build, found)
+            super()._run(cell, task, kernel, build, found)
         except (torch.OutOfMemoryError, torch.AcceleratorError, CudaError) as e:
             if isinstance(e, torch.OutOfMemoryError) or getattr(e, "code", None) == _OUT_OF_MEMORY:
                 raise does_not_fit(task, e) from None
@@ -127,6 +127,7 @@ class GpuDevice(Device):
         self._gpu.make_current()
 
     def allocate(self, num_bytes: int) -> SharedBuffer:
+        torch.cuda.empty_cache()
         try:
             pointer, size, fd, handle = self._gpu.allocate_shared(num_bytes)
         except CudaError as e:

@@ -65,6 +65,13 @@ def _start(isolation: Isolation) -> None:
         threading.Thread(target=_make, args=(folder, isolation), daemon=True).start()
 
 
+def make_precompiled(isolation: Isolation) -> None:
+    """Make them now, unless they are there or cannot be made."""
+    folder = _folder(isolation)
+    if folder.is_absolute() and not folder.is_dir():
+        _make(folder, isolation)
+
+
 def _make(folder: Path, isolation: Isolation) -> None:
     try:
         folder.parent.mkdir(parents=True, exist_ok=True, mode=0o700)
