@@ -49,7 +49,8 @@ def _build(source: str, folder: Path, more: str = "") -> tuple[Outcome | None, s
 def test_builds_say_the_same_with_precompiled_headers(cache: Path, tmp_path: Path) -> None:
     isolation = detect_isolation()
     assert precompiled.precompiled_headers(isolation) is None
-    sources = {"right": TWICE, "wrong": TWICE.replace("twice", "thrice")}
+    right = f"#include <torch/extension.h>\n{TWICE}"  # once more than torch does
+    sources = {"right": right, "wrong": right.replace("twice", "thrice")}
     without = {name: _build(source, tmp_path / "without") for name, source in sources.items()}
     assert [outcome for outcome, _ in without.values()] == [None, Outcome.COMPILE_ERROR]
     assert "'twice' was not declared in this scope" in without["wrong"][1]

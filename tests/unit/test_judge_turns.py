@@ -154,14 +154,17 @@ def test_where_memory_is_short_one_cell_is_open_at_a_time(tmp_path: Path) -> Non
 
 
 @pytest.mark.parametrize("where", ["candidate", "judge"])
-def test_what_finds_too_little_memory_is_judged_again_with_nothing_beside_it(tmp_path: Path, where: str) -> None:
+@pytest.mark.parametrize("failures", [1, 2])
+def test_what_finds_too_little_memory_is_judged_again_and_then_with_nothing_beside_it(
+    tmp_path: Path, where: str, failures: int
+) -> None:
     device, tried = _Watched(), []
     device.shares_memory = True
     run = device._run
 
     def short(cell: Cell, task: Task, kernel: Kernel, build: Any, found: Any) -> None:
         tried.append((kernel, device._company._num_present, len(device._workspaces)))
-        if kernel == _kernel(2) and len([k for k, _, _ in tried if k == kernel]) == 1:
+        if kernel == _kernel(2) and len([k for k, _, _ in tried if k == kernel]) <= failures:
             if where == "judge":
                 raise DeviceFullError("no memory")
             raise CandidateFailed(Outcome.RUNTIME_ERROR, "out_of_memory", "no memory")
@@ -170,12 +173,13 @@ def test_what_finds_too_little_memory_is_judged_again_with_nothing_beside_it(tmp
     device._run = short  # type: ignore[method-assign]
     verdicts = _judge(device, [(1, 1), (2, 2), (1, 3)], tmp_path)
     assert [v.outcome for v in verdicts] == [Outcome.CORRECT, Outcome.CORRECT, Outcome.INCORRECT]
-    first, second = [(present, kept) for kernel, present, kept in tried if kernel == _kernel(2)]
-    assert first[0] >= 1 and second == (0, 0)
-    assert ["judged_alone" in v.details for v in verdicts] == [False, True, False]
+    *before, last = [(present, kept) for kernel, present, kept in tried if kernel == _kernel(2)]
+    assert len(before) == failures and all(present >= 1 for present, _ in before)
+    assert (last == (0, 0)) == (failures == 2)
+    assert ["judged_alone" in v.details for v in verdicts] == [False, failures == 2, False]
 
 
-def test_a_model_that_finds_no_memory_when_it_is_made_is_made_again_alone(tmp_path: Path) -> None:
+def test_a_model_that_finds_no_memory_when_it_is_made_is_made_again(tmp_path: Path) -> None:
     device, opened = _Watched(), []
     device.shares_memory = True
     open_cell = device.open_cell

@@ -162,12 +162,12 @@ class Device(ABC):
         """
         enforced = self.protocol.rules if rules is None else rules
         short: str | None = None
-        try:
-            found = self._attempt(task, kernel, build, enforced)
-        except _MemoryShortError as e:
-            short = str(e)  # and no more of it: its frames hold memory
-        if short is not None:
-            found = self._attempt(task, kernel, build, enforced, alone=short)
+        for is_alone in (False, False, True):  # memory that others had for a moment is often there the second time
+            try:
+                found = self._attempt(task, kernel, build, enforced, alone=short if is_alone else None)
+                break
+            except _MemoryShortError as e:
+                short = str(e)  # and no more of it: its frames hold memory
         measured = found.measured if found.outcome in (Outcome.CORRECT, Outcome.QUARANTINED) else None
         return Verdict(
             key=key,

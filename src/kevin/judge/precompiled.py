@@ -28,6 +28,8 @@ log = logging.getLogger(__name__)
 _TIMEOUT_S = 600.0
 _FREE_BYTES = 8 << 30
 """Of the disk: with less they are not made."""
+_LAYOUT = "2"
+"""Of the folder: changes with what `inside.module` puts there."""
 _starting = threading.Lock()
 _NARROW = Path(__file__).parent / "inside" / "fast_include"
 
@@ -42,7 +44,16 @@ def _folder(isolation: Isolation) -> Path:
     compiler = Path(shutil.which("c++") or sys.executable).resolve()
     version = (str(compiler), str(compiler.stat().st_mtime_ns))
     narrow = [p.read_text() for p in sorted(_NARROW.rglob("*.h"))]
-    about = (torch.__version__, torch.__path__[0], sys.prefix, *version, str(isolation), *toolchain(isolation), *narrow)
+    about = (
+        _LAYOUT,
+        torch.__version__,
+        torch.__path__[0],
+        sys.prefix,
+        *version,
+        str(isolation),
+        *toolchain(isolation),
+        *narrow,
+    )
     return _cache() / f"headers-{digest('headers', *about)[:16]}"
 
 

@@ -16,6 +16,7 @@ import mmap
 import os
 import re
 import shlex
+import shutil
 import subprocess
 import sys
 import time
@@ -33,8 +34,12 @@ from torch.utils import cpp_extension
 
 _FAILED, _BINDINGS = "failed.txt", "main.o"
 _NARROW = os.path.join(os.path.dirname(os.path.abspath(__file__)), "fast_include")  # noqa: PTH100, PTH118, PTH120
-_LEFT_OUT = {"PYBIND11_": "KEVIN_BINDINGS", "device_of": "KEVIN_DEVICE_OF"}
-"""Words of a request, and what then puts back into its device code's narrow headers what they leave out."""
+_LEFT_OUT = {
+    "KEVIN_BINDINGS": ("pybind11_",),
+    "KEVIN_DEVICE_OF": ("device_of",),
+    "KEVIN_COMPLEX": ("complex", "thrust"),
+}
+"""What puts back into the narrow headers of device code what they leave out, where a request has one of the words."""
 
 
 class _DeviceBytes:
@@ -141,10 +146,11 @@ class _Builds:
                 first = [os.path.join(self.precompiled, "narrow")] if self.precompiled else []  # noqa: PTH118
                 paths = [*first, _NARROW, *(options.get("extra_include_paths") or [])]
                 narrow = {**options, "extra_include_paths": paths}
-                named = [f"-D{macro}" for word, macro in _LEFT_OUT.items() if word in request]
+                lower = request.lower()
+                named = [f"-D{macro}" for macro, words in _LEFT_OUT.items() if any(w in lower for w in words)]
                 narrow["extra_cuda_cflags"] = [*(options.get("extra_cuda_cflags") or []), *named]
                 return self._original(*arguments, build_directory=folder, verbose=False, **narrow)
-            except RuntimeError as e:
+            except (RuntimeError, ImportError) as e:  # it does not compile, or lacks symbols
                 # what the narrow headers lack, torch's own have; and their error text is the one to report
                 entry["headers"] = "plain"
                 entry["narrow_seconds"] = time.perf_counter() - start
@@ -210,7 +216,8 @@ def _precompile(folder: str) -> None:
         os.makedirs(target)  # noqa: PTH103
         own = [f"-I{_NARROW}"] if name == "narrow" else []
         kept = [f for f in flags if not f.startswith("-DTORCH_EXTENSION_NAME")]
-        header = os.path.join(root, "torch", "extension.h")  # noqa: PTH118
+        header = os.path.join(target, "extension.h")  # noqa: PTH118
+        shutil.copy2(os.path.join(root, "torch", "extension.h"), header)  # noqa: PTH118  # found where it is included again
         command = [*compiler, *own, *kept, "-x", "c++-header", header, "-o", os.path.join(target, "extension.h.gch")]  # noqa: PTH118
         running.append(subprocess.Popen(command, stdout=subprocess.PIPE, stderr=subprocess.STDOUT, text=True))
     said = [process.communicate()[0] for process in running]
