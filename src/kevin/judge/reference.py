@@ -22,6 +22,7 @@ import torch
 from kevin.core.errors import DeviceFullError, DeviceLostError, KevinError, TaskError
 from kevin.core.protocol import JudgeProtocol
 from kevin.core.types import Task, TaskSpec
+from kevin.judge.compare import NO_SLACK, Slack
 from kevin.judge.memory import slot_bytes
 from kevin.tasks.format import inspect_task, load_module
 
@@ -45,14 +46,14 @@ class Trial:
         inputs: list[Any],
         parameters: list[torch.Tensor],
         outputs: list[torch.Tensor],
-        slack: list[float],
+        slack: list[Slack],
         eager_outputs: list[list[torch.Tensor]] | None = None,
     ) -> None:
         self.inputs = inputs
         self.parameters = parameters
         self.outputs = outputs
         self.slack = slack
-        """For each output, what PyTorch's default precision may add to the absolute tolerance."""
+        """For each output, what PyTorch's default precision, or chance, may add to the tolerance."""
         self.eager_outputs = eager_outputs
         """Of the trial that KernelBench could have made, in each way that it could have run; None for the others."""
 
@@ -254,12 +255,14 @@ class ReferenceTask(ReferenceModel):
     def _trial(self, inputs: list[Any], parameters: list[torch.Tensor], *, is_kernelbenchs: bool = False) -> Trial:
         outputs = self.forward(inputs, parameters)
         if not self._widen:
-            return Trial(inputs, parameters, outputs, [0.0] * len(outputs), [outputs] if is_kernelbenchs else None)
-        slack, kept = [0.0] * len(outputs), []
+            return Trial(inputs, parameters, outputs, [NO_SLACK] * len(outputs), [outputs] if is_kernelbenchs else None)
+        slack, kept = [NO_SLACK] * len(outputs), []
         for eager in self._eager_outputs(inputs, parameters):
-            furthest = [_furthest(o, e) for o, e in zip(outputs, eager, strict=True)]
-            slack = [max(s, 2 * f) for s, f in zip(slack, furthest, strict=True)]
-            kept.append(eager if any(furthest) else outputs)  # the same is not kept twice
+            apart = [_apart(o, e) for o, e in zip(outputs, eager, strict=True)]
+            slack = [
+                Slack(max(s.absolute, 2 * a), max(s.relative, 2 * r)) for s, (a, r) in zip(slack, apart, strict=True)
+            ]
+            kept.append(eager if any(a for a, _ in apart) else outputs)  # the same is not kept twice
             del eager
         return Trial(inputs, parameters, outputs, slack, kept if is_kernelbenchs else None)
 
@@ -381,10 +384,19 @@ class ReferenceTask(ReferenceModel):
             self._changed[x.data_ptr()] = (eighth, at)
 
 
-def _furthest(a: torch.Tensor, b: torch.Tensor) -> float:
-    """Largest absolute difference of two tensors of one shape, what is not a number left out; without large copies."""
-    pairs = zip(a.reshape(-1).split(_CHUNK_ELEMENTS), b.reshape(-1).split(_CHUNK_ELEMENTS), strict=True)
-    return max((float((x.float() - y.float()).abs_().nan_to_num_(0.0).max()) for x, y in pairs if len(x)), default=0.0)
+def _apart(a: torch.Tensor, b: torch.Tensor) -> tuple[float, float]:
+    """Largest absolute difference of two tensors of one shape, and their distance over the norm of the first.
+
+    What is not a number is left out; there are no large copies.
+    """
+    furthest = distance = norm = 0.0
+    for x, y in zip(a.reshape(-1).split(_CHUNK_ELEMENTS), b.reshape(-1).split(_CHUNK_ELEMENTS), strict=True):
+        if len(x):
+            difference = (x.float() - y.float()).abs_().nan_to_num_(0.0, 0.0)
+            furthest = max(furthest, float(difference.max()))
+            distance += float(difference.square_().sum())
+            norm += float(x.float().nan_to_num(0.0, 0.0, 0.0).square_().sum())  # a copy: it is the expected output
+    return furthest, math.sqrt(distance / norm) if norm else 0.0
 
 
 def _same(a: Any, b: Any) -> bool:
