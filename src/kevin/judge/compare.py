@@ -71,9 +71,17 @@ def _mismatch(name: str, out: torch.Tensor, ref: torch.Tensor, bad: torch.Tensor
 
 
 def compare(
-    name: str, out: torch.Tensor, ref: torch.Tensor, *, atol: float, rtol: float, slack: Slack = NO_SLACK
+    name: str,
+    out: torch.Tensor,
+    ref: torch.Tensor,
+    *,
+    atol: float,
+    rtol: float,
+    slack: Slack = NO_SLACK,
+    room: float = 1.0,
 ) -> Comparison:
-    """Compare one output with its reference, both of the same shape and dtype."""
+    """Compare one output with its reference, both of the same shape and dtype; ``room``: times the tolerances."""
+    atol, rtol = room * atol, room * rtol
     if not ref.dtype.is_floating_point:
         bad = out != ref
         if not bool(bad.any()):
@@ -99,7 +107,7 @@ def compare(
         bad = (out_d.float() - ref_d.float()).abs_() > ref_d.float().abs().mul_(rtol).add_(scaled_atol)
         message = _mismatch(name, out, ref, bad)
         return errors.model_copy(update={"passed": False, "reason": "wrong_values", "message": message})
-    if rms < 100 * atol and norm > 0 and squared**0.5 / norm > max(_TINY_RELATIVE_L2, slack.relative):
+    if rms < 100 * atol and norm > 0 and squared**0.5 / norm > max(room * _TINY_RELATIVE_L2, slack.relative):
         message = (
             f"{name}: the expected values are tiny (rms {rms:.3g}) and the relative error is {squared**0.5 / norm:.2g}"
         )

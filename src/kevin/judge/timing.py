@@ -289,7 +289,6 @@ class PairedTimer:
         """Compare one timed call: in full in a random third of the rounds, else at secret positions if it is large."""
         in_full = self._random.random() < 1 / 3
         slacks = self.reference.trials[0].slack
-        atol, rtol = _ROOM * self.protocol.atol, _ROOM * self.protocol.rtol
         for spec, out, ref, slack in zip(self.slots.spec.outputs, outputs, expected, slacks, strict=True):
             o, r = out, ref
             if not in_full and ref.numel() > 4 * _SAMPLED_ELEMENTS:
@@ -297,7 +296,7 @@ class PairedTimer:
                     ref.numel(), (_SAMPLED_ELEMENTS,), generator=self.reference.generator, device=ref.device
                 )
                 o, r = out.view(-1)[at], ref.view(-1)[at]
-            result = compare(spec.name, o, r, atol=atol, rtol=rtol, slack=slack)
+            result = compare(spec.name, o, r, atol=self.protocol.atol, rtol=self.protocol.rtol, slack=slack, room=_ROOM)
             if not result.passed:
                 text = f"correct when checked, wrong when timed: {result.message}"
                 raise CandidateFailed(Outcome.INCORRECT, "wrong_after_timing", text)
