@@ -27,7 +27,7 @@ from kevin.core.progress import Progress, progress
 from kevin.core.protocol import JudgeProtocol
 from kevin.core.types import Kernel, Outcome, Task, Verdict
 from kevin.judge.pool import JudgePool
-from kevin.judge.precompiled import make_precompiled
+from kevin.judge.precompiled import make_precompiled, precompiled_headers
 from kevin.judge.sandbox import detect_isolation
 
 log = logging.getLogger(__name__)
@@ -137,10 +137,12 @@ def bench_judge(
     Yields:
         One summary a run, as it ends.
     """
-    if any(kernel.dialect == "load_inline" and kernel.language == "cuda" for _, kernel in pairs):
+    uses_headers = any(kernel.dialect == "load_inline" and kernel.language == "cuda" for _, kernel in pairs)
+    if uses_headers and precompiled_headers(detect_isolation()) is None:
         start = time.perf_counter()
         make_precompiled(detect_isolation())
-        if (seconds := time.perf_counter() - start) > 1:
+        seconds = time.perf_counter() - start
+        if precompiled_headers(detect_isolation()) is not None:
             log.warning("precompiled headers were made first, in %.0f s, once for this toolchain", seconds)
     busy = _BusyShare()
     start = time.perf_counter()

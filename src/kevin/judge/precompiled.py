@@ -71,19 +71,17 @@ def start_precompiling(isolation: Isolation) -> None:
 
 @functools.cache
 def _start(isolation: Isolation) -> None:
-    folder = _folder(isolation)
-    if folder.is_absolute() and not folder.is_dir():
-        threading.Thread(target=_make, args=(folder, isolation), daemon=True).start()
+    threading.Thread(target=_make, args=(_folder(isolation), isolation), daemon=True).start()
 
 
 def make_precompiled(isolation: Isolation) -> None:
     """Make them now, unless they are there or cannot be made."""
-    folder = _folder(isolation)
-    if folder.is_absolute() and not folder.is_dir():
-        _make(folder, isolation)
+    _make(_folder(isolation), isolation)
 
 
 def _make(folder: Path, isolation: Isolation) -> None:
+    if not folder.is_absolute() or folder.is_dir():
+        return
     try:
         folder.parent.mkdir(parents=True, exist_ok=True, mode=0o700)
         for old in folder.parent.glob("making-*"):
