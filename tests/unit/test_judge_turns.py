@@ -241,16 +241,17 @@ def test_a_clock_that_says_what_no_device_can_do_is_quarantined_whatever_calls_i
 
 def test_what_failed_is_gone_before_the_next_turn(tmp_path: Path) -> None:
     device = _Watched()
-    cells: list[Cell] = []
+    pids: list[int] = []
 
     def measure(started: Any, kernel: Kernel, found: Any) -> None:
-        assert not any(psutil.pid_exists(cell._process.pid) for cell in cells)
-        cells.append(started.cell)
+        assert not any(psutil.pid_exists(pid) for pid in pids)
+        assert (pid := started.cell._process.pid) is not None
+        pids.append(pid)
         raise CandidateFailed(Outcome.TIMEOUT, "run_timeout", "it did not finish")
 
     device._measure = measure  # type: ignore[method-assign]
     verdicts = _judge(device, [(1, 1), (1, 2), (1, 3)], tmp_path)
-    assert [v.outcome for v in verdicts] == [Outcome.TIMEOUT] * 3 and len(cells) == 3
+    assert [v.outcome for v in verdicts] == [Outcome.TIMEOUT] * 3 and len(pids) == 3
 
 
 @pytest.mark.parametrize("script", ["native.py", "module.py"])

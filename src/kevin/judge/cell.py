@@ -6,7 +6,7 @@ that the host can measure itself.
 
 from __future__ import annotations
 
-import contextlib
+import functools
 import json
 import os
 import signal
@@ -15,16 +15,13 @@ import subprocess
 import sys
 import tempfile
 import time
-from pathlib import Path
 from typing import Any
-
-import psutil
 
 from kevin.core.errors import DeviceError, DeviceFullError, SandboxError
 from kevin.core.types import Outcome
+from kevin.judge.process import INSIDE, CellProcess, ExecutedProcess, ForkedProcess, can_fork, fork_server
 from kevin.judge.sandbox import Isolation, readable_paths, wrap, writable_paths
 
-INSIDE = Path(__file__).parent / "inside"
 _MAX_REPLY_BYTES = 1 << 20
 _PREPARE_TIMEOUT_S = 180.0
 """Of the harness in a cell: it imports torch while compilers run on every core, or its context waits for those of other
@@ -64,29 +61,33 @@ class Cell:
         environment: dict[str, str] | None = None,
         max_output_bytes: int = 1 << 16,
         prefix: list[str] | None = None,
+        forked: bool = False,
     ) -> None:
-        """``gpu`` as in `sandbox.wrap`; ``prefix``: a program in the sandbox that starts the cell's own."""
+        """``gpu`` as in `sandbox.wrap`.
+
+        Args:
+            prefix: a program in the sandbox that starts the cell's own.
+            forked: from a process that has imported all that the script does, where that can be done.
+        """
         host, inside = socket.socketpair()
         self._socket, self._buffer = host, b""
         self._max_output_bytes = max_output_bytes
         self._stderr = tempfile.TemporaryFile()  # noqa: SIM115  (lives as long as the cell)
-        self._pid: int | None = None
         self._is_up = False
         read_only, writable = [str(INSIDE), *(read_only or [])], writable or []
-        argv = [*(prefix or []), sys.executable, *python_flags, str(INSIDE / script), str(inside.fileno())]
         env = {"PATH": "/usr/bin:/bin", "LC_ALL": "C.UTF-8", "HOME": "/tmp", "LOGNAME": "candidate"}
         env["OPENBLAS_NUM_THREADS"] = "1"  # numpy's threads spin for 0.13 s on every core when they are made
         env |= environment or {}
+        enclose = functools.partial(wrap, isolation=isolation, read_only=read_only, writable=writable, gpu=gpu)
+        self._process: CellProcess
         try:
-            self._process = subprocess.Popen(
-                wrap(argv, isolation=isolation, read_only=read_only, writable=writable, gpu=gpu, environment=env),
-                stdin=subprocess.DEVNULL,
-                stdout=subprocess.DEVNULL,
-                stderr=self._stderr,
-                pass_fds=[inside.fileno()],
-                start_new_session=True,
-                env=env,
-            )
+            if forked and can_fork(isolation):
+                server = fork_server(script, python_flags, env)
+                self._process = ForkedProcess(server, enclose(["cat"]), inside.fileno(), self._stderr)
+            else:
+                argv = [*(prefix or []), sys.executable, *python_flags, str(INSIDE / script), str(inside.fileno())]
+                argv = enclose(argv, environment=env)
+                self._process = ExecutedProcess(argv, env, inside.fileno(), self._stderr)
         except OSError as e:
             host.close()
             raise SandboxError(f"the sandbox could not be started: {e}") from e
@@ -104,12 +105,10 @@ class Cell:
         self.kill()
 
     def kill(self) -> None:
-        """End the process group and reap it; safe to call twice."""
+        """End it and everything that it started; safe to call twice."""
         if self._socket.fileno() < 0:
             return
-        with contextlib.suppress(ProcessLookupError, PermissionError):
-            os.killpg(self._process.pid, signal.SIGKILL)
-        self._process.wait()
+        self._process.end()
         self._socket.close()
         self._stderr.close()
 
@@ -246,7 +245,7 @@ class Cell:
         """
         self._socket.shutdown(socket.SHUT_WR)
         try:
-            self._process.wait(timeout=timeout_s)
+            self._process.wait(timeout_s)
         except subprocess.TimeoutExpired:
             raise CandidateFailed(Outcome.TIMEOUT, "run_timeout", "it did not end") from None
 
@@ -258,7 +257,7 @@ class Cell:
 
     def _death(self) -> CandidateFailed:
         try:
-            status = self._process.wait(timeout=5)
+            status = self._process.wait(5.0)
         except subprocess.TimeoutExpired:
             self.kill()
             return CandidateFailed(Outcome.RUNTIME_ERROR, "channel_closed", "it closed the harness's channel")
@@ -277,13 +276,10 @@ class Cell:
 
     def cpu_seconds(self) -> float | None:
         """CPU time of the innermost process with all its threads, read from outside; None when it cannot be read."""
-        if self._pid is None:
-            try:
-                tree = psutil.Process(self._process.pid).children(recursive=True)
-            except psutil.Error:
-                return None
-            self._pid = tree[-1].pid if tree else self._process.pid
+        pid = self._process.pid
+        if pid is None:
+            return None
         try:
-            return time.clock_gettime((~self._pid << 3) | 2)
+            return time.clock_gettime((~pid << 3) | 2)
         except OSError:
             return None

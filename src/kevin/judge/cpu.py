@@ -85,6 +85,7 @@ class CpuDevice(Device):
                 **_ENVIRONMENT,
             },
             max_output_bytes=self.protocol.max_output_kb << 10,
+            forked=not native,
         )
 
     def clock(self, call: Any) -> int:

@@ -191,6 +191,7 @@ class GpuDevice(Device):
                 **({"CUDA_VISIBLE_DEVICES": self._uuid} if self._uuid else {}),  # its number may be another inside
             },
             max_output_bytes=self.protocol.max_output_kb << 10,
+            forked=not native and prefix is None,
         )
 
     def prove(self, cell: Cell, kernel: Kernel, found: Findings) -> None:

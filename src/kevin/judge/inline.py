@@ -87,6 +87,7 @@ def build_inline(
             writable=[str(marker)],
             python_flags=("-I",),
             environment=environment,
+            forked=True,
         ) as cell:
             cell.prepare(setup | {"pretend_gpu": pretend})
             reply = cell.load(protocol.inline_build_timeout_s)

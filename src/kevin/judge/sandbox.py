@@ -65,6 +65,8 @@ def _bwrap(read_only: Iterable[str], writable: Iterable[str], *, gpu: bool | str
         "--unshare-all",
         "--die-with-parent",
         "--new-session",
+        "--cap-drop",  # which root's processes keep in their own user namespace
+        "ALL",
         "--proc",
         "/proc",
         "--dev",

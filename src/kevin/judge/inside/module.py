@@ -465,4 +465,5 @@ def main() -> None:
         _serve(channel, model, hardware)
 
 
-main()
+if __name__ == "__main__":
+    main()

@@ -61,4 +61,5 @@ def main() -> None:
         channel.write(json.dumps(reply).encode() + b"\n")
 
 
-main()
+if __name__ == "__main__":
+    main()

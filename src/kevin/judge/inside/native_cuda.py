@@ -105,4 +105,5 @@ def main() -> None:
         channel.write(json.dumps(reply).encode() + b"\n")
 
 
-main()
+if __name__ == "__main__":
+    main()
