@@ -30,7 +30,12 @@ from channel import open_channel
 from cuda import Gpu
 from guard import lock_down
 from host import ColdClock
-from torch.utils import cpp_extension
+
+_is_available = torch.cuda.is_available
+torch.cuda.is_available = lambda: True  # the next import would ask the driver, and who has done so cannot be forked
+from torch.utils import cpp_extension  # noqa: E402
+
+torch.cuda.is_available = _is_available
 
 _FAILED, _BINDINGS = "failed.txt", "main.o"
 _NARROW = os.path.join(os.path.dirname(os.path.abspath(__file__)), "fast_include")  # noqa: PTH100, PTH118, PTH120
