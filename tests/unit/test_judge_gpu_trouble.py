@@ -16,6 +16,7 @@ from kevin.judge.build import Build, build_native, check_architecture
 from kevin.judge.gpu import GpuDevice
 from kevin.judge.reference import ReferenceCache
 from kevin.judge.sandbox import Isolation
+from kevin.judge.workspace import Workspaces
 
 KERNEL = Kernel(dialect="c_abi", language="cuda", source='extern "C" void launch() {}')
 NOTHING = TaskSpec(inputs=(), outputs=())
@@ -124,22 +125,21 @@ def test_a_worker_that_lost_its_gpu_says_so_once_and_then_makes_room_for_another
         pool._run_stage(*arguments)
 
 
-def test_tasks_stay_on_a_gpu_while_there_is_room_for_the_next(monkeypatch: pytest.MonkeyPatch) -> None:
-    """A quarter is for cells and others; a large task is no reason to throw out what is there, lack of memory is."""
+def test_what_a_candidate_needs_of_a_gpu(monkeypatch: pytest.MonkeyPatch) -> None:
     gib = 1 << 30
     device = GpuDevice.__new__(GpuDevice)
     device.protocol = JudgeProtocol(device="cuda", num_trials=3)
-    rows = TensorSpec(name="x", dtype="float32", shape=(2 * gib // 4,))
-    spec = TaskSpec(inputs=(rows,), outputs=())
-    assert 12 * gib <= device.task_bytes(spec) < 13 * gib, "two slots twice, and two trials, of two GiB"
-    small = TaskSpec(inputs=(rows.model_copy(update={"shape": (gib // 8,)}),), outputs=())
-    assert 4.5 * gib <= device.task_bytes(small) < 4.6 * gib, "three slots twice, and three trials, of half a GiB"
-    task = Task(id="large", level=1, name="large", source="", origin="user", spec=spec)
+    device._workspaces, device.references = Workspaces(), ReferenceCache(device.protocol)
+    for size, process, kept, passing in ((2 * gib, 7, 2 * 6 + 2 * 4, 8), (gib // 4, 1.75, 3 * 0.75 + 3 * 0.5, 1)):
+        rows = TensorSpec(name="x", dtype="float32", shape=(size // 4,))
+        spec = TaskSpec(inputs=(rows,), outputs=(rows,))
+        need = device._need(Task(id="t", level=1, name="t", source="", origin="user", spec=spec))
+        assert [round(n / gib, 2) for n in need] == [process, kept, passing]
+    unknown = Task(id="t", level=1, name="t", source="", origin="user")
+    assert device._need(unknown).total == 0, "it is tried, and tried again alone if it does not fit"
     monkeypatch.setattr(torch.cuda, "empty_cache", lambda: None)
-    for free, crowded in ((60, False), (48, False), (46, True), (10, True)):
-        monkeypatch.setattr(torch.cuda, "mem_get_info", lambda free=free: (free * gib, 140 * gib))
-        assert device.is_crowded(task) is crowded, free
-        assert device.is_crowded(task.model_copy(update={"spec": None})) is (free < 35), free
+    monkeypatch.setattr(torch.cuda, "mem_get_info", lambda: (60 * gib, 140 * gib))
+    assert device.free_bytes() == 53 * gib
 
 
 def test_gpus_that_judge_are_chosen_among_the_visible_ones() -> None:

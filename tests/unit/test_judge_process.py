@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 import json
-import os
 import subprocess
 import sys
 import time
@@ -36,7 +35,7 @@ def kinds(folder):
         if os.path.lexists(path):  # the folder itself was open
             yield os.readlink(path).split(":")[0].split("#")[0]
 raise RuntimeError("SEEN" + json.dumps({
-    "root": [p for p in ("/home", "/root", "/var", "/mnt", "/opt", "/usr", "/etc/passwd", "/etc/ld.so.cache") if os.path.exists(p)],
+    "root": [p for p in ("/home", "/root", "/var", "/opt", "/usr", "/etc/passwd") if os.path.exists(p)],
     "tmp": os.listdir("/tmp"),
     "cwd": os.getcwd(),
     "environment": sorted(kv for kv in os.environ.items() if kv[0] != "PWD"),
@@ -71,7 +70,7 @@ def test_it_sees_and_may_do_what_an_executed_one_does() -> None:
     assert seen[0] == seen[1]
     assert set(seen[0]["capabilities"]) == {"0" * 16}
     assert ["OF_ITS_OWN", "1"] in seen[0]["environment"]
-    for name, here in ((n, os.readlink(f"/proc/self/ns/{n}")) for n in namespaces[0]):
+    for name, here in ((n, str(Path(f"/proc/self/ns/{n}").readlink())) for n in namespaces[0]):
         assert len({here, namespaces[0][name], namespaces[1][name]}) == 3, f"{name} is shared"
 
 
@@ -102,7 +101,8 @@ def test_all_that_it_started_ends_with_it() -> None:
         with pytest.raises(CandidateFailed, match="time limit"):
             cell.prepare(SETUP | {"source": source})
             cell.load(0.5)
-        assert (pid := cell._process.pid) is not None
+        pid = cell._process.pid
+        assert pid is not None
         assert cell.cpu_seconds() is not None
         started = psutil.Process(pid).children(recursive=True)
         assert [p.name() for p in started] == ["sleep"]
@@ -123,7 +123,9 @@ def test_a_server_that_died_is_started_again() -> None:
     environment = {"PATH": "/usr/bin:/bin", "A_SERVER": "of this test"}
     with _cell(environment=environment) as cell:
         cell.wait()
-        full = next(dict(e.split("=", 1) for e in key[2:]) for key in process._servers if "A_SERVER=of this test" in key)
+        full = next(
+            dict(e.split("=", 1) for e in key[2:]) for key in process._servers if "A_SERVER=of this test" in key
+        )
         server = fork_server("module.py", ("-I",), full)
         server._process.kill()
         server._process.wait()

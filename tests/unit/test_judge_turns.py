@@ -12,7 +12,7 @@ import pytest
 
 from kevin.core.errors import DeviceFullError, SandboxError
 from kevin.core.protocol import JudgeProtocol, TimingProtocol
-from kevin.core.types import Kernel, Outcome, Task, Verdict
+from kevin.core.types import Kernel, Outcome, Task, TaskSpec, Verdict
 from kevin.judge import timing
 from kevin.judge.build import Build, build_native
 from kevin.judge.cell import CandidateFailed, Cell
@@ -37,8 +37,9 @@ def get_init_inputs():
 
 
 def _task(added: int) -> Task:
-    name, size = f"add{added}", 1000 + added
-    return Task(id=name, level=1, name=name, source=SOURCE.format(added=added, size=size), origin="user")
+    name, source = f"add{added}", SOURCE.format(added=added, size=1000 + added)
+    spec = inspect_task(source, name)
+    return Task(id=name, level=1, name=name, source=source, origin="user", spec=spec)
 
 
 def _kernel(added: int) -> Kernel:
@@ -136,21 +137,40 @@ def test_candidates_of_one_task_have_memory_of_their_own(tmp_path: Path) -> None
     assert sorted(first) == sorted(again)
 
 
-def test_where_memory_is_short_one_cell_is_open_at_a_time(tmp_path: Path) -> None:
-    device = _Watched()
+class _Small(_Watched):
+    """With memory for so many bytes, of which each candidate's process takes 1000."""
+
+    max_tasks = 8
+    small_bytes = 0.0
+
+    def __init__(self, total: float) -> None:
+        super().__init__()
+        self.total = total
+
+    def process_bytes(self, spec: TaskSpec, working_bytes: int) -> int:
+        return 1000
+
+    def free_bytes(self) -> float:
+        idle = sum(w.num_bytes for w in self._workspaces._idle)
+        return self.total - idle
+
+
+@pytest.mark.parametrize(("total", "present"), [(0.0, 1), (1e9, 4)])
+def test_where_memory_is_short_candidates_wait_for_each_other(tmp_path: Path, total: float, present: int) -> None:
+    device = _Small(total)
     seen: list[int] = []
-    device.is_large = lambda spec: True  # type: ignore[method-assign]
-    device.fits_another_cell = lambda spec: False  # type: ignore[method-assign]
     setup = device._setup
 
     def watched(*args: Any) -> dict[str, Any]:
-        seen.append(device._num_cells)
+        seen.append(len(device._admission))
         return setup(*args)
 
     device._setup = watched  # type: ignore[method-assign]
-    verdicts = _judge(device, [(1, 1), (1, 2), (1, 1), (1, 3)], tmp_path)
-    assert [v.outcome for v in verdicts] == [Outcome.CORRECT, Outcome.INCORRECT] * 2
-    assert seen == [1, 1, 1, 1] and device._num_cells == 0
+    verdicts = _judge(device, [(1, 1), (1, 2), (2, 2), (1, 3)], tmp_path)
+    assert [v.outcome for v in verdicts] == [Outcome.CORRECT, Outcome.INCORRECT, Outcome.CORRECT, Outcome.INCORRECT]
+    assert max(seen) <= present and not len(device._admission) and not device._admission._line
+    if present == 1:
+        assert len(device._workspaces.tasks()) == 1, "nothing idle is kept that another one could use"
 
 
 @pytest.mark.parametrize("where", ["candidate", "judge"])
@@ -245,7 +265,8 @@ def test_what_failed_is_gone_before_the_next_turn(tmp_path: Path) -> None:
 
     def measure(started: Any, kernel: Kernel, found: Any) -> None:
         assert not any(psutil.pid_exists(pid) for pid in pids)
-        assert (pid := started.cell._process.pid) is not None
+        pid = started.cell._process.pid
+        assert pid is not None
         pids.append(pid)
         raise CandidateFailed(Outcome.TIMEOUT, "run_timeout", "it did not finish")
 

@@ -10,6 +10,7 @@ from __future__ import annotations
 import base64
 import gc
 import io
+import math
 import threading
 import time
 from abc import ABC, abstractmethod
@@ -23,12 +24,13 @@ from kevin.core.abi import LAUNCHER
 from kevin.core.errors import DeviceFullError
 from kevin.core.protocol import JudgeProtocol, Rule
 from kevin.core.types import Kernel, Outcome, Task, TaskSpec, Verdict
+from kevin.judge.admission import Admission, Need
 from kevin.judge.build import Build
 from kevin.judge.cell import CandidateFailed, Cell
 from kevin.judge.checks import Findings, check_fewer_rows, check_trials, module_trials
 from kevin.judge.device_lock import Company, DeviceLock
 from kevin.judge.inside.host import last_level_bytes
-from kevin.judge.memory import SharedBuffer, SharedSlots, slot_bytes
+from kevin.judge.memory import SharedBuffer, SharedSlots, num_bytes, slot_bytes
 from kevin.judge.reference import ReferenceCache, ReferenceTask, Trial, does_not_fit, keeps_trials
 from kevin.judge.roofline import Peaks, count_flops, measure_peaks, roofline
 from kevin.judge.sandbox import detect_isolation
@@ -38,6 +40,8 @@ from kevin.judge.workspace import Workspace, Workspaces, new_workspace
 _LOAD_TIMEOUT_S = {"c_abi": 20.0, "load_inline": 90.0}
 _SETTLE_S = 0.1
 """For the driver to take down the contexts of processes that have just ended."""
+_SLOTS_IN_PASSING = 2
+"""What drawing a trial's inputs, or computing what is expected of them, takes at most beside its result."""
 
 
 class _MemoryShortError(Exception):
@@ -58,6 +62,7 @@ class Device(ABC):
 
     ``shares_memory``: whether what one candidate takes is missing to others. One that runs out of memory then is run
     again with nothing beside it.
+    ``small_bytes``: what a candidate may need without waiting for others that need more.
     ``starts_at_once``: of cells that do not import torch. A driver makes contexts one after the other, and whoever asks
     it for memory meanwhile, this process too, waits in the same line.
     """
@@ -67,6 +72,7 @@ class Device(ABC):
     max_tasks: int
     starts_at_once: int = 4
     shares_memory: bool = False
+    small_bytes: float = math.inf
 
     def __init__(self, protocol: JudgeProtocol) -> None:
         self.protocol = protocol
@@ -75,7 +81,7 @@ class Device(ABC):
         self._peaks: Peaks | None = None
         self._flops: dict[str, int] = {}
         self._workspaces = Workspaces()
-        self._num_cells = 0
+        self._admission = Admission(self.free_bytes, self.small_bytes)
         self._lock = DeviceLock()
         self._company = Company()
         self._starts = threading.Semaphore(self.starts_at_once)
@@ -128,17 +134,13 @@ class Device(ABC):
         if workspace.digest not in self._workspaces.tasks():
             self.references.discard(workspace.digest)
 
-    def is_large(self, reference: ReferenceTask) -> bool:
-        """Whether a cell takes so much memory that `fits_another_cell` must be asked first."""
-        return False
+    def free_bytes(self) -> float:
+        """Of the device's memory, now; without a limit where candidates need not share it."""
+        return math.inf
 
-    def fits_another_cell(self, reference: ReferenceTask) -> bool:
-        """Whether there is memory for one more beside those that are open."""
-        return True
-
-    def is_crowded(self, task: Task) -> bool:
-        """Whether memory is too short for one more workspace of a task beside all that there are."""
-        return False
+    def process_bytes(self, spec: TaskSpec, working_bytes: int) -> int:
+        """What a candidate's process takes of it; ``working_bytes`` of the reference, 0 while it is unknown."""
+        return 0
 
     # --- one candidate ---
 
@@ -243,25 +245,48 @@ class Device(ABC):
         wanted = min(self.protocol.timing.max_calls_per_round + 1, affordable)
         return max(2, wanted, self.protocol.num_trials if affordable else 0)
 
-    def task_bytes(self, spec: TaskSpec) -> int:
-        """What a task's first workspace takes at most, its trials included; further ones take less."""
-        num_trials = self.protocol.num_trials
-        kept = num_trials if keeps_trials(spec, num_trials) else min(num_trials, 2)
-        return (2 * self._num_slots(spec) + kept) * slot_bytes(spec)
+    def _need(self, task: Task) -> Need:
+        """Of one more candidate of a task; nothing while no specification says how large it is."""
+        if (spec := task.spec) is None:
+            return Need(0, 0, 0)
+        reference = self.references.get(task) if task in self.references else None
+        kept = 0
+        if not self._workspaces.has_idle(task.digest):
+            inputs = sum(num_bytes(s) for s in spec.inputs if s.kind == "tensor")
+            kept = self._num_slots(spec) * (slot_bytes(spec) + inputs)
+            if reference is None:
+                num_trials = self.protocol.num_trials
+                kept += max(2, num_trials if keeps_trials(spec, num_trials) else 1) * slot_bytes(spec)
+        process = self.process_bytes(spec, reference.working_bytes if reference else 0)
+        return Need(process, kept, _SLOTS_IN_PASSING * slot_bytes(spec))
 
-    def _make_room(self, task: Task) -> Workspace | None:
-        """Give back what was not used for longest until one more fits, or return one that others are done with."""
-        kept = self._workspaces
-        while len(kept):
-            if (idle := kept.take(task.digest)) is not None:
-                return idle
-            if len(kept.tasks() | {task.digest}) <= self.max_tasks and not self.is_crowded(task):
-                break
-            if (oldest := kept.drop_oldest()) is not None:
-                self.give_back(oldest)
-            else:
+    def _admit(self, task: Task) -> tuple[Workspace | None, Need]:
+        """Wait until there is memory for one more candidate; give back what was not used for longest.
+
+        Returns:
+            An idle workspace of its task, if there is one.
+        """
+        kept, ticket = self._workspaces, self._admission.stand_in_line()
+        try:
+            while True:
+                need = self._need(task)
+                is_alone = not len(self._admission)
+                if self._admission.is_next(ticket, need):
+                    too_many = len(kept.tasks() | {task.digest}) > self.max_tasks
+                    if not too_many and self._admission.fits(need):
+                        break
+                    helps = too_many or is_alone or self._admission.fits(need, kept.idle_bytes(task.digest))
+                    oldest = kept.drop_oldest(task.digest) if helps else None
+                    if oldest is not None:
+                        self.give_back(oldest)
+                        continue
+                    if is_alone:
+                        break
                 self._lock.wait()
-        return None
+        finally:
+            self._admission.leave_line(ticket)
+        self._admission.enter(need)
+        return kept.take(task.digest), need
 
     def _new_workspace(self, task: Task) -> Workspace:
         try:
@@ -311,7 +336,7 @@ class Device(ABC):
     @contextmanager
     def _started(self, cell: Cell, task: Task, kernel: Kernel, build: Build, found: Findings) -> Iterator[Started]:
         """The cell has loaded its candidate; other threads have their turn while it does so."""
-        with self._workspace_for(task, found) as workspace, self._room_for_a_cell(workspace.reference):
+        with self._workspace_for(task, found) as workspace:
             try:
                 self._load(cell, kernel, build, workspace, found)
                 yield Started(cell, workspace.reference, workspace.slots, workspace.inputs)
@@ -342,12 +367,23 @@ class Device(ABC):
 
     @contextmanager
     def _workspace_for(self, task: Task, found: Findings) -> Iterator[Workspace]:
+        """Memory for a candidate, and leave for its process to take what it needs."""
+        workspace = None
         with self._lock.brief():
-            workspace = self._workspaces.take(task.digest)
+            need = self._need(task)
+            if self._workspaces.has_idle(task.digest) and self._admission.fits(need):
+                workspace = self._workspaces.take(task.digest)
+                self._admission.enter(need)
         if workspace is None:
             with self._turn():
                 start = time.perf_counter()
-                workspace = self._make_room(task) or self._new_workspace(task)
+                workspace, need = self._admit(task)
+                if workspace is None:
+                    try:
+                        workspace = self._new_workspace(task)
+                    except BaseException:
+                        self._admission.leave(need)
+                        raise
                 found.seconds["reference"] = time.perf_counter() - start
         try:
             yield workspace
@@ -357,20 +393,7 @@ class Device(ABC):
                 for i in range(min(self.protocol.num_trials, slots.num_slots)):  # the next one must not find answers
                     slots.poison_outputs(i)
                 self._workspaces.put_back(workspace)
-
-    @contextmanager
-    def _room_for_a_cell(self, reference: ReferenceTask) -> Iterator[None]:
-        """Where memory is short, large cells are open one after another."""
-        is_large = self.is_large(reference)
-        with self._turn() if is_large else self._lock.brief():
-            while is_large and self._num_cells and not self.fits_another_cell(reference):
-                self._lock.wait()
-            self._num_cells += 1
-        try:
-            yield
-        finally:
-            with self._lock.brief():
-                self._num_cells -= 1
+                self._admission.leave(need)
 
     def _setup(self, kernel: Kernel, build: Build, reference: ReferenceTask, slots: SharedSlots) -> dict[str, Any]:
         inputs = reference.trials[0].inputs

@@ -22,7 +22,7 @@ import torch
 
 from kevin.core.errors import DeviceError, DeviceFullError, DeviceLostError, SandboxError
 from kevin.core.protocol import JudgeProtocol
-from kevin.core.types import Kernel, Outcome, Task
+from kevin.core.types import Kernel, Outcome, Task, TaskSpec
 from kevin.judge.build import Build, check_architecture
 from kevin.judge.cell import CandidateFailed, Cell
 from kevin.judge.checks import Findings
@@ -41,13 +41,12 @@ _BANDWIDTH_SLACK = 1.1
 _PROFILER_START_S = 30.0
 _MOST_FOREIGN = 0.25
 """Of a candidate's time on the device, in library kernels that compute."""
-_CELL_BYTES = 1 << 30
-"""Of a context and what a cell flushes the L2 with."""
+_CONTEXT_BYTES = 1 << 30
+"""Of a process, with what it flushes the L2 with."""
 _OUT_OF_MEMORY = 2
-_SMALL_SHARE = 0.03
-"""Of the memory: cells below it are not counted, since asking the driver what is free takes its time."""
-_FREE_SHARE = 0.25
-"""Of the memory: left to cells, and to whoever else works on this GPU."""
+_SMALL_SHARE = 0.05
+"""Of the memory: what needs less does not wait for what needs more."""
+_LEFT_SHARE = 0.05
 
 
 def _start_cuda() -> None:
@@ -60,12 +59,6 @@ def _start_cuda() -> None:
             f"torch can use no NVIDIA GPU: {reason}. Check that nvidia-smi lists one, that its driver is recent enough "
             f"for CUDA {torch.version.cuda or '(this torch is a build without CUDA)'}, or use --device cpu"
         ) from e
-
-
-def _cell_bytes(reference: ReferenceTask) -> int:
-    """Parameters of its own, what a call takes if it works as eager does, and the results that are kept meanwhile."""
-    parameters, outputs = (sum(map(num_bytes, specs)) for specs in (reference.spec.parameters, reference.spec.outputs))
-    return _CELL_BYTES + parameters + reference.working_bytes + 2 * outputs
 
 
 class _DeviceBytes:
@@ -88,13 +81,13 @@ class GpuDevice(Device):
     shares_memory = True
 
     def __init__(self, protocol: JudgeProtocol) -> None:
-        super().__init__(protocol)
         _start_cuda()
+        self.small_bytes = _SMALL_SHARE * torch.cuda.get_device_properties(0).total_memory
+        super().__init__(protocol)
         if protocol.tf32 == "off":
             torch.backends.cudnn.allow_tf32 = torch.backends.cuda.matmul.allow_tf32 = False
         properties = torch.cuda.get_device_properties(0)
         self.name = properties.name
-        self._total_bytes = properties.total_memory
         check_architecture(protocol, (properties.major, properties.minor))
         if protocol.profiler == "ncu":
             find_ncu()
@@ -140,18 +133,18 @@ class GpuDevice(Device):
 
         return SharedBuffer(data, fd, release)
 
-    def is_large(self, reference: ReferenceTask) -> bool:
-        return _cell_bytes(reference) >= _SMALL_SHARE * self._total_bytes
-
-    def fits_another_cell(self, reference: ReferenceTask) -> bool:
-        torch.cuda.empty_cache()
-        return 2 * _cell_bytes(reference) < torch.cuda.mem_get_info()[0]
-
-    def is_crowded(self, task: Task) -> bool:
-        needed = self.task_bytes(task.spec) if task.spec else 0
+    def free_bytes(self) -> float:
+        """But for some that whoever else works on this GPU may come to need."""
         torch.cuda.empty_cache()
         free, total = torch.cuda.mem_get_info()
-        return free - needed < _FREE_SHARE * total
+        return free - _LEFT_SHARE * total
+
+    def process_bytes(self, spec: TaskSpec, working_bytes: int) -> int:
+        """Parameters of its own, what a call takes if it works as eager does, and results that are kept meanwhile."""
+        parameters, outputs = (
+            sum(num_bytes(s) for s in specs if s.kind == "tensor") for specs in (spec.parameters, spec.outputs)
+        )
+        return _CONTEXT_BYTES + parameters + max(working_bytes, outputs) + 2 * outputs
 
     @contextmanager
     def lease(self, *, exclusive: bool) -> Iterator[None]:

@@ -58,6 +58,19 @@ def _kill_group(process: subprocess.Popen[bytes]) -> None:
     process.wait()
 
 
+def _innermost(pid: int) -> int | None:
+    """The youngest descendant, which is the cell below those that make its sandbox; None when it is gone."""
+    try:
+        while children := Path(f"/proc/{pid}/task/{pid}/children").read_text().split():
+            pid = int(children[-1])
+        return pid
+    except FileNotFoundError:  # it has ended, or the kernel does not list children
+        with contextlib.suppress(psutil.Error):
+            tree = psutil.Process(pid).children(recursive=True)
+            return tree[-1].pid if tree else pid
+        return None
+
+
 class ExecutedProcess:
     """A program executed in a sandbox by the command line ``argv``."""
 
@@ -77,15 +90,22 @@ class ExecutedProcess:
     @property
     def pid(self) -> int | None:
         if self._pid is None:
-            with contextlib.suppress(psutil.Error):
-                tree = psutil.Process(self._process.pid).children(recursive=True)
-                self._pid = tree[-1].pid if tree else self._process.pid
+            self._pid = _innermost(self._process.pid)
         return self._pid
 
     def wait(self, timeout_s: float) -> int:
         return self._process.wait(timeout_s)
 
     def end(self) -> None:
+        if self._process.returncode is not None:
+            return
+        with contextlib.suppress(OSError, TypeError):
+            innermost = os.pidfd_open(self.pid)  # type: ignore[arg-type]
+            try:
+                _kill_group(self._process)
+                select.select([innermost], [], [], _END_TIMEOUT_S)  # the sandbox's own end does not wait for it
+            finally:
+                os.close(innermost)
         _kill_group(self._process)
 
 

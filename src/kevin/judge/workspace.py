@@ -26,6 +26,10 @@ class Workspace:
     def digest(self) -> str:
         return self.reference.task.digest
 
+    @property
+    def num_bytes(self) -> int:
+        return self.slots.total_bytes + sum(x.nbytes for xs in self.inputs for x in xs if isinstance(x, torch.Tensor))
+
 
 def new_workspace(reference: ReferenceTask, slots: SharedSlots) -> Workspace:
     first = reference.trials[0].inputs
@@ -66,6 +70,16 @@ class Workspaces:
         self._taken[workspace.digest] -= 1
         self._idle.append(workspace)
 
-    def drop_oldest(self) -> Workspace | None:
-        """The idle one that was not used for longest, no longer kept."""
-        return self._idle.pop(0) if self._idle else None
+    def has_idle(self, digest: str) -> bool:
+        return any(w.digest == digest for w in self._idle)
+
+    def idle_bytes(self, but: str) -> int:
+        """Of all idle ones but a task's."""
+        return sum(w.num_bytes for w in self._idle if w.digest != but)
+
+    def drop_oldest(self, but: str | None = None) -> Workspace | None:
+        """The idle one, not of the task ``but``, that was not used for longest, no longer kept."""
+        for i, workspace in enumerate(self._idle):
+            if workspace.digest != but:
+                return self._idle.pop(i)
+        return None

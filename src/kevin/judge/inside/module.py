@@ -428,6 +428,8 @@ def main() -> None:
         except (RuntimeError, OSError) as e:
             channel.write(json.dumps({"harness_error": str(e)}).encode() + b"\n")
             return
+    elif cuda and not setup.get("pretend_gpu"):
+        torch.cuda.is_available()  # the driver starts with system calls that are forbidden in a moment
     guards = lock_down(
         memory_bytes=None if building or cuda else setup["memory_bytes"],
         num_threads=64 if building or cuda else setup["num_threads"],
