@@ -54,6 +54,9 @@ def bench_judge(
         int,
         typer.Option("--kernelbench-timed", help="So many it times, as its scripts do; the others it checks.", min=1),
     ] = 16,
+    check_others: Annotated[
+        bool, typer.Option(help="Have KernelBench's check also say what it thinks of those that it does not time.")
+    ] = True,
     config: ConfigOption = None,
 ) -> None:
     """Kernels a minute cold and warm, where the time goes, how busy the GPU is; beside KernelBench's own harness.
@@ -102,7 +105,8 @@ def bench_judge(
         if kernelbench is not None:
             harness = KernelBenchHarness(pairs, kernelbench, Path(scratch) / "kernelbench", found=keep(theirs))
             ended(harness.time(timed))
-            harness.check_others()
+            if check_others:
+                harness.check_others()
     _print_runs(summary)
 
 

@@ -26,6 +26,13 @@ _MAX_REPLY_BYTES = 1 << 20
 _PREPARE_TIMEOUT_S = 180.0
 """Of the harness in a cell: it imports torch while compilers run on every core, or its context waits for those of other
 cells and for the end of a kernel that was killed."""
+_ENVIRONMENT = {
+    "PATH": "/usr/bin:/bin",
+    "LC_ALL": "C.UTF-8",
+    "HOME": "/tmp",
+    "LOGNAME": "candidate",
+    "OPENBLAS_NUM_THREADS": "1",  # numpy's threads spin for 0.13 s on every core when they are made
+}
 _SIGNALS = {
     signal.SIGSEGV: ("segmentation_fault", "segmentation fault: an access outside of the given memory"),
     signal.SIGBUS: ("bus_error", "bus error: an access outside of the given memory"),
@@ -44,6 +51,14 @@ class CandidateFailed(Exception):
     def __init__(self, outcome: Outcome, reason: str, message: str) -> None:
         super().__init__(message)
         self.outcome, self.reason, self.message = outcome, reason, message
+
+
+def prepare_forks(
+    script: str, *, isolation: Isolation, python_flags: tuple[str, ...], environment: dict[str, str]
+) -> None:
+    """Have the process begin to import that cells like this are forked from, where they are."""
+    if can_fork(isolation):
+        fork_server(script, python_flags, _ENVIRONMENT | environment)
 
 
 class Cell:
@@ -75,9 +90,7 @@ class Cell:
         self._stderr = tempfile.TemporaryFile()  # noqa: SIM115  (lives as long as the cell)
         self._is_up = False
         read_only, writable = [str(INSIDE), *(read_only or [])], writable or []
-        env = {"PATH": "/usr/bin:/bin", "LC_ALL": "C.UTF-8", "HOME": "/tmp", "LOGNAME": "candidate"}
-        env["OPENBLAS_NUM_THREADS"] = "1"  # numpy's threads spin for 0.13 s on every core when they are made
-        env |= environment or {}
+        env = _ENVIRONMENT | (environment or {})
         enclose = functools.partial(wrap, isolation=isolation, read_only=read_only, writable=writable, gpu=gpu)
         self._process: CellProcess
         try:

@@ -142,6 +142,10 @@ class Device(ABC):
         """What a candidate's process takes of it; ``working_bytes`` of the reference, 0 while it is unknown."""
         return 0
 
+    def warm_up(self) -> None:
+        """Called once while the first builds run, for what takes time before the first candidate."""
+        return
+
     # --- one candidate ---
 
     def judge(

@@ -24,7 +24,7 @@ from kevin.core.errors import DeviceError, DeviceFullError, DeviceLostError, San
 from kevin.core.protocol import JudgeProtocol
 from kevin.core.types import Kernel, Outcome, Task, TaskSpec
 from kevin.judge.build import Build, check_architecture
-from kevin.judge.cell import CandidateFailed, Cell
+from kevin.judge.cell import CandidateFailed, Cell, prepare_forks
 from kevin.judge.checks import Findings
 from kevin.judge.device import Device, Started
 from kevin.judge.inside.cuda import CudaError, Gpu
@@ -156,6 +156,26 @@ class GpuDevice(Device):
         finally:
             os.close(fd)
 
+    def warm_up(self) -> None:
+        """Do what the first candidate would wait for: libraries are loaded, peaks measured, a fork server imports."""
+        prepare_forks(
+            "module.py", isolation=self.isolation, python_flags=("-I",), environment=self._environment(native=False)
+        )
+        with self._turn():
+            _ = self.peaks
+            image, weight = torch.zeros(1, 8, 8, 8, device="cuda"), torch.zeros(8, 8, 3, 3, device="cuda")
+            torch.nn.functional.conv2d(image, weight)
+            torch.cuda.synchronize()
+
+    def _environment(self, *, native: bool) -> dict[str, str]:
+        return {
+            "CUDA_MODULE_LOADING": "EAGER" if native else "LAZY",
+            # a context has a hardware queue for each, and making one is what a kernel that runs for 50 us costs
+            **({"CUDA_DEVICE_MAX_CONNECTIONS": "1"} if native else {}),
+            **{k: v for k, v in os.environ.items() if k in ("CUDA_VISIBLE_DEVICES", "LD_LIBRARY_PATH")},
+            **({"CUDA_VISIBLE_DEVICES": self._uuid} if self._uuid else {}),  # its number may be another inside
+        }
+
     def open_cell(
         self,
         kernel: Kernel,
@@ -176,13 +196,7 @@ class GpuDevice(Device):
             writable=list(writable),
             prefix=prefix,
             python_flags=("-I", "-S") if native else ("-I",),
-            environment={
-                "CUDA_MODULE_LOADING": "EAGER" if native else "LAZY",
-                # a context has a hardware queue for each, and making one is what a kernel that runs for 50 us costs
-                **({"CUDA_DEVICE_MAX_CONNECTIONS": "1"} if native else {}),
-                **{k: v for k, v in os.environ.items() if k in ("CUDA_VISIBLE_DEVICES", "LD_LIBRARY_PATH")},
-                **({"CUDA_VISIBLE_DEVICES": self._uuid} if self._uuid else {}),  # its number may be another inside
-            },
+            environment=self._environment(native=native),
             max_output_bytes=self.protocol.max_output_kb << 10,
             forked=not native and prefix is None,
         )

@@ -34,6 +34,8 @@ _devices: dict[str, Any] = {}
 
 _opening = threading.Lock()
 
+_BUILDER_NICE = 10
+
 _lost: list[str] = []
 """Why this process can use its device no longer."""
 
@@ -48,18 +50,30 @@ def device_name(protocol: JudgeProtocol) -> str:
     return gpus[0]["name"]
 
 
-def _run_stage(
-    task: Task, kernel: Kernel, build: Build, protocol: JudgeProtocol, key: str, flags: tuple[str, ...]
-) -> Verdict:
+def _device(protocol: JudgeProtocol) -> Any:
     from kevin.judge.device import open_device
 
-    if _lost:  # nothing can be had from this process any more: its nanny starts another, which repeats the task
-        os._exit(1)
     with _opening:
         if protocol.digest not in _devices:
             _devices.clear()
             _devices[protocol.digest] = open_device(protocol)
-        device = _devices[protocol.digest]
+        return _devices[protocol.digest]
+
+
+def _warm_up(protocol: JudgeProtocol) -> None:
+    """Open a worker's device while it has nothing to judge. What fails here is told by the first candidate."""
+    try:
+        _device(protocol).warm_up()
+    except Exception as e:
+        log.info("warming up: %s", e)
+
+
+def _run_stage(
+    task: Task, kernel: Kernel, build: Build, protocol: JudgeProtocol, key: str, flags: tuple[str, ...]
+) -> Verdict:
+    if _lost:  # nothing can be had from this process any more: its nanny starts another, which repeats the task
+        os._exit(1)
+    device = _device(protocol)
     try:
         verdict: Verdict = device.judge(task, kernel, build, key, flags)
     except DeviceLostError as e:
@@ -92,8 +106,16 @@ def _stay_off(cores: list[int]) -> None:
         os.sched_setaffinity(0, others)
 
 
+def _yield_to_device() -> None:
+    """Let what measures on a GPU have a core as soon as it wants one: builders keep all of them busy."""
+    if os.getpriority(os.PRIO_PROCESS, 0) < _BUILDER_NICE:  # of this thread; compilers inherit it
+        os.setpriority(os.PRIO_PROCESS, 0, _BUILDER_NICE)
+
+
 def _pinned_build_stage(task: Task, kernel: Kernel, protocol: JudgeProtocol, cache: Path, avoid: list[int]) -> Build:
     _stay_off(avoid)
+    if protocol.device == "cuda":
+        _yield_to_device()
     if kernel.dialect == "load_inline" and kernel.language == "cuda":
         start_precompiling(detect_isolation())
     return build_stage(task, kernel, protocol, cache)
@@ -120,6 +142,7 @@ class JudgePool:
         self._client: Any = None
         self._avoid: list[int] = []
         self._built: dict[str, Path] = {}
+        self._warming: list[Any] = []
         self.device_name = self._device_name()
         self.num_judged = 0
         """Kernels judged by this pool, i.e. not answered from the store."""
@@ -259,6 +282,11 @@ class JudgePool:
         from distributed import as_completed
 
         client = self.start()
+        if self.protocol.device == "cuda" and not self._warming:
+            workers = range(self.config.device_workers)
+            self._warming = [
+                client.submit(_warm_up, self.protocol, key=f"warm-up-{i}", resources={"device": 1}) for i in workers
+            ]
         flags_of = dict(todo)
         futures: dict[Any, tuple[str, str]] = {}
         for rank, (key, _) in enumerate(todo):
