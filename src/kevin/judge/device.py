@@ -382,13 +382,15 @@ class Device(ABC):
             with self._turn():
                 start = time.perf_counter()
                 workspace, need = self._admit(task)
+                admitted = time.perf_counter()
+                found.seconds["admission"] = admitted - start
                 if workspace is None:
                     try:
                         workspace = self._new_workspace(task)
                     except BaseException:
                         self._admission.leave(need)
                         raise
-                found.seconds["reference"] = time.perf_counter() - start
+                found.seconds["reference"] = time.perf_counter() - admitted
         try:
             yield workspace
         finally:

@@ -99,14 +99,13 @@ class ExecutedProcess:
     def end(self) -> None:
         if self._process.returncode is not None:
             return
-        with contextlib.suppress(OSError, TypeError):
-            innermost = os.pidfd_open(self.pid)  # type: ignore[arg-type]
-            try:
-                _kill_group(self._process)
-                select.select([innermost], [], [], _END_TIMEOUT_S)  # the sandbox's own end does not wait for it
-            finally:
-                os.close(innermost)
+        pid, cell = self.pid, -1
+        with contextlib.suppress(ProcessLookupError):
+            cell = -1 if pid is None else os.pidfd_open(pid)
         _kill_group(self._process)
+        if cell >= 0:
+            select.select([cell], [], [], _END_TIMEOUT_S)  # the sandbox's own end does not wait for it
+            os.close(cell)
 
 
 class ForkServer:
