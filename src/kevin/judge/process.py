@@ -52,12 +52,6 @@ class CellProcess(Protocol):
         """Kill it with everything that it started, and reap it; safe to call twice."""
 
 
-def _kill_group(process: subprocess.Popen[bytes]) -> None:
-    with contextlib.suppress(ProcessLookupError, PermissionError):
-        os.killpg(process.pid, signal.SIGKILL)
-    process.wait()
-
-
 def _innermost(pid: int) -> int | None:
     """The youngest descendant, which is the cell below those that make its sandbox; None when it is gone."""
     try:
@@ -69,6 +63,24 @@ def _innermost(pid: int) -> int | None:
             tree = psutil.Process(pid).children(recursive=True)
             return tree[-1].pid if tree else pid
         return None
+
+
+def _kill(process: subprocess.Popen[bytes], innermost: int | None) -> None:
+    """Kill a sandbox's program and its youngest descendant, and wait for both: neither waits for the other.
+
+    Bubblewrap's child ends with its parent once it has begun to set things up, and before that waits for it for ever.
+    """
+    descendant = -1
+    with contextlib.suppress(ProcessLookupError):
+        descendant = -1 if innermost is None else os.pidfd_open(innermost)
+    with contextlib.suppress(ProcessLookupError, PermissionError):
+        os.killpg(process.pid, signal.SIGKILL)
+    process.wait()
+    if descendant >= 0:
+        with contextlib.suppress(ProcessLookupError, PermissionError):
+            signal.pidfd_send_signal(descendant, signal.SIGKILL)
+        select.select([descendant], [], [], _END_TIMEOUT_S)
+        os.close(descendant)
 
 
 class ExecutedProcess:
@@ -97,15 +109,8 @@ class ExecutedProcess:
         return self._process.wait(timeout_s)
 
     def end(self) -> None:
-        if self._process.returncode is not None:
-            return
-        pid, cell = self.pid, -1
-        with contextlib.suppress(ProcessLookupError):
-            cell = -1 if pid is None else os.pidfd_open(pid)
-        _kill_group(self._process)
-        if cell >= 0:
-            select.select([cell], [], [], _END_TIMEOUT_S)  # the sandbox's own end does not wait for it
-            os.close(cell)
+        if self._process.returncode is None:
+            _kill(self._process, self.pid)
 
 
 class ForkServer:
@@ -190,7 +195,7 @@ class ForkedProcess:
                 self._holder.stdin.write(b"\n")  # comes back when all is mounted
                 self._holder.stdin.flush()
             except BaseException:
-                _kill_group(self._holder)
+                self._kill_holder()
                 raise
         except BaseException:
             os.close(self._status)
@@ -230,8 +235,13 @@ class ForkedProcess:
             self._server.check()
         return -signal.SIGKILL if status is None else os.waitstatus_to_exitcode(status)
 
+    def _kill_holder(self) -> None:
+        """With the first process of a pid namespace all others there are killed."""
+        if self._holder.returncode is None:
+            _kill(self._holder, _innermost(self._holder.pid))
+
     def end(self) -> None:
-        _kill_group(self._holder)  # the first process of its pid namespace, with which all others there are killed
+        self._kill_holder()
         assert self._holder.stdin is not None
         self._holder.stdin.close()
         with contextlib.suppress(subprocess.TimeoutExpired):
