@@ -57,7 +57,7 @@ class Admission:
         """
         if not need.kept and need.total < self._small_bytes:
             return True  # asking the driver takes its time
-        to_come = sum(n.process for n in self._present) + max((n.passing for n in (*self._present, need)), default=0)
+        to_come = sum(n.process for n in self._present) + max(n.passing for n in (*self._present, need))
         return need.process + need.kept + to_come <= self._free_bytes() + given_back
 
     def enter(self, need: Need) -> None:

@@ -30,7 +30,7 @@ from kevin.judge.cell import CandidateFailed, Cell
 from kevin.judge.checks import Findings, check_fewer_rows, check_trials, module_trials
 from kevin.judge.device_lock import Company, DeviceLock
 from kevin.judge.inside.host import last_level_bytes
-from kevin.judge.memory import SharedBuffer, SharedSlots, num_bytes, slot_bytes
+from kevin.judge.memory import SharedBuffer, SharedSlots, slot_bytes, tensor_bytes
 from kevin.judge.reference import ReferenceCache, ReferenceTask, Trial, does_not_fit, keeps_trials
 from kevin.judge.roofline import Peaks, count_flops, measure_peaks, roofline
 from kevin.judge.sandbox import detect_isolation
@@ -256,8 +256,7 @@ class Device(ABC):
         reference = self.references.get(task) if task in self.references else None
         kept = 0
         if not self._workspaces.has_idle(task.digest):
-            inputs = sum(num_bytes(s) for s in spec.inputs if s.kind == "tensor")
-            kept = self._num_slots(spec) * (slot_bytes(spec) + inputs)
+            kept = self._num_slots(spec) * (slot_bytes(spec) + tensor_bytes(spec.inputs))
             if reference is None:
                 num_trials = self.protocol.num_trials
                 kept += max(2, num_trials if keeps_trials(spec, num_trials) else 1) * slot_bytes(spec)

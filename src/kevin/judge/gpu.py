@@ -28,7 +28,7 @@ from kevin.judge.cell import CandidateFailed, Cell, prepare_forks
 from kevin.judge.checks import Findings
 from kevin.judge.device import Device, Started
 from kevin.judge.inside.cuda import CudaError, Gpu
-from kevin.judge.memory import SharedBuffer, num_bytes
+from kevin.judge.memory import SharedBuffer, tensor_bytes
 from kevin.judge.own_kernels import OwnKernels
 from kevin.judge.profile import find_ncu, profiler_command, profiler_paths, read_profile
 from kevin.judge.reference import ReferenceTask, does_not_fit
@@ -82,11 +82,11 @@ class GpuDevice(Device):
 
     def __init__(self, protocol: JudgeProtocol) -> None:
         _start_cuda()
-        self.small_bytes = _SMALL_SHARE * torch.cuda.get_device_properties(0).total_memory
+        properties = torch.cuda.get_device_properties(0)
+        self.small_bytes = _SMALL_SHARE * properties.total_memory
         super().__init__(protocol)
         if protocol.tf32 == "off":
             torch.backends.cudnn.allow_tf32 = torch.backends.cuda.matmul.allow_tf32 = False
-        properties = torch.cuda.get_device_properties(0)
         self.name = properties.name
         check_architecture(protocol, (properties.major, properties.minor))
         if protocol.profiler == "ncu":
@@ -141,10 +141,8 @@ class GpuDevice(Device):
 
     def process_bytes(self, spec: TaskSpec, working_bytes: int) -> int:
         """Parameters of its own, what a call takes if it works as eager does, and results that are kept meanwhile."""
-        parameters, outputs = (
-            sum(num_bytes(s) for s in specs if s.kind == "tensor") for specs in (spec.parameters, spec.outputs)
-        )
-        return _CONTEXT_BYTES + parameters + max(working_bytes, outputs) + 2 * outputs
+        outputs = tensor_bytes(spec.outputs)
+        return _CONTEXT_BYTES + tensor_bytes(spec.parameters) + max(working_bytes, outputs) + 2 * outputs
 
     @contextmanager
     def lease(self, *, exclusive: bool) -> Iterator[None]:

@@ -5,7 +5,7 @@ from __future__ import annotations
 import mmap
 import os
 import secrets
-from collections.abc import Callable
+from collections.abc import Callable, Iterable
 from typing import Any
 
 import torch
@@ -28,6 +28,11 @@ DTYPES = {
 
 def num_bytes(spec: TensorSpec) -> int:
     return spec.num_elements * DTYPES[spec.dtype].itemsize
+
+
+def tensor_bytes(specs: Iterable[TensorSpec]) -> int:
+    """Of those that are tensors, together."""
+    return sum(num_bytes(s) for s in specs if s.kind == "tensor")
 
 
 def _aligned(n: int) -> int:

@@ -285,7 +285,7 @@ class JudgePool:
         if self.protocol.device == "cuda" and not self._warming:
             workers = range(self.config.device_workers)
             self._warming = [
-                client.submit(_warm_up, self.protocol, key=f"warm-up-{i}", resources={"device": 1}) for i in workers
+                client.submit(_warm_up, self.protocol, pure=False, resources={"device": 1}) for _ in workers
             ]
         flags_of = dict(todo)
         futures: dict[Any, tuple[str, str]] = {}

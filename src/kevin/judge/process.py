@@ -58,7 +58,7 @@ def _innermost(pid: int) -> int | None:
         while children := Path(f"/proc/{pid}/task/{pid}/children").read_text().split():
             pid = int(children[-1])
         return pid
-    except FileNotFoundError:  # it has ended, or the kernel does not list children
+    except (FileNotFoundError, ProcessLookupError):  # it has ended, or the kernel does not list children
         with contextlib.suppress(psutil.Error):
             tree = psutil.Process(pid).children(recursive=True)
             return tree[-1].pid if tree else pid
@@ -68,7 +68,7 @@ def _innermost(pid: int) -> int | None:
 def _kill(process: subprocess.Popen[bytes], innermost: int | None) -> None:
     """Kill a sandbox's program and its youngest descendant, and wait for both: neither waits for the other.
 
-    Bubblewrap's child ends with its parent once it has begun to set things up, and before that waits for it for ever.
+    Bubblewrap's child ends with its parent only once it has asked for that: killed before, the parent would leave it.
     """
     descendant = -1
     with contextlib.suppress(ProcessLookupError):
@@ -252,7 +252,7 @@ class ForkedProcess:
 
 
 _servers: dict[tuple[str, ...], ForkServer] = {}
-_finding = threading.Lock()
+_finding, _trying = threading.Lock(), threading.Lock()
 
 
 def fork_server(script: str, python_flags: Sequence[str], environment: dict[str, str]) -> ForkServer:
@@ -264,11 +264,14 @@ def fork_server(script: str, python_flags: Sequence[str], environment: dict[str,
         return _servers[key]
 
 
-@functools.cache
 def can_fork(isolation: Isolation) -> bool:
     """Whether a process can be forked into a sandbox here; tried once per process, without torch."""
-    if isolation is not Isolation.BUBBLEWRAP:
-        return False
+    with _trying:  # the builds of a pool begin at the same time
+        return isolation is Isolation.BUBBLEWRAP and _try_to_fork(isolation)
+
+
+@functools.cache
+def _try_to_fork(isolation: Isolation) -> bool:
     host, inside = socket.socketpair()
     server = ForkServer("native.py", ("-I", "-S"), {"PATH": "/usr/bin:/bin"})
     process = None

@@ -14,7 +14,7 @@ import torch
 from torch.utils.flop_counter import FlopCounterMode
 
 from kevin.core.types import Frozen, TaskSpec
-from kevin.judge.memory import num_bytes
+from kevin.judge.memory import tensor_bytes
 from kevin.judge.reference import ReferenceTask
 
 log = logging.getLogger(__name__)
@@ -55,7 +55,7 @@ def measure_peaks(device: str, precision: str, clock: Callable[[Callable[[], Any
 
 def traffic_bytes(spec: TaskSpec) -> int:
     """Of every input, parameter and output, each moved once."""
-    return sum(num_bytes(s) for s in (*spec.inputs, *spec.parameters, *spec.outputs) if s.kind == "tensor")
+    return tensor_bytes((*spec.inputs, *spec.parameters, *spec.outputs))
 
 
 def count_flops(reference: ReferenceTask) -> int:
