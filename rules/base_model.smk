@@ -25,3 +25,36 @@ rule train_base_model:
         ),
     shell:
         "kevin --log {log} base-model --config {params.config} --out {output}"
+
+
+rule check_base_model:
+    """Whether the base model has learned what is expected of it; otherwise the study ends here."""
+    input:
+        model=BASE_MODEL,
+        tasks="<results>/tasks.parquet",
+        image=IMAGE_DIGEST,
+    output:
+        "<results>/checks/base_model.json",
+    log:
+        "<results>/logs/check_base_model.log",
+    benchmark:
+        "<results>/benchmarks/check_base_model.tsv"
+    threads: all_cores()
+    resources:
+        cpus_per_task=NEEDS["threads"],
+        mem_mb=NEEDS["mem_mb"],
+        runtime=NEEDS["runtime"],
+        gpu=min(1, NEEDS["gpu"]),
+    params:
+        config=CONFIG,
+        depends=step_digest(
+            STEP_VERSIONS["base_model"],
+            study.base_model.expected_loss,
+            study.base_model.expected_correct_share,
+            study.base_model.num_checked_kernels,
+            JUDGE_DIGEST,
+        ),
+        store=f"{study.results}/store",
+    shell:
+        "kevin --log {log} check-base-model --config {params.config} --model {input.model} --tasks {input.tasks}"
+        " --store {params.store} --out {output}"

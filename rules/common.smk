@@ -40,6 +40,7 @@ FIGURES = (
 )
 CONFIG = f"{study.results}/config.yaml"
 BASE_MODEL = f"{study.results}/base_model"
+CHECKED_BASE_MODEL = [BASE_MODEL, f"{study.results}/checks/base_model.json"]
 DEVICE = study.judge.device
 # Policies that a training run of this study makes, and the runs that the report compares.
 TRAINED = {
@@ -70,7 +71,7 @@ wildcard_constraints:
 # Expensive steps are made again when something that they depend on changes its meaning, never because a file was
 # touched: what they read of the configuration stands in their params as a digest, with a version that is raised when
 # the step's code would make something else.
-STEP_VERSIONS = {"tasks": 1, "base_model": 1, "rollout": 1, "ceiling": 1, "train": 1}
+STEP_VERSIONS = {"tasks": 1, "base_model": 2, "rollout": 1, "ceiling": 1, "train": 1}
 
 
 def step_digest(*parts):
@@ -110,7 +111,7 @@ def policy_files(wildcards):
     model = study.policies[wildcards.policy].model.rstrip("/")
     run = TRAINED.get(wildcards.policy)
     own = [f"{study.results}/policies/{run}"] if run else []
-    return [BASE_MODEL] if model == BASE_MODEL else own
+    return CHECKED_BASE_MODEL if model == BASE_MODEL else own
 
 
 def code(*packages):
@@ -150,7 +151,7 @@ def initial_model(wildcards):
     """The study's own base model, for runs that start from it."""
     init = study.for_run(wildcards.run).train.init
     own = study.policies[init].model.rstrip("/") == BASE_MODEL
-    return [BASE_MODEL] if own else []
+    return CHECKED_BASE_MODEL if own else []
 
 
 def run_digest(wildcards):

@@ -71,9 +71,9 @@ def test_a_packed_row_has_the_loss_of_its_samples(written, tokenizer):
     encoder = Encoder(tokenizer)
     rows = [encoder.row(t) for t in written[:6]]
     torch.manual_seed(0)
-    model = base_model._new_model(CONFIG, tokenizer)
+    model = base_model.new_model(CONFIG, tokenizer)
     torch.nn.init.normal_(model.model.embed_tokens.weight, std=1.0)
-    packed = base_model._loss(model, collate(rows, tokenizer.pad_token_id)).item()
+    packed = base_model.answer_loss(model, collate(rows, tokenizer.pad_token_id)).item()
     model.set_attn_implementation("sdpa")
     total, num = 0.0, 0
     for row in rows:

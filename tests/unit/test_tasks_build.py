@@ -22,18 +22,10 @@ def study(seed=0, **tasks):
     return validate_study({"seed": seed, "policies": policies, "tasks": {**COUNTS, **tasks}}, "test")
 
 
-@pytest.fixture
-def no_floor(monkeypatch):
-    """The filters without the timing floor: a busy machine must not matter here."""
-    check = build.check_task
-    monkeypatch.setattr(build, "check_task", lambda task, **kw: check(task, **{**kw, "floor_us": None}))
-
-
 def by_split(pairs):
     return {part: [t for t, p in pairs if p == part] for part in {p for _, p in pairs}}
 
 
-@pytest.mark.usefixtures("no_floor")
 def test_counts_specs_and_disjointness(tmp_path):
     pairs = build_tasks(study())
     parts = by_split(pairs)
@@ -49,7 +41,6 @@ def test_counts_specs_and_disjointness(tmp_path):
     assert read_tasks(tmp_path / "tasks.parquet", "level2") == parts["level2"]
 
 
-@pytest.mark.usefixtures("no_floor")
 def test_the_evaluation_does_not_depend_on_how_many_are_trained_on():
     few, many = (by_split(build_tasks(study(num_train_level1=n, num_train_level2=n))) for n in (1, 4))
     assert few["level1"] == many["level1"]
@@ -83,7 +74,6 @@ def test_impossible_configurations(tasks, message):
         build_tasks(study(**tasks))
 
 
-@pytest.mark.usefixtures("no_floor")
 def test_kernelbench(tmp_path: Path):
     for level in (1, 2):
         folder = tmp_path / f"level{level}"

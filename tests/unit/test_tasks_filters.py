@@ -50,35 +50,31 @@ def planted(result: str) -> Task:
     ],
 )
 def test_planted_flaws(result, reason):
-    found = check_task(planted(result), floor_us=None)
+    found = check_task(planted(result))
     assert found is not None
     assert (found.task_id, found.reason) == ("planted", reason)
     assert found.message
 
 
-def test_a_good_module_passes_and_the_floor_is_a_measurement():
-    assert check_task(planted(GOOD), floor_us=None) is None
-    slow_floor = check_task(planted(GOOD), floor_us=1e9)
-    assert slow_floor is not None
-    assert slow_floor.reason == "below_floor"
-    assert check_task(planted(GOOD), floor_us=1e-3) is None
+def test_a_good_module_passes_however_fast_it_is():
+    assert check_task(planted(GOOD)) is None
 
 
 def test_the_softmax_that_is_summed_away():
     ops = (call("linear"), call("softmax"), call("sum_dim"))
     source = render(ops, {"batch_size": 8, "in_features": 16, "out_features": 32})
     known = Task(id="l2/x", level=2, name="x", source=source, ops=ops, origin="composed")
-    found = check_task(known, floor_us=None)
+    found = check_task(known)
     assert found is not None
     assert found.reason == "reduction_skippable"
     unknown = known.model_copy(update={"ops": ()})
-    found = check_task(unknown, floor_us=None)
+    found = check_task(unknown)
     assert found is not None
     assert found.reason == "constant_output"
 
 
 def test_the_catalog_passes():
-    rejections = [r for t in catalog("cpu") if (r := check_task(t, floor_us=None))]
+    rejections = [r for t in catalog("cpu") if (r := check_task(t))]
     assert rejections == []
 
 
@@ -86,5 +82,5 @@ def test_a_check_leaves_the_thread_count_alone():
     import torch
 
     before = torch.get_num_threads()
-    check_task(next(compose(1, 0, "cpu")), floor_us=None, num_threads=1)
+    check_task(next(compose(1, 0, "cpu")), num_threads=1)
     assert torch.get_num_threads() == before

@@ -32,6 +32,8 @@ if TYPE_CHECKING:
 
 log = logging.getLogger(__name__)
 
+FLOOR_US = 100.0
+"""Below this a call's overhead hides what a kernel gains; the paper's tasks take longer than that too."""
 MAX_MISSING_SHARE = 0.05
 """Of a rollout's kernels that may end without a verdict."""
 
@@ -47,6 +49,22 @@ def base_model(
     train_base_model(study, out)
 
 
+def check_base_model(
+    model: Annotated[Path, typer.Option("--model", metavar="DIR", help="The base model's folder.")],
+    tasks: TasksOption,
+    store: StoreOption,
+    out: Annotated[Path, typer.Option("--out", metavar="FILE", help="What was found (JSON).")],
+    config: ConfigOption = None,
+) -> None:
+    """Stop the study when the base model has not learned what is expected of it."""
+    study = load_config(config)
+    from kevin.rollout.run import open_judge
+    from kevin.train.base_model_check import check_base_model as check
+
+    with open_judge(study, store, show_progress=True) as judge:
+        check(study, model, tasks, judge, out)
+
+
 def baselines(tasks: TasksOption, out: OutOption, config: ConfigOption = None) -> None:
     """Time every task in eager and compiled PyTorch."""
     study = load_config(config)
@@ -58,6 +76,9 @@ def baselines(tasks: TasksOption, out: OutOption, config: ConfigOption = None) -
     bar: Progress[object] = progress(len(every), "baselines", "tasks")
     with bar:
         frame = measure_baselines(every, study.judge, on_task=lambda task: bar.update())
+    fast = frame[(frame["baseline"] == "eager") & (frame["median_us"] < FLOOR_US)]["task_id"]
+    if len(fast):
+        log.warning("PyTorch takes less than %g us here, near what a call costs, for: %s", FLOOR_US, ", ".join(fast))
     write_parquet(out, frame, "baselines", study_provenance(study, protocol_digest=study.judge.digest))
 
 
@@ -235,6 +256,7 @@ def _check_name(what: str, name: str, known: Iterable[str]) -> None:
 
 COMMANDS: dict[str, Callable[..., None]] = {
     "base-model": base_model,
+    "check-base-model": check_base_model,
     "baselines": baselines,
     "rollout": rollout,
     "ceiling": ceiling,

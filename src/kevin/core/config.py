@@ -120,10 +120,17 @@ class BaseModelConfig(Frozen):
     """Peak of AdamW's schedule: embeddings and vectors."""
     matrix_learning_rate: float = Field(default=0.02, gt=0)
     """Peak of Muon's schedule: the matrices of the blocks."""
-    time_budget_s: float = Field(default=180, gt=0)
-    """Training is planned in steps, measured on the first ones, to end within this; the schedule is then fixed."""
+    time_budget_s: float | None = Field(default=None, gt=0)
+    """Shorten the schedule, once, where the first steps show that training would take longer. The model then depends on
+    the machine's speed, and the report says so; without a budget a slow machine takes longer for the same model."""
     max_steps: int = Field(default=1500, ge=1)
-    """Upper limit of the steps, whatever the time budget."""
+    """Upper limit of the steps."""
+    expected_loss: float | None = Field(default=None, gt=0)
+    """The study stops when the final loss, in nats a token of the answers, is above this; not looked at when null."""
+    expected_correct_share: float | None = Field(default=None, ge=0, le=1)
+    """The study stops when fewer of its kernels for its own training tasks are correct; not looked at when null."""
+    num_checked_kernels: int = Field(default=40, ge=1)
+    """Kernels that are judged to find out, about as many for each task that is trained on."""
 
 
 class RolloutConfig(Frozen):
@@ -208,7 +215,8 @@ class TrainConfig(Frozen):
     num_steps: int = Field(default=12, ge=1)
     """Steps; each is one batch of rollouts and its gradient steps."""
     time_budget_s: float | None = Field(default=None, gt=0)
-    """Training ends after the step in which this is spent, pauses between runs left out; no limit when null."""
+    """Training ends after the step in which this is spent, pauses between runs left out: the policy then depends on the
+    machine's speed, and the report says so. No limit when null."""
     tasks_per_step: int = Field(default=4, ge=1)
     """Tasks of a step, of all levels in the proportion of the split."""
     num_trajectories: int = Field(default=8, ge=1)
@@ -273,6 +281,9 @@ class TrainConfig(Frozen):
     """Training ends when the share of repeated 8-grams stays above this."""
     stop_patience: int = Field(default=3, ge=1)
     """Steps in a row that the two limits above must be exceeded."""
+    stop_nothing_correct: int | None = Field(default=6, ge=1)
+    """Training, and the study with it, stops when no kernel of the first so many steps is correct: there is nothing to
+    learn from. Never when null."""
     prune_keep: int = Field(default=4, ge=1)
     """``think_prune`` only: the fastest distinct correct answers of a task and turn that are kept."""
     prune_epochs: int = Field(default=2, ge=1)

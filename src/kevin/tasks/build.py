@@ -11,7 +11,7 @@ from kevin.core.errors import ConfigError, TaskError
 from kevin.core.types import Task
 from kevin.tasks.catalog import Size, catalog
 from kevin.tasks.compose import compose
-from kevin.tasks.filters import CPU_FLOOR_US, check_task
+from kevin.tasks.filters import check_task
 from kevin.tasks.format import inspect_task
 from kevin.tasks.kernelbench import load_kernelbench, named_sequence, split
 from kevin.tasks.ops import sequence
@@ -76,12 +76,11 @@ def _accepted(
     attempts = _SPARE * num
     wanted = compose(attempts, seed, size, exclude)
     checked = compose(attempts, seed, "cpu", exclude)
-    floor_us = CPU_FLOOR_US if size == "cpu" else None
     while num:
         pair = next(zip(wanted, checked, strict=True), None)
         if pair is None:
             return
-        rejection = check_task(pair[1], floor_us=floor_us, num_threads=num_threads)
+        rejection = check_task(pair[1], num_threads=num_threads)
         if rejection:
             log.info("%s turned down: %s: %s", rejection.task_id, rejection.reason, rejection.message)
             continue

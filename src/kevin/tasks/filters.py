@@ -3,8 +3,6 @@
 from __future__ import annotations
 
 import logging
-import statistics
-import time
 from collections.abc import Callable, Sequence
 from types import ModuleType
 from typing import TYPE_CHECKING, Any, Literal
@@ -27,13 +25,9 @@ Reason = Literal[
     "near_zero",
     "ignores_input",
     "ignores_parameter",
-    "below_floor",
 ]
 
-CPU_FLOOR_US = 200.0
-"""Below this a call's overhead hides what a kernel gains."""
 _MAX_ZERO_SHARE = 0.9
-_NUM_WARMUP, _NUM_TIMED = 2, 5
 
 
 class Rejection(Frozen):
@@ -50,15 +44,12 @@ def check_task(
     seed: int = 0,
     atol: float = 1e-4,
     rtol: float = 1e-4,
-    floor_us: float | None = CPU_FLOOR_US,
     num_threads: int = 1,
 ) -> Rejection | None:
     """The first thing wrong with a task, or None. Runs the reference on the CPU some twenty times.
 
     Args:
         atol, rtol: the judge's tolerance: a difference below it is one that the judge cannot see.
-        floor_us: least median time of an eager call in microseconds; None leaves the timing out. Own tasks take several
-            times the floor, so that a disturbed measurement does not change which of them are kept.
 
     Raises:
         TaskError: the reference is not in the format or fails.
@@ -71,7 +62,7 @@ def check_task(
     torch.set_num_threads(num_threads)
     try:
         probe = _Probe(load_module(task.source, task.id), seed, atol, rtol)
-        found = probe.values() or probe.inputs() or probe.parameters() or probe.floor(floor_us)
+        found = probe.values() or probe.inputs() or probe.parameters()
     finally:
         torch.set_num_threads(threads)
     return Rejection(task_id=task.id, reason=found[0], message=found[1]) if found else None
@@ -139,18 +130,4 @@ class _Probe:
                 p.copy_(kept)
             if same:
                 return "ignores_parameter", f"parameter {name} does not change the outputs beyond the tolerance"
-        return None
-
-    def floor(self, floor_us: float | None) -> _Finding:
-        if floor_us is None:
-            return None
-        samples = []
-        for i in range(_NUM_WARMUP + _NUM_TIMED):
-            start = time.perf_counter()
-            self.run(self.base_inputs)
-            if i >= _NUM_WARMUP:
-                samples.append((time.perf_counter() - start) * 1e6)
-        median_us = statistics.median(samples)
-        if median_us < floor_us:
-            return "below_floor", f"PyTorch takes {median_us:.0f} us, the floor is {floor_us:.0f} us"
         return None

@@ -14,7 +14,7 @@ import shutil
 import time
 from collections.abc import Sequence
 from pathlib import Path
-from typing import TYPE_CHECKING
+from typing import TYPE_CHECKING, Any
 
 from kevin.core.config import BaseModelConfig, Study
 from kevin.core.errors import ConfigError
@@ -36,9 +36,13 @@ OWN_TASKS = 4
 """How much more often a task of the study is written for than another of the catalog."""
 FIRST_ANSWERS, LATER_ANSWERS = 6, 3
 """Answers to a first turn's prompt, and at each later turn."""
+SUMMARY = "summary.json"
+"""What became of the training, in the model's folder."""
 _TOKENIZER_TRANSCRIPTS = 800
 _MEASURED_STEPS = 20
 _WARMUP_SHARE = 0.05
+_LAST_SHARE = 0.1
+"""Of the steps, whose mean loss is the final one."""
 
 
 def training_tasks(study: Study) -> list[Task]:
@@ -54,10 +58,12 @@ def training_tasks(study: Study) -> list[Task]:
 
 
 def train_base_model(study: Study, out_dir: Path) -> None:
-    """Write transcripts, learn the tokenizer, train, and save a Hugging Face folder with its ``training.jsonl``.
+    """Write transcripts, learn the tokenizer, train, and save a Hugging Face folder with its ``training.jsonl`` and
+    ``summary.json``.
 
-    The number of steps follows from the configuration alone, unless the first steps show that the time budget would be
-    overrun: then the schedule is shortened once, with a warning. A killed run leaves no folder and starts again.
+    The number of steps follows from the configuration alone. Where a time budget is asked for and the first steps show
+    that it would be overrun, the schedule is shortened once, with a warning, and the summary says so. A killed run
+    leaves no folder and starts again.
 
     Raises:
         ConfigError: a dialect that the kernel writer does not write.
@@ -83,9 +89,9 @@ def train_base_model(study: Study, out_dir: Path) -> None:
         part = bucketed(rows, config.batch_size)[:most]
         random.Random(f"kevin batches, seed {study.seed}").shuffle(part)
         batches += part
-    model = _new_model(config, tokenizer)
+    model = new_model(config, tokenizer)
     records = _train(model, batches, int(tokenizer.pad_token_id), config, start)
-    _save(out_dir, model, tokenizer, records)
+    _save(out_dir, model, tokenizer, records, summarise_training(records, len(batches), config))
     log.info("base model of %d parameters in %.0f s", model.num_parameters(), time.monotonic() - start)
 
 
@@ -119,7 +125,8 @@ def _texts(written: Sequence[Transcript]) -> list[str]:
     return prompts + [a for t in written for e in t.exchanges for a in e.answers]
 
 
-def _new_model(config: BaseModelConfig, tokenizer: PreTrainedTokenizerFast) -> Qwen3ForCausalLM:
+def new_model(config: BaseModelConfig, tokenizer: PreTrainedTokenizerFast) -> Qwen3ForCausalLM:
+    """A model of the configured size with random weights, on the GPU where there is one."""
     import torch
     from transformers import Qwen3Config, Qwen3ForCausalLM
 
@@ -144,7 +151,7 @@ def _new_model(config: BaseModelConfig, tokenizer: PreTrainedTokenizerFast) -> Q
     return model.to("cuda" if torch.cuda.is_available() else "cpu")
 
 
-def _loss(model: Qwen3ForCausalLM, batch: Batch) -> torch.Tensor:
+def answer_loss(model: Qwen3ForCausalLM, batch: Batch) -> torch.Tensor:
     """Mean cross-entropy over the answers' tokens; the vocabulary is only scored there."""
     from torch.nn.functional import cross_entropy
 
@@ -169,18 +176,27 @@ def _rate(step: int, num_steps: int) -> float:
     return 0.05 + 0.95 * 0.5 * (1 + math.cos(math.pi * along))
 
 
+def make_optimizers(model: Qwen3ForCausalLM, config: BaseModelConfig) -> list[torch.optim.Optimizer]:
+    """AdamW for embeddings and vectors, Muon for the matrices of the blocks."""
+    import torch
+
+    from kevin.train.muon import Muon
+
+    matrices = [p for n, p in model.named_parameters() if p.dim() >= 2 and "embed" not in n]
+    others = [p for n, p in model.named_parameters() if p.dim() < 2 or "embed" in n]
+    return [
+        torch.optim.AdamW(others, lr=config.learning_rate, betas=(0.9, 0.98), weight_decay=0.0),
+        Muon(matrices, lr=config.matrix_learning_rate, weight_decay=0.05),
+    ]
+
+
 def _train(
     model: Qwen3ForCausalLM, batches: Sequence[list[Row]], pad: int, config: BaseModelConfig, start: float
 ) -> list[dict[str, float]]:
     """One pass over the batches; a record of every step. ``start``: when the budget began, monotonic seconds."""
     import torch
 
-    matrices = [p for n, p in model.named_parameters() if p.dim() >= 2 and "embed" not in n]
-    others = [p for n, p in model.named_parameters() if p.dim() < 2 or "embed" in n]
-    optimizers: list[torch.optim.Optimizer] = [
-        torch.optim.AdamW(others, lr=config.learning_rate, betas=(0.9, 0.98), weight_decay=0.0),
-        torch.optim.Muon(matrices, lr=config.matrix_learning_rate, weight_decay=0.05, adjust_lr_fn="original"),
-    ]
+    optimizers = make_optimizers(model, config)
     peaks = [config.learning_rate, config.matrix_learning_rate]
     records: list[dict[str, float]] = []
     num_steps = len(batches)
@@ -188,7 +204,7 @@ def _train(
     model.train()
     with progress(num_steps, "train base model", "steps") as bar:
         for step in range(len(batches)):
-            if step == _MEASURED_STEPS:
+            if step == _MEASURED_STEPS and config.time_budget_s is not None:
                 num_steps = _fitting_steps(len(batches), step, began, start, config.time_budget_s)
             if step >= num_steps:
                 break
@@ -197,7 +213,7 @@ def _train(
                 for group in optimizer.param_groups:
                     group["lr"] = peak * share
             batch = collate(batches[spread(step, _MEASURED_STEPS, num_steps, len(batches))], pad).to(model.device)
-            loss = _loss(model, batch)
+            loss = answer_loss(model, batch)
             model.zero_grad(set_to_none=True)
             loss.backward()
             norm = torch.nn.utils.clip_grad_norm_(model.parameters(), 1.0)
@@ -245,11 +261,25 @@ def _fitting_steps(planned: int, done: int, began: float, start: float, budget_s
     return max(fitting, done)
 
 
+def summarise_training(records: Sequence[dict[str, float]], planned: int, config: BaseModelConfig) -> dict[str, Any]:
+    """What later stages and readers need to know: steps made and planned, the final loss in nats a token, seconds."""
+    last = [r["loss"] for r in records[-max(1, round(_LAST_SHARE * len(records))) :]]
+    return {
+        "num_steps": len(records),
+        "planned_steps": planned,
+        "time_budget_s": config.time_budget_s,
+        "budget_bit": len(records) < planned,
+        "loss": sum(last) / len(last),
+        "elapsed_s": records[-1]["elapsed_s"],
+    }
+
+
 def _save(
     out_dir: Path,
     model: Qwen3ForCausalLM,
     tokenizer: PreTrainedTokenizerFast,
     records: Sequence[dict[str, float]],
+    summary: dict[str, Any],
 ) -> None:
     """The folder appears complete or not at all."""
     from transformers import GenerationConfig
@@ -263,5 +293,6 @@ def _save(
     model.save_pretrained(partial)
     tokenizer.save_pretrained(partial)
     (partial / "training.jsonl").write_text("".join(json.dumps(r) + "\n" for r in records))
+    (partial / SUMMARY).write_text(json.dumps(summary, indent=1) + "\n")
     shutil.rmtree(out_dir, ignore_errors=True)
     partial.replace(out_dir)

@@ -35,7 +35,7 @@ from kevin.train.lengths import longest_response
 from kevin.train.logprobs import answer_logprobs
 from kevin.train.metrics import TIMES, MetricsLog, progress_line
 from kevin.train.policy import Generate, OnAnswer, RecordingPolicy
-from kevin.train.stability import check_finite, stop_reason
+from kevin.train.stability import TrainingStoppedError, budget_reason, check_finite, nothing_learnable, stop_reason
 from kevin.train.step import StepPlayer, StepRollouts, merged, rollout_record
 
 logger = logging.getLogger(__name__)
@@ -356,24 +356,23 @@ class StepObserver(TrainerCallback):
         rollouts = self.trainer.take_rollouts()
         record = self._record(step, rollouts)
         self._updates = []
-        reason = None
+        reason = problem = None
         if self._log is not None:
             self._player.write_turns(step, rollouts.rows)
             self._log.add(record)
             logger.info("%s", progress_line(record, train.num_steps, self._log.elapsed_s))
-            reason = self._reason(self._log)
-        self.stop_reason = gather_object([reason])[0]
+            reason, problem = self._reason(self._log), nothing_learnable(self._log.records, train)
+        self.stop_reason, problem = gather_object([(reason, problem)])[0]
+        if problem is not None:
+            raise TrainingStoppedError(f"run {self._player.run}: {problem}")
         if self.stop_reason is not None:
             control.should_training_stop = control.should_save = True
 
     def _reason(self, log: MetricsLog) -> str | None:
-        budget_s = self._study.train.time_budget_s
         if (reason := stop_reason(log.records, self._study.train)) is not None:
             logger.warning("training ends early: %s", reason)
             return reason
-        if budget_s is not None and log.elapsed_s >= budget_s:
-            return f"train.time_budget_s = {budget_s:g} is spent"
-        return None
+        return budget_reason(self._study.train, log.elapsed_s)
 
     def _record(self, step: int, rollouts: StepRollouts) -> dict[str, Any]:
         """Numbers of the step; everything that depends on the clock is under ``seconds``."""

@@ -28,10 +28,11 @@ from kevin.policy.load import policy_fingerprint
 from kevin.rollout.settings import Judge
 from kevin.train.checkpoint import CheckpointKeeper
 from kevin.train.order import task_order
+from kevin.train.stability import run_summary
 
 logger = logging.getLogger(__name__)
 
-LIMITS = ("num_steps", "time_budget_s")
+LIMITS = ("num_steps", "time_budget_s", "stop_nothing_correct")
 """Keys of ``train`` that end a run; when they are raised it goes on."""
 MAY_CHANGE = (*LIMITS, "save_every", "num_checkpoints", "micro_batch_size", "vllm_memory_share")
 """Keys of ``train`` that a resumed run may have changed; the steps so far would have been the same."""
@@ -177,6 +178,6 @@ def _train_grpo(study: Study, run: str, tasks: Sequence[Task], judge: Judge, out
         return None
     log.close()
     reached = trainer.state.global_step // (train.updates_per_step * train.num_iterations)
-    reason = observer.stop_reason or "all steps are done"
-    logger.info("training ended after step %d of %d: %s", reached, train.num_steps, reason)
-    return {"run": run, "num_steps": reached, "reason": reason, "elapsed_s": log.elapsed_s}
+    summary = run_summary(run, train, reached, observer.stop_reason, log.elapsed_s)
+    logger.info("training ended after step %d of %d: %s", reached, train.num_steps, summary["reason"])
+    return summary

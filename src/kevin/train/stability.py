@@ -9,6 +9,7 @@ from kevin.core.config import TrainConfig
 from kevin.core.errors import HarnessError
 
 NGRAM = 8
+BUDGET = "train.time_budget_s"
 
 
 def repetition(tokens: Sequence[int], n: int = NGRAM) -> float:
@@ -49,3 +50,41 @@ def stop_reason(history: Sequence[Mapping[str, float]], config: TrainConfig) -> 
                 f"comes before collapse"
             )
     return None
+
+
+def nothing_learnable(history: Sequence[Mapping[str, float]], config: TrainConfig) -> str | None:
+    """Why training makes no sense, from the records of the steps so far: no kernel was ever correct. None otherwise."""
+    if config.stop_nothing_correct is None:
+        return None
+    num_first = min(config.stop_nothing_correct, config.num_steps)
+    first = history[:num_first]
+    if len(first) < num_first or any(record.get("correct", 0.0) > 0 for record in first):
+        return None
+    num_kernels = round(sum(record.get("num_kernels", 0) for record in first))
+    return (
+        f"none of the {num_kernels} kernels of the first {num_first} steps was correct: they teach nothing. "
+        f"Start from a model that solves some tasks (train.init), take easier tasks or more trajectories, or set "
+        f"train.stop_nothing_correct: null to go on all the same"
+    )
+
+
+def run_summary(
+    run: str, config: TrainConfig, num_steps: int, reason: str | None, elapsed_s: float
+) -> dict[str, str | int | float | bool]:
+    """What became of a run, for the report: ``budget_bit`` says that a time budget cut it. ``reason``: why it ended
+    early, None when all its steps are done."""
+    return {
+        "run": run,
+        "num_steps": num_steps,
+        "planned_steps": config.num_steps,
+        "budget_bit": reason is not None and reason.startswith(BUDGET) and num_steps < config.num_steps,
+        "reason": reason or "all steps are done",
+        "elapsed_s": elapsed_s,
+    }
+
+
+def budget_reason(config: TrainConfig, elapsed_s: float) -> str | None:
+    """Why training should end now, from the time that it took so far; None to go on."""
+    if config.time_budget_s is None or elapsed_s < config.time_budget_s:
+        return None
+    return f"{BUDGET} = {config.time_budget_s:g} is spent"

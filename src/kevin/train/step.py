@@ -53,13 +53,13 @@ class StepPlayer:
 
     def __init__(self, study: Study, run: str, tasks: Sequence[Task], judge: Judge, folder: Path) -> None:
         """``study``: as `Study.for_run` gives it. ``folder``: of the run."""
-        self._study, self._run, self._judge, self._folder = study, run, judge, folder
+        self._study, self.run, self._judge, self._folder = study, run, judge, folder
         self._tasks = {t.id: t for t in tasks}
 
     def settings(self, step: int) -> RolloutSettings:
         """Of one step: its seed, and answers as long as they may be by then."""
         study, train = self._study, self._study.train
-        seed = int(digest("train step", str(study.seed + train.seed), self._run, str(step))[:8], 16) & 0x7FFFFFFF
+        seed = int(digest("train step", str(study.seed + train.seed), self.run, str(step))[:8], 16) & 0x7FFFFFFF
         return StepSettings(
             dialect=study.dialect,
             language=study.language,
@@ -133,7 +133,7 @@ class StepPlayer:
     def write_turns(self, step: int, rows: Sequence[Row]) -> None:
         """``turns/step_00001.parquet``: completions with verdicts, scores, returns and advantages."""
         path = self._folder / "turns" / f"step_{step:05d}.parquet"
-        write_parquet(path, rows_frame(rows), TURNS_KIND, provenance(self._study.digest, run=self._run, step=step))
+        write_parquet(path, rows_frame(rows), TURNS_KIND, provenance(self._study.digest, run=self.run, step=step))
 
 
 def rollout_record(rollouts: StepRollouts, num_turns: int) -> dict[str, float]:

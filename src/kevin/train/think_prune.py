@@ -6,7 +6,6 @@ trains on them by maximum likelihood. There is no advantage, no clipping and not
 
 from __future__ import annotations
 
-import json
 import logging
 import random
 import time
@@ -28,7 +27,14 @@ from kevin.train.metrics import TIMES, MetricsLog, progress_line
 from kevin.train.order import task_order
 from kevin.train.policy import OnAnswer, RecordingPolicy, Sample
 from kevin.train.rows import Row
-from kevin.train.stability import check_finite, stop_reason
+from kevin.train.stability import (
+    TrainingStoppedError,
+    budget_reason,
+    check_finite,
+    nothing_learnable,
+    run_summary,
+    stop_reason,
+)
 from kevin.train.step import StepPlayer, StepRollouts, rollout_record
 
 logger = logging.getLogger(__name__)
@@ -146,18 +152,18 @@ def think_prune_train(study: Study, run: str, tasks: Sequence[Task], judge: Judg
         player.write_turns(step, played.rows)
         log.add(record)
         logger.info("%s", progress_line(record, train.num_steps, log.elapsed_s))
-        reason = stop_reason(log.records, train)
-        if reason is None and train.time_budget_s is not None and log.elapsed_s >= train.time_budget_s:
-            reason = f"train.time_budget_s = {train.time_budget_s:g} is spent"
+        if (problem := nothing_learnable(log.records, train)) is not None:
+            raise TrainingStoppedError(f"run {run}: {problem}")
+        reason = stop_reason(log.records, train) or budget_reason(train, log.elapsed_s)
         if step % train.save_every == 0 or step == train.num_steps or reason is not None:
             trainer.save(step)
             player.forget(step)
         else:
             trainer.done = step
     log.close()
-    text = reason or "all steps are done"
-    logger.info("training ended after step %d of %d: %s", trainer.done, train.num_steps, text)
-    return json.loads(json.dumps({"run": run, "num_steps": trainer.done, "reason": text, "elapsed_s": log.elapsed_s}))
+    summary = run_summary(run, train, trainer.done, reason, log.elapsed_s)
+    logger.info("training ended after step %d of %d: %s", trainer.done, train.num_steps, summary["reason"])
+    return summary
 
 
 def _seconds(played: StepRollouts, total: float) -> dict[str, float]:

@@ -1,0 +1,90 @@
+"""Whether the base model has learned what later stages need: its loss, and how many of its kernels are correct."""
+
+from __future__ import annotations
+
+import json
+import logging
+from pathlib import Path
+from typing import Any
+
+from kevin.core import files
+from kevin.core.config import BaseModelConfig, PolicyConfig, Study
+from kevin.core.errors import DataError
+from kevin.core.types import Outcome
+from kevin.rollout.refine import refine
+from kevin.rollout.settings import Judge, RolloutSettings
+from kevin.train.base_model import SUMMARY
+from kevin.train.stability import TrainingStoppedError
+
+log = logging.getLogger(__name__)
+
+
+def check_base_model(study: Study, model: Path, tasks_path: Path, judge: Judge, out: Path) -> None:
+    """Judge a few first answers for the training tasks, compare with the expectations, and write ``out`` (JSON).
+
+    Raises:
+        DataError: the model's folder holds no summary of its training.
+        TrainingStoppedError: an expectation of ``base_model`` is not met; the text says which, and what to do.
+        KevinError: as `refine`.
+    """
+    config = study.base_model
+    found = read_summary(model)
+    if config.expected_correct_share is not None:
+        found |= _judged(study, model, tasks_path, judge)
+    found |= {"expected_loss": config.expected_loss, "expected_correct_share": config.expected_correct_share}
+    if problems := shortcomings(found, config):
+        raise TrainingStoppedError(
+            f"the base model in {model} has not learned enough for the study: {'; '.join(problems)}. Give it more to "
+            f"learn from (base_model.num_transcripts) or another learning rate, or lift the expectation "
+            f"(base_model.expected_loss, base_model.expected_correct_share: null) to go on all the same"
+        )
+    files.write_text(out, json.dumps(found, indent=1) + "\n")
+
+
+def read_summary(model: Path) -> dict[str, Any]:
+    """The summary that training left in the model's folder. Raises DataError where there is none."""
+    path = model / SUMMARY
+    try:
+        return dict(json.loads(path.read_text()))
+    except (OSError, ValueError) as e:
+        raise DataError(f"{path}: no summary of a training ({e}); make the base model anew: rm -r {model}") from None
+
+
+def shortcomings(found: dict[str, Any], config: BaseModelConfig) -> list[str]:
+    """What is not as the configuration expects it, in words; what was not looked at is not found wanting."""
+    problems = []
+    if config.expected_loss is not None and not found["loss"] <= config.expected_loss:
+        problems.append(f"its loss is {found['loss']:.3g} nats a token, expected at most {config.expected_loss:g}")
+    if config.expected_correct_share is not None and found["correct_share"] < config.expected_correct_share:
+        problems.append(
+            f"{found['num_correct']} of {found['num_kernels']} kernels for its own training tasks are correct, "
+            f"expected at least {100 * config.expected_correct_share:g} %"
+        )
+    if problems and found["budget_bit"]:
+        problems.append(
+            f"base_model.time_budget_s = {found['time_budget_s']:g} cut its training to {found['num_steps']} of "
+            f"{found['planned_steps']} steps"
+        )
+    return problems
+
+
+def _judged(study: Study, model: Path, tasks_path: Path, judge: Judge) -> dict[str, Any]:
+    """Numbers of first answers and of correct kernels among them; what the harness failed on is left out."""
+    from kevin.policy.load import load_policy
+
+    tasks = files.read_tasks(tasks_path, study.train.split)
+    each = -(-study.base_model.num_checked_kernels // len(tasks))
+    settings = RolloutSettings.from_study(study).model_copy(update={"num_trajectories": each, "num_turns": 1})
+    policy = load_policy("base_model", PolicyConfig(model=str(model)))
+    try:
+        turns = refine(tasks, policy, judge, settings)
+    finally:
+        policy.close()
+    judged = [t for t in turns if t.outcome is not None]
+    num_correct = sum(t.outcome is Outcome.CORRECT for t in judged)
+    log.info("base model: %d of %d kernels for its training tasks are correct", num_correct, len(judged))
+    return {
+        "num_kernels": len(judged),
+        "num_correct": num_correct,
+        "correct_share": num_correct / len(judged) if judged else 0.0,
+    }
