@@ -66,6 +66,7 @@ def options(
 
 app.command("judge", rich_help_panel=HAND_PANEL)(judge.judge)
 app.command("plan", rich_help_panel=HAND_PANEL)(train.plan)
+app.command("forecast", rich_help_panel=HAND_PANEL)(train.forecast)
 app.add_typer(bench.app, name="bench", rich_help_panel=HAND_PANEL)
 app.add_typer(tasks.app, name="tasks", rich_help_panel=HAND_PANEL)
 app.add_typer(config.app, name="config", rich_help_panel=HAND_PANEL)

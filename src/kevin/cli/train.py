@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import os
 from collections.abc import Callable
 from pathlib import Path
 from typing import Annotated
@@ -93,6 +94,14 @@ def plan(
     from kevin.train.plan import plan_text
 
     typer.echo(plan_text(study.for_run(run) if run else study, run), nl=False)
+
+
+def forecast(config: ConfigOption = None) -> None:
+    """Say how long each stage of the study will take on this machine; measures for some seconds."""
+    study = load_config(config)
+    from kevin.train.forecast import forecast_text
+
+    typer.echo(forecast_text(study, len(os.sched_getaffinity(0))), nl=False)
 
 
 COMMANDS: dict[str, Callable[..., None]] = {

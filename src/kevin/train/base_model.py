@@ -127,13 +127,18 @@ def _texts(written: Sequence[Transcript]) -> list[str]:
 
 def new_model(config: BaseModelConfig, tokenizer: PreTrainedTokenizerFast) -> Qwen3ForCausalLM:
     """A model of the configured size with random weights, on the GPU where there is one."""
+    return bare_model(config, len(tokenizer), end=int(tokenizer.eos_token_id), pad=int(tokenizer.pad_token_id))
+
+
+def bare_model(config: BaseModelConfig, vocab_size: int, *, end: int, pad: int) -> Qwen3ForCausalLM:
+    """As `new_model`, for a vocabulary of this size with these special tokens."""
     import torch
     from transformers import Qwen3Config, Qwen3ForCausalLM
 
     register_attention()
     model = Qwen3ForCausalLM(
         Qwen3Config(
-            vocab_size=len(tokenizer),
+            vocab_size=vocab_size,
             hidden_size=config.hidden_size,
             num_hidden_layers=config.num_layers,
             num_attention_heads=config.num_heads,
@@ -143,8 +148,8 @@ def new_model(config: BaseModelConfig, tokenizer: PreTrainedTokenizerFast) -> Qw
             max_position_embeddings=config.max_tokens,
             tie_word_embeddings=True,
             bos_token_id=None,
-            eos_token_id=tokenizer.eos_token_id,
-            pad_token_id=tokenizer.pad_token_id,
+            eos_token_id=end,
+            pad_token_id=pad,
             attn_implementation=ATTENTION,
         )
     )

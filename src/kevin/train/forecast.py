@@ -1,0 +1,198 @@
+"""How long each stage of the laptop study will take on this machine, from two short measurements.
+
+Counts follow from the configuration. What one unit costs is measured here (a training step of the base model, a
+kernel's compilation) or was counted once on another machine and is scaled by what was measured.
+"""
+
+from __future__ import annotations
+
+import random
+import tempfile
+import time
+from pathlib import Path
+from typing import NamedTuple
+
+from kevin.core.config import Study
+from kevin.core.types import Frozen, Kernel
+from kevin.tasks.catalog import catalog
+from kevin.train.base_model import FIRST_ANSWERS, LATER_ANSWERS
+from kevin.writer.plan import EVEN, render, sample_plan
+from kevin.writer.transcripts import Transcript, transcripts
+
+CHARACTERS_PER_TOKEN = 13.0
+"""Of the base model's tokenizer, whose pieces may be whole lines."""
+_SAMPLE = 16
+"""Transcripts that are written to see how long they are; builds use as many cores as there are."""
+
+COMPILE_S = 1.0
+"""Of one typical kernel on the machine that the constants below were counted on, both cores busy."""
+IMPORT_S = 9.0
+"""Starting a step: Python, PyTorch, transformers, the judge's processes."""
+DEVICE_S = 0.25
+"""Of a kernel on the judging core: three trials and about ten rounds of timing."""
+BASELINE_S = 2.3
+"""A task compiled by torch.compile and timed."""
+TASK_S = 0.3
+"""A composed task run some twenty times by the quality filters."""
+TOKENIZER_S = 12.0
+FIGURES_S = 45.0
+"""Scores, tables, figures and the page."""
+ANSWER_S = 0.012
+"""Decoding one answer of the base model among many."""
+UPDATE_S = 0.03
+"""The gradient steps of one sample, once for each pass."""
+_REPEATED_SHARE = 0.15
+"""Of a policy's kernels that were judged before; trained policies repeat themselves more."""
+
+
+class Pace(Frozen):
+    """What was measured here."""
+
+    step_s: float
+    """A training step of the base model."""
+    write_s: float
+    """Writing one transcript."""
+    compile_s: float
+    """Compiling one kernel while every core does the same."""
+    num_cores: int
+
+
+class Stage(NamedTuple):
+    name: str
+    seconds: float
+    file: str
+    """Relative to the results: once it is there the stage is done."""
+
+
+def measure_pace(study: Study, num_cores: int) -> Pace:
+    """Take some seconds to find out. Raises KevinError as the judge and the writer do."""
+    tasks = catalog(study.tasks.size)
+    start = time.monotonic()
+    written = list(
+        transcripts(
+            tasks,
+            study.language,
+            _SAMPLE,
+            study.base_model.max_turns,
+            study.seed,
+            first_answers=FIRST_ANSWERS,
+            later_answers=LATER_ANSWERS,
+        )
+    )
+    write_s = (time.monotonic() - start) / _SAMPLE
+    return Pace(
+        step_s=_step_s(study, written), write_s=write_s, compile_s=_compile_s(study, num_cores), num_cores=num_cores
+    )
+
+
+def _step_s(study: Study, written: list[Transcript]) -> float:
+    """A step on rows as long as those of the study, of random tokens: no tokenizer has been learned yet."""
+    import torch
+
+    from kevin.train.base_model import answer_loss, bare_model, make_optimizers
+    from kevin.train.packing import Branch, Row, collate
+
+    config, rng = study.base_model, random.Random(0)
+    torch.set_num_threads(1)
+
+    def tokens(text: str) -> list[int]:
+        return [rng.randrange(config.vocab_size) for _ in range(round(len(text) / CHARACTERS_PER_TOKEN) + 1)]
+
+    rows = []
+    for t in written:
+        spine = [i for m in t.conversation for i in tokens(m.content)]
+        rows.append(Row(spine, [Branch(len(spine), tokens(a)) for e in t.exchanges for a in e.answers]))
+    model = bare_model(config, config.vocab_size, end=0, pad=1)
+    optimizers = make_optimizers(model, config)
+    times = []
+    for i in range(0, len(rows) - config.batch_size + 1, config.batch_size):
+        start = time.monotonic()
+        answer_loss(model, collate(rows[i : i + config.batch_size], 1).to(model.device)).backward()
+        for optimizer in optimizers:
+            optimizer.step()
+        times.append(time.monotonic() - start)
+    return sum(times[1:]) / len(times[1:]) if len(times) > 1 else times[0]
+
+
+def _compile_s(study: Study, num_cores: int) -> float:
+    from concurrent.futures import ThreadPoolExecutor
+
+    from kevin.judge.build import build_native
+
+    rng = random.Random(0)
+    tasks = [t for t in catalog(study.tasks.size) if t.name in ("softmax", "matmul", "layer_norm", "gelu")]
+    pairs = [(t, render(t, sample_plan(rng, t, study.language, EVEN))) for t in tasks for _ in range(num_cores)]
+    with tempfile.TemporaryDirectory(prefix="kevin-pace-") as folder, ThreadPoolExecutor(num_cores) as threads:
+
+        def build(pair: tuple[object, str]) -> None:
+            task, source = pair
+            kernel = Kernel(dialect="c_abi", language=study.language, source=source)
+            build_native(kernel, task.spec, study.judge, Path(folder))  # type: ignore[attr-defined]
+
+        start = time.monotonic()
+        list(threads.map(build, pairs))
+        return (time.monotonic() - start) * num_cores / len(pairs)
+
+
+def forecast(study: Study, pace: Pace) -> list[Stage]:
+    """The stages of the study in order, with seconds: estimates, good to about a third."""
+    scale = pace.compile_s / COMPILE_S
+    kernel_s = max(pace.compile_s / pace.num_cores, 0) + DEVICE_S * scale**0.5
+    fresh_s = kernel_s * (1 - _REPEATED_SHARE)
+    tasks, base, rollout = study.tasks, study.base_model, study.rollout
+    num_eval = tasks.num_eval_level1 + tasks.num_eval_level2
+    num_tasks = num_eval + tasks.num_train_level1 + tasks.num_train_level2
+    num_composed = tasks.num_train_level2 + tasks.num_eval_level2
+    num_steps = min(base.max_steps, base.num_transcripts // base.batch_size)
+    start_s = IMPORT_S * scale
+    stages = [
+        Stage("tasks", start_s + scale * TASK_S * num_composed, "tasks.parquet"),
+        Stage(
+            "base model",
+            start_s + scale * TOKENIZER_S + pace.write_s * base.num_transcripts + pace.step_s * num_steps,
+            "base_model",
+        ),
+        Stage("baselines", start_s + scale * BASELINE_S * num_tasks, "baselines"),
+        Stage("ceiling", 2 * start_s + kernel_s * study.ceiling_kernels * num_eval, "rollouts/ceiling-level2"),
+    ]
+    if base.expected_correct_share is not None:
+        checked = start_s + (fresh_s + scale * ANSWER_S) * base.num_checked_kernels
+        stages.append(Stage("check of the base model", checked, "checks/base_model.json"))
+    for run in study.runs:
+        if f"{study.results}/policies/{run}" not in {study.policies[p].model for p in study.evaluate}:
+            continue
+        train = study.for_run(run).train
+        sample_s = fresh_s + scale * (ANSWER_S + UPDATE_S * train.num_iterations)
+        stages.append(
+            Stage(f"training {run}", start_s + sample_s * train.batch_size * train.num_steps, f"policies/{run}")
+        )
+    for name in study.evaluate:
+        num_kernels = num_eval * rollout.num_trajectories * rollout.num_turns
+        seconds = 2 * start_s + (fresh_s + scale * ANSWER_S) * num_kernels
+        stages.append(Stage(f"kernels of {name}", seconds, f"rollouts/{name}-level2"))
+    return [*stages, Stage("tables, figures, report", FIGURES_S * scale, "report.html")]
+
+
+def forecast_text(study: Study, num_cores: int) -> str:
+    """What `make study` says at its start; stages whose file is there are done."""
+    if study.scale != "laptop":
+        return f"Scale {study.scale}: what training will take is printed by kevin plan.\n"
+    results = Path(study.results)
+    if (results / "report.html").exists():
+        return ""
+    start = time.monotonic()
+    pace = measure_pace(study, num_cores)
+    stages = forecast(study, pace)
+    width = max(len(s.name) for s in stages) + 2
+    lines = [f"{s.name:<{width}}{'done' if (results / s.file).exists() else _minutes(s.seconds)}" for s in stages]
+    total = sum(s.seconds for s in stages if not (results / s.file).exists())
+    return (
+        f"On this machine ({num_cores} cores; measured in {time.monotonic() - start:.0f} s: a training step of the "
+        f"base model {pace.step_s:.2g} s, a compilation {pace.compile_s:.2g} s) the study takes about:\n"
+        + "".join(f"  {line}\n" for line in lines)
+        + f"  {'together':<{width}}{_minutes(total)}, to about a third; what is busy beside it makes it longer\n"
+    )
+
+
+def _minutes(seconds: float) -> str:
+    return f"{seconds / 60:.1f} min"
