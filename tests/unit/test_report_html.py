@@ -9,12 +9,15 @@ from pathlib import Path
 
 import pandas as pd
 import pytest
+from browser import evaluate, needs_browser
 from report_fixtures import make_study, make_task, make_turn, write_scores, write_study
 
 from kevin.core.config import Study
 from kevin.core.files import write_tasks, write_turns
 from kevin.core.types import Outcome, Turn
-from kevin.report.display import display_table, number_cell, percent, times
+from kevin.report import training_gain, training_time
+from kevin.report.cells import number_cell, percent, times
+from kevin.report.display import display_table
 from kevin.report.figures import make_figure
 from kevin.report.html import make_report
 from kevin.report.tables import make_table
@@ -215,11 +218,43 @@ def test_numbers_for_people() -> None:
 
 
 def test_an_unknown_table_is_shown_whole() -> None:
-    frame = pd.DataFrame({"policy": ["multi"], "mean_score_gain": [0.123456], "num_tasks": [16]})
-    table = display_table("rl_gain", frame)
-    assert table.title == "Rl gain"
+    frame = pd.DataFrame({"policy": ["multi"], "mean_time_s": [0.123456], "num_tasks": [16]})
+    table = display_table("held_out", frame, make_study(1))
+    assert (table.title, table.columns) == ("Held out", ["Policy", "Mean time (s)", "Tasks"])
     assert [c.text for c in table.bodies[0].rows[0].cells] == ["multi", "0.1235", "16"]
     assert table.numeric == [False, True, True]
+
+
+def test_tables_of_training_have_heads_for_people() -> None:
+    study = make_study(2)
+    gain = dict(zip(training_gain.COLUMNS, ["p1", "p0", 0.5, -0.02, 1.5, 16, 1.25, 0.75, 0.37, 0.28], strict=True))
+    time = dict(zip(training_time.COLUMNS, ["p1", 12, 20.0, 4.0, 13.0, 2.5, 0.5, 0.025, 300.0], strict=True))
+    for name, row, title in (("rl_gain", gain, "What training gained"), ("step_time", time, "Where a training step")):
+        table = display_table(name, pd.DataFrame([row]), study)
+        assert table.title.startswith(title)
+        heads = [*table.columns, *(label for label, _ in table.groups)]
+        assert not any("_" in head for head in heads)
+        cells = table.bodies[0].rows[0].cells
+        assert len(cells) == len(table.columns) == sum(span for _, span in table.groups)
+        assert cells[0].text == "multi-turn RL"
+        if name == "rl_gain":
+            assert [c.text for c in cells[1:]] == ["base model", "16", "+0.50", "0.75", "1.25", "28 %", "37 %"]
+            assert cells[3].note == "−0.02 to +1.50"
+
+
+def test_no_raw_column_name_stands_on_the_page(page: str) -> None:
+    heads = re.findall(r"<th scope=\"col\"[^>]*>(?:<button[^>]*>)?([^<]*)", page)
+    assert "Tasks" in heads and "PyTorch eager (ms)" in heads
+    assert not [head for head in heads if re.search(r"[a-z]_[a-z]", head)]
+
+
+def test_the_papers_rows_say_what_they_cover_and_over_what(page: str) -> None:
+    rows = re.findall(r'<tr ([^>]*)>\s*<th scope=row data-sort="o4-mini">(.*?)</th>', page, re.DOTALL)
+    assert len(rows) == 2
+    for tags, text in rows:
+        assert 'data-baseline="eager"' in tags and "over eager · 100 unseen tasks" in text
+    headings = re.findall(r'<tr class="heading"[^>]*>.*?<span>(.*?)</span>', page)
+    assert len([h for h in headings if "100 unseen tasks, levels not told apart" in h]) == 3
 
 
 def test_importing_the_report_is_light() -> None:
@@ -229,3 +264,22 @@ def test_importing_the_report_is_light() -> None:
     )
     run = subprocess.run([sys.executable, "-c", code], capture_output=True, text=True, check=True, timeout=60)
     assert run.stdout.strip() == "[]"
+
+
+def rows_shown(page: str, tmp_path: Path, baseline: str) -> list[str]:
+    script = f"""
+      const table = document.getElementById("table-level1");
+      table.querySelector('[data-filter="baseline"] input[value="{baseline}"]').click();
+      return [...table.querySelectorAll("tbody tr")].filter((row) => !row.hidden).map((row) => row.innerText);
+    """
+    return evaluate(page, script, tmp_path)
+
+
+@needs_browser
+def test_the_papers_rows_are_never_read_as_over_torch_compile(page: str, tmp_path: Path) -> None:
+    over_eager, over_compile = (rows_shown(page, tmp_path, b) for b in ("eager", "torch.compile"))
+    assert any(row.startswith("o4-mini") for row in over_eager)
+    assert any("over PyTorch eager" in row and "Not comparable" in row for row in over_eager)
+    assert any(row.startswith("base model") for row in over_compile)
+    assert not any(row.startswith("o4-mini") or "Not comparable" in row for row in over_compile)
+    assert any("gives no speedups over torch.compile" in row for row in over_compile)

@@ -21,7 +21,8 @@ from kevin.core.config import Study
 from kevin.core.errors import DataError
 from kevin.core.files import read_parquet, read_tasks, write_text
 from kevin.core.types import Turn
-from kevin.report.display import display_table, number_cell, percent, times
+from kevin.report.cells import number_cell, percent, times
+from kevin.report.display import display_table
 from kevin.report.figures import turns_by_policy
 from kevin.report.figures.captions import CAPTIONS, TITLES
 from kevin.report.scores import CEILING, policy_label, read_scores, split_label
@@ -71,7 +72,7 @@ def make_report(
         study=study,
         facts=_facts(read_scores(scores, study), study),
         headline=_headline(frames, study),
-        tables=[(display_table(p.stem, frames[p.stem]), data_uri(p)) for p in tables],
+        tables=[(display_table(p.stem, frames[p.stem], study), data_uri(p)) for p in tables],
         figures=[_figure(path) for path in figures],
         viewer=Markup(embed_json(_viewer(own_turns, tasks, study))),
         machine=_machine(scores),
