@@ -4,6 +4,7 @@ from __future__ import annotations
 
 from collections.abc import Callable
 from typing import Any
+from urllib.parse import quote
 
 import pandas as pd
 
@@ -125,7 +126,7 @@ def _tasks(frame: pd.DataFrame) -> Table:
     for (split, task), own in frame.groupby(["split", "task_id"], sort=False):
         by_policy, first = own.set_index("policy"), own.iloc[0]
         cells = [
-            text_cell(str(task), "known flaw" if first["flawed"] else "", link=f"#view/{task}"),
+            text_cell(str(task), "known flaw" if first["flawed"] else "", link=f"#view/{quote(str(task))}"),
             text_cell(split_label(str(split))),
             number_cell(first["eager_us"], milliseconds),
             number_cell(first["compile_speedup"], times),

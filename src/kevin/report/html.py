@@ -67,7 +67,7 @@ def make_report(
     frames = {path.stem: _read_csv(path) for path in tables}
     own_turns = turns_by_policy(turns, study)
     page = _environment().get_template("report.html.j2")
-    script = (_TEMPLATES / "report.js").read_text()
+    script = "\n".join((_TEMPLATES / f"{part}.js").read_text() for part in ("tables", "viewer", "search"))
     text = page.render(
         study=study,
         facts=_facts(read_scores(scores, study), study),
