@@ -2,6 +2,8 @@
 
 from __future__ import annotations
 
+import json
+from html.parser import HTMLParser
 from pathlib import Path
 
 import numpy as np
@@ -11,6 +13,9 @@ from kevin.core.config import PolicyConfig, Study
 from kevin.core.dialogue import feedback, parse_completion
 from kevin.core.files import write_parquet, write_tasks, write_turns
 from kevin.core.types import OpCall, Outcome, Task, TaskSpec, TensorSpec, Turn
+from kevin.report.figures import make_figure
+from kevin.report.html import make_report
+from kevin.report.tables import make_table
 
 LEVEL1 = ("layer_norm", "matmul", "softmax", "cumsum", "max_pool2d", "gelu", "conv2d", "mse_loss")
 LEVEL2 = ("linear_relu_scale", "conv2d_gelu_sum", "matmul_softmax", "linear_bias_add_clamp_tanh", "conv1d_mish_mean")
@@ -130,3 +135,69 @@ def write_scores(root: Path, study: Study, files: dict[str, list[Path]]) -> list
         out = root / "scores" / f"{policy}-{split}.parquet"
         made.append(score_rollouts(path, files["tasks"][0], out, study=study, policy=policy, split=split))
     return made
+
+
+def write_report(root: Path, study: Study, files: dict[str, list[Path]]) -> Path:
+    scores = write_scores(root, study, files)
+    splits = {p.stem.rsplit("-", 1)[1] for p in scores}
+    names = [*sorted(splits), "serial_parallel", "tasks"]
+    baselines = files.get("baselines", [None])[0]
+    tables = [make_table(n, scores, root / f"{n}.csv", study=study, baselines=baselines) for n in names]
+    figures = [make_figure("outcomes", root, study=study, scores=scores)[0]]
+    return make_report(
+        root / "report.html",
+        study=study,
+        tables=tables,
+        figures=figures,
+        scores=scores,
+        turns=files["turns"],
+        tasks=files["tasks"][0],
+        baselines=baselines,
+    )
+
+
+class Page(HTMLParser):
+    """Elements and attributes of the page, and the text of each script."""
+
+    def __init__(self, text: str) -> None:
+        super().__init__()
+        self.tags: list[tuple[str, dict[str, str | None]]] = []
+        self.scripts: list[str] = []
+        self._inside = False
+        self.feed(text)
+        self.close()
+
+    def handle_starttag(self, tag: str, attrs: list[tuple[str, str | None]]) -> None:
+        self.tags.append((tag, dict(attrs)))
+        if tag == "script":
+            self.scripts.append("")
+            self._inside = True
+
+    def handle_endtag(self, tag: str) -> None:
+        self._inside = self._inside and tag != "script"
+
+    def handle_data(self, data: str) -> None:
+        if self._inside:
+            self.scripts[-1] += data
+
+    def viewer(self) -> dict:
+        return json.loads(self.scripts[0])
+
+
+HOSTILE = (
+    "</script><script>document.title='pwned'</script><!--<script>"
+    "<img src=x onerror=alert(1)>{{ 7 * 7 }}\u2028' \" & </textarea></style>"
+)
+
+
+def hostile_study(root: Path) -> tuple[Study, dict[str, list[Path]]]:
+    label = "<b>$x</b><script>alert(1)</script>"
+    study = Study(policies={"p0": {"model": "m", "label": label}}, evaluate=("p0",), report={"num_bootstrap": 100})
+    task = make_task("layer_norm", 1)
+    text = f"<think>{HOSTILE}</think>\n```cpp\n// {HOSTILE.replace(chr(0x2028), '')}\n```\nSummary: {HOSTILE}"
+    good = make_turn(task.id, 0, 1, Outcome.CORRECT, 1.5, text=text)
+    bad = make_turn(task.id, 0, 2, Outcome.PARSE_ERROR, text=HOSTILE).model_copy(update={"feedback": HOSTILE})
+    write_tasks(root / "tasks.parquet", [(task, "level1")], {"commit": HOSTILE})
+    turns = root / "p0-level1" / "turns.parquet"
+    write_turns(turns, [good, bad], {"cpu": HOSTILE})
+    return study, {"tasks": [root / "tasks.parquet"], "turns": [turns]}

@@ -4,80 +4,24 @@ import json
 import re
 import subprocess
 import sys
-from html.parser import HTMLParser
 from pathlib import Path
 
 import pandas as pd
 import pytest
-from report_fixtures import make_study, make_task, make_turn, write_scores, write_study
+from report_fixtures import HOSTILE, Page, hostile_study, make_study, make_task, make_turn, write_report, write_study
 
-from kevin.core.config import Study
-from kevin.core.files import write_tasks, write_turns
 from kevin.core.types import Outcome, Turn
-from kevin.report.display import display_table, number_cell, percent, times
-from kevin.report.figures import make_figure
-from kevin.report.html import make_report
-from kevin.report.tables import make_table
+from kevin.report import training_gain, training_time
+from kevin.report.cells import number_cell, percent, times
+from kevin.report.display import display_table
 from kevin.report.viewer import embed_json, kernel_diff, split_completion, viewer_data
-
-HOSTILE = (
-    "</script><script>document.title='pwned'</script><!--<script>"
-    "<img src=x onerror=alert(1)>{{ 7 * 7 }}\u2028' \" & </textarea></style>"
-)
-
-
-class Page(HTMLParser):
-    """Elements and attributes of the page, and the text of each script."""
-
-    def __init__(self, text: str) -> None:
-        super().__init__()
-        self.tags: list[tuple[str, dict[str, str | None]]] = []
-        self.scripts: list[str] = []
-        self._inside = False
-        self.feed(text)
-        self.close()
-
-    def handle_starttag(self, tag: str, attrs: list[tuple[str, str | None]]) -> None:
-        self.tags.append((tag, dict(attrs)))
-        if tag == "script":
-            self.scripts.append("")
-            self._inside = True
-
-    def handle_endtag(self, tag: str) -> None:
-        self._inside = self._inside and tag != "script"
-
-    def handle_data(self, data: str) -> None:
-        if self._inside:
-            self.scripts[-1] += data
-
-    def viewer(self) -> dict:
-        return json.loads(self.scripts[0])
-
-
-def report(root: Path, study: Study, files: dict[str, list[Path]]) -> Path:
-    scores = write_scores(root, study, files)
-    splits = {p.stem.rsplit("-", 1)[1] for p in scores}
-    names = [*sorted(splits), "serial_parallel", "tasks"]
-    baselines = files.get("baselines", [None])[0]
-    tables = [make_table(n, scores, root / f"{n}.csv", study=study, baselines=baselines) for n in names]
-    figures = [make_figure("outcomes", root, study=study, scores=scores)[0]]
-    return make_report(
-        root / "report.html",
-        study=study,
-        tables=tables,
-        figures=figures,
-        scores=scores,
-        turns=files["turns"],
-        tasks=files["tasks"][0],
-        baselines=baselines,
-    )
 
 
 @pytest.fixture(scope="module")
 def page(tmp_path_factory: pytest.TempPathFactory) -> str:
     root = tmp_path_factory.mktemp("study")
     study = make_study(2)
-    return report(root, study, write_study(root, study)).read_text()
+    return write_report(root, study, write_study(root, study)).read_text()
 
 
 def test_the_page_needs_nothing_from_outside(page: str) -> None:
@@ -119,22 +63,9 @@ def test_the_viewer_holds_the_best_trajectories(page: str) -> None:
     assert "def get_inputs" in viewer["texts"][turns[0]["prompt"][0][1]]
 
 
-def hostile_study(root: Path) -> tuple[Study, dict[str, list[Path]]]:
-    label = "<b>$x</b><script>alert(1)</script>"
-    study = Study(policies={"p0": {"model": "m", "label": label}}, evaluate=("p0",), report={"num_bootstrap": 100})
-    task = make_task("layer_norm", 1)
-    text = f"<think>{HOSTILE}</think>\n```cpp\n// {HOSTILE.replace(chr(0x2028), '')}\n```\nSummary: {HOSTILE}"
-    good = make_turn(task.id, 0, 1, Outcome.CORRECT, 1.5, text=text)
-    bad = make_turn(task.id, 0, 2, Outcome.PARSE_ERROR, text=HOSTILE).model_copy(update={"feedback": HOSTILE})
-    write_tasks(root / "tasks.parquet", [(task, "level1")], {"commit": HOSTILE})
-    turns = root / "p0-level1" / "turns.parquet"
-    write_turns(turns, [good, bad], {"cpu": HOSTILE})
-    return study, {"tasks": [root / "tasks.parquet"], "turns": [turns]}
-
-
 def test_hostile_text_stays_text(tmp_path: Path) -> None:
     study, files = hostile_study(tmp_path)
-    text = report(tmp_path, study, files).read_text()
+    text = write_report(tmp_path, study, files).read_text()
     parsed = Page(text)
     assert len(parsed.scripts) == 2
     assert not any("onerror" in a for _, a in parsed.tags)
@@ -149,8 +80,8 @@ def test_hostile_text_stays_text(tmp_path: Path) -> None:
 
 def test_the_same_inputs_give_the_same_page(tmp_path: Path) -> None:
     study, files = hostile_study(tmp_path)
-    first = report(tmp_path, study, files).read_text()
-    again = re.sub(r"<td>20[^<]*</td>", "", report(tmp_path, study, files).read_text())
+    first = write_report(tmp_path, study, files).read_text()
+    again = re.sub(r"<td>20[^<]*</td>", "", write_report(tmp_path, study, files).read_text())
     assert re.sub(r"<td>20[^<]*</td>", "", first) == again
 
 
@@ -215,11 +146,43 @@ def test_numbers_for_people() -> None:
 
 
 def test_an_unknown_table_is_shown_whole() -> None:
-    frame = pd.DataFrame({"policy": ["multi"], "mean_score_gain": [0.123456], "num_tasks": [16]})
-    table = display_table("rl_gain", frame)
-    assert table.title == "Rl gain"
+    frame = pd.DataFrame({"policy": ["multi"], "mean_time_s": [0.123456], "num_tasks": [16]})
+    table = display_table("held_out", frame, make_study(1))
+    assert (table.title, table.columns) == ("Held out", ["Policy", "Mean time (s)", "Tasks"])
     assert [c.text for c in table.bodies[0].rows[0].cells] == ["multi", "0.1235", "16"]
     assert table.numeric == [False, True, True]
+
+
+def test_tables_of_training_have_heads_for_people() -> None:
+    study = make_study(2)
+    gain = dict(zip(training_gain.COLUMNS, ["p1", "p0", 0.5, -0.02, 1.5, 16, 1.25, 0.75, 0.37, 0.28], strict=True))
+    time = dict(zip(training_time.COLUMNS, ["p1", 12, 20.0, 4.0, 13.0, 2.5, 0.5, 0.025, 300.0], strict=True))
+    for name, row, title in (("rl_gain", gain, "What training gained"), ("step_time", time, "Where a training step")):
+        table = display_table(name, pd.DataFrame([row]), study)
+        assert table.title.startswith(title)
+        heads = [*table.columns, *(label for label, _ in table.groups)]
+        assert not any("_" in head for head in heads)
+        cells = table.bodies[0].rows[0].cells
+        assert len(cells) == len(table.columns) == sum(span for _, span in table.groups)
+        assert cells[0].text == "multi-turn RL"
+        if name == "rl_gain":
+            assert [c.text for c in cells[1:]] == ["base model", "16", "+0.50", "0.75", "1.25", "28 %", "37 %"]
+            assert cells[3].note == "−0.02 to +1.50"
+
+
+def test_no_raw_column_name_stands_on_the_page(page: str) -> None:
+    heads = re.findall(r"<th scope=\"col\"[^>]*>(?:<button[^>]*>)?([^<]*)", page)
+    assert "Tasks" in heads and "PyTorch eager (ms)" in heads
+    assert not [head for head in heads if re.search(r"[a-z]_[a-z]", head)]
+
+
+def test_the_papers_rows_say_what_they_cover_and_over_what(page: str) -> None:
+    rows = re.findall(r'<tr ([^>]*)>\s*<th scope=row data-sort="o4-mini">(.*?)</th>', page, re.DOTALL)
+    assert len(rows) == 2
+    for tags, text in rows:
+        assert 'data-baseline="eager"' in tags and "over eager · 100 unseen tasks" in text
+    headings = re.findall(r'<tr class="heading"[^>]*>.*?<span>(.*?)</span>', page)
+    assert len([h for h in headings if "100 unseen tasks, levels not told apart" in h]) == 3
 
 
 def test_importing_the_report_is_light() -> None:

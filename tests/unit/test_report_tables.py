@@ -56,7 +56,7 @@ def test_rows_by_policy_baseline_and_subset(made: dict[str, pd.DataFrame]) -> No
     assert set(ours["policy"]) == {"p0", "p1", "ceiling", "torch.compile"}
     assert set(ours["baseline"]) == {"eager", "torch.compile"}
     assert row(made["level1"], "p1", subset="without flawed tasks")["num_tasks"] == 7
-    assert set(made["level2"]["subset"]) == {"all tasks"}
+    assert set(made["level2"].query("source == @OURS")["subset"]) == {"all tasks"}
     assert set(made["bare"]["baseline"]) == {"eager"}
 
 
@@ -78,6 +78,7 @@ def test_the_papers_rows_are_apart(made: dict[str, pd.DataFrame]) -> None:
     assert len(theirs) == 5
     assert (kevin["correct_best"], kevin["speedup_best"], kevin["fast_1.5_avg"]) == (0.82, 1.10, 0.06)
     assert theirs["correct_best_low"].isna().all()
+    assert set(theirs["subset"]) == {paper.TASKS} and set(theirs["baseline"]) == {"eager"}
     assert set(made["level1"]["source"]) == {OURS, paper.SOURCE}
 
 
@@ -90,6 +91,7 @@ def test_one_budget_serial_and_parallel(made: dict[str, pd.DataFrame]) -> None:
     assert "ceiling" not in set(made["serial_parallel"]["policy"])
     theirs = made["serial_parallel"].query("source == @paper.SOURCE")
     assert set(theirs["budget"]) == {128} and len(theirs) == 9
+    assert set(theirs["split"]) == {paper.TASKS}
 
 
 def test_tasks_table_has_every_task_and_policy(made: dict[str, pd.DataFrame]) -> None:

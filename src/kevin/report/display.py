@@ -1,131 +1,65 @@
-"""Tables for people: CSV files of `kevin.report.tables` as rows of short texts, sortable by the numbers behind them."""
+"""The study's tables for people: the CSV files of `kevin.report`, under heads that say what they hold, with units."""
 
 from __future__ import annotations
 
-import math
-from collections.abc import Callable, Iterable, Sequence
-from typing import Any, NamedTuple
+from collections.abc import Callable
+from typing import Any
+from urllib.parse import quote
 
 import pandas as pd
 
-from kevin.report.scores import CEILING, split_label
+from kevin.core.config import Study
+from kevin.report import paper
+from kevin.report.cells import (
+    Body,
+    Cell,
+    Row,
+    Table,
+    fixed,
+    milliseconds,
+    number_cell,
+    percent,
+    signed,
+    significant,
+    text_cell,
+    times,
+)
+from kevin.report.scores import CEILING, policy_label, split_label
 from kevin.report.tables import OURS
 
 
-class Cell(NamedTuple):
-    text: str
-    sort: float | str = ""
-    """What the column is sorted by: a number, or the text in lower case."""
-    note: str = ""
-    """Small print under the text: an interval."""
-    link: str | None = None
-
-    @property
-    def is_number(self) -> bool:
-        return isinstance(self.sort, float)
-
-
-class Row(NamedTuple):
-    cells: list[Cell]
-    tags: dict[str, str]
-    """Values that the page's filters choose by."""
-
-
-class Body(NamedTuple):
-    """Rows that are sorted among themselves, under a heading of their own where they are not this study's."""
-
-    heading: str | None
-    rows: list[Row]
-
-
-class Table(NamedTuple):
-    name: str
-    title: str
-    caption: str
-    groups: list[tuple[str, int]]
-    """Upper header: label and number of columns."""
-    columns: list[str]
-    bodies: list[Body]
-    filters: dict[str, list[str]]
-
-    @property
-    def numeric(self) -> list[bool]:
-        """For each column, whether it holds numbers."""
-        rows = [row for body in self.bodies for row in body.rows]
-        return [bool(rows) and rows[0].cells[i].is_number for i in range(len(self.columns))]
-
-
-# --- numbers ------------------------------------------------------------------------------------------------------
-
-
-def percent(value: float) -> str:
-    return f"{100 * value:.0f} %"
-
-
-def times(value: float) -> str:
-    return f"{value:.2f}×" if value < 100 else f"{value:.0f}×"
-
-
-def milliseconds(value_us: float) -> str:
-    return f"{value_us / 1000:.3g}"
-
-
-def significant(value: float) -> str:
-    """Four significant digits, integers whole."""
-    return f"{value:,.0f}" if value == int(value) else f"{value:.4g}"
-
-
-def number_cell(value: Any, show: Callable[[float], str], low: Any = None, high: Any = None) -> Cell:
-    """A dash where there is no number."""
-    if _missing(value):
-        return Cell("–", -math.inf)
-    note = "" if _missing(low) or _missing(high) else f"{_bare(show(float(low)))}–{_bare(show(float(high)))}"
-    return Cell(show(float(value)), float(value), note)
-
-
-def text_cell(text: str, note: str = "", link: str | None = None) -> Cell:
-    return Cell(text, text.lower(), note, link)
-
-
-def _missing(value: Any) -> bool:
-    return value is None or (isinstance(value, float) and math.isnan(value))
-
-
-def _bare(text: str) -> str:
-    return text.removesuffix(" %").removesuffix("×")
-
-
-# --- the study's tables -------------------------------------------------------------------------------------------
-
-
-def display_table(name: str, frame: pd.DataFrame) -> Table:
+def display_table(name: str, frame: pd.DataFrame, study: Study) -> Table:
     """The display form of a table file by its name; a name that is not known here shows every column."""
     if name.startswith("level"):
         return _level(name, frame)
-    if name == "serial_parallel":
-        return _serial_parallel(frame)
-    if name == "tasks":
-        return _tasks(frame)
+    known = {"serial_parallel": _serial_parallel, "tasks": _tasks}
+    if name in known:
+        return known[name](frame)
+    of_training = {"rl_gain": _rl_gain, "step_time": _step_time}
+    if name in of_training:
+        return of_training[name](frame, study)
     return _any(name, frame)
+
+
+_NOT_COMPARABLE = "Not comparable, other tasks, models and hardware"
 
 
 def _bodies(frame: pd.DataFrame, make_row: Callable[[dict[str, Any]], Row]) -> list[Body]:
     bodies = []
     for source, rows in frame.groupby("source", sort=False):
-        heading = None if source == OURS else f"Not comparable, other tasks and hardware: {source}"
-        bodies.append(Body(heading, [make_row(r) for r in rows.to_dict("records")]))
+        own = [make_row(r) for r in rows.to_dict("records")]
+        bodies.append(Body(None, own) if source == OURS else Body(f"{_NOT_COMPARABLE}: {source}, {paper.TASKS}", own))
     return bodies
 
 
 def _level(name: str, frame: pd.DataFrame) -> Table:
     thresholds = [c.removesuffix("_best") for c in frame.columns if c.startswith("fast_") and c.endswith("_best")]
     shown = ["correct", "speedup", *(t for t in thresholds if t != "fast_0"), "geomean"]
-    labels = {"correct": "Correct", "speedup": "Speedup", "geomean": "Geometric mean, correct only"}
-    counts = [("Tasks", "num_tasks"), ("Traj.", "trajectories"), ("Turns", "turns")]
+    labels = {"correct": "Correct", "speedup": "Speedup", "geomean": "Geometric mean speedup, correct only"}
+    counts = [("Tasks", "num_tasks"), ("Trajectories", "trajectories"), ("Turns", "turns")]
 
     def make_row(r: dict[str, Any]) -> Row:
-        note = f"over {r['baseline']} · {r['subset']}" if r["source"] == OURS else ""
-        cells = [text_cell(str(r["label"]), note)]
+        cells = [text_cell(str(r["label"]), f"over {r['baseline']} · {r['subset']}")]
         cells += [number_cell(r[c], significant) for _, c in counts]
         for value in shown:
             show = times if value in ("speedup", "geomean") else percent
@@ -133,11 +67,19 @@ def _level(name: str, frame: pd.DataFrame) -> Table:
                 number_cell(r[f"{value}_{of}"], show, r[f"{value}_{of}_low"], r[f"{value}_{of}_high"])
                 for of in ("best", "avg")
             ]
-        tags = {"baseline": str(r["baseline"]), "subset": str(r["subset"])} if r["source"] == OURS else {}
+        tags = {"baseline": str(r["baseline"])} | ({"subset": str(r["subset"])} if r["source"] == OURS else {})
         return Row(cells, tags)
 
     ours = frame[frame["source"] == OURS]
     filters = {c: list(dict.fromkeys(ours[c].astype(str))) for c in ("baseline", "subset")}
+    bodies = []
+    for body in _bodies(frame, make_row):
+        if body.heading is None:
+            bodies.append(body)
+            continue
+        bodies.append(body._replace(heading=f"{body.heading}; over PyTorch eager", tags={"baseline": paper.BASELINE}))
+        others = [b for b in filters["baseline"] if b != paper.BASELINE]
+        bodies += [Body(f"The paper gives no speedups over {b}", [], {"baseline": b}) for b in others]
     return Table(
         name=name,
         title=f"{split_label(name)}: held-out tasks",
@@ -147,18 +89,17 @@ def _level(name: str, frame: pd.DataFrame) -> Table:
         "plans (its avg is the mean over them); torch.compile is shown as if a policy had written its kernels.",
         groups=[("", 1 + len(counts)), *((labels.get(v, v), 2) for v in shown)],
         columns=["Policy", *(label for label, _ in counts), *(of for _ in shown for of in ("best", "avg"))],
-        bodies=_bodies(frame, make_row),
+        bodies=bodies,
         filters={k: v for k, v in filters.items() if len(v) > 1},
     )
 
 
 def _serial_parallel(frame: pd.DataFrame) -> Table:
     def make_row(r: dict[str, Any]) -> Row:
-        split = "" if _missing(r["split"]) else split_label(str(r["split"]))
         return Row(
             [
                 text_cell(str(r["label"])),
-                text_cell(split or "–"),
+                text_cell(split_label(str(r["split"]))),
                 number_cell(r["budget"], significant),
                 Cell(f"{r['trajectories']:.0f} × {r['turns']:.0f}", float(r["turns"])),
                 number_cell(r["speedup"], times, r["speedup_low"], r["speedup_high"]),
@@ -173,7 +114,7 @@ def _serial_parallel(frame: pd.DataFrame) -> Table:
         caption="The same number of kernels a task, spent on more trajectories or on more turns of each: best of the "
         "drawn trajectories within their first turns (unbiased estimate), then the mean over tasks.",
         groups=[],
-        columns=["Policy", "Tasks", "Kernels a task", "Trajectories × turns", "Speedup", "Correct"],
+        columns=["Policy", "Tasks", "Kernels a task", "Trajectories × turns", "Speedup over eager", "Tasks solved"],
         bodies=_bodies(frame, make_row),
         filters={},
     )
@@ -185,7 +126,7 @@ def _tasks(frame: pd.DataFrame) -> Table:
     for (split, task), own in frame.groupby(["split", "task_id"], sort=False):
         by_policy, first = own.set_index("policy"), own.iloc[0]
         cells = [
-            text_cell(str(task), "known flaw" if first["flawed"] else "", link=f"#view/{task}"),
+            text_cell(str(task), "known flaw" if first["flawed"] else "", link=f"#view/{quote(str(task))}"),
             text_cell(split_label(str(split))),
             number_cell(first["eager_us"], milliseconds),
             number_cell(first["compile_speedup"], times),
@@ -202,22 +143,86 @@ def _tasks(frame: pd.DataFrame) -> Table:
         caption="Speedup over PyTorch eager of the fastest correct kernel that each policy wrote; small: share of its "
         "trajectories that hold a correct kernel. A dash: no correct kernel.",
         groups=[],
-        columns=["Task", "Split", "Eager (ms)", "torch.compile", *policies],
+        columns=["Task", "Split", "PyTorch eager (ms)", "torch.compile", *policies],
         bodies=[Body(None, rows)],
         filters={},
     )
 
 
+def _rl_gain(frame: pd.DataFrame, study: Study) -> Table:
+    rows = [
+        Row(
+            [
+                text_cell(policy_label(str(r["policy"]), study)),
+                text_cell(policy_label(str(r["baseline"]), study)),
+                number_cell(r["num_tasks"], significant),
+                number_cell(r["mean_score_gain"], signed, r["ci_low"], r["ci_high"]),
+                number_cell(r["baseline_score"], fixed),
+                number_cell(r["policy_score"], fixed),
+                number_cell(r["baseline_correct"], percent),
+                number_cell(r["policy_correct"], percent),
+            ],
+            {},
+        )
+        for r in frame.to_dict("records")
+    ]
+    return Table(
+        name="rl_gain",
+        title="What training gained on held-out tasks",
+        caption="Score of a kernel: its speedup over PyTorch eager and a bonus if it is correct, 0 if not (`reward` in "
+        "the configuration). Means over every judged kernel of a task, then over the tasks that both policies "
+        "answered. Small: bootstrap 95 % interval over these tasks, in pairs.",
+        groups=[("", 3), ("Mean score", 3), ("Correct kernels", 2)],
+        columns=["Policy", "Trained from", "Tasks", "gain", "before", "after", "before", "after"],
+        bodies=[Body(None, rows)],
+        filters={},
+    )
+
+
+def _step_time(frame: pd.DataFrame, study: Study) -> Table:
+    parts = {"step_s": "all", "generate_s": "generation", "judge_s": "judging", "model_s": "model", "own_s": "the rest"}
+    rows = [
+        Row(
+            [
+                text_cell(policy_label(str(r["run"]), study)),
+                number_cell(r["num_steps"], significant),
+                *(number_cell(r[column], fixed) for column in parts),
+                number_cell(r["own_share"], percent),
+                number_cell(r["kernels_per_minute"], lambda value: f"{value:,.0f}"),
+            ],
+            {},
+        )
+        for r in frame.to_dict("records")
+    ]
+    return Table(
+        name="step_time",
+        title="Where a training step's time goes",
+        caption="Means over the steps of a run. Model: forward and backward passes and the optimizer; the rest: what "
+        "is none of the three, checkpoints and logs included. Judging beside generation counts as generation. Kernels "
+        "that the verdict store knew count as judged.",
+        groups=[("", 2), ("Seconds a step", len(parts)), ("", 2)],
+        columns=["Run", "Steps", *parts.values(), "Rest of all", "Kernels judged a minute"],
+        bodies=[Body(None, rows)],
+        filters={},
+    )
+
+
+_UNITS = {"us": "µs", "ms": "ms", "s": "s", "mb": "MB", "gb": "GB", "share": "share"}
+
+
+def column_head(column: str) -> str:
+    """A column's name as people read it: ``num_tasks`` -> ``Tasks``, ``step_s`` -> ``Step (s)``."""
+    name, _, unit = column.rpartition("_")
+    if not name or unit not in _UNITS:
+        name, unit = column, ""
+    text = name.removeprefix("num_").replace("_", " ")
+    return text[:1].upper() + text[1:] + (f" ({_UNITS[unit]})" if unit else "")
+
+
 def _any(name: str, frame: pd.DataFrame) -> Table:
     def cell(value: Any) -> Cell:
-        if isinstance(value, str | bool):
-            return text_cell(str(value))
-        return number_cell(value, significant)
+        return text_cell(str(value)) if isinstance(value, str | bool) else number_cell(value, significant)
 
-    rows = [Row([cell(v) for v in record], {}) for record in _records(frame)]
-    title = name.replace("_", " ").capitalize()
-    return Table(name, title, "", [], [str(c) for c in frame.columns], [Body(None, rows)], {})
-
-
-def _records(frame: pd.DataFrame) -> Iterable[Sequence[Any]]:
-    return frame.astype(object).itertuples(index=False, name=None)
+    records = frame.astype(object).itertuples(index=False, name=None)
+    rows = [Row([cell(v) for v in record], {}) for record in records]
+    return Table(name, column_head(name), "", [], [column_head(str(c)) for c in frame.columns], [Body(None, rows)], {})

@@ -21,7 +21,8 @@ from kevin.core.config import Study
 from kevin.core.errors import DataError
 from kevin.core.files import read_parquet, read_tasks, write_text
 from kevin.core.types import Turn
-from kevin.report.display import display_table, number_cell, percent, times
+from kevin.report.cells import number_cell, percent, times
+from kevin.report.display import display_table
 from kevin.report.figures import turns_by_policy
 from kevin.report.figures.captions import CAPTIONS, TITLES
 from kevin.report.scores import CEILING, policy_label, read_scores, split_label
@@ -66,12 +67,12 @@ def make_report(
     frames = {path.stem: _read_csv(path) for path in tables}
     own_turns = turns_by_policy(turns, study)
     page = _environment().get_template("report.html.j2")
-    script = (_TEMPLATES / "report.js").read_text()
+    script = "\n".join((_TEMPLATES / f"{part}.js").read_text() for part in ("tables", "viewer", "search"))
     text = page.render(
         study=study,
         facts=_facts(read_scores(scores, study), study),
         headline=_headline(frames, study),
-        tables=[(display_table(p.stem, frames[p.stem]), data_uri(p)) for p in tables],
+        tables=[(display_table(p.stem, frames[p.stem], study), data_uri(p)) for p in tables],
         figures=[_figure(path) for path in figures],
         viewer=Markup(embed_json(_viewer(own_turns, tasks, study))),
         machine=_machine(scores),

@@ -1,51 +1,3 @@
-"use strict";
-
-document.documentElement.classList.add("scripted");
-
-// --- tables: sort within each body, filter by tags -------------------------------------------------------------
-
-function sortKey(row, column) {
-  const text = row.cells[column].dataset.sort;
-  return text === "-inf" ? -Infinity : text !== "" && !Number.isNaN(Number(text)) ? Number(text) : text;
-}
-
-function sortBy(table, column, header) {
-  const down = header.getAttribute("aria-sort") === "descending";
-  const wasSorted = header.hasAttribute("aria-sort");
-  for (const th of table.querySelectorAll("th[aria-sort]")) th.removeAttribute("aria-sort");
-  const first = table.tBodies[0].querySelector("tr:not(.heading)");
-  const numeric = first !== null && first.cells[column].classList.contains("num");
-  const ascending = wasSorted ? down : !numeric;
-  header.setAttribute("aria-sort", ascending ? "ascending" : "descending");
-  for (const body of table.tBodies) {
-    const rows = [...body.rows].filter((row) => !row.classList.contains("heading"));
-    rows.sort((a, b) => {
-      const x = sortKey(a, column), y = sortKey(b, column);
-      const order = typeof x === "number" && typeof y === "number" ? x - y || 0 : String(x).localeCompare(String(y));
-      return ascending ? order : -order;
-    });
-    body.append(...rows);
-  }
-}
-
-for (const table of document.querySelectorAll("table.sortable")) {
-  const headers = [...table.tHead.rows[table.tHead.rows.length - 1].cells];
-  headers.forEach((header, column) => {
-    header.querySelector("button").addEventListener("click", () => sortBy(table, column, header));
-  });
-}
-
-for (const article of document.querySelectorAll("article.table")) {
-  const update = () => {
-    const chosen = [...article.querySelectorAll("fieldset")].map((f) => [f.dataset.filter, f.querySelector(":checked").value]);
-    for (const row of article.querySelectorAll("tbody tr")) {
-      row.hidden = chosen.some(([key, value]) => key in row.dataset && row.dataset[key] !== value);
-    }
-  };
-  article.addEventListener("change", update);
-  update();
-}
-
 // --- trajectory viewer: every text from a model goes through textContent --------------------------------------
 
 const data = JSON.parse(document.getElementById("viewer-data").textContent);
@@ -172,13 +124,23 @@ function settle() {
   return trajectory;
 }
 
-function address() {
-  return "#view/" + [data.tasks[state.task].id, data.policies[state.policy].id, state.number, state.turn].join("/");
+function address({ task, policy, number, turn }) {
+  const parts = [data.tasks[task].id, data.policies[policy].id, number, turn].join("/");
+  return "#view/" + encodeURI(parts).replaceAll("#", "%23").replaceAll("?", "%3F");
+}
+
+// An address that somebody typed need not be a well-formed one.
+function decoded(text) {
+  try {
+    return decodeURIComponent(text);
+  } catch {
+    return text;
+  }
 }
 
 // Task ids hold slashes themselves, so the address is read from its known parts: the longest task id that fits.
 function readAddress() {
-  const text = decodeURIComponent(location.hash);
+  const text = decoded(location.hash);
   if (!text.startsWith("#view/")) return false;
   const path = text.slice("#view/".length);
   const fits = data.tasks.map((task, i) => [task.id, i]).filter(([id]) => path === id || path.startsWith(id + "/"));
@@ -248,7 +210,7 @@ function show(remember) {
   if (data.num_left_out > 0) {
     app.append(make("p", { class: "meta" }, data.num_left_out + " further trajectories were left out to keep this page small."));
   }
-  if (remember) history.replaceState(null, "", address());
+  if (remember) history.replaceState(null, "", address(state));
 }
 
 function openAddress() {
