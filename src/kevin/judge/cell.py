@@ -9,6 +9,7 @@ from __future__ import annotations
 import functools
 import json
 import os
+import re
 import signal
 import socket
 import subprocess
@@ -23,6 +24,7 @@ from kevin.judge.process import INSIDE, CellProcess, ExecutedProcess, ForkedProc
 from kevin.judge.sandbox import Isolation, readable_paths, wrap, writable_paths
 
 _MAX_REPLY_BYTES = 1 << 20
+_MAX_WORDS = 600
 _PREPARE_TIMEOUT_S = 180.0
 """Of the harness in a cell: it imports torch while compilers run on every core, or its context waits for those of other
 cells and for the end of a kernel that was killed."""
@@ -43,6 +45,21 @@ _SIGNALS = {
     signal.SIGSYS: ("forbidden_call", "a forbidden system call"),
     signal.SIGXFSZ: ("output_flood", "it wrote more than the sandbox allows"),
 }
+_UNCAUGHT = re.compile(r"terminate called after throwing an instance of '(.+?)'(?:\n  what\(\):  (.*))?\Z", re.DOTALL)
+"""Last words of the C++ runtime about an exception that nobody catches, before it aborts."""
+
+
+def _how_it_was_killed(number: signal.Signals, said: str) -> tuple[str, str]:
+    """Reason and text for a process that ended by a signal and left these words on stderr."""
+    reason, text = _SIGNALS[number]
+    last = said[-_MAX_WORDS:]
+    if "bad_alloc" in last or "Cannot allocate memory" in last:
+        reason, text = "out_of_memory", "it asked for more memory than the limit"
+    elif number is signal.SIGABRT and (uncaught := _UNCAUGHT.search(said)):
+        kind, what = uncaught.groups()
+        text = f"uncaught exception: {kind}" + (f": {what[:_MAX_WORDS]}" if what else "")
+        return "uncaught_exception", f"{said[: uncaught.start()][-_MAX_WORDS:]}\n{text}".strip()
+    return reason, f"{text}\n{last}".strip()
 
 
 class CandidateFailed(Exception):
@@ -275,12 +292,10 @@ class Cell:
             self.kill()
             return CandidateFailed(Outcome.RUNTIME_ERROR, "channel_closed", "it closed the harness's channel")
         number = -status if status < 0 else status - 128
-        said = self.stderr_tail()[-600:]
+        said = self.stderr_tail()
         if number in {s.value for s in _SIGNALS}:
-            reason, text = _SIGNALS[signal.Signals(number)]
-            if "bad_alloc" in said or "Cannot allocate memory" in said:
-                reason, text = "out_of_memory", "it asked for more memory than the limit"
-            return CandidateFailed(Outcome.RUNTIME_ERROR, reason, f"{text}\n{said}".strip())
+            return CandidateFailed(Outcome.RUNTIME_ERROR, *_how_it_was_killed(signal.Signals(number), said))
+        said = said[-_MAX_WORDS:]
         if "MemoryError" in said or "bad_alloc" in said:
             return CandidateFailed(Outcome.RUNTIME_ERROR, "out_of_memory", "it asked for more memory than the limit")
         return CandidateFailed(
