@@ -10,7 +10,7 @@ from typing import Any
 import pytest
 import torch
 
-from kevin.core.errors import DeviceError
+from kevin.core.errors import DeviceError, TaskError
 from kevin.core.protocol import JudgeProtocol, TimingProtocol
 from kevin.core.types import Task
 from kevin.judge.cell import CandidateFailed
@@ -289,6 +289,15 @@ def test_when_timed_there_is_more_room_for_tiny_values_too() -> None:
     ref = torch.full((8,), 1e-5)
     for off, room, reason in ((1.015, 2.0, None), (1.015, 1.0, "wrong_tiny_values"), (1.03, 2.0, "wrong_tiny_values")):
         assert compare("out", off * ref, ref, atol=1e-4, rtol=1e-4, room=room).reason == reason
+
+
+@pytest.mark.parametrize("dtype", ["float64", "bfloat16"])
+def test_a_reference_of_another_precision_is_refused_by_name(dtype: str) -> None:
+    """Its model would be made in float32 and called with what its inputs are."""
+    source = SQUARE.replace("return [torch.randn(64, 64),", f"return [torch.randn(64, 64, dtype=torch.{dtype}),")
+    source = source.replace("x @ y", "x.float() @ y")
+    with pytest.raises(TaskError, match=f"task test: x is {dtype}, .* judged in float32: make it float32"):
+        ReferenceTask(Task(id="test", level=1, name="test", source=source, origin="user"), CPU)
 
 
 def test_changes_of_the_inputs_do_not_add_up() -> None:
