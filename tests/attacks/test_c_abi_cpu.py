@@ -197,6 +197,32 @@ def test_attack_fails(judge, name: str) -> None:
     assert verdict.timing is None and verdict.speedup is None
 
 
+THROWS = {
+    "an exception": ('throw std::runtime_error("no such\\nrow");', "std::runtime_error: no such\nrow"),
+    "one with many words": ("throw std::invalid_argument(std::string(4000, 120));", "std::invalid_argument: xxxxx"),
+    "an int": ("throw 7;", "int"),
+    "a text": ('throw "no such row";', "char const*"),
+    "out of a function that must not": ('[]() noexcept { throw std::out_of_range("5"); }();', "std::out_of_range: 5"),
+}
+
+
+@pytest.mark.parametrize("name", THROWS)
+def test_an_uncaught_exception_is_told_with_its_words(judge, name: str) -> None:
+    statement, words = THROWS[name]
+    verdict = judge(RELU, f"#include <stdexcept>\n#include <string>\n{HEAD} {{ {statement} }}")
+    assert (verdict.outcome, verdict.reason) == (Outcome.RUNTIME_ERROR, "uncaught_exception")
+    assert verdict.message.startswith(f"uncaught exception: {words}")
+    assert len(verdict.message) < 1000
+
+
+def test_a_kernel_that_catches_its_own_exceptions(judge) -> None:
+    """An honest control: what it says of them on the way does not matter."""
+    say = 'std::fputs("terminate called after throwing an instance of nothing", stderr);'
+    caught = f'try {{ throw std::runtime_error("mine"); }} catch (const std::exception&) {{ {say} }}'
+    verdict = judge(RELU, f"#include <cstdio>\n#include <stdexcept>\n{HEAD} {{ {caught} {BODY} }}")
+    assert verdict.outcome is Outcome.CORRECT, verdict.message
+
+
 WRITES_EVERYWHERE = (
     'extern "C" long write(int, const void*, unsigned long);\nextern "C" void _exit(int);\n'
     "template <unsigned long N> void everywhere(const char (&text)[N]) "

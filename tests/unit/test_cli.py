@@ -206,6 +206,7 @@ def test_store_answers_the_second_time(files: Path) -> None:
         (["--task-file", "ref.py", "--kernel", "good.cpp", "--rules", "no_such_rule"], "no_such_rule"),
         (["--task-file", "ref.py", "--kernel", "good.cu"], "needs --device cuda"),
         (["--batch", "pairs.jsonl"], "--out FILE"),
+        (["--task-file", "ref.py", "--kernel", "good.cpp", "--precision", "bfloat16"], "bfloat16 is not judged"),
         (["--kernle", "good.cpp"], "No such option"),
     ],
 )

@@ -10,6 +10,7 @@ from pydantic import ValidationError
 
 from kevin.core.config import Study, load_study, merge, section_digest, validate_study
 from kevin.core.errors import ConfigError, UsageError
+from kevin.core.protocol import PROTOCOL_VERSION
 
 MINIMAL = {"policies": {"base": {"model": "results/base_model"}}}
 ROOT = Path(__file__).parents[2]
@@ -55,11 +56,20 @@ def test_layers_win_in_order(tmp_path):
         ({"reward": {"returns": "mean"}}, "reward.returns: .*'sum' or 'max'"),
         ({"evaluate": ["base", "kevin"]}, "evaluate names policies that are not defined: kevin"),
         ({"language": "cuda"}, "language cuda does not fit judge.device cpu"),
+        ({"judge": {"precision": "bfloat16"}}, "judge.precision: .*bfloat16 is not judged.*leave it at float32"),
+        ({"judge": {"precision": "float16"}}, "judge.precision: .*float16 is not judged"),
+        ({"judge": {"version": 3}}, f"judge.version: .*by version {PROTOCOL_VERSION}, not 3: leave the key out"),
     ],
 )
 def test_a_mistake_names_its_key_and_file(changes, words):
     with pytest.raises(ConfigError, match=rf"(?s)^my\.yaml: .*{words}"):
         validate_study({**MINIMAL, **changes}, "my.yaml")
+
+
+def test_a_resolved_configuration_can_be_read_again(tmp_path):
+    resolved = study().model_dump(mode="json")
+    assert resolved["judge"]["version"] == PROTOCOL_VERSION
+    assert load_study([write(tmp_path / "config.yaml", resolved)]) == study()
 
 
 def test_every_mistake_is_told_at_once():

@@ -61,9 +61,9 @@ def start(server: EagerServer, slots: SharedSlots, source: str = SOURCE) -> Eage
 def test_every_call_is_timed_and_no_slot_is_written_to(server: EagerServer, slots: SharedSlots) -> None:
     before = slots._buffer.data.clone()
     process = start(server, slots)
-    ns = process.run_timed(2, [1, 0], 10.0)
-    assert len(ns) == 2
-    assert all(n > 0 for n in ns)
+    calls = process.run_timed(2, [1, 0], 10.0)
+    assert len(calls.us) == len(calls.waited_us) == 2
+    assert all(us > 0 for us in calls.us)
     assert torch.equal(slots._buffer.data, before)
     process.close()
 

@@ -10,13 +10,15 @@ from typing import Any
 import pytest
 import torch
 
-from kevin.core.errors import DeviceError
+from kevin.core.errors import DeviceError, TaskError
 from kevin.core.protocol import JudgeProtocol, TimingProtocol
 from kevin.core.types import Task
 from kevin.judge.cell import CandidateFailed
 from kevin.judge.compare import Slack, compare
+from kevin.judge.preemption import Calls
 from kevin.judge.reference import ReferenceTask
-from kevin.judge.timing import PairedTimer, calls_per_round, enough_rounds, settled
+from kevin.judge.rounds import calls_per_round, enough_rounds, settled
+from kevin.judge.timing import PairedTimer
 
 CPU = JudgeProtocol(timing=TimingProtocol(min_rounds=6, round_us=4000.0))
 GPU = CPU.model_copy(update={"device": "cuda"})
@@ -74,8 +76,8 @@ def test_a_hopelessly_slow_kernel_is_measured_until_two_agree(
             self.reference = _reference()
             self.left = list(rounds_us)
 
-        def _round(self, num_calls: int, *, kernel_first: bool) -> tuple[list[float], list[float]]:
-            return [self.left.pop(0)], [1.0]
+        def _round(self, num_calls: int, *, kernel_first: bool) -> tuple[Calls, Calls]:
+            return Calls([self.left.pop(0)]), Calls([1.0])
 
         def _check_burst(self, kernel_us: float, slot: int) -> None:
             bursts.append(kernel_us)
@@ -100,8 +102,8 @@ def test_calls_in_a_row_count_where_the_clock_says_less(calls_in_a_row_us: float
             self._checked_us, self.inputs, self._parameters = None, [[]], []
             self.reference = _reference()
 
-        def _round(self, num_calls: int, *, kernel_first: bool) -> tuple[list[float], list[float]]:
-            return [100.0], [200.0]
+        def _round(self, num_calls: int, *, kernel_first: bool) -> tuple[Calls, Calls]:
+            return Calls([100.0]), Calls([200.0])
 
         def _eager_launch_us(self, slot: int) -> float:
             return 10.0
@@ -120,21 +122,28 @@ def test_calls_in_a_row_count_where_the_clock_says_less(calls_in_a_row_us: float
     assert measured.clock_us == (None if kernel_us == 100.0 else 100.0)
 
 
-class _Rounds(PairedTimer):
-    """Plays rounds of two calls; the last one goes on."""
+class _Played(PairedTimer):
+    """Plays rounds; the last one goes on."""
 
-    def __init__(self, rounds: list[tuple[float, float]], fastest_us: float = math.inf) -> None:
+    def __init__(self, rounds: list[tuple[Calls, Calls]], fastest_us: float = math.inf) -> None:
         self.protocol, self._num_calls, self._pause = CPU, 0, lambda: None
         self.slots = SimpleNamespace(changed_argument=lambda *args: None)  # type: ignore[assignment]
         self._checked_us, self.inputs, self._parameters = None, [[]], []
-        self.reference, self.left = _reference(fastest_us), list(rounds)
+        self.reference, self.left, self.num_rounds = _reference(fastest_us), list(rounds), 0
 
-    def _round(self, num_calls: int, *, kernel_first: bool) -> tuple[list[float], list[float]]:
-        kernel, reference = self.left.pop(0) if len(self.left) > 1 else self.left[0]
-        return [kernel, kernel], [reference, 3 * reference]
+    def _round(self, num_calls: int, *, kernel_first: bool) -> tuple[Calls, Calls]:
+        self.num_rounds += 1
+        return self.left.pop(0) if len(self.left) > 1 else self.left[0]
 
     def _check_burst(self, kernel_us: float, slot: int) -> None:
         return None
+
+
+class _Rounds(_Played):
+    """Plays rounds of two calls."""
+
+    def __init__(self, rounds: list[tuple[float, float]], fastest_us: float = math.inf) -> None:
+        super().__init__([(Calls([k, k]), Calls([r, 3 * r])) for k, r in rounds], fastest_us)
 
 
 def test_rounds_in_which_eager_was_disturbed_do_not_count() -> None:
@@ -149,6 +158,41 @@ def test_rounds_in_which_eager_was_disturbed_do_not_count() -> None:
     assert len(slower_kernel.rounds) >= 6, "what slows down the candidate counts"
 
 
+def _waited(us: float, waited_us: float) -> Calls:
+    return Calls([us, us], [waited_us, waited_us])
+
+
+def test_calls_that_had_to_share_their_core_do_not_count() -> None:
+    """On either side; of a round in which one call of several was alone that one does."""
+    calm = (Calls([300.0, 900.0], [0.0, 600.0]), Calls([100.0, 100.0], [4.0, 0.0]))
+    hogged = [(_waited(600.0, 300.0), Calls([100.0])), (Calls([300.0]), _waited(400.0, 290.0))]
+    measured = _Played([*hogged * 4, calm]).run()
+    assert {(r.kernel_us, r.reference_us) for r in measured.rounds} == {(300.0, 100.0)}
+    assert measured.num_left_out == 8 and not measured.is_disturbed
+    assert measured.kernel.num_samples == len(measured.rounds)
+    assert measured.reference.num_samples == 2 * len(measured.rounds)
+
+
+def test_where_no_call_has_its_core_to_itself_the_times_are_without_the_waiting_and_it_is_said() -> None:
+    """A kernel three times as slow as eager looked six times as slow: long calls lose their core, short ones do not."""
+    timer = _Played([(_waited(6200.0, 3200.0), Calls([1000.0]))])
+    measured = timer.run()
+    assert measured.is_disturbed
+    assert {r.reference_us / r.kernel_us for r in measured.rounds} == {1 / 3}
+    assert measured.kernel.median_us == 3000.0
+    assert timer.num_rounds == 4 * CPU.timing.max_rounds, "it measures on, up to a limit"
+
+
+def test_a_process_cannot_claim_more_waiting_than_is_seen_from_outside() -> None:
+    claims = Calls([100.0, 500.0], [0.0, 490.0])
+    assert claims.counted_us() == [100.0]
+    assert claims.borne_out(600.0).counted_us() == [100.0]
+    for seen_us in (480.0, 0.0, None):
+        assert claims.borne_out(seen_us).counted_us() == [100.0, 500.0]
+    forged = Calls([500.0], [800.0])
+    assert forged.is_disturbed and forged.typical_us() > 0, "and no call takes less than nothing"
+
+
 def test_eager_that_is_far_slower_than_before_says_nothing_of_a_candidate() -> None:
     rounds = [(1400.0, 38000.0)]
     assert _Rounds(rounds).run().reference.median_us == pytest.approx(2 * 38000.0)
@@ -156,7 +200,6 @@ def test_eager_that_is_far_slower_than_before_says_nothing_of_a_candidate() -> N
     with pytest.raises(DeviceError, match=r"3.8e\+04 us a call, and 1500 us before"):
         _Rounds(rounds, fastest_us=1500.0).run()
     some = _Rounds([*[(1000.0, 5000.0)] * 5, (1000.0, 3000.0)], fastest_us=1500.0)  # never as fast as before
-    some.protocol = CPU.model_copy(update={"timing": CPU.timing.model_copy(update={"budget_s": 0.001})})
     assert {r.reference_us for r in some.run().rounds} == {3000.0}
 
 
@@ -246,6 +289,15 @@ def test_when_timed_there_is_more_room_for_tiny_values_too() -> None:
     ref = torch.full((8,), 1e-5)
     for off, room, reason in ((1.015, 2.0, None), (1.015, 1.0, "wrong_tiny_values"), (1.03, 2.0, "wrong_tiny_values")):
         assert compare("out", off * ref, ref, atol=1e-4, rtol=1e-4, room=room).reason == reason
+
+
+@pytest.mark.parametrize("dtype", ["float64", "bfloat16"])
+def test_a_reference_of_another_precision_is_refused_by_name(dtype: str) -> None:
+    """Its model would be made in float32 and called with what its inputs are."""
+    source = SQUARE.replace("return [torch.randn(64, 64),", f"return [torch.randn(64, 64, dtype=torch.{dtype}),")
+    source = source.replace("x @ y", "x.float() @ y")
+    with pytest.raises(TaskError, match=f"task test: x is {dtype}, .* judged in float32: make it float32"):
+        ReferenceTask(Task(id="test", level=1, name="test", source=source, origin="user"), CPU)
 
 
 def test_changes_of_the_inputs_do_not_add_up() -> None:

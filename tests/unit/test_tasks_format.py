@@ -2,6 +2,7 @@
 
 import dataclasses
 import inspect
+import signal
 from pathlib import Path
 
 import pytest
@@ -132,6 +133,40 @@ def test_inspect_and_dataclasses_work_on_a_loaded_module_and_modules_do_not_meet
 def test_errors_name_the_file_and_the_fix(source, message):
     with pytest.raises(TaskError, match=message):
         inspect_task(source, "bad.py")
+
+
+HANGS = "while True:\n        try:\n            time.sleep(60)\n        except {caught}:\n            pass"
+
+
+@pytest.mark.parametrize("caught", ["Exception", "ZeroDivisionError"])
+@pytest.mark.parametrize(
+    ("place", "words"),
+    [
+        ("import torch\n", "importing the reference did not end"),
+        ("def get_inputs():\n    ", r"get_inputs\(\) did not end"),
+        ("def get_init_inputs():\n    ", r"get_init_inputs\(\) did not end"),
+        (
+            "    def __init__(self):\n        super().__init__()\n        ",
+            r"Model\(\*get_init_inputs\(\)\) did not end",
+        ),
+    ],
+)
+def test_a_reference_that_does_not_end_is_named(monkeypatch, place, words, caught):
+    monkeypatch.setattr("kevin.tasks.limit.LIMIT_S", 0.3)
+    source = minimal("return x").replace("import torch\n", "import time\nimport torch\n", 1)
+    source = source.replace(
+        "    def forward", "    def __init__(self):\n        super().__init__()\n        pass\n    def forward"
+    )
+    source += "def get_init_inputs():\n    return []\n"
+    indent = " " * (len(place) - len(place.rstrip(" ")))
+    endless = HANGS.format(caught=caught).replace("\n    ", f"\n{indent}")
+    before = signal.getsignal(signal.SIGALRM)
+    with pytest.raises(TaskError, match=rf"^bad\.py: {words} within 0.3 s: look for"):
+        inspect_task(source.replace(place, f"{place}{endless}\n{indent}", 1), "bad.py")
+    assert signal.getsignal(signal.SIGALRM) is before
+    assert signal.getitimer(signal.ITIMER_REAL) == (0.0, 0.0)
+    monkeypatch.undo()
+    assert inspect_task(source, "good.py").outputs
 
 
 def test_task_from_file(tmp_path: Path):

@@ -78,7 +78,7 @@ def judge(
     ] = "default",
     precision: Annotated[
         Literal["float32", "float16", "bfloat16"] | None,
-        typer.Option("--precision", help="Of inputs and weights.", rich_help_panel=_PROTOCOL),
+        typer.Option("--precision", help="Of inputs and weights; float32 alone is judged.", rich_help_panel=_PROTOCOL),
     ] = None,
     trials: Annotated[
         int | None, typer.Option("--trials", min=1, help="Correctness trials.", rich_help_panel=_PROTOCOL)

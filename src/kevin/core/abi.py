@@ -27,7 +27,10 @@ def c_type(spec: TensorSpec, language: Language) -> str:
     try:
         return types[spec.dtype]
     except KeyError:
-        raise TaskError(f"{spec.name}: dtype {spec.dtype} is not part of the c_abi dialect in {language}") from None
+        raise TaskError(
+            f"{spec.name}: dtype {spec.dtype} is not part of the c_abi dialect in {language}: let the reference use "
+            f"float32 there{', or judge on a GPU' if spec.dtype in _CUDA_TYPES else ''}"
+        ) from None
 
 
 def signature(spec: TaskSpec, language: Language) -> str:

@@ -5,11 +5,11 @@ from __future__ import annotations
 from functools import cached_property
 from typing import Literal, Self
 
-from pydantic import Field, model_validator
+from pydantic import Field, field_validator, model_validator
 
 from kevin.core.types import Device, Frozen, canonical_json, digest
 
-PROTOCOL_VERSION = 12
+PROTOCOL_VERSION = 13
 """Raised whenever the judge's code changes what it would find; verdicts of other versions are not reused."""
 
 Rule = Literal[
@@ -50,7 +50,7 @@ class JudgeProtocol(Frozen):
     device: Device = "cpu"
     """Where kernels run."""
     precision: Literal["float32", "float16", "bfloat16"] = "float32"
-    """Of inputs and weights."""
+    """Of inputs and weights. Others than float32 are refused: prompts, headers and tolerances are made for that."""
     num_trials: int = Field(default=3, ge=1)
     """Correctness trials, each with fresh secret inputs."""
     distributions: tuple[Literal["task", "normal", "wide", "shifted"], ...] = ("task", "normal")
@@ -92,6 +92,26 @@ class JudgeProtocol(Frozen):
     """How often and how long is timed."""
     profiler: Literal["none", "ncu"] = "none"
     """``ncu``: correct CUDA kernels run once more, under Nsight Compute, for occupancy and stalls; seconds a kernel."""
+
+    @field_validator("version")
+    @classmethod
+    def _is_this_version(cls, version: int) -> int:
+        if version != PROTOCOL_VERSION:
+            raise ValueError(
+                f"this code judges by version {PROTOCOL_VERSION}, not {version}: leave the key out, or use the code "
+                f"that the configuration was saved with"
+            )
+        return version
+
+    @field_validator("precision")
+    @classmethod
+    def _is_judged(cls, precision: str) -> str:
+        if precision != "float32":
+            raise ValueError(
+                f"{precision} is not judged, since a kernel's header and the tolerances are float32's: leave it at "
+                f"float32, and let a reference that is about {precision} convert inside its forward"
+            )
+        return precision
 
     @model_validator(mode="after")
     def _profiles_a_gpu(self) -> Self:

@@ -23,7 +23,8 @@ from kevin.core.protocol import JudgeProtocol
 from kevin.core.types import Task
 from kevin.judge.device import Device, open_device
 from kevin.judge.reference import ReferenceTask
-from kevin.judge.timing import settled, summarize
+from kevin.judge.rounds import settled
+from kevin.judge.timing import summarize
 
 log = logging.getLogger(__name__)
 

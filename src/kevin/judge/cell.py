@@ -9,20 +9,23 @@ from __future__ import annotations
 import functools
 import json
 import os
+import re
 import signal
 import socket
 import subprocess
 import sys
 import tempfile
 import time
-from typing import Any
+from typing import Any, TypeGuard
 
 from kevin.core.errors import DeviceError, DeviceFullError, SandboxError
 from kevin.core.types import Outcome
+from kevin.judge.preemption import Calls, waited_us
 from kevin.judge.process import INSIDE, CellProcess, ExecutedProcess, ForkedProcess, can_fork, fork_server
 from kevin.judge.sandbox import Isolation, readable_paths, wrap, writable_paths
 
 _MAX_REPLY_BYTES = 1 << 20
+_MAX_WORDS = 600
 _PREPARE_TIMEOUT_S = 180.0
 """Of the harness in a cell: it imports torch while compilers run on every core, or its context waits for those of other
 cells and for the end of a kernel that was killed."""
@@ -43,6 +46,25 @@ _SIGNALS = {
     signal.SIGSYS: ("forbidden_call", "a forbidden system call"),
     signal.SIGXFSZ: ("output_flood", "it wrote more than the sandbox allows"),
 }
+_UNCAUGHT = re.compile(r"terminate called after throwing an instance of '(.+?)'(?:\n  what\(\):  (.*))?\Z", re.DOTALL)
+"""Last words of the C++ runtime about an exception that nobody catches, before it aborts."""
+
+
+def _how_it_was_killed(number: signal.Signals, said: str) -> tuple[str, str]:
+    """Reason and text for a process that ended by a signal and left these words on stderr."""
+    reason, text = _SIGNALS[number]
+    last = said[-_MAX_WORDS:]
+    if "bad_alloc" in last or "Cannot allocate memory" in last:
+        reason, text = "out_of_memory", "it asked for more memory than the limit"
+    elif number is signal.SIGABRT and (uncaught := _UNCAUGHT.search(said)):
+        kind, what = uncaught.groups()
+        text = f"uncaught exception: {kind}" + (f": {what[:_MAX_WORDS]}" if what else "")
+        return "uncaught_exception", f"{said[: uncaught.start()][-_MAX_WORDS:]}\n{text}".strip()
+    return reason, f"{text}\n{last}".strip()
+
+
+def _are_times(numbers: object, count: int) -> TypeGuard[list[int]]:
+    return isinstance(numbers, list) and len(numbers) == count and all(type(n) is int and n >= 0 for n in numbers)
 
 
 class CandidateFailed(Exception):
@@ -194,8 +216,8 @@ class Cell:
         load_parameters: bool = False,
         late: bool = False,
         burst: int = 0,
-    ) -> list[int]:
-        """Run the candidate on slots: ``warm`` untimed, then ``calls``; returns the cell's own nanoseconds of each.
+    ) -> Calls:
+        """Run the candidate on slots: ``warm`` untimed, then ``calls``; returns what the cell says of the latter.
 
         Args:
             late: the timed slots' inputs are completed in the stream just before the clock starts (see `memory`).
@@ -208,9 +230,10 @@ class Cell:
         reply = self.request(command, timeout_s)
         self.raise_for(reply)
         ns = reply.get("ns")
-        if not (isinstance(ns, list) and len(ns) == len(calls) and all(type(n) is int and n >= 0 for n in ns)):
+        waited_ns = reply.get("waited_ns", [])
+        if not _are_times(ns, len(calls)) or (waited_ns and not _are_times(waited_ns, len(calls))):
             raise CandidateFailed(Outcome.RUNTIME_ERROR, "protocol_abuse", "it wrote to the harness's channel")
-        return ns
+        return Calls([max(n, 1) / 1e3 for n in ns], [n / 1e3 for n in waited_ns])
 
     def request(self, message: dict[str, Any], timeout_s: float) -> dict[str, Any]:
         """Send a command and return the reply.
@@ -275,17 +298,19 @@ class Cell:
             self.kill()
             return CandidateFailed(Outcome.RUNTIME_ERROR, "channel_closed", "it closed the harness's channel")
         number = -status if status < 0 else status - 128
-        said = self.stderr_tail()[-600:]
+        said = self.stderr_tail()
         if number in {s.value for s in _SIGNALS}:
-            reason, text = _SIGNALS[signal.Signals(number)]
-            if "bad_alloc" in said or "Cannot allocate memory" in said:
-                reason, text = "out_of_memory", "it asked for more memory than the limit"
-            return CandidateFailed(Outcome.RUNTIME_ERROR, reason, f"{text}\n{said}".strip())
+            return CandidateFailed(Outcome.RUNTIME_ERROR, *_how_it_was_killed(signal.Signals(number), said))
+        said = said[-_MAX_WORDS:]
         if "MemoryError" in said or "bad_alloc" in said:
             return CandidateFailed(Outcome.RUNTIME_ERROR, "out_of_memory", "it asked for more memory than the limit")
         return CandidateFailed(
             Outcome.RUNTIME_ERROR, "early_exit", f"the process exited with status {status} in mid-run\n{said}".strip()
         )
+
+    def waited_us(self) -> float | None:
+        """How long its threads have waited for a core, read from outside; None when it cannot be read."""
+        return waited_us(self._process.pid)
 
     def cpu_seconds(self) -> float | None:
         """CPU time of the innermost process with all its threads, read from outside; None when it cannot be read."""

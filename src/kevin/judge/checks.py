@@ -108,17 +108,17 @@ def _run_trial(
     timeout_s: float,
     *,
     load_parameters: bool,
-) -> list[int]:
-    """Nanoseconds of a call on a trial; what KernelBench's check says of it is recorded, if it is the one for that."""
+) -> list[float]:
+    """Microseconds of a call on a trial; what KernelBench's check says of it is recorded, if it is the one for that."""
     slots.fill(slot, trial.inputs, trial.parameters)
     slots.poison_outputs(slot)
     _settle(protocol)
-    elapsed = cell.call([], [slot], timeout_s, load_parameters=load_parameters)
+    elapsed_us = cell.call([], [slot], timeout_s, load_parameters=load_parameters).us
     if trial.eager_outputs is not None:
         outputs = slots.outputs[slot]
         passed = any(all(map(kernelbench_allclose, outputs, eager)) for eager in trial.eager_outputs)
         found.details.setdefault("kernelbench_check", "passed" if passed else "failed")
-    return elapsed
+    return elapsed_us
 
 
 def check_trials(
@@ -138,20 +138,20 @@ def check_trials(
         CandidateFailed: it fails, changes its arguments or is wrong.
     """
     deadline = time.monotonic() + protocol.run_timeout_s
-    elapsed: list[int] = []
+    elapsed_us: list[float] = []
     for i in range(len(trials)):
         pause()
         start, slot = time.monotonic(), i % slots.num_slots
         trial = trials[i]
         deadline += time.monotonic() - start  # a large one is made anew
         remaining_s = max(0.01, deadline - time.monotonic())
-        elapsed += _run_trial(cell, slot, trial, slots, protocol, found, remaining_s, load_parameters=True)
+        elapsed_us += _run_trial(cell, slot, trial, slots, protocol, found, remaining_s, load_parameters=True)
         if name := slots.changed_argument(slot, trial.inputs, trial.parameters):
             raise CandidateFailed(Outcome.INCORRECT, "input_mutated", f"it changes its argument {name}")
         _compare(slots, slots.outputs[slot], trial, protocol, found)
         found.trials_passed += 1
         del trial  # before the next one is made
-    return statistics.median(elapsed) / 1e3
+    return statistics.median(elapsed_us)
 
 
 def check_fewer_rows(cell: Cell, fewer: Trial, first: Trial, slots: SharedSlots, protocol: JudgeProtocol) -> None:

@@ -20,6 +20,7 @@ from kevin.judge.device import Device
 from kevin.judge.eager import EagerProcess, EagerServer, Job
 from kevin.judge.inside.host import ColdClock, last_level_bytes
 from kevin.judge.memory import SharedBuffer, SharedSlots, anonymous_buffer
+from kevin.judge.preemption import Calls
 from kevin.judge.reference import ReferenceTask
 from kevin.judge.workspace import Workspace
 
@@ -55,7 +56,7 @@ class CpuDevice(Device):
         libc.mallopt(_M_MMAP_THRESHOLD, 1 << 30)
         libc.mallopt(_M_TRIM_THRESHOLD, (1 << 31) - 1)
         self._copy_bytes_per_us = _cache_bandwidth()
-        self._clock = ColdClock(last_level_bytes())
+        self._clock = ColdClock(last_level_bytes(), protocol.num_threads)
         self._server: EagerServer | None = None
         self._eager: dict[SharedSlots, EagerProcess] = {}
 
@@ -93,7 +94,7 @@ class CpuDevice(Device):
 
     def time_reference(
         self, reference: ReferenceTask, slots: SharedSlots, views: list[list[Any]], order: list[int], keep: int
-    ) -> tuple[list[int], list[torch.Tensor]]:
+    ) -> tuple[Calls, list[torch.Tensor]]:
         """In a young process of its own, see `eager`; the expected outputs are made here, out of its reach."""
         if slots not in self._eager:
             job = Job(
@@ -106,8 +107,8 @@ class CpuDevice(Device):
             )
             self._server = self._server or EagerServer(_ENVIRONMENT)
             self._eager[slots] = self._server.start(job, slots.fd)
-        ns = self._eager[slots].run_timed(len(order), order, self.protocol.run_timeout_s)
-        return ns, reference.forward(views[keep], reference.trials[0].parameters)
+        calls = self._eager[slots].run_timed(len(order), order, self.protocol.run_timeout_s)
+        return calls, reference.forward(views[keep], reference.trials[0].parameters)
 
     def give_back(self, workspace: Workspace) -> None:
         if (process := self._eager.pop(workspace.slots, None)) is not None:

@@ -31,6 +31,7 @@ from kevin.judge.checks import Findings, check_fewer_rows, check_trials, module_
 from kevin.judge.device_lock import Company, DeviceLock
 from kevin.judge.inside.host import last_level_bytes
 from kevin.judge.memory import SharedBuffer, SharedSlots, slot_bytes, tensor_bytes
+from kevin.judge.preemption import Calls
 from kevin.judge.reference import ReferenceCache, ReferenceTask, Trial, does_not_fit, keeps_trials
 from kevin.judge.roofline import Peaks, count_flops, measure_peaks, roofline
 from kevin.judge.sandbox import detect_isolation
@@ -120,13 +121,14 @@ class Device(ABC):
 
     def time_reference(
         self, reference: ReferenceTask, slots: SharedSlots, views: list[list[Any]], order: list[int], keep: int
-    ) -> tuple[list[int], list[torch.Tensor]]:
-        """Nanoseconds of one eager call on each slot of ``order``, after an untimed one, and the outputs on ``keep``.
+    ) -> tuple[Calls, list[torch.Tensor]]:
+        """One eager call on each slot of ``order``, after an untimed one, and the outputs on ``keep``.
 
         Args:
             views: the inputs of every slot; eager reads the memory that the candidate reads.
         """
-        return reference.run_timed(self.clock, views[len(order)], [views[i] for i in order], order.index(keep))
+        ns, kept = reference.run_timed(self.clock, views[len(order)], [views[i] for i in order], order.index(keep))
+        return Calls([n / 1e3 for n in ns]), kept
 
     def give_back(self, workspace: Workspace) -> None:
         """The memory of a workspace that is no longer kept; with the last one of a task its reference goes."""
@@ -467,6 +469,10 @@ class Device(ABC):
         found.seconds["time"] = time.perf_counter() - start
         if found.measured.clock_us is not None:
             found.details["clock_us"] = found.measured.clock_us
+        if found.measured.num_left_out:
+            found.details["rounds_left_out"] = found.measured.num_left_out
+        if found.measured.is_disturbed:
+            found.details["disturbed"] = "other work kept its core busy: times are without the waiting, and less exact"
         found.outcome = Outcome.CORRECT
         self._quarantine(reference, found)
         self._place_on_roofline(reference, found)

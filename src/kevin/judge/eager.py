@@ -30,6 +30,7 @@ from kevin.core.protocol import JudgeProtocol
 from kevin.core.types import Frozen, Task
 from kevin.judge.inside.host import ColdClock, last_level_bytes
 from kevin.judge.memory import SharedSlots, mapped_buffer
+from kevin.judge.preemption import Calls
 from kevin.judge.reference import ReferenceModel
 
 _START_TIMEOUT_S = 120.0
@@ -97,14 +98,14 @@ class EagerProcess:
         self.close()
         raise DeviceError(f"the process that times eager PyTorch on {self._task_id} ended or hangs")
 
-    def run_timed(self, warm: int, order: list[int], timeout_s: float) -> list[int]:
-        """Wall nanoseconds of one call on each slot of ``order``, caches emptied, after an untimed one on ``warm``."""
+    def run_timed(self, warm: int, order: list[int], timeout_s: float) -> Calls:
+        """Wall time of one call on each slot of ``order``, caches emptied, after an untimed one on ``warm``."""
         try:
             self._channel.send((warm, order))
         except OSError as e:
             raise DeviceError(f"the process that times eager PyTorch on {self._task_id} is gone: {e}") from e
-        found: list[int] = self._receive(timeout_s)
-        return found
+        ns, waited_ns = self._receive(timeout_s)
+        return Calls([n / 1e3 for n in ns], [n / 1e3 for n in waited_ns])
 
     def close(self) -> None:
         self._channel.close()
@@ -120,15 +121,22 @@ def _time_calls(channel: Connection, shared_fd: int, job: Job) -> None:
     reference = ReferenceModel(job.task, job.protocol, job.weight_seed)
     slots = SharedSlots(reference.spec, job.num_slots, lambda num_bytes: mapped_buffer(shared_fd, num_bytes))
     views = [[job.scalars[i] if v is None else v for i, v in enumerate(slot)] for slot in slots.inputs]
-    clock = ColdClock(last_level_bytes())
+    clock = ColdClock(last_level_bytes(), job.protocol.num_threads)
     channel.send(os.getpid())
     is_new = True
     while True:
         warm, order = channel.recv()
         reference.set_parameters(slots.parameters[warm])
 
-        def timed(warm: int = warm, order: list[int] = order) -> list[int]:
-            return reference.run_timed(clock, views[warm], [views[i] for i in order], 0)[0]
+        def timed(warm: int = warm, order: list[int] = order) -> tuple[list[int], list[int]]:
+            waited_ns: list[int] = []
+
+            def noting(call: Callable[[], object]) -> int:
+                ns = clock(call)
+                waited_ns.append(clock.waited_ns)
+                return ns
+
+            return reference.run_timed(noting, views[warm], [views[i] for i in order], 0)[0], waited_ns
 
         if is_new:
             _settle_memory(timed)

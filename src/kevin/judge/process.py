@@ -12,6 +12,7 @@ import functools
 import json
 import logging
 import os
+import re
 import select
 import signal
 import socket
@@ -20,7 +21,7 @@ import sys
 import tempfile
 import threading
 import time
-from collections.abc import Sequence
+from collections.abc import Iterator, Sequence
 from pathlib import Path
 from typing import IO, Protocol
 
@@ -34,6 +35,7 @@ log = logging.getLogger(__name__)
 INSIDE = Path(__file__).parent / "inside"
 _END_TIMEOUT_S = 10.0
 _PROBE_TIMEOUT_S = 20.0
+_REAP_S = 1.0
 _DEATH_S = 0.5
 """Between a process's last sign and its exit status."""
 
@@ -52,35 +54,71 @@ class CellProcess(Protocol):
         """Kill it with everything that it started, and reap it; safe to call twice."""
 
 
-def _innermost(pid: int) -> int | None:
-    """The youngest descendant, which is the cell below those that make its sandbox; None when it is gone."""
+def _descent(pid: int) -> Iterator[int]:
+    """A process, its youngest child, that one's youngest child, and so on."""
     try:
+        yield pid
         while children := Path(f"/proc/{pid}/task/{pid}/children").read_text().split():
             pid = int(children[-1])
-        return pid
+            yield pid
     except (FileNotFoundError, ProcessLookupError):  # it has ended, or the kernel does not list children
         with contextlib.suppress(psutil.Error):
-            tree = psutil.Process(pid).children(recursive=True)
-            return tree[-1].pid if tree else pid
-        return None
+            yield from (p.pid for p in psutil.Process(pid).children(recursive=True))
 
 
-def _kill(process: subprocess.Popen[bytes], innermost: int | None) -> None:
-    """Kill a sandbox's program and its youngest descendant, and wait for both: neither waits for the other.
+def _innermost(pid: int) -> int | None:
+    """The youngest descendant, which is the cell below those that make its sandbox; None when it is gone."""
+    *_, innermost = _descent(pid)
+    return innermost if Path(f"/proc/{innermost}").exists() else None
 
-    Bubblewrap's child ends with its parent only once it has asked for that: killed before, the parent would leave it.
-    """
-    descendant = -1
+
+def _first_inside(pid: int) -> int | None:
+    """The first process of the sandbox's pid namespace, with which all others there are killed; None without one."""
+    for descendant in _descent(pid):
+        with contextlib.suppress(OSError):
+            status = Path(f"/proc/{descendant}/status").read_text()
+            if re.search(r"^NSpid:.*\s\d+\s+1$", status, re.MULTILINE):
+                return descendant
+    return None
+
+
+def _open(pid: int | None) -> int:
+    """A descriptor that can be read once a process has ended; -1 when it is gone."""
     with contextlib.suppress(ProcessLookupError):
-        descendant = -1 if innermost is None else os.pidfd_open(innermost)
+        return -1 if pid is None else os.pidfd_open(pid)
+    return -1
+
+
+def _kill(process: subprocess.Popen[bytes]) -> None:
+    """Kill a sandbox's program and its youngest descendant, and wait for both.
+
+    Where there is a pid namespace, its first process is killed first: each parent then waits for its child, so that all
+    are reaped when this returns, and none is left to the first process of the host, which takes its time. In a sandbox
+    that is only being made neither may wait for the other: bubblewrap's child, for one, ends with its parent only once
+    it has asked for that.
+    """
+    first, innermost = _open(_first_inside(process.pid)), _open(_innermost(process.pid))
+    try:
+        if first >= 0:
+            _send_kill(first)
+            with contextlib.suppress(subprocess.TimeoutExpired):
+                process.wait(_REAP_S)
+        if process.returncode is None:
+            with contextlib.suppress(ProcessLookupError, PermissionError):
+                os.killpg(process.pid, signal.SIGKILL)
+            process.wait()
+        if innermost >= 0:
+            _send_kill(innermost)
+            select.select([innermost], [], [], _END_TIMEOUT_S)
+    finally:
+        for descriptor in (first, innermost):
+            if descriptor >= 0:
+                os.close(descriptor)
+
+
+def _send_kill(descriptor: int) -> None:
     with contextlib.suppress(ProcessLookupError, PermissionError):
-        os.killpg(process.pid, signal.SIGKILL)
-    process.wait()
-    if descendant >= 0:
-        with contextlib.suppress(ProcessLookupError, PermissionError):
-            signal.pidfd_send_signal(descendant, signal.SIGKILL)
-        select.select([descendant], [], [], _END_TIMEOUT_S)
-        os.close(descendant)
+        signal.pidfd_send_signal(descriptor, signal.SIGKILL)
 
 
 class ExecutedProcess:
@@ -97,20 +135,17 @@ class ExecutedProcess:
             start_new_session=True,
             env=environment,
         )
-        self._pid: int | None = None
 
     @property
     def pid(self) -> int | None:
-        if self._pid is None:
-            self._pid = _innermost(self._process.pid)
-        return self._pid
+        return _innermost(self._process.pid)
 
     def wait(self, timeout_s: float) -> int:
         return self._process.wait(timeout_s)
 
     def end(self) -> None:
         if self._process.returncode is None:
-            _kill(self._process, self.pid)
+            _kill(self._process)
 
 
 class ForkServer:
@@ -238,7 +273,7 @@ class ForkedProcess:
     def _kill_holder(self) -> None:
         """With the first process of a pid namespace all others there are killed."""
         if self._holder.returncode is None:
-            _kill(self._holder, _innermost(self._holder.pid))
+            _kill(self._holder)
 
     def end(self) -> None:
         self._kill_holder()

@@ -23,7 +23,7 @@ from kevin.core.errors import DeviceFullError, DeviceLostError, KevinError, Task
 from kevin.core.protocol import JudgeProtocol
 from kevin.core.types import Task, TaskSpec
 from kevin.judge.compare import NO_SLACK, Slack
-from kevin.judge.memory import slot_bytes
+from kevin.judge.memory import DTYPES, slot_bytes
 from kevin.tasks.format import inspect_task, load_module
 
 log = logging.getLogger(__name__)
@@ -140,6 +140,16 @@ def _channels_last(inputs: list[Any]) -> list[Any]:
     ]
 
 
+def _require_precision(spec: TaskSpec, precision: str, name: str) -> None:
+    """Raises TaskError for a tensor that goes into the model in another floating-point type."""
+    for x in (*spec.inputs, *spec.parameters):
+        if x.kind == "tensor" and DTYPES[x.dtype].is_floating_point and x.dtype != precision:
+            raise TaskError(
+                f"task {name}: {x.name} is {x.dtype}, and inputs and weights are judged in {precision}: make it "
+                f"{precision}, and convert it inside forward if the task is about {x.dtype}"
+            )
+
+
 class ReferenceModel:
     """A task's module with its model, built under a seed, on the judging device."""
 
@@ -149,6 +159,7 @@ class ReferenceModel:
         self.device = torch.device(protocol.device)
         self._dtype = getattr(torch, protocol.precision)
         self.spec: TaskSpec = task.spec or inspect_task(task.source, task.id)
+        _require_precision(self.spec, protocol.precision, task.id)
         self._module = load_module(task.source, task.id)
         torch.manual_seed(weight_seed)
         # on the host and then moved, as KernelBench does: the same seed must give a candidate the same weights

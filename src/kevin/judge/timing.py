@@ -11,7 +11,7 @@ import math
 import random
 import statistics
 import time
-from collections.abc import Callable
+from collections.abc import Callable, Sequence
 from contextlib import AbstractContextManager, nullcontext
 from typing import Any
 
@@ -23,18 +23,15 @@ from kevin.core.types import Frozen, Outcome, Round, Timing
 from kevin.judge.cell import CandidateFailed, Cell
 from kevin.judge.compare import compare
 from kevin.judge.memory import SharedSlots
+from kevin.judge.preemption import Calls
 from kevin.judge.reference import ReferenceTask
+from kevin.judge.rounds import MIN_ROUNDS, calls_per_round, enough_rounds, known_slow, settled
 
 _SAMPLED_ELEMENTS = 1 << 16
 _ROOM = 2.0
 """More tolerance than in the checks: inputs of which a part was rescaled are less even, and sums of them less exact."""
 _LOOSE, _EXTRA_BUDGETS = 5.0, 3.0
 """What is good enough once the budget is spent, and for how much longer that is waited for."""
-_GPU_LEAD_US = 300.0
-"""Flushing the L2 of a GPU and waiting for the launch, before every timed call."""
-_MIN_ROUNDS = 3
-_SLOW, _SLOW_SPREAD = 0.1, 0.05
-"""Of a kernel that is ten times slower than eager no more need be known than two measurements agree on."""
 _BURST_US, _MAX_BURST, _EAGER_CALLS = {"cpu": 8000.0, "cuda": 3000.0}, 400, 4
 _BURST_FACTOR, _BURST_CALL_US, _BURST_SLACK_US = 1.5, 100.0, 1000.0
 _BURST_LENGTHS, _LEAST_BURST = (1, 10, 10), 4
@@ -43,6 +40,8 @@ _FORGED, _HOST_US = 20.0, 3000.0
 """Times what its clock says, and at least: what work on the host, such as making memory in every call, explains."""
 _DISTURBED, _LOST = 1.5, 4.0
 """Times as long as eager is known to take: a round that does not count, and a whole measurement that does not."""
+_EXTRA_ROUNDS = 4
+"""Times as many rounds as are wanted at most, where other work disturbs most of them."""
 _IDLE_CPU_S = 0.002
 _IDLE_CPU_SHARE = 0.25
 
@@ -53,6 +52,10 @@ class Measured(Frozen):
     rounds: tuple[Round, ...]
     clock_us: float | None = None
     """Of a call by the cell's clock, where that is less than calls in a row were found to take, which counts."""
+    num_left_out: int = 0
+    """Rounds that do not count, since other work disturbed them."""
+    is_disturbed: bool = False
+    """Too few rounds had the core to themselves: times are those of all, without the waiting for it."""
 
 
 def summarize(samples_us: list[float]) -> Timing:
@@ -67,42 +70,8 @@ def summarize(samples_us: list[float]) -> Timing:
     )
 
 
-def calls_per_round(protocol: JudgeProtocol, kernel_us: float, num_slots: int) -> int:
-    """As many calls as fill a round; every call needs a slot of its own, and one more goes to the untimed call."""
-    lead_us = _GPU_LEAD_US if protocol.device == "cuda" else 0.0
-    wanted = -(-protocol.timing.round_us // max(kernel_us + lead_us, 1.0))
-    return int(max(1, min(wanted, num_slots - 1, protocol.timing.max_calls_per_round)))
-
-
-def enough_rounds(protocol: JudgeProtocol, num_rounds: int, timed_us: float) -> bool:
-    """Whether the least that is always measured has been; the clock of a GPU is steady, long calls need fewer rounds.
-
-    Args:
-        timed_us: what the candidate's timed calls took together.
-    """
-    t = protocol.timing
-    is_long = protocol.device == "cuda" and timed_us >= t.min_rounds * t.round_us
-    return num_rounds >= (min(_MIN_ROUNDS, t.min_rounds) if is_long else t.min_rounds)
-
-
-def known_slow(ratios: list[float]) -> bool:
-    """Whether the last two measurements agree on a kernel that is hopelessly slower than eager."""
-    low, high = min(ratios[-2:]), max(ratios[-2:])
-    return len(ratios) >= 2 and high < _SLOW and high - low <= _SLOW_SPREAD * high
-
-
-def settled(ratios: list[float], relative_error: float) -> bool:
-    """Whether the standard error of the mean ratio is below ``relative_error`` of it. Outliers beyond 3 MAD are cut."""
-    mid = statistics.median(ratios)
-    mad = statistics.median(abs(r - mid) for r in ratios)
-    kept = [r for r in ratios if abs(r - mid) <= 3 * 1.4826 * mad] if mad > 0 else ratios
-    if len(kept) < 3:
-        return False
-    return bool(statistics.stdev(kept) / len(kept) ** 0.5 < relative_error * statistics.fmean(kept))
-
-
 TimeReference = Callable[
-    [ReferenceTask, SharedSlots, list[list[Any]], list[int], int], tuple[list[int], list[torch.Tensor]]
+    [ReferenceTask, SharedSlots, list[list[Any]], list[int], int], tuple[Calls, list[torch.Tensor]]
 ]
 
 
@@ -157,7 +126,7 @@ class PairedTimer:
         if self._is_warm:
             self._checked_us = kernel_us
         else:  # the checks' calls were the first on their memory
-            kernel_us = min(kernel_us, self.cell.call([0], [0], timeout_s)[0] / 1e3)
+            kernel_us = min(kernel_us, self.cell.call([0], [0], timeout_s).us[0])
         self._is_long = kernel_us >= t.round_us
         self._num_calls = num_calls = calls_per_round(self.protocol, kernel_us, self.slots.num_slots)
         self.reference.set_parameters(self._parameters)
@@ -174,29 +143,34 @@ class PairedTimer:
         """
         t, num_calls = self.protocol.timing, self._num_calls
         deadline = time.monotonic() + t.budget_s
-        kernel_us: list[list[float]] = []
-        reference_us: list[list[float]] = []
+        calls: list[tuple[Calls, Calls]] = []
         rounds: list[Round] = []
+        alone: list[int] = []
+        """Rounds in which both sides had their core to themselves in some call."""
+        counted: list[int] = []
         hopeless = False
-        while len(rounds) < t.max_rounds:
+        while len(counted) < t.max_rounds and len(rounds) < _EXTRA_ROUNDS * t.max_rounds:
             self._pause()
             kernel, reference = self._round(num_calls, kernel_first=len(rounds) % 2 == 0)
-            kernel_us.append(kernel)
-            reference_us.append(reference)
-            # of two calls the faster: other work on a host makes single calls many times slower, never faster
-            rounds.append(Round(kernel_us=statistics.median_low(kernel), reference_us=statistics.median_low(reference)))
-            ratios = [r.reference_us / r.kernel_us for r in (rounds[i] for i in self._undisturbed(rounds))]
+            if not (kernel.is_disturbed or reference.is_disturbed):
+                alone.append(len(rounds))
+            calls.append((kernel, reference))
+            rounds.append(Round(kernel_us=kernel.typical_us(), reference_us=reference.typical_us()))
+            counted = self._undisturbed(rounds, alone)
+            ratios = [rounds[i].reference_us / rounds[i].kernel_us for i in counted]
             if hopeless := self._is_hopeless(ratios, rounds[0].reference_us):
                 break
-            if enough_rounds(self.protocol, len(rounds), sum(map(sum, kernel_us))):
+            if enough_rounds(self.protocol, len(rounds), sum(sum(k.us) for k, _ in calls)):
                 if self._known(ratios, time.monotonic() - deadline):
                     break
             elif time.monotonic() > deadline + self.protocol.run_timeout_s:
                 raise CandidateFailed(Outcome.TIMEOUT, "run_timeout", "timing did not end within the time limit")
-        counted = self._counted(rounds)
+        is_disturbed = len(alone) < min(MIN_ROUNDS, len(rounds))
+        counted = self._counted(rounds, range(len(rounds)) if is_disturbed else alone)
         kernel_us_all, reference_us_all = (
-            [us for i in counted for us in side[i]] for side in (kernel_us, reference_us)
+            [us for i in counted for us in calls[i][side].counted_us()] for side in (0, 1)
         )
+        num_left_out = len(rounds) - len(counted)
         rounds = [rounds[i] for i in counted]
         clock_us: float | None = None
         if not hopeless:  # nobody would be so slow by cheating
@@ -213,36 +187,38 @@ class PairedTimer:
             reference=summarize(reference_us_all),
             rounds=tuple(rounds),
             clock_us=clock_us,
+            num_left_out=num_left_out,
+            is_disturbed=is_disturbed,
         )
 
-    def _undisturbed(self, rounds: list[Round]) -> list[int]:
-        """On a host, the rounds in which eager took about as long as it is known to need, all of them on a GPU.
+    def _undisturbed(self, rounds: list[Round], among: Sequence[int]) -> list[int]:
+        """On a host, those ``among`` the rounds in which eager took about as long as it is known to need; all on a GPU.
 
         A process whose memory is still being mapped takes tens of times longer, call after call. What slows the
-        candidate down counts: its times may depend on its inputs.
+        candidate down counts, other work on its core apart: its times may depend on its inputs.
         """
         if self.protocol.device == "cuda":
-            return list(range(len(rounds)))
-        best_us = min(self.reference.fastest_us, *(r.reference_us for r in rounds))
-        return [i for i, r in enumerate(rounds) if r.reference_us <= _DISTURBED * best_us]
+            return list(among)
+        best_us = min((self.reference.fastest_us, *(rounds[i].reference_us for i in among)))
+        return [i for i in among if rounds[i].reference_us <= _DISTURBED * best_us]
 
-    def _counted(self, rounds: list[Round]) -> list[int]:
+    def _counted(self, rounds: list[Round], among: Sequence[int]) -> list[int]:
         """Those that were not disturbed; where these are too few, those in which eager was fastest.
 
         Raises:
             DeviceError: eager was so slow throughout that nothing can be said of the candidate.
         """
-        best_us = min(r.reference_us for r in rounds)
+        best_us = min(rounds[i].reference_us for i in among)
         known_us, self.reference.fastest_us = self.reference.fastest_us, min(self.reference.fastest_us, best_us)
         if self.protocol.device == "cpu" and best_us > _LOST * known_us:
             raise DeviceError(
                 f"task {self.reference.task.id}: eager took {best_us:.4g} us a call, and {known_us:.4g} us before: "
                 f"too much else runs on this machine"
             )
-        undisturbed = self._undisturbed(rounds)
-        if len(undisturbed) >= _MIN_ROUNDS or len(undisturbed) == len(rounds):
+        undisturbed = self._undisturbed(rounds, among)
+        if len(undisturbed) >= MIN_ROUNDS or len(undisturbed) == len(among):
             return undisturbed
-        return sorted(sorted(range(len(rounds)), key=lambda i: rounds[i].reference_us)[:_MIN_ROUNDS])
+        return sorted(sorted(among, key=lambda i: rounds[i].reference_us)[:MIN_ROUNDS])
 
     def _is_hopeless(self, ratios: list[float], reference_us: float) -> bool:
         """On a GPU, whose clock is steady, the checks count as a measurement too."""
@@ -270,7 +246,7 @@ class PairedTimer:
             if time.monotonic() >= end:
                 return
 
-    def _round(self, num_calls: int, *, kernel_first: bool) -> tuple[list[float], list[float]]:
+    def _round(self, num_calls: int, *, kernel_first: bool) -> tuple[Calls, Calls]:
         checked = self._random.randrange(num_calls)
         order = list(range(num_calls))
         self._random.shuffle(order)
@@ -306,23 +282,24 @@ class PairedTimer:
         self.reference.change_some(self.inputs[slot], self.slots.inputs[slot])
         self.slots.poison_outputs(slot)
 
-    def _run_reference(self, order: list[int], checked: int) -> tuple[list[float], list[torch.Tensor]]:
-        ns, expected = self._time_reference(self.reference, self.slots, self._views, order, checked)
-        return [n / 1e3 for n in ns], expected
+    def _run_reference(self, order: list[int], checked: int) -> tuple[Calls, list[torch.Tensor]]:
+        return self._time_reference(self.reference, self.slots, self._views, order, checked)
 
-    def _run_kernel(self, order: list[int]) -> list[float]:
+    def _run_kernel(self, order: list[int]) -> Calls:
         on_gpu = self.protocol.device == "cuda"
         if on_gpu:
             for slot in order:
                 self.slots.hold_back(slot)
             torch.cuda.synchronize()
         warm = [] if self._is_warm and self._is_long else [len(order)]
-        start = time.perf_counter_ns()
-        ns = self.cell.call(warm, order, self.protocol.run_timeout_s, late=on_gpu)
-        outside_us = (time.perf_counter_ns() - start) / 1e3
-        if not on_gpu and self.protocol.num_threads > 1:
+        if on_gpu:
+            return self.cell.call(warm, order, self.protocol.run_timeout_s, late=True)
+        waited_us, start = self.cell.waited_us(), time.perf_counter_ns()
+        calls = self.cell.call(warm, order, self.protocol.run_timeout_s)
+        outside_us, now_us = (time.perf_counter_ns() - start) / 1e3, self.cell.waited_us()
+        if self.protocol.num_threads > 1:
             self._check_idle_afterwards(outside_us)
-        return [max(n, 1) / 1e3 for n in ns]
+        return calls.borne_out(None if now_us is None or waited_us is None else now_us - waited_us)
 
     def _check_burst(self, kernel_us: float, slot: int) -> float | None:
         """Many calls in a row must take about as long by the judge's clock as the cell's own says of one.

@@ -18,6 +18,7 @@ from typing import TYPE_CHECKING, Any, get_args
 
 from kevin.core.errors import TaskError
 from kevin.core.types import DType, Task, TaskSpec, TensorSpec, digest
+from kevin.tasks.limit import TaskHangsError, time_limit
 
 if TYPE_CHECKING:
     import torch
@@ -44,7 +45,7 @@ def load_module(source: str, name: str) -> ModuleType:
         name: what errors call it: a path or a task id.
 
     Raises:
-        TaskError: it does not compile, raises, or lacks ``Model`` or ``get_inputs``.
+        TaskError: it does not compile, raises, does not end, or lacks ``Model`` or ``get_inputs``.
     """
     key = digest("module", name, source)[:16]
     module = ModuleType(f"kevin_task_{key}")
@@ -52,7 +53,10 @@ def load_module(source: str, name: str) -> ModuleType:
     sys.modules[module.__name__] = module
     linecache.cache[module.__file__] = (len(source), None, source.splitlines(keepends=True), module.__file__)
     try:
-        exec(compile(source, module.__file__, "exec", dont_inherit=True), module.__dict__)
+        with time_limit(f"{name}: importing the reference"):
+            exec(compile(source, module.__file__, "exec", dont_inherit=True), module.__dict__)
+    except TaskHangsError:
+        raise
     except SyntaxError as e:
         raise TaskError(f"{name}: line {e.lineno}: {e.msg}; fix the syntax of the reference") from None
     except (Exception, SystemExit) as e:
@@ -94,7 +98,10 @@ def _title(module: ModuleType) -> str:
 
 def _list_from(module: ModuleType, function: str) -> list[Any]:
     try:
-        values = getattr(module, function)()
+        with time_limit(f"{_title(module)}: {function}()"):
+            values = getattr(module, function)()
+    except TaskHangsError:
+        raise
     except (Exception, SystemExit) as e:
         raise TaskError(f"{_title(module)}: {_where(e, module.__file__)}{_text(e)} in {function}()") from e
     if not isinstance(values, (list, tuple)):
@@ -110,7 +117,10 @@ def init_model(module: ModuleType, seed: int) -> torch.nn.Module:
     args = _list_from(module, "get_init_inputs") if hasattr(module, "get_init_inputs") else []
     torch.manual_seed(seed)
     try:
-        model: torch.nn.Module = module.Model(*args)
+        with time_limit(f"{_title(module)}: Model(*get_init_inputs())"):
+            model: torch.nn.Module = module.Model(*args)
+    except TaskHangsError:
+        raise
     except (Exception, SystemExit) as e:
         raise TaskError(f"{_title(module)}: {_where(e, module.__file__)}{_text(e)} in Model(*get_init_inputs())") from e
     return model
@@ -169,6 +179,8 @@ def inspect_task(source: str, name: str) -> TaskSpec:
     try:
         with FakeTensorMode(allow_non_fake_inputs=True):
             return _read_spec(module)
+    except TaskHangsError:
+        raise
     except TaskError as e:
         log.debug("%s: not inspected on fake tensors (%s); running it for real", name, e)
     return _read_spec(module)

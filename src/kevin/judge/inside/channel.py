@@ -11,6 +11,21 @@ import os
 import sys
 
 
+def _leave_first_place(number: int) -> None:
+    """Where this is the first process of its pid namespace, go on as a child of it, and let it end as that does.
+
+    The first one has no default actions for signals: ``abort`` there ends as a segmentation fault.
+    """
+    if os.getpid() != 1 or (child := os.fork()) == 0:
+        return
+    os.close(number)
+    while True:
+        pid, status = os.wait()  # also of what a compiler has left
+        if pid == child:
+            code = os.waitstatus_to_exitcode(status)
+            os._exit(code if code >= 0 else 128 - code)
+
+
 def open_channel() -> tuple[io.FileIO, dict, int | None]:
     """Tell the judge that all is imported, and wait for it.
 
@@ -20,6 +35,7 @@ def open_channel() -> tuple[io.FileIO, dict, int | None]:
         The channel, the setup, and the descriptor of the shared memory where there is one.
     """
     number = int(sys.argv[1])
+    _leave_first_place(number)
     judge = _socket.socket(fileno=number)
     judge.sendall(b"{}\n")
     _, messages, _, _ = judge.recvmsg(1, _socket.CMSG_SPACE(4))

@@ -19,12 +19,16 @@ from host import ColdClock
 _SCALARS = {"int64": ctypes.c_int64, "int32": ctypes.c_int32, "float64": ctypes.c_double, "float32": ctypes.c_float}
 
 
-def _run(command: dict, cold_clock: ColdClock, slots: list, launch) -> list[int]:
+def _run(command: dict, cold_clock: ColdClock, slots: list, launch) -> dict:
     for slot in command["warm"] + command["calls"][:1] * command["burst"]:
         launch(*slots[slot])
     if command["burst"]:
-        return [0]
-    return [cold_clock(lambda args=slots[slot]: launch(*args)) for slot in command["calls"]]
+        return {"ns": [0]}
+    ns, waited_ns = [], []
+    for slot in command["calls"]:
+        ns.append(cold_clock(lambda args=slots[slot]: launch(*args)))
+        waited_ns.append(cold_clock.waited_ns)
+    return {"ns": ns, "waited_ns": waited_ns}
 
 
 def main() -> None:
@@ -32,7 +36,7 @@ def main() -> None:
     shared = mmap.mmap(shared_fd, setup["shared_bytes"])
     os.close(shared_fd)
     base = ctypes.addressof(ctypes.c_char.from_buffer(shared))
-    cold_clock = ColdClock(setup["cache_bytes"])
+    cold_clock = ColdClock(setup["cache_bytes"], setup["num_threads"])
     guards = lock_down(
         memory_bytes=setup["memory_bytes"],
         num_threads=setup["num_threads"],
@@ -57,7 +61,7 @@ def main() -> None:
 
     slots = [arguments(args) for args in setup["slots"]]
     while line := channel.readline():
-        reply = {"ns": _run(json.loads(line), cold_clock, slots, launch)}
+        reply = _run(json.loads(line), cold_clock, slots, launch)
         channel.write(json.dumps(reply).encode() + b"\n")
 
 

@@ -1,0 +1,47 @@
+"""How long a round is, and when there have been enough of them."""
+
+from __future__ import annotations
+
+import statistics
+
+from kevin.core.protocol import JudgeProtocol
+
+MIN_ROUNDS = 3
+_GPU_LEAD_US = 300.0
+"""Flushing the L2 of a GPU and waiting for the launch, before every timed call."""
+_SLOW, _SLOW_SPREAD = 0.1, 0.05
+"""Of a kernel that is ten times slower than eager no more need be known than two measurements agree on."""
+
+
+def calls_per_round(protocol: JudgeProtocol, kernel_us: float, num_slots: int) -> int:
+    """As many calls as fill a round; every call needs a slot of its own, and one more goes to the untimed call."""
+    lead_us = _GPU_LEAD_US if protocol.device == "cuda" else 0.0
+    wanted = -(-protocol.timing.round_us // max(kernel_us + lead_us, 1.0))
+    return int(max(1, min(wanted, num_slots - 1, protocol.timing.max_calls_per_round)))
+
+
+def enough_rounds(protocol: JudgeProtocol, num_rounds: int, timed_us: float) -> bool:
+    """Whether the least that is always measured has been; the clock of a GPU is steady, long calls need fewer rounds.
+
+    Args:
+        timed_us: what the candidate's timed calls took together.
+    """
+    t = protocol.timing
+    is_long = protocol.device == "cuda" and timed_us >= t.min_rounds * t.round_us
+    return num_rounds >= (min(MIN_ROUNDS, t.min_rounds) if is_long else t.min_rounds)
+
+
+def known_slow(ratios: list[float]) -> bool:
+    """Whether the last two measurements agree on a kernel that is hopelessly slower than eager."""
+    low, high = min(ratios[-2:]), max(ratios[-2:])
+    return len(ratios) >= 2 and high < _SLOW and high - low <= _SLOW_SPREAD * high
+
+
+def settled(ratios: list[float], relative_error: float) -> bool:
+    """Whether the standard error of the mean ratio is below ``relative_error`` of it. Outliers beyond 3 MAD are cut."""
+    mid = statistics.median(ratios)
+    mad = statistics.median(abs(r - mid) for r in ratios)
+    kept = [r for r in ratios if abs(r - mid) <= 3 * 1.4826 * mad] if mad > 0 else ratios
+    if len(kept) < 3:
+        return False
+    return bool(statistics.stdev(kept) / len(kept) ** 0.5 < relative_error * statistics.fmean(kept))

@@ -1,0 +1,70 @@
+"""How a cell ends, in every isolation that works here: its signal is told, and nothing of it is left."""
+
+from __future__ import annotations
+
+import ctypes.util
+import time
+from collections.abc import Iterator
+
+import psutil
+import pytest
+
+from kevin.core.errors import SandboxError
+from kevin.core.types import Outcome
+from kevin.judge.cell import CandidateFailed, Cell
+from kevin.judge.memory import anonymous_buffer
+from kevin.judge.sandbox import Isolation, detect_isolation
+
+NO_TENSORS = {"shared_bytes": 4096, "cache_bytes": 1 << 20, "memory_bytes": 1 << 30, "num_threads": 1, "slots": [[]]}
+
+
+@pytest.fixture(params=list(Isolation))
+def isolation(request: pytest.FixtureRequest, monkeypatch: pytest.MonkeyPatch) -> Iterator[Isolation]:
+    monkeypatch.setenv("KEVIN_ISOLATION", request.param.value)
+    detect_isolation.cache_clear()
+    try:
+        yield detect_isolation()
+    except SandboxError as e:
+        pytest.skip(str(e))
+    finally:
+        detect_isolation.cache_clear()
+
+
+def _calling(cell: Cell, function: str) -> None:
+    """Have a cell call a function of the C library as if it were its candidate."""
+    memory = anonymous_buffer(4096)
+    library = ctypes.util.find_library("c")
+    cell.prepare(NO_TENSORS | {"library": library, "launcher": function}, memory.fd)
+    assert "error" not in cell.load(10.0)
+    memory.close()
+    cell.call([], [0], 5.0)
+
+
+def test_an_abort_is_told_as_one(isolation: Isolation) -> None:
+    with Cell("native.py", isolation=isolation) as cell, pytest.raises(CandidateFailed) as failed:
+        _calling(cell, "abort")
+    assert (failed.value.outcome, failed.value.reason) == (Outcome.RUNTIME_ERROR, "aborted")
+
+
+def test_what_is_killed_is_reaped_at_once(isolation: Isolation) -> None:
+    before = {p.pid for p in psutil.process_iter()}
+    with Cell("native.py", isolation=isolation) as cell:
+        with pytest.raises(CandidateFailed, match="time limit"):
+            _calling(cell, "pause")
+        pid = cell._process.pid
+        assert pid is not None
+        made = [p for p in (psutil.Process(pid), *psutil.Process(pid).parents()) if p.pid not in before]
+    assert made[0].pid == pid
+    assert not [p for p in made if psutil.pid_exists(p.pid)]
+
+
+def test_one_that_only_starts_is_gone_when_killed(isolation: Isolation) -> None:
+    """At any moment of its start; what was not reaped at once is left to the host's first process, and ends too."""
+    mine = psutil.Process()
+    for i in range(20):
+        cell = Cell("native.py", isolation=isolation)
+        time.sleep(0.03 * i / 20)
+        made = mine.children(recursive=True)
+        cell.kill()
+        assert not [p for p in made if p.is_running() and p.status() != psutil.STATUS_ZOMBIE]
+    assert not [p for p in mine.children() if p.status() == psutil.STATUS_ZOMBIE]
