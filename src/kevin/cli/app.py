@@ -12,6 +12,7 @@ import typer
 from kevin import __version__
 from kevin.cli import bench, config, judge, steps, tasks, train
 from kevin.cli.options import HAND_PANEL, STEPS_PANEL
+from kevin.cli.supervisor import note
 
 _HELP = """Judge GPU and CPU kernels, and run the study of multi-turn reinforcement learning that writes them.
 
@@ -33,6 +34,14 @@ app = typer.Typer(
     rich_markup_mode="rich",
     context_settings={"help_option_names": ["-h", "--help"]},
 )
+
+
+class LogFile(logging.FileHandler):
+    """Goes quiet when it cannot be written: the work may still succeed, and if it does not, it says why itself."""
+
+    def handleError(self, record: logging.LogRecord) -> None:
+        if not isinstance(sys.exception(), OSError):
+            super().handleError(record)
 
 
 def _version(value: bool) -> None:
@@ -59,9 +68,10 @@ def options(
     logger.handlers = [console]
     if log_file:
         log_file.parent.mkdir(parents=True, exist_ok=True)
-        handler = logging.FileHandler(log_file, mode="w")
+        handler = LogFile(log_file, mode="w")
         handler.setFormatter(logging.Formatter("%(asctime)s %(levelname)s %(name)s: %(message)s"))
         logger.addHandler(handler)
+        note("log", log_file)
 
 
 app.command("judge", rich_help_panel=HAND_PANEL)(judge.judge)
