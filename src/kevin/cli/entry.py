@@ -5,6 +5,7 @@ from __future__ import annotations
 import errno
 import functools
 import sys
+from contextlib import suppress
 from typing import NoReturn
 
 from kevin.cli.supervisor import note, quiet_trackers, supervise
@@ -65,5 +66,6 @@ def _fail(message: str, exit_code: int) -> NoReturn:
     for handler in log.handlers:
         if isinstance(handler, logging.FileHandler):
             handler.handle(log.makeRecord("kevin", logging.ERROR, "", 0, message, (), sys.exc_info()))
-    print(f"kevin: {message}", file=sys.stderr)
+    with suppress(OSError):  # stderr may go to the full disk, too
+        print(f"kevin: {message}", file=sys.stderr)
     sys.exit(exit_code)

@@ -20,7 +20,7 @@ from kevin.cli.judge import DialectChoice, make_kernel
 from kevin.cli.verdict_view import verdict_record
 from kevin.core.config import JudgePoolConfig
 from kevin.core.errors import DataError, HarnessError, TaskError, UsageError
-from kevin.core.files import write_text
+from kevin.core.files import write_text, writing
 from kevin.core.progress import Progress, progress
 from kevin.core.protocol import JudgeProtocol
 from kevin.core.scratch import scratch_folder
@@ -201,8 +201,9 @@ def _judge_all(
             name = work[index][0].id
             if isinstance(result, Verdict) and name not in done:
                 done[name] = {"id": name, **verdict_record(result)}
-                file.write(json.dumps(done[name]) + "\n")
-                file.flush()
+                with writing(out):
+                    file.write(json.dumps(done[name]) + "\n")
+                    file.flush()
                 outcomes[result.outcome.value] += 1
                 shown.note(f"{outcomes['correct']} correct")
                 shown.update()

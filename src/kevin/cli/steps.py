@@ -42,9 +42,11 @@ def base_model(
 ) -> None:
     """Train the study's own base language model."""
     study = load_config(config)
+    from kevin.core.files import writing
     from kevin.train.base_model import train_base_model
 
-    train_base_model(study, out)
+    with writing(out):
+        train_base_model(study, out)
 
 
 def baselines(tasks: TasksOption, out: OutOption, config: ConfigOption = None) -> None:

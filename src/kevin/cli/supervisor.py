@@ -8,7 +8,6 @@ candidates die. Only the standard library is imported here, for this has to be r
 
 from __future__ import annotations
 
-import ctypes
 import os
 import select
 import signal
@@ -57,6 +56,8 @@ def supervise() -> None:
     for number in (*watched, signal.SIGCHLD):
         signal.signal(number, _awake)
     workflow = taken_pid(WORKFLOW_PID)
+    import ctypes  # not before signals are handled: it takes as long as all else up to here
+
     libc = ctypes.CDLL(None, use_errno=True)
     libc.prctl(_PR_SET_CHILD_SUBREAPER, 1, 0, 0, 0)  # what loses its parent becomes a child of this process
     notes, _notes = os.pipe()

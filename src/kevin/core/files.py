@@ -83,6 +83,12 @@ def writing(path: Path) -> Iterator[None]:
         raise
 
 
+def check_space(path: Path) -> None:
+    """Before what cannot tell of a full device: raises OSError as `writing`."""
+    if (full := no_space(path.parent)) is not None:
+        raise OSError(full.errno, full.strerror, str(path))
+
+
 def no_space(folder: Path) -> OSError | None:
     """What the system says where a folder's device is full; None where there is room for a mebibyte."""
     try:

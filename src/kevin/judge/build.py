@@ -20,7 +20,7 @@ from pydantic import Field
 
 from kevin.core import abi
 from kevin.core.errors import DeviceError, SandboxError
-from kevin.core.files import no_space
+from kevin.core.files import check_space
 from kevin.core.protocol import JudgeProtocol
 from kevin.core.types import Frozen, Kernel, Outcome, TaskSpec, digest
 from kevin.judge.sandbox import Isolation, detect_isolation, toolchain, wrap
@@ -192,12 +192,11 @@ def run_limited(argv: list[str], timeout_s: float, memory_bytes: int) -> tuple[i
         return status, out.read(1 << 18).decode(errors="replace")
 
 
-def check_space(text: str, folder: Path) -> None:
+def check_compiler_space(text: str, folder: Path) -> None:
     """Raises OSError where a compiler that says ``text`` failed because there is no space in ``folder`` or /tmp."""
     if "No space left on device" in text:
         for place in (folder, Path("/tmp")):
-            if (full := no_space(place)) is not None:
-                raise OSError(full.errno, full.strerror, str(place))
+            check_space(place / "*")
 
 
 def build_native(
@@ -231,7 +230,7 @@ def build_native(
     if status is None:
         message = f"the compiler was stopped after {protocol.build_timeout_s:g} s"
         return Build(outcome=Outcome.TIMEOUT, reason="compile_timeout", message=message, seconds=seconds)
-    check_space(text, cache)
+    check_compiler_space(text, cache)
     if f"{source}: No such file" in text or not text.strip():
         raise SandboxError(f"the compiler could not run in the sandbox (status {status}): {text.strip()[:400]}")
     if fatal := re.search(

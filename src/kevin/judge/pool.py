@@ -194,7 +194,7 @@ class JudgePool:
                 }
             )
             for name in ("distributed", "distributed.nanny", "distributed.worker", "distributed.scheduler"):
-                logging.getLogger(name).setLevel(logging.ERROR)
+                logging.getLogger(name).setLevel(logging.CRITICAL)
             self._builds = self._folders.enter_context(scratch_folder("pool-", self._store_dir / "builds"))
             address = self.config.scheduler
             if address is None:
@@ -204,6 +204,7 @@ class JudgePool:
         return self._client
 
     def _local_cluster(self) -> Any:
+        import dask
         from distributed import Nanny, Scheduler, SpecCluster
 
         cores = sorted(os.sched_getaffinity(0))
@@ -214,9 +215,8 @@ class JudgePool:
         common: dict[str, Any] = {
             "memory_limit": 0,
             "host": "127.0.0.1",
-            "local_directory": str(self._folders.enter_context(scratch_folder("kevin-pool-"))),
             "env": {"OMP_NUM_THREADS": "1", **isolation_environment(self.config)},
-            "silence_logs": logging.ERROR,
+            "silence_logs": logging.CRITICAL,  # what fails there is raised here
         }
         workers: dict[Any, Any] = {
             "builder": {
@@ -234,9 +234,11 @@ class JudgePool:
                 "cls": Nanny,
                 "options": {**common, "env": env, "nthreads": threads, "resources": {"device": threads}},
             }
+        scratch = self._folders.enter_context(scratch_folder("kevin-pool-"))
+        dask.config.set({"temporary-directory": str(scratch)})
         options = {"host": "127.0.0.1", "port": 0, "dashboard": False, "dashboard_address": "127.0.0.1:0"}
         return SpecCluster(
-            workers=workers, scheduler={"cls": Scheduler, "options": options}, silence_logs=logging.ERROR
+            workers=workers, scheduler={"cls": Scheduler, "options": options}, silence_logs=logging.CRITICAL
         )
 
     def judge(
