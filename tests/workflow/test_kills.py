@@ -7,14 +7,13 @@ answer, and is left out here.
 
 from __future__ import annotations
 
-import json
 import os
 import random
 import signal
 import subprocess
 import sys
 import time
-from collections.abc import Callable
+from collections.abc import Callable, Iterator
 from pathlib import Path
 
 import psutil
@@ -22,6 +21,7 @@ import pytest
 import yaml
 
 from kevin.cli.supervisor import SAID
+from kevin.core.files import read_turns
 
 from .conftest import MICRO, ROOT
 
@@ -33,8 +33,9 @@ KEVIN = Path(sys.executable).with_name("kevin")
 CODES = {signal.SIGINT: 130, signal.SIGTERM: 143, signal.SIGHUP: 129, signal.SIGKILL: -signal.SIGKILL}
 TINY = {
     "policies": {"base": {"model": "base"}, "recorded": {"backend": "replay", "model": "recorded.jsonl"}},
-    "rollout": {"max_prompt_tokens": 512, "max_response_tokens": 8, "num_trajectories": 2, "num_turns": 2},
-    "train": {"num_steps": 2, "tasks_per_step": 2, "num_trajectories": 2, "num_turns": 1, "num_iterations": 1},
+    "rollout": {"max_prompt_tokens": 512, "max_response_tokens": 8, "num_trajectories": 1, "num_turns": 2},
+    "ceiling_kernels": 2,
+    "train": {"num_steps": 2, "tasks_per_step": 2, "num_trajectories": 2, "num_turns": 1, "micro_batch_size": 2},
 }
 TASKS, STORE = ("--tasks", "tasks.parquet"), ("--store", "store")
 LEVEL1 = (*TASKS, "--split", "level1")
@@ -99,7 +100,7 @@ def below(folder: Path) -> list[psutil.Process]:
     return found
 
 
-def wait_for(run: subprocess.Popen[str], ready: Callable[[], bool], timeout_s: float = 120) -> bool:
+def wait_for(run: subprocess.Popen[str], ready: Callable[[], bool], timeout_s: float = 300) -> bool:
     """Returns False when the command has ended before."""
     deadline = time.monotonic() + timeout_s
     while not ready():
@@ -108,6 +109,13 @@ def wait_for(run: subprocess.Popen[str], ready: Callable[[], bool], timeout_s: f
         assert time.monotonic() < deadline, "it did not get as far as this"
         time.sleep(0.002)
     return True
+
+
+@pytest.fixture(autouse=True)
+def _nothing_stays(folder: Path) -> Iterator[None]:
+    yield
+    for process in below(folder):  # of a test that failed
+        process.kill()
 
 
 def children(run: subprocess.Popen[str]) -> list[psutil.Process]:
@@ -192,7 +200,7 @@ def test_at_work_and_again_until_it_is_done(folder: Path, stage: str) -> None:
         def is_at_it(run: subprocess.Popen[str] = run, num: int = len(before) + num_more, more: int = num_more) -> bool:
             return len(verdicts(folder)) >= num if more else len(children(run)) > 2
 
-        assert wait_for(run, is_at_it)
+        assert wait_for(run, is_at_it), run.communicate()[0]
         time.sleep(RNG.uniform(0.0, 0.3))
         started = children(run)
         stop(run, number, to_group=to_group, twice=twice)
@@ -200,12 +208,11 @@ def test_at_work_and_again_until_it_is_done(folder: Path, stage: str) -> None:
         after = verdicts(folder)
         assert {path: after.get(path) for path in before} == before
     run = start(folder, stage)
-    said, _ = run.communicate(timeout=200)
+    said, _ = run.communicate(timeout=600)
     assert run.returncode == 0, said
     done = verdicts(folder)
     assert {path: done.get(path) for path in after} == after
     assert list((folder / "tmp").iterdir()) == [], "temporary folders stayed"
     assert [p for p in (folder / "store").rglob("*") if p.name.startswith((".", "pool-"))] == []
-    if stage == "rollout":
-        rows = [json.loads(line) for line in (folder / "recorded.jsonl").read_text().splitlines()]
-        assert len(rows) > 0 and (folder / "rollout/turns.parquet").exists()
+    turns, _ = read_turns(folder / stage / "turns.parquet")
+    assert len(turns) == 4 and all(turn.outcome is not None for turn in turns)

@@ -22,7 +22,10 @@ The whole study:       make study   (or: snakemake)
 
 Every configuration key is explained in config/README.md.
 """
-_EPILOG = "Exit codes: 0 done (a verdict was formed, whatever it says) · 2 bad usage · 3 the harness failed."
+_EPILOG = (
+    "Exit codes: 0 done (a verdict was formed, whatever it says) · 2 bad usage · 3 the harness failed · "
+    "130 interrupted · 143 terminated."
+)
 
 app = typer.Typer(
     name="kevin",

@@ -160,8 +160,18 @@ def without_resources(text: str) -> str:
     return "\n".join(line for line in lines if not re.match(r"ptxas info|\s+\d+ bytes stack frame", line))
 
 
+@functools.cache
+def _with_parent() -> tuple[str, ...]:
+    """What ends a program with this process, even where it is killed; nothing where there is no such tool."""
+    argv = ("setpriv", "--pdeathsig", "KILL", "--")
+    try:
+        return argv if subprocess.run([*argv, "true"], capture_output=True, check=False).returncode == 0 else ()
+    except OSError:
+        return ()
+
+
 def _limits(memory_bytes: int) -> list[str]:
-    return ["prlimit", f"--as={memory_bytes}", f"--fsize={_MAX_LIBRARY_BYTES}", "--core=0", "--"]
+    return [*_with_parent(), "prlimit", f"--as={memory_bytes}", f"--fsize={_MAX_LIBRARY_BYTES}", "--core=0", "--"]
 
 
 def compiler_environment() -> dict[str, str]:
