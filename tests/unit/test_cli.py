@@ -345,14 +345,14 @@ def test_verdicts_of_another_kernel_are_not_taken_over(tmp_path: Path) -> None:
 
 def test_a_step_ends_when_its_workflow_is_killed(tmp_path: Path) -> None:
     workflow = subprocess.Popen(["sleep", "60"])
-    waits = "import time, kevin.cli.entry as m; m.app = lambda: time.sleep(60); m.main()"
+    waits = "import time, kevin.cli, kevin.cli.app as m; m.app = lambda: time.sleep(60); kevin.cli.main()"
     step = subprocess.Popen([sys.executable, "-c", waits], env={**os.environ, "KEVIN_WORKFLOW_PID": str(workflow.pid)})
     try:
         time.sleep(1.5)
         assert step.poll() is None
         workflow.send_signal(signal.SIGKILL)
         workflow.wait()
-        assert step.wait(timeout=20) != 0
+        assert step.wait(timeout=20) == 143
     finally:
         step.kill()
         workflow.kill()

@@ -12,6 +12,7 @@ import typer
 from kevin import __version__
 from kevin.cli import bench, config, judge, steps, tasks, train
 from kevin.cli.options import HAND_PANEL, STEPS_PANEL
+from kevin.cli.supervisor import note
 
 _HELP = """Judge GPU and CPU kernels, and run the study of multi-turn reinforcement learning that writes them.
 
@@ -21,7 +22,10 @@ The whole study:       make study   (or: snakemake)
 
 Every configuration key is explained in config/README.md.
 """
-_EPILOG = "Exit codes: 0 done (a verdict was formed, whatever it says) · 2 bad usage · 3 the harness failed."
+_EPILOG = (
+    "Exit codes: 0 done (a verdict was formed, whatever it says) · 2 bad usage · 3 the harness failed · "
+    "130 interrupted · 143 terminated."
+)
 
 app = typer.Typer(
     name="kevin",
@@ -33,6 +37,14 @@ app = typer.Typer(
     rich_markup_mode="rich",
     context_settings={"help_option_names": ["-h", "--help"]},
 )
+
+
+class LogFile(logging.FileHandler):
+    """Goes quiet when it cannot be written: the work may still succeed, and if it does not, it says why itself."""
+
+    def handleError(self, record: logging.LogRecord) -> None:
+        if not isinstance(sys.exception(), OSError):
+            super().handleError(record)
 
 
 def _version(value: bool) -> None:
@@ -59,9 +71,10 @@ def options(
     logger.handlers = [console]
     if log_file:
         log_file.parent.mkdir(parents=True, exist_ok=True)
-        handler = logging.FileHandler(log_file, mode="w")
+        handler = LogFile(log_file, mode="w")
         handler.setFormatter(logging.Formatter("%(asctime)s %(levelname)s %(name)s: %(message)s"))
         logger.addHandler(handler)
+        note("log", log_file)
 
 
 app.command("judge", rich_help_panel=HAND_PANEL)(judge.judge)

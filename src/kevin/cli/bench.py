@@ -5,7 +5,6 @@ from __future__ import annotations
 import json
 import logging
 import os
-import tempfile
 from collections.abc import Callable
 from pathlib import Path
 from typing import TYPE_CHECKING, Annotated, Any
@@ -68,6 +67,7 @@ def bench_judge(
     from kevin.core.config import JudgePoolConfig
     from kevin.core.files import write_text
     from kevin.core.provenance import provenance
+    from kevin.core.scratch import scratch_folder
     from kevin.judge.bench import KernelBenchHarness, compare_verdicts, parity
     from kevin.judge.bench import bench_judge as measure
 
@@ -98,12 +98,12 @@ def bench_judge(
         summary["runs"].append(row)
         write()
 
-    with tempfile.TemporaryDirectory(prefix="kevin-bench-") as scratch:
-        work = Path(scratch) / "ours"
+    with scratch_folder("kevin-bench-") as scratch:
+        work = scratch / "ours"
         for row in measure(pairs, protocol, pool, work, copies=copies, found=keep(cold)):
             ended(row)
         if kernelbench is not None:
-            harness = KernelBenchHarness(pairs, kernelbench, Path(scratch) / "kernelbench", found=keep(theirs))
+            harness = KernelBenchHarness(pairs, kernelbench, scratch / "kernelbench", found=keep(theirs))
             ended(harness.time(timed))
             if check_others:
                 harness.check_others()

@@ -3,36 +3,32 @@
 from __future__ import annotations
 
 import errno
-import logging
-import signal
+import functools
 import sys
-import traceback
-from types import FrameType
+from contextlib import suppress
 from typing import NoReturn
 
-from kevin.cli.app import app
-from kevin.cli.follow import follow
-from kevin.core.errors import KevinError
+from kevin.cli.supervisor import note, quiet_trackers, supervise
 
-log = logging.getLogger("kevin")
-
-EXIT_CRASH, EXIT_HARNESS, EXIT_INTERRUPTED = 1, 3, 130
-_DISK_FULL = (errno.ENOSPC, errno.EDQUOT)
+EXIT_CRASH, EXIT_HARNESS = 1, 3
 _PATH_ERRORS = (PermissionError, IsADirectoryError, NotADirectoryError, FileExistsError)
-WORKFLOW_PID = "KEVIN_WORKFLOW_PID"
-"""Environment variable with the process id of the workflow engine that a step belongs to."""
 
 
 def main() -> NoReturn:
-    """Run the command line. Exit codes: 0 done, 2 bad usage, 3 the harness failed, 1 a bug of ours, 130 interrupted."""
-    signal.signal(signal.SIGTERM, _interrupt)
-    follow(WORKFLOW_PID, signal.SIGTERM)
+    """Run the command line in a supervised process.
+
+    Exit codes: 0 done, 2 bad usage, 3 the harness failed, 1 a bug of ours, 130 interrupted, 143 terminated.
+    """
+    supervise()
+    quiet_trackers()
+    from kevin.cli.app import app
+    from kevin.core import scratch
+    from kevin.core.errors import KevinError
+
+    scratch.on_made = functools.partial(note, "remove")
+
     try:
         app()
-    except SystemExit as e:
-        if e.code == EXIT_INTERRUPTED:
-            _fail("interrupted; what is finished is kept", EXIT_INTERRUPTED)
-        raise
     except KevinError as e:
         _fail(str(e), e.exit_code)
     except OSError as e:
@@ -47,9 +43,13 @@ def _bug(e: Exception) -> str:
 
 
 def _fail_os(e: OSError) -> NoReturn:
+    from kevin.core.files import DISK_FULL
+
     where = f"{e.filename}: " if e.filename else ""
-    if e.errno in _DISK_FULL:
+    if e.errno in DISK_FULL:
         _fail(f"{where}no space left on the device; free some and start again, what is finished is kept", EXIT_HARNESS)
+    if e.errno == errno.EFBIG:
+        _fail(f"{where}larger than files may be here (see ulimit -f); what is finished is kept", EXIT_HARNESS)
     if isinstance(e, _PATH_ERRORS) and e.filename:
         _fail(f"{where}{e.strerror}", 2)
     _fail(_bug(e), EXIT_CRASH)
@@ -57,15 +57,15 @@ def _fail_os(e: OSError) -> NoReturn:
 
 def _fail(message: str, exit_code: int) -> NoReturn:
     """Say what went wrong, in the log file too, and leave. The traceback only for --debug."""
+    import logging
+    import traceback
+
+    log = logging.getLogger("kevin")
     if log.isEnabledFor(logging.DEBUG):
         traceback.print_exc()
     for handler in log.handlers:
         if isinstance(handler, logging.FileHandler):
             handler.handle(log.makeRecord("kevin", logging.ERROR, "", 0, message, (), sys.exc_info()))
-    print(f"kevin: {message}", file=sys.stderr)
+    with suppress(OSError):  # stderr may go to the full disk, too
+        print(f"kevin: {message}", file=sys.stderr)
     sys.exit(exit_code)
-
-
-def _interrupt(signum: int, frame: FrameType | None) -> None:
-    """SIGTERM ends like Ctrl-C: pools are closed, no process stays behind."""
-    raise KeyboardInterrupt

@@ -4,7 +4,6 @@ from __future__ import annotations
 
 import os
 import signal
-import threading
 import time
 
 POLL_S = 0.5
@@ -15,19 +14,27 @@ def follow(variable: str, stop: signal.Signals) -> None:
 
     The variable is taken out of the environment: children follow only whom they are told to.
     """
-    pid = os.environ.pop(variable, "")
-    if not pid.isdigit():
+    import threading
+
+    pid = taken_pid(variable)
+    if pid is None:
         return
 
     def watch() -> None:
-        while _alive(int(pid)):
+        while is_alive(pid):
             time.sleep(POLL_S)
         os.kill(os.getpid(), stop)
 
     threading.Thread(target=watch, name=f"follow-{pid}", daemon=True).start()
 
 
-def _alive(pid: int) -> bool:
+def taken_pid(variable: str) -> int | None:
+    """The process id in an environment variable, which is taken out; None without one."""
+    pid = os.environ.pop(variable, "")
+    return int(pid) if pid.isdigit() else None
+
+
+def is_alive(pid: int) -> bool:
     try:
         os.kill(pid, 0)
     except ProcessLookupError:

@@ -9,7 +9,6 @@ from __future__ import annotations
 
 import json
 import logging
-import tempfile
 from collections import Counter
 from contextlib import ExitStack
 from pathlib import Path
@@ -21,9 +20,10 @@ from kevin.cli.judge import DialectChoice, make_kernel
 from kevin.cli.verdict_view import verdict_record
 from kevin.core.config import JudgePoolConfig
 from kevin.core.errors import DataError, HarnessError, TaskError, UsageError
-from kevin.core.files import write_text
+from kevin.core.files import write_text, writing
 from kevin.core.progress import Progress, progress
 from kevin.core.protocol import JudgeProtocol
+from kevin.core.scratch import scratch_folder
 from kevin.core.types import Frozen, Kernel, Task, Verdict
 
 if TYPE_CHECKING:
@@ -192,7 +192,7 @@ def _judge_all(
     write_text(out, "".join(json.dumps(record) + "\n" for record in done.values()))
     outcomes: Counter[str] = Counter()
     with ExitStack() as stack:
-        folder = store or Path(stack.enter_context(tempfile.TemporaryDirectory(prefix="kevin-store-")))
+        folder = store or stack.enter_context(scratch_folder("kevin-store-"))
         file = stack.enter_context(out.open("a"))
         pool: JudgePool = stack.enter_context(JudgePool(protocol, folder, JudgePoolConfig()))
         shown: Progress[object] = stack.enter_context(progress(len(work), "judge", "kernels"))
@@ -201,8 +201,9 @@ def _judge_all(
             name = work[index][0].id
             if isinstance(result, Verdict) and name not in done:
                 done[name] = {"id": name, **verdict_record(result)}
-                file.write(json.dumps(done[name]) + "\n")
-                file.flush()
+                with writing(out):
+                    file.write(json.dumps(done[name]) + "\n")
+                    file.flush()
                 outcomes[result.outcome.value] += 1
                 shown.note(f"{outcomes['correct']} correct")
                 shown.update()

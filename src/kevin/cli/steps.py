@@ -44,9 +44,11 @@ def base_model(
 ) -> None:
     """Train the study's own base language model."""
     study = load_config(config)
+    from kevin.core.files import writing
     from kevin.train.base_model import train_base_model
 
-    train_base_model(study, out)
+    with writing(out):
+        train_base_model(study, out)
 
 
 def check_base_model(

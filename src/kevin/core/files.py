@@ -2,55 +2,121 @@
 
 from __future__ import annotations
 
+import errno
 import json
 import os
+import shutil
 import tempfile
 from collections.abc import Iterable, Iterator
 from contextlib import contextmanager
 from pathlib import Path
-from typing import Any
+from typing import Any, BinaryIO
 
 import pandas as pd
 
-from kevin.core.errors import DataError
+from kevin.core.errors import DataError, KevinError
+from kevin.core.scratch import new_locked_file, remove_stale
 from kevin.core.types import Kernel, OpCall, Outcome, Task, TaskSpec, Turn
 
 SCHEMA_VERSION = 1
 _META_KEY = b"kevin"
 
 
+DISK_FULL = (errno.ENOSPC, errno.EDQUOT)
+"""What the system says where a device is full, or a user's share of it used up."""
+_PROBE_BYTES = 1 << 20
+
+
 @contextmanager
 def atomic_path(path: Path) -> Iterator[Path]:
-    """A temporary sibling that becomes ``path`` on success and vanishes on failure. Parents are created."""
+    """A temporary sibling that becomes ``path`` on success and vanishes on failure. Parents are created.
+
+    One that a killed process left is removed by the next to write ``path``. Raises OSError as `writing` does.
+    """
     path.parent.mkdir(parents=True, exist_ok=True)
-    fd, name = tempfile.mkstemp(dir=path.parent, prefix=f".{path.name}.", suffix=path.suffix)
-    os.close(fd)
-    tmp = Path(name)
+    prefix = f".{path.name}."
+    remove_stale(path.parent, prefix, path.suffix)
+    fd, tmp = new_locked_file(path.parent, prefix, path.suffix)
     try:
-        with _naming(path):
+        with writing(path):
             yield tmp
             tmp.chmod(0o644)
             tmp.replace(path)
     finally:
         tmp.unlink(missing_ok=True)
+        os.close(fd)
 
 
 @contextmanager
-def _naming(path: Path) -> Iterator[None]:
-    """A full disk is reported by the system without a name: add the file's."""
+def whole_folder(path: Path) -> Iterator[Path]:
+    """A new folder that takes the place of ``path`` on success and vanishes on failure. Raises OSError as `writing`."""
+    partial = path.with_name(f".{path.name}.partial")
+    shutil.rmtree(partial, ignore_errors=True)
+    partial.mkdir(parents=True)
+    try:
+        with writing(path):
+            yield partial
+            shutil.rmtree(path, ignore_errors=True)
+            partial.replace(path)
+    finally:
+        shutil.rmtree(partial, ignore_errors=True)
+
+
+@contextmanager
+def writing(path: Path) -> Iterator[None]:
+    """Around what writes ``path``, by whatever library: where the device is full, that is what is raised.
+
+    Raises:
+        OSError: with a number of `DISK_FULL` and the name of ``path``. Libraries tell of a full device in types and
+            words of their own, so the system is asked for a little space there, before anything is tidied up.
+    """
     try:
         yield
-    except OSError as e:
-        if e.filename is None:
+    except KevinError:
+        raise
+    except Exception as e:
+        full = e if isinstance(e, OSError) and e.errno in DISK_FULL else no_space(path.parent)
+        if full is not None:
+            raise OSError(full.errno, full.strerror, str(path)) from e
+        if isinstance(e, OSError) and e.filename is None:
             e.filename = str(path)
         raise
 
 
+def check_space(path: Path) -> None:
+    """Before what cannot tell of a full device: raises OSError as `writing`."""
+    if (full := no_space(path.parent)) is not None:
+        raise OSError(full.errno, full.strerror, str(path))
+
+
+def no_space(folder: Path) -> OSError | None:
+    """What the system says where a folder's device is full; None where there is room for a mebibyte."""
+    try:
+        with tempfile.TemporaryFile(dir=folder) as f:
+            f.write(bytes(_PROBE_BYTES))
+            f.flush()
+            os.fsync(f.fileno())
+    except OSError as e:
+        return e if e.errno in DISK_FULL else None
+    return None
+
+
 def append_line(path: Path, line: str) -> None:
-    """Add one line to a log of JSON lines. A kill may leave the last line cut short; readers must expect it."""
+    """Add one line to a log of JSON lines, in place of one that a kill cut short.
+
+    A kill may leave the last line cut short; readers must expect it. Raises OSError as `writing` does.
+    """
     path.parent.mkdir(parents=True, exist_ok=True)
-    with _naming(path), path.open("a") as f:
-        f.write(line + "\n")
+    with writing(path), path.open("a+b") as f:
+        if f.tell() and not _ends_line(f):
+            f.seek(0)
+            f.truncate(f.read().rfind(b"\n") + 1)
+        f.write(line.encode() + b"\n")
+
+
+def _ends_line(file: BinaryIO) -> bool:
+    file.seek(-1, os.SEEK_END)
+    return file.read(1) == b"\n"
 
 
 def write_text(path: Path, text: str) -> None:

@@ -20,6 +20,7 @@ from pydantic import Field
 
 from kevin.core import abi
 from kevin.core.errors import DeviceError, SandboxError
+from kevin.core.files import check_space
 from kevin.core.protocol import JudgeProtocol
 from kevin.core.types import Frozen, Kernel, Outcome, TaskSpec, digest
 from kevin.judge.sandbox import Isolation, detect_isolation, toolchain, wrap
@@ -159,8 +160,18 @@ def without_resources(text: str) -> str:
     return "\n".join(line for line in lines if not re.match(r"ptxas info|\s+\d+ bytes stack frame", line))
 
 
+@functools.cache
+def _with_parent() -> tuple[str, ...]:
+    """What ends a program with this process, even where it is killed; nothing where there is no such tool."""
+    argv = ("setpriv", "--pdeathsig", "KILL", "--")
+    try:
+        return argv if subprocess.run([*argv, "true"], capture_output=True, check=False).returncode == 0 else ()
+    except OSError:
+        return ()
+
+
 def _limits(memory_bytes: int) -> list[str]:
-    return ["prlimit", f"--as={memory_bytes}", f"--fsize={_MAX_LIBRARY_BYTES}", "--core=0", "--"]
+    return [*_with_parent(), "prlimit", f"--as={memory_bytes}", f"--fsize={_MAX_LIBRARY_BYTES}", "--core=0", "--"]
 
 
 def compiler_environment() -> dict[str, str]:
@@ -189,6 +200,13 @@ def run_limited(argv: list[str], timeout_s: float, memory_bytes: int) -> tuple[i
             proc.wait()
         out.seek(0)
         return status, out.read(1 << 18).decode(errors="replace")
+
+
+def check_compiler_space(text: str, folder: Path) -> None:
+    """Raises OSError where a compiler that says ``text`` failed because there is no space in ``folder`` or /tmp."""
+    if "No space left on device" in text:
+        for place in (folder, Path("/tmp")):
+            check_space(place / "*")
 
 
 def build_native(
@@ -222,6 +240,7 @@ def build_native(
     if status is None:
         message = f"the compiler was stopped after {protocol.build_timeout_s:g} s"
         return Build(outcome=Outcome.TIMEOUT, reason="compile_timeout", message=message, seconds=seconds)
+    check_compiler_space(text, cache)
     if f"{source}: No such file" in text or not text.strip():
         raise SandboxError(f"the compiler could not run in the sandbox (status {status}): {text.strip()[:400]}")
     if fatal := re.search(

@@ -28,6 +28,7 @@ from kevin.core.types import Frozen
 
 log = logging.getLogger(__name__)
 CONNECTION = "connection.json"
+_STOPPED_BY = (signal.SIGINT, signal.SIGTERM, signal.SIGHUP)
 
 
 class SlurmNodes(Frozen):
@@ -199,12 +200,11 @@ def main(argv: Sequence[str]) -> int:
         parser.add_argument(f"--{name.replace('_', '-')}", type=kind, default=field.default)
     options = vars(parser.parse_args(argv))
     folder = options.pop("folder")
-    signal.signal(signal.SIGTERM, signal.getsignal(signal.SIGINT))
+    signal.pthread_sigmask(signal.SIG_BLOCK, _STOPPED_BY)  # while nodes start or are cancelled, nothing may break in
     try:
         with slurm_judge(SlurmNodes.model_validate(options), folder) as path:
             print(f"pool: {{scheduler: {path}}}", flush=True)
-            with contextlib.suppress(KeyboardInterrupt):
-                signal.pause()
+            signal.sigwait(_STOPPED_BY)
     except ValidationError as e:
         parser.error("; ".join(f"--{str(err['loc'][0]).replace('_', '-')}: {err['msg']}" for err in e.errors()))
     except KevinError as e:

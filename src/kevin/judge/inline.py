@@ -19,7 +19,7 @@ from typing import Any
 
 from kevin.core.protocol import JudgeProtocol
 from kevin.core.types import Kernel, Outcome, Task, digest
-from kevin.judge.build import Build, compiler_excerpt, find_nvcc, native_architecture
+from kevin.judge.build import Build, check_compiler_space, compiler_excerpt, find_nvcc, native_architecture
 from kevin.judge.cell import CandidateFailed, Cell
 from kevin.judge.precompiled import precompiled_headers
 from kevin.judge.sandbox import Isolation, detect_isolation, gpu_devices, toolchain
@@ -98,6 +98,7 @@ def build_inline(
         if not failed and {"error", "unbuilt"} & reply.keys() and protocol.device == "cuda":
             reply, failed = import_it(gpu=bool(gpu_devices()), pretend=False)
         seconds = time.perf_counter() - start
+        check_compiler_space(str([reply.get("error"), *failed]), cache)
         message = _build_error(str(failed[0]["error"])) if failed else ""
         if failed and "error" not in reply:
             (marker / _SWALLOWED).write_text(message)

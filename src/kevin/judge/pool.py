@@ -13,13 +13,16 @@ import os
 import shutil
 import threading
 from collections.abc import Callable, Mapping, Sequence
+from contextlib import ExitStack
 from pathlib import Path
 from typing import Any
 
 from kevin.core.config import JudgePoolConfig
 from kevin.core.errors import DeviceError, DeviceLostError, HarnessError, KevinError
+from kevin.core.files import DISK_FULL
 from kevin.core.protocol import JudgeProtocol
 from kevin.core.provenance import cpu_name, nvidia_gpus
+from kevin.core.scratch import scratch_folder
 from kevin.core.types import Kernel, Task, Verdict
 from kevin.judge.build import Build
 from kevin.judge.evaluate import build_stage, build_verdict, screen_stage
@@ -137,7 +140,10 @@ class JudgePool:
         self.protocol = protocol
         self.config = config or JudgePoolConfig()
         self.store = VerdictStore(store_dir)
-        self._builds = store_dir.resolve() / "builds"  # sandboxes need absolute paths
+        self._folders = ExitStack()
+        self._store_dir = store_dir.resolve()  # sandboxes need absolute paths
+        self._builds = self._store_dir
+        """Of this pool alone, once it is started; on the store's drive, as builders may be on other nodes."""
         self._cluster: Any = None
         self._client: Any = None
         self._avoid: list[int] = []
@@ -168,6 +174,7 @@ class JudgePool:
         if self._cluster is not None:
             self._cluster.close(timeout=10)
             self._cluster = None
+        self._folders.close()
 
     def start(self) -> Any:
         """The dask client, with its workers started. Called on demand; call it early to overlap the start-up."""
@@ -187,7 +194,8 @@ class JudgePool:
                 }
             )
             for name in ("distributed", "distributed.nanny", "distributed.worker", "distributed.scheduler"):
-                logging.getLogger(name).setLevel(logging.ERROR)
+                logging.getLogger(name).setLevel(logging.CRITICAL)
+            self._builds = self._folders.enter_context(scratch_folder("pool-", self._store_dir / "builds"))
             address = self.config.scheduler
             if address is None:
                 self._cluster = self._local_cluster()
@@ -196,6 +204,7 @@ class JudgePool:
         return self._client
 
     def _local_cluster(self) -> Any:
+        import dask
         from distributed import Nanny, Scheduler, SpecCluster
 
         cores = sorted(os.sched_getaffinity(0))
@@ -207,7 +216,7 @@ class JudgePool:
             "memory_limit": 0,
             "host": "127.0.0.1",
             "env": {"OMP_NUM_THREADS": "1", **isolation_environment(self.config)},
-            "silence_logs": logging.ERROR,
+            "silence_logs": logging.CRITICAL,  # what fails there is raised here
         }
         workers: dict[Any, Any] = {
             "builder": {
@@ -225,9 +234,11 @@ class JudgePool:
                 "cls": Nanny,
                 "options": {**common, "env": env, "nthreads": threads, "resources": {"device": threads}},
             }
+        scratch = self._folders.enter_context(scratch_folder("kevin-pool-"))
+        dask.config.set({"temporary-directory": str(scratch)})
         options = {"host": "127.0.0.1", "port": 0, "dashboard": False, "dashboard_address": "127.0.0.1:0"}
         return SpecCluster(
-            workers=workers, scheduler={"cls": Scheduler, "options": options}, silence_logs=logging.ERROR
+            workers=workers, scheduler={"cls": Scheduler, "options": options}, silence_logs=logging.CRITICAL
         )
 
     def judge(
@@ -336,7 +347,10 @@ class JudgePool:
         except KevinError:
             raise
         except Exception as e:
-            log.exception("judging failed in stage %s", stage)
+            if isinstance(e, OSError) and e.errno in DISK_FULL:  # nothing can be judged then
+                raise
+            log.error("judging failed in stage %s: %s: %s", stage, type(e).__name__, e)
+            log.debug("the worker's traceback", exc_info=True)
             return HarnessError(f"judging failed in stage {stage}: {type(e).__name__}: {e}")
 
     def _after_build(

@@ -4,10 +4,12 @@ from __future__ import annotations
 
 import json
 import shutil
+from collections.abc import Iterator
+from contextlib import ExitStack, contextmanager
 from pathlib import Path
 
 from kevin.core.errors import DataError
-from kevin.core.files import write_text
+from kevin.core.files import whole_folder, write_text, writing
 
 MARK = "complete.json"
 _MODEL_FILES = ("*.safetensors", "*.safetensors.index.json", "config.json", "generation_config.json")
@@ -48,6 +50,20 @@ class CheckpointKeeper:
         return self.folder / f"checkpoint-{num_updates}"
 
 
+@contextmanager
+def checkpoint_written(path: Path) -> Iterator[None]:
+    """Around what writes a checkpoint's folder, which is removed again when that fails.
+
+    Raises:
+        OSError: the device is full, as `kevin.core.files.writing` tells it.
+    """
+    with ExitStack() as failed:
+        failed.callback(shutil.rmtree, path, ignore_errors=True)
+        with writing(path):
+            yield
+        failed.pop_all()
+
+
 def _number(path: Path) -> int:
     return int(path.name.rpartition("-")[2])
 
@@ -61,11 +77,7 @@ def export_policy(run_folder: Path, out: Path) -> None:
     found = CheckpointKeeper(run_folder / "checkpoints", 1).latest()
     if found is None:
         raise DataError(f"{run_folder}: no complete checkpoint; train first: kevin train --out {run_folder} ...")
-    partial = out.with_name(f".{out.name}.partial")
-    shutil.rmtree(partial, ignore_errors=True)
-    partial.mkdir(parents=True)
-    for pattern in (*_MODEL_FILES, *_TOKENIZER_FILES):
-        for path in found[0].glob(pattern):
-            shutil.copy2(path, partial / path.name)
-    shutil.rmtree(out, ignore_errors=True)
-    partial.replace(out)
+    with whole_folder(out) as partial:
+        for pattern in (*_MODEL_FILES, *_TOKENIZER_FILES):
+            for path in found[0].glob(pattern):
+                shutil.copy2(path, partial / path.name)

@@ -30,7 +30,7 @@ from kevin.core.errors import ConfigError, DeviceError
 from kevin.core.types import Task
 from kevin.policy.decode import Decoding, TokenIds, decode
 from kevin.policy.protocol import Sampling
-from kevin.train.checkpoint import CheckpointKeeper
+from kevin.train.checkpoint import CheckpointKeeper, checkpoint_written
 from kevin.train.lengths import longest_response
 from kevin.train.logprobs import answer_logprobs
 from kevin.train.metrics import TIMES, MetricsLog, progress_line
@@ -315,6 +315,10 @@ class KernelTrainer(GRPOTrainer):
         """Of all processes."""
         assert self._played is not None
         return merged(gather_object([self._played]))
+
+    def _save_checkpoint(self, *args: Any, **kwargs: Any) -> None:
+        with checkpoint_written(Path(self.args.output_dir) / f"checkpoint-{self.state.global_step}"):
+            super()._save_checkpoint(*args, **kwargs)
 
     def create_model_card(self, *args: Any, **kwargs: Any) -> None:
         """None is wanted."""

@@ -9,7 +9,7 @@ from pathlib import Path
 from typing import Any
 
 from kevin.core.errors import DataError
-from kevin.core.files import append_line, write_text
+from kevin.core.files import append_line, check_space, write_text
 
 logger = logging.getLogger(__name__)
 
@@ -25,12 +25,14 @@ class MetricsLog:
         self.path = folder / "metrics.jsonl"
         self.records = [r for r in read_metrics(self.path) if r["step"] < first_step] if self.path.exists() else []
         write_text(self.path, "".join(json.dumps(r) + "\n" for r in self.records))
+        check_space(self.path)  # TensorBoard's files are written in a thread, which could only print what goes wrong
         from torch.utils.tensorboard import SummaryWriter
 
         self._writer = SummaryWriter(str(folder / "tensorboard"), purge_step=first_step, flush_secs=10)
 
     def add(self, record: dict[str, Any]) -> None:
         self.records.append(record)
+        check_space(self.path)
         append_line(self.path, json.dumps(record))
         for key, value in flat(record).items():
             if key != "step":

@@ -21,7 +21,7 @@ from kevin.policy.decode import Decoding, TokenIds, decode
 from kevin.policy.protocol import Sampling
 from kevin.policy.transformers import load_transformers
 from kevin.rollout.settings import Judge
-from kevin.train.checkpoint import CheckpointKeeper
+from kevin.train.checkpoint import CheckpointKeeper, checkpoint_written
 from kevin.train.logprobs import answer_logprobs
 from kevin.train.metrics import TIMES, MetricsLog, progress_line
 from kevin.train.order import task_order
@@ -129,9 +129,10 @@ class PruneTrainer:
 
     def save(self, step: int) -> None:
         path = self._keeper.folder / f"checkpoint-{step}"
-        self.model.save_pretrained(path)
-        self.tokenizer.save_pretrained(path)
-        torch.save(self._optimizer.state_dict(), path / "optimizer.pt")
+        with checkpoint_written(path):
+            self.model.save_pretrained(path)
+            self.tokenizer.save_pretrained(path)
+            torch.save(self._optimizer.state_dict(), path / "optimizer.pt")
         self._keeper.finish(step, step)
         self.done = step
 
