@@ -144,7 +144,7 @@ def test_an_interrupt_is_resumed_and_gives_the_same_file(study, tasks, out, pool
     assert calls == [6, 6, 6]
     interrupted_turns = read_turns(out)[0]
     run_rollout(study, "base", "level1", tasks, out)
-    assert read_turns(out)[0] == interrupted_turns
+    assert read_turns(out)[0] == interrupted_turns == read_turns(out.with_name("turns.old-1.parquet"))[0]
     assert len((out.parent / "timing.jsonl").read_text().splitlines()) == 2
 
 
@@ -182,8 +182,18 @@ def test_a_changed_recording_does_not_go_on_with_the_old_one(study, tasks, out, 
         run_rollout(study, "base", "level1", tasks, out)
     with open(study.policies["base"].model, "a") as f:  # noqa: PTH123
         f.write(json.dumps({"task_id": "l1/c", "trajectory": 0, "turn": 1, "completion": "x"}) + "\n")
-    with pytest.raises(DataError, match="policy_files: was"):
+    with pytest.raises(DataError, match=r"policies\.base\.files\.recorded\.jsonl: its content has changed"):
         run_rollout(study, "base", "level1", tasks, out)
+
+
+def test_finished_answers_are_kept_beside_those_of_changed_settings(study, tasks, out, pool, caplog):
+    run_rollout(study, "base", "level1", tasks, out)
+    once = read_turns(out)[0]
+    shorter = study.model_copy(update={"rollout": study.rollout.model_copy(update={"num_turns": 1})})
+    run_rollout(shorter, "base", "level1", tasks, out)
+    assert (len(once), len(read_turns(out)[0])) == (12, 6)
+    assert read_turns(out.with_name("turns.old-1.parquet"))[0] == once
+    assert "turns.old-1.parquet" in caplog.text
 
 
 def test_bad_names(study, tasks, out, pool, tmp_path):

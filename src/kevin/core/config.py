@@ -69,6 +69,21 @@ class PolicyConfig(Frozen):
     """Name in tables and figures; the key of the policy when absent."""
     seed_of: str | None = None
     """Key of the policy that this one is another seed of: curves draw the mean of both, tables keep them apart."""
+    max_prompt_tokens: int | None = Field(default=None, ge=1)
+    """As ``rollout.max_prompt_tokens`` when null."""
+    max_response_tokens: int | None = Field(default=None, ge=1)
+    """As ``rollout.max_response_tokens`` when null."""
+    max_feedback_chars: int | None = Field(default=None, ge=50)
+    """As ``rollout.max_feedback_chars`` when null."""
+
+    @property
+    def has_files(self) -> bool:
+        """Whether ``model`` may be files of this machine, and not only a name."""
+        return self.backend != "openai"
+
+    def identity(self) -> dict[str, Any]:
+        """The settings that its answers depend on, lengths apart, as JSON values."""
+        return self.model_dump(mode="json", include={"backend", "model", "dtype"})
 
 
 class WriterConfig(Frozen):

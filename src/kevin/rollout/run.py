@@ -13,8 +13,9 @@ from kevin.core.config import Study
 from kevin.core.errors import ConfigError, HarnessError
 from kevin.core.progress import Progress, progress
 from kevin.core.provenance import provenance
+from kevin.core.resume import set_aside
 from kevin.core.types import Kernel, Task, Turn, Verdict
-from kevin.policy.load import load_policy, policy_fingerprint
+from kevin.policy.load import load_policy, policy_identity
 from kevin.rollout.beside import judges_beside
 from kevin.rollout.refine import refine
 from kevin.rollout.settings import Judge, RolloutSettings, TurnTiming
@@ -55,7 +56,7 @@ def run_rollout(
     timing_path = out_path.parent / "timing.jsonl"
     if not folder.exists():
         timing_path.unlink(missing_ok=True)
-    identity = {"policy_files": policy_fingerprint(config), "judge_protocol": study.judge.digest}
+    identity = {"policies": {policy_name: policy_identity(config)}, "judge": study.judge.model_dump(mode="json")}
 
     def save_timing(timing: TurnTiming) -> None:
         files.append_line(timing_path, timing.model_dump_json())
@@ -86,7 +87,7 @@ def run_rollout(
 
 
 def write_results(out_path: Path, turns: Sequence[Turn], study: Study, *, policy: str, split: str) -> None:
-    """Write turns.parquet, unless too much of it has no verdict (HarnessError)."""
+    """Write turns.parquet, unless too much of it has no verdict (HarnessError). An earlier one is set aside."""
     unjudged = _unjudged(turns)
     num_trajectories = len({(t.task_id, t.trajectory) for t in turns})
     if unjudged:
@@ -96,6 +97,8 @@ def write_results(out_path: Path, turns: Sequence[Turn], study: Study, *, policy
             raise HarnessError(f"{message} ({first}); see the log, then run again: all that was judged is kept")
         logger.warning("%s (%s): they are left out of every average", message, first)
     record = provenance(study.digest, policy=policy, split=split, num_unjudged=len(unjudged))
+    if out_path.exists():
+        logger.warning("%s: rolled out anew; what it held is kept as %s", out_path, set_aside(out_path).name)
     files.write_turns(out_path, turns, record)
 
 
