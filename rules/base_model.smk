@@ -24,4 +24,4 @@ rule train_base_model:
             KERNELS_DIGEST,
         ),
     shell:
-        "kevin --log {log} base-model --config {params.config} --out {output}"
+        "kevin --log {log:q} base-model --config {params.config:q} --out {output:q}"

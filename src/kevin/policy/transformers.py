@@ -125,7 +125,8 @@ class TransformersPolicy:
         if self._context is not None and longest and longest + sampling.max_tokens > self._context:
             raise UsageError(
                 f"policy {self.name}: a prompt of {longest} tokens and an answer of {sampling.max_tokens} do not fit "
-                f"the model's context of {self._context}; lower rollout.max_prompt_tokens or max_response_tokens"
+                f"the model's context of {self._context}; lower max_prompt_tokens or max_response_tokens of "
+                f"the policy or under rollout"
             )
 
 

@@ -62,18 +62,19 @@ def open_checkpoint(
     settings: RolloutSettings,
     identity: Mapping[str, Any] | None = None,
 ) -> Checkpoint:
-    """The checkpoint of exactly this rollout. Raises DataError when the folder belongs to another one.
+    """The checkpoint of exactly this rollout. Raises DataError when the folder belongs to another one."""
+    return Checkpoint(folder, rollout_identity(tasks, policy.name, settings, identity))
 
-    ``identity``: what else a resume must agree on, as nested JSON values under the configuration's keys.
-    """
+
+def rollout_identity(
+    tasks: Sequence[Task], policy: str, settings: RolloutSettings, identity: Mapping[str, Any] | None = None
+) -> dict[str, Any]:
+    """What a rollout depends on, as nested JSON values under the configuration's keys. ``identity``: what else."""
     rollout = settings.model_dump(mode="json")
-    return Checkpoint(
-        folder,
-        {
-            "policy": policy.name,
-            **{key: rollout.pop(key) for key in ("dialect", "language", "seed")},
-            "rollout": rollout,
-            "tasks": {t.id: t.digest for t in tasks},
-            **(identity or {}),
-        },
-    )
+    return {
+        "policy": policy,
+        **{key: rollout.pop(key) for key in ("dialect", "language", "seed")},
+        "rollout": rollout,
+        "tasks": {t.id: t.digest for t in tasks},
+        **(identity or {}),
+    }

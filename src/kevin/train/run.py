@@ -22,6 +22,7 @@ from typing import Any
 from kevin.core import files
 from kevin.core.config import Study
 from kevin.core.errors import DataError
+from kevin.core.lengths import with_lengths
 from kevin.core.resume import differences, read_identity, set_aside
 from kevin.core.types import Task
 from kevin.policy.load import policy_identity
@@ -52,7 +53,7 @@ def run_training(
         TrainingStoppedError: a loss that is not a finite number.
         KevinError: as `refine` and `load_policy`.
     """
-    own = study.for_run(run)
+    own = with_lengths(study, study.for_run(run).train.init, fetch=True).for_run(run)
     tasks = files.read_tasks(tasks_path, own.train.split)
     start_or_resume(out, identity(own, run, tasks))
     limits = own.train.model_dump(mode="json", include=set(LIMITS))
