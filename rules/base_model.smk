@@ -24,7 +24,7 @@ rule train_base_model:
             KERNELS_DIGEST,
         ),
     shell:
-        "kevin --log {log} base-model --config {params.config} --out {output}"
+        "kevin --log {log:q} base-model --config {params.config:q} --out {output:q}"
 
 
 rule check_base_model:
@@ -56,5 +56,5 @@ rule check_base_model:
         ),
         store=f"{study.results}/store",
     shell:
-        "kevin --log {log} check-base-model --config {params.config} --model {input.model} --tasks {input.tasks}"
-        " --store {params.store} --out {output}"
+        "kevin --log {log:q} check-base-model --config {params.config:q} --model {input.model:q} --tasks {input.tasks:q}"
+        " --store {params.store:q} --out {output:q}"

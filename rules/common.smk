@@ -2,6 +2,8 @@
 
 import fcntl
 import os
+import re
+import shlex
 import signal
 import sys
 import time
@@ -13,9 +15,13 @@ from snakemake.logging import logger
 
 from kevin.cli.follow import follow
 from kevin.core.config import section_digest, validate_study
+from kevin.core.content import content_digests
 from kevin.core.errors import ConfigError
+from kevin.core.lengths import configured_lengths
 from kevin.core.protocol import PROTOCOL_VERSION
 from kevin.core.types import canonical_json, digest
+from kevin.policy.load import must_be_local, policy_identity
+from kevin.rollout.run import VERSION as ROLLOUT_VERSION
 
 try:
     origin = (
@@ -42,14 +48,8 @@ CONFIG = f"{study.results}/config.yaml"
 BASE_MODEL = f"{study.results}/base_model"
 CHECKED_BASE_MODEL = [BASE_MODEL, f"{study.results}/checks/base_model.json"]
 DEVICE = study.judge.device
-# Policies that a training run of this study makes, and the runs that the report compares.
-TRAINED = {
-    policy: run
-    for policy, settings in study.policies.items()
-    for run in study.runs
-    if Path(settings.model) == Path(study.results, "policies", run)
-}
-SHOWN_RUNS = [run for run in study.runs if run in map(TRAINED.get, study.evaluate)]
+# The runs that the report compares.
+SHOWN_RUNS = [run for run in study.runs if run in map(study.made_by, study.evaluate)]
 SHOWN_TABLES = [*TABLES, *(["rl_gain", "step_time"] if SHOWN_RUNS else [])]
 SHOWN_FIGURES = [*FIGURES, *(["training", "training_turns"] if SHOWN_RUNS else [])]
 
@@ -60,18 +60,24 @@ if CEILING in study.policies:
 
 
 wildcard_constraints:
-    policy="|".join(study.policies),
+    policy="|".join(map(re.escape, study.policies)),
     split="train|level1|level2|unseen",
     table="|".join(TABLES),
     figure="|".join(FIGURES),
-    run="|".join(study.runs) or "none",
+    run="|".join(map(re.escape, study.runs)) or "none",
     training_figure="training|training_turns|ablations",
 
 
 # Expensive steps are made again when something that they depend on changes its meaning, never because a file was
-# touched: what they read of the configuration stands in their params as a digest, with a version that is raised when
-# the step's code would make something else.
-STEP_VERSIONS = {"tasks": 1, "base_model": 2, "rollout": 1, "ceiling": 1, "train": 1}
+# touched: what they read of the configuration, and the content of files that are the user's, stand in their params as a
+# digest, with a version that is raised when the step's code would make something else.
+STEP_VERSIONS = {
+    "tasks": 1,
+    "base_model": 2,
+    "rollout": ROLLOUT_VERSION,
+    "ceiling": 1,
+    "train": 1,
+}
 
 
 def step_digest(*parts):
@@ -84,22 +90,52 @@ def step_digest(*parts):
     )[:16]
 
 
+def task_files():
+    """What the tasks are read from, where that is a folder of the user's."""
+    if OWN_TASKS:
+        return {}
+    from kevin.tasks.kernelbench import source_digests
+
+    return source_digests(study.tasks.kernelbench)
+
+
 TASKS_DIGEST = step_digest(
-    STEP_VERSIONS["tasks"], study.tasks, study.seed, study.judge.num_threads
+    STEP_VERSIONS["tasks"],
+    study.tasks,
+    task_files(),
+    study.dialect,
+    study.seed,
+    study.judge.num_threads,
 )
 JUDGE_DIGEST = step_digest(PROTOCOL_VERSION, study.judge)
 KERNELS_DIGEST = step_digest(study.dialect, study.language)
 REPORT_DIGEST = step_digest(study)
 
 
+def own_model(policy):
+    """What makes a policy of this study's own: the base model, or the export of a training run."""
+    if study.is_base_model(policy):
+        return CHECKED_BASE_MODEL
+    run = study.made_by(policy)
+    return [f"{study.results}/policies/{run}"] if run else []
+
+
+def policy_parts(policy):
+    """What a policy's answers depend on. The files of a model that this study makes are inputs of the rule."""
+    settings = study.policies[policy]
+    return [
+        settings.identity() if own_model(policy) else policy_identity(settings),
+        configured_lengths(study, policy),
+    ]
+
+
 def policy_digest(wildcards):
     """What the answers of a policy depend on, and how they are judged."""
     return step_digest(
         STEP_VERSIONS["rollout"],
-        study.policies[wildcards.policy].model_dump(
-            mode="json", exclude={"label", "max_concurrency", "timeout_s"}
-        ),
+        policy_parts(wildcards.policy),
         study.rollout,
+        study.base_model.max_tokens,
         study.seed,
         KERNELS_DIGEST,
         JUDGE_DIGEST,
@@ -107,25 +143,21 @@ def policy_digest(wildcards):
 
 
 def policy_files(wildcards):
-    """What makes the policies of this study's own: the base model, or the export of a training run."""
-    model = study.policies[wildcards.policy].model.rstrip("/")
-    run = TRAINED.get(wildcards.policy)
-    own = [f"{study.results}/policies/{run}"] if run else []
-    return CHECKED_BASE_MODEL if model == BASE_MODEL else own
+    return own_model(wildcards.policy)
 
 
 def code(*packages):
-    """Sources that a cheap step is made of: editing one of them makes its files again."""
-    root = Path(workflow.basedir) / "src" / "kevin"
-    files = (file for package in packages for file in (root / package).rglob("*"))
-    return sorted(
-        str(f) for f in files if f.is_file() and f.parent.name != "__pycache__"
-    )
+    """Digest of the sources that a cheap step is made of: editing one of them makes its files again."""
+    root = Path(workflow.basedir, "src", "kevin")
+    return step_digest(*(content_digests(root / package) for package in packages))
+
+
+REPORT_CODE = code("core", "report")
 
 
 def repeat(option, files):
-    """The same option once for each file."""
-    return " ".join(f"{option} {file}" for file in files)
+    """The same option once for each file, for a shell."""
+    return " ".join(f"{option} {shlex.quote(str(file))}" for file in files)
 
 
 # Per scale: cores, memory and minutes of a rule that judges or trains, and GPUs. A cluster reads them (the cores as
@@ -148,10 +180,8 @@ def all_cores():
 
 
 def initial_model(wildcards):
-    """The study's own base model, for runs that start from it."""
-    init = study.for_run(wildcards.run).train.init
-    own = study.policies[init].model.rstrip("/") == BASE_MODEL
-    return CHECKED_BASE_MODEL if own else []
+    """The model that a run starts from, where this study makes it."""
+    return own_model(study.for_run(wildcards.run).train.init)
 
 
 def run_digest(wildcards):
@@ -161,8 +191,9 @@ def run_digest(wildcards):
         STEP_VERSIONS["train"],
         own.train,
         own.reward,
-        own.policies[own.train.init].model,
-        own.rollout,
+        policy_parts(own.train.init),
+        study.rollout,
+        study.base_model.max_tokens,
         study.seed,
         TASKS_DIGEST,
         KERNELS_DIGEST,
@@ -172,7 +203,8 @@ def run_digest(wildcards):
 
 # Several GPUs train as one: weights, gradients and optimizer are spread over them.
 LAUNCHER = (
-    f"accelerate launch --config_file {workflow.basedir}/config/accelerate/zero3-{NEEDS['gpu']}.yaml --no_python "
+    f"accelerate launch --config_file {shlex.quote(workflow.basedir)}/config/accelerate/zero3-{NEEDS['gpu']}.yaml"
+    " --no_python "
     if NEEDS["gpu"] > 1
     else ""
 )
@@ -210,6 +242,30 @@ def claim_folder(patience_s=15):
     LOCKS.append(file)
 
 
+def check_models():
+    """Refuse to start with a model or a recording that is not there, before anything is made for it."""
+    for job in workflow.dag.needrun_jobs():
+        names = {
+            "run_rollouts": lambda w: w.policy,
+            "train_policy": lambda w: study.for_run(w.run).train.init,
+        }
+        if job.rule.name not in names:
+            continue
+        policy = names[job.rule.name](job.wildcards)
+        settings = study.policies[policy]
+        local = settings.backend == "replay" or must_be_local(settings.model)
+        if (
+            settings.has_files
+            and local
+            and not own_model(policy)
+            and not Path(settings.model).exists()
+        ):
+            raise WorkflowError(
+                f"{origin}: policies.{policy}.model: there is no {settings.model} in {Path.cwd()}, and no step of this"
+                " study makes it; its own models are <results>/base_model and <results>/policies/<run>"
+            )
+
+
 def save_config():
     """The resolved configuration, beside the results; every step reads it. Not a rule's output: what a step depends on
     stands in its params, and a rule that is run again would hide those changes from the rules behind it.
@@ -227,11 +283,12 @@ onstart:
     claim_folder()
     check_image()
     check_cluster()
+    check_models()
     own_jobs()
     save_config()
 
 
 # `kevin` is the one beside this interpreter; it ends by itself when this process is gone (kevin.cli.follow).
 shell.prefix(
-    f"export PATH='{Path(sys.executable).parent}':\"$PATH\" KEVIN_WORKFLOW_PID=$PPID; "
+    f'export PATH={shlex.quote(str(Path(sys.executable).parent))}:"$PATH" KEVIN_WORKFLOW_PID=$PPID; '
 )

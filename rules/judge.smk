@@ -19,7 +19,7 @@ rule measure_baselines:
         config=CONFIG,
         depends=JUDGE_DIGEST,
     shell:
-        "kevin --log {log} baselines --config {params.config} --tasks {input.tasks} --out {output}"
+        "kevin --log {log:q} baselines --config {params.config:q} --tasks {input.tasks:q} --out {output:q}"
 
 
 rule judge_ceiling:
@@ -49,5 +49,5 @@ rule judge_ceiling:
         ),
         store=f"{study.results}/store",
     shell:
-        "kevin --log {log} ceiling --config {params.config} --tasks {input.tasks} --split {wildcards.split}"
-        " --store {params.store} --out {output}"
+        "kevin --log {log:q} ceiling --config {params.config:q} --tasks {input.tasks:q} --split {wildcards.split:q}"
+        " --store {params.store:q} --out {output:q}"

@@ -13,7 +13,6 @@ rule score_turns:
     input:
         tasks="<results>/tasks.parquet",
         turns="<results>/rollouts/{policy}-{split}/turns.parquet",
-        code=code("core", "report"),
     output:
         "<results>/scores/{policy}-{split}.parquet",
     log:
@@ -21,16 +20,17 @@ rule score_turns:
     benchmark:
         "<results>/benchmarks/score_turns-{policy}-{split}.tsv"
     wildcard_constraints:
-        policy="|".join(COMPARED),
+        policy="|".join(map(re.escape, COMPARED)),
     resources:
         mem_mb=2000,
         runtime=4,
     params:
         config=CONFIG,
         depends=REPORT_DIGEST,
+        code=REPORT_CODE,
     shell:
-        "kevin --log {log} score --config {params.config} --turns {input.turns} --tasks {input.tasks}"
-        " --policy {wildcards.policy} --split {wildcards.split} --out {output}"
+        "kevin --log {log:q} score --config {params.config:q} --turns {input.turns:q} --tasks {input.tasks:q}"
+        " --policy {wildcards.policy:q} --split {wildcards.split:q} --out {output:q}"
 
 
 rule make_table:
@@ -38,7 +38,6 @@ rule make_table:
     input:
         scores=SCORES,
         baselines=f"<results>/baselines/{DEVICE}.parquet",
-        code=code("core", "report"),
     output:
         report(
             "<results>/tables/{table}.csv",
@@ -56,10 +55,11 @@ rule make_table:
     params:
         config=CONFIG,
         depends=REPORT_DIGEST,
+        code=REPORT_CODE,
         scores=lambda wildcards, input: repeat("--scores", input.scores),
     shell:
-        "kevin --log {log} table {wildcards.table} --config {params.config} {params.scores}"
-        " --baselines {input.baselines} --out {output}"
+        "kevin --log {log:q} table {wildcards.table:q} --config {params.config:q} {params.scores}"
+        " --baselines {input.baselines:q} --out {output:q}"
 
 
 rule draw_figure:
@@ -67,7 +67,6 @@ rule draw_figure:
     input:
         scores=SCORES,
         turns=TURNS,
-        code=code("core", "report"),
     output:
         report(
             "<results>/figures/{figure}.png",
@@ -87,12 +86,13 @@ rule draw_figure:
     params:
         config=CONFIG,
         depends=REPORT_DIGEST,
+        code=REPORT_CODE,
         scores=lambda wildcards, input: repeat("--scores", input.scores),
         turns=lambda wildcards, input: repeat("--turns", input.turns),
         folder=lambda wildcards, output: str(Path(output[0]).parent),
     shell:
-        "kevin --log {log} figure {wildcards.figure} --config {params.config} {params.scores} {params.turns}"
-        " --out-dir {params.folder}"
+        "kevin --log {log:q} figure {wildcards.figure:q} --config {params.config:q} {params.scores} {params.turns}"
+        " --out-dir {params.folder:q}"
 
 
 rule write_report:
@@ -104,7 +104,6 @@ rule write_report:
         figures=expand("<results>/figures/{figure}.png", figure=SHOWN_FIGURES),
         scores=SCORES,
         turns=TURNS,
-        code=code("core", "report"),
     output:
         report(
             "<results>/report.html", caption="captions/report.rst", category="Report"
@@ -119,10 +118,11 @@ rule write_report:
     params:
         config=CONFIG,
         depends=REPORT_DIGEST,
+        code=REPORT_CODE,
         files=lambda wildcards, input: " ".join(
             repeat(f"--{name}", input[name])
             for name in ("tables", "figures", "scores", "turns")
         ),
     shell:
-        "kevin --log {log} report --config {params.config} --tasks {input.tasks} --baselines {input.baselines}"
-        " {params.files} --out {output}"
+        "kevin --log {log:q} report --config {params.config:q} --tasks {input.tasks:q} --baselines {input.baselines:q}"
+        " {params.files} --out {output:q}"

@@ -21,5 +21,5 @@ rule run_rollouts:
         depends=policy_digest,
         store=f"{study.results}/store",
     shell:
-        "kevin --log {log} rollout --config {params.config} --tasks {input.tasks} --split {wildcards.split}"
-        " --policy {wildcards.policy} --store {params.store} --out {output}"
+        "kevin --log {log:q} rollout --config {params.config:q} --tasks {input.tasks:q} --split {wildcards.split:q}"
+        " --policy {wildcards.policy:q} --store {params.store:q} --out {output:q}"

@@ -18,5 +18,5 @@ rule build_tasks:
         config=CONFIG,
         depends=TASKS_DIGEST,
     shell:
-        "kevin --log {log} tasks build --config {params.config} --out {output.tasks}"
-        " --split-file {output.split}"
+        "kevin --log {log:q} tasks build --config {params.config:q} --out {output.tasks:q}"
+        " --split-file {output.split:q}"

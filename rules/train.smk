@@ -23,8 +23,8 @@ rule train_policy:
         folder=lambda wildcards, output: str(Path(output[0]).parent),
         store=f"{study.results}/store",
     shell:
-        "{params.launcher}kevin --log {log} train --config {params.config} --tasks {input.tasks} --run {wildcards.run}"
-        " --store {params.store} --out {params.folder}"
+        "{params.launcher}kevin --log {log:q} train --config {params.config:q} --tasks {input.tasks:q} --run {wildcards.run:q}"
+        " --store {params.store:q} --out {params.folder:q}"
 
 
 rule export_policy:
@@ -44,14 +44,13 @@ rule export_policy:
     params:
         folder=lambda wildcards, input: str(Path(input[0]).parent),
     shell:
-        "kevin --log {log} export-policy --run-dir {params.folder} --out {output}"
+        "kevin --log {log:q} export-policy --run-dir {params.folder:q} --out {output:q}"
 
 
 rule measure_gain:
     """What training gained on held-out tasks, with its interval."""
     input:
         scores=SCORES,
-        code=code("core", "report"),
         image=IMAGE_DIGEST,
     output:
         report(
@@ -70,16 +69,16 @@ rule measure_gain:
     params:
         config=CONFIG,
         depends=REPORT_DIGEST,
+        code=REPORT_CODE,
         scores=lambda wildcards, input: repeat("--scores", input.scores),
     shell:
-        "kevin --log {log} rl-gain --config {params.config} {params.scores} --out {output}"
+        "kevin --log {log:q} rl-gain --config {params.config:q} {params.scores} --out {output:q}"
 
 
 rule time_training:
     """Where the time of a training step went."""
     input:
         runs=expand("<results>/train/{run}/summary.json", run=SHOWN_RUNS),
-        code=code("core", "report"),
         image=IMAGE_DIGEST,
     output:
         report(
@@ -96,11 +95,12 @@ rule time_training:
         mem_mb=2000,
         runtime=4,
     params:
+        code=REPORT_CODE,
         runs=lambda wildcards, input: repeat(
             "--run-dir", [Path(run).parent for run in input.runs]
         ),
     shell:
-        "kevin --log {log} step-time {params.runs} --out {output}"
+        "kevin --log {log:q} step-time {params.runs} --out {output:q}"
 
 
 rule draw_training_figure:
@@ -114,7 +114,6 @@ rule draw_training_figure:
                 else SHOWN_RUNS
             ),
         ),
-        code=code("core", "report"),
         image=IMAGE_DIGEST,
     output:
         report(
@@ -135,10 +134,11 @@ rule draw_training_figure:
     params:
         config=CONFIG,
         depends=REPORT_DIGEST,
+        code=REPORT_CODE,
         runs=lambda wildcards, input: repeat(
             "--run-dir", [Path(run).parent for run in input.runs]
         ),
         folder=lambda wildcards, output: str(Path(output[0]).parent),
     shell:
-        "kevin --log {log} training-figure {wildcards.training_figure} --config {params.config} {params.runs}"
-        " --out-dir {params.folder}"
+        "kevin --log {log:q} training-figure {wildcards.training_figure:q} --config {params.config:q} {params.runs}"
+        " --out-dir {params.folder:q}"

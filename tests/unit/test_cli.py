@@ -138,6 +138,18 @@ def test_a_catalog_task_can_be_shown_and_judged_before_any_study(tmp_path: Path)
     assert 'extern "C" void launch(' in prompt.stdout
 
 
+def test_tasks_can_be_shown_outside_of_a_study_s_folder(tmp_path: Path) -> None:
+    source = kevin("tasks", "show", "l1/softmax", cwd=tmp_path)
+    assert source.returncode == 0, source.stderr
+    assert "class Model" in source.stdout
+    (tmp_path / "task.py").write_text(source.stdout)
+    prompt = kevin("tasks", "show", "task.py", "--prompt", cwd=tmp_path)
+    assert 'extern "C"' in prompt.stdout
+    missing = kevin("tasks", "show", "l1/softmax", "--config", "none.yaml", cwd=tmp_path)
+    assert (missing.returncode, missing.stdout) == (2, "")
+    assert "none.yaml: no such configuration file" in missing.stderr
+
+
 def test_an_unknown_task_is_named(tmp_path: Path) -> None:
     run = kevin("tasks", "show", "l1/nothing", "--tasks", tmp_path / "none.parquet")
     assert run.returncode == 2

@@ -59,6 +59,8 @@ def test_layers_win_in_order(tmp_path):
         ({"judge": {"precision": "bfloat16"}}, "judge.precision: .*bfloat16 is not judged.*leave it at float32"),
         ({"judge": {"precision": "float16"}}, "judge.precision: .*float16 is not judged"),
         ({"judge": {"version": 3}}, f"judge.version: .*by version {PROTOCOL_VERSION}, not 3: leave the key out"),
+        ({"results": "a{b}"}, r"results: 'a\{b\}' cannot be a folder here"),
+        ({"policies": {"a/b": {"model": "m"}}}, "policies: 'a/b' becomes a file's name"),
     ],
 )
 def test_a_mistake_names_its_key_and_file(changes, words):
@@ -143,3 +145,16 @@ def test_a_seed_is_of_a_policy_that_has_seeds(seed_of: str) -> None:
     policies = {"a": {"model": "x", "seed_of": seed_of}, "b": {"model": "x", "seed_of": "c"}, "c": {"model": "x"}}
     with pytest.raises(ValidationError, match=f"policies.a.seed_of: {seed_of} is no policy with seeds of its own"):
         Study(policies=policies, evaluate=("c",))
+
+
+def test_own_models_follow_the_folder_of_results():
+    policies = {
+        "base": {"model": "<results>/base_model"},
+        "trained": {"model": "<results>/policies/r"},
+        "other": {"model": "results/base_model"},
+    }
+    moved = study(results="elsewhere/my results/", policies=policies, runs={"r": {}})
+    assert moved.policies["base"].model == "elsewhere/my results/base_model"
+    assert moved.is_base_model("base") and not moved.is_base_model("other")
+    assert (moved.made_by("trained"), moved.made_by("base")) == ("r", None)
+    assert Study.model_validate(moved.model_dump(mode="json")) == moved

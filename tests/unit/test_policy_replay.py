@@ -1,6 +1,7 @@
 """Recordings as policies: our own turns, JSONL, and KernelBench's folder of kernels."""
 
 import json
+import os
 import sys
 
 import pytest
@@ -10,7 +11,7 @@ from kevin.core.dialogue import parse_completion
 from kevin.core.errors import DataError, PolicyError
 from kevin.core.files import write_turns
 from kevin.core.types import Message, Outcome, Turn
-from kevin.policy.load import load_policy, policy_fingerprint
+from kevin.policy.load import load_policy, policy_identity
 from kevin.policy.protocol import Request, Sampling, request_seed
 
 SAMPLING = Sampling(max_tokens=10)
@@ -118,13 +119,23 @@ def test_a_recording_of_other_tasks(tmp_path):
         load(path).complete([ask("kb/1/1")], SAMPLING)
 
 
-def test_the_fingerprint_follows_the_recording(tmp_path):
+def test_the_identity_follows_the_recording_and_not_its_time(tmp_path):
     path = tmp_path / "r.jsonl"
     path.write_text("a")
     config = PolicyConfig(backend="replay", model=str(path))
-    before = policy_fingerprint(config)
+    before = policy_identity(config)
+    os.utime(path, (0, 0))
+    assert policy_identity(config) == before
     path.write_text("b")
-    assert policy_fingerprint(config) != before
+    assert policy_identity(config)["files"].keys() == before["files"].keys() == {"r.jsonl"}
+    assert policy_identity(config) != before
+
+
+def test_where_an_endpoint_is_is_no_part_of_what_answers():
+    one = PolicyConfig(backend="openai", model="m", base_url="http://localhost:8000/v1", seed_of="x", label="l")
+    other = PolicyConfig(backend="openai", model="m", base_url="http://gpu7:9000/v1", max_concurrency=3, timeout_s=5)
+    assert policy_identity(one) == policy_identity(other)
+    assert policy_identity(one) != policy_identity(other.model_copy(update={"model": "n"}))
 
 
 def test_a_missing_vllm_says_how_to_get_it(monkeypatch):

@@ -9,7 +9,7 @@ from kevin.core.config import PolicyConfig
 from kevin.core.errors import DataError, PolicyError, UsageError
 from kevin.core.types import Message
 from kevin.policy.decode import Decoding, decode, draw, micro_batches
-from kevin.policy.load import load_policy, policy_fingerprint
+from kevin.policy.load import load_policy, policy_identity
 from kevin.policy.protocol import Request, Sampling
 from kevin.policy.transformers import TransformersPolicy
 
@@ -349,10 +349,10 @@ class TestLoad:
         with pytest.raises(UsageError, match="has no chat template"):
             self.load(folder)
 
-    def test_the_fingerprint_follows_weights_and_settings_but_not_the_label(self, folder):
+    def test_the_identity_follows_weights_and_settings_but_not_the_label(self, folder):
         config = PolicyConfig(model=str(folder))
-        before = policy_fingerprint(config)
-        assert policy_fingerprint(config.model_copy(update={"label": "new name"})) == before
-        assert policy_fingerprint(config.model_copy(update={"dtype": "bfloat16"})) != before
+        before = policy_identity(config)
+        assert policy_identity(config.model_copy(update={"label": "new name"})) == before
+        assert policy_identity(config.model_copy(update={"dtype": "bfloat16"})) != before
         (folder / "model.safetensors").write_bytes(b"retrained")
-        assert policy_fingerprint(config) != before
+        assert policy_identity(config) != before

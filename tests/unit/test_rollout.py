@@ -1,6 +1,7 @@
 """The loop with a scripted policy and a scripted judge: shapes, order, prompts, failures, and being killed anywhere."""
 
 import json
+import re
 import threading
 from collections import Counter
 
@@ -348,25 +349,38 @@ class TestResume:
     @pytest.mark.parametrize(
         ("changes", "words"),
         [
-            ({"settings": SETTINGS.model_copy(update={"temperature": 0.5})}, "settings.temperature: was 0.9, is 0.5"),
-            ({"settings": SETTINGS.model_copy(update={"num_turns": 5})}, "settings.num_turns: was 4, is 5"),
-            ({"tasks": TASKS[:1]}, "tasks.l1/a: was .*, is absent"),
-            ({"tasks": [*TASKS, make_task("l1/c")]}, "tasks.l1/c: was absent, is "),
-            ({"tasks": [TASKS[0], TASKS[1].model_copy(update={"source": "# new"})]}, "tasks.l1/a: was "),
-            ({"identity": {"judge_protocol": "2"}}, "judge_protocol: was 1, is 2"),
+            ({"settings": SETTINGS.model_copy(update={"temperature": 0.5})}, "rollout.temperature: was 0.9, is 0.5"),
+            ({"settings": SETTINGS.model_copy(update={"num_turns": 5})}, "rollout.num_turns: was 4, is 5"),
+            ({"settings": SETTINGS.model_copy(update={"seed": 8})}, r"  seed: was \d, is 8"),
+            ({"tasks": TASKS[:1]}, "tasks.l1/a: is gone"),
+            ({"tasks": [*TASKS, make_task("l1/c")]}, "tasks.l1/c: is new"),
+            ({"tasks": [TASKS[0], TASKS[1].model_copy(update={"source": "# new"})]}, "tasks.l1/a: its content has"),
+            ({"identity": {"judge": {"version": 2}}}, "judge.version: was 1, is 2"),
         ],
     )
     def test_another_rollout_is_refused_with_the_difference_and_the_fix(self, folder, changes, words):
-        arguments = {"identity": {"judge_protocol": "1"}, "checkpoint": folder}
+        arguments = {"identity": {"judge": {"version": 1}}, "checkpoint": folder}
         run(**arguments)
-        with pytest.raises(DataError, match=rf"(?s)checkpoint holds.*{words}.*rm -r .*checkpoint"):
+        with pytest.raises(DataError, match=rf"(?s)checkpoint holds.*{words}.*rm -r .*checkpoint") as told:
             run(**{**arguments, **changes})
+        assert not re.search(r"[0-9a-f]{12}", str(told.value).split("\n", 1)[1].rsplit("\n", 1)[0]), "no digests"
+
+    def test_a_checkpoint_without_an_answer_is_in_nobody_s_way(self, folder):
+        class Unreachable(ScriptedPolicy):
+            def complete(self, requests, sampling, on_completion=None):
+                raise PolicyError("connection refused")
+
+        with pytest.raises(PolicyError):
+            run(Unreachable(), checkpoint=folder, identity={"policies": {"p": {"model": "misspelt"}}})
+        identity = {"policies": {"p": {"model": "right"}}}
+        assert run(checkpoint=folder, identity=identity) == run()
+        assert json.loads((folder / "manifest.json").read_text())["policies"] == identity["policies"]
 
     def test_another_policy_is_refused(self, folder):
         run(checkpoint=folder)
         policy = ScriptedPolicy()
         policy.name = "kevin"
-        with pytest.raises(DataError, match="policy: was scripted, is kevin"):
+        with pytest.raises(DataError, match='policy: was "scripted", is "kevin"'):
             run(policy, checkpoint=folder)
 
     @pytest.mark.parametrize("name", ["manifest.json", "turn_001.completions.jsonl", "turn_001.turns.jsonl"])
@@ -437,7 +451,7 @@ def test_the_manifest_is_readable(tmp_path):
     run(checkpoint=tmp_path / "c")
     manifest = json.loads((tmp_path / "c" / "manifest.json").read_text())
     assert manifest["policy"] == "scripted"
-    assert manifest["settings"]["num_turns"] == N
+    assert manifest["rollout"]["num_turns"] == N
     assert set(manifest["tasks"]) == {t.id for t in TASKS}
 
 

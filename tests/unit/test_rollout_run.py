@@ -5,6 +5,7 @@ import logging
 import subprocess
 import sys
 import types
+from pathlib import Path
 from typing import ClassVar
 
 import pytest
@@ -118,7 +119,7 @@ def test_files_in_files_out(study, tasks, out, pool, tmp_path):
     assert (meta["policy"], meta["split"], meta["config_digest"]) == ("base", "level1", study.digest)
     timing = [json.loads(line) for line in (out.parent / "timing.jsonl").read_text().splitlines()]
     assert [(t["turn"], t["num_kernels"]) for t in timing] == [(1, 6), (2, 6)]
-    assert sorted(p.name for p in out.parent.iterdir()) == ["timing.jsonl", "turns.parquet"]
+    assert sorted(p.name for p in out.parent.iterdir()) == ["finished", "timing.jsonl", "turns.parquet"]
     assert pool.opened == [(study.judge, tmp_path / "results" / "store", study.pool)]
 
 
@@ -143,9 +144,10 @@ def test_an_interrupt_is_resumed_and_gives_the_same_file(study, tasks, out, pool
     run_rollout(study, "base", "level1", tasks, out)
     assert calls == [6, 6, 6]
     interrupted_turns = read_turns(out)[0]
-    run_rollout(study, "base", "level1", tasks, out)
-    assert read_turns(out)[0] == interrupted_turns
     assert len((out.parent / "timing.jsonl").read_text().splitlines()) == 2
+    whole = out.parents[1] / "whole" / "turns.parquet"
+    run_rollout(study, "base", "level1", tasks, whole)
+    assert read_turns(whole)[0] == interrupted_turns
 
 
 def test_a_harness_failure_is_tried_again_at_once(study, tasks, out, pool):
@@ -182,8 +184,47 @@ def test_a_changed_recording_does_not_go_on_with_the_old_one(study, tasks, out, 
         run_rollout(study, "base", "level1", tasks, out)
     with open(study.policies["base"].model, "a") as f:  # noqa: PTH123
         f.write(json.dumps({"task_id": "l1/c", "trajectory": 0, "turn": 1, "completion": "x"}) + "\n")
-    with pytest.raises(DataError, match="policy_files: was"):
+    with pytest.raises(DataError, match=r"policies\.base\.files\.recorded\.jsonl: its content has changed"):
         run_rollout(study, "base", "level1", tasks, out)
+
+
+def test_a_finished_rollout_is_taken_again_when_its_file_was_deleted(study, tasks, out, pool):
+    run_rollout(study, "base", "level1", tasks, out)
+    before = out.read_bytes()
+    out.unlink()
+    moved = study.policies["base"].model_copy(update={"base_url": "http://elsewhere/v1", "label": "renamed"})
+    run_rollout(study.model_copy(update={"policies": {"base": moved}}), "base", "level1", tasks, out)
+    assert out.read_bytes() == before
+    assert len(pool.opened) == 1
+
+
+def test_finished_answers_are_kept_beside_those_of_changed_settings(study, tasks, out, pool, caplog, monkeypatch):
+    run_rollout(study, "base", "level1", tasks, out)
+    once = out.read_bytes()
+    out.unlink()  # as the workflow does
+    shorter = study.model_copy(update={"rollout": study.rollout.model_copy(update={"num_turns": 1})})
+    run_rollout(shorter, "base", "level1", tasks, out)
+    assert len(read_turns(out)[0]) == 6
+    assert (out.parent / "finished.old-1" / "turns.parquet").read_bytes() == once
+    assert "finished.old-1" in caplog.text
+    monkeypatch.setattr(run_module, "VERSION", run_module.VERSION + 1)
+    run_rollout(shorter, "base", "level1", tasks, out)
+    assert (out.parent / "finished.old-2").is_dir(), "made by other code: rolled out again"
+
+
+@pytest.mark.parametrize(("num_cut", "level"), [(0, None), (1, "WARNING"), (7, "ERROR")])
+def test_answers_that_were_cut_off_are_told_with_the_key(study, tasks, out, pool, caplog, num_cut, level):
+    path = Path(study.policies["base"].model)
+    lines = [json.loads(line) for line in path.read_text().splitlines()]
+    for line in lines[:num_cut]:
+        line["finish_reason"] = "length"
+    path.write_text("".join(json.dumps(line) + "\n" for line in lines))
+    run_rollout(study, "base", "level1", tasks, out)
+    told = [r for r in caplog.records if "cut off" in r.getMessage()]
+    assert [r.levelname for r in told] == ([level] if level else [])
+    if told:
+        assert f"{num_cut} of 12 answers of base were cut off at 16384 tokens" in told[0].getMessage()
+        assert "policies.base.max_response_tokens" in told[0].getMessage()
 
 
 def test_bad_names(study, tasks, out, pool, tmp_path):

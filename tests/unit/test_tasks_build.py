@@ -6,7 +6,7 @@ from pathlib import Path
 import pytest
 
 from kevin.core.config import validate_study
-from kevin.core.errors import ConfigError
+from kevin.core.errors import ConfigError, TaskError
 from kevin.core.files import read_tasks, write_tasks
 from kevin.tasks import build
 from kevin.tasks.build import build_tasks, composed_tasks, unseen_sequences
@@ -74,18 +74,85 @@ def test_impossible_configurations(tasks, message):
         build_tasks(study(**tasks))
 
 
-def test_kernelbench(tmp_path: Path):
+BROKEN = "import torch\n\n\nimport a_package_that_is_not_installed\n"
+ODD = """import torch
+class Model(torch.nn.Module):
+    def forward(self, x):
+        return x
+def get_inputs():
+    return [torch.zeros(2, dtype=torch.complex64)]
+"""
+
+
+def kernelbench(folder: Path, dialect="c_abi", **files: str):
+    """A study on ten small tasks in ``folder``, the files of level 2 as given."""
     for level in (1, 2):
-        folder = tmp_path / f"level{level}"
-        folder.mkdir()
+        (folder / f"level{level}").mkdir(parents=True)
         for number in range(1, 6):
-            (folder / f"{number}_Task.py").write_text(render([call("relu")], {"batch_size": number, "dim": level}))
-    (tmp_path / "level2" / "5_Task.py").write_text("import a_package_that_is_not_installed\n")
-    bench = {"path": str(tmp_path), "num_train_per_level": 3}
-    pairs = build_tasks(study(source="kernelbench", case_study="kb/1/2", kernelbench=bench))
+            source = render([call("relu")], {"batch_size": number, "dim": level})
+            (folder / f"level{level}" / f"{number}_Task.py").write_text(source)
+    for name, source in files.items():
+        (folder / "level2" / f"{name.lstrip('_')}.py").write_text(source)
+    bench = {"path": str(folder), "num_train_per_level": 3}
+    counts = {**COUNTS, "num_eval_level2": 0}
+    return validate_study(
+        {
+            "policies": {"base": {"model": "none"}},
+            "dialect": dialect,
+            "tasks": {"source": "kernelbench", "case_study": "kb/1/2", "kernelbench": bench, **counts},
+        },
+        "test",
+    )
+
+
+def test_kernelbench(tmp_path: Path):
+    study = kernelbench(tmp_path / "tasks")
+    pairs = build_tasks(study)
     parts = by_split(pairs)
-    assert {p: len(ts) for p, ts in parts.items()} == {"train": 6, "level1": 2, "level2": 2, "unseen": 2}
+    assert {p: len(ts) for p, ts in parts.items()} == {"train": 6, "level1": 2, "level2": 2}
     assert "kb/1/2" in {t.id for t in parts["level1"]}
-    assert [t.id for t, _ in pairs if t.spec is None] == ["kb/2/5"]
+    assert all(t.spec for t, _ in pairs)
+    elsewhere = study.model_copy(update={"tasks": study.tasks.model_copy(update={"case_study": "l1/relu"})})
     with pytest.raises(ConfigError, match="ids are kb/<level>/<number>"):
-        build_tasks(study(source="kernelbench", kernelbench=bench))
+        build_tasks(elsewhere)
+
+
+@pytest.mark.parametrize("dialect", ["c_abi", "load_inline"])
+def test_own_references_that_do_not_work_are_refused_by_file_and_line(tmp_path: Path, dialect):
+    raising = "import torch\n\n1 / 0\n"
+    study = kernelbench(tmp_path / "my-tasks", dialect, _5_Task=BROKEN, _6_New=raising, _7_Typo="def (:\n")
+    with pytest.raises(TaskError) as told:
+        build_tasks(study)
+    said = str(told.value)
+    assert "3 of 12 tasks cannot be used; repair the files or take them out" in said
+    for words in (
+        "level2/5_Task.py: line 4: ModuleNotFoundError",
+        "level2/6_New.py: line 3: ZeroDivisionError",
+        "level2/7_Typo.py: line 1: ",
+    ):
+        assert f"{tmp_path}/my-tasks/{words}" in said
+    for name in ("6_New", "7_Typo"):
+        (tmp_path / "my-tasks/level2" / f"{name}.py").unlink()
+    (tmp_path / "my-tasks/level2/5_Task.py").write_text(render([call("relu")], {"batch_size": 5, "dim": 2}))
+    assert len(build_tasks(study)) == 10
+
+
+@pytest.mark.parametrize("dialect", ["c_abi", "load_inline"])
+def test_what_kernelbench_needs_packages_for_is_left_out_where_a_spec_is_needed(tmp_path: Path, caplog, dialect):
+    study = kernelbench(tmp_path / "KernelBench", dialect, _5_Task=BROKEN)
+    pairs = build_tasks(study)
+    assert "level2/5_Task.py: line 4: ModuleNotFoundError" in caplog.text
+    if dialect == "load_inline":
+        assert [t.id for t, _ in pairs if t.spec is None] == ["kb/2/5"]
+    else:
+        assert "1 of 10 tasks are left out" in caplog.text
+        assert "kb/2/5" not in {t.id for t, _ in pairs} and all(t.spec for t, _ in pairs)
+    kept = {t.id: part for t, part in pairs if t.id != "kb/2/5"}
+    whole = build_tasks(kernelbench(tmp_path / "whole" / "KernelBench", dialect))
+    assert kept == {t.id: part for t, part in whole if t.id != "kb/2/5"}, "the others stay in their splits"
+
+
+def test_what_only_a_launcher_cannot_take_is_refused_only_where_there_is_one(tmp_path: Path):
+    with pytest.raises(TaskError, match=r"(?s)1 of 10 tasks cannot be used.*complex64"):
+        build_tasks(kernelbench(tmp_path / "c", "c_abi", _5_Task=ODD))
+    assert [t.id for t, _ in build_tasks(kernelbench(tmp_path / "i", "load_inline", _5_Task=ODD)) if not t.spec]

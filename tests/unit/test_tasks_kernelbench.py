@@ -1,6 +1,7 @@
 """The KernelBench loader, on a small folder in the same layout."""
 
 import json
+import os
 import subprocess
 from pathlib import Path
 
@@ -41,6 +42,33 @@ def test_folder_root_and_inner_folder(checkout):
     assert tasks[0].name == "Own_Task_1"
     assert tasks == kb.load_folder(checkout / "KernelBench", (1, 2))
     assert kb.load_kernelbench(KernelBenchSource(path=str(checkout), levels=(1,))) == tasks[:NUM]
+
+
+def test_files_that_are_no_tasks_by_their_name_are_told(checkout, caplog):
+    (checkout / "KernelBench/level1/my_task.py").write_text("")
+    assert len(kb.load_folder(checkout, (1,))) == NUM
+    assert "my_task.py" in caplog.text and "<number>_<name>.py" in caplog.text
+    assert "README" not in caplog.text
+
+
+def test_a_source_changes_with_its_tasks_and_nothing_else(checkout, tmp_path):
+    source = KernelBenchSource(path=str(checkout), levels=(1,))
+    level = checkout / "KernelBench/level1"
+    first = kb.source_digests(source)
+    assert len(first) == NUM
+    os.utime(level / "1_Own_Task_1_.py", (0, 0))
+    (checkout / "KernelBench/level2/1_Own_Task_1_.py").unlink()
+    (level / "README.md").write_text("edited")
+    assert kb.source_digests(source) == first
+    (level / "99_New.py").write_text("")
+    added = kb.source_digests(source)
+    (level / "99_New.py").write_text("x = 1")
+    edited = kb.source_digests(source)
+    (level / "99_New.py").rename(level / "98_New.py")
+    renamed = kb.source_digests(source)
+    assert len({str(d) for d in (first, added, edited, renamed)}) == 4
+    assert kb.source_digests(KernelBenchSource(path=str(tmp_path / "missing"))) == {}
+    assert kb.source_digests(KernelBenchSource()) == {}
 
 
 def test_a_missing_level_names_the_folder_and_the_key(checkout):

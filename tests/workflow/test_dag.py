@@ -82,6 +82,44 @@ def test_configuration_errors_name_file_and_key(snakemake: Run, tmp_path: Path, 
     assert "Traceback" not in output
 
 
+def test_a_target_behind_the_configuration_is_told_what_to_type(snakemake: Run, tmp_path: Path) -> None:
+    overlay = tmp_path / "own.yaml"
+    overlay.write_text("seed: 1\n")
+    target = "results/tables/level2.csv"
+    for arguments, said in (
+        (
+            (overlay, target),
+            f"snakemake: {target} would be read as configuration; targets come first: snakemake {target}",
+        ),
+        ((overlay, tmp_path / "none.yaml"), f"snakemake: {tmp_path}/none.yaml: no such configuration file"),
+    ):
+        run = snakemake("--dry-run", "--configfile", *arguments)
+        assert run.returncode != 0
+        assert said in run.stdout + run.stderr and "Traceback" not in run.stdout + run.stderr
+    assert "make_table" in jobs(snakemake(target, "--dry-run", "--configfile", overlay))
+
+
+def test_own_models_follow_the_folder_of_results(snakemake: Run, tmp_path: Path) -> None:
+    overlay = tmp_path / "moved.yaml"
+    overlay.write_text("results: else where\n")
+    run = snakemake("--dry-run", "--configfile", overlay)
+    assert jobs(run).keys() >= {"train_base_model", "train_policy", "export_policy"}
+    assert "results/policies" not in (run.stdout + run.stderr).replace("else where/policies", "")
+
+
+def test_sources_are_no_inputs_to_be_listed(snakemake: Run) -> None:
+    run = snakemake("results/tables/level2.csv", "--dry-run")
+    assert ".py" not in run.stdout + run.stderr
+
+
+def test_every_table_and_figure_has_its_caption() -> None:
+    """`snakemake --report` reads them when everything is made."""
+    named = {c for rules in (ROOT / "rules").glob("*.smk") for c in re.findall(r"captions/\w+\.rst", rules.read_text())}
+    assert len(named) >= 6
+    for caption in named:
+        assert (ROOT / "rules" / caption).read_text().strip()
+
+
 def test_lint_has_nothing_to_say(snakemake: Run) -> None:
     run = snakemake("--lint")
     assert run.returncode == 0, run.stdout + run.stderr

@@ -157,6 +157,15 @@ def test_a_second_run_does_nothing_and_says_so(study: Path, snakemake: Run) -> N
     assert {path: path.stat().st_mtime_ns for path in study.rglob("*") if path.is_file()} == before
 
 
+def test_snakemake_s_own_report_holds_every_table_and_figure(study: Path, snakemake: Run, folder: Path) -> None:
+    run = snakemake("--configfile", MICRO, "--report", folder / "snakemake.html")
+    assert run.returncode == 0, run.stdout + run.stderr
+    page = (folder / "snakemake.html").read_text()
+    for name in (*(f"{f}.png" for f in FIGURES), "level1.csv", "tasks.csv", "report.html"):
+        assert name in page
+    assert "fast_p" in page and "with each policy" in page, "captions are in it"
+
+
 @pytest.mark.parametrize(
     ("overlay", "again", "kept"),
     [

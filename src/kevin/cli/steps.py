@@ -3,11 +3,9 @@
 from __future__ import annotations
 
 import logging
-import shutil
-from collections import Counter
 from collections.abc import Callable, Iterable
 from pathlib import Path
-from typing import TYPE_CHECKING, Annotated
+from typing import Annotated
 
 import typer
 
@@ -25,17 +23,12 @@ from kevin.cli.options import (
     load_config,
     study_provenance,
 )
-from kevin.core.errors import HarnessError, UsageError
-
-if TYPE_CHECKING:
-    from kevin.core.types import Kernel, Task, Turn, Verdict
+from kevin.core.errors import UsageError
 
 log = logging.getLogger(__name__)
 
 FLOOR_US = 100.0
 """Below this a call's overhead hides what a kernel gains; the paper's tasks take longer than that too."""
-MAX_MISSING_SHARE = 0.05
-"""Of a rollout's kernels that may end without a verdict."""
 
 
 def base_model(
@@ -94,35 +87,9 @@ def rollout(
 ) -> None:
     """Let a policy write kernels over several turns, each judged; resumes where a killed run stopped."""
     study = load_config(config)
-    if policy not in study.policies:
-        raise UsageError(f"--policy {policy}: the configuration defines {', '.join(study.policies)}")
-    from kevin.core.files import read_tasks, write_turns
-    from kevin.judge.pool import JudgePool
-    from kevin.policy.load import load_policy, policy_fingerprint
-    from kevin.rollout.refine import RolloutSettings, refine
+    from kevin.rollout.run import run_rollout
 
-    chosen = read_tasks(tasks, split)
-    checkpoint = out.with_name("checkpoint")
-    identity = {"policy": policy_fingerprint(study.policies[policy]), "protocol": study.judge.digest}
-    loaded = load_policy(policy, study.policies[policy])
-    try:
-        with JudgePool(study.judge, store, study.pool) as pool:
-            settings = RolloutSettings.from_study(study)
-            turns = refine(chosen, loaded, pool.judge, settings, checkpoint, identity=identity)
-    finally:
-        loaded.close()
-    _check_complete(turns)
-    write_turns(out, turns, study_provenance(study, policy=policy, split=split))
-    shutil.rmtree(checkpoint)
-
-
-def _check_complete(turns: list[Turn]) -> None:
-    """Few kernels without a verdict are left out of every number; many of them mean that the harness is broken."""
-    missing = sum(turn.outcome is None for turn in turns)
-    if missing > MAX_MISSING_SHARE * len(turns):
-        raise HarnessError(f"the harness failed on {missing} of {len(turns)} kernels; start again to retry them")
-    if missing:
-        log.warning("the harness failed on %d of %d kernels; they are left out", missing, len(turns))
+    run_rollout(study, policy, split, tasks, out, store=store)
 
 
 def ceiling(
@@ -134,48 +101,9 @@ def ceiling(
 ) -> None:
     """Judge the best that the kernel writer knows: what a policy can reach."""
     study = load_config(config)
-    from kevin.core.files import read_tasks, write_turns
-    from kevin.core.progress import Progress, progress
-    from kevin.judge.pool import JudgePool
-    from kevin.writer.ceiling import ceiling_kernels
+    from kevin.rollout.ceiling import run_ceiling
 
-    chosen = read_tasks(tasks, split)
-    pairs = [
-        (task, kernel) for task in chosen for kernel in ceiling_kernels(task, study.language, study.ceiling_kernels)
-    ]
-    bar: Progress[object] = progress(len(pairs), "ceiling", "kernels")
-    with JudgePool(study.judge, store, study.pool) as pool, bar:
-        results = pool.judge(pairs, on_verdict=lambda index, result: bar.update())
-    numbers: Counter[str] = Counter()
-    turns = []
-    for (task, kernel), result in zip(pairs, results, strict=True):
-        turns.append(_written_turn(task, numbers[task.id], kernel, result))
-        numbers[task.id] += 1
-    _check_complete(turns)
-    write_turns(out, turns, study_provenance(study, policy="ceiling", split=split))
-
-
-def _written_turn(task: Task, trajectory: int, kernel: Kernel, result: Verdict | HarnessError) -> Turn:
-    """A kernel that no policy wrote, as a trajectory of one turn."""
-    from kevin.core.dialogue import verdict_feedback
-    from kevin.core.types import Turn, Verdict
-
-    verdict = result if isinstance(result, Verdict) else None
-    return Turn(
-        task_id=task.id,
-        trajectory=trajectory,
-        turn=1,
-        completion="",
-        kernel=kernel,
-        outcome=verdict.outcome if verdict else None,
-        reason=verdict.reason if verdict else type(result).__name__,
-        feedback=verdict_feedback(verdict) if verdict else "",
-        verdict_key=verdict.key if verdict else None,
-        speedup=verdict.speedup if verdict else None,
-        num_prompt_tokens=0,
-        num_completion_tokens=0,
-        finish_reason="stop",
-    )
+    run_ceiling(study, split, tasks, out, limit=study.ceiling_kernels, store=store)
 
 
 def score(

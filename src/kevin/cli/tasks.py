@@ -9,10 +9,11 @@ from typing import TYPE_CHECKING, Annotated, Literal
 
 import typer
 
-from kevin.cli.options import ConfigOption, OutOption, load_config, study_provenance
+from kevin.cli.options import DEFAULT_CONFIG, ConfigOption, OutOption, load_config, study_provenance
 from kevin.core.errors import UsageError
 
 if TYPE_CHECKING:
+    from kevin.core.config import Study
     from kevin.core.types import Task
 
 log = logging.getLogger(__name__)
@@ -75,7 +76,7 @@ def show(
     config: ConfigOption = None,
 ) -> None:
     """Show one task: its reference module, or the prompt that a policy gets. Catalog tasks need no file."""
-    study = load_config(config)
+    study = _study(config)
     found = _find(task, tasks, study.tasks.size)
     if not prompt:
         typer.echo(found.source.rstrip())
@@ -83,6 +84,15 @@ def show(
     from kevin.core.dialogue import base_prompt
 
     typer.echo(base_prompt(found, study.dialect, study.language, with_example=True).rstrip())
+
+
+def _study(config: list[Path] | None) -> Study:
+    """The configuration; outside of a study's folder and with none named, the defaults of every key."""
+    from kevin.core.config import validate_study
+
+    if config or DEFAULT_CONFIG.exists():
+        return load_config(config)
+    return validate_study({"policies": {"base": {"model": "<results>/base_model"}}}, "the defaults")
 
 
 def _find(name: str, file: Path, size: Literal["cpu", "gpu"]) -> Task:

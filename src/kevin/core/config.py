@@ -6,6 +6,7 @@ schema in ``config/schema.json`` is generated from these classes (``make schema`
 
 from __future__ import annotations
 
+import re
 from functools import cached_property
 from pathlib import Path
 from typing import Any, Literal
@@ -56,7 +57,8 @@ class PolicyConfig(Frozen):
     backend: Literal["transformers", "vllm", "openai", "replay"] = "transformers"
     """What runs the model; ``replay`` reads recorded completions."""
     model: str
-    """A local path, a hub id, the endpoint's model name, or the recorded completions (a file or a runs/ folder)."""
+    """A local path, a hub id, the endpoint's model name, or the recorded completions (a file or a runs/ folder). What
+    this study makes: ``<results>/base_model``, ``<results>/policies/<run>``; ``<results>`` stands for its folder."""
     base_url: str | None = None
     """``openai`` only: e.g. ``http://localhost:8000/v1``. The key is read from the environment (OPENAI_API_KEY)."""
     max_concurrency: int = Field(default=16, ge=1)
@@ -69,6 +71,21 @@ class PolicyConfig(Frozen):
     """Name in tables and figures; the key of the policy when absent."""
     seed_of: str | None = None
     """Key of the policy that this one is another seed of: curves draw the mean of both, tables keep them apart."""
+    max_prompt_tokens: int | None = Field(default=None, ge=1)
+    """In place of ``rollout.max_prompt_tokens``, also for what is trained from this policy."""
+    max_response_tokens: int | None = Field(default=None, ge=1)
+    """In place of ``rollout.max_response_tokens``."""
+    max_feedback_chars: int | None = Field(default=None, ge=50)
+    """In place of ``rollout.max_feedback_chars``."""
+
+    @property
+    def has_files(self) -> bool:
+        """Whether ``model`` may be files of this machine, and not only a name."""
+        return self.backend != "openai"
+
+    def identity(self) -> dict[str, Any]:
+        """The settings that its answers depend on, lengths apart, as JSON values."""
+        return self.model_dump(mode="json", include={"backend", "model", "dtype"})
 
 
 class WriterConfig(Frozen):
@@ -142,12 +159,16 @@ class RolloutConfig(Frozen):
     """0 takes the likeliest token."""
     top_p: float = Field(default=1.0, gt=0, le=1)
     """Nucleus sampling; 1 is off."""
-    max_prompt_tokens: int = Field(default=1536, ge=1)
-    """Prompts are kept within this by leaving out the oldest turns."""
-    max_response_tokens: int = Field(default=256, ge=1)
-    """A longer answer is cut off and counts as a parse error."""
-    max_feedback_chars: int = Field(default=400, ge=50)
-    """Length of the evaluation message that a later turn sees."""
+    max_prompt_tokens: int | None = Field(default=None, ge=1)
+    """Prompts are kept within this by leaving out the oldest turns. Like the two lengths below it follows from a
+    policy's model when null, and a policy may have its own. The study's own model: 3/4 of ``base_model.max_tokens``.
+    Endpoints and recordings: 8192. Others: half of the model's context, at most 8192."""
+    max_response_tokens: int | None = Field(default=None, ge=1)
+    """A longer answer is cut off and counts as a parse error. When null, the study's own model: 1/8 of
+    ``base_model.max_tokens``. Endpoints: 16384. Others: what the prompt leaves of the context, at most 16384."""
+    max_feedback_chars: int | None = Field(default=None, ge=50)
+    """Length of the evaluation message that a later turn sees. When null, the study's own model: 400. Endpoints: 4000.
+    Others: as many characters as the prompt has tokens, at most 4000."""
     profile_feedback: bool = False
     """Tell the author of a correct kernel what share of the device's bandwidth and arithmetic it reaches, and on a GPU
     its registers and spills; with ``judge.profiler`` also its occupancy and what its warps wait for."""
@@ -224,7 +245,7 @@ class TrainConfig(Frozen):
     num_turns: int = Field(default=2, ge=1)
     """n, per trajectory. All m * n turns of a task are one group; 1 is the single-turn training of the paper."""
     max_response_tokens: int | None = Field(default=None, ge=1)
-    """As ``rollout.max_response_tokens`` when null."""
+    """That of ``train.init`` in a rollout when null."""
     raise_response_at_step: int | None = Field(default=None, ge=1)
     """From this step on answers may be ``raised_response_tokens`` long."""
     raised_response_tokens: int | None = Field(default=None, ge=1)
@@ -362,6 +383,33 @@ class Study(Frozen):
     report: ReportConfig = ReportConfig()
     """Tables, figures and the page."""
 
+    @model_validator(mode="before")
+    @classmethod
+    def _fill_results_in(cls, raw: Any) -> Any:
+        """``<results>/...`` in a policy's model, with the folder's name."""
+        if not isinstance(raw, dict) or not isinstance(raw.get("policies"), dict):
+            return raw
+        folder = str(raw.get("results", cls.model_fields["results"].default)).rstrip("/")
+
+        def filled(policy: Any) -> Any:
+            model = policy.get("model") if isinstance(policy, dict) else None
+            if isinstance(model, str) and model.startswith("<results>/"):
+                return {**policy, "model": model.replace("<results>", folder, 1)}
+            return policy
+
+        return {**raw, "policies": {name: filled(policy) for name, policy in raw["policies"].items()}}
+
+    @model_validator(mode="after")
+    def _names_are_file_names(self) -> Study:
+        """Policies, runs and the folder of results are parts of paths; the workflow gives some signs a meaning."""
+        for key, names in (("policies", self.policies), ("runs", self.runs)):
+            for name in names:
+                if not re.fullmatch(r"\w[\w.+ -]*", name):
+                    raise ValueError(f"{key}: {name!r} becomes a file's name; use letters, digits, _ . + - and spaces")
+        if not self.results or re.search(r"[{}<>\n]", self.results) or self.results.startswith("-"):
+            raise ValueError(f"results: {self.results!r} cannot be a folder here; use a path without {{ }} < >")
+        return self
+
     @model_validator(mode="after")
     def _references_exist(self) -> Study:
         unknown = [p for p in self.evaluate if p not in self.policies]
@@ -396,6 +444,25 @@ class Study(Frozen):
         train = TrainConfig.model_validate(self.train.model_dump() | run.train)
         reward = RewardConfig.model_validate(self.reward.model_dump() | run.reward)
         return self.model_copy(update={"train": train, "reward": reward, "runs": {}})
+
+    def is_base_model(self, policy: str) -> bool:
+        """Whether a policy is the base model that this study makes."""
+        return Path(self.policies[policy].model) == Path(self.results, "base_model")
+
+    def made_by(self, policy: str) -> str | None:
+        """The run of this study that makes a policy."""
+        model = Path(self.policies[policy].model)
+        return next((run for run in self.runs if model == Path(self.results, "policies", run)), None)
+
+    def origins(self, policy: str) -> list[str]:
+        """The policy, the one that its run started from, and so on."""
+        found = [policy]
+        while (run := self.made_by(found[-1])) is not None:
+            init = self.runs[run].train.get("init", self.train.init)
+            if init in found:
+                break
+            found.append(init)
+        return found
 
     @cached_property
     def digest(self) -> str:

@@ -2,14 +2,12 @@
 
 from __future__ import annotations
 
-import hashlib
 from pathlib import Path
+from typing import Any
 
 from kevin.core.config import PolicyConfig
-from kevin.core.types import canonical_json, digest
+from kevin.core.content import content_digests
 from kevin.policy.protocol import Policy
-
-_HASHED_BYTES = 256 * 2**20
 
 
 def load_policy(name: str, config: PolicyConfig) -> Policy:
@@ -37,20 +35,20 @@ def load_policy(name: str, config: PolicyConfig) -> Policy:
     return ReplayPolicy(name, Path(config.model))
 
 
-def policy_fingerprint(config: PolicyConfig) -> str:
-    """Changes when a policy's answers may change: its configuration and the files of a local model or recording.
+def policy_identity(config: PolicyConfig) -> dict[str, Any]:
+    """Changes when a policy's answers may: its settings, and digests of the files of a local model or recording.
 
-    Files over 256 MiB count by size only.
+    As nested JSON values, keys as in the configuration. Where an endpoint is and how it is asked is no part of it.
     """
-    settings = config.model_dump(mode="json", exclude={"label", "max_concurrency", "timeout_s"})
-    path = Path(config.model)
-    files = [path] if path.is_file() else sorted(p for p in path.rglob("*") if p.is_file()) if path.is_dir() else []
-    parts = [f"{p.relative_to(path)} {_content(p)}" for p in files]
-    return digest("policy", canonical_json(settings), *parts)
+    return {**config.identity(), "files": content_digests(Path(config.model)) if config.has_files else {}}
 
 
-def _content(path: Path) -> str:
-    if path.stat().st_size > _HASHED_BYTES:
-        return f"size {path.stat().st_size}"
-    with path.open("rb") as f:
-        return hashlib.file_digest(f, "sha256").hexdigest()
+def must_be_local(model: str) -> bool:
+    """A hub id is ``name`` or ``owner/name``; ``results/base_model`` is a path where there is a folder ``results``."""
+    path = Path(model)
+    return (
+        path.is_absolute()
+        or model.startswith(".")
+        or len(path.parts) > 2
+        or (len(path.parts) == 2 and path.parent.is_dir())
+    )

@@ -151,7 +151,10 @@ class OpenAIPolicy:
             403: "the key has no right to this model",
             404: f"check policies.{self.name}.base_url (it usually ends in /v1) and the model's name",
         }
-        fix = fixes.get(status, "check the policy's model and the rollout's lengths and sampling")
+        lengths = f"policies.{self.name}.max_prompt_tokens and max_response_tokens"
+        fix = fixes.get(
+            status, f"check the policy's model and the rollout's sampling, and lower {lengths} to its context"
+        )
         return f"{self._where}: refused with status {status}: {message[:300]}. Fix: {fix}"
 
 

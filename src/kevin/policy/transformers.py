@@ -16,6 +16,7 @@ from kevin.core.dialogue import THINK_OPEN
 from kevin.core.errors import DataError, PolicyError, UsageError
 from kevin.core.types import Completion, Conversation
 from kevin.policy.decode import Decoding, TokenIds, decode
+from kevin.policy.load import must_be_local
 from kevin.policy.protocol import OnCompletion, Request, Sampling, request_seed
 from kevin.policy.threads import fit_threads
 
@@ -124,7 +125,8 @@ class TransformersPolicy:
         if self._context is not None and longest and longest + sampling.max_tokens > self._context:
             raise UsageError(
                 f"policy {self.name}: a prompt of {longest} tokens and an answer of {sampling.max_tokens} do not fit "
-                f"the model's context of {self._context}; lower rollout.max_prompt_tokens or max_response_tokens"
+                f"the model's context of {self._context}; lower max_prompt_tokens or max_response_tokens of "
+                f"the policy or under rollout"
             )
 
 
@@ -133,7 +135,7 @@ def load_transformers(name: str, config: PolicyConfig) -> TransformersPolicy:
     path = Path(config.model)
     if path.is_dir() and not (path / "config.json").exists():
         raise DataError(f"policies.{name}.model: {path} is not a model folder (no config.json in it)")
-    if not path.is_dir() and _must_be_local(config.model):
+    if not path.is_dir() and must_be_local(config.model):
         raise DataError(
             f"policies.{name}.model: no folder {path}; make it (snakemake {path}) or give the path of an existing model"
         )
@@ -166,17 +168,6 @@ def affordable_tokens(model: PreTrainedModel) -> int:
     token_bytes = 2 * text.num_hidden_layers * heads * width * model.dtype.itemsize
     free_bytes, _ = torch.cuda.mem_get_info(model.device)
     return max(_HOST_TOKENS // 16, min(_MAX_TOKENS, int(_CACHE_SHARE * free_bytes / token_bytes)))
-
-
-def _must_be_local(model: str) -> bool:
-    """A hub id is ``name`` or ``owner/name``; ``results/base_model`` is a path where there is a folder ``results``."""
-    path = Path(model)
-    return (
-        path.is_absolute()
-        or model.startswith(".")
-        or len(path.parts) > 2
-        or (len(path.parts) == 2 and path.parent.is_dir())
-    )
 
 
 def _eos_ids(model: PreTrainedModel, tokenizer: PreTrainedTokenizerBase) -> frozenset[int]:

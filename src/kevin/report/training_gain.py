@@ -30,8 +30,7 @@ COLUMNS = [
 
 def trained_policies(study: Study) -> dict[str, str]:
     """Compared policies that a run made, each with the key of the policy that the run started from."""
-    made = {f"{study.results}/policies/{name}": study.for_run(name).train.init for name in study.runs}
-    return {p: made[study.policies[p].model] for p in study.evaluate if study.policies[p].model in made}
+    return {p: study.for_run(run).train.init for p in study.evaluate if (run := study.made_by(p)) is not None}
 
 
 def rl_gain_table(scores: pd.DataFrame, study: Study) -> pd.DataFrame:

@@ -1,4 +1,4 @@
-"""The ceiling: every mistake-free kernel of the writer judged, as if a policy had tried them all."""
+"""The ceiling: mistake-free kernels of the writer judged, as if a policy had tried them."""
 
 from __future__ import annotations
 

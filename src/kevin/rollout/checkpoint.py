@@ -19,6 +19,7 @@ from pydantic import ValidationError
 
 from kevin.core.errors import DataError
 from kevin.core.files import append_line, write_text
+from kevin.core.resume import differences, read_identity
 from kevin.core.types import Completion, Turn
 from kevin.rollout.settings import Place
 
@@ -30,14 +31,13 @@ class Checkpoint:
         """Open or start the checkpoint of the rollout that ``identity`` (JSON values, nested) describes.
 
         Raises:
-            DataError: the folder belongs to another rollout; the text names every difference.
+            DataError: the folder holds answers of another rollout; the text names every difference.
         """
         self.folder = folder
         manifest = folder / "manifest.json"
         wanted = json.loads(json.dumps(identity))
-        if manifest.exists():
-            found = _read_json(manifest)
-            if changes := list(_differences(found, wanted)):
+        if manifest.exists() and self._has_answers():
+            if changes := list(differences(read_identity(manifest), wanted)):
                 raise DataError(
                     f"{folder} holds an unfinished rollout of something else:\n"
                     + "\n".join(f"  {c}" for c in changes)
@@ -46,6 +46,9 @@ class Checkpoint:
             logger.info("resuming the rollout in %s", folder)
         else:
             write_text(manifest, json.dumps(wanted, indent=1, sort_keys=True) + "\n")
+
+    def _has_answers(self) -> bool:
+        return any(b"\n" in path.read_bytes() for path in self.folder.glob("turn_*.jsonl"))
 
     def completions(self, turn: int) -> dict[Place, Completion]:
         """The turn's answers so far. A last line that a kill cut short is dropped from the file."""
@@ -94,23 +97,3 @@ class Checkpoint:
 
     def _path(self, turn: int, what: str) -> Path:
         return self.folder / f"turn_{turn:03d}.{what}.jsonl"
-
-
-def _read_json(path: Path) -> Any:
-    try:
-        return json.loads(path.read_text())
-    except ValueError as e:
-        raise DataError(f"{path}: damaged ({e}); start anew: rm -r {path.parent}") from None
-
-
-def _differences(old: Any, new: Any, key: str = "") -> Iterable[str]:
-    if isinstance(old, dict) and isinstance(new, dict):
-        for k in sorted(old.keys() | new.keys()):
-            yield from _differences(old.get(k), new.get(k), f"{key}.{k}" if key else k)
-    elif old != new:
-        yield f"{key}: was {_short(old)}, is {_short(new)}"
-
-
-def _short(value: Any) -> str:
-    text = "absent" if value is None else str(value)
-    return text if len(text) <= 24 else text[:21] + "..."

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 from collections.abc import Callable, Mapping, Sequence
 from pathlib import Path
+from typing import Any
 
 from kevin.core.types import Task, Turn
 from kevin.policy.protocol import Policy
@@ -22,7 +23,7 @@ def refine(
     checkpoint: Path | None = None,
     *,
     progress: bool = True,
-    identity: Mapping[str, str] | None = None,
+    identity: Mapping[str, Any] | None = None,
     on_timing: Callable[[TurnTiming], None] | None = None,
     beside: bool = False,
 ) -> list[Turn]:
@@ -34,12 +35,12 @@ def refine(
     Args:
         checkpoint: folder that makes the run resumable: started again with the same arguments it repeats nothing that
             it holds, and tries the harness's failures again. An interrupt at any moment leaves it usable.
-        identity: what else a resume must agree on, e.g. fingerprints of the policy and of the judging protocol.
+        identity: what else a resume must agree on, e.g. the policy's settings and files, and the judging protocol.
         on_timing: told where the time of each turn went.
         beside: judge answers while others are being generated; policy and judge must not share a device.
 
     Raises:
-        DataError: the checkpoint belongs to other tasks, another policy or other settings.
+        DataError: the checkpoint holds answers for other tasks, of another policy or under other settings.
         TaskError: a task's first prompt is over the budget.
         PolicyError: the policy failed; what it had answered is in the checkpoint.
     """
@@ -59,15 +60,21 @@ def open_checkpoint(
     tasks: Sequence[Task],
     policy: Policy,
     settings: RolloutSettings,
-    identity: Mapping[str, str] | None = None,
+    identity: Mapping[str, Any] | None = None,
 ) -> Checkpoint:
     """The checkpoint of exactly this rollout. Raises DataError when the folder belongs to another one."""
-    return Checkpoint(
-        folder,
-        {
-            "policy": policy.name,
-            "settings": settings.model_dump(mode="json"),
-            "tasks": {t.id: t.digest for t in tasks},
-            **(identity or {}),
-        },
-    )
+    return Checkpoint(folder, rollout_identity(tasks, policy.name, settings, identity))
+
+
+def rollout_identity(
+    tasks: Sequence[Task], policy: str, settings: RolloutSettings, identity: Mapping[str, Any] | None = None
+) -> dict[str, Any]:
+    """What a rollout depends on, as nested JSON values under the configuration's keys. ``identity``: what else."""
+    rollout = settings.model_dump(mode="json")
+    return {
+        "policy": policy,
+        **{key: rollout.pop(key) for key in ("dialect", "language", "seed")},
+        "rollout": rollout,
+        "tasks": {t.id: t.digest for t in tasks},
+        **(identity or {}),
+    }

@@ -11,16 +11,20 @@ from pathlib import Path
 from kevin.core import files
 from kevin.core.config import Study
 from kevin.core.errors import ConfigError, HarnessError
+from kevin.core.lengths import with_lengths
 from kevin.core.progress import Progress, progress
 from kevin.core.provenance import provenance
 from kevin.core.types import Kernel, Task, Turn, Verdict
-from kevin.policy.load import load_policy, policy_fingerprint
+from kevin.policy.load import load_policy, policy_identity
 from kevin.rollout.beside import judges_beside
-from kevin.rollout.refine import refine
+from kevin.rollout.finished import keep, restore
+from kevin.rollout.refine import refine, rollout_identity
 from kevin.rollout.settings import Judge, RolloutSettings, TurnTiming
 
 logger = logging.getLogger(__name__)
 
+VERSION = 1
+"""Raised when the same settings would give other answers; read by the workflow too."""
 MAX_UNJUDGED_SHARE = 0.05
 """Of trajectories that the harness failed on; a file with more of them is not written."""
 
@@ -37,9 +41,10 @@ def run_rollout(
 ) -> None:
     """Roll out policy ``policy_name`` on a split of ``tasks_path`` and write ``out_path`` (turns.parquet).
 
-    Beside it: ``timing.jsonl``, one line per turn that was worked on, and until all is done ``checkpoint/``, from which
-    a killed run goes on. Trajectories that the harness failed on are tried once more at the end. Verdicts are looked up
-    in and added to ``store`` (default: the study's own).
+    Beside it: ``finished/``, from which the same rollout is taken again; ``timing.jsonl``, one line per turn that was
+    worked on; and until all is done ``checkpoint/``, from which a killed run goes on. Answers that ran into the limit
+    are counted in a message. Trajectories that the harness failed on are tried once more at the end. Verdicts are
+    looked up in and added to ``store`` (default: the study's own).
 
     Raises:
         ConfigError: no such policy.
@@ -50,12 +55,19 @@ def run_rollout(
     if config is None:
         raise ConfigError(f"no policy {policy_name!r} in the configuration; there are {', '.join(study.policies)}")
     tasks = files.read_tasks(tasks_path, split)
-    settings = RolloutSettings.from_study(study)
+    settings = RolloutSettings.from_study(with_lengths(study, policy_name, fetch=True))
     folder = out_path.parent / "checkpoint"
     timing_path = out_path.parent / "timing.jsonl"
+    own = {
+        "version": VERSION,
+        "policies": {policy_name: policy_identity(config)},
+        "judge": study.judge.model_dump(mode="json"),
+    }
+    identity = rollout_identity(tasks, policy_name, settings, own)
+    if restore(out_path, identity):
+        return
     if not folder.exists():
         timing_path.unlink(missing_ok=True)
-    identity = {"policy_files": policy_fingerprint(config), "judge_protocol": study.judge.digest}
 
     def save_timing(timing: TurnTiming) -> None:
         files.append_line(timing_path, timing.model_dump_json())
@@ -72,7 +84,7 @@ def run_rollout(
                     settings,
                     folder,
                     progress=show_progress,
-                    identity=identity,
+                    identity=own,
                     on_timing=save_timing,
                     beside=beside,
                 )
@@ -81,7 +93,9 @@ def run_rollout(
     finally:
         policy.close()
     write_results(out_path, turns, study, policy=policy_name, split=split)
+    _tell_cut(turns, policy_name, settings.max_response_tokens)
     if not _unjudged(turns):
+        keep(out_path, identity)
         shutil.rmtree(folder, ignore_errors=True)
 
 
@@ -97,6 +111,26 @@ def write_results(out_path: Path, turns: Sequence[Turn], study: Study, *, policy
         logger.warning("%s (%s): they are left out of every average", message, first)
     record = provenance(study.digest, policy=policy, split=split, num_unjudged=len(unjudged))
     files.write_turns(out_path, turns, record)
+
+
+def _tell_cut(turns: Sequence[Turn], policy: str, max_tokens: int) -> None:
+    """Say how many answers ran into the limit: they hold no kernel, whatever the model would have written."""
+    num_cut = sum(t.finish_reason == "length" for t in turns)
+    if not num_cut:
+        return
+    most = 2 * num_cut > len(turns)
+    logger.log(
+        logging.ERROR if most else logging.WARNING,
+        "%s%d of %d answers of %s were cut off at %d tokens and count as parse errors; raise "
+        "policies.%s.max_response_tokens if its answers are longer%s",
+        "MOST ANSWERS ARE CUT OFF: " if most else "",
+        num_cut,
+        len(turns),
+        policy,
+        max_tokens,
+        policy,
+        ". These numbers tell of the limit, not of the model" if most else "",
+    )
 
 
 @contextmanager

@@ -33,6 +33,7 @@ class RolloutSettings(Frozen):
 
     @classmethod
     def from_study(cls, study: Study) -> RolloutSettings:
+        """``study``: with every length a number, as `kevin.core.lengths.with_lengths` gives it."""
         return cls(
             dialect=study.dialect, language=study.language, seed=study.seed, **study.rollout.model_dump(mode="python")
         )

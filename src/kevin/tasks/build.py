@@ -12,8 +12,8 @@ from kevin.core.types import Task
 from kevin.tasks.catalog import Size, catalog
 from kevin.tasks.compose import compose
 from kevin.tasks.filters import check_task
-from kevin.tasks.format import inspect_task
-from kevin.tasks.kernelbench import load_kernelbench, named_sequence, split
+from kevin.tasks.format import SpecError, inspect_task
+from kevin.tasks.kernelbench import is_kernelbench, load_kernelbench, named_sequence, split, task_paths
 from kevin.tasks.ops import sequence
 
 log = logging.getLogger(__name__)
@@ -145,20 +145,44 @@ def _from_kernelbench(study: Study) -> list[tuple[Task, str]]:
     if case not in {t.id for t in tasks}:
         raise ConfigError(f"tasks.case_study {case!r} is not a task of KernelBench; ids are kb/<level>/<number>")
     pairs = split(tasks, source.num_train_per_level, study.seed, held_out=(case,))
-    return [
-        *((_with_spec(t), part) for t, part in pairs),
-        *((t, "unseen") for t in _unseen(study, _sequences_in(tasks))),
-    ]
+    usable = _usable(pairs, study)
+    if case not in {t.id for t, _ in usable}:
+        raise ConfigError(f"tasks.case_study {case!r} cannot be used, as said above; choose another")
+    return [*usable, *((t, "unseen") for t in _unseen(study, _sequences_in(tasks)))]
 
 
 def _sequences_in(tasks: Sequence[Task]) -> Sequences:
     return frozenset(named_sequence(t.name) for t in tasks)
 
 
-def _with_spec(task: Task) -> Task:
-    """The task with its spec where it has one: references that need other packages stay without."""
-    try:
-        return task.model_copy(update={"spec": inspect_task(task.source, task.id)})
-    except TaskError as e:
-        log.warning("%s carries no spec, so only the load_inline dialect can use it: %s", task.id, e)
-        return task
+def _usable(pairs: Sequence[tuple[Task, str]], study: Study) -> list[tuple[Task, str]]:
+    """The tasks with their specs, in their splits.
+
+    A reference of the user's own that does not work is refused. KernelBench's are not the user's to repair, and some
+    need packages that are not installed: they are kept without a spec where the dialect needs none, else left out.
+    """
+    source = study.tasks.kernelbench
+    paths, foreign = task_paths(source), is_kernelbench(source)
+    usable: list[tuple[Task, str]] = []
+    broken: list[str] = []
+    for task, part in pairs:
+        try:
+            spec = inspect_task(task.source, str(paths.get(task.id, task.id)))
+            usable.append((task.model_copy(update={"spec": spec}), part))
+        except TaskError as e:
+            if study.dialect == "load_inline" and (foreign or isinstance(e, SpecError)):
+                log.warning("%s carries no spec, so only the load_inline dialect can use it: %s", task.id, e)
+                usable.append((task, part))
+            else:
+                broken.append(str(e))
+    listed = "".join(f"\n  {line}" for line in broken)
+    if broken and not foreign:
+        raise TaskError(
+            f"{len(broken)} of {len(pairs)} tasks cannot be used; repair the files or take them out of the folder:"
+            f"{listed}"
+        )
+    if broken:
+        log.warning(
+            "%d of %d tasks are left out: the c_abi dialect cannot use them:%s", len(broken), len(pairs), listed
+        )
+    return usable

@@ -16,6 +16,7 @@ from pathlib import Path
 import yaml
 
 from kevin.core.config import KernelBenchSource
+from kevin.core.content import content_digests
 from kevin.core.errors import ConfigError, DataError
 from kevin.core.files import write_text
 from kevin.core.types import Task, digest
@@ -63,7 +64,7 @@ def load_kernelbench(source: KernelBenchSource, *, cache_dir: Path = CACHE, mani
     Raises:
         DataError: no such folder, an empty level, no network, or a task that differs from the manifest.
     """
-    folder = Path(source.path).expanduser() if source.path else fetch(source.repository, source.commit, cache_dir)
+    folder = _own_folder(source) or fetch(source.repository, source.commit, cache_dir)
     tasks = load_folder(folder, source.levels)
     if manifest:
         verify_manifest(manifest, tasks)
@@ -75,28 +76,88 @@ def load_kernelbench(source: KernelBenchSource, *, cache_dir: Path = CACHE, mani
 
 def load_folder(folder: Path, levels: Sequence[int]) -> list[Task]:
     """Tasks of a checkout, or of its ``KernelBench`` folder, or of any folder with ``level<n>/<number>_<name>.py``."""
-    root = folder / "KernelBench" if (folder / "KernelBench").is_dir() else folder
+    root = _root(folder)
     tasks = []
     for level in levels:
-        found = [(m, p) for p in (root / f"level{level}").glob("*.py") if (m := _FILE.fullmatch(p.name))]
+        found, others = _task_files(root / f"level{level}")
+        if others:
+            log.warning(
+                "%s: left out, tasks are named <number>_<name>.py: %s",
+                root / f"level{level}",
+                ", ".join(path.name for path in others),
+            )
         if not found:
             raise DataError(
                 f"{root / f'level{level}'}: no tasks named <number>_<name>.py; "
                 f"set tasks.kernelbench.path to a KernelBench checkout"
             )
-        for match, path in sorted(found, key=lambda f: int(f[0][1])):
-            number = int(match[1])
+        for number, name, path in found:
             tasks.append(
                 Task(
                     id=f"kb/{level}/{number}",
                     level=level,
-                    name=match[2].strip("_"),
-                    source=path.read_text(encoding="utf-8"),
+                    name=name,
+                    source=_read(path),
                     origin="kernelbench",
                     flaws=flaws(level, number),
                 )
             )
     return tasks
+
+
+def _read(path: Path) -> str:
+    try:
+        return path.read_text(encoding="utf-8")
+    except (OSError, UnicodeDecodeError) as e:
+        raise DataError(f"{path}: cannot be read: {e}; repair the file or take it out of the folder") from None
+
+
+def _task_files(level: Path) -> tuple[list[tuple[int, str, Path]], list[Path]]:
+    """Number, name and path of a level's tasks, in order; and its other Python files."""
+    found, others = [], []
+    for path in sorted(level.glob("*.py")):
+        if match := _FILE.fullmatch(path.name):
+            found.append((int(match[1]), match[2].strip("_"), path))
+        else:
+            others.append(path)
+    return sorted(found), others
+
+
+def _root(folder: Path) -> Path:
+    return folder / "KernelBench" if (folder / "KernelBench").is_dir() else folder
+
+
+def _own_folder(source: KernelBenchSource) -> Path | None:
+    return Path(source.path).expanduser() if source.path else None
+
+
+def is_kernelbench(source: KernelBenchSource) -> bool:
+    """Whether the tasks are KernelBench's own: from git, or a folder laid out as a checkout of it."""
+    folder = _own_folder(source)
+    return folder is None or _root(folder).resolve().name == "KernelBench"
+
+
+def task_paths(source: KernelBenchSource) -> dict[str, Path]:
+    """The file of each task of a local folder, by the task's id; empty for a repository."""
+    folder = _own_folder(source)
+    if folder is None:
+        return {}
+    return {
+        f"kb/{level}/{number}": path
+        for level in source.levels
+        for number, _, path in _task_files(_root(folder) / f"level{level}")[0]
+    }
+
+
+def source_digests(source: KernelBenchSource) -> dict[str, str]:
+    """Digests of the files that a local folder's tasks are read from, by name; empty for a repository, which is pinned
+    by its commit, and where there is no such folder.
+    """
+    found: dict[str, str] = {}
+    for path in task_paths(source).values():
+        digests = content_digests(path)
+        found.update({f"{path.parent.name}/{name}": value for name, value in digests.items()})
+    return found
 
 
 _OPERATOR_NAMES = {

@@ -8,8 +8,9 @@ from pathlib import Path
 from typing import Any
 
 from kevin.core import files
-from kevin.core.config import BaseModelConfig, PolicyConfig, Study
+from kevin.core.config import BaseModelConfig, Study
 from kevin.core.errors import DataError
+from kevin.core.lengths import with_lengths
 from kevin.core.types import Outcome
 from kevin.rollout.refine import refine
 from kevin.rollout.settings import Judge, RolloutSettings
@@ -74,8 +75,10 @@ def _judged(study: Study, model: Path, tasks_path: Path, judge: Judge) -> dict[s
 
     tasks = files.read_tasks(tasks_path, study.train.split)
     each = -(-study.base_model.num_checked_kernels // len(tasks))
-    settings = RolloutSettings.from_study(study).model_copy(update={"num_trajectories": each, "num_turns": 1})
-    policy = load_policy("base_model", PolicyConfig(model=str(model)))
+    name = next(p for p in study.policies if study.is_base_model(p))
+    settings = RolloutSettings.from_study(with_lengths(study, name))
+    settings = settings.model_copy(update={"num_trajectories": each, "num_turns": 1})
+    policy = load_policy(name, study.policies[name].model_copy(update={"model": str(model)}))
     try:
         turns = refine(tasks, policy, judge, settings)
     finally:

@@ -14,6 +14,7 @@ from pydantic import Field
 
 from kevin.core.config import Study
 from kevin.core.errors import ConfigError
+from kevin.core.lengths import with_lengths
 from kevin.core.types import Frozen
 from kevin.train.lengths import longest_response, response_tokens
 
@@ -156,7 +157,7 @@ def architecture(study: Study) -> Architecture:
             size,
             c["vocab_size"] * (1 if c.get("tie_word_embeddings") else 2),
         )
-    if model.rstrip("/") == f"{study.results}/base_model":
+    if study.is_base_model(study.train.init):
         b = study.base_model
         size = b.hidden_size // b.num_heads
         return _counted(
@@ -250,6 +251,7 @@ def _activation_gb(model: Architecture, tokens: int, bytes_a_number: int, checkp
 
 def plan_text(study: Study, run: str | None = None) -> str:
     """The bill for a person to read. Raises ConfigError for a model of unknown size."""
+    study = with_lengths(study, study.train.init, fetch=True)
     model, given = architecture(study), SCALES[study.scale]
     plan = make_plan(study, model, given)
     train, init = study.train, study.policies[study.train.init].model

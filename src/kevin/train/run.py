@@ -12,7 +12,6 @@
 
 from __future__ import annotations
 
-import itertools
 import json
 import logging
 from collections.abc import Iterator, Sequence
@@ -23,8 +22,10 @@ from typing import Any
 from kevin.core import files
 from kevin.core.config import Study
 from kevin.core.errors import DataError
-from kevin.core.types import Task, digest
-from kevin.policy.load import policy_fingerprint
+from kevin.core.lengths import with_lengths
+from kevin.core.resume import differences, read_identity, set_aside
+from kevin.core.types import Task
+from kevin.policy.load import policy_identity
 from kevin.rollout.settings import Judge
 from kevin.train.checkpoint import CheckpointKeeper
 from kevin.train.order import task_order
@@ -53,7 +54,7 @@ def run_training(
         TrainingStoppedError: a loss that is not a finite number.
         KevinError: as `refine` and `load_policy`.
     """
-    own = study.for_run(run)
+    own = with_lengths(study, study.for_run(run).train.init, fetch=True).for_run(run)
     tasks = files.read_tasks(tasks_path, own.train.split)
     start_or_resume(out, identity(own, run, tasks))
     limits = own.train.model_dump(mode="json", include=set(LIMITS))
@@ -91,13 +92,13 @@ def identity(study: Study, run: str, tasks: Sequence[Task]) -> dict[str, Any]:
         "language": study.language,
         "train": study.train.model_dump(mode="json", exclude=set(MAY_CHANGE)),
         "reward": study.reward.model_dump(mode="json"),
-        "prompts": study.rollout.model_dump(
+        "rollout": study.rollout.model_dump(
             mode="json",
             include={"max_prompt_tokens", "max_response_tokens", "max_feedback_chars", "profile_feedback", "top_p"},
         ),
         "judge": study.judge.model_dump(mode="json"),
-        "init": policy_fingerprint(study.policies[study.train.init]),
-        "tasks": digest("tasks", *(t.digest for t in tasks)),
+        "policies": {study.train.init: policy_identity(study.policies[study.train.init])},
+        "tasks": {t.id: t.digest for t in tasks},
     }
 
 
@@ -112,15 +113,11 @@ def start_or_resume(out: Path, wanted: dict[str, Any]) -> None:
     if not path.exists():
         files.write_text(path, json.dumps(wanted, indent=1, sort_keys=True) + "\n")
         return
-    try:
-        found = json.loads(path.read_text())
-    except ValueError as e:
-        raise DataError(f"{path}: damaged ({e}); start anew: rm -r {out}") from None
-    changes = sorted(_differences(found, wanted))
+    changes = list(differences(read_identity(path), wanted))
     if changes and (out / "finished.json").exists():
-        aside = next(p for i in itertools.count(1) if not (p := out.with_name(f"{out.name}.old-{i}")).exists())
-        logger.warning("%s holds a finished run of something else (%s); moved to %s", out, "; ".join(changes), aside)
-        out.rename(aside)
+        logger.warning(
+            "%s held a finished run of something else (%s); moved to %s", out, "; ".join(changes), set_aside(out)
+        )
         start_or_resume(out, wanted)
     elif changes:
         raise DataError(
@@ -128,14 +125,6 @@ def start_or_resume(out: Path, wanted: dict[str, Any]) -> None:
             + "\n".join(f"  {c}" for c in changes)
             + f"\nGo back to the old configuration to go on with it, or start anew: rm -r {out}"
         )
-
-
-def _differences(old: Any, new: Any, key: str = "") -> Iterator[str]:
-    if isinstance(old, dict) and isinstance(new, dict):
-        for k in old.keys() | new.keys():
-            yield from _differences(old.get(k), new.get(k), f"{key}.{k}" if key else k)
-    elif old != new:
-        yield f"{key}: was {old!s:.40}, is {new!s:.40}"
 
 
 @contextmanager

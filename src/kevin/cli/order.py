@@ -1,0 +1,45 @@
+"""The order of `snakemake`'s arguments. profiles/default calls this, which is read before anything else."""
+
+from __future__ import annotations
+
+import shlex
+from collections.abc import Sequence
+from pathlib import Path
+
+_OPTIONS = ("--configfile", "--configfiles")
+_ENDINGS = (".yaml", ".yml", ".json")
+
+
+def check_order(argv: Sequence[str]) -> None:
+    """``--configfile`` takes every word that follows it, so a target behind it would be read as configuration.
+
+    Args:
+        argv: of snakemake, its own name first.
+
+    Raises:
+        SystemExit: with the sentence that says what to type.
+    """
+    files = _configfiles(argv)
+    targets = [word for word in files[1:] if not _is_configuration(Path(word))]
+    if targets:
+        right = shlex.join(["snakemake", *targets, *(word for word in argv[1:] if word not in targets)])
+        raise SystemExit(f"snakemake: {', '.join(targets)} would be read as configuration; targets come first: {right}")
+    missing = [word for word in files if not Path(word).is_file()]
+    if missing:
+        raise SystemExit(f"snakemake: {', '.join(missing)}: no such configuration file")
+
+
+def _configfiles(argv: Sequence[str]) -> list[str]:
+    """The words that ``--configfile`` takes."""
+    found: list[str] = []
+    taking = False
+    for word in argv[1:]:
+        if word.startswith("-"):
+            taking = word in _OPTIONS
+        elif taking:
+            found.append(word)
+    return found
+
+
+def _is_configuration(path: Path) -> bool:
+    return path.suffix in _ENDINGS or (path.suffix == "" and path.is_file())

@@ -1,0 +1,55 @@
+"""Finished rollouts. The workflow deletes a step's output before it makes it again; these stay.
+
+::
+
+    finished/rollout.json        what was rolled out
+    finished/turns.parquet       the same file as the step's output
+    finished.old-1/              one of something else, from before
+"""
+
+from __future__ import annotations
+
+import json
+import logging
+import os
+import shutil
+from collections.abc import Mapping
+from pathlib import Path
+from typing import Any
+
+from kevin.core.files import write_text
+from kevin.core.resume import differences, read_identity, set_aside
+
+logger = logging.getLogger(__name__)
+
+
+def restore(out: Path, identity: Mapping[str, Any]) -> bool:
+    """Put the finished rollout that ``identity`` (JSON values, nested) describes at ``out`` again, if it is there."""
+    kept, manifest = out.parent / "finished" / out.name, out.parent / "finished" / "rollout.json"
+    if not (kept.exists() and manifest.exists()) or list(differences(read_identity(manifest), _plain(identity))):
+        return False
+    logger.info("%s is done already; for a new one: rm -r %s", out, kept.parent)
+    out.unlink(missing_ok=True)
+    _same_file(kept, out)
+    return True
+
+
+def keep(out: Path, identity: Mapping[str, Any]) -> None:
+    """Keep the rollout that stands at ``out``. One of something else that was kept before is set aside."""
+    folder = out.parent / "finished"
+    if folder.exists():
+        logger.warning("%s was rolled out anew; the one before is kept in %s", out, set_aside(folder))
+    folder.mkdir()
+    _same_file(out, folder / out.name)
+    write_text(folder / "rollout.json", json.dumps(_plain(identity), indent=1, sort_keys=True) + "\n")
+
+
+def _plain(identity: Mapping[str, Any]) -> Any:
+    return json.loads(json.dumps(identity))
+
+
+def _same_file(old: Path, new: Path) -> None:
+    try:
+        os.link(old, new)
+    except OSError:  # not every file system has links
+        shutil.copy2(old, new)
