@@ -33,7 +33,7 @@ KEVIN = Path(sys.executable).with_name("kevin")
 CODES = {signal.SIGINT: 130, signal.SIGTERM: 143, signal.SIGHUP: 129, signal.SIGKILL: -signal.SIGKILL}
 TINY = {
     "policies": {"base": {"model": "base"}, "recorded": {"backend": "replay", "model": "recorded.jsonl"}},
-    "rollout": {"max_prompt_tokens": 512, "max_response_tokens": 8, "num_trajectories": 1, "num_turns": 2},
+    "rollout": {"max_prompt_tokens": 4096, "max_response_tokens": 8, "num_trajectories": 1, "num_turns": 2},
     "ceiling_kernels": 2,
     "train": {"num_steps": 2, "tasks_per_step": 2, "num_trajectories": 2, "num_turns": 1, "micro_batch_size": 2},
 }
