@@ -20,6 +20,7 @@ from kevin.cli.options import (
     ScoresOption,
     SplitOption,
     StoreOption,
+    SummariesOption,
     TasksOption,
     TurnsOption,
     load_config,
@@ -175,6 +176,7 @@ def table(
     scores: ScoresOption,
     out: OutOption,
     baselines: BaselinesOption = None,
+    summaries: SummariesOption = None,
     config: ConfigOption = None,
 ) -> None:
     """Write one table as CSV."""
@@ -182,7 +184,7 @@ def table(
     from kevin.report.tables import TABLES, make_table
 
     _check_name("table", name, TABLES)
-    make_table(name, scores or [], out, study=study, baselines=baselines)
+    make_table(name, scores or [], out, study=study, baselines=baselines, summaries=summaries or [])
 
 
 def figure(
@@ -190,6 +192,7 @@ def figure(
     out_dir: Annotated[Path, typer.Option("--out-dir", metavar="DIR", help="Gets NAME.png, .pdf and .csv.")],
     scores: ScoresOption = None,
     turns: ManyTurnsOption = None,
+    summaries: SummariesOption = None,
     config: ConfigOption = None,
 ) -> None:
     """Draw one figure, with a CSV of exactly what is plotted."""
@@ -197,7 +200,7 @@ def figure(
     from kevin.report.figures import FIGURES, make_figure
 
     _check_name("figure", name, FIGURES)
-    make_figure(name, out_dir, study=study, scores=scores or [], turns=turns or [])
+    make_figure(name, out_dir, study=study, scores=scores or [], turns=turns or [], summaries=summaries or [])
 
 
 def report(
@@ -210,6 +213,7 @@ def report(
     scores: ScoresOption = None,
     turns: ManyTurnsOption = None,
     baselines: BaselinesOption = None,
+    summaries: SummariesOption = None,
     config: ConfigOption = None,
 ) -> None:
     """Put everything on one self-contained page."""
@@ -225,6 +229,7 @@ def report(
         turns=turns or [],
         tasks=tasks,
         baselines=baselines,
+        summaries=summaries or [],
     )
 
 
