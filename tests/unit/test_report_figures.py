@@ -1,6 +1,7 @@
 import json
 from pathlib import Path
 
+import numpy as np
 import pandas as pd
 import pytest
 from report_fixtures import make_study, make_turn, write_scores, write_study
@@ -10,12 +11,20 @@ from kevin.core.errors import DataError, UsageError
 from kevin.core.files import write_turns
 from kevin.core.types import Outcome
 from kevin.report.figures import make_figure, split_name
-from kevin.report.figures.curves import fast_p_data, parallel_scaling_data, serial_scaling_data
+from kevin.report.figures.curves import (
+    fast_p_data,
+    parallel_scaling_data,
+    plot_fast_p,
+    plot_serial_scaling,
+    serial_scaling_data,
+)
+from kevin.report.figures.outcomes import outcomes_data, plot_outcomes
 from kevin.report.figures.style import line_styles, look, run_styles
 from kevin.report.figures.training import plot_training
 from kevin.report.metrics import task_values, trajectory_best
+from kevin.report.palette import OUTCOMES
 from kevin.report.scores import policy_label, read_scores
-from kevin.report.training_figures import make_training_figure
+from kevin.report.training_figures import make_training_figure, plot_by_turn
 from kevin.report.trajectories import best_trajectories
 
 
@@ -182,3 +191,46 @@ def test_a_legend_shows_the_look_of_a_seed_whose_first_was_not_run() -> None:
         looks = run_styles(["p2", "p1"], study)
         assert [line.get_color() for line in lines] == [looks["p2"].color, looks["p1"].color]
         assert looks["p1"] != looks["p2"]
+
+
+@pytest.mark.parametrize("num_policies", [1, 3, 6])
+def test_titles_and_legends_stay_inside_of_their_figure(num_policies: int) -> None:
+    study = make_study(num_policies)
+    rng = np.random.default_rng(0)
+    outcomes = [o.value for o in OUTCOMES]
+    rows = [
+        {"policy": p, "split": split, "task_id": task, "trajectory": i, "turn": t, "outcome": rng.choice(outcomes)}
+        for p in (*study.evaluate, "ceiling")
+        for split in ("level1", "level2")[: 1 + num_policies // 2]
+        for task in ("a", "b")
+        for i in range(8)
+        for t in (1, 2)
+    ]
+    scores = pd.DataFrame(rows)
+    scores["speedup"] = np.where(scores["outcome"] == "correct", 1.3, np.nan)
+    with look():
+        for data, plot in (
+            (serial_scaling_data, plot_serial_scaling),
+            (fast_p_data, plot_fast_p),
+            (outcomes_data, plot_outcomes),
+        ):
+            figure = plot(data(scores, study))
+            figure.draw_without_rendering()
+            title = next(t for t in figure.texts if t.get_text() == figure.get_suptitle())
+            for part in (title, *figure.legends):
+                box = part.get_window_extent()
+                assert box.x0 >= 0 and box.x1 <= figure.bbox.width
+                assert box.y0 >= 0 and box.y1 <= figure.bbox.height
+
+
+def test_a_run_of_one_step_can_be_seen() -> None:
+    study = make_study(2)
+    data = pd.DataFrame({"run": ["p0"], "step": [1], "metric": ["score"], "value": [1.0]})
+    turns = data.assign(turn=1)
+    with look():
+        for figure in (plot_training(data, study), plot_by_turn(turns, study)):
+            lines = figure.axes[0].get_lines()
+            assert any(len(line.get_xdata()) == 1 and line.get_marker() not in ("", "None") for line in lines)
+            figure.draw_without_rendering()
+            ticks = [t for ax in figure.axes[:1] for t in ax.get_xticks()]
+            assert all(t == int(t) for t in ticks)

@@ -37,6 +37,12 @@ ScoresOption = Annotated[
 ManyTurnsOption = Annotated[
     list[Path] | None, typer.Option("--turns", metavar="FILE", help="turns.parquet of a rollout; repeatable.")
 ]
+SummariesOption = Annotated[
+    list[Path] | None,
+    typer.Option(
+        "--summaries", metavar="FILE", help="summary.json of a training behind these numbers, if there; repeatable."
+    ),
+]
 BaselinesOption = Annotated[
     Path | None, typer.Option("--baselines", metavar="FILE", help="What `kevin baselines` measured.")
 ]

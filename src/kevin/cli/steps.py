@@ -18,6 +18,7 @@ from kevin.cli.options import (
     ScoresOption,
     SplitOption,
     StoreOption,
+    SummariesOption,
     TasksOption,
     TurnsOption,
     load_config,
@@ -126,6 +127,7 @@ def table(
     scores: ScoresOption,
     out: OutOption,
     baselines: BaselinesOption = None,
+    summaries: SummariesOption = None,
     config: ConfigOption = None,
 ) -> None:
     """Write one table as CSV."""
@@ -133,7 +135,7 @@ def table(
     from kevin.report.tables import TABLES, make_table
 
     _check_name("table", name, TABLES)
-    make_table(name, scores or [], out, study=study, baselines=baselines)
+    make_table(name, scores or [], out, study=study, baselines=baselines, summaries=summaries or [])
 
 
 def figure(
@@ -141,6 +143,7 @@ def figure(
     out_dir: Annotated[Path, typer.Option("--out-dir", metavar="DIR", help="Gets NAME.png, .pdf and .csv.")],
     scores: ScoresOption = None,
     turns: ManyTurnsOption = None,
+    summaries: SummariesOption = None,
     config: ConfigOption = None,
 ) -> None:
     """Draw one figure, with a CSV of exactly what is plotted."""
@@ -148,7 +151,7 @@ def figure(
     from kevin.report.figures import FIGURES, make_figure
 
     _check_name("figure", name, FIGURES)
-    make_figure(name, out_dir, study=study, scores=scores or [], turns=turns or [])
+    make_figure(name, out_dir, study=study, scores=scores or [], turns=turns or [], summaries=summaries or [])
 
 
 def report(
@@ -161,6 +164,7 @@ def report(
     scores: ScoresOption = None,
     turns: ManyTurnsOption = None,
     baselines: BaselinesOption = None,
+    summaries: SummariesOption = None,
     config: ConfigOption = None,
 ) -> None:
     """Put everything on one self-contained page."""
@@ -176,6 +180,7 @@ def report(
         turns=turns or [],
         tasks=tasks,
         baselines=baselines,
+        summaries=summaries or [],
     )
 
 

@@ -9,7 +9,7 @@ from typing import Annotated
 
 import typer
 
-from kevin.cli.options import ConfigOption, ScoresOption, TasksOption, load_config
+from kevin.cli.options import ConfigOption, ScoresOption, SummariesOption, TasksOption, load_config
 
 
 def train(
@@ -51,13 +51,14 @@ def export_policy(
 def rl_gain(
     scores: ScoresOption,
     out: Annotated[Path, typer.Option("--out", metavar="FILE", help="rl_gain.csv.")],
+    summaries: SummariesOption = None,
     config: ConfigOption = None,
 ) -> None:
     """Write what training gained over the model that it started from, on held-out tasks."""
     study = load_config(config)
     from kevin.report.training_gain import make_rl_gain
 
-    make_rl_gain(scores or [], out, study=study)
+    make_rl_gain(scores or [], out, study=study, summaries=summaries or [])
 
 
 def step_time(
@@ -74,13 +75,14 @@ def training_figure(
     name: Annotated[str, typer.Argument(metavar="NAME", help="training, training_turns or ablations.")],
     runs: Annotated[list[Path], typer.Option("--run-dir", metavar="DIR", help="A training run; repeatable.")],
     out_dir: Annotated[Path, typer.Option("--out-dir", metavar="DIR", help="Gets NAME.png, .pdf and .csv.")],
+    summaries: SummariesOption = None,
     config: ConfigOption = None,
 ) -> None:
     """Draw one figure of training runs, with a CSV of exactly what is plotted."""
     study = load_config(config)
     from kevin.report.training_figures import make_training_figure
 
-    make_training_figure(name, out_dir, runs, study=study)
+    make_training_figure(name, out_dir, runs, study=study, summaries=summaries or [])
 
 
 def plan(

@@ -24,12 +24,17 @@ from kevin.report.cells import (
     text_cell,
     times,
 )
+from kevin.report.notes import NOTE
 from kevin.report.scores import CEILING, policy_label, split_label
 from kevin.report.tables import OURS
 
 
 def display_table(name: str, frame: pd.DataFrame, study: Study) -> Table:
-    """The display form of a table file by its name; a name that is not known here shows every column."""
+    """The display form of a table file by its name; a name that is not known here shows every column.
+
+    A column ``note`` is not among them: it says of every row what the caption says.
+    """
+    frame = frame.drop(columns=NOTE, errors="ignore")
     if name.startswith("level"):
         return _level(name, frame)
     known = {"serial_parallel": _serial_parallel, "tasks": _tasks}

@@ -24,7 +24,8 @@ from kevin.core.types import Turn
 from kevin.report.cells import number_cell, percent, times
 from kevin.report.display import display_table
 from kevin.report.figures import turns_by_policy
-from kevin.report.figures.captions import CAPTIONS, TITLES
+from kevin.report.figures.captions import TITLES, caption
+from kevin.report.notes import read_note
 from kevin.report.scores import CEILING, policy_label, read_scores, split_label
 from kevin.report.tables import ALL_TASKS, EAGER, OURS
 from kevin.report.trajectories import best_trajectories
@@ -54,6 +55,7 @@ def make_report(
     turns: Sequence[Path],
     tasks: Path,
     baselines: Path | None = None,
+    summaries: Sequence[Path] = (),
 ) -> Path:
     """Write the page. Returns ``out``.
 
@@ -63,17 +65,20 @@ def make_report(
         figures: PNG files of `kevin.report.figures.make_figure`, in the order of the page.
         turns: ``<policy>-<split>/turns.parquet``; of each task and policy the viewer holds the best
             ``report.viewer_trajectories``.
+        summaries: of the trainings behind the page, see `kevin.report.notes`.
     """
     frames = {path.stem: _read_csv(path) for path in tables}
     own_turns = turns_by_policy(turns, study)
+    note = read_note(summaries, study)
     page = _environment().get_template("report.html.j2")
     script = "\n".join((_TEMPLATES / f"{part}.js").read_text() for part in ("tables", "viewer", "search"))
     text = page.render(
         study=study,
+        note=note,
         facts=_facts(read_scores(scores, study), study),
         headline=_headline(frames, study),
         tables=[(display_table(p.stem, frames[p.stem], study), data_uri(p)) for p in tables],
-        figures=[_figure(path) for path in figures],
+        figures=[_figure(path, note) for path in figures],
         viewer=Markup(embed_json(_viewer(own_turns, tasks, study))),
         machine=_machine(scores),
         files=[_file_row(path, kind) for path, kind in _provenance_files(scores, turns, tasks, baselines)],
@@ -166,12 +171,12 @@ def _short(policy: str, study: Study) -> str:
 # --- figures, viewer ----------------------------------------------------------------------------------------------
 
 
-def _figure(path: Path) -> dict[str, Any]:
+def _figure(path: Path, note: str | None) -> dict[str, Any]:
     siblings = [path.with_suffix(suffix) for suffix in (".csv", ".pdf")]
     return {
         "name": path.stem,
         "title": TITLES.get(path.stem, path.stem.replace("_", " ").capitalize()),
-        "caption": CAPTIONS.get(path.stem, ""),
+        "caption": caption(path.stem, note),
         "image": data_uri(path),
         "downloads": [(p.name, p.suffix[1:].upper(), data_uri(p)) for p in siblings if p.exists()],
     }

@@ -20,6 +20,7 @@ from kevin.core.errors import DataError, UsageError
 from kevin.core.files import read_parquet, write_csv
 from kevin.report import metrics, paper
 from kevin.report.metrics import Interval
+from kevin.report.notes import read_note, with_note
 from kevin.report.scores import CEILING, policy_label, read_scores
 
 OURS = "this study"
@@ -188,12 +189,21 @@ def tasks_table(scores: pd.DataFrame, baselines: pd.DataFrame, study: Study) -> 
 TABLES = ("level1", "level2", "serial_parallel", "tasks")
 
 
-def make_table(name: str, scores: Sequence[Path], out: Path, *, study: Study, baselines: Path | None = None) -> Path:
+def make_table(
+    name: str,
+    scores: Sequence[Path],
+    out: Path,
+    *,
+    study: Study,
+    baselines: Path | None = None,
+    summaries: Sequence[Path] = (),
+) -> Path:
     """Write one table. Returns ``out``.
 
     Args:
         name: one of `TABLES`; ``level<L>`` uses the scores of that split only.
         scores: files of `kevin.report.scores.score_rollouts`, of any policies and splits.
+        summaries: of the trainings behind the scores, see `kevin.report.notes`.
     """
     frame, measured = read_scores(scores, study), read_baselines(baselines)
     if name == "serial_parallel":
@@ -207,5 +217,5 @@ def make_table(name: str, scores: Sequence[Path], out: Path, *, study: Study, ba
         table = level_table(own, measured, study)
     else:
         raise UsageError(f"no table {name!r}; there are {', '.join(TABLES)}")
-    write_csv(out, table)
+    write_csv(out, with_note(table, read_note(summaries, study)))
     return out

@@ -15,6 +15,7 @@ from kevin.core.errors import DataError, UsageError
 from kevin.report import metrics
 from kevin.report.figures import style
 from kevin.report.figures import training as curves
+from kevin.report.notes import read_note
 from kevin.report.scores import policy_label
 from kevin.report.training_records import read_records
 
@@ -27,12 +28,15 @@ _LAST_SHARE = 0.5
 """Of a run's steps, whose mean stands for the run in the ablations."""
 
 
-def make_training_figure(name: str, out_dir: Path, runs: Sequence[Path], *, study: Study) -> list[Path]:
+def make_training_figure(
+    name: str, out_dir: Path, runs: Sequence[Path], *, study: Study, summaries: Sequence[Path] = ()
+) -> list[Path]:
     """Write ``<name>.png``, ``.pdf`` and ``.csv``; returns their paths.
 
     Args:
         name: one of `TRAINING_FIGURES`.
         runs: folders of training runs; a folder's name is the run's.
+        summaries: of these runs and of what they start from, see `kevin.report.notes`.
     """
     if name not in TRAINING_FIGURES:
         raise UsageError(f"no training figure {name!r}; there are {', '.join(TRAINING_FIGURES)}")
@@ -47,7 +51,7 @@ def make_training_figure(name: str, out_dir: Path, runs: Sequence[Path], *, stud
         else:
             data = ablation_data(files, study)
             figure = plot_ablations(data)
-        return style.save(figure, data, out_dir, name)
+        return style.save(figure, data, out_dir, name, note=read_note(summaries, study))
 
 
 def by_turn_data(files: Sequence[Path]) -> pd.DataFrame:
@@ -79,11 +83,13 @@ def plot_by_turn(data: pd.DataFrame, study: Study, *, window: int = 5) -> Figure
                 own = own.sort_values("step")
                 look = styles[f"turn {turn}"]
                 smooth = own["value"].rolling(window, min_periods=1).mean()
-                ax.plot(own["step"], smooth, color=look.color, linestyle=look.dashes)
+                marker = style.alone(look, own)
+                ax.plot(own["step"], smooth, color=look.color, linestyle=look.dashes, marker=marker)
             ax.set_xlabel("step")
+            style.whole_steps(ax)
             ax.set_ylabel(label)
     handles = [Line2D([], [], color=s.color, linestyle=s.dashes, label=name) for name, s in styles.items()]
-    figure.legend(handles=handles, loc="outside lower left", ncols=4, handlelength=3.6, fontsize=8.5)
+    style.legend(figure, handles, columns=4, title=f"Running means of {window} steps", handlelength=3.6)
     return figure
 
 
@@ -129,5 +135,5 @@ def plot_ablations(data: pd.DataFrame) -> Figure:
         ax.plot(own["value"], places, "o", color=style.line_styles(["x"])["x"].color)
         ax.set_yticks(list(places), names if ax is axes[0][0] else [""] * len(runs))
         ax.set_xlabel(label)
-        ax.invert_yaxis()
+        ax.set_ylim(len(runs) - 0.5, -0.5)
     return figure

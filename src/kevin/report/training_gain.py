@@ -11,6 +11,7 @@ from kevin.core.config import Study
 from kevin.core.errors import DataError
 from kevin.core.files import write_csv
 from kevin.report import metrics
+from kevin.report.notes import read_note, with_note
 from kevin.report.scores import read_scores
 
 COLUMNS = [
@@ -60,10 +61,10 @@ def rl_gain_table(scores: pd.DataFrame, study: Study) -> pd.DataFrame:
     return pd.DataFrame(rows, columns=COLUMNS)
 
 
-def make_rl_gain(scores: Sequence[Path], out: Path, *, study: Study) -> Path:
+def make_rl_gain(scores: Sequence[Path], out: Path, *, study: Study, summaries: Sequence[Path] = ()) -> Path:
     """Write rl_gain.csv. Raises DataError when no trained policy and its baseline are among the scores."""
     table = rl_gain_table(read_scores(scores, study), study)
     if table.empty:
         raise DataError("none of the score files holds a trained policy and the one it started from")
-    write_csv(out, table)
+    write_csv(out, with_note(table, read_note(summaries, study)))
     return out

@@ -10,6 +10,7 @@ import pandas as pd
 from kevin.core.config import Study
 from kevin.core.errors import DataError, UsageError
 from kevin.core.files import read_turns
+from kevin.report.notes import read_note
 from kevin.report.scores import CEILING, policy_order, read_scores
 
 FIGURES = ("serial_scaling", "parallel_scaling", "fast_p", "outcomes", "layernorm_case_study")
@@ -22,6 +23,7 @@ def make_figure(
     study: Study,
     scores: Sequence[Path] = (),
     turns: Sequence[Path] = (),
+    summaries: Sequence[Path] = (),
 ) -> list[Path]:
     """Write ``<name>.png``, ``<name>.pdf`` and ``<name>.csv`` into ``out_dir``; returns the three paths.
 
@@ -29,11 +31,13 @@ def make_figure(
         name: one of `FIGURES`.
         scores: score files; read by every figure but the case study.
         turns: ``<policy>-<split>/turns.parquet`` files; read by ``layernorm_case_study``.
+        summaries: of the trainings behind them, see `kevin.report.notes`.
     """
     from kevin.report.figures import case_study, curves, outcomes, style
 
     if name not in FIGURES:
         raise UsageError(f"no figure {name!r}; there are {', '.join(FIGURES)}")
+    note = read_note(summaries, study)
     with style.look():
         if name == "layernorm_case_study":
             data = case_study.case_study_data(turns_by_policy(turns, study), study)
@@ -47,7 +51,7 @@ def make_figure(
             }[name]
             data = make_data(_policy_scores(scores, study), study)
             figure = plot(data)
-        return style.save(figure, data, out_dir, name)
+        return style.save(figure, data, out_dir, name, note=note)
 
 
 def _policy_scores(paths: Sequence[Path], study: Study) -> pd.DataFrame:

@@ -29,3 +29,8 @@ CAPTIONS = {
     "training_turns": "Score and correctness of the kernels of each turn while training went on, running means.",
     "ablations": "Means over the second half of each run's steps, with bootstrap 95 % intervals over these steps.",
 }
+
+
+def caption(name: str, note: str | None = None) -> str:
+    """What stands under the figure: what it shows, and what must be said of the study as a whole."""
+    return " ".join(filter(None, [CAPTIONS.get(name, ""), note]))

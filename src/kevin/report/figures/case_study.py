@@ -15,7 +15,7 @@ from kevin.core.config import Study
 from kevin.core.errors import DataError
 from kevin.core.types import Outcome, Turn
 from kevin.report import paper
-from kevin.report.figures.style import FAINT, INK, MUTED
+from kevin.report.figures.style import FAINT, INK, MUTED, head
 from kevin.report.palette import OUTCOMES
 from kevin.report.scores import policy_label
 from kevin.report.trajectories import best_trajectories
@@ -33,8 +33,8 @@ def case_study_data(turns_by_policy: Mapping[str, Sequence[Turn]], study: Study)
     rows = []
     for policy, turns in turns_by_policy.items():
         for best in best_trajectories(turns, task_id, 1):
-            head = {"source": OURS, "policy": policy, "label": policy_label(policy, study), "task_id": task_id}
-            rows += [head | t.model_dump(include=set(_COLUMNS) - head.keys()) for t in best]
+            facts = {"source": OURS, "policy": policy, "label": policy_label(policy, study), "task_id": task_id}
+            rows += [facts | t.model_dump(include=set(_COLUMNS) - facts.keys()) for t in best]
     if not rows:
         raise DataError(f"no rollout file holds the case study's task {task_id}; see tasks.case_study")
     for t in paper.LAYER_NORM:
@@ -57,8 +57,7 @@ def plot_case_study(data: pd.DataFrame) -> Figure:
         len(strips), 1, figsize=(1.75 * longest + 0.3, 1.72 * len(strips) + 0.7), squeeze=False, layout="constrained"
     )
     task = data["task_id"].dropna().iloc[0]
-    figure.suptitle(f"Case study {task}: best trajectory, turn by turn", x=0.01, ha="left", fontsize=11.5,
-                    fontweight="bold")  # fmt: skip
+    head(figure, f"Case study {task}: best trajectory, turn by turn")
     for ax, (_, strip) in zip(axes[:, 0], strips, strict=True):
         first = strip.iloc[0]
         published = first["source"] != OURS

@@ -11,11 +11,11 @@ import pandas as pd
 from matplotlib.axes import Axes
 from matplotlib.figure import Figure
 from matplotlib.lines import Line2D
-from matplotlib.ticker import MaxNLocator, PercentFormatter
+from matplotlib.ticker import PercentFormatter
 
 from kevin.core.config import Study
 from kevin.report import metrics
-from kevin.report.figures.style import MUTED, LineStyle, grid, line_styles
+from kevin.report.figures.style import MUTED, LineStyle, grid, legend, line_styles, whole_steps
 from kevin.report.scores import CEILING, first_seed, policy_label, split_label
 
 SPEEDUP, CORRECT = "speedup", "correct"
@@ -101,7 +101,7 @@ def fast_p_data(scores: pd.DataFrame, study: Study, num_points: int = 81) -> pd.
 def plot_serial_scaling(data: pd.DataFrame) -> Figure:
     figure = _plot(data, "Serial scaling: best of all trajectories, by number of turns", "turns", markers=True)
     for ax in figure.axes:
-        ax.xaxis.set_major_locator(MaxNLocator(integer=True))
+        whole_steps(ax)
     return figure
 
 
@@ -113,7 +113,7 @@ def plot_parallel_scaling(data: pd.DataFrame) -> Figure:
         if data["x"].max() > 16:
             ax.set_xscale("log", base=2)
         else:
-            ax.xaxis.set_major_locator(MaxNLocator(integer=True))
+            whole_steps(ax)
     return figure
 
 
@@ -198,5 +198,4 @@ def _legend(figure: Figure, data: pd.DataFrame, markers: bool) -> None:
     ]
     if SPEEDUP in set(data["row"]):
         handles.append(Line2D([], [], color=MUTED, linewidth=0.9, label="PyTorch eager (1×)"))
-    figure.legend(handles=handles, loc="outside lower left", ncols=4, handlelength=3.6, fontsize=8.5,
-                  title="Bands: bootstrap 95 % interval over tasks", title_fontsize=7.5, alignment="left")  # fmt: skip
+    legend(figure, handles, columns=4, title="Bands: bootstrap 95 % interval over tasks", handlelength=3.6)

@@ -8,11 +8,11 @@ import pandas as pd
 from matplotlib.axes import Axes
 from matplotlib.figure import Figure
 from matplotlib.patches import Patch
-from matplotlib.ticker import MaxNLocator, PercentFormatter
+from matplotlib.ticker import PercentFormatter
 
 from kevin.core.config import Study
 from kevin.report import metrics
-from kevin.report.figures.style import grid
+from kevin.report.figures.style import grid, legend, whole_steps
 from kevin.report.palette import OUTCOMES
 from kevin.report.scores import CEILING, policy_label, split_label
 
@@ -71,8 +71,7 @@ def plot_outcomes(data: pd.DataFrame) -> Figure:
         Patch(facecolor=OUTCOMES[o].color, hatch=OUTCOMES[o].hatch, edgecolor="white", label=OUTCOMES[o].label)
         for o in reversed(seen)
     ]
-    columns = min(len(handles), 4 if len(panels[0]) <= 2 else 8)
-    figure.legend(handles=handles, loc="outside lower left", ncols=columns, handlelength=2.4, handleheight=1.3)
+    legend(figure, handles, columns=len(handles), handlelength=2.4, handleheight=1.3)
     return figure
 
 
@@ -92,5 +91,5 @@ def _stack(ax: Axes, own: pd.DataFrame) -> None:
         bottom = bottom + share
     ax.set_ylim(0, 1)
     ax.yaxis.set_major_formatter(PercentFormatter(xmax=1, symbol=""))
-    ax.xaxis.set_major_locator(MaxNLocator(integer=True))
+    whole_steps(ax)
     ax.grid(visible=False, axis="x")

@@ -2,10 +2,12 @@
 
 from __future__ import annotations
 
+import math
+import textwrap
 from collections.abc import Iterator, Sequence
 from contextlib import contextmanager
 from pathlib import Path
-from typing import NamedTuple
+from typing import Any, NamedTuple
 
 import matplotlib
 
@@ -13,13 +15,17 @@ matplotlib.use("Agg")
 
 import matplotlib.pyplot as plt
 import pandas as pd
+from matplotlib.artist import Artist
 from matplotlib.axes import Axes
 from matplotlib.figure import Figure
+from matplotlib.ticker import MaxNLocator
 
 from kevin.core.config import Study
 from kevin.core.files import atomic_path, write_csv
+from kevin.report.notes import with_note
 from kevin.report.scores import CEILING, first_seed
 
+_TITLE_SIZE, _NOTE_SIZE, _LINE_SPACING = 11.5, 7.5, 1.25
 INK, MUTED, FAINT = "#1f2430", "#5b6270", "#d9dce2"
 
 _RC = {
@@ -80,6 +86,11 @@ def line_styles(policies: Sequence[str]) -> dict[str, LineStyle]:
     return styles | ({CEILING: _CEILING} if CEILING in policies else {})
 
 
+def alone(style: LineStyle, points: pd.DataFrame) -> str:
+    """Marker of a curve that is a single point, which no line would show."""
+    return style.marker if len(points) == 1 else ""
+
+
 def run_styles(runs: Sequence[str], study: Study) -> dict[str, LineStyle]:
     """Styles of training runs: a run looks as the policy of its name does in other figures, seeds look alike."""
     firsts = {name: first_seed(name, study) for name in (*study.evaluate, *runs)}
@@ -103,16 +114,52 @@ def grid(
     """Axes [row][column] of the given size each, in inches, under one title."""
     size = (width * num_columns + 0.4, height * num_rows + 0.9)
     figure, axes = plt.subplots(num_rows, num_columns, figsize=size, squeeze=False, layout="constrained")
-    figure.suptitle(title, x=0.01, ha="left", fontsize=11.5, fontweight="bold")
+    head(figure, title)
     return figure, [list(row) for row in axes]
 
 
-def save(figure: Figure, data: pd.DataFrame, out_dir: Path, name: str) -> list[Path]:
-    """Write ``<name>.png``, ``.pdf`` and the plotted data as ``.csv``; the same figure gives the same bytes."""
+def save(figure: Figure, data: pd.DataFrame, out_dir: Path, name: str, *, note: str | None = None) -> list[Path]:
+    """Write ``<name>.png``, ``.pdf`` and the plotted data as ``.csv``; the same figure gives the same bytes.
+
+    A ``note`` stands under its title and in a column of the data.
+    """
+    if note is not None:
+        head(figure, " ".join(figure.get_suptitle().split()), note)
     paths = [out_dir / f"{name}.png", out_dir / f"{name}.pdf", out_dir / f"{name}.csv"]
     for path in paths[:2]:
         dates_off = {"Software": None} if path.suffix == ".png" else {"CreationDate": None, "ModDate": None}
         with atomic_path(path) as tmp:
             figure.savefig(tmp, metadata=dates_off)
-    write_csv(paths[2], data)
+    write_csv(paths[2], with_note(data, note))
     return paths
+
+
+def head(figure: Figure, title: str, note: str | None = None) -> None:
+    """Title of a figure, and small text under it; the figure grows for what is more than one line of title."""
+    points = figure.get_figwidth() * 72
+    titles = textwrap.wrap(title, int(points / (0.66 * _TITLE_SIZE)))
+    notes = textwrap.wrap(note or "", int(points / (0.55 * _NOTE_SIZE)))
+    # the layout leaves room for the title, so its empty lines make room for the note
+    text = "\n".join([*titles, *[""] * math.ceil(len(notes) * _NOTE_SIZE / _TITLE_SIZE)])
+    line = _LINE_SPACING * _TITLE_SIZE / 72
+    figure.set_figheight(figure.get_figheight() + (text.count("\n") - figure.get_suptitle().count("\n")) * line)
+    shown = figure.suptitle(text, x=0.01, ha="left", fontsize=_TITLE_SIZE, fontweight="bold")
+    if notes:
+        figure.draw_without_rendering()
+        top = shown.get_window_extent().y1 - len(titles) * line * figure.dpi
+        figure.text(0.01, top / figure.bbox.height, "\n".join(notes), fontsize=_NOTE_SIZE, color=MUTED, va="top")
+
+
+def legend(figure: Figure, handles: Sequence[Artist], *, columns: int, title: str | None = None, **look: Any) -> None:
+    """Legend below the axes, in as many of the columns as fit into the figure."""
+    for number in range(min(columns, len(handles)), 0, -1):
+        made = figure.legend(handles=handles, loc="outside lower left", ncols=number, fontsize=8.5,
+                             title=title, title_fontsize=_NOTE_SIZE, alignment="left", **look)  # fmt: skip
+        if number == 1 or made.get_window_extent().width <= figure.bbox.width:
+            return
+        made.remove()
+
+
+def whole_steps(ax: Axes) -> None:
+    """Ticks of an axis that counts."""
+    ax.xaxis.set_major_locator(MaxNLocator(integer=True, min_n_ticks=1))

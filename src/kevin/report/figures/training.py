@@ -12,7 +12,7 @@ from matplotlib.lines import Line2D
 
 from kevin.core.config import Study
 from kevin.core.errors import DataError
-from kevin.report.figures.style import grid, run_styles
+from kevin.report.figures.style import alone, grid, legend, run_styles, whole_steps
 from kevin.report.scores import first_seed, policy_label
 from kevin.report.training_records import read_records
 
@@ -60,9 +60,10 @@ def plot_training(data: pd.DataFrame, study: Study, *, window: int = 5) -> Figur
             style = styles[run]
             ax.plot(own["step"], own["value"], color=style.color, alpha=0.25, linewidth=0.8)
             smooth = own["value"].rolling(window, min_periods=1).mean()
-            ax.plot(own["step"], smooth, color=style.color, linestyle=style.dashes)
+            ax.plot(own["step"], smooth, color=style.color, linestyle=style.dashes, marker=alone(style, own))
         ax.set_ylabel(AXIS_LABELS[metric])
         ax.set_xlabel("step")
+        whole_steps(ax)
     for ax in flat[len(present) :]:
         ax.axis("off")
     kinds = {first_seed(r, study): styles[r] for r in runs}
@@ -71,6 +72,5 @@ def plot_training(data: pd.DataFrame, study: Study, *, window: int = 5) -> Figur
         Line2D([], [], color=s.color, linestyle=s.dashes, label=policy_label(kind, study, seeds[kind]))
         for kind, s in kinds.items()
     ]
-    figure.legend(handles=handles, loc="outside lower left", ncols=3, handlelength=3.6, fontsize=8.5,
-                  title=f"Thick: running mean of {window} steps", title_fontsize=7.5, alignment="left")  # fmt: skip
+    legend(figure, handles, columns=3, title=f"Thick: running mean of {window} steps", handlelength=3.6)
     return figure

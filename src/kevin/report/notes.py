@@ -1,0 +1,82 @@
+"""What must be said of a study as a whole: trainings that their time budget cut short, told by their summaries."""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+from pathlib import Path
+
+import pandas as pd
+from pydantic import BaseModel, ConfigDict, ValidationError
+
+from kevin.core.config import Study
+from kevin.core.errors import DataError
+from kevin.report.cells import percent
+from kevin.report.scores import policy_label
+
+NOTE = "note"
+"""Column of a table, there only where something is to be said."""
+
+
+class TrainingSummary(BaseModel):
+    """What a training says of its end: ``base_model/summary.json`` (no ``run``) or ``train/<run>/summary.json``.
+
+    Keys that an older file lacks are absent.
+    """
+
+    model_config = ConfigDict(frozen=True, extra="ignore")
+
+    run: str | None = None
+    num_steps: int | None = None
+    planned_steps: int | None = None
+    budget_bit: bool = False
+    """A time budget ended it before its planned steps."""
+    correct_share: float | None = None
+    expected_correct_share: float | None = None
+    """Of the base model's kernels: measured, and as a training of all its steps makes it."""
+    num_kernels: int | None = None
+    """Judged while a run trained."""
+
+
+def read_summaries(paths: Sequence[Path]) -> list[TrainingSummary]:
+    """The summaries that exist; an older study has none. Raises DataError for a file that is none."""
+    found = []
+    for path in paths:
+        if not path.exists():
+            continue
+        try:
+            found.append(TrainingSummary.model_validate_json(path.read_bytes()))
+        except ValidationError as e:
+            problem = e.errors()[0]
+            where = ".".join(map(str, problem["loc"])) or "the file"
+            raise DataError(f"{path}: not a summary of a training ({where}: {problem['msg']}); train again") from None
+    return found
+
+
+def study_note(summaries: Sequence[TrainingSummary], study: Study) -> str | None:
+    """One sentence for every table and figure; None when every training ran its course."""
+    cut = [_cut(s, study) for s in summaries if s.budget_bit]
+    if not cut:
+        return None
+    listed = cut[0] if len(cut) == 1 else f"{', '.join(cut[:-1])} and {cut[-1]}"
+    return f"Made under a time budget that cut the training of {listed}; with all steps the numbers would differ."
+
+
+def _cut(summary: TrainingSummary, study: Study) -> str:
+    name = "the base model" if summary.run is None else policy_label(summary.run, study)
+    text = name if summary.num_steps is None else f"{name} to {summary.num_steps:,}"
+    if summary.num_steps is not None:
+        text += f" of {summary.planned_steps:,} steps" if summary.planned_steps is not None else " steps"
+    if summary.correct_share is not None and summary.expected_correct_share is not None:
+        correct, expected = percent(summary.correct_share), percent(summary.expected_correct_share)
+        text += f" ({correct} of its kernels correct, {expected} expected)"
+    return text
+
+
+def read_note(paths: Sequence[Path], study: Study) -> str | None:
+    """`study_note` of the summaries in these files."""
+    return study_note(read_summaries(paths), study)
+
+
+def with_note(frame: pd.DataFrame, note: str | None) -> pd.DataFrame:
+    """The table, with a column that says the note where there is one."""
+    return frame if note is None else frame.assign(**{NOTE: note})

@@ -1,0 +1,125 @@
+"""What a training's time budget cut is said wherever its numbers stand, and nothing is said where it cut nothing."""
+
+from __future__ import annotations
+
+import html
+import json
+from pathlib import Path
+from typing import Any
+
+import pandas as pd
+import pytest
+import yaml
+from report_fixtures import make_study, write_scores, write_study
+from typer.main import get_command
+from typer.testing import CliRunner
+
+from kevin.cli.app import app
+from kevin.core.errors import DataError
+from kevin.report.figures import make_figure
+from kevin.report.html import make_report
+from kevin.report.notes import read_note, read_summaries
+from kevin.report.tables import make_table
+
+BASE = {"num_steps": 900, "planned_steps": 1500, "budget_bit": True, "time_budget_s": 120.0, "loss": 0.31,
+        "correct_share": 0.12, "expected_loss": 0.25, "expected_correct_share": 0.28}  # fmt: skip
+RUN = {"run": "p1", "num_steps": 10, "reason": "time budget", "elapsed_s": 270.0, "planned_steps": 18,
+       "budget_bit": True, "num_correct": 30, "num_kernels": 128}  # fmt: skip
+NOTE = (
+    "Made under a time budget that cut the training of the base model to 900 of 1,500 steps (12 % of its kernels "
+    "correct, 28 % expected) and multi-turn RL to 10 of 18 steps; with all steps the numbers would differ."
+)
+
+
+def write(path: Path, summary: dict[str, Any]) -> Path:
+    path.parent.mkdir(parents=True, exist_ok=True)
+    path.write_text(json.dumps(summary))
+    return path
+
+
+@pytest.fixture
+def cut(tmp_path: Path) -> list[Path]:
+    return [write(tmp_path / "base_model/summary.json", BASE), write(tmp_path / "train/p1/summary.json", RUN)]
+
+
+def test_one_sentence_names_every_training_that_was_cut(cut: list[Path]) -> None:
+    study = make_study(2)
+    assert read_note(cut, study) == NOTE
+    assert read_note(cut[1:], study) == (
+        "Made under a time budget that cut the training of multi-turn RL to 10 of 18 steps; with all steps the numbers "
+        "would differ."
+    )
+
+
+@pytest.mark.parametrize(
+    "summary", [RUN | {"budget_bit": False}, {"run": "p1", "num_steps": 18, "reason": "done", "elapsed_s": 99.5}]
+)
+def test_nothing_is_said_of_a_full_training_or_of_an_older_summary(tmp_path: Path, summary: dict[str, Any]) -> None:
+    paths = [write(tmp_path / "summary.json", summary), tmp_path / "base_model" / "summary.json"]
+    assert read_note(paths, make_study(2)) is None
+
+
+@pytest.mark.parametrize("text", ["", "[1]", '{"budget_bit": "perhaps"}'])
+def test_a_broken_summary_is_named(tmp_path: Path, text: str) -> None:
+    (tmp_path / "summary.json").write_text(text)
+    with pytest.raises(DataError, match=r"summary\.json: not a summary of a training"):
+        read_summaries([tmp_path / "summary.json"])
+
+
+def test_page_tables_and_figures_say_it(tmp_path: Path, cut: list[Path]) -> None:
+    study = make_study(2)
+    files = write_study(tmp_path, study, num_trajectories=2, num_turns=2)
+    scores = write_scores(tmp_path, study, files)
+    for summaries, times in (([], 0), (cut, 1)):
+        tables = [
+            make_table(n, scores, tmp_path / f"{n}.csv", study=study, summaries=summaries) for n in ("level1", "tasks")
+        ]
+        figure = make_figure("outcomes", tmp_path, study=study, scores=scores, summaries=summaries)
+        for path in (*tables, figure[2]):
+            frame = pd.read_csv(path)
+            assert ("note" in frame) == bool(times)
+            assert not times or set(frame["note"]) == {NOTE}
+        out = make_report(
+            tmp_path / "report.html",
+            study=study,
+            tables=tables,
+            figures=figure[:1],
+            scores=scores,
+            turns=files["turns"],
+            tasks=files["tasks"][0],
+            summaries=summaries,
+        )
+        page = html.unescape(out.read_text())
+        first_lines = page.split('<p class="lead">')[1].split("</p>")[0]
+        captions = [part.split("</p>")[0] for part in page.split('<p class="caption">')[1:3]]
+        figcaption = page.split("<figcaption>")[1].split("<span")[0]
+        for text in (first_lines, *captions, figcaption):
+            assert text.count(NOTE) == times
+
+
+def test_a_figure_grows_for_its_note(tmp_path: Path, cut: list[Path]) -> None:
+    import matplotlib.image
+
+    study = make_study(2)
+    files = write_study(tmp_path, study, num_trajectories=2, num_turns=2)
+    scores = write_scores(tmp_path, study, files)
+    plain, noted = (
+        matplotlib.image.imread(make_figure("outcomes", tmp_path / name, study=study, scores=scores, summaries=s)[0])
+        for name, s in (("plain", []), ("noted", cut))
+    )
+    assert plain.shape[1] == noted.shape[1] and plain.shape[0] < noted.shape[0] < plain.shape[0] + 150
+
+
+def test_the_commands_take_summaries(tmp_path: Path, cut: list[Path]) -> None:
+    study = make_study(2)
+    files = write_study(tmp_path, study, num_trajectories=2, num_turns=2)
+    (tmp_path / "config.yaml").write_text(yaml.safe_dump(study.model_dump(mode="json")))
+    scores = [arg for path in write_scores(tmp_path, study, files) for arg in ("--scores", str(path))]
+    common = ["--config", str(tmp_path / "config.yaml"), *(arg for path in cut for arg in ("--summaries", str(path)))]
+    out = tmp_path / "level1.csv"
+    done = CliRunner().invoke(app, ["table", "level1", *common, *scores, "--out", str(out)])
+    assert done.exit_code == 0, done.output
+    assert set(pd.read_csv(out)["note"]) == {NOTE}
+    commands = get_command(app).commands  # type: ignore[attr-defined]
+    for name in ("figure", "report", "training-figure", "rl-gain"):
+        assert "summaries" in {option.name for option in commands[name].params}
