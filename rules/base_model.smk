@@ -16,13 +16,7 @@ rule train_base_model:
         gpu=min(1, NEEDS["gpu"]),
     params:
         config=CONFIG,
-        depends=step_digest(
-            STEP_VERSIONS["base_model"],
-            study.base_model,
-            study.seed,
-            TASKS_DIGEST,
-            KERNELS_DIGEST,
-        ),
+        depends=step_digest(BASE_MODEL_PARTS),
     shell:
         "kevin --log {log:q} base-model --config {params.config:q} --out {output:q}"
 

@@ -7,6 +7,7 @@ import shlex
 import signal
 import sys
 import time
+from functools import cache
 from pathlib import Path
 
 import yaml
@@ -109,7 +110,13 @@ TASKS_DIGEST = step_digest(
 )
 JUDGE_DIGEST = step_digest(PROTOCOL_VERSION, study.judge)
 KERNELS_DIGEST = step_digest(study.dialect, study.language)
-REPORT_DIGEST = step_digest(study)
+BASE_MODEL_PARTS = [
+    STEP_VERSIONS["base_model"],
+    section_digest(study.base_model),
+    study.seed,
+    TASKS_DIGEST,
+    KERNELS_DIGEST,
+]
 
 
 def own_model(policy):
@@ -121,12 +128,35 @@ def own_model(policy):
 
 
 def policy_parts(policy):
-    """What a policy's answers depend on. The files of a model that this study makes are inputs of the rule."""
+    """What a policy's answers depend on. A model that this study makes counts by what it is made of."""
     settings = study.policies[policy]
+    run = study.made_by(policy)
+    if run:
+        made_of = run_parts(run)
+    elif study.is_base_model(policy):
+        made_of = BASE_MODEL_PARTS
+    else:
+        made_of = policy_identity(settings)["files"]
+    return [settings.identity(), made_of, configured_lengths(study, policy)]
+
+
+def run_parts(run):
+    """What a training run depends on."""
+    own = study.for_run(run)
     return [
-        settings.identity() if own_model(policy) else policy_identity(settings),
-        configured_lengths(study, policy),
+        STEP_VERSIONS["train"],
+        step_digest(own.train, own.reward, study.rollout),
+        policy_parts(own.train.init),
+        study.base_model.max_tokens,
+        study.seed,
+        TASKS_DIGEST,
+        KERNELS_DIGEST,
+        JUDGE_DIGEST,
     ]
+
+
+def run_digest(wildcards):
+    return step_digest(run_parts(wildcards.run))
 
 
 def policy_digest(wildcards):
@@ -137,9 +167,21 @@ def policy_digest(wildcards):
         study.rollout,
         study.base_model.max_tokens,
         study.seed,
+        TASKS_DIGEST,
         KERNELS_DIGEST,
         JUDGE_DIGEST,
     )
+
+
+@cache
+def study_digest():
+    return step_digest(study, TASKS_DIGEST, [policy_parts(p) for p in study.evaluate])
+
+
+def report_digest(wildcards):
+    """Of all that a table may be made of. Where a step failed, what was made of an earlier one would else seem done:
+    Snakemake does not miss a file in the middle while the last one is there."""
+    return study_digest()
 
 
 def policy_files(wildcards):
@@ -182,23 +224,6 @@ def all_cores():
 def initial_model(wildcards):
     """The model that a run starts from, where this study makes it."""
     return own_model(study.for_run(wildcards.run).train.init)
-
-
-def run_digest(wildcards):
-    """What a training run depends on."""
-    own = study.for_run(wildcards.run)
-    return step_digest(
-        STEP_VERSIONS["train"],
-        own.train,
-        own.reward,
-        policy_parts(own.train.init),
-        study.rollout,
-        study.base_model.max_tokens,
-        study.seed,
-        TASKS_DIGEST,
-        KERNELS_DIGEST,
-        JUDGE_DIGEST,
-    )
 
 
 # Several GPUs train as one: weights, gradients and optimizer are spread over them.

@@ -17,7 +17,7 @@ rule measure_baselines:
         gpu=min(1, NEEDS["gpu"]),
     params:
         config=CONFIG,
-        depends=JUDGE_DIGEST,
+        depends=step_digest(TASKS_DIGEST, JUDGE_DIGEST),
     shell:
         "kevin --log {log:q} baselines --config {params.config:q} --tasks {input.tasks:q} --out {output:q}"
 
@@ -44,6 +44,7 @@ rule judge_ceiling:
         depends=step_digest(
             STEP_VERSIONS["ceiling"],
             study.ceiling_kernels,
+            TASKS_DIGEST,
             KERNELS_DIGEST,
             JUDGE_DIGEST,
         ),

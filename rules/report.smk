@@ -26,7 +26,7 @@ rule score_turns:
         runtime=4,
     params:
         config=CONFIG,
-        depends=REPORT_DIGEST,
+        depends=report_digest,
         code=REPORT_CODE,
     shell:
         "kevin --log {log:q} score --config {params.config:q} --turns {input.turns:q} --tasks {input.tasks:q}"
@@ -54,7 +54,7 @@ rule make_table:
         runtime=4,
     params:
         config=CONFIG,
-        depends=REPORT_DIGEST,
+        depends=report_digest,
         code=REPORT_CODE,
         scores=lambda wildcards, input: repeat("--scores", input.scores),
     shell:
@@ -85,7 +85,7 @@ rule draw_figure:
         runtime=4,
     params:
         config=CONFIG,
-        depends=REPORT_DIGEST,
+        depends=report_digest,
         code=REPORT_CODE,
         scores=lambda wildcards, input: repeat("--scores", input.scores),
         turns=lambda wildcards, input: repeat("--turns", input.turns),
@@ -117,7 +117,7 @@ rule write_report:
         runtime=4,
     params:
         config=CONFIG,
-        depends=REPORT_DIGEST,
+        depends=report_digest,
         code=REPORT_CODE,
         files=lambda wildcards, input: " ".join(
             repeat(f"--{name}", input[name])

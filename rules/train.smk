@@ -42,6 +42,7 @@ rule export_policy:
         mem_mb=NEEDS["mem_mb"],
         runtime=30,
     params:
+        depends=run_digest,
         folder=lambda wildcards, input: str(Path(input[0]).parent),
     shell:
         "kevin --log {log:q} export-policy --run-dir {params.folder:q} --out {output:q}"
@@ -68,7 +69,7 @@ rule measure_gain:
         runtime=4,
     params:
         config=CONFIG,
-        depends=REPORT_DIGEST,
+        depends=report_digest,
         code=REPORT_CODE,
         scores=lambda wildcards, input: repeat("--scores", input.scores),
     shell:
@@ -95,6 +96,7 @@ rule time_training:
         mem_mb=2000,
         runtime=4,
     params:
+        depends=report_digest,
         code=REPORT_CODE,
         runs=lambda wildcards, input: repeat(
             "--run-dir", [Path(run).parent for run in input.runs]
@@ -133,7 +135,7 @@ rule draw_training_figure:
         runtime=4,
     params:
         config=CONFIG,
-        depends=REPORT_DIGEST,
+        depends=report_digest,
         code=REPORT_CODE,
         runs=lambda wildcards, input: repeat(
             "--run-dir", [Path(run).parent for run in input.runs]

@@ -6,6 +6,7 @@ from pathlib import Path
 import pytest
 
 from kevin.core.config import load_study, validate_study
+from kevin.core.errors import ConfigError
 from kevin.core.lengths import KEYS, context_length, with_lengths
 
 CONFIG = Path(__file__).parents[2] / "config"
@@ -69,8 +70,8 @@ def test_what_was_trained_has_the_lengths_that_it_was_trained_with(tmp_path):
     mine = {**model_folder(tmp_path, max_position_embeddings=4096), "max_feedback_chars": 77}
     other = study(trained=trained, mine=mine, runs={"r": {"train": {"init": "mine"}}})
     assert lengths(other, "trained") == lengths(other, "mine") == (2048, 2048, 77)
-    circle = study(trained=trained, runs={"r": {"train": {"init": "trained"}}})
-    assert circle.origins("trained") == ["trained"]
+    with pytest.raises(ConfigError, match=r"runs\.r: train\.init trained is made by training that starts from it"):
+        study(trained=trained, runs={"r": {"train": {"init": "trained"}}})
 
 
 def test_a_damaged_or_missing_configuration_is_left_to_the_loader(tmp_path):

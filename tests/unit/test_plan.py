@@ -80,13 +80,32 @@ def test_a_model_of_unknown_size():
         plan_text(study())
 
 
-def test_a_local_model_is_counted_from_its_configuration(tmp_path):
-    from train_fixtures import save_model
-    from transformers import AutoModelForCausalLM
+def local(folder):
+    base = study().policies["base"].model_copy(update={"model": str(folder)})
+    return study().model_copy(update={"policies": {"base": base}})
 
-    save_model(tmp_path)
-    local = study().model_copy(
-        update={"policies": {"base": study().policies["base"].model_copy(update={"model": str(tmp_path)})}}
-    )
-    counted = architecture(local).num_parameters
-    assert counted == pytest.approx(AutoModelForCausalLM.from_pretrained(tmp_path).num_parameters(), rel=0.05)
+
+@pytest.mark.parametrize(
+    ("family", "sizes"),
+    [
+        ("GPT2Config", {"n_embd": 32, "n_layer": 3, "n_head": 4, "vocab_size": 100}),
+        ("Qwen2Config", {"hidden_size": 32, "num_hidden_layers": 3, "num_attention_heads": 4, "vocab_size": 100}),
+        ("OPTConfig", {"hidden_size": 32, "num_hidden_layers": 3, "num_attention_heads": 4, "vocab_size": 100}),
+    ],
+)
+def test_any_family_is_counted_from_its_configuration_alone(tmp_path, family, sizes):
+    import transformers
+
+    config = getattr(transformers, family)(**sizes)
+    config.save_pretrained(tmp_path)
+    found = architecture(local(tmp_path))
+    whole = transformers.AutoModelForCausalLM.from_config(config)
+    assert (found.num_parameters, found.num_layers, found.hidden_size) == (whole.num_parameters(), 3, 32)
+    assert "parameters" in plan_text(local(tmp_path))
+
+
+@pytest.mark.parametrize("content", ["{", "{}", '{"model_type": "nobody"}', '{"model_type": "vit"}'])
+def test_a_folder_of_something_else_is_named(tmp_path, content):
+    (tmp_path / "config.json").write_text(content)
+    with pytest.raises(ConfigError, match=f"no plan for {tmp_path}/config.json"):
+        plan_text(local(tmp_path))

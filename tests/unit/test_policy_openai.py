@@ -1,18 +1,23 @@
 """The endpoint policy against a small server on this machine that answers, stalls, refuses and talks rubbish."""
 
 import json
+import re
+import textwrap
 import threading
 import time
 from http.server import BaseHTTPRequestHandler, ThreadingHTTPServer
+from pathlib import Path
 
 import pytest
 
-from kevin.core.config import PolicyConfig
+from kevin.core.config import PolicyConfig, load_study
 from kevin.core.errors import PolicyError, UsageError
+from kevin.core.lengths import with_lengths
 from kevin.core.types import Message
 from kevin.policy.load import load_policy
 from kevin.policy.openai import OpenAIPolicy
 from kevin.policy.protocol import Request, Sampling
+from kevin.rollout.settings import RolloutSettings
 
 SAMPLING = Sampling(temperature=0.9, top_p=0.95, max_tokens=50, seed=1)
 
@@ -119,6 +124,19 @@ def test_a_normal_answer(server):
     assert body.get("n", 1) == 1
 
 
+def test_the_readme_s_model_is_not_cut_at_the_small_model_s_lengths(server, tmp_path):
+    """The README's mine.yaml over the laptop's configuration, and a model that answers in 3000 tokens."""
+    root = Path(__file__).parents[2]
+    shown = re.search(r"# mine\.yaml\n((?: {4}.+\n)+)", (root / "README.md").read_text())[1]
+    (tmp_path / "mine.yaml").write_text(textwrap.dedent(shown))
+    study = load_study([root / "config/config.yaml", tmp_path / "mine.yaml"])
+    settings = RolloutSettings.from_study(with_lengths(study, "mine"))
+    server.reply = lambda body, call: (200, answer(finish="stop" if body["max_tokens"] >= 3000 else "length"), {})
+    completion = make(server).complete([ask()], settings.sampling(1, ()))[0]
+    assert completion.finish_reason == "stop"
+    assert study.evaluate == ("base", "mine")
+
+
 def test_the_key_comes_from_the_environment(server, monkeypatch):
     monkeypatch.setenv("OPENAI_API_KEY", "from-the-environment")
     complete_one(make(server))
@@ -163,7 +181,7 @@ def test_a_busy_server_is_asked_again(server, status):
 
 @pytest.mark.parametrize(
     ("status", "fix"),
-    [(401, "OPENAI_API_KEY"), (404, "base_url"), (400, "the policy's model and the rollout's lengths")],
+    [(401, "OPENAI_API_KEY"), (404, "base_url"), (400, "the policy's model.*policies.remote.max_prompt_tokens")],
 )
 def test_a_refusal_is_not_repeated(server, status, fix):
     server.reply = lambda body, call: (status, {"error": {"message": "no such thing"}}, {})

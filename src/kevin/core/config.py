@@ -435,6 +435,7 @@ class Study(Frozen):
             raise ValueError(f"runs.{name}.{key}: {e.errors()[0]['msg']}") from None
         if run.train.init not in self.policies:
             raise ValueError(f"runs.{name}: train.init names a policy that is not defined: {run.train.init}")
+        self.origins(run.train.init)
 
     def for_run(self, name: str) -> Study:
         """The study with the sections ``train`` and ``reward`` as run ``name`` has them, and without other runs."""
@@ -460,7 +461,7 @@ class Study(Frozen):
         while (run := self.made_by(found[-1])) is not None:
             init = self.runs[run].train.get("init", self.train.init)
             if init in found:
-                break
+                raise ValueError(f"runs.{run}: train.init {init} is made by training that starts from it")
             found.append(init)
         return found
 

@@ -7,7 +7,6 @@ moments; all divided by the devices.
 
 from __future__ import annotations
 
-import json
 from pathlib import Path
 
 from pydantic import Field
@@ -143,20 +142,8 @@ def architecture(study: Study) -> Architecture:
     model = study.policies[study.train.init].model
     if model in KNOWN:
         return KNOWN[model]
-    path = Path(model) / "config.json"
-    if path.exists():
-        c = json.loads(path.read_text())
-        heads = c["num_attention_heads"]
-        size = c.get("head_dim") or c["hidden_size"] // heads
-        return _counted(
-            c["num_hidden_layers"],
-            c["hidden_size"],
-            c["intermediate_size"],
-            heads * size,
-            c.get("num_key_value_heads", heads),
-            size,
-            c["vocab_size"] * (1 if c.get("tie_word_embeddings") else 2),
-        )
+    if (Path(model) / "config.json").exists():
+        return _from_folder(model)
     if study.is_base_model(study.train.init):
         b = study.base_model
         size = b.hidden_size // b.num_heads
@@ -167,6 +154,37 @@ def architecture(study: Study) -> Architecture:
         f"no plan for policies.{study.train.init}.model = {model!r}: it is no local folder, and none of the known "
         f"models ({', '.join(KNOWN)}); download it and give its path"
     )
+
+
+def _from_folder(folder: str) -> Architecture:
+    """Of a model in Hugging Face's format, whatever its family; its weights need not be there. Raises ConfigError."""
+    import torch
+    from transformers import AutoConfig, AutoModelForCausalLM
+
+    try:
+        config = AutoConfig.from_pretrained(folder)
+        with torch.device("meta"):
+            model = AutoModelForCausalLM.from_config(config)
+    except Exception as e:  # each family's own code, on whatever stands in the file
+        what = (str(e).strip().splitlines() or [type(e).__name__])[0]
+        raise ConfigError(
+            f"no plan for {folder}/config.json: {what}; give the folder of a causal language model"
+        ) from e
+    text = config.get_text_config()
+    heads = text.num_attention_heads
+    return Architecture(
+        num_parameters=model.num_parameters(),
+        num_layers=text.num_hidden_layers,
+        hidden_size=text.hidden_size,
+        intermediate_size=_first(text, "intermediate_size", "n_inner", "ffn_dim") or 4 * text.hidden_size,
+        num_kv_heads=_first(text, "num_key_value_heads") or heads,
+        head_size=_first(text, "head_dim") or text.hidden_size // heads,
+    )
+
+
+def _first(config: object, *names: str) -> int | None:
+    """The first of these attributes that is set; families call the same things differently."""
+    return next((value for name in names if (value := getattr(config, name, None))), None)
 
 
 def _counted(
