@@ -316,7 +316,7 @@ def test_all_kernels_wrong_changes_nothing(tmp_path):
         return [verdict(k).model_copy(update={"outcome": Outcome.INCORRECT, "timing": None, "reference_timing": None,
                                               "rounds": ()}) for _, k in pairs]  # fmt: skip
 
-    records = train(tmp_path, num_steps=2, judge=all_wrong)
+    records = train(tmp_path, num_steps=2, judge=all_wrong, stop_nothing_correct=None)
     assert all(r["flat_groups"] == 1 and r["score"] == 0 and r["grad_norm"] == 0 for r in records)
     before = load_file(tmp_path / "base/model.safetensors")
     after = load_file(tmp_path / "out/checkpoints/checkpoint-4/model.safetensors")
@@ -423,6 +423,7 @@ def test_the_paper_s_batch_on_8_devices():
     study = Study.model_validate(
         {
             "policies": {"base": {"model": "x"}},
+            "rollout": {"max_response_tokens": 64, "max_prompt_tokens": 64, "max_feedback_chars": 50},
             "train": {"tasks_per_step": 8, "num_trajectories": 16, "num_turns": 4, "micro_batch_size": 1},
             "runs": {"r": {}},
         }
