@@ -20,7 +20,7 @@ from kevin.cli.judge import DialectChoice, make_kernel
 from kevin.cli.verdict_view import verdict_record
 from kevin.core.config import JudgePoolConfig
 from kevin.core.errors import DataError, HarnessError, TaskError, UsageError
-from kevin.core.files import write_text, writing
+from kevin.core.files import append_line, write_text
 from kevin.core.progress import Progress, progress
 from kevin.core.protocol import JudgeProtocol
 from kevin.core.scratch import scratch_folder
@@ -193,7 +193,6 @@ def _judge_all(
     outcomes: Counter[str] = Counter()
     with ExitStack() as stack:
         folder = store or stack.enter_context(scratch_folder("kevin-store-"))
-        file = stack.enter_context(out.open("a"))
         pool: JudgePool = stack.enter_context(JudgePool(protocol, folder, JudgePoolConfig()))
         shown: Progress[object] = stack.enter_context(progress(len(work), "judge", "kernels"))
 
@@ -201,9 +200,7 @@ def _judge_all(
             name = work[index][0].id
             if isinstance(result, Verdict) and name not in done:
                 done[name] = {"id": name, **verdict_record(result)}
-                with writing(out):
-                    file.write(json.dumps(done[name]) + "\n")
-                    file.flush()
+                append_line(out, json.dumps(done[name]))
                 outcomes[result.outcome.value] += 1
                 shown.note(f"{outcomes['correct']} correct")
                 shown.update()

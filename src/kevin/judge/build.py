@@ -20,7 +20,7 @@ from pydantic import Field
 
 from kevin.core import abi
 from kevin.core.errors import DeviceError, SandboxError
-from kevin.core.files import check_space
+from kevin.core.files import check_space, writing
 from kevin.core.protocol import JudgeProtocol
 from kevin.core.types import Frozen, Kernel, Outcome, TaskSpec, digest
 from kevin.judge.sandbox import Isolation, detect_isolation, toolchain, wrap
@@ -224,7 +224,8 @@ def build_native(
     cache.mkdir(parents=True, exist_ok=True)
     with tempfile.TemporaryDirectory(prefix="build-", dir=cache) as folder:
         source, output = Path(folder) / f"unit{suffix}", Path(folder) / "unit.so"
-        source.write_text(unit)
+        with writing(library):
+            source.write_text(unit)
         argv = wrap(
             compiler_command(kernel, protocol, str(source), str(output)),
             isolation=isolation,
