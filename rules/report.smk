@@ -6,6 +6,17 @@ TURNS = expand(
     policy=COMPARED,
     split=EVAL_SPLITS,
 )
+# Trainings behind the numbers; their summaries say whether a time budget cut them.
+STARTS = [*study.evaluate, *(study.for_run(run).train.init for run in SHOWN_RUNS)]
+OWN_BASE = (
+    [BASE_MODEL]
+    if any(study.policies[p].model.rstrip("/") == BASE_MODEL for p in STARTS)
+    else []
+)
+TRAININGS = [
+    *OWN_BASE,
+    *expand("<results>/train/{run}/summary.json", run=SHOWN_RUNS),
+]
 
 
 rule score_turns:
@@ -38,6 +49,7 @@ rule make_table:
     input:
         scores=SCORES,
         baselines=f"<results>/baselines/{DEVICE}.parquet",
+        trainings=TRAININGS,
         code=code("core", "report"),
     output:
         report(
@@ -57,8 +69,9 @@ rule make_table:
         config=CONFIG,
         depends=REPORT_DIGEST,
         scores=lambda wildcards, input: repeat("--scores", input.scores),
+        summaries=lambda wildcards, input: summaries(input.trainings),
     shell:
-        "kevin --log {log} table {wildcards.table} --config {params.config} {params.scores}"
+        "kevin --log {log} table {wildcards.table} --config {params.config} {params.scores} {params.summaries}"
         " --baselines {input.baselines} --out {output}"
 
 
@@ -67,6 +80,7 @@ rule draw_figure:
     input:
         scores=SCORES,
         turns=TURNS,
+        trainings=TRAININGS,
         code=code("core", "report"),
     output:
         report(
@@ -89,10 +103,11 @@ rule draw_figure:
         depends=REPORT_DIGEST,
         scores=lambda wildcards, input: repeat("--scores", input.scores),
         turns=lambda wildcards, input: repeat("--turns", input.turns),
+        summaries=lambda wildcards, input: summaries(input.trainings),
         folder=lambda wildcards, output: str(Path(output[0]).parent),
     shell:
         "kevin --log {log} figure {wildcards.figure} --config {params.config} {params.scores} {params.turns}"
-        " --out-dir {params.folder}"
+        " {params.summaries} --out-dir {params.folder}"
 
 
 rule write_report:
@@ -104,6 +119,7 @@ rule write_report:
         figures=expand("<results>/figures/{figure}.png", figure=SHOWN_FIGURES),
         scores=SCORES,
         turns=TURNS,
+        trainings=TRAININGS,
         code=code("core", "report"),
     output:
         report(
@@ -123,6 +139,7 @@ rule write_report:
             repeat(f"--{name}", input[name])
             for name in ("tables", "figures", "scores", "turns")
         ),
+        summaries=lambda wildcards, input: summaries(input.trainings),
     shell:
         "kevin --log {log} report --config {params.config} --tasks {input.tasks} --baselines {input.baselines}"
-        " {params.files} --out {output}"
+        " {params.files} {params.summaries} --out {output}"

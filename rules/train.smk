@@ -51,6 +51,7 @@ rule measure_gain:
     """What training gained on held-out tasks, with its interval."""
     input:
         scores=SCORES,
+        trainings=TRAININGS,
         code=code("core", "report"),
         image=IMAGE_DIGEST,
     output:
@@ -71,8 +72,9 @@ rule measure_gain:
         config=CONFIG,
         depends=REPORT_DIGEST,
         scores=lambda wildcards, input: repeat("--scores", input.scores),
+        summaries=lambda wildcards, input: summaries(input.trainings),
     shell:
-        "kevin --log {log} rl-gain --config {params.config} {params.scores} --out {output}"
+        "kevin --log {log} rl-gain --config {params.config} {params.scores} {params.summaries} --out {output}"
 
 
 rule time_training:
@@ -114,6 +116,7 @@ rule draw_training_figure:
                 else SHOWN_RUNS
             ),
         ),
+        base=OWN_BASE,
         code=code("core", "report"),
         image=IMAGE_DIGEST,
     output:
@@ -138,7 +141,8 @@ rule draw_training_figure:
         runs=lambda wildcards, input: repeat(
             "--run-dir", [Path(run).parent for run in input.runs]
         ),
+        summaries=lambda wildcards, input: summaries([*input.base, *input.runs]),
         folder=lambda wildcards, output: str(Path(output[0]).parent),
     shell:
         "kevin --log {log} training-figure {wildcards.training_figure} --config {params.config} {params.runs}"
-        " --out-dir {params.folder}"
+        " {params.summaries} --out-dir {params.folder}"
