@@ -202,6 +202,14 @@ def repeat(option, files):
     return " ".join(f"{option} {shlex.quote(str(file))}" for file in files)
 
 
+def summaries(trainings):
+    """The option for each training's summary; an older base model has none, and then nothing is said of it."""
+    return repeat(
+        "--summaries",
+        (t if str(t).endswith(".json") else f"{t}/summary.json" for t in trainings),
+    )
+
+
 # Per scale: cores, memory and minutes of a rule that judges or trains, and GPUs. A cluster reads them (the cores as
 # `cpus_per_task`: `threads` is limited by the machine that snakemake runs on); on one machine such a rule takes every
 # core, so that nothing else disturbs its clock.

@@ -6,6 +6,20 @@ TURNS = expand(
     policy=COMPARED,
     split=EVAL_SPLITS,
 )
+# Trainings behind the numbers; their summaries say whether a time budget cut them.
+OWN_BASE = (
+    [BASE_MODEL]
+    if any(
+        Path(study.policies[origin].model) == Path(BASE_MODEL)
+        for policy in study.evaluate
+        for origin in study.origins(policy)
+    )
+    else []
+)
+TRAININGS = [
+    *OWN_BASE,
+    *expand("<results>/train/{run}/summary.json", run=SHOWN_RUNS),
+]
 
 
 rule score_turns:
@@ -38,6 +52,7 @@ rule make_table:
     input:
         scores=SCORES,
         baselines=f"<results>/baselines/{DEVICE}.parquet",
+        trainings=TRAININGS,
     output:
         report(
             "<results>/tables/{table}.csv",
@@ -57,8 +72,9 @@ rule make_table:
         depends=report_digest,
         code=REPORT_CODE,
         scores=lambda wildcards, input: repeat("--scores", input.scores),
+        summaries=lambda wildcards, input: summaries(input.trainings),
     shell:
-        "kevin --log {log:q} table {wildcards.table:q} --config {params.config:q} {params.scores}"
+        "kevin --log {log:q} table {wildcards.table:q} --config {params.config:q} {params.scores} {params.summaries}"
         " --baselines {input.baselines:q} --out {output:q}"
 
 
@@ -67,6 +83,7 @@ rule draw_figure:
     input:
         scores=SCORES,
         turns=TURNS,
+        trainings=TRAININGS,
     output:
         report(
             "<results>/figures/{figure}.png",
@@ -89,10 +106,11 @@ rule draw_figure:
         code=REPORT_CODE,
         scores=lambda wildcards, input: repeat("--scores", input.scores),
         turns=lambda wildcards, input: repeat("--turns", input.turns),
+        summaries=lambda wildcards, input: summaries(input.trainings),
         folder=lambda wildcards, output: str(Path(output[0]).parent),
     shell:
         "kevin --log {log:q} figure {wildcards.figure:q} --config {params.config:q} {params.scores} {params.turns}"
-        " --out-dir {params.folder:q}"
+        " {params.summaries} --out-dir {params.folder:q}"
 
 
 rule write_report:
@@ -104,6 +122,7 @@ rule write_report:
         figures=expand("<results>/figures/{figure}.png", figure=SHOWN_FIGURES),
         scores=SCORES,
         turns=TURNS,
+        trainings=TRAININGS,
     output:
         report(
             "<results>/report.html", caption="captions/report.rst", category="Report"
@@ -123,6 +142,7 @@ rule write_report:
             repeat(f"--{name}", input[name])
             for name in ("tables", "figures", "scores", "turns")
         ),
+        summaries=lambda wildcards, input: summaries(input.trainings),
     shell:
         "kevin --log {log:q} report --config {params.config:q} --tasks {input.tasks:q} --baselines {input.baselines:q}"
-        " {params.files} --out {output:q}"
+        " {params.files} {params.summaries} --out {output:q}"

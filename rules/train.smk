@@ -52,6 +52,7 @@ rule measure_gain:
     """What training gained on held-out tasks, with its interval."""
     input:
         scores=SCORES,
+        trainings=TRAININGS,
         image=IMAGE_DIGEST,
     output:
         report(
@@ -72,8 +73,9 @@ rule measure_gain:
         depends=report_digest,
         code=REPORT_CODE,
         scores=lambda wildcards, input: repeat("--scores", input.scores),
+        summaries=lambda wildcards, input: summaries(input.trainings),
     shell:
-        "kevin --log {log:q} rl-gain --config {params.config:q} {params.scores} --out {output:q}"
+        "kevin --log {log:q} rl-gain --config {params.config:q} {params.scores} {params.summaries} --out {output:q}"
 
 
 rule time_training:
@@ -116,6 +118,7 @@ rule draw_training_figure:
                 else SHOWN_RUNS
             ),
         ),
+        base=OWN_BASE,
         image=IMAGE_DIGEST,
     output:
         report(
@@ -140,7 +143,8 @@ rule draw_training_figure:
         runs=lambda wildcards, input: repeat(
             "--run-dir", [Path(run).parent for run in input.runs]
         ),
+        summaries=lambda wildcards, input: summaries([*input.base, *input.runs]),
         folder=lambda wildcards, output: str(Path(output[0]).parent),
     shell:
         "kevin --log {log:q} training-figure {wildcards.training_figure:q} --config {params.config:q} {params.runs}"
-        " --out-dir {params.folder:q}"
+        " {params.summaries} --out-dir {params.folder:q}"

@@ -56,6 +56,16 @@ def test_print_shows_every_column(page: str, tmp_path: Path) -> None:
 
 
 @needs_browser
+def test_what_the_papers_rows_cover_is_read_without_scrolling_on_a_phone(page: str, tmp_path: Path) -> None:
+    script = """
+      const spans = [...document.querySelectorAll(".heading span")].filter((span) => span.offsetWidth > 0);
+      return [innerWidth, ...spans.map((span) => span.getBoundingClientRect().right)];
+    """
+    visible, *ends = evaluate(page, script, tmp_path, width=500)
+    assert len(ends) == 3 and max(ends) <= visible
+
+
+@needs_browser
 def test_addresses_lead_to_their_turn_or_nowhere(page: str, tmp_path: Path) -> None:
     number = next(t["number"] for t in Page(page).viewer()["trajectories"] if t["task"] == 2 and t["policy"] == 1)
     script = """

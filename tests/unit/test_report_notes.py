@@ -27,7 +27,7 @@ RUN = {"run": "p1", "num_steps": 10, "reason": "time budget", "elapsed_s": 270.0
        "budget_bit": True, "num_correct": 30, "num_kernels": 128}  # fmt: skip
 NOTE = (
     "Made under a time budget that cut the training of the base model to 900 of 1,500 steps (12 % of its kernels "
-    "correct, 28 % expected) and multi-turn RL to 10 of 18 steps; with all steps the numbers would differ."
+    "correct, at least 28 % expected) and multi-turn RL to 10 of 18 steps; with all steps the numbers would differ."
 )
 
 

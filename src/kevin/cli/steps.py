@@ -184,6 +184,14 @@ def report(
     )
 
 
+def summary(config: ConfigOption = None) -> None:
+    """Print the numbers that matter in a few lines, from the study's written tables."""
+    study = load_config(config)
+    from kevin.report.summary import summary_text
+
+    typer.echo(summary_text(study), nl=False)
+
+
 def _check_name(what: str, name: str, known: Iterable[str]) -> None:
     if name not in known:
         raise UsageError(f"no {what} {name!r}; there are {', '.join(known)}")
@@ -199,4 +207,5 @@ COMMANDS: dict[str, Callable[..., None]] = {
     "table": table,
     "figure": figure,
     "report": report,
+    "summary": summary,
 }

@@ -19,6 +19,8 @@ One function a command, plain paths in and paths out (all keyword arguments afte
                                   scores: Sequence[Path], turns: Sequence[Path], tasks: Path,
                                   baselines: Path | None = None, summaries: Sequence[Path] = ()) -> Path
         figures: the .png files; their .pdf and .csv siblings are picked up where they exist
+    kevin.report.summary.summary_text(study: Study) -> str
+        a few lines for the terminal, read from the written tables
 
 ``turns`` files are named ``<policy>-<split>/turns.parquet``; a policy of the name ``ceiling`` holds the kernel writer's
 best-first search, one kernel a trajectory. ``summaries`` are the summary.json of trainings: where a time budget cut

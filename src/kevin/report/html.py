@@ -18,7 +18,6 @@ import yaml
 from markupsafe import Markup
 
 from kevin.core.config import Study
-from kevin.core.errors import DataError
 from kevin.core.files import read_parquet, read_tasks, write_text
 from kevin.core.types import Turn
 from kevin.report.cells import number_cell, percent, times
@@ -27,7 +26,7 @@ from kevin.report.figures import turns_by_policy
 from kevin.report.figures.captions import TITLES, caption
 from kevin.report.notes import read_note
 from kevin.report.scores import CEILING, policy_label, read_scores, split_label
-from kevin.report.tables import ALL_TASKS, EAGER, OURS
+from kevin.report.tables import ALL_TASKS, EAGER, OURS, read_table
 from kevin.report.trajectories import best_trajectories
 from kevin.report.viewer import embed_json, viewer_data
 
@@ -67,7 +66,7 @@ def make_report(
             ``report.viewer_trajectories``.
         summaries: of the trainings behind the page, see `kevin.report.notes`.
     """
-    frames = {path.stem: _read_csv(path) for path in tables}
+    frames = {path.stem: read_table(path) for path in tables}
     own_turns = turns_by_policy(turns, study)
     note = read_note(summaries, study)
     page = _environment().get_template("report.html.j2")
@@ -104,13 +103,6 @@ def _environment() -> jinja2.Environment:
 def data_uri(path: Path) -> str:
     """The file's content as a URI."""
     return f"data:{_MIME[path.suffix]};base64,{base64.b64encode(path.read_bytes()).decode()}"
-
-
-def _read_csv(path: Path) -> pd.DataFrame:
-    try:
-        return pd.read_csv(path)
-    except (OSError, ValueError) as e:
-        raise DataError(f"{path}: cannot be read as a table ({e}); make it again with: snakemake {path}") from None
 
 
 # --- headline -----------------------------------------------------------------------------------------------------

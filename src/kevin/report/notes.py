@@ -32,7 +32,7 @@ class TrainingSummary(BaseModel):
     """A time budget ended it before its planned steps."""
     correct_share: float | None = None
     expected_correct_share: float | None = None
-    """Of the base model's kernels: measured, and as a training of all its steps makes it."""
+    """Of the base model's kernels: measured, and what is expected at least."""
     num_kernels: int | None = None
     """Judged while a run trained."""
 
@@ -68,7 +68,7 @@ def _cut(summary: TrainingSummary, study: Study) -> str:
         text += f" of {summary.planned_steps:,} steps" if summary.planned_steps is not None else " steps"
     if summary.correct_share is not None and summary.expected_correct_share is not None:
         correct, expected = percent(summary.correct_share), percent(summary.expected_correct_share)
-        text += f" ({correct} of its kernels correct, {expected} expected)"
+        text += f" ({correct} of its kernels correct, at least {expected} expected)"
     return text
 
 

@@ -186,6 +186,15 @@ def tasks_table(scores: pd.DataFrame, baselines: pd.DataFrame, study: Study) -> 
 
 # --- files --------------------------------------------------------------------------------------------------------
 
+
+def read_table(path: Path) -> pd.DataFrame:
+    """A table that was written before. Raises DataError when it cannot be read."""
+    try:
+        return pd.read_csv(path)
+    except (OSError, ValueError) as e:
+        raise DataError(f"{path}: cannot be read as a table ({e}); make it again with: snakemake {path}") from None
+
+
 TABLES = ("level1", "level2", "serial_parallel", "tasks")
 
 
