@@ -36,7 +36,7 @@ $(STAMP): requirements.lock pyproject.toml
 study: setup  ## Make the whole study: results/report.html (CONFIGS=config/gpu.yaml for another scale)
 	@kevin forecast -c config/config.yaml $(addprefix -c ,$(CONFIGS))
 	@KEVIN_MAKE_PID=$$PPID snakemake $(CONFIGFILES)
-	@echo "The study is complete: $$(kevin config show --yaml -c config/config.yaml $(addprefix -c ,$(CONFIGS)) | sed -n 's/^results: //p')/report.html"
+	@kevin summary -c config/config.yaml $(addprefix -c ,$(CONFIGS))
 
 test: setup  ## Run the tests
 	$(BIN)/python -m pytest
