@@ -276,8 +276,8 @@ def _activation_gb(model: Architecture, tokens: int, bytes_a_number: int, checkp
 
 def plan_text(study: Study, run: str | None = None) -> str:
     """The bill for a person to read. Raises ConfigError for a model of unknown size."""
-    study = with_lengths(study, study.train.init, fetch=True)
     model, given = architecture(study), SCALES[study.scale]
+    study = with_lengths(study, study.train.init)
     plan = make_plan(study, model, given)
     train, init = study.train, study.policies[study.train.init].model
     device = "GPU" if study.scale != "laptop" else "machine"
