@@ -423,6 +423,7 @@ def test_the_paper_s_batch_on_8_devices():
     study = Study.model_validate(
         {
             "policies": {"base": {"model": "x"}},
+            "rollout": {"max_response_tokens": 64, "max_prompt_tokens": 64, "max_feedback_chars": 50},
             "train": {"tasks_per_step": 8, "num_trajectories": 16, "num_turns": 4, "micro_batch_size": 1},
             "runs": {"r": {}},
         }
