@@ -1,11 +1,13 @@
 """The bill: by hand for a small case, the paper's figures within the text's bounds, and what it does not know."""
 
+import re
 from pathlib import Path
 
 import pytest
 
 from kevin.core.config import Study, load_study
 from kevin.core.errors import ConfigError
+from kevin.core.lengths import with_lengths
 from kevin.train.plan import SCALES, Architecture, architecture, make_plan, plan_text
 
 CONFIG = Path(__file__).parents[2] / "config"
@@ -26,7 +28,9 @@ def study(**train):
 
 
 def test_counts_by_hand():
-    given = SCALES["laptop"]
+    given = SCALES["laptop"].model_copy(
+        update={"prompt_share": 0.5, "response_share": 0.6, "kernels_per_minute": 150, "utilisation": 0.6}
+    )
     plan = make_plan(study(raise_response_at_step=6, raised_response_tokens=1000), MODEL, given)
     assert plan.num_samples == plan.num_kernels == 160
     assert plan.num_gradient_steps == 20
@@ -36,7 +40,19 @@ def test_counts_by_hand():
     flop = 8 * 1e9 * (plan.prompt_tokens + plan.response_tokens)
     assert plan.update_s == pytest.approx(flop / 10 / (0.15e12 * 0.6))
     assert plan.state_gb == pytest.approx(20)
+    assert plan.peak_gb == pytest.approx(given.harness_gb + plan.state_gb + plan.activation_gb)
     assert plan.device_hours == plan.total_hours
+
+
+def test_the_laptop_s_bill_is_what_its_run_was_seen_to_take():
+    """A step of 64 samples took 28 s on two cores of an EPYC. A cluster is asked for more memory than the bill says."""
+    laptop = load_study([CONFIG / "config.yaml"]).for_run("rl_multi")
+    plan = make_plan(with_lengths(laptop, "base"), architecture(laptop), SCALES["laptop"])
+    step_s = plan.total_hours * 3600 / plan.num_steps * 64 / laptop.train.batch_size
+    assert 28 / 1.3 < step_s < 28 * 1.3
+    assert 3 < plan.peak_gb < SCALES["laptop"].device_memory_gb
+    asked = re.search(r'"laptop": \{.*?"mem_mb": (\d+)', (CONFIG.parent / "rules/common.smk").read_text())
+    assert asked and int(asked[1]) == SCALES["laptop"].device_memory_gb * 1000
 
 
 def test_more_devices_cost_the_same_and_hold_less():

@@ -143,7 +143,7 @@ def test_a_template_that_opens_the_thought_is_made_whole(model):
 
 
 def test_a_prompt_beyond_the_context_is_refused_before_any_work(policy):
-    with pytest.raises(UsageError, match=f"context of {CONTEXT}; lower rollout.max_prompt_tokens"):
+    with pytest.raises(UsageError, match=f"context of {CONTEXT}; lower max_prompt_tokens"):
         policy.complete([ask("x" * 240)], SAMPLING)
 
 

@@ -24,8 +24,8 @@ _INTRO = """\
 
 A file of your own works the same way; it needs to hold only the keys that differ. Targets stand before `--configfile`,
 which takes every word that follows it. Mappings are merged, lists and values replaced. A misspelt key is refused with a
-message that names it. `kevin config show` prints what is in force and which file set it; the
-resolved configuration is saved as `config.yaml` beside the results.
+message that names it. `kevin config show` prints what is in force and which file set it; the resolved configuration is
+saved as `config.yaml` beside the results.
 
 What follows is generated from the code (`make schema`); `schema.json` beside it serves editors.
 """
