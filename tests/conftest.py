@@ -1,7 +1,24 @@
 """For all tests."""
 
+import logging
 import signal
+from collections.abc import Iterator
 
-# A shell's background job ignores Ctrl-C, and so would every process that a test starts there and interrupts.
+import pytest
+
+# A shell's background job ignores Ctrl-C, one under nohup a hang-up, and so would every process that a test starts
+# there and interrupts.
 if signal.getsignal(signal.SIGINT) is signal.SIG_IGN:
     signal.signal(signal.SIGINT, signal.default_int_handler)
+if signal.getsignal(signal.SIGHUP) is signal.SIG_IGN:
+    signal.signal(signal.SIGHUP, signal.SIG_DFL)
+
+
+@pytest.fixture(autouse=True)
+def _own_log_handlers() -> Iterator[None]:
+    """A command that a test runs in this process logs to the test's own streams, which are closed after it."""
+    logger = logging.getLogger("kevin")
+    before, propagate, level = list(logger.handlers), logger.propagate, logger.level
+    yield
+    logger.handlers, logger.propagate = before, propagate
+    logger.setLevel(level)

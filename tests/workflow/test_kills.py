@@ -35,7 +35,14 @@ TINY = {
     "policies": {"base": {"model": "base"}, "recorded": {"backend": "replay", "model": "recorded.jsonl"}},
     "rollout": {"max_prompt_tokens": 4096, "max_response_tokens": 8, "num_trajectories": 1, "num_turns": 2},
     "ceiling_kernels": 2,
-    "train": {"num_steps": 2, "tasks_per_step": 2, "num_trajectories": 2, "num_turns": 1, "micro_batch_size": 2},
+    "train": {
+        "num_steps": 2,
+        "tasks_per_step": 2,
+        "num_trajectories": 2,
+        "num_turns": 1,
+        "micro_batch_size": 2,
+        "stop_nothing_correct": None,
+    },
 }
 TASKS, STORE = ("--tasks", "tasks.parquet"), ("--store", "store")
 LEVEL1 = (*TASKS, "--split", "level1")
