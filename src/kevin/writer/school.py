@@ -17,6 +17,7 @@ from kevin.tasks.ops import Step, sequence
 from kevin.tasks.sizes import vary_sizes
 from kevin.tasks.styled import Styled, restyle
 from kevin.writer.plan import Plan, render, sample_plan, steps_of
+from kevin.writer.pointwise import is_pointwise
 from kevin.writer.restate import restated
 from kevin.writer.slots import sentence
 from kevin.writer.transcripts import OPENING, Exchange, Transcript, summarise
@@ -59,12 +60,12 @@ def school_transcripts(
         styled = restyle(task, rng, held_out=held_out_styles)
         conversation = dialogue.conversation(styled.shown, (), dialect="c_abi", language=language)
         answer = _answer(task, styled, plan)
-        yield Transcript(
-            task_id=task.id, conversation=conversation, exchanges=(Exchange(turn=1, answers=(answer,)),)
-        )
+        yield Transcript(task_id=task.id, conversation=conversation, exchanges=(Exchange(turn=1, answers=(answer,)),))
 
 
 def _usable(tasks: Sequence[Task], exclude: Collection[tuple[str, ...]]) -> list[Task]:
+    if foreign := [t.id for t in tasks if not t.ops or t.origin not in ("catalog", "composed")]:
+        raise TaskError(f"task {foreign[0]} is not one of our own: only catalog and composed tasks go to school")
     usable = [t for t in tasks if sequence(t.ops) not in exclude]
     if not usable:
         raise TaskError(f"none of {len(tasks)} tasks is left for school: their operator sequences are all excluded")
@@ -90,8 +91,11 @@ def _drawn(task: Task, language: Language, rng: random.Random, habits: WriterCon
 
 def _is_known(step: Step, is_first: bool) -> bool:
     """Whether the writer's loops run over this dimension: rows are contiguous, a first sum may go over channels."""
-    dim = int(step.op.attrs.get("dim", -1)) % max(len(step.in_shape), 1)
-    return dim == len(step.in_shape) - 1 or (is_first and dim == 1 and step.op.name in _OVER_CHANNELS)
+    rank = len(step.in_shape)
+    dim = int(step.op.attrs.get("dim", -1)) % max(rank, 1)
+    if (rank > 4 and not is_pointwise(step)) or (rank > 3 and step.kind == "scan"):
+        return False
+    return dim == rank - 1 or (is_first and dim == 1 and step.op.name in _OVER_CHANNELS)
 
 
 def _answer(task: Task, styled: Styled, plan: Plan) -> str:
