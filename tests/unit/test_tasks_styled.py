@@ -123,9 +123,7 @@ def test_held_out_ways_are_drawn_on_request_only():
 
 def test_held_out_marks_stand_in_no_text_of_the_school():
     rng = random.Random(0)
-    marks = (
-        r":param |-------|nn\.Sequential|import Tensor|BATCH_SIZE|inputs\.append|# =====|self\.layer1\b"
-    )
+    marks = r":param |-------|nn\.Sequential|import Tensor|BATCH_SIZE|inputs\.append|# =====|self\.layer1\b"
     held_out = 0
     for _ in range(300):
         task = rng.choice(SEQUENCES)

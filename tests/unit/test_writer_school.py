@@ -12,10 +12,11 @@ from kevin.core import abi, dialogue
 from kevin.core.errors import TaskError
 from kevin.tasks.format import inspect_task
 from kevin.tasks.ops import sequence
+from kevin.tasks.render import trace_task
 from kevin.tasks.sizes import vary_sizes
 from kevin.tasks.styled import restyle
 from kevin.writer import school
-from kevin.writer.plan import mistakes_of, render, sample_plan, steps_of
+from kevin.writer.plan import mistakes_of, render, sample_plan
 from kevin.writer.rename import renamed
 from kevin.writer.restate import restated
 from kevin.writer.slots import BELIEFS, CARE
@@ -84,12 +85,12 @@ def test_the_restatement_is_the_same_in_every_style_but_for_names():
     rng = random.Random(0)
     for task in TASKS:
         plain = restated(
-            steps_of(task), task.spec, {s.name: s.name for s in (*task.spec.inputs, *task.spec.parameters)}
+            trace_task(task).steps, task.spec, {s.name: s.name for s in (*task.spec.inputs, *task.spec.parameters)}
         )
         assert len(plain) == len(task.ops)
         for _ in range(3):
             styled = restyle(task, rng)
-            lines = restated(steps_of(task), task.spec, styled.names)
+            lines = restated(trace_task(task).steps, task.spec, styled.names)
             named = {s.name for s in (*styled.shown.spec.inputs, *styled.shown.spec.parameters)}
             assert all(any(re.search(rf"\b{n}\b", line) for line in lines) for n in named)
             numbers = [re.findall(r"\([\d, ]*\)", line) for line in lines]
@@ -99,7 +100,7 @@ def test_the_restatement_is_the_same_in_every_style_but_for_names():
 def test_a_restated_convolution():
     task = next(t for t in TASKS if t.id == "l1/conv2d")
     names = {"x": "x", "conv2d_weight": "conv_weight", "conv2d_bias": "conv_bias", "out": "out"}
-    assert restated(steps_of(task), task.spec, names) == [
+    assert restated(trace_task(task).steps, task.spec, names) == [
         "conv2d of x (8, 8, 16, 16) with conv_weight (16, 8, 3, 3), conv_bias (16), kernel 3, stride 1, padding 0 "
         "-> out (8, 16, 14, 14)"
     ]
