@@ -144,7 +144,8 @@ def _fitted(ops: Sequence[OpCall], sizes: dict[str, int], largest: int) -> tuple
 def _is_sound(step: Step) -> bool:
     """Whether PyTorch takes these sizes."""
     attrs, shape = step.op.attrs, step.in_shape
-    if "groups" in attrs and len(shape) > 1 and shape[1] % int(attrs["groups"]):
+    channels = (shape[1:2], step.out_shape[1:2]) if "groups" in attrs else ()
+    if any(c % int(attrs["groups"]) for (c,) in channels):
         return False
     if step.kind == "norm" and prod(shape[2:]) < 2:
         return False
