@@ -62,13 +62,13 @@ def check_base_model(
 
 
 def baselines(tasks: TasksOption, out: OutOption, config: ConfigOption = None) -> None:
-    """Time every task in eager and compiled PyTorch."""
+    """Time every held-out task in eager and compiled PyTorch."""
     study = load_config(config)
-    from kevin.core.files import read_tasks, write_parquet
+    from kevin.core.files import read_held_out, write_parquet
     from kevin.core.progress import Progress, progress
     from kevin.judge.baseline import measure_baselines
 
-    every = read_tasks(tasks)
+    every = read_held_out(tasks)
     bar: Progress[object] = progress(len(every), "baselines", "tasks")
     with bar:
         frame = measure_baselines(every, study.judge, on_task=lambda task: bar.update())

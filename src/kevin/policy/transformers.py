@@ -15,10 +15,10 @@ from kevin.core.config import PolicyConfig
 from kevin.core.dialogue import THINK_OPEN
 from kevin.core.errors import DataError, PolicyError, UsageError
 from kevin.core.types import Completion, Conversation
+from kevin.policy.cpu import cpu_dtype, fit_threads
 from kevin.policy.decode import Decoding, TokenIds, decode
 from kevin.policy.load import must_be_local
 from kevin.policy.protocol import OnCompletion, Request, Sampling, request_seed
-from kevin.policy.threads import fit_threads
 
 _HOST_TOKENS, _MAX_TOKENS = 65536, 1 << 20
 _CACHE_SHARE = 0.15
@@ -155,6 +155,7 @@ def load_transformers(name: str, config: PolicyConfig) -> TransformersPolicy:
     device = "cuda" if torch.cuda.is_available() else "cpu"
     if device == "cpu":
         fit_threads(model.num_parameters())
+        model = model.to(cpu_dtype(model.dtype))
     return TransformersPolicy(name, model.to(device), tokenizer)
 
 

@@ -28,6 +28,7 @@ from trl.models.utils import unwrap_model_for_generation
 from kevin.core.config import Study, TrainConfig
 from kevin.core.errors import ConfigError, DeviceError
 from kevin.core.types import Task
+from kevin.policy.cpu import cpu_dtype
 from kevin.policy.decode import Decoding, TokenIds, decode
 from kevin.policy.protocol import Sampling
 from kevin.train.checkpoint import CheckpointKeeper, checkpoint_written
@@ -86,7 +87,7 @@ def grpo_config(study: Study, folder: Path, num_processes: int, *, on_cpu: bool)
         seed=study.seed + train.seed,
         data_seed=study.seed + train.seed,
         shuffle_dataset=False,  # the order is ours: kevin.train.order
-        bf16=train.dtype == "bfloat16",
+        bf16=train.dtype == "bfloat16" and (not on_cpu or cpu_dtype(torch.bfloat16) == torch.bfloat16),
         gradient_checkpointing=train.gradient_checkpointing,
         use_cpu=on_cpu,
         dataloader_pin_memory=not on_cpu,
