@@ -5,6 +5,7 @@ VENV   ?= .venv
 # Another build of torch may be named, e.g. TORCH=torch==2.13.0+cpu
 TORCH  ?= $(shell grep '^torch==' requirements.lock)
 CONFIGS ?=
+TESTS   ?=
 
 BIN   := $(VENV)/bin
 STAMP := $(VENV)/.kevin-setup
@@ -38,8 +39,8 @@ study: setup  ## Make the whole study: results/report.html (CONFIGS=config/gpu.y
 	@KEVIN_MAKE_PID=$$PPID snakemake $(CONFIGFILES)
 	@kevin summary -c config/config.yaml $(addprefix -c ,$(CONFIGS))
 
-test: setup  ## Run the tests
-	$(BIN)/python -m pytest
+test: setup  ## Run the tests (TESTS=tests/unit: some of them)
+	$(BIN)/python -m pytest $(TESTS)
 
 test-cluster: setup  ## Run the tests of Slurm and Apptainer too (as root on Debian they install what they need)
 	$(BIN)/python -m pytest -m "slurm or apptainer"
