@@ -4,7 +4,7 @@
 schema in ``config/schema.json`` is generated from these classes (``make schema``), and a test keeps the two equal.
 """
 
-from kevin.core.config.base_model import BaseModelConfig, WriterConfig
+from kevin.core.config.base_model import BaseModelConfig, SchoolConfig, WriterConfig
 from kevin.core.config.load import load_study, merge, section_digest, validate_study
 from kevin.core.config.policy import PolicyConfig
 from kevin.core.config.rollout import JudgePoolConfig, ReportConfig, RewardConfig, RolloutConfig
@@ -21,6 +21,7 @@ __all__ = [
     "RewardConfig",
     "RolloutConfig",
     "RunConfig",
+    "SchoolConfig",
     "Study",
     "TasksConfig",
     "TrainConfig",

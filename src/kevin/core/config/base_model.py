@@ -24,8 +24,42 @@ class WriterConfig(Frozen):
     """Share of decisions that are taken the plainest way; the rest is drawn evenly from all ways."""
 
 
+class SchoolConfig(Frozen):
+    """Continued pretraining of ``base_model.init`` on the kernel writer's transcripts; see docs/school.md."""
+
+    num_steps: int = Field(default=400, ge=1)
+    """Gradient steps."""
+    batch_tokens: int = Field(default=48_000, ge=1)
+    """Tokens of a step, prompts included: whole conversations until there are as many."""
+    micro_batch_tokens: int = Field(default=16_000, ge=1)
+    """Tokens, padding included, of one forward and backward pass; a longer conversation is one by itself."""
+    learning_rate: float = Field(default=8e-4, gt=0)
+    """Peak of AdamW's schedule: a warm-up, then a cosine."""
+    mistakes: float = Field(default=0.0, ge=0, le=1)
+    """Probability of a mistake in a kernel of the corpus."""
+    num_composed: int = Field(default=250, ge=0)
+    """Composed tasks of the corpus, beside the catalog's single operators. No evaluated operator sequence is there."""
+    num_held_out: int = Field(default=48, ge=1)
+    """Conversations that are not trained on; the loss on their answers is recorded."""
+    evaluate_every: int = Field(default=50, ge=1)
+    """Steps between two such records; the last step always has one."""
+    num_workers: int | None = Field(default=None, ge=1)
+    """Processes that write the corpus beside training, which does not depend on it; all cores but one when null."""
+    checkpoint_minutes: float = Field(default=5.0, gt=0)
+    """Minutes between checkpoints; a killed training goes on from the last one."""
+
+
 class BaseModelConfig(Frozen):
-    """The study's own base language model, trained from scratch on the kernel writer's transcripts."""
+    """The study's own base language model: trained from scratch on the kernel writer's transcripts, or pretrained
+    weights (``init``) that go to school on them.
+    """
+
+    init: str | None = None
+    """Where pretrained weights come from: a folder in Hugging Face's format, a hub id, a GGUF file, or
+    ``package:<name>``, an installed package that ships one GGUF file. From scratch when null; most sizes and rates
+    below are for that, those of the school stand under ``school_training``."""
+    school_training: SchoolConfig = SchoolConfig()
+    """How pretrained weights are trained on; only read with ``init``."""
 
     writer: WriterConfig = WriterConfig()
     """Habits of the kernel writer."""
@@ -45,7 +79,7 @@ class BaseModelConfig(Frozen):
     intermediate_size: int = Field(default=384, ge=16)
     """Width of the feed-forward layers."""
     max_tokens: int = Field(default=2048, ge=128)
-    """Context length."""
+    """Context length. With ``init`` the longest conversation that is trained on, at most the model's own context."""
     num_transcripts: int = Field(default=1400, ge=1)
     """Conversations that are written to train on."""
     max_turns: int = Field(default=4, ge=1)

@@ -20,7 +20,8 @@ class RolloutConfig(Frozen):
     """Nucleus sampling; 1 is off."""
     max_prompt_tokens: int | None = Field(default=None, ge=1)
     """Prompts are kept within this by leaving out the oldest turns. Like the two lengths below it follows from a
-    policy's model when null, and a policy may have its own. The study's own model: 3/4 of ``base_model.max_tokens``.
+    policy's model when null, and a policy may have its own. The study's own model: 3/4 of ``base_model.max_tokens``,
+    half of it with ``base_model.init``.
     Endpoints and recordings: 8192. Others: half of the model's context, at most 8192."""
     max_response_tokens: int | None = Field(default=None, ge=1)
     """A longer answer is cut off and counts as a parse error. When null, the study's own model: 1/8 of
