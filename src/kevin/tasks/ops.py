@@ -7,12 +7,15 @@ operators stand in `kevin.tasks.operators`.
 from __future__ import annotations
 
 import ast
+import itertools
+import re
 from collections.abc import Sequence
-from dataclasses import dataclass
+from dataclasses import dataclass, field
 
 from kevin.core.errors import TaskError
 from kevin.core.types import DType, Frozen, OpCall, TaskSpec, TensorSpec
-from kevin.tasks.operators import OPERATORS, Constructor, Dim, Kind, Shape, Sizes, names_of
+from kevin.tasks.operators import OPERATORS, Constructor, Dim, Kind, Operator, Shape, Sizes, names_of
+from kevin.tasks.operators.shapes import broadcast
 
 
 def _of_x(size: str) -> bool:
@@ -32,6 +35,9 @@ class Step(Frozen):
     """Name of the second input that it reads."""
     parameters: tuple[str, ...] = ()
     """Names in the task's spec of the parameters that it reads, in the order weight, bias."""
+    third: str | None = None
+    attribute: str = ""
+    """Name of its module or parameter in the reference, where it has one."""
 
 
 @dataclass(frozen=True)
@@ -54,7 +60,8 @@ class Trace:
         return TaskSpec(
             inputs=tuple(TensorSpec(name=n, shape=_ints(s), dtype=d) for n, s, d, _ in self.inputs),
             parameters=tuple(
-                TensorSpec(name=n, shape=_ints(s), dtype="float32") for c in made for n, s in c.parameters
+                TensorSpec(name=n, shape=_ints(s), dtype="float32")
+                for n, s in (*(p for c in made for p in c.parameters), *(b for c in made for b in c.buffers))
             ),
             outputs=(TensorSpec(name="out", shape=_ints(self.shapes[-1]), dtype=self.out_dtype),),
         )
@@ -69,53 +76,134 @@ def call(name: str, **attrs: int | float) -> OpCall:
     operator = OPERATORS.get(name)
     if operator is None:
         raise TaskError(f"no operator {name!r}; there are {', '.join(OPERATORS)}")
-    if unknown := sorted(set(attrs) - set(operator.attrs)):
-        raise TaskError(f"operator {name} has no attribute {', '.join(unknown)}; it has {sorted(operator.attrs)}")
+    known = (*operator.attrs, *operator.optional)
+    if unknown := sorted(set(attrs) - set(known)):
+        raise TaskError(f"operator {name} has no attribute {', '.join(unknown)}; it has {sorted(known)}")
     return OpCall(name=name, attrs={**operator.attrs, **attrs})
 
 
 def trace(ops: Sequence[OpCall], sizes: Sizes) -> Trace:
     """Work out a sequence from its sizes: the dimensions of ``x`` in order, then those of the first result.
 
-    Raises TaskError for an empty sequence, a repeated operator, or a rank that an operator does not accept.
+    Raises TaskError for an empty sequence, a rank that an operator does not accept, or a result that is not there yet.
     """
     if not ops:
         raise TaskError("an operator sequence needs at least one operator")
-    if len({op.name for op in ops}) < len(ops):
-        raise TaskError(f"an operator stands twice in {sequence(ops)}")
     x: Shape = tuple(Dim(n, s) for n, s in sizes.items() if _of_x(n))
-    shapes = [x]
     sample = OPERATORS[call(ops[0].name).name].first_sample
-    inputs: list[tuple[str, Shape, DType, str]] = [("x", x, "float32", sample.format(shape=names_of(x)))]
-    steps: list[Step] = []
-    constructors: list[Constructor | None] = []
-    for op in ops:
-        op = call(op.name, **op.attrs)  # noqa: PLW2901
-        operator = OPERATORS[op.name]
+    walk = _Walk([x], [("x", x, "float32", sample.format(shape=names_of(x)))], {d.name: d.size for d in x})
+    steps = tuple(walk.advance(call(op.name, **op.attrs), sequence(ops), sizes) for op in ops)
+    out_dtype = OPERATORS[ops[-1].name].out_dtype
+    return Trace(steps, tuple(walk.shapes), tuple(walk.inputs), tuple(walk.constructors), out_dtype)
+
+
+@dataclass
+class _Walk:
+    """What the operators so far have brought."""
+
+    shapes: list[Shape]
+    inputs: list[tuple[str, Shape, DType, str]]
+    known: dict[str, int]
+    """Sizes of all named dimensions."""
+    constructors: list[Constructor | None] = field(default_factory=list)
+    attributes: list[str] = field(default_factory=list)
+
+    def advance(self, op: OpCall, names: tuple[str, ...], sizes: Sizes) -> Step:
+        operator, x = OPERATORS[op.name], self.shapes[-1]
         if len(x) not in operator.ranks:
-            raise TaskError(f"{op.name} accepts tensors of rank {operator.ranks}, not {len(x)}, in {sequence(ops)}")
-        out = operator.result(x, op.attrs, sizes)
-        second = None
-        if operator.second:
-            usual, shape = operator.second(x, out)
-            second = next(n for n in (usual, "z") if n not in {name for name, *_ in inputs})
-            sample = operator.second_sample.format(shape=names_of(shape), last=x[-1].name)
-            inputs.append((second, shape, operator.second_dtype, sample))
-        constructor = operator.constructor(x, out, op.attrs) if operator.constructor else None
-        constructors.append(constructor)
-        steps.append(
-            Step(
-                op=op,
-                kind=operator.kind,
-                in_shape=_ints(x),
-                out_shape=_ints(out),
-                second=second,
-                parameters=tuple(n for n, _ in constructor.parameters) if constructor else (),
-            )
+            raise TaskError(f"{op.name} accepts tensors of rank {operator.ranks}, not {len(x)}, in {names}")
+        if operator.kind == "residual":
+            of = int(op.attrs["of"])
+            if not 0 <= of < len(self.shapes):
+                raise TaskError(f"{op.name} of result {of}: only {len(self.shapes)} are there before it, in {names}")
+            out = broadcast(x, self.shapes[of])
+        else:
+            out = self._renamed(operator.result(x, op.attrs, sizes))
+        second, third = self._inputs_of(operator, op, x, out)
+        attribute, parameters = self._constructed(operator, op, x, out)
+        self.shapes.append(out)
+        return Step(
+            op=op,
+            kind=operator.kind,
+            in_shape=_ints(x),
+            out_shape=_ints(out),
+            second=second,
+            third=third,
+            parameters=parameters,
+            attribute=attribute,
         )
-        shapes.append(out)
-        x = out
-    return Trace(tuple(steps), tuple(shapes), tuple(inputs), tuple(constructors), OPERATORS[ops[-1].name].out_dtype)
+
+    def _renamed(self, out: Shape) -> Shape:
+        """No name twice for different sizes."""
+        dims = []
+        for d in out:
+            name, base = d.name, re.sub(r"_\d+$", "", d.name)
+            for i in itertools.count(2):
+                if (d.size == 1 and name == "1") or self.known.setdefault(name, d.size) == d.size:
+                    break
+                name = f"{base}_{i}"
+            dims.append(Dim(name, d.size))
+        return tuple(dims)
+
+    def _inputs_of(self, operator: Operator, op: OpCall, x: Shape, out: Shape) -> tuple[str | None, str | None]:
+        if operator.second is None:
+            return None, None
+        if op.attrs.get("again"):
+            if len(self.inputs) < 2:
+                raise TaskError(f"{op.name} reads the second input again, but there is none before it")
+            return self.inputs[-1][0], None
+        usual, shape = operator.second(x, out)
+        last = x[-1].name if x else ""
+        sample = operator.second_sample.format(shape=names_of(shape), last=last)
+        taken = {name for name, *_ in self.inputs}
+        others = (f"{usual}_{i}" for i in itertools.count(2))
+        second = next(n for n in itertools.chain((usual, "z"), others) if n not in taken)
+        self.inputs.append((second, shape, operator.second_dtype, sample))
+        if operator.third:
+            self.inputs.append((operator.third, shape, operator.second_dtype, sample))
+        return second, operator.third
+
+    def _constructed(self, operator: Operator, op: OpCall, x: Shape, out: Shape) -> tuple[str, tuple[str, ...]]:
+        """The module's attribute, and the parameters' names in the spec."""
+        if operator.constructor is None:
+            self.constructors.append(None)
+            return "", ()
+        if op.attrs.get("again"):
+            made = next((c for c in reversed(self.constructors) if c and c.is_parameter), None)
+            self.constructors.append(None)
+            if made is None:
+                raise TaskError(f"{op.name} uses a parameter again, but there is none before it")
+            return made.attribute, tuple(n for n, _ in made.parameters)
+        made = operator.constructor(x, out, op.attrs)
+        num = sum(re.sub(r"_\d+$", "", a) == made.attribute for a in self.attributes)
+        if num:
+            made = _called(made, f"{made.attribute}_{num + 1}")
+        self.attributes.append(made.attribute)
+        self.constructors.append(made)
+        return made.attribute, tuple(n for n, _ in made.parameters)
+
+
+def _called(made: Constructor, attribute: str) -> Constructor:
+    """The same under another name."""
+
+    def named(tensors: tuple[tuple[str, Shape], ...]) -> tuple[tuple[str, Shape], ...]:
+        return tuple((attribute + n.removeprefix(made.attribute), s) for n, s in tensors)
+
+    return made._replace(attribute=attribute, parameters=named(made.parameters), buffers=named(made.buffers))
+
+
+def expression(step: Step, shape: Shape, x: str, residual: str | None = None) -> str:
+    """A step as source text in PyTorch.
+
+    Args:
+        shape: what it reads, with names.
+        x: how the result so far is called.
+        residual: how the earlier result is called that it reads.
+    """
+    operator = OPERATORS[step.op.name]
+    text = operator.write(shape, step.op.attrs) if operator.write else operator.expression
+    fields = {**step.op.attrs, "x": x, "second": step.second, "third": step.third, "residual": residual}
+    return text.format(**fields, name=step.attribute or step.op.name)
 
 
 def sequence(ops: Sequence[OpCall]) -> tuple[str, ...]:

@@ -5,24 +5,29 @@ from __future__ import annotations
 from collections.abc import Sequence
 
 from kevin.core.types import OpCall, Task
-from kevin.tasks.operators import OPERATORS, Sizes
-from kevin.tasks.ops import Trace, sizes_of, trace
+from kevin.tasks.operators import Sizes
+from kevin.tasks.ops import Trace, expression, sizes_of, trace
 
 
 def _forward(traced: Trace) -> list[str]:
+    """One line a step; a result that a later step reads is kept under a name of its own."""
+    wanted = sorted({int(s.op.attrs["of"]) for s in traced.steps if s.kind == "residual" and s.op.attrs["of"]})
+    kept = {of: "residual" if i == 1 else f"residual_{i}" for i, of in enumerate(wanted, 1)}
     lines = []
     x = "x"
-    for step in traced.steps:
-        text = OPERATORS[step.op.name].expression
-        fields = {**step.op.attrs, "x": x, "second": step.second, "name": step.op.name}
-        lines.append(f"        out = {text.format(**fields)}")
+    for i, step in enumerate(traced.steps):
+        residual = kept.get(int(step.op.attrs["of"]), "x") if step.kind == "residual" else None
+        lines.append(f"        out = {expression(step, traced.shapes[i], x, residual)}")
         x = "out"
+        if i + 1 in kept:
+            lines.append(f"        {kept[i + 1]} = out")
     return lines
 
 
 def _constants(traced: Trace, sizes: Sizes, text: str) -> list[str]:
     """The given sizes, then derived ones that the text uses."""
-    derived = {d.name: d.size for shape in traced.shapes for d in shape if d.name not in sizes}
+    named = (d for shape in traced.shapes for d in shape if not d.name.isdigit())
+    derived = {d.name: d.size for d in named if d.name not in sizes}
     return [
         *(f"{name} = {size}" for name, size in sizes.items()),
         *(f"{name} = {size}" for name, size in derived.items() if name in text),

@@ -1,0 +1,27 @@
+"""The inventory of operators: text in PyTorch, attributes, what each does to shapes. No torch is needed."""
+
+from __future__ import annotations
+
+from kevin.tasks.operators.base import (
+    Attrs,
+    Constructor,
+    Dim,
+    Kind,
+    Operator,
+    Shape,
+    Sizes,
+    along,
+    names_of,
+)
+from kevin.tasks.operators.elementwise import elementwise
+from kevin.tasks.operators.losses import losses
+from kevin.tasks.operators.over_dims import over_dims
+from kevin.tasks.operators.products import products
+from kevin.tasks.operators.windows import windows
+
+__all__ = ["OPERATORS", "Attrs", "Constructor", "Dim", "Kind", "Operator", "Shape", "Sizes", "along", "names_of"]
+
+OPERATORS: dict[str, Operator] = {
+    op.name: op for op in (*products(), *losses(), *elementwise(), *over_dims(), *windows())
+}
+"""Every operator by its name."""

@@ -1,0 +1,101 @@
+"""The wide inventory: every operator's shapes worked out are those that PyTorch gives."""
+
+import random
+
+import pytest
+
+from kevin.core.errors import TaskError
+from kevin.tasks.drawn import draw
+from kevin.tasks.extended import NOT_ALONE, catalog_extended
+from kevin.tasks.format import inspect_task
+from kevin.tasks.operators import OPERATORS
+from kevin.tasks.ops import call, sizes_of, trace
+from kevin.tasks.render import render
+
+
+@pytest.mark.parametrize("name", [n for n in OPERATORS if n not in NOT_ALONE])
+def test_every_operators_spec_is_the_modules(name):
+    rng = random.Random(name)
+    for _ in range(6):
+        op, sizes = draw(rng, name, 2000)
+        source = render([op], sizes)
+        traced = trace([op], sizes)
+        assert inspect_task(source, name) == traced.spec, source
+        assert trace([op], sizes_of(source)).spec == traced.spec
+
+
+@pytest.mark.parametrize(
+    ("ops", "sizes"),
+    [
+        (
+            [
+                call("linear"),
+                call("sigmoid"),
+                call("linear", out=5),
+                call("logsumexp", dim=1),
+                call("mish"),
+                call("mish"),
+            ],
+            {"batch_size": 4, "in_features": 6, "out_features": 7},
+        ),
+        (
+            [
+                call("conv3d"),
+                call("max_pool3d"),
+                call("max_pool3d"),
+                call("softmax", dim=1),
+                call("sub_param", view=1),
+                call("max_dim", dim=1),
+            ],
+            {"batch_size": 2, "in_channels": 3, "depth": 15, "height": 17, "width": 19, "out_channels": 4},
+        ),
+        (
+            [
+                call("conv_transpose2d", stride=2, padding=1, output_padding=1),
+                call("batch_norm", track=1),
+                call("add_param"),
+                call("add_residual", of=1),
+                call("mul_residual", of=1),
+                call("mul_param"),
+                call("mul_param", again=1),
+                call("batch_norm", track=1),
+            ],
+            {"batch_size": 2, "in_channels": 3, "height": 5, "width": 6, "out_channels": 4},
+        ),
+        (
+            [call("linear"), call("mean_dim", dim=1, keepdim=1), call("gelu"), call("add_residual", of=0)],
+            {"batch_size": 4, "in_features": 6, "out_features": 7},
+        ),
+        (
+            [call("linear"), call("add_input"), call("mul_input", again=1), call("max_pool1d", kernel=2, stride=2)],
+            {"batch_size": 4, "in_features": 6, "out_features": 8},
+        ),
+    ],
+)
+def test_sequences(ops, sizes):
+    source = render(ops, sizes)
+    traced = trace(ops, sizes)
+    assert inspect_task(source, "sequence") == traced.spec, source
+    assert trace(ops, sizes_of(source)).spec == traced.spec
+
+
+@pytest.mark.parametrize(
+    ("ops", "message"),
+    [
+        ([call("relu"), call("add_residual", of=4)], "only 2 are there"),
+        ([call("mul_input", again=1)], "none before"),
+        ([call("add_param", again=1)], "none before"),
+    ],
+)
+def test_errors(ops, message):
+    with pytest.raises(TaskError, match=message):
+        trace(ops, {"batch_size": 2, "dim": 3})
+
+
+@pytest.mark.parametrize("size", ["cpu", "gpu"])
+def test_the_extended_catalog_is_reproducible(size):
+    tasks = catalog_extended(size)
+    assert tasks == catalog_extended(size)
+    assert len({t.id for t in tasks}) == len(tasks) > 3 * 80
+    for task in random.Random(0).sample(tasks, 30):
+        assert inspect_task(task.source, task.id) == task.spec, task.source
