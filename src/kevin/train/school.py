@@ -55,7 +55,7 @@ def train_school(study: Study, out_dir: Path) -> None:
         raise ConfigError("the base model can be trained for dialect c_abi only")
     import torch
 
-    from kevin.policy.threads import fit_threads
+    from kevin.policy.cpu import fit_threads
 
     school = config.school_training
     folder = out_dir.with_name(f".{out_dir.name}.school")
