@@ -86,7 +86,7 @@ def grpo_config(study: Study, folder: Path, num_processes: int, *, on_cpu: bool)
         seed=study.seed + train.seed,
         data_seed=study.seed + train.seed,
         shuffle_dataset=False,  # the order is ours: kevin.train.order
-        bf16=train.dtype == "bfloat16",
+        bf16=train.dtype == "bfloat16" or (train.autocast and not on_cpu),
         gradient_checkpointing=train.gradient_checkpointing,
         use_cpu=on_cpu,
         dataloader_pin_memory=not on_cpu,
