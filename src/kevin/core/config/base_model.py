@@ -100,4 +100,4 @@ class BaseModelConfig(Frozen):
     expected_correct_share: float | None = Field(default=None, ge=0, le=1)
     """The study stops when fewer of its kernels for its own training tasks are correct; not looked at when null."""
     num_checked_kernels: int = Field(default=40, ge=1)
-    """Kernels that are judged to find out, about as many for each task that is trained on."""
+    """Kernels that are judged to find out, about as many for each task that is trained on; of many tasks, for some."""

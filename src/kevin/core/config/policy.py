@@ -23,6 +23,8 @@ class PolicyConfig(Frozen):
     """``openai`` only: of one request."""
     dtype: Literal["float32", "bfloat16", "auto"] = "float32"
     """Of the weights; ``auto`` is what the model was saved in."""
+    memory_share: float = Field(default=0.9, gt=0, lt=1)
+    """``vllm`` only: of a GPU's memory. Where the judge has the same GPU, its tensors need the rest."""
     label: str | None = None
     """Name in tables and figures; the key of the policy when absent."""
     seed_of: str | None = None

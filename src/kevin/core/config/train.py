@@ -71,6 +71,9 @@ class TrainConfig(Frozen):
     """Samples in one forward and backward pass of a device."""
     dtype: Literal["float32", "bfloat16"] = "float32"
     """Of the weights in training."""
+    autocast: bool = False
+    """On a GPU: bfloat16 in the arithmetic of forward and backward passes over float32 weights, which keep the small
+    steps that bfloat16 weights would round away."""
     gradient_checkpointing: bool = False
     """Trade time for memory."""
     generation: Literal["transformers", "vllm_colocate", "vllm_server"] = "transformers"
