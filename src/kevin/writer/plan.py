@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import itertools
 import random
-from collections.abc import Iterator, Sequence
+from collections.abc import Iterator, Mapping, Sequence
 from functools import lru_cache
 from typing import Any
 
@@ -15,6 +15,7 @@ from kevin.tasks.ops import Step, sizes_of, trace
 from kevin.writer import cpp, cuda
 from kevin.writer.code import Code
 from kevin.writer.pointwise import is_pointwise
+from kevin.writer.rename import renamed
 from kevin.writer.space import Space, space_of
 
 SWAPPED = "swapped_ops"
@@ -37,10 +38,10 @@ class Plan(Frozen):
 
 def plan_space(task: Task, language: Language) -> Space:
     """Slots and their values for a task. Raises TaskError for a task that is not one of our own."""
-    return space_of(_steps(task), language)
+    return space_of(steps_of(task), language)
 
 
-def _steps(task: Task) -> tuple[Step, ...]:
+def steps_of(task: Task) -> tuple[Step, ...]:
     if task.spec is None or task.origin not in ("catalog", "composed"):
         raise TaskError(f"task {task.id}: the kernel writer writes for catalog and composed tasks only")
     return _traced(task.source, tuple((op.name, *op.attrs.items()) for op in task.ops))
@@ -59,7 +60,7 @@ def _swappable(steps: Sequence[Step]) -> int | None:
 
 def _program(task: Task, plan: Plan) -> Code:
     assert task.spec is not None
-    steps = list(_steps(task))
+    steps = list(steps_of(task))
     if SWAPPED in plan.mistakes and (i := _swappable(steps)) is not None:
         steps[i], steps[i + 1] = steps[i + 1], steps[i]
     writer = cuda if plan.language == "cuda" else cpp
@@ -68,7 +69,7 @@ def _program(task: Task, plan: Plan) -> Code:
 
 def mistakes_of(task: Task, plan: Plan) -> tuple[str, ...]:
     """Mistakes that a kernel of this plan can hold."""
-    swapped = (SWAPPED,) if _swappable(_steps(task)) is not None else ()
+    swapped = (SWAPPED,) if _swappable(steps_of(task)) is not None else ()
     return _program(task, without_mistakes(plan)).mistakes() + swapped
 
 
@@ -76,9 +77,18 @@ def without_mistakes(plan: Plan) -> Plan:
     return plan.model_copy(update={"mistakes": ()})
 
 
-def render(task: Task, plan: Plan) -> str:
-    """The kernel's source. Raises ValueError for a mistake that this plan cannot make."""
-    return _program(task, plan).text(*(m for m in plan.mistakes if m != SWAPPED))
+def render(task: Task, plan: Plan, names: Mapping[str, str] | None = None) -> str:
+    """The kernel's source. Raises ValueError for a mistake that this plan cannot make.
+
+    ``names``: what the tensors are called in place of their names in the task's spec, in the order of the signature
+    (`kevin.tasks.styled.Styled.names`).
+    """
+    if names is not None and task.spec is not None:
+        order = list(names)
+        parameters = sorted(task.spec.parameters, key=lambda s: order.index(s.name))
+        task = task.model_copy(update={"spec": task.spec.model_copy(update={"parameters": tuple(parameters)})})
+    text = _program(task, plan).text(*(m for m in plan.mistakes if m != SWAPPED))
+    return text if names is None else renamed(text, names)
 
 
 def enumerate_plans(task: Task, language: Language, *, mistakes: bool = False) -> Iterator[Plan]:
