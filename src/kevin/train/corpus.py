@@ -14,13 +14,14 @@ from itertools import count
 from types import TracebackType
 from typing import Self
 
-from kevin.core.config import Study, WriterConfig
+from kevin.core.config import Study
 from kevin.core.types import Task, digest
 from kevin.tasks.build import unseen_sequences
 from kevin.tasks.catalog import catalog
 from kevin.tasks.compose import compose
 from kevin.tasks.kernelbench import load_kernelbench, named_sequence
-from kevin.writer.transcripts import Transcript, transcripts
+from kevin.writer.school import school_transcripts
+from kevin.writer.transcripts import Transcript
 
 CHUNK = 16
 """Conversations that are written in one piece."""
@@ -42,9 +43,9 @@ def school_tasks(study: Study) -> list[Task]:
 
 def school_corpus(study: Study, tasks: list[Task], chunk: int, *, held_out: bool = False) -> Iterator[Transcript]:
     """The `CHUNK` conversations of number ``chunk``; those that are held out are others than those trained on."""
-    habits = WriterConfig(careful_one_in=1, careful_mistakes=study.base_model.school_training.mistakes)
     seed = _seed(study, "held out" if held_out else "trained on", str(chunk))
-    return transcripts(tasks, study.language, CHUNK, study.base_model.max_turns, seed, habits=habits)
+    mistakes = study.base_model.school_training.mistakes
+    return school_transcripts(tasks, study.language, CHUNK, seed, mistakes=mistakes)
 
 
 def _seed(study: Study, *parts: str) -> int:

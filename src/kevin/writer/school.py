@@ -59,9 +59,7 @@ def school_transcripts(
         styled = restyle(task, rng, held_out=held_out_styles)
         conversation = dialogue.conversation(styled.shown, (), dialect="c_abi", language=language)
         answer = _answer(task, styled, plan)
-        yield Transcript(
-            task_id=task.id, conversation=conversation, exchanges=(Exchange(turn=1, answers=(answer,)),)
-        )
+        yield Transcript(task_id=task.id, conversation=conversation, exchanges=(Exchange(turn=1, answers=(answer,)),))
 
 
 def _usable(tasks: Sequence[Task], exclude: Collection[tuple[str, ...]]) -> list[Task]:
