@@ -42,10 +42,10 @@ def school_tasks(study: Study) -> list[Task]:
 
 
 def school_corpus(study: Study, tasks: list[Task], chunk: int, *, held_out: bool = False) -> Iterator[Transcript]:
-    """The `CHUNK` conversations of number ``chunk``; those that are held out are others than those trained on."""
+    """The `CHUNK` conversations of number ``chunk``; held-out ones are in styles that are never trained on."""
     seed = _seed(study, "held out" if held_out else "trained on", str(chunk))
     mistakes = study.base_model.school_training.mistakes
-    return school_transcripts(tasks, study.language, CHUNK, seed, mistakes=mistakes)
+    return school_transcripts(tasks, study.language, CHUNK, seed, held_out_styles=held_out, mistakes=mistakes)
 
 
 def _seed(study: Study, *parts: str) -> int:

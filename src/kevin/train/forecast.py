@@ -176,6 +176,8 @@ def forecast_text(study: Study, num_cores: int) -> str:
     """What `make study` says at its start; stages whose file is there are done."""
     if study.scale != "laptop":
         return f"Scale {study.scale}: what training will take is printed by kevin plan.\n"
+    if study.base_model.init is not None:
+        return "How long pretrained weights are at school is told while they are: base_model.school_training.\n"
     results = Path(study.results)
     if (results / "report.html").exists():
         return ""

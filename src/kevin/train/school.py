@@ -94,7 +94,7 @@ def _identity(study: Study) -> str:
         "init": config.init,
         "weights": weights_identity(config.init),
         "school": config.school_training.model_dump(mode="json", exclude=_FREE),
-        "lengths": [config.max_tokens, config.max_turns],
+        "max_tokens": config.max_tokens,
         "tasks": study.tasks.model_dump(mode="json"),
         "study": [study.seed, study.language],
     }

@@ -40,7 +40,7 @@ class SchoolConfig(Frozen):
     num_composed: int = Field(default=250, ge=0)
     """Composed tasks of the corpus, beside the catalog's single operators. No evaluated operator sequence is there."""
     num_held_out: int = Field(default=48, ge=1)
-    """Conversations that are not trained on; the loss on their answers is recorded."""
+    """Conversations in styles that are never trained on; the loss on their answers is recorded."""
     evaluate_every: int = Field(default=50, ge=1)
     """Steps between two such records; the last step always has one."""
     num_workers: int | None = Field(default=None, ge=1)
