@@ -478,3 +478,11 @@ def test_pruning_keeps_the_fastest_and_no_kernel_twice(tmp_path):
         assert r.score == max(x.score for x in same)
     wide = [rows[s.prompt_ids[0]] for s in prune(rows, samples, num_kept=9)]
     assert len({(r.task_id, r.turn, r.played.kernel.digest) for r in wide}) == len(wide)
+
+
+def test_autocast_is_for_gpus_and_leaves_the_weights_alone(tmp_path, monkeypatch):
+    monkeypatch.setattr(grpo, "GRPOConfig", lambda **settings: SimpleNamespace(n_gpu=1, **settings))
+    for autocast, on_cpu, bf16 in ((True, False, True), (True, True, False), (False, False, False)):
+        study = make_study(tmp_path, autocast=autocast).for_run("tiny")
+        assert grpo.grpo_config(study, tmp_path, 1, on_cpu=on_cpu).bf16 is bf16
+        assert study.train.dtype == "float32"
