@@ -134,7 +134,7 @@ class Init:
         if size not in self._by_key:
             style, rng = self.names.style, self.names.rng
             named = self.names.sizes[size]
-            by_keyword = style.sizes in ("letters", "capitals", "literals") or rng.random() < 0.3
+            by_keyword = style.sizes in ("letters", "capitals") or named.isdigit() or rng.random() < 0.3
             name = (keyword or size) if by_keyword else named
             known = {a.name for a in self.arguments}
             name = next(n for n in (name, size, f"{size}_", f"{size}__") if n not in known)

@@ -7,7 +7,18 @@ import re
 
 from kevin.tasks.operators import Dim
 from kevin.tasks.ops import Trace
-from kevin.tasks.styles import AS_VALUE, ATTRIBUTES, CONSTANTS, INPUTS, LETTERS, LONG_INPUTS, SIZES, Style
+from kevin.tasks.styles import (
+    AS_VALUE,
+    ATTRIBUTES,
+    COINED,
+    COINED_INPUTS,
+    CONSTANTS,
+    INPUTS,
+    LETTERS,
+    LONG_INPUTS,
+    SIZES,
+    Style,
+)
 
 WORD = re.compile(r"(?<![\w.'])[A-Za-z_]\w*+(?!=[^=])")
 """A name in Python, but no attribute, string or keyword of a call."""
@@ -50,11 +61,11 @@ class Names:
         family, named = self.style.sizes, {}
         shared = family != "literals" and self.rng.random() < 0.3
         for name, size in self.values.items():
-            if family == "literals":
+            if family == "literals" or (family == "partly" and self.rng.random() < 0.5):
                 named[name] = str(size)
                 continue
             twin = next((n for n in named if shared and self.values[n] == size and _are_alike(n, name)), None)
-            if twin:
+            if twin and not named[twin].isdigit():
                 named[name] = named[twin]
                 continue
             text = name
@@ -72,6 +83,8 @@ class Names:
         kind = traced.steps[0].kind
         if self.style.inputs == "plain":
             wanted = plain
+        elif self.style.inputs == "coined":
+            wanted = self.rng.sample(COINED_INPUTS, len(plain))
         elif self.style.inputs == "long":
             wanted = list(LONG_INPUTS[: len(plain)])
         elif traced.steps[0].second and kind in ("contract", "loss"):
@@ -101,6 +114,10 @@ class Names:
                 while f"{short}{number}" in self._attributes:
                     number += 1
                 return self.free_attribute(f"{short}{number}")
+            case "coined":
+                start, end = (self.rng.choice(part) for part in COINED)
+                number = self.rng.choice(("", "", "", "1", "_a", "0"))
+                return self.free_attribute(f"{start}_{end}{number}" if self.rng.random() < 0.7 else f"{end}{number}")
             case "layers":
                 number = 1 + sum(a.startswith("layer") for a in self._attributes)
                 return self.free_attribute(f"layer{number}")

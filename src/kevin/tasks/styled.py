@@ -174,10 +174,7 @@ def _constants(names: Names, init: Init, used_in: str, words: prose.Words) -> li
     used = set(WORD.findall(used_in))
     shown = {n: v for n, v in init.constants.items() if n in used}
     used |= {word for value in shown.values() for word in WORD.findall(value)}
-    if style.sizes == "literals":
-        sizes: dict[str, int] = {}
-    else:
-        sizes = {text: names.values[plain] for plain, text in names.sizes.items() if text in used}
+    sizes = {text: names.values[plain] for plain, text in names.sizes.items() if text in used}
     texts = {name: _size(value, style, rng) for name, value in sizes.items()}
     lines, waiting = [], list(texts)
     while waiting:

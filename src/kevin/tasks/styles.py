@@ -12,10 +12,10 @@ from dataclasses import dataclass
 
 SCHOOL: dict[str, dict[str, float]] = {
     "calls": {"own": 2.0, "functional": 1.5, "module": 2.0, "method": 1.0, "mixed": 3.0},
-    "attributes": {"own": 2.0, "short": 3.0, "numbered": 1.0},
+    "attributes": {"own": 1.5, "short": 3.0, "numbered": 1.0, "coined": 1.5},
     "variables": {"reuse": 5.0, "out": 1.5, "fresh": 1.5, "nested": 1.5, "one_line": 0.7},
-    "inputs": {"plain": 2.0, "named": 1.5},
-    "sizes": {"plain": 2.0, "named": 2.0, "letters": 1.0, "literals": 1.0},
+    "inputs": {"plain": 2.0, "named": 1.5, "coined": 0.5},
+    "sizes": {"plain": 2.0, "named": 2.0, "letters": 1.0, "literals": 1.0, "partly": 0.5},
     "placed": {"before": 1.0, "after": 2.5},
     "init": {"sizes": 1.5, "arguments": 2.5, "defaults": 1.5, "literals": 1.0},
     "hints": {"none": 1.5, "typed": 1.0, "forward": 0.5},
@@ -50,13 +50,13 @@ class Style:
     """Operators as the inventory has them, functions of torch.nn.functional, modules, methods, formulas, or any;
     ``sequential``: modules that follow each other stand in one nn.Sequential."""
     attributes: str
-    """Names of attributes; ``layers``: layer1, layer2, ..."""
+    """Names of attributes; ``coined`` ones have to be copied; ``layers``: layer1, layer2, ..."""
     variables: str
     """One variable that is assigned again, a new one for each step, nested calls; ``states``: state, state_1, ..."""
     inputs: str
     """Names of the inputs; ``long``: input_tensor, second_tensor, ..."""
     sizes: str
-    """Names of the sizes, or numbers in their place; ``capitals``: BATCH_SIZE."""
+    """Names of the sizes, or numbers in their place, ``partly`` or all; ``capitals``: BATCH_SIZE."""
     placed: str
     """Whether constants stand before or after the class."""
     init: str
@@ -225,5 +225,27 @@ INPUTS: dict[str, tuple[tuple[str, ...], ...]] = {
     "further": (("residual",), ("y",), ("other",), ("skip",), ("b",), ("z",), ("addend",), ("gate",), ("add_input",)),
 }
 """Names of the inputs: pairs of a product and of a loss, a single one, and what further operators read."""
+
+COINED = (
+    ("main", "first", "input", "inner", "pre", "post", "base", "top", "local", "shared", "mixed", "core", "aux", "my"),
+    ("op", "map", "part", "unit", "stage", "head", "cell", "path", "bank", "kern", "mix", "proj", "stem", "gate"),
+)
+"""First and second parts of names that mean nothing."""
+COINED_INPUTS = (
+    "src",
+    "t",
+    "u",
+    "v",
+    "tokens",
+    "signal",
+    "img",
+    "batch_x",
+    "vals",
+    "arr",
+    "state_in",
+    "q",
+    "p0",
+    "sample",
+)
 
 LONG_INPUTS = ("input_tensor", "second_tensor", "third_tensor", "fourth_tensor", "fifth_tensor", "sixth_tensor")
