@@ -203,8 +203,9 @@ class _Lines:
         if self._stays(self._now):
             self._results[result] = self._now
             return
-        name = self._names.free(self._names.rng.choice(("identity", "residual", "original", "saved", "skip")))
-        self._lines.append(f"{name} = {self._now}")
+        name = self._names.free(self._names.rng.choice(("identity", "residual", "original", "saved", "original_x")))
+        copied = self._names.rng.choice(("", "", "", ".clone()", ".clone().detach()"))
+        self._lines.append(f"{name} = {self._now}{copied}")
         self._results[result] = name
 
     def _stays(self, variable: str) -> bool:

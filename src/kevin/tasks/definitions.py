@@ -13,6 +13,16 @@ from kevin.tasks.operators import Constructor
 from kevin.tasks.spellings import ARGUMENTS, DEFAULTS
 
 _PARAMETER = re.compile(r"nn\.Parameter\((torch\.\w+)\((.+)\)\)")
+_OTHER_DEFAULTS = {
+    **dict.fromkeys(("stride", "dilation", "groups", "dim"), "1"),
+    **dict.fromkeys(("padding", "output_padding"), "0"),
+    "kernel_size": "3",
+    "bias": "False",
+    "eps": "1e-5",
+    "negative_slope": "0.01",
+    "alpha": "1.0",
+}
+"""Defaults of arguments that are given another value all the same."""
 _WITH_CONSTANTS = ("arguments", "defaults", "stored")
 
 
@@ -21,9 +31,10 @@ class Argument(NamedTuple):
 
     name: str
     hint: str
-    value: str
-    """What get_init_inputs gives for it, in the module's own names."""
+    value: str | None
+    """What get_init_inputs gives for it, in the module's own names; None: it is left at its default."""
     default: str | None = None
+    """It need not be the value."""
 
 
 class Definition(NamedTuple):
@@ -61,7 +72,7 @@ def number(value: float) -> str:
 def _hint(text: str) -> str:
     if text in ("True", "False"):
         return "bool"
-    return "tuple" if text.startswith("(") else "int" if re.fullmatch(r"-?\d+", text) else "float"
+    return "tuple" if text.startswith("(") else "int" if re.fullmatch(r"-?\d+|None", text) else "float"
 
 
 @dataclass
@@ -100,17 +111,22 @@ class Init:
         self.kept[name] = self.names.free_attribute(name)
         return f"self.{self.kept[name]}"
 
-    def _constant_argument(self, name: str, text: str) -> str:
+    def _constant_argument(self, name: str, text: str, keyword: str | None = None) -> str:
         """A new argument with a constant value."""
         style, rng = self.names.style, self.names.rng
-        if style.init == "defaults":
-            self.arguments.append(Argument(name, _hint(text), text, default=text))
-            return name
+        default = None
+        if style.init == "defaults" and (text == "None" or rng.random() < 0.75):
+            default = text
+            if text == "None" or rng.random() < 0.6:
+                self.arguments.append(Argument(name, _hint(text), None, default))
+                return name
+            if not text.startswith("("):
+                default = _OTHER_DEFAULTS.get(keyword or name, text)
         value = text
         if style.sizes != "literals" and rng.random() < 0.7:
             value = self.names.free(name.upper()) if style.sizes == "capitals" else name
             self.constants[value] = text
-        self.arguments.append(Argument(name, _hint(text), value))
+        self.arguments.append(Argument(name, _hint(text), value, default))
         return name
 
     def _size_argument(self, size: str, keyword: str | None) -> str:
@@ -144,7 +160,7 @@ class Init:
         if keyword and style.init in _WITH_CONSTANTS and not text.startswith("'") and rng.random() < 0.75:
             known = {a.name for a in self.arguments}
             name = keyword if keyword not in known else f"{attribute}_{keyword}"
-            return self._constant_argument(self.names.free(name), text)
+            return self._constant_argument(self.names.free(name), text, keyword)
         return text
 
     def _tuple_argument(self, attribute: str, keyword: str, text: str) -> str:
@@ -173,8 +189,20 @@ class Init:
         usual = ARGUMENTS.get(kind, ())
         given = [(k or (usual[i] if i < len(usual) else None), v) for i, (k, v) in enumerate(call.arguments)]
         given += self._spelled_defaults(kind, [k for k, _ in given])
+        given = self._without_stride(kind, given)
         written = [(k, self._value(attribute, k, v)) for k, v in given]
         return f"{call.function}({self._joined(usual, written)})"
+
+    def _without_stride(self, kind: str, given: list[tuple[str | None, str]]) -> list[tuple[str | None, str]]:
+        """A pool's stride is left out, or None, where it is that of its window."""
+        stride = dict(given).get("stride")
+        if "Pool" not in kind or stride is None or stride != dict(given).get("kernel_size"):
+            return given
+        way = self.names.rng.random()
+        if way < 0.4:
+            return [(k, v) for k, v in given if k != "stride"]
+        as_none = way < 0.7 and self.names.style.init == "defaults"
+        return [(k, "None" if k == "stride" and as_none else v) for k, v in given]
 
     def _spelled_defaults(self, kind: str, keywords: list[str | None]) -> list[tuple[str | None, str]]:
         """Some of the arguments that are left at their defaults."""
@@ -200,13 +228,19 @@ class Init:
     # --- text ------------------------------------------------------------------------------------------------
 
     @property
-    def passed(self) -> list[Argument]:
-        """Arguments that get_init_inputs gives, in order; those with defaults come after them."""
-        return [a for a in self.arguments if a.default is None]
+    def ordered(self) -> list[Argument]:
+        """Arguments as ``__init__`` takes them: without a default, with one, left at it."""
+        return sorted(self.arguments, key=lambda a: (a.default is not None) + (a.value is None))
 
     @property
-    def ordered(self) -> list[Argument]:
-        return [*self.passed, *(a for a in self.arguments if a.default is not None)]
+    def passed(self) -> list[str]:
+        """What get_init_inputs gives."""
+        return [a.value for a in self.ordered if a.value is not None]
+
+    def add_unused(self) -> None:
+        """One argument that nothing reads."""
+        if self.names.style.init in _WITH_CONSTANTS and self.names.rng.random() < 0.04:
+            self._constant_argument(self.names.free(self.names.rng.choice(("num_classes", "version"))), "10")
 
     def signature(self, typed: bool) -> str:
         shown = ["self"]

@@ -129,8 +129,8 @@ _FORWARD = (
     "Performs {} on the inputs.",
 )
 _INIT = ("Sets up the layers.", "Builds {}.", "Create the module.", "Prepares {}.", "Constructor.")
-_TENSOR = ("input", "input of shape {}", "tensor of shape {}", "a tensor, {}", "the input, shape {}", "shape {}")
-_RESULT = ("result of shape {}", "tensor of shape {}", "the output, {}", "output, shape {}", "a tensor of shape {}")
+_TENSOR = ("input", "input of shape {}", "tensor, shape {}", "a tensor, {}", "the input, shape {}", "shape {}")
+_RESULT = ("result of shape {}", "tensor, shape {}", "the output, {}", "output, shape {}", "a tensor of shape {}")
 _REMARKS = ("{}", "apply {}", "{}", "then {}", "{} step", "now {}")
 _SIZE_NOTES = ("number of samples", "kept large on purpose", "change for other sizes")
 

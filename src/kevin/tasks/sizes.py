@@ -42,6 +42,7 @@ _USUAL: dict[str, tuple[int, ...]] = {
 _USUAL |= {"width": _USUAL["height"], "out_features": _USUAL["in_features"]}
 _USUAL |= {"inner": _USUAL["rows"], "cols": _USUAL["rows"]}
 _FLAT_BATCH = (16, 32, 64, 128, 128, 256, 512, 1024, 1024, 2048, 4096, 4096, 8192, 16384, 32768, 65536)
+_SQUARE = ("matmul_symmetric", "matmul_upper_triangular", "matmul_lower_triangular")
 _OF_RESULT = ("out_channels", "out_features")
 """Sizes of a result that are given; all other ``out_*`` follow."""
 _FLAT = ("dim", "in_features", "classes")
@@ -92,6 +93,8 @@ def _sizes(ops: Sequence[OpCall], plain: Sizes, rng: random.Random) -> dict[str,
         sizes["width"] = sizes["height"]
     if {"rows", "inner", "cols"} <= sizes.keys() and rng.random() < 0.3:
         sizes |= dict.fromkeys(("rows", "inner", "cols"), sizes["rows"])
+    if ops[0].name in _SQUARE:
+        sizes["inner"] = sizes["rows"]
     return sizes
 
 
@@ -110,7 +113,8 @@ def _size(name: str, names: Sequence[str], rng: random.Random) -> int:
 
 def _varied(op: OpCall, rng: random.Random) -> OpCall:
     attrs = dict(op.attrs)
-    if rng.random() < 0.3 or attrs.get("kernel") == 1:
+    by_axis = any(name.endswith(("_0", "_1", "_2")) for name in attrs)
+    if rng.random() < 0.3 or attrs.get("kernel") == 1 or by_axis:
         return op
     for name in op.attrs:
         if name in _CONSTANTS and (name != "dim" or rng.random() < 0.5):
@@ -133,18 +137,25 @@ def _fitted(ops: Sequence[OpCall], sizes: dict[str, int], largest: int) -> tuple
             return None
         if max(map(prod, shapes)) <= largest:
             return traced, sizes
-        longest = max(sizes, key=lambda name: sizes[name])
-        sizes = {**sizes, longest: sizes[longest] // 2}
+        longest = max(sizes.values())  # equal ones stay equal
+        sizes = {name: size // 2 if size == longest else size for name, size in sizes.items()}
 
 
 def _is_sound(step: Step) -> bool:
     """Whether PyTorch takes these sizes."""
     attrs, shape = step.op.attrs, step.in_shape
-    if "groups" in attrs and len(shape) > 1 and shape[1] % int(attrs["groups"]):
+    channels = (shape[1:2], step.out_shape[1:2]) if "groups" in attrs else ()
+    if any(c % int(attrs["groups"]) for (c,) in channels):
         return False
     if step.kind == "norm" and prod(shape[2:]) < 2:
         return False
-    if "dim" in attrs and not -len(shape) <= attrs["dim"] < len(shape):
+    if "dim" in attrs and not -len(shape) <= attrs["dim"] <= len(shape) - attrs.get("num_dims", 1):
+        return False
+    if attrs.get("num_dims", 1) > 1 and attrs.get("dim", 0) < 0:
+        return False
+    if attrs.get("output_padding", 0) >= max(attrs.get("stride", 1), attrs.get("dilation", 1)):
+        return False
+    if step.op.name in _SQUARE and shape[0] != shape[1]:
         return False
     if step.kind in ("pool", "contract") and "padding" in attrs:
         return 2 * attrs["padding"] <= attrs["kernel"]

@@ -41,6 +41,7 @@ def restyle(task: Task, rng: random.Random, *, held_out: bool = False) -> Styled
     names = Names(rng, style, traced, sizes)
     init = Init(names)
     forward = write_forward(traced, names, init)
+    init.add_unused()
     source = _source(traced, names, init, forward)
     renamed = _renamed(init.definitions)
     spec = _spec(traced, {**names.inputs, **renamed})
@@ -80,7 +81,7 @@ def _source(traced: Trace, names: Names, init: Init, forward: list[str]) -> str:
     style, rng = names.style, names.rng
     words = prose.Words(names, traced, init)
     inputs = _get_inputs(traced, names, init, words)
-    gives = f"    return [{', '.join(a.value for a in init.passed)}]"
+    gives = f"    return [{', '.join(init.passed)}]"
     given = ["def get_init_inputs():", gives + words.after_init_inputs(bool(init.passed))]
     body = [*_class(names, init, forward, words)]
     constants = _constants(names, init, "\n".join([*inputs, *given]), words)
@@ -136,7 +137,7 @@ def _get_inputs(traced: Trace, names: Names, init: Init, words: prose.Words) -> 
     drawn = []
     for plain, shape, _, sample in traced.inputs:
         text = sample.replace("torch.randn(", "torch.rand(") if style.rand else sample
-        if plain == "x" and len(shape) > 1:
+        if len(shape) > 1:
             text = _shaped(text, names_of(shape), names, init)
         drawn.append((names.inputs[plain], names.text(text)))
     lines = ["def get_inputs():", *_docstring(words.of_get_inputs(), "    ")]
@@ -152,14 +153,18 @@ def _get_inputs(traced: Trace, names: Names, init: Init, words: prose.Words) -> 
 
 def _shaped(text: str, shape: str, names: Names, init: Init) -> str:
     """The sample with its shape as a tuple, or with all but the first size in a constant of their own."""
-    whole = f"torch.rand({shape})" if names.style.rand else f"torch.randn({shape})"
+    if shape not in text:
+        return text
     if names.style.samples == "tuple":
-        return text.replace(whole, whole.replace(shape, f"({shape})"))
-    if names.style.samples == "input_shape" and names.style.sizes != "literals" and whole in text:
+        return re.sub(rf"(torch\.randn?)\({re.escape(shape)}\)", rf"\1(({shape}))", text)
+    if names.style.samples == "input_shape" and names.style.sizes != "literals":
         first, _, rest = shape.partition(", ")
-        constant = names.free("INPUT_SHAPE" if names.style.sizes == "capitals" else "input_shape")
-        init.constants[constant] = f"({names.text(rest)},)" if "," not in rest else f"({names.text(rest)})"
-        return text.replace(whole, whole.replace(shape, f"{first}, *{constant}"))
+        value = names.text(f"({rest},)" if "," not in rest else f"({rest})")
+        constant = next((n for n, v in init.constants.items() if v == value and "input" in n.lower()), None)
+        if constant is None:
+            constant = names.free("INPUT_SHAPE" if names.style.sizes == "capitals" else "input_shape")
+            init.constants[constant] = value
+        return text.replace(shape, f"{first}, *{constant}")
     return text
 
 

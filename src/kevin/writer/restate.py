@@ -36,7 +36,7 @@ _SEEN_IN_SHAPES = ("out", "bias", "ndim", "axis", "view", "again", "track")
 
 
 def _said(step: Step, name: str, value: float, names: Mapping[str, str]) -> str:
-    """An attribute; a dimension counts from the front, an earlier result is that of a line. Empty: the shapes say it."""
+    """An attribute, empty where the shapes say it. A dimension counts from the front; results are those of lines."""
     if name in _SEEN_IN_SHAPES:
         return ""
     if name == "of":

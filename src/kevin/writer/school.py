@@ -23,6 +23,7 @@ from kevin.writer.slots import sentence
 from kevin.writer.transcripts import OPENING, Exchange, Transcript, summarise
 
 _OWN_SIZES_SHARE = 0.15
+_PLAIN_SHARE = 0.08
 _ATTEMPTS = 6
 
 
@@ -56,7 +57,8 @@ def school_transcripts(
         if not order:
             order = rng.sample(usable, len(usable))
         task, plan = _drawn(order.pop(), language, rng, habits)
-        styled = restyle(task, rng, held_out=held_out_styles)
+        plain = not held_out_styles and rng.random() < _PLAIN_SHARE
+        styled = _plain(task) if plain else restyle(task, rng, held_out=held_out_styles)
         conversation = dialogue.conversation(styled.shown, (), dialect="c_abi", language=language)
         answer = _answer(task, styled, plan)
         yield Transcript(task_id=task.id, conversation=conversation, exchanges=(Exchange(turn=1, answers=(answer,)),))
@@ -84,6 +86,13 @@ def _drawn(task: Task, language: Language, rng: random.Random, habits: WriterCon
             continue
         return varied, plan
     return task, sample_plan(rng, task, language, habits)
+
+
+def _plain(task: Task) -> Styled:
+    """The task as the study's own renderer writes it."""
+    assert task.spec is not None
+    tensors = (*task.spec.inputs, *task.spec.parameters, *task.spec.outputs)
+    return Styled(task, {s.name: s.name for s in tensors})
 
 
 def _answer(task: Task, styled: Styled, plan: Plan) -> str:
