@@ -135,13 +135,13 @@ class Init:
         sizes = self._sizes_in(text)
         if style.init == "literals":
             return WORD.sub(lambda m: str(self.names.values.get(m.group(), m.group())), text)
-        if text in sizes and keyword != "shape":
+        if text in sizes:
             return self._size_argument(text, keyword)
         if sizes:
             if style.init in _WITH_CONSTANTS and keyword and rng.random() < 0.6:
                 return self._tuple_argument(attribute, keyword, text)
             return WORD.sub(lambda m: self._size_argument(m.group(), None) if m.group() in sizes else m.group(), text)
-        if keyword and style.init in _WITH_CONSTANTS and rng.random() < 0.75:
+        if keyword and style.init in _WITH_CONSTANTS and not text.startswith("'") and rng.random() < 0.75:
             known = {a.name for a in self.arguments}
             name = keyword if keyword not in known else f"{attribute}_{keyword}"
             return self._constant_argument(self.names.free(name), text)
@@ -160,10 +160,14 @@ class Init:
         self.arguments.append(Argument(name, "tuple", value))
         return name
 
+    def _parameter_shape(self, attribute: str, text: str) -> str:
+        if self.names.style.init in _WITH_CONSTANTS and self.names.rng.random() < 0.6:
+            return self._tuple_argument(attribute, "shape", text)
+        return self._value(attribute, None, text)
+
     def _written(self, attribute: str, text: str) -> str:
         if match := _PARAMETER.fullmatch(text):
-            as_shape = None if match[2] in self.names.values and self.names.rng.random() < 0.5 else "shape"
-            return f"nn.Parameter({match[1]}({self._value(attribute, as_shape, match[2])}))"
+            return f"nn.Parameter({match[1]}({self._parameter_shape(attribute, match[2])}))"
         call = _parsed(text)
         kind = call.function.rpartition(".")[2]
         usual = ARGUMENTS.get(kind, ())
@@ -221,8 +225,6 @@ class Init:
         lines = [f"self.{kept[a.name]} = {a.name}" for a in self.ordered]
 
         def stored(text: str) -> str:
-            return re.sub(
-                r"(?<![\w.])([A-Za-z_]\w*)(?!\w*=)", lambda m: f"self.{kept[m[1]]}" if m[1] in kept else m[1], text
-            )
+            return WORD.sub(lambda m: f"self.{kept[m.group()]}" if m.group() in kept else m.group(), text)
 
         return [*lines, *(f"self.{d.name} = {stored(d.text)}" for d in self.definitions)]

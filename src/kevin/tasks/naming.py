@@ -9,7 +9,8 @@ from kevin.tasks.operators import Dim
 from kevin.tasks.ops import Trace
 from kevin.tasks.styles import AS_VALUE, ATTRIBUTES, CONSTANTS, INPUTS, LETTERS, LONG_INPUTS, SIZES, Style
 
-WORD = re.compile(r"(?<![\w.])[A-Za-z_]\w*")
+WORD = re.compile(r"(?<![\w.'])[A-Za-z_]\w*+(?!=[^=])")
+"""A name in Python, but no attribute, string or keyword of a call."""
 _ALIKE = ({"height", "width"}, {"rows", "inner", "cols"}, {"rows", "cols"})
 
 
@@ -70,7 +71,9 @@ class Names:
         elif self.style.inputs == "long":
             wanted = list(LONG_INPUTS[: len(plain)])
         elif traced.steps[0].second and kind in ("contract", "loss"):
-            wanted = [*self._fitting(INPUTS["loss" if kind == "loss" else "product"]), *plain[2:]]
+            usual = "product" if kind != "loss" else "triplet" if traced.steps[0].third else "loss"
+            wanted = list(self._fitting(INPUTS[usual]))
+            wanted += plain[len(wanted) :]
         else:
             further = [n for (n,) in INPUTS["further"]]
             wanted = [*self._fitting(INPUTS["single"]), *self.rng.sample(further, min(len(plain) - 1, len(further)))]
@@ -83,6 +86,7 @@ class Names:
 
     def attribute(self, plain: str) -> str:
         """The name of an attribute that the inventory calls ``plain``."""
+        plain = re.sub(r"_\d+$", "", plain)
         choices = ATTRIBUTES.get(plain, (plain, f"{plain}_layer"))
         match self.style.attributes:
             case "short":

@@ -82,6 +82,26 @@ def call(name: str, **attrs: int | float) -> OpCall:
     return OpCall(name=name, attrs={**operator.attrs, **attrs})
 
 
+def parse_sequence(text: str) -> list[OpCall]:
+    """Operators written as ``conv2d kernel=5 padding=1 | relu | scale c=0.5``. Raises TaskError for an unknown one."""
+    ops = []
+    for part in text.split("|"):
+        name, *pairs = part.split()
+        try:
+            values = {key: float(value) if set(value) & set(".e") else int(value) for key, value in _pairs(pairs)}
+        except ValueError:
+            raise TaskError(
+                f"{part.strip()!r}: write an operator as its name and attributes, e.g. scale c=2.0"
+            ) from None
+        ops.append(call(name, **values))
+    return ops
+
+
+def _pairs(texts: Sequence[str]) -> list[tuple[str, str]]:
+    pairs = [text.split("=") for text in texts]
+    return [(key, value) for key, value in pairs]
+
+
 def trace(ops: Sequence[OpCall], sizes: Sizes) -> Trace:
     """Work out a sequence from its sizes: the dimensions of ``x`` in order, then those of the first result.
 

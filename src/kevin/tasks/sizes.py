@@ -42,6 +42,8 @@ _USUAL: dict[str, tuple[int, ...]] = {
 _USUAL |= {"width": _USUAL["height"], "out_features": _USUAL["in_features"]}
 _USUAL |= {"inner": _USUAL["rows"], "cols": _USUAL["rows"]}
 _FLAT_BATCH = (16, 32, 64, 128, 128, 256, 512, 1024, 1024, 2048, 4096, 4096, 8192, 16384, 32768, 65536)
+_OF_RESULT = ("out_channels", "out_features")
+"""Sizes of a result that are given; all other ``out_*`` follow."""
 _FLAT = ("dim", "in_features", "classes")
 
 _CONSTANTS: dict[str, tuple[float, ...]] = {
@@ -81,7 +83,7 @@ def vary_sizes(task: Task, rng: random.Random, *, largest: int = LARGEST) -> Tas
 
 def _sizes(ops: Sequence[OpCall], plain: Sizes, rng: random.Random) -> dict[str, int]:
     operator = OPERATORS[ops[0].name]
-    names: Sequence[str] = list(plain)
+    names: Sequence[str] = [n for n in plain if not n.startswith("out_") or n in _OF_RESULT]
     ranks = [r for r in operator.ranks if r in _BY_RANK]
     if operator.kind in _FIRST_ONLY and operator.constructor is None and len(names) in ranks and rng.random() < 0.4:
         names = _BY_RANK[rng.choice(ranks)]

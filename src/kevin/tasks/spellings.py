@@ -67,7 +67,8 @@ MODULES = {
     "cross_entropy": "CrossEntropyLoss",
     "cosine_similarity": "CosineSimilarity",
     "kl_div": "KLDivLoss",
-    "huber_loss": "HuberLoss",
+    "triplet_margin_loss": "TripletMarginLoss",
+    **{f"adaptive_avg_pool{n}d": f"AdaptiveAvgPool{n}d" for n in (1, 2, 3)},
 }
 """Function -> class of torch.nn with the same further arguments."""
 
@@ -103,6 +104,10 @@ _CONV_DEFAULTS = (("stride", "1"), ("padding", "0"), ("dilation", "1"), ("groups
 DEFAULTS = {
     "Linear": (("bias", "True"),),
     **dict.fromkeys(("Conv1d", "Conv2d", "Conv3d"), _CONV_DEFAULTS),
+    **dict.fromkeys(
+        (f"ConvTranspose{n}d" for n in (1, 2, 3)),
+        (("stride", "1"), ("padding", "0"), ("output_padding", "0"), ("groups", "1"), ("bias", "True")),
+    ),
     **dict.fromkeys((f"{kind}Pool{n}d" for kind in ("Max", "Avg") for n in (1, 2, 3)), (("padding", "0"),)),
     **dict.fromkeys(("MaxPool1d", "MaxPool2d"), (("padding", "0"), ("dilation", "1"))),
     **dict.fromkeys(("LayerNorm", "GroupNorm"), (("eps", "1e-5"),)),
@@ -182,11 +187,8 @@ _FORMULAS: dict[str, tuple[tuple[str, str | None], ...]] = {
     ),
     "sum_dim": (("{x}.sum({dim})", None), ("torch.sum({x}, {dim})", None)),
     "mean_dim": (("{x}.mean({dim})", None), ("torch.mean({x}, {dim})", None)),
-    "max_dim": (
-        ("torch.max({x}, dim={dim})[0]", None),
-        ("torch.max({x}, dim={dim}).values", None),
-        ("{x}.max(dim={dim})[0]", None),
-    ),
+    "max_dim": (("{x}.max(dim={dim})[0]", None), ("{x}.max({dim}).values", None)),
+    "min_dim": (("{x}.min(dim={dim})[0]", None), ("{x}.min({dim}).values", None)),
     "argmax": (("torch.argmax({x}, {dim})", None), ("torch.max({x}, dim={dim})[1]", None)),
     "global_avg_pool": (
         ("{x}.mean(dim=(2, 3))", None),
@@ -218,34 +220,78 @@ _FORMULAS: dict[str, tuple[tuple[str, str | None], ...]] = {
         ("torch.mean(torch.clamp(1 - {x} * {second}, min=0))", None),
         ("torch.relu(1 - {x} * {second}).mean()", None),
     ),
+    "new_gelu": (
+        ("F.gelu({x}, approximate='tanh')", None),
+        ("0.5 * {x} * (1 + torch.tanh(math.sqrt(2 / math.pi) * ({x} + 0.044715 * {x} ** 3)))", None),
+        ("0.5 * {x} * (1.0 + torch.tanh({h}))", "math.sqrt(2.0 / math.pi) * ({x} + 0.044715 * {x}.pow(3))"),
+    ),
+    "selu": (("F.selu({x})", None),),
+    "hardsigmoid": (("torch.clamp({x} / 6 + 0.5, 0, 1)", None), ("F.relu6({x} + 3) / 6", None)),
+    "abs": (("{x}.abs()", None),),
+    "square": (("{x} ** 2", None), ("{x} * {x}", None), ("{x}.pow(2)", None), ("torch.pow({x}, 2)", None)),
+    "sub_scalar": (("torch.sub({x}, {c})", None), ("{x}.sub({c})", None)),
+    "div_scalar": (("torch.div({x}, {c})", None), ("{x}.div({c})", None)),
+    "clamp_min": (("{x}.clamp(min={min})", None), ("torch.clamp_min({x}, {min})", None)),
+    "min_scalar": (("torch.clamp({x}, max={c})", None), ("{x}.clamp(max={c})", None)),
+    "max_scalar": (("torch.clamp({x}, min={c})", None), ("{x}.clamp(min={c})", None)),
+    "add_residual": (("{residual} + {x}", None), ("torch.add({x}, {residual})", None)),
+    "mul_residual": (("{residual} * {x}", None), ("torch.mul({x}, {residual})", None)),
+    "matmul_shared": (("{x} @ {second}", None),),
+    "matmul_symmetric": (("{x} @ {second}", None), ("torch.mm({x}, {second})", None)),
+    "matmul_transposed_a": (("{x}.T @ {second}", None), ("torch.matmul({x}.t(), {second})", None)),
+    "matmul_transposed": (("{x}.T @ {second}.T", None), ("torch.matmul({second}, {x}).T", None)),
+    "matmul_upper_triangular": (("torch.triu({x} @ {second})", None), ("torch.matmul({x}, {second}).triu()", None)),
+    "matmul_lower_triangular": (("torch.tril({x} @ {second})", None), ("torch.matmul({x}, {second}).tril()", None)),
+    "matmul_diagonal": (("torch.diag({x}) @ {second}", None), ("{x}[:, None] * {second}", None)),
+    "matmul_weight": (("{x} @ self.{name}.T", None), ("F.linear({x}, self.{name})", None)),
+    "rms_norm_dim": (
+        ("{x} / {h}", "torch.sqrt(torch.mean({x} ** 2, dim={dim}, keepdim=True) + {eps})"),
+        ("{x} * torch.rsqrt({x}.pow(2).mean(dim={dim}, keepdim=True) + {eps})", None),
+    ),
+    "l1_norm": (
+        ("{x} / {h}", "torch.mean(torch.abs({x}), dim={dim}, keepdim=True)"),
+        ("{x} / {x}.abs().mean(dim={dim}, keepdim=True)", None),
+    ),
+    "frobenius_norm": (("{x} / {h}", "torch.norm({x}, p='fro')"), ("{x} / {x}.norm()", None)),
+    "exclusive_cumsum": (("torch.cumsum({x}, dim={dim}) - {x}", None), ("{x}.cumsum(dim={dim}) - {x}", None)),
+    "masked_cumsum": (("({x} * {second}).cumsum(dim={dim})", None), ("torch.cumsum({second} * {x}, {dim})", None)),
+    "kl_div": (
+        ("F.kl_div({x}.log(), {second}, reduction='batchmean')", None),
+        ("F.kl_div({h}, {second}, reduction='batchmean')", "torch.log({x})"),
+    ),
     "cosine_similarity": (("F.cosine_similarity({x}, {second}, dim=1)", None),),
 }
 """By operator: expressions, each with what is stored in ``{h}`` before."""
 
-_MODULE_OF = {
-    "global_avg_pool": ("nn.AdaptiveAvgPool2d((1, 1))", "self.{name}({x}).flatten(1)"),
+_MODULES = {
+    "global_avg_pool": ("self.{name}({x}).flatten(1)", "nn.AdaptiveAvgPool2d((1, 1))"),
+    "instance_norm": ("self.{name}({x})", "nn.InstanceNorm{axes}d({channels}, eps={eps})"),
+    "kl_div": ("self.{name}(torch.log({x}), {second})", "nn.KLDivLoss(reduction='batchmean')"),
 }
-"""Modules that need more than a call."""
+"""By operator: a call, and the module that is called."""
 
-_CALL = re.compile(r"(torch|F)\.(\w+)\(\{x\}((?:, [^()]*)?)\)")
-_LOSS_ARGUMENT = "{second}"
+_CALL = re.compile(r"(torch|F)\.(\w+)\(\{x\}((?:, (?:[^()]|\([^()]*\))*)?)\)")
+_TOP = re.compile(r"torch\.a(max|min)\(\{x\}, dim=\{dim\}(.*)\)")
 
 
-@lru_cache(maxsize=1024)
-def spellings(name: str, rank: int) -> tuple[Spelling, ...]:
-    """Every way to write the operator on a tensor of this rank, the inventory's own first."""
-    own = OPERATORS[name].expression
+@lru_cache(maxsize=4096)
+def spellings(name: str, own: str, rank: int) -> tuple[Spelling, ...]:
+    """Every way to write the operator on a tensor of this rank, its own first.
+
+    Args:
+        own: its expression for these attributes: what stands in the table is right for the plain one only.
+    """
     found = [Spelling("own", own)]
-    found += [Spelling("formula", text, first) for text, first in _FORMULAS.get(name, ())]
+    if own == OPERATORS[name].expression.replace("F.{name}(", f"F.{name}("):
+        found += [Spelling("formula", text, first) for text, first in _FORMULAS.get(name, ())]
+        if name in _MODULES:
+            text, module = _MODULES[name]
+            found.append(Spelling("module", text, module=module.replace("{axes}", str(rank - 2))))
     if match := _CALL.fullmatch(own):
         found += _derived(match[1], match[2], match[3].removeprefix(", "))
-    if name in _MODULE_OF:
-        module, text = _MODULE_OF[name]
-        found.append(Spelling("module", text, module=module))
-    if name == "instance_norm":
-        found.append(
-            Spelling("module", "self.{name}({x})", module=f"nn.InstanceNorm{rank - 2}d({{channels}}, eps={{eps}})")
-        )
+    if match := _TOP.fullmatch(own):
+        call = f"torch.{match[1]}({{x}}, dim={{dim}}{match[2]})"
+        found += [Spelling("formula", f"{call}{value}") for value in ("[0]", ".values")]
     for spelling in tuple(found):
         if "F." in spelling.expression + (spelling.first or ""):
             for prefix in ("torch.nn.functional.", "nn.functional."):
@@ -260,9 +306,11 @@ def _derived(room: str, function: str, rest: str) -> list[Spelling]:
     if room == "torch" and function in METHODS:
         found.append(Spelling("method", f"{{x}}.{function}({rest})"))
     if function in MODULES:
-        second = _LOSS_ARGUMENT if rest.startswith(_LOSS_ARGUMENT) else ""
-        further = rest.removeprefix(_LOSS_ARGUMENT).removeprefix(", ")
-        if "{x}" not in further and _LOSS_ARGUMENT not in further:
-            call = f"self.{{name}}({{x}}{', ' + second if second else ''})"
+        others = [part for part in ("{second}", "{third}") if part in rest]
+        further = rest
+        for part in others:
+            further = further.removeprefix(part).removeprefix(", ")
+        if "{x}" not in further and "{second}" not in further:
+            call = f"self.{{name}}({', '.join(['{x}', *others])})"
             found.append(Spelling("module", call, module=f"nn.{MODULES[function]}({further})"))
     return found

@@ -52,7 +52,9 @@ def _renamed(definitions: Sequence[Definition]) -> dict[str, str]:
     """Parameters by their plain names, in PyTorch's order: the module's own first, then those of its submodules."""
     held = [pair for d in definitions for pair in d.holds]
     held.sort(key=lambda pair: not pair[1].is_parameter)
-    return {plain: start + plain.removeprefix(made.attribute) for start, made in held for plain, _ in made.parameters}
+    tensors = [(start, made, plain) for start, made in held for plain, _ in made.parameters]
+    tensors += [(start, made, plain) for start, made in held for plain, _ in made.buffers]
+    return {plain: start + plain.removeprefix(made.attribute) for start, made, plain in tensors}
 
 
 def _spec(traced: Trace, names: dict[str, str]) -> TaskSpec:

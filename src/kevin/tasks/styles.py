@@ -123,6 +123,7 @@ SIZES: dict[str, tuple[str, ...]] = {
     "rows": ("rows", "num_rows", "m", "height"),
     "inner": ("inner", "inner_dim", "k", "depth"),
     "cols": ("cols", "num_cols", "n", "width"),
+    "heads": ("heads", "num_heads", "groups"),
     "classes": ("num_classes", "classes", "vocab_size", "n_classes"),
 }
 """By the inventory's name of a size: what others call it."""
@@ -158,6 +159,10 @@ ATTRIBUTES: dict[str, tuple[str, ...]] = {
     "instance_norm": ("inorm", "norm", "instance_norm", "in_norm"),
     "rms_norm": ("norm", "rms", "rmsnorm"),
     "bias": ("bias", "bias", "bias", "add_value", "shift", "beta", "offset"),
+    "scale": ("scale", "gamma", "multiplier", "gain"),
+    "limit": ("limit", "bound", "ceiling", "threshold"),
+    "weight": ("weight", "w", "matrix", "weights"),
+    **{f"conv_transpose{n}d": ("conv_transpose", "deconv", "conv", "up", f"conv_transpose{n}d") for n in (1, 2, 3)},
     "relu": ("relu", "act", "activation", "relu"),
     **{
         n: (n, n, "act", "activation", "nonlinearity")
@@ -181,6 +186,12 @@ CONSTANTS: dict[tuple[str, str], tuple[str, ...]] = {
     ("hardtanh", "max"): ("hardtanh_max", "max_val", "high"),
     ("leaky_relu", "slope"): ("negative_slope", "slope", "leak"),
     ("elu", "alpha"): ("alpha", "elu_alpha"),
+    ("sub_scalar", "c"): ("subtract_value", "offset", "constant", "shift"),
+    ("div_scalar", "c"): ("divisor", "divide_by", "denominator"),
+    ("min_scalar", "c"): ("max_value", "limit", "constant"),
+    ("max_scalar", "c"): ("min_value", "floor", "constant"),
+    ("clamp_min", "min"): ("min_value", "clamp_min", "low"),
+    ("dropout", "p"): ("dropout_p", "p", "drop_rate"),
 }
 """By operator and attribute: the name of an argument that carries it."""
 
@@ -209,6 +220,7 @@ INPUTS: dict[str, tuple[tuple[str, ...], ...]] = {
         ("output", "label"),
         ("x", "y"),
     ),
+    "triplet": (("anchor", "positive", "negative"), ("a", "p", "n"), ("query", "pos", "neg")),
     "single": (("x",), ("x",), ("input",), ("inp",), ("input_tensor",), ("data",), ("X",), ("a",), ("A",), ("feats",)),
     "further": (("residual",), ("y",), ("other",), ("skip",), ("b",), ("z",), ("addend",), ("gate",), ("add_input",)),
 }

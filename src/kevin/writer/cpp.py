@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 import itertools
-import re
 from collections.abc import Callable, Sequence
 
 from kevin.core import abi
@@ -11,12 +10,11 @@ from kevin.core.types import TaskSpec
 from kevin.tasks.ops import Step
 from kevin.writer import cpp_products, cpp_reduce, cpp_rows, cpp_windows, layout
 from kevin.writer.code import Code
+from kevin.writer.cpp_prelude import add_prelude, uses_math
 from kevin.writer.pointwise import add_function, end_of_run, is_pointwise
 from kevin.writer.slots import Slots, parallel, simd
 from kevin.writer.space import own_slots
 from kevin.writer.stage import Stage
-
-_MATH_CALL = re.compile(r"\b(exp|tanh|erf|log1p|log|expm1|fabs|sqrt)\(")
 
 _EMITTERS: dict[str, Callable[[Code, Stage, Slots], None]] = {
     **dict.fromkeys(
@@ -53,27 +51,9 @@ def program(spec: TaskSpec, steps: Sequence[Step], slots: Slots) -> Code:
             body.add(f"constexpr int64_t {layout.of_result(steps[0])};")
             _add_stages(body, steps, slots)
     code = Code()
-    _add_prelude(code, slots, uses_math=bool(_MATH_CALL.search(body.text())))
+    add_prelude(code, slots, uses_math=uses_math(body))
     code.extend(body)
     return code
-
-
-_INNER = {"plain": "", "simd": " PRAGMA(omp simd __VA_ARGS__)", "unroll": " PRAGMA(GCC unroll 8)"}
-_OUTER = {"one": "", "openmp": " PRAGMA(omp parallel for __VA_ARGS__)"}
-
-
-def _add_prelude(code: Code, slots: Slots, *, uses_math: bool) -> None:
-    """What the loops mean: arithmetic, type of the sums, pragmas of the innermost and outermost loops."""
-    if slots["math"] == "fast":
-        code.add("#define __FAST_MATH__ 1")
-        code.add('#pragma GCC optimize("fast-math")')
-    needed: dict[str, str | None] = {"missing_include": None} if uses_math else {}
-    code.add("#include <cmath>", **needed)
-    code.add("using namespace std;")
-    code.add("#define PRAGMA(x) _Pragma(#x)")
-    code.add(f"#define INNER(...){_INNER[slots['loop']]}")
-    code.add(f"#define OUTER(...){_OUTER[slots['threads']]}")
-    code.add(f"typedef {slots['real']} real;")
 
 
 def _add_stages(code: Code, steps: Sequence[Step], slots: Slots) -> None:

@@ -14,9 +14,13 @@ from kevin.core.types import Frozen, Language, OpCall, Task
 from kevin.tasks.ops import Step, sizes_of, trace
 from kevin.writer import cpp, cuda
 from kevin.writer.code import Code
-from kevin.writer.pointwise import is_pointwise
+from kevin.writer.general import cpp as general_cpp
+from kevin.writer.general import cuda as general_cuda
+from kevin.writer.general.pointwise import is_pointwise
+from kevin.writer.general.space import space
 from kevin.writer.rename import renamed
 from kevin.writer.space import Space, space_of
+from kevin.writer.special import is_special
 
 SWAPPED = "swapped_ops"
 """The one mistake that is made before any line is written: two operators in the wrong order."""
@@ -38,10 +42,11 @@ class Plan(Frozen):
 
 def plan_space(task: Task, language: Language) -> Space:
     """Slots and their values for a task. Raises TaskError for a task that is not one of our own."""
-    return space_of(steps_of(task), language)
+    steps = _steps(task)
+    return space_of(steps, language) if is_special(steps) else space(steps, language)
 
 
-def steps_of(task: Task) -> tuple[Step, ...]:
+def _steps(task: Task) -> tuple[Step, ...]:
     if task.spec is None or task.origin not in ("catalog", "composed"):
         raise TaskError(f"task {task.id}: the kernel writer writes for catalog and composed tasks only")
     return _traced(task.source, tuple((op.name, *op.attrs.items()) for op in task.ops))
@@ -55,21 +60,28 @@ def _traced(source: str, ops: tuple[tuple[Any, ...], ...]) -> tuple[Step, ...]:
 def _swappable(steps: Sequence[Step]) -> int | None:
     """The first of two neighbouring element-wise operators after the main one."""
     pairs = range(1, len(steps) - 1)
-    return next((i for i in pairs if is_pointwise(steps[i]) and is_pointwise(steps[i + 1])), None)
+    return next((i for i in pairs if _can_swap(steps[i], steps[i + 1])), None)
+
+
+def _can_swap(a: Step, b: Step) -> bool:
+    return all(is_pointwise(s) and s.kind != "residual" for s in (a, b)) and a.op != b.op
 
 
 def _program(task: Task, plan: Plan) -> Code:
     assert task.spec is not None
-    steps = list(steps_of(task))
+    steps = list(_steps(task))
     if SWAPPED in plan.mistakes and (i := _swappable(steps)) is not None:
         steps[i], steps[i + 1] = steps[i + 1], steps[i]
-    writer = cuda if plan.language == "cuda" else cpp
-    return writer.program(task.spec, steps, dict(plan.slots))
+    if is_special(_steps(task)):
+        writer = cuda if plan.language == "cuda" else cpp
+        return writer.program(task.spec, steps, dict(plan.slots))
+    general = general_cuda if plan.language == "cuda" else general_cpp
+    return general.program(task.spec, steps, dict(plan.slots))
 
 
 def mistakes_of(task: Task, plan: Plan) -> tuple[str, ...]:
     """Mistakes that a kernel of this plan can hold."""
-    swapped = (SWAPPED,) if _swappable(steps_of(task)) is not None else ()
+    swapped = (SWAPPED,) if _swappable(_steps(task)) is not None else ()
     return _program(task, without_mistakes(plan)).mistakes() + swapped
 
 

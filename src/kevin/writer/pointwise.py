@@ -9,7 +9,7 @@ from kevin.tasks.ops import Step
 from kevin.writer import layout
 from kevin.writer.code import Code
 
-_LINES: dict[str, tuple[tuple[str, str], ...]] = {
+LINES: dict[str, tuple[tuple[str, str], ...]] = {
     "relu": (("v = v > 0 ? v : 0;", "v = v < 0 ? v : 0;"),),
     "leaky_relu": (("v = v > 0 ? v : {slope}f * v;", "v = v > 0 ? v : v - {slope}f;"),),
     "sigmoid": (("v = 1 / (1 + exp(-v));", "v = 1 / (1 + exp(v));"),),
@@ -44,7 +44,7 @@ _LINES: dict[str, tuple[tuple[str, str], ...]] = {
 
 
 def is_pointwise(step: Step) -> bool:
-    return step.op.name in _LINES
+    return step.op.name in LINES
 
 
 def end_of_run(steps: Sequence[Step], at: int) -> int:
@@ -71,5 +71,5 @@ def _add_statements(code: Code, step: Step, channel: str) -> None:
         raise TaskError(f"the kernel writer knows no {step.op.name} after a reduction")
     fields: dict[str, str | int | float] = {**step.op.attrs, "index": "r * N + n", "channel": channel}
     fields |= {"bias": step.parameters[-1] if step.parameters else "", "second": step.second or ""}
-    for right, wrong in _LINES[step.op.name]:
+    for right, wrong in LINES[step.op.name]:
         code.add(right.format(**fields), wrong_formula=wrong.format(**fields), op_left_out=None)

@@ -19,9 +19,9 @@ def restated(steps: Sequence[Step], spec: TaskSpec, names: Mapping[str, str]) ->
     lines = []
     for i, step in enumerate(steps):
         read = f"{names['x']} {_shape(step.in_shape)}" if i == 0 else "it"
-        tensors = (*((step.second,) if step.second else ()), *step.parameters)
+        tensors = [n for n in (step.second, step.third, *step.parameters) if n]
         further = [f"{names[n]} {_shape(shapes[n])}" for n in tensors]
-        further += [f"{name} {_value(step, name, value)}" for name, value in step.op.attrs.items()]
+        further += [said for name, value in step.op.attrs.items() if (said := _said(step, name, value, names))]
         given = f" with {', '.join(further)}" if further else ""
         target = "out " if i == len(steps) - 1 else ""
         lines.append(f"{step.op.name} of {read}{given} -> {target}{_shape(step.out_shape)}")
@@ -32,6 +32,13 @@ def _shape(shape: tuple[int, ...]) -> str:
     return f"({', '.join(map(str, shape))})"
 
 
-def _value(step: Step, name: str, value: float) -> str:
-    """A dimension counts from the front."""
-    return str(int(value) % len(step.in_shape)) if name == "dim" else str(value)
+_SEEN_IN_SHAPES = ("out", "bias", "ndim", "axis", "view", "again", "track")
+
+
+def _said(step: Step, name: str, value: float, names: Mapping[str, str]) -> str:
+    """An attribute; a dimension counts from the front, an earlier result is that of a line. Empty: the shapes say it."""
+    if name in _SEEN_IN_SHAPES:
+        return ""
+    if name == "of":
+        return names["x"] if value == 0 else f"line {int(value)}"
+    return f"{name} {int(value) % len(step.in_shape) if name == 'dim' else value}"

@@ -13,17 +13,17 @@ from kevin.core import dialogue
 from kevin.core.config import WriterConfig
 from kevin.core.errors import TaskError
 from kevin.core.types import Language, Task
-from kevin.tasks.ops import Step, sequence
+from kevin.tasks.ops import sequence
+from kevin.tasks.render import trace_task
 from kevin.tasks.sizes import vary_sizes
 from kevin.tasks.styled import Styled, restyle
-from kevin.writer.plan import Plan, render, sample_plan, steps_of
+from kevin.writer.plan import Plan, render, sample_plan
 from kevin.writer.restate import restated
 from kevin.writer.slots import sentence
 from kevin.writer.transcripts import OPENING, Exchange, Transcript, summarise
 
 _OWN_SIZES_SHARE = 0.15
 _ATTEMPTS = 6
-_OVER_CHANNELS = ("sum_dim", "mean_dim", "max_dim")
 
 
 def school_transcripts(
@@ -63,6 +63,8 @@ def school_transcripts(
 
 
 def _usable(tasks: Sequence[Task], exclude: Collection[tuple[str, ...]]) -> list[Task]:
+    if foreign := [t.id for t in tasks if not t.ops or t.origin not in ("catalog", "composed")]:
+        raise TaskError(f"task {foreign[0]} is not one of our own: only catalog and composed tasks go to school")
     usable = [t for t in tasks if sequence(t.ops) not in exclude]
     if not usable:
         raise TaskError(f"none of {len(tasks)} tasks is left for school: their operator sequences are all excluded")
@@ -76,8 +78,6 @@ def _drawn(task: Task, language: Language, rng: random.Random, habits: WriterCon
             break
         varied = vary_sizes(task, rng)
         try:
-            if not all(_is_known(step, i == 0) for i, step in enumerate(steps_of(varied))):
-                continue
             plan = sample_plan(rng, varied, language, habits)
             render(varied, plan)
         except TaskError:
@@ -86,16 +86,9 @@ def _drawn(task: Task, language: Language, rng: random.Random, habits: WriterCon
     return task, sample_plan(rng, task, language, habits)
 
 
-def _is_known(step: Step, is_first: bool) -> bool:
-    """Whether the writer's loops run over this dimension: rows are contiguous, a first sum may go over channels."""
-    dim = int(step.op.attrs.get("dim", -1)) % max(len(step.in_shape), 1)
-    return dim == len(step.in_shape) - 1 or (is_first and dim == 1 and step.op.name in _OVER_CHANNELS)
-
-
 def _answer(task: Task, styled: Styled, plan: Plan) -> str:
     assert task.spec is not None
-    steps: Sequence[Step] = steps_of(task)
-    thought = [OPENING, *restated(steps, task.spec, styled.names)]
+    thought = [OPENING, *restated(trace_task(task).steps, task.spec, styled.names)]
     thought += [sentence(slot, value) for slot, value in plan.slots]
     fence = dialogue.FENCES["c_abi", plan.language]
     kernel = render(task, plan, styled.names).rstrip()

@@ -1,0 +1,160 @@
+"""A whole CUDA kernel of general stages: sizes, helpers, one kernel or two a stage, the launcher."""
+
+from __future__ import annotations
+
+import re
+from collections.abc import Callable, Sequence
+
+from kevin.core import abi
+from kevin.core.types import TaskSpec
+from kevin.tasks.ops import Step
+from kevin.writer import cuda_threads
+from kevin.writer.code import Code
+from kevin.writer.general import norms, products, reduces, windows
+from kevin.writer.general.mode import Mode, store
+from kevin.writer.general.pointwise import add_function, broadcast_index
+from kevin.writer.general.rows import is_shared, rows_of
+from kevin.writer.general.space import ROW_KINDS, own_slots
+from kevin.writer.general.stages import Program, Stage, cut
+from kevin.writer.slots import Slots
+
+LARGEST_INT = 1 << 30
+Emitter = Callable[[Code, Stage, Mode], None]
+
+
+def row_emitter(stage: Stage) -> Emitter:
+    """What writes a stage over rows."""
+    assert stage.main is not None
+    if stage.main.kind == "scan":
+        return reduces.scan
+    if stage.main.kind == "loss":
+        return reduces.losses
+    if stage.main.kind == "reduce":
+        return reduces.reduce
+    if stage.name in norms.SOFTMAX:
+        return norms.softmax
+    return norms.moments if stage.name in norms.MOMENTS else norms.lengths
+
+
+def add_sizes(code: Code, spec: TaskSpec, program: Program) -> None:
+    """Type of indices, then every size by its name."""
+    tensors = [s.num_elements for s in (*spec.inputs, *spec.parameters, *spec.outputs)]
+    largest = max([*tensors, *(s.out_dims.num for s in program.stages)])
+    code.add(f"typedef {'int' if largest < LARGEST_INT else 'int64_t'} idx;")
+    for name, text in program.declarations:
+        code.add(f"constexpr idx {name} = {text};")
+
+
+def flat(code: Code, stage: Stage, mode: Mode) -> None:
+    """Nothing but element-wise operators; the source may be broadcast. A diagonal matrix scales rows."""
+    dims = stage.out_dims
+    with mode.results(code, dims.total):
+        if stage.name == "matmul_diagonal":
+            assert stage.main is not None
+            value = f"{stage.source}[i / {dims.names[1]}] * {stage.main.second}[i]"
+            store(code, stage, value, wrong_axis=value.replace(" / ", " % "))
+        else:
+            store(code, stage, f"{stage.source}[{broadcast_index(stage.in_dims, dims)}]")
+
+
+class _Writer:
+    """Kernels so far and the launches that go with them."""
+
+    def __init__(self, spec: TaskSpec, program: Program, slots: Slots) -> None:
+        self.slots = slots
+        self.device, self.launches = Code(), Code()
+        types = {s.name: f"const {abi.c_type(s, 'cuda')}*" for s in (*spec.inputs, *spec.parameters)}
+        types |= {name: "float*" for name, _ in program.scratch}
+        types |= {s.name: f"{abi.c_type(s, 'cuda')}*" for s in spec.outputs}
+        self._types = types
+        self._num = 0
+
+    def add(self, shape: str, stage: Stage, emit: Emitter, mode: Mode) -> None:
+        """One more kernel; it takes what its text names."""
+        self._num += 1
+        body = Code()
+        add_function(body, stage, stage.out_dims)
+        emit(body, stage, mode)
+        words = set(re.findall(r"\w+", body.text()))
+        used = [name for name in self._types if name in words]
+        parameters = ", ".join(f"{self._types[name]} {name}" for name in used)
+        with self.device.block(f"__global__ void stage{self._num}({parameters})"):
+            self.device.extend(body)
+        self.launches.add(f"stage{self._num}{shape}({', '.join(used)});")
+
+    def add_stage(self, stage: Stage) -> None:
+        mode = Mode("cuda", own_slots(stage, self.slots))
+        per_result = "1024" if self.slots.get("grid") == "stride" else f"({stage.out_dims.total} + B - 1) / B"
+        if stage.name == "frobenius_norm":
+            self._whole_norm(stage, mode)
+        elif stage.main and stage.main.kind in ROW_KINDS:
+            self._rows(stage, mode)
+        elif stage.name in ("", "matmul_diagonal"):
+            self.add(f"<<<{per_result}, B, 0, stream>>>", stage, flat, mode)
+        elif stage.main and stage.main.kind == "pool":
+            self.add(f"<<<{per_result}, B, 0, stream>>>", stage, windows.pool, mode)
+        elif mode.slots.get("product", "naive") != "naive" and products.can_be_tiled(stage):
+            self.add(products.tiles_shape(stage, mode), stage, products.tiled, mode)
+        else:
+            emit = windows.conv if products.is_window(stage) else products.naive
+            self.add(f"<<<{per_result}, B, 0, stream>>>", stage, emit, mode)
+
+    def _rows(self, stage: Stage, mode: Mode) -> None:
+        rows = rows_of(stage)
+        if not is_shared(stage) or "rows" not in self.slots:
+            mode = mode.owned_by("thread")
+        if stage.main and stage.main.kind == "loss":
+            self.launches.add("cudaMemsetAsync(out, 0, sizeof(float), stream);", uninitialised=None)
+        self.add(cuda_threads.launch_shape({"rows": mode.rows}, rows.num), stage, row_emitter(stage), mode)
+
+    def _whole_norm(self, stage: Stage, mode: Mode) -> None:
+        """The norm of a whole tensor: 1024 blocks add up squares, then every element is scaled."""
+        total = stage.in_dims.total
+
+        def squares(code: Code, stage: Stage, mode: Mode) -> None:
+            code.add("real sum = 0;", uninitialised="real sum;")
+            code.add("idx i = blockIdx.x * (idx)blockDim.x + threadIdx.x;")
+            head = f"for (; i < {total}; i += gridDim.x * (idx)blockDim.x)"
+            with code.block(head, off_by_one=head.replace(total, f"{total} - 1", 1)):
+                code.add(f"sum += {stage.source}[i] * {stage.source}[i];", wrong_formula=f"sum += {stage.source}[i];")
+            code.add("for (int k = 16; k > 0; k /= 2) sum += __shfl_xor_sync(0xffffffff, sum, k);", op_left_out=None)
+            code.add("if (threadIdx.x % 32 == 0) atomicAdd(&squares, (float)sum);", missing_barrier="squares += sum;")
+
+        def scaled(code: Code, stage: Stage, mode: Mode) -> None:
+            with mode.results(code, total):
+                value = f"{stage.source}[i] / sqrt(squares)"
+                store(code, stage, value, wrong_formula=value.replace("sqrt", ""))
+
+        self.device.add("__device__ float squares;")
+        self.device.add("__global__ void clear() { squares = 0; }")
+        self.launches.add("clear<<<1, 1, 0, stream>>>();", uninitialised=None)
+        bare = stage.__class__(stage.main, (), stage.number, stage.in_dims, stage.out_dims, stage.source, stage.target)
+        self.add("<<<1024, B, 0, stream>>>", bare, squares, mode)
+        per_result = "1024" if self.slots.get("grid") == "stride" else f"({total} + B - 1) / B"
+        self.add(f"<<<{per_result}, B, 0, stream>>>", stage, scaled, mode)
+
+
+def program(spec: TaskSpec, steps: Sequence[Step], slots: Slots) -> Code:
+    """The kernel of these steps, complete from the first macro to the launcher's last brace."""
+    plan = cut(steps, fused=slots.get("fusion") != "pass")
+    code = Code()
+    if slots["math"] == "fast":
+        code.add("#define exp __expf")
+        code.add("#define log __logf")
+    code.add(f"typedef {slots['real']} real;")
+    add_sizes(code, spec, plan)
+    code.add(f"constexpr int B = {slots['block_size']};")
+    writer = _Writer(spec, plan, slots)
+    for stage in plan.stages:
+        writer.add_stage(stage)
+    for helper in ("top_of", "sum_of"):
+        if f"{helper}(" in writer.device.text():
+            cuda_threads.add_helper(code, slots, helper)
+    code.extend(writer.device)
+    signature = abi.signature(spec, "cuda")
+    with code.block(signature, wrong_type=signature.replace("float*", "double*", 1)):
+        for name, dims in plan.scratch:
+            code.add(f"static float* {name};")
+            code.add(f"if (!{name}) cudaMalloc(&{name}, sizeof(float) * {dims.total});")
+        code.extend(writer.launches)
+    return code

@@ -1,0 +1,134 @@
+"""Softmax and normalisations: a row is read for its statistics, then written."""
+
+from __future__ import annotations
+
+from kevin.writer.code import Code
+from kevin.writer.general.dims import product, wrapped
+from kevin.writer.general.mode import Mode, store, zero
+from kevin.writer.general.rows import Rows, rows_of
+from kevin.writer.general.stages import Stage
+
+SOFTMAX = ("softmax", "log_softmax", "spatial_softmax")
+MOMENTS = ("layer_norm", "row_norm", "instance_norm", "group_norm", "batch_norm")
+LENGTHS = ("rms_norm", "rms_norm_dim", "l2_norm", "l1_norm")
+
+
+def add_start(code: Code, rows: Rows) -> None:
+    """Where row ``r`` begins, as ``o``."""
+    if "o + n" in rows.at:
+        code.add(f"idx o = {rows.start};", wrong_axis="idx o = r;" if rows.start != "r" else "idx o = 0;")
+
+
+def add_top(code: Code, stage: Stage, mode: Mode, rows: Rows) -> None:
+    """The largest of a row, which keeps exponentials small: any other value would do as well."""
+    code.add("real top = -3e38f;", uninitialised="real top;")
+    with mode.each(code, rows.length, "max:top"):
+        code.add(f"real e = {stage.source}[{rows.at}];")
+        code.add("top = e > top ? e : top;")
+    mode.join(code, "top", how="top_of")
+
+
+def softmax(code: Code, stage: Stage, mode: Mode) -> None:
+    rows = rows_of(stage)
+    source, target = f"{stage.source}[{rows.at}]", f"{stage.target}[{rows.at}]"
+    stored = mode.slots.get("passes") == "stored" and stage.name != "log_softmax"
+    with mode.each_row(code, rows.num):
+        add_start(code, rows)
+        add_top(code, stage, mode, rows)
+        zero(code, "sum")
+        with mode.each(code, rows.length, "+:sum"):
+            if stored:
+                code.add(f"{target} = exp({source} - top);", wrong_formula=f"{target} = {source} - top;")
+                code.add(f"sum += {target};")
+            else:
+                code.add(f"sum += exp({source} - top);", wrong_formula=f"sum += {source} - top;")
+        mode.join(code, "sum")
+        with mode.each(code, rows.length):
+            if stage.name == "log_softmax":
+                store(code, stage, f"{source} - top - log(sum)", rows.at, wrong_formula=f"{source} - log(sum)")
+            else:
+                store(code, stage, f"{target} / sum" if stored else f"exp({source} - top) / sum", rows.at)
+
+
+def _affine(stage: Stage) -> str | None:
+    """Index into weight and bias; None where there are none."""
+    assert stage.main is not None
+    if not stage.main.parameters:
+        return None
+    dims = stage.in_dims
+    match stage.name:
+        case "batch_norm":
+            return "r"
+        case "group_norm":
+            groups = int(stage.main.op.attrs["groups"])
+            inner = wrapped(product(dims.names[2:]))
+            part = "n" if inner == "1" else f"n / {inner}"
+            return f"r % {groups} * ({dims.names[1]} / {groups}) + {part}"
+    return "n"
+
+
+def moments(code: Code, stage: Stage, mode: Mode) -> None:
+    """Mean and variance, in two passes or in one."""
+    assert stage.main is not None
+    rows = rows_of(stage)
+    source, length = f"{stage.source}[{rows.at}]", wrapped(rows.length)
+    with mode.each_row(code, rows.num):
+        add_start(code, rows)
+        if mode.slots.get("passes") == "one_pass":
+            zero(code, "sum", "squares")
+            with mode.each(code, rows.length, "+:sum,squares"):
+                code.add(f"real e = {source};")
+                code.add("sum += e;")
+                code.add("squares += e * e;", wrong_formula="squares += e;")
+            mode.join(code, "sum", "squares")
+            code.add(f"real mean = sum / {length}, var = squares / {length} - mean * mean;")
+        else:
+            zero(code, "mean")
+            with mode.each(code, rows.length, "+:mean"):
+                code.add(f"mean += {source};")
+            mode.join(code, "mean")
+            code.add(f"mean = mean / {length};", op_left_out=None)
+            zero(code, "var")
+            with mode.each(code, rows.length, "+:var"):
+                code.add(f"real d = {source} - mean;")
+                code.add("var += d * d;", wrong_formula="var += d;")
+            mode.join(code, "var")
+            code.add(f"var = var / {length};", unbiased_variance=f"var = var / ({rows.length} - 1);")
+        eps = float(stage.main.op.attrs["eps"])
+        code.add(f"real inv = 1 / sqrt(var + {eps}f);", wrong_epsilon="real inv = 1 / sqrt(var + 0.1f);")
+        place = _affine(stage)
+        with mode.each(code, rows.length):
+            value = f"({source} - mean) * inv"
+            if place is None:
+                store(code, stage, value, rows.at)
+            else:
+                weight, bias = stage.main.parameters
+                store(code, stage, f"{value} * {weight}[{place}] + {bias}[{place}]", rows.at, op_left_out=value)
+
+
+def lengths(code: Code, stage: Stage, mode: Mode) -> None:
+    """Division by a row's length: root mean square, Euclidean, or mean absolute value."""
+    assert stage.main is not None
+    rows = rows_of(stage)
+    source, length = f"{stage.source}[{rows.at}]", wrapped(rows.length)
+    with mode.each_row(code, rows.num):
+        add_start(code, rows)
+        zero(code, "sum")
+        with mode.each(code, rows.length, "+:sum"):
+            code.add(f"real e = {source};")
+            if stage.name == "l1_norm":
+                code.add("sum += fabs(e);", wrong_formula="sum += e;")
+            else:
+                code.add("sum += e * e;", wrong_formula="sum += e;")
+        mode.join(code, "sum")
+        if stage.name == "l1_norm":
+            scale = f"{length} / sum"
+            code.add(f"real inv = {scale};", wrong_formula="real inv = 1 / sum;")
+        elif stage.name == "l2_norm":
+            code.add("real inv = 1 / sqrt(sum);", wrong_formula="real inv = 1 / sum;")
+        else:
+            eps = float(stage.main.op.attrs["eps"])
+            text = f"real inv = 1 / sqrt(sum / {length} + {eps}f);"
+            code.add(text, wrong_epsilon=text.replace(f"{eps}f", "0.1f"))
+        with mode.each(code, rows.length):
+            store(code, stage, f"{source} * inv", rows.at)

@@ -1,0 +1,119 @@
+"""Element-wise operators as statements on a value ``v`` at flat index ``i`` of a tensor of any rank."""
+
+from __future__ import annotations
+
+from typing import TYPE_CHECKING
+
+from kevin.tasks.ops import Step
+from kevin.writer import pointwise
+from kevin.writer.code import Code
+from kevin.writer.general.dims import Dims, wrapped
+
+if TYPE_CHECKING:
+    from kevin.writer.general.stages import Stage
+
+_LINES: dict[str, tuple[tuple[str, str], ...]] = {
+    **{name: lines for name, lines in pointwise.LINES.items() if name not in ("bias_add", "add_input", "mul_input")},
+    "selu": (
+        (
+            "v = 1.050700987f * (v > 0 ? v : 1.673263242f * expm1(v));",
+            "v = 1.050700987f * (v > 0 ? v : 1.673263242f * exp(v));",
+        ),
+    ),
+    "hardsigmoid": (("v = v < -3 ? 0 : v > 3 ? 1 : v / 6 + 0.5f;", "v = v < -3 ? 0 : v > 3 ? 1 : v / 6;"),),
+    "new_gelu": (
+        (
+            "v = 0.5f * v * (1 + tanh(0.7978845608f * (v + 0.044715f * v * v * v)));",
+            "v = 0.5f * v * (1 + tanh(0.7978845608f * v));",
+        ),
+    ),
+    "abs": (("v = fabs(v);", "v = -v;"),),
+    "square": (("v = v * v;", "v = 2 * v;"),),
+    "sub_scalar": (("v = v - {c}f;", "v = {c}f - v;"),),
+    "div_scalar": (("v = v / {c}f;", "v = v * {c}f;"),),
+    "clamp_min": (("v = v < {min}f ? {min}f : v;", "v = v > {min}f ? {min}f : v;"),),
+    "min_scalar": (("v = v < {c}f ? v : {c}f;", "v = v > {c}f ? v : {c}f;"),),
+    "max_scalar": (("v = v > {c}f ? v : {c}f;", "v = v < {c}f ? v : {c}f;"),),
+    "bias_add": (("v = v + {parameter};", "v = v + {wrong};"),),
+    "add_param": (("v = v + {parameter};", "v = v + {wrong};"),),
+    "sub_param": (("v = v - {parameter};", "v = v + {parameter};"),),
+    "mul_param": (("v = v * {parameter};", "v = v + {parameter};"),),
+    "min_param": (("v = v < {parameter} ? v : {parameter};", "v = v > {parameter} ? v : {parameter};"),),
+    "add_input": (("v = v + {second}[i];", "v = v - {second}[i];"),),
+    "mul_input": (("v = v * {second}[i];", "v = v + {second}[i];"),),
+    "add_residual": (("v = v + {other};", "v = v - {other};"),),
+    "mul_residual": (("v = v * {other};", "v = v + {other};"),),
+    "residual_sub": (("v = {other} - v;", "v = v - {other};"),),
+    "dropout": (),
+}
+"""By operator: pairs of the right statement and a wrong one."""
+
+
+def is_pointwise(step: Step) -> bool:
+    return step.op.name in _LINES
+
+
+def add_function(code: Code, stage: Stage, dims: Dims) -> None:
+    """A function of a value and its flat index that runs it through the stage's chain."""
+    if not stage.function:
+        return
+    kept = {int(s.op.attrs["of"]) for s in stage.chain if s.kind == "residual"}
+    code.add(f"auto {stage.function} = [=](real v, idx i) {{")
+    with code.indented():
+        result = stage.number
+        for step in stage.chain:
+            if result in kept:
+                code.add(f"real r{result} = v;")
+            _add_statements(code, stage, step, dims)
+            result += 1
+        code.add("return v;", missing_semicolon="return v")
+    code.add("};")
+
+
+def _add_statements(code: Code, stage: Stage, step: Step, dims: Dims) -> None:
+    fields: dict[str, str | float] = {k: float(v) for k, v in step.op.attrs.items()}
+    fields["second"] = step.second or ""
+    if step.parameters:
+        place = _place(step, dims)
+        fields["parameter"] = f"{step.parameters[-1]}[{place}]"
+        fields["wrong"] = f"{step.parameters[-1]}[0]" if place != "0" else f"0.5f * {step.parameters[-1]}[0]"
+    if step.kind == "residual":
+        fields["other"] = _other(stage, int(step.op.attrs["of"]), dims)
+    for right, wrong in _LINES[step.op.name]:
+        code.add(right.format(**fields), wrong_formula=wrong.format(**fields), op_left_out=None)
+
+
+def _place(step: Step, dims: Dims) -> str:
+    """Index into a parameter."""
+    attrs = step.op.attrs
+    axis, ndim = int(attrs.get("axis", 1)), int(attrs.get("ndim", len(dims.names) - 1))
+    has_axis = bool(attrs.get("view")) or (axis >= 0 and axis >= len(dims.names) - ndim)
+    if not has_axis or axis >= len(dims.names) or dims.sizes[axis] == 1:
+        return "0"
+    return dims.coordinate(axis)
+
+
+def _other(stage: Stage, result: int, dims: Dims) -> str:
+    """An earlier result: a local value, or an element of a buffer."""
+    if stage.is_local(result):
+        return f"r{result}"
+    buffer, other = next((b, d) for n, b, d in stage.others if n == result)
+    return f"{buffer}[{broadcast_index(other, dims)}]"
+
+
+def broadcast_index(other: Dims, dims: Dims, i: str = "i") -> str:
+    """Flat index into a tensor that is broadcast against ``dims``, of the element at ``i``."""
+    if other.sizes == dims.sizes:
+        return i
+    shift = len(dims.sizes) - len(other.sizes)
+    terms = []
+    for axis, size in enumerate(other.sizes):
+        if size > 1:
+            stride = other.after(axis)
+            place = dims.coordinate(axis + shift, i)
+            terms.append(place if stride == "1" else f"{_factor(place)} * {stride}")
+    return " + ".join(terms) or "0"
+
+
+def _factor(text: str) -> str:
+    return wrapped(text)

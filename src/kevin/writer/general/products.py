@@ -1,0 +1,255 @@
+"""Matrix products and convolutions as products: a thread per result, or tiles in shared memory."""
+
+from __future__ import annotations
+
+from dataclasses import dataclass
+from math import prod
+
+from kevin.tasks.operators import along
+from kevin.writer.code import Code
+from kevin.writer.cuda_threads import BARRIER
+from kevin.writer.general.dims import Dims, plus, product, wrapped
+from kevin.writer.general.mode import Mode, loop, store, zero
+from kevin.writer.general.stages import Stage
+
+TRIANGLES = {"matmul_upper_triangular": "n < m", "matmul_lower_triangular": "n > m"}
+"""Where the result is zero."""
+TILES = {"tile": 16, "register": 64}
+
+
+@dataclass(frozen=True)
+class Product:
+    """``out[g][m][n]`` is the sum over k of left(g, m, k) times right(g, k, n)."""
+
+    g: str
+    m: str
+    n: str
+    k: str
+    sizes: tuple[int, int, int]
+    """Of g, m and n."""
+    left: str
+    right: str
+    """Expressions in g, m, n and k; ``right`` may use what ``place`` declares."""
+    bias: str | None
+    place: tuple[str, ...] = ()
+    """Statements that say where ``right`` lies in the input, for element (k, n)."""
+    inside: str | None = None
+    """Condition under which it lies inside."""
+
+
+def is_window(stage: Stage) -> bool:
+    return "conv" in stage.name
+
+
+def product_of(stage: Stage) -> Product:
+    return _conv(stage) if is_window(stage) else _matrix(stage)
+
+
+def _matrix(stage: Stage) -> Product:
+    assert stage.main is not None
+    main, x, out, source = stage.main, stage.in_dims, stage.out_dims, stage.source
+    b, bias = main.second or "", None
+    rows, cols, inner = product(out.names[:-1]), out.names[-1], x.names[-1]
+    sizes = (1, prod(out.sizes[:-1]), out.sizes[-1])
+    batch = "1"
+    left, right = f"{source}[m * {inner} + k]", f"{b}[k * {cols} + n]"
+    match stage.name:
+        case "linear" | "matmul_weight":
+            right = f"{main.parameters[0]}[n * {inner} + k]"
+            bias = f"{main.parameters[1]}[n]" if len(main.parameters) > 1 else None
+        case "matmul_transposed_b":
+            right = f"{b}[n * {inner} + k]"
+        case "matmul_transposed_a" | "matmul_transposed":
+            inner = x.names[0]
+            left = f"{source}[k * {rows} + m]"
+            if stage.name == "matmul_transposed":
+                right = f"{b}[n * {inner} + k]"
+        case "matmul_batched":
+            batch, rows = out.names[0], out.names[1]
+            sizes = (out.sizes[0], out.sizes[1], out.sizes[2])
+            left = f"{source}[(g * {rows} + m) * {inner} + k]"
+            right = f"{b}[(g * {inner} + k) * {cols} + n]"
+        case "matvec":
+            rows, cols, sizes = out.names[0], "1", (1, out.sizes[0], 1)
+            right = f"{b}[k]"
+    return Product(batch, rows, cols, inner, sizes, left, right, bias)
+
+
+def _conv(stage: Stage) -> Product:
+    """Channels by places; the inner dimension runs over input channels and the window."""
+    assert stage.main is not None
+    attrs, x, out = stage.main.op.attrs, stage.in_dims, stage.out_dims
+    groups = int(attrs.get("groups", 1))
+    axes = len(x.names) - 2
+    kernels = [along(attrs, "kernel", axis) for axis in range(axes)]
+    volume = prod(kernels)
+    channels = x.names[1] if groups == 1 else f"({x.names[1]} / {groups})"
+    filters = out.names[1] if groups == 1 else f"({out.names[1]} / {groups})"
+    weight, *bias = stage.main.parameters
+    group, batch = ("", "g") if groups == 1 else (f"g % {groups}", f"g / {groups}")
+    inner = channels if volume == 1 else f"{channels} * {volume}"
+    channel = "k" if volume == 1 else f"k / {volume}"
+    row = f"{group} * {filters} + m" if group else "m"
+    source_channel = f"{group} * {channels} + {channel}" if group else channel
+    left = f"{weight}[({row}) * {wrapped(inner)} + k]" if group else f"{weight}[m * {wrapped(inner)} + k]"
+    if stage.name.startswith("conv_transpose"):
+        tap = "" if volume == 1 else f" * {volume} + k % {volume}"
+        left = f"{weight}[(({source_channel}) * {filters} + m){tap}]"
+    places, inside, names = [], [], []
+    for axis in range(axes):
+        text, conditions, name = _along(stage, axis, axes, kernels)
+        places.append(text)
+        inside += conditions
+        names.append(name)
+    at = f"{batch} * {x.names[1]} + {source_channel}"
+    for size, name in zip(x.names[2:], names, strict=True):
+        at = f"({at}) * {size} + {name}"
+    num = out.names[0] if groups == 1 else f"{out.names[0]} * {groups}"
+    sizes = (out.sizes[0] * groups, out.sizes[1] // groups, prod(out.sizes[2:]))
+    return Product(
+        num,
+        filters,
+        product(out.names[2:]),
+        inner,
+        sizes,
+        left,
+        f"{stage.source}[{at}]",
+        f"{bias[0]}[{row}]" if bias else None,
+        tuple(places),
+        " && ".join(inside) or None,
+    )
+
+
+def _along(stage: Stage, axis: int, axes: int, kernels: list[int]) -> tuple[str, list[str], str]:
+    """Where element (k, n) lies along one axis: a statement, conditions, and the place."""
+    assert stage.main is not None
+    attrs = stage.main.op.attrs
+    stride, padding = along(attrs, "stride", axis, 1), along(attrs, "padding", axis)
+    dilation = along(attrs, "dilation", axis, 1)
+    name, size = "abc"[-axes:][axis], stage.in_dims.names[2 + axis]
+    space = Dims(stage.out_dims.names[2:], stage.out_dims.sizes[2:])
+    out = space.coordinate(axis, "n")
+    below = prod(kernels[axis + 1 :])
+    tap = "k" if below == 1 else f"k / {below}"
+    tap = f"{tap} % {kernels[axis]}"
+    tap = "" if kernels[axis] == 1 else tap if dilation == 1 else f"{tap} * {dilation}"
+    if stage.name.startswith("conv_transpose"):
+        text = plus(out, padding) + (f" - {tap}" if tap else "")
+        conditions = [f"{name} >= 0", *([f"{name} % {stride} == 0"] if stride > 1 else [])]
+        place = name if stride == 1 else f"{name} / {stride}"
+        return f"{name} = {text}", [*conditions, f"{place} < {size}"], place
+    text = (out if stride == 1 else f"{out} * {stride}") + (f" + {tap}" if tap else "")
+    conditions = [f"{name} >= 0", f"{name} < {size}"] if padding else []
+    return f"{name} = {plus(text, -padding)}", conditions, name
+
+
+def result(code: Code, stage: Stage, of: Product, value: str) -> None:
+    """Store the sum of result (g, m, n)."""
+    index = f"(g * {of.m} + m) * {wrapped(of.n)} + n" if of.g != "1" else f"m * {wrapped(of.n)} + n"
+    wrong = {}
+    if of.bias:
+        value, wrong = f"{value} + {of.bias}", {"op_left_out": value}
+    if mask := TRIANGLES.get(stage.name):
+        value, wrong = f"({mask} ? 0 : {value})", {"op_left_out": value}
+    store(code, stage, value, index, **wrong)
+
+
+def naive(code: Code, stage: Stage, mode: Mode) -> None:
+    """One result after the other, or a thread each."""
+    of = product_of(stage)
+    with mode.results(code, stage.out_dims.total):
+        if of.n == "1":
+            code.add("idx m = i, n = 0;")
+        elif of.g == "1":
+            n = wrapped(of.n)
+            code.add(
+                f"idx m = i / {n}, n = i % {n};", wrong_axis=f"idx m = i % {wrapped(of.m)}, n = i / {wrapped(of.m)};"
+            )
+        else:
+            n, rows = wrapped(of.n), wrapped(product([of.m, of.n]))
+            text = f"idx g = i / {rows}, m = i / {n} % {of.m}, n = i % {n};"
+            code.add(text, wrong_axis=text.replace(f"i / {n} %", "i %"))
+        zero(code, "sum")
+        with loop(code, "k", of.k):
+            line = f"sum += {of.left} * {of.right};"
+            code.add(line, wrong_formula=line.replace(" * " + of.right, " + " + of.right))
+        result(code, stage, of, "sum")
+
+
+def _reads(code: Code, of: Product) -> None:
+    """Functions that read one element of either side; zero beyond the edges."""
+    code.add(f"auto left = [=](idx m, idx k) -> float {{ return m < {of.m} && k < {of.k} ? {of.left} : 0; }};")
+    code.add("auto right = [=](idx k, idx n) -> float {")
+    with code.indented():
+        edge = f"if (k >= {of.k} || n >= {of.n}) return 0;"
+        code.add(edge, missing_bounds=None)
+        for place in of.place:
+            code.add(f"idx {place};")
+        if of.inside:
+            code.add(f"return {of.inside} ? {of.right} : 0;", missing_bounds=f"return {of.right};")
+        else:
+            code.add(f"return {of.right};")
+    code.add("};")
+
+
+def tiled(code: Code, stage: Stage, mode: Mode) -> None:
+    """Tiles of 16 by 16 or 64 by 64 results, for 16 by 16 threads."""
+    of = product_of(stage)
+    register = mode.slots["product"] == "register"
+    side = TILES[mode.slots["product"]]
+    wide = f"(({of.n} + {side - 1}) / {side})"
+    code.add(f"__shared__ float a[{side}][17], b[16][{side + 1}];")
+    code.add("int ty = threadIdx.y, tx = threadIdx.x;")
+    if of.g != "1":
+        code.add("idx g = blockIdx.y;")
+    right = f"idx m0 = blockIdx.x / {wide} * {side}, n0 = blockIdx.x % {wide} * {side};"
+    code.add(right, wrong_axis=right.replace("m0 = blockIdx.x /", "m0 = blockIdx.x %"))
+    _reads(code, of)
+    if register:
+        code.add("real sum[4][4] = {};", uninitialised="real sum[4][4];")
+    else:
+        zero(code, "sum")
+    with code.block(f"for (idx o = 0; o < {of.k}; o += 16)", undeclared_name="for (idx o = 0; o < num; o += 16)"):
+        if register:
+            with code.block("for (int u = 0; u < 4; u++)"):
+                code.add("a[u * 16 + ty][tx] = left(m0 + u * 16 + ty, o + tx);")
+                code.add("b[ty][u * 16 + tx] = right(o + ty, n0 + u * 16 + tx);")
+        else:
+            code.add("a[ty][tx] = left(m0 + ty, o + tx);")
+            code.add("b[ty][tx] = right(o + ty, n0 + tx);")
+        code.add(BARRIER, missing_barrier=None)
+        _multiply(code, register)
+        code.add(BARRIER, missing_barrier=None)
+    if register:
+        with code.block("for (int u = 0; u < 4; u++)"), code.block("for (int v = 0; v < 4; v++)"):
+            code.add("idx m = m0 + u * 16 + ty, n = n0 + v * 16 + tx;")
+            code.add(f"if (m >= {of.m} || n >= {of.n}) continue;", missing_bounds=None)
+            result(code, stage, of, "sum[u][v]")
+        return
+    code.add("idx m = m0 + ty, n = n0 + tx;")
+    code.add(f"if (m >= {of.m} || n >= {of.n}) return;", missing_bounds=None)
+    result(code, stage, of, "sum")
+
+
+def _multiply(code: Code, register: bool) -> None:
+    with code.block("for (int k = 0; k < 16; k++)"):
+        if not register:
+            code.add("sum += a[ty][k] * b[k][tx];", wrong_formula="sum += a[ty][k] * b[tx][k];")
+            return
+        with code.block("for (int u = 0; u < 4; u++)"):
+            line = "for (int v = 0; v < 4; v++) sum[u][v] += a[u * 16 + ty][k] * b[k][v * 16 + tx];"
+            code.add(line, wrong_formula=line.replace("a[u * 16", "a[v * 16"))
+
+
+def tiles_shape(stage: Stage, mode: Mode) -> str:
+    """``<<<...>>>`` of a kernel in tiles."""
+    of, side = product_of(stage), TILES[mode.slots["product"]]
+    tiles = f"({of.m} + {side - 1}) / {side} * (({of.n} + {side - 1}) / {side})"
+    grid = f"dim3({tiles}, {of.g})" if of.g != "1" else tiles
+    return f"<<<{grid}, dim3(16, 16), 0, stream>>>"
+
+
+def can_be_tiled(stage: Stage) -> bool:
+    """Whether tiles are worth their while, and the grid can hold them."""
+    g, m, n = product_of(stage).sizes
+    return stage.name != "depthwise_conv2d" and min(m, n) >= 8 and g <= 65535

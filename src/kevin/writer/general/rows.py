@@ -1,0 +1,68 @@
+"""Rows of elements that share a statistic, a maximum or a running sum, wherever they lie in memory."""
+
+from __future__ import annotations
+
+from dataclasses import dataclass
+
+from kevin.writer.general.dims import Dims, product, reduced_dims_of, wrapped
+from kevin.writer.general.stages import Stage
+
+SHORTEST_TO_SHARE = 32
+LONGEST_FOR_ONE_THREAD = 16384
+
+
+@dataclass(frozen=True)
+class Rows:
+    """``num`` rows of ``length`` elements; ``start`` is where row ``r`` begins, ``at`` where its element ``n`` lies."""
+
+    num: str
+    length: str
+    start: str
+    at: str
+    num_elements: int
+    """Of one row."""
+    apart: bool
+    """Neighbours in memory belong to different rows: a thread for each row reads side by side."""
+
+    @property
+    def can_be_shared(self) -> bool:
+        return not self.apart and self.num_elements >= SHORTEST_TO_SHARE
+
+
+def _strided(dims: Dims, first: int, num: int) -> Rows:
+    inner, length = product(dims.names[first + num :]), product(dims.names[first : first + num])
+    outer = product(dims.names[:first])
+    elements = 1
+    for size in dims.sizes[first : first + num]:
+        elements *= size
+    if all(size == 1 for size in dims.sizes[first + num :]):
+        return Rows(outer, length, f"r * {wrapped(length)}", "o + n", elements, False)
+    start = f"r / {wrapped(inner)} * {length} * {inner} + r % {wrapped(inner)}" if outer != "1" else "r"
+    step = f"n * {wrapped(inner)}"
+    return Rows(product([outer, inner]), length, start, f"o + {step}", elements, True)
+
+
+def rows_of(stage: Stage) -> Rows:
+    """The rows of a stage that normalises, reduces or scans."""
+    assert stage.main is not None
+    dims, name = stage.in_dims, stage.name
+    if stage.main.kind == "loss":
+        return _strided(dims, 1, 1)
+    if name == "group_norm":
+        groups = int(stage.main.op.attrs["groups"])
+        length = product([f"{dims.names[1]} / {groups}", *dims.names[2:]])
+        elements = dims.num // dims.sizes[0] // groups
+        return Rows(f"{dims.names[0]} * {groups}", length, f"r * ({length})", "o + n", elements, False)
+    if name == "batch_norm":
+        batch, channels, inner = dims.names[0], dims.names[1], wrapped(product(dims.names[2:]))
+        elements = dims.num // dims.sizes[1]
+        if inner == "1":
+            return Rows(channels, batch, "r", f"o + n * {channels}", elements, True)
+        at = f"(n / {inner} * {channels} + r) * {inner} + n % {inner}"
+        return Rows(channels, product([batch, product(dims.names[2:])]), "0", at, elements, False)
+    return _strided(dims, *reduced_dims_of(stage.main))
+
+
+def is_shared(stage: Stage) -> bool:
+    """Whether several threads can own one of its rows together."""
+    return rows_of(stage).can_be_shared and stage.name not in ("prod_dim", "cumprod")

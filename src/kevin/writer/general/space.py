@@ -1,0 +1,80 @@
+"""Slots of kernels in general stages, and the values that a sequence allows."""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+
+from kevin.core.types import Language
+from kevin.tasks.ops import Step
+from kevin.writer.general.norms import MOMENTS, SOFTMAX
+from kevin.writer.general.products import can_be_tiled
+from kevin.writer.general.rows import LONGEST_FOR_ONE_THREAD, SHORTEST_TO_SHARE, is_shared, rows_of
+from kevin.writer.general.stages import Program, Stage, cut
+from kevin.writer.slots import Slots
+
+Space = dict[str, tuple[str, ...]]
+
+ROW_KINDS = ("row", "norm", "reduce", "scan", "loss")
+
+
+def space(steps: Sequence[Step], language: Language) -> Space:
+    """Every slot with its values; the first is the plainest."""
+    program = cut(steps, fused=True)
+    values: Space = {"math": ("strict", "fast")}
+    if language == "cpp":
+        values |= {"loop": ("plain", "simd", "unroll"), "threads": ("one", "openmp"), "real": ("float", "double")}
+    else:
+        values |= {"real": ("float", "double"), "block_size": ("256", "64", "128", "512")}
+        values |= _cuda(program)
+    if passes := _passes(program):
+        values["passes"] = passes
+    if any(s.main and s.chain for s in program.stages):
+        values["fusion"] = ("pass", "store")
+    return values
+
+
+def _cuda(program: Program) -> Space:
+    values: Space = {}
+    if any(s.main and s.main.kind == "contract" and is_product(s) and can_be_tiled(s) for s in program.stages):
+        values["product"] = ("naive", "tile", "register")
+    if rows := _row_values(program):
+        values["rows"] = rows
+    if any(s.main is None or s.main.kind in ("contract", "pool") or s.chain for s in program.stages):
+        values["grid"] = ("one", "stride")
+    return values
+
+
+def is_product(stage: Stage) -> bool:
+    return stage.name != "matmul_diagonal"
+
+
+def _passes(program: Program) -> tuple[str, ...]:
+    """Of the first stage that can be computed in different passes: the choice is the plan's."""
+    for stage in program.stages:
+        if stage.name in SOFTMAX and stage.name != "log_softmax":
+            return ("three", "stored")
+        if stage.name in MOMENTS:  # of few elements the variance is lost between squares and their mean
+            return ("two_pass", "one_pass") if rows_of(stage).num_elements >= SHORTEST_TO_SHARE else ()
+    return ()
+
+
+def own_slots(stage: Stage, slots: Slots) -> Slots:
+    """The plan's slots as a stage sees them: passes that another stage's names choose take their plainest value."""
+    own = dict(slots)
+    allowed = ("three", "stored") if stage.name in SOFTMAX else ("two_pass", "one_pass")
+    if own.get("passes") not in allowed:
+        own["passes"] = allowed[0]
+    return own
+
+
+def _row_values(program: Program) -> tuple[str, ...]:
+    """How threads may share rows: what every stage over rows can do."""
+    stages = [s for s in program.stages if s.main and s.main.kind in ROW_KINDS and s.name != "frobenius_norm"]
+    shared = [s for s in stages if is_shared(s)]
+    if not shared:
+        return ()
+    longest = max(rows_of(s).num_elements for s in shared)
+    values = ("thread",) if longest <= LONGEST_FOR_ONE_THREAD else ()
+    if any(s.main and s.main.kind == "scan" for s in shared):
+        return (*values, "warp")
+    return (*values, "tree", "shuffle", "warp")

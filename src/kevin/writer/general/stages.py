@@ -1,0 +1,135 @@
+"""A sequence cut into stages: a main operator, then element-wise ones, each stage from one buffer to another."""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+from dataclasses import dataclass, replace
+
+from kevin.tasks.ops import Step
+from kevin.writer.general.dims import DimNames, Dims
+from kevin.writer.general.pointwise import is_pointwise
+
+
+@dataclass(frozen=True)
+class Stage:
+    """A part of a kernel: ``main`` (None: nothing but a read), then ``chain``, element by element."""
+
+    main: Step | None
+    chain: tuple[Step, ...]
+    number: int
+    """Results that are there before the first of ``chain``: the input is result 0."""
+    in_dims: Dims
+    out_dims: Dims
+    source: str = ""
+    target: str = ""
+    function: str = ""
+    """Name of the function that stands for ``chain``; empty when there is none."""
+    others: tuple[tuple[int, str, Dims], ...] = ()
+    """Earlier results that ``chain`` reads from memory: number, buffer, dimensions."""
+
+    @property
+    def name(self) -> str:
+        return self.main.op.name if self.main else ""
+
+    @property
+    def steps(self) -> tuple[Step, ...]:
+        return ((self.main,) if self.main else ()) + self.chain
+
+    @property
+    def keeps_shape(self) -> bool:
+        """Each element is written where it was read, so that it can work in place."""
+        return self.in_dims.sizes == self.out_dims.sizes and (
+            self.main is None or self.main.kind in ("row", "norm", "scan")
+        )
+
+    def is_local(self, result: int) -> bool:
+        """Whether an earlier result is at hand as the value that the stage just made."""
+        return result >= self.number
+
+    def wanted(self) -> tuple[int, ...]:
+        """Earlier results that have to be read from memory."""
+        of = (int(s.op.attrs["of"]) for s in self.chain if s.kind == "residual")
+        return tuple(dict.fromkeys(n for n in of if not self.is_local(n)))
+
+
+@dataclass(frozen=True)
+class Program:
+    """All stages, the names of sizes, and the scratch buffers with their dimensions."""
+
+    stages: tuple[Stage, ...]
+    declarations: tuple[tuple[str, str], ...]
+    scratch: tuple[tuple[str, Dims], ...]
+
+
+def _expands(step: Step) -> bool:
+    return step.kind == "residual" and step.in_shape != step.out_shape
+
+
+def _cut(steps: Sequence[Step], *, fused: bool) -> list[tuple[Step | None, list[Step], int]]:
+    """Main operator, chain and number of its first result, stage by stage."""
+    parts: list[tuple[Step | None, list[Step], int]] = []
+    at = 0
+    while at < len(steps):
+        main = None if is_pointwise(steps[at]) else steps[at]
+        run = at + 1
+        while run < len(steps) and is_pointwise(steps[run]) and not _expands(steps[run]):
+            run += 1
+        if main is None:
+            parts.append((None, list(steps[at:run]), at))
+        elif fused or run == at + 1:
+            parts.append((main, list(steps[at + 1 : run]), at + 1))
+        else:
+            parts += [(main, [], at + 1), (None, list(steps[at + 1 : run]), at + 1)]
+        at = run
+    return parts
+
+
+def cut(steps: Sequence[Step], *, fused: bool) -> Program:
+    """Stages with buffers: scratch only where neither the output nor working in place will do."""
+    names = DimNames(steps[0].in_shape)
+    results = [names.x]
+    for step in steps:
+        other = results[int(step.op.attrs["of"])] if step.kind == "residual" else None
+        results.append(names.after(step, results[-1], other))
+    stages, at = [], 0
+    for main, chain, number in _cut(steps, fused=fused):
+        end = at + len(chain) + (main is not None)
+        stages.append(Stage(main, tuple(chain), number, results[at], results[end]))
+        at = end
+    return _with_buffers(stages, names.declarations, results)
+
+
+def _with_buffers(stages: list[Stage], declarations: list[tuple[str, str]], results: list[Dims]) -> Program:
+    scratch: list[tuple[str, Dims]] = []
+    holds = {0: "x"}
+    done: list[Stage] = []
+    source = "x"
+    at = 0
+    num_functions = 0
+    for i, stage in enumerate(stages):
+        end = at + len(stage.steps)
+        later = stages[i + 1 :]
+        pinned = any(end in s.wanted() for s in later)
+        source_pinned = any(at in s.wanted() for s in stages[i:])
+        rest_in_place = all(s.keeps_shape for s in later)
+        if not later or (rest_in_place and not pinned and source != "x" and not source_pinned and source == "out"):
+            target = "out"
+        elif stage.keeps_shape and source not in ("x", "out") and not source_pinned:
+            target = source
+        elif rest_in_place and not pinned and not _out_is_wanted(later, end):
+            target = "out"
+        else:
+            target = f"t{len(scratch) + 1}"
+            scratch.append((target, stage.out_dims))
+        others = tuple((n, holds[n], results[n]) for n in stage.wanted())
+        num_functions += bool(stage.chain)
+        function = f"f{num_functions}" if stage.chain else ""
+        done.append(replace(stage, source=source, target=target, function=function, others=others))
+        holds[end] = target
+        source, at = target, end
+    return Program(tuple(done), tuple(declarations), tuple(scratch))
+
+
+def _out_is_wanted(later: Sequence[Stage], end: int) -> bool:
+    """Whether a result that is made from here on is read again: it must not lie in the output's buffer."""
+    return any(n >= end for s in later for n in s.wanted())
