@@ -20,6 +20,8 @@ from kevin.tasks.build import unseen_sequences
 from kevin.tasks.catalog import catalog
 from kevin.tasks.compose import compose
 from kevin.tasks.kernelbench import load_kernelbench, named_sequence
+from kevin.tasks.ops import sequence
+from kevin.train.families import families
 from kevin.writer.school import school_transcripts
 from kevin.writer.transcripts import Transcript
 
@@ -28,17 +30,18 @@ CHUNK = 16
 
 
 def school_tasks(study: Study) -> list[Task]:
-    """The catalog's single operators, and composed tasks; no composition is one that is evaluated or KernelBench's.
+    """The catalog's single operators, and composed tasks without those that are like an evaluated one or KernelBench's.
 
     Raises:
         DataError, TaskError: as `kevin.tasks.build.unseen_sequences`.
     """
     school = study.base_model.school_training
-    exclude = set(unseen_sequences(study, levels=(2,)))
+    evaluated = {families(operators) for operators in unseen_sequences(study, levels=(2,))}
     if study.tasks.source == "kernelbench":
-        exclude |= {named_sequence(t.name) for t in load_kernelbench(study.tasks.kernelbench)}
-    composed = compose(school.num_composed, _seed(study, "tasks"), study.tasks.size, frozenset(exclude))
-    return [*catalog(study.tasks.size), *composed]
+        theirs = load_kernelbench(study.tasks.kernelbench)
+        evaluated |= {families(named_sequence(t.name)) for t in theirs if t.level > 1}
+    composed = compose(school.num_composed, _seed(study, "tasks"), study.tasks.size)
+    return [*catalog(study.tasks.size), *(t for t in composed if families(sequence(t.ops)) not in evaluated)]
 
 
 def school_corpus(study: Study, tasks: list[Task], chunk: int, *, held_out: bool = False) -> Iterator[Transcript]:
