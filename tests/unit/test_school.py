@@ -13,7 +13,7 @@ from transformers import AutoModelForCausalLM, AutoTokenizer
 from writer_fixtures import small_catalog
 
 from kevin.core.config import Study
-from kevin.core.errors import ConfigError
+from kevin.core.errors import ConfigError, HarnessError
 from kevin.tasks.kernelbench import named_sequence
 from kevin.train import corpus, school
 from kevin.train.families import families
@@ -123,6 +123,10 @@ def test_the_corpus_does_not_depend_on_the_number_of_processes(folder):
         assert [next(chunks) for _ in range(3)] == expected
         assert next(held_out) == list(corpus.school_corpus(study, tasks, 0, held_out=True)) != expected[0]
         assert next(writers.chunks(2)) == expected[2]
+        for process in writers._pool._processes.values():
+            process.kill()
+        with pytest.raises(HarnessError, match="ended from outside"):
+            next(writers.chunks(3))
 
 
 def test_no_composition_like_an_evaluated_one_is_taught(folder, monkeypatch):

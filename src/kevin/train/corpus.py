@@ -9,12 +9,13 @@ from __future__ import annotations
 import multiprocessing
 from collections import deque
 from collections.abc import Iterator
-from concurrent.futures import Future, ProcessPoolExecutor
+from concurrent.futures import BrokenExecutor, Future, ProcessPoolExecutor
 from itertools import count
 from types import TracebackType
 from typing import Self
 
 from kevin.core.config import Study
+from kevin.core.errors import HarnessError
 from kevin.core.types import Task, digest
 from kevin.tasks.build import unseen_sequences
 from kevin.tasks.catalog import catalog
@@ -68,12 +69,22 @@ class Writers:
         )
 
     def chunks(self, first: int = 0, *, held_out: bool = False) -> Iterator[list[Transcript]]:
-        """Chunks in order, without end, from number ``first`` on; some are written ahead."""
+        """Chunks in order, without end, from number ``first`` on; some are written ahead.
+
+        Raises:
+            HarnessError: a writing process was killed.
+        """
         waiting: deque[Future[list[Transcript]]] = deque()
-        for chunk in count(first):
-            waiting.append(self._pool.submit(_write, chunk, held_out))
-            if len(waiting) > self._ahead:
-                yield waiting.popleft().result()
+        try:
+            for chunk in count(first):
+                waiting.append(self._pool.submit(_write, chunk, held_out))
+                if len(waiting) > self._ahead:
+                    yield waiting.popleft().result()
+        except BrokenExecutor:
+            raise HarnessError(
+                "a process that writes the school's corpus was ended from outside (memory may have run out); lower "
+                "base_model.school_training.num_workers, and start again: training goes on from its last checkpoint"
+            ) from None
 
     def __enter__(self) -> Self:
         return self
