@@ -38,7 +38,7 @@ class SchoolConfig(Frozen):
     mistakes: float = Field(default=0.0, ge=0, le=1)
     """Probability of a mistake in a kernel of the corpus."""
     num_composed: int = Field(default=250, ge=0)
-    """Composed tasks of the corpus, beside the catalog's single operators. No evaluated operator sequence is there."""
+    """Composed tasks of the corpus, beside the catalog's single operators; those like an evaluated one are left out."""
     num_held_out: int = Field(default=48, ge=1)
     """Conversations in styles that are never trained on; the loss on their answers is recorded."""
     evaluate_every: int = Field(default=50, ge=1)
