@@ -32,7 +32,8 @@ CHUNK = 16
 
 
 def school_tasks(study: Study) -> list[Task]:
-    """Single operators, of the catalog and of the whole inventory, and composed tasks without those that are like an evaluated one or KernelBench's.
+    """Single operators, of the catalog and of the whole inventory, and composed tasks, but for those that are like an
+    evaluated one or KernelBench's.
 
     Raises:
         DataError, TaskError: as `kevin.tasks.build.unseen_sequences`.
