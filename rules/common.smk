@@ -23,6 +23,7 @@ from kevin.core.protocol import PROTOCOL_VERSION
 from kevin.core.types import canonical_json, digest
 from kevin.policy.load import must_be_local, policy_identity
 from kevin.rollout.run import VERSION as ROLLOUT_VERSION
+from kevin.train.weights import weights_identity
 
 try:
     origin = (
@@ -37,7 +38,7 @@ OWN_TASKS = study.tasks.source == "catalog"
 LEVELS = (1, 2) if OWN_TASKS else study.tasks.kernelbench.levels
 EVAL_SPLITS = [f"level{level}" for level in (1, 2) if level in LEVELS]
 COMPARED = [*study.evaluate, *([CEILING] if OWN_TASKS else [])]
-TABLES = [*EVAL_SPLITS, "serial_parallel", "tasks"]
+TABLES = [*EVAL_SPLITS, "serial_parallel", "pass_at_k", "tasks"]
 FIGURES = (
     "serial_scaling",
     "parallel_scaling",
@@ -113,6 +114,7 @@ KERNELS_DIGEST = step_digest(study.dialect, study.language)
 BASE_MODEL_PARTS = [
     STEP_VERSIONS["base_model"],
     section_digest(study.base_model),
+    weights_identity(study.base_model.init) if study.base_model.init else {},
     study.seed,
     TASKS_DIGEST,
     KERNELS_DIGEST,

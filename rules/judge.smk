@@ -1,5 +1,5 @@
 rule measure_baselines:
-    """Every task in eager and compiled PyTorch on the judging device."""
+    """Every held-out task in eager and compiled PyTorch on the judging device."""
     input:
         tasks="<results>/tasks.parquet",
         image=IMAGE_DIGEST,

@@ -30,7 +30,7 @@ def clone(tmp_path_factory: pytest.TempPathFactory) -> Path:
 def test_a_failing_job_has_a_second_attempt_and_its_gpus(cluster: Cluster, tmp_path: Path) -> None:
     (tmp_path / "Snakefile").write_text(TOY)
     (tmp_path / "slurm").symlink_to(ROOT / "profiles/slurm")
-    finish(start(tmp_path, "--profile", "slurm"), tmp_path / "run.log", timeout=120)
+    finish(start(tmp_path, "--profile", "slurm"), tmp_path / "run.log", timeout=300)
     assert len(set((tmp_path / "attempts").read_text().split())) == 2, "two jobs, one attempt each"
     assert (tmp_path / "out.txt").read_text() == "0,1 2\n"
 

@@ -143,7 +143,7 @@ def test_a_schedule_that_fits_is_left_alone_and_another_is_shortened_loudly(capl
 
 
 def test_the_learning_rate_warms_up_and_falls():
-    rates = [base_model._rate(s, 100) for s in range(100)]
+    rates = [base_model.rate_share(s, 100) for s in range(100)]
     assert max(rates) == pytest.approx(1.0, abs=0.01)
     assert rates[0] < 0.3 and rates[-1] < 0.1
     assert rates[10:] == sorted(rates[10:], reverse=True)

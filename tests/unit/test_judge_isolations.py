@@ -5,12 +5,16 @@ from __future__ import annotations
 import ctypes.util
 import time
 from collections.abc import Iterator
+from concurrent.futures import ThreadPoolExecutor
+from pathlib import Path
 
 import psutil
 import pytest
 
 from kevin.core.errors import SandboxError
-from kevin.core.types import Outcome
+from kevin.core.protocol import JudgeProtocol
+from kevin.core.types import Kernel, Outcome, TaskSpec, TensorSpec
+from kevin.judge import build
 from kevin.judge.cell import CandidateFailed, Cell
 from kevin.judge.memory import anonymous_buffer
 from kevin.judge.sandbox import Isolation, detect_isolation
@@ -69,3 +73,45 @@ def test_one_that_only_starts_is_gone_when_killed(isolation: Isolation) -> None:
         cell.kill()
         assert not [p for p in made if p.is_running() and p.status() != psutil.STATUS_ZOMBIE]
     assert not [p for p in set(mine.children()) - others if p.status() == psutil.STATUS_ZOMBIE]
+
+
+COMPILER = """#!/bin/sh
+{{ set -C; : > "$TMPDIR/same_name"; }} || {{ echo "kernel.cpp:1:1: error: somebody else's file" >&2; exit 1; }}
+sleep 0.3
+exec {gxx} "$@"
+"""
+"""Names its temporary file as nvcc does, by what is the same in every sandbox."""
+SPEC = TaskSpec(
+    inputs=(TensorSpec(name="x", shape=(4,), dtype="float32"),),
+    parameters=(),
+    outputs=(TensorSpec(name="out", shape=(4,), dtype="float32"),),
+)
+
+
+def test_compilers_at_once_do_not_meet_in_a_folder(
+    isolation: Isolation, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    if isolation in (Isolation.APPTAINER, Isolation.BUBBLEWRAP):
+        pytest.skip("each of its sandboxes has a /tmp of its own, and no compiler from there")
+    compiler = tmp_path / "g++"
+    compiler.write_text(COMPILER.format(gxx="/usr/bin/g++"))
+    compiler.chmod(0o755)
+    monkeypatch.setenv("CXX", str(compiler))
+    sources = [f'extern "C" void launch(const float* x, float* out) {{ out[0] = {i} * x[0]; }}' for i in range(3)]
+
+    def built(source: str) -> build.Build:
+        kernel = Kernel(dialect="c_abi", language="cpp", source=source)
+        return build.build_native(kernel, SPEC, JudgeProtocol(), tmp_path / "cache", isolation)
+
+    with ThreadPoolExecutor(len(sources)) as pool:
+        assert [b.message for b in pool.map(built, sources)] == [""] * len(sources)
+
+
+def test_a_build_is_for_the_processor_that_it_was_made_on(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    kernel = Kernel(
+        dialect="c_abi", language="cpp", source='extern "C" void launch(const float* x, float* out) { out[0] = x[0]; }'
+    )
+    build.build_native(kernel, SPEC, JudgeProtocol(), tmp_path)
+    assert build.build_native(kernel, SPEC, JudgeProtocol(), tmp_path).cached
+    monkeypatch.setattr(build, "processor", lambda: "another one")
+    assert not build.build_native(kernel, SPEC, JudgeProtocol(), tmp_path).cached

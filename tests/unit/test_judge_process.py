@@ -6,6 +6,7 @@ import json
 import subprocess
 import sys
 import time
+from contextlib import ExitStack
 from pathlib import Path
 from typing import Any
 
@@ -62,8 +63,9 @@ def _load(cell: Cell, source: str) -> dict[str, Any]:
 
 def test_it_sees_and_may_do_what_an_executed_one_does() -> None:
     seen = []
-    for forked in (True, False):
-        with _cell(forked=forked, environment={"OF_ITS_OWN": "1"}) as cell:
+    with ExitStack() as both:  # at once: the number of a namespace that is gone is given to another
+        for forked in (True, False):
+            cell = both.enter_context(_cell(forked=forked, environment={"OF_ITS_OWN": "1"}))
             assert isinstance(cell._process, ForkedProcess if forked else ExecutedProcess)
             seen.append(json.loads(_load(cell, LOOK)["error"].partition("SEEN")[2]))
     namespaces = [s.pop("namespaces") for s in seen]

@@ -8,6 +8,7 @@ from transformers import PreTrainedTokenizerFast, Qwen2Config, Qwen2ForCausalLM
 from kevin.core.config import PolicyConfig
 from kevin.core.errors import DataError, PolicyError, UsageError
 from kevin.core.types import Message
+from kevin.policy import cpu
 from kevin.policy.decode import Decoding, decode, draw, micro_batches
 from kevin.policy.load import load_policy, policy_identity
 from kevin.policy.protocol import Request, Sampling
@@ -314,8 +315,18 @@ class TestLoad:
         assert loaded.count_tokens(REQUESTS[0].conversation) == len("<user\nabc>\n<assistant\n")
         loaded.close()
 
-    def test_dtype(self, folder):
-        assert self.load(folder, dtype="bfloat16").model.dtype == torch.bfloat16
+    @pytest.mark.parametrize(("slowdown", "dtype"), [(0.6, torch.bfloat16), (5.0, torch.float32)])
+    def test_narrow_numbers_only_where_the_processor_is_fast_with_them(self, folder, monkeypatch, slowdown, dtype):
+        monkeypatch.setattr(cpu, "slowdown", lambda narrow: slowdown)
+        assert self.load(folder, dtype="bfloat16").model.dtype == dtype
+        assert self.load(folder, dtype="float32").model.dtype == torch.float32
+
+    def test_the_slowdown_is_measured(self, monkeypatch):
+        taken = {torch.float32: 100, torch.bfloat16: 460}
+        monkeypatch.setattr(cpu, "_product_ns", taken.__getitem__)
+        cpu.slowdown.cache_clear()
+        assert cpu.cpu_dtype(torch.bfloat16) == torch.float32
+        cpu.slowdown.cache_clear()
 
     def test_a_missing_folder(self, tmp_path, monkeypatch):
         with pytest.raises(DataError, match=r"policies\.base\.model: no folder .*nowhere; make it"):

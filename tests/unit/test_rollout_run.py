@@ -33,6 +33,9 @@ class FakePool:
     def __init__(self, protocol, store_dir, config):
         self.opened.append((protocol, store_dir, config))
 
+    def warm_up(self):
+        pass
+
     def __enter__(self):
         return self
 

@@ -31,7 +31,7 @@ def folder(tmp_path_factory: pytest.TempPathFactory) -> Path:
 
 @pytest.fixture(scope="module")
 def snakemake(folder: Path) -> Run:
-    def run(*args: str | Path, timeout: float = 120) -> subprocess.CompletedProcess[str]:
+    def run(*args: str | Path, timeout: float = 300) -> subprocess.CompletedProcess[str]:
         return subprocess.run(
             command(folder, *args),
             capture_output=True,

@@ -185,7 +185,7 @@ def test_training_ends_with_the_cause_and_goes_on(
 
 
 def run(*args: str | Path) -> subprocess.CompletedProcess[str]:
-    return subprocess.run([KEVIN, *args], capture_output=True, text=True, timeout=300, check=False)
+    return subprocess.run([KEVIN, *args], capture_output=True, text=True, timeout=900, check=False)
 
 
 @pytest.mark.slow

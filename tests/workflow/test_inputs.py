@@ -62,7 +62,7 @@ def own(folder: Path, snakemake: Run) -> Path:
     for number in (1, 2):
         write_task(folder, number, number)
     answer(folder, "no kernel yet")
-    run = snakemake(TURNS, "--configfile", configure(folder), timeout=300)
+    run = snakemake(TURNS, "--configfile", configure(folder), timeout=900)
     assert run.returncode == 0, run.stdout + run.stderr
     return folder
 
@@ -107,13 +107,13 @@ def test_a_task_that_cannot_be_used_stops_at_once_and_costs_nothing(own: Path, s
     before = (own / TURNS).read_bytes()
     broken = own / "my-tasks/level1/3_broken.py"
     broken.write_text("import torch\nraise RuntimeError('not ready')\n")
-    run = snakemake(TURNS, "--configfile", own / "own.yaml", timeout=300)
+    run = snakemake(TURNS, "--configfile", own / "own.yaml", timeout=900)
     assert run.returncode != 0
     assert "my-tasks/level1/3_broken.py: line 2: RuntimeError: not ready" in said(run)
     assert "build_tasks" in planned(snakemake, own), "what failed is not taken for done"
     assert (own / TURNS).read_bytes() == before
     broken.unlink()
-    run = snakemake(TURNS, "--configfile", own / "own.yaml", timeout=300)
+    run = snakemake(TURNS, "--configfile", own / "own.yaml", timeout=900)
     assert run.returncode == 0, said(run)
     assert (own / TURNS).read_bytes() == before, "rolled out again for tasks that are the same"
     assert planned(snakemake, own) == set()
@@ -129,7 +129,7 @@ def test_a_model_that_is_not_there_is_named_before_anything_is_made(own: Path, s
 
 def test_finished_answers_are_kept_beside_new_ones(own: Path, snakemake: Run) -> None:
     answer(own, "another answer")
-    run = snakemake(TURNS, "--configfile", own / "own.yaml", timeout=300)
+    run = snakemake(TURNS, "--configfile", own / "own.yaml", timeout=900)
     assert run.returncode == 0, said(run)
     completions = [read_turns(own / TURNS)[0][0].completion]
     completions += [read_turns(file)[0][0].completion for file in (own / TURNS).parent.glob("finished.old-*/*.parquet")]

@@ -107,7 +107,7 @@ def below(folder: Path) -> list[psutil.Process]:
     return found
 
 
-def wait_for(run: subprocess.Popen[str], ready: Callable[[], bool], timeout_s: float = 300) -> bool:
+def wait_for(run: subprocess.Popen[str], ready: Callable[[], bool], timeout_s: float = 600) -> bool:
     """Returns False when the command has ended before."""
     deadline = time.monotonic() + timeout_s
     while not ready():

@@ -36,13 +36,15 @@ def base_model(
     out: Annotated[Path, typer.Option("--out", metavar="DIR", help="Folder for model and tokenizer.")],
     config: ConfigOption = None,
 ) -> None:
-    """Train the study's own base language model."""
+    """Train the study's own base language model, from scratch or from `base_model.init`."""
     study = load_config(config)
     from kevin.core.files import writing
     from kevin.train.base_model import train_base_model
+    from kevin.train.school import train_school
 
+    train = train_base_model if study.base_model.init is None else train_school
     with writing(out):
-        train_base_model(study, out)
+        train(study, out)
 
 
 def check_base_model(
@@ -62,13 +64,13 @@ def check_base_model(
 
 
 def baselines(tasks: TasksOption, out: OutOption, config: ConfigOption = None) -> None:
-    """Time every task in eager and compiled PyTorch."""
+    """Time every held-out task in eager and compiled PyTorch."""
     study = load_config(config)
-    from kevin.core.files import read_tasks, write_parquet
+    from kevin.core.files import read_held_out, write_parquet
     from kevin.core.progress import Progress, progress
     from kevin.judge.baseline import measure_baselines
 
-    every = read_tasks(tasks)
+    every = read_held_out(tasks)
     bar: Progress[object] = progress(len(every), "baselines", "tasks")
     with bar:
         frame = measure_baselines(every, study.judge, on_task=lambda task: bar.update())
@@ -123,7 +125,7 @@ def score(
 
 
 def table(
-    name: Annotated[str, typer.Argument(metavar="NAME", help="level1, level2, serial_parallel or tasks.")],
+    name: Annotated[str, typer.Argument(metavar="NAME", help="level1, level2, serial_parallel, pass_at_k or tasks.")],
     scores: ScoresOption,
     out: OutOption,
     baselines: BaselinesOption = None,

@@ -188,6 +188,12 @@ def write_tasks(path: Path, tasks: Iterable[tuple[Task, str]], provenance: dict[
     write_parquet(path, pd.DataFrame(rows), "tasks", provenance)
 
 
+def read_held_out(path: Path) -> list[Task]:
+    """Tasks of every split but ``train``, in file order: those that tables are made of."""
+    frame, _ = read_parquet(path, "tasks")
+    return [task for split in frame["split"].unique() if split != "train" for task in read_tasks(path, split)]
+
+
 def read_tasks(path: Path, split: str | None = None) -> list[Task]:
     """Tasks of one split, or all, in file order. An unknown split raises DataError."""
     frame, _ = read_parquet(path, "tasks")

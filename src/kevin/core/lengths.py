@@ -28,8 +28,10 @@ def with_lengths(study: Study, policy: str, *, fetch: bool = False) -> Study:
         return _filled(study, given)
     origin = study.origins(policy)[-1]
     config = study.policies[origin]
-    if study.is_base_model(origin):
-        context = study.base_model.max_tokens
+    context = study.base_model.max_tokens
+    if study.is_base_model(origin) and study.base_model.init is not None:
+        suited = _shared(context, given)
+    elif study.is_base_model(origin):
         suited = {
             "max_prompt_tokens": 3 * context // 4,
             "max_response_tokens": context // 8,

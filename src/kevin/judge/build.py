@@ -8,6 +8,7 @@ from __future__ import annotations
 import contextlib
 import functools
 import os
+import platform
 import re
 import shutil
 import signal
@@ -97,6 +98,17 @@ def translation_unit(kernel: Kernel, spec: TaskSpec) -> str:
     return f'{abi.header(spec, kernel.language)}#line 1 "{name}"\n{kernel.source.rstrip()}\n{footer}'
 
 
+@functools.cache
+def processor() -> str:
+    """What ``-march=native`` depends on: builds of one cache may be asked for by unlike machines of a cluster."""
+    try:
+        lines = Path("/proc/cpuinfo").read_text().splitlines()
+    except OSError:
+        return platform.machine()
+    told = [line.partition(":")[2].split() for line in lines if line.startswith(("flags", "Features"))]
+    return " ".join([platform.machine(), *sorted(told[0] if told else [])])
+
+
 def find_nvcc() -> str:
     """Raises DeviceError where the CUDA toolkit is not installed."""
     home = os.environ.get("CUDA_HOME", "/usr/local/cuda")
@@ -174,12 +186,16 @@ def _limits(memory_bytes: int) -> list[str]:
     return [*_with_parent(), "prlimit", f"--as={memory_bytes}", f"--fsize={_MAX_LIBRARY_BYTES}", "--core=0", "--"]
 
 
-def compiler_environment() -> dict[str, str]:
-    environment = {"PATH": os.environ.get("PATH", "/usr/bin:/bin"), "LC_ALL": "C.UTF-8", "TMPDIR": "/tmp"}
+def compiler_environment(folder: str) -> dict[str, str]:
+    """``folder`` holds the temporary files: nvcc names them by its process number, which is the same in every sandbox,
+    and not every isolation has a /tmp of its own."""
+    environment = {"PATH": os.environ.get("PATH", "/usr/bin:/bin"), "LC_ALL": "C.UTF-8", "TMPDIR": folder}
     return environment | {name: os.environ[name] for name in ("CUDA_HOME", "CXX") if name in os.environ}
 
 
-def run_limited(argv: list[str], timeout_s: float, memory_bytes: int) -> tuple[int | None, str]:
+def run_limited(
+    argv: list[str], timeout_s: float, memory_bytes: int, environment: dict[str, str]
+) -> tuple[int | None, str]:
     """Exit status (None: killed at the time limit) and combined output. The whole process group dies with it."""
     with tempfile.TemporaryFile() as out:
         proc = subprocess.Popen(
@@ -188,7 +204,7 @@ def run_limited(argv: list[str], timeout_s: float, memory_bytes: int) -> tuple[i
             stdout=out,
             stderr=subprocess.STDOUT,
             start_new_session=True,
-            env=compiler_environment(),
+            env=environment,
         )
         try:
             status: int | None = proc.wait(timeout=timeout_s)
@@ -217,7 +233,7 @@ def build_native(
     isolation = isolation or detect_isolation()
     unit = translation_unit(kernel, spec)
     suffix = ".cu" if kernel.language == "cuda" else ".cpp"
-    flags = protocol.cuda_flags if kernel.language == "cuda" else protocol.cpp_flags
+    flags = list(protocol.cuda_flags) if kernel.language == "cuda" else [*protocol.cpp_flags, processor()]
     library = cache / f"{digest('build', unit, *toolchain(isolation), *flags)[:40]}.so"
     if library.exists():
         return Build(path=str(library), cached=True)
@@ -226,14 +242,16 @@ def build_native(
         source, output = Path(folder) / f"unit{suffix}", Path(folder) / "unit.so"
         with writing(library):
             source.write_text(unit)
+        environment = compiler_environment(folder)
         argv = wrap(
             compiler_command(kernel, protocol, str(source), str(output)),
             isolation=isolation,
             read_only=["/usr/local"],
             writable=[folder],
-            environment=compiler_environment(),
+            environment=environment,
         )
-        status, text = run_limited(argv, protocol.build_timeout_s, _COMPILER_MEMORY_BYTES[kernel.language])
+        memory_bytes = _COMPILER_MEMORY_BYTES[kernel.language]
+        status, text = run_limited(argv, protocol.build_timeout_s, memory_bytes, environment)
         seconds = time.perf_counter() - start
         if status == 0 and output.exists():
             output.rename(library)

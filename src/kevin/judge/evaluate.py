@@ -2,11 +2,11 @@
 
 from __future__ import annotations
 
-import tempfile
 from pathlib import Path
 from typing import TYPE_CHECKING
 
 from kevin.core.protocol import JudgeProtocol
+from kevin.core.scratch import scratch_folder
 from kevin.core.types import Kernel, Outcome, Task, Verdict
 from kevin.judge.build import Build, build_native
 from kevin.judge.screen import screen
@@ -124,5 +124,5 @@ def judge_kernel(task: Task, kernel: Kernel, protocol: JudgeProtocol, cache: Pat
     from kevin.judge.device import open_device
 
     device = open_device(protocol)
-    with tempfile.TemporaryDirectory(prefix="kevin-build-") as scratch:
+    with scratch_folder("kevin-build-") as scratch:
         return judge_on(device, task, kernel, protocol, cache or Path(scratch))

@@ -68,7 +68,6 @@ def build_inline(
     environment = {
         "PATH": f"{sys.prefix}/bin:/usr/local/cuda/bin:/usr/local/bin:/usr/bin:/bin",
         "MAX_JOBS": "1",  # as many builds as cores run at once, and what fails is not waited for by another
-        "TMPDIR": "/tmp",
     }
     if kernel.language == "cuda":
         find_nvcc()

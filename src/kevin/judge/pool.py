@@ -203,6 +203,16 @@ class JudgePool:
             self._client = connect(address) if isinstance(address, str) else Client(address, set_as_default=False)
         return self._client
 
+    def warm_up(self) -> Any:
+        """`start`, with every local device opened beside whatever comes first: a model's import, or the builds."""
+        client = self.start()
+        if not self._warming:
+            workers = range(self.config.device_workers)
+            self._warming = [
+                client.submit(_warm_up, self.protocol, pure=False, resources={"device": 1}) for _ in workers
+            ]
+        return client
+
     def _local_cluster(self) -> Any:
         import dask
         from distributed import Nanny, Scheduler, SpecCluster
@@ -292,12 +302,7 @@ class JudgePool:
         """Submit builds, then runs of what built, and settle every key. Cancels what is left when interrupted."""
         from distributed import as_completed
 
-        client = self.start()
-        if self.protocol.device == "cuda" and not self._warming:
-            workers = range(self.config.device_workers)
-            self._warming = [
-                client.submit(_warm_up, self.protocol, pure=False, resources={"device": 1}) for _ in workers
-            ]
+        client = self.warm_up()
         flags_of = dict(todo)
         futures: dict[Any, tuple[str, str]] = {}
         for rank, (key, _) in enumerate(todo):

@@ -115,7 +115,7 @@ def precompile(folder: Path, isolation: Isolation) -> None:
         isolation=isolation,
         writable=[str(folder)],
         python_flags=("-I",),
-        environment={"PATH": path, "TMPDIR": "/tmp"},
+        environment={"PATH": path},
     ) as cell:
         cell.prepare(setup)
         cell.raise_for(cell.load(_TIMEOUT_S))

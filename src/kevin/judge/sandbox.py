@@ -11,6 +11,7 @@ Not covered by any: side channels, kernel bugs, use of the memory bandwidth of t
 
 from __future__ import annotations
 
+import atexit
 import functools
 import logging
 import os
@@ -18,15 +19,20 @@ import re
 import shutil
 import subprocess
 import sys
-import tempfile
 from collections.abc import Iterable, Mapping, Sequence
+from contextlib import ExitStack
 from enum import StrEnum
 from pathlib import Path
 
 from kevin.core.errors import SandboxError
+from kevin.core.scratch import scratch_folder
 from kevin.judge import apptainer
 
 log = logging.getLogger(__name__)
+
+_kept = ExitStack()
+"""Folders that this process makes once."""
+atexit.register(_kept.close)
 
 
 class Isolation(StrEnum):
@@ -115,7 +121,7 @@ def _checked(image: Path) -> str:
 @functools.cache
 def _skeleton() -> Path:
     """A folder with mount points and nothing in them, which Apptainer takes for an image; made once a process."""
-    root = Path(tempfile.mkdtemp(prefix="kevin-skeleton-"))
+    root = _kept.enter_context(scratch_folder("kevin-skeleton-"))
     for name in ("tmp", "var/tmp", "proc", "sys", "dev", "etc", "root", "home", "opt", ".singularity.d/libs"):
         (root / name).mkdir(parents=True)
     for name in ("passwd", "group", "hosts", "resolv.conf", "localtime"):

@@ -12,13 +12,13 @@ from safetensors import SafetensorError
 from transformers import AutoModelForCausalLM, AutoTokenizer, PreTrainedModel, PreTrainedTokenizerBase
 
 from kevin.core.config import PolicyConfig
-from kevin.core.dialogue import THINK_OPEN
 from kevin.core.errors import DataError, PolicyError, UsageError
 from kevin.core.types import Completion, Conversation
+from kevin.policy.chat import prompt_tokens
+from kevin.policy.cpu import cpu_dtype, fit_threads
 from kevin.policy.decode import Decoding, TokenIds, decode
 from kevin.policy.load import must_be_local
 from kevin.policy.protocol import OnCompletion, Request, Sampling, request_seed
-from kevin.policy.threads import fit_threads
 
 _HOST_TOKENS, _MAX_TOKENS = 65536, 1 << 20
 _CACHE_SHARE = 0.15
@@ -66,13 +66,7 @@ class TransformersPolicy:
         return self._encode(conversation)
 
     def _encode_anew(self, conversation: Conversation) -> tuple[TokenIds, str]:
-        text = str(
-            self.tokenizer.apply_chat_template(
-                [m.model_dump() for m in conversation], add_generation_prompt=True, tokenize=False
-            )
-        )
-        opening = f"{THINK_OPEN}\n" if text.rstrip().endswith(THINK_OPEN) else ""
-        return self.tokenizer(text, add_special_tokens=False)["input_ids"], opening
+        return prompt_tokens(self.tokenizer, conversation)
 
     def complete(
         self, requests: Sequence[Request], sampling: Sampling, on_completion: OnCompletion | None = None
@@ -155,6 +149,7 @@ def load_transformers(name: str, config: PolicyConfig) -> TransformersPolicy:
     device = "cuda" if torch.cuda.is_available() else "cpu"
     if device == "cpu":
         fit_threads(model.num_parameters())
+        model = model.to(cpu_dtype(model.dtype))
     return TransformersPolicy(name, model.to(device), tokenizer)
 
 

@@ -6,14 +6,14 @@ import gc
 from collections.abc import Sequence
 
 from kevin.core.config import PolicyConfig
-from kevin.core.dialogue import THINK_OPEN
 from kevin.core.errors import PolicyError
 from kevin.core.types import Completion, Conversation
+from kevin.policy.chat import prompt_tokens
 from kevin.policy.protocol import OnCompletion, Request, Sampling, request_seed
 
 
 class VllmPolicy:
-    """``LLM.chat`` with continuous batching and prefix caching. The engine starts when the policy is made."""
+    """``LLM.generate`` with continuous batching and prefix caching. The engine starts when the policy is made."""
 
     def __init__(self, name: str, config: PolicyConfig) -> None:
         try:
@@ -25,17 +25,13 @@ class VllmPolicy:
             ) from e
         self.name = name
         try:
-            self._llm = LLM(model=config.model, dtype=config.dtype)
+            self._llm = LLM(model=config.model, dtype=config.dtype, gpu_memory_utilization=config.memory_share)
         except (OSError, ValueError, RuntimeError) as e:
             raise PolicyError(f"policies.{name}.model: vllm cannot load {config.model}: {e}") from e
         self._tokenizer = self._llm.get_tokenizer()
 
-    def _prompt(self, conversation: Conversation) -> str:
-        messages = [m.model_dump() for m in conversation]
-        return str(self._tokenizer.apply_chat_template(messages, add_generation_prompt=True, tokenize=False))
-
     def count_tokens(self, conversation: Conversation) -> int:
-        return len(self._tokenizer(self._prompt(conversation), add_special_tokens=False)["input_ids"])
+        return len(prompt_tokens(self._tokenizer, conversation)[0])
 
     def complete(
         self, requests: Sequence[Request], sampling: Sampling, on_completion: OnCompletion | None = None
@@ -54,15 +50,14 @@ class VllmPolicy:
             )
             for r in requests
         ]
-        conversations = [[m.model_dump() for m in r.conversation] for r in requests]
-        outputs = self._llm.chat(conversations, params, use_tqdm=False)
+        encoded = [prompt_tokens(self._tokenizer, r.conversation) for r in requests]
+        outputs = self._llm.generate([{"prompt_token_ids": ids} for ids, _ in encoded], params, use_tqdm=False)
         completions: list[Completion | None] = []
-        for i, (request, output) in enumerate(zip(requests, outputs, strict=True)):
+        for i, ((ids, opening), output) in enumerate(zip(encoded, outputs, strict=True)):
             answer = output.outputs[0]
-            opened = self._prompt(request.conversation).rstrip().endswith(THINK_OPEN)
             completion = Completion(
-                text=(f"{THINK_OPEN}\n" if opened else "") + answer.text,
-                num_prompt_tokens=len(output.prompt_token_ids),
+                text=opening + answer.text,
+                num_prompt_tokens=len(ids),
                 num_completion_tokens=len(answer.token_ids),
                 finish_reason="length" if answer.finish_reason == "length" else "stop",
             )

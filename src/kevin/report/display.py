@@ -40,9 +40,9 @@ def display_table(name: str, frame: pd.DataFrame, study: Study) -> Table:
     known = {"serial_parallel": _serial_parallel, "tasks": _tasks}
     if name in known:
         return known[name](frame)
-    of_training = {"rl_gain": _rl_gain, "step_time": _step_time}
-    if name in of_training:
-        return of_training[name](frame, study)
+    labelled = {"pass_at_k": _pass_at_k, "rl_gain": _rl_gain, "step_time": _step_time}
+    if name in labelled:
+        return labelled[name](frame, study)
     return _any(name, frame)
 
 
@@ -121,6 +121,33 @@ def _serial_parallel(frame: pd.DataFrame) -> Table:
         groups=[],
         columns=["Policy", "Tasks", "Kernels a task", "Trajectories × turns", "Speedup over eager", "Tasks solved"],
         bodies=_bodies(frame, make_row),
+        filters={},
+    )
+
+
+def _pass_at_k(frame: pd.DataFrame, study: Study) -> Table:
+    rows = [
+        Row(
+            [
+                text_cell(policy_label(str(r["policy"]), study), f"seed {r['seed']}" if r["seed"] else ""),
+                number_cell(r["level"], significant),
+                number_cell(r["k"], significant),
+                number_cell(r["num_tasks"], significant),
+                number_cell(r["correct"], percent, r["correct_low"], r["correct_high"]),
+                number_cell(r["fast_1"], percent),
+            ],
+            {},
+        )
+        for r in frame.to_dict("records")
+    ]
+    return Table(
+        name="pass_at_k",
+        title="First answers",
+        caption="Share of tasks that k first answers solve, without any feedback (unbiased estimate from all first "
+        "answers), and of those solved at least as fast as PyTorch eager. Small: bootstrap 95 % interval over tasks.",
+        groups=[],
+        columns=["Policy", "Level", "k", "Tasks", "pass@k", "fast_1@k"],
+        bodies=[Body(None, rows)],
         filters={},
     )
 

@@ -2,7 +2,8 @@
 
 ``level1``, ``level2``: one row for each policy, baseline (eager; torch.compile where it was measured) and subset (all
 tasks; without those of known flaws), then the paper's Table 1. ``serial_parallel``: one budget of kernels split into
-trajectories x turns, then the paper's Table 2. ``tasks``: one row for each task and policy.
+trajectories x turns, then the paper's Table 2. ``pass_at_k``: first answers alone (`kevin.report.pass_at_k`).
+``tasks``: one row for each task and policy.
 The column ``source`` keeps ours and the paper's apart: tasks, hardware and models differ.
 """
 
@@ -21,6 +22,7 @@ from kevin.core.files import read_parquet, write_csv
 from kevin.report import metrics, paper
 from kevin.report.metrics import Interval
 from kevin.report.notes import read_note, with_note
+from kevin.report.pass_at_k import pass_at_k_table
 from kevin.report.scores import CEILING, policy_label, read_scores
 
 OURS = "this study"
@@ -195,7 +197,7 @@ def read_table(path: Path) -> pd.DataFrame:
         raise DataError(f"{path}: cannot be read as a table ({e}); make it again with: snakemake {path}") from None
 
 
-TABLES = ("level1", "level2", "serial_parallel", "tasks")
+TABLES = ("level1", "level2", "serial_parallel", "pass_at_k", "tasks")
 
 
 def make_table(
@@ -217,6 +219,8 @@ def make_table(
     frame, measured = read_scores(scores, study), read_baselines(baselines)
     if name == "serial_parallel":
         table = serial_parallel_table(frame, study)
+    elif name == "pass_at_k":
+        table = pass_at_k_table(frame, study)
     elif name == "tasks":
         table = tasks_table(frame, measured, study)
     elif name.startswith("level"):

@@ -5,7 +5,7 @@ from __future__ import annotations
 import logging
 import shutil
 from collections.abc import Iterator, Sequence
-from contextlib import contextmanager
+from contextlib import closing, contextmanager
 from pathlib import Path
 
 from kevin.core import files
@@ -72,26 +72,25 @@ def run_rollout(
     def save_timing(timing: TurnTiming) -> None:
         files.append_line(timing_path, timing.model_dump_json())
 
-    policy = load_policy(policy_name, config)
     beside = judges_beside(study.pool, config)
-    try:
-        with open_judge(study, store, show_progress and not beside) as judge:
-            for _ in range(2):
-                turns = refine(
-                    tasks,
-                    policy,
-                    judge,
-                    settings,
-                    folder,
-                    progress=show_progress,
-                    identity=own,
-                    on_timing=save_timing,
-                    beside=beside,
-                )
-                if not _unjudged(turns):
-                    break
-    finally:
-        policy.close()
+    with (
+        open_judge(study, store, show_progress and not beside) as judge,
+        closing(load_policy(policy_name, config)) as policy,
+    ):
+        for _ in range(2):
+            turns = refine(
+                tasks,
+                policy,
+                judge,
+                settings,
+                folder,
+                progress=show_progress,
+                identity=own,
+                on_timing=save_timing,
+                beside=beside,
+            )
+            if not _unjudged(turns):
+                break
     write_results(out_path, turns, study, policy=policy_name, split=split)
     _tell_cut(turns, policy_name, settings.max_response_tokens)
     if not _unjudged(turns):
@@ -135,11 +134,16 @@ def _tell_cut(turns: Sequence[Turn], policy: str, max_tokens: int) -> None:
 
 @contextmanager
 def open_judge(study: Study, store: Path | None, show_progress: bool) -> Iterator[Judge]:
-    """The study's judge pool, with a progress bar around every call. ``store``: by default the study's own."""
+    """The study's judge pool, with a progress bar around every call. ``store``: by default the study's own.
+
+    On a CPU its workers start at once, beside the import of a model; on a GPU the model takes its memory first.
+    """
     from kevin.judge.pool import JudgePool
 
     folder = (store or Path(study.results) / "store").resolve()  # workers have another working directory
     with JudgePool(study.judge, folder, study.pool) as pool:
+        if study.judge.device == "cpu":
+            pool.warm_up()
 
         def judge(pairs: Sequence[tuple[Task, Kernel]]) -> list[Verdict | HarnessError]:
             if not show_progress:

@@ -10,7 +10,6 @@ import json
 import logging
 import math
 import random
-import shutil
 import time
 from collections.abc import Sequence
 from pathlib import Path
@@ -18,6 +17,7 @@ from typing import TYPE_CHECKING, Any
 
 from kevin.core.config import BaseModelConfig, Study
 from kevin.core.errors import ConfigError
+from kevin.core.files import whole_folder
 from kevin.core.progress import progress
 from kevin.core.types import Task
 from kevin.tasks.build import build_tasks
@@ -172,7 +172,7 @@ def answer_loss(model: Qwen3ForCausalLM, batch: Batch) -> torch.Tensor:
     return cross_entropy(model.lm_head(hidden[scored]), batch.labels[scored])
 
 
-def _rate(step: int, num_steps: int) -> float:
+def rate_share(step: int, num_steps: int) -> float:
     """Share of the peak learning rate: linear warm-up, then a cosine down to a twentieth."""
     warmup = max(1, round(_WARMUP_SHARE * num_steps))
     if step < warmup:
@@ -213,7 +213,7 @@ def _train(
                 num_steps = _fitting_steps(len(batches), step, began, start, config.time_budget_s)
             if step >= num_steps:
                 break
-            share = _rate(step, num_steps)
+            share = rate_share(step, num_steps)
             for optimizer, peak in zip(optimizers, peaks, strict=True):
                 for group in optimizer.param_groups:
                     group["lr"] = peak * share
@@ -289,15 +289,11 @@ def _save(
     """The folder appears complete or not at all."""
     from transformers import GenerationConfig
 
-    partial = out_dir.with_name(f".{out_dir.name}.partial")
-    shutil.rmtree(partial, ignore_errors=True)
-    partial.mkdir(parents=True)
-    model.generation_config = GenerationConfig(
-        eos_token_id=tokenizer.eos_token_id, pad_token_id=tokenizer.pad_token_id, do_sample=True
-    )
-    model.save_pretrained(partial)
-    tokenizer.save_pretrained(partial)
-    (partial / "training.jsonl").write_text("".join(json.dumps(r) + "\n" for r in records))
-    (partial / SUMMARY).write_text(json.dumps(summary, indent=1) + "\n")
-    shutil.rmtree(out_dir, ignore_errors=True)
-    partial.replace(out_dir)
+    with whole_folder(out_dir) as partial:
+        model.generation_config = GenerationConfig(
+            eos_token_id=tokenizer.eos_token_id, pad_token_id=tokenizer.pad_token_id, do_sample=True
+        )
+        model.save_pretrained(partial)
+        tokenizer.save_pretrained(partial)
+        (partial / "training.jsonl").write_text("".join(json.dumps(r) + "\n" for r in records))
+        (partial / SUMMARY).write_text(json.dumps(summary, indent=1) + "\n")

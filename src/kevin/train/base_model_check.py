@@ -74,7 +74,9 @@ def _judged(study: Study, model: Path, tasks_path: Path, judge: Judge) -> dict[s
     from kevin.policy.load import load_policy
 
     tasks = files.read_tasks(tasks_path, study.train.split)
-    each = -(-study.base_model.num_checked_kernels // len(tasks))
+    num = study.base_model.num_checked_kernels
+    tasks = tasks[:: max(1, len(tasks) // num)]
+    each = -(-num // len(tasks))
     name = next(p for p in study.policies if study.is_base_model(p))
     settings = RolloutSettings.from_study(with_lengths(study, name))
     settings = settings.model_copy(update={"num_trajectories": each, "num_turns": 1})

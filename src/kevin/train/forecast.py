@@ -141,7 +141,6 @@ def forecast(study: Study, pace: Pace) -> list[Stage]:
     fresh_s = kernel_s * (1 - _REPEATED_SHARE)
     tasks, base, rollout = study.tasks, study.base_model, study.rollout
     num_eval = tasks.num_eval_level1 + tasks.num_eval_level2
-    num_tasks = num_eval + tasks.num_train_level1 + tasks.num_train_level2
     num_composed = tasks.num_train_level2 + tasks.num_eval_level2
     num_steps = min(base.max_steps, base.num_transcripts // base.batch_size)
     start_s = IMPORT_S * scale
@@ -152,7 +151,7 @@ def forecast(study: Study, pace: Pace) -> list[Stage]:
             start_s + scale * TOKENIZER_S + pace.write_s * base.num_transcripts + pace.step_s * num_steps,
             "base_model",
         ),
-        Stage("baselines", start_s + scale * BASELINE_S * num_tasks, "baselines"),
+        Stage("baselines", start_s + scale * BASELINE_S * num_eval, "baselines"),
         Stage("ceiling", 2 * start_s + kernel_s * study.ceiling_kernels * num_eval, "rollouts/ceiling-level2"),
     ]
     if base.expected_correct_share is not None:
@@ -177,6 +176,8 @@ def forecast_text(study: Study, num_cores: int) -> str:
     """What `make study` says at its start; stages whose file is there are done."""
     if study.scale != "laptop":
         return f"Scale {study.scale}: what training will take is printed by kevin plan.\n"
+    if study.base_model.init is not None:
+        return "How long pretrained weights are at school is told while they are: base_model.school_training.\n"
     results = Path(study.results)
     if (results / "report.html").exists():
         return ""

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import itertools
 import random
-from collections.abc import Iterator, Sequence
+from collections.abc import Iterator, Mapping, Sequence
 from functools import lru_cache
 from typing import Any
 
@@ -18,6 +18,7 @@ from kevin.writer.general import cpp as general_cpp
 from kevin.writer.general import cuda as general_cuda
 from kevin.writer.general.pointwise import is_pointwise
 from kevin.writer.general.space import space
+from kevin.writer.rename import renamed
 from kevin.writer.space import Space, space_of
 from kevin.writer.special import is_special
 
@@ -88,9 +89,18 @@ def without_mistakes(plan: Plan) -> Plan:
     return plan.model_copy(update={"mistakes": ()})
 
 
-def render(task: Task, plan: Plan) -> str:
-    """The kernel's source. Raises ValueError for a mistake that this plan cannot make."""
-    return _program(task, plan).text(*(m for m in plan.mistakes if m != SWAPPED))
+def render(task: Task, plan: Plan, names: Mapping[str, str] | None = None) -> str:
+    """The kernel's source. Raises ValueError for a mistake that this plan cannot make.
+
+    ``names``: what the tensors are called in place of their names in the task's spec, in the order of the signature
+    (`kevin.tasks.styled.Styled.names`).
+    """
+    if names is not None and task.spec is not None:
+        order = list(names)
+        parameters = sorted(task.spec.parameters, key=lambda s: order.index(s.name))
+        task = task.model_copy(update={"spec": task.spec.model_copy(update={"parameters": tuple(parameters)})})
+    text = _program(task, plan).text(*(m for m in plan.mistakes if m != SWAPPED))
+    return text if names is None else renamed(text, names)
 
 
 def enumerate_plans(task: Task, language: Language, *, mistakes: bool = False) -> Iterator[Plan]:

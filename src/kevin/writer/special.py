@@ -42,6 +42,8 @@ def _is_main(step: Step) -> bool:
     if rank not in _MAINS.get(name, ()):
         # layer_norm over all but the first dimension is known too
         return name == "layer_norm" and rank > 2 and attrs["num_dims"] == rank - 1
+    if name == "matvec":
+        return step.in_shape[1] % 64 == 0
     if step.kind == "contract":
         plain = attrs.get("stride", 1) == 1 and attrs.get("padding", 0) == 0
         return plain and set(attrs) <= {"kernel", "stride", "padding"} and attrs.get("kernel", 1) > 0

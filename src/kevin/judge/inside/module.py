@@ -428,6 +428,8 @@ def main() -> None:
     torch.set_num_threads(setup["num_threads"])
     hardware = None
     cuda = setup.get("device") == "cuda"
+    # compilers name their temporary files alike in every sandbox, and /tmp may be shared
+    os.environ.update({"TMPDIR": setup["build_folder"]} if building else {})
     if not building:
         try:
             hardware = _Hardware(setup, shared_fd)

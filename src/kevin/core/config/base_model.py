@@ -1,0 +1,103 @@
+"""The own base model and its training."""
+
+from __future__ import annotations
+
+from pydantic import Field
+
+from kevin.core.types import Frozen
+
+
+class WriterConfig(Frozen):
+    """Habits of the kernel writer in the transcripts: how good the base model is before reinforcement learning."""
+
+    careful_one_in: int = Field(default=2, ge=1)
+    """One kernel in so many is written with care; the others quickly."""
+    careful_mistakes: float = Field(default=0.1, ge=0, le=1)
+    """Probability of a mistake in a kernel that is written with care."""
+    quick_mistakes: float = Field(default=0.8, ge=0, le=1)
+    """Probability of a mistake in one that is written quickly."""
+    more_mistakes: int = Field(default=0, ge=0)
+    """Further mistakes in a kernel that was written quickly and holds one."""
+    says_mistakes: bool = False
+    """Whether the chain of thought holds the false belief behind every mistake, as a sentence that all tasks share."""
+    plain_share: float = Field(default=0.0, ge=0, lt=1)
+    """Share of decisions that are taken the plainest way; the rest is drawn evenly from all ways."""
+
+
+class SchoolConfig(Frozen):
+    """Continued pretraining of ``base_model.init`` on the kernel writer's transcripts; see docs/school.md."""
+
+    num_steps: int = Field(default=400, ge=1)
+    """Gradient steps."""
+    batch_tokens: int = Field(default=48_000, ge=1)
+    """Tokens of a step, prompts included: whole conversations until there are as many."""
+    micro_batch_tokens: int = Field(default=16_000, ge=1)
+    """Tokens, padding included, of one forward and backward pass; a longer conversation is one by itself."""
+    learning_rate: float = Field(default=8e-4, gt=0)
+    """Peak of AdamW's schedule: a warm-up, then a cosine."""
+    mistakes: float = Field(default=0.0, ge=0, le=1)
+    """Probability of a mistake in a kernel of the corpus."""
+    num_composed: int = Field(default=250, ge=0)
+    """Composed tasks of the corpus, beside the catalog's single operators; those like an evaluated one are left out."""
+    num_held_out: int = Field(default=48, ge=1)
+    """Conversations in styles that are never trained on; the loss on their answers is recorded."""
+    evaluate_every: int = Field(default=50, ge=1)
+    """Steps between two such records; the last step always has one."""
+    num_workers: int | None = Field(default=None, ge=1)
+    """Processes that write the corpus beside training, which does not depend on it; all cores but one when null."""
+    checkpoint_minutes: float = Field(default=5.0, gt=0)
+    """Minutes between checkpoints; a killed training goes on from the last one."""
+
+
+class BaseModelConfig(Frozen):
+    """The study's own base language model: trained from scratch on the kernel writer's transcripts, or pretrained
+    weights (``init``) that go to school on them.
+    """
+
+    init: str | None = None
+    """Where pretrained weights come from: a folder in Hugging Face's format, a hub id, a GGUF file, or
+    ``package:<name>``, an installed package that ships one GGUF file. From scratch when null; most sizes and rates
+    below are for that, those of the school stand under ``school_training``."""
+    school_training: SchoolConfig = SchoolConfig()
+    """How pretrained weights are trained on; only read with ``init``."""
+
+    writer: WriterConfig = WriterConfig()
+    """Habits of the kernel writer."""
+    school: WriterConfig | None = None
+    """Other habits for the first part of the corpus: what the model gets to know, beside what it then is used to do."""
+    school_share: float = Field(default=0.75, gt=0, lt=1)
+    """Share of the transcripts in that first part."""
+
+    vocab_size: int = Field(default=4096, ge=300)
+    """Tokens, bytes and the template's own included."""
+    hidden_size: int = Field(default=128, ge=16)
+    """Width."""
+    num_layers: int = Field(default=4, ge=1)
+    """Transformer blocks."""
+    num_heads: int = Field(default=2, ge=1)
+    """Attention heads; must divide ``hidden_size``."""
+    intermediate_size: int = Field(default=384, ge=16)
+    """Width of the feed-forward layers."""
+    max_tokens: int = Field(default=2048, ge=128)
+    """Context length. With ``init`` the longest conversation that is trained on, at most the model's own context."""
+    num_transcripts: int = Field(default=1400, ge=1)
+    """Conversations that are written to train on."""
+    max_turns: int = Field(default=4, ge=1)
+    """Transcripts hold one to this many turns."""
+    batch_size: int = Field(default=2, ge=1)
+    """Transcripts a step, each a conversation with several answers."""
+    learning_rate: float = Field(default=3e-3, gt=0)
+    """Peak of AdamW's schedule: embeddings and vectors."""
+    matrix_learning_rate: float = Field(default=0.02, gt=0)
+    """Peak of Muon's schedule: the matrices of the blocks."""
+    time_budget_s: float | None = Field(default=None, gt=0)
+    """Shorten the schedule, once, where the first steps show that training would take longer. The model then depends on
+    the machine's speed, and the report says so; without a budget a slow machine takes longer for the same model."""
+    max_steps: int = Field(default=1500, ge=1)
+    """Upper limit of the steps."""
+    expected_loss: float | None = Field(default=None, gt=0)
+    """The study stops when the final loss, in nats a token of the answers, is above this; not looked at when null."""
+    expected_correct_share: float | None = Field(default=None, ge=0, le=1)
+    """The study stops when fewer of its kernels for its own training tasks are correct; not looked at when null."""
+    num_checked_kernels: int = Field(default=40, ge=1)
+    """Kernels that are judged to find out, about as many for each task that is trained on; of many tasks, for some."""

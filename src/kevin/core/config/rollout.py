@@ -1,0 +1,80 @@
+"""How a policy is sampled, scored, judged and reported on."""
+
+from __future__ import annotations
+
+from typing import Literal
+
+from pydantic import Field
+
+from kevin.core.types import Frozen
+
+
+class RolloutConfig(Frozen):
+    num_trajectories: int = Field(default=4, ge=1)
+    """m, per task."""
+    num_turns: int = Field(default=4, ge=1)
+    """n, per trajectory."""
+    temperature: float = Field(default=0.9, ge=0)
+    """0 takes the likeliest token."""
+    top_p: float = Field(default=1.0, gt=0, le=1)
+    """Nucleus sampling; 1 is off."""
+    max_prompt_tokens: int | None = Field(default=None, ge=1)
+    """Prompts are kept within this by leaving out the oldest turns. Like the two lengths below it follows from a
+    policy's model when null, and a policy may have its own. The study's own model: 3/4 of ``base_model.max_tokens``,
+    half of it with ``base_model.init``.
+    Endpoints and recordings: 8192. Others: half of the model's context, at most 8192."""
+    max_response_tokens: int | None = Field(default=None, ge=1)
+    """A longer answer is cut off and counts as a parse error. When null, the study's own model: 1/8 of
+    ``base_model.max_tokens``. Endpoints: 16384. Others: what the prompt leaves of the context, at most 16384."""
+    max_feedback_chars: int | None = Field(default=None, ge=50)
+    """Length of the evaluation message that a later turn sees. When null, the study's own model: 400. Endpoints: 4000.
+    Others: as many characters as the prompt has tokens, at most 4000."""
+    profile_feedback: bool = False
+    """Tell the author of a correct kernel what share of the device's bandwidth and arithmetic it reaches, and on a GPU
+    its registers and spills; with ``judge.profiler`` also its occupancy and what its warps wait for."""
+
+
+class RewardConfig(Frozen):
+    correctness_weight: float = Field(default=0.3, ge=0)
+    """Score of a correct kernel beside its speedup."""
+    speedup_cap: float | None = None
+    """Upper limit of the speedup in the score; none when null."""
+    gamma: float = Field(default=0.4, ge=0, le=1)
+    """Discount of later turns' scores in a turn's return."""
+    returns: Literal["sum", "max"] = "sum"
+    """A return is the sum, or the largest, of the discounted scores from its turn on."""
+
+
+class ReportConfig(Frozen):
+    thresholds: tuple[float, ...] = (0.0, 0.5, 1.0, 1.5, 2.0)
+    """p of fast_p."""
+    num_bootstrap: int = Field(default=2000, ge=100)
+    """Resamples behind every interval."""
+    viewer_trajectories: int = Field(default=2, ge=0)
+    """Trajectories per task (the best ones first) that the report's viewer holds."""
+
+
+class JudgePoolConfig(Frozen):
+    """How judging is scheduled. Nothing here can change a verdict."""
+
+    build_workers: int | None = Field(default=None, ge=1)
+    """Processes that compile; every core when absent."""
+    device_workers: int = Field(default=1, ge=1)
+    """Devices that run kernels: sets of ``judge.num_threads`` cores, or GPUs (the visible ones in turn)."""
+    gpus: tuple[int, ...] | None = Field(default=None, min_length=1)
+    """Numbers, among the visible GPUs, of those that judge, in turn; the first ones when null. A judge with GPUs of its
+    own can work ``while_generating``."""
+    kernels_in_flight: int = Field(default=8, ge=1)
+    """On a GPU: how many kernels' sandboxes are started or open at once, while one of them is measured."""
+    isolation: Literal["auto", "apptainer", "bubblewrap", "namespaces", "none"] = "auto"
+    """What closes candidates in. ``auto``: Apptainer with ``image`` where one is named, else the best that works."""
+    image: str | None = None
+    """Apptainer image for candidates and their compilers (``containers/judge.sif``); with ``isolation: apptainer`` and
+    no image the host's own programs are bound into an empty one."""
+    scheduler: str | None = None
+    """Address of a running dask scheduler (a Slurm cluster, say); a local one is started when absent."""
+    max_retries: int = Field(default=2, ge=0)
+    """Of a harness failure, never of a candidate's."""
+    while_generating: Literal["auto", "always", "never"] = "auto"
+    """Whether answers are judged while others are still being generated. ``auto``: where judge and model surely have
+    devices of their own, i.e. with a ``scheduler``, or with an endpoint on another machine."""

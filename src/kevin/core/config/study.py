@@ -1,0 +1,145 @@
+"""The whole tree."""
+
+from __future__ import annotations
+
+import re
+from functools import cached_property
+from pathlib import Path
+from typing import Any, Literal
+
+from pydantic import Field, ValidationError, model_validator
+
+from kevin.core.config.base_model import BaseModelConfig
+from kevin.core.config.policy import PolicyConfig
+from kevin.core.config.rollout import JudgePoolConfig, ReportConfig, RewardConfig, RolloutConfig
+from kevin.core.config.tasks import TasksConfig
+from kevin.core.config.train import RunConfig, TrainConfig
+from kevin.core.errors import ConfigError
+from kevin.core.protocol import JudgeProtocol
+from kevin.core.types import Dialect, Frozen, Language, canonical_json, digest
+
+
+class Study(Frozen):
+    """The whole study."""
+
+    scale: Literal["laptop", "gpu", "paper"] = "laptop"
+    """What the resources of the workflow's rules follow from."""
+    seed: int = 0
+    """Of the task generator, the splits, the base model and the sampling."""
+    dialect: Dialect = "c_abi"
+    """The form of a kernel: a bare translation unit (c_abi), or a Python module that builds its sources inline."""
+    language: Language = "cpp"
+    """What kernels are written in; cuda needs ``judge.device: cuda``."""
+    results: str = "results"
+    """Folder of everything that is made, relative to the working directory."""
+    tasks: TasksConfig = TasksConfig()
+    """Which tasks there are."""
+    policies: dict[str, PolicyConfig]
+    """Models that write kernels, by a name of your choice."""
+    evaluate: tuple[str, ...] = ("base",)
+    """Keys of ``policies`` that the tables and figures compare."""
+    base_model: BaseModelConfig = BaseModelConfig()
+    """The own base model and its training."""
+    rollout: RolloutConfig = RolloutConfig()
+    """How a policy is sampled."""
+    reward: RewardConfig = RewardConfig()
+    """Score and return."""
+    judge: JudgeProtocol = JudgeProtocol()
+    """The judging protocol: everything that can change a verdict."""
+    pool: JudgePoolConfig = JudgePoolConfig()
+    """How judging is scheduled."""
+    train: TrainConfig = TrainConfig()
+    """The recipe that all training runs share."""
+    runs: dict[str, RunConfig] = Field(default={})
+    """Training runs by name. A policy with the model ``<results>/policies/<name>`` is what the run made."""
+    ceiling_kernels: int = Field(default=8, ge=1)
+    """Mistake-free kernels of the kernel writer that are judged for each task, the most promising first: the tables'
+    ceiling. A large number searches everything that the writer can write."""
+    report: ReportConfig = ReportConfig()
+    """Tables, figures and the page."""
+
+    @model_validator(mode="before")
+    @classmethod
+    def _fill_results_in(cls, raw: Any) -> Any:
+        """``<results>/...`` in a policy's model, with the folder's name."""
+        if not isinstance(raw, dict) or not isinstance(raw.get("policies"), dict):
+            return raw
+        folder = str(raw.get("results", cls.model_fields["results"].default)).rstrip("/")
+
+        def filled(policy: Any) -> Any:
+            model = policy.get("model") if isinstance(policy, dict) else None
+            if isinstance(model, str) and model.startswith("<results>/"):
+                return {**policy, "model": model.replace("<results>", folder, 1)}
+            return policy
+
+        return {**raw, "policies": {name: filled(policy) for name, policy in raw["policies"].items()}}
+
+    @model_validator(mode="after")
+    def _names_are_file_names(self) -> Study:
+        """Policies, runs and the folder of results are parts of paths; the workflow gives some signs a meaning."""
+        for key, names in (("policies", self.policies), ("runs", self.runs)):
+            for name in names:
+                if not re.fullmatch(r"\w[\w.+ -]*", name):
+                    raise ValueError(f"{key}: {name!r} becomes a file's name; use letters, digits, _ . + - and spaces")
+        if not self.results or re.search(r"[{}<>\n]", self.results) or self.results.startswith("-"):
+            raise ValueError(f"results: {self.results!r} cannot be a folder here; use a path without {{ }} < >")
+        return self
+
+    @model_validator(mode="after")
+    def _references_exist(self) -> Study:
+        unknown = [p for p in self.evaluate if p not in self.policies]
+        if unknown:
+            raise ValueError(f"evaluate names policies that are not defined: {', '.join(unknown)}")
+        for name, policy in self.policies.items():
+            if policy.seed_of is None:
+                continue
+            first = self.policies.get(policy.seed_of)
+            if first is None or first.seed_of is not None:
+                raise ValueError(f"policies.{name}.seed_of: {policy.seed_of} is no policy with seeds of its own")
+        if (self.language == "cuda") != (self.judge.device == "cuda"):
+            raise ValueError(f"language {self.language} does not fit judge.device {self.judge.device}")
+        for name in self.runs:
+            self._check_run(name)
+        return self
+
+    def _check_run(self, name: str) -> None:
+        try:
+            run = self.for_run(name)
+        except ValidationError as e:
+            key = ".".join(str(part) for part in e.errors()[0]["loc"])
+            raise ValueError(f"runs.{name}.{key}: {e.errors()[0]['msg']}") from None
+        if run.train.init not in self.policies:
+            raise ValueError(f"runs.{name}: train.init names a policy that is not defined: {run.train.init}")
+        self.origins(run.train.init)
+
+    def for_run(self, name: str) -> Study:
+        """The study with the sections ``train`` and ``reward`` as run ``name`` has them, and without other runs."""
+        if name not in self.runs:
+            raise ConfigError(f"no run {name!r} in the configuration; there are {', '.join(self.runs) or 'none'}")
+        run = self.runs[name]
+        train = TrainConfig.model_validate(self.train.model_dump() | run.train)
+        reward = RewardConfig.model_validate(self.reward.model_dump() | run.reward)
+        return self.model_copy(update={"train": train, "reward": reward, "runs": {}})
+
+    def is_base_model(self, policy: str) -> bool:
+        """Whether a policy is the base model that this study makes."""
+        return Path(self.policies[policy].model) == Path(self.results, "base_model")
+
+    def made_by(self, policy: str) -> str | None:
+        """The run of this study that makes a policy."""
+        model = Path(self.policies[policy].model)
+        return next((run for run in self.runs if model == Path(self.results, "policies", run)), None)
+
+    def origins(self, policy: str) -> list[str]:
+        """The policy, the one that its run started from, and so on."""
+        found = [policy]
+        while (run := self.made_by(found[-1])) is not None:
+            init = self.runs[run].train.get("init", self.train.init)
+            if init in found:
+                raise ValueError(f"runs.{run}: train.init {init} is made by training that starts from it")
+            found.append(init)
+        return found
+
+    @cached_property
+    def digest(self) -> str:
+        return digest("study", canonical_json(self.model_dump(mode="json")))

@@ -1,0 +1,43 @@
+"""Which tasks there are."""
+
+from __future__ import annotations
+
+from typing import Literal
+
+from pydantic import Field
+
+from kevin.core.types import Frozen
+
+
+class KernelBenchSource(Frozen):
+    """Where KernelBench's tasks come from; only read when ``tasks.source`` is ``kernelbench``."""
+
+    path: str | None = None
+    """A folder with a checkout; wins over ``repository``."""
+    repository: str = "https://github.com/ScalingIntelligence/KernelBench"
+    """Git address that is cloned when ``path`` is absent."""
+    commit: str = "423217d9fda91e0c2d67e4a43bf62f96f6d104f1"
+    """Pinned: sizes and tolerances differ between versions, and numbers with them."""
+    levels: tuple[int, ...] = (1, 2)
+    """Levels that are loaded."""
+    num_train_per_level: int = Field(default=90, ge=1)
+    """90 + 90 of levels 1 and 2 train; the rest of each level is held out."""
+
+
+class TasksConfig(Frozen):
+    source: Literal["catalog", "kernelbench"] = "catalog"
+    """The study's own tasks, or KernelBench's."""
+    size: Literal["cpu", "gpu"] = "cpu"
+    """Which of the two sizes of the own tasks is used."""
+    num_train_level1: int = Field(default=10, ge=0)
+    """Own single operators to train on; for KernelBench see ``tasks.kernelbench``."""
+    num_train_level2: int = Field(default=10, ge=0)
+    """Own fused tasks to train on."""
+    num_eval_level1: int = Field(default=8, ge=0)
+    """Held-out single operators that the tables are made of."""
+    num_eval_level2: int = Field(default=8, ge=0)
+    """Held-out fused tasks, with operator sequences that stand nowhere in the training set."""
+    case_study: str = "l1/layer_norm"
+    """Id of the task whose best trajectory is told turn by turn; always held out."""
+    kernelbench: KernelBenchSource = KernelBenchSource()
+    """Where KernelBench's tasks come from."""

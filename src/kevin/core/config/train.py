@@ -1,0 +1,136 @@
+"""Reinforcement learning."""
+
+from __future__ import annotations
+
+from typing import Any, Literal
+
+from pydantic import Field, model_validator
+
+from kevin.core.types import Frozen
+
+
+class TrainConfig(Frozen):
+    """Reinforcement learning on kernels judged for real. The recipe of arXiv 2507.11948 stands in full in
+    ``config/paper.yaml``, the laptop's sizes in ``config/config.yaml``. The score is set under ``reward``.
+    """
+
+    method: Literal["grpo", "think_prune"] = "grpo"
+    """GRPO; or Think-Prune-Train, fine-tuning on own correct answers, the comparison without reinforcement."""
+    init: str = "base"
+    """Key of ``policies`` that training starts from."""
+    split: str = "train"
+    """Split of the tasks that is trained on."""
+    seed: int = Field(default=0, ge=0)
+    """Of the order of tasks and of the sampling; the study's ``seed`` is added to it."""
+    num_steps: int = Field(default=12, ge=1)
+    """Steps; each is one batch of rollouts and its gradient steps."""
+    time_budget_s: float | None = Field(default=None, gt=0)
+    """Training ends after the step in which this is spent, pauses between runs left out: the policy then depends on the
+    machine's speed, and the report says so. No limit when null."""
+    tasks_per_step: int = Field(default=4, ge=1)
+    """Tasks of a step, of all levels in the proportion of the split."""
+    num_trajectories: int = Field(default=8, ge=1)
+    """m, per task."""
+    num_turns: int = Field(default=2, ge=1)
+    """n, per trajectory. All m * n turns of a task are one group; 1 is the single-turn training of the paper."""
+    max_response_tokens: int | None = Field(default=None, ge=1)
+    """That of ``train.init`` in a rollout when null."""
+    raise_response_at_step: int | None = Field(default=None, ge=1)
+    """From this step on answers may be ``raised_response_tokens`` long."""
+    raised_response_tokens: int | None = Field(default=None, ge=1)
+    """See ``raise_response_at_step``."""
+    temperature: float = Field(default=0.9, gt=0)
+    """Of the sampling in training."""
+    advantage: Literal["group", "leave_one_out"] = "group"
+    """(R - mean) / std over a task's m * n returns, or R - mean of the others' (TRLOO)."""
+    own_kernel_weight: float = Field(default=0.0, ge=0)
+    """Added to the score of a correct kernel: this times the profiled share of device time in its own kernels (GPU)."""
+    clip_low: float = Field(default=0.2, gt=0)
+    """Probability ratios below 1 - this have no gradient when the advantage is negative."""
+    clip_high: float = Field(default=0.28, gt=0)
+    """Probability ratios above 1 + this have no gradient when the advantage is positive (clip-higher)."""
+    loss: Literal["dr_grpo", "grpo", "dapo"] = "dr_grpo"
+    """Normalisation of the loss: by the longest allowed answer, by each answer's length, or by all tokens."""
+    kl_beta: float = Field(default=0.0, ge=0)
+    """Weight of the KL divergence from the initial policy."""
+    learning_rate: float = Field(default=1e-3, gt=0)
+    """Constant after the warm-up."""
+    warmup_share: float = Field(default=0.03, ge=0, lt=1)
+    """Share of the gradient steps in which the learning rate rises from 0."""
+    weight_decay: float = Field(default=0.0, ge=0)
+    """Of AdamW."""
+    adam_epsilon: float = Field(default=1e-8, gt=0)
+    """Of AdamW. A large one spares weights with small gradients: the tokens that a batch says nothing about."""
+    max_grad_norm: float = Field(default=0.05, gt=0)
+    """Gradients are clipped to this norm."""
+    updates_per_step: int = Field(default=2, ge=1)
+    """Gradient steps a batch, each on its share of it: the first on-policy, the others off-policy."""
+    num_iterations: int = Field(default=1, ge=1)
+    """Passes over a batch, of ``updates_per_step`` gradient steps each."""
+    micro_batch_size: int = Field(default=8, ge=1)
+    """Samples in one forward and backward pass of a device."""
+    dtype: Literal["float32", "bfloat16"] = "float32"
+    """Of the weights in training."""
+    autocast: bool = False
+    """On a GPU: bfloat16 in the arithmetic of forward and backward passes over float32 weights, which keep the small
+    steps that bfloat16 weights would round away."""
+    gradient_checkpointing: bool = False
+    """Trade time for memory."""
+    generation: Literal["transformers", "vllm_colocate", "vllm_server"] = "transformers"
+    """What generates in training. A colocated vLLM sleeps during the gradient steps."""
+    vllm_memory_share: float = Field(default=0.3, gt=0, lt=1)
+    """Of a GPU's memory, for the colocated vLLM while it is awake."""
+    vllm_tensor_parallel: int = Field(default=1, ge=1)
+    """GPUs that share one colocated vLLM."""
+    vllm_server_url: str | None = None
+    """``vllm_server`` only, e.g. ``http://localhost:8000``."""
+    save_every: int = Field(default=1, ge=1)
+    """Steps between checkpoints; a killed run goes on from the last one."""
+    num_checkpoints: int = Field(default=2, ge=1)
+    """Checkpoints that are kept."""
+    stop_not_okay: float | None = Field(default=0.5, gt=0, le=1)
+    """Training ends when the share of answers that leave the expected opening stays above this (``stop_patience``)."""
+    stop_repetition: float | None = Field(default=0.7, gt=0, le=1)
+    """Training ends when the share of repeated 8-grams stays above this."""
+    stop_patience: int = Field(default=3, ge=1)
+    """Steps in a row that the two limits above must be exceeded."""
+    stop_nothing_correct: int | None = Field(default=6, ge=1)
+    """Training, and the study with it, stops when no kernel of the first so many steps is correct: there is nothing to
+    learn from. Never when null."""
+    prune_keep: int = Field(default=4, ge=1)
+    """``think_prune`` only: the fastest distinct correct answers of a task and turn that are kept."""
+    prune_epochs: int = Field(default=2, ge=1)
+    """``think_prune`` only: passes over the kept answers in one round."""
+
+    @property
+    def group_size(self) -> int:
+        """Turn-samples of one task in one step."""
+        return self.num_trajectories * self.num_turns
+
+    @property
+    def batch_size(self) -> int:
+        """Turn-samples of one step."""
+        return self.tasks_per_step * self.group_size
+
+    @model_validator(mode="after")
+    def _fits(self) -> TrainConfig:
+        if (self.raise_response_at_step is None) != (self.raised_response_tokens is None):
+            raise ValueError("raise_response_at_step and raised_response_tokens come together")
+        if self.group_size < 2:
+            raise ValueError("a group needs at least two samples: raise num_trajectories or num_turns")
+        if self.method == "grpo" and self.batch_size % (self.updates_per_step * self.micro_batch_size):
+            raise ValueError(
+                f"a batch of {self.tasks_per_step} tasks x {self.num_trajectories} trajectories x {self.num_turns} "
+                f"turns = {self.batch_size} samples cannot be divided into updates_per_step = {self.updates_per_step} "
+                f"parts of whole micro-batches of {self.micro_batch_size}"
+            )
+        return self
+
+
+class RunConfig(Frozen):
+    """One training run: what differs from ``train`` and ``reward``."""
+
+    train: dict[str, Any] = Field(default={})
+    """Keys of ``train``."""
+    reward: dict[str, Any] = Field(default={})
+    """Keys of ``reward``."""

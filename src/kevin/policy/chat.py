@@ -1,0 +1,24 @@
+"""A conversation as a model reads it: by the model's own chat template, the same in training and at test."""
+
+from __future__ import annotations
+
+from typing import Any
+
+from kevin.core.dialogue import THINK_OPEN
+from kevin.core.types import Conversation
+
+
+def prompt_text(tokenizer: Any, conversation: Conversation) -> tuple[str, str]:
+    """The prompt, and the opening of the answer that the template has already written (``<think>`` or "").
+
+    What the template adds by itself (a system prompt, say) stays. ``tokenizer``: of transformers, with a template.
+    """
+    messages = [m.model_dump() for m in conversation]
+    text = str(tokenizer.apply_chat_template(messages, add_generation_prompt=True, tokenize=False))
+    return text, f"{THINK_OPEN}\n" if text.rstrip().endswith(THINK_OPEN) else ""
+
+
+def prompt_tokens(tokenizer: Any, conversation: Conversation) -> tuple[list[int], str]:
+    """As `prompt_text`, in token ids."""
+    text, opening = prompt_text(tokenizer, conversation)
+    return list(tokenizer(text, add_special_tokens=False)["input_ids"]), opening

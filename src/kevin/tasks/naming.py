@@ -1,0 +1,118 @@
+"""Names of a restyled module: sizes, attributes, inputs, constants. No two things in one scope share a name."""
+
+from __future__ import annotations
+
+import random
+import re
+
+from kevin.tasks.operators import Dim
+from kevin.tasks.ops import Trace
+from kevin.tasks.styles import AS_VALUE, ATTRIBUTES, CONSTANTS, INPUTS, LETTERS, LONG_INPUTS, SIZES, Style
+
+WORD = re.compile(r"(?<![\w.'])[A-Za-z_]\w*+(?!=[^=])")
+"""A name in Python, but no attribute, string or keyword of a call."""
+_ALIKE = ({"height", "width"}, {"rows", "inner", "cols"}, {"rows", "cols"})
+
+
+class Names:
+    """The names of one module, drawn when they are asked for."""
+
+    def __init__(self, rng: random.Random, style: Style, traced: Trace, sizes: dict[str, int]) -> None:
+        self.rng, self.style = rng, style
+        self._taken: set[str] = {"out", "self", "torch", "nn", "F", "math", "Model", "Tensor"}
+        self._attributes: set[str] = {"training"}
+        self.values = {**sizes, **{d.name: d.size for shape in traced.shapes for d in shape}}
+        self.values = {name: size for name, size in self.values.items() if not name.isdigit()}
+        self.sizes = self._of_sizes()
+        self.inputs = self._of_inputs(traced)
+
+    def free(self, name: str) -> str:
+        """``name``, or one close to it, that stands for nothing else at module level or in a function."""
+        base, number = name, 2
+        while name in self._taken:
+            name, number = f"{base}_{number}", number + 1
+        self._taken.add(name)
+        return name
+
+    def free_attribute(self, name: str) -> str:
+        base, number = name, 2
+        while name in self._attributes:
+            name, number = f"{base}{number}", number + 1
+        self._attributes.add(name)
+        return name
+
+    def _of_sizes(self) -> dict[str, str]:
+        """By the inventory's name: the text that stands for a size."""
+        family, named = self.style.sizes, {}
+        shared = family != "literals" and self.rng.random() < 0.3
+        for name, size in self.values.items():
+            if family == "literals":
+                named[name] = str(size)
+                continue
+            twin = next((n for n in named if shared and self.values[n] == size and {n, name} in _ALIKE), None)
+            if twin:
+                named[name] = named[twin]
+                continue
+            text = name
+            if family == "named":
+                text = self.rng.choice(SIZES.get(name, (name,)))
+            elif family == "letters":
+                text = LETTERS.get(name, name)
+            elif family == "capitals":
+                text = name.upper()
+            named[name] = self.free(text)
+        return named
+
+    def _of_inputs(self, traced: Trace) -> dict[str, str]:
+        plain = [name for name, *_ in traced.inputs]
+        kind = traced.steps[0].kind
+        if self.style.inputs == "plain":
+            wanted = plain
+        elif self.style.inputs == "long":
+            wanted = list(LONG_INPUTS[: len(plain)])
+        elif traced.steps[0].second and kind in ("contract", "loss"):
+            usual = "product" if kind != "loss" else "triplet" if traced.steps[0].third else "loss"
+            wanted = list(self._fitting(INPUTS[usual]))
+            wanted += plain[len(wanted) :]
+        else:
+            further = [n for (n,) in INPUTS["further"]]
+            wanted = [*self._fitting(INPUTS["single"]), *self.rng.sample(further, min(len(plain) - 1, len(further)))]
+            wanted += plain[len(wanted) :]
+        return {name: self.free(new) for name, new in zip(plain, wanted, strict=False)}
+
+    def _fitting(self, choices: tuple[tuple[str, ...], ...]) -> tuple[str, ...]:
+        free = [c for c in choices if not self._taken & set(c)]
+        return self.rng.choice(free) if free else choices[0]
+
+    def attribute(self, plain: str) -> str:
+        """The name of an attribute that the inventory calls ``plain``."""
+        plain = re.sub(r"_\d+$", "", plain)
+        choices = ATTRIBUTES.get(plain, (plain, f"{plain}_layer"))
+        match self.style.attributes:
+            case "short":
+                return self.free_attribute(self.rng.choice(choices))
+            case "numbered":
+                short = choices[0]
+                number = 1
+                while f"{short}{number}" in self._attributes:
+                    number += 1
+                return self.free_attribute(f"{short}{number}")
+            case "layers":
+                number = 1 + sum(a.startswith("layer") for a in self._attributes)
+                return self.free_attribute(f"layer{number}")
+        return self.free_attribute(plain)
+
+    def constant(self, operator: str, attribute: str) -> str:
+        """The name of an argument that carries an operator's attribute."""
+        usual = CONSTANTS.get((operator, attribute)) or (AS_VALUE.get(attribute, attribute),)
+        name = self.rng.choice(usual)
+        return self.free(name if name not in self._taken else f"{operator}_{attribute}")
+
+    def text(self, source: str) -> str:
+        """Source text with the module's own names of sizes."""
+        return WORD.sub(lambda m: self.sizes.get(m.group(), m.group()), source)
+
+    def shape(self, dims: tuple[Dim, ...]) -> str:
+        """A shape as a tuple in the module's own names."""
+        inner = ", ".join(self.sizes.get(d.name, str(d.size)) for d in dims)
+        return f"({inner},)" if len(dims) == 1 else f"({inner})"

@@ -1,0 +1,316 @@
+"""Ways to write one operator in PyTorch, beyond the inventory's own.
+
+What can be is derived from an operator's own expression, so that it holds for every operator; formulas that people
+write out by hand stand in a table by operator name.
+"""
+
+from __future__ import annotations
+
+import re
+from functools import lru_cache
+from typing import NamedTuple
+
+from kevin.tasks.operators import OPERATORS
+
+
+class Spelling(NamedTuple):
+    """``{x}``, ``{second}`` and attributes as in `Operator.expression`; ``{h}`` is a variable of its own."""
+
+    kind: str
+    """own, functional, method, module or formula."""
+    expression: str
+    first: str | None = None
+    """An expression that is stored in ``{h}`` before."""
+    module: str | None = None
+    """What the attribute ``self.{name}`` is made of."""
+
+
+METHODS = (
+    *("relu", "sigmoid", "tanh", "softmax", "log_softmax", "logsumexp", "clamp", "abs", "exp", "log", "sqrt", "rsqrt"),
+    *("sum", "mean", "amax", "amin", "argmax", "argmin", "prod", "cumsum", "cumprod", "flip", "pow", "square", "neg"),
+    "matmul",
+)
+"""Functions of torch that are methods of a tensor with the same arguments."""
+
+MODULES = {
+    "relu": "ReLU",
+    "relu6": "ReLU6",
+    "leaky_relu": "LeakyReLU",
+    "sigmoid": "Sigmoid",
+    "tanh": "Tanh",
+    "gelu": "GELU",
+    "silu": "SiLU",
+    "selu": "SELU",
+    "celu": "CELU",
+    "elu": "ELU",
+    "softplus": "Softplus",
+    "softsign": "Softsign",
+    "mish": "Mish",
+    "hardtanh": "Hardtanh",
+    "hardswish": "Hardswish",
+    "hardsigmoid": "Hardsigmoid",
+    "logsigmoid": "LogSigmoid",
+    "tanhshrink": "Tanhshrink",
+    "softshrink": "Softshrink",
+    "hardshrink": "Hardshrink",
+    "softmax": "Softmax",
+    "log_softmax": "LogSoftmax",
+    "max_pool1d": "MaxPool1d",
+    "max_pool2d": "MaxPool2d",
+    "max_pool3d": "MaxPool3d",
+    "avg_pool1d": "AvgPool1d",
+    "avg_pool2d": "AvgPool2d",
+    "avg_pool3d": "AvgPool3d",
+    "mse_loss": "MSELoss",
+    "smooth_l1_loss": "SmoothL1Loss",
+    "l1_loss": "L1Loss",
+    "cross_entropy": "CrossEntropyLoss",
+    "cosine_similarity": "CosineSimilarity",
+    "kl_div": "KLDivLoss",
+    "triplet_margin_loss": "TripletMarginLoss",
+    **{f"adaptive_avg_pool{n}d": f"AdaptiveAvgPool{n}d" for n in (1, 2, 3)},
+}
+"""Function -> class of torch.nn with the same further arguments."""
+
+ARGUMENTS = {
+    "Linear": ("in_features", "out_features", "bias"),
+    **dict.fromkeys(
+        ("Conv1d", "Conv2d", "Conv3d"),
+        ("in_channels", "out_channels", "kernel_size", "stride", "padding", "dilation", "groups", "bias"),
+    ),
+    **dict.fromkeys(
+        ("ConvTranspose1d", "ConvTranspose2d", "ConvTranspose3d"),
+        ("in_channels", "out_channels", "kernel_size", "stride", "padding", "output_padding", "groups", "bias"),
+    ),
+    "LayerNorm": ("normalized_shape", "eps"),
+    "RMSNorm": ("normalized_shape", "eps"),
+    "GroupNorm": ("num_groups", "num_channels", "eps"),
+    **dict.fromkeys(
+        (f"{kind}Norm{n}d" for kind in ("Batch", "Instance") for n in (1, 2, 3)), ("num_features", "eps", "momentum")
+    ),
+    **dict.fromkeys(
+        (f"{kind}Pool{n}d" for kind in ("Max", "Avg") for n in (1, 2, 3)), ("kernel_size", "stride", "padding")
+    ),
+    "LeakyReLU": ("negative_slope",),
+    "ELU": ("alpha",),
+    "Hardtanh": ("min_val", "max_val"),
+    "Softmax": ("dim",),
+    "LogSoftmax": ("dim",),
+    "Dropout": ("p",),
+}
+"""Names of the positional arguments of the classes of torch.nn."""
+
+_CONV_DEFAULTS = (("stride", "1"), ("padding", "0"), ("dilation", "1"), ("groups", "1"), ("bias", "True"))
+DEFAULTS = {
+    "Linear": (("bias", "True"),),
+    **dict.fromkeys(("Conv1d", "Conv2d", "Conv3d"), _CONV_DEFAULTS),
+    **dict.fromkeys(
+        (f"ConvTranspose{n}d" for n in (1, 2, 3)),
+        (("stride", "1"), ("padding", "0"), ("output_padding", "0"), ("groups", "1"), ("bias", "True")),
+    ),
+    **dict.fromkeys((f"{kind}Pool{n}d" for kind in ("Max", "Avg") for n in (1, 2, 3)), (("padding", "0"),)),
+    **dict.fromkeys(("MaxPool1d", "MaxPool2d"), (("padding", "0"), ("dilation", "1"))),
+    **dict.fromkeys(("LayerNorm", "GroupNorm"), (("eps", "1e-5"),)),
+}
+"""Keyword arguments that may be written out with the value they have anyway."""
+
+_FORMULAS: dict[str, tuple[tuple[str, str | None], ...]] = {
+    "relu": (
+        ("F.relu({x})", None),
+        ("torch.clamp({x}, min=0)", None),
+        ("torch.maximum({x}, torch.zeros_like({x}))", None),
+    ),
+    "leaky_relu": (
+        ("torch.where({x} > 0, {x}, {slope} * {x})", None),
+        ("F.leaky_relu({x}, {slope})", None),
+        ("torch.maximum({x}, {slope} * {x})", None),
+    ),
+    "sigmoid": (("1 / (1 + torch.exp(-{x}))", None), ("F.sigmoid({x})", None)),
+    "tanh": (("F.tanh({x})", None),),
+    "gelu": (("0.5 * {x} * (1.0 + torch.erf({x} / math.sqrt(2.0)))", None),),
+    "silu": (
+        ("{x} * torch.sigmoid({x})", None),
+        ("torch.sigmoid({x}) * {x}", None),
+        ("{x} * {h}", "torch.sigmoid({x})"),
+        ("{x} * {x}.sigmoid()", None),
+    ),
+    "softplus": (("torch.log1p(torch.exp(-torch.abs({x}))) + torch.relu({x})", None),),
+    "elu": (("F.elu({x}, {alpha})", None), ("F.elu({x}, alpha={alpha})", None)),
+    "hardtanh": (
+        ("torch.clamp({x}, min={min}, max={max})", None),
+        ("torch.clamp({x}, {min}, {max})", None),
+        ("F.hardtanh({x}, {min}, {max})", None),
+    ),
+    "hardswish": (
+        ("{x} * torch.clamp({x} + 3, 0, 6) / 6", None),
+        ("{x} * F.relu6({x} + 3) / 6", None),
+        ("{x} * F.hardsigmoid({x})", None),
+    ),
+    "softsign": (
+        ("{x} / (1 + torch.abs({x}))", None),
+        ("{x} / (1 + {x}.abs())", None),
+        ("{x} / {h}", "1 + torch.abs({x})"),
+    ),
+    "mish": (
+        ("{x} * torch.tanh(F.softplus({x}))", None),
+        ("torch.tanh(F.softplus({x})) * {x}", None),
+        ("{x} * torch.tanh({h})", "F.softplus({x})"),
+    ),
+    "scale": (("{c} * {x}", None), ("torch.mul({x}, {c})", None), ("{x}.mul({c})", None)),
+    "add_scalar": (("{c} + {x}", None), ("torch.add({x}, {c})", None)),
+    "clamp": (
+        ("torch.clamp({x}, {min}, {max})", None),
+        ("{x}.clamp(min={min}, max={max})", None),
+        ("{x}.clamp({min}, {max})", None),
+    ),
+    "add_input": (("torch.add({x}, {second})", None), ("{second} + {x}", None)),
+    "mul_input": (("torch.mul({x}, {second})", None), ("{second} * {x}", None)),
+    "softmax": (
+        ("F.softmax({x}, dim={dim})", None),
+        ("F.softmax({x}, {dim})", None),
+        ("{h} / {h}.sum(dim={dim}, keepdim=True)", "torch.exp({x} - torch.amax({x}, dim={dim}, keepdim=True))"),
+    ),
+    "log_softmax": (
+        ("F.log_softmax({x}, dim={dim})", None),
+        ("{x} - torch.logsumexp({x}, dim={dim}, keepdim=True)", None),
+    ),
+    "rms_norm": (
+        ("{x} / {h}", "torch.sqrt(torch.mean({x} ** 2, dim=-1, keepdim=True) + {eps})"),
+        ("{x} * {h}", "torch.rsqrt({x}.pow(2).mean(dim=-1, keepdim=True) + {eps})"),
+        ("{x} / torch.sqrt(torch.mean({x} * {x}, dim=-1, keepdim=True) + {eps})", None),
+    ),
+    "l2_norm": (
+        ("{x} / {h}", "torch.norm({x}, p=2, dim={dim}, keepdim=True)"),
+        ("{x} / {x}.norm(dim={dim}, keepdim=True)", None),
+        ("F.normalize({x}, dim={dim}, eps=0.0)", None),
+        ("{x} / {h}", "torch.sqrt(torch.sum({x} ** 2, dim={dim}, keepdim=True))"),
+    ),
+    "sum_dim": (("{x}.sum({dim})", None), ("torch.sum({x}, {dim})", None)),
+    "mean_dim": (("{x}.mean({dim})", None), ("torch.mean({x}, {dim})", None)),
+    "max_dim": (("{x}.max(dim={dim})[0]", None), ("{x}.max({dim}).values", None)),
+    "min_dim": (("{x}.min(dim={dim})[0]", None), ("{x}.min({dim}).values", None)),
+    "argmax": (("torch.argmax({x}, {dim})", None), ("torch.max({x}, dim={dim})[1]", None)),
+    "global_avg_pool": (
+        ("{x}.mean(dim=(2, 3))", None),
+        ("{x}.mean(dim=[2, 3])", None),
+        ("torch.mean({x}, dim=[2, 3])", None),
+        ("F.adaptive_avg_pool2d({x}, 1).flatten(1)", None),
+        ("{x}.mean(-1).mean(-1)", None),
+    ),
+    "cumsum": (("torch.cumsum({x}, {dim})", None),),
+    "reverse_cumsum": (
+        ("torch.flip(torch.cumsum(torch.flip({x}, [{dim}]), dim={dim}), [{dim}])", None),
+        ("torch.cumsum({h}, dim={dim}).flip({dim})", "{x}.flip({dim})"),
+    ),
+    "matmul": (("{x} @ {second}", None), ("torch.mm({x}, {second})", None)),
+    "matmul_batched": (("torch.bmm({x}, {second})", None), ("{x} @ {second}", None)),
+    "matmul_transposed_b": (
+        ("{x} @ {second}.T", None),
+        ("torch.matmul({x}, {second}.t())", None),
+        ("torch.matmul({x}, {second}.transpose(0, 1))", None),
+        ("F.linear({x}, {second})", None),
+    ),
+    "matvec": (("{x} @ {second}", None), ("torch.mv({x}, {second})", None)),
+    "mse_loss": (
+        ("torch.mean(({x} - {second}) ** 2)", None),
+        ("(({x} - {second}) ** 2).mean()", None),
+        ("torch.mean({h} * {h})", "{x} - {second}"),
+    ),
+    "hinge_loss": (
+        ("torch.mean(torch.clamp(1 - {x} * {second}, min=0))", None),
+        ("torch.relu(1 - {x} * {second}).mean()", None),
+    ),
+    "new_gelu": (
+        ("F.gelu({x}, approximate='tanh')", None),
+        ("0.5 * {x} * (1 + torch.tanh(math.sqrt(2 / math.pi) * ({x} + 0.044715 * {x} ** 3)))", None),
+        ("0.5 * {x} * (1.0 + torch.tanh({h}))", "math.sqrt(2.0 / math.pi) * ({x} + 0.044715 * {x}.pow(3))"),
+    ),
+    "selu": (("F.selu({x})", None),),
+    "hardsigmoid": (("torch.clamp({x} / 6 + 0.5, 0, 1)", None), ("F.relu6({x} + 3) / 6", None)),
+    "abs": (("{x}.abs()", None),),
+    "square": (("{x} ** 2", None), ("{x} * {x}", None), ("{x}.pow(2)", None), ("torch.pow({x}, 2)", None)),
+    "sub_scalar": (("torch.sub({x}, {c})", None), ("{x}.sub({c})", None)),
+    "div_scalar": (("torch.div({x}, {c})", None), ("{x}.div({c})", None)),
+    "clamp_min": (("{x}.clamp(min={min})", None), ("torch.clamp_min({x}, {min})", None)),
+    "min_scalar": (("torch.clamp({x}, max={c})", None), ("{x}.clamp(max={c})", None)),
+    "max_scalar": (("torch.clamp({x}, min={c})", None), ("{x}.clamp(min={c})", None)),
+    "add_residual": (("{residual} + {x}", None), ("torch.add({x}, {residual})", None)),
+    "mul_residual": (("{residual} * {x}", None), ("torch.mul({x}, {residual})", None)),
+    "matmul_shared": (("{x} @ {second}", None),),
+    "matmul_symmetric": (("{x} @ {second}", None), ("torch.mm({x}, {second})", None)),
+    "matmul_transposed_a": (("{x}.T @ {second}", None), ("torch.matmul({x}.t(), {second})", None)),
+    "matmul_transposed": (("{x}.T @ {second}.T", None), ("torch.matmul({second}, {x}).T", None)),
+    "matmul_upper_triangular": (("torch.triu({x} @ {second})", None), ("torch.matmul({x}, {second}).triu()", None)),
+    "matmul_lower_triangular": (("torch.tril({x} @ {second})", None), ("torch.matmul({x}, {second}).tril()", None)),
+    "matmul_diagonal": (("torch.diag({x}) @ {second}", None), ("{x}[:, None] * {second}", None)),
+    "matmul_weight": (("{x} @ self.{name}.T", None), ("F.linear({x}, self.{name})", None)),
+    "rms_norm_dim": (
+        ("{x} / {h}", "torch.sqrt(torch.mean({x} ** 2, dim={dim}, keepdim=True) + {eps})"),
+        ("{x} * torch.rsqrt({x}.pow(2).mean(dim={dim}, keepdim=True) + {eps})", None),
+    ),
+    "l1_norm": (
+        ("{x} / {h}", "torch.mean(torch.abs({x}), dim={dim}, keepdim=True)"),
+        ("{x} / {x}.abs().mean(dim={dim}, keepdim=True)", None),
+    ),
+    "frobenius_norm": (("{x} / {h}", "torch.norm({x}, p='fro')"), ("{x} / {x}.norm()", None)),
+    "exclusive_cumsum": (("torch.cumsum({x}, dim={dim}) - {x}", None), ("{x}.cumsum(dim={dim}) - {x}", None)),
+    "masked_cumsum": (("({x} * {second}).cumsum(dim={dim})", None), ("torch.cumsum({second} * {x}, {dim})", None)),
+    "kl_div": (
+        ("F.kl_div({x}.log(), {second}, reduction='batchmean')", None),
+        ("F.kl_div({h}, {second}, reduction='batchmean')", "torch.log({x})"),
+    ),
+    "cosine_similarity": (("F.cosine_similarity({x}, {second}, dim=1)", None),),
+}
+"""By operator: expressions, each with what is stored in ``{h}`` before."""
+
+_MODULES = {
+    "global_avg_pool": ("self.{name}({x}).flatten(1)", "nn.AdaptiveAvgPool2d((1, 1))"),
+    "instance_norm": ("self.{name}({x})", "nn.InstanceNorm{axes}d({channels}, eps={eps})"),
+    "kl_div": ("self.{name}(torch.log({x}), {second})", "nn.KLDivLoss(reduction='batchmean')"),
+}
+"""By operator: a call, and the module that is called."""
+
+_CALL = re.compile(r"(torch|F)\.(\w+)\(\{x\}((?:, (?:[^()]|\([^()]*\))*)?)\)")
+_TOP = re.compile(r"torch\.a(max|min)\(\{x\}, dim=\{dim\}(.*)\)")
+
+
+@lru_cache(maxsize=4096)
+def spellings(name: str, own: str, rank: int) -> tuple[Spelling, ...]:
+    """Every way to write the operator on a tensor of this rank, its own first.
+
+    Args:
+        own: its expression for these attributes: what stands in the table is right for the plain one only.
+    """
+    found = [Spelling("own", own)]
+    if own == OPERATORS[name].expression.replace("F.{name}(", f"F.{name}("):
+        found += [Spelling("formula", text, first) for text, first in _FORMULAS.get(name, ())]
+        if name in _MODULES:
+            text, module = _MODULES[name]
+            found.append(Spelling("module", text, module=module.replace("{axes}", str(rank - 2))))
+    if match := _CALL.fullmatch(own):
+        found += _derived(match[1], match[2], match[3].removeprefix(", "))
+    if match := _TOP.fullmatch(own):
+        call = f"torch.{match[1]}({{x}}, dim={{dim}}{match[2]})"
+        found += [Spelling("formula", f"{call}{value}") for value in ("[0]", ".values")]
+    for spelling in tuple(found):
+        if "F." in spelling.expression + (spelling.first or ""):
+            for prefix in ("torch.nn.functional.", "nn.functional."):
+                first = spelling.first and spelling.first.replace("F.", prefix)
+                found.append(Spelling("functional", spelling.expression.replace("F.", prefix), first))
+    return tuple(dict.fromkeys(found))
+
+
+def _derived(room: str, function: str, rest: str) -> list[Spelling]:
+    """A method or a module in place of a function of ``{x}``."""
+    found = []
+    if room == "torch" and function in METHODS:
+        found.append(Spelling("method", f"{{x}}.{function}({rest})"))
+    if function in MODULES:
+        others = [part for part in ("{second}", "{third}") if part in rest]
+        further = rest
+        for part in others:
+            further = further.removeprefix(part).removeprefix(", ")
+        if "{x}" not in further and "{second}" not in further:
+            call = f"self.{{name}}({', '.join(['{x}', *others])})"
+            found.append(Spelling("module", call, module=f"nn.{MODULES[function]}({further})"))
+    return found

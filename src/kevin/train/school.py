@@ -1,0 +1,250 @@
+"""Pretrained weights go to school: continued pretraining on the kernel writer's conversations. See docs/school.md.
+
+A killed training goes on from its last checkpoint, with the batches that it would have had.
+"""
+
+from __future__ import annotations
+
+import json
+import logging
+import math
+import os
+import shutil
+import time
+from collections.abc import Sequence
+from pathlib import Path
+from typing import TYPE_CHECKING, Any
+
+from kevin.core import files
+from kevin.core.config import SchoolConfig, Study
+from kevin.core.errors import ConfigError, DeviceError
+from kevin.core.progress import progress
+from kevin.core.types import canonical_json, digest
+from kevin.train.base_model import SUMMARY, rate_share, summarise_training
+from kevin.train.corpus import CHUNK, Writers, school_tasks
+from kevin.train.pretrained import load_pretrained, save_pretrained
+from kevin.train.school_batches import Ahead, Sample, SchoolBatch, cut, held_out_samples, school_batches, summed_loss
+from kevin.train.stability import TrainingStoppedError
+from kevin.train.weights import weights_identity
+
+if TYPE_CHECKING:
+    from transformers import PreTrainedModel
+
+log = logging.getLogger(__name__)
+
+_BETAS = (0.9, 0.95)
+_MAX_GRAD_NORM = 1.0
+_STATE = "state.pt"
+_FREE = {"num_workers", "checkpoint_minutes"}
+"""Keys that a training may go on with when they have changed."""
+
+
+def train_school(study: Study, out_dir: Path) -> None:
+    """Load ``base_model.init``, train it on the writer's conversations, and save a Hugging Face folder with its
+    ``training.jsonl`` and ``summary.json``.
+
+    Raises:
+        ConfigError: as `load_pretrained`; a dialect that the kernel writer does not write; a corpus that does not fit.
+        DeviceError: the device ran out of memory.
+        TrainingStoppedError: a loss that is not a finite number.
+    """
+    config = study.base_model
+    if config.init is None:
+        raise ConfigError("base_model.init names no pretrained weights to go to school")
+    if study.dialect != "c_abi":
+        raise ConfigError("the base model can be trained for dialect c_abi only")
+    import torch
+
+    from kevin.policy.cpu import fit_threads
+
+    school = config.school_training
+    folder = out_dir.with_name(f".{out_dir.name}.school")
+    tasks = school_tasks(study)
+    with Writers(study, tasks, school.num_workers or max(1, len(os.sched_getaffinity(0)) - 1)) as writers:
+        model, tokenizer = load_pretrained(config.init)
+        fit_threads(model.num_parameters())
+        context = getattr(model.config.get_text_config(), "max_position_embeddings", None) or config.max_tokens
+        longest = min(config.max_tokens, context)
+        if torch.cuda.is_available():
+            model.to("cuda")
+        log.info("%d tasks, a model of %d parameters", len(tasks), model.num_parameters())
+        pupil = Pupil(model, int(tokenizer.pad_token_id), school, Checkpoint(folder, _identity(study)))
+        pupil.resume()
+        batches = school_batches(
+            writers.chunks(pupil.next_conversation // CHUNK),
+            tokenizer,
+            first=pupil.next_conversation,
+            batch_tokens=school.batch_tokens,
+            micro_batch_tokens=school.micro_batch_tokens,
+            longest=longest,
+        )
+        pupil.train(batches, held_out_samples(writers, tokenizer, school.num_held_out, longest))
+    with files.whole_folder(out_dir) as partial:
+        save_pretrained(partial, model, tokenizer)
+        (partial / "training.jsonl").write_text("".join(json.dumps(r) + "\n" for r in pupil.records))
+        (partial / SUMMARY).write_text(json.dumps(pupil.summary(study), indent=1) + "\n")
+    shutil.rmtree(folder, ignore_errors=True)
+
+
+def _identity(study: Study) -> str:
+    """Digest of all that the weights follow from."""
+    config = study.base_model
+    assert config.init is not None
+    parts = {
+        "init": config.init,
+        "weights": weights_identity(config.init),
+        "school": config.school_training.model_dump(mode="json", exclude=_FREE),
+        "max_tokens": config.max_tokens,
+        "tasks": study.tasks.model_dump(mode="json"),
+        "study": [study.seed, study.language],
+    }
+    return digest("school", canonical_json(parts))
+
+
+class Checkpoint:
+    """One file with a training's state, replaced as a whole; of another training it is not used."""
+
+    def __init__(self, folder: Path, identity: str) -> None:
+        self._path, self._identity = folder / _STATE, identity
+
+    def read(self) -> dict[str, Any] | None:
+        import torch
+
+        if not self._path.exists():
+            return None
+        state: dict[str, Any] = torch.load(self._path, map_location="cpu", weights_only=True)
+        if state["identity"] != self._identity:
+            log.warning("%s is of another training: the school starts anew", self._path)
+            return None
+        return state
+
+    def write(self, state: dict[str, Any]) -> None:
+        import torch
+
+        with files.atomic_path(self._path) as tmp:
+            torch.save({"identity": self._identity, **state}, tmp)
+
+
+class Pupil:
+    """A model at school: its optimiser, where it is in the corpus, and what was recorded."""
+
+    def __init__(self, model: PreTrainedModel, pad: int, school: SchoolConfig, checkpoint: Checkpoint) -> None:
+        import torch
+
+        self._model, self._pad, self._school, self._checkpoint = model, pad, school, checkpoint
+        on_gpu = model.device.type == "cuda"
+        self._optimizer = torch.optim.AdamW(
+            model.parameters(), lr=school.learning_rate, betas=_BETAS, weight_decay=0.0, fused=on_gpu
+        )
+        self._autocast = torch.autocast(model.device.type, torch.bfloat16, enabled=on_gpu)
+        self.next_conversation = 0
+        self.records: list[dict[str, float]] = []
+        self._waited_s = self._spent_s = 0.0
+        self._start = self._saved = time.monotonic()
+
+    def resume(self) -> None:
+        """Go on from the checkpoint, where there is one."""
+        state = self._checkpoint.read()
+        if state is None:
+            return
+        self._model.load_state_dict(state["model"])
+        self._optimizer.load_state_dict(state["optimizer"])
+        self.next_conversation, self.records = state["next_conversation"], state["records"]
+        self._spent_s = self.records[-1]["elapsed_s"]
+        log.info("going on after step %d", len(self.records))
+
+    def _save(self) -> None:
+        self._checkpoint.write(
+            {
+                "model": self._model.state_dict(),
+                "optimizer": self._optimizer.state_dict(),
+                "next_conversation": self.next_conversation,
+                "records": self.records,
+            }
+        )
+        self._saved = time.monotonic()
+
+    def train(self, made: Any, held_out: Sequence[Sample]) -> None:
+        """The steps that are still to be made, on the batches ``made``."""
+        school = self._school
+        ahead = Ahead(made)
+        batches = iter(ahead)
+        self._model.train()
+        try:
+            with progress(school.num_steps, "school", "steps") as bar:
+                bar.update(len(self.records))
+                while len(self.records) < school.num_steps:
+                    began = time.monotonic()
+                    batch = next(batches)
+                    self._waited_s += time.monotonic() - began
+                    record = self._step(batch)
+                    last = len(self.records) + 1 == school.num_steps
+                    if last or record["step"] % school.evaluate_every == 0:
+                        record["held_out_loss"] = self.mean_loss(held_out)
+                        log.info("step %d: held-out loss %.4f", record["step"], record["held_out_loss"])
+                    self.records.append(record)
+                    self.next_conversation = batch.next_conversation
+                    bar.note(f"loss {record['loss']:.3f}")
+                    bar.update()
+                    if not last and time.monotonic() - self._saved > 60 * school.checkpoint_minutes:
+                        self._save()
+        finally:
+            ahead.stop()
+        self._model.eval()
+        if self._waited_s > 0.1 * (time.monotonic() - self._start):
+            log.warning("%.0f s went by in waiting for conversations: writing them takes more cores", self._waited_s)
+
+    def _step(self, batch: SchoolBatch) -> dict[str, float]:
+        import torch
+
+        step = len(self.records) + 1
+        rate = self._school.learning_rate * rate_share(step - 1, self._school.num_steps)
+        for group in self._optimizer.param_groups:
+            group["lr"] = rate
+        self._model.zero_grad(set_to_none=True)
+        total = 0.0
+        try:
+            for samples in batch.micro_batches:
+                with self._autocast:
+                    loss = summed_loss(self._model, samples, self._pad) / batch.num_answer_tokens
+                loss.backward()
+                total = total + loss.detach()
+        except torch.OutOfMemoryError as e:
+            raise DeviceError(
+                f"the device ran out of memory at school: {str(e).splitlines()[0]} Lower "
+                f"base_model.school_training.micro_batch_tokens ({self._school.micro_batch_tokens})"
+            ) from e
+        norm = torch.nn.utils.clip_grad_norm_(self._model.parameters(), _MAX_GRAD_NORM)
+        if not (math.isfinite(float(total)) and math.isfinite(float(norm))):
+            raise TrainingStoppedError(
+                f"school, step {step}: loss {float(total)}, gradient norm {float(norm)}; lower "
+                f"base_model.school_training.learning_rate ({self._school.learning_rate:g})"
+            )
+        self._optimizer.step()
+        return {
+            "step": step,
+            "loss": float(total),
+            "grad_norm": float(norm),
+            "learning_rate": rate,
+            "num_tokens": batch.num_tokens,
+            "num_answer_tokens": batch.num_answer_tokens,
+            "elapsed_s": self._spent_s + time.monotonic() - self._start,
+        }
+
+    def mean_loss(self, samples: Sequence[Sample]) -> float:
+        """Nats a token of the answers."""
+        import torch
+
+        with torch.no_grad(), self._autocast:
+            parts = cut(samples, self._school.micro_batch_tokens)
+            total = sum(float(summed_loss(self._model, part, self._pad)) for part in parts)
+        return total / sum(s.num_answer for s in samples)
+
+    def summary(self, study: Study) -> dict[str, Any]:
+        """As the base model's that is made from scratch, with the loss on what was held out."""
+        return {
+            **summarise_training(self.records, self._school.num_steps, study.base_model),
+            "init": study.base_model.init,
+            "held_out_loss": self.records[-1]["held_out_loss"],
+            "num_conversations": self.next_conversation,
+        }

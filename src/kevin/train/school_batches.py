@@ -1,0 +1,186 @@
+"""Conversations as batches of tokens: prompts by the model's chat template, the loss on the answers alone.
+
+Shape suffixes: B conversations, L padded tokens, N tokens of all answers, H hidden size.
+"""
+
+from __future__ import annotations
+
+import queue
+import threading
+from collections.abc import Iterator, Sequence
+from typing import TYPE_CHECKING, NamedTuple
+
+from kevin.core.errors import ConfigError
+from kevin.policy.chat import prompt_text
+from kevin.train.corpus import CHUNK, Writers
+from kevin.writer.transcripts import Transcript
+
+if TYPE_CHECKING:
+    import torch
+    from transformers import PreTrainedModel, PreTrainedTokenizerBase
+
+_PATIENCE = 8
+"""Chunks without a conversation that fits, after which none is expected."""
+
+
+class Sample(NamedTuple):
+    """A prompt with one answer to it, the end token included."""
+
+    tokens: list[int]
+    num_answer: int
+    """Tokens at the end that are the answer's."""
+
+
+class SchoolBatch(NamedTuple):
+    """What one gradient step learns from."""
+
+    micro_batches: list[list[Sample]]
+    next_conversation: int
+    """Number of the first conversation that comes after it."""
+
+    @property
+    def num_answer_tokens(self) -> int:
+        return sum(s.num_answer for part in self.micro_batches for s in part)
+
+    @property
+    def num_tokens(self) -> int:
+        return sum(len(s.tokens) for part in self.micro_batches for s in part)
+
+
+def encode(written: Sequence[Transcript], tokenizer: PreTrainedTokenizerBase) -> list[list[Sample]]:
+    """The samples of each transcript: every answer with its own prompt, as a policy would see it."""
+    pairs: list[tuple[int, str, str]] = []
+    for i, transcript in enumerate(written):
+        for exchange in transcript.exchanges:
+            last = exchange is transcript.exchanges[-1]
+            conversation = transcript.conversation if last else transcript.conversation[: 2 * exchange.turn - 1]
+            prompt, opening = prompt_text(tokenizer, conversation)
+            pairs += [(i, prompt, answer.removeprefix(opening)) for answer in exchange.answers]
+    texts = [text for _, prompt, answer in pairs for text in (prompt, answer)]
+    ids = tokenizer(texts, add_special_tokens=False)["input_ids"] if texts else []
+    end = tokenizer.eos_token_id
+    samples: list[list[Sample]] = [[] for _ in written]
+    for (i, _, _), prompt_ids, answer_ids in zip(pairs, ids[::2], ids[1::2], strict=True):
+        samples[i].append(Sample([*prompt_ids, *answer_ids, end], len(answer_ids) + 1))
+    return samples
+
+
+def cut(samples: Sequence[Sample], max_tokens: int) -> list[list[Sample]]:
+    """Micro-batches of samples of like length, each of at most ``max_tokens`` with its padding, the longest first."""
+    parts: list[list[Sample]] = []
+    for sample in sorted(samples, key=lambda s: len(s.tokens), reverse=True):
+        if parts and (len(parts[-1]) + 1) * len(parts[-1][0].tokens) <= max_tokens:
+            parts[-1].append(sample)
+        else:
+            parts.append([sample])
+    return parts
+
+
+def school_batches(
+    chunks: Iterator[list[Transcript]],
+    tokenizer: PreTrainedTokenizerBase,
+    *,
+    first: int,
+    batch_tokens: int,
+    micro_batch_tokens: int,
+    longest: int,
+) -> Iterator[SchoolBatch]:
+    """Whole conversations until there are ``batch_tokens``, again and again.
+
+    Args:
+        chunks: from that on which holds conversation number ``first``.
+        longest: samples of more tokens are left out.
+
+    Raises:
+        ConfigError: no sample is as short as that.
+    """
+    number = first - first % CHUNK
+    batch: list[Sample] = []
+    num_tokens = missed = 0
+    for chunk in chunks:
+        fitting = 0
+        for samples in encode(chunk, tokenizer):
+            number += 1
+            if number <= first:
+                continue
+            kept = [s for s in samples if len(s.tokens) <= longest]
+            fitting += len(kept)
+            batch += kept
+            num_tokens += sum(len(s.tokens) for s in kept)
+            if num_tokens >= batch_tokens:
+                yield SchoolBatch(cut(batch, micro_batch_tokens), number)
+                batch, num_tokens = [], 0
+        missed = 0 if fitting else missed + 1
+        if missed >= _PATIENCE:
+            raise ConfigError(
+                f"no conversation of the school's corpus fits {longest} tokens; raise base_model.max_tokens, or take a "
+                f"model with a longer context"
+            )
+
+
+def held_out_samples(writers: Writers, tokenizer: PreTrainedTokenizerBase, num: int, longest: int) -> list[Sample]:
+    """Samples of ``num`` conversations that are not trained on, of at most ``longest`` tokens."""
+    written: list[Transcript] = []
+    for chunk in writers.chunks(held_out=True):
+        written += chunk
+        if len(written) >= num:
+            break
+    return [s for samples in encode(written[:num], tokenizer) for s in samples if len(s.tokens) <= longest]
+
+
+class Ahead:
+    """Batches made in a thread while the model computes; a bounded number of them. Iterate over it once."""
+
+    def __init__(self, batches: Iterator[SchoolBatch], num: int = 4) -> None:
+        self._batches = batches
+        self._queue: queue.Queue[SchoolBatch | BaseException] = queue.Queue(num)
+        self._stopped = threading.Event()
+        self._thread = threading.Thread(target=self._fill, name="school-batches", daemon=True)
+        self._thread.start()
+
+    def _fill(self) -> None:
+        try:
+            for batch in self._batches:
+                if not self._put(batch):
+                    return
+        except BaseException as e:  # told where the batches are awaited
+            self._put(e)
+
+    def _put(self, item: SchoolBatch | BaseException) -> bool:
+        while not self._stopped.is_set():
+            try:
+                self._queue.put(item, timeout=0.1)
+                return True
+            except queue.Full:
+                continue
+        return False
+
+    def __iter__(self) -> Iterator[SchoolBatch]:
+        while True:
+            item = self._queue.get()
+            if isinstance(item, BaseException):
+                raise item
+            yield item
+
+    def stop(self) -> None:
+        """End the thread."""
+        self._stopped.set()
+        self._thread.join(timeout=10)
+
+
+def summed_loss(model: PreTrainedModel, samples: Sequence[Sample], pad: int) -> torch.Tensor:
+    """Cross-entropy in nats, summed over the answers' tokens; the vocabulary is only scored there.
+
+    Padding stands on the right, where causal attention cannot see it: no mask, so that the fast kernels serve.
+    """
+    import torch
+    from torch.nn.functional import cross_entropy
+
+    length = max(len(s.tokens) for s in samples)
+    tokens_BL = torch.tensor([s.tokens + [pad] * (length - len(s.tokens)) for s in samples], device=model.device)
+    rows = [i for i, s in enumerate(samples) for _ in range(s.num_answer)]
+    places = [p - 1 for s in samples for p in range(len(s.tokens) - s.num_answer, len(s.tokens))]
+    hidden_BLH = model.base_model(input_ids=tokens_BL, use_cache=False).last_hidden_state
+    where = torch.tensor([rows, places], device=model.device)
+    logits_NV = model.get_output_embeddings()(hidden_BLH[where[0], where[1]]).float()
+    return cross_entropy(logits_NV, tokens_BL[where[0], where[1] + 1], reduction="sum")

@@ -1,0 +1,187 @@
+"""A restyled module is the same computation, and its spec is what inspection reads off it."""
+
+from __future__ import annotations
+
+import io
+import os
+import random
+import re
+import tokenize
+from pathlib import Path
+
+import pytest
+import torch
+from writer_fixtures import small_composed, task_of
+
+from kevin.core.errors import TaskError
+from kevin.core.types import Task
+from kevin.tasks.catalog import catalog
+from kevin.tasks.compose import compose
+from kevin.tasks.drawn import draw as draw_operator
+from kevin.tasks.extended import NOT_ALONE
+from kevin.tasks.format import init_model, inspect_task, load_module, make_inputs, run_model
+from kevin.tasks.operators import OPERATORS
+from kevin.tasks.ops import call, sizes_of
+from kevin.tasks.sizes import vary_sizes
+from kevin.tasks.spellings import spellings
+from kevin.tasks.styled import Styled, restyle
+from kevin.tasks.styles import HELD_OUT, SCHOOL, draw
+
+IMAGE = {"batch_size": 2, "in_channels": 3, "height": 5, "width": 6, "out_channels": 4}
+FLAT = {"batch_size": 4, "in_features": 6, "out_features": 7}
+SEQUENCES = [
+    task_of([call("linear"), call("sigmoid"), call("linear", out=5), call("mish"), call("mish")], FLAT),
+    task_of(
+        [
+            call("conv_transpose2d", stride=2, padding=1, output_padding=1),
+            call("batch_norm", track=1),
+            call("add_param"),
+            call("add_residual", of=1),
+            call("mul_param"),
+            call("mul_param", again=1),
+            call("batch_norm", track=1),
+        ],
+        IMAGE,
+    ),
+    task_of([call("linear"), call("mean_dim", dim=1, keepdim=1), call("gelu"), call("add_residual", of=0)], FLAT),
+    task_of([call("conv2d"), call("relu"), call("max_pool2d"), call("tanh"), call("mul_residual", of=3)], IMAGE),
+    *small_composed(8),
+]
+
+
+def _alone(name: str, rng: random.Random) -> Task:
+    op, sizes = draw_operator(rng, name, 600)
+    return task_of([op], sizes)
+
+
+def _spec_names(model: torch.nn.Module) -> dict[str, torch.Tensor]:
+    named = [*model.named_parameters(), *((n, b) for n, b in model.named_buffers() if b.is_floating_point())]
+    return {n.replace(".", "_"): p for n, p in named}
+
+
+def _results(task: Task, styled: Styled) -> tuple[torch.Tensor, torch.Tensor]:
+    """Of the plain module and the restyled one, under the same parameters and inputs."""
+    plain, shown = load_module(task.source, task.id), load_module(styled.shown.source, task.id)
+    one, other = init_model(plain, 0), init_model(shown, 0)
+    theirs = _spec_names(other)
+    with torch.no_grad():
+        for name, value in _spec_names(one).items():
+            value.copy_(torch.rand_like(value) + 0.5)
+            theirs[styled.names[name]].copy_(value)
+    inputs = make_inputs(plain, 0)
+    (expected,), (found,) = run_model(plain, one, inputs), run_model(shown, other, inputs)
+    return expected, found
+
+
+def _assert_same(task: Task, rng: random.Random, held_out: bool) -> None:
+    styled = restyle(task, rng, held_out=held_out)
+    assert inspect_task(styled.shown.source, task.id) == styled.shown.spec, styled.shown.source
+    expected, found = _results(task, styled)
+    assert torch.allclose(found.float(), expected.float(), rtol=1e-4, atol=1e-5), styled.shown.source
+
+
+@pytest.mark.parametrize("name", [n for n in OPERATORS if n not in NOT_ALONE])
+def test_every_operator_keeps_its_meaning_in_every_style(name):
+    rng = random.Random(name)
+    for held_out in (False, False, False, True):
+        _assert_same(_alone(name, rng), rng, held_out)
+
+
+@pytest.mark.parametrize("task", SEQUENCES, ids=lambda t: t.id)
+def test_sequences_keep_their_meaning_in_every_style(task):
+    rng = random.Random(task.id)
+    for held_out in (False, False, False, True, True):
+        _assert_same(task, rng, held_out)
+
+
+def test_every_spelling_of_the_table_is_for_an_operator_and_most_have_several():
+    ways = {name: spellings(name, op.expression, max(op.ranks)) for name, op in OPERATORS.items()}
+    assert all(w[0].expression == OPERATORS[n].expression for n, w in ways.items())
+    assert sum(len(w) > 1 for w in ways.values()) > len(ways) / 2
+
+
+def test_the_same_seed_gives_the_same_text():
+    task = SEQUENCES[1]
+    texts = [[restyle(task, random.Random(seed)).shown.source for seed in range(30)] for _ in range(2)]
+    assert texts[0] == texts[1] and len(set(texts[0])) == 30
+
+
+def test_held_out_ways_are_drawn_on_request_only():
+    rng = random.Random(0)
+    assert all(not (HELD_OUT[axis].keys() & SCHOOL[axis].keys()) for axis in HELD_OUT)
+    for _ in range(2000):
+        style = draw(rng, held_out=False)
+        assert all(getattr(style, axis) in SCHOOL[axis] for axis in SCHOOL)
+    seen = set()
+    for _ in range(500):
+        style = draw(rng, held_out=True)
+        new = {(axis, way) for axis, ways in HELD_OUT.items() for way in ways if getattr(style, axis) == way}
+        assert new
+        seen |= new
+    assert seen == {(axis, way) for axis, ways in HELD_OUT.items() for way in ways}
+
+
+def test_held_out_marks_stand_in_no_text_of_the_school():
+    rng = random.Random(0)
+    marks = r":param |-------|nn\.Sequential|import Tensor|BATCH_SIZE|inputs\.append|# =====|self\.layer1\b"
+    held_out = 0
+    for _ in range(300):
+        task = rng.choice(SEQUENCES)
+        assert not re.search(marks, restyle(task, rng).shown.source)
+        held_out += bool(re.search(marks, restyle(task, rng, held_out=True).shown.source))
+    assert held_out > 250
+
+
+def test_a_restyled_task_is_no_longer_one_whose_sizes_are_read_off_its_text():
+    shown = restyle(SEQUENCES[0], random.Random(0)).shown
+    assert shown.origin == "user" and shown.ops == SEQUENCES[0].ops
+    with pytest.raises(TaskError):
+        restyle(shown.model_copy(update={"ops": ()}), random.Random(0))
+
+
+def test_sizes_vary_within_bounds_and_the_spec_follows():
+    rng = random.Random(0)
+    tasks = [*catalog("gpu"), *compose(20, 0, "gpu")]
+    shapes, ranks, same = set(), set(), 0
+    for task in tasks * 3:
+        varied = vary_sizes(task, rng)
+        assert [op.name for op in varied.ops] == [op.name for op in task.ops]
+        assert (
+            max(s.num_elements for s in (*varied.spec.inputs, *varied.spec.parameters, *varied.spec.outputs)) <= 2**29
+        )
+        same += varied.source == task.source
+        shapes.add(varied.spec.inputs[0].shape)
+        ranks.add(len(varied.spec.inputs[0].shape) - len(task.spec.inputs[0].shape))
+    assert same < 20 and len(shapes) > 100 and len(ranks) > 2
+    for task in rng.sample(tasks, 30):
+        varied = vary_sizes(task, rng, largest=4000)
+        assert sizes_of(varied.source) and inspect_task(varied.source, task.id) == varied.spec
+
+
+# --- nothing of KernelBench's prose ---------------------------------------------------------------------------
+
+
+def _sentences(source: str) -> set[str]:
+    """Sentences and lines of docstrings and comments, of at least four words."""
+    texts: list[str] = []
+    for token in tokenize.generate_tokens(io.StringIO(source).readline):
+        if token.type == tokenize.COMMENT:
+            texts.append(token.string.lstrip("# "))
+        elif token.type == tokenize.STRING and token.string.startswith('"""'):
+            texts += token.string.strip('"').splitlines()
+    parts = [part for t in texts for part in (t, t.partition(": ")[2], *re.split(r"(?<=\.)\s+", t))]
+    parts += [part for t in texts for part in re.split(r"(?<=\.)\s+", t.partition(": ")[2])]
+    plain = {part.strip().rstrip(".").lower() for part in parts}
+    return {p for p in plain if sum(bool(re.search("[a-z]{2}", word)) for word in p.split()) >= 4}
+
+
+@pytest.mark.skipif("KEVIN_KERNELBENCH" not in os.environ, reason="KEVIN_KERNELBENCH names no checkout")
+def test_no_sentence_is_kernelbenchs():
+    files = sorted((Path(os.environ["KEVIN_KERNELBENCH"]) / "KernelBench").glob("level*/*.py"))
+    assert len(files) >= 200
+    theirs = set().union(*(_sentences(f.read_text()) for f in files))
+    rng = random.Random(0)
+    tasks = [*catalog("gpu"), *compose(60, 0, "gpu"), *(_alone(n, rng) for n in OPERATORS if n not in NOT_ALONE)]
+    for number in range(2000):
+        source = restyle(rng.choice(tasks), rng, held_out=number % 4 == 0).shown.source
+        assert not _sentences(source) & theirs
