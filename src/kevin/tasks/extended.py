@@ -10,6 +10,7 @@ from kevin.core.types import OpCall, Task
 from kevin.tasks.catalog import Size
 from kevin.tasks.drawn import draw
 from kevin.tasks.drawn_sequence import draw_sequence
+from kevin.tasks.kernelbench_ops import kernelbench_sequences
 from kevin.tasks.operators import OPERATORS, Sizes
 from kevin.tasks.ops import sequence, trace
 from kevin.tasks.render import render
@@ -49,14 +50,14 @@ def compose_general(
     same arguments give the same tasks.
 
     Args:
-        exclude: operator-name sequences that must not come up, e.g. those of held-out tasks.
+        exclude: operator-name sequences that must not come up; those of KernelBench's tasks never do.
 
     Raises:
         TaskError: so many are asked for that no new sequence is found.
     """
     rng = random.Random(f"kevin general level 2, {size}, seed {seed}")
     low, high = _COMPOSED_ELEMENTS[size]
-    seen = set(exclude)
+    seen = {*exclude, *kernelbench_sequences()}
     for index in range(1, num + 1):
         for _ in range(_MAX_ATTEMPTS_PER_TASK):
             ops, sizes = draw_sequence(rng, int(2 ** rng.uniform(low, high)))
