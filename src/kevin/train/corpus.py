@@ -21,7 +21,7 @@ from kevin.tasks.build import unseen_sequences
 from kevin.tasks.catalog import catalog
 from kevin.tasks.compose import compose
 from kevin.tasks.extended import catalog_extended, compose_general
-from kevin.tasks.kernelbench import load_kernelbench, named_sequence
+from kevin.tasks.kernelbench_ops import kernelbench_sequences
 from kevin.tasks.ops import sequence
 from kevin.train.families import families
 from kevin.writer.school import school_transcripts
@@ -40,9 +40,7 @@ def school_tasks(study: Study) -> list[Task]:
     """
     school = study.base_model.school_training
     evaluated = {families(operators) for operators in unseen_sequences(study, levels=(2,))}
-    if study.tasks.source == "kernelbench":
-        theirs = load_kernelbench(study.tasks.kernelbench)
-        evaluated |= {families(named_sequence(t.name)) for t in theirs if t.level > 1}
+    evaluated |= {families(operators) for operators in kernelbench_sequences()}
     size, seed = study.tasks.size, _seed(study, "tasks")
     single = [*catalog(size), *catalog_extended(size, school.num_shapes, seed)]
     composed = [*compose(school.num_composed, seed, size), *compose_general(school.num_general, seed, size)]
