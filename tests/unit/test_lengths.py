@@ -28,10 +28,19 @@ def model_folder(tmp_path, **config):
     return {"model": str(tmp_path)}
 
 
-@pytest.mark.parametrize(("overlays", "expected"), [((), (1536, 256, 400)), (("paper",), (8192, 16384, 4000))])
+@pytest.mark.parametrize(
+    ("overlays", "expected"),
+    [((), (1536, 256, 400)), (("gpu", "gpu_seeds"), (6144, 2048, 1200)), (("paper",), (8192, 16384, 4000))],
+)
 def test_shipped_studies_keep_their_lengths(overlays, expected):
     shipped = load_study([CONFIG / "config.yaml", *(CONFIG / f"{o}.yaml" for o in overlays)])
     assert {lengths(shipped, policy) for policy in shipped.policies} == {expected}
+
+
+def test_a_pretrained_base_model_shares_its_context():
+    own = study()
+    pretrained = own.base_model.model_copy(update={"init": "someone/model", "max_tokens": 3000})
+    assert lengths(own.model_copy(update={"base_model": pretrained}), "base") == (1500, 1500, 1500)
 
 
 def test_an_endpoint_beside_the_small_model_has_room_to_think():

@@ -13,8 +13,10 @@ from transformers import AutoModelForCausalLM, AutoTokenizer
 from writer_fixtures import small_catalog
 
 from kevin.core.config import Study
-from kevin.core.errors import ConfigError
+from kevin.core.errors import ConfigError, HarnessError
+from kevin.tasks.kernelbench import named_sequence
 from kevin.train import corpus, school
+from kevin.train.families import families
 from kevin.train.pretrained import load_pretrained
 from kevin.train.school_batches import Ahead, Sample, cut, encode, school_batches, summed_loss
 from kevin.writer.transcripts import transcripts
@@ -121,15 +123,38 @@ def test_the_corpus_does_not_depend_on_the_number_of_processes(folder):
         assert [next(chunks) for _ in range(3)] == expected
         assert next(held_out) == list(corpus.school_corpus(study, tasks, 0, held_out=True)) != expected[0]
         assert next(writers.chunks(2)) == expected[2]
+        for process in writers._pool._processes.values():
+            process.kill()
+        with pytest.raises(HarnessError, match="ended from outside"):
+            next(writers.chunks(3))
 
 
-def test_no_evaluated_composition_is_taught(folder, monkeypatch):
+def test_no_composition_like_an_evaluated_one_is_taught(folder, monkeypatch):
+    def taught():
+        return {tuple(op.name for op in t.ops) for t in corpus.school_tasks(study) if t.level == 2}
+
     study = make_study(folder, num_composed=30)
-    taught = {tuple(op.name for op in t.ops) for t in corpus.school_tasks(study) if t.level == 2}
-    assert len(taught) > 10
-    evaluated = next(iter(sorted(taught)))
-    monkeypatch.setattr(corpus, "unseen_sequences", lambda study, levels: {evaluated})
-    assert evaluated not in {tuple(op.name for op in t.ops) for t in corpus.school_tasks(study)}
+    before = taught()
+    assert len(before) > 10
+    evaluated = next(s for s in sorted(before) if s[0] == "conv2d")
+    monkeypatch.setattr(corpus, "unseen_sequences", lambda study, levels: {("conv1d", *evaluated[1:])})
+    assert evaluated not in taught() < before
+
+
+@pytest.mark.parametrize(
+    ("name", "ours"),
+    [
+        ("ConvTranspose3d_Scaling_AvgPool_BiasAdd_Scaling", "conv_transpose3d div_scalar avg_pool3d add_param scale"),
+        (
+            "Gemm_Subtract_GlobalAvgPool_LogSumExp_GELU_ResidualAdd",
+            "linear sub_param global_avg_pool logsumexp gelu add",
+        ),
+        ("Conv2d_Min_Add_Multiply", "conv2d_pointwise min_scalar add_input mul_param"),
+        ("Matmul_Sum_Max_AvgPool_Swish", "matmul_transposed_b sum_dim max_dim avg_pool1d silu"),
+    ],
+)
+def test_families_know_both_ways_of_naming(name, ours):
+    assert families(named_sequence(name)) == families(ours.split())
 
 
 def test_a_training_lowers_the_loss_and_leaves_a_folder(folder, tmp_path):

@@ -6,10 +6,10 @@ import pytest
 
 from kevin.core.errors import TaskError
 from kevin.tasks.drawn import draw
-from kevin.tasks.extended import NOT_ALONE, catalog_extended
+from kevin.tasks.extended import NOT_ALONE, catalog_extended, compose_general
 from kevin.tasks.format import inspect_task
 from kevin.tasks.operators import OPERATORS
-from kevin.tasks.ops import call, sizes_of, trace
+from kevin.tasks.ops import call, parse_sequence, sequence, sizes_of, trace
 from kevin.tasks.render import render
 
 
@@ -99,3 +99,21 @@ def test_the_extended_catalog_is_reproducible(size):
     assert len({t.id for t in tasks}) == len(tasks) > 3 * 80
     for task in random.Random(0).sample(tasks, 30):
         assert inspect_task(task.source, task.id) == task.spec, task.source
+
+
+@pytest.mark.parametrize("size", ["cpu", "gpu"])
+def test_general_sequences_are_new_reproducible_and_traced(size):
+    tasks = list(compose_general(60, 1, size))
+    names = {sequence(t.ops) for t in tasks}
+    assert len(names) == 60 and {len(t.ops) for t in tasks} == {2, 3, 4, 5, 6}
+    assert tasks == list(compose_general(60, 1, size))
+    assert not names & {sequence(t.ops) for t in compose_general(60, 1, size, exclude=names)}
+    for task in tasks[:25]:
+        assert inspect_task(task.source, task.id) == task.spec, task.source
+
+
+def test_a_sequence_is_read_from_text():
+    ops = parse_sequence("conv2d kernel=5 padding=1 | relu | scale c=0.5")
+    assert ops == [call("conv2d", kernel=5, padding=1), call("relu"), call("scale", c=0.5)]
+    with pytest.raises(TaskError, match="write an operator as"):
+        parse_sequence("scale c")

@@ -14,6 +14,7 @@ from kevin.core.errors import ConfigError, DataError, DeviceError, HarnessError,
 from kevin.core.types import Outcome
 from kevin.policy.load import load_policy
 from kevin.train import grpo
+from kevin.train.base_model_check import check_base_model
 from kevin.train.checkpoint import export_policy
 from kevin.train.lengths import longest_response, response_tokens
 from kevin.train.metrics import TIMES, read_metrics
@@ -486,3 +487,14 @@ def test_autocast_is_for_gpus_and_leaves_the_weights_alone(tmp_path, monkeypatch
         study = make_study(tmp_path, autocast=autocast).for_run("tiny")
         assert grpo.grpo_config(study, tmp_path, 1, on_cpu=on_cpu).bf16 is bf16
         assert study.train.dtype == "float32"
+
+
+def test_of_many_tasks_some_are_judged_to_check_the_base_model(tmp_path):
+    study = make_study(tmp_path)
+    (tmp_path / "base/summary.json").write_text(json.dumps({"loss": 0.1, "budget_bit": False}))
+    made = {"base": study.policies["base"].model_copy(update={"model": f"{study.results}/base_model"})}
+    expected = {"expected_correct_share": 0.0, "num_checked_kernels": 3}
+    base_model = study.base_model.model_copy(update=expected)
+    study = study.model_copy(update={"policies": made, "base_model": base_model})
+    check_base_model(study, tmp_path / "base", tmp_path / "tasks.parquet", judge, tmp_path / "check.json")
+    assert json.loads((tmp_path / "check.json").read_text())["num_kernels"] == 3

@@ -111,3 +111,24 @@ def _find(name: str, file: Path, size: Literal["cpu", "gpu"]) -> Task:
     if name not in known:
         raise UsageError(f"no task {name!r} in {file} or in the catalog; `kevin tasks list` names those of the study")
     return known[name]
+
+
+@app.command("coverage")
+def show_coverage(
+    kernelbench: Annotated[
+        Path | None,
+        typer.Option(
+            "--kernelbench", metavar="DIR", help="A checkout of KernelBench: its modules' shapes are compared."
+        ),
+    ] = None,
+) -> None:
+    """Say how much of KernelBench's levels 1 and 2 the operators' inventory holds."""
+    from kevin.tasks.kernelbench_ops import coverage
+
+    found = list(coverage(kernelbench))
+    for row in found:
+        if row.problem:
+            typer.echo(f"{row.name}: {row.problem}")
+    for level in ("level1", "level2"):
+        rows = [row for row in found if row.name.startswith(level)]
+        typer.echo(f"{level}: {sum(row.inside for row in rows)} of {len(rows)} inside the inventory")

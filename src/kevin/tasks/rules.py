@@ -16,15 +16,29 @@ from kevin.tasks.operators import OPERATORS, Attrs
 
 _INF = math.inf
 
-AFFINE = ("scale", "add_scalar", "bias_add", "add_input")
-_LINEAR_MAINS = ("avg_pool1d", "avg_pool2d", "cumsum", "reverse_cumsum", "mean_dim", "sum_dim", "global_avg_pool")
-_KNOWN_SUM_OVER_LAST = ("softmax", "layer_norm")
-_KNOWN_SUM_OVER_PICTURE = ("instance_norm",)
+_SHIFTS = ("add_scalar", "sub_scalar")
+_SCALES = ("scale", "div_scalar")
+_PARAMETERS = ("bias_add", "add_param", "sub_param", "mul_param")
+AFFINE = (*_SCALES, *_SHIFTS, *_PARAMETERS, "add_input", "add_residual", "residual_sub")
+_LINEAR_MAINS = (
+    "avg_pool1d",
+    "avg_pool2d",
+    "avg_pool3d",
+    "adaptive_avg_pool",
+    "cumsum",
+    "reverse_cumsum",
+    "mean_dim",
+    "sum_dim",
+    "global_avg_pool",
+)
+_KNOWN_SUM_OVER_LAST = ("softmax", "layer_norm", "row_norm")
+_KNOWN_SUM_OVER_PICTURE = ("instance_norm", "spatial_softmax")
 _SUMS = ("sum_dim", "mean_dim", "global_avg_pool")
-_SHIFT_INVARIANT = ("softmax", "log_softmax", "layer_norm", "instance_norm", "group_norm", "batch_norm", "argmax")
-_SCALE_INVARIANT = ("layer_norm", "rms_norm", "l2_norm", "instance_norm", "group_norm", "batch_norm", "argmax")
-_IDLE_ABOVE_ZERO = ("relu", "leaky_relu", "elu")
-_CLIPS = ("clamp", "hardtanh")
+_CENTRED = ("layer_norm", "row_norm", "instance_norm", "group_norm", "batch_norm", "argmax", "argmin")
+_SHIFT_INVARIANT = ("softmax", "log_softmax", "spatial_softmax", *_CENTRED)
+_SCALE_INVARIANT = (*_CENTRED, "rms_norm", "rms_norm_dim", "l2_norm", "l1_norm", "frobenius_norm")
+_IDLE_ABOVE_ZERO = ("relu", "leaky_relu", "elu", "abs", "dropout")
+_CLIPS = ("clamp", "hardtanh", "clamp_min", "min_scalar", "max_scalar")
 
 
 @dataclass(frozen=True)
@@ -56,15 +70,15 @@ def objection(state: State, op: OpCall) -> Objection | None:
     if name == "relu" and state.high <= 0:
         return Objection("constant_output", "relu of a value that is never positive is zero")
     if name in _CLIPS:
-        low, high = op.attrs["min"], op.attrs["max"]
+        low, high = _limits(op)
         if state.low >= low and state.high <= high:
             return Objection("idle_operator", f"{name} changes nothing: its input lies within its limits")
         if state.high <= low or state.low >= high:
             return Objection("constant_output", f"{name} of a value outside its limits is constant")
-    if name in _SHIFT_INVARIANT and state.last == "add_scalar":
-        return Objection("idle_operator", f"add_scalar changes nothing before {name}")
-    if name in _SCALE_INVARIANT and state.last == "scale":
-        return Objection("idle_operator", f"scale changes nothing before {name}")
+    if name in _SHIFT_INVARIANT and state.last in _SHIFTS:
+        return Objection("idle_operator", f"{state.last} changes nothing before {name}")
+    if name in _SCALE_INVARIANT and state.last in _SCALES:
+        return Objection("idle_operator", f"{state.last} changes nothing before {name}")
     if name in _SUMS:
         over = "picture" if name == "global_avg_pool" else "last"
         if state.known_sum == over:
@@ -76,14 +90,22 @@ def objection(state: State, op: OpCall) -> Objection | None:
     return None
 
 
+def _limits(op: OpCall) -> tuple[float, float]:
+    """The interval that an operator clips to."""
+    if op.name == "min_scalar":
+        return -_INF, op.attrs["c"]
+    if op.name == "max_scalar":
+        return op.attrs["c"], _INF
+    return op.attrs["min"], op.attrs.get("max", _INF)
+
+
 def advance(state: State, op: OpCall) -> State:
     """The state after ``op``."""
     name, kind = op.name, OPERATORS[op.name].kind
     low, high = _range(state, op)
     nxt = replace(state, low=low, high=high, last=name)
     if name in AFFINE:
-        shifts = name in ("bias_add", "add_input")
-        return replace(nxt, known_sum=None if name == "add_input" else state.known_sum) if shifts else nxt
+        return replace(nxt, known_sum=None) if kind in ("second", "residual") else nxt
     known = "last" if name in _KNOWN_SUM_OVER_LAST else "picture" if name in _KNOWN_SUM_OVER_PICTURE else None
     return replace(
         nxt,
@@ -118,16 +140,31 @@ _MONOTONE: dict[str, Callable[[float, Attrs], float]] = {
     "hardtanh": lambda v, a: min(max(v, a["min"]), a["max"]),
     "scale": lambda v, a: v * a["c"],
     "add_scalar": lambda v, a: v + a["c"],
-    **{n: lambda v, a: v for n in ("max_dim", "mean_dim", "global_avg_pool")},
-    **{f"{kind}_pool{n}d": lambda v, a: v for kind in ("max", "avg") for n in (1, 2)},
+    "sub_scalar": lambda v, a: v - a["c"],
+    "div_scalar": lambda v, a: v / a["c"],
+    "clamp_min": lambda v, a: max(v, a["min"]),
+    "min_scalar": lambda v, a: min(v, a["c"]),
+    "max_scalar": lambda v, a: max(v, a["c"]),
+    "selu": lambda v, a: max(1.06 * v, -1.76),
+    "hardsigmoid": lambda v, a: min(max(v / 6 + 0.5, 0.0), 1.0),
+    **{n: lambda v, a: v for n in ("max_dim", "min_dim", "mean_dim", "global_avg_pool", "adaptive_avg_pool")},
+    **{f"{kind}_pool{n}d": lambda v, a: v for kind in ("max", "avg") for n in (1, 2, 3)},
     **{n: lambda v, a: v * _INF if v else 0.0 for n in ("sum_dim", "cumsum", "reverse_cumsum")},
 }
 """Bounds on the value at either end of the interval."""
 
-_DIPPING = ("gelu", "silu", "mish", "hardswish")
+_DIPPING = ("gelu", "silu", "mish", "hardswish", "new_gelu")
 """Fall to about -0.4 below zero, and are near the identity above."""
 
-_FIXED = {"sigmoid": (0.0, 1.0), "softmax": (0.0, 1.0), "log_softmax": (-_INF, 0.0), "l2_norm": (-1.0, 1.0)}
+_FIXED = {
+    "sigmoid": (0.0, 1.0),
+    "softmax": (0.0, 1.0),
+    "spatial_softmax": (0.0, 1.0),
+    "log_softmax": (-_INF, 0.0),
+    "l2_norm": (-1.0, 1.0),
+    "abs": (0.0, _INF),
+    "square": (0.0, _INF),
+}
 
 
 def _range(state: State, op: OpCall) -> tuple[float, float]:

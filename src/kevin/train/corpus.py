@@ -9,17 +9,21 @@ from __future__ import annotations
 import multiprocessing
 from collections import deque
 from collections.abc import Iterator
-from concurrent.futures import Future, ProcessPoolExecutor
+from concurrent.futures import BrokenExecutor, Future, ProcessPoolExecutor
 from itertools import count
 from types import TracebackType
 from typing import Self
 
 from kevin.core.config import Study
+from kevin.core.errors import HarnessError
 from kevin.core.types import Task, digest
 from kevin.tasks.build import unseen_sequences
 from kevin.tasks.catalog import catalog
 from kevin.tasks.compose import compose
-from kevin.tasks.kernelbench import load_kernelbench, named_sequence
+from kevin.tasks.extended import catalog_extended, compose_general
+from kevin.tasks.kernelbench_ops import kernelbench_sequences
+from kevin.tasks.ops import sequence
+from kevin.train.families import families
 from kevin.writer.school import school_transcripts
 from kevin.writer.transcripts import Transcript
 
@@ -28,17 +32,19 @@ CHUNK = 16
 
 
 def school_tasks(study: Study) -> list[Task]:
-    """The catalog's single operators, and composed tasks; no composition is one that is evaluated or KernelBench's.
+    """Single operators, of the catalog and of the whole inventory, and composed tasks, but for those that are like an
+    evaluated one or KernelBench's.
 
     Raises:
         DataError, TaskError: as `kevin.tasks.build.unseen_sequences`.
     """
     school = study.base_model.school_training
-    exclude = set(unseen_sequences(study, levels=(2,)))
-    if study.tasks.source == "kernelbench":
-        exclude |= {named_sequence(t.name) for t in load_kernelbench(study.tasks.kernelbench)}
-    composed = compose(school.num_composed, _seed(study, "tasks"), study.tasks.size, frozenset(exclude))
-    return [*catalog(study.tasks.size), *composed]
+    evaluated = {families(operators) for operators in unseen_sequences(study, levels=(2,))}
+    evaluated |= {families(operators) for operators in kernelbench_sequences()}
+    size, seed = study.tasks.size, _seed(study, "tasks")
+    single = [*catalog(size), *catalog_extended(size, school.num_shapes, seed)]
+    composed = [*compose(school.num_composed, seed, size), *compose_general(school.num_general, seed, size)]
+    return [*single, *(t for t in composed if families(sequence(t.ops)) not in evaluated)]
 
 
 def school_corpus(study: Study, tasks: list[Task], chunk: int, *, held_out: bool = False) -> Iterator[Transcript]:
@@ -65,12 +71,22 @@ class Writers:
         )
 
     def chunks(self, first: int = 0, *, held_out: bool = False) -> Iterator[list[Transcript]]:
-        """Chunks in order, without end, from number ``first`` on; some are written ahead."""
+        """Chunks in order, without end, from number ``first`` on; some are written ahead.
+
+        Raises:
+            HarnessError: a writing process was killed.
+        """
         waiting: deque[Future[list[Transcript]]] = deque()
-        for chunk in count(first):
-            waiting.append(self._pool.submit(_write, chunk, held_out))
-            if len(waiting) > self._ahead:
-                yield waiting.popleft().result()
+        try:
+            for chunk in count(first):
+                waiting.append(self._pool.submit(_write, chunk, held_out))
+                if len(waiting) > self._ahead:
+                    yield waiting.popleft().result()
+        except BrokenExecutor:
+            raise HarnessError(
+                "a process that writes the school's corpus was ended from outside (memory may have run out); lower "
+                "base_model.school_training.num_workers, and start again: training goes on from its last checkpoint"
+            ) from None
 
     def __enter__(self) -> Self:
         return self

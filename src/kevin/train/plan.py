@@ -98,12 +98,12 @@ SCALES = {
     "gpu": Assumptions(
         num_devices=1,
         device_memory_gb=141,
-        peak_tflops=60,
+        peak_tflops=989,
         utilisation=0.1,
         bandwidth_tb_per_s=4.8,
-        bandwidth_share=0.005,
+        bandwidth_share=0.3,
         max_concurrent=512,
-        kernels_per_minute=120,
+        kernels_per_minute=200,
     ),
     "paper": Assumptions(
         num_devices=8,
@@ -117,7 +117,8 @@ SCALES = {
     ),
 }
 """By ``scale``. Small models are bound by launches, not by arithmetic: hence their low shares. The laptop's figures are
-of two cores of an AMD EPYC: the own model's answers have 46 tokens in the mean, its prompts 115."""
+of two cores of an AMD EPYC: the own model's answers have 46 tokens in the mean, its prompts 115. Those of ``gpu`` are
+for a model of a hundred million parameters on an H200, and of them only the judging was measured."""
 
 
 class Plan(Frozen):

@@ -75,7 +75,7 @@ class _Writer:
         body = Code()
         add_function(body, stage, stage.out_dims)
         emit(body, stage, mode)
-        words = set(re.findall(r"\w+", body.text()))
+        words = set(re.findall(r"(?<![.\w])\w+", body.text()))  # x, but not blockIdx.x
         used = [name for name in self._types if name in words]
         parameters = ", ".join(f"{self._types[name]} {name}" for name in used)
         with self.device.block(f"__global__ void stage{self._num}({parameters})"):

@@ -53,7 +53,8 @@ class Mode:
             with loop(code, "r", num, parallel(reduction)):
                 yield
             return
-        code.add(_THREAD)
+        if self.rows in ("thread", "warp"):
+            code.add(_THREAD)
         owner = {"thread": "i", "warp": "i / 32"}.get(self.rows, "blockIdx.x")
         code.add(f"idx r = {owner};")
         if self.rows != "thread":

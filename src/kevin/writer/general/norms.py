@@ -75,13 +75,15 @@ def moments(code: Code, stage: Stage, mode: Mode) -> None:
     with mode.each_row(code, rows.num):
         add_start(code, rows)
         if mode.slots.get("passes") == "one_pass":
+            code.add(f"real shift = {stage.source}[{rows.first}];")
             zero(code, "sum", "squares")
             with mode.each(code, rows.length, "+:sum,squares"):
-                code.add(f"real e = {source};")
+                code.add(f"real e = {source} - shift;")
                 code.add("sum += e;")
                 code.add("squares += e * e;", wrong_formula="squares += e;")
             mode.join(code, "sum", "squares")
             code.add(f"real mean = sum / {length}, var = squares / {length} - mean * mean;")
+            code.add("mean += shift;", op_left_out=None)
         else:
             zero(code, "mean")
             with mode.each(code, rows.length, "+:mean"):

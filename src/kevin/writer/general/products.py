@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+from contextlib import nullcontext
 from dataclasses import dataclass
 from math import prod
 
@@ -35,6 +36,10 @@ class Product:
     """Statements that say where ``right`` lies in the input, for element (k, n)."""
     inside: str | None = None
     """Condition under which it lies inside."""
+    left_by_m: bool = False
+    """Neighbours in memory differ in m, not in k."""
+    right_by_k: bool = False
+    """Neighbours in memory differ in k, not in n."""
 
 
 def is_window(stage: Stage) -> bool:
@@ -72,7 +77,9 @@ def _matrix(stage: Stage) -> Product:
         case "matvec":
             rows, cols, sizes = out.names[0], "1", (1, out.sizes[0], 1)
             right = f"{b}[k]"
-    return Product(batch, rows, cols, inner, sizes, left, right, bias)
+    turned = stage.name in ("matmul_transposed_a", "matmul_transposed")
+    by_k = right.endswith("[k]") or f"[n * {inner}" in right
+    return Product(batch, rows, cols, inner, sizes, left, right, bias, left_by_m=turned, right_by_k=by_k)
 
 
 def _conv(stage: Stage) -> Product:
@@ -143,14 +150,18 @@ def _along(stage: Stage, axis: int, axes: int, kernels: list[int]) -> tuple[str,
     return f"{name} = {plus(text, -padding)}", conditions, name
 
 
-def result(code: Code, stage: Stage, of: Product, value: str) -> None:
-    """Store the sum of result (g, m, n)."""
-    index = f"(g * {of.m} + m) * {wrapped(of.n)} + n" if of.g != "1" else f"m * {wrapped(of.n)} + n"
+def result(code: Code, stage: Stage, of: Product, value: str, index: str = "") -> None:
+    """Store the sum of result (g, m, n), which lies at ``index``."""
+    if not index:
+        index = f"(g * {of.m} + m) * {wrapped(of.n)} + n" if of.g != "1" else f"m * {wrapped(of.n)} + n"
     wrong = {}
     if of.bias:
         value, wrong = f"{value} + {of.bias}", {"op_left_out": value}
     if mask := TRIANGLES.get(stage.name):
         value, wrong = f"({mask} ? 0 : {value})", {"op_left_out": value}
+    if stage.function and index != "i":
+        code.add(f"idx i = {index};")
+        index = "i"
     store(code, stage, value, index, **wrong)
 
 
@@ -173,7 +184,7 @@ def naive(code: Code, stage: Stage, mode: Mode) -> None:
         with loop(code, "k", of.k):
             line = f"sum += {of.left} * {of.right};"
             code.add(line, wrong_formula=line.replace(" * " + of.right, " + " + of.right))
-        result(code, stage, of, "sum")
+        result(code, stage, of, "sum", "i")
 
 
 def _reads(code: Code, of: Product) -> None:
@@ -210,13 +221,7 @@ def tiled(code: Code, stage: Stage, mode: Mode) -> None:
     else:
         zero(code, "sum")
     with code.block(f"for (idx o = 0; o < {of.k}; o += 16)", undeclared_name="for (idx o = 0; o < num; o += 16)"):
-        if register:
-            with code.block("for (int u = 0; u < 4; u++)"):
-                code.add("a[u * 16 + ty][tx] = left(m0 + u * 16 + ty, o + tx);")
-                code.add("b[ty][u * 16 + tx] = right(o + ty, n0 + u * 16 + tx);")
-        else:
-            code.add("a[ty][tx] = left(m0 + ty, o + tx);")
-            code.add("b[ty][tx] = right(o + ty, n0 + tx);")
+        _load(code, of, register)
         code.add(BARRIER, missing_barrier=None)
         _multiply(code, register)
         code.add(BARRIER, missing_barrier=None)
@@ -229,6 +234,18 @@ def tiled(code: Code, stage: Stage, mode: Mode) -> None:
     code.add("idx m = m0 + ty, n = n0 + tx;")
     code.add(f"if (m >= {of.m} || n >= {of.n}) return;", missing_bounds=None)
     result(code, stage, of, "sum")
+
+
+def _load(code: Code, of: Product, register: bool) -> None:
+    """Both tiles, so that neighbouring threads read neighbours in memory."""
+    step = "u * 16 + " if register else ""
+    m, k = ("tx", "ty") if of.left_by_m else ("ty", "tx")
+    lines = [f"a[{step}{m}][{k}] = left(m0 + {step}{m}, o + {k});"]
+    k, n = ("tx", "ty") if of.right_by_k else ("ty", "tx")
+    lines.append(f"b[{k}][{step}{n}] = right(o + {k}, n0 + {step}{n});")
+    with code.block("for (int u = 0; u < 4; u++)") if register else nullcontext():
+        for line in lines:
+            code.add(line)
 
 
 def _multiply(code: Code, register: bool) -> None:

@@ -68,7 +68,7 @@ def _best(code: Code, stage: Stage, mode: Mode, rows: Rows) -> None:
     """The first index of the extreme: by one thread as it goes, by several in a second look."""
     sign = "<" if stage.name == "argmin" else ">"
     if mode.rows == "thread":
-        code.add(f"real top = {stage.source}[{rows.at.replace(' n', ' 0', 1)}];")
+        code.add(f"real top = {stage.source}[{rows.first}];")
         code.add("idx best = 0;", uninitialised="idx best;")
         with mode.each(code, rows.length, ""):
             code.add(f"real e = {stage.source}[{rows.at}];")

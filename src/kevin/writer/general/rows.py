@@ -23,6 +23,8 @@ class Rows:
     """Of one row."""
     apart: bool
     """Neighbours in memory belong to different rows: a thread for each row reads side by side."""
+    first: str = "o"
+    """Where its first element lies."""
 
     @property
     def can_be_shared(self) -> bool:
@@ -59,7 +61,7 @@ def rows_of(stage: Stage) -> Rows:
         if inner == "1":
             return Rows(channels, batch, "r", f"o + n * {channels}", elements, True)
         at = f"(n / {inner} * {channels} + r) * {inner} + n % {inner}"
-        return Rows(channels, product([batch, product(dims.names[2:])]), "0", at, elements, False)
+        return Rows(channels, product([batch, product(dims.names[2:])]), "0", at, elements, False, f"r * {inner}")
     return _strided(dims, *reduced_dims_of(stage.main))
 
 

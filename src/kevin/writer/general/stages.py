@@ -65,14 +65,14 @@ def _expands(step: Step) -> bool:
     return step.kind == "residual" and step.in_shape != step.out_shape
 
 
-def _cut(steps: Sequence[Step], *, fused: bool) -> list[tuple[Step | None, list[Step], int]]:
-    """Main operator, chain and number of its first result, stage by stage."""
+def _cut(steps: Sequence[Step], *, fused: bool, ends: set[int]) -> list[tuple[Step | None, list[Step], int]]:
+    """Main operator, chain and number of its first result, stage by stage; a stage ends at each result of ``ends``."""
     parts: list[tuple[Step | None, list[Step], int]] = []
     at = 0
     while at < len(steps):
         main = None if is_pointwise(steps[at]) else steps[at]
         run = at + 1
-        while run < len(steps) and is_pointwise(steps[run]) and not _expands(steps[run]):
+        while run < len(steps) and run not in ends and is_pointwise(steps[run]) and not _expands(steps[run]):
             run += 1
         if main is None:
             parts.append((None, list(steps[at:run]), at))
@@ -91,12 +91,18 @@ def cut(steps: Sequence[Step], *, fused: bool) -> Program:
     for step in steps:
         other = results[int(step.op.attrs["of"])] if step.kind == "residual" else None
         results.append(names.after(step, results[-1], other))
-    stages, at = [], 0
-    for main, chain, number in _cut(steps, fused=fused):
-        end = at + len(chain) + (main is not None)
-        stages.append(Stage(main, tuple(chain), number, results[at], results[end]))
-        at = end
-    return _with_buffers(stages, names.declarations, results)
+    ends: set[int] = set()
+    while True:
+        stages, at, reached = [], 0, {0}
+        for main, chain, number in _cut(steps, fused=fused, ends=ends):
+            end = at + len(chain) + (main is not None)
+            stages.append(Stage(main, tuple(chain), number, results[at], results[end]))
+            at = end
+            reached.add(end)
+        inside = {n for s in stages for n in s.wanted()} - reached
+        if not inside:
+            return _with_buffers(stages, names.declarations, results)
+        ends |= inside
 
 
 def _with_buffers(stages: list[Stage], declarations: list[tuple[str, str]], results: list[Dims]) -> Program:

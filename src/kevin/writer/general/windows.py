@@ -34,7 +34,7 @@ def offset(stage: Stage, row: str, places: list[str]) -> str:
     text = row
     names = stage.in_dims.names[-len(places) :]
     for name, place in zip(names, places, strict=True):
-        text = f"{wrapped(text) if '+' in text else text} * {name} + {place}"
+        text = f"{text if _is_bracketed(text) or ' ' not in text else f'({text})'} * {name} + {place}"
     return text
 
 

@@ -1,0 +1,152 @@
+"""A main operator of the wide inventory and what may follow it, in the manner of KernelBench's level 2."""
+
+from __future__ import annotations
+
+import math
+import random
+from collections import Counter
+
+from kevin.core.errors import TaskError
+from kevin.core.types import OpCall
+from kevin.tasks.drawn import Values, attributes, draw
+from kevin.tasks.operators import OPERATORS
+from kevin.tasks.ops import call, trace
+from kevin.tasks.rules import State, advance, objection
+
+Shapes = list[tuple[int, ...]]
+
+_MAINS: dict[str, float] = {
+    "linear": 4.0,
+    "conv2d": 4.0,
+    "conv3d": 2.5,
+    "conv_transpose2d": 2.5,
+    "conv_transpose3d": 3.0,
+    "conv1d": 1.0,
+    "conv_transpose1d": 0.7,
+    "depthwise_conv2d": 0.6,
+    "conv2d_pointwise": 0.8,
+    **dict.fromkeys(("matmul", "matmul_batched", "matmul_weight", "matmul_transposed_b", "matmul_shared"), 0.6),
+    **dict.fromkeys(("layer_norm", "group_norm", "batch_norm", "avg_pool3d", "max_pool2d", "rms_norm_dim"), 0.3),
+}
+
+_FURTHER: tuple[tuple[float, tuple[str, ...]], ...] = (
+    (
+        4.0,
+        (
+            *("relu", "leaky_relu", "sigmoid", "tanh", "gelu", "silu", "softplus", "elu", "hardtanh", "hardswish"),
+            *("softsign", "mish", "selu", "hardsigmoid", "new_gelu", "abs", "square"),
+        ),
+    ),
+    (2.5, ("scale", "add_scalar", "sub_scalar", "div_scalar", "clamp", "clamp_min", "min_scalar", "max_scalar")),
+    (2.0, ("add_param", "mul_param", "sub_param", "min_param")),
+    (0.6, ("add_input", "mul_input")),
+    (1.0, ("add_residual", "mul_residual")),
+    (1.6, ("group_norm", "batch_norm", "instance_norm", "layer_norm", "row_norm", "rms_norm_dim")),
+    (0.9, ("softmax", "logsumexp", "spatial_softmax")),
+    (1.2, ("max_pool1d", "max_pool2d", "max_pool3d", "avg_pool1d", "avg_pool2d", "avg_pool3d", "adaptive_avg_pool")),
+    (1.2, ("sum_dim", "mean_dim", "max_dim", "min_dim")),
+    (0.3, ("dropout",)),
+)
+"""Weight and members of each class of further operators."""
+
+MAX_FURTHER = 5
+_SOFT = ("softmax", "spatial_softmax")
+_AFTER_SOFTMAX = ("scale", "mul_param", "add_param", "sub_param", "mul_input", "mul_residual", "max_dim")
+_MAX_ELEMENTS = 1 << 28
+_FEWEST_PER_STATISTIC = 32
+
+
+def draw_sequence(rng: random.Random, elements: int) -> tuple[list[OpCall], dict[str, int]]:
+    """A sequence and its sizes; it may be shorter than wanted when nothing more fits."""
+    (name,) = rng.choices(list(_MAINS), weights=list(_MAINS.values()))
+    main, sizes = draw(rng, name, elements)
+    ops, shapes = [main], _shapes([main], sizes)
+    state = advance(State(), main)
+    wanted = rng.randint(2, MAX_FURTHER + 1)
+    for _ in range(12):
+        if len(ops) == wanted or max(math.prod(s) for s in shapes) > _MAX_ELEMENTS:
+            break
+        (members,) = rng.choices([m for _, m in _FURTHER], weights=[w for w, _ in _FURTHER])
+        op = _fitting(rng, rng.choice(members), ops, shapes)
+        if op is None or objection(state, op):
+            continue
+        try:
+            shapes = _shapes([*ops, op], sizes)
+        except TaskError:  # a window larger than what it moves over
+            continue
+        ops.append(op)
+        state = advance(state, op)
+    return ops, sizes
+
+
+def _shapes(ops: list[OpCall], sizes: dict[str, int]) -> Shapes:
+    return [tuple(d.size for d in shape) for shape in trace(ops, sizes).shapes]
+
+
+def _fitting(rng: random.Random, name: str, ops: list[OpCall], shapes: Shapes) -> OpCall | None:
+    """The operator with attributes for what is there so far; None where it does not fit."""
+    operator, shape = OPERATORS[name], shapes[-1]
+    rank, counts = len(shape), Counter(op.name for op in ops)
+    if rank not in operator.ranks or counts[name] > 1 or (ops[-1].name == name and operator.kind != "pool"):
+        return None
+    if any(counts[soft] for soft in _SOFT) and name not in _AFTER_SOFTMAX:
+        return None
+    match operator.kind:
+        case "residual":
+            return _residual(rng, name, shapes)
+        case "norm" | "row":
+            values = _norm(rng, name, shape)
+        case "reduce":
+            values = _reduction(rng, name, shape)
+        case "pool":
+            values = None if rank == 2 and counts["linear"] == 0 else _pool(rng, name, rank, shape)
+        case _ if "ndim" in operator.optional and (rank == 1 or shape[1] == 1):
+            values = {"ndim": max(rank - 1, 0), "axis": -1}
+        case _:
+            values = attributes(rng, name, rank, shape)
+    return None if values is None else call(name, **values)
+
+
+def _residual(rng: random.Random, name: str, shapes: Shapes) -> OpCall | None:
+    """An earlier result of the same shape, or the input, or one that a reduction made smaller."""
+    same = [i for i, s in enumerate(shapes[:-1]) if s == shapes[-1]]
+    return call(name, of=rng.choice(same)) if same else None
+
+
+def _norm(rng: random.Random, name: str, shape: tuple[int, ...]) -> Values | None:
+    values: Values = {}
+    match name:
+        case "group_norm":
+            groups = [g for g in (2, 4, 8, 16, 32) if shape[1] % g == 0]
+            groups = [g for g in groups if math.prod(shape[1:]) // g >= _FEWEST_PER_STATISTIC]
+            return {"groups": rng.choice(groups)} if groups else None
+        case "batch_norm":
+            values, count = {"track": 1}, math.prod(shape) // shape[1]
+        case "instance_norm" | "spatial_softmax":
+            count = math.prod(shape[2:])
+        case "softmax" | "rms_norm_dim":
+            values, count = {"dim": 1}, shape[1]
+        case _:
+            count = shape[-1]
+    return values if count >= (_FEWEST_PER_STATISTIC if name == "batch_norm" else 4) else None
+
+
+def _reduction(rng: random.Random, name: str, shape: tuple[int, ...]) -> Values | None:
+    rank = len(shape)
+    choices: list[Values] = [{"dim": 1}]
+    if rank > 2:
+        choices += [{"dim": 2, "num_dims": rank - 2}, {"dim": 2}, {"dim": 1, "num_dims": rank - 1}]
+    values = dict(choices[0] if name == "logsumexp" else rng.choice(choices))
+    first = int(values["dim"])
+    if math.prod(shape[first : first + int(values.get("num_dims", 1))]) < 4:
+        return None
+    return {**values, "keepdim": 1} if rng.random() < 0.6 else values
+
+
+def _pool(rng: random.Random, name: str, rank: int, shape: tuple[int, ...]) -> Values | None:
+    if min(shape[2:] or shape[1:]) < 6:
+        return None
+    if name == "adaptive_avg_pool":
+        return {"size": 1}
+    kernel = rng.choice((2, 2, 2, 3, 4))
+    return {"kernel": kernel, "stride": kernel if rng.random() < 0.8 else 2}

@@ -1,0 +1,147 @@
+"""What KernelBench's tasks compute, operator by operator: how far the inventory reaches, and what must stay unseen."""
+
+from __future__ import annotations
+
+import itertools
+from collections.abc import Iterator
+from functools import lru_cache
+from importlib.resources import files
+from pathlib import Path
+
+import yaml
+
+from kevin.core.errors import ConfigError, TaskError
+from kevin.core.types import Frozen, OpCall, TaskSpec, TensorSpec
+from kevin.tasks.operators import OPERATORS
+from kevin.tasks.ops import Trace, parse_sequence, sequence, trace
+
+_TABLE = "kernelbench_ops.yaml"
+_NAMES = {
+    1: ("dim",),
+    2: ("batch_size", "dim"),
+    3: ("batch_size", "channels", "length"),
+    4: ("batch_size", "channels", "height", "width"),
+    5: ("batch_size", "channels", "depth", "height", "width"),
+}
+_ALIKE = (
+    ("add_param", "sub_param", "bias_add"),
+    ("scale", "div_scalar"),
+    ("add_scalar", "sub_scalar"),
+    ("linear", "matmul_weight"),
+    ("adaptive_avg_pool", "global_avg_pool", "mean_dim"),
+)
+"""Names under which the same computation may come."""
+
+
+class Row(Frozen):
+    """One task of KernelBench: ``level2/12``, its operators, and why the inventory does not hold it, if so."""
+
+    name: str
+    ops: tuple[OpCall, ...]
+    outside: str | None = None
+
+
+@lru_cache(maxsize=1)
+def kernelbench_rows() -> tuple[Row, ...]:
+    """All 200 tasks of levels 1 and 2."""
+    table = yaml.safe_load(files("kevin.tasks").joinpath(_TABLE).read_text())
+    rows = []
+    for name, entry in table.items():
+        fields = {"ops": entry} if isinstance(entry, str) else entry
+        rows.append(Row(name=name, ops=tuple(parse_sequence(fields["ops"])), outside=fields.get("outside")))
+    return tuple(rows)
+
+
+@lru_cache(maxsize=1)
+def kernelbench_sequences() -> frozenset[tuple[str, ...]]:
+    """Operator-name sequences of all of KernelBench's tasks, in every spelling: none may stand in training text."""
+    spellings: set[tuple[str, ...]] = set()
+    for row in kernelbench_rows():
+        choices = [next((names for names in _ALIKE if op in names), (op,)) for op in sequence(row.ops)]
+        spellings.update(itertools.product(*choices))
+    return frozenset(spellings)
+
+
+class Coverage(Frozen):
+    """What was found of one task."""
+
+    name: str
+    inside: bool
+    problem: str | None = None
+    """Why it is outside, or where the trace and the module differ."""
+
+
+def coverage(checkout: Path | None = None) -> Iterator[Coverage]:
+    """Each task of levels 1 and 2; with a checkout of KernelBench the traces are compared with its modules.
+
+    Raises ConfigError for a folder that holds no KernelBench.
+    """
+    for row in kernelbench_rows():
+        problem = row.outside
+        if problem is None and checkout is not None:
+            problem = difference(row, _module(checkout, row.name))
+        yield Coverage(name=row.name, inside=problem is None, problem=problem)
+
+
+def _module(checkout: Path, name: str) -> Path:
+    level, number = name.split("/")
+    for folder in (checkout / "KernelBench" / level, checkout / level):
+        if found := sorted(folder.glob(f"{number}_*.py")):
+            return found[0]
+    raise ConfigError(f"{checkout}: no KernelBench/{level}/{number}_*.py there; name a checkout of KernelBench")
+
+
+def difference(row: Row, module: Path) -> str | None:
+    """Where the shapes worked out differ from those of the real module; None where they agree."""
+    from kevin.tasks.format import inspect_task
+
+    spec = inspect_task(module.read_text(), row.name)
+    try:
+        ours = trace_like(row.ops, spec).spec
+    except TaskError as e:
+        return f"not traced: {e}"
+    for what, mine, real in (
+        ("inputs", ours.inputs, spec.inputs),
+        ("parameters", ours.parameters, spec.parameters),
+        ("outputs", ours.outputs, spec.outputs),
+    ):
+        shapes, real_shapes = _shapes(mine), _shapes(real)
+        if what == "parameters":
+            shapes, real_shapes = sorted(shapes), sorted(real_shapes)
+        if shapes != real_shapes:
+            return f"{what} {shapes} are {real_shapes} in the module"
+    return None
+
+
+def _shapes(specs: tuple[TensorSpec, ...]) -> list[tuple[int, ...]]:
+    return [s.shape for s in specs]
+
+
+def trace_like(ops: tuple[OpCall, ...], spec: TaskSpec) -> Trace:
+    """The trace of a sequence with the sizes of a module: those of its first input and of its first product.
+
+    Raises TaskError where the sequence does not fit them.
+    """
+    sizes = dict(zip(_NAMES[len(spec.inputs[0].shape)], spec.inputs[0].shape, strict=True))
+    main = next((op for op in ops if OPERATORS[op.name].kind == "contract" and op.name != "depthwise_conv2d"), None)
+    if main is None:
+        return trace(ops, sizes)
+    if OPERATORS[main.name].second:
+        second = spec.inputs[1].shape
+        by_rows = main.name in ("matmul_transposed_b", "matmul_transposed")
+        return trace(ops, {**sizes, "cols": second[0] if by_rows else second[-1]})
+    weight = _weight(main, spec)
+    if main.name in ("linear", "matmul_weight"):
+        return trace(ops, {**sizes, "out_features": weight[0]})
+    is_transposed = main.name.startswith("conv_transpose")
+    out = weight[1] * int(main.attrs.get("groups", 1)) if is_transposed else weight[0]
+    return trace(ops, {**sizes, "out_channels": out})
+
+
+def _weight(main: OpCall, spec: TaskSpec) -> tuple[int, ...]:
+    """Shape of the first parameter that has the weight's rank: that of the pointwise one for two convolutions."""
+    rank = 2 if main.name in ("linear", "matmul_weight") else len(spec.inputs[0].shape)
+    named = [p.shape for p in spec.parameters if len(p.shape) == rank and ("weight" in p.name or rank == 2)]
+    if not named:
+        raise TaskError(f"the module has no weight of rank {rank} for {main.name}")
+    return named[-1] if main.name == "conv2d_pointwise" else named[0]
