@@ -211,10 +211,11 @@ class Init:
     def _spelled_defaults(self, kind: str, keywords: list[str | None]) -> list[tuple[str | None, str]]:
         """Some of the arguments that are left at their defaults."""
         style, rng = self.names.style, self.names.rng
-        share = 0.5 if style.init in ("defaults", "arguments") else 0.1
+        share = {"defaults": 0.75, "arguments": 0.4}.get(style.init, 0.1)
         if rng.random() > share:
             return []
-        return [(k, v) for k, v in DEFAULTS.get(kind, ()) if k not in keywords and rng.random() < 0.6]
+        each = 1.0 if style.init == "defaults" and rng.random() < 0.5 else 0.6
+        return [(k, v) for k, v in DEFAULTS.get(kind, ()) if k not in keywords and rng.random() < each]
 
     def _joined(self, usual: tuple[str, ...], arguments: list[tuple[str | None, str]]) -> str:
         """Arguments by position as far as they can be and the style wants it."""

@@ -6,6 +6,7 @@ import random
 
 from kevin.tasks.definitions import Argument, Init
 from kevin.tasks.naming import Names
+from kevin.tasks.operators import Shape
 from kevin.tasks.ops import Trace
 
 PHRASES: dict[str, tuple[str, ...]] = {
@@ -89,19 +90,23 @@ PHRASES: dict[str, tuple[str, ...]] = {
 """By operator; all others are called by their names."""
 
 ARGUMENTS: dict[str, tuple[str, ...]] = {
-    "in_channels": ("input channels", "channels that come in"),
-    "out_channels": ("output channels", "how many filters there are"),
-    "kernel_size": ("window size", "side of the window"),
-    "stride": ("step of the window", "stride"),
-    "padding": ("zeros on each side", "padding"),
-    "in_features": ("size of an input row", "input width"),
-    "out_features": ("size of an output row", "output width"),
-    "bias": ("whether a bias is learned", "adds a bias"),
-    "eps": ("keeps the division finite", "small constant"),
-    "dim": ("the dimension to work on", "axis"),
+    "in_channels": ("input channels", "channels that come in", "how many channels x has"),
+    "out_channels": ("output channels", "how many filters there are", "channels of the result"),
+    "kernel_size": ("window size", "side of the window", "how far the window reaches along each axis"),
+    "stride": ("step of the window", "stride", "how far the window moves each time"),
+    "padding": ("zeros on each side", "padding", "how many zeros go around the input"),
+    "output_padding": ("extra size on one side of the result", "output padding"),
+    "dilation": ("gap inside the window", "dilation", "distance of neighbouring taps"),
+    "groups": ("groups of channels", "channel groups that do not mix"),
+    "in_features": ("size of an input row", "input width", "length of the vectors that come in"),
+    "out_features": ("size of an output row", "output width", "length of the vectors that go out"),
+    "bias": ("whether a bias is learned", "adds a bias", "if true, a learned bias is added"),
+    "eps": ("keeps the division finite", "small constant", "tiny value inside the square root"),
+    "dim": ("the dimension to work on", "axis", "which axis is meant"),
     "num_groups": ("how many groups of channels", "groups"),
-    "normalized_shape": ("what is normalized", "trailing shape"),
-    "negative_slope": ("slope below zero", "negative slope"),
+    "num_features": ("channels to normalize", "feature count", "how many channels get statistics"),
+    "normalized_shape": ("what is normalized", "trailing shape", "sizes over which statistics are taken"),
+    "negative_slope": ("slope below zero", "negative slope", "factor for values under zero"),
 }
 
 _OPENINGS = (
@@ -129,8 +134,35 @@ _FORWARD = (
     "Performs {} on the inputs.",
 )
 _INIT = ("Sets up the layers.", "Builds {}.", "Create the module.", "Prepares {}.", "Constructor.")
-_TENSOR = ("input", "input of shape {}", "tensor, shape {}", "a tensor, {}", "the input, shape {}", "shape {}")
-_RESULT = ("result of shape {}", "tensor, shape {}", "the output, {}", "output, shape {}", "a tensor of shape {}")
+_TENSOR = (
+    "input",
+    "input of shape {}",
+    "tensor, shape {}",
+    "a tensor, {}",
+    "the input, shape {}",
+    "shape {}",
+    "what the model works on, laid out as {}",
+    "tensor that holds the data, its shape is {}",
+    "the batch to run on, with shape {}",
+)
+_RESULT = (
+    "result of shape {}",
+    "tensor, shape {}",
+    "the output, {}",
+    "output, shape {}",
+    "a tensor of shape {}",
+    "what comes out, laid out as {}",
+    "the result of all steps, with shape {}",
+    "tensor that holds the result, its shape is {}",
+)
+_VAGUE = {
+    1: ("(N,)", "(batch,)"),
+    2: ("(N, D)", "(batch, features)", "(M, N)", "(batch, *)", "any size", "(*, last)"),
+    3: ("(N, C, L)", "(batch, channels, length)", "(batch, *, last)", "any size", "(B, S, D)"),
+    4: ("(N, C, H, W)", "(batch, channels, height, width)", "(B, C, *)", "any size"),
+    5: ("(N, C, D, H, W)", "(batch, channels, depth, height, width)", "(B, C, *)"),
+}
+"""By rank: shapes in words that are nobody's constants."""
 _REMARKS = ("{}", "apply {}", "{}", "then {}", "{} step", "now {}")
 _SIZE_NOTES = ("number of samples", "kept large on purpose", "change for other sizes")
 
@@ -169,6 +201,10 @@ class Words:
         text = self._rng.choice(choices).format(self._all())
         return text[0].upper() + text[1:]
 
+    def _shape(self, dims: Shape) -> str:
+        vague = _VAGUE.get(len(dims))
+        return self._rng.choice(vague) if vague and self._rng.random() < 0.3 else self._names.shape(dims)
+
     def of_class(self) -> list[str]:
         family, rng = self._family, self._rng
         if family == "none" or (family in ("google", "bare") and rng.random() < 0.1):
@@ -201,9 +237,9 @@ class Words:
         family, rng = self._family, self._rng
         if family in ("none", "line", "steps") and rng.random() < 0.9:
             return []
-        shapes = {self._names.inputs[n]: self._names.shape(s) for n, s, *_ in self._traced.inputs}
+        shapes = {self._names.inputs[n]: self._shape(s) for n, s, *_ in self._traced.inputs}
         given = {n: rng.choice(_TENSOR).format(s) for n, s in shapes.items()}
-        result = rng.choice(_RESULT).format(self._names.shape(self._traced.shapes[-1]))
+        result = rng.choice(_RESULT).format(self._shape(self._traced.shapes[-1]))
         sentence = self._sentence(_FORWARD)
         if family == "sphinx":
             return [sentence, "", *(f":param {n}: {t}" for n, t in given.items()), f":return: {result}"]

@@ -16,10 +16,10 @@ SCHOOL: dict[str, dict[str, float]] = {
     "variables": {"reuse": 5.0, "out": 1.5, "fresh": 1.5, "nested": 1.5, "one_line": 0.7},
     "inputs": {"plain": 2.0, "named": 1.5, "coined": 0.5},
     "sizes": {"plain": 2.0, "named": 2.0, "letters": 1.0, "literals": 1.0, "partly": 0.5},
-    "placed": {"before": 1.0, "after": 2.5},
-    "init": {"sizes": 1.5, "arguments": 2.5, "defaults": 1.5, "literals": 1.0},
+    "placed": {"before": 1.0, "after": 4.0},
+    "init": {"sizes": 1.5, "arguments": 3.0, "defaults": 3.0, "literals": 1.0},
     "hints": {"none": 1.5, "typed": 1.0, "forward": 0.5},
-    "docstring": {"none": 1.5, "line": 2.5, "google": 2.5, "bare": 1.0, "parameters": 0.7, "steps": 0.7},
+    "docstring": {"none": 1.0, "line": 2.5, "google": 4.5, "bare": 1.5, "parameters": 0.7, "steps": 0.7},
     "comments": {"none": 3.0, "after": 1.0, "above": 1.0, "shapes": 0.5},
     "samples": {"names": 2.0, "direct": 2.0, "tuple": 0.5, "input_shape": 0.7},
 }
@@ -92,7 +92,7 @@ def draw(rng: random.Random, *, held_out: bool) -> Style:
     return Style(
         **ways,
         rand=not held_out and rng.random() < 0.6,  # on values above zero a kernel without its ReLU would pass
-        short_super=rng.random() < 0.4,
+        short_super=rng.random() < 0.3,
         empty_init=rng.random() < 0.7,
         returns_expression=rng.random() < 0.5,
         keywords=rng.choice((0.0, 0.0, 0.5, 1.0)),
