@@ -48,7 +48,7 @@ _OF_RESULT = ("out_channels", "out_features")
 _FLAT = ("dim", "in_features", "classes")
 
 _CONSTANTS: dict[str, tuple[float, ...]] = {
-    "eps": (1e-5, 1e-5, 1e-5, 1e-6, 1e-3, 1e-8),
+    "eps": (1e-5, 1e-5, 1e-5, 1e-6, 1e-3, 1e-4),
     "slope": (0.01, 0.01, 0.1, 0.2, 0.3, 0.05),
     "c": (0.5, 2.0, 1.5, 0.1, 3.0, 0.25, 10.0, -0.5, -1.0, 1.0, 0.75),
     "alpha": (1.0, 1.0, 0.5, 1.5),
@@ -158,5 +158,8 @@ def _is_sound(step: Step) -> bool:
     if step.op.name in _SQUARE and shape[0] != shape[1]:
         return False
     if step.kind in ("pool", "contract") and "padding" in attrs:
-        return 2 * attrs["padding"] <= attrs["kernel"]
+        if 2 * attrs["padding"] > attrs["kernel"]:
+            return False
+    if step.kind == "pool" and "kernel" in attrs:
+        return min(shape[-1:] if len(shape) == 2 else shape[2:]) >= attrs["kernel"]
     return True
