@@ -135,10 +135,20 @@ def _fitted(ops: Sequence[OpCall], sizes: dict[str, int], largest: int) -> tuple
         shapes += [[d.size for d in s] for c in traced.constructors if c for _, s in c.parameters]
         if min(min(shape, default=1) for shape in shapes) < 1 or not all(map(_is_sound, traced.steps)):
             return None
+        if not all(_is_fitting(traced, at) for at in range(len(ops))):
+            return None
         if max(map(prod, shapes)) <= largest:
             return traced, sizes
         longest = max(sizes.values())  # equal ones stay equal
         sizes = {name: size // 2 if size == longest else size for name, size in sizes.items()}
+
+
+def _is_fitting(traced: Trace, at: int) -> bool:
+    """Whether an earlier result can be broadcast against what a step reads it with."""
+    if traced.steps[at].kind != "residual":
+        return True
+    now, earlier = (traced.shapes[i][::-1] for i in (at, int(traced.steps[at].op.attrs["of"])))
+    return all(a.size == b.size or 1 in (a.size, b.size) for a, b in zip(now, earlier, strict=False))
 
 
 def _is_sound(step: Step) -> bool:
@@ -157,9 +167,8 @@ def _is_sound(step: Step) -> bool:
         return False
     if step.op.name in _SQUARE and shape[0] != shape[1]:
         return False
-    if step.kind in ("pool", "contract") and "padding" in attrs:
-        if 2 * attrs["padding"] > attrs["kernel"]:
-            return False
+    if step.kind in ("pool", "contract") and 2 * attrs.get("padding", 0) > attrs.get("kernel", 1):
+        return False
     if step.kind == "pool" and "kernel" in attrs:
         return min(shape[-1:] if len(shape) == 2 else shape[2:]) >= attrs["kernel"]
     return True
