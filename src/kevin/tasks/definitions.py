@@ -75,6 +75,11 @@ def _hint(text: str) -> str:
     return "tuple" if text.startswith("(") else "int" if re.fullmatch(r"-?\d+|None", text) else "float"
 
 
+def _repeated(text: str, axes: int) -> str:
+    """One size of a window said for each axis."""
+    return f"({', '.join([text] * axes)}{',' if axes == 1 else ''})"
+
+
 @dataclass
 class Init:
     """The constructor of one module under construction."""
@@ -84,6 +89,8 @@ class Init:
     definitions: list[Definition] = field(default_factory=list)
     kept: dict[str, str] = field(default_factory=dict)
     """Attributes in which arguments are kept, by argument."""
+    fixed: dict[str, str] = field(default_factory=dict)
+    """Attributes that are numbers, written in ``__init__``."""
     constants: dict[str, str] = field(default_factory=dict)
     """Module-level constants beside the sizes: values by name."""
     _by_key: dict[str, str] = field(default_factory=dict)
@@ -105,6 +112,10 @@ class Init:
     def constant(self, operator: str, attribute: str, value: float) -> str:
         """The text of an operator's attribute in ``forward``: a number, or ``self.<name>``."""
         style, rng = self.names.style, self.names.rng
+        if style.init not in _WITH_CONSTANTS and rng.random() < 0.2:
+            name = self.names.free_attribute(self.names.constant(operator, attribute))
+            self.fixed[name] = number(value)
+            return f"self.{name}"
         if style.init not in _WITH_CONSTANTS or rng.random() < 0.3:
             return number(value)
         name = self._constant_argument(self.names.constant(operator, attribute), number(value))
@@ -183,7 +194,10 @@ class Init:
 
     def _written(self, attribute: str, text: str) -> str:
         if match := _PARAMETER.fullmatch(text):
-            return f"nn.Parameter({match[1]}({self._parameter_shape(attribute, match[2])}))"
+            shape = self._parameter_shape(attribute, match[2])
+            if self.names.style.rand and self.names.rng.random() < 0.3:  # never where kernels are judged by the result
+                return f"nn.Parameter(torch.{self.names.rng.choice(('ones', 'rand', 'zeros'))}({shape}))"
+            return f"nn.Parameter({match[1]}({shape}))"
         call = _parsed(text)
         kind = call.function.rpartition(".")[2]
         usual = ARGUMENTS.get(kind, ())
@@ -191,7 +205,11 @@ class Init:
         given += self._spelled_defaults(kind, [k for k, _ in given])
         given = [(k, v) for k, v in self._without_stride(kind, given) if not self._is_left_out(kind, k, v)]
         written = [(k, self._value(attribute, k, v)) for k, v in given]
-        return f"{call.function}({self._joined(usual, written)})"
+        if "Conv" in kind and dict(given)["kernel_size"].isdigit() and self.names.rng.random() < 0.15:
+            axes = int(kind[-2])
+            written = [(k, _repeated(v, axes) if k == "kernel_size" else v) for k, v in written]
+        function = call.function.replace("nn.", "torch.nn.") if self.names.rng.random() < 0.05 else call.function
+        return f"{function}({self._joined(usual, written)})"
 
     def _is_left_out(self, kind: str, keyword: str | None, text: str) -> bool:
         usual = LEFT_OUT.get((kind, keyword or ""))
@@ -259,6 +277,7 @@ class Init:
         """Lines after the call of the parent's constructor."""
         if self.names.style.init != "stored":
             lines = [f"self.{kept} = {name}" for name, kept in self.kept.items()]
+            lines += [f"self.{name} = {text}" for name, text in self.fixed.items()]
             return [*lines, *(f"self.{d.name} = {d.text}" for d in self.definitions)]
         kept = {a.name: self.kept.get(a.name) or self.names.free_attribute(a.name) for a in self.arguments}
         lines = [f"self.{kept[a.name]} = {a.name}" for a in self.ordered]

@@ -156,6 +156,7 @@ _FORMULAS: dict[str, tuple[tuple[str, str | None], ...]] = {
         ("{x} * torch.clamp({x} + 3, 0, 6) / 6", None),
         ("{x} * F.relu6({x} + 3) / 6", None),
         ("{x} * F.hardsigmoid({x})", None),
+        ("{x} * torch.clamp({x} / 6 + 0.5, 0, 1)", None),
     ),
     "softsign": (
         ("{x} / (1 + torch.abs({x}))", None),
@@ -213,7 +214,11 @@ _FORMULAS: dict[str, tuple[tuple[str, str | None], ...]] = {
         ("torch.flip(torch.cumsum(torch.flip({x}, [{dim}]), dim={dim}), [{dim}])", None),
         ("torch.cumsum({h}, dim={dim}).flip({dim})", "{x}.flip({dim})"),
     ),
-    "matmul": (("{x} @ {second}", None), ("torch.mm({x}, {second})", None)),
+    "matmul": (
+        ("{x} @ {second}", None),
+        ("torch.mm({x}, {second})", None),
+        ("torch.einsum('ij,jk->ik', {x}, {second})", None),
+    ),
     "matmul_batched": (("torch.bmm({x}, {second})", None), ("{x} @ {second}", None)),
     "matmul_transposed_b": (
         ("{x} @ {second}.T", None),
@@ -243,14 +248,18 @@ _FORMULAS: dict[str, tuple[tuple[str, str | None], ...]] = {
     "sub_scalar": (("torch.sub({x}, {c})", None), ("{x}.sub({c})", None)),
     "div_scalar": (("torch.div({x}, {c})", None), ("{x}.div({c})", None)),
     "clamp_min": (("{x}.clamp(min={min})", None), ("torch.clamp_min({x}, {min})", None)),
-    "min_scalar": (("torch.clamp({x}, max={c})", None), ("{x}.clamp(max={c})", None)),
+    "min_scalar": (
+        ("torch.min({x}, torch.tensor({c}, device={x}.device))", None),
+        ("torch.clamp({x}, max={c})", None),
+        ("{x}.clamp(max={c})", None),
+    ),
     "max_scalar": (("torch.clamp({x}, min={c})", None), ("{x}.clamp(min={c})", None)),
     "add_residual": (("{residual} + {x}", None), ("torch.add({x}, {residual})", None)),
     "mul_residual": (("{residual} * {x}", None), ("torch.mul({x}, {residual})", None)),
-    "matmul_shared": (("{x} @ {second}", None),),
+    "matmul_shared": (("{x} @ {second}", None), ("torch.einsum('...ij,jk->...ik', {x}, {second})", None)),
     "matmul_symmetric": (("{x} @ {second}", None), ("torch.mm({x}, {second})", None)),
     "matmul_transposed_a": (("{x}.T @ {second}", None), ("torch.matmul({x}.t(), {second})", None)),
-    "matmul_transposed": (("{x}.T @ {second}.T", None), ("torch.matmul({second}, {x}).T", None)),
+    "matmul_transposed": (("{x}.T @ {second}.T", None), ("torch.matmul({x}.t(), {second}.t())", None)),
     "matmul_upper_triangular": (("torch.triu({x} @ {second})", None), ("torch.matmul({x}, {second}).triu()", None)),
     "matmul_lower_triangular": (("torch.tril({x} @ {second})", None), ("torch.matmul({x}, {second}).tril()", None)),
     "matmul_diagonal": (("torch.diag({x}) @ {second}", None), ("{x}[:, None] * {second}", None)),
@@ -282,6 +291,8 @@ _MODULES = {
 """By operator: a call, and the module that is called."""
 
 _CALL = re.compile(r"(torch|F)\.(\w+)\(\{x\}((?:, (?:[^()]|\([^()]*\))*)?)\)")
+_POOL = re.compile(r"(F\.\w+_pool1d)\(\{x\}(.*)\)")
+_DIMS = re.compile(r"dim=\((\d[\d, ]*)\)")
 _TOP = re.compile(r"torch\.a(max|min)\(\{x\}, dim=\{dim\}(.*)\)")
 
 
@@ -303,7 +314,13 @@ def spellings(name: str, own: str, rank: int) -> tuple[Spelling, ...]:
     if match := _TOP.fullmatch(own):
         call = f"torch.{match[1]}({{x}}, dim={{dim}}{match[2]})"
         found += [Spelling("formula", f"{call}{value}") for value in ("[0]", ".values")]
+    if own.startswith("torch.m") and "imum({x}, self." in own:
+        found.append(Spelling("formula", own.replace("imum(", "(", 1)))
+    if rank == 2 and (match := _POOL.fullmatch(own)):
+        found.append(Spelling("formula", f"{match[1]}({{x}}.unsqueeze(1){match[2]}).squeeze(1)"))
     for spelling in tuple(found):
+        if listed := _DIMS.sub(r"dim=[\1]", spelling.expression):
+            found.append(spelling._replace(expression=listed))
         if "F." in spelling.expression + (spelling.first or ""):
             for prefix in ("torch.nn.functional.", "nn.functional."):
                 first = spelling.first and spelling.first.replace("F.", prefix)
@@ -324,4 +341,7 @@ def _derived(room: str, function: str, rest: str) -> list[Spelling]:
         if "{x}" not in further and "{second}" not in further:
             call = f"self.{{name}}({', '.join(['{x}', *others])})"
             found.append(Spelling("module", call, module=f"nn.{MODULES[function]}({further})"))
+            if function.startswith("adaptive"):
+                sizes = ", ".join(["{size}"] * int(function[-2]))
+                found.append(Spelling("module", call, module=f"nn.{MODULES[function]}(({sizes}))"))
     return found

@@ -19,6 +19,10 @@ from kevin.tasks.operators import names_of
 from kevin.tasks.ops import Trace, sizes_of, trace
 from kevin.tasks.styles import Style, draw
 
+_FACTOR = "(torch.rand(1) + 1.0)"
+_TRIANGULAR = re.compile(r"(torch\.tri[ul])\((.*)\)")
+_SYMMETRIC = re.compile(r"\(lambda a: \(a \+ a\.T\) / 2\)\((.*)\)")
+
 
 class Styled(NamedTuple):
     """A task as somebody else would write it."""
@@ -108,7 +112,7 @@ def _imports(style: Style, rng: random.Random, body: str) -> list[str]:
 def _class(names: Names, init: Init, forward: list[str], words: prose.Words) -> list[str]:
     style = names.style
     lines = ["class Model(nn.Module):", *_docstring(words.of_class(), "    ")]
-    if init.definitions or init.arguments or init.kept or style.empty_init:
+    if init.definitions or init.arguments or init.kept or init.fixed or style.empty_init:
         parent = "super().__init__()" if style.short_super else "super(Model, self).__init__()"
         typed = style.hints in ("typed", "tensor")
         lines.append(f"    def __init__({init.signature(typed)}):")
@@ -141,14 +145,28 @@ def _get_inputs(traced: Trace, names: Names, init: Init, words: prose.Words) -> 
             text = _shaped(text, names_of(shape), names, init)
         drawn.append((names.inputs[plain], names.text(text)))
     lines = ["def get_inputs():", *_docstring(words.of_get_inputs(), "    ")]
+    if any(_FACTOR in text for _, text in drawn) and rng.random() < 0.5:
+        factor = names.free("scale")
+        lines.append(f"    {factor} = torch.rand(()) + 1.0")
+        drawn = [(name, text.replace(_FACTOR, factor)) for name, text in drawn]
     if style.samples == "list":
         lines.append("    inputs = []")
         lines += [f"    inputs.append({text})" for _, text in drawn]
         return [*lines, "    return inputs"]
     if style.samples == "direct" or (style.samples == "input_shape" and rng.random() < 0.5):
         return [*lines, f"    return [{', '.join(text for _, text in drawn)}]"]
-    lines += [f"    {name} = {text}" for name, text in drawn]
+    for name, text in drawn:
+        lines += [f"    {line}" for line in _sampled(name, text, apart=rng.random() < 0.5)]
     return [*lines, f"    return [{', '.join(name for name, _ in drawn)}]"]
+
+
+def _sampled(name: str, text: str, *, apart: bool) -> list[str]:
+    """An input, drawn and made triangular or symmetric in one line or in two."""
+    if apart and (match := _TRIANGULAR.fullmatch(text)):
+        return [f"{name} = {match[2]}", f"{name} = {match[1]}({name})"]
+    if apart and (match := _SYMMETRIC.fullmatch(text)):
+        return [f"{name} = {match[1]}", f"{name} = ({name} + {name}.T) / 2"]
+    return [f"{name} = {text}"]
 
 
 def _shaped(text: str, shape: str, names: Names, init: Init) -> str:

@@ -13,8 +13,8 @@ from dataclasses import dataclass
 SCHOOL: dict[str, dict[str, float]] = {
     "calls": {"own": 2.0, "functional": 1.5, "module": 2.0, "method": 1.0, "mixed": 3.0},
     "attributes": {"own": 1.5, "short": 3.0, "numbered": 1.0, "coined": 1.5},
-    "variables": {"reuse": 5.0, "out": 1.5, "fresh": 1.5, "nested": 1.5, "one_line": 0.7},
-    "inputs": {"plain": 2.0, "named": 1.5, "coined": 0.5},
+    "variables": {"reuse": 6.0, "out": 1.5, "fresh": 1.5, "nested": 1.5, "one_line": 0.7},
+    "inputs": {"plain": 3.0, "named": 1.5, "coined": 0.5},
     "sizes": {"plain": 2.0, "named": 2.0, "letters": 1.0, "literals": 1.0, "partly": 0.5},
     "placed": {"before": 1.0, "after": 4.0},
     "init": {"sizes": 1.5, "arguments": 3.0, "defaults": 3.0, "literals": 1.0},
