@@ -10,7 +10,8 @@ from kevin.writer.general.dims import Dims, plus, product, wrapped
 from kevin.writer.general.mode import Mode, loop, store, zero
 from kevin.writer.general.stages import Stage
 
-_OUT = "dhw"
+_OUT = "dhq"
+"""No w: that is the second factor of a product."""
 _IN = "abc"
 _TAP = "jkl"
 
