@@ -6,12 +6,12 @@ import random
 import re
 
 import pytest
-from writer_fixtures import right_results, small_catalog, small_composed
+from writer_fixtures import right_cuda_results, right_results, small_catalog, small_composed, task_of
 
 from kevin.core import abi, dialogue
 from kevin.core.errors import TaskError
 from kevin.tasks.format import inspect_task
-from kevin.tasks.ops import sequence
+from kevin.tasks.ops import call, sequence
 from kevin.tasks.render import trace_task
 from kevin.tasks.sizes import vary_sizes
 from kevin.tasks.styled import restyle
@@ -22,6 +22,7 @@ from kevin.writer.restate import restated
 from kevin.writer.slots import BELIEFS, CARE
 
 TASKS = [*small_catalog(), *small_composed(20)]
+SQUARE = {"in_features": 6, "out_features": 6}
 
 
 def test_names_are_replaced_with_their_constants_and_nothing_else():
@@ -41,20 +42,36 @@ def test_the_launcher_is_the_shown_specs(language):
         assert abi.signature(styled.shown.spec, language) in source
 
 
-def test_kernels_are_right_under_the_names_of_the_prompt(tmp_path, monkeypatch):
-    monkeypatch.setattr(school, "vary_sizes", lambda task, rng: vary_sizes(task, rng, largest=5000))
-    written = list(school.school_transcripts(TASKS, "cpp", 60, 0))
+AWKWARD = [
+    task_of([call("argmax")], {"batch_size": 3, "channels": 4, "length": 7}),
+    task_of([call("matvec")], {"rows": 5, "inner": 9}),
+    task_of(
+        [call("matmul_batched"), call("clamp"), call("avg_pool1d", kernel=3, stride=2), call("mul_param")],
+        {"batch_size": 2, "rows": 3, "inner": 5, "cols": 9},
+    ),
+    task_of([call("linear"), call("sub_param"), call("mul_residual", of=0)], {"batch_size": 4, **SQUARE}),
+]
+
+
+@pytest.mark.parametrize(("language", "num"), [("cpp", 60), ("cuda", 24)])
+def test_kernels_are_right_under_the_names_of_the_prompt(language, num, tmp_path, monkeypatch):
+    monkeypatch.setattr(school, "vary_sizes", lambda task, rng: vary_sizes(task, rng, largest=3000))
+    monkeypatch.setattr(school, "_OWN_SIZES_SHARE", 0.5)
+    written = [
+        *school.school_transcripts(AWKWARD, language, 3 * len(AWKWARD), 0),
+        *school.school_transcripts(TASKS, language, num, 0),
+    ]
     pairs = []
-    tasks = {t.id: t for t in TASKS}
+    tasks = {t.id: t for t in (*TASKS, *AWKWARD)}
     for transcript in written:
         prompt, (answer,) = transcript.conversation[0].content, transcript.exchanges[0].answers
         source = re.search(r"```python\n(.*?)```", prompt, re.S).group(1)
         spec = inspect_task(source, transcript.task_id)
-        assert abi.header(spec, "cpp") in prompt
-        kernel = dialogue.parse_completion(answer, "c_abi", "cpp").kernel
+        assert abi.header(spec, language) in prompt
+        kernel = dialogue.parse_completion(answer, "c_abi", language).kernel
         shown = tasks[transcript.task_id].model_copy(update={"source": source, "spec": spec})
         pairs.append((shown, kernel.source))
-    right = right_results(pairs, tmp_path)
+    right = (right_results if language == "cpp" else right_cuda_results)(pairs, tmp_path)
     assert [t.task_id for t, ok in zip(written, right, strict=True) if not ok] == []
 
 
