@@ -146,3 +146,24 @@ def test_nvcc_takes_the_kernels(tmp_path):
     command = ["nvcc", "-arch=sm_90", "-O0", "-Xptxas", "-O0", "-std=c++17", "-c", "-o", "all.o", "all.cu"]
     done = subprocess.run(command, cwd=tmp_path, check=False, capture_output=True, text=True, timeout=300)
     assert done.returncode == 0, done.stderr[:3000]
+
+
+_LONG_ROWS = [
+    ("batch_norm track=1 | relu | batch_norm track=1", {"batch_size": 3, "channels": 2, "height": 80, "width": 90}),
+    ("group_norm groups=2 | mul_param", {"batch_size": 2, "channels": 4, "height": 90, "width": 95}),
+    ("matmul | relu", {"rows": 5, "inner": 100, "cols": 1}),
+    ("layer_norm | logsumexp dim=1 | exclusive_cumsum", {"batch_size": 3, "channels": 4, "length": 70}),
+]
+
+
+def test_rows_are_shared_in_every_way(tmp_path):
+    pairs = []
+    for text, sizes in _LONG_ROWS:
+        task = task_of(parse_sequence(text), sizes).model_copy(update={"origin": "composed"})
+        space = plan_space(task, "cuda")
+        for owner in space["rows"]:
+            slots = {**{slot: values[0] for slot, values in space.items()}, "rows": owner, "block_size": "128"}
+            pairs.append((task, Plan(language="cuda", slots=tuple(slots.items()))))
+    assert {dict(p.slots)["rows"] for _, p in pairs} == {"thread", "tree", "shuffle", "warp", "split"}
+    right = right_cuda_results([(t, render(t, p)) for t, p in pairs], tmp_path)
+    assert [(t.id, p.slots) for (t, p), ok in zip(pairs, right, strict=True) if not ok] == []

@@ -45,6 +45,8 @@ def _is_main(step: Step) -> bool:
     if name == "matvec":
         return step.in_shape[1] % 64 == 0
     if step.kind == "contract":
+        if name == "matmul" and step.out_shape[-1] == 1:
+            return False
         plain = attrs.get("stride", 1) == 1 and attrs.get("padding", 0) == 0
         return plain and set(attrs) <= {"kernel", "stride", "padding"} and attrs.get("kernel", 1) > 0
     if step.kind == "pool":

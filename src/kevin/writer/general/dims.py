@@ -91,13 +91,13 @@ class DimNames:
         self._num += 1
         texts = _texts(step, x)
         letters = _LETTERS[len(step.out_shape)]
-        names = []
+        new = []
         for letter, text, size in zip(letters, texts, step.out_shape, strict=True):
             if text not in x.names and text != "1":
                 self.declarations.append((f"{letter}{self._num}", text))
                 text = f"{letter}{self._num}"  # noqa: PLW2901
-            names.append("1" if size == 1 and text == "1" else text)
-        return Dims(tuple(names), step.out_shape)
+            new.append("1" if size == 1 and text == "1" else text)
+        return Dims(tuple(new), step.out_shape)
 
 
 def _kept(step: Step, x: Dims, other: Dims | None) -> Dims:

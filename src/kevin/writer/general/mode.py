@@ -55,11 +55,14 @@ class Mode:
             return
         if self.rows in ("thread", "warp"):
             code.add(_THREAD)
-        owner = {"thread": "i", "warp": "i / 32"}.get(self.rows, "blockIdx.x")
+        owner = {"thread": "i", "warp": "i / 32", "split": "blockIdx.x / 64"}.get(self.rows, "blockIdx.x")
         code.add(f"idx r = {owner};")
         if self.rows != "thread":
-            lane = ("i % 32", "32") if self.rows == "warp" else ("threadIdx.x", "blockDim.x")
-            code.add(f"idx lane = {lane[0]}, lanes = {lane[1]};")
+            lane, lanes = {
+                "warp": ("i % 32", "32"),
+                "split": ("blockIdx.x % 64 * blockDim.x + threadIdx.x", "64 * blockDim.x"),
+            }.get(self.rows, ("threadIdx.x", "blockDim.x"))
+            code.add(f"idx lane = {lane}, lanes = {lanes};")
         if self.rows in ("thread", "warp"):
             code.add(f"if (r >= {num}) return;", missing_bounds=None)
         yield

@@ -15,14 +15,15 @@ MEANS = ("mean_dim", "global_avg_pool")
 def reduce(code: Code, stage: Stage, mode: Mode) -> None:
     """One result a row."""
     rows, name = rows_of(stage), stage.name
+    wrong: dict[str, str] = {}
     with mode.each_row(code, rows.num):
         add_start(code, rows)
         if name in ("argmax", "argmin"):
             _best(code, stage, mode, rows)
-            value, wrong = "best", {}
+            value = "best"
         elif name in ("max_dim", "min_dim"):
             _extreme(code, stage, mode, rows)
-            value, wrong = "top", {}
+            value = "top"
         elif name == "logsumexp":
             add_top(code, stage, mode, rows)
             zero(code, "sum")
@@ -45,7 +46,10 @@ def _total(code: Code, stage: Stage, mode: Mode, rows: Rows) -> tuple[str, dict[
         return "all", {}
     zero(code, "sum")
     with mode.each(code, rows.length, "+:sum"):
-        line = f"sum += {stage.source}[{rows.at}];"
+        if stage.main and stage.main.kind == "contract":
+            line = f"sum += {stage.source}[{rows.at}] * {stage.main.second}[n];"
+        else:
+            line = f"sum += {stage.source}[{rows.at}];"
         code.add(line, wrong_formula=line.replace("+=", "="))
     mode.join(code, "sum")
     if stage.name in MEANS:
@@ -109,13 +113,13 @@ def scan(code: Code, stage: Stage, mode: Mode) -> None:
 
 
 def _warp_scan(code: Code, stage: Stage, at: str) -> None:
-    exclusive = stage.name == "exclusive_cumsum"
+    exclusive, sign = stage.name == "exclusive_cumsum", "*" if stage.name == "cumprod" else "+"
     if exclusive:
         code.add("real own = v;")
     with code.block("for (int k = 1; k < 32; k *= 2)"):
         code.add("real u = __shfl_up_sync(__activemask(), v, k);")
-        code.add("if (lane >= k) v += u;", missing_bounds="v += u;")
-    code.add("v += sum;", op_left_out=None)
+        code.add(f"if (lane >= k) v {sign}= u;", missing_bounds=f"v {sign}= u;")
+    code.add(f"v {sign}= sum;", op_left_out=None)
     code.add("sum = __shfl_sync(__activemask(), v, 31);")
     store(code, stage, "v - own" if exclusive else "v", at)
 
