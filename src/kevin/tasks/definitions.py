@@ -10,7 +10,7 @@ from typing import NamedTuple
 
 from kevin.tasks.naming import WORD, Names
 from kevin.tasks.operators import Constructor
-from kevin.tasks.spellings import ARGUMENTS, DEFAULTS
+from kevin.tasks.spellings import ARGUMENTS, DEFAULTS, LEFT_OUT
 
 _PARAMETER = re.compile(r"nn\.Parameter\((torch\.\w+)\((.+)\)\)")
 _OTHER_DEFAULTS = {
@@ -189,9 +189,13 @@ class Init:
         usual = ARGUMENTS.get(kind, ())
         given = [(k or (usual[i] if i < len(usual) else None), v) for i, (k, v) in enumerate(call.arguments)]
         given += self._spelled_defaults(kind, [k for k, _ in given])
-        given = self._without_stride(kind, given)
+        given = [(k, v) for k, v in self._without_stride(kind, given) if not self._is_left_out(kind, k, v)]
         written = [(k, self._value(attribute, k, v)) for k, v in given]
         return f"{call.function}({self._joined(usual, written)})"
+
+    def _is_left_out(self, kind: str, keyword: str | None, text: str) -> bool:
+        usual = LEFT_OUT.get((kind, keyword or ""))
+        return usual is not None and float(usual) == float(text) and self.names.rng.random() < 0.6
 
     def _without_stride(self, kind: str, given: list[tuple[str | None, str]]) -> list[tuple[str | None, str]]:
         """A pool's stride is left out, or None, where it is that of its window."""

@@ -118,24 +118,26 @@ def _shapes(specs: tuple[TensorSpec, ...]) -> list[tuple[int, ...]]:
 
 
 def trace_like(ops: tuple[OpCall, ...], spec: TaskSpec) -> Trace:
-    """The trace of a sequence with the sizes of a module: those of its first input and of its first product.
+    """The trace of a sequence with the sizes of a module. Raises TaskError where the sequence does not fit them."""
+    return trace(ops, sizes_like(ops, spec))
 
-    Raises TaskError where the sequence does not fit them.
-    """
+
+def sizes_like(ops: tuple[OpCall, ...], spec: TaskSpec) -> dict[str, int]:
+    """The sizes of a module: those of its first input and of its first product. Raises TaskError as `trace_like`."""
     sizes = dict(zip(_NAMES[len(spec.inputs[0].shape)], spec.inputs[0].shape, strict=True))
     main = next((op for op in ops if OPERATORS[op.name].kind == "contract" and op.name != "depthwise_conv2d"), None)
     if main is None:
-        return trace(ops, sizes)
+        return sizes
     if OPERATORS[main.name].second:
         second = spec.inputs[1].shape
         by_rows = main.name in ("matmul_transposed_b", "matmul_transposed")
-        return trace(ops, {**sizes, "cols": second[0] if by_rows else second[-1]})
+        return {**sizes, "cols": second[0] if by_rows else second[-1]}
     weight = _weight(main, spec)
     if main.name in ("linear", "matmul_weight"):
-        return trace(ops, {**sizes, "out_features": weight[0]})
+        return {**sizes, "out_features": weight[0]}
     is_transposed = main.name.startswith("conv_transpose")
     out = weight[1] * int(main.attrs.get("groups", 1)) if is_transposed else weight[0]
-    return trace(ops, {**sizes, "out_channels": out})
+    return {**sizes, "out_channels": out}
 
 
 def _weight(main: OpCall, spec: TaskSpec) -> tuple[int, ...]:

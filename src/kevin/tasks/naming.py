@@ -11,7 +11,11 @@ from kevin.tasks.styles import AS_VALUE, ATTRIBUTES, CONSTANTS, INPUTS, LETTERS,
 
 WORD = re.compile(r"(?<![\w.'])[A-Za-z_]\w*+(?!=[^=])")
 """A name in Python, but no attribute, string or keyword of a call."""
-_ALIKE = ({"height", "width"}, {"rows", "inner", "cols"}, {"rows", "cols"})
+_ALIKE = ({"height", "width"}, {"rows", "inner", "cols"})
+
+
+def _are_alike(one: str, other: str) -> bool:
+    return any(one in sizes and other in sizes for sizes in _ALIKE)
 
 
 class Names:
@@ -49,7 +53,7 @@ class Names:
             if family == "literals":
                 named[name] = str(size)
                 continue
-            twin = next((n for n in named if shared and self.values[n] == size and {n, name} in _ALIKE), None)
+            twin = next((n for n in named if shared and self.values[n] == size and _are_alike(n, name)), None)
             if twin:
                 named[name] = named[twin]
                 continue

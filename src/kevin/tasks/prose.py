@@ -236,7 +236,9 @@ class Words:
         heads = ("# sizes", "# Configuration", "# test sizes", "# Hyperparameters", "# shapes")
         return [self._rng.choice(heads)] if self._rng.random() < 0.2 else []
 
-    def after_size(self) -> str:
+    def after_size(self, size: int, text: str) -> str:
+        if "*" in text and self._rng.random() < 0.3:
+            return f"  # {size}"
         return f"  # {self._rng.choice(_SIZE_NOTES)}" if self._rng.random() < 0.03 else ""
 
     def _cased(self, text: str) -> str:
@@ -252,7 +254,8 @@ class Words:
         for a in arguments:
             kind = f"{a.hint}, optional" if a.default is not None and self._rng.random() < 0.7 else a.hint
             hint = "" if self._family == "bare" else f" ({kind})"
-            default = f" Default: {a.default}" if a.default is not None and self._rng.random() < 0.6 else ""
+            said = self._rng.choice((" Default: {}", " defaults to {}", " (default {})")).format(a.default)
+            default = said if a.default is not None and self._rng.random() < 0.6 else ""
             lines.append(f"    {a.name}{hint}: {self._cased(self._meaning(a))}{default}")
         return lines
 

@@ -110,9 +110,20 @@ DEFAULTS = {
     ),
     **dict.fromkeys((f"{kind}Pool{n}d" for kind in ("Max", "Avg") for n in (1, 2, 3)), (("padding", "0"),)),
     **dict.fromkeys(("MaxPool1d", "MaxPool2d"), (("padding", "0"), ("dilation", "1"))),
-    **dict.fromkeys(("LayerNorm", "GroupNorm"), (("eps", "1e-5"),)),
+    **dict.fromkeys((f"BatchNorm{n}d" for n in (1, 2, 3)), (("momentum", "0.1"),)),
 }
 """Keyword arguments that may be written out with the value they have anyway."""
+
+LEFT_OUT = {
+    **{(f"{kind}Norm{n}d", "eps"): "1e-5" for kind in ("Batch", "Instance") for n in (1, 2, 3)},
+    **{(f"{kind}Norm", "eps"): "1e-5" for kind in ("Layer", "Group")},
+    ("LeakyReLU", "negative_slope"): "0.01",
+    ("ELU", "alpha"): "1.0",
+    ("Hardtanh", "min_val"): "-1.0",
+    ("Hardtanh", "max_val"): "1.0",
+    ("TripletMarginLoss", "margin"): "1.0",
+}
+"""By class and keyword: values that need not be written."""
 
 _FORMULAS: dict[str, tuple[tuple[str, str | None], ...]] = {
     "relu": (

@@ -181,15 +181,14 @@ def _constants(names: Names, init: Init, used_in: str, words: prose.Words) -> li
     texts = {name: _size(value, style, rng) for name, value in sizes.items()}
     lines, waiting = [], list(texts)
     while waiting:
-        name = waiting.pop(0)
-        if style.pairs and waiting and rng.random() < 0.5:
-            other = waiting.pop(0)
-            if texts[name] == texts[other] and rng.random() < 0.5:
-                lines.append(f"{name} = {other} = {texts[name]}")
-            else:
-                lines.append(f"{name}, {other} = {texts[name]}, {texts[other]}")
+        together = rng.choice((2, 2, 3)) if style.pairs and rng.random() < 0.6 else 1
+        some, waiting = waiting[:together], waiting[together:]
+        values = [texts[name] for name in some]
+        if len(set(values)) == 1 and len(some) > 1 and rng.random() < 0.5:
+            lines.append(f"{' = '.join(some)} = {values[0]}")
         else:
-            lines.append(f"{name} = {texts[name]}{words.after_size()}")
+            note = words.after_size(sizes[some[0]], values[0]) if len(some) == 1 else ""
+            lines.append(f"{', '.join(some)} = {', '.join(values)}{note}")
     lines += [f"{name} = {value}" for name, value in shown.items()]
     return [*words.above_constants(), *lines] if lines else []
 

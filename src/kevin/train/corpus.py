@@ -20,7 +20,8 @@ from kevin.core.types import Task, digest
 from kevin.tasks.build import unseen_sequences
 from kevin.tasks.catalog import catalog
 from kevin.tasks.compose import compose
-from kevin.tasks.kernelbench import load_kernelbench, named_sequence
+from kevin.tasks.extended import catalog_extended, compose_general
+from kevin.tasks.kernelbench_ops import kernelbench_sequences
 from kevin.tasks.ops import sequence
 from kevin.train.families import families
 from kevin.writer.school import school_transcripts
@@ -31,18 +32,19 @@ CHUNK = 16
 
 
 def school_tasks(study: Study) -> list[Task]:
-    """The catalog's single operators, and composed tasks without those that are like an evaluated one or KernelBench's.
+    """Single operators, of the catalog and of the whole inventory, and composed tasks, but for those that are like an
+    evaluated one or KernelBench's.
 
     Raises:
         DataError, TaskError: as `kevin.tasks.build.unseen_sequences`.
     """
     school = study.base_model.school_training
     evaluated = {families(operators) for operators in unseen_sequences(study, levels=(2,))}
-    if study.tasks.source == "kernelbench":
-        theirs = load_kernelbench(study.tasks.kernelbench)
-        evaluated |= {families(named_sequence(t.name)) for t in theirs if t.level > 1}
-    composed = compose(school.num_composed, _seed(study, "tasks"), study.tasks.size)
-    return [*catalog(study.tasks.size), *(t for t in composed if families(sequence(t.ops)) not in evaluated)]
+    evaluated |= {families(operators) for operators in kernelbench_sequences()}
+    size, seed = study.tasks.size, _seed(study, "tasks")
+    single = [*catalog(size), *catalog_extended(size, school.num_shapes, seed)]
+    composed = [*compose(school.num_composed, seed, size), *compose_general(school.num_general, seed, size)]
+    return [*single, *(t for t in composed if families(sequence(t.ops)) not in evaluated)]
 
 
 def school_corpus(study: Study, tasks: list[Task], chunk: int, *, held_out: bool = False) -> Iterator[Transcript]:

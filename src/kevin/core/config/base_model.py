@@ -39,6 +39,10 @@ class SchoolConfig(Frozen):
     """Probability of a mistake in a kernel of the corpus."""
     num_composed: int = Field(default=250, ge=0)
     """Composed tasks of the corpus, beside the catalog's single operators; those like an evaluated one are left out."""
+    num_general: int = Field(default=500, ge=0)
+    """Further ones over the whole inventory of operators, in the manner of KernelBench's level 2."""
+    num_shapes: int = Field(default=4, ge=0)
+    """Tasks of each single operator of the whole inventory, in other shapes, ranks and dimensions."""
     num_held_out: int = Field(default=48, ge=1)
     """Conversations in styles that are never trained on; the loss on their answers is recorded."""
     evaluate_every: int = Field(default=50, ge=1)
