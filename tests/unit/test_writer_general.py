@@ -148,6 +148,27 @@ def test_nvcc_takes_the_kernels(tmp_path):
     assert done.returncode == 0, done.stderr[:3000]
 
 
+@pytest.mark.parametrize(
+    ("text", "sizes"),
+    [
+        ("matmul_transposed | relu", {"inner": 35, "rows": 70, "cols": 133}),
+        ("matmul_batched | selu", {"batch_size": 2, "rows": 65, "inner": 20, "cols": 66}),
+        ("linear | linear out=9", {"batch_size": 66, "in_features": 19, "out_features": 130}),
+        (
+            "conv_transpose2d stride=2 padding=1 groups=2 | scale",
+            {"batch_size": 2, "in_channels": 4, "height": 9, "width": 8, "out_channels": 132},
+        ),
+    ],
+)
+def test_products_are_right_in_every_way(text, sizes, tmp_path):
+    task = task_of(parse_sequence(text), sizes).model_copy(update={"origin": "composed"})
+    space = plan_space(task, "cuda")
+    assert space["product"] == ("naive", "tile", "register", "wide")
+    plain = {slot: values[0] for slot, values in space.items()}
+    plans = [Plan(language="cuda", slots=tuple({**plain, "product": way}.items())) for way in space["product"]]
+    assert all(right_cuda_results([(task, render(task, p)) for p in plans], tmp_path))
+
+
 _LONG_ROWS = [
     ("batch_norm track=1 | relu | batch_norm track=1", {"batch_size": 3, "channels": 2, "height": 80, "width": 90}),
     ("group_norm groups=2 | mul_param", {"batch_size": 2, "channels": 4, "height": 90, "width": 95}),

@@ -59,6 +59,12 @@ def flat(code: Code, stage: Stage, mode: Mode) -> None:
             store(code, stage, f"{stage.source}[{broadcast_index(stage.in_dims, dims)}]")
 
 
+def _way(stage: Stage, mode: Mode) -> str:
+    """The plan's way to compute a product, or the nearest that this stage allows."""
+    wanted, allowed = mode.slots.get("product", "naive"), products.ways(stage)
+    return wanted if wanted in allowed else allowed[-1]
+
+
 class _Writer:
     """Kernels so far and the launches that go with them."""
 
@@ -96,7 +102,8 @@ class _Writer:
             self.add(f"<<<{per_result}, B, 0, stream>>>", stage, flat, mode)
         elif stage.main and stage.main.kind == "pool":
             self.add(f"<<<{per_result}, B, 0, stream>>>", stage, windows.pool, mode)
-        elif mode.slots.get("product", "naive") != "naive" and products.can_be_tiled(stage):
+        elif (way := _way(stage, mode)) != "naive":
+            mode = replace(mode, slots={**mode.slots, "product": way})
             self.add(products.tiles_shape(stage, mode), stage, products.tiled, mode)
         else:
             emit = windows.conv if products.is_window(stage) else products.naive

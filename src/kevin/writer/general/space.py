@@ -7,7 +7,7 @@ from collections.abc import Sequence
 from kevin.core.types import Language
 from kevin.tasks.ops import Step
 from kevin.writer.general.norms import MOMENTS, SOFTMAX, can_be_split
-from kevin.writer.general.products import can_be_tiled
+from kevin.writer.general.products import ways
 from kevin.writer.general.rows import LONGEST_FOR_ONE_THREAD, SHORTEST_TO_SHARE, is_over_rows, is_shared, rows_of
 from kevin.writer.general.stages import Program, Stage, cut
 from kevin.writer.slots import Slots
@@ -33,8 +33,8 @@ def space(steps: Sequence[Step], language: Language) -> Space:
 
 def _cuda(program: Program) -> Space:
     values: Space = {}
-    if any(is_product(s) and can_be_tiled(s) for s in program.stages):
-        values["product"] = ("naive", "tile", "register")
+    if (found := max((ways(s) for s in program.stages if is_product(s)), key=len, default=())) and len(found) > 1:
+        values["product"] = found
     if rows := _row_values(program):
         values["rows"] = rows
     if any(not is_over_rows(s) or s.chain or s.name == "frobenius_norm" for s in program.stages):
