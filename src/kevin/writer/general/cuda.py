@@ -16,7 +16,7 @@ from kevin.writer.general import norms, products, reduces, windows
 from kevin.writer.general.mode import Mode, store
 from kevin.writer.general.pointwise import add_function, broadcast_index
 from kevin.writer.general.rows import is_over_rows, is_shared, rows_of
-from kevin.writer.general.space import own_slots
+from kevin.writer.general.space import can_be_vectors, own_slots
 from kevin.writer.general.stages import Program, Stage, cut
 from kevin.writer.slots import Slots
 
@@ -31,7 +31,7 @@ def row_emitter(stage: Stage) -> Emitter:
         return reduces.scan
     if stage.main.kind == "loss":
         return reduces.losses
-    if stage.main.kind in ("reduce", "contract"):
+    if stage.main.kind in ("reduce", "contract", "pool"):
         return reduces.reduce
     if stage.name in norms.SOFTMAX:
         return norms.softmax
@@ -63,6 +63,19 @@ def _way(stage: Stage, mode: Mode) -> str:
     """The plan's way to compute a product, or the nearest that this stage allows."""
     wanted, allowed = mode.slots.get("product", "naive"), products.ways(stage)
     return wanted if wanted in allowed else allowed[-1]
+
+
+def vectors(code: Code, stage: Stage, mode: Mode) -> None:
+    """Nothing but element-wise operators, four neighbours a thread."""
+    total = stage.out_dims.total
+    code.add("idx i = blockIdx.x * (idx)blockDim.x + threadIdx.x;")
+    text = f"if (i >= {total} / 4) return;"
+    code.add(text, missing_bounds=None, undeclared_name="if (i >= num) return;", off_by_one=text.replace(" / 4", ""))
+    code.add(f"float4 q = ((const float4*){stage.source})[i];")
+    for j, part in enumerate("xyzw"):
+        right = f"q.{part} = {stage.function}(q.{part}, 4 * i + {j})"
+        code.add(f"{right};", missing_semicolon=right, wrong_axis=right.replace(f"(q.{part}", "(q.x") + ";")
+    code.add(f"((float4*){stage.target})[i] = q;")
 
 
 class _Writer:
@@ -98,6 +111,8 @@ class _Writer:
             self._whole_norm(stage, mode)
         elif is_over_rows(stage):
             self._rows(stage, mode)
+        elif self.slots.get("grid") == "vector" and can_be_vectors(stage):
+            self.add(f"<<<({stage.out_dims.total} / 4 + B - 1) / B, B, 0, stream>>>", stage, vectors, mode)
         elif stage.name in ("", "matmul_diagonal"):
             self.add(f"<<<{per_result}, B, 0, stream>>>", stage, flat, mode)
         elif stage.main and stage.main.kind == "pool":

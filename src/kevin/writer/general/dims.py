@@ -33,6 +33,8 @@ class Dims:
 
     def coordinate(self, axis: int, i: str = "i") -> str:
         """Index along one dimension of the element at flat index ``i``."""
+        if self.sizes[axis] == 1:
+            return "0"
         stride = self.after(axis)
         text = i if stride == "1" else f"{i} / {wrapped(stride)}"
         return text if not any(s > 1 for s in self.sizes[:axis]) else f"{text} % {self.names[axis]}"
@@ -119,7 +121,7 @@ def reduced_dims_of(step: Step) -> tuple[int, int]:
     """First and number of the dimensions that a step reduces, scans or normalises over."""
     rank = len(step.in_shape)
     match step.op.name:
-        case "global_avg_pool" | "spatial_softmax" | "instance_norm":
+        case "global_avg_pool" | "adaptive_avg_pool" | "spatial_softmax" | "instance_norm":
             return 2, rank - 2
         case "layer_norm":
             num = int(step.op.attrs["num_dims"])

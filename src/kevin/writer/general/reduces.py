@@ -9,7 +9,7 @@ from kevin.writer.general.norms import add_start, add_top
 from kevin.writer.general.rows import Rows, rows_of
 from kevin.writer.general.stages import Stage
 
-MEANS = ("mean_dim", "global_avg_pool")
+MEANS = ("mean_dim", "global_avg_pool", "adaptive_avg_pool")
 
 
 def reduce(code: Code, stage: Stage, mode: Mode) -> None:

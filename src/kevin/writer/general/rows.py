@@ -52,8 +52,15 @@ def is_row_product(stage: Stage) -> bool:
     return stage.name == "matvec" or (stage.name == "matmul" and stage.out_dims.sizes[-1] == 1)
 
 
+def is_global_pool(stage: Stage) -> bool:
+    return stage.name == "adaptive_avg_pool" and all(size == 1 for size in stage.out_dims.sizes[2:])
+
+
 def is_over_rows(stage: Stage) -> bool:
-    return stage.main is not None and (stage.main.kind in ROW_KINDS or is_row_product(stage))
+    """Whether each row of a stage's input, wherever it lies, makes one result or one row of results."""
+    if stage.main is None:
+        return False
+    return stage.main.kind in ROW_KINDS or is_row_product(stage) or is_global_pool(stage)
 
 
 def rows_of(stage: Stage) -> Rows:

@@ -38,8 +38,15 @@ def _cuda(program: Program) -> Space:
     if rows := _row_values(program):
         values["rows"] = rows
     if any(not is_over_rows(s) or s.chain or s.name == "frobenius_norm" for s in program.stages):
-        values["grid"] = ("one", "stride")
+        separate = cut(program.steps, fused=False)
+        vectors = any(can_be_vectors(s) for s in separate.stages)
+        values["grid"] = ("one", "stride", "vector") if vectors else ("one", "stride")
     return values
+
+
+def can_be_vectors(stage: Stage) -> bool:
+    """Whether a pass over a tensor can read four floats at once."""
+    return stage.main is None and stage.in_dims.sizes == stage.out_dims.sizes and stage.out_dims.num % 4 == 0
 
 
 def is_product(stage: Stage) -> bool:

@@ -60,6 +60,10 @@ class Program:
     declarations: tuple[tuple[str, str], ...]
     scratch: tuple[tuple[str, Dims], ...]
 
+    @property
+    def steps(self) -> tuple[Step, ...]:
+        return tuple(step for stage in self.stages for step in stage.steps)
+
 
 def _expands(step: Step) -> bool:
     return step.kind == "residual" and step.in_shape != step.out_shape
