@@ -84,7 +84,10 @@ class _Writer:
     def __init__(self, spec: TaskSpec, program: Program, slots: Slots) -> None:
         self.slots = slots
         self.device, self.launches = Code(), Code()
-        types = {s.name: f"const {abi.c_type(s, 'cuda')}*" for s in (*spec.inputs, *spec.parameters)}
+        types = {
+            s.name: abi.c_type(s, "cuda") if s.kind == "scalar" else f"const {abi.c_type(s, 'cuda')}*"
+            for s in (*spec.inputs, *spec.parameters)
+        }
         self.scratch = [(name, dims.total) for name, dims in program.scratch]
         types |= {name: "float*" for name, _ in self.scratch}
         types |= {s.name: f"{abi.c_type(s, 'cuda')}*" for s in spec.outputs}

@@ -149,7 +149,11 @@ def _texts(step: Step, x: Dims) -> tuple[str, ...]:
     if "conv" in name:
         channels = x.names[1] if name == "depthwise_conv2d" else f"{weight}_d0"
         return (x.names[0], channels, *(window_size(d, attrs, i) for i, d in enumerate(x.names[2:])))
-    match name:
+    return _product_texts(step, x, weight)
+
+
+def _product_texts(step: Step, x: Dims, weight: str) -> tuple[str, ...]:
+    match step.op.name:
         case "linear" | "matmul_weight":
             return (*x.names[:-1], f"{weight}_d0")
         case "matvec":
@@ -160,8 +164,12 @@ def _texts(step: Step, x: Dims) -> tuple[str, ...]:
             return (x.names[1], f"{step.second}_d0")
         case "matmul_transposed_a":
             return (x.names[1], f"{step.second}_d1")
+        case "attention_scores":
+            return (*x.names[:-1], x.names[-2])
+        case "attention_values":
+            return (*x.names[:-1], f"{step.second}_d3")
         case "matmul_diagonal":
             return (x.names[0], f"{step.second}_d1")
         case "matmul_upper_triangular" | "matmul_lower_triangular" | "matmul_symmetric":
             return x.names
-    return (*x.names[:-1], f"{step.second}_d{2 if name == 'matmul_batched' else 1}")
+    return (*x.names[:-1], f"{step.second}_d{2 if step.op.name == 'matmul_batched' else 1}")

@@ -75,11 +75,17 @@ def _matrix(stage: Stage) -> Product:
             sizes = (out.sizes[0], out.sizes[1], out.sizes[2])
             left = f"{source}[(g * {rows} + m) * {inner} + k]"
             right = f"{b}[(g * {inner} + k) * {cols} + n]"
+        case "attention_scores" | "attention_values":
+            batch, rows = product(out.names[:2]), out.names[2]
+            sizes = (prod(out.sizes[:2]), out.sizes[2], out.sizes[3])
+            left = f"{source}[(g * {rows} + m) * {inner} + k]"
+            turned_right = f"{b}[(g * {rows} + n) * {inner} + k]"
+            right = turned_right if stage.name == "attention_scores" else f"{b}[(g * {inner} + k) * {cols} + n]"
         case "matvec":
             rows, cols, sizes = out.names[0], "1", (1, out.sizes[0], 1)
             right = f"{b}[k]"
     turned = stage.name in ("matmul_transposed_a", "matmul_transposed")
-    by_k = right.endswith("[k]") or f"[n * {inner}" in right
+    by_k = right.endswith("[k]") or f"n * {inner}" in right or "+ n) *" in right
     return Product(batch, rows, cols, inner, sizes, left, right, bias, left_by_m=turned, right_by_k=by_k)
 
 
@@ -158,6 +164,8 @@ def result(code: Code, stage: Stage, of: Product, value: str, index: str = "") -
     wrong = {}
     if of.bias:
         value, wrong = f"{value} + {of.bias}", {"op_left_out": value}
+    if stage.name == "attention_scores":
+        value, wrong = f"{value} / sqrt((real){stage.in_dims.names[-1]})", {"op_left_out": value}
     if mask := TRIANGLES.get(stage.name):
         value, wrong = f"({mask} ? 0 : {value})", {"op_left_out": value}
     if stage.function and index != "i":
