@@ -190,7 +190,7 @@ def naive(code: Code, stage: Stage, mode: Mode) -> None:
             text = f"idx g = i / {rows}, m = i / {n} % {of.m}, n = i % {n};"
             code.add(text, wrong_axis=text.replace(f"i / {n} %", "i %"))
         zero(code, "sum")
-        with loop(code, "k", of.k):
+        with loop(code, "k", of.k, mode.unrolled):
             line = f"sum += {of.left} * {of.right};"
             code.add(line, wrong_formula=line.replace(" * " + of.right, " + " + of.right))
         result(code, stage, of, "sum", "i")

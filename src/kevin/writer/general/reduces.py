@@ -93,18 +93,19 @@ def scan(code: Code, stage: Stage, mode: Mode) -> None:
     at = rows.at.replace(" n", f" ({rows.length} - 1 - n)", 1) if name == "reverse_cumsum" else rows.at
     value = f"{stage.source}[{at}]"
     if name == "masked_cumsum":
-        value = f"{stage.main.second}[{at}] ? {value} : 0"
+        value = f"({stage.main.second}[{at}] ? {value} : 0)"
     with mode.each_row(code, rows.num):
         add_start(code, rows)
         if name == "cumprod":
             code.add("real sum = 1;", uninitialised="real sum;", wrong_formula="real sum = 0;")
         else:
             zero(code, "sum")
+        if mode.rows == "warp":
+            _warp_scan(code, stage, value, at, rows.length)
+            return
         with mode.each(code, rows.length, ""):
             code.add(f"real v = {value};")
-            if mode.rows == "warp":
-                _warp_scan(code, stage, at)
-            elif name == "exclusive_cumsum":
+            if name == "exclusive_cumsum":
                 store(code, stage, "sum", at, wrong_formula="sum + v")
                 code.add("sum += v;")
             else:
@@ -112,16 +113,21 @@ def scan(code: Code, stage: Stage, mode: Mode) -> None:
                 store(code, stage, "sum", at)
 
 
-def _warp_scan(code: Code, stage: Stage, at: str) -> None:
+def _warp_scan(code: Code, stage: Stage, value: str, at: str, length: str) -> None:
+    """All lanes take part in every step, those beyond the row too: else the shuffles would not meet."""
     exclusive, sign = stage.name == "exclusive_cumsum", "*" if stage.name == "cumprod" else "+"
-    if exclusive:
-        code.add("real own = v;")
-    with code.block("for (int k = 1; k < 32; k *= 2)"):
-        code.add("real u = __shfl_up_sync(__activemask(), v, k);")
-        code.add(f"if (lane >= k) v {sign}= u;", missing_bounds=f"v {sign}= u;")
-    code.add(f"v {sign}= sum;", op_left_out=None)
-    code.add("sum = __shfl_sync(__activemask(), v, 31);")
-    store(code, stage, "v - own" if exclusive else "v", at)
+    head = f"for (idx n = lane; n < {length} + lane; n += 32)"
+    with code.block(head, undeclared_name=head.replace(length, "num", 1), off_by_one=head.replace(" + lane", "")):
+        code.add(f"real v = n < {length} ? {value} : 0;", missing_bounds=f"real v = {value};")
+        if exclusive:
+            code.add("real own = v;")
+        with code.block("for (int k = 1; k < 32; k *= 2)"):
+            code.add("real u = __shfl_up_sync(0xffffffff, v, k);")
+            code.add(f"if (lane >= k) v {sign}= u;", wrong_formula=f"v {sign}= u;")
+        code.add(f"v {sign}= sum;", op_left_out=None)
+        code.add("sum = __shfl_sync(0xffffffff, v, 31);")
+        with code.block(f"if (n < {length})"):
+            store(code, stage, "v - own" if exclusive else "v", at)
 
 
 def losses(code: Code, stage: Stage, mode: Mode) -> None:

@@ -33,6 +33,8 @@ def space(steps: Sequence[Step], language: Language) -> Space:
 
 def _cuda(program: Program) -> Space:
     values: Space = {}
+    if any(is_over_rows(s) or is_product(s) for s in program.stages):
+        values["loop"] = ("plain", "unroll")
     if (found := max((ways(s) for s in program.stages if is_product(s)), key=len, default=())) and len(found) > 1:
         values["product"] = found
     if rows := _row_values(program):
