@@ -62,7 +62,7 @@ def _singles(seed: int, elements: int = 600) -> list[Task]:
     """One task of every operator for which no specialised writer writes."""
     rng = random.Random(seed)
     tasks = [task_of(*_one(rng, n, elements)) for n in OPERATORS if n not in NOT_ALONE]
-    return [t for t in tasks if not is_special(trace_task(t).steps)]
+    return [t for t in tasks if not is_special(trace_task(t).steps, "cuda")]
 
 
 def _one(rng: random.Random, name: str, elements: int) -> tuple[list, dict[str, int]]:
@@ -146,3 +146,45 @@ def test_nvcc_takes_the_kernels(tmp_path):
     command = ["nvcc", "-arch=sm_90", "-O0", "-Xptxas", "-O0", "-std=c++17", "-c", "-o", "all.o", "all.cu"]
     done = subprocess.run(command, cwd=tmp_path, check=False, capture_output=True, text=True, timeout=300)
     assert done.returncode == 0, done.stderr[:3000]
+
+
+@pytest.mark.parametrize(
+    ("text", "sizes"),
+    [
+        ("matmul_transposed | relu", {"inner": 35, "rows": 70, "cols": 133}),
+        ("matmul_batched | selu", {"batch_size": 2, "rows": 65, "inner": 20, "cols": 66}),
+        ("linear | linear out=9", {"batch_size": 66, "in_features": 19, "out_features": 130}),
+        (
+            "conv_transpose2d stride=2 padding=1 groups=2 | scale",
+            {"batch_size": 2, "in_channels": 4, "height": 9, "width": 8, "out_channels": 132},
+        ),
+    ],
+)
+def test_products_are_right_in_every_way(text, sizes, tmp_path):
+    task = task_of(parse_sequence(text), sizes).model_copy(update={"origin": "composed"})
+    space = plan_space(task, "cuda")
+    assert space["product"] == ("naive", "tile", "register", "wide")
+    plain = {slot: values[0] for slot, values in space.items()}
+    plans = [Plan(language="cuda", slots=tuple({**plain, "product": way}.items())) for way in space["product"]]
+    assert all(right_cuda_results([(task, render(task, p)) for p in plans], tmp_path))
+
+
+_LONG_ROWS = [
+    ("batch_norm track=1 | relu | batch_norm track=1", {"batch_size": 3, "channels": 2, "height": 80, "width": 90}),
+    ("group_norm groups=2 | mul_param", {"batch_size": 2, "channels": 4, "height": 90, "width": 95}),
+    ("matmul | relu", {"rows": 5, "inner": 100, "cols": 1}),
+    ("layer_norm | logsumexp dim=1 | exclusive_cumsum", {"batch_size": 3, "channels": 4, "length": 70}),
+]
+
+
+def test_rows_are_shared_in_every_way(tmp_path):
+    pairs = []
+    for text, sizes in _LONG_ROWS:
+        task = task_of(parse_sequence(text), sizes).model_copy(update={"origin": "composed"})
+        space = plan_space(task, "cuda")
+        for owner in space["rows"]:
+            slots = {**{slot: values[0] for slot, values in space.items()}, "rows": owner, "block_size": "128"}
+            pairs.append((task, Plan(language="cuda", slots=tuple(slots.items()))))
+    assert {dict(p.slots)["rows"] for _, p in pairs} == {"thread", "tree", "shuffle", "warp", "split"}
+    right = right_cuda_results([(t, render(t, p)) for t, p in pairs], tmp_path)
+    assert [(t.id, p.slots) for (t, p), ok in zip(pairs, right, strict=True) if not ok] == []

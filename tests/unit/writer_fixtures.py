@@ -156,5 +156,5 @@ def _is_right(task: Task, launch: Callable[..., None], *stream: ctypes.c_int) ->
         expected = model(*inputs)
     out = torch.full_like(expected, -7)
     arguments = [*inputs, *model.parameters(), *copies, out]
-    launch(*(ctypes.c_void_p(t.data_ptr()) for t in arguments), *stream)
+    launch(*(ctypes.c_double(t) if isinstance(t, float) else ctypes.c_void_p(t.data_ptr()) for t in arguments), *stream)
     return torch.allclose(out.double(), expected.double(), atol=1e-4, rtol=1e-4)

@@ -184,6 +184,11 @@ def _product(rng: random.Random, name: str, elements: int) -> tuple[OpCall, dict
         case "linear" | "matmul_weight":
             bias = {"bias": 0} if name == "linear" and rng.random() < 0.3 else {}
             return call(name, **bias), {"batch_size": a, "in_features": b, "out_features": c}
+        case "attention":
+            width = rng.choice((8, 16, 32, 64, 128))
+            length = max(8, round((elements / width / 4) ** 0.7))
+            batch = max(1, elements // (4 * length * width))
+            return call(name), {"batch_size": batch, "heads": 4, "length": length, "dim": width}
         case "matvec":
             return call(name), {"rows": a, "inner": b}
         case "matmul_diagonal":

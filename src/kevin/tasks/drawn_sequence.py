@@ -52,6 +52,11 @@ _FURTHER: tuple[tuple[float, tuple[str, ...]], ...] = (
 MAX_FURTHER = 5
 _SOFT = ("softmax", "spatial_softmax")
 _AFTER_SOFTMAX = ("scale", "mul_param", "add_param", "sub_param", "mul_input", "mul_residual", "max_dim")
+_CLIPPED = {
+    "min_dim": ("relu", "clamp", "clamp_min", "max_scalar", "hardtanh", "hardsigmoid", "elu", "selu"),
+    "max_dim": ("clamp", "min_scalar", "min_param", "hardtanh", "hardsigmoid"),
+}
+"""Reductions with what makes their results all alike: the limit that came before."""
 _MAX_ELEMENTS = 1 << 28
 _FEWEST_PER_STATISTIC = 32
 
@@ -91,6 +96,8 @@ def _fitting(rng: random.Random, name: str, ops: list[OpCall], shapes: Shapes) -
         return None
     if any(counts[soft] for soft in _SOFT) and name not in _AFTER_SOFTMAX:
         return None
+    if any(counts[clip] for clip in _CLIPPED.get(name, ())):
+        return None
     match operator.kind:
         case "residual":
             return _residual(rng, name, shapes)
@@ -100,6 +107,8 @@ def _fitting(rng: random.Random, name: str, ops: list[OpCall], shapes: Shapes) -
             values = _reduction(rng, name, shape)
         case "pool":
             values = None if rank == 2 and counts["linear"] == 0 else _pool(rng, name, rank, shape)
+        case _ if name == "min_param":  # one limit for all may lie below everything
+            values = {} if rank > 1 and shape[1] > 1 else None
         case _ if "ndim" in operator.optional and (rank == 1 or shape[1] == 1):
             values = {"ndim": max(rank - 1, 0), "axis": -1}
         case _:

@@ -126,7 +126,7 @@ def sizes_like(ops: tuple[OpCall, ...], spec: TaskSpec) -> dict[str, int]:
     """The sizes of a module: those of its first input and of its first product. Raises TaskError as `trace_like`."""
     sizes = dict(zip(_NAMES[len(spec.inputs[0].shape)], spec.inputs[0].shape, strict=True))
     main = next((op for op in ops if OPERATORS[op.name].kind == "contract" and op.name != "depthwise_conv2d"), None)
-    if main is None:
+    if main is None or OPERATORS[main.name].third:
         return sizes
     if OPERATORS[main.name].second:
         second = spec.inputs[1].shape

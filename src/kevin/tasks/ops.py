@@ -58,7 +58,10 @@ class Trace:
         made = [c for c in self.constructors if c]
         made.sort(key=lambda c: not c.is_parameter)
         return TaskSpec(
-            inputs=tuple(TensorSpec(name=n, shape=_ints(s), dtype=d) for n, s, d, _ in self.inputs),
+            inputs=tuple(
+                TensorSpec(name=n, shape=_ints(s), dtype=d, kind="scalar" if d == "float64" else "tensor")
+                for n, s, d, _ in self.inputs
+            ),
             parameters=tuple(
                 TensorSpec(name=n, shape=_ints(s), dtype="float32")
                 for n, s in (*(p for c in made for p in c.parameters), *(b for c in made for b in c.buffers))

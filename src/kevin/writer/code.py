@@ -14,7 +14,8 @@ class Code:
         self._depth = 0
 
     def add(self, text: str, **wrong: str | None) -> None:
-        self._lines.append((self._depth, text, wrong))
+        """A line; a mistake whose text would be the same is none."""
+        self._lines.append((self._depth, text, {m: w for m, w in wrong.items() if w != text}))
 
     def extend(self, other: Code) -> None:
         """Append the lines of ``other``."""

@@ -43,7 +43,7 @@ class Plan(Frozen):
 def plan_space(task: Task, language: Language) -> Space:
     """Slots and their values for a task. Raises TaskError for a task that is not one of our own."""
     steps = _steps(task)
-    return space_of(steps, language) if is_special(steps) else space(steps, language)
+    return space_of(steps, language) if is_special(steps, language) else space(steps, language)
 
 
 def _steps(task: Task) -> tuple[Step, ...]:
@@ -72,7 +72,7 @@ def _program(task: Task, plan: Plan) -> Code:
     steps = list(_steps(task))
     if SWAPPED in plan.mistakes and (i := _swappable(steps)) is not None:
         steps[i], steps[i + 1] = steps[i + 1], steps[i]
-    if is_special(_steps(task)):
+    if is_special(_steps(task), plan.language):
         writer = cuda if plan.language == "cuda" else cpp
         return writer.program(task.spec, steps, dict(plan.slots))
     general = general_cuda if plan.language == "cuda" else general_cpp

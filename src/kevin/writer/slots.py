@@ -73,6 +73,7 @@ SENTENCES |= {
         "naive": "One thread per result.",
         "tile": "Tiles of 16 in shared memory.",
         "register": "Tiles of 64, four by four in registers.",
+        "wide": "Tiles of 128, eight by eight in registers.",
         "channels": "One thread per eight channels.",
     },
 }

@@ -78,7 +78,7 @@ def cpp_space(steps: Sequence[Step]) -> Space:
 _OVER_ROWS = ("row", "norm", "reduce", "scan", "loss")
 _WITH_TOTAL = ("layer_norm", "instance_norm", "group_norm")
 _LONGEST_FOR_ONE_THREAD = 16384
-_PRODUCTS = ("linear", "matmul", "matmul_transposed_b", "matmul_batched", "conv2d_pointwise")
+PRODUCTS = ("linear", "matmul", "matmul_transposed_b", "matmul_batched", "conv2d_pointwise")
 
 
 def _is_over_rows(step: Step) -> bool:
@@ -116,7 +116,8 @@ def _row_values(steps: Sequence[Step]) -> tuple[str, ...]:
     return tuple(values)
 
 
-def _product_values(step: Step) -> tuple[str, ...]:
+def product_values(step: Step) -> tuple[str, ...]:
+    """How CUDA may compute a product: in tiles where they divide its sides."""
     shape = step.out_shape
     num_rows = shape[0] if len(shape) == 2 else shape[0] * shape[1]
     group, last = (num_rows, shape[-1]) if len(shape) == 2 else (shape[1], shape[-1])
@@ -134,8 +135,8 @@ def cuda_space(steps: Sequence[Step]) -> Space:
         "real": ("float", "double"),
         "block_size": ("256", "64", "128", "512"),
     }
-    if main.op.name in _PRODUCTS:
-        space["product"] = _product_values(main)
+    if main.op.name in PRODUCTS:
+        space["product"] = product_values(main)
     elif main.op.name in ("conv1d", "conv2d"):
         space["product"] = ("naive", "channels") if main.out_shape[1] % 8 == 0 else ("naive",)
     if values := _row_values(steps):

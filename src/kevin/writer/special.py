@@ -4,8 +4,10 @@ from __future__ import annotations
 
 from collections.abc import Sequence
 
+from kevin.core.types import Language
 from kevin.tasks.ops import Step
 from kevin.writer.pointwise import is_pointwise
+from kevin.writer.space import PRODUCTS, product_values
 
 _MAINS: dict[str, tuple[int, ...]] = {
     **dict.fromkeys(("matmul", "matmul_transposed_b", "matvec", "linear"), (2,)),
@@ -28,11 +30,22 @@ _OVER_ROWS = ("softmax", "layer_norm", "rms_norm")
 _REDUCTIONS = ("sum_dim", "mean_dim", "max_dim", "global_avg_pool")
 
 
-def is_special(steps: Sequence[Step]) -> bool:
-    """Whether a specialised writer knows the whole sequence."""
+_LARGE = 64
+
+
+def is_special(steps: Sequence[Step], language: Language) -> bool:
+    """Whether a specialised writer knows the whole sequence, and better than the general one."""
     main, *further = steps
     names = [s.op.name for s in steps]
+    if language == "cuda" and _is_untiled(main):
+        return False
     return len(set(names)) == len(names) and _is_main(main) and _are_further(main, further)
+
+
+def _is_untiled(step: Step) -> bool:
+    """Whether a large product has sides that only the general writer cuts into tiles."""
+    is_product = step.op.name in PRODUCTS and min(step.out_shape[-2:]) >= _LARGE
+    return is_product and product_values(step) == ("naive",)
 
 
 def _is_main(step: Step) -> bool:
@@ -47,6 +60,8 @@ def _is_main(step: Step) -> bool:
     if name == "matvec":
         return step.in_shape[1] % 64 == 0
     if step.kind == "contract":
+        if name == "matmul" and step.out_shape[-1] == 1:
+            return False
         plain = attrs.get("stride", 1) == 1 and attrs.get("padding", 0) == 0
         return plain and set(attrs) <= {"kernel", "stride", "padding"} and attrs.get("kernel", 1) > 0
     if step.kind == "pool":

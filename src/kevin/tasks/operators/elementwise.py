@@ -74,6 +74,14 @@ def elementwise() -> list[Operator]:
             )
             for name, sign in (("add_input", "+"), ("mul_input", "*"))
         ),
+        Operator(
+            "scale_input",
+            "second",
+            "{x} * {second}",
+            second=lambda x, out: ("s", ()),
+            second_sample="3.14",
+            second_dtype="float64",
+        ),
         *(
             Operator(
                 name,

@@ -12,42 +12,41 @@ _SCALED = "torch.randn({shape}) * (torch.rand(1) + 1.0)"
 _HINGE = "torch.mean(torch.clamp(1.0 - {x} * {second}, min=0.0))"
 
 
+_SECOND = Callable[[Shape, Shape], tuple[str, Shape]]
+
+
+def _scalar(x: Shape, attrs: Attrs, sizes: Sizes) -> Shape:
+    return ()
+
+
+def _mean(name: str, expression: str, second: _SECOND, sample: str = "torch.randn({shape})") -> Operator:
+    """One number of two matrices."""
+    return Operator(name, "loss", expression, {}, (2,), _scalar, second, sample, first_sample=_SCALED)
+
+
 def losses() -> list[Operator]:
-    scalar: Callable[[Shape, Attrs, Sizes], Shape] = lambda x, attrs, sizes: ()  # noqa: E731
-    target: Callable[[Shape, Shape], tuple[str, Shape]] = lambda x, out: ("target", x)  # noqa: E731
-    probabilities = "torch.softmax(torch.randn({shape}), dim=-1)"
-    triplet = "F.triplet_margin_loss({x}, {second}, {third}, margin={margin})"
+    target: _SECOND = lambda x, out: ("target", x)  # noqa: E731
+    signs = _SIGNS.replace("({shape})", "({shape},)")
     return [
-        Operator("mse_loss", "loss", "F.mse_loss({x}, {second})", {}, (2,), scalar, target, first_sample=_SCALED),
-        Operator(
-            "smooth_l1_loss",
-            "loss",
-            "F.smooth_l1_loss({x}, {second})",
-            {},
-            (2,),
-            scalar,
-            target,
-            first_sample=_SCALED,
-        ),
-        Operator("hinge_loss", "loss", _HINGE, {}, (2,), scalar, target, _SIGNS, first_sample=_SCALED),
-        Operator(
-            "hinge_loss_shared",
-            "loss",
-            _HINGE,
-            {},
-            (2,),
-            scalar,
-            lambda x, out: ("target", x[-1:]),
-            "torch.randint(0, 2, ({shape},)) * 2.0 - 1.0",
-            first_sample=_SCALED,
-        ),
+        _mean("mse_loss", "F.mse_loss({x}, {second})", target),
+        _mean("smooth_l1_loss", "F.smooth_l1_loss({x}, {second})", target),
+        _mean("hinge_loss", _HINGE, target, _SIGNS),
+        _mean("hinge_loss_shared", _HINGE, lambda x, out: ("target", x[-1:]), signs),
+        *_of_rows(),
+    ]
+
+
+def _of_rows() -> list[Operator]:
+    """Something of each row first."""
+    probabilities = "torch.softmax(torch.randn({shape}), dim=-1)"
+    return [
         Operator(
             "cross_entropy",
             "loss",
             "F.cross_entropy({x}, {second})",
             {},
             (2,),
-            scalar,
+            _scalar,
             lambda x, out: ("target", x[:1]),
             "torch.randint(0, {last}, ({shape},))",
             "int64",
@@ -67,18 +66,18 @@ def losses() -> list[Operator]:
             "F.kl_div(torch.log({x}), {second}, reduction='batchmean')",
             {},
             (2,),
-            scalar,
-            target,
+            _scalar,
+            lambda x, out: ("target", x),
             probabilities,
             first_sample="torch.softmax(torch.randn({shape}) * (torch.rand(1) + 1.0), dim=-1)",
         ),
         Operator(
             "triplet_loss",
             "loss",
-            triplet,
+            "F.triplet_margin_loss({x}, {second}, {third}, margin={margin})",
             {"margin": 1.0},
             (2,),
-            scalar,
+            _scalar,
             lambda x, out: ("positive", x),
             first_sample=_SCALED,
             third="negative",

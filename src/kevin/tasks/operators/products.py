@@ -45,26 +45,30 @@ def _two(
 
 
 def products() -> list[Operator]:
-    square: Callable[[Shape, Shape], tuple[str, Shape]] = lambda x, out: ("w", x)  # noqa: E731
-    same: Callable[[Shape, Attrs, Sizes], Shape] = lambda x, attrs, sizes: x  # noqa: E731
-    turned_w: Callable[[Shape, Shape], tuple[str, Shape]] = lambda x, out: ("w", (out[-1], x[-1]))  # noqa: E731
-    symmetric = "(lambda a: (a + a.T) / 2)(torch.randn({shape}))"
-    triangles = [
-        _two(
-            f"matmul_{side}_triangular",
-            f"torch.{cut}(torch.matmul({{x}}, {{second}}))",
-            square,
-            result=same,
-            first_sample=f"torch.{cut}(torch.randn({{shape}}))",
-            second_sample=f"torch.{cut}(torch.randn({{shape}}))",
-        )
-        for side, cut in (("upper", "triu"), ("lower", "tril"))
-    ]
+    return [*_plain(), *_with_parameters(), *_laid_out(), *_shaped(), _ATTENTION]
+
+
+_ATTENTION = Operator(
+    "attention",
+    "contract",
+    "F.scaled_dot_product_attention({x}, {second}, {third})",
+    ranks=(4,),
+    second=lambda x, out: ("keys", x),
+    third="values",
+)
+
+
+def _plain() -> list[Operator]:
     return [
         _two("matmul", _PRODUCT, _w),
         _two("matmul_batched", _PRODUCT, _w, ranks=(3,)),
-        _two("matmul_transposed_b", "torch.matmul({x}, {second}.T)", turned_w),
         _two("matvec", _PRODUCT, lambda x, out: ("w", x[-1:]), result=lambda x, a, s: x[:-1]),
+        _two("matmul_shared", _PRODUCT, lambda x, out: ("w", (x[-1], out[-1])), ranks=(3, 4)),
+    ]
+
+
+def _with_parameters() -> list[Operator]:
+    return [
         Operator(
             "linear",
             "contract",
@@ -84,21 +88,43 @@ def products() -> list[Operator]:
             to_last("out_features"),
             constructor=constructors.weight,
         ),
-        _two("matmul_shared", _PRODUCT, lambda x, out: ("w", (x[-1], out[-1])), ranks=(3, 4)),
+    ]
+
+
+def _laid_out() -> list[Operator]:
+    """Either matrix read by columns."""
+    turned_w: Callable[[Shape, Shape], tuple[str, Shape]] = lambda x, out: ("w", (out[-1], x[-1]))  # noqa: E731
+    both: Callable[[Shape, Shape], tuple[str, Shape]] = lambda x, out: ("w", (out[-1], x[0]))  # noqa: E731
+    return [
+        _two("matmul_transposed_b", "torch.matmul({x}, {second}.T)", turned_w),
         _two(
             "matmul_transposed_a",
             "torch.matmul({x}.T, {second})",
             lambda x, out: ("w", (x[0], out[-1])),
             result=_turned,
         ),
-        _two(
-            "matmul_transposed",
-            "torch.matmul({x}.T, {second}.T)",
-            lambda x, out: ("w", (out[-1], x[0])),
-            result=_turned,
-        ),
+        _two("matmul_transposed", "torch.matmul({x}.T, {second}.T)", both, result=_turned),
+    ]
+
+
+def _shaped() -> list[Operator]:
+    """Symmetric, triangular and diagonal matrices."""
+    square: Callable[[Shape, Shape], tuple[str, Shape]] = lambda x, out: ("w", x)  # noqa: E731
+    same: Callable[[Shape, Attrs, Sizes], Shape] = lambda x, attrs, sizes: x  # noqa: E731
+    symmetric = "(lambda a: (a + a.T) / 2)(torch.randn({shape}))"
+    return [
         _two("matmul_symmetric", _PRODUCT, square, result=same, first_sample=symmetric, second_sample=symmetric),
-        *triangles,
+        *(
+            _two(
+                f"matmul_{side}_triangular",
+                f"torch.{cut}(torch.matmul({{x}}, {{second}}))",
+                square,
+                result=same,
+                first_sample=f"torch.{cut}(torch.randn({{shape}}))",
+                second_sample=f"torch.{cut}(torch.randn({{shape}}))",
+            )
+            for side, cut in (("upper", "triu"), ("lower", "tril"))
+        ),
         _two(
             "matmul_diagonal",
             "{x}.unsqueeze(1) * {second}",

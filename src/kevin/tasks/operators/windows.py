@@ -37,19 +37,6 @@ _TRANSPOSED_OPTIONS = (*_CONV_OPTIONS, "output_padding", *per_axis("output_paddi
 
 def windows() -> list[Operator]:
     adaptive = "F.adaptive_avg_pool2d({x}, {size})"
-    convs = [
-        Operator(
-            f"conv{axes}d",
-            "contract",
-            _CALL,
-            _CONV,
-            (axes + 2,),
-            convolved,
-            constructor=constructors.conv(f"conv{axes}d"),
-            optional=_CONV_OPTIONS,
-        )
-        for axes in (1, 2, 3)
-    ]
     return [
         *(_pool(kind, axes) for axes in (1, 2, 3) for kind in ("max", "avg")),
         Operator(
@@ -61,7 +48,8 @@ def windows() -> list[Operator]:
             adaptively_pooled,
             write=_adaptive_text,
         ),
-        *convs,
+        *(_conv(f"conv{axes}d", axes) for axes in (1, 2, 3)),
+        _conv("conv2d_pointwise", 2, kernel=1),
         Operator(
             "depthwise_conv2d",
             "contract",
@@ -71,16 +59,6 @@ def windows() -> list[Operator]:
             pooled,
             constructor=constructors.conv("depthwise_conv2d", True),
             optional=_DEPTHWISE_OPTIONS,
-        ),
-        Operator(
-            "conv2d_pointwise",
-            "contract",
-            _CALL,
-            {**_CONV, "kernel": 1},
-            (4,),
-            convolved,
-            constructor=constructors.conv("conv2d_pointwise"),
-            optional=_CONV_OPTIONS,
         ),
         *(
             Operator(
@@ -96,3 +74,16 @@ def windows() -> list[Operator]:
             for axes in (1, 2, 3)
         ),
     ]
+
+
+def _conv(name: str, axes: int, kernel: int = 3) -> Operator:
+    return Operator(
+        name,
+        "contract",
+        _CALL,
+        {**_CONV, "kernel": kernel},
+        (axes + 2,),
+        convolved,
+        constructor=constructors.conv(name),
+        optional=_CONV_OPTIONS,
+    )

@@ -13,7 +13,8 @@ from kevin.writer.general import products, windows
 from kevin.writer.general.cuda import add_sizes, flat, row_emitter
 from kevin.writer.general.mode import Mode, store
 from kevin.writer.general.pointwise import add_function
-from kevin.writer.general.space import ROW_KINDS, own_slots
+from kevin.writer.general.rows import is_over_rows
+from kevin.writer.general.space import own_slots
 from kevin.writer.general.stages import Stage, cut
 from kevin.writer.slots import Slots, parallel, simd
 
@@ -43,7 +44,7 @@ def _add_stage(code: Code, stage: Stage, mode: Mode) -> None:
         code.add("double total = 0;", uninitialised="double total;")
         row_emitter(stage)(code, stage, mode)
         code.add("out[0] = total;")
-    elif stage.main and stage.main.kind in ROW_KINDS:
+    elif is_over_rows(stage):
         row_emitter(stage)(code, stage, mode)
     elif stage.name in ("", "matmul_diagonal"):
         flat(code, stage, mode)

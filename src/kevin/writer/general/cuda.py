@@ -4,6 +4,8 @@ from __future__ import annotations
 
 import re
 from collections.abc import Callable, Sequence
+from dataclasses import replace
+from functools import partial
 
 from kevin.core import abi
 from kevin.core.types import TaskSpec
@@ -13,8 +15,8 @@ from kevin.writer.code import Code
 from kevin.writer.general import norms, products, reduces, windows
 from kevin.writer.general.mode import Mode, store
 from kevin.writer.general.pointwise import add_function, broadcast_index
-from kevin.writer.general.rows import is_shared, rows_of
-from kevin.writer.general.space import ROW_KINDS, own_slots
+from kevin.writer.general.rows import is_over_rows, is_shared, rows_of
+from kevin.writer.general.space import can_be_vectors, own_slots
 from kevin.writer.general.stages import Program, Stage, cut
 from kevin.writer.slots import Slots
 
@@ -29,7 +31,7 @@ def row_emitter(stage: Stage) -> Emitter:
         return reduces.scan
     if stage.main.kind == "loss":
         return reduces.losses
-    if stage.main.kind == "reduce":
+    if stage.main.kind in ("reduce", "contract", "pool"):
         return reduces.reduce
     if stage.name in norms.SOFTMAX:
         return norms.softmax
@@ -57,14 +59,37 @@ def flat(code: Code, stage: Stage, mode: Mode) -> None:
             store(code, stage, f"{stage.source}[{broadcast_index(stage.in_dims, dims)}]")
 
 
+def _way(stage: Stage, mode: Mode) -> str:
+    """The plan's way to compute a product, or the nearest that this stage allows."""
+    wanted, allowed = mode.slots.get("product", "naive"), products.ways(stage)
+    return wanted if wanted in allowed else allowed[-1]
+
+
+def vectors(code: Code, stage: Stage, mode: Mode) -> None:
+    """Nothing but element-wise operators, four neighbours a thread."""
+    total = stage.out_dims.total
+    code.add("idx i = blockIdx.x * (idx)blockDim.x + threadIdx.x;")
+    text = f"if (i >= {total} / 4) return;"
+    code.add(text, missing_bounds=None, undeclared_name="if (i >= num) return;", off_by_one=text.replace(" / 4", ""))
+    code.add(f"float4 q = ((const float4*){stage.source})[i];")
+    for j, part in enumerate("xyzw"):
+        right = f"q.{part} = {stage.function}(q.{part}, 4 * i + {j})"
+        code.add(f"{right};", missing_semicolon=right, wrong_axis=right.replace(f"(q.{part}", "(q.x") + ";")
+    code.add(f"((float4*){stage.target})[i] = q;")
+
+
 class _Writer:
     """Kernels so far and the launches that go with them."""
 
     def __init__(self, spec: TaskSpec, program: Program, slots: Slots) -> None:
         self.slots = slots
         self.device, self.launches = Code(), Code()
-        types = {s.name: f"const {abi.c_type(s, 'cuda')}*" for s in (*spec.inputs, *spec.parameters)}
-        types |= {name: "float*" for name, _ in program.scratch}
+        types = {
+            s.name: abi.c_type(s, "cuda") if s.kind == "scalar" else f"const {abi.c_type(s, 'cuda')}*"
+            for s in (*spec.inputs, *spec.parameters)
+        }
+        self.scratch = [(name, dims.total) for name, dims in program.scratch]
+        types |= {name: "float*" for name, _ in self.scratch}
         types |= {s.name: f"{abi.c_type(s, 'cuda')}*" for s in spec.outputs}
         self._types = types
         self._num = 0
@@ -87,13 +112,16 @@ class _Writer:
         per_result = "1024" if self.slots.get("grid") == "stride" else f"({stage.out_dims.total} + B - 1) / B"
         if stage.name == "frobenius_norm":
             self._whole_norm(stage, mode)
-        elif stage.main and stage.main.kind in ROW_KINDS:
+        elif is_over_rows(stage):
             self._rows(stage, mode)
+        elif self.slots.get("grid") == "vector" and can_be_vectors(stage):
+            self.add(f"<<<({stage.out_dims.total} / 4 + B - 1) / B, B, 0, stream>>>", stage, vectors, mode)
         elif stage.name in ("", "matmul_diagonal"):
             self.add(f"<<<{per_result}, B, 0, stream>>>", stage, flat, mode)
         elif stage.main and stage.main.kind == "pool":
             self.add(f"<<<{per_result}, B, 0, stream>>>", stage, windows.pool, mode)
-        elif mode.slots.get("product", "naive") != "naive" and products.can_be_tiled(stage):
+        elif (way := _way(stage, mode)) != "naive":
+            mode = replace(mode, slots={**mode.slots, "product": way})
             self.add(products.tiles_shape(stage, mode), stage, products.tiled, mode)
         else:
             emit = windows.conv if products.is_window(stage) else products.naive
@@ -103,9 +131,32 @@ class _Writer:
         rows = rows_of(stage)
         if not is_shared(stage) or "rows" not in self.slots:
             mode = mode.owned_by("thread")
+        if mode.rows == "split":
+            if norms.can_be_split(stage):
+                self._split(stage, mode)
+                return
+            mode = mode.owned_by("shuffle")
         if stage.main and stage.main.kind == "loss":
             self.launches.add("cudaMemsetAsync(out, 0, sizeof(float), stream);", uninitialised=None)
         self.add(cuda_threads.launch_shape({"rows": mode.rows}, rows.num), stage, row_emitter(stage), mode)
+
+    def _split(self, stage: Stage, mode: Mode) -> None:
+        """Moments in one kernel, the result in another, both by 64 blocks a row."""
+        num = rows_of(stage).num
+        moments = self._scratch("moments", f"3 * {num}")
+        self.launches.add(f"cudaMemsetAsync({moments}, 0, sizeof(float) * 3 * {num}, stream);", uninitialised=None)
+        shape = cuda_threads.launch_shape({"rows": "split"}, num)
+        bare = replace(stage, chain=(), function="")
+        self.add(shape, bare, partial(norms.partial_moments, moments=moments), mode)
+        self.add(shape, stage, partial(norms.from_moments, moments=moments), mode)
+
+    def _scratch(self, name: str, size: str) -> str:
+        """A new buffer of so many floats."""
+        taken = [n for n, _ in self.scratch]
+        name = name if name not in taken else f"{name}{len(taken)}"
+        self.scratch.append((name, size))
+        self._types[name] = "float*"
+        return name
 
     def _whole_norm(self, stage: Stage, mode: Mode) -> None:
         """The norm of a whole tensor: 1024 blocks add up squares, then every element is scaled."""
@@ -128,7 +179,7 @@ class _Writer:
         self.device.add("__device__ float squares;")
         self.device.add("__global__ void clear() { squares = 0; }")
         self.launches.add("clear<<<1, 1, 0, stream>>>();", uninitialised=None)
-        bare = stage.__class__(stage.main, (), stage.number, stage.in_dims, stage.out_dims, stage.source, stage.target)
+        bare = replace(stage, chain=(), function="")
         self.add("<<<1024, B, 0, stream>>>", bare, squares, mode)
         per_result = "1024" if self.slots.get("grid") == "stride" else f"({total} + B - 1) / B"
         self.add(f"<<<{per_result}, B, 0, stream>>>", stage, scaled, mode)
@@ -153,8 +204,8 @@ def program(spec: TaskSpec, steps: Sequence[Step], slots: Slots) -> Code:
     code.extend(writer.device)
     signature = abi.signature(spec, "cuda")
     with code.block(signature, wrong_type=signature.replace("float*", "double*", 1)):
-        for name, dims in plan.scratch:
+        for name, size in writer.scratch:
             code.add(f"static float* {name};")
-            code.add(f"if (!{name}) cudaMalloc(&{name}, sizeof(float) * {dims.total});")
+            code.add(f"if (!{name}) cudaMalloc(&{name}, sizeof(float) * {size});")
         code.extend(writer.launches)
     return code

@@ -33,6 +33,8 @@ class Dims:
 
     def coordinate(self, axis: int, i: str = "i") -> str:
         """Index along one dimension of the element at flat index ``i``."""
+        if self.sizes[axis] == 1:
+            return "0"
         stride = self.after(axis)
         text = i if stride == "1" else f"{i} / {wrapped(stride)}"
         return text if not any(s > 1 for s in self.sizes[:axis]) else f"{text} % {self.names[axis]}"
@@ -91,13 +93,13 @@ class DimNames:
         self._num += 1
         texts = _texts(step, x)
         letters = _LETTERS[len(step.out_shape)]
-        names = []
+        new = []
         for letter, text, size in zip(letters, texts, step.out_shape, strict=True):
             if text not in x.names and text != "1":
                 self.declarations.append((f"{letter}{self._num}", text))
                 text = f"{letter}{self._num}"  # noqa: PLW2901
-            names.append("1" if size == 1 and text == "1" else text)
-        return Dims(tuple(names), step.out_shape)
+            new.append("1" if size == 1 and text == "1" else text)
+        return Dims(tuple(new), step.out_shape)
 
 
 def _kept(step: Step, x: Dims, other: Dims | None) -> Dims:
@@ -119,7 +121,7 @@ def reduced_dims_of(step: Step) -> tuple[int, int]:
     """First and number of the dimensions that a step reduces, scans or normalises over."""
     rank = len(step.in_shape)
     match step.op.name:
-        case "global_avg_pool" | "spatial_softmax" | "instance_norm":
+        case "global_avg_pool" | "adaptive_avg_pool" | "spatial_softmax" | "instance_norm":
             return 2, rank - 2
         case "layer_norm":
             num = int(step.op.attrs["num_dims"])
@@ -147,7 +149,11 @@ def _texts(step: Step, x: Dims) -> tuple[str, ...]:
     if "conv" in name:
         channels = x.names[1] if name == "depthwise_conv2d" else f"{weight}_d0"
         return (x.names[0], channels, *(window_size(d, attrs, i) for i, d in enumerate(x.names[2:])))
-    match name:
+    return _product_texts(step, x, weight)
+
+
+def _product_texts(step: Step, x: Dims, weight: str) -> tuple[str, ...]:
+    match step.op.name:
         case "linear" | "matmul_weight":
             return (*x.names[:-1], f"{weight}_d0")
         case "matvec":
@@ -158,8 +164,12 @@ def _texts(step: Step, x: Dims) -> tuple[str, ...]:
             return (x.names[1], f"{step.second}_d0")
         case "matmul_transposed_a":
             return (x.names[1], f"{step.second}_d1")
+        case "attention_scores":
+            return (*x.names[:-1], x.names[-2])
+        case "attention_values":
+            return (*x.names[:-1], f"{step.second}_d3")
         case "matmul_diagonal":
             return (x.names[0], f"{step.second}_d1")
         case "matmul_upper_triangular" | "matmul_lower_triangular" | "matmul_symmetric":
             return x.names
-    return (*x.names[:-1], f"{step.second}_d{2 if name == 'matmul_batched' else 1}")
+    return (*x.names[:-1], f"{step.second}_d{2 if step.op.name == 'matmul_batched' else 1}")

@@ -26,6 +26,11 @@ class Mode:
         """Who owns a row: in C++ always a thread."""
         return self.slots.get("rows", "thread") if self.language == "cuda" else "thread"
 
+    @property
+    def unrolled(self) -> str | None:
+        """What stands before an inner loop in CUDA."""
+        return "#pragma unroll 4" if self.language == "cuda" and self.slots.get("loop") == "unroll" else None
+
     def owned_by(self, rows: str) -> Mode:
         return replace(self, slots={**self.slots, "rows": rows})
 
@@ -55,11 +60,14 @@ class Mode:
             return
         if self.rows in ("thread", "warp"):
             code.add(_THREAD)
-        owner = {"thread": "i", "warp": "i / 32"}.get(self.rows, "blockIdx.x")
+        owner = {"thread": "i", "warp": "i / 32", "split": "blockIdx.x / 64"}.get(self.rows, "blockIdx.x")
         code.add(f"idx r = {owner};")
         if self.rows != "thread":
-            lane = ("i % 32", "32") if self.rows == "warp" else ("threadIdx.x", "blockDim.x")
-            code.add(f"idx lane = {lane[0]}, lanes = {lane[1]};")
+            lane, lanes = {
+                "warp": ("i % 32", "32"),
+                "split": ("blockIdx.x % 64 * blockDim.x + threadIdx.x", "64 * blockDim.x"),
+            }.get(self.rows, ("threadIdx.x", "blockDim.x"))
+            code.add(f"idx lane = {lane}, lanes = {lanes};")
         if self.rows in ("thread", "warp"):
             code.add(f"if (r >= {num}) return;", missing_bounds=None)
         yield
@@ -69,9 +77,11 @@ class Mode:
         """Element ``n`` of a row: all of them, or every ``lanes``-th. Empty ``reduction``: one needs the last."""
         if self.rows == "thread":
             pragma = simd(reduction) if self.language == "cpp" and reduction != "" else None
-            with loop(code, "n", length, pragma):
+            with loop(code, "n", length, pragma or self.unrolled):
                 yield
             return
+        if self.unrolled:
+            code.add(self.unrolled)
         head = "for (idx n = lane; n < {}; n += lanes)"
         wrong = {"off_by_one": head.format(f"{length} - 1"), "undeclared_name": head.format("num")}
         with code.block(head.format(length), **wrong):

@@ -5,7 +5,7 @@ from __future__ import annotations
 from kevin.writer.code import Code
 from kevin.writer.general.dims import product, wrapped
 from kevin.writer.general.mode import Mode, store, zero
-from kevin.writer.general.rows import Rows, rows_of
+from kevin.writer.general.rows import LONGEST_FOR_ONE_THREAD, Rows, rows_of
 from kevin.writer.general.stages import Stage
 
 SOFTMAX = ("softmax", "log_softmax", "spatial_softmax")
@@ -96,16 +96,57 @@ def moments(code: Code, stage: Stage, mode: Mode) -> None:
                 code.add("var += d * d;", wrong_formula="var += d;")
             mode.join(code, "var")
             code.add(f"var = var / {length};", unbiased_variance=f"var = var / ({rows.length} - 1);")
-        eps = float(stage.main.op.attrs["eps"])
-        code.add(f"real inv = 1 / sqrt(var + {eps}f);", wrong_epsilon="real inv = 1 / sqrt(var + 0.1f);")
-        place = _affine(stage)
+        _normalised(code, stage, mode, rows)
+
+
+def _normalised(code: Code, stage: Stage, mode: Mode, rows: Rows) -> None:
+    """Every element from its row's ``mean`` and ``var``."""
+    assert stage.main is not None
+    source = f"{stage.source}[{rows.at}]"
+    eps = float(stage.main.op.attrs["eps"])
+    code.add(f"real inv = 1 / sqrt(var + {eps}f);", wrong_epsilon="real inv = 1 / sqrt(var + 0.1f);")
+    place = _affine(stage)
+    with mode.each(code, rows.length):
+        value = f"({source} - mean) * inv"
+        if place is None:
+            store(code, stage, value, rows.at)
+        else:
+            weight, bias = stage.main.parameters
+            store(code, stage, f"{value} * {weight}[{place}] + {bias}[{place}]", rows.at, op_left_out=value)
+
+
+def can_be_split(stage: Stage) -> bool:
+    """Whether 64 blocks can share a row: its sums come together in memory, between two kernels."""
+    return stage.name in MOMENTS and rows_of(stage).num_elements > LONGEST_FOR_ONE_THREAD
+
+
+def partial_moments(code: Code, stage: Stage, mode: Mode, moments: str) -> None:
+    """Each block adds its part of a row's sum and squares to ``moments``, which is set to zero before."""
+    rows = rows_of(stage)
+    with mode.each_row(code, rows.num):
+        add_start(code, rows)
+        code.add(f"real shift = {stage.source}[{rows.first}];")
+        zero(code, "sum", "squares")
         with mode.each(code, rows.length):
-            value = f"({source} - mean) * inv"
-            if place is None:
-                store(code, stage, value, rows.at)
-            else:
-                weight, bias = stage.main.parameters
-                store(code, stage, f"{value} * {weight}[{place}] + {bias}[{place}]", rows.at, op_left_out=value)
+            code.add(f"real e = {stage.source}[{rows.at}] - shift;")
+            code.add("sum += e;")
+            code.add("squares += e * e;", wrong_formula="squares += e;")
+        mode.join(code, "sum", "squares")
+        code.add("if (threadIdx.x > 0) return;", op_left_out=None)
+        code.add(f"if (lane == 0) {moments}[3 * r + 2] = shift;")
+        code.add(f"atomicAdd(&{moments}[3 * r], (float)sum);", missing_barrier=f"{moments}[3 * r] += sum;")
+        code.add(f"atomicAdd(&{moments}[3 * r + 1], (float)squares);")
+
+
+def from_moments(code: Code, stage: Stage, mode: Mode, moments: str) -> None:
+    """Every element from its row's sums."""
+    rows = rows_of(stage)
+    length = wrapped(rows.length)
+    with mode.each_row(code, rows.num):
+        add_start(code, rows)
+        code.add(f"real mean = {moments}[3 * r] / {length}, var = {moments}[3 * r + 1] / {length} - mean * mean;")
+        code.add(f"mean += {moments}[3 * r + 2];", op_left_out=None)
+        _normalised(code, stage, mode, rows)
 
 
 def lengths(code: Code, stage: Stage, mode: Mode) -> None:

@@ -41,6 +41,7 @@ _LINES: dict[str, tuple[tuple[str, str], ...]] = {
     "min_param": (("v = v < {parameter} ? v : {parameter};", "v = v > {parameter} ? v : {parameter};"),),
     "add_input": (("v = v + {second}[i];", "v = v - {second}[i];"),),
     "mul_input": (("v = v * {second}[i];", "v = v + {second}[i];"),),
+    "scale_input": (("v = v * (real){second};", "v = v + (real){second};"),),
     "add_residual": (("v = v + {other};", "v = v - {other};"),),
     "mul_residual": (("v = v * {other};", "v = v + {other};"),),
     "residual_sub": (("v = {other} - v;", "v = v - {other};"),),

@@ -15,7 +15,8 @@ from kevin.writer.general.stages import Stage
 
 TRIANGLES = {"matmul_upper_triangular": "n < m", "matmul_lower_triangular": "n > m"}
 """Where the result is zero."""
-TILES = {"tile": 16, "register": 64}
+TILES = {"tile": 16, "register": 64, "wide": 128}
+"""By value of the slot: results along a side of a tile; 16 by 16 threads share it."""
 
 
 @dataclass(frozen=True)
@@ -74,11 +75,17 @@ def _matrix(stage: Stage) -> Product:
             sizes = (out.sizes[0], out.sizes[1], out.sizes[2])
             left = f"{source}[(g * {rows} + m) * {inner} + k]"
             right = f"{b}[(g * {inner} + k) * {cols} + n]"
+        case "attention_scores" | "attention_values":
+            batch, rows = product(out.names[:2]), out.names[2]
+            sizes = (prod(out.sizes[:2]), out.sizes[2], out.sizes[3])
+            left = f"{source}[(g * {rows} + m) * {inner} + k]"
+            turned_right = f"{b}[(g * {rows} + n) * {inner} + k]"
+            right = turned_right if stage.name == "attention_scores" else f"{b}[(g * {inner} + k) * {cols} + n]"
         case "matvec":
             rows, cols, sizes = out.names[0], "1", (1, out.sizes[0], 1)
             right = f"{b}[k]"
     turned = stage.name in ("matmul_transposed_a", "matmul_transposed")
-    by_k = right.endswith("[k]") or f"[n * {inner}" in right
+    by_k = right.endswith("[k]") or f"n * {inner}" in right or "+ n) *" in right
     return Product(batch, rows, cols, inner, sizes, left, right, bias, left_by_m=turned, right_by_k=by_k)
 
 
@@ -157,6 +164,8 @@ def result(code: Code, stage: Stage, of: Product, value: str, index: str = "") -
     wrong = {}
     if of.bias:
         value, wrong = f"{value} + {of.bias}", {"op_left_out": value}
+    if stage.name == "attention_scores":
+        value, wrong = f"{value} / sqrt((real){stage.in_dims.names[-1]})", {"op_left_out": value}
     if mask := TRIANGLES.get(stage.name):
         value, wrong = f"({mask} ? 0 : {value})", {"op_left_out": value}
     if stage.function and index != "i":
@@ -181,7 +190,7 @@ def naive(code: Code, stage: Stage, mode: Mode) -> None:
             text = f"idx g = i / {rows}, m = i / {n} % {of.m}, n = i % {n};"
             code.add(text, wrong_axis=text.replace(f"i / {n} %", "i %"))
         zero(code, "sum")
-        with loop(code, "k", of.k):
+        with loop(code, "k", of.k, mode.unrolled):
             line = f"sum += {of.left} * {of.right};"
             code.add(line, wrong_formula=line.replace(" * " + of.right, " + " + of.right))
         result(code, stage, of, "sum", "i")
@@ -204,10 +213,9 @@ def _reads(code: Code, of: Product) -> None:
 
 
 def tiled(code: Code, stage: Stage, mode: Mode) -> None:
-    """Tiles of 16 by 16 or 64 by 64 results, for 16 by 16 threads."""
-    of = product_of(stage)
-    register = mode.slots["product"] == "register"
-    side = TILES[mode.slots["product"]]
+    """Tiles of 16, 64 or 128 results a side: one a thread, four by four or eight by eight."""
+    of, side = product_of(stage), TILES[mode.slots["product"]]
+    own = side // 16
     wide = f"(({of.n} + {side - 1}) / {side})"
     code.add(f"__shared__ float a[{side}][17], b[16][{side + 1}];")
     code.add("int ty = threadIdx.y, tx = threadIdx.x;")
@@ -216,17 +224,17 @@ def tiled(code: Code, stage: Stage, mode: Mode) -> None:
     right = f"idx m0 = blockIdx.x / {wide} * {side}, n0 = blockIdx.x % {wide} * {side};"
     code.add(right, wrong_axis=right.replace("m0 = blockIdx.x /", "m0 = blockIdx.x %"))
     _reads(code, of)
-    if register:
-        code.add("real sum[4][4] = {};", uninitialised="real sum[4][4];")
+    if own > 1:
+        code.add(f"real sum[{own}][{own}] = {{}};", uninitialised=f"real sum[{own}][{own}];")
     else:
         zero(code, "sum")
     with code.block(f"for (idx o = 0; o < {of.k}; o += 16)", undeclared_name="for (idx o = 0; o < num; o += 16)"):
-        _load(code, of, register)
+        _load(code, of, own)
         code.add(BARRIER, missing_barrier=None)
-        _multiply(code, register)
+        _multiply(code, own)
         code.add(BARRIER, missing_barrier=None)
-    if register:
-        with code.block("for (int u = 0; u < 4; u++)"), code.block("for (int v = 0; v < 4; v++)"):
+    if own > 1:
+        with code.block(f"for (int u = 0; u < {own}; u++)"), code.block(f"for (int v = 0; v < {own}; v++)"):
             code.add("idx m = m0 + u * 16 + ty, n = n0 + v * 16 + tx;")
             code.add(f"if (m >= {of.m} || n >= {of.n}) continue;", missing_bounds=None)
             result(code, stage, of, "sum[u][v]")
@@ -236,25 +244,25 @@ def tiled(code: Code, stage: Stage, mode: Mode) -> None:
     result(code, stage, of, "sum")
 
 
-def _load(code: Code, of: Product, register: bool) -> None:
+def _load(code: Code, of: Product, own: int) -> None:
     """Both tiles, so that neighbouring threads read neighbours in memory."""
-    step = "u * 16 + " if register else ""
+    step = "u * 16 + " if own > 1 else ""
     m, k = ("tx", "ty") if of.left_by_m else ("ty", "tx")
     lines = [f"a[{step}{m}][{k}] = left(m0 + {step}{m}, o + {k});"]
     k, n = ("tx", "ty") if of.right_by_k else ("ty", "tx")
     lines.append(f"b[{k}][{step}{n}] = right(o + {k}, n0 + {step}{n});")
-    with code.block("for (int u = 0; u < 4; u++)") if register else nullcontext():
+    with code.block(f"for (int u = 0; u < {own}; u++)") if own > 1 else nullcontext():
         for line in lines:
             code.add(line)
 
 
-def _multiply(code: Code, register: bool) -> None:
+def _multiply(code: Code, own: int) -> None:
     with code.block("for (int k = 0; k < 16; k++)"):
-        if not register:
+        if own == 1:
             code.add("sum += a[ty][k] * b[k][tx];", wrong_formula="sum += a[ty][k] * b[tx][k];")
             return
-        with code.block("for (int u = 0; u < 4; u++)"):
-            line = "for (int v = 0; v < 4; v++) sum[u][v] += a[u * 16 + ty][k] * b[k][v * 16 + tx];"
+        with code.block(f"for (int u = 0; u < {own}; u++)"):
+            line = f"for (int v = 0; v < {own}; v++) sum[u][v] += a[u * 16 + ty][k] * b[k][v * 16 + tx];"
             code.add(line, wrong_formula=line.replace("a[u * 16", "a[v * 16"))
 
 
@@ -266,7 +274,9 @@ def tiles_shape(stage: Stage, mode: Mode) -> str:
     return f"<<<{grid}, dim3(16, 16), 0, stream>>>"
 
 
-def can_be_tiled(stage: Stage) -> bool:
-    """Whether tiles are worth their while, and the grid can hold them."""
+def ways(stage: Stage) -> tuple[str, ...]:
+    """How a product may be computed: in tiles where they are worth their while and the grid can hold them."""
     g, m, n = product_of(stage).sizes
-    return stage.name != "depthwise_conv2d" and min(m, n) >= 8 and g <= 65535
+    if stage.name == "depthwise_conv2d" or min(m, n) < 8 or g > 65535:
+        return ("naive",)
+    return ("naive", "tile", "register", *(("wide",) if min(m, n) >= 64 else ()))

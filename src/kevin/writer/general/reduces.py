@@ -9,20 +9,21 @@ from kevin.writer.general.norms import add_start, add_top
 from kevin.writer.general.rows import Rows, rows_of
 from kevin.writer.general.stages import Stage
 
-MEANS = ("mean_dim", "global_avg_pool")
+MEANS = ("mean_dim", "global_avg_pool", "adaptive_avg_pool")
 
 
 def reduce(code: Code, stage: Stage, mode: Mode) -> None:
     """One result a row."""
     rows, name = rows_of(stage), stage.name
+    wrong: dict[str, str] = {}
     with mode.each_row(code, rows.num):
         add_start(code, rows)
         if name in ("argmax", "argmin"):
             _best(code, stage, mode, rows)
-            value, wrong = "best", {}
+            value = "best"
         elif name in ("max_dim", "min_dim"):
             _extreme(code, stage, mode, rows)
-            value, wrong = "top", {}
+            value = "top"
         elif name == "logsumexp":
             add_top(code, stage, mode, rows)
             zero(code, "sum")
@@ -45,7 +46,10 @@ def _total(code: Code, stage: Stage, mode: Mode, rows: Rows) -> tuple[str, dict[
         return "all", {}
     zero(code, "sum")
     with mode.each(code, rows.length, "+:sum"):
-        line = f"sum += {stage.source}[{rows.at}];"
+        if stage.main and stage.main.kind == "contract":
+            line = f"sum += {stage.source}[{rows.at}] * {stage.main.second}[n];"
+        else:
+            line = f"sum += {stage.source}[{rows.at}];"
         code.add(line, wrong_formula=line.replace("+=", "="))
     mode.join(code, "sum")
     if stage.name in MEANS:
@@ -89,18 +93,19 @@ def scan(code: Code, stage: Stage, mode: Mode) -> None:
     at = rows.at.replace(" n", f" ({rows.length} - 1 - n)", 1) if name == "reverse_cumsum" else rows.at
     value = f"{stage.source}[{at}]"
     if name == "masked_cumsum":
-        value = f"{stage.main.second}[{at}] ? {value} : 0"
+        value = f"({stage.main.second}[{at}] ? {value} : 0)"
     with mode.each_row(code, rows.num):
         add_start(code, rows)
         if name == "cumprod":
             code.add("real sum = 1;", uninitialised="real sum;", wrong_formula="real sum = 0;")
         else:
             zero(code, "sum")
+        if mode.rows == "warp":
+            _warp_scan(code, stage, value, at, rows.length)
+            return
         with mode.each(code, rows.length, ""):
             code.add(f"real v = {value};")
-            if mode.rows == "warp":
-                _warp_scan(code, stage, at)
-            elif name == "exclusive_cumsum":
+            if name == "exclusive_cumsum":
                 store(code, stage, "sum", at, wrong_formula="sum + v")
                 code.add("sum += v;")
             else:
@@ -108,16 +113,21 @@ def scan(code: Code, stage: Stage, mode: Mode) -> None:
                 store(code, stage, "sum", at)
 
 
-def _warp_scan(code: Code, stage: Stage, at: str) -> None:
-    exclusive = stage.name == "exclusive_cumsum"
-    if exclusive:
-        code.add("real own = v;")
-    with code.block("for (int k = 1; k < 32; k *= 2)"):
-        code.add("real u = __shfl_up_sync(__activemask(), v, k);")
-        code.add("if (lane >= k) v += u;", missing_bounds="v += u;")
-    code.add("v += sum;", op_left_out=None)
-    code.add("sum = __shfl_sync(__activemask(), v, 31);")
-    store(code, stage, "v - own" if exclusive else "v", at)
+def _warp_scan(code: Code, stage: Stage, value: str, at: str, length: str) -> None:
+    """All lanes take part in every step, those beyond the row too: else the shuffles would not meet."""
+    exclusive, sign = stage.name == "exclusive_cumsum", "*" if stage.name == "cumprod" else "+"
+    head = f"for (idx n = lane; n < {length} + lane; n += 32)"
+    with code.block(head, undeclared_name=head.replace(length, "num", 1), off_by_one=head.replace(" + lane", "")):
+        code.add(f"real v = n < {length} ? {value} : 0;", missing_bounds=f"real v = {value};")
+        if exclusive:
+            code.add("real own = v;")
+        with code.block("for (int k = 1; k < 32; k *= 2)"):
+            code.add("real u = __shfl_up_sync(0xffffffff, v, k);")
+            code.add(f"if (lane >= k) v {sign}= u;", wrong_formula=f"v {sign}= u;")
+        code.add(f"v {sign}= sum;", op_left_out=None)
+        code.add("sum = __shfl_sync(0xffffffff, v, 31);")
+        with code.block(f"if (n < {length})"):
+            store(code, stage, "v - own" if exclusive else "v", at)
 
 
 def losses(code: Code, stage: Stage, mode: Mode) -> None:

@@ -11,6 +11,9 @@ SHORTEST_TO_SHARE = 32
 LONGEST_FOR_ONE_THREAD = 16384
 
 
+ROW_KINDS = ("row", "norm", "reduce", "scan", "loss")
+
+
 @dataclass(frozen=True)
 class Rows:
     """``num`` rows of ``length`` elements; ``start`` is where row ``r`` begins, ``at`` where its element ``n`` lies."""
@@ -44,10 +47,29 @@ def _strided(dims: Dims, first: int, num: int) -> Rows:
     return Rows(product([outer, inner]), length, start, f"o + {step}", elements, True)
 
 
+def is_row_product(stage: Stage) -> bool:
+    """Whether a stage is the product of a matrix and a vector."""
+    return stage.name == "matvec" or (stage.name == "matmul" and stage.out_dims.sizes[-1] == 1)
+
+
+def is_global_pool(stage: Stage) -> bool:
+    return stage.name == "adaptive_avg_pool" and all(size == 1 for size in stage.out_dims.sizes[2:])
+
+
+def is_over_rows(stage: Stage) -> bool:
+    """Whether each row of a stage's input, wherever it lies, makes one result or one row of results."""
+    if stage.main is None:
+        return False
+    return stage.main.kind in ROW_KINDS or is_row_product(stage) or is_global_pool(stage)
+
+
 def rows_of(stage: Stage) -> Rows:
     """The rows of a stage that normalises, reduces or scans."""
     assert stage.main is not None
     dims, name = stage.in_dims, stage.name
+    if is_row_product(stage):
+        length = dims.names[1]
+        return Rows(dims.names[0], length, f"r * {length}", "o + n", dims.sizes[1], False)
     if stage.main.kind == "loss":
         return _strided(dims, 1, 1)
     if name == "group_norm":
@@ -67,4 +89,4 @@ def rows_of(stage: Stage) -> Rows:
 
 def is_shared(stage: Stage) -> bool:
     """Whether several threads can own one of its rows together."""
-    return rows_of(stage).can_be_shared and stage.name not in ("prod_dim", "cumprod")
+    return rows_of(stage).can_be_shared and stage.name != "prod_dim"

@@ -6,15 +6,13 @@ from collections.abc import Sequence
 
 from kevin.core.types import Language
 from kevin.tasks.ops import Step
-from kevin.writer.general.norms import MOMENTS, SOFTMAX
-from kevin.writer.general.products import can_be_tiled
-from kevin.writer.general.rows import LONGEST_FOR_ONE_THREAD, SHORTEST_TO_SHARE, is_shared, rows_of
+from kevin.writer.general.norms import MOMENTS, SOFTMAX, can_be_split
+from kevin.writer.general.products import ways
+from kevin.writer.general.rows import LONGEST_FOR_ONE_THREAD, SHORTEST_TO_SHARE, is_over_rows, is_shared, rows_of
 from kevin.writer.general.stages import Program, Stage, cut
 from kevin.writer.slots import Slots
 
 Space = dict[str, tuple[str, ...]]
-
-ROW_KINDS = ("row", "norm", "reduce", "scan", "loss")
 
 
 def space(steps: Sequence[Step], language: Language) -> Space:
@@ -35,17 +33,28 @@ def space(steps: Sequence[Step], language: Language) -> Space:
 
 def _cuda(program: Program) -> Space:
     values: Space = {}
-    if any(s.main and s.main.kind == "contract" and is_product(s) and can_be_tiled(s) for s in program.stages):
-        values["product"] = ("naive", "tile", "register")
+    if any(is_over_rows(s) or is_product(s) for s in program.stages):
+        values["loop"] = ("plain", "unroll")
+    if (found := max((ways(s) for s in program.stages if is_product(s)), key=len, default=())) and len(found) > 1:
+        values["product"] = found
     if rows := _row_values(program):
         values["rows"] = rows
-    if any(s.main is None or s.main.kind in ("contract", "pool") or s.chain for s in program.stages):
-        values["grid"] = ("one", "stride")
+    if any(not is_over_rows(s) or s.chain or s.name == "frobenius_norm" for s in program.stages):
+        separate = cut(program.steps, fused=False)
+        vectors = any(can_be_vectors(s) for s in separate.stages)
+        values["grid"] = ("one", "stride", "vector") if vectors else ("one", "stride")
     return values
 
 
+def can_be_vectors(stage: Stage) -> bool:
+    """Whether a pass over a tensor can read four floats at once."""
+    return stage.main is None and stage.in_dims.sizes == stage.out_dims.sizes and stage.out_dims.num % 4 == 0
+
+
 def is_product(stage: Stage) -> bool:
-    return stage.name != "matmul_diagonal"
+    """Whether tiles are a way to compute it."""
+    product = stage.main is not None and stage.main.kind == "contract"
+    return product and stage.name != "matmul_diagonal" and not is_over_rows(stage)
 
 
 def _passes(program: Program) -> tuple[str, ...]:
@@ -69,7 +78,7 @@ def own_slots(stage: Stage, slots: Slots) -> Slots:
 
 def _row_values(program: Program) -> tuple[str, ...]:
     """How threads may share rows: what every stage over rows can do."""
-    stages = [s for s in program.stages if s.main and s.main.kind in ROW_KINDS and s.name != "frobenius_norm"]
+    stages = [s for s in program.stages if is_over_rows(s) and s.name != "frobenius_norm"]
     shared = [s for s in stages if is_shared(s)]
     if not shared:
         return ()
@@ -77,4 +86,5 @@ def _row_values(program: Program) -> tuple[str, ...]:
     values = ("thread",) if longest <= LONGEST_FOR_ONE_THREAD else ()
     if any(s.main and s.main.kind == "scan" for s in shared):
         return (*values, "warp")
-    return (*values, "tree", "shuffle", "warp")
+    split = ("split",) if any(can_be_split(s) for s in shared) else ()
+    return (*values, "tree", "shuffle", "warp", *split)

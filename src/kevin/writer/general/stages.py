@@ -5,9 +5,14 @@ from __future__ import annotations
 from collections.abc import Sequence
 from dataclasses import dataclass, replace
 
+from kevin.core.errors import TaskError
+from kevin.core.types import OpCall
 from kevin.tasks.ops import Step
 from kevin.writer.general.dims import DimNames, Dims
 from kevin.writer.general.pointwise import is_pointwise
+
+SCORES, VALUES = "attention_scores", "attention_values"
+"""The two products of attention, which are stages of their own."""
 
 
 @dataclass(frozen=True)
@@ -60,6 +65,10 @@ class Program:
     declarations: tuple[tuple[str, str], ...]
     scratch: tuple[tuple[str, Dims], ...]
 
+    @property
+    def steps(self) -> tuple[Step, ...]:
+        return tuple(step for stage in self.stages for step in stage.steps)
+
 
 def _expands(step: Step) -> bool:
     return step.kind == "residual" and step.in_shape != step.out_shape
@@ -84,8 +93,26 @@ def _cut(steps: Sequence[Step], *, fused: bool, ends: set[int]) -> list[tuple[St
     return parts
 
 
+def _attention(step: Step) -> tuple[Step, ...]:
+    """Attention as scores, a softmax and a product with the values."""
+    *lead, width = step.in_shape
+    scores = (*lead, lead[-1])
+    return (
+        Step(op=OpCall(name=SCORES), kind="contract", in_shape=step.in_shape, out_shape=scores, second=step.second),
+        Step(op=OpCall(name="softmax", attrs={"dim": 3}), kind="row", in_shape=scores, out_shape=scores),
+        Step(op=OpCall(name=VALUES), kind="contract", in_shape=scores, out_shape=(*lead, width), second=step.third),
+    )
+
+
 def cut(steps: Sequence[Step], *, fused: bool) -> Program:
-    """Stages with buffers: scratch only where neither the output nor working in place will do."""
+    """Stages with buffers: scratch only where neither the output nor working in place will do.
+
+    Raises TaskError for attention in a sequence that reads earlier results.
+    """
+    if any(s.op.name == "attention" for s in steps):
+        if any(s.kind == "residual" for s in steps):
+            raise TaskError("the kernel writer knows no attention with an earlier result added")
+        steps = [part for s in steps for part in (_attention(s) if s.op.name == "attention" else (s,))]
     names = DimNames(steps[0].in_shape)
     results = [names.x]
     for step in steps:

@@ -128,7 +128,7 @@ def conv(code: Code, stage: Stage, mode: Mode) -> None:
         row = f"(r * {stage.in_dims.names[1]} + m)" if depthwise else None
         with ExitStack() as taps:
             if row is None:
-                row = _over_channels(code, taps, stage, groups)
+                row = _over_channels(code, taps, stage, groups, mode.unrolled)
             places = [_enter(code, taps, stage, axis, num) for axis in range(num)]
             at = offset(stage, row, places)
             tap = _tap(stage, groups, depthwise, num)
@@ -137,13 +137,13 @@ def conv(code: Code, stage: Stage, mode: Mode) -> None:
         store(code, stage, "sum")
 
 
-def _over_channels(code: Code, taps: ExitStack, stage: Stage, groups: int) -> str:
+def _over_channels(code: Code, taps: ExitStack, stage: Stage, groups: int, pragma: str | None) -> str:
     """The loop over the input channels that a result reads; gives the row of batch and channel."""
     channels = stage.in_dims.names[1]
     if groups == 1:
-        taps.enter_context(loop(code, "s", channels))
+        taps.enter_context(loop(code, "s", channels, pragma))
         return f"(r * {channels} + s)"
-    taps.enter_context(loop(code, "s", f"{channels} / {groups}"))
+    taps.enter_context(loop(code, "s", f"{channels} / {groups}", pragma))
     group = f"m / ({stage.out_dims.names[1]} / {groups})"
     return f"(r * {channels} + {group} * ({channels} / {groups}) + s)"
 
