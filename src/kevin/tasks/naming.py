@@ -40,6 +40,8 @@ class Names:
         self.values = {name: size for name, size in self.values.items() if not name.isdigit()}
         self.sizes = self._of_sizes()
         self.inputs = self._of_inputs(traced)
+        self.numbers = {self.inputs[s.name] for s in traced.spec.inputs if s.kind == "scalar"}
+        """Inputs that are no tensors."""
 
     def free(self, name: str) -> str:
         """``name``, or one close to it, that stands for nothing else at module level or in a function."""
@@ -88,7 +90,9 @@ class Names:
         elif self.style.inputs == "long":
             wanted = list(LONG_INPUTS[: len(plain)])
         elif traced.steps[0].second and kind in ("contract", "loss"):
-            usual = "product" if kind != "loss" else "triplet" if traced.steps[0].third else "loss"
+            usual = "product" if kind != "loss" else "loss"
+            if traced.steps[0].third:
+                usual = "attention" if kind == "contract" else "triplet"
             wanted = list(self._fitting(INPUTS[usual]))
             wanted += plain[len(wanted) :]
         else:

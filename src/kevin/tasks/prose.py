@@ -84,6 +84,8 @@ PHRASES: dict[str, tuple[str, ...]] = {
     "frobenius_norm": ("normalization by the Frobenius norm",),
     "kl_div": ("the KL divergence", "a Kullback-Leibler loss"),
     "triplet_loss": ("a triplet loss", "a triplet margin loss"),
+    "attention": ("scaled dot product attention", "attention of queries over keys"),
+    "scale_input": ("multiplication by a number", "scaling by a number that is passed in"),
     "dropout": ("dropout, off at inference",),
     "cosine_similarity": ("cosine similarity", "a cosine similarity of rows"),
 }
@@ -239,18 +241,20 @@ class Words:
             return []
         shapes = {self._names.inputs[n]: self._shape(s) for n, s, *_ in self._traced.inputs}
         given = {n: rng.choice(_TENSOR).format(s) for n, s in shapes.items()}
+        given |= {n: rng.choice(("a number", "the factor", "plain number")) for n in self._names.numbers}
+        hints = {n: "float" if n in self._names.numbers else "torch.Tensor" for n in given}
         result = rng.choice(_RESULT).format(self._shape(self._traced.shapes[-1]))
         sentence = self._sentence(_FORWARD)
         if family == "sphinx":
             return [sentence, "", *(f":param {n}: {t}" for n, t in given.items()), f":return: {result}"]
         if family == "numpy":
-            parameters = [line for n, t in given.items() for line in (f"{n} : torch.Tensor", f"    {t}")]
+            parameters = [line for n, t in given.items() for line in (f"{n} : {hints[n]}", f"    {t}")]
             returns = ["Returns", "-------", "torch.Tensor", f"    {result}"]
             return [sentence, "", "Parameters", "----------", *parameters, "", *returns]
         if family not in ("google", "bare", "parameters"):
             return [f'"""{sentence}"""']
-        hint = " (torch.Tensor)" if family == "google" else ""
-        arguments = [f"    {n}{hint}: {self._cased(t)}" for n, t in given.items()]
+        typed = family == "google"
+        arguments = [f"    {n}{f' ({hints[n]})' if typed else ''}: {self._cased(t)}" for n, t in given.items()]
         returned = f"    torch.Tensor: {self._cased(result)}" if family == "google" else f"    {self._cased(result)}"
         head = [sentence, ""] if rng.random() < 0.8 else []
         between = [""] if rng.random() < 0.8 else []

@@ -120,7 +120,7 @@ def _class(names: Names, init: Init, forward: list[str], words: prose.Words) -> 
         lines += [f"        {line}" for line in (parent, *init.body())]
         lines.append(style.tabs)
     tensor = {"none": "", "typed": "torch.Tensor", "forward": "torch.Tensor", "tensor": "Tensor"}[style.hints]
-    hinted = [f"{n}: {tensor}" if tensor else n for n in names.inputs.values()]
+    hinted = [f"{n}: {'float' if n in names.numbers else tensor}" if tensor else n for n in names.inputs.values()]
     result = f" -> {tensor}" if tensor else ""
     lines.append(f"    def forward({', '.join(['self', *hinted])}){result}:")
     lines += _docstring(words.of_forward(), "        ")

@@ -221,6 +221,7 @@ INPUTS: dict[str, tuple[tuple[str, ...], ...]] = {
         ("x", "y"),
     ),
     "triplet": (("anchor", "positive", "negative"), ("a", "p", "n"), ("query", "pos", "neg")),
+    "attention": (("Q", "K", "V"), ("q", "k", "v"), ("query", "key", "value")),
     "single": (("x",), ("x",), ("input",), ("inp",), ("input_tensor",), ("data",), ("X",), ("a",), ("A",), ("feats",)),
     "further": (("residual",), ("y",), ("other",), ("skip",), ("b",), ("z",), ("addend",), ("gate",), ("add_input",)),
 }

@@ -15,12 +15,12 @@ def restated(steps: Sequence[Step], spec: TaskSpec, names: Mapping[str, str]) ->
         spec: the plain task's.
         names: by its names those that the kernel is given.
     """
-    shapes = {s.name: s.shape for s in (*spec.inputs, *spec.parameters)}
+    shapes = {s.name: s.shape for s in (*spec.inputs, *spec.parameters) if s.kind == "tensor"}
     lines = []
     for i, step in enumerate(steps):
         read = f"{names['x']} {_shape(step.in_shape)}" if i == 0 else "it"
         tensors = [n for n in (step.second, step.third, *step.parameters) if n]
-        further = [f"{names[n]} {_shape(shapes[n])}" for n in tensors]
+        further = [f"{names[n]} {_shape(shapes[n])}" if n in shapes else names[n] for n in tensors]
         further += [said for name, value in step.op.attrs.items() if (said := _said(step, name, value, names))]
         given = f" with {', '.join(further)}" if further else ""
         target = "out " if i == len(steps) - 1 else ""
