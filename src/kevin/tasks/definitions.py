@@ -194,6 +194,11 @@ class Init:
 
     def _written(self, attribute: str, text: str) -> str:
         if match := _PARAMETER.fullmatch(text):
+            if match[2] == "()" and self.names.rng.random() < 0.5:
+                value = number(self.names.rng.choice((0.5, 1.0, 2.0, -0.5, 0.1)))
+                if self.names.style.init in _WITH_CONSTANTS:
+                    value = self._constant_argument(self.names.free(f"{attribute}_value"), value)
+                return f"nn.Parameter(torch.tensor({value}))"
             shape = self._parameter_shape(attribute, match[2])
             if self.names.style.rand and self.names.rng.random() < 0.3:  # never where kernels are judged by the result
                 return f"nn.Parameter(torch.{self.names.rng.choice(('ones', 'rand', 'zeros'))}({shape}))"
