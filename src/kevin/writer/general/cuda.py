@@ -12,7 +12,7 @@ from kevin.core.types import TaskSpec
 from kevin.tasks.ops import Step
 from kevin.writer import cuda_threads
 from kevin.writer.code import Code
-from kevin.writer.general import norms, products, reduces, windows
+from kevin.writer.general import norms, products, reduces, tiles, windows
 from kevin.writer.general.mode import Mode, store
 from kevin.writer.general.pointwise import add_function, broadcast_index
 from kevin.writer.general.rows import is_over_rows, is_shared, rows_of
@@ -122,7 +122,7 @@ class _Writer:
             self.add(f"<<<{per_result}, B, 0, stream>>>", stage, windows.pool, mode)
         elif (way := _way(stage, mode)) != "naive":
             mode = replace(mode, slots={**mode.slots, "product": way})
-            self.add(products.tiles_shape(stage, mode), stage, products.tiled, mode)
+            self.add(tiles.tiles_shape(stage, mode), stage, tiles.tiled, mode)
         else:
             emit = windows.conv if products.is_window(stage) else products.naive
             self.add(f"<<<{per_result}, B, 0, stream>>>", stage, emit, mode)
