@@ -19,6 +19,7 @@ from kevin.core.types import Kernel, Outcome
 from kevin.judge.build import build_native
 from kevin.judge.sandbox import Isolation
 from kevin.tasks.catalog import catalog
+from kevin.tasks.extended import catalog_extended
 from kevin.writer.plan import (
     COMPILE_ERRORS,
     enumerate_plans,
@@ -140,11 +141,12 @@ def test_made_up_speedup_says_nothing_about_the_plan():
 
 
 @pytest.mark.skipif(shutil.which("nvcc") is None, reason="nvcc is not installed")
-@pytest.mark.parametrize("name", ["l1/relu", "l1/softmax", "l1/linear"])
+@pytest.mark.parametrize("name", ["l1/relu", "l1/softmax", "l1/linear", "l1/frobenius_norm_1"])
 def test_made_up_cuda_errors_are_nvccs_own_words(name, tmp_path):
-    task = {t.id: t for t in catalog("gpu")}[name]
+    task = {t.id: t for t in [*catalog("gpu"), *catalog_extended("gpu", 1)]}[name]
     protocol = JudgeProtocol(device="cuda", cuda_flags=("-std=c++17", "-arch=sm_90"))
-    for mistake in ("undeclared_name", "missing_semicolon", "wrong_type"):
+    known = mistakes_of(task, next(enumerate_plans(task, "cuda")))
+    for mistake in {"undeclared_name", "missing_semicolon", "wrong_type"} & set(known):
         plan = next(p for p in enumerate_plans(task, "cuda", mistakes=True) if p.mistakes == (mistake,))
         source = render(task, plan)
         _, text = made_up_feedback(random.Random(0), task, plan, render(task, without_mistakes(plan)), source)

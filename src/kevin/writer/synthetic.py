@@ -49,10 +49,11 @@ def _said_by_nvcc(plan: Plan, right: list[str], wrong: list[str]) -> str:
         return _nvcc_error(number + 1, after, len(after) - len(after.lstrip()), 'expected a ";"')
     text = 'more than one instance of overloaded function "launch" has "C" linkage'
     errors = [_nvcc_error(number, line, line.find("launch"), text)]
-    call = next((i for i, s in enumerate(wrong[number:], number + 1) if ">>>(" in s), None)
-    if call is not None:
-        text = 'argument of type "const double *" is incompatible with parameter of type "const float *"'
-        errors.append(_nvcc_error(call, wrong[call - 1], wrong[call - 1].find(">>>(") + 4, text))
+    name = re.split(r"double\* ", line)[-1].split(",")[0]
+    text = 'argument of type "const double *" is incompatible with parameter of type "const float *"'
+    for call, source in enumerate(wrong[number:], number + 1):
+        if re.search(rf">>>\({name}[,)]", source):
+            errors.append(_nvcc_error(call, source, source.find(">>>(") + 4, text))
     return "\n\n".join(errors)
 
 

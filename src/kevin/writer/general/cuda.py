@@ -12,7 +12,7 @@ from kevin.core.types import TaskSpec
 from kevin.tasks.ops import Step
 from kevin.writer import cuda_threads
 from kevin.writer.code import Code
-from kevin.writer.general import norms, products, reduces, windows
+from kevin.writer.general import norms, products, reduces, tiles, windows
 from kevin.writer.general.mode import Mode, store
 from kevin.writer.general.pointwise import add_function, broadcast_index
 from kevin.writer.general.rows import is_over_rows, is_shared, rows_of
@@ -122,7 +122,7 @@ class _Writer:
             self.add(f"<<<{per_result}, B, 0, stream>>>", stage, windows.pool, mode)
         elif (way := _way(stage, mode)) != "naive":
             mode = replace(mode, slots={**mode.slots, "product": way})
-            self.add(products.tiles_shape(stage, mode), stage, products.tiled, mode)
+            self.add(tiles.tiles_shape(stage, mode), stage, tiles.tiled, mode)
         else:
             emit = windows.conv if products.is_window(stage) else products.naive
             self.add(f"<<<{per_result}, B, 0, stream>>>", stage, emit, mode)
@@ -162,25 +162,27 @@ class _Writer:
         """The norm of a whole tensor: 1024 blocks add up squares, then every element is scaled."""
         total = stage.in_dims.total
 
-        def squares(code: Code, stage: Stage, mode: Mode) -> None:
+        squares = self._scratch("squares", "1")
+
+        def add_up(code: Code, stage: Stage, mode: Mode) -> None:
             code.add("real sum = 0;", uninitialised="real sum;")
             code.add("idx i = blockIdx.x * (idx)blockDim.x + threadIdx.x;")
             head = f"for (; i < {total}; i += gridDim.x * (idx)blockDim.x)"
             with code.block(head, off_by_one=head.replace(total, f"{total} - 1", 1)):
                 code.add(f"sum += {stage.source}[i] * {stage.source}[i];", wrong_formula=f"sum += {stage.source}[i];")
             code.add("for (int k = 16; k > 0; k /= 2) sum += __shfl_xor_sync(0xffffffff, sum, k);", op_left_out=None)
-            code.add("if (threadIdx.x % 32 == 0) atomicAdd(&squares, (float)sum);", missing_barrier="squares += sum;")
+            code.add(
+                f"if (threadIdx.x % 32 == 0) atomicAdd({squares}, (float)sum);", missing_barrier=f"*{squares} += sum;"
+            )
 
         def scaled(code: Code, stage: Stage, mode: Mode) -> None:
             with mode.results(code, total):
-                value = f"{stage.source}[i] / sqrt(squares)"
+                value = f"{stage.source}[i] / sqrt({squares}[0])"
                 store(code, stage, value, wrong_formula=value.replace("sqrt", ""))
 
-        self.device.add("__device__ float squares;")
-        self.device.add("__global__ void clear() { squares = 0; }")
-        self.launches.add("clear<<<1, 1, 0, stream>>>();", uninitialised=None)
+        self.launches.add(f"cudaMemsetAsync({squares}, 0, sizeof(float), stream);", uninitialised=None)
         bare = replace(stage, chain=(), function="")
-        self.add("<<<1024, B, 0, stream>>>", bare, squares, mode)
+        self.add("<<<1024, B, 0, stream>>>", bare, add_up, mode)
         per_result = "1024" if self.slots.get("grid") == "stride" else f"({total} + B - 1) / B"
         self.add(f"<<<{per_result}, B, 0, stream>>>", stage, scaled, mode)
 
