@@ -37,7 +37,7 @@ CEILING = "ceiling"
 OWN_TASKS = study.tasks.source == "catalog"
 LEVELS = (1, 2) if OWN_TASKS else study.tasks.kernelbench.levels
 EVAL_SPLITS = [f"level{level}" for level in (1, 2) if level in LEVELS]
-COMPARED = [*study.evaluate, *([CEILING] if OWN_TASKS else [])]
+COMPARED = [*study.evaluate, *([CEILING] if study.dialect == "c_abi" else [])]
 TABLES = [*EVAL_SPLITS, "serial_parallel", "pass_at_k", "tasks"]
 FIGURES = (
     "serial_scaling",

@@ -7,7 +7,7 @@ import re
 from kevin.core.errors import TaskError
 from kevin.core.types import Task, TaskSpec, TensorSpec
 from kevin.tasks.kernelbench_ops import kernelbench_rows, sizes_like
-from kevin.tasks.ops import trace
+from kevin.tasks.ops import Trace, trace
 from kevin.tasks.render import render
 from kevin.tasks.styled import Styled
 
@@ -15,7 +15,7 @@ from kevin.tasks.styled import Styled
 def counterpart(task: Task) -> Styled | None:
     """``task`` as the restyled form of an own one (``plain``); None for one that the inventory does not hold.
 
-    Parameters are told apart by shape and by the last part of their names, then by their order.
+    Parameters are told apart by shape and by the last part of their names; the module's own come first in both.
     """
     found = re.fullmatch(r"kb/(\d+)/(\d+)", task.id)
     row = next((r for r in kernelbench_rows() if found and r.name == f"level{found[1]}/{found[2]}"), None)
@@ -23,30 +23,32 @@ def counterpart(task: Task) -> Styled | None:
         return None
     try:
         sizes = sizes_like(row.ops, task.spec)
-        plain_spec = trace(row.ops, sizes).spec
-        names = _names(plain_spec, task.spec)
+        traced = trace(row.ops, sizes)
+        names = _names(traced, task.spec)
     except TaskError:
         return None
     plain = task.model_copy(
-        update={"source": render(row.ops, sizes), "ops": row.ops, "origin": "composed", "spec": plain_spec}
+        update={"source": render(row.ops, sizes), "ops": row.ops, "origin": "composed", "spec": traced.spec}
     )
     return Styled(plain, names)
 
 
-def _names(plain: TaskSpec, real: TaskSpec) -> dict[str, str]:
+def _names(traced: Trace, real: TaskSpec) -> dict[str, str]:
     """By the plain names the real ones, in the real order. Raises TaskError where a parameter has no like."""
+    plain = traced.spec
+    own = {name for c in traced.constructors if c and c.is_parameter for name, _ in c.parameters}
     names = {p.name: r.name for p, r in zip(plain.inputs, real.inputs, strict=True)}
     left = list(plain.parameters)
     for wanted in real.parameters:
         alike = [p for p in left if p.shape == wanted.shape]
         if not alike:
             raise TaskError(f"nothing is like the parameter {wanted.name}")
-        last = next((p for p in alike if _last(p) == _last(wanted)), alike[0])
-        left.remove(last)
-        names[last.name] = wanted.name
+        alike.sort(key=lambda p: (p.name not in own, _last(p) != _last(wanted)))
+        left.remove(alike[0])
+        names[alike[0].name] = wanted.name
     return {**names, plain.outputs[0].name: real.outputs[0].name}
 
 
 def _last(spec: TensorSpec) -> str:
-    """``weight`` of ``conv.weight`` or ``conv_weight``."""
-    return re.split(r"[._]", spec.name)[-1]
+    """``weight`` of ``conv_weight``."""
+    return spec.name.rpartition("_")[2]
