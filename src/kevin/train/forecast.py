@@ -24,22 +24,26 @@ CHARACTERS_PER_TOKEN = 13.0
 _SAMPLE = 16
 """Transcripts that are written to see how long they are; builds use as many cores as there are."""
 
-COMPILE_S = 1.0
+COMPILE_S = 0.27
 """Of one typical kernel on the machine that the constants below were counted on, both cores busy."""
-IMPORT_S = 9.0
-"""Starting a step: Python, PyTorch, transformers, the judge's processes."""
-DEVICE_S = 0.25
-"""Of a kernel on the judging core: three trials and about ten rounds of timing."""
-BASELINE_S = 2.3
+IMPORT_S = 5.0
+"""Starting a step: Python, PyTorch, transformers."""
+JUDGE_S = 7.0
+"""More of that where kernels are judged: the judge's processes, half beside the imports."""
+DEVICE_S = 0.5
+"""Of a correct kernel on the judging core: trials and timing."""
+CORRECT_SHARE = 0.4
+"""Of a policy's kernels, roughly; the others are told apart soon."""
+BASELINE_S = 1.6
 """A task compiled by torch.compile and timed."""
-TASK_S = 0.3
+TASK_S = 0.08
 """A composed task run some twenty times by the quality filters."""
-TOKENIZER_S = 12.0
-FIGURES_S = 45.0
+TOKENIZER_S = 3.5
+FIGURES_S = 35.0
 """Scores, tables, figures and the page."""
-ANSWER_S = 0.012
+ANSWER_S = 0.05
 """Decoding one answer of the base model among many."""
-UPDATE_S = 0.03
+UPDATE_S = 0.1
 """The gradient steps of one sample, once for each pass."""
 _REPEATED_SHARE = 0.15
 """Of a policy's kernels that were judged before; trained policies repeat themselves more."""
@@ -137,22 +141,25 @@ def _compile_s(study: Study, num_cores: int) -> float:
 def forecast(study: Study, pace: Pace) -> list[Stage]:
     """The stages of the study in order, with seconds: estimates, good to about a third."""
     scale = pace.compile_s / COMPILE_S
-    kernel_s = max(pace.compile_s / pace.num_cores, 0) + DEVICE_S * scale**0.5
-    fresh_s = kernel_s * (1 - _REPEATED_SHARE)
+    build_s, device_s = pace.compile_s / pace.num_cores, DEVICE_S * scale**0.5
+    fresh_s = (build_s + CORRECT_SHARE * device_s) * (1 - _REPEATED_SHARE)
     tasks, base, rollout = study.tasks, study.base_model, study.rollout
     num_eval = tasks.num_eval_level1 + tasks.num_eval_level2
     num_composed = tasks.num_train_level2 + tasks.num_eval_level2
     num_steps = min(base.max_steps, base.num_transcripts // base.batch_size)
-    start_s = IMPORT_S * scale
+    written = study.ceiling_kernels * num_eval
+    import_s, start_s = IMPORT_S * scale, (IMPORT_S + JUDGE_S) * scale
     stages = [
-        Stage("tasks", start_s + scale * TASK_S * num_composed, "tasks.parquet"),
+        Stage("tasks", import_s + scale * TASK_S * num_composed, "tasks.parquet"),
         Stage(
             "base model",
-            start_s + scale * TOKENIZER_S + pace.write_s * base.num_transcripts + pace.step_s * num_steps,
+            import_s + scale * TOKENIZER_S + pace.write_s * base.num_transcripts + pace.step_s * num_steps,
             "base_model",
         ),
         Stage("baselines", start_s + scale * BASELINE_S * num_eval, "baselines"),
-        Stage("ceiling", 2 * start_s + kernel_s * study.ceiling_kernels * num_eval, "rollouts/ceiling-level2"),
+        Stage(
+            "ceiling", 2 * start_s + (build_s + device_s) * study.ceiling_kernels * num_eval, "rollouts/ceiling-level2"
+        ),
     ]
     if base.expected_correct_share is not None:
         checked = start_s + (fresh_s + scale * ANSWER_S) * base.num_checked_kernels
