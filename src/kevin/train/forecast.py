@@ -157,9 +157,7 @@ def forecast(study: Study, pace: Pace) -> list[Stage]:
             "base_model",
         ),
         Stage("baselines", start_s + scale * BASELINE_S * num_eval, "baselines"),
-        Stage(
-            "ceiling", 2 * start_s + (build_s + device_s) * study.ceiling_kernels * num_eval, "rollouts/ceiling-level2"
-        ),
+        Stage("ceiling", 2 * start_s + written * (build_s + device_s), "rollouts/ceiling-level2"),
     ]
     if base.expected_correct_share is not None:
         checked = start_s + (fresh_s + scale * ANSWER_S) * base.num_checked_kernels
