@@ -54,8 +54,11 @@ def train_school(study: Study, out_dir: Path) -> None:
     if study.dialect != "c_abi":
         raise ConfigError("the base model can be trained for dialect c_abi only")
     import torch
+    from transformers.utils.logging import disable_progress_bar
 
     from kevin.policy.cpu import fit_threads
+
+    disable_progress_bar()  # of loading and saving; the school has its own
 
     school = config.school_training
     folder = out_dir.with_name(f".{out_dir.name}.school")
