@@ -69,7 +69,7 @@ class _Watched(CpuDevice):
                 self.__dict__ = cell.__dict__
 
             def load(self, timeout_s: float) -> dict[str, Any]:
-                device.barrier.wait(timeout=20)
+                device.barrier.wait(timeout=120)
                 return super().load(timeout_s)
 
         return Late()

@@ -137,7 +137,7 @@ def test_results_that_are_read_again_are_not_overwritten():
 def test_nvcc_takes_the_kernels(tmp_path):
     rng = random.Random(6)
     parts = ["#include <cstdint>", "#include <cuda_runtime.h>"]
-    for i, task in enumerate([*_composed(), *_singles(6)]):
+    for i, task in enumerate([*_composed(), *_singles(6)][::4]):
         plan = _plan(rng, task, "cuda")
         plan = plan.model_copy(update={"slots": tuple({**dict(plan.slots), "math": "strict"}.items())})
         text = re.sub(r"^#include.*\n", "", abi.header(task.spec, "cuda"), flags=re.M) + render(task, plan)

@@ -46,7 +46,7 @@ def stop_when(folder: Path, ready: Callable[[], bool], stop: signal.Signals) -> 
             stdin=subprocess.DEVNULL,
             start_new_session=True,
         )
-    deadline = time.monotonic() + 180
+    deadline = time.monotonic() + 900
     try:
         while not ready():
             assert run.poll() is None, (folder / f"{stop.name}.log").read_text()
