@@ -10,13 +10,14 @@ import tempfile
 from collections.abc import Iterable, Iterator
 from contextlib import contextmanager
 from pathlib import Path
-from typing import Any, BinaryIO
-
-import pandas as pd
+from typing import TYPE_CHECKING, Any, BinaryIO
 
 from kevin.core.errors import DataError, KevinError
 from kevin.core.scratch import new_locked_file, remove_stale
 from kevin.core.types import Kernel, OpCall, Outcome, Task, TaskSpec, Turn
+
+if TYPE_CHECKING:
+    import pandas as pd  # where it is used: the judge alone does without it, and without pyarrow
 
 SCHEMA_VERSION = 1
 _META_KEY = b"kevin"
@@ -131,7 +132,7 @@ def write_csv(path: Path, frame: pd.DataFrame) -> None:
 
 def write_parquet(path: Path, frame: pd.DataFrame, kind: str, provenance: dict[str, Any]) -> None:
     """Write ``frame`` with its kind, schema version and provenance in the file's metadata."""
-    import pyarrow as pa  # here: the judge alone does without it
+    import pyarrow as pa
     import pyarrow.parquet as pq
 
     table = pa.Table.from_pandas(frame, preserve_index=False)
@@ -165,6 +166,8 @@ def read_parquet(path: Path, kind: str) -> tuple[pd.DataFrame, dict[str, Any]]:
 
 def write_tasks(path: Path, tasks: Iterable[tuple[Task, str]], provenance: dict[str, Any]) -> None:
     """Pairs of task and split (``train``, ``level1``, ...), one row each. Raises DataError for an id given twice."""
+    import pandas as pd
+
     rows: list[dict[str, Any]] = []
     seen: set[str] = set()
     for task, split in tasks:
@@ -191,7 +194,8 @@ def write_tasks(path: Path, tasks: Iterable[tuple[Task, str]], provenance: dict[
 def read_held_out(path: Path) -> list[Task]:
     """Tasks of every split but ``train``, in file order: those that tables are made of."""
     frame, _ = read_parquet(path, "tasks")
-    return [task for split in frame["split"].unique() if split != "train" for task in read_tasks(path, split)]
+    splits = [split for split in frame["split"].unique() if split != "train"]
+    return [task for split in splits for task in _tasks(frame[frame["split"] == split])]
 
 
 def read_tasks(path: Path, split: str | None = None) -> list[Task]:
@@ -202,6 +206,10 @@ def read_tasks(path: Path, split: str | None = None) -> list[Task]:
         if split not in known:
             raise DataError(f"{path}: no split {split!r}; there are {', '.join(known)}")
         frame = frame[frame["split"] == split]
+    return _tasks(frame)
+
+
+def _tasks(frame: pd.DataFrame) -> list[Task]:
     return [
         Task(
             id=row["task_id"],
@@ -224,6 +232,8 @@ _KERNEL_FIELDS = ("dialect", "language", "source")
 
 def turns_frame(turns: Iterable[Turn]) -> pd.DataFrame:
     """One row a turn; the kernel's fields become columns ``kernel_dialect``, ``kernel_language``, ``kernel_source``."""
+    import pandas as pd
+
     rows = []
     for t in turns:
         row = t.model_dump(mode="json", exclude={"kernel"})
@@ -237,6 +247,8 @@ def turns_frame(turns: Iterable[Turn]) -> pd.DataFrame:
 
 
 def turns_from_frame(frame: pd.DataFrame) -> list[Turn]:
+    import pandas as pd
+
     turns = []
     for record in frame.to_dict("records"):
         row = {str(k): (None if pd.isna(v) else v) for k, v in record.items()}

@@ -7,7 +7,7 @@ import sys
 import time
 from collections.abc import Collection, Iterator
 from types import TracebackType
-from typing import Generic, Self, TypeVar
+from typing import Any, Generic, Self, TypeVar, overload
 
 from tqdm import tqdm
 
@@ -77,7 +77,11 @@ class Progress(Generic[T]):
         self.close()
 
 
-def progress(iterable_or_total: Collection[T] | int, desc: str, unit: str) -> Progress[T]:
+@overload
+def progress(iterable_or_total: int, desc: str, unit: str) -> Progress[Any]: ...
+@overload
+def progress(iterable_or_total: Collection[T], desc: str, unit: str) -> Progress[T]: ...
+def progress(iterable_or_total: Collection[T] | int, desc: str, unit: str) -> Progress[Any]:
     """A bar on standard error when that is a terminal, otherwise lines of the logger ``kevin.core.progress``.
 
     Args:

@@ -5,7 +5,7 @@ from __future__ import annotations
 import itertools
 import json
 import re
-from collections.abc import Iterator
+from collections.abc import Iterator, Mapping
 from pathlib import Path
 from typing import Any
 
@@ -21,6 +21,21 @@ def read_identity(path: Path) -> Any:
         return json.loads(path.read_text())
     except ValueError as e:
         raise DataError(f"{path}: damaged ({e}); start anew: rm -r {path.parent}") from None
+
+
+def with_defaults(old: Any, defaults: Mapping[str, Any]) -> Any:
+    """Settings that an older file does not know in a section that it has, at their defaults: with these everything is
+    as it was before them.
+    """
+    if not isinstance(old, dict):
+        return old
+    return {section: _filled(value, defaults.get(section)) for section, value in old.items()}
+
+
+def _filled(old: Any, defaults: Any) -> Any:
+    if not (isinstance(old, dict) and isinstance(defaults, dict)):
+        return old
+    return {**defaults, **{key: _filled(value, defaults.get(key)) for key, value in old.items()}}
 
 
 def differences(old: Any, new: Any, key: str = "") -> Iterator[str]:

@@ -13,7 +13,8 @@ from typing import Literal
 from kevin.core.types import Outcome
 
 ReturnMode = Literal["sum", "max"]
-AdvantageMode = Literal["group", "leave_one_out"]
+ProgressOver = Literal["last", "best"]
+AdvantageMode = Literal["group", "turn", "leave_one_out", "turn_leave_one_out"]
 
 
 def score(
@@ -39,33 +40,79 @@ def score(
     return correctness_weight + (speedup if speedup_cap is None else min(speedup, speedup_cap))
 
 
-def returns(scores: Sequence[float | None], *, gamma: float = 0.4, mode: ReturnMode = "sum") -> list[float | None]:
-    """Discounted return of each turn of one trajectory.
+def turn_rewards(
+    scores: Sequence[float | None], *, progress_weight: float = 0.0, progress_over: ProgressOver = "last"
+) -> list[float | None]:
+    """What each turn of one trajectory is rewarded with: r_1 = S_1, r_t = S_t - w * B_t.
 
-    ``sum``: R_t = sum_{i>=t} gamma^(i-t) * S_i. ``max``: R_t = max_{i>=t} gamma^(i-t) * S_i.
-    A turn without a score has no return, and adds nothing to the returns of the turns before it.
+    B_t is the score of the kernel that the turn started from: of the turn before (``last``), or the best of all before
+    (``best``). w = 0 is the paper, w = 1 rewards progress alone, as Kernel-Smith does (arXiv 2603.28342). SCoRe's bonus
+    S_t + a (S_t - S_{t-1}) (arXiv 2409.12917, section 5) is this with w = a / (1 + a), times 1 + a.
+    """
+    rewards: list[float | None] = []
+    started_from = 0.0
+    for s in scores:
+        rewards.append(None if s is None else s - progress_weight * started_from)
+        if s is not None:
+            started_from = max(started_from, s) if progress_over == "best" else s
+    return rewards
+
+
+def returns(rewards: Sequence[float | None], *, gamma: float = 0.4, mode: ReturnMode = "sum") -> list[float | None]:
+    """Discounted return of each turn of one trajectory, from its turns' rewards.
+
+    ``sum``: R_t = sum_{i>=t} gamma^(i-t) * r_i. ``max``: R_t = max_{i>=t} gamma^(i-t) * r_i.
+    A turn without a reward has no return, and adds nothing to the returns of the turns before it.
     """
     if not 0 <= gamma <= 1:
         raise ValueError(f"gamma must lie in [0, 1], got {gamma}")
-    result: list[float | None] = [None] * len(scores)
-    future = 0.0
-    for t in range(len(scores) - 1, -1, -1):
-        s = scores[t]
-        own = 0.0 if s is None else s
-        future = own + gamma * future if mode == "sum" else max(own, gamma * future)
-        result[t] = None if s is None else future
+    result: list[float | None] = [None] * len(rewards)
+    future: float | None = None
+    for t in range(len(rewards) - 1, -1, -1):
+        own = rewards[t]
+        later = None if future is None else gamma * future
+        if own is None:
+            future = later
+            continue
+        if later is not None:
+            own = own + later if mode == "sum" else max(own, later)
+        result[t] = future = own
     return result
 
 
 def advantages(
-    group_returns: Sequence[float | None], *, mode: AdvantageMode = "group", eps: float = 1e-4
+    group_returns: Sequence[float | None],
+    *,
+    mode: AdvantageMode = "group",
+    turns: Sequence[int] | None = None,
+    eps: float = 1e-4,
 ) -> list[float]:
     """Advantage of each turn-sample of one task's group of m * n returns.
 
     ``group``: (R - mean) / (std + eps) with the unbiased std over all samples of the task (the paper's rule).
-    ``leave_one_out``: R_i - mean of the others' (TRLOO of Dr. Kernel), not divided.
+    ``leave_one_out``: R_i - mean of the others', not divided (RLOO, arXiv 2402.14740).
+    ``turn``, ``turn_leave_one_out``: the same among the m samples of one turn number; the last is TRLOO (Dr. Kernel,
+    arXiv 2602.05885). With gamma a first turn's return adds up more scores than a last one's: only these compare like
+    with like.
     A missing return is left out of the baseline and gets exactly 0; so does every sample of a group without variance.
+
+    Args:
+        turns: the turn number of each sample, for the modes by turn.
+
+    Raises:
+        ValueError: a mode by turn without as many turn numbers as returns.
     """
+    if mode in ("turn", "turn_leave_one_out"):
+        if turns is None or len(turns) != len(group_returns):
+            raise ValueError(f"advantages by {mode} need the turn number of each of the {len(group_returns)} returns")
+        result = [0.0] * len(group_returns)
+        for number in set(turns):
+            places = [i for i, t in enumerate(turns) if t == number]
+            own = [group_returns[i] for i in places]
+            within = advantages(own, mode="group" if mode == "turn" else "leave_one_out", eps=eps)
+            for i, advantage in zip(places, within, strict=True):
+                result[i] = advantage
+        return result
     known = [r for r in group_returns if r is not None]
     if len(known) < 2:
         return [0.0] * len(group_returns)

@@ -8,12 +8,12 @@ from typing import TYPE_CHECKING
 from kevin.core.protocol import JudgeProtocol
 from kevin.core.scratch import scratch_folder
 from kevin.core.types import Kernel, Outcome, Task, Verdict
-from kevin.judge.build import Build, build_native
-from kevin.judge.screen import screen
+from kevin.judge.compile.native import Build, build_native
+from kevin.judge.rules.screen import screen
 from kevin.judge.store import verdict_key
 
 if TYPE_CHECKING:
-    from kevin.judge.device import Device
+    from kevin.judge.device.judging import Judging
 
 
 def early_verdict(
@@ -73,7 +73,7 @@ def build_stage(task: Task, kernel: Kernel, protocol: JudgeProtocol, cache: Path
 
         spec = task.spec or inspect_task(task.source, task.id)
         return build_native(kernel, spec, protocol, cache)
-    from kevin.judge.inline import build_inline
+    from kevin.judge.compile.inline import build_inline
 
     return build_inline(task, kernel, protocol, cache)
 
@@ -101,7 +101,7 @@ def build_verdict(
     )
 
 
-def judge_on(device: Device, task: Task, kernel: Kernel, protocol: JudgeProtocol, cache: Path) -> Verdict:
+def judge_on(device: Judging, task: Task, kernel: Kernel, protocol: JudgeProtocol, cache: Path) -> Verdict:
     """All stages on an opened device. ``protocol`` is the device's, its rules apart."""
     flags, refused = screen_stage(task, kernel, protocol, device.name)
     if refused is not None:
@@ -121,8 +121,8 @@ def judge_kernel(task: Task, kernel: Kernel, protocol: JudgeProtocol, cache: Pat
         HarnessError: no such device, no compiler, no sandbox: no verdict was formed.
         TaskError: the reference itself is not usable.
     """
-    from kevin.judge.device import open_device
+    from kevin.judge.device.open import open_device
 
     device = open_device(protocol)
     with scratch_folder("kevin-build-") as scratch:
-        return judge_on(device, task, kernel, protocol, cache or Path(scratch))
+        return judge_on(device, task, kernel, protocol, cache or scratch)

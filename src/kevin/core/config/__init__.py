@@ -4,27 +4,37 @@
 schema in ``config/schema.json`` is generated from these classes (``make schema``), and a test keeps the two equal.
 """
 
-from kevin.core.config.base_model import BaseModelConfig, SchoolConfig, WriterConfig
-from kevin.core.config.load import load_study, merge, section_digest, validate_study
+from kevin.core.config.base_model import BaseModelConfig, WriterConfig
+from kevin.core.config.layers import merge
+from kevin.core.config.load import load_study, section_digest, validate_study
 from kevin.core.config.policy import PolicyConfig
 from kevin.core.config.rollout import JudgePoolConfig, ReportConfig, RewardConfig, RolloutConfig
+from kevin.core.config.school import PastConfig, SchoolConfig, SecondSchoolConfig, WaysConfig
+from kevin.core.config.search import SearchConfig, StrategyConfig
 from kevin.core.config.study import Study
 from kevin.core.config.tasks import KernelBenchSource, TasksConfig
 from kevin.core.config.train import RunConfig, TrainConfig
+from kevin.core.history import HistoryConfig
 
 __all__ = [
     "BaseModelConfig",
+    "HistoryConfig",
     "JudgePoolConfig",
     "KernelBenchSource",
+    "PastConfig",
     "PolicyConfig",
     "ReportConfig",
     "RewardConfig",
     "RolloutConfig",
     "RunConfig",
     "SchoolConfig",
+    "SearchConfig",
+    "SecondSchoolConfig",
+    "StrategyConfig",
     "Study",
     "TasksConfig",
     "TrainConfig",
+    "WaysConfig",
     "WriterConfig",
     "load_study",
     "merge",

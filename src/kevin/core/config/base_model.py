@@ -2,8 +2,11 @@
 
 from __future__ import annotations
 
-from pydantic import Field
+from typing import Self
 
+from pydantic import Field, model_validator
+
+from kevin.core.config.school import SchoolConfig, SecondSchoolConfig
 from kevin.core.types import Frozen
 
 
@@ -24,35 +27,6 @@ class WriterConfig(Frozen):
     """Share of decisions that are taken the plainest way; the rest is drawn evenly from all ways."""
 
 
-class SchoolConfig(Frozen):
-    """Continued pretraining of ``base_model.init`` on the kernel writer's transcripts; see docs/school.md."""
-
-    num_steps: int = Field(default=400, ge=1)
-    """Gradient steps."""
-    batch_tokens: int = Field(default=48_000, ge=1)
-    """Tokens of a step, prompts included: whole conversations until there are as many."""
-    micro_batch_tokens: int = Field(default=16_000, ge=1)
-    """Tokens, padding included, of one forward and backward pass; a longer conversation is one by itself."""
-    learning_rate: float = Field(default=8e-4, gt=0)
-    """Peak of AdamW's schedule: a warm-up, then a cosine."""
-    mistakes: float = Field(default=0.0, ge=0, le=1)
-    """Probability of a mistake in a kernel of the corpus."""
-    num_composed: int = Field(default=250, ge=0)
-    """Composed tasks of the corpus, beside the catalog's single operators; those like an evaluated one are left out."""
-    num_general: int = Field(default=500, ge=0)
-    """Further ones over the whole inventory of operators, in the manner of KernelBench's level 2."""
-    num_shapes: int = Field(default=4, ge=0)
-    """Tasks of each single operator of the whole inventory, in other shapes, ranks and dimensions."""
-    num_held_out: int = Field(default=48, ge=1)
-    """Conversations in styles that are never trained on; the loss on their answers is recorded."""
-    evaluate_every: int = Field(default=50, ge=1)
-    """Steps between two such records; the last step always has one."""
-    num_workers: int | None = Field(default=None, ge=1)
-    """Processes that write the corpus beside training, which does not depend on it; all cores but one when null."""
-    checkpoint_minutes: float = Field(default=5.0, gt=0)
-    """Minutes between checkpoints; a killed training goes on from the last one."""
-
-
 class BaseModelConfig(Frozen):
     """The study's own base language model: trained from scratch on the kernel writer's transcripts, or pretrained
     weights (``init``) that go to school on them.
@@ -64,6 +38,9 @@ class BaseModelConfig(Frozen):
     below are for that, those of the school stand under ``school_training``."""
     school_training: SchoolConfig = SchoolConfig()
     """How pretrained weights are trained on; only read with ``init``."""
+    second_school: SecondSchoolConfig | None = None
+    """Teach later turns too: what the school made answers tasks, is judged, and goes on from that. Null: first turns
+    only."""
 
     writer: WriterConfig = WriterConfig()
     """Habits of the kernel writer."""
@@ -105,3 +82,9 @@ class BaseModelConfig(Frozen):
     """The study stops when fewer of its kernels for its own training tasks are correct; not looked at when null."""
     num_checked_kernels: int = Field(default=40, ge=1)
     """Kernels that are judged to find out, about as many for each task that is trained on; of many tasks, for some."""
+
+    @model_validator(mode="after")
+    def _second_follows_a_first(self) -> Self:
+        if self.second_school is not None and self.init is None:
+            raise ValueError("second_school teaches pretrained weights; name them in init, or leave it null")
+        return self

@@ -2,29 +2,22 @@
 
 from __future__ import annotations
 
+from collections.abc import Set
 from pathlib import Path
 from typing import Any
 
 import yaml
 from pydantic import BaseModel, ValidationError
 
+from kevin.core.config.layers import merge
 from kevin.core.config.study import Study
 from kevin.core.errors import ConfigError
 from kevin.core.types import canonical_json, digest
 
 
-def section_digest(section: BaseModel) -> str:
-    """Short digest of a part of the configuration, for a rule's ``params``."""
-    return digest("section", canonical_json(section.model_dump(mode="json")))[:16]
-
-
-def merge(base: dict[str, Any], overlay: dict[str, Any]) -> dict[str, Any]:
-    """Overlay wins; dictionaries are merged, lists and values replaced."""
-    result = dict(base)
-    for key, value in overlay.items():
-        old = result.get(key)
-        result[key] = merge(old, value) if isinstance(old, dict) and isinstance(value, dict) else value
-    return result
+def section_digest(section: BaseModel, without: Set[str] = frozenset()) -> str:
+    """Short digest of a part of the configuration, but for the keys ``without``, for a rule's ``params``."""
+    return digest("section", canonical_json(section.model_dump(mode="json", exclude=set(without))))[:16]
 
 
 def validate_study(raw: dict[str, Any], origin: str) -> Study:

@@ -6,6 +6,7 @@ from typing import Literal
 
 from pydantic import Field
 
+from kevin.core.history import HistoryConfig
 from kevin.core.types import Frozen
 
 
@@ -32,6 +33,11 @@ class RolloutConfig(Frozen):
     profile_feedback: bool = False
     """Tell the author of a correct kernel what share of the device's bandwidth and arithmetic it reaches, and on a GPU
     its registers and spills; with ``judge.profiler`` also its occupancy and what its warps wait for."""
+    history: HistoryConfig = HistoryConfig()
+    """What a later turn sees of those before it, in training and test."""
+    feedback: Literal["own", "shuffled"] = "own"
+    """``shuffled``: a control at test time, each kernel is told the evaluation of another one, of another task where
+    there is one. What is then still gained over turns is gained by drawing again. Training is always told the truth."""
 
 
 class RewardConfig(Frozen):
@@ -42,7 +48,12 @@ class RewardConfig(Frozen):
     gamma: float = Field(default=0.4, ge=0, le=1)
     """Discount of later turns' scores in a turn's return."""
     returns: Literal["sum", "max"] = "sum"
-    """A return is the sum, or the largest, of the discounted scores from its turn on."""
+    """A return is the sum, or the largest, of the discounted rewards from its turn on."""
+    progress_weight: float = Field(default=0.0, ge=0, le=1)
+    """A later turn's reward is its score minus this times that of the kernel it started from: 0 is the paper, 1 rewards
+    progress alone (Kernel-Smith); the bonus a of SCoRe is a / (1 + a)."""
+    progress_over: Literal["last", "best"] = "last"
+    """Which kernel a turn started from: that of the turn before, or the best so far."""
 
 
 class ReportConfig(Frozen):

@@ -10,13 +10,22 @@ from typing import Any, Literal
 from pydantic import Field, ValidationError, model_validator
 
 from kevin.core.config.base_model import BaseModelConfig
+from kevin.core.config.layers import merge
 from kevin.core.config.policy import PolicyConfig
 from kevin.core.config.rollout import JudgePoolConfig, ReportConfig, RewardConfig, RolloutConfig
+from kevin.core.config.search import SearchConfig
 from kevin.core.config.tasks import TasksConfig
 from kevin.core.config.train import RunConfig, TrainConfig
 from kevin.core.errors import ConfigError
 from kevin.core.protocol import JudgeProtocol
 from kevin.core.types import Dialect, Frozen, Language, canonical_json, digest
+
+VIEW_KEYS = ("history", "profile_feedback")
+"""Of ``rollout``: what a later turn sees, which a run may choose."""
+
+
+def _laid_over(rollout: RolloutConfig, keys: dict[str, Any]) -> dict[str, Any]:
+    return merge(rollout.model_dump(), keys)
 
 
 class Study(Frozen):
@@ -42,6 +51,8 @@ class Study(Frozen):
     """The own base model and its training."""
     rollout: RolloutConfig = RolloutConfig()
     """How a policy is sampled."""
+    search: SearchConfig = SearchConfig()
+    """Ways to spend the same number of kernels at test time, compared."""
     reward: RewardConfig = RewardConfig()
     """Score and return."""
     judge: JudgeProtocol = JudgeProtocol()
@@ -77,7 +88,7 @@ class Study(Frozen):
     @model_validator(mode="after")
     def _names_are_file_names(self) -> Study:
         """Policies, runs and the folder of results are parts of paths; the workflow gives some signs a meaning."""
-        for key, names in (("policies", self.policies), ("runs", self.runs)):
+        for key, names in (("policies", self.policies), ("runs", self.runs), ("strategies", self.search.strategies)):
             for name in names:
                 if not re.fullmatch(r"\w[\w.+ -]*", name):
                     raise ValueError(f"{key}: {name!r} becomes a file's name; use letters, digits, _ . + - and spaces")
@@ -100,6 +111,8 @@ class Study(Frozen):
             raise ValueError(f"language {self.language} does not fit judge.device {self.judge.device}")
         for name in self.runs:
             self._check_run(name)
+        for name in self.search.strategies:
+            self._check_strategy(name)
         return self
 
     def _check_run(self, name: str) -> None:
@@ -111,19 +124,69 @@ class Study(Frozen):
         if run.train.init not in self.policies:
             raise ValueError(f"runs.{name}: train.init names a policy that is not defined: {run.train.init}")
         self.origins(run.train.init)
+        if unknown := self.runs[name].rollout.keys() - set(VIEW_KEYS):
+            raise ValueError(f"runs.{name}.rollout: only {' and '.join(VIEW_KEYS)} here, not {min(unknown)}")
+
+    def _check_strategy(self, name: str) -> None:
+        keys = self.search.strategies[name].rollout
+        try:
+            RolloutConfig.model_validate(_laid_over(self.rollout, keys))
+        except ValidationError as e:
+            key = ".".join(str(part) for part in e.errors()[0]["loc"])
+            raise ValueError(f"search.strategies.{name}.rollout.{key}: {e.errors()[0]['msg']}") from None
+        if "num_trajectories" in keys:
+            raise ValueError(
+                f"search.strategies.{name}.rollout.num_trajectories: it follows from search.num_kernels and num_turns; "
+                f"leave it out"
+            )
 
     def for_run(self, name: str) -> Study:
-        """The study with the sections ``train`` and ``reward`` as run ``name`` has them, and without other runs."""
+        """The study with ``train``, ``reward`` and ``rollout`` as run ``name`` has them, and without other runs."""
         if name not in self.runs:
             raise ConfigError(f"no run {name!r} in the configuration; there are {', '.join(self.runs) or 'none'}")
         run = self.runs[name]
         train = TrainConfig.model_validate(self.train.model_dump() | run.train)
         reward = RewardConfig.model_validate(self.reward.model_dump() | run.reward)
-        return self.model_copy(update={"train": train, "reward": reward, "runs": {}})
+        rollout = RolloutConfig.model_validate(_laid_over(self.rollout, run.rollout))
+        return self.model_copy(update={"train": train, "reward": reward, "rollout": rollout, "runs": {}})
+
+    def for_policy(self, policy: str) -> Study:
+        """The study with later turns that see what they saw where the policy was trained."""
+        run = self.made_by(policy)
+        if run is None:
+            return self
+        rollout = RolloutConfig.model_validate(_laid_over(self.rollout, self.runs[run].rollout))
+        return self.model_copy(update={"rollout": rollout})
+
+    def for_strategy(self, policy: str, name: str) -> Study:
+        """The study with the section ``rollout`` as a strategy of ``search`` has it for a policy.
+
+        Raises:
+            ConfigError: no such strategy, or its turns do not divide the number of kernels.
+        """
+        if name not in self.search.strategies:
+            known = ", ".join(self.search.strategies) or "none"
+            raise ConfigError(f"no strategy {name!r} under search.strategies in the configuration; there are {known}")
+        own = self.for_policy(policy)
+        keys = self.search.strategies[name].rollout
+        rollout = RolloutConfig.model_validate(_laid_over(own.rollout, keys))
+        num_kernels = self.search.num_kernels or self.rollout.num_trajectories * self.rollout.num_turns
+        if num_kernels % rollout.num_turns:
+            raise ConfigError(
+                f"search.strategies.{name}: {num_kernels} kernels a task cannot be spent on trajectories of "
+                f"{rollout.num_turns} turns; change search.num_kernels or its rollout.num_turns"
+            )
+        shape = {"num_trajectories": num_kernels // rollout.num_turns}
+        return own.model_copy(update={"rollout": rollout.model_copy(update=shape)})
 
     def is_base_model(self, policy: str) -> bool:
         """Whether a policy is the base model that this study makes."""
         return Path(self.policies[policy].model) == Path(self.results, "base_model")
+
+    def is_first_school(self, policy: str) -> bool:
+        """Whether a policy is what the base model was before its second school."""
+        made = self.base_model.second_school is not None
+        return made and Path(self.policies[policy].model) == Path(self.results, "first_school")
 
     def made_by(self, policy: str) -> str | None:
         """The run of this study that makes a policy."""

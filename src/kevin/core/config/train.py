@@ -41,8 +41,13 @@ class TrainConfig(Frozen):
     """See ``raise_response_at_step``."""
     temperature: float = Field(default=0.9, gt=0)
     """Of the sampling in training."""
-    advantage: Literal["group", "leave_one_out"] = "group"
-    """(R - mean) / std over a task's m * n returns, or R - mean of the others' (TRLOO)."""
+    advantage: Literal["group", "turn", "leave_one_out", "turn_leave_one_out"] = "group"
+    """(R - mean) / std over a task's m * n returns (the paper), or R - mean of the others'; ``turn``: the same among
+    the m returns of each turn number (``turn_leave_one_out`` is TRLOO of Dr. Kernel)."""
+    flat_groups: Literal["keep", "drop", "repair"] = "keep"
+    """Tasks whose m * n returns are all equal have no gradient. ``drop``: the loss is the mean over the others.
+    ``repair``: where no kernel was correct, the task's trajectories go on from one of these kernels and what was said
+    of it when it comes up next, and begin anew the time after."""
     own_kernel_weight: float = Field(default=0.0, ge=0)
     """Added to the score of a correct kernel: this times the profiled share of device time in its own kernels (GPU)."""
     clip_low: float = Field(default=0.2, gt=0)
@@ -53,6 +58,9 @@ class TrainConfig(Frozen):
     """Normalisation of the loss: by the longest allowed answer, by each answer's length, or by all tokens."""
     kl_beta: float = Field(default=0.0, ge=0)
     """Weight of the KL divergence from the initial policy."""
+    first_turn_kl: float = Field(default=0.0, ge=0)
+    """The same on first turns alone, in its place: they stay where they were while later turns learn (SCoRe, stage I).
+    """
     learning_rate: float = Field(default=1e-3, gt=0)
     """Constant after the warm-up."""
     warmup_share: float = Field(default=0.03, ge=0, lt=1)
@@ -118,6 +126,10 @@ class TrainConfig(Frozen):
             raise ValueError("raise_response_at_step and raised_response_tokens come together")
         if self.group_size < 2:
             raise ValueError("a group needs at least two samples: raise num_trajectories or num_turns")
+        if self.kl_beta and self.first_turn_kl:
+            raise ValueError("kl_beta holds all turns and first_turn_kl the first ones: set one of them")
+        if self.advantage.startswith("turn") and self.num_trajectories < 2:
+            raise ValueError(f"advantage {self.advantage} compares trajectories: raise num_trajectories")
         if self.method == "grpo" and self.batch_size % (self.updates_per_step * self.micro_batch_size):
             raise ValueError(
                 f"a batch of {self.tasks_per_step} tasks x {self.num_trajectories} trajectories x {self.num_turns} "
@@ -128,9 +140,12 @@ class TrainConfig(Frozen):
 
 
 class RunConfig(Frozen):
-    """One training run: what differs from ``train`` and ``reward``."""
+    """One training run: what differs from ``train``, ``reward`` and what later turns see."""
 
     train: dict[str, Any] = Field(default={})
     """Keys of ``train``."""
     reward: dict[str, Any] = Field(default={})
     """Keys of ``reward``."""
+    rollout: dict[str, Any] = Field(default={})
+    """``history`` and ``profile_feedback`` of ``rollout``: what later turns see in this run, and at test those of the
+    policy that it makes."""

@@ -2,7 +2,7 @@
 
 It runs outside of any sandbox and never loads a candidate. A child of it joins the namespaces of a sandbox that stands
 ready, as ``nsenter`` does, gives up every capability, and goes on as the cell's script, which locks itself down before
-it loads its candidate like one that was executed there. argv: the descriptor of the judge's socket, the script.
+it loads its candidate like one that was executed there. argv: the script, the descriptor of the judge's socket.
 """
 
 import array
@@ -18,7 +18,9 @@ import traceback
 
 sys.path.insert(0, os.path.dirname(os.path.abspath(__file__)))  # noqa: PTH100, PTH120
 
-_MAX_REQUEST_BYTES, _NUM_FDS = 1 << 16, 5
+from forks import serve
+
+_NUM_FDS = 5
 _CHANNEL_FD = 3
 _NAMESPACES = {
     "user": 0x10000000,
@@ -81,7 +83,7 @@ def _become_cell(script, request: dict, channel: int, libc: ctypes.CDLL) -> int:
     os.environ.clear()
     os.environ.update(request["environment"])
     _drop_capabilities(libc)
-    sys.argv = [sys.argv[2], str(_CHANNEL_FD)]
+    sys.argv = [sys.argv[1], str(_CHANNEL_FD)]
     try:
         script.main()
     except SystemExit as e:
@@ -116,25 +118,11 @@ def _start(script, request: dict, fds: list[int]) -> None:
 
 
 def main() -> None:
-    judge = socket.socket(fileno=int(sys.argv[1]))
-    script = importlib.import_module(sys.argv[2].removesuffix(".py"))
-    signal.signal(signal.SIGCHLD, signal.SIG_IGN)
+    script = importlib.import_module(sys.argv[1].removesuffix(".py"))
     gc.collect()
     gc.freeze()  # a collection in a child would write to, and so copy, every page of what is imported
-    while True:
-        request, fds, *_ = socket.recv_fds(judge, _MAX_REQUEST_BYTES, _NUM_FDS)
-        if not request:
-            return
-        if os.fork() == 0:
-            try:
-                judge.close()
-                _start(script, json.loads(request), fds)
-            except BaseException:
-                traceback.print_exc()
-            finally:
-                os._exit(1)
-        for fd in fds:
-            os.close(fd)
+    judge = socket.socket(fileno=int(sys.argv[2]))
+    serve(judge, _NUM_FDS, lambda request, fds: _start(script, json.loads(request), fds))
 
 
 if __name__ == "__main__":

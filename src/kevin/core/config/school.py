@@ -1,0 +1,103 @@
+"""The schools of pretrained weights: first turns, and then later ones with a judged past."""
+
+from __future__ import annotations
+
+from typing import Self
+
+from pydantic import Field, model_validator
+
+from kevin.core.types import Frozen
+
+
+class SchoolConfig(Frozen):
+    """Continued pretraining of ``base_model.init`` on the kernel writer's transcripts; see docs/school.md."""
+
+    num_steps: int = Field(default=400, ge=1)
+    """Gradient steps."""
+    batch_tokens: int = Field(default=48_000, ge=1)
+    """Tokens of a step, prompts included: whole conversations until there are as many."""
+    micro_batch_tokens: int = Field(default=16_000, ge=1)
+    """Tokens, padding included, of one forward and backward pass; a longer conversation is one by itself."""
+    learning_rate: float = Field(default=8e-4, gt=0)
+    """Peak of AdamW's schedule: a warm-up, then a cosine."""
+    mistakes: float = Field(default=0.0, ge=0, le=1)
+    """Probability of a mistake in a kernel of the corpus."""
+    num_composed: int = Field(default=250, ge=0)
+    """Composed tasks of the corpus, beside the catalog's single operators; those like an evaluated one are left out."""
+    num_general: int = Field(default=500, ge=0)
+    """Further ones over the whole inventory of operators, in the manner of KernelBench's level 2."""
+    num_shapes: int = Field(default=4, ge=0)
+    """Tasks of each single operator of the whole inventory, in other shapes, ranks and dimensions."""
+    num_held_out: int = Field(default=48, ge=1)
+    """Conversations in styles that are never trained on; the loss on their answers is recorded."""
+    evaluate_every: int = Field(default=50, ge=1)
+    """Steps between two such records; the last step always has one."""
+    num_workers: int | None = Field(default=None, ge=1)
+    """Processes that write the corpus beside training, which does not depend on it; all cores but one when null."""
+    checkpoint_minutes: float = Field(default=5.0, gt=0)
+    """Minutes between checkpoints; a killed training goes on from the last one."""
+
+
+class WaysConfig(Frozen):
+    """How often a later turn goes on in which way: shares of those that its past allows, relative to each other."""
+
+    mend: float = Field(default=3.0, ge=0)
+    """After a wrong kernel: the same decisions, right."""
+    change: float = Field(default=3.0, ge=0)
+    """The fastest kernel so far with one decision drawn anew."""
+    go_back: float = Field(default=1.0, ge=0)
+    """After a slower or wrong kernel: the fastest one so far as it was."""
+    follow_profile: float = Field(default=1.0, ge=0)
+    """The fastest kernel so far with one decision drawn anew that its profile points to, where the feedback has one."""
+    start_anew: float = Field(default=1.0, ge=0)
+    """All decisions drawn anew."""
+    change_at_random: float = Field(default=1.0, ge=0)
+    """The last kernel with one to three decisions drawn anew, whatever became of it."""
+    repeat: float = Field(default=1.0, ge=0)
+    """The last kernel as it was, where it was correct."""
+
+
+class PastConfig(Frozen):
+    """The judged answers that later turns of the school go on from."""
+
+    num_tasks: int = Field(default=200, ge=1)
+    """Tasks of the school, each in one style and size; none of KernelBench's, and none like an evaluated one."""
+    num_held_out_tasks: int = Field(default=20, ge=0)
+    """Further ones in styles that are never trained on; the loss on later turns of these is recorded."""
+    largest_mb: int = Field(default=128, ge=1)
+    """Of a task's largest tensor, in float32."""
+    own_answers: int = Field(default=3, ge=1)
+    """First answers to each task by the model that comes from the first school."""
+    right_kernels: int = Field(default=2, ge=0)
+    """Kernels of the writer for each task, of several plans."""
+    wrong_kernels: int = Field(default=1, ge=0)
+    """Kernels of the writer for each task with a mistake."""
+
+    @property
+    def num_kernels(self) -> int:
+        """At most so many are judged."""
+        each = self.own_answers + self.right_kernels + self.wrong_kernels
+        return each * (self.num_tasks + self.num_held_out_tasks)
+
+
+class SecondSchoolConfig(Frozen):
+    """Continued training of what the first school made, with later turns; all else as in ``school_training``."""
+
+    num_steps: int = Field(default=300, ge=1)
+    """Gradient steps."""
+    learning_rate: float = Field(default=5e-4, gt=0)
+    """Peak of AdamW's schedule."""
+    later_share: float = Field(default=0.5, ge=0, le=1)
+    """Share of the conversations that ask for a later turn; the others ask for a first one."""
+    max_past: int = Field(default=4, ge=1)
+    """Later turns have one to so many turns before them, few more often, as far as ``base_model.max_tokens`` allows."""
+    ways: WaysConfig = WaysConfig()
+    """In which way a later turn goes on."""
+    past: PastConfig = PastConfig()
+    """What it goes on from."""
+
+    @model_validator(mode="after")
+    def _has_a_way(self) -> Self:
+        if not any(self.ways.model_dump().values()):
+            raise ValueError("ways: at least one share must be above 0")
+        return self

@@ -1,0 +1,63 @@
+"""What a later turn sees of the turns before it: ``rollout.history``. The same in training and test."""
+
+from __future__ import annotations
+
+from collections.abc import Iterable, Sequence
+from typing import Literal
+
+from pydantic import Field
+
+from kevin.core.types import Frozen, Outcome, Turn
+
+HistoryView = Literal["all", "fastest_and_last", "best_and_worst"]
+
+_STANDING = (
+    Outcome.PARSE_ERROR,
+    Outcome.REFUSED,
+    Outcome.COMPILE_ERROR,
+    Outcome.RUNTIME_ERROR,
+    Outcome.TIMEOUT,
+    Outcome.QUARANTINED,
+    Outcome.INCORRECT,
+    Outcome.CORRECT,
+)
+"""From bad to good: how far a kernel came."""
+
+
+class HistoryConfig(Frozen):
+    """What a later turn sees of the turns before it, each a kernel with its summary and evaluation."""
+
+    view: HistoryView = "all"
+    """``all``: every kernel in order (the paper). ``fastest_and_last``: the fastest correct kernel so far, then the
+    last one. ``best_and_worst``: the worst kernel, then the best ones, the best of all last; no kernel twice."""
+    num_best: int = Field(default=3, ge=1)
+    """``best_and_worst`` only: how many of the best."""
+
+    def shown(self, past: Sequence[Turn]) -> list[Turn]:
+        """Of ``past`` (in order) what stands in the next prompt, in its order there."""
+        if self.view == "all" or not past:
+            return list(past)
+        if self.view == "fastest_and_last":
+            correct = [t for t in past if t.speedup is not None]
+            fastest = max(correct, key=lambda t: t.speedup or 0.0, default=past[-1])
+            return [past[-1]] if fastest is past[-1] else [fastest, past[-1]]
+        ranked = ranking(past)
+        return ranked if len(ranked) <= self.num_best else [ranked[0], *ranked[-self.num_best :]]
+
+
+def ranking(turns: Iterable[Turn]) -> list[Turn]:
+    """Judged turns with different kernels, from the worst to the best: by how far they came, then by speedup.
+
+    Of equal kernels the latest counts, among equals the later is the better one. Answers without code are left out
+    where there is anything else.
+    """
+    judged = [t for t in turns if t.outcome is not None]
+    by_kernel = {t.kernel.digest: t for t in judged if t.kernel is not None}
+    kept = [t for t in judged if t.kernel is not None and by_kernel[t.kernel.digest] is t]
+    return sorted(kept or judged[-1:], key=standing)
+
+
+def standing(turn: Turn) -> tuple[int, float]:
+    """Sorts judged turns from bad to good."""
+    assert turn.outcome is not None, "a turn without a verdict has no standing"
+    return _STANDING.index(turn.outcome), turn.speedup or 0.0

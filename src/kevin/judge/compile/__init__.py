@@ -1,0 +1,1 @@
+"""From a kernel's source to what a cell can load."""

@@ -1,0 +1,1 @@
+"""References with their secret trials, and the comparison of outputs with them."""

@@ -1,0 +1,147 @@
+"""Correctness: a candidate's outputs on the trials of its task, compared outside its process."""
+
+from __future__ import annotations
+
+import statistics
+import time
+from collections.abc import Callable, Sequence
+
+import torch
+
+from kevin.core.protocol import JudgeProtocol
+from kevin.core.types import Outcome
+from kevin.judge.correctness.compare import compare, kernelbench_allclose
+from kevin.judge.correctness.findings import Findings
+from kevin.judge.correctness.reference import ReferenceTask
+from kevin.judge.correctness.trials import Trial
+from kevin.judge.sandbox.cell import CandidateFailed, Cell
+from kevin.judge.sandbox.slots import SharedSlots
+
+_MOST_FREE_BYTES = 4 << 30
+"""Of the memory that PyTorch's allocator keeps in this process while nothing is in it."""
+
+
+def _settle(protocol: JudgeProtocol) -> None:
+    """Wait until what this process asked of the device is done, so that a cell sees it; leave it the free memory."""
+    if protocol.device == "cuda":
+        torch.cuda.synchronize()
+        if torch.cuda.memory_reserved() - torch.cuda.memory_allocated() > _MOST_FREE_BYTES:
+            torch.cuda.empty_cache()
+
+
+def _compare(
+    slots: SharedSlots, outputs: list[torch.Tensor], trial: Trial, protocol: JudgeProtocol, found: Findings | None
+) -> None:
+    for spec, out, ref, slack in zip(slots.spec.outputs, outputs, trial.outputs, trial.slack, strict=True):
+        result = compare(spec.name, out, ref, atol=protocol.atol, rtol=protocol.rtol, slack=slack)
+        if found is not None:
+            found.add(result)
+        if not result.passed:
+            raise CandidateFailed(Outcome.INCORRECT, result.reason or "wrong_values", result.message)
+
+
+def module_trials(
+    cell: Cell, reference: ReferenceTask, slots: SharedSlots, protocol: JudgeProtocol, found: Findings
+) -> Sequence[Trial]:
+    """The trials that go with how a module keeps its parameters.
+
+    Of the reference's names and values: they are given others in all trials but the first. Under other names, or of
+    other values and right with them (a bias with a constant folded in), as KernelBench leaves them: as they were made
+    from the seed, throughout. Of other values and wrong with them (drawn in another order): as if of the same.
+
+    Raises:
+        CandidateFailed: it fails.
+    """
+    first = reference.trials[0]
+    if not first.parameters:
+        return reference.trials
+    slots.fill(0, first.inputs, first.parameters)
+    _settle(protocol)
+    reply = cell.request({"parameters": 0}, protocol.run_timeout_s)
+    cell.raise_for(reply)
+    try:
+        if reply.get("parameters") == "same":
+            return reference.trials
+        if reply.get("parameters") == "changed":
+            _run_trial(cell, 0, first, slots, protocol, found, protocol.run_timeout_s, load_parameters=False)
+            _compare(slots, slots.outputs[0], first, protocol, None)
+    except CandidateFailed as e:
+        if e.outcome is Outcome.INCORRECT:
+            return reference.trials
+        raise
+    cell.request({"parameters": None}, protocol.run_timeout_s)
+    found.details["parameters"] = "as made from the seed"
+    return reference.trials_for(parameters_loadable=False)
+
+
+def _run_trial(
+    cell: Cell,
+    slot: int,
+    trial: Trial,
+    slots: SharedSlots,
+    protocol: JudgeProtocol,
+    found: Findings,
+    timeout_s: float,
+    *,
+    load_parameters: bool,
+) -> list[float]:
+    """Microseconds of a call on a trial; what KernelBench's check says of it is recorded, if it is the one for that."""
+    slots.fill(slot, trial.inputs, trial.parameters)
+    slots.poison_outputs(slot)
+    _settle(protocol)
+    elapsed_us = cell.call([], [slot], timeout_s, load_parameters=load_parameters).us
+    if trial.eager_outputs is not None:
+        outputs = slots.outputs[slot]
+        passed = any(all(map(kernelbench_allclose, outputs, eager)) for eager in trial.eager_outputs)
+        found.details.setdefault("kernelbench_check", "passed" if passed else "failed")
+    return elapsed_us
+
+
+def check_trials(
+    cell: Cell,
+    trials: Sequence[Trial],
+    slots: SharedSlots,
+    protocol: JudgeProtocol,
+    found: Findings,
+    pause: Callable[[], None],
+) -> float:
+    """All correctness trials, in slots of their own where there are so many. Returns the kernel's median call, us.
+
+    Args:
+        pause: called where nothing is being timed.
+
+    Raises:
+        CandidateFailed: it fails, changes its arguments or is wrong.
+    """
+    deadline = time.monotonic() + protocol.run_timeout_s
+    elapsed_us: list[float] = []
+    for i in range(len(trials)):
+        pause()
+        start, slot = time.monotonic(), i % slots.num_slots
+        trial = trials[i]
+        deadline += time.monotonic() - start  # a large one is made anew
+        remaining_s = max(0.01, deadline - time.monotonic())
+        elapsed_us += _run_trial(cell, slot, trial, slots, protocol, found, remaining_s, load_parameters=True)
+        if name := slots.changed_argument(slot, trial.inputs, trial.parameters):
+            raise CandidateFailed(Outcome.INCORRECT, "input_mutated", f"it changes its argument {name}")
+        _compare(slots, slots.outputs[slot], trial, protocol, found)
+        found.trials_passed += 1
+        del trial  # before the next one is made
+    return statistics.median(elapsed_us)
+
+
+def check_fewer_rows(cell: Cell, fewer: Trial, first: Trial, slots: SharedSlots, protocol: JudgeProtocol) -> None:
+    """The slot behind the last, which lies in the memory of the first: ``fewer`` is a part of the trial ``first``.
+
+    Raises:
+        CandidateFailed: it fails or is wrong.
+    """
+    slots.fill(0, first.inputs, fewer.parameters)
+    _, inputs, outputs = slots.reshaped(0, fewer.inputs, fewer.outputs)
+    for view, x in zip(inputs, fewer.inputs, strict=True):
+        if view is not None:
+            view.copy_(x)
+    slots.poison_outputs(0)
+    _settle(protocol)
+    cell.call([], [slots.num_slots], protocol.run_timeout_s, load_parameters=True)
+    _compare(slots, outputs, fewer, protocol, None)

@@ -1,0 +1,112 @@
+"""A task's own module, run as eager PyTorch: with a user's default flags or exactly."""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Iterator
+from contextlib import AbstractContextManager, contextmanager
+from typing import Any
+
+import torch
+
+from kevin.core.errors import TaskError
+from kevin.core.protocol import JudgeProtocol
+from kevin.core.types import Task, TaskSpec
+from kevin.judge.sandbox.slots import DTYPES
+from kevin.tasks.format import inspect_task, load_module
+
+Flags = Callable[[], AbstractContextManager[None]]
+
+
+def flatten(result: Any) -> list[torch.Tensor]:
+    """What a model returned, one tensor an output."""
+    items = list(result) if isinstance(result, tuple | list) else [result]
+    return [r if isinstance(r, torch.Tensor) else torch.as_tensor(r) for r in items]
+
+
+@contextmanager
+def exact() -> Iterator[None]:
+    """Convolutions and products in full float32."""
+    before = torch.backends.cudnn.allow_tf32, torch.backends.cuda.matmul.allow_tf32
+    torch.backends.cudnn.allow_tf32 = torch.backends.cuda.matmul.allow_tf32 = False
+    try:
+        yield
+    finally:
+        torch.backends.cudnn.allow_tf32, torch.backends.cuda.matmul.allow_tf32 = before
+
+
+@contextmanager
+def searching() -> Iterator[None]:
+    """PyTorch's default flags, but convolutions by the fastest algorithm that cuDNN finds."""
+    before = torch.backends.cudnn.benchmark
+    torch.backends.cudnn.benchmark = True
+    try:
+        yield
+    finally:
+        torch.backends.cudnn.benchmark = before
+
+
+def channels_last(inputs: list[Any]) -> list[Any]:
+    """Images in the layout that cuDNN prefers."""
+    formats = {4: torch.channels_last, 5: torch.channels_last_3d}
+    return [
+        x.contiguous(memory_format=formats[x.dim()]) if isinstance(x, torch.Tensor) and x.dim() in formats else x
+        for x in inputs
+    ]
+
+
+def _require_precision(spec: TaskSpec, precision: str, name: str) -> None:
+    """Raises TaskError for a tensor that goes into the model in another floating-point type."""
+    for x in (*spec.inputs, *spec.parameters):
+        if x.kind == "tensor" and DTYPES[x.dtype].is_floating_point and x.dtype != precision:
+            raise TaskError(
+                f"task {name}: {x.name} is {x.dtype}, and inputs and weights are judged in {precision}: make it "
+                f"{precision}, and convert it inside forward if the task is about {x.dtype}"
+            )
+
+
+class ReferenceModel:
+    """A task's module with its model, built under a seed, on the judging device."""
+
+    def __init__(self, task: Task, protocol: JudgeProtocol, weight_seed: int) -> None:
+        self.task = task
+        self.weight_seed = weight_seed
+        self.device = torch.device(protocol.device)
+        self._dtype = getattr(torch, protocol.precision)
+        self.spec: TaskSpec = task.spec or inspect_task(task.source, task.id)
+        _require_precision(self.spec, protocol.precision, task.id)
+        self._module = load_module(task.source, task.id)
+        torch.manual_seed(weight_seed)
+        # on the host and then moved, as KernelBench does: the same seed must give a candidate the same weights
+        init = self._module.get_init_inputs() if hasattr(self._module, "get_init_inputs") else []
+        args, kwargs = (tuple(init), {}) if not isinstance(init, dict) else ((), init)
+        self.model: torch.nn.Module = self._module.Model(*args, **kwargs).to(self.device, self._dtype)
+        self.init_inputs = init
+        buffers = [n for n, b in self.model.named_buffers() if b.dtype.is_floating_point]
+        self.parameter_names = [*(n for n, _ in self.model.named_parameters()), *buffers]
+        self._own = self._state()
+
+    def _state(self) -> list[torch.Tensor]:
+        """Parameters then floating-point buffers, in the order of the spec."""
+        buffers = [b for _, b in self.model.named_buffers() if b.dtype.is_floating_point]
+        return [*self.model.parameters(), *buffers]
+
+    def set_parameters(self, values: list[torch.Tensor]) -> None:
+        with torch.no_grad():
+            for own, value in zip(self._own, values, strict=True):
+                own.copy_(value)
+
+    def run_timed(
+        self, clock: Callable[[Callable[[], object]], int], warm: list[Any], slots: list[list[Any]], keep: int
+    ) -> tuple[list[int], list[torch.Tensor]]:
+        """Nanoseconds by ``clock`` of one eager call on each slot after an untimed one on ``warm``; result ``keep``."""
+        results: list[Any] = []  # all kept until the end, as a cell keeps the candidate's: no call reuses memory
+        with torch.no_grad():
+            self.model(*warm)
+            elapsed = [clock(lambda i=i: results.append(self.model(*i))) for i in slots]  # type: ignore[misc]
+        return elapsed, [o.contiguous() for o in flatten(results[keep])]
+
+    def run_burst(self, inputs: list[Any], num_calls: int) -> None:
+        """So many eager calls in a row, enqueued and not waited for."""
+        with torch.no_grad():
+            for _ in range(num_calls):
+                self.model(*inputs)

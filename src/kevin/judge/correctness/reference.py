@@ -1,0 +1,255 @@
+"""The trusted side of a task: its model, secret inputs, expected outputs. Lives in the device worker, never in a cell.
+
+Every `ReferenceTask` draws its own seed from the operating system, so no candidate can know an input beforehand. The
+module's own `get_inputs` gives the first distribution; the others redraw the floating-point inputs, and every
+trial but the first also perturbs the parameters, so that a kernel that ignores a freshly initialised weight of ones
+or bias of zeros is found out.
+"""
+
+from __future__ import annotations
+
+import logging
+import math
+import secrets
+from collections.abc import Iterator
+from contextlib import contextmanager, nullcontext
+from functools import cached_property
+from typing import Any
+
+import torch
+
+from kevin.core.protocol import JudgeProtocol
+from kevin.core.types import Task
+from kevin.judge.correctness.compare import NO_SLACK, Slack
+from kevin.judge.correctness.model import Flags, ReferenceModel, channels_last, exact, flatten, searching
+from kevin.judge.correctness.trials import Trial, Trials, keeps_trials, redraw
+
+log = logging.getLogger(__name__)
+
+_CHANGED_ELEMENTS = 64
+_LEAST_ROWS = 4
+_PARAMETER_NOISE = 0.1
+_CHUNK_ELEMENTS = 1 << 27
+
+
+class ReferenceTask(ReferenceModel):
+    """One task ready to be judged against: ``trials[i]`` holds trial i."""
+
+    def __init__(self, task: Task, protocol: JudgeProtocol) -> None:
+        self.generator = torch.Generator(torch.device(protocol.device)).manual_seed(secrets.randbits(63))
+        super().__init__(task, protocol, secrets.randbits(31))
+        self._protocol = protocol
+        self._trial_seeds = [secrets.randbits(63) for _ in range(protocol.num_trials)]
+        self._initial = [p.detach().clone() for p in self._own]
+        self._keeps_inputs: bool | None = None
+        """Whether the model leaves its inputs as they are; unknown before its first call."""
+        self._scalars: dict[int, Any] | None = None
+        """Passed by value and fixed when a cell starts, so they are the same in every trial."""
+        self._widen = protocol.device == "cuda" and protocol.tf32 == "torch_default"
+        self.fastest_us = math.inf
+        """Of a round of eager calls, over all candidates so far."""
+        self.working_bytes = 0
+        """What a call of the model takes beside its inputs and parameters, its outputs included."""
+        keeps = keeps_trials(self.spec, protocol.num_trials)
+        self.trials = Trials(self._make_trial, protocol.num_trials, keeps=keeps)
+        for i in range(protocol.num_trials):  # a model that fails on one of them fails here
+            self.trials[i]
+        self._seeded_trials: Trials | None = None
+        self._changed: dict[int, tuple[Any, ...]] = {}
+        """Indices of what `change_some` last changed, by the address of the input."""
+        self.set_parameters(self._initial)
+
+    @property
+    def scalars(self) -> dict[int, Any]:
+        """Inputs that are no tensors, by position."""
+        return self._scalars or {}
+
+    def _draw(self, distribution: str, generator: torch.Generator) -> list[Any]:
+        torch.manual_seed(int(torch.randint(2**31 - 1, (1,), generator=generator, device=self.device)))
+        with torch.device(self.device):
+            inputs = [self._place(x) for x in self._module.get_inputs()]
+        drawn = [redraw(x, distribution, generator) for x in inputs]
+        if self._scalars is None:
+            self._scalars = {i: x for i, x in enumerate(drawn) if not isinstance(x, torch.Tensor)}
+        drawn = [self._scalars.get(i, x) for i, x in enumerate(drawn)]
+        return [x.contiguous() if isinstance(x, torch.Tensor) else x for x in drawn]
+
+    def _place(self, x: Any) -> Any:
+        if not isinstance(x, torch.Tensor):
+            return x
+        return x.to(self.device, self._dtype if x.dtype.is_floating_point else x.dtype)
+
+    def _make_trial(self, index: int) -> Trial:
+        generator = torch.Generator(self.device).manual_seed(self._trial_seeds[index])
+        distributions = self._protocol.distributions
+        distribution = distributions[index % len(distributions)]
+        parameters = self._initial if index == 0 else self._perturbed(generator)
+        inputs = self._draw(distribution, generator)
+        trial = self._trial(inputs, parameters, is_kernelbenchs=index == 0 and distribution == "task")
+        if distribution != "task" and not all(bool(torch.isfinite(o).all()) for o in trial.outputs):
+            del inputs, trial
+            trial = self._trial(self._draw("task", generator), parameters)  # e.g. normals given to a logarithm
+        return trial
+
+    def _perturbed(self, generator: torch.Generator) -> list[torch.Tensor]:
+        return [
+            p + _PARAMETER_NOISE * torch.randn(p.shape, generator=generator, device=self.device).to(p.dtype)
+            for p in self._initial
+        ]
+
+    def _trial(self, inputs: list[Any], parameters: list[torch.Tensor], *, is_kernelbenchs: bool = False) -> Trial:
+        outputs = self.forward(inputs, parameters)
+        if not self._widen:
+            return Trial(inputs, parameters, outputs, [NO_SLACK] * len(outputs), [outputs] if is_kernelbenchs else None)
+        slack, kept = [NO_SLACK] * len(outputs), []
+        for eager in self._eager_outputs(inputs, parameters):
+            apart = [_apart(o, e) for o, e in zip(outputs, eager, strict=True)]
+            slack = [
+                Slack(max(s.absolute, 2 * a), max(s.relative, 2 * r)) for s, (a, r) in zip(slack, apart, strict=True)
+            ]
+            kept.append(eager if any(a for a, _ in apart) else outputs)  # the same is not kept twice
+            del eager
+        return Trial(inputs, parameters, outputs, slack, kept if is_kernelbenchs else None)
+
+    def _eager_outputs(self, inputs: list[Any], parameters: list[torch.Tensor]) -> Iterator[list[torch.Tensor]]:
+        """By PyTorch's default flags, in each way that a user's process may run them."""
+        yield self.forward(inputs, parameters, nullcontext)
+        if "conv" in self.task.source.lower():
+            # the layout keeps it apart from the algorithm that cuDNN remembers for eager as it is timed
+            yield self.forward(channels_last(inputs), parameters, searching)
+
+    @cached_property
+    def fewer_rows(self) -> Trial | None:
+        """The first trial with the leading dimension cut to an odd size; None where the model does not go with that.
+
+        Made when it is first asked for, since a ``c_abi`` kernel has no use for it; the model's parameters are the
+        initial ones afterwards.
+        """
+        try:
+            return self._cut_rows()
+        finally:
+            self.set_parameters(self._initial)
+
+    def _cut_rows(self) -> Trial | None:
+        """Not tried where the model takes integers: they may be indices into what is cut."""
+        inputs, parameters = self.trials[0].inputs, self._initial
+        tensors = [x for x in inputs if isinstance(x, torch.Tensor)]
+        integers = [x for x in (*tensors, *self.model.buffers()) if not x.dtype.is_floating_point and x.dim() > 0]
+        if not tensors or integers or tensors[0].dim() == 0 or len(tensors[0]) < _LEAST_ROWS:
+            return None
+        rows = len(tensors[0])
+        fewer = (2 * rows // 3) | 1
+        same = [isinstance(x, torch.Tensor) and x.dim() > 0 and len(x) == rows for x in inputs]
+        only_first = [i == same.index(True) for i in range(len(inputs))]
+        for chosen in (same, only_first):
+            cut = [x[:fewer] if is_cut else x for x, is_cut in zip(inputs, chosen, strict=True)]
+            try:
+                trial = self._trial(cut, parameters)
+            except torch.AcceleratorError:
+                raise
+            except torch.OutOfMemoryError:
+                return None
+            except Exception as e:  # whatever a module raises when it is given a size that it was not made for
+                log.debug("%s does not take %d rows: %s", self.task.id, fewer, e)
+                continue
+            fits = (len(trial.outputs) == len(self.spec.outputs)) and all(
+                o.numel() <= s.num_elements for o, s in zip(trial.outputs, self.spec.outputs, strict=True)
+            )
+            return trial if fits else None
+        return None
+
+    def trials_for(self, *, parameters_loadable: bool) -> Trials:
+        """The trials; with the freshly seeded weights throughout for a module with parameters of other names."""
+        if parameters_loadable or not self._initial:
+            return self.trials
+        if self._seeded_trials is None:
+            self._seeded_trials = Trials(self._seeded_trial, len(self.trials), keeps=self.trials.keeps)
+        return self._seeded_trials
+
+    def _seeded_trial(self, index: int) -> Trial:
+        if index == 0:
+            return self.trials[0]
+        return self._trial(self.trials[index].inputs, self._initial)
+
+    def forward(self, inputs: list[Any], parameters: list[torch.Tensor], flags: Flags = exact) -> list[torch.Tensor]:
+        """Outputs, contiguous; without TF32 by default. Inputs stay as they are: in-place modules get a copy."""
+        self.set_parameters(parameters)
+        with torch.no_grad():
+            given = inputs
+            if self._keeps_inputs is not True:
+                given = [x.clone() if isinstance(x, torch.Tensor) else x for x in inputs]
+            with flags(), self._measured():
+                outputs = [o.detach().contiguous() for o in flatten(self.model(*given))]
+            if self._keeps_inputs is None:
+                self._keeps_inputs = all(_same(a, b) for a, b in zip(given, inputs, strict=True))
+            return outputs
+
+    @contextmanager
+    def _measured(self) -> Iterator[None]:
+        """Of the first call, how much memory it takes."""
+        if self.working_bytes or self.device.type != "cuda":
+            yield
+            return
+        torch.cuda.reset_peak_memory_stats()
+        before = torch.cuda.memory_allocated()
+        yield
+        self.working_bytes = torch.cuda.max_memory_allocated() - before
+
+    def change_some(self, inputs: list[Any], views: list[torch.Tensor | None]) -> None:
+        """Change every floating-point input in place so that no earlier answer fits; ``views`` get the same change.
+
+        An eighth of the tensor, at a secret place, is scaled by a secret factor, which moves even the mean of all of
+        it, and a few scattered elements besides; what was changed before is as at first again, so that changes do not
+        add up. Zeros and signs stay, and a symmetric matrix is scaled as a whole, so that what a task promises about
+        its inputs still holds.
+
+        Args:
+            inputs: of a slot; they began as copies of the first trial's.
+        """
+        for x, view, first in zip(inputs, views, self.trials[0].inputs, strict=True):
+            if view is None or not x.dtype.is_floating_point or x.numel() == 0:
+                continue
+            flat, shared = x.view(-1), view.view(-1)
+            for part in self._changed.pop(x.data_ptr(), ()):
+                shared[part] = flat[part] = first.view(-1)[part]
+            factor, place = torch.rand(2, generator=self.generator, device=self.device).tolist()
+            factor = math.exp(0.8 * factor - 0.4)
+            if _is_symmetric(x):
+                view.copy_(x.mul_(factor))
+                self._changed[x.data_ptr()] = (slice(None),)
+                continue
+            size = -(-x.numel() // 8)
+            start = int(place * (x.numel() - size + 1))
+            eighth = slice(start, start + size)
+            shared[eighth] = flat[eighth].mul_(factor)
+            n = min(_CHANGED_ELEMENTS, x.numel())
+            at = torch.randint(x.numel(), (n,), generator=self.generator, device=self.device)
+            flat[at] = flat[at] * (0.5 + torch.rand(n, generator=self.generator, device=self.device)).to(x.dtype)
+            shared[at] = flat[at]
+            self._changed[x.data_ptr()] = (eighth, at)
+
+
+def _apart(a: torch.Tensor, b: torch.Tensor) -> tuple[float, float]:
+    """Largest absolute difference of two tensors of one shape, and their distance over the norm of the first.
+
+    What is not a number is left out; there are no large copies.
+    """
+    furthest = distance = norm = 0.0
+    for x, y in zip(a.reshape(-1).split(_CHUNK_ELEMENTS), b.reshape(-1).split(_CHUNK_ELEMENTS), strict=True):
+        if len(x):
+            difference = (x.float() - y.float()).abs_().nan_to_num_(0.0, 0.0)
+            furthest = max(furthest, float(difference.max()))
+            distance += float(difference.square_().sum())
+            norm += float(x.float().nan_to_num(0.0, 0.0, 0.0).square_().sum())  # a copy: it is the expected output
+    return furthest, math.sqrt(distance / norm) if norm else 0.0
+
+
+def _same(a: Any, b: Any) -> bool:
+    return not isinstance(a, torch.Tensor) or torch.equal(a, b)
+
+
+def _is_symmetric(x: torch.Tensor) -> bool:
+    """Whether the last two dimensions form symmetric matrices; a look at one row tells most others apart."""
+    if x.dim() < 2 or x.shape[-1] != x.shape[-2] or x.shape[-1] < 2:
+        return False
+    return torch.equal(x[..., 0, :], x[..., :, 0]) and torch.equal(x, x.mT)

@@ -1,0 +1,77 @@
+"""Sets of secret inputs with what is expected of them."""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Sequence
+from typing import Any, overload
+
+import torch
+
+from kevin.core.types import TaskSpec
+from kevin.judge.correctness.compare import Slack
+from kevin.judge.sandbox.slots import slot_bytes
+
+_KEPT_BYTES = 4 << 30
+"""Of a task's trials that are kept; larger ones are made again for each candidate."""
+
+
+class Trial:
+    """One set of secret inputs with its parameters and expected outputs: contiguous device tensors, or scalars."""
+
+    def __init__(
+        self,
+        inputs: list[Any],
+        parameters: list[torch.Tensor],
+        outputs: list[torch.Tensor],
+        slack: list[Slack],
+        eager_outputs: list[list[torch.Tensor]] | None = None,
+    ) -> None:
+        self.inputs = inputs
+        self.parameters = parameters
+        self.outputs = outputs
+        self.slack = slack
+        """For each output, what PyTorch's default precision, or chance, may add to the tolerance."""
+        self.eager_outputs = eager_outputs
+        """Of the trial that KernelBench could have made, in each way that it could have run; None for the others."""
+
+
+class Trials(Sequence[Trial]):
+    """Made when they are asked for, always the same. The first one stays, the others where there is memory for that."""
+
+    def __init__(self, make: Callable[[int], Trial], num: int, *, keeps: bool) -> None:
+        self._make, self._num, self.keeps = make, num, keeps
+        self._kept: dict[int, Trial] = {}
+
+    def __len__(self) -> int:
+        return self._num
+
+    @overload
+    def __getitem__(self, index: int) -> Trial: ...
+    @overload
+    def __getitem__(self, index: slice) -> Sequence[Trial]: ...
+    def __getitem__(self, index: int | slice) -> Trial | Sequence[Trial]:
+        if isinstance(index, slice):
+            return [self[i] for i in range(self._num)[index]]
+        if not 0 <= index < self._num:
+            raise IndexError(index)
+        trial = self._kept.get(index) or self._make(index)
+        if self.keeps or index == 0:
+            self._kept[index] = trial
+        return trial
+
+
+def keeps_trials(spec: TaskSpec, num_trials: int) -> bool:
+    """Whether a task is so small that all its trials are kept."""
+    return num_trials * slot_bytes(spec) <= _KEPT_BYTES
+
+
+def redraw(x: Any, distribution: str, generator: torch.Generator) -> Any:
+    """A floating-point tensor of the same shape from another distribution; anything else unchanged."""
+    if distribution == "task" or not isinstance(x, torch.Tensor) or not x.dtype.is_floating_point:
+        return x
+    fresh = torch.randn(x.shape, generator=generator, dtype=torch.float32, device=generator.device)
+    if distribution == "wide":
+        fresh = fresh * 4.0
+    elif distribution == "shifted":
+        fresh = fresh * 0.5 + 1.5
+    return fresh.to(x.dtype)

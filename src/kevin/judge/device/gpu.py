@@ -1,0 +1,264 @@
+"""An NVIDIA GPU as a judging device: contexts are made side by side, kernels checked and timed one at a time.
+
+Tensors live in device memory that this process allocates and exports as a file descriptor, so inputs are made on the
+GPU and never copied through the host, and expected values never leave this process. Where several processes judge on
+one GPU, timing holds an exclusive file lock of it, correctness checks a shared one.
+"""
+
+from __future__ import annotations
+
+import ctypes
+import fcntl
+import logging
+import os
+import tempfile
+import time
+from collections.abc import Iterator, Sequence
+from contextlib import contextmanager
+from pathlib import Path
+from typing import Any
+
+import torch
+
+from kevin.core.errors import DeviceError, DeviceFullError, DeviceLostError, SandboxError
+from kevin.core.protocol import JudgeProtocol
+from kevin.core.types import Kernel, Outcome, Task, TaskSpec
+from kevin.judge.compile.native import Build, check_architecture
+from kevin.judge.correctness.cache import does_not_fit
+from kevin.judge.correctness.findings import Findings
+from kevin.judge.correctness.reference import ReferenceTask
+from kevin.judge.device.hardware import Hardware, HoldFor
+from kevin.judge.device.nsight import find_ncu, profiler_command, profiler_paths, read_profile
+from kevin.judge.inside.cuda import CudaError, Gpu
+from kevin.judge.rules.own_kernels import OwnKernels
+from kevin.judge.sandbox.cell import CandidateFailed, Cell, prepare_forks
+from kevin.judge.sandbox.isolation import gpu_minor
+from kevin.judge.sandbox.slots import SharedBuffer, tensor_bytes
+
+log = logging.getLogger(__name__)
+
+_MIN_KERNEL_US = 0.5
+_BANDWIDTH_SLACK = 1.1
+_PROFILER_START_S = 30.0
+_MOST_FOREIGN = 0.25
+"""Of a candidate's time on the device, in library kernels that compute."""
+_CONTEXT_BYTES = 1 << 30
+"""Of a process, with what it flushes the L2 with."""
+_OUT_OF_MEMORY = 2
+_SMALL_SHARE = 0.05
+"""Of the memory: what needs less does not wait for what needs more."""
+_LEFT_SHARE = 0.05
+
+
+def _start_cuda() -> None:
+    """Raises DeviceError with torch's own reason: no driver, one that is too old, no GPU, or a CPU build of torch."""
+    try:
+        torch.cuda.init()
+    except (RuntimeError, AssertionError) as e:
+        reason = str(e).strip().splitlines()[0].rstrip(".")
+        raise DeviceError(
+            f"torch can use no NVIDIA GPU: {reason}. Check that nvidia-smi lists one, that its driver is recent enough "
+            f"for CUDA {torch.version.cuda or '(this torch is a build without CUDA)'}, or use --device cpu"
+        ) from e
+
+
+class _DeviceBytes:
+    """A raw device pointer in the form that torch wraps without a copy."""
+
+    def __init__(self, pointer: int, num_bytes: int) -> None:
+        self.__cuda_array_interface__ = {
+            "shape": (num_bytes,),
+            "typestr": "|u1",
+            "data": (pointer, False),
+            "version": 3,
+        }
+
+
+class GpuHardware(Hardware):
+    """The first visible GPU."""
+
+    slot_budget_bytes = 1 << 30
+    max_tasks = 32
+    shares_memory = True
+
+    def __init__(self, protocol: JudgeProtocol) -> None:
+        _start_cuda()
+        properties = torch.cuda.get_device_properties(0)
+        self.small_bytes = _SMALL_SHARE * properties.total_memory
+        super().__init__(protocol)
+        if protocol.tf32 == "off":
+            torch.backends.cudnn.allow_tf32 = torch.backends.cuda.matmul.allow_tf32 = False
+        self.name = properties.name
+        check_architecture(protocol, (properties.major, properties.minor))
+        if protocol.profiler == "ncu":
+            find_ncu()
+        uuid = f"GPU-{properties.uuid}"
+        self._uuid = uuid if gpu_minor(uuid) is not None else None
+        """Of the GPU, where the driver tells which device file is its own."""
+        self._lock_path = Path(tempfile.gettempdir()) / f"kevin-gpu-{properties.uuid}.lock"
+        torch.zeros(1, device="cuda")
+        try:
+            self._gpu = Gpu()
+        except (OSError, CudaError) as e:
+            raise DeviceError(f"the CUDA driver is not usable: {e}") from e
+        self._gpu.stream = ctypes.c_void_p(0)  # torch's default stream
+
+    @contextmanager
+    def attributed(self, task: Task) -> Iterator[None]:
+        """Raises DeviceLostError when this process can use its GPU no longer, DeviceFullError when memory is short."""
+        try:
+            yield
+        except (torch.OutOfMemoryError, torch.AcceleratorError, CudaError) as e:
+            if isinstance(e, torch.OutOfMemoryError) or getattr(e, "code", None) == _OUT_OF_MEMORY:
+                raise does_not_fit(task, e) from None
+            raise DeviceLostError(
+                f"the GPU failed in the judge itself, not in a candidate: {str(e).splitlines()[0]}. Look at nvidia-smi "
+                f"and at dmesg for Xid errors; verdicts so far are kept, start again to go on"
+            ) from e
+
+    def prepare_thread(self) -> None:
+        torch.set_num_threads(1)
+        torch.cuda.set_device(0)
+        self._gpu.make_current()
+
+    def allocate(self, num_bytes: int) -> SharedBuffer:
+        torch.cuda.empty_cache()
+        try:
+            pointer, size, fd, handle = self._gpu.allocate_shared(num_bytes)
+        except CudaError as e:
+            raise DeviceFullError(f"no GPU memory for {num_bytes >> 20} MiB of shared tensors: {e}") from e
+        data = torch.as_tensor(_DeviceBytes(pointer, num_bytes), device="cuda")
+
+        def release() -> None:
+            torch.cuda.synchronize()
+            self._gpu.free_shared(pointer, size, handle)
+
+        return SharedBuffer(data, fd, release)
+
+    def free_bytes(self) -> float:
+        """But for some that whoever else works on this GPU may come to need."""
+        torch.cuda.empty_cache()
+        free, total = torch.cuda.mem_get_info()
+        return free - _LEFT_SHARE * total
+
+    def process_bytes(self, spec: TaskSpec, working_bytes: int) -> int:
+        """Parameters of its own, what a call takes if it works as eager does, and results that are kept meanwhile."""
+        outputs = tensor_bytes(spec.outputs)
+        return _CONTEXT_BYTES + tensor_bytes(spec.parameters) + max(working_bytes, outputs) + 2 * outputs
+
+    @contextmanager
+    def lease(self, *, exclusive: bool) -> Iterator[None]:
+        fd = os.open(self._lock_path, os.O_RDWR | os.O_CREAT | os.O_CLOEXEC, 0o666)
+        try:
+            fcntl.flock(fd, fcntl.LOCK_EX if exclusive else fcntl.LOCK_SH)
+            yield
+            torch.cuda.synchronize()
+        finally:
+            os.close(fd)
+
+    def prepare(self) -> None:
+        """Have a fork server begin to import."""
+        prepare_forks(
+            "module.py", isolation=self.isolation, python_flags=("-I",), environment=self._environment(native=False)
+        )
+
+    def warm_up(self) -> None:
+        """Also load the libraries that convolutions need."""
+        super().warm_up()
+        image, weight = torch.zeros(1, 8, 8, 8, device="cuda"), torch.zeros(8, 8, 3, 3, device="cuda")
+        torch.nn.functional.conv2d(image, weight)
+        torch.cuda.synchronize()
+
+    def _environment(self, *, native: bool) -> dict[str, str]:
+        return {
+            "CUDA_MODULE_LOADING": "EAGER" if native else "LAZY",
+            # a context has a hardware queue for each, and making one is what a kernel that runs for 50 us costs
+            **({"CUDA_DEVICE_MAX_CONNECTIONS": "1"} if native else {}),
+            **{k: v for k, v in os.environ.items() if k in ("CUDA_VISIBLE_DEVICES", "LD_LIBRARY_PATH")},
+            **({"CUDA_VISIBLE_DEVICES": self._uuid} if self._uuid else {}),  # its number may be another inside
+        }
+
+    def open_cell(
+        self,
+        kernel: Kernel,
+        build: Build,
+        *,
+        prefix: list[str] | None = None,
+        read_only: Sequence[str] = (),
+        writable: Sequence[str] = (),
+    ) -> Cell:
+        """As `Hardware.open_cell`; the further arguments as `Cell`'s."""
+        assert build.path is not None
+        native = kernel.dialect == "c_abi"
+        return Cell(
+            "native_cuda.py" if native else "module.py",
+            isolation=self.isolation,
+            gpu=self._uuid or True,
+            read_only=[build.path, *read_only],
+            writable=list(writable),
+            prefix=prefix,
+            python_flags=("-I", "-S") if native else ("-I",),
+            environment=self._environment(native=native),
+            max_output_bytes=self.protocol.max_output_kb << 10,
+            forked=not native and prefix is None,
+        )
+
+    def prove(self, cell: Cell, kernel: Kernel, found: Findings, hold_for: HoldFor) -> None:
+        """Profile one call of a ``load_inline`` module: whose kernels ran, with what shares of the time.
+
+        Raises:
+            CandidateFailed: none of its own, or too much of others', and the rule ``torch_compute`` is enforced.
+        """
+        if kernel.dialect != "load_inline":
+            return
+        start = time.perf_counter()
+        cell.raise_for(cell.request({"profile": None}, _PROFILER_START_S))
+        with hold_for(cell), self.lease(exclusive=False):
+            reply = cell.request({"profile": 0}, self.protocol.run_timeout_s)
+        cell.raise_for(reply)
+        found.seconds["profile"] = time.perf_counter() - start
+        listed = [(str(name), float(us)) for name, us in reply.get("kernels", []) if isinstance(us, int | float)]
+        shares = OwnKernels(kernel.source).shares(listed)
+        found.details["own_kernel_share"] = shares.own
+        if shares.own > 0 and shares.foreign <= _MOST_FOREIGN:
+            return
+        found.flags.add("torch_compute")
+        if "torch_compute" not in found.rules:
+            return
+        if shares.own == 0:
+            raise CandidateFailed(Outcome.REFUSED, "own_kernels_did_not_run", "none of its own CUDA kernels ran")
+        text = f"{shares.foreign:.0%} of its time on the device is a library's: {shares.largest_foreign[:120]}"
+        raise CandidateFailed(Outcome.REFUSED, "library_kernels", text)
+
+    def can_profile(self, kernel: Kernel) -> bool:
+        return self.protocol.profiler != "none" and bool(OwnKernels(kernel.source).names)
+
+    def profile(
+        self, task: Task, kernel: Kernel, build: Build, setup: dict[str, Any], shared_fd: int, found: Findings
+    ) -> None:
+        """Run it once more, under Nsight Compute; what goes wrong with that is logged and changes nothing."""
+        program = find_ncu()
+        with tempfile.TemporaryDirectory(prefix="kevin-profile-") as folder, self.lease(exclusive=True):
+            table = Path(folder) / "ncu.csv"
+            options = {
+                "prefix": profiler_command(program, table, OwnKernels(kernel.source).names),
+                "read_only": profiler_paths(program),
+                "writable": [folder],
+            }
+            try:
+                with self.open_cell(kernel, build, **options) as cell:
+                    cell.prepare(setup, shared_fd, _PROFILER_START_S)
+                    cell.raise_for(cell.load(_PROFILER_START_S))
+                    cell.call([], [0], _PROFILER_START_S + self.protocol.run_timeout_s, burst=1)
+                    cell.finish(_PROFILER_START_S)
+                found.details |= read_profile(table.read_text())
+            except (CandidateFailed, SandboxError, OSError) as e:
+                log.warning("no profile of a kernel for %s: %s", task.id, e)
+
+    def clock(self, call: Any) -> int:
+        return self._gpu.timed(call)
+
+    def bound_us(self, reference: ReferenceTask) -> float:
+        """Reading every input once from memory, as the cold cache forces, at the measured copy bandwidth."""
+        inputs = sum(x.nbytes for x in reference.trials[0].inputs if isinstance(x, torch.Tensor))
+        return max(_MIN_KERNEL_US, inputs / (self.peaks.bytes_per_us * _BANDWIDTH_SLACK))

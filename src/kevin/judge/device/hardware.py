@@ -1,0 +1,129 @@
+"""What judging asks of the CPU or GPU that it is handed: memory, cells, clocks, leases."""
+
+from __future__ import annotations
+
+import math
+from abc import ABC, abstractmethod
+from collections.abc import Callable
+from contextlib import AbstractContextManager, nullcontext
+from typing import Any
+
+import torch
+
+from kevin.core.protocol import JudgeProtocol
+from kevin.core.types import Kernel, Task, TaskSpec
+from kevin.judge.compile.native import Build
+from kevin.judge.correctness.findings import Findings
+from kevin.judge.correctness.reference import ReferenceTask
+from kevin.judge.device.roofline import Peaks, measure_peaks
+from kevin.judge.sandbox.cell import Cell
+from kevin.judge.sandbox.isolation import detect_isolation
+from kevin.judge.sandbox.preemption import Calls
+from kevin.judge.sandbox.slots import SharedBuffer, SharedSlots
+
+HoldFor = Callable[[Cell], AbstractContextManager[None]]
+"""Holds the device for a candidate, see `Room.hold_for`."""
+
+
+class Hardware(ABC):
+    """A CPU or a GPU. ``slot_budget_bytes`` bounds a workspace's slots, ``max_tasks`` how many tasks are kept.
+
+    ``shares_memory``: whether what one candidate takes is missing to others. One that runs out of memory then is run
+    again with nothing beside it.
+    ``small_bytes``: what a candidate may need without waiting for others that need more.
+    ``starts_at_once``: of cells that do not import torch. A driver makes contexts one after the other, and whoever asks
+    it for memory meanwhile, this process too, waits in the same line.
+    """
+
+    name: str
+    slot_budget_bytes: int
+    max_tasks: int
+    starts_at_once: int = 4
+    shares_memory: bool = False
+    small_bytes: float = math.inf
+
+    def __init__(self, protocol: JudgeProtocol) -> None:
+        self.protocol = protocol
+        self.isolation = detect_isolation()
+        self._peaks: Peaks | None = None
+
+    @abstractmethod
+    def prepare_thread(self) -> None:
+        """Called before each candidate: the calling thread may be a new one."""
+
+    @abstractmethod
+    def allocate(self, num_bytes: int) -> SharedBuffer:
+        """Memory of the device that a cell can map."""
+
+    @abstractmethod
+    def lease(self, *, exclusive: bool) -> AbstractContextManager[None]:
+        """Hold the device: shared by correctness checks, exclusive for timing."""
+
+    @abstractmethod
+    def open_cell(self, kernel: Kernel, build: Build) -> Cell:
+        """Start the sandboxed process for a candidate. Before it is prepared, it takes nothing of the device."""
+
+    @abstractmethod
+    def clock(self, call: Any) -> int:
+        """Nanoseconds of one call of the eager reference, by the method that cells use."""
+
+    @abstractmethod
+    def bound_us(self, reference: ReferenceTask) -> float:
+        """No kernel for this task can be faster: anything below is quarantined."""
+
+    @property
+    def peaks(self) -> Peaks:
+        """Measured on first use, which no lease may be held for."""
+        if self._peaks is None:
+            with self.lease(exclusive=True):
+                self._peaks = measure_peaks(self.protocol.device, self.protocol.precision, self.clock)
+        return self._peaks
+
+    def time_reference(
+        self, reference: ReferenceTask, slots: SharedSlots, views: list[list[Any]], order: list[int], keep: int
+    ) -> tuple[Calls, list[torch.Tensor]]:
+        """One eager call on each slot of ``order``, after an untimed one, and the outputs on ``keep``.
+
+        Args:
+            views: the inputs of every slot; eager reads the memory that the candidate reads.
+        """
+        ns, kept = reference.run_timed(self.clock, views[len(order)], [views[i] for i in order], order.index(keep))
+        return Calls([n / 1e3 for n in ns]), kept
+
+    def forget(self, slots: SharedSlots) -> None:
+        """Called before the memory of slots is given back."""
+        return
+
+    def free_bytes(self) -> float:
+        """Of the device's memory, now; without a limit where candidates need not share it."""
+        return math.inf
+
+    def process_bytes(self, spec: TaskSpec, working_bytes: int) -> int:
+        """What a candidate's process takes of it; ``working_bytes`` of the reference, 0 while it is unknown."""
+        return 0
+
+    def prepare(self) -> None:
+        """Called once while the first builds run, for what the first candidate would wait for and needs no lease."""
+        return
+
+    def warm_up(self) -> None:
+        """Called once after `prepare`, by the thread that holds the device."""
+        _ = self.peaks
+
+    def attributed(self, task: Task) -> AbstractContextManager[None]:
+        """Around all that is done with a candidate of a task: failures of the hardware are raised as what they are."""
+        return nullcontext()
+
+    def prove(self, cell: Cell, kernel: Kernel, found: Findings, hold_for: HoldFor) -> None:
+        """Show that the candidate's own kernels did the work. Nothing to show where no library can be called."""
+        return
+
+    def can_profile(self, kernel: Kernel) -> bool:
+        """Whether the protocol's profiler has something to say of it."""
+        return False
+
+    def profile(
+        self, task: Task, kernel: Kernel, build: Build, setup: dict[str, Any], shared_fd: int, found: Findings
+    ) -> None:
+        """What the profiler says of a candidate, into its details. Arguments as of `Cell.prepare`."""
+        return

@@ -1,0 +1,279 @@
+"""Judges built kernels on the CPU or GPU that it is handed.
+
+What differs between these (memory, cells, clocks, leases) is their `Hardware`; the order of things, and with it the
+meaning of a verdict, is here and the same for both. Several threads may judge at once, see `Room`.
+"""
+
+from __future__ import annotations
+
+import threading
+import time
+from collections.abc import Iterator, Sequence
+from contextlib import ExitStack, contextmanager, nullcontext
+
+import torch
+
+from kevin.core.errors import DeviceFullError
+from kevin.core.protocol import Rule
+from kevin.core.types import Kernel, Outcome, Task, Verdict
+from kevin.judge.compile.native import Build
+from kevin.judge.correctness.checks import check_fewer_rows, check_trials, module_trials
+from kevin.judge.correctness.findings import Findings
+from kevin.judge.correctness.reference import ReferenceTask
+from kevin.judge.correctness.trials import Trial
+from kevin.judge.device.hardware import Hardware
+from kevin.judge.device.roofline import count_flops, roofline
+from kevin.judge.device.room import Room
+from kevin.judge.device.setup import cell_setup
+from kevin.judge.device.workspace import Workspace
+from kevin.judge.sandbox.cell import CandidateFailed, Cell
+from kevin.judge.timing.paired import PairedTimer
+
+_LOAD_TIMEOUT_S = {"c_abi": 20.0, "load_inline": 90.0}
+_SETTLE_S = 0.1
+"""For the driver to take down the contexts of processes that have just ended."""
+
+
+class _MemoryShortError(Exception):
+    """Something found too little memory while others had some of it; what, and how it said so."""
+
+
+class Judging:
+    """The trusted references of its tasks, a workspace for each candidate, and one measured at a time."""
+
+    def __init__(self, hardware: Hardware) -> None:
+        self.hardware, self.protocol = hardware, hardware.protocol
+        self.room = Room(hardware)
+        self._flops: dict[str, int] = {}
+        self._starts = threading.Semaphore(hardware.starts_at_once)
+
+    @property
+    def name(self) -> str:
+        """Of the device, as verdicts have it."""
+        return self.hardware.name
+
+    def reference(self, task: Task) -> ReferenceTask:
+        """The task, ready to be judged against. Raises TaskError where its reference does not run."""
+        return self.room.reference(task)
+
+    def warm_up(self) -> None:
+        """Do what the first candidate would wait for; called once while the first builds run."""
+        self.hardware.prepare()
+        with self.room.hold():
+            self.hardware.warm_up()
+
+    def judge(
+        self,
+        task: Task,
+        kernel: Kernel,
+        build: Build,
+        key: str,
+        flags: tuple[str, ...] = (),
+        rules: tuple[Rule, ...] | None = None,
+    ) -> Verdict:
+        """Run, check and time one successfully built kernel. May be called by several threads at once.
+
+        Args:
+            flags: rules that its source breaks.
+            rules: enforced on what runs; the protocol's when absent.
+
+        Raises:
+            HarnessError: the sandbox or the device failed. TaskError: the reference itself does not run.
+        """
+        enforced = self.protocol.rules if rules is None else rules
+        short: str | None = None
+        for is_alone in (False, False, True):  # memory that others had for a moment is often there the second time
+            try:
+                found = self._attempt(task, kernel, build, enforced, alone=short if is_alone else None)
+                break
+            except _MemoryShortError as e:
+                short = str(e)  # and no more of it: its frames hold memory
+        measured = found.measured if found.outcome in (Outcome.CORRECT, Outcome.QUARANTINED) else None
+        return Verdict(
+            key=key,
+            task_digest=task.digest,
+            kernel_digest=kernel.digest,
+            protocol_digest=self.protocol.digest,
+            device_name=self.name,
+            outcome=found.outcome,
+            reason=found.reason,
+            message=found.message,
+            flags=tuple(sorted({*flags, *found.flags})),
+            trials_passed=found.trials_passed,
+            num_trials=self.protocol.num_trials,
+            max_abs_error=found.max_abs_error,
+            max_rel_error=found.max_rel_error,
+            timing=measured.kernel if measured else None,
+            reference_timing=measured.reference if measured else None,
+            rounds=measured.rounds if measured else (),
+            seconds={"build": build.seconds, **found.seconds},
+            details={"isolation": self.hardware.isolation.value, **build.resources, **found.details},
+        )
+
+    def _attempt(
+        self, task: Task, kernel: Kernel, build: Build, rules: tuple[Rule, ...], *, alone: str | None = None
+    ) -> Findings:
+        """``alone``: why there must be nothing beside it.
+
+        Raises:
+            _MemoryShortError: the device's memory did not suffice, and others have some of it. Others as `judge`.
+        """
+        found = Findings(rules)
+        if alone is not None:
+            found.details["judged_alone"] = alone[:200]
+        if build.reason is not None:
+            found.details["failed_build"] = build.message[:500]
+        try:
+            with (
+                self._open(kernel, build, found) as cell,
+                self.room.alone() if alone is not None else self.room.company.together(),
+            ):
+                self._run(cell, task, kernel, build, found)
+        except CandidateFailed as e:
+            if e.reason == "out_of_memory" and self.hardware.shares_memory and alone is None:
+                raise _MemoryShortError(f"the candidate ran out of memory: {e}") from None
+            found.outcome, found.reason, found.message = e.outcome, e.reason, e.message
+            if build.reason is not None and "torch_compute" in found.rules:  # whatever came of it, this is why
+                found.outcome, found.reason, found.message = Outcome.COMPILE_ERROR, build.reason, build.message
+        except DeviceFullError as e:
+            if alone is not None:
+                raise
+            raise _MemoryShortError(str(e)) from None
+        return found
+
+    @contextmanager
+    def _open(self, kernel: Kernel, build: Build, found: Findings) -> Iterator[Cell]:
+        """A candidate's process. While it imports torch, which takes seconds, it keeps no memory from others."""
+        start = time.perf_counter()
+        with self.room.brief():
+            cell = self.hardware.open_cell(kernel, build)
+        with cell:
+            cell.wait()
+            found.seconds["start"] = time.perf_counter() - start
+            yield cell
+
+    @contextmanager
+    def _loaded(self, cell: Cell, task: Task, kernel: Kernel, build: Build, found: Findings) -> Iterator[Workspace]:
+        """The cell has loaded its candidate, which works on what is yielded; others use the device meanwhile."""
+        with self.room.workspace_for(task, found.seconds) as workspace:
+            try:
+                self._load(cell, kernel, build, workspace, found)
+                yield workspace
+            finally:
+                cell.kill()  # before its memory goes to the next one
+
+    def _load(self, cell: Cell, kernel: Kernel, build: Build, workspace: Workspace, found: Findings) -> None:
+        start = time.perf_counter()
+        with self.room.brief():
+            self.hardware.prepare_thread()
+            setup = cell_setup(self.protocol, kernel, build, workspace.reference, workspace.slots)
+        with self._starts if kernel.dialect == "c_abi" else nullcontext():
+            found.details["guards"] = "+".join(cell.prepare(setup, workspace.slots.fd))
+        reply = cell.load(_LOAD_TIMEOUT_S[kernel.dialect])
+        if "error" in reply:
+            reason = "out_of_memory" if reply.get("reason") == "out_of_memory" else "load_error"
+            raise CandidateFailed(Outcome.RUNTIME_ERROR, reason, str(reply["error"])[:2000])
+        found.seconds["start"] += time.perf_counter() - start
+
+    @contextmanager
+    def _no_starts(self) -> Iterator[None]:
+        """No cell makes its context meanwhile, which other cells' calls of the driver would wait for."""
+        with ExitStack() as held:
+            for _ in range(self.hardware.starts_at_once):
+                held.enter_context(self._starts)
+            time.sleep(_SETTLE_S)
+            yield
+
+    def _run(self, cell: Cell, task: Task, kernel: Kernel, build: Build, found: Findings) -> None:
+        with self.hardware.attributed(task), self._loaded(cell, task, kernel, build, found) as workspace:
+            start = time.perf_counter()
+            with self.room.hold_for(cell):
+                found.seconds["wait"] = time.perf_counter() - start
+                self._measure(cell, workspace, kernel, found)
+            # afterwards: a profiler that was once attached slows every call
+            self.hardware.prove(cell, kernel, found, self.room.hold_for)
+            if self.hardware.can_profile(kernel):
+                with self.room.hold():
+                    setup = cell_setup(self.protocol, kernel, build, workspace.reference, workspace.slots)
+                self.hardware.profile(task, kernel, build, setup, workspace.slots.fd, found)
+            self._try_fewer_rows(cell, workspace, kernel, found)
+
+    def _measure(self, cell: Cell, workspace: Workspace, kernel: Kernel, found: Findings) -> None:
+        reference, slots = workspace.reference, workspace.slots
+        timer = PairedTimer(
+            cell,
+            reference,
+            slots,
+            workspace.inputs,
+            self.protocol,
+            self.hardware.time_reference,
+            self.room.pause,
+            allocates=kernel.dialect == "load_inline",
+            quiet=self._no_starts,
+        )
+        start = time.perf_counter()
+        try:
+            with self.hardware.lease(exclusive=False):
+                trials: Sequence[Trial] = reference.trials
+                if kernel.dialect == "load_inline":
+                    trials = module_trials(cell, reference, slots, self.protocol, found)
+                timer.prepare(check_trials(cell, trials, slots, self.protocol, found, self.room.pause))
+        finally:
+            found.seconds["check"] = time.perf_counter() - start
+        start = time.perf_counter()
+        with self.hardware.lease(exclusive=True):
+            found.measured = timer.run()
+        found.seconds["time"] = time.perf_counter() - start
+        if found.measured.clock_us is not None:
+            found.details["clock_us"] = found.measured.clock_us
+        if found.measured.num_left_out:
+            found.details["rounds_left_out"] = found.measured.num_left_out
+        if found.measured.is_disturbed:
+            found.details["disturbed"] = "other work kept its core busy: times are without the waiting, and less exact"
+        found.outcome = Outcome.CORRECT
+        self._quarantine(reference, found)
+        self._place_on_roofline(reference, found)
+
+    def _try_fewer_rows(self, cell: Cell, workspace: Workspace, kernel: Kernel, found: Findings) -> None:
+        """Whether a correct module is right for a leading dimension that its task did not name. May end its process.
+
+        Raises:
+            CandidateFailed: it is not, and the rule ``fixed_shapes`` is enforced.
+        """
+        fewer = workspace.reference.fewer_rows
+        if fewer is None or kernel.dialect == "c_abi" or found.outcome is not Outcome.CORRECT:
+            return
+        try:
+            with self.room.hold_for(cell), self.hardware.lease(exclusive=False):
+                check_fewer_rows(cell, fewer, workspace.reference.trials[0], workspace.slots, self.protocol)
+            found.details["fewer_rows"] = "passed"
+        except CandidateFailed as e:
+            found.details["fewer_rows"] = e.reason
+            found.flags.add("fixed_shapes")
+            if "fixed_shapes" in found.rules:
+                rows = next(len(x) for x in fewer.inputs if isinstance(x, torch.Tensor))
+                text = f"right for its task's own sizes only: with {rows} rows, {e.message}"
+                raise CandidateFailed(Outcome.REFUSED, "fixed_shapes", text) from None
+
+    def _quarantine(self, reference: ReferenceTask, found: Findings) -> None:
+        if found.measured is None:
+            return
+        bound = self.hardware.bound_us(reference)
+        found.details["bound_us"] = bound
+        clock_us = found.measured.clock_us or found.measured.kernel.median_us
+        if clock_us < bound:
+            found.outcome, found.reason = Outcome.QUARANTINED, "faster_than_possible"
+            found.message = (
+                f"{clock_us:.3g} us a call is less than its memory traffic can take on this device ({bound:.3g} us)"
+            )
+
+    def _place_on_roofline(self, reference: ReferenceTask, found: Findings) -> None:
+        if found.measured is None or found.outcome is not Outcome.CORRECT:
+            return
+        digest = reference.task.digest
+        if digest not in self._flops:
+            with self.hardware.lease(exclusive=False):
+                self._flops[digest] = count_flops(reference)
+        found.details |= roofline(
+            reference.spec, self._flops[digest], found.measured.kernel.median_us, self.hardware.peaks
+        )

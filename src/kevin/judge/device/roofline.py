@@ -1,0 +1,84 @@
+"""How near a kernel comes to what its device can do, for its author and for people; nothing here changes an outcome.
+
+The roofline of a task (Williams et al., 2009): every tensor moved once at the speed of a copy, and the products of its
+operators at the speed of a large matrix product. A kernel may beat the second by algebra, so it is no bound.
+"""
+
+from __future__ import annotations
+
+import logging
+from collections.abc import Callable
+from typing import Any
+
+import torch
+from torch.utils.flop_counter import FlopCounterMode
+
+from kevin.core.types import Frozen, TaskSpec
+from kevin.judge.correctness.reference import ReferenceTask
+from kevin.judge.sandbox.slots import tensor_bytes
+
+log = logging.getLogger(__name__)
+
+_COPY_BYTES = {"cpu": 32 << 20, "cuda": 1 << 30}
+_PRODUCT_SIDE = {"cpu": 768, "cuda": 8192}
+_REPEATS = 3
+
+
+class Peaks(Frozen):
+    """What a device reaches at its best."""
+
+    bytes_per_us: float
+    """Read and written together, by a copy."""
+    flops_per_us: float
+    """By a matrix product in the protocol's precision, with TF32 for float32 where there is any."""
+
+
+def measure_peaks(device: str, precision: str, clock: Callable[[Callable[[], Any]], int]) -> Peaks:
+    """Args: clock: nanoseconds of a call on that device."""
+    side = _PRODUCT_SIDE[device]
+    source = torch.zeros(_COPY_BYTES[device], dtype=torch.uint8, device=device)
+    target = torch.empty_like(source)
+    a = torch.randn(side, side, device=device).to(getattr(torch, precision))
+    before = torch.backends.cuda.matmul.allow_tf32
+    torch.backends.cuda.matmul.allow_tf32 = True
+    try:
+        copy_us = min(clock(lambda: target.copy_(source)) for _ in range(_REPEATS)) / 1e3
+        product_us = min(clock(lambda: a @ a) for _ in range(_REPEATS)) / 1e3
+    finally:
+        torch.backends.cuda.matmul.allow_tf32 = before
+    peaks = Peaks(bytes_per_us=2 * source.nbytes / copy_us, flops_per_us=2 * side**3 / product_us)
+    if device == "cuda":  # other workers share the GPU
+        del source, target, a
+        torch.cuda.empty_cache()
+    return peaks
+
+
+def warm_up_counting() -> None:
+    """The first use of a counter imports for seconds."""
+    with FlopCounterMode(display=False):
+        torch.ones(2, 2) @ torch.ones(2, 2)
+
+
+def traffic_bytes(spec: TaskSpec) -> int:
+    """Of every input, parameter and output, each moved once."""
+    return tensor_bytes((*spec.inputs, *spec.parameters, *spec.outputs))
+
+
+def count_flops(reference: ReferenceTask) -> int:
+    """Of matrix products, convolutions and attention in one call of the reference; 0 where they cannot be counted."""
+    trial = reference.trials[0]
+    try:
+        with FlopCounterMode(display=False) as counter:
+            reference.forward(trial.inputs, trial.parameters)
+    except Exception as e:  # the mode meets any operator of PyTorch; a verdict must not depend on it
+        log.info("%s: its products cannot be counted: %s: %s", reference.task.id, type(e).__name__, e)
+        return 0
+    return int(counter.get_total_flops())
+
+
+def roofline(spec: TaskSpec, num_flops: int, kernel_us: float, peaks: Peaks) -> dict[str, float]:
+    """Shares of the device's peaks, as a verdict's details; without products no ``flop_share``."""
+    shares = {"bandwidth_share": traffic_bytes(spec) / kernel_us / peaks.bytes_per_us}
+    if num_flops:
+        shares["flop_share"] = num_flops / kernel_us / peaks.flops_per_us
+    return shares

@@ -1,0 +1,190 @@
+"""Who is on a device, whose it is at the moment, and what each candidate works on there.
+
+Several threads judge at once: their cells start side by side, also while another candidate is measured, and everything
+else is done by one thread at a time.
+"""
+
+from __future__ import annotations
+
+import gc
+import time
+from collections.abc import Iterator
+from contextlib import AbstractContextManager, contextmanager
+
+import torch
+
+from kevin.core.errors import DeviceFullError
+from kevin.core.types import Outcome, Task, TaskSpec
+from kevin.judge.correctness.cache import ReferenceCache, does_not_fit
+from kevin.judge.correctness.reference import ReferenceTask
+from kevin.judge.correctness.trials import keeps_trials
+from kevin.judge.device.admission import Admission, Need
+from kevin.judge.device.hardware import Hardware
+from kevin.judge.device.lock import Company, DeviceLock
+from kevin.judge.device.workspace import Workspace, Workspaces, new_workspace
+from kevin.judge.sandbox.cell import CandidateFailed, Cell
+from kevin.judge.sandbox.slots import SharedSlots, slot_bytes, tensor_bytes
+
+_SLOTS_IN_PASSING = 2
+"""What drawing a trial's inputs, or computing what is expected of them, takes at most beside its result."""
+
+
+class Room:
+    """The references, workspaces, lock and memory of one device."""
+
+    def __init__(self, hardware: Hardware) -> None:
+        self._hardware, self._protocol = hardware, hardware.protocol
+        self.references = ReferenceCache(hardware.protocol, hardware.max_tasks)
+        self.workspaces = Workspaces()
+        self.admission = Admission(hardware.free_bytes, hardware.small_bytes)
+        self._lock = DeviceLock()
+        self.company = Company()
+
+    @contextmanager
+    def hold(self) -> Iterator[None]:
+        """One thread at a time works on the device and on what belongs to it."""
+        with self._lock.held():
+            self._hardware.prepare_thread()
+            yield
+
+    @contextmanager
+    def hold_for(self, cell: Cell) -> Iterator[None]:
+        """Hold it for a candidate. One that fails ends: what it left running would be in the next one's times."""
+        with self.hold():
+            try:
+                yield
+            except CandidateFailed as e:
+                if e.outcome is not Outcome.INCORRECT:
+                    cell.kill()
+                raise
+
+    def brief(self) -> AbstractContextManager[None]:
+        """As `DeviceLock.brief`."""
+        return self._lock.brief()
+
+    def pause(self) -> None:
+        """As `DeviceLock.pause`."""
+        self._lock.pause()
+
+    @contextmanager
+    def alone(self) -> Iterator[None]:
+        """Nobody else is there, and no memory is kept for further candidates."""
+        with self.company.alone():
+            with self.hold():
+                while (oldest := self.workspaces.drop_oldest()) is not None:
+                    self._give_back(oldest)
+                gc.collect()  # tensors in the frames of what failed
+            yield
+
+    def reference(self, task: Task) -> ReferenceTask:
+        """Waits for no lease where there is nothing to make. Errors as `ReferenceCache.get`."""
+        if task in self.references:
+            return self.references.get(task)
+        with self._hardware.lease(exclusive=False):
+            return self.references.get(task)
+
+    def _give_back(self, workspace: Workspace) -> None:
+        """The memory of a workspace that is no longer kept; with the last one of a task its reference goes."""
+        self._hardware.forget(workspace.slots)
+        workspace.slots.close()
+        if workspace.digest not in self.workspaces.tasks():
+            self.references.discard(workspace.digest)
+
+    def _num_slots(self, spec: TaskSpec) -> int:
+        affordable = self._hardware.slot_budget_bytes // max(slot_bytes(spec), 1)
+        wanted = min(self._protocol.timing.max_calls_per_round + 1, affordable)
+        return max(2, wanted, self._protocol.num_trials if affordable else 0)
+
+    def need(self, task: Task) -> Need:
+        """Of one more candidate of a task; nothing while no specification says how large it is."""
+        if (spec := task.spec) is None:
+            return Need(0, 0, 0)
+        reference = self.references.get(task) if task in self.references else None
+        kept = 0
+        if not self.workspaces.has_idle(task.digest):
+            kept = self._num_slots(spec) * (slot_bytes(spec) + tensor_bytes(spec.inputs))
+            if reference is None:
+                num_trials = self._protocol.num_trials
+                kept += max(2, num_trials if keeps_trials(spec, num_trials) else 1) * slot_bytes(spec)
+        process = self._hardware.process_bytes(spec, reference.working_bytes if reference else 0)
+        return Need(process, kept, _SLOTS_IN_PASSING * slot_bytes(spec))
+
+    def _admit(self, task: Task) -> tuple[Workspace | None, Need]:
+        """Wait until there is memory for one more candidate; give back what was not used for longest.
+
+        Returns:
+            An idle workspace of its task, if there is one.
+        """
+        kept, ticket = self.workspaces, self.admission.stand_in_line()
+        try:
+            while True:
+                need = self.need(task)
+                is_alone = not len(self.admission)
+                if self.admission.is_next(ticket, need):
+                    too_many = len(kept.tasks() | {task.digest}) > self._hardware.max_tasks
+                    if not too_many and self.admission.fits(need):
+                        break
+                    helps = too_many or is_alone or self.admission.fits(need, kept.idle_bytes(task.digest))
+                    oldest = kept.drop_oldest(task.digest) if helps else None
+                    if oldest is not None:
+                        self._give_back(oldest)
+                        continue
+                    if is_alone:
+                        break
+                self._lock.wait()
+        finally:
+            self.admission.leave_line(ticket)
+        self.admission.enter(need)
+        return kept.take(task.digest), need
+
+    def _new_workspace(self, task: Task) -> Workspace:
+        try:
+            reference = self.reference(task)
+            slots = SharedSlots(reference.spec, self._num_slots(reference.spec), self._hardware.allocate)
+            try:
+                workspace = new_workspace(reference, slots)
+            except torch.OutOfMemoryError as e:
+                slots.close()
+                raise does_not_fit(task, e) from None
+        except DeviceFullError:
+            if task.digest not in self.workspaces.tasks():
+                self.references.discard(task.digest)
+            raise
+        self.workspaces.add(workspace)
+        return workspace
+
+    @contextmanager
+    def workspace_for(self, task: Task, seconds: dict[str, float]) -> Iterator[Workspace]:
+        """Memory for a candidate, and leave for its process to take what it needs.
+
+        Args:
+            seconds: gets what was waited for admission, and what making the reference took.
+        """
+        workspace = None
+        with self._lock.brief():
+            need = self.need(task)
+            if self.workspaces.has_idle(task.digest) and self.admission.fits(need):
+                workspace = self.workspaces.take(task.digest)
+                self.admission.enter(need)
+        if workspace is None:
+            with self.hold():
+                start = time.perf_counter()
+                workspace, need = self._admit(task)
+                admitted = time.perf_counter()
+                seconds["admission"] = admitted - start
+                if workspace is None:
+                    try:
+                        workspace = self._new_workspace(task)
+                    except BaseException:
+                        self.admission.leave(need)
+                        raise
+                seconds["reference"] = time.perf_counter() - admitted
+        try:
+            yield workspace
+        finally:
+            slots = workspace.slots
+            with self._lock.brief():
+                for i in range(min(self._protocol.num_trials, slots.num_slots)):  # the next one must not find answers
+                    slots.poison_outputs(i)
+                self.workspaces.put_back(workspace)
+                self.admission.leave(need)

@@ -1,0 +1,85 @@
+"""What a candidate works on. Each has one to itself while its process lives: nothing that it does there is seen by, or
+reaches, another candidate of the same task that is loaded at the same time.
+"""
+
+from __future__ import annotations
+
+from collections import Counter
+from dataclasses import dataclass
+from typing import Any
+
+import torch
+
+from kevin.judge.correctness.reference import ReferenceTask
+from kevin.judge.sandbox.slots import SharedSlots
+
+
+@dataclass(eq=False)
+class Workspace:
+    """A task's slots, which a cell maps; ``inputs[i]``: the judge's own copy of what is in slot i."""
+
+    reference: ReferenceTask
+    slots: SharedSlots
+    inputs: list[list[Any]]
+
+    @property
+    def digest(self) -> str:
+        return self.reference.task.digest
+
+    @property
+    def num_bytes(self) -> int:
+        return self.slots.total_bytes + sum(x.nbytes for xs in self.inputs for x in xs if isinstance(x, torch.Tensor))
+
+
+def new_workspace(reference: ReferenceTask, slots: SharedSlots) -> Workspace:
+    first = reference.trials[0].inputs
+    inputs = [[x.clone() if isinstance(x, torch.Tensor) else x for x in first] for _ in range(slots.num_slots)]
+    for i in range(slots.num_slots):
+        slots.poison_outputs(i)
+    return Workspace(reference, slots, inputs)
+
+
+class Workspaces:
+    """Those in use, and idle ones, which are kept for further candidates of their task. Not thread-safe."""
+
+    def __init__(self) -> None:
+        self._idle: list[Workspace] = []
+        """The one that was used last stands last."""
+        self._taken: Counter[str] = Counter()
+
+    def __len__(self) -> int:
+        return len(self._idle) + self._taken.total()
+
+    def tasks(self) -> set[str]:
+        """Digests of the tasks that have one."""
+        return {w.digest for w in self._idle} | set(+self._taken)
+
+    def take(self, digest: str) -> Workspace | None:
+        """An idle one of a task."""
+        for i in reversed(range(len(self._idle))):
+            if self._idle[i].digest == digest:
+                self._taken[digest] += 1
+                return self._idle.pop(i)
+        return None
+
+    def add(self, workspace: Workspace) -> None:
+        """A new one, which is in use."""
+        self._taken[workspace.digest] += 1
+
+    def put_back(self, workspace: Workspace) -> None:
+        self._taken[workspace.digest] -= 1
+        self._idle.append(workspace)
+
+    def has_idle(self, digest: str) -> bool:
+        return any(w.digest == digest for w in self._idle)
+
+    def idle_bytes(self, but: str) -> int:
+        """Of all idle ones but a task's."""
+        return sum(w.num_bytes for w in self._idle if w.digest != but)
+
+    def drop_oldest(self, but: str | None = None) -> Workspace | None:
+        """The idle one, not of the task ``but``, that was not used for longest, no longer kept."""
+        for i, workspace in enumerate(self._idle):
+            if workspace.digest != but:
+                return self._idle.pop(i)
+        return None

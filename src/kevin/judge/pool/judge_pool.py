@@ -1,0 +1,293 @@
+"""Many kernels at once on dask.distributed: compile tasks on cores, one exclusive lease a device.
+
+Locally two kinds of workers are started: a builder with one slot a core, and one process a device that owns the trusted
+references. On a GPU that process has threads, whose candidates' cells start while one of them is measured. On a cluster
+the same graph runs on workers that announce the resources ``build`` and ``device``. A worker that dies is restarted and
+its task repeated; what still fails is a HarnessError in place of a verdict, never a score.
+"""
+
+from __future__ import annotations
+
+import logging
+import os
+import shutil
+from collections.abc import Callable, Sequence
+from contextlib import ExitStack
+from pathlib import Path
+from typing import Any
+
+from kevin.core.config import JudgePoolConfig
+from kevin.core.errors import HarnessError, KevinError
+from kevin.core.files import DISK_FULL
+from kevin.core.protocol import JudgeProtocol
+from kevin.core.provenance import nvidia_gpus
+from kevin.core.scratch import scratch_folder
+from kevin.core.types import Kernel, Task, Verdict
+from kevin.judge.compile.native import Build
+from kevin.judge.evaluate import build_verdict, screen_stage
+from kevin.judge.pool.cluster import connect, worker_device_name
+from kevin.judge.pool.worker import build_on_worker, device_name, run_on_device, visible_gpu, warm_up_device
+from kevin.judge.store import VerdictStore, verdict_key
+
+log = logging.getLogger(__name__)
+
+
+def isolation_environment(config: JudgePoolConfig) -> dict[str, str]:
+    """What tells a worker which isolation is wanted; nothing where the configuration leaves it open."""
+    environment = {} if config.isolation == "auto" else {"KEVIN_ISOLATION": config.isolation}
+    return environment | ({"KEVIN_JUDGE_IMAGE": str(Path(config.image).resolve())} if config.image else {})
+
+
+class JudgePool:
+    """Judges batches through a store. Workers start with the first kernel that the store does not know.
+
+    Use as a context manager: leaving stops every worker and, with them, every candidate.
+    """
+
+    def __init__(self, protocol: JudgeProtocol, store_dir: Path, config: JudgePoolConfig | None = None) -> None:
+        self.protocol = protocol
+        self.config = config or JudgePoolConfig()
+        self.store = VerdictStore(store_dir)
+        self._folders = ExitStack()
+        self._store_dir = store_dir.resolve()  # sandboxes need absolute paths
+        self._builds = self._store_dir
+        """Of this pool alone, once it is started; on the store's drive, as builders may be on other nodes."""
+        self._cluster: Any = None
+        self._client: Any = None
+        self._avoid: list[int] = []
+        self._built: dict[str, Path] = {}
+        self._warming: list[Any] = []
+        self.device_name = self._device_name()
+        self.num_judged = 0
+        """Kernels judged by this pool, i.e. not answered from the store."""
+
+    def _device_name(self) -> str:
+        """Of the machine that judges: this one, or the nodes behind ``pool.scheduler``."""
+        if self.config.scheduler is None:
+            return device_name(self.protocol)
+        return worker_device_name(self.start(), self.protocol)
+
+    def __enter__(self) -> JudgePool:
+        return self
+
+    def __exit__(self, *exc: object) -> None:
+        self.close()
+
+    def close(self) -> None:
+        if self._client is not None:
+            self._client.close()
+            self._client = None
+        if self._cluster is not None:
+            self._cluster.close(timeout=10)
+            self._cluster = None
+        self._folders.close()
+
+    def start(self) -> Any:
+        """The dask client, with its workers started. Called on demand; call it early to overlap the start-up."""
+        if self._client is None:
+            import dask
+            from distributed import Client
+
+            dask.config.set(
+                {
+                    "distributed.worker.daemon": False,
+                    "distributed.scheduler.allowed-failures": self.config.max_retries,
+                    "distributed.comm.timeouts.connect": "60s",
+                    "distributed.admin.tick.limit": "60s",
+                    "distributed.worker.multiprocessing-method": "spawn",
+                }
+            )
+            for name in ("distributed", "distributed.nanny", "distributed.worker", "distributed.scheduler"):
+                logging.getLogger(name).setLevel(logging.CRITICAL)
+            self._builds = self._folders.enter_context(scratch_folder("pool-", self._store_dir / "builds"))
+            address = self.config.scheduler
+            if address is None:
+                self._cluster = self._local_cluster()
+                address = self._cluster
+            self._client = connect(address) if isinstance(address, str) else Client(address, set_as_default=False)
+        return self._client
+
+    def warm_up(self) -> Any:
+        """`start`, with every local device opened beside whatever comes first: a model's import, or the builds."""
+        client = self.start()
+        if not self._warming:
+            workers = range(self.config.device_workers)
+            self._warming = [
+                client.submit(warm_up_device, self.protocol, pure=False, resources={"device": 1}) for _ in workers
+            ]
+        return client
+
+    def _local_cluster(self) -> Any:
+        import dask
+        from distributed import Nanny, Scheduler, SpecCluster
+
+        cores = sorted(os.sched_getaffinity(0))
+        if self.protocol.device == "cpu":
+            self._avoid = cores[-self.protocol.num_threads * self.config.device_workers :]
+        # workers of a GPU mostly wait for it, those of a CPU need cores to themselves
+        num_builders = self.config.build_workers or max(1, len(cores) - len(self._avoid))
+        common: dict[str, Any] = {
+            "memory_limit": 0,
+            "host": "127.0.0.1",
+            "env": {"OMP_NUM_THREADS": "1", **isolation_environment(self.config)},
+            "silence_logs": logging.CRITICAL,  # what fails there is raised here
+        }
+        workers: dict[Any, Any] = {
+            "builder": {
+                "cls": Nanny,
+                "options": {**common, "nthreads": num_builders, "resources": {"build": num_builders}},
+            }
+        }
+        threads, shown = 1, {}
+        if self.protocol.device == "cuda":
+            threads = self.config.kernels_in_flight
+            shown = {"CUDA_VISIBLE_DEVICES": ",".join(map(str, range(len(nvidia_gpus())))), **os.environ}
+        for i in range(self.config.device_workers):
+            env = {**common["env"], **visible_gpu(shown, i, self.config.gpus)}
+            workers[f"device-{i}"] = {
+                "cls": Nanny,
+                "options": {**common, "env": env, "nthreads": threads, "resources": {"device": threads}},
+            }
+        scratch = self._folders.enter_context(scratch_folder("kevin-pool-"))
+        dask.config.set({"temporary-directory": str(scratch)})
+        options = {"host": "127.0.0.1", "port": 0, "dashboard": False, "dashboard_address": "127.0.0.1:0"}
+        return SpecCluster(
+            workers=workers, scheduler={"cls": Scheduler, "options": options}, silence_logs=logging.CRITICAL
+        )
+
+    def judge(
+        self,
+        pairs: Sequence[tuple[Task, Kernel]],
+        on_verdict: Callable[[int, Verdict | HarnessError], None] | None = None,
+    ) -> list[Verdict | HarnessError]:
+        """Judge every pair; equal pairs once, known ones not at all. Same order as ``pairs``.
+
+        Args:
+            on_verdict: called with a pair's index as soon as its result is known (for a progress bar).
+
+        Raises:
+            TaskError: a reference that does not run. Everything judged so far is in the store.
+        """
+        results: list[Verdict | HarnessError | None] = [None] * len(pairs)
+        waiting: dict[str, list[int]] = {}
+        for i, (task, kernel) in enumerate(pairs):
+            waiting.setdefault(verdict_key(task, kernel, self.protocol, self.device_name), []).append(i)
+
+        def settle(key: str, result: Verdict | HarnessError) -> None:
+            if isinstance(result, Verdict):
+                self.store.put(result)
+            for i in waiting.pop(key):
+                results[i] = result
+                if on_verdict is not None:
+                    on_verdict(i, result)
+
+        todo: list[tuple[str, tuple[str, ...]]] = []
+        for key in list(waiting):
+            task, kernel = pairs[waiting[key][0]]
+            if (known := self.store.get(key)) is not None:
+                settle(key, known)
+                continue
+            flags, refused = screen_stage(task, kernel, self.protocol, self.device_name)
+            if refused is not None:
+                settle(key, refused)
+            else:
+                todo.append((key, flags))
+        if todo:
+            first = {key: pairs[indices[0]] for key, indices in waiting.items()}
+            self._schedule(sorted(todo, key=lambda kf: first[kf[0]][0].id), first, settle)
+        return [r if r is not None else HarnessError("the judge returned without a result") for r in results]
+
+    def _schedule(
+        self,
+        todo: list[tuple[str, tuple[str, ...]]],
+        pairs: dict[str, tuple[Task, Kernel]],
+        settle: Callable[[str, Verdict | HarnessError], None],
+    ) -> None:
+        """Submit builds, then runs of what built, and settle every key. Cancels what is left when interrupted."""
+        from distributed import as_completed
+
+        client = self.warm_up()
+        flags_of = dict(todo)
+        futures: dict[Any, tuple[str, str]] = {}
+        for rank, (key, _) in enumerate(todo):
+            task, kernel = pairs[key]
+            future = client.submit(
+                build_on_worker,
+                task,
+                kernel,
+                self.protocol,
+                self._builds,
+                self._avoid,
+                key=f"build-{key}",
+                resources={"build": 1},
+                retries=self.config.max_retries,
+                priority=-rank,
+            )
+            futures[future] = ("build", key)
+        done = as_completed(list(futures), loop=client.loop, raise_errors=False)
+        try:
+            for future in done:
+                stage, key = futures.pop(future)
+                result = self._result(future, stage)
+                if isinstance(result, HarnessError | Verdict):
+                    self._finish(key, result, settle)
+                    continue
+                next_future = self._after_build(client, key, pairs[key], result, flags_of[key], settle)
+                if next_future is not None:
+                    futures[next_future] = ("run", key)
+                    done.add(next_future)
+        finally:
+            if futures:
+                client.cancel(list(futures), force=True)
+
+    def _finish(self, key: str, result: Verdict | HarnessError, settle: Callable[[str, Any], None]) -> None:
+        if (built := self._built.pop(key, None)) is not None:
+            shutil.rmtree(built) if built.is_dir() else built.unlink(missing_ok=True)
+        self.num_judged += isinstance(result, Verdict)
+        settle(key, result)
+
+    @staticmethod
+    def _result(future: Any, stage: str) -> Any:
+        """What a future holds; a lost worker or a harness failure becomes a HarnessError, a bad task is raised."""
+        try:
+            return future.result()
+        except HarnessError as e:
+            return e
+        except KevinError:
+            raise
+        except Exception as e:
+            if isinstance(e, OSError) and e.errno in DISK_FULL:  # nothing can be judged then
+                raise
+            log.error("judging failed in stage %s: %s: %s", stage, type(e).__name__, e)
+            log.debug("the worker's traceback", exc_info=True)
+            return HarnessError(f"judging failed in stage {stage}: {type(e).__name__}: {e}")
+
+    def _after_build(
+        self,
+        client: Any,
+        key: str,
+        pair: tuple[Task, Kernel],
+        build: Build,
+        flags: tuple[str, ...],
+        settle: Callable[[str, Any], None],
+    ) -> Any:
+        """Settle a failed build, or submit the run of a successful one and return its future."""
+        task, kernel = pair
+        if build.path is not None:
+            self._built[key] = Path(build.path)
+        failed = build_verdict(task, kernel, self.protocol, self.device_name, build, flags)
+        if failed is not None:
+            self._finish(key, failed, settle)
+            return None
+        return client.submit(
+            run_on_device,
+            task,
+            kernel,
+            build,
+            self.protocol,
+            key,
+            flags,
+            key=f"run-{key}",
+            resources={"device": 1},
+            retries=self.config.max_retries,
+        )

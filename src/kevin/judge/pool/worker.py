@@ -1,0 +1,112 @@
+"""What runs on a pool's workers: a build on a builder, one candidate on the device that a process holds."""
+
+from __future__ import annotations
+
+import logging
+import os
+import threading
+from collections.abc import Mapping, Sequence
+from pathlib import Path
+from typing import Any
+
+from kevin.core.errors import DeviceError, DeviceLostError
+from kevin.core.protocol import JudgeProtocol
+from kevin.core.provenance import cpu_name, nvidia_gpus
+from kevin.core.types import Kernel, Task, Verdict
+from kevin.judge.compile.native import Build
+from kevin.judge.compile.precompiled import start_precompiling
+from kevin.judge.evaluate import build_stage
+from kevin.judge.sandbox.isolation import detect_isolation
+
+log = logging.getLogger(__name__)
+
+_devices: dict[str, Any] = {}
+"""This worker process's device, made on first use: it holds references and shared memory."""
+
+_opening = threading.Lock()
+
+_BUILDER_NICE = 10
+
+_lost: list[str] = []
+"""Why this process can use its device no longer."""
+
+
+def device_name(protocol: JudgeProtocol) -> str:
+    """Name of the device that verdicts are timed on. Raises DeviceError when there is none."""
+    if protocol.device == "cpu":
+        return cpu_name()
+    gpus = nvidia_gpus()
+    if not gpus:
+        raise DeviceError("no NVIDIA GPU was found (nvidia-smi lists none): use --device cpu or a machine with a GPU")
+    return gpus[0]["name"]
+
+
+def _device(protocol: JudgeProtocol) -> Any:
+    from kevin.judge.device.open import open_device
+
+    with _opening:
+        if protocol.digest not in _devices:
+            _devices.clear()
+            _devices[protocol.digest] = open_device(protocol)
+        return _devices[protocol.digest]
+
+
+def warm_up_device(protocol: JudgeProtocol) -> None:
+    """Open a worker's device while it has nothing to judge. What fails here is told by the first candidate."""
+    try:
+        _device(protocol).warm_up()
+    except Exception as e:
+        log.info("warming up: %s", e)
+
+
+def run_on_device(
+    task: Task, kernel: Kernel, build: Build, protocol: JudgeProtocol, key: str, flags: tuple[str, ...]
+) -> Verdict:
+    if _lost:  # nothing can be had from this process any more: its nanny starts another, which repeats the task
+        os._exit(1)
+    device = _device(protocol)
+    try:
+        verdict: Verdict = device.judge(task, kernel, build, key, flags)
+    except DeviceLostError as e:
+        _lost.append(str(e))
+        raise
+    return verdict
+
+
+def visible_gpu(environment: Mapping[str, str], index: int, chosen: Sequence[int] | None = None) -> dict[str, str]:
+    """The one GPU, in turn, of those that an environment shows, for device process ``index``; {} if it shows none.
+
+    Args:
+        chosen: numbers of those to take; all when None.
+
+    Raises:
+        DeviceError: one of them is not shown.
+    """
+    given = [gpu for gpu in environment.get("CUDA_VISIBLE_DEVICES", "").split(",") if gpu]
+    if given and chosen:
+        if wrong := [number for number in chosen if not 0 <= number < len(given)]:
+            raise DeviceError(f"pool.gpus names GPU {wrong[0]}, but the visible ones are 0 to {len(given) - 1}")
+        given = [given[number] for number in chosen]
+    return {"CUDA_VISIBLE_DEVICES": given[index % len(given)]} if given else {}
+
+
+def _stay_off(cores: list[int]) -> None:
+    """Keep a builder away from the device's cores while there are others."""
+    others = os.sched_getaffinity(0) - set(cores)
+    if others:
+        os.sched_setaffinity(0, others)
+
+
+def _yield_to_device() -> None:
+    """Let what measures on a GPU have a core as soon as it wants one: builders keep all of them busy."""
+    if os.getpriority(os.PRIO_PROCESS, 0) < _BUILDER_NICE:  # of this thread; compilers inherit it
+        os.setpriority(os.PRIO_PROCESS, 0, _BUILDER_NICE)
+
+
+def build_on_worker(task: Task, kernel: Kernel, protocol: JudgeProtocol, cache: Path, avoid: list[int]) -> Build:
+    _stay_off(avoid)
+    if protocol.device == "cuda":
+        _yield_to_device()
+    if kernel.dialect == "load_inline" and kernel.language == "cuda":
+        start_precompiling(detect_isolation())
+    return build_stage(task, kernel, protocol, cache)

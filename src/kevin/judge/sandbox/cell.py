@@ -1,0 +1,323 @@
+"""The host's handle on a cell: the sandboxed process that runs one candidate.
+
+Everything here treats the other end as hostile: replies are bounded in size and time, and nothing in them is believed
+that the host can measure itself.
+"""
+
+from __future__ import annotations
+
+import functools
+import json
+import os
+import re
+import signal
+import socket
+import subprocess
+import sys
+import tempfile
+import time
+from typing import Any, TypeGuard
+
+from kevin.core.errors import DeviceError, DeviceFullError, SandboxError
+from kevin.core.types import Outcome
+from kevin.judge.sandbox.isolation import Isolation, readable_paths, wrap, writable_paths
+from kevin.judge.sandbox.preemption import Calls, waited_us
+from kevin.judge.sandbox.process import INSIDE, CellProcess, ExecutedProcess, ForkedProcess, can_fork, fork_server
+
+_MAX_REPLY_BYTES = 1 << 20
+_MAX_WORDS = 600
+_PREPARE_TIMEOUT_S = 180.0
+"""Of the harness in a cell: it imports torch while compilers run on every core, or its context waits for those of other
+cells and for the end of a kernel that was killed."""
+_ENVIRONMENT = {
+    "PATH": "/usr/bin:/bin",
+    "LC_ALL": "C.UTF-8",
+    "HOME": "/tmp",
+    "LOGNAME": "candidate",
+    "OPENBLAS_NUM_THREADS": "1",  # numpy's threads spin for 0.13 s on every core when they are made
+}
+_SIGNALS = {
+    signal.SIGSEGV: ("segmentation_fault", "segmentation fault: an access outside of the given memory"),
+    signal.SIGBUS: ("bus_error", "bus error: an access outside of the given memory"),
+    signal.SIGFPE: ("arithmetic_error", "arithmetic error: an integer division by zero"),
+    signal.SIGILL: ("illegal_instruction", "illegal instruction"),
+    signal.SIGABRT: ("aborted", "the program aborted"),
+    signal.SIGKILL: ("killed", "the process was killed"),
+    signal.SIGSYS: ("forbidden_call", "a forbidden system call"),
+    signal.SIGXFSZ: ("output_flood", "it wrote more than the sandbox allows"),
+}
+_UNCAUGHT = re.compile(r"terminate called after throwing an instance of '(.+?)'(?:\n  what\(\):  (.*))?\Z", re.DOTALL)
+"""Last words of the C++ runtime about an exception that nobody catches, before it aborts."""
+
+
+def _how_it_was_killed(number: signal.Signals, said: str) -> tuple[str, str]:
+    """Reason and text for a process that ended by a signal and left these words on stderr."""
+    reason, text = _SIGNALS[number]
+    last = said[-_MAX_WORDS:]
+    if "bad_alloc" in last or "Cannot allocate memory" in last:
+        reason, text = "out_of_memory", "it asked for more memory than the limit"
+    elif number is signal.SIGABRT and (uncaught := _UNCAUGHT.search(said)):
+        kind, what = uncaught.groups()
+        text = f"uncaught exception: {kind}" + (f": {what[:_MAX_WORDS]}" if what else "")
+        return "uncaught_exception", f"{said[: uncaught.start()][-_MAX_WORDS:]}\n{text}".strip()
+    return reason, f"{text}\n{last}".strip()
+
+
+def _are_times(numbers: object, count: int) -> TypeGuard[list[int]]:
+    return isinstance(numbers, list) and len(numbers) == count and all(type(n) is int and n >= 0 for n in numbers)
+
+
+class CandidateFailed(Exception):
+    """The candidate, not the harness: carries what becomes of the verdict."""
+
+    def __init__(self, outcome: Outcome, reason: str, message: str) -> None:
+        super().__init__(message)
+        self.outcome, self.reason, self.message = outcome, reason, message
+
+
+def prepare_forks(
+    script: str, *, isolation: Isolation, python_flags: tuple[str, ...], environment: dict[str, str]
+) -> None:
+    """Have the process begin to import that cells like this are forked from, where they are."""
+    if can_fork(isolation):
+        fork_server(script, python_flags, _ENVIRONMENT | environment)
+
+
+class Cell:
+    """One sandboxed process around one candidate. Use as a context manager: leaving kills the whole process group."""
+
+    def __init__(
+        self,
+        script: str,
+        *,
+        isolation: Isolation,
+        gpu: bool | str = False,
+        read_only: list[str] | None = None,
+        writable: list[str] | None = None,
+        python_flags: tuple[str, ...] = ("-I", "-S"),
+        environment: dict[str, str] | None = None,
+        max_output_bytes: int = 1 << 16,
+        prefix: list[str] | None = None,
+        forked: bool = False,
+    ) -> None:
+        """``gpu`` as in `isolation.wrap`.
+
+        Args:
+            prefix: a program in the sandbox that starts the cell's own.
+            forked: from a process that has imported all that the script does, where that can be done.
+        """
+        host, inside = socket.socketpair()
+        self._socket, self._buffer = host, b""
+        self._max_output_bytes = max_output_bytes
+        self._stderr = tempfile.TemporaryFile()  # noqa: SIM115  (lives as long as the cell)
+        self._is_up = False
+        read_only, writable = [str(INSIDE), *(read_only or [])], writable or []
+        env = _ENVIRONMENT | (environment or {})
+        enclose = functools.partial(wrap, isolation=isolation, read_only=read_only, writable=writable, gpu=gpu)
+        self._process: CellProcess
+        try:
+            if forked and can_fork(isolation):
+                server = fork_server(script, python_flags, env)
+                self._process = ForkedProcess(server, enclose(["cat"]), inside.fileno(), self._stderr)
+            else:
+                argv = [*(prefix or []), sys.executable, *python_flags, str(INSIDE / script), str(inside.fileno())]
+                argv = enclose(argv, environment=env)
+                self._process = ExecutedProcess(argv, env, inside.fileno(), self._stderr)
+        except OSError as e:
+            host.close()
+            raise SandboxError(f"the sandbox could not be started: {e}") from e
+        finally:
+            inside.close()
+        self._paths = {
+            "readable": readable_paths(read_only, gpu=gpu),
+            "writable": writable_paths(writable, isolation=isolation, gpu=gpu),
+        }
+
+    def __enter__(self) -> Cell:
+        return self
+
+    def __exit__(self, *exc: object) -> None:
+        self.kill()
+
+    def kill(self) -> None:
+        """End it and everything that it started; safe to call twice."""
+        if self._socket.fileno() < 0:
+            return
+        self._process.end()
+        self._socket.close()
+        self._stderr.close()
+
+    def wait(self, timeout_s: float = _PREPARE_TIMEOUT_S) -> None:
+        """Until its process has imported all that it needs. Raises SandboxError where it does not get there."""
+        try:
+            self._receive(timeout_s)
+        except CandidateFailed as e:
+            raise SandboxError(f"the sandbox did not come up ({e.reason}): {e}") from e
+        self._is_up = True
+
+    def prepare(
+        self, setup: dict[str, Any], shared_fd: int | None = None, timeout_s: float = _PREPARE_TIMEOUT_S
+    ) -> list[str]:
+        """Hand over the setup and wait until all is ready for the candidate, of which nothing has run yet.
+
+        Args:
+            shared_fd: of the memory that its tensors live in.
+
+        Returns:
+            Names of the guards in force.
+
+        Raises:
+            SandboxError, DeviceError, DeviceFullError: it did not come up, which is never the candidate's fault.
+        """
+        if not self._is_up:
+            self.wait(timeout_s)
+        try:
+            self._hand_over(shared_fd)
+            reply = self.request(setup | self._paths, timeout_s)
+        except CandidateFailed as e:
+            raise SandboxError(f"the sandbox did not come up ({e.reason}): {e}") from e
+        if "harness_error" in reply:
+            text = str(reply["harness_error"])[:500]
+            error = DeviceFullError if "out of memory" in text.lower() else DeviceError
+            raise error(f"the cell could not use its device: {text}")
+        return [str(g) for g in reply["guards"]]
+
+    def _hand_over(self, shared_fd: int | None) -> None:
+        try:
+            socket.send_fds(self._socket, [b"\0"], [] if shared_fd is None else [shared_fd])
+        except OSError:
+            raise self._death() from None
+
+    def load(self, timeout_s: float) -> dict[str, Any]:
+        """Have the candidate loaded; its ``error``, if the reply has one, is for the caller. Raises as `request`."""
+        return self.request({}, timeout_s)
+
+    def _send(self, message: dict[str, Any], timeout_s: float) -> None:
+        try:
+            self._socket.settimeout(timeout_s)
+            self._socket.sendall(json.dumps(message).encode() + b"\n")
+        except OSError:
+            raise self._death() from None
+
+    @staticmethod
+    def raise_for(reply: dict[str, Any]) -> None:
+        """Raises CandidateFailed where the reply says so."""
+        if "error" in reply:
+            reason = str(reply.get("reason", "exception"))
+            outcome = Outcome.INCORRECT if reason.startswith("wrong_") else Outcome.RUNTIME_ERROR
+            raise CandidateFailed(outcome, reason, str(reply["error"])[:4000])
+
+    def call(
+        self,
+        warm: list[int],
+        calls: list[int],
+        timeout_s: float,
+        *,
+        load_parameters: bool = False,
+        late: bool = False,
+        burst: int = 0,
+    ) -> Calls:
+        """Run the candidate on slots: ``warm`` untimed, then ``calls``; returns what the cell says of the latter.
+
+        Args:
+            late: the timed slots' inputs are completed in the stream just before the clock starts (see `slots`).
+            burst: instead of timing, run ``calls[0]`` so many times in a row; the caller's clock tells how long.
+
+        Raises:
+            CandidateFailed: as `request`, or the candidate raised or returned what its outputs cannot be.
+        """
+        command = {"warm": warm, "calls": calls, "load_parameters": load_parameters, "late": late, "burst": burst}
+        reply = self.request(command, timeout_s)
+        self.raise_for(reply)
+        ns = reply.get("ns")
+        waited_ns = reply.get("waited_ns", [])
+        if not _are_times(ns, len(calls)) or (waited_ns and not _are_times(waited_ns, len(calls))):
+            raise CandidateFailed(Outcome.RUNTIME_ERROR, "protocol_abuse", "it wrote to the harness's channel")
+        return Calls([max(n, 1) / 1e3 for n in ns], [n / 1e3 for n in waited_ns])
+
+    def request(self, message: dict[str, Any], timeout_s: float) -> dict[str, Any]:
+        """Send a command and return the reply.
+
+        Raises:
+            CandidateFailed: the cell died, ran out of time or answered nonsense.
+        """
+        self._send(message, timeout_s)
+        return self._receive(timeout_s)
+
+    def _receive(self, timeout_s: float) -> dict[str, Any]:
+        deadline = time.monotonic() + timeout_s
+        while b"\n" not in self._buffer:
+            remaining = deadline - time.monotonic()
+            if remaining <= 0:
+                raise CandidateFailed(
+                    Outcome.TIMEOUT, "run_timeout", f"it did not finish within the time limit of {timeout_s:.3g} s"
+                )
+            self._socket.settimeout(remaining)
+            try:
+                chunk = self._socket.recv(1 << 16)
+            except TimeoutError:
+                continue
+            except OSError:
+                chunk = b""
+            if not chunk:
+                raise self._death()
+            self._buffer += chunk
+            if len(self._buffer) > _MAX_REPLY_BYTES:
+                raise CandidateFailed(Outcome.RUNTIME_ERROR, "protocol_abuse", "it flooded the harness's channel")
+        line, self._buffer = self._buffer.split(b"\n", 1)
+        try:
+            reply = json.loads(line)
+        except ValueError:
+            reply = None
+        if not isinstance(reply, dict) or self._buffer:
+            raise CandidateFailed(Outcome.RUNTIME_ERROR, "protocol_abuse", "it wrote to the harness's channel")
+        return reply
+
+    def finish(self, timeout_s: float) -> None:
+        """Let it end by itself: a profiler around it writes its results only then.
+
+        Raises:
+            CandidateFailed: it did not end in time.
+        """
+        self._socket.shutdown(socket.SHUT_WR)
+        try:
+            self._process.wait(timeout_s)
+        except subprocess.TimeoutExpired:
+            raise CandidateFailed(Outcome.TIMEOUT, "run_timeout", "it did not end") from None
+
+    def stderr_tail(self) -> str:
+        """The last of what the candidate printed to stderr."""
+        size = self._stderr.seek(0, os.SEEK_END)
+        self._stderr.seek(max(0, size - self._max_output_bytes))
+        return self._stderr.read().decode(errors="replace").strip()
+
+    def _death(self) -> CandidateFailed:
+        try:
+            status = self._process.wait(5.0)
+        except subprocess.TimeoutExpired:
+            self.kill()
+            return CandidateFailed(Outcome.RUNTIME_ERROR, "channel_closed", "it closed the harness's channel")
+        number = -status if status < 0 else status - 128
+        said = self.stderr_tail()
+        if number in {s.value for s in _SIGNALS}:
+            return CandidateFailed(Outcome.RUNTIME_ERROR, *_how_it_was_killed(signal.Signals(number), said))
+        said = said[-_MAX_WORDS:]
+        if "MemoryError" in said or "bad_alloc" in said:
+            return CandidateFailed(Outcome.RUNTIME_ERROR, "out_of_memory", "it asked for more memory than the limit")
+        return CandidateFailed(
+            Outcome.RUNTIME_ERROR, "early_exit", f"the process exited with status {status} in mid-run\n{said}".strip()
+        )
+
+    def waited_us(self) -> float | None:
+        """How long its threads have waited for a core, read from outside; None when it cannot be read."""
+        return waited_us(self._process.pid)
+
+    def cpu_seconds(self) -> float | None:
+        """CPU time of the innermost process with all its threads, read from outside; None when it cannot be read."""
+        pid = self._process.pid
+        if pid is None:
+            return None
+        try:
+            return time.clock_gettime((~pid << 3) | 2)
+        except OSError:
+            return None

@@ -1,0 +1,1 @@
+"""Paired rounds of kernel and eager reference, and when they are enough."""

@@ -1,0 +1,356 @@
+"""Paired, interleaved timing: kernel and eager reference take turns on the same leased device.
+
+Every timed call has inputs that were never seen before and its own poisoned outputs; after each round one call, chosen
+at random, is compared with what the reference computed for those very inputs in the same round. So neither a memo keyed
+on pointers or contents nor a path that goes cheap after the warm-up survives. The cell's clock is bounded from outside.
+"""
+
+from __future__ import annotations
+
+import math
+import random
+import statistics
+import time
+from collections.abc import Callable, Sequence
+from contextlib import AbstractContextManager, nullcontext
+from typing import Any
+
+import torch
+
+from kevin.core.errors import DeviceError
+from kevin.core.protocol import JudgeProtocol
+from kevin.core.types import Outcome, Round, Timing
+from kevin.judge.correctness.compare import compare
+from kevin.judge.correctness.findings import Measured
+from kevin.judge.correctness.reference import ReferenceTask
+from kevin.judge.sandbox.cell import CandidateFailed, Cell
+from kevin.judge.sandbox.preemption import Calls
+from kevin.judge.sandbox.slots import SharedSlots
+from kevin.judge.timing.rounds import MIN_ROUNDS, calls_per_round, enough_rounds, known_slow, settled
+
+_SAMPLED_ELEMENTS = 1 << 16
+_ROOM = 2.0
+"""More tolerance than in the checks: inputs of which a part was rescaled are less even, and sums of them less exact."""
+_LOOSE, _EXTRA_BUDGETS = 5.0, 3.0
+"""What is good enough once the budget is spent, and for how much longer that is waited for."""
+_BURST_US, _MAX_BURST, _EAGER_CALLS = {"cpu": 8000.0, "cuda": 3000.0}, 400, 4
+_BURST_FACTOR, _BURST_CALL_US, _BURST_SLACK_US = 1.5, 100.0, 1000.0
+_BURST_LENGTHS, _LEAST_BURST = (1, 10, 10), 4
+"""A burst that took too long is repeated, longer, so that what disturbed it weighs less."""
+_FORGED, _HOST_US = 20.0, 3000.0
+"""Times what its clock says, and at least: what work on the host, such as making memory in every call, explains."""
+_DISTURBED, _LOST = 1.5, 4.0
+"""Times as long as eager is known to take: a round that does not count, and a whole measurement that does not."""
+_EXTRA_ROUNDS = 4
+"""Times as many rounds as are wanted at most, where other work disturbs most of them."""
+_IDLE_CPU_S = 0.002
+_IDLE_CPU_SHARE = 0.25
+
+
+def summarize(samples_us: list[float]) -> Timing:
+    """Median and interquartile range at full precision."""
+    ordered = sorted(samples_us)
+    quartiles = statistics.quantiles(ordered, n=4, method="inclusive") if len(ordered) > 1 else [ordered[0]] * 3
+    return Timing(
+        median_us=statistics.median(ordered),
+        iqr_us=quartiles[2] - quartiles[0],
+        min_us=ordered[0],
+        num_samples=len(ordered),
+    )
+
+
+TimeReference = Callable[
+    [ReferenceTask, SharedSlots, list[list[Any]], list[int], int], tuple[Calls, list[torch.Tensor]]
+]
+
+
+class PairedTimer:
+    """Times one candidate in ``cell`` against ``reference``; ``inputs[i]`` is the judge's private copy of slot i.
+
+    ``time_reference`` is `Hardware.time_reference`, the counterpart of what the cell does. ``pause`` is called where
+    nothing is being timed. ``allocates``: whether a call of the candidate makes memory of its own; one that does not is
+    warm on a GPU after its checks. ``quiet``: keeps others' work out of the driver, for a measurement that failed.
+    """
+
+    def __init__(
+        self,
+        cell: Cell,
+        reference: ReferenceTask,
+        slots: SharedSlots,
+        inputs: list[list[Any]],
+        protocol: JudgeProtocol,
+        time_reference: TimeReference,
+        pause: Callable[[], None],
+        *,
+        allocates: bool = True,
+        quiet: Callable[[], AbstractContextManager[None]] = nullcontext,
+    ) -> None:
+        self._time_reference = time_reference
+        self._pause = pause
+        self._quiet = quiet
+        self._is_long = False
+        self._is_warm = protocol.device == "cuda" and not allocates
+        self.cell, self.reference, self.slots = cell, reference, slots
+        self.inputs, self.protocol = inputs, protocol
+        # eager reads the very memory that the candidate reads, so that page sizes and placement favour neither
+        pairs = zip(slots.inputs, inputs, strict=True)
+        self._views = [[x if v is None else v for v, x in zip(shared, own, strict=True)] for shared, own in pairs]
+        self._random = random.SystemRandom()
+        self._parameters = reference.trials[0].parameters
+        self._num_calls = 0
+        self._checked_us: float | None = None
+        """Of one call in the checks, where that is measured as in a round."""
+
+    def prepare(self, kernel_us: float) -> None:
+        """Fill the slots and warm up; needs no device to itself.
+
+        Args:
+            kernel_us: of one call in the checks.
+
+        Raises:
+            CandidateFailed: as `run`.
+        """
+        t = self.protocol.timing
+        timeout_s = self.protocol.run_timeout_s
+        if self._is_warm:
+            self._checked_us = kernel_us
+        else:  # the checks' calls were the first on their memory
+            kernel_us = min(kernel_us, self.cell.call([0], [0], timeout_s).us[0])
+        self._is_long = kernel_us >= t.round_us
+        self._num_calls = num_calls = calls_per_round(self.protocol, kernel_us, self.slots.num_slots)
+        self.reference.set_parameters(self._parameters)
+        for slot in range(num_calls + 1):
+            self.slots.fill(slot, self.inputs[slot], self._parameters)
+        self._warm_up(num_calls)
+
+    def run(self) -> Measured:
+        """Interleaved rounds until the ratio has settled or the budget is spent. After `prepare`.
+
+        Raises:
+            CandidateFailed: a wrong output after timing, a changed input, a tampered clock, a crash, a time-out.
+            DeviceError: the machine is too busy to measure anything.
+        """
+        t, num_calls = self.protocol.timing, self._num_calls
+        deadline = time.monotonic() + t.budget_s
+        calls: list[tuple[Calls, Calls]] = []
+        rounds: list[Round] = []
+        alone: list[int] = []
+        """Rounds in which both sides had their core to themselves in some call."""
+        counted: list[int] = []
+        hopeless = False
+        while len(counted) < t.max_rounds and len(rounds) < _EXTRA_ROUNDS * t.max_rounds:
+            self._pause()
+            kernel, reference = self._round(num_calls, kernel_first=len(rounds) % 2 == 0)
+            if not (kernel.is_disturbed or reference.is_disturbed):
+                alone.append(len(rounds))
+            calls.append((kernel, reference))
+            rounds.append(Round(kernel_us=kernel.typical_us(), reference_us=reference.typical_us()))
+            counted = self._undisturbed(rounds, alone)
+            ratios = [rounds[i].reference_us / rounds[i].kernel_us for i in counted]
+            if hopeless := self._is_hopeless(ratios, rounds[0].reference_us):
+                break
+            if enough_rounds(self.protocol, len(rounds), sum(sum(k.us) for k, _ in calls)):
+                if self._known(ratios, time.monotonic() - deadline):
+                    break
+            elif time.monotonic() > deadline + self.protocol.run_timeout_s:
+                raise CandidateFailed(Outcome.TIMEOUT, "run_timeout", "timing did not end within the time limit")
+        is_disturbed = len(alone) < min(MIN_ROUNDS, len(rounds))
+        counted = self._counted(rounds, range(len(rounds)) if is_disturbed else alone)
+        kernel_us_all, reference_us_all = (
+            [us for i in counted for us in calls[i][side].counted_us()] for side in (0, 1)
+        )
+        num_left_out = len(rounds) - len(counted)
+        rounds = [rounds[i] for i in counted]
+        clock_us: float | None = None
+        if not hopeless:  # nobody would be so slow by cheating
+            self._pause()
+            median_us = statistics.median(kernel_us_all)
+            if found_us := self._check_burst(median_us, num_calls):
+                clock_us, kernel_us_all = median_us, [found_us]
+                rounds = [Round(kernel_us=found_us, reference_us=r.reference_us) for r in rounds]
+        for slot in range(num_calls + 1):
+            if name := self.slots.changed_argument(slot, self.inputs[slot], self._parameters):
+                raise CandidateFailed(Outcome.INCORRECT, "input_mutated", f"it changes its argument {name}")
+        return Measured(
+            kernel=summarize(kernel_us_all),
+            reference=summarize(reference_us_all),
+            rounds=tuple(rounds),
+            clock_us=clock_us,
+            num_left_out=num_left_out,
+            is_disturbed=is_disturbed,
+        )
+
+    def _undisturbed(self, rounds: list[Round], among: Sequence[int]) -> list[int]:
+        """On a host, those ``among`` the rounds in which eager took about as long as it is known to need; all on a GPU.
+
+        A process whose memory is still being mapped takes tens of times longer, call after call. What slows the
+        candidate down counts, other work on its core apart: its times may depend on its inputs.
+        """
+        if self.protocol.device == "cuda":
+            return list(among)
+        best_us = min((self.reference.fastest_us, *(rounds[i].reference_us for i in among)))
+        return [i for i in among if rounds[i].reference_us <= _DISTURBED * best_us]
+
+    def _counted(self, rounds: list[Round], among: Sequence[int]) -> list[int]:
+        """Those that were not disturbed; where these are too few, those in which eager was fastest.
+
+        Raises:
+            DeviceError: eager was so slow throughout that nothing can be said of the candidate.
+        """
+        best_us = min(rounds[i].reference_us for i in among)
+        known_us, self.reference.fastest_us = self.reference.fastest_us, min(self.reference.fastest_us, best_us)
+        if self.protocol.device == "cpu" and best_us > _LOST * known_us:
+            raise DeviceError(
+                f"task {self.reference.task.id}: eager took {best_us:.4g} us a call, and {known_us:.4g} us before: "
+                f"too much else runs on this machine"
+            )
+        undisturbed = self._undisturbed(rounds, among)
+        if len(undisturbed) >= MIN_ROUNDS or len(undisturbed) == len(among):
+            return undisturbed
+        return sorted(sorted(among, key=lambda i: rounds[i].reference_us)[:MIN_ROUNDS])
+
+    def _is_hopeless(self, ratios: list[float], reference_us: float) -> bool:
+        """On a GPU, whose clock is steady, the checks count as a measurement too."""
+        checked = [] if self._checked_us is None else [reference_us / self._checked_us]
+        return self.protocol.device == "cuda" and known_slow([*checked, *ratios])
+
+    def _known(self, ratios: list[float], late_s: float) -> bool:
+        """Whether the ratio is known as well as is wanted, or, once the budget is spent, as well as it can be."""
+        t = self.protocol.timing
+        if late_s > _EXTRA_BUDGETS * t.budget_s:
+            return True
+        return bool(ratios) and settled(ratios, t.relative_error * (_LOOSE if late_s > 0 else 1.0))
+
+    def _warm_up(self, num_calls: int) -> None:
+        """Both sides through the slots, untimed: memory that calls allocate is there, and settled, when it counts.
+
+        On a host that goes on for a while: pages that were just mapped are slower at first, in virtual machines above
+        all. Device memory is not.
+        """
+        end = time.monotonic() + (self.protocol.timing.warmup_s if self.protocol.device == "cpu" else 0.0)
+        while True:
+            if not self._is_warm:
+                self.cell.call([], list(range(num_calls + 1)), self.protocol.run_timeout_s)
+            self._run_reference(list(range(num_calls)), 0)
+            if time.monotonic() >= end:
+                return
+
+    def _round(self, num_calls: int, *, kernel_first: bool) -> tuple[Calls, Calls]:
+        checked = self._random.randrange(num_calls)
+        order = list(range(num_calls))
+        self._random.shuffle(order)
+        for slot in order:
+            self._renew(slot)
+        if kernel_first:
+            kernel = self._run_kernel(order)
+            reference, expected = self._run_reference(order, checked)
+        else:
+            reference, expected = self._run_reference(order, checked)
+            kernel = self._run_kernel(order)
+        self._verify(self.slots.outputs[checked], expected)
+        return kernel, reference
+
+    def _verify(self, outputs: list[torch.Tensor], expected: list[torch.Tensor]) -> None:
+        """Compare one timed call: in full in a random third of the rounds, else at secret positions if it is large."""
+        in_full = self._random.random() < 1 / 3
+        slacks = self.reference.trials[0].slack
+        for spec, out, ref, slack in zip(self.slots.spec.outputs, outputs, expected, slacks, strict=True):
+            o, r = out, ref
+            if not in_full and ref.numel() > 4 * _SAMPLED_ELEMENTS:
+                at = torch.randint(
+                    ref.numel(), (_SAMPLED_ELEMENTS,), generator=self.reference.generator, device=ref.device
+                )
+                o, r = out.view(-1)[at], ref.view(-1)[at]
+            result = compare(spec.name, o, r, atol=self.protocol.atol, rtol=self.protocol.rtol, slack=slack, room=_ROOM)
+            if not result.passed:
+                text = f"correct when checked, wrong when timed: {result.message}"
+                raise CandidateFailed(Outcome.INCORRECT, "wrong_after_timing", text)
+
+    def _renew(self, slot: int) -> None:
+        """Change some elements in the judge's copy and write them through to the slot; poison the outputs."""
+        self.reference.change_some(self.inputs[slot], self.slots.inputs[slot])
+        self.slots.poison_outputs(slot)
+
+    def _run_reference(self, order: list[int], checked: int) -> tuple[Calls, list[torch.Tensor]]:
+        return self._time_reference(self.reference, self.slots, self._views, order, checked)
+
+    def _run_kernel(self, order: list[int]) -> Calls:
+        on_gpu = self.protocol.device == "cuda"
+        if on_gpu:
+            for slot in order:
+                self.slots.hold_back(slot)
+            torch.cuda.synchronize()
+        warm = [] if self._is_warm and self._is_long else [len(order)]
+        if on_gpu:
+            return self.cell.call(warm, order, self.protocol.run_timeout_s, late=True)
+        waited_us, start = self.cell.waited_us(), time.perf_counter_ns()
+        calls = self.cell.call(warm, order, self.protocol.run_timeout_s)
+        outside_us, now_us = (time.perf_counter_ns() - start) / 1e3, self.cell.waited_us()
+        if self.protocol.num_threads > 1:
+            self._check_idle_afterwards(outside_us)
+        return calls.borne_out(None if now_us is None or waited_us is None else now_us - waited_us)
+
+    def _check_burst(self, kernel_us: float, slot: int) -> float | None:
+        """Many calls in a row must take about as long by the judge's clock as the cell's own says of one.
+
+        All of a call's work is done within the burst, whatever its clock said: on streams of its own, before the clock
+        began, or with a clock that was tampered with. On a host the judge's clock is the CPU time of the cell, which
+        other load does not lengthen; on a GPU it is the wall's, and what launches may cost is bounded by eager's.
+
+        Returns:
+            Microseconds of a call, where a GPU's candidate takes longer than its clock says and its host may be why;
+            None where both agree.
+
+        Raises:
+            CandidateFailed: they do not, and no host's work explains it.
+        """
+        per_call_us = kernel_us * self.protocol.num_threads * _BURST_FACTOR + _BURST_CALL_US
+        if self.protocol.device == "cuda":
+            per_call_us += 2 * self._eager_launch_us(slot)
+        found_us = math.inf
+        for length in _BURST_LENGTHS:
+            num_calls = self._burst_calls(kernel_us, length)
+            with self._quiet() if length > 1 else nullcontext():
+                burst_us = self._burst_us(slot, num_calls)
+            if burst_us <= num_calls * per_call_us + _BURST_SLACK_US:
+                return None
+            found_us = min(found_us, burst_us / num_calls)
+        if self.protocol.device == "cuda" and found_us <= max(_FORGED * kernel_us, kernel_us + _HOST_US):
+            return found_us
+        raise CandidateFailed(
+            Outcome.QUARANTINED,
+            "clock_disagrees",
+            f"{num_calls} calls in a row took {found_us:.4g} us each, timed alone {kernel_us:.4g} us",
+        )
+
+    def _burst_calls(self, kernel_us: float, length: int) -> int:
+        """As many calls as last ``length`` short bursts by the cell's clock, within half of the time limit."""
+        most = min(_MAX_BURST, 5e5 * self.protocol.run_timeout_s // kernel_us)
+        least = 1 if length == 1 else _LEAST_BURST
+        return int(max(1, min(max(least, length * _BURST_US[self.protocol.device] // kernel_us), most)))
+
+    def _burst_us(self, slot: int, num_calls: int) -> float:
+        on_host = self.protocol.device == "cpu"
+        before, start = self.cell.cpu_seconds() if on_host else None, time.perf_counter()
+        self.cell.call([], [slot], self.protocol.run_timeout_s, burst=num_calls)
+        after, wall_s = self.cell.cpu_seconds() if on_host else None, time.perf_counter() - start
+        return 1e6 * (wall_s if before is None or after is None else after - before)
+
+    def _eager_launch_us(self, slot: int) -> float:
+        """What the host takes to enqueue one eager call."""
+        torch.cuda.synchronize()
+        start = time.perf_counter_ns()
+        self.reference.run_burst(self._views[slot], _EAGER_CALLS)
+        launch_us = (time.perf_counter_ns() - start) / 1e3 / _EAGER_CALLS
+        torch.cuda.synchronize()
+        return launch_us
+
+    def _check_idle_afterwards(self, outside_us: float) -> None:
+        """A candidate that has answered must not still be computing (a thread that fills the output later)."""
+        before, start = self.cell.cpu_seconds(), time.perf_counter()
+        time.sleep(min(0.01, outside_us / 1e6))
+        after, waited = self.cell.cpu_seconds(), time.perf_counter() - start
+        if before is not None and after is not None and after - before > _IDLE_CPU_S + _IDLE_CPU_SHARE * waited:
+            raise CandidateFailed(
+                Outcome.QUARANTINED, "work_after_return", "it still computes after its launcher has returned"
+            )
