@@ -1,0 +1,220 @@
+"""The judge's own process, as its user sees it: pairs go in, futures of verdicts come out.
+
+Lines of JSON over a socket pair; `answering` is the other end. What the store knows is answered here, and starts
+nothing; the same pair asked for twice is judged once.
+"""
+
+from __future__ import annotations
+
+import json
+import os
+import socket
+import subprocess
+import sys
+import threading
+from concurrent.futures import Future
+from contextlib import suppress
+from pathlib import Path
+from typing import TYPE_CHECKING, Any
+
+from kevin.api.adapter import VerdictStore, verdict_key
+from kevin.core import errors
+from kevin.core.errors import HarnessError, KevinError, UsageError
+from kevin.core.protocol import JudgeProtocol
+from kevin.core.types import Kernel, Task, Verdict
+
+if TYPE_CHECKING:
+    from kevin.core.config import JudgePoolConfig
+
+_COMMAND = (sys.executable, "-P", "-c", "from kevin.cli import main; main()", "answer")
+_FOLLOWS = "KEVIN_WORKFLOW_PID"
+"""Names the process that the command ends with: see `kevin.cli.supervisor`."""
+_CLOSE_S = 20.0
+
+
+class Engine:
+    """Safe for threads. Its process starts when it is first needed, and again after it was lost."""
+
+    def __init__(
+        self,
+        protocol: JudgeProtocol,
+        pool: JudgePoolConfig | None,
+        *,
+        store: Path | None,
+        reference_timeout_s: float,
+    ) -> None:
+        self.protocol = protocol
+        self.store = VerdictStore(store) if store is not None else None
+        self._setup = {
+            "protocol": protocol.model_dump(mode="json"),
+            "pool": pool.model_dump(mode="json") if pool else {},
+            "store": str(store.resolve()) if store is not None else None,
+            "reference_timeout_s": reference_timeout_s,
+        }
+        self._owner = os.getpid()
+        self._lock = threading.Lock()
+        self._process: _Process | None = None
+        self._device_name: str | None = None
+        self._is_closed = False
+        self._open: dict[str, Future[Verdict]] = {}
+
+    @property
+    def device_name(self) -> str:
+        """Raises HarnessError where the judge cannot start, e.g. DeviceError without a GPU."""
+        if self._device_name is None:
+            self._device_name = self.start()
+        return self._device_name
+
+    def start(self) -> str:
+        """Start the process unless it runs. Returns the device's name; errors as `device_name`."""
+        with self._lock:
+            return self._running().device_name
+
+    def key(self, task: Task, kernel: Kernel) -> str:
+        """Of the pair's verdict."""
+        return verdict_key(task, kernel, self.protocol, self.device_name)
+
+    def stored(self, key: str) -> Verdict | None:
+        """What the store knows. Raises DataError for a damaged file."""
+        return self.store.get(key) if self.store is not None else None
+
+    def submit(self, task: Task, kernel: Kernel) -> Future[Verdict]:
+        """The pair's verdict, from the store or to come; its future raises TaskError, or HarnessError.
+
+        Raises:
+            UsageError: the engine is closed, or belongs to another process.
+            DataError: the store holds a damaged file under the pair's key.
+            HarnessError: the judge cannot start.
+        """
+        self._require_open()
+        key = self.key(task, kernel)
+        if (known := self.stored(key)) is not None:
+            done: Future[Verdict] = Future()
+            done.set_result(known)
+            return done
+        with self._lock:
+            if (same := self._open.get(key)) is not None:
+                return same
+            process = self._running()
+            future: Future[Verdict] = Future()
+            future.set_running_or_notify_cancel()  # others may wait for the same one, so nobody cancels it
+            self._open[key] = future
+            future.add_done_callback(lambda _: self._open.pop(key, None))
+            process.ask(key, task, kernel, future)
+        return future
+
+    def _require_open(self) -> None:
+        if os.getpid() != self._owner:
+            raise UsageError("a Judge belongs to the process that made it: make another one after a fork")
+        if self._is_closed:
+            raise UsageError("this Judge is closed: make another one")
+
+    def _running(self) -> _Process:
+        self._require_open()
+        if self._process is None or self._process.is_lost:
+            self._process = _Process(self._setup)
+        return self._process
+
+    @property
+    def is_well(self) -> bool:
+        """False once its process was lost, until it is started again."""
+        return not self._is_closed and (self._process is None or not self._process.is_lost)
+
+    def close(self) -> None:
+        if os.getpid() != self._owner:
+            return
+        with self._lock:
+            self._is_closed = True
+            process, self._process = self._process, None
+        if process is not None:
+            process.close()
+
+
+class _Process:
+    def __init__(self, setup: dict[str, Any]) -> None:
+        ours, theirs = socket.socketpair()
+        with theirs:
+            self._popen = subprocess.Popen(
+                [*_COMMAND, "--fd", str(theirs.fileno())],
+                pass_fds=[theirs.fileno()],
+                stdin=subprocess.DEVNULL,
+                stdout=2,  # what references print must not get between a program's own lines
+                start_new_session=True,  # Ctrl-C is for the program, which then closes this
+                env={**os.environ, _FOLLOWS: str(os.getpid())},
+            )
+        self._socket = ours
+        self._lines = ours.makefile("r", encoding="utf-8", newline="\n")
+        self._sending = threading.Lock()
+        self._waiting: dict[str, Future[Verdict]] = {}
+        self._settling = threading.Lock()
+        self.is_lost = False
+        self._send(setup)
+        hello = self._hello()
+        if "error" in hello:
+            self.close()
+            raise _error(hello["error"])
+        self.device_name: str = hello["device_name"]
+        threading.Thread(target=self._read, name="kevin-judge-answers", daemon=True).start()
+
+    def _hello(self) -> dict[str, Any]:
+        line = self._lines.readline()
+        if not line:
+            self.close()
+            raise HarnessError(f"the judge's process ended before it was ready ({self._end()}); see its words above")
+        return dict(json.loads(line))
+
+    def ask(self, key: str, task: Task, kernel: Kernel, future: Future[Verdict]) -> None:
+        with self._settling:
+            self._waiting[key] = future
+        try:
+            self._send({"key": key, "task": task.model_dump(mode="json"), "kernel": kernel.model_dump(mode="json")})
+        except OSError:
+            self._lose("its connection broke")
+
+    def _send(self, message: dict[str, Any]) -> None:
+        with self._sending:
+            self._socket.sendall(json.dumps(message).encode() + b"\n")
+
+    def _read(self) -> None:
+        with suppress(OSError, ValueError):  # closed from this end
+            for line in self._lines:
+                answer = json.loads(line)
+                with self._settling:
+                    future = self._waiting.pop(answer["key"], None)
+                if future is None:
+                    continue
+                if "error" in answer:
+                    future.set_exception(_error(answer["error"]))
+                else:
+                    future.set_result(Verdict.model_validate_json(answer["verdict"]))
+        self._lose("it ended")
+
+    def _lose(self, why: str) -> None:
+        """What is still waited for has no verdict; it may be asked for again."""
+        self.is_lost = True
+        with self._settling:
+            left, self._waiting = self._waiting, {}
+        for future in left.values():
+            future.set_exception(HarnessError(f"the judge's process was lost before its verdict ({why}); try again"))
+
+    def _end(self) -> str:
+        code = self._popen.poll()
+        return "still running" if code is None else f"exit code {code}"
+
+    def close(self) -> None:
+        with suppress(OSError):
+            self._socket.shutdown(socket.SHUT_RDWR)
+        try:
+            self._popen.wait(_CLOSE_S)
+        except subprocess.TimeoutExpired:
+            self._popen.terminate()  # its supervisor ends all below it
+            self._popen.wait()
+        self._socket.close()
+        self._lose("it was closed")
+
+
+def _error(found: dict[str, str]) -> KevinError:
+    """An error of the other end, of its own type."""
+    kind = getattr(errors, found["type"], HarnessError)
+    error = kind(found["message"])
+    return error if isinstance(error, KevinError) else HarnessError(found["message"])

@@ -1,0 +1,62 @@
+"""From a signal-free start to a graceful stop."""
+
+from __future__ import annotations
+
+import asyncio
+import logging
+import signal
+from collections.abc import Callable
+
+from aiohttp import web
+
+from kevin.core.errors import UsageError
+from kevin.serve.app import make_app
+from kevin.serve.desk import Desk
+from kevin.serve.metrics import Metrics
+from kevin.serve.settings import ServeSettings
+
+log = logging.getLogger(__name__)
+
+
+def serve(settings: ServeSettings, host: str, port: int, on_ready: Callable[[str], None] = lambda url: None) -> None:
+    """Serve until SIGTERM: then new pairs are turned away, those in work are finished and answered.
+
+    Args:
+        port: 0 takes a free one.
+        on_ready: told of the address once requests are answered.
+
+    Raises:
+        UsageError: the address cannot be had.
+        HarnessError: the judge cannot start.
+    """
+    asyncio.run(_serve(settings, host, port, on_ready))
+
+
+async def _serve(settings: ServeSettings, host: str, port: int, on_ready: Callable[[str], None]) -> None:
+    stop = asyncio.Event()
+    asyncio.get_running_loop().add_signal_handler(signal.SIGTERM, stop.set)
+    metrics = Metrics()
+    desk = Desk(settings, metrics)
+    runner = web.AppRunner(
+        make_app(settings, desk, metrics),
+        access_log=None,
+        handler_cancellation=True,  # a client that goes away is not waited for
+        shutdown_timeout=settings.grace_s,
+    )
+    await runner.setup()
+    try:
+        await desk.start()
+        site = web.TCPSite(runner, host, port)
+        try:
+            await site.start()
+        except OSError as e:
+            raise UsageError(f"{host}:{port}: {e.strerror}; give another --host or --port") from None
+        on_ready(f"http://{host}:{runner.addresses[0][1]}")
+        await stop.wait()
+        log.info("stopping: %d pairs are finished first", desk.num_open)
+        await desk.stop()
+    finally:
+        try:
+            await runner.cleanup()
+        finally:
+            await desk.close()
