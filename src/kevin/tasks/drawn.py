@@ -7,18 +7,10 @@ from collections.abc import Sequence
 
 from kevin.core.errors import TaskError
 from kevin.core.types import OpCall
-from kevin.tasks.operators import OPERATORS
+from kevin.tasks.operators import NAMES_BY_RANK, OPERATORS
 from kevin.tasks.ops import call, trace
 
 Values = dict[str, int | float]
-
-_NAMES = {
-    1: ("dim",),
-    2: ("batch_size", "dim"),
-    3: ("batch_size", "channels", "length"),
-    4: ("batch_size", "channels", "height", "width"),
-    5: ("batch_size", "channels", "depth", "height", "width"),
-}
 
 _CONSTANTS: dict[str, tuple[Values, ...]] = {
     "leaky_relu": ({"slope": 0.01}, {"slope": 0.1}, {"slope": 0.2}),
@@ -63,7 +55,7 @@ def tensor(rng: random.Random, rank: int, elements: int, channels: int | None = 
         return {"batch_size": batch, "dim": dim}
     channels = channels or 8 * power(rng, 1, max(1, min(elements // batch // 128, 16)))
     sides = _sides(rng, rank - 2, elements // batch // channels)
-    return dict(zip(_NAMES[rank], (batch, channels, *sides), strict=True))
+    return dict(zip(NAMES_BY_RANK[rank], (batch, channels, *sides), strict=True))
 
 
 def draw(rng: random.Random, name: str, elements: int) -> tuple[OpCall, dict[str, int]]:
@@ -127,7 +119,8 @@ def _parameter(rng: random.Random, rank: int) -> Values:
     if rng.random() < 0.15:
         return {"ndim": rng.choice((0, 1)), "axis": -1}
     if rank > 2 and rng.random() < 0.3:
-        return rng.choice(({"ndim": rank}, {"view": 1}))
+        either: tuple[Values, Values] = {"ndim": rank}, {"view": 1}
+        return rng.choice(either)
     return {}
 
 

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import random
 from collections.abc import Collection, Iterator
+from typing import Literal
 
 from kevin.core.errors import TaskError
 from kevin.core.types import OpCall, Task
@@ -72,6 +73,6 @@ def compose_general(
 
 def _task(task_id: str, name: str, ops: list[OpCall], sizes: Sizes) -> Task:
     level = 1 if len(ops) == 1 else 2
-    origin = "catalog" if level == 1 else "composed"
+    origin: Literal["catalog", "composed"] = "catalog" if level == 1 else "composed"
     spec = trace(ops, sizes).spec
     return Task(id=task_id, level=level, name=name, source=render(ops, sizes), ops=tuple(ops), origin=origin, spec=spec)

@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import json
 import logging
 import os
 import random
@@ -54,20 +53,17 @@ def flaws(level: int, number: int) -> tuple[str, ...]:
     return tuple(flaw for flaw, levels in _FLAWED.items() if number in levels.get(level, ()))
 
 
-def load_kernelbench(source: KernelBenchSource, *, cache_dir: Path = CACHE, manifest: Path | None = None) -> list[Task]:
+def load_kernelbench(source: KernelBenchSource, *, cache_dir: Path = CACHE) -> list[Task]:
     """The tasks of the wanted levels, ids ``kb/<level>/<number>``, in order of level and number, without specs.
 
     Args:
         cache_dir: where git checkouts are kept, one folder a commit.
-        manifest: a file that `write_manifest` wrote; every task must be in it, unchanged.
 
     Raises:
-        DataError: no such folder, an empty level, no network, or a task that differs from the manifest.
+        DataError: no such folder, an empty level or no network.
     """
     folder = _own_folder(source) or fetch(source.repository, source.commit, cache_dir)
     tasks = load_folder(folder, source.levels)
-    if manifest:
-        verify_manifest(manifest, tasks)
     for level, known in _PINNED_LEVELS.get(source.commit, {}).items():
         if level in source.levels and known != set_digest(t for t in tasks if t.level == level):
             log.warning("%s: level %d is not that of commit %s", folder, level, source.commit[:12])
@@ -247,24 +243,6 @@ def _git(folder: Path, *args: str) -> None:
 def set_digest(tasks: Iterable[Task]) -> str:
     """Digest of a set of tasks, whatever their order."""
     return digest("tasks", *sorted(f"{t.id} {t.digest}" for t in tasks))
-
-
-def write_manifest(path: Path, tasks: Sequence[Task]) -> None:
-    """The digest of the set and of every task, as JSON."""
-    manifest = {"set": set_digest(tasks), "tasks": {t.id: t.digest for t in tasks}}
-    write_text(path, json.dumps(manifest, indent=1) + "\n")
-
-
-def verify_manifest(path: Path, tasks: Sequence[Task]) -> None:
-    """Every task must be in the manifest, unchanged. Raises DataError naming those that are not."""
-    try:
-        known = json.loads(path.read_text())["tasks"]
-    except (OSError, ValueError, KeyError, TypeError) as e:
-        raise DataError(f"{path}: not a manifest of tasks ({type(e).__name__}: {e})") from None
-    wrong = [t.id for t in tasks if known.get(t.id) != t.digest]
-    if wrong:
-        shown = ", ".join(wrong[:5]) + (", ..." if len(wrong) > 5 else "")
-        raise DataError(f"{path}: {len(wrong)} of {len(tasks)} tasks are not as recorded: {shown}")
 
 
 # --- the split --------------------------------------------------------------------------------------------------

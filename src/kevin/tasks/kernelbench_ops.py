@@ -12,17 +12,10 @@ import yaml
 
 from kevin.core.errors import ConfigError, TaskError
 from kevin.core.types import Frozen, OpCall, TaskSpec, TensorSpec
-from kevin.tasks.operators import OPERATORS
+from kevin.tasks.operators import NAMES_BY_RANK, OPERATORS
 from kevin.tasks.ops import Trace, parse_sequence, sequence, trace
 
 _TABLE = "kernelbench_ops.yaml"
-_NAMES = {
-    1: ("dim",),
-    2: ("batch_size", "dim"),
-    3: ("batch_size", "channels", "length"),
-    4: ("batch_size", "channels", "height", "width"),
-    5: ("batch_size", "channels", "depth", "height", "width"),
-}
 _ALIKE = (
     ("add_param", "sub_param", "bias_add"),
     ("scale", "div_scalar"),
@@ -124,7 +117,7 @@ def trace_like(ops: tuple[OpCall, ...], spec: TaskSpec) -> Trace:
 
 def sizes_like(ops: tuple[OpCall, ...], spec: TaskSpec) -> dict[str, int]:
     """The sizes of a module: those of its first input and of its first product. Raises TaskError as `trace_like`."""
-    sizes = dict(zip(_NAMES[len(spec.inputs[0].shape)], spec.inputs[0].shape, strict=True))
+    sizes = dict(zip(NAMES_BY_RANK[len(spec.inputs[0].shape)], spec.inputs[0].shape, strict=True))
     main = next((op for op in ops if OPERATORS[op.name].kind == "contract" and op.name != "depthwise_conv2d"), None)
     if main is None or OPERATORS[main.name].third:
         return sizes

@@ -29,6 +29,15 @@ def _are_alike(one: str, other: str) -> bool:
     return any(one in sizes and other in sizes for sizes in _ALIKE)
 
 
+def _free(name: str, taken: set[str], joint: str) -> str:
+    """``name``, or with a number behind it one that is not ``taken``, which it is then."""
+    base, number = name, 2
+    while name in taken:
+        name, number = f"{base}{joint}{number}", number + 1
+    taken.add(name)
+    return name
+
+
 class Names:
     """The names of one module, drawn when they are asked for."""
 
@@ -45,18 +54,10 @@ class Names:
 
     def free(self, name: str) -> str:
         """``name``, or one close to it, that stands for nothing else at module level or in a function."""
-        base, number = name, 2
-        while name in self._taken:
-            name, number = f"{base}_{number}", number + 1
-        self._taken.add(name)
-        return name
+        return _free(name, self._taken, "_")
 
     def free_attribute(self, name: str) -> str:
-        base, number = name, 2
-        while name in self._attributes:
-            name, number = f"{base}{number}", number + 1
-        self._attributes.add(name)
-        return name
+        return _free(name, self._attributes, "")
 
     def _of_sizes(self) -> dict[str, str]:
         """By the inventory's name: the text that stands for a size."""
@@ -120,8 +121,8 @@ class Names:
                 return self.free_attribute(f"{short}{number}")
             case "coined":
                 start, end = (self.rng.choice(part) for part in COINED)
-                number = self.rng.choice(("", "", "", "1", "_a", "0"))
-                return self.free_attribute(f"{start}_{end}{number}" if self.rng.random() < 0.7 else f"{end}{number}")
+                tail = self.rng.choice(("", "", "", "1", "_a", "0"))
+                return self.free_attribute(f"{start}_{end}{tail}" if self.rng.random() < 0.7 else f"{end}{tail}")
             case "layers":
                 number = 1 + sum(a.startswith("layer") for a in self._attributes)
                 return self.free_attribute(f"layer{number}")

@@ -8,7 +8,7 @@ from math import prod
 
 from kevin.core.errors import TaskError
 from kevin.core.types import OpCall, Task
-from kevin.tasks.operators import OPERATORS, Sizes
+from kevin.tasks.operators import NAMES_BY_RANK, OPERATORS, Sizes
 from kevin.tasks.ops import Step, Trace, sizes_of, trace
 from kevin.tasks.render import render
 
@@ -18,13 +18,6 @@ LARGEST = 2**29
 _ATTEMPTS = 12
 _FIRST_ONLY = ("elementwise", "second", "row", "reduce", "scan")
 """Kinds that work on tensors of several ranks in the same way."""
-
-_BY_RANK = {
-    2: ("batch_size", "dim"),
-    3: ("batch_size", "channels", "length"),
-    4: ("batch_size", "channels", "height", "width"),
-    5: ("batch_size", "channels", "depth", "height", "width"),
-}
 
 _USUAL: dict[str, tuple[int, ...]] = {
     "batch_size": (1, 2, 4, 8, 10, 16, 16, 32, 32, 64, 64, 100, 112, 128, 128, 256, 512, 1024),
@@ -85,9 +78,9 @@ def vary_sizes(task: Task, rng: random.Random, *, largest: int = LARGEST) -> Tas
 def _sizes(ops: Sequence[OpCall], plain: Sizes, rng: random.Random) -> dict[str, int]:
     operator = OPERATORS[ops[0].name]
     names: Sequence[str] = [n for n in plain if not n.startswith("out_") or n in _OF_RESULT]
-    ranks = [r for r in operator.ranks if r in _BY_RANK]
+    ranks = [r for r in operator.ranks if r in NAMES_BY_RANK and r > 1]
     if operator.kind in _FIRST_ONLY and operator.constructor is None and len(names) in ranks and rng.random() < 0.4:
-        names = _BY_RANK[rng.choice(ranks)]
+        names = NAMES_BY_RANK[rng.choice(ranks)]
     sizes = {name: _size(name, names, rng) for name in names}
     if {"height", "width"} <= sizes.keys() and rng.random() < 0.7:
         sizes["width"] = sizes["height"]
@@ -130,9 +123,7 @@ def _fitted(ops: Sequence[OpCall], sizes: dict[str, int], largest: int) -> tuple
     """The trace at these sizes, halved until every tensor is small enough; None where the operators do not fit."""
     while True:
         traced = trace(ops, sizes)
-        shapes = [[d.size for d in shape] for shape in traced.shapes]
-        shapes += [[d.size for d in shape] for _, shape, *_ in traced.inputs]
-        shapes += [[d.size for d in s] for c in traced.constructors if c for _, s in c.parameters]
+        shapes = _all_shapes(traced)
         if min(min(shape, default=1) for shape in shapes) < 1 or not all(map(_is_sound, traced.steps)):
             return None
         if not all(_is_fitting(traced, at) for at in range(len(ops))):
@@ -141,6 +132,19 @@ def _fitted(ops: Sequence[OpCall], sizes: dict[str, int], largest: int) -> tuple
             return traced, sizes
         longest = max(sizes.values())  # equal ones stay equal
         sizes = {name: size // 2 if size == longest else size for name, size in sizes.items()}
+
+
+def _all_shapes(traced: Trace) -> list[list[int]]:
+    """Of inputs, parameters and every step's result."""
+    shapes = [[d.size for d in shape] for shape in traced.shapes]
+    shapes += [[d.size for d in shape] for _, shape, *_ in traced.inputs]
+    shapes += [[d.size for d in s] for c in traced.constructors if c for _, s in c.parameters]
+    return shapes
+
+
+def largest_tensor(traced: Trace) -> int:
+    """Elements of the largest tensor that is read or made."""
+    return max(map(prod, _all_shapes(traced)))
 
 
 def _is_fitting(traced: Trace, at: int) -> bool:

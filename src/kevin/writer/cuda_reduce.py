@@ -7,20 +7,22 @@ from kevin.writer.cuda_threads import add_row_start, add_top, add_zeros, each_el
 from kevin.writer.slots import Slots
 from kevin.writer.stage import Stage, add_store
 
+NOTHING_WRONG: dict[str, str] = {}
+
 
 def reduce_rows(code: Code, stage: Stage, slots: Slots) -> None:
     rows, name = stage.rows, stage.step.op.name
     add_row_start(code, stage, slots, rows, output=False)
     if name == "max_dim":
         add_top(code, slots, rows.length, is_result=True)
-        value, wrong = "top", {}
+        value, wrong = "top", NOTHING_WRONG
     else:
         add_zeros(code, slots, "sum")
         with each_element(code, rows.length):
             code.add("sum += p[n];", wrong_formula="sum += p[0];")
         join_sums(code, slots, "sum")
         mean = name in ("mean_dim", "global_avg_pool")
-        value, wrong = (f"sum / {rows.length}", {"op_left_out": "sum"}) if mean else ("sum", {})
+        value, wrong = (f"sum / {rows.length}", {"op_left_out": "sum"}) if mean else ("sum", NOTHING_WRONG)
     with first_lane(code, slots):
         add_store(code, stage, value, index="r", **wrong)
 

@@ -23,10 +23,6 @@ class Rows(NamedTuple):
         return f"{row} * {self.length}" if " " not in self.length else f"{row} * ({self.length})"
 
 
-def result_rank(step: Step) -> int:
-    return len(step.out_shape)
-
-
 def channel(rank: int) -> str:
     """Channel of element ``n`` of row ``r``."""
     return "n" if rank == 2 else "r % C"

@@ -16,7 +16,7 @@ from kevin.writer import cpp, cuda
 from kevin.writer.code import Code
 from kevin.writer.general import cpp as general_cpp
 from kevin.writer.general import cuda as general_cuda
-from kevin.writer.general.pointwise import is_pointwise
+from kevin.writer.general.pointwise_lines import is_pointwise
 from kevin.writer.general.space import space
 from kevin.writer.rename import renamed
 from kevin.writer.space import Space, space_of
@@ -74,9 +74,11 @@ def _program(task: Task, plan: Plan) -> Code:
         steps[i], steps[i + 1] = steps[i + 1], steps[i]
     if is_special(_steps(task), plan.language):
         writer = cuda if plan.language == "cuda" else cpp
-        return writer.program(task.spec, steps, dict(plan.slots))
+        special: Code = writer.program(task.spec, steps, dict(plan.slots))
+        return special
     general = general_cuda if plan.language == "cuda" else general_cpp
-    return general.program(task.spec, steps, dict(plan.slots))
+    whole: Code = general.program(task.spec, steps, dict(plan.slots))
+    return whole
 
 
 def mistakes_of(task: Task, plan: Plan) -> tuple[str, ...]:
@@ -117,7 +119,7 @@ def enumerate_plans(task: Task, language: Language, *, mistakes: bool = False) -
 def sample_plan(rng: random.Random, task: Task, language: Language, habits: WriterConfig = EVEN) -> Plan:
     """A plan with every slot drawn anew, by default uniformly."""
     slots = tuple((slot, _drawn(rng, values, habits)) for slot, values in plan_space(task, language).items())
-    return _with_mistake(rng, task, Plan(language=language, slots=slots), habits)
+    return with_mistake(rng, task, Plan(language=language, slots=slots), habits)
 
 
 def _drawn(rng: random.Random, values: Sequence[str], habits: WriterConfig) -> str:
@@ -130,10 +132,11 @@ def mutate_plan(rng: random.Random, task: Task, plan: Plan, habits: WriterConfig
     space = plan_space(task, plan.language)
     drawn = set(rng.sample(list(space), k=min(rng.randint(1, 3), len(space))))
     slots = tuple((slot, _drawn(rng, space[slot], habits) if slot in drawn else value) for slot, value in plan.slots)
-    return _with_mistake(rng, task, Plan(language=plan.language, slots=slots), habits)
+    return with_mistake(rng, task, Plan(language=plan.language, slots=slots), habits)
 
 
-def _with_mistake(rng: random.Random, task: Task, plan: Plan, habits: WriterConfig) -> Plan:
+def with_mistake(rng: random.Random, task: Task, plan: Plan, habits: WriterConfig) -> Plan:
+    """The plan with its care, and a mistake or none, drawn anew."""
     care = "careful" if rng.randrange(habits.careful_one_in) == 0 else "quick"
     share = habits.careful_mistakes if care == "careful" else habits.quick_mistakes
     made = [rng.choice(mistakes_of(task, plan))] if rng.random() < share else []

@@ -1,13 +1,13 @@
 """Transcripts for a pretrained model's school: modules in many styles and sizes, and kernels under their names.
 
-Each has one turn. The answer restates the module first, independent of its style, then says the decisions of its plan,
-then gives the kernel.
+Those of here have one turn (later ones: `kevin.writer.later`). The answer restates the module first, independent of its
+style, then says the decisions of its plan, then gives the kernel.
 """
 
 from __future__ import annotations
 
 import random
-from collections.abc import Collection, Iterator, Sequence
+from collections.abc import Collection, Iterator, Mapping, Sequence
 
 from kevin.core import dialogue
 from kevin.core.config import WriterConfig
@@ -49,7 +49,7 @@ def school_transcripts(
     Raises:
         TaskError: no task is left, or one is not our own.
     """
-    usable = _usable(tasks, exclude)
+    usable = usable_tasks(tasks, exclude)
     rng = random.Random(f"kevin school, seed {seed}")
     habits = WriterConfig(careful_one_in=1, careful_mistakes=mistakes)
     order: list[Task] = []
@@ -57,14 +57,14 @@ def school_transcripts(
         if not order:
             order = rng.sample(usable, len(usable))
         task, plan = _drawn(order.pop(), language, rng, habits)
-        plain = not held_out_styles and rng.random() < _PLAIN_SHARE
-        styled = _plain(task) if plain else restyle(task, rng, held_out=held_out_styles)
+        styled = styled_anew(task, rng, held_out=held_out_styles)
         conversation = dialogue.conversation(styled.shown, (), dialect="c_abi", language=language)
-        answer = _answer(task, styled, plan)
-        yield Transcript(task_id=task.id, conversation=conversation, exchanges=(Exchange(turn=1, answers=(answer,)),))
+        text = answer(task, styled.names, plan, summary=summarise(None, plan))
+        yield Transcript(task_id=task.id, conversation=conversation, exchanges=(Exchange(turn=1, answers=(text,)),))
 
 
-def _usable(tasks: Sequence[Task], exclude: Collection[tuple[str, ...]]) -> list[Task]:
+def usable_tasks(tasks: Sequence[Task], exclude: Collection[tuple[str, ...]] = frozenset()) -> list[Task]:
+    """Those that may go to school. Raises TaskError where one is not our own, or none is left."""
     if foreign := [t.id for t in tasks if not t.ops or t.origin not in ("catalog", "composed")]:
         raise TaskError(f"task {foreign[0]} is not one of our own: only catalog and composed tasks go to school")
     usable = [t for t in tasks if sequence(t.ops) not in exclude]
@@ -88,35 +88,40 @@ def _drawn(task: Task, language: Language, rng: random.Random, habits: WriterCon
     return task, sample_plan(rng, task, language, habits)
 
 
+def styled_anew(task: Task, rng: random.Random, *, held_out: bool) -> Styled:
+    """The task in a style drawn anew; of those of the school the study's own renderer's is one."""
+    plain = not held_out and rng.random() < _PLAIN_SHARE
+    return _plain(task) if plain else restyle(task, rng, held_out=held_out)
+
+
 def _plain(task: Task) -> Styled:
-    """The task as the study's own renderer writes it."""
     assert task.spec is not None
     tensors = (*task.spec.inputs, *task.spec.parameters, *task.spec.outputs)
     return Styled(task, {s.name: s.name for s in tensors})
 
 
-def _answer(task: Task, styled: Styled, plan: Plan) -> str:
+def answer(
+    task: Task,
+    names: Mapping[str, str],
+    plan: Plan,
+    *,
+    summary: str,
+    goes_on: Sequence[str] = (),
+    source: str | None = None,
+) -> str:
+    """The full answer of a turn: chain of thought, kernel, summary.
+
+    Args:
+        task: the plain one.
+        names: by its tensors' names those that the prompt shows.
+        goes_on: lines that say what a later turn goes on from.
+        source: the kernel; rendered from the plan where it is not given.
+    """
     assert task.spec is not None
-    thought = [OPENING, *restated(trace_task(task).steps, task.spec, styled.names)]
+    thought = [OPENING, *restated(trace_task(task).steps, task.spec, names), *goes_on]
     thought += [sentence(slot, value) for slot, value in plan.slots]
     fence = dialogue.FENCES["c_abi", plan.language]
-    kernel = render(task, plan, styled.names).rstrip()
-    summary = f"{dialogue.SUMMARY} {summarise(None, plan)}"
-    parts = [dialogue.THINK_OPEN, *thought, dialogue.THINK_CLOSE, f"```{fence}", kernel, "```", summary]
+    kernel = (render(task, plan, names) if source is None else source).rstrip()
+    last = f"{dialogue.SUMMARY} {summary}"
+    parts = [dialogue.THINK_OPEN, *thought, dialogue.THINK_CLOSE, f"```{fence}", kernel, "```", last]
     return "\n".join(parts)
-
-
-def held_out_tasks(tasks: Sequence[Task], num: int, seed: int) -> list[Task]:
-    """``num`` restyled tasks, in styles that the school never shows, for an evaluation; the sizes are the tasks' own.
-
-    Tasks come up evenly; ids carry a number: ``l1/softmax~3``.
-    """
-    rng = random.Random(f"kevin held-out styles, seed {seed}")
-    order: list[Task] = []
-    shown = []
-    for number in range(1, num + 1):
-        if not order:
-            order = rng.sample(list(tasks), len(tasks))
-        task = restyle(order.pop(), rng, held_out=True).shown
-        shown.append(task.model_copy(update={"id": f"{task.id}~{number}"}))
-    return shown

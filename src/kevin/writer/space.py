@@ -8,6 +8,7 @@ from math import prod
 from kevin.core.types import Language
 from kevin.tasks.ops import Step
 from kevin.writer import layout
+from kevin.writer.general.products import MOST_WORK_FOR_THREADS
 from kevin.writer.pointwise import is_pointwise
 from kevin.writer.slots import Slots
 
@@ -117,7 +118,7 @@ def _row_values(steps: Sequence[Step]) -> tuple[str, ...]:
 
 
 def product_values(step: Step) -> tuple[str, ...]:
-    """How CUDA may compute a product: in tiles where they divide its sides."""
+    """How CUDA may compute a product: in tiles where they divide its sides, and in no other way where it is large."""
     shape = step.out_shape
     num_rows = shape[0] if len(shape) == 2 else shape[0] * shape[1]
     group, last = (num_rows, shape[-1]) if len(shape) == 2 else (shape[1], shape[-1])
@@ -125,7 +126,9 @@ def product_values(step: Step) -> tuple[str, ...]:
     if step.op.name == "conv2d_pointwise":
         last = prod(shape[2:])
     sides = {"tile": 16, "register": 64}
-    return ("naive", *(v for v, s in sides.items() if group % s == 0 and last % s == 0 and inner % 16 == 0))
+    in_tiles = tuple(v for v, s in sides.items() if group % s == 0 and last % s == 0 and inner % 16 == 0)
+    is_large = prod(step.out_shape) * inner > MOST_WORK_FOR_THREADS
+    return in_tiles if in_tiles and is_large else ("naive", *in_tiles)
 
 
 def cuda_space(steps: Sequence[Step]) -> Space:

@@ -83,7 +83,7 @@ def _said_by_gcc(plan: Plan, right: list[str], wrong: list[str]) -> str:
 
 
 def _mismatch(rng: random.Random, task: Task) -> str:
-    """A wrong result in the words of `kevin.judge.compare`."""
+    """A wrong result in the words of `kevin.judge.correctness.compare`."""
     assert task.spec is not None
     out = task.spec.outputs[0]
     index = f"[{', '.join(str(rng.randrange(d)) for d in out.shape)}]" if out.shape else ""

@@ -71,12 +71,17 @@ def completion(
     )
 
 
+def changed_slots(before: Plan, plan: Plan) -> list[str]:
+    """Decisions that are not as in the plan before."""
+    old = dict(before.slots)
+    return [slot for slot, value in plan.slots if old.get(slot) != value]
+
+
 def summarise(before: Plan | None, plan: Plan) -> str:
     """What changed since the plan before."""
     if before is None:
         return "first version."
-    old = dict(before.slots)
-    changed = [slot for slot, value in plan.slots if old.get(slot) != value]
+    changed = changed_slots(before, plan)
     return f"changed {', '.join(changed)}." if changed else "changed nothing."
 
 

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 from kevin.tasks.operators.base import (
+    NAMES_BY_RANK,
     Attrs,
     Constructor,
     Dim,
@@ -19,7 +20,19 @@ from kevin.tasks.operators.over_dims import over_dims
 from kevin.tasks.operators.products import products
 from kevin.tasks.operators.windows import windows
 
-__all__ = ["OPERATORS", "Attrs", "Constructor", "Dim", "Kind", "Operator", "Shape", "Sizes", "along", "names_of"]
+__all__ = [
+    "NAMES_BY_RANK",
+    "OPERATORS",
+    "Attrs",
+    "Constructor",
+    "Dim",
+    "Kind",
+    "Operator",
+    "Shape",
+    "Sizes",
+    "along",
+    "names_of",
+]
 
 OPERATORS: dict[str, Operator] = {
     op.name: op for op in (*products(), *losses(), *elementwise(), *over_dims(), *windows())

@@ -30,6 +30,15 @@ Shape = tuple[Dim, ...]
 
 ONE = Dim("1", 1)
 
+NAMES_BY_RANK = {
+    1: ("dim",),
+    2: ("batch_size", "dim"),
+    3: ("batch_size", "channels", "length"),
+    4: ("batch_size", "channels", "height", "width"),
+    5: ("batch_size", "channels", "depth", "height", "width"),
+}
+"""What the dimensions of a tensor are usually called."""
+
 
 class Constructor(NamedTuple):
     """What stands in ``__init__`` for an operator with parameters: ``self.<attribute> = <text>``."""

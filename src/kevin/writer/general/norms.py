@@ -10,7 +10,6 @@ from kevin.writer.general.stages import Stage
 
 SOFTMAX = ("softmax", "log_softmax", "spatial_softmax")
 MOMENTS = ("layer_norm", "row_norm", "instance_norm", "group_norm", "batch_norm")
-LENGTHS = ("rms_norm", "rms_norm_dim", "l2_norm", "l1_norm")
 
 
 def add_start(code: Code, rows: Rows) -> None:

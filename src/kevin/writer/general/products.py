@@ -14,6 +14,9 @@ from kevin.writer.general.stages import Stage
 TRIANGLES = {"matmul_upper_triangular": "n < m", "matmul_lower_triangular": "n > m"}
 """Where the result is zero."""
 
+MOST_WORK_FOR_THREADS = 1 << 30
+"""Multiplications up to which a thread a result is a way; beyond, it takes a hundred times as long as a library."""
+
 
 @dataclass(frozen=True)
 class Product:
@@ -23,8 +26,8 @@ class Product:
     m: str
     n: str
     k: str
-    sizes: tuple[int, int, int]
-    """Of g, m and n."""
+    sizes: tuple[int, int, int, int]
+    """Of g, m, n and k."""
     left: str
     right: str
     """Expressions in g, m, n and k; ``right`` may use what ``place`` declares."""
@@ -52,7 +55,7 @@ def _matrix(stage: Stage) -> Product:
     main, x, out, source = stage.main, stage.in_dims, stage.out_dims, stage.source
     b, bias = main.second or "", None
     rows, cols, inner = product(out.names[:-1]), out.names[-1], x.names[-1]
-    sizes = (1, prod(out.sizes[:-1]), out.sizes[-1])
+    sizes = (1, prod(out.sizes[:-1]), out.sizes[-1], x.sizes[-1])
     batch = "1"
     left, right = f"{source}[m * {inner} + k]", f"{b}[k * {cols} + n]"
     match stage.name:
@@ -62,23 +65,23 @@ def _matrix(stage: Stage) -> Product:
         case "matmul_transposed_b":
             right = f"{b}[n * {inner} + k]"
         case "matmul_transposed_a" | "matmul_transposed":
-            inner = x.names[0]
+            inner, sizes = x.names[0], (*sizes[:3], x.sizes[0])
             left = f"{source}[k * {rows} + m]"
             if stage.name == "matmul_transposed":
                 right = f"{b}[n * {inner} + k]"
         case "matmul_batched":
             batch, rows = out.names[0], out.names[1]
-            sizes = (out.sizes[0], out.sizes[1], out.sizes[2])
+            sizes = (out.sizes[0], out.sizes[1], out.sizes[2], x.sizes[-1])
             left = f"{source}[(g * {rows} + m) * {inner} + k]"
             right = f"{b}[(g * {inner} + k) * {cols} + n]"
         case "attention_scores" | "attention_values":
             batch, rows = product(out.names[:2]), out.names[2]
-            sizes = (prod(out.sizes[:2]), out.sizes[2], out.sizes[3])
+            sizes = (prod(out.sizes[:2]), out.sizes[2], out.sizes[3], x.sizes[-1])
             left = f"{source}[(g * {rows} + m) * {inner} + k]"
             turned_right = f"{b}[(g * {rows} + n) * {inner} + k]"
             right = turned_right if stage.name == "attention_scores" else f"{b}[(g * {inner} + k) * {cols} + n]"
         case "matvec":
-            rows, cols, sizes = out.names[0], "1", (1, out.sizes[0], 1)
+            rows, cols, sizes = out.names[0], "1", (1, out.sizes[0], 1, x.sizes[-1])
             right = f"{b}[k]"
     turned = stage.name in ("matmul_transposed_a", "matmul_transposed")
     by_k = right.endswith("[k]") or f"n * {inner}" in right or "+ n) *" in right
@@ -115,7 +118,7 @@ def _conv(stage: Stage) -> Product:
     for size, name in zip(x.names[2:], names, strict=True):
         at = f"({at}) * {size} + {name}"
     num = out.names[0] if groups == 1 else f"{out.names[0]} * {groups}"
-    sizes = (out.sizes[0] * groups, out.sizes[1] // groups, prod(out.sizes[2:]))
+    sizes = (out.sizes[0] * groups, out.sizes[1] // groups, prod(out.sizes[2:]), x.sizes[1] // groups * volume)
     return Product(
         num,
         filters,
@@ -193,8 +196,11 @@ def naive(code: Code, stage: Stage, mode: Mode) -> None:
 
 
 def ways(stage: Stage) -> tuple[str, ...]:
-    """How a product may be computed: in tiles where they are worth their while and the grid can hold them."""
-    g, m, n = product_of(stage).sizes
+    """How a product may be computed: in tiles where they are worth their while and the grid can hold them, and in no
+    other way where it is large.
+    """
+    g, m, n, k = product_of(stage).sizes
     if stage.name == "depthwise_conv2d" or min(m, n) < 8 or g > 65535:
         return ("naive",)
-    return ("naive", "tile", "register", *(("wide",) if min(m, n) >= 64 else ()))
+    in_tiles = ("tile", "register", *(("wide",) if min(m, n) >= 64 else ()))
+    return in_tiles if g * m * n * k > MOST_WORK_FOR_THREADS else ("naive", *in_tiles)

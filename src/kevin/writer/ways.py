@@ -1,0 +1,199 @@
+"""Ways in which a later turn goes on from the turns before it, drawn by configured shares.
+
+Only what a later turn sees is used: kernels, and what was said of each. Which way pays is not looked at.
+"""
+
+from __future__ import annotations
+
+import random
+import re
+from collections.abc import Mapping, Sequence
+from typing import NamedTuple
+
+from kevin.core.config import WaysConfig, WriterConfig
+from kevin.core.types import Language, Outcome, Task, Turn
+from kevin.writer.hints import Hint, hints
+from kevin.writer.plan import Plan, mutate_plan, plan_space, render, sample_plan, with_mistake
+from kevin.writer.transcripts import changed_slots, summarise
+
+_SPEED = re.compile(r"Correct, (\S+)x the speed of PyTorch\.")
+_MAX_SAID_CHARS = 160
+
+ANEW = "started anew."
+"""Summary of a turn that keeps nothing."""
+_KINDS = {
+    Outcome.PARSE_ERROR: "answer's form",
+    Outcome.REFUSED: "rule violation",
+    Outcome.COMPILE_ERROR: "compile error",
+    Outcome.RUNTIME_ERROR: "runtime error",
+    Outcome.TIMEOUT: "time limit",
+    Outcome.INCORRECT: "wrong result",
+    Outcome.QUARANTINED: "wrong result",
+}
+"""Of an outcome: what was mended, in a summary."""
+
+
+class Seen(NamedTuple):
+    """A past turn, and the plan that its answer followed as far as it could be read."""
+
+    turn: Turn
+    plan: Plan | None
+
+    @property
+    def is_correct(self) -> bool:
+        return self.turn.outcome is Outcome.CORRECT
+
+    @property
+    def source(self) -> str | None:
+        return self.turn.kernel.source if self.turn.kernel else None
+
+    @property
+    def speed(self) -> str:
+        """As its feedback says it, which is all that a later turn knows; a correct kernel's only."""
+        match = _SPEED.match(self.turn.feedback)
+        assert match is not None, self.turn.feedback
+        return match[1]
+
+
+class Continuation(NamedTuple):
+    """How a turn goes on."""
+
+    way: str
+    said: tuple[str, ...]
+    """Lines of its chain of thought."""
+    plan: Plan
+    source: str | None
+    """The kernel, where it is that of an earlier turn to the letter."""
+    summary: str
+
+
+def fastest_of(shown: Sequence[Seen]) -> Seen | None:
+    """The correct kernel with the highest speed as it was told; of equal ones the last."""
+    correct = [s for s in shown if s.is_correct]
+    return max(reversed(correct), key=lambda s: float(s.speed), default=None)
+
+
+def go_on(
+    rng: random.Random,
+    task: Task,
+    names: Mapping[str, str],
+    language: Language,
+    shown: Sequence[Seen],
+    ways: WaysConfig,
+    habits: WriterConfig,
+) -> Continuation:
+    """A turn after ``shown``, at least one, in a way drawn from those that are possible; anew where none has a share.
+
+    Args:
+        task: the plain one.
+        names: by its tensors' names those that the prompt shows.
+        habits: how often a plan that is drawn, or changed, gets a mistake.
+    """
+    scene = _Scene(rng, task, names, language, shown, habits)
+    shares = {way: share for way, share in ways.model_dump().items() if share and scene.is_possible(way)}
+    (way,) = rng.choices(list(shares), weights=list(shares.values())) if shares else ("start_anew",)
+    taken = scene.taken(way)
+    return taken._replace(said=(*scene.said(), *taken.said))
+
+
+class _Scene:
+    """What a turn has before it, and the ways on from there."""
+
+    def __init__(
+        self,
+        rng: random.Random,
+        task: Task,
+        names: Mapping[str, str],
+        language: Language,
+        shown: Sequence[Seen],
+        habits: WriterConfig,
+    ) -> None:
+        self._rng, self._task, self._names, self._language, self._habits = rng, task, names, language, habits
+        self._last, self._fastest = shown[-1], fastest_of(shown)
+        self._space = plan_space(task, language)
+        self._hints = self._usable_hints() if self._fastest and self._fastest.plan else []
+
+    def said(self) -> tuple[str, str]:
+        """How things stand, in words that can be copied from the feedback."""
+        last = f"The last one: {_in_short(self._last.turn.feedback)}"
+        if self._fastest is None:
+            return last, "None is correct so far."
+        which = "the last one" if self._fastest is self._last else "an earlier one"
+        return last, f"The fastest so far: {self._fastest.speed}x, {which}."
+
+    def is_possible(self, way: str) -> bool:
+        last, fastest = self._last, self._fastest
+        match way:
+            case "mend":
+                return not last.is_correct and last.plan is not None and not self._is_the_writers(last)
+            case "change":
+                return fastest is not None and fastest.plan is not None
+            case "go_back":
+                return fastest is not None and fastest.plan is not None and fastest is not last
+            case "follow_profile":
+                return bool(self._hints)
+            case "change_at_random":
+                return last.plan is not None
+            case "repeat":
+                return last.is_correct and last.plan is not None
+        return True
+
+    def taken(self, way: str) -> Continuation:
+        """``way`` taken, which must be possible; what it says is the decision alone."""
+        last, fastest = self._last.plan, self._fastest.plan if self._fastest else None
+        match way, last, fastest:
+            case "mend", Plan(), _:
+                assert self._last.turn.outcome is not None
+                kind = _KINDS[self._last.turn.outcome]
+                decided = "I keep the last one's decisions and write it right."
+                return Continuation(way, (decided,), last, None, f"mended the {kind}.")
+            case "change", _, Plan():
+                return self._changed(way, fastest, list(self._space), "")
+            case "follow_profile", _, Plan():
+                hint = self._rng.choice(self._hints)
+                return self._changed(way, fastest, hint.slots, f"{hint.said} ")
+            case "go_back", _, Plan():
+                assert self._fastest is not None
+                summary = "went back to the fastest."
+                return Continuation(way, ("I go back to the fastest one.",), fastest, self._fastest.source, summary)
+            case "change_at_random", Plan(), _:
+                plan = mutate_plan(self._rng, self._task, last, self._habits)
+                changed = changed_slots(last, plan)
+                but = f" but for {', '.join(changed)}" if changed else ""
+                return Continuation(way, (f"I keep the last one's decisions{but}.",), plan, None, summarise(last, plan))
+            case "repeat", Plan(), _:
+                return Continuation(
+                    way, ("I give the last one again.",), last, self._last.source, summarise(last, last)
+                )
+        plan = sample_plan(self._rng, self._task, self._language, self._habits)
+        return Continuation(way, ("I decide anew.",), plan, None, ANEW)
+
+    def _changed(self, way: str, plan: Plan, slots: Sequence[str], reason: str) -> Continuation:
+        """One of ``slots`` takes another value."""
+        values = dict(plan.slots)
+        slot = self._rng.choice(self._free(slots))
+        values[slot] = self._rng.choice([v for v in self._space[slot] if v != values[slot]])
+        new = plan.model_copy(update={"slots": tuple(values.items())})
+        new = with_mistake(self._rng, self._task, new, self._habits)
+        decided = f"{reason}I keep the fastest one's decisions but for {slot}."
+        return Continuation(way, (decided,), new, None, summarise(plan, new))
+
+    def _free(self, slots: Sequence[str]) -> list[str]:
+        return [slot for slot in slots if len(self._space.get(slot, ())) > 1]
+
+    def _usable_hints(self) -> list[Hint]:
+        assert self._fastest is not None
+        return [hint for hint in hints(self._fastest.turn.feedback) if self._free(hint.slots)]
+
+    def _is_the_writers(self, seen: Seen) -> bool:
+        """Whether a kernel is what the writer would write for its plan: then it knows no better one."""
+        if seen.plan is None or seen.source is None:
+            return False
+        return render(self._task, seen.plan, self._names).strip() == seen.source.strip()
+
+
+def _in_short(feedback: str) -> str:
+    """The first line; of a correct kernel's the first sentence."""
+    line = feedback.strip().partition("\n")[0]
+    match = _SPEED.match(line)
+    return match.group() if match else line[:_MAX_SAID_CHARS].rstrip()
