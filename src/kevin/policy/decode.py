@@ -192,7 +192,7 @@ def _forward(
     model: PreTrainedModel, ids: torch.Tensor, mask: torch.Tensor, positions: torch.Tensor, kv_cache: DynamicCache
 ) -> torch.Tensor:
     """Logits of the last position, [rows, V] in float32. Without padding no mask is passed: that path is faster."""
-    last_only = {"logits_to_keep": 1} if _takes_logits_to_keep(type(model)) else {}
+    last_only = {"logits_to_keep": 1} if _takes_logits_to_keep(type(model)) else {}  # type: ignore[arg-type]
     out = model(
         input_ids=ids,
         attention_mask=None if bool(mask.all()) else mask,
@@ -201,7 +201,8 @@ def _forward(
         use_cache=True,
         **last_only,
     )
-    return out.logits[:, -1].float()
+    logits: torch.Tensor = out.logits[:, -1].float()
+    return logits
 
 
 @cache

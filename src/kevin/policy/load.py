@@ -7,7 +7,7 @@ from typing import Any
 
 from kevin.core.config import PolicyConfig
 from kevin.core.content import content_digests
-from kevin.policy.protocol import Policy
+from kevin.policy.interface import Policy
 
 
 def load_policy(name: str, config: PolicyConfig) -> Policy:
@@ -41,14 +41,3 @@ def policy_identity(config: PolicyConfig) -> dict[str, Any]:
     As nested JSON values, keys as in the configuration. Where an endpoint is and how it is asked is no part of it.
     """
     return {**config.identity(), "files": content_digests(Path(config.model)) if config.has_files else {}}
-
-
-def must_be_local(model: str) -> bool:
-    """A hub id is ``name`` or ``owner/name``; ``results/base_model`` is a path where there is a folder ``results``."""
-    path = Path(model)
-    return (
-        path.is_absolute()
-        or model.startswith(".")
-        or len(path.parts) > 2
-        or (len(path.parts) == 2 and path.parent.is_dir())
-    )

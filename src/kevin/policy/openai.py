@@ -13,7 +13,7 @@ from kevin.core.config import PolicyConfig
 from kevin.core.dialogue import THINK_CLOSE, THINK_OPEN
 from kevin.core.errors import PolicyError, UsageError
 from kevin.core.types import Completion, Conversation
-from kevin.policy.protocol import OnCompletion, Request, Sampling, request_seed
+from kevin.policy.interface import OnCompletion, Request, Sampling, request_seed
 
 logger = logging.getLogger(__name__)
 

@@ -14,8 +14,8 @@ from pydantic import Field, ValidationError
 from kevin.core.errors import DataError
 from kevin.core.files import read_turns
 from kevin.core.types import Completion, Conversation, Frozen
+from kevin.policy.interface import OnCompletion, Request, Sampling
 from kevin.policy.openai import MESSAGE_TOKENS, estimate_tokens
-from kevin.policy.protocol import OnCompletion, Request, Sampling
 
 logger = logging.getLogger(__name__)
 

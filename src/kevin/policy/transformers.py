@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import gc
 from collections.abc import Sequence
-from functools import lru_cache
+from functools import lru_cache, partial
 from pathlib import Path
 
 import torch
@@ -17,8 +17,8 @@ from kevin.core.types import Completion, Conversation
 from kevin.policy.chat import prompt_tokens
 from kevin.policy.cpu import cpu_dtype, fit_threads
 from kevin.policy.decode import Decoding, TokenIds, decode
-from kevin.policy.load import must_be_local
-from kevin.policy.protocol import OnCompletion, Request, Sampling, request_seed
+from kevin.policy.interface import OnCompletion, Request, Sampling, request_seed
+from kevin.policy.weights_place import must_be_local
 
 _HOST_TOKENS, _MAX_TOKENS = 65536, 1 << 20
 _CACHE_SHARE = 0.15
@@ -55,7 +55,7 @@ class TransformersPolicy:
             raise UsageError(f"policy {name}: neither tokenizer nor generation_config names an end token")
         self._pad_id = tokenizer.pad_token_id if tokenizer.pad_token_id is not None else min(self._eos_ids)
         # A prompt is counted first and completed then, and the trajectories of a task begin with the same one.
-        self._encode = lru_cache(maxsize=1024)(self._encode_anew)
+        self._encode = lru_cache(maxsize=1024)(partial(prompt_tokens, tokenizer))
         self._context: int | None = getattr(model.config.get_text_config(), "max_position_embeddings", None)
 
     def count_tokens(self, conversation: Conversation) -> int:
@@ -64,9 +64,6 @@ class TransformersPolicy:
     def encode(self, conversation: Conversation) -> tuple[TokenIds, str]:
         """Prompt tokens, and the opening of the answer that the template has already written (``<think>`` or "")."""
         return self._encode(conversation)
-
-    def _encode_anew(self, conversation: Conversation) -> tuple[TokenIds, str]:
-        return prompt_tokens(self.tokenizer, conversation)
 
     def complete(
         self, requests: Sequence[Request], sampling: Sampling, on_completion: OnCompletion | None = None
@@ -149,8 +146,8 @@ def load_transformers(name: str, config: PolicyConfig) -> TransformersPolicy:
     device = "cuda" if torch.cuda.is_available() else "cpu"
     if device == "cpu":
         fit_threads(model.num_parameters())
-        model = model.to(cpu_dtype(model.dtype))
-    return TransformersPolicy(name, model.to(device), tokenizer)
+        model = model.to(cpu_dtype(model.dtype))  # type: ignore[arg-type]
+    return TransformersPolicy(name, model.to(device), tokenizer)  # type: ignore[arg-type]
 
 
 def affordable_tokens(model: PreTrainedModel) -> int:

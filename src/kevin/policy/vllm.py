@@ -9,7 +9,7 @@ from kevin.core.config import PolicyConfig
 from kevin.core.errors import PolicyError
 from kevin.core.types import Completion, Conversation
 from kevin.policy.chat import prompt_tokens
-from kevin.policy.protocol import OnCompletion, Request, Sampling, request_seed
+from kevin.policy.interface import OnCompletion, Request, Sampling, request_seed
 
 
 class VllmPolicy:

@@ -25,8 +25,9 @@ def judges_beside(pool: JudgePoolConfig, policy: PolicyConfig | None = None) -> 
         return pool.while_generating == "always"
     if pool.scheduler is not None:
         return True
-    is_endpoint = policy is not None and policy.backend == "openai"
-    return is_endpoint and (policy.base_url is None or urlsplit(policy.base_url).hostname not in _HERE)
+    if policy is None or policy.backend != "openai":
+        return False
+    return policy.base_url is None or urlsplit(policy.base_url).hostname not in _HERE
 
 
 class BesideJudge:

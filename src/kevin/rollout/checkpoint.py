@@ -19,9 +19,9 @@ from pydantic import ValidationError
 
 from kevin.core.errors import DataError
 from kevin.core.files import append_line, write_text
-from kevin.core.resume import differences, read_identity
+from kevin.core.resume import differences, read_identity, with_defaults
 from kevin.core.types import Completion, Turn
-from kevin.rollout.settings import Place
+from kevin.rollout.settings import IDENTITY_DEFAULTS, Place
 
 logger = logging.getLogger(__name__)
 
@@ -37,7 +37,7 @@ class Checkpoint:
         manifest = folder / "manifest.json"
         wanted = json.loads(json.dumps(identity))
         if manifest.exists() and self._has_answers():
-            if changes := list(differences(read_identity(manifest), wanted)):
+            if changes := list(differences(with_defaults(read_identity(manifest), IDENTITY_DEFAULTS), wanted)):
                 raise DataError(
                     f"{folder} holds an unfinished rollout of something else:\n"
                     + "\n".join(f"  {c}" for c in changes)

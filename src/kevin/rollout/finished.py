@@ -18,7 +18,8 @@ from pathlib import Path
 from typing import Any
 
 from kevin.core.files import write_text
-from kevin.core.resume import differences, read_identity, set_aside
+from kevin.core.resume import differences, read_identity, set_aside, with_defaults
+from kevin.rollout.settings import IDENTITY_DEFAULTS
 
 logger = logging.getLogger(__name__)
 
@@ -26,7 +27,9 @@ logger = logging.getLogger(__name__)
 def restore(out: Path, identity: Mapping[str, Any]) -> bool:
     """Put the finished rollout that ``identity`` (JSON values, nested) describes at ``out`` again, if it is there."""
     kept, manifest = out.parent / "finished" / out.name, out.parent / "finished" / "rollout.json"
-    if not (kept.exists() and manifest.exists()) or list(differences(read_identity(manifest), _plain(identity))):
+    if not (kept.exists() and manifest.exists()):
+        return False
+    if list(differences(with_defaults(read_identity(manifest), IDENTITY_DEFAULTS), _plain(identity))):
         return False
     logger.info("%s is done already; for a new one: rm -r %s", out, kept.parent)
     out.unlink(missing_ok=True)

@@ -7,6 +7,7 @@ import shutil
 from collections.abc import Iterator, Sequence
 from contextlib import closing, contextmanager
 from pathlib import Path
+from typing import Any
 
 from kevin.core import files
 from kevin.core.config import Study
@@ -17,8 +18,10 @@ from kevin.core.provenance import provenance
 from kevin.core.types import Kernel, Task, Turn, Verdict
 from kevin.policy.load import load_policy, policy_identity
 from kevin.rollout.beside import judges_beside
+from kevin.rollout.cost import turn_seconds
 from kevin.rollout.finished import keep, restore
-from kevin.rollout.refine import refine, rollout_identity
+from kevin.rollout.refine import refine, rollout_identity, search_identity
+from kevin.rollout.search import Trajectories, make_search
 from kevin.rollout.settings import Judge, RolloutSettings, TurnTiming
 
 logger = logging.getLogger(__name__)
@@ -32,14 +35,18 @@ MAX_UNJUDGED_SHARE = 0.05
 def run_rollout(
     study: Study,
     policy_name: str,
-    split: str,
+    split: str | None,
     tasks_path: Path,
     out_path: Path,
     *,
+    strategy: str | None = None,
     store: Path | None = None,
     show_progress: bool = True,
 ) -> None:
-    """Roll out policy ``policy_name`` on a split of ``tasks_path`` and write ``out_path`` (turns.parquet).
+    """Roll out policy ``policy_name`` on a split of ``tasks_path``, on all for None, and write ``out_path``.
+
+    ``strategy``: a key of ``search.strategies``; as ``rollout`` says when absent. The file's metadata say what each
+    turn took of the device (``turn_seconds``, see `kevin.rollout.cost`).
 
     Beside it: ``finished/``, from which the same rollout is taken again; ``timing.jsonl``, one line per turn that was
     worked on; and until all is done ``checkpoint/``, from which a killed run goes on. Answers that ran into the limit
@@ -47,7 +54,7 @@ def run_rollout(
     looked up in and added to ``store`` (default: the study's own).
 
     Raises:
-        ConfigError: no such policy.
+        ConfigError: no such policy or strategy.
         HarnessError: over `MAX_UNJUDGED_SHARE` of the trajectories still have no verdict.
         KevinError: as `refine` and `load_policy`.
     """
@@ -55,7 +62,9 @@ def run_rollout(
     if config is None:
         raise ConfigError(f"no policy {policy_name!r} in the configuration; there are {', '.join(study.policies)}")
     tasks = files.read_tasks(tasks_path, split)
-    settings = RolloutSettings.from_study(with_lengths(study, policy_name, fetch=True))
+    own_study = study.for_strategy(policy_name, strategy) if strategy else study.for_policy(policy_name)
+    settings = RolloutSettings.from_study(with_lengths(own_study, policy_name, fetch=True))
+    search = make_search(study.search.strategies[strategy], settings) if strategy else Trajectories()
     folder = out_path.parent / "checkpoint"
     timing_path = out_path.parent / "timing.jsonl"
     own = {
@@ -63,7 +72,7 @@ def run_rollout(
         "policies": {policy_name: policy_identity(config)},
         "judge": study.judge.model_dump(mode="json"),
     }
-    identity = rollout_identity(tasks, policy_name, settings, own)
+    identity = rollout_identity(tasks, policy_name, settings, {**own, **search_identity(search)})
     if restore(out_path, identity):
         return
     if not folder.exists():
@@ -88,18 +97,23 @@ def run_rollout(
                 identity=own,
                 on_timing=save_timing,
                 beside=beside,
+                search=search,
             )
             if not _unjudged(turns):
                 break
-    write_results(out_path, turns, study, policy=policy_name, split=split)
+    seconds = turn_seconds(timing_path, settings.num_turns)
+    where = split or "all"
+    write_results(out_path, turns, study, policy=policy_name, split=where, strategy=strategy, turn_seconds=seconds)
     _tell_cut(turns, policy_name, settings.max_response_tokens)
     if not _unjudged(turns):
         keep(out_path, identity)
         shutil.rmtree(folder, ignore_errors=True)
 
 
-def write_results(out_path: Path, turns: Sequence[Turn], study: Study, *, policy: str, split: str) -> None:
-    """Write turns.parquet, unless too much of it has no verdict (HarnessError)."""
+def write_results(
+    out_path: Path, turns: Sequence[Turn], study: Study, *, policy: str, split: str, **facts: Any
+) -> None:
+    """Write turns.parquet, with facts in its metadata, unless too much of it has no verdict (HarnessError)."""
     unjudged = _unjudged(turns)
     num_trajectories = len({(t.task_id, t.trajectory) for t in turns})
     if unjudged:
@@ -108,7 +122,7 @@ def write_results(out_path: Path, turns: Sequence[Turn], study: Study, *, policy
         if len(unjudged) > MAX_UNJUDGED_SHARE * num_trajectories:
             raise HarnessError(f"{message} ({first}); see the log, then run again: all that was judged is kept")
         logger.warning("%s (%s): they are left out of every average", message, first)
-    record = provenance(study.digest, policy=policy, split=split, num_unjudged=len(unjudged))
+    record = provenance(study.digest, policy=policy, split=split, num_unjudged=len(unjudged), **facts)
     files.write_turns(out_path, turns, record)
 
 
@@ -138,7 +152,7 @@ def open_judge(study: Study, store: Path | None, show_progress: bool) -> Iterato
 
     On a CPU its workers start at once, beside the import of a model; on a GPU the model takes its memory first.
     """
-    from kevin.judge.pool import JudgePool
+    from kevin.judge.pool.judge_pool import JudgePool
 
     folder = (store or Path(study.results) / "store").resolve()  # workers have another working directory
     with JudgePool(study.judge, folder, study.pool) as pool:

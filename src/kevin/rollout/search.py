@@ -1,59 +1,103 @@
-"""Beam search over turns: now and then only the trajectories with the fastest kernels go on, copied."""
+"""How the trajectories of a task depend on each other: not at all, as a beam, or as a population of kernels.
+
+A search is asked twice a turn: which turns each prompt shows (``shown``), and what each place goes on from when a turn
+that is not the last one is judged (``after``). Where trajectories depend on each other (``is_coupled``) a turn that
+changes, because the harness had failed on it, makes all later ones be played again.
+"""
 
 from __future__ import annotations
 
+import random
 from collections.abc import Mapping, Sequence
-from pathlib import Path
+from typing import Literal
 
 from pydantic import Field
 
-from kevin.core.types import Frozen, Task, Turn
-from kevin.policy.protocol import Policy
-from kevin.rollout.refine import open_checkpoint
-from kevin.rollout.settings import Judge, Place, RolloutSettings
-from kevin.rollout.turn import TurnPlayer
+from kevin.core.config import StrategyConfig
+from kevin.core.history import HistoryConfig, ranking
+from kevin.core.types import Frozen, Turn
+from kevin.rollout.settings import Place, RolloutSettings
+from kevin.rollout.turn import Histories
 
 
-class BeamSettings(Frozen):
-    """The defaults are the authors': after every 4 turns of 16 trajectories the best 4 go on, four times each."""
+class Trajectories(Frozen):
+    """Each by itself, as in training; with one turn it is parallel sampling."""
 
+    method: Literal["trajectories"] = "trajectories"
+    is_coupled: Literal[False] = False
+
+    def shown(self, place: Place, histories: Histories, history: HistoryConfig) -> Sequence[Turn]:
+        return history.shown(histories[place])
+
+    def after(self, turn: int, histories: Histories, settings: RolloutSettings) -> dict[Place, list[Turn]]:
+        return {place: list(past) for place, past in histories.items()}
+
+
+class Beam(Frozen):
+    """Now and then only the trajectories with the fastest kernels go on, copied.
+
+    The defaults are the authors': after every 4 turns of 16 trajectories the best 4 go on, four times each. The result
+    holds the trajectories that stand at the end, each with all that it was copied from; the fastest kernel found is
+    always among them.
+    """
+
+    method: Literal["beam"] = "beam"
+    is_coupled: Literal[True] = True
     turns_per_round: int = Field(default=4, ge=1)
     num_kept: int = Field(default=4, ge=1)
 
+    def shown(self, place: Place, histories: Histories, history: HistoryConfig) -> Sequence[Turn]:
+        return history.shown(histories[place])
 
-def beam_search(
-    tasks: Sequence[Task],
-    policy: Policy,
-    judge: Judge,
-    settings: RolloutSettings,
-    beam: BeamSettings,
-    *,
-    checkpoint: Path | None = None,
-    progress: bool = True,
-) -> list[Turn]:
-    """Turns of the trajectories that stand at the end, each with all that it was copied from.
+    def after(self, turn: int, histories: Histories, settings: RolloutSettings) -> dict[Place, list[Turn]]:
+        if turn % self.turns_per_round:
+            return {place: list(past) for place, past in histories.items()}
+        chosen: dict[Place, list[Turn]] = {}
+        for task_id in dict.fromkeys(task for task, _ in histories):
+            chosen |= select(task_id, histories, settings.num_trajectories, self.num_kept)
+        return chosen
 
-    ``settings.num_turns`` counts all rounds together. The fastest kernel found is always among the result; averages
-    over its trajectories mean little, as they share their early turns.
+
+class Evolution(Frozen):
+    """Every prompt shows kernels of all the task's trajectories with their evaluations (EvoEngineer, arXiv 2510.03760).
+
+    The population is the best ``population`` different kernels of the task so far. Each place draws its own
+    ``num_parents`` of them without replacement, the r-th best with weight 1 / r, and sees the best of them last.
     """
-    identity = {"beam": beam.model_dump_json()}
-    saved = open_checkpoint(checkpoint, tasks, policy, settings, identity) if checkpoint else None
-    player = TurnPlayer(tasks, policy, judge, settings, checkpoint=saved, show_progress=progress)
-    histories: dict[Place, list[Turn]] = {(t.id, k): [] for t in tasks for k in range(settings.num_trajectories)}
-    for turn in range(1, settings.num_turns + 1):
-        before = saved.turns(turn) if saved else {}
-        played = {(t.task_id, t.trajectory): t for t in player.play(turn, histories)}
-        if saved and played != before:
-            saved.forget_after(turn)
-        for place, t in played.items():
-            histories[place].append(t)
-        if turn % beam.turns_per_round == 0 and turn < settings.num_turns:
-            histories = {
-                place: history
-                for task in tasks
-                for place, history in select(task.id, histories, settings.num_trajectories, beam.num_kept).items()
-            }
-    return [turn for history in histories.values() for turn in history]
+
+    method: Literal["evolution"] = "evolution"
+    is_coupled: Literal[True] = True
+    population: int = Field(default=8, ge=1)
+    num_parents: int = Field(default=3, ge=1)
+    seed: int = Field(default=0, ge=0)
+
+    def shown(self, place: Place, histories: Histories, history: HistoryConfig) -> Sequence[Turn]:
+        turns = [t for (task, _), past in histories.items() if task == place[0] for t in past]
+        best_first = ranking(turns)[::-1][: self.population]
+        rng = random.Random(f"kevin parents, {self.seed}, {place[0]}, {place[1]}, {len(histories[place])}")
+        drawn: list[int] = []
+        while len(drawn) < min(self.num_parents, len(best_first)):
+            left = [i for i in range(len(best_first)) if i not in drawn]
+            drawn += rng.choices(left, [1 / (i + 1) for i in left])
+        return [best_first[i] for i in sorted(drawn, reverse=True)]
+
+    def after(self, turn: int, histories: Histories, settings: RolloutSettings) -> dict[Place, list[Turn]]:
+        return {place: list(past) for place, past in histories.items()}
+
+
+Search = Trajectories | Beam | Evolution
+
+
+def make_search(strategy: StrategyConfig, settings: RolloutSettings) -> Search:
+    """What a strategy of the configuration says, for rollouts of these settings."""
+    if strategy.method == "beam":
+        return Beam(
+            turns_per_round=strategy.turns_per_round or max(1, settings.num_turns // 2),
+            num_kept=strategy.num_kept or max(1, settings.num_trajectories // 4),
+        )
+    if strategy.method == "evolution":
+        return Evolution(population=strategy.population, num_parents=strategy.num_parents, seed=settings.seed)
+    return Trajectories()
 
 
 def select(

@@ -3,13 +3,15 @@
 from __future__ import annotations
 
 from collections.abc import Callable, Sequence
+from typing import Literal
 
 from pydantic import Field
 
 from kevin.core.config import Study
 from kevin.core.errors import HarnessError
+from kevin.core.history import HistoryConfig
 from kevin.core.types import Dialect, Frozen, Kernel, Language, Task, Verdict, digest
-from kevin.policy.protocol import Sampling
+from kevin.policy.interface import Sampling
 
 Judge = Callable[[Sequence[tuple[Task, Kernel]]], list[Verdict | HarnessError]]
 """Verdicts in the order of the pairs; a HarnessError where there is none."""
@@ -29,6 +31,8 @@ class RolloutSettings(Frozen):
     max_response_tokens: int = Field(ge=1)
     max_feedback_chars: int = Field(default=1200, ge=50)
     profile_feedback: bool = False
+    history: HistoryConfig = HistoryConfig()
+    feedback: Literal["own", "shuffled"] = "own"
     seed: int = Field(default=0, ge=0)
 
     @classmethod
@@ -44,6 +48,14 @@ class RolloutSettings(Frozen):
         return Sampling(temperature=self.temperature, top_p=self.top_p, max_tokens=self.max_response_tokens, seed=seed)
 
 
+IDENTITY_DEFAULTS = {
+    "rollout": RolloutSettings(
+        dialect="c_abi", language="cpp", num_trajectories=1, num_turns=1, max_prompt_tokens=1, max_response_tokens=1
+    ).model_dump(mode="json", include={"history", "feedback"})
+}
+"""Of settings that a rollout from before them was made without."""
+
+
 class TurnTiming(Frozen):
     """Where the time of one turn of all trajectories went."""
 
@@ -56,6 +68,8 @@ class TurnTiming(Frozen):
     generate_s: float
     judge_s: float
     """After the last answer."""
+    device_s: float = 0.0
+    """What checking and timing these kernels takes the device, also where the verdicts were known before."""
     beside_s: float = 0.0
     """Of ``generate_s``: how long kernels were judged meanwhile."""
     total_s: float

@@ -12,15 +12,22 @@ from kevin.core.dialogue import Parsed, conversation, feedback, parse_completion
 from kevin.core.errors import HarnessError, TaskError
 from kevin.core.progress import progress
 from kevin.core.types import Completion, Kernel, Outcome, Task, Turn, Verdict
-from kevin.policy.protocol import Policy, Request
+from kevin.policy.interface import Policy, Request
 from kevin.rollout.beside import BesideJudge
 from kevin.rollout.checkpoint import Checkpoint
 from kevin.rollout.settings import Judge, Place, RolloutSettings, TurnTiming
 
 logger = logging.getLogger(__name__)
 
+_DEVICE_STAGES = ("check", "time")
+"""Stages of judging in which a kernel runs."""
+
 Histories = Mapping[Place, Sequence[Turn]]
 """What each trajectory has behind it; the order is the order of requests and results."""
+
+
+Shown = Callable[[Place], Sequence[Turn]]
+"""The earlier turns that stand in a place's prompt, in their order there."""
 
 
 class TurnPlayer:
@@ -46,9 +53,10 @@ class TurnPlayer:
         self._policy, self._judge, self._settings = policy, judge, settings
         self._checkpoint, self._show_progress, self._on_timing = checkpoint, show_progress, on_timing
 
-    def play(self, turn: int, histories: Histories) -> list[Turn]:
+    def play(self, turn: int, histories: Histories, shown: Shown | None = None) -> list[Turn]:
         """Turn number ``turn`` of every trajectory that has ``turn - 1`` judged turns behind it.
 
+        ``shown``: the turns that stand in a prompt; by default what ``settings.history`` chooses of the trajectory's.
         A trajectory has no such turn when it ended before, when its prompt no longer fits (logged), or when the policy
         has nothing to say. Without a verdict the turn's outcome is None. What the checkpoint holds is not done again.
 
@@ -58,14 +66,15 @@ class TurnPlayer:
             HarnessError: the judge failed as a whole.
         """
         start = time.monotonic()
+        shown = shown or (lambda place: self._settings.history.shown(histories[place]))
         stored = self._checkpoint.turns(turn) if self._checkpoint else {}
         going = [p for p, past in histories.items() if len(past) == turn - 1 and all(t.outcome for t in past)]
         settled = {p: stored[p] for p in going if p in stored and stored[p].outcome is not None}
         with BesideJudge(self._judge) if self._beside else nullcontext() as beside:
             places = [p for p in going if p not in settled]
-            completions, fresh, generate_s = self._answers(turn, histories, places, beside)
+            completions, fresh, generate_s = self._answers(turn, shown, places, beside)
             beside_s = beside.busy_s() if beside else 0.0
-            played, num_kernels, judge_s = self._judged(turn, completions, beside)
+            played, verdicts, judge_s = self._judged(turn, completions, beside)
         turns = {**settled, **played}
         ordered = [turns[p] for p in going if p in turns]
         if self._checkpoint and (played or not stored):
@@ -74,11 +83,12 @@ class TurnPlayer:
             timing = TurnTiming(
                 turn=turn,
                 num_answers=len(fresh),
-                num_kernels=num_kernels,
+                num_kernels=sum(t.kernel is not None for t in played.values()),
                 num_prompt_tokens=sum(c.num_prompt_tokens for c in fresh),
                 num_completion_tokens=sum(c.num_completion_tokens for c in fresh),
                 generate_s=generate_s,
                 judge_s=judge_s,
+                device_s=sum(v.seconds.get(stage, 0.0) for v in verdicts for stage in _DEVICE_STAGES),
                 beside_s=beside_s,
                 total_s=time.monotonic() - start,
             )
@@ -88,7 +98,7 @@ class TurnPlayer:
         return ordered
 
     def _answers(
-        self, turn: int, histories: Histories, places: Sequence[Place], beside: BesideJudge | None
+        self, turn: int, shown: Shown, places: Sequence[Place], beside: BesideJudge | None
     ) -> tuple[dict[Place, Completion], list[Completion], float]:
         """Completions by place, those that were not in the checkpoint, and the seconds that these took.
 
@@ -99,7 +109,7 @@ class TurnPlayer:
         completions = {p: c for p, c in kept.items() if p in wanted}
         for place, completion in completions.items():
             self._hand_over(place, completion, beside)
-        requests = [r for p in places if p not in completions and (r := self._request(turn, p, histories[p]))]
+        requests = [r for p in places if p not in completions and (r := self._request(turn, p, shown(p)))]
         start = time.monotonic()
         with self._bar(len(requests), f"turn {turn}/{self._settings.num_turns}: generate", "answers") as bar:
 
@@ -125,8 +135,8 @@ class TurnPlayer:
 
     def _judged(
         self, turn: int, completions: Mapping[Place, Completion], beside: BesideJudge | None
-    ) -> tuple[dict[Place, Turn], int, float]:
-        """Turns by place, how many kernels were judged, and the seconds that took, or was still waited for."""
+    ) -> tuple[dict[Place, Turn], list[Verdict], float]:
+        """Turns by place, the verdicts, and the seconds that these took, or were still waited for."""
         parsed = {p: self._parse(c) for p, c in completions.items()}
         pairs: dict[Place, tuple[Task, Kernel]] = {
             p: (self._tasks[p[0]], a.kernel) for p, a in parsed.items() if a.kernel
@@ -140,7 +150,7 @@ class TurnPlayer:
             verdicts = dict(zip(pairs, self._judge(list(pairs.values())) if pairs else [], strict=True))
         judge_s = time.monotonic() - start
         turns = {p: self._turn(turn, p, completions[p], parsed[p], verdicts.get(p)) for p in completions}
-        return turns, len(pairs), judge_s
+        return turns, [v for v in verdicts.values() if isinstance(v, Verdict)], judge_s
 
     def _request(self, turn: int, place: Place, past: Sequence[Turn]) -> Request | None:
         """None when the prompt of a later turn no longer fits."""

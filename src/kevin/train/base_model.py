@@ -11,7 +11,7 @@ import logging
 import math
 import random
 import time
-from collections.abc import Sequence
+from collections.abc import Mapping, Sequence
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
@@ -150,10 +150,10 @@ def bare_model(config: BaseModelConfig, vocab_size: int, *, end: int, pad: int) 
             bos_token_id=None,
             eos_token_id=end,
             pad_token_id=pad,
-            attn_implementation=ATTENTION,
+            attn_implementation=ATTENTION,  # type: ignore[call-arg]
         )
     )
-    return model.to("cuda" if torch.cuda.is_available() else "cpu")
+    return model.to("cuda" if torch.cuda.is_available() else "cpu")  # type: ignore[arg-type, no-any-return]
 
 
 def answer_loss(model: Qwen3ForCausalLM, batch: Batch) -> torch.Tensor:
@@ -295,5 +295,10 @@ def _save(
         )
         model.save_pretrained(partial)
         tokenizer.save_pretrained(partial)
-        (partial / "training.jsonl").write_text("".join(json.dumps(r) + "\n" for r in records))
-        (partial / SUMMARY).write_text(json.dumps(summary, indent=1) + "\n")
+        write_training(partial, records, summary)
+
+
+def write_training(folder: Path, records: Sequence[Mapping[str, float]], summary: Mapping[str, Any]) -> None:
+    """What is said of a training beside its weights: ``training.jsonl``, a record a step, and ``summary.json``."""
+    (folder / "training.jsonl").write_text("".join(json.dumps(r) + "\n" for r in records))
+    (folder / SUMMARY).write_text(json.dumps(summary, indent=1) + "\n")

@@ -7,12 +7,13 @@ every writing process imports this module.
 from __future__ import annotations
 
 import multiprocessing
+import random
 from collections import deque
 from collections.abc import Iterator
 from concurrent.futures import BrokenExecutor, Future, ProcessPoolExecutor
 from itertools import count
 from types import TracebackType
-from typing import Self
+from typing import Literal, NamedTuple, Self
 
 from kevin.core.config import Study
 from kevin.core.errors import HarnessError
@@ -24,11 +25,28 @@ from kevin.tasks.extended import catalog_extended, compose_general
 from kevin.tasks.kernelbench_ops import kernelbench_sequences
 from kevin.tasks.ops import sequence
 from kevin.train.families import families
+from kevin.writer.later import Past, later_transcripts
 from kevin.writer.school import school_transcripts
 from kevin.writer.transcripts import Transcript
 
 CHUNK = 16
 """Conversations that are written in one piece."""
+
+Kind = Literal["trained on", "held out", "held out later"]
+"""What a chunk is for: training; or the loss on first, or on later turns, in styles that are never trained on."""
+_CHARS_PER_TOKEN = 2.5
+"""Of prompts; SmolLM2's tokens of them have about three, and what is too long all the same is left out."""
+_PROMPT_SHARE = 0.75
+
+
+class Pasts(NamedTuple):
+    """What later turns go on from; nothing in a first school."""
+
+    school: tuple[Past, ...] = ()
+    held_out: tuple[Past, ...] = ()
+
+
+NO_PASTS = Pasts()
 
 
 def school_tasks(study: Study) -> list[Task]:
@@ -47,11 +65,43 @@ def school_tasks(study: Study) -> list[Task]:
     return [*single, *(t for t in composed if families(sequence(t.ops)) not in evaluated)]
 
 
-def school_corpus(study: Study, tasks: list[Task], chunk: int, *, held_out: bool = False) -> Iterator[Transcript]:
-    """The `CHUNK` conversations of number ``chunk``; held-out ones are in styles that are never trained on."""
-    seed = _seed(study, "held out" if held_out else "trained on", str(chunk))
+def school_corpus(
+    study: Study, tasks: list[Task], chunk: int, kind: Kind = "trained on", pasts: Pasts = NO_PASTS
+) -> Iterator[Transcript]:
+    """The `CHUNK` conversations of number ``chunk``; with pasts later turns are among those that are trained on."""
+    if kind == "held out later":
+        yield from _later(study, pasts.held_out, CHUNK, _seed(study, kind, str(chunk)))
+    elif kind == "held out":
+        yield from _first(study, tasks, CHUNK, _seed(study, kind, str(chunk)), held_out=True)
+    elif not pasts.school or study.base_model.second_school is None:
+        yield from _first(study, tasks, CHUNK, _seed(study, kind, str(chunk)))
+    else:
+        seed = _seed(study, kind, "second school", str(chunk))
+        rng = random.Random(seed)
+        is_later = [rng.random() < study.base_model.second_school.later_share for _ in range(CHUNK)]
+        first = _first(study, tasks, CHUNK, seed)
+        later = _later(study, pasts.school, CHUNK, seed)
+        yield from (next(later if asked else first) for asked in is_later)
+
+
+def _first(study: Study, tasks: list[Task], num: int, seed: int, *, held_out: bool = False) -> Iterator[Transcript]:
     mistakes = study.base_model.school_training.mistakes
-    return school_transcripts(tasks, study.language, CHUNK, seed, held_out_styles=held_out, mistakes=mistakes)
+    return school_transcripts(tasks, study.language, num, seed, held_out_styles=held_out, mistakes=mistakes)
+
+
+def _later(study: Study, pasts: tuple[Past, ...], num: int, seed: int) -> Iterator[Transcript]:
+    config = study.base_model
+    assert config.second_school is not None
+    return later_transcripts(
+        pasts,
+        study.language,
+        num,
+        seed,
+        ways=config.second_school.ways,
+        max_past=config.second_school.max_past,
+        max_prompt_chars=int(_PROMPT_SHARE * config.max_tokens * _CHARS_PER_TOKEN),
+        mistakes=config.school_training.mistakes,
+    )
 
 
 def _seed(study: Study, *parts: str) -> int:
@@ -61,16 +111,16 @@ def _seed(study: Study, *parts: str) -> int:
 class Writers:
     """Processes that write the corpus; a context manager. They end with the process that made them."""
 
-    def __init__(self, study: Study, tasks: list[Task], num_workers: int) -> None:
+    def __init__(self, study: Study, tasks: list[Task], num_workers: int, pasts: Pasts = NO_PASTS) -> None:
         self._ahead = 2 * num_workers
         self._pool = ProcessPoolExecutor(
             num_workers,
             mp_context=multiprocessing.get_context("spawn"),
             initializer=_set_up,
-            initargs=(study, tasks),
+            initargs=(study, tasks, pasts),
         )
 
-    def chunks(self, first: int = 0, *, held_out: bool = False) -> Iterator[list[Transcript]]:
+    def chunks(self, first: int = 0, kind: Kind = "trained on") -> Iterator[list[Transcript]]:
         """Chunks in order, without end, from number ``first`` on; some are written ahead.
 
         Raises:
@@ -79,7 +129,7 @@ class Writers:
         waiting: deque[Future[list[Transcript]]] = deque()
         try:
             for chunk in count(first):
-                waiting.append(self._pool.submit(_write, chunk, held_out))
+                waiting.append(self._pool.submit(_write, chunk, kind))
                 if len(waiting) > self._ahead:
                     yield waiting.popleft().result()
         except BrokenExecutor:
@@ -97,15 +147,15 @@ class Writers:
         self._pool.shutdown(wait=False, cancel_futures=True)
 
 
-_given: tuple[Study, list[Task]]
+_given: tuple[Study, list[Task], Pasts]
 """Of a writing process."""
 
 
-def _set_up(study: Study, tasks: list[Task]) -> None:
+def _set_up(study: Study, tasks: list[Task], pasts: Pasts) -> None:
     global _given  # noqa: PLW0603
-    _given = (study, tasks)
+    _given = (study, tasks, pasts)
 
 
-def _write(chunk: int, held_out: bool) -> list[Transcript]:
-    study, tasks = _given
-    return list(school_corpus(study, tasks, chunk, held_out=held_out))
+def _write(chunk: int, kind: Kind) -> list[Transcript]:
+    study, tasks, pasts = _given
+    return list(school_corpus(study, tasks, chunk, kind, pasts))

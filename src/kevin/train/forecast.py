@@ -121,7 +121,7 @@ def _step_s(study: Study, written: list[Transcript]) -> float:
 def _compile_s(study: Study, num_cores: int) -> float:
     from concurrent.futures import ThreadPoolExecutor
 
-    from kevin.judge.build import build_native
+    from kevin.judge.compile.native import build_native
 
     rng = random.Random(0)
     tasks = [t for t in catalog(study.tasks.size) if t.name in ("softmax", "matmul", "layer_norm", "gelu")]

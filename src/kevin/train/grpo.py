@@ -30,14 +30,13 @@ from kevin.core.errors import ConfigError, DeviceError
 from kevin.core.types import Task
 from kevin.policy.cpu import cpu_dtype
 from kevin.policy.decode import Decoding, TokenIds, decode
-from kevin.policy.protocol import Sampling
-from kevin.train.checkpoint import CheckpointKeeper, checkpoint_written
+from kevin.policy.interface import Sampling
+from kevin.train.checkpoint import checkpoint_written
 from kevin.train.lengths import longest_response
 from kevin.train.logprobs import answer_logprobs
-from kevin.train.metrics import TIMES, MetricsLog, progress_line
 from kevin.train.policy import Generate, OnAnswer, RecordingPolicy
-from kevin.train.stability import TrainingStoppedError, budget_reason, check_finite, nothing_learnable, stop_reason
-from kevin.train.step import StepPlayer, StepRollouts, merged, rollout_record
+from kevin.train.rows import flat_groups, kept_groups_scale
+from kevin.train.step import StepPlayer, StepRollouts, merged
 
 logger = logging.getLogger(__name__)
 logging.getLogger("trl.trainer.grpo_trainer").addFilter(lambda r: "returned None" not in r.getMessage())  # as meant
@@ -80,11 +79,11 @@ def grpo_config(study: Study, folder: Path, num_processes: int, *, on_cpu: bool)
         max_completion_length=longest_response(study),
         temperature=train.temperature,
         top_p=study.rollout.top_p,
-        scale_rewards="group" if train.advantage == "group" else "none",
+        scale_rewards="group" if train.advantage in ("group", "turn") else "none",
         loss_type=train.loss,
         epsilon=train.clip_low,
         epsilon_high=train.clip_high,
-        beta=train.kl_beta,
+        beta=train.kl_beta or train.first_turn_kl,
         learning_rate=train.learning_rate,
         lr_scheduler_type="constant_with_warmup",
         warmup_steps=train.warmup_share,
@@ -141,6 +140,7 @@ class KernelTrainer(GRPOTrainer):
         self._study, self._player = study, player
         self._played: StepRollouts | None = None
         self._preparing = False
+        self._loss_inputs: dict[str, Any] | None = None
         self._model_s = self._prepare_s = 0.0
         warnings.filterwarnings("ignore", message="You are using 'rollout_func'")
         super().__init__(
@@ -216,9 +216,27 @@ class KernelTrainer(GRPOTrainer):
     def _generate_and_score_completions(self, inputs: list[dict[str, Any]]) -> dict[str, Any]:
         batch: dict[str, Any] = super()._generate_and_score_completions(inputs)
         assert self._played is not None
-        ours = [r.advantage for r in self._played.rows]
-        batch["advantages"] = torch.tensor(ours, dtype=torch.float32, device=batch["advantages"].device)
+        ours = torch.tensor([r.advantage for r in self._played.rows], dtype=torch.float32)
+        if self._study.train.flat_groups == "drop":
+            ours *= kept_groups_scale(gather_object([flat_groups(self._played.rows)]))
+        batch["advantages"] = ours.to(batch["advantages"].device)
+        is_first = [r.turn == 1 and r.task_id not in self._played.starts for r in self._played.rows]
+        batch["is_first_turn"] = torch.tensor(is_first, device=batch["advantages"].device)
         return batch
+
+    def _compute_loss(self, model: torch.nn.Module, inputs: dict[str, Any]) -> torch.Tensor:
+        self._loss_inputs = inputs
+        loss: torch.Tensor = super()._compute_loss(model, inputs)
+        self._loss_inputs = None
+        return loss
+
+    def _anchor_first_turns_only(self, logps_BC: torch.Tensor) -> None:
+        """Where the reference is the policy itself, the KL divergence and its gradient are exactly 0."""
+        if self._loss_inputs is None or not self._study.train.first_turn_kl:
+            return
+        is_first_B1 = self._loss_inputs["is_first_turn"].unsqueeze(1)
+        reference_BC = self._loss_inputs["ref_per_token_logps"]
+        self._loss_inputs["ref_per_token_logps"] = torch.where(is_first_B1, reference_BC, logps_BC.detach())
 
     def _get_per_token_logps_and_entropies(
         self,
@@ -246,7 +264,9 @@ class KernelTrainer(GRPOTrainer):
                 entropy_parts.append(torch.nn.functional.pad(entropies, padding))
         if self._preparing:  # within a training step all of it is counted there
             self.count_model_time(start)
-        return torch.cat(parts), torch.cat(entropy_parts) if entropy_parts else None, None
+        logps_BC = torch.cat(parts)
+        self._anchor_first_turns_only(logps_BC)
+        return logps_BC, torch.cat(entropy_parts) if entropy_parts else None, None
 
     def _trimmed_logps(
         self,
@@ -339,88 +359,3 @@ def _roll_out(prompts: list[str], trainer: KernelTrainer) -> dict[str, list[Any]
 def _returns(return_: list[float | None], **_: Any) -> list[float | None]:
     """TRL's rewards are our returns; None where there is none."""
     return return_
-
-
-class StepObserver(TrainerCallback):
-    """Puts a step's record together from its rollouts and its gradient steps, keeps checkpoints, ends the run."""
-
-    def __init__(self, study: Study, player: StepPlayer, keeper: CheckpointKeeper, log: MetricsLog | None) -> None:
-        """``log``: None on all processes but the main one."""
-        self._study, self._player, self._keeper, self._log = study, player, keeper, log
-        self._updates: list[dict[str, float]] = []
-        self._last = self._optimizer_start = time.monotonic()
-        self.trainer: KernelTrainer | None = None
-        self.stop_reason: str | None = None
-
-    def on_train_begin(self, args: Any, state: Any, control: Any, **kwargs: Any) -> None:
-        self._last = time.monotonic()
-
-    def on_log(self, args: Any, state: Any, control: Any, logs: dict[str, Any] | None = None, **kwargs: Any) -> None:
-        if logs is None or "grad_norm" not in logs:
-            return
-        train = self._study.train
-        step = (state.global_step - 1) // updates_of_a_step(train) + 1
-        check_finite(step, {key: float(logs[key]) for key in ("loss", "grad_norm")})
-        self._updates.append({k: float(v) for k, v in logs.items() if isinstance(v, int | float)})
-        if state.global_step % updates_of_a_step(train):
-            return
-        assert self.trainer is not None
-        rollouts = self.trainer.take_rollouts()
-        record = self._record(step, rollouts)
-        self._updates = []
-        reason = problem = None
-        if self._log is not None:
-            self._player.write_turns(step, rollouts.rows)
-            self._log.add(record)
-            logger.info("%s", progress_line(record, train.num_steps, self._log.elapsed_s))
-            reason, problem = self._reason(self._log), nothing_learnable(self._log.records, train)
-        self.stop_reason, problem = gather_object([(reason, problem)])[0]
-        if problem is not None:
-            raise TrainingStoppedError(f"run {self._player.run}: {problem}")
-        if self.stop_reason is not None:
-            control.should_training_stop = control.should_save = True
-
-    def _reason(self, log: MetricsLog) -> str | None:
-        if (reason := stop_reason(log.records, self._study.train)) is not None:
-            logger.warning("training ends early: %s", reason)
-            return reason
-        return budget_reason(self._study.train, log.elapsed_s)
-
-    def _record(self, step: int, rollouts: StepRollouts) -> dict[str, Any]:
-        """Numbers of the step; everything that depends on the clock is under ``seconds``."""
-        now = time.monotonic()
-        total, self._last = now - self._last, now
-        spent = rollouts.seconds
-        record: dict[str, Any] = {"step": step, **rollout_record(rollouts, self._study.train.num_turns)}
-        names = {
-            "loss": "loss",
-            "grad_norm": "grad_norm",
-            "learning_rate": "learning_rate",
-            "entropy": "entropy",
-            "kl": "kl",
-            "clip_ratio": "clip_ratio/region_mean",
-            "clip_ratio_low": "clip_ratio/low_mean",
-            "clip_ratio_high": "clip_ratio/high_mean",
-        }
-        for name, key in names.items():
-            values = [u[key] for u in self._updates if key in u]
-            if values:
-                record[name] = sum(values) / len(values)
-        assert self.trainer is not None
-        update = max(0.0, total - spent["rollout"])
-        record[TIMES] = {"step": total, **spent, "update": update, "model": self.trainer.take_model_time()}
-        return record
-
-    def on_pre_optimizer_step(self, args: Any, state: Any, control: Any, **kwargs: Any) -> None:
-        self._optimizer_start = time.monotonic()
-
-    def on_optimizer_step(self, args: Any, state: Any, control: Any, **kwargs: Any) -> None:
-        if self.trainer is not None:
-            self.trainer.count_model_time(self._optimizer_start)
-
-    def on_save(self, args: Any, state: Any, control: Any, **kwargs: Any) -> None:
-        if self.trainer is not None:
-            self.trainer.accelerator.wait_for_everyone()  # every process has written its share
-        if state.is_world_process_zero:
-            self._keeper.finish(state.global_step, state.global_step // updates_of_a_step(self._study.train))
-            self._player.forget(state.global_step // updates_of_a_step(self._study.train))

@@ -56,9 +56,12 @@ def answer_logprobs(
 
 def common_length(prompts: Sequence[Sequence[int]]) -> int:
     """Tokens with which all prompts begin alike, short of the last one of the shortest."""
-    shortest, longest = min(prompts), max(prompts)  # in the order of their tokens: the two that differ first
+    first, last = (
+        min(map(list, prompts)),
+        max(map(list, prompts)),
+    )  # in the order of their tokens: the two that differ first
     limit = min(len(p) for p in prompts) - 1
-    return next((i for i in range(limit) if shortest[i] != longest[i]), limit)
+    return next((i for i in range(limit) if first[i] != last[i]), limit)
 
 
 def _hidden_states(

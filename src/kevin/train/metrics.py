@@ -42,7 +42,7 @@ class MetricsLog:
     @property
     def elapsed_s(self) -> float:
         """Of the steps so far, without pauses between runs."""
-        return sum(r[TIMES]["step"] for r in self.records)
+        return float(sum(r[TIMES]["step"] for r in self.records))
 
     def close(self) -> None:
         self._writer.close()

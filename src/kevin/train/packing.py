@@ -64,13 +64,19 @@ class Batch(NamedTuple):
         return self._replace(**moved)
 
 
+def _token_id(tokenizer: PreTrainedTokenizerBase, token: str) -> int:
+    found = tokenizer.convert_tokens_to_ids(token)
+    assert isinstance(found, int)
+    return found
+
+
 class Encoder:
     """Token ids of texts and transcripts; texts that come again are encoded once."""
 
     def __init__(self, tokenizer: PreTrainedTokenizerBase) -> None:
         self._tokenizer = tokenizer
-        self._end = int(tokenizer.convert_tokens_to_ids(END))
-        self._roles = {r: int(tokenizer.convert_tokens_to_ids(t)) for r, t in ROLES.items()}
+        self._end = _token_id(tokenizer, END)
+        self._roles = {r: _token_id(tokenizer, t) for r, t in ROLES.items()}
         self._known: dict[str, list[int]] = {}
 
     def know(self, texts: Iterable[str]) -> None:
@@ -170,13 +176,15 @@ def _tree_attention(
     from torch.nn.functional import scaled_dot_product_attention
 
     def branches(x: torch.Tensor) -> torch.Tensor:  # (B * N, heads, L, D)
-        return x[:, :, num_spine:].unflatten(2, (num_branches, -1)).transpose(1, 2).flatten(0, 1)
+        own: torch.Tensor = x[:, :, num_spine:].unflatten(2, (num_branches, -1))
+        return own.transpose(1, 2).flatten(0, 1)
 
     def with_spine(x: torch.Tensor) -> torch.Tensor:  # (B * N, heads, S + L, D)
         spine = x[:, None, :, :num_spine].expand(-1, num_branches, -1, -1, -1).flatten(0, 1)
         return torch.cat([spine, branches(x)], dim=2)
 
-    spine = scaled_dot_product_attention(*(x[:, :, :num_spine] for x in (query, key, value)), is_causal=True)
+    on_spine = [x[:, :, :num_spine] for x in (query, key, value)]
+    spine = scaled_dot_product_attention(on_spine[0], on_spine[1], on_spine[2], is_causal=True)
     own = scaled_dot_product_attention(branches(query), with_spine(key), with_spine(value), attn_mask=attention_mask)
     own = own.unflatten(0, (-1, num_branches)).transpose(1, 2).flatten(2, 3)
     return torch.cat([spine, own], dim=2).transpose(1, 2).contiguous(), None

@@ -13,7 +13,7 @@ from kevin.core.errors import DataError
 from kevin.core.files import append_line
 from kevin.core.types import Completion
 from kevin.policy.decode import TokenIds
-from kevin.policy.protocol import OnCompletion, Request, Sampling, request_seed
+from kevin.policy.interface import OnCompletion, Request, Sampling, request_seed
 from kevin.policy.transformers import TransformersPolicy
 
 OnAnswer = Callable[[int, TokenIds, list[float] | None], None]

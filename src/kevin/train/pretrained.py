@@ -42,10 +42,10 @@ def load_pretrained(init: str) -> tuple[PreTrainedModel, PreTrainedTokenizerBase
     except (OSError, ValueError, ImportError, KeyError, RuntimeError, TypeError, SafetensorError) as e:
         raise ConfigError(_refusal(weights, e)) from e
     if weights.gguf_file:  # dequantised, which transformers does not notice
-        model.hf_quantizer = None
+        model.hf_quantizer = None  # type: ignore[assignment]
         if hasattr(model.config, "quantization_config"):
             del model.config.quantization_config
-        model.is_quantized = False
+        model.is_quantized = False  # type: ignore[assignment]
     mend_tokenizer(tokenizer, model, str(weights))
     return model, tokenizer
 

@@ -79,7 +79,10 @@ def training_rows(
             if [t.turn for t in played] != list(range(1, len(played) + 1)) or len(played) > num_turns:
                 raise ValueError(f"{task_id}, trajectory {trajectory}: turns {[t.turn for t in played]}")
             scores = [turn_score(t, config, (bonuses or {}).get(t.verdict_key or "", 0.0)) for t in played]
-            values = reward.returns(scores, gamma=config.gamma, mode=config.returns)
+            rewards = reward.turn_rewards(
+                scores, progress_weight=config.progress_weight, progress_over=config.progress_over
+            )
+            values = reward.returns(rewards, gamma=config.gamma, mode=config.returns)
             missing = num_turns - len(played)
             group += [
                 (trajectory, number, turn, score, value)
@@ -89,7 +92,8 @@ def training_rows(
                     start=1,
                 )
             ]  # fmt: skip
-        advantages = reward.advantages([value for *_, value in group], mode=mode)
+        numbers = [number for _, number, *_ in group]
+        advantages = reward.advantages([value for *_, value in group], mode=mode, turns=numbers)
         own = [Row(task_id, *place, advantage) for place, advantage in zip(group, advantages, strict=True)]
         rows += sorted(own, key=lambda r: r.turn)
     if by_place:
@@ -105,6 +109,21 @@ def rows_frame(rows: Sequence[Row]) -> pd.DataFrame:
     frame["return"] = pd.Series([r.return_ for r in played], dtype="float64")
     frame["advantage"] = pd.Series([r.advantage for r in played], dtype="float64")
     return frame
+
+
+def flat_groups(rows: Sequence[Row]) -> tuple[int, int]:
+    """(groups without a gradient, groups)."""
+    groups = [list(g) for _, g in groupby(rows, key=lambda r: r.task_id)]
+    return sum(all(r.advantage == 0 for r in g) for g in groups), len(groups)
+
+
+def kept_groups_scale(counts: Sequence[tuple[int, int]]) -> float:
+    """What makes a mean over all groups one over those with a gradient; `flat_groups` of every process.
+
+    A step in which all groups are flat has no gradient anyway.
+    """
+    flat, every = (sum(column) for column in zip(*counts, strict=True))
+    return every / (every - flat) if flat < every else 1.0
 
 
 MAX_UNJUDGED_SHARE = 0.5
@@ -145,8 +164,8 @@ def step_metrics(rows: Sequence[Row], num_turns: int) -> dict[str, float]:
         record["completion_tokens"] = _mean([t.num_completion_tokens for t in played])
         record["truncated"] = _mean([t.finish_reason == "length" for t in played])
         record["not_okay_ratio"] = _mean([not opening_is_expected(t.completion) for t in played])
-    groups = [list(g) for _, g in groupby(rows, key=lambda r: r.task_id)]
-    record["flat_groups"] = _mean([all(r.advantage == 0 for r in g) for g in groups])
+    flat, every = flat_groups(rows)
+    record["flat_groups"] = flat / every
     return record
 
 
@@ -158,4 +177,4 @@ def _judged_metrics(judged: Sequence[Row], suffix: str) -> dict[str, float]:
 
 
 def _mean(values: Sequence[Any]) -> float:
-    return sum(values) / len(values)
+    return float(sum(values) / len(values))

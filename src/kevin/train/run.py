@@ -20,10 +20,10 @@ from pathlib import Path
 from typing import Any
 
 from kevin.core import files
-from kevin.core.config import Study
+from kevin.core.config import RewardConfig, RolloutConfig, Study, TrainConfig
 from kevin.core.errors import DataError
 from kevin.core.lengths import with_lengths
-from kevin.core.resume import differences, read_identity, set_aside
+from kevin.core.resume import differences, read_identity, set_aside, with_defaults
 from kevin.core.types import Task
 from kevin.policy.load import policy_identity
 from kevin.rollout.settings import Judge
@@ -37,6 +37,14 @@ LIMITS = ("num_steps", "time_budget_s", "stop_nothing_correct")
 """Keys of ``train`` that end a run; when they are raised it goes on."""
 MAY_CHANGE = (*LIMITS, "save_every", "num_checkpoints", "micro_batch_size", "vllm_memory_share")
 """Keys of ``train`` that a resumed run may have changed; the steps so far would have been the same."""
+
+
+IDENTITY_DEFAULTS = {
+    "train": TrainConfig().model_dump(mode="json", exclude=set(MAY_CHANGE)),
+    "reward": RewardConfig().model_dump(mode="json"),
+    "rollout": RolloutConfig().model_dump(mode="json", include={"history"}),
+}
+"""Of settings that a run from before them was trained without."""
 
 
 def run_training(
@@ -94,7 +102,14 @@ def identity(study: Study, run: str, tasks: Sequence[Task]) -> dict[str, Any]:
         "reward": study.reward.model_dump(mode="json"),
         "rollout": study.rollout.model_dump(
             mode="json",
-            include={"max_prompt_tokens", "max_response_tokens", "max_feedback_chars", "profile_feedback", "top_p"},
+            include={
+                "max_prompt_tokens",
+                "max_response_tokens",
+                "max_feedback_chars",
+                "profile_feedback",
+                "history",
+                "top_p",
+            },
         ),
         "judge": study.judge.model_dump(mode="json"),
         "policies": {study.train.init: policy_identity(study.policies[study.train.init])},
@@ -113,11 +128,14 @@ def start_or_resume(out: Path, wanted: dict[str, Any]) -> None:
     if not path.exists():
         files.write_text(path, json.dumps(wanted, indent=1, sort_keys=True) + "\n")
         return
-    changes = list(differences(read_identity(path), wanted))
+    changes = list(differences(with_defaults(read_identity(path), IDENTITY_DEFAULTS), wanted))
     if changes and (out / "finished.json").exists():
         logger.warning(
             "%s held a finished run of something else (%s); moved to %s", out, "; ".join(changes), set_aside(out)
         )
+        start_or_resume(out, wanted)
+    elif changes and not _has_begun(out):
+        path.unlink()
         start_or_resume(out, wanted)
     elif changes:
         raise DataError(
@@ -125,6 +143,11 @@ def start_or_resume(out: Path, wanted: dict[str, Any]) -> None:
             + "\n".join(f"  {c}" for c in changes)
             + f"\nGo back to the old configuration to go on with it, or start anew: rm -r {out}"
         )
+
+
+def _has_begun(out: Path) -> bool:
+    """Whether there is an answer or a checkpoint to lose; a run that failed before its first one is in nobody's way."""
+    return any(path.is_file() for name in ("rollouts", "turns", "checkpoints") for path in (out / name).rglob("*"))
 
 
 @contextmanager
@@ -143,8 +166,9 @@ def _train_grpo(study: Study, run: str, tasks: Sequence[Task], judge: Judge, out
     import torch
 
     from kevin.policy.transformers import load_transformers
-    from kevin.train.grpo import KernelTrainer, StepObserver, grpo_config
+    from kevin.train.grpo import KernelTrainer, grpo_config
     from kevin.train.metrics import MetricsLog
+    from kevin.train.observer import StepObserver
     from kevin.train.parallel import process_count
     from kevin.train.step import StepPlayer
 

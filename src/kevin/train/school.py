@@ -5,13 +5,13 @@ A killed training goes on from its last checkpoint, with the batches that it wou
 
 from __future__ import annotations
 
-import json
 import logging
 import math
 import os
 import shutil
 import time
-from collections.abc import Sequence
+from collections.abc import Iterator, Mapping, Sequence
+from contextlib import contextmanager
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
@@ -20,8 +20,9 @@ from kevin.core.config import SchoolConfig, Study
 from kevin.core.errors import ConfigError, DeviceError
 from kevin.core.progress import progress
 from kevin.core.types import canonical_json, digest
-from kevin.train.base_model import SUMMARY, rate_share, summarise_training
-from kevin.train.corpus import CHUNK, Writers, school_tasks
+from kevin.train.base_model import rate_share, summarise_training, write_training
+from kevin.train.corpus import CHUNK, NO_PASTS, Pasts, Writers, school_tasks
+from kevin.train.past import pasts_identity, read_pasts, second_school
 from kevin.train.pretrained import load_pretrained, save_pretrained
 from kevin.train.school_batches import Ahead, Sample, SchoolBatch, cut, held_out_samples, school_batches, summed_loss
 from kevin.train.stability import TrainingStoppedError
@@ -40,14 +41,42 @@ _FREE = {"num_workers", "checkpoint_minutes"}
 
 
 def train_school(study: Study, out_dir: Path) -> None:
-    """Load ``base_model.init``, train it on the writer's conversations, and save a Hugging Face folder with its
-    ``training.jsonl`` and ``summary.json``.
+    """Load ``base_model.init``, train it on first turns of the writer's conversations, and save a Hugging Face folder
+    with its ``training.jsonl`` and ``summary.json``.
 
     Raises:
         ConfigError: as `load_pretrained`; a dialect that the kernel writer does not write; a corpus that does not fit.
         DeviceError: the device ran out of memory.
         TrainingStoppedError: a loss that is not a finite number.
     """
+    _train(study, study.base_model.school_training, NO_PASTS, out_dir)
+
+
+def train_second_school(study: Study, model: Path, past_tasks: Path, past_turns: Sequence[Path], out_dir: Path) -> None:
+    """As `train_school`, but from the folder ``model``, which the first school made, and on later turns too, which go
+    on from judged answers.
+
+    Args:
+        past_tasks: of `kevin.train.past.write_past_tasks`.
+        past_turns: turns.parquet of `kevin.train.past_answers`.
+
+    Raises:
+        ConfigError: as `train_school`; no second school in the configuration.
+        DataError: as `kevin.train.past.read_pasts`.
+        DeviceError, TrainingStoppedError: as `train_school`.
+    """
+    second = second_school(study)
+    school = study.base_model.school_training.model_copy(
+        update={"num_steps": second.num_steps, "learning_rate": second.learning_rate}
+    )
+    pasts = read_pasts(study, past_tasks, past_turns)
+    num = sum(len(p.answers) for p in pasts.school)
+    log.info("%d judged answers to %d tasks", num, len(pasts.school))
+    base_model = study.base_model.model_copy(update={"init": str(model)})
+    _train(study.model_copy(update={"base_model": base_model}), school, pasts, out_dir)
+
+
+def _train(study: Study, school: SchoolConfig, pasts: Pasts, out_dir: Path) -> None:
     config = study.base_model
     if config.init is None:
         raise ConfigError("base_model.init names no pretrained weights to go to school")
@@ -60,18 +89,18 @@ def train_school(study: Study, out_dir: Path) -> None:
 
     disable_progress_bar()  # of loading and saving; the school has its own
 
-    school = config.school_training
     folder = out_dir.with_name(f".{out_dir.name}.school")
     tasks = school_tasks(study)
-    with Writers(study, tasks, school.num_workers or max(1, len(os.sched_getaffinity(0)) - 1)) as writers:
+    with Writers(study, tasks, school.num_workers or max(1, len(os.sched_getaffinity(0)) - 1), pasts) as writers:
         model, tokenizer = load_pretrained(config.init)
         fit_threads(model.num_parameters())
         context = getattr(model.config.get_text_config(), "max_position_embeddings", None) or config.max_tokens
         longest = min(config.max_tokens, context)
         if torch.cuda.is_available():
-            model.to("cuda")
+            model.to("cuda")  # type: ignore[arg-type]
         log.info("%d tasks, a model of %d parameters", len(tasks), model.num_parameters())
-        pupil = Pupil(model, int(tokenizer.pad_token_id), school, Checkpoint(folder, _identity(study)))
+        checkpoint = Checkpoint(folder, _identity(study, school, pasts))
+        pupil = Pupil(model, int(tokenizer.pad_token_id), school, checkpoint)
         pupil.resume()
         batches = school_batches(
             writers.chunks(pupil.next_conversation // CHUNK),
@@ -81,27 +110,45 @@ def train_school(study: Study, out_dir: Path) -> None:
             micro_batch_tokens=school.micro_batch_tokens,
             longest=longest,
         )
-        pupil.train(batches, held_out_samples(writers, tokenizer, school.num_held_out, longest))
+        held_out = {"held_out_loss": held_out_samples(writers, tokenizer, school.num_held_out, longest)}
+        if pasts.held_out:
+            later = held_out_samples(writers, tokenizer, school.num_held_out, longest, "held out later")
+            held_out |= {"held_out_later_loss": later} if later else {}
+        pupil.train(batches, held_out)
     with files.whole_folder(out_dir) as partial:
         save_pretrained(partial, model, tokenizer)
-        (partial / "training.jsonl").write_text("".join(json.dumps(r) + "\n" for r in pupil.records))
-        (partial / SUMMARY).write_text(json.dumps(pupil.summary(study), indent=1) + "\n")
+        write_training(partial, pupil.records, pupil.summary(study))
     shutil.rmtree(folder, ignore_errors=True)
 
 
-def _identity(study: Study) -> str:
+def _identity(study: Study, school: SchoolConfig, pasts: Pasts) -> str:
     """Digest of all that the weights follow from."""
     config = study.base_model
     assert config.init is not None
     parts = {
         "init": config.init,
         "weights": weights_identity(config.init),
-        "school": config.school_training.model_dump(mode="json", exclude=_FREE),
+        "school": school.model_dump(mode="json", exclude=_FREE),
         "max_tokens": config.max_tokens,
         "tasks": study.tasks.model_dump(mode="json"),
         "study": [study.seed, study.language],
     }
+    if pasts.school and config.second_school is not None:
+        parts |= {"second": config.second_school.model_dump(mode="json"), "pasts": pasts_identity(pasts)}
     return digest("school", canonical_json(parts))
+
+
+@contextmanager
+def _steady_attention() -> Iterator[None]:
+    """Without cuDNN's attention, which plans anew for every length: on an H200 the host took longer than the GPU."""
+    import torch
+
+    before = torch.backends.cuda.cudnn_sdp_enabled()
+    torch.backends.cuda.enable_cudnn_sdp(False)
+    try:
+        yield
+    finally:
+        torch.backends.cuda.enable_cudnn_sdp(before)
 
 
 class Checkpoint:
@@ -167,24 +214,30 @@ class Pupil:
         )
         self._saved = time.monotonic()
 
-    def train(self, made: Any, held_out: Sequence[Sample]) -> None:
-        """The steps that are still to be made, on the batches ``made``."""
+    def train(self, made: Any, held_out: Mapping[str, Sequence[Sample]]) -> None:
+        """The steps that are still to be made, on the batches ``made``.
+
+        ``held_out``: by the name of the loss in the records what it is measured on.
+        """
         school = self._school
         ahead = Ahead(made)
         batches = iter(ahead)
         self._model.train()
         try:
-            with progress(school.num_steps, "school", "steps") as bar:
+            with _steady_attention(), progress(school.num_steps, "school", "steps") as bar:
                 bar.update(len(self.records))
                 while len(self.records) < school.num_steps:
                     began = time.monotonic()
                     batch = next(batches)
-                    self._waited_s += time.monotonic() - began
-                    record = self._step(batch)
+                    waited_s = time.monotonic() - began
+                    self._waited_s += waited_s
+                    record = {**self._step(batch), "waited_s": waited_s}
                     last = len(self.records) + 1 == school.num_steps
                     if last or record["step"] % school.evaluate_every == 0:
-                        record["held_out_loss"] = self.mean_loss(held_out)
-                        log.info("step %d: held-out loss %.4f", record["step"], record["held_out_loss"])
+                        for name, samples in held_out.items():
+                            record[name] = self.mean_loss(samples)
+                            said = name.replace("held_out_", "held-out ").replace("_", " ")
+                            log.info("step %d: %s %.4f", record["step"], said, record[name])
                     self.records.append(record)
                     self.next_conversation = batch.next_conversation
                     bar.note(f"loss {record['loss']:.3f}")
@@ -205,7 +258,7 @@ class Pupil:
         for group in self._optimizer.param_groups:
             group["lr"] = rate
         self._model.zero_grad(set_to_none=True)
-        total = 0.0
+        total: float | torch.Tensor = 0.0
         try:
             for samples in batch.micro_batches:
                 with self._autocast:
@@ -248,6 +301,6 @@ class Pupil:
         return {
             **summarise_training(self.records, self._school.num_steps, study.base_model),
             "init": study.base_model.init,
-            "held_out_loss": self.records[-1]["held_out_loss"],
+            **{name: value for name, value in self.records[-1].items() if name.startswith("held_out_")},
             "num_conversations": self.next_conversation,
         }

@@ -12,7 +12,7 @@ from typing import TYPE_CHECKING, NamedTuple
 
 from kevin.core.errors import ConfigError
 from kevin.policy.chat import prompt_text
-from kevin.train.corpus import CHUNK, Writers
+from kevin.train.corpus import CHUNK, Kind, Writers
 from kevin.writer.transcripts import Transcript
 
 if TYPE_CHECKING:
@@ -118,10 +118,12 @@ def school_batches(
             )
 
 
-def held_out_samples(writers: Writers, tokenizer: PreTrainedTokenizerBase, num: int, longest: int) -> list[Sample]:
+def held_out_samples(
+    writers: Writers, tokenizer: PreTrainedTokenizerBase, num: int, longest: int, kind: Kind = "held out"
+) -> list[Sample]:
     """Samples of ``num`` conversations that are not trained on, of at most ``longest`` tokens."""
     written: list[Transcript] = []
-    for chunk in writers.chunks(held_out=True):
+    for chunk in writers.chunks(kind=kind):
         written += chunk
         if len(written) >= num:
             break

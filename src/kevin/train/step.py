@@ -14,13 +14,14 @@ from kevin.core.errors import HarnessError
 from kevin.core.files import write_parquet
 from kevin.core.provenance import provenance
 from kevin.core.types import Task, Turn, digest
-from kevin.policy.protocol import Sampling
+from kevin.policy.interface import Sampling
 from kevin.rollout.beside import judges_beside
 from kevin.rollout.refine import refine
 from kevin.rollout.settings import Judge, RolloutSettings, TurnTiming
 from kevin.train.lengths import response_tokens
 from kevin.train.own_share import OwnShares
 from kevin.train.policy import RecordingPolicy, Sample
+from kevin.train.repair import RepairStarts
 from kevin.train.rows import Row, check_judged, rows_frame, step_metrics, training_rows
 from kevin.train.stability import repetition
 
@@ -37,6 +38,8 @@ class StepRollouts:
     rows: list[Row]
     samples: list[Sample | None]
     """Tokens of each row; None for a placeholder."""
+    starts: dict[str, Turn] = field(default_factory=dict)
+    """By task the turn of an earlier step that its trajectories went on from: repair tasks."""
     seconds: dict[str, float] = field(default_factory=dict)
     """``generate`` and ``judge``; ``rollout`` is both with our own work around them. ``beside``: judging meanwhile."""
 
@@ -49,16 +52,19 @@ class StepSettings(RolloutSettings):
 
 
 class StepPlayer:
-    """Plays steps of a run: the same arguments give the same rollouts, whatever was played before."""
+    """Plays steps of a run: the same arguments give the same rollouts, whatever this process played before."""
 
     def __init__(self, study: Study, run: str, tasks: Sequence[Task], judge: Judge, folder: Path) -> None:
         """``study``: as `Study.for_run` gives it. ``folder``: of the run."""
         self._study, self.run, self._judge, self._folder = study, run, judge, folder
         self._tasks = {t.id: t for t in tasks}
+        self._repairs = RepairStarts(folder / "turns", TURNS_KIND, study.seed + study.train.seed)
 
     def settings(self, step: int) -> RolloutSettings:
         """Of one step: its seed, and answers as long as they may be by then."""
         study, train = self._study, self._study.train
+        prompt_tokens, feedback_chars = study.rollout.max_prompt_tokens, study.rollout.max_feedback_chars
+        assert prompt_tokens is not None and feedback_chars is not None, "`Study.for_run` gives every length"
         seed = int(digest("train step", str(study.seed + train.seed), self.run, str(step))[:8], 16) & 0x7FFFFFFF
         return StepSettings(
             dialect=study.dialect,
@@ -67,15 +73,16 @@ class StepPlayer:
             num_turns=train.num_turns,
             temperature=train.temperature,
             top_p=study.rollout.top_p,
-            max_prompt_tokens=study.rollout.max_prompt_tokens,
+            max_prompt_tokens=prompt_tokens,
             max_response_tokens=response_tokens(study, step),
-            max_feedback_chars=study.rollout.max_feedback_chars,
+            max_feedback_chars=feedback_chars,
             profile_feedback=study.rollout.profile_feedback,
+            history=study.rollout.history,
             seed=seed,
         )
 
     def play(self, step: int, task_ids: Sequence[str], policy: RecordingPolicy) -> StepRollouts:
-        """Roll out ``task_ids``, or go on where a killed run stopped in this step.
+        """Roll out ``task_ids``, or go on where a killed run stopped in this step. Earlier steps have written theirs.
 
         Raises:
             HarnessError: the judge failed on most of it.
@@ -87,6 +94,7 @@ class StepPlayer:
         folder = self.rollouts_folder(step, task_ids)
         policy.begin(folder / "tokens.jsonl")
         shares = OwnShares(folder / "own_shares.jsonl")
+        starts = self._repairs.of_step(step, task_ids) if train.flat_groups == "repair" else {}
         turns: list[Turn] = []
         for _ in range(2):  # the harness's failures are tried once more
             turns = refine(
@@ -98,6 +106,7 @@ class StepPlayer:
                 progress=False,
                 on_timing=timings.append,
                 beside=judges_beside(self._study.pool),
+                starts=starts,
             )
             if all(t.outcome is not None for t in turns):
                 break
@@ -118,7 +127,7 @@ class StepPlayer:
             "beside": sum(t.beside_s for t in timings),
             "rollout": time.monotonic() - start,
         }
-        return StepRollouts(step, rows, samples, seconds)
+        return StepRollouts(step, rows, samples, starts, seconds)
 
     def rollouts_folder(self, step: int, task_ids: Sequence[str]) -> Path:
         """Where a process keeps its rollouts of a step until a later checkpoint makes them dispensable."""
@@ -142,8 +151,10 @@ def rollout_record(rollouts: StepRollouts, num_turns: int) -> dict[str, float]:
     tokens = [s.completion_ids for s in rollouts.samples if s is not None]
     if not played:
         raise HarnessError(f"step {rollouts.step}: no answer at all")
+    repairs = {"repairs": len(rollouts.starts) / len({r.task_id for r in rollouts.rows})} if rollouts.starts else {}
     return {
         **step_metrics(rollouts.rows, num_turns),
+        **repairs,
         "repetition": sum(map(repetition, tokens)) / len(tokens),
         "num_completion_tokens": sum(map(len, tokens)),
         "num_kernels": sum(t.kernel is not None for t in played),
@@ -154,4 +165,5 @@ def merged(parts: Sequence[StepRollouts]) -> StepRollouts:
     """The shares of all processes as one; seconds are the slowest process's."""
     seconds: Mapping[str, float] = {k: max(p.seconds[k] for p in parts) for k in parts[0].seconds}
     rows, samples = [r for p in parts for r in p.rows], [s for p in parts for s in p.samples]
-    return StepRollouts(parts[0].step, rows, samples, dict(seconds))
+    starts = {task: turn for p in parts for task, turn in p.starts.items()}
+    return StepRollouts(parts[0].step, rows, samples, starts, dict(seconds))

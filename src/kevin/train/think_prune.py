@@ -18,7 +18,7 @@ import torch
 from kevin.core.config import Study
 from kevin.core.types import Task
 from kevin.policy.decode import Decoding, TokenIds, decode
-from kevin.policy.protocol import Sampling
+from kevin.policy.interface import Sampling
 from kevin.policy.transformers import load_transformers
 from kevin.rollout.settings import Judge
 from kevin.train.checkpoint import CheckpointKeeper, checkpoint_written
@@ -99,7 +99,7 @@ class PruneTrainer:
             for start in range(0, len(order), train.micro_batch_size):
                 loss = self._loss(order[start : start + train.micro_batch_size])
                 self._optimizer.zero_grad(set_to_none=True)
-                loss.backward()  # type: ignore[no-untyped-call]
+                loss.backward()
                 norms.append(float(torch.nn.utils.clip_grad_norm_(self.model.parameters(), train.max_grad_norm)))
                 losses.append(float(loss.detach()))
                 check_finite(step, {"loss": losses[-1], "grad_norm": norms[-1]})
@@ -148,7 +148,12 @@ def think_prune_train(study: Study, run: str, tasks: Sequence[Task], judge: Judg
         start, step = time.monotonic(), trainer.done + 1
         played = player.play(step, [t.id for t in order[step - 1]], trainer.policy)
         kept = prune(played.rows, played.samples, train.prune_keep)
-        record = {"step": step, **rollout_record(played, train.num_turns), "kept": len(kept), **trainer.fit(step, kept)}
+        record: dict[str, Any] = {
+            "step": step,
+            **rollout_record(played, train.num_turns),
+            "kept": len(kept),
+            **trainer.fit(step, kept),
+        }
         record[TIMES] = _seconds(played, time.monotonic() - start)
         player.write_turns(step, played.rows)
         log.add(record)

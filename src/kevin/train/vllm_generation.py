@@ -11,7 +11,7 @@ from contextlib import contextmanager
 from typing import Any
 
 from kevin.policy.decode import TokenIds
-from kevin.policy.protocol import Sampling
+from kevin.policy.interface import Sampling
 from kevin.train.policy import OnAnswer
 
 

@@ -8,7 +8,7 @@ from typing import Any, NamedTuple
 
 from kevin.core.content import content_digests
 from kevin.core.errors import ConfigError
-from kevin.policy.load import must_be_local
+from kevin.policy.weights_place import must_be_local
 
 PACKAGE = "package:"
 _GGUF = ".gguf"

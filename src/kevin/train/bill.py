@@ -121,7 +121,7 @@ of two cores of an AMD EPYC: the own model's answers have 46 tokens in the mean,
 for a model of a hundred million parameters on an H200, and of them only the judging was measured."""
 
 
-class Plan(Frozen):
+class Bill(Frozen):
     """A run's bill. Per step where it says so."""
 
     num_steps: int
@@ -170,7 +170,7 @@ def architecture(study: Study) -> Architecture:
             b.num_layers, b.hidden_size, b.intermediate_size, b.hidden_size, b.num_heads, size, b.vocab_size
         )
     raise ConfigError(
-        f"no plan for policies.{study.train.init}.model = {model!r}: it is no local folder, and none of the known "
+        f"no bill for policies.{study.train.init}.model = {model!r}: it is no local folder, and none of the known "
         f"models ({', '.join(KNOWN)}); download it and give its path"
     )
 
@@ -191,7 +191,7 @@ def _from_folder(folder: str, gguf_file: str | None = None) -> Architecture:
     except Exception as e:  # each family's own code, on whatever stands in the file
         what = (str(e).strip().splitlines() or [type(e).__name__])[0]
         raise ConfigError(
-            f"no plan for {folder}/{gguf_file or 'config.json'}: {what}; give the folder of a causal language model"
+            f"no bill for {folder}/{gguf_file or 'config.json'}: {what}; give the folder of a causal language model"
         ) from e
     text = config.get_text_config()
     heads = text.num_attention_heads
@@ -224,12 +224,14 @@ def _counted(
     )
 
 
-def make_plan(study: Study, model: Architecture, given: Assumptions) -> Plan:
+def make_bill(study: Study, model: Architecture, given: Assumptions) -> Bill:
     """The bill of ``study.train``."""
     train, devices = study.train, given.num_devices
+    prompt_tokens = study.rollout.max_prompt_tokens
+    assert prompt_tokens is not None, "every length is a number in what kevin.core.lengths.with_lengths gives"
     steps = range(1, train.num_steps + 1)
     answers = [given.response_share * response_tokens(study, s) * train.batch_size for s in steps]
-    prompt = given.prompt_share * study.rollout.max_prompt_tokens
+    prompt = given.prompt_share * prompt_tokens
     prompts = prompt * train.batch_size * train.num_steps
     responses = sum(answers)
     bytes_a_number = 2 if train.dtype == "bfloat16" else 4
@@ -240,7 +242,7 @@ def make_plan(study: Study, model: Architecture, given: Assumptions) -> Plan:
     update_s = flop / train.num_steps / (devices * given.peak_tflops * 1e12 * given.utilisation)
     hours = train.num_steps * (generate_s + judge_s + update_s) * (1 + given.overhead_share) / 3600
     state = (bytes_a_number + 16) * model.num_parameters / devices / GB
-    longest = study.rollout.max_prompt_tokens + longest_response(study)
+    longest = prompt_tokens + longest_response(study)
     activations = _activation_gb(
         model, longest * train.micro_batch_size, 2 if train.autocast else bytes_a_number, train.gradient_checkpointing
     )
@@ -248,7 +250,7 @@ def make_plan(study: Study, model: Architecture, given: Assumptions) -> Plan:
     engine = train.vllm_memory_share * given.device_memory_gb if vllm else 0.0
     checkpoint = (bytes_a_number + 12) * model.num_parameters / GB
     num_kernels = train.batch_size * train.num_steps
-    return Plan(
+    return Bill(
         num_steps=train.num_steps,
         num_samples=num_kernels,
         num_gradient_steps=train.num_steps * train.updates_per_step * train.num_iterations,
@@ -292,42 +294,42 @@ def _activation_gb(model: Architecture, tokens: int, bytes_a_number: int, checkp
     return (inputs + inside if checkpointed else inputs + model.num_layers * inside) / GB
 
 
-def plan_text(study: Study, run: str | None = None) -> str:
+def bill_text(study: Study, run: str | None = None) -> str:
     """The bill for a person to read. Raises ConfigError for a model of unknown size."""
     model, given = architecture(study), SCALES[study.scale]
     study = with_lengths(study, study.train.init)
-    plan = make_plan(study, model, given)
+    bill = make_bill(study, model, given)
     train, init = study.train, study.policies[study.train.init].model
     device = "GPU" if study.scale != "laptop" else "machine"
-    fits = "" if plan.peak_gb <= given.device_memory_gb else "   << more than there is"
+    fits = "" if bill.peak_gb <= given.device_memory_gb else "   << more than there is"
     rows = [
         ("Model", f"{init}, {_short(model.num_parameters)} parameters"),
-        ("Steps", f"{plan.num_steps} ({plan.num_gradient_steps} gradient steps)"),
+        ("Steps", f"{bill.num_steps} ({bill.num_gradient_steps} gradient steps)"),
         (
             "A step",
             f"{train.tasks_per_step} tasks x {train.num_trajectories} trajectories x {train.num_turns} turns = "
             f"{train.batch_size} samples",
         ),
-        ("Kernels judged", f"{plan.num_kernels:,}"),
-        ("Tokens generated", _short(plan.response_tokens)),
-        ("Tokens trained on", f"{_short(plan.prompt_tokens + plan.response_tokens)}, prompts included"),
+        ("Kernels judged", f"{bill.num_kernels:,}"),
+        ("Tokens generated", _short(bill.response_tokens)),
+        ("Tokens trained on", f"{_short(bill.prompt_tokens + bill.response_tokens)}, prompts included"),
         ("", ""),
-        ("Generating", f"{_time(plan.generate_s)} a step"),
-        ("Judging", f"{_time(plan.judge_s)} a step"),
-        ("Gradient steps", f"{_time(plan.update_s)} a step"),
-        ("Wall time", _time(plan.total_hours * 3600)),
-        (f"{device}-hours", f"{plan.device_hours:.3g}"),
+        ("Generating", f"{_time(bill.generate_s)} a step"),
+        ("Judging", f"{_time(bill.judge_s)} a step"),
+        ("Gradient steps", f"{_time(bill.update_s)} a step"),
+        ("Wall time", _time(bill.total_hours * 3600)),
+        (f"{device}-hours", f"{bill.device_hours:.3g}"),
         ("", ""),
-        ("Memory", f"{plan.peak_gb:.3g} GB a {device} at the peak, of {given.device_memory_gb:g} GB{fits}"),
-        ("  states", f"{plan.state_gb:.3g} GB: weights, gradients, optimiser"),
-        ("  activations", f"{plan.activation_gb:.3g} GB at the longest sample"),
-        ("  engine", f"{plan.engine_gb:.3g} GB while it generates, asleep in training"),
+        ("Memory", f"{bill.peak_gb:.3g} GB a {device} at the peak, of {given.device_memory_gb:g} GB{fits}"),
+        ("  states", f"{bill.state_gb:.3g} GB: weights, gradients, optimiser"),
+        ("  activations", f"{bill.activation_gb:.3g} GB at the longest sample"),
+        ("  engine", f"{bill.engine_gb:.3g} GB while it generates, asleep in training"),
         ("  all else", f"{given.harness_gb:.3g} GB: Python, PyTorch, the judge" if given.harness_gb else "not counted"),
-        ("Disk", f"{plan.disk_gb:.3g} GB ({train.num_checkpoints} checkpoints of {plan.checkpoint_gb:.3g} GB, export)"),
+        ("Disk", f"{bill.disk_gb:.3g} GB ({train.num_checkpoints} checkpoints of {bill.checkpoint_gb:.3g} GB, export)"),
     ]
     assumed = [(name, f"{value:g}") for name, value in given.model_dump().items()]
-    head = f"Plan of {f'run {run}' if run else 'train'}, scale {study.scale}: an estimate, to a factor of about two.\n"
-    return head + "\n" + _columns(rows) + "\nAssumed (kevin.train.plan):\n" + _columns(assumed, indent="  ")
+    head = f"Bill of {f'run {run}' if run else 'train'}, scale {study.scale}: an estimate, to a factor of about two.\n"
+    return head + "\n" + _columns(rows) + "\nAssumed (kevin.train.bill):\n" + _columns(assumed, indent="  ")
 
 
 def _columns(rows: list[tuple[str, str]], indent: str = "") -> str:

@@ -1,0 +1,114 @@
+"""Files of the second school's past: which tasks are answered, and the judged answers to them.
+
+What those tasks are made of is drawn again from the seed, because kernels are rendered for them; the file says whether
+that gave the same.
+"""
+
+from __future__ import annotations
+
+import logging
+from collections.abc import Sequence
+from pathlib import Path
+from typing import NamedTuple
+
+from kevin.core import files
+from kevin.core.config import SecondSchoolConfig, Study
+from kevin.core.errors import ConfigError, DataError
+from kevin.core.provenance import provenance
+from kevin.core.types import Turn, canonical_json, digest
+from kevin.train.corpus import Pasts, school_tasks
+from kevin.writer.later import Past, past_of
+from kevin.writer.past import PastTask, past_tasks
+
+log = logging.getLogger(__name__)
+
+SCHOOL, HELD_OUT = "school", "held_out"
+"""Splits of the tasks: trained on, and in styles that never are."""
+_FLOATS_PER_MB = 2**20 // 4
+
+
+class PastTasks(NamedTuple):
+    school: list[PastTask]
+    held_out: list[PastTask]
+
+    @property
+    def all(self) -> list[PastTask]:
+        return [*self.school, *self.held_out]
+
+
+def second_school(study: Study) -> SecondSchoolConfig:
+    """Raises ConfigError where the configuration has none."""
+    if study.base_model.second_school is None:
+        raise ConfigError("base_model.second_school is null: there is no second school; give it a section, or {}")
+    return study.base_model.second_school
+
+
+def draw_past_tasks(study: Study) -> PastTasks:
+    """Raises ConfigError, DataError, TaskError: as `second_school`, `school_tasks` and `past_tasks`."""
+    past = second_school(study).past
+    tasks, language, seed = school_tasks(study), study.language, study.seed
+    largest = past.largest_mb * _FLOATS_PER_MB
+    return PastTasks(
+        school=past_tasks(tasks, language, past.num_tasks, seed, largest=largest),
+        held_out=past_tasks(tasks, language, past.num_held_out_tasks, seed, largest=largest, held_out=True),
+    )
+
+
+def write_past_tasks(study: Study, out_path: Path) -> None:
+    """Write the tasks that are to be answered, as a tasks.parquet with the splits school and held_out."""
+    drawn = draw_past_tasks(study)
+    pairs = [*((t.shown, SCHOOL) for t in drawn.school), *((t.shown, HELD_OUT) for t in drawn.held_out)]
+    files.write_tasks(out_path, pairs, provenance(study.digest))
+    log.info("%s: %d tasks, %d of them in held-out styles", out_path, len(pairs), len(drawn.held_out))
+
+
+def read_past_tasks(study: Study, path: Path) -> PastTasks:
+    """The tasks of a file, with what they are made of.
+
+    Raises:
+        DataError: they are not those that this configuration draws.
+    """
+    drawn = draw_past_tasks(study)
+    wanted = {t.shown.id: t.shown.digest for t in drawn.all}
+    given = {t.id: t.digest for t in files.read_tasks(path)}
+    if wanted != given:
+        changed = next(i for i in (*wanted, *given) if wanted.get(i) != given.get(i))
+        raise DataError(
+            f"{path}: task {changed} is not as this configuration and this code draw it; make the file, and the "
+            f"answers to it, anew: kevin past tasks --out {path}"
+        )
+    return drawn
+
+
+def read_pasts(study: Study, tasks_path: Path, turns_paths: Sequence[Path]) -> Pasts:
+    """Tasks with all judged answers to them.
+
+    Raises:
+        DataError: as `read_past_tasks`; answers to other tasks, or none to a task of the school.
+    """
+    tasks = read_past_tasks(study, tasks_path)
+    turns: dict[str, list[Turn]] = {t.shown.id: [] for t in tasks.all}
+    for path in turns_paths:
+        found, _ = files.read_turns(path)
+        for turn in found:
+            if turn.task_id not in turns:
+                raise DataError(f"{path}: task {turn.task_id} is not in {tasks_path}; give the answers to those tasks")
+            turns[turn.task_id].append(turn)
+
+    def answered(some: list[PastTask]) -> tuple[Past, ...]:
+        pasts = (past_of(t, study.language, turns[t.shown.id]) for t in some)
+        return tuple(p for p in pasts if p.answers)
+
+    pasts = Pasts(answered(tasks.school), answered(tasks.held_out))
+    if not pasts.school:
+        raise DataError(f"{', '.join(map(str, turns_paths))}: no judged answer to a task of {tasks_path}")
+    return pasts
+
+
+def pasts_identity(pasts: Pasts) -> str:
+    """Digest of all that later turns of the corpus can show."""
+    shown = [
+        [past.task.shown.id, past.task.shown.digest, *(a.turn.model_dump(mode="json") for a in past.answers)]
+        for past in (*pasts.school, *pasts.held_out)
+    ]
+    return digest("pasts", canonical_json(shown))
