@@ -27,6 +27,7 @@ include: "rules/base_model.smk"
 include: "rules/judge.smk"
 include: "rules/rollout.smk"
 include: "rules/report.smk"
+include: "rules/search.smk"
 include: "rules/train.smk"
 
 

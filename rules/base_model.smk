@@ -1,6 +1,20 @@
+PAST = f"{study.results}/past"
+# Of the base model's rule with a second school: what that starts from, and goes on from.
+SCHOOLED = (
+    {
+        "init": FIRST_SCHOOL,
+        "past_tasks": f"{PAST}/tasks.parquet",
+        "past": [f"{PAST}/own/turns.parquet", f"{PAST}/written/turns.parquet"],
+    }
+    if SECOND_SCHOOL is not None
+    else {}
+)
+
+
 rule train_base_model:
     """The study's own base language model: from scratch, or pretrained weights, on the kernel writer's transcripts."""
     input:
+        **SCHOOLED,
         image=IMAGE_DIGEST,
     output:
         directory("<results>/base_model"),
@@ -16,9 +30,89 @@ rule train_base_model:
         gpu=min(1, NEEDS["gpu"]),
     params:
         config=CONFIG,
-        depends=step_digest(BASE_MODEL_PARTS),
+        depends=digests.base_model,
+        second=" ".join(
+            repeat(
+                f"--{name.replace('_', '-')}",
+                [files] if isinstance(files, str) else files,
+            )
+            for name, files in SCHOOLED.items()
+        ),
+    shell:
+        "kevin --log {log:q} base-model --config {params.config:q} {params.second} --out {output:q}"
+
+
+rule train_first_school:
+    """Pretrained weights on first turns of the kernel writer's transcripts, where a second school follows."""
+    input:
+        image=IMAGE_DIGEST,
+    output:
+        directory("<results>/first_school"),
+    log:
+        "<results>/logs/train_first_school.log",
+    benchmark:
+        "<results>/benchmarks/train_first_school.tsv"
+    threads: all_cores()
+    resources:
+        cpus_per_task=NEEDS["threads"],
+        mem_mb=NEEDS["mem_mb"],
+        runtime=NEEDS["runtime"],
+        gpu=min(1, NEEDS["gpu"]),
+    params:
+        config=CONFIG,
+        depends=digests.first_school,
     shell:
         "kevin --log {log:q} base-model --config {params.config:q} --out {output:q}"
+
+
+rule draw_past_tasks:
+    """School tasks that are answered and judged before the second school."""
+    input:
+        image=IMAGE_DIGEST,
+    output:
+        f"{PAST}/tasks.parquet",
+    log:
+        "<results>/logs/draw_past_tasks.log",
+    benchmark:
+        "<results>/benchmarks/draw_past_tasks.tsv"
+    resources:
+        mem_mb=4000,
+        runtime=30,
+    params:
+        config=CONFIG,
+        depends=digests.past,
+    shell:
+        "kevin --log {log:q} past tasks --config {params.config:q} --out {output:q}"
+
+
+rule judge_past:
+    """Answers to them, judged: the first school's own, and the kernel writer's, right and with mistakes."""
+    input:
+        lambda wildcards: SCHOOLED["init"] if wildcards.author == "own" else [],
+        tasks=f"{PAST}/tasks.parquet",
+        image=IMAGE_DIGEST,
+    output:
+        f"{PAST}/{{author}}/turns.parquet",
+    log:
+        "<results>/logs/judge_past-{author}.log",
+    benchmark:
+        "<results>/benchmarks/judge_past-{author}.tsv"
+    threads: all_cores()
+    resources:
+        cpus_per_task=NEEDS["threads"],
+        mem_mb=NEEDS["mem_mb"],
+        runtime=NEEDS["runtime"],
+        gpu=NEEDS["gpu"],
+    params:
+        config=CONFIG,
+        depends=digests.past,
+        store=f"{study.results}/store",
+        model=lambda wildcards: (
+            repeat("--model", [SCHOOLED["init"]]) if wildcards.author == "own" else ""
+        ),
+    shell:
+        "kevin --log {log:q} past {wildcards.author} --config {params.config:q} {params.model} --tasks {input.tasks:q}"
+        " --store {params.store:q} --out {output:q}"
 
 
 rule check_base_model:
@@ -41,13 +135,7 @@ rule check_base_model:
         gpu=min(1, NEEDS["gpu"]),
     params:
         config=CONFIG,
-        depends=step_digest(
-            STEP_VERSIONS["base_model"],
-            study.base_model.expected_loss,
-            study.base_model.expected_correct_share,
-            study.base_model.num_checked_kernels,
-            JUDGE_DIGEST,
-        ),
+        depends=digests.base_model_check,
         store=f"{study.results}/store",
     shell:
         "kevin --log {log:q} check-base-model --config {params.config:q} --model {input.model:q} --tasks {input.tasks:q}"

@@ -6,7 +6,7 @@ import atexit
 import shutil
 import subprocess
 
-from kevin.judge import apptainer
+from kevin.judge.sandbox import apptainer
 from snakemake.settings.types import DeploymentMethod
 
 

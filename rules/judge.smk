@@ -17,7 +17,7 @@ rule measure_baselines:
         gpu=min(1, NEEDS["gpu"]),
     params:
         config=CONFIG,
-        depends=step_digest(TASKS_DIGEST, JUDGE_DIGEST),
+        depends=digests.baselines,
     shell:
         "kevin --log {log:q} baselines --config {params.config:q} --tasks {input.tasks:q} --out {output:q}"
 
@@ -41,13 +41,7 @@ rule judge_ceiling:
         gpu=min(1, NEEDS["gpu"]),
     params:
         config=CONFIG,
-        depends=step_digest(
-            STEP_VERSIONS["ceiling"],
-            study.ceiling_kernels,
-            TASKS_DIGEST,
-            KERNELS_DIGEST,
-            JUDGE_DIGEST,
-        ),
+        depends=digests.ceiling,
         store=f"{study.results}/store",
     shell:
         "kevin --log {log:q} ceiling --config {params.config:q} --tasks {input.tasks:q} --split {wildcards.split:q}"

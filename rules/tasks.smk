@@ -16,7 +16,7 @@ rule build_tasks:
         runtime=30,
     params:
         config=CONFIG,
-        depends=TASKS_DIGEST,
+        depends=digests.tasks,
     shell:
         "kevin --log {log:q} tasks build --config {params.config:q} --out {output.tasks:q}"
         " --split-file {output.split:q}"

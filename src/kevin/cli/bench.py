@@ -7,7 +7,7 @@ import logging
 import os
 from collections.abc import Callable
 from pathlib import Path
-from typing import TYPE_CHECKING, Annotated, Any
+from typing import TYPE_CHECKING, Annotated, Any, Literal
 
 import typer
 
@@ -62,14 +62,15 @@ def bench_judge(
 
     Files are written with every result, so that a run which is stopped keeps what it has.
     """
-    from kevin.cli.judge import make_kernel, make_protocol
+    from kevin.api.pairs import make_protocol
     from kevin.cli.judge_batch import load_tasks, read_pairs
+    from kevin.core.candidate import make_kernel
     from kevin.core.config import JudgePoolConfig
     from kevin.core.files import write_text
     from kevin.core.provenance import provenance
     from kevin.core.scratch import scratch_folder
-    from kevin.judge.bench import KernelBenchHarness, compare_verdicts, parity
-    from kevin.judge.bench import bench_judge as measure
+    from kevin.judge.benchmarks.throughput import KernelBenchHarness, compare_verdicts, parity
+    from kevin.judge.benchmarks.throughput import bench_judge as measure
 
     protocol = make_protocol(_protocol(config), rules=rules, tolerance=None, device=device or None, num_trials=trials)
     lines, _ = load_tasks(read_pairs(batch))
@@ -150,11 +151,11 @@ def bench_baselines(
     """
     import pandas as pd
 
-    from kevin.cli.judge import make_protocol
+    from kevin.api.pairs import make_protocol
     from kevin.core.progress import progress
     from kevin.core.provenance import provenance
-    from kevin.judge.baseline import BASELINES, measure_baselines
-    from kevin.judge.reference_results import read_measured, write_reference
+    from kevin.judge.benchmarks.baselines import BASELINES, measure_baselines
+    from kevin.judge.benchmarks.stored_results import read_measured, write_reference
 
     protocol = make_protocol(_protocol(config), rules="default", tolerance=None, device=device or None)
     tasks = _tasks(kernelbench, levels, fused, protocol)
@@ -195,7 +196,7 @@ def import_baselines(
 ) -> None:
     """Turn KernelBench's baseline JSON into a table with our task ids and microseconds."""
     from kevin.core.files import write_text
-    from kevin.judge.reference_results import import_kernelbench
+    from kevin.judge.benchmarks.stored_results import import_kernelbench
     from kevin.tasks.kernelbench import load_folder
 
     frame = import_kernelbench(source, load_folder(kernelbench, _levels(levels)))
@@ -217,7 +218,7 @@ def _levels(text: str) -> tuple[int, ...]:
 def _baseline(name: str) -> Any:
     from typing import get_args
 
-    from kevin.judge.baseline import Baseline
+    from kevin.judge.benchmarks.baselines import Baseline
 
     if name.strip() not in get_args(Baseline):
         raise UsageError(f"--baselines: {name.strip()!r} is none of {', '.join(get_args(Baseline))}")
@@ -232,7 +233,7 @@ def _tasks(kernelbench: Path | None, levels: str, fused: int, protocol: JudgePro
     from kevin.tasks.build import composed_tasks
     from kevin.tasks.catalog import catalog
 
-    size = "gpu" if protocol.device == "cuda" else "cpu"
+    size: Literal["cpu", "gpu"] = "gpu" if protocol.device == "cuda" else "cpu"
     return [*catalog(size), *(composed_tasks(fused, 1, size) if fused else [])]
 
 

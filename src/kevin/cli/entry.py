@@ -33,6 +33,11 @@ def main() -> NoReturn:
         _fail(str(e), e.exit_code)
     except OSError as e:
         _fail_os(e)
+    except ModuleNotFoundError as e:
+        from kevin.cli.extras import missing_extra
+
+        missing = missing_extra(e)
+        _fail(missing or _bug(e), 2 if missing else EXIT_CRASH)
     except Exception as e:
         _fail(_bug(e), EXIT_CRASH)
     sys.exit(0)

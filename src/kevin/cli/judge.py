@@ -8,15 +8,17 @@ from typing import TYPE_CHECKING, Annotated, Literal
 
 import typer
 
+from kevin.api.pairs import make_protocol, read_source
 from kevin.cli.options import load_config
+from kevin.core.candidate import DialectChoice, make_kernel
 from kevin.core.errors import UsageError
 
 if TYPE_CHECKING:
+    from kevin.core.config import Study
     from kevin.core.protocol import JudgeProtocol
-    from kevin.core.types import Dialect, Kernel, Language, Task, Verdict
+    from kevin.core.types import Kernel, Task, Verdict
 
-DialectChoice = Literal["auto", "c_abi", "load_inline"]
-_ONE, _MANY, _PROTOCOL = "One kernel", "Many kernels", "How to judge"
+_ONE, _MANY, _RUNS, _PROTOCOL = "One kernel", "Many kernels", "A run of KernelBench", "How to judge"
 
 
 def judge(
@@ -59,6 +61,37 @@ def judge(
             rich_help_panel=_MANY,
         ),
     ] = None,
+    runs: Annotated[
+        Path | None,
+        typer.Option(
+            "--runs",
+            metavar="DIR",
+            help="Kernels as its generate_samples.py left them, runs/<name>; eval_results.json is written beside them, "
+            "or to --out.",
+            rich_help_panel=_RUNS,
+        ),
+    ] = None,
+    level: Annotated[
+        int | None, typer.Option("--level", min=1, max=4, help="Of the run.", rich_help_panel=_RUNS)
+    ] = None,
+    kernelbench: Annotated[
+        Path | None,
+        typer.Option(
+            "--kernelbench",
+            metavar="DIR",
+            help="A checkout of KernelBench; the pinned commit is fetched otherwise.",
+            rich_help_panel=_RUNS,
+        ),
+    ] = None,
+    like_kernelbench: Annotated[
+        bool,
+        typer.Option(
+            "--like-kernelbench",
+            help="Results by its protocol (five trials of the task's inputs, 1e-4, 100 timed calls, no rules), ours "
+            "beside them.",
+            rich_help_panel=_RUNS,
+        ),
+    ] = False,
     device: Annotated[
         Literal["cpu", "cuda"] | None,
         typer.Option("--device", help="Where the kernel runs; cpu when nothing is said.", rich_help_panel=_PROTOCOL),
@@ -121,8 +154,9 @@ def judge(
     The kernel runs in a process of its own, without network. A kernel that is refused, does not compile, crashes or is
     wrong still has a verdict, and the exit code is 0.
     """
+    study = load_config(config) if config else None
     protocol = make_protocol(
-        load_config(config).judge if config else None,
+        study.judge if study else None,
         device=device,
         rules=rules,
         precision=precision,
@@ -131,6 +165,12 @@ def judge(
         build_timeout_s=build_timeout,
         run_timeout_s=run_timeout,
     )
+    if runs is not None:
+        if task_file or kernel or as_json or batch or level is None:
+            raise UsageError("--runs DIR goes with --level N, and without --task-file, --kernel, --json and --batch")
+        raise typer.Exit(_judge_runs(runs, level, out, kernelbench, study, protocol, like_kernelbench, store))
+    if level is not None or kernelbench is not None or like_kernelbench:
+        raise UsageError("--level, --kernelbench and --like-kernelbench go with --runs DIR")
     if batch is not None:
         if task_file or kernel or as_json or out is None:
             raise UsageError("--batch FILE goes with --out FILE, and without --task-file, --kernel and --json")
@@ -138,8 +178,10 @@ def judge(
 
         raise typer.Exit(judge_batch(batch, out, protocol=protocol, dialect=dialect, store=store))
     if task_file is None or kernel is None or out is not None:
-        raise UsageError("give --task-file FILE and --kernel FILE, or --batch FILE and --out FILE")
-    candidate = read_kernel(kernel, dialect, protocol)
+        raise UsageError(
+            "give --task-file FILE and --kernel FILE, or --batch FILE and --out FILE, or --runs DIR and --level N"
+        )
+    candidate = make_kernel(read_source(kernel), str(kernel), dialect, protocol)
     verdict = _judge_one(_read_task(task_file), candidate, protocol, store)
     if as_json:
         from kevin.cli.verdict_view import verdict_record
@@ -151,69 +193,34 @@ def judge(
         print_verdict(verdict, candidate, title=f"{kernel} as {task_file}")
 
 
-def make_protocol(
-    base: JudgeProtocol | None, *, rules: str, tolerance: float | None, **settings: object
-) -> JudgeProtocol:
-    """The judging protocol that the options describe. Raises UsageError with the offending option."""
-    from pydantic import ValidationError
+def _judge_runs(
+    runs: Path,
+    level: int,
+    out: Path | None,
+    checkout: Path | None,
+    study: Study | None,
+    protocol: JudgeProtocol,
+    like_kernelbench: bool,
+    store: Path | None,
+) -> int:
+    from kevin.cli.judge_runs import judge_runs
+    from kevin.core.config import KernelBenchSource
 
-    from kevin.core.protocol import JudgeProtocol
-
-    raw = (base or JudgeProtocol()).model_dump()
-    raw.update({name: value for name, value in settings.items() if value is not None})
-    if rules != "default":
-        raw["rules"] = () if rules == "none" else tuple(rule.strip() for rule in rules.split(","))
-    if tolerance is not None:
-        raw["atol"] = raw["rtol"] = tolerance
-    try:
-        return JudgeProtocol.model_validate(raw)
-    except ValidationError as e:
-        first = e.errors()[0]
-        key = ".".join(str(part) for part in first["loc"])
-        raise UsageError(f"judging protocol, {key}: {first['msg']} (got {first['input']!r})") from None
-
-
-def guess_dialect(source: str, name: str, choice: DialectChoice) -> Dialect:
-    """The dialect of a candidate by its file's ending, else by what it holds. ``name`` may be without an ending."""
-    if choice != "auto":
-        return choice
-    ending = Path(name).suffix
-    if ending == ".py":
-        return "load_inline"
-    if ending in (".cpp", ".cc", ".cxx", ".cu"):
-        return "c_abi"
-    is_python = "class ModelNew" in source or "import torch" in source
-    return "load_inline" if is_python else "c_abi"
-
-
-def make_kernel(source: str, name: str, dialect: DialectChoice, protocol: JudgeProtocol) -> Kernel:
-    """The candidate in the device's language. Raises UsageError for CUDA sources on a CPU."""
-    from kevin.core.types import Kernel
-
-    if protocol.device == "cpu" and Path(name).suffix == ".cu":
-        raise UsageError(f"{name}: a CUDA kernel needs --device cuda")
-    language: Language = "cuda" if protocol.device == "cuda" else "cpp"
-    return Kernel(dialect=guess_dialect(source, name, dialect), language=language, source=source)
-
-
-def read_kernel(path: Path, dialect: DialectChoice, protocol: JudgeProtocol) -> Kernel:
-    return make_kernel(_read(path), str(path), dialect, protocol)
+    tasks = study.tasks.kernelbench if study else KernelBenchSource()
+    if checkout is not None:
+        if not checkout.is_dir():
+            raise UsageError(f"{checkout}: no such folder; --kernelbench names a checkout of KernelBench")
+        tasks = tasks.model_copy(update={"path": str(checkout)})
+    return judge_runs(
+        runs, level, out=out, tasks=tasks, protocol=protocol, like_kernelbench=like_kernelbench, store=store
+    )
 
 
 def _read_task(path: Path) -> Task:
     from kevin.tasks.format import task_from_file
 
-    _read(path)
+    read_source(path)
     return task_from_file(path)
-
-
-def _read(path: Path) -> str:
-    try:
-        return path.read_text()
-    except FileNotFoundError:
-        raise UsageError(f"{path}: no such file") from None
-    except UnicodeDecodeError:
-        raise UsageError(f"{path}: not a text file") from None
 
 
 def _judge_one(task: Task, kernel: Kernel, protocol: JudgeProtocol, store: Path | None) -> Verdict:
@@ -223,7 +230,7 @@ def _judge_one(task: Task, kernel: Kernel, protocol: JudgeProtocol, store: Path 
         return judge_kernel(task, kernel, protocol)
     from kevin.core.config import JudgePoolConfig
     from kevin.core.errors import HarnessError
-    from kevin.judge.pool import JudgePool
+    from kevin.judge.pool.judge_pool import JudgePool
 
     with JudgePool(protocol, store, JudgePoolConfig(build_workers=1)) as pool:
         [verdict] = pool.judge([(task, kernel)])

@@ -16,8 +16,8 @@ from typing import TYPE_CHECKING, Any
 
 from pydantic import ValidationError
 
-from kevin.cli.judge import DialectChoice, make_kernel
 from kevin.cli.verdict_view import verdict_record
+from kevin.core.candidate import DialectChoice, make_kernel
 from kevin.core.config import JudgePoolConfig
 from kevin.core.errors import DataError, HarnessError, TaskError, UsageError
 from kevin.core.files import append_line, write_text
@@ -27,7 +27,7 @@ from kevin.core.scratch import scratch_folder
 from kevin.core.types import Frozen, Kernel, Task, Verdict
 
 if TYPE_CHECKING:
-    from kevin.judge.pool import JudgePool
+    from kevin.judge.pool.judge_pool import JudgePool
 
 log = logging.getLogger(__name__)
 
@@ -186,7 +186,7 @@ def _judge_all(
 
     A reference that only fails when it runs for real is put aside in ``unusable``, and the rest goes on.
     """
-    from kevin.judge.pool import JudgePool
+    from kevin.judge.pool.judge_pool import JudgePool
 
     out.parent.mkdir(parents=True, exist_ok=True)
     write_text(out, "".join(json.dumps(record) + "\n" for record in done.values()))

@@ -34,17 +34,36 @@ FLOOR_US = 100.0
 
 def base_model(
     out: Annotated[Path, typer.Option("--out", metavar="DIR", help="Folder for model and tokenizer.")],
+    init: Annotated[
+        Path | None,
+        typer.Option(
+            "--init", metavar="DIR", help="Second school: what the first one made. With --past-tasks and --past."
+        ),
+    ] = None,
+    past_tasks: Annotated[
+        Path | None, typer.Option("--past-tasks", metavar="FILE", help="What `kevin past tasks` wrote.")
+    ] = None,
+    past: Annotated[
+        list[Path] | None,
+        typer.Option("--past", metavar="FILE", help="turns.parquet of `kevin past own` or `written`; repeatable."),
+    ] = None,
     config: ConfigOption = None,
 ) -> None:
     """Train the study's own base language model, from scratch or from `base_model.init`."""
     study = load_config(config)
+    if len({init is None, past_tasks is None, not past}) > 1:
+        raise UsageError("a second school needs --init, --past-tasks and --past together; the first one none of them")
     from kevin.core.files import writing
     from kevin.train.base_model import train_base_model
-    from kevin.train.school import train_school
+    from kevin.train.school import train_school, train_second_school
 
-    train = train_base_model if study.base_model.init is None else train_school
     with writing(out):
-        train(study, out)
+        if init is not None and past_tasks is not None:
+            train_second_school(study, init, past_tasks, past or [], out)
+        elif study.base_model.init is not None:
+            train_school(study, out)
+        else:
+            train_base_model(study, out)
 
 
 def check_base_model(
@@ -68,7 +87,7 @@ def baselines(tasks: TasksOption, out: OutOption, config: ConfigOption = None) -
     study = load_config(config)
     from kevin.core.files import read_held_out, write_parquet
     from kevin.core.progress import Progress, progress
-    from kevin.judge.baseline import measure_baselines
+    from kevin.judge.benchmarks.baselines import measure_baselines
 
     every = read_held_out(tasks)
     bar: Progress[object] = progress(len(every), "baselines", "tasks")
@@ -86,13 +105,16 @@ def rollout(
     policy: PolicyOption,
     store: StoreOption,
     out: OutOption,
+    strategy: Annotated[
+        str | None, typer.Option("--strategy", metavar="NAME", help="A key of `search.strategies`. [default: none]")
+    ] = None,
     config: ConfigOption = None,
 ) -> None:
     """Let a policy write kernels over several turns, each judged; resumes where a killed run stopped."""
     study = load_config(config)
     from kevin.rollout.run import run_rollout
 
-    run_rollout(study, policy, split, tasks, out, store=store)
+    run_rollout(study, policy, split, tasks, out, strategy=strategy, store=store)
 
 
 def ceiling(
@@ -125,7 +147,7 @@ def score(
 
 
 def table(
-    name: Annotated[str, typer.Argument(metavar="NAME", help="level1, level2, serial_parallel, pass_at_k or tasks.")],
+    name: Annotated[str, typer.Argument(metavar="NAME", help="level1, level2, serial_parallel, turns, ...")],
     scores: ScoresOption,
     out: OutOption,
     baselines: BaselinesOption = None,
@@ -154,6 +176,34 @@ def figure(
 
     _check_name("figure", name, FIGURES)
     make_figure(name, out_dir, study=study, scores=scores or [], turns=turns or [], summaries=summaries or [])
+
+
+def search_table(
+    name: Annotated[str, typer.Argument(metavar="NAME", help="search or search_turns.")],
+    turns: ManyTurnsOption,
+    tasks: TasksOption,
+    out: OutOption,
+    summaries: SummariesOption = None,
+    config: ConfigOption = None,
+) -> None:
+    """Compare ways to spend the same kernels: one table as CSV."""
+    study = load_config(config)
+    from kevin.report.search import SEARCH_TABLES, make_search_table
+
+    _check_name("table", name, SEARCH_TABLES)
+    make_search_table(name, turns or [], tasks, out, study=study, summaries=summaries or [])
+
+
+def search_figure(
+    table: Annotated[Path, typer.Option("--table", metavar="FILE", help="search.csv.")],
+    out_dir: Annotated[Path, typer.Option("--out-dir", metavar="DIR", help="Gets search.png, .pdf and .csv.")],
+    config: ConfigOption = None,
+) -> None:
+    """Draw what each way of spending kernels has found, by kernels and by seconds."""
+    study = load_config(config)
+    from kevin.report.figures.search import make_search_figure
+
+    make_search_figure(table, out_dir, study=study)
 
 
 def report(
@@ -208,6 +258,8 @@ COMMANDS: dict[str, Callable[..., None]] = {
     "score": score,
     "table": table,
     "figure": figure,
+    "search-table": search_table,
+    "search-figure": search_figure,
     "report": report,
     "summary": summary,
 }

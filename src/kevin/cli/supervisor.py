@@ -41,6 +41,15 @@ def note(kind: str, path: str | os.PathLike[str]) -> None:
         os.write(_notes, f"{kind} {os.path.abspath(path)}\n".encode())  # noqa: PTH100
 
 
+def end_gracefully(within_s: float) -> None:
+    """Have a signal reach this command first, as SIGTERM, and end it only when it has not ended itself in time.
+
+    A second signal ends it at once.
+    """
+    if _notes is not None:
+        os.write(_notes, f"grace {within_s}\n".encode())
+
+
 def supervise() -> None:
     """Returns in a child process; the calling one ends with the child's exit code, or with 128 + a signal's number.
 
@@ -107,8 +116,32 @@ class _Supervisor:
         self._end_all()
         os._exit(self._status)
 
+    def _grace_s(self) -> float:
+        """How long the child may take to end by itself."""
+        self._hear()
+        asked = [line.split()[1] for line in self._said.decode().splitlines() if line.startswith("grace ")]
+        return float(asked[-1]) if asked else 0.0
+
+    def _wait_for_grace(self) -> None:
+        """Let the child end by itself, unless a second signal comes. Leaves with its exit code if it does."""
+        deadline = time.monotonic() + self._grace_s()
+        if time.monotonic() >= deadline or self._status is not None:
+            return
+        os.kill(self._child, signal.SIGTERM)
+        while (left := deadline - time.monotonic()) > 0:
+            if select.select([self._signals], [], [], left)[0]:
+                numbers = os.read(self._signals, 4096)
+                self._reap()
+                if self._status is not None and self._status >= 0:
+                    self._end_all()
+                    os._exit(self._status)
+                if self._status is not None or any(number in SAID for number in numbers):
+                    return
+
     def _stop(self, number: signal.Signals) -> None:
         """End everything, say one sentence, leave."""
+        if number in SAID:
+            self._wait_for_grace()
         self._end_all()
         text = SAID.get(number) or f"its process was killed by {number.name}; what is finished is kept, start it again"
         if number is signal.SIGKILL:
@@ -123,8 +156,7 @@ class _Supervisor:
         """Remove the folders that the child told of, and end its log."""
         import shutil
 
-        while select.select([self._notes], [], [], 0)[0] and (chunk := os.read(self._notes, 4096)):
-            self._said += chunk
+        self._hear()
         for line in self._said.decode().splitlines():
             kind, _, path = line.partition(" ")
             if kind == "remove":
@@ -134,6 +166,10 @@ class _Supervisor:
             elif kind == "log":
                 with suppress(OSError), open(path, "a") as log:  # noqa: PTH123
                     log.write(f"{time.strftime('%Y-%m-%d %H:%M:%S')} ERROR kevin: {text}\n")
+
+    def _hear(self) -> None:
+        while select.select([self._notes], [], [], 0)[0] and (chunk := os.read(self._notes, 4096)):
+            self._said += chunk
 
     def _reap(self) -> bool:
         """Take the status of what has ended. Returns False when there is no child process any more."""

@@ -93,9 +93,9 @@ def plan(
 ) -> None:
     """Print what a training run will cost: GPU-hours, memory, tokens, kernels, disk."""
     study = load_config(config)
-    from kevin.train.plan import plan_text
+    from kevin.train.bill import bill_text
 
-    typer.echo(plan_text(study.for_run(run) if run else study, run), nl=False)
+    typer.echo(bill_text(study.for_run(run) if run else study, run), nl=False)
 
 
 def forecast(config: ConfigOption = None) -> None:

@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Callable
+from collections.abc import Callable, Mapping
 from typing import Any
 from urllib.parse import quote
 
@@ -25,8 +25,11 @@ from kevin.report.cells import (
     times,
 )
 from kevin.report.notes import NOTE
+from kevin.report.palette import OUTCOMES
+from kevin.report.records import records
 from kevin.report.scores import CEILING, policy_label, split_label
 from kevin.report.tables import OURS
+from kevin.report.turns import ANY_ERROR
 
 
 def display_table(name: str, frame: pd.DataFrame, study: Study) -> Table:
@@ -40,7 +43,14 @@ def display_table(name: str, frame: pd.DataFrame, study: Study) -> Table:
     known = {"serial_parallel": _serial_parallel, "tasks": _tasks}
     if name in known:
         return known[name](frame)
-    labelled = {"pass_at_k": _pass_at_k, "rl_gain": _rl_gain, "step_time": _step_time}
+    labelled = {
+        "turns": _turns,
+        "mended": _mended,
+        "pass_at_k": _pass_at_k,
+        "rl_gain": _rl_gain,
+        "step_time": _step_time,
+        "search": _search,
+    }
     if name in labelled:
         return labelled[name](frame, study)
     return _any(name, frame)
@@ -52,7 +62,7 @@ _NOT_COMPARABLE = "Not comparable, other tasks, models and hardware"
 def _bodies(frame: pd.DataFrame, make_row: Callable[[dict[str, Any]], Row]) -> list[Body]:
     bodies = []
     for source, rows in frame.groupby("source", sort=False):
-        own = [make_row(r) for r in rows.to_dict("records")]
+        own = [make_row(r) for r in records(rows)]
         bodies.append(Body(None, own) if source == OURS else Body(f"{_NOT_COMPARABLE}: {source}, {paper.TASKS}", own))
     return bodies
 
@@ -125,20 +135,88 @@ def _serial_parallel(frame: pd.DataFrame) -> Table:
     )
 
 
+def _seed_cell(r: Mapping[str, Any], study: Study) -> Cell:
+    """The policy, and which of its seeds, the first one apart."""
+    return text_cell(policy_label(str(r["policy"]), study), f"seed {r['seed']}" if r["seed"] else "")
+
+
+def _interval_cell(r: Mapping[str, Any], name: str, show: Callable[[float], str]) -> Cell:
+    return number_cell(r[name], show, r[f"{name}_low"], r[f"{name}_high"])
+
+
+def _turns(frame: pd.DataFrame, study: Study) -> Table:
+    names = ("correct", "mended", "kept", "faster", "slower", "repeated", "copied")
+    rows = [
+        Row(
+            [
+                _seed_cell(r, study),
+                text_cell(split_label(str(r["split"]))),
+                number_cell(r["turn"], significant),
+                number_cell(r["num_kernels"], significant),
+                _interval_cell(r, "best_speedup", times),
+                *(_interval_cell(r, name, percent) for name in names),
+            ],
+            {},
+        )
+        for r in records(frame)
+    ]
+    return Table(
+        name="turns",
+        title="What turns are worth",
+        caption="Best so far: fastest correct kernel of all trajectories up to this turn, mean over tasks. Mended: of "
+        "kernels that were wrong one turn before, those now correct. Of kernels that were correct: kept are those "
+        "still correct, faster and slower those whose speed changed by more than 5 %, repeated the same program. "
+        "Copied: of all kernels, those at least 95 % alike to the answer before (matching tokens of both, without "
+        "comments and layout). Shares are over the kernels of all tasks; small: bootstrap 95 % interval over tasks.",
+        groups=[("", 5), ("Of all", 1), ("Of wrong", 1), ("Of correct", 4), ("Of all", 1)],
+        columns=["Policy", "Tasks", "Turn", "Kernels", "Best so far", *names],
+        bodies=[Body(None, rows)],
+        filters={},
+    )
+
+
+def _mended(frame: pd.DataFrame, study: Study) -> Table:
+    labels = {ANY_ERROR: "any error"} | {o.value: style.label for o, style in OUTCOMES.items()}
+    rows = [
+        Row(
+            [
+                _seed_cell(r, study),
+                text_cell(split_label(str(r["split"]))),
+                text_cell(labels[str(r["error"])]),
+                number_cell(r["num_kernels"], significant),
+                _interval_cell(r, "mended", percent),
+                _interval_cell(r, "copied", percent),
+            ],
+            {},
+        )
+        for r in records(frame)
+    ]
+    return Table(
+        name="mended",
+        title="What becomes of wrong kernels",
+        caption="Of wrong kernels that had a next turn: those that it made correct, and those that it gave again at "
+        "least 95 % alike. All turns together. Small: bootstrap 95 % interval over tasks.",
+        groups=[],
+        columns=["Policy", "Tasks", "Error", "Wrong kernels", "mended", "copied"],
+        bodies=[Body(None, rows)],
+        filters={},
+    )
+
+
 def _pass_at_k(frame: pd.DataFrame, study: Study) -> Table:
     rows = [
         Row(
             [
-                text_cell(policy_label(str(r["policy"]), study), f"seed {r['seed']}" if r["seed"] else ""),
+                _seed_cell(r, study),
                 number_cell(r["level"], significant),
                 number_cell(r["k"], significant),
                 number_cell(r["num_tasks"], significant),
-                number_cell(r["correct"], percent, r["correct_low"], r["correct_high"]),
+                _interval_cell(r, "correct", percent),
                 number_cell(r["fast_1"], percent),
             ],
             {},
         )
-        for r in frame.to_dict("records")
+        for r in records(frame)
     ]
     return Table(
         name="pass_at_k",
@@ -147,6 +225,34 @@ def _pass_at_k(frame: pd.DataFrame, study: Study) -> Table:
         "answers), and of those solved at least as fast as PyTorch eager. Small: bootstrap 95 % interval over tasks.",
         groups=[],
         columns=["Policy", "Level", "k", "Tasks", "pass@k", "fast_1@k"],
+        bodies=[Body(None, rows)],
+        filters={},
+    )
+
+
+def _search(frame: pd.DataFrame, study: Study) -> Table:
+    rows = [
+        Row(
+            [
+                _seed_cell(r, study),
+                text_cell(str(r["strategy"])),
+                number_cell(r["kernels"], significant),
+                number_cell(r["gpu_seconds"], significant),
+                _interval_cell(r, "speedup", times),
+                _interval_cell(r, "correct", percent),
+            ],
+            {},
+        )
+        for r in records(frame)
+    ]
+    return Table(
+        name="search",
+        title="Ways to spend the same kernels",
+        caption="The fastest correct kernel of a task after so many kernels, mean over tasks (0 without any), and "
+        "share of tasks with a correct one. Device seconds a task: generating answers, checking and timing kernels. "
+        "Small: bootstrap 95 % interval over tasks.",
+        groups=[],
+        columns=["Policy", "Strategy", "Kernels a task", "Device seconds a task", "Speedup over eager", "Tasks solved"],
         bodies=[Body(None, rows)],
         filters={},
     )
@@ -196,7 +302,7 @@ def _rl_gain(frame: pd.DataFrame, study: Study) -> Table:
             ],
             {},
         )
-        for r in frame.to_dict("records")
+        for r in records(frame)
     ]
     return Table(
         name="rl_gain",
@@ -224,7 +330,7 @@ def _step_time(frame: pd.DataFrame, study: Study) -> Table:
             ],
             {},
         )
-        for r in frame.to_dict("records")
+        for r in records(frame)
     ]
     return Table(
         name="step_time",

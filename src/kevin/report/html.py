@@ -139,13 +139,14 @@ def _headline(frames: Mapping[str, pd.DataFrame], study: Study) -> list[tuple[st
         present = [p for p in study.evaluate if p in by_policy.index]
         if not present:
             continue
-        main, others = by_policy.loc[present[-1]], [*present[:-1], CEILING]
+        numbers: dict[Any, dict[Any, Any]] = by_policy.to_dict("index")
+        main, others = numbers[present[-1]], [*present[:-1], CEILING]
         tiles = []
         for column, label, show in _HEADLINES:
             if column not in by_policy.columns:
                 continue
             beside = [
-                f"{_short(p, study)} {show(by_policy.loc[p, column])}"
+                f"{_short(p, study)} {show(numbers[p][column])}"
                 for p in others
                 if p in by_policy.index and not (p == CEILING and column.endswith("avg"))
             ]

@@ -133,17 +133,22 @@ def best_of_k_by_task(trajectories: pd.DataFrame, column: str, k: int) -> pd.Ser
 # --- bootstrap over tasks ---------------------------------------------------------------------------------------
 
 
+def _drawn_tasks(num_tasks: int, num_resamples: int, seed: int) -> np.ndarray:
+    """Indices of the resampled tasks, shape (num_resamples, num_tasks)."""
+    return np.random.default_rng(seed).integers(0, num_tasks, size=(num_resamples, num_tasks))
+
+
 def bootstrap_means(values: np.ndarray, num_resamples: int, seed: int) -> np.ndarray:
     """Means of ``num_resamples`` resamples of the tasks, shape (num_resamples,). NaN values are left out of each mean.
 
     The draws depend on the seed and the number of tasks only, so columns of one table are resampled together.
     """
-    rng = np.random.default_rng(seed)
-    drawn = values[rng.integers(0, len(values), size=(num_resamples, len(values)))]
+    drawn = values[_drawn_tasks(len(values), num_resamples, seed)]
     known = ~np.isnan(drawn)
     count = known.sum(axis=1)
     total = np.where(known, drawn, 0.0).sum(axis=1)
-    return np.divide(total, count, out=np.full(num_resamples, math.nan), where=count > 0)
+    means: np.ndarray = np.divide(total, count, out=np.full(num_resamples, math.nan), where=count > 0)
+    return means
 
 
 def mean_interval(values: Sequence[float] | np.ndarray | pd.Series, *, num_resamples: int, seed: int) -> Interval:
@@ -153,6 +158,21 @@ def mean_interval(values: Sequence[float] | np.ndarray | pd.Series, *, num_resam
         return NOTHING
     low, high = np.nanpercentile(bootstrap_means(array, num_resamples, seed), [2.5, 97.5])
     return Interval(float(np.nanmean(array)), float(low), float(high))
+
+
+def share_interval(counted: pd.Series, of: pd.Series, *, num_resamples: int, seed: int) -> Interval:
+    """Share ``counted / of`` of kernels, all tasks' together, with its interval over tasks (both: by task).
+
+    A kernel weighs as much as any other; a task without any in ``of`` adds none. Resamples without any are left out.
+    """
+    counts = np.stack([counted.to_numpy(float), of.to_numpy(float)])
+    totals = counts.sum(axis=1)
+    if not totals[1]:
+        return NOTHING
+    resampled = counts[:, _drawn_tasks(counts.shape[1], num_resamples, seed)].sum(axis=2)
+    known = resampled[:, resampled[1] > 0]
+    low, high = np.percentile(known[0] / known[1], [2.5, 97.5])
+    return Interval(float(totals[0] / totals[1]), float(low), float(high))
 
 
 def geometric_interval(

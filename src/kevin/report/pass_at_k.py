@@ -12,7 +12,7 @@ import pandas as pd
 
 from kevin.core.config import Study
 from kevin.report import metrics
-from kevin.report.scores import CEILING, first_seed
+from kevin.report.scores import CEILING, seed_numbers
 
 KS = (1, 4, 16)
 COLUMNS = ["policy", "seed", "level", "k", "correct", "correct_low", "correct_high", "fast_1", "num_tasks"]
@@ -25,12 +25,9 @@ def pass_at_k_table(scores: pd.DataFrame, study: Study) -> pd.DataFrame:
     The interval is a bootstrap over tasks.
     """
     rows: list[dict[str, Any]] = []
-    seeds: dict[str, dict[str, int]] = {}
     real = scores[scores["policy"] != CEILING]
+    seeds = seed_numbers([str(p) for p in real["policy"].unique()], study)
     for (policy, level), own in real.groupby(["policy", "level"], sort=False):
-        kind = first_seed(str(policy), study)
-        known = seeds.setdefault(kind, {})
-        seed = known.setdefault(str(policy), len(known))
         first = metrics.trajectory_best(own, num_turns=1)
         first = first.assign(fast_1=metrics.fast(first, 1.0))
         sizes = first["task_id"].map(first.groupby("task_id").size())
@@ -39,5 +36,7 @@ def pass_at_k_table(scores: pd.DataFrame, study: Study) -> pd.DataFrame:
                 continue
             correct, fast = (metrics.best_of_k_by_task(enough, column, k) for column in ("correct", "fast_1"))
             interval = metrics.mean_interval(correct, num_resamples=study.report.num_bootstrap, seed=study.seed)
-            rows.append(dict(zip(COLUMNS, [kind, seed, level, k, *interval, fast.mean(), len(correct)], strict=True)))
+            rows.append(
+                dict(zip(COLUMNS, [*seeds[str(policy)], level, k, *interval, fast.mean(), len(correct)], strict=True))
+            )
     return pd.DataFrame(rows, columns=COLUMNS)

@@ -17,6 +17,7 @@ from kevin.core.errors import DataError
 from kevin.core.files import read_parquet, read_tasks, read_turns, write_parquet
 from kevin.core.provenance import provenance
 from kevin.core.types import Task, Turn
+from kevin.report.similarity import similarity
 
 logger = logging.getLogger(__name__)
 
@@ -30,6 +31,7 @@ def score_frame(
 ) -> pd.DataFrame:
     """One row a turn, sorted by task (in the order of ``tasks``), trajectory and turn.
 
+    ``similarity``: of the kernel to that of the turn before, see `kevin.report.similarity`; none where one is missing.
     A turn without a verdict has no outcome, score or return. Raises DataError for a turn of an unknown task.
     """
     order = {task.id: i for i, task in enumerate(tasks)}
@@ -57,6 +59,7 @@ _COLUMNS = {
     "score": "float64",
     "return": "float64",
     "kernel_digest": "str",
+    "similarity": "float64",
     "verdict_key": "str",
     "num_prompt_tokens": "int64",
     "num_completion_tokens": "int64",
@@ -77,7 +80,8 @@ def _trajectory_rows(task: Task, turns: list[Turn], config: RewardConfig) -> lis
         else None
         for t in turns
     ]
-    returns = reward.returns(own, gamma=config.gamma, mode=config.returns)
+    rewards = reward.turn_rewards(own, progress_weight=config.progress_weight, progress_over=config.progress_over)
+    returns = reward.returns(rewards, gamma=config.gamma, mode=config.returns)
     return [
         {
             "task_id": task.id,
@@ -91,14 +95,21 @@ def _trajectory_rows(task: Task, turns: list[Turn], config: RewardConfig) -> lis
             "score": score,
             "return": ret,
             "kernel_digest": t.kernel.digest if t.kernel is not None else None,
+            "similarity": _similarity(before, t),
             "verdict_key": t.verdict_key,
             "num_prompt_tokens": t.num_prompt_tokens,
             "num_completion_tokens": t.num_completion_tokens,
             "finish_reason": t.finish_reason,
             "expected_opening": opening_is_expected(t.completion),
         }
-        for t, score, ret in zip(turns, own, returns, strict=True)
+        for before, t, score, ret in zip([None, *turns[:-1]], turns, own, returns, strict=True)
     ]
+
+
+def _similarity(before: Turn | None, turn: Turn) -> float | None:
+    if before is None or before.kernel is None or turn.kernel is None:
+        return None
+    return similarity(before.kernel.source, turn.kernel.source)
 
 
 def score_rollouts(turns: Path, tasks: Path, out: Path, *, study: Study, policy: str, split: str) -> Path:
@@ -126,7 +137,7 @@ def read_scores(paths: Sequence[Path], study: Study) -> pd.DataFrame:
     if len(set(heads)) != len(heads):
         raise DataError("two of these score files hold the same policy and split: " + ", ".join(map(str, paths)))
     frame = pd.concat(frames, ignore_index=True)
-    rank = {name: i for i, name in enumerate(policy_order(frame["policy"].unique(), study))}
+    rank = {name: i for i, name in enumerate(policy_order(list(frame["policy"].unique()), study))}
     return frame.sort_values("policy", key=lambda s: s.map(rank), kind="stable", ignore_index=True)
 
 
@@ -149,6 +160,17 @@ def first_seed(policy: str, study: Study) -> str:
     """The policy that stands for this one's seeds: itself, as a rule."""
     config = study.policies.get(policy)
     return (config.seed_of if config is not None else None) or policy
+
+
+def seed_numbers(policies: Sequence[str], study: Study) -> dict[str, tuple[str, int]]:
+    """For each policy the one that stands for its seeds, and its number among them, from 0, as they are evaluated."""
+    numbers: dict[str, int] = {}
+    found = {}
+    for policy in policies:
+        kind = first_seed(policy, study)
+        found[policy] = (kind, numbers.get(kind, 0))
+        numbers[kind] = numbers.get(kind, 0) + 1
+    return found
 
 
 def split_label(split: str) -> str:

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 from collections.abc import Callable, Iterator, Mapping, Sequence
 from pathlib import Path
+from typing import Any
 
 import pandas as pd
 
@@ -54,7 +55,7 @@ def _own_rows(path: Path) -> pd.DataFrame:
     return own[own["policy"] != COMPILE_POLICY].set_index("policy")
 
 
-def _listed(values: Mapping[str, float], show: Callable[[float], str], study: Study) -> str:
+def _listed(values: Mapping[Any, float], show: Callable[[float], str], study: Study) -> str:
     """``base model 28 % -> multi-turn RL 37 %``: compared policies in their order."""
     kinds: dict[str, list[float]] = {}
     for policy in (p for p in study.evaluate if p in values):
@@ -88,7 +89,7 @@ def _ceiling_shares(levels: Mapping[str, pd.DataFrame], study: Study) -> Iterato
     """Mean best speedup as a share of the ceiling's."""
     for level, rows in levels.items():
         if CEILING in rows.index:
-            shares = rows["speedup_best"] / rows.loc[CEILING, "speedup_best"]
+            shares = rows["speedup_best"] / rows["speedup_best"][CEILING]
             yield f"{split_label(level)}: {_listed(shares.to_dict(), percent, study)}"
 
 

@@ -3,6 +3,7 @@
 ``level1``, ``level2``: one row for each policy, baseline (eager; torch.compile where it was measured) and subset (all
 tasks; without those of known flaws), then the paper's Table 1. ``serial_parallel``: one budget of kernels split into
 trajectories x turns, then the paper's Table 2. ``pass_at_k``: first answers alone (`kevin.report.pass_at_k`).
+``turns``, ``mended``: what becomes of kernels on the next turn (`kevin.report.turns`).
 ``tasks``: one row for each task and policy.
 The column ``source`` keeps ours and the paper's apart: tasks, hardware and models differ.
 """
@@ -24,6 +25,7 @@ from kevin.report.metrics import Interval
 from kevin.report.notes import read_note, with_note
 from kevin.report.pass_at_k import pass_at_k_table
 from kevin.report.scores import CEILING, policy_label, read_scores
+from kevin.report.turns import mended_table, turns_table
 
 OURS = "this study"
 ALL_TASKS, UNFLAWED = "all tasks", "without flawed tasks"
@@ -197,7 +199,7 @@ def read_table(path: Path) -> pd.DataFrame:
         raise DataError(f"{path}: cannot be read as a table ({e}); make it again with: snakemake {path}") from None
 
 
-TABLES = ("level1", "level2", "serial_parallel", "pass_at_k", "tasks")
+TABLES = ("level1", "level2", "serial_parallel", "turns", "mended", "pass_at_k", "tasks")
 
 
 def make_table(
@@ -217,10 +219,14 @@ def make_table(
         summaries: of the trainings behind the scores, see `kevin.report.notes`.
     """
     frame, measured = read_scores(scores, study), read_baselines(baselines)
-    if name == "serial_parallel":
-        table = serial_parallel_table(frame, study)
-    elif name == "pass_at_k":
-        table = pass_at_k_table(frame, study)
+    of_scores = {
+        "serial_parallel": serial_parallel_table,
+        "turns": turns_table,
+        "mended": mended_table,
+        "pass_at_k": pass_at_k_table,
+    }
+    if name in of_scores:
+        table = of_scores[name](frame, study)
     elif name == "tasks":
         table = tasks_table(frame, measured, study)
     elif name.startswith("level"):

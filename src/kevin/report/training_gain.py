@@ -55,7 +55,11 @@ def rl_gain_table(scores: pd.DataFrame, study: Study) -> pd.DataFrame:
                 policy,
                 baseline,
                 *gain,
-                *(float(column[p][shared].mean()) for column in (values, correct) for p in (policy, baseline)),
+                *(
+                    float(pd.Series(column[p])[shared].mean())
+                    for column in (values, correct)
+                    for p in (policy, baseline)
+                ),
             ]
         )
     return pd.DataFrame(rows, columns=COLUMNS)

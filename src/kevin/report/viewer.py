@@ -56,18 +56,19 @@ def viewer_data(
         max_bytes: about what the data may take. Every task's best trajectory comes before any second one; what does
             not fit any more is counted in ``num_left_out``.
     """
+    studies = {policy: study.for_policy(policy) if policy in study.policies else study for policy in best}
     pool = _Pool()
     entries: list[dict[str, Any]] = []
     size = num_left_out = 0
     deepest = max((len(t) for by_task in best.values() for t in by_task.values()), default=0)
     for rank in range(deepest):
         for i, task in enumerate(tasks):
-            for j, by_task in enumerate(best.values()):
+            for j, (policy, by_task) in enumerate(best.items()):
                 found = by_task.get(task.id, ())
                 if rank >= len(found):
                     continue
                 known = len(pool.texts)
-                turns = _turns(task, found[rank], study, pool)
+                turns = _turns(task, found[rank], studies[policy], pool)
                 added = sum(len(json.dumps(t)) for t in pool.texts[known:]) + len(json.dumps(turns))
                 if size + added > max_bytes:
                     pool.forget_after(known)
@@ -92,7 +93,7 @@ def _turns(task: Task, turns: Sequence[Turn], study: Study, pool: _Pool) -> list
 
 def _turn(task: Task, past: Sequence[Turn], turn: Turn, study: Study, pool: _Pool) -> dict[str, Any]:
     try:
-        messages = conversation(task, past, dialect=study.dialect, language=study.language)
+        messages = conversation(task, study.rollout.history.shown(past), dialect=study.dialect, language=study.language)
         prompt = [[m.role, pool.add(m.content)] for m in messages]
     except TaskError:
         prompt = []

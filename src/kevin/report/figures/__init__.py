@@ -10,10 +10,11 @@ import pandas as pd
 from kevin.core.config import Study
 from kevin.core.errors import DataError, UsageError
 from kevin.core.files import read_turns
+from kevin.core.types import Turn
 from kevin.report.notes import read_note
 from kevin.report.scores import CEILING, policy_order, read_scores
 
-FIGURES = ("serial_scaling", "parallel_scaling", "fast_p", "outcomes", "layernorm_case_study")
+FIGURES = ("serial_scaling", "parallel_scaling", "fast_p", "outcomes", "turns", "layernorm_case_study")
 
 
 def make_figure(
@@ -34,6 +35,7 @@ def make_figure(
         summaries: of the trainings behind them, see `kevin.report.notes`.
     """
     from kevin.report.figures import case_study, curves, outcomes, style
+    from kevin.report.figures import turns as turns_figure
 
     if name not in FIGURES:
         raise UsageError(f"no figure {name!r}; there are {', '.join(FIGURES)}")
@@ -48,6 +50,7 @@ def make_figure(
                 "parallel_scaling": (curves.parallel_scaling_data, curves.plot_parallel_scaling),
                 "fast_p": (curves.fast_p_data, curves.plot_fast_p),
                 "outcomes": (outcomes.outcomes_data, outcomes.plot_outcomes),
+                "turns": (turns_figure.turns_data, turns_figure.plot_turns),
             }[name]
             data = make_data(_policy_scores(scores, study), study)
             figure = plot(data)
@@ -69,7 +72,7 @@ def split_name(turns: Path) -> tuple[str, str]:
     return policy, split
 
 
-def turns_by_policy(paths: Sequence[Path], study: Study) -> dict[str, list]:
+def turns_by_policy(paths: Sequence[Path], study: Study) -> dict[str, list[Turn]]:
     """Turns of each policy over all its files, in the study's order, without the ceiling."""
     files: dict[str, list[Path]] = {}
     for path in paths:

@@ -17,6 +17,7 @@ from kevin.core.types import Outcome, Turn
 from kevin.report import paper
 from kevin.report.figures.style import FAINT, INK, MUTED, head
 from kevin.report.palette import OUTCOMES
+from kevin.report.records import records
 from kevin.report.scores import policy_label
 from kevin.report.trajectories import best_trajectories
 
@@ -64,7 +65,7 @@ def plot_case_study(data: pd.DataFrame) -> Figure:
         where = f"reference: {first['source']}" if published else f"trajectory {int(first['trajectory'])}"
         ax.set_title(f"{first['label']}", fontsize=9.5)
         ax.set_title(where, loc="right", fontsize=7.5, fontweight="normal", color=MUTED)
-        for i, row in enumerate(strip.to_dict("records")):
+        for i, row in enumerate(records(strip)):
             _card(ax, i, row, published=published)
         ax.set_xlim(-0.02, longest)
         ax.set_ylim(0, 1)

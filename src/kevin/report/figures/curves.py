@@ -24,6 +24,10 @@ AXIS_LABELS = {
     CORRECT: "tasks with a\ncorrect kernel (%)",
     "best": "tasks (%),\nbest of all trajectories",
     "avg": "trajectories (%)",
+    "kernels": "correct kernels (%)",
+    "mended": "wrong kernels that the\nnext turn mends (%)",
+    "kept": "correct kernels that\nstay correct (%)",
+    "copied": "near copies of the\nlast answer (%)",
 }
 
 
@@ -40,7 +44,8 @@ Values = TypeVar("Values", pd.Series, pd.DataFrame)
 
 def _mean(seeds: Iterable[Values]) -> Values:
     """Task by task."""
-    return pd.concat(list(seeds)).groupby(level=0, sort=False).mean()  # type: ignore[return-value]
+    means: Values = pd.concat(list(seeds)).groupby(level=0, sort=False).mean()
+    return means
 
 
 def _cells(values: pd.Series, study: Study) -> dict[str, float]:
@@ -99,14 +104,14 @@ def fast_p_data(scores: pd.DataFrame, study: Study, num_points: int = 81) -> pd.
 
 
 def plot_serial_scaling(data: pd.DataFrame) -> Figure:
-    figure = _plot(data, "Serial scaling: best of all trajectories, by number of turns", "turns", markers=True)
+    figure = plot_panels(data, "Serial scaling: best of all trajectories, by number of turns", "turns", markers=True)
     for ax in figure.axes:
         whole_steps(ax)
     return figure
 
 
 def plot_parallel_scaling(data: pd.DataFrame) -> Figure:
-    figure = _plot(
+    figure = plot_panels(
         data, "Parallel scaling: best of k trajectories (unbiased estimate)", "k, trajectories", markers=True
     )
     for ax in figure.axes:
@@ -119,10 +124,10 @@ def plot_parallel_scaling(data: pd.DataFrame) -> Figure:
 
 def plot_fast_p(data: pd.DataFrame) -> Figure:
     title = "fast_p: share with a correct kernel at least p times as fast as PyTorch eager"
-    return _plot(data, title, "p, speedup over PyTorch eager (×)", markers=False)
+    return plot_panels(data, title, "p, speedup over PyTorch eager (×)", markers=False)
 
 
-def _plot(data: pd.DataFrame, title: str, x_label: str, *, markers: bool) -> Figure:
+def plot_panels(data: pd.DataFrame, title: str, x_label: str, *, markers: bool) -> Figure:
     """One panel for each value of ``row`` and each split."""
     splits, panels = list(data["split"].unique()), list(data["row"].unique())
     figure, axes = grid(len(panels), len(splits), title=title, width=4.1, height=2.6)

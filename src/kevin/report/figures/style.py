@@ -19,6 +19,7 @@ from matplotlib.artist import Artist
 from matplotlib.axes import Axes
 from matplotlib.figure import Figure
 from matplotlib.ticker import MaxNLocator
+from matplotlib.typing import LineStyleType
 
 from kevin.core.config import Study
 from kevin.core.files import atomic_path, write_csv
@@ -28,7 +29,7 @@ from kevin.report.scores import CEILING, first_seed
 _TITLE_SIZE, _NOTE_SIZE, _LINE_SPACING = 11.5, 7.5, 1.25
 INK, MUTED, FAINT = "#1f2430", "#5b6270", "#d9dce2"
 
-_RC = {
+_RC: dict[Any, Any] = {
     "font.family": "DejaVu Sans",
     "font.size": 9,
     "axes.titlesize": 10,
@@ -60,7 +61,7 @@ _RC = {
 class LineStyle(NamedTuple):
     color: str
     marker: str
-    dashes: str | tuple[int, tuple[float, ...]]
+    dashes: LineStyleType
 
 
 # Okabe-Ito, ordered so that neighbours also differ in lightness.

@@ -1,0 +1,47 @@
+"""`kevin past`: what the later turns of the second school go on from. Study steps."""
+
+from __future__ import annotations
+
+from pathlib import Path
+from typing import Annotated
+
+import typer
+
+from kevin.cli.options import ConfigOption, OutOption, StoreOption, load_config
+
+app = typer.Typer(help="Make the judged answers that a pretrained model's second school goes on from.")
+
+PastTasksOption = Annotated[Path, typer.Option("--tasks", metavar="FILE", help="What `kevin past tasks` wrote.")]
+
+
+@app.command()
+def tasks(out: OutOption, config: ConfigOption = None) -> None:
+    """Draw the tasks that are answered: the school's own, in its styles, sizes drawn anew."""
+    study = load_config(config)
+    from kevin.train.past import write_past_tasks
+
+    write_past_tasks(study, out)
+
+
+@app.command()
+def own(
+    model: Annotated[Path, typer.Option("--model", metavar="DIR", help="What the first school made.")],
+    tasks: PastTasksOption,
+    store: StoreOption,
+    out: OutOption,
+    config: ConfigOption = None,
+) -> None:
+    """Let the model from the first school answer them once, each kernel judged; resumes where it stopped."""
+    study = load_config(config)
+    from kevin.train.past_answers import judge_own
+
+    judge_own(study, model, tasks, out, store=store)
+
+
+@app.command()
+def written(tasks: PastTasksOption, store: StoreOption, out: OutOption, config: ConfigOption = None) -> None:
+    """Let the kernel writer answer them, rightly and with mistakes, each kernel judged."""
+    study = load_config(config)
+    from kevin.train.past_answers import judge_written
+
+    judge_written(study, tasks, out, store=store)

@@ -1,0 +1,154 @@
+"""`kevin serve`: the judge behind HTTP."""
+
+from __future__ import annotations
+
+import logging
+import os
+import secrets
+from pathlib import Path
+from typing import TYPE_CHECKING, Annotated, Literal
+
+import typer
+
+from kevin.cli.options import load_config
+from kevin.core.errors import UsageError
+
+if TYPE_CHECKING:
+    from kevin.serve.settings import ServeSettings
+
+log = logging.getLogger(__name__)
+
+TOKEN = "KEVIN_TOKEN"
+"""Environment variable with the token that clients send."""
+_STORE = Path("~/.cache/kevin/verdicts")
+_LOOPBACK = ("127.0.0.1", "localhost", "::1")
+_AFTER_GRACE_S = 15.0
+"""For ending the judge's processes once all requests are answered."""
+_WHO, _HOW, _LIMITS = "Who may ask", "How to judge", "Limits"
+
+
+def serve(
+    port: Annotated[int, typer.Option("--port", min=0, max=65535, help="0 takes a free one.")] = 8421,
+    host: Annotated[str, typer.Option("--host", help="Address to listen on; 0.0.0.0 for all.")] = "127.0.0.1",
+    token_file: Annotated[
+        Path | None,
+        typer.Option(
+            "--token-file",
+            metavar="FILE",
+            help=f"Holds the token that clients send; made if it is not there. Or set {TOKEN}.",
+            rich_help_panel=_WHO,
+        ),
+    ] = None,
+    no_token: Annotated[
+        bool,
+        typer.Option("--no-token", help="Answer every process of this machine; loopback only.", rich_help_panel=_WHO),
+    ] = False,
+    references: Annotated[
+        Path | None,
+        typer.Option(
+            "--references",
+            metavar="DIR",
+            help="Judge only references whose text is that of a .py file below this folder.",
+            rich_help_panel=_WHO,
+        ),
+    ] = None,
+    device: Annotated[
+        Literal["cpu", "cuda"] | None,
+        typer.Option("--device", help="Where kernels run; cpu when nothing is said.", rich_help_panel=_HOW),
+    ] = None,
+    store: Annotated[
+        Path,
+        typer.Option(
+            "--store", metavar="DIR", help="Verdicts are kept here and reused.", rich_help_panel=_HOW, show_default=True
+        ),
+    ] = _STORE,
+    config: Annotated[
+        list[Path] | None,
+        typer.Option(
+            "--config",
+            "-c",
+            metavar="FILE",
+            help="Judge, schedule and score as this configuration's sections judge, pool and reward say.",
+            rich_help_panel=_HOW,
+        ),
+    ] = None,
+    queue: Annotated[
+        int,
+        typer.Option("--queue", min=1, help="Pairs waited for at once; more get 429.", rich_help_panel=_LIMITS),
+    ] = 256,
+    max_body_mb: Annotated[
+        int, typer.Option("--max-body", metavar="MB", min=1, help="Of a request.", rich_help_panel=_LIMITS)
+    ] = 8,
+    reference_timeout: Annotated[
+        float,
+        typer.Option(
+            "--reference-timeout", metavar="SECONDS", min=1, help="To look into one.", rich_help_panel=_LIMITS
+        ),
+    ] = 60.0,
+    grace: Annotated[
+        float,
+        typer.Option(
+            "--grace", metavar="SECONDS", min=0, help="To finish kernels in work when stopped.", rich_help_panel=_LIMITS
+        ),
+    ] = 60.0,
+) -> None:
+    """Serve verdicts and scores over HTTP, as rewards for training elsewhere: docs/serve.md.
+
+    References are trusted code and run as this user; kernels are not, and are sandboxed as by `kevin judge`.
+    """
+    from kevin.api.pairs import make_protocol
+    from kevin.cli.extras import require_extra
+    from kevin.cli.supervisor import end_gracefully
+
+    require_extra("serve", "kevin serve", "aiohttp", "prometheus_client")
+    from kevin.core.config import JudgePoolConfig, RewardConfig
+    from kevin.serve.run import serve as run
+    from kevin.serve.settings import ServeSettings
+
+    study = load_config(config) if config else None
+    settings: ServeSettings = ServeSettings(
+        protocol=make_protocol(study.judge if study else None, device=device),
+        store=store.expanduser(),
+        pool=study.pool if study else JudgePoolConfig(),
+        reward=study.reward if study else RewardConfig(),
+        token=_token(token_file, host, no_token),
+        references=_digests(references) if references else None,
+        max_pairs=queue,
+        max_body_bytes=max_body_mb << 20,
+        grace_s=grace,
+        reference_timeout_s=reference_timeout,
+    )
+    end_gracefully(grace + _AFTER_GRACE_S)
+    run(settings, host, port, on_ready=lambda url: log.info("kevin serve: judging on %s", url))
+
+
+def _token(file: Path | None, host: str, no_token: bool) -> str | None:
+    """What clients must send. Raises UsageError where nothing is said, or what is said is not safe."""
+    given = os.environ.pop(TOKEN, None)  # candidates' processes have no use for it
+    if no_token:
+        if file or given:
+            raise UsageError(f"--no-token contradicts --token-file and {TOKEN}; give one of them")
+        if host not in _LOOPBACK:
+            raise UsageError(f"--no-token would let anybody who reaches {host} run code here; give --token-file FILE")
+        return None
+    if file is not None:
+        if not file.exists():
+            file.parent.mkdir(parents=True, exist_ok=True)
+            file.touch(mode=0o600)
+            file.write_text(secrets.token_urlsafe(32) + "\n")
+            log.info("%s: a new token, for clients to send", file)
+        given = file.read_text().strip()
+    if not given:
+        where = f"{file}: empty" if file else "no token"
+        raise UsageError(f"{where}; give --token-file FILE (made if it is not there), or set {TOKEN}, or --no-token")
+    return given
+
+
+def _digests(folder: Path) -> frozenset[str]:
+    """Of the tasks below a folder. Raises UsageError where there is none."""
+    from kevin.api.pairs import make_task, read_source
+
+    found = frozenset(make_task(read_source(path)).digest for path in folder.rglob("*.py"))
+    if not found:
+        raise UsageError(f"{folder}: holds no .py file; --references names a folder of references")
+    return found

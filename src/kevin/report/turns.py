@@ -1,0 +1,126 @@
+"""What turns are worth: what becomes of a kernel on the next turn, and the best so far, for every policy and seed.
+
+``turns``: one row for each policy, seed, split and turn. ``mended``: wrong kernels by kind of error. Shares are over
+the kernels of all tasks together, intervals over tasks. Turns that the harness could not judge are left out, with what
+would have followed from them.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Mapping
+from typing import Any
+
+import pandas as pd
+
+from kevin.core.config import Study
+from kevin.core.types import Outcome
+from kevin.report import metrics
+from kevin.report.metrics import Interval
+from kevin.report.palette import OUTCOMES
+from kevin.report.scores import CEILING, seed_numbers
+from kevin.report.similarity import NEAR_COPY
+
+SAME_SPEED = 1.05
+"""A kernel is faster or slower than the one before from this ratio on; less is near the noise of timing."""
+SHARES = ("correct", "mended", "kept", "copied", "faster", "slower", "repeated")
+ANY_ERROR = "any"
+
+
+def turn_changes(scores: pd.DataFrame) -> pd.DataFrame:
+    """A policy's judged turns on a split, with what each made of the turn before: one column for each of `SHARES`.
+
+    1 where it is so, 0 where it is not, NaN where it cannot be: ``mended`` needs a wrong kernel before; ``kept``,
+    ``faster``, ``slower`` (by `SAME_SPEED`) and ``repeated`` (the same program) a correct one; ``copied`` a kernel
+    before, to which this one's similarity is at least `NEAR_COPY`. ``error``: the outcome before where it was wrong.
+    """
+    turns = metrics.usable(scores).sort_values(["task_id", "trajectory", "turn"], kind="stable")
+    before = turns.groupby(["task_id", "trajectory"])[["turn", "outcome", "speedup"]].shift()
+    before = before.where(before["turn"] == turns["turn"] - 1)
+    correct = turns["outcome"] == Outcome.CORRECT.value
+    was_correct = before["outcome"] == Outcome.CORRECT.value
+    was_wrong = before["outcome"].notna() & ~was_correct
+    ratio = turns["speedup"] / before["speedup"]
+    alike = turns["similarity"]
+    values = {
+        "correct": correct.astype(float),
+        "mended": correct.astype(float).where(was_wrong),
+        "kept": correct.astype(float).where(was_correct),
+        "copied": (alike >= NEAR_COPY).astype(float).where(alike.notna()),
+        "faster": (correct & (ratio > SAME_SPEED)).astype(float).where(was_correct),
+        "slower": (correct & (ratio < 1 / SAME_SPEED)).astype(float).where(was_correct),
+        "repeated": (alike == 1).astype(float).where(was_correct),
+    }
+    return turns[["task_id", "trajectory", "turn"]].assign(**values, error=before["outcome"].where(was_wrong))
+
+
+def share(changes: pd.DataFrame, name: str, study: Study) -> Interval:
+    """One of `SHARES` over these rows of `turn_changes`."""
+    by_task = changes.groupby("task_id")[name].agg(["sum", "count"])
+    return metrics.share_interval(
+        by_task["sum"], by_task["count"], num_resamples=study.report.num_bootstrap, seed=study.seed
+    )
+
+
+def turns_table(scores: pd.DataFrame, study: Study) -> pd.DataFrame:
+    """One row for each policy, seed, split and turn.
+
+    ``best_speedup``: the fastest correct kernel of all trajectories so far, 0 if there is none, mean over tasks.
+    ``num_kernels``: judged on this turn; ``num_wrong_before``, ``num_correct_before``: what ``mended`` and the shares
+    of correct kernels are taken over.
+    """
+    rows = []
+    for head, own in _policies(scores, study):
+        changes = turn_changes(own)
+        for turn, here in changes.groupby("turn"):
+            best = metrics.task_values(metrics.trajectory_best(own, int(str(turn))))["speedup_best"]
+            cells = {name: share(here, name, study) for name in SHARES}
+            cells["best_speedup"] = metrics.mean_interval(
+                best, num_resamples=study.report.num_bootstrap, seed=study.seed
+            )
+            counts = {"num_tasks": len(best), "num_kernels": len(here)}
+            counts |= {"num_wrong_before": here["mended"].count(), "num_correct_before": here["kept"].count()}
+            rows.append(head | {"turn": turn} | _flat(cells) | counts)
+    names = ["correct", "mended", "kept", "copied", "best_speedup", "faster", "slower", "repeated"]
+    counted = ["num_tasks", "num_kernels", "num_wrong_before", "num_correct_before"]
+    return pd.DataFrame(rows, columns=["policy", "seed", "split", "turn", *_with_ends(names), *counted])
+
+
+def mended_table(scores: pd.DataFrame, study: Study) -> pd.DataFrame:
+    """One row for each policy, seed, split and kind of error (`ANY_ERROR` first): what became of such a kernel.
+
+    All turns after the first together. ``mended``: share that the next turn made correct; ``copied``: share that it
+    gave again, or nearly; ``num_kernels``: wrong kernels that had a next turn.
+    """
+    rows = []
+    for head, own in _policies(scores, study):
+        changes = turn_changes(own)
+        wrong = changes[changes["error"].notna()]
+        kinds = {ANY_ERROR: wrong} | {o.value: wrong[wrong["error"] == o.value] for o in OUTCOMES}
+        for error, chosen in kinds.items():
+            if len(chosen):
+                cells = {name: share(chosen, name, study) for name in ("mended", "copied")}
+                rows.append(head | {"error": error} | _flat(cells) | {"num_kernels": len(chosen)})
+    columns = ["policy", "seed", "split", "error", *_with_ends(["mended", "copied"]), "num_kernels"]
+    return pd.DataFrame(rows, columns=columns)
+
+
+def _policies(scores: pd.DataFrame, study: Study) -> list[tuple[dict[str, Any], pd.DataFrame]]:
+    """The head of each policy's and split's rows, and its scores."""
+    real = scores[scores["policy"] != CEILING]
+    seeds = seed_numbers([str(p) for p in real["policy"].unique()], study)
+    found = []
+    for (policy, split), own in real.groupby(["policy", "split"], sort=False):
+        kind, seed = seeds[str(policy)]
+        found.append(({"policy": kind, "seed": seed, "split": split}, own))
+    return found
+
+
+def _flat(cells: Mapping[str, Interval]) -> dict[str, float]:
+    return {f"{name}{end}": value for name, i in cells.items() for end, value in zip(_ENDS, i, strict=True)}
+
+
+_ENDS = ("", "_low", "_high")
+
+
+def _with_ends(names: list[str]) -> list[str]:
+    return [f"{name}{end}" for name in names for end in _ENDS]

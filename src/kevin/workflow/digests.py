@@ -1,0 +1,200 @@
+"""On what each expensive step of a study depends, as digests that stand in the ``params`` of its rule.
+
+A step is made again when something that it depends on changes its meaning, never because a file was touched: what it
+reads of the configuration, and the content of files that are the user's, with a version that is raised when the step's
+code would make something else.
+"""
+
+from __future__ import annotations
+
+from functools import cached_property
+from pathlib import Path
+from typing import Any
+
+from pydantic import BaseModel
+
+from kevin.core.config import Study, section_digest
+from kevin.core.content import content_digests
+from kevin.core.lengths import configured_lengths
+from kevin.core.protocol import PROTOCOL_VERSION
+from kevin.core.types import canonical_json, digest
+from kevin.policy.load import policy_identity
+from kevin.rollout.run import VERSION as ROLLOUT_VERSION
+from kevin.train.weights import weights_identity
+
+STEP_VERSIONS = {
+    "tasks": 1,
+    "base_model": 2,
+    "past": 1,
+    "rollout": ROLLOUT_VERSION,
+    "ceiling": 1,
+    "train": 1,
+}
+
+
+def step_digest(*parts: Any) -> str:
+    """Of configuration sections and of plain values: 16 hexadecimal digits."""
+    return digest(*(section_digest(p) if isinstance(p, BaseModel) else canonical_json(p) for p in parts))[:16]
+
+
+def code_digest(root: Path, *packages: str) -> str:
+    """Of the sources below ``root`` that a cheap step is made of: editing one of them makes its files again."""
+    return step_digest(*(content_digests(root / package) for package in packages))
+
+
+class StudyDigests:
+    """Of one study's steps."""
+
+    def __init__(self, study: Study) -> None:
+        self._study = study
+
+    @cached_property
+    def tasks(self) -> str:
+        s = self._study
+        return step_digest(STEP_VERSIONS["tasks"], s.tasks, self._task_files(), s.dialect, s.seed, s.judge.num_threads)
+
+    def _task_files(self) -> dict[str, Any]:
+        """What the tasks are read from, where that is a folder of the user's."""
+        if self._study.tasks.source == "catalog":
+            return {}
+        from kevin.tasks.kernelbench import source_digests
+
+        return dict(source_digests(self._study.tasks.kernelbench))
+
+    @cached_property
+    def judge(self) -> str:
+        """How kernels are judged."""
+        return step_digest(PROTOCOL_VERSION, self._study.judge)
+
+    @cached_property
+    def kernels(self) -> str:
+        """What kernels are written in."""
+        return step_digest(self._study.dialect, self._study.language)
+
+    @cached_property
+    def baselines(self) -> str:
+        return step_digest(self.tasks, self.judge)
+
+    @cached_property
+    def ceiling(self) -> str:
+        return step_digest(STEP_VERSIONS["ceiling"], self._study.ceiling_kernels, self.tasks, self.kernels, self.judge)
+
+    @cached_property
+    def first_school(self) -> str:
+        """The base model before its second school, or without one."""
+        return step_digest(self._first_school)
+
+    @cached_property
+    def past(self) -> str:
+        """The answers that the second school goes on from."""
+        return step_digest(self._past)
+
+    @cached_property
+    def base_model(self) -> str:
+        return step_digest(self._base_model)
+
+    @cached_property
+    def base_model_check(self) -> str:
+        model = self._study.base_model
+        return step_digest(
+            STEP_VERSIONS["base_model"],
+            model.expected_loss,
+            model.expected_correct_share,
+            model.num_checked_kernels,
+            self.judge,
+        )
+
+    def policy(self, name: str) -> str:
+        """What the answers of a policy depend on, and how they are judged."""
+        return self.rollout(name, self._study.for_policy(name).rollout)
+
+    def strategy(self, policy: str, name: str) -> str:
+        """The same under a strategy of `search`."""
+        rollout = self._study.for_strategy(policy, name).rollout
+        return self.rollout(policy, rollout, self._study.search.strategies[name])
+
+    def rollout(self, policy: str, *settings: BaseModel) -> str:
+        """The same under settings of its own."""
+        s = self._study
+        return step_digest(
+            STEP_VERSIONS["rollout"],
+            self._policy_parts(policy),
+            *settings,
+            s.base_model.max_tokens,
+            s.seed,
+            self.tasks,
+            self.kernels,
+            self.judge,
+        )
+
+    def run(self, name: str) -> str:
+        """What a training run depends on."""
+        return step_digest(self._run_parts(name))
+
+    @cached_property
+    def report(self) -> str:
+        """Of all that a table may be made of."""
+        return step_digest(self._study, self.tasks, [self._policy_parts(p) for p in self._study.evaluate])
+
+    @cached_property
+    def _first_school(self) -> list[Any]:
+        model = self._study.base_model
+        return [
+            STEP_VERSIONS["base_model"],
+            section_digest(model, without={"second_school"}),
+            weights_identity(model.init) if model.init else {},
+            self._study.seed,
+            self.tasks,
+            self.kernels,
+        ]
+
+    @cached_property
+    def _past(self) -> list[Any]:
+        study, second = self._study, self._study.base_model.second_school
+        if second is None:
+            return self._first_school
+        return [
+            *self._first_school,
+            STEP_VERSIONS["past"],
+            section_digest(second.past),
+            section_digest(study.rollout),
+            [
+                [settings.identity(), configured_lengths(study, name)]
+                for name, settings in study.policies.items()
+                if study.is_base_model(name)
+            ],
+            self.judge,
+        ]
+
+    @cached_property
+    def _base_model(self) -> list[Any]:
+        second = self._study.base_model.second_school
+        return self._past if second is None else [*self._past, section_digest(second)]
+
+    def _policy_parts(self, name: str) -> list[Any]:
+        """A model that this study makes counts by what it is made of."""
+        settings = self._study.policies[name]
+        run = self._study.made_by(name)
+        made_of: Any
+        if run:
+            made_of = self._run_parts(run)
+        elif self._study.is_base_model(name):
+            made_of = self._base_model
+        elif self._study.is_first_school(name):
+            made_of = self._first_school
+        else:
+            made_of = policy_identity(settings)["files"]
+        return [settings.identity(), made_of, configured_lengths(self._study, name)]
+
+    def _run_parts(self, run: str) -> list[Any]:
+        own = self._study.for_run(run)
+        return [
+            STEP_VERSIONS["train"],
+            step_digest(own.train, own.reward, own.rollout),
+            self._policy_parts(own.train.init),
+            self._study.base_model.max_tokens,
+            self._study.seed,
+            self.tasks,
+            self.kernels,
+            self.judge,
+        ]
