@@ -13,7 +13,7 @@ from pathlib import Path
 import pytest
 
 from kevin.core.errors import HarnessError
-from kevin.judge import apptainer
+from kevin.judge.sandbox import apptainer
 
 HERE = Path(__file__).parent
 ROOT = HERE.parents[1]

@@ -13,7 +13,7 @@ from pathlib import Path
 import pytest
 
 from kevin.core.errors import DataError, HarnessError, SandboxError
-from kevin.judge import apptainer
+from kevin.judge.sandbox import apptainer
 
 from .conftest import FAST, HERE, ROOT, debian
 
@@ -116,7 +116,7 @@ def test_a_mounted_image_goes_with_the_process_that_mounted_it(image: Path, prog
     if shutil.which("squashfuse") is None:
         pytest.skip("squashfuse is not installed")
     code = (
-        "import sys; from pathlib import Path; from kevin.judge.apptainer import mounted;"
+        "import sys; from pathlib import Path; from kevin.judge.sandbox.apptainer import mounted;"
         "print(mounted(Path(sys.argv[1])), flush=True); sys.stdin.read()"
     )
     with subprocess.Popen(

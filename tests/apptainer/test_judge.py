@@ -13,14 +13,15 @@ import pytest
 
 from kevin.core.protocol import JudgeProtocol, TimingProtocol
 from kevin.core.types import Dialect, Kernel, Outcome, Task, Verdict
-from kevin.judge import sandbox
-from kevin.judge.device import Device, open_device
+from kevin.judge.device.judging import Judging
+from kevin.judge.device.open import open_device
 from kevin.judge.evaluate import judge_on
+from kevin.judge.sandbox import isolation
 
 pytestmark = [pytest.mark.apptainer, pytest.mark.slow]
 
 Judge = Callable[..., Verdict]
-DEVICES: dict[str, Device] = {}
+DEVICES: dict[str, Judging] = {}
 """Opened once for all tests."""
 
 REFERENCE = """
@@ -105,7 +106,7 @@ def secret() -> Iterator[Path]:
     assert not Path(f"{path}.new").exists()
 
 
-def device_in(kind: str, request: pytest.FixtureRequest, monkeypatch: pytest.MonkeyPatch) -> Device:
+def device_in(kind: str, request: pytest.FixtureRequest, monkeypatch: pytest.MonkeyPatch) -> Judging:
     """A CPU or GPU device whose candidates run in the image, or around the host's programs."""
     monkeypatch.setenv("KEVIN_APPTAINER", request.getfixturevalue("program"))
     monkeypatch.setenv("KEVIN_ISOLATION", "apptainer")
@@ -113,8 +114,8 @@ def device_in(kind: str, request: pytest.FixtureRequest, monkeypatch: pytest.Mon
         monkeypatch.setenv("KEVIN_JUDGE_IMAGE", str(request.getfixturevalue("image")))
     if kind == "gpu" and shutil.which("nvidia-smi") is None:
         pytest.skip("no NVIDIA GPU here")
-    sandbox.detect_isolation.cache_clear()
-    request.addfinalizer(sandbox.detect_isolation.cache_clear)
+    isolation.detect_isolation.cache_clear()
+    request.addfinalizer(isolation.detect_isolation.cache_clear)
     if kind not in DEVICES:
         protocol = JudgeProtocol(
             device="cuda" if kind == "gpu" else "cpu",
@@ -201,6 +202,6 @@ def test_modules_that_import_torch_run_inside(
 
 def test_an_image_that_is_missing_is_named(monkeypatch: pytest.MonkeyPatch, tmp_path: Path, program: str) -> None:
     monkeypatch.setenv("KEVIN_JUDGE_IMAGE", str(tmp_path / "none.sif"))
-    sandbox.detect_isolation.cache_clear()
+    isolation.detect_isolation.cache_clear()
     with pytest.raises(Exception, match=r"none\.sif: no such image"):
-        sandbox.detect_isolation()
+        isolation.detect_isolation()

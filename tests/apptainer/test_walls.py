@@ -13,7 +13,7 @@ from pathlib import Path
 
 import pytest
 
-from kevin.judge import apptainer
+from kevin.judge.sandbox import apptainer
 
 pytestmark = [pytest.mark.apptainer, pytest.mark.slow]
 

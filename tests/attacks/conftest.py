@@ -9,11 +9,12 @@ from collections.abc import Callable, Iterator
 from pathlib import Path
 
 import pytest
+from stored_verdicts import StoredVerdicts
 
 from kevin.core.protocol import JudgeProtocol, TimingProtocol
 from kevin.core.types import Kernel, Task, Verdict
-from kevin.judge.cpu import CpuDevice
-from kevin.judge.device import Device, open_device
+from kevin.judge.device.judging import Judging
+from kevin.judge.device.open import open_device
 from kevin.judge.evaluate import judge_on
 from kevin.tasks.format import inspect_task
 
@@ -29,39 +30,42 @@ PROTOCOL = JudgeProtocol(
 
 
 @pytest.fixture(scope="session")
-def device() -> CpuDevice:
+def device() -> Judging:
     before = os.sched_getaffinity(0)
-    device = CpuDevice(PROTOCOL)
+    device = open_device(PROTOCOL)
     os.sched_setaffinity(0, before)
     return device
 
 
-def _runner(device: Device, language: str, cache: Path) -> Judge:
-    """``run(task_source, kernel_source, dialect=..., rules=...)`` -> Verdict."""
+def _runner(device: Judging, language: str, cache: Path) -> Judge:
+    """``run(task_source, kernel_source, dialect=..., rules=...)`` -> Verdict, which is compared with the stored one."""
+    stored = StoredVerdicts()
 
     def run(reference: str, source: str, dialect: str = "c_abi", rules: tuple[str, ...] = ()) -> Verdict:
         task = Task(id="test", level=1, name="test", source=reference, origin="user")
         task = task.model_copy(update={"spec": inspect_task(reference, "test")})
         kernel = Kernel(dialect=dialect, language=language, source=source)
-        return judge_on(device, task, kernel, device.protocol.model_copy(update={"rules": rules}), cache)
+        verdict = judge_on(device, task, kernel, device.protocol.model_copy(update={"rules": rules}), cache)
+        stored.check(reference, kernel, rules, verdict)
+        return verdict
 
     return run
 
 
 @pytest.fixture(scope="session")
-def judge(device: CpuDevice, tmp_path_factory: pytest.TempPathFactory) -> Iterator[Judge]:
+def judge(device: Judging, tmp_path_factory: pytest.TempPathFactory) -> Iterator[Judge]:
     before = os.sched_getaffinity(0)
     yield _runner(device, "cpp", tmp_path_factory.mktemp("builds"))
     os.sched_setaffinity(0, before)
 
 
 @pytest.fixture(scope="session")
-def gpu_device() -> Device:
+def gpu_device() -> Judging:
     if shutil.which("nvidia-smi") is None:
         pytest.skip("no NVIDIA GPU here")
     return open_device(PROTOCOL.model_copy(update={"device": "cuda", "build_timeout_s": 60.0}))
 
 
 @pytest.fixture(scope="session")
-def gpu_judge(gpu_device: Device, tmp_path_factory: pytest.TempPathFactory) -> Judge:
+def gpu_judge(gpu_device: Judging, tmp_path_factory: pytest.TempPathFactory) -> Judge:
     return _runner(gpu_device, "cuda", tmp_path_factory.mktemp("builds"))

@@ -128,9 +128,16 @@ ATTACKS: dict[str, tuple[str, Outcome, tuple[str, ...] | None]] = {
         None,
     ),
     "harness_redefined (25)": (
-        "import sys\nm = sys.modules['__main__']\nm._Model.store = lambda *a: None\n" + HEAD + _body("return None"),
+        "import sys\nsys.modules['candidate'].Model.store = lambda *a: None\n" + HEAD + _body("return None"),
         Outcome.RUNTIME_ERROR,
-        None,
+        ("exception",),
+    ),
+    "harness_and_its_checks_redefined (25)": (
+        "import sys\nsys.modules['candidate'].Model.store = sys.modules['calls']._aliasing = lambda *a: None\n"
+        + HEAD
+        + _body("return None"),
+        Outcome.INCORRECT,
+        ("not_written",),
     ),
     "frame_walk (20)": (
         "import gc\n"

@@ -256,7 +256,8 @@ def test_background_thread_cannot_be_started(judge) -> None:
         + "{ std::thread([=] { for (int64_t i = 0; i < x_size; i++) out[i] = x[i] > 0.f ? x[i] : 0.f; }).detach(); }"
     )
     verdict = judge(RELU, source)
-    assert verdict.outcome is Outcome.RUNTIME_ERROR
+    assert (verdict.outcome, verdict.reason) == (Outcome.RUNTIME_ERROR, "uncaught_exception"), verdict.message
+    assert "std::system_error" in verdict.message, "it was started, and refused"
 
 
 def test_fork_bomb_is_harmless(judge) -> None:
@@ -295,6 +296,7 @@ def test_clock_rebound_inside_gains_nothing(judge) -> None:
         honest, forged = judge(RELU, slow), judge(RELU, fake + slow)
         assert honest.outcome is Outcome.CORRECT
         if forged.outcome is not Outcome.CORRECT:
+            assert forged.outcome in (Outcome.QUARANTINED, Outcome.INCORRECT), "it ran, and was found out"
             return
         gains.append(forged.speedup / honest.speedup)
         if gains[-1] < 2:

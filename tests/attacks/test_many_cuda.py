@@ -14,8 +14,8 @@ import pytest
 
 from kevin.core.config import JudgePoolConfig
 from kevin.core.types import Kernel, Outcome, Task, Verdict
-from kevin.judge.device import Device
-from kevin.judge.pool import JudgePool
+from kevin.judge.device.judging import Judging
+from kevin.judge.pool.judge_pool import JudgePool
 from kevin.tasks.format import inspect_task
 
 from .conftest import PROTOCOL
@@ -48,7 +48,7 @@ def used_bytes() -> int:
     return int(subprocess.run(query, capture_output=True, text=True, check=True).stdout) << 20
 
 
-def test_a_thousand_kernels(gpu_device: Device, tmp_path: Path) -> None:
+def test_a_thousand_kernels(gpu_device: Judging, tmp_path: Path) -> None:
     task = Task(id="test", level=1, name="test", source=RELU, origin="user")
     task = task.model_copy(update={"spec": inspect_task(RELU, "test")})
     kinds = list(KINDS.values())

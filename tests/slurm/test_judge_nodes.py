@@ -16,9 +16,10 @@ from kevin.core.config import JudgePoolConfig
 from kevin.core.errors import HarnessError
 from kevin.core.protocol import JudgeProtocol, TimingProtocol
 from kevin.core.types import Kernel, Outcome, Task
-from kevin.judge.cluster import CONNECTION, connect
-from kevin.judge.node import split_cores, visible_gpu
-from kevin.judge.pool import JudgePool
+from kevin.judge.pool.cluster import CONNECTION, connect
+from kevin.judge.pool.judge_pool import JudgePool
+from kevin.judge.pool.node import split_cores
+from kevin.judge.pool.worker import visible_gpu
 
 from .conftest import Cluster, wait_until
 
@@ -75,7 +76,7 @@ def judge(cluster: Cluster, tmp_path_factory: pytest.TempPathFactory) -> Iterato
     """The command that a person starts, and the folder that it works in."""
     folder = tmp_path_factory.mktemp("judge")
     options = ["--folder", str(folder), "--cores", "2", "--memory-mb", "3000", "--minutes", "20", "--max-jobs", "2"]
-    command = [sys.executable, "-m", "kevin.judge.cluster", *options]
+    command = [sys.executable, "-m", "kevin.judge.pool.cluster", *options]
     with (folder / "log").open("w") as log:
         process = subprocess.Popen(command, stdout=log, stderr=log, stdin=subprocess.DEVNULL)
     try:

@@ -140,7 +140,7 @@ def write_scores(root: Path, study: Study, files: dict[str, list[Path]]) -> list
 def write_report(root: Path, study: Study, files: dict[str, list[Path]]) -> Path:
     scores = write_scores(root, study, files)
     splits = {p.stem.rsplit("-", 1)[1] for p in scores}
-    names = [*sorted(splits), "serial_parallel", "pass_at_k", "tasks"]
+    names = [*sorted(splits), "serial_parallel", "turns", "mended", "pass_at_k", "tasks"]
     baselines = files.get("baselines", [None])[0]
     tables = [make_table(n, scores, root / f"{n}.csv", study=study, baselines=baselines) for n in names]
     figures = [make_figure("outcomes", root, study=study, scores=scores)[0]]

@@ -1,8 +1,10 @@
-"""Tiny random models of several families, with a chat template: what `base_model.init` may name."""
+"""Tiny random models of several families, with a chat template: what `base_model.init` may name; and a short school."""
 
 from __future__ import annotations
 
+from contextlib import nullcontext
 from functools import cache
+from itertools import count
 from pathlib import Path
 
 import torch
@@ -15,6 +17,8 @@ from transformers import (
 )
 from writer_fixtures import small_catalog
 
+from kevin.core.config import Study
+from kevin.train import corpus
 from kevin.train.tokenizer import CHAT_TEMPLATE, END, PAD, train_tokenizer
 from kevin.writer.transcripts import transcripts
 
@@ -66,3 +70,33 @@ def save_pretrained_model(
     model.save_pretrained(folder)
     tokenizer.save_pretrained(folder)
     return folder
+
+
+def make_study(folder, **settings) -> Study:
+    training = {
+        "num_steps": 4,
+        "batch_tokens": 3000,
+        "micro_batch_tokens": 2000,
+        "num_composed": 3,
+        "num_held_out": 4,
+        "evaluate_every": 2,
+        "num_workers": 1,
+    }
+    return Study.model_validate(
+        {
+            "policies": {"base": {"model": "model"}},
+            "tasks": {"num_eval_level1": 2, "num_eval_level2": 0},
+            "base_model": {"init": str(folder), "school_training": training | settings},
+        }
+    )
+
+
+class WritesHere(nullcontext):
+    """In place of the writing processes, whose start takes seconds."""
+
+    def __init__(self, study, tasks, num_workers, pasts=corpus.NO_PASTS):
+        super().__init__(self)
+        self._given = study, tasks, pasts
+
+    def chunks(self, first=0, kind="trained on"):
+        return (list(corpus.school_corpus(*self._given[:2], chunk, kind, self._given[2])) for chunk in count(first))

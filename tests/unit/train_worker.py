@@ -1,4 +1,4 @@
-"""One process of several: ``train_worker.py FOLDER OUT [PROCESSES]``. See test_train_parallel.py."""
+"""One process of several: ``train_worker.py FOLDER OUT [PROCESSES]``. See train/test_parallel.py."""
 
 import sys
 from pathlib import Path

@@ -28,6 +28,7 @@ def test_bare_call_makes_everything(snakemake: Run) -> None:
     assert found.keys() >= EXPENSIVE | {"score_turns", "make_table", "draw_figure", "write_report"}
     assert found["run_rollouts"] == 2 * len(load_study([ROOT / "config/config.yaml"]).evaluate)
     assert found["judge_ceiling"] == 2
+    assert "run_search" not in found
 
 
 def test_a_table_by_name_needs_no_figure(snakemake: Run) -> None:
@@ -58,11 +59,44 @@ def test_overlays_have_a_dag(snakemake: Run, overlay: str, absent: set[str]) -> 
     assert f"results/{overlay}/report.html" in run.stdout + run.stderr
 
 
+def test_a_second_school_goes_on_from_the_first_schools_judged_answers(snakemake: Run, tmp_path: Path) -> None:
+    gpu = ROOT / "config/gpu.yaml"
+    found = jobs(run := snakemake("results/gpu/base_model", "--dry-run", "-p", "--configfile", gpu))
+    assert found == {"train_first_school": 1, "draw_past_tasks": 1, "judge_past": 2, "train_base_model": 1}
+    assert (
+        "--init results/gpu/first_school --past-tasks results/gpu/past/tasks.parquet"
+        " --past results/gpu/past/own/turns.parquet --past results/gpu/past/written/turns.parquet"
+    ) in run.stdout + run.stderr
+    overlay = tmp_path / "compared.yaml"
+    overlay.write_text("policies: {before: {model: <results>/first_school}}\nevaluate: [before]\nruns: {}\n")
+    run = snakemake("results/gpu/tables/level1.csv", "--dry-run", "--configfile", gpu, overlay)
+    found = jobs(run)
+    assert found["train_first_school"] == 1 and found["run_rollouts"] == 2 and "train_base_model" not in found
+    overlay = tmp_path / "one_school.yaml"
+    overlay.write_text("base_model: {second_school: null}\n")
+    run = snakemake("results/gpu/base_model", "--dry-run", "--configfile", gpu, overlay)
+    assert jobs(run) == {"train_base_model": 1}
+
+
 def test_a_second_policy_is_one_more_rollout_a_split(snakemake: Run, tmp_path: Path) -> None:
     overlay = tmp_path / "two.yaml"
     overlay.write_text("policies:\n  other: {backend: openai, model: m}\nevaluate: [base, other]\n")
     found = jobs(snakemake("--dry-run", "--configfile", overlay))
     assert (found["run_rollouts"], found["train_base_model"]) == (4, 1)
+
+
+def test_ways_to_spend_kernels_are_made_by_name_or_where_the_report_shall_have_them(
+    snakemake: Run, tmp_path: Path
+) -> None:
+    study = load_study([ROOT / "config/config.yaml"])
+    num_rollouts = 2 * len(study.evaluate) * len(study.search.strategies)
+    found = jobs(snakemake("--dry-run", "results/figures/search.png", "results/tables/search_turns.csv"))
+    assert (found["run_search"], found["compare_search"], found["draw_search"]) == (num_rollouts, 2, 1)
+    assert "run_rollouts" not in found, "they are rollouts of their own"
+    overlay = tmp_path / "search.yaml"
+    overlay.write_text("search: {in_report: true}\n")
+    found = jobs(snakemake("--dry-run", "--configfile", overlay))
+    assert (found["run_search"], found["compare_search"], found["draw_search"]) == (num_rollouts, 1, 1)
 
 
 @pytest.mark.parametrize(

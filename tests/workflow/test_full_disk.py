@@ -6,44 +6,17 @@ import errno
 import json
 import logging
 import subprocess
-import sys
 from collections.abc import Callable, Iterator
 from pathlib import Path
 
 import pandas as pd
 import pytest
+from cli_fixtures import GOOD, KEVIN, REFERENCE
 
 from kevin.cli.app import LogFile
 from kevin.core import files
 
-from .conftest import ROOT
-
-sys.path.insert(0, str(ROOT / "tests/unit"))
-
 SIZE_KB = 4096
-KEVIN = Path(sys.executable).with_name("kevin")
-
-REFERENCE = """\
-import torch
-
-
-class Model(torch.nn.Module):
-    def forward(self, x):
-        return torch.relu(x) * 2.0
-
-
-def get_inputs():
-    return [torch.rand(64, 100) - 0.5]
-
-
-def get_init_inputs():
-    return []
-"""
-GOOD = """\
-extern "C" void launch(const float* x, float* out) {
-  for (int64_t i = 0; i < out_size; i++) out[i] = x[i] > 0 ? 2.0f * x[i] : 0.0f;
-}
-"""
 
 
 @pytest.fixture

@@ -25,8 +25,6 @@ from kevin.core.files import read_turns
 
 from .conftest import MICRO, ROOT
 
-sys.path.insert(0, str(ROOT / "tests/unit"))
-
 pytestmark = pytest.mark.slow
 
 KEVIN = Path(sys.executable).with_name("kevin")

@@ -24,7 +24,7 @@ from .conftest import MICRO, Run, command
 
 pytestmark = pytest.mark.slow
 
-FIGURES = ("serial_scaling", "parallel_scaling", "fast_p", "outcomes", "layernorm_case_study")
+FIGURES = ("serial_scaling", "parallel_scaling", "fast_p", "outcomes", "turns", "layernorm_case_study")
 
 
 def verdicts(folder: Path) -> dict[Path, tuple[int, int]]:
@@ -108,7 +108,7 @@ def test_every_file_is_there(study: Path) -> None:
     for name in FIGURES:
         for ending in ("png", "pdf", "csv"):
             assert (study / f"figures/{name}.{ending}").stat().st_size > 0
-    for name in ("level1", "level2", "serial_parallel", "pass_at_k", "tasks"):
+    for name in ("level1", "level2", "serial_parallel", "turns", "mended", "pass_at_k", "tasks"):
         assert not pd.read_csv(study / f"tables/{name}.csv").empty
     assert (study / "config.yaml").exists()
 

@@ -1,0 +1,254 @@
+"""`kevin.Judge` as a program meets it: what importing it costs, its verdicts and errors, and what it leaves behind."""
+
+from __future__ import annotations
+
+import os
+import signal
+import subprocess
+import sys
+import threading
+import time
+from collections.abc import Iterator
+from pathlib import Path
+
+import psutil
+import pytest
+from cli_fixtures import BROKEN, GOOD, REFERENCE, WRONG
+
+import kevin
+from kevin import DeviceError, HarnessError, Judge, JudgeProtocol, Outcome, TaskError, UsageError
+from kevin.api.adapter import VerdictStore
+from kevin.api.engine import Engine
+from kevin.api.inspector import Inspectors
+from kevin.api.pairs import make_task
+from kevin.core.candidate import make_kernel
+
+HANGS = "import time\nwhile True:\n    time.sleep(0.01)\n"
+HANGS_FOR_GOOD = "import signal\nsignal.signal(signal.SIGALRM, signal.SIG_IGN)\nwhile True:\n    pass\n"
+EXITS = "import os\nos._exit(0)\n"
+
+
+@pytest.fixture(scope="module")
+def store(tmp_path_factory: pytest.TempPathFactory) -> Path:
+    return tmp_path_factory.mktemp("store")
+
+
+@pytest.fixture(scope="module")
+def judge(store: Path) -> Iterator[Judge]:
+    with Judge(device="cpu", store=store) as judge:
+        yield judge
+
+
+def test_importing_it_brings_nothing_of_training_and_no_torch() -> None:
+    heavy = {"torch", "numpy", "pandas", "transformers", "trl", "distributed", "dask", "aiohttp", "matplotlib"}
+    code = f"import sys; from kevin import *; print(sorted({heavy} & set(sys.modules)))"
+    run = subprocess.run([sys.executable, "-c", code], capture_output=True, text=True, check=True)
+    assert run.stdout.strip() == "[]"
+    assert all(getattr(kevin, name) is not None for name in kevin.__all__)
+    with pytest.raises(AttributeError, match="no attribute 'Jugde'"):
+        _ = kevin.Jugde  # type: ignore[attr-defined]
+
+
+def test_three_lines_judge_a_kernel_from_a_script_without_a_guard(tmp_path: Path) -> None:
+    """Worker processes must not run the script again, as those of multiprocessing would."""
+    (tmp_path / "reference.py").write_text(REFERENCE)
+    (tmp_path / "kernel.cpp").write_text(GOOD)
+    script = tmp_path / "script.py"
+    script.write_text(
+        "from kevin import Judge\nwith Judge(device='cpu') as judge:\n"
+        "    print(judge('reference.py', 'kernel.cpp').outcome)\n"
+    )
+    run = subprocess.run(
+        [sys.executable, script], cwd=tmp_path, capture_output=True, text=True, timeout=180, check=False
+    )
+    assert (run.returncode, run.stdout) == (0, "correct\n"), run.stderr
+
+
+def test_a_verdict_is_the_command_s(judge: Judge, store: Path, tmp_path: Path) -> None:
+    verdict = judge(REFERENCE, GOOD)
+    assert verdict.outcome is Outcome.CORRECT and verdict.speedup is not None and verdict.speedup > 0
+    assert verdict.protocol_digest == JudgeProtocol().digest and verdict.device_name == judge.device_name
+    files = [tmp_path / "r.py", tmp_path / "k.cpp"]
+    for file, text in zip(files, (REFERENCE, GOOD), strict=True):
+        file.write_text(text)
+    assert judge(*files) == judge(*map(str, files)) == verdict
+    command = ["judge", "--task-file", files[0], "--kernel", files[1], "--store", store, "--json"]
+    kevin_command = Path(sys.executable).with_name("kevin")
+    run = subprocess.run([kevin_command, *command], capture_output=True, text=True, timeout=180, check=True)
+    assert f'"key": "{verdict.key}"' in run.stdout and str(verdict.timing.median_us) in run.stdout  # type: ignore[union-attr]
+
+
+def test_many_yields_each_with_its_index_and_an_error_stops_none(judge: Judge, tmp_path: Path) -> None:
+    missing = tmp_path / "none.cpp"
+    pairs = [
+        (REFERENCE, WRONG),
+        ("import nothing_like_it\n", GOOD),
+        (REFERENCE, missing),
+        (REFERENCE, BROKEN),
+        (REFERENCE, WRONG),
+    ]
+    found = {result.index: result for result in judge.many(iter(pairs), in_flight=3)}
+    assert sorted(found) == [0, 1, 2, 3, 4]
+    assert found[0].verdict == found[4].verdict and found[0].verdict.outcome is Outcome.INCORRECT  # type: ignore[union-attr]
+    assert found[3].verdict.outcome is Outcome.COMPILE_ERROR  # type: ignore[union-attr]
+    assert isinstance(found[1].error, TaskError) and "nothing_like_it" in str(found[1].error)
+    assert type(found[2].error) is UsageError and str(missing) in str(found[2].error)
+    assert [found[i].verdict for i in (1, 2)] == [None, None]
+
+
+def test_pairs_are_taken_as_there_is_room(judge: Judge) -> None:
+    taken = 0
+
+    def endless() -> Iterator[tuple[str, str]]:
+        nonlocal taken
+        while True:
+            taken += 1
+            yield REFERENCE, WRONG
+
+    results = judge.many(endless(), in_flight=4)
+    assert [next(results).verdict is not None for _ in range(5)] == [True] * 5
+    assert taken <= 12
+
+
+def test_threads_share_one_judge_and_equal_pairs_are_judged_once(judge: Judge, store: Path) -> None:
+    kernel = GOOD.replace("2.0f", "1.5f")
+    found: list[object] = []
+    threads = [threading.Thread(target=lambda: found.append(judge(REFERENCE, kernel))) for _ in range(6)]
+    for thread in threads:
+        thread.start()
+    for thread in threads:
+        thread.join(120)
+    assert len(found) == 6 and all(verdict == found[0] for verdict in found)
+
+
+def test_a_look_into_the_store_opens_one_file_however_many_there_are(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    def listing(store: VerdictStore) -> int:
+        raise AssertionError("the store was listed")
+
+    monkeypatch.setattr(VerdictStore, "__len__", listing)
+    engine = Engine(JudgeProtocol(), None, store=tmp_path, reference_timeout_s=1.0)
+    assert engine.stored("0" * 64) is None
+
+
+@pytest.mark.parametrize(
+    ("make", "told"),
+    [
+        (lambda: Judge(device="cpu", trials=3), "trials"),
+        (lambda: Judge(device="cpu", num_trials=0), "num_trials"),
+        (lambda: Judge(device="tpu"), "device"),  # type: ignore[arg-type]
+    ],
+)
+def test_a_setting_that_cannot_be_is_named(make: object, told: str) -> None:
+    with pytest.raises(UsageError, match=told):
+        make()  # type: ignore[operator]
+
+
+@pytest.mark.parametrize(
+    ("rules", "found"),
+    [((), ()), ("none", ()), (["no_kernel"], ("no_kernel",)), ("default", JudgeProtocol().rules)],
+)
+def test_settings_replace_fields_of_the_protocol(rules: object, found: tuple[str, ...]) -> None:
+    judge = Judge(protocol=JudgeProtocol(num_trials=5), rules=rules, tolerance=1e-3)
+    assert (judge.protocol.rules, judge.protocol.num_trials, judge.protocol.atol) == (found, 5, 1e-3)
+    assert judge.protocol.rtol == 1e-3
+
+
+def test_arguments_that_do_not_fit_are_named(judge: Judge) -> None:
+    with pytest.raises(UsageError, match="CUDA kernel needs device cuda"):
+        judge(REFERENCE, GOOD, language="cuda")
+    with pytest.raises(UsageError, match="dialect 'triton'"):
+        judge(REFERENCE, GOOD, dialect="triton")  # type: ignore[arg-type]
+
+
+def test_a_missing_gpu_is_said_when_it_is_first_needed() -> None:
+    environment = {**os.environ, "PATH": str(Path(sys.executable).parent)}
+    code = (
+        "from kevin import Judge, DeviceError\njudge = Judge('cuda')\n"
+        "try:\n    judge('x = 1\\n', 'y\\n')\nexcept DeviceError as e:\n    print(e)"
+    )
+    run = subprocess.run([sys.executable, "-c", code], env=environment, capture_output=True, text=True, check=True)
+    assert "no NVIDIA GPU was found" in run.stdout
+    assert issubclass(DeviceError, HarnessError)
+
+
+def test_a_closed_judge_says_so() -> None:
+    judge = Judge(device="cpu")
+    judge.close()
+    judge.close()
+    with pytest.raises(UsageError, match="closed"):
+        judge(REFERENCE, GOOD)
+
+
+def test_a_fork_does_not_use_its_parent_s_judge(judge: Judge) -> None:
+    reading, writing = os.pipe()
+    if (pid := os.fork()) == 0:
+        try:
+            judge(REFERENCE, GOOD)
+        except UsageError as e:
+            os.write(writing, str(e).encode())
+        os._exit(0)
+    os.waitpid(pid, 0)
+    assert b"after a fork" in os.read(reading, 1000)
+
+
+@pytest.mark.slow
+def test_what_is_lost_is_said_and_the_next_kernel_starts_it_again(store: Path) -> None:
+    with Judge(device="cpu", store=store, num_trials=2) as judge:
+        first = judge(REFERENCE, GOOD)
+        future = judge.submit(REFERENCE, GOOD.replace("x[i] > 0", "x[i] >= 0"))
+        top = max((p for p in psutil.Process().children() if "answer" in p.cmdline()), key=psutil.Process.create_time)
+        below = top.children(recursive=True)
+        top.send_signal(signal.SIGKILL)
+        with pytest.raises(HarnessError, match="lost before its verdict"):
+            future.result(timeout=60)
+        assert judge(REFERENCE, GOOD) == first
+        assert judge(REFERENCE, WRONG).outcome is Outcome.INCORRECT
+    assert psutil.wait_procs(below, timeout=30)[1] == []
+
+
+@pytest.mark.slow
+def test_nothing_is_left_of_a_program_that_is_killed(tmp_path: Path) -> None:
+    code = (
+        "import sys, time\nfrom kevin import Judge\njudge = Judge('cpu')\n"
+        f"judge({REFERENCE!r}, {WRONG!r})\nprint('judged', flush=True)\ntime.sleep(600)"
+    )
+    run = subprocess.Popen([sys.executable, "-c", code], stdout=subprocess.PIPE, text=True)
+    assert run.stdout is not None and run.stdout.readline() == "judged\n"
+    below = psutil.Process(run.pid).children(recursive=True)
+    assert len(below) > 3
+    run.kill()
+    run.wait()
+    assert psutil.wait_procs(below, timeout=30)[1] == []
+
+
+# --- references ---------------------------------------------------------------------------------------------------
+
+
+@pytest.mark.parametrize(
+    ("source", "told"),
+    [(HANGS, "did not end within 1 s"), (HANGS_FOR_GOOD, "was not done within 1 s"), (EXITS, "ended the process")],
+)
+def test_a_reference_that_hangs_or_exits_is_named_and_the_next_one_is_looked_into(source: str, told: str) -> None:
+    with Inspectors(1.0) as inspectors:
+        for _ in range(2):
+            with pytest.raises(TaskError, match=told):
+                inspectors.inspect(source, "mine.py")
+        assert inspectors.inspect(REFERENCE, "mine.py").inputs[0].shape == (64, 100)
+    deadline = time.monotonic() + 10
+    while any("kevin.api.inspecting" in p.cmdline() for p in psutil.Process().children()):
+        assert time.monotonic() < deadline
+        time.sleep(0.05)
+
+
+def test_what_a_reference_prints_or_reads_is_not_in_the_way() -> None:
+    source = "import sys\nprint('{}')\nsys.stdin.read()\n" + REFERENCE
+    with Inspectors(20.0) as inspectors:
+        assert inspectors.inspect(source, "loud.py").outputs[0].shape == (64, 100)
+
+
+def test_a_pair_s_digests_are_those_of_its_text() -> None:
+    kernel = make_kernel(GOOD, "", "auto", JudgeProtocol())
+    assert (kernel.dialect, kernel.language) == ("c_abi", "cpp")
+    assert make_task(REFERENCE, "a/b.py").digest == make_task(REFERENCE).digest

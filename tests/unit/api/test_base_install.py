@@ -1,0 +1,82 @@
+"""An install without extras: the judge works, and what needs more says what to install."""
+
+from __future__ import annotations
+
+import os
+import subprocess
+import sys
+import tomllib
+from pathlib import Path
+
+import pytest
+from cli_fixtures import GOOD, REFERENCE, ROOT, kevin
+
+from kevin.cli.extras import EXTRAS, missing_extra
+
+HIDE = """\
+from importlib.machinery import PathFinder
+
+find_spec = PathFinder.find_spec
+
+def find_all_but_extras(name, path=None, target=None):
+    return None if name.partition(".")[0] in {modules} else find_spec(name, path, target)
+
+PathFinder.find_spec = staticmethod(find_all_but_extras)
+"""
+
+
+@pytest.fixture
+def without_extras(tmp_path: Path) -> dict[str, str]:
+    """Environment variables under which every Python process lacks what extras bring."""
+    modules = {module for extra in EXTRAS.values() for module in extra}
+    (tmp_path / "sitecustomize.py").write_text(HIDE.format(modules=modules))
+    return {"PYTHONPATH": str(tmp_path)}
+
+
+def test_the_library_judges(without_extras: dict[str, str]) -> None:
+    code = f"from kevin import Judge\nwith Judge('cpu') as judge:\n    print(judge({REFERENCE!r}, {GOOD!r}).outcome)"
+    run = subprocess.run(
+        [sys.executable, "-c", code],
+        env={**os.environ, **without_extras},
+        capture_output=True,
+        text=True,
+        timeout=180,
+        check=False,
+    )
+    assert run.stdout == "correct\n", run.stderr
+
+
+@pytest.mark.parametrize(
+    ("command", "told"),
+    [
+        ("judge --help", None),
+        ("tasks show l1/relu --tasks none.parquet", None),
+        ("serve --no-token", "kevin serve needs aiohttp, which is not installed: pip install 'kevin-study[serve]'"),
+        ("tasks list --tasks none.parquet", "pip install 'kevin-study[study]'"),
+        ("tasks build --out tasks.parquet", "pip install 'kevin-study[study]'"),
+        ("rollout --policy base --tasks t --split level1 --store s --out o", "pip install 'kevin-study[study]'"),
+        ("base-model --out model", "pip install 'kevin-study[study]'"),
+        ("train --run rl_multi --tasks t --store s --out o", "pip install 'kevin-study[study]'"),
+        ("table level1 --scores s --out o", "pip install 'kevin-study[study]'"),
+    ],
+)
+def test_commands_work_or_say_what_to_install(without_extras: dict[str, str], command: str, told: str | None) -> None:
+    run = kevin(*command.split(), **without_extras)
+    assert run.returncode == (2 if told else 0), run.stderr
+    if told:
+        assert told in run.stderr and run.stderr.count("\n") == 1
+
+
+def test_the_table_of_extras_is_that_of_the_package() -> None:
+    project = tomllib.loads((ROOT / "pyproject.toml").read_text())["project"]
+    declared = {name: " ".join(packages) for name, packages in project["optional-dependencies"].items()}
+    for extra, modules in EXTRAS.items():
+        assert [m for m in modules if m.replace("_", "-") not in declared[extra].replace("_", "-")] == []
+    base = " ".join(project["dependencies"])
+    assert [m for modules in EXTRAS.values() for m in modules if m.replace("_", "-") in base] == []
+
+
+def test_only_a_module_of_an_extra_is_told_so() -> None:
+    error = ModuleNotFoundError("No module named 'trl.trainer'", name="trl.trainer")
+    assert missing_extra(error) == "this command needs trl, which is not installed: pip install 'kevin-study[study]'"
+    assert missing_extra(ModuleNotFoundError(name="nothing_like_it")) is None

@@ -1,0 +1,203 @@
+"""KernelBench in, KernelBench out: its layout of kernels, its results, and its own analysis of ours."""
+
+from __future__ import annotations
+
+import json
+import os
+import subprocess
+import sys
+from importlib.util import find_spec
+from pathlib import Path
+from typing import Any
+
+import pytest
+from cli_fixtures import REFERENCE, kevin
+
+from kevin.api.kernelbench_runs import check_results, entry, lenient, read_samples, references
+from kevin.core.errors import DataError, UsageError
+from kevin.core.protocol import JudgeProtocol
+from kevin.core.types import Outcome, Round, Timing, Verdict
+
+CHECKOUT = os.environ.get("KEVIN_KERNELBENCH")
+HEAD = "import torch\nimport torch.nn as nn\n\n\nclass ModelNew(nn.Module):\n    def forward(self, x):\n"
+RIGHT = HEAD + "        return torch.relu(x) * 2.0\n"
+WRONG = HEAD + "        return torch.relu(x)\n"
+NO_PYTHON = HEAD + "        return (\n"
+STUBS = {
+    "pydra": "REQUIRED = None\nclass Config: pass\ndef main(base): return lambda function: function\n",
+    "dotenv": "def load_dotenv(): pass\n",
+    "litellm": "completion = None\n",
+}
+"""What its package imports beside what is installed here: for its command line and for models that it asks."""
+
+
+def name(problem: int, sample: int, level: int = 1) -> str:
+    return f"level_{level}_problem_{problem}_sample_{sample}_kernel.py"
+
+
+@pytest.fixture(scope="module")
+def run(tmp_path_factory: pytest.TempPathFactory) -> Path:
+    """Two problems, one with two samples; a problem without a kernel; kernels of another level."""
+    folder = tmp_path_factory.mktemp("kernelbench")
+    for problem in (1, 2, 10):
+        path = folder / f"KernelBench/level1/{problem}_Relu_{problem}.py"
+        path.parent.mkdir(parents=True, exist_ok=True)
+        path.write_text(REFERENCE)
+    run = folder / "runs/mine"
+    run.mkdir(parents=True)
+    kernels = {name(10, 0): WRONG, name(2, 0): RIGHT, name(2, 1): NO_PYTHON, name(1, 0, level=2): RIGHT}
+    for file, text in (kernels | {"generation_config.yaml": "level: 1\n"}).items():
+        (run / file).write_text(text)
+    return run
+
+
+@pytest.fixture(scope="module")
+def results(run: Path) -> dict[str, Any]:
+    """Judged as KernelBench does, and strictly."""
+    options = ("--level", "1", "--kernelbench", run.parents[1], "--like-kernelbench")
+    done = kevin("judge", "--runs", run, *options, timeout_s=400)
+    assert done.returncode == 0, done.stderr
+    return dict(json.loads((run / "eval_results.json").read_text()))
+
+
+def test_results_have_its_layout(results: dict[str, Any]) -> None:
+    assert list(results) == ["2", "10"]
+    assert [e["sample_id"] for e in results["2"]] == [0, 1]
+    fields = {"sample_id", "compiled", "correctness", "metadata", "runtime", "runtime_stats"}
+    assert all(set(e) == fields for samples in results.values() for e in samples)
+    good, broken, wrong = *results["2"], *results["10"]
+    assert (good["compiled"], good["correctness"]) == (True, True)
+    stats = good["runtime_stats"]
+    assert stats["num_trials"] >= 30 and 0 < stats["min"] <= stats["mean"] == good["runtime"] <= stats["max"]
+    assert good["runtime"] < 100, "milliseconds"
+    for found, compiled in ((broken, False), (wrong, True)):
+        assert (found["compiled"], found["correctness"]) == (compiled, False)
+        assert (found["runtime"], found["runtime_stats"]) == (-1.0, {})
+    assert "was never closed" in broken["metadata"]["compilation_error"]
+    assert "expected" in wrong["metadata"]["correctness_issue"]
+    assert wrong["metadata"]["correctness_trials"] == "(0 / 5)"
+
+
+def test_the_strict_verdict_stands_beside_it(results: dict[str, Any], run: Path) -> None:
+    good = results["2"][0]["metadata"]["kevin"]
+    assert (good["outcome"], good["speedup"]) == ("refused", None)
+    lines = [json.loads(line) for line in (run / "kevin_verdicts.jsonl").read_text().splitlines()]
+    assert [line["id"] for line in lines] == [name(2, 0)[:-10], name(2, 1)[:-10], name(10, 0)[:-10]]
+    assert lines[0]["outcome"] == "refused" and lines[0]["key"] == good["strict_key"]
+
+
+def test_again_it_judges_nothing_and_by_our_protocol_only_ours_counts(results: dict[str, Any], run: Path) -> None:
+    before = sorted(path.name for path in (run / "kevin_store").rglob("*.json"))
+    done = kevin("judge", "--runs", run, "--level", "1", "--kernelbench", run.parents[1], "--out", run / "strict.json")
+    assert done.returncode == 0, done.stderr
+    strict = json.loads((run / "strict.json").read_text())
+    assert not any(e["correctness"] for samples in strict.values() for e in samples)
+    assert sorted(path.name for path in (run / "kevin_store").rglob("*.json")) == before
+
+
+@pytest.mark.skipif(not CHECKOUT, reason="KEVIN_KERNELBENCH names no checkout of KernelBench")
+def test_its_own_analysis_runs_on_them(results: dict[str, Any], run: Path, tmp_path: Path) -> None:
+    """On its own level 1, of which problems 2 and 10 were answered."""
+    assert CHECKOUT
+    checkout = Path(CHECKOUT).resolve()
+    names = sorted(path.name for path in (checkout / "KernelBench/level1").glob("*.py"))
+    (tmp_path / "baseline.json").write_text(json.dumps({"level1": {name: {"mean": 1e3} for name in names}}))
+    for module, text in STUBS.items():
+        if find_spec(module) is None:
+            (tmp_path / f"{module}.py").write_text(text)
+    code = (
+        "import json, sys\nsys.path[:0] = [sys.argv[1] + '/scripts', sys.argv[1] + '/src', sys.argv[2]]\n"
+        "from benchmark_eval_analysis import analyze_greedy_eval\n"
+        "found = analyze_greedy_eval('mine', 'ours', 'eager', 1, sys.argv[2] + '/baseline.json', sys.argv[3])\n"
+        "print('RESULT', json.dumps(found))"
+    )
+    command = [sys.executable, "-c", code, checkout, tmp_path, run.parent]
+    done = subprocess.run(command, cwd=checkout, capture_output=True, text=True, check=False, timeout=120)
+    assert done.returncode == 0, done.stderr
+    found = json.loads(done.stdout.rpartition("RESULT ")[2])
+    assert (found["total_count"], found["total_eval"]) == (len(names), 2)
+    assert (found["compiled_count"], found["correct_count"]) == (2, 1)
+    assert found["fast_p"]["1.0"] == 1 / len(names)
+    assert found["geo_mean_speedup"] == pytest.approx(1e3 / results["2"][0]["runtime"])
+
+
+# --- single parts -------------------------------------------------------------------------------------------------
+
+
+@pytest.mark.parametrize(
+    ("options", "told"),
+    [
+        (["--level", "3"], "no kernels of level 3"),
+        ([], "--runs DIR goes with --level N"),
+        (["--level", "1", "--kernel", "k.py"], "--runs DIR goes with"),
+        (["--level", "1", "--kernelbench", "nowhere"], "nowhere: no such folder"),
+    ],
+)
+def test_a_run_that_cannot_be_judged_is_named(run: Path, options: list[str], told: str) -> None:
+    done = kevin("judge", "--runs", run, "--kernelbench", run.parents[1], *options)
+    assert done.returncode == 2 and told in done.stderr
+
+
+def test_a_kernel_of_no_problem_and_a_missing_folder_are_named(run: Path, tmp_path: Path) -> None:
+    with pytest.raises(UsageError, match=r"problem_10_sample_0_kernel\.py: no such problem in level 1"):
+        references(read_samples(run, 1), {"kb/1/2": tmp_path}, 1)
+    with pytest.raises(UsageError, match="no such folder"):
+        read_samples(tmp_path / "none", 1)
+
+
+def test_results_of_its_own_evaluation_are_not_overwritten(tmp_path: Path) -> None:
+    path = tmp_path / "eval_results.json"
+    check_results(path)
+    path.write_text(json.dumps({"1": [{"sample_id": 0, "compiled": True, "metadata": {"hardware": "x"}}]}))
+    with pytest.raises(UsageError, match="own evaluation"):
+        check_results(path)
+    path.write_text("[1]")
+    with pytest.raises(DataError, match="not results of KernelBench"):
+        check_results(path)
+
+
+def verdict(outcome: Outcome, *, reason: str | None = None, seconds: tuple[str, ...] = ("build",)) -> Verdict:
+    timing = Timing(median_us=5, iqr_us=1, min_us=4, num_samples=3) if outcome is Outcome.CORRECT else None
+    return Verdict(
+        key="k",
+        task_digest="t",
+        kernel_digest="k",
+        protocol_digest="p",
+        device_name="GPU",
+        outcome=outcome,
+        reason=reason,
+        timing=timing,
+        reference_timing=timing,
+        rounds=tuple(Round(kernel_us=us, reference_us=9) for us in (2000, 4000)) if timing else (),
+        seconds=dict.fromkeys(seconds, 1.0),
+    )
+
+
+@pytest.mark.parametrize(
+    ("outcome", "reason", "seconds", "compiled"),
+    [
+        (Outcome.COMPILE_ERROR, None, ("build",), False),
+        (Outcome.REFUSED, "no_kernel", ("build",), False),
+        (Outcome.REFUSED, "torch_compute", ("build", "check", "time"), True),
+        (Outcome.RUNTIME_ERROR, "load_error", ("build",), False),
+        (Outcome.RUNTIME_ERROR, "segmentation_fault", ("build", "check"), True),
+        (Outcome.TIMEOUT, "build", ("build",), False),
+        (Outcome.TIMEOUT, "run", ("build", "check"), True),
+        (Outcome.QUARANTINED, None, ("build", "check", "time"), True),
+        (Outcome.CORRECT, None, ("build", "check", "time"), True),
+    ],
+)
+def test_compiled_means_loaded(
+    run: Path, outcome: Outcome, reason: str | None, seconds: tuple[str, ...], compiled: bool
+) -> None:
+    found = verdict(outcome, reason=reason, seconds=seconds)
+    made = entry(read_samples(run, 1)[0], found, found, "cuda:0")
+    assert (made["compiled"], made["correctness"]) == (compiled, outcome is Outcome.CORRECT)
+    assert made["runtime"] == (3.0 if outcome is Outcome.CORRECT else -1.0)
+
+
+def test_its_protocol_is_ours_without_rules_at_its_tolerance() -> None:
+    protocol = lenient(JudgeProtocol(device="cuda", atol=1e-2, num_threads=2))
+    assert (protocol.num_trials, protocol.distributions, protocol.atol, protocol.rtol) == (5, ("task",), 1e-4, 1e-4)
+    assert (protocol.rules, protocol.device, protocol.num_threads) == ((), "cuda", 2)
+    assert JudgeProtocol.model_validate(protocol.model_dump()) == protocol

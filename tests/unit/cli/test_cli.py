@@ -1,0 +1,332 @@
+"""The command line as a person meets it: help, configuration, verdicts, batches, errors and exit codes."""
+
+from __future__ import annotations
+
+import json
+import os
+import signal
+import subprocess
+import sys
+import time
+from pathlib import Path
+from typing import Any
+
+import pytest
+from cli_fixtures import BROKEN, GOOD, REFERENCE, ROOT, WRONG, kevin
+
+from kevin.api.pairs import make_protocol
+from kevin.cli.config_docs import field_docs, json_schema, markdown, sections
+from kevin.cli.judge_batch import read_pairs, read_records
+from kevin.cli.verdict_view import speedup_interval
+from kevin.core.candidate import guess_dialect, make_kernel
+from kevin.core.config import load_study
+from kevin.core.errors import DataError, UsageError
+from kevin.core.types import Round
+
+
+@pytest.fixture
+def files(tmp_path: Path) -> Path:
+    for name, text in {"ref.py": REFERENCE, "good.cpp": GOOD, "wrong.cpp": WRONG, "broken.cpp": BROKEN}.items():
+        (tmp_path / name).write_text(text)
+    return tmp_path
+
+
+# --- help and configuration --------------------------------------------------------------------------------------
+
+
+def test_help_groups_commands_for_a_newcomer() -> None:
+    run = kevin("--help")
+    assert run.returncode == 0
+    hand, steps = run.stdout.split("Study steps (called by Snakemake)")
+    assert "With a kernel in hand" in hand
+    for name in ("judge", "tasks", "config"):
+        assert f" {name} " in hand
+    for name in ("base-model", "baselines", "rollout", "ceiling", "score", "table", "figure", "report"):
+        assert f" {name} " in steps
+
+
+def test_help_imports_nothing_heavy() -> None:
+    heavy = {"torch", "transformers", "trl", "distributed", "pandas", "matplotlib"}
+    code = f"import kevin.cli, sys; print(sorted({heavy} & set(sys.modules)))"
+    run = subprocess.run([sys.executable, "-c", code], capture_output=True, text=True, check=True)
+    assert run.stdout.strip() == "[]"
+
+
+def test_schema_and_reference_are_in_step_with_the_code() -> None:
+    assert json.loads((ROOT / "config/schema.json").read_text()) == json_schema(), "run: make schema"
+    assert (ROOT / "config/README.md").read_text() == markdown(), "run: make schema"
+
+
+def test_every_key_is_explained() -> None:
+    unexplained = [f"{prefix}{name}" for prefix, m, _ in sections() for name in m.model_fields.keys() - field_docs(m)]
+    assert unexplained == []
+
+
+@pytest.mark.parametrize("overlay", ["gpu", "paper"])
+def test_overlays_are_valid(overlay: str) -> None:
+    study = load_study([ROOT / "config/config.yaml", ROOT / f"config/{overlay}.yaml"])
+    assert study.scale == overlay
+
+
+def test_config_show_names_the_file_that_set_a_key(tmp_path: Path) -> None:
+    overlay = tmp_path / "more.yaml"
+    overlay.write_text("rollout:\n  num_turns: 7\n")
+    run = kevin("config", "show", "-c", "config/config.yaml", "-c", overlay)
+    rows = {line.split()[0]: line.split()[1:] for line in run.stdout.splitlines()}
+    assert rows["rollout.num_turns"] == [str(overlay), "7"]
+    assert rows["policies.base.model"] == ["config/config.yaml", '"results/base_model"']
+    assert rows["reward.gamma"] == ["default", "0.4"]
+
+
+def test_unknown_key_is_one_clear_message(tmp_path: Path) -> None:
+    typo = tmp_path / "typo.yaml"
+    typo.write_text("rollout:\n  num_turn: 7\n")
+    run = kevin("config", "show", "-c", "config/config.yaml", "-c", typo)
+    assert run.returncode == 2
+    assert "rollout.num_turn: unknown key" in run.stderr and str(typo) in run.stderr
+    assert "Traceback" not in run.stderr
+
+
+# --- tasks -------------------------------------------------------------------------------------------------------
+
+
+def test_a_catalog_task_can_be_shown_and_judged_before_any_study(tmp_path: Path) -> None:
+    shown = kevin("tasks", "show", "l1/relu", "--tasks", tmp_path / "none.parquet")
+    assert shown.returncode == 0, shown.stderr
+    task = tmp_path / "task.py"
+    task.write_text(shown.stdout)
+    prompt = kevin("tasks", "show", task, "--prompt")
+    assert prompt.returncode == 0, prompt.stderr
+    assert 'extern "C" void launch(' in prompt.stdout
+
+
+def test_tasks_can_be_shown_outside_of_a_study_s_folder(tmp_path: Path) -> None:
+    source = kevin("tasks", "show", "l1/softmax", cwd=tmp_path)
+    assert source.returncode == 0, source.stderr
+    assert "class Model" in source.stdout
+    (tmp_path / "task.py").write_text(source.stdout)
+    prompt = kevin("tasks", "show", "task.py", "--prompt", cwd=tmp_path)
+    assert 'extern "C"' in prompt.stdout
+    missing = kevin("tasks", "show", "l1/softmax", "--config", "none.yaml", cwd=tmp_path)
+    assert (missing.returncode, missing.stdout) == (2, "")
+    assert "none.yaml: no such configuration file" in missing.stderr
+
+
+def test_an_unknown_task_is_named(tmp_path: Path) -> None:
+    run = kevin("tasks", "show", "l1/nothing", "--tasks", tmp_path / "none.parquet")
+    assert run.returncode == 2
+    assert "l1/nothing" in run.stderr
+
+
+def test_listing_without_a_study_says_how_to_make_it(tmp_path: Path) -> None:
+    run = kevin("tasks", "list", "--tasks", tmp_path / "tasks.parquet")
+    assert run.returncode == 2
+    assert "snakemake" in run.stderr
+
+
+# --- one kernel --------------------------------------------------------------------------------------------------
+
+
+def test_judge_correct_kernel_for_people(files: Path) -> None:
+    run = kevin("judge", "--task-file", files / "ref.py", "--kernel", files / "good.cpp")
+    assert run.returncode == 0, run.stderr
+    for word in ("correct", "Speedup", "95 % interval", "Kernel", "Reference", "Isolation", "Flags"):
+        assert word in run.stdout
+
+
+def test_judge_json_holds_the_verdict_and_the_interval(files: Path) -> None:
+    run = kevin("judge", "--task-file", files / "ref.py", "--kernel", files / "good.cpp", "--json")
+    verdict = json.loads(run.stdout)
+    assert verdict["outcome"] == "correct"
+    low, high = verdict["speedup_interval"]
+    assert 0 < low <= verdict["speedup"] <= high
+    assert verdict["timing"]["median_us"] > 0
+
+
+@pytest.mark.parametrize(
+    ("kernel", "outcome", "told"),
+    [("wrong.cpp", "incorrect", "expected"), ("broken.cpp", "compile_error", "'y' was not declared")],
+)
+def test_a_failed_kernel_still_has_a_verdict(files: Path, kernel: str, outcome: str, told: str) -> None:
+    run = kevin("judge", "--task-file", files / "ref.py", "--kernel", files / kernel)
+    assert run.returncode == 0
+    assert outcome in run.stdout and told in run.stdout
+    assert "Speedup" not in run.stdout
+
+
+def test_store_answers_the_second_time(files: Path) -> None:
+    args = (
+        "judge",
+        "--task-file",
+        files / "ref.py",
+        "--kernel",
+        files / "good.cpp",
+        "--store",
+        files / "store",
+        "--json",
+    )
+    first, second = kevin(*args), kevin(*args)
+    assert first.returncode == 0, first.stderr
+    assert json.loads(first.stdout) == json.loads(second.stdout)
+
+
+@pytest.mark.parametrize(
+    ("args", "said"),
+    [
+        ([], "--task-file FILE"),
+        (["--task-file", "ref.py", "--kernel", "nowhere.cpp"], "nowhere.cpp: no such file"),
+        (["--task-file", "nowhere.py", "--kernel", "good.cpp"], "nowhere.py: no such file"),
+        (["--task-file", "good.cpp", "--kernel", "good.cpp"], "good.cpp"),
+        (["--task-file", "ref.py", "--kernel", "good.cpp", "--rules", "no_such_rule"], "no_such_rule"),
+        (["--task-file", "ref.py", "--kernel", "good.cu"], "needs device cuda"),
+        (["--batch", "pairs.jsonl"], "--out FILE"),
+        (["--task-file", "ref.py", "--kernel", "good.cpp", "--precision", "bfloat16"], "bfloat16 is not judged"),
+        (["--kernle", "good.cpp"], "No such option"),
+    ],
+)
+def test_bad_usage_is_one_message_and_exit_code_2(files: Path, args: list[str], said: str) -> None:
+    (files / "good.cu").write_text(GOOD)
+    run = kevin("judge", *args, cwd=files)
+    assert run.returncode == 2
+    assert said in run.stderr
+    assert "Traceback" not in run.stderr
+
+
+def test_task_without_get_inputs_names_file_and_function(files: Path) -> None:
+    task = files / "no_inputs.py"
+    task.write_text(REFERENCE.replace("def get_inputs", "def other"))
+    run = kevin("judge", "--task-file", task, "--kernel", files / "good.cpp")
+    assert run.returncode == 2
+    assert str(task) in run.stderr and "get_inputs" in run.stderr
+
+
+def test_debug_shows_the_traceback_and_log_keeps_the_message(files: Path) -> None:
+    log = files / "run.log"
+    run = kevin("--debug", "--log", log, "judge", "--task-file", files / "ref.py", "--kernel", "nowhere.cpp")
+    assert run.returncode == 2
+    assert "Traceback" in run.stderr
+    assert "nowhere.cpp: no such file" in log.read_text()
+
+
+def test_make_protocol_options_win_over_defaults() -> None:
+    protocol = make_protocol(None, rules="none", tolerance=0.01, num_trials=7, device=None)
+    assert (protocol.rules, protocol.atol, protocol.rtol, protocol.num_trials) == ((), 0.01, 0.01, 7)
+    assert protocol.device == "cpu"
+    with pytest.raises(UsageError, match="num_trials"):
+        make_protocol(None, rules="default", tolerance=None, num_trials=0)
+
+
+@pytest.mark.parametrize(
+    ("source", "name", "dialect"),
+    [
+        (GOOD, "a.cpp", "c_abi"),
+        (GOOD, "a.cu", "c_abi"),
+        (GOOD, "", "c_abi"),
+        ("import torch\nclass ModelNew: ...", "", "load_inline"),
+        ("import torch\nsource = 'extern \"C\" void f();'\nclass ModelNew: ...", "", "load_inline"),
+        ("anything", "a.py", "load_inline"),
+    ],
+)
+def test_dialect_is_guessed(source: str, name: str, dialect: str) -> None:
+    assert guess_dialect(source, name, "auto") == dialect
+    assert make_kernel(source, "", "c_abi", make_protocol(None, rules="default", tolerance=None)).dialect == "c_abi"
+
+
+def test_speedup_interval_covers_the_median_ratio() -> None:
+    rounds = [Round(kernel_us=10.0, reference_us=20.0 + i) for i in range(-3, 4)]
+    interval = speedup_interval(rounds)
+    assert interval is not None
+    assert 1.7 <= interval[0] < 2.0 < interval[1] <= 2.3
+    assert speedup_interval(rounds[:2]) is None
+
+
+# --- many kernels ------------------------------------------------------------------------------------------------
+
+
+def write_pairs(path: Path, *pairs: tuple[Any, str, str]) -> Path:
+    rows = ({"id": name, "reference": reference, "kernel": kernel} for name, reference, kernel in pairs)
+    path.write_text("".join(json.dumps(row) + "\n" for row in rows))
+    return path
+
+
+def read_lines(path: Path) -> list[dict[str, Any]]:
+    return [json.loads(line) for line in path.read_text().splitlines()]
+
+
+def test_batch_keeps_order_reports_bad_references_and_resumes(tmp_path: Path) -> None:
+    lazy = REFERENCE.replace("torch.relu(x)", "torch.relu(x / (type(x) is not torch.Tensor))").replace(
+        "* 2.0", "* (2.0 if type(x) is not torch.Tensor else [])"
+    )
+    batch = write_pairs(
+        tmp_path / "pairs.jsonl",
+        ("broken", REFERENCE, BROKEN),
+        ("no inputs", REFERENCE.replace("def get_inputs", "def other"), GOOD),
+        (7, REFERENCE, GOOD),
+        ("fails only when run", lazy, GOOD),
+        ("wrong", REFERENCE, WRONG),
+    )
+    out = tmp_path / "verdicts.jsonl"
+    run = kevin("judge", "--batch", batch, "--out", out)
+    assert run.returncode == 2, run.stderr
+    assert f"{batch}:2" in run.stderr and f"{batch}:4" in run.stderr
+    rows = read_lines(out)
+    assert [row["id"] for row in rows] == ["broken", "no inputs", 7, "fails only when run", "wrong"]
+    assert [row.get("outcome") for row in rows] == ["compile_error", None, "correct", None, "incorrect"]
+    assert rows[1]["error"] == "task" and "get_inputs" in rows[1]["message"]
+
+    first, last = rows[0], rows[-1]
+    rest = [row for row in rows[1:-1] if "outcome" in row]
+    out.write_text("".join(json.dumps(row) + "\n" for row in [last, *rest]) + json.dumps(first)[:50])
+    again = kevin("judge", "--batch", batch, "--out", out)
+    assert "half a line" in again.stderr and "2 of 5 are done" in again.stderr
+    after = read_lines(out)
+    assert [row["id"] for row in after] == [row["id"] for row in rows]
+    assert after[2] == rows[2] and after[4] == rows[4]
+
+
+@pytest.mark.parametrize(
+    "line", ["not json", '{"id": "b", "reference": "x"}', '{"id": "a", "reference": "", "kernel": ""}']
+)
+def test_a_malformed_line_stops_before_the_start(tmp_path: Path, line: str) -> None:
+    batch = write_pairs(tmp_path / "pairs.jsonl", ("a", REFERENCE, GOOD))
+    batch.write_text(batch.read_text() + line + "\n")
+    with pytest.raises(UsageError, match=r"pairs\.jsonl:2: "):
+        read_pairs(batch)
+
+
+def test_damaged_output_is_refused_but_a_cut_last_line_is_not(tmp_path: Path) -> None:
+    out = tmp_path / "out.jsonl"
+    out.write_text('{"id": "a", "outcome": "correct"}\n{"id": "b", "error": "task"}\n{"id": "c", "outc')
+    assert list(read_records(out)) == ["a"]
+    out.write_text('{"id": "a"\n{"id": "b"}\n')
+    with pytest.raises(DataError, match=r"out\.jsonl:1"):
+        read_records(out)
+
+
+def test_verdicts_of_another_kernel_are_not_taken_over(tmp_path: Path) -> None:
+    out = tmp_path / "out.jsonl"
+    kevin("judge", "--batch", write_pairs(tmp_path / "one.jsonl", ("a", REFERENCE, BROKEN)), "--out", out)
+    before = out.read_text()
+    other = write_pairs(tmp_path / "two.jsonl", ("a", REFERENCE, GOOD))
+    run = kevin("judge", "--batch", other, "--out", out)
+    assert run.returncode == 2
+    assert "of another kernel" in run.stderr
+    assert out.read_text() == before
+
+
+# --- the step and its workflow -----------------------------------------------------------------------------------
+
+
+def test_a_step_ends_when_its_workflow_is_killed(tmp_path: Path) -> None:
+    workflow = subprocess.Popen(["sleep", "60"])
+    waits = "import time, kevin.cli, kevin.cli.app as m; m.app = lambda: time.sleep(60); kevin.cli.main()"
+    step = subprocess.Popen([sys.executable, "-c", waits], env={**os.environ, "KEVIN_WORKFLOW_PID": str(workflow.pid)})
+    try:
+        time.sleep(1.5)
+        assert step.poll() is None
+        workflow.send_signal(signal.SIGKILL)
+        workflow.wait()
+        assert step.wait(timeout=20) == 143
+    finally:
+        step.kill()
+        workflow.kill()

@@ -1,0 +1,160 @@
+"""The configuration: layers, defaults, and mistakes that name their key."""
+
+from pathlib import Path
+
+import pytest
+import yaml
+from hypothesis import given
+from hypothesis import strategies as st
+from pydantic import ValidationError
+
+from kevin.core.config import Study, load_study, merge, section_digest, validate_study
+from kevin.core.errors import ConfigError, UsageError
+from kevin.core.protocol import PROTOCOL_VERSION
+
+MINIMAL = {"policies": {"base": {"model": "results/base_model"}}}
+ROOT = Path(__file__).parents[3]
+trees = st.recursive(
+    st.integers() | st.lists(st.integers(), max_size=2),
+    lambda inner: st.dictionaries(st.sampled_from("abc"), inner, max_size=3),
+    max_leaves=8,
+)
+layers = st.dictionaries(st.sampled_from("abc"), trees, max_size=3)
+
+
+def study(**changes):
+    return validate_study({**MINIMAL, **changes}, "test")
+
+
+def write(path, value):
+    path.write_text(value if isinstance(value, str) else yaml.safe_dump(value))
+    return path
+
+
+def test_the_laptop_study_is_valid():
+    loaded = load_study([ROOT / "config" / "config.yaml"])
+    assert (loaded.scale, loaded.dialect, loaded.language, loaded.judge.device) == ("laptop", "c_abi", "cpp", "cpu")
+
+
+def test_layers_win_in_order(tmp_path):
+    base = write(tmp_path / "a.yaml", {**MINIMAL, "seed": 1, "rollout": {"num_turns": 8, "temperature": 0.5}})
+    overlay = write(tmp_path / "b.yaml", {"rollout": {"num_turns": 2}})
+    loaded = load_study([base, overlay])
+    assert (loaded.seed, loaded.rollout.num_turns, loaded.rollout.temperature) == (1, 2, 0.5)
+
+
+@pytest.mark.parametrize(
+    ("changes", "words"),
+    [
+        ({"sede": 1}, "sede: unknown key"),
+        ({"rollout": {"num_turn": 4}}, "rollout.num_turn: unknown key"),
+        ({"judge": {"timing": {"budget": 1}}}, "judge.timing.budget: unknown key"),
+        ({"policies": {"base": {"model": "m", "modell": "m"}}}, "policies.base.modell: unknown key"),
+        ({"policies": {"base": {}}}, "policies.base.model: Field required"),
+        ({"rollout": {"num_turns": 0}}, "rollout.num_turns: Input should be greater than or equal to 1"),
+        ({"rollout": {"temperature": "hot"}}, "rollout.temperature: .*number"),
+        ({"reward": {"returns": "mean"}}, "reward.returns: .*'sum' or 'max'"),
+        ({"evaluate": ["base", "kevin"]}, "evaluate names policies that are not defined: kevin"),
+        ({"language": "cuda"}, "language cuda does not fit judge.device cpu"),
+        ({"judge": {"precision": "bfloat16"}}, "judge.precision: .*bfloat16 is not judged.*leave it at float32"),
+        ({"judge": {"precision": "float16"}}, "judge.precision: .*float16 is not judged"),
+        ({"judge": {"version": 3}}, f"judge.version: .*by version {PROTOCOL_VERSION}, not 3: leave the key out"),
+        ({"results": "a{b}"}, r"results: 'a\{b\}' cannot be a folder here"),
+        ({"policies": {"a/b": {"model": "m"}}}, "policies: 'a/b' becomes a file's name"),
+    ],
+)
+def test_a_mistake_names_its_key_and_file(changes, words):
+    with pytest.raises(ConfigError, match=rf"(?s)^my\.yaml: .*{words}"):
+        validate_study({**MINIMAL, **changes}, "my.yaml")
+
+
+def test_a_resolved_configuration_can_be_read_again(tmp_path):
+    resolved = study().model_dump(mode="json")
+    assert resolved["judge"]["version"] == PROTOCOL_VERSION
+    assert load_study([write(tmp_path / "config.yaml", resolved)]) == study()
+
+
+def test_every_mistake_is_told_at_once():
+    with pytest.raises(ConfigError) as caught:
+        study(sede=1, rollout={"num_turns": 0})
+    assert "sede" in str(caught.value)
+    assert "rollout.num_turns" in str(caught.value)
+    assert isinstance(caught.value, UsageError)
+    assert caught.value.exit_code == 2
+
+
+@pytest.mark.parametrize(
+    ("text", "words"), [("a: [1", "not valid YAML"), ("- 1\n- 2\n", "expected a mapping"), ("", "expected a mapping")]
+)
+def test_a_broken_file_is_named(tmp_path, text, words):
+    with pytest.raises(ConfigError, match=f"broken.yaml: {words}"):
+        load_study([write(tmp_path / "broken.yaml", text)])
+
+
+def test_a_missing_file_and_a_folder_are_named(tmp_path):
+    with pytest.raises(ConfigError, match=r"none\.yaml: no such configuration file"):
+        load_study([tmp_path / "none.yaml"])
+    with pytest.raises(ConfigError, match="cannot be read"):
+        load_study([tmp_path])
+
+
+@given(layers)
+def test_merging_nothing_changes_nothing(tree):
+    assert merge(tree, {}) == tree
+    assert merge({}, tree) == tree
+    assert merge(tree, tree) == tree
+
+
+@given(layers, layers)
+def test_merging_leaves_its_arguments_alone(a, b):
+    before = repr((a, b))
+    merge(a, b)
+    assert repr((a, b)) == before
+
+
+@given(layers, layers)
+def test_every_leaf_of_the_overlay_is_in_the_result(a, b):
+    def leaves(tree, path=()):
+        for k, v in tree.items():
+            if isinstance(v, dict):
+                yield from leaves(v, (*path, k))
+            else:
+                yield (*path, k), v
+
+    merged = dict(leaves(merge(a, b)))
+    assert all(merged[path] == value for path, value in leaves(b))
+
+
+def test_digests_follow_the_values():
+    assert study().digest == study().digest == study(seed=0).digest
+    assert study().digest != study(seed=1).digest
+    assert section_digest(study().rollout) != section_digest(study(rollout={"num_turns": 2}).rollout)
+
+
+def test_a_study_cannot_be_changed():
+    with pytest.raises(ValueError, match="frozen"):
+        study().seed = 3
+
+
+def test_a_study_survives_its_own_dump():
+    assert Study.model_validate(study().model_dump(mode="json")) == study()
+
+
+@pytest.mark.parametrize("seed_of", ["nobody", "b"])
+def test_a_seed_is_of_a_policy_that_has_seeds(seed_of: str) -> None:
+    policies = {"a": {"model": "x", "seed_of": seed_of}, "b": {"model": "x", "seed_of": "c"}, "c": {"model": "x"}}
+    with pytest.raises(ValidationError, match=f"policies.a.seed_of: {seed_of} is no policy with seeds of its own"):
+        Study(policies=policies, evaluate=("c",))
+
+
+def test_own_models_follow_the_folder_of_results():
+    policies = {
+        "base": {"model": "<results>/base_model"},
+        "trained": {"model": "<results>/policies/r"},
+        "other": {"model": "results/base_model"},
+    }
+    moved = study(results="elsewhere/my results/", policies=policies, runs={"r": {}})
+    assert moved.policies["base"].model == "elsewhere/my results/base_model"
+    assert moved.is_base_model("base") and not moved.is_base_model("other")
+    assert (moved.made_by("trained"), moved.made_by("base")) == ("r", None)
+    assert Study.model_validate(moved.model_dump(mode="json")) == moved

@@ -1,0 +1,150 @@
+"""What a later turn sees: by hand, and the same in rollouts, training and the report."""
+
+from __future__ import annotations
+
+import pytest
+from hypothesis import given
+from hypothesis import strategies as st
+from rollout_fixtures import SETTINGS, TASKS, ScriptedJudge, ScriptedPolicy, failing, run
+
+from kevin.core.config import HistoryConfig, Study, validate_study
+from kevin.core.errors import ConfigError
+from kevin.core.history import ranking, standing
+from kevin.core.types import Kernel, Outcome, Turn
+
+
+def turn(number: int, result: Outcome | float, source: str | None = "") -> Turn:
+    """``result``: a speedup, or what went wrong. ``source``: None is an answer without code."""
+    correct = isinstance(result, float)
+    code = source or f"kernel {number}"
+    return Turn(
+        task_id="t",
+        trajectory=0,
+        turn=number,
+        completion="c",
+        kernel=None if source is None else Kernel(dialect="c_abi", language="cpp", source=code),
+        outcome=Outcome.CORRECT if correct else result,
+        speedup=result if correct else None,
+        num_prompt_tokens=1,
+        num_completion_tokens=1,
+        finish_reason="stop",
+    )
+
+
+def numbers(turns) -> list[int]:
+    return [t.turn for t in turns]
+
+
+PAST = [
+    turn(1, Outcome.INCORRECT),
+    turn(2, 1.5),
+    turn(3, Outcome.COMPILE_ERROR),
+    turn(4, 3.0),
+    turn(5, 0.5),
+    turn(6, Outcome.PARSE_ERROR, None),
+]
+
+
+@pytest.mark.parametrize(
+    ("view", "expected"),
+    [
+        ({}, [1, 2, 3, 4, 5, 6]),
+        ({"view": "fastest_and_last"}, [4, 6]),
+        ({"view": "best_and_worst", "num_best": 1}, [3, 4]),
+        ({"view": "best_and_worst", "num_best": 3}, [3, 5, 2, 4]),
+        ({"view": "best_and_worst", "num_best": 9}, [3, 1, 5, 2, 4]),
+    ],
+)
+def test_views_by_hand(view, expected):
+    assert numbers(HistoryConfig(**view).shown(PAST)) == expected
+
+
+def test_the_fastest_stands_once_and_none_is_none():
+    view = HistoryConfig(view="fastest_and_last")
+    assert numbers(view.shown(PAST[:4])) == [4]
+    assert numbers(view.shown([PAST[0], PAST[2]])) == [3]
+    assert view.shown([]) == []
+
+
+def test_equal_kernels_stand_once_and_answers_without_code_only_alone():
+    view = HistoryConfig(view="best_and_worst")
+    again = [turn(1, 2.0, "same"), turn(2, 1.0), turn(3, 2.0, "same")]
+    assert numbers(view.shown(again)) == [2, 3]
+    assert numbers(view.shown([PAST[5]])) == [6]
+
+
+results = st.lists(
+    st.one_of(st.floats(0.1, 9), st.sampled_from([o for o in Outcome if o is not Outcome.CORRECT])), max_size=7
+)
+
+
+@given(results, st.sampled_from(["all", "fastest_and_last", "best_and_worst"]), st.integers(1, 4))
+def test_every_view_shows_some_of_the_past_and_all_of_a_short_one(outcomes, view, num_best):
+    past = [turn(i, o) for i, o in enumerate(outcomes, start=1)]
+    shown = HistoryConfig(view=view, num_best=num_best).shown(past)
+    assert bool(shown) == bool(past)
+    assert set(numbers(shown)) <= set(numbers(past)) and len(set(numbers(shown))) == len(shown)
+    if len(past) == 1:
+        assert shown == past
+    if view == "best_and_worst" and past:
+        keys = sorted(map(standing, past))
+        assert [standing(t) for t in shown] == (keys if len(keys) <= num_best else [keys[0], *keys[-num_best:]])
+
+
+def test_how_far_a_kernel_came_ranks_wrong_ones():
+    order = [Outcome.REFUSED, Outcome.COMPILE_ERROR, Outcome.RUNTIME_ERROR, Outcome.TIMEOUT, Outcome.INCORRECT]
+    wrong = [turn(i, o) for i, o in enumerate(order, start=1)]
+    assert numbers(ranking([*wrong[::-1], turn(9, 0.1)])) == [1, 2, 3, 4, 5, 9]
+
+
+class TestInTheLoop:
+    def prompts(self, **history):
+        """Kernels in each prompt of the first trajectory of l1/b, whose speedups are 1, 9, wrong, 4."""
+        policy = ScriptedPolicy()
+        place = ("l1/b", 0)
+        script = {(*place, 3): failing((*place, 3))}
+        judge = ScriptedJudge(script)
+        settings = SETTINGS.model_copy(update={"history": HistoryConfig(**history), "num_turns": 5})
+        run(policy, judge, settings, TASKS[:1])
+        asked = [next(r for r in batch if r.trajectory == 0) for batch in policy.requests]
+        return [
+            [m.content.split("kernel l1/b 0 ")[1][0] for m in r.conversation if m.role == "assistant"] for r in asked
+        ]
+
+    def test_prompts_hold_what_the_view_shows(self):
+        assert self.prompts() == [[], ["1"], ["1", "2"], ["1", "2", "3"], ["1", "2", "3", "4"]]
+        # turn 3 is wrong, turns 1, 2 and 4 have the speedups 1, 2 and 4
+        assert self.prompts(view="fastest_and_last") == [[], ["1"], ["2"], ["2", "3"], ["4"]]
+        best = self.prompts(view="best_and_worst", num_best=1)
+        assert best == [[], ["1"], ["1", "2"], ["3", "2"], ["3", "4"]]
+
+
+class TestInTheConfiguration:
+    def study(self, **changes) -> Study:
+        raw = {
+            "policies": {
+                "base": {"model": "<results>/base_model"},
+                "rl": {"model": "<results>/policies/rl"},
+                "rl_plain": {"model": "<results>/policies/plain"},
+            },
+            "runs": {
+                "rl": {"rollout": {"history": {"view": "fastest_and_last"}, "profile_feedback": True}},
+                "plain": {},
+            },
+        }
+        return validate_study({**raw, **changes}, "test")
+
+    def test_a_policy_sees_at_test_what_it_saw_in_training(self):
+        study = self.study()
+        assert study.for_policy("rl").rollout == study.for_run("rl").rollout
+        assert study.for_policy("rl").rollout.history.view == "fastest_and_last"
+        assert study.for_policy("rl").rollout.profile_feedback
+        for other in ("base", "rl_plain"):
+            assert study.for_policy(other).rollout == study.rollout
+        assert study.for_run("plain").rollout == study.rollout
+
+    def test_a_run_may_not_change_how_many_kernels_are_drawn(self):
+        with pytest.raises(ConfigError, match=r"runs\.rl\.rollout: only history and profile_feedback.*num_turns"):
+            self.study(runs={"rl": {"rollout": {"num_turns": 2}}})
+        with pytest.raises(ConfigError, match=r"runs\.rl\.history\.view"):
+            self.study(runs={"rl": {"rollout": {"history": {"view": "none"}}}})

@@ -1,0 +1,55 @@
+"""In place of the judge's pool: no process, no compiler."""
+
+from __future__ import annotations
+
+from typing import ClassVar
+
+from kevin.core.errors import SandboxError
+from kevin.core.types import Outcome, Round, Timing, Verdict
+
+
+class FakePool:
+    """Speedup is the length of the kernel; failures are scripted per source, each with a number of times."""
+
+    failures: ClassVar[dict[str, int]] = {}
+    opened: ClassVar[list[tuple]] = []
+
+    def __init__(self, protocol, store_dir, config):
+        self.opened.append((protocol, store_dir, config))
+
+    def warm_up(self):
+        pass
+
+    def __enter__(self):
+        return self
+
+    def __exit__(self, *_):
+        pass
+
+    def judge(self, pairs, on_verdict=None):
+        results = []
+        for i, (task, kernel) in enumerate(pairs):
+            source = kernel.source.strip()
+            if self.failures.get(source, 0) > 0:
+                self.failures[source] -= 1
+                results.append(SandboxError("no namespaces"))
+            else:
+                results.append(verdict_of(task, kernel))
+            if on_verdict is not None:
+                on_verdict(i, results[-1])
+        return results
+
+
+def verdict_of(task, kernel):
+    timing = Timing(median_us=1, iqr_us=0, min_us=1, num_samples=1)
+    return Verdict(
+        key=kernel.digest,
+        task_digest=task.digest,
+        kernel_digest=kernel.digest,
+        protocol_digest="p",
+        device_name="cpu",
+        outcome=Outcome.CORRECT,
+        timing=timing,
+        reference_timing=timing,
+        rounds=(Round(kernel_us=1, reference_us=len(kernel.source.strip())),),
+    )

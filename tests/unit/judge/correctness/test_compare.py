@@ -1,0 +1,42 @@
+"""How a wrong output is told, and what telling it costs."""
+
+import pytest
+import torch
+from torch.utils._python_dispatch import TorchDispatchMode
+
+from kevin.judge.correctness.compare import compare
+
+SHAPE = (4, 16, 32)
+
+
+class _Largest(TorchDispatchMode):
+    """Bytes of the largest tensor that any operator made."""
+
+    num_bytes = 0
+
+    def __torch_dispatch__(self, func, types, args=(), kwargs=None):
+        out = func(*args, **(kwargs or {}))
+        if isinstance(out, torch.Tensor):
+            self.num_bytes = max(self.num_bytes, out.nbytes)
+        return out
+
+
+@pytest.mark.parametrize(
+    ("where", "at"), [((2, 3, 4), "out[2, 3, 4]"), ((slice(1, None), 5), "out[1, 5, 0]"), ((), "out[0, 0, 0]")]
+)
+def test_the_first_wrong_element_is_told_in_no_more_memory_than_the_output_takes(where, at):
+    """Inputs of KernelBench's largest tasks take 8 GB: a list of all wrong indices took 56 and failed on a GPU."""
+    ref = torch.randn(SHAPE)
+    out = ref.clone()
+    out[where] += 1.0
+    with _Largest() as largest:
+        found = compare("out", out, ref, atol=1e-4, rtol=1e-4)
+    assert not found.passed and found.reason == "wrong_values"
+    first = tuple(int(i) for i in at[4:-1].split(", "))
+    assert f"{at} is {out[first].item():.6g}, expected {ref[first].item():.6g}" in found.message
+    assert largest.num_bytes <= ref.nbytes
+
+
+def test_a_wrong_number_has_no_index():
+    found = compare("out", torch.tensor(1.0), torch.tensor(2.0), atol=1e-4, rtol=1e-4)
+    assert found.message == "out: the value is wrong; out is 1, expected 2"

@@ -1,0 +1,153 @@
+"""What is wrong with a GPU, its toolkit or its architecture is said in one sentence and never blamed on a candidate."""
+
+from __future__ import annotations
+
+from pathlib import Path
+from typing import Any
+
+import pytest
+import torch
+
+from kevin.core.errors import DeviceError, DeviceLostError, TaskError
+from kevin.core.protocol import JudgeProtocol
+from kevin.core.types import Kernel, Outcome, Task, TaskSpec, TensorSpec
+from kevin.judge.compile.native import Build, build_native, check_architecture
+from kevin.judge.correctness.cache import make_reference
+from kevin.judge.device.gpu import GpuHardware
+from kevin.judge.device.room import Room
+from kevin.judge.pool import worker
+from kevin.judge.sandbox.isolation import Isolation
+
+KERNEL = Kernel(dialect="c_abi", language="cuda", source='extern "C" void launch() {}')
+NOTHING = TaskSpec(inputs=(), outputs=())
+SOURCE = """
+import torch
+class Model(torch.nn.Module):
+    def forward(self, x):
+        {body}
+def get_inputs():
+    return [torch.randn(4)]
+def get_init_inputs():
+    return []
+"""
+
+
+def _nvcc(folder: Path, monkeypatch: pytest.MonkeyPatch, says: str) -> None:
+    nvcc = folder / "nvcc"
+    nvcc.write_text(f'#!/bin/sh\necho "{says}" >&2\nexit 1\n')
+    nvcc.chmod(0o755)
+    monkeypatch.setenv("PATH", f"{folder}:/usr/bin:/bin")
+
+
+@pytest.mark.parametrize(
+    ("flags", "capability", "fits"),
+    [
+        ((), (9, 0), True),
+        (("-arch=sm_90",), (9, 0), True),
+        (("-arch=sm_90a",), (9, 0), True),
+        (("-arch=sm_80",), (9, 0), True),
+        (("-arch=sm_100",), (9, 0), False),
+        (("-gencode", "arch=compute_120,code=sm_120"), (10, 0), False),
+        (("-gencode=arch=compute_80,code=sm_80", "-gencode=arch=compute_90,code=sm_90"), (8, 0), True),
+    ],
+)
+def test_code_for_a_newer_gpu_is_refused_before_it_runs(
+    flags: tuple[str, ...], capability: tuple[int, int], fits: bool
+) -> None:
+    protocol = JudgeProtocol(device="cuda", cuda_flags=flags)
+    if fits:
+        check_architecture(protocol, capability)
+    else:
+        with pytest.raises(DeviceError, match=f"the GPU here is sm_{capability[0]}{capability[1]}: use"):
+            check_architecture(protocol, capability)
+
+
+def test_an_architecture_unknown_to_nvcc_is_not_the_candidates_fault(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    protocol = JudgeProtocol(device="cuda", cuda_flags=("-arch=sm_20",))
+    _nvcc(tmp_path, monkeypatch, "nvcc fatal   : Unsupported gpu architecture 'compute_20'")
+    with pytest.raises(DeviceError, match=r"judge\.cuda_flags: Unsupported gpu architecture 'compute_20'"):
+        build_native(KERNEL, NOTHING, protocol, tmp_path / "c", Isolation.NONE)
+    _nvcc(tmp_path, monkeypatch, "kernel.cu(1): error: something of the candidate's own")
+    build = build_native(KERNEL, NOTHING, protocol, tmp_path / "c", Isolation.NONE)
+    assert build.outcome is Outcome.COMPILE_ERROR
+
+
+def test_a_missing_toolkit_is_named(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr("kevin.judge.compile.native.shutil.which", lambda name: None)
+    monkeypatch.setattr(
+        "kevin.judge.compile.native.Path.exists", lambda path: "nvcc" not in str(path) and path.is_dir()
+    )
+    protocol = JudgeProtocol(device="cuda", cuda_flags=("-arch=sm_90",))
+    with pytest.raises(DeviceError, match="nvcc was not found: install the CUDA toolkit"):
+        build_native(KERNEL, NOTHING, protocol, tmp_path / "c", Isolation.NONE)
+
+
+@pytest.mark.skipif(torch.cuda.is_available(), reason="there is a GPU here")
+def test_no_gpu_is_said_with_torchs_reason() -> None:
+    from kevin.judge.device.open import open_device
+
+    with pytest.raises(DeviceError, match=r"torch can use no NVIDIA GPU: .*nvidia-smi"):
+        open_device(JudgeProtocol(device="cuda"))
+
+
+@pytest.mark.parametrize(
+    ("body", "error"),
+    [("raise torch.AcceleratorError('CUDA error: lost')", DeviceLostError), ("raise ValueError('mine')", TaskError)],
+)
+def test_a_lost_gpu_is_not_the_tasks_fault(body: str, error: type[Exception]) -> None:
+    task = Task(id="t", level=1, name="t", source=SOURCE.format(body=body), origin="user", spec=NOTHING)
+    with pytest.raises(error):
+        make_reference(task, JudgeProtocol())
+
+
+def test_a_worker_that_lost_its_gpu_says_so_once_and_then_makes_room_for_another(
+    monkeypatch: pytest.MonkeyPatch,
+) -> None:
+    class ExitedError(Exception):
+        pass
+
+    class LostDevice:
+        def judge(self, *arguments: Any) -> None:
+            raise DeviceLostError("gone")
+
+    def leave(status: int) -> None:
+        raise ExitedError
+
+    monkeypatch.setattr(worker, "_devices", {})
+    monkeypatch.setattr(worker, "_lost", [])
+    monkeypatch.setattr("kevin.judge.device.open.open_device", lambda protocol: LostDevice())
+    monkeypatch.setattr(worker.os, "_exit", leave)
+    task = Task(id="t", level=1, name="t", source="", origin="user")
+    arguments = (task, KERNEL, Build(path="x"), JudgeProtocol(), "key", ())
+    with pytest.raises(DeviceLostError):
+        worker.run_on_device(*arguments)
+    with pytest.raises(ExitedError):
+        worker.run_on_device(*arguments)
+
+
+def test_what_a_candidate_needs_of_a_gpu(monkeypatch: pytest.MonkeyPatch) -> None:
+    gib = 1 << 30
+    hardware = GpuHardware.__new__(GpuHardware)
+    hardware.protocol = JudgeProtocol(device="cuda", num_trials=3)
+    room = Room(hardware)
+    for size, process, kept, passing in ((2 * gib, 7, 2 * 6 + 2 * 4, 8), (gib // 4, 1.75, 3 * 0.75 + 3 * 0.5, 1)):
+        rows = TensorSpec(name="x", dtype="float32", shape=(size // 4,))
+        spec = TaskSpec(inputs=(rows,), outputs=(rows,))
+        need = room.need(Task(id="t", level=1, name="t", source="", origin="user", spec=spec))
+        assert [round(n / gib, 2) for n in need] == [process, kept, passing]
+    unknown = Task(id="t", level=1, name="t", source="", origin="user")
+    assert room.need(unknown).total == 0, "it is tried, and tried again alone if it does not fit"
+    monkeypatch.setattr(torch.cuda, "empty_cache", lambda: None)
+    monkeypatch.setattr(torch.cuda, "mem_get_info", lambda: (60 * gib, 140 * gib))
+    assert hardware.free_bytes() == 53 * gib
+
+
+def test_gpus_that_judge_are_chosen_among_the_visible_ones() -> None:
+    shown = {"CUDA_VISIBLE_DEVICES": "4,5,7"}
+    assert [worker.visible_gpu(shown, i, (2, 1))["CUDA_VISIBLE_DEVICES"] for i in range(3)] == ["7", "5", "7"]
+    assert worker.visible_gpu(shown, 1)["CUDA_VISIBLE_DEVICES"] == "5"
+    for number in (3, -1):
+        with pytest.raises(DeviceError, match=rf"names GPU {number}, but the visible ones are 0 to 2"):
+            worker.visible_gpu(shown, 0, (number,))

@@ -1,0 +1,299 @@
+"""Several threads judge on one device: cells start side by side, all else takes turns, slots in use stay."""
+
+from __future__ import annotations
+
+import threading
+from collections.abc import Callable
+from concurrent.futures import ThreadPoolExecutor
+from pathlib import Path
+from typing import Any
+
+import psutil
+import pytest
+
+from kevin.core.errors import DeviceFullError, SandboxError
+from kevin.core.protocol import JudgeProtocol, TimingProtocol
+from kevin.core.types import Kernel, Outcome, Task, TaskSpec, Verdict
+from kevin.judge.compile.native import Build, build_native
+from kevin.judge.correctness.findings import Findings, Measured
+from kevin.judge.device import judging
+from kevin.judge.device.cpu import CpuHardware
+from kevin.judge.device.judging import Judging
+from kevin.judge.sandbox.cell import CandidateFailed, Cell
+from kevin.judge.sandbox.isolation import detect_isolation
+from kevin.judge.sandbox.slots import SharedSlots
+from kevin.judge.timing import paired
+from kevin.tasks.format import inspect_task
+
+PROTOCOL = JudgeProtocol(rules=(), timing=TimingProtocol(min_rounds=3, max_rounds=3, budget_s=0.05, warmup_s=0))
+SOURCE = """
+import torch
+class Model(torch.nn.Module):
+    def forward(self, x):
+        return x + {added}
+def get_inputs():
+    return [torch.randn({size})]
+def get_init_inputs():
+    return []
+"""
+
+
+def _task(added: int) -> Task:
+    name, source = f"add{added}", SOURCE.format(added=added, size=1000 + added)
+    spec = inspect_task(source, name)
+    return Task(id=name, level=1, name=name, source=source, origin="user", spec=spec)
+
+
+def _kernel(added: int) -> Kernel:
+    source = f'extern "C" void launch(const float* x, float* out) {{ for (int i = 0; i < {1000 + added}; i++) '
+    return Kernel(dialect="c_abi", language="cpp", source=source + f"out[i] = x[i] + {added}; }}")
+
+
+class _Cpu(CpuHardware):
+    """Can hold back its cells' start until so many are to start together."""
+
+    max_tasks = 1
+    starts_at_once = 4
+
+    def __init__(self, together: int = 1) -> None:
+        super().__init__(PROTOCOL)
+        self.barrier = threading.Barrier(together)
+
+    def prepare_thread(self) -> None:
+        return
+
+    def open_cell(self, kernel: Kernel, build: Build) -> Cell:
+        hardware, cell = self, super().open_cell(kernel, build)
+
+        class Late(Cell):
+            def __init__(self) -> None:
+                self.__dict__ = cell.__dict__
+
+            def load(self, timeout_s: float) -> dict[str, Any]:
+                hardware.barrier.wait(timeout=120)
+                return super().load(timeout_s)
+
+        return Late()
+
+
+class _Watched(Judging):
+    """Counts candidates that are measured at the same time."""
+
+    def __init__(self, hardware: CpuHardware | None = None) -> None:
+        super().__init__(hardware or _Cpu())
+        self.measuring = self.most_measuring = 0
+
+    def _measure(self, *args: Any) -> None:
+        self.measuring += 1
+        self.most_measuring = max(self.most_measuring, self.measuring)
+        try:
+            super()._measure(*args)
+        finally:
+            self.measuring -= 1
+
+
+def _judge(device: Judging, numbers: list[tuple[int, int]], folder: Path) -> list[Verdict]:
+    def one(pair: tuple[int, int]) -> Verdict:
+        task, kernel = _task(pair[0]), _kernel(pair[1])
+        build = build_native(kernel, inspect_task(task.source, task.id), PROTOCOL, folder)
+        return device.judge(task, kernel, build, f"{pair}")
+
+    with ThreadPoolExecutor(len(numbers)) as executor:
+        return list(executor.map(one, numbers))
+
+
+@pytest.fixture(autouse=True)
+def _steady(monkeypatch: pytest.MonkeyPatch) -> None:
+    """The clock of a machine that does other work at the same time is not what is tested here."""
+    monkeypatch.setattr(paired.PairedTimer, "_check_burst", lambda *args: None)
+
+
+def test_cells_start_side_by_side_and_are_measured_in_turn(tmp_path: Path) -> None:
+    device = _Watched(_Cpu(together=4))  # all four must have been started before the first one may answer
+    verdicts = _judge(device, [(1, 1), (1, 2), (1, 1), (1, 3)], tmp_path)
+    found = [(v.outcome, v.reason) for v in verdicts]
+    right, wrong = (Outcome.CORRECT, None), (Outcome.INCORRECT, "wrong_values")
+    assert found == [right, wrong, right, wrong]
+    assert device.most_measuring == 1
+
+
+def test_memory_of_a_task_stays_while_its_candidates_have_cells(tmp_path: Path) -> None:
+    """With room for one task, candidates of three tasks at once wait for each other, and none sees another's memory."""
+    device = _Watched()
+    verdicts = _judge(device, [(i, i) for i in (1, 2, 3, 1, 2, 3)], tmp_path)
+    assert [v.outcome for v in verdicts] == [Outcome.CORRECT] * 6
+    assert len(device.room.workspaces.tasks()) == 1
+
+
+def test_candidates_of_one_task_have_memory_of_their_own(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    """Of a loaded candidate's memory nobody else's is a part; it is used again, without the last one's answers."""
+    device = _Watched(_Cpu(together=3))
+    seen: list[list[int]] = []
+    setup = judging.cell_setup
+
+    def watched(
+        protocol: JudgeProtocol, kernel: Kernel, build: Build, reference: Any, slots: SharedSlots
+    ) -> dict[str, Any]:
+        seen.append([out.data_ptr() for outputs in slots.outputs for out in outputs])
+        for i in range(PROTOCOL.num_trials):
+            assert all(bool(out.isnan().all()) for out in slots.outputs[i])
+        return setup(protocol, kernel, build, reference, slots)
+
+    monkeypatch.setattr(judging, "cell_setup", watched)
+    for _ in range(2):
+        verdicts = _judge(device, [(1, 1), (1, 2), (1, 1)], tmp_path)
+        assert [v.outcome for v in verdicts] == [Outcome.CORRECT, Outcome.INCORRECT, Outcome.CORRECT]
+    first, again = seen[:3], seen[3:]
+    assert len({p for pointers in first for p in pointers}) == 3 * len(first[0])
+    assert sorted(first) == sorted(again)
+
+
+class _Small(_Cpu):
+    """With memory for so many bytes, of which each candidate's process takes 1000."""
+
+    max_tasks = 8
+    small_bytes = 0.0
+
+    def __init__(self, total: float) -> None:
+        super().__init__()
+        self.total = total
+        self.idle_bytes: Callable[[], int] = lambda: 0
+
+    def process_bytes(self, spec: TaskSpec, working_bytes: int) -> int:
+        return 1000
+
+    def free_bytes(self) -> float:
+        return self.total - self.idle_bytes()
+
+
+@pytest.mark.parametrize(("total", "present"), [(0.0, 1), (1e9, 4)])
+def test_where_memory_is_short_candidates_wait_for_each_other(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch, total: float, present: int
+) -> None:
+    hardware = _Small(total)
+    device = _Watched(hardware)
+    hardware.idle_bytes = lambda: sum(w.num_bytes for w in device.room.workspaces._idle)
+    seen: list[int] = []
+    setup = judging.cell_setup
+
+    def watched(*args: Any) -> dict[str, Any]:
+        seen.append(len(device.room.admission))
+        return setup(*args)
+
+    monkeypatch.setattr(judging, "cell_setup", watched)
+    verdicts = _judge(device, [(1, 1), (1, 2), (2, 2), (1, 3)], tmp_path)
+    assert [v.outcome for v in verdicts] == [Outcome.CORRECT, Outcome.INCORRECT, Outcome.CORRECT, Outcome.INCORRECT]
+    assert max(seen) <= present and not len(device.room.admission) and not device.room.admission._line
+    if present == 1:
+        assert len(device.room.workspaces.tasks()) == 1, "nothing idle is kept that another one could use"
+
+
+@pytest.mark.parametrize("where", ["candidate", "judge"])
+@pytest.mark.parametrize("failures", [1, 2])
+def test_what_finds_too_little_memory_is_judged_again_and_then_with_nothing_beside_it(
+    tmp_path: Path, where: str, failures: int
+) -> None:
+    device, tried = _Watched(), []
+    device.hardware.shares_memory = True
+    run = device._run
+
+    def short(cell: Cell, task: Task, kernel: Kernel, build: Any, found: Any) -> None:
+        tried.append((kernel, device.room.company._num_present, len(device.room.workspaces)))
+        if kernel == _kernel(2) and len([k for k, _, _ in tried if k == kernel]) <= failures:
+            if where == "judge":
+                raise DeviceFullError("no memory")
+            raise CandidateFailed(Outcome.RUNTIME_ERROR, "out_of_memory", "no memory")
+        run(cell, task, kernel, build, found)
+
+    device._run = short  # type: ignore[method-assign]
+    verdicts = _judge(device, [(1, 1), (2, 2), (1, 3)], tmp_path)
+    assert [v.outcome for v in verdicts] == [Outcome.CORRECT, Outcome.CORRECT, Outcome.INCORRECT]
+    *before, last = [(present, kept) for kernel, present, kept in tried if kernel == _kernel(2)]
+    assert len(before) == failures and all(present >= 1 for present, _ in before)
+    assert (last == (0, 0)) == (failures == 2)
+    assert ["judged_alone" in v.details for v in verdicts] == [False, failures == 2, False]
+
+
+def test_a_model_that_finds_no_memory_when_it_is_made_is_made_again(tmp_path: Path) -> None:
+    device, opened = _Watched(), []
+    device.hardware.shares_memory = True
+    open_cell = device.hardware.open_cell
+
+    def first_without_memory(*args: Any) -> Cell:
+        cell = open_cell(*args)
+        opened.append(cell)
+        if len(opened) == 1:
+            cell.load = lambda timeout_s: {"error": "OutOfMemoryError", "reason": "out_of_memory"}  # type: ignore[method-assign]
+        return cell
+
+    device.hardware.open_cell = first_without_memory  # type: ignore[method-assign]
+    assert [v.outcome for v in _judge(device, [(1, 1)], tmp_path)] == [Outcome.CORRECT]
+    assert len(opened) == 2
+
+
+def test_what_does_not_fit_alone_either_is_said_once(tmp_path: Path) -> None:
+    """A candidate that takes more than there is has failed; a task that does is nobody's failure."""
+    device = _Watched()
+    device.hardware.shares_memory = True
+
+    def candidate(*args: Any) -> None:
+        raise CandidateFailed(Outcome.RUNTIME_ERROR, "out_of_memory", "no memory")
+
+    def judge(*args: Any) -> None:
+        raise DeviceFullError("task test does not fit on the device")
+
+    device._run = candidate  # type: ignore[method-assign]
+    assert [(v.outcome, v.reason) for v in _judge(device, [(1, 1)], tmp_path)] == [
+        (Outcome.RUNTIME_ERROR, "out_of_memory")
+    ]
+    device._run = judge  # type: ignore[method-assign]
+    with pytest.raises(DeviceFullError, match="does not fit"):
+        _judge(device, [(1, 1)], tmp_path)
+    device.room.company.alone().__enter__()  # nobody is left inside
+
+
+def test_a_task_with_large_tensors_is_judged_in_two_slots(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr("kevin.judge.correctness.trials._KEPT_BYTES", 0)
+    device = _Watched()
+    device.hardware.slot_budget_bytes = 0
+    assert PROTOCOL.num_trials > 2
+    verdicts = _judge(device, [(1, 1), (1, 2), (2, 2)], tmp_path)
+    assert [v.outcome for v in verdicts] == [Outcome.CORRECT, Outcome.INCORRECT, Outcome.CORRECT]
+    assert verdicts[0].trials_passed == PROTOCOL.num_trials
+    assert {w.slots.num_slots for w in device.room.workspaces._idle} == {2}
+
+
+def test_a_clock_that_says_what_no_device_can_do_is_quarantined_whatever_calls_in_a_row_take() -> None:
+    device, found = _Watched(), Findings(())
+    device.hardware.bound_us = lambda reference: 10.0  # type: ignore[method-assign]
+    for clock_us, reason in ((None, None), (20.0, None), (0.001, "faster_than_possible")):
+        found.measured = Measured(
+            kernel=paired.summarize([400.0]), reference=paired.summarize([100.0]), rounds=(), clock_us=clock_us
+        )
+        device._quarantine(None, found)  # type: ignore[arg-type]
+        assert found.reason == reason
+
+
+def test_what_failed_is_gone_before_the_next_turn(tmp_path: Path) -> None:
+    device = _Watched()
+    pids: list[int] = []
+
+    def measure(cell: Any, workspace: Any, kernel: Kernel, found: Any) -> None:
+        assert not any(psutil.pid_exists(pid) for pid in pids)
+        pid = cell._process.pid
+        assert pid is not None
+        pids.append(pid)
+        raise CandidateFailed(Outcome.TIMEOUT, "run_timeout", "it did not finish")
+
+    device._measure = measure  # type: ignore[method-assign]
+    verdicts = _judge(device, [(1, 1), (1, 2), (1, 3)], tmp_path)
+    assert [v.outcome for v in verdicts] == [Outcome.TIMEOUT] * 3 and len(pids) == 3
+
+
+@pytest.mark.parametrize("script", ["native.py", "module.py"])
+def test_a_sandbox_that_does_not_come_up_is_not_the_candidates_fault(script: str) -> None:
+    with (
+        Cell(script, isolation=detect_isolation(), python_flags=("-I",)) as cell,
+        pytest.raises(SandboxError, match=r"(?s)did not come up \(early_exit\): .*KeyError"),
+    ):
+        cell.prepare({"num_threads": 1}, timeout_s=60)

@@ -1,0 +1,99 @@
+"""One thread at a time has the device; brief jobs get in where it pauses, and nothing else does."""
+
+from __future__ import annotations
+
+import threading
+import time
+from collections.abc import Callable
+
+from kevin.judge.device.lock import Company, DeviceLock
+
+
+def _started(target: Callable[[], None]) -> threading.Thread:
+    thread = threading.Thread(target=target, daemon=True)
+    thread.start()
+    return thread
+
+
+def _until(condition: Callable[[], bool]) -> None:
+    deadline = time.monotonic() + 20
+    while not condition():
+        assert time.monotonic() < deadline
+        time.sleep(0.001)
+
+
+def test_brief_jobs_wait_for_a_pause_and_others_for_the_end() -> None:
+    lock, done = DeviceLock(), []
+
+    def brief() -> None:
+        with lock.brief():
+            done.append("brief")
+
+    def other() -> None:
+        with lock.held():
+            done.append("other")
+
+    with lock.held():
+        threads = [_started(other), _started(brief), _started(brief)]
+        _until(lambda: lock._num_brief == 2)
+        done.append("measured")
+        lock.pause()
+        assert done == ["measured", "brief", "brief"]
+        lock.pause()  # nobody waits any longer: returns at once
+        done.append("measured again")
+    for thread in threads:
+        thread.join(20)
+    assert done == ["measured", "brief", "brief", "measured again", "other"]
+
+
+def test_a_waiting_thread_gives_the_device_to_others_and_has_it_back_alone() -> None:
+    lock, room, seen = DeviceLock(), [0], []
+
+    def other() -> None:
+        with lock.held():
+            seen.append(room[0])
+            room[0] += 1
+
+    with lock.held():
+        thread = _started(other)
+        while not room[0]:
+            lock.wait()
+        assert lock._is_held
+        seen.append(room[0])
+    thread.join(20)
+    assert seen == [0, 1] and not lock._is_held
+
+
+def test_a_failure_gives_the_device_back() -> None:
+    lock = DeviceLock()
+    for enter in (lock.held, lock.brief):
+        try:
+            with enter():
+                raise ValueError
+        except ValueError:
+            pass
+    with lock.held():
+        lock.pause()
+    assert lock._num_brief == 0
+
+
+def test_who_wants_to_be_alone_waits_for_those_who_are_there_and_keeps_others_out() -> None:
+    company, done = Company(), []
+
+    def alone() -> None:
+        with company.alone():
+            done.append("alone")
+
+    def late() -> None:
+        with company.together():
+            done.append("late")
+
+    with company.together():
+        threads = [_started(alone)]
+        _until(lambda: company._wants_alone)
+        threads.append(_started(late))
+        time.sleep(0.02)
+        done.append("first")
+    for thread in threads:
+        thread.join(timeout=20)
+    assert done == ["first", "alone", "late"]

@@ -1,0 +1,67 @@
+"""Which isolation is taken, and who says so."""
+
+from __future__ import annotations
+
+from collections.abc import Iterator
+from pathlib import Path
+
+import pytest
+
+from kevin.core.config import JudgePoolConfig
+from kevin.core.errors import SandboxError
+from kevin.judge.pool.judge_pool import isolation_environment
+from kevin.judge.sandbox import isolation
+from kevin.judge.sandbox.isolation import Isolation, detect_isolation, gpu_minor, toolchain
+
+
+@pytest.fixture(autouse=True)
+def _fresh() -> Iterator[None]:
+    detect_isolation.cache_clear()
+    yield
+    detect_isolation.cache_clear()
+
+
+def test_an_unknown_name_is_refused_with_the_known_ones(monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setenv("KEVIN_ISOLATION", "docker")
+    with pytest.raises(SandboxError, match="'docker'; it can be auto, apptainer, bubblewrap"):
+        detect_isolation()
+
+
+def test_what_is_asked_for_is_not_replaced_by_something_weaker(monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setenv("KEVIN_ISOLATION", "bubblewrap")
+    monkeypatch.setattr(isolation.shutil, "which", lambda name: None)
+    with pytest.raises(SandboxError, match="bubblewrap is asked for"):
+        detect_isolation()
+
+
+def test_none_can_be_asked_for(monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setenv("KEVIN_ISOLATION", "none")
+    assert detect_isolation() is Isolation.NONE
+
+
+def test_a_configuration_reaches_the_workers(tmp_path: Path) -> None:
+    assert isolation_environment(JudgePoolConfig()) == {}
+    found = isolation_environment(JudgePoolConfig(isolation="apptainer", image=str(tmp_path / "judge.sif")))
+    assert found == {"KEVIN_ISOLATION": "apptainer", "KEVIN_JUDGE_IMAGE": str(tmp_path / "judge.sif")}
+
+
+def test_builds_of_another_image_are_other_builds(monkeypatch: pytest.MonkeyPatch, tmp_path: Path) -> None:
+    assert toolchain(Isolation.BUBBLEWRAP) == ()
+    folders = [tmp_path / "a", tmp_path / "b"]
+    found = []
+    for folder in folders:
+        folder.mkdir()
+        monkeypatch.setenv("KEVIN_JUDGE_IMAGE", str(folder))
+        found.append(toolchain(Isolation.APPTAINER))
+    assert found[0] != found[1]
+    assert () not in found
+
+
+def test_the_device_file_of_one_gpu(tmp_path: Path) -> None:
+    for i, address in enumerate(("0000:00:05.0", "0000:00:06.0")):
+        (tmp_path / address).mkdir()
+        text = f"Model: \t\t NVIDIA H200\nGPU UUID: \t GPU-{i}{i}\nDevice Minor: \t {1 - i}\n"
+        (tmp_path / address / "information").write_text(text)
+    assert gpu_minor("GPU-11", tmp_path) == "0"
+    assert gpu_minor("GPU-1", tmp_path) is None
+    assert gpu_minor("MIG-00", tmp_path) is None

@@ -1,0 +1,337 @@
+"""When a timing is known well enough."""
+
+from __future__ import annotations
+
+import math
+from contextlib import nullcontext
+from types import SimpleNamespace
+from typing import Any
+
+import pytest
+import torch
+
+from kevin.core.errors import DeviceError, TaskError
+from kevin.core.protocol import JudgeProtocol, TimingProtocol
+from kevin.core.types import Task
+from kevin.judge.correctness.compare import Slack, compare
+from kevin.judge.correctness.reference import ReferenceTask
+from kevin.judge.sandbox.cell import CandidateFailed
+from kevin.judge.sandbox.preemption import Calls
+from kevin.judge.timing.paired import PairedTimer
+from kevin.judge.timing.rounds import calls_per_round, enough_rounds, settled
+
+CPU = JudgeProtocol(timing=TimingProtocol(min_rounds=6, round_us=4000.0))
+GPU = CPU.model_copy(update={"device": "cuda"})
+
+
+def _reference(fastest_us: float = math.inf) -> Any:
+    return SimpleNamespace(fastest_us=fastest_us, task=SimpleNamespace(id="test"))
+
+
+def test_a_round_is_filled_with_calls_and_what_goes_before_them() -> None:
+    assert calls_per_round(CPU, kernel_us=1000.0, num_slots=17) == 4
+    assert calls_per_round(GPU, kernel_us=1000.0, num_slots=17) == 4  # 3.1 of 1.3 ms
+    assert calls_per_round(CPU, kernel_us=10.0, num_slots=17) == 16
+    assert calls_per_round(GPU, kernel_us=100.0, num_slots=17) == 10
+    assert calls_per_round(GPU, kernel_us=100.0, num_slots=4) == 3
+    assert calls_per_round(CPU, kernel_us=1e6, num_slots=2) == 1
+
+
+@pytest.mark.parametrize(
+    ("protocol", "num_rounds", "timed_us", "enough"),
+    [
+        (CPU, 5, 1e9, False),
+        (CPU, 6, 1.0, True),
+        (GPU, 2, 1e9, False),
+        (GPU, 3, 23_999.0, False),
+        (GPU, 3, 24_000.0, True),
+        (GPU, 6, 1.0, True),
+    ],
+)
+def test_long_calls_need_fewer_rounds_on_a_gpu_only(
+    protocol: JudgeProtocol, num_rounds: int, timed_us: float, enough: bool
+) -> None:
+    assert enough_rounds(protocol, num_rounds, timed_us) is enough
+
+
+@pytest.mark.parametrize(
+    ("protocol", "allocates", "rounds_us", "num_rounds"),
+    [
+        (GPU, False, [100.0] * 40, 1),  # the checks said 100 us as well, eager takes 1 us
+        (GPU, False, [90.0, 92.0] * 20, 2),
+        (GPU, True, [100.0] * 40, 2),  # its checks were not warm
+        (GPU, False, [5.0] * 40, 6),  # a fifth of eager's speed is worth knowing
+        (CPU, False, [100.0] * 40, 6),
+    ],
+)
+def test_a_hopelessly_slow_kernel_is_measured_until_two_agree(
+    protocol: JudgeProtocol, allocates: bool, rounds_us: list[float], num_rounds: int
+) -> None:
+    bursts: list[float] = []
+
+    class Timer(PairedTimer):
+        def __init__(self) -> None:
+            self.protocol, self._num_calls, self._pause = protocol, 0, lambda: None
+            self.slots, self._checked_us = None, None if allocates or protocol.device == "cpu" else 100.0
+            self.reference = _reference()
+            self.left = list(rounds_us)
+
+        def _round(self, num_calls: int, *, kernel_first: bool) -> tuple[Calls, Calls]:
+            return Calls([self.left.pop(0)]), Calls([1.0])
+
+        def _check_burst(self, kernel_us: float, slot: int) -> None:
+            bursts.append(kernel_us)
+
+    timer = Timer()
+    timer.slots = SimpleNamespace(changed_argument=lambda *args: None)  # type: ignore[assignment]
+    timer.inputs, timer._parameters = [[]], []
+    assert len(timer.run().rounds) == num_rounds
+    assert len(bursts) == (num_rounds == 6)  # the clock of what gains nothing needs no check
+
+
+@pytest.mark.parametrize(("calls_in_a_row_us", "kernel_us"), [(120.0, 100.0), (3000.0, 3000.0), (4000.0, None)])
+def test_calls_in_a_row_count_where_the_clock_says_less(calls_in_a_row_us: float, kernel_us: float | None) -> None:
+    """Work on the host is not seen by a GPU's clock; more than that explains is a clock that was tampered with."""
+    quiet: list[bool] = []
+
+    class Timer(PairedTimer):
+        def __init__(self) -> None:
+            self.protocol, self._num_calls, self._pause = GPU, 0, lambda: None
+            self._quiet = lambda: nullcontext(quiet.append(True))
+            self.slots = SimpleNamespace(changed_argument=lambda *args: None)  # type: ignore[assignment]
+            self._checked_us, self.inputs, self._parameters = None, [[]], []
+            self.reference = _reference()
+
+        def _round(self, num_calls: int, *, kernel_first: bool) -> tuple[Calls, Calls]:
+            return Calls([100.0]), Calls([200.0])
+
+        def _eager_launch_us(self, slot: int) -> float:
+            return 10.0
+
+        def _burst_us(self, slot: int, num_calls: int) -> float:
+            return num_calls * calls_in_a_row_us
+
+    if kernel_us is None:
+        with pytest.raises(CandidateFailed, match="4000 us each, timed alone 100 us"):
+            Timer().run()
+        return
+    measured = Timer().run()
+    assert len(quiet) == (0 if kernel_us == 100.0 else 2)
+    assert measured.kernel.median_us == kernel_us
+    assert {r.reference_us / r.kernel_us for r in measured.rounds} == {200.0 / kernel_us}
+    assert measured.clock_us == (None if kernel_us == 100.0 else 100.0)
+
+
+class _Played(PairedTimer):
+    """Plays rounds; the last one goes on."""
+
+    def __init__(self, rounds: list[tuple[Calls, Calls]], fastest_us: float = math.inf) -> None:
+        self.protocol, self._num_calls, self._pause = CPU, 0, lambda: None
+        self.slots = SimpleNamespace(changed_argument=lambda *args: None)  # type: ignore[assignment]
+        self._checked_us, self.inputs, self._parameters = None, [[]], []
+        self.reference, self.left, self.num_rounds = _reference(fastest_us), list(rounds), 0
+
+    def _round(self, num_calls: int, *, kernel_first: bool) -> tuple[Calls, Calls]:
+        self.num_rounds += 1
+        return self.left.pop(0) if len(self.left) > 1 else self.left[0]
+
+    def _check_burst(self, kernel_us: float, slot: int) -> None:
+        return None
+
+
+class _Rounds(_Played):
+    """Plays rounds of two calls."""
+
+    def __init__(self, rounds: list[tuple[float, float]], fastest_us: float = math.inf) -> None:
+        super().__init__([(Calls([k, k]), Calls([r, 3 * r])) for k, r in rounds], fastest_us)
+
+
+def test_rounds_in_which_eager_was_disturbed_do_not_count() -> None:
+    """Times of a real measurement: a process whose memory was being mapped made a kernel 26 times as fast as eager."""
+    slow = [(1356.0, 38780.0), (1436.0, 40176.0), (1501.0, 38084.0), (1369.0, 37791.0)]
+    timer = _Rounds([*slow, (1523.0, 2132.0), (1388.0, 1573.0), (1400.0, 1580.0)])
+    measured = timer.run()
+    ratios = [r.reference_us / r.kernel_us for r in measured.rounds]
+    assert len(ratios) >= 3 and max(ratios) < 1.5 and measured.kernel.num_samples == 2 * len(ratios)
+    assert timer.reference.fastest_us == 1573.0
+    slower_kernel = _Rounds([(100.0, 1000.0), *[(300.0, 1000.0)] * 9]).run()
+    assert len(slower_kernel.rounds) >= 6, "what slows down the candidate counts"
+
+
+def _waited(us: float, waited_us: float) -> Calls:
+    return Calls([us, us], [waited_us, waited_us])
+
+
+def test_calls_that_had_to_share_their_core_do_not_count() -> None:
+    """On either side; of a round in which one call of several was alone that one does."""
+    calm = (Calls([300.0, 900.0], [0.0, 600.0]), Calls([100.0, 100.0], [4.0, 0.0]))
+    hogged = [(_waited(600.0, 300.0), Calls([100.0])), (Calls([300.0]), _waited(400.0, 290.0))]
+    measured = _Played([*hogged * 4, calm]).run()
+    assert {(r.kernel_us, r.reference_us) for r in measured.rounds} == {(300.0, 100.0)}
+    assert measured.num_left_out == 8 and not measured.is_disturbed
+    assert measured.kernel.num_samples == len(measured.rounds)
+    assert measured.reference.num_samples == 2 * len(measured.rounds)
+
+
+def test_where_no_call_has_its_core_to_itself_the_times_are_without_the_waiting_and_it_is_said() -> None:
+    """A kernel three times as slow as eager looked six times as slow: long calls lose their core, short ones do not."""
+    timer = _Played([(_waited(6200.0, 3200.0), Calls([1000.0]))])
+    measured = timer.run()
+    assert measured.is_disturbed
+    assert {r.reference_us / r.kernel_us for r in measured.rounds} == {1 / 3}
+    assert measured.kernel.median_us == 3000.0
+    assert timer.num_rounds == 4 * CPU.timing.max_rounds, "it measures on, up to a limit"
+
+
+def test_a_process_cannot_claim_more_waiting_than_is_seen_from_outside() -> None:
+    claims = Calls([100.0, 500.0], [0.0, 490.0])
+    assert claims.counted_us() == [100.0]
+    assert claims.borne_out(600.0).counted_us() == [100.0]
+    for seen_us in (480.0, 0.0, None):
+        assert claims.borne_out(seen_us).counted_us() == [100.0, 500.0]
+    forged = Calls([500.0], [800.0])
+    assert forged.is_disturbed and forged.typical_us() > 0, "and no call takes less than nothing"
+
+
+def test_eager_that_is_far_slower_than_before_says_nothing_of_a_candidate() -> None:
+    rounds = [(1400.0, 38000.0)]
+    assert _Rounds(rounds).run().reference.median_us == pytest.approx(2 * 38000.0)
+    assert _Rounds(rounds, fastest_us=30000.0).run()
+    with pytest.raises(DeviceError, match=r"3.8e\+04 us a call, and 1500 us before"):
+        _Rounds(rounds, fastest_us=1500.0).run()
+    some = _Rounds([*[(1000.0, 5000.0)] * 5, (1000.0, 3000.0)], fastest_us=1500.0)  # never as fast as before
+    assert {r.reference_us for r in some.run().rounds} == {3000.0}
+
+
+def test_what_disturbs_one_call_is_not_charged_to_a_long_one() -> None:
+    """Of a single call of 3.8 ms nobody can say what is the host's; of several in a row one can."""
+    bursts: list[int] = []
+
+    class Timer(PairedTimer):
+        def __init__(self) -> None:
+            self.protocol, self._quiet = GPU, nullcontext
+
+        def _eager_launch_us(self, slot: int) -> float:
+            return 10.0
+
+        def _burst_us(self, slot: int, num_calls: int) -> float:
+            bursts.append(num_calls)
+            return 3500.0 + num_calls * 3800.0
+
+    assert Timer()._check_burst(3800.0, 0) is None
+    assert bursts == [1, 7]
+    assert [Timer()._burst_calls(us, 10) for us in (0.001, 10.0, 1e5, 1e7)] == [400, 400, 4, 1]
+
+
+def test_outliers_neither_settle_a_ratio_nor_unsettle_it() -> None:
+    steady = [1.0, 1.01, 0.99, 1.0, 1.005, 0.995]
+    assert settled(steady, 0.02)
+    assert settled([*steady, 30.0], 0.02)
+    assert not settled([1.0, 20.0, 1.1, 28.0, 1.05, 17.0], 0.02)
+    assert not settled([1.0, 1.0], 0.02)
+
+
+SQUARE = """
+import torch
+import torch.nn as nn
+class Model(nn.Module):
+    def forward(self, x, y):
+        return x @ y
+def get_inputs():
+    a = torch.randn(64, 64)
+    return [torch.randn(64, 64), a + a.T]
+def get_init_inputs():
+    return []
+"""
+
+
+def test_the_tolerance_grows_by_what_default_flags_may_deviate(monkeypatch: pytest.MonkeyPatch) -> None:
+    """A convolution in TF32, which cuDNN may choose only when it searches, is as right as the one that it chose."""
+    source = SQUARE.replace("import torch\n", "import torch  # a convolution\n", 1)
+    for text, slack in ((SQUARE, [Slack(0.5, 0.5)]), (source, [Slack(2.0, 2.0)])):
+        reference = ReferenceTask(Task(id="test", level=1, name="test", source=text, origin="user"), CPU)
+        images = torch.randn(2, 3, 4, 5)
+        layouts: list[bool] = []
+
+        def forward(inputs, parameters, flags=None, seen=layouts):  # type: ignore[no-untyped-def]
+            seen.append(inputs[0].is_contiguous(memory_format=torch.channels_last))
+            with (flags or nullcontext)():
+                return [torch.ones(2) + (0 if flags is None else 1.0 if torch.backends.cudnn.benchmark else 0.25)]
+
+        monkeypatch.setattr(reference, "forward", forward)
+        reference._widen = True
+        trial = reference._trial([images, 3.0], [], is_kernelbenchs=True)
+        assert (trial.outputs[0] == 1).all()
+        assert trial.slack == [pytest.approx(s) for s in slack]
+        searched = text is source
+        assert [float(e[0][0]) for e in trial.eager_outputs or []] == ([1.25, 2.0] if searched else [1.25])
+        assert layouts == ([False, False, True] if searched else [False, False])
+        assert not torch.backends.cudnn.benchmark
+
+
+def test_a_reference_that_draws_random_numbers_is_as_right_as_it_is_again() -> None:
+    """KernelBench's 2/66: dropout before a softmax of tiny values."""
+    source = SQUARE.replace("return x @ y", "return torch.softmax(torch.nn.functional.dropout(x @ y, 0.2), -1)")
+    source = source.replace("64, 64", "1024, 1024").replace("x @ y", "0.05 * x")
+    reference = ReferenceTask(Task(id="test", level=1, name="test", source=source, origin="user"), CPU)
+    reference._widen = True
+    trial = reference._trial(reference.trials[0].inputs, [])
+    expected, (slack,) = trial.outputs[0], trial.slack
+    again = reference.forward(trial.inputs, [])[0]
+    tolerance = {"atol": 1e-4, "rtol": 1e-4}
+    assert not compare("out", again, expected, **tolerance).passed
+    assert compare("out", again, expected, **tolerance, slack=slack).passed
+    assert not compare("out", torch.zeros_like(again), expected, **tolerance, slack=slack).passed
+
+
+def test_when_timed_there_is_more_room_for_tiny_values_too() -> None:
+    """A sum of very many elements, off by 1.5 % and a little more once a part of them was rescaled."""
+    ref = torch.full((8,), 1e-5)
+    for off, room, reason in ((1.015, 2.0, None), (1.015, 1.0, "wrong_tiny_values"), (1.03, 2.0, "wrong_tiny_values")):
+        assert compare("out", off * ref, ref, atol=1e-4, rtol=1e-4, room=room).reason == reason
+
+
+@pytest.mark.parametrize("dtype", ["float64", "bfloat16"])
+def test_a_reference_of_another_precision_is_refused_by_name(dtype: str) -> None:
+    """Its model would be made in float32 and called with what its inputs are."""
+    source = SQUARE.replace("return [torch.randn(64, 64),", f"return [torch.randn(64, 64, dtype=torch.{dtype}),")
+    source = source.replace("x @ y", "x.float() @ y")
+    with pytest.raises(TaskError, match=f"task test: x is {dtype}, .* judged in float32: make it float32"):
+        ReferenceTask(Task(id="test", level=1, name="test", source=source, origin="user"), CPU)
+
+
+def test_changes_of_the_inputs_do_not_add_up() -> None:
+    task = Task(id="test", level=1, name="test", source=SQUARE, origin="user")
+    reference = ReferenceTask(task, CPU)
+    slots = [[x.clone() for x in reference.trials[0].inputs] for _ in range(2)]
+    views = [[x.clone() for x in slot] for slot in slots]
+    first, symmetric = reference.trials[0].inputs
+    seen = set()
+    for _ in range(50):
+        for slot in range(2):
+            reference.change_some(slots[slot], views[slot])
+            assert all(torch.equal(x, view) for x, view in zip(slots[slot], views[slot], strict=True))
+            x, y = slots[slot]
+            changed = int((x != first).sum())
+            assert 0 < changed <= first.numel() // 8 + 64
+            assert torch.equal(y, y.mT)
+            assert 0.6 < float(y.norm() / symmetric.norm()) < 1.6
+            seen.add(float(x.sum()))
+    assert len(seen) == 100  # no call has inputs that were there before
+
+
+def test_large_trials_are_made_again_and_are_the_same(monkeypatch: pytest.MonkeyPatch) -> None:
+    """The first stays; of the others there is never more than one, and each candidate is given the same."""
+    task = Task(id="test", level=1, name="test", source=SQUARE, origin="user")
+    small = ReferenceTask(task, CPU)
+    assert small.trials[2] is small.trials[2] and len(small.trials) == CPU.num_trials
+    monkeypatch.setattr("kevin.judge.correctness.trials._KEPT_BYTES", 0)
+    large = ReferenceTask(task, CPU)
+    assert large.trials[0] is large.trials[0]
+    for i in (1, 2):
+        once, again = large.trials[i], large.trials[i]
+        assert once is not again and not torch.equal(once.inputs[0], large.trials[0].inputs[0])
+        for a, b in zip((*once.inputs, *once.outputs), (*again.inputs, *again.outputs), strict=True):
+            assert torch.equal(a, b)
+    with pytest.raises(IndexError):
+        large.trials[CPU.num_trials]

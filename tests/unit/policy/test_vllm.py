@@ -1,0 +1,53 @@
+"""The vLLM policy, its engine played by a double: the same tokens as transformers would be given."""
+
+from __future__ import annotations
+
+import sys
+from types import ModuleType, SimpleNamespace
+
+import pytest
+from school_fixtures import save_pretrained_model
+from transformers import AutoTokenizer
+
+from kevin.core.config import PolicyConfig
+from kevin.core.types import Message
+from kevin.policy.interface import Request, Sampling
+from kevin.policy.load import load_policy
+from kevin.train.tokenizer import CHAT_TEMPLATE
+
+
+class LLM:
+    def __init__(self, **settings):
+        LLM.settings, LLM.asked = settings, []
+        self._tokenizer = AutoTokenizer.from_pretrained(settings["model"])
+
+    def get_tokenizer(self):
+        return self._tokenizer
+
+    def generate(self, prompts, params, use_tqdm):
+        LLM.asked += prompts
+        answer = SimpleNamespace(text="done", token_ids=[7, 8], finish_reason="stop")
+        return [SimpleNamespace(outputs=[answer]) for _ in prompts]
+
+
+@pytest.fixture(autouse=True)
+def vllm(monkeypatch):
+    module = ModuleType("vllm")
+    module.LLM, module.SamplingParams = LLM, SimpleNamespace
+    monkeypatch.setitem(sys.modules, "vllm", module)
+
+
+@pytest.mark.parametrize(("ending", "opening"), [("", ""), ("<think>\n", "<think>\n")])
+def test_it_is_given_the_tokens_that_transformers_is_given(tmp_path, ending, opening):
+    folder = save_pretrained_model(tmp_path / "model", "llama", template=CHAT_TEMPLATE + ending)
+    conversation = (Message(role="user", content="Write.\n"), Message(role="assistant", content="So."))
+    request = Request(conversation=conversation, task_id="t", trajectory=0, turn=1)
+    config = PolicyConfig(backend="vllm", model=str(folder), dtype="bfloat16", memory_share=0.4)
+    policy = load_policy("base", config)
+    (completion,) = policy.complete([request], Sampling(max_tokens=8))
+    other = load_policy("base", PolicyConfig(model=str(folder)))
+    assert LLM.asked == [{"prompt_token_ids": other.encode(conversation)[0]}]
+    assert completion.text == f"{opening}done"
+    assert completion.num_prompt_tokens == policy.count_tokens(conversation) == other.count_tokens(conversation)
+    assert LLM.settings["gpu_memory_utilization"] == 0.4
+    assert policy.complete([], Sampling(max_tokens=8)) == []

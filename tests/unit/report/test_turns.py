@@ -1,0 +1,176 @@
+"""What turns are worth: estimators against loops over turns, on random scores."""
+
+from __future__ import annotations
+
+import math
+
+import numpy as np
+import pandas as pd
+import pytest
+from report_fixtures import make_study, make_task, make_turn
+
+from kevin.core.config import PolicyConfig
+from kevin.core.types import Kernel, Outcome
+from kevin.report.display import display_table
+from kevin.report.figures.turns import turns_data
+from kevin.report.metrics import share_interval
+from kevin.report.scores import score_frame
+from kevin.report.similarity import similarity, tokens
+from kevin.report.turns import SHARES, mended_table, turn_changes, turns_table
+
+WRONG = (Outcome.INCORRECT, Outcome.COMPILE_ERROR, Outcome.PARSE_ERROR)
+
+
+def random_scores(policy: str, seed: int, num_tasks: int = 5, m: int = 4, n: int = 4) -> pd.DataFrame:
+    """Tasks of differing ease; some trajectories end early, some turns have no verdict, some kernels are copies."""
+    rng = np.random.default_rng(seed)
+    rows = []
+    for task in range(num_tasks):
+        for trajectory in range(m):
+            for turn in range(1, int(rng.integers(1, n + 1)) + 1):
+                kind = rng.random()
+                correct = kind < 0.2 + 0.15 * task
+                outcome = "correct" if correct else None if kind > 0.95 else str(rng.choice([o.value for o in WRONG]))
+                copy = rng.choice([0.5, 0.949, 0.95, 1.0, math.nan]) if turn > 1 else math.nan
+                speedup = float(rng.choice([0.5, 0.52, 1.0, 3.0])) if correct else math.nan
+                row = {"policy": policy, "split": "level1", "task_id": f"t{task}", "trajectory": trajectory}
+                rows.append(row | {"turn": turn, "outcome": outcome, "speedup": speedup, "similarity": copy})
+    frame = pd.DataFrame(rows)
+    return frame.sample(frac=1, random_state=seed, ignore_index=True)
+
+
+def counted(scores: pd.DataFrame, turn: int) -> dict[str, tuple[float, float]]:
+    """(counted, of) of every share on one turn, by looking at each kernel and the one before."""
+    place = {(r["task_id"], r["trajectory"], r["turn"]): r for r in scores.to_dict("records")}
+    totals = dict.fromkeys(SHARES, (0, 0))
+
+    def add(name: str, hit: bool) -> None:
+        totals[name] = (totals[name][0] + hit, totals[name][1] + 1)
+
+    for (task, trajectory, number), now in place.items():
+        if number != turn or pd.isna(now["outcome"]):
+            continue
+        good = now["outcome"] == "correct"
+        add("correct", good)
+        if not math.isnan(now["similarity"]):
+            add("copied", now["similarity"] >= 0.95)
+        last = place.get((task, trajectory, number - 1))
+        if last is None or pd.isna(last["outcome"]):
+            continue
+        if last["outcome"] != "correct":
+            add("mended", good)
+            continue
+        add("kept", good)
+        add("faster", good and now["speedup"] / last["speedup"] > 1.05)
+        add("slower", good and last["speedup"] / now["speedup"] > 1.05)
+        add("repeated", now["similarity"] == 1)
+    return totals
+
+
+@pytest.mark.parametrize("seed", range(6))
+def test_shares_are_those_of_a_count_kernel_by_kernel(seed):
+    scores = random_scores("p0", seed)
+    table = turns_table(scores, make_study(1)).set_index("turn")
+    for turn in table.index:
+        for name, (hits, of) in counted(scores, turn).items():
+            assert table.loc[turn, name] == pytest.approx(hits / of if of else math.nan, nan_ok=True), (turn, name)
+        assert table.loc[turn, "num_wrong_before"] == counted(scores, turn)["mended"][1]
+        assert table.loc[turn, "num_correct_before"] == counted(scores, turn)["kept"][1]
+        assert table.loc[turn, "num_kernels"] == counted(scores, turn)["correct"][1]
+
+
+@pytest.mark.parametrize("seed", range(3))
+def test_the_best_so_far_is_the_mean_over_tasks_of_all_trajectories(seed):
+    scores = random_scores("p0", seed)
+    table = turns_table(scores, make_study(1)).set_index("turn")
+    judged = scores[scores["outcome"].notna()]
+    for turn in table.index:
+        early = judged[judged["turn"] <= turn]
+        best = early["speedup"].fillna(0).groupby(early["task_id"]).max()
+        assert table.loc[turn, "best_speedup"] == pytest.approx(best.mean())
+        low, high = table.loc[turn, ["best_speedup_low", "best_speedup_high"]]
+        assert low <= best.mean() <= high
+    assert table["best_speedup"].is_monotonic_increasing
+
+
+def test_an_interval_draws_tasks_and_counts_their_kernels_together():
+    counted, of = pd.Series([1, 0, 9, 0]), pd.Series([1, 5, 10, 0])
+    got = share_interval(counted, of, num_resamples=500, seed=3)
+    rng = np.random.default_rng(3)
+    shares = []
+    for drawn in rng.integers(0, 4, size=(500, 4)):
+        total = sum(of[i] for i in drawn)
+        if total:
+            shares.append(sum(counted[i] for i in drawn) / total)
+    assert got.value == 10 / 16
+    assert (got.low, got.high) == pytest.approx(tuple(np.percentile(shares, [2.5, 97.5])))
+    assert math.isnan(share_interval(counted * 0, of * 0, num_resamples=100, seed=0).value)
+
+
+def test_kinds_of_error_add_up_to_all_of_them():
+    scores = random_scores("p0", 1, num_tasks=8)
+    table = mended_table(scores, make_study(1)).set_index("error")
+    kinds = table.drop(index="any")
+    assert kinds["num_kernels"].sum() == table.loc["any", "num_kernels"] > 0
+    mended = (kinds["mended"] * kinds["num_kernels"]).sum() / kinds["num_kernels"].sum()
+    assert mended == pytest.approx(table.loc["any", "mended"])
+    turns = [counted(scores, t)["mended"] for t in range(2, 5)]
+    assert table.loc["any", "mended"] == pytest.approx(sum(h for h, _ in turns) / sum(n for _, n in turns))
+
+
+def test_seeds_stand_under_one_policy_and_their_kernels_in_one_curve():
+    study = make_study(2)
+    policies = {**study.policies, "p1_again": PolicyConfig(model="again", seed_of="p1")}
+    study = study.model_copy(update={"policies": policies, "evaluate": ("p0", "p1", "p1_again")})
+    seeds = [random_scores("p1", 4), random_scores("p1_again", 5)]
+    scores = pd.concat([random_scores("p0", 3), *seeds, random_scores("ceiling", 6)])
+    table = turns_table(scores, study)
+    assert table[["policy", "seed"]].drop_duplicates().to_numpy().tolist() == [["p0", 0], ["p1", 0], ["p1", 1]]
+    curve = turns_data(scores, study).query("policy == 'p1' and row == 'mended'").set_index("x")["value"]
+    for turn in curve.index:
+        hits, of = np.sum([counted(s, int(turn))["mended"] for s in seeds], axis=0)
+        assert curve[turn] == pytest.approx(hits / of)
+    assert 1 not in curve.index, "nothing can be mended on the first turn"
+    for name, made in (("turns", table), ("mended", mended_table(scores, study))):
+        shown = display_table(name, made, study)
+        assert len(shown.bodies[0].rows) == len(made)
+        assert {len(r.cells) for r in shown.bodies[0].rows} == {len(shown.columns)}
+        assert not shown.groups or sum(span for _, span in shown.groups) == len(shown.columns)
+
+
+def test_a_turn_after_one_without_a_verdict_tells_of_nothing():
+    scores = random_scores("p0", 0, num_tasks=1, m=1, n=1).iloc[:0]
+    rows = [("correct", 1.0), (None, math.nan), ("correct", 2.0)]
+    head = {"policy": "p0", "split": "level1", "task_id": "a", "trajectory": 0, "similarity": math.nan}
+    frame = pd.DataFrame(
+        [head | {"turn": i, "outcome": o, "speedup": s} for i, (o, s) in enumerate(rows, start=1)],
+        columns=scores.columns,
+    )
+    changes = turn_changes(frame)
+    assert changes["turn"].tolist() == [1, 3]
+    assert changes[["mended", "kept", "faster"]].isna().all(axis=None)
+
+
+class TestSimilarity:
+    CODE = "// one\nfor (int i = 0; i < n; i++) {\n  y[i] = x[i] * 2; /* two */\n}\n"
+
+    def test_comments_and_layout_are_not_looked_at(self):
+        assert similarity(self.CODE, "for(int i=0;i<n;i++){y[i]=x[i]*2;}") == 1
+        assert tokens("# note\n#pragma omp parallel\n#include <x>")[:3] == ["#", "pragma", "omp"]
+
+    def test_it_is_twice_the_matching_tokens_over_all(self):
+        assert similarity("a b c d", "a b x d") == 2 * 3 / 8
+        assert similarity("a b", "c d") == 0
+
+    def test_a_changed_name_is_a_change(self):
+        assert similarity(self.CODE, self.CODE.replace("* 2", "* 3")) < 1
+
+    def test_scores_hold_it_against_the_turn_before(self):
+        task = make_task("relu", 1)
+        kernel = Kernel(dialect="c_abi", language="cpp", source="a b c d")
+        other = kernel.model_copy(update={"source": "a b x d"})
+        turns = [make_turn(task.id, 0, i, Outcome.INCORRECT) for i in (1, 2, 3, 4)]
+        changes = [{"kernel": kernel}, {"kernel": other}, {"kernel": None}, {"kernel": kernel}]
+        turns = [t.model_copy(update=c) for t, c in zip(turns, changes, strict=True)]
+        frame = score_frame(turns, [task], make_study(1).reward, policy="p0", split="level1")
+        assert frame["similarity"].tolist() == pytest.approx([math.nan, 0.75, math.nan, math.nan], nan_ok=True)

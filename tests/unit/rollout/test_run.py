@@ -1,0 +1,293 @@
+"""Rollouts from files to files: a recorded policy, a judge that needs no compiler, and progress lines."""
+
+import json
+import logging
+import subprocess
+import sys
+import types
+from pathlib import Path
+
+import pytest
+from fake_pool import FakePool
+
+from kevin.core.config import SearchConfig, validate_study
+from kevin.core.errors import ConfigError, DataError, HarnessError
+from kevin.core.files import read_turns, write_tasks
+from kevin.core.progress import progress
+from kevin.core.types import Kernel, Outcome, Task, TaskSpec, TensorSpec
+from kevin.rollout import run as run_module
+from kevin.rollout.ceiling import run_ceiling
+from kevin.rollout.run import run_rollout
+
+X = TensorSpec(name="x", shape=(4,), dtype="float32")
+SPEC = TaskSpec(inputs=(X,), outputs=(X.model_copy(update={"name": "out"}),))
+IDS = ("l1/a", "l1/b")
+
+
+@pytest.fixture
+def pool(monkeypatch):
+    monkeypatch.setitem(sys.modules, "kevin.judge.pool.judge_pool", types.SimpleNamespace(JudgePool=FakePool))
+    monkeypatch.setattr(FakePool, "failures", {})
+    monkeypatch.setattr(FakePool, "opened", [])
+    return FakePool
+
+
+@pytest.fixture
+def study(tmp_path):
+    lines = [
+        {"task_id": t, "trajectory": k, "turn": n, "completion": f"```cpp\n{t} {k} {n}\n```\nSummary: s"}
+        for t in IDS
+        for k in range(3)
+        for n in (1, 2)
+    ]
+    recording = tmp_path / "recorded.jsonl"
+    recording.write_text("".join(json.dumps(line) + "\n" for line in lines))
+    return validate_study(
+        {
+            "results": str(tmp_path / "results"),
+            "policies": {"base": {"backend": "replay", "model": str(recording)}},
+            "rollout": {"num_trajectories": 3, "num_turns": 2, "max_prompt_tokens": 9999},
+        },
+        "test",
+    )
+
+
+@pytest.fixture
+def tasks(tmp_path):
+    path = tmp_path / "tasks.parquet"
+    made = [Task(id=t, level=1, name=t, source=f"# {t}\n", origin="catalog", spec=SPEC) for t in IDS]
+    write_tasks(path, [(t, "level1") for t in made], {})
+    return path
+
+
+@pytest.fixture
+def out(tmp_path):
+    return tmp_path / "results" / "rollouts" / "base-level1" / "turns.parquet"
+
+
+def test_files_in_files_out(study, tasks, out, pool, tmp_path):
+    run_rollout(study, "base", "level1", tasks, out)
+    turns, meta = read_turns(out)
+    assert [(t.task_id, t.trajectory, t.turn) for t in turns] == [
+        (t, k, n) for t in IDS for k in range(3) for n in (1, 2)
+    ]
+    assert all(t.outcome is Outcome.CORRECT for t in turns)
+    assert (meta["policy"], meta["split"], meta["config_digest"]) == ("base", "level1", study.digest)
+    timing = [json.loads(line) for line in (out.parent / "timing.jsonl").read_text().splitlines()]
+    assert [(t["turn"], t["num_kernels"]) for t in timing] == [(1, 6), (2, 6)]
+    assert sorted(p.name for p in out.parent.iterdir()) == ["finished", "timing.jsonl", "turns.parquet"]
+    assert pool.opened == [(study.judge, tmp_path / "results" / "store", study.pool)]
+
+
+def test_another_store(study, tasks, out, pool, tmp_path):
+    run_rollout(study, "base", "level1", tasks, out, store=tmp_path / "elsewhere")
+    assert pool.opened[0][1] == tmp_path / "elsewhere"
+
+
+def test_an_interrupt_is_resumed_and_gives_the_same_file(study, tasks, out, pool, monkeypatch):
+    real, calls = FakePool.judge, []
+
+    def interrupted(self, pairs, on_verdict=None):
+        calls.append(len(pairs))
+        if len(calls) == 2:
+            raise KeyboardInterrupt
+        return real(self, pairs, on_verdict)
+
+    monkeypatch.setattr(FakePool, "judge", interrupted)
+    with pytest.raises(KeyboardInterrupt):
+        run_rollout(study, "base", "level1", tasks, out)
+    assert not out.exists()
+    run_rollout(study, "base", "level1", tasks, out)
+    assert calls == [6, 6, 6]
+    interrupted_turns = read_turns(out)[0]
+    assert len((out.parent / "timing.jsonl").read_text().splitlines()) == 2
+    whole = out.parents[1] / "whole" / "turns.parquet"
+    run_rollout(study, "base", "level1", tasks, whole)
+    assert read_turns(whole)[0] == interrupted_turns
+
+
+def test_a_harness_failure_is_tried_again_at_once(study, tasks, out, pool):
+    pool.failures["l1/a 0 1"] = 1
+    run_rollout(study, "base", "level1", tasks, out)
+    turns, meta = read_turns(out)
+    assert len(turns) == 12
+    assert meta["num_unjudged"] == 0
+
+
+def test_a_harness_that_keeps_failing_writes_nothing_and_can_be_resumed(study, tasks, out, pool):
+    pool.failures["l1/a 0 1"] = 2
+    with pytest.raises(HarnessError, match=r"1 of 6 trajectories of base on level1 have no verdict.*l1/a"):
+        run_rollout(study, "base", "level1", tasks, out)
+    assert not out.exists()
+    run_rollout(study, "base", "level1", tasks, out)
+    assert len(read_turns(out)[0]) == 12
+
+
+def test_a_few_failures_are_written_as_what_they_are_and_stay_retryable(study, tasks, out, pool, monkeypatch, caplog):
+    monkeypatch.setattr(run_module, "MAX_UNJUDGED_SHARE", 0.2)
+    pool.failures["l1/a 0 1"] = 2
+    run_rollout(study, "base", "level1", tasks, out)
+    turns, meta = read_turns(out)
+    assert (len(turns), turns[0].outcome, meta["num_unjudged"]) == (11, None, 1)
+    assert "left out of every average" in caplog.text
+    run_rollout(study, "base", "level1", tasks, out)
+    assert len(read_turns(out)[0]) == 12
+
+
+def test_a_changed_recording_does_not_go_on_with_the_old_one(study, tasks, out, pool, monkeypatch):
+    pool.failures["l1/a 0 1"] = 2
+    with pytest.raises(HarnessError):
+        run_rollout(study, "base", "level1", tasks, out)
+    with open(study.policies["base"].model, "a") as f:  # noqa: PTH123
+        f.write(json.dumps({"task_id": "l1/c", "trajectory": 0, "turn": 1, "completion": "x"}) + "\n")
+    with pytest.raises(DataError, match=r"policies\.base\.files\.recorded\.jsonl: its content has changed"):
+        run_rollout(study, "base", "level1", tasks, out)
+
+
+def test_a_finished_rollout_is_taken_again_when_its_file_was_deleted(study, tasks, out, pool):
+    run_rollout(study, "base", "level1", tasks, out)
+    before = out.read_bytes()
+    out.unlink()
+    moved = study.policies["base"].model_copy(update={"base_url": "http://elsewhere/v1", "label": "renamed"})
+    run_rollout(study.model_copy(update={"policies": {"base": moved}}), "base", "level1", tasks, out)
+    assert out.read_bytes() == before
+    assert len(pool.opened) == 1
+
+
+def test_finished_answers_are_kept_beside_those_of_changed_settings(study, tasks, out, pool, caplog, monkeypatch):
+    run_rollout(study, "base", "level1", tasks, out)
+    once = out.read_bytes()
+    out.unlink()  # as the workflow does
+    shorter = study.model_copy(update={"rollout": study.rollout.model_copy(update={"num_turns": 1})})
+    run_rollout(shorter, "base", "level1", tasks, out)
+    assert len(read_turns(out)[0]) == 6
+    assert (out.parent / "finished.old-1" / "turns.parquet").read_bytes() == once
+    assert "finished.old-1" in caplog.text
+    monkeypatch.setattr(run_module, "VERSION", run_module.VERSION + 1)
+    run_rollout(shorter, "base", "level1", tasks, out)
+    assert (out.parent / "finished.old-2").is_dir(), "made by other code: rolled out again"
+
+
+def test_a_rollout_from_before_a_setting_existed_is_taken_again(study, tasks, out, pool):
+    run_rollout(study, "base", "level1", tasks, out)
+    manifest = out.parent / "finished" / "rollout.json"
+    old = json.loads(manifest.read_text())
+    del old["rollout"]["history"], old["rollout"]["feedback"]
+    manifest.write_text(json.dumps(old))
+    run_rollout(study, "base", "level1", tasks, out)
+    assert len(pool.opened) == 1
+    shuffled = study.model_copy(update={"rollout": study.rollout.model_copy(update={"feedback": "shuffled"})})
+    run_rollout(shuffled, "base", "level1", tasks, out)
+    assert len(pool.opened) == 2, "made without the setting is made with its default"
+
+
+def test_a_strategy_spends_the_same_kernels_and_says_what_they_cost(study, tasks, out, pool):
+    strategies = {"parallel": {"rollout": {"num_turns": 1}}, "beam": {"method": "beam", "turns_per_round": 1}}
+    study = study.model_copy(update={"search": SearchConfig.model_validate({"strategies": strategies})})
+    run_rollout(study, "base", "level1", tasks, out, strategy="beam")
+    turns, meta = read_turns(out)
+    assert len(turns) == 12 and (meta["policy"], meta["split"], meta["strategy"]) == ("base", "level1", "beam")
+    assert len(meta["turn_seconds"]) == 2 and all(s > 0 for s in meta["turn_seconds"])
+    assert len({t.kernel.digest for t in turns if t.turn == 1}) == 2, "of each task one trajectory went on, copied"
+    run_rollout(study, "base", "level1", tasks, out, strategy="parallel")
+    assert {t.turn for t in read_turns(out)[0]} == {1}, "a beam is not taken for something else"
+    with pytest.raises(ConfigError, match=r"no strategy 'luck'.*parallel, beam"):
+        run_rollout(study, "base", "level1", tasks, out, strategy="luck")
+
+
+@pytest.mark.parametrize(("num_cut", "level"), [(0, None), (1, "WARNING"), (7, "ERROR")])
+def test_answers_that_were_cut_off_are_told_with_the_key(study, tasks, out, pool, caplog, num_cut, level):
+    path = Path(study.policies["base"].model)
+    lines = [json.loads(line) for line in path.read_text().splitlines()]
+    for line in lines[:num_cut]:
+        line["finish_reason"] = "length"
+    path.write_text("".join(json.dumps(line) + "\n" for line in lines))
+    run_rollout(study, "base", "level1", tasks, out)
+    told = [r for r in caplog.records if "cut off" in r.getMessage()]
+    assert [r.levelname for r in told] == ([level] if level else [])
+    if told:
+        assert f"{num_cut} of 12 answers of base were cut off at 16384 tokens" in told[0].getMessage()
+        assert "policies.base.max_response_tokens" in told[0].getMessage()
+
+
+def test_bad_names(study, tasks, out, pool, tmp_path):
+    with pytest.raises(ConfigError, match=r"no policy 'kevin'.*there are base"):
+        run_rollout(study, "kevin", "level1", tasks, out)
+    with pytest.raises(DataError, match="no split 'level9'"):
+        run_rollout(study, "base", "level9", tasks, out)
+    with pytest.raises(DataError, match="no such file"):
+        run_rollout(study, "base", "level1", tmp_path / "none.parquet", out)
+
+
+class TestCeiling:
+    def writer(self, monkeypatch, kernels):
+        limits = []
+
+        def ceiling_kernels(task, language, limit):
+            limits.append((task.id, language, limit))
+            return [Kernel(dialect="c_abi", language=language, source=s) for s in kernels.get(task.id, [])]
+
+        monkeypatch.setitem(sys.modules, "kevin.writer.ceiling", types.SimpleNamespace(ceiling_kernels=ceiling_kernels))
+        return limits
+
+    def test_every_kernel_is_a_trajectory_of_one_turn(self, study, tasks, out, pool, monkeypatch):
+        limits = self.writer(monkeypatch, {"l1/a": ["k", "kk", "kkk"], "l1/b": ["k"]})
+        run_ceiling(study, "level1", tasks, out, limit=5)
+        turns, meta = read_turns(out)
+        assert limits == [("l1/a", "cpp", 5), ("l1/b", "cpp", 5)]
+        assert [(t.task_id, t.trajectory, t.turn, t.speedup) for t in turns] == [
+            ("l1/a", 0, 1, 1.0),
+            ("l1/a", 1, 1, 2.0),
+            ("l1/a", 2, 1, 3.0),
+            ("l1/b", 0, 1, 1.0),
+        ]
+        assert turns[1].completion == "```cpp\nkk\n```\n"
+        assert meta["policy"] == "ceiling"
+
+    def test_unknown_tasks(self, study, tasks, out, pool, monkeypatch):
+        self.writer(monkeypatch, {})
+        with pytest.raises(DataError, match="knows none of these tasks"):
+            run_ceiling(study, "level1", tasks, out)
+
+    def test_a_failing_harness(self, study, tasks, out, pool, monkeypatch):
+        self.writer(monkeypatch, {"l1/a": ["k", "kk"]})
+        pool.failures["kk"] = 1
+        with pytest.raises(HarnessError, match="1 of 2 trajectories of ceiling"):
+            run_ceiling(study, "level1", tasks, out)
+
+
+class TestProgress:
+    def test_lines_for_a_log(self, caplog, monkeypatch):
+        monkeypatch.setattr("kevin.core.progress.LINE_INTERVAL_S", 0.0)
+        with caplog.at_level(logging.INFO), progress(3, "judge", "kernels") as bar:
+            bar.update()
+            bar.note("1 correct")
+            bar.update(2)
+        first, last = (r.getMessage() for r in caplog.records)
+        assert first.startswith("judge: 1/3 kernels")
+        assert "left" in first
+        assert last.startswith("judge: 3/3 kernels")
+        assert last.endswith("1 correct")
+
+    def test_iteration_counts_and_ends_also_when_left_early(self, caplog):
+        with caplog.at_level(logging.INFO):
+            assert list(progress("abc", "read", "files")) == ["a", "b", "c"]
+            for _ in progress([1, 2, 3], "half", "files"):
+                break
+        assert [r.getMessage().split(",")[0] for r in caplog.records] == ["read: 3/3 files", "half: 0/3 files"]
+
+    def test_a_number_cannot_be_iterated(self):
+        with pytest.raises(TypeError, match="call update"):
+            list(progress(3, "x", "y"))
+
+
+def test_the_light_modules_stay_light():
+    """The loop, the protocol and the loader import no framework until a backend needs one."""
+    code = (
+        "import sys; import kevin.rollout.run, kevin.rollout.search, kevin.rollout.ceiling, kevin.policy.load, "
+        "kevin.policy.replay, kevin.core.progress; "
+        "print([m for m in ('torch', 'transformers', 'trl', 'vllm', 'distributed', 'openai') if m in sys.modules])"
+    )
+    assert (
+        subprocess.run([sys.executable, "-c", code], capture_output=True, text=True, check=True).stdout.strip() == "[]"
+    )

@@ -1,0 +1,279 @@
+"""Ways to spend the same kernels: in the loop, in the configuration, and as a table."""
+
+from __future__ import annotations
+
+import itertools
+import math
+from collections import Counter
+
+import pandas as pd
+import pytest
+from report_fixtures import make_study, make_turn
+from report_fixtures import make_task as report_task
+from rollout_fixtures import ALL, SETTINGS, TASKS, Killed, ScriptedJudge, ScriptedPolicy, failing, run
+
+from kevin.core.config import validate_study
+from kevin.core.errors import ConfigError, DataError, SandboxError
+from kevin.core.files import write_tasks, write_turns
+from kevin.core.types import Outcome
+from kevin.report.display import display_table
+from kevin.report.figures.search import make_search_figure
+from kevin.report.search import COLUMNS, make_search_table, read_search, search_table, search_turns_table
+from kevin.rollout.control import shuffled_feedback
+from kevin.rollout.cost import turn_seconds
+from kevin.rollout.search import Beam, Evolution, Trajectories, make_search
+from kevin.rollout.settings import TurnTiming
+
+EVOLUTION = Evolution(population=4, num_parents=2, seed=1)
+SHUFFLED = SETTINGS.model_copy(update={"feedback": "shuffled"})
+
+
+def kernels_shown(request) -> list[str]:
+    """``trajectory turn`` of every kernel in a prompt."""
+    found = []
+    for message in request.conversation:
+        if message.role == "assistant":
+            _, _, trajectory, turn = message.content.split("```cpp\n")[1].split("\n")[0].split()
+            found.append(f"{trajectory} {turn}")
+    return found
+
+
+class TestEvolution:
+    def test_prompts_show_the_best_kernels_of_all_trajectories_the_best_last(self):
+        policy = ScriptedPolicy()
+        run(policy, settings=SETTINGS, search=EVOLUTION)
+        asked = [r for batch in policy.requests for r in batch if r.task_id == "l1/b"]
+        assert all(not kernels_shown(r) for r in asked if r.turn == 1)
+        for r in (r for r in asked if r.turn > 1):
+            # the speedup of a kernel is turn + trajectory / 10: these are the four best before this turn
+            speed = {f"{k} {n}": n + k / 10 for k in range(3) for n in range(1, r.turn)}
+            best = sorted(speed, key=speed.get)[-4:]
+            shown = kernels_shown(r)
+            assert len(shown) == min(2, len(best)) and set(shown) <= set(best)
+            assert [speed[s] for s in shown] == sorted(speed[s] for s in shown)
+        others = Counter(s.split()[0] != str(r.trajectory) for r in asked for s in kernels_shown(r))
+        assert others[True] > 0, "kernels of other trajectories are shown"
+
+    def test_no_kernel_outside_the_population_is_a_parent(self):
+        policy = ScriptedPolicy()
+        run(policy, search=Evolution(population=2, num_parents=2))
+        for batch in policy.requests[1:]:
+            assert all(kernels_shown(r) == [f"1 {r.turn - 1}", f"2 {r.turn - 1}"] for r in batch)
+
+    def test_better_parents_are_drawn_more_often(self):
+        turns = {
+            ("t", k): [make_turn("t", k, 1, Outcome.CORRECT, float(k + 1), text=f"```cpp\n{k}\n```\n")]
+            for k in range(4)
+        }
+        drawn = Counter()
+        for seed in range(400):
+            one = EVOLUTION.model_copy(update={"seed": seed, "num_parents": 1})
+            drawn.update(t.trajectory for t in one.shown(("t", 0), turns, SETTINGS.history))
+        expected = {k: 400 * (1 / (4 - k)) / (1 + 1 / 2 + 1 / 3 + 1 / 4) for k in range(4)}
+        for k, count in expected.items():
+            assert abs(drawn[k] - count) < 4 * math.sqrt(count)
+
+    def test_wrong_kernels_are_parents_where_there_is_nothing_better(self):
+        wrong = {(t.id, k, n): failing((t.id, k, n)) for t in TASKS for k in range(3) for n in range(1, 5)}
+        policy = ScriptedPolicy()
+        run(policy, ScriptedJudge(wrong), search=EVOLUTION)
+        assert all(len(kernels_shown(r)) == 2 for r in policy.requests[1])
+
+
+@pytest.mark.parametrize("options", [{"search": EVOLUTION}, {"settings": SHUFFLED}], ids=["evolution", "shuffled"])
+class TestCoupledTrajectories:
+    @pytest.mark.parametrize("call", range(1, 5))
+    def test_killed_and_started_again(self, tmp_path, options, call):
+        with pytest.raises(Killed):
+            run(judge=ScriptedJudge(die_at_call=call), checkpoint=tmp_path / "c", **options)
+        assert run(checkpoint=tmp_path / "c", **options) == run(**options)
+
+    def test_a_retry_that_changes_the_others_plays_their_later_turns_again(self, tmp_path, options):
+        failed = {("l1/b", 2, 2): SandboxError("x")}
+        run(judge=ScriptedJudge(failed), checkpoint=tmp_path / "c", **options)
+        policy = ScriptedPolicy()
+        assert run(policy, checkpoint=tmp_path / "c", **options) == run(**options)
+        assert {p for p in policy.asked() if p[2] > 2} == {p for p in ALL if p[2] > 2}
+
+    def test_it_does_not_go_on_with_a_plain_rollout(self, tmp_path, options):
+        run(checkpoint=tmp_path / "c")
+        with pytest.raises(DataError, match=r"search|rollout\.feedback"):
+            run(checkpoint=tmp_path / "c", **options)
+
+
+class TestShuffledFeedback:
+    def test_prompts_tell_of_another_task_s_kernel(self):
+        policy = ScriptedPolicy()
+        wrong = {("l1/a", k, n): failing(("l1/a", k, n)) for k in range(3) for n in range(1, 5)}
+        turns = run(policy, ScriptedJudge(wrong), SHUFFLED)
+        assert all("l1/b" not in t.feedback for t in turns if t.task_id == "l1/b"), (
+            "right kernels are told of wrong ones"
+        )
+        for batch in policy.requests[1:]:
+            for request in batch:
+                feedbacks = [m.content for m in request.conversation if m.role == "user"][1:]
+                own = "Correct," if request.task_id == "l1/b" else "Correctness error"
+                assert feedbacks and not any(f.startswith(own) for f in feedbacks)
+        outcomes = {t.outcome for t in turns if t.task_id == "l1/a"}
+        assert outcomes == {Outcome.INCORRECT}, "what was judged stays"
+
+    def test_of_one_task_it_is_another_trajectory_s(self):
+        turns = [make_turn("t", k, 1, Outcome.CORRECT, k + 1.0) for k in range(3)]
+        told = shuffled_feedback(turns, seed=0)
+        assert all(a.feedback != b.feedback for a, b in zip(turns, told, strict=True))
+        assert {t.feedback for t in told} <= {t.feedback for t in turns}
+        assert told == shuffled_feedback(turns, seed=0)
+        assert [t.model_copy(update={"feedback": ""}) for t in told] == [
+            t.model_copy(update={"feedback": ""}) for t in turns
+        ]
+
+    def test_alone_it_has_none(self):
+        (told,) = shuffled_feedback([make_turn("t", 0, 1, Outcome.CORRECT, 1.0)], seed=0)
+        assert told.feedback == ""
+
+
+class TestConfiguration:
+    def study(self, **strategies):
+        raw = {
+            "policies": {"base": {"model": "m"}},
+            "rollout": {"num_trajectories": 16, "num_turns": 8},
+            "search": {"strategies": strategies},
+        }
+        return validate_study(raw, "my.yaml")
+
+    @pytest.mark.parametrize(
+        ("rollout", "shape"), [({}, (16, 8)), ({"num_turns": 1}, (128, 1)), ({"num_turns": 128}, (1, 128))]
+    )
+    def test_every_strategy_spends_the_same_kernels(self, rollout, shape):
+        own = self.study(mine={"rollout": rollout}).for_strategy("base", "mine").rollout
+        assert (own.num_trajectories, own.num_turns) == shape
+
+    def test_keys_are_laid_over_those_of_the_study(self):
+        study = self.study(mine={"rollout": {"history": {"view": "best_and_worst"}, "temperature": 0.3}})
+        own = study.for_strategy("base", "mine").rollout
+        assert (own.history.view, own.temperature, own.history.num_best) == ("best_and_worst", 0.3, 3)
+        assert study.rollout.history.view == "all"
+
+    @pytest.mark.parametrize(
+        ("strategy", "words"),
+        [
+            ({"rollout": {"num_trajectories": 2}}, r"mine\.rollout\.num_trajectories: it follows"),
+            ({"rollout": {"num_turn": 2}}, r"mine\.rollout\.num_turn"),
+            ({"rollout": {"temperature": "hot"}}, r"mine\.rollout\.temperature"),
+            ({"method": "luck"}, r"mine\.method"),
+        ],
+    )
+    def test_mistakes_name_their_key(self, strategy, words):
+        with pytest.raises(ConfigError, match=words):
+            self.study(mine=strategy)
+
+    def test_kernels_that_do_not_divide_and_unknown_names(self):
+        study = self.study(mine={"rollout": {"num_turns": 7}})
+        with pytest.raises(ConfigError, match="128 kernels a task cannot be spent on trajectories of 7 turns"):
+            study.for_strategy("base", "mine")
+        with pytest.raises(ConfigError, match=r"no strategy .other.*there are mine"):
+            study.for_strategy("base", "other")
+
+    def test_a_beam_is_the_authors_at_their_size(self):
+        study = self.study(beam={"method": "beam"}, set={"method": "beam", "num_kept": 2}, plain={})
+        settings = SETTINGS.model_copy(update={"num_trajectories": 16, "num_turns": 8})
+        assert make_search(study.search.strategies["beam"], settings) == Beam()
+        assert make_search(study.search.strategies["set"], settings) == Beam(num_kept=2)
+        assert make_search(study.search.strategies["plain"], settings) == Trajectories()
+
+
+# --- table and figure -----------------------------------------------------------------------------------------------
+
+IDS = [("l1/a", "level1"), ("l1/b", "level1"), ("l2/c", "level2")]
+SPEEDUPS = {"l1/a": [[None, 2.0], [1.0, None]], "l1/b": [[None, None], [None, None]], "l2/c": [[3.0, 1.0], [None, 5.0]]}
+"""By task, trajectory and turn."""
+
+
+@pytest.fixture
+def study():
+    base = make_study(2)
+    strategies = {"parallel": {"rollout": {"num_turns": 1}}, "serial": {}, "beam": {"method": "beam"}}
+    raw = base.model_dump(mode="json") | {"search": {"strategies": strategies}}
+    return validate_study(raw, "test")
+
+
+@pytest.fixture
+def files(tmp_path):
+    """Serial: 2 x 2 of every task; parallel: the same four kernels as first answers."""
+    tasks = [(report_task(name.split("/")[1], int(name[1])), split) for name, split in IDS]
+    write_tasks(tmp_path / "tasks.parquet", tasks, {})
+    paths = []
+    for policy, strategy, split in itertools.product(("p1", "p0"), ("serial", "parallel"), ("level1", "level2")):
+        turns = []
+        for task, _ in (pair for pair in IDS if pair[1] == split):
+            flat = list(itertools.chain(*SPEEDUPS[task]))
+            for i, s in enumerate(flat):
+                place = (i // 2, i % 2 + 1) if strategy == "serial" else (i, 1)
+                turns.append(make_turn(task, *place, Outcome.CORRECT if s else Outcome.INCORRECT, s))
+        path = tmp_path / strategy / f"{policy}-{split}" / "turns.parquet"
+        seconds = [6.0, 3.0] if strategy == "serial" else [12.0]
+        write_turns(path, turns, {"policy": policy, "split": split, "strategy": strategy, "turn_seconds": seconds})
+        paths.append(path)
+    return paths, tmp_path / "tasks.parquet"
+
+
+def test_the_table_says_what_was_found_after_so_many_kernels_and_seconds(study, files):
+    table = search_table(read_search(*files, study), study)
+    assert list(table.columns) == COLUMNS
+    assert table[["policy", "strategy"]].drop_duplicates().to_numpy().tolist() == [
+        [p, s] for p in ("p0", "p1") for s in ("parallel", "serial")
+    ]
+    serial = table.query("policy == 'p0' and strategy == 'serial'").set_index("kernels")
+    assert serial.index.tolist() == [2, 4]
+    # both splits: 12 and 6 seconds for three tasks
+    assert serial["gpu_seconds"].tolist() == pytest.approx([12 / 3, 18 / 3])
+    assert serial["speedup"].tolist() == pytest.approx([(1 + 0 + 3) / 3, (2 + 0 + 5) / 3])
+    assert serial["correct"].tolist() == pytest.approx([2 / 3, 2 / 3])
+    assert serial["num_tasks"].tolist() == [3, 3]
+
+
+def test_one_turn_is_estimated_for_fewer_of_its_kernels(study, files):
+    table = search_table(read_search(*files, study), study)
+    parallel = table.query("policy == 'p1' and strategy == 'parallel'").set_index("kernels")
+    assert parallel.index.tolist() == [1, 2, 4]
+    assert parallel["gpu_seconds"].tolist() == pytest.approx([24 / 3 / 4, 24 / 3 / 2, 24 / 3])
+    for k in (1, 2, 4):
+        by_task = []
+        for speedups in SPEEDUPS.values():
+            drawn = list(itertools.combinations([s or 0.0 for s in itertools.chain(*speedups)], k))
+            by_task.append(sum(max(d) for d in drawn) / len(drawn))
+        assert parallel.loc[k, "speedup"] == pytest.approx(sum(by_task) / 3)
+        assert parallel.loc[k, "speedup_low"] <= parallel.loc[k, "speedup"] <= parallel.loc[k, "speedup_high"]
+
+
+def test_files_and_figure(study, files, tmp_path):
+    out = make_search_table("search", *files, tmp_path / "search.csv", study=study)
+    made = make_search_figure(out, tmp_path / "figures", study=study)
+    assert [p.name for p in made] == ["search.png", "search.pdf", "search.csv"]
+    pd.testing.assert_frame_equal(pd.read_csv(made[2]), pd.read_csv(out))
+    shown = display_table("search", pd.read_csv(out), study)
+    assert {len(r.cells) for r in shown.bodies[0].rows} == {len(shown.columns)}
+
+
+def test_turns_are_told_of_independent_trajectories_only(study, files):
+    table = search_turns_table(read_search(*files, study), study)
+    assert set(table["strategy"]) == {"serial"} and set(table["split"]) == {"level1", "level2"}
+    row = table.query("policy == 'p0' and split == 'level2' and turn == 2").iloc[0]
+    assert (row["mended"], row["kept"], row["num_wrong_before"]) == (1.0, 1.0, 1)
+
+
+def test_a_rollout_without_a_strategy_is_refused(study, files, tmp_path):
+    path = tmp_path / "turns.parquet"
+    write_turns(path, [make_turn("l1/a", 0, 1, Outcome.INCORRECT)], {"policy": "p0", "split": "level1"})
+    with pytest.raises(DataError, match="not a rollout of a strategy"):
+        read_search([path], files[1], study)
+
+
+def test_seconds_of_resumed_turns_add_up(tmp_path):
+    path = tmp_path / "timing.jsonl"
+    common = {"num_answers": 1, "num_kernels": 1, "num_prompt_tokens": 1, "num_completion_tokens": 1, "judge_s": 50.0}
+    rows = [(1, 2.0, 0.5), (2, 4.0, 0.25), (2, 1.0, 0.0)]
+    timings = [TurnTiming(turn=t, generate_s=g, device_s=d, total_s=99.0, **common) for t, g, d in rows]
+    path.write_text("".join(t.model_dump_json() + "\n" for t in timings))
+    assert turn_seconds(path, 2) == [2.5, 5.25]
+    assert turn_seconds(tmp_path / "none", 1) == [0.0]

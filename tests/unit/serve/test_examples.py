@@ -1,0 +1,148 @@
+"""The clients in examples/ against a server: rewards for TRL, an environment for verifiers."""
+
+from __future__ import annotations
+
+import http.server
+import json
+import os
+import subprocess
+import sys
+import threading
+from collections.abc import Iterator
+from importlib import import_module
+from pathlib import Path
+from typing import Any
+
+import pytest
+from cli_fixtures import GOOD, REFERENCE, ROOT, WRONG
+from serve_fixtures import Server
+from train_fixtures import save_model
+
+EXAMPLES = ROOT / "examples"
+VERIFIERS = os.environ.get("KEVIN_VERIFIERS_PYTHON")
+
+
+@pytest.fixture(scope="module")
+def server(tmp_path_factory: pytest.TempPathFactory) -> Iterator[Server]:
+    server = Server(tmp_path_factory.mktemp("serve"), "--queue", "8")
+    yield server
+    server.end()
+
+
+@pytest.fixture
+def as_client(server: Server, monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setenv("KEVIN_URL", f"http://127.0.0.1:{server.port}")
+    monkeypatch.setenv("KEVIN_TOKEN", server.token)
+    monkeypatch.syspath_prepend(str(EXAMPLES))
+
+
+def fenced(kernel: str) -> str:
+    return f"Here it is:\n```cpp\n{kernel}```\n"
+
+
+@pytest.mark.usefixtures("as_client")
+def test_a_reward_function_for_trl_gives_scores() -> None:
+    reward = import_module("trl_grpo").kernel_reward
+    completions = [fenced(GOOD), [{"role": "assistant", "content": fenced(WRONG)}], "no kernel", fenced(GOOD)]
+    references = [REFERENCE, REFERENCE, REFERENCE, "import nothing_like_it\n"]
+    scores = reward(completions=completions, reference=references, prompts=[], completion_ids=[])
+    assert scores[0] > 0.3 and scores[1:] == [0.0, 0.0, None]
+
+
+@pytest.mark.slow
+@pytest.mark.usefixtures("as_client")
+def test_trl_trains_with_it(tmp_path: Path) -> None:
+    save_model(tmp_path / "model")
+    trainer = import_module("trl_grpo").trainer(
+        str(tmp_path / "model"),
+        [REFERENCE],
+        output_dir=str(tmp_path / "out"),
+        max_steps=1,
+        per_device_train_batch_size=2,
+        num_generations=2,
+        max_completion_length=4,
+        use_cpu=True,
+        bf16=False,
+        report_to=[],
+    )
+    trainer.train()
+    logged = {key: value for entry in trainer.state.log_history for key, value in entry.items()}
+    assert logged["rewards/kernel_reward/mean"] == 0.0, "four tokens are no kernel"
+
+
+@pytest.mark.usefixtures("as_client")
+def test_a_client_waits_for_a_server_that_starts_again(server: Server) -> None:
+    judge = import_module("kevin_client").judge
+    found: list[Any] = []
+    server.end()
+    asking = threading.Thread(target=lambda: found.extend(judge([(REFERENCE, WRONG)])))
+    asking.start()
+    server.start()
+    asking.join(120)
+    assert found[0]["verdict"]["outcome"] == "incorrect"
+
+
+@pytest.mark.usefixtures("as_client")
+def test_a_client_is_told_what_is_wrong(monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setenv("KEVIN_TOKEN", "wrong")
+    with pytest.raises(RuntimeError, match="wrong_token"):
+        import_module("kevin_client").judge([(REFERENCE, WRONG)])
+
+
+class Model(http.server.BaseHTTPRequestHandler):
+    """An OpenAI endpoint that answers with a wrong kernel, and with a right one once it was told so."""
+
+    def do_POST(self) -> None:
+        asked = json.loads(self.rfile.read(int(self.headers["Content-Length"])))
+        turns = [message for message in asked["messages"] if message["role"] == "assistant"]
+        text = fenced(GOOD if turns and "incorrect" in str(asked["messages"][-1]["content"]) else WRONG)
+        chunks = [
+            {"delta": {"role": "assistant", "content": text}, "finish_reason": None},
+            {"delta": {}, "finish_reason": "stop"},
+        ]
+        head = {"id": "1", "object": "chat.completion.chunk", "created": 0, "model": "mine"}
+        events = [head | {"choices": [{"index": 0, **chunk}]} for chunk in chunks]
+        events[-1]["usage"] = {"prompt_tokens": 1, "completion_tokens": 1, "total_tokens": 2}
+        self.send_response(200)
+        self.send_header("Content-Type", "text/event-stream")
+        self.end_headers()
+        for event in [*map(json.dumps, events), "[DONE]"]:
+            self.wfile.write(f"data: {event}\n\n".encode())
+
+
+@pytest.mark.slow
+@pytest.mark.skipif(
+    not VERIFIERS, reason="KEVIN_VERIFIERS_PYTHON names no Python with verifiers, which needs openai < 3"
+)
+@pytest.mark.usefixtures("as_client")
+def test_an_environment_for_verifiers_rewards_the_best_turn(tmp_path: Path) -> None:
+    (tmp_path / "references").mkdir()
+    (tmp_path / "references" / "relu.py").write_text(REFERENCE)
+    endpoint = http.server.ThreadingHTTPServer(("127.0.0.1", 0), Model)
+    threading.Thread(target=endpoint.serve_forever, daemon=True).start()
+    options = {
+        "env.taskset.references": "references",
+        "env.num-turns": "2",
+        "model": "mine",
+        "client.base-url": f"http://127.0.0.1:{endpoint.server_address[1]}/v1",
+        "client.api-key-var": "NO_KEY",
+        "num-rollouts": "1",
+    }
+    command = [str(Path(VERIFIERS or sys.executable).with_name("vf-eval")), "verifiers-kernels"]
+    for key, value in options.items():
+        command += [f"--{key}", value]
+    command += ["--no-push", "--no-rich"]
+    run = subprocess.run(
+        command,
+        cwd=tmp_path,
+        env={**os.environ, "PYTHONPATH": str(EXAMPLES)},
+        capture_output=True,
+        text=True,
+        timeout=300,
+        check=False,
+    )
+    endpoint.shutdown()
+    assert run.returncode == 0, run.stdout + run.stderr
+    [episode] = [json.loads(line) for path in tmp_path.rglob("traces.jsonl") for line in path.read_text().splitlines()]
+    assert episode["ok"], episode["errors"]
+    assert episode["traces"][0]["rewards"]["kernel"]["score"] > 0.3, "the second turn's, which was told of the first"

@@ -1,0 +1,83 @@
+"""The manual: its links lead somewhere, what there is is described, what it shows works."""
+
+from __future__ import annotations
+
+import re
+from pathlib import Path
+from typing import get_args
+
+import pytest
+from cli_fixtures import ROOT
+
+import kevin
+from kevin import Judge, Outcome, Verdict
+from kevin.core.protocol import Rule
+
+PAGES = [*sorted((ROOT / "docs").glob("*.md")), *(ROOT / name for name in ("README.md", "CHANGELOG.md"))]
+_LINK = re.compile(r"\[[^\]]*\]\(([^)\s]+)\)")
+_HEADING = re.compile(r"^#+ (.+)$", re.MULTILINE)
+
+
+def page(name: str) -> str:
+    return (ROOT / "docs" / name).read_text()
+
+
+def anchors(path: Path) -> set[str]:
+    """Of a page's headings, as GitHub makes them."""
+    text = re.sub(r"```.*?```", "", path.read_text(), flags=re.DOTALL)
+    names = (re.sub(r"[^\w\- ]", "", heading.lower()) for heading in _HEADING.findall(text))
+    return {name.strip().replace(" ", "-") for name in names}
+
+
+@pytest.mark.parametrize("path", PAGES, ids=lambda path: path.name)
+def test_links_lead_somewhere(path: Path) -> None:
+    broken = []
+    for target in _LINK.findall(path.read_text()):
+        if "://" in target:
+            continue
+        name, _, anchor = target.partition("#")
+        file = (path.parent / name).resolve() if name else path
+        if not file.exists() or (anchor and anchor not in anchors(file)):
+            broken.append(target)
+    assert broken == []
+
+
+def test_every_page_is_in_the_table_of_contents() -> None:
+    listed = set(_LINK.findall(page("README.md")))
+    assert {path.name for path in (ROOT / "docs").glob("*.md")} - {"README.md"} <= listed
+
+
+def test_outcomes_rules_and_fields_are_described() -> None:
+    text = page("verdicts.md")
+    names = [*Outcome, *get_args(Rule), *Verdict.model_fields]
+    assert [name for name in names if f"`{name}`" not in text] == []
+
+
+def test_public_names_and_errors_are_described() -> None:
+    text = page("api.md") + page("verdicts.md")
+    others = {"Kernel", "Task", "Verdict", "__version__"}
+    assert [name for name in kevin.__all__ if name not in others and name not in text] == []
+
+
+def test_statuses_of_the_server_are_described() -> None:
+    text = page("serve.md")
+    sources = "".join(path.read_text() for path in (ROOT / "src/kevin/serve").glob("*.py"))
+    codes = set(re.findall(r"Refusal\(\s*(?:\d+|e\.status),\s*\"(\w+)\"", sources))
+    assert len(codes) > 8 and [code for code in sorted(codes) if f"`{code}`" not in text] == []
+
+
+def test_the_worked_example_is_correct_and_its_changes_have_the_outcomes_that_are_told(tmp_path: Path) -> None:
+    text = page("own-kernel.md")
+    reference, kernel = (re.search(rf"```{kind}\n(.*?)```", text, re.DOTALL)[1] for kind in ("python", "cpp"))  # type: ignore[index]
+    changes = {
+        "correct": kernel,
+        "wrong_values": kernel.replace("? 2.0f", "? 3.0f"),
+        "not_written": kernel.replace("out_size;", "out_size / 2;"),
+        "compile_error": kernel.replace("* x[i]", "* y[i]"),
+        "segmentation_fault": kernel.replace("out[i] =", "out[i + (1 << 30)] ="),
+        "harness_access": kernel.replace("{\n", "{\n  exit(0);\n", 1),
+    }
+    with Judge("cpu", store=tmp_path) as judge:
+        found = {judged.index: judged.verdict for judged in judge.many((reference, k) for k in changes.values())}
+    told = {name: found[i] for i, name in enumerate(changes)}
+    assert {name: (v.reason or str(v.outcome)) if v else None for name, v in told.items()} == {n: n for n in changes}

@@ -1,0 +1,86 @@
+"""Imports point one way: no room reaches up, and no modules import each other in a circle."""
+
+from __future__ import annotations
+
+import ast
+from functools import cache
+from graphlib import CycleError, TopologicalSorter
+from pathlib import Path
+
+import pytest
+
+SOURCE = Path(__file__).parents[2] / "src"
+JUDGE = "kevin.judge"
+
+# Each imports only from those before it, and from itself.
+PACKAGES = (
+    "core",
+    "tasks",
+    "judge",
+    "api",
+    "serve",
+    "writer",
+    "policy",
+    "rollout",
+    "train",
+    "workflow",
+    "report",
+    "cli",
+)
+ROOMS = ("inside", "store", "sandbox", "rules", "compile", "correctness", "timing", "device", "evaluate", "pool",
+         "benchmarks")  # fmt: skip
+APART = {("report", package) for package in ("judge", "rollout", "train", "policy")}
+"""Not even where the order would allow it."""
+
+
+def _name(path: Path) -> str:
+    parts = path.relative_to(SOURCE).with_suffix("").parts
+    return ".".join(parts[:-1] if parts[-1] == "__init__" else parts)
+
+
+@cache
+def _imports() -> dict[str, set[str]]:
+    """Module -> modules of this project that it imports anywhere, also inside functions and for types alone."""
+    paths = {_name(path): path for path in sorted((SOURCE / "kevin").rglob("*.py"))}
+    found: dict[str, set[str]] = {}
+    for name, path in paths.items():
+        targets: set[str] = set()
+        for node in ast.walk(ast.parse(path.read_text())):
+            if isinstance(node, ast.Import):
+                targets |= {alias.name for alias in node.names}
+            elif isinstance(node, ast.ImportFrom) and node.module is not None:
+                members = {f"{node.module}.{alias.name}" for alias in node.names}
+                targets |= {member if member in paths else node.module for member in members}
+        found[name] = {target for target in targets if target in paths} - {name}
+    return found
+
+
+def _below(name: str, package: str) -> str:
+    return name.removeprefix(f"{package}.").split(".")[0]
+
+
+@pytest.mark.parametrize(("package", "order"), [("kevin", PACKAGES), (JUDGE, ROOMS)])
+def test_every_import_points_down(package: str, order: tuple[str, ...]) -> None:
+    arrows = {
+        (_below(name, package), _below(target, package), name, target)
+        for name, targets in _imports().items()
+        for target in targets
+        if name.startswith(f"{package}.") and target.startswith(f"{package}.")
+    }
+    known = {_below(name, package) for name in _imports() if name.startswith(f"{package}.")}
+    assert known == set(order), "a room without a place in the order"
+    up = [f"{name} imports {target}" for a, b, name, target in sorted(arrows) if order.index(b) > order.index(a)]
+    assert up == []
+    assert len(arrows) > len(order)
+
+
+def test_the_report_stands_apart() -> None:
+    arrows = {(_below(name, "kevin"), _below(t, "kevin")) for name, targets in _imports().items() for t in targets}
+    assert not arrows & APART
+
+
+def test_no_circles() -> None:
+    try:
+        TopologicalSorter(_imports()).prepare()
+    except CycleError as e:
+        pytest.fail(" -> ".join(e.args[1]))

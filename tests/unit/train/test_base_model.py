@@ -1,0 +1,171 @@
+"""The base model: tokenizer, packing, and a training run of a few steps that saves a usable folder."""
+
+from __future__ import annotations
+
+import json
+import logging
+from collections import Counter
+
+import pytest
+import torch
+from transformers import AutoModelForCausalLM, AutoTokenizer
+from writer_fixtures import small_catalog, small_composed
+
+from kevin.core.config import BaseModelConfig, PolicyConfig, Study, WriterConfig
+from kevin.core.errors import ConfigError
+from kevin.core.types import Message
+from kevin.policy.interface import Request, Sampling
+from kevin.policy.load import load_policy
+from kevin.tasks.catalog import catalog
+from kevin.train import base_model
+from kevin.train.packing import IGNORED, Encoder, bucketed, collate
+from kevin.train.tokenizer import train_tokenizer
+from kevin.writer.transcripts import transcripts
+
+CONFIG = BaseModelConfig(
+    vocab_size=4096,
+    hidden_size=64,
+    num_heads=1,
+    num_layers=2,
+    intermediate_size=64,
+    num_transcripts=24,
+    batch_size=2,
+    max_steps=4,
+)
+
+
+@pytest.fixture(scope="module")
+def written():
+    return list(transcripts([*small_catalog(), *small_composed(10)], "cpp", 24, 3, 0, first_answers=2, later_answers=2))
+
+
+@pytest.fixture(scope="module")
+def tokenizer(written):
+    return train_tokenizer(base_model._texts(written), CONFIG.vocab_size)
+
+
+def test_text_survives_the_tokenizer(written, tokenizer):
+    text = written[0].exchanges[0].answers[0] + "\nünï 0.1234 \t x"
+    assert tokenizer.decode(tokenizer(text, add_special_tokens=False)["input_ids"]) == text
+
+
+def test_lines_become_pieces_and_constants_stay_whole(tokenizer):
+    def pieces(text: str) -> list[str]:
+        return [tokenizer.decode([i]) for i in tokenizer(text, add_special_tokens=False)["input_ids"]]
+
+    assert pieces("import torch.nn as nn\n") == ["import torch.nn as nn\n"]
+    assert "1e-05" in pieces("        self.layer_norm = nn.LayerNorm((channels, height, width), eps=1e-05)\n")
+    prompt, kernel = pieces("launch(const float* x, float* out);\n"), pieces("launch(const float* x, float* out) {\n")
+    assert "const float* x" in prompt and "const float* x" in kernel
+
+
+def test_rows_begin_like_the_chat_template(written, tokenizer):
+    encoder = Encoder(tokenizer)
+    for transcript in written:
+        messages = [m.model_dump() for m in transcript.conversation]
+        text = tokenizer.apply_chat_template(messages, add_generation_prompt=True, tokenize=False)
+        assert encoder.row(transcript).spine == tokenizer(text, add_special_tokens=False)["input_ids"]
+
+
+def test_a_packed_row_has_the_loss_of_its_samples(written, tokenizer):
+    encoder = Encoder(tokenizer)
+    rows = [encoder.row(t) for t in written[:6]]
+    torch.manual_seed(0)
+    model = base_model.new_model(CONFIG, tokenizer)
+    torch.nn.init.normal_(model.model.embed_tokens.weight, std=1.0)
+    packed = base_model.answer_loss(model, collate(rows, tokenizer.pad_token_id)).item()
+    model.set_attn_implementation("sdpa")
+    total, num = 0.0, 0
+    for row in rows:
+        for at, answer in row.branches:
+            ids = torch.tensor([[*row.spine[:at], *answer]])
+            labels = ids.clone()
+            labels[:, :at] = IGNORED
+            total += model(input_ids=ids, labels=labels).loss.item() * len(answer)
+            num += len(answer)
+    assert packed == pytest.approx(total / num, rel=1e-4)
+
+
+def test_batches_hold_every_row_once(written, tokenizer):
+    rows = [Encoder(tokenizer).row(t) for t in written]
+    batches = bucketed(rows, 5, pool=2)
+    assert sorted(map(id, (r for b in batches for r in b))) == sorted(map(id, rows))
+
+
+@pytest.fixture
+def study(monkeypatch):
+    own = [t for t in catalog("cpu") if t.name in ("relu", "softmax")]
+    monkeypatch.setattr(base_model, "build_tasks", lambda study: [(t, "train") for t in own])
+    return Study(policies={"base": PolicyConfig(model="model")}, base_model=CONFIG)
+
+
+def test_training_leaves_a_folder_that_loads_and_answers(study, tmp_path):
+    out = tmp_path / "base_model"
+    base_model.train_base_model(study, out)
+    records = [json.loads(line) for line in (out / "training.jsonl").read_text().splitlines()]
+    assert [r["step"] for r in records] == [1, 2, 3, 4]
+    assert sorted(p.name for p in tmp_path.iterdir()) == ["base_model"]
+    tokenizer, model = AutoTokenizer.from_pretrained(out), AutoModelForCausalLM.from_pretrained(out)
+    assert len(tokenizer("import torch.nn as nn\n")["input_ids"]) == 1
+    assert model.config.head_dim == 64
+    assert model.generation_config.eos_token_id == tokenizer.eos_token_id
+    policy = load_policy("base", PolicyConfig(model=str(out)))
+    request = Request(conversation=(Message(role="user", content="Write.\n"),), task_id="t", trajectory=0, turn=1)
+    (completion,) = policy.complete([request], Sampling(max_tokens=8))
+    assert completion is not None and completion.num_completion_tokens > 0
+
+
+def test_training_again_gives_the_same_weights(study, tmp_path):
+    for name in ("a", "b"):
+        base_model.train_base_model(study, tmp_path / name)
+    a, b = (AutoModelForCausalLM.from_pretrained(tmp_path / n).state_dict() for n in ("a", "b"))
+    assert all(torch.equal(a[k], b[k]) for k in a)
+
+
+def test_other_dialects_are_refused(study, tmp_path):
+    with pytest.raises(ConfigError, match="c_abi"):
+        base_model.train_base_model(study.model_copy(update={"dialect": "load_inline"}), tmp_path / "m")
+
+
+def test_the_study_s_tasks_come_more_often_than_others(study):
+    names = Counter(t.name for t in base_model.training_tasks(study))
+    assert names["relu"] == names["softmax"] == base_model.OWN_TASKS
+    assert names["sigmoid"] == 1
+
+
+def test_a_schedule_that_fits_is_left_alone_and_another_is_shortened_loudly(caplog):
+    with caplog.at_level(logging.WARNING):
+        now = base_model.time.monotonic()
+        assert base_model._fitting_steps(1000, 20, now - 2, now - 10, 1e6) == 1000
+        assert not caplog.records
+        assert 20 <= base_model._fitting_steps(1000, 20, now - 2, now - 10, 30) < 1000
+        assert "shortened" in caplog.text
+
+
+def test_the_learning_rate_warms_up_and_falls():
+    rates = [base_model.rate_share(s, 100) for s in range(100)]
+    assert max(rates) == pytest.approx(1.0, abs=0.01)
+    assert rates[0] < 0.3 and rates[-1] < 0.1
+    assert rates[10:] == sorted(rates[10:], reverse=True)
+
+
+def test_a_shortened_run_leaves_out_batches_everywhere():
+    assert [base_model.spread(i, 2, 10, 10) for i in range(10)] == list(range(10))
+    taken = [base_model.spread(i, 2, 6, 10) for i in range(6)]
+    assert taken == [0, 1, 2, 4, 6, 8]
+
+
+def test_the_first_part_of_a_corpus_can_have_habits_of_its_own(study):
+    school, later = WriterConfig(careful_one_in=1), WriterConfig(careful_one_in=1000)
+    config = CONFIG.model_copy(update={"writer": later, "school": school, "school_share": 0.75, "num_transcripts": 20})
+    first, second = base_model._write(study, config)
+    assert (len(first), len(second)) == (15, 5)
+    answers = [[a for t in part for e in t.exchanges for a in e.answers] for part in (first, second)]
+    assert all("with care" in a for a in answers[0]) and not any("with care" in a for a in answers[1])
+    assert [len(part) for part in base_model._write(study, CONFIG)] == [CONFIG.num_transcripts]
+
+
+def test_texts_encoded_ahead_are_the_same(tokenizer, written):
+    ahead, alone = Encoder(tokenizer), Encoder(tokenizer)
+    ahead.know(m.content for t in written for m in t.conversation)
+    assert [ahead.row(t) for t in written[:6]] == [alone.row(t) for t in written[:6]]

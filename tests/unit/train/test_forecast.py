@@ -1,0 +1,65 @@
+"""What `make study` says at its start."""
+
+from __future__ import annotations
+
+from pathlib import Path
+
+import pytest
+
+from kevin.core.config import Study, load_study
+from kevin.train import forecast as module
+from kevin.train.forecast import Pace, forecast, forecast_text, measure_pace
+
+ROOT = Path(__file__).parents[3]
+PACE = Pace(step_s=0.3, write_s=0.005, compile_s=1.0, num_cores=2)
+
+
+@pytest.fixture
+def study() -> Study:
+    return load_study([ROOT / "config/config.yaml"])
+
+
+def seconds(study: Study, pace: Pace = PACE) -> dict[str, float]:
+    return {stage.name: stage.seconds for stage in forecast(study, pace)}
+
+
+def test_every_stage_is_named_in_order(study):
+    names = list(seconds(study))
+    assert names[:2] == ["tasks", "base model"]
+    assert {"training rl_multi", "kernels of base", "kernels of rl_multi"} < set(names)
+    assert names[-1].startswith("tables")
+
+
+def test_a_slower_machine_takes_longer_where_it_is_slower(study):
+    usual = seconds(study)
+    slow_steps = seconds(study, PACE.model_copy(update={"step_s": 0.6}))
+    num_steps = study.base_model.num_transcripts // study.base_model.batch_size
+    assert slow_steps["base model"] - usual["base model"] == pytest.approx(0.3 * num_steps)
+    assert slow_steps["kernels of base"] == usual["kernels of base"]
+    slow_builds = seconds(study, PACE.model_copy(update={"compile_s": 2.0}))
+    assert slow_builds["kernels of base"] > 1.3 * usual["kernels of base"]
+
+
+def test_twice_the_steps_are_twice_the_time_of_training(study):
+    doubled = study.model_copy(
+        update={"train": study.train.model_copy(update={"num_steps": 2 * study.train.num_steps})}
+    )
+    a, b = seconds(study)["training rl_multi"], seconds(doubled)["training rl_multi"]
+    assert b == pytest.approx(2 * a, rel=0.1)
+
+
+def test_the_pace_is_measured(study):
+    pace = measure_pace(study, 2)
+    assert pace.step_s > 0 and pace.write_s > 0 and pace.compile_s > 0
+
+
+def test_what_is_there_is_done_and_a_finished_study_says_nothing(study, tmp_path, monkeypatch):
+    monkeypatch.setattr(module, "measure_pace", lambda study, num_cores: PACE)
+    study = study.model_copy(update={"results": str(tmp_path)})
+    (tmp_path / "tasks.parquet").touch()
+    lines = forecast_text(study, 2).splitlines()
+    assert "0.3 s" in lines[0]
+    assert next(line for line in lines if "tasks" in line).split()[-1] == "done"
+    assert lines[-1].split()[0] == "together"
+    (tmp_path / "report.html").touch()
+    assert forecast_text(study, 2) == ""

@@ -1,0 +1,88 @@
+"""One process, two, and two with ZeRO-3 train alike: the same rollouts, losses equal to rounding."""
+
+import importlib.util
+import os
+import subprocess
+import sys
+from pathlib import Path
+
+import pytest
+import torch
+from train_fixtures import make_study
+
+from kevin.train.metrics import read_metrics
+
+HERE = Path(__file__).parent
+ACCELERATE = HERE.parents[1] / "config/accelerate"
+TIMEOUT_S = 240
+
+
+ON_CPU = {"DS_ACCELERATOR": "cpu", "CUDA_VISIBLE_DEVICES": ""}
+
+
+def train(folder, name, *launch, processes=1, devices=ON_CPU):
+    environment = {**os.environ, "OMP_NUM_THREADS": "1", "TOKENIZERS_PARALLELISM": "false", **devices}
+    run = subprocess.run(
+        [
+            *(sys.executable, *launch, str(HERE.parent / "train_worker.py"), str(folder), str(folder / name)),
+            *([str(processes)] if processes > 1 else []),
+        ],
+        env=environment,
+        cwd=HERE.parents[1],
+        capture_output=True,
+        text=True,
+        timeout=TIMEOUT_S,
+        check=False,
+    )
+    assert run.returncode == 0, (run.stdout + run.stderr)[-4000:]
+    return read_metrics(folder / name / "metrics.jsonl")
+
+
+@pytest.fixture(scope="module")
+def folder(tmp_path_factory):
+    made = tmp_path_factory.mktemp("parallel")
+    make_study(made)
+    return made
+
+
+@pytest.fixture(scope="module")
+def alone(folder):
+    return train(folder, "alone")
+
+
+def same(one, other):
+    assert len(one) == len(other) == 3
+    for a, b in zip(one, other, strict=True):
+        for key in ("score", "correct", "completion_tokens", "num_kernels"):
+            assert a[key] == b[key], (a["step"], key)
+        for key in ("loss", "grad_norm", "entropy"):
+            assert a[key] == pytest.approx(b[key], rel=2e-4, abs=2e-5), (a["step"], key)
+
+
+@pytest.mark.slow
+def test_two_processes(folder, alone):
+    launch = ["-m", "torch.distributed.run", "--nproc_per_node", "2", "--master_port", "29711"]
+    same(alone, train(folder, "two", *launch, processes=2))
+
+
+@pytest.mark.slow
+@pytest.mark.skipif(importlib.util.find_spec("deepspeed") is None, reason="deepspeed is not installed")
+def test_two_processes_with_zero_3(folder, alone):
+    config = str(ACCELERATE / "zero3-cpu-2.yaml")
+    launch = ["-m", "accelerate.commands.launch", "--config_file", config, "--main_process_port", "29712"]
+    same(alone, train(folder, "zero3", *launch, processes=2))
+
+
+@pytest.mark.gpu
+@pytest.mark.skipif(torch.cuda.device_count() < 2, reason="needs two GPUs")
+@pytest.mark.skipif(importlib.util.find_spec("deepspeed") is None, reason="deepspeed is not installed")
+def test_two_gpus_with_zero_3(folder):
+    one = train(folder, "one-gpu", devices={"CUDA_VISIBLE_DEVICES": "0"})
+    config = str(ACCELERATE / "zero3-2.yaml")
+    launch = ["-m", "accelerate.commands.launch", "--config_file", config, "--main_process_port", "29713"]
+    two = train(folder, "two-gpus", *launch, processes=2, devices={})
+    same(one, two)
+    for a, b in zip(one, two, strict=True):
+        print(
+            f"step {a['step']}: loss {a['loss']!r} and {b['loss']!r}, grad norm {a['grad_norm']!r} {b['grad_norm']!r}"
+        )

@@ -1,0 +1,239 @@
+"""The second school from file to file: tasks, judged answers, and a training that goes on from the first."""
+
+from __future__ import annotations
+
+import json
+from contextlib import contextmanager
+from itertools import islice
+
+import pytest
+from past_fixtures import TASKS, told
+from school_fixtures import WritesHere, make_study, save_pretrained_model
+from typer.testing import CliRunner
+
+from kevin.cli.app import app
+from kevin.core import files
+from kevin.core.config import Study, WaysConfig
+from kevin.core.errors import ConfigError, DataError
+from kevin.core.types import Outcome, Timing, Verdict, digest
+from kevin.rollout import run as run_module
+from kevin.train import corpus, past, past_answers, school
+from kevin.train.weights import weights_identity
+from kevin.writer.past import written_answers
+from kevin.writer.read_back import read_plan
+
+NUM_TASKS, NUM_HELD_OUT = 5, 2
+
+
+@pytest.fixture(scope="module")
+def folder(tmp_path_factory):
+    return save_pretrained_model(tmp_path_factory.mktemp("given"), "llama", context=4096)
+
+
+def with_second(study: Study, **settings) -> Study:
+    sizes = {"num_tasks": NUM_TASKS, "num_held_out_tasks": NUM_HELD_OUT, "own_answers": 1, "largest_mb": 1}
+    second = {"num_steps": 4, "past": sizes} | settings
+    raw = study.model_dump(mode="json", exclude={"judge": {"version"}})
+    raw["base_model"] |= {"second_school": second, "max_tokens": 4096}
+    raw["policies"] = {"base": {"model": "<results>/base_model"}}
+    raw["rollout"]["max_response_tokens"] = 8
+    return Study.model_validate(raw)
+
+
+@pytest.fixture
+def study(folder, monkeypatch):
+    monkeypatch.setattr(past, "school_tasks", lambda study: TASKS)
+    monkeypatch.setattr(school, "school_tasks", lambda study: TASKS)
+    monkeypatch.setattr(school, "Writers", WritesHere)
+    monkeypatch.setattr(run_module, "open_judge", every_kernel_is_correct)
+    return with_second(make_study(folder))
+
+
+@contextmanager
+def every_kernel_is_correct(study, store, show_progress):
+    """In place of the judge: the longer a kernel, the faster."""
+
+    def judge(pairs):
+        return [_verdict(task, kernel) for task, kernel in pairs]
+
+    yield judge
+
+
+def _verdict(task, kernel):
+    timing = Timing(median_us=1, iqr_us=0, min_us=1, num_samples=1)
+    return Verdict(
+        key=digest(task.digest, kernel.digest),
+        task_digest=task.digest,
+        kernel_digest=kernel.digest,
+        protocol_digest="p",
+        device_name="none",
+        outcome=Outcome.CORRECT,
+        timing=timing,
+        reference_timing=timing.model_copy(update={"median_us": len(kernel.source) / 1000}),
+    )
+
+
+@pytest.fixture
+def made(study, tmp_path):
+    """The tasks' file, and the writer's answers judged."""
+    tasks, turns = tmp_path / "past/tasks.parquet", tmp_path / "past/written/turns.parquet"
+    past.write_past_tasks(study, tasks)
+    past_answers.judge_written(study, tasks, turns)
+    return tasks, turns
+
+
+def test_tasks_of_both_kinds_stand_in_the_file(study, made):
+    tasks, _ = made
+    assert [len(files.read_tasks(tasks, s)) for s in ("school", "held_out")] == [NUM_TASKS, NUM_HELD_OUT]
+    drawn = past.read_past_tasks(study, tasks)
+    assert [t.shown for t in drawn.all] == files.read_tasks(tasks)
+
+
+def test_tasks_of_another_configuration_are_refused(study, made):
+    other = with_second(study, past={"num_tasks": NUM_TASKS + 1, "num_held_out_tasks": 2, "largest_mb": 1})
+    with pytest.raises(DataError, match=r"~6 is not as this configuration.*kevin past tasks"):
+        past.read_past_tasks(other, made[0])
+    with pytest.raises(DataError, match="is not as this configuration"):
+        past.read_past_tasks(study.model_copy(update={"seed": 1}), made[0])
+
+
+def test_the_writers_answers_are_judged_and_told_as_a_rollouts_are(study, made):
+    tasks, path = made
+    turns, meta = files.read_turns(path)
+    assert meta["policy"] == "written"
+    drawn = {t.shown.id: t for t in past.read_past_tasks(study, tasks).all}
+    assert len(turns) == 3 * len(drawn)
+    for task in drawn.values():
+        own = [t for t in turns if t.task_id == task.shown.id]
+        assert [t.completion for t in own] == written_answers(task, "cpp", 2, 1, study.seed)
+        assert all(read_plan(task.plain, "cpp", t.completion) for t in own)
+        assert all(t.feedback == f"Correct, {float(f'{t.speedup:.2g}'):g}x the speed of PyTorch. It can be faster."
+                   for t in own)  # fmt: skip
+
+
+def test_own_answers_are_first_turns_of_the_first_school_with_the_base_models_lengths(study, made, folder, tmp_path):
+    out = tmp_path / "own/turns.parquet"
+    past_answers.judge_own(study, folder, made[0], out)
+    turns, meta = files.read_turns(out)
+    assert len(turns) == NUM_TASKS + NUM_HELD_OUT and {t.turn for t in turns} == {1}
+    assert {t.num_completion_tokens for t in turns} == {8}  # it has learned nothing, and goes on to its limit
+    assert {t.outcome for t in turns} == {Outcome.PARSE_ERROR}
+    assert meta["policy"] == "base"
+    nameless = study.model_copy(update={"results": "elsewhere"})
+    with pytest.raises(ConfigError, match="<results>/base_model"):
+        past_answers.judge_own(nameless, folder, made[0], out)
+
+
+def test_answers_to_other_tasks_are_refused(study, made, tmp_path):
+    tasks, turns = made
+    (first, *_) = files.read_turns(turns)[0]
+    files.write_turns(tmp_path / "foreign.parquet", [first.model_copy(update={"task_id": "l1/other~1"})], {})
+    with pytest.raises(DataError, match=r"foreign\.parquet: task l1/other~1 is not in"):
+        past.read_pasts(study, tasks, [turns, tmp_path / "foreign.parquet"])
+    held_out = next(t.shown.id for t in past.read_past_tasks(study, tasks).held_out)
+    files.write_turns(tmp_path / "few.parquet", [first.model_copy(update={"task_id": held_out})], {})
+    with pytest.raises(DataError, match=r"few\.parquet: no judged answer"):
+        past.read_pasts(study, tasks, [tmp_path / "few.parquet"])
+
+
+def test_answers_of_several_files_are_one_past(study, made, tmp_path):
+    tasks, turns = made
+    task = past.read_past_tasks(study, tasks).school[0]
+    more = [told(task, "no code", language="cpp")]
+    files.write_turns(tmp_path / "more.parquet", more, {})
+    pasts = past.read_pasts(study, tasks, [turns, tmp_path / "more.parquet"])
+    assert [len(p.answers) for p in pasts.school] == [4] + [3] * (NUM_TASKS - 1)
+    assert [len(p.answers) for p in pasts.held_out] == [3] * NUM_HELD_OUT
+    assert past.pasts_identity(pasts) != past.pasts_identity(past.read_pasts(study, tasks, [turns]))
+
+
+def test_later_turns_come_into_the_corpus_at_their_share(study, made):
+    pasts = past.read_pasts(study, *made[:1], [made[1]])
+    chunks = range(12)
+
+    def numbers(kind, pasts=pasts, study=study):
+        return [t.exchanges[0].turn for c in chunks for t in corpus.school_corpus(study, TASKS, c, kind, pasts)]
+
+    trained = numbers("trained on")
+    assert len(trained) == 12 * corpus.CHUNK
+    assert 0.4 < sum(n > 1 for n in trained) / len(trained) < 0.6
+    assert set(numbers("held out")) == {1} and min(numbers("held out later")) == 2
+    assert set(numbers("trained on", corpus.NO_PASTS)) == {1}
+    assert set(numbers("trained on", study=with_second(study, later_share=0.0))) == {1}
+    assert min(numbers("trained on", study=with_second(study, later_share=1.0))) == 2
+    held_out = {p.task.shown.id for p in pasts.held_out}
+    tasks_of = {
+        kind: {t.task_id for c in chunks for t in corpus.school_corpus(study, TASKS, c, kind, pasts)}
+        for kind in ("trained on", "held out later")
+    }
+    assert tasks_of["held out later"] == held_out and not tasks_of["trained on"] & held_out
+
+
+def test_without_a_past_the_corpus_is_the_first_schools(study, folder):
+    plain = make_study(folder)
+    for chunk in range(2):
+        assert list(corpus.school_corpus(study, TASKS, chunk)) == list(corpus.school_corpus(plain, TASKS, chunk))
+
+
+def records_of(out):
+    return [json.loads(line) for line in (out / "training.jsonl").read_text().splitlines()]
+
+
+def test_the_second_school_goes_on_from_the_first_and_records_both_losses(study, made, folder, tmp_path):
+    out = tmp_path / "base_model"
+    school.train_second_school(study, folder, made[0], [made[1]], out)
+    records = records_of(out)
+    assert len(records) == 4
+    assert all("held_out_loss" in r and "held_out_later_loss" in r for r in records if r["step"] % 2 == 0)
+    assert max(r["learning_rate"] for r in records) == pytest.approx(5e-4)
+    summary = json.loads((out / "summary.json").read_text())
+    assert summary["init"] == str(folder)
+    assert summary["held_out_later_loss"] == records[-1]["held_out_later_loss"]
+    assert weights_identity(str(out)) != weights_identity(str(folder))
+
+
+def test_a_killed_second_school_goes_on_with_the_same_past_only(study, made, folder, tmp_path, monkeypatch, caplog):
+    keep = study.base_model.school_training.model_copy(update={"checkpoint_minutes": 1e-9})
+    study = study.model_copy(update={"base_model": study.base_model.model_copy(update={"school_training": keep})})
+    given = (folder, made[0], [made[1]])
+    school.train_second_school(study, *given, tmp_path / "whole")
+    step = school.Pupil._step
+
+    def killed(self, batch):
+        if len(self.records) == 2:
+            raise KeyboardInterrupt
+        return step(self, batch)
+
+    with monkeypatch.context() as patched:
+        patched.setattr(school.Pupil, "_step", killed)
+        with pytest.raises(KeyboardInterrupt):
+            school.train_second_school(study, *given, tmp_path / "again")
+    with caplog.at_level("INFO"):
+        school.train_second_school(study, *given, tmp_path / "again")
+    assert "going on after step 2" in caplog.text
+    losses = [[r["loss"] for r in records_of(tmp_path / n)] for n in ("whole", "again")]
+    assert losses[0] == losses[1]
+    pasts = past.read_pasts(study, made[0], [made[1]])
+    fewer = pasts._replace(school=tuple(islice(pasts.school, 2)))
+    one, other = (school._identity(study, keep, p) for p in (pasts, fewer))
+    assert one != other != school._identity(study, keep, corpus.NO_PASTS)
+
+
+def test_a_second_school_needs_its_section_and_all_of_its_files(study, folder, tmp_path):
+    first_only = study.model_copy(update={"base_model": study.base_model.model_copy(update={"second_school": None})})
+    with pytest.raises(ConfigError, match="second_school is null"):
+        past.write_past_tasks(first_only, tmp_path / "tasks.parquet")
+    run = CliRunner().invoke(app, ["base-model", "--out", str(tmp_path / "m"), "--init", str(folder)])
+    assert run.exit_code != 0 and "together" in str(run.exception)
+
+
+@pytest.mark.parametrize(
+    ("base_model", "said"),
+    [
+        ({"second_school": {}}, "name them in init"),
+        ({"init": "m", "second_school": {"ways": dict.fromkeys(WaysConfig.model_fields, 0)}}, "at least one share"),
+    ],
+)
+def test_configurations_that_make_no_sense_are_refused(base_model, said):
+    with pytest.raises(ValueError, match=said):
+        Study.model_validate({"policies": {}, "evaluate": [], "base_model": base_model})

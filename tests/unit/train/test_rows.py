@@ -1,0 +1,210 @@
+"""From turns to samples: returns and advantages by hand, failures, placeholders; the order of tasks; the watch."""
+
+import itertools
+import math
+import re
+from collections import Counter
+
+import pytest
+from hypothesis import given
+from hypothesis import strategies as st
+from train_fixtures import make_task
+
+from kevin.core.config import RewardConfig, TrainConfig
+from kevin.core.errors import ConfigError, HarnessError
+from kevin.core.types import Kernel, Outcome, Turn
+from kevin.train.order import task_order
+from kevin.train.rows import check_judged, rows_frame, step_metrics, training_rows
+from kevin.train.stability import TrainingStoppedError, check_finite, repetition, stop_reason
+
+
+def turn(trajectory, number, speedup=None, outcome=Outcome.INCORRECT, task="t"):
+    return Turn(
+        task_id=task,
+        trajectory=trajectory,
+        turn=number,
+        completion="<think>\nOkay, so\n</think>\n",
+        kernel=None,
+        outcome=Outcome.CORRECT if speedup else outcome,
+        speedup=speedup,
+        num_prompt_tokens=5,
+        num_completion_tokens=7,
+        finish_reason="stop",
+    )
+
+
+def rows_of(turns, m, n, task_ids=("t",), **options):
+    config = RewardConfig(**options.pop("reward", {}))
+    return training_rows(turns, task_ids, num_trajectories=m, num_turns=n, config=config, **options)
+
+
+def test_returns_and_advantages_by_hand():
+    """Scores 1.3, 0 | 0, 2.3: returns 1.3, 0 | 0.92, 2.3; mean 1.13, unbiased std 0.9529..."""
+    rows = rows_of([turn(0, 1, 1.0), turn(0, 2), turn(1, 1), turn(1, 2, 2.0)], 2, 2)
+    assert [r.score for r in rows] == pytest.approx([1.3, 0, 0, 2.3])
+    assert [r.return_ for r in rows] == pytest.approx([1.3, 0.92, 0, 2.3])
+    std = math.sqrt(((1.3 - 1.13) ** 2 + 1.13**2 + (0.92 - 1.13) ** 2 + (2.3 - 1.13) ** 2) / 3)
+    assert [r.advantage for r in rows] == pytest.approx([(x - 1.13) / (std + 1e-4) for x in (1.3, 0.92, 0, 2.3)])
+    assert [(r.trajectory, r.turn) for r in rows] == [(0, 1), (1, 1), (0, 2), (1, 2)]
+
+
+def test_max_returns_and_leave_one_out():
+    rows = rows_of(
+        [turn(0, 1, 1.0), turn(0, 2, 4.0)], 1, 2, reward={"returns": "max", "gamma": 0.8}, mode="leave_one_out"
+    )
+    assert [r.return_ for r in rows] == pytest.approx([3.44, 4.3])
+    assert [r.advantage for r in rows] == pytest.approx([-0.86, 0.86])
+
+
+def test_progress_and_turn_numbers_reach_the_rows():
+    """Scores 1.3, 2.3 | 0, 1.3: progress 1.3, 1 | 0, 1.3; by turn the others' means are 0, 1.3 | 1.3, 1."""
+    turns = [turn(0, 1, 1.0), turn(0, 2, 2.0), turn(1, 1), turn(1, 2, 1.0)]
+    reward = {"progress_weight": 1.0, "gamma": 0.0}
+    rows = rows_of(turns, 2, 2, reward=reward, mode="turn_leave_one_out")
+    assert [(r.trajectory, r.turn) for r in rows] == [(0, 1), (1, 1), (0, 2), (1, 2)]
+    assert [r.score for r in rows] == pytest.approx([1.3, 0, 2.3, 1.3]), "scores stay what they are"
+    assert [r.return_ for r in rows] == pytest.approx([1.3, 0, 1.0, 1.3])
+    assert [r.advantage for r in rows] == pytest.approx([1.3, -1.3, -0.3, 0.3])
+
+
+def test_cap_and_weight():
+    rows = rows_of([turn(0, 1, 9.0), turn(1, 1)], 2, 1, reward={"speedup_cap": 3.0, "correctness_weight": 1.0})
+    assert [r.score for r in rows] == [4.0, 0.0]
+
+
+def test_single_turn_is_the_case_n_1():
+    rows = rows_of([turn(k, 1, float(k + 1)) for k in range(3)], 3, 1)
+    assert [r.return_ for r in rows] == [r.score for r in rows]
+    assert [r.advantage for r in rows] == pytest.approx([-1, 0, 1], abs=2e-4)
+
+
+def test_no_verdict_is_no_reward_and_what_never_was_is_a_placeholder():
+    turns = [turn(0, 1, 1.0), turn(0, 2, 1.0), turn(1, 1, 2.0), turn(1, 2, outcome=None), turn(2, 1)]
+    rows = rows_of(turns, 3, 2)
+    assert [r.played is None for r in rows] == [False] * 5 + [True]
+    assert [r.return_ for r in rows] == pytest.approx([1.3 + 0.4 * 1.3, 2.3, 0, 1.3, None, None])
+    assert rows[4].advantage == 0 and rows[5].advantage == 0
+    without = rows_of([turn(0, 1, 1.0), turn(0, 2, 1.0), turn(1, 1, 2.0), turn(2, 1)], 3, 2)
+    assert [r.advantage for r in rows] == [r.advantage for r in without], "a failure must not move the others"
+
+
+@pytest.mark.parametrize("speedup", [None, 1.5])
+def test_a_group_without_variance_teaches_nothing(speedup):
+    rows = rows_of([turn(k, 1, speedup) for k in range(4)], 4, 1)
+    assert [r.advantage for r in rows] == [0.0] * 4
+    assert step_metrics(rows, 1)["flat_groups"] == 1
+
+
+def test_groups_do_not_mix():
+    turns = [turn(0, 1, 1.0, task="a"), turn(1, 1, 2.0, task="a"), turn(0, 1, task="b"), turn(1, 1, task="b")]
+    both = rows_of(turns, 2, 1, ("b", "a"))
+    assert [r.task_id for r in both] == ["b", "b", "a", "a"]
+    assert [r.advantage for r in both[:2]] == [0, 0]
+    assert [r.advantage for r in both[2:]] == [r.advantage for r in rows_of(turns[:2], 2, 1, ("a",))]
+
+
+def test_turns_of_no_row_are_refused():
+    with pytest.raises(ValueError, match="no row"):
+        rows_of([turn(0, 1), turn(2, 1)], 2, 1)
+    with pytest.raises(ValueError, match="trajectory 0"):
+        rows_of([turn(0, 1), turn(0, 1)], 2, 1)
+
+
+scores = st.lists(st.one_of(st.none(), st.floats(0.01, 50)), min_size=2, max_size=8)
+
+
+@given(scores, st.sampled_from(["group", "leave_one_out"]))
+def test_advantages_sum_to_zero_and_keep_the_order(speedups, mode):
+    rows = rows_of([turn(k, 1, s) for k, s in enumerate(speedups)], len(speedups), 1, mode=mode)
+    assert math.fsum(r.advantage for r in rows) == pytest.approx(0, abs=1e-6)
+    by_return = sorted(rows, key=lambda r: r.return_)
+    assert all(a.advantage <= b.advantage + 1e-9 for a, b in itertools.pairwise(by_return))
+
+
+def test_step_metrics():
+    turns = [turn(0, 1, 1.0), turn(0, 2, 3.0), turn(1, 1), turn(1, 2, outcome=None)]
+    record = step_metrics(rows_of(turns, 3, 2), 2)
+    assert record["score"] == pytest.approx((1.3 + 3.3 + 0) / 3)
+    assert record["correct"] == pytest.approx(2 / 3)
+    assert record["speedup"] == pytest.approx(2.0)
+    assert (record["correct_turn_1"], record["correct_turn_2"]) == (0.5, 1.0)
+    assert record["unjudged"] == 0.25
+    assert record["placeholders"] == pytest.approx(2 / 6)
+    assert record["not_okay_ratio"] == 0
+
+
+def test_a_broken_judge_stops_the_step():
+    kernel = Kernel(dialect="c_abi", language="cpp", source="x")
+    turns = [turn(k, 1, outcome=None).model_copy(update={"kernel": kernel}) for k in range(2)]
+    turns.append(turn(2, 1, 1.0).model_copy(update={"kernel": kernel}))
+    with pytest.raises(HarnessError, match="2 of 3"):
+        check_judged([*turns, turn(3, 1), turn(4, 1)])
+    check_judged(turns[1:])
+
+
+def test_rows_on_disk_hold_played_turns_only():
+    frame = rows_frame(rows_of([turn(0, 1, 1.0), turn(1, 1, outcome=None)], 3, 1))
+    assert list(frame["trajectory"]) == [0, 1]
+    assert frame["score"].isna().tolist() == [False, True] and frame["advantage"].tolist() == [0, 0]
+
+
+# --- order ------------------------------------------------------------------------------------------------------
+
+POOL = [make_task(f"x{i}", level) for level, num in ((1, 4), (2, 8)) for i in range(num)]
+
+
+def test_order_mixes_levels_and_uses_every_task():
+    order = task_order(POOL, 12, 3, seed=1)
+    assert all(len({t.id for t in step}) == 3 for step in order)
+    assert all(Counter(t.level for t in step) == {1: 1, 2: 2} for step in order)
+    assert set(Counter(t.id for step in order for t in step).values()) == {3}
+
+
+def test_order_is_the_seeds_and_longer_runs_begin_alike():
+    ids = [[t.id for t in step] for step in task_order(POOL, 9, 5, seed=3)]
+    assert ids[:4] == [[t.id for t in step] for step in task_order(POOL, 4, 5, seed=3)]
+    assert ids != [[t.id for t in step] for step in task_order(POOL, 9, 5, seed=4)]
+    assert all(len(set(step)) == 5 for step in ids)
+
+
+def test_too_many_tasks_a_step():
+    with pytest.raises(ConfigError, match="has 12 tasks"):
+        task_order(POOL, 1, 13, seed=0)
+
+
+# --- stability --------------------------------------------------------------------------------------------------
+
+
+def test_repetition():
+    assert repetition(range(100)) == 0
+    assert repetition([1, 2] * 50) == pytest.approx(1 - 2 / 93)
+    assert repetition([1, 2, 3]) == 0
+
+
+def test_stop_rule_wants_patience_and_names_its_reason():
+    config = TrainConfig(stop_not_okay=0.5, stop_repetition=0.7, stop_patience=2)
+    drifting = [{"not_okay_ratio": x, "repetition": 0.1} for x in (0.1, 0.6, 0.4, 0.6, 0.7)]
+    assert [stop_reason(drifting[: i + 1], config) is None for i in range(5)] == [True] * 4 + [False]
+    assert "not_okay_ratio was above 0.5 in 2 steps" in stop_reason(drifting, config)
+    assert "repetition" in stop_reason([{"repetition": 0.9}] * 2, config)
+    assert stop_reason(drifting, TrainConfig(stop_not_okay=None, stop_repetition=None)) is None
+
+
+def test_a_loss_that_is_not_a_number_stops():
+    check_finite(1, {"loss": 1.0})
+    with pytest.raises(TrainingStoppedError, match="step 2: grad_norm = nan"):
+        check_finite(2, {"loss": 1.0, "grad_norm": math.nan})
+
+
+def test_trl_is_imported_in_one_module_and_the_arithmetic_needs_no_framework():
+    import subprocess
+    import sys
+    from pathlib import Path
+
+    source = Path(__file__).parents[3] / "src/kevin"
+    users = [p.name for p in source.rglob("*.py") if re.search(r"^\s*(from|import) trl\b", p.read_text(), re.MULTILINE)]
+    assert users == ["grpo.py"]
+    modules = ", ".join(f"kevin.train.{m}" for m in ("rows", "order", "stability", "bill", "own_share", "checkpoint"))
+    code = f"import sys, {modules}; print('torch' in sys.modules)"
+    run = subprocess.run([sys.executable, "-c", code], capture_output=True, text=True, check=True)
+    assert run.stdout.strip() == "False"

@@ -1,0 +1,192 @@
+"""The school: conversations as samples and batches, the loss on answers, and a training that survives being killed."""
+
+from __future__ import annotations
+
+import json
+
+import pytest
+import torch
+from school_fixtures import WritesHere, make_study, save_pretrained_model
+from transformers import AutoModelForCausalLM, AutoTokenizer
+from writer_fixtures import small_catalog
+
+from kevin.core.errors import ConfigError, HarnessError
+from kevin.tasks.kernelbench import named_sequence
+from kevin.train import corpus, school
+from kevin.train.families import families
+from kevin.train.pretrained import load_pretrained
+from kevin.train.school_batches import Ahead, Sample, cut, encode, school_batches, summed_loss
+from kevin.writer.transcripts import transcripts
+
+
+@pytest.fixture(scope="module")
+def folder(tmp_path_factory):
+    return save_pretrained_model(tmp_path_factory.mktemp("given"), "llama")
+
+
+@pytest.fixture(scope="module")
+def loaded(folder):
+    return load_pretrained(str(folder))
+
+
+def test_samples_are_prompts_by_the_chat_template_with_their_answers(loaded):
+    _, tokenizer = loaded
+    written = list(transcripts(small_catalog(), "cpp", 12, 4, 0, later_answers=2))
+    assert {len(t.exchanges) for t in written} > {1}
+    for transcript, samples in zip(written, encode(written, tokenizer), strict=True):
+        answers = [(e.turn, a) for e in transcript.exchanges for a in e.answers]
+        assert len(samples) == len(answers)
+        for sample, (turn, answer) in zip(samples, answers, strict=True):
+            text = tokenizer.decode(sample.tokens)
+            conversation = transcript.conversation[: max(1, 2 * turn - 1)]
+            prompt = tokenizer.apply_chat_template(
+                [m.model_dump() for m in conversation], add_generation_prompt=True, tokenize=False
+            )
+            assert text == f"{prompt}{answer}{tokenizer.eos_token}"
+            assert tokenizer.decode(sample.tokens[-sample.num_answer :]) == f"{answer}{tokenizer.eos_token}"
+
+
+def test_the_loss_of_a_micro_batch_is_that_of_its_samples_alone(loaded):
+    model, tokenizer = loaded
+    samples = [Sample([7, 8, 9, 10, 11], 2), Sample([20, 21, 22, 23, 24, 25, 26, 27], 3), Sample([5, 6], 1)]
+    together = summed_loss(model, samples, tokenizer.pad_token_id).item()
+    alone = 0.0
+    for tokens, num_answer in samples:
+        ids = torch.tensor([tokens])
+        labels = ids.clone()
+        labels[:, :-num_answer] = -100
+        alone += model(input_ids=ids, labels=labels).loss.item() * num_answer
+    assert together == pytest.approx(alone, rel=1e-5)
+
+
+def test_micro_batches_hold_every_sample_within_their_tokens():
+    samples = [Sample([0] * n, 1) for n in (5, 900, 30, 31, 400, 29, 6)]
+    parts = cut(samples, 100)
+    assert sorted(len(s.tokens) for part in parts for s in part) == sorted(len(s.tokens) for s in samples)
+    for part in parts:
+        assert len(part) == 1 or len(part) * max(len(s.tokens) for s in part) <= 100
+    assert len(parts) == 4
+
+
+def chunks_of(study, first=0):
+    return (list(corpus.school_corpus(study, small_catalog(), chunk)) for chunk in range(first, 1000))
+
+
+def test_batches_go_on_in_the_middle_of_a_chunk(loaded, folder):
+    _, tokenizer = loaded
+    study = make_study(folder)
+    options = {"batch_tokens": 4000, "micro_batch_tokens": 3000, "longest": 2048}
+    whole = school_batches(chunks_of(study), tokenizer, first=0, **options)
+    batches = [next(whole) for _ in range(6)]
+    assert all(b.num_tokens >= 4000 for b in batches)
+    number = batches[2].next_conversation
+    assert number % corpus.CHUNK
+    rest = school_batches(chunks_of(study, number // corpus.CHUNK), tokenizer, first=number, **options)
+    assert [next(rest) for _ in range(3)] == batches[3:]
+
+
+def test_a_corpus_that_does_not_fit_is_refused(loaded, folder):
+    _, tokenizer = loaded
+    chunks = chunks_of(make_study(folder))
+    made = school_batches(chunks, tokenizer, first=0, batch_tokens=10, micro_batch_tokens=10, longest=20)
+    with pytest.raises(ConfigError, match="fits 20 tokens"):
+        next(iter(Ahead(made)))
+
+
+def test_the_corpus_does_not_depend_on_the_number_of_processes(folder):
+    study, tasks = make_study(folder), small_catalog()
+    expected = [list(corpus.school_corpus(study, tasks, chunk)) for chunk in range(3)]
+    with corpus.Writers(study, tasks, 2) as writers:
+        chunks, held_out = writers.chunks(), writers.chunks(kind="held out")
+        assert [next(chunks) for _ in range(3)] == expected
+        assert next(held_out) == list(corpus.school_corpus(study, tasks, 0, "held out")) != expected[0]
+        assert next(writers.chunks(2)) == expected[2]
+        for process in writers._pool._processes.values():
+            process.kill()
+        with pytest.raises(HarnessError, match="ended from outside"):
+            next(writers.chunks(3))
+
+
+def test_no_composition_like_an_evaluated_one_is_taught(folder, monkeypatch):
+    def taught():
+        return {tuple(op.name for op in t.ops) for t in corpus.school_tasks(study) if t.level == 2}
+
+    study = make_study(folder, num_composed=30)
+    before = taught()
+    assert len(before) > 10
+    evaluated = next(s for s in sorted(before) if s[0] == "conv2d")
+    monkeypatch.setattr(corpus, "unseen_sequences", lambda study, levels: {("conv1d", *evaluated[1:])})
+    assert evaluated not in taught() < before
+
+
+@pytest.mark.parametrize(
+    ("name", "ours"),
+    [
+        ("ConvTranspose3d_Scaling_AvgPool_BiasAdd_Scaling", "conv_transpose3d div_scalar avg_pool3d add_param scale"),
+        (
+            "Gemm_Subtract_GlobalAvgPool_LogSumExp_GELU_ResidualAdd",
+            "linear sub_param global_avg_pool logsumexp gelu add",
+        ),
+        ("Conv2d_Min_Add_Multiply", "conv2d_pointwise min_scalar add_input mul_param"),
+        ("Matmul_Sum_Max_AvgPool_Swish", "matmul_transposed_b sum_dim max_dim avg_pool1d silu"),
+    ],
+)
+def test_families_know_both_ways_of_naming(name, ours):
+    assert families(named_sequence(name)) == families(ours.split())
+
+
+def test_a_training_lowers_the_loss_and_leaves_a_folder(folder, tmp_path):
+    out = tmp_path / "base_model"
+    school.train_school(make_study(folder, learning_rate=0.01, num_steps=8), out)
+    assert sorted(p.name for p in tmp_path.iterdir()) == ["base_model"]
+    records = [json.loads(line) for line in (out / "training.jsonl").read_text().splitlines()]
+    assert [r["step"] for r in records] == list(range(1, 9))
+    assert [r["step"] for r in records if "held_out_loss" in r] == [2, 4, 6, 8]
+    assert records[-1]["held_out_loss"] < records[1]["held_out_loss"]
+    assert records[-1]["loss"] < records[0]["loss"] - 0.5
+    summary = json.loads((out / "summary.json").read_text())
+    assert (summary["num_steps"], summary["planned_steps"], summary["budget_bit"]) == (8, 8, False)
+    assert summary["init"] == str(folder)
+    assert AutoModelForCausalLM.from_pretrained(out).config.model_type == "llama"
+    assert AutoTokenizer.from_pretrained(out).chat_template
+
+
+def test_a_killed_training_goes_on_to_the_same_weights(folder, tmp_path, monkeypatch, caplog):
+    monkeypatch.setattr(school, "Writers", WritesHere)
+    study = make_study(folder, checkpoint_minutes=1e-9)
+    school.train_school(study, tmp_path / "whole")
+    whole = school.Pupil._step
+
+    def killed(self, batch):
+        if len(self.records) == 2:
+            raise KeyboardInterrupt
+        return whole(self, batch)
+
+    monkeypatch.setattr(school.Pupil, "_step", killed)
+    with pytest.raises(KeyboardInterrupt):
+        school.train_school(study, tmp_path / "again")
+    assert not (tmp_path / "again").exists()
+    monkeypatch.setattr(school.Pupil, "_step", whole)
+    with caplog.at_level("INFO"):
+        school.train_school(study, tmp_path / "again")
+    assert "going on after step 2" in caplog.text
+    a, b = (AutoModelForCausalLM.from_pretrained(tmp_path / n).state_dict() for n in ("whole", "again"))
+    assert all(torch.equal(a[k], b[k]) for k in a)
+    losses = [
+        [json.loads(line)["loss"] for line in (tmp_path / n / "training.jsonl").read_text().splitlines()]
+        for n in ("whole", "again")
+    ]
+    assert losses[0] == losses[1]
+
+
+def test_a_checkpoint_of_another_training_is_not_used(tmp_path, caplog):
+    school.Checkpoint(tmp_path, "one").write({"records": []})
+    assert school.Checkpoint(tmp_path, "one").read() == {"identity": "one", "records": []}
+    assert school.Checkpoint(tmp_path, "other").read() is None
+    assert "starts anew" in caplog.text
+
+
+def test_other_dialects_are_refused(folder, tmp_path):
+    study = make_study(folder).model_copy(update={"dialect": "load_inline"})
+    with pytest.raises(ConfigError, match="c_abi"):
+        school.train_school(study, tmp_path / "m")

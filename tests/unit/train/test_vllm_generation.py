@@ -1,0 +1,150 @@
+"""Generation through vLLM, its engine played by a double: what it is asked, and when it wakes and sleeps."""
+
+import sys
+from types import ModuleType, SimpleNamespace
+
+import pytest
+
+from kevin.policy.interface import Sampling
+from kevin.train.vllm_generation import awake, generate_with_vllm
+
+SAMPLING = Sampling(temperature=0.9, top_p=0.95, max_tokens=7)
+
+
+class SamplingParams:
+    def __init__(self, **settings):
+        self.settings = settings
+
+
+class Engine:
+    """Answers a prompt with its length and its seed."""
+
+    def __init__(self):
+        self.calls = []
+
+    def wake_up(self, tags):
+        self.calls.append(f"wake {tags}")
+
+    def sleep(self, level):
+        self.calls.append(f"sleep {level}")
+
+    def generate(self, prompts, params, use_tqdm):
+        self.calls.append(f"generate {len(prompts)}")
+        outputs = []
+        for prompt, p in zip(prompts, params, strict=True):
+            tokens = (len(prompt["prompt_token_ids"]), p.settings["seed"])
+            logprobs = [{t: SimpleNamespace(logprob=-t / 10)} for t in tokens]
+            outputs.append(SimpleNamespace(outputs=[SimpleNamespace(token_ids=tokens, logprobs=logprobs)]))
+        self.params = params
+        return outputs
+
+
+@pytest.fixture
+def trainer(monkeypatch):
+    vllm = ModuleType("vllm")
+    vllm.SamplingParams = SamplingParams
+    monkeypatch.setitem(sys.modules, "vllm", vllm)
+    llm = Engine()
+    engine = SimpleNamespace(
+        llm=llm,
+        tensor_parallel_size=1,
+        _llm_weights_sleeping=True,
+        sync_weights=lambda: (llm.calls.append("weights"), setattr(engine, "_llm_weights_sleeping", False)),
+    )
+    return SimpleNamespace(vllm_mode="colocate", vllm_generation=engine, llm=llm)
+
+
+def ask(trainer, prompts, seeds):
+    answers = {}
+    generate_with_vllm(trainer, prompts, seeds, SAMPLING, lambda i, ids, lp: answers.__setitem__(i, (ids, lp)))
+    return answers
+
+
+def test_every_answer_has_its_seed_and_its_logprobs(trainer):
+    answers = ask(trainer, [[1, 2, 3], [4]], [11, 12])
+    assert answers == {0: ([3, 11], [-0.3, -1.1]), 1: ([1, 12], [-0.1, -1.2])}
+    assert trainer.llm.params[0].settings["max_tokens"] == 7 and trainer.llm.params[0].settings["logprobs"] == 0
+
+
+def test_an_answer_is_told_when_it_is_finished(trainer):
+    """By an engine that numbers requests on and finishes the last one first."""
+    llm, told = trainer.llm, []
+    left, at_once = [], llm.generate
+    llm.request_counter = SimpleNamespace(counter=7)
+
+    def step():
+        return [left.pop()] if left else []
+
+    def generate(prompts, params, use_tqdm):
+        outputs = at_once(prompts, params, use_tqdm)
+        for number, output in enumerate(outputs, start=llm.request_counter.counter):
+            output.request_id, output.finished = str(number), True
+            left.append(output)
+        llm.request_counter.counter += len(outputs)
+        while left:
+            llm.llm_engine.step()
+            told.append("step")
+        return outputs
+
+    llm.generate, llm.llm_engine = generate, SimpleNamespace(step=step)
+    for _ in range(2):
+        told.clear()
+        generate_with_vllm(trainer, [[1], [2, 2]], [11, 12], SAMPLING, lambda i, ids, lp: told.append((i, ids)))
+        assert told == [(1, [2, 12]), "step", (0, [1, 11]), "step"]
+        assert llm.llm_engine.step is step
+
+
+def test_one_wake_up_and_one_sleep_a_step(trainer):
+    for _ in range(2):
+        with awake(trainer):
+            for _ in range(3):
+                ask(trainer, [[1]], [1])
+    step = ["weights", "wake ['kv_cache']", *["generate 1"] * 3, "sleep 2"]
+    assert trainer.llm.calls == step * 2
+
+
+def test_it_sleeps_after_a_failure_too(trainer):
+    with pytest.raises(RuntimeError), awake(trainer):
+        raise RuntimeError("the judge is broken")
+    assert trainer.llm.calls[-1] == "sleep 2" and trainer.vllm_generation._llm_weights_sleeping
+
+
+def test_no_prompts_no_call(trainer):
+    assert ask(trainer, [], []) == {}
+    assert trainer.llm.calls == []
+
+
+def test_a_process_of_a_group_keeps_its_own_answers(trainer, monkeypatch):
+    import torch.distributed as dist
+
+    trainer.vllm_generation.tensor_parallel_size = 2
+    trainer.vllm_generation.tp_group = "group"
+
+    def gather(into, own, group):
+        into[:] = [([[9, 9]], [50]), own]
+
+    monkeypatch.setattr(dist, "get_rank", lambda group: 1)
+    monkeypatch.setattr(dist, "all_gather_object", gather)
+    assert ask(trainer, [[1], [2, 2, 2]], [60, 61]) == {0: ([1, 60], [-0.1, -6.0]), 1: ([3, 61], [-0.3, -6.1])}
+    assert trainer.llm.calls == ["generate 3"]
+
+
+def test_a_server_is_asked_for_equal_shares(monkeypatch):
+    import torch
+
+    asked = []
+
+    def generate(prompts, images, fields, num):
+        asked.append(prompts)
+        return [[len(p)] for p in prompts], [[-1.0]] * len(prompts)
+
+    trainer = SimpleNamespace(
+        vllm_mode="server",
+        vllm_generation=SimpleNamespace(max_completion_length=0),
+        eos_token_ids=[2],
+        accelerator=SimpleNamespace(device="cpu", gather=lambda x: torch.tensor([int(x), 3])),
+        _generate_single_turn=generate,
+    )
+    assert ask(trainer, [[5, 5]], [1]) == {0: ([2], [-1.0])}
+    assert asked == [[[5, 5], [2], [2]]]
+    assert trainer.vllm_generation.max_completion_length == 7

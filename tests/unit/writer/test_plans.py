@@ -1,0 +1,209 @@
+"""Plans and transcripts: every choice without preference, every text reproducible."""
+
+from __future__ import annotations
+
+import random
+import re
+import shutil
+from collections import Counter
+
+import pytest
+from writer_fixtures import small_catalog, small_composed
+
+from kevin.core import dialogue
+from kevin.core.config import WriterConfig
+from kevin.core.dialogue import feedback
+from kevin.core.errors import TaskError
+from kevin.core.protocol import JudgeProtocol
+from kevin.core.types import Kernel, Outcome
+from kevin.judge.compile.native import build_native
+from kevin.judge.sandbox.isolation import Isolation
+from kevin.tasks.catalog import catalog
+from kevin.tasks.extended import catalog_extended
+from kevin.writer.plan import (
+    COMPILE_ERRORS,
+    enumerate_plans,
+    mistakes_of,
+    mutate_plan,
+    plan_space,
+    render,
+    sample_plan,
+    without_mistakes,
+)
+from kevin.writer.slots import BELIEFS, SENTENCES
+from kevin.writer.synthetic import made_up_feedback
+from kevin.writer.transcripts import transcripts
+
+TASKS = [*small_catalog(), *small_composed(20)]
+
+
+@pytest.mark.parametrize("language", ["cpp", "cuda"])
+def test_every_mistake_changes_the_text(language):
+    rng = random.Random(0)
+    for task in TASKS:
+        plan = sample_plan(rng, task, language).model_copy(update={"mistakes": ()})
+        right = render(task, plan)
+        for mistake in mistakes_of(task, plan):
+            assert render(task, plan.model_copy(update={"mistakes": (mistake,)})) != right, (task.id, mistake)
+
+
+@pytest.mark.parametrize("language", ["cpp", "cuda"])
+def test_every_value_has_a_sentence_of_its_own(language):
+    for task in TASKS:
+        for slot, values in plan_space(task, language).items():
+            assert set(values) <= set(SENTENCES[slot])
+    sentences = [text for values in SENTENCES.values() for text in values.values()]
+    assert len(set(sentences)) == len(sentences)
+
+
+def test_values_are_drawn_evenly_and_mistakes_stay_with_the_care():
+    rng = random.Random(0)
+    task = TASKS[0]
+    plans = [sample_plan(rng, task, "cpp") for _ in range(2000)]
+    for slot, values in plan_space(task, "cpp").items():
+        seen = Counter(dict(p.slots)[slot] for p in plans)
+        assert all(abs(seen[v] / 2000 - 1 / len(values)) < 0.05 for v in values)
+    wrong = {care: [bool(p.mistakes) for p in plans if p.care == care] for care in ("careful", "quick")}
+    assert sum(wrong["careful"]) / len(wrong["careful"]) == pytest.approx(0.1, abs=0.03)
+    assert sum(wrong["quick"]) / len(wrong["quick"]) == pytest.approx(0.8, abs=0.03)
+
+
+def test_habits_make_a_writer_plain_and_careless():
+    rng = random.Random(0)
+    task = TASKS[0]
+    habits = WriterConfig(careful_one_in=10, careful_mistakes=0.5, quick_mistakes=1.0, plain_share=0.7)
+    plans = [sample_plan(rng, task, "cpp", habits) for _ in range(2000)]
+    assert sum(p.care == "careful" for p in plans) / 2000 == pytest.approx(0.1, abs=0.03)
+    assert all(p.mistakes for p in plans if p.care == "quick")
+    for slot, values in plan_space(task, "cpp").items():
+        plainest = sum(dict(p.slots)[slot] == values[0] for p in plans) / 2000
+        assert plainest == pytest.approx(0.7 + 0.3 / len(values), abs=0.04)
+
+
+def test_several_mistakes_in_one_kernel_show_the_compilers_first():
+    rng = random.Random(0)
+    habits = WriterConfig(careful_one_in=1000, quick_mistakes=1.0, more_mistakes=2)
+    for task in TASKS:
+        for language in ("cpp", "cuda"):
+            plan = sample_plan(rng, task, language, habits)
+            names = plan.mistakes
+            assert len(set(names)) == len(names) and len(names) > 1
+            assert any(n in COMPILE_ERRORS for n in names) == (names[0] in COMPILE_ERRORS)
+            right = render(task, without_mistakes(plan))
+            one = render(task, plan.model_copy(update={"mistakes": names[:1]}))
+            assert len({right, one, render(task, plan)}) == 3
+
+
+def test_every_mistake_has_a_belief_that_is_said_on_request():
+    names = {m for t in TASKS for lang in ("cpp", "cuda") for m in mistakes_of(t, next(enumerate_plans(t, lang)))}
+    assert names <= BELIEFS.keys() and len(set(BELIEFS.values())) == len(BELIEFS)
+    habits = WriterConfig(careful_one_in=1000, quick_mistakes=1.0, more_mistakes=1, says_mistakes=True)
+    for transcript in transcripts(TASKS, "cuda", 20, 1, 0, habits=habits):
+        (answer,) = transcript.exchanges[0].answers
+        assert sum(belief in answer for belief in BELIEFS.values()) == 2
+    for transcript in transcripts(TASKS, "cuda", 20, 1, 0):
+        assert not any(belief in transcript.exchanges[0].answers[0] for belief in BELIEFS.values())
+
+
+def test_mutation_changes_at_most_three_slots():
+    rng = random.Random(0)
+    for task in TASKS:
+        plan = sample_plan(rng, task, "cpp")
+        changed = mutate_plan(rng, task, plan)
+        assert sum(a != b for a, b in zip(plan.slots, changed.slots, strict=True)) <= 3
+        render(task, changed)
+
+
+def test_enumeration_holds_every_combination_once():
+    task = TASKS[0]
+    plans = list(enumerate_plans(task, "cpp"))
+    size = 1
+    for values in plan_space(task, "cpp").values():
+        size *= len(values)
+    assert len(set(plans)) == len(plans) == size
+    assert any(p.mistakes for p in enumerate_plans(task, "cpp", mistakes=True))
+
+
+def test_a_foreign_task_is_refused():
+    task = catalog("cpu")[0].model_copy(update={"origin": "kernelbench"})
+    with pytest.raises(TaskError, match="catalog and composed"):
+        plan_space(task, "cpp")
+
+
+def test_made_up_speedup_says_nothing_about_the_plan():
+    task = TASKS[0]
+    texts = set()
+    for plan in enumerate_plans(task, "cpp"):
+        source = render(task, plan)
+        texts.add(made_up_feedback(random.Random(5), task, plan, source, source))
+    assert len(texts) == 1
+    assert texts.pop()[0] is Outcome.CORRECT
+
+
+@pytest.mark.skipif(shutil.which("nvcc") is None, reason="nvcc is not installed")
+@pytest.mark.parametrize("name", ["l1/relu", "l1/softmax", "l1/linear", "l1/frobenius_norm_1"])
+def test_made_up_cuda_errors_are_nvccs_own_words(name, tmp_path):
+    task = {t.id: t for t in [*catalog("gpu"), *catalog_extended("gpu", 1)]}[name]
+    protocol = JudgeProtocol(device="cuda", cuda_flags=("-std=c++17", "-arch=sm_90"))
+    known = mistakes_of(task, next(enumerate_plans(task, "cuda")))
+    for mistake in {"undeclared_name", "missing_semicolon", "wrong_type"} & set(known):
+        plan = next(p for p in enumerate_plans(task, "cuda", mistakes=True) if p.mistakes == (mistake,))
+        source = render(task, plan)
+        _, text = made_up_feedback(random.Random(0), task, plan, render(task, without_mistakes(plan)), source)
+        kernel = Kernel(dialect="c_abi", language="cuda", source=source)
+        build = build_native(kernel, task.spec, protocol, tmp_path, Isolation.NONE)
+        assert text == feedback(Outcome.COMPILE_ERROR, build.message.strip(), None)
+
+
+def test_made_up_cuda_errors_name_the_line():
+    task = {t.id: t for t in catalog("gpu")}["l1/relu"]
+    plan = next(p for p in enumerate_plans(task, "cuda", mistakes=True) if p.mistakes == ("undeclared_name",))
+    source = render(task, plan)
+    outcome, text = made_up_feedback(random.Random(0), task, plan, render(task, without_mistakes(plan)), source)
+    assert outcome is Outcome.COMPILE_ERROR
+    number = int(re.search(r"kernel\.cu\((\d+)\): error: identifier", text).group(1))
+    _, line, mark = text.splitlines()[-3:]
+    assert line == "  " + source.splitlines()[number - 1] and line[mark.index("^") :].startswith("num")
+
+
+def test_made_up_compile_error_names_the_line():
+    rng = random.Random(0)
+    task = TASKS[0]
+    plan = next(p for p in enumerate_plans(task, "cpp", mistakes=True) if p.mistakes == ("undeclared_name",))
+    right = render(task, without_mistakes(plan))
+    outcome, text = made_up_feedback(rng, task, plan, right, render(task, plan))
+    assert outcome is Outcome.COMPILE_ERROR
+    assert "'num' was not declared in this scope" in text
+    assert "< num;" in text.splitlines()[1]
+
+
+@pytest.mark.parametrize("language", ["cpp", "cuda"])
+def test_transcripts_read_like_the_dialogue(language):
+    written = list(transcripts(TASKS, language, 60, 4, 0, first_answers=2, later_answers=2))
+    assert written == list(transcripts(TASKS, language, 60, 4, 0, first_answers=2, later_answers=2))
+    assert {len(t.conversation) for t in written} == {1, 3, 5, 7}
+    tasks = {t.id: t for t in TASKS}
+    for transcript in written:
+        first = dialogue.base_prompt(
+            tasks[transcript.task_id], "c_abi", language, with_example=len(transcript.conversation) == 1
+        )
+        assert transcript.conversation[0].content == first
+        assert transcript.exchanges[-1].turn == (len(transcript.conversation) + 1) // 2
+        for exchange in transcript.exchanges:
+            for answer in exchange.answers:
+                parsed = dialogue.parse_completion(answer, "c_abi", language)
+                assert parsed.kernel is not None and parsed.problem is None and parsed.summary
+
+
+def test_the_conversation_goes_on_with_the_first_answer():
+    written = [t for t in transcripts(TASKS, "cpp", 60, 3, 1, later_answers=2) if len(t.conversation) == 5]
+    for transcript in written:
+        answer = dialogue.parse_completion(transcript.exchanges[0].answers[0], "c_abi", "cpp")
+        assert answer.kernel is not None
+        assert answer.kernel.source.rstrip() in transcript.conversation[3].content
+
+
+def test_most_chains_of_thought_open_as_expected():
+    written = transcripts(TASKS, "cpp", 300, 1, 0)
+    opened = [dialogue.opening_is_expected(a) for t in written for e in t.exchanges for a in e.answers]
+    assert 0.9 < sum(opened) / len(opened) < 1

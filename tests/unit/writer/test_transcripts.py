@@ -1,0 +1,138 @@
+"""School transcripts: kernels are right under the names that the prompt shows, and the answer restates the module."""
+
+from __future__ import annotations
+
+import random
+import re
+
+import pytest
+from writer_fixtures import right_cuda_results, right_results, small_catalog, small_composed, task_of
+
+from kevin.core import abi, dialogue
+from kevin.core.errors import TaskError
+from kevin.tasks.format import inspect_task
+from kevin.tasks.ops import call, sequence
+from kevin.tasks.render import trace_task
+from kevin.tasks.sizes import vary_sizes
+from kevin.tasks.styled import restyle
+from kevin.writer import school
+from kevin.writer.plan import mistakes_of, render, sample_plan
+from kevin.writer.rename import renamed
+from kevin.writer.restate import restated
+from kevin.writer.slots import BELIEFS, CARE
+
+TASKS = [*small_catalog(), *small_composed(20)]
+SQUARE = {"in_features": 6, "out_features": 6}
+
+
+def test_names_are_replaced_with_their_constants_and_nothing_else():
+    text = '#define PRAGMA(x) _Pragma(#x)\nextern "C" int B = x_d0 + threadIdx.x + x[B] * xs + 2.0f * w_size;\n'
+    new = renamed(text, {"x": "A", "w": "B", "out": "out"})
+    head, line, _ = new.split("\n")
+    assert head == "#define PRAGMA(x) _Pragma(#x)"
+    assert line == 'extern "C" int B_ = A_d0 + threadIdx.x + A[B_] * xs + 2.0f * B_size;'
+
+
+@pytest.mark.parametrize("language", ["cpp", "cuda"])
+def test_the_launcher_is_the_shown_specs(language):
+    rng = random.Random(0)
+    for task in TASKS:
+        styled = restyle(task, rng)
+        source = render(task, sample_plan(rng, task, language).model_copy(update={"mistakes": ()}), styled.names)
+        assert abi.signature(styled.shown.spec, language) in source
+
+
+AWKWARD = [
+    task_of([call("argmax")], {"batch_size": 3, "channels": 4, "length": 7}),
+    task_of([call("matvec")], {"rows": 5, "inner": 9}),
+    task_of(
+        [call("matmul_batched"), call("clamp"), call("avg_pool1d", kernel=3, stride=2), call("mul_param")],
+        {"batch_size": 2, "rows": 3, "inner": 5, "cols": 9},
+    ),
+    task_of([call("linear"), call("sub_param"), call("mul_residual", of=0)], {"batch_size": 4, **SQUARE}),
+]
+
+
+@pytest.mark.parametrize(("language", "num"), [("cpp", 60), ("cuda", 24)])
+def test_kernels_are_right_under_the_names_of_the_prompt(language, num, tmp_path, monkeypatch):
+    monkeypatch.setattr(school, "vary_sizes", lambda task, rng: vary_sizes(task, rng, largest=3000))
+    monkeypatch.setattr(school, "_OWN_SIZES_SHARE", 0.5)
+    written = [
+        *school.school_transcripts(AWKWARD, language, 3 * len(AWKWARD), 0),
+        *school.school_transcripts(TASKS, language, num, 0),
+    ]
+    pairs = []
+    tasks = {t.id: t for t in (*TASKS, *AWKWARD)}
+    for transcript in written:
+        prompt, (answer,) = transcript.conversation[0].content, transcript.exchanges[0].answers
+        source = re.search(r"```python\n(.*?)```", prompt, re.S).group(1)
+        spec = inspect_task(source, transcript.task_id)
+        assert abi.header(spec, language) in prompt
+        kernel = dialogue.parse_completion(answer, "c_abi", language).kernel
+        shown = tasks[transcript.task_id].model_copy(update={"source": source, "spec": spec})
+        pairs.append((shown, kernel.source))
+    right = (right_results if language == "cpp" else right_cuda_results)(pairs, tmp_path)
+    assert [t.task_id for t, ok in zip(written, right, strict=True) if not ok] == []
+
+
+@pytest.mark.parametrize("language", ["cpp", "cuda"])
+def test_answers_parse_and_say_nothing_of_care(language):
+    written = list(school.school_transcripts(TASKS, language, 60, 0))
+    assert written == list(school.school_transcripts(TASKS, language, 60, 0))
+    assert written != list(school.school_transcripts(TASKS, language, 60, 1))
+    for transcript in written:
+        (message,), (exchange,) = transcript.conversation, transcript.exchanges
+        (answer,) = exchange.answers
+        parsed = dialogue.parse_completion(answer, "c_abi", language)
+        assert parsed.kernel is not None and parsed.problem is None and parsed.summary
+        assert "For example, an element-wise sum" in message.content
+        assert answer.startswith("<think>\nOkay, this is computed:\n")
+        assert not any(said in answer for said in (*CARE.values(), *BELIEFS.values()))
+
+
+def test_mistakes_come_at_the_share_that_is_asked_for():
+    same = list(school.school_transcripts(TASKS[:10], "cpp", 40, 0, mistakes=0.0))
+    wrong = list(school.school_transcripts(TASKS[:10], "cpp", 40, 0, mistakes=1.0))
+    assert [t.task_id for t in same][:10] != [] and same != wrong
+    plan = sample_plan(random.Random(0), TASKS[0], "cpp")
+    assert mistakes_of(TASKS[0], plan)
+
+
+def test_the_restatement_is_the_same_in_every_style_but_for_names():
+    rng = random.Random(0)
+    for task in TASKS:
+        plain = restated(
+            trace_task(task).steps, task.spec, {s.name: s.name for s in (*task.spec.inputs, *task.spec.parameters)}
+        )
+        assert len(plain) == len(task.ops)
+        for _ in range(3):
+            styled = restyle(task, rng)
+            lines = restated(trace_task(task).steps, task.spec, styled.names)
+            named = {s.name for s in (*styled.shown.spec.inputs, *styled.shown.spec.parameters)}
+            assert all(any(re.search(rf"\b{n}\b", line) for line in lines) for n in named)
+            numbers = [re.findall(r"\([\d, ]*\)", line) for line in lines]
+            assert numbers == [re.findall(r"\([\d, ]*\)", line) for line in plain]
+
+
+def test_a_restated_convolution():
+    task = next(t for t in TASKS if t.id == "l1/conv2d")
+    names = {"x": "x", "conv2d_weight": "conv_weight", "conv2d_bias": "conv_bias", "out": "out"}
+    assert restated(trace_task(task).steps, task.spec, names) == [
+        "conv2d of x (8, 8, 16, 16) with conv_weight (16, 8, 3, 3), conv_bias (16), kernel 3, stride 1, padding 0 "
+        "-> out (8, 16, 14, 14)"
+    ]
+
+
+def test_excluded_sequences_do_not_come_up():
+    excluded = {sequence(t.ops) for t in TASKS[::2]}
+    left = {t.id for t in TASKS if sequence(t.ops) not in excluded}
+    written = school.school_transcripts(TASKS, "cuda", 100, 0, exclude=excluded)
+    assert {t.task_id for t in written} == left
+    with pytest.raises(TaskError, match="excluded"):
+        next(school.school_transcripts(TASKS, "cuda", 1, 0, exclude={sequence(t.ops) for t in TASKS}))
+
+
+def test_a_foreign_task_is_refused():
+    foreign = TASKS[0].model_copy(update={"origin": "kernelbench", "ops": ()})
+    with pytest.raises(TaskError):
+        next(school.school_transcripts([foreign], "cuda", 1, 0))
