@@ -14,6 +14,8 @@ from kevin import Judge, Outcome, Verdict
 from kevin.core.protocol import Rule
 
 PAGES = [*sorted((ROOT / "docs").glob("*.md")), *(ROOT / name for name in ("README.md", "CHANGELOG.md"))]
+TOPS = ("src", "tests", "rules", "config", "containers", "examples", "slurm", "profiles")
+NOT_OURS = {"reference.py", "scripts/generate_samples.py", "benchmark_eval_analysis.py"}
 _LINK = re.compile(r"\[[^\]]*\]\(([^)\s]+)\)")
 _HEADING = re.compile(r"^#+ (.+)$", re.MULTILINE)
 
@@ -40,6 +42,14 @@ def test_links_lead_somewhere(path: Path) -> None:
         if not file.exists() or (anchor and anchor not in anchors(file)):
             broken.append(target)
     assert broken == []
+
+
+@pytest.mark.parametrize("path", [*PAGES, ROOT / "CONTRIBUTING.md"], ids=lambda path: path.name)
+def test_source_files_that_are_named_exist(path: Path) -> None:
+    text = re.sub(r"```.*?```", "", path.read_text(), flags=re.DOTALL)
+    named = set(re.findall(r"`((?:[\w.]+/)*[\w]+\.(?:py|smk|h|def|sh)|src/[\w/]+)`", text)) - NOT_OURS
+    files = [f"/{file.relative_to(ROOT)}" for top in TOPS for file in (ROOT / top).rglob("*")]
+    assert [name for name in sorted(named) if not any(file.endswith(f"/{name.rstrip('/')}") for file in files)] == []
 
 
 def test_every_page_is_in_the_table_of_contents() -> None:
