@@ -1,13 +1,13 @@
 """What turns are worth: what becomes of a kernel on the next turn, and the best so far, for every policy and seed.
 
-``turns``: one row for each policy, seed, split and turn. ``mended``: wrong kernels by kind of error. Shares are over
-the kernels of all tasks together, intervals over tasks. Turns that the harness could not judge are left out, with what
-would have followed from them.
+``turns``: one row for each policy, seed, split and turn, and of several seeds one for all together. ``mended``: wrong
+kernels by kind of error. Shares are over the kernels of all tasks together; of several seeds their mean. Turns that the
+harness could not judge are left out, with what would have followed from them.
 """
 
 from __future__ import annotations
 
-from collections.abc import Mapping
+from collections.abc import Iterator, Mapping, Sequence
 from typing import Any
 
 import pandas as pd
@@ -15,9 +15,10 @@ import pandas as pd
 from kevin.core.config import Study
 from kevin.core.types import Outcome
 from kevin.report import metrics
+from kevin.report.estimates import mean_estimate, share_estimate
 from kevin.report.metrics import Interval
 from kevin.report.palette import OUTCOMES
-from kevin.report.scores import CEILING, seed_numbers
+from kevin.report.recipes import Rows, by_seed, rows_by
 from kevin.report.similarity import NEAR_COPY
 
 SAME_SPEED = 1.05
@@ -61,6 +62,13 @@ def share(changes: pd.DataFrame, name: str, study: Study) -> Interval:
     )
 
 
+def _shares(seeds: Sequence[pd.DataFrame], name: str, study: Study) -> Interval:
+    """The same of each seed, and the mean of them."""
+    by_task = [changes.groupby("task_id")[name].agg(["sum", "count"]) for changes in seeds]
+    counted, of = (by_seed([own[column] for own in by_task]) for column in ("sum", "count"))
+    return share_estimate(counted, of, study).interval
+
+
 def turns_table(scores: pd.DataFrame, study: Study) -> pd.DataFrame:
     """One row for each policy, seed, split and turn.
 
@@ -69,20 +77,23 @@ def turns_table(scores: pd.DataFrame, study: Study) -> pd.DataFrame:
     of correct kernels are taken over.
     """
     rows = []
-    for head, own in _policies(scores, study):
-        changes = turn_changes(own)
-        for turn, here in changes.groupby("turn"):
-            best = metrics.task_values(metrics.trajectory_best(own, int(str(turn))))["speedup_best"]
-            cells = {name: share(here, name, study) for name in SHARES}
-            cells["best_speedup"] = metrics.mean_interval(
-                best, num_resamples=study.report.num_bootstrap, seed=study.seed
+    for head, row in _rows(scores, study):
+        changes = [turn_changes(own) for own in row.seeds]
+        for turn in sorted({int(t) for own in changes for t in own["turn"].unique()}):
+            here = [own[own["turn"] == turn] for own in changes]
+            best = by_seed(
+                [metrics.task_values(metrics.trajectory_best(own, turn))["speedup_best"] for own in row.seeds]
             )
-            counts = {"num_tasks": len(best), "num_kernels": len(here)}
-            counts |= {"num_wrong_before": here["mended"].count(), "num_correct_before": here["kept"].count()}
+            cells = {name: _shares(here, name, study) for name in SHARES}
+            cells["best_speedup"] = mean_estimate(best, study).interval
+            counts = {"num_tasks": len(best), "num_kernels": sum(map(len, here))}
+            for column, name in (("num_wrong_before", "mended"), ("num_correct_before", "kept")):
+                counts[column] = sum(int(own[name].count()) for own in here)
             rows.append(head | {"turn": turn} | _flat(cells) | counts)
     names = ["correct", "mended", "kept", "copied", "best_speedup", "faster", "slower", "repeated"]
     counted = ["num_tasks", "num_kernels", "num_wrong_before", "num_correct_before"]
-    return pd.DataFrame(rows, columns=["policy", "seed", "split", "turn", *_with_ends(names), *counted])
+    columns = [*_HEAD, "turn", *_with_ends(names), *counted, "num_seeds"]
+    return pd.DataFrame(rows, columns=columns).astype({"seed": "Int64"})
 
 
 def mended_table(scores: pd.DataFrame, study: Study) -> pd.DataFrame:
@@ -92,27 +103,28 @@ def mended_table(scores: pd.DataFrame, study: Study) -> pd.DataFrame:
     gave again, or nearly; ``num_kernels``: wrong kernels that had a next turn.
     """
     rows = []
-    for head, own in _policies(scores, study):
-        changes = turn_changes(own)
-        wrong = changes[changes["error"].notna()]
-        kinds = {ANY_ERROR: wrong} | {o.value: wrong[wrong["error"] == o.value] for o in OUTCOMES}
+    for head, row in _rows(scores, study):
+        changes = [turn_changes(own) for own in row.seeds]
+        wrong = [own[own["error"].notna()] for own in changes]
+        kinds = {ANY_ERROR: wrong} | {o.value: [own[own["error"] == o.value] for own in wrong] for o in OUTCOMES}
         for error, chosen in kinds.items():
-            if len(chosen):
-                cells = {name: share(chosen, name, study) for name in ("mended", "copied")}
-                rows.append(head | {"error": error} | _flat(cells) | {"num_kernels": len(chosen)})
-    columns = ["policy", "seed", "split", "error", *_with_ends(["mended", "copied"]), "num_kernels"]
-    return pd.DataFrame(rows, columns=columns)
+            if num_kernels := sum(map(len, chosen)):
+                cells = {name: _shares(chosen, name, study) for name in ("mended", "copied")}
+                rows.append(head | {"error": error} | _flat(cells) | {"num_kernels": num_kernels})
+    columns = [*_HEAD, "error", *_with_ends(["mended", "copied"]), "num_kernels", "num_seeds"]
+    return pd.DataFrame(rows, columns=columns).astype({"seed": "Int64"})
 
 
-def _policies(scores: pd.DataFrame, study: Study) -> list[tuple[dict[str, Any], pd.DataFrame]]:
-    """The head of each policy's and split's rows, and its scores."""
-    real = scores[scores["policy"] != CEILING]
-    seeds = seed_numbers([str(p) for p in real["policy"].unique()], study)
-    found = []
-    for (policy, split), own in real.groupby(["policy", "split"], sort=False):
-        kind, seed = seeds[str(policy)]
-        found.append(({"policy": kind, "seed": seed, "split": split}, own))
-    return found
+_HEAD = ["policy", "seed", "split"]
+
+
+def _rows(scores: pd.DataFrame, study: Study) -> Iterator[tuple[dict[str, Any], Rows]]:
+    """The head of each row of a recipe's policy, or of its seeds together, on a split; and their scores.
+
+    ``seed`` is none where they are together.
+    """
+    for split, row in rows_by(scores, "split", study):
+        yield {"policy": row.kind, "seed": row.seed, "split": split, "num_seeds": row.num_seeds}, row
 
 
 def _flat(cells: Mapping[str, Interval]) -> dict[str, float]:
