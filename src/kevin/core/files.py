@@ -148,6 +148,12 @@ def read_parquet(path: Path, kind: str) -> tuple[pd.DataFrame, dict[str, Any]]:
         return file.read().to_pandas(), meta
 
 
+def read_metadata(path: Path, kind: str) -> dict[str, Any]:
+    """What stands in a file beside its rows. Raises DataError as `read_parquet`."""
+    with _opened(path, kind) as (_, meta):
+        return meta
+
+
 def read_columns(path: Path, kind: str, columns: list[str]) -> pd.DataFrame:
     """Some columns of a file. Raises DataError as `read_parquet`."""
     with _opened(path, kind) as (file, _):

@@ -18,7 +18,7 @@ import yaml
 from markupsafe import Markup
 
 from kevin.core.config import Study
-from kevin.core.files import read_columns, read_parquet, read_tasks, write_text
+from kevin.core.files import read_columns, read_metadata, read_tasks, write_text
 from kevin.report.cells import number_cell, percent, times
 from kevin.report.display import display_table
 from kevin.report.figures import files_by_policy
@@ -193,7 +193,7 @@ def _machine(scores: Sequence[Path]) -> dict[str, str]:
     """Where the kernels were judged, from the rollouts behind the scores; differing values stand side by side."""
     found: dict[str, list[str]] = {}
     for path in scores:
-        meta = read_parquet(path, "scores")[1].get("rollouts", {})
+        meta = read_metadata(path, "scores").get("rollouts", {})
         facts = {
             "Processor": meta.get("cpu"),
             "GPUs": ", ".join(f"{g.get('name')} (driver {g.get('driver')})" for g in meta.get("gpus") or ()) or "none",
@@ -216,7 +216,7 @@ def _provenance_files(
 
 
 def _file_row(path: Path, kind: str) -> dict[str, str]:
-    meta = read_parquet(path, kind)[1]
+    meta = read_metadata(path, kind)
     return {
         "name": str(path) if not path.is_absolute() else f"{path.parent.name}/{path.name}",
         "created": str(meta.get("created") or "–"),

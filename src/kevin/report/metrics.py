@@ -65,15 +65,21 @@ def trajectory_best(
     turns = usable(scores)
     if num_turns is not None:
         turns = turns[turns["turn"] <= num_turns]
-    correct = turns["outcome"] == Outcome.CORRECT.value
-    speedup = turns["speedup"].astype("float64").where(correct, 0.0)
+    codes, tasks = pd.factorize(turns[TASK], sort=True)
+    correct = (turns["outcome"] == Outcome.CORRECT.value).to_numpy(bool)
+    speedup = np.where(correct, turns["speedup"].to_numpy(float), 0.0)
+    numbers = turns[TRAJECTORY].to_numpy(int)
     if ratios is not None:
-        factor = turns[TASK].map(ratios)
-        turns, correct = turns[factor.notna()], correct[factor.notna()]
-        speedup = (speedup * factor)[factor.notna()]
-    rows = pd.DataFrame({TASK: turns[TASK], TRAJECTORY: turns[TRAJECTORY], "correct": correct, "speedup": speedup})
-    return rows.groupby([TASK, TRAJECTORY], as_index=False, sort=True).agg(
-        correct=("correct", "any"), speedup=("speedup", "max")
+        factor = np.array([ratios.get(task, math.nan) for task in tasks])[codes]
+        kept = ~np.isnan(factor)
+        codes, correct, numbers, speedup = codes[kept], correct[kept], numbers[kept], (speedup * factor)[kept]
+    width = int(numbers.max(initial=0)) + 1
+    places, row = np.unique(codes * width + numbers, return_inverse=True)
+    best = np.zeros(len(places))
+    np.fmax.at(best, row, speedup)
+    any_correct = np.bincount(row, weights=correct, minlength=len(places)) > 0
+    return pd.DataFrame(
+        {TASK: tasks[places // width], TRAJECTORY: places % width, "correct": any_correct, "speedup": best}
     )
 
 

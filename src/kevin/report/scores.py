@@ -14,7 +14,7 @@ from kevin.core import reward
 from kevin.core.config import RewardConfig, Study
 from kevin.core.dialogue import opening_is_expected
 from kevin.core.errors import DataError
-from kevin.core.files import read_parquet, read_tasks, read_turns, write_parquet
+from kevin.core.files import read_metadata, read_parquet, read_tasks, read_turns, write_parquet
 from kevin.core.provenance import provenance
 from kevin.core.types import Task, Turn
 from kevin.report.similarity import similarity
@@ -145,7 +145,7 @@ def hardware(paths: Sequence[Path], study: Study) -> str:
     """What the kernels behind these score files ran on: GPUs or processors by name."""
     found: dict[str, None] = {}
     for path in paths:
-        meta = read_parquet(path, KIND)[1].get("rollouts", {})
+        meta = read_metadata(path, KIND).get("rollouts", {})
         gpus = [str(g.get("name")) for g in meta.get("gpus") or ()] if study.judge.device == "cuda" else []
         found |= dict.fromkeys(gpus or [str(meta.get("cpu") or "unknown hardware")])
     return ", ".join(found)

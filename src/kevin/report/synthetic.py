@@ -131,9 +131,10 @@ def _write_scores(path: Path, answers: pd.DataFrame, policy: str, split: str, rn
 
 
 def _write_turns(path: Path, answers: pd.DataFrame, chars: int) -> None:
-    line = "    out[i] = x[i] + 1.0f;  // one element\n"
-    numbers = [f"// answer {i}\n" for i in range(len(answers))]
-    kernels = [number + line * max(1, chars // 3 // len(line)) for number in numbers]
+    lines = [f"    out[i + {i}] = x[i + {i}] + {i}.0f;  // one element\n" for i in range(max(1, chars // 3 // 50))]
+    rng = np.random.default_rng(len(answers))
+    orders = rng.integers(0, len(lines), size=(len(answers), len(lines)))
+    kernels = [f"// answer {i}\n" + "".join(lines[j] for j in order) for i, order in enumerate(orders)]
     thought = "<think>\nOkay, " + "think about memory. " * max(1, chars * 2 // 3 // 20) + "\n</think>\n"
     frame = answers.assign(
         completion=[f"{thought}```cpp\n{kernel}```\n" for kernel in kernels],

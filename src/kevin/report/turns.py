@@ -63,10 +63,14 @@ def share(changes: pd.DataFrame, name: str, study: Study) -> Interval:
 
 
 def _shares(seeds: Sequence[pd.DataFrame], name: str, study: Study) -> Interval:
-    """The same of each seed, and the mean of them."""
-    by_task = [changes.groupby("task_id")[name].agg(["sum", "count"]) for changes in seeds]
-    counted, of = (by_seed([own[column] for own in by_task]) for column in ("sum", "count"))
+    """One of `SHARES`, the mean over seeds, from each seed's `_counts` by task."""
+    counted, of = (by_seed([counts[name, column] for counts in seeds]) for column in ("sum", "count"))
     return share_estimate(counted, of, study).interval
+
+
+def _counts(changes: pd.DataFrame, keys: list[str], names: Sequence[str]) -> pd.DataFrame:
+    """Rows of `turn_changes` by keys, the last of them the task: of each share the kernels counted, and of how many."""
+    return changes.groupby(keys)[list(names)].agg(["sum", "count"])
 
 
 def turns_table(scores: pd.DataFrame, study: Study) -> pd.DataFrame:
@@ -78,22 +82,32 @@ def turns_table(scores: pd.DataFrame, study: Study) -> pd.DataFrame:
     """
     rows = []
     for head, row in _rows(scores, study):
-        changes = [turn_changes(own) for own in row.seeds]
-        for turn in sorted({int(t) for own in changes for t in own["turn"].unique()}):
-            here = [own[own["turn"] == turn] for own in changes]
-            best = by_seed(
-                [metrics.task_values(metrics.trajectory_best(own, turn))["speedup_best"] for own in row.seeds]
-            )
+        by_turn = [_counts(turn_changes(own), ["turn", "task_id"], SHARES) for own in row.seeds]
+        bests = [_best_so_far(own) for own in row.seeds]
+        for turn in sorted({turn for counts in by_turn for turn in counts.index.unique("turn")}):
+            here = [counts.loc[turn] for counts in by_turn if turn in counts.index.unique("turn")]
+            best = by_seed([own[turn].dropna() for own in bests if turn in own])
             cells = {name: _shares(here, name, study) for name in SHARES}
             cells["best_speedup"] = mean_estimate(best, study).interval
-            counts = {"num_tasks": len(best), "num_kernels": sum(map(len, here))}
-            for column, name in (("num_wrong_before", "mended"), ("num_correct_before", "kept")):
-                counts[column] = sum(int(own[name].count()) for own in here)
+            counts = {"num_tasks": len(best)}
+            for column, name in _COUNTED.items():
+                counts[column] = sum(int(own[name, "count"].sum()) for own in here)
             rows.append(head | {"turn": turn} | _flat(cells) | counts)
     names = ["correct", "mended", "kept", "copied", "best_speedup", "faster", "slower", "repeated"]
-    counted = ["num_tasks", "num_kernels", "num_wrong_before", "num_correct_before"]
-    columns = [*_HEAD, "turn", *_with_ends(names), *counted, "num_seeds"]
+    columns = [*_HEAD, "turn", *_with_ends(names), "num_tasks", *_COUNTED, "num_seeds"]
     return pd.DataFrame(rows, columns=columns).astype({"seed": "Int64"})
+
+
+_COUNTED = {"num_kernels": "correct", "num_wrong_before": "mended", "num_correct_before": "kept"}
+"""Columns that say over how many kernels these shares are."""
+
+
+def _best_so_far(own: pd.DataFrame) -> pd.DataFrame:
+    """Tasks x turns: the fastest correct kernel of all trajectories up to the turn, 0 without one, NaN before any."""
+    turns = metrics.usable(own)
+    speedup = turns["speedup"].where(turns["outcome"] == Outcome.CORRECT.value, 0.0)
+    by_turn = speedup.groupby([turns["task_id"], turns["turn"]]).max().unstack("turn")
+    return by_turn.cummax(axis=1).ffill(axis=1)
 
 
 def mended_table(scores: pd.DataFrame, study: Study) -> pd.DataFrame:
@@ -104,12 +118,15 @@ def mended_table(scores: pd.DataFrame, study: Study) -> pd.DataFrame:
     """
     rows = []
     for head, row in _rows(scores, study):
-        changes = [turn_changes(own) for own in row.seeds]
-        wrong = [own[own["error"].notna()] for own in changes]
-        kinds = {ANY_ERROR: wrong} | {o.value: [own[own["error"] == o.value] for own in wrong] for o in OUTCOMES}
-        for error, chosen in kinds.items():
-            if num_kernels := sum(map(len, chosen)):
-                cells = {name: _shares(chosen, name, study) for name in ("mended", "copied")}
+        names = ("mended", "copied")
+        wrong = [changes[changes["error"].notna()] for changes in map(turn_changes, row.seeds)]
+        kinds = [_counts(own, ["error", "task_id"], names) for own in wrong]
+        chosen = {ANY_ERROR: [_counts(own, ["task_id"], names) for own in wrong]}
+        for outcome in OUTCOMES:
+            chosen[outcome.value] = [k.loc[outcome.value] for k in kinds if outcome.value in k.index.unique("error")]
+        for error, here in chosen.items():
+            if num_kernels := sum(int(counts["mended", "count"].sum()) for counts in here):
+                cells = {name: _shares(here, name, study) for name in names}
                 rows.append(head | {"error": error} | _flat(cells) | {"num_kernels": num_kernels})
     columns = [*_HEAD, "error", *_with_ends(["mended", "copied"]), "num_kernels", "num_seeds"]
     return pd.DataFrame(rows, columns=columns).astype({"seed": "Int64"})
