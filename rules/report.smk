@@ -1,6 +1,4 @@
-SCORES = [
-    f"<results>/scores/{policy}-{split}.parquet" for policy, split in COMPARED_ON
-]
+SCORES = [f"<results>/scores/{policy}-{split}.parquet" for policy, split in COMPARED_ON]
 TURNS = [
     f"<results>/rollouts/{policy}-{split}/turns.parquet"
     for policy, split in COMPARED_ON

@@ -73,6 +73,12 @@ def _counts(changes: pd.DataFrame, keys: list[str], names: Sequence[str]) -> pd.
     return changes.groupby(keys)[list(names)].agg(["sum", "count"])
 
 
+def _of(counts: Sequence[pd.DataFrame], key: str, value: int | str) -> list[pd.DataFrame]:
+    """The rows of one turn, or of one kind of error, of each seed that has any."""
+    found = [own[own.index.get_level_values(key) == value].droplevel(key) for own in counts]
+    return [own for own in found if len(own)]
+
+
 def turns_table(scores: pd.DataFrame, study: Study) -> pd.DataFrame:
     """One row for each policy, seed, split and turn.
 
@@ -85,7 +91,7 @@ def turns_table(scores: pd.DataFrame, study: Study) -> pd.DataFrame:
         by_turn = [_counts(turn_changes(own), ["turn", "task_id"], SHARES) for own in row.seeds]
         bests = [_best_so_far(own) for own in row.seeds]
         for turn in sorted({turn for counts in by_turn for turn in counts.index.unique("turn")}):
-            here = [counts.loc[turn] for counts in by_turn if turn in counts.index.unique("turn")]
+            here = _of(by_turn, "turn", turn)
             best = by_seed([own[turn].dropna() for own in bests if turn in own])
             cells = {name: _shares(here, name, study) for name in SHARES}
             cells["best_speedup"] = mean_estimate(best, study).interval
@@ -122,8 +128,7 @@ def mended_table(scores: pd.DataFrame, study: Study) -> pd.DataFrame:
         wrong = [changes[changes["error"].notna()] for changes in map(turn_changes, row.seeds)]
         kinds = [_counts(own, ["error", "task_id"], names) for own in wrong]
         chosen = {ANY_ERROR: [_counts(own, ["task_id"], names) for own in wrong]}
-        for outcome in OUTCOMES:
-            chosen[outcome.value] = [k.loc[outcome.value] for k in kinds if outcome.value in k.index.unique("error")]
+        chosen |= {outcome.value: _of(kinds, "error", outcome.value) for outcome in OUTCOMES}
         for error, here in chosen.items():
             if num_kernels := sum(int(counts["mended", "count"].sum()) for counts in here):
                 cells = {name: _shares(here, name, study) for name in names}
