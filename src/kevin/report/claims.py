@@ -89,8 +89,7 @@ class Evidence:
             return self._base()
         found = [r for r in self.recipes if self._part(r.policy) == part]
         if not found:
-            turns = "several turns" if part == MULTI else "single turns"
-            raise NotMeasured(f"no policy that reinforcement learning over {turns} made is in `evaluate`")
+            raise NotMeasured(f"no policy made by {part} is evaluated")
         return found[0]
 
     def _base(self) -> Recipe:
@@ -98,7 +97,7 @@ class Evidence:
         init = self.study.for_run(str(run)).train.init
         found = [r for r in self.recipes if init in r.seeds]
         if not found:
-            raise NotMeasured(f"`{init}`, which the training started from, is not in `evaluate`")
+            raise NotMeasured(f"{init}, which the training started from, is not evaluated")
         return found[0]
 
     def _part(self, policy: str) -> str | None:
@@ -189,7 +188,7 @@ def _layer_norm(evidence: Evidence) -> Found:
     """The fastest correct kernel of any trained policy; no interval, as it is one kernel."""
     trained = evidence.trained()
     if not trained:
-        raise NotMeasured("no policy that reinforcement learning made is in `evaluate`")
+        raise NotMeasured("no policy made by reinforcement learning is evaluated")
     task = evidence.study.tasks.case_study
     own = pd.concat([frame for recipe in trained for frame in evidence.scores(recipe)])
     own = own[own["task_id"] == task]

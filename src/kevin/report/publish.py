@@ -18,6 +18,8 @@ LONG = 40
 """Rows from which on a LaTeX table may run over several pages."""
 WIDE = 7
 """Columns from which on it spans both columns of a page, in smaller type."""
+LONG_TEXT = 34
+"""Characters from which on a cell's text is broken into lines there."""
 
 
 def write_table(out: Path, name: str, frame: pd.DataFrame, study: Study, note: str | None) -> Path:
@@ -107,7 +109,7 @@ def escape_latex(text: str) -> str:
 def latex(table: Table) -> str:
     """A floating table, or one that may break over pages. Needs the package booktabs, and longtable for the latter."""
     width = len(table.columns)
-    columns = "".join("r" if number else "l" for number in table.numeric)
+    columns = "".join(_latex_columns(table))
     caption = rf"\caption{{\textbf{{{escape_latex(table.title)}.}} {escape_latex(table.caption)}}}"
     label = rf"\label{{tab:{table.name.replace('_', '-')}}}"
     size = r"\scriptsize" if width > WIDE else r"\small"
@@ -124,6 +126,19 @@ def latex(table: Table) -> str:
     return "\n".join(lines) + "\n"
 
 
+def _latex_columns(table: Table) -> list[str]:
+    """Columns of long texts are paragraphs, which share most of the page's width."""
+    rows = [row for body in table.bodies for row in body.rows]
+    longest = [
+        max((len(r.cells[i].text + r.cells[i].note) for r in rows), default=0) for i in range(len(table.columns))
+    ]
+    share = min(0.25, 0.75 / max(1, sum(n > LONG_TEXT for n in longest)))
+    return [
+        rf"p{{{share:.2f}\linewidth}}" if n > LONG_TEXT else "r" if number else "l"
+        for n, number in zip(longest, table.numeric, strict=True)
+    ]
+
+
 def _latex_heads(table: Table) -> Iterator[str]:
     if table.groups:
         cells, rules, start = [], [], 1
@@ -134,11 +149,11 @@ def _latex_heads(table: Table) -> Iterator[str]:
             start += span
         yield " & ".join(cells) + r" \\"
         yield "".join(rules)
-    heads = zip(table.columns, table.numeric, strict=True)
+    heads = zip(table.columns, _latex_columns(table), strict=True)
     yield (
         " & ".join(
-            rf"\multicolumn{{1}}{{r}}{{{escape_latex(column)}}}" if number else escape_latex(column)
-            for column, number in heads
+            rf"\multicolumn{{1}}{{r}}{{{escape_latex(column)}}}" if kind == "r" else escape_latex(column)
+            for column, kind in heads
         )
         + r" \\"
     )

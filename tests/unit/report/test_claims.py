@@ -68,12 +68,12 @@ def test_serial_over_parallel_is_the_ratio_at_equal_kernels() -> None:
 def test_what_cannot_be_measured_says_why() -> None:
     alone = table(trained_study(1, single=False), base=BAD, multi=GOOD)
     row = named(alone, "beats single-turn RL")
-    assert row["verdict"] == NOT_MEASURED and "single turns" in row["why"] and math.isnan(row["ours"])
+    assert row["verdict"] == NOT_MEASURED and "single-turn RL" in row["why"] and math.isnan(row["ours"])
     assert named(alone, "more trajectories correct")["verdict"] == SHOWN
     untrained = table(trained_study(1), base=BAD)
     assert set(untrained["verdict"]) == {NOT_MEASURED} and untrained["ours"].isna().all()
     no_base = table(trained_study(1), multi=GOOD, single=BAD)
-    assert "`base`" in named(no_base, "best kernels faster")["why"]
+    assert "base, which" in named(no_base, "best kernels faster")["why"]
     one_turn = table(trained_study(1), base=[[1.0]], multi=[[1.0]], single=[[1.0]])
     assert "in two ways" in named(one_turn, "serial budget beats")["why"]
     nothing = table(trained_study(1), base=BAD, multi=BAD, single=BAD)
