@@ -14,6 +14,7 @@ from kevin.core.config import validate_study
 from kevin.core.errors import ConfigError, UsageError
 from kevin.core.types import canonical_json
 from kevin.policy.weights_place import must_be_local
+from kevin.tasks.kernelbench import is_kernelbench
 from kevin.workflow.digests import StudyDigests, code_digest
 from kevin.workflow.folder import claim_folder, save_config
 
@@ -28,9 +29,28 @@ except ConfigError as e:
 CEILING = "ceiling"
 OWN_TASKS = study.tasks.source == "catalog"
 LEVELS = (1, 2) if OWN_TASKS else study.tasks.kernelbench.levels
-EVAL_SPLITS = [f"level{level}" for level in (1, 2) if level in LEVELS]
+# Levels beyond 2 are only evaluated. New fused tasks beside KernelBench's held-out ones, as in the paper.
+UNSEEN = (
+    not OWN_TASKS
+    and is_kernelbench(study.tasks.kernelbench)
+    and study.tasks.num_eval_level2 > 0
+)
+EVAL_SPLITS = [
+    *(f"level{level}" for level in sorted(LEVELS)),
+    *(["unseen"] if UNSEEN else []),
+]
 COMPARED = [*study.evaluate, *([CEILING] if study.dialect == "c_abi" else [])]
-TABLES = [*EVAL_SPLITS, "serial_parallel", "turns", "mended", "pass_at_k", "tasks"]
+# The kernel writer knows no whole networks.
+COMPARED_ON = [
+    (policy, split)
+    for policy in COMPARED
+    for split in EVAL_SPLITS
+    if policy != CEILING or split not in ("level3", "level4")
+]
+TABLES = [
+    *("claims", "table1", "table2", *EVAL_SPLITS, "differences", "serial_parallel"),
+    *("turns", "mended", "pass_at_k", "tasks"),
+]
 FIGURES = (
     "serial_scaling",
     "parallel_scaling",
@@ -66,7 +86,7 @@ if CEILING in study.policies:
 
 wildcard_constraints:
     policy="|".join(map(re.escape, study.policies)),
-    split="train|level1|level2|unseen",
+    split="train|level[1-4]|unseen",
     table="|".join(TABLES),
     figure="|".join(FIGURES),
     run="|".join(map(re.escape, study.runs)) or "none",

@@ -1,11 +1,8 @@
-SCORES = expand(
-    "<results>/scores/{policy}-{split}.parquet", policy=COMPARED, split=EVAL_SPLITS
-)
-TURNS = expand(
-    "<results>/rollouts/{policy}-{split}/turns.parquet",
-    policy=COMPARED,
-    split=EVAL_SPLITS,
-)
+SCORES = [f"<results>/scores/{policy}-{split}.parquet" for policy, split in COMPARED_ON]
+TURNS = [
+    f"<results>/rollouts/{policy}-{split}/turns.parquet"
+    for policy, split in COMPARED_ON
+]
 # Trainings behind the numbers; their summaries say whether a time budget cut them.
 OWN_BASE = (
     [BASE_MODEL]
@@ -48,7 +45,7 @@ rule score_turns:
 
 
 rule make_table:
-    """One table, all compared policies and the ceiling."""
+    """One table, all compared policies and the ceiling; for papers as Markdown and LaTeX too."""
     input:
         scores=SCORES,
         baselines=f"<results>/baselines/{DEVICE}.parquet",
@@ -60,6 +57,8 @@ rule make_table:
             category="Tables",
             labels={"table": "{table}"},
         ),
+        "<results>/tables/{table}.md",
+        "<results>/tables/{table}.tex",
     log:
         "<results>/logs/make_table-{table}.log",
     benchmark:
@@ -75,7 +74,7 @@ rule make_table:
         summaries=lambda wildcards, input: summaries(input.trainings),
     shell:
         "kevin --log {log:q} table {wildcards.table:q} --config {params.config:q} {params.scores} {params.summaries}"
-        " --baselines {input.baselines:q} --out {output:q}"
+        " --baselines {input.baselines:q} --out {output[0]:q}"
 
 
 rule draw_figure:

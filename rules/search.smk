@@ -47,6 +47,8 @@ rule compare_search:
             category="Tables",
             labels={"table": "{search_table}"},
         ),
+        "<results>/tables/{search_table}.md",
+        "<results>/tables/{search_table}.tex",
     log:
         "<results>/logs/compare_search-{search_table}.log",
     benchmark:
@@ -64,7 +66,7 @@ rule compare_search:
         summaries=lambda wildcards, input: summaries(input.trainings),
     shell:
         "kevin --log {log:q} search-table {wildcards.search_table:q} --config {params.config:q} {params.turns}"
-        " {params.summaries} --tasks {input.tasks:q} --out {output:q}"
+        " {params.summaries} --tasks {input.tasks:q} --out {output[0]:q}"
 
 
 rule draw_search:

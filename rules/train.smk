@@ -61,6 +61,8 @@ rule measure_gain:
             category="Tables",
             labels={"table": "rl_gain"},
         ),
+        "<results>/tables/rl_gain.md",
+        "<results>/tables/rl_gain.tex",
     log:
         "<results>/logs/measure_gain.log",
     benchmark:
@@ -75,7 +77,7 @@ rule measure_gain:
         scores=lambda wildcards, input: repeat("--scores", input.scores),
         summaries=lambda wildcards, input: summaries(input.trainings),
     shell:
-        "kevin --log {log:q} rl-gain --config {params.config:q} {params.scores} {params.summaries} --out {output:q}"
+        "kevin --log {log:q} rl-gain --config {params.config:q} {params.scores} {params.summaries} --out {output[0]:q}"
 
 
 rule time_training:
@@ -90,6 +92,8 @@ rule time_training:
             category="Tables",
             labels={"table": "step_time"},
         ),
+        "<results>/tables/step_time.md",
+        "<results>/tables/step_time.tex",
     log:
         "<results>/logs/time_training.log",
     benchmark:
@@ -98,13 +102,14 @@ rule time_training:
         mem_mb=2000,
         runtime=4,
     params:
+        config=CONFIG,
         depends=report_digest,
         code=REPORT_CODE,
         runs=lambda wildcards, input: repeat(
             "--run-dir", [Path(run).parent for run in input.runs]
         ),
     shell:
-        "kevin --log {log:q} step-time {params.runs} --out {output:q}"
+        "kevin --log {log:q} step-time --config {params.config:q} {params.runs} --out {output[0]:q}"
 
 
 rule draw_training_figure:

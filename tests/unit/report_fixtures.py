@@ -3,8 +3,10 @@
 from __future__ import annotations
 
 import json
+from collections.abc import Mapping, Sequence
 from html.parser import HTMLParser
 from pathlib import Path
+from typing import Any
 
 import numpy as np
 import pandas as pd
@@ -15,7 +17,7 @@ from kevin.core.files import write_parquet, write_tasks, write_turns
 from kevin.core.types import OpCall, Outcome, Task, TaskSpec, TensorSpec, Turn
 from kevin.report.figures import make_figure
 from kevin.report.html import make_report
-from kevin.report.tables import make_table
+from kevin.report.tables import SPLITS, TABLES, make_table
 
 LEVEL1 = ("layer_norm", "matmul", "softmax", "cumsum", "max_pool2d", "gelu", "conv2d", "mse_loss")
 LEVEL2 = ("linear_relu_scale", "conv2d_gelu_sum", "matmul_softmax", "linear_bias_add_clamp_tanh", "conv1d_mish_mean")
@@ -29,6 +31,34 @@ def make_study(num_policies: int = 2, **report: int) -> Study:
     names = [f"p{i}" for i in range(num_policies)]
     policies = {n: PolicyConfig(model=n, label=label) for n, label in zip(names, LABELS, strict=False)}
     return Study(policies=policies, evaluate=tuple(names), report={"num_bootstrap": 200, **report})
+
+
+def trained_study(num_seeds: int = 2, *, single: bool = True, **changes: Any) -> Study:
+    """``base``; ``multi`` and further seeds of it, trained over two turns from it; ``single``, trained over one."""
+    runs: dict[str, dict[str, Any]] = {"multi": {}} | {f"multi_{i}": {} for i in range(1, num_seeds)}
+    runs |= {"single": {"train": {"num_turns": 1, "num_trajectories": 16}}} if single else {}
+    policies: dict[str, dict[str, Any]] = {"base": {"model": "base", "label": "base model"}}
+    for run in runs:
+        seed_of = "multi" if run.startswith("multi_") else None
+        policies[run] = {"model": f"results/policies/{run}", "label": run, "seed_of": seed_of}
+    return Study.model_validate(
+        {"policies": policies, "evaluate": list(policies), "runs": runs, "report": {"num_bootstrap": 200}} | changes
+    )
+
+
+def scored(
+    policy: str, outcomes: Mapping[str, Sequence[Sequence[float | None]]], *, split: str = "level1", flawed: str = ""
+) -> pd.DataFrame:
+    """Scores of a policy: by task its trajectories, each the speedups of its turns (None: wrong, NaN: no verdict)."""
+    rows = []
+    for task, trajectories in outcomes.items():
+        for number, turns in enumerate(trajectories):
+            for turn, speedup in enumerate(turns, start=1):
+                outcome = "incorrect" if speedup is None else None if np.isnan(speedup) else "correct"
+                row = {"policy": policy, "split": split, "task_id": task, "level": 1, "flawed": task == flawed}
+                place = {"trajectory": number, "turn": turn, "outcome": outcome, "speedup": speedup}
+                rows.append(row | place | {"similarity": np.nan, "score": speedup})
+    return pd.DataFrame(rows).astype({"speedup": "float64", "score": "float64"})
 
 
 def make_task(name: str, level: int, flaws: tuple[str, ...] = ()) -> Task:
@@ -140,7 +170,7 @@ def write_scores(root: Path, study: Study, files: dict[str, list[Path]]) -> list
 def write_report(root: Path, study: Study, files: dict[str, list[Path]]) -> Path:
     scores = write_scores(root, study, files)
     splits = {p.stem.rsplit("-", 1)[1] for p in scores}
-    names = [*sorted(splits), "serial_parallel", "turns", "mended", "pass_at_k", "tasks"]
+    names = [name for name in TABLES if name in splits or name not in SPLITS]
     baselines = files.get("baselines", [None])[0]
     tables = [make_table(n, scores, root / f"{n}.csv", study=study, baselines=baselines) for n in names]
     figures = [make_figure("outcomes", root, study=study, scores=scores)[0]]

@@ -78,6 +78,21 @@ def test_a_second_school_goes_on_from_the_first_schools_judged_answers(snakemake
     assert jobs(run) == {"train_base_model": 1}
 
 
+def test_level_3_and_new_tasks_are_evaluated_and_never_trained_on(snakemake: Run, tmp_path: Path) -> None:
+    overlay = tmp_path / "level3.yaml"
+    overlay.write_text("tasks: {kernelbench: {levels: [1, 2, 3]}}\n")
+    paper = ROOT / "config/paper.yaml"
+    before = jobs(snakemake("--dry-run", "--configfile", paper))
+    after = jobs(run := snakemake("--dry-run", "--configfile", paper, overlay))
+    num_policies = len(load_study([ROOT / "config/config.yaml", paper]).evaluate)
+    assert before["run_rollouts"] == 3 * num_policies, "levels 1 and 2, and the 80 new tasks"
+    assert after["run_rollouts"] == 4 * num_policies and after["make_table"] == before["make_table"] + 1
+    assert "results/paper/tables/level3.tex" in run.stdout + run.stderr
+    gpu = ROOT / "config/gpu.yaml"
+    found = jobs(snakemake("--dry-run", "--configfile", gpu, overlay))
+    assert found["judge_ceiling"] == 2, "the kernel writer knows no whole networks"
+
+
 def test_a_second_policy_is_one_more_rollout_a_split(snakemake: Run, tmp_path: Path) -> None:
     overlay = tmp_path / "two.yaml"
     overlay.write_text("policies:\n  other: {backend: openai, model: m}\nevaluate: [base, other]\n")

@@ -1,4 +1,4 @@
-"""`kevin bench`: how fast the judge is, and how fast PyTorch is on every task."""
+"""`kevin bench`: how fast the judge is, and how fast PyTorch is on every task. Of the report: `bench_report`."""
 
 from __future__ import annotations
 
@@ -25,7 +25,7 @@ log = logging.getLogger(__name__)
 _CHUNK = 20
 """Tasks that are compiled ahead together, and after which the files are written."""
 
-app = typer.Typer(help="Measure the judge itself, and PyTorch's baselines.", no_args_is_help=True)
+app = typer.Typer(help="Measure the judge itself, PyTorch's baselines, and the report.", no_args_is_help=True)
 
 DeviceOption = Annotated[str, typer.Option("--device", help="cpu or cuda; the configuration's when left out.")]
 FolderOption = Annotated[Path, typer.Option("--out", metavar="DIR", help="Folder for the results.")]

@@ -25,7 +25,7 @@ ConfigOption = Annotated[
 ]
 TasksOption = Annotated[Path, typer.Option("--tasks", metavar="FILE", help="tasks.parquet of `kevin tasks build`.")]
 OutOption = Annotated[Path, typer.Option("--out", metavar="FILE", help="What is written, in one piece or not at all.")]
-SplitOption = Annotated[str, typer.Option("--split", metavar="NAME", help="train, level1, level2 or unseen.")]
+SplitOption = Annotated[str, typer.Option("--split", metavar="NAME", help="train, level1, level2, ... or unseen.")]
 StoreOption = Annotated[
     Path, typer.Option("--store", metavar="DIR", help="Verdict store; what stands in it is never judged again.")
 ]

@@ -147,14 +147,16 @@ def score(
 
 
 def table(
-    name: Annotated[str, typer.Argument(metavar="NAME", help="level1, level2, serial_parallel, turns, ...")],
+    name: Annotated[
+        str, typer.Argument(metavar="NAME", help="claims, table1, table2, level1, differences, turns, ...")
+    ],
     scores: ScoresOption,
     out: OutOption,
     baselines: BaselinesOption = None,
     summaries: SummariesOption = None,
     config: ConfigOption = None,
 ) -> None:
-    """Write one table as CSV."""
+    """Write one table as CSV, and beside it as Markdown (.md) and LaTeX (.tex)."""
     study = load_config(config)
     from kevin.report.tables import TABLES, make_table
 
@@ -186,7 +188,7 @@ def search_table(
     summaries: SummariesOption = None,
     config: ConfigOption = None,
 ) -> None:
-    """Compare ways to spend the same kernels: one table as CSV."""
+    """Compare ways to spend the same kernels: one table as CSV, Markdown and LaTeX."""
     study = load_config(config)
     from kevin.report.search import SEARCH_TABLES, make_search_table
 

@@ -50,7 +50,7 @@ def export_policy(
 
 def rl_gain(
     scores: ScoresOption,
-    out: Annotated[Path, typer.Option("--out", metavar="FILE", help="rl_gain.csv.")],
+    out: Annotated[Path, typer.Option("--out", metavar="FILE", help="rl_gain.csv; beside it .md and .tex.")],
     summaries: SummariesOption = None,
     config: ConfigOption = None,
 ) -> None:
@@ -63,12 +63,14 @@ def rl_gain(
 
 def step_time(
     runs: Annotated[list[Path], typer.Option("--run-dir", metavar="DIR", help="A training run; repeatable.")],
-    out: Annotated[Path, typer.Option("--out", metavar="FILE", help="step_time.csv.")],
+    out: Annotated[Path, typer.Option("--out", metavar="FILE", help="step_time.csv; beside it .md and .tex.")],
+    config: ConfigOption = None,
 ) -> None:
     """Write where the time of a training step goes."""
+    study = load_config(config)
     from kevin.report.training_time import make_step_time
 
-    make_step_time(runs, out)
+    make_step_time(runs, out, study=study)
 
 
 def training_figure(

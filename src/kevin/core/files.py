@@ -144,21 +144,61 @@ def write_parquet(path: Path, frame: pd.DataFrame, kind: str, provenance: dict[s
 
 def read_parquet(path: Path, kind: str) -> tuple[pd.DataFrame, dict[str, Any]]:
     """Frame and metadata. Raises DataError for a missing, damaged or foreign file, with the fix."""
+    with _opened(path, kind) as (file, meta):
+        return file.read().to_pandas(), meta
+
+
+def read_metadata(path: Path, kind: str) -> dict[str, Any]:
+    """What stands in a file beside its rows. Raises DataError as `read_parquet`."""
+    with _opened(path, kind) as (_, meta):
+        return meta
+
+
+def read_columns(path: Path, kind: str, columns: list[str]) -> pd.DataFrame:
+    """Some columns of a file. Raises DataError as `read_parquet`."""
+    with _opened(path, kind) as (file, _):
+        frame: pd.DataFrame = file.read(columns=columns).to_pandas()
+        return frame
+
+
+def read_rows(path: Path, kind: str, chosen: Any) -> pd.DataFrame:
+    """The rows where ``chosen``, an array of booleans as long as the file, is true; the file is read piece by piece.
+
+    Raises DataError as `read_parquet`.
+    """
+    import pyarrow as pa
+
+    with _opened(path, kind) as (file, _):
+        pieces, start = [], 0
+        for batch in file.iter_batches(batch_size=_ROWS_AT_ONCE):
+            pieces.append(batch.filter(pa.array(chosen[start : start + len(batch)])))
+            start += len(batch)
+        frame: pd.DataFrame = pa.Table.from_batches(pieces, schema=file.schema_arrow).to_pandas()
+        return frame
+
+
+_ROWS_AT_ONCE = 512
+
+
+@contextmanager
+def _opened(path: Path, kind: str) -> Iterator[tuple[Any, dict[str, Any]]]:
     import pyarrow as pa
     import pyarrow.parquet as pq
 
     try:
-        table = pq.read_table(path)
+        with pq.ParquetFile(path) as file:
+            meta = json.loads((file.schema_arrow.metadata or {}).get(_META_KEY, b"{}"))
+            if meta.get("kind") != kind:
+                raise DataError(f"{path}: holds {meta.get('kind') or 'something else'}, expected {kind}")
+            if meta.get("schema_version") != SCHEMA_VERSION:
+                raise DataError(
+                    f"{path}: schema version {meta.get('schema_version')}, this code writes {SCHEMA_VERSION}"
+                )
+            yield file, meta
     except FileNotFoundError:
         raise DataError(f"{path}: no such file; make it with: snakemake {path}") from None
     except (pa.ArrowInvalid, OSError) as e:
         raise DataError(f"{path}: cannot be read ({e}); delete it and make it again with: snakemake {path}") from None
-    meta = json.loads((table.schema.metadata or {}).get(_META_KEY, b"{}"))
-    if meta.get("kind") != kind:
-        raise DataError(f"{path}: holds {meta.get('kind') or 'something else'}, expected {kind}")
-    if meta.get("schema_version") != SCHEMA_VERSION:
-        raise DataError(f"{path}: schema version {meta.get('schema_version')}, this code writes {SCHEMA_VERSION}")
-    return table.to_pandas(), meta
 
 
 # --- tasks ------------------------------------------------------------------------------------------------------

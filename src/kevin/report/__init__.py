@@ -6,8 +6,8 @@ One function a command, plain paths in and paths out (all keyword arguments afte
                                        policy: str, split: str) -> Path
     kevin.report.tables.make_table(name: str, scores: Sequence[Path], out: Path, *, study: Study,
                                    baselines: Path | None = None, summaries: Sequence[Path] = ()) -> Path
-        name: one of kevin.report.tables.TABLES ("level1", "level2", "serial_parallel", "turns", "mended",
-        "pass_at_k", "tasks")
+        name: one of kevin.report.tables.TABLES ("claims", "table1", "level1", "differences", "turns", ...); writes
+        .md and .tex beside the .csv
     kevin.report.figures.make_figure(name: str, out_dir: Path, *, study: Study, scores: Sequence[Path] = (),
                                      turns: Sequence[Path] = (), summaries: Sequence[Path] = ()) -> list[Path]
         name: one of kevin.report.figures.FIGURES ("serial_scaling", "parallel_scaling", "fast_p", "outcomes", "turns",

@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import math
-from collections.abc import Callable, Mapping
+from collections.abc import Callable, Mapping, Sequence
 from types import MappingProxyType
 from typing import Any, NamedTuple
 
@@ -40,11 +40,12 @@ class Table(NamedTuple):
     name: str
     title: str
     caption: str
-    groups: list[tuple[str, int]]
-    """Upper header: label and number of columns."""
     columns: list[str]
     bodies: list[Body]
-    filters: dict[str, list[str]]
+    groups: Sequence[tuple[str, int]] = ()
+    """Upper header: label and number of columns."""
+    filters: Mapping[str, list[str]] = MappingProxyType({})
+    """Tags of rows that the page lets people choose by, with their values."""
 
     @property
     def numeric(self) -> list[bool]:
@@ -81,14 +82,25 @@ def signed(value: float) -> str:
     return f"{value:+.2f}".replace("-", "−")
 
 
+def points(value: float) -> str:
+    """A difference of shares, in percentage points."""
+    return f"{100 * value:+.0f} pp".replace("-", "−")
+
+
+def interval_cell(row: Mapping[str, Any], name: str, show: Callable[[float], str]) -> Cell:
+    """A value with its interval, which stands in the columns ``<name>_low`` and ``<name>_high``."""
+    return number_cell(row[name], show, row[f"{name}_low"], row[f"{name}_high"])
+
+
 def number_cell(value: Any, show: Callable[[float], str], low: Any = None, high: Any = None) -> Cell:
     """A dash where there is no number."""
     if is_missing(value):
         return Cell("–", -math.inf)
     if is_missing(low) or is_missing(high):
         return Cell(show(float(value)), float(value))
-    between = " to " if low < 0 else "–"
-    return Cell(show(float(value)), float(value), between.join(_bare(show(float(end))) for end in (low, high)))
+    ends = [_bare(show(float(end))) for end in (low, high)]
+    between = " to " if any(end[0] in "+−-" for end in ends) else "–"
+    return Cell(show(float(value)), float(value), between.join(ends))
 
 
 def text_cell(text: str, note: str = "", link: str | None = None) -> Cell:
@@ -100,4 +112,4 @@ def is_missing(value: Any) -> bool:
 
 
 def _bare(text: str) -> str:
-    return text.removesuffix(" %").removesuffix("×")
+    return text.removesuffix(" %").removesuffix(" pp").removesuffix("×")

@@ -18,16 +18,18 @@ import yaml
 from markupsafe import Markup
 
 from kevin.core.config import Study
-from kevin.core.files import read_parquet, read_tasks, write_text
-from kevin.core.types import Turn
+from kevin.core.files import read_columns, read_metadata, read_tasks, write_text
 from kevin.report.cells import number_cell, percent, times
 from kevin.report.display import display_table
-from kevin.report.figures import turns_by_policy
+from kevin.report.figures import files_by_policy
 from kevin.report.figures.captions import TITLES, caption
 from kevin.report.notes import read_note
+from kevin.report.paper import OURS
+from kevin.report.parts import ALL_TASKS
+from kevin.report.recipes import recipes
 from kevin.report.scores import CEILING, policy_label, read_scores, split_label
-from kevin.report.tables import ALL_TASKS, EAGER, OURS, read_table
-from kevin.report.trajectories import best_trajectories
+from kevin.report.tables import EAGER, read_table
+from kevin.report.trajectories import best_in_files
 from kevin.report.viewer import embed_json, viewer_data
 
 _TEMPLATES = Path(__file__).parent / "templates"
@@ -67,7 +69,7 @@ def make_report(
         summaries: of the trainings behind the page, see `kevin.report.notes`.
     """
     frames = {path.stem: read_table(path) for path in tables}
-    own_turns = turns_by_policy(turns, study)
+    shown = {path.stem: (display_table(path.stem, frames[path.stem], study), data_uri(path)) for path in tables}
     note = read_note(summaries, study)
     page = _environment().get_template("report.html.j2")
     script = "\n".join((_TEMPLATES / f"{part}.js").read_text() for part in ("tables", "viewer", "search"))
@@ -76,9 +78,10 @@ def make_report(
         note=note,
         facts=_facts(read_scores(scores, study), study),
         headline=_headline(frames, study),
-        tables=[(display_table(p.stem, frames[p.stem], study), data_uri(p)) for p in tables],
+        claims=shown.pop("claims", None),
+        tables=list(shown.values()),
         figures=[_figure(path, note) for path in figures],
-        viewer=Markup(embed_json(_viewer(own_turns, tasks, study))),
+        viewer=Markup(embed_json(_viewer(turns, tasks, study))),
         machine=_machine(scores),
         files=[_file_row(path, kind) for path, kind in _provenance_files(scores, turns, tasks, baselines)],
         config=yaml.safe_dump(study.model_dump(mode="json"), sort_keys=False, allow_unicode=True),
@@ -129,14 +132,14 @@ _HEADLINES = (
 
 
 def _headline(frames: Mapping[str, pd.DataFrame], study: Study) -> list[tuple[str, str, list[Tile]]]:
-    """(level, policy, tiles) for each level table: the last policy of ``evaluate``, with the others beside it."""
+    """(level, policy, tiles) for each level table: the last recipe of ``evaluate``, with the others beside it."""
     cards = []
     for name, frame in frames.items():
         if not name.startswith("level"):
             continue
         rows = frame[(frame["source"] == OURS) & (frame["baseline"] == EAGER) & (frame["subset"] == ALL_TASKS)]
-        by_policy = rows.set_index("policy")
-        present = [p for p in study.evaluate if p in by_policy.index]
+        by_policy = rows.drop_duplicates("policy", keep="last").set_index("policy")  # all seeds together stand last
+        present = [r.policy for r in recipes(study.evaluate, study) if r.policy in by_policy.index]
         if not present:
             continue
         numbers: dict[Any, dict[Any, Any]] = by_policy.to_dict("index")
@@ -153,7 +156,7 @@ def _headline(frames: Mapping[str, pd.DataFrame], study: Study) -> list[tuple[st
             interval = number_cell(main[column], show, main[f"{column}_low"], main[f"{column}_high"]).note
             tiles.append(Tile(label, show(main[column]), interval, beside))
         title = f"{split_label(name)} · {main['num_tasks']:.0f} tasks"
-        cards.append((title, policy_label(present[-1], study), tiles))
+        cards.append((title, str(main["label"]), tiles))
     return cards
 
 
@@ -175,15 +178,12 @@ def _figure(path: Path, note: str | None) -> dict[str, Any]:
     }
 
 
-def _viewer(own_turns: Mapping[str, Sequence[Turn]], tasks: Path, study: Study) -> dict[str, Any]:
-    limit = study.report.viewer_trajectories
-    seen = {t.task_id for turns in own_turns.values() for t in turns}
-    shown = [task for task in read_tasks(tasks) if task.id in seen]
-    best = {
-        policy: {task.id: best_trajectories(turns, task.id, limit) for task in shown}
-        for policy, turns in own_turns.items()
-    }
-    return viewer_data(best, shown, study)
+def _viewer(turns: Sequence[Path], tasks: Path, study: Study) -> dict[str, Any]:
+    files = files_by_policy(turns, study)
+    best = best_in_files(files, study.report.viewer_trajectories)
+    every = [path for paths in files.values() for path in paths]
+    seen = {task for path in every for task in read_columns(path, "turns", ["task_id"])["task_id"]}
+    return viewer_data(best, [task for task in read_tasks(tasks) if task.id in seen], study)
 
 
 # --- provenance ---------------------------------------------------------------------------------------------------
@@ -193,7 +193,7 @@ def _machine(scores: Sequence[Path]) -> dict[str, str]:
     """Where the kernels were judged, from the rollouts behind the scores; differing values stand side by side."""
     found: dict[str, list[str]] = {}
     for path in scores:
-        meta = read_parquet(path, "scores")[1].get("rollouts", {})
+        meta = read_metadata(path, "scores").get("rollouts", {})
         facts = {
             "Processor": meta.get("cpu"),
             "GPUs": ", ".join(f"{g.get('name')} (driver {g.get('driver')})" for g in meta.get("gpus") or ()) or "none",
@@ -216,7 +216,7 @@ def _provenance_files(
 
 
 def _file_row(path: Path, kind: str) -> dict[str, str]:
-    meta = read_parquet(path, kind)[1]
+    meta = read_metadata(path, kind)
     return {
         "name": str(path) if not path.is_absolute() else f"{path.parent.name}/{path.name}",
         "created": str(meta.get("created") or "–"),

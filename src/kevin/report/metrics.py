@@ -9,6 +9,7 @@ from __future__ import annotations
 
 import math
 from collections.abc import Mapping, Sequence
+from functools import lru_cache
 from typing import NamedTuple
 
 import numpy as np
@@ -64,15 +65,21 @@ def trajectory_best(
     turns = usable(scores)
     if num_turns is not None:
         turns = turns[turns["turn"] <= num_turns]
-    correct = turns["outcome"] == Outcome.CORRECT.value
-    speedup = turns["speedup"].astype("float64").where(correct, 0.0)
+    codes, tasks = pd.factorize(turns[TASK], sort=True)
+    correct = (turns["outcome"] == Outcome.CORRECT.value).to_numpy(bool)
+    speedup = np.where(correct, turns["speedup"].to_numpy(float), 0.0)
+    numbers = turns[TRAJECTORY].to_numpy(int)
     if ratios is not None:
-        factor = turns[TASK].map(ratios)
-        turns, correct = turns[factor.notna()], correct[factor.notna()]
-        speedup = (speedup * factor)[factor.notna()]
-    rows = pd.DataFrame({TASK: turns[TASK], TRAJECTORY: turns[TRAJECTORY], "correct": correct, "speedup": speedup})
-    return rows.groupby([TASK, TRAJECTORY], as_index=False, sort=True).agg(
-        correct=("correct", "any"), speedup=("speedup", "max")
+        factor = np.array([ratios.get(task, math.nan) for task in tasks])[codes]
+        kept = ~np.isnan(factor)
+        codes, correct, numbers, speedup = codes[kept], correct[kept], numbers[kept], (speedup * factor)[kept]
+    width = int(numbers.max(initial=0)) + 1
+    places, row = np.unique(codes * width + numbers, return_inverse=True)
+    best = np.zeros(len(places))
+    np.fmax.at(best, row, speedup)
+    any_correct = np.bincount(row, weights=correct, minlength=len(places)) > 0
+    return pd.DataFrame(
+        {TASK: tasks[places // width], TRAJECTORY: places % width, "correct": any_correct, "speedup": best}
     )
 
 
@@ -126,29 +133,60 @@ def smallest_group(trajectories: pd.DataFrame) -> int:
 
 
 def best_of_k_by_task(trajectories: pd.DataFrame, column: str, k: int) -> pd.Series:
-    """`best_of_k` of a trajectory column for each task."""
-    return trajectories.groupby(TASK)[column].agg(lambda v: best_of_k(v.to_numpy(float), k)).astype(float)
+    """`best_of_k` of a trajectory column for each task (index: task_id, sorted)."""
+    codes, tasks = pd.factorize(trajectories[TASK], sort=True)
+    values = trajectories[column].to_numpy(float)
+    order = np.lexsort((values, codes))
+    codes, values = codes[order], values[order]
+    sizes = np.bincount(codes, minlength=len(tasks))
+    rank = np.arange(len(values)) - (np.cumsum(sizes) - sizes)[codes]
+    weights = np.empty(len(values))
+    for n in np.unique(sizes):
+        same = sizes[codes] == n
+        weights[same] = best_of_k_weights(int(n), k)[rank[same]]
+    best = np.bincount(codes, weights * values, minlength=len(tasks))
+    return pd.Series(best, index=pd.Index(tasks, name=TASK), name=column)
 
 
 # --- bootstrap over tasks ---------------------------------------------------------------------------------------
 
 
-def _drawn_tasks(num_tasks: int, num_resamples: int, seed: int) -> np.ndarray:
-    """Indices of the resampled tasks, shape (num_resamples, num_tasks)."""
-    return np.random.default_rng(seed).integers(0, num_tasks, size=(num_resamples, num_tasks))
+@lru_cache(maxsize=8)
+def task_weights(num_tasks: int, num_resamples: int, seed: int) -> np.ndarray:
+    """How often each task is drawn in each resample, shape (num_resamples, num_tasks); rows add up to num_tasks.
 
-
-def bootstrap_means(values: np.ndarray, num_resamples: int, seed: int) -> np.ndarray:
-    """Means of ``num_resamples`` resamples of the tasks, shape (num_resamples,). NaN values are left out of each mean.
-
-    The draws depend on the seed and the number of tasks only, so columns of one table are resampled together.
+    They depend on these numbers only, so columns of one table, and policies on the same tasks, are resampled together.
     """
-    drawn = values[_drawn_tasks(len(values), num_resamples, seed)]
-    known = ~np.isnan(drawn)
-    count = known.sum(axis=1)
-    total = np.where(known, drawn, 0.0).sum(axis=1)
-    means: np.ndarray = np.divide(total, count, out=np.full(num_resamples, math.nan), where=count > 0)
-    return means
+    drawn = np.random.default_rng(seed).integers(0, num_tasks, size=(num_resamples, num_tasks))
+    places = drawn + num_tasks * np.arange(num_resamples)[:, None]
+    weights = np.bincount(places.ravel(), minlength=num_resamples * num_tasks).astype(float)
+    weights = weights.reshape(num_resamples, num_tasks)
+    weights.flags.writeable = False
+    return weights
+
+
+def weighted_means(values: np.ndarray, weights: np.ndarray) -> np.ndarray:
+    """Means of ``values`` (T,) or (S, T) under each row of ``weights`` (R, T): shape (R,) or (R, S).
+
+    NaN values are left out; a mean of nothing is NaN.
+    """
+    known = ~np.isnan(values)
+    return divide(weights @ np.where(known, values, 0.0).T, weights @ known.astype(float).T)
+
+
+def divide(a: np.ndarray, b: np.ndarray) -> np.ndarray:
+    """a / b, NaN where b is not above 0."""
+    quotient: np.ndarray = np.divide(a, b, out=np.full(np.shape(a), math.nan), where=b > 0)
+    return quotient
+
+
+def percentile_interval(value: float, draws: np.ndarray) -> Interval:
+    """The 2.5th and 97.5th percentile of the resampled values, those that could not be computed left out."""
+    known = draws[~np.isnan(draws)]
+    if math.isnan(value) or not len(known):
+        return NOTHING
+    low, high = np.percentile(known, [2.5, 97.5])
+    return Interval(float(value), float(low), float(high))
 
 
 def mean_interval(values: Sequence[float] | np.ndarray | pd.Series, *, num_resamples: int, seed: int) -> Interval:
@@ -156,8 +194,9 @@ def mean_interval(values: Sequence[float] | np.ndarray | pd.Series, *, num_resam
     array = np.asarray(values, dtype=float)
     if not len(array) or np.isnan(array).all():
         return NOTHING
-    low, high = np.nanpercentile(bootstrap_means(array, num_resamples, seed), [2.5, 97.5])
-    return Interval(float(np.nanmean(array)), float(low), float(high))
+    means = weighted_means(array, task_weights(len(array), num_resamples, seed))
+    least, most = np.nanmin(array), np.nanmax(array)  # rounding may not carry a mean beyond all values
+    return percentile_interval(float(np.clip(np.nanmean(array), least, most)), np.clip(means, least, most))
 
 
 def share_interval(counted: pd.Series, of: pd.Series, *, num_resamples: int, seed: int) -> Interval:
@@ -165,14 +204,11 @@ def share_interval(counted: pd.Series, of: pd.Series, *, num_resamples: int, see
 
     A kernel weighs as much as any other; a task without any in ``of`` adds none. Resamples without any are left out.
     """
-    counts = np.stack([counted.to_numpy(float), of.to_numpy(float)])
-    totals = counts.sum(axis=1)
-    if not totals[1]:
+    if not of.sum():
         return NOTHING
-    resampled = counts[:, _drawn_tasks(counts.shape[1], num_resamples, seed)].sum(axis=2)
-    known = resampled[:, resampled[1] > 0]
-    low, high = np.percentile(known[0] / known[1], [2.5, 97.5])
-    return Interval(float(totals[0] / totals[1]), float(low), float(high))
+    weights = task_weights(len(of), num_resamples, seed)
+    draws = divide(weights @ counted.to_numpy(float), weights @ of.to_numpy(float))
+    return percentile_interval(float(counted.sum() / of.sum()), draws)
 
 
 def geometric_interval(

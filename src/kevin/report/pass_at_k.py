@@ -12,31 +12,39 @@ import pandas as pd
 
 from kevin.core.config import Study
 from kevin.report import metrics
-from kevin.report.scores import CEILING, seed_numbers
+from kevin.report.estimates import mean_estimate
+from kevin.report.recipes import by_seed, rows_by
 
 KS = (1, 4, 16)
-COLUMNS = ["policy", "seed", "level", "k", "correct", "correct_low", "correct_high", "fast_1", "num_tasks"]
+COLUMNS = [
+    *("policy", "seed", "level", "k", "correct", "correct_low", "correct_high", "fast_1", "num_tasks", "num_seeds"),
+]
 
 
 def pass_at_k_table(scores: pd.DataFrame, study: Study) -> pd.DataFrame:
     """One row for each policy, level and k of `KS`; tasks with fewer than k judged first kernels are left out.
 
-    ``policy``: of several seeds the one that they are seeds of; ``seed``: their number, from 0, as they are evaluated.
-    The interval is a bootstrap over tasks.
+    ``policy``: of several seeds the one that they are seeds of; ``seed``: their number, from 0, as they are evaluated,
+    none where they are together. The interval is over tasks and seeds.
     """
-    rows: list[dict[str, Any]] = []
-    real = scores[scores["policy"] != CEILING]
-    seeds = seed_numbers([str(p) for p in real["policy"].unique()], study)
-    for (policy, level), own in real.groupby(["policy", "level"], sort=False):
-        first = metrics.trajectory_best(own, num_turns=1)
-        first = first.assign(fast_1=metrics.fast(first, 1.0))
-        sizes = first["task_id"].map(first.groupby("task_id").size())
+    rows: list[list[Any]] = []
+    for level, row in rows_by(scores.sort_values("level", kind="stable"), "level", study):
+        firsts = [_first(own) for own in row.seeds]
         for k in KS:
-            if (enough := first[sizes >= k]).empty:
+            enough = [first[first["num_answers"] >= k] for first in firsts]
+            if all(first.empty for first in enough):
                 continue
-            correct, fast = (metrics.best_of_k_by_task(enough, column, k) for column in ("correct", "fast_1"))
-            interval = metrics.mean_interval(correct, num_resamples=study.report.num_bootstrap, seed=study.seed)
-            rows.append(
-                dict(zip(COLUMNS, [*seeds[str(policy)], level, k, *interval, fast.mean(), len(correct)], strict=True))
+            correct, fast = (
+                mean_estimate(by_seed([metrics.best_of_k_by_task(f, c, k) for f in enough]), study)
+                for c in ("correct", "fast_1")
             )
-    return pd.DataFrame(rows, columns=COLUMNS)
+            num_tasks = len({task for first in enough for task in first["task_id"]})
+            rows.append([row.kind, row.seed, level, k, *correct.interval, fast.value, num_tasks, row.num_seeds])
+    return pd.DataFrame(rows, columns=COLUMNS).astype({"seed": "Int64"})
+
+
+def _first(own: pd.DataFrame) -> pd.DataFrame:
+    """First answers, with ``fast_1`` and how many their task has."""
+    first = metrics.trajectory_best(own, num_turns=1)
+    sizes = first["task_id"].map(first.groupby("task_id").size())
+    return first.assign(fast_1=metrics.fast(first, 1.0), num_answers=sizes)

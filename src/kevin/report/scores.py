@@ -14,7 +14,7 @@ from kevin.core import reward
 from kevin.core.config import RewardConfig, Study
 from kevin.core.dialogue import opening_is_expected
 from kevin.core.errors import DataError
-from kevin.core.files import read_parquet, read_tasks, read_turns, write_parquet
+from kevin.core.files import read_metadata, read_parquet, read_tasks, read_turns, write_parquet
 from kevin.core.provenance import provenance
 from kevin.core.types import Task, Turn
 from kevin.report.similarity import similarity
@@ -141,6 +141,16 @@ def read_scores(paths: Sequence[Path], study: Study) -> pd.DataFrame:
     return frame.sort_values("policy", key=lambda s: s.map(rank), kind="stable", ignore_index=True)
 
 
+def hardware(paths: Sequence[Path], study: Study) -> str:
+    """What the kernels behind these score files ran on: GPUs or processors by name."""
+    found: dict[str, None] = {}
+    for path in paths:
+        meta = read_metadata(path, KIND).get("rollouts", {})
+        gpus = [str(g.get("name")) for g in meta.get("gpus") or ()] if study.judge.device == "cuda" else []
+        found |= dict.fromkeys(gpus or [str(meta.get("cpu") or "unknown hardware")])
+    return ", ".join(found)
+
+
 def policy_order(policies: Sequence[str], study: Study) -> list[str]:
     """As in ``study.evaluate``, then others by name, the ceiling last."""
     wanted = {name: i for i, name in enumerate(study.evaluate)}
@@ -174,5 +184,10 @@ def seed_numbers(policies: Sequence[str], study: Study) -> dict[str, tuple[str, 
 
 
 def split_label(split: str) -> str:
-    """``level1`` -> ``Level 1``."""
+    """``level1`` -> ``Level 1``; ``all`` -> ``All held-out``."""
+    if split in _SPLIT_LABELS:
+        return _SPLIT_LABELS[split]
     return f"Level {split[5:]}" if split.startswith("level") and split[5:].isdigit() else split
+
+
+_SPLIT_LABELS = {"all": "All held-out", "unseen": "New fused tasks"}

@@ -14,11 +14,13 @@ import pandas as pd
 
 from kevin.core.config import Study
 from kevin.core.errors import DataError
-from kevin.core.files import read_tasks, read_turns, write_csv
+from kevin.core.files import read_tasks, read_turns
 from kevin.report import metrics
-from kevin.report.metrics import Interval
-from kevin.report.notes import read_note, with_note
-from kevin.report.scores import policy_order, score_frame, seed_numbers
+from kevin.report.estimates import mean_estimate
+from kevin.report.notes import read_note
+from kevin.report.publish import write_table
+from kevin.report.recipes import by_seed, recipes
+from kevin.report.scores import policy_order, score_frame
 from kevin.report.turns import turns_table
 
 COLUMNS = [
@@ -29,6 +31,7 @@ COLUMNS = [
     "gpu_seconds",
     *(f"{name}{end}" for name in ("correct", "speedup") for end in ("", "_low", "_high")),
     "num_tasks",
+    "num_seeds",
 ]
 
 
@@ -74,41 +77,57 @@ def search_table(rollouts: Sequence[SearchRollout], study: Study) -> pd.DataFram
     over tasks. ``kernels`` and ``gpu_seconds``: so far, of one task; the seconds are the mean over tasks.
 
     After each turn of all trajectories; with a single turn for 1, 2, 4, ... of them drawn without replacement (unbiased
-    estimate), which take their share of the seconds.
+    estimate), which take their share of the seconds. Several seeds of a policy have a row each, and one together where
+    all have the same number of kernels, with the mean of their seconds.
     """
-    seeds = seed_numbers(list(dict.fromkeys(r.policy for r in rollouts)), study)
     rows: list[dict[str, Any]] = []
-    for rollout in rollouts:
-        policy, seed = seeds[rollout.policy]
-        head = {"policy": policy, "seed": seed, "strategy": rollout.strategy}
-        for kernels, seconds, values in _so_far(rollout):
-            cells: dict[str, float] = {}
-            for name in ("correct", "speedup"):
-                interval: Interval = metrics.mean_interval(
-                    values[name], num_resamples=study.report.num_bootstrap, seed=study.seed
-                )
-                cells |= {name: interval.value, f"{name}_low": interval.low, f"{name}_high": interval.high}
-            num_tasks = len(values)
-            rows.append(
-                head | {"kernels": kernels, "gpu_seconds": seconds / num_tasks} | cells | {"num_tasks": num_tasks}
-            )
-    return pd.DataFrame(rows, columns=COLUMNS)
+    for recipe in recipes((r.policy for r in rollouts), study):
+        found = {(r.policy, r.strategy): list(_so_far(r)) for r in rollouts if r.policy in recipe.seeds}
+        groups: list[tuple[int | None, tuple[str, ...]]] = [
+            (number, (policy,)) for number, policy in enumerate(recipe.seeds)
+        ]
+        groups += [(None, recipe.seeds)] if recipe.num_seeds > 1 else []
+        for strategy in dict.fromkeys(strategy for _, strategy in found):
+            for seed, policies in groups:
+                head = {"policy": recipe.policy, "seed": seed, "strategy": strategy, "num_seeds": len(policies)}
+                steps = [{s.kernels: s for s in found.get((p, strategy), ())} for p in policies]
+                shared = [n for n in steps[0] if all(n in own for own in steps)]
+                rows += [head | _cells([own[n] for own in steps], study) for n in shared]
+    return pd.DataFrame(rows, columns=COLUMNS).astype({"seed": "Int64"})
 
 
-def _so_far(rollout: SearchRollout) -> Iterator[tuple[int, float, pd.DataFrame]]:
-    """(kernels a task, seconds of all tasks, best by task) where there is something to say."""
+class _SoFar(NamedTuple):
+    kernels: int
+    """Of one task."""
+    seconds: float
+    """Of all tasks."""
+    values: pd.DataFrame
+    """Best by task: columns correct, speedup."""
+
+
+def _cells(seeds: Sequence[_SoFar], study: Study) -> dict[str, Any]:
+    cells: dict[str, Any] = {"kernels": seeds[0].kernels, "num_tasks": max(len(s.values) for s in seeds)}
+    cells["gpu_seconds"] = sum(s.seconds / len(s.values) for s in seeds) / len(seeds)
+    for name in ("correct", "speedup"):
+        interval = mean_estimate(by_seed([s.values[name] for s in seeds]), study).interval
+        cells |= {name: interval.value, f"{name}_low": interval.low, f"{name}_high": interval.high}
+    return cells
+
+
+def _so_far(rollout: SearchRollout) -> Iterator[_SoFar]:
+    """Where there is something to say."""
     num_trajectories = int(rollout.scores["trajectory"].max()) + 1
     if len(rollout.turn_seconds) == 1:
         first = metrics.trajectory_best(rollout.scores)
         most = metrics.smallest_group(first)
         for k in dict.fromkeys([*(2**i for i in range(most.bit_length())), most]):
             found = {name: metrics.best_of_k_by_task(first, name, k) for name in ("correct", "speedup")}
-            yield k, rollout.turn_seconds[0] * k / num_trajectories, pd.DataFrame(found)
+            yield _SoFar(k, rollout.turn_seconds[0] * k / num_trajectories, pd.DataFrame(found))
         return
     for turn in range(1, len(rollout.turn_seconds) + 1):
         by_task = metrics.task_values(metrics.trajectory_best(rollout.scores, turn))
         best = by_task[["correct_best", "speedup_best"]].set_axis(["correct", "speedup"], axis=1)
-        yield num_trajectories * turn, sum(rollout.turn_seconds[:turn]), best
+        yield _SoFar(num_trajectories * turn, sum(rollout.turn_seconds[:turn]), best)
 
 
 def search_turns_table(rollouts: Sequence[SearchRollout], study: Study) -> pd.DataFrame:
@@ -132,7 +151,10 @@ SEARCH_TABLES = {"search": search_table, "search_turns": search_turns_table}
 def make_search_table(
     name: str, turns: Sequence[Path], tasks: Path, out: Path, *, study: Study, summaries: Sequence[Path] = ()
 ) -> Path:
-    """Write one of `SEARCH_TABLES`. ``turns``: of all policies, strategies and splits. Returns ``out``."""
+    """Write one of `SEARCH_TABLES` as CSV, and beside it as Markdown and LaTeX. Returns ``out``.
+
+    Args:
+        turns: of all policies, strategies and splits.
+    """
     table = SEARCH_TABLES[name](read_search(turns, tasks, study), study)
-    write_csv(out, with_note(table, read_note(summaries, study)))
-    return out
+    return write_table(out, name, table, study, read_note(summaries, study))

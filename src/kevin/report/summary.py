@@ -12,8 +12,10 @@ from kevin.core.config import Study
 from kevin.core.errors import DataError
 from kevin.report.cells import percent, signed, times
 from kevin.report.notes import TrainingSummary, read_summaries, study_note
+from kevin.report.paper import OURS
+from kevin.report.parts import ALL_TASKS
 from kevin.report.scores import CEILING, first_seed, policy_label, split_label
-from kevin.report.tables import ALL_TASKS, COMPILE_POLICY, EAGER, OURS, read_table
+from kevin.report.tables import COMPILE_POLICY, EAGER, SPLITS, read_table
 from kevin.report.training_gain import trained_policies
 
 _WIDTH = 22
@@ -26,13 +28,13 @@ def summary_text(study: Study) -> str:
     when no level table is there.
     """
     results = Path(study.results)
-    paths = {level: results / "tables" / f"{level}.csv" for level in ("level1", "level2")}
+    paths = {split: results / "tables" / f"{split}.csv" for split in SPLITS}
     levels = {level: _own_rows(path) for level, path in paths.items() if path.exists()}
     if not levels:
         raise DataError(f"{paths['level1']}: there is no such table yet; make the study with: snakemake")
     trained = trained_policies(study)
     gain_path = results / "tables" / "rl_gain.csv"
-    gain = read_table(gain_path) if trained and gain_path.exists() else None
+    gain = _each_seed(read_table(gain_path)) if trained and gain_path.exists() else None
     folders = [results / "base_model"]
     folders += [results / "train" / Path(study.policies[policy].model).name for policy in trained]
     trainings = read_summaries([folder / "summary.json" for folder in folders])
@@ -52,7 +54,12 @@ def _own_rows(path: Path) -> pd.DataFrame:
     """This study's rows of a level table, over eager and of all tasks, by policy."""
     table = read_table(path)
     own = table[(table["source"] == OURS) & (table["baseline"] == EAGER) & (table["subset"] == ALL_TASKS)]
-    return own[own["policy"] != COMPILE_POLICY].set_index("policy")
+    return _each_seed(own[own["policy"] != COMPILE_POLICY]).set_index("policy")
+
+
+def _each_seed(table: pd.DataFrame) -> pd.DataFrame:
+    """Without the rows of several seeds together."""
+    return table[~(table["num_seeds"] > 1)]
 
 
 def _listed(values: Mapping[Any, float], show: Callable[[float], str], study: Study) -> str:

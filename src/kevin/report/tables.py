@@ -1,15 +1,20 @@
-"""Scores -> the study's tables as CSV, every number at full precision with its bootstrap 95 % interval over tasks.
+"""Scores -> the study's tables, every number at full precision with its bootstrap 95 % interval over tasks and seeds.
 
-``level1``, ``level2``: one row for each policy, baseline (eager; torch.compile where it was measured) and subset (all
-tasks; without those of known flaws), then the paper's Table 1. ``serial_parallel``: one budget of kernels split into
-trajectories x turns, then the paper's Table 2. ``pass_at_k``: first answers alone (`kevin.report.pass_at_k`).
-``turns``, ``mended``: what becomes of kernels on the next turn (`kevin.report.turns`).
-``tasks``: one row for each task and policy.
-The column ``source`` keeps ours and the paper's apart: tasks, hardware and models differ.
+``table1``: all held-out tasks together; ``level1``, ``level2``, ...: one split. One row for each policy, baseline
+(eager; torch.compile where it was measured) and subset (all tasks; without those of known flaws), then the paper's
+Table 1, or what the authors' blog post says of that level. ``table2``: one budget of kernels split into trajectories x
+turns, all held-out tasks together, then the paper's Table 2; ``serial_parallel``: the same split by split.
+``differences``: policies against each other (`kevin.report.differences`); ``claims``: the paper's claims
+(`kevin.report.claims`). ``pass_at_k``: first answers alone (`kevin.report.pass_at_k`). ``turns``, ``mended``: what
+becomes of kernels on the next turn (`kevin.report.turns`). ``tasks``: one row for each task and policy.
+
+The column ``source`` keeps ours and the paper's apart: tasks, hardware and models differ. ``num_seeds``: of how many
+seeds of one recipe a row is made; where a recipe has several, each has a row and all together have one.
 """
 
 from __future__ import annotations
 
+import math
 from collections.abc import Callable, Iterator, Mapping, Sequence
 from pathlib import Path
 from typing import Any
@@ -19,16 +24,20 @@ import pandas as pd
 
 from kevin.core.config import Study
 from kevin.core.errors import DataError, UsageError
-from kevin.core.files import read_parquet, write_csv
+from kevin.core.files import read_parquet
 from kevin.report import metrics, paper
-from kevin.report.metrics import Interval
-from kevin.report.notes import read_note, with_note
+from kevin.report.claims import claims_table
+from kevin.report.differences import differences_table
+from kevin.report.estimates import mean_estimate
+from kevin.report.notes import read_note
+from kevin.report.paper import OURS
+from kevin.report.parts import ALL_SPLITS, subsets
 from kevin.report.pass_at_k import pass_at_k_table
-from kevin.report.scores import CEILING, policy_label, read_scores
+from kevin.report.publish import write_table
+from kevin.report.recipes import Rows, budget_splits, by_seed, rows_of
+from kevin.report.scores import CEILING, hardware, policy_label, read_scores
 from kevin.report.turns import mended_table, turns_table
 
-OURS = "this study"
-ALL_TASKS, UNFLAWED = "all tasks", "without flawed tasks"
 EAGER, COMPILE = "eager", "compile"
 COMPILE_POLICY = "torch.compile"
 """Row that treats what torch.compile makes of a task as if a policy had written it."""
@@ -50,54 +59,60 @@ def baseline_ratios(baselines: pd.DataFrame, name: str) -> dict[str, float]:
     return dict(zip(rows["task_id"], 1 / rows["ratio_to_eager"].astype(float), strict=True))
 
 
-# --- one table a split --------------------------------------------------------------------------------------------
+# --- policies: one split, or all ------------------------------------------------------------------------------------
 
 
-def level_table(scores: pd.DataFrame, baselines: pd.DataFrame, study: Study) -> pd.DataFrame:
-    """Rows of one split (see the module's text). ``scores``: every policy on that split."""
+def policies_table(
+    scores: pd.DataFrame, baselines: pd.DataFrame, study: Study, theirs: Sequence[Mapping[str, Any]]
+) -> pd.DataFrame:
+    """Rows of one split, or of all (see the module's text), then ``theirs``. ``scores``: every policy."""
     ratios: dict[str, Mapping[str, float] | None] = {EAGER: None}
     if compiled := baseline_ratios(baselines, COMPILE):
         ratios[COMPILE_POLICY] = compiled
     rows: list[dict[str, Any]] = []
-    for subset, chosen in _subsets(scores):
-        for policy, own in chosen.groupby("policy", sort=False):
+    for subset, chosen in subsets(scores):
+        for own in _with_ceiling(chosen, study):
             rows += [
-                _policy_row(own, factor, study)
-                | {"policy": policy, "label": policy_label(str(policy), study), "baseline": name, "subset": subset}
+                _policy_row(own, factor, study) | _names(own, study) | {"baseline": name, "subset": subset}
                 for name, factor in ratios.items()
             ]
         if compiled:
             rows.append(_compile_row(chosen, compiled, study) | {"subset": subset})
     ours = [{"source": OURS} | row for row in rows]
-    return pd.DataFrame(ours + paper.table1(), columns=_level_columns(study))
+    return pd.DataFrame([*ours, *theirs], columns=_policy_columns(study)).astype({"num_seeds": "Int64"})
 
 
-def _subsets(scores: pd.DataFrame) -> Iterator[tuple[str, pd.DataFrame]]:
-    yield ALL_TASKS, scores
-    if scores["flawed"].any() and not scores["flawed"].all():
-        yield UNFLAWED, scores[~scores["flawed"]]
+def _with_ceiling(scores: pd.DataFrame, study: Study) -> Iterator[Rows]:
+    yield from rows_of(scores, study)
+    if len(ceiling := scores[scores["policy"] == CEILING]):
+        yield Rows(CEILING, CEILING, 0, (ceiling,))
 
 
-def _level_columns(study: Study) -> list[str]:
+def _names(own: Rows, study: Study) -> dict[str, Any]:
+    label = policy_label(own.policy, study, own.num_seeds)
+    return {"policy": own.policy, "label": label, "num_seeds": None if own.policy == CEILING else own.num_seeds}
+
+
+def _policy_columns(study: Study) -> list[str]:
     names = ["correct", "speedup", *(f"fast_{p:g}" for p in study.report.thresholds), "geomean"]
     values = [f"{name}_{of}{end}" for name in names for of in ("best", "avg") for end in ("", "_low", "_high")]
-    head = ["source", "policy", "label", "baseline", "subset", "num_tasks", "trajectories", "turns", "num_turns"]
-    return [*head, "num_turns_missing", *values]
+    head = ["source", "policy", "label", "baseline", "subset", "num_tasks", "num_seeds", "trajectories", "turns"]
+    return [*head, "num_turns", "num_turns_missing", *values]
 
 
-def _policy_row(own: pd.DataFrame, ratios: Mapping[str, float] | None, study: Study) -> dict[str, Any]:
-    trajectories = metrics.trajectory_best(own, ratios=ratios)
-    judged = metrics.usable(own)
+def _policy_row(own: Rows, ratios: Mapping[str, float] | None, study: Study) -> dict[str, Any]:
+    trajectories = [metrics.trajectory_best(seed, ratios=ratios) for seed in own.seeds]
+    judged = pd.concat([metrics.usable(seed) for seed in own.seeds])
     if ratios is not None:
         judged = judged[judged["task_id"].isin(ratios.keys())]
-    values = metrics.task_values(trajectories, study.report.thresholds)
-    sizes = trajectories.groupby("task_id").size()
+    values = [metrics.task_values(seed, study.report.thresholds) for seed in trajectories]
+    sizes = [int(seed.groupby("task_id").size().max()) for seed in trajectories if len(seed)]
     return _value_cells(values, study) | {
-        "num_tasks": len(values),
-        "trajectories": int(sizes.max()) if len(sizes) else 0,
+        "num_tasks": len(by_seed([v["correct_best"] for v in values])),
+        "trajectories": max(sizes, default=0),
         "turns": int(judged["turn"].max()) if len(judged) else 0,
         "num_turns": len(judged),
-        "num_turns_missing": int(own["outcome"].isna().sum()),
+        "num_turns_missing": sum(int(seed["outcome"].isna().sum()) for seed in own.seeds),
     }
 
 
@@ -109,16 +124,17 @@ def _compile_row(chosen: pd.DataFrame, ratios: Mapping[str, float], study: Study
     positive = [p for p in study.report.thresholds if p > 0]
     values = metrics.task_values(frame, positive).drop(columns=["correct_best", "correct_avg"])
     row = {"policy": COMPILE_POLICY, "label": COMPILE_POLICY, "baseline": EAGER, "num_tasks": len(ids)}
-    return row | _value_cells(values, study)
+    return row | _value_cells([values], study)
 
 
-def _value_cells(values: pd.DataFrame, study: Study) -> dict[str, float]:
+def _value_cells(values: Sequence[pd.DataFrame], study: Study) -> dict[str, float]:
+    """Of each seed's `metrics.task_values`."""
     cells: dict[str, float] = {}
-    for column in values.columns:
-        log = column.startswith("log_speedup")
-        estimate: Callable[..., Interval] = metrics.geometric_interval if log else metrics.mean_interval
-        interval = estimate(values[column], num_resamples=study.report.num_bootstrap, seed=study.seed)
-        name = column.replace("log_speedup", "geomean")
+    for column in values[0].columns:
+        interval = mean_estimate(by_seed([v[column] for v in values]), study).interval
+        name = str(column)
+        if name.startswith("log_speedup"):
+            name, interval = name.replace("log_speedup", "geomean"), metrics.Interval(*map(math.exp, interval))
         cells |= {name: interval.value, f"{name}_low": interval.low, f"{name}_high": interval.high}
     return cells
 
@@ -133,27 +149,39 @@ def serial_parallel_table(scores: pd.DataFrame, study: Study) -> pd.DataFrame:
     estimate of best@k), and of each the first turns are taken: a prompt does not say how many turns will follow, so
     the first t turns of a longer run are a run of t turns.
     """
-    rows: list[dict[str, Any]] = []
-    real = scores[scores["policy"] != CEILING]
-    for (split, policy), own in real.groupby(["split", "policy"], sort=False):
-        budget = metrics.smallest_group(metrics.trajectory_best(own, num_turns=1))
-        longest = metrics.usable(own)["turn"].max() if budget else 0
-        for turns in (t for t in range(1, budget + 1) if budget % t == 0 and t <= longest):
-            head = {"source": OURS, "split": split, "policy": policy, "label": policy_label(str(policy), study)}
-            rows.append(head | _budget_cells(own, budget // turns, turns, study))
-    columns = ["source", "split", "policy", "label", "budget", "trajectories", "turns"]
-    values = [f"{name}{end}" for name in ("speedup", "correct") for end in ("", "_low", "_high")]
-    return pd.DataFrame(rows + paper.table2(), columns=[*columns, *values, "num_tasks"])
+    rows = [row for split, own in scores.groupby("split", sort=False) for row in _budget_rows(str(split), own, study)]
+    return pd.DataFrame(rows, columns=_BUDGET_COLUMNS).astype({"num_seeds": "Int64"})
 
 
-def _budget_cells(own: pd.DataFrame, k: int, turns: int, study: Study) -> dict[str, Any]:
-    trajectories = metrics.trajectory_best(own, num_turns=turns)
+def table2(scores: pd.DataFrame, study: Study) -> pd.DataFrame:
+    """The same of all held-out tasks together, then the paper's."""
+    rows = _budget_rows(ALL_SPLITS, scores, study)
+    return pd.DataFrame(rows + paper.table2(), columns=_BUDGET_COLUMNS).astype({"num_seeds": "Int64"})
+
+
+_BUDGET_COLUMNS = [
+    *("source", "split", "policy", "label", "num_seeds", "budget", "trajectories", "turns"),
+    *(f"{name}{end}" for name in ("speedup", "correct") for end in ("", "_low", "_high")),
+    "num_tasks",
+]
+
+
+def _budget_rows(split: str, scores: pd.DataFrame, study: Study) -> list[dict[str, Any]]:
+    rows = []
+    for own in rows_of(scores, study):
+        head = {"source": OURS, "split": split} | _names(own, study)
+        rows += [head | _budget_cells(own, k, turns, study) for k, turns in budget_splits(own.seeds)]
+    return rows
+
+
+def _budget_cells(own: Rows, k: int, turns: int, study: Study) -> dict[str, Any]:
     cells: dict[str, Any] = {"budget": k * turns, "trajectories": k, "turns": turns}
+    trajectories = [metrics.trajectory_best(seed, num_turns=turns) for seed in own.seeds]
     for column in ("speedup", "correct"):
-        by_task = metrics.best_of_k_by_task(trajectories, column, k)
-        interval = metrics.mean_interval(by_task, num_resamples=study.report.num_bootstrap, seed=study.seed)
+        values = by_seed([metrics.best_of_k_by_task(t, column, k) for t in trajectories])
+        interval = mean_estimate(values, study).interval
         cells |= {column: interval.value, f"{column}_low": interval.low, f"{column}_high": interval.high}
-        cells["num_tasks"] = len(by_task)
+        cells["num_tasks"] = len(values)
     return cells
 
 
@@ -179,13 +207,14 @@ def tasks_table(scores: pd.DataFrame, baselines: pd.DataFrame, study: Study) -> 
                     "flawed": facts.loc[task, "flawed"],
                     "policy": policy,
                     "label": policy_label(str(policy), study),
+                    "num_seeds": None if policy == CEILING else 1,
                     "trajectories": int((trajectories["task_id"] == task).sum()),
                     **values.loc[task, ["correct_best", "correct_avg", "speedup_best", "speedup_avg"]],
                     "eager_us": eager.get(task, np.nan),
                     "compile_speedup": np.nan if ratio is None else 1 / ratio,
                 }
             )
-    return pd.DataFrame(rows)
+    return pd.DataFrame(rows).astype({"num_seeds": "Int64"})
 
 
 # --- files --------------------------------------------------------------------------------------------------------
@@ -199,7 +228,9 @@ def read_table(path: Path) -> pd.DataFrame:
         raise DataError(f"{path}: cannot be read as a table ({e}); make it again with: snakemake {path}") from None
 
 
-TABLES = ("level1", "level2", "serial_parallel", "turns", "mended", "pass_at_k", "tasks")
+SPLITS = ("level1", "level2", "level3", "level4", "unseen")
+_SHARED = ("differences", "serial_parallel", "turns", "mended", "pass_at_k", "tasks")
+TABLES = ("claims", "table1", "table2", *SPLITS, *_SHARED)
 
 
 def make_table(
@@ -211,30 +242,32 @@ def make_table(
     baselines: Path | None = None,
     summaries: Sequence[Path] = (),
 ) -> Path:
-    """Write one table. Returns ``out``.
+    """Write one table, as CSV and beside it as Markdown and LaTeX. Returns ``out``, the CSV.
 
     Args:
-        name: one of `TABLES`; ``level<L>`` uses the scores of that split only.
+        name: one of `TABLES`; a split's name (``level1``) uses the scores of that split only.
         scores: files of `kevin.report.scores.score_rollouts`, of any policies and splits.
         summaries: of the trainings behind the scores, see `kevin.report.notes`.
     """
-    frame, measured = read_scores(scores, study), read_baselines(baselines)
-    of_scores = {
-        "serial_parallel": serial_parallel_table,
-        "turns": turns_table,
-        "mended": mended_table,
-        "pass_at_k": pass_at_k_table,
+    frame = read_scores(scores, study)
+    makers: dict[str, Callable[[], pd.DataFrame]] = {
+        "claims": lambda: claims_table(frame, study, hardware(scores, study)),
+        "table1": lambda: policies_table(frame, read_baselines(baselines), study, paper.table1()),
+        "table2": lambda: table2(frame, study),
+        "differences": lambda: differences_table(frame, study),
+        "serial_parallel": lambda: serial_parallel_table(frame, study),
+        "turns": lambda: turns_table(frame, study),
+        "mended": lambda: mended_table(frame, study),
+        "pass_at_k": lambda: pass_at_k_table(frame, study),
+        "tasks": lambda: tasks_table(frame, read_baselines(baselines), study),
     }
-    if name in of_scores:
-        table = of_scores[name](frame, study)
-    elif name == "tasks":
-        table = tasks_table(frame, measured, study)
-    elif name.startswith("level"):
+    if name in SPLITS:
         own = frame[frame["split"] == name]
         if own.empty:
             raise DataError(f"table {name}: none of the score files holds the split {name}")
-        table = level_table(own, measured, study)
+        table = policies_table(own, read_baselines(baselines), study, paper.level(name))
+    elif name in makers:
+        table = makers[name]()
     else:
         raise UsageError(f"no table {name!r}; there are {', '.join(TABLES)}")
-    write_csv(out, with_note(table, read_note(summaries, study)))
-    return out
+    return write_table(out, name, table, study, read_note(summaries, study))

@@ -9,9 +9,10 @@ import pandas as pd
 
 from kevin.core.config import Study
 from kevin.core.errors import DataError
-from kevin.core.files import write_csv
-from kevin.report import metrics
-from kevin.report.notes import read_note, with_note
+from kevin.report.estimates import mean_estimate, minus
+from kevin.report.notes import read_note
+from kevin.report.publish import write_table
+from kevin.report.recipes import by_seed, recipes
 from kevin.report.scores import read_scores
 
 COLUMNS = [
@@ -25,8 +26,9 @@ COLUMNS = [
     "baseline_score",
     "policy_correct",
     "baseline_correct",
+    "num_seeds",
 ]
-"""Gain and its bootstrap 95 % interval over tasks; then the means that it is the difference of."""
+"""Gain and its bootstrap 95 % interval over tasks and seeds; then the means that it is the difference of."""
 
 
 def trained_policies(study: Study) -> dict[str, str]:
@@ -35,40 +37,37 @@ def trained_policies(study: Study) -> dict[str, str]:
 
 
 def rl_gain_table(scores: pd.DataFrame, study: Study) -> pd.DataFrame:
-    """One row for each trained policy. ``scores``: of any policies and held-out splits.
+    """One row for each trained policy, and of several seeds one for all. ``scores``: of any policies and splits.
 
     A task's value is the mean score of all its turns that have a verdict; policies and baseline share the tasks.
     """
     judged = scores[scores["score"].notna()]
-    values = judged.groupby(["policy", "task_id"])["score"].mean()
-    correct = (judged["outcome"] == "correct").groupby([judged["policy"], judged["task_id"]]).mean()
-    rows = []
-    for policy, baseline in trained_policies(study).items():
-        if not {policy, baseline} <= set(judged["policy"]):
-            continue
-        gain = metrics.paired_difference(
-            values[policy], values[baseline], num_resamples=study.report.num_bootstrap, seed=study.seed
-        )
-        shared = values[policy].index.intersection(values[baseline].index)
-        rows.append(
-            [
-                policy,
-                baseline,
-                *gain,
-                *(
-                    float(pd.Series(column[p])[shared].mean())
-                    for column in (values, correct)
-                    for p in (policy, baseline)
-                ),
+    by_task = judged.assign(correct=(judged["outcome"] == "correct").astype(float)).groupby(["policy", "task_id"])
+    values, correct = by_task["score"].mean(), by_task["correct"].mean()
+    trained = trained_policies(study)
+    known = set(judged["policy"])
+    rows: list[list[object]] = []
+    for recipe in recipes((p for p in trained if p in known and trained[p] in known), study):
+        groups: list[tuple[str, ...]] = [(policy,) for policy in recipe.seeds]
+        groups += [recipe.seeds] if recipe.num_seeds > 1 else []
+        for seeds in groups:
+            baseline = trained[seeds[0]]
+            gained = by_seed([values[policy] for policy in seeds])
+            shared = gained.dropna(how="all").index.intersection(values[baseline].index)
+            before = by_seed([values[baseline]]).loc[shared]
+            gain = minus(mean_estimate(gained.loc[shared], study), mean_estimate(before, study)).interval
+            means = [
+                float(by_seed([column[policy] for policy in group]).loc[shared].mean().mean())
+                for column in (values, correct)
+                for group in (seeds, (baseline,))
             ]
-        )
+            rows.append([seeds[0], baseline, *gain, len(shared), *means, len(seeds)])
     return pd.DataFrame(rows, columns=COLUMNS)
 
 
 def make_rl_gain(scores: Sequence[Path], out: Path, *, study: Study, summaries: Sequence[Path] = ()) -> Path:
-    """Write rl_gain.csv. Raises DataError when no trained policy and its baseline are among the scores."""
+    """Write rl_gain.csv, .md and .tex. Raises DataError when no trained policy and its baseline are in the scores."""
     table = rl_gain_table(read_scores(scores, study), study)
     if table.empty:
         raise DataError("none of the score files holds a trained policy and the one it started from")
-    write_csv(out, with_note(table, read_note(summaries, study)))
-    return out
+    return write_table(out, "rl_gain", table, study, read_note(summaries, study))

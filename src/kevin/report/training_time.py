@@ -7,8 +7,9 @@ from pathlib import Path
 
 import pandas as pd
 
+from kevin.core.config import Study
 from kevin.core.errors import DataError
-from kevin.core.files import write_csv
+from kevin.report.publish import write_table
 from kevin.report.training_records import read_records
 
 PARTS = ("generate", "judge", "model")
@@ -37,7 +38,6 @@ def _row(run: Path) -> list[object]:
     return [run.name, len(records), means["step"], *(means[p] for p in PARTS), own, own / means["step"], rate]
 
 
-def make_step_time(runs: Sequence[Path], out: Path) -> Path:
-    """Write step_time.csv. Errors as `step_time_table`."""
-    write_csv(out, step_time_table(runs))
-    return out
+def make_step_time(runs: Sequence[Path], out: Path, *, study: Study) -> Path:
+    """Write step_time.csv, .md and .tex. Errors as `step_time_table`."""
+    return write_table(out, "step_time", step_time_table(runs), study, None)

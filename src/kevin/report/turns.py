@@ -1,13 +1,13 @@
 """What turns are worth: what becomes of a kernel on the next turn, and the best so far, for every policy and seed.
 
-``turns``: one row for each policy, seed, split and turn. ``mended``: wrong kernels by kind of error. Shares are over
-the kernels of all tasks together, intervals over tasks. Turns that the harness could not judge are left out, with what
-would have followed from them.
+``turns``: one row for each policy, seed, split and turn, and of several seeds one for all together. ``mended``: wrong
+kernels by kind of error. Shares are over the kernels of all tasks together; of several seeds their mean. Turns that the
+harness could not judge are left out, with what would have followed from them.
 """
 
 from __future__ import annotations
 
-from collections.abc import Mapping
+from collections.abc import Iterator, Mapping, Sequence
 from typing import Any
 
 import pandas as pd
@@ -15,9 +15,10 @@ import pandas as pd
 from kevin.core.config import Study
 from kevin.core.types import Outcome
 from kevin.report import metrics
+from kevin.report.estimates import mean_estimate, share_estimate
 from kevin.report.metrics import Interval
 from kevin.report.palette import OUTCOMES
-from kevin.report.scores import CEILING, seed_numbers
+from kevin.report.recipes import Rows, by_seed, rows_by
 from kevin.report.similarity import NEAR_COPY
 
 SAME_SPEED = 1.05
@@ -61,6 +62,23 @@ def share(changes: pd.DataFrame, name: str, study: Study) -> Interval:
     )
 
 
+def _shares(seeds: Sequence[pd.DataFrame], name: str, study: Study) -> Interval:
+    """One of `SHARES`, the mean over seeds, from each seed's `_counts` by task."""
+    counted, of = (by_seed([counts[name, column] for counts in seeds]) for column in ("sum", "count"))
+    return share_estimate(counted, of, study).interval
+
+
+def _counts(changes: pd.DataFrame, keys: list[str], names: Sequence[str]) -> pd.DataFrame:
+    """Rows of `turn_changes` by keys, the last of them the task: of each share the kernels counted, and of how many."""
+    return changes.groupby(keys)[list(names)].agg(["sum", "count"])
+
+
+def _of(counts: Sequence[pd.DataFrame], key: str, value: int | str) -> list[pd.DataFrame]:
+    """The rows of one turn, or of one kind of error, of each seed that has any."""
+    found = [own[own.index.get_level_values(key) == value].droplevel(key) for own in counts]
+    return [own for own in found if len(own)]
+
+
 def turns_table(scores: pd.DataFrame, study: Study) -> pd.DataFrame:
     """One row for each policy, seed, split and turn.
 
@@ -69,20 +87,33 @@ def turns_table(scores: pd.DataFrame, study: Study) -> pd.DataFrame:
     of correct kernels are taken over.
     """
     rows = []
-    for head, own in _policies(scores, study):
-        changes = turn_changes(own)
-        for turn, here in changes.groupby("turn"):
-            best = metrics.task_values(metrics.trajectory_best(own, int(str(turn))))["speedup_best"]
-            cells = {name: share(here, name, study) for name in SHARES}
-            cells["best_speedup"] = metrics.mean_interval(
-                best, num_resamples=study.report.num_bootstrap, seed=study.seed
-            )
-            counts = {"num_tasks": len(best), "num_kernels": len(here)}
-            counts |= {"num_wrong_before": here["mended"].count(), "num_correct_before": here["kept"].count()}
+    for head, row in _rows(scores, study):
+        by_turn = [_counts(turn_changes(own), ["turn", "task_id"], SHARES) for own in row.seeds]
+        bests = [_best_so_far(own) for own in row.seeds]
+        for turn in sorted({turn for counts in by_turn for turn in counts.index.unique("turn")}):
+            here = _of(by_turn, "turn", turn)
+            best = by_seed([own[turn].dropna() for own in bests if turn in own])
+            cells = {name: _shares(here, name, study) for name in SHARES}
+            cells["best_speedup"] = mean_estimate(best, study).interval
+            counts = {"num_tasks": len(best)}
+            for column, name in _COUNTED.items():
+                counts[column] = sum(int(own[name, "count"].sum()) for own in here)
             rows.append(head | {"turn": turn} | _flat(cells) | counts)
     names = ["correct", "mended", "kept", "copied", "best_speedup", "faster", "slower", "repeated"]
-    counted = ["num_tasks", "num_kernels", "num_wrong_before", "num_correct_before"]
-    return pd.DataFrame(rows, columns=["policy", "seed", "split", "turn", *_with_ends(names), *counted])
+    columns = [*_HEAD, "turn", *_with_ends(names), "num_tasks", *_COUNTED, "num_seeds"]
+    return pd.DataFrame(rows, columns=columns).astype({"seed": "Int64"})
+
+
+_COUNTED = {"num_kernels": "correct", "num_wrong_before": "mended", "num_correct_before": "kept"}
+"""Columns that say over how many kernels these shares are."""
+
+
+def _best_so_far(own: pd.DataFrame) -> pd.DataFrame:
+    """Tasks x turns: the fastest correct kernel of all trajectories up to the turn, 0 without one, NaN before any."""
+    turns = metrics.usable(own)
+    speedup = turns["speedup"].where(turns["outcome"] == Outcome.CORRECT.value, 0.0)
+    by_turn = speedup.groupby([turns["task_id"], turns["turn"]]).max().unstack("turn")
+    return by_turn.cummax(axis=1).ffill(axis=1)
 
 
 def mended_table(scores: pd.DataFrame, study: Study) -> pd.DataFrame:
@@ -92,27 +123,30 @@ def mended_table(scores: pd.DataFrame, study: Study) -> pd.DataFrame:
     gave again, or nearly; ``num_kernels``: wrong kernels that had a next turn.
     """
     rows = []
-    for head, own in _policies(scores, study):
-        changes = turn_changes(own)
-        wrong = changes[changes["error"].notna()]
-        kinds = {ANY_ERROR: wrong} | {o.value: wrong[wrong["error"] == o.value] for o in OUTCOMES}
-        for error, chosen in kinds.items():
-            if len(chosen):
-                cells = {name: share(chosen, name, study) for name in ("mended", "copied")}
-                rows.append(head | {"error": error} | _flat(cells) | {"num_kernels": len(chosen)})
-    columns = ["policy", "seed", "split", "error", *_with_ends(["mended", "copied"]), "num_kernels"]
-    return pd.DataFrame(rows, columns=columns)
+    for head, row in _rows(scores, study):
+        names = ("mended", "copied")
+        wrong = [changes[changes["error"].notna()] for changes in map(turn_changes, row.seeds)]
+        kinds = [_counts(own, ["error", "task_id"], names) for own in wrong]
+        chosen = {ANY_ERROR: [_counts(own, ["task_id"], names) for own in wrong]}
+        chosen |= {outcome.value: _of(kinds, "error", outcome.value) for outcome in OUTCOMES}
+        for error, here in chosen.items():
+            if num_kernels := sum(int(counts["mended", "count"].sum()) for counts in here):
+                cells = {name: _shares(here, name, study) for name in names}
+                rows.append(head | {"error": error} | _flat(cells) | {"num_kernels": num_kernels})
+    columns = [*_HEAD, "error", *_with_ends(["mended", "copied"]), "num_kernels", "num_seeds"]
+    return pd.DataFrame(rows, columns=columns).astype({"seed": "Int64"})
 
 
-def _policies(scores: pd.DataFrame, study: Study) -> list[tuple[dict[str, Any], pd.DataFrame]]:
-    """The head of each policy's and split's rows, and its scores."""
-    real = scores[scores["policy"] != CEILING]
-    seeds = seed_numbers([str(p) for p in real["policy"].unique()], study)
-    found = []
-    for (policy, split), own in real.groupby(["policy", "split"], sort=False):
-        kind, seed = seeds[str(policy)]
-        found.append(({"policy": kind, "seed": seed, "split": split}, own))
-    return found
+_HEAD = ["policy", "seed", "split"]
+
+
+def _rows(scores: pd.DataFrame, study: Study) -> Iterator[tuple[dict[str, Any], Rows]]:
+    """The head of each row of a recipe's policy, or of its seeds together, on a split; and their scores.
+
+    ``seed`` is none where they are together.
+    """
+    for split, row in rows_by(scores, "split", study):
+        yield {"policy": row.kind, "seed": row.seed, "split": split, "num_seeds": row.num_seeds}, row
 
 
 def _flat(cells: Mapping[str, Interval]) -> dict[str, float]:

@@ -35,6 +35,11 @@ class _Pool:
             self.texts.append(text)
         return self._index[text]
 
+    def least(self, turns: Sequence[Turn]) -> int:
+        """Characters of their kernels that are new here: less than what the turns will add, and quickly counted."""
+        sources = {turn.kernel.source for turn in turns if turn.kernel is not None}
+        return sum(len(source) for source in sources if source not in self._index)
+
     def forget_after(self, num_kept: int) -> None:
         for text in self.texts[num_kept:]:
             del self._index[text]
@@ -66,6 +71,9 @@ def viewer_data(
             for j, (policy, by_task) in enumerate(best.items()):
                 found = by_task.get(task.id, ())
                 if rank >= len(found):
+                    continue
+                if size + pool.least(found[rank]) > max_bytes:
+                    num_left_out += 1
                     continue
                 known = len(pool.texts)
                 turns = _turns(task, found[rank], studies[policy], pool)

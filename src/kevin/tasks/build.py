@@ -148,6 +148,12 @@ def _from_kernelbench(study: Study) -> list[tuple[Task, str]]:
     usable = _usable(pairs, study)
     if case not in {t.id for t, _ in usable}:
         raise ConfigError(f"tasks.case_study {case!r} cannot be used, as said above; choose another")
+    for level in source.levels:
+        if f"level{level}" not in {part for _, part in usable}:
+            raise ConfigError(
+                f"tasks.kernelbench.levels: no held-out task of level {level} can be used with dialect "
+                f"{study.dialect}; take the level out, or set dialect: load_inline"
+            )
     return [*usable, *((t, "unseen") for t in _unseen(study, _sequences_in(tasks)))]
 
 

@@ -43,6 +43,9 @@ _PINNED_LEVELS = {
 }
 """Digest of each level at commits that were looked at."""
 
+TRAINED_LEVELS = (1, 2)
+"""What the others are for is evaluation alone."""
+
 _FILE = re.compile(r"(\d+)_(.+)\.py")
 _GIT_TIMEOUT_S = 600
 CACHE = Path("~/.cache/kevin/kernelbench")
@@ -253,6 +256,8 @@ def split(
 ) -> list[tuple[Task, str]]:
     """Tasks with ``train`` or ``level<n>`` (held out), in the order given; a seeded draw within each level.
 
+    Levels beyond `TRAINED_LEVELS` are held out as a whole.
+
     Args:
         held_out: ids that must not be trained on.
 
@@ -260,7 +265,7 @@ def split(
         ConfigError: a level has too few tasks to train on that many and hold one out.
     """
     train: set[str] = set()
-    for level in sorted({t.level for t in tasks}):
+    for level in sorted({t.level for t in tasks} & set(TRAINED_LEVELS)):
         of_level = [t.id for t in tasks if t.level == level]
         free = [i for i in of_level if i not in held_out]
         if num_train_per_level > len(free) or num_train_per_level >= len(of_level):

@@ -8,12 +8,25 @@ from pathlib import Path
 
 import pandas as pd
 import pytest
-from report_fixtures import HOSTILE, Page, hostile_study, make_study, make_task, make_turn, write_report, write_study
+from report_fixtures import (
+    HOSTILE,
+    Page,
+    hostile_study,
+    make_study,
+    make_task,
+    make_turn,
+    scored,
+    trained_study,
+    write_report,
+    write_study,
+)
 
 from kevin.core.types import Outcome, Turn
-from kevin.report import training_gain, training_time
+from kevin.report import paper, training_gain, training_time
 from kevin.report.cells import number_cell, percent, times
 from kevin.report.display import display_table
+from kevin.report.html import _headline
+from kevin.report.tables import policies_table, read_baselines
 from kevin.report.viewer import embed_json, kernel_diff, split_completion, viewer_data
 
 
@@ -155,7 +168,7 @@ def test_an_unknown_table_is_shown_whole() -> None:
 
 def test_tables_of_training_have_heads_for_people() -> None:
     study = make_study(2)
-    gain = dict(zip(training_gain.COLUMNS, ["p1", "p0", 0.5, -0.02, 1.5, 16, 1.25, 0.75, 0.37, 0.28], strict=True))
+    gain = dict(zip(training_gain.COLUMNS, ["p1", "p0", 0.5, -0.02, 1.5, 16, 1.25, 0.75, 0.37, 0.28, 1], strict=True))
     time = dict(zip(training_time.COLUMNS, ["p1", 12, 20.0, 4.0, 13.0, 2.5, 0.5, 0.025, 300.0], strict=True))
     for name, row, title in (("rl_gain", gain, "What training gained"), ("step_time", time, "Where a training step")):
         table = display_table(name, pd.DataFrame([row]), study)
@@ -178,11 +191,29 @@ def test_no_raw_column_name_stands_on_the_page(page: str) -> None:
 
 def test_the_papers_rows_say_what_they_cover_and_over_what(page: str) -> None:
     rows = re.findall(r'<tr ([^>]*)>\s*<th scope=row data-sort="o4-mini">(.*?)</th>', page, re.DOTALL)
-    assert len(rows) == 2
-    for tags, text in rows:
-        assert 'data-baseline="eager"' in tags and "over eager · 100 unseen tasks" in text
+    covered = [re.search(r"over eager · (.*?)<", text)[1] for _, text in rows]  # type: ignore[index]
+    assert all('data-baseline="eager"' in tags for tags, _ in rows)
+    assert covered == [paper.TASKS, paper.BLOG_TASKS, paper.BLOG_LEVEL.format(level=2)]
     headings = re.findall(r'<tr class="heading"[^>]*>.*?<span>(.*?)</span>', page)
-    assert len([h for h in headings if "100 unseen tasks, levels not told apart" in h]) == 3
+    assert len([h for h in headings if "100 unseen tasks, levels not told apart" in h]) == 2, "tables 1 and 2"
+    assert len([h for h in headings if "90 % of them trained on" in h]) == 3, "table 1 and two levels"
+
+
+def test_the_first_screen_says_what_was_reproduced(page: str) -> None:
+    assert page.index('id="table-claims"') < page.index('class="tiles"') < page.index('id="tables"')
+    assert page.count('id="table-claims"') == 1
+    own = page[page.index('id="table-claims"') : page.index('class="tiles"')]
+    assert "9.61×" in own and "not measured" in own and "no policy made by" in own
+
+
+def test_of_several_seeds_the_headline_is_their_mean(tmp_path: Path) -> None:
+    study = trained_study(2, single=False)
+    parts = {"base": [[1.0]], "multi": [[2.0]], "multi_1": [[4.0]]}
+    scores = pd.concat([scored(p, dict.fromkeys("abcdef", own)) for p, own in parts.items()])
+    table = policies_table(scores, read_baselines(None), study, [])
+    ((_, label, tiles),) = _headline({"level1": table}, study)
+    assert label == "multi (2 seeds)" and tiles[0].value == "3.00×"
+    assert tiles[0].beside == ["base model 1.00×"]
 
 
 def test_importing_the_report_is_light() -> None:

@@ -38,6 +38,21 @@ def test_best_of_k_of_booleans_is_pass_at_k(n: int, c: int, k: int) -> None:
     assert metrics.best_of_k([1.0] * c + [0.0] * (n - c), k) == pytest.approx(1 - comb(n - c, k) / comb(n, k))
 
 
+def test_best_of_k_by_task_of_uneven_tasks_equals_mean_over_all_subsets() -> None:
+    rng = np.random.default_rng(5)
+    sizes = {"b": 4, "a": 6, "c": 4, "d": 2}
+    rows = [(task, i, float(rng.choice([0, 0.5, 1, 3]))) for task, n in sizes.items() for i in range(n)]
+    own = pd.DataFrame(rows, columns=["task_id", "trajectory", "speedup"]).sample(frac=1, random_state=1)
+    best = metrics.best_of_k_by_task(own, "speedup", 2)
+    brute = {
+        task: np.mean([max(pair) for pair in combinations(values, 2)])
+        for task, values in own.groupby("task_id")["speedup"]
+    }
+    assert best.to_dict() == pytest.approx(brute) and best.index.tolist() == ["a", "b", "c", "d"]
+    with pytest.raises(ValueError, match=r"1\.\.2"):
+        metrics.best_of_k_by_task(own, "speedup", 3)
+
+
 def test_best_of_k_rejects_more_draws_than_samples() -> None:
     with pytest.raises(ValueError, match=r"1\.\.2"):
         metrics.best_of_k([1.0, 2.0], 3)

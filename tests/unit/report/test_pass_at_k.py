@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+from io import StringIO
 from math import comb, isnan
 
 import pandas as pd
@@ -64,9 +65,11 @@ def test_later_turns_the_ceiling_and_turns_without_a_verdict_do_not_count(study)
 def test_seeds_are_numbered_under_one_policy(study):
     scores = pd.concat([frame(p, 1, "a", [1.0]) for p in ("p0", "p1", "p1_again")])
     table = pass_at_k_table(scores, study)
-    assert list(zip(table["policy"], table["seed"], strict=True)) == [("p0", 0), ("p1", 0), ("p1", 1)]
-    shown = display_table("pass_at_k", table, study)
-    assert [row.cells[0].note for row in shown.bodies[0].rows] == ["", "", "seed 1"]
+    heads = table[["policy", "seed", "num_seeds"]].fillna(-1).to_numpy().tolist()
+    assert heads == [["p0", 0, 1], ["p1", 0, 1], ["p1", 1, 1], ["p1", -1, 2]]
+    shown = display_table("pass_at_k", pd.read_csv(StringIO(table.to_csv(index=False))), study)
+    assert [row.cells[0].note for row in shown.bodies[0].rows] == ["", "", "seed 1", ""]
+    assert shown.bodies[0].rows[3].cells[0].text == "multi-turn RL (2 seeds)"
 
 
 def test_nothing_judged_is_an_empty_table(study):

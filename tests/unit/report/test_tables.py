@@ -2,11 +2,11 @@ from pathlib import Path
 
 import pandas as pd
 import pytest
-from report_fixtures import make_study, write_scores, write_study
+from report_fixtures import make_study, scored, trained_study, write_scores, write_study
 
 from kevin.core.errors import DataError, UsageError
 from kevin.report import paper
-from kevin.report.tables import OURS, make_table
+from kevin.report.tables import OURS, make_table, policies_table, read_baselines, table2
 
 
 @pytest.fixture(scope="module")
@@ -16,7 +16,7 @@ def made(tmp_path_factory: pytest.TempPathFactory) -> dict[str, pd.DataFrame]:
     files = write_study(root, study)
     scores = write_scores(root, study, files)
     tables = {"scores": pd.concat(pd.read_parquet(p) for p in scores)}
-    for name in ("level1", "level2", "serial_parallel", "turns", "mended", "pass_at_k", "tasks"):
+    for name in ("table1", "table2", "level1", "level2", "serial_parallel", "turns", "mended", "pass_at_k", "tasks"):
         out = make_table(name, scores, root / f"{name}.csv", study=study, baselines=files["baselines"][0])
         tables[name] = pd.read_csv(out)
     tables["bare"] = pd.read_csv(make_table("level1", scores, root / "bare.csv", study=study))
@@ -73,13 +73,36 @@ def test_speedup_over_compile_is_over_eager_times_the_ratio(made: dict[str, pd.D
 
 
 def test_the_papers_rows_are_apart(made: dict[str, pd.DataFrame]) -> None:
-    theirs = made["level1"].query("source == @paper.SOURCE")
+    theirs = made["table1"].query("source == @paper.SOURCE")
     kevin = theirs.iloc[0]
     assert len(theirs) == 5
     assert (kevin["correct_best"], kevin["speedup_best"], kevin["fast_1.5_avg"]) == (0.82, 1.10, 0.06)
     assert theirs["correct_best_low"].isna().all()
     assert set(theirs["subset"]) == {paper.TASKS} and set(theirs["baseline"]) == {"eager"}
-    assert set(made["level1"]["source"]) == {OURS, paper.SOURCE}
+    assert set(made["table1"]["source"]) == {OURS, paper.SOURCE, paper.BLOG}
+    assert theirs["num_seeds"].isna().all()
+
+
+def test_level_tables_hold_only_what_is_said_of_that_level(made: dict[str, pd.DataFrame]) -> None:
+    second = made["level2"].query("source != @OURS").set_index("policy")
+    assert set(second["source"]) == {paper.BLOG} and set(second["num_tasks"]) == {100}
+    assert second.loc["Kevin, multi-turn RL", ["correct_avg", "speedup_best"]].tolist() == [0.48, 1.74]
+    assert second.loc["o3", ["correct_avg", "speedup_best"]].tolist() == [0.093, 1.2]
+    assert second["fast_1_best"].isna().all() and second["subset"].str.contains("90 % of them trained on").all()
+    first = made["level1"].query("source != @OURS")
+    assert first[["correct_avg", "speedup_best"]].to_numpy().tolist() == [pytest.approx([0.82, 1.08])]
+    assert first["subset"].str.contains("not printed there").all()
+    both = made["table1"].query("source == @paper.BLOG").set_index("policy")
+    assert both.loc["o4-mini", "correct_best"] == 0.53 and set(both["num_tasks"]) == {200}
+
+
+def test_table1_is_over_all_splits_together(made: dict[str, pd.DataFrame]) -> None:
+    got = row(made["table1"], "p1")
+    levels = [row(made[name], "p1") for name in ("level1", "level2")]
+    for column in ("speedup_best", "correct_avg", "fast_1.5_best"):
+        assert got[column] == pytest.approx(sum(r[column] * r["num_tasks"] for r in levels) / 13)
+    assert (got["num_tasks"], got["num_seeds"]) == (13, 1)
+    assert row(made["table1"], "p1", subset="without flawed tasks")["num_tasks"] == 12
 
 
 def test_one_budget_serial_and_parallel(made: dict[str, pd.DataFrame]) -> None:
@@ -89,9 +112,38 @@ def test_one_budget_serial_and_parallel(made: dict[str, pd.DataFrame]) -> None:
     serial = ours[ours["turns"] == 4].iloc[0]
     assert serial["speedup"] == pytest.approx(row(made["level1"], "p0")["speedup_avg"])
     assert "ceiling" not in set(made["serial_parallel"]["policy"])
-    theirs = made["serial_parallel"].query("source == @paper.SOURCE")
+    assert set(made["serial_parallel"]["source"]) == {OURS}
+
+
+def test_table2_is_one_budget_over_all_splits_beside_the_papers(made: dict[str, pd.DataFrame]) -> None:
+    ours = made["table2"].query("source == @OURS and policy == 'p0'")
+    assert ours[["trajectories", "turns"]].to_numpy().tolist() == [[4, 1], [2, 2], [1, 4]]
+    assert set(ours["split"]) == {"all"} and set(ours["num_tasks"]) == {13}
+    assert ours.query("turns == 4").iloc[0]["speedup"] == pytest.approx(row(made["table1"], "p0")["speedup_avg"])
+    theirs = made["table2"].query("source == @paper.SOURCE")
     assert set(theirs["budget"]) == {128} and len(theirs) == 9
     assert set(theirs["split"]) == {paper.TASKS}
+
+
+def test_seeds_of_a_recipe_have_a_row_each_and_one_together() -> None:
+    study = trained_study(2, single=False)
+    tasks = [f"t{i}" for i in range(6)]
+    parts = {"base": [[1.0, None]], "multi": [[1.0, 3.0]], "multi_1": [[None, 2.0]]}
+    scores = pd.concat([scored(p, dict.fromkeys(tasks, own)) for p, own in parts.items()])
+    table = policies_table(scores, read_baselines(None), study, [])
+    assert table[["policy", "num_seeds"]].to_numpy().tolist() == [
+        ["base", 1],
+        ["multi", 1],
+        ["multi_1", 1],
+        ["multi", 2],
+    ]
+    pooled = table.iloc[3]
+    assert pooled["speedup_best"] == 2.5 and pooled["label"] == "multi (2 seeds)"
+    assert (pooled["num_tasks"], pooled["num_turns"], pooled["trajectories"]) == (6, 24, 1)
+    assert table.iloc[1]["speedup_best_low"] == table.iloc[1]["speedup_best_high"] == 3.0
+    assert pooled["speedup_best_low"] < 2.5 < pooled["speedup_best_high"], "the seeds differ, the tasks do not"
+    budget = table2(scores, study).query("source == @OURS and num_seeds == 2")
+    assert budget["speedup"].tolist() == [0.5] and budget["num_tasks"].tolist() == [6]
 
 
 def test_tasks_table_has_every_task_and_policy(made: dict[str, pd.DataFrame]) -> None:

@@ -97,22 +97,22 @@ def test_ablations_stand_for_the_second_half_and_say_what_changed(study, runs):
     assert data.loc[("other", "speedup"), "changed"] == "num_turns 1, gamma 0.8"
 
 
-def test_where_the_time_goes(runs, tmp_path):
+def test_where_the_time_goes(study, runs, tmp_path):
     for run, generate in zip(runs, (2.0, 3.0), strict=True):
         path = run / "metrics.jsonl"
         records = [json.loads(line) for line in path.read_text().splitlines()]
         seconds = {"step": 10.0, "generate": generate, "judge": 4.0, "model": 3.0, "rollout": 6.5, "update": 3.5}
         path.write_text("".join(json.dumps(r | {"num_kernels": 20, "seconds": seconds}) + "\n" for r in records))
-    table = pd.read_csv(make_step_time(runs, tmp_path / "step_time.csv")).set_index("run")
+    table = pd.read_csv(make_step_time(runs, tmp_path / "step_time.csv", study=study)).set_index("run")
     assert table.loc["tiny", "own_s"] == pytest.approx(1.0) and table.loc["tiny", "own_share"] == pytest.approx(0.1)
     assert table.loc["other", "own_s"] == pytest.approx(0.0, abs=1e-9)
     assert table.loc["tiny", "kernels_per_minute"] == pytest.approx(300.0)
     assert list(table["num_steps"]) == [8, 8]
 
 
-def test_times_of_an_older_version_are_refused(runs, tmp_path):
+def test_times_of_an_older_version_are_refused(study, runs, tmp_path):
     with pytest.raises(DataError, match="train again: rm -r"):
-        make_step_time(runs, tmp_path / "step_time.csv")
+        make_step_time(runs, tmp_path / "step_time.csv", study=study)
 
 
 def test_bad_input(study, runs, tmp_path):

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import math
+from io import StringIO
 
 import numpy as np
 import pandas as pd
@@ -125,13 +126,19 @@ def test_seeds_stand_under_one_policy_and_their_kernels_in_one_curve():
     seeds = [random_scores("p1", 4), random_scores("p1_again", 5)]
     scores = pd.concat([random_scores("p0", 3), *seeds, random_scores("ceiling", 6)])
     table = turns_table(scores, study)
-    assert table[["policy", "seed"]].drop_duplicates().to_numpy().tolist() == [["p0", 0], ["p1", 0], ["p1", 1]]
+    heads = table[["policy", "seed", "num_seeds"]].drop_duplicates().fillna(-1).to_numpy().tolist()
+    assert heads == [["p0", 0, 1], ["p1", 0, 1], ["p1", 1, 1], ["p1", -1, 2]]
+    own, both = table[table["num_seeds"] == 1], table[table["num_seeds"] == 2].set_index("turn")
+    means = own[own["policy"] == "p1"].groupby("turn")
+    assert both["mended"].tolist() == pytest.approx(means["mended"].mean().tolist(), nan_ok=True)
+    assert both["num_kernels"].tolist() == means["num_kernels"].sum().tolist()
     curve = turns_data(scores, study).query("policy == 'p1' and row == 'mended'").set_index("x")["value"]
     for turn in curve.index:
         hits, of = np.sum([counted(s, int(turn))["mended"] for s in seeds], axis=0)
         assert curve[turn] == pytest.approx(hits / of)
     assert 1 not in curve.index, "nothing can be mended on the first turn"
-    for name, made in (("turns", table), ("mended", mended_table(scores, study))):
+    for name, frame in (("turns", table), ("mended", mended_table(scores, study))):
+        made = pd.read_csv(StringIO(frame.to_csv(index=False)))
         shown = display_table(name, made, study)
         assert len(shown.bodies[0].rows) == len(made)
         assert {len(r.cells) for r in shown.bodies[0].rows} == {len(shown.columns)}

@@ -152,6 +152,23 @@ def test_what_kernelbench_needs_packages_for_is_left_out_where_a_spec_is_needed(
     assert kept == {t.id: part for t, part in whole if t.id != "kb/2/5"}, "the others stay in their splits"
 
 
+def test_level_3_is_evaluated_where_the_dialect_can_take_its_tasks(tmp_path: Path):
+    def study(dialect: str, source: str):
+        folder = tmp_path / dialect / str(len(source)) / "KernelBench"
+        made = kernelbench(folder, dialect)
+        (folder / "level3").mkdir()
+        (folder / "level3" / "1_Net.py").write_text(source)
+        bench = made.tasks.kernelbench.model_copy(update={"levels": (1, 2, 3)})
+        return made.model_copy(update={"tasks": made.tasks.model_copy(update={"kernelbench": bench})})
+
+    good = render([call("relu"), call("relu")], {"batch_size": 2, "dim": 4})
+    for dialect in ("c_abi", "load_inline"):
+        assert [t.id for t, part in build_tasks(study(dialect, good)) if part == "level3"] == ["kb/3/1"]
+    assert [t.id for t in by_split(build_tasks(study("load_inline", BROKEN)))["level3"]] == ["kb/3/1"]
+    with pytest.raises(ConfigError, match=r"levels: no held-out task of level 3 .* c_abi; take the level out"):
+        build_tasks(study("c_abi", BROKEN))
+
+
 def test_what_only_a_launcher_cannot_take_is_refused_only_where_there_is_one(tmp_path: Path):
     with pytest.raises(TaskError, match=r"(?s)1 of 10 tasks cannot be used.*complex64"):
         build_tasks(kernelbench(tmp_path / "c", "c_abi", _5_Task=ODD))

@@ -1,6 +1,7 @@
 """The KernelBench loader, on a small folder in the same layout."""
 
 import os
+import shutil
 import subprocess
 from pathlib import Path
 
@@ -105,6 +106,17 @@ def test_split(checkout, tmp_path):
     assert {p: list(ids) for p, ids in written["parts"].items()} == parts
     with pytest.raises(ConfigError, match=r"num_train_per_level is 12, but level 1 has 12 tasks"):
         kb.split(tasks, 12, seed=0)
+
+
+def test_level_3_is_held_out_as_a_whole(checkout):
+    third = checkout / "KernelBench" / "level3"
+    shutil.copytree(checkout / "KernelBench" / "level2", third)
+    tasks = kb.load_folder(checkout, (1, 2, 3))
+    pairs = kb.split(tasks, 11, seed=0, held_out=["kb/1/3"])
+    assert [part for task, part in pairs if task.level == 3] == ["level3"] * NUM
+    assert [p for p in pairs if p[0].level != 3] == kb.split(
+        kb.load_folder(checkout, (1, 2)), 11, seed=0, held_out=["kb/1/3"]
+    )
 
 
 def test_git_at_a_pinned_commit(checkout, tmp_path):

@@ -29,7 +29,8 @@ class PolicyConfig(Frozen):
     label: str | None = None
     """Name in tables and figures; the key of the policy when absent."""
     seed_of: str | None = None
-    """Key of the policy that this one is another seed of: curves draw the mean of both, tables keep them apart."""
+    """Key of the policy that this one is another seed of: curves draw the mean of both, tables have rows
+    of each and of all."""
     max_prompt_tokens: int | None = Field(default=None, ge=1)
     """In place of ``rollout.max_prompt_tokens``, also for what is trained from this policy."""
     max_response_tokens: int | None = Field(default=None, ge=1)

@@ -19,7 +19,7 @@ class KernelBenchSource(Frozen):
     commit: str = "423217d9fda91e0c2d67e4a43bf62f96f6d104f1"
     """Pinned: sizes and tolerances differ between versions, and numbers with them."""
     levels: tuple[int, ...] = (1, 2)
-    """Levels that are loaded."""
+    """Levels that are loaded and evaluated; 3 and 4, whole networks, are never trained on."""
     num_train_per_level: int = Field(default=90, ge=1)
     """90 + 90 of levels 1 and 2 train; the rest of each level is held out."""
 
@@ -36,7 +36,8 @@ class TasksConfig(Frozen):
     num_eval_level1: int = Field(default=8, ge=0)
     """Held-out single operators that the tables are made of."""
     num_eval_level2: int = Field(default=8, ge=0)
-    """Held-out fused tasks, with operator sequences that stand nowhere in the training set."""
+    """Held-out fused tasks, with operator sequences that stand nowhere in the training set; with KernelBench's tasks
+    they are the split ``unseen`` beside them."""
     case_study: str = "l1/layer_norm"
     """Id of the task whose best trajectory is told turn by turn; always held out."""
     kernelbench: KernelBenchSource = KernelBenchSource()

@@ -72,10 +72,15 @@ def split_name(turns: Path) -> tuple[str, str]:
     return policy, split
 
 
-def turns_by_policy(paths: Sequence[Path], study: Study) -> dict[str, list[Turn]]:
-    """Turns of each policy over all its files, in the study's order, without the ceiling."""
+def files_by_policy(paths: Sequence[Path], study: Study) -> dict[str, list[Path]]:
+    """Files of turns by policy, in the study's order, without the ceiling."""
     files: dict[str, list[Path]] = {}
     for path in paths:
         files.setdefault(split_name(path)[0], []).append(path)
-    order = policy_order([p for p in files if p != CEILING], study)
-    return {policy: [t for path in files[policy] for t in read_turns(path)[0]] for policy in order}
+    return {policy: files[policy] for policy in policy_order([p for p in files if p != CEILING], study)}
+
+
+def turns_by_policy(paths: Sequence[Path], study: Study) -> dict[str, list[Turn]]:
+    """Turns of each policy over all its files, in the study's order, without the ceiling."""
+    files = files_by_policy(paths, study)
+    return {policy: [t for path in own for t in read_turns(path)[0]] for policy, own in files.items()}

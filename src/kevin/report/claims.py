@@ -1,0 +1,349 @@
+"""The paper's claims, each with its number, ours with its interval, and a verdict that a rule forms from the interval.
+
+A claim is that a number is above a threshold: a difference above 0, a ratio above 1, a share or speedup at least the
+paper's. With the 95 % interval over tasks and seeds it is *shown* when the whole interval lies there, *refuted* when
+none of it does, *not shown* in between, and *not measured*, with the reason, where a policy, a split or a comparable
+task is missing. LayerNorm is about one kernel: finding one as fast shows it, and not finding one refutes nothing.
+
+Which policy plays which part follows from the configuration: the first recipe of ``evaluate`` that reinforcement
+learning made over several turns, the first that it made over one, and the model that the former started from.
+"""
+
+from __future__ import annotations
+
+import math
+from collections.abc import Callable, Sequence
+from typing import Any, NamedTuple
+
+import pandas as pd
+
+from kevin.core.config import Study
+from kevin.core.types import Outcome
+from kevin.report import metrics, paper
+from kevin.report.estimates import Estimate, mean_estimate, minus, ratio
+from kevin.report.metrics import Interval
+from kevin.report.recipes import Recipe, budget_splits, by_seed, recipes
+
+SHOWN, REFUTED, NOT_SHOWN, NOT_MEASURED = "shown", "refuted", "not shown", "not measured"
+MIN_TASKS = 5
+"""Resampling fewer tasks than these says next to nothing."""
+COLUMNS = [
+    *(
+        "claim",
+        "measure",
+        "unit",
+        "paper",
+        "paper_setting",
+        "ours",
+        "ours_low",
+        "ours_high",
+        "threshold",
+        "verdict",
+        "why",
+    ),
+    *("policies", "setting", "num_tasks", "num_seeds", "num_seeds_against", "scale", "hardware"),
+]
+
+MULTI, SINGLE, BASE = "multi-turn RL", "single-turn RL", "the model before training"
+_PAPER = {MULTI: "Kevin, multi-turn RL", SINGLE: "single-turn RL", BASE: "QwQ-32B (base model)"}
+_PAPER_LAYER_NORM = ("kb/1/40", "cuda")
+
+
+class NotMeasured(Exception):
+    """Why a claim has no number here."""
+
+
+class Found(NamedTuple):
+    """Our number of a claim."""
+
+    interval: Interval
+    recipes: tuple[Recipe, ...]
+    num_tasks: int
+    setting: str
+    """Trajectories x turns."""
+
+
+class Claim(NamedTuple):
+    text: str
+    measure: str
+    unit: str
+    """How it is printed: share, points, times or times more."""
+    paper: float
+    paper_setting: str
+    threshold: float
+    measured: Callable[[Evidence], Found]
+
+
+class Evidence:
+    """The scores of a study's policies, by the parts that they play."""
+
+    def __init__(self, scores: pd.DataFrame, study: Study) -> None:
+        judged = metrics.usable(scores)
+        self.study = study
+        self.recipes = recipes(judged["policy"].unique(), study)
+        self._scores: dict[str, pd.DataFrame] = {str(p): own for p, own in judged.groupby("policy", sort=False)}
+
+    def recipe(self, part: str) -> Recipe:
+        """Raises NotMeasured where no compared policy plays this part."""
+        if part == BASE:
+            return self._base()
+        found = [r for r in self.recipes if self._part(r.policy) == part]
+        if not found:
+            raise NotMeasured(f"no policy made by {part} is evaluated")
+        return found[0]
+
+    def _base(self) -> Recipe:
+        run = self.study.made_by(self.recipe(MULTI).policy)
+        init = self.study.for_run(str(run)).train.init
+        found = [r for r in self.recipes if init in r.seeds]
+        if not found:
+            raise NotMeasured(f"{init}, which the training started from, is not evaluated")
+        return found[0]
+
+    def _part(self, policy: str) -> str | None:
+        run = self.study.made_by(policy) if policy in self.study.policies else None
+        if run is None or (train := self.study.for_run(run).train).method != "grpo":
+            return None
+        return MULTI if train.num_turns > 1 else SINGLE
+
+    def trained(self) -> list[Recipe]:
+        return [r for r in self.recipes if self._part(r.policy) is not None]
+
+    def scores(self, recipe: Recipe) -> list[pd.DataFrame]:
+        return [self._scores[policy] for policy in recipe.seeds]
+
+    def values(self, recipe: Recipe, metric: str) -> pd.DataFrame:
+        """Tasks x seeds of a column of `metrics.task_values`."""
+        return by_seed(
+            [metrics.task_values(metrics.trajectory_best(own), (1.0,))[metric] for own in self.scores(recipe)]
+        )
+
+    def shape(self, recipe: Recipe) -> str:
+        """Trajectories x turns of the rollouts."""
+        own = pd.concat(self.scores(recipe))
+        return f"{own['trajectory'].max() + 1} × {own['turn'].max()}"
+
+
+# --- measures -----------------------------------------------------------------------------------------------------
+
+
+def _level(metric: str) -> Callable[[Evidence], Found]:
+    """Of the multi-turn policy."""
+
+    def measured(evidence: Evidence) -> Found:
+        recipe = evidence.recipe(MULTI)
+        values = evidence.values(recipe, metric)
+        interval = mean_estimate(values, evidence.study).interval
+        return Found(interval, (recipe,), len(values), evidence.shape(recipe))
+
+    return measured
+
+
+def _difference(metric: str, against: str) -> Callable[[Evidence], Found]:
+    """The multi-turn policy minus another, paired."""
+
+    def measured(evidence: Evidence) -> Found:
+        sides = (evidence.recipe(MULTI), evidence.recipe(against))
+        values = [evidence.values(side, metric) for side in sides]
+        tasks = _shared(values)
+        a, b = (mean_estimate(own.loc[tasks], evidence.study, stream) for stream, own in enumerate(values))
+        return Found(minus(a, b).interval, sides, len(tasks), evidence.shape(sides[0]))
+
+    return measured
+
+
+def _serial_over_parallel(parts: Sequence[str]) -> Callable[[Evidence], Found]:
+    """Speedup with most turns over that of first answers, at equal kernels; of two policies the difference."""
+
+    def measured(evidence: Evidence) -> Found:
+        sides = tuple(evidence.recipe(part) for part in parts)
+        splits = budget_splits([own for side in sides for own in evidence.scores(side)])
+        if len(splits) < 2:
+            raise NotMeasured("too few trajectories or turns to spend the same kernels in two ways")
+        parallel, serial = splits[0], splits[-1]
+        values = [[_best_of(evidence, side, *split) for split in (serial, parallel)] for side in sides]
+        tasks = _shared([own for pair in values for own in pair])
+        ratios: list[Estimate] = []
+        for stream, pair in enumerate(values):
+            ratios.append(ratio(*(mean_estimate(own.loc[tasks], evidence.study, stream) for own in pair)))
+        if any(math.isnan(r.value) for r in ratios):
+            raise NotMeasured("no first answer is correct: there is nothing to divide by")
+        estimate = ratios[0] if len(ratios) == 1 else minus(*ratios)
+        setting = f"{serial[0]} × {serial[1]} and {parallel[0]} × {parallel[1]}"
+        return Found(estimate.interval, sides, len(tasks), setting)
+
+    return measured
+
+
+def _best_of(evidence: Evidence, recipe: Recipe, k: int, turns: int) -> pd.DataFrame:
+    return by_seed(
+        [
+            metrics.best_of_k_by_task(metrics.trajectory_best(own, num_turns=turns), "speedup", k)
+            for own in evidence.scores(recipe)
+        ]
+    )
+
+
+def _layer_norm(evidence: Evidence) -> Found:
+    """The fastest correct kernel of any trained policy; no interval, as it is one kernel."""
+    trained = evidence.trained()
+    if not trained:
+        raise NotMeasured("no policy made by reinforcement learning is evaluated")
+    task = evidence.study.tasks.case_study
+    own = pd.concat([frame for recipe in trained for frame in evidence.scores(recipe)])
+    own = own[own["task_id"] == task]
+    if own.empty:
+        raise NotMeasured(f"{task} is not among the tasks that the trained policies answered")
+    best = own.loc[own["outcome"] == Outcome.CORRECT.value, "speedup"].max()
+    value = 0.0 if math.isnan(best) else float(best)
+    return Found(Interval(value, math.nan, math.nan), tuple(trained), 1, evidence.shape(trained[0]))
+
+
+def _shared(values: Sequence[pd.DataFrame]) -> pd.Index:
+    shared = values[0].index
+    for own in values[1:]:
+        shared = shared.intersection(own.index)
+    return shared.sort_values()
+
+
+# --- the claims ---------------------------------------------------------------------------------------------------
+
+
+def _against(part: str, column: str, show: str) -> tuple[float, str]:
+    """The paper's difference, and the two numbers that it is of."""
+    ours, theirs = (paper.number(_PAPER[p], column) for p in (MULTI, part))
+    scale, unit = (100, " %") if show == "points" else (1, "×")
+    digits = 0 if show == "points" else 2
+    return ours - theirs, f"{ours * scale:.{digits}f}{unit} against {theirs * scale:.{digits}f}{unit}, 16 × 8"
+
+
+def _differences() -> list[Claim]:
+    rows = (
+        ("Multi-turn RL makes more trajectories correct", BASE, "correct_avg", "points", "correct, avg"),
+        ("Multi-turn RL makes the best kernels faster", BASE, "speedup_best", "times more", "speedup, best"),
+        ("RL gain: the average trajectory gets faster", BASE, "speedup_avg", "times more", "speedup, avg"),
+        ("Multi-turn RL beats single-turn RL in speedup", SINGLE, "speedup_best", "times more", "speedup, best"),
+    )
+    claims = []
+    for text, against, column, unit, measure in rows:
+        number, setting = _against(against, column, unit)
+        measured = _difference(column, against)
+        claims.append(Claim(text, f"{measure}: minus {against}", unit, number, setting, 0.0, measured))
+    return claims
+
+
+def _levels() -> list[Claim]:
+    rows = (
+        ("{} of trajectories are correct", "correct_avg", "share", "correct, avg"),
+        ("{} of tasks are solved", "correct_best", "share", "correct, best"),
+        ("{} of tasks are solved as fast as by eager", "fast_1_best", "share", "fast_1, best"),
+        ("{} of trajectories are as fast as eager", "fast_1_avg", "share", "fast_1, avg"),
+        ("The best kernels are {} as fast as eager", "speedup_best", "times", "speedup, best"),
+    )
+    found = []
+    for text, column, unit, measure in rows:
+        number = paper.number(_PAPER[MULTI], column)
+        claim = text.format(f"at least {_shown(number, unit)}")
+        claim = f"After {MULTI}: {claim[0].lower()}{claim[1:]}"
+        found.append(Claim(claim, measure, unit, number, "16 × 8", number, _level(column)))
+    return found
+
+
+def _shown(value: float, unit: str) -> str:
+    """A threshold as people write it."""
+    if unit in ("share", "points"):
+        return f"{100 * value:g} %"
+    return f"{value:.4g}×" if value else "0"
+
+
+def claims() -> list[Claim]:
+    """In the order of the page."""
+    multi, single = (paper.serial_over_parallel(_PAPER[part]) for part in (MULTI, SINGLE))
+    budget = "16 × 8 and 128 × 1"
+    fastest = max(turn.speedup or 0.0 for turn in paper.LAYER_NORM)
+    return [
+        *_differences(),
+        Claim(
+            "A serial budget beats a parallel one, after multi-turn RL",
+            "speedup, serial over parallel at equal kernels",
+            "times",
+            multi,
+            budget,
+            1.0,
+            _serial_over_parallel([MULTI]),
+        ),
+        Claim(
+            "Turns are worth more after multi- than after single-turn RL",
+            "the same ratio, multi- minus single-turn RL",
+            "times more",
+            multi - single,
+            f"{multi:.2f}× against {single:.2f}×, {budget}",
+            0.0,
+            _serial_over_parallel([MULTI, SINGLE]),
+        ),
+        *_levels(),
+        Claim(
+            f"LayerNorm is made {fastest:.2f} times as fast",
+            "fastest correct kernel of a trained policy",
+            "times",
+            fastest,
+            "KernelBench 1/40, turn 5 of a trajectory (blog)",
+            fastest,
+            _layer_norm,
+        ),
+    ]
+
+
+def claims_table(scores: pd.DataFrame, study: Study, hardware: str) -> pd.DataFrame:
+    """One row a claim. ``scores``: all policies and held-out splits; ``hardware``: where they were judged."""
+    evidence = Evidence(scores, study)
+    rows = [_row(claim, evidence) | {"scale": study.scale, "hardware": hardware} for claim in claims()]
+    frame = pd.DataFrame(rows, columns=COLUMNS)
+    return frame.astype(dict.fromkeys(["num_tasks", "num_seeds", "num_seeds_against"], "Int64"))
+
+
+def _row(claim: Claim, evidence: Evidence) -> dict[str, Any]:
+    head = {name: getattr(claim, name) for name in ("measure", "unit", "paper", "paper_setting", "threshold")}
+    head["claim"] = claim.text
+    try:
+        found = claim.measured(evidence)
+    except NotMeasured as e:
+        return head | {"verdict": NOT_MEASURED, "why": str(e)}
+    verdict, why = _verdict(claim, found, evidence.study)
+    seeds = [recipe.num_seeds for recipe in found.recipes]
+    return head | {
+        **dict(zip(("ours", "ours_low", "ours_high"), found.interval, strict=True)),
+        "verdict": verdict,
+        "why": why,
+        "policies": ", ".join(recipe.label(evidence.study) for recipe in found.recipes),
+        "setting": found.setting,
+        "num_tasks": found.num_tasks,
+        "num_seeds": seeds[0],
+        "num_seeds_against": seeds[1] if len(seeds) > 1 else None,
+    }
+
+
+def _verdict(claim: Claim, found: Found, study: Study) -> tuple[str, str]:
+    if claim.measured is _layer_norm:
+        return _verdict_of_one_kernel(found.interval.value, claim.threshold, study)
+    if found.num_tasks < MIN_TASKS or math.isnan(found.interval.value):
+        return NOT_MEASURED, f"{found.num_tasks} tasks with verdicts of all policies; an interval needs {MIN_TASKS}"
+    verdict = interval_verdict(found.interval, claim.threshold, at_least=claim.threshold == claim.paper)
+    where = {SHOWN: "above", REFUTED: "below", NOT_SHOWN: "on both sides of"}[verdict]
+    return verdict, f"interval {where} {_shown(claim.threshold, claim.unit)}"
+
+
+def interval_verdict(interval: Interval, threshold: float, *, at_least: bool) -> str:
+    """``at_least``: the threshold itself fulfils the claim; otherwise it must be exceeded."""
+    if interval.low > threshold or (at_least and interval.low == threshold):
+        return SHOWN
+    return REFUTED if interval.high < threshold else NOT_SHOWN
+
+
+def _verdict_of_one_kernel(value: float, threshold: float, study: Study) -> tuple[str, str]:
+    own = (study.tasks.case_study, study.judge.device)
+    if own != _PAPER_LAYER_NORM:
+        return NOT_MEASURED, f"ours is {own[0]} on {own[1]}, another input and hardware"
+    if value >= threshold:
+        return SHOWN, "one kernel shows it"
+    return NOT_SHOWN, "no such kernel was found, which refutes nothing"

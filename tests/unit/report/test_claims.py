@@ -1,0 +1,124 @@
+"""Verdicts on the paper's claims: each of them from scores that make it so."""
+
+from __future__ import annotations
+
+import math
+
+import pandas as pd
+import pytest
+from report_fixtures import scored, trained_study
+
+from kevin.core.config import Study
+from kevin.report import paper
+from kevin.report.claims import COLUMNS, NOT_MEASURED, NOT_SHOWN, REFUTED, SHOWN, claims, claims_table, interval_verdict
+from kevin.report.display import display_table
+from kevin.report.metrics import Interval
+
+TASKS = [f"t{i}" for i in range(8)]
+GOOD, BAD = [[None, 2.0], [None, 2.0]], [[None, None], [None, 0.5]]
+
+
+def table(study: Study, **policies: list[list[float | None]]) -> pd.DataFrame:
+    """Every task with the same trajectories for each policy."""
+    scores = pd.concat([scored(name, dict.fromkeys(TASKS, own)) for name, own in policies.items()])
+    return claims_table(scores, study, "a machine").set_index("claim")
+
+
+def named(frame: pd.DataFrame, text: str) -> pd.Series:
+    found = frame[frame.index.str.contains(text)]
+    assert len(found) == 1, text
+    return found.iloc[0]
+
+
+def test_verdicts_follow_the_interval() -> None:
+    assert interval_verdict(Interval(1, 0.1, 2), 0, at_least=False) == SHOWN
+    assert interval_verdict(Interval(1, -0.1, 2), 0, at_least=False) == NOT_SHOWN
+    assert interval_verdict(Interval(-1, -2, -0.1), 0, at_least=False) == REFUTED
+    assert interval_verdict(Interval(0, 0, 0), 0, at_least=False) == NOT_SHOWN, "no difference is none shown"
+    assert interval_verdict(Interval(0.5, 0.46, 0.6), 0.46, at_least=True) == SHOWN
+
+
+def test_what_is_better_is_shown_and_what_is_worse_refuted() -> None:
+    better = table(trained_study(2), base=BAD, multi=GOOD, multi_1=GOOD, single=BAD)
+    worse = table(trained_study(2), base=GOOD, multi=BAD, multi_1=BAD, single=GOOD)
+    for text in ("more trajectories correct", "best kernels faster", "RL gain", "beats single-turn RL"):
+        assert named(better, text)["verdict"] == SHOWN, text
+        assert named(worse, text)["verdict"] == REFUTED, text
+    row = named(better, "more trajectories correct")
+    assert row["ours"] == pytest.approx(0.5) and row["paper"] == pytest.approx(0.46 - 0.11)
+    assert (row["num_tasks"], row["num_seeds"], row["num_seeds_against"]) == (8, 2, 1)
+    assert row["policies"] == "multi (2 seeds), base model" and row["setting"] == "2 × 2"
+    assert named(better, "of tasks are solved$")["verdict"] == SHOWN
+    assert named(worse, "trajectories are correct")["verdict"] == SHOWN, "half of them, the paper has 46 %"
+    assert named(worse, "tasks are solved as fast")["verdict"] == REFUTED
+
+
+def test_serial_over_parallel_is_the_ratio_at_equal_kernels() -> None:
+    serial, parallel = [[1.0, 3.0], [1.0, 3.0]], [[2.0, 2.0], [2.0, 2.0]]
+    frame = table(trained_study(1), base=BAD, multi=serial, single=parallel)
+    own = named(frame, "serial budget beats")
+    assert own["ours"] == pytest.approx(3.0) and own["verdict"] == SHOWN and own["setting"] == "1 × 2 and 2 × 1"
+    assert own["paper"] == pytest.approx(1.10 / 0.65)
+    assert named(frame, "worth more after")["ours"] == pytest.approx(3.0 - 1.0)
+    swapped = table(trained_study(1), base=BAD, multi=parallel, single=serial)
+    assert named(swapped, "worth more after")["verdict"] == REFUTED
+    assert named(swapped, "serial budget beats")["verdict"] == NOT_SHOWN
+
+
+def test_what_cannot_be_measured_says_why() -> None:
+    alone = table(trained_study(1, single=False), base=BAD, multi=GOOD)
+    row = named(alone, "beats single-turn RL")
+    assert row["verdict"] == NOT_MEASURED and "single-turn RL" in row["why"] and math.isnan(row["ours"])
+    assert named(alone, "more trajectories correct")["verdict"] == SHOWN
+    untrained = table(trained_study(1), base=BAD)
+    assert set(untrained["verdict"]) == {NOT_MEASURED} and untrained["ours"].isna().all()
+    no_base = table(trained_study(1), multi=GOOD, single=BAD)
+    assert "base, which" in named(no_base, "best kernels faster")["why"]
+    one_turn = table(trained_study(1), base=[[1.0]], multi=[[1.0]], single=[[1.0]])
+    assert "in two ways" in named(one_turn, "serial budget beats")["why"]
+    nothing = table(trained_study(1), base=BAD, multi=BAD, single=BAD)
+    assert "nothing to divide by" in named(nothing, "serial budget beats")["why"]
+
+
+def test_few_tasks_are_too_few() -> None:
+    scores = pd.concat([scored("base", {"a": BAD, "b": BAD}), scored("multi", {"a": GOOD, "b": GOOD})])
+    row = named(claims_table(scores, trained_study(1), "m").set_index("claim"), "best kernels faster")
+    assert row["verdict"] == NOT_MEASURED and "2 tasks" in row["why"]
+
+
+@pytest.mark.parametrize(
+    ("speedup", "task", "verdict"),
+    [(9.7, "kb/1/40", SHOWN), (9.0, "kb/1/40", NOT_SHOWN), (12.0, "l1/layer_norm", NOT_MEASURED)],
+)
+def test_layer_norm_is_about_one_kernel_of_one_task(speedup: float, task: str, verdict: str) -> None:
+    gpu = {"language": "cuda", "judge": {"device": "cuda"}, "tasks": {"source": "kernelbench", "case_study": task}}
+    study = trained_study(1, **gpu)
+    scores = pd.concat([scored("base", {task: [[99.0]]}), scored("multi", {task: [[None, speedup], [1.0, 2.0]]})])
+    row = named(claims_table(scores, study, "NVIDIA H200").set_index("claim"), "LayerNorm")
+    assert (row["verdict"], row["ours"], row["paper"]) == (verdict, speedup, 9.61)
+    if verdict == NOT_MEASURED:
+        assert "l1/layer_norm" in row["why"]
+
+
+def test_the_papers_numbers_are_those_of_its_tables() -> None:
+    numbers = {claim.text: claim.paper for claim in claims()}
+    assert numbers["Multi-turn RL beats single-turn RL in speedup"] == pytest.approx(1.10 - 0.85)
+    assert numbers["After multi-turn RL: at least 46 % of trajectories are correct"] == 0.46
+    assert numbers["After multi-turn RL: at least 43 % of tasks are solved as fast as by eager"] == 0.43
+    assert numbers["Turns are worth more after multi- than after single-turn RL"] == pytest.approx(
+        1.1 / 0.65 - 0.85 / 0.7
+    )
+    assert max(t.speedup or 0 for t in paper.LAYER_NORM) == numbers["LayerNorm is made 9.61 times as fast"]
+
+
+def test_the_page_shows_every_claim_with_its_verdict() -> None:
+    study = trained_study(2)
+    scores = pd.concat([scored(p, dict.fromkeys(TASKS, GOOD)) for p in study.evaluate])
+    frame = claims_table(scores, study, "a machine")
+    assert list(frame.columns) == COLUMNS
+    shown = display_table("claims", frame, study)
+    rows = shown.bodies[0].rows
+    assert len(rows) == len(claims()) and {len(row.cells) for row in rows} == {len(shown.columns)}
+    assert [row.cells[3].text for row in rows] == frame["verdict"].tolist()
+    assert "laptop scale, a machine" in shown.caption
+    assert rows[0].cells[6].text == "2, 1"
