@@ -10,7 +10,7 @@ from typing import Annotated
 import typer
 
 from kevin import __version__
-from kevin.cli import answer, bench, config, judge, past, serve, steps, tasks, train
+from kevin.cli import answer, bench, config, diff, judge, past, serve, steps, tasks, train
 from kevin.cli.extras import step
 from kevin.cli.options import HAND_PANEL, STEPS_PANEL
 from kevin.cli.supervisor import note
@@ -82,6 +82,7 @@ app.command("answer", hidden=True)(answer.answer)
 app.command("judge", rich_help_panel=HAND_PANEL)(judge.judge)
 app.command("serve", rich_help_panel=HAND_PANEL)(serve.serve)
 app.command("plan", rich_help_panel=HAND_PANEL)(train.plan)
+app.command("diff", rich_help_panel=HAND_PANEL)(step(diff.diff))
 app.command("forecast", rich_help_panel=HAND_PANEL)(train.forecast)
 app.add_typer(bench.app, name="bench", rich_help_panel=HAND_PANEL)
 app.add_typer(tasks.app, name="tasks", rich_help_panel=HAND_PANEL)
