@@ -54,12 +54,7 @@ rule make_table:
         baselines=f"<results>/baselines/{DEVICE}.parquet",
         trainings=TRAININGS,
     output:
-        report(
-            "<results>/tables/{table}.csv",
-            caption="captions/table.rst",
-            category="Tables",
-            labels={"table": "{table}"},
-        ),
+        report("<results>/tables/{table}.csv", **REPORTED),
     log:
         "<results>/logs/make_table-{table}.log",
     benchmark:
@@ -85,12 +80,7 @@ rule draw_figure:
         turns=TURNS,
         trainings=TRAININGS,
     output:
-        report(
-            "<results>/figures/{figure}.png",
-            caption="captions/figure.rst",
-            category="Figures",
-            labels={"figure": "{figure}"},
-        ),
+        report("<results>/figures/{figure}.png", **REPORTED),
         "<results>/figures/{figure}.pdf",
         "<results>/figures/{figure}.csv",
     log:
@@ -124,9 +114,7 @@ rule write_report:
         turns=TURNS,
         trainings=TRAININGS,
     output:
-        report(
-            "<results>/report.html", caption="captions/report.rst", category="Report"
-        ),
+        report("<results>/report.html", **REPORTED),
     log:
         "<results>/logs/write_report.log",
     benchmark:

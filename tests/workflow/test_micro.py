@@ -17,10 +17,12 @@ import psutil
 import pytest
 
 from kevin.core.files import read_tasks, read_turns
+from kevin.report.diff import compare, holds_times
 from kevin.writer.plan import render, sample_plan
 from kevin.writer.transcripts import completion, summarise
 
 from .conftest import MICRO, Run, command
+from .stored_study import REFERENCE, facts, stored
 
 pytestmark = pytest.mark.slow
 
@@ -140,6 +142,26 @@ def test_the_tables_compare_base_model_and_ceiling(study: Path) -> None:
     for split in ("level1", "level2"):
         table = pd.read_csv(study / f"tables/{split}.csv")
         assert {"base", "recorded", "ceiling"} <= set(table["policy"])
+
+
+def test_the_study_is_the_one_that_is_stored(study: Path) -> None:
+    then, now = stored(study), facts(study)
+    for name in ("tasks", "transcripts", "recorded_kernels"):
+        assert now[name] == then[name], f"{name}: changed; if that is meant, KEVIN_STORE_STUDY=1 stores the study again"
+    assert now["base_model"]["num_steps"] == then["base_model"]["num_steps"]
+    assert now["base_model"]["loss"] == pytest.approx(then["base_model"]["loss"], rel=0.01)
+    others = {k: (v, now["recorded_outcomes"][k]) for k, v in then["recorded_outcomes"].items()}
+    changed = {k: pair for k, pair in others.items() if pair[0] != pair[1]}
+    assert len(changed) <= 1, changed  # one, where a sum's order decides at the edge of the tolerance
+
+
+def test_the_stored_study_s_tables_are_found_again_but_for_times(study: Path) -> None:
+    stored(study)
+    found = compare(REFERENCE, study, anyway=["protocol", "configuration"])
+    lost = [c for c in found.of("not compared") if c.reason.endswith("in the reference alone, not in the results")]
+    assert lost == []
+    assert [c for c in found.of("differs") if not holds_times(c.table, c.column)] == []
+    assert len([c for c in found.of("agrees") if not holds_times(c.table, c.column)]) > 100
 
 
 def test_the_report_needs_no_other_file_and_no_network(study: Path) -> None:

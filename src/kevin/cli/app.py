@@ -10,7 +10,7 @@ from typing import Annotated
 import typer
 
 from kevin import __version__
-from kevin.cli import answer, bench, config, diff, judge, past, serve, steps, tasks, train
+from kevin.cli import answer, bench, config, diff, field, judge, past, serve, steps, tasks, train
 from kevin.cli.extras import step
 from kevin.cli.options import HAND_PANEL, STEPS_PANEL
 from kevin.cli.supervisor import note
@@ -87,6 +87,7 @@ app.command("forecast", rich_help_panel=HAND_PANEL)(train.forecast)
 app.add_typer(bench.app, name="bench", rich_help_panel=HAND_PANEL)
 app.add_typer(tasks.app, name="tasks", rich_help_panel=HAND_PANEL)
 app.add_typer(config.app, name="config", rich_help_panel=HAND_PANEL)
+app.command("field", rich_help_panel=STEPS_PANEL)(step(field.field))
 app.add_typer(past.app, name="past", rich_help_panel=STEPS_PANEL)
 for name, command in {**steps.COMMANDS, **train.COMMANDS}.items():
     app.command(name, rich_help_panel=STEPS_PANEL)(step(command))
