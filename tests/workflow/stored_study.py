@@ -55,7 +55,11 @@ def stored(results: Path) -> dict[str, Any]:
         for name in ("config.yaml", "split.yaml"):
             shutil.copy(results / name, REFERENCE / name)
         origin = read_origin(results).provenance or {}
-        kept = {k: v for k, v in origin.items() if k not in ("kind", "schema_version", "policy", "split", "rollouts")}
+        kept = {
+            k: v
+            for k, v in origin.items()
+            if k not in ("kind", "schema_version", "commit", "policy", "split", "rollouts")
+        }
         (REFERENCE / "provenance.json").write_text(json.dumps(kept, indent=1, sort_keys=True) + "\n")
         path.write_text(json.dumps(facts(results), indent=1) + "\n")
     found: dict[str, Any] = json.loads(path.read_text())

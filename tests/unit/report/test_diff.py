@@ -14,6 +14,7 @@ from typing import Any
 import pandas as pd
 import pytest
 import yaml
+from cli_fixtures import ROOT
 from report_fixtures import make_study, write_scores, write_study
 
 from kevin.core.errors import DataError
@@ -325,3 +326,23 @@ def test_the_frame_has_a_row_for_each_cell(copies: tuple[Path, Path]) -> None:
     frame = cells_frame(found)
     assert len(frame) == len(found.cells)
     assert {"reference", "reference_low", "results_high", "difference", "p_corrected", "reason"} <= set(frame.columns)
+
+
+# --- the stored laptop study --------------------------------------------------------------------------------------
+
+
+def test_the_stored_laptop_study_is_whole_and_can_be_compared_with(tmp_path: Path) -> None:
+    laptop = ROOT / "results/reference/laptop"
+    tables = {path.stem for path in (laptop / "tables").glob("*.csv")}
+    assert tables >= {"level1", "level2", "serial_parallel", "turns", "mended", "pass_at_k", "tasks", "rl_gain"}
+    origin = read_origin(laptop)
+    assert origin.hardware and origin.protocol and origin.provenance and origin.provenance["commit"]
+    assert origin.splits is not None and len(origin.splits["level1"]) == len(origin.splits["level2"]) == 8
+    found = compare(laptop, laptop)
+    assert {c.table for c in found.of("agrees")} == tables and found.of("differs") == found.of("not compared") == []
+    other = shutil.copytree(laptop, tmp_path / "results")
+    frame = pd.read_csv(other / "tables/level2.csv")
+    worse = [c for c in frame.columns if c.startswith("correct_avg")]
+    frame.loc[(frame["policy"] == "base") & (frame["source"] == OURS), worse] = 0.001
+    frame.to_csv(other / "tables/level2.csv", index=False)
+    assert {(c.table, c.column) for c in compare(laptop, other).of("differs")} == {("level2", "correct_avg")}
