@@ -15,6 +15,7 @@ container: "containers/train.sif"
 
 include: "rules/common.smk"
 include: "rules/cluster.smk"
+include: "rules/captions.smk"
 
 
 pathvars:
@@ -28,6 +29,7 @@ include: "rules/judge.smk"
 include: "rules/rollout.smk"
 include: "rules/report.smk"
 include: "rules/search.smk"
+include: "rules/field.smk"
 include: "rules/train.smk"
 
 

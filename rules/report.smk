@@ -51,12 +51,7 @@ rule make_table:
         baselines=f"<results>/baselines/{DEVICE}.parquet",
         trainings=TRAININGS,
     output:
-        report(
-            "<results>/tables/{table}.csv",
-            caption="captions/table.rst",
-            category="Tables",
-            labels={"table": "{table}"},
-        ),
+        report("<results>/tables/{table}.csv", **REPORTED),
         "<results>/tables/{table}.md",
         "<results>/tables/{table}.tex",
     log:
@@ -84,12 +79,7 @@ rule draw_figure:
         turns=TURNS,
         trainings=TRAININGS,
     output:
-        report(
-            "<results>/figures/{figure}.png",
-            caption="captions/figure.rst",
-            category="Figures",
-            labels={"figure": "{figure}"},
-        ),
+        report("<results>/figures/{figure}.png", **REPORTED),
         "<results>/figures/{figure}.pdf",
         "<results>/figures/{figure}.csv",
     log:
@@ -123,9 +113,7 @@ rule write_report:
         turns=TURNS,
         trainings=TRAININGS,
     output:
-        report(
-            "<results>/report.html", caption="captions/report.rst", category="Report"
-        ),
+        report("<results>/report.html", **REPORTED),
     log:
         "<results>/logs/write_report.log",
     benchmark:

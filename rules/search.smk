@@ -41,12 +41,7 @@ rule compare_search:
         turns=SEARCH_TURNS,
         trainings=TRAININGS,
     output:
-        report(
-            "<results>/tables/{search_table}.csv",
-            caption="captions/search.rst",
-            category="Tables",
-            labels={"table": "{search_table}"},
-        ),
+        report("<results>/tables/{search_table}.csv", **REPORTED),
         "<results>/tables/{search_table}.md",
         "<results>/tables/{search_table}.tex",
     log:
@@ -74,12 +69,7 @@ rule draw_search:
     input:
         "<results>/tables/search.csv",
     output:
-        report(
-            "<results>/figures/search.png",
-            caption="captions/search.rst",
-            category="Figures",
-            labels={"figure": "search"},
-        ),
+        report("<results>/figures/search.png", **REPORTED),
         "<results>/figures/search.pdf",
         "<results>/figures/search.csv",
     log:

@@ -55,12 +55,7 @@ rule measure_gain:
         trainings=TRAININGS,
         image=IMAGE_DIGEST,
     output:
-        report(
-            "<results>/tables/rl_gain.csv",
-            caption="captions/gain.rst",
-            category="Tables",
-            labels={"table": "rl_gain"},
-        ),
+        report("<results>/tables/rl_gain.csv", **REPORTED),
         "<results>/tables/rl_gain.md",
         "<results>/tables/rl_gain.tex",
     log:
@@ -86,12 +81,7 @@ rule time_training:
         runs=expand("<results>/train/{run}/summary.json", run=SHOWN_RUNS),
         image=IMAGE_DIGEST,
     output:
-        report(
-            "<results>/tables/step_time.csv",
-            caption="captions/step_time.rst",
-            category="Tables",
-            labels={"table": "step_time"},
-        ),
+        report("<results>/tables/step_time.csv", **REPORTED),
         "<results>/tables/step_time.md",
         "<results>/tables/step_time.tex",
     log:
@@ -126,12 +116,7 @@ rule draw_training_figure:
         base=OWN_BASE,
         image=IMAGE_DIGEST,
     output:
-        report(
-            "<results>/figures/{training_figure}.png",
-            caption="captions/training_figure.rst",
-            category="Figures",
-            labels={"figure": "{training_figure}"},
-        ),
+        report("<results>/figures/{training_figure}.png", **REPORTED),
         "<results>/figures/{training_figure}.pdf",
         "<results>/figures/{training_figure}.csv",
     log:

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import html
 import json
 import os
 import random
@@ -11,16 +12,21 @@ import subprocess
 import time
 from collections.abc import Callable
 from pathlib import Path
+from typing import Any
 
 import pandas as pd
 import psutil
 import pytest
+from cli_fixtures import kevin
 
 from kevin.core.files import read_tasks, read_turns
+from kevin.report.diff import holds_times
+from kevin.workflow.captions import caption_key, read_captions
 from kevin.writer.plan import render, sample_plan
 from kevin.writer.transcripts import completion, summarise
 
-from .conftest import MICRO, Run, command
+from .conftest import MICRO, ROOT, Run, command
+from .stored_study import REFERENCE, facts, stored
 
 pytestmark = pytest.mark.slow
 
@@ -144,6 +150,28 @@ def test_the_tables_compare_base_model_and_ceiling(study: Path) -> None:
         assert {"base", "recorded", "ceiling"} <= set(table["policy"])
 
 
+def test_the_study_is_the_one_that_is_stored(study: Path) -> None:
+    then, now = stored(study), facts(study)
+    for name in ("tasks", "transcripts", "recorded_kernels"):
+        assert now[name] == then[name], f"{name}: changed; if that is meant, KEVIN_STORE_STUDY=1 stores the study again"
+    assert now["base_model"]["num_steps"] == then["base_model"]["num_steps"]
+    assert now["base_model"]["loss"] == pytest.approx(then["base_model"]["loss"], rel=0.01)
+    others = {k: (v, now["recorded_outcomes"][k]) for k, v in then["recorded_outcomes"].items()}
+    changed = {k: pair for k, pair in others.items() if pair[0] != pair[1]}
+    assert len(changed) <= 1, changed  # one, where a sum's order decides at the edge of the tolerance
+
+
+def test_the_stored_study_s_tables_are_found_again_but_for_times(study: Path) -> None:
+    stored(study)
+    run = kevin("diff", REFERENCE, study, "--anyway", "protocol", "--anyway", "configuration", "--json")
+    assert run.returncode in (0, 1), run.stderr
+    cells = json.loads(run.stdout)["cells"]
+    assert [c for c in cells if c["reason"].endswith("in the reference alone, not in the results")] == []
+    timeless = [c for c in cells if not holds_times(c["table"], c["column"])]
+    assert [c for c in timeless if c["status"] == "differs"] == []
+    assert len([c for c in timeless if c["status"] == "agrees"]) > 100
+
+
 def test_the_report_needs_no_other_file_and_no_network(study: Path) -> None:
     page = (study / "report.html").read_text()
     assert re.findall(r"""(?:src|href)=["'](?!#|data:)[^"']*\.(?:css|js|png|svg)""", page) == []
@@ -163,9 +191,23 @@ def test_snakemake_s_own_report_holds_every_table_and_figure(study: Path, snakem
     run = snakemake("--configfile", MICRO, "--report", folder / "snakemake.html")
     assert run.returncode == 0, run.stdout + run.stderr
     page = (folder / "snakemake.html").read_text()
-    for name in (*(f"{f}.png" for f in FIGURES), "level1.csv", "tasks.csv", "report.html"):
-        assert name in page
-    assert "fast_p" in page and "with each policy" in page, "captions are in it"
+    shown, categories = (reported(page, name) for name in ("results", "categories"))
+    files = {str(path.relative_to(folder)) for path in (*study.glob("tables/*.csv"), *study.glob("figures/*.png"))}
+    assert shown.keys() == files | {"results/report.html"}
+    captions = read_captions(ROOT / "rules/captions")
+    for file, entry in shown.items():
+        own = captions[caption_key(file)]
+        text = re.sub(r"<[^>]+>", "", html.unescape(entry["caption"]))
+        assert " ".join(text.split()) == own.text, f"{file} has not its own caption"
+        assert entry["labels"] == {"result": own.title, "form": caption_key(file).split("/")[0].removesuffix("s")}
+        assert file in categories[own.category]["Other"]
+
+
+def reported(page: str, name: str) -> dict[str, dict[str, Any]]:
+    """A variable of Snakemake's report."""
+    found: dict[str, dict[str, Any]]
+    found, _ = json.JSONDecoder().raw_decode(page, page.index(f"var {name} = {{") + len(f"var {name} = "))
+    return found
 
 
 @pytest.mark.parametrize(

@@ -10,7 +10,7 @@ from typing import Annotated
 import typer
 
 from kevin import __version__
-from kevin.cli import answer, bench, bench_report, config, judge, past, serve, steps, tasks, train
+from kevin.cli import answer, bench, bench_report, config, diff, field, judge, past, serve, steps, tasks, train
 from kevin.cli.extras import step
 from kevin.cli.options import HAND_PANEL, STEPS_PANEL
 from kevin.cli.supervisor import note
@@ -82,11 +82,13 @@ app.command("answer", hidden=True)(answer.answer)
 app.command("judge", rich_help_panel=HAND_PANEL)(judge.judge)
 app.command("serve", rich_help_panel=HAND_PANEL)(serve.serve)
 app.command("plan", rich_help_panel=HAND_PANEL)(train.plan)
+app.command("diff", rich_help_panel=HAND_PANEL)(step(diff.diff))
 app.command("forecast", rich_help_panel=HAND_PANEL)(train.forecast)
 bench.app.command("report")(step(bench_report.bench_report))
 app.add_typer(bench.app, name="bench", rich_help_panel=HAND_PANEL)
 app.add_typer(tasks.app, name="tasks", rich_help_panel=HAND_PANEL)
 app.add_typer(config.app, name="config", rich_help_panel=HAND_PANEL)
+app.command("field", rich_help_panel=STEPS_PANEL)(step(field.field))
 app.add_typer(past.app, name="past", rich_help_panel=STEPS_PANEL)
 for name, command in {**steps.COMMANDS, **train.COMMANDS}.items():
     app.command(name, rich_help_panel=STEPS_PANEL)(step(command))

@@ -5,11 +5,14 @@ from __future__ import annotations
 import os
 from collections.abc import Callable
 from pathlib import Path
-from typing import Annotated
+from typing import TYPE_CHECKING, Annotated
 
 import typer
 
 from kevin.cli.options import ConfigOption, ScoresOption, SummariesOption, TasksOption, load_config
+
+if TYPE_CHECKING:
+    from kevin.core.config import Study
 
 
 def train(
@@ -31,8 +34,7 @@ def train(
     study = load_config(config)
     if init is not None:
         key = study.for_run(run).train.init
-        changed = study.policies[key].model_copy(update={"model": str(init)})
-        study = study.model_copy(update={"policies": {**study.policies, key: changed}})
+        study = _with_model(study, key, str(init))
     from kevin.train.run import run_training
 
     run_training(study, run, tasks, out, store=store)
@@ -91,13 +93,33 @@ def plan(
     run: Annotated[
         str | None, typer.Option("--run", metavar="NAME", help="A key of `runs`. [default: the section `train` alone]")
     ] = None,
+    model: Annotated[
+        str | None,
+        typer.Option(
+            "--model",
+            metavar="MODEL",
+            help="Any causal language model in Hugging Face's format in place of that of `train.init`: a folder, a "
+            "config.json, or a hub id that is in this machine's cache. Weights are not needed.",
+        ),
+    ] = None,
+    gpus: Annotated[
+        int | None, typer.Option("--gpus", min=1, help="Devices that share the training. [default: the scale's]")
+    ] = None,
     config: ConfigOption = None,
 ) -> None:
     """Print what a training run will cost: GPU-hours, memory, tokens, kernels, disk."""
     study = load_config(config)
+    study = study.for_run(run) if run else study
+    if model is not None:
+        study = _with_model(study, study.train.init, model)
     from kevin.train.bill import bill_text
 
-    typer.echo(bill_text(study.for_run(run) if run else study, run), nl=False)
+    typer.echo(bill_text(study, run, gpus), nl=False)
+
+
+def _with_model(study: Study, policy: str, model: str) -> Study:
+    changed = study.policies[policy].model_copy(update={"model": model})
+    return study.model_copy(update={"policies": {**study.policies, policy: changed}})
 
 
 def forecast(config: ConfigOption = None) -> None:

