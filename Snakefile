@@ -29,6 +29,7 @@ include: "rules/rollout.smk"
 include: "rules/report.smk"
 include: "rules/search.smk"
 include: "rules/train.smk"
+include: "rules/audit.smk"
 
 
 rule all:
