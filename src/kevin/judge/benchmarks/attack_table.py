@@ -274,7 +274,7 @@ def summary(rows: Sequence[dict[str, Any]]) -> list[str]:
         f"{len(refused)} of {len(rows)} attacks earn nothing; the others are harmless: correct, and timed as such",
         f"{sum(r['control_outcome'] == Outcome.CORRECT for r in rows)} of {len(rows)} honest controls are correct",
         f"of those that earn nothing here KernelBench would pay {len(paid)}: "
-        + (", ".join(str(r["attack"]) for r in paid) or "none"),
+        + (", ".join(f"{r['attack']} in {r['dialect']}" for r in paid) or "none"),
     ]
     lines += [f"not as expected: {r['attack']}: {r['outcome']}, {r['reason']}" for r in rows if not r["as_expected"]]
     return lines
