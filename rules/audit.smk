@@ -61,10 +61,10 @@ rule audit_kernels:
 rule table_audit:
     """How often each kind of hack appears by training step, and what was and would have been paid for it."""
     input:
-        kernels=expand("<results>/audit/{run}.parquet", run=study.runs),
+        kernels=expand("<results>/audit/{run}.parquet", run=study.audited),
         trainings=[
             *OWN_BASE,
-            *expand("<results>/train/{run}/summary.json", run=study.runs),
+            *expand("<results>/train/{run}/summary.json", run=study.audited),
         ],
     output:
         report(

@@ -42,10 +42,11 @@ def kernels(
 
 @app.command()
 def table(
-    kernels: Annotated[
-        list[Path], typer.Option("--kernels", metavar="FILE", help="What `kevin audit kernels` wrote; repeatable.")
-    ],
     out: OutOption,
+    kernels: Annotated[
+        list[Path] | None,
+        typer.Option("--kernels", metavar="FILE", help="What `kevin audit kernels` wrote; repeatable."),
+    ] = None,
     summaries: SummariesOption = None,
     config: ConfigOption = None,
 ) -> None:
@@ -53,7 +54,7 @@ def table(
     study = load_config(config)
     from kevin.report.audit import make_audit_table
 
-    make_audit_table(kernels, out, study=study, summaries=summaries or [])
+    make_audit_table(kernels or [], out, study=study, summaries=summaries or [])
 
 
 @app.command()

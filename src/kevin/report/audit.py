@@ -142,5 +142,7 @@ def make_audit_table(kernels: Sequence[Path], out: Path, *, study: Study, summar
     frames = [read_parquet(path, AUDIT_KIND)[0] for path in kernels]
     turns = pd.concat(frames, ignore_index=True) if frames else pd.DataFrame()
     if turns.empty:
-        raise DataError("no judged turn of a training was given; make them with: kevin audit kernels")
+        raise DataError(
+            "no judged turn of a training was given: is there a run under `runs`? kevin audit kernels makes them"
+        )
     write_csv(out, with_note(audit_table(turns, study), read_note(summaries, study)))

@@ -168,3 +168,12 @@ def test_a_run_may_be_trained_without_rules_and_is_measured_as_all_are():
         study(runs={"free": {"judge": {"num_trials": 1}}})
     with pytest.raises(ConfigError, match=r"runs.free.rules"):
         study(runs={"free": {"judge": {"rules": ["no_such_rule"]}}})
+
+
+def test_an_audit_compares_runs_without_rules_with_their_twins():
+    free, gamma = {"judge": {"rules": []}}, {"reward": {"gamma": 0.8}}
+    loaded = study(runs={"plain": {}, "gamma": gamma, "gamma_free": {**gamma, **free}, "other": {"train": {"seed": 1}}})
+    assert loaded.audited == ["gamma", "gamma_free"]
+    assert study(runs={"plain": {}, "free": free, "gamma": gamma}).audited == ["plain", "free"]
+    assert study(runs={"plain": {}, "gamma": gamma}).audited == ["plain", "gamma"]
+    assert study().audited == []

@@ -156,6 +156,14 @@ class Study(Frozen):
         own = {"train": train, "reward": reward, "rollout": rollout, "judge": judge, "runs": {}}
         return self.model_copy(update=own)
 
+    @property
+    def audited(self) -> list[str]:
+        """Runs that an audit compares: those under rules of their own and their twins, which else are the same; all
+        where no run has rules of its own."""
+        free = [run for run in self.runs.values() if run.judge]
+        twins = [run.model_copy(update={"judge": {}}) for run in free]
+        return [name for name, run in self.runs.items() if run in free or run in twins] or list(self.runs)
+
     def for_policy(self, policy: str) -> Study:
         """The study with later turns that see what they saw where the policy was trained."""
         run = self.made_by(policy)

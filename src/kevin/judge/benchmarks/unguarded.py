@@ -29,6 +29,7 @@ from kevin.core.protocol import JudgeProtocol
 from kevin.core.scratch import scratch_folder
 from kevin.core.types import Frozen, Kernel, Task, digest
 from kevin.judge.compile.native import Build
+from kevin.judge.correctness.checks import settle
 from kevin.judge.correctness.compare import kernelbench_allclose
 from kevin.judge.device.judging import Judging
 from kevin.judge.device.workspace import Workspace
@@ -93,17 +94,17 @@ def unguarded(judging: Judging, task: Task, kernel: Kernel, build: Build) -> Ung
 
 
 def _measured(judging: Judging, cell: Cell, workspace: Workspace) -> Unguarded:
-    timeout_s = judging.protocol.run_timeout_s
-    num_slots = workspace.slots.num_slots
+    protocol, num_slots = judging.protocol, workspace.slots.num_slots
     for i in range(_NUM_TRIALS):
-        if not _passes(cell, workspace, i % num_slots, timeout_s):
+        if not _passes(cell, workspace, i % num_slots, protocol):
             return Unguarded(passed=False, reason="wrong_values")
     slot = _NUM_TRIALS % num_slots
     _fill(workspace, slot)
+    settle(protocol)
     for _ in range(_NUM_WARM):
-        cell.call([], [slot], timeout_s)
+        cell.call([], [slot], protocol.run_timeout_s)
     # one at a time: results that are alive together could be told to share memory
-    kernel_us = _timed(lambda: cell.call([], [slot], timeout_s).us)
+    kernel_us = _timed(lambda: cell.call([], [slot], protocol.run_timeout_s).us)
     return Unguarded(
         passed=True,
         kernel_us=statistics.fmean(kernel_us),
@@ -112,12 +113,13 @@ def _measured(judging: Judging, cell: Cell, workspace: Workspace) -> Unguarded:
     )
 
 
-def _passes(cell: Cell, workspace: Workspace, slot: int, timeout_s: float) -> bool:
+def _passes(cell: Cell, workspace: Workspace, slot: int, protocol: JudgeProtocol) -> bool:
     trial = workspace.reference.kernelbench_trial()
     slots = workspace.slots
     slots.fill(slot, trial.inputs, trial.parameters)
     slots.poison_outputs(slot)
-    cell.call([], [slot], timeout_s)
+    settle(protocol)
+    cell.call([], [slot], protocol.run_timeout_s)
     return any(all(map(kernelbench_allclose, slots.outputs[slot], eager)) for eager in trial.eager_outputs or [])
 
 
@@ -135,6 +137,7 @@ def _reference_us(judging: Judging, workspace: Workspace) -> list[float]:
     pairs = zip(slots.inputs, workspace.inputs, strict=True)
     views = [[x if v is None else v for v, x in zip(shared, own, strict=True)] for shared, own in pairs]
     order = list(range(slots.num_slots - 1))
+    settle(judging.protocol)
     return _timed(lambda: judging.hardware.time_reference(reference, slots, views, order, 0)[0].us)
 
 
