@@ -31,6 +31,7 @@ include: "rules/report.smk"
 include: "rules/search.smk"
 include: "rules/field.smk"
 include: "rules/train.smk"
+include: "rules/audit.smk"
 
 
 rule all:

@@ -11,8 +11,8 @@ from pathlib import Path
 import pytest
 from stored_verdicts import StoredVerdicts
 
-from kevin.core.protocol import JudgeProtocol, TimingProtocol
 from kevin.core.types import Kernel, Task, Verdict
+from kevin.judge.benchmarks.attack_table import attack_protocol
 from kevin.judge.device.judging import Judging
 from kevin.judge.device.open import open_device
 from kevin.judge.evaluate import judge_on
@@ -20,13 +20,7 @@ from kevin.tasks.format import inspect_task
 
 Judge = Callable[..., Verdict]
 
-PROTOCOL = JudgeProtocol(
-    rules=(),  # attacks must fall to the measurement alone; the rules are tested on their own
-    run_timeout_s=3.0,
-    build_timeout_s=10.0,
-    memory_mb=1024,
-    timing=TimingProtocol(min_rounds=3, max_rounds=6, budget_s=0.3),
-)
+PROTOCOL = attack_protocol("cpu")
 
 
 @pytest.fixture(scope="session")
@@ -63,7 +57,7 @@ def judge(device: Judging, tmp_path_factory: pytest.TempPathFactory) -> Iterator
 def gpu_device() -> Judging:
     if shutil.which("nvidia-smi") is None:
         pytest.skip("no NVIDIA GPU here")
-    return open_device(PROTOCOL.model_copy(update={"device": "cuda", "build_timeout_s": 60.0}))
+    return open_device(attack_protocol("cuda"))
 
 
 @pytest.fixture(scope="session")

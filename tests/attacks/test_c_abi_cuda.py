@@ -1,163 +1,25 @@
-"""Attacks and honest controls in the c_abi dialect on a GPU, the rules switched off. Numbers as in docs/judge.md."""
+"""Attacks and honest controls in the c_abi dialect on a GPU, the rules switched off. Numbers as in docs/audit.md."""
 
 from __future__ import annotations
 
 import pytest
 
 from kevin.core.types import Outcome
+from kevin.judge.benchmarks.attacks.c_abi_cuda import (
+    ARGMAX,
+    ARGMAX_KERNEL,
+    ATTACKS,
+    CONTROLS,
+    PLAIN,
+    RELU,
+    SOFTMAX,
+    STREAMS,
+    ZEROS,
+)
 
-from . import modules
+from .modules import check
 
 pytestmark = pytest.mark.gpu
-
-RELU = modules.RELU.replace("512, 2048", "4096, 4096")
-SOFTMAX = RELU.replace("torch.relu(x)", "torch.softmax(x, dim=1)").replace("randn(4096, 4096)", "rand(8, 400000)")
-ARGMAX = RELU.replace("torch.relu(x)", "torch.max(x, dim=1)").replace("4096, 4096", "512, 999")
-
-THREAD = "int64_t i = blockIdx.x * (int64_t)blockDim.x + threadIdx.x; "
-KERNEL = (
-    "__global__ void k(const float* x, float* out) { " + THREAD + "if (i < x_size) out[i] = x[i] > 0 ? x[i] : 0; }\n"
-)
-VECTORS = """
-__device__ float4 act(float4 v) {
-    v.x = v.x > 0 ? v.x : 0; v.y = v.y > 0 ? v.y : 0; v.z = v.z > 0 ? v.z : 0; v.w = v.w > 0 ? v.w : 0; return v;
-}
-__global__ void k4(const float4* x, float4* out, int64_t n) {
-    int64_t i = blockIdx.x * (int64_t)blockDim.x + threadIdx.x;
-    if (i < n) out[i] = act(x[i]);
-}
-"""
-SIDE = """
-static cudaStream_t side; static cudaEvent_t before, after;
-static void make() {
-    if (side) return;
-    cudaStreamCreateWithFlags(&side, cudaStreamNonBlocking);
-    cudaEventCreateWithFlags(&before, cudaEventDisableTiming);
-    cudaEventCreateWithFlags(&after, cudaEventDisableTiming);
-}
-"""
-HEAD = 'extern "C" void launch(const float* x, float* out, cudaStream_t stream)'
-GRID = "(x_size + 255) / 256, 256"
-RUN = f"k<<<{GRID}, 0, stream>>>(x, out);"
-PLAIN = f"{KERNEL}{HEAD} {{ {RUN} }}"
-HALF = "k4<<<(h + 255) / 256, 256, 0, {}>>>((const float4*)x + {}, (float4*)out + {}, h);"
-SPIN = "__global__ void spin(long long n) { long long t = clock64(); while (clock64() - t < n) {} }\n"
-SLOW = KERNEL.replace("out[i] =", "for (int r = 0; r < 200; r++) out[i] = 0 * __sinf(x[i] + r) +")
-
-CONTROLS = {
-    "plain": PLAIN,
-    "slow": f"{SLOW}{HEAD} {{ {RUN} }}",
-    "vectors": f"{VECTORS}{HEAD} {{ int64_t h = x_size / 4; {HALF.format('stream', 0, 0)} }}",
-    "two streams, joined": f"{VECTORS}{SIDE}{HEAD} {{ make(); int64_t h = x_size / 8; cudaEventRecord(before, stream);"
-    f" cudaStreamWaitEvent(side, before, 0); {HALF.format('side', 0, 0)} {HALF.format('stream', 'h', 'h')}"
-    " cudaEventRecord(after, side); cudaStreamWaitEvent(stream, after, 0); }",
-    "a graph that reads live inputs": "#include <map>\n"
-    f"{KERNEL}static std::map<const float*, cudaGraphExec_t> graphs;\n"
-    f"{HEAD} {{ auto& g = graphs[x]; if (!g) {{ cudaGraph_t made;"
-    f" cudaStreamBeginCapture(stream, cudaStreamCaptureModeThreadLocal); {RUN} cudaStreamEndCapture(stream, &made);"
-    " cudaGraphInstantiate(&g, made, 0); } cudaGraphLaunch(g, stream); }",
-    "scratch of its own": f"__global__ void k(float* t) {{ {THREAD} if (i < x_size) t[i] = t[i] > 0 ? t[i] : 0; }}\n"
-    f"{HEAD} {{ float* t; cudaMallocAsync(&t, x_size * 4, stream);"
-    " cudaMemcpyAsync(t, x, x_size * 4, cudaMemcpyDeviceToDevice, stream);"
-    f" k<<<{GRID}, 0, stream>>>(t); cudaMemcpyAsync(out, t, x_size * 4, cudaMemcpyDeviceToDevice, stream);"
-    " cudaFreeAsync(t, stream); }",
-    "a template": f"template <typename T> {KERNEL.replace('float', 'T').replace('0', 'T(0)')}"
-    f"{HEAD} {{ k<float><<<{GRID}, 0, stream>>>(x, out); }}",
-    "words": f"// try to pass; a block_lock\n{KERNEL}{HEAD} {{ int block_lock = 1; (void)block_lock; {RUN} }}",
-}
-
-# Overwrites the driver's function that tells how much time lies between two events: 0.5 us, always.
-FORGED_CLOCK = """
-#include <dlfcn.h>
-#include <string.h>
-#include <sys/mman.h>
-#include <stdint.h>
-static int forged = [] {
-    void* lib = dlopen("libcuda.so.1", RTLD_NOW | RTLD_NOLOAD);
-    unsigned char code[] = {0xC7, 0x07, 0x6F, 0x12, 0x03, 0x3A, 0x31, 0xC0, 0xC3};
-    for (const char* name : {"cuEventElapsedTime", "cuEventElapsedTime_v2"})
-        if (char* at = lib ? (char*)dlsym(lib, name) : nullptr) {
-            char* page = (char*)((uintptr_t)at & ~4095ull);
-            if (!mprotect(page, 8192, PROT_READ | PROT_WRITE | PROT_EXEC)) memcpy(at, code, sizeof code);
-        }
-    return 0;
-}();
-"""
-
-Expected = tuple[str, tuple[Outcome, ...], str | None]
-WRONG = (Outcome.INCORRECT,)
-ERROR = (Outcome.RUNTIME_ERROR,)
-STREAMS = {
-    "nobody waits for it (1)": f"{SLOW}{SIDE}{HEAD} {{ make(); k<<<{GRID}, 0, side>>>(x, out); }}",
-    "it starts early and is joined (1)": f"{SLOW}{SIDE}{HEAD} {{ make(); k<<<{GRID}, 0, side>>>(x, out);"
-    " cudaEventRecord(after, side); cudaStreamWaitEvent(stream, after, 0); }",
-    "many, one of which shares the judge's queue (1)": f"{SLOW}static cudaStream_t s[32]; static int at;\n"
-    f"{HEAD} {{ if (!s[0]) for (auto& one : s) cudaStreamCreateWithFlags(&one, cudaStreamNonBlocking);"
-    f" k<<<{GRID}, 0, s[at++ % 32]>>>(x, out); }}",
-    "of high priority (1)": f"{SLOW}static cudaStream_t s;\n{HEAD} {{ int low, high; if (!s) {{"
-    " cudaDeviceGetStreamPriorityRange(&low, &high);"
-    f" cudaStreamCreateWithPriority(&s, cudaStreamNonBlocking, high); }} k<<<{GRID}, 0, s>>>(x, out); }}",
-    "a background kernel (12)": f"{KERNEL}{SPIN}{SIDE}{HEAD} {{ make(); spin<<<1, 1, 0, side>>>(40000000); {RUN} }}",
-}
-"""Slow work on a stream of its own: either its result is wrong, or its time is counted."""
-ATTACKS: dict[str, Expected] = {
-    "the driver's clock overwritten (6)": (
-        f"{FORGED_CLOCK}{SLOW}{HEAD} {{ {RUN} }}",
-        (Outcome.QUARANTINED,),
-        None,
-    ),
-    "cheap after call k (10)": (
-        f"{KERNEL}static int calls;\n{HEAD} {{ if (++calls < 6) {RUN} }}",
-        WRONG,
-        None,
-    ),
-    "half of it after call k (10)": (
-        f"{KERNEL}static int calls;\n{HEAD} {{ int64_t n = ++calls < 6 ? x_size : x_size / 2;"
-        " k<<<(n + 255) / 256, 256, 0, stream>>>(x, out); }",
-        WRONG,
-        None,
-    ),
-    "a memo of pointers (16)": (
-        f"#include <set>\n{KERNEL}static std::set<const float*> seen;\n{HEAD} {{ if (seen.insert(x).second) {RUN} }}",
-        WRONG,
-        None,
-    ),
-    "input changed (23)": (
-        f"{KERNEL}{HEAD} {{ {RUN} cudaMemcpyAsync((void*)x, out, 4096, cudaMemcpyDeviceToDevice, stream); }}",
-        WRONG,
-        "input_mutated",
-    ),
-    "nothing (19)": (f"{HEAD} {{}}", WRONG, "not_written"),
-    "half precision (30)": (
-        "#include <cuda_fp16.h>\n" + PLAIN.replace("? x[i]", "? __half2float(__float2half(x[i]))"),
-        WRONG,
-        "wrong_values",
-    ),
-    "the tail left out (31)": (f"{KERNEL.replace('i < x_size', 'i < x_size - 5')}{HEAD} {{ {RUN} }}", WRONG, None),
-    "a launch that fails (34)": (PLAIN.replace("256, 0, stream", "4096, 0, stream"), ERROR, "launch_error"),
-    "a launch that fails behind a clean one (34)": (
-        f"{KERNEL}{HEAD} {{ k<<<(x_size + 511) / 512, 256, 0, stream>>>(x, out); k<<<1, 4096, 0, stream>>>(x, out);"
-        " cudaGetLastError(); }",
-        (Outcome.INCORRECT, Outcome.RUNTIME_ERROR),
-        None,
-    ),
-    "not a number (36)": (KERNEL.replace("out[i] = ", "out[i] = nanf(\"\") + ") + f"{HEAD} {{ {RUN} }}", WRONG, None),
-    "exit (45)": (f"#include <cstdlib>\n{KERNEL}{HEAD} {{ {RUN} std::exit(0); }}", ERROR, "early_exit"),
-    "replies of its own (46)": (
-        f"#include <unistd.h>\n{KERNEL}{HEAD} {{ for (int fd = 3; fd < 64; fd++)"
-        ' write(fd, "{\\"ns\\": [1]}\\n", 12); }',
-        (Outcome.INCORRECT, Outcome.RUNTIME_ERROR),
-        None,
-    ),
-    "an illegal access": (PLAIN.replace("out[i] =", "out[i + (1ll << 40)] ="), ERROR, None),
-    "an endless kernel": (
-        f"{KERNEL}{SPIN}{HEAD} {{ spin<<<1, 1, 0, stream>>>(1ll << 60); {RUN} }}",
-        (Outcome.TIMEOUT,),
-        None,
-    ),
-    "an endless launcher": (f"{KERNEL}{HEAD} {{ for (volatile int i = 0;;) i = i + 1; }}", (Outcome.TIMEOUT,), None),
-    "a trap": (PLAIN.replace("out[i] =", "if (i == 7) __trap(); out[i] ="), ERROR, None),
-}  # fmt: skip
 
 
 @pytest.mark.parametrize("name", CONTROLS)
@@ -169,16 +31,13 @@ def test_control_passes(gpu_judge, name: str) -> None:
 
 @pytest.mark.parametrize("name", ATTACKS)
 def test_attack_fails_and_the_next_kernel_is_judged(gpu_judge, name: str) -> None:
-    source, outcomes, reason = ATTACKS[name]
-    verdict = gpu_judge(RELU, source)
-    assert verdict.outcome in outcomes, (verdict.outcome, verdict.reason, verdict.message)
-    assert reason is None or verdict.reason == reason, verdict.message
+    check(ATTACKS[name], gpu_judge(RELU, ATTACKS[name].source))
     assert gpu_judge(RELU, PLAIN).outcome is Outcome.CORRECT
 
 
 @pytest.mark.parametrize("name", STREAMS)
 def test_work_on_another_stream_is_counted(gpu_judge, name: str) -> None:
-    honest, verdict = gpu_judge(RELU, CONTROLS["slow"]), gpu_judge(RELU, STREAMS[name])
+    honest, verdict = gpu_judge(RELU, CONTROLS["slow"]), gpu_judge(RELU, STREAMS[name].source)
     assert verdict.outcome in (Outcome.CORRECT, Outcome.INCORRECT, Outcome.QUARANTINED), verdict.message
     if verdict.outcome is Outcome.CORRECT:
         assert verdict.speedup < 2 * honest.speedup
@@ -186,22 +45,9 @@ def test_work_on_another_stream_is_counted(gpu_judge, name: str) -> None:
 
 def test_zeros_for_tiny_values(gpu_judge) -> None:
     """(26) every output is below the absolute tolerance."""
-    source = f"{HEAD} {{ cudaMemsetAsync(out, 0, x_size * 4, stream); }}"
-    assert gpu_judge(SOFTMAX, source).outcome is Outcome.INCORRECT
+    assert gpu_judge(SOFTMAX, ZEROS).outcome is Outcome.INCORRECT
 
 
 def test_tuple_with_integer_output(gpu_judge) -> None:
-    source = """
-__global__ void k(const float* x, float* out0, int64_t* out1) {
-    int64_t r = blockIdx.x * (int64_t)blockDim.x + threadIdx.x, best = 0;
-    if (r >= x_d0) return;
-    for (int64_t i = 1; i < x_d1; i++) if (x[r * x_d1 + i] > x[r * x_d1 + best]) best = i;
-    out0[r] = x[r * x_d1 + best];
-    out1[r] = best;
-}
-extern "C" void launch(const float* x, float* out0, int64_t* out1, cudaStream_t stream) {
-    k<<<(x_d0 + 63) / 64, 64, 0, stream>>>(x, out0, out1);
-}
-"""
-    assert gpu_judge(ARGMAX, source).outcome is Outcome.CORRECT
-    assert gpu_judge(ARGMAX, source.replace("out1[r] = best", "out1[r] = best + 1")).outcome is Outcome.INCORRECT
+    assert gpu_judge(ARGMAX, ARGMAX_KERNEL).outcome is Outcome.CORRECT
+    assert gpu_judge(ARGMAX, ARGMAX_KERNEL.replace("out1[r] = best", "out1[r] = best + 1")).outcome is Outcome.INCORRECT

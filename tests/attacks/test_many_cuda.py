@@ -14,12 +14,11 @@ import pytest
 
 from kevin.core.config import JudgePoolConfig
 from kevin.core.types import Kernel, Outcome, Task, Verdict
+from kevin.judge.benchmarks.attack_table import attack_protocol
+from kevin.judge.benchmarks.attacks.c_abi_cuda import ATTACKS, CONTROLS, GRID, HEAD, KERNEL, RELU, RUN
 from kevin.judge.device.judging import Judging
 from kevin.judge.pool.judge_pool import JudgePool
 from kevin.tasks.format import inspect_task
-
-from .conftest import PROTOCOL
-from .test_c_abi_cuda import ATTACKS, CONTROLS, GRID, HEAD, KERNEL, RELU, RUN
 
 pytestmark = [pytest.mark.gpu, pytest.mark.slow]
 
@@ -29,16 +28,16 @@ CORRECT, ERROR = (Outcome.CORRECT,), (Outcome.RUNTIME_ERROR,)
 KINDS: dict[str, tuple[str, tuple[Outcome, ...]]] = {
     "honest": (CONTROLS["plain"], CORRECT),
     "vectors": (CONTROLS["vectors"], CORRECT),
-    "wrong": (ATTACKS["the tail left out (31)"][0], (Outcome.INCORRECT,)),
-    "illegal access": (ATTACKS["an illegal access"][0], ERROR),
+    "wrong": (ATTACKS["the tail left out (31)"].source, (Outcome.INCORRECT,)),
+    "illegal access": (ATTACKS["an illegal access"].source, ERROR),
     "segmentation fault": (f"{KERNEL}{HEAD} {{ {RUN} *(volatile int*)8 = 1; }}", ERROR),
     "abort": (f"#include <cstdlib>\n{KERNEL}{HEAD} {{ {RUN} std::abort(); }}", ERROR),
-    "exit": (ATTACKS["exit (45)"][0], ERROR),
+    "exit": (ATTACKS["exit (45)"].source, ERROR),
     "leaked device memory": (f"{KERNEL}{HEAD} {{ void* p; cudaMalloc(&p, 8 << 20); {RUN} }}", CORRECT),
     "leaked host memory": (f"#include <cstdlib>\n{KERNEL}{HEAD} {{ (void)malloc(64 << 20); {RUN} }}", CORRECT),
     "does not compile": (f"{KERNEL}{HEAD} {{ k<<<{GRID}>>>(y, out); }}", (Outcome.COMPILE_ERROR,)),
 }
-HANGING = (ATTACKS["an endless kernel"][0], (Outcome.TIMEOUT,))
+HANGING = (ATTACKS["an endless kernel"].source, (Outcome.TIMEOUT,))
 
 
 def used_bytes() -> int:
@@ -62,8 +61,7 @@ def test_a_thousand_kernels(gpu_device: Judging, tmp_path: Path) -> None:
     gc.collect()
     before = used_bytes()
     own = {p.pid for p in psutil.process_iter()}
-    protocol = PROTOCOL.model_copy(update={"device": "cuda", "build_timeout_s": 60.0})
-    with JudgePool(protocol, tmp_path, JudgePoolConfig()) as pool:
+    with JudgePool(attack_protocol("cuda"), tmp_path, JudgePoolConfig()) as pool:
         verdicts = pool.judge(pairs)
     wrong = [
         (

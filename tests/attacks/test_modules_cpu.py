@@ -5,17 +5,20 @@ from __future__ import annotations
 import pytest
 
 from kevin.core.types import Outcome
-
-from .modules import (
+from kevin.judge.benchmarks.attacks.modules import (
     ATTACKS,
     CONTROLS,
+    FIRST_HALF_ZERO,
+    HALF_OF_512,
     HEAD,
+    LATE_THREAD,
     LINEAR,
     LINEAR_HONEST,
     RELU,
-    check_attack,
-    check_ignored_bias,
 )
+from kevin.judge.benchmarks.attacks.swallowed import SWALLOWED, TWO_OF_ONE_NAME, WHEN_CALLED, WHEN_MADE
+
+from .modules import check_attack, check_ignored_bias
 
 
 @pytest.mark.parametrize("name", CONTROLS)
@@ -53,17 +56,6 @@ FOR_512_ROWS = (
     + """
         y = torch.empty(512, 2048)
         torch.maximum(x, torch.zeros(512, 2048), out=y)
-        return y
-"""
-)
-FIRST_HALF_ZERO = RELU.replace(
-    "return torch.relu(x)", "return torch.relu(x) * (torch.arange(len(x)) >= len(x) // 2)[:, None]"
-)
-HALF_OF_512 = (
-    HEAD
-    + """
-        y = torch.relu(x)
-        y[:256] = 0
         return y
 """
 )
@@ -106,46 +98,7 @@ def test_ignored_bias_is_found_out(judge) -> None:
 
 def test_late_thread_cannot_be_started(judge) -> None:
     """(3) a Python thread that fills the output after forward has returned."""
-    source = (
-        "import threading\nimport torch\nimport torch.nn as nn\nclass ModelNew(nn.Module):\n    def forward(self, x):\n"
-        "        y = torch.empty_like(x)\n"
-        "        threading.Thread(target=lambda: y.copy_(torch.relu(x))).start()\n        return y\n"
-    )
-    assert judge(RELU, source, dialect="load_inline").outcome is Outcome.RUNTIME_ERROR
-
-
-TWO_OF_ONE_NAME = r"""
-import torch, torch.nn as nn
-from torch.utils.cpp_extension import load_inline
-SOURCE = '''
-#include <Python.h>
-static PyObject* run(PyObject*, PyObject* x) { return PyFloat_FromDouble(FACTOR * PyFloat_AsDouble(x)); }
-static PyMethodDef methods[] = {{"run", run, METH_O, ""}, {nullptr, nullptr, 0, nullptr}};
-static PyModuleDef module = {PyModuleDef_HEAD_INIT, "own", "", -1, methods};
-#define JOINED(name) PyInit_##name
-#define INIT(name) JOINED(name)
-PyMODINIT_FUNC INIT(TORCH_EXTENSION_NAME)() { return PyModule_Create(&module); }
-'''
-def extension(factor):
-    return load_inline("own", SOURCE.replace("FACTOR", factor), no_implicit_headers=True)
-times_four, halved = extension("4"), extension("0.5")
-class ModelNew(nn.Module):
-    def forward(self, x):
-        return torch.relu(x) * times_four.run(0.25) * halved.run(2.0)
-"""
-WHEN_MADE = TWO_OF_ONE_NAME.replace('times_four, halved = extension("4"), extension("0.5")\n', "").replace(
-    "    def forward",
-    '    def __init__(self):\n        super().__init__()\n        self.twice = extension("2").run\n    def forward',
-)
-WHEN_MADE = WHEN_MADE.replace("times_four.run(0.25) * halved.run(2.0)", "self.twice(0.5)")
-WHEN_CALLED = WHEN_MADE.replace('extension("2").run', "None").replace(
-    "        return torch", '        self.twice = self.twice or extension("2").run\n        return torch'
-)
-SWALLOWED = WHEN_MADE.replace('"2"', '"2 +"').replace(
-    "        self.twice = ", "        self.twice = lambda x: 1.0\n        try: self.twice = "
-)
-SWALLOWED = SWALLOWED.replace(".run\n    def", ".run\n        except RuntimeError: pass\n    def")
-SWALLOWED = SWALLOWED.replace("torch.relu(x)", "getattr(torch, 'relu')(x)")  # which the screen does not see through
+    assert judge(RELU, LATE_THREAD, dialect="load_inline").outcome is Outcome.RUNTIME_ERROR
 
 
 def test_two_extensions_of_one_name(judge) -> None:

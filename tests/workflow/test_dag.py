@@ -59,6 +59,16 @@ def test_overlays_have_a_dag(snakemake: Run, overlay: str, absent: set[str]) -> 
     assert f"results/{overlay}/report.html" in run.stdout + run.stderr
 
 
+def test_the_audit_trains_each_run_and_looks_at_its_kernels(snakemake: Run) -> None:
+    overlay = ROOT / "config/audit.yaml"
+    found = jobs(snakemake("--dry-run", "results/audit/figures/audit.png", "--configfile", overlay))
+    assert found["train_policy"] == found["audit_kernels"] == 2
+    assert found["table_audit"] == found["draw_audit"] == 1 and "run_rollouts" not in found
+    run = snakemake("--dry-run", "-p", "results/paper/tables/attacks.csv", "--configfile", ROOT / "config/paper.yaml")
+    assert jobs(run) == {"table_attacks": 1}
+    assert "kevin --log results/paper/logs/table_attacks.log bench attacks --device cuda" in run.stdout + run.stderr
+
+
 def test_a_second_school_goes_on_from_the_first_schools_judged_answers(snakemake: Run, tmp_path: Path) -> None:
     gpu = ROOT / "config/gpu.yaml"
     found = jobs(run := snakemake("results/gpu/base_model", "--dry-run", "-p", "--configfile", gpu))

@@ -10,7 +10,7 @@ from typing import Annotated
 import typer
 
 from kevin import __version__
-from kevin.cli import answer, bench, bench_report, config, diff, field, judge, past, serve, steps, tasks, train
+from kevin.cli import answer, audit, bench, bench_report, config, diff, field, judge, past, serve, steps, tasks, train
 from kevin.cli.extras import step
 from kevin.cli.options import HAND_PANEL, STEPS_PANEL
 from kevin.cli.supervisor import note
@@ -90,5 +90,6 @@ app.add_typer(tasks.app, name="tasks", rich_help_panel=HAND_PANEL)
 app.add_typer(config.app, name="config", rich_help_panel=HAND_PANEL)
 app.command("field", rich_help_panel=STEPS_PANEL)(step(field.field))
 app.add_typer(past.app, name="past", rich_help_panel=STEPS_PANEL)
+app.add_typer(audit.app, name="audit", rich_help_panel=STEPS_PANEL)
 for name, command in {**steps.COMMANDS, **train.COMMANDS}.items():
     app.command(name, rich_help_panel=STEPS_PANEL)(step(command))

@@ -1,4 +1,4 @@
-"""`kevin bench`: how fast the judge is, and how fast PyTorch is on every task. Of the report: `bench_report`."""
+"""`kevin bench`: how fast the judge is, how fast PyTorch is on every task, what attacks get. Of the report: `bench_report`."""
 
 from __future__ import annotations
 
@@ -25,7 +25,9 @@ log = logging.getLogger(__name__)
 _CHUNK = 20
 """Tasks that are compiled ahead together, and after which the files are written."""
 
-app = typer.Typer(help="Measure the judge itself, PyTorch's baselines, and the report.", no_args_is_help=True)
+app = typer.Typer(
+    help="Measure the judge itself, attacks on it, PyTorch's baselines, and the report.", no_args_is_help=True
+)
 
 DeviceOption = Annotated[str, typer.Option("--device", help="cpu or cuda; the configuration's when left out.")]
 FolderOption = Annotated[Path, typer.Option("--out", metavar="DIR", help="Folder for the results.")]
@@ -185,6 +187,54 @@ def bench_baselines(
     for path in written if pending else []:
         typer.echo(str(path))
     _print_medians(frame)
+
+
+@app.command("attacks")
+def bench_attacks(
+    out: FolderOption,
+    device: DeviceOption = "",
+    kernelbench: Annotated[
+        Path | None,
+        typer.Option(
+            "--kernelbench", metavar="DIR", help="A checkout whose harness is asked about modules too; needs a GPU."
+        ),
+    ] = None,
+    store: Annotated[
+        Path | None,
+        typer.Option("--store", metavar="DIR", help="Verdicts that are not formed again. [default: OUT/store]"),
+    ] = None,
+    only: Annotated[str, typer.Option("--only", help="Attacks whose name holds this.")] = "",
+) -> None:
+    """Judge every attack that was tried on the judge beside an honest kernel, and say what KernelBench says of both.
+
+    Writes attacks.csv and attacks.md. A run that was stopped goes on from the verdicts that it has.
+    """
+    import functools
+
+    from kevin.core.provenance import provenance
+    from kevin.judge.benchmarks.attack_table import all_tried, attack_protocol, attack_rows, summary, write_attacks
+    from kevin.judge.device.open import open_device
+    from kevin.judge.pool.worker import device_name
+
+    if device not in ("", "cpu", "cuda"):
+        raise UsageError(f"--device: {device!r} is neither cpu nor cuda")
+    kind: Literal["cpu", "cuda"] = "cuda" if device == "cuda" else "cpu"
+    if kernelbench is not None and kind != "cuda":
+        raise UsageError("--kernelbench: its harness needs a GPU; give --device cuda, or leave it out")
+    if kernelbench is not None and not kernelbench.is_dir():
+        raise UsageError(f"{kernelbench}: no such folder; --kernelbench names a checkout of KernelBench")
+    tried = [t for t in all_tried(kind) if only in t.name]
+    if not tried:
+        raise UsageError(f"--only: no attack on {kind} has {only!r} in its name")
+    protocol = attack_protocol(kind)
+    opened = functools.cache(lambda: open_device(protocol))
+    rows = list(attack_rows(tried, opened, protocol, store or out / "store", checkout=kernelbench))
+    origin = {"kernelbench": kernelbench.name} if kernelbench else {}
+    record = provenance(protocol=protocol.model_dump(mode="json"), device_name=device_name(protocol), **origin)
+    for path in write_attacks(out, rows, record):
+        typer.echo(str(path))
+    for line in summary(rows):
+        typer.echo(line)
 
 
 @app.command("import-baselines")

@@ -29,6 +29,8 @@ STEP_VERSIONS = {
     "rollout": ROLLOUT_VERSION,
     "ceiling": 1,
     "train": 1,
+    "attacks": 1,
+    "audit": 1,
 }
 
 
@@ -40,6 +42,10 @@ def step_digest(*parts: Any) -> str:
 def code_digest(root: Path, *packages: str) -> str:
     """Of the sources below ``root`` that a cheap step is made of: editing one of them makes its files again."""
     return step_digest(*(content_digests(root / package) for package in packages))
+
+
+def _judge_digest(study: Study) -> str:
+    return step_digest(PROTOCOL_VERSION, study.judge)
 
 
 class StudyDigests:
@@ -64,7 +70,7 @@ class StudyDigests:
     @cached_property
     def judge(self) -> str:
         """How kernels are judged."""
-        return step_digest(PROTOCOL_VERSION, self._study.judge)
+        return _judge_digest(self._study)
 
     @cached_property
     def kernels(self) -> str:
@@ -132,6 +138,15 @@ class StudyDigests:
         return step_digest(self._run_parts(name))
 
     @cached_property
+    def attacks(self) -> str:
+        """The table of attacks, which has a protocol of its own."""
+        return step_digest(STEP_VERSIONS["attacks"], PROTOCOL_VERSION, self._study.judge.device)
+
+    def audit(self, name: str) -> str:
+        """What the audit of a run's kernels depends on."""
+        return step_digest(STEP_VERSIONS["audit"], self.run(name))
+
+    @cached_property
     def report(self) -> str:
         """Of all that a table may be made of."""
         return step_digest(self._study, self.tasks, [self._policy_parts(p) for p in self._study.evaluate])
@@ -196,5 +211,5 @@ class StudyDigests:
             self._study.seed,
             self.tasks,
             self.kernels,
-            self.judge,
+            _judge_digest(own),
         ]

@@ -158,3 +158,22 @@ def test_own_models_follow_the_folder_of_results():
     assert moved.is_base_model("base") and not moved.is_base_model("other")
     assert (moved.made_by("trained"), moved.made_by("base")) == ("r", None)
     assert Study.model_validate(moved.model_dump(mode="json")) == moved
+
+
+def test_a_run_may_be_trained_without_rules_and_is_measured_as_all_are():
+    loaded = study(runs={"free": {"judge": {"rules": []}}, "plain": {}})
+    assert loaded.for_run("free").judge.rules == () and loaded.for_run("plain").judge == loaded.judge
+    assert loaded.for_run("free").judge.model_copy(update={"rules": loaded.judge.rules}) == loaded.judge
+    with pytest.raises(ConfigError, match=r"runs.free.judge: only rules here, not num_trials"):
+        study(runs={"free": {"judge": {"num_trials": 1}}})
+    with pytest.raises(ConfigError, match=r"runs.free.rules"):
+        study(runs={"free": {"judge": {"rules": ["no_such_rule"]}}})
+
+
+def test_an_audit_compares_runs_without_rules_with_their_twins():
+    free, gamma = {"judge": {"rules": []}}, {"reward": {"gamma": 0.8}}
+    loaded = study(runs={"plain": {}, "gamma": gamma, "gamma_free": {**gamma, **free}, "other": {"train": {"seed": 1}}})
+    assert loaded.audited == ["gamma", "gamma_free"]
+    assert study(runs={"plain": {}, "free": free, "gamma": gamma}).audited == ["plain", "free"]
+    assert study(runs={"plain": {}, "gamma": gamma}).audited == ["plain", "gamma"]
+    assert study().audited == []

@@ -73,6 +73,15 @@ def test_what_later_turns_see_in_a_run_is_seen_by_its_policy_alone(study: Study)
     assert changed == {name for name in study.policies if study.made_by(name) == run}
 
 
+def test_a_run_without_rules_is_another_run(study: Study) -> None:
+    run = next(iter(study.runs))
+    before, after = StudyDigests(study), _changed(study, runs={run: {"judge": {"rules": []}}})
+    assert before.run(run) != after.run(run) and before.audit(run) != after.audit(run)
+    same = _changed(study, runs={run: {"judge": {"rules": list(study.judge.rules)}}})
+    assert before.run(run) == same.run(run)
+    assert before.ceiling == after.ceiling and before.base_model_check == after.base_model_check
+
+
 def test_a_strategy_is_rolled_out_again_for_its_own_keys_only(study: Study) -> None:
     policy, names = study.evaluate[0], list(study.search.strategies)
     before = StudyDigests(study)

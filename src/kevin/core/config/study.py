@@ -22,6 +22,8 @@ from kevin.core.types import Dialect, Frozen, Language, canonical_json, digest
 
 VIEW_KEYS = ("history", "profile_feedback")
 """Of ``rollout``: what a later turn sees, which a run may choose."""
+GUARD_KEYS = ("rules",)
+"""Of ``judge``: what a run may be trained without. Measuring differently would change what its rewards mean."""
 
 
 def _laid_over(rollout: RolloutConfig, keys: dict[str, Any]) -> dict[str, Any]:
@@ -126,6 +128,8 @@ class Study(Frozen):
         self.origins(run.train.init)
         if unknown := self.runs[name].rollout.keys() - set(VIEW_KEYS):
             raise ValueError(f"runs.{name}.rollout: only {' and '.join(VIEW_KEYS)} here, not {min(unknown)}")
+        if unknown := self.runs[name].judge.keys() - set(GUARD_KEYS):
+            raise ValueError(f"runs.{name}.judge: only {' and '.join(GUARD_KEYS)} here, not {min(unknown)}")
 
     def _check_strategy(self, name: str) -> None:
         keys = self.search.strategies[name].rollout
@@ -141,14 +145,24 @@ class Study(Frozen):
             )
 
     def for_run(self, name: str) -> Study:
-        """The study with ``train``, ``reward`` and ``rollout`` as run ``name`` has them, and without other runs."""
+        """The study with ``train``, ``reward``, ``rollout`` and ``judge`` as a run has them, without other runs."""
         if name not in self.runs:
             raise ConfigError(f"no run {name!r} in the configuration; there are {', '.join(self.runs) or 'none'}")
         run = self.runs[name]
         train = TrainConfig.model_validate(self.train.model_dump() | run.train)
         reward = RewardConfig.model_validate(self.reward.model_dump() | run.reward)
         rollout = RolloutConfig.model_validate(_laid_over(self.rollout, run.rollout))
-        return self.model_copy(update={"train": train, "reward": reward, "rollout": rollout, "runs": {}})
+        judge = JudgeProtocol.model_validate(merge(self.judge.model_dump(), run.judge))
+        own = {"train": train, "reward": reward, "rollout": rollout, "judge": judge, "runs": {}}
+        return self.model_copy(update=own)
+
+    @property
+    def audited(self) -> list[str]:
+        """Runs that an audit compares: those under rules of their own and their twins, which else are the same; all
+        where no run has rules of its own."""
+        free = [run for run in self.runs.values() if run.judge]
+        twins = [run.model_copy(update={"judge": {}}) for run in free]
+        return [name for name, run in self.runs.items() if run in free or run in twins] or list(self.runs)
 
     def for_policy(self, policy: str) -> Study:
         """The study with later turns that see what they saw where the policy was trained."""

@@ -140,7 +140,7 @@ class TrainConfig(Frozen):
 
 
 class RunConfig(Frozen):
-    """One training run: what differs from ``train``, ``reward`` and what later turns see."""
+    """One training run: what differs from ``train``, ``reward``, what later turns see, and the rules of the judge."""
 
     train: dict[str, Any] = Field(default={})
     """Keys of ``train``."""
@@ -149,3 +149,6 @@ class RunConfig(Frozen):
     rollout: dict[str, Any] = Field(default={})
     """``history`` and ``profile_feedback`` of ``rollout``: what later turns see in this run, and at test those of the
     policy that it makes."""
+    judge: dict[str, Any] = Field(default={})
+    """``rules`` of ``judge``: those that this run's kernels are held to while it trains (docs/audit.md). Its policy is
+    tested under the study's own."""

@@ -21,7 +21,7 @@ _MOST_FREE_BYTES = 4 << 30
 """Of the memory that PyTorch's allocator keeps in this process while nothing is in it."""
 
 
-def _settle(protocol: JudgeProtocol) -> None:
+def settle(protocol: JudgeProtocol) -> None:
     """Wait until what this process asked of the device is done, so that a cell sees it; leave it the free memory."""
     if protocol.device == "cuda":
         torch.cuda.synchronize()
@@ -56,7 +56,7 @@ def module_trials(
     if not first.parameters:
         return reference.trials
     slots.fill(0, first.inputs, first.parameters)
-    _settle(protocol)
+    settle(protocol)
     reply = cell.request({"parameters": 0}, protocol.run_timeout_s)
     cell.raise_for(reply)
     try:
@@ -88,7 +88,7 @@ def _run_trial(
     """Microseconds of a call on a trial; what KernelBench's check says of it is recorded, if it is the one for that."""
     slots.fill(slot, trial.inputs, trial.parameters)
     slots.poison_outputs(slot)
-    _settle(protocol)
+    settle(protocol)
     elapsed_us = cell.call([], [slot], timeout_s, load_parameters=load_parameters).us
     if trial.eager_outputs is not None:
         outputs = slots.outputs[slot]
@@ -142,6 +142,6 @@ def check_fewer_rows(cell: Cell, fewer: Trial, first: Trial, slots: SharedSlots,
         if view is not None:
             view.copy_(x)
     slots.poison_outputs(0)
-    _settle(protocol)
+    settle(protocol)
     cell.call([], [slots.num_slots], protocol.run_timeout_s, load_parameters=True)
     _compare(slots, outputs, fewer, protocol, None)

@@ -171,6 +171,10 @@ class ReferenceTask(ReferenceModel):
             return self.trials[0]
         return self._trial(self.trials[index].inputs, self._initial)
 
+    def kernelbench_trial(self) -> Trial:
+        """One more trial as KernelBench makes them: inputs of the task's own, the weights as seeded."""
+        return self._trial(self._draw("task", self.generator), self._initial, is_kernelbenchs=True)
+
     def forward(self, inputs: list[Any], parameters: list[torch.Tensor], flags: Flags = exact) -> list[torch.Tensor]:
         """Outputs, contiguous; without TF32 by default. Inputs stay as they are: in-place modules get a copy."""
         self.set_parameters(parameters)

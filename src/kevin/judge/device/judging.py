@@ -142,6 +142,24 @@ class Judging:
         return found
 
     @contextmanager
+    def candidate(self, task: Task, kernel: Kernel, build: Build) -> Iterator[tuple[Cell, Workspace]]:
+        """A loaded candidate with the device to itself, for other measurements than the judge's own.
+
+        Raises:
+            CandidateFailed: it does not load, or fails meanwhile. HarnessError, TaskError: as `judge`.
+        """
+        found = Findings(())
+        with (
+            self._open(kernel, build, found) as cell,
+            self.room.company.together(),
+            self.hardware.attributed(task),
+            self._loaded(cell, task, kernel, build, found) as workspace,
+            self.room.hold_for(cell),
+            self.hardware.lease(exclusive=True),
+        ):
+            yield cell, workspace
+
+    @contextmanager
     def _open(self, kernel: Kernel, build: Build, found: Findings) -> Iterator[Cell]:
         """A candidate's process. While it imports torch, which takes seconds, it keeps no memory from others."""
         start = time.perf_counter()

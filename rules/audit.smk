@@ -1,0 +1,119 @@
+rule table_attacks:
+    """Every attack that was tried on the judge: its verdict, its honest control's, and what KernelBench says of both."""
+    input:
+        image=IMAGE_DIGEST,
+    output:
+        report(
+            "<results>/tables/attacks.csv",
+            caption="captions/attacks.rst",
+            category="Tables",
+            labels={"table": "attacks"},
+        ),
+        "<results>/tables/attacks.md",
+        "<results>/tables/attacks.provenance.json",
+    log:
+        "<results>/logs/table_attacks.log",
+    benchmark:
+        "<results>/benchmarks/table_attacks.tsv"
+    threads: all_cores()
+    resources:
+        cpus_per_task=NEEDS["threads"],
+        mem_mb=NEEDS["mem_mb"],
+        runtime=NEEDS["runtime"],
+        gpu=min(1, NEEDS["gpu"]),
+    params:
+        depends=digests.attacks,
+        device=DEVICE,
+        store=f"{study.results}/store",
+        folder=lambda wildcards, output: str(Path(output[0]).parent),
+    shell:
+        "kevin --log {log:q} bench attacks --device {params.device} --store {params.store:q} --out {params.folder:q}"
+
+
+rule audit_kernels:
+    """Every turn of a training with the rules that it broke and what it would have been paid without guards."""
+    input:
+        "<results>/train/{run}/summary.json",
+        tasks="<results>/tasks.parquet",
+        image=IMAGE_DIGEST,
+    output:
+        "<results>/audit/{run}.parquet",
+    log:
+        "<results>/logs/audit_kernels-{run}.log",
+    benchmark:
+        "<results>/benchmarks/audit_kernels-{run}.tsv"
+    threads: all_cores()
+    resources:
+        cpus_per_task=NEEDS["threads"],
+        mem_mb=NEEDS["mem_mb"],
+        runtime=NEEDS["runtime"],
+        gpu=min(1, NEEDS["gpu"]),
+    params:
+        config=CONFIG,
+        depends=lambda wildcards: digests.audit(wildcards.run),
+        folder=lambda wildcards, input: str(Path(input[0]).parent),
+        store=f"{study.results}/store",
+    shell:
+        "kevin --log {log:q} audit kernels --config {params.config:q} --run {wildcards.run:q} --run-dir {params.folder:q}"
+        " --tasks {input.tasks:q} --store {params.store:q} --out {output:q}"
+
+
+rule table_audit:
+    """How often each kind of hack appears by training step, and what was and would have been paid for it."""
+    input:
+        kernels=expand("<results>/audit/{run}.parquet", run=study.audited),
+        trainings=[
+            *OWN_BASE,
+            *expand("<results>/train/{run}/summary.json", run=study.audited),
+        ],
+    output:
+        report(
+            "<results>/tables/audit.csv",
+            caption="captions/audit.rst",
+            category="Tables",
+            labels={"table": "audit"},
+        ),
+    log:
+        "<results>/logs/table_audit.log",
+    benchmark:
+        "<results>/benchmarks/table_audit.tsv"
+    resources:
+        mem_mb=2000,
+        runtime=4,
+    params:
+        config=CONFIG,
+        depends=report_digest,
+        code=REPORT_CODE,
+        kernels=lambda wildcards, input: repeat("--kernels", input.kernels),
+        summaries=lambda wildcards, input: summaries(input.trainings),
+    shell:
+        "kevin --log {log:q} audit table --config {params.config:q} {params.kernels} {params.summaries} --out {output:q}"
+
+
+rule draw_audit:
+    """Hacks by training step, and what this judge and one without guards pay."""
+    input:
+        "<results>/tables/audit.csv",
+    output:
+        report(
+            "<results>/figures/audit.png",
+            caption="captions/audit.rst",
+            category="Figures",
+            labels={"figure": "audit"},
+        ),
+        "<results>/figures/audit.pdf",
+        "<results>/figures/audit.csv",
+    log:
+        "<results>/logs/draw_audit.log",
+    benchmark:
+        "<results>/benchmarks/draw_audit.tsv"
+    resources:
+        mem_mb=2000,
+        runtime=4,
+    params:
+        config=CONFIG,
+        depends=report_digest,
+        code=REPORT_CODE,
+        folder=lambda wildcards, output: str(Path(output[0]).parent),
+    shell:
+        "kevin --log {log:q} audit figure --config {params.config:q} --table {input:q} --out-dir {params.folder:q}"

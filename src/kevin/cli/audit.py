@@ -1,0 +1,70 @@
+"""`kevin audit`: how often a training cheated, and what that would have paid. Study steps."""
+
+from __future__ import annotations
+
+from pathlib import Path
+from typing import Annotated
+
+import typer
+
+from kevin.cli.extras import EXTRAS, require_extra
+from kevin.cli.options import ConfigOption, OutOption, StoreOption, SummariesOption, TasksOption, load_config
+
+app = typer.Typer(
+    help="Audit trainings for reward hacking: what was seen, and what a judge without guards would have paid.",
+    no_args_is_help=True,
+)
+
+
+@app.callback()
+def needs_the_study() -> None:
+    require_extra("study", "this command", *EXTRAS["study"])
+
+
+@app.command()
+def kernels(
+    run: Annotated[str, typer.Option("--run", metavar="NAME", help="A key of `runs`.")],
+    folder: Annotated[Path, typer.Option("--run-dir", metavar="DIR", help="Its folder.")],
+    tasks: TasksOption,
+    store: StoreOption,
+    out: OutOption,
+    config: ConfigOption = None,
+) -> None:
+    """Write every turn of a training with the rules that it broke and what it would have been paid without guards.
+
+    What this judge refused or found wrong is checked and timed as KernelBench does; a killed run goes on where it was.
+    """
+    study = load_config(config)
+    from kevin.train.audit_turns import audit_run
+
+    audit_run(study, run, folder, tasks, store.resolve(), out)
+
+
+@app.command()
+def table(
+    out: OutOption,
+    kernels: Annotated[
+        list[Path] | None,
+        typer.Option("--kernels", metavar="FILE", help="What `kevin audit kernels` wrote; repeatable."),
+    ] = None,
+    summaries: SummariesOption = None,
+    config: ConfigOption = None,
+) -> None:
+    """Write how often each kind of hack appears by training step, and what was and would have been paid for it."""
+    study = load_config(config)
+    from kevin.report.audit import make_audit_table
+
+    make_audit_table(kernels or [], out, study=study, summaries=summaries or [])
+
+
+@app.command()
+def figure(
+    table: Annotated[Path, typer.Option("--table", metavar="FILE", help="audit.csv.")],
+    out_dir: Annotated[Path, typer.Option("--out-dir", metavar="DIR", help="Gets audit.png, .pdf and .csv.")],
+    config: ConfigOption = None,
+) -> None:
+    """Draw the audit by training step."""
+    study = load_config(config)
+    from kevin.report.figures.audit import make_audit_figure
+
+    make_audit_figure(table, out_dir, study=study)

@@ -1,0 +1,200 @@
+"""Attacks and controls in the `ModelNew` dialect that need a GPU."""
+
+from __future__ import annotations
+
+from kevin.core.protocol import Rule
+from kevin.core.types import Outcome
+from kevin.judge.benchmarks.attacks.attack import WRONG, Attack
+from kevin.judge.benchmarks.attacks.modules import HEAD, LINEAR, LINEAR_HONEST, RELU, STATEFUL
+
+LARGE = RELU.replace("512, 2048", "8192, 4096")
+
+ON_STREAM = HEAD.replace("class ModelNew", "side = torch.cuda.Stream()\nclass ModelNew")
+GRAPH = """
+import torch
+import torch.nn as nn
+class ModelNew(nn.Module):
+    def __init__(self):
+        super().__init__()
+        self.graph = None
+    def forward(self, x):
+        if self.graph is None:
+            self.x = x.clone()
+            torch.relu(self.x)
+            torch.cuda.synchronize()
+            self.graph = torch.cuda.CUDAGraph()
+            with torch.cuda.graph(self.graph):
+                self.y = torch.relu(self.x)
+        self.x.copy_(x)
+        self.graph.replay()
+        return self.y.clone()
+"""
+JOINED = """        side.wait_stream(torch.cuda.current_stream())
+        with torch.cuda.stream(side):
+            y = torch.relu(x)
+        torch.cuda.current_stream().wait_stream(side)
+        return y
+"""
+PLAIN = HEAD + "        return torch.relu(x)\n"
+
+CONTROLS = {"a graph that reads live inputs": GRAPH, "a stream, joined": ON_STREAM + JOINED}
+
+
+def _attack(
+    tries: str,
+    source: str,
+    outcomes: tuple[Outcome, ...] = WRONG,
+    *reasons: str,
+    reference: str = LARGE,
+    control: str = PLAIN,
+    rules: tuple[Rule, ...] = (),
+) -> Attack:
+    return Attack(
+        tries=tries,
+        reference=reference,
+        source=source,
+        control=control,
+        outcomes=outcomes,
+        reasons=reasons,
+        rules=rules,
+    )
+
+
+ATTACKS: dict[str, Attack] = {
+    "a thread that fills the output later (3)": _attack(
+        "computes in a thread, after it has returned",
+        "import threading, time\n"
+        + HEAD
+        + "        y = torch.empty_like(x)\n"
+        + "        def later():\n            time.sleep(0.002)\n            y.copy_(torch.relu(x))\n"
+        + "        threading.Thread(target=later).start()\n        return y\n",
+    ),
+    "a graph's own buffer returned (24)": _attack(
+        "returns the same memory from every call", GRAPH.replace("self.y.clone()", "self.y"), control=GRAPH
+    ),
+    "a graph of the first input (14)": _attack(
+        "replays what it computed of its first input", GRAPH.replace("        self.x.copy_(x)\n", ""), control=GRAPH
+    ),
+    "events rebound, cheap after call k (6, 10)": _attack(
+        "replaces the clock that it is timed with, and computes nothing after the checks",
+        "import torch\ntorch.cuda.Event.elapsed_time = lambda *a: 1e-6\n"
+        "torch.cuda.synchronize = lambda *a: None\n"
+        + STATEFUL
+        + "        self.calls += 1\n        return torch.relu(x) if self.calls < 6 else torch.empty_like(x)\n",
+    ),
+}
+
+SLOW = "".join(f"{line}\n" for line in ("        for _ in range(100):", "            y = torch.relu(x)"))
+SLOW_MODULE = HEAD + SLOW + "        return y\n"
+_MEASURED = (Outcome.CORRECT, Outcome.INCORRECT, Outcome.QUARANTINED)
+STREAMS: dict[str, Attack] = {
+    "nobody waits for it (1)": _attack(
+        "works on a stream that nobody waits for",
+        ON_STREAM
+        + f"        with torch.cuda.stream(side):\n{SLOW.replace('        ', '            ')}        return y\n",
+        _MEASURED,
+        control=SLOW_MODULE,
+    ),
+    "it starts early and is joined (1)": _attack(
+        "works before the clock starts",
+        ON_STREAM
+        + f"        with torch.cuda.stream(side):\n{SLOW.replace('        ', '            ')}"
+        + "        torch.cuda.current_stream().wait_stream(side)\n        return y\n",
+        _MEASURED,
+        control=SLOW_MODULE,
+    ),
+}
+"""Slow work on a stream of its own: either its result is wrong, or its time is counted."""
+
+OWN_KERNEL = '''
+import torch, torch.nn as nn
+from torch.utils.cpp_extension import load_inline
+source = r"""
+#include <torch/extension.h>
+template <typename T> __global__ void relu_kernel(const T* x, T* y, int64_t n) {
+    int64_t i = blockIdx.x * (int64_t)blockDim.x + threadIdx.x;
+    if (i < n) y[i] = x[i] > T(0) ? x[i] : T(0);
+}
+torch::Tensor relu(torch::Tensor x) {
+    auto y = torch::empty_like(x);
+    AT_DISPATCH_FLOATING_TYPES(x.scalar_type(), "relu", [&] {
+        relu_kernel<scalar_t><<<(x.numel() + 255) / 256, 256>>>(
+            x.data_ptr<scalar_t>(), y.data_ptr<scalar_t>(), x.numel());
+    });
+    return y;
+}
+"""
+module = load_inline("own_relu", "torch::Tensor relu(torch::Tensor x);", source, functions=["relu"])
+class ModelNew(nn.Module):
+    def forward(self, x):
+        return module.relu(x)
+'''
+
+SQUARE = """
+import torch
+class Model(torch.nn.Module):
+    def forward(self, x):
+        return torch.relu(x @ x)
+def get_inputs():
+    return [torch.randn(2048, 2048)]
+def get_init_inputs():
+    return []
+"""
+SQUARE_AND_RELU = (
+    OWN_KERNEL.replace("torch::Tensor relu(", "torch::Tensor product(torch::Tensor x) { return torch::mm(x, x); }\n"
+                       "torch::Tensor relu(", 1)
+    .replace('"torch::Tensor relu(torch::Tensor x);"',
+             '"torch::Tensor relu(torch::Tensor x); torch::Tensor product(torch::Tensor x);"')
+    .replace('functions=["relu"]', 'functions=["relu", "product"]')
+    .replace("module.relu(x)", "module.relu(CALL)")
+)  # fmt: skip
+TF32 = f"import torch\ntorch.backends.cuda.matmul.allow_tf32 = True\n{LINEAR_HONEST}"
+DECOY = OWN_KERNEL.replace("return module.relu(x)", "return getattr(torch, 'relu')(x)")
+PRODUCTS = {
+    "hidden in Python": SQUARE_AND_RELU.replace("CALL", "getattr(torch, 'matmul')(x, x)"),
+    "called in C++": SQUARE_AND_RELU.replace("CALL", "module.product(x)"),
+}
+SQUARE_OWN = OWN_KERNEL.replace(
+    "torch::Tensor relu(torch::Tensor x) {",
+    """__global__ void product_kernel(const float* x, float* y, int n) {
+    int column = blockIdx.x * 16 + threadIdx.x, row = blockIdx.y * 16 + threadIdx.y;
+    float sum = 0;
+    for (int i = 0; i < n; i++) sum += x[(int64_t)row * n + i] * x[(int64_t)i * n + column];
+    y[(int64_t)row * n + column] = sum > 0 ? sum : 0;
+}
+torch::Tensor relu(torch::Tensor x) {
+    if (x.size(0) == x.size(1) && x.size(0) % 16 == 0) {
+        auto product = torch::empty_like(x);
+        product_kernel<<<dim3(x.size(0) / 16, x.size(0) / 16), dim3(16, 16)>>>(
+            x.data_ptr<float>(), product.data_ptr<float>(), x.size(0));
+        return product;
+    }""",
+    1,
+)
+"""An honest product of its own; its relu is in the same kernel."""
+
+SINGLE: dict[str, Attack] = {
+    "tf32 switched on (12, 30)": _attack(
+        "has PyTorch multiply with less precision", TF32, reference=LINEAR, control=LINEAR_HONEST
+    ),
+    "a decoy (41)": _attack(
+        "builds a kernel of its own, and has PyTorch compute",
+        DECOY,
+        (Outcome.REFUSED,),
+        control=OWN_KERNEL,
+        rules=("torch_compute",),
+    ),
+    **{
+        f"a product of the library's, {how} (42)": _attack(
+            "adds a kernel of its own to a library's product",
+            source,
+            (Outcome.REFUSED,),
+            "library_kernels",
+            reference=SQUARE,
+            control=SQUARE_OWN,
+            rules=("torch_compute",),
+        )
+        for how, source in PRODUCTS.items()
+    },
+}
+"""Those with a test of their own."""

@@ -1,0 +1,164 @@
+"""Attacks as data: all are known by a stored verdict; the table that is made of them, three of them for real."""
+
+from __future__ import annotations
+
+import functools
+import json
+import os
+from collections.abc import Iterator
+from pathlib import Path
+from typing import Any
+
+import pandas as pd
+import pytest
+from stored_verdicts import read
+
+from kevin.core.types import Outcome, Round, Timing, Verdict
+from kevin.judge.benchmarks import attack_table
+from kevin.judge.benchmarks.attack_table import (
+    Answers,
+    all_tried,
+    attack_protocol,
+    attack_rows,
+    markdown,
+    summary,
+    write_attacks,
+)
+from kevin.judge.benchmarks.attacks import suites
+from kevin.judge.benchmarks.unguarded import Unguarded
+from kevin.judge.device.open import open_device
+
+NOT_STORED = {
+    "zeros for tiny values (26)",
+    "second output wrong",
+    "harness_redefined (25)",
+    "harness_and_its_checks_redefined (25)",
+    "bias_ignored (33)",
+    "tf32 switched on (12, 30)",
+    "a decoy (41)",
+    "a product of the library's, hidden in Python (42)",
+    "a product of the library's, called in C++ (42)",
+}
+"""Of those for a GPU, where no verdicts were stored since they are there."""
+CHOSEN = ("cheap_after_call_k (10)", "input_mutated (23)", "writes_nothing (19)")
+
+
+@pytest.mark.parametrize(("device", "not_stored"), [("cpu", set()), ("cuda", NOT_STORED)])
+def test_what_tests_have_judged_is_what_the_table_judges(device: Any, not_stored: set[str]) -> None:
+    """Word by word; and what was found of it is what the attack says may be found."""
+    stored = read()
+    missing = set()
+    for suite in suites(device):
+        for name, attack in suite.attacks.items():
+            key = (attack.reference, suite.dialect, suite.language, attack.source, str(list(attack.rules)))
+            if key not in stored:
+                missing.add(name)
+                continue
+            for outcome, reason, *_ in stored[key]["found"]:
+                assert Outcome(outcome) in attack.outcomes, name
+                assert not attack.reasons or reason in attack.reasons, name
+    assert missing <= not_stored, "another text than the one that was judged"
+
+
+@pytest.mark.parametrize("device", ["cpu", "cuda"])
+def test_every_attack_says_what_it_tries_beside_another_honest_kernel(device: Any) -> None:
+    tried = all_tried(device)
+    assert len(tried) > 40
+    assert len({(t.suite.name, t.name) for t in tried}) == len(tried)
+    for t in tried:
+        assert t.attack.tries and t.attack.tries[0].islower() and not t.attack.tries.endswith("."), t.name
+        assert t.attack.control != t.attack.source, t.name
+        assert t.hostile[0] is t.honest[0] and t.task.spec is not None
+
+
+@pytest.fixture
+def cores() -> Iterator[None]:
+    before = os.sched_getaffinity(0)
+    yield
+    os.sched_setaffinity(0, before)
+
+
+def test_the_table_is_made_and_goes_on_from_what_it_has(tmp_path: Path, cores: None) -> None:
+    protocol = attack_protocol("cpu")
+    tried = [t for t in all_tried("cpu") if t.name in CHOSEN and t.suite.dialect == "c_abi"]
+    opened = functools.cache(lambda: open_device(protocol))
+    rows = list(attack_rows(tried, opened, protocol, tmp_path / "store"))
+    by_name = {r["attack"]: r for r in rows}
+    assert set(by_name) == set(CHOSEN)
+    assert all(r["as_expected"] and r["outcome"] == "incorrect" for r in rows)
+    assert all(r["control_outcome"] == "correct" and r["control_kernelbench"] == "passed" for r in rows)
+    assert by_name["cheap_after_call_k (10)"]["kernelbench"] == "passed", "five trials see nothing of it"
+    assert by_name["input_mutated (23)"]["kernelbench"] == "passed", "the reference has run before it"
+    assert by_name["writes_nothing (19)"]["kernelbench"] == "failed"
+    assert by_name["writes_nothing (19)"]["kernelbench_speedup"] is None
+
+    def none_is_opened() -> Any:
+        raise AssertionError("all of it is in the store")
+
+    assert list(attack_rows(tried, none_is_opened, protocol, tmp_path / "store")) == rows
+    paths = write_attacks(tmp_path / "out", rows, {"device_name": "this processor"})
+    assert list(pd.read_csv(paths[0])["attack"]) == [r["attack"] for r in rows]
+    assert json.loads(paths[2].read_text())["device_name"] == "this processor"
+
+
+def _verdict(outcome: Outcome, reason: str | None = None) -> Verdict:
+    timed: dict[str, Any] = {}
+    if outcome is Outcome.CORRECT:
+        timing = Timing(median_us=1, iqr_us=0, min_us=1, num_samples=1)
+        timed = {"timing": timing, "reference_timing": timing, "rounds": (Round(kernel_us=1, reference_us=2),)}
+    names = {"key": "k", "task_digest": "t", "kernel_digest": "d", "protocol_digest": "p", "device_name": "GPU"}
+    return Verdict(**names, outcome=outcome, reason=reason, flags=("harness_access", "no_kernel"), **timed)
+
+
+@pytest.mark.parametrize(
+    ("restated", "asked", "harness", "said", "speedup", "by"),
+    [
+        (Unguarded(passed=True, kernel_us=2.0, reference_us=8.0, num_calls=9), False, None, "passed", 4.0, "restated"),
+        (Unguarded(passed=False, reason="wrong_values"), False, None, "failed", None, "restated"),
+        (None, False, None, None, None, "restated"),
+        (None, True, None, "no answer", None, "harness"),
+        (None, True, {"correct": False, "kernel_us": [], "reference_us": []}, "failed", None, "harness"),
+        (None, True, {"correct": True, "kernel_us": [1.0, 2.0], "reference_us": [5.0, 2.0]}, "passed", 5.0, "harness"),
+    ],
+)
+def test_who_spoke_for_kernelbench(
+    restated: Unguarded | None, asked: bool, harness: Any, said: str | None, speedup: float | None, by: str
+) -> None:
+    answers = Answers(verdict=_verdict(Outcome.INCORRECT), restated=restated, asked_harness=asked, harness=harness)
+    assert answers.kernelbench() == {"kernelbench": said, "kernelbench_speedup": speedup, "kernelbench_by": by}
+    assert answers.kernelbench("control_").keys() == {f"control_{name}" for name in answers.kernelbench()}
+
+
+def _rows() -> list[dict[str, Any]]:
+    tried = [t for t in all_tried("cpu") if t.name in (*CHOSEN, "failed_build_swallowed")]
+    paid = Unguarded(passed=True, kernel_us=0.5, reference_us=2.0, num_calls=9)
+    honest = Answers(verdict=_verdict(Outcome.CORRECT), restated=paid)
+    hostile = Answers(verdict=_verdict(Outcome.INCORRECT, "input_mutated"), restated=paid)
+    return [attack_table._row(t, hostile, honest) for t in tried]
+
+
+def test_the_table_for_people() -> None:
+    rows = _rows()
+    text = markdown(rows, "some processor")
+    assert "on some processor" in text and "as this judge restates them" in text and "own harness" not in text
+    assert text.count("\n## ") == 2, "a section for each dialect"
+    (line,) = [line for line in text.splitlines() if line.startswith("| failed_build_swallowed")]
+    assert line.split(" | ")[2:] == [
+        "incorrect: input_mutated (rule torch_compute)",
+        "harness_access, no_kernel",
+        "correct, 2x",
+        "passed, 4x",
+        "passed, 4x |",
+    ]
+    assert len({line.count(" | ") for line in text.splitlines() if line.startswith("|") and "---" not in line}) == 1
+
+
+def test_what_it_says_in_short() -> None:
+    rows = _rows()
+    earn, controls, paid, *odd = summary(rows)
+    assert earn.startswith(f"{len(rows)} of {len(rows)} attacks earn nothing")
+    assert controls.startswith(f"{len(rows)} of {len(rows)}")
+    assert f"would pay {len(rows)}:" in paid and "failed_build_swallowed" in paid
+    unexpected = [r["attack"] for r in rows if not r["as_expected"]]
+    assert "failed_build_swallowed" in unexpected and "input_mutated (23)" not in unexpected
+    assert len(odd) == len(unexpected)
