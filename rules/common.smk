@@ -34,7 +34,10 @@ TABLES = [*EVAL_SPLITS, "serial_parallel", "turns", "mended", "pass_at_k", "task
 FIGURES = (
     "serial_scaling",
     "parallel_scaling",
+    "serial_parallel_map",
     "fast_p",
+    "speedup_distribution",
+    "roofline",
     "outcomes",
     "turns",
     "layernorm_case_study",
@@ -55,7 +58,7 @@ SHOWN_TABLES = [
 SHOWN_FIGURES = [
     *FIGURES,
     *SHOWN_SEARCH,
-    *(["training", "training_turns"] if SHOWN_RUNS else []),
+    *(["training", "training_turns", "stability"] if SHOWN_RUNS else []),
 ]
 
 if CEILING in study.policies:
@@ -71,7 +74,7 @@ wildcard_constraints:
     figure="|".join(FIGURES),
     run="|".join(map(re.escape, study.runs)) or "none",
     strategy="|".join(map(re.escape, study.search.strategies)) or "none",
-    training_figure="training|training_turns|ablations",
+    training_figure="training|training_turns|stability|ablations",
     author="own|written",
 
 
