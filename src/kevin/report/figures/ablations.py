@@ -40,7 +40,7 @@ _FAMILIES = (
     ("Return: sum or max, γ", "paper: sum with γ = 0.4 was taken", "reward.returns reward.gamma"),
     ("Weight of correctness", "paper: 0.3 was taken; 0 and 1.0 dropped", "reward.correctness_weight"),
     ("KL to the initial policy", "paper: only slowed learning; dropped", "train.kl_beta"),
-    ("Stability", "paper: both remedies moved collapse from step ~40 to ~100", "train.loss train.max_grad_norm"),
+    ("Stability", "paper: both delay collapse from step ~40 to ~100", "train.loss train.max_grad_norm"),
     ("Clipping of ratios", "paper: 0.28 (clip-higher) was taken", "train.clip_low train.clip_high"),
     ("Turns in training", "paper: 1.10× against 0.85× of single-turn training", "train.num_turns"),
     ("Advantage", "not in the paper", "train.advantage train.flat_groups train.first_turn_kl"),
@@ -123,9 +123,13 @@ def _text(changed: Mapping[str, Any]) -> str:
     """``gamma 0.8, history view all``: as in the configuration, without sections."""
     parts = []
     for key, value in changed.items():
-        inner = ", ".join(f"{k} {v}" for k, v in value.items()) if isinstance(value, Mapping) else str(value)
+        inner = ", ".join(f"{k} {v}" for k, v in value.items()) if isinstance(value, Mapping) else _number(value)
         parts.append(f"{key.partition('.')[2]} {inner}")
     return ", ".join(parts)
+
+
+def _number(value: Any) -> str:
+    return f"{value:g}" if isinstance(value, float) else str(value)
 
 
 # --- plot -----------------------------------------------------------------------------------------------------------
@@ -142,7 +146,7 @@ def plot_ablations(data: pd.DataFrame) -> Figure:
             y += 1
             places[str(run)] = y
         y += 1.25
-    figure, axes = style.grid(1, len(COMPARED), title="Training runs compared", width=4.4, height=0.9 + 0.24 * y)
+    figure, axes = style.grid(1, len(COMPARED), title="Training runs compared", width=5.2, height=0.9 + 0.24 * y)
     changed = data.drop_duplicates("run").set_index("run")["changed"]
     for ax, (metric, label) in zip(axes[0], COMPARED.items(), strict=True):
         _dots(ax, data[data["metric"] == metric], places)
@@ -157,7 +161,7 @@ def plot_ablations(data: pd.DataFrame) -> Figure:
                             annotation_clip=False)  # fmt: skip
         axes[0][0].annotate(finding, (0, at), xycoords=("axes fraction", "data"), xytext=(4, 0), va="center",
                             textcoords="offset points", fontsize=7.5, color=style.MUTED, style="italic",
-                            annotation_clip=False, zorder=5)  # fmt: skip
+                            annotation_clip=False, zorder=5, in_layout=False)  # fmt: skip
     over = " and ".join(sorted(data["interval"].unique(), reverse=True))
     figure.supxlabel(f"Second half of each run's steps; bars: bootstrap 95 % interval over {over}; shaded: the recipe",
                      x=0.01, ha="left", fontsize=7.5, color=style.MUTED)  # fmt: skip

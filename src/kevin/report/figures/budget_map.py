@@ -27,6 +27,8 @@ from kevin.report.scores import CEILING, split_label
 CELL, OPTIMUM = "cell", "optimum"
 MIN_CELLS = 5
 """The law has four parameters: fewer cells say nothing of it."""
+MIN_R2 = 0.8
+"""A law that explains less of the cells' variance says nothing of where they are highest."""
 _ROWS = {SPEEDUP: "mean speedup over eager (×)", CORRECT: "tasks with a correct kernel (%)"}
 _LAW = ("a", "b", "c", "d")
 _COLUMNS = ["split", "policy", "label", "row", "kind", "trajectories", "turns", "budget", "value", "low", "high",
@@ -48,7 +50,8 @@ def budget_map_data(scores: pd.DataFrame, study: Study) -> pd.DataFrame:
     the first t turns, its interval, whether it is the best measured split of its ``budget`` k t (``is_best``; missing
     where the budget has one split only), and the ``law``'s value. ``optimum``: for each budget with several measured
     splits the law's best number of turns among those measured, with its bootstrap interval over tasks, the parameters
-    and R². ``determined``: the interval leaves out at least one end of what was measured. Without a law no such rows.
+    and R². ``determined``: R² is at least `MIN_R2`, and the interval leaves out an end of what was measured. Without a
+    law no such rows.
     """
     rows: list[dict[str, Any]] = []
     for head, seeds in seed_groups(scores[scores["policy"] != CEILING], study):
@@ -87,7 +90,7 @@ def _map_rows(values: pd.DataFrame, study: Study) -> list[dict[str, Any]]:
     if values.empty:
         return []
     cells = _cells_of(values)
-    means = values.to_numpy().mean(axis=0)
+    means = values.to_numpy().mean(axis=0).round(12)  # equal ones are equal: fewer turns then come first
     law = fit_law(values, study)
     rows = []
     for i, (k, t) in enumerate(cells):
@@ -171,7 +174,7 @@ def _optima(law: Law, cells: Sequence[tuple[int, int]]) -> Iterator[Optimum]:
         low, high = np.percentile(best_turns(law.resampled, budget, least, most), [2.5, 97.5])
         turns = float(best_turns(law.parameters, budget, least, most)[0])
         at_ends = low <= least * 1.001 and high >= most / 1.001
-        yield Optimum(budget, turns, float(low), float(high), not at_ends)
+        yield Optimum(budget, turns, float(low), float(high), law.r2 >= MIN_R2 and not at_ends)
 
 
 # --- plot -----------------------------------------------------------------------------------------------------------
@@ -187,10 +190,9 @@ def plot_budget_map(data: pd.DataFrame) -> Figure:
     figure, axes = grid(max(1, len(rows)), max(1, len(policies)), title=title, width=3.5, height=2.9)
     for i, (split, row) in enumerate(rows):
         shown = data[(data["split"] == split) & (data["row"] == row)]
-        top = float(shown.loc[shown["kind"] == CELL, "value"].max())
         for j, (policy, label) in enumerate(policies):
             ax, own = axes[i][j], shown[shown["policy"] == policy]
-            _panel(ax, own, row, top)
+            _panel(ax, own, row)
             ax.set_title(f"{split_label(split)} · {label}\n" if row == SPEEDUP else "\n", fontsize=9)
             ax.annotate(_says(own), (0, 1.02), xycoords="axes fraction", fontsize=7.5, color=INK)
             ax.set_ylabel(f"{_ROWS[row]}\nt, turns" if j == 0 else "t, turns")
@@ -200,7 +202,8 @@ def plot_budget_map(data: pd.DataFrame) -> Figure:
         Line2D([], [], color=_LAW_COLOR, marker="D", linewidth=2.2, label="the law's best turns, 95 % interval"),
         Line2D([], [], color=_BUDGET_COLOR, linestyle=(0, (2, 2)), linewidth=1, label="one budget, k · t"),
     ]
-    law = "Law: a + b log2 k + c log2 t + d log2 k log2 t, least squares; intervals: bootstrap over tasks"
+    law = "Law: a + b log2 k + c log2 t + d log2 k log2 t, least squares; intervals: bootstrap over tasks. "
+    law += "Colours of speedups: each map's own"
     legend(figure, handles, columns=3, title=law)
     return figure
 
@@ -213,17 +216,20 @@ def _says(own: pd.DataFrame) -> str:
     cells = own[own["kind"] == CELL]
     optimum = max(records(optima), key=lambda o: ((cells["budget"] == o["budget"]).sum(), o["budget"]))
     at = f"law R² {optimum['r2']:.2f}; {optimum['budget']:.0f} kernels: "
+    if optimum["r2"] < MIN_R2:
+        return f"law R² {optimum['r2']:.2f}: does not fit"
     if not optimum["determined"]:
         return f"{at}best turns not determined"
     return f"{at}best {optimum['turns']:.1f} turns [{optimum['turns_low']:.1f}, {optimum['turns_high']:.1f}]"
 
 
-def _panel(ax: Axes, own: pd.DataFrame, row: str, top: float) -> None:
+def _panel(ax: Axes, own: pd.DataFrame, row: str) -> None:
     ax.grid(visible=False)
     cells = own[own["kind"] == CELL]
     if cells.empty:
         ax.text(0.5, 0.5, "nothing measured", transform=ax.transAxes, ha="center", fontsize=8)
         return
+    top = float(cells["value"].max()) if row == SPEEDUP else 1.0
     ks, ts = (sorted(cells[side].astype(int).unique()) for side in ("trajectories", "turns"))
     values = cells.pivot(index="turns", columns="trajectories", values="value").to_numpy()
     x_edges, y_edges = _edges(ks), _edges(ts)

@@ -28,7 +28,8 @@ CAPTIONS = {
     "serial_parallel_map": "What k trajectories find in their first t turns (unbiased best@k, mean over tasks), and "
     "which split of a budget of k t kernels is best: framed, as measured; diamonds, by a law fitted to the cells, "
     "a + b log2 k + c log2 t + d log2 k log2 t, among the numbers of turns that were measured. Where its interval "
-    "reaches from one end to the other, the data do not determine the split, and no diamond is drawn.",
+    "reaches from one end to the other, or it explains less than 80 % of the cells' variance, the data do not "
+    "determine the split, and no diamond is drawn.",
     "fast_p": "Share with a correct kernel at least p times as fast as PyTorch eager; above for each task's best "
     "trajectory, below for all trajectories. At p = 0 it is correctness.",
     "speedup_distribution": "Share of a policy's correct kernels that are at most so many times as fast as PyTorch "

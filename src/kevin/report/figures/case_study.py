@@ -139,10 +139,14 @@ def _curves(ax: Axes, data: pd.DataFrame, styles: Mapping[str, LineStyle], title
     ax.set_ylim(low, high)
     last = int(data["turn"].max())
     ax.set_xlim(0.6, last + 0.3 + 0.38 * last)  # room for what the lines are
-    for text, (value, dashes) in {"eager": (1.0, "-"), **lines}.items():
+    named = {"eager": (1.0, "-"), **lines}
+    lowest = min(value for value, _ in named.values())
+    for text, (value, dashes) in named.items():
         ax.axhline(value, color=MUTED, linestyle=dashes, linewidth=1, zorder=1)
-        ax.annotate(f"{text} {value:.3g}×", (0.995, value), xycoords=("axes fraction", "data"), xytext=(0, 2),
-                    textcoords="offset points", fontsize=7, color=MUTED, ha="right")  # fmt: skip
+        below = value == lowest  # so that names of near lines do not meet
+        ax.annotate(f"{text} {value:.3g}×", (0.995, value), xycoords=("axes fraction", "data"),
+                    xytext=(0, -2 if below else 2), textcoords="offset points", fontsize=7, color=MUTED, ha="right",
+                    va="top" if below else "bottom")  # fmt: skip
     for i, (policy, style) in enumerate(styles.items()):
         own = data[data["policy"] == policy]
         label = textwrap.shorten(str(own["label"].iloc[0]), 28, placeholder=" …")

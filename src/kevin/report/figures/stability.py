@@ -23,6 +23,8 @@ _PANELS = {
     "correct": "correct kernels (share)",
     "grad_norm": "gradient norm, before clipping",
 }
+_PLATE = {"facecolor": "white", "edgecolor": "none", "alpha": 0.75, "pad": 0.5}
+"""Behind words that curves may cross."""
 
 
 def remedies(run: str, study: Study) -> str:
@@ -81,14 +83,16 @@ def _limits(axes: Sequence[Axes], data: pd.DataFrame, study: Study) -> None:
         okay.axhline(study.train.stop_not_okay, color=MUTED, linestyle=(0, (4, 3)), linewidth=1)
         okay.set_ylim(0, max(okay.get_ylim()[1], 1.15 * study.train.stop_not_okay))
         okay.annotate("training ends", (0.99, study.train.stop_not_okay), xycoords=("axes fraction", "data"),
-                      xytext=(0, 2), textcoords="offset points", ha="right", fontsize=7, color=MUTED)  # fmt: skip
+                      xytext=(0, 2), textcoords="offset points", ha="right", fontsize=7, color=MUTED,
+                      bbox=_PLATE)  # fmt: skip
     if len(norms) and norms.gt(0).all():
         norm.set_yscale("log")
         norm.set_ylim(min(norms.min(), REMEDY_GRAD_NORM) / 1.3, max(norms.max(), REMEDY_GRAD_NORM) * 1.5)
         plain_log(norm.yaxis)
     norm.axhline(REMEDY_GRAD_NORM, color=MUTED, linestyle=(0, (4, 3)), linewidth=1)
     norm.annotate(f"clip at {REMEDY_GRAD_NORM}", (0.99, REMEDY_GRAD_NORM), xycoords=("axes fraction", "data"),
-                  xytext=(0, 2), textcoords="offset points", ha="right", fontsize=7, color=MUTED)  # fmt: skip
+                  xytext=(0, 2), textcoords="offset points", ha="right", fontsize=7, color=MUTED,
+                      bbox=_PLATE)  # fmt: skip
 
 
 def _named(kind: str, data: pd.DataFrame) -> str:

@@ -170,10 +170,10 @@ def whole_steps(ax: Axes) -> None:
 
 def plain_log(axis: Axis) -> None:
     """Ticks of a logarithmic axis, within its limits, as plain numbers: at the powers of ten where there are enough of
-    them, else at 1, 2 and 5 times these, else at all multiples."""
+    them, else at 1, 2 and 5 times these, else at 3 and 7 times too."""
     low, high = sorted(axis.get_view_interval())
     powers = range(math.floor(math.log10(low)), math.ceil(math.log10(high)) + 1)
-    for steps in ((1,), (1, 2, 5), range(1, 10)):
+    for steps in ((1,), (1, 2, 5), (1, 2, 3, 5, 7)):
         ticks = [m * 10.0**e for e in powers for m in steps if low <= m * 10.0**e <= high]
         if len(ticks) >= 3:
             break
