@@ -54,7 +54,10 @@ TABLES = [
 FIGURES = (
     "serial_scaling",
     "parallel_scaling",
+    "serial_parallel_map",
     "fast_p",
+    "speedup_distribution",
+    "roofline",
     "outcomes",
     "turns",
     "layernorm_case_study",
@@ -75,7 +78,7 @@ SHOWN_TABLES = [
 SHOWN_FIGURES = [
     *FIGURES,
     *SHOWN_SEARCH,
-    *(["training", "training_turns"] if SHOWN_RUNS else []),
+    *(["training", "training_turns", "stability"] if SHOWN_RUNS else []),
 ]
 
 if CEILING in study.policies:
@@ -91,7 +94,7 @@ wildcard_constraints:
     figure="|".join(FIGURES),
     run="|".join(map(re.escape, study.runs)) or "none",
     strategy="|".join(map(re.escape, study.search.strategies)) or "none",
-    training_figure="training|training_turns|ablations",
+    training_figure="training|training_turns|stability|ablations",
     author="own|written",
 
 
