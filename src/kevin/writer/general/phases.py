@@ -34,8 +34,12 @@ def by_phases(stage: Stage) -> Product:
     channel = "k" if volume == 1 else f"k / {volume}"
     source_channel = f"{group}{channels} + {channel}" if group else channel
     row = f"{group}{filters} + m" if group else "m"
-    extents = [plus(name, s - 1) if s > 1 else name for name, s in zip(out.names[2:], strides, strict=True)]
-    extents = [f"({e}) / {s}" if s > 1 else e for e, s in zip(extents, strides, strict=True)]
+    spread = [
+        (letter, f"({plus(name, s - 1)}) / {s}")
+        for letter, name, s in zip("DHW"[-num:], out.names[2:], strides, strict=True)
+        if s > 1
+    ]
+    extents = [letter if s > 1 else name for letter, name, s in zip("DHW"[-num:], out.names[2:], strides, strict=True)]
     weight, *bias = stage.main.parameters
     names, left_places, places, spots, inside, left_inside, outside = "abc"[-num:], [], [], [], [], [], []
     for axis, name in enumerate(names):
@@ -55,13 +59,13 @@ def by_phases(stage: Stage) -> Product:
     tap = f"({source_channel}) * {filters} + m" if " " in source_channel else f"{source_channel} * {filters} + m"
     for name, kernel in zip(names, kernels, strict=True):
         tap = f"({tap}) * {kernel} + {name}"
-    spread = [-(-size // s) for size, s in zip(out.sizes[2:], strides, strict=True)]
+    num_places = prod(-(-size // s) for size, s in zip(out.sizes[2:], strides, strict=True))
     return Product(
         product([out.names[0], str(phases * groups)]),
         filters,
-        product([wrapped(e) for e in extents]),
+        product(extents),
         channels if volume == 1 else f"{channels} * {volume}",
-        (out.sizes[0] * groups * phases, out.sizes[1] // groups, prod(spread), x.sizes[1] // groups * volume),
+        (out.sizes[0] * groups * phases, out.sizes[1] // groups, num_places, x.sizes[1] // groups * volume),
         f"{weight}[{tap}]",
         f"{stage.source}[{_flat(f'{sample} * {x.names[1]} + {source_channel}', x.names[2:], names)}]",
         f"{bias[0]}[{row}]" if bias else None,
@@ -73,6 +77,7 @@ def by_phases(stage: Stage) -> Product:
         left_inside=" && ".join(left_inside) or None,
         result_place=tuple(spots),
         outside=tuple(outside),
+        names=tuple(spread),
         at=_flat(f"{sample} * {out.names[1]} + {row}", out.names[2:], names),
     )
 
@@ -81,9 +86,9 @@ def _has_phases(stage: Stage) -> bool:
     if not stage.name.startswith("conv_transpose"):
         return False
     assert stage.main is not None
-    axes = [(along(stage.main.op.attrs, "stride", a, 1), along(stage.main.op.attrs, "dilation", a, 1)) for a in range(3)]
-    axes = axes[: len(stage.in_dims.names) - 2]
-    return any(s > 1 for s, _ in axes) and all(d == 1 for _, d in axes)
+    attrs, num = stage.main.op.attrs, len(stage.in_dims.names) - 2
+    strides = [along(attrs, "stride", axis, 1) for axis in range(num)]
+    return max(strides) > 1 and all(along(attrs, "dilation", axis, 1) == 1 for axis in range(num))
 
 
 def _digit(number: str, sizes: Sequence[int | str], axis: int) -> str:

@@ -50,6 +50,8 @@ class Product:
     outside: tuple[str, ...] = ()
     """Conditions under which there is no such result."""
     at: str = ""
+    names: tuple[tuple[str, str], ...] = ()
+    """Sizes of which ``n`` is made that have a name inside the kernel alone, and what they stand for."""
 
 
 def is_window(stage: Stage) -> bool:

@@ -15,7 +15,6 @@ from dataclasses import dataclass
 
 from kevin.writer.code import Code
 from kevin.writer.cuda_threads import BARRIER
-from kevin.writer.general.dims import wrapped
 from kevin.writer.general.mode import Mode
 from kevin.writer.general.phases import by_phases
 from kevin.writer.general.products import Product, result
@@ -111,6 +110,8 @@ def add_helpers(code: Code) -> None:
 def tensor(code: Code, stage: Stage, mode: Mode) -> None:
     """The kernel: while one pair of tiles is multiplied, the next is on its way into shared memory."""
     of, tile = by_phases(stage), TILES[mode.slots["product"]]
+    if of.names:
+        code.add(f"constexpr idx {', '.join(f'{name} = {text}' for name, text in of.names)};")
     columns = f"(({of.n} + {WIDTH - 1}) / {WIDTH})"
     left = f"left[2][{DEPTH}][{tile.height + 8}]" if of.left_by_m else f"left[2][{tile.height}][{DEPTH + 4}]"
     right = f"right[2][{WIDTH}][{DEPTH + 4}]" if of.right_by_k else f"right[2][{DEPTH}][{WIDTH + 8}]"
@@ -215,7 +216,9 @@ def _store(code: Code, stage: Stage, of: Product, tile: Tile, part: str) -> None
 def tensor_shape(stage: Stage, mode: Mode) -> str:
     """``<<<...>>>`` of the kernel."""
     of, height = by_phases(stage), TILES[mode.slots["product"]].height
-    tiles = f"({of.m} + {height - 1}) / {height} * (({of.n} + {WIDTH - 1}) / {WIDTH})"
+    stands_for = dict(of.names)
+    n = " * ".join(f"({stands_for[name]})" if name in stands_for else name for name in of.n.split(" * "))
+    tiles = f"({of.m} + {height - 1}) / {height} * (({n} + {WIDTH - 1}) / {WIDTH})"
     if parts := num_parts(stage, mode):
         grid = f"dim3({tiles}, {of.g}, {parts})"
     else:
