@@ -93,10 +93,44 @@ def _emulated(pairs: Sequence[tuple[Task, str]]) -> str:
         fast = "#define exp __expf" in text
         text = re.sub(r"^#define (exp|log) .*\n", "", text, flags=re.M)
         text = re.sub(r"\blaunch\b", f"launch_{i}", text)
-        text = _LAUNCH.sub(_launched, text)
+        text = with_functions_for_asm(_LAUNCH.sub(_launched, text))
         macros = ("#define exp __expf\n#define log __logf\n", "#undef exp\n#undef log\n") if fast else ("", "")
         parts.append(f"{macros[0]}namespace k{i} {{\n{text}}}\n{macros[1]}")
     return "\n".join(parts) + "\n"
+
+
+_ASM = re.compile(r"asm(?: volatile)?\((.*?)\);\n", re.DOTALL)
+_STRING = re.compile(r'"([^"]*)"')
+
+
+def with_functions_for_asm(text: str) -> str:
+    """Every asm statement of one instruction as a call of the function that has its name in ``emulated_cuda.h``.
+
+    The function takes the values for which the placeholders stand, in the order of the instruction's operands.
+    """
+    return _ASM.sub(lambda match: _called(match[1]), text)
+
+
+def _called(statement: str) -> str:
+    template, *sections = _split(statement, ":")
+    values = [part for section in sections[:2] for part in _split(section, ",") if part]
+    values = [value[value.index("(") : value.rindex(")") + 1] for value in values]
+    instruction, _, operands = "".join(_STRING.findall(template)).rstrip(";").partition(" ")
+    numbers = [int(n) for n in re.findall(r"%(\d+)", operands)]
+    return f"ptx::{instruction.replace('.', '_')}({', '.join(values[n] for n in numbers)});\n"
+
+
+def _split(text: str, separator: str) -> list[str]:
+    """Parts between separators that stand in no brackets and no string."""
+    parts, depth, quoted = [""], 0, False
+    for char in text:
+        quoted ^= char == '"'
+        depth += 0 if quoted else (char == "(") - (char == ")")
+        if char == separator and depth == 0 and not quoted:
+            parts.append("")
+        else:
+            parts[-1] += char
+    return [part.strip() for part in parts]
 
 
 def _launched(match: re.Match[str]) -> str:

@@ -5,7 +5,8 @@ from __future__ import annotations
 import re
 from collections.abc import Mapping
 
-_WORD = re.compile(r"(?<![\w.\"])[A-Za-z_]\w*")
+_WORD = re.compile(r'"[^"\n]*"|(?<![\w.\"])[A-Za-z_]\w*')
+"""Strings go as they are: those of asm statements have letters of their own."""
 _CONSTANT = re.compile(r"(\w+?)_(d\d+|size)")
 _MACRO = "#define PRAGMA("
 """Its argument is no tensor."""

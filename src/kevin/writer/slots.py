@@ -75,6 +75,10 @@ SENTENCES |= {
         "register": "Tiles of 64, four by four in registers.",
         "wide": "Tiles of 128, eight by eight in registers.",
         "channels": "One thread per eight channels.",
+        "tensor": "Tiles of 128 by 128 on tensor cores, three TF32 products each.",
+        "tensor64": "Tiles of 64 by 128 on tensor cores, three TF32 products each.",
+        "tensor32": "Tiles of 32 by 128 on tensor cores, three TF32 products each.",
+        "tensor_split": "Tiles on tensor cores, three TF32 products each; blocks share a sum.",
     },
 }
 

@@ -6,6 +6,8 @@ from collections.abc import Sequence
 
 from kevin.core.types import Language
 from kevin.tasks.ops import Step
+from kevin.writer.general.stages import cut
+from kevin.writer.general.tensor import TILES, ways
 from kevin.writer.pointwise import is_pointwise
 from kevin.writer.space import PRODUCTS, product_values
 
@@ -43,9 +45,13 @@ def is_special(steps: Sequence[Step], language: Language) -> bool:
 
 
 def _is_untiled(step: Step) -> bool:
-    """Whether a large product has sides that only the general writer cuts into tiles."""
+    """Whether only the general writer cuts a product or convolution into tiles, or into those for tensor cores."""
     is_product = step.op.name in PRODUCTS and min(step.out_shape[-2:]) >= _LARGE
-    return is_product and product_values(step) == ("naive",)
+    if is_product and product_values(step) == ("naive",):
+        return True
+    if step.kind != "contract" or step.op.name not in _MAINS:
+        return False
+    return any(way in TILES for way in ways(cut((step,), fused=True).stages[0]))
 
 
 def _is_main(step: Step) -> bool:

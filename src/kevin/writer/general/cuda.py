@@ -12,7 +12,8 @@ from kevin.core.types import TaskSpec
 from kevin.tasks.ops import Step
 from kevin.writer import cuda_threads
 from kevin.writer.code import Code
-from kevin.writer.general import norms, products, reduces, tiles, windows
+from kevin.writer.general import norms, products, reduces, tensor, tiles, windows
+from kevin.writer.general.dims import wrapped
 from kevin.writer.general.mode import Mode, store
 from kevin.writer.general.pointwise import add_function, broadcast_index
 from kevin.writer.general.rows import is_over_rows, is_shared, rows_of
@@ -61,7 +62,7 @@ def flat(code: Code, stage: Stage, mode: Mode) -> None:
 
 def _way(stage: Stage, mode: Mode) -> str:
     """The plan's way to compute a product, or the nearest that this stage allows."""
-    wanted, allowed = mode.slots.get("product", "naive"), products.ways(stage)
+    wanted, allowed = mode.slots.get("product", "naive"), tensor.ways(stage)
     return wanted if wanted in allowed else allowed[-1]
 
 
@@ -94,8 +95,8 @@ class _Writer:
         self._types = types
         self._num = 0
 
-    def add(self, shape: str, stage: Stage, emit: Emitter, mode: Mode) -> None:
-        """One more kernel; it takes what its text names."""
+    def add(self, shape: str, stage: Stage, emit: Emitter, mode: Mode, bounds: str = "") -> None:
+        """One more kernel; it takes what its text names. ``bounds``: threads a block, and blocks a multiprocessor."""
         self._num += 1
         body = Code()
         add_function(body, stage, stage.out_dims)
@@ -103,7 +104,8 @@ class _Writer:
         words = set(re.findall(r"(?<![.\w])\w+", body.text()))  # x, but not blockIdx.x
         used = [name for name in self._types if name in words]
         parameters = ", ".join(f"{self._types[name]} {name}" for name in used)
-        with self.device.block(f"__global__ void stage{self._num}({parameters})"):
+        bounds = f"__launch_bounds__({bounds}) " if bounds else ""
+        with self.device.block(f"__global__ void {bounds}stage{self._num}({parameters})"):
             self.device.extend(body)
         self.launches.add(f"stage{self._num}{shape}({', '.join(used)});")
 
@@ -122,10 +124,27 @@ class _Writer:
             self.add(f"<<<{per_result}, B, 0, stream>>>", stage, windows.pool, mode)
         elif (way := _way(stage, mode)) != "naive":
             mode = replace(mode, slots={**mode.slots, "product": way})
-            self.add(tiles.tiles_shape(stage, mode), stage, tiles.tiled, mode)
+            if way in tensor.TILES:
+                self._tensor(stage, mode)
+            else:
+                self.add(tiles.tiles_shape(stage, mode), stage, tiles.tiled, mode)
         else:
             emit = windows.conv if products.is_window(stage) else products.naive
             self.add(f"<<<{per_result}, B, 0, stream>>>", stage, emit, mode)
+
+    def _tensor(self, stage: Stage, mode: Mode) -> None:
+        """Tiles on tensor cores; where blocks share a sum, a pass over the results does what follows."""
+        shape, bounds = tensor.tensor_shape(stage, mode), tensor.bounds(mode)
+        if not tensor.num_parts(stage, mode):
+            self.add(shape, stage, tensor.tensor, mode, bounds)
+            return
+        total = stage.out_dims.total
+        self.launches.add(
+            f"cudaMemsetAsync({stage.target}, 0, sizeof(float) * {wrapped(total)}, stream);", uninitialised=None
+        )
+        self.add(shape, replace(stage, chain=(), function="", others=()), tensor.tensor, mode, bounds)
+        if stage.chain:
+            self.add_stage(replace(stage, main=None, source=stage.target, in_dims=stage.out_dims))
 
     def _rows(self, stage: Stage, mode: Mode) -> None:
         rows = rows_of(stage)
@@ -200,6 +219,8 @@ def program(spec: TaskSpec, steps: Sequence[Step], slots: Slots) -> Code:
     writer = _Writer(spec, plan, slots)
     for stage in plan.stages:
         writer.add_stage(stage)
+    if "mma(" in writer.device.text():
+        tensor.add_helpers(code)
     for helper in ("top_of", "sum_of"):
         if f"{helper}(" in writer.device.text():
             cuda_threads.add_helper(code, slots, helper)

@@ -40,6 +40,18 @@ class Product:
     """Neighbours in memory differ in m, not in k."""
     right_by_k: bool = False
     """Neighbours in memory differ in k, not in n."""
+    left_together: bool = True
+    """Neighbours in that direction are neighbours in memory."""
+    right_together: bool = True
+    left_place: tuple[str, ...] = ()
+    left_inside: str | None = None
+    result_place: tuple[str, ...] = ()
+    """Statements that say where result (g, m, n) lies; then ``at`` is its index."""
+    outside: tuple[str, ...] = ()
+    """Conditions under which there is no such result."""
+    at: str = ""
+    names: tuple[tuple[str, str], ...] = ()
+    """Sizes of which ``n`` is made that have a name inside the kernel alone, and what they stand for."""
 
 
 def is_window(stage: Stage) -> bool:
@@ -119,6 +131,7 @@ def _conv(stage: Stage) -> Product:
         at = f"({at}) * {size} + {name}"
     num = out.names[0] if groups == 1 else f"{out.names[0]} * {groups}"
     sizes = (out.sizes[0] * groups, out.sizes[1] // groups, prod(out.sizes[2:]), x.sizes[1] // groups * volume)
+    transposed = stage.name.startswith("conv_transpose")
     return Product(
         num,
         filters,
@@ -130,6 +143,8 @@ def _conv(stage: Stage) -> Product:
         f"{bias[0]}[{row}]" if bias else None,
         tuple(places),
         " && ".join(inside) or None,
+        left_together=not transposed,
+        right_together=volume == 1 and not transposed and x.sizes[2:] == out.sizes[2:] and not inside,
     )
 
 
@@ -156,13 +171,17 @@ def _along(stage: Stage, axis: int, axes: int, kernels: list[int]) -> tuple[str,
     return f"{name} = {plus(text, -padding)}", conditions, name
 
 
-def result(code: Code, stage: Stage, of: Product, value: str, index: str = "") -> None:
-    """Store the sum of result (g, m, n), which lies at ``index``."""
+def result(code: Code, stage: Stage, of: Product, value: str, index: str = "", part: str = "") -> None:
+    """Store the sum of result (g, m, n), which lies at ``index``.
+
+    ``part``: a condition that holds for one of those who each add a part of the sum to the result.
+    """
     if not index:
         index = f"(g * {of.m} + m) * {wrapped(of.n)} + n" if of.g != "1" else f"m * {wrapped(of.n)} + n"
     wrong = {}
     if of.bias:
-        value, wrong = f"{value} + {of.bias}", {"op_left_out": value}
+        bias = f"({part} ? {of.bias} : 0)" if part else of.bias
+        value, wrong = f"{value} + {bias}", {"op_left_out": value}
     if stage.name == "attention_scores":
         value, wrong = f"{value} / sqrt((real){stage.in_dims.names[-1]})", {"op_left_out": value}
     if mask := TRIANGLES.get(stage.name):
@@ -170,6 +189,10 @@ def result(code: Code, stage: Stage, of: Product, value: str, index: str = "") -
     if stage.function and index != "i":
         code.add(f"idx i = {index};")
         index = "i"
+    if part:
+        text = f"atomicAdd(&{stage.target}[{index}], {value});"
+        code.add(text, missing_barrier=f"{stage.target}[{index}] += {value};")
+        return
     store(code, stage, value, index, **wrong)
 
 

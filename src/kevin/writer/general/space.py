@@ -7,9 +7,9 @@ from collections.abc import Sequence
 from kevin.core.types import Language
 from kevin.tasks.ops import Step
 from kevin.writer.general.norms import MOMENTS, SOFTMAX, can_be_split
-from kevin.writer.general.products import ways
 from kevin.writer.general.rows import LONGEST_FOR_ONE_THREAD, SHORTEST_TO_SHARE, is_over_rows, is_shared, rows_of
 from kevin.writer.general.stages import Program, Stage, cut
+from kevin.writer.general.tensor import ways
 from kevin.writer.slots import Slots
 
 Space = dict[str, tuple[str, ...]]
