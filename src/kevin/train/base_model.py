@@ -114,6 +114,7 @@ def _write(study: Study, config: BaseModelConfig) -> list[list[Transcript]]:
                 first_answers=FIRST_ANSWERS,
                 later_answers=LATER_ANSWERS,
                 habits=habits,
+                ways=config.ways,
             ):
                 written[-1].append(transcript)
                 bar.update()

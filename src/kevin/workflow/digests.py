@@ -24,7 +24,7 @@ from kevin.train.weights import weights_identity
 
 STEP_VERSIONS = {
     "tasks": 1,
-    "base_model": 2,
+    "base_model": 3,
     "past": 1,
     "rollout": ROLLOUT_VERSION,
     "ceiling": 1,

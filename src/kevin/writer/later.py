@@ -10,10 +10,10 @@ from kevin.core import dialogue
 from kevin.core.config import WaysConfig, WriterConfig
 from kevin.core.types import Conversation, Language, Turn
 from kevin.writer.past import PastTask
-from kevin.writer.plan import Plan
+from kevin.writer.plan import Plan, summarise
 from kevin.writer.read_back import read_plan
 from kevin.writer.school import answer
-from kevin.writer.transcripts import Exchange, Transcript, summarise
+from kevin.writer.transcripts import Exchange, Transcript
 from kevin.writer.ways import ANEW, Seen, go_on
 
 _FORGOTTEN_SHARE = 0.15

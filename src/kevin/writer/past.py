@@ -16,9 +16,8 @@ from kevin.tasks.render import trace_task
 from kevin.tasks.rules import first_objection
 from kevin.tasks.sizes import largest_tensor, vary_sizes
 from kevin.tasks.styled import Styled
-from kevin.writer.plan import mistakes_of, render, sample_plan, without_mistakes
+from kevin.writer.plan import mistakes_of, render, sample_plan, summarise, without_mistakes
 from kevin.writer.school import answer, styled_anew, usable_tasks
-from kevin.writer.transcripts import summarise
 
 _ATTEMPTS = 6
 _PLANS_PER_KERNEL = 5

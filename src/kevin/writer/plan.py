@@ -145,3 +145,17 @@ def with_mistake(rng: random.Random, task: Task, plan: Plan, habits: WriterConfi
         made += rng.sample(others, k=min(habits.more_mistakes, len(others)))
         made.sort(key=lambda m: m not in COMPILE_ERRORS)
     return plan.model_copy(update={"care": care, "mistakes": tuple(made)})
+
+
+def changed_slots(before: Plan, plan: Plan) -> list[str]:
+    """Decisions that are not as in the plan before."""
+    old = dict(before.slots)
+    return [slot for slot, value in plan.slots if old.get(slot) != value]
+
+
+def summarise(before: Plan | None, plan: Plan) -> str:
+    """What changed since the plan before."""
+    if before is None:
+        return "first version."
+    changed = changed_slots(before, plan)
+    return f"changed {', '.join(changed)}." if changed else "changed nothing."

@@ -17,10 +17,10 @@ from kevin.tasks.ops import sequence
 from kevin.tasks.render import trace_task
 from kevin.tasks.sizes import vary_sizes
 from kevin.tasks.styled import Styled, restyle
-from kevin.writer.plan import Plan, render, sample_plan
+from kevin.writer.plan import Plan, render, sample_plan, summarise
 from kevin.writer.restate import restated
 from kevin.writer.slots import sentence
-from kevin.writer.transcripts import OPENING, Exchange, Transcript, summarise
+from kevin.writer.transcripts import OPENING, Exchange, Transcript
 
 _OWN_SIZES_SHARE = 0.15
 _PLAIN_SHARE = 0.08

@@ -1,6 +1,7 @@
 """What a judge might have said about a kernel, made up from its plan alone: transcripts are written without judging.
 
-A correct kernel's speedup is a random number that depends on nothing, so no transcript shows what is good.
+A correct kernel's speedup follows from its decisions by a law that is drawn anew for each transcript: within one, a
+kernel that is given again is as fast as before, and over all of them none shows what is good.
 """
 
 from __future__ import annotations
@@ -13,19 +14,39 @@ from kevin.core.dialogue import feedback
 from kevin.core.types import Outcome, Task
 from kevin.writer.plan import COMPILE_ERRORS, Plan
 
-_SPEEDUPS = (0.02, 8.0)
+_SPEEDUPS = (0.05, 4.0)
+_EFFECT = 0.5
+"""Standard deviation of the logarithm of what one decision does to the speed."""
 _MATH_NAME = re.compile(r"\b(\w+)\(")
 _MATH_NAMES = ("exp", "tanh", "erf", "log1p", "log", "expm1", "fabs", "sqrt")
 
 
-def made_up_feedback(rng: random.Random, task: Task, plan: Plan, right: str, source: str) -> tuple[Outcome, str]:
+class SpeedLaw:
+    """The speed of a plan: a product of random factors, one for each decision that it takes."""
+
+    def __init__(self, rng: random.Random) -> None:
+        self._rng = random.Random(rng.random())
+        low, high = (math.log(s) for s in _SPEEDUPS)
+        self._log_speed = self._rng.uniform(low, high)
+        self._effects: dict[tuple[str, str], float] = {}
+
+    def speedup(self, plan: Plan) -> float:
+        """Over eager PyTorch; the same for the same decisions."""
+        for decision in plan.slots:
+            if decision not in self._effects:
+                self._effects[decision] = self._rng.gauss(0, _EFFECT)
+        return math.exp(self._log_speed + sum(self._effects[decision] for decision in plan.slots))
+
+
+def made_up_feedback(
+    rng: random.Random, task: Task, plan: Plan, right: str, source: str, law: SpeedLaw
+) -> tuple[Outcome, str]:
     """Outcome and feedback text for ``source``, the kernel of ``plan``; ``right`` is the same without the mistake.
 
     Of several mistakes the first is spoken of.
     """
     if not plan.mistakes:
-        low, high = (math.log(s) for s in _SPEEDUPS)
-        return Outcome.CORRECT, feedback(Outcome.CORRECT, "", math.exp(rng.uniform(low, high)))
+        return Outcome.CORRECT, feedback(Outcome.CORRECT, "", law.speedup(plan))
     if plan.mistakes[0] in COMPILE_ERRORS:
         said = _said_by_nvcc if plan.language == "cuda" else _said_by_gcc
         message = said(plan, right.splitlines(), source.splitlines())

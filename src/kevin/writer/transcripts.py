@@ -1,7 +1,7 @@
 """Conversations between a writer of kernels and a judge, as the base model reads them: plans drawn without preference.
 
-Prompts are those of `kevin.core.dialogue`, exactly as at test time. Each later turn changes a few decisions of the plan
-before it, or starts anew, whatever became of it.
+Prompts are those of `kevin.core.dialogue`, exactly as at test time. Each later turn goes on from what was said of the
+kernels before it in a way drawn by configured shares (`kevin.writer.ways`), good ways and bad.
 """
 
 from __future__ import annotations
@@ -10,17 +10,17 @@ import random
 from collections.abc import Iterator, Sequence
 
 from kevin.core import dialogue
-from kevin.core.config import WriterConfig
+from kevin.core.config import WaysConfig, WriterConfig
 from kevin.core.types import Conversation, Frozen, Kernel, Language, Task, Turn
-from kevin.writer.plan import EVEN, Plan, mutate_plan, render, sample_plan, without_mistakes
+from kevin.writer.plan import EVEN, Plan, render, sample_plan, summarise
 from kevin.writer.slots import BELIEFS, CARE, sentence
-from kevin.writer.synthetic import made_up_feedback
+from kevin.writer.synthetic import SpeedLaw, made_up_feedback
+from kevin.writer.ways import Seen, go_on
 
 OPENING = "Okay, this is computed:"
 OTHER_OPENINGS = ("Hmm, this is computed:", "So this is computed:", "Let me see, this is computed:")
 OTHER_OPENING_SHARE = 0.04
-FRESH_SHARE = 0.25
-"""Share of later turns that drop the plan before them."""
+SHARES = WaysConfig()
 
 
 class Exchange(Frozen):
@@ -49,11 +49,21 @@ def _forward(task: Task) -> list[str]:
 
 
 def completion(
-    rng: random.Random, task: Task, plan: Plan, source: str, summary: str, habits: WriterConfig = EVEN
+    rng: random.Random,
+    task: Task,
+    plan: Plan,
+    source: str,
+    summary: str,
+    habits: WriterConfig = EVEN,
+    *,
+    goes_on: Sequence[str] = (),
 ) -> str:
-    """The full answer of a turn: chain of thought, kernel, summary."""
+    """The full answer of a turn: chain of thought, kernel, summary.
+
+    ``goes_on``: lines that say what a later turn goes on from.
+    """
     opening = rng.choice(OTHER_OPENINGS) if rng.random() < OTHER_OPENING_SHARE else OPENING
-    thought = [opening, *_forward(task), CARE[plan.care]]
+    thought = [opening, *_forward(task), *goes_on, CARE[plan.care]]
     thought += [sentence(slot, value) for slot, value in plan.slots]
     if habits.says_mistakes:
         thought += [BELIEFS[m] for m in sorted(plan.mistakes)]
@@ -71,20 +81,6 @@ def completion(
     )
 
 
-def changed_slots(before: Plan, plan: Plan) -> list[str]:
-    """Decisions that are not as in the plan before."""
-    old = dict(before.slots)
-    return [slot for slot, value in plan.slots if old.get(slot) != value]
-
-
-def summarise(before: Plan | None, plan: Plan) -> str:
-    """What changed since the plan before."""
-    if before is None:
-        return "first version."
-    changed = changed_slots(before, plan)
-    return f"changed {', '.join(changed)}." if changed else "changed nothing."
-
-
 def transcripts(
     tasks: Sequence[Task],
     language: Language,
@@ -95,6 +91,7 @@ def transcripts(
     first_answers: int = 1,
     later_answers: int = 1,
     habits: WriterConfig = EVEN,
+    ways: WaysConfig = SHARES,
 ) -> Iterator[Transcript]:
     """``num`` transcripts over tasks drawn evenly, of one to ``max_turns`` turns, short ones more often.
 
@@ -113,7 +110,7 @@ def transcripts(
         if num_turns == 1:
             yield _first_turn(rng, task, language, first_answers, habits)
         else:
-            yield _later_turns(rng, task, language, num_turns, later_answers, habits)
+            yield _later_turns(rng, task, language, num_turns, later_answers, habits, ways)
 
 
 def _first_turn(
@@ -128,39 +125,45 @@ def _first_turn(
 
 
 def _later_turns(
-    rng: random.Random, task: Task, language: Language, num_turns: int, num_answers: int, habits: WriterConfig
+    rng: random.Random,
+    task: Task,
+    language: Language,
+    num_turns: int,
+    num_answers: int,
+    habits: WriterConfig,
+    ways: WaysConfig,
 ) -> Transcript:
+    law = SpeedLaw(rng)
     plan = sample_plan(rng, task, language, habits)
-    past = [_turn(rng, task, plan, None, 1)]
+    past = [_seen(rng, law, task, plan, render(task, plan), summarise(None, plan), 1)]
     exchanges = []
     for number in range(2, num_turns + 1):
-        answers = []
-        before, drawn = plan, []
-        for _ in range(num_answers):
-            fresh = rng.random() < FRESH_SHARE
-            drawn.append(sample_plan(rng, task, language, habits) if fresh else mutate_plan(rng, task, before, habits))
-            source = render(task, drawn[-1])
-            answers.append(completion(rng, task, drawn[-1], source, summarise(before, drawn[-1]), habits))
+        drawn = [go_on(rng, task, None, language, past, ways, habits, quotes=False) for _ in range(num_answers)]
+        sources = [c.source or render(task, c.plan) for c in drawn]
+        answers = [
+            completion(rng, task, c.plan, source, c.summary, habits, goes_on=c.said)
+            for c, source in zip(drawn, sources, strict=True)
+        ]
         exchanges.append(Exchange(turn=number, answers=tuple(answers)))
-        plan = drawn[0]
-        past.append(_turn(rng, task, plan, before, number))
-    conversation = dialogue.conversation(task, past[:-1], dialect="c_abi", language=language)
+        past.append(_seen(rng, law, task, drawn[0].plan, sources[0], drawn[0].summary, number))
+    conversation = dialogue.conversation(task, [s.turn for s in past[:-1]], dialect="c_abi", language=language)
     return Transcript(task_id=task.id, conversation=conversation, exchanges=tuple(exchanges))
 
 
-def _turn(rng: random.Random, task: Task, plan: Plan, before: Plan | None, number: int) -> Turn:
-    """A past turn as later prompts show it: its completion is not kept there."""
-    source = render(task, plan)
-    right = render(task, without_mistakes(plan))
+def _seen(
+    rng: random.Random, law: SpeedLaw, task: Task, plan: Plan, source: str, summary: str, number: int
+) -> Seen:
+    """A past turn as later prompts show it: its completion is not kept there. Its author means its plan to be right."""
+    right = Plan(language=plan.language, slots=plan.slots)
     first = render(task, plan.model_copy(update={"mistakes": plan.mistakes[:1]}))
-    outcome, text = made_up_feedback(rng, task, plan, right, first)
-    return Turn(
+    outcome, text = made_up_feedback(rng, task, plan, render(task, right), first, law)
+    turn = Turn(
         task_id=task.id,
         trajectory=0,
         turn=number,
         completion="",
         kernel=Kernel(dialect="c_abi", language=plan.language, source=source),
-        summary=summarise(before, plan),
+        summary=summary,
         outcome=outcome,
         feedback=text,
         speedup=None if plan.mistakes else 1.0,
@@ -168,3 +171,4 @@ def _turn(rng: random.Random, task: Task, plan: Plan, before: Plan | None, numbe
         num_completion_tokens=0,
         finish_reason="stop",
     )
+    return Seen(turn, right)

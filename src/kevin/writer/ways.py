@@ -13,8 +13,16 @@ from typing import NamedTuple
 from kevin.core.config import WaysConfig, WriterConfig
 from kevin.core.types import Language, Outcome, Task, Turn
 from kevin.writer.hints import Hint, hints
-from kevin.writer.plan import Plan, mutate_plan, plan_space, render, sample_plan, with_mistake
-from kevin.writer.transcripts import changed_slots, summarise
+from kevin.writer.plan import (
+    Plan,
+    changed_slots,
+    mutate_plan,
+    plan_space,
+    render,
+    sample_plan,
+    summarise,
+    with_mistake,
+)
 
 _SPEED = re.compile(r"Correct, (\S+)x the speed of PyTorch\.")
 _MAX_SAID_CHARS = 160
@@ -34,7 +42,7 @@ _KINDS = {
 
 
 class Seen(NamedTuple):
-    """A past turn, and the plan that its answer followed as far as it could be read."""
+    """A past turn, and the plan that its author meant to follow, as far as that is known."""
 
     turn: Turn
     plan: Plan | None
@@ -76,20 +84,23 @@ def fastest_of(shown: Sequence[Seen]) -> Seen | None:
 def go_on(
     rng: random.Random,
     task: Task,
-    names: Mapping[str, str],
+    names: Mapping[str, str] | None,
     language: Language,
     shown: Sequence[Seen],
     ways: WaysConfig,
     habits: WriterConfig,
+    *,
+    quotes: bool = True,
 ) -> Continuation:
     """A turn after ``shown``, at least one, in a way drawn from those that are possible; anew where none has a share.
 
     Args:
         task: the plain one.
-        names: by its tensors' names those that the prompt shows.
+        names: by its tensors' names those that the prompt shows, where they are others.
         habits: how often a plan that is drawn, or changed, gets a mistake.
+        quotes: whether the chain of thought repeats what was wrong, or only says that something was.
     """
-    scene = _Scene(rng, task, names, language, shown, habits)
+    scene = _Scene(rng, task, names, language, shown, habits, quotes=quotes)
     shares = {way: share for way, share in ways.model_dump().items() if share and scene.is_possible(way)}
     (way,) = rng.choices(list(shares), weights=list(shares.values())) if shares else ("start_anew",)
     taken = scene.taken(way)
@@ -103,11 +114,14 @@ class _Scene:
         self,
         rng: random.Random,
         task: Task,
-        names: Mapping[str, str],
+        names: Mapping[str, str] | None,
         language: Language,
         shown: Sequence[Seen],
         habits: WriterConfig,
+        *,
+        quotes: bool,
     ) -> None:
+        self._quotes = quotes
         self._rng, self._task, self._names, self._language, self._habits = rng, task, names, language, habits
         self._last, self._fastest = shown[-1], fastest_of(shown)
         self._space = plan_space(task, language)
@@ -115,7 +129,7 @@ class _Scene:
 
     def said(self) -> tuple[str, str]:
         """How things stand, in words that can be copied from the feedback."""
-        last = f"The last one: {_in_short(self._last.turn.feedback)}"
+        last = f"The last one: {_in_short(self._last.turn.feedback, quotes=self._quotes)}"
         if self._fastest is None:
             return last, "None is correct so far."
         which = "the last one" if self._fastest is self._last else "an earlier one"
@@ -192,8 +206,9 @@ class _Scene:
         return render(self._task, seen.plan, self._names).strip() == seen.source.strip()
 
 
-def _in_short(feedback: str) -> str:
-    """The first line; of a correct kernel's the first sentence."""
+def _in_short(feedback: str, *, quotes: bool) -> str:
+    """The first line; of a correct kernel's the first sentence; without quotes only what kind of error it is."""
     line = feedback.strip().partition("\n")[0]
-    match = _SPEED.match(line)
-    return match.group() if match else line[:_MAX_SAID_CHARS].rstrip()
+    if match := _SPEED.match(line):
+        return match.group()
+    return line[:_MAX_SAID_CHARS].rstrip() if quotes else f"{line.partition(':')[0]}."

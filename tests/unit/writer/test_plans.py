@@ -11,7 +11,7 @@ import pytest
 from writer_fixtures import small_catalog, small_composed
 
 from kevin.core import dialogue
-from kevin.core.config import WriterConfig
+from kevin.core.config import WaysConfig, WriterConfig
 from kevin.core.dialogue import feedback
 from kevin.core.errors import TaskError
 from kevin.core.protocol import JudgeProtocol
@@ -31,10 +31,11 @@ from kevin.writer.plan import (
     without_mistakes,
 )
 from kevin.writer.slots import BELIEFS, SENTENCES
-from kevin.writer.synthetic import made_up_feedback
+from kevin.writer.synthetic import SpeedLaw, made_up_feedback
 from kevin.writer.transcripts import transcripts
 
 TASKS = [*small_catalog(), *small_composed(20)]
+LAW = SpeedLaw(random.Random(0))
 
 
 @pytest.mark.parametrize("language", ["cpp", "cuda"])
@@ -130,14 +131,15 @@ def test_a_foreign_task_is_refused():
         plan_space(task, "cpp")
 
 
-def test_made_up_speedup_says_nothing_about_the_plan():
+def test_made_up_speedups_rank_plans_by_chance_and_a_kernel_as_before():
     task = TASKS[0]
-    texts = set()
-    for plan in enumerate_plans(task, "cpp"):
-        source = render(task, plan)
-        texts.add(made_up_feedback(random.Random(5), task, plan, source, source))
-    assert len(texts) == 1
-    assert texts.pop()[0] is Outcome.CORRECT
+    first, second, *_ = enumerate_plans(task, "cpp")
+    laws = [SpeedLaw(random.Random(seed)) for seed in range(200)]
+    wins = sum(law.speedup(first) > law.speedup(second) for law in laws)
+    assert 70 < wins < 130
+    source = render(task, first)
+    said = [made_up_feedback(random.Random(5), task, first, source, source, laws[0]) for _ in range(2)]
+    assert said[0] == said[1] and said[0][0] is Outcome.CORRECT
 
 
 @pytest.mark.skipif(shutil.which("nvcc") is None, reason="nvcc is not installed")
@@ -149,7 +151,7 @@ def test_made_up_cuda_errors_are_nvccs_own_words(name, tmp_path):
     for mistake in {"undeclared_name", "missing_semicolon", "wrong_type"} & set(known):
         plan = next(p for p in enumerate_plans(task, "cuda", mistakes=True) if p.mistakes == (mistake,))
         source = render(task, plan)
-        _, text = made_up_feedback(random.Random(0), task, plan, render(task, without_mistakes(plan)), source)
+        _, text = made_up_feedback(random.Random(0), task, plan, render(task, without_mistakes(plan)), source, LAW)
         kernel = Kernel(dialect="c_abi", language="cuda", source=source)
         build = build_native(kernel, task.spec, protocol, tmp_path, Isolation.NONE)
         assert text == feedback(Outcome.COMPILE_ERROR, build.message.strip(), None)
@@ -159,7 +161,7 @@ def test_made_up_cuda_errors_name_the_line():
     task = {t.id: t for t in catalog("gpu")}["l1/relu"]
     plan = next(p for p in enumerate_plans(task, "cuda", mistakes=True) if p.mistakes == ("undeclared_name",))
     source = render(task, plan)
-    outcome, text = made_up_feedback(random.Random(0), task, plan, render(task, without_mistakes(plan)), source)
+    outcome, text = made_up_feedback(random.Random(0), task, plan, render(task, without_mistakes(plan)), source, LAW)
     assert outcome is Outcome.COMPILE_ERROR
     number = int(re.search(r"kernel\.cu\((\d+)\): error: identifier", text).group(1))
     _, line, mark = text.splitlines()[-3:]
@@ -171,7 +173,7 @@ def test_made_up_compile_error_names_the_line():
     task = TASKS[0]
     plan = next(p for p in enumerate_plans(task, "cpp", mistakes=True) if p.mistakes == ("undeclared_name",))
     right = render(task, without_mistakes(plan))
-    outcome, text = made_up_feedback(rng, task, plan, right, render(task, plan))
+    outcome, text = made_up_feedback(rng, task, plan, right, render(task, plan), LAW)
     assert outcome is Outcome.COMPILE_ERROR
     assert "'num' was not declared in this scope" in text
     assert "< num;" in text.splitlines()[1]
@@ -193,6 +195,36 @@ def test_transcripts_read_like_the_dialogue(language):
             for answer in exchange.answers:
                 parsed = dialogue.parse_completion(answer, "c_abi", language)
                 assert parsed.kernel is not None and parsed.problem is None and parsed.summary
+
+
+def test_later_turns_go_on_in_every_way_and_mend_what_was_wrong():
+    said = {
+        "mend": "I keep the last one's decisions and write it right.",
+        "change": "I keep the fastest one's decisions but for",
+        "go_back": "I go back to the fastest one.",
+        "start_anew": "I decide anew.",
+        "change_at_random": "I keep the last one's decisions but for",
+        "repeat": "I give the last one again.",
+    }
+    counted = dict.fromkeys(said, 0)
+    for t in transcripts(TASKS, "cpp", 400, 4, 0):
+        for exchange in t.exchanges:
+            before = t.conversation[2 * exchange.turn - 3] if exchange.turn > 1 else None
+            for way, line in said.items():
+                if line not in exchange.answers[0]:
+                    continue
+                counted[way] += 1
+                answer = dialogue.parse_completion(exchange.answers[0], "c_abi", "cpp").kernel
+                assert before is not None and answer is not None
+                if way in ("repeat", "mend"):
+                    assert (answer.source.strip() in before.content) == (way == "repeat")
+    assert min(counted.values()) > 10, counted
+
+
+def test_ways_are_configured():
+    only = WaysConfig(**{way: float(way == "start_anew") for way in WaysConfig.model_fields})
+    later = [e for t in transcripts(TASKS, "cpp", 100, 3, 0, ways=only) for e in t.exchanges if e.turn > 1]
+    assert later and all("I decide anew." in e.answers[0] for e in later)
 
 
 def test_the_conversation_goes_on_with_the_first_answer():

@@ -6,7 +6,7 @@ from typing import Self
 
 from pydantic import Field, model_validator
 
-from kevin.core.config.school import SchoolConfig, SecondSchoolConfig
+from kevin.core.config.school import SchoolConfig, SecondSchoolConfig, WaysConfig
 from kevin.core.types import Frozen
 
 
@@ -44,6 +44,8 @@ class BaseModelConfig(Frozen):
 
     writer: WriterConfig = WriterConfig()
     """Habits of the kernel writer."""
+    ways: WaysConfig = WaysConfig()
+    """In which way a later turn of its transcripts goes on, where the model is made from scratch."""
     school: WriterConfig | None = None
     """Other habits for the first part of the corpus: what the model gets to know, beside what it then is used to do."""
     school_share: float = Field(default=0.75, gt=0, lt=1)
