@@ -1,4 +1,4 @@
-"""`kevin bench`: how fast the judge is, how fast PyTorch is on every task, what attacks get. Of the report: `bench_report`."""
+"""`kevin bench`: the pace of the judge, PyTorch's on every task, what attacks get. Of the report: `bench_report`."""
 
 from __future__ import annotations
 
