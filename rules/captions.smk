@@ -1,7 +1,7 @@
 # What `snakemake --report` shows of a file: report(<file>, **REPORTED). Its title, category and caption stand in
 # rules/captions/<tables|figures|pages>/<name>.rst.
 
-from kevin.workflow.captions import caption_key, caption_of, read_captions
+from kevin.workflow.captions import caption_of, labels_of, read_captions
 
 CAPTIONS = read_captions(Path(workflow.basedir, "rules/captions"))
 # Where captions/caption.rst, a template that knows its job, finds the text.
@@ -13,10 +13,7 @@ def reported_category(wildcards, output):
 
 
 def reported_labels(wildcards, output):
-    return {
-        "result": caption_of(CAPTIONS, output[0]).title,
-        "form": caption_key(output[0]).split("/")[0].removesuffix("s"),
-    }
+    return labels_of(CAPTIONS, output[0])
 
 
 REPORTED = {

@@ -52,3 +52,9 @@ def caption_of(captions: Mapping[str, Caption], output: str) -> Caption:
     if key not in captions:
         raise DataError(f"{output} has no caption: write rules/captions/{key}.rst (see kevin.workflow.captions)")
     return captions[key]
+
+
+def labels_of(captions: Mapping[str, Caption], output: str) -> dict[str, str]:
+    """What the report's list says of an output file. Raises DataError as `caption_of`."""
+    kind = caption_key(output).partition("/")[0]
+    return {"result": caption_of(captions, output).title, "form": kind.removesuffix("s")}
