@@ -50,15 +50,20 @@ rule make_table:
         scores=SCORES,
         baselines=f"<results>/baselines/{DEVICE}.parquet",
         trainings=TRAININGS,
+        search=lambda wildcards: (
+            SEARCH_TURNS
+            if study.search.in_report and wildcards.table in ("table2", "claims")
+            else []
+        ),
     output:
-        report(
+        csv=report(
             "<results>/tables/{table}.csv",
             caption="captions/table.rst",
             category="Tables",
             labels={"table": "{table}"},
         ),
-        "<results>/tables/{table}.md",
-        "<results>/tables/{table}.tex",
+        md="<results>/tables/{table}.md",
+        tex="<results>/tables/{table}.tex",
     log:
         "<results>/logs/make_table-{table}.log",
     benchmark:
@@ -72,9 +77,11 @@ rule make_table:
         code=REPORT_CODE,
         scores=lambda wildcards, input: repeat("--scores", input.scores),
         summaries=lambda wildcards, input: summaries(input.trainings),
+        search=lambda wildcards, input: repeat("--search", input.search),
     shell:
         "kevin --log {log:q} table {wildcards.table:q} --config {params.config:q} {params.scores} {params.summaries}"
-        " --baselines {input.baselines:q} --out {output[0]:q}"
+        " {params.search}"
+        " --baselines {input.baselines:q} --out {output.csv:q}"
 
 
 rule draw_figure:
