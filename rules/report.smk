@@ -50,10 +50,15 @@ rule make_table:
         scores=SCORES,
         baselines=f"<results>/baselines/{DEVICE}.parquet",
         trainings=TRAININGS,
+        search=lambda wildcards: (
+            SEARCH_TURNS
+            if study.search.in_report and wildcards.table in ("table2", "claims")
+            else []
+        ),
     output:
-        report("<results>/tables/{table}.csv", **REPORTED),
-        "<results>/tables/{table}.md",
-        "<results>/tables/{table}.tex",
+        csv=report("<results>/tables/{table}.csv", **REPORTED),
+        md="<results>/tables/{table}.md",
+        tex="<results>/tables/{table}.tex",
     log:
         "<results>/logs/make_table-{table}.log",
     benchmark:
@@ -67,9 +72,11 @@ rule make_table:
         code=REPORT_CODE,
         scores=lambda wildcards, input: repeat("--scores", input.scores),
         summaries=lambda wildcards, input: summaries(input.trainings),
+        search=lambda wildcards, input: repeat("--search", input.search),
     shell:
         "kevin --log {log:q} table {wildcards.table:q} --config {params.config:q} {params.scores} {params.summaries}"
-        " --baselines {input.baselines:q} --out {output[0]:q}"
+        " {params.search}"
+        " --baselines {input.baselines:q} --out {output.csv:q}"
 
 
 WITH_BASELINES = ("speedup_distribution", "layernorm_case_study")

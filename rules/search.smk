@@ -41,9 +41,9 @@ rule compare_search:
         turns=SEARCH_TURNS,
         trainings=TRAININGS,
     output:
-        report("<results>/tables/{search_table}.csv", **REPORTED),
-        "<results>/tables/{search_table}.md",
-        "<results>/tables/{search_table}.tex",
+        csv=report("<results>/tables/{search_table}.csv", **REPORTED),
+        md="<results>/tables/{search_table}.md",
+        tex="<results>/tables/{search_table}.tex",
     log:
         "<results>/logs/compare_search-{search_table}.log",
     benchmark:
@@ -61,7 +61,7 @@ rule compare_search:
         summaries=lambda wildcards, input: summaries(input.trainings),
     shell:
         "kevin --log {log:q} search-table {wildcards.search_table:q} --config {params.config:q} {params.turns}"
-        " {params.summaries} --tasks {input.tasks:q} --out {output[0]:q}"
+        " {params.summaries} --tasks {input.tasks:q} --out {output.csv:q}"
 
 
 rule draw_search:

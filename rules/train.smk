@@ -55,9 +55,9 @@ rule measure_gain:
         trainings=TRAININGS,
         image=IMAGE_DIGEST,
     output:
-        report("<results>/tables/rl_gain.csv", **REPORTED),
-        "<results>/tables/rl_gain.md",
-        "<results>/tables/rl_gain.tex",
+        csv=report("<results>/tables/rl_gain.csv", **REPORTED),
+        md="<results>/tables/rl_gain.md",
+        tex="<results>/tables/rl_gain.tex",
     log:
         "<results>/logs/measure_gain.log",
     benchmark:
@@ -72,7 +72,7 @@ rule measure_gain:
         scores=lambda wildcards, input: repeat("--scores", input.scores),
         summaries=lambda wildcards, input: summaries(input.trainings),
     shell:
-        "kevin --log {log:q} rl-gain --config {params.config:q} {params.scores} {params.summaries} --out {output[0]:q}"
+        "kevin --log {log:q} rl-gain --config {params.config:q} {params.scores} {params.summaries} --out {output.csv:q}"
 
 
 rule time_training:
@@ -81,9 +81,9 @@ rule time_training:
         runs=expand("<results>/train/{run}/summary.json", run=SHOWN_RUNS),
         image=IMAGE_DIGEST,
     output:
-        report("<results>/tables/step_time.csv", **REPORTED),
-        "<results>/tables/step_time.md",
-        "<results>/tables/step_time.tex",
+        csv=report("<results>/tables/step_time.csv", **REPORTED),
+        md="<results>/tables/step_time.md",
+        tex="<results>/tables/step_time.tex",
     log:
         "<results>/logs/time_training.log",
     benchmark:
@@ -99,7 +99,7 @@ rule time_training:
             "--run-dir", [Path(run).parent for run in input.runs]
         ),
     shell:
-        "kevin --log {log:q} step-time --config {params.config:q} {params.runs} --out {output[0]:q}"
+        "kevin --log {log:q} step-time --config {params.config:q} {params.runs} --out {output.csv:q}"
 
 
 def drawn_runs(wildcards):

@@ -57,7 +57,7 @@ def scored(
                 outcome = "incorrect" if speedup is None else None if np.isnan(speedup) else "correct"
                 row = {"policy": policy, "split": split, "task_id": task, "level": 1, "flawed": task == flawed}
                 place = {"trajectory": number, "turn": turn, "outcome": outcome, "speedup": speedup}
-                rows.append(row | place | {"similarity": np.nan, "score": speedup})
+                rows.append(row | place | {"similarity": np.nan, "score": 0.0 if speedup is None else speedup})
     return pd.DataFrame(rows).astype({"speedup": "float64", "score": "float64"})
 
 

@@ -120,7 +120,9 @@ def test_ways_to_spend_kernels_are_made_by_name_or_where_the_report_shall_have_t
     assert "run_rollouts" not in found, "they are rollouts of their own"
     overlay = tmp_path / "search.yaml"
     overlay.write_text("search: {in_report: true}\n")
-    found = jobs(snakemake("--dry-run", "--configfile", overlay))
+    found = jobs(run := snakemake("--dry-run", "-p", "--configfile", overlay))
+    tables = re.findall(r"kevin .* table (\w+) .* --search results/search/parallel/", run.stdout + run.stderr)
+    assert sorted(tables) == ["claims", "table2"]
     assert (found["run_search"], found["compare_search"], found["draw_search"]) == (num_rollouts, 1, 1)
 
 

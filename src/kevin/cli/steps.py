@@ -154,6 +154,12 @@ def table(
     out: OutOption,
     baselines: BaselinesOption = None,
     summaries: SummariesOption = None,
+    search: Annotated[
+        list[Path] | None,
+        typer.Option(
+            "--search", metavar="FILE", help="turns.parquet of a strategy, for table2 and claims; repeatable."
+        ),
+    ] = None,
     config: ConfigOption = None,
 ) -> None:
     """Write one table as CSV, and beside it as Markdown (.md) and LaTeX (.tex)."""
@@ -161,7 +167,15 @@ def table(
     from kevin.report.tables import TABLES, make_table
 
     _check_name("table", name, TABLES)
-    make_table(name, scores or [], out, study=study, baselines=baselines, summaries=summaries or [])
+    make_table(
+        name,
+        scores or [],
+        out,
+        study=study,
+        baselines=baselines,
+        summaries=summaries or [],
+        search=search or [],
+    )
 
 
 def figure(

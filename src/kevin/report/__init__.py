@@ -5,7 +5,8 @@ One function a command, plain paths in and paths out (all keyword arguments afte
     kevin.report.scores.score_rollouts(turns: Path, tasks: Path, out: Path, *, study: Study,
                                        policy: str, split: str) -> Path
     kevin.report.tables.make_table(name: str, scores: Sequence[Path], out: Path, *, study: Study,
-                                   baselines: Path | None = None, summaries: Sequence[Path] = ()) -> Path
+                                   baselines: Path | None = None, summaries: Sequence[Path] = (),
+                                   search: Sequence[Path] = ()) -> Path
         name: one of kevin.report.tables.TABLES ("claims", "table1", "level1", "differences", "turns", ...); writes
         .md and .tex beside the .csv
     kevin.report.figures.make_figure(name: str, out_dir: Path, *, study: Study, scores: Sequence[Path] = (),

@@ -20,9 +20,10 @@ import pandas as pd
 from kevin.core.config import Study
 from kevin.core.types import Outcome
 from kevin.report import metrics, paper
+from kevin.report.budgets import Budget, budgets_of_rollouts, budgets_of_search
 from kevin.report.estimates import Estimate, mean_estimate, minus, ratio
 from kevin.report.metrics import Interval
-from kevin.report.recipes import Recipe, budget_splits, by_seed, recipes
+from kevin.report.recipes import Recipe, by_seed, recipes
 
 SHOWN, REFUTED, NOT_SHOWN, NOT_MEASURED = "shown", "refuted", "not shown", "not measured"
 MIN_TASKS = 5
@@ -77,9 +78,9 @@ class Claim(NamedTuple):
 class Evidence:
     """The scores of a study's policies, by the parts that they play."""
 
-    def __init__(self, scores: pd.DataFrame, study: Study) -> None:
+    def __init__(self, scores: pd.DataFrame, study: Study, search: pd.DataFrame | None = None) -> None:
         judged = metrics.usable(scores)
-        self.study = study
+        self.study, self._search = study, search
         self.recipes = recipes(judged["policy"].unique(), study)
         self._scores: dict[str, pd.DataFrame] = {str(p): own for p, own in judged.groupby("policy", sort=False)}
 
@@ -117,6 +118,16 @@ class Evidence:
         return by_seed(
             [metrics.task_values(metrics.trajectory_best(own), (1.0,))[metric] for own in self.scores(recipe)]
         )
+
+    def budgets(self, sides: Sequence[Recipe]) -> list[tuple[Budget, Budget]]:
+        """Of each policy (parallel, serial) at equal kernels, those of ``search`` first. Raises NotMeasured."""
+        found = budgets_of_search(sides, self._search) if self._search is not None else []
+        ways = {budget.turns for own in found for budget in own}
+        if len(ways) < 2 or len({budget.num_kernels for own in found for budget in own}) > 1:
+            found = budgets_of_rollouts([self.scores(side) for side in sides])
+        if any(len(own) < 2 for own in found):
+            raise NotMeasured("too few trajectories or turns to spend the same kernels in two ways")
+        return [(own[0], own[-1]) for own in found]
 
     def shape(self, recipe: Recipe) -> str:
         """Trajectories x turns of the rollouts."""
@@ -157,31 +168,18 @@ def _serial_over_parallel(parts: Sequence[str]) -> Callable[[Evidence], Found]:
 
     def measured(evidence: Evidence) -> Found:
         sides = tuple(evidence.recipe(part) for part in parts)
-        splits = budget_splits([own for side in sides for own in evidence.scores(side)])
-        if len(splits) < 2:
-            raise NotMeasured("too few trajectories or turns to spend the same kernels in two ways")
-        parallel, serial = splits[0], splits[-1]
-        values = [[_best_of(evidence, side, *split) for split in (serial, parallel)] for side in sides]
-        tasks = _shared([own for pair in values for own in pair])
+        pairs = evidence.budgets(sides)
+        tasks = _shared([budget.speedup for pair in pairs for budget in pair])
         ratios: list[Estimate] = []
-        for stream, pair in enumerate(values):
-            ratios.append(ratio(*(mean_estimate(own.loc[tasks], evidence.study, stream) for own in pair)))
+        for stream, pair in enumerate(pairs):
+            parallel, serial = (mean_estimate(own.speedup.loc[tasks], evidence.study, stream) for own in pair)
+            ratios.append(ratio(serial, parallel))
         if any(math.isnan(r.value) for r in ratios):
             raise NotMeasured("no first answer is correct: there is nothing to divide by")
         estimate = ratios[0] if len(ratios) == 1 else minus(*ratios)
-        setting = f"{serial[0]} × {serial[1]} and {parallel[0]} × {parallel[1]}"
-        return Found(estimate.interval, sides, len(tasks), setting)
+        return Found(estimate.interval, sides, len(tasks), f"{pairs[0][1].name} and {pairs[0][0].name}")
 
     return measured
-
-
-def _best_of(evidence: Evidence, recipe: Recipe, k: int, turns: int) -> pd.DataFrame:
-    return by_seed(
-        [
-            metrics.best_of_k_by_task(metrics.trajectory_best(own, num_turns=turns), "speedup", k)
-            for own in evidence.scores(recipe)
-        ]
-    )
 
 
 def _layer_norm(evidence: Evidence) -> Found:
@@ -294,9 +292,15 @@ def claims() -> list[Claim]:
     ]
 
 
-def claims_table(scores: pd.DataFrame, study: Study, hardware: str) -> pd.DataFrame:
-    """One row a claim. ``scores``: all policies and held-out splits; ``hardware``: where they were judged."""
-    evidence = Evidence(scores, study)
+def claims_table(scores: pd.DataFrame, study: Study, hardware: str, search: pd.DataFrame | None = None) -> pd.DataFrame:
+    """One row a claim.
+
+    Args:
+        scores: all policies and held-out splits.
+        hardware: where they were judged.
+        search: of `kevin.report.budgets.read_plain_search`, where there are such rollouts.
+    """
+    evidence = Evidence(scores, study, search)
     rows = [_row(claim, evidence) | {"scale": study.scale, "hardware": hardware} for claim in claims()]
     frame = pd.DataFrame(rows, columns=COLUMNS)
     return frame.astype(dict.fromkeys(["num_tasks", "num_seeds", "num_seeds_against"], "Int64"))

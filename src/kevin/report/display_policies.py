@@ -89,11 +89,14 @@ def policies(name: str, frame: pd.DataFrame) -> Table:
 
 
 def budget(name: str, frame: pd.DataFrame) -> Table:
+    by_split = name != "table2"
+
     def make_row(r: dict[str, Any]) -> Row:
+        tasks = text_cell(split_label(str(r["split"]))) if by_split else number_cell(r["num_tasks"], significant)
         return Row(
             [
                 text_cell(str(r["label"])),
-                text_cell(split_label(str(r["split"]))),
+                tasks,
                 number_cell(r["num_seeds"], significant),
                 number_cell(r["budget"], significant),
                 Cell(f"{r['trajectories']:.0f} × {r['turns']:.0f}", float(r["turns"])),
@@ -103,10 +106,9 @@ def budget(name: str, frame: pd.DataFrame) -> Table:
             {},
         )
 
-    split = "" if name == "table2" else ", split by split"
     return Table(
         name=name,
-        title=f"One budget, serial or parallel{split}",
+        title="One budget, serial or parallel" + (", split by split" if by_split else ""),
         caption="The same number of kernels a task, spent on more trajectories or on more turns of each: best of the "
         "drawn trajectories within their first turns (unbiased estimate), then the mean over tasks. Small: bootstrap "
         "95 % interval.",

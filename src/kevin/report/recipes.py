@@ -53,6 +53,11 @@ class Rows(NamedTuple):
     def num_seeds(self) -> int:
         return len(self.seeds)
 
+    @property
+    def recipe(self) -> Recipe:
+        """Of the policies that the row is made of."""
+        return Recipe(self.policy, tuple(str(own["policy"].iloc[0]) for own in self.seeds))
+
 
 def rows_of(scores: pd.DataFrame, study: Study) -> Iterator[Rows]:
     """Each policy alone, and behind the last seed of a recipe that has several all of them together."""

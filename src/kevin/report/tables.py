@@ -26,6 +26,7 @@ from kevin.core.config import Study
 from kevin.core.errors import DataError, UsageError
 from kevin.core.files import read_parquet
 from kevin.report import metrics, paper
+from kevin.report.budgets import Budget, budgets_of_rollouts, budgets_of_search, read_plain_search
 from kevin.report.claims import claims_table
 from kevin.report.differences import differences_table
 from kevin.report.estimates import mean_estimate
@@ -34,7 +35,7 @@ from kevin.report.paper import OURS
 from kevin.report.parts import ALL_SPLITS, subsets
 from kevin.report.pass_at_k import pass_at_k_table
 from kevin.report.publish import write_table
-from kevin.report.recipes import Rows, budget_splits, by_seed, rows_of
+from kevin.report.recipes import Rows, by_seed, rows_of
 from kevin.report.scores import CEILING, hardware, policy_label, read_scores
 from kevin.report.turns import mended_table, turns_table
 
@@ -143,19 +144,18 @@ def _value_cells(values: Sequence[pd.DataFrame], study: Study) -> dict[str, floa
 
 
 def serial_parallel_table(scores: pd.DataFrame, study: Study) -> pd.DataFrame:
-    """For each split and policy: a budget of kernels a task, spent on more trajectories or on more turns.
-
-    The budget is the number of trajectories that every task has, k = budget / turns of them are drawn (the unbiased
-    estimate of best@k), and of each the first turns are taken: a prompt does not say how many turns will follow, so
-    the first t turns of a longer run are a run of t turns.
-    """
+    """For each split and policy: a budget of kernels a task, spent in all ways that the rollouts have (`budgets`)."""
     rows = [row for split, own in scores.groupby("split", sort=False) for row in _budget_rows(str(split), own, study)]
     return pd.DataFrame(rows, columns=_BUDGET_COLUMNS).astype({"num_seeds": "Int64"})
 
 
-def table2(scores: pd.DataFrame, study: Study) -> pd.DataFrame:
-    """The same of all held-out tasks together, then the paper's."""
+def table2(scores: pd.DataFrame, study: Study, search: pd.DataFrame | None = None) -> pd.DataFrame:
+    """The same of all held-out tasks together, then that of ``search`` (`read_plain_search`), then the paper's."""
     rows = _budget_rows(ALL_SPLITS, scores, study)
+    if search is not None:
+        for own in rows_of(search, study):
+            (budgets,) = budgets_of_search([own.recipe], search)
+            rows += [_budget_row(ALL_SPLITS, own, budget, study) for budget in budgets]
     return pd.DataFrame(rows + paper.table2(), columns=_BUDGET_COLUMNS).astype({"num_seeds": "Int64"})
 
 
@@ -169,20 +169,18 @@ _BUDGET_COLUMNS = [
 def _budget_rows(split: str, scores: pd.DataFrame, study: Study) -> list[dict[str, Any]]:
     rows = []
     for own in rows_of(scores, study):
-        head = {"source": OURS, "split": split} | _names(own, study)
-        rows += [head | _budget_cells(own, k, turns, study) for k, turns in budget_splits(own.seeds)]
+        (budgets,) = budgets_of_rollouts([own.seeds])
+        rows += [_budget_row(split, own, budget, study) for budget in budgets]
     return rows
 
 
-def _budget_cells(own: Rows, k: int, turns: int, study: Study) -> dict[str, Any]:
-    cells: dict[str, Any] = {"budget": k * turns, "trajectories": k, "turns": turns}
-    trajectories = [metrics.trajectory_best(seed, num_turns=turns) for seed in own.seeds]
-    for column in ("speedup", "correct"):
-        values = by_seed([metrics.best_of_k_by_task(t, column, k) for t in trajectories])
+def _budget_row(split: str, own: Rows, budget: Budget, study: Study) -> dict[str, Any]:
+    row = {"source": OURS, "split": split} | _names(own, study)
+    row |= {"budget": budget.num_kernels, "trajectories": budget.trajectories, "turns": budget.turns}
+    for column, values in (("speedup", budget.speedup), ("correct", budget.correct)):
         interval = mean_estimate(values, study).interval
-        cells |= {column: interval.value, f"{column}_low": interval.low, f"{column}_high": interval.high}
-        cells["num_tasks"] = len(values)
-    return cells
+        row |= {column: interval.value, f"{column}_low": interval.low, f"{column}_high": interval.high}
+    return row | {"num_tasks": len(budget.speedup)}
 
 
 # --- one row a task and policy ------------------------------------------------------------------------------------
@@ -241,6 +239,7 @@ def make_table(
     study: Study,
     baselines: Path | None = None,
     summaries: Sequence[Path] = (),
+    search: Sequence[Path] = (),
 ) -> Path:
     """Write one table, as CSV and beside it as Markdown and LaTeX. Returns ``out``, the CSV.
 
@@ -248,12 +247,13 @@ def make_table(
         name: one of `TABLES`; a split's name (``level1``) uses the scores of that split only.
         scores: files of `kevin.report.scores.score_rollouts`, of any policies and splits.
         summaries: of the trainings behind the scores, see `kevin.report.notes`.
+        search: rollouts of strategies (``turns.parquet``), which ``table2`` and ``claims`` read where there are any.
     """
     frame = read_scores(scores, study)
     makers: dict[str, Callable[[], pd.DataFrame]] = {
-        "claims": lambda: claims_table(frame, study, hardware(scores, study)),
+        "claims": lambda: claims_table(frame, study, hardware(scores, study), read_plain_search(search, study)),
         "table1": lambda: policies_table(frame, read_baselines(baselines), study, paper.table1()),
-        "table2": lambda: table2(frame, study),
+        "table2": lambda: table2(frame, study, read_plain_search(search, study)),
         "differences": lambda: differences_table(frame, study),
         "serial_parallel": lambda: serial_parallel_table(frame, study),
         "turns": lambda: turns_table(frame, study),

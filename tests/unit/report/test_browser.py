@@ -62,7 +62,7 @@ def test_what_the_papers_rows_cover_is_read_without_scrolling_on_a_phone(page: s
       return [innerWidth, ...spans.map((span) => span.getBoundingClientRect().right)];
     """
     visible, *ends = evaluate(page, script, tmp_path, width=500)
-    assert len(ends) == 3 and max(ends) <= visible
+    assert len(ends) == 5 and max(ends) <= visible
 
 
 @needs_browser

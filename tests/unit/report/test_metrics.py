@@ -1,4 +1,4 @@
-from itertools import combinations
+from itertools import combinations, product
 from math import comb, isnan, log
 
 import numpy as np
@@ -124,3 +124,24 @@ def test_paired_difference_uses_shared_tasks_and_is_tighter_than_unpaired() -> N
     assert gain.num_tasks == 35
     assert 0.4 < gain.low < gain.value < gain.high < 0.6
     assert metrics.paired_difference(base, better, num_resamples=1000, seed=0).value == pytest.approx(-gain.value)
+
+
+def test_intervals_are_those_of_all_resamples_of_the_tasks() -> None:
+    a, b = pd.Series([0.0, 2.0, 7.0], index=list("xyz")), pd.Series([1.0, 0.0, 2.0], index=list("xyz"))
+    every = [list(tasks) for tasks in product(range(3), repeat=3)]
+    for found, values in (
+        (metrics.mean_interval(a, num_resamples=40_000, seed=0), a),
+        (metrics.paired_difference(a, b, num_resamples=40_000, seed=0), a - b),
+    ):
+        means = np.repeat([values.iloc[tasks].mean() for tasks in every], 1000)
+        assert found.value == pytest.approx(np.mean(means))
+        assert (found.low, found.high) == pytest.approx(tuple(np.percentile(means, [2.5, 97.5])))
+
+
+def test_the_interval_of_a_mean_covers_the_truth_as_often_as_it_says() -> None:
+    rng = np.random.default_rng(11)
+    covered = 0
+    for _ in range(400):
+        found = metrics.mean_interval(rng.exponential(1.0, 40), num_resamples=300, seed=1)
+        covered += found.low <= 1.0 <= found.high
+    assert 0.88 <= covered / 400 <= 0.98

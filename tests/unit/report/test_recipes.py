@@ -1,0 +1,80 @@
+"""Rows of policies and of their seeds together, wherever tables list them."""
+
+from __future__ import annotations
+
+import pandas as pd
+import pytest
+from report_fixtures import make_study, scored, trained_study
+
+from kevin.report.recipes import budget_splits, recipes, rows_by, rows_of
+from kevin.report.search import SearchRollout, search_table
+from kevin.report.training_gain import rl_gain_table
+
+TASKS = [f"t{i}" for i in range(6)]
+
+
+def same(policy: str, trajectories: list[list[float | None]], **more: str) -> pd.DataFrame:
+    return scored(policy, dict.fromkeys(TASKS, trajectories), **more)
+
+
+def test_recipes_are_in_order_and_without_the_ceiling() -> None:
+    study = trained_study(3)
+    found = recipes(["single", "multi_2", "base", "ceiling", "multi"], study)
+    assert [(r.policy, r.seeds) for r in found] == [
+        ("single", ("single",)), ("multi", ("multi_2", "multi")), ("base", ("base",))
+    ]  # fmt: skip
+    assert found[1].label(study) == "multi (2 seeds)" and recipes(["other"], make_study(1))[0].num_seeds == 1
+
+
+def test_each_seed_has_a_row_and_several_have_one_together() -> None:
+    study = trained_study(2)
+    scores = pd.concat([same(p, [[1.0]]) for p in ("base", "multi", "multi_1")])
+    rows = list(rows_of(scores, study))
+    assert [(r.policy, r.kind, r.seed, r.num_seeds) for r in rows] == [
+        ("base", "base", 0, 1), ("multi", "multi", 0, 1), ("multi_1", "multi", 1, 1), ("multi", "multi", None, 2)
+    ]  # fmt: skip
+    assert [len(own) for own in rows[3].seeds] == [6, 6]
+
+
+def test_a_seed_keeps_its_number_where_another_one_is_missing() -> None:
+    study = trained_study(2)
+    parts = (("multi", "level1"), ("multi_1", "level1"), ("multi_1", "level2"))
+    scores = pd.concat([same(policy, [[1.0]], split=split) for policy, split in parts])
+    found = [(split, r.policy, r.seed, r.num_seeds) for split, r in rows_by(scores, "split", study)]
+    assert found == [
+        ("level1", "multi", 0, 1), ("level1", "multi_1", 1, 1), ("level2", "multi_1", 1, 1),
+        ("level1", "multi", None, 2),
+    ]  # fmt: skip
+
+
+def test_budgets_are_what_every_seed_can_spend() -> None:
+    four, two = same("multi", [[1.0, 2.0, 3.0, 4.0]] * 4), same("multi_1", [[1.0, 2.0]] * 4)
+    assert budget_splits([four]) == [(4, 1), (2, 2), (1, 4)]
+    assert budget_splits([four, two]) == [(4, 1), (2, 2)]
+    assert budget_splits([same("multi", [[float("nan")]])]) == []
+
+
+def test_search_of_several_seeds_has_a_row_where_all_have_the_kernels() -> None:
+    study = trained_study(2, single=False)
+    rollouts = [
+        SearchRollout("multi", "serial", same("multi", [[1.0, 3.0]]), [12.0, 24.0]),
+        SearchRollout("multi_1", "serial", same("multi_1", [[None, 2.0]]), [6.0, 12.0]),
+        SearchRollout("multi", "parallel", same("multi", [[1.0], [1.0]]), [12.0]),
+        SearchRollout("multi_1", "parallel", same("multi_1", [[1.0], [None], [2.0]]), [12.0]),
+    ]
+    table = search_table(rollouts, study)
+    assert table["num_seeds"].tolist().count(2) == table["seed"].isna().sum() == 2 + 2
+    both = table[table["num_seeds"] == 2].set_index(["strategy", "kernels"])
+    assert both.loc[("serial", 2), "speedup"] == 2.5 and both.loc[("serial", 1), "correct"] == 0.5
+    assert both.loc[("serial", 2), "gpu_seconds"] == pytest.approx((6 + 3) / 2)
+    assert list(both.index) == [("serial", 1), ("serial", 2), ("parallel", 1), ("parallel", 2)]
+
+
+def test_the_gain_of_several_seeds_is_the_mean_of_theirs() -> None:
+    study = trained_study(2, single=False)
+    parts = {"base": [[1.0, None]], "multi": [[2.0, 2.0]], "multi_1": [[6.0, None]]}
+    table = rl_gain_table(pd.concat([same(p, own) for p, own in parts.items()]), study)
+    assert table[["policy", "num_seeds"]].to_numpy().tolist() == [["multi", 1], ["multi_1", 1], ["multi", 2]]
+    assert table["mean_score_gain"].tolist() == pytest.approx([1.5, 2.5, 2.0])
+    assert table["policy_correct"].tolist() == [1.0, 0.5, 0.75] and set(table["baseline_correct"]) == {0.5}
+    assert table["ci_low"][2] < 2.0 < table["ci_high"][2] and table["ci_low"][0] == table["ci_high"][0] == 1.5
