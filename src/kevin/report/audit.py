@@ -70,7 +70,7 @@ def wilson(count: int, of: int) -> tuple[float, float]:
     share, z2 = count / of, _Z**2 / of
     middle = (share + z2 / 2) / (1 + z2)
     half = _Z * math.sqrt(share * (1 - share) / of + z2 / (4 * of)) / (1 + z2)
-    return max(0.0, middle - half), min(1.0, middle + half)
+    return (0.0 if count == 0 else middle - half), (1.0 if count == of else middle + half)
 
 
 def kinds_of(turns: pd.DataFrame) -> pd.Series:
