@@ -267,3 +267,11 @@ def write_turns(path: Path, turns: Iterable[Turn], provenance: dict[str, Any]) -
 def read_turns(path: Path) -> tuple[list[Turn], dict[str, Any]]:
     frame, meta = read_parquet(path, "turns")
     return turns_from_frame(frame), meta
+
+
+# --- verdicts ---------------------------------------------------------------------------------------------------
+
+
+def verdict_path(store: Path, key: str) -> Path:
+    """Where a verdict store keeps the verdict of this key."""
+    return store / key[:2] / f"{key}.json"

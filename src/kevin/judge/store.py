@@ -8,7 +8,7 @@ from pathlib import Path
 from pydantic import ValidationError
 
 from kevin.core.errors import DataError
-from kevin.core.files import write_text
+from kevin.core.files import verdict_path, write_text
 from kevin.core.protocol import JudgeProtocol
 from kevin.core.types import Kernel, Task, Verdict, digest
 
@@ -25,7 +25,7 @@ class VerdictStore:
         self.folder = folder
 
     def _path(self, key: str) -> Path:
-        return self.folder / key[:2] / f"{key}.json"
+        return verdict_path(self.folder, key)
 
     def get(self, key: str) -> Verdict | None:
         """The verdict, or None. Raises DataError for a damaged file, naming it."""
