@@ -78,12 +78,21 @@ rule make_table:
         " --baselines {input.baselines:q} --out {output:q}"
 
 
+WITH_BASELINES = ("speedup_distribution", "layernorm_case_study")
+
+
 rule draw_figure:
     """One figure as PNG and PDF, with a CSV of exactly what is plotted."""
     input:
+        tasks="<results>/tasks.parquet",
         scores=SCORES,
         turns=TURNS,
         trainings=TRAININGS,
+        baselines=lambda wildcards: (
+            [f"<results>/baselines/{DEVICE}.parquet"]
+            if wildcards.figure in WITH_BASELINES
+            else []
+        ),
     output:
         report(
             "<results>/figures/{figure}.png",
@@ -107,10 +116,12 @@ rule draw_figure:
         scores=lambda wildcards, input: repeat("--scores", input.scores),
         turns=lambda wildcards, input: repeat("--turns", input.turns),
         summaries=lambda wildcards, input: summaries(input.trainings),
+        baselines=lambda wildcards, input: repeat("--baselines", input.baselines),
         folder=lambda wildcards, output: str(Path(output[0]).parent),
+        store=f"{study.results}/store",
     shell:
         "kevin --log {log:q} figure {wildcards.figure:q} --config {params.config:q} {params.scores} {params.turns}"
-        " {params.summaries} --out-dir {params.folder:q}"
+        " {params.summaries} {params.baselines} --tasks {input.tasks:q} --store {params.store:q} --out-dir {params.folder:q}"
 
 
 rule write_report:

@@ -167,6 +167,11 @@ def figure(
     out_dir: Annotated[Path, typer.Option("--out-dir", metavar="DIR", help="Gets NAME.png, .pdf and .csv.")],
     scores: ScoresOption = None,
     turns: ManyTurnsOption = None,
+    baselines: BaselinesOption = None,
+    store: Annotated[
+        Path | None, typer.Option("--store", metavar="DIR", help="Verdict store: roofline, and the case study's bound.")
+    ] = None,
+    tasks: Annotated[Path | None, typer.Option("--tasks", metavar="FILE", help="tasks.parquet, for roofline.")] = None,
     summaries: SummariesOption = None,
     config: ConfigOption = None,
 ) -> None:
@@ -175,7 +180,17 @@ def figure(
     from kevin.report.figures import FIGURES, make_figure
 
     _check_name("figure", name, FIGURES)
-    make_figure(name, out_dir, study=study, scores=scores or [], turns=turns or [], summaries=summaries or [])
+    make_figure(
+        name,
+        out_dir,
+        study=study,
+        scores=scores or [],
+        turns=turns or [],
+        summaries=summaries or [],
+        baselines=baselines,
+        store=store,
+        tasks=tasks,
+    )
 
 
 def search_table(

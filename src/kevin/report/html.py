@@ -172,7 +172,23 @@ def _figure(path: Path, note: str | None) -> dict[str, Any]:
         "caption": caption(path.stem, note),
         "image": data_uri(path),
         "downloads": [(p.name, p.suffix[1:].upper(), data_uri(p)) for p in siblings if p.exists()],
+        "diffs": _diffs(path.with_suffix(".csv")) if path.stem == "layernorm_case_study" else [],
     }
+
+
+def _diffs(csv: Path) -> list[tuple[str, list[tuple[str, str]]]]:
+    """Of a case study's turns: what changed in the kernel, as a title and lines with their kind (CSS class)."""
+    frame = read_table(csv) if csv.exists() else pd.DataFrame()
+    if "diff" not in frame:
+        return []
+    kinds = {"+": "line-add", "-": "line-del", "@": "line-hunk"}
+    found = []
+    for row in frame[frame["diff_to"].notna()].to_dict("records"):
+        speedup = "" if pd.isna(row["speedup"]) else f", {times(row['speedup'])}"
+        title = f"{row['label']}: turn {row['diff_to']:.0f} to {row['turn']:.0f} ({row['outcome']}{speedup})"
+        changed = str(row["diff"]).splitlines()[2:] if isinstance(row["diff"], str) else ["the same kernel"]
+        found.append((title, [(line, kinds.get(line[:1], "line-same")) for line in changed]))
+    return found
 
 
 def _viewer(own_turns: Mapping[str, Sequence[Turn]], tasks: Path, study: Study) -> dict[str, Any]:

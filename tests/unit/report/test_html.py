@@ -8,12 +8,25 @@ from pathlib import Path
 
 import pandas as pd
 import pytest
-from report_fixtures import HOSTILE, Page, hostile_study, make_study, make_task, make_turn, write_report, write_study
+from report_fixtures import (
+    HOSTILE,
+    Page,
+    hostile_study,
+    make_study,
+    make_task,
+    make_turn,
+    write_report,
+    write_scores,
+    write_study,
+)
 
+from kevin.core.files import write_tasks, write_turns
 from kevin.core.types import Outcome, Turn
 from kevin.report import training_gain, training_time
 from kevin.report.cells import number_cell, percent, times
 from kevin.report.display import display_table
+from kevin.report.figures import make_figure
+from kevin.report.html import make_report
 from kevin.report.viewer import embed_json, kernel_diff, split_completion, viewer_data
 
 
@@ -192,3 +205,24 @@ def test_importing_the_report_is_light() -> None:
     )
     run = subprocess.run([sys.executable, "-c", code], capture_output=True, text=True, check=True, timeout=60)
     assert run.stdout.strip() == "[]"
+
+
+def test_the_case_study_shows_what_changed_folded(tmp_path: Path) -> None:
+    study = make_study(1)
+    task = make_task("layer_norm", 1)
+    first = make_turn(task.id, 0, 1, Outcome.INCORRECT)
+    hostile = "<think>x</think>\n```cpp\n<script>alert(1)</script>\n```\nSummary: s"
+    second = make_turn(task.id, 0, 2, Outcome.CORRECT, 1.5, text=hostile)
+    third = make_turn(task.id, 0, 3, Outcome.CORRECT, 1.5, text=hostile)
+    turns = tmp_path / "p0-level1" / "turns.parquet"
+    write_turns(turns, [first, second, third], {})
+    write_tasks(tmp_path / "tasks.parquet", [(task, "level1")], {})
+    scores = write_scores(tmp_path, study, {"tasks": [tmp_path / "tasks.parquet"], "turns": [turns]})
+    figure = make_figure("layernorm_case_study", tmp_path, study=study, turns=[turns])[0]
+    page = make_report(
+        tmp_path / "report.html", study=study, tables=[], figures=[figure], scores=scores, turns=[turns],
+        tasks=tmp_path / "tasks.parquet",
+    ).read_text()  # fmt: skip
+    assert "<summary>base model: turn 1 to 2 (correct, 1.50×)</summary>" in page
+    assert '<span class="line-add">+&lt;script&gt;alert(1)&lt;/script&gt;</span>' in page
+    assert "turn 2 to 3 (correct, 1.50×)</summary>" in page and "the same kernel" in page

@@ -4,6 +4,8 @@ from __future__ import annotations
 
 import textwrap
 from collections.abc import Mapping, Sequence
+from pathlib import Path
+from typing import Any
 
 import matplotlib.pyplot as plt
 import pandas as pd
@@ -14,35 +16,77 @@ from matplotlib.patches import FancyBboxPatch, Rectangle
 from kevin.core.config import Study
 from kevin.core.errors import DataError
 from kevin.core.types import Outcome, Turn
-from kevin.report import paper
-from kevin.report.figures.style import FAINT, INK, MUTED, head
+from kevin.report import paper, paper_marks
+from kevin.report.figures.style import FAINT, INK, MUTED, LineStyle, head, line_styles, plain_log
 from kevin.report.palette import OUTCOMES
 from kevin.report.records import records
 from kevin.report.scores import policy_label
 from kevin.report.trajectories import best_trajectories
+from kevin.report.verdicts import memory_times, read_measured
+from kevin.report.viewer import kernel_diff
 
 OURS = "this study"
-_COLUMNS = ["source", "policy", "label", "task_id", "trajectory", "turn", "outcome", "speedup", "summary", "feedback"]
+_TOLD = ["trajectory", "turn", "outcome", "speedup", "summary", "feedback"]
+_COLUMNS = ["source", "policy", "label", "task_id", *_TOLD, "compile_speedup", "bound_speedup", "diff_to", "diff"]
 
 
-def case_study_data(turns_by_policy: Mapping[str, Sequence[Turn]], study: Study) -> pd.DataFrame:
+def case_study_data(
+    turns_by_policy: Mapping[str, Sequence[Turn]],
+    study: Study,
+    *,
+    baselines: pd.DataFrame | None = None,
+    store: Path | None = None,
+) -> pd.DataFrame:
     """One row a turn of each policy's best trajectory on ``tasks.case_study``, then the authors' trajectory.
 
-    Raises DataError when no policy answered that task.
+    ``compile_speedup``: of torch.compile over eager on that task, where ``baselines`` holds it; ``bound_speedup``: of
+    moving every tensor once at the speed of a copy, where verdicts in ``store`` tell. ``diff``: unified, from the last
+    kernel before, that of turn ``diff_to``. Raises DataError when no policy answered that task.
     """
     task_id = study.tasks.case_study
-    rows = []
-    for policy, turns in turns_by_policy.items():
-        for best in best_trajectories(turns, task_id, 1):
-            facts = {"source": OURS, "policy": policy, "label": policy_label(policy, study), "task_id": task_id}
-            rows += [facts | t.model_dump(include=set(_COLUMNS) - facts.keys()) for t in best]
-    if not rows:
+    told = {policy: best_trajectories(turns, task_id, 1) for policy, turns in turns_by_policy.items()}
+    told = {policy: found for policy, found in told.items() if found}
+    if not told:
         raise DataError(f"no rollout file holds the case study's task {task_id}; see tasks.case_study")
-    for t in paper.LAYER_NORM:
-        rows.append(t._asdict() | {"source": paper.BLOG_SOURCE, "policy": "paper", "label": "Kevin, as published"})
+    keys = [t.verdict_key for ts in turns_by_policy.values() for t in ts if t.task_id == task_id and t.verdict_key]
+    lines = {
+        "compile_speedup": _compile_speedup(baselines, task_id),
+        "bound_speedup": _bound_speedup(keys, store),
+    }
+    rows: list[dict[str, Any]] = []
+    for policy, (best, *_) in told.items():
+        facts = {"source": OURS, "policy": policy, "label": policy_label(policy, study), "task_id": task_id} | lines
+        rows += [facts | t.model_dump(include=set(_TOLD)) | _diff(best[:i], t) for i, t in enumerate(best)]
+    lines = {"compile_speedup": paper_marks.COMPILE_LINE, "bound_speedup": paper_marks.BOUND_LINE}
+    for s in paper.LAYER_NORM:
+        rows.append(
+            s._asdict() | {"source": paper.BLOG_SOURCE, "policy": "paper", "label": "Kevin, as published"} | lines
+        )
     frame = pd.DataFrame(rows, columns=_COLUMNS)
     frame["outcome"] = frame["outcome"].map(lambda o: Outcome(o).value, na_action="ignore")
     return frame
+
+
+def _diff(past: Sequence[Turn], turn: Turn) -> dict[str, Any]:
+    before = next((t for t in reversed(past) if t.kernel is not None), None)
+    text = kernel_diff(before, turn) if before is not None else None
+    return {"diff_to": before.turn, "diff": text} if before is not None and text is not None else {}
+
+
+def _compile_speedup(baselines: pd.DataFrame | None, task_id: str) -> float | None:
+    if baselines is None:
+        return None
+    rows = baselines[(baselines["task_id"] == task_id) & (baselines["baseline"] == "compile")]["ratio_to_eager"]
+    return float(rows.iloc[0]) if len(rows) else None
+
+
+def _bound_speedup(keys: Sequence[str], store: Path | None) -> float | None:
+    """Eager's median time beside these kernels over the shortest time that the memory needs, see `memory_times`."""
+    if store is None:
+        return None
+    measured = read_measured(store, keys)
+    shortest = memory_times(measured.assign(task_id=""), {})
+    return float(measured["eager_us"].median() / shortest[""]) if shortest else None
 
 
 # --- plot -----------------------------------------------------------------------------------------------------------
@@ -51,26 +95,73 @@ _WRAP, _MAX_LINES = 25, 5
 
 
 def plot_case_study(data: pd.DataFrame) -> Figure:
-    """A strip of cards for each policy, one card a turn."""
+    """Speedups by turn, ours and the authors' apart; below a strip of cards for each policy, one card a turn."""
     strips = list(data.groupby("policy", sort=False))
-    longest = int(data.groupby("policy")["turn"].count().max())
-    figure, axes = plt.subplots(
-        len(strips), 1, figsize=(1.75 * longest + 0.3, 1.72 * len(strips) + 0.7), squeeze=False, layout="constrained"
-    )
+    longest = max(4, int(data.groupby("policy")["turn"].count().max()))
+    figure = plt.figure(figsize=(1.75 * longest + 0.3, 1.72 * len(strips) + 3.5), layout="constrained")
+    places = figure.add_gridspec(len(strips) + 1, 2, height_ratios=[2.7, *[1.72] * len(strips)])
     task = data["task_id"].dropna().iloc[0]
     head(figure, f"Case study {task}: best trajectory, turn by turn")
-    for ax, (_, strip) in zip(axes[:, 0], strips, strict=True):
+    ours = data["source"] == OURS
+    styles = line_styles([str(p) for p in data.loc[ours, "policy"].unique()])
+    _curves(figure.add_subplot(places[0, 0]), data[ours], styles, f"This study: {task}")
+    reference = figure.add_subplot(places[0, 1])
+    _curves(reference, data[~ours], {"paper": LineStyle(MUTED, "o", "-")}, "Authors' blog: KernelBench 1/40")
+    reference.set_xlabel(f"turn\n({paper_marks.LINES_SOURCE})")
+    for i, (_, strip) in enumerate(strips):
+        ax = figure.add_subplot(places[i + 1, :])
         first = strip.iloc[0]
         published = first["source"] != OURS
         where = f"reference: {first['source']}" if published else f"trajectory {int(first['trajectory'])}"
         ax.set_title(f"{first['label']}", fontsize=9.5)
         ax.set_title(where, loc="right", fontsize=7.5, fontweight="normal", color=MUTED)
-        for i, row in enumerate(records(strip)):
-            _card(ax, i, row, published=published)
+        for x, row in enumerate(records(strip)):
+            _card(ax, x, row, published=published)
         ax.set_xlim(-0.02, longest)
         ax.set_ylim(0, 1)
         ax.axis("off")
     return figure
+
+
+_LINES = {
+    "compile_speedup": ("torch.compile", (0, (5, 2))),
+    "bound_speedup": ("memory at a copy's speed", (0, (1, 1.5))),
+}
+
+
+def _curves(ax: Axes, data: pd.DataFrame, styles: Mapping[str, LineStyle], title: str) -> None:
+    """Speedups of correct turns; a cross at the bottom for a turn that is not."""
+    lines = {text: (data[name].iloc[0], dashes) for name, (text, dashes) in _LINES.items() if data[name].notna().any()}
+    levels = [*data["speedup"].dropna(), 1.0, *(value for value, _ in lines.values())]
+    low, high = min(levels) / 2.2, max(levels) * 2.6
+    ax.set_title(title, fontsize=9.5)
+    ax.set_yscale("log")
+    ax.set_ylim(low, high)
+    last = int(data["turn"].max())
+    ax.set_xlim(0.6, last + 0.3 + 0.38 * last)  # room for what the lines are
+    named = {"eager": (1.0, "-"), **lines}
+    lowest = min(value for value, _ in named.values())
+    for text, (value, dashes) in named.items():
+        ax.axhline(value, color=MUTED, linestyle=dashes, linewidth=1, zorder=1)
+        below = value == lowest  # so that names of near lines do not meet
+        ax.annotate(f"{text} {value:.3g}×", (0.995, value), xycoords=("axes fraction", "data"),
+                    xytext=(0, -2 if below else 2), textcoords="offset points", fontsize=7, color=MUTED, ha="right",
+                    va="top" if below else "bottom")  # fmt: skip
+    for i, (policy, style) in enumerate(styles.items()):
+        own = data[data["policy"] == policy]
+        label = textwrap.shorten(str(own["label"].iloc[0]), 28, placeholder=" …")
+        correct = own[own["speedup"].notna()]
+        ax.plot(correct["turn"], correct["speedup"], color=style.color, linestyle=style.dashes, linewidth=1.3,
+                marker=style.marker, label=label)  # fmt: skip
+        wrong = own[own["speedup"].isna()]["turn"]
+        at = [low * (high / low) ** (0.03 + 0.04 * i)] * len(wrong)
+        ax.plot(wrong, at, "x", color=style.color, markersize=6, markeredgewidth=1.6)
+    ax.set_xticks(range(1, last + 1))
+    ax.set_xlabel("turn")
+    ax.set_ylabel("speedup over eager (×)\n(cross: not correct)")
+    plain_log(ax.yaxis)
+    if len(styles) > 1:
+        ax.legend(fontsize=7, loc="upper left", ncols=3, frameon=True, framealpha=0.8, edgecolor="none")
 
 
 def _card(ax: Axes, x: int, row: dict[str, object], *, published: bool) -> None:

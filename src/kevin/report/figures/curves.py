@@ -31,7 +31,7 @@ AXIS_LABELS = {
 }
 
 
-def _groups(scores: pd.DataFrame, study: Study) -> Iterator[tuple[dict[str, Any], list[pd.DataFrame]]]:
+def seed_groups(scores: pd.DataFrame, study: Study) -> Iterator[tuple[dict[str, Any], list[pd.DataFrame]]]:
     """The head of a curve's rows, and the scores of each seed that it is the mean of."""
     firsts = scores["policy"].map(lambda policy: first_seed(str(policy), study)).rename("first")
     for (split, policy), group in scores.groupby(["split", firsts], sort=False):
@@ -42,7 +42,7 @@ def _groups(scores: pd.DataFrame, study: Study) -> Iterator[tuple[dict[str, Any]
 Values = TypeVar("Values", pd.Series, pd.DataFrame)
 
 
-def _mean(seeds: Iterable[Values]) -> Values:
+def mean_by_task(seeds: Iterable[Values]) -> Values:
     """Task by task."""
     means: Values = pd.concat(list(seeds)).groupby(level=0, sort=False).mean()
     return means
@@ -59,12 +59,12 @@ def _cells(values: pd.Series, study: Study) -> dict[str, float]:
 def serial_scaling_data(scores: pd.DataFrame, study: Study) -> pd.DataFrame:
     """Best of all trajectories within the first x turns. The ceiling has no turns: one row without an x."""
     rows = []
-    for head, seeds in _groups(scores, study):
+    for head, seeds in seed_groups(scores, study):
         longest = min(metrics.usable(own)["turn"].max() for own in seeds)
         ceiling = head["policy"] == CEILING
         for turns in [None] if ceiling else range(1, int(longest) + 1):
             trajectories = [metrics.trajectory_best(own, turns) for own in seeds]
-            values = _mean(map(metrics.task_values, trajectories))
+            values = mean_by_task(map(metrics.task_values, trajectories))
             per_task = math.nan if ceiling else max(int(t.groupby("task_id").size().max()) for t in trajectories)
             for row in (SPEEDUP, CORRECT):
                 cells = _cells(values[f"{row}_best"], study)
@@ -75,11 +75,11 @@ def serial_scaling_data(scores: pd.DataFrame, study: Study) -> pd.DataFrame:
 def parallel_scaling_data(scores: pd.DataFrame, study: Study) -> pd.DataFrame:
     """Unbiased best@k of whole trajectories, for k up to what every task of the policy has."""
     rows = []
-    for head, seeds in _groups(scores[scores["policy"] != CEILING], study):
+    for head, seeds in seed_groups(scores[scores["policy"] != CEILING], study):
         trajectories = [metrics.trajectory_best(own) for own in seeds]
         for k in range(1, min(map(metrics.smallest_group, trajectories)) + 1):
             for row in (SPEEDUP, CORRECT):
-                cells = _cells(_mean(metrics.best_of_k_by_task(t, row, k) for t in trajectories), study)
+                cells = _cells(mean_by_task(metrics.best_of_k_by_task(t, row, k) for t in trajectories), study)
                 rows.append(head | {"row": row, "x": k} | cells)
     return pd.DataFrame(rows)
 
@@ -93,8 +93,8 @@ def fast_p_data(scores: pd.DataFrame, study: Study, num_points: int = 81) -> pd.
     end = 2.0 if math.isnan(fastest) else min(6.0, max(2.0, math.ceil(2.1 * fastest) / 2))
     points = [float(p) for p in np.linspace(0, end, num_points)]
     rows = []
-    for head, seeds in _groups(scores, study):
-        values = _mean(metrics.task_values(metrics.trajectory_best(own), points) for own in seeds)
+    for head, seeds in seed_groups(scores, study):
+        values = mean_by_task(metrics.task_values(metrics.trajectory_best(own), points) for own in seeds)
         for row in ("best",) if head["policy"] == CEILING else ("best", "avg"):
             rows += [head | {"row": row, "x": p} | _cells(values[f"fast_{p:g}_{row}"], study) for p in points]
     return pd.DataFrame(rows)

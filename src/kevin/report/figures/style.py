@@ -17,8 +17,9 @@ import matplotlib.pyplot as plt
 import pandas as pd
 from matplotlib.artist import Artist
 from matplotlib.axes import Axes
+from matplotlib.axis import Axis
 from matplotlib.figure import Figure
-from matplotlib.ticker import MaxNLocator
+from matplotlib.ticker import FixedLocator, FuncFormatter, MaxNLocator, NullFormatter
 from matplotlib.typing import LineStyleType
 
 from kevin.core.config import Study
@@ -152,7 +153,8 @@ def head(figure: Figure, title: str, note: str | None = None) -> None:
 
 
 def legend(figure: Figure, handles: Sequence[Artist], *, columns: int, title: str | None = None, **look: Any) -> None:
-    """Legend below the axes, in as many of the columns as fit into the figure."""
+    """Legend below the axes, in as many of the columns as fit into the figure, under a title in as many lines."""
+    title = textwrap.fill(title, int(figure.get_figwidth() * 72 / (0.55 * _NOTE_SIZE))) if title else None
     for number in range(min(columns, len(handles)), 0, -1):
         made = figure.legend(handles=handles, loc="outside lower left", ncols=number, fontsize=8.5,
                              title=title, title_fontsize=_NOTE_SIZE, alignment="left", **look)  # fmt: skip
@@ -164,3 +166,17 @@ def legend(figure: Figure, handles: Sequence[Artist], *, columns: int, title: st
 def whole_steps(ax: Axes) -> None:
     """Ticks of an axis that counts."""
     ax.xaxis.set_major_locator(MaxNLocator(integer=True, min_n_ticks=1))
+
+
+def plain_log(axis: Axis) -> None:
+    """Ticks of a logarithmic axis, within its limits, as plain numbers: at the powers of ten where there are enough of
+    them, else at 1, 2 and 5 times these, else at 3 and 7 times too."""
+    low, high = sorted(axis.get_view_interval())
+    powers = range(math.floor(math.log10(low)), math.ceil(math.log10(high)) + 1)
+    for steps in ((1,), (1, 2, 5), (1, 2, 3, 5, 7)):
+        ticks = [m * 10.0**e for e in powers for m in steps if low <= m * 10.0**e <= high]
+        if len(ticks) >= 3:
+            break
+    axis.set_major_locator(FixedLocator(ticks))
+    axis.set_major_formatter(FuncFormatter(lambda value, _: f"{value:g}" if value < 1e5 else f"{value:,.0f}"))
+    axis.set_minor_formatter(NullFormatter())
