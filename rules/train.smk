@@ -111,12 +111,7 @@ rule draw_training_figure:
     """One figure of the training runs that the report compares, or of all runs for the ablations."""
     input:
         runs=lambda wildcards: expand(
-            "<results>/train/{run}/summary.json",
-            run=(
-                list(study.runs)
-                if wildcards.training_figure == "ablations"
-                else SHOWN_RUNS
-            ),
+            "<results>/train/{run}/summary.json", run=drawn_runs(wildcards)
         ),
         base=OWN_BASE,
         image=IMAGE_DIGEST,

@@ -72,7 +72,7 @@ def step_time(
 
 
 def training_figure(
-    name: Annotated[str, typer.Argument(metavar="NAME", help="training, training_turns or ablations.")],
+    name: Annotated[str, typer.Argument(metavar="NAME", help="training, training_turns, stability or ablations.")],
     runs: Annotated[list[Path], typer.Option("--run-dir", metavar="DIR", help="A training run; repeatable.")],
     out_dir: Annotated[Path, typer.Option("--out-dir", metavar="DIR", help="Gets NAME.png, .pdf and .csv.")],
     summaries: SummariesOption = None,

@@ -1,31 +1,25 @@
-"""Figures of training runs, from the ``metrics.jsonl`` of their folders: curves, the turns apart, and ablations."""
+"""Figures of training runs, from the ``metrics.jsonl`` of their folders: curves, turns apart, stability, ablations."""
 
 from __future__ import annotations
 
 from collections.abc import Sequence
 from pathlib import Path
 
-import numpy as np
 import pandas as pd
 from matplotlib.figure import Figure
 from matplotlib.lines import Line2D
 
 from kevin.core.config import Study
 from kevin.core.errors import DataError, UsageError
-from kevin.report import metrics
-from kevin.report.figures import style
+from kevin.report.figures import ablations, stability, style
 from kevin.report.figures import training as curves
 from kevin.report.notes import read_note
 from kevin.report.scores import policy_label
 from kevin.report.training_records import read_records
 
-TRAINING_FIGURES = ("training", "training_turns", "ablations")
+TRAINING_FIGURES = ("training", "training_turns", "stability", "ablations")
 
 _BY_TURN = {"score": "mean score", "correct": "correct kernels (share)"}
-_COMPARED = {"speedup": "mean speedup, 0 where wrong", "correct": "correct kernels (share)"}
-"""What runs with different rewards can be compared by: scores cannot."""
-_LAST_SHARE = 0.5
-"""Of a run's steps, whose mean stands for the run in the ablations."""
 
 
 def make_training_figure(
@@ -48,9 +42,12 @@ def make_training_figure(
         elif name == "training_turns":
             data = by_turn_data(files)
             figure = plot_by_turn(data, study)
+        elif name == "stability":
+            data = stability.stability_data(files, study)
+            figure = stability.plot_stability(data, study)
         else:
-            data = ablation_data(files, study)
-            figure = plot_ablations(data)
+            data = ablations.ablation_data(runs, study)
+            figure = ablations.plot_ablations(data)
         return style.save(figure, data, out_dir, name, note=read_note(summaries, study))
 
 
@@ -90,50 +87,4 @@ def plot_by_turn(data: pd.DataFrame, study: Study, *, window: int = 5) -> Figure
             ax.set_ylabel(label)
     handles = [Line2D([], [], color=s.color, linestyle=s.dashes, label=name) for name, s in styles.items()]
     style.legend(figure, handles, columns=4, title=f"Running means of {window} steps", handlelength=3.6)
-    return figure
-
-
-def ablation_data(files: Sequence[Path], study: Study) -> pd.DataFrame:
-    """Columns run, changed, metric, value, low, high: means over the second half of the steps, with the bootstrap
-    95 % interval over these steps. ``changed``: what the run sets, as in the configuration.
-    """
-    rows = []
-    for path in files:
-        records = read_records(path)
-        last = records[-max(1, round(_LAST_SHARE * len(records))) :]
-        name = path.parent.name
-        run = study.runs.get(name)
-        changed = {**run.train, **run.reward} if run is not None else {}
-        judged = [r for r in last if "correct" in r]
-        # a step's speedup is logged as the mean over correct kernels
-        compared = {
-            "speedup": [r.get("speedup", 0.0) * r["correct"] for r in judged],
-            "correct": [r["correct"] for r in judged],
-        }
-        for metric in _COMPARED:
-            values = np.array(compared[metric], dtype=float)
-            interval = metrics.mean_interval(values, num_resamples=study.report.num_bootstrap, seed=study.seed)
-            text = ", ".join(f"{k} {v}" for k, v in changed.items())
-            rows.append({"run": name, "changed": text, "metric": metric} | interval._asdict())
-    if not rows:
-        raise DataError("no training run was given")
-    return pd.DataFrame(rows)
-
-
-def plot_ablations(data: pd.DataFrame) -> Figure:
-    """A dot with its interval for each run, a panel for each metric."""
-    runs = list(data["run"].unique())
-    figure, axes = style.grid(
-        1, len(_COMPARED), title="Training runs compared", width=4.2, height=0.8 + 0.32 * len(runs)
-    )
-    changed = data.drop_duplicates("run")["changed"]
-    names = [f"{r}\n{c}" if c else r for r, c in zip(runs, changed, strict=True)]
-    for ax, (metric, label) in zip(axes[0], _COMPARED.items(), strict=True):
-        own = data[data["metric"] == metric].set_index("run").loc[runs]
-        places = range(len(runs))
-        ax.hlines(places, own["low"], own["high"], color=style.MUTED)
-        ax.plot(own["value"], places, "o", color=style.line_styles(["x"])["x"].color)
-        ax.set_yticks(list(places), names if ax is axes[0][0] else [""] * len(runs))
-        ax.set_xlabel(label)
-        ax.set_ylim(len(runs) - 0.5, -0.5)
     return figure

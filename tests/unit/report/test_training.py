@@ -1,15 +1,21 @@
 """Gain table and training figures from small made-up runs."""
 
 import json
+from pathlib import Path
 
 import pandas as pd
 import pytest
 from train_fixtures import make_study
 
+from kevin.core.config import load_study
 from kevin.core.errors import DataError, UsageError
-from kevin.report.training_figures import ablation_data, by_turn_data, make_training_figure
+from kevin.report.figures.ablations import FAMILIES, OTHER, RECIPE, ablation_data, family
+from kevin.report.figures.stability import REMEDIES, UNKNOWN, remedies, stability_data
+from kevin.report.training_figures import by_turn_data, make_training_figure
 from kevin.report.training_gain import rl_gain_table, trained_policies
 from kevin.report.training_time import make_step_time
+
+CONFIG = Path(__file__).parents[3] / "config"
 
 
 @pytest.fixture
@@ -76,11 +82,11 @@ def runs(tmp_path):
     return [tmp_path / "train" / name for name in ("tiny", "other")]
 
 
-@pytest.mark.parametrize("name", ["training", "training_turns", "ablations"])
+@pytest.mark.parametrize("name", ["training", "training_turns", "stability", "ablations"])
 def test_figures_come_with_their_data(study, runs, tmp_path, name):
     paths = make_training_figure(name, tmp_path / "figures", runs, study=study)
     assert [p.suffix for p in paths] == [".png", ".pdf", ".csv"] and all(p.stat().st_size for p in paths)
-    assert set(pd.read_csv(paths[2])["run"]) == {"tiny", "other"}
+    assert set(pd.read_csv(paths[2])["run"]) - {"paper"} == {"tiny", "other"}
 
 
 def test_turns_apart(runs):
@@ -91,10 +97,53 @@ def test_turns_apart(runs):
 
 
 def test_ablations_stand_for_the_second_half_and_say_what_changed(study, runs):
-    data = ablation_data([r / "metrics.jsonl" for r in runs], study).set_index(["run", "metric"])
+    data = ablation_data(runs, study).set_index(["run", "metric"])
     assert data.loc[("tiny", "speedup"), "value"] == pytest.approx(0.5 * (5 + 6 + 7 + 8) / 4)
     assert data.loc[("tiny", "correct"), "value"] == pytest.approx(0.5)
     assert data.loc[("other", "speedup"), "changed"] == "num_turns 1, gamma 0.8"
+    assert set(data["interval"]) == {"steps"}
+
+
+def test_intervals_of_ablations_are_over_tasks_where_turns_were_kept(study, runs):
+    speedups = {"a": 4.0, "b": 2.0, "c": None}
+    for step in range(1, 9):
+        rows = [
+            {"task_id": task, "outcome": "incorrect" if s is None else "correct", "speedup": s if step > 4 else 100.0}
+            for task, s in speedups.items()
+        ] + [{"task_id": "a", "outcome": None, "speedup": None}]
+        path = runs[0] / "turns" / f"step_{step:05d}.parquet"
+        path.parent.mkdir(exist_ok=True)
+        pd.DataFrame(rows).to_parquet(path)
+    data = ablation_data(runs, study).set_index(["run", "metric"])
+    tiny = data.loc[("tiny", "speedup")]
+    assert (tiny["interval"], tiny["num_tasks"], tiny["value"]) == ("tasks", 3, pytest.approx(2.0))
+    assert tiny["low"] < 2.0 < tiny["high"]
+    assert data.loc[("tiny", "correct"), "value"] == pytest.approx(2 / 3)
+    assert data.loc[("other", "speedup"), "interval"] == "steps"
+
+
+def test_every_ablation_of_the_configuration_has_its_family():
+    study = load_study([CONFIG / "config.yaml", CONFIG / "ablations.yaml"])
+    families = {run: family(run, study) for run in study.runs}
+    assert OTHER not in families.values()
+    assert [run for run, kind in families.items() if kind == RECIPE] == ["rl_multi"]
+    assert {families[run].title for run in ("max_gamma_04", "sum_gamma_08")} == {FAMILIES[0].title}
+    assert family("gone", study) == OTHER
+
+
+def test_remedies_are_told_by_the_configuration():
+    study = load_study([CONFIG / "config.yaml", CONFIG / "ablations.yaml"])
+    names = ("rl_multi", "no_clip", "answer_mean_loss", "no_remedies", "gone")
+    assert [remedies(run, study) for run in names] == [*REMEDIES, UNKNOWN]
+
+
+def test_stability_needs_the_not_okay_ratio(study, runs):
+    data = stability_data([run / "metrics.jsonl" for run in runs], study)
+    assert set(data["metric"]) == {"not_okay_ratio", "correct", "grad_norm"}
+    assert data["remedies"].unique().tolist() == [REMEDIES[1]], "the run of the fixture clips at 1.0"
+    (runs[0] / "metrics.jsonl").write_text(json.dumps({"step": 1, "correct": 0.5}) + "\n")
+    with pytest.raises(DataError, match="no Not-Okay ratio"):
+        stability_data([runs[0] / "metrics.jsonl"], study)
 
 
 def test_where_the_time_goes(runs, tmp_path):

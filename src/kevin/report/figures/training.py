@@ -7,12 +7,14 @@ from collections.abc import Sequence
 from pathlib import Path
 
 import pandas as pd
+from matplotlib.axes import Axes
 from matplotlib.figure import Figure
 from matplotlib.lines import Line2D
 
 from kevin.core.config import Study
 from kevin.core.errors import DataError
-from kevin.report.figures.style import alone, grid, legend, run_styles, whole_steps
+from kevin.report.figures.style import MUTED, alone, grid, legend, run_styles, whole_steps
+from kevin.report.paper_marks import TRAINING_MARKS
 from kevin.report.scores import first_seed, policy_label
 from kevin.report.training_records import read_records
 
@@ -29,9 +31,14 @@ AXIS_LABELS = {
 """What is drawn, where a run logged it, in this order."""
 
 
+PAPER = "paper"
+
+
 def training_data(paths: Sequence[Path]) -> pd.DataFrame:
-    """Columns run, step, metric, value; the run is the name of the file's folder. A step logged twice (after a resume)
-    counts as logged last. Raises DataError for a file that cannot be read or holds none of the metrics."""
+    """Columns run, step, metric, value, mark; the run is the name of the file's folder. A step logged twice (after a
+    resume) counts as logged last. What the paper says in numbers of these metrics follows as rows of run `PAPER`, a
+    step and a ``mark`` without a value. Raises DataError for a file that cannot be read or holds none of the metrics.
+    """
     rows = []
     for path in paths:
         for record in read_records(path):
@@ -42,15 +49,23 @@ def training_data(paths: Sequence[Path]) -> pd.DataFrame:
             ]
     if not rows:
         raise DataError(f"no training metric ({', '.join(AXIS_LABELS)}) in: {', '.join(map(str, paths)) or 'no file'}")
-    return pd.DataFrame(rows).drop_duplicates(["run", "step", "metric"], keep="last", ignore_index=True)
+    logged = {str(row["metric"]) for row in rows}
+    marks = [
+        {"run": PAPER, "step": m.step, "metric": m.metric, "mark": m.text} for m in TRAINING_MARKS if m.metric in logged
+    ]
+    data = pd.DataFrame(rows).drop_duplicates(["run", "step", "metric"], keep="last")
+    columns = ["run", "step", "metric", "value", "mark"]
+    return pd.concat([data, pd.DataFrame(marks)], ignore_index=True).reindex(columns=columns)
 
 
 def plot_training(data: pd.DataFrame, study: Study, *, window: int = 5) -> Figure:
     """A panel for each metric: every step faintly, the running mean of ``window`` steps on top."""
+    marks = data[data["run"] == PAPER]
+    data = data[data["run"] != PAPER]
     present = [m for m in AXIS_LABELS if m in set(data["metric"])]
     columns = min(3, len(present))
     num_rows = -(-len(present) // columns)
-    figure, axes = grid(num_rows, columns, title="Training curves", width=3.4, height=2.3)
+    figure, axes = grid(num_rows, columns, title="Training curves", width=3.4, height=2.5)
     runs = list(data["run"].unique())
     styles = run_styles(runs, study)
     flat = [ax for row in axes for ax in row]
@@ -64,6 +79,7 @@ def plot_training(data: pd.DataFrame, study: Study, *, window: int = 5) -> Figur
         ax.set_ylabel(AXIS_LABELS[metric])
         ax.set_xlabel("step")
         whole_steps(ax)
+        _mark(ax, marks[marks["metric"] == metric])
     for ax in flat[len(present) :]:
         ax.axis("off")
     kinds = {first_seed(r, study): styles[r] for r in runs}
@@ -72,5 +88,18 @@ def plot_training(data: pd.DataFrame, study: Study, *, window: int = 5) -> Figur
         Line2D([], [], color=s.color, linestyle=s.dashes, label=policy_label(kind, study, seeds[kind]))
         for kind, s in kinds.items()
     ]
-    legend(figure, handles, columns=3, title=f"Thick: running mean of {window} steps", handlelength=3.6)
+    text = f"Thick: running mean of {window} steps. Above panels, dotted where the axis reaches: the paper's trainings"
+    legend(figure, handles, columns=3, title=text, handlelength=3.6)
     return figure
+
+
+def _mark(ax: Axes, marks: pd.DataFrame) -> None:
+    """What the paper says happened at which step of its own trainings; a line where our steps go so far."""
+    if len(marks):
+        text = "\n".join(f"paper: {mark}" for mark in marks["mark"])
+        ax.set_title(text, loc="left", fontsize=7, fontweight="normal", color=MUTED)
+    low, high = ax.get_xlim()
+    for step in marks["step"]:
+        if step <= high:
+            ax.axvline(step, color=MUTED, linewidth=1, linestyle=(0, (1, 2)))
+    ax.set_xlim(low, high)
