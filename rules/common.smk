@@ -34,7 +34,10 @@ TABLES = [*EVAL_SPLITS, "serial_parallel", "turns", "mended", "pass_at_k", "task
 FIGURES = (
     "serial_scaling",
     "parallel_scaling",
+    "serial_parallel_map",
     "fast_p",
+    "speedup_distribution",
+    "roofline",
     "outcomes",
     "turns",
     "layernorm_case_study",
@@ -55,7 +58,7 @@ SHOWN_TABLES = [
 SHOWN_FIGURES = [
     *FIGURES,
     *SHOWN_SEARCH,
-    *(["training", "training_turns"] if SHOWN_RUNS else []),
+    *(["training", "training_turns", "stability"] if SHOWN_RUNS else []),
 ]
 
 if CEILING in study.policies:
@@ -71,7 +74,7 @@ wildcard_constraints:
     figure="|".join(FIGURES),
     run="|".join(map(re.escape, study.runs)) or "none",
     strategy="|".join(map(re.escape, study.search.strategies)) or "none",
-    training_figure="training|training_turns|ablations",
+    training_figure="training|training_turns|stability|ablations",
     author="own|written",
 
 
@@ -152,6 +155,22 @@ def all_cores():
 def initial_model(wildcards):
     """The model that a run starts from, where this study makes it."""
     return own_model(study.for_run(wildcards.run).train.init)
+
+
+def drawn_runs(wildcards):
+    """Those that the report compares; all for the ablations. For stability those that differ in no more than what it is
+    about, of all where the report compares none."""
+    if wildcards.training_figure == "ablations":
+        return list(study.runs)
+    if wildcards.training_figure == "stability" and not SHOWN_RUNS:
+        return [
+            name
+            for name, run in study.runs.items()
+            if not run.reward
+            and not run.rollout
+            and run.train.keys() <= {"seed", "loss", "max_grad_norm"}
+        ]
+    return SHOWN_RUNS
 
 
 # Several GPUs train as one: weights, gradients and optimizer are spread over them.

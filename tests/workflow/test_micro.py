@@ -24,7 +24,8 @@ from .conftest import MICRO, Run, command
 
 pytestmark = pytest.mark.slow
 
-FIGURES = ("serial_scaling", "parallel_scaling", "fast_p", "outcomes", "turns", "layernorm_case_study")
+FIGURES = ("serial_scaling", "parallel_scaling", "serial_parallel_map", "fast_p", "speedup_distribution", "roofline",
+           "outcomes", "turns", "layernorm_case_study")  # fmt: skip
 
 
 def verdicts(folder: Path) -> dict[Path, tuple[int, int]]:

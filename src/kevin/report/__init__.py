@@ -9,13 +9,14 @@ One function a command, plain paths in and paths out (all keyword arguments afte
         name: one of kevin.report.tables.TABLES ("level1", "level2", "serial_parallel", "turns", "mended",
         "pass_at_k", "tasks")
     kevin.report.figures.make_figure(name: str, out_dir: Path, *, study: Study, scores: Sequence[Path] = (),
-                                     turns: Sequence[Path] = (), summaries: Sequence[Path] = ()) -> list[Path]
-        name: one of kevin.report.figures.FIGURES ("serial_scaling", "parallel_scaling", "fast_p", "outcomes", "turns",
-        "layernorm_case_study"); writes <name>.png, .pdf, .csv. All read ``scores``, except
-        "layernorm_case_study" (``turns``).
+                                     turns: Sequence[Path] = (), summaries: Sequence[Path] = (),
+                                     baselines: Path | None = None, store: Path | None = None,
+                                     tasks: Path | None = None) -> list[Path]
+        name: one of kevin.report.figures.FIGURES; writes <name>.png, .pdf, .csv. All read ``scores``, except
+        "layernorm_case_study" (``turns``); "roofline" needs ``store``, the verdict store.
     kevin.report.training_figures.make_training_figure(name: str, out_dir: Path, runs: Sequence[Path], *,
                                                        study: Study, summaries: Sequence[Path] = ()) -> list[Path]
-        name: one of kevin.report.training_figures.TRAINING_FIGURES; ``runs`` are folders with a metrics.jsonl
+        name: one of kevin.report.training_figures.TRAINING_FIGURES; ``runs``: folders with metrics.jsonl and turns/
     kevin.report.html.make_report(out: Path, *, study: Study, tables: Sequence[Path], figures: Sequence[Path],
                                   scores: Sequence[Path], turns: Sequence[Path], tasks: Path,
                                   baselines: Path | None = None, summaries: Sequence[Path] = ()) -> Path

@@ -1,4 +1,5 @@
 import json
+import re
 from pathlib import Path
 
 import numpy as np
@@ -8,9 +9,14 @@ from report_fixtures import make_study, make_turn, write_scores, write_study
 
 from kevin.core.config import PolicyConfig, Study
 from kevin.core.errors import DataError, UsageError
-from kevin.core.files import write_turns
-from kevin.core.types import Outcome
-from kevin.report.figures import make_figure, split_name
+from kevin.core.files import read_turns, write_turns
+from kevin.core.types import Outcome, Timing, Verdict
+from kevin.judge.store import VerdictStore
+from kevin.report import paper_marks
+from kevin.report.figures import FIGURES, make_figure, split_name
+from kevin.report.figures.budget_map import budget_map_data, plot_budget_map
+from kevin.report.figures.captions import CAPTIONS, TITLES
+from kevin.report.figures.case_study import case_study_data, plot_case_study
 from kevin.report.figures.curves import (
     fast_p_data,
     parallel_scaling_data,
@@ -18,14 +24,18 @@ from kevin.report.figures.curves import (
     plot_serial_scaling,
     serial_scaling_data,
 )
+from kevin.report.figures.distribution import plot_speedup_distribution, speedup_distribution_data
 from kevin.report.figures.outcomes import outcomes_data, plot_outcomes
 from kevin.report.figures.style import line_styles, look, run_styles
-from kevin.report.figures.training import plot_training
+from kevin.report.figures.training import PAPER, plot_training, training_data
 from kevin.report.metrics import task_values, trajectory_best
 from kevin.report.palette import OUTCOMES
 from kevin.report.scores import policy_label, read_scores
-from kevin.report.training_figures import make_training_figure, plot_by_turn
+from kevin.report.tables import read_baselines
+from kevin.report.training_figures import TRAINING_FIGURES, make_training_figure, plot_by_turn
 from kevin.report.trajectories import best_trajectories
+
+NO_BASELINES = read_baselines(None)
 
 
 class Made:
@@ -90,6 +100,52 @@ def test_case_study_tells_each_policys_best_trajectory_and_the_papers(made: Made
     assert data.query("policy == 'paper'")["speedup"].dropna().tolist() == [0.6, 4.27, 9.61]
 
 
+def test_case_study_has_its_lines_and_says_what_changed(made: Made, tmp_path: Path) -> None:
+    turns = [t for t in read_turns(made.files["turns"][0])[0] if t.task_id == "l1/layer_norm"]
+    keyed = [t.model_copy(update={"verdict_key": "aa"}) for t in turns]
+    timing = Timing(median_us=50, iqr_us=1, min_us=50, num_samples=5)
+    VerdictStore(tmp_path).put(
+        Verdict(key="aa", task_digest="t", kernel_digest="k", protocol_digest="p", device_name="A CPU",
+                outcome=Outcome.CORRECT, timing=timing, details={"bandwidth_share": 0.25},
+                reference_timing=timing.model_copy(update={"median_us": 200.0}))
+    )  # fmt: skip
+    baselines = read_baselines(made.files["baselines"][0])
+    data = case_study_data({"p0": keyed}, made.study, baselines=baselines, store=tmp_path)
+    own, published = data[data["policy"] == "p0"], data[data["policy"] == "paper"]
+    compiled = baselines.query("task_id == 'l1/layer_norm' and baseline == 'compile'")["ratio_to_eager"].item()
+    assert own["compile_speedup"].tolist() == [compiled] * len(own)
+    assert own["bound_speedup"].tolist() == pytest.approx([200 / (50 * 0.25)] * len(own))
+    assert (published["compile_speedup"] < published["bound_speedup"]).all()
+    assert pd.isna(own["diff_to"].iloc[0])
+    for _, row in own[own["diff_to"].notna()].iterrows():
+        assert row["diff_to"] < row["turn"]
+        assert not row["diff"] or row["diff"].startswith(f"--- turn {row['diff_to']:.0f}\n+++ turn {row['turn']}")
+    assert own["diff"].dropna().str.contains("\n[+]").any()
+    with look():
+        texts = [t.get_text() for ax in plot_case_study(data).axes for t in ax.texts]
+    assert f"torch.compile {compiled:.3g}×" in texts and "memory at a copy's speed 16×" in texts
+
+
+def test_the_authors_lines_are_those_of_the_reference_measurement() -> None:
+    path = Path(__file__).parents[3] / "results/reference/nvidia-h200/kernelbench_baselines.csv"
+    rows = pd.read_csv(path).query("task_id == 'kb/1/40'").set_index("baseline")
+    assert rows.loc["compile", "ratio_to_eager"] == pytest.approx(paper_marks.COMPILE_LINE)
+    num_bytes = 2 * 16 * 64 * 256 * 256 * 4
+    assert rows.loc["eager", "median_us"] / (num_bytes / 4.3e6) == pytest.approx(paper_marks.BOUND_LINE, rel=0.01)
+
+
+def test_marks_of_the_paper_stand_only_where_our_steps_go(tmp_path: Path) -> None:
+    log = tmp_path / "multi" / "metrics.jsonl"
+    log.parent.mkdir()
+    log.write_text("".join(json.dumps({"step": s, "not_okay_ratio": 0.0}) + "\n" for s in range(0, 60)))
+    with look():
+        (ax,) = plot_training(training_data([log]), make_study(1)).axes
+        places = [line.get_xdata()[0] for line in ax.get_lines() if len(line.get_xdata()) == 2]
+        assert places == [40]
+        assert ax.get_xlim()[1] < 100
+        assert "step ~100" in ax.get_title(loc="left")
+
+
 def test_the_same_scores_give_the_same_bytes(made: Made) -> None:
     for name in ("serial_scaling", "outcomes"):
         made.figure(name, "once"), made.figure(name, "twice")
@@ -120,6 +176,17 @@ def test_summaries_of_any_text_can_be_drawn(tmp_path: Path) -> None:
     assert pd.read_csv(out[2])["summary"].iloc[0].endswith("y" * 300)
 
 
+@pytest.mark.parametrize("names", [FIGURES, TRAINING_FIGURES], ids=["figure", "training_figure"])
+def test_every_figure_has_its_captions(names: tuple[str, ...], request: pytest.FixtureRequest) -> None:
+    assert [n for n in names if not CAPTIONS.get(n) or n not in TITLES] == []
+    kind = request.node.callspec.id
+    rules = Path(__file__).parents[3] / "rules"
+    template = (rules / "captions" / f"{kind}.rst").read_text()
+    assert [n for n in names if f'"{n}": "' not in template] == []
+    common = (rules / "common.smk").read_text()
+    assert [n for n in names if not re.search(rf"\b{n}\b", common)] == []
+
+
 def test_errors_name_the_cause(made: Made, tmp_path: Path) -> None:
     with pytest.raises(UsageError, match="serial_scaling"):
         make_figure("pie", tmp_path, study=made.study)
@@ -140,11 +207,14 @@ def test_training_curves(tmp_path: Path) -> None:
     log.write_text("\n".join(map(json.dumps, lines)))
     out = make_training_figure("training", tmp_path, [log.parent], study=make_study(1))
     data = pd.read_csv(out[2])
-    assert data.to_numpy().tolist() == [
+    logged = data[data["mark"].isna()]
+    assert logged.drop(columns="mark").to_numpy().tolist() == [
         ["multi", 0, "score", 0.0],
         ["multi", 1, "score", 0.1],
         ["multi", 2, "score", 0.5],
     ]
+    paper = data[data["run"] == PAPER]
+    assert paper["value"].isna().all() and paper["step"].tolist() == [40, 50] and set(paper["metric"]) == {"score"}
     log.write_text("{}\n")
     with pytest.raises(DataError, match="line 1"):
         make_training_figure("training", tmp_path, [log.parent], study=make_study(1))
@@ -213,7 +283,10 @@ def test_titles_and_legends_stay_inside_of_their_figure(num_policies: int) -> No
             (serial_scaling_data, plot_serial_scaling),
             (fast_p_data, plot_fast_p),
             (outcomes_data, plot_outcomes),
-        ):
+            (budget_map_data, plot_budget_map),
+            (lambda scores, study: speedup_distribution_data(scores, NO_BASELINES, study),
+             lambda data: plot_speedup_distribution(data, list(data["split"].unique()))),
+        ):  # fmt: skip
             figure = plot(data(scores, study))
             figure.draw_without_rendering()
             title = next(t for t in figure.texts if t.get_text() == figure.get_suptitle())
