@@ -177,6 +177,22 @@ def initial_model(wildcards):
     return own_model(study.for_run(wildcards.run).train.init)
 
 
+def drawn_runs(wildcards):
+    """Those that the report compares; all for the ablations. For stability those that differ in no more than what it is
+    about, of all where the report compares none."""
+    if wildcards.training_figure == "ablations":
+        return list(study.runs)
+    if wildcards.training_figure == "stability" and not SHOWN_RUNS:
+        return [
+            name
+            for name, run in study.runs.items()
+            if not run.reward
+            and not run.rollout
+            and run.train.keys() <= {"seed", "loss", "max_grad_norm"}
+        ]
+    return SHOWN_RUNS
+
+
 # Several GPUs train as one: weights, gradients and optimizer are spread over them.
 LAUNCHER = (
     f"accelerate launch --config_file {shlex.quote(workflow.basedir)}/config/accelerate/zero3-{NEEDS['gpu']}.yaml"

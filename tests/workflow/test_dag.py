@@ -126,6 +126,14 @@ def test_ways_to_spend_kernels_are_made_by_name_or_where_the_report_shall_have_t
     assert (found["run_search"], found["compare_search"], found["draw_search"]) == (num_rollouts, 1, 1)
 
 
+def test_stability_trains_the_runs_that_differ_in_its_remedies_alone(snakemake: Run) -> None:
+    overlay = ROOT / "config/ablations.yaml"
+    found = jobs(snakemake("--dry-run", "results/ablations/figures/stability.png", "--configfile", overlay))
+    assert (found["train_policy"], found["draw_training_figure"]) == (4, 1)
+    found = jobs(snakemake("--dry-run", "results/figures/stability.png"))
+    assert found["train_policy"] == 1, "of what the report compares, where it compares trainings"
+
+
 @pytest.mark.parametrize(
     ("text", "said"),
     [

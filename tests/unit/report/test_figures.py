@@ -1,4 +1,5 @@
 import json
+import re
 from pathlib import Path
 
 import numpy as np
@@ -12,7 +13,9 @@ from kevin.core.files import read_turns, write_turns
 from kevin.core.types import Outcome, Timing, Verdict
 from kevin.judge.store import VerdictStore
 from kevin.report import paper_marks
-from kevin.report.figures import make_figure, split_name
+from kevin.report.figures import FIGURES, make_figure, split_name
+from kevin.report.figures.budget_map import budget_map_data, plot_budget_map
+from kevin.report.figures.captions import CAPTIONS, TITLES
 from kevin.report.figures.case_study import case_study_data, plot_case_study
 from kevin.report.figures.curves import (
     fast_p_data,
@@ -21,6 +24,7 @@ from kevin.report.figures.curves import (
     plot_serial_scaling,
     serial_scaling_data,
 )
+from kevin.report.figures.distribution import plot_speedup_distribution, speedup_distribution_data
 from kevin.report.figures.outcomes import outcomes_data, plot_outcomes
 from kevin.report.figures.style import line_styles, look, run_styles
 from kevin.report.figures.training import PAPER, plot_training, training_data
@@ -28,8 +32,10 @@ from kevin.report.metrics import task_values, trajectory_best
 from kevin.report.palette import OUTCOMES
 from kevin.report.scores import policy_label, read_scores
 from kevin.report.tables import read_baselines
-from kevin.report.training_figures import make_training_figure, plot_by_turn
+from kevin.report.training_figures import TRAINING_FIGURES, make_training_figure, plot_by_turn
 from kevin.report.trajectories import best_trajectories
+
+NO_BASELINES = read_baselines(None)
 
 
 class Made:
@@ -170,6 +176,17 @@ def test_summaries_of_any_text_can_be_drawn(tmp_path: Path) -> None:
     assert pd.read_csv(out[2])["summary"].iloc[0].endswith("y" * 300)
 
 
+@pytest.mark.parametrize("names", [FIGURES, TRAINING_FIGURES], ids=["figure", "training_figure"])
+def test_every_figure_has_its_captions(names: tuple[str, ...], request: pytest.FixtureRequest) -> None:
+    assert [n for n in names if not CAPTIONS.get(n) or n not in TITLES] == []
+    kind = request.node.callspec.id
+    rules = Path(__file__).parents[3] / "rules"
+    template = (rules / "captions" / f"{kind}.rst").read_text()
+    assert [n for n in names if f'"{n}": "' not in template] == []
+    common = (rules / "common.smk").read_text()
+    assert [n for n in names if not re.search(rf"\b{n}\b", common)] == []
+
+
 def test_errors_name_the_cause(made: Made, tmp_path: Path) -> None:
     with pytest.raises(UsageError, match="serial_scaling"):
         make_figure("pie", tmp_path, study=made.study)
@@ -266,7 +283,10 @@ def test_titles_and_legends_stay_inside_of_their_figure(num_policies: int) -> No
             (serial_scaling_data, plot_serial_scaling),
             (fast_p_data, plot_fast_p),
             (outcomes_data, plot_outcomes),
-        ):
+            (budget_map_data, plot_budget_map),
+            (lambda scores, study: speedup_distribution_data(scores, NO_BASELINES, study),
+             lambda data: plot_speedup_distribution(data, list(data["split"].unique()))),
+        ):  # fmt: skip
             figure = plot(data(scores, study))
             figure.draw_without_rendering()
             title = next(t for t in figure.texts if t.get_text() == figure.get_suptitle())
