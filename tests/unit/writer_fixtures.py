@@ -5,7 +5,7 @@ from __future__ import annotations
 import ctypes
 import re
 import subprocess
-from collections.abc import Callable, Sequence
+from collections.abc import Callable, Iterator, Sequence
 from pathlib import Path
 
 import torch
@@ -150,12 +150,20 @@ def _top_level_comma(text: str) -> int:
 
 def right_cuda_results(pairs: Sequence[tuple[Task, str]], folder: Path) -> list[bool]:
     """Whether each CUDA kernel, run on the CPU, gives what PyTorch gives."""
+    return [_is_close(*results) for results in cuda_results(pairs, folder)]
+
+
+def cuda_results(
+    pairs: Sequence[tuple[Task, str]], folder: Path, dtype: torch.dtype = torch.float32
+) -> Iterator[tuple[torch.Tensor, torch.Tensor]]:
+    """What each CUDA kernel, run on the CPU, gives, and what PyTorch gives in ``dtype``."""
     source, library = folder / "emulated.cpp", folder / "emulated.so"
     source.write_text(_emulated(pairs))
     flags = ["-O1", "-std=c++17", "-shared", "-fPIC", "-w", f"-I{Path(__file__).parent}"]
     subprocess.run(["g++", *flags, "-o", str(library), str(source)], check=True, timeout=300)
     kernels = ctypes.CDLL(str(library))
-    return [_is_right(task, getattr(kernels, f"launch_{i}"), ctypes.c_int(0)) for i, (task, _) in enumerate(pairs)]
+    for i, (task, _) in enumerate(pairs):
+        yield _results(task, getattr(kernels, f"launch_{i}"), ctypes.c_int(0), dtype=dtype)
 
 
 def compile_all(pairs: Sequence[tuple[Task, str]], folder: Path) -> list[ctypes.CDLL]:
@@ -179,16 +187,31 @@ def right_results(pairs: Sequence[tuple[Task, str]], folder: Path) -> list[bool]
     ]
 
 
-def _is_right(task: Task, launch: Callable[..., None], *stream: ctypes.c_int) -> bool:
+def _is_right(task: Task, launch: Callable[..., None]) -> bool:
+    return _is_close(*_results(task, launch))
+
+
+def _is_close(out: torch.Tensor, expected: torch.Tensor) -> bool:
+    return torch.allclose(out.double(), expected.double(), atol=1e-4, rtol=1e-4)
+
+
+def _results(
+    task: Task, launch: Callable[..., None], *stream: ctypes.c_int, dtype: torch.dtype = torch.float32
+) -> tuple[torch.Tensor, torch.Tensor]:
+    """What a kernel gives, and what PyTorch gives in ``dtype``."""
     module = load_module(task.source, task.id)
     torch.manual_seed(0)
     model = module.Model(*module.get_init_inputs())
     inputs = module.get_inputs()
-    buffers = [b for b in model.buffers() if b.is_floating_point()]
-    copies = [b.clone() for b in buffers]
+    parameters = [p.detach().clone() for p in model.parameters()]
+    buffers = [b.clone() for b in model.buffers() if b.is_floating_point()]
     with torch.no_grad():
-        expected = model(*inputs)
-    out = torch.full_like(expected, -7)
-    arguments = [*inputs, *model.parameters(), *copies, out]
+        if dtype != torch.float32:
+            wide = [i.to(dtype) if isinstance(i, torch.Tensor) and i.is_floating_point() else i for i in inputs]
+            expected = model.to(dtype)(*wide)
+        else:
+            expected = model(*inputs)
+    out = torch.full_like(expected, -7, dtype=torch.float32 if expected.is_floating_point() else expected.dtype)
+    arguments = [*inputs, *parameters, *buffers, out]
     launch(*(ctypes.c_double(t) if isinstance(t, float) else ctypes.c_void_p(t.data_ptr()) for t in arguments), *stream)
-    return torch.allclose(out.double(), expected.double(), atol=1e-4, rtol=1e-4)
+    return out, expected

@@ -150,9 +150,7 @@ def _later_turns(
     return Transcript(task_id=task.id, conversation=conversation, exchanges=tuple(exchanges))
 
 
-def _seen(
-    rng: random.Random, law: SpeedLaw, task: Task, plan: Plan, source: str, summary: str, number: int
-) -> Seen:
+def _seen(rng: random.Random, law: SpeedLaw, task: Task, plan: Plan, source: str, summary: str, number: int) -> Seen:
     """A past turn as later prompts show it: its completion is not kept there. Its author means its plan to be right."""
     right = Plan(language=plan.language, slots=plan.slots)
     first = render(task, plan.model_copy(update={"mistakes": plan.mistakes[:1]}))

@@ -156,14 +156,14 @@ def test_nvcc_takes_the_kernels(tmp_path):
         ("linear | linear out=9", {"batch_size": 66, "in_features": 19, "out_features": 130}),
         (
             "conv_transpose2d stride=2 padding=1 groups=2 | scale",
-            {"batch_size": 2, "in_channels": 4, "height": 9, "width": 8, "out_channels": 132},
+            {"batch_size": 2, "in_channels": 8, "height": 9, "width": 8, "out_channels": 132},
         ),
     ],
 )
 def test_products_are_right_in_every_way(text, sizes, tmp_path):
     task = task_of(parse_sequence(text), sizes).model_copy(update={"origin": "composed"})
     space = plan_space(task, "cuda")
-    assert space["product"] == ("naive", "tile", "register", "wide")
+    assert space["product"] == ("naive", "tile", "register", "wide", "tensor64", "tensor")
     plain = {slot: values[0] for slot, values in space.items()}
     plans = [Plan(language="cuda", slots=tuple({**plain, "product": way}.items())) for way in space["product"]]
     assert all(right_cuda_results([(task, render(task, p)) for p in plans], tmp_path))
