@@ -25,7 +25,8 @@ import pandas as pd
 from kevin.core.errors import DataError
 from kevin.core.types import Frozen
 from kevin.report.origin import Difference, Origin, Reach, origin_differences, read_origin
-from kevin.report.tables import OURS, read_table
+from kevin.report.paper import OURS
+from kevin.report.tables import read_table
 
 Status = Literal["differs", "agrees", "not compared"]
 Correction = Literal["holm", "bonferroni", "none"]

@@ -20,8 +20,8 @@ from kevin.core.errors import DataError
 from kevin.core.files import read_tasks, read_turns, write_csv
 from kevin.report import metrics
 from kevin.report.notes import TrainingSummary, read_note, read_summaries, with_note
+from kevin.report.paper import OURS
 from kevin.report.scores import score_frame
-from kevin.report.tables import OURS
 
 logger = logging.getLogger(__name__)
 

@@ -143,9 +143,9 @@ def fit_law(values: pd.DataFrame, study: Study) -> Law | None:
     # linear in the values: the fit of a mean is the mean of the fits
     by_task = values.to_numpy() @ np.linalg.pinv(design).T
     parameters = by_task.mean(axis=0)
-    resampled = [metrics.bootstrap_means(column, study.report.num_bootstrap, study.seed) for column in by_task.T]
+    weights = metrics.task_weights(len(by_task), study.report.num_bootstrap, study.seed)
     r2 = 1 - float(((means - design @ parameters) ** 2).sum()) / spread
-    return Law(parameters, np.stack(resampled, axis=1), r2)
+    return Law(parameters, metrics.weighted_means(by_task.T, weights), r2)
 
 
 def _design(cells: Sequence[tuple[int, int]]) -> np.ndarray:
