@@ -3,12 +3,7 @@ rule table_attacks:
     input:
         image=IMAGE_DIGEST,
     output:
-        report(
-            "<results>/tables/attacks.csv",
-            caption="captions/attacks.rst",
-            category="Tables",
-            labels={"table": "attacks"},
-        ),
+        report("<results>/tables/attacks.csv", **REPORTED),
         "<results>/tables/attacks.md",
         "<results>/tables/attacks.provenance.json",
     log:
@@ -67,12 +62,7 @@ rule table_audit:
             *expand("<results>/train/{run}/summary.json", run=study.audited),
         ],
     output:
-        report(
-            "<results>/tables/audit.csv",
-            caption="captions/audit.rst",
-            category="Tables",
-            labels={"table": "audit"},
-        ),
+        report("<results>/tables/audit.csv", **REPORTED),
     log:
         "<results>/logs/table_audit.log",
     benchmark:
@@ -95,12 +85,7 @@ rule draw_audit:
     input:
         "<results>/tables/audit.csv",
     output:
-        report(
-            "<results>/figures/audit.png",
-            caption="captions/audit.rst",
-            category="Figures",
-            labels={"figure": "audit"},
-        ),
+        report("<results>/figures/audit.png", **REPORTED),
         "<results>/figures/audit.pdf",
         "<results>/figures/audit.csv",
     log:

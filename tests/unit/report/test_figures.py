@@ -177,12 +177,10 @@ def test_summaries_of_any_text_can_be_drawn(tmp_path: Path) -> None:
 
 
 @pytest.mark.parametrize("names", [FIGURES, TRAINING_FIGURES], ids=["figure", "training_figure"])
-def test_every_figure_has_its_captions(names: tuple[str, ...], request: pytest.FixtureRequest) -> None:
+def test_every_figure_has_its_captions(names: tuple[str, ...]) -> None:
     assert [n for n in names if not CAPTIONS.get(n) or n not in TITLES] == []
-    kind = request.node.callspec.id
     rules = Path(__file__).parents[3] / "rules"
-    template = (rules / "captions" / f"{kind}.rst").read_text()
-    assert [n for n in names if f'"{n}": "' not in template] == []
+    assert [n for n in names if not (rules / "captions" / "figures" / f"{n}.rst").exists()] == []
     common = (rules / "common.smk").read_text()
     assert [n for n in names if not re.search(rf"\b{n}\b", common)] == []
 

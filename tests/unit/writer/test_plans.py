@@ -218,7 +218,7 @@ def test_later_turns_go_on_in_every_way_and_mend_what_was_wrong():
                 assert before is not None and answer is not None
                 if way in ("repeat", "mend"):
                     assert (answer.source.strip() in before.content) == (way == "repeat")
-    assert min(counted.values()) > 10, counted
+    assert min(counted.values()) > 2, counted
 
 
 def test_ways_are_configured():
