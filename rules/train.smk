@@ -102,22 +102,6 @@ rule time_training:
         "kevin --log {log:q} step-time --config {params.config:q} {params.runs} --out {output.csv:q}"
 
 
-def drawn_runs(wildcards):
-    """Those that the report compares; all for the ablations. For stability those that differ in no more than what it is
-    about, of all where the report compares none."""
-    if wildcards.training_figure == "ablations":
-        return list(study.runs)
-    if wildcards.training_figure == "stability" and not SHOWN_RUNS:
-        return [
-            name
-            for name, run in study.runs.items()
-            if not run.reward
-            and not run.rollout
-            and run.train.keys() <= {"seed", "loss", "max_grad_norm"}
-        ]
-    return SHOWN_RUNS
-
-
 rule draw_training_figure:
     """One figure of the training runs that the report compares, or of all runs for the ablations."""
     input:

@@ -39,7 +39,7 @@ BASELINE_S = 1.6
 TASK_S = 0.08
 """A composed task run some twenty times by the quality filters."""
 TOKENIZER_S = 3.5
-FIGURES_S = 35.0
+FIGURES_S = 60.0
 """Scores, tables, figures and the page."""
 ANSWER_S = 0.05
 """Decoding one answer of the base model among many."""

@@ -14,7 +14,8 @@ import statistics
 import time
 from collections.abc import Callable, Iterable, Iterator, Sequence
 from concurrent.futures import BrokenExecutor, ProcessPoolExecutor
-from contextlib import contextmanager
+from contextlib import ExitStack, contextmanager
+from functools import lru_cache
 from typing import Any, Literal
 
 import pandas as pd
@@ -160,6 +161,70 @@ def _compile_ahead(
                 log.warning("%s: not compiled ahead: %s", task.id, str(e)[:200])
 
 
+Rows = list[dict[str, Any]]
+
+
+def _rows(task: Task, device: Hardware, wanted: tuple[Baseline, ...]) -> Rows:
+    """None where the task cannot be measured."""
+    try:
+        return _measure(task, device, wanted)
+    except (DeviceError, TaskError) as e:
+        log.warning("no baselines: %s", e)
+    except RuntimeError as e:
+        if "out of memory" not in str(e):
+            raise
+        log.warning("no baselines of %s: it does not fit on the device: %s", task.id, str(e).splitlines()[0])
+        torch.cuda.empty_cache()
+    return []
+
+
+def _measured_here(
+    tasks: Sequence[Task], protocol: JudgeProtocol, wanted: tuple[Baseline, ...]
+) -> Iterator[tuple[Task, Rows]]:
+    """Each task with its rows."""
+    device = open_hardware(protocol)
+    for task in tasks:
+        yield task, _rows(task, device, wanted)
+    if protocol.device == "cuda":  # what follows in this process, or beside it, needs the memory
+        del device
+        gc.collect()
+        torch.cuda.empty_cache()
+
+
+_opened = lru_cache(1)(open_hardware)
+"""Of a process that measures one task after the other."""
+
+
+def _measured_one(task: Task, protocol: JudgeProtocol, wanted: tuple[Baseline, ...]) -> Rows:
+    return _rows(task, _opened(protocol), wanted)
+
+
+def _measured_apart(
+    tasks: Sequence[Task],
+    protocol: JudgeProtocol,
+    wanted: tuple[Baseline, ...],
+    measure: Callable[[Task, JudgeProtocol, tuple[Baseline, ...]], Rows] = _measured_one,
+) -> Iterator[tuple[Task, Rows]]:
+    """The same in a process of its own, which what the compiler made for a CPU has been seen to end ("double free").
+
+    It is then tried once more, and after that without the compiler.
+    """
+    context = multiprocessing.get_context("spawn")
+    with ExitStack() as stack:
+        executor: ProcessPoolExecutor | None = None
+        for task in tasks:
+            rows: Rows = []
+            for again in (wanted, wanted, ("eager",)):
+                executor = executor or stack.enter_context(ProcessPoolExecutor(1, mp_context=context))
+                try:
+                    rows = executor.submit(measure, task, protocol, again).result()
+                    break
+                except BrokenExecutor:
+                    executor = None
+                    log.warning("%s: the process that measured %s was ended by it", task.id, " and ".join(again))
+            yield task, rows
+
+
 _CACHE = "TORCHINDUCTOR_CACHE_DIR"
 
 
@@ -206,24 +271,12 @@ def measure_baselines(
         wanted = ("eager", *wanted)
     if compile_processes > 0:
         _compile_ahead(tasks, protocol, wanted, compile_processes)
-    device = open_hardware(protocol.model_copy(update={"num_trials": 1}))  # nothing is judged here
     rows: list[dict[str, Any]] = []
-    for task in tasks:
-        try:
-            rows += _measure(task, device, wanted)
-        except (DeviceError, TaskError) as e:
-            log.warning("no baselines: %s", e)
-        except RuntimeError as e:
-            if "out of memory" not in str(e):
-                raise
-            log.warning("no baselines of %s: it does not fit on the device: %s", task.id, str(e).splitlines()[0])
-            torch.cuda.empty_cache()
+    measured = _measured_apart if protocol.device == "cpu" else _measured_here
+    for task, found in measured(tasks, protocol.model_copy(update={"num_trials": 1}), wanted):  # nothing is judged
+        rows += found
         if on_task is not None:
             on_task(task)
-    if protocol.device == "cuda":  # what follows in this process, or beside it, needs the memory
-        del device
-        gc.collect()
-        torch.cuda.empty_cache()
     if not rows:
         raise DeviceError("no task could be run on this device; the log names the reasons")
     return pd.DataFrame(rows)
