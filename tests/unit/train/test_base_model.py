@@ -160,8 +160,9 @@ def test_the_first_part_of_a_corpus_can_have_habits_of_its_own(study):
     config = CONFIG.model_copy(update={"writer": later, "school": school, "school_share": 0.75, "num_transcripts": 20})
     first, second = base_model._write(study, config)
     assert (len(first), len(second)) == (15, 5)
-    answers = [[a for t in part for e in t.exchanges for a in e.answers] for part in (first, second)]
-    assert all("with care" in a for a in answers[0]) and not any("with care" in a for a in answers[1])
+    # what a later turn mends or gives again is meant to be right, whatever the habits
+    answers = [[a for t in part for e in t.exchanges if e.turn == 1 for a in e.answers] for part in (first, second)]
+    assert all(answers) and all("with care" in a for a in answers[0]) and not any("with care" in a for a in answers[1])
     assert [len(part) for part in base_model._write(study, CONFIG)] == [CONFIG.num_transcripts]
 
 
