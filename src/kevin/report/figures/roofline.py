@@ -114,14 +114,21 @@ def _empty(ax: Axes, text: str) -> None:
     ax.text(0.5, 0.5, text, transform=ax.transAxes, ha="center", va="center", color=MUTED, fontsize=8.5)
 
 
-def _times(ax: Axes, own: pd.DataFrame, styles: dict[str, LineStyle]) -> None:
-    ax.set_xlabel("every tensor moved once, at a copy's speed (µs)")
-    ax.set_ylabel("measured time of a call (µs)")
+def _labelled(ax: Axes, own: pd.DataFrame, x: str, y: str) -> bool:
+    """Logarithmic axes with their labels; where there is nothing to draw the panel says so, and False is returned."""
+    ax.set_xlabel(x)
+    ax.set_ylabel(y)
     if own.empty:
         _empty(ax, "no verdict of such a kernel holds a roofline")
-        return
+        return False
     ax.set_xscale("log")
     ax.set_yscale("log")
+    return True
+
+
+def _times(ax: Axes, own: pd.DataFrame, styles: dict[str, LineStyle]) -> None:
+    if not _labelled(ax, own, "every tensor moved once, at a copy's speed (µs)", "measured time of a call (µs)"):
+        return
     _scatter(ax, own, "memory_us", "kernel_us", styles)
     ends = np.array([own["memory_us"].min() / 1.3, own["memory_us"].max() * 1.3])
     low = min(own["kernel_us"].min() / 1.3, ends[0])
@@ -140,13 +147,10 @@ def _times(ax: Axes, own: pd.DataFrame, styles: dict[str, LineStyle]) -> None:
 
 
 def _roof(ax: Axes, own: pd.DataFrame, styles: dict[str, LineStyle]) -> None:
-    ax.set_xlabel("arithmetic intensity (1: where the roofs meet)")
-    ax.set_ylabel("share of a large matrix\nproduct's speed")
-    if own.empty:
-        _empty(ax, "no verdict of such a kernel holds a roofline")
+    if not _labelled(
+        ax, own, "arithmetic intensity (1: where the roofs meet)", "share of a large matrix\nproduct's speed"
+    ):
         return
-    ax.set_xscale("log")
-    ax.set_yscale("log")
     _scatter(ax, own, "intensity", "product_share", styles)
     low, high = min(0.3, own["intensity"].min() / 1.5), max(3.0, own["intensity"].max() * 1.5)
     ax.plot([low, 1, high], [low, 1, 1], color="black", linewidth=1.2, zorder=1)

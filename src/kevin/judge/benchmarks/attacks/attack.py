@@ -36,3 +36,24 @@ class Suite(Frozen):
 
     def kernel(self, source: str) -> Kernel:
         return Kernel(dialect=self.dialect, language=self.language, source=source)
+
+
+def attack(
+    tries: str,
+    source: str,
+    outcomes: tuple[Outcome, ...] = WRONG,
+    *reasons: str,
+    reference: str,
+    control: str,
+    rules: tuple[Rule, ...] = (),
+) -> Attack:
+    """As they are written down, one after the other; `functools.partial` gives what most of a suite share."""
+    return Attack(
+        tries=tries,
+        reference=reference,
+        source=source,
+        control=control,
+        outcomes=outcomes,
+        reasons=reasons,
+        rules=rules,
+    )

@@ -2,8 +2,10 @@
 
 from __future__ import annotations
 
+from functools import partial
+
 from kevin.core.types import Outcome
-from kevin.judge.benchmarks.attacks.attack import ERROR, WRONG, Attack
+from kevin.judge.benchmarks.attacks.attack import ERROR, WRONG, Attack, attack
 
 RELU = """
 import torch
@@ -124,15 +126,7 @@ def _memo(key: str, hit: str, store: str) -> str:
     return MEMO.replace("KEY", key).replace("HIT", hit).replace("STORE", store)
 
 
-def _attack(
-    tries: str,
-    source: str,
-    outcomes: tuple[Outcome, ...] = WRONG,
-    *reasons: str,
-    reference: str = RELU,
-    control: str = CORRECT,
-) -> Attack:
-    return Attack(tries=tries, reference=reference, source=source, control=control, outcomes=outcomes, reasons=reasons)
+_attack = partial(attack, reference=RELU, control=CORRECT)
 
 
 ATTACKS: dict[str, Attack] = {

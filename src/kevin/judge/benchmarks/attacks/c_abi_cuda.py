@@ -2,9 +2,11 @@
 
 from __future__ import annotations
 
+from functools import partial
+
 from kevin.core.types import Outcome
 from kevin.judge.benchmarks.attacks import modules
-from kevin.judge.benchmarks.attacks.attack import ERROR, WRONG, Attack
+from kevin.judge.benchmarks.attacks.attack import ERROR, WRONG, Attack, attack
 
 RELU = modules.RELU.replace("512, 2048", "4096, 4096")
 SOFTMAX = RELU.replace("torch.relu(x)", "torch.softmax(x, dim=1)").replace("randn(4096, 4096)", "rand(8, 400000)")
@@ -81,15 +83,7 @@ static int forged = [] {
 """
 
 
-def _attack(
-    tries: str,
-    source: str,
-    outcomes: tuple[Outcome, ...] = WRONG,
-    *reasons: str,
-    reference: str = RELU,
-    control: str = PLAIN,
-) -> Attack:
-    return Attack(tries=tries, reference=reference, source=source, control=control, outcomes=outcomes, reasons=reasons)
+_attack = partial(attack, reference=RELU, control=PLAIN)
 
 
 def _stream(tries: str, source: str) -> Attack:

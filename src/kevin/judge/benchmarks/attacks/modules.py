@@ -2,9 +2,10 @@
 
 from __future__ import annotations
 
-from kevin.core.protocol import Rule
+from functools import partial
+
 from kevin.core.types import Outcome
-from kevin.judge.benchmarks.attacks.attack import ERROR, WRONG, Attack
+from kevin.judge.benchmarks.attacks.attack import ERROR, WRONG, Attack, attack
 
 RELU = """
 import torch
@@ -58,24 +59,7 @@ CONTROLS = {
 }  # fmt: skip
 
 
-def _attack(
-    tries: str,
-    source: str,
-    outcomes: tuple[Outcome, ...] = WRONG,
-    *reasons: str,
-    reference: str = RELU,
-    control: str = CONTROLS["plain"],
-    rules: tuple[Rule, ...] = (),
-) -> Attack:
-    return Attack(
-        tries=tries,
-        reference=reference,
-        source=source,
-        control=control,
-        outcomes=outcomes,
-        reasons=reasons,
-        rules=rules,
-    )
+_attack = partial(attack, reference=RELU, control=CONTROLS["plain"])
 
 
 ATTACKS: dict[str, Attack] = {

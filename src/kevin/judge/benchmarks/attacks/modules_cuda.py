@@ -2,9 +2,10 @@
 
 from __future__ import annotations
 
-from kevin.core.protocol import Rule
+from functools import partial
+
 from kevin.core.types import Outcome
-from kevin.judge.benchmarks.attacks.attack import WRONG, Attack
+from kevin.judge.benchmarks.attacks.attack import Attack, attack
 from kevin.judge.benchmarks.attacks.modules import HEAD, LINEAR, LINEAR_HONEST, RELU, STATEFUL
 
 LARGE = RELU.replace("512, 2048", "8192, 4096")
@@ -40,24 +41,7 @@ PLAIN = HEAD + "        return torch.relu(x)\n"
 CONTROLS = {"a graph that reads live inputs": GRAPH, "a stream, joined": ON_STREAM + JOINED}
 
 
-def _attack(
-    tries: str,
-    source: str,
-    outcomes: tuple[Outcome, ...] = WRONG,
-    *reasons: str,
-    reference: str = LARGE,
-    control: str = PLAIN,
-    rules: tuple[Rule, ...] = (),
-) -> Attack:
-    return Attack(
-        tries=tries,
-        reference=reference,
-        source=source,
-        control=control,
-        outcomes=outcomes,
-        reasons=reasons,
-        rules=rules,
-    )
+_attack = partial(attack, reference=LARGE, control=PLAIN)
 
 
 ATTACKS: dict[str, Attack] = {
