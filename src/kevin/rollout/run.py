@@ -7,7 +7,7 @@ import shutil
 from collections.abc import Iterator, Sequence
 from contextlib import closing, contextmanager
 from pathlib import Path
-from typing import Any
+from typing import TYPE_CHECKING, Any
 
 from kevin.core import files
 from kevin.core.config import Study
@@ -22,7 +22,10 @@ from kevin.rollout.cost import turn_seconds
 from kevin.rollout.finished import keep, restore
 from kevin.rollout.refine import refine, rollout_identity, search_identity
 from kevin.rollout.search import Trajectories, make_search
-from kevin.rollout.settings import Judge, RolloutSettings, TurnTiming
+from kevin.rollout.settings import RolloutSettings, TurnTiming
+
+if TYPE_CHECKING:
+    from kevin.judge.pool.judge_pool import JudgePool
 
 logger = logging.getLogger(__name__)
 
@@ -146,8 +149,26 @@ def _tell_cut(turns: Sequence[Turn], policy: str, max_tokens: int) -> None:
     )
 
 
+class PoolJudge:
+    """A judge pool as the loop's judge."""
+
+    def __init__(self, pool: JudgePool, show_progress: bool) -> None:
+        self._pool, self._show_progress = pool, show_progress
+
+    def __call__(self, pairs: Sequence[tuple[Task, Kernel]]) -> list[Verdict | HarnessError]:
+        if not self._show_progress:
+            return self._pool.judge(pairs)
+        bar: Progress[None] = progress(len(pairs), "judge", "kernels")
+        with bar:
+            return self._pool.judge(pairs, on_verdict=lambda *_: bar.update())
+
+    def rest(self) -> None:
+        """As `JudgePool.rest`."""
+        self._pool.rest()
+
+
 @contextmanager
-def open_judge(study: Study, store: Path | None, show_progress: bool) -> Iterator[Judge]:
+def open_judge(study: Study, store: Path | None, show_progress: bool) -> Iterator[PoolJudge]:
     """The study's judge pool, with a progress bar around every call. ``store``: by default the study's own.
 
     On a CPU its workers start at once, beside the import of a model; on a GPU the model takes its memory first.
@@ -159,14 +180,7 @@ def open_judge(study: Study, store: Path | None, show_progress: bool) -> Iterato
         if study.judge.device == "cpu":
             pool.warm_up()
 
-        def judge(pairs: Sequence[tuple[Task, Kernel]]) -> list[Verdict | HarnessError]:
-            if not show_progress:
-                return pool.judge(pairs)
-            bar: Progress[None] = progress(len(pairs), "judge", "kernels")
-            with bar:
-                return pool.judge(pairs, on_verdict=lambda *_: bar.update())
-
-        yield judge
+        yield PoolJudge(pool, show_progress)
 
 
 def _unjudged(turns: Sequence[Turn]) -> list[Turn]:

@@ -12,7 +12,11 @@ from __future__ import annotations
 from collections.abc import Sequence
 
 import torch
+from torch.utils.checkpoint import checkpoint
 from transformers import DynamicCache, PreTrainedModel
+
+_PART_ELEMENTS = 1 << 26
+"""Logits that are held at a time, 256 MB in float32; of a batch of long answers all together would take tens of GB."""
 
 
 def answer_logprobs(
@@ -42,16 +46,39 @@ def answer_logprobs(
     # The state at a token predicts the next one: an answer's first token is predicted at its prompt's last.
     rows = [i for i, a in enumerate(answers) for _ in a]
     places = [len(p) - num_common - 1 + j for p, a in zip(prompts, answers, strict=True) for j in range(len(a))]
-    logits_NV = model.get_output_embeddings()(hidden_BSH[rows, places]).float() / temperature
-    all_logps_NV = torch.log_softmax(logits_NV, dim=-1)
+    states_NH = hidden_BSH[rows, places]
     tokens_N = input_ids_BL[:, -answer_length:][mask_BC]
+    size = max(1, _PART_ELEMENTS // model.get_output_embeddings().weight.shape[0])
+    parts = [
+        _part_logprobs(model, states, tokens, temperature, with_entropy)
+        for states, tokens in zip(states_NH.split(size), tokens_N.split(size), strict=True)
+    ]
     logps_BC = torch.zeros(mask_BC.shape, device=mask_BC.device)
-    logps_BC = logps_BC.masked_scatter(mask_BC, all_logps_NV.gather(1, tokens_N[:, None]).squeeze(1))
+    logps_BC = logps_BC.masked_scatter(mask_BC, torch.cat([logps for logps, _ in parts]))
     if not with_entropy:
         return logps_BC, None
-    with torch.no_grad():
-        entropy_N = -(all_logps_NV.exp() * all_logps_NV).sum(-1)
-        return logps_BC, torch.zeros_like(logps_BC).masked_scatter(mask_BC, entropy_N)
+    entropy_N = torch.cat([entropy for _, entropy in parts if entropy is not None])
+    return logps_BC, torch.zeros_like(logps_BC).masked_scatter(mask_BC, entropy_N)
+
+
+def _part_logprobs(
+    model: PreTrainedModel, states_NH: torch.Tensor, tokens_N: torch.Tensor, temperature: float, with_entropy: bool
+) -> tuple[torch.Tensor, torch.Tensor | None]:
+    """Of some of the answer tokens; for their gradient the logits are computed again instead of kept."""
+
+    def compute(states: torch.Tensor) -> tuple[torch.Tensor, torch.Tensor | None]:
+        logits_NV = model.get_output_embeddings()(states).float() / temperature
+        all_logps_NV = torch.log_softmax(logits_NV, dim=-1)
+        logps_N = all_logps_NV.gather(1, tokens_N[:, None]).squeeze(1)
+        if not with_entropy:
+            return logps_N, None
+        with torch.no_grad():
+            return logps_N, -(all_logps_NV.exp() * all_logps_NV).sum(-1)
+
+    if not torch.is_grad_enabled():
+        return compute(states_NH)
+    found: tuple[torch.Tensor, torch.Tensor | None] = checkpoint(compute, states_NH, use_reentrant=False)
+    return found
 
 
 def common_length(prompts: Sequence[Sequence[int]]) -> int:

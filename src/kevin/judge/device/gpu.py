@@ -135,6 +135,9 @@ class GpuHardware(Hardware):
 
         return SharedBuffer(data, fd, release)
 
+    def rest(self) -> None:
+        torch.cuda.empty_cache()
+
     def free_bytes(self) -> float:
         """But for some that whoever else works on this GPU may come to need."""
         torch.cuda.empty_cache()

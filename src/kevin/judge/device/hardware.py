@@ -94,6 +94,10 @@ class Hardware(ABC):
         """Called before the memory of slots is given back."""
         return
 
+    def rest(self) -> None:
+        """Give the device what this process's allocator keeps of its memory."""
+        return
+
     def free_bytes(self) -> float:
         """Of the device's memory, now; without a limit where candidates need not share it."""
         return math.inf

@@ -70,11 +70,16 @@ class Room:
     def alone(self) -> Iterator[None]:
         """Nobody else is there, and no memory is kept for further candidates."""
         with self.company.alone():
-            with self.hold():
-                while (oldest := self.workspaces.drop_oldest()) is not None:
-                    self._give_back(oldest)
-                gc.collect()  # tensors in the frames of what failed
+            self.rest()
             yield
+
+    def rest(self) -> None:
+        """Keep no memory for further candidates: whoever else works on this device may need it."""
+        with self.hold():
+            while (oldest := self.workspaces.drop_oldest()) is not None:
+                self._give_back(oldest)
+            gc.collect()  # tensors in the frames of what failed
+            self._hardware.rest()
 
     def reference(self, task: Task) -> ReferenceTask:
         """Waits for no lease where there is nothing to make. Errors as `ReferenceCache.get`."""

@@ -26,7 +26,14 @@ from kevin.core.types import Kernel, Task, Verdict
 from kevin.judge.compile.native import Build
 from kevin.judge.evaluate import build_verdict, screen_stage
 from kevin.judge.pool.cluster import connect, worker_device_name
-from kevin.judge.pool.worker import build_on_worker, device_name, run_on_device, visible_gpu, warm_up_device
+from kevin.judge.pool.worker import (
+    build_on_worker,
+    device_name,
+    rest_devices,
+    run_on_device,
+    visible_gpu,
+    warm_up_device,
+)
 from kevin.judge.store import VerdictStore, verdict_key
 
 log = logging.getLogger(__name__)
@@ -116,6 +123,14 @@ class JudgePool:
                 client.submit(warm_up_device, self.protocol, pure=False, resources={"device": 1}) for _ in workers
             ]
         return client
+
+    def rest(self) -> None:
+        """Between two batches: give back the devices' memory, which a model on the same GPU may need.
+
+        Workers of a cluster keep theirs.
+        """
+        if self._cluster is not None and self._client is not None:
+            self._client.run(rest_devices)
 
     def _local_cluster(self) -> Any:
         import dask

@@ -59,6 +59,12 @@ def warm_up_device(protocol: JudgeProtocol) -> None:
         log.info("warming up: %s", e)
 
 
+def rest_devices() -> None:
+    """Give back the memory that this worker process keeps for further candidates; nothing where it holds no device."""
+    for device in list(_devices.values()):
+        device.room.rest()
+
+
 def run_on_device(
     task: Task, kernel: Kernel, build: Build, protocol: JudgeProtocol, key: str, flags: tuple[str, ...]
 ) -> Verdict:

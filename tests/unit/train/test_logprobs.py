@@ -1,0 +1,58 @@
+"""Log-probabilities of answers: the same in parts as in one piece, with the same gradient."""
+
+from __future__ import annotations
+
+import pytest
+import torch
+from transformers import Qwen2Config, Qwen2ForCausalLM
+
+from kevin.train import logprobs
+from kevin.train.logprobs import answer_logprobs
+
+VOCABULARY = 50
+
+
+@pytest.fixture
+def model():
+    torch.manual_seed(0)
+    sizes = {
+        "hidden_size": 16,
+        "num_hidden_layers": 2,
+        "num_attention_heads": 2,
+        "num_key_value_heads": 1,
+        "intermediate_size": 32,
+    }
+    return Qwen2ForCausalLM(Qwen2Config(vocab_size=VOCABULARY, max_position_embeddings=64, **sizes)).double()
+
+
+def _found(model, **options):
+    """Values, entropies and gradients for three prompts of unequal length with answers of unequal length."""
+    ids = torch.randint(VOCABULARY, (3, 12), generator=torch.Generator().manual_seed(1))
+    ids[:, 2:5] = ids[0, 2:5]  # a common beginning
+    mask = torch.ones_like(ids)
+    mask[1, 0] = mask[2, 10:] = 0
+    model.zero_grad()
+    logps, entropy = answer_logprobs(model, ids, mask, 6, temperature=0.9, **options)
+    (logps * torch.arange(logps.numel()).view_as(logps)).sum().backward()
+    return logps.detach(), entropy, [p.grad.clone() for p in model.parameters()]
+
+
+def test_in_parts_they_are_what_they_are_in_one_piece(model, monkeypatch):
+    whole, entropy, gradients = _found(model, with_entropy=True)
+    heads: list[int] = []
+    model.lm_head.register_forward_hook(lambda module, inputs, output: heads.append(output.shape[0]))
+    monkeypatch.setattr(logprobs, "_PART_ELEMENTS", 4 * VOCABULARY)
+    parts, entropy_of_parts, gradients_of_parts = _found(model, with_entropy=True)
+    assert max(heads) == 4 and sum(heads) == 2 * 16  # 16 answer tokens, for the values and again for the gradient
+    torch.testing.assert_close(parts, whole)
+    torch.testing.assert_close(entropy_of_parts, entropy)
+    torch.testing.assert_close(gradients_of_parts, gradients)
+
+
+def test_without_a_gradient_nothing_is_computed_twice(model):
+    heads: list[int] = []
+    model.lm_head.register_forward_hook(lambda module, inputs, output: heads.append(output.shape[0]))
+    ids = torch.randint(VOCABULARY, (2, 8), generator=torch.Generator().manual_seed(1))
+    with torch.no_grad():
+        logps, entropy = answer_logprobs(model, ids, torch.ones_like(ids), 3, temperature=1.0, with_entropy=False)
+    assert sum(heads) == 6 and entropy is None and logps.shape == (2, 3)

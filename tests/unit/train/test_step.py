@@ -1,0 +1,46 @@
+"""A step's rollouts: what the player asks of the judge beside verdicts."""
+
+from __future__ import annotations
+
+import pytest
+from fake_pool import FakePool
+from train_fixtures import FAST, TASKS, make_study
+from transformers import AutoModelForCausalLM, AutoTokenizer
+
+from kevin.core.lengths import with_lengths
+from kevin.core.protocol import JudgeProtocol
+from kevin.rollout.run import PoolJudge
+from kevin.train.policy import RecordingPolicy
+from kevin.train.step import StepPlayer
+
+
+class _Pool(FakePool):
+    def __init__(self):
+        self.asked = []
+
+    def judge(self, pairs, on_verdict=None):
+        self.asked.append("judge")
+        return super().judge(pairs, on_verdict)
+
+    def rest(self):
+        self.asked.append("rest")
+
+
+@pytest.mark.parametrize(("device", "asked"), [("cuda", ["judge", "judge", "rest"]), ("cpu", ["judge", "judge"])])
+def test_a_gpu_rests_once_after_all_turns_of_a_step(tmp_path, device, asked):
+    """The gradient steps may need the memory in which the judge keeps references, which serve all turns of a step."""
+    study = make_study(tmp_path)
+    study = with_lengths(study.model_copy(update={"judge": JudgeProtocol(device=device)}), "base").for_run("tiny")
+    model = AutoModelForCausalLM.from_pretrained(tmp_path / "base")
+    tokenizer = AutoTokenizer.from_pretrained(tmp_path / "base")
+    words = [*tokenizer.convert_tokens_to_ids([FAST]), tokenizer.eos_token_id]
+
+    def generate(prompts, seeds, sampling, on_answer):
+        for i in range(len(prompts)):
+            on_answer(i, words, None)
+
+    pool = _Pool()
+    player = StepPlayer(study, "tiny", TASKS, PoolJudge(pool, show_progress=False), tmp_path / "run")
+    played = player.play(1, [TASKS[0].id, TASKS[1].id], RecordingPolicy("trained", model, tokenizer, generate))
+    assert len(played.rows) == 2 * study.train.group_size
+    assert pool.asked == asked
