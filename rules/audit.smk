@@ -5,6 +5,7 @@ rule table_attacks:
     output:
         report("<results>/tables/attacks.csv", **REPORTED),
         "<results>/tables/attacks.md",
+        "<results>/tables/attacks.tex",
         "<results>/tables/attacks.provenance.json",
     log:
         "<results>/logs/table_attacks.log",
@@ -62,7 +63,9 @@ rule table_audit:
             *expand("<results>/train/{run}/summary.json", run=study.audited),
         ],
     output:
-        report("<results>/tables/audit.csv", **REPORTED),
+        csv=report("<results>/tables/audit.csv", **REPORTED),
+        md="<results>/tables/audit.md",
+        tex="<results>/tables/audit.tex",
     log:
         "<results>/logs/table_audit.log",
     benchmark:
@@ -77,7 +80,7 @@ rule table_audit:
         kernels=lambda wildcards, input: repeat("--kernels", input.kernels),
         summaries=lambda wildcards, input: summaries(input.trainings),
     shell:
-        "kevin --log {log:q} audit table --config {params.config:q} {params.kernels} {params.summaries} --out {output:q}"
+        "kevin --log {log:q} audit table --config {params.config:q} {params.kernels} {params.summaries} --out {output.csv:q}"
 
 
 rule draw_audit:

@@ -23,7 +23,9 @@ rule compare_field:
             *expand("<results>/train/{run}/summary.json", run=field_runs(study)),
         ],
     output:
-        report("<results>/tables/field.csv", **REPORTED),
+        csv=report("<results>/tables/field.csv", **REPORTED),
+        md="<results>/tables/field.md",
+        tex="<results>/tables/field.tex",
     log:
         "<results>/logs/compare_field.log",
     benchmark:
@@ -39,4 +41,4 @@ rule compare_field:
         summaries=lambda wildcards, input: summaries(input.trainings),
     shell:
         "kevin --log {log:q} field --config {params.config:q} {params.turns} {params.summaries} --tasks {input.tasks:q}"
-        " --out {output:q}"
+        " --out {output.csv:q}"

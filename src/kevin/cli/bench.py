@@ -207,14 +207,19 @@ def bench_attacks(
 ) -> None:
     """Judge every attack that was tried on the judge beside an honest kernel, and say what KernelBench says of both.
 
-    Writes attacks.csv and attacks.md. A run that was stopped goes on from the verdicts that it has.
+    Writes attacks.csv, attacks.md and attacks.tex. A run that was stopped goes on from the verdicts that it has.
     """
     import functools
 
+    import pandas as pd
+
+    from kevin.core.files import write_text
     from kevin.core.provenance import provenance
     from kevin.judge.benchmarks.attack_table import all_tried, attack_protocol, attack_rows, summary, write_attacks
     from kevin.judge.device.open import open_device
     from kevin.judge.pool.worker import device_name
+    from kevin.report.display_systems import attacks
+    from kevin.report.publish import latex
 
     if device not in ("", "cpu", "cuda"):
         raise UsageError(f"--device: {device!r} is neither cpu nor cuda")
@@ -231,7 +236,9 @@ def bench_attacks(
     rows = list(attack_rows(tried, opened, protocol, store or out / "store", checkout=kernelbench))
     origin = {"kernelbench": kernelbench.name} if kernelbench else {}
     record = provenance(protocol=protocol.model_dump(mode="json"), device_name=device_name(protocol), **origin)
-    for path in write_attacks(out, rows, record):
+    paths = write_attacks(out, rows, record)
+    write_text(out / "attacks.tex", latex(attacks(pd.DataFrame(rows))))
+    for path in (*paths, out / "attacks.tex"):
         typer.echo(str(path))
     for line in summary(rows):
         typer.echo(line)

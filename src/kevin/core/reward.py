@@ -41,18 +41,25 @@ def score(
 
 
 def turn_rewards(
-    scores: Sequence[float | None], *, progress_weight: float = 0.0, progress_over: ProgressOver = "last"
+    scores: Sequence[float | None],
+    num_tokens: Sequence[int],
+    *,
+    progress_weight: float = 0.0,
+    progress_over: ProgressOver = "last",
+    length_penalty: float = 0.0,
 ) -> list[float | None]:
-    """What each turn of one trajectory is rewarded with: r_1 = S_1, r_t = S_t - w * B_t.
+    """What each turn of one trajectory is rewarded with: r_t = S_t - w * B_t - p * n_t / 1000, B_1 = 0.
 
     B_t is the score of the kernel that the turn started from: of the turn before (``last``), or the best of all before
     (``best``). w = 0 is the paper, w = 1 rewards progress alone, as Kernel-Smith does (arXiv 2603.28342). SCoRe's bonus
     S_t + a (S_t - S_{t-1}) (arXiv 2409.12917, section 5) is this with w = a / (1 + a), times 1 + a.
+    p is ``length_penalty``, n_t the tokens of the turn's answer (``num_tokens``), of a wrong one too: the paper, which
+    dropped its length penalty, does not say how it counted.
     """
     rewards: list[float | None] = []
     started_from = 0.0
-    for s in scores:
-        rewards.append(None if s is None else s - progress_weight * started_from)
+    for s, n in zip(scores, num_tokens, strict=True):
+        rewards.append(None if s is None else s - progress_weight * started_from - length_penalty * n / 1000)
         if s is not None:
             started_from = max(started_from, s) if progress_over == "best" else s
     return rewards

@@ -8,7 +8,7 @@ from typing import Any
 import pandas as pd
 
 from kevin.core.config import Study
-from kevin.report import display_policies
+from kevin.report import display_policies, display_systems
 from kevin.report.cells import (
     Body,
     Cell,
@@ -68,6 +68,8 @@ def _table(name: str, frame: pd.DataFrame, study: Study) -> Table:
         "rl_gain": _rl_gain,
         "step_time": _step_time,
         "search": _search,
+        "field": display_systems.field,
+        "audit": display_systems.audit,
     }
     if name in labelled:
         return labelled[name](frame, study)

@@ -188,7 +188,7 @@ def claims(frame: pd.DataFrame, study: Study) -> Table:
     hardware = f", {frame['hardware'].iloc[0]}" if len(frame) else ""
     return Table(
         name="claims",
-        title="What was reproduced",
+        title="Claim by claim",
         caption=f"Each claim of the paper, its number (QwQ-32B on an H200), and ours at the {scale} scale{hardware}: "
         "other tasks, models and hardware, so verdicts are about this study alone. Shown: the 95 % interval excludes "
         "the contrary (for a number of the paper: being below it); refuted: it excludes the claim; not shown: it holds "

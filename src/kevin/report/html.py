@@ -19,7 +19,8 @@ from markupsafe import Markup
 
 from kevin.core.config import Study
 from kevin.core.files import read_columns, read_metadata, read_tasks, write_text
-from kevin.report.cells import number_cell, percent, times
+from kevin.report.cells import Table, number_cell, percent, times
+from kevin.report.claims import NOT_MEASURED, NOT_SHOWN, REFUTED, SHOWN
 from kevin.report.display import display_table
 from kevin.report.figures import files_by_policy
 from kevin.report.figures.captions import TITLES, caption
@@ -70,6 +71,7 @@ def make_report(
     """
     frames = {path.stem: read_table(path) for path in tables}
     shown = {path.stem: (display_table(path.stem, frames[path.stem], study), data_uri(path)) for path in tables}
+    claims = shown.pop("claims", None)
     note = read_note(summaries, study)
     page = _environment().get_template("report.html.j2")
     script = "\n".join((_TEMPLATES / f"{part}.js").read_text() for part in ("tables", "viewer", "search"))
@@ -78,7 +80,8 @@ def make_report(
         note=note,
         facts=_facts(read_scores(scores, study), study),
         headline=_headline(frames, study),
-        claims=shown.pop("claims", None),
+        claims=claims,
+        verdicts=_verdicts(claims[0]) if claims else [],
         tables=list(shown.values()),
         figures=[_figure(path, note) for path in figures],
         viewer=Markup(embed_json(_viewer(turns, tasks, study))),
@@ -162,6 +165,34 @@ def _headline(frames: Mapping[str, pd.DataFrame], study: Study) -> list[tuple[st
 
 def _short(policy: str, study: Study) -> str:
     return "ceiling" if policy == CEILING else policy_label(policy, study)
+
+
+class Verdicts(NamedTuple):
+    """The claims of one verdict, in short."""
+
+    verdict: str
+    means: str
+    claims: list[tuple[str, str]]
+    """Each with its numbers, ours and the paper's, or with the reason why there is none."""
+
+
+_MEANS = {
+    SHOWN: "our whole 95 % interval agrees",
+    REFUTED: "our whole 95 % interval contradicts",
+    NOT_SHOWN: "our 95 % interval allows both",
+    NOT_MEASURED: "nothing here to compare with it",
+}
+
+
+def _verdicts(table: Table) -> list[Verdicts]:
+    """What was reproduced, what was not, and why, for the first screen; every verdict, also one that no claim has."""
+    found: dict[str, list[tuple[str, str]]] = {verdict: [] for verdict in _MEANS}
+    for row in (row for body in table.bodies for row in body.rows):
+        claim, theirs, ours, verdict = row.cells[:4]
+        interval = f" ({ours.note})" if ours.note else ""
+        numbers = f"{ours.text}{interval}, paper {theirs.text}" if verdict.text != NOT_MEASURED else verdict.note
+        found[verdict.text].append((claim.text, numbers))
+    return [Verdicts(verdict, _MEANS[verdict], claims) for verdict, claims in found.items()]
 
 
 # --- figures, viewer ----------------------------------------------------------------------------------------------

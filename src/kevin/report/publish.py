@@ -2,9 +2,12 @@
 
 from __future__ import annotations
 
+import math
 import re
+import textwrap
 from collections.abc import Callable, Iterator
 from pathlib import Path
+from typing import NamedTuple
 
 import pandas as pd
 
@@ -14,12 +17,24 @@ from kevin.report.cells import Body, Cell, Table
 from kevin.report.display import display_table
 from kevin.report.notes import with_note
 
-LONG = 40
-"""Rows from which on a LaTeX table may run over several pages."""
-WIDE = 7
-"""Columns from which on it spans both columns of a page, in smaller type."""
+PACKAGES = "array,booktabs,graphicx,longtable,pdflscape,rotating"
+"""What a LaTeX document with any of the tables needs."""
+ACROSS_COLUMN, ACROSS, ACROSS_SIDEWAYS = 48, 90, 150
+"""Characters of a line: of one column of two, of a page, of a page that lies on its side."""
+DOWN, DOWN_SIDEWAYS = 50, 26
+"""Lines from which on it runs over several pages, upright and on its side."""
 LONG_TEXT = 34
 """Characters from which on a cell's text is broken into lines there."""
+
+_SIZES = (
+    (1.0, r"\footnotesize\setlength{\tabcolsep}{3pt}\let\smallprint\scriptsize"),
+    (1.2, r"\scriptsize\setlength{\tabcolsep}{1.5pt}\let\smallprint\tiny"),
+    (math.inf, r"\tiny\setlength{\tabcolsep}{1pt}\let\smallprint\tiny"),
+)
+"""Of tables up to so many times as long as a line."""
+_STACKED = r"\providecommand{\stacked}[3]{\begin{tabular}[#1]{@{}#2@{}}#3\end{tabular}}"
+_FITTED = r"\resizebox{\ifdim\width>\linewidth\linewidth\else\width\fi}{!}{%"
+"""Smaller where it would still be too wide."""
 
 
 def write_table(out: Path, name: str, frame: pd.DataFrame, study: Study, note: str | None) -> Path:
@@ -31,10 +46,12 @@ def write_table(out: Path, name: str, frame: pd.DataFrame, study: Study, note: s
     """
     write_csv(out, with_note(frame, note))
     table = display_table(name, pd.read_csv(out), study)
-    caption = table.caption.replace("Small:", "In parentheses:").replace("small:", "in parentheses:")
-    table = table._replace(caption=f"{caption} {note or ''}".strip(), bodies=[_brief(body) for body in table.bodies])
-    write_text(out.with_suffix(".md"), markdown(table))
+    table = table._replace(
+        caption=f"{table.caption} {note or ''}".strip(), bodies=[_brief(body) for body in table.bodies]
+    )
     write_text(out.with_suffix(".tex"), latex(table))
+    caption = table.caption.replace("Small:", "In parentheses:").replace("small:", "in parentheses:")
+    write_text(out.with_suffix(".md"), markdown(table._replace(caption=caption)))
     return out
 
 
@@ -107,73 +124,143 @@ def escape_latex(text: str) -> str:
 
 
 def latex(table: Table) -> str:
-    """A floating table, or one that may break over pages. Needs the package booktabs, and longtable for the latter."""
-    width = len(table.columns)
-    columns = "".join(_latex_columns(table))
+    """A floating table; one that is too wide lies on its side, one that is too long breaks over pages.
+
+    A document needs the packages of `PACKAGES`; a table over several pages needs one in a single column.
+    """
+    columns, across = _latex_columns(table, ACROSS), ACROSS
+    length = sum(c.length for c in columns)
+    wide = length > ACROSS
+    if wide:
+        columns, across = _latex_columns(table, ACROSS_SIDEWAYS), ACROSS_SIDEWAYS
+    depth = _num_lines(table, columns)
+    size = next(size for limit, size in _SIZES if sum(c.length for c in columns) <= limit * across)
     caption = rf"\caption{{\textbf{{{escape_latex(table.title)}.}} {escape_latex(table.caption)}}}"
     label = rf"\label{{tab:{table.name.replace('_', '-')}}}"
-    size = r"\scriptsize" if width > WIDE else r"\small"
-    head = [r"\toprule", *_latex_heads(table), r"\midrule"]
-    rows = [line for body in _latex_bodies(table, width) for line in body]
-    if sum(len(body.rows) for body in table.bodies) > LONG:
-        opening = [r"% \usepackage{booktabs,longtable}", "{" + size, rf"\begin{{longtable}}{{@{{}}{columns}@{{}}}}"]
-        lines = [*opening, rf"{caption}{label} \\", *head, r"\endhead", *rows, r"\bottomrule", r"\end{longtable}", "}"]
+    head = [r"\toprule", *_latex_heads(table, columns), r"\midrule"]
+    rows = [line for body in _latex_bodies(table, columns, across) for line in body]
+    spec = f"{{@{{}}{''.join(c.spec for c in columns)}@{{}}}}"
+    opening = [rf"% \usepackage{{{PACKAGES}}}", _STACKED]
+    if depth > (DOWN_SIDEWAYS if wide else DOWN):
+        lines = ["{" + size, r"\setlength{\LTcapwidth}{\linewidth}", rf"\begin{{longtable}}{spec}"]
+        lines += [rf"{caption}{label} \\", *head, r"\endfirsthead", *head, r"\endhead", *rows, r"\bottomrule"]
+        lines += [r"\end{longtable}", "}"]
+        if wide:
+            lines = [r"\begin{landscape}", *lines, r"\end{landscape}"]
     else:
-        kind = "table*" if width > WIDE else "table"
-        opening = [r"% \usepackage{booktabs}", rf"\begin{{{kind}}}", r"\centering" + size, caption, label]
-        body = [rf"\begin{{tabular}}{{@{{}}{columns}@{{}}}}", *head, *rows, r"\bottomrule", r"\end{tabular}"]
-        lines = [*opening, *body, rf"\end{{{kind}}}"]
-    return "\n".join(lines) + "\n"
+        kind = "sidewaystable*" if wide else "table*" if length > ACROSS_COLUMN else "table"
+        body = [_FITTED, rf"\begin{{tabular}}{spec}", *head, *rows, r"\bottomrule", r"\end{tabular}}"]
+        lines = [
+            rf"\begin{{{kind}}}",
+            r"\centering\setlength{\belowcaptionskip}{4pt}" + size,
+            caption,
+            label,
+            *body,
+            rf"\end{{{kind}}}",
+        ]
+    return "\n".join([*opening, *lines]) + "\n"
 
 
-def _latex_columns(table: Table) -> list[str]:
-    """Columns of long texts are paragraphs, which share most of the page's width."""
+class _Column(NamedTuple):
+    spec: str
+    place: str
+    """``r`` or ``l`` within it, or ``p``: a paragraph, broken where the line ends."""
+    length: int
+    """Characters that it takes of a line."""
+
+
+def _latex_columns(table: Table, across: int) -> list[_Column]:
+    """Long texts are paragraphs that share what others leave of a line; where that is little, so are shorter ones."""
     rows = [row for body in table.bodies for row in body.rows]
-    longest = [
-        max((len(r.cells[i].text + r.cells[i].note) for r in rows), default=0) for i in range(len(table.columns))
+    widths = [
+        max((max(len(r.cells[i].text), len(r.cells[i].note)) for r in rows), default=0)
+        for i in range(len(table.columns))
     ]
-    share = min(0.25, 0.75 / max(1, sum(n > LONG_TEXT for n in longest)))
-    return [
-        rf"p{{{share:.2f}\linewidth}}" if n > LONG_TEXT else "r" if number else "l"
-        for n, number in zip(longest, table.numeric, strict=True)
-    ]
+    for longest in (LONG_TEXT, LONG_TEXT // 2):
+        found = []
+        for width, head, number in zip(widths, table.columns, table.numeric, strict=True):
+            place = "p" if width > longest else "r" if number else "l"
+            found.append(_Column(place, place, 2 + max(width, *map(len, _wrapped(head, width)))))
+        paragraphs = sum(c.place == "p" for c in found)
+        left = across - sum(c.length for c in found if c.place != "p")
+        length = min(LONG_TEXT, left // max(1, paragraphs))
+        if length >= LONG_TEXT // 2:
+            break
+    length = max(length, LONG_TEXT // 2)
+    spec = rf">{{\raggedright\arraybackslash}}p{{{0.95 * length / across:.2f}\linewidth}}"
+    return [_Column(spec, "p", length) if c.place == "p" else c for c in found]
 
 
-def _latex_heads(table: Table) -> Iterator[str]:
+def _wrapped(head: str, width: int) -> list[str]:
+    """A head in lines hardly longer than what stands under it."""
+    return textwrap.wrap(head, max(9, width), break_long_words=False) or [""]
+
+
+def _num_lines(table: Table, columns: list[_Column]) -> int:
+    """Lines of the page that the rows take, about."""
+    total = 0
+    for body in (b for b in table.bodies if b.rows):
+        total += 2 if body.heading else 0
+        for row in body.rows:
+            total += max(
+                sum(-(-len(text) // (c.length if c.place == "p" else 1000)) for text in (cell.text, cell.note))
+                for cell, c in zip(row.cells, columns, strict=True)
+            )
+    return total
+
+
+def _latex_heads(table: Table, columns: list[_Column]) -> Iterator[str]:
     if table.groups:
         cells, rules, start = [], [], 1
         for label, span in table.groups:
-            cells.append(rf"\multicolumn{{{span}}}{{c}}{{{escape_latex(label)}}}")
+            width = sum(c.length for c in columns[start - 1 : start - 1 + span])
+            cells.append(rf"\multicolumn{{{span}}}{{c}}{{{_stacked('b', 'c', _wrapped(label, width))}}}")
             if label:
                 rules.append(rf"\cmidrule(lr){{{start}-{start + span - 1}}}")
             start += span
         yield " & ".join(cells) + r" \\"
         yield "".join(rules)
-    heads = zip(table.columns, _latex_columns(table), strict=True)
-    yield (
-        " & ".join(
-            rf"\multicolumn{{1}}{{r}}{{{escape_latex(column)}}}" if kind == "r" else escape_latex(column)
-            for column, kind in heads
-        )
-        + r" \\"
-    )
+    cells = []
+    for head, column in zip(table.columns, columns, strict=True):
+        place = "r" if column.place == "r" else "l"
+        text = _stacked("b", place, _wrapped(head, column.length - 2))
+        cells.append(rf"\multicolumn{{1}}{{{place}}}{{{text}}}" if place == "r" else text)
+    yield " & ".join(cells) + r" \\"
 
 
-def _latex_bodies(table: Table, width: int) -> Iterator[list[str]]:
-    """The paper's rows under a rule and their source."""
+def _stacked(at: str, place: str, lines: list[str]) -> str:
+    text = r" \\ ".join(map(escape_latex, lines))
+    return text if len(lines) == 1 else rf"\stacked{{{at}}}{{{place}}}{{{text}}}"
+
+
+def _latex_bodies(table: Table, columns: list[_Column], across: int) -> Iterator[list[str]]:
+    """The paper's rows under a rule and their source, which must not widen the table."""
+    width = min(0.9, 0.75 * sum(c.length for c in columns) / across)
     for body in (b for b in table.bodies if b.rows):
         lines = []
         if body.heading:
-            heading = (
-                rf"\multicolumn{{{width}}}{{@{{}}p{{0.95\linewidth}}@{{}}}}{{\emph{{{escape_latex(body.heading)}}}}}"
-            )
-            lines += [r"\midrule", heading + r" \\"]
-        yield lines + [" & ".join(map(_latex_cell, row.cells)) + r" \\" for row in body.rows]
+            text = rf"\emph{{{escape_latex(body.heading)}}}"
+            place = rf"@{{}}p{{{width:.2f}\linewidth}}@{{}}"
+            lines += [r"\midrule", rf"\multicolumn{{{len(columns)}}}{{{place}}}{{{text}}} \\ \addlinespace[2pt]"]
+        rows = [zip(row.cells, columns, strict=True) for row in body.rows]
+        yield lines + [
+            " & ".join(_latex_cell(cell, c.place) for cell, c in row) + r" \\ \addlinespace[2pt]" for row in rows
+        ]
 
 
-def _latex_cell(cell: Cell) -> str:
-    note = rf" {{\scriptsize ({escape_latex(cell.note)})}}" if cell.note else ""
-    return escape_latex(cell.text) + note
+def _latex_cell(cell: Cell, place: str) -> str:
+    """The small print stands under its number. Long names may be broken after each of their words."""
+    text, note = (_breakable(escape_latex(part)) for part in (cell.text, cell.note))
+    if not note:
+        return text
+    small = rf"{{\smallprint {note}}}"
+    return rf"{text}\newline {small}" if place == "p" else rf"\stacked{{t}}{{{place}}}{{{text} \\ {small}}}"
+
+
+def _breakable(text: str) -> str:
+    """Where a line may end: within a long name, but not between a number and its unit."""
+    kept = text.replace(r" \%", r"~\%").replace(r" $\times$ ", r"~$\times$~")
+    return kept.replace(r"\_", r"\_\allowbreak{}")
 
 
 def _grouped(table: Table) -> Iterator[tuple[str, str]]:

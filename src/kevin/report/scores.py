@@ -80,7 +80,13 @@ def _trajectory_rows(task: Task, turns: list[Turn], config: RewardConfig) -> lis
         else None
         for t in turns
     ]
-    rewards = reward.turn_rewards(own, progress_weight=config.progress_weight, progress_over=config.progress_over)
+    rewards = reward.turn_rewards(
+        own,
+        [t.num_completion_tokens for t in turns],
+        progress_weight=config.progress_weight,
+        progress_over=config.progress_over,
+        length_penalty=config.length_penalty,
+    )
     returns = reward.returns(rewards, gamma=config.gamma, mode=config.returns)
     return [
         {

@@ -67,7 +67,7 @@ SCALES = {
         prompt_share=0.1,
         response_share=0.2,
         kernels_per_minute=180,
-        harness_gb=3.5,
+        harness_gb=5.4,
     ),
     "gpu": Assumptions(
         num_devices=1,

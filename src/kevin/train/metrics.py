@@ -77,8 +77,15 @@ def _tag(key: str) -> str:
     return key if "/" in key else f"train/{key}"
 
 
+_LEAST_JUDGING_S = 0.01
+"""Of one kernel, far below what building and timing it takes; a verdict is read in less."""
+
+
 def progress_line(record: Mapping[str, Any], num_steps: int, elapsed_s: float) -> str:
-    """``step 3/12: score 1.21, 64 % correct, 2.1x, 15,000 tokens/s, 160 kernels/min, 2 min left``."""
+    """``step 3/12: score 1.21, 64 % correct, 2.1x, 15,000 tokens/s, 160 kernels/min, 2 min left``.
+
+    No pace is told of kernels whose verdicts the store knew.
+    """
     seconds = record[TIMES]
     left = elapsed_s / record["step"] * (num_steps - record["step"])
     parts = [f"score {record['score']:.2f}" if "score" in record else "nothing judged"]
@@ -88,7 +95,7 @@ def progress_line(record: Mapping[str, Any], num_steps: int, elapsed_s: float) -
         parts.append(f"{record['speedup']:.2f}x")
     if seconds["generate"] > 0:
         parts.append(f"{record['num_completion_tokens'] / seconds['generate']:,.0f} tokens/s")
-    if (judge_s := seconds["judge"] + seconds.get("beside", 0.0)) > 0:
+    if (judge_s := seconds["judge"] + seconds.get("beside", 0.0)) > _LEAST_JUDGING_S * record["num_kernels"]:
         parts.append(f"{60 * record['num_kernels'] / judge_s:.0f} kernels/min")
     parts.append(f"about {left / 60:.0f} min left" if left >= 90 else f"about {left:.0f} s left")
     return f"step {record['step']}/{num_steps}: {', '.join(parts)}"

@@ -111,17 +111,22 @@ def test_missing_returns_do_not_move_the_others(group, missing):
 # --- variants -----------------------------------------------------------------------------------------------------
 
 
+def rewards_of(values, **options):
+    """Of answers of 100 tokens each."""
+    return turn_rewards(values, [100] * len(values), **options)
+
+
 def test_progress_by_hand():
     scores = [1.0, 0.0, 3.0, 2.0]
-    assert turn_rewards(scores) == scores
-    assert turn_rewards(scores, progress_weight=1.0) == [1.0, -1.0, 3.0, -1.0]
-    assert turn_rewards(scores, progress_weight=1.0, progress_over="best") == [1.0, -1.0, 2.0, -1.0]
-    assert turn_rewards(scores, progress_weight=0.5) == [1.0, -0.5, 3.0, 0.5]
+    assert rewards_of(scores) == scores
+    assert rewards_of(scores, progress_weight=1.0) == [1.0, -1.0, 3.0, -1.0]
+    assert rewards_of(scores, progress_weight=1.0, progress_over="best") == [1.0, -1.0, 2.0, -1.0]
+    assert rewards_of(scores, progress_weight=0.5) == [1.0, -0.5, 3.0, 0.5]
 
 
 @given(st.lists(st.floats(0, 100), min_size=1, max_size=8), st.floats(0.1, 10))
 def test_the_bonus_of_score_is_a_weight_times_a_constant(values, bonus):
-    ours = turn_rewards(values, progress_weight=bonus / (1 + bonus))
+    ours = rewards_of(values, progress_weight=bonus / (1 + bonus))
     for t in range(1, len(values)):
         theirs = values[t] + bonus * (values[t] - values[t - 1])
         assert (1 + bonus) * ours[t] == pytest.approx(theirs, abs=1e-6)
@@ -129,7 +134,7 @@ def test_the_bonus_of_score_is_a_weight_times_a_constant(values, bonus):
 
 @given(scores, st.floats(0, 1), st.sampled_from(["last", "best"]))
 def test_progress_matches_its_definition(values, weight, over):
-    result = turn_rewards(values, progress_weight=weight, progress_over=over)
+    result = rewards_of(values, progress_weight=weight, progress_over=over)
     for t, value in enumerate(values):
         known = [v for v in values[:t] if v is not None]
         before = 0.0 if not known else known[-1] if over == "last" else max(known)
@@ -137,9 +142,23 @@ def test_progress_matches_its_definition(values, weight, over):
 
 
 def test_progress_alone_adds_up_to_the_last_score():
-    rewards = turn_rewards([0.3, 2.0, 0.0, 1.3], progress_weight=1.0)
+    rewards = rewards_of([0.3, 2.0, 0.0, 1.3], progress_weight=1.0)
     assert returns(rewards, gamma=1.0)[0] == pytest.approx(1.3)
     assert returns(rewards, gamma=0.0) == pytest.approx(rewards)
+
+
+def test_tokens_are_taken_off_right_and_wrong_answers_alike_and_not_off_progress():
+    """2 for 1,000 tokens; the second turn starts from a score of 1, not from what was left of it."""
+    scores, num_tokens = [1.0, 0.0, None], [50, 400, 900]
+    assert turn_rewards(scores, num_tokens, length_penalty=2.0) == [pytest.approx(0.9), pytest.approx(-0.8), None]
+    both = turn_rewards(scores, num_tokens, length_penalty=2.0, progress_weight=1.0)
+    assert both == [pytest.approx(0.9), pytest.approx(-1.8), None]
+    assert turn_rewards(scores, num_tokens) == scores
+
+
+def test_every_answer_has_its_length():
+    with pytest.raises(ValueError, match="zip"):
+        turn_rewards([1.0, 2.0], [50])
 
 
 def test_the_largest_of_rewards_below_zero_is_below_zero():

@@ -120,6 +120,9 @@ def test_the_figure_holds_every_run_and_step(study: Study, tmp_path: Path) -> No
         write_parquet(tmp_path / f"{run}.parquet", own, AUDIT_KIND, {})
     files = [tmp_path / "tiny.parquet", tmp_path / "free.parquet"]
     make_audit_table(files, tmp_path / "audit.csv", study=study)
+    shown = (tmp_path / "audit.md").read_text()
+    assert "| tiny (all rules enforced) | not correct here, paid without guards | 2 | 33.3 % (" in shown
+    assert "paid_unguarded" not in shown and "input mutated" in (tmp_path / "audit.tex").read_text()
     _, _, data = make_audit_figure(tmp_path / "audit.csv", tmp_path / "figures", study=study)
     plotted = pd.read_csv(data)
     assert set(zip(plotted["run"], plotted["step"], strict=True)) == {("tiny", 1), ("tiny", 2), ("free", 1)}

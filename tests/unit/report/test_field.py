@@ -98,6 +98,17 @@ def test_rows_by_hand(files: tuple[Path, list[Path]]) -> None:
     assert kevin["correct_low"] <= kevin["correct"] <= kevin["correct_high"]
 
 
+def test_for_people_it_says_what_is_ours_and_what_was_published(files: tuple[Path, list[Path]]) -> None:
+    rows(files)
+    folder = files[0].parent
+    lines = (folder / "field.md").read_text().splitlines()
+    (kevin,) = (line for line in lines if line.startswith("| Kevin ("))
+    assert "| 192 | 4 | 3 | 33 % (0–100) | 0.67× (0.00–2.00) | 33 % (0–100) | 82 % solved" in kevin
+    (agent,) = (line for line in lines if line.startswith("| CUDA Agent ("))
+    assert "| – | – | – | – | – | – | 98.8 % pass" in agent
+    assert "kernels_training" not in "".join(lines) and "Dr. Kernel" in (folder / "field.tex").read_text()
+
+
 def test_what_was_not_measured_has_no_number_and_what_was_published_stands(files: tuple[Path, list[Path]]) -> None:
     table = rows(files)
     assert list(table.index) == [s.key for s in (BASE, *SYSTEMS, BAM)]

@@ -16,7 +16,7 @@ from kevin.report import paper_marks
 from kevin.report.figures import FIGURES, make_figure, split_name
 from kevin.report.figures.budget_map import budget_map_data, plot_budget_map
 from kevin.report.figures.captions import CAPTIONS, TITLES
-from kevin.report.figures.case_study import case_study_data, plot_case_study
+from kevin.report.figures.case_study import apart, case_study_data, plot_case_study
 from kevin.report.figures.curves import (
     fast_p_data,
     parallel_scaling_data,
@@ -98,6 +98,19 @@ def test_case_study_tells_each_policys_best_trajectory_and_the_papers(made: Made
     own = made.frame.query("policy == 'p1' and task_id == 'l1/layer_norm'")
     assert data.query("policy == 'p1'")["speedup"].max() == own["speedup"].max()
     assert data.query("policy == 'paper'")["speedup"].dropna().tolist() == [0.6, 4.27, 9.61]
+
+
+@pytest.mark.parametrize(
+    ("heights", "found"),
+    [
+        ([0.1, 0.5, 0.9], [0.1, 0.5, 0.9]),
+        ([0.5, 0.5], [0.45, 0.55]),
+        ([0.52, 0.5, 0.1], [0.56, 0.46, 0.1]),
+        ([0.5, 0.58, 0.62], [0.46666667, 0.56666667, 0.66666667]),
+    ],
+)
+def test_names_of_near_lines_do_not_meet(heights: list[float], found: list[float]) -> None:
+    assert apart(heights, 0.1) == pytest.approx(found)
 
 
 def test_case_study_has_its_lines_and_says_what_changed(made: Made, tmp_path: Path) -> None:

@@ -25,10 +25,10 @@ from report_fixtures import (
 from kevin.core.files import write_tasks, write_turns
 from kevin.core.types import Outcome, Turn
 from kevin.report import paper, training_gain, training_time
-from kevin.report.cells import number_cell, percent, times
+from kevin.report.cells import Body, Cell, Row, Table, number_cell, percent, text_cell, times
 from kevin.report.display import display_table
 from kevin.report.figures import make_figure
-from kevin.report.html import _headline, make_report
+from kevin.report.html import _headline, _verdicts, make_report
 from kevin.report.tables import policies_table, read_baselines
 from kevin.report.viewer import embed_json, kernel_diff, split_completion, viewer_data
 
@@ -207,6 +207,36 @@ def test_the_first_screen_says_what_was_reproduced(page: str) -> None:
     assert page.count('id="table-claims"') == 1
     own = page[page.index('id="table-claims"') : page.index('class="tiles"')]
     assert "9.61×" in own and "not measured" in own and "no policy made by" in own
+
+
+def test_before_the_table_every_verdict_stands_with_its_claims_and_numbers(page: str) -> None:
+    start, end = page.index('class="verdicts"'), page.index('id="table-claims"')
+    assert start < end
+    dl = page[start:end]
+    counts = {verdict: int(number) for number, verdict in re.findall(r"<dt[^>]*>(\d+) ([a-z ]+?) <small>", dl)}
+    table = page[end : page.index('class="tiles"')]
+    rows = re.findall(r"<tr><th scope=row.*?</tr>|<tr>\s*<th scope=row.*?</tr>", table, re.DOTALL)
+    assert list(counts) == ["shown", "refuted", "not shown", "not measured"]
+    assert sum(counts.values()) == len(rows) == dl.count("<dd>") and counts["not measured"] > 0
+    for verdict, number in counts.items():
+        assert number == len([r for r in rows if f'data-sort="{verdict}"' in r]), verdict
+    assert (
+        "LayerNorm is made 9.61 times as fast: <span>" in dl and "Multi-turn RL makes the best kernels faster: " in dl
+    )
+
+
+def test_a_claim_with_a_number_stands_with_the_papers_and_one_without_with_the_reason() -> None:
+    def row(verdict: str, why: str, ours: Cell) -> Row:
+        return Row([text_cell("A claim", "m"), Cell("46 %", 0.46, "16 × 8"), ours, text_cell(verdict, why)], {})
+
+    rows = [row("shown", "interval above", Cell("62 %", 0.62, "50–70")), row("not measured", "none", Cell("–", -1.0))]
+    found = {v.verdict: v.claims for v in _verdicts(Table("claims", "", "", ["c"] * 4, [Body(None, rows)]))}
+    assert found == {
+        "shown": [("A claim", "62 % (50–70), paper 46 %")],
+        "refuted": [],
+        "not shown": [],
+        "not measured": [("A claim", "none")],
+    }
 
 
 def test_of_several_seeds_the_headline_is_their_mean(tmp_path: Path) -> None:

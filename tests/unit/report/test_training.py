@@ -128,6 +128,10 @@ def test_every_ablation_of_the_configuration_has_its_family():
     assert OTHER not in families.values()
     assert [run for run, kind in families.items() if kind == RECIPE] == ["rl_multi"]
     assert {families[run].title for run in ("max_gamma_04", "sum_gamma_08")} == {FAMILIES[0].title}
+    assert (families["length_penalty"].title, families["length_penalty"].finding) == (
+        "Length penalty",
+        "paper: tried and dropped",
+    )
     assert family("gone", study) == OTHER
 
 

@@ -47,12 +47,13 @@ def test_counts_by_hand():
 
 
 def test_the_laptop_s_bill_is_what_its_run_was_seen_to_take():
-    """A step of 64 samples took 28 s on two cores of an EPYC. A cluster is asked for more memory than the bill says."""
+    """A step of 64 samples took 28 s on two cores of an EPYC; a run held 5.7 GB at its peak on two of a Xeon, pages
+    that processes share counted once. A cluster is asked for more memory than the bill says."""
     laptop = load_study([CONFIG / "config.yaml"]).for_run("rl_multi")
     bill = make_bill(with_lengths(laptop, "base"), architecture(laptop), SCALES["laptop"])
     step_s = bill.total_hours * 3600 / bill.num_steps * 64 / laptop.train.batch_size
     assert 28 / 1.3 < step_s < 28 * 1.3
-    assert 3 < bill.peak_gb < SCALES["laptop"].device_memory_gb
+    assert 5.7 / 1.1 < bill.peak_gb < 5.7 * 1.1 < SCALES["laptop"].device_memory_gb
     asked = re.search(r'"laptop": \{.*?"mem_mb": (\d+)', (CONFIG.parent / "rules/common.smk").read_text())
     assert asked and int(asked[1]) == SCALES["laptop"].device_memory_gb * 1000
 

@@ -67,6 +67,16 @@ def test_progress_and_turn_numbers_reach_the_rows():
     assert [r.advantage for r in rows] == pytest.approx([1.3, -1.3, -0.3, 0.3])
 
 
+def test_of_equally_good_answers_the_shorter_one_is_preferred_where_length_costs():
+    long, short = turn(0, 1, 1.0), turn(1, 1, 1.0)
+    turns = [long.model_copy(update={"num_completion_tokens": 150}), short]
+    penalty = (150 - short.num_completion_tokens) * 2 / 1000
+    rows = rows_of(turns, 2, 1, reward={"length_penalty": 2.0}, mode="leave_one_out")
+    assert [r.score for r in rows] == [1.3, 1.3], "scores stay what they are"
+    assert [r.advantage for r in rows] == pytest.approx([-penalty, penalty])
+    assert [r.advantage for r in rows_of(turns, 2, 1)] == [0.0, 0.0]
+
+
 def test_cap_and_weight():
     rows = rows_of([turn(0, 1, 9.0), turn(1, 1)], 2, 1, reward={"speedup_cap": 3.0, "correctness_weight": 1.0})
     assert [r.score for r in rows] == [4.0, 0.0]

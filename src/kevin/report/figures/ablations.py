@@ -39,6 +39,7 @@ RECIPE = Family("The recipe", "", frozenset())
 _FAMILIES = (
     ("Return: sum or max, γ", "paper: sum with γ = 0.4 was taken", "reward.returns reward.gamma"),
     ("Weight of correctness", "paper: 0.3 was taken; 0 and 1.0 dropped", "reward.correctness_weight"),
+    ("Length penalty", "paper: tried and dropped", "reward.length_penalty"),
     ("KL to the initial policy", "paper: only slowed learning; dropped", "train.kl_beta"),
     ("Stability", "paper: both delay collapse from step ~40 to ~100", "train.loss train.max_grad_norm"),
     ("Clipping of ratios", "paper: 0.28 (clip-higher) was taken", "train.clip_low train.clip_high"),

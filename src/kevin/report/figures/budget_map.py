@@ -220,7 +220,7 @@ def _says(own: pd.DataFrame) -> str:
         return f"law R² {optimum['r2']:.2f}: does not fit"
     if not optimum["determined"]:
         return f"{at}best turns not determined"
-    return f"{at}best {optimum['turns']:.1f} turns [{optimum['turns_low']:.1f}, {optimum['turns_high']:.1f}]"
+    return f"{at}best {optimum['turns']:.2g} turns [{optimum['turns_low']:.2g}, {optimum['turns_high']:.2g}]"
 
 
 def _panel(ax: Axes, own: pd.DataFrame, row: str) -> None:

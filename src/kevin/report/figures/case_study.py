@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import math
 import textwrap
 from collections.abc import Mapping, Sequence
 from pathlib import Path
@@ -140,13 +141,12 @@ def _curves(ax: Axes, data: pd.DataFrame, styles: Mapping[str, LineStyle], title
     last = int(data["turn"].max())
     ax.set_xlim(0.6, last + 0.3 + 0.38 * last)  # room for what the lines are
     named = {"eager": (1.0, "-"), **lines}
-    lowest = min(value for value, _ in named.values())
-    for text, (value, dashes) in named.items():
+    heights = [math.log(value / low) / math.log(high / low) for value, _ in named.values()]
+    for (text, (value, dashes)), height in zip(named.items(), apart(heights, 0.075), strict=True):
         ax.axhline(value, color=MUTED, linestyle=dashes, linewidth=1, zorder=1)
-        below = value == lowest  # so that names of near lines do not meet
-        ax.annotate(f"{text} {value:.3g}×", (0.995, value), xycoords=("axes fraction", "data"),
-                    xytext=(0, -2 if below else 2), textcoords="offset points", fontsize=7, color=MUTED, ha="right",
-                    va="top" if below else "bottom")  # fmt: skip
+        ax.annotate(f"{text} {value:.3g}×", (0.995, height), xycoords="axes fraction", fontsize=7, color=MUTED,
+                    ha="right", va="center", zorder=1.5,
+                    bbox={"facecolor": "white", "edgecolor": "none", "pad": 0.8})  # fmt: skip
     for i, (policy, style) in enumerate(styles.items()):
         own = data[data["policy"] == policy]
         label = textwrap.shorten(str(own["label"].iloc[0]), 28, placeholder=" …")
@@ -162,6 +162,24 @@ def _curves(ax: Axes, data: pd.DataFrame, styles: Mapping[str, LineStyle], title
     plain_log(ax.yaxis)
     if len(styles) > 1:
         ax.legend(fontsize=7, loc="upper left", ncols=3, frameon=True, framealpha=0.8, edgecolor="none")
+
+
+def apart(heights: Sequence[float], least: float) -> list[float]:
+    """Heights of words that shall stand at these, in their order, moved as little as keeps them ``least`` apart."""
+    order = sorted(range(len(heights)), key=lambda i: heights[i])
+    groups: list[list[int]] = []
+    centers: list[float] = []
+    for i in order:
+        groups.append([i])
+        centers.append(heights[i])
+        while len(groups) > 1 and centers[-1] - centers[-2] < least * (len(groups[-1]) + len(groups[-2])) / 2:
+            groups[-2:] = [[*groups[-2], *groups[-1]]]
+            centers[-2:] = [sum(heights[k] for k in groups[-1]) / len(groups[-1])]
+    found = [0.0] * len(heights)
+    for group, center in zip(groups, centers, strict=True):
+        for place, i in enumerate(group):
+            found[i] = center + least * (place - (len(group) - 1) / 2)
+    return found
 
 
 def _card(ax: Axes, x: int, row: dict[str, object], *, published: bool) -> None:

@@ -15,6 +15,7 @@ from kevin.core.errors import DataError
 from kevin.report.figures.style import MUTED, alone, grid, legend, line_styles, plain_log, whole_steps
 from kevin.report.figures.training import training_data
 from kevin.report.paper_marks import REMEDY_GRAD_NORM, REMEDY_LOSS, TRAINING_MARKS, WARNING_STEPS
+from kevin.report.scores import policy_label
 
 REMEDIES = ("both remedies", "gradients not clipped", "loss not of constant length", "neither remedy")
 UNKNOWN = "not in the configuration"
@@ -66,7 +67,9 @@ def plot_stability(data: pd.DataFrame, study: Study) -> Figure:
         whole_steps(ax)
     _limits(axes[0], data, study)
     absent = [kind for kind in REMEDIES if kind not in kinds]
-    handles = [Line2D([], [], color=styles[k].color, linestyle=styles[k].dashes, label=_named(k, data)) for k in kinds]
+    handles = [
+        Line2D([], [], color=styles[k].color, linestyle=styles[k].dashes, label=_named(k, data, study)) for k in kinds
+    ]
     text = f"The paper: {_collapses()}; the ratio rises about {WARNING_STEPS} steps before."
     if absent:
         text += f" Not among these runs: {', '.join(absent)}."
@@ -95,9 +98,9 @@ def _limits(axes: Sequence[Axes], data: pd.DataFrame, study: Study) -> None:
                       bbox=_PLATE)  # fmt: skip
 
 
-def _named(kind: str, data: pd.DataFrame) -> str:
-    runs = list(data.loc[data["remedies"] == kind, "run"].unique())
-    return f"{kind}: {', '.join(map(str, runs[:3]))}{f' and {len(runs) - 3} more' if len(runs) > 3 else ''}"
+def _named(kind: str, data: pd.DataFrame, study: Study) -> str:
+    runs = [policy_label(str(run), study) for run in data.loc[data["remedies"] == kind, "run"].unique()]
+    return f"{kind}: {', '.join(runs[:3])}{f' and {len(runs) - 3} more' if len(runs) > 3 else ''}"
 
 
 def _collapses() -> str:
