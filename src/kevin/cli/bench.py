@@ -157,7 +157,7 @@ def bench_baselines(
     from kevin.core.progress import progress
     from kevin.core.provenance import provenance
     from kevin.judge.benchmarks.baselines import BASELINES, measure_baselines
-    from kevin.judge.benchmarks.stored_results import read_measured, write_reference
+    from kevin.judge.benchmarks.stored_results import read_measured, write_measured
 
     protocol = make_protocol(_protocol(config), rules="default", tolerance=None, device=device or None)
     tasks = _tasks(kernelbench, levels, fused, protocol)
@@ -183,7 +183,7 @@ def bench_baselines(
                 compile_processes=processes or (min(8, os.cpu_count() or 1) if protocol.device == "cuda" else 0),
             )
             frame = pd.concat([frame, measured], ignore_index=True)
-            written = write_reference(out, frame, tasks, record)
+            written = write_measured(out, frame, tasks, record)
     for path in written if pending else []:
         typer.echo(str(path))
     _print_medians(frame)
