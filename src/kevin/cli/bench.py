@@ -43,7 +43,9 @@ def bench_judge(
     out: FolderOption,
     device: DeviceOption = None,
     in_flight: InFlightOption = 8,
-    copies: Annotated[int, typer.Option("--copies", help="Of each kernel in the warm run.", min=1)] = 4,
+    copies: Annotated[
+        int, typer.Option("--copies", help="How often each kernel is asked for in the warm run.", min=1)
+    ] = 4,
     rules: Annotated[str, typer.Option("--rules", help="default, none, or names separated by commas.")] = "none",
     trials: Annotated[int | None, typer.Option("--trials", help="Correctness trials.")] = None,
     kernelbench: Annotated[
@@ -135,11 +137,11 @@ def bench_baselines(
     kernelbench: Annotated[
         Path | None, typer.Option("--kernelbench", metavar="DIR", help="Tasks of a checkout; else the own catalog.")
     ] = None,
-    levels: Annotated[str, typer.Option("--levels", help="Of KernelBench, separated by commas.")] = "1,2",
+    levels: Annotated[str, typer.Option("--levels", help="Levels of KernelBench, separated by commas.")] = "1,2",
     names: Annotated[
         str, typer.Option("--baselines", help="eager, compile, max_autotune, cuda_graph; the device's usual if empty.")
     ] = "",
-    fused: Annotated[int, typer.Option("--fused", help="Of the own tasks: so many generated fused ones too.")] = 40,
+    fused: Annotated[int, typer.Option("--fused", help="Generated fused tasks beside the own single operators.")] = 40,
     processes: Annotated[
         int, typer.Option("--compile-processes", help="Compile all tasks ahead in so many processes.", min=0)
     ] = 0,
@@ -240,7 +242,7 @@ def bench_products(
     kernelbench: Annotated[
         Path | None, typer.Option("--kernelbench", metavar="DIR", help="Tasks of a checkout; else own ones like them.")
     ] = None,
-    levels: Annotated[str, typer.Option("--levels", help="Of KernelBench, separated by commas.")] = "1,2",
+    levels: Annotated[str, typer.Option("--levels", help="Levels of KernelBench, separated by commas.")] = "1,2",
 ) -> None:
     """Write one kernel for every way of the kernel writer to compute a product: on tensor cores, in tiles, plainly.
 

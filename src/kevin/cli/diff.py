@@ -41,7 +41,7 @@ def diff(
     ] = None,
     as_json: Annotated[bool, typer.Option("--json", help="Print everything as JSON.")] = False,
     correction: Annotated[
-        Correction, typer.Option("--correction", help="Of p over many cells; none: each cell by itself.")
+        Correction, typer.Option("--correction", help="How p is corrected for many cells; none: each cell by itself.")
     ] = Correction.holm,
     level: Annotated[
         float, typer.Option("--level", min=1e-6, max=0.5, help="Corrected p below which a cell differs.")

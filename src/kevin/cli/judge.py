@@ -72,7 +72,7 @@ def judge(
         ),
     ] = None,
     level: Annotated[
-        int | None, typer.Option("--level", min=1, max=4, help="Of the run.", rich_help_panel=_RUNS)
+        int | None, typer.Option("--level", min=1, max=4, help="KernelBench's level of the run.", rich_help_panel=_RUNS)
     ] = None,
     kernelbench: Annotated[
         Path | None,
@@ -111,7 +111,9 @@ def judge(
     precision: Annotated[
         Literal["float32", "float16", "bfloat16"] | None,
         typer.Option(
-            "--precision", help="Of inputs and weights; float32 alone is judged.", rich_help_panel=JUDGING_PANEL
+            "--precision",
+            help="Data type of inputs and weights; only float32 is judged.",
+            rich_help_panel=JUDGING_PANEL,
         ),
     ] = None,
     trials: Annotated[

@@ -78,12 +78,16 @@ def serve(
         typer.Option("--queue", min=1, help="Pairs waited for at once; more get 429.", rich_help_panel=_LIMITS),
     ] = 256,
     max_body_mb: Annotated[
-        int, typer.Option("--max-body", metavar="MB", min=1, help="Of a request.", rich_help_panel=_LIMITS)
+        int, typer.Option("--max-body", metavar="MB", min=1, help="Largest body of a request.", rich_help_panel=_LIMITS)
     ] = 8,
     reference_timeout: Annotated[
         float,
         typer.Option(
-            "--reference-timeout", metavar="SECONDS", min=1, help="To look into one.", rich_help_panel=_LIMITS
+            "--reference-timeout",
+            metavar="SECONDS",
+            min=1,
+            help="Time limit for looking into one.",
+            rich_help_panel=_LIMITS,
         ),
     ] = 60.0,
     grace: Annotated[
