@@ -10,8 +10,11 @@ import pytest
 from cli_fixtures import ROOT
 
 import kevin
-from kevin import Judge, Outcome, Verdict
+from kevin import Judge, Outcome, Task, Verdict
+from kevin.core.config import RewardConfig
+from kevin.core.files import read_parquet, turns_frame, write_tasks
 from kevin.core.protocol import Rule
+from kevin.report.scores import score_frame
 
 PAGES = [*sorted((ROOT / "docs").glob("*.md")), *(ROOT / name for name in ("README.md", "CHANGELOG.md"))]
 TOPS = ("src", "tests", "rules", "config", "containers", "examples", "slurm", "profiles")
@@ -61,6 +64,20 @@ def test_outcomes_rules_and_fields_are_described() -> None:
     text = page("verdicts.md")
     names = [*Outcome, *get_args(Rule), *Verdict.model_fields]
     assert [name for name in names if f"`{name}`" not in text] == []
+
+
+def test_columns_of_files_are_described(tmp_path: Path) -> None:
+    task = Task(id="a", level=1, name="a", source="", origin="user")
+    write_tasks(tmp_path / "tasks.parquet", [(task, "train")], {})
+    columns = {
+        "tasks": read_parquet(tmp_path / "tasks.parquet", "tasks")[0].columns,
+        "turns": turns_frame([]).columns,
+        "scores": score_frame([], [], RewardConfig(), policy="base", split="level1").columns,
+    }
+    sections = re.findall(r"^\*\*(\w+)\*\*: (.*?)(?:\n\n|\Z)", page("schemas.md"), re.DOTALL | re.MULTILINE)
+    described = {name: set(re.findall(r"`(\w+)`", text)) for name, text in sections}
+    assert {name: set(found) - described[name] for name, found in columns.items()} == {name: set() for name in columns}
+    assert all(len(found) > 9 for found in columns.values())
 
 
 def test_public_names_and_errors_are_described() -> None:
