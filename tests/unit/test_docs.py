@@ -96,15 +96,22 @@ def test_statuses_of_the_server_are_described() -> None:
 def test_the_worked_example_is_correct_and_its_changes_have_the_outcomes_that_are_told(tmp_path: Path) -> None:
     text = page("own-kernel.md")
     reference, kernel = (re.search(rf"```{kind}\n(.*?)```", text, re.DOTALL)[1] for kind in ("python", "cpp"))  # type: ignore[index]
+    exits = "#include <cstdlib>\n" + kernel.replace("{\n", "{\n  exit(0);\n", 1)
     changes = {
         "correct": kernel,
         "wrong_values": kernel.replace("? 2.0f", "? 3.0f"),
         "not_written": kernel.replace("out_size;", "out_size / 2;"),
         "compile_error": kernel.replace("* x[i]", "* y[i]"),
         "segmentation_fault": kernel.replace("out[i] =", "out[i + (1 << 30)] ="),
-        "harness_access": kernel.replace("{\n", "{\n  exit(0);\n", 1),
+        "run_timeout": kernel.replace("{\n", "{\n  for (;;);\n", 1),
+        "input_mutated": kernel.replace("\n}\n", "\n  ((float*)x)[0] = 0;\n}\n"),
+        "harness_access": exits,
     }
-    with Judge("cpu", store=tmp_path) as judge:
+    with Judge("cpu", store=tmp_path, run_timeout_s=4.0) as judge:
         found = {judged.index: judged.verdict for judged in judge.many((reference, k) for k in changes.values())}
     told = {name: found[i] for i, name in enumerate(changes)}
     assert {name: (v.reason or str(v.outcome)) if v else None for name, v in told.items()} == {n: n for n in changes}
+    assert [name for name in changes if f"`{name}`" not in text] == []
+    with Judge("cpu", store=tmp_path, rules="none") as judge:
+        verdict = judge(reference, exits)
+    assert (str(verdict.outcome), verdict.reason) == ("runtime_error", "early_exit")
