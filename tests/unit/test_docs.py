@@ -66,6 +66,13 @@ def test_outcomes_rules_and_fields_are_described() -> None:
     assert [name for name in names if f"`{name}`" not in text] == []
 
 
+def test_details_of_a_verdict_are_described() -> None:
+    text = page("verdicts.md")
+    sources = "".join(path.read_text() for path in (ROOT / "src/kevin/judge").rglob("*.py"))
+    names = set(re.findall(r"(?:details|seconds|shares)(?:\.setdefault\(|\[)\"(\w+)\"", sources))
+    assert len(names) > 15 and [name for name in sorted(names) if f"`{name}`" not in text] == []
+
+
 def test_columns_of_files_are_described(tmp_path: Path) -> None:
     task = Task(id="a", level=1, name="a", source="", origin="user")
     write_tasks(tmp_path / "tasks.parquet", [(task, "train")], {})
