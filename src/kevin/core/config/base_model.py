@@ -83,7 +83,7 @@ class BaseModelConfig(Frozen):
     expected_correct_share: float | None = Field(default=None, ge=0, le=1)
     """The study stops when fewer of its kernels for its own training tasks are correct; not checked when null."""
     num_checked_kernels: int = Field(default=40, ge=1)
-    """Kernels judged for that check, spread evenly over the training tasks; over some of these, where there are many."""
+    """Kernels judged for that check, spread evenly over the training tasks; of very many tasks, over some."""
 
     @model_validator(mode="after")
     def _second_follows_a_first(self) -> Self:
