@@ -11,6 +11,7 @@ from concurrent.futures import Future
 from pathlib import Path
 from typing import Any
 
+import psutil
 import pytest
 from cli_fixtures import BROKEN, GOOD, REFERENCE, WRONG
 
@@ -79,8 +80,11 @@ def test_a_device_that_is_lost_in_the_middle_costs_no_verdict(pool: JudgePool) -
 
     first = device()
 
+    lost: list[psutil.Process] = []
+
     def lose() -> None:
         time.sleep(2.0)  # the kernel, which would be ended after five, spins
+        lost.extend(psutil.Process(first).children(recursive=True))
         os.kill(first, signal.SIGKILL)
 
     losing = threading.Thread(target=lose)
@@ -89,6 +93,7 @@ def test_a_device_that_is_lost_in_the_middle_costs_no_verdict(pool: JudgePool) -
     losing.join()
     assert outcomes(results) == [Outcome.TIMEOUT]
     assert device() != first
+    assert lost and not [p for p in lost if p.is_running() and p.status() != psutil.STATUS_ZOMBIE]
 
 
 def failed(error: BaseException) -> Future[Any]:
