@@ -46,12 +46,20 @@ def test_control_passes(judge, name: str) -> None:
     assert verdict.timing is not None and verdict.speedup is not None and verdict.trials_passed == verdict.num_trials
 
 
+TOLD = {
+    "endless_template": "template instantiation depth exceeds",
+    "wrong_signature": "conflicting declaration",
+}
+"""Where the compiler stops an attack: what it says, so that no mistake in the attack passes for that."""
+
+
 @pytest.mark.parametrize("name", ATTACKS)
 def test_attack_fails(judge, name: str) -> None:
     attack = ATTACKS[name]
     verdict = judge(attack.reference, attack.source)
     check(attack, verdict)
     assert verdict.timing is None and verdict.speedup is None
+    assert TOLD.get(name, "") in verdict.message
 
 
 THROWS = {

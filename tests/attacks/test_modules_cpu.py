@@ -16,7 +16,7 @@ from kevin.judge.benchmarks.attacks.modules import (
     LINEAR_HONEST,
     RELU,
 )
-from kevin.judge.benchmarks.attacks.swallowed import SWALLOWED, TWO_OF_ONE_NAME, WHEN_CALLED, WHEN_MADE
+from kevin.judge.benchmarks.attacks.swallowed import SWALLOWED, TWO_OF_ONE_NAME, WHEN_MADE
 
 from .modules import check_attack, check_ignored_bias
 
@@ -105,6 +105,11 @@ def test_two_extensions_of_one_name(judge) -> None:
     """Torch calls a later build of a name ``own_v1``, as it does when what the narrow headers lack is built anew."""
     verdict = judge(RELU, TWO_OF_ONE_NAME, dialect="load_inline")
     assert verdict.outcome is Outcome.CORRECT, (verdict.reason, verdict.message)
+
+
+WHEN_CALLED = WHEN_MADE.replace('extension("2").run', "None").replace(
+    "        return torch", '        self.twice = self.twice or extension("2").run\n        return torch'
+)
 
 
 @pytest.mark.parametrize("source", [WHEN_MADE, WHEN_CALLED])

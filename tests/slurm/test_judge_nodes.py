@@ -13,13 +13,10 @@ from pathlib import Path
 import pytest
 
 from kevin.core.config import JudgePoolConfig
-from kevin.core.errors import HarnessError
 from kevin.core.protocol import JudgeProtocol, TimingProtocol
 from kevin.core.types import Kernel, Outcome, Task
-from kevin.judge.pool.cluster import CONNECTION, connect
+from kevin.judge.pool.cluster import CONNECTION
 from kevin.judge.pool.judge_pool import JudgePool
-from kevin.judge.pool.node import split_cores
-from kevin.judge.pool.worker import visible_gpu
 
 from .conftest import Cluster, wait_until
 
@@ -52,23 +49,6 @@ PROTOCOL = JudgeProtocol(rules=(), timing=TimingProtocol(min_rounds=3, max_round
 def pairs(first: int, count: int) -> list[tuple[Task, Kernel]]:
     numbers = range(first, first + count)
     return [(TASK, Kernel(dialect="c_abi", language="cpp", source=RELU % i)) for i in numbers]
-
-
-def test_cores_are_shared_out() -> None:
-    assert split_cores(range(6), devices=2, device_cores=1) == [[0, 1, 2, 3], [5], [4]]
-    assert split_cores(range(8), devices=1, device_cores=4) == [[0, 1, 2, 3], [4, 5, 6, 7]]
-    assert split_cores([3], devices=1, device_cores=1) == [[3], [3]]
-
-
-def test_each_device_leases_one_gpu() -> None:
-    given = {"CUDA_VISIBLE_DEVICES": "4,6"}
-    assert [visible_gpu(given, i) for i in range(2)] == [{"CUDA_VISIBLE_DEVICES": "4"}, {"CUDA_VISIBLE_DEVICES": "6"}]
-    assert visible_gpu({}, 0) == {}
-
-
-def test_a_judge_that_was_not_started_is_named(tmp_path: Path) -> None:
-    with pytest.raises(HarnessError, match="start the judge first"):
-        connect(str(tmp_path / CONNECTION))
 
 
 @pytest.fixture(scope="module")

@@ -10,8 +10,11 @@ import pytest
 from cli_fixtures import ROOT
 
 import kevin
-from kevin import Judge, Outcome, Verdict
+from kevin import Judge, Outcome, Task, Verdict
+from kevin.core.config import RewardConfig
+from kevin.core.files import read_parquet, turns_frame, write_tasks
 from kevin.core.protocol import Rule
+from kevin.report.scores import score_frame
 
 PAGES = [*sorted((ROOT / "docs").glob("*.md")), *(ROOT / name for name in ("README.md", "CHANGELOG.md"))]
 TOPS = ("src", "tests", "rules", "config", "containers", "examples", "slurm", "profiles")
@@ -63,6 +66,27 @@ def test_outcomes_rules_and_fields_are_described() -> None:
     assert [name for name in names if f"`{name}`" not in text] == []
 
 
+def test_details_of_a_verdict_are_described() -> None:
+    text = page("verdicts.md")
+    sources = "".join(path.read_text() for path in (ROOT / "src/kevin/judge").rglob("*.py"))
+    names = set(re.findall(r"(?:details|seconds|shares)(?:\.setdefault\(|\[)\"(\w+)\"", sources))
+    assert len(names) > 15 and [name for name in sorted(names) if f"`{name}`" not in text] == []
+
+
+def test_columns_of_files_are_described(tmp_path: Path) -> None:
+    task = Task(id="a", level=1, name="a", source="", origin="user")
+    write_tasks(tmp_path / "tasks.parquet", [(task, "train")], {})
+    columns = {
+        "tasks": read_parquet(tmp_path / "tasks.parquet", "tasks")[0].columns,
+        "turns": turns_frame([]).columns,
+        "scores": score_frame([], [], RewardConfig(), policy="base", split="level1").columns,
+    }
+    sections = re.findall(r"^\*\*(\w+)\*\*: (.*?)(?:\n\n|\Z)", page("schemas.md"), re.DOTALL | re.MULTILINE)
+    described = {name: set(re.findall(r"`(\w+)`", text)) for name, text in sections}
+    assert {name: set(found) - described[name] for name, found in columns.items()} == {name: set() for name in columns}
+    assert all(len(found) > 9 for found in columns.values())
+
+
 def test_public_names_and_errors_are_described() -> None:
     text = page("api.md") + page("verdicts.md")
     others = {"Kernel", "Task", "Verdict", "__version__"}
@@ -79,15 +103,22 @@ def test_statuses_of_the_server_are_described() -> None:
 def test_the_worked_example_is_correct_and_its_changes_have_the_outcomes_that_are_told(tmp_path: Path) -> None:
     text = page("own-kernel.md")
     reference, kernel = (re.search(rf"```{kind}\n(.*?)```", text, re.DOTALL)[1] for kind in ("python", "cpp"))  # type: ignore[index]
+    exits = "#include <cstdlib>\n" + kernel.replace("{\n", "{\n  exit(0);\n", 1)
     changes = {
         "correct": kernel,
         "wrong_values": kernel.replace("? 2.0f", "? 3.0f"),
         "not_written": kernel.replace("out_size;", "out_size / 2;"),
         "compile_error": kernel.replace("* x[i]", "* y[i]"),
         "segmentation_fault": kernel.replace("out[i] =", "out[i + (1 << 30)] ="),
-        "harness_access": kernel.replace("{\n", "{\n  exit(0);\n", 1),
+        "run_timeout": kernel.replace("{\n", "{\n  for (;;);\n", 1),
+        "input_mutated": kernel.replace("\n}\n", "\n  ((float*)x)[0] = 0;\n}\n"),
+        "harness_access": exits,
     }
-    with Judge("cpu", store=tmp_path) as judge:
+    with Judge("cpu", store=tmp_path, run_timeout_s=4.0) as judge:
         found = {judged.index: judged.verdict for judged in judge.many((reference, k) for k in changes.values())}
     told = {name: found[i] for i, name in enumerate(changes)}
     assert {name: (v.reason or str(v.outcome)) if v else None for name, v in told.items()} == {n: n for n in changes}
+    assert [name for name in changes if f"`{name}`" not in text] == []
+    with Judge("cpu", store=tmp_path, rules="none") as judge:
+        verdict = judge(reference, exits)
+    assert (str(verdict.outcome), verdict.reason) == ("runtime_error", "early_exit")

@@ -1,4 +1,4 @@
-"""A model of a few tokens, of which some are whole answers, a judge by rule, and a study to train it in seconds."""
+"""A model of a few tokens, of which some are whole answers, judges by rule, and a study to train it in seconds."""
 
 from __future__ import annotations
 
@@ -12,6 +12,8 @@ from kevin.core import files
 from kevin.core.config import Study
 from kevin.core.errors import HarnessError
 from kevin.core.types import Kernel, Outcome, Round, Task, TaskSpec, TensorSpec, Timing, Verdict
+from kevin.train.metrics import TIMES, read_metrics
+from kevin.train.run import run_training
 
 PAD, END, USER, ASSISTANT, UNKNOWN = "<|pad|>", "<|end|>", "<|user|>", "<|assistant|>", "<|unknown|>"
 OKAY = "<think>\nOkay, here.\n</think>\n"
@@ -117,3 +119,42 @@ def make_study(folder: Path, *, reward: dict | None = None, **train: object) -> 
             "runs": {"tiny": {}},
         }
     )
+
+
+def failing_judge(every=5):
+    """Fails on every fifth kernel."""
+    count = 0
+
+    def judging(pairs):
+        nonlocal count
+        results = []
+        for _, kernel in pairs:
+            count += 1
+            results.append(HarnessError("no device") if count % every == 0 else verdict(kernel))
+        return results
+
+    return judging
+
+
+def all_wrong_for(name):
+    """A judge to whom every kernel of one task is wrong."""
+
+    def judging(pairs):
+        wrong = {"source": "wrong"}
+        return [verdict(k.model_copy(update=wrong) if t.name == name else k) for t, k in pairs]
+
+    return judging
+
+
+class Killed(BaseException):
+    """Stands for a kill: nothing catches it."""
+
+
+def train(folder, *, out="out", judge=judge, **options):
+    study = make_study(folder, **options)
+    run_training(study, "tiny", folder / "tasks.parquet", folder / out, judge=judge)
+    return curve(folder / out)
+
+
+def curve(out):
+    return [{k: v for k, v in r.items() if k != TIMES} for r in read_metrics(out / "metrics.jsonl")]

@@ -11,7 +11,7 @@ from typing import TYPE_CHECKING, Annotated, Any, Literal
 
 import typer
 
-from kevin.cli.options import ConfigOption, load_config
+from kevin.cli.options import ConfigOption, DeviceOption, load_config
 from kevin.core.errors import UsageError
 
 if TYPE_CHECKING:
@@ -29,7 +29,6 @@ app = typer.Typer(
     help="Measure the judge itself, attacks on it, PyTorch's baselines, and the report.", no_args_is_help=True
 )
 
-DeviceOption = Annotated[str, typer.Option("--device", help="cpu or cuda; the configuration's when left out.")]
 FolderOption = Annotated[Path, typer.Option("--out", metavar="DIR", help="Folder for the results.")]
 InFlightOption = Annotated[
     int, typer.Option("--kernels-in-flight", help="Sandboxes open at once on a GPU, one of them measured.", min=1)
@@ -42,9 +41,11 @@ def bench_judge(
         Path, typer.Option("--batch", metavar="FILE", help="Lines of {id, reference, kernel}, as for `kevin judge`.")
     ],
     out: FolderOption,
-    device: DeviceOption = "",
+    device: DeviceOption = None,
     in_flight: InFlightOption = 8,
-    copies: Annotated[int, typer.Option("--copies", help="Of each kernel in the warm run.", min=1)] = 4,
+    copies: Annotated[
+        int, typer.Option("--copies", help="How often each kernel is asked for in the warm run.", min=1)
+    ] = 4,
     rules: Annotated[str, typer.Option("--rules", help="default, none, or names separated by commas.")] = "none",
     trials: Annotated[int | None, typer.Option("--trials", help="Correctness trials.")] = None,
     kernelbench: Annotated[
@@ -74,7 +75,7 @@ def bench_judge(
     from kevin.judge.benchmarks.throughput import KernelBenchHarness, compare_verdicts, parity
     from kevin.judge.benchmarks.throughput import bench_judge as measure
 
-    protocol = make_protocol(_protocol(config), rules=rules, tolerance=None, device=device or None, num_trials=trials)
+    protocol = make_protocol(_protocol(config), rules=rules, tolerance=None, device=device, num_trials=trials)
     lines, _ = load_tasks(read_pairs(batch))
     pairs = [(task, make_kernel(line.kernel, "", "auto", protocol)) for line, task in lines]
     pool = JudgePoolConfig(kernels_in_flight=in_flight)
@@ -132,15 +133,15 @@ def _print_runs(summary: dict[str, Any]) -> None:
 @app.command("baselines")
 def bench_baselines(
     out: FolderOption,
-    device: DeviceOption = "",
+    device: DeviceOption = None,
     kernelbench: Annotated[
         Path | None, typer.Option("--kernelbench", metavar="DIR", help="Tasks of a checkout; else the own catalog.")
     ] = None,
-    levels: Annotated[str, typer.Option("--levels", help="Of KernelBench, separated by commas.")] = "1,2",
+    levels: Annotated[str, typer.Option("--levels", help="Levels of KernelBench, separated by commas.")] = "1,2",
     names: Annotated[
         str, typer.Option("--baselines", help="eager, compile, max_autotune, cuda_graph; the device's usual if empty.")
     ] = "",
-    fused: Annotated[int, typer.Option("--fused", help="Of the own tasks: so many generated fused ones too.")] = 40,
+    fused: Annotated[int, typer.Option("--fused", help="Generated fused tasks beside the own single operators.")] = 40,
     processes: Annotated[
         int, typer.Option("--compile-processes", help="Compile all tasks ahead in so many processes.", min=0)
     ] = 0,
@@ -157,9 +158,9 @@ def bench_baselines(
     from kevin.core.progress import progress
     from kevin.core.provenance import provenance
     from kevin.judge.benchmarks.baselines import BASELINES, measure_baselines
-    from kevin.judge.benchmarks.stored_results import read_measured, write_reference
+    from kevin.judge.benchmarks.stored_results import read_measured, write_measured
 
-    protocol = make_protocol(_protocol(config), rules="default", tolerance=None, device=device or None)
+    protocol = make_protocol(_protocol(config), rules="default", tolerance=None, device=device)
     tasks = _tasks(kernelbench, levels, fused, protocol)
     if only:
         ids = {name.strip() for name in only.split(",")}
@@ -183,7 +184,7 @@ def bench_baselines(
                 compile_processes=processes or (min(8, os.cpu_count() or 1) if protocol.device == "cuda" else 0),
             )
             frame = pd.concat([frame, measured], ignore_index=True)
-            written = write_reference(out, frame, tasks, record)
+            written = write_measured(out, frame, tasks, record)
     for path in written if pending else []:
         typer.echo(str(path))
     _print_medians(frame)
@@ -192,7 +193,7 @@ def bench_baselines(
 @app.command("attacks")
 def bench_attacks(
     out: FolderOption,
-    device: DeviceOption = "",
+    device: DeviceOption = None,
     kernelbench: Annotated[
         Path | None,
         typer.Option(
@@ -201,7 +202,7 @@ def bench_attacks(
     ] = None,
     store: Annotated[
         Path | None,
-        typer.Option("--store", metavar="DIR", help="Verdicts that are not formed again. [default: OUT/store]"),
+        typer.Option("--store", metavar="DIR", help="Verdicts that are not formed again. Default: OUT/store."),
     ] = None,
     only: Annotated[str, typer.Option("--only", help="Attacks whose name holds this.")] = "",
 ) -> None:
@@ -221,9 +222,7 @@ def bench_attacks(
     from kevin.report.display_systems import attacks
     from kevin.report.publish import latex
 
-    if device not in ("", "cpu", "cuda"):
-        raise UsageError(f"--device: {device!r} is neither cpu nor cuda")
-    kind: Literal["cpu", "cuda"] = "cuda" if device == "cuda" else "cpu"
+    kind = device or "cpu"
     if kernelbench is not None and kind != "cuda":
         raise UsageError("--kernelbench: its harness needs a GPU; give --device cuda, or leave it out")
     if kernelbench is not None and not kernelbench.is_dir():
@@ -250,7 +249,7 @@ def bench_products(
     kernelbench: Annotated[
         Path | None, typer.Option("--kernelbench", metavar="DIR", help="Tasks of a checkout; else own ones like them.")
     ] = None,
-    levels: Annotated[str, typer.Option("--levels", help="Of KernelBench, separated by commas.")] = "1,2",
+    levels: Annotated[str, typer.Option("--levels", help="Levels of KernelBench, separated by commas.")] = "1,2",
 ) -> None:
     """Write one kernel for every way of the kernel writer to compute a product: on tensor cores, in tiles, plainly.
 

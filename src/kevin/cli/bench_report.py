@@ -29,10 +29,12 @@ def bench_report(
         Path, typer.Option("--out", metavar="DIR", help="Folder for the synthetic study and report_bench.json.")
     ],
     num_tasks: Annotated[int, typer.Option("--tasks", help="Held-out tasks.", min=2, max=9999)] = 200,
-    num_trajectories: Annotated[int, typer.Option("--trajectories", help="Of each task and policy.", min=1)] = 16,
-    num_turns: Annotated[int, typer.Option("--turns", help="Of each trajectory.", min=1)] = 8,
+    num_trajectories: Annotated[
+        int, typer.Option("--trajectories", help="Trajectories of each task and policy.", min=1)
+    ] = 16,
+    num_turns: Annotated[int, typer.Option("--turns", help="Turns of each trajectory.", min=1)] = 8,
     num_policies: Annotated[int, typer.Option("--policies", help="Compared, seeds among them.", min=1)] = 6,
-    chars: Annotated[int, typer.Option("--chars", help="Of each answer.", min=100)] = 6000,
+    chars: Annotated[int, typer.Option("--chars", help="Characters of each answer.", min=100)] = 6000,
 ) -> None:
     """Seconds and peak memory of every table and of the page, each by the command that the workflow calls.
 

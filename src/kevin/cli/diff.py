@@ -34,14 +34,14 @@ class Kind(StrEnum):
 
 
 def diff(
-    reference: Annotated[Path, typer.Argument(metavar="REFERENCE", help="Folder of results or of tables, or a table.")],
+    stored: Annotated[Path, typer.Argument(metavar="STORED", help="Folder of results or of tables, or a table.")],
     results: Annotated[Path, typer.Argument(metavar="RESULTS", help="The same of what is compared with it.")],
     out: Annotated[
         Path | None, typer.Option("--out", metavar="FILE", help="Every cell with its interval and p, as CSV.")
     ] = None,
     as_json: Annotated[bool, typer.Option("--json", help="Print everything as JSON.")] = False,
     correction: Annotated[
-        Correction, typer.Option("--correction", help="Of p over many cells; none: each cell by itself.")
+        Correction, typer.Option("--correction", help="How p is corrected for many cells; none: each cell by itself.")
     ] = Correction.holm,
     level: Annotated[
         float, typer.Option("--level", min=1e-6, max=0.5, help="Corrected p below which a cell differs.")
@@ -60,9 +60,7 @@ def diff(
     from kevin.core.files import write_csv
     from kevin.report.diff import cells_frame, compare
 
-    found = compare(
-        reference, results, correction=correction.value, level=level, anyway=[k.value for k in anyway or []]
-    )
+    found = compare(stored, results, correction=correction.value, level=level, anyway=[k.value for k in anyway or []])
     if out is not None:
         write_csv(out, cells_frame(found))
     if as_json:
@@ -70,14 +68,14 @@ def diff(
     else:
         print_comparison(found)
     if not found.of("differs") and not found.of("agrees"):
-        raise DataError(f"{reference} and {results}: nothing could be compared; the reasons are above")
+        raise DataError(f"{stored} and {results}: nothing could be compared; the reasons are above")
     if found.of("differs"):
         raise typer.Exit(code=1)
 
 
 def record(found: Comparison) -> dict[str, Any]:
     """The comparison as JSON values; an estimate has value, low and high."""
-    numbers = ("reference", "results", "difference")
+    numbers = ("stored", "results", "difference")
     cells = []
     for cell in found.cells:
         estimates = {name: own._asdict() if (own := getattr(cell, name)) else None for name in numbers}
@@ -118,7 +116,7 @@ def _differing(cells: list[Cell]) -> Table:
     for head in ("Reference", "Results", "Difference", "p"):
         table.add_column(head, justify="right")
     for cell in sorted(cells, key=lambda c: c.p_corrected or 0.0)[:_MAX_ROWS]:
-        numbers = [_number(cell.reference), _number(cell.results), _number(cell.difference)]
+        numbers = [_number(cell.stored), _number(cell.results), _number(cell.difference)]
         p = "" if cell.p_corrected is None else f"{cell.p_corrected:.2g}"
         table.add_row(*(Text(text) for text in (cell.table, cell.row, cell.column, *numbers, p)))
     if len(cells) > _MAX_ROWS:

@@ -9,7 +9,7 @@ from typing import TYPE_CHECKING, Annotated, Literal
 import typer
 
 from kevin.api.pairs import make_protocol, read_source
-from kevin.cli.options import load_config
+from kevin.cli.options import JUDGING_PANEL, DeviceOption, load_config
 from kevin.core.candidate import DialectChoice, make_kernel
 from kevin.core.errors import UsageError
 
@@ -18,7 +18,7 @@ if TYPE_CHECKING:
     from kevin.core.protocol import JudgeProtocol
     from kevin.core.types import Kernel, Task, Verdict
 
-_ONE, _MANY, _RUNS, _PROTOCOL = "One kernel", "Many kernels", "A run of KernelBench", "How to judge"
+_ONE, _MANY, _RUNS = "One kernel", "Many kernels", "A run of KernelBench"
 
 
 def judge(
@@ -72,7 +72,7 @@ def judge(
         ),
     ] = None,
     level: Annotated[
-        int | None, typer.Option("--level", min=1, max=4, help="Of the run.", rich_help_panel=_RUNS)
+        int | None, typer.Option("--level", min=1, max=4, help="KernelBench's level of the run.", rich_help_panel=_RUNS)
     ] = None,
     kernelbench: Annotated[
         Path | None,
@@ -92,13 +92,12 @@ def judge(
             rich_help_panel=_RUNS,
         ),
     ] = False,
-    device: Annotated[
-        Literal["cpu", "cuda"] | None,
-        typer.Option("--device", help="Where the kernel runs; cpu when nothing is said.", rich_help_panel=_PROTOCOL),
-    ] = None,
+    device: DeviceOption = None,
     dialect: Annotated[
         DialectChoice,
-        typer.Option("--dialect", help="auto tells them apart by file name and content.", rich_help_panel=_PROTOCOL),
+        typer.Option(
+            "--dialect", help="auto tells them apart by file name and content.", rich_help_panel=JUDGING_PANEL
+        ),
     ] = "auto",
     rules: Annotated[
         str,
@@ -106,27 +105,34 @@ def judge(
             "--rules",
             metavar="LIST",
             help="Rules to enforce: default, none, or names with commas. Hits of the others are reported as flags.",
-            rich_help_panel=_PROTOCOL,
+            rich_help_panel=JUDGING_PANEL,
         ),
     ] = "default",
     precision: Annotated[
         Literal["float32", "float16", "bfloat16"] | None,
-        typer.Option("--precision", help="Of inputs and weights; float32 alone is judged.", rich_help_panel=_PROTOCOL),
+        typer.Option(
+            "--precision",
+            help="Data type of inputs and weights; only float32 is judged.",
+            rich_help_panel=JUDGING_PANEL,
+        ),
     ] = None,
     trials: Annotated[
-        int | None, typer.Option("--trials", min=1, help="Correctness trials.", rich_help_panel=_PROTOCOL)
+        int | None, typer.Option("--trials", min=1, help="Correctness trials.", rich_help_panel=JUDGING_PANEL)
     ] = None,
     tolerance: Annotated[
-        float | None, typer.Option("--tolerance", help="Both atol and rtol.", rich_help_panel=_PROTOCOL)
+        float | None, typer.Option("--tolerance", help="Both atol and rtol.", rich_help_panel=JUDGING_PANEL)
     ] = None,
     build_timeout: Annotated[
         float | None,
-        typer.Option("--build-timeout", metavar="SECONDS", help="For compiling.", rich_help_panel=_PROTOCOL),
+        typer.Option("--build-timeout", metavar="SECONDS", help="For compiling.", rich_help_panel=JUDGING_PANEL),
     ] = None,
     run_timeout: Annotated[
         float | None,
         typer.Option(
-            "--run-timeout", metavar="SECONDS", help="For all trials, and again for timing.", rich_help_panel=_PROTOCOL
+            "--run-timeout",
+            metavar="SECONDS",
+            help="For all trials, and again for timing.",
+            rich_help_panel=JUDGING_PANEL,
         ),
     ] = None,
     store: Annotated[
@@ -135,7 +141,7 @@ def judge(
             "--store",
             metavar="DIR",
             help="Keep verdicts here and reuse those that stand in it.",
-            rich_help_panel=_PROTOCOL,
+            rich_help_panel=JUDGING_PANEL,
         ),
     ] = None,
     config: Annotated[
@@ -145,7 +151,7 @@ def judge(
             "-c",
             metavar="FILE",
             help="Judge as this configuration's judge section says; the options above win over it.",
-            rich_help_panel=_PROTOCOL,
+            rich_help_panel=JUDGING_PANEL,
         ),
     ] = None,
 ) -> None:

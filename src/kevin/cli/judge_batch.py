@@ -16,6 +16,7 @@ from typing import TYPE_CHECKING, Any
 
 from pydantic import ValidationError
 
+from kevin.api.pairs import make_task
 from kevin.cli.verdict_view import verdict_record
 from kevin.core.candidate import DialectChoice, make_kernel
 from kevin.core.config import JudgePoolConfig
@@ -131,7 +132,7 @@ def _check_same_work(
         if record is None:
             continue
         ours = {
-            "task_digest": _task(pair.reference).digest,
+            "task_digest": make_task(pair.reference).digest,
             "kernel_digest": kernels[pair.id].digest,
             "protocol_digest": protocol.digest,
         }
@@ -139,10 +140,6 @@ def _check_same_work(
             if record.get(name) != digest:
                 what = name.removesuffix("_digest")
                 raise UsageError(f"{out}: the verdict under id {pair.id!r} is of another {what}; give another --out")
-
-
-def _task(reference: str) -> Task:
-    return Task(id="user", level=1, name="user", source=reference, origin="user")
 
 
 def load_tasks(pairs: list[Pair]) -> tuple[list[tuple[Pair, Task]], list[Record]]:
@@ -157,7 +154,7 @@ def load_tasks(pairs: list[Pair]) -> tuple[list[tuple[Pair, Task]], list[Record]
             name = pair.place
             try:
                 spec = inspect_task(pair.reference, name)
-                known[pair.reference] = _task(pair.reference).model_copy(update={"id": name, "spec": spec})
+                known[pair.reference] = make_task(pair.reference, "user").model_copy(update={"id": name, "spec": spec})
             except TaskError as e:
                 known[pair.reference] = e
         found = known[pair.reference]

@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 from pathlib import Path
-from typing import TYPE_CHECKING, Annotated, Any
+from typing import TYPE_CHECKING, Annotated, Any, Literal
 
 import typer
 
@@ -12,6 +12,7 @@ if TYPE_CHECKING:
 
 STEPS_PANEL = "Study steps (called by Snakemake)"
 HAND_PANEL = "With a kernel in hand"
+JUDGING_PANEL = "How to judge"
 DEFAULT_CONFIG = Path("config/config.yaml")
 
 ConfigOption = Annotated[
@@ -21,6 +22,12 @@ ConfigOption = Annotated[
         "-c",
         metavar="FILE",
         help="Configuration file; give it again to lay further files over it. Default: config/config.yaml.",
+    ),
+]
+DeviceOption = Annotated[
+    Literal["cpu", "cuda"] | None,
+    typer.Option(
+        "--device", help="Where kernels run; cpu unless a configuration says otherwise.", rich_help_panel=JUDGING_PANEL
     ),
 ]
 TasksOption = Annotated[Path, typer.Option("--tasks", metavar="FILE", help="tasks.parquet of `kevin tasks build`.")]

@@ -6,11 +6,11 @@ import logging
 import os
 import secrets
 from pathlib import Path
-from typing import TYPE_CHECKING, Annotated, Literal
+from typing import TYPE_CHECKING, Annotated
 
 import typer
 
-from kevin.cli.options import load_config
+from kevin.cli.options import JUDGING_PANEL, DeviceOption, load_config
 from kevin.core.errors import UsageError
 
 if TYPE_CHECKING:
@@ -24,7 +24,7 @@ _STORE = Path("~/.cache/kevin/verdicts")
 _LOOPBACK = ("127.0.0.1", "localhost", "::1")
 _AFTER_GRACE_S = 15.0
 """For ending the judge's processes once all requests are answered."""
-_WHO, _HOW, _LIMITS = "Who may ask", "How to judge", "Limits"
+_WHO, _LIMITS = "Who may ask", "Limits"
 
 
 def serve(
@@ -52,14 +52,15 @@ def serve(
             rich_help_panel=_WHO,
         ),
     ] = None,
-    device: Annotated[
-        Literal["cpu", "cuda"] | None,
-        typer.Option("--device", help="Where kernels run; cpu when nothing is said.", rich_help_panel=_HOW),
-    ] = None,
+    device: DeviceOption = None,
     store: Annotated[
         Path,
         typer.Option(
-            "--store", metavar="DIR", help="Verdicts are kept here and reused.", rich_help_panel=_HOW, show_default=True
+            "--store",
+            metavar="DIR",
+            help="Verdicts are kept here and reused.",
+            rich_help_panel=JUDGING_PANEL,
+            show_default=True,
         ),
     ] = _STORE,
     config: Annotated[
@@ -69,7 +70,7 @@ def serve(
             "-c",
             metavar="FILE",
             help="Judge, schedule and score as this configuration's sections judge, pool and reward say.",
-            rich_help_panel=_HOW,
+            rich_help_panel=JUDGING_PANEL,
         ),
     ] = None,
     queue: Annotated[
@@ -77,12 +78,16 @@ def serve(
         typer.Option("--queue", min=1, help="Pairs waited for at once; more get 429.", rich_help_panel=_LIMITS),
     ] = 256,
     max_body_mb: Annotated[
-        int, typer.Option("--max-body", metavar="MB", min=1, help="Of a request.", rich_help_panel=_LIMITS)
+        int, typer.Option("--max-body", metavar="MB", min=1, help="Largest body of a request.", rich_help_panel=_LIMITS)
     ] = 8,
     reference_timeout: Annotated[
         float,
         typer.Option(
-            "--reference-timeout", metavar="SECONDS", min=1, help="To look into one.", rich_help_panel=_LIMITS
+            "--reference-timeout",
+            metavar="SECONDS",
+            min=1,
+            help="Time limit for looking into one.",
+            rich_help_panel=_LIMITS,
         ),
     ] = 60.0,
     grace: Annotated[

@@ -106,7 +106,7 @@ def rollout(
     store: StoreOption,
     out: OutOption,
     strategy: Annotated[
-        str | None, typer.Option("--strategy", metavar="NAME", help="A key of `search.strategies`. [default: none]")
+        str | None, typer.Option("--strategy", metavar="NAME", help="A key of `search.strategies`. Default: none.")
     ] = None,
     config: ConfigOption = None,
 ) -> None:

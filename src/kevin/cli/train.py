@@ -23,7 +23,7 @@ def train(
         Path | None, typer.Option("--init", metavar="DIR", help="Initial model, in place of that of `train.init`.")
     ] = None,
     store: Annotated[
-        Path | None, typer.Option("--store", metavar="DIR", help="Verdict store. [default: the study's own]")
+        Path | None, typer.Option("--store", metavar="DIR", help="Verdict store. Default: the study's own.")
     ] = None,
     config: ConfigOption = None,
 ) -> None:
@@ -91,7 +91,7 @@ def training_figure(
 
 def plan(
     run: Annotated[
-        str | None, typer.Option("--run", metavar="NAME", help="A key of `runs`. [default: the section `train` alone]")
+        str | None, typer.Option("--run", metavar="NAME", help="A key of `runs`. Default: the section `train` alone.")
     ] = None,
     model: Annotated[
         str | None,
@@ -103,7 +103,7 @@ def plan(
         ),
     ] = None,
     gpus: Annotated[
-        int | None, typer.Option("--gpus", min=1, help="Devices that share the training. [default: the scale's]")
+        int | None, typer.Option("--gpus", min=1, help="Devices that share the training. Default: the scale's.")
     ] = None,
     config: ConfigOption = None,
 ) -> None:

@@ -46,11 +46,11 @@ class JudgeProtocol(Frozen):
     """How a kernel is built, checked and timed."""
 
     version: int = PROTOCOL_VERSION
-    """Of the judge's code; not to be set."""
+    """Version of the judge's code; not to be set."""
     device: Device = "cpu"
     """Where kernels run."""
     precision: Literal["float32", "float16", "bfloat16"] = "float32"
-    """Of inputs and weights. Others than float32 are refused: prompts, headers and tolerances are made for that."""
+    """Data type of inputs and weights. Only float32 is accepted: prompts, headers and tolerances are made for it."""
     num_trials: int = Field(default=3, ge=1)
     """Correctness trials, each with fresh secret inputs."""
     distributions: tuple[Literal["task", "normal", "wide", "shifted"], ...] = ("task", "normal")
@@ -73,15 +73,15 @@ class JudgeProtocol(Frozen):
     )
     """Rules enforced; hits of the others are still recorded as flags."""
     cpp_flags: tuple[str, ...] = ("-O3", "-march=native", "-fopenmp", "-std=c++17")
-    """Of g++."""
+    """Flags of g++."""
     cuda_flags: tuple[str, ...] = ("-O3", "-std=c++17")
-    """Of nvcc."""
+    """Flags of nvcc."""
     num_threads: int = Field(default=1, ge=1)
     """Threads of the CPU device, for kernel and reference alike; the device is that many cores, leased exclusively."""
     build_timeout_s: float = Field(default=20.0, gt=0)
-    """Of compiling one ``c_abi`` kernel."""
+    """Time limit for compiling one ``c_abi`` kernel."""
     inline_build_timeout_s: float = Field(default=180.0, gt=0)
-    """Of a ``load_inline`` module, whose torch headers alone take most of a minute."""
+    """Time limit for building one ``load_inline`` module; torch's headers alone take most of a minute."""
     run_timeout_s: float = Field(default=10.0, gt=0)
     """Wall time of all correctness trials together, and again of the timing."""
     memory_mb: int = Field(default=2048, ge=64)

@@ -67,10 +67,10 @@ class Cell(Frozen):
     """What the row is about: ``policy base, subset all tasks``."""
     column: str
     status: Status
-    reference: Estimate | None = None
+    stored: Estimate | None = None
     results: Estimate | None = None
     difference: Estimate | None = None
-    """Of independent estimates, results minus reference, with its 95 % interval."""
+    """Of independent estimates, results minus stored, with its 95 % interval."""
     p: float | None = None
     p_corrected: float | None = None
     reason: str = ""
@@ -80,7 +80,7 @@ class Cell(Frozen):
 class Comparison(Frozen):
     """Of two studies."""
 
-    reference: str
+    stored: str
     results: str
     correction: Correction
     level: float
@@ -93,7 +93,7 @@ class Comparison(Frozen):
 
 
 def compare(
-    reference: Path,
+    stored: Path,
     results: Path,
     *,
     correction: Correction = "holm",
@@ -110,13 +110,13 @@ def compare(
     Raises:
         DataError: a path is no folder and no table, or rows of a table cannot be told apart.
     """
-    tables = [_tables(path) for path in (reference, results)]
-    if reference.is_file() and results.is_file():
+    tables = [_tables(path) for path in (stored, results)]
+    if stored.is_file() and results.is_file():
         tables[1] = dict(zip(tables[0], tables[1].values(), strict=True))
-    elif reference.is_file() or results.is_file():
-        wanted = tables[0].keys() if reference.is_file() else tables[1].keys()
+    elif stored.is_file() or results.is_file():
+        wanted = tables[0].keys() if stored.is_file() else tables[1].keys()
         tables = [{name: path for name, path in own.items() if name in wanted} for own in tables]
-    origins = [read_origin(path) for path in (reference, results)]
+    origins = [read_origin(path) for path in (stored, results)]
     differences = origin_differences(*origins)
     block = _Blocks([d for d in differences if d.kind not in anyway], origins)
     cells: list[Cell] = []
@@ -127,7 +127,7 @@ def compare(
         frames = [read_table(own[name]) for own in tables]
         cells += _table_cells(name, frames, [own[name] for own in tables], block)
     return Comparison(
-        reference=str(reference),
+        stored=str(stored),
         results=str(results),
         correction=correction,
         level=level,
@@ -192,7 +192,7 @@ def _key_values(frame: pd.DataFrame, keys: Sequence[str]) -> list[tuple[str, ...
 
 
 def _absent(table: str, row: str, what: str, *, missing_in_results: bool) -> Cell:
-    where = ("reference", "results") if missing_in_results else ("results", "reference")
+    where = ("stored ones", "results") if missing_in_results else ("results", "stored ones")
     reason = f"the {what} is in the {where[0]} alone, not in the {where[1]}"
     return Cell(table=table, row=row, column="", status="not compared", reason=reason)
 
@@ -217,10 +217,10 @@ def _row_cells(
         a, b = estimates
         if a is None or b is None:
             if a or b:
-                said = f"the {'results have' if a else 'reference has'} no number there"
+                said = f"the {'results have' if a else 'stored one has'} no number there"
                 yield Cell(table=table, row=about, column=column, status="not compared", reason=said)
             continue
-        cell = Cell(table=table, row=about, column=column, status="agrees", reference=a, results=b)
+        cell = Cell(table=table, row=about, column=column, status="agrees", stored=a, results=b)
         reason = "; ".join(changed) or (block(table, column, one) if ours else None)
         yield cell.model_copy(update={"status": "not compared", "reason": reason} if reason else _judged(a, b, ours))
 
@@ -318,7 +318,7 @@ def cells_frame(comparison: Comparison) -> pd.DataFrame:
     rows = []
     for cell in comparison.cells:
         row: dict[str, Any] = {"table": cell.table, "row": cell.row, "column": cell.column, "status": cell.status}
-        for name in ("reference", "results", "difference"):
+        for name in ("stored", "results", "difference"):
             value, low, high = getattr(cell, name) or (None, None, None)
             row |= {name: value, f"{name}_low": low, f"{name}_high": high}
         rows.append(row | {"p": cell.p, "p_corrected": cell.p_corrected, "reason": cell.reason})

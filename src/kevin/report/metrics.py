@@ -31,15 +31,6 @@ class Interval(NamedTuple):
 NOTHING = Interval(math.nan, math.nan, math.nan)
 
 
-class Difference(NamedTuple):
-    """A mean paired difference over the tasks that two policies share."""
-
-    value: float
-    low: float
-    high: float
-    num_tasks: int
-
-
 # --- trajectories -----------------------------------------------------------------------------------------------
 
 
@@ -117,15 +108,6 @@ def best_of_k_weights(n: int, k: int) -> np.ndarray:
     return np.array([math.comb(i - 1, k - 1) / total for i in range(1, n + 1)])
 
 
-def best_of_k(values: Sequence[float] | np.ndarray, k: int) -> float:
-    """Unbiased estimate, from n samples, of the expected maximum of k (k <= n).
-
-    Of values 0 and 1 it is pass@k of Chen et al. (2021), 1 - C(n-c, k) / C(n, k).
-    """
-    ordered = np.sort(np.asarray(values, dtype=float))
-    return float(ordered @ best_of_k_weights(len(ordered), k))
-
-
 def smallest_group(trajectories: pd.DataFrame) -> int:
     """Number of trajectories of the task that has fewest: the largest k that every task can answer; 0 without tasks."""
     sizes = trajectories.groupby(TASK).size()
@@ -133,7 +115,13 @@ def smallest_group(trajectories: pd.DataFrame) -> int:
 
 
 def best_of_k_by_task(trajectories: pd.DataFrame, column: str, k: int) -> pd.Series:
-    """`best_of_k` of a trajectory column for each task (index: task_id, sorted)."""
+    """Unbiased estimate, for each task, of the expected maximum of k of its trajectories (index: task_id, sorted).
+
+    Of values 0 and 1 it is pass@k of Chen et al. (2021), 1 - C(n-c, k) / C(n, k).
+
+    Raises:
+        ValueError: a task has fewer than k trajectories.
+    """
     codes, tasks = pd.factorize(trajectories[TASK], sort=True)
     values = trajectories[column].to_numpy(float)
     order = np.lexsort((values, codes))
@@ -209,18 +197,3 @@ def share_interval(counted: pd.Series, of: pd.Series, *, num_resamples: int, see
     weights = task_weights(len(of), num_resamples, seed)
     draws = divide(weights @ counted.to_numpy(float), weights @ of.to_numpy(float))
     return percentile_interval(float(counted.sum() / of.sum()), draws)
-
-
-def geometric_interval(
-    log_values: Sequence[float] | np.ndarray | pd.Series, *, num_resamples: int, seed: int
-) -> Interval:
-    """Geometric mean, from logarithms, with its interval."""
-    interval = mean_interval(log_values, num_resamples=num_resamples, seed=seed)
-    return Interval(*(math.exp(v) for v in interval))
-
-
-def paired_difference(a: pd.Series, b: pd.Series, *, num_resamples: int, seed: int) -> Difference:
-    """Mean of a - b over the tasks that both have (index: task_id); tasks are resampled in pairs."""
-    difference = (a - b).dropna()
-    interval = mean_interval(difference, num_resamples=num_resamples, seed=seed)
-    return Difference(*interval, num_tasks=len(difference))

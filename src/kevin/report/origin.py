@@ -140,9 +140,9 @@ def _splits(folder: Path) -> dict[str, dict[str, str]] | None:
 # --- two of them --------------------------------------------------------------------------------------------------
 
 
-def origin_differences(reference: Origin, results: Origin) -> list[Difference]:
+def origin_differences(stored: Origin, results: Origin) -> list[Difference]:
     """All ways in which the two are not the same, those that keep cells from being compared first."""
-    found = [*_machine(reference, results), *_configuration(reference, results), *_tasks(reference, results)]
+    found = [*_machine(stored, results), *_configuration(stored, results), *_tasks(stored, results)]
     return sorted(found, key=lambda d: d.reach == "nothing")
 
 

@@ -178,17 +178,6 @@ def first_seed(policy: str, study: Study) -> str:
     return (config.seed_of if config is not None else None) or policy
 
 
-def seed_numbers(policies: Sequence[str], study: Study) -> dict[str, tuple[str, int]]:
-    """For each policy the one that stands for its seeds, and its number among them, from 0, as they are evaluated."""
-    numbers: dict[str, int] = {}
-    found = {}
-    for policy in policies:
-        kind = first_seed(policy, study)
-        found[policy] = (kind, numbers.get(kind, 0))
-        numbers[kind] = numbers.get(kind, 0) + 1
-    return found
-
-
 def split_label(split: str) -> str:
     """``level1`` -> ``Level 1``; ``all`` -> ``All held-out``."""
     if split in _SPLIT_LABELS:

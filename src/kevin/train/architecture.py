@@ -46,11 +46,6 @@ class Architecture(Frozen):
         untouched: float = (1 - self.expert_share) ** running
         return self.num_parameters - untouched * self.expert_parameters
 
-    @property
-    def kv_bytes_per_token(self) -> float:
-        """In bfloat16: keys and values of all layers, within their windows."""
-        return self.num_layers * self._layer_bytes
-
     def kv_bytes(self, num_tokens: float) -> float:
         """Of one answer with its prompt, in bfloat16."""
         windows = self.windows or (None,) * self.num_layers

@@ -21,7 +21,7 @@ def test_help_says_what_they_do() -> None:
     [
         (("--kernelbench", "."), "--kernelbench: its harness needs a GPU"),
         (("--only", "no such attack"), "--only: no attack on cpu has 'no such attack' in its name"),
-        (("--device", "tpu"), "--device: 'tpu' is neither cpu nor cuda"),
+        (("--device", "tpu"), "'tpu' is not one of 'cpu'"),
         (("--device", "cuda", "--kernelbench", "/no/such/folder"), "/no/such/folder: no such folder"),
     ],
 )

@@ -44,7 +44,7 @@ def made(tmp_path_factory: pytest.TempPathFactory) -> Path:
 
 @pytest.fixture
 def copies(made: Path, tmp_path: Path) -> tuple[Path, Path]:
-    return (shutil.copytree(made, tmp_path / "reference"), shutil.copytree(made, tmp_path / "results"))
+    return (shutil.copytree(made, tmp_path / "stored"), shutil.copytree(made, tmp_path / "results"))
 
 
 def change(path: Path, change: Callable[[Any], object]) -> None:
@@ -135,7 +135,7 @@ def test_a_share_without_a_width_has_the_exact_interval(tmp_path: Path) -> None:
     for kernels, status in ((1, "agrees"), (40, "differs")):
         cell = compare(table(tmp_path / "a.csv", [mended(1.0, 0.0, kernels)]), other).cells[0]
         assert cell.status == status
-        assert cell.reference == (1.0, pytest.approx(0.025 ** (1 / kernels)), 1.0)
+        assert cell.stored == (1.0, pytest.approx(0.025 ** (1 / kernels)), 1.0)
 
 
 def test_numbers_without_a_width_are_not_judged(tmp_path: Path) -> None:
@@ -181,9 +181,9 @@ def test_what_only_one_of_the_two_has(copies: tuple[Path, Path]) -> None:
     frame[frame["policy"] != "p1"].drop(columns="geomean_avg").to_csv(level, index=False)
     left_out = compare(*copies).of("not compared")
     assert {(c.table, c.reason) for c in left_out if c.table == "mended"} == {
-        ("mended", "the table is in the reference alone, not in the results")
+        ("mended", "the table is in the stored ones alone, not in the results")
     }
-    rows = {c.row for c in left_out if c.reason == "the row is in the results alone, not in the reference"}
+    rows = {c.row for c in left_out if c.reason == "the row is in the results alone, not in the stored ones"}
     assert rows and all("policy p1" in name for name in rows)
     assert compare(*copies).of("differs") == []
 
@@ -235,7 +235,7 @@ def test_only_what_a_difference_reaches_is_left_out(copies: tuple[Path, Path]) -
     change(copies[1] / "split.yaml", lambda c: c["parts"]["level1"].update(a="2"))
     change(copies[1] / "config.yaml", lambda c: c["policies"]["p1"].update(model="another"))
     change(copies[1] / "config.yaml", lambda c: c["policies"]["p0"].update(label="another name"))
-    cells = [c for c in compare(*copies).cells if c.reference is not None]
+    cells = [c for c in compare(*copies).cells if c.stored is not None]
     of_split = {
         c.status for c in cells if c.table == "serial_parallel" and "policy p0" in c.row and "split level2" in c.row
     }
@@ -325,7 +325,7 @@ def test_the_frame_has_a_row_for_each_cell(copies: tuple[Path, Path]) -> None:
     found = compare(*copies)
     frame = cells_frame(found)
     assert len(frame) == len(found.cells)
-    assert {"reference", "reference_low", "results_high", "difference", "p_corrected", "reason"} <= set(frame.columns)
+    assert {"stored", "stored_low", "results_high", "difference", "p_corrected", "reason"} <= set(frame.columns)
 
 
 # --- the stored laptop study --------------------------------------------------------------------------------------

@@ -10,7 +10,7 @@ import pandas as pd
 import pytest
 from report_fixtures import make_study, make_turn
 from report_fixtures import make_task as report_task
-from rollout_fixtures import ALL, SETTINGS, TASKS, Killed, ScriptedJudge, ScriptedPolicy, failing, run
+from rollout_fixtures import ALL, SETTINGS, TASKS, Killed, N, ScriptedJudge, ScriptedPolicy, failing, run
 
 from kevin.core.config import validate_study
 from kevin.core.errors import ConfigError, DataError, SandboxError
@@ -36,6 +36,50 @@ def kernels_shown(request) -> list[str]:
             _, _, trajectory, turn = message.content.split("```cpp\n")[1].split("\n")[0].split()
             found.append(f"{trajectory} {turn}")
     return found
+
+
+class TestBeam:
+    settings = SETTINGS.model_copy(update={"num_trajectories": 4})
+    beam = Beam(turns_per_round=2, num_kept=2)
+
+    def search(self, policy=None, judge=None, **rest):
+        return run(policy, judge, self.settings, search=self.beam, **rest)
+
+    def test_the_fastest_go_on_copied(self):
+        policy = ScriptedPolicy()
+        turns = self.search(policy)
+        assert [len(batch) for batch in policy.requests] == [8, 8, 8, 8]
+        kernels = {
+            k: [t.kernel.source.strip() for t in turns if (t.task_id, t.trajectory) == ("l1/b", k)] for k in range(4)
+        }
+        # after turn 2 trajectories 3 and 2 lead with 2.3 and 2.2
+        assert kernels[0] == ["kernel l1/b 3 1", "kernel l1/b 3 2", "kernel l1/b 0 3", "kernel l1/b 0 4"]
+        assert kernels[1][:2] == kernels[0][:2]
+        assert kernels[2] == ["kernel l1/b 2 1", "kernel l1/b 2 2", "kernel l1/b 2 3", "kernel l1/b 2 4"]
+        (request,) = [r for r in policy.requests[2] if (r.task_id, r.trajectory) == ("l1/b", 1)]
+        assert "kernel l1/b 3 2" in "".join(m.content for m in request.conversation)
+
+    def test_trajectories_without_a_correct_kernel_lose(self):
+        wrong = {(t.id, k, n): failing((t.id, k, n)) for t in TASKS for k in (1, 2, 3) for n in (1, 2)}
+        turns = self.search(judge=ScriptedJudge(wrong))
+        first = [t.kernel.source.split()[2] for t in turns if t.task_id == "l1/a" and t.turn == 1]
+        assert first == ["0", "0", "1", "1"]
+
+    @pytest.mark.parametrize("call", range(1, N + 1))
+    def test_killed_and_started_again(self, tmp_path, call):
+        with pytest.raises(Killed):
+            self.search(judge=ScriptedJudge(die_at_call=call), checkpoint=tmp_path / "c")
+        assert self.search(checkpoint=tmp_path / "c") == self.search()
+
+    def test_a_retry_that_changes_the_selection_plays_the_later_turns_again(self, tmp_path):
+        failed = {("l1/b", 3, 2): SandboxError("x")}
+        self.search(judge=ScriptedJudge(failed), checkpoint=tmp_path / "c")
+        assert self.search(checkpoint=tmp_path / "c") == self.search()
+
+    def test_it_does_not_resume_a_plain_rollout(self, tmp_path):
+        run(settings=self.settings, checkpoint=tmp_path / "c")
+        with pytest.raises(DataError, match="search: was absent"):
+            self.search(checkpoint=tmp_path / "c")
 
 
 class TestEvolution:

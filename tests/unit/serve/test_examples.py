@@ -132,10 +132,11 @@ def test_an_environment_for_verifiers_rewards_the_best_turn(tmp_path: Path) -> N
     for key, value in options.items():
         command += [f"--{key}", value]
     command += ["--no-push", "--no-rich"]
+    path = os.pathsep.join([os.environ["PATH"], str(Path(command[0]).parent)])  # where it looks for uv
     run = subprocess.run(
         command,
         cwd=tmp_path,
-        env={**os.environ, "PYTHONPATH": str(EXAMPLES)},
+        env={**os.environ, "PYTHONPATH": str(EXAMPLES), "PATH": path},
         capture_output=True,
         text=True,
         timeout=300,

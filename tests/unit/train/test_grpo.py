@@ -1,48 +1,21 @@
-"""Training a tiny model against a judge by rule: learning, agreement with TRL, being killed anywhere, bad input."""
+"""Training a tiny model against a judge by rule: learning, agreement with TRL, what the settings change."""
 
 import json
-import shutil
 from types import SimpleNamespace
 
 import pytest
 import torch
-from train_fixtures import FAST, OKAY, judge, make_study, save_model, verdict
+from train_fixtures import FAST, OKAY, all_wrong_for, failing_judge, judge, make_study, train, verdict
 
 from kevin.core import files
 from kevin.core.config import Study
-from kevin.core.errors import ConfigError, DataError, DeviceError, HarnessError, UsageError
+from kevin.core.errors import ConfigError, HarnessError
 from kevin.core.types import Outcome
-from kevin.policy.load import load_policy
-from kevin.train import grpo, observer, step
-from kevin.train.base_model_check import check_base_model
-from kevin.train.checkpoint import export_policy
+from kevin.train import grpo, step
 from kevin.train.lengths import longest_response, response_tokens
 from kevin.train.metrics import TIMES, read_metrics
-from kevin.train.policy import RecordingPolicy
-from kevin.train.run import run_training
-from kevin.train.stability import TrainingStoppedError
 
-
-class Killed(BaseException):
-    """Stands for a kill: nothing catches it."""
-
-
-@pytest.fixture(autouse=True, scope="module")
-def one_thread():
-    before = torch.get_num_threads()
-    torch.set_num_threads(1)
-    yield
-    torch.set_num_threads(before)
-
-
-def train(folder, *, out="out", judge=judge, **options):
-    study = make_study(folder, **options)
-    run_training(study, "tiny", folder / "tasks.parquet", folder / out, judge=judge)
-    return curve(folder / out)
-
-
-def curve(out):
-    return [{k: v for k, v in r.items() if k != TIMES} for r in read_metrics(out / "metrics.jsonl")]
+pytestmark = pytest.mark.usefixtures("one_thread")
 
 
 def test_it_learns_to_write_the_faster_kernel(tmp_path):
@@ -97,21 +70,6 @@ def test_advantages_are_those_of_trl(tmp_path, monkeypatch, advantage):
                 num_compared += 1
                 num_with_failures += known < len(group)
     assert num_compared > num_with_failures > 0, "groups of kernels that differ, with one that has no verdict or none"
-
-
-def failing_judge(every=5):
-    """Fails on every fifth kernel."""
-    count = 0
-
-    def judging(pairs):
-        nonlocal count
-        results = []
-        for _, kernel in pairs:
-            count += 1
-            results.append(HarnessError("no device") if count % every == 0 else verdict(kernel))
-        return results
-
-    return judging
 
 
 def test_failures_and_placeholders_have_no_gradient(tmp_path, monkeypatch):
@@ -231,16 +189,6 @@ def test_only_first_turns_are_anchored(tmp_path, monkeypatch, loss):
             torch.testing.assert_close(a, b, rtol=1e-3, atol=1e-6)
 
 
-def all_wrong_for(name):
-    """A judge to whom every kernel of one task is wrong."""
-
-    def judging(pairs):
-        wrong = {"source": "wrong"}
-        return [verdict(k.model_copy(update=wrong) if t.name == name else k) for t, k in pairs]
-
-    return judging
-
-
 def test_flat_groups_are_dropped_from_the_mean(tmp_path, monkeypatch):
     seen = []
     original = grpo.KernelTrainer._generate_and_score_completions
@@ -282,156 +230,12 @@ def test_a_task_without_a_correct_kernel_is_mended_when_it_comes_up_next(tmp_pat
     assert [r.get("repairs", 0.0) for r in records] == repaired and max(repaired) > 0
 
 
-def test_a_killed_run_mends_what_it_would_have_mended(tmp_path, monkeypatch):
-    options = {"num_steps": 5, "flat_groups": "repair", "judge": all_wrong_for("a")}
-    whole = train(tmp_path, out="whole", **options)
-    original, num_calls = observer.StepObserver._record, 0
-
-    def dying(*arguments):
-        nonlocal num_calls
-        num_calls += 1
-        if num_calls == 5:
-            raise Killed
-        return original(*arguments)
-
-    monkeypatch.setattr(observer.StepObserver, "_record", dying)
-    with pytest.raises(Killed):
-        train(tmp_path, **options)
-    assert train(tmp_path, **options) == whole
-
-
-# --- killed and resumed -----------------------------------------------------------------------------------------
-
-
-@pytest.mark.parametrize("save_every", [1, 2])
-@pytest.mark.parametrize("when", ["generate", "judge", "update", "log", "save"])
-def test_killed_anywhere_it_continues_the_same_curve(tmp_path, monkeypatch, when, save_every):
-    options = {"num_steps": 4, "save_every": save_every}
-    whole = train(tmp_path, out="whole", **options)
-    target = {
-        "generate": (RecordingPolicy, "_remember"),
-        "update": (grpo.KernelTrainer, "_compute_loss"),
-        "log": (observer.StepObserver, "_record"),
-        "save": (observer.StepObserver, "on_save"),
-    }
-    judging, num_calls = judge, 0
-    at = {"generate": 25, "judge": 4, "update": 9, "log": 3, "save": 1 if save_every == 2 else 2}[when]
-
-    def dying(original):
-        def wrapper(*args, **kwargs):
-            nonlocal num_calls
-            num_calls += 1
-            if num_calls == at:
-                raise Killed
-            return original(*args, **kwargs)
-
-        return wrapper
-
-    with monkeypatch.context() as patch:
-        if when == "judge":
-            judging = dying(judge)
-        else:
-            owner, name = target[when]
-            patch.setattr(owner, name, dying(getattr(owner, name)))
-        with pytest.raises(Killed):
-            train(tmp_path, out="killed", judge=judging, **options)
-    assert len(curve(tmp_path / "killed")) < 4
-    assert train(tmp_path, out="killed", **options) == whole
-    same_weights(tmp_path / "whole", tmp_path / "killed")
-
-
-def same_weights(a, b):
-    from safetensors.torch import load_file
-
-    left, right = (load_file(x / "checkpoints/checkpoint-8/model.safetensors") for x in (a, b))
-    assert all(torch.equal(left[k], right[k]) for k in left)
-
-
-def test_a_resumed_step_generates_nothing_that_it_has(tmp_path, monkeypatch):
-    """Killed in the gradient steps: the rollouts are there, neither the model nor the judge is asked again."""
-    with monkeypatch.context() as patch:
-        patch.setattr(grpo.KernelTrainer, "_compute_loss", lambda *a, **k: (_ for _ in ()).throw(Killed()))
-        with pytest.raises(Killed):
-            train(tmp_path, num_steps=1)
-    asked = []
-    monkeypatch.setattr(RecordingPolicy, "_remember", lambda *a: asked.append("model"))
-    train(tmp_path, num_steps=1, judge=lambda pairs: asked.append("judge") or judge(pairs))
-    assert not asked
-
-
-def test_more_steps_later_are_the_same_run(tmp_path):
-    whole = train(tmp_path, out="whole", num_steps=4)
-    train(tmp_path, num_steps=2)
-    assert train(tmp_path, num_steps=4)[:3] == whole[:3]
-
-
-def test_a_finished_run_is_not_repeated_and_never_overwritten(tmp_path):
-    whole = train(tmp_path, num_steps=1)
-    (tmp_path / "out/summary.json").unlink()  # as the workflow does before it runs a step again
-    assert train(tmp_path, num_steps=1, judge=lambda pairs: pytest.fail("trained again")) == whole
-    assert (tmp_path / "out/summary.json").exists()
-    other = train(tmp_path, num_steps=1, clip_high=0.4)
-    assert len(other) == 1 and curve(tmp_path / "out.old-1") == whole
-
-
-def test_a_changed_configuration_is_named(tmp_path):
-    train(tmp_path, num_steps=1)
-    (tmp_path / "out/finished.json").unlink()
-    with pytest.raises(DataError, match=r"train\.clip_high: was 0\.28, is 0\.4"):
-        train(tmp_path, num_steps=1, clip_high=0.4)
-    with pytest.raises(DataError, match=r"reward\.gamma"):
-        train(tmp_path, num_steps=1, reward={"gamma": 0.9})
-    save_model(tmp_path / "base", seed=5)
-    with pytest.raises(DataError, match=r"policies\.base\.files\.model\.safetensors: its content has changed"):
-        train(tmp_path, num_steps=1)
-
-
-def test_a_missing_checkpoint_starts_anew_and_an_unfinished_one_is_not_used(tmp_path):
-    whole = train(tmp_path, num_steps=3)
-    (tmp_path / "out/finished.json").unlink()
-    for checkpoint in (tmp_path / "out/checkpoints").glob("checkpoint-*"):
-        (checkpoint / "complete.json").unlink()
-    assert train(tmp_path, num_steps=3) == whole
-
-
-# --- bad input --------------------------------------------------------------------------------------------------
-
-
-def test_a_model_without_a_chat_template(tmp_path):
-    make_study(tmp_path)
-    shutil.rmtree(tmp_path / "base")
-    save_model(tmp_path / "base", template=None)
-    with pytest.raises(UsageError, match="chat template"):
-        train(tmp_path)
-
-
-def test_a_missing_model(tmp_path):
-    make_study(tmp_path)
-    shutil.rmtree(tmp_path / "base")
-    (tmp_path / "base").mkdir()
-    with pytest.raises(DataError, match="not a model folder"):
-        train(tmp_path)
-    save_model(tmp_path / "base")
-    assert len(train(tmp_path, num_steps=1)) == 1  # nothing was lost by going on with the model that was missing
-
-
 def test_a_batch_that_does_not_divide(tmp_path):
     with pytest.raises(ValueError, match="16 samples cannot be divided"):
         make_study(tmp_path, micro_batch_size=3)
     study = make_study(tmp_path).for_run("tiny")
     with pytest.raises(ConfigError, match="multiple of the 4 processes"):
         grpo.grpo_config(study, tmp_path, 4, on_cpu=True)
-
-
-def test_unknown_runs_and_keys(tmp_path):
-    study = make_study(tmp_path)
-    with pytest.raises(ConfigError, match="no run 'nobody'"):
-        study.for_run("nobody")
-    raw = study.model_dump(mode="json")
-    with pytest.raises(ValueError, match=r"runs\.tiny\.num_turn"):
-        Study.model_validate({**raw, "runs": {"tiny": {"train": {"num_turn": 3}}}})
-    with pytest.raises(ValueError, match="init names a policy"):
-        Study.model_validate({**raw, "runs": {"tiny": {"train": {"init": "nobody"}}}})
 
 
 def test_all_kernels_wrong_changes_nothing(tmp_path):
@@ -456,77 +260,6 @@ def test_answers_without_code_are_parse_errors_of_score_0(tmp_path):
     without = frame[frame["kernel_source"].isna()]
     assert len(without) and set(without["outcome"]) == {"parse_error"} and set(without["score"]) == {0.0}
     assert records[0]["num_kernels"] == len(frame) - len(without)
-
-
-def test_a_loss_that_is_not_a_number(tmp_path, monkeypatch):
-    """The step is not kept, the checkpoint before it is."""
-    original = grpo.KernelTrainer._compute_loss
-
-    def nan_in_step_2(self, model, inputs):
-        loss = original(self, model, inputs)
-        return loss * float("nan") if self.state.global_step >= 2 else loss
-
-    monkeypatch.setattr(grpo.KernelTrainer, "_compute_loss", nan_in_step_2)
-    with pytest.raises(TrainingStoppedError, match="step 2: loss = nan"):
-        train(tmp_path)
-    assert [r["step"] for r in curve(tmp_path / "out")] == [1]
-    assert [p.name for p in (tmp_path / "out/checkpoints").iterdir()] == ["checkpoint-2"]
-
-
-def test_out_of_memory_says_what_to_lower(tmp_path, monkeypatch):
-    def out_of_memory(*args, **kwargs):
-        raise torch.OutOfMemoryError("CUDA out of memory. Tried to allocate 2 GiB.")
-
-    monkeypatch.setattr(grpo.GRPOTrainer, "training_step", out_of_memory)
-    with pytest.raises(DeviceError, match=r"train\.micro_batch_size \(4\)"):
-        train(tmp_path)
-
-
-def test_a_broken_judge_ends_the_run_and_it_can_go_on(tmp_path):
-    with pytest.raises(HarnessError, match="the judge failed"):
-        train(tmp_path, num_steps=2, judge=lambda pairs: [HarnessError("no compiler")] * len(pairs))
-    whole = train(tmp_path, out="whole", num_steps=2)
-    assert train(tmp_path, num_steps=2) == whole
-
-
-def test_the_stop_rule_ends_the_run_with_its_reason(tmp_path):
-    records = train(tmp_path, num_steps=9, stop_not_okay=0.01, stop_patience=2, learning_rate=1e-9)
-    summary = json.loads((tmp_path / "out/summary.json").read_text())
-    assert len(records) == summary["num_steps"] == 2
-    assert "expected opening" in summary["reason"]
-
-
-def test_the_share_of_own_kernels_is_rewarded_also_after_a_resume(tmp_path, monkeypatch):
-    def profiled(pairs):
-        return [v.model_copy(update={"details": {"own_kernel_share": 0.5}}) for v in judge(pairs)]
-
-    whole = train(tmp_path, out="whole", num_steps=2, own_kernel_weight=2.0, judge=profiled)
-    frame, _ = files.read_parquet(tmp_path / "whole/turns/step_00001.parquet", "train_turns")
-    correct = frame[frame["outcome"] == "correct"]
-    assert len(correct) and (correct["score"] - correct["speedup"] - 0.3).tolist() == pytest.approx(
-        [1.0] * len(correct)
-    )
-    assert (frame[frame["outcome"] != "correct"]["score"] == 0).all()
-    with monkeypatch.context() as patch:
-        patch.setattr(grpo.KernelTrainer, "_compute_loss", lambda *a, **k: (_ for _ in ()).throw(Killed()))
-        with pytest.raises(Killed):
-            train(tmp_path, num_steps=2, own_kernel_weight=2.0, judge=profiled)
-    assert train(tmp_path, num_steps=2, own_kernel_weight=2.0, judge=profiled) == whole
-
-
-# --- the rest ---------------------------------------------------------------------------------------------------
-
-
-def test_the_export_is_an_ordinary_policy(tmp_path):
-    train(tmp_path, num_steps=1)
-    export_policy(tmp_path / "out", tmp_path / "policy")
-    config = make_study(tmp_path).policies["base"].model_copy(update={"model": str(tmp_path / "policy")})
-    policy = load_policy("trained", config)
-    trained = torch.cat([p.flatten() for p in policy.model.parameters()])
-    base = load_policy("base", make_study(tmp_path).policies["base"])
-    assert not torch.equal(trained, torch.cat([p.flatten() for p in base.model.parameters()]))
-    with pytest.raises(DataError, match="no complete checkpoint"):
-        export_policy(tmp_path / "nothing", tmp_path / "policy2")
 
 
 def test_longer_answers_from_a_step_on(tmp_path):
@@ -564,62 +297,9 @@ def test_opening_counts_as_okay():
     assert opening_is_expected(OKAY + FAST)
 
 
-def test_think_prune_train_learns_from_its_own_answers(tmp_path):
-    records = train(tmp_path, num_steps=12, num_trajectories=8, method="think_prune")
-    first, last = (sum(r["score"] for r in part) / 3 for part in (records[:3], records[-3:]))
-    assert last > first + 0.2
-    export_policy(tmp_path / "out", tmp_path / "policy")
-    assert (tmp_path / "policy/model.safetensors").exists()
-
-
-def test_think_prune_train_resumes_the_same_curve(tmp_path, monkeypatch):
-    from kevin.train.think_prune import PruneTrainer
-
-    whole = train(tmp_path, out="whole", method="think_prune")
-    with monkeypatch.context() as patch:
-        original = PruneTrainer.fit
-        patch.setattr(
-            PruneTrainer, "fit", lambda s, n, k: original(s, n, k) if n < 3 else (_ for _ in ()).throw(Killed())
-        )
-        with pytest.raises(Killed):
-            train(tmp_path, out="killed", method="think_prune")
-    assert train(tmp_path, out="killed", method="think_prune") == whole
-
-
-def test_pruning_keeps_the_fastest_and_no_kernel_twice(tmp_path):
-    from kevin.train.policy import Sample
-    from kevin.train.rows import training_rows
-    from kevin.train.think_prune import prune
-
-    train(tmp_path, num_steps=1)
-    frame, _ = files.read_parquet(tmp_path / "out/turns/step_00001.parquet", "train_turns")
-    turns = files.turns_from_frame(frame)
-    ids = list(dict.fromkeys(t.task_id for t in turns))
-    rows = training_rows(turns, ids, num_trajectories=4, num_turns=2, config=make_study(tmp_path).reward)
-    samples = [Sample([i], [i]) for i in range(len(rows))]
-    kept = [rows[s.prompt_ids[0]] for s in prune(rows, samples, num_kept=1)]
-    assert kept and len({(r.task_id, r.turn) for r in kept}) == len(kept)
-    for r in kept:
-        same = [x for x in rows if (x.task_id, x.turn) == (r.task_id, r.turn)]
-        assert r.score == max(x.score for x in same)
-    wide = [rows[s.prompt_ids[0]] for s in prune(rows, samples, num_kept=9)]
-    assert len({(r.task_id, r.turn, r.played.kernel.digest) for r in wide}) == len(wide)
-
-
 def test_autocast_is_for_gpus_and_leaves_the_weights_alone(tmp_path, monkeypatch):
     monkeypatch.setattr(grpo, "GRPOConfig", lambda **settings: SimpleNamespace(n_gpu=1, **settings))
     for autocast, on_cpu, bf16 in ((True, False, True), (True, True, False), (False, False, False)):
         study = make_study(tmp_path, autocast=autocast).for_run("tiny")
         assert grpo.grpo_config(study, tmp_path, 1, on_cpu=on_cpu).bf16 is bf16
         assert study.train.dtype == "float32"
-
-
-def test_of_many_tasks_some_are_judged_to_check_the_base_model(tmp_path):
-    study = make_study(tmp_path)
-    (tmp_path / "base/summary.json").write_text(json.dumps({"loss": 0.1, "budget_bit": False}))
-    made = {"base": study.policies["base"].model_copy(update={"model": f"{study.results}/base_model"})}
-    expected = {"expected_correct_share": 0.0, "num_checked_kernels": 3}
-    base_model = study.base_model.model_copy(update=expected)
-    study = study.model_copy(update={"policies": made, "base_model": base_model})
-    check_base_model(study, tmp_path / "base", tmp_path / "tasks.parquet", judge, tmp_path / "check.json")
-    assert json.loads((tmp_path / "check.json").read_text())["num_kernels"] == 3

@@ -39,13 +39,13 @@ class BaseModelConfig(Frozen):
     school_training: SchoolConfig = SchoolConfig()
     """How pretrained weights are trained on; only read with ``init``."""
     second_school: SecondSchoolConfig | None = None
-    """Teach later turns too: what the school made answers tasks, is judged, and goes on from that. Null: first turns
-    only."""
+    """Teach later turns too: the school's model answers tasks, its answers are judged, and training goes on from them.
+    Null: first turns only."""
 
     writer: WriterConfig = WriterConfig()
     """Habits of the kernel writer."""
     ways: WaysConfig = WaysConfig()
-    """In which way a later turn of its transcripts goes on, where the model is made from scratch."""
+    """How a later turn of its transcripts goes on, for a model made from scratch."""
     school: WriterConfig | None = None
     """Other habits for the first part of the corpus: what the model gets to know, beside what it then is used to do."""
     school_share: float = Field(default=0.75, gt=0, lt=1)
@@ -79,11 +79,11 @@ class BaseModelConfig(Frozen):
     max_steps: int = Field(default=1500, ge=1)
     """Upper limit of the steps."""
     expected_loss: float | None = Field(default=None, gt=0)
-    """The study stops when the final loss, in nats a token of the answers, is above this; not looked at when null."""
+    """The study stops when the final loss, in nats a token of the answers, is above this; not checked when null."""
     expected_correct_share: float | None = Field(default=None, ge=0, le=1)
-    """The study stops when fewer of its kernels for its own training tasks are correct; not looked at when null."""
+    """The study stops when fewer of its kernels for its own training tasks are correct; not checked when null."""
     num_checked_kernels: int = Field(default=40, ge=1)
-    """Kernels that are judged to find out, about as many for each task that is trained on; of many tasks, for some."""
+    """Kernels judged for that check, spread evenly over the training tasks; of very many tasks, over some."""
 
     @model_validator(mode="after")
     def _second_follows_a_first(self) -> Self:

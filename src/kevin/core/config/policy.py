@@ -23,7 +23,7 @@ class PolicyConfig(Frozen):
     timeout_s: float = Field(default=600, gt=0)
     """``openai`` only: of one request."""
     dtype: Literal["float32", "bfloat16", "auto"] = "float32"
-    """Of the weights; ``auto`` is what the model was saved in."""
+    """Data type of the weights; ``auto`` is the one that the model was saved in."""
     memory_share: float = Field(default=0.9, gt=0, lt=1)
     """``vllm`` only: of a GPU's memory. Where the judge has the same GPU, its tensors need the rest."""
     label: str | None = None

@@ -88,7 +88,7 @@ class JudgePoolConfig(Frozen):
     scheduler: str | None = None
     """Address of a running dask scheduler (a Slurm cluster, say); a local one is started when absent."""
     max_retries: int = Field(default=2, ge=0)
-    """Of a harness failure, never of a candidate's."""
+    """How often a harness failure is tried again; a candidate's failure never is."""
     while_generating: Literal["auto", "always", "never"] = "auto"
     """Whether answers are judged while others are still being generated. ``auto``: where judge and model surely have
     devices of their own, i.e. with a ``scheduler``, or with an endpoint on another machine."""

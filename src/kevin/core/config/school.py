@@ -65,7 +65,7 @@ class PastConfig(Frozen):
     num_held_out_tasks: int = Field(default=20, ge=0)
     """Further ones in styles that are never trained on; the loss on later turns of these is recorded."""
     largest_mb: int = Field(default=128, ge=1)
-    """Of a task's largest tensor, in float32."""
+    """Size limit of a task's largest tensor, in float32."""
     own_answers: int = Field(default=3, ge=1)
     """First answers to each task by the model that comes from the first school."""
     right_kernels: int = Field(default=2, ge=0)
@@ -92,7 +92,7 @@ class SecondSchoolConfig(Frozen):
     max_past: int = Field(default=4, ge=1)
     """Later turns have one to so many turns before them, few more often, as far as ``base_model.max_tokens`` allows."""
     ways: WaysConfig = WaysConfig()
-    """In which way a later turn goes on."""
+    """How a later turn goes on."""
     past: PastConfig = PastConfig()
     """What it goes on from."""
 

@@ -34,9 +34,9 @@ class Study(Frozen):
     """The whole study."""
 
     scale: Literal["laptop", "gpu", "paper"] = "laptop"
-    """What the resources of the workflow's rules follow from."""
+    """Decides the resources of the workflow's rules."""
     seed: int = 0
-    """Of the task generator, the splits, the base model and the sampling."""
+    """Seed of the task generator, the splits, the base model and the sampling."""
     dialect: Dialect = "c_abi"
     """The form of a kernel: a bare translation unit (c_abi), or a Python module that builds its sources inline."""
     language: Language = "cpp"

@@ -21,7 +21,7 @@ class TrainConfig(Frozen):
     split: str = "train"
     """Split of the tasks that is trained on."""
     seed: int = Field(default=0, ge=0)
-    """Of the order of tasks and of the sampling; the study's ``seed`` is added to it."""
+    """Seed of the order of tasks and of the sampling; the study's ``seed`` is added to it."""
     num_steps: int = Field(default=12, ge=1)
     """Steps; each is one batch of rollouts and its gradient steps."""
     time_budget_s: float | None = Field(default=None, gt=0)
@@ -34,13 +34,13 @@ class TrainConfig(Frozen):
     num_turns: int = Field(default=2, ge=1)
     """n, per trajectory. All m * n turns of a task are one group; 1 is the single-turn training of the paper."""
     max_response_tokens: int | None = Field(default=None, ge=1)
-    """That of ``train.init`` in a rollout when null."""
+    """Longest answer in training; that of ``train.init`` in a rollout when null."""
     raise_response_at_step: int | None = Field(default=None, ge=1)
     """From this step on answers may be ``raised_response_tokens`` long."""
     raised_response_tokens: int | None = Field(default=None, ge=1)
     """See ``raise_response_at_step``."""
     temperature: float = Field(default=0.9, gt=0)
-    """Of the sampling in training."""
+    """Sampling temperature in training."""
     advantage: Literal["group", "turn", "leave_one_out", "turn_leave_one_out"] = "group"
     """(R - mean) / std over a task's m * n returns (the paper), or R - mean of the others'; ``turn``: the same among
     the m returns of each turn number (``turn_leave_one_out`` is TRLOO of Dr. Kernel)."""
@@ -66,9 +66,9 @@ class TrainConfig(Frozen):
     warmup_share: float = Field(default=0.03, ge=0, lt=1)
     """Share of the gradient steps in which the learning rate rises from 0."""
     weight_decay: float = Field(default=0.0, ge=0)
-    """Of AdamW."""
+    """AdamW weight decay."""
     adam_epsilon: float = Field(default=1e-8, gt=0)
-    """Of AdamW. A large one spares weights with small gradients: the tokens that a batch says nothing about."""
+    """AdamW epsilon. A large one spares weights with small gradients: the tokens that a batch says nothing about."""
     max_grad_norm: float = Field(default=0.05, gt=0)
     """Gradients are clipped to this norm."""
     updates_per_step: int = Field(default=2, ge=1)
@@ -78,7 +78,7 @@ class TrainConfig(Frozen):
     micro_batch_size: int = Field(default=8, ge=1)
     """Samples in one forward and backward pass of a device."""
     dtype: Literal["float32", "bfloat16"] = "float32"
-    """Of the weights in training."""
+    """Data type of the weights in training."""
     autocast: bool = False
     """On a GPU: bfloat16 in the arithmetic of forward and backward passes over float32 weights, which keep the small
     steps that bfloat16 weights would round away."""
@@ -87,7 +87,7 @@ class TrainConfig(Frozen):
     generation: Literal["transformers", "vllm_colocate", "vllm_server"] = "transformers"
     """What generates in training. A colocated vLLM sleeps during the gradient steps."""
     vllm_memory_share: float = Field(default=0.3, gt=0, lt=1)
-    """Of a GPU's memory, for the colocated vLLM while it is awake."""
+    """Share of a GPU's memory for the colocated vLLM while it is awake."""
     vllm_tensor_parallel: int = Field(default=1, ge=1)
     """GPUs that share one colocated vLLM."""
     vllm_server_url: str | None = None

@@ -75,7 +75,7 @@ def _set_name(tasks: Sequence[Task]) -> str:
 def read_measured(
     folder: Path, tasks: Sequence[Task], baselines: Sequence[str], provenance: dict[str, Any]
 ) -> pd.DataFrame:
-    """What `write_reference` wrote before into this folder, of any task; an empty frame when there is nothing.
+    """What `write_measured` wrote before into this folder, of any task; an empty frame when there is nothing.
 
     Raises:
         DataError: the file is not a table of baselines, or it was measured under another protocol, on another device
@@ -98,7 +98,7 @@ def read_measured(
     return frame
 
 
-def write_reference(folder: Path, frame: pd.DataFrame, tasks: Sequence[Task], provenance: dict[str, Any]) -> list[Path]:
+def write_measured(folder: Path, frame: pd.DataFrame, tasks: Sequence[Task], provenance: dict[str, Any]) -> list[Path]:
     """``<set>.csv`` with all measurements, one ``kernelbench_<baseline>.json`` a baseline, ``<set>.provenance.json``.
 
     ``<set>`` is ``kernelbench`` or ``own``, by where the tasks come from; a folder can hold both. JSON files keep what

@@ -24,7 +24,7 @@ from kevin.core.errors import DeviceError, SandboxError
 from kevin.core.files import check_space, writing
 from kevin.core.protocol import JudgeProtocol
 from kevin.core.types import Frozen, Kernel, Outcome, TaskSpec, digest
-from kevin.judge.sandbox.isolation import Isolation, detect_isolation, toolchain, wrap
+from kevin.judge.sandbox.isolation import Isolation, detect_isolation, toolchain, with_parent, wrap
 
 _COMPILER_MEMORY_BYTES: dict[str, int] = {"cpp": 3 << 30, "cuda": 12 << 30}
 _MAX_LIBRARY_BYTES = 64 << 20
@@ -172,18 +172,8 @@ def without_resources(text: str) -> str:
     return "\n".join(line for line in lines if not re.match(r"ptxas info|\s+\d+ bytes stack frame", line))
 
 
-@functools.cache
-def _with_parent() -> tuple[str, ...]:
-    """What ends a program with this process, even where it is killed; nothing where there is no such tool."""
-    argv = ("setpriv", "--pdeathsig", "KILL", "--")
-    try:
-        return argv if subprocess.run([*argv, "true"], capture_output=True, check=False).returncode == 0 else ()
-    except OSError:
-        return ()
-
-
 def _limits(memory_bytes: int) -> list[str]:
-    return [*_with_parent(), "prlimit", f"--as={memory_bytes}", f"--fsize={_MAX_LIBRARY_BYTES}", "--core=0", "--"]
+    return [*with_parent(), "prlimit", f"--as={memory_bytes}", f"--fsize={_MAX_LIBRARY_BYTES}", "--core=0", "--"]
 
 
 def compiler_environment(folder: str) -> dict[str, str]:

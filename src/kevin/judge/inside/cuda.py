@@ -12,7 +12,7 @@ _PINNED, _POSIX_FD, _ON_DEVICE, _READ_WRITE = 1, 1, 1, 3
 _FLUSH_FACTOR = 2
 _LEAD_US, _LEAD_FACTOR, _MAX_LEAD_PASSES = 150.0, 3.0, 800
 """Of flushes before a timed call; at most so many as fit into a launch queue (1024) beside a network's launches."""
-_L2_CACHE_SIZE, _MEMORY_POOLS = 38, 115
+_L2_CACHE_SIZE = 38
 _DISABLE_TIMING = 2
 
 

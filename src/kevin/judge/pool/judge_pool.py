@@ -65,8 +65,6 @@ class JudgePool:
         self._built: dict[str, Path] = {}
         self._warming: list[Any] = []
         self.device_name = self._device_name()
-        self.num_judged = 0
-        """Kernels judged by this pool, i.e. not answered from the store."""
 
     def _device_name(self) -> str:
         """Of the machine that judges: this one, or the nodes behind ``pool.scheduler``."""
@@ -258,7 +256,6 @@ class JudgePool:
     def _finish(self, key: str, result: Verdict | HarnessError, settle: Callable[[str, Any], None]) -> None:
         if (built := self._built.pop(key, None)) is not None:
             shutil.rmtree(built) if built.is_dir() else built.unlink(missing_ok=True)
-        self.num_judged += isinstance(result, Verdict)
         settle(key, result)
 
     @staticmethod

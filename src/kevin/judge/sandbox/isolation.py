@@ -48,6 +48,13 @@ _UNSHARE = ("unshare", "--user", "--map-root-user", "--net", "--ipc", "--uts", "
 
 
 @functools.cache
+def with_parent() -> tuple[str, ...]:
+    """What ends a program with this process, even where it is killed; nothing where there is no such tool."""
+    argv = ("setpriv", "--pdeathsig", "KILL", "--")
+    return argv if _works(argv) else ()
+
+
+@functools.cache
 def gpu_minor(uuid: str, listed: Path = Path("/proc/driver/nvidia/gpus")) -> str | None:
     """Number of a GPU's device file, as the driver lists it; None where it does not (a MIG instance, for one)."""
     for path in sorted(listed.glob("*/information")):
@@ -272,5 +279,5 @@ def wrap(
     if isolation is Isolation.BUBBLEWRAP:
         return [*_bwrap([*python_paths(), *read_only], writable, gpu=gpu), "--", *argv]
     if isolation is Isolation.NAMESPACES:
-        return [shutil.which("unshare") or "unshare", *_UNSHARE[1:], "--", *argv]
-    return list(argv)
+        return [*with_parent(), shutil.which("unshare") or "unshare", *_UNSHARE[1:], "--", *argv]
+    return [*with_parent(), *argv]

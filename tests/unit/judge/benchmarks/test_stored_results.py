@@ -10,7 +10,7 @@ import pytest
 
 from kevin.core.errors import DataError
 from kevin.core.types import Task
-from kevin.judge.benchmarks.stored_results import import_kernelbench, read_measured, write_reference
+from kevin.judge.benchmarks.stored_results import import_kernelbench, read_measured, write_measured
 
 TASKS = [
     Task(id="kb/1/19", level=1, name="ReLU", source="a", origin="kernelbench"),
@@ -37,7 +37,7 @@ FRAME = pd.DataFrame(
 
 
 def test_kernelbench_json_comes_back_at_full_precision(tmp_path: Path) -> None:
-    write_reference(tmp_path, FRAME, TASKS, {"commit": "abc"})
+    write_measured(tmp_path, FRAME, TASKS, {"commit": "abc"})
     exported = json.loads((tmp_path / "kernelbench_eager.json").read_text())
     assert set(exported) == {"level1", "level2"}
     assert exported["level1"]["19_ReLU.py"]["mean"] == pytest.approx(0.13000000001, rel=1e-14)
@@ -48,7 +48,7 @@ def test_kernelbench_json_comes_back_at_full_precision(tmp_path: Path) -> None:
 
 
 def test_tables_and_provenance_stand_beside_it(tmp_path: Path) -> None:
-    write_reference(tmp_path, FRAME, TASKS, {"commit": "abc"})
+    write_measured(tmp_path, FRAME, TASKS, {"commit": "abc"})
     pd.testing.assert_frame_equal(pd.read_csv(tmp_path / "kernelbench_baselines.csv"), FRAME)
     assert json.loads((tmp_path / "kernelbench_baselines.provenance.json").read_text()) == {"commit": "abc"}
 
@@ -69,7 +69,7 @@ def test_rows_of_other_tasks_stay(tmp_path: Path) -> None:
         before = read_measured(tmp_path, [task], ["eager", "compile"], record)
         assert len(before) == 2 * i
         rows = FRAME[FRAME["task_id"] == task.id]
-        write_reference(tmp_path, pd.concat([before, rows], ignore_index=True), [task], record)
+        write_measured(tmp_path, pd.concat([before, rows], ignore_index=True), [task], record)
     assert len(read_measured(tmp_path, TASKS, ["eager"], record)) == 4
     exported = json.loads((tmp_path / "kernelbench_compile.json").read_text())
     assert {level: list(files) for level, files in exported.items()} == {
@@ -89,6 +89,6 @@ def test_rows_of_other_tasks_stay(tmp_path: Path) -> None:
 def test_rows_that_cannot_stand_beside_each_other(
     tmp_path: Path, baselines: list[str], record: dict[str, object], message: str
 ) -> None:
-    write_reference(tmp_path, FRAME, TASKS, {"protocol": 1})
+    write_measured(tmp_path, FRAME, TASKS, {"protocol": 1})
     with pytest.raises(DataError, match=message):
         read_measured(tmp_path, TASKS, baselines, record)

@@ -3,6 +3,8 @@
 from __future__ import annotations
 
 import ctypes.util
+import subprocess
+import sys
 import time
 from collections.abc import Iterator
 from concurrent.futures import ThreadPoolExecutor
@@ -73,6 +75,34 @@ def test_one_that_only_starts_is_gone_when_killed(isolation: Isolation) -> None:
         cell.kill()
         assert not [p for p in made if p.is_running() and p.status() != psutil.STATUS_ZOMBIE]
     assert not [p for p in set(mine.children()) - others if p.status() == psutil.STATUS_ZOMBIE]
+
+
+HOST = """
+from test_isolations import NO_TENSORS, Cell, anonymous_buffer, ctypes, detect_isolation
+
+cell, memory = Cell("native.py", isolation=detect_isolation()), anonymous_buffer(4096)
+cell.prepare(NO_TENSORS | {"library": ctypes.util.find_library("c"), "launcher": "pause"}, memory.fd)
+assert "error" not in cell.load(10.0)
+print(cell._process.pid, flush=True)
+cell.call([], [0], 60.0)
+"""
+
+
+def test_a_candidate_does_not_outlive_its_judge(isolation: Isolation) -> None:
+    """Not even one that is killed at once with no chance to tidy up; Apptainer's end is for the supervisor."""
+    if isolation is Isolation.APPTAINER:
+        pytest.skip("its programs stay until the command's supervisor ends")
+    host = subprocess.Popen([sys.executable, "-c", HOST], cwd=Path(__file__).parent, stdout=subprocess.PIPE, text=True)
+    assert host.stdout is not None
+    pid = int(host.stdout.readline())
+    time.sleep(0.5)  # for the call to begin
+    assert psutil.pid_exists(pid)
+    host.kill()
+    host.wait()
+    deadline = time.monotonic() + 10
+    while psutil.pid_exists(pid) and psutil.Process(pid).status() != psutil.STATUS_ZOMBIE:
+        assert time.monotonic() < deadline, "it is still there"
+        time.sleep(0.05)
 
 
 COMPILER = """#!/bin/sh

@@ -30,9 +30,6 @@ WHEN_MADE = TWO_OF_ONE_NAME.replace('times_four, halved = extension("4"), extens
     '    def __init__(self):\n        super().__init__()\n        self.twice = extension("2").run\n    def forward',
 )
 WHEN_MADE = WHEN_MADE.replace("times_four.run(0.25) * halved.run(2.0)", "self.twice(0.5)")
-WHEN_CALLED = WHEN_MADE.replace('extension("2").run', "None").replace(
-    "        return torch", '        self.twice = self.twice or extension("2").run\n        return torch'
-)
 SWALLOWED = WHEN_MADE.replace('"2"', '"2 +"').replace(
     "        self.twice = ", "        self.twice = lambda x: 1.0\n        try: self.twice = "
 )

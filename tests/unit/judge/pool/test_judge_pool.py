@@ -1,0 +1,118 @@
+"""A pool of real workers on this machine: each pair judged once, in order, also when a worker is lost."""
+
+from __future__ import annotations
+
+import os
+import signal
+import threading
+import time
+from collections.abc import Iterator
+from concurrent.futures import Future
+from pathlib import Path
+from typing import Any
+
+import psutil
+import pytest
+from cli_fixtures import BROKEN, GOOD, REFERENCE, WRONG
+
+from kevin.core.errors import HarnessError, SandboxError, TaskError
+from kevin.core.protocol import JudgeProtocol, TimingProtocol
+from kevin.core.types import Kernel, Outcome, Task, Verdict
+from kevin.judge.pool.judge_pool import JudgePool
+
+PROTOCOL = JudgeProtocol(run_timeout_s=5.0, timing=TimingProtocol(min_rounds=3, max_rounds=6, budget_s=0.2))
+TASK = Task(id="relu", level=1, name="relu", source=REFERENCE, origin="user")
+EXITS = GOOD.replace("{\n", "{\n  exit(0);\n", 1)
+SPINS = GOOD.replace("{\n", "{\n  for (volatile int k = 0;;) k = k + 1;\n", 1)
+
+
+def pairs(*sources: str) -> list[tuple[Task, Kernel]]:
+    return [(TASK, Kernel(dialect="c_abi", language="cpp", source=source)) for source in sources]
+
+
+def outcomes(results: list[Verdict | HarnessError]) -> list[Outcome]:
+    assert all(isinstance(r, Verdict) for r in results), results
+    return [r.outcome for r in results if isinstance(r, Verdict)]
+
+
+@pytest.fixture(scope="module")
+def pool(tmp_path_factory: pytest.TempPathFactory) -> Iterator[JudgePool]:
+    with JudgePool(PROTOCOL, tmp_path_factory.mktemp("store")) as pool:
+        yield pool
+
+
+def test_results_stand_in_the_order_of_the_pairs_and_equal_ones_are_judged_once(pool: JudgePool) -> None:
+    told: list[tuple[int, Verdict | HarnessError]] = []
+    asked = pairs(GOOD, BROKEN, GOOD, EXITS, WRONG)
+    results = pool.judge(asked, on_verdict=lambda index, result: told.append((index, result)))
+    expected = [Outcome.CORRECT, Outcome.COMPILE_ERROR, Outcome.CORRECT, Outcome.REFUSED, Outcome.INCORRECT]
+    assert outcomes(results) == expected
+    assert results[0] == results[2], "measured twice, they would differ"
+    assert dict(told) == dict(enumerate(results)) and len(told) == len(asked)
+
+
+def test_nothing_is_left_of_what_was_built(pool: JudgePool) -> None:
+    assert outcomes(pool.judge(pairs(GOOD.replace("i++", "++i")))) == [Outcome.CORRECT]
+    assert pool._builds.is_dir() and not list(pool._builds.iterdir())
+
+
+def test_what_the_store_knows_starts_no_worker(pool: JudgePool) -> None:
+    known = pool.judge(pairs(GOOD, WRONG))
+    with JudgePool(PROTOCOL, pool.store.folder) as other:
+        assert other.judge(pairs(GOOD, WRONG)) == known
+        assert other._client is None
+
+
+def test_a_reference_that_does_not_run_is_raised_and_the_pool_goes_on(pool: JudgePool) -> None:
+    broken = TASK.model_copy(update={"id": "broken", "source": REFERENCE.replace("torch.relu", "torch.no_such")})
+    with pytest.raises(TaskError, match="broken: "):
+        pool.judge([(broken, pairs(GOOD)[0][1])])
+    assert outcomes(pool.judge(pairs(GOOD + "// once more\n"))) == [Outcome.CORRECT]
+
+
+@pytest.mark.slow
+def test_a_device_that_is_lost_in_the_middle_costs_no_verdict(pool: JudgePool) -> None:
+    def device() -> int:
+        client = pool.start()
+        workers = client.scheduler_info(n_workers=-1)["workers"]
+        (address,) = (a for a, worker in workers.items() if worker["name"] == "device-0")
+        return int(client.run(os.getpid, workers=[address])[address])
+
+    first = device()
+
+    lost: list[psutil.Process] = []
+
+    def lose() -> None:
+        time.sleep(2.0)  # the kernel, which would be ended after five, spins
+        lost.extend(psutil.Process(first).children(recursive=True))
+        os.kill(first, signal.SIGKILL)
+
+    losing = threading.Thread(target=lose)
+    losing.start()
+    results = pool.judge(pairs(SPINS))
+    losing.join()
+    assert outcomes(results) == [Outcome.TIMEOUT]
+    assert device() != first
+    assert lost and not [p for p in lost if p.is_running() and p.status() != psutil.STATUS_ZOMBIE]
+
+
+def failed(error: BaseException) -> Future[Any]:
+    future: Future[Any] = Future()
+    future.set_exception(error)
+    return future
+
+
+def test_a_failure_of_the_harness_is_a_result_and_a_full_disk_ends_it_all() -> None:
+    sandbox = SandboxError("no namespaces")
+    assert JudgePool._result(failed(sandbox), "run") is sandbox
+    found = JudgePool._result(failed(ZeroDivisionError("ours")), "build")
+    assert isinstance(found, HarnessError) and "stage build: ZeroDivisionError: ours" in str(found)
+    for error in (OSError(28, "No space left on device"), TaskError("relu: does not run")):
+        with pytest.raises(type(error)):
+            JudgePool._result(failed(error), "run")
+
+
+def test_a_pool_leaves_its_store_as_it_is(tmp_path: Path) -> None:
+    with JudgePool(PROTOCOL, tmp_path / "store"):
+        pass
+    assert not (tmp_path / "store").exists()

@@ -1,0 +1,36 @@
+"""Cores and GPUs of a node among its workers, and a judge over several nodes that is not there."""
+
+from __future__ import annotations
+
+from pathlib import Path
+
+import pytest
+
+from kevin.core.errors import DeviceError, HarnessError
+from kevin.judge.pool.cluster import CONNECTION, connect
+from kevin.judge.pool.node import split_cores
+from kevin.judge.pool.worker import visible_gpu
+
+
+def test_cores_are_shared_out() -> None:
+    assert split_cores(range(6), devices=2, device_cores=1) == [[0, 1, 2, 3], [5], [4]]
+    assert split_cores(range(8), devices=1, device_cores=4) == [[0, 1, 2, 3], [4, 5, 6, 7]]
+    assert split_cores([3], devices=1, device_cores=1) == [[3], [3]]
+
+
+def test_each_device_leases_one_gpu() -> None:
+    given = {"CUDA_VISIBLE_DEVICES": "4,6"}
+    assert [visible_gpu(given, i) for i in range(2)] == [{"CUDA_VISIBLE_DEVICES": "4"}, {"CUDA_VISIBLE_DEVICES": "6"}]
+    assert visible_gpu({}, 0) == {}
+
+
+def test_a_judge_may_have_gpus_of_its_own() -> None:
+    given = {"CUDA_VISIBLE_DEVICES": "4,6"}
+    assert visible_gpu(given, 0, chosen=[1]) == {"CUDA_VISIBLE_DEVICES": "6"}
+    with pytest.raises(DeviceError, match=r"pool\.gpus names GPU 2, but the visible ones are 0 to 1"):
+        visible_gpu(given, 0, chosen=[2])
+
+
+def test_a_judge_that_was_not_started_is_named(tmp_path: Path) -> None:
+    with pytest.raises(HarnessError, match="start the judge first"):
+        connect(str(tmp_path / CONNECTION))
