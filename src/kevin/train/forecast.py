@@ -32,7 +32,7 @@ JUDGE_S = 7.0
 """More of that where kernels are judged: the judge's processes, half beside the imports."""
 DEVICE_S = 0.5
 """Of a correct kernel on the judging core: trials and timing."""
-CORRECT_SHARE = 0.4
+CORRECT_SHARE = 0.5
 """Of a policy's kernels, roughly; the others are told apart soon."""
 BASELINE_S = 1.6
 """A task compiled by torch.compile and timed."""
