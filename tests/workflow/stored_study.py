@@ -33,7 +33,13 @@ def facts(results: Path) -> dict[str, Any]:
     tasks = read_tasks(results / "tasks.parquet")
     study = load_study([results / "config.yaml"])
     written = transcripts(
-        tasks, study.language, NUM_TRANSCRIPTS, study.base_model.max_turns, study.seed, habits=study.base_model.writer
+        tasks,
+        study.language,
+        NUM_TRANSCRIPTS,
+        study.base_model.max_turns,
+        study.seed,
+        habits=study.base_model.writer,
+        history=study.rollout.history,
     )
     training = json.loads((results / "base_model/summary.json").read_text())
     turns = list(

@@ -9,7 +9,7 @@ from pydantic import Field
 
 from kevin.core.types import Frozen, Outcome, Turn
 
-HistoryView = Literal["all", "fastest_and_last", "best_and_worst"]
+HistoryView = Literal["all", "fastest_and_last", "best_and_worst", "best"]
 
 _STANDING = (
     Outcome.PARSE_ERROR,
@@ -29,7 +29,8 @@ class HistoryConfig(Frozen):
 
     view: HistoryView = "all"
     """``all``: every kernel in order (the paper). ``fastest_and_last``: the fastest correct kernel so far, then the
-    last one. ``best_and_worst``: the worst kernel, then the best ones, the best of all last; no kernel twice."""
+    last one. ``best_and_worst``: the worst kernel, then the best ones, the best of all last; no kernel twice.
+    ``best``: the best kernel so far and no other. An own base model learns from transcripts in the study's view."""
     num_best: int = Field(default=3, ge=1)
     """``best_and_worst`` only: how many of the best."""
 
@@ -42,6 +43,8 @@ class HistoryConfig(Frozen):
             fastest = max(correct, key=lambda t: t.speedup or 0.0, default=past[-1])
             return [past[-1]] if fastest is past[-1] else [fastest, past[-1]]
         ranked = ranking(past)
+        if self.view == "best":
+            return ranked[-1:] or [past[-1]]
         return ranked if len(ranked) <= self.num_best else [ranked[0], *ranked[-self.num_best :]]
 
 

@@ -18,6 +18,7 @@ from typing import TYPE_CHECKING, Any
 from kevin.core.config import BaseModelConfig, Study
 from kevin.core.errors import ConfigError
 from kevin.core.files import whole_folder
+from kevin.core.history import HistoryConfig
 from kevin.core.progress import progress
 from kevin.core.types import Task
 from kevin.tasks.build import build_tasks
@@ -34,8 +35,8 @@ log = logging.getLogger(__name__)
 
 OWN_TASKS = 4
 """How much more often a task of the study is written for than another of the catalog."""
-FIRST_ANSWERS, LATER_ANSWERS = 6, 3
-"""Answers to a first turn's prompt, and at each later turn."""
+FIRST_ANSWERS, LATER_ANSWERS, LAST_ANSWERS = 6, 3, 6
+"""Answers to a first turn's prompt; at each later turn where all of them are asked for; at the last turn alone."""
 SUMMARY = "summary.json"
 """What became of the training, in the model's folder."""
 _TOKENIZER_TRANSCRIPTS = 800
@@ -98,6 +99,7 @@ def train_base_model(study: Study, out_dir: Path) -> None:
 def _write(study: Study, config: BaseModelConfig) -> list[list[Transcript]]:
     """The corpus, in the parts that are learned one after the other."""
     tasks = training_tasks(study)
+    history = study.rollout.history
     at_school = round(config.school_share * config.num_transcripts) if config.school is not None else 0
     parts = [(at_school, study.seed, config.school or config.writer)] if at_school else []
     parts.append((config.num_transcripts - at_school, study.seed + at_school, config.writer))
@@ -112,13 +114,19 @@ def _write(study: Study, config: BaseModelConfig) -> list[list[Transcript]]:
                 config.max_turns,
                 seed,
                 first_answers=FIRST_ANSWERS,
-                later_answers=LATER_ANSWERS,
+                later_answers=later_answers(history),
                 habits=habits,
                 ways=config.ways,
+                history=history,
             ):
                 written[-1].append(transcript)
                 bar.update()
     return written
+
+
+def later_answers(history: HistoryConfig) -> int:
+    """Answers to a later turn's prompt: where no turn's prompt begins with another's, all go to the last one."""
+    return LATER_ANSWERS if history.view == "all" else LAST_ANSWERS
 
 
 def _texts(written: Sequence[Transcript]) -> list[str]:

@@ -15,7 +15,7 @@ from typing import NamedTuple
 from kevin.core.config import Study
 from kevin.core.types import Frozen, Kernel
 from kevin.tasks.catalog import catalog
-from kevin.train.base_model import FIRST_ANSWERS, LATER_ANSWERS
+from kevin.train.base_model import FIRST_ANSWERS, later_answers
 from kevin.writer.plan import EVEN, render, sample_plan
 from kevin.writer.transcripts import Transcript, transcripts
 
@@ -32,7 +32,7 @@ JUDGE_S = 7.0
 """More of that where kernels are judged: the judge's processes, half beside the imports."""
 DEVICE_S = 0.5
 """Of a correct kernel on the judging core: trials and timing."""
-CORRECT_SHARE = 0.4
+CORRECT_SHARE = 0.5
 """Of a policy's kernels, roughly; the others are told apart soon."""
 BASELINE_S = 1.6
 """A task compiled by torch.compile and timed."""
@@ -80,7 +80,8 @@ def measure_pace(study: Study, num_cores: int) -> Pace:
             study.base_model.max_turns,
             study.seed,
             first_answers=FIRST_ANSWERS,
-            later_answers=LATER_ANSWERS,
+            later_answers=later_answers(study.rollout.history),
+            history=study.rollout.history,
         )
     )
     write_s = (time.monotonic() - start) / _SAMPLE

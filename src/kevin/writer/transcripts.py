@@ -11,6 +11,7 @@ from collections.abc import Iterator, Sequence
 
 from kevin.core import dialogue
 from kevin.core.config import WaysConfig, WriterConfig
+from kevin.core.history import HistoryConfig
 from kevin.core.types import Conversation, Frozen, Kernel, Language, Task, Turn
 from kevin.writer.plan import EVEN, Plan, render, sample_plan, summarise
 from kevin.writer.slots import BELIEFS, CARE, sentence
@@ -21,6 +22,7 @@ OPENING = "Okay, this is computed:"
 OTHER_OPENINGS = ("Hmm, this is computed:", "So this is computed:", "Let me see, this is computed:")
 OTHER_OPENING_SHARE = 0.04
 SHARES = WaysConfig()
+ALL = HistoryConfig()
 
 
 class Exchange(Frozen):
@@ -36,7 +38,8 @@ class Transcript(Frozen):
 
     task_id: str
     conversation: Conversation
-    """The prompt of the last turn; the prompt of turn t is its first 2 t - 1 messages, where t is at least 2."""
+    """The prompt of the last turn. Where it shows every earlier turn, its first 2 t - 1 messages are the prompt of turn
+    t, from the second on."""
     exchanges: tuple[Exchange, ...]
 
 
@@ -92,13 +95,15 @@ def transcripts(
     later_answers: int = 1,
     habits: WriterConfig = EVEN,
     ways: WaysConfig = SHARES,
+    history: HistoryConfig = ALL,
 ) -> Iterator[Transcript]:
     """``num`` transcripts over tasks drawn evenly, of one to ``max_turns`` turns, short ones more often.
 
     The same arguments give the same transcripts.
 
     A transcript of one turn has ``first_answers`` answers to its prompt. A longer one has ``later_answers`` at each
-    turn from the second on: its first turn's prompt reads differently, with the worked example.
+    turn from the second on: its first turn's prompt reads differently, with the worked example. Where prompts do not
+    show every earlier turn (``history``), the last turn alone has answers: no prompt begins with another.
     """
     rng = random.Random(f"kevin transcripts, seed {seed}")
     order: list[Task] = []
@@ -110,7 +115,7 @@ def transcripts(
         if num_turns == 1:
             yield _first_turn(rng, task, language, first_answers, habits)
         else:
-            yield _later_turns(rng, task, language, num_turns, later_answers, habits, ways)
+            yield _later_turns(rng, task, language, num_turns, later_answers, habits, ways, history)
 
 
 def _first_turn(
@@ -132,22 +137,34 @@ def _later_turns(
     num_answers: int,
     habits: WriterConfig,
     ways: WaysConfig,
+    history: HistoryConfig,
 ) -> Transcript:
     law = SpeedLaw(rng)
     plan = sample_plan(rng, task, language, habits)
     past = [_seen(rng, law, task, plan, render(task, plan), summarise(None, plan), 1)]
-    exchanges = []
+    exchanges: list[Exchange] = []
+    shown: list[Seen] = []
     for number in range(2, num_turns + 1):
-        drawn = [go_on(rng, task, None, language, past, ways, habits, quotes=False) for _ in range(num_answers)]
+        shown = _shown(past, history)
+        is_asked = history.view == "all" or number == num_turns
+        num_drawn = num_answers if is_asked else 1
+        drawn = [go_on(rng, task, None, language, shown, ways, habits, quotes=False) for _ in range(num_drawn)]
         sources = [c.source or render(task, c.plan) for c in drawn]
-        answers = [
-            completion(rng, task, c.plan, source, c.summary, habits, goes_on=c.said)
-            for c, source in zip(drawn, sources, strict=True)
-        ]
-        exchanges.append(Exchange(turn=number, answers=tuple(answers)))
+        if is_asked:
+            answers = [
+                completion(rng, task, c.plan, source, c.summary, habits, goes_on=c.said)
+                for c, source in zip(drawn, sources, strict=True)
+            ]
+            exchanges.append(Exchange(turn=len(shown) + 1, answers=tuple(answers)))
         past.append(_seen(rng, law, task, drawn[0].plan, sources[0], drawn[0].summary, number))
-    conversation = dialogue.conversation(task, [s.turn for s in past[:-1]], dialect="c_abi", language=language)
+    conversation = dialogue.conversation(task, [s.turn for s in shown], dialect="c_abi", language=language)
     return Transcript(task_id=task.id, conversation=conversation, exchanges=tuple(exchanges))
+
+
+def _shown(past: Sequence[Seen], history: HistoryConfig) -> list[Seen]:
+    """What the next prompt shows; turns are told apart by their numbers."""
+    by_number = {seen.turn.turn: seen for seen in past}
+    return [by_number[turn.turn] for turn in history.shown([seen.turn for seen in past])]
 
 
 def _seen(rng: random.Random, law: SpeedLaw, task: Task, plan: Plan, source: str, summary: str, number: int) -> Seen:
@@ -164,7 +181,7 @@ def _seen(rng: random.Random, law: SpeedLaw, task: Task, plan: Plan, source: str
         summary=summary,
         outcome=outcome,
         feedback=text,
-        speedup=None if plan.mistakes else 1.0,
+        speedup=None if plan.mistakes else law.speedup(plan),
         num_prompt_tokens=0,
         num_completion_tokens=0,
         finish_reason="stop",

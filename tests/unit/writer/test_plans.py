@@ -11,7 +11,7 @@ import pytest
 from writer_fixtures import small_catalog, small_composed
 
 from kevin.core import dialogue
-from kevin.core.config import WaysConfig, WriterConfig
+from kevin.core.config import HistoryConfig, WaysConfig, WriterConfig
 from kevin.core.dialogue import feedback
 from kevin.core.errors import TaskError
 from kevin.core.protocol import JudgeProtocol
@@ -225,6 +225,22 @@ def test_ways_are_configured():
     only = WaysConfig(**{way: float(way == "start_anew") for way in WaysConfig.model_fields})
     later = [e for t in transcripts(TASKS, "cpp", 100, 3, 0, ways=only) for e in t.exchanges if e.turn > 1]
     assert later and all("I decide anew." in e.answers[0] for e in later)
+
+
+def test_a_view_of_the_past_is_the_transcripts_prompt():
+    """Of three kernels before a last turn the prompt shows the best one, and every answer goes on from that."""
+    history = HistoryConfig(view="best")
+    written = list(transcripts(TASKS, "cpp", 200, 4, 0, later_answers=2, history=history))
+    assert written == list(transcripts(TASKS, "cpp", 200, 4, 0, later_answers=2, history=history))
+    later = [t for t in written if len(t.conversation) > 1]
+    assert {len(t.conversation) for t in later} == {3}
+    correct = [t for t in later if t.conversation[2].content.startswith("Correct, ")]
+    assert 0 < len(correct) < len(later)
+    for t in later:
+        (exchange,) = t.exchanges
+        assert exchange.turn == 2 and len(exchange.answers) == 2
+        said = "The fastest so far:" if t in correct else "None is correct so far."
+        assert all(said in answer and "an earlier one" not in answer for answer in exchange.answers)
 
 
 def test_the_conversation_goes_on_with_the_first_answer():
