@@ -36,7 +36,7 @@ def test_every_system_is_a_run_a_strategy_or_both() -> None:
 
 def test_kernels_are_equal_in_training_and_at_test() -> None:
     training = {FIELD.for_run(run).train.batch_size * FIELD.for_run(run).train.num_steps for run in TRAINED}
-    assert training == {64 * 8}
+    assert training == {64 * FIELD.train.num_steps}
     test = {FIELD.rollout.num_trajectories * FIELD.rollout.num_turns}
     for policy, strategy in field_rollouts(FIELD).values():
         if strategy is not None:
