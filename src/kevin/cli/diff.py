@@ -113,7 +113,7 @@ def _differing(cells: list[Cell]) -> Table:
     table = Table(box=None, title="Differs", title_justify="left", pad_edge=False, title_style="bold red")
     for head in ("Table", "Row", "Column"):
         table.add_column(head, overflow="fold")
-    for head in ("Reference", "Results", "Difference", "p"):
+    for head in ("Stored", "Results", "Difference", "p"):
         table.add_column(head, justify="right")
     for cell in sorted(cells, key=lambda c: c.p_corrected or 0.0)[:_MAX_ROWS]:
         numbers = [_number(cell.stored), _number(cell.results), _number(cell.difference)]

@@ -8,9 +8,12 @@ from __future__ import annotations
 
 import math
 from collections.abc import Sequence
-from typing import Literal
+from typing import TYPE_CHECKING, Literal
 
 from kevin.core.types import Outcome
+
+if TYPE_CHECKING:
+    from kevin.core.config import RewardConfig
 
 ReturnMode = Literal["sum", "max"]
 ProgressOver = Literal["last", "best"]
@@ -85,6 +88,20 @@ def returns(rewards: Sequence[float | None], *, gamma: float = 0.4, mode: Return
             own = own + later if mode == "sum" else max(own, later)
         result[t] = future = own
     return result
+
+
+def configured_returns(
+    scores: Sequence[float | None], num_tokens: Sequence[int], config: RewardConfig
+) -> list[float | None]:
+    """`returns` of the `turn_rewards` of one trajectory, as ``reward`` in the configuration says."""
+    rewards = turn_rewards(
+        scores,
+        num_tokens,
+        progress_weight=config.progress_weight,
+        progress_over=config.progress_over,
+        length_penalty=config.length_penalty,
+    )
+    return returns(rewards, gamma=config.gamma, mode=config.returns)
 
 
 def advantages(

@@ -80,14 +80,7 @@ def _trajectory_rows(task: Task, turns: list[Turn], config: RewardConfig) -> lis
         else None
         for t in turns
     ]
-    rewards = reward.turn_rewards(
-        own,
-        [t.num_completion_tokens for t in turns],
-        progress_weight=config.progress_weight,
-        progress_over=config.progress_over,
-        length_penalty=config.length_penalty,
-    )
-    returns = reward.returns(rewards, gamma=config.gamma, mode=config.returns)
+    returns = reward.configured_returns(own, [t.num_completion_tokens for t in turns], config)
     return [
         {
             "task_id": task.id,

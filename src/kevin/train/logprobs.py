@@ -49,8 +49,9 @@ def answer_logprobs(
     states_NH = hidden_BSH[rows, places]
     tokens_N = input_ids_BL[:, -answer_length:][mask_BC]
     size = max(1, _PART_ELEMENTS // model.get_output_embeddings().weight.shape[0])
+    keeps_logits = len(tokens_N) <= size or not torch.is_grad_enabled()
     parts = [
-        _part_logprobs(model, states, tokens, temperature, with_entropy)
+        _part_logprobs(model, states, tokens, temperature, with_entropy, keeps_logits=keeps_logits)
         for states, tokens in zip(states_NH.split(size), tokens_N.split(size), strict=True)
     ]
     logps_BC = torch.zeros(mask_BC.shape, device=mask_BC.device)
@@ -62,9 +63,15 @@ def answer_logprobs(
 
 
 def _part_logprobs(
-    model: PreTrainedModel, states_NH: torch.Tensor, tokens_N: torch.Tensor, temperature: float, with_entropy: bool
+    model: PreTrainedModel,
+    states_NH: torch.Tensor,
+    tokens_N: torch.Tensor,
+    temperature: float,
+    with_entropy: bool,
+    *,
+    keeps_logits: bool,
 ) -> tuple[torch.Tensor, torch.Tensor | None]:
-    """Of some of the answer tokens; for their gradient the logits are computed again instead of kept."""
+    """Of some of the answer tokens; where the logits are not kept for the gradient they are computed again for it."""
 
     def compute(states: torch.Tensor) -> tuple[torch.Tensor, torch.Tensor | None]:
         logits_NV = model.get_output_embeddings()(states).float() / temperature
@@ -75,9 +82,11 @@ def _part_logprobs(
         with torch.no_grad():
             return logps_N, -(all_logps_NV.exp() * all_logps_NV).sum(-1)
 
-    if not torch.is_grad_enabled():
+    if keeps_logits:
         return compute(states_NH)
-    found: tuple[torch.Tensor, torch.Tensor | None] = checkpoint(compute, states_NH, use_reentrant=False)
+    found: tuple[torch.Tensor, torch.Tensor | None] = checkpoint(
+        compute, states_NH, use_reentrant=False, preserve_rng_state=False
+    )
     return found
 
 

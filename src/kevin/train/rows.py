@@ -79,14 +79,7 @@ def training_rows(
             if [t.turn for t in played] != list(range(1, len(played) + 1)) or len(played) > num_turns:
                 raise ValueError(f"{task_id}, trajectory {trajectory}: turns {[t.turn for t in played]}")
             scores = [turn_score(t, config, (bonuses or {}).get(t.verdict_key or "", 0.0)) for t in played]
-            rewards = reward.turn_rewards(
-                scores,
-                [t.num_completion_tokens for t in played],
-                progress_weight=config.progress_weight,
-                progress_over=config.progress_over,
-                length_penalty=config.length_penalty,
-            )
-            values = reward.returns(rewards, gamma=config.gamma, mode=config.returns)
+            values = reward.configured_returns(scores, [t.num_completion_tokens for t in played], config)
             missing = num_turns - len(played)
             group += [
                 (trajectory, number, turn, score, value)
