@@ -15,6 +15,7 @@ class FakePool:
     opened: ClassVar[list[tuple]] = []
 
     def __init__(self, protocol, store_dir, config):
+        self.protocol = protocol
         self.opened.append((protocol, store_dir, config))
 
     def warm_up(self):

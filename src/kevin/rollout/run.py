@@ -162,9 +162,15 @@ class PoolJudge:
         with bar:
             return self._pool.judge(pairs, on_verdict=lambda *_: bar.update())
 
+    def build_ahead(self, task: Task, kernel: Kernel) -> None:
+        """As `JudgePool.build_ahead`; nothing on a CPU, whose cores may be generating."""
+        if self._pool.protocol.device == "cuda":
+            self._pool.build_ahead(task, kernel)
+
     def rest(self) -> None:
-        """As `JudgePool.rest`."""
-        self._pool.rest()
+        """As `JudgePool.rest`; nothing on a CPU, whose memory is not scarce."""
+        if self._pool.protocol.device == "cuda":
+            self._pool.rest()
 
 
 @contextmanager

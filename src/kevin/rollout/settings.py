@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Callable, Sequence
-from typing import Literal
+from typing import Literal, Protocol, runtime_checkable
 
 from pydantic import Field
 
@@ -15,6 +15,20 @@ from kevin.policy.interface import Sampling
 
 Judge = Callable[[Sequence[tuple[Task, Kernel]]], list[Verdict | HarnessError]]
 """Verdicts in the order of the pairs; a HarnessError where there is none."""
+
+
+@runtime_checkable
+class SharingJudge(Protocol):
+    """A judge that can make way for, and work beside, a model on the same machine."""
+
+    def __call__(self, pairs: Sequence[tuple[Task, Kernel]], /) -> list[Verdict | HarnessError]: ...
+
+    def build_ahead(self, task: Task, kernel: Kernel) -> None:
+        """What is asked for later may be compiled now, where that takes nothing from whoever generates."""
+
+    def rest(self) -> None:
+        """Between two batches: give back the memory that a model on the same device may need."""
+
 
 Place = tuple[str, int]
 """Task id and trajectory."""

@@ -15,7 +15,7 @@ from kevin.core.types import Completion, Kernel, Outcome, Task, Turn, Verdict
 from kevin.policy.interface import Policy, Request
 from kevin.rollout.beside import BesideJudge
 from kevin.rollout.checkpoint import Checkpoint
-from kevin.rollout.settings import Judge, Place, RolloutSettings, TurnTiming
+from kevin.rollout.settings import Judge, Place, RolloutSettings, SharingJudge, TurnTiming
 
 logger = logging.getLogger(__name__)
 
@@ -130,8 +130,15 @@ class TurnPlayer:
         return ordered, [a for a in answers if a is not None], generate_s
 
     def _hand_over(self, place: Place, completion: Completion, beside: BesideJudge | None) -> None:
-        if beside is not None and (kernel := self._parse(completion).kernel):
+        """Let the judge begin with an answer, as far as it may while others are still being generated."""
+        if beside is None and not isinstance(self._judge, SharingJudge):
+            return
+        if (kernel := self._parse(completion).kernel) is None:
+            return
+        if beside is not None:
             beside.add(place, self._tasks[place[0]], kernel)
+        elif isinstance(self._judge, SharingJudge):
+            self._judge.build_ahead(self._tasks[place[0]], kernel)
 
     def _judged(
         self, turn: int, completions: Mapping[Place, Completion], beside: BesideJudge | None

@@ -17,8 +17,7 @@ from kevin.core.types import Task, Turn, digest
 from kevin.policy.interface import Sampling
 from kevin.rollout.beside import judges_beside
 from kevin.rollout.refine import refine
-from kevin.rollout.run import PoolJudge
-from kevin.rollout.settings import Judge, RolloutSettings, TurnTiming
+from kevin.rollout.settings import Judge, RolloutSettings, SharingJudge, TurnTiming
 from kevin.train.lengths import response_tokens
 from kevin.train.own_share import OwnShares
 from kevin.train.policy import RecordingPolicy, Sample
@@ -111,7 +110,7 @@ class StepPlayer:
             )
             if all(t.outcome is not None for t in turns):
                 break
-        if isinstance(self._judge, PoolJudge) and self._study.judge.device == "cuda":
+        if isinstance(self._judge, SharingJudge):
             self._judge.rest()  # the next step has other tasks, and the gradient steps may need the memory
         check_judged(turns)
         rows = training_rows(

@@ -15,8 +15,12 @@ from kevin.train.step import StepPlayer
 
 
 class _Pool(FakePool):
-    def __init__(self):
+    def __init__(self, device):
         self.asked = []
+        self.protocol = JudgeProtocol(device=device)
+
+    def build_ahead(self, task, kernel):
+        self.asked.append("build")
 
     def judge(self, pairs, on_verdict=None):
         self.asked.append("judge")
@@ -26,9 +30,10 @@ class _Pool(FakePool):
         self.asked.append("rest")
 
 
-@pytest.mark.parametrize(("device", "asked"), [("cuda", ["judge", "judge", "rest"]), ("cpu", ["judge", "judge"])])
-def test_a_gpu_rests_once_after_all_turns_of_a_step(tmp_path, device, asked):
-    """The gradient steps may need the memory in which the judge keeps references, which serve all turns of a step."""
+@pytest.mark.parametrize("device", ["cuda", "cpu"])
+def test_a_gpus_kernels_are_built_as_they_are_answered_and_it_rests_once_after_all_turns_of_a_step(tmp_path, device):
+    """The gradient steps may need the memory in which the judge keeps references, which serve all turns of a step; the
+    cores of a CPU generate."""
     study = make_study(tmp_path)
     study = with_lengths(study.model_copy(update={"judge": JudgeProtocol(device=device)}), "base").for_run("tiny")
     model = AutoModelForCausalLM.from_pretrained(tmp_path / "base")
@@ -39,8 +44,9 @@ def test_a_gpu_rests_once_after_all_turns_of_a_step(tmp_path, device, asked):
         for i in range(len(prompts)):
             on_answer(i, words, None)
 
-    pool = _Pool()
+    pool = _Pool(device)
     player = StepPlayer(study, "tiny", TASKS, PoolJudge(pool, show_progress=False), tmp_path / "run")
     played = player.play(1, [TASKS[0].id, TASKS[1].id], RecordingPolicy("trained", model, tokenizer, generate))
     assert len(played.rows) == 2 * study.train.group_size
-    assert pool.asked == asked
+    kernels = ["build"] * (2 * study.train.num_trajectories)
+    assert pool.asked == ([*kernels, "judge", *kernels, "judge", "rest"] if device == "cuda" else ["judge", "judge"])

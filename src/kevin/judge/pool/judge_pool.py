@@ -63,6 +63,8 @@ class JudgePool:
         self._client: Any = None
         self._avoid: list[int] = []
         self._built: dict[str, Path] = {}
+        self._ahead: dict[str, Any] = {}
+        """Builds that were begun before their kernels are judged, by the verdict's key."""
         self._warming: list[Any] = []
         self.device_name = self._device_name()
 
@@ -129,6 +131,28 @@ class JudgePool:
         """
         if self._cluster is not None and self._client is not None:
             self._client.run(rest_devices)
+
+    def build_ahead(self, task: Task, kernel: Kernel) -> None:
+        """Begin to compile what `judge` will be asked for; the device is left alone. Costs what is not asked for."""
+        key = verdict_key(task, kernel, self.protocol, self.device_name)
+        if key in self._ahead or self.store.get(key) is not None:
+            return
+        if screen_stage(task, kernel, self.protocol, self.device_name)[1] is None:
+            self._ahead[key] = self._submit_build(self.start(), key, task, kernel)
+
+    def _submit_build(self, client: Any, key: str, task: Task, kernel: Kernel, priority: int = 0) -> Any:
+        return client.submit(
+            build_on_worker,
+            task,
+            kernel,
+            self.protocol,
+            self._builds,
+            self._avoid,
+            key=f"build-{key}",
+            resources={"build": 1},
+            retries=self.config.max_retries,
+            priority=priority,
+        )
 
     def _local_cluster(self) -> Any:
         import dask
@@ -223,19 +247,7 @@ class JudgePool:
         flags_of = dict(todo)
         futures: dict[Any, tuple[str, str]] = {}
         for rank, (key, _) in enumerate(todo):
-            task, kernel = pairs[key]
-            future = client.submit(
-                build_on_worker,
-                task,
-                kernel,
-                self.protocol,
-                self._builds,
-                self._avoid,
-                key=f"build-{key}",
-                resources={"build": 1},
-                retries=self.config.max_retries,
-                priority=-rank,
-            )
+            future = self._ahead.pop(key, None) or self._submit_build(client, key, *pairs[key], priority=-rank)
             futures[future] = ("build", key)
         done = as_completed(list(futures), loop=client.loop, raise_errors=False)
         try:

@@ -56,6 +56,21 @@ def test_nothing_is_left_of_what_was_built(pool: JudgePool) -> None:
     assert pool._builds.is_dir() and not list(pool._builds.iterdir())
 
 
+def test_what_is_built_ahead_is_not_built_again(pool: JudgePool) -> None:
+    """Nor is what the store knows, what a rule refuses, or the same kernel twice; what does not build is a verdict."""
+    known = pairs(GOOD, EXITS)
+    pool.judge(known)
+    asked = pairs(GOOD + "// ahead\n", BROKEN + "// ahead\n")
+    for pair in [*known, *asked, *asked]:
+        pool.build_ahead(*pair)
+    assert len(pool._ahead) == 2
+    builds = [future.result() for future in pool._ahead.values()]
+    results = pool.judge(asked)
+    assert outcomes(results) == [Outcome.CORRECT, Outcome.COMPILE_ERROR]
+    assert [r.seconds["build"] for r in results if isinstance(r, Verdict)] == [b.seconds for b in builds]
+    assert not pool._ahead and not list(pool._builds.iterdir())
+
+
 def test_what_the_store_knows_starts_no_worker(pool: JudgePool) -> None:
     known = pool.judge(pairs(GOOD, WRONG))
     with JudgePool(PROTOCOL, pool.store.folder) as other:
