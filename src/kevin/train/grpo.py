@@ -188,6 +188,8 @@ class KernelTrainer(GRPOTrainer):
         if list(prompts) != [i for i in task_ids for _ in range(size)]:
             raise AssertionError("the trainer split a group: task ids must come in runs of m * n")
         step = self.state.global_step // updates_of_a_step(self._study.train) + 1
+        if torch.cuda.is_available():
+            torch.cuda.empty_cache()  # of the gradient steps: the judge's inputs may need it
         with self._awake():
             played = self._played = self._player.play(step, task_ids, self._policy)
         # A placeholder needs a token; its mask is 0 and its advantage 0.

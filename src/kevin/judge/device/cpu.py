@@ -116,7 +116,7 @@ class CpuHardware(Hardware):
             )
             self._server = self._server or EagerServer(_ENVIRONMENT)
             self._eager[slots] = self._server.start(job, slots.fd)
-        calls = self._eager[slots].run_timed(len(order), order, self.protocol.run_timeout_s)
+        calls = self._eager[slots].run_timed(slots.spare(len(order)), order, self.protocol.run_timeout_s)
         return calls, reference.forward(views[keep], reference.trials[0].parameters)
 
     def forget(self, slots: SharedSlots) -> None:

@@ -22,7 +22,7 @@ import torch
 
 from kevin.core.errors import DeviceError, DeviceFullError, DeviceLostError, SandboxError
 from kevin.core.protocol import JudgeProtocol
-from kevin.core.types import Kernel, Outcome, Task, TaskSpec
+from kevin.core.types import Dialect, Kernel, Outcome, Task, TaskSpec
 from kevin.judge.compile.native import Build, check_architecture
 from kevin.judge.correctness.cache import does_not_fit
 from kevin.judge.correctness.findings import Findings
@@ -78,6 +78,7 @@ class GpuHardware(Hardware):
     """The first visible GPU."""
 
     slot_budget_bytes = 1 << 30
+    least_slots = 1  # a tensor that is so large leaves nothing of itself in a cache
     max_tasks = 32
     shares_memory = True
 
@@ -144,10 +145,11 @@ class GpuHardware(Hardware):
         free, total = torch.cuda.mem_get_info()
         return free - _LEFT_SHARE * total
 
-    def process_bytes(self, spec: TaskSpec, working_bytes: int) -> int:
-        """Parameters of its own, what a call takes if it works as eager does, and results that are kept meanwhile."""
+    def process_bytes(self, spec: TaskSpec, working_bytes: int, dialect: Dialect) -> int:
+        """What a call takes if it works as eager does, and the results of one call beside it, of a module two."""
         outputs = tensor_bytes(spec.outputs)
-        return _CONTEXT_BYTES + tensor_bytes(spec.parameters) + max(working_bytes, outputs) + 2 * outputs
+        beside = outputs if dialect == "c_abi" else 2 * outputs + tensor_bytes(spec.parameters)
+        return _CONTEXT_BYTES + max(working_bytes, outputs) + beside
 
     @contextmanager
     def lease(self, *, exclusive: bool) -> Iterator[None]:

@@ -11,7 +11,7 @@ from typing import Any
 import torch
 
 from kevin.core.protocol import JudgeProtocol
-from kevin.core.types import Kernel, Task, TaskSpec
+from kevin.core.types import Dialect, Kernel, Task, TaskSpec
 from kevin.judge.compile.native import Build
 from kevin.judge.correctness.findings import Findings
 from kevin.judge.correctness.reference import ReferenceTask
@@ -26,7 +26,9 @@ HoldFor = Callable[[Cell], AbstractContextManager[None]]
 
 
 class Hardware(ABC):
-    """A CPU or a GPU. ``slot_budget_bytes`` bounds a workspace's slots, ``max_tasks`` how many tasks are kept.
+    """A CPU or a GPU. ``slot_budget_bytes`` bounds a workspace's slots, but for ``least_slots`` of them.
+
+    ``max_tasks``: how many tasks are kept.
 
     ``shares_memory``: whether what one candidate takes is missing to others. One that runs out of memory then is run
     again with nothing beside it.
@@ -37,6 +39,7 @@ class Hardware(ABC):
 
     name: str
     slot_budget_bytes: int
+    least_slots: int = 2
     max_tasks: int
     starts_at_once: int = 4
     shares_memory: bool = False
@@ -87,7 +90,8 @@ class Hardware(ABC):
         Args:
             views: the inputs of every slot; eager reads the memory that the candidate reads.
         """
-        ns, kept = reference.run_timed(self.clock, views[len(order)], [views[i] for i in order], order.index(keep))
+        warm, timed = views[slots.spare(len(order))], [views[i] for i in order]
+        ns, kept = reference.run_timed(self.clock, warm, timed, order.index(keep))
         return Calls([n / 1e3 for n in ns]), kept
 
     def forget(self, slots: SharedSlots) -> None:
@@ -102,7 +106,7 @@ class Hardware(ABC):
         """Of the device's memory, now; without a limit where candidates need not share it."""
         return math.inf
 
-    def process_bytes(self, spec: TaskSpec, working_bytes: int) -> int:
+    def process_bytes(self, spec: TaskSpec, working_bytes: int, dialect: Dialect) -> int:
         """What a candidate's process takes of it; ``working_bytes`` of the reference, 0 while it is unknown."""
         return 0
 

@@ -173,7 +173,7 @@ class Judging:
     @contextmanager
     def _loaded(self, cell: Cell, task: Task, kernel: Kernel, build: Build, found: Findings) -> Iterator[Workspace]:
         """The cell has loaded its candidate, which works on what is yielded; others use the device meanwhile."""
-        with self.room.workspace_for(task, found.seconds) as workspace:
+        with self.room.workspace_for(task, kernel.dialect, found.seconds) as workspace:
             try:
                 self._load(cell, kernel, build, workspace, found)
                 yield workspace

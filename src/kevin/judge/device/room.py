@@ -14,7 +14,7 @@ from contextlib import AbstractContextManager, contextmanager
 import torch
 
 from kevin.core.errors import DeviceFullError
-from kevin.core.types import Outcome, Task, TaskSpec
+from kevin.core.types import Dialect, Outcome, Task, TaskSpec
 from kevin.judge.correctness.cache import ReferenceCache, does_not_fit
 from kevin.judge.correctness.reference import ReferenceTask
 from kevin.judge.correctness.trials import keeps_trials
@@ -24,9 +24,6 @@ from kevin.judge.device.lock import Company, DeviceLock
 from kevin.judge.device.workspace import Workspace, Workspaces, new_workspace
 from kevin.judge.sandbox.cell import CandidateFailed, Cell
 from kevin.judge.sandbox.slots import SharedSlots, slot_bytes, tensor_bytes
-
-_SLOTS_IN_PASSING = 2
-"""What drawing a trial's inputs, or computing what is expected of them, takes at most beside its result."""
 
 
 class Room:
@@ -98,23 +95,24 @@ class Room:
     def _num_slots(self, spec: TaskSpec) -> int:
         affordable = self._hardware.slot_budget_bytes // max(slot_bytes(spec), 1)
         wanted = min(self._protocol.timing.max_calls_per_round + 1, affordable)
-        return max(2, wanted, self._protocol.num_trials if affordable else 0)
+        return max(self._hardware.least_slots, wanted, self._protocol.num_trials if affordable else 0)
 
-    def need(self, task: Task) -> Need:
+    def need(self, task: Task, dialect: Dialect) -> Need:
         """Of one more candidate of a task; nothing while no specification says how large it is."""
         if (spec := task.spec) is None:
             return Need(0, 0, 0)
         reference = self.references.get(task) if task in self.references else None
-        kept = 0
+        kept, slot, working = 0, slot_bytes(spec), reference.working_bytes if reference else 0
         if not self.workspaces.has_idle(task.digest):
-            kept = self._num_slots(spec) * (slot_bytes(spec) + tensor_bytes(spec.inputs))
+            kept = self._num_slots(spec) * (slot + tensor_bytes(spec.inputs))
             if reference is None:
                 num_trials = self._protocol.num_trials
-                kept += max(2, num_trials if keeps_trials(spec, num_trials) else 1) * slot_bytes(spec)
-        process = self._hardware.process_bytes(spec, reference.working_bytes if reference else 0)
-        return Need(process, kept, _SLOTS_IN_PASSING * slot_bytes(spec))
+                kept += (num_trials if keeps_trials(spec, num_trials) else 1) * slot + tensor_bytes(spec.outputs)
+        # a trial in the making, and with it a call of the model or another layout of its inputs
+        passing = slot + (max(working, tensor_bytes(spec.inputs)) if working else slot)
+        return Need(self._hardware.process_bytes(spec, working, dialect), kept, passing)
 
-    def _admit(self, task: Task) -> tuple[Workspace | None, Need]:
+    def _admit(self, task: Task, dialect: Dialect) -> tuple[Workspace | None, Need]:
         """Wait until there is memory for one more candidate; give back what was not used for longest.
 
         Returns:
@@ -123,7 +121,7 @@ class Room:
         kept, ticket = self.workspaces, self.admission.stand_in_line()
         try:
             while True:
-                need = self.need(task)
+                need = self.need(task, dialect)
                 is_alone = not len(self.admission)
                 if self.admission.is_next(ticket, need):
                     too_many = len(kept.tasks() | {task.digest}) > self._hardware.max_tasks
@@ -159,7 +157,7 @@ class Room:
         return workspace
 
     @contextmanager
-    def workspace_for(self, task: Task, seconds: dict[str, float]) -> Iterator[Workspace]:
+    def workspace_for(self, task: Task, dialect: Dialect, seconds: dict[str, float]) -> Iterator[Workspace]:
         """Memory for a candidate, and leave for its process to take what it needs.
 
         Args:
@@ -167,14 +165,14 @@ class Room:
         """
         workspace = None
         with self._lock.brief():
-            need = self.need(task)
+            need = self.need(task, dialect)
             if self.workspaces.has_idle(task.digest) and self.admission.fits(need):
                 workspace = self.workspaces.take(task.digest)
                 self.admission.enter(need)
         if workspace is None:
             with self.hold():
                 start = time.perf_counter()
-                workspace, need = self._admit(task)
+                workspace, need = self._admit(task, dialect)
                 admitted = time.perf_counter()
                 seconds["admission"] = admitted - start
                 if workspace is None:

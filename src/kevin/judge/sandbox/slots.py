@@ -121,6 +121,10 @@ class SharedSlots:
             self._offsets.append(offsets)
             at = self._reserve_late(at)
 
+    def spare(self, num_timed: int) -> int:
+        """The slot for calls that are not timed: behind the timed ones, or the last where there are no more."""
+        return min(num_timed, self.num_slots - 1)
+
     def _reserve_late(self, at: int) -> int:
         """Choose a few pieces of the newest slot's floating-point inputs and room for their contents at ``at``."""
         pieces, staged = [], []

@@ -119,7 +119,7 @@ class PairedTimer:
         self._is_long = kernel_us >= t.round_us
         self._num_calls = num_calls = calls_per_round(self.protocol, kernel_us, self.slots.num_slots)
         self.reference.set_parameters(self._parameters)
-        for slot in range(num_calls + 1):
+        for slot in range(self.slots.spare(num_calls) + 1):
             self.slots.fill(slot, self.inputs[slot], self._parameters)
         self._warm_up(num_calls)
 
@@ -165,10 +165,13 @@ class PairedTimer:
         if not hopeless:  # nobody would be so slow by cheating
             self._pause()
             median_us = statistics.median(kernel_us_all)
-            if found_us := self._check_burst(median_us, num_calls):
+            slot = self.slots.spare(num_calls)
+            if slot < num_calls:  # those of the last round are known by now
+                self._renew(slot)
+            if found_us := self._check_burst(median_us, slot):
                 clock_us, kernel_us_all = median_us, [found_us]
                 rounds = [Round(kernel_us=found_us, reference_us=r.reference_us) for r in rounds]
-        for slot in range(num_calls + 1):
+        for slot in range(self.slots.spare(num_calls) + 1):
             if name := self.slots.changed_argument(slot, self.inputs[slot], self._parameters):
                 raise CandidateFailed(Outcome.INCORRECT, "input_mutated", f"it changes its argument {name}")
         return Measured(
@@ -230,7 +233,7 @@ class PairedTimer:
         end = time.monotonic() + (self.protocol.timing.warmup_s if self.protocol.device == "cpu" else 0.0)
         while True:
             if not self._is_warm:
-                self.cell.call([], list(range(num_calls + 1)), self.protocol.run_timeout_s)
+                self.cell.call([], list(range(self.slots.spare(num_calls) + 1)), self.protocol.run_timeout_s)
             self._run_reference(list(range(num_calls)), 0)
             if time.monotonic() >= end:
                 return
@@ -280,7 +283,9 @@ class PairedTimer:
             for slot in order:
                 self.slots.hold_back(slot)
             torch.cuda.synchronize()
-        warm = [] if self._is_warm and self._is_long else [len(order)]
+        spare = self.slots.spare(len(order))
+        # what is timed must not have been seen before
+        warm = [] if (self._is_warm and self._is_long) or spare < len(order) else [spare]
         if on_gpu:
             return self.cell.call(warm, order, self.protocol.run_timeout_s, late=True)
         waited_us, start = self.cell.waited_us(), time.perf_counter_ns()

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 from pathlib import Path
+from types import SimpleNamespace
 from typing import Any
 
 import pytest
@@ -10,7 +11,7 @@ import torch
 
 from kevin.core.errors import DeviceError, DeviceLostError, TaskError
 from kevin.core.protocol import JudgeProtocol
-from kevin.core.types import Kernel, Outcome, Task, TaskSpec, TensorSpec
+from kevin.core.types import Dialect, Kernel, Outcome, Task, TaskSpec, TensorSpec
 from kevin.judge.compile.native import Build, build_native, check_architecture
 from kevin.judge.correctness.cache import make_reference
 from kevin.judge.device.gpu import GpuHardware
@@ -19,6 +20,7 @@ from kevin.judge.pool import worker
 from kevin.judge.sandbox.isolation import Isolation
 
 KERNEL = Kernel(dialect="c_abi", language="cuda", source='extern "C" void launch() {}')
+GIB = 1 << 30
 NOTHING = TaskSpec(inputs=(), outputs=())
 SOURCE = """
 import torch
@@ -127,21 +129,41 @@ def test_a_worker_that_lost_its_gpu_says_so_once_and_then_makes_room_for_another
         worker.run_on_device(*arguments)
 
 
-def test_what_a_candidate_needs_of_a_gpu(monkeypatch: pytest.MonkeyPatch) -> None:
-    gib = 1 << 30
+@pytest.mark.parametrize(
+    ("rows_gib", "dialect", "working_gib", "gib"),
+    [
+        # one slot of inputs and outputs with the judge's copy of its inputs, and beside it the reference's first trial
+        (2.0, "c_abi", None, (1 + 2 + 2, 1 * (4 + 2) + 4 + 2, 8)),
+        (2.0, "load_inline", None, (1 + 2 + 2 * 2, 1 * (4 + 2) + 4 + 2, 8)),
+        (2.0, "c_abi", 3.0, (1 + 3 + 2, 1 * (4 + 2), 4 + 3)),  # the reference is there
+        (0.25, "c_abi", None, (1 + 0.25 + 0.25, 3 * (0.5 + 0.25) + 3 * 0.5 + 0.25, 1)),  # a slot for every trial
+    ],
+)
+def test_what_a_candidate_needs_of_a_gpu(
+    monkeypatch: pytest.MonkeyPatch,
+    rows_gib: float,
+    dialect: Dialect,
+    working_gib: float | None,
+    gib: tuple[float, float, float],
+) -> None:
     hardware = GpuHardware.__new__(GpuHardware)
     hardware.protocol = JudgeProtocol(device="cuda", num_trials=3)
     room = Room(hardware)
-    for size, process, kept, passing in ((2 * gib, 7, 2 * 6 + 2 * 4, 8), (gib // 4, 1.75, 3 * 0.75 + 3 * 0.5, 1)):
-        rows = TensorSpec(name="x", dtype="float32", shape=(size // 4,))
-        spec = TaskSpec(inputs=(rows,), outputs=(rows,))
-        need = room.need(Task(id="t", level=1, name="t", source="", origin="user", spec=spec))
-        assert [round(n / gib, 2) for n in need] == [process, kept, passing]
+    rows = TensorSpec(name="x", dtype="float32", shape=(int(rows_gib * GIB) // 4,))
+    task = Task(id="t", level=1, name="t", source="", origin="user", spec=TaskSpec(inputs=(rows,), outputs=(rows,)))
+    if working_gib is not None:
+        room.references._tasks[task.digest] = SimpleNamespace(working_bytes=int(working_gib * GIB))  # type: ignore[assignment]
+    assert [round(n / GIB, 2) for n in room.need(task, dialect)] == list(gib)
+
+
+def test_a_gpus_free_memory_leaves_something_to_others(monkeypatch: pytest.MonkeyPatch) -> None:
+    hardware = GpuHardware.__new__(GpuHardware)
+    hardware.protocol = JudgeProtocol(device="cuda", num_trials=3)
     unknown = Task(id="t", level=1, name="t", source="", origin="user")
-    assert room.need(unknown).total == 0, "it is tried, and tried again alone if it does not fit"
+    assert Room(hardware).need(unknown, "c_abi").total == 0, "it is tried, and tried again alone if it does not fit"
     monkeypatch.setattr(torch.cuda, "empty_cache", lambda: None)
-    monkeypatch.setattr(torch.cuda, "mem_get_info", lambda: (60 * gib, 140 * gib))
-    assert hardware.free_bytes() == 53 * gib
+    monkeypatch.setattr(torch.cuda, "mem_get_info", lambda: (60 * GIB, 140 * GIB))
+    assert hardware.free_bytes() == 53 * GIB
 
 
 def test_gpus_that_judge_are_chosen_among_the_visible_ones() -> None:

@@ -13,7 +13,7 @@ import pytest
 
 from kevin.core.errors import DeviceFullError, SandboxError
 from kevin.core.protocol import JudgeProtocol, TimingProtocol
-from kevin.core.types import Kernel, Outcome, Task, TaskSpec, Verdict
+from kevin.core.types import Dialect, Kernel, Outcome, Task, TaskSpec, Verdict
 from kevin.judge.compile.native import Build, build_native
 from kevin.judge.correctness.findings import Findings, Measured
 from kevin.judge.device import judging
@@ -168,7 +168,7 @@ class _Small(_Cpu):
         self.total = total
         self.idle_bytes: Callable[[], int] = lambda: 0
 
-    def process_bytes(self, spec: TaskSpec, working_bytes: int) -> int:
+    def process_bytes(self, spec: TaskSpec, working_bytes: int, dialect: Dialect) -> int:
         return 1000
 
     def free_bytes(self) -> float:
@@ -261,15 +261,19 @@ def test_what_does_not_fit_alone_either_is_said_once(tmp_path: Path) -> None:
     device.room.company.alone().__enter__()  # nobody is left inside
 
 
-def test_a_task_with_large_tensors_is_judged_in_two_slots(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+@pytest.mark.parametrize("slots", [1, 2])
+def test_a_task_with_large_tensors_is_judged_in_as_few_slots_as_may_be(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch, slots: int
+) -> None:
     monkeypatch.setattr("kevin.judge.correctness.trials._KEPT_BYTES", 0)
     device = _Watched()
-    device.hardware.slot_budget_bytes = 0
+    device.hardware.slot_budget_bytes, device.hardware.least_slots = 0, slots
     assert PROTOCOL.num_trials > 2
     verdicts = _judge(device, [(1, 1), (1, 2), (2, 2)], tmp_path)
     assert [v.outcome for v in verdicts] == [Outcome.CORRECT, Outcome.INCORRECT, Outcome.CORRECT]
     assert verdicts[0].trials_passed == PROTOCOL.num_trials
-    assert {w.slots.num_slots for w in device.room.workspaces._idle} == {2}
+    assert {w.slots.num_slots for w in device.room.workspaces._idle} == {slots}
+    assert verdicts[0].timing is not None and verdicts[0].rounds
 
 
 def test_a_clock_that_says_what_no_device_can_do_is_quarantined_whatever_calls_in_a_row_take() -> None:

@@ -83,7 +83,7 @@ def test_a_hopelessly_slow_kernel_is_measured_until_two_agree(
             bursts.append(kernel_us)
 
     timer = Timer()
-    timer.slots = SimpleNamespace(changed_argument=lambda *args: None)  # type: ignore[assignment]
+    timer.slots = SimpleNamespace(changed_argument=lambda *args: None, spare=lambda num_timed: num_timed)  # type: ignore[assignment]
     timer.inputs, timer._parameters = [[]], []
     assert len(timer.run().rounds) == num_rounds
     assert len(bursts) == (num_rounds == 6)  # the clock of what gains nothing needs no check
@@ -98,7 +98,7 @@ def test_calls_in_a_row_count_where_the_clock_says_less(calls_in_a_row_us: float
         def __init__(self) -> None:
             self.protocol, self._num_calls, self._pause = GPU, 0, lambda: None
             self._quiet = lambda: nullcontext(quiet.append(True))
-            self.slots = SimpleNamespace(changed_argument=lambda *args: None)  # type: ignore[assignment]
+            self.slots = SimpleNamespace(changed_argument=lambda *args: None, spare=lambda num_timed: num_timed)  # type: ignore[assignment]
             self._checked_us, self.inputs, self._parameters = None, [[]], []
             self.reference = _reference()
 
@@ -127,7 +127,7 @@ class _Played(PairedTimer):
 
     def __init__(self, rounds: list[tuple[Calls, Calls]], fastest_us: float = math.inf) -> None:
         self.protocol, self._num_calls, self._pause = CPU, 0, lambda: None
-        self.slots = SimpleNamespace(changed_argument=lambda *args: None)  # type: ignore[assignment]
+        self.slots = SimpleNamespace(changed_argument=lambda *args: None, spare=lambda num_timed: num_timed)  # type: ignore[assignment]
         self._checked_us, self.inputs, self._parameters = None, [[]], []
         self.reference, self.left, self.num_rounds = _reference(fastest_us), list(rounds), 0
 
