@@ -266,9 +266,17 @@ class Init:
         return [a.value for a in self.ordered if a.value is not None]
 
     def add_unused(self) -> None:
-        """One argument that nothing reads."""
-        if self.names.style.init in _WITH_CONSTANTS and self.names.rng.random() < 0.04:
-            self._constant_argument(self.names.free(self.names.rng.choice(("num_classes", "version"))), "10")
+        """Arguments that nothing reads: one of no meaning, or one that is called like a parameter."""
+        style, rng = self.names.style, self.names.rng
+        if style.init not in _WITH_CONSTANTS:
+            return
+        if rng.random() < 0.04:
+            self._constant_argument(self.names.free(rng.choice(("num_classes", "version"))), "10")
+        learned = [d.name for d in self.definitions if d.text.startswith("nn.Parameter")]
+        if learned and style.init != "stored" and rng.random() < 0.2:
+            name = rng.choice(learned)
+            if name not in {a.name for a in self.arguments} and self.names.free(name) == name:
+                self._constant_argument(name, number(rng.choice((0.5, 1.0, 2.0, 0.1))))
 
     def signature(self, typed: bool) -> str:
         shown = ["self"]

@@ -159,8 +159,8 @@ def conv_attributes(rng: random.Random, name: str, axes: int, in_channels: int) 
         values["padding"] = rng.randint(1, kernel // 2)
     if rng.random() < 0.4:
         values["stride"] = 2
-    if rng.random() < 0.15 and kernel < 4 and len(values) < 4:
-        values["dilation"] = 2
+    if rng.random() < 0.2 and kernel < 5 and len(values) < 4:
+        values["dilation"] = rng.choice((2, 2, 3))
     if name in CONVS and in_channels % 8 == 0 and rng.random() < 0.15:
         values["groups"] = rng.choice((2, 4))
     if "transpose" in name and values.get("stride") == 2 and rng.random() < 0.5:

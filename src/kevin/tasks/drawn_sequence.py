@@ -1,10 +1,11 @@
-"""A main operator of the wide inventory and what may follow it, in the manner of KernelBench's level 2."""
+"""A main operator of the wide inventory, and what may stand around it, in the manner of KernelBench's level 2."""
 
 from __future__ import annotations
 
 import math
 import random
 from collections import Counter
+from collections.abc import Sequence
 
 from kevin.core.errors import TaskError
 from kevin.core.types import OpCall
@@ -43,11 +44,22 @@ _FURTHER: tuple[tuple[float, tuple[str, ...]], ...] = (
     (1.0, ("add_residual", "mul_residual")),
     (1.6, ("group_norm", "batch_norm", "instance_norm", "layer_norm", "row_norm", "rms_norm_dim")),
     (0.9, ("softmax", "logsumexp", "spatial_softmax")),
-    (1.2, ("max_pool1d", "max_pool2d", "max_pool3d", "avg_pool1d", "avg_pool2d", "avg_pool3d", "adaptive_avg_pool")),
+    (1.6, ("max_pool1d", "max_pool2d", "max_pool3d", "avg_pool1d", "avg_pool2d", "avg_pool3d", "adaptive_avg_pool")),
     (1.2, ("sum_dim", "mean_dim", "max_dim", "min_dim")),
     (0.3, ("dropout",)),
+    (2.5, ("linear",)),
 )
 """Weight and members of each class of further operators."""
+
+_BEFORE: tuple[tuple[float, tuple[str, ...]], ...] = (
+    (3.0, ("max_pool1d", "max_pool2d", "max_pool3d", "avg_pool1d", "avg_pool2d", "avg_pool3d")),
+    (2.0, ("relu", "gelu", "silu", "tanh", "sigmoid", "leaky_relu", "hardswish", "square", "abs")),
+    (1.0, ("batch_norm", "group_norm", "layer_norm", "instance_norm")),
+    (1.0, ("scale", "add_scalar", "add_param", "mul_param", "add_input")),
+)
+"""The same, of operators before the main one."""
+_BEFORE_SHARE = 0.12
+_WIDTHS = (16, 32, 64, 100, 128, 256, 512, 1024, 2048)
 
 MAX_FURTHER = 5
 _SOFT = ("softmax", "spatial_softmax")
@@ -66,15 +78,18 @@ def draw_sequence(rng: random.Random, elements: int) -> tuple[list[OpCall], dict
     (name,) = rng.choices(list(_MAINS), weights=list(_MAINS.values()))
     main, sizes = draw(rng, name, elements)
     ops, shapes = [main], _shapes([main], sizes)
-    state = advance(State(), main)
+    if rng.random() < _BEFORE_SHARE:
+        ops, shapes = _preceded(rng, main, sizes, shapes)
+    state = State()
+    for given in ops:
+        state = advance(state, given)
     wanted = rng.randint(2, MAX_FURTHER + 1)
     for _ in range(12):
         if len(ops) == wanted or max(math.prod(s) for s in shapes) > _MAX_ELEMENTS:
             break
-        (members,) = rng.choices([m for _, m in _FURTHER], weights=[w for w, _ in _FURTHER])
-        op = _fitting(rng, rng.choice(members), ops, shapes)
-        if op is None or objection(state, op):
-            continue
+        op = _fitting(rng, _one(rng, _FURTHER), ops, shapes)
+        if op is None or objection(state, op) or (op.name == "linear" and state.linear):
+            continue  # two linear layers in a row are one
         try:
             shapes = _shapes([*ops, op], sizes)
         except TaskError:  # a window larger than what it moves over
@@ -82,6 +97,24 @@ def draw_sequence(rng: random.Random, elements: int) -> tuple[list[OpCall], dict
         ops.append(op)
         state = advance(state, op)
     return ops, sizes
+
+
+def _one(rng: random.Random, classes: Sequence[tuple[float, tuple[str, ...]]]) -> str:
+    (members,) = rng.choices([m for _, m in classes], weights=[w for w, _ in classes])
+    return rng.choice(members)
+
+
+def _preceded(rng: random.Random, main: OpCall, sizes: dict[str, int], shapes: Shapes) -> tuple[list[OpCall], Shapes]:
+    """The main operator behind another one; alone where that does not fit, or would be the same without it."""
+    for _ in range(6):
+        op = _fitting(rng, _one(rng, _BEFORE), [main], shapes[:1])
+        if op is None or objection(State(), op):
+            continue
+        try:
+            return [op, main], _shapes([op, main], sizes)
+        except TaskError:  # a window larger than what is left
+            continue
+    return [main], shapes
 
 
 def _shapes(ops: list[OpCall], sizes: dict[str, int]) -> Shapes:
@@ -98,9 +131,12 @@ def _fitting(rng: random.Random, name: str, ops: list[OpCall], shapes: Shapes) -
         return None
     if any(counts[clip] for clip in _CLIPPED.get(name, ())):
         return None
+    values: Values | None
     match operator.kind:
         case "residual":
             return _residual(rng, name, shapes)
+        case "contract":
+            values = {"out": rng.choice(_WIDTHS)} if rank == 2 and shape[1] > 1 else None
         case "norm" | "row":
             values = _norm(rng, name, shape)
         case "reduce":

@@ -45,7 +45,7 @@ def catalog_extended(size: Size, per_operator: int = 3, seed: int = 0) -> list[T
 def compose_general(
     num: int, seed: int, size: Size, exclude: Collection[tuple[str, ...]] = frozenset()
 ) -> Iterator[Task]:
-    """``num`` tasks of a main operator and one to five further ones, one after the other, no sequence twice.
+    """``num`` tasks of a main operator and one to five others around it, one after the other, no sequence twice.
 
     Sequences and attributes come from the whole inventory, sizes from small to those of KernelBench (``gpu``). The
     same arguments give the same tasks.

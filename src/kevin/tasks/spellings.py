@@ -290,6 +290,9 @@ _MODULES = {
 }
 """By operator: a call, and the module that is called."""
 
+_EINSUM_LETTERS = (("abij", "k", "l"), ("nhwd", "c", "e"), ("bsth", "d", "m"))
+"""Of the dimensions that stay, as many as there are; of the one that is summed over; of the new one."""
+
 _CALL = re.compile(r"(torch|F)\.(\w+)\(\{x\}((?:, (?:[^()]|\([^()]*\))*)?)\)")
 _POOL = re.compile(r"(F\.\w+_pool1d)\(\{x\}(.*)\)")
 _DIMS = re.compile(r"dim=\((\d[\d, ]*)\)")
@@ -316,6 +319,12 @@ def spellings(name: str, own: str, rank: int) -> tuple[Spelling, ...]:
         found += [Spelling("formula", f"{call}{value}") for value in ("[0]", ".values")]
     if own.startswith("torch.m") and "imum({x}, self." in own:
         found.append(Spelling("formula", own.replace("imum(", "(", 1)))
+    if name == "matmul_shared":
+        found += [
+            Spelling("formula", f"torch.einsum('{a}{k},{k}{n}->{a}{n}', {{x}}, {{second}})")
+            for letters, k, n in _EINSUM_LETTERS
+            for a in (letters[: rank - 1],)
+        ]
     if rank == 2 and (match := _POOL.fullmatch(own)):
         found.append(Spelling("formula", f"{match[1]}({{x}}.unsqueeze(1){match[2]}).squeeze(1)"))
     for spelling in tuple(found):

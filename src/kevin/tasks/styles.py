@@ -147,7 +147,7 @@ LETTERS = {
 }
 
 ATTRIBUTES: dict[str, tuple[str, ...]] = {
-    "linear": ("linear", "fc", "gemm", "matmul", "proj", "dense", "lin"),
+    "linear": ("linear", "fc", "gemm", "matmul", "proj", "dense", "lin", "mm", "project"),
     "conv1d": ("conv", "conv1d", "conv_layer"),
     "conv2d": ("conv", "conv2d", "conv_layer"),
     "conv3d": ("conv", "conv3d", "conv_layer"),
@@ -159,7 +159,7 @@ ATTRIBUTES: dict[str, tuple[str, ...]] = {
     "instance_norm": ("inorm", "norm", "instance_norm", "in_norm"),
     "rms_norm": ("norm", "rms", "rmsnorm"),
     "bias": ("bias", "bias", "bias", "add_value", "shift", "beta", "offset"),
-    "scale": ("scale", "gamma", "multiplier", "gain"),
+    "scale": ("scale", "gamma", "multiplier", "gain", "scale_factor"),
     "limit": ("limit", "bound", "ceiling", "threshold"),
     "weight": ("weight", "w", "matrix", "weights"),
     **{f"conv_transpose{n}d": ("conv_transpose", "deconv", "conv", "up", f"conv_transpose{n}d") for n in (1, 2, 3)},

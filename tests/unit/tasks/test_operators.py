@@ -1,5 +1,6 @@
 """The wide inventory: every operator's shapes worked out are those that PyTorch gives."""
 
+import itertools
 import random
 
 import pytest
@@ -109,6 +110,20 @@ def test_general_sequences_are_new_reproducible_and_traced(size):
     assert tasks == list(compose_general(60, 1, size))
     assert not names & {sequence(t.ops) for t in compose_general(60, 1, size, exclude=names)}
     for task in tasks[:25]:
+        assert inspect_task(task.source, task.id) == task.spec, task.source
+
+
+def test_main_operators_stand_behind_others_too():
+    """Pools and activations before a convolution, a second linear layer after something that is not linear."""
+    before, twice = [], []
+    for task in compose_general(300, 2, "cpu"):
+        mains = [i for i, op in enumerate(task.ops) if OPERATORS[op.name].kind == "contract"]
+        before += [task] if mains and mains[0] > 0 else []
+        twice += [task] if len(mains) > 1 else []
+        assert all(second - first > 1 for first, second in itertools.pairwise(mains))
+    assert len(before) > 15 and len(twice) > 3
+    assert any(OPERATORS[t.ops[0].name].kind == "pool" for t in before)
+    for task in [*before[:8], *twice[:4]]:
         assert inspect_task(task.source, task.id) == task.spec, task.source
 
 

@@ -49,6 +49,31 @@ SEQUENCES = [
 ]
 
 
+def test_a_constructor_may_take_a_constant_that_it_never_uses_called_like_what_is_learned() -> None:
+    task, found = task_of([call("conv2d"), call("mul_param"), call("tanh")], IMAGE), []
+    for seed in range(200):
+        styled = restyle(task, random.Random(seed)).shown
+        if match := re.search(r"self\.(\w+) = nn\.Parameter\(", styled.source):
+            signature = re.search(r"def __init__\((.*)\):", styled.source)
+            if signature and re.search(rf"\b{match[1]}\b", signature[1]):
+                found.append(styled)
+    assert 5 < len(found) < 60
+    for styled in found[:6]:
+        assert inspect_task(styled.source, styled.id) == styled.spec, styled.source
+
+
+def test_a_product_over_more_dimensions_may_be_written_in_letters() -> None:
+    """Each letter a dimension, in as many ways as there are ranks."""
+    for rank, shape in ((3, (2, 3, 4)), (4, (2, 3, 2, 4))):
+        x, second = torch.randn(shape), torch.randn(4, 5)
+        written = [s.expression for s in spellings("matmul_shared", "torch.matmul({x}, {second})", rank)]
+        letters = [text for text in written if re.search(rf"einsum\(.\w{{{rank}}},", text)]
+        assert len(letters) == 3
+        for text in letters:
+            found = eval(text.format(x="x", second="second"), {"torch": torch, "x": x, "second": second})
+            assert torch.allclose(found, x @ second, atol=1e-6)
+
+
 def _alone(name: str, rng: random.Random) -> Task:
     op, sizes = draw_operator(rng, name, 600)
     return task_of([op], sizes)
