@@ -83,6 +83,7 @@ def grpo_config(study: Study, folder: Path, num_processes: int, *, on_cpu: bool)
         loss_type=train.loss,
         epsilon=train.clip_low,
         epsilon_high=train.clip_high,
+        top_entropy_quantile=train.high_entropy_share,
         beta=train.kl_beta or train.first_turn_kl,
         learning_rate=train.learning_rate,
         lr_scheduler_type="constant_with_warmup",

@@ -141,6 +141,28 @@ def test_alternatives_run(tmp_path, options):
         assert records[1]["kl"] > 0
 
 
+def test_only_tokens_at_which_the_policy_is_least_sure_have_a_gradient(tmp_path, monkeypatch):
+    gradients, unsure = [], []
+    original = grpo.KernelTrainer._get_per_token_logps_and_entropies
+
+    def spy(self, *args, compute_entropy=False, **kw):
+        logps, entropies, aux = original(self, *args, compute_entropy=compute_entropy, **kw)
+        if logps.requires_grad:
+            logps.retain_grad()
+            gradients.append(logps)
+            unsure.append((entropies.detach(), self._loss_inputs["completion_mask"].bool()))
+        return logps, entropies, aux
+
+    monkeypatch.setattr(grpo.KernelTrainer, "_get_per_token_logps_and_entropies", spy)
+    train(tmp_path, num_steps=2, high_entropy_share=0.4)
+    learned = 0
+    for logps, (entropy, mask) in zip(gradients, unsure, strict=True):
+        limit = torch.quantile(entropy[mask].float(), 0.6)
+        assert not logps.grad[mask & (entropy < limit)].any()
+        learned += int(logps.grad[mask & (entropy >= limit)].count_nonzero())
+    assert learned
+
+
 @pytest.mark.parametrize("loss", ["dr_grpo", "grpo"])
 def test_only_first_turns_are_anchored(tmp_path, monkeypatch, loss):
     """Without advantages the loss and its gradient are those of the KL divergence on first turns' tokens."""

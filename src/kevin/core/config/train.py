@@ -56,6 +56,9 @@ class TrainConfig(Frozen):
     """Probability ratios above 1 + this have no gradient when the advantage is positive (clip-higher)."""
     loss: Literal["dr_grpo", "grpo", "dapo"] = "dr_grpo"
     """Normalisation of the loss: by the longest allowed answer, by each answer's length, or by all tokens."""
+    high_entropy_share: float = Field(default=1.0, gt=0, le=1)
+    """Share of a micro-batch's tokens that have a gradient: those at which the policy is least sure (arXiv 2506.01939).
+    A small one leaves alone what is copied, and what the policy knows by heart."""
     kl_beta: float = Field(default=0.0, ge=0)
     """Weight of the KL divergence from the initial policy."""
     first_turn_kl: float = Field(default=0.0, ge=0)
