@@ -163,7 +163,8 @@ def plot_ablations(data: pd.DataFrame) -> Figure:
                             annotation_clip=False)  # fmt: skip
         axes[0][0].annotate(finding, (0, at), xycoords=("axes fraction", "data"), xytext=(4, 0), va="center",
                             textcoords="offset points", fontsize=7.5, color=style.MUTED, style="italic",
-                            annotation_clip=False, zorder=5, in_layout=False)  # fmt: skip
+                            annotation_clip=False, zorder=5, in_layout=False,
+                            bbox={"facecolor": "white", "edgecolor": "none", "alpha": 0.85, "pad": 1.5})  # fmt: skip
     over = " and ".join(sorted(data["interval"].unique(), reverse=True))
     figure.supxlabel(f"Second half of each run's steps; bars: bootstrap 95 % interval over {over}; shaded: the recipe",
                      x=0.01, ha="left", fontsize=7.5, color=style.MUTED)  # fmt: skip
