@@ -34,9 +34,14 @@ class HistoryConfig(Frozen):
     num_best: int = Field(default=3, ge=1)
     """``best_and_worst`` only: how many of the best."""
 
+    @property
+    def is_whole(self) -> bool:
+        """Whether a prompt holds every earlier turn, so that those of a trajectory continue each other."""
+        return self.view == "all"
+
     def shown(self, past: Sequence[Turn]) -> list[Turn]:
         """Of ``past`` (in order) what stands in the next prompt, in its order there."""
-        if self.view == "all" or not past:
+        if self.is_whole or not past:
             return list(past)
         if self.view == "fastest_and_last":
             correct = [t for t in past if t.speedup is not None]

@@ -126,7 +126,7 @@ def _write(study: Study, config: BaseModelConfig) -> list[list[Transcript]]:
 
 def later_answers(history: HistoryConfig) -> int:
     """Answers to a later turn's prompt: where no turn's prompt begins with another's, all go to the last one."""
-    return LATER_ANSWERS if history.view == "all" else LAST_ANSWERS
+    return LATER_ANSWERS if history.is_whole else LAST_ANSWERS
 
 
 def _texts(written: Sequence[Transcript]) -> list[str]:

@@ -146,7 +146,7 @@ def _later_turns(
     shown: list[Seen] = []
     for number in range(2, num_turns + 1):
         shown = _shown(past, history)
-        is_asked = history.view == "all" or number == num_turns
+        is_asked = history.is_whole or number == num_turns
         num_drawn = num_answers if is_asked else 1
         drawn = [go_on(rng, task, None, language, shown, ways, habits, quotes=False) for _ in range(num_drawn)]
         sources = [c.source or render(task, c.plan) for c in drawn]
