@@ -131,8 +131,6 @@ class TurnPlayer:
 
     def _hand_over(self, place: Place, completion: Completion, beside: BesideJudge | None) -> None:
         """Let the judge begin with an answer, as far as it may while others are still being generated."""
-        if beside is None and not isinstance(self._judge, SharingJudge):
-            return
         if (kernel := self._parse(completion).kernel) is None:
             return
         if beside is not None:

@@ -23,6 +23,9 @@ from kevin.judge.timing.rounds import calls_per_round, enough_rounds, settled
 CPU = JudgeProtocol(timing=TimingProtocol(min_rounds=6, round_us=4000.0))
 GPU = CPU.model_copy(update={"device": "cuda"})
 
+SLOTS = SimpleNamespace(changed_argument=lambda *args: None, spare=lambda num_timed: num_timed)
+"""Of a candidate that leaves its arguments alone."""
+
 
 def _reference(fastest_us: float = math.inf) -> Any:
     return SimpleNamespace(fastest_us=fastest_us, task=SimpleNamespace(id="test"))
@@ -83,7 +86,7 @@ def test_a_hopelessly_slow_kernel_is_measured_until_two_agree(
             bursts.append(kernel_us)
 
     timer = Timer()
-    timer.slots = SimpleNamespace(changed_argument=lambda *args: None, spare=lambda num_timed: num_timed)  # type: ignore[assignment]
+    timer.slots = SLOTS  # type: ignore[assignment]
     timer.inputs, timer._parameters = [[]], []
     assert len(timer.run().rounds) == num_rounds
     assert len(bursts) == (num_rounds == 6)  # the clock of what gains nothing needs no check
@@ -98,7 +101,7 @@ def test_calls_in_a_row_count_where_the_clock_says_less(calls_in_a_row_us: float
         def __init__(self) -> None:
             self.protocol, self._num_calls, self._pause = GPU, 0, lambda: None
             self._quiet = lambda: nullcontext(quiet.append(True))
-            self.slots = SimpleNamespace(changed_argument=lambda *args: None, spare=lambda num_timed: num_timed)  # type: ignore[assignment]
+            self.slots = SLOTS  # type: ignore[assignment]
             self._checked_us, self.inputs, self._parameters = None, [[]], []
             self.reference = _reference()
 
@@ -127,7 +130,7 @@ class _Played(PairedTimer):
 
     def __init__(self, rounds: list[tuple[Calls, Calls]], fastest_us: float = math.inf) -> None:
         self.protocol, self._num_calls, self._pause = CPU, 0, lambda: None
-        self.slots = SimpleNamespace(changed_argument=lambda *args: None, spare=lambda num_timed: num_timed)  # type: ignore[assignment]
+        self.slots = SLOTS  # type: ignore[assignment]
         self._checked_us, self.inputs, self._parameters = None, [[]], []
         self.reference, self.left, self.num_rounds = _reference(fastest_us), list(rounds), 0
 
