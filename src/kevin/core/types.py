@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import hashlib
 import json
-from collections.abc import Mapping
+from collections.abc import Iterable, Mapping
 from enum import StrEnum
 from functools import cached_property
 from typing import Annotated, Any, Literal, Self
@@ -15,6 +15,7 @@ Dialect = Literal["c_abi", "load_inline"]
 Language = Literal["cpp", "cuda"]
 Device = Literal["cpu", "cuda"]
 DType = Literal["float32", "float16", "bfloat16", "float64", "int64", "int32", "bool"]
+_ITEM_BYTES = {"float32": 4, "float16": 2, "bfloat16": 2, "float64": 8, "int64": 8, "int32": 4, "bool": 1}
 
 
 class Frozen(BaseModel):
@@ -71,6 +72,15 @@ class TensorSpec(Frozen):
             n *= d
         return n
 
+    @property
+    def num_bytes(self) -> int:
+        return self.num_elements * _ITEM_BYTES[self.dtype]
+
+
+def tensor_bytes(specs: Iterable[TensorSpec]) -> int:
+    """Of those that are tensors, together."""
+    return sum(s.num_bytes for s in specs if s.kind == "tensor")
+
 
 class TaskSpec(Frozen):
     """What goes into `Model.forward` and what comes out, read off the module itself."""
@@ -79,6 +89,11 @@ class TaskSpec(Frozen):
     parameters: tuple[TensorSpec, ...] = ()
     """`named_parameters()` then floating-point `named_buffers()`, in PyTorch's order, dots replaced by underscores."""
     outputs: tuple[TensorSpec, ...]
+
+    @property
+    def num_bytes(self) -> int:
+        """Of inputs, parameters and outputs together."""
+        return tensor_bytes((*self.inputs, *self.parameters, *self.outputs))
 
 
 class Task(Frozen):

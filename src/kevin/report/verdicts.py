@@ -22,8 +22,6 @@ COLUMNS = {
     "flop_share": "float64",
 }
 
-_BYTES = {"float64": 8, "int64": 8, "float32": 4, "int32": 4, "float16": 2, "bfloat16": 2, "bool": 1}
-
 
 def read_measured(store: Path, keys: Iterable[str]) -> pd.DataFrame:
     """One row for each of these verdicts that the store holds and that was timed; columns `COLUMNS`.
@@ -57,11 +55,7 @@ def _measured(path: Path, key: str) -> dict[str, Any] | None:
 
 def traffic_bytes(tasks: Iterable[Task]) -> dict[str, int]:
     """Of every input, parameter and output, each moved once, by task id; tasks without a spec are left out."""
-    specs = {task.id: task.spec for task in tasks if task.spec is not None}
-    return {
-        task_id: sum(t.num_elements * _BYTES[t.dtype] for t in (*spec.inputs, *spec.parameters, *spec.outputs))
-        for task_id, spec in specs.items()
-    }
+    return {task.id: task.spec.num_bytes for task in tasks if task.spec is not None}
 
 
 def memory_times(measured: pd.DataFrame, traffic: Mapping[str, int]) -> dict[str, float]:

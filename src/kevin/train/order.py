@@ -2,11 +2,40 @@
 
 from __future__ import annotations
 
+import logging
 import random
 from collections.abc import Sequence
+from pathlib import Path
 
+from kevin.core import files
+from kevin.core.config import TrainConfig
 from kevin.core.errors import ConfigError
 from kevin.core.types import Task
+
+logger = logging.getLogger(__name__)
+
+
+def training_tasks(path: Path, train: TrainConfig) -> list[Task]:
+    """Of the tasks in the file ``path`` those that are trained on; of unknown size all.
+
+    Raises:
+        ConfigError: all are larger than ``train.max_task_gb``.
+        DataError: as `kevin.core.files.read_tasks`.
+    """
+    tasks = files.read_tasks(path, train.split)
+    if train.max_task_gb is None:
+        return tasks
+    limit = train.max_task_gb * 1e9
+    small = [t for t in tasks if t.spec is None or t.spec.num_bytes <= limit]
+    if tasks and not small:
+        least = min(t.spec.num_bytes for t in tasks if t.spec is not None) / 1e9
+        raise ConfigError(
+            f"train.max_task_gb is {train.max_task_gb:g}, but no task of {path} takes less than {least:.2g} GB"
+        )
+    logger.info(
+        "%d of %d tasks are trained on: the others take more than %g GB", len(small), len(tasks), train.max_task_gb
+    )
+    return small
 
 
 def task_order(tasks: Sequence[Task], num_steps: int, tasks_per_step: int, seed: int) -> list[list[Task]]:

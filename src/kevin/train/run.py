@@ -28,7 +28,7 @@ from kevin.core.types import Task
 from kevin.policy.load import policy_identity
 from kevin.rollout.settings import Judge
 from kevin.train.checkpoint import CheckpointKeeper
-from kevin.train.order import task_order
+from kevin.train.order import task_order, training_tasks
 from kevin.train.stability import run_summary
 
 logger = logging.getLogger(__name__)
@@ -63,7 +63,7 @@ def run_training(
         KevinError: as `refine` and `load_policy`.
     """
     own = with_lengths(study, study.for_run(run).train.init, fetch=True).for_run(run)
-    tasks = files.read_tasks(tasks_path, own.train.split)
+    tasks = training_tasks(tasks_path, own.train)
     start_or_resume(out, identity(own, run, tasks))
     limits = own.train.model_dump(mode="json", include=set(LIMITS))
     if (summary := _finished(out, limits)) is not None:

@@ -10,10 +10,11 @@ from hypothesis import given
 from hypothesis import strategies as st
 from train_fixtures import make_task
 
+from kevin.core import files
 from kevin.core.config import RewardConfig, TrainConfig
 from kevin.core.errors import ConfigError, HarnessError
-from kevin.core.types import Kernel, Outcome, Turn
-from kevin.train.order import task_order
+from kevin.core.types import Kernel, Outcome, TaskSpec, TensorSpec, Turn
+from kevin.train.order import task_order, training_tasks
 from kevin.train.rows import check_judged, rows_frame, step_metrics, training_rows
 from kevin.train.stability import TrainingStoppedError, check_finite, repetition, stop_reason
 
@@ -180,6 +181,21 @@ def test_order_is_the_seeds_and_longer_runs_begin_alike():
 def test_too_many_tasks_a_step():
     with pytest.raises(ConfigError, match="has 12 tasks"):
         task_order(POOL, 1, 13, seed=0)
+
+
+def test_large_tasks_are_left_out_of_training(tmp_path):
+    def sized(name, elements):
+        tensor = TensorSpec(name="x", shape=(elements,), dtype="float32")
+        return make_task(name, 1).model_copy(update={"spec": TaskSpec(inputs=(tensor,), outputs=(tensor,))})
+
+    small, large, unknown = sized("small", 10**6), sized("large", 10**7), make_task("unknown", 1)
+    path = tmp_path / "tasks.parquet"
+    files.write_tasks(path, [(small, "train"), (large, "train"), (unknown, "train"), (sized("other", 1), "level1")], {})
+    assert [t.id for t in training_tasks(path, TrainConfig())] == ["l1/small", "l1/large", "l1/unknown"]
+    assert [t.id for t in training_tasks(path, TrainConfig(max_task_gb=0.008))] == ["l1/small", "l1/unknown"]
+    files.write_tasks(path, [(large, "train")], {})
+    with pytest.raises(ConfigError, match=r"no task of .* takes less than 0\.08 GB"):
+        training_tasks(path, TrainConfig(max_task_gb=0.01))
 
 
 # --- stability --------------------------------------------------------------------------------------------------

@@ -20,6 +20,9 @@ class TrainConfig(Frozen):
     """Key of ``policies`` that training starts from."""
     split: str = "train"
     """Split of the tasks that is trained on."""
+    max_task_gb: float | None = Field(default=None, gt=0)
+    """Tasks with more than this many gigabytes of inputs, parameters and outputs are not trained on: judging them takes
+    many times as long as others. All tasks when null."""
     seed: int = Field(default=0, ge=0)
     """Seed of the order of tasks and of the sampling; the study's ``seed`` is added to it."""
     num_steps: int = Field(default=12, ge=1)

@@ -22,7 +22,7 @@ import torch
 
 from kevin.core.errors import DeviceError, DeviceFullError, DeviceLostError, SandboxError
 from kevin.core.protocol import JudgeProtocol
-from kevin.core.types import Dialect, Kernel, Outcome, Task, TaskSpec
+from kevin.core.types import Dialect, Kernel, Outcome, Task, TaskSpec, tensor_bytes
 from kevin.judge.compile.native import Build, check_architecture
 from kevin.judge.correctness.cache import does_not_fit
 from kevin.judge.correctness.findings import Findings
@@ -33,7 +33,7 @@ from kevin.judge.inside.cuda import CudaError, Gpu
 from kevin.judge.rules.own_kernels import OwnKernels
 from kevin.judge.sandbox.cell import CandidateFailed, Cell, prepare_forks
 from kevin.judge.sandbox.isolation import gpu_minor
-from kevin.judge.sandbox.slots import SharedBuffer, tensor_bytes
+from kevin.judge.sandbox.slots import SharedBuffer
 
 log = logging.getLogger(__name__)
 

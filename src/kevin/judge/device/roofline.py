@@ -15,7 +15,6 @@ from torch.utils.flop_counter import FlopCounterMode
 
 from kevin.core.types import Frozen, TaskSpec
 from kevin.judge.correctness.reference import ReferenceTask
-from kevin.judge.sandbox.slots import tensor_bytes
 
 log = logging.getLogger(__name__)
 
@@ -60,11 +59,6 @@ def warm_up_counting() -> None:
         torch.ones(2, 2) @ torch.ones(2, 2)
 
 
-def traffic_bytes(spec: TaskSpec) -> int:
-    """Of every input, parameter and output, each moved once."""
-    return tensor_bytes((*spec.inputs, *spec.parameters, *spec.outputs))
-
-
 def count_flops(reference: ReferenceTask) -> int:
     """Of matrix products, convolutions and attention in one call of the reference; 0 where they cannot be counted."""
     trial = reference.trials[0]
@@ -79,7 +73,7 @@ def count_flops(reference: ReferenceTask) -> int:
 
 def roofline(spec: TaskSpec, num_flops: int, kernel_us: float, peaks: Peaks) -> dict[str, float]:
     """Shares of the device's peaks, as a verdict's details; without products no ``flop_share``."""
-    shares = {"bandwidth_share": traffic_bytes(spec) / kernel_us / peaks.bytes_per_us}
+    shares = {"bandwidth_share": spec.num_bytes / kernel_us / peaks.bytes_per_us}
     if num_flops:
         shares["flop_share"] = num_flops / kernel_us / peaks.flops_per_us
     return shares

@@ -14,7 +14,7 @@ from contextlib import AbstractContextManager, contextmanager
 import torch
 
 from kevin.core.errors import DeviceFullError
-from kevin.core.types import Dialect, Outcome, Task, TaskSpec
+from kevin.core.types import Dialect, Outcome, Task, TaskSpec, tensor_bytes
 from kevin.judge.correctness.cache import ReferenceCache, does_not_fit
 from kevin.judge.correctness.reference import ReferenceTask
 from kevin.judge.correctness.trials import keeps_trials
@@ -23,7 +23,7 @@ from kevin.judge.device.hardware import Hardware
 from kevin.judge.device.lock import Company, DeviceLock
 from kevin.judge.device.workspace import Workspace, Workspaces, new_workspace
 from kevin.judge.sandbox.cell import CandidateFailed, Cell
-from kevin.judge.sandbox.slots import SharedSlots, slot_bytes, tensor_bytes
+from kevin.judge.sandbox.slots import SharedSlots, slot_bytes
 
 
 class Room:

@@ -5,7 +5,7 @@ from __future__ import annotations
 import mmap
 import os
 import secrets
-from collections.abc import Callable, Iterable
+from collections.abc import Callable
 from typing import Any
 
 import torch
@@ -26,15 +26,6 @@ DTYPES = {
 }
 
 
-def num_bytes(spec: TensorSpec) -> int:
-    return spec.num_elements * DTYPES[spec.dtype].itemsize
-
-
-def tensor_bytes(specs: Iterable[TensorSpec]) -> int:
-    """Of those that are tensors, together."""
-    return sum(num_bytes(s) for s in specs if s.kind == "tensor")
-
-
 def _aligned(n: int) -> int:
     return max(_ALIGN_BYTES, -(-n // _ALIGN_BYTES) * _ALIGN_BYTES)
 
@@ -49,7 +40,7 @@ def slot_bytes(spec: TaskSpec) -> int:
     """Bytes of one slot, padding included."""
     tensors = (*spec.inputs, *spec.parameters, *spec.outputs)
     late = _ALIGN_BYTES * len(spec.inputs)
-    return late + sum(_aligned(num_bytes(s)) for s in tensors if s.kind == "tensor")
+    return late + sum(_aligned(s.num_bytes) for s in tensors if s.kind == "tensor")
 
 
 class SharedBuffer:
@@ -113,7 +104,7 @@ class SharedSlots:
                     continue
                 views.append(self._view(s, at))
                 offsets.append(at)
-                at += _aligned(num_bytes(s))
+                at += _aligned(s.num_bytes)
             n_in, n_par = len(spec.inputs), len(spec.parameters)
             self.inputs.append(views[:n_in])
             self.parameters.append([v for v in views[n_in : n_in + n_par] if v is not None])
@@ -158,7 +149,7 @@ class SharedSlots:
             piece.copy_(staged * -1.37 + 0.71)
 
     def _view(self, s: TensorSpec, offset: int) -> torch.Tensor:
-        return self._buffer.data[offset : offset + num_bytes(s)].view(DTYPES[s.dtype]).view(s.shape)
+        return self._buffer.data[offset : offset + s.num_bytes].view(DTYPES[s.dtype]).view(s.shape)
 
     def arguments(self, slot: int, inputs: list[Any]) -> list[dict[str, Any]]:
         """What a cell needs to call a kernel on a slot: offsets, and scalars by value."""
@@ -169,7 +160,7 @@ class SharedSlots:
                 value = inputs[i].item() if isinstance(inputs[i], torch.Tensor) else inputs[i]
                 result.append({"dtype": s.dtype, "value": value})
             else:
-                result.append({"offset": offset, "num_bytes": num_bytes(s), "dtype": s.dtype, "shape": list(s.shape)})
+                result.append({"offset": offset, "num_bytes": s.num_bytes, "dtype": s.dtype, "shape": list(s.shape)})
         return result
 
     def reshaped(

@@ -9,7 +9,7 @@ from kevin.core.protocol import JudgeProtocol
 from kevin.core.types import Outcome, Task, Timing, Verdict
 from kevin.judge.compile.native import compiler_excerpt, resources_used, without_resources
 from kevin.judge.correctness.reference import ReferenceTask
-from kevin.judge.device.roofline import Peaks, count_flops, roofline, traffic_bytes
+from kevin.judge.device.roofline import Peaks, count_flops, roofline
 from kevin.tasks.format import inspect_task
 
 LINEAR = """
@@ -42,7 +42,7 @@ ptxas info    : Used 255 registers, used 1 barriers, 96 bytes cumulative stack s
 def test_a_linear_layer_by_hand() -> None:
     spec = inspect_task(LINEAR, "test")
     task = Task(id="test", level=1, name="test", source=LINEAR, origin="user", spec=spec)
-    assert traffic_bytes(spec) == 4 * (8 * 32 + 16 * 32 + 16 + 8 * 16)
+    assert spec.num_bytes == 4 * (8 * 32 + 16 * 32 + 16 + 8 * 16)
     num_flops = count_flops(ReferenceTask(task, JudgeProtocol()))
     assert num_flops == 2 * 8 * 32 * 16
     shares = roofline(spec, num_flops, 2.0, Peaks(bytes_per_us=10_000, flops_per_us=81_920))
