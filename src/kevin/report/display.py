@@ -92,7 +92,7 @@ def _turns(frame: pd.DataFrame, study: Study) -> Table:
                 text_cell(split_label(str(r["split"]))),
                 number_cell(r["turn"], significant),
                 number_cell(r["num_kernels"], significant),
-                _interval_cell(r, "best_speedup", times),
+                *(_interval_cell(r, name, times) for name in ("best_speedup", "trajectory_speedup")),
                 *(_interval_cell(r, name, percent) for name in names),
             ],
             {},
@@ -102,13 +102,13 @@ def _turns(frame: pd.DataFrame, study: Study) -> Table:
     return Table(
         name="turns",
         title="What turns are worth",
-        caption="Best so far: fastest correct kernel of all trajectories up to this turn, mean over tasks. Mended: of "
-        "kernels that were wrong one turn before, those now correct. Of kernels that were correct: kept are those "
+        caption="Best so far: fastest correct kernel up to this turn, of all trajectories or of one, mean over tasks. "
+        "Mended: of kernels that were wrong one turn before, those now correct. Of correct ones: kept are those "
         "still correct, faster and slower those whose speed changed by more than 5 %, repeated the same program. "
         "Copied: of all kernels, those at least 95 % alike to the answer before (matching tokens of both, without "
         "comments and layout). Shares are over the kernels of all tasks; small: bootstrap 95 % interval over tasks.",
-        groups=[("", 5), ("Of all", 1), ("Of wrong", 1), ("Of correct", 4), ("Of all", 1)],
-        columns=["Policy", "Tasks", "Turn", "Kernels", "Best so far", *names],
+        groups=[("", 4), ("Best so far", 2), ("Of all", 1), ("Of wrong", 1), ("Of correct", 4), ("Of all", 1)],
+        columns=["Policy", "Tasks", "Turn", "Kernels", "of all", "of one", *names],
         bodies=[Body(None, rows)],
     )
 

@@ -82,24 +82,39 @@ def _of(counts: Sequence[pd.DataFrame], key: str, value: int | str) -> list[pd.D
 def turns_table(scores: pd.DataFrame, study: Study) -> pd.DataFrame:
     """One row for each policy, seed, split and turn.
 
-    ``best_speedup``: the fastest correct kernel of all trajectories so far, 0 if there is none, mean over tasks.
+    ``best_speedup``: the fastest correct kernel of all trajectories so far, 0 if there is none, mean over tasks;
+    ``trajectory_speedup``: of one trajectory, mean over a task's trajectories and over tasks.
     ``num_kernels``: judged on this turn; ``num_wrong_before``, ``num_correct_before``: what ``mended`` and the shares
     of correct kernels are taken over.
     """
     rows = []
     for head, row in _rows(scores, study):
         by_turn = [_counts(turn_changes(own), ["turn", "task_id"], SHARES) for own in row.seeds]
-        bests = [_best_so_far(own) for own in row.seeds]
+        bests = {
+            "best_speedup": [_best_so_far(own) for own in row.seeds],
+            "trajectory_speedup": [_best_of_trajectories(own) for own in row.seeds],
+        }
         for turn in sorted({turn for counts in by_turn for turn in counts.index.unique("turn")}):
             here = _of(by_turn, "turn", turn)
-            best = by_seed([own[turn].dropna() for own in bests if turn in own])
             cells = {name: _shares(here, name, study) for name in SHARES}
-            cells["best_speedup"] = mean_estimate(best, study).interval
+            for name, of_seeds in bests.items():
+                best = by_seed([own[turn].dropna() for own in of_seeds if turn in own])
+                cells[name] = mean_estimate(best, study).interval
             counts = {"num_tasks": len(best)}
             for column, name in _COUNTED.items():
                 counts[column] = sum(int(own[name, "count"].sum()) for own in here)
             rows.append(head | {"turn": turn} | _flat(cells) | counts)
-    names = ["correct", "mended", "kept", "copied", "best_speedup", "faster", "slower", "repeated"]
+    names = [
+        "correct",
+        "mended",
+        "kept",
+        "copied",
+        "best_speedup",
+        "faster",
+        "slower",
+        "repeated",
+        "trajectory_speedup",
+    ]
     columns = [*_HEAD, "turn", *_with_ends(names), "num_tasks", *_COUNTED, "num_seeds"]
     return pd.DataFrame(rows, columns=columns).astype({"seed": "Int64"})
 
@@ -110,9 +125,18 @@ _COUNTED = {"num_kernels": "correct", "num_wrong_before": "mended", "num_correct
 
 def _best_so_far(own: pd.DataFrame) -> pd.DataFrame:
     """Tasks x turns: the fastest correct kernel of all trajectories up to the turn, 0 without one, NaN before any."""
+    return _best_by(own, ["task_id"])
+
+
+def _best_of_trajectories(own: pd.DataFrame) -> pd.DataFrame:
+    """As `_best_so_far`, but of each trajectory, of which it is the mean."""
+    return _best_by(own, ["task_id", "trajectory"]).groupby("task_id").mean()
+
+
+def _best_by(own: pd.DataFrame, keys: list[str]) -> pd.DataFrame:
     turns = metrics.usable(own)
     speedup = turns["speedup"].where(turns["outcome"] == Outcome.CORRECT.value, 0.0)
-    by_turn = speedup.groupby([turns["task_id"], turns["turn"]]).max().unstack("turn")
+    by_turn = speedup.groupby([*(turns[key] for key in keys), turns["turn"]]).max().unstack("turn")
     return by_turn.cummax(axis=1).ffill(axis=1)
 
 

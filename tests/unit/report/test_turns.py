@@ -81,6 +81,22 @@ def test_shares_are_those_of_a_count_kernel_by_kernel(seed):
 
 
 @pytest.mark.parametrize("seed", range(3))
+def test_the_best_so_far_of_one_trajectory_is_the_mean_over_trajectories(seed):
+    scores = random_scores("p0", seed)
+    table = turns_table(scores, make_study(1)).set_index("turn")
+    judged = scores[scores["outcome"].notna()]
+    for turn in table.index:
+        means = []
+        for _, task in judged[judged["turn"] <= turn].groupby("task_id"):
+            bests = [max([0.0, *own["speedup"].dropna()]) for _, own in task.groupby("trajectory")]
+            means.append(sum(bests) / len(bests))
+        mean = sum(means) / len(means)
+        assert table.loc[turn, "trajectory_speedup"] == pytest.approx(mean)
+        low, high = table.loc[turn, ["trajectory_speedup_low", "trajectory_speedup_high"]]
+        assert low <= mean <= high
+
+
+@pytest.mark.parametrize("seed", range(3))
 def test_the_best_so_far_is_the_mean_over_tasks_of_all_trajectories(seed):
     scores = random_scores("p0", seed)
     table = turns_table(scores, make_study(1)).set_index("turn")
