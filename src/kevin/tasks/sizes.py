@@ -79,7 +79,9 @@ def _sizes(ops: Sequence[OpCall], plain: Sizes, rng: random.Random) -> dict[str,
     operator = OPERATORS[ops[0].name]
     names: Sequence[str] = [n for n in plain if not n.startswith("out_") or n in _OF_RESULT]
     ranks = [r for r in operator.ranks if r in NAMES_BY_RANK and r > 1]
-    if operator.kind in _FIRST_ONLY and operator.constructor is None and len(names) in ranks and rng.random() < 0.4:
+    of_input = set(names) <= {name for of_rank in NAMES_BY_RANK.values() for name in of_rank}  # no later one needs more
+    any_rank = operator.kind in _FIRST_ONLY and operator.constructor is None and of_input
+    if any_rank and len(names) in ranks and rng.random() < 0.4:
         names = NAMES_BY_RANK[rng.choice(ranks)]
     sizes = {name: _size(name, names, rng) for name in names}
     if {"height", "width"} <= sizes.keys() and rng.random() < 0.7:
