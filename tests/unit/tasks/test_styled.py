@@ -186,7 +186,7 @@ def test_sizes_vary_within_bounds_and_the_spec_follows():
 def test_sizes_of_general_compositions_vary_whatever_stands_before_what_needs_a_size():
     """An elementwise operator may change the rank, but not where a product or a convolution follows."""
     rng = random.Random(0)
-    tasks = compose_general(400, 0, "gpu")
+    tasks = list(compose_general(400, 0, "gpu"))
     assert sum(OPERATORS[t.ops[0].name].constructor is None and "out_" in t.source for t in tasks) > 10
     for task in tasks * 3:
         assert [op.name for op in vary_sizes(task, rng).ops] == [op.name for op in task.ops]
