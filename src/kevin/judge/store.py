@@ -12,10 +12,17 @@ from kevin.core.files import verdict_path, write_text
 from kevin.core.protocol import JudgeProtocol
 from kevin.core.types import Kernel, Task, Verdict, digest
 
+_REVISIONS = {("load_inline", "cuda"): ("parameters given before timing",)}
+"""What the judge has found otherwise since the protocol's version, by dialect and device: others' verdicts stay.
+
+A module whose tensors take more than a GiB was timed with a check's parameters, and called wrong for it.
+"""
+
 
 def verdict_key(task: Task, kernel: Kernel, protocol: JudgeProtocol, device_name: str) -> str:
     """What a verdict depends on: task, kernel, protocol, and the device that it was timed on."""
-    return digest("verdict", task.digest, kernel.digest, protocol.digest, device_name)
+    revision = _REVISIONS.get((kernel.dialect, protocol.device), ())
+    return digest("verdict", task.digest, kernel.digest, protocol.digest, device_name, *revision)
 
 
 class VerdictStore:

@@ -233,7 +233,9 @@ class PairedTimer:
         end = time.monotonic() + (self.protocol.timing.warmup_s if self.protocol.device == "cpu" else 0.0)
         while True:
             if not self._is_warm:
-                self.cell.call([], list(range(self.slots.spare(num_calls) + 1)), self.protocol.run_timeout_s)
+                warming = list(range(self.slots.spare(num_calls) + 1))
+                # without a spare slot no later call gives a module the parameters that eager is timed with
+                self.cell.call([], warming, self.protocol.run_timeout_s, load_parameters=True)
             self._run_reference(list(range(num_calls)), 0)
             if time.monotonic() >= end:
                 return

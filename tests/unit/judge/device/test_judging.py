@@ -19,6 +19,7 @@ from kevin.judge.correctness.findings import Findings, Measured
 from kevin.judge.device import judging
 from kevin.judge.device.cpu import CpuHardware
 from kevin.judge.device.judging import Judging
+from kevin.judge.evaluate import build_stage
 from kevin.judge.sandbox.cell import CandidateFailed, Cell
 from kevin.judge.sandbox.isolation import detect_isolation
 from kevin.judge.sandbox.slots import SharedSlots
@@ -36,6 +37,7 @@ def get_inputs():
 def get_init_inputs():
     return []
 """
+_INIT = "super().__init__(); self.linear = torch.nn.Linear(64, 48)"
 
 
 def _task(added: int) -> Task:
@@ -274,6 +276,22 @@ def test_a_task_with_large_tensors_is_judged_in_as_few_slots_as_may_be(
     assert verdicts[0].trials_passed == PROTOCOL.num_trials
     assert {w.slots.num_slots for w in device.room.workspaces._idle} == {slots}
     assert verdicts[0].timing is not None and verdicts[0].rounds
+
+
+@pytest.mark.parametrize("slots", [1, 2])
+def test_a_module_is_timed_with_the_parameters_that_eager_has(tmp_path: Path, slots: int) -> None:
+    """They differ from trial to trial; without a spare slot there is no untimed call that would load them."""
+    forward = "def forward(self, x):\n        return self.linear(x)"
+    source = SOURCE.format(added=0, size="32, 64").replace("def forward(self, x):\n        return x + 0", forward)
+    source = source.replace("    def forward", f"    def __init__(self):\n        {_INIT}\n    def forward")
+    task = Task(id="m", level=1, name="m", source=source, origin="user", spec=inspect_task(source, "m"))
+    device = _Watched()
+    device.hardware.slot_budget_bytes, device.hardware.least_slots = 0, slots
+    for body, outcome in (("pass", Outcome.CORRECT), (forward + " * 1.01", Outcome.INCORRECT)):
+        kernel = Kernel(dialect="load_inline", language="cpp", source=f"{source}\nclass ModelNew(Model):\n    {body}\n")
+        verdict = device.judge(task, kernel, build_stage(task, kernel, PROTOCOL, tmp_path), body)
+        assert verdict.outcome == outcome, verdict.message
+        assert (verdict.timing is not None) == (outcome == Outcome.CORRECT)
 
 
 def test_a_clock_that_says_what_no_device_can_do_is_quarantined_whatever_calls_in_a_row_take() -> None:
