@@ -7,7 +7,7 @@ import random
 from kevin.tasks.definitions import Argument, Init
 from kevin.tasks.naming import Names
 from kevin.tasks.operators import Shape
-from kevin.tasks.ops import Trace
+from kevin.tasks.ops import Step, Trace
 
 PHRASES: dict[str, tuple[str, ...]] = {
     "linear": ("a linear layer", "a fully connected layer", "a gemm", "a matrix product with learned weights"),
@@ -94,7 +94,10 @@ PHRASES: dict[str, tuple[str, ...]] = {
 ARGUMENTS: dict[str, tuple[str, ...]] = {
     "in_channels": ("input channels", "channels that come in", "how many channels x has"),
     "out_channels": ("output channels", "how many filters there are", "channels of the result"),
-    "kernel_size": ("window size", "side of the window", "how far the window reaches along each axis"),
+    "kernel_size": (
+        *("window size", "side of the window", "how far the window reaches along each axis"),
+        *("side of the square window", "size of the square filter", "height and width of the filter"),
+    ),
     "stride": ("step of the window", "stride", "how far the window moves each time"),
     "padding": ("zeros on each side", "padding", "how many zeros go around the input"),
     "output_padding": ("extra size on one side of the result", "output padding"),
@@ -126,6 +129,22 @@ _OPENINGS = (
     "Reference for {}.",
     "{}.",
 )
+_KINDS = ("standard", "plain", "usual", "square", "symmetric", "asymmetric", "regular")
+_WINDOWS = (
+    *("with a square window", "over square images", "with a square kernel", "on square inputs, square kernel"),
+    *("with an asymmetric kernel", "over an asymmetric input", "with sides that differ", "on inputs of any sides"),
+    *("with windows of equal sides", "(asymmetric input, square kernel)", "(square input)", "in its standard form"),
+)
+"""Beside convolutions and pools: words for shapes, some of which name operators elsewhere."""
+_ASIDES = (
+    *("Square inputs are usual.", "The input need not be square.", "Asymmetric inputs work too."),
+    *("Scaling is left to the caller.", "No activation follows.", "Nothing is added to the result."),
+    *("Negative inputs are fine.", "Absolute sizes do not matter.", "No mean is taken over the batch."),
+    *("The sum of all sizes is small.", "There is no bias by default.", "One batch at a time."),
+    *("Takes inputs of at most this size.", "The least size is one.", "Meant for large inputs."),
+)
+"""What a module is not: operators that are named and not computed."""
+_ASIDE_SHARE = 0.15
 _FORWARD = (
     "Forward pass.",
     "Runs {}.",
@@ -189,7 +208,18 @@ class Words:
     def __init__(self, names: Names, traced: Trace, init: Init) -> None:
         self._rng, self._names, self._traced, self._init = names.rng, names, traced, init
         self._family = names.style.docstring
-        self._nouns = [phrase(self._rng, s.op.name) for s in traced.steps]
+        self._nouns = [self._noun(s) for s in traced.steps]
+
+    def _noun(self, step: Step) -> str:
+        noun, rng = phrase(self._rng, step.op.name), self._rng
+        if step.kind not in ("contract", "pool") or len(step.in_shape) < 3:
+            return noun
+        if rng.random() < 0.3:
+            article, space, rest = noun.partition(" ")
+            kind = rng.choice(_KINDS)
+            new = "an" if kind[0] in "aeiou" else "a"
+            noun = f"{new} {kind} {rest}" if space and article in ("a", "an") else f"{kind} {noun}"
+        return f"{noun} {rng.choice(_WINDOWS)}" if rng.random() < 0.3 else noun
 
     def _all(self) -> str:
         """The operators as one noun."""
@@ -212,6 +242,8 @@ class Words:
         if family == "none" or (family in ("google", "bare") and rng.random() < 0.1):
             return []
         sentence = self._sentence(_OPENINGS)
+        if rng.random() < _ASIDE_SHARE:
+            sentence = f"{sentence.rstrip('.')}. {rng.choice(_ASIDES)}"
         if family == "steps" and len(self._nouns) > 1:
             head = rng.choice(("The model does, in this order:", "Steps:", "A sequence of operations:"))
             bullet = rng.choice(("{}. ", "{}) ", "- "))
