@@ -244,7 +244,7 @@ ATTACKS: dict[str, Attack] = {
 WRITES_EVERYWHERE = (
     'extern "C" long write(int, const void*, unsigned long);\nextern "C" void _exit(int);\n'
     "template <unsigned long N> void everywhere(const char (&text)[N]) "
-    "{ for (int fd = 3; fd < 64; fd++) write(fd, text, N - 1); }\n"
+    "{ for (int fd = 3; fd < 1024; fd++) write(fd, text, N - 1); }\n"
 )
 
 

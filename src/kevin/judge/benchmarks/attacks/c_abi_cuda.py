@@ -190,7 +190,7 @@ ATTACKS: dict[str, Attack] = {
     ),
     "replies of its own (46)": _attack(
         "writes replies of its own to every channel",
-        f"#include <unistd.h>\n{KERNEL}{HEAD} {{ for (int fd = 3; fd < 64; fd++)"
+        f"#include <unistd.h>\n{KERNEL}{HEAD} {{ for (int fd = 3; fd < 1024; fd++)"
         ' write(fd, "{\\"ns\\": [1]}\\n", 12); }',
         (Outcome.INCORRECT, Outcome.RUNTIME_ERROR),
     ),
