@@ -171,6 +171,9 @@ def _norm(rng: random.Random, name: str, shape: tuple[int, ...]) -> Values | Non
             count = math.prod(shape[2:])
         case "softmax" | "rms_norm_dim":
             values, count = {"dim": 1}, shape[1]
+        case "layer_norm" if len(shape) > 2 and rng.random() < 0.4:
+            num_dims = rng.choice((len(shape) - 1, len(shape) - 1, 2))
+            values, count = {"num_dims": num_dims}, math.prod(shape[-num_dims:])
         case _:
             count = shape[-1]
     return values if count >= (_FEWEST_PER_STATISTIC if name == "batch_norm" else 4) else None
