@@ -122,6 +122,22 @@ def _with_model(study: Study, policy: str, model: str) -> Study:
     return study.model_copy(update={"policies": {**study.policies, policy: changed}})
 
 
+def random_model(
+    like: Annotated[
+        Path, typer.Option("--like", metavar="PATH", help="config.json of a causal language model, or its folder.")
+    ],
+    tokenizer: Annotated[
+        Path, typer.Option("--tokenizer", metavar="DIR", help="Folder of a model whose tokenizer is taken.")
+    ],
+    out: Annotated[Path, typer.Option("--out", metavar="DIR", help="Gets model and tokenizer.")],
+    seed: Annotated[int, typer.Option("--seed", min=0, help="Of the weights.")] = 0,
+) -> None:
+    """Write a model in the shapes of another, with random weights, to rehearse a training without its weights."""
+    from kevin.train.random_model import write_random_model
+
+    typer.echo(f"{out}: {write_random_model(like, tokenizer, out, seed):,} parameters")
+
+
 def forecast(config: ConfigOption = None) -> None:
     """Say how long each stage of the study will take on this machine; measures for some seconds."""
     study = load_config(config)

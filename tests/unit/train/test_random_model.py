@@ -1,0 +1,60 @@
+"""A model in the shapes of another, with random weights."""
+
+from __future__ import annotations
+
+import json
+from pathlib import Path
+
+import pytest
+import torch
+from train_fixtures import save_model
+from transformers import AutoModelForCausalLM, AutoTokenizer, LlamaConfig
+
+from kevin.core.errors import ConfigError
+from kevin.train.architecture import read_architecture
+from kevin.train.random_model import write_random_model
+
+
+def _like(folder: Path, vocab_size: int = 64) -> Path:
+    config = LlamaConfig(
+        vocab_size=vocab_size,
+        hidden_size=24,
+        num_hidden_layers=3,
+        num_attention_heads=4,
+        num_key_value_heads=2,
+        intermediate_size=40,
+    )
+    config.architectures = ["LlamaForCausalLM"]
+    config.save_pretrained(folder)
+    return folder / "config.json"
+
+
+def test_it_has_the_shapes_of_the_one_and_the_tokenizer_of_the_other(tmp_path):
+    like, words = _like(tmp_path / "like"), save_model(tmp_path / "words")
+    count = write_random_model(like, words, tmp_path / "model", seed=3)
+    model = AutoModelForCausalLM.from_pretrained(tmp_path / "model", dtype="auto")
+    tokenizer = AutoTokenizer.from_pretrained(tmp_path / "model")
+    assert model.num_parameters() == count and model.dtype == torch.bfloat16
+    assert type(model).__name__ == "LlamaForCausalLM" and model.config.num_hidden_layers == 3
+    assert tokenizer.chat_template and model.generation_config.eos_token_id == tokenizer.eos_token_id
+    again = write_random_model(tmp_path / "like", words, tmp_path / "again", seed=3)
+    other = AutoModelForCausalLM.from_pretrained(tmp_path / "again", dtype="auto")
+    assert again == count and all(
+        torch.equal(a, b) for a, b in zip(model.parameters(), other.parameters(), strict=True)
+    )
+    assert read_architecture(tmp_path / "model") == read_architecture(like)
+
+
+def test_what_cannot_serve_is_said_and_nothing_is_written(tmp_path):
+    like, words = _like(tmp_path / "like"), save_model(tmp_path / "words")
+    few = _like(tmp_path / "few", vocab_size=4)
+    with pytest.raises(ConfigError, match=r"9 tokens, .* rows for 4"):
+        write_random_model(few, words, tmp_path / "model", seed=0)
+    with pytest.raises(ConfigError, match="no tokenizer in"):
+        write_random_model(like, tmp_path / "nowhere", tmp_path / "model", seed=0)
+    with pytest.raises(ConfigError, match="lacks a chat template"):
+        write_random_model(like, save_model(tmp_path / "mute", template=None), tmp_path / "model", seed=0)
+    (tmp_path / "bad.json").write_text(json.dumps({"model_type": "nothing"}))
+    with pytest.raises(ConfigError, match="causal language model"):
+        write_random_model(tmp_path / "bad.json", words, tmp_path / "model", seed=0)
+    assert not (tmp_path / "model").exists()
