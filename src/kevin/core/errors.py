@@ -60,3 +60,8 @@ class SandboxError(HarnessError):
 
 class PolicyError(HarnessError):
     pass
+
+
+def first_line(error: Exception) -> str:
+    """What a library's error says first, to stand within a sentence; its type where it says nothing."""
+    return (str(error).strip().splitlines() or [type(error).__name__])[0].rstrip(".")

@@ -90,9 +90,10 @@ def turns_table(scores: pd.DataFrame, study: Study) -> pd.DataFrame:
     rows = []
     for head, row in _rows(scores, study):
         by_turn = [_counts(turn_changes(own), ["turn", "task_id"], SHARES) for own in row.seeds]
+        so_far = [_best_so_far(own).groupby("task_id") for own in row.seeds]
         bests = {
-            "best_speedup": [_best_so_far(own) for own in row.seeds],
-            "trajectory_speedup": [_best_of_trajectories(own) for own in row.seeds],
+            "best_speedup": [own.max() for own in so_far],
+            "trajectory_speedup": [own.mean() for own in so_far],
         }
         for turn in sorted({turn for counts in by_turn for turn in counts.index.unique("turn")}):
             here = _of(by_turn, "turn", turn)
@@ -104,17 +105,7 @@ def turns_table(scores: pd.DataFrame, study: Study) -> pd.DataFrame:
             for column, name in _COUNTED.items():
                 counts[column] = sum(int(own[name, "count"].sum()) for own in here)
             rows.append(head | {"turn": turn} | _flat(cells) | counts)
-    names = [
-        "correct",
-        "mended",
-        "kept",
-        "copied",
-        "best_speedup",
-        "faster",
-        "slower",
-        "repeated",
-        "trajectory_speedup",
-    ]
+    names = [*SHARES[:4], "best_speedup", *SHARES[4:], "trajectory_speedup"]
     columns = [*_HEAD, "turn", *_with_ends(names), "num_tasks", *_COUNTED, "num_seeds"]
     return pd.DataFrame(rows, columns=columns).astype({"seed": "Int64"})
 
@@ -124,19 +115,10 @@ _COUNTED = {"num_kernels": "correct", "num_wrong_before": "mended", "num_correct
 
 
 def _best_so_far(own: pd.DataFrame) -> pd.DataFrame:
-    """Tasks x turns: the fastest correct kernel of all trajectories up to the turn, 0 without one, NaN before any."""
-    return _best_by(own, ["task_id"])
-
-
-def _best_of_trajectories(own: pd.DataFrame) -> pd.DataFrame:
-    """As `_best_so_far`, but of each trajectory, of which it is the mean."""
-    return _best_by(own, ["task_id", "trajectory"]).groupby("task_id").mean()
-
-
-def _best_by(own: pd.DataFrame, keys: list[str]) -> pd.DataFrame:
+    """Tasks and trajectories x turns: its fastest correct kernel up to the turn, 0 without one, NaN before any."""
     turns = metrics.usable(own)
     speedup = turns["speedup"].where(turns["outcome"] == Outcome.CORRECT.value, 0.0)
-    by_turn = speedup.groupby([*(turns[key] for key in keys), turns["turn"]]).max().unstack("turn")
+    by_turn = speedup.groupby([turns["task_id"], turns["trajectory"], turns["turn"]]).max().unstack("turn")
     return by_turn.cummax(axis=1).ffill(axis=1)
 
 

@@ -129,7 +129,7 @@ _OPENINGS = (
     "Reference for {}.",
     "{}.",
 )
-_KINDS = ("standard", "plain", "usual", "square", "symmetric", "asymmetric", "regular")
+_KINDS = ("standard", "plain", "common", "square", "symmetric", "asymmetric", "regular")
 _WINDOWS = (
     *("with a square window", "over square images", "with a square kernel", "on square inputs, square kernel"),
     *("with an asymmetric kernel", "over an asymmetric input", "with sides that differ", "on inputs of any sides"),

@@ -39,6 +39,8 @@ _SQUARE = ("matmul_symmetric", "matmul_upper_triangular", "matmul_lower_triangul
 _OF_RESULT = ("out_channels", "out_features")
 """Sizes of a result that are given; all other ``out_*`` follow."""
 _FLAT = ("dim", "in_features", "classes")
+_OF_INPUTS = frozenset(name for of_rank in NAMES_BY_RANK.values() for name in of_rank)
+"""Sizes of inputs of any rank; a sequence with others has an operator that needs them."""
 
 _CONSTANTS: dict[str, tuple[float, ...]] = {
     "eps": (1e-5, 1e-5, 1e-5, 1e-6, 1e-3, 1e-4),
@@ -79,8 +81,7 @@ def _sizes(ops: Sequence[OpCall], plain: Sizes, rng: random.Random) -> dict[str,
     operator = OPERATORS[ops[0].name]
     names: Sequence[str] = [n for n in plain if not n.startswith("out_") or n in _OF_RESULT]
     ranks = [r for r in operator.ranks if r in NAMES_BY_RANK and r > 1]
-    of_input = set(names) <= {name for of_rank in NAMES_BY_RANK.values() for name in of_rank}  # no later one needs more
-    any_rank = operator.kind in _FIRST_ONLY and operator.constructor is None and of_input
+    any_rank = operator.kind in _FIRST_ONLY and operator.constructor is None and set(names) <= _OF_INPUTS
     if any_rank and len(names) in ranks and rng.random() < 0.4:
         names = NAMES_BY_RANK[rng.choice(ranks)]
     sizes = {name: _size(name, names, rng) for name in names}

@@ -9,7 +9,7 @@ from typing import TYPE_CHECKING, Any
 from pydantic import Field
 
 from kevin.core.config import Study
-from kevin.core.errors import ConfigError
+from kevin.core.errors import ConfigError, first_line
 from kevin.core.types import Frozen
 from kevin.train.weights import find_weights
 
@@ -128,8 +128,9 @@ def read_architecture(path: Path, gguf_file: str | None = None) -> Architecture:
         with torch.device("meta"):
             model = AutoModelForCausalLM.from_config(config)
     except Exception as e:  # each family's own code, on whatever stands in the file
-        what = (str(e).strip().splitlines() or [type(e).__name__])[0].rstrip(".")
-        raise ConfigError(f"no bill for {file}: {what}; give the config.json of a causal language model") from e
+        raise ConfigError(
+            f"no bill for {file}: {first_line(e)}; give the config.json of a causal language model"
+        ) from e
     text = config.get_text_config()
     heads = text.num_attention_heads
     experts = _first(text, "num_local_experts", "n_routed_experts", "num_experts") or 0

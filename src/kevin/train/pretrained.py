@@ -9,7 +9,7 @@ from __future__ import annotations
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
-from kevin.core.errors import ConfigError
+from kevin.core.errors import ConfigError, first_line
 from kevin.core.types import Message
 from kevin.policy.chat import prompt_text
 from kevin.train.weights import Weights, find_weights
@@ -51,7 +51,7 @@ def load_pretrained(init: str) -> tuple[PreTrainedModel, PreTrainedTokenizerBase
 
 
 def _refusal(weights: Weights, error: Exception) -> str:
-    what = (str(error).strip().splitlines() or [type(error).__name__])[0].rstrip(".")
+    what = first_line(error)
     if weights.gguf_file and isinstance(error, ImportError):
         return f"base_model.init: a GGUF file needs the package gguf ({what}): pip install 'kevin-study[pretrained]'"
     if weights.gguf_file:

@@ -5,7 +5,7 @@ from __future__ import annotations
 from pathlib import Path
 
 from kevin.core import files
-from kevin.core.errors import ConfigError
+from kevin.core.errors import ConfigError, first_line
 from kevin.train.architecture import read_architecture
 
 
@@ -31,8 +31,7 @@ def write_random_model(like: Path, tokenizer: Path, out: Path, seed: int) -> int
     try:
         words = AutoTokenizer.from_pretrained(tokenizer)
     except (OSError, ValueError, ImportError, KeyError) as e:
-        what = (str(e).strip().splitlines() or [type(e).__name__])[0].rstrip(".")
-        raise ConfigError(f"no tokenizer in {tokenizer}: {what}; give a model's folder") from e
+        raise ConfigError(f"no tokenizer in {tokenizer}: {first_line(e)}; give a model's folder") from e
     ends = {"eos_token_id": words.eos_token_id, "pad_token_id": words.pad_token_id}
     if words.chat_template is None or None in ends.values():
         raise ConfigError(

@@ -80,33 +80,36 @@ def test_shares_are_those_of_a_count_kernel_by_kernel(seed):
         assert table.loc[turn, "num_kernels"] == counted(scores, turn)["correct"][1]
 
 
-@pytest.mark.parametrize("seed", range(3))
-def test_the_best_so_far_of_one_trajectory_is_the_mean_over_trajectories(seed):
+def judged_so_far(seed):
+    """The table of random scores, and by turn the rows that were judged until then."""
     scores = random_scores("p0", seed)
     table = turns_table(scores, make_study(1)).set_index("turn")
     judged = scores[scores["outcome"].notna()]
-    for turn in table.index:
+    return table, {turn: judged[judged["turn"] <= turn] for turn in table.index}
+
+
+def assert_mean(row, name, mean):
+    assert row[name] == pytest.approx(mean)
+    assert row[f"{name}_low"] <= mean <= row[f"{name}_high"]
+
+
+@pytest.mark.parametrize("seed", range(3))
+def test_the_best_so_far_of_one_trajectory_is_the_mean_over_trajectories(seed):
+    table, so_far = judged_so_far(seed)
+    for turn, early in so_far.items():
         means = []
-        for _, task in judged[judged["turn"] <= turn].groupby("task_id"):
+        for _, task in early.groupby("task_id"):
             bests = [max([0.0, *own["speedup"].dropna()]) for _, own in task.groupby("trajectory")]
             means.append(sum(bests) / len(bests))
-        mean = sum(means) / len(means)
-        assert table.loc[turn, "trajectory_speedup"] == pytest.approx(mean)
-        low, high = table.loc[turn, ["trajectory_speedup_low", "trajectory_speedup_high"]]
-        assert low <= mean <= high
+        assert_mean(table.loc[turn], "trajectory_speedup", sum(means) / len(means))
 
 
 @pytest.mark.parametrize("seed", range(3))
 def test_the_best_so_far_is_the_mean_over_tasks_of_all_trajectories(seed):
-    scores = random_scores("p0", seed)
-    table = turns_table(scores, make_study(1)).set_index("turn")
-    judged = scores[scores["outcome"].notna()]
-    for turn in table.index:
-        early = judged[judged["turn"] <= turn]
+    table, so_far = judged_so_far(seed)
+    for turn, early in so_far.items():
         best = early["speedup"].fillna(0).groupby(early["task_id"]).max()
-        assert table.loc[turn, "best_speedup"] == pytest.approx(best.mean())
-        low, high = table.loc[turn, ["best_speedup_low", "best_speedup_high"]]
-        assert low <= best.mean() <= high
+        assert_mean(table.loc[turn], "best_speedup", best.mean())
     assert table["best_speedup"].is_monotonic_increasing
 
 
