@@ -20,6 +20,7 @@ import torch
 from kevin.core.errors import DeviceError
 from kevin.core.protocol import JudgeProtocol
 from kevin.core.types import Outcome, Round, Timing
+from kevin.judge.correctness.checks import settle
 from kevin.judge.correctness.compare import compare
 from kevin.judge.correctness.findings import Measured
 from kevin.judge.correctness.reference import ReferenceTask
@@ -121,6 +122,7 @@ class PairedTimer:
         self.reference.set_parameters(self._parameters)
         for slot in range(self.slots.spare(num_calls) + 1):
             self.slots.fill(slot, self.inputs[slot], self._parameters)
+        settle(self.protocol)  # the cell reads the parameters in a stream of its own
         self._warm_up(num_calls)
 
     def run(self) -> Measured:

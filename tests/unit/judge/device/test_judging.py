@@ -15,6 +15,7 @@ from kevin.core.errors import DeviceFullError, SandboxError
 from kevin.core.protocol import JudgeProtocol, TimingProtocol
 from kevin.core.types import Dialect, Kernel, Outcome, Task, TaskSpec, Verdict
 from kevin.judge.compile.native import Build, build_native
+from kevin.judge.correctness import checks
 from kevin.judge.correctness.findings import Findings, Measured
 from kevin.judge.device import judging
 from kevin.judge.device.cpu import CpuHardware
@@ -292,6 +293,29 @@ def test_a_module_is_timed_with_the_parameters_that_eager_has(tmp_path: Path, sl
         verdict = device.judge(task, kernel, build_stage(task, kernel, PROTOCOL, tmp_path), body)
         assert verdict.outcome == outcome, verdict.message
         assert (verdict.timing is not None) == (outcome == Outcome.CORRECT)
+
+
+def test_a_cell_reads_parameters_only_when_they_have_arrived(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    """On a GPU what the judge copies into a slot, gigabytes, is there once it has waited for it."""
+    forward = "def forward(self, x):\n        return self.linear(x)"
+    source = SOURCE.format(added=0, size="32, 64").replace("def forward(self, x):\n        return x + 0", forward)
+    source = source.replace("    def forward", f"    def __init__(self):\n        {_INIT}\n    def forward")
+    task = Task(id="m", level=1, name="m", source=source, origin="user", spec=inspect_task(source, "m"))
+    on_the_way: list[Callable[[], None]] = []
+    fill = SharedSlots.fill
+
+    def settle(protocol: JudgeProtocol) -> None:
+        while on_the_way:
+            on_the_way.pop(0)()
+
+    monkeypatch.setattr(SharedSlots, "fill", lambda *args: on_the_way.append(lambda: fill(*args)))
+    monkeypatch.setattr(checks, "settle", settle)
+    monkeypatch.setattr(paired, "settle", settle)
+    device = _Watched()
+    device.hardware.slot_budget_bytes, device.hardware.least_slots = 0, 1
+    kernel = Kernel(dialect="load_inline", language="cpp", source=f"{source}\nclass ModelNew(Model):\n    pass\n")
+    verdict = device.judge(task, kernel, build_stage(task, kernel, PROTOCOL, tmp_path), "key")
+    assert verdict.outcome == Outcome.CORRECT, verdict.message
 
 
 def test_a_clock_that_says_what_no_device_can_do_is_quarantined_whatever_calls_in_a_row_take() -> None:
