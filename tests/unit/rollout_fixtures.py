@@ -78,6 +78,7 @@ def verdict(kernel, outcome=Outcome.CORRECT, speedup=2.0):
         outcome=outcome,
         reason=None if outcome is Outcome.CORRECT else "why",
         message=f"message for {kernel.source.strip()}",
+        seconds={"check": 0.1, "admission": 0.2},
         **(measured if outcome is Outcome.CORRECT else {}),
     )
 

@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Callable, Sequence
+from collections.abc import Callable, Iterable, Mapping, Sequence
 from typing import Literal, Protocol, runtime_checkable
 
 from pydantic import Field
@@ -70,6 +70,15 @@ IDENTITY_DEFAULTS = {
 """Of settings that a rollout from before them was made without."""
 
 
+def sum_seconds(parts: Iterable[Mapping[str, float]]) -> dict[str, float]:
+    """By key, of all that have it."""
+    total: dict[str, float] = {}
+    for part in parts:
+        for key, seconds in part.items():
+            total[key] = total.get(key, 0.0) + seconds
+    return total
+
+
 class TurnTiming(Frozen):
     """Where the time of one turn of all trajectories went."""
 
@@ -84,6 +93,8 @@ class TurnTiming(Frozen):
     """After the last answer."""
     device_s: float = 0.0
     """What checking and timing these kernels takes the device, also where the verdicts were known before."""
+    stages_s: dict[str, float] = Field(default={})
+    """Of these kernels' verdicts, by stage: the seconds of all, which overlap where several are judged at once."""
     beside_s: float = 0.0
     """Of ``generate_s``: how long kernels were judged meanwhile."""
     total_s: float

@@ -15,7 +15,7 @@ from kevin.core.types import Completion, Kernel, Outcome, Task, Turn, Verdict
 from kevin.policy.interface import Policy, Request
 from kevin.rollout.beside import BesideJudge
 from kevin.rollout.checkpoint import Checkpoint
-from kevin.rollout.settings import Judge, Place, RolloutSettings, SharingJudge, TurnTiming
+from kevin.rollout.settings import Judge, Place, RolloutSettings, SharingJudge, TurnTiming, sum_seconds
 
 logger = logging.getLogger(__name__)
 
@@ -80,6 +80,7 @@ class TurnPlayer:
         if self._checkpoint and (played or not stored):
             self._checkpoint.write_turns(turn, ordered)
         if played:
+            stages = sum_seconds([v.seconds for v in verdicts])
             timing = TurnTiming(
                 turn=turn,
                 num_answers=len(fresh),
@@ -88,7 +89,8 @@ class TurnPlayer:
                 num_completion_tokens=sum(c.num_completion_tokens for c in fresh),
                 generate_s=generate_s,
                 judge_s=judge_s,
-                device_s=sum(v.seconds.get(stage, 0.0) for v in verdicts for stage in _DEVICE_STAGES),
+                device_s=sum(stages.get(stage, 0.0) for stage in _DEVICE_STAGES),
+                stages_s=stages,
                 beside_s=beside_s,
                 total_s=time.monotonic() - start,
             )

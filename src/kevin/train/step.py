@@ -5,7 +5,7 @@ from __future__ import annotations
 import logging
 import shutil
 import time
-from collections.abc import Mapping, Sequence
+from collections.abc import Sequence
 from dataclasses import dataclass, field
 from pathlib import Path
 
@@ -17,7 +17,7 @@ from kevin.core.types import Task, Turn, digest
 from kevin.policy.interface import Sampling
 from kevin.rollout.beside import judges_beside
 from kevin.rollout.refine import refine
-from kevin.rollout.settings import Judge, RolloutSettings, SharingJudge, TurnTiming
+from kevin.rollout.settings import Judge, RolloutSettings, SharingJudge, TurnTiming, sum_seconds
 from kevin.train.lengths import response_tokens
 from kevin.train.own_share import OwnShares
 from kevin.train.policy import RecordingPolicy, Sample
@@ -41,7 +41,8 @@ class StepRollouts:
     starts: dict[str, Turn] = field(default_factory=dict)
     """By task the turn of an earlier step that its trajectories went on from: repair tasks."""
     seconds: dict[str, float] = field(default_factory=dict)
-    """``generate`` and ``judge``; ``rollout`` is both with our own work around them. ``beside``: judging meanwhile."""
+    """``generate`` and ``judge``; ``rollout`` is both with our own work around them. ``beside``: judging meanwhile.
+    ``stage_check`` and the like: of all kernels together, several of which are judged at once."""
 
 
 class StepSettings(RolloutSettings):
@@ -128,6 +129,7 @@ class StepPlayer:
             "judge": sum(t.judge_s for t in timings),
             "beside": sum(t.beside_s for t in timings),
             "rollout": time.monotonic() - start,
+            **{f"stage_{stage}": s for stage, s in sum_seconds([t.stages_s for t in timings]).items()},
         }
         return StepRollouts(step, rows, samples, starts, seconds)
 
@@ -165,7 +167,8 @@ def rollout_record(rollouts: StepRollouts, num_turns: int) -> dict[str, float]:
 
 def merged(parts: Sequence[StepRollouts]) -> StepRollouts:
     """The shares of all processes as one; seconds are the slowest process's."""
-    seconds: Mapping[str, float] = {k: max(p.seconds[k] for p in parts) for k in parts[0].seconds}
+    keys = dict.fromkeys(k for p in parts for k in p.seconds)
+    seconds = {k: max(p.seconds.get(k, 0.0) for p in parts) for k in keys}
     rows, samples = [r for p in parts for r in p.rows], [s for p in parts for s in p.samples]
     starts = {task: turn for p in parts for task, turn in p.starts.items()}
-    return StepRollouts(parts[0].step, rows, samples, starts, dict(seconds))
+    return StepRollouts(parts[0].step, rows, samples, starts, seconds)

@@ -138,6 +138,7 @@ def test_timing_tells_where_a_turn_went(tmp_path):
     for t in timings:
         assert (t.num_answers, t.num_kernels, t.num_prompt_tokens, t.num_completion_tokens) == (6, 6, 60, 30)
         assert t.total_s >= t.generate_s + t.judge_s
+        assert t.stages_s == pytest.approx({"check": 0.6, "admission": 1.2}) and t.device_s == pytest.approx(0.6)
     run(checkpoint=tmp_path / "c", on_timing=timings.append)
     assert len(timings) == N
 
