@@ -8,12 +8,14 @@ from pathlib import Path
 
 import pytest
 import torch
+import yaml
 from train_fixtures import make_study
 
 from kevin.train.metrics import read_metrics
 
 HERE = Path(__file__).parent
-ACCELERATE = HERE.parents[1] / "config/accelerate"
+ROOT = HERE.parents[2]
+ACCELERATE = ROOT / "config/accelerate"
 TIMEOUT_S = 240
 
 
@@ -28,7 +30,7 @@ def train(folder, name, *launch, processes=1, devices=ON_CPU):
             *([str(processes)] if processes > 1 else []),
         ],
         env=environment,
-        cwd=HERE.parents[1],
+        cwd=ROOT,
         capture_output=True,
         text=True,
         timeout=TIMEOUT_S,
@@ -57,6 +59,13 @@ def same(one, other):
             assert a[key] == b[key], (a["step"], key)
         for key in ("loss", "grad_norm", "entropy"):
             assert a[key] == pytest.approx(b[key], rel=2e-4, abs=2e-5), (a["step"], key)
+
+
+def test_the_launchers_files_are_there():
+    """The tests of ZeRO-3 are skipped where DeepSpeed is missing, and so would not say it."""
+    assert {p.name for p in ACCELERATE.glob("zero3*.yaml")} >= {"zero3-2.yaml", "zero3-cpu-2.yaml"}
+    for path in ACCELERATE.glob("zero3*.yaml"):
+        assert (ROOT / yaml.safe_load(path.read_text())["deepspeed_config"]["deepspeed_config_file"]).is_file()
 
 
 @pytest.mark.slow
