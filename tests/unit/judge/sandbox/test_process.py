@@ -155,10 +155,11 @@ def test_a_server_that_died_is_started_again() -> None:
 
 
 def test_the_words_of_a_server_that_cannot_start(monkeypatch: pytest.MonkeyPatch) -> None:
+    """Whether it has died before it is asked or after that."""
     monkeypatch.setattr(process, "_servers", {})
     with (
-        Cell("missing.py", isolation=Isolation.BUBBLEWRAP, forked=True) as cell,
         pytest.raises(SandboxError, match=r"(?s)has died.*No module named 'missing'"),
+        Cell("missing.py", isolation=Isolation.BUBBLEWRAP, forked=True) as cell,
     ):
         cell.wait()
 
