@@ -38,13 +38,28 @@ def get_inputs():
 def get_init_inputs():
     return []
 """
-_INIT = "super().__init__(); self.linear = torch.nn.Linear(64, 48)"
+_LINEAR = """    def __init__(self):
+        super().__init__(); self.linear = torch.nn.Linear(64, 48)
+"""
+_FORWARD = "def forward(self, x):\n        return self.linear(x)"
 
 
 def _task(added: int) -> Task:
     name, source = f"add{added}", SOURCE.format(added=added, size=1000 + added)
     spec = inspect_task(source, name)
     return Task(id=name, level=1, name=name, source=source, origin="user", spec=spec)
+
+
+def _linear_task() -> Task:
+    """With parameters, as `_task` has none."""
+    source = SOURCE.format(added=0, size="32, 64").replace("def forward(self, x):\n        return x + 0", _FORWARD)
+    source = source.replace("    def forward", f"{_LINEAR}    def forward")
+    return Task(id="m", level=1, name="m", source=source, origin="user", spec=inspect_task(source, "m"))
+
+
+def _module(task: Task, body: str) -> Kernel:
+    source = f"{task.source}\nclass ModelNew(Model):\n    {body}\n"
+    return Kernel(dialect="load_inline", language="cpp", source=source)
 
 
 def _kernel(added: int) -> Kernel:
@@ -282,14 +297,11 @@ def test_a_task_with_large_tensors_is_judged_in_as_few_slots_as_may_be(
 @pytest.mark.parametrize("slots", [1, 2])
 def test_a_module_is_timed_with_the_parameters_that_eager_has(tmp_path: Path, slots: int) -> None:
     """They differ from trial to trial; without a spare slot there is no untimed call that would load them."""
-    forward = "def forward(self, x):\n        return self.linear(x)"
-    source = SOURCE.format(added=0, size="32, 64").replace("def forward(self, x):\n        return x + 0", forward)
-    source = source.replace("    def forward", f"    def __init__(self):\n        {_INIT}\n    def forward")
-    task = Task(id="m", level=1, name="m", source=source, origin="user", spec=inspect_task(source, "m"))
+    task = _linear_task()
     device = _Watched()
     device.hardware.slot_budget_bytes, device.hardware.least_slots = 0, slots
-    for body, outcome in (("pass", Outcome.CORRECT), (forward + " * 1.01", Outcome.INCORRECT)):
-        kernel = Kernel(dialect="load_inline", language="cpp", source=f"{source}\nclass ModelNew(Model):\n    {body}\n")
+    for body, outcome in (("pass", Outcome.CORRECT), (_FORWARD + " * 1.01", Outcome.INCORRECT)):
+        kernel = _module(task, body)
         verdict = device.judge(task, kernel, build_stage(task, kernel, PROTOCOL, tmp_path), body)
         assert verdict.outcome == outcome, verdict.message
         assert (verdict.timing is not None) == (outcome == Outcome.CORRECT)
@@ -297,10 +309,7 @@ def test_a_module_is_timed_with_the_parameters_that_eager_has(tmp_path: Path, sl
 
 def test_a_cell_reads_parameters_only_when_they_have_arrived(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     """On a GPU what the judge copies into a slot, gigabytes, is there once it has waited for it."""
-    forward = "def forward(self, x):\n        return self.linear(x)"
-    source = SOURCE.format(added=0, size="32, 64").replace("def forward(self, x):\n        return x + 0", forward)
-    source = source.replace("    def forward", f"    def __init__(self):\n        {_INIT}\n    def forward")
-    task = Task(id="m", level=1, name="m", source=source, origin="user", spec=inspect_task(source, "m"))
+    task = _linear_task()
     on_the_way: list[Callable[[], None]] = []
     fill = SharedSlots.fill
 
@@ -313,7 +322,7 @@ def test_a_cell_reads_parameters_only_when_they_have_arrived(tmp_path: Path, mon
     monkeypatch.setattr(paired, "settle", settle)
     device = _Watched()
     device.hardware.slot_budget_bytes, device.hardware.least_slots = 0, 1
-    kernel = Kernel(dialect="load_inline", language="cpp", source=f"{source}\nclass ModelNew(Model):\n    pass\n")
+    kernel = _module(task, "pass")
     verdict = device.judge(task, kernel, build_stage(task, kernel, PROTOCOL, tmp_path), "key")
     assert verdict.outcome == Outcome.CORRECT, verdict.message
 
