@@ -12,6 +12,7 @@ from pathlib import Path
 
 import psutil
 import pytest
+from process_fixtures import wait_until_gone
 
 from kevin.core.errors import SandboxError
 from kevin.core.protocol import JudgeProtocol
@@ -78,6 +79,7 @@ def test_one_that_only_starts_is_gone_when_killed(isolation: Isolation) -> None:
 
 
 HOST = """
+import sys; sys.path.append("../..")
 from test_isolations import NO_TENSORS, Cell, anonymous_buffer, ctypes, detect_isolation
 
 cell, memory = Cell("native.py", isolation=detect_isolation()), anonymous_buffer(4096)
@@ -99,10 +101,7 @@ def test_a_candidate_does_not_outlive_its_judge(isolation: Isolation) -> None:
     assert psutil.pid_exists(pid)
     host.kill()
     host.wait()
-    deadline = time.monotonic() + 10
-    while psutil.pid_exists(pid) and psutil.Process(pid).status() != psutil.STATUS_ZOMBIE:
-        assert time.monotonic() < deadline, "it is still there"
-        time.sleep(0.05)
+    wait_until_gone(pid)
 
 
 COMPILER = """#!/bin/sh

@@ -12,6 +12,7 @@ from typing import Any
 
 import psutil
 import pytest
+from process_fixtures import wait_until_gone
 
 from kevin.core.errors import SandboxError
 from kevin.core.types import Outcome
@@ -182,7 +183,4 @@ def test_the_servers_end_with_the_process_that_started_them(tmp_path: Path) -> N
         "import os; os._exit(1)\n"
     )
     run = subprocess.run([sys.executable, str(script)], capture_output=True, text=True, check=False)
-    pid, deadline = int(run.stdout), time.monotonic() + 10
-    while psutil.pid_exists(pid) and psutil.Process(pid).status() != psutil.STATUS_ZOMBIE:
-        assert time.monotonic() < deadline
-        time.sleep(0.05)
+    wait_until_gone(int(run.stdout))
