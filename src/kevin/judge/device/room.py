@@ -128,7 +128,7 @@ class Room:
                     if not too_many and self.admission.fits(need):
                         break
                     helps = too_many or is_alone or self.admission.fits(need, kept.idle_bytes(task.digest))
-                    oldest = kept.drop_oldest(task.digest) if helps else None
+                    oldest = kept.drop_oldest(task.digest, spares_tasks=not too_many) if helps else None
                     if oldest is not None:
                         self._give_back(oldest)
                         continue

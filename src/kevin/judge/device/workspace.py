@@ -77,9 +77,15 @@ class Workspaces:
         """Of all idle ones but a task's."""
         return sum(w.num_bytes for w in self._idle if w.digest != but)
 
-    def drop_oldest(self, but: str | None = None) -> Workspace | None:
-        """The idle one, not of the task ``but``, that was not used for longest, no longer kept."""
-        for i, workspace in enumerate(self._idle):
-            if workspace.digest != but:
-                return self._idle.pop(i)
-        return None
+    def drop_oldest(self, but: str | None = None, *, spares_tasks: bool = False) -> Workspace | None:
+        """The idle one, not of the task ``but``, that was not used for longest, no longer kept.
+
+        Args:
+            spares_tasks: rather one whose task has another one. What is expected of a task goes with its last workspace,
+                and takes longer to make anew than memory does.
+        """
+        droppable = [i for i, workspace in enumerate(self._idle) if workspace.digest != but]
+        if spares_tasks:
+            num = self._taken + Counter(w.digest for w in self._idle)
+            droppable.sort(key=lambda i: num[self._idle[i].digest] == 1)
+        return self._idle.pop(droppable[0]) if droppable else None

@@ -272,6 +272,29 @@ def test_the_tolerance_grows_by_what_default_flags_may_deviate(monkeypatch: pyte
         assert not torch.backends.cudnn.benchmark
 
 
+def test_eager_is_asked_once_what_it_adds_to_the_tolerance_of_a_large_trial(monkeypatch: pytest.MonkeyPatch) -> None:
+    """Such a trial is made anew for every candidate, and searching for cuDNN's fastest algorithm takes seconds."""
+    monkeypatch.setattr("kevin.judge.correctness.trials._KEPT_BYTES", 0)
+    source = SQUARE.replace("import torch\n", "import torch  # a convolution\n", 1)
+    task = Task(id="test", level=1, name="test", source=source, origin="user")
+    reference = ReferenceTask(task, CPU)
+    reference._widen, asked = True, []
+
+    def eager(inputs, parameters):  # type: ignore[no-untyped-def]
+        asked.append(1)
+        yield reference.forward(inputs, parameters) if len(asked) > 1 else [torch.zeros(64, 64)]
+
+    monkeypatch.setattr(reference, "_eager_outputs", eager)
+    reference._slacks.clear()
+    first, again = reference.trials[1], reference.trials[1]
+    assert len(asked) == 1
+    assert again.slack == first.slack and again.slack[0].absolute > 1
+    assert torch.equal(again.outputs[0], first.outputs[0])
+    kept = ReferenceTask(task, CPU)
+    assert reference.trials[2].slack != first.slack and len(asked) == 2, "each trial has its own"
+    assert kept.trials[0].eager_outputs is not None
+
+
 def test_a_reference_that_draws_random_numbers_is_as_right_as_it_is_again() -> None:
     """KernelBench's 2/66: dropout before a softmax of tiny values."""
     source = SQUARE.replace("return x @ y", "return torch.softmax(torch.nn.functional.dropout(x @ y, 0.2), -1)")
