@@ -10,6 +10,7 @@ from typing import TYPE_CHECKING, Annotated
 import typer
 
 from kevin.cli.options import ConfigOption, ScoresOption, SummariesOption, TasksOption, load_config
+from kevin.core.errors import UsageError
 
 if TYPE_CHECKING:
     from kevin.core.config import Study
@@ -105,6 +106,10 @@ def plan(
     gpus: Annotated[
         int | None, typer.Option("--gpus", min=1, help="Devices that share the training. Default: the scale's.")
     ] = None,
+    assume: Annotated[
+        list[str] | None,
+        typer.Option("--assume", metavar="NAME=VALUE", help="One of the assumptions printed, changed; repeatable."),
+    ] = None,
     config: ConfigOption = None,
 ) -> None:
     """Print what a training run will cost: GPU-hours, memory, tokens, kernels, disk."""
@@ -114,7 +119,15 @@ def plan(
         study = _with_model(study, study.train.init, model)
     from kevin.train.bill import bill_text
 
-    typer.echo(bill_text(study, run, gpus), nl=False)
+    changes = dict(_assumption(text) for text in assume or [])
+    typer.echo(bill_text(study, run, changes if gpus is None else {**changes, "num_devices": gpus}), nl=False)
+
+
+def _assumption(text: str) -> tuple[str, str]:
+    name, equals, value = text.partition("=")
+    if not equals:
+        raise UsageError(f"--assume {text}: give a name and a value, e.g. --assume response_share=1")
+    return name.strip(), value.strip()
 
 
 def _with_model(study: Study, policy: str, model: str) -> Study:

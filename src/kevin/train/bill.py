@@ -12,9 +12,13 @@ them chooses) and their caches; and it computes every prompt once, 2 FLOP a para
 
 from __future__ import annotations
 
-from pydantic import Field
+from collections.abc import Mapping
+from typing import Any
+
+from pydantic import Field, ValidationError
 
 from kevin.core.config import Study
+from kevin.core.errors import ConfigError
 from kevin.core.lengths import with_lengths
 from kevin.core.types import Frozen
 from kevin.train.architecture import Architecture, architecture
@@ -220,8 +224,12 @@ class _Engine:
         """Bytes of one answer with its prompt."""
         return self._model.kv_bytes(num_tokens) * self._bytes / 2
 
+    @property
+    def num_engines(self) -> int:
+        return max(1, self._given.num_devices // self._devices)
+
     def running(self, mean_length: float) -> int:
-        at_most = min(self._given.max_concurrent, self._train.batch_size)
+        at_most = min(self._given.max_concurrent, -(-self._train.batch_size // self.num_engines))
         return max(1, min(at_most, int(self.room / self.cache(mean_length))))
 
     def tokens_per_s(self, running: int, mean_length: float) -> float:
@@ -231,7 +239,7 @@ class _Engine:
         reading = read / (self._devices * given.bandwidth_tb_per_s * 1e12 * given.bandwidth_share)
         flops = self._devices * given.peak_tflops * 1e12 * given.utilisation
         seconds = max(reading, 2 * model.active_parameters * running / flops)
-        return running / seconds * max(1, given.num_devices // self._devices)
+        return running / seconds * self.num_engines
 
 
 def _activation_gb(model: Architecture, tokens: int, bytes_a_number: int, checkpointed: bool) -> float:
@@ -241,11 +249,28 @@ def _activation_gb(model: Architecture, tokens: int, bytes_a_number: int, checkp
     return (inputs + inside if checkpointed else inputs + model.num_layers * inside) / GB
 
 
-def bill_text(study: Study, run: str | None = None, num_devices: int | None = None) -> str:
-    """The bill for a person to read. Raises ConfigError for a model of unknown size."""
-    model, given = architecture(study), SCALES[study.scale]
-    if num_devices is not None:
-        given = given.model_copy(update={"num_devices": num_devices})
+def assumptions(scale: str, changes: Mapping[str, Any] | None = None) -> Assumptions:
+    """Those of a scale, some of them changed. Raises ConfigError for an unknown name or an impossible value."""
+    given = SCALES[scale].model_dump()
+    if unknown := [name for name in changes or {} if name not in given]:
+        raise ConfigError(f"nothing is assumed about {unknown[0]}; there are {', '.join(given)}")
+    try:
+        return Assumptions.model_validate({**given, **(changes or {})})
+    except ValidationError as e:
+        first = e.errors()[0]
+        raise ConfigError(f"{first['loc'][0]} = {first['input']} cannot be assumed: {first['msg'].lower()}") from None
+
+
+def bill_text(study: Study, run: str | None = None, changes: Mapping[str, Any] | None = None) -> str:
+    """The bill for a person to read.
+
+    Args:
+        changes: of what is assumed, by name.
+
+    Raises:
+        ConfigError: a model of unknown size; as `assumptions`.
+    """
+    model, given = architecture(study), assumptions(study.scale, changes)
     study = with_lengths(study, study.train.init)
     bill = make_bill(study, model, given)
     train, init = study.train, study.policies[study.train.init].model

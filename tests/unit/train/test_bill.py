@@ -9,7 +9,7 @@ from kevin.core.config import Study, load_study
 from kevin.core.errors import ConfigError
 from kevin.core.lengths import with_lengths
 from kevin.train.architecture import Architecture, architecture
-from kevin.train.bill import SCALES, bill_text, make_bill
+from kevin.train.bill import SCALES, assumptions, bill_text, make_bill
 
 CONFIG = Path(__file__).parents[3] / "config"
 MODEL = Architecture(
@@ -63,7 +63,8 @@ def test_more_devices_cost_the_same_and_hold_less():
         make_bill(study(), MODEL, SCALES["paper"].model_copy(update={"num_devices": number})) for number in (2, 8)
     )
     assert eight.update_s == pytest.approx(two.update_s / 4)
-    assert eight.generate_s == pytest.approx(two.generate_s / 4)
+    assert (two.num_running, eight.num_running) == (8, 2)
+    assert two.generate_s / 4 < eight.generate_s < two.generate_s, "each engine reads all weights for fewer answers"
     assert eight.state_gb == pytest.approx(two.state_gb / 4)
 
 
@@ -110,6 +111,17 @@ def test_generating_by_hand():
     slow = given.model_copy(update={"peak_tflops": 0.01})
     by_arithmetic = 300 * 2 * 1e9 * 16 / (0.01e12 * 0.1) + 2 * 1e9 * 16 * 500 / (0.01e12 * 0.1)
     assert make_bill(train, MODEL, slow).generate_s == pytest.approx(by_arithmetic)
+
+
+def test_what_is_assumed_can_be_changed_by_name():
+    given = assumptions("gpu", {"response_share": "1", "num_devices": 2})
+    assert (given.response_share, given.num_devices) == (1.0, 2)
+    assert given.model_copy(update={"response_share": 0.6, "num_devices": 1}) == SCALES["gpu"]
+    with pytest.raises(ConfigError, match="nothing is assumed about share; there are num_devices, "):
+        assumptions("gpu", {"share": "1"})
+    for value, problem in (("2", "less than or equal to 1"), ("much", "valid number")):
+        with pytest.raises(ConfigError, match=f"response_share = {value} cannot be assumed: .*{problem}"):
+            assumptions("gpu", {"response_share": value})
 
 
 def test_a_mixture_trains_what_a_token_uses_and_holds_all():

@@ -51,7 +51,7 @@ class ReferenceTask(ReferenceModel):
         self.working_bytes = 0
         """What a call of the model takes beside its inputs and parameters, its outputs included."""
         self._slacks: dict[tuple[int, bool], list[Slack]] = {}
-        """By a trial's number, and whether its weights are as seeded: what eager by default flags adds to its tolerance.
+        """What eager by default flags adds to a trial's tolerance, by its number and whether its weights are as seeded.
 
         Eager runs once for it, not each time that a large trial is made anew: in another thread than the first, cuDNN
         searches for its fastest algorithm again.

@@ -81,8 +81,8 @@ class Workspaces:
         """The idle one, not of the task ``but``, that was not used for longest, no longer kept.
 
         Args:
-            spares_tasks: rather one whose task has another one. What is expected of a task goes with its last workspace,
-                and takes longer to make anew than memory does.
+            spares_tasks: rather one whose task has another one. With a task's last workspace goes what is expected of it,
+                which takes longer to make anew than memory does.
         """
         droppable = [i for i, workspace in enumerate(self._idle) if workspace.digest != but]
         if spares_tasks:
