@@ -81,7 +81,7 @@ class Workspaces:
         """The idle one, not of the task ``but``, that was not used for longest, no longer kept.
 
         Args:
-            spares_tasks: rather one whose task has another one. With a task's last workspace goes what is expected of it,
+            spares_tasks: rather one whose task has another one: with the last one goes what is expected of the task,
                 which takes longer to make anew than memory does.
         """
         droppable = [i for i, workspace in enumerate(self._idle) if workspace.digest != but]
