@@ -103,11 +103,12 @@ def bench_judge(
         write()
 
     with scratch_folder("kevin-bench-") as scratch:
-        work = scratch / "ours"
-        for row in measure(pairs, protocol, pool, work, copies=copies, found=keep(cold)):
-            ended(row)
+        harness = None
         if kernelbench is not None:
             harness = KernelBenchHarness(pairs, kernelbench, scratch / "kernelbench", found=keep(theirs))
+        for row in measure(pairs, protocol, pool, scratch / "ours", copies=copies, found=keep(cold)):
+            ended(row)
+        if harness is not None:
             ended(harness.time(timed))
             if check_others:
                 harness.check_others()

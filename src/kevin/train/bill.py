@@ -49,8 +49,9 @@ class Assumptions(Frozen):
     kernels_per_minute: float = Field(gt=0)
     """Judged, all devices together."""
     harness_gb: float = Field(default=0, ge=0)
-    """What else lives in the same memory: where training and judging share a machine's, Python, PyTorch and the judge's
-    processes with the tensors of some twenty tasks. Pages that processes share are counted once."""
+    """What else lives in the same memory. Where training and judging share a machine's, Python, PyTorch and the judge's
+    processes with the tensors of some twenty tasks; pages that processes share are counted once. On a GPU, CUDA's
+    context, the buffers of its libraries, and what PyTorch's allocator keeps."""
     overhead_share: float = Field(default=0.05, ge=0)
     """Of a step, for all else: loading weights into the engine, checkpoints, our own code."""
     bytes_per_token_on_disk: float = Field(default=4, gt=0)
@@ -92,11 +93,13 @@ SCALES = {
         bandwidth_share=0.6,
         max_concurrent=256,
         kernels_per_minute=60,
+        harness_gb=9,
     ),
 }
 """By ``scale``. Small models are bound by launches, not by arithmetic: hence their low shares. The laptop's figures are
 of two cores of an AMD EPYC: the own model's answers have 46 tokens in the mean, its prompts 115. Those of ``gpu`` are
-for a model of a hundred million parameters on an H200, and of them only the judging was measured."""
+for a model of a hundred million parameters on an H200, and of them only the judging was measured. Those of ``paper``
+were held against a step of a 7B model on two H200s (results/reference/nvidia-h200/rehearsal)."""
 
 
 class Bill(Frozen):
@@ -134,6 +137,8 @@ class Bill(Frozen):
     """Whether the engine has room for its weights and one answer at the full context."""
     peak_gb: float
     """The larger of training (engine asleep) and generating (beside the states), a device, with all that is beside."""
+    first_step_gb: float
+    """The same in the first step, which generates before its first gradient step makes the optimiser's moments."""
     checkpoint_gb: float
     """One checkpoint."""
     disk_gb: float
@@ -166,6 +171,7 @@ def make_bill(study: Study, model: Architecture, given: Assumptions) -> Bill:
         size * model.num_parameters / devices / GB for size in _state_bytes(bytes_a_number, devices)
     )
     state = weights + gradients + optimizer
+    moments = (8 if devices > 1 else 2 * bytes_a_number) * model.num_parameters / devices / GB
     activations = _activation_gb(
         model, longest * train.micro_batch_size, 2 if train.autocast else bytes_a_number, train.gradient_checkpointing
     )
@@ -195,6 +201,7 @@ def make_bill(study: Study, model: Architecture, given: Assumptions) -> Bill:
         num_running=running,
         engine_fits=engine_of.room >= engine_of.cache(longest),
         peak_gb=given.harness_gb + state + max(activations, engine),
+        first_step_gb=given.harness_gb + state + max(activations, engine - moments),
         checkpoint_gb=checkpoint,
         disk_gb=checkpoint * (train.num_checkpoints + 1)
         + (responses * given.bytes_per_token_on_disk + num_kernels * given.verdict_kb * 1e3) / GB,
@@ -275,6 +282,7 @@ def bill_text(study: Study, run: str | None = None, changes: Mapping[str, Any] |
     bill = make_bill(study, model, given)
     train, init = study.train, study.policies[study.train.init].model
     device = "GPU" if study.scale != "laptop" else "machine"
+    beside = "Python, PyTorch, the judge" if study.scale == "laptop" else "CUDA, its libraries, the allocator"
     fits = "" if bill.peak_gb <= given.device_memory_gb else "   << more than there is"
     rows = [
         ("Model", f"{init}, {_short(model.num_parameters)} parameters{_active(model)}"),
@@ -310,7 +318,8 @@ def bill_text(study: Study, run: str | None = None, changes: Mapping[str, Any] |
             "  cache",
             f"{bill.kv_gb:.3g} GB an answer at the full context; {bill.num_running} answers of mean length at once",
         ),
-        ("  all else", f"{given.harness_gb:.3g} GB: Python, PyTorch, the judge" if given.harness_gb else "not counted"),
+        ("  all else", f"{given.harness_gb:.3g} GB: {beside}" if given.harness_gb else "not counted"),
+        ("  first step", f"{bill.first_step_gb:.3g} GB: it generates before there are moments"),
         ("Disk", f"{bill.disk_gb:.3g} GB ({train.num_checkpoints} checkpoints of {bill.checkpoint_gb:.3g} GB, export)"),
     ]
     assumed = [(name, f"{value:g}") for name, value in given.model_dump().items()]

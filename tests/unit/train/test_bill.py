@@ -1,5 +1,7 @@
 """The bill: by hand for a small case, the paper's figures within the text's bounds, and what it does not know."""
 
+import csv
+import json
 import re
 from pathlib import Path
 
@@ -8,8 +10,9 @@ import pytest
 from kevin.core.config import Study, load_study
 from kevin.core.errors import ConfigError
 from kevin.core.lengths import with_lengths
-from kevin.train.architecture import Architecture, architecture
+from kevin.train.architecture import Architecture, architecture, read_architecture
 from kevin.train.bill import SCALES, assumptions, bill_text, make_bill
+from kevin.train.lengths import longest_response
 
 CONFIG = Path(__file__).parents[3] / "config"
 MODEL = Architecture(
@@ -157,6 +160,29 @@ def test_the_paper_s_run():
     assert 0.4 < bill.total_hours / 40 < 2
     text = bill_text(paper, "rl_multi")
     assert "GPU-hours" in text and "20,480" in text and "kernels_per_minute" in text
+
+
+def test_the_rehearsal_s_bill_is_what_its_step_took():
+    """A 7B model's step on two H200s: within a fifth, given how long its prompts and answers were."""
+    folder = CONFIG.parent / "results/reference/nvidia-h200/rehearsal"
+    record = json.loads((folder / "metrics.jsonl").read_text())
+    with (folder / "memory.csv").open() as f:
+        peak_gb = max(int(row[f"gpu{i}_mib"]) for row in csv.DictReader(f) for i in (0, 1)) * 2**20 / 1e9
+    shipped = load_study([CONFIG / name for name in ("config.yaml", "paper.yaml", "rehearsal.yaml")])
+    rehearsal = shipped.for_run("rehearsal")
+    model = read_architecture(folder / "model.json")
+    given = assumptions("paper", {"num_devices": 2, "prompt_share": 760 / 4096, "kernels_per_minute": 1e9})
+    share = record["completion_tokens"] / longest_response(rehearsal)
+    bill = make_bill(rehearsal, model, given.model_copy(update={"response_share": share}))
+    seconds = record["seconds"]
+    for planned, measured in (
+        (bill.generate_s, seconds["generate"]),
+        (bill.update_s, seconds["update"]),
+        (bill.total_hours * 3600, seconds["step"]),
+        (bill.first_step_gb, peak_gb),
+    ):
+        assert planned == pytest.approx(measured, rel=0.2)
+    assert bill.first_step_gb < bill.peak_gb < given.device_memory_gb
 
 
 @pytest.mark.parametrize("overlay", ["config", "gpu", "paper"])

@@ -22,7 +22,7 @@ from pathlib import Path
 from typing import Any
 
 from kevin.core.config import JudgePoolConfig
-from kevin.core.errors import HarnessError
+from kevin.core.errors import HarnessError, UsageError
 from kevin.core.progress import Progress, progress
 from kevin.core.protocol import JudgeProtocol
 from kevin.core.types import Kernel, Outcome, Task, Verdict
@@ -169,8 +169,25 @@ def _kernelbench_job(checkout: Path, job: dict[str, Any], timeout_s: float) -> R
     return json.loads(lines[-1].removeprefix("RESULT ")) if lines else None
 
 
+def _require_importable(checkout: Path) -> None:
+    """Raises UsageError where its package cannot be imported: each kernel would fail for the same reason."""
+    code = "import sys; sys.path.insert(0, sys.argv[1]); import kernelbench.eval"
+    run = subprocess.run(
+        [sys.executable, "-c", code, str(checkout / "src")], capture_output=True, text=True, check=False
+    )
+    if run.returncode != 0:
+        reason = (run.stderr.strip().splitlines() or ["no reason given"])[-1]
+        raise UsageError(
+            f"KernelBench's own code in {checkout} cannot be imported: {reason}; install what its pyproject.toml "
+            f"names, give another checkout, or leave out --kernelbench"
+        )
+
+
 class KernelBenchHarness:
-    """Its answers on ``pairs``, by index in ``results``; ``found`` is told each as it comes, so that none is lost."""
+    """Its answers on ``pairs``, by index in ``results``; ``found`` is told each as it comes, so that none is lost.
+
+    Raises UsageError for a checkout whose package cannot be imported.
+    """
 
     def __init__(
         self,
@@ -181,6 +198,7 @@ class KernelBenchHarness:
         found: Callable[[int, Result], None] = lambda i, result: None,
         timeout_s: float = 300.0,
     ) -> None:
+        _require_importable(checkout)
         self.results: dict[int, Result] = {}
         self._pairs, self._checkout, self._work = pairs, checkout, work
         self._found, self._timeout_s = found, timeout_s

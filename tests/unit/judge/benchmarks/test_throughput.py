@@ -12,7 +12,7 @@ from typer.testing import CliRunner
 
 from kevin.cli.bench import app
 from kevin.core.config import JudgePoolConfig
-from kevin.core.errors import HarnessError
+from kevin.core.errors import HarnessError, UsageError
 from kevin.core.protocol import JudgeProtocol
 from kevin.core.types import Kernel, Outcome, Round, Task, Timing, Verdict
 from kevin.judge.benchmarks.throughput import KernelBenchHarness, compare_verdicts, parity
@@ -73,6 +73,15 @@ def _harness(checkout: Path, work: Path, sources: list[str], seen: list[int]) ->
     task = Task(id="t", level=1, name="t", source="", origin="user")
     pairs = [(task, Kernel(dialect="load_inline", language="cuda", source=s)) for s in sources]
     return KernelBenchHarness(pairs, checkout, work, found=lambda i, result: seen.append(i))
+
+
+def test_a_checkout_that_cannot_be_imported_is_said_before_anything_is_measured(checkout: Path, tmp_path: Path) -> None:
+    """Else every kernel fails for it, fast, and a rate comes out that means nothing."""
+    (checkout / "src/kernelbench/eval.py").write_text("import litellm_of_nowhere\n")
+    with pytest.raises(UsageError, match=r"cannot be imported: ModuleNotFoundError: .*litellm_of_nowhere"):
+        _harness(checkout, tmp_path / "work", ["right 0.5 0.51"], [])
+    with pytest.raises(UsageError, match="No module named 'kernelbench'"):
+        _harness(tmp_path / "elsewhere", tmp_path / "work", [], [])
 
 
 def test_their_answers_beside_ours(checkout: Path, tmp_path: Path) -> None:
