@@ -9,6 +9,7 @@ SCHOOLED = (
     if SECOND_SCHOOL is not None
     else {}
 )
+SCHOOL_GPUS = study.base_model.school_training.num_gpus if NEEDS["gpu"] else 0
 
 
 rule train_base_model:
@@ -27,7 +28,7 @@ rule train_base_model:
         cpus_per_task=NEEDS["threads"],
         mem_mb=NEEDS["mem_mb"],
         runtime=NEEDS["runtime"],
-        gpu=min(1, NEEDS["gpu"]),
+        gpu=SCHOOL_GPUS,
     params:
         config=CONFIG,
         depends=digests.base_model,
@@ -57,7 +58,7 @@ rule train_first_school:
         cpus_per_task=NEEDS["threads"],
         mem_mb=NEEDS["mem_mb"],
         runtime=NEEDS["runtime"],
-        gpu=min(1, NEEDS["gpu"]),
+        gpu=SCHOOL_GPUS,
     params:
         config=CONFIG,
         depends=digests.first_school,

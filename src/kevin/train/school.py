@@ -17,6 +17,7 @@ from typing import TYPE_CHECKING, Any
 
 from kevin.core import files
 from kevin.core.config import SchoolConfig, Study
+from kevin.core.config.school import FREE
 from kevin.core.errors import ConfigError, DeviceError
 from kevin.core.progress import progress
 from kevin.core.types import canonical_json, digest
@@ -29,15 +30,13 @@ from kevin.train.stability import TrainingStoppedError
 from kevin.train.weights import weights_identity
 
 if TYPE_CHECKING:
-    from transformers import PreTrainedModel
+    from kevin.train.copies import Copies
 
 log = logging.getLogger(__name__)
 
 _BETAS = (0.9, 0.95)
 _MAX_GRAD_NORM = 1.0
 _STATE = "state.pt"
-_FREE = {"num_workers", "checkpoint_minutes"}
-"""Keys that a training may go on with when they have changed."""
 
 
 def train_school(study: Study, out_dir: Path) -> None:
@@ -82,13 +81,14 @@ def _train(study: Study, school: SchoolConfig, pasts: Pasts, out_dir: Path) -> N
         raise ConfigError("base_model.init names no pretrained weights to go to school")
     if study.dialect != "c_abi":
         raise ConfigError("the base model can be trained for dialect c_abi only")
-    import torch
     from transformers.utils.logging import disable_progress_bar
 
     from kevin.policy.cpu import fit_threads
+    from kevin.train.copies import Copies, school_devices
 
     disable_progress_bar()  # of loading and saving; the school has its own
 
+    devices = school_devices(school.num_gpus)
     folder = out_dir.with_name(f".{out_dir.name}.school")
     tasks = school_tasks(study)
     with Writers(study, tasks, school.num_workers or max(1, len(os.sched_getaffinity(0)) - 1), pasts) as writers:
@@ -96,18 +96,17 @@ def _train(study: Study, school: SchoolConfig, pasts: Pasts, out_dir: Path) -> N
         fit_threads(model.num_parameters())
         context = getattr(model.config.get_text_config(), "max_position_embeddings", None) or config.max_tokens
         longest = min(config.max_tokens, context)
-        if torch.cuda.is_available():
-            model.to("cuda")  # type: ignore[arg-type]
+        copies = Copies(model, devices)
         log.info("%d tasks, a model of %d parameters", len(tasks), model.num_parameters())
         checkpoint = Checkpoint(folder, _identity(study, school, pasts))
-        pupil = Pupil(model, int(tokenizer.pad_token_id), school, checkpoint)
+        pupil = Pupil(copies, int(tokenizer.pad_token_id), school, checkpoint)
         pupil.resume()
         batches = school_batches(
             writers.chunks(pupil.next_conversation // CHUNK),
             tokenizer,
             first=pupil.next_conversation,
             batch_tokens=school.batch_tokens,
-            micro_batch_tokens=school.micro_batch_tokens,
+            micro_batch_tokens=min(school.micro_batch_tokens, -(-school.batch_tokens // len(copies))),
             longest=longest,
         )
         held_out = {"held_out_loss": held_out_samples(writers, tokenizer, school.num_held_out, longest)}
@@ -128,7 +127,7 @@ def _identity(study: Study, school: SchoolConfig, pasts: Pasts) -> str:
     parts = {
         "init": config.init,
         "weights": weights_identity(config.init),
-        "school": school.model_dump(mode="json", exclude=_FREE),
+        "school": school.model_dump(mode="json", exclude=set(FREE)),
         "max_tokens": config.max_tokens,
         "tasks": study.tasks.model_dump(mode="json"),
         "study": [study.seed, study.language],
@@ -178,10 +177,12 @@ class Checkpoint:
 class Pupil:
     """A model at school: its optimiser, where it is in the corpus, and what was recorded."""
 
-    def __init__(self, model: PreTrainedModel, pad: int, school: SchoolConfig, checkpoint: Checkpoint) -> None:
+    def __init__(self, copies: Copies, pad: int, school: SchoolConfig, checkpoint: Checkpoint) -> None:
         import torch
 
-        self._model, self._pad, self._school, self._checkpoint = model, pad, school, checkpoint
+        model = copies.first
+        self._copies, self._model = copies, model
+        self._pad, self._school, self._checkpoint = pad, school, checkpoint
         on_gpu = model.device.type == "cuda"
         self._optimizer = torch.optim.AdamW(
             model.parameters(), lr=school.learning_rate, betas=_BETAS, weight_decay=0.0, fused=on_gpu
@@ -198,6 +199,7 @@ class Pupil:
         if state is None:
             return
         self._model.load_state_dict(state["model"])
+        self._copies.spread()
         self._optimizer.load_state_dict(state["optimizer"])
         self.next_conversation, self.records = state["next_conversation"], state["records"]
         self._spent_s = self.records[-1]["elapsed_s"]
@@ -222,7 +224,7 @@ class Pupil:
         school = self._school
         ahead = Ahead(made)
         batches = iter(ahead)
-        self._model.train()
+        self._copies.train()
         try:
             with _steady_attention(), progress(school.num_steps, "school", "steps") as bar:
                 bar.update(len(self.records))
@@ -257,29 +259,32 @@ class Pupil:
         rate = self._school.learning_rate * rate_share(step - 1, self._school.num_steps)
         for group in self._optimizer.param_groups:
             group["lr"] = rate
-        self._model.zero_grad(set_to_none=True)
-        total: float | torch.Tensor = 0.0
+        self._copies.forget_gradients()
+        losses = []
         try:
-            for samples in batch.micro_batches:
+            for model, samples in self._copies.shares(batch.micro_batches):
                 with self._autocast:
-                    loss = summed_loss(self._model, samples, self._pad) / batch.num_answer_tokens
+                    loss = summed_loss(model, samples, self._pad) / batch.num_answer_tokens
                 loss.backward()
-                total = total + loss.detach()
+                losses.append(loss.detach())
+            self._copies.add_gradients()
         except torch.OutOfMemoryError as e:
             raise DeviceError(
                 f"the device ran out of memory at school: {str(e).splitlines()[0]} Lower "
                 f"base_model.school_training.micro_batch_tokens ({self._school.micro_batch_tokens})"
             ) from e
         norm = torch.nn.utils.clip_grad_norm_(self._model.parameters(), _MAX_GRAD_NORM)
-        if not (math.isfinite(float(total)) and math.isfinite(float(norm))):
+        total = sum(map(float, losses))
+        if not (math.isfinite(total) and math.isfinite(float(norm))):
             raise TrainingStoppedError(
-                f"school, step {step}: loss {float(total)}, gradient norm {float(norm)}; lower "
+                f"school, step {step}: loss {total}, gradient norm {float(norm)}; lower "
                 f"base_model.school_training.learning_rate ({self._school.learning_rate:g})"
             )
         self._optimizer.step()
+        self._copies.spread()
         return {
             "step": step,
-            "loss": float(total),
+            "loss": total,
             "grad_norm": float(norm),
             "learning_rate": rate,
             "num_tokens": batch.num_tokens,

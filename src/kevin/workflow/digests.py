@@ -154,6 +154,7 @@ class StudyDigests:
     @cached_property
     def _first_school(self) -> list[Any]:
         model = self._study.base_model
+        model = model.model_copy(update={"school_training": model.school_training.as_trained()})
         return [
             STEP_VERSIONS["base_model"],
             section_digest(model, without={"second_school"}),

@@ -10,9 +10,9 @@ from school_fixtures import WritesHere, make_study, save_pretrained_model
 from transformers import AutoModelForCausalLM, AutoTokenizer
 from writer_fixtures import small_catalog
 
-from kevin.core.errors import ConfigError, HarnessError
+from kevin.core.errors import ConfigError, DeviceError, HarnessError
 from kevin.tasks.kernelbench import named_sequence
-from kevin.train import corpus, school
+from kevin.train import copies, corpus, school
 from kevin.train.families import families
 from kevin.train.pretrained import load_pretrained
 from kevin.train.school_batches import Ahead, Sample, cut, encode, school_batches, summed_loss
@@ -177,6 +177,45 @@ def test_a_killed_training_goes_on_to_the_same_weights(folder, tmp_path, monkeyp
         for n in ("whole", "again")
     ]
     assert losses[0] == losses[1]
+
+
+def test_two_devices_share_a_step_and_train_the_same_model(folder, tmp_path, monkeypatch):
+    """To rounding: gradients are added up in another order."""
+    monkeypatch.setattr(school, "Writers", WritesHere)
+    study = make_study(folder, learning_rate=0.01)
+    school.train_school(study, tmp_path / "one")
+    monkeypatch.setattr(copies, "school_devices", lambda num_gpus: [torch.device("cpu")] * num_gpus)
+    shares = copies.Copies.shares
+    seen = []
+    monkeypatch.setattr(copies.Copies, "shares", lambda self, parts: seen.append(shares(self, parts)) or seen[-1])
+    two = make_study(folder, learning_rate=0.01, num_gpus=2)
+    school.train_school(two, tmp_path / "two")
+    assert all(len({id(model) for model, _ in step}) == 2 for step in seen) and len(seen) == 4
+    a, b = (AutoModelForCausalLM.from_pretrained(tmp_path / n).state_dict() for n in ("one", "two"))
+    for key, value in a.items():
+        assert torch.allclose(value, b[key], atol=2e-4), key
+    losses = [
+        [json.loads(line)["loss"] for line in (tmp_path / n / "training.jsonl").read_text().splitlines()]
+        for n in ("one", "two")
+    ]
+    assert losses[0] == pytest.approx(losses[1], rel=1e-4) and losses[0][-1] < losses[0][0]
+
+
+def test_micro_batches_are_shared_out_by_their_tokens(loaded):
+    pair = copies.Copies(loaded[0], [torch.device("cpu")] * 2)
+    parts = [[Sample([0] * n, 1)] for n in (10, 50, 30, 20)]
+    shared = pair.shares(parts)
+    assert sorted(len(part[0].tokens) for _, part in shared) == [10, 20, 30, 50]
+    loads = [sum(len(p[0].tokens) for m, p in shared if m is model) for model in {m for m, _ in shared}]
+    assert sorted(loads) == [50, 60]
+
+
+def test_more_gpus_than_there_are_is_refused(monkeypatch):
+    monkeypatch.setattr(torch.cuda, "is_available", lambda: True)
+    monkeypatch.setattr(torch.cuda, "device_count", lambda: 1)
+    assert copies.school_devices(1) == [torch.device("cuda", 0)]
+    with pytest.raises(DeviceError, match="num_gpus is 2, and 1 can be seen"):
+        copies.school_devices(2)
 
 
 def test_a_checkpoint_of_another_training_is_not_used(tmp_path, caplog):

@@ -8,6 +8,9 @@ from pydantic import Field, model_validator
 
 from kevin.core.types import Frozen
 
+FREE = frozenset({"num_workers", "num_gpus", "checkpoint_minutes"})
+"""Keys of a school that may change while it goes on: how it is computed, not what."""
+
 
 class SchoolConfig(Frozen):
     """Continued pretraining of ``base_model.init`` on the kernel writer's transcripts; see docs/school.md."""
@@ -34,8 +37,14 @@ class SchoolConfig(Frozen):
     """Steps between two such records; the last step always has one."""
     num_workers: int | None = Field(default=None, ge=1)
     """Processes that write the corpus beside training, which does not depend on it; all cores but one when null."""
+    num_gpus: int = Field(default=1, ge=1)
+    """GPUs of one machine that share each step, with a copy of the model on each; without a GPU it is the CPU."""
     checkpoint_minutes: float = Field(default=5.0, gt=0)
     """Minutes between checkpoints; a killed training goes on from the last one."""
+
+    def as_trained(self) -> SchoolConfig:
+        """This, with what the weights do not follow from as it is by default."""
+        return SchoolConfig.model_validate(self.model_dump(exclude=set(FREE)))
 
 
 class WaysConfig(Frozen):
