@@ -7,11 +7,14 @@ import subprocess
 import sys
 import time
 from pathlib import Path
-from typing import Annotated, Any
+from typing import TYPE_CHECKING, Annotated, Any
 
 import typer
 
 from kevin.core.errors import HarnessError
+
+if TYPE_CHECKING:
+    from kevin.report.synthetic import Synthetic
 
 _COMMAND = """
 import atexit, re
@@ -36,9 +39,9 @@ def bench_report(
     num_policies: Annotated[int, typer.Option("--policies", help="Compared, seeds among them.", min=1)] = 6,
     chars: Annotated[int, typer.Option("--chars", help="Characters of each answer.", min=100)] = 6000,
 ) -> None:
-    """Seconds and peak memory of every table and of the page, each by the command that the workflow calls.
+    """Seconds and peak memory of scores, every table and the page, each by the command that the workflow calls.
 
-    Scores and answers are invented; files of figures are not made and so not on the page.
+    Answers and verdicts are invented; files of figures are not made and so not on the page.
     """
     from kevin.core.files import write_text
     from kevin.report.synthetic import SPLITS, write_synthetic
@@ -53,6 +56,7 @@ def bench_report(
         num_policies=num_policies,
         chars=chars,
     )
+    rows = [_scored(made)]
     shared = ["--config", str(made.config), "--baselines", str(made.baselines), *_repeat("--scores", made.scores)]
     names = [name for name in TABLES if name in SPLITS or name not in EVERY_SPLIT]
     steps = {name: ["table", name, *shared, "--out", str(out / "tables" / f"{name}.csv")] for name in names}
@@ -63,14 +67,32 @@ def bench_report(
     tables = [out / "tables" / f"{name}.csv" for name in steps]
     files = [*_repeat("--tables", tables), *_repeat("--turns", made.turns), "--tasks", str(made.tasks)]
     steps["report.html"] = ["report", *shared, *files, "--out", str(out / "report.html")]
-    rows = []
+    _tell(rows[0])
     for name, arguments in steps.items():
         rows.append({"step": name} | _measured(arguments))
-        typer.echo(f"{name:<16}{rows[-1]['seconds']:>8.1f} s{rows[-1]['peak_mb']:>8.0f} MB")
+        _tell(rows[-1])
     total = sum(row["seconds"] for row in rows)
     typer.echo(f"{'all':<16}{total:>8.1f} s{max(row['peak_mb'] for row in rows):>8.0f} MB, one after the other")
     size = {"tasks": num_tasks, "trajectories": num_trajectories, "turns": num_turns, "policies": num_policies}
     write_text(out / "report_bench.json", json.dumps({"size": size | {"chars": chars}, "steps": rows}, indent=1) + "\n")
+
+
+def _scored(made: Synthetic) -> dict[str, Any]:
+    """All rollouts, one command for each policy and split, as the workflow scores them."""
+    found = []
+    for turns, scores in zip(made.turns, made.scores, strict=True):
+        policy, _, split = scores.stem.rpartition("-")
+        own = ["--policy", policy, "--split", split, "--tasks", str(made.tasks), "--config", str(made.config)]
+        found.append(_measured(["score", "--turns", str(turns), *own, "--out", str(scores)]))
+    return {
+        "step": "scores",
+        "seconds": sum(row["seconds"] for row in found),
+        "peak_mb": max(row["peak_mb"] for row in found),
+    }
+
+
+def _tell(row: dict[str, Any]) -> None:
+    typer.echo(f"{row['step']:<16}{row['seconds']:>8.1f} s{row['peak_mb']:>8.0f} MB")
 
 
 def _repeat(option: str, paths: list[Path]) -> list[str]:

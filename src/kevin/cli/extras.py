@@ -22,6 +22,7 @@ EXTRAS = {
         "openai",
         "pandas",
         "pyarrow",
+        "rapidfuzz",
         "seaborn",
         "snakemake",
         "tensorboard",

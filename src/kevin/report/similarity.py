@@ -2,8 +2,10 @@
 
 from __future__ import annotations
 
-import difflib
 import re
+from functools import lru_cache
+
+from rapidfuzz.distance import Indel
 
 _COMMENT = re.compile(r"//[^\n]*|/\*.*?\*/", re.DOTALL)
 _PYTHON_COMMENT = re.compile(r"#(?!\s*(?:include|define|undef|pragma|ifn?def|if|elif|else|endif|error)\b)[^\n]*")
@@ -13,14 +15,15 @@ NEAR_COPY = 0.95
 """From this similarity on a kernel counts as a copy of the one before: one or two decisions differ, or nothing."""
 
 
-def tokens(source: str) -> list[str]:
+@lru_cache(maxsize=16)  # a kernel is compared with the one before it, and then with the next
+def tokens(source: str) -> tuple[str, ...]:
     """Names, numbers and signs of C++, CUDA or Python, without comments and layout."""
-    return _TOKEN.findall(_PYTHON_COMMENT.sub(" ", _COMMENT.sub(" ", source)))
+    return tuple(_TOKEN.findall(_PYTHON_COMMENT.sub(" ", _COMMENT.sub(" ", source))))
 
 
 def similarity(a: str, b: str) -> float:
-    """2 M / T in [0, 1]: M tokens in matching blocks of the two sources, T tokens of both (Ratcliff and Obershelp).
+    """2 L / T in [0, 1]: L tokens of the longest common subsequence of the two sources, T tokens of both.
 
     1 means the same program, comments and layout apart.
     """
-    return difflib.SequenceMatcher(None, tokens(a), tokens(b), autojunk=False).ratio()
+    return float(Indel.normalized_similarity(tokens(a), tokens(b)))

@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import hashlib
 from collections.abc import Sequence
 from pathlib import Path
 from typing import NamedTuple
@@ -15,14 +14,13 @@ from kevin.core.config import Study
 from kevin.core.files import write_parquet, write_tasks, write_text
 from kevin.core.progress import progress
 from kevin.core.types import Task
-from kevin.report.scores import KIND
 
 SPLITS = ("level1", "level2")
 _OUTCOMES = ("incorrect", "compile_error", "runtime_error", "parse_error")
 
 
 class Synthetic(NamedTuple):
-    """Where everything that tables and page are made of was written."""
+    """Where everything that tables and page are made of was written, or, ``scores``, is to be written."""
 
     config: Path
     tasks: Path
@@ -49,7 +47,7 @@ def synthetic_study(results: Path, num_policies: int, num_trajectories: int, num
 def write_synthetic(
     out: Path, *, num_tasks: int, num_trajectories: int, num_turns: int, num_policies: int, chars: int, seed: int = 0
 ) -> Synthetic:
-    """Write configuration, tasks, baselines, scores and turns below ``out``.
+    """Write configuration, tasks, baselines and turns below ``out``; the turns are not scored yet.
 
     Args:
         num_tasks: over both splits; every policy answers each of them ``num_trajectories`` x ``num_turns`` times.
@@ -64,13 +62,12 @@ def write_synthetic(
     _write_baselines(out / "baselines" / "cpu.parquet", [task for task, _ in tasks], rng)
     made = Synthetic(config, out / "tasks.parquet", out / "baselines" / "cpu.parquet", [], [])
     pairs = [(policy, split) for policy in study.evaluate for split in SPLITS]
-    with progress(len(pairs), "synthetic scores", "files") as bar:
+    with progress(len(pairs), "synthetic turns", "files") as bar:
         for policy, split in pairs:
             ids = [task.id for task, own in tasks if own == split]
             frame = _answers(ids, num_trajectories, num_turns, rng)
             made.scores.append(out / "scores" / f"{policy}-{split}.parquet")
             made.turns.append(out / "rollouts" / f"{policy}-{split}" / "turns.parquet")
-            _write_scores(made.scores[-1], frame, policy, split, rng)
             _write_turns(made.turns[-1], frame, chars)
             bar.update()
     return made
@@ -105,29 +102,6 @@ def _answers(ids: Sequence[str], num_trajectories: int, num_turns: int, rng: np.
     frame.loc[rng.random(len(frame)) < 0.001, "outcome"] = None
     frame["speedup"] = np.where(frame["outcome"] == "correct", np.exp(rng.normal(-0.3, 0.7, len(frame))), np.nan)
     return frame
-
-
-def _write_scores(path: Path, answers: pd.DataFrame, policy: str, split: str, rng: np.random.Generator) -> None:
-    number = answers["task_id"].str[-4:].astype(int)
-    score = (0.3 + answers["speedup"]).fillna(0.0).where(answers["outcome"].notna())
-    names = answers["task_id"] + "-" + answers["trajectory"].astype(str) + "-" + answers["turn"].astype(str)
-    frame = answers.assign(
-        policy=policy,
-        split=split,
-        level=1 + number % 2,
-        flawed=number % 25 == 3,
-        reason=None,
-        score=score,
-        similarity=np.where(answers["turn"] > 1, rng.uniform(0.6, 1.0, len(answers)), np.nan),
-        kernel_digest=[hashlib.sha256(f"{policy} {name}".encode()).hexdigest() for name in names],
-        verdict_key=None,
-        num_prompt_tokens=2000,
-        num_completion_tokens=1000,
-        finish_reason="stop",
-        expected_opening=True,
-    )
-    frame["return"] = score
-    write_parquet(path, frame, KIND, {"rollouts": {"cpu": "a synthetic machine"}})
 
 
 def _write_turns(path: Path, answers: pd.DataFrame, chars: int) -> None:

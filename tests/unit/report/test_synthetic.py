@@ -16,6 +16,7 @@ from kevin.core.errors import HarnessError
 from kevin.core.files import read_turns
 from kevin.report.claims import NOT_MEASURED
 from kevin.report.html import make_report
+from kevin.report.scores import score_rollouts
 from kevin.report.synthetic import Synthetic, write_synthetic
 from kevin.report.tables import SPLITS, TABLES, make_table
 
@@ -23,7 +24,11 @@ from kevin.report.tables import SPLITS, TABLES, make_table
 @pytest.fixture(scope="module")
 def made(tmp_path_factory: pytest.TempPathFactory) -> Synthetic:
     root = tmp_path_factory.mktemp("synthetic")
-    return write_synthetic(root, num_tasks=12, num_trajectories=4, num_turns=2, num_policies=5, chars=300)
+    made = write_synthetic(root, num_tasks=12, num_trajectories=4, num_turns=2, num_policies=5, chars=300)
+    for turns, scores in zip(made.turns, made.scores, strict=True):
+        policy, _, split = scores.stem.rpartition("-")
+        score_rollouts(turns, made.tasks, scores, study=load_study([made.config]), policy=policy, split=split)
+    return made
 
 
 def test_every_table_and_the_page_can_be_made_of_it(made: Synthetic, tmp_path: Path) -> None:
@@ -62,9 +67,9 @@ def test_seconds_and_memory_of_every_step_are_said(tmp_path: Path, monkeypatch: 
     run = CliRunner().invoke(app, ["bench", "report", "--out", str(tmp_path), *size])
     assert run.exit_code == 0, run.output
     rows = json.loads((tmp_path / "report_bench.json").read_text())["steps"]
-    assert [call[0] for call in calls] == ["table"] * (len(rows) - 2) + ["rl-gain", "report"]
-    assert {"table1", "claims", "report.html"} <= {row["step"] for row in rows}
-    assert f"{1.5 * len(rows):.1f} s" in run.output and f"{100 + len(rows)} MB" in run.output
+    assert [call[0] for call in calls] == ["score"] * 4 + ["table"] * (len(rows) - 3) + ["rl-gain", "report"]
+    assert {"scores", "table1", "claims", "report.html"} <= {row["step"] for row in rows}
+    assert f"{1.5 * len(calls):.1f} s" in run.output and f"{100 + len(calls)} MB" in run.output
 
 
 def test_a_command_is_measured_and_a_failing_one_is_named(made: Synthetic, tmp_path: Path) -> None:
