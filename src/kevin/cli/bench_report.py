@@ -80,8 +80,7 @@ def bench_report(
 def _scored(made: Synthetic) -> dict[str, Any]:
     """All rollouts, one command for each policy and split, as the workflow scores them."""
     found = []
-    for turns, scores in zip(made.turns, made.scores, strict=True):
-        policy, _, split = scores.stem.rpartition("-")
+    for turns, scores, (policy, split) in zip(made.turns, made.scores, made.pairs, strict=True):
         own = ["--policy", policy, "--split", split, "--tasks", str(made.tasks), "--config", str(made.config)]
         found.append(_measured(["score", "--turns", str(turns), *own, "--out", str(scores)]))
     return {

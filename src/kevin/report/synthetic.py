@@ -27,6 +27,8 @@ class Synthetic(NamedTuple):
     baselines: Path
     scores: list[Path]
     turns: list[Path]
+    pairs: list[tuple[str, str]]
+    """Policy and split of each of these files."""
 
 
 def synthetic_study(results: Path, num_policies: int, num_trajectories: int, num_turns: int) -> Study:
@@ -60,8 +62,8 @@ def write_synthetic(
     tasks = [(_task(i), SPLITS[i * len(SPLITS) // num_tasks]) for i in range(num_tasks)]
     write_tasks(out / "tasks.parquet", tasks, {})
     _write_baselines(out / "baselines" / "cpu.parquet", [task for task, _ in tasks], rng)
-    made = Synthetic(config, out / "tasks.parquet", out / "baselines" / "cpu.parquet", [], [])
     pairs = [(policy, split) for policy in study.evaluate for split in SPLITS]
+    made = Synthetic(config, out / "tasks.parquet", out / "baselines" / "cpu.parquet", [], [], pairs)
     with progress(len(pairs), "synthetic turns", "files") as bar:
         for policy, split in pairs:
             ids = [task.id for task, own in tasks if own == split]

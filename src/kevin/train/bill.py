@@ -167,11 +167,11 @@ def make_bill(study: Study, model: Architecture, given: Assumptions) -> Bill:
     flop = (8 + 2 * train.gradient_checkpointing) * model.active_parameters * (prompts + responses)
     update_s = flop * train.num_iterations / train.num_steps / flops
     hours = train.num_steps * (generate_s + judge_s + update_s) * (1 + given.overhead_share) / 3600
-    weights, gradients, optimizer = (
+    weights, gradients, master, moments = (
         size * model.num_parameters / devices / GB for size in _state_bytes(bytes_a_number, devices)
     )
+    optimizer = master + moments
     state = weights + gradients + optimizer
-    moments = (8 if devices > 1 else 2 * bytes_a_number) * model.num_parameters / devices / GB
     activations = _activation_gb(
         model, longest * train.micro_batch_size, 2 if train.autocast else bytes_a_number, train.gradient_checkpointing
     )
@@ -208,11 +208,11 @@ def make_bill(study: Study, model: Architecture, given: Assumptions) -> Bill:
     )
 
 
-def _state_bytes(bytes_a_number: int, devices: int) -> tuple[int, int, int]:
-    """Of one parameter: weight, gradient, optimiser; see the module's text."""
+def _state_bytes(bytes_a_number: int, devices: int) -> tuple[int, int, int, int]:
+    """Of one parameter: weight, gradient, master weight and moments; see the module's text."""
     if devices == 1:
-        return bytes_a_number, bytes_a_number, 2 * bytes_a_number
-    return bytes_a_number, 4, 12
+        return bytes_a_number, bytes_a_number, 0, 2 * bytes_a_number
+    return bytes_a_number, 4, 4, 8
 
 
 class _Engine:

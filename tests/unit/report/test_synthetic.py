@@ -25,8 +25,7 @@ from kevin.report.tables import SPLITS, TABLES, make_table
 def made(tmp_path_factory: pytest.TempPathFactory) -> Synthetic:
     root = tmp_path_factory.mktemp("synthetic")
     made = write_synthetic(root, num_tasks=12, num_trajectories=4, num_turns=2, num_policies=5, chars=300)
-    for turns, scores in zip(made.turns, made.scores, strict=True):
-        policy, _, split = scores.stem.rpartition("-")
+    for turns, scores, (policy, split) in zip(made.turns, made.scores, made.pairs, strict=True):
         score_rollouts(turns, made.tasks, scores, study=load_study([made.config]), policy=policy, split=split)
     return made
 

@@ -50,12 +50,6 @@ class ReferenceTask(ReferenceModel):
         """Of a round of eager calls, over all candidates so far."""
         self.working_bytes = 0
         """What a call of the model takes beside its inputs and parameters, its outputs included."""
-        self._slacks: dict[tuple[int, bool], list[Slack]] = {}
-        """What eager by default flags adds to a trial's tolerance, by its number and whether its weights are as seeded.
-
-        Eager runs once for it, not each time that a large trial is made anew: in another thread than the first, cuDNN
-        searches for its fastest algorithm again.
-        """
         keeps = keeps_trials(self.spec, protocol.num_trials)
         self.trials = Trials(self._make_trial, protocol.num_trials, keeps=keeps)
         for i in range(protocol.num_trials):  # a model that fails on one of them fails here
@@ -85,19 +79,17 @@ class ReferenceTask(ReferenceModel):
             return x
         return x.to(self.device, self._dtype if x.dtype.is_floating_point else x.dtype)
 
-    def _make_trial(self, index: int) -> Trial:
+    def _make_trial(self, index: int, known: list[Slack] | None) -> Trial:
         generator = torch.Generator(self.device).manual_seed(self._trial_seeds[index])
         distributions = self._protocol.distributions
         distribution = distributions[index % len(distributions)]
         parameters = self._initial if index == 0 else self._perturbed(generator)
         inputs = self._draw(distribution, generator)
-        known = self._slacks.get((index, False))
         is_kernelbenchs = index == 0 and distribution == "task"
         trial = self._trial(inputs, parameters, known, is_kernelbenchs=is_kernelbenchs)
         if distribution != "task" and not all(bool(torch.isfinite(o).all()) for o in trial.outputs):
             del inputs, trial
             trial = self._trial(self._draw("task", generator), parameters, known)  # e.g. normals given to a logarithm
-        self._slacks[index, False] = trial.slack
         return trial
 
     def _perturbed(self, generator: torch.Generator) -> list[torch.Tensor]:
@@ -185,12 +177,10 @@ class ReferenceTask(ReferenceModel):
             self._seeded_trials = Trials(self._seeded_trial, len(self.trials), keeps=self.trials.keeps)
         return self._seeded_trials
 
-    def _seeded_trial(self, index: int) -> Trial:
+    def _seeded_trial(self, index: int, known: list[Slack] | None) -> Trial:
         if index == 0:
             return self.trials[0]
-        trial = self._trial(self.trials[index].inputs, self._initial, self._slacks.get((index, True)))
-        self._slacks[index, True] = trial.slack
-        return trial
+        return self._trial(self.trials[index].inputs, self._initial, known)
 
     def kernelbench_trial(self) -> Trial:
         """One more trial as KernelBench makes them: inputs of the task's own, the weights as seeded."""

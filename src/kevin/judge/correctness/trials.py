@@ -36,11 +36,17 @@ class Trial:
 
 
 class Trials(Sequence[Trial]):
-    """Made when they are asked for, always the same. The first one stays, the others where there is memory for that."""
+    """Made when they are asked for, always the same. The first one stays, the others where there is memory for that.
 
-    def __init__(self, make: Callable[[int], Trial], num: int, *, keeps: bool) -> None:
+    Of all of them the slack stays, which costs more to find than the rest: eager runs for it, and in another thread
+    than the first cuDNN searches for its fastest algorithm again.
+    """
+
+    def __init__(self, make: Callable[[int, list[Slack] | None], Trial], num: int, *, keeps: bool) -> None:
+        """``make``: is given a trial's number, and its slack where it was made before."""
         self._make, self._num, self.keeps = make, num, keeps
         self._kept: dict[int, Trial] = {}
+        self._slacks: dict[int, list[Slack]] = {}
 
     def __len__(self) -> int:
         return self._num
@@ -54,7 +60,8 @@ class Trials(Sequence[Trial]):
             return [self[i] for i in range(self._num)[index]]
         if not 0 <= index < self._num:
             raise IndexError(index)
-        trial = self._kept.get(index) or self._make(index)
+        trial = self._kept.get(index) or self._make(index, self._slacks.get(index))
+        self._slacks[index] = trial.slack
         if self.keeps or index == 0:
             self._kept[index] = trial
         return trial
