@@ -2,10 +2,18 @@
 
 from __future__ import annotations
 
+import re
 from collections.abc import Mapping, Sequence
+from difflib import SequenceMatcher
+from itertools import dropwhile, islice, takewhile
 
+from kevin.core.dialogue import THINK_CLOSE
 from kevin.core.types import TaskSpec
 from kevin.tasks.ops import Step
+
+COMPUTED = "his is computed:"
+"""How the line ends above those that restate the module: a first turn's, and a later one's."""
+_ATTRIBUTE = re.compile(r"(?:with |, )([a-z_0-9]+ -?[\d.e+-]+)(?=, | with |$)")
 
 
 def restated(steps: Sequence[Step], spec: TaskSpec, names: Mapping[str, str]) -> list[str]:
@@ -32,13 +40,57 @@ def _shape(shape: tuple[int, ...]) -> str:
     return f"({', '.join(map(str, shape))})"
 
 
-_SEEN_IN_SHAPES = ("out", "bias", "ndim", "axis", "view", "again", "track")
+SEEN_IN_SHAPES = ("out", "bias", "ndim", "axis", "view", "again", "track")
+"""Attributes that are not said."""
 
 
 def _said(step: Step, name: str, value: float, names: Mapping[str, str]) -> str:
     """An attribute, empty where the shapes say it. A dimension counts from the front; results are those of lines."""
-    if name in _SEEN_IN_SHAPES:
+    if name in SEEN_IN_SHAPES:
         return ""
     if name == "of":
         return names["x"] if value == 0 else f"line {int(value)}"
     return f"{name} {int(value) % len(step.in_shape) if name == 'dim' else value}"
+
+
+def readings(completion: str) -> list[str]:
+    """The lines of an answer that restate the module, as they stand there; none where it restates nothing."""
+    thought = completion.partition(THINK_CLOSE)[0].splitlines()
+    lines = dropwhile(lambda line: not line.endswith(COMPUTED), thought)
+    return list(takewhile(lambda line: " -> " in line, islice(lines, 1, None)))
+
+
+def compared(read: Sequence[str], right: Sequence[str]) -> str:
+    """In a sentence, the first thing in which a module was misread; operators go before shapes and tensors.
+
+    Args:
+        read: what was restated.
+        right: what is to be.
+    """
+    was, is_ = [_briefly(line) for line in read], [_briefly(line) for line in right]
+    for kind, i, _, j, _ in SequenceMatcher(None, was, is_, autojunk=False).get_opcodes():
+        if kind == "insert":
+            return f"It left out {', '.join(is_[j])}."
+        if kind == "delete":
+            return f"It computed {', '.join(was[i])}, which is not there."
+        if kind == "replace":
+            return _mistaken(was[i], is_[j])
+    return "It read the module right." if list(read) == list(right) else "It took a shape or a tensor for another."
+
+
+def _mistaken(was: tuple[str, ...], right: tuple[str, ...]) -> str:
+    if was[0] != right[0]:
+        return f"It took {', '.join(right)} for {', '.join(was)}."
+    missing, added = [a for a in right if a not in was], [a for a in was if a not in right]
+    match bool(missing), bool(added):
+        case True, True:
+            return f"In {was[0]} it took {', '.join(missing)} for {', '.join(added)}."
+        case True, False:
+            return f"In {was[0]} it left out {', '.join(missing)}."
+    return f"In {was[0]} it put in {', '.join(added)}."
+
+
+def _briefly(line: str) -> tuple[str, ...]:
+    """The operator of a line and its numbers, no tensors and shapes: ``conv2d``, ``kernel 3``, ``stride 2``."""
+    name, _, rest = line.partition(" of ")
+    return (name, *_ATTRIBUTE.findall(rest.rpartition(" -> ")[0]))
