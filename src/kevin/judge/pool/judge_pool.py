@@ -62,7 +62,6 @@ class JudgePool:
         self._cluster: Any = None
         self._client: Any = None
         self._avoid: list[int] = []
-        self._built: dict[str, Path] = {}
         self._ahead: dict[str, Any] = {}
         """Builds that were begun before their kernels are judged, by the verdict's key."""
         self._warming: list[Any] = []
@@ -140,13 +139,17 @@ class JudgePool:
         if screen_stage(task, kernel, self.protocol, self.device_name)[1] is None:
             self._ahead[key] = self._submit_build(self.start(), key, task, kernel)
 
+    def _build_folder(self, key: str) -> Path:
+        """A verdict's own: the same kernel may be judged for another task at the same time, and outlast it there."""
+        return self._builds / key[:20]
+
     def _submit_build(self, client: Any, key: str, task: Task, kernel: Kernel, priority: int = 0) -> Any:
         return client.submit(
             build_on_worker,
             task,
             kernel,
             self.protocol,
-            self._builds,
+            self._build_folder(key),
             self._avoid,
             key=f"build-{key}",
             resources={"build": 1},
@@ -266,8 +269,7 @@ class JudgePool:
                 client.cancel(list(futures), force=True)
 
     def _finish(self, key: str, result: Verdict | HarnessError, settle: Callable[[str, Any], None]) -> None:
-        if (built := self._built.pop(key, None)) is not None:
-            shutil.rmtree(built) if built.is_dir() else built.unlink(missing_ok=True)
+        shutil.rmtree(self._build_folder(key), ignore_errors=True)
         settle(key, result)
 
     @staticmethod
@@ -297,8 +299,6 @@ class JudgePool:
     ) -> Any:
         """Settle a failed build, or submit the run of a successful one and return its future."""
         task, kernel = pair
-        if build.path is not None:
-            self._built[key] = Path(build.path)
         failed = build_verdict(task, kernel, self.protocol, self.device_name, build, flags)
         if failed is not None:
             self._finish(key, failed, settle)

@@ -56,6 +56,14 @@ def test_nothing_is_left_of_what_was_built(pool: JudgePool) -> None:
     assert pool._builds.is_dir() and not list(pool._builds.iterdir())
 
 
+def test_one_kernel_is_judged_for_many_tasks_at_once(pool: JudgePool) -> None:
+    """Each has a build of its own, which goes when that task's verdict is there, and no other's with it."""
+    kernel = Kernel(dialect="c_abi", language="cpp", source=GOOD + "// for all\n")
+    tasks = [TASK.model_copy(update={"source": f"{REFERENCE}\n# {i}\n"}) for i in range(6)]
+    assert outcomes(pool.judge([(task, kernel) for task in tasks])) == [Outcome.CORRECT] * 6
+    assert not list(pool._builds.iterdir())
+
+
 def test_what_is_built_ahead_is_not_built_again(pool: JudgePool) -> None:
     """Nor is what the store knows, what a rule refuses, or the same kernel twice; what does not build is a verdict."""
     known = pairs(GOOD, EXITS)
