@@ -40,7 +40,7 @@ def own(
 
 @app.command()
 def written(tasks: PastTasksOption, store: StoreOption, out: OutOption, config: ConfigOption = None) -> None:
-    """Let the kernel writer answer them: rightly, with mistakes, and for a misread module; each kernel judged."""
+    """Let the kernel writer answer them, rightly and with mistakes, each kernel judged."""
     study = load_config(config)
     from kevin.train.past_answers import judge_written
 

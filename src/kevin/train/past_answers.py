@@ -33,8 +33,7 @@ def judge_own(study: Study, model: Path, tasks_path: Path, out_path: Path, *, st
 
 
 def judge_written(study: Study, tasks_path: Path, out_path: Path, *, store: Path | None = None) -> None:
-    """The writer's answers to every task of a file, judged, as turns.parquet: right ones, ones with a mistake, and ones
-    for a module that was read wrongly.
+    """The writer's answers to every task of a file, right ones and ones with a mistake, judged, as turns.parquet.
 
     Raises:
         DataError: the tasks are not those that this configuration draws.
@@ -45,21 +44,13 @@ def judge_written(study: Study, tasks_path: Path, out_path: Path, *, store: Path
         Recorded(task_id=task.shown.id, trajectory=trajectory, turn=1, completion=text)
         for task in read_past_tasks(study, tasks_path).all
         for trajectory, text in enumerate(
-            written_answers(
-                task,
-                study.language,
-                past.right_kernels,
-                past.wrong_kernels,
-                study.seed,
-                num_misread=past.misread_kernels,
-            )
+            written_answers(task, study.language, past.right_kernels, past.wrong_kernels, study.seed)
         )
     ]
     recording = out_path.parent / RECORDING
     write_text(recording, "".join(r.model_dump_json() + "\n" for r in recorded))
     policy = PolicyConfig(backend="replay", model=str(recording))
-    num = past.right_kernels + past.wrong_kernels + past.misread_kernels
-    _roll_out(study, "written", policy, num, tasks_path, out_path, store)
+    _roll_out(study, "written", policy, past.right_kernels + past.wrong_kernels, tasks_path, out_path, store)
 
 
 def _base_policy(study: Study) -> str:

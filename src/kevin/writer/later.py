@@ -9,11 +9,9 @@ from typing import NamedTuple
 from kevin.core import dialogue
 from kevin.core.config import WaysConfig, WriterConfig
 from kevin.core.types import Conversation, Language, Turn
-from kevin.tasks.render import trace_task
 from kevin.writer.past import PastTask
 from kevin.writer.plan import Plan, summarise
 from kevin.writer.read_back import read_plan
-from kevin.writer.restate import compared, readings, restated
 from kevin.writer.school import answer
 from kevin.writer.transcripts import Exchange, Transcript
 from kevin.writer.ways import ANEW, Seen, go_on
@@ -72,24 +70,10 @@ def later_transcripts(
         plain, names = past.task.plain, past.task.styled.names
         next_one = go_on(rng, plain, names, language, shown, ways, habits)
         text = answer(
-            plain,
-            names,
-            next_one.plan,
-            summary=next_one.summary,
-            stands=(*next_one.stands, *_in_doubt(past.task, shown[-1])),
-            goes_on=next_one.said,
-            source=next_one.source,
+            plain, names, next_one.plan, summary=next_one.summary, goes_on=next_one.said, source=next_one.source
         )
         exchange = Exchange(turn=len(shown) + 1, answers=(text,))
         yield Transcript(task_id=past.task.shown.id, conversation=conversation, exchanges=(exchange,))
-
-
-def _in_doubt(task: PastTask, last: Seen) -> tuple[str, ...]:
-    """Of a wrong kernel, whose answer is not shown: whether its author had read the module right."""
-    if last.is_correct or not (read := readings(last.turn.completion)):
-        return ()
-    assert task.plain.spec is not None
-    return (compared(read, restated(trace_task(task.plain).steps, task.plain.spec, task.styled.names)),)
 
 
 def _shown(rng: random.Random, past: Past, max_past: int) -> list[Seen]:

@@ -16,8 +16,7 @@ from kevin.tasks.render import trace_task
 from kevin.tasks.rules import first_objection
 from kevin.tasks.sizes import largest_tensor, vary_sizes
 from kevin.tasks.styled import Styled
-from kevin.writer.misread import misread
-from kevin.writer.plan import Plan, mistakes_of, render, sample_plan, summarise, without_mistakes
+from kevin.writer.plan import mistakes_of, render, sample_plan, summarise, without_mistakes
 from kevin.writer.school import answer, styled_anew, usable_tasks
 
 _ATTEMPTS = 6
@@ -95,12 +94,9 @@ def _sized(task: Task, language: Language, rng: random.Random, largest: int) -> 
     return None
 
 
-def written_answers(
-    task: PastTask, language: Language, num_right: int, num_wrong: int, seed: int, *, num_misread: int = 0
-) -> list[str]:
+def written_answers(task: PastTask, language: Language, num_right: int, num_wrong: int, seed: int) -> list[str]:
     """Answers of the writer with different kernels: up to ``num_right`` that are meant to be right, then up to
-    ``num_wrong`` with a mistake, then up to ``num_misread`` for a module that was read wrongly. The same arguments give
-    the same answers; those of one kind do not depend on how many there are of a later one.
+    ``num_wrong`` with a mistake. The same arguments give the same answers.
     """
     rng = random.Random(f"kevin written past, {task.shown.id}, seed {seed}")
     found: dict[str, str] = {}
@@ -111,23 +107,7 @@ def written_answers(
             plan = without_mistakes(sample_plan(rng, task.plain, language))
             if wrong:
                 plan = plan.model_copy(update={"mistakes": (rng.choice(mistakes_of(task.plain, plan)),)})
-            source, text = _written(task, task.plain, plan)
+            source = render(task.plain, plan, task.styled.names)
+            text = answer(task.plain, task.styled.names, plan, summary=summarise(None, plan), source=source)
             found.setdefault(source, text)
-    most = len(found) + num_misread
-    for _ in range(_PLANS_PER_KERNEL * num_misread):
-        if len(found) >= most:
-            break
-        if (other := misread(task.plain, rng)) is None:
-            break
-        try:
-            source, text = _written(task, other, without_mistakes(sample_plan(rng, other, language)))
-        except TaskError:
-            continue
-        found.setdefault(source, text)
     return list(found.values())
-
-
-def _written(task: PastTask, read_as: Task, plan: Plan) -> tuple[str, str]:
-    """The kernel, and the answer that gives it."""
-    source = render(read_as, plan, task.styled.names)
-    return source, answer(read_as, task.styled.names, plan, summary=summarise(None, plan), source=source)

@@ -12,7 +12,7 @@ from kevin.core.types import TaskSpec
 from kevin.tasks.ops import Step
 
 COMPUTED = "his is computed:"
-"""How the line ends above those that restate the module: a first turn's, and a later one's."""
+"""How the line ends above those that restate the module, whatever it opens with."""
 _ATTRIBUTE = re.compile(r"(?:with |, )([a-z_0-9]+ -?[\d.e+-]+)(?=, | with |$)")
 
 

@@ -22,7 +22,6 @@ from kevin.writer.restate import restated
 from kevin.writer.slots import sentence
 from kevin.writer.transcripts import OPENING, Exchange, Transcript
 
-LATER_HEADING = "This is computed:"
 _OWN_SIZES_SHARE = 0.15
 _PLAIN_SHARE = 0.08
 _ATTEMPTS = 6
@@ -107,7 +106,6 @@ def answer(
     plan: Plan,
     *,
     summary: str,
-    stands: Sequence[str] = (),
     goes_on: Sequence[str] = (),
     source: str | None = None,
 ) -> str:
@@ -116,13 +114,11 @@ def answer(
     Args:
         task: the plain one.
         names: by its tensors' names those that the prompt shows.
-        stands: lines that say how things stand, before the module is restated; a later turn's.
-        goes_on: lines that say what a later turn does.
+        goes_on: lines that say what a later turn goes on from.
         source: the kernel; rendered from the plan where it is not given.
     """
     assert task.spec is not None
-    opening = [f"Okay, {stands[0][0].lower()}{stands[0][1:]}", *stands[1:], LATER_HEADING] if stands else [OPENING]
-    thought = [*opening, *restated(trace_task(task).steps, task.spec, names), *goes_on]
+    thought = [OPENING, *restated(trace_task(task).steps, task.spec, names), *goes_on]
     thought += [sentence(slot, value) for slot, value in plan.slots]
     fence = dialogue.FENCES["c_abi", plan.language]
     kernel = (render(task, plan, names) if source is None else source).rstrip()

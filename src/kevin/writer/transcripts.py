@@ -152,7 +152,7 @@ def _later_turns(
         sources = [c.source or render(task, c.plan) for c in drawn]
         if is_asked:
             answers = [
-                completion(rng, task, c.plan, source, c.summary, habits, goes_on=(*c.stands, *c.said))
+                completion(rng, task, c.plan, source, c.summary, habits, goes_on=c.said)
                 for c, source in zip(drawn, sources, strict=True)
             ]
             exchanges.append(Exchange(turn=len(shown) + 1, answers=tuple(answers)))

@@ -68,13 +68,11 @@ class Continuation(NamedTuple):
 
     way: str
     said: tuple[str, ...]
-    """The decision, in lines of its chain of thought."""
+    """Lines of its chain of thought."""
     plan: Plan
     source: str | None
     """The kernel, where it is that of an earlier turn to the letter."""
     summary: str
-    stands: tuple[str, ...] = ()
-    """How things stand before it, likewise."""
 
 
 def fastest_of(shown: Sequence[Seen]) -> Seen | None:
@@ -106,7 +104,7 @@ def go_on(
     shares = {way: share for way, share in ways.model_dump().items() if share and scene.is_possible(way)}
     (way,) = rng.choices(list(shares), weights=list(shares.values())) if shares else ("start_anew",)
     taken = scene.taken(way)
-    return taken._replace(stands=scene.stands())
+    return taken._replace(said=(*scene.said(), *taken.said))
 
 
 class _Scene:
@@ -129,7 +127,7 @@ class _Scene:
         self._space = plan_space(task, language)
         self._hints = self._usable_hints() if self._fastest and self._fastest.plan else []
 
-    def stands(self) -> tuple[str, str]:
+    def said(self) -> tuple[str, str]:
         """How things stand, in words that can be copied from the feedback."""
         last = f"The last one: {_in_short(self._last.turn.feedback, quotes=self._quotes)}"
         if self._fastest is None:
@@ -155,7 +153,7 @@ class _Scene:
         return True
 
     def taken(self, way: str) -> Continuation:
-        """``way`` taken, which must be possible."""
+        """``way`` taken, which must be possible; what it says is the decision alone."""
         last, fastest = self._last.plan, self._fastest.plan if self._fastest else None
         match way, last, fastest:
             case "mend", Plan(), _:

@@ -102,10 +102,10 @@ def test_the_writers_answers_are_judged_and_told_as_a_rollouts_are(study, made):
     turns, meta = files.read_turns(path)
     assert meta["policy"] == "written"
     drawn = {t.shown.id: t for t in past.read_past_tasks(study, tasks).all}
-    assert len(turns) == 4 * len(drawn)
+    assert len(turns) == 3 * len(drawn)
     for task in drawn.values():
         own = [t for t in turns if t.task_id == task.shown.id]
-        assert [t.completion for t in own] == written_answers(task, "cpp", 2, 1, study.seed, num_misread=1)
+        assert [t.completion for t in own] == written_answers(task, "cpp", 2, 1, study.seed)
         assert all(read_plan(task.plain, "cpp", t.completion) for t in own)
         assert all(t.feedback == f"Correct, {float(f'{t.speedup:.2g}'):g}x the speed of PyTorch. It can be faster."
                    for t in own)  # fmt: skip
@@ -142,8 +142,8 @@ def test_answers_of_several_files_are_one_past(study, made, tmp_path):
     more = [told(task, "no code", language="cpp")]
     files.write_turns(tmp_path / "more.parquet", more, {})
     pasts = past.read_pasts(study, tasks, [turns, tmp_path / "more.parquet"])
-    assert [len(p.answers) for p in pasts.school] == [5] + [4] * (NUM_TASKS - 1)
-    assert [len(p.answers) for p in pasts.held_out] == [4] * NUM_HELD_OUT
+    assert [len(p.answers) for p in pasts.school] == [4] + [3] * (NUM_TASKS - 1)
+    assert [len(p.answers) for p in pasts.held_out] == [3] * NUM_HELD_OUT
     assert past.pasts_identity(pasts) != past.pasts_identity(past.read_pasts(study, tasks, [turns]))
 
 

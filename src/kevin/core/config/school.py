@@ -81,14 +81,11 @@ class PastConfig(Frozen):
     """Kernels of the writer for each task, of several plans."""
     wrong_kernels: int = Field(default=1, ge=0)
     """Kernels of the writer for each task with a mistake."""
-    misread_kernels: int = Field(default=1, ge=0)
-    """Kernels of the writer for each task that are right for another module on the same tensors: an operator left out,
-    added or taken for another, or another number."""
 
     @property
     def num_kernels(self) -> int:
         """At most so many are judged."""
-        each = self.own_answers + self.right_kernels + self.wrong_kernels + self.misread_kernels
+        each = self.own_answers + self.right_kernels + self.wrong_kernels
         return each * (self.num_tasks + self.num_held_out_tasks)
 
 
