@@ -10,7 +10,22 @@ from typing import Annotated
 import typer
 
 from kevin import __version__
-from kevin.cli import answer, audit, bench, bench_report, config, diff, field, judge, past, serve, steps, tasks, train
+from kevin.cli import (
+    answer,
+    audit,
+    bench,
+    bench_reading,
+    bench_report,
+    config,
+    diff,
+    field,
+    judge,
+    past,
+    serve,
+    steps,
+    tasks,
+    train,
+)
 from kevin.cli.extras import step
 from kevin.cli.options import HAND_PANEL, STEPS_PANEL
 from kevin.cli.supervisor import note
@@ -86,6 +101,7 @@ app.command("diff", rich_help_panel=HAND_PANEL)(step(diff.diff))
 app.command("forecast", rich_help_panel=HAND_PANEL)(train.forecast)
 app.command("random-model", rich_help_panel=HAND_PANEL)(step(train.random_model))
 bench.app.command("report")(step(bench_report.bench_report))
+bench.app.command("reading")(step(bench_reading.bench_reading))
 app.add_typer(bench.app, name="bench", rich_help_panel=HAND_PANEL)
 app.add_typer(tasks.app, name="tasks", rich_help_panel=HAND_PANEL)
 app.add_typer(config.app, name="config", rich_help_panel=HAND_PANEL)

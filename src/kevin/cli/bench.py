@@ -1,4 +1,4 @@
-"""`kevin bench`: the pace of the judge, PyTorch's on every task, what attacks get. Of the report: `bench_report`."""
+"""`kevin bench`: the pace of the judge, PyTorch's on every task, what attacks get."""
 
 from __future__ import annotations
 
@@ -26,7 +26,8 @@ _CHUNK = 20
 """Tasks that are compiled ahead together, and after which the files are written."""
 
 app = typer.Typer(
-    help="Measure the judge itself, attacks on it, PyTorch's baselines, and the report.", no_args_is_help=True
+    help="Measure the judge itself, attacks on it, PyTorch's baselines, the report, how models read.",
+    no_args_is_help=True,
 )
 
 FolderOption = Annotated[Path, typer.Option("--out", metavar="DIR", help="Folder for the results.")]

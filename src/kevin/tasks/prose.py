@@ -6,7 +6,7 @@ import random
 
 from kevin.tasks.definitions import Argument, Init
 from kevin.tasks.naming import Names
-from kevin.tasks.operators import Shape
+from kevin.tasks.operators import OPERATORS, Shape
 from kevin.tasks.ops import Step, Trace
 
 PHRASES: dict[str, tuple[str, ...]] = {
@@ -145,6 +145,10 @@ _ASIDES = (
 )
 """What a module is not: operators that are named and not computed."""
 _ASIDE_SHARE = 0.15
+_NO_WORDS = frozenset({"dim", "scalar", "input", "param"})
+"""Of operators' names: those that say what is read, not what is done."""
+_LOOSE_SHARE = 0.2
+"""Of operators that prose calls by the name of one akin to them: people are vague, or wrong, and the code decides."""
 _FORWARD = (
     "Forward pass.",
     "Runs {}.",
@@ -193,6 +197,13 @@ def phrase(rng: random.Random, operator: str) -> str:
     return rng.choice(PHRASES.get(operator) or (operator.replace("_", " "),))
 
 
+def akin(operator: str) -> tuple[str, ...]:
+    """Others of its kind, if there are any those that share a word of its name: ``matmul`` for ``matmul_batched``."""
+    words = set(operator.split("_")) - _NO_WORDS
+    same = [n for n, o in OPERATORS.items() if o.kind == OPERATORS[operator].kind and n != operator]
+    return tuple(n for n in same if words & set(n.split("_"))) or tuple(same) or (operator,)
+
+
 def remark(rng: random.Random, operator: str) -> str:
     """A comment beside the operator's line."""
     noun = phrase(rng, operator)
@@ -211,7 +222,10 @@ class Words:
         self._nouns = [self._noun(s) for s in traced.steps]
 
     def _noun(self, step: Step) -> str:
-        noun, rng = phrase(self._rng, step.op.name), self._rng
+        rng, operator = self._rng, step.op.name
+        if rng.random() < _LOOSE_SHARE:
+            operator = rng.choice(akin(operator))
+        noun = phrase(rng, operator)
         if step.kind not in ("contract", "pool") or len(step.in_shape) < 3:
             return noun
         if rng.random() < 0.3:

@@ -27,7 +27,7 @@ def judge_own(study: Study, model: Path, tasks_path: Path, out_path: Path, *, st
         KevinError: as `run_rollout`.
     """
     num = second_school(study).past.own_answers
-    name = _base_policy(study)
+    name = base_policy(study)
     policy = study.policies[name].model_copy(update={"model": str(model)})
     _roll_out(study, name, policy, num, tasks_path, out_path, store)
 
@@ -53,7 +53,8 @@ def judge_written(study: Study, tasks_path: Path, out_path: Path, *, store: Path
     _roll_out(study, "written", policy, past.right_kernels + past.wrong_kernels, tasks_path, out_path, store)
 
 
-def _base_policy(study: Study) -> str:
+def base_policy(study: Study) -> str:
+    """The policy that is the base model. Raises ConfigError where there is none."""
     name = next((p for p in study.policies if study.is_base_model(p)), None)
     if name is None:
         raise ConfigError("no policy has the model <results>/base_model: how its first school is sampled is not known")
@@ -64,7 +65,7 @@ def _roll_out(
     study: Study, name: str, policy: PolicyConfig, num: int, tasks_path: Path, out_path: Path, store: Path | None
 ) -> None:
     """``num`` first turns a task, told of as to the base model: its feedback is as long."""
-    lengths = with_lengths(study, _base_policy(study)).rollout
+    lengths = with_lengths(study, base_policy(study)).rollout
     once = lengths.model_copy(update={"num_trajectories": num, "num_turns": 1})
     derived = study.model_copy(update={"rollout": once, "policies": {**study.policies, name: policy}})
     run_rollout(derived, name, None, tasks_path, out_path, store=store)

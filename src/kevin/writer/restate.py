@@ -11,7 +11,11 @@ from kevin.core.dialogue import THINK_CLOSE
 from kevin.core.types import TaskSpec
 from kevin.tasks.ops import Step
 
-COMPUTED = "his is computed:"
+RIGHT = "It read the module right."
+"""What is said of a restatement that is as it should be."""
+NEARLY = "It took a shape or a tensor for another."
+"""Of one whose operators and numbers are right."""
+_COMPUTED = "his is computed:"
 """How the line ends above those that restate the module, whatever it opens with."""
 _ATTRIBUTE = re.compile(r"(?:with |, )([a-z_0-9]+ -?[\d.e+-]+)(?=, | with |$)")
 
@@ -40,13 +44,13 @@ def _shape(shape: tuple[int, ...]) -> str:
     return f"({', '.join(map(str, shape))})"
 
 
-SEEN_IN_SHAPES = ("out", "bias", "ndim", "axis", "view", "again", "track")
+_SEEN_IN_SHAPES = ("out", "bias", "ndim", "axis", "view", "again", "track")
 """Attributes that are not said."""
 
 
 def _said(step: Step, name: str, value: float, names: Mapping[str, str]) -> str:
     """An attribute, empty where the shapes say it. A dimension counts from the front; results are those of lines."""
-    if name in SEEN_IN_SHAPES:
+    if name in _SEEN_IN_SHAPES:
         return ""
     if name == "of":
         return names["x"] if value == 0 else f"line {int(value)}"
@@ -56,7 +60,7 @@ def _said(step: Step, name: str, value: float, names: Mapping[str, str]) -> str:
 def readings(completion: str) -> list[str]:
     """The lines of an answer that restate the module, as they stand there; none where it restates nothing."""
     thought = completion.partition(THINK_CLOSE)[0].splitlines()
-    lines = dropwhile(lambda line: not line.endswith(COMPUTED), thought)
+    lines = dropwhile(lambda line: not line.endswith(_COMPUTED), thought)
     return list(takewhile(lambda line: " -> " in line, islice(lines, 1, None)))
 
 
@@ -75,7 +79,7 @@ def compared(read: Sequence[str], right: Sequence[str]) -> str:
             return f"It computed {', '.join(was[i])}, which is not there."
         if kind == "replace":
             return _mistaken(was[i], is_[j])
-    return "It read the module right." if list(read) == list(right) else "It took a shape or a tensor for another."
+    return RIGHT if list(read) == list(right) else NEARLY
 
 
 def _mistaken(was: tuple[str, ...], right: tuple[str, ...]) -> str:
