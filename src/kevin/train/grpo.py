@@ -229,9 +229,19 @@ class KernelTrainer(GRPOTrainer):
 
     def _compute_loss(self, model: torch.nn.Module, inputs: dict[str, Any]) -> torch.Tensor:
         self._loss_inputs = inputs
-        loss: torch.Tensor = super()._compute_loss(model, inputs)
+        teaches = self._teaches(inputs)
+        with torch.set_grad_enabled(teaches):
+            loss: torch.Tensor = super()._compute_loss(model, inputs)
         self._loss_inputs = None
-        return loss
+        return loss if teaches else loss + 0.0 * sum(p.sum() for p in model.parameters())
+
+    def _teaches(self, inputs: dict[str, Any]) -> bool:
+        """Whether a micro-batch has a gradient; one of flat groups, whose advantages are all 0, need not go backward.
+
+        Processes that share a step go backward together, and a KL divergence has a gradient of its own.
+        """
+        shared = self.accelerator.distributed_type is not DistributedType.NO
+        return shared or self.beta != 0.0 or bool(inputs["advantages"].any())
 
     def _anchor_first_turns_only(self, logps_BC: torch.Tensor) -> None:
         """Where the reference is the policy itself, the KL divergence and its gradient are exactly 0."""

@@ -5,6 +5,7 @@ from types import SimpleNamespace
 
 import pytest
 import torch
+from safetensors.torch import load_file
 from train_fixtures import FAST, OKAY, all_wrong_for, failing_judge, judge, make_study, train, verdict
 
 from kevin.core import files
@@ -232,6 +233,25 @@ def test_flat_groups_are_dropped_from_the_mean(tmp_path, monkeypatch):
         assert given.tolist() == pytest.approx([scale * r.advantage for r in rows])
         scales.add(scale)
     assert 2.0 in scales
+
+
+def test_micro_batches_of_flat_groups_are_not_gone_back_through_and_nothing_else_changes(tmp_path, monkeypatch):
+    asked, original = [], grpo.KernelTrainer._teaches
+
+    def spy(self, inputs):
+        asked.append(original(self, inputs))
+        return asked[-1]
+
+    options = {"judge": all_wrong_for("a"), "num_iterations": 2, "micro_batch_size": 4, "num_steps": 6, "save_every": 6}
+    monkeypatch.setattr(grpo.KernelTrainer, "_teaches", spy)
+    records = train(tmp_path, out="as it is", **options)
+    assert 0 < sum(asked) < len(asked)
+    monkeypatch.setattr(grpo.KernelTrainer, "_teaches", lambda self, inputs: True)
+    assert train(tmp_path, out="all of it", **options) == records
+    (ours, theirs) = (
+        load_file(next((tmp_path / out).glob("checkpoints/*/model.safetensors"))) for out in ("as it is", "all of it")
+    )
+    assert all(torch.equal(ours[name], theirs[name]) for name in ours)
 
 
 def test_a_task_without_a_correct_kernel_is_mended_when_it_comes_up_next(tmp_path, monkeypatch):
