@@ -53,6 +53,13 @@ _CONSTANTS: dict[str, tuple[float, ...]] = {
     "groups": (2, 4, 8, 8, 16, 32),
     "dim": (-1, -1, -1, 1, 1, 2, 0),
 }
+_OPTIONAL: dict[str, tuple[float, tuple[int, ...]]] = {
+    "padding": (0.4, (1, 1, 2, 3, 4)),
+    "dilation": (0.2, (2, 2, 3, 4)),
+    "groups": (0.1, (2, 4, 8, 16)),
+    "output_padding": (0.2, (1, 1, 2)),
+}
+"""What pools and convolutions may have besides: how often, and which values."""
 _LIMITS = ((-1.0, 1.0), (-0.5, 0.5), (0.0, 1.0), (-2.0, 2.0), (-1.0, 2.0), (0.0, 6.0), (-10.0, 10.0), (0.1, 0.9))
 
 
@@ -119,6 +126,9 @@ def _varied(op: OpCall, rng: random.Random) -> OpCall:
         attrs["min"], attrs["max"] = rng.choice(_LIMITS)
     if "kernel" in attrs and "padding" not in attrs and rng.random() < 0.6:
         attrs["stride"] = attrs["kernel"]
+    for name, (share, values) in _OPTIONAL.items():
+        if name in OPERATORS[op.name].optional and name not in attrs and rng.random() < share:
+            attrs[name] = rng.choice(values)
     return op.model_copy(update={"attrs": attrs})
 
 

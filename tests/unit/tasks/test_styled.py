@@ -22,6 +22,7 @@ from kevin.tasks.extended import NOT_ALONE, compose_general
 from kevin.tasks.format import init_model, inspect_task, load_module, make_inputs, run_model
 from kevin.tasks.operators import OPERATORS
 from kevin.tasks.ops import call, sizes_of
+from kevin.tasks.prose import PHRASES, akin
 from kevin.tasks.sizes import vary_sizes
 from kevin.tasks.spellings import spellings
 from kevin.tasks.styled import Styled, restyle
@@ -190,6 +191,55 @@ def test_sizes_of_general_compositions_vary_whatever_stands_before_what_needs_a_
     assert sum(OPERATORS[t.ops[0].name].constructor is None and "out_" in t.source for t in tasks) > 10
     for task in tasks * 3:
         assert [op.name for op in vary_sizes(task, rng).ops] == [op.name for op in task.ops]
+
+
+@pytest.mark.parametrize(
+    ("name", "may_have"),
+    [
+        ("avg_pool1d", {"padding"}),
+        ("max_pool3d", {"padding", "dilation"}),
+        ("conv2d", {"padding", "dilation", "groups"}),
+        ("conv_transpose2d", {"padding", "dilation", "groups", "output_padding"}),
+        ("depthwise_conv2d", {"padding", "dilation"}),
+        ("relu", set()),
+    ],
+)
+def test_windows_come_with_everything_that_pytorch_lets_them_have(name, may_have):
+    rng = random.Random(0)
+    task = _alone(name, rng)
+    plainly = {"dilation": 1, "groups": 1}
+    had = set()
+    for _ in range(150):
+        varied = vary_sizes(task, rng, largest=100_000)
+        attrs = varied.ops[0].attrs
+        had |= {k for k, v in attrs.items() if k in (*may_have, *plainly) and v > plainly.get(k, 0)}
+        assert inspect_task(varied.source, task.id) == varied.spec
+    assert had == may_have
+
+
+# --- what prose says ----------------------------------------------------------------------------------------
+
+
+def test_operators_are_akin_that_share_a_word_or_else_a_kind():
+    assert "matmul" in akin("matmul_transposed_a") and "linear" not in akin("matmul_transposed_a")
+    assert akin("new_gelu") == ("gelu",)
+    assert set(akin("mse_loss")) > {"hinge_loss", "smooth_l1_loss"}
+    assert "relu" in akin("scale") and "max_dim" not in akin("scale")
+    for name in OPERATORS:
+        assert akin(name) and name not in akin(name)
+
+
+def test_docstrings_call_some_operators_by_the_name_of_another():
+    """The module's code is the same; what its prose says of it is now and then vague, or wrong."""
+    task = task_of([call("matmul_transposed_a")], {"rows": 8, "inner": 4, "cols": 6})
+    own = {"matmul transposed a", *PHRASES.get("matmul_transposed_a", ())}
+    others = {p for n in akin("matmul_transposed_a") for p in (*PHRASES.get(n, ()), n.replace("_", " "))} - own
+    rng, told, loose = random.Random(0), 0, 0
+    for _ in range(400):
+        text = restyle(task, rng).shown.source.lower()
+        told += any(p.lower() in text for p in (*own, *others))
+        loose += not any(p.lower() in text for p in own) and any(p.lower() in text for p in others)
+    assert 0.1 < loose / told < 0.35
 
 
 # --- nothing of KernelBench's prose ---------------------------------------------------------------------------
