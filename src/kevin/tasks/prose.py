@@ -145,7 +145,15 @@ _ASIDES = (
 )
 """What a module is not: operators that are named and not computed."""
 _ASIDE_SHARE = 0.15
-_NO_WORDS = frozenset({"dim", "scalar", "input", "param"})
+_ALIKE = (
+    ("scale", "mul_param", "mul_input", "mul_residual", "scale_input"),
+    ("sub_scalar", "sub_param", "residual_sub"),
+    ("add_scalar", "add_param", "bias_add", "add_input", "add_residual"),
+    ("min_scalar", "min_param", "min_dim"),
+    ("max_scalar", "max_dim", "clamp_min"),
+    ("global_avg_pool", "adaptive_avg_pool", "mean_dim"),
+)
+_NO_WORDS = frozenset({"dim"})
 """Of operators' names: those that say what is read, not what is done."""
 _LOOSE_SHARE = 0.2
 """Of operators that prose calls by the name of one akin to them: people are vague, or wrong, and the code decides."""
@@ -198,7 +206,11 @@ def phrase(rng: random.Random, operator: str) -> str:
 
 
 def akin(operator: str) -> tuple[str, ...]:
-    """Others of its kind, if there are any those that share a word of its name: ``matmul`` for ``matmul_batched``."""
+    """Others that one word serves for, as "scaling" does; else those of its kind, if there are any those that share a
+    word of its name: ``matmul`` for ``matmul_batched``.
+    """
+    if alike := next((group for group in _ALIKE if operator in group), None):
+        return tuple(name for name in alike if name != operator)
     words = set(operator.split("_")) - _NO_WORDS
     same = [n for n, o in OPERATORS.items() if o.kind == OPERATORS[operator].kind and n != operator]
     return tuple(n for n in same if words & set(n.split("_"))) or tuple(same) or (operator,)

@@ -167,6 +167,7 @@ _FORMULAS: dict[str, tuple[tuple[str, str | None], ...]] = {
         ("{x} * torch.tanh(F.softplus({x}))", None),
         ("torch.tanh(F.softplus({x})) * {x}", None),
         ("{x} * torch.tanh({h})", "F.softplus({x})"),
+        ("torch.multiply(torch.tanh(F.softplus({x})), {x})", None),
     ),
     "scale": (("{c} * {x}", None), ("torch.mul({x}, {c})", None), ("{x}.mul({c})", None)),
     "add_scalar": (("{c} + {x}", None), ("torch.add({x}, {c})", None)),

@@ -224,7 +224,8 @@ def test_operators_are_akin_that_share_a_word_or_else_a_kind():
     assert "matmul" in akin("matmul_transposed_a") and "linear" not in akin("matmul_transposed_a")
     assert akin("new_gelu") == ("gelu",)
     assert set(akin("mse_loss")) > {"hinge_loss", "smooth_l1_loss"}
-    assert "relu" in akin("scale") and "max_dim" not in akin("scale")
+    assert "tanh" in akin("sigmoid") and "max_dim" not in akin("sigmoid")
+    assert "mul_param" in akin("scale") and "scale" in akin("mul_param")
     for name in OPERATORS:
         assert akin(name) and name not in akin(name)
 

@@ -118,9 +118,30 @@ def test_a_restated_convolution():
     task = next(t for t in TASKS if t.id == "l1/conv2d")
     names = {"x": "x", "conv2d_weight": "conv_weight", "conv2d_bias": "conv_bias", "out": "out"}
     assert restated(trace_task(task).steps, task.spec, names) == [
-        "conv2d of x (8, 8, 16, 16) with conv_weight (16, 8, 3, 3), conv_bias (16), kernel 3, stride 1, padding 0 "
-        "-> out (8, 16, 14, 14)"
+        "conv2d of x (8, 8, 16, 16) with conv_weight (16, 8, 3, 3), conv_bias (16), kernel 3, stride 1, padding 0, "
+        "dilation 1, groups 1 -> out (8, 16, 14, 14)"
     ]
+
+
+def test_windows_say_every_option_in_one_order_numbers_are_short_and_what_is_read_twice_is_itself():
+    image = {"batch_size": 2, "in_channels": 4, "height": 9, "width": 9, "out_channels": 6}
+    ops = [
+        call("conv_transpose2d", groups=2, kernel_0=3, kernel_1=5, output_padding=1, stride=2),
+        call("max_pool2d", kernel=3, stride=1, dilation=2),
+        call("hardtanh", min=-2.0, max=0.5),
+    ]
+    task = task_of(ops, image)
+    names = {s.name: s.name for s in (*task.spec.inputs, *task.spec.parameters)}
+    first, second, third = (line.rpartition(" -> ")[0] for line in restated(trace_task(task).steps, task.spec, names))
+    window = "kernel 3, kernel_0 3, kernel_1 5, stride 2, padding 0, output_padding 1, dilation 1, groups 2"
+    assert first.endswith(window)
+    assert second == "max_pool2d of it with kernel 3, stride 1, padding 0, dilation 2"
+    assert third == "hardtanh of it with min -2, max 0.5"
+    twice = [call("relu"), call("hardtanh"), call("add_residual", of=2), call("mul_residual", of=1)]
+    again = task_of(twice, {"batch_size": 2, "dim": 4})
+    lines = restated(trace_task(again).steps, again.spec, {"x": "x"})
+    assert lines[2].startswith("add_residual of it with itself -> ")
+    assert lines[3].startswith("mul_residual of it with line 1 -> ")
 
 
 def test_excluded_sequences_do_not_come_up():
