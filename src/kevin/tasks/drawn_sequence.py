@@ -41,7 +41,7 @@ _FURTHER: tuple[tuple[float, tuple[str, ...]], ...] = (
     (2.5, ("scale", "add_scalar", "sub_scalar", "div_scalar", "clamp", "clamp_min", "min_scalar", "max_scalar")),
     (2.0, ("add_param", "mul_param", "sub_param", "min_param")),
     (0.6, ("add_input", "mul_input")),
-    (1.0, ("add_residual", "mul_residual")),
+    (1.3, ("add_residual", "mul_residual", "residual_sub")),
     (1.6, ("group_norm", "batch_norm", "instance_norm", "layer_norm", "row_norm", "rms_norm_dim")),
     (0.9, ("softmax", "logsumexp", "spatial_softmax")),
     (1.6, ("max_pool1d", "max_pool2d", "max_pool3d", "avg_pool1d", "avg_pool2d", "avg_pool3d", "adaptive_avg_pool")),
@@ -59,6 +59,11 @@ _BEFORE: tuple[tuple[float, tuple[str, ...]], ...] = (
 )
 """The same, of operators before the main one."""
 _BEFORE_SHARE = 0.12
+_AGAIN_SHARE = 0.05
+_CENTRED_SHARE = 0.3
+"""Of reductions that keep their dimension: how often what was reduced has the result subtracted."""
+_MAY_COME_AGAIN = ("pool", "elementwise")
+"""Kinds of operators that may follow themselves, where it changes something: people write two subtractions in a row."""
 _WIDTHS = (16, 32, 64, 100, 128, 256, 512, 1024, 2048)
 
 MAX_FURTHER = 5
@@ -87,7 +92,10 @@ def draw_sequence(rng: random.Random, elements: int) -> tuple[list[OpCall], dict
     for _ in range(12):
         if len(ops) == wanted or max(math.prod(s) for s in shapes) > _MAX_ELEMENTS:
             break
-        op = _fitting(rng, _one(rng, _FURTHER), ops, shapes)
+        following = ops[-1].name if rng.random() < _AGAIN_SHARE else _one(rng, _FURTHER)
+        if ops[-1].attrs.get("keepdim") and rng.random() < _CENTRED_SHARE:
+            following = "residual_sub"
+        op = _fitting(rng, following, ops, shapes)
         if op is None or objection(state, op) or (op.name == "linear" and state.linear):
             continue  # two linear layers in a row are one
         try:
@@ -125,7 +133,9 @@ def _fitting(rng: random.Random, name: str, ops: list[OpCall], shapes: Shapes) -
     """The operator with attributes for what is there so far; None where it does not fit."""
     operator, shape = OPERATORS[name], shapes[-1]
     rank, counts = len(shape), Counter(op.name for op in ops)
-    if rank not in operator.ranks or counts[name] > 1 or (ops[-1].name == name and operator.kind != "pool"):
+    if rank not in operator.ranks or counts[name] > 1:
+        return None
+    if ops[-1].name == name and operator.kind not in _MAY_COME_AGAIN:
         return None
     if any(counts[soft] for soft in _SOFT) and name not in _AFTER_SOFTMAX:
         return None
@@ -153,9 +163,14 @@ def _fitting(rng: random.Random, name: str, ops: list[OpCall], shapes: Shapes) -
 
 
 def _residual(rng: random.Random, name: str, shapes: Shapes) -> OpCall | None:
-    """An earlier result of the same shape, or the input, or one that a reduction made smaller."""
-    same = [i for i, s in enumerate(shapes[:-1]) if s == shapes[-1]]
-    return call(name, of=rng.choice(same)) if same else None
+    """An earlier result of the same shape, the input among them, or one that a reduction has made smaller since."""
+    last = shapes[-1]
+    usable = [
+        i
+        for i, s in enumerate(shapes[:-1])
+        if len(s) == len(last) and all(b in (a, 1) for a, b in zip(s, last, strict=True))
+    ]
+    return call(name, of=rng.choice(usable)) if usable else None
 
 
 def _norm(rng: random.Random, name: str, shape: tuple[int, ...]) -> Values | None:

@@ -127,6 +127,23 @@ def test_main_operators_stand_behind_others_too():
         assert inspect_task(task.source, task.id) == task.spec, task.source
 
 
+def test_some_general_sequences_have_an_operator_twice_in_a_row():
+    tasks = list(compose_general(600, 0, "gpu"))
+    twice = [a for t in tasks for a, b in zip(sequence(t.ops), sequence(t.ops)[1:], strict=False) if a == b]
+    assert 0.03 * len(tasks) < len(twice) < 0.2 * len(tasks) and len(set(twice)) > 5
+    assert {OPERATORS[name].kind for name in twice} <= {"pool", "elementwise"}
+    assert not {"relu", "abs", "linear"} & set(twice)  # the second would change nothing
+
+
+def test_what_a_reduction_made_smaller_may_be_subtracted_from_what_it_was():
+    tasks = list(compose_general(600, 0, "gpu"))
+    pairs = [(t, i) for t in tasks for i, op in enumerate(t.ops) if op.name == "residual_sub" and i]
+    centred = [t for t, i in pairs if t.ops[i - 1].attrs.get("keepdim") and t.ops[i].attrs["of"] == i - 1]
+    assert len(centred) > 5
+    for task in centred:
+        trace(task.ops, sizes_of(task.source))
+
+
 def test_a_sequence_is_read_from_text():
     ops = parse_sequence("conv2d kernel=5 padding=1 | relu | scale c=0.5")
     assert ops == [call("conv2d", kernel=5, padding=1), call("relu"), call("scale", c=0.5)]
