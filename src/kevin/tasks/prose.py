@@ -88,8 +88,25 @@ PHRASES: dict[str, tuple[str, ...]] = {
     "scale_input": ("multiplication by a number", "scaling by a number that is passed in"),
     "dropout": ("dropout, off at inference",),
     "cosine_similarity": ("cosine similarity", "a cosine similarity of rows"),
+    "matmul_shared": ("a matrix product", "products of many matrices with one", "a tensor times a matrix"),
+    "matmul_transposed_a": ("a matrix product", "a matrix product with the first factor transposed"),
+    "matmul_transposed": ("a matrix product", "a matrix product of two transposed factors"),
+    "matmul_symmetric": ("a matrix product", "a product of symmetric matrices"),
+    "matmul_upper_triangular": ("a matrix product", "a product of upper triangular matrices"),
+    "matmul_lower_triangular": ("a matrix product", "a product of lower triangular matrices"),
+    "matmul_diagonal": ("a product with a diagonal matrix", "a matrix product", "a factor for each row"),
+    "hinge_loss_shared": ("a hinge loss",),
+    "abs": ("the absolute value", "magnitudes", "abs"),
+    "square": ("squares", "an elementwise square", "squaring"),
+    "min_param": ("a minimum with a learned tensor", "a learned cap"),
+    "residual_sub": ("a difference to an earlier result", "subtraction of what was found", "a subtraction"),
+    "spatial_softmax": ("a softmax over the image", "a softmax over all positions"),
+    "row_norm": ("layer normalization", "normalization of each row", "a standardization of rows"),
+    "rms_norm_dim": ("RMS normalization", "RMSNorm"),
+    "l1_norm": ("L1 normalization", "division by the mean magnitude"),
+    "argmin": ("argmin", "the index of the minimum"),
 }
-"""By operator; all others are called by their names."""
+"""By operator, in words that people use: prose with the inventory's own names would be read in place of the code."""
 
 ARGUMENTS: dict[str, tuple[str, ...]] = {
     "in_channels": ("input channels", "channels that come in", "how many channels x has"),
@@ -202,7 +219,7 @@ _SIZE_NOTES = ("number of samples", "kept large on purpose", "change for other s
 
 def phrase(rng: random.Random, operator: str) -> str:
     """An operator as a noun."""
-    return rng.choice(PHRASES.get(operator) or (operator.replace("_", " "),))
+    return rng.choice(PHRASES[operator])
 
 
 def akin(operator: str) -> tuple[str, ...]:
