@@ -10,6 +10,7 @@ from kevin.policy.interface import Policy, Request, Sampling
 from kevin.tasks.render import trace_task
 from kevin.writer.counterpart import counterpart
 from kevin.writer.restate import RIGHT, compared, readings, restated
+from kevin.writer.school import unstyled
 
 NOTHING = "It restated nothing."
 _SPARE_TOKENS = 40
@@ -29,11 +30,9 @@ class Reading(Frozen):
 
 def restatement(task: Task) -> list[str] | None:
     """The lines that an answer to ``task`` should begin with; None for one that the kernel writer does not know."""
-    if task.ops and task.origin in ("catalog", "composed"):
-        assert task.spec is not None
-        names = {s.name: s.name for s in (*task.spec.inputs, *task.spec.parameters, *task.spec.outputs)}
-        return restated(trace_task(task).steps, task.spec, names)
-    if (known := counterpart(task)) is None or known.shown.spec is None:
+    own = task.ops and task.origin in ("catalog", "composed")
+    known = unstyled(task) if own else counterpart(task)
+    if known is None or known.shown.spec is None:
         return None
     return restated(trace_task(known.shown).steps, known.shown.spec, known.names)
 

@@ -91,10 +91,11 @@ def _drawn(task: Task, language: Language, rng: random.Random, habits: WriterCon
 def styled_anew(task: Task, rng: random.Random, *, held_out: bool) -> Styled:
     """The task in a style drawn anew; of those of the school the study's own renderer's is one."""
     plain = not held_out and rng.random() < _PLAIN_SHARE
-    return _plain(task) if plain else restyle(task, rng, held_out=held_out)
+    return unstyled(task) if plain else restyle(task, rng, held_out=held_out)
 
 
-def _plain(task: Task) -> Styled:
+def unstyled(task: Task) -> Styled:
+    """The task as the study's own renderer writes it, under its own names."""
     assert task.spec is not None
     tensors = (*task.spec.inputs, *task.spec.parameters, *task.spec.outputs)
     return Styled(task, {s.name: s.name for s in tensors})
