@@ -10,6 +10,7 @@ from collections.abc import Callable, Iterator
 from contextlib import contextmanager
 from typing import Any
 
+from kevin.core.errors import PolicyError
 from kevin.policy.decode import TokenIds
 from kevin.policy.interface import Sampling
 from kevin.train.policy import OnAnswer
@@ -70,7 +71,8 @@ def _colocated(engine: Any, prompts: list[TokenIds], seeds: list[int], sampling:
             max_tokens=sampling.max_tokens,
             seed=seed,
             logprobs=0,
-            skip_special_tokens=False,
+            flat_logprobs=True,
+            detokenize=False,  # a colocated engine would make text of each token in the loop that decodes
         )
         for _, seed in asked
     ]
@@ -119,8 +121,11 @@ def _told_when_finished(llm: Any, tell: Callable[[int, Any], None]) -> Iterator[
 
 
 def _sampled_logprobs(answer: Any) -> list[float]:
-    """Of the sampled tokens; NaN where the engine has none."""
-    return [float(at[token].logprob) for token, at in zip(answer.token_ids, answer.logprobs, strict=True)]
+    """Of the sampled tokens, of which ``logprobs=0`` keeps one a position."""
+    flat = answer.logprobs
+    if list(flat.token_ids) != list(answer.token_ids):
+        raise PolicyError("the engine's log-probabilities are not those of the tokens that it sampled")
+    return [float(value) for value in flat.logprobs]
 
 
 def _served(trainer: Any, prompts: list[TokenIds], sampling: Sampling) -> tuple[list[TokenIds], list[list[float]]]:

@@ -5,6 +5,7 @@ from types import ModuleType, SimpleNamespace
 
 import pytest
 
+from kevin.core.errors import PolicyError
 from kevin.policy.interface import Sampling
 from kevin.train.vllm_generation import awake, generate_with_vllm
 
@@ -33,7 +34,7 @@ class Engine:
         outputs = []
         for prompt, p in zip(prompts, params, strict=True):
             tokens = (len(prompt["prompt_token_ids"]), p.settings["seed"])
-            logprobs = [{t: SimpleNamespace(logprob=-t / 10)} for t in tokens]
+            logprobs = SimpleNamespace(token_ids=list(tokens), logprobs=[-t / 10 for t in tokens])
             outputs.append(SimpleNamespace(outputs=[SimpleNamespace(token_ids=tokens, logprobs=logprobs)]))
         self.params = params
         return outputs
@@ -63,7 +64,21 @@ def ask(trainer, prompts, seeds):
 def test_every_answer_has_its_seed_and_its_logprobs(trainer):
     answers = ask(trainer, [[1, 2, 3], [4]], [11, 12])
     assert answers == {0: ([3, 11], [-0.3, -1.1]), 1: ([1, 12], [-0.1, -1.2])}
-    assert trainer.llm.params[0].settings["max_tokens"] == 7 and trainer.llm.params[0].settings["logprobs"] == 0
+    settings = trainer.llm.params[0].settings
+    assert settings["max_tokens"] == 7 and settings["logprobs"] == 0 and settings["flat_logprobs"]
+
+
+def test_logprobs_of_other_tokens_are_refused(trainer):
+    at_once = trainer.llm.generate
+
+    def generate(prompts, params, use_tqdm):
+        outputs = at_once(prompts, params, use_tqdm)
+        outputs[0].outputs[0].logprobs.token_ids[0] += 1
+        return outputs
+
+    trainer.llm.generate = generate
+    with pytest.raises(PolicyError, match="tokens that it sampled"):
+        ask(trainer, [[1, 2, 3]], [11])
 
 
 def test_an_answer_is_told_when_it_is_finished(trainer):
