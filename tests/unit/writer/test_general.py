@@ -8,6 +8,7 @@ import shutil
 import subprocess
 
 import pytest
+import torch
 from writer_fixtures import right_cuda_results, right_results, task_of
 
 from kevin.core import abi
@@ -17,6 +18,7 @@ from kevin.tasks.extended import NOT_ALONE
 from kevin.tasks.operators import OPERATORS
 from kevin.tasks.ops import parse_sequence
 from kevin.tasks.render import trace_task
+from kevin.writer.general.dims import transposed_size, window_size
 from kevin.writer.general.stages import cut
 from kevin.writer.plan import Plan, mistakes_of, plan_space, render, sample_plan
 from kevin.writer.slots import BELIEFS, SENTENCES
@@ -188,3 +190,20 @@ def test_rows_are_shared_in_every_way(tmp_path):
     assert {dict(p.slots)["rows"] for _, p in pairs} == {"thread", "tree", "shuffle", "warp", "split"}
     right = right_cuda_results([(t, render(t, p)) for t, p in pairs], tmp_path)
     assert [(t.id, p.slots) for (t, p), ok in zip(pairs, right, strict=True) if not ok] == []
+
+
+def test_a_size_after_a_window_is_written_as_pytorch_documents_it():
+    """A model that writes it has no sum to do: every number is an option of the module, or stands in the formula."""
+    wide = {"kernel": 5, "stride": 2, "padding": 3, "dilation": 4}
+    assert window_size("H0", wide, 0) == "(H0 + 2 * 3 - 4 * (5 - 1) - 1) / 2 + 1"
+    transposed = transposed_size("L0", {**wide, "output_padding": 1}, 0)
+    assert transposed == "(L0 - 1) * 2 - 2 * 3 + 4 * (5 - 1) + 1 + 1"
+    same = {"kernel": 3, "padding": 1}
+    assert window_size("H0", same, 0) == transposed_size("H0", same, 0) == "H0"
+    x = torch.zeros(1, 2, 31)
+    pooled = torch.nn.functional.conv1d(x, torch.zeros(2, 2, 5), stride=2, padding=3, dilation=4)
+    grown = torch.nn.functional.conv_transpose1d(
+        x, torch.zeros(2, 2, 5), stride=2, padding=3, dilation=4, output_padding=1
+    )
+    written = [eval(text.replace("/", "//"), {"H0": 31, "L0": 31}) for text in (window_size("H0", wide, 0), transposed)]
+    assert written == [pooled.shape[2], grown.shape[2]]

@@ -57,18 +57,25 @@ def plus(text: str, number: int) -> str:
 
 
 def window_size(dim: str, attrs: Attrs, axis: int) -> str:
-    """Size after a window moved over ``dim``."""
+    """Size after a window moved over ``dim``, as PyTorch's documentation of ``Conv2d`` has it.
+
+    Every option stands in it as the module has it: a model that learns from it need not do the sum.
+    """
     kernel, stride = along(attrs, "kernel", axis), along(attrs, "stride", axis, 1)
-    inner = 2 * along(attrs, "padding", axis) - along(attrs, "dilation", axis, 1) * (kernel - 1)
-    return plus(dim, inner) if stride == 1 else f"({plus(dim, inner - 1)}) / {stride} + 1"
+    padding, dilation = along(attrs, "padding", axis), along(attrs, "dilation", axis, 1)
+    if stride == 1 and 2 * padding == dilation * (kernel - 1):
+        return dim
+    return f"({dim} + 2 * {padding} - {dilation} * ({kernel} - 1) - 1) / {stride} + 1"
 
 
 def transposed_size(dim: str, attrs: Attrs, axis: int) -> str:
-    """Size after a transposed convolution."""
+    """Size after a transposed convolution, as PyTorch's documentation of ``ConvTranspose2d`` has it."""
     kernel, stride = along(attrs, "kernel", axis), along(attrs, "stride", axis, 1)
-    extent = along(attrs, "dilation", axis, 1) * (kernel - 1) + 1
-    extent += along(attrs, "output_padding", axis) - 2 * along(attrs, "padding", axis)
-    return plus(f"{plus(dim, -1)}", extent) if stride == 1 else plus(f"({plus(dim, -1)}) * {stride}", extent)
+    padding, dilation = along(attrs, "padding", axis), along(attrs, "dilation", axis, 1)
+    extra = along(attrs, "output_padding", axis)
+    if stride == 1 and 2 * padding == dilation * (kernel - 1) + extra:
+        return dim
+    return f"({dim} - 1) * {stride} - 2 * {padding} + {dilation} * ({kernel} - 1) + {extra} + 1"
 
 
 class DimNames:
