@@ -98,6 +98,7 @@ def _later(study: Study, pasts: tuple[Past, ...], num: int, seed: int) -> Iterat
         num,
         seed,
         ways=config.second_school.ways,
+        decisions=config.second_school.decisions,
         max_past=config.second_school.max_past,
         max_prompt_chars=int(_PROMPT_SHARE * config.max_tokens * _CHARS_PER_TOKEN),
         mistakes=config.school_training.mistakes,

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import random
 from collections.abc import Iterator, Sequence
-from typing import NamedTuple
+from typing import Literal, NamedTuple
 
 from kevin.core import dialogue
 from kevin.core.config import WaysConfig, WriterConfig
@@ -15,6 +15,8 @@ from kevin.writer.read_back import read_plan
 from kevin.writer.school import answer
 from kevin.writer.transcripts import Exchange, Transcript
 from kevin.writer.ways import ANEW, Seen, go_on
+
+Decisions = Literal["changed", "all"]
 
 _FORGOTTEN_SHARE = 0.15
 """Of pasts whose oldest turn is not shown, as in rollouts whose prompts have become too long."""
@@ -40,6 +42,7 @@ def later_transcripts(
     seed: int,
     *,
     ways: WaysConfig,
+    decisions: Decisions = "changed",
     max_past: int,
     max_prompt_chars: int,
     mistakes: float = 0.0,
@@ -52,6 +55,7 @@ def later_transcripts(
 
     Args:
         pasts: none without an answer.
+        decisions: whether a turn says those that it makes, or all of its plan.
         max_prompt_chars: the oldest turns are left out until the prompt is as short; the newest is always shown.
         mistakes: share of new plans with a mistake of the writer's.
     """
@@ -70,7 +74,13 @@ def later_transcripts(
         plain, names = past.task.plain, past.task.styled.names
         next_one = go_on(rng, plain, names, language, shown, ways, habits)
         text = answer(
-            plain, names, next_one.plan, summary=next_one.summary, goes_on=next_one.said, source=next_one.source
+            plain,
+            names,
+            next_one.plan,
+            summary=next_one.summary,
+            goes_on=next_one.said,
+            decided=next_one.decided if decisions == "changed" else None,
+            source=next_one.source,
         )
         exchange = Exchange(turn=len(shown) + 1, answers=(text,))
         yield Transcript(task_id=past.task.shown.id, conversation=conversation, exchanges=(exchange,))

@@ -108,6 +108,7 @@ def answer(
     *,
     summary: str,
     goes_on: Sequence[str] = (),
+    decided: Collection[str] | None = None,
     source: str | None = None,
 ) -> str:
     """The full answer of a turn: chain of thought, kernel, summary.
@@ -116,11 +117,12 @@ def answer(
         task: the plain one.
         names: by its tensors' names those that the prompt shows.
         goes_on: lines that say what a later turn goes on from.
+        decided: slots of the plan whose values are said; None for all.
         source: the kernel; rendered from the plan where it is not given.
     """
     assert task.spec is not None
     thought = [OPENING, *restated(trace_task(task).steps, task.spec, names), *goes_on]
-    thought += [sentence(slot, value) for slot, value in plan.slots]
+    thought += [sentence(slot, value) for slot, value in plan.slots if decided is None or slot in decided]
     fence = dialogue.FENCES["c_abi", plan.language]
     kernel = (render(task, plan, names) if source is None else source).rstrip()
     last = f"{dialogue.SUMMARY} {summary}"

@@ -73,6 +73,15 @@ class Continuation(NamedTuple):
     source: str | None
     """The kernel, where it is that of an earlier turn to the letter."""
     summary: str
+    kept: Plan | None = None
+    """The plan of the turn that it goes on from; None where it starts anew."""
+
+    @property
+    def decided(self) -> tuple[str, ...]:
+        """The slots of its plan that it decides itself."""
+        if self.kept is None:
+            return tuple(slot for slot, _ in self.plan.slots)
+        return tuple(changed_slots(self.kept, self.plan))
 
 
 def fastest_of(shown: Sequence[Seen]) -> Seen | None:
@@ -160,7 +169,7 @@ class _Scene:
                 assert self._last.turn.outcome is not None
                 kind = _KINDS[self._last.turn.outcome]
                 decided = "I keep the last one's decisions and write it right."
-                return Continuation(way, (decided,), last, None, f"mended the {kind}.")
+                return Continuation(way, (decided,), last, None, f"mended the {kind}.", last)
             case "change", _, Plan():
                 return self._changed(way, fastest, list(self._space), "")
             case "follow_profile", _, Plan():
@@ -169,16 +178,17 @@ class _Scene:
             case "go_back", _, Plan():
                 assert self._fastest is not None
                 summary = "went back to the fastest."
-                return Continuation(way, ("I go back to the fastest one.",), fastest, self._fastest.source, summary)
+                said = ("I go back to the fastest one.",)
+                return Continuation(way, said, fastest, self._fastest.source, summary, fastest)
             case "change_at_random", Plan(), _:
                 plan = mutate_plan(self._rng, self._task, last, self._habits)
                 changed = changed_slots(last, plan)
                 but = f" but for {', '.join(changed)}" if changed else ""
-                return Continuation(way, (f"I keep the last one's decisions{but}.",), plan, None, summarise(last, plan))
+                said = (f"I keep the last one's decisions{but}.",)
+                return Continuation(way, said, plan, None, summarise(last, plan), last)
             case "repeat", Plan(), _:
-                return Continuation(
-                    way, ("I give the last one again.",), last, self._last.source, summarise(last, last)
-                )
+                said = ("I give the last one again.",)
+                return Continuation(way, said, last, self._last.source, summarise(last, last), last)
         plan = sample_plan(self._rng, self._task, self._language, self._habits)
         return Continuation(way, ("I decide anew.",), plan, None, ANEW)
 
@@ -190,7 +200,7 @@ class _Scene:
         new = plan.model_copy(update={"slots": tuple(values.items())})
         new = with_mistake(self._rng, self._task, new, self._habits)
         decided = f"{reason}I keep the fastest one's decisions but for {slot}."
-        return Continuation(way, (decided,), new, None, summarise(plan, new))
+        return Continuation(way, (decided,), new, None, summarise(plan, new), plan)
 
     def _free(self, slots: Sequence[str]) -> list[str]:
         return [slot for slot in slots if len(self._space.get(slot, ())) > 1]

@@ -17,7 +17,7 @@ from kevin.core.types import Outcome
 from kevin.tasks.format import inspect_task
 from kevin.tasks.ops import call
 from kevin.writer.hints import hints
-from kevin.writer.later import later_transcripts, past_of
+from kevin.writer.later import Past, later_transcripts, past_of
 from kevin.writer.past import past_tasks, written_answers
 from kevin.writer.plan import Plan, mistakes_of, plan_space, render, sample_plan, without_mistakes
 from kevin.writer.read_back import read_plan
@@ -316,6 +316,38 @@ def test_kernels_of_later_turns_are_right(language, tmp_path):
 def test_mistakes_come_into_new_plans_at_their_share():
     pasts = written_pasts(small_past_tasks(4))
     assert later(pasts, 30, mistakes=0.0) != later(pasts, 30, mistakes=1.0)
+
+
+@pytest.mark.parametrize(
+    ("way", "num_said"),
+    [("mend", 0), ("go_back", 0), ("repeat", 0), ("change", 1), ("change_at_random", None), ("start_anew", "all")],
+)
+def test_a_later_turn_says_the_decisions_that_it_makes(linear, way, num_said):
+    """All else is to be copied from the kernel it goes on from, which the prompt shows; its decisions are not shown."""
+    fast, slow, wrong = plans(linear, 3)
+    answers = [seen(linear, fast, 1.5), seen(linear, slow, 0.5)] + ([seen(linear, wrong)] if way == "mend" else [])
+    past = Past(linear, tuple(answers))
+    sentences = {sentence(s, v): s for s, values in plan_space(linear.plain, "cuda").items() for v in values}
+    ways = only(way)
+    met = set()
+    for brief, whole in zip(later([past], 30, ways=ways), later([past], 30, ways=ways, decisions="all"), strict=True):
+        assert brief.conversation == whole.conversation
+        said, all_said = ([x for x in t.exchanges[0].answers[0].splitlines() if x in sentences] for t in (brief, whole))
+        assert len(all_said) == len(plan_space(linear.plain, "cuda"))
+        rest, whole_rest = (
+            [x for x in t.exchanges[0].answers[0].splitlines() if x not in sentences] for t in (brief, whole)
+        )
+        assert rest == whole_rest and set(said) <= set(all_said)
+        if "I decide anew." in rest:
+            assert said == all_said
+            met.add("anew")
+            continue
+        (decided,) = (x for x in rest if x.startswith("I "))
+        named = decided.removesuffix(".").partition("but for ")[2]
+        assert [sentences[x] for x in said] == (named.split(", ") if named else [])
+        assert num_said in (len(said), None)
+        met.add("kept")
+    assert ("anew" if way == "start_anew" else "kept") in met
 
 
 def test_turns_without_a_verdict_are_left_out(linear):

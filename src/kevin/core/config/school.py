@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from typing import Self
+from typing import Literal, Self
 
 from pydantic import Field, model_validator
 
@@ -102,6 +102,9 @@ class SecondSchoolConfig(Frozen):
     """Later turns have one to so many turns before them, few more often, as far as ``base_model.max_tokens`` allows."""
     ways: WaysConfig = WaysConfig()
     """How a later turn goes on."""
+    decisions: Literal["changed", "all"] = "changed"
+    """Which decisions a later turn says before its kernel: those that it makes, so that all else is copied from the
+    kernel that it goes on from, or all, which have to be read back from that kernel first."""
     past: PastConfig = PastConfig()
     """What it goes on from."""
 
