@@ -4,10 +4,10 @@ from __future__ import annotations
 
 import random
 from collections.abc import Iterator, Sequence
-from typing import Literal, NamedTuple
+from typing import NamedTuple
 
 from kevin.core import dialogue
-from kevin.core.config import WaysConfig, WriterConfig
+from kevin.core.config import SaidDecisions, WaysConfig, WriterConfig
 from kevin.core.types import Conversation, Language, Turn
 from kevin.writer.past import PastTask
 from kevin.writer.plan import Plan, summarise
@@ -15,8 +15,6 @@ from kevin.writer.read_back import read_plan
 from kevin.writer.school import answer
 from kevin.writer.transcripts import Exchange, Transcript
 from kevin.writer.ways import ANEW, Seen, go_on
-
-Decisions = Literal["changed", "all"]
 
 _FORGOTTEN_SHARE = 0.15
 """Of pasts whose oldest turn is not shown, as in rollouts whose prompts have become too long."""
@@ -42,7 +40,7 @@ def later_transcripts(
     seed: int,
     *,
     ways: WaysConfig,
-    decisions: Decisions = "changed",
+    decisions: SaidDecisions = "changed",
     max_past: int,
     max_prompt_chars: int,
     mistakes: float = 0.0,

@@ -9,7 +9,7 @@ from kevin.core.config.layers import merge
 from kevin.core.config.load import load_study, section_digest, validate_study
 from kevin.core.config.policy import PolicyConfig
 from kevin.core.config.rollout import JudgePoolConfig, ReportConfig, RewardConfig, RolloutConfig
-from kevin.core.config.school import PastConfig, SchoolConfig, SecondSchoolConfig, WaysConfig
+from kevin.core.config.school import PastConfig, SaidDecisions, SchoolConfig, SecondSchoolConfig, WaysConfig
 from kevin.core.config.search import SearchConfig, StrategyConfig
 from kevin.core.config.study import Study
 from kevin.core.config.tasks import KernelBenchSource, TasksConfig
@@ -27,6 +27,7 @@ __all__ = [
     "RewardConfig",
     "RolloutConfig",
     "RunConfig",
+    "SaidDecisions",
     "SchoolConfig",
     "SearchConfig",
     "SecondSchoolConfig",

@@ -10,6 +10,7 @@ from kevin.core.types import Frozen
 
 FREE = frozenset({"num_workers", "num_gpus", "checkpoint_minutes"})
 """Keys of a school that may change while it goes on: how it is computed, not what."""
+SaidDecisions = Literal["changed", "all"]
 
 
 class SchoolConfig(Frozen):
@@ -102,7 +103,7 @@ class SecondSchoolConfig(Frozen):
     """Later turns have one to so many turns before them, few more often, as far as ``base_model.max_tokens`` allows."""
     ways: WaysConfig = WaysConfig()
     """How a later turn goes on."""
-    decisions: Literal["changed", "all"] = "changed"
+    decisions: SaidDecisions = "changed"
     """Which decisions a later turn says before its kernel: those that it makes, so that all else is copied from the
     kernel that it goes on from, or all, which have to be read back from that kernel first."""
     past: PastConfig = PastConfig()
