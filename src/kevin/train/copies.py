@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import copy
-from collections.abc import Sequence
+from collections.abc import Iterator, Sequence
 from typing import TYPE_CHECKING, TypeVar
 
 import torch
@@ -50,14 +50,17 @@ class Copies:
     def __len__(self) -> int:
         return 1 + len(self._others)
 
+    def __iter__(self) -> Iterator[PreTrainedModel]:
+        yield from (self.first, *self._others)
+
     def train(self) -> None:
         """Modules that behave differently in training do so."""
-        for model in (self.first, *self._others):
+        for model in self:
             model.train()
 
     def shares(self, micro_batches: Sequence[Samples]) -> list[tuple[PreTrainedModel, Samples]]:
         """Who computes which of them, the longest first, so that all have about as many tokens with padding."""
-        models = [self.first, *self._others]
+        models = list(self)
         loads = [0] * len(models)
         shared = []
         for part in sorted(micro_batches, key=_padded_tokens, reverse=True):
@@ -67,7 +70,7 @@ class Copies:
         return shared
 
     def forget_gradients(self) -> None:
-        for model in (self.first, *self._others):
+        for model in self:
             model.zero_grad(set_to_none=True)
 
     def add_gradients(self) -> None:

@@ -84,6 +84,7 @@ def _train(study: Study, school: SchoolConfig, pasts: Pasts, out_dir: Path) -> N
     from transformers.utils.logging import disable_progress_bar
 
     from kevin.policy.cpu import fit_threads
+    from kevin.train.compiled import compile_layers
     from kevin.train.copies import Copies, school_devices
 
     disable_progress_bar()  # of loading and saving; the school has its own
@@ -97,6 +98,9 @@ def _train(study: Study, school: SchoolConfig, pasts: Pasts, out_dir: Path) -> N
         context = getattr(model.config.get_text_config(), "max_position_embeddings", None) or config.max_tokens
         longest = min(config.max_tokens, context)
         copies = Copies(model, devices)
+        if school.compile_layers and devices[0].type == "cuda":
+            for each in copies:
+                compile_layers(each)
         log.info("%d tasks, a model of %d parameters", len(tasks), model.num_parameters())
         checkpoint = Checkpoint(folder, _identity(study, school, pasts))
         pupil = Pupil(copies, int(tokenizer.pad_token_id), school, checkpoint)
@@ -255,6 +259,8 @@ class Pupil:
     def _step(self, batch: SchoolBatch) -> dict[str, float]:
         import torch
 
+        from kevin.train.compiled import compiling
+
         step = len(self.records) + 1
         rate = self._school.learning_rate * rate_share(step - 1, self._school.num_steps)
         for group in self._optimizer.param_groups:
@@ -262,11 +268,12 @@ class Pupil:
         self._copies.forget_gradients()
         losses = []
         try:
-            for model, samples in self._copies.shares(batch.micro_batches):
-                with self._autocast:
-                    loss = summed_loss(model, samples, self._pad) / batch.num_answer_tokens
-                loss.backward()
-                losses.append(loss.detach())
+            with compiling("base_model.school_training.compile_layers"):
+                for model, samples in self._copies.shares(batch.micro_batches):
+                    with self._autocast:
+                        loss = summed_loss(model, samples, self._pad) / batch.num_answer_tokens
+                    loss.backward()
+                    losses.append(loss.detach())
             self._copies.add_gradients()
         except torch.OutOfMemoryError as e:
             raise DeviceError(

@@ -8,7 +8,7 @@ from pydantic import Field, model_validator
 
 from kevin.core.types import Frozen
 
-FREE = frozenset({"num_workers", "num_gpus", "checkpoint_minutes"})
+FREE = frozenset({"num_workers", "num_gpus", "compile_layers", "checkpoint_minutes"})
 """Keys of a school that may change while it goes on: how it is computed, not what."""
 SaidDecisions = Literal["changed", "all"]
 
@@ -40,6 +40,9 @@ class SchoolConfig(Frozen):
     """Processes that write the corpus beside training, which does not depend on it; all cores but one when null."""
     num_gpus: int = Field(default=1, ge=1)
     """GPUs of one machine that share each step, with a copy of the model on each; without a GPU it is the CPU."""
+    compile_layers: bool = True
+    """On a GPU: compile the model's layers, which wants Triton and a C compiler. Half a minute at the start; most
+    of a small model's step is launching one by one what is then one kernel."""
     checkpoint_minutes: float = Field(default=5.0, gt=0)
     """Minutes between checkpoints; a killed training goes on from the last one."""
 

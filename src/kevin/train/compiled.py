@@ -1,0 +1,49 @@
+"""A model's layers as compiled programs: most of a small model's step is launching one by one what these fuse."""
+
+from __future__ import annotations
+
+from collections.abc import Iterator
+from contextlib import contextmanager
+from typing import TYPE_CHECKING
+
+import torch
+
+from kevin.core.errors import DeviceError, first_line
+
+if TYPE_CHECKING:
+    from transformers import PreTrainedModel
+
+
+def compile_layers(model: PreTrainedModel) -> int:
+    """Compile the repeated blocks of ``model``, in place: one program for all of them, rows of any length.
+
+    It is made when the first of them is called; weights, their names and what is saved stay as they are.
+
+    Returns:
+        How many blocks there are; 0 for a model without a list of them, which stays as it is.
+    """
+    lists = [m for m in model.base_model.children() if isinstance(m, torch.nn.ModuleList)]
+    blocks = max(lists, key=len, default=())
+    for block in blocks:
+        block.compile(dynamic=True)
+    return len(blocks)
+
+
+@contextmanager
+def compiling(key: str) -> Iterator[None]:
+    """What goes wrong in compiling is told in one sentence; ``key`` of the configuration turns it off.
+
+    Raises:
+        DeviceError: a block could not be compiled.
+    """
+    from torch._dynamo.exc import BackendCompilerFailed
+    from torch._inductor.exc import InductorError
+
+    try:
+        yield
+    except (BackendCompilerFailed, InductorError) as e:
+        reason = first_line(getattr(e, "inner_exception", e))
+        raise DeviceError(
+            f"torch.compile failed on a layer of the model: {reason}; it wants Triton, a C compiler and the "
+            f"headers of Python (Debian: python3-dev). Install them, or set {key}: false"
+        ) from e
