@@ -169,9 +169,10 @@ def _train_grpo(study: Study, run: str, tasks: Sequence[Task], judge: Judge, out
     from kevin.train.grpo import KernelTrainer, grpo_config
     from kevin.train.metrics import MetricsLog
     from kevin.train.observer import StepObserver
-    from kevin.train.parallel import process_count
+    from kevin.train.parallel import meet_alone, process_count
     from kevin.train.step import StepPlayer
 
+    meet_alone()
     train = study.train
     order = task_order(tasks, train.num_steps, train.tasks_per_step, study.seed + train.seed)
     args = grpo_config(study, out, process_count(), on_cpu=not torch.cuda.is_available())
