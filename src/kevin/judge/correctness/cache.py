@@ -14,7 +14,12 @@ from kevin.judge.correctness.reference import ReferenceTask
 
 def does_not_fit(task: Task, error: Exception) -> DeviceFullError:
     """What to raise for an allocation that failed on the device."""
-    return DeviceFullError(f"task {task.id} does not fit on the device: {str(error).splitlines()[0]}")
+    reason = str(error).splitlines()[0].partition(" If reserved but unallocated")[0]
+    return DeviceFullError(
+        f"task {task.id} does not fit on the device beside what else is there: {reason} A model on this GPU takes "
+        f"policies.<name>.memory_share of it, in training train.vllm_memory_share: lower that, or judge on another GPU "
+        f"(pool.gpus)"
+    )
 
 
 def make_reference(task: Task, protocol: JudgeProtocol) -> ReferenceTask:

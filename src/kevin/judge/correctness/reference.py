@@ -67,8 +67,10 @@ class ReferenceTask(ReferenceModel):
     def _draw(self, distribution: str, generator: torch.Generator) -> list[Any]:
         torch.manual_seed(int(torch.randint(2**31 - 1, (1,), generator=generator, device=self.device)))
         with torch.device(self.device):
-            inputs = [self._place(x) for x in self._module.get_inputs()]
-        drawn = [redraw(x, distribution, generator) for x in inputs]
+            drawn = [self._place(x) for x in self._module.get_inputs()]
+        for i, x in enumerate(drawn):
+            drawn[i] = redraw(x, distribution, generator)
+            del x  # it may be of many gigabytes
         if self._scalars is None:
             self._scalars = {i: x for i, x in enumerate(drawn) if not isinstance(x, torch.Tensor)}
         drawn = [self._scalars.get(i, x) for i, x in enumerate(drawn)]

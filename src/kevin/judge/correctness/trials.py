@@ -73,12 +73,15 @@ def keeps_trials(spec: TaskSpec, num_trials: int) -> bool:
 
 
 def redraw(x: Any, distribution: str, generator: torch.Generator) -> Any:
-    """A floating-point tensor of the same shape from another distribution; anything else unchanged."""
+    """A floating-point tensor of the same shape from another distribution; anything else unchanged.
+
+    Beside ``x`` there is one tensor of its size at a time: it may be as large as the device allows.
+    """
     if distribution == "task" or not isinstance(x, torch.Tensor) or not x.dtype.is_floating_point:
         return x
     fresh = torch.randn(x.shape, generator=generator, dtype=torch.float32, device=generator.device)
     if distribution == "wide":
-        fresh = fresh * 4.0
+        fresh.mul_(4.0)
     elif distribution == "shifted":
-        fresh = fresh * 0.5 + 1.5
+        fresh.mul_(0.5).add_(1.5)
     return fresh.to(x.dtype)
