@@ -86,6 +86,7 @@ def _train(study: Study, school: SchoolConfig, pasts: Pasts, out_dir: Path) -> N
     from kevin.policy.cpu import fit_threads
     from kevin.train.compiled import compile_layers
     from kevin.train.copies import Copies, school_devices
+    from kevin.train.unpadded import leave_out_padding
 
     disable_progress_bar()  # of loading and saving; the school has its own
 
@@ -97,13 +98,14 @@ def _train(study: Study, school: SchoolConfig, pasts: Pasts, out_dir: Path) -> N
         fit_threads(model.num_parameters())
         context = getattr(model.config.get_text_config(), "max_position_embeddings", None) or config.max_tokens
         longest = min(config.max_tokens, context)
+        padded = not leave_out_padding(model)
         copies = Copies(model, devices)
         if school.compile_layers and devices[0].type == "cuda":
             for each in copies:
                 compile_layers(each)
         log.info("%d tasks, a model of %d parameters", len(tasks), model.num_parameters())
         checkpoint = Checkpoint(folder, _identity(study, school, pasts))
-        pupil = Pupil(copies, int(tokenizer.pad_token_id), school, checkpoint)
+        pupil = Pupil(copies, int(tokenizer.pad_token_id), school, checkpoint, padded=padded)
         pupil.resume()
         batches = school_batches(
             writers.chunks(pupil.next_conversation // CHUNK),
@@ -112,6 +114,7 @@ def _train(study: Study, school: SchoolConfig, pasts: Pasts, out_dir: Path) -> N
             batch_tokens=school.batch_tokens,
             micro_batch_tokens=min(school.micro_batch_tokens, -(-school.batch_tokens // len(copies))),
             longest=longest,
+            padded=padded,
         )
         held_out = {"held_out_loss": held_out_samples(writers, tokenizer, school.num_held_out, longest)}
         if pasts.held_out:
@@ -181,12 +184,12 @@ class Checkpoint:
 class Pupil:
     """A model at school: its optimiser, where it is in the corpus, and what was recorded."""
 
-    def __init__(self, copies: Copies, pad: int, school: SchoolConfig, checkpoint: Checkpoint) -> None:
+    def __init__(self, copies: Copies, pad: int, school: SchoolConfig, checkpoint: Checkpoint, *, padded: bool) -> None:
         import torch
 
         model = copies.first
         self._copies, self._model = copies, model
-        self._pad, self._school, self._checkpoint = pad, school, checkpoint
+        self._pad, self._padded, self._school, self._checkpoint = pad, padded, school, checkpoint
         on_gpu = model.device.type == "cuda"
         self._optimizer = torch.optim.AdamW(
             model.parameters(), lr=school.learning_rate, betas=_BETAS, weight_decay=0.0, fused=on_gpu
@@ -304,7 +307,7 @@ class Pupil:
         import torch
 
         with torch.no_grad(), self._autocast:
-            parts = cut(samples, self._school.micro_batch_tokens)
+            parts = cut(samples, self._school.micro_batch_tokens, padded=self._padded)
             total = sum(float(summed_loss(self._model, part, self._pad)) for part in parts)
         return total / sum(s.num_answer for s in samples)
 

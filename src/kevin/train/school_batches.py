@@ -5,6 +5,7 @@ Shape suffixes: B conversations, L padded tokens, N tokens of all answers, H hid
 
 from __future__ import annotations
 
+import itertools
 import queue
 import threading
 from collections.abc import Iterator, Sequence
@@ -13,6 +14,7 @@ from typing import TYPE_CHECKING, NamedTuple
 from kevin.core.errors import ConfigError
 from kevin.policy.chat import prompt_text
 from kevin.train.corpus import CHUNK, Kind, Writers
+from kevin.train.unpadded import ATTENTION, hidden_states, make_row
 from kevin.writer.transcripts import Transcript
 
 if TYPE_CHECKING:
@@ -65,14 +67,22 @@ def encode(written: Sequence[Transcript], tokenizer: PreTrainedTokenizerBase) ->
     return samples
 
 
-def cut(samples: Sequence[Sample], max_tokens: int) -> list[list[Sample]]:
-    """Micro-batches of samples of like length, each of at most ``max_tokens`` with its padding, the longest first."""
+def cut(samples: Sequence[Sample], max_tokens: int, *, padded: bool = True) -> list[list[Sample]]:
+    """Micro-batches of samples of like length, each of at most ``max_tokens``, the longest first.
+
+    Args:
+        padded: whether each counts as long as the longest of its micro-batch.
+    """
     parts: list[list[Sample]] = []
+    num = 0
     for sample in sorted(samples, key=lambda s: len(s.tokens), reverse=True):
-        if parts and (len(parts[-1]) + 1) * len(parts[-1][0].tokens) <= max_tokens:
+        size = len(parts[-1][0].tokens) if parts and padded else len(sample.tokens)
+        if parts and num + size <= max_tokens:
             parts[-1].append(sample)
+            num += size
         else:
             parts.append([sample])
+            num = len(sample.tokens)
     return parts
 
 
@@ -84,11 +94,13 @@ def school_batches(
     batch_tokens: int,
     micro_batch_tokens: int,
     longest: int,
+    padded: bool = True,
 ) -> Iterator[SchoolBatch]:
     """Whole conversations until there are ``batch_tokens``, again and again.
 
     Args:
         chunks: from that on which holds conversation number ``first``.
+        padded: as `cut`.
         longest: samples of more tokens are left out.
 
     Raises:
@@ -108,7 +120,7 @@ def school_batches(
             batch += kept
             num_tokens += sum(len(s.tokens) for s in kept)
             if num_tokens >= batch_tokens:
-                yield SchoolBatch(cut(batch, micro_batch_tokens), number)
+                yield SchoolBatch(cut(batch, micro_batch_tokens, padded=padded), number)
                 batch, num_tokens = [], 0
         missed = 0 if fitting else missed + 1
         if missed >= _PATIENCE:
@@ -173,16 +185,26 @@ class Ahead:
 def summed_loss(model: PreTrainedModel, samples: Sequence[Sample], pad: int) -> torch.Tensor:
     """Cross-entropy in nats, summed over the answers' tokens; the vocabulary is only scored there.
 
-    Padding stands on the right, where causal attention cannot see it: no mask, so that the fast kernels serve.
+    Padding, of a model that needs it, stands on the right, where causal attention cannot see it: no mask, so that the
+    fast kernels serve.
     """
     import torch
     from torch.nn.functional import cross_entropy
 
-    length = max(len(s.tokens) for s in samples)
-    tokens_BL = torch.tensor([s.tokens + [pad] * (length - len(s.tokens)) for s in samples], device=model.device)
-    rows = [i for i, s in enumerate(samples) for _ in range(s.num_answer)]
-    places = [p - 1 for s in samples for p in range(len(s.tokens) - s.num_answer, len(s.tokens))]
-    hidden_BLH = model.base_model(input_ids=tokens_BL, use_cache=False).last_hidden_state
-    where = torch.tensor([rows, places], device=model.device)
-    logits_NV = model.get_output_embeddings()(hidden_BLH[where[0], where[1]]).float()
-    return cross_entropy(logits_NV, tokens_BL[where[0], where[1] + 1], reduction="sum")
+    if model.config._attn_implementation == ATTENTION:
+        row = make_row([s.tokens for s in samples], model.device)
+        ends = list(itertools.accumulate(len(s.tokens) for s in samples))
+        places = [p for s, end in zip(samples, ends, strict=True) for p in range(end - s.num_answer, end)]
+        predicted = torch.tensor(places, device=model.device)
+        hidden_NH = hidden_states(model, row)[predicted - 1]
+        tokens_N = row.tokens_1T[0, predicted]
+    else:
+        length = max(len(s.tokens) for s in samples)
+        tokens_BL = torch.tensor([s.tokens + [pad] * (length - len(s.tokens)) for s in samples], device=model.device)
+        rows = [i for i, s in enumerate(samples) for _ in range(s.num_answer)]
+        places = [p - 1 for s in samples for p in range(len(s.tokens) - s.num_answer, len(s.tokens))]
+        hidden_BLH = model.base_model(input_ids=tokens_BL, use_cache=False).last_hidden_state
+        where = torch.tensor([rows, places], device=model.device)
+        hidden_NH, tokens_N = hidden_BLH[where[0], where[1]], tokens_BL[where[0], where[1] + 1]
+    logits_NV = model.get_output_embeddings()(hidden_NH).float()
+    return cross_entropy(logits_NV, tokens_N, reduction="sum")

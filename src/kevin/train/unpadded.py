@@ -1,0 +1,168 @@
+"""Samples of different lengths in one row, without padding: a third less to compute where lengths are mixed.
+
+Only attention sees them one below the other. The tokens of a sample have the positions that they would have alone.
+
+Shape suffixes: T tokens of all samples; R samples, P tokens of the longest one; H heads, D their size.
+"""
+
+from __future__ import annotations
+
+import logging
+from collections.abc import Sequence
+from typing import TYPE_CHECKING, Any, NamedTuple
+
+import torch
+from torch.nn.functional import scaled_dot_product_attention
+
+if TYPE_CHECKING:
+    from transformers import PreTrainedModel
+
+log = logging.getLogger(__name__)
+
+ATTENTION = "kevin_unpadded"
+"""Name by which transformers knows the attention of such rows."""
+_TOLERANCE = 1e-3
+_LENGTHS = (7, 3, 5)
+
+
+class Row(NamedTuple):
+    """Samples one behind the other."""
+
+    tokens_1T: torch.Tensor
+    positions_1T: torch.Tensor
+    places_T: torch.Tensor
+    """Where a token stands when the samples are padded and laid out flat."""
+    num_samples: int
+    longest: int
+
+
+def make_row(samples: Sequence[Sequence[int]], device: torch.device) -> Row:
+    """The tokens of ``samples`` as a row on ``device``."""
+    longest = max(map(len, samples))
+    tokens = [token for sample in samples for token in sample]
+    positions = [i for sample in samples for i in range(len(sample))]
+    places = [r * longest + i for r, sample in enumerate(samples) for i in range(len(sample))]
+    on_device = torch.tensor([tokens, positions, places], device=device)
+    return Row(on_device[:1], on_device[1:2], on_device[2], len(samples), longest)
+
+
+def hidden_states(model: PreTrainedModel, row: Row) -> torch.Tensor:
+    """What the model's last layer makes of a row, (T, hidden size); of a model that `leave_out_padding` took."""
+    states: torch.Tensor = model.base_model(
+        input_ids=row.tokens_1T,
+        position_ids=row.positions_1T,
+        use_cache=False,
+        places=row.places_T,
+        num_samples=row.num_samples,
+        longest=row.longest,
+    ).last_hidden_state
+    return states[0]
+
+
+def leave_out_padding(model: PreTrainedModel) -> bool:
+    """Have ``model`` take rows, if it computes with them what it computes with each sample alone.
+
+    A model may know another attention (windows, sinks, a state of its own), or none that can be replaced: it is tried.
+
+    Returns:
+        Whether it does; otherwise it stays as it is.
+    """
+    from transformers import AttentionInterface
+
+    AttentionInterface.register(ATTENTION, _attention)
+    before = model.config._attn_implementation
+    was_training = model.training
+    model.eval()
+    try:
+        apart = _apart(model, before)
+    except (TypeError, ValueError, RuntimeError, AttributeError, KeyError) as e:
+        log.debug("no rows without padding: %s", e)
+        apart = float("inf")
+    finally:
+        model.train(was_training)
+    fits = apart <= _TOLERANCE
+    model.set_attn_implementation(ATTENTION if fits else before)
+    if not fits:
+        log.info("samples are padded: this model's attention cannot be replaced")
+    return fits
+
+
+@torch.no_grad()
+def _apart(model: PreTrainedModel, attention: str) -> float:
+    """Largest difference between the states of a row and of its samples alone, over the largest state."""
+    limit = int(model.config.get_text_config().vocab_size)
+    samples = [[(17 * i + 5 * r) % limit for i in range(n)] for r, n in enumerate(_LENGTHS)]
+    model.set_attn_implementation(attention)
+    alone = [
+        model.base_model(input_ids=torch.tensor([s], device=model.device), use_cache=False).last_hidden_state[0]
+        for s in samples
+    ]
+    model.set_attn_implementation(ATTENTION)
+    together = hidden_states(model, make_row(samples, model.device))
+    expected = torch.cat(alone)
+    return float((together - expected).abs().max() / expected.abs().max())
+
+
+class _Padded(torch.autograd.Function):
+    """(T, H, D) to (R, P, H, D), zeros where there is no token. Gradients are picked, where autograd would add."""
+
+    @staticmethod
+    def forward(ctx: Any, x_THD: torch.Tensor, places_T: torch.Tensor, num_samples: int, longest: int) -> torch.Tensor:
+        ctx.save_for_backward(places_T)
+        laid_out = x_THD.new_zeros(num_samples * longest, *x_THD.shape[1:]).index_copy(0, places_T, x_THD)
+        return laid_out.view(num_samples, longest, *x_THD.shape[1:])
+
+    @staticmethod
+    def backward(ctx: Any, gradient: torch.Tensor) -> tuple[torch.Tensor, None, None, None]:
+        (places_T,) = ctx.saved_tensors
+        return gradient.flatten(0, 1).index_select(0, places_T), None, None, None
+
+
+class _Unpadded(torch.autograd.Function):
+    """The way back: (R, P, H, D) to (T, H, D)."""
+
+    @staticmethod
+    def forward(ctx: Any, x_RPHD: torch.Tensor, places_T: torch.Tensor) -> torch.Tensor:
+        ctx.save_for_backward(places_T)
+        ctx.size = x_RPHD.shape[:2]
+        return x_RPHD.flatten(0, 1).index_select(0, places_T)
+
+    @staticmethod
+    def backward(ctx: Any, gradient_THD: torch.Tensor) -> tuple[torch.Tensor, None]:
+        (places_T,) = ctx.saved_tensors
+        num_samples, longest = ctx.size
+        shape = gradient_THD.shape[1:]
+        laid_out = gradient_THD.new_zeros(num_samples * longest, *shape).index_copy(0, places_T, gradient_THD)
+        return laid_out.view(num_samples, longest, *shape), None
+
+
+def _attention(
+    module: torch.nn.Module,
+    query: torch.Tensor,
+    key: torch.Tensor,
+    value: torch.Tensor,
+    attention_mask: torch.Tensor | None,
+    *,
+    places: torch.Tensor,
+    num_samples: int,
+    longest: int,
+    scaling: float | None = None,
+    **_: Any,
+) -> tuple[torch.Tensor, None]:
+    """Causal attention within each sample. Query, key and value are (1, H, T, D); the result is (1, T, H, D)."""
+
+    def padded(x: torch.Tensor) -> torch.Tensor:
+        narrow = x[0].transpose(0, 1).to(value.dtype)  # under autocast rotations are float32
+        laid_out: torch.Tensor = _Padded.apply(narrow, places, num_samples, longest)
+        return laid_out.transpose(1, 2)
+
+    out_RHPD = scaled_dot_product_attention(
+        padded(query),
+        padded(key),
+        padded(value),
+        is_causal=True,
+        scale=scaling,
+        enable_gqa=query.shape[1] != key.shape[1],
+    )
+    out_THD: torch.Tensor = _Unpadded.apply(out_RHPD.transpose(1, 2), places)
+    return out_THD[None], None

@@ -1,0 +1,79 @@
+"""Samples in a row without padding: the same losses and gradients, for any model whose attention can be replaced."""
+
+import pytest
+import torch
+from torch._dynamo.utils import counters
+from transformers import AutoModelForCausalLM, LlamaConfig, MistralConfig, Qwen2Config
+
+from kevin.train.compiled import compile_layers
+from kevin.train.school_batches import Sample, cut, summed_loss
+from kevin.train.unpadded import ATTENTION, leave_out_padding, make_row
+
+SIZES = {
+    "hidden_size": 24,
+    "intermediate_size": 32,
+    "num_hidden_layers": 2,
+    "num_attention_heads": 3,
+    "num_key_value_heads": 1,
+    "vocab_size": 50,
+    "attn_implementation": "sdpa",
+}
+SAMPLES = [Sample([3, 1, 4, 1, 5, 9, 2, 6], 3), Sample([5, 3, 5], 2), Sample([8, 9, 7, 9, 3], 1)]
+
+
+def make(config):
+    torch.manual_seed(0)
+    return AutoModelForCausalLM.from_config(config).train()
+
+
+def loss_and_gradient(model, samples):
+    model.zero_grad()
+    loss = summed_loss(model, samples, pad=0)
+    loss.backward()
+    return loss.item(), torch.cat([p.grad.flatten() for p in model.parameters()])
+
+
+@pytest.mark.parametrize("family", [LlamaConfig, Qwen2Config])
+@pytest.mark.parametrize("compiled", [False, True])
+def test_losses_and_gradients_are_those_of_padded_samples(family, compiled):
+    model = make(family(**SIZES))
+    expected = [loss_and_gradient(model, samples) for samples in (SAMPLES, SAMPLES[:2], SAMPLES[1:])]
+
+    assert leave_out_padding(model) and model.training
+    counters.clear()
+    if compiled:
+        compile_layers(model)
+    for (loss, gradient), samples in zip(expected, (SAMPLES, SAMPLES[:2], SAMPLES[1:]), strict=True):
+        own_loss, own_gradient = loss_and_gradient(model, samples)
+        assert own_loss == pytest.approx(loss, rel=1e-5)
+        torch.testing.assert_close(own_gradient, gradient, rtol=1e-4, atol=1e-6)
+    assert counters["stats"]["unique_graphs"] == compiled
+
+
+def test_a_model_with_another_attention_is_left_as_it_is(caplog):
+    """Windows of two tokens, which rows would not respect."""
+    model = make(MistralConfig(**SIZES, sliding_window=2))
+    before = loss_and_gradient(model, SAMPLES)[0]
+
+    with caplog.at_level("INFO"):
+        assert not leave_out_padding(model)
+
+    assert "samples are padded" in caplog.text
+    assert model.config._attn_implementation == "sdpa" != ATTENTION
+    assert loss_and_gradient(model, SAMPLES)[0] == before
+
+
+def test_a_row_holds_each_token_once_at_its_own_position():
+    row = make_row([s.tokens for s in SAMPLES], torch.device("cpu"))
+
+    assert row.tokens_1T.tolist() == [[t for s in SAMPLES for t in s.tokens]]
+    assert row.positions_1T.tolist() == [[*range(8), *range(3), *range(5)]]
+    assert row.places_T.tolist() == [*range(8), *range(8, 11), *range(16, 21)]
+    assert (row.num_samples, row.longest) == (3, 8)
+
+
+def test_micro_batches_of_rows_hold_as_many_tokens_as_they_may():
+    samples = [Sample([0] * n, 1) for n in (60, 30, 30, 20, 10)]
+
+    assert [[len(s.tokens) for s in part] for part in cut(samples, 100, padded=False)] == [[60, 30], [30, 20, 10]]
+    assert [[len(s.tokens) for s in part] for part in cut(samples, 100)] == [[60], [30, 30, 20], [10]]
