@@ -24,6 +24,7 @@ _OTHER_DEFAULTS = {
 }
 """Defaults of arguments that are given another value all the same."""
 _WITH_CONSTANTS = ("arguments", "defaults", "stored")
+_UNUSED_OF_WINDOWS = ("groups", "groups", "dilation", "stride", "padding", "output_padding")
 
 
 class Argument(NamedTuple):
@@ -156,8 +157,15 @@ class Init:
     def _sizes_in(self, text: str) -> list[str]:
         return [word for word in WORD.findall(text) if word in self.names.values]
 
-    def _value(self, attribute: str, keyword: str | None, text: str) -> str:
-        """An argument of a constructor as it stands in ``__init__``."""
+    def _constant_name(self, attribute: str, keyword: str, kind: str) -> str:
+        """Of an argument for one constant of a constructor; a pool's may say whose it is though no other is called so."""
+        if "Pool" in kind and self.names.rng.random() < 0.6:
+            return self.names.free(f"{self.names.rng.choice(('pool', attribute))}_{keyword}")
+        known = {a.name for a in self.arguments}
+        return self.names.free(keyword if keyword not in known else f"{attribute}_{keyword}")
+
+    def _value(self, attribute: str, keyword: str | None, text: str, kind: str = "") -> str:
+        """An argument of a constructor of class ``kind`` as it stands in ``__init__``."""
         style, rng = self.names.style, self.names.rng
         sizes = self._sizes_in(text)
         if style.init == "literals":
@@ -169,9 +177,7 @@ class Init:
                 return self._tuple_argument(attribute, keyword, text)
             return WORD.sub(lambda m: self._size_argument(m.group(), None) if m.group() in sizes else m.group(), text)
         if keyword and style.init in _WITH_CONSTANTS and not text.startswith("'") and rng.random() < 0.75:
-            known = {a.name for a in self.arguments}
-            name = keyword if keyword not in known else f"{attribute}_{keyword}"
-            return self._constant_argument(self.names.free(name), text, keyword)
+            return self._constant_argument(self._constant_name(attribute, keyword, kind), text, keyword)
         return text
 
     def _tuple_argument(self, attribute: str, keyword: str, text: str) -> str:
@@ -209,7 +215,7 @@ class Init:
         given = [(k or (usual[i] if i < len(usual) else None), v) for i, (k, v) in enumerate(call.arguments)]
         given += self._spelled_defaults(kind, [k for k, _ in given])
         given = [(k, v) for k, v in self._without_stride(kind, given) if not self._is_left_out(kind, k, v)]
-        written = [(k, self._value(attribute, k, v)) for k, v in given]
+        written = [(k, self._value(attribute, k, v, kind)) for k, v in given]
         if "Conv" in kind and dict(given)["kernel_size"].isdigit() and self.names.rng.random() < 0.15:
             axes = int(kind[-2])
             written = [(k, _repeated(v, axes) if k == "kernel_size" else v) for k, v in written]
@@ -266,7 +272,8 @@ class Init:
         return [a.value for a in self.ordered if a.value is not None]
 
     def add_unused(self) -> None:
-        """Arguments that nothing reads: one of no meaning, or one that is called like a parameter."""
+        """Arguments that nothing reads: one of no meaning, one that is called like a parameter, or like an option of a
+        window that is left at its default."""
         style, rng = self.names.style, self.names.rng
         if style.init not in _WITH_CONSTANTS:
             return
@@ -277,6 +284,10 @@ class Init:
             name = rng.choice(learned)
             if name not in {a.name for a in self.arguments} and self.names.free(name) == name:
                 self._constant_argument(name, number(rng.choice((0.5, 1.0, 2.0, 0.1))))
+        if any("Conv" in d.text for d in self.definitions) and rng.random() < 0.15:
+            name = rng.choice(_UNUSED_OF_WINDOWS)
+            if name not in {a.name for a in self.arguments} and self.names.free(name) == name:
+                self._constant_argument(name, str(rng.choice((1, 2, 4, 8))))
 
     def signature(self, typed: bool) -> str:
         shown = ["self"]
