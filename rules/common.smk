@@ -10,6 +10,7 @@ import yaml
 from snakemake.exceptions import WorkflowError
 
 from kevin.cli.follow import follow
+from kevin.cli.gpus import SIDE_BY_SIDE
 from kevin.core.config import validate_study
 from kevin.core.errors import ConfigError, UsageError
 from kevin.core.types import canonical_json
@@ -164,10 +165,20 @@ SCALES = {
 NEEDS = SCALES[study.scale]
 
 
+def side_by_side():
+    """How many jobs of one GPU each run at a time on this machine: as many as it has GPUs, by ``--resources gpu=2``.
+    Where the study has its kernels judged on several, or on one of their own, a job has them all.
+    """
+    given = workflow.global_resources.get("gpu")
+    gpus = given.value if given and isinstance(given.value, int) else 1
+    shared = study.pool.device_workers > 1 or study.pool.gpus
+    return 1 if shared or NEEDS["gpu"] != 1 else max(1, gpus)
+
+
 def all_cores():
-    """Every core of this machine; of a cluster's node, as many as the scale needs."""
+    """Every core of this machine, or a job's share of them; of a cluster's node, as many as the scale needs."""
     try:
-        return workflow.cores
+        return max(1, workflow.cores // side_by_side())
     except WorkflowError:
         return NEEDS["threads"]
 
@@ -247,5 +258,6 @@ onstart:
 
 # `kevin` is the one beside this interpreter; it ends by itself when this process is gone (kevin.cli.follow).
 shell.prefix(
-    f'export PATH={shlex.quote(str(Path(sys.executable).parent))}:"$PATH" KEVIN_WORKFLOW_PID=$PPID; '
+    f'export PATH={shlex.quote(str(Path(sys.executable).parent))}:"$PATH" KEVIN_WORKFLOW_PID=$PPID'
+    f" {SIDE_BY_SIDE}={int(side_by_side() > 1)}; "
 )

@@ -59,6 +59,26 @@ def test_overlays_have_a_dag(snakemake: Run, overlay: str, absent: set[str]) -> 
     assert f"results/{overlay}/report.html" in run.stdout + run.stderr
 
 
+@pytest.mark.parametrize(
+    ("options", "overlay", "threads"),
+    [
+        ((), "", 8),
+        (("--resources", "gpu=2"), "", 4),
+        (("--resources", "gpu=2"), "pool: {device_workers: 2}", 8),  # each job judges on both
+    ],
+)
+def test_on_two_gpus_two_jobs_share_the_cores(
+    snakemake: Run, tmp_path: Path, options: tuple[str, ...], overlay: str, threads: int
+) -> None:
+    more = tmp_path / "more.yaml"
+    more.write_text(overlay or "{}")
+    run = snakemake("--dry-run", "--cores", "8", *options, "--configfile", ROOT / "config/gpu.yaml", more)
+    assert run.returncode == 0, run.stderr
+    listed = re.findall(r"^rule (\w+):\n(?:    .+\n)*?    threads: (\d+)$", run.stdout + run.stderr, re.MULTILINE)
+    assert {int(number) for _, number in listed} == {threads}
+    assert {"train_policy", "run_rollouts", "judge_past"} <= {name for name, _ in listed}
+
+
 def test_the_audit_trains_each_run_and_looks_at_its_kernels(snakemake: Run) -> None:
     overlay = ROOT / "config/audit.yaml"
     found = jobs(snakemake("--dry-run", "results/audit/figures/audit.png", "--configfile", overlay))

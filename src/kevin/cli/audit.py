@@ -8,7 +8,15 @@ from typing import Annotated
 import typer
 
 from kevin.cli.extras import EXTRAS, require_extra
-from kevin.cli.options import ConfigOption, OutOption, StoreOption, SummariesOption, TasksOption, load_config
+from kevin.cli.options import (
+    ConfigOption,
+    OutOption,
+    StoreOption,
+    SummariesOption,
+    TasksOption,
+    device_config,
+    load_config,
+)
 
 app = typer.Typer(
     help="Audit trainings for reward hacking: what was seen, and what a judge without guards would have paid.",
@@ -34,7 +42,7 @@ def kernels(
 
     What this judge refused or found wrong is checked and timed as KernelBench does; a killed run goes on where it was.
     """
-    study = load_config(config)
+    study = device_config(config)
     from kevin.train.audit_turns import audit_run
 
     audit_run(study, run, folder, tasks, store.resolve(), out)

@@ -11,6 +11,7 @@ from typing import TYPE_CHECKING, Annotated, Any, Literal
 
 import typer
 
+from kevin.cli.gpus import claim_gpus
 from kevin.cli.options import ConfigOption, DeviceOption, load_config
 from kevin.core.errors import UsageError
 
@@ -225,6 +226,7 @@ def bench_attacks(
     from kevin.report.publish import latex
 
     kind = device or "cpu"
+    claim_gpus(int(kind == "cuda"))
     if kernelbench is not None and kind != "cuda":
         raise UsageError("--kernelbench: its harness needs a GPU; give --device cuda, or leave it out")
     if kernelbench is not None and not kernelbench.is_dir():

@@ -62,6 +62,15 @@ def load_config(paths: list[Path] | None) -> Study:
     return load_study(list(paths) if paths else [DEFAULT_CONFIG])
 
 
+def device_config(paths: list[Path] | None) -> Study:
+    """As `load_config`, for a command that uses a GPU: of several it sees one that no other job of the workflow has."""
+    from kevin.cli.gpus import claim_gpus
+
+    study = load_config(paths)
+    claim_gpus(1)
+    return study
+
+
 def study_provenance(study: Study, **extra: Any) -> dict[str, Any]:
     """Provenance of a file that this study makes."""
     from kevin.core.provenance import provenance

@@ -7,7 +7,7 @@ from typing import Annotated
 
 import typer
 
-from kevin.cli.options import ConfigOption, OutOption, StoreOption, load_config
+from kevin.cli.options import ConfigOption, OutOption, StoreOption, device_config, load_config
 
 app = typer.Typer(help="Make the judged answers that a pretrained model's second school goes on from.")
 
@@ -32,7 +32,7 @@ def own(
     config: ConfigOption = None,
 ) -> None:
     """Let the model from the first school answer them once, each kernel judged; resumes where it stopped."""
-    study = load_config(config)
+    study = device_config(config)
     from kevin.train.past_answers import judge_own
 
     judge_own(study, model, tasks, out, store=store)
@@ -41,7 +41,7 @@ def own(
 @app.command()
 def written(tasks: PastTasksOption, store: StoreOption, out: OutOption, config: ConfigOption = None) -> None:
     """Let the kernel writer answer them, rightly and with mistakes, each kernel judged."""
-    study = load_config(config)
+    study = device_config(config)
     from kevin.train.past_answers import judge_written
 
     judge_written(study, tasks, out, store=store)

@@ -9,6 +9,7 @@ from typing import Annotated
 
 import typer
 
+from kevin.cli.gpus import claim_gpus
 from kevin.cli.options import (
     BaselinesOption,
     ConfigOption,
@@ -21,6 +22,7 @@ from kevin.cli.options import (
     SummariesOption,
     TasksOption,
     TurnsOption,
+    device_config,
     load_config,
     study_provenance,
 )
@@ -51,6 +53,7 @@ def base_model(
 ) -> None:
     """Train the study's own base language model, from scratch or from `base_model.init`."""
     study = load_config(config)
+    claim_gpus(study.base_model.school_training.num_gpus)
     if len({init is None, past_tasks is None, not past}) > 1:
         raise UsageError("a second school needs --init, --past-tasks and --past together; the first one none of them")
     from kevin.core.files import writing
@@ -74,7 +77,7 @@ def check_base_model(
     config: ConfigOption = None,
 ) -> None:
     """Stop the study when the base model has not learned what is expected of it."""
-    study = load_config(config)
+    study = device_config(config)
     from kevin.rollout.run import open_judge
     from kevin.train.base_model_check import check_base_model as check
 
@@ -84,7 +87,7 @@ def check_base_model(
 
 def baselines(tasks: TasksOption, out: OutOption, config: ConfigOption = None) -> None:
     """Time every held-out task in eager and compiled PyTorch."""
-    study = load_config(config)
+    study = device_config(config)
     from kevin.core.files import read_held_out, write_parquet
     from kevin.core.progress import Progress, progress
     from kevin.judge.benchmarks.baselines import measure_baselines
@@ -111,7 +114,7 @@ def rollout(
     config: ConfigOption = None,
 ) -> None:
     """Let a policy write kernels over several turns, each judged; resumes where a killed run stopped."""
-    study = load_config(config)
+    study = device_config(config)
     from kevin.rollout.run import run_rollout
 
     run_rollout(study, policy, split, tasks, out, strategy=strategy, store=store)
@@ -125,7 +128,7 @@ def ceiling(
     config: ConfigOption = None,
 ) -> None:
     """Judge the best that the kernel writer knows: what a policy can reach."""
-    study = load_config(config)
+    study = device_config(config)
     from kevin.rollout.ceiling import run_ceiling
 
     run_ceiling(study, split, tasks, out, limit=study.ceiling_kernels, store=store)

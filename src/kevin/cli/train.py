@@ -9,7 +9,7 @@ from typing import TYPE_CHECKING, Annotated
 
 import typer
 
-from kevin.cli.options import ConfigOption, ScoresOption, SummariesOption, TasksOption, load_config
+from kevin.cli.options import ConfigOption, ScoresOption, SummariesOption, TasksOption, device_config, load_config
 from kevin.core.errors import UsageError
 
 if TYPE_CHECKING:
@@ -32,7 +32,7 @@ def train(
 
     On several GPUs: accelerate launch --config_file config/accelerate/zero3-8.yaml $(command -v kevin) train ...
     """
-    study = load_config(config)
+    study = device_config(config)
     if init is not None:
         key = study.for_run(run).train.init
         study = _with_model(study, key, str(init))

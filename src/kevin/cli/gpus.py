@@ -1,0 +1,63 @@
+"""A GPU for each job, where the workflow runs several side by side on one machine."""
+
+from __future__ import annotations
+
+import fcntl
+import os
+import shutil
+import subprocess
+import tempfile
+import time
+from pathlib import Path
+
+SIDE_BY_SIDE = "KEVIN_SIDE_BY_SIDE"
+"""Environment variable that the workflow sets when jobs share a machine's GPUs."""
+_VISIBLE = "CUDA_VISIBLE_DEVICES"
+_POLL_S = 0.5
+
+_claimed: list[int] = []
+"""File descriptors of this process's GPUs, held until it ends."""
+
+
+def visible_gpus() -> list[str]:
+    """As CUDA_VISIBLE_DEVICES names them; all of the machine where it says nothing."""
+    if (said := os.environ.get(_VISIBLE)) is not None:
+        return [name.strip() for name in said.split(",") if name.strip()]
+    program = shutil.which("nvidia-smi")
+    if program is None:
+        return []
+    listed = subprocess.run([program, "--list-gpus"], capture_output=True, text=True, check=False).stdout
+    return [str(i) for i, _ in enumerate(line for line in listed.splitlines() if line.startswith("GPU "))]
+
+
+def claim_gpus(num: int, folder: Path | None = None) -> None:
+    """See only ``num`` GPUs that no other job of a workflow has, from here to the end of this process.
+
+    Nothing happens outside a workflow that runs jobs side by side, or where no more GPUs are visible. One that is not
+    free yet is waited for: there are no more jobs than GPUs, but one that ends may take a moment. To be called before
+    CUDA is used.
+
+    Args:
+        folder: of the lock files; the same for all jobs of a machine.
+    """
+    visible = visible_gpus()
+    if num == 0 or os.environ.get(SIDE_BY_SIDE) != "1" or len(visible) <= num:
+        return
+    folder = folder or Path(tempfile.gettempdir())
+    while len(_claimed) < num:
+        mine: list[str] = []
+        for name in visible:
+            fd = os.open(folder / f"kevin-job-gpu-{name}.lock", os.O_RDWR | os.O_CREAT | os.O_CLOEXEC, 0o666)
+            try:
+                fcntl.flock(fd, fcntl.LOCK_EX | fcntl.LOCK_NB)
+            except BlockingIOError:
+                os.close(fd)
+                continue
+            _claimed.append(fd)
+            mine.append(name)
+            if len(mine) == num:
+                os.environ[_VISIBLE] = ",".join(mine)
+                return
+        while _claimed:  # somebody else may need one to have all that it wants
+            os.close(_claimed.pop())
+        time.sleep(_POLL_S)

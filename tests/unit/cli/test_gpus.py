@@ -1,0 +1,99 @@
+"""Jobs side by side each see a GPU of their own."""
+
+from __future__ import annotations
+
+import os
+import select
+import subprocess
+import sys
+from pathlib import Path
+
+import pytest
+
+from kevin.cli import gpus
+
+JOB = """
+import os, sys
+from pathlib import Path
+from kevin.cli.gpus import claim_gpus
+claim_gpus(int(sys.argv[1]), Path(sys.argv[2]))
+print(os.environ["CUDA_VISIBLE_DEVICES"], flush=True)
+sys.stdin.read()
+"""
+
+
+class Job:
+    """A process that claims GPUs, and ends when it is told to."""
+
+    def __init__(self, num: int, folder: Path, visible: str = "0,1", side_by_side: str = "1") -> None:
+        environment = {**os.environ, "CUDA_VISIBLE_DEVICES": visible, gpus.SIDE_BY_SIDE: side_by_side}
+        self._process = subprocess.Popen(
+            [sys.executable, "-c", JOB, str(num), str(folder)],
+            stdin=subprocess.PIPE,
+            stdout=subprocess.PIPE,
+            text=True,
+            env=environment,
+        )
+
+    @property
+    def waits(self) -> bool:
+        assert self._process.stdout is not None
+        return not select.select([self._process.stdout], [], [], 1.0)[0]
+
+    @property
+    def sees(self) -> str:
+        assert self._process.stdout is not None
+        return self._process.stdout.readline().strip()
+
+    def end(self) -> None:
+        self._process.communicate()
+
+
+def test_two_jobs_have_different_gpus_and_a_third_waits_for_one(tmp_path: Path) -> None:
+    first, second = Job(1, tmp_path), Job(1, tmp_path)
+    assert {first.sees, second.sees} == {"0", "1"}
+
+    third = Job(1, tmp_path)
+    assert third.waits
+    second.end()
+    first_sees = third.sees
+    assert first_sees in ("0", "1")
+    first.end()
+    third.end()
+
+
+def test_a_job_that_wants_both_waits_until_both_are_free(tmp_path: Path) -> None:
+    one = Job(1, tmp_path)
+    assert one.sees == "0"
+
+    both = Job(2, tmp_path)
+    assert both.sees == "0,1"  # as many as there are: nothing to choose
+    both.end()
+    two_of_three = Job(2, tmp_path, visible="0,1,2")
+    assert two_of_three.sees == "1,2"
+    another = Job(2, tmp_path, visible="0,1,2")
+    assert another.waits
+    one.end()
+    two_of_three.end()
+    assert another.sees == "0,1"
+    another.end()
+
+
+@pytest.mark.parametrize(("visible", "side_by_side"), [("0,1", "0"), ("GPU-1a", "1")])
+def test_nothing_is_claimed_without_a_workflow_or_a_choice(tmp_path: Path, visible: str, side_by_side: str) -> None:
+    job = Job(1, tmp_path, visible, side_by_side)
+    assert job.sees == visible
+    job.end()
+    assert not list(tmp_path.iterdir())
+
+
+def test_gpus_are_counted_by_the_drivers_program(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    program = tmp_path / "nvidia-smi"
+    program.write_text('#!/bin/sh\necho "GPU 0: NVIDIA H100 (UUID: GPU-a)"\necho "GPU 1: NVIDIA H100 (UUID: GPU-b)"\n')
+    program.chmod(0o755)
+    monkeypatch.delenv("CUDA_VISIBLE_DEVICES", raising=False)
+    monkeypatch.setenv("PATH", f"{tmp_path}:{os.environ['PATH']}")
+    assert gpus.visible_gpus() == ["0", "1"]
+    program.unlink()
+    monkeypatch.setenv("PATH", str(tmp_path))
+    assert gpus.visible_gpus() == []
