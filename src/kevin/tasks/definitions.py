@@ -158,7 +158,7 @@ class Init:
         return [word for word in WORD.findall(text) if word in self.names.values]
 
     def _constant_name(self, attribute: str, keyword: str, kind: str) -> str:
-        """Of an argument for one constant of a constructor; a pool's may say whose it is though no other is called so."""
+        """Of an argument for one constant of a constructor; a pool's may say whose it is in any case."""
         if "Pool" in kind and self.names.rng.random() < 0.6:
             return self.names.free(f"{self.names.rng.choice(('pool', attribute))}_{keyword}")
         known = {a.name for a in self.arguments}
@@ -284,7 +284,7 @@ class Init:
             name = rng.choice(learned)
             if name not in {a.name for a in self.arguments} and self.names.free(name) == name:
                 self._constant_argument(name, number(rng.choice((0.5, 1.0, 2.0, 0.1))))
-        if any("Conv" in d.text for d in self.definitions) and rng.random() < 0.15:
+        if any("Conv" in d.text for d in self.definitions) and rng.random() < 0.3:
             name = rng.choice(_UNUSED_OF_WINDOWS)
             if name not in {a.name for a in self.arguments} and self.names.free(name) == name:
                 self._constant_argument(name, str(rng.choice((1, 2, 4, 8))))

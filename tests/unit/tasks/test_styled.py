@@ -50,6 +50,32 @@ SEQUENCES = [
 ]
 
 
+def _init_of(source: str) -> tuple[set[str], str]:
+    """Arguments of ``__init__`` and its body."""
+    found = re.search(r"def __init__\(self(.*)\):\n((?: {8}.*\n|\n)*)", source)
+    return (set(re.findall(r"(\w+)(?=[,:=)]|$)", found[1])), found[2]) if found else (set(), "")
+
+
+def test_a_pools_arguments_may_say_whose_they_are_where_the_convolutions_do_not() -> None:
+    task = task_of([call("max_pool2d"), call("conv2d"), call("tanh")], {**IMAGE, "height": 12, "width": 12})
+    sources = [restyle(task, random.Random(seed)).shown.source for seed in range(200)]
+    assert any(re.search(r"MaxPool2d\(pool_kernel_size", s) and "Conv2d(" in s for s in sources)
+    assert any(re.search(r"MaxPool2d\(kernel_size\b", s) for s in sources)
+
+
+def test_an_option_of_a_window_may_stand_unused() -> None:
+    task = task_of([call("conv2d"), call("tanh")], IMAGE)
+    unused = []
+    for seed in range(200):
+        styled = restyle(task, random.Random(seed)).shown
+        arguments, body = _init_of(styled.source)
+        if any(name in arguments and not re.search(rf"\b{name}\b", body) for name in ("groups", "dilation")):
+            unused.append(styled)
+    assert len(unused) > 3
+    for styled in unused[:3]:
+        assert inspect_task(styled.source, styled.id) == styled.spec, styled.source
+
+
 def test_a_constructor_may_take_a_constant_that_it_never_uses_called_like_what_is_learned() -> None:
     task, found = task_of([call("conv2d"), call("mul_param"), call("tanh")], IMAGE), []
     for seed in range(200):
