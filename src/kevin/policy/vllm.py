@@ -25,7 +25,11 @@ class VllmPolicy:
             ) from e
         self.name = name
         try:
-            self._llm = LLM(model=config.model, dtype=config.dtype, gpu_memory_utilization=config.memory_share)
+            self._llm = LLM(
+                model=config.model, dtype=config.dtype, gpu_memory_utilization=config.memory_share, **config.engine
+            )
+        except TypeError as e:
+            raise PolicyError(f"policies.{name}.engine: vllm does not take these arguments: {e}") from e
         except (OSError, ValueError, RuntimeError) as e:
             raise PolicyError(f"policies.{name}.model: vllm cannot load {config.model}: {e}") from e
         self._tokenizer = self._llm.get_tokenizer()

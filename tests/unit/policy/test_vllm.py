@@ -10,6 +10,7 @@ from school_fixtures import save_pretrained_model
 from transformers import AutoTokenizer
 
 from kevin.core.config import PolicyConfig
+from kevin.core.errors import PolicyError
 from kevin.core.types import Message
 from kevin.policy.interface import Request, Sampling
 from kevin.policy.load import load_policy
@@ -51,3 +52,30 @@ def test_it_is_given_the_tokens_that_transformers_is_given(tmp_path, ending, ope
     assert completion.num_prompt_tokens == policy.count_tokens(conversation) == other.count_tokens(conversation)
     assert LLM.settings["gpu_memory_utilization"] == 0.4
     assert policy.complete([], Sampling(max_tokens=8)) == []
+
+
+def test_further_arguments_reach_the_engine(tmp_path, monkeypatch):
+    folder = save_pretrained_model(tmp_path / "model", "llama", template=CHAT_TEMPLATE)
+    config = PolicyConfig(backend="vllm", model=str(folder), engine={"tensor_parallel_size": 8})
+    load_policy("base", config)
+    assert LLM.settings["tensor_parallel_size"] == 8
+    assert config.identity() != config.model_copy(update={"engine": {}}).identity()
+
+    def refuse(self, **settings):
+        raise TypeError("unexpected keyword argument 'tensor_paralel_size'")
+
+    monkeypatch.setattr(LLM, "__init__", refuse)
+    with pytest.raises(PolicyError, match=r"policies\.base\.engine: .* 'tensor_paralel_size'"):
+        load_policy("base", config)
+
+
+@pytest.mark.parametrize(
+    ("settings", "said"),
+    [
+        ({"backend": "vllm", "engine": {"gpu_memory_utilization": 0.5}}, "set memory_share of the policy instead"),
+        ({"backend": "openai", "engine": {"max_model_len": 9}}, "of backend vllm alone, and this one's is openai"),
+    ],
+)
+def test_arguments_that_are_set_elsewhere_or_reach_nobody_are_refused(settings, said):
+    with pytest.raises(ValueError, match=said):
+        PolicyConfig(model="m", **settings)

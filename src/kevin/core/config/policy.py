@@ -2,11 +2,14 @@
 
 from __future__ import annotations
 
-from typing import Any, Literal
+from typing import Any, Literal, Self
 
-from pydantic import Field
+from pydantic import Field, model_validator
 
 from kevin.core.types import Frozen
+
+_OF_THE_POLICY = {"model": "model", "dtype": "dtype", "gpu_memory_utilization": "memory_share"}
+"""Arguments of vLLM's engine for which there are keys of their own."""
 
 
 class PolicyConfig(Frozen):
@@ -26,6 +29,8 @@ class PolicyConfig(Frozen):
     """Data type of the weights; ``auto`` is the one that the model was saved in."""
     memory_share: float = Field(default=0.9, gt=0, lt=1)
     """``vllm`` only: of a GPU's memory. Where the judge has the same GPU, its tensors need the rest."""
+    engine: dict[str, Any] = Field(default={})
+    """``vllm`` only: further arguments of ``vllm.LLM``, e.g. ``{tensor_parallel_size: 8, max_model_len: 16384}``."""
     label: str | None = None
     """Name in tables and figures; the key of the policy when absent."""
     seed_of: str | None = None
@@ -45,4 +50,13 @@ class PolicyConfig(Frozen):
 
     def identity(self) -> dict[str, Any]:
         """The settings that its answers depend on, lengths apart, as JSON values."""
-        return self.model_dump(mode="json", include={"backend", "model", "dtype"})
+        keys = {"backend", "model", "dtype", *(["engine"] if self.engine else [])}
+        return self.model_dump(mode="json", include=keys)
+
+    @model_validator(mode="after")
+    def _names_arguments_once(self) -> Self:
+        if self.engine and self.backend != "vllm":
+            raise ValueError(f"engine: of backend vllm alone, and this one's is {self.backend}")
+        if taken := sorted(self.engine.keys() & _OF_THE_POLICY.keys()):
+            raise ValueError(f"engine.{taken[0]}: set {_OF_THE_POLICY[taken[0]]} of the policy instead")
+        return self
