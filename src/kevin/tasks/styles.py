@@ -158,9 +158,9 @@ ATTRIBUTES: dict[str, tuple[str, ...]] = {
     "batch_norm": ("bn", "norm", "batch_norm"),
     "instance_norm": ("inorm", "norm", "instance_norm", "in_norm"),
     "rms_norm": ("norm", "rms", "rmsnorm"),
-    "bias": ("bias", "bias", "bias", "add_value", "shift", "beta", "offset"),
-    "scale": ("scale", "gamma", "multiplier", "gain", "scale_factor"),
-    "limit": ("limit", "bound", "ceiling", "threshold"),
+    "bias": ("bias", "bias", "bias", "add_value", "shift", "beta", "offset", "constant"),
+    "scale": ("scale", "scale", "gamma", "multiplier", "gain", "scale_factor", "scaling_factor", "factor"),
+    "limit": ("limit", "bound", "ceiling", "threshold", "max_value"),
     "weight": ("weight", "w", "matrix", "weights"),
     **{f"conv_transpose{n}d": ("conv_transpose", "deconv", "conv", "up", f"conv_transpose{n}d") for n in (1, 2, 3)},
     "relu": ("relu", "act", "activation", "relu"),
@@ -175,7 +175,8 @@ ATTRIBUTES: dict[str, tuple[str, ...]] = {
     **dict.fromkeys(("mse_loss", "smooth_l1_loss", "cross_entropy", "hinge_loss"), ("loss", "criterion", "loss_fn")),
     "cosine_similarity": ("similarity", "cos", "cosine"),
 }
-"""By the inventory's name of an attribute: what others call it."""
+"""By the inventory's name of an attribute: what others call it. Learned tensors are called as constants
+are, too: which of the two it is stands in ``__init__``, not in the name."""
 
 CONSTANTS: dict[tuple[str, str], tuple[str, ...]] = {
     ("scale", "c"): ("scaling_factor", "scale_factor", "multiplier", "scale", "factor", "multiply_value", "alpha"),
