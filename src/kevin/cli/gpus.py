@@ -4,11 +4,11 @@ from __future__ import annotations
 
 import fcntl
 import os
-import shutil
-import subprocess
 import tempfile
 import time
 from pathlib import Path
+
+from kevin.core.provenance import nvidia_gpus
 
 SIDE_BY_SIDE = "KEVIN_SIDE_BY_SIDE"
 """Environment variable that the workflow sets when jobs share a machine's GPUs."""
@@ -23,11 +23,7 @@ def visible_gpus() -> list[str]:
     """As CUDA_VISIBLE_DEVICES names them; all of the machine where it says nothing."""
     if (said := os.environ.get(_VISIBLE)) is not None:
         return [name.strip() for name in said.split(",") if name.strip()]
-    program = shutil.which("nvidia-smi")
-    if program is None:
-        return []
-    listed = subprocess.run([program, "--list-gpus"], capture_output=True, text=True, check=False).stdout
-    return [str(i) for i, _ in enumerate(line for line in listed.splitlines() if line.startswith("GPU "))]
+    return [str(i) for i in range(len(nvidia_gpus()))]
 
 
 def claim_gpus(num: int, folder: Path | None = None) -> None:
@@ -40,8 +36,7 @@ def claim_gpus(num: int, folder: Path | None = None) -> None:
     Args:
         folder: of the lock files; the same for all jobs of a machine.
     """
-    visible = visible_gpus()
-    if num == 0 or os.environ.get(SIDE_BY_SIDE) != "1" or len(visible) <= num:
+    if num == 0 or os.environ.get(SIDE_BY_SIDE) != "1" or len(visible := visible_gpus()) <= num:
         return
     folder = folder or Path(tempfile.gettempdir())
     while len(_claimed) < num:
