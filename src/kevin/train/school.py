@@ -105,7 +105,7 @@ def _train(study: Study, school: SchoolConfig, pasts: Pasts, out_dir: Path) -> N
                 compile_layers(each)
         log.info("%d tasks, a model of %d parameters", len(tasks), model.num_parameters())
         checkpoint = Checkpoint(folder, _identity(study, school, pasts))
-        pupil = Pupil(copies, int(tokenizer.pad_token_id), school, checkpoint, padded=padded)
+        pupil = Pupil(copies, int(tokenizer.pad_token_id), school, checkpoint)
         pupil.resume()
         batches = school_batches(
             writers.chunks(pupil.next_conversation // CHUNK),
@@ -184,12 +184,12 @@ class Checkpoint:
 class Pupil:
     """A model at school: its optimiser, where it is in the corpus, and what was recorded."""
 
-    def __init__(self, copies: Copies, pad: int, school: SchoolConfig, checkpoint: Checkpoint, *, padded: bool) -> None:
+    def __init__(self, copies: Copies, pad: int, school: SchoolConfig, checkpoint: Checkpoint) -> None:
         import torch
 
         model = copies.first
         self._copies, self._model = copies, model
-        self._pad, self._padded, self._school, self._checkpoint = pad, padded, school, checkpoint
+        self._pad, self._school, self._checkpoint = pad, school, checkpoint
         on_gpu = model.device.type == "cuda"
         self._optimizer = torch.optim.AdamW(
             model.parameters(), lr=school.learning_rate, betas=_BETAS, weight_decay=0.0, fused=on_gpu
@@ -306,8 +306,10 @@ class Pupil:
         """Nats a token of the answers."""
         import torch
 
+        from kevin.train.unpadded import takes_rows
+
         with torch.no_grad(), self._autocast:
-            parts = cut(samples, self._school.micro_batch_tokens, padded=self._padded)
+            parts = cut(samples, self._school.micro_batch_tokens, padded=not takes_rows(self._model))
             total = sum(float(summed_loss(self._model, part, self._pad)) for part in parts)
         return total / sum(s.num_answer for s in samples)
 

@@ -14,7 +14,7 @@ from typing import TYPE_CHECKING, NamedTuple
 from kevin.core.errors import ConfigError
 from kevin.policy.chat import prompt_text
 from kevin.train.corpus import CHUNK, Kind, Writers
-from kevin.train.unpadded import ATTENTION, hidden_states, make_row
+from kevin.train.unpadded import hidden_states, make_row, takes_rows
 from kevin.writer.transcripts import Transcript
 
 if TYPE_CHECKING:
@@ -191,7 +191,7 @@ def summed_loss(model: PreTrainedModel, samples: Sequence[Sample], pad: int) -> 
     import torch
     from torch.nn.functional import cross_entropy
 
-    if model.config._attn_implementation == ATTENTION:
+    if takes_rows(model):
         row = make_row([s.tokens for s in samples], model.device)
         ends = list(itertools.accumulate(len(s.tokens) for s in samples))
         places = [p for s, end in zip(samples, ends, strict=True) for p in range(end - s.num_answer, end)]

@@ -59,6 +59,11 @@ def hidden_states(model: PreTrainedModel, row: Row) -> torch.Tensor:
     return states[0]
 
 
+def takes_rows(model: PreTrainedModel) -> bool:
+    """Whether `leave_out_padding` took it; other models get their samples padded."""
+    return bool(model.config._attn_implementation == ATTENTION)
+
+
 def leave_out_padding(model: PreTrainedModel) -> bool:
     """Have ``model`` take rows, if it computes with them what it computes with each sample alone.
 
@@ -74,7 +79,7 @@ def leave_out_padding(model: PreTrainedModel) -> bool:
     was_training = model.training
     model.eval()
     try:
-        apart = _apart(model, before)
+        apart = _apart(model)
     except (TypeError, ValueError, RuntimeError, AttributeError, KeyError) as e:
         log.debug("no rows without padding: %s", e)
         apart = float("inf")
@@ -88,11 +93,10 @@ def leave_out_padding(model: PreTrainedModel) -> bool:
 
 
 @torch.no_grad()
-def _apart(model: PreTrainedModel, attention: str) -> float:
+def _apart(model: PreTrainedModel) -> float:
     """Largest difference between the states of a row and of its samples alone, over the largest state."""
     limit = int(model.config.get_text_config().vocab_size)
     samples = [[(17 * i + 5 * r) % limit for i in range(n)] for r, n in enumerate(_LENGTHS)]
-    model.set_attn_implementation(attention)
     alone = [
         model.base_model(input_ids=torch.tensor([s], device=model.device), use_cache=False).last_hidden_state[0]
         for s in samples
