@@ -23,7 +23,7 @@ from kevin.core.progress import progress
 from kevin.core.types import Task
 from kevin.tasks.build import build_tasks
 from kevin.tasks.catalog import catalog
-from kevin.train.packing import ATTENTION, IGNORED, Batch, Encoder, Row, bucketed, collate, register_attention
+from kevin.train.packing import ATTENTION, Encoder, Row, bucketed, collate, register_attention
 from kevin.train.tokenizer import train_tokenizer
 from kevin.writer.transcripts import Transcript, transcripts
 
@@ -31,11 +31,13 @@ if TYPE_CHECKING:
     import torch
     from transformers import PreTrainedTokenizerFast, Qwen3ForCausalLM
 
+    from kevin.train.copying import Drills
+
 log = logging.getLogger(__name__)
 
 OWN_TASKS = 4
 """How much more often a task of the study is written for than another of the catalog."""
-FIRST_ANSWERS, LATER_ANSWERS, LAST_ANSWERS = 6, 3, 6
+FIRST_ANSWERS, LATER_ANSWERS, LAST_ANSWERS = 6, 3, 5
 """Answers to a first turn's prompt; at each later turn where all of them are asked for; at the last turn alone."""
 SUMMARY = "summary.json"
 """What became of the training, in the model's folder."""
@@ -74,12 +76,15 @@ def train_base_model(study: Study, out_dir: Path) -> None:
         raise ConfigError("the base model can be trained for dialect c_abi only")
     import torch
 
+    from kevin.train.copying import Drills
+
     start = time.monotonic()
     torch.manual_seed(study.seed)
     torch.set_num_threads(1)  # the operators are too small to share: two threads mostly wait for each other
     parts = _write(study, config)
     tokenizer = train_tokenizer(_texts(parts[0][:_TOKENIZER_TRANSCRIPTS]), config.vocab_size)
     encoder = Encoder(tokenizer)
+    rng = random.Random(f"kevin batches, seed {study.seed}")
     batches: list[list[Row]] = []
     for written in parts:
         encoder.know(_texts(written))
@@ -87,11 +92,12 @@ def train_base_model(study: Study, out_dir: Path) -> None:
         num_tokens = sum(r.num_tokens for r in rows)
         log.info("%d transcripts, %d tokens, vocabulary of %d", len(rows), num_tokens, len(tokenizer))
         most = round(config.max_steps * len(written) / config.num_transcripts)
-        part = bucketed(rows, config.batch_size)[:most]
-        random.Random(f"kevin batches, seed {study.seed}").shuffle(part)
-        batches += part
+        part = bucketed(rows, config.batch_size)
+        epochs = [batch for _ in range(config.num_epochs) for batch in rng.sample(part, len(part))]
+        batches += epochs[:most]
     model = new_model(config, tokenizer)
-    records = _train(model, batches, int(tokenizer.pad_token_id), config, start)
+    drills = Drills([row for batch in batches for row in batch], set(tokenizer.all_special_ids))
+    records = _train(model, batches, drills, int(tokenizer.pad_token_id), study, start)
     _save(out_dir, model, tokenizer, records, summarise_training(records, len(batches), config))
     log.info("base model of %d parameters in %.0f s", model.num_parameters(), time.monotonic() - start)
 
@@ -116,7 +122,9 @@ def _write(study: Study, config: BaseModelConfig) -> list[list[Transcript]]:
                 first_answers=FIRST_ANSWERS,
                 later_answers=later_answers(history),
                 habits=habits,
+                later_share=config.later_share,
                 ways=config.ways,
+                decisions=config.decisions,
                 history=history,
             ):
                 written[-1].append(transcript)
@@ -144,6 +152,8 @@ def bare_model(config: BaseModelConfig, vocab_size: int, *, end: int, pad: int) 
     import torch
     from transformers import Qwen3Config, Qwen3ForCausalLM
 
+    from kevin.train.copying import ROPE_THETA, can_hold_copying_heads, set_copying_heads
+
     register_attention()
     model = Qwen3ForCausalLM(
         Qwen3Config(
@@ -155,6 +165,7 @@ def bare_model(config: BaseModelConfig, vocab_size: int, *, end: int, pad: int) 
             head_dim=config.hidden_size // config.num_heads,
             intermediate_size=config.intermediate_size,
             max_position_embeddings=config.max_tokens,
+            rope_parameters={"rope_type": "default", "rope_theta": ROPE_THETA},
             tie_word_embeddings=True,
             bos_token_id=None,
             eos_token_id=end,
@@ -162,23 +173,9 @@ def bare_model(config: BaseModelConfig, vocab_size: int, *, end: int, pad: int) 
             attn_implementation=ATTENTION,  # type: ignore[call-arg]
         )
     )
+    if config.copying_heads and can_hold_copying_heads(model):
+        set_copying_heads(model)
     return model.to("cuda" if torch.cuda.is_available() else "cpu")  # type: ignore[arg-type, no-any-return]
-
-
-def answer_loss(model: Qwen3ForCausalLM, batch: Batch) -> torch.Tensor:
-    """Mean cross-entropy over the answers' tokens; the vocabulary is only scored there."""
-    from torch.nn.functional import cross_entropy
-
-    hidden = model.model(
-        input_ids=batch.tokens,
-        position_ids=batch.positions,
-        attention_mask=batch.mask,
-        use_cache=False,
-        num_spine=batch.num_spine,
-        num_branches=batch.num_branches,
-    ).last_hidden_state  # (B, L, H)
-    scored = batch.labels != IGNORED
-    return cross_entropy(model.lm_head(hidden[scored]), batch.labels[scored])
 
 
 def rate_share(step: int, num_steps: int) -> float:
@@ -205,18 +202,21 @@ def make_optimizers(model: Qwen3ForCausalLM, config: BaseModelConfig) -> list[to
 
 
 def _train(
-    model: Qwen3ForCausalLM, batches: Sequence[list[Row]], pad: int, config: BaseModelConfig, start: float
+    model: Qwen3ForCausalLM, batches: Sequence[list[Row]], drills: Drills, pad: int, study: Study, start: float
 ) -> list[dict[str, float]]:
     """One pass over the batches; a record of every step. ``start``: when the budget began, monotonic seconds."""
     import torch
 
+    from kevin.train.gradients import Gradients, Part, parts_of
+
+    config, rng = study.base_model, random.Random(f"kevin drills, seed {study.seed}")
     optimizers = make_optimizers(model, config)
     peaks = [config.learning_rate, config.matrix_learning_rate]
     records: list[dict[str, float]] = []
     num_steps = len(batches)
     began = time.monotonic()
     model.train()
-    with progress(num_steps, "train base model", "steps") as bar:
+    with progress(num_steps, "train base model", "steps") as bar, Gradients(model) as gradients:
         for step in range(len(batches)):
             if step == _MEASURED_STEPS and config.time_budget_s is not None:
                 num_steps = _fitting_steps(len(batches), step, began, start, config.time_budget_s)
@@ -226,20 +226,21 @@ def _train(
             for optimizer, peak in zip(optimizers, peaks, strict=True):
                 for group in optimizer.param_groups:
                     group["lr"] = peak * share
-            batch = collate(batches[spread(step, _MEASURED_STEPS, num_steps, len(batches))], pad).to(model.device)
-            loss = answer_loss(model, batch)
-            model.zero_grad(set_to_none=True)
-            loss.backward()
+            rows = batches[spread(step, _MEASURED_STEPS, num_steps, len(batches))]
+            parts = parts_of(rows, pad)
+            drilled = [Part(collate([drills.draw(rng)], pad), config.copying_weight)] if config.copying_weight else []
+            losses = gradients.set([*parts, *drilled])
             norm = torch.nn.utils.clip_grad_norm_(model.parameters(), 1.0)
             for optimizer in optimizers:
                 optimizer.step()
             records.append(
                 {
                     "step": step + 1,
-                    "loss": float(loss.detach()),
+                    "loss": sum(part.weight * loss for part, loss in zip(parts, losses, strict=False)),
+                    **({"copying_loss": losses[-1]} if drilled else {}),
                     "grad_norm": float(norm),
                     "learning_rate": peaks[0] * share,
-                    "num_tokens": batch.tokens.numel(),
+                    "num_tokens": sum(part.batch.tokens.numel() for part in [*parts, *drilled]),
                     "elapsed_s": time.monotonic() - start,
                 }
             )

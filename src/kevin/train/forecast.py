@@ -81,6 +81,8 @@ def measure_pace(study: Study, num_cores: int) -> Pace:
             study.seed,
             first_answers=FIRST_ANSWERS,
             later_answers=later_answers(study.rollout.history),
+            later_share=study.base_model.later_share,
+            decisions=study.base_model.decisions,
             history=study.rollout.history,
         )
     )
@@ -94,7 +96,9 @@ def _step_s(study: Study, written: list[Transcript]) -> float:
     """A step on rows as long as those of the study, of random tokens: no tokenizer has been learned yet."""
     import torch
 
-    from kevin.train.base_model import answer_loss, bare_model, make_optimizers
+    from kevin.train.base_model import bare_model, make_optimizers
+    from kevin.train.copying import Drills
+    from kevin.train.gradients import Gradients, Part, parts_of
     from kevin.train.packing import Branch, Row, collate
 
     config, rng = study.base_model, random.Random(0)
@@ -109,13 +113,15 @@ def _step_s(study: Study, written: list[Transcript]) -> float:
         rows.append(Row(spine, [Branch(len(spine), tokens(a)) for e in t.exchanges for a in e.answers]))
     model = bare_model(config, config.vocab_size, end=0, pad=1)
     optimizers = make_optimizers(model, config)
+    drill = Part(collate([Drills(rows, ()).draw(rng)], 1), config.copying_weight)
     times = []
-    for i in range(0, len(rows) - config.batch_size + 1, config.batch_size):
-        start = time.monotonic()
-        answer_loss(model, collate(rows[i : i + config.batch_size], 1).to(model.device)).backward()
-        for optimizer in optimizers:
-            optimizer.step()
-        times.append(time.monotonic() - start)
+    with Gradients(model) as gradients:
+        for i in range(0, len(rows) - config.batch_size + 1, config.batch_size):
+            start = time.monotonic()
+            gradients.set([*parts_of(rows[i : i + config.batch_size], 1), *([drill] if config.copying_weight else [])])
+            for optimizer in optimizers:
+                optimizer.step()
+            times.append(time.monotonic() - start)
     return sum(times[1:]) / len(times[1:]) if len(times) > 1 else times[0]
 
 
@@ -147,7 +153,7 @@ def forecast(study: Study, pace: Pace) -> list[Stage]:
     tasks, base, rollout = study.tasks, study.base_model, study.rollout
     num_eval = tasks.num_eval_level1 + tasks.num_eval_level2
     num_composed = tasks.num_train_level2 + tasks.num_eval_level2
-    num_steps = min(base.max_steps, base.num_transcripts // base.batch_size)
+    num_steps = min(base.max_steps, base.num_epochs * base.num_transcripts // base.batch_size)
     written = study.ceiling_kernels * num_eval
     import_s, start_s = IMPORT_S * scale, (IMPORT_S + JUDGE_S) * scale
     stages = [

@@ -21,10 +21,12 @@ _NUMBER = r"(?<![A-Za-z0-9_.])(?:\d+\.\d+(?:e-?\d+)?|\d+e-?\d+|\d\d+)"
 """Decimal fractions and numbers of two digits or more stand by themselves: constants that a kernel copies."""
 _PARAMETER = r"(?:, )?(?:const )?\w+\* \w+(?=[,)])"
 """So does every pointer in a list of parameters: the launcher's signature is copied from the prompt."""
+_LABEL = r"^[A-Z][A-Za-z ]*: "
+"""What a line says of what follows: "The last one: Correct, ..." goes on in the pieces of the feedback."""
 
 
 def train_tokenizer(texts: Iterable[str], vocab_size: int) -> PreTrainedTokenizerFast:
-    """Learn the pieces from texts. Text is only ever cut at line ends, constants and parameters before that."""
+    """Learn the pieces from texts. Text is only ever cut at line ends, labels, constants and parameters before that."""
     from tokenizers import Regex, Tokenizer, decoders, models, pre_tokenizers, trainers
     from transformers import PreTrainedTokenizerFast
 
@@ -32,6 +34,7 @@ def train_tokenizer(texts: Iterable[str], vocab_size: int) -> PreTrainedTokenize
     core.pre_tokenizer = pre_tokenizers.Sequence(
         [
             pre_tokenizers.Split(Regex(_LINE), behavior="isolated"),
+            pre_tokenizers.Split(Regex(_LABEL), behavior="isolated"),
             pre_tokenizers.Split(Regex(_PARAMETER), behavior="isolated"),
             pre_tokenizers.Split(Regex(_NUMBER), behavior="isolated"),
             pre_tokenizers.ByteLevel(add_prefix_space=False, use_regex=False),

@@ -7,10 +7,10 @@ kernels before it in a way drawn by configured shares (`kevin.writer.ways`), goo
 from __future__ import annotations
 
 import random
-from collections.abc import Iterator, Sequence
+from collections.abc import Collection, Iterator, Sequence
 
 from kevin.core import dialogue
-from kevin.core.config import WaysConfig, WriterConfig
+from kevin.core.config import SaidDecisions, WaysConfig, WriterConfig
 from kevin.core.history import HistoryConfig
 from kevin.core.types import Conversation, Frozen, Kernel, Language, Task, Turn
 from kevin.writer.plan import EVEN, Plan, render, sample_plan, summarise
@@ -22,6 +22,7 @@ OPENING = "Okay, this is computed:"
 OTHER_OPENINGS = ("Hmm, this is computed:", "So this is computed:", "Let me see, this is computed:")
 OTHER_OPENING_SHARE = 0.04
 SHARES = WaysConfig()
+LATER_SHARE = 0.5
 ALL = HistoryConfig()
 
 
@@ -60,14 +61,17 @@ def completion(
     habits: WriterConfig = EVEN,
     *,
     goes_on: Sequence[str] = (),
+    decided: Collection[str] | None = None,
 ) -> str:
     """The full answer of a turn: chain of thought, kernel, summary.
 
-    ``goes_on``: lines that say what a later turn goes on from.
+    Args:
+        goes_on: lines that say what a later turn goes on from.
+        decided: slots of the plan whose values are said; None for all.
     """
     opening = rng.choice(OTHER_OPENINGS) if rng.random() < OTHER_OPENING_SHARE else OPENING
     thought = [opening, *_forward(task), *goes_on, CARE[plan.care]]
-    thought += [sentence(slot, value) for slot, value in plan.slots]
+    thought += [sentence(slot, value) for slot, value in plan.slots if decided is None or slot in decided]
     if habits.says_mistakes:
         thought += [BELIEFS[m] for m in sorted(plan.mistakes)]
     fence = dialogue.FENCES["c_abi", plan.language]
@@ -94,10 +98,13 @@ def transcripts(
     first_answers: int = 1,
     later_answers: int = 1,
     habits: WriterConfig = EVEN,
+    later_share: float = LATER_SHARE,
     ways: WaysConfig = SHARES,
+    decisions: SaidDecisions = "changed",
     history: HistoryConfig = ALL,
 ) -> Iterator[Transcript]:
-    """``num`` transcripts over tasks drawn evenly, of one to ``max_turns`` turns, short ones more often.
+    """``num`` transcripts over tasks drawn evenly, of one turn or, at ``later_share``, of two to ``max_turns``, few
+    more often.
 
     The same arguments give the same transcripts.
 
@@ -111,11 +118,11 @@ def transcripts(
         if not order:
             order = rng.sample(list(tasks), len(tasks))
         task = order.pop()
-        (num_turns,) = rng.choices(range(1, max_turns + 1), weights=range(max_turns, 0, -1))
-        if num_turns == 1:
+        if max_turns == 1 or rng.random() >= later_share:
             yield _first_turn(rng, task, language, first_answers, habits)
-        else:
-            yield _later_turns(rng, task, language, num_turns, later_answers, habits, ways, history)
+            continue
+        (num_turns,) = rng.choices(range(2, max_turns + 1), weights=range(max_turns - 1, 0, -1))
+        yield _later_turns(rng, task, language, num_turns, later_answers, habits, ways, decisions, history)
 
 
 def _first_turn(
@@ -137,6 +144,7 @@ def _later_turns(
     num_answers: int,
     habits: WriterConfig,
     ways: WaysConfig,
+    decisions: SaidDecisions,
     history: HistoryConfig,
 ) -> Transcript:
     law = SpeedLaw(rng)
@@ -152,7 +160,16 @@ def _later_turns(
         sources = [c.source or render(task, c.plan) for c in drawn]
         if is_asked:
             answers = [
-                completion(rng, task, c.plan, source, c.summary, habits, goes_on=c.said)
+                completion(
+                    rng,
+                    task,
+                    c.plan,
+                    source,
+                    c.summary,
+                    habits,
+                    goes_on=c.said,
+                    decided=c.decided if decisions == "changed" else None,
+                )
                 for c, source in zip(drawn, sources, strict=True)
             ]
             exchanges.append(Exchange(turn=len(shown) + 1, answers=tuple(answers)))

@@ -16,6 +16,7 @@ from writer_fixtures import small_catalog
 
 from kevin.core.config import BaseModelConfig, TrainConfig
 from kevin.train import base_model, base_model_check
+from kevin.train.gradients import answer_loss
 from kevin.train.packing import Encoder, collate
 from kevin.train.stability import nothing_learnable, run_summary
 from kevin.train.tokenizer import train_tokenizer
@@ -110,7 +111,7 @@ def test_a_training_step_on_a_cpu_has_no_narrow_floats():
     optimizers = base_model.make_optimizers(model, config)
     batch = collate([Encoder(tokenizer).row(t) for t in written[:2]], tokenizer.pad_token_id)
     with _Dtypes() as dtypes:
-        base_model.answer_loss(model, batch).backward()
+        answer_loss(model, batch).backward()
         for optimizer in optimizers:
             optimizer.step()
     assert torch.float32 in dtypes.seen

@@ -18,6 +18,7 @@ from kevin.policy.interface import Request, Sampling
 from kevin.policy.load import load_policy
 from kevin.tasks.catalog import catalog
 from kevin.train import base_model
+from kevin.train.gradients import answer_loss
 from kevin.train.packing import IGNORED, Encoder, bucketed, collate
 from kevin.train.tokenizer import train_tokenizer
 from kevin.writer.transcripts import transcripts
@@ -55,6 +56,8 @@ def test_lines_become_pieces_and_constants_stay_whole(tokenizer):
 
     assert pieces("import torch.nn as nn\n") == ["import torch.nn as nn\n"]
     assert "1e-05" in pieces("        self.layer_norm = nn.LayerNorm((channels, height, width), eps=1e-05)\n")
+    label, _, speed, *_ = pieces("The last one: Correct, 0.76x the speed of PyTorch.\n")
+    assert label == "The last one: " and speed == pieces("Correct, 0.76x the speed of PyTorch.\n")[1]
     prompt, kernel = pieces("launch(const float* x, float* out);\n"), pieces("launch(const float* x, float* out) {\n")
     assert "const float* x" in prompt and "const float* x" in kernel
 
@@ -73,7 +76,7 @@ def test_a_packed_row_has_the_loss_of_its_samples(written, tokenizer):
     torch.manual_seed(0)
     model = base_model.new_model(CONFIG, tokenizer)
     torch.nn.init.normal_(model.model.embed_tokens.weight, std=1.0)
-    packed = base_model.answer_loss(model, collate(rows, tokenizer.pad_token_id)).item()
+    packed = answer_loss(model, collate(rows, tokenizer.pad_token_id)).item()
     model.set_attn_implementation("sdpa")
     total, num = 0.0, 0
     for row in rows:
@@ -120,6 +123,14 @@ def test_training_again_gives_the_same_weights(study, tmp_path):
         base_model.train_base_model(study, tmp_path / name)
     a, b = (AutoModelForCausalLM.from_pretrained(tmp_path / n).state_dict() for n in ("a", "b"))
     assert all(torch.equal(a[k], b[k]) for k in a)
+
+
+def test_every_epoch_takes_each_batch_once_and_drills_are_recorded(study, tmp_path):
+    config = CONFIG.model_copy(update={"num_epochs": 2, "max_steps": 100})
+    base_model.train_base_model(study.model_copy(update={"base_model": config}), tmp_path / "m")
+    records = [json.loads(line) for line in (tmp_path / "m" / "training.jsonl").read_text().splitlines()]
+    assert len(records) == 2 * CONFIG.num_transcripts // CONFIG.batch_size
+    assert all(r["copying_loss"] > 0 for r in records)
 
 
 def test_other_dialects_are_refused(study, tmp_path):

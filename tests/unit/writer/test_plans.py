@@ -227,6 +227,24 @@ def test_ways_are_configured():
     assert later and all("I decide anew." in e.answers[0] for e in later)
 
 
+def test_a_turn_says_its_own_decisions_or_all_of_them():
+    only = WaysConfig(**{way: float(way == "change") for way in WaysConfig.model_fields})
+
+    def num_said(decisions):
+        written = transcripts(TASKS, "cpp", 60, 2, 0, later_share=1, ways=only, decisions=decisions)
+        answers = [e.answers[0] for t in written for e in t.exchanges if "decisions but for" in e.answers[0]]
+        return [a.split("I write it down")[1].split("</think>")[0].count("\n") - 1 for a in answers]
+
+    assert set(num_said("changed")) == {1}
+    assert min(num_said("all")) > 1
+
+
+def test_the_share_of_later_turns_is_configured():
+    for share in (0.0, 1.0):
+        written = transcripts(TASKS, "cpp", 30, 3, 0, later_share=share)
+        assert all((len(t.conversation) > 1) == bool(share) for t in written)
+
+
 def test_a_view_of_the_past_is_the_transcripts_prompt():
     """Of three kernels before a last turn the prompt shows the best one, and every answer goes on from that."""
     history = HistoryConfig(view="best")

@@ -6,7 +6,7 @@ from typing import Self
 
 from pydantic import Field, model_validator
 
-from kevin.core.config.school import SchoolConfig, SecondSchoolConfig, WaysConfig
+from kevin.core.config.school import SaidDecisions, SchoolConfig, SecondSchoolConfig, WaysConfig
 from kevin.core.types import Frozen
 
 
@@ -46,6 +46,11 @@ class BaseModelConfig(Frozen):
     """Habits of the kernel writer."""
     ways: WaysConfig = WaysConfig()
     """How a later turn of its transcripts goes on, for a model made from scratch."""
+    decisions: SaidDecisions = "changed"
+    """Which decisions such a turn says before its kernel: those that it makes, so that all else is copied from the
+    kernel that it goes on from, or all, which have to be read back from that kernel first."""
+    later_share: float = Field(default=0.5, ge=0, le=1)
+    """Share of its transcripts that ask for a later turn; the others ask for a first one."""
     school: WriterConfig | None = None
     """Other habits for the first part of the corpus: what the model gets to know, beside what it then is used to do."""
     school_share: float = Field(default=0.75, gt=0, lt=1)
@@ -67,6 +72,13 @@ class BaseModelConfig(Frozen):
     """Conversations that are written to train on."""
     max_turns: int = Field(default=4, ge=1)
     """Transcripts hold one to this many turns."""
+    num_epochs: int = Field(default=1, ge=1)
+    """Times that all of them are learned from."""
+    copying_heads: bool = True
+    """Begin with attention heads that copy from the context, which a model of this size does not find by itself in the
+    time it has; where it has two layers and two heads."""
+    copying_weight: float = Field(default=0.25, ge=0)
+    """Weight of the loss on copying tokens drawn at random, beside that on transcripts; 0: no such drills."""
     batch_size: int = Field(default=2, ge=1)
     """Transcripts a step, each a conversation with several answers."""
     learning_rate: float = Field(default=3e-3, gt=0)
@@ -76,7 +88,7 @@ class BaseModelConfig(Frozen):
     time_budget_s: float | None = Field(default=None, gt=0)
     """Shorten the schedule, once, where the first steps show that training would take longer. The model then depends on
     the machine's speed, and the report says so; without a budget a slow machine takes longer for the same model."""
-    max_steps: int = Field(default=1500, ge=1)
+    max_steps: int = Field(default=3000, ge=1)
     """Upper limit of the steps."""
     expected_loss: float | None = Field(default=None, gt=0)
     """The study stops when the final loss, in nats a token of the answers, is above this; not checked when null."""

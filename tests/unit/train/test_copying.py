@@ -1,0 +1,93 @@
+"""Heads that copy from the context, and drills of it."""
+
+from __future__ import annotations
+
+import random
+
+import pytest
+import torch
+from torch.nn.functional import cross_entropy
+
+from kevin.core.config import BaseModelConfig
+from kevin.train.base_model import bare_model
+from kevin.train.copying import Drills, can_hold_copying_heads
+from kevin.train.gradients import Gradients, answer_loss, parts_of
+from kevin.train.packing import Branch, Row, collate
+
+VOCABULARY = 700
+
+
+def repeated(num_tokens: int, seed: int) -> torch.Tensor:
+    """(1, 2 N): random tokens twice."""
+    once = torch.randint(0, VOCABULARY, (1, num_tokens), generator=torch.Generator().manual_seed(seed))
+    return torch.cat([once, once], dim=1)
+
+
+def guesses(config: BaseModelConfig, tokens: torch.Tensor) -> tuple[float, float]:
+    """Of the second half: share of tokens that are thought likeliest, and the loss."""
+    torch.manual_seed(0)
+    model = bare_model(config, VOCABULARY, end=0, pad=1)
+    model.set_attn_implementation("sdpa")
+    half = tokens.size(1) // 2
+    with torch.no_grad():
+        logits = model(tokens.to(model.device)).logits[0, half:-1].cpu()
+    said = tokens[0, half + 1 :]
+    return float((logits.argmax(-1) == said).float().mean()), float(cross_entropy(logits, said))
+
+
+@pytest.mark.parametrize("num_heads", [2, 4])
+@pytest.mark.parametrize("num_tokens", [20, 300])
+def test_an_untrained_model_copies_what_it_reads(num_heads: int, num_tokens: int) -> None:
+    config = BaseModelConfig(num_heads=num_heads)
+    tokens = repeated(num_tokens, seed=num_tokens)
+    copied, loss = guesses(config, tokens)
+    plain, plain_loss = guesses(config.model_copy(update={"copying_heads": False}), tokens)
+    assert copied > 0.5 and plain < 0.1
+    assert loss < plain_loss - 2
+
+
+def test_two_tokens_tell_which_of_two_places_is_gone_on_from() -> None:
+    a, b, c, d, e = 11, 22, 33, 44, 55
+    tokens = [a, b, c, *range(100, 120), d, b, e, *range(120, 140)]
+    torch.manual_seed(0)
+    model = bare_model(BaseModelConfig(), VOCABULARY, end=0, pad=1)
+    model.set_attn_implementation("sdpa")
+    for before, after in ((a, c), (d, e)):
+        with torch.no_grad():
+            logits = model(torch.tensor([[*tokens, before, b]], device=model.device)).logits[0, -1]
+        assert int(logits.argmax()) == after
+
+
+def test_a_model_too_small_for_them_starts_as_any_other() -> None:
+    small = BaseModelConfig(num_heads=1, hidden_size=64)
+    model = bare_model(small, VOCABULARY, end=0, pad=1)
+    assert not can_hold_copying_heads(model)
+    assert all(float(layer.mlp.down_proj.weight.detach().abs().sum()) > 0 for layer in model.model.layers)
+
+
+def test_answers_of_drills_are_pieces_of_them() -> None:
+    rows = [Row([1, 2], [Branch(2, [5, 6, 7, 0])]), Row([3], [Branch(1, [7, 8, 0])])]
+    row = Drills(rows, special={0}).draw(random.Random(1), num_tokens=30, num_pieces=4, length=10)
+    assert set(row.spine) == {5, 6, 7, 8} and len(row.branches) == 4
+    for branch in row.branches:
+        assert branch.at == 30
+        assert any(row.spine[i : i + 10] == branch.tokens for i in range(21))
+
+
+def test_rows_by_themselves_have_the_gradients_of_their_batch() -> None:
+    rng = random.Random(3)
+
+    def tokens(num: int) -> list[int]:
+        return rng.choices(range(VOCABULARY), k=num)
+
+    rows = [Row(tokens(9), [Branch(9, tokens(5)), Branch(9, tokens(3))]), Row(tokens(4), [Branch(4, tokens(11))])]
+    torch.manual_seed(0)
+    model = bare_model(BaseModelConfig(hidden_size=64, intermediate_size=64), VOCABULARY, end=0, pad=1)
+    whole = answer_loss(model, collate(rows, 1).to(model.device))
+    expected = torch.autograd.grad(whole, list(model.parameters()))
+    parts = parts_of(rows, 1)
+    with Gradients(model) as gradients:
+        losses = gradients.set(parts)
+    assert sum(p.weight * loss for p, loss in zip(parts, losses, strict=True)) == pytest.approx(float(whole), rel=1e-5)
+    for weights, wanted in zip(model.parameters(), expected, strict=True):
+        torch.testing.assert_close(weights.grad, wanted, rtol=1e-4, atol=1e-6)
