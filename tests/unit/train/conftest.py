@@ -1,5 +1,7 @@
 """For what trains a model of a few tokens, which more threads only slow down."""
 
+from collections.abc import Iterator
+
 import pytest
 import torch
 
@@ -10,3 +12,13 @@ def one_thread():
     torch.set_num_threads(1)
     yield
     torch.set_num_threads(before)
+
+
+@pytest.fixture
+def own_programs() -> Iterator[None]:
+    """Inductor's store does not tell programs for AVX2 (ATEN_CPU_CAPABILITY) from those for AVX-512: taken for each
+    other, they write past the ends of their tensors."""
+    from torch._inductor.utils import fresh_cache
+
+    with fresh_cache():
+        yield

@@ -2,13 +2,10 @@
 
 from __future__ import annotations
 
-from collections.abc import Iterator
-
 import pytest
 import torch
 from torch._dynamo.exc import BackendCompilerFailed
 from torch._dynamo.utils import counters
-from torch._inductor.utils import fresh_cache
 from transformers import AutoModelForCausalLM, LlamaConfig, PreTrainedModel
 
 from kevin.core.errors import DeviceError
@@ -46,15 +43,7 @@ def loss_and_gradient(model: PreTrainedModel, batch: list[Sample]) -> tuple[floa
     return loss.item(), torch.cat([p.grad.flatten() for p in model.parameters() if p.grad is not None])
 
 
-@pytest.fixture
-def _own_programs() -> Iterator[None]:
-    """Inductor's store does not tell programs for AVX2 (ATEN_CPU_CAPABILITY) from those for AVX-512: taken for each
-    other, they write past the ends of their tensors."""
-    with fresh_cache():
-        yield
-
-
-@pytest.mark.usefixtures("_own_programs")
+@pytest.mark.usefixtures("own_programs")
 def test_losses_and_gradients_stay_the_same_with_one_program_for_all_layers(model: PreTrainedModel) -> None:
     batches = [samples(3, 20), samples(2, 33), samples(4, 11)]
     plain = [loss_and_gradient(model, batch) for batch in batches]

@@ -88,6 +88,6 @@ def test_rows_by_themselves_have_the_gradients_of_their_batch() -> None:
     parts = parts_of(rows, 1)
     with Gradients(model) as gradients:
         losses = gradients.set(parts)
-    assert sum(p.weight * loss for p, loss in zip(parts, losses, strict=True)) == pytest.approx(float(whole), rel=1e-5)
+    assert sum(p.weight * loss for p, loss in zip(parts, losses, strict=True)) == pytest.approx(whole.item(), rel=1e-5)
     for weights, wanted in zip(model.parameters(), expected, strict=True):
         torch.testing.assert_close(weights.grad, wanted, rtol=1e-4, atol=1e-6)

@@ -34,6 +34,7 @@ def loss_and_gradient(model, samples):
 
 
 @pytest.mark.parametrize("family", [LlamaConfig, Qwen2Config])
+@pytest.mark.usefixtures("own_programs")
 @pytest.mark.parametrize("compiled", [False, True])
 def test_losses_and_gradients_are_those_of_padded_samples(family, compiled):
     model = make(family(**SIZES))
