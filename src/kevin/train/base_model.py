@@ -23,7 +23,7 @@ from kevin.core.progress import progress
 from kevin.core.types import Task
 from kevin.tasks.build import build_tasks
 from kevin.tasks.catalog import catalog
-from kevin.train.packing import ATTENTION, Encoder, Row, bucketed, collate, register_attention
+from kevin.train.packing import ATTENTION, Encoder, Row, bucketed, register_attention
 from kevin.train.tokenizer import train_tokenizer
 from kevin.writer.transcripts import Transcript, transcripts
 
@@ -207,7 +207,7 @@ def _train(
     """One pass over the batches; a record of every step. ``start``: when the budget began, monotonic seconds."""
     import torch
 
-    from kevin.train.gradients import Gradients, Part, parts_of
+    from kevin.train.gradients import Gradients, step_parts
 
     config, rng = study.base_model, random.Random(f"kevin drills, seed {study.seed}")
     optimizers = make_optimizers(model, config)
@@ -227,20 +227,19 @@ def _train(
                 for group in optimizer.param_groups:
                     group["lr"] = peak * share
             rows = batches[spread(step, _MEASURED_STEPS, num_steps, len(batches))]
-            parts = parts_of(rows, pad)
-            drilled = [Part(collate([drills.draw(rng)], pad), config.copying_weight)] if config.copying_weight else []
-            losses = gradients.set([*parts, *drilled])
+            parts = step_parts(rows, drills, rng, pad, config.copying_weight)
+            losses = gradients.set(parts)
             norm = torch.nn.utils.clip_grad_norm_(model.parameters(), 1.0)
             for optimizer in optimizers:
                 optimizer.step()
             records.append(
                 {
                     "step": step + 1,
-                    "loss": sum(part.weight * loss for part, loss in zip(parts, losses, strict=False)),
-                    **({"copying_loss": losses[-1]} if drilled else {}),
+                    "loss": sum(parts[i].weight * losses[i] for i in range(len(rows))),
+                    **({"copying_loss": losses[-1]} if config.copying_weight else {}),
                     "grad_norm": float(norm),
                     "learning_rate": peaks[0] * share,
-                    "num_tokens": sum(part.batch.tokens.numel() for part in [*parts, *drilled]),
+                    "num_tokens": sum(part.batch.tokens.numel() for part in parts),
                     "elapsed_s": time.monotonic() - start,
                 }
             )

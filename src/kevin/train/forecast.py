@@ -98,8 +98,8 @@ def _step_s(study: Study, written: list[Transcript]) -> float:
 
     from kevin.train.base_model import bare_model, make_optimizers
     from kevin.train.copying import Drills
-    from kevin.train.gradients import Gradients, Part, parts_of
-    from kevin.train.packing import Branch, Row, collate
+    from kevin.train.gradients import Gradients, step_parts
+    from kevin.train.packing import Branch, Row
 
     config, rng = study.base_model, random.Random(0)
     torch.set_num_threads(1)
@@ -113,12 +113,12 @@ def _step_s(study: Study, written: list[Transcript]) -> float:
         rows.append(Row(spine, [Branch(len(spine), tokens(a)) for e in t.exchanges for a in e.answers]))
     model = bare_model(config, config.vocab_size, end=0, pad=1)
     optimizers = make_optimizers(model, config)
-    drill = Part(collate([Drills(rows, ()).draw(rng)], 1), config.copying_weight)
+    drills = Drills(rows, ())
     times = []
     with Gradients(model) as gradients:
         for i in range(0, len(rows) - config.batch_size + 1, config.batch_size):
             start = time.monotonic()
-            gradients.set([*parts_of(rows[i : i + config.batch_size], 1), *([drill] if config.copying_weight else [])])
+            gradients.set(step_parts(rows[i : i + config.batch_size], drills, rng, 1, config.copying_weight))
             for optimizer in optimizers:
                 optimizer.step()
             times.append(time.monotonic() - start)

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import os
+import random
 from collections.abc import Sequence
 from concurrent.futures import ThreadPoolExecutor
 from typing import TYPE_CHECKING, NamedTuple, Self
@@ -14,6 +15,8 @@ from kevin.train.packing import IGNORED, Batch, Row, collate
 
 if TYPE_CHECKING:
     from transformers import Qwen3ForCausalLM
+
+    from kevin.train.copying import Drills
 
 
 class Part(NamedTuple):
@@ -41,6 +44,12 @@ def parts_of(rows: Sequence[Row], pad: int) -> list[Part]:
     """Rows one by one, weighted so that the sum is the mean over all tokens of their answers."""
     sizes = [sum(len(b.tokens) for b in row.branches) for row in rows]
     return [Part(collate([row], pad), size / sum(sizes)) for row, size in zip(rows, sizes, strict=True)]
+
+
+def step_parts(rows: Sequence[Row], drills: Drills, rng: random.Random, pad: int, copying_weight: float) -> list[Part]:
+    """Those of the rows, then a drill, where copying has a weight."""
+    drilled = [Part(collate([drills.draw(rng)], pad), copying_weight)] if copying_weight else []
+    return [*parts_of(rows, pad), *drilled]
 
 
 class Gradients:

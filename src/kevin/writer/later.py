@@ -77,7 +77,7 @@ def later_transcripts(
             next_one.plan,
             summary=next_one.summary,
             goes_on=next_one.said,
-            decided=next_one.decided if decisions == "changed" else None,
+            decided=next_one.decided(decisions),
             source=next_one.source,
         )
         exchange = Exchange(turn=len(shown) + 1, answers=(text,))

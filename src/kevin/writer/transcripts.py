@@ -10,7 +10,7 @@ import random
 from collections.abc import Collection, Iterator, Sequence
 
 from kevin.core import dialogue
-from kevin.core.config import SaidDecisions, WaysConfig, WriterConfig
+from kevin.core.config import BaseModelConfig, SaidDecisions, WaysConfig, WriterConfig
 from kevin.core.history import HistoryConfig
 from kevin.core.types import Conversation, Frozen, Kernel, Language, Task, Turn
 from kevin.writer.plan import EVEN, Plan, render, sample_plan, summarise
@@ -22,7 +22,7 @@ OPENING = "Okay, this is computed:"
 OTHER_OPENINGS = ("Hmm, this is computed:", "So this is computed:", "Let me see, this is computed:")
 OTHER_OPENING_SHARE = 0.04
 SHARES = WaysConfig()
-LATER_SHARE = 0.5
+LATER_SHARE = BaseModelConfig().later_share
 ALL = HistoryConfig()
 
 
@@ -168,7 +168,7 @@ def _later_turns(
                     c.summary,
                     habits,
                     goes_on=c.said,
-                    decided=c.decided if decisions == "changed" else None,
+                    decided=c.decided(decisions),
                 )
                 for c, source in zip(drawn, sources, strict=True)
             ]

@@ -10,7 +10,7 @@ import re
 from collections.abc import Mapping, Sequence
 from typing import NamedTuple
 
-from kevin.core.config import WaysConfig, WriterConfig
+from kevin.core.config import SaidDecisions, WaysConfig, WriterConfig
 from kevin.core.types import Language, Outcome, Task, Turn
 from kevin.writer.hints import Hint, hints
 from kevin.writer.plan import (
@@ -76,10 +76,9 @@ class Continuation(NamedTuple):
     kept: Plan | None = None
     """The plan of the turn that it goes on from; None where it starts anew."""
 
-    @property
-    def decided(self) -> tuple[str, ...]:
-        """The slots of its plan that it decides itself."""
-        if self.kept is None:
+    def decided(self, decisions: SaidDecisions) -> tuple[str, ...]:
+        """The slots of its plan whose values it says: all, or those that it decides itself."""
+        if self.kept is None or decisions == "all":
             return tuple(slot for slot, _ in self.plan.slots)
         return tuple(changed_slots(self.kept, self.plan))
 
