@@ -95,7 +95,7 @@ def train_base_model(study: Study, out_dir: Path) -> None:
         part = bucketed(rows, config.batch_size)
         epochs = [batch for _ in range(config.num_epochs) for batch in rng.sample(part, len(part))]
         batches += epochs[:most]
-    model = new_model(config, tokenizer)
+    model = new_model(config, tokenizer, study.seed)
     drills = Drills([row for batch in batches for row in batch], set(tokenizer.all_special_ids))
     records = _train(model, batches, drills, int(tokenizer.pad_token_id), study, start)
     _save(out_dir, model, tokenizer, records, summarise_training(records, len(batches), config))
@@ -142,12 +142,17 @@ def _texts(written: Sequence[Transcript]) -> list[str]:
     return prompts + [a for t in written for e in t.exchanges for a in e.answers]
 
 
-def new_model(config: BaseModelConfig, tokenizer: PreTrainedTokenizerFast) -> Qwen3ForCausalLM:
-    """A model of the configured size with random weights, on the GPU where there is one."""
-    return bare_model(config, len(tokenizer), end=int(tokenizer.eos_token_id), pad=int(tokenizer.pad_token_id))
+def new_model(config: BaseModelConfig, tokenizer: PreTrainedTokenizerFast, seed: int = 0) -> Qwen3ForCausalLM:
+    """A model of the configured size with random weights, on the GPU where there is one.
+
+    Args:
+        seed: of the heads that copy; all other weights are drawn from torch's own generator.
+    """
+    end, pad = int(tokenizer.eos_token_id), int(tokenizer.pad_token_id)
+    return bare_model(config, len(tokenizer), end=end, pad=pad, seed=seed)
 
 
-def bare_model(config: BaseModelConfig, vocab_size: int, *, end: int, pad: int) -> Qwen3ForCausalLM:
+def bare_model(config: BaseModelConfig, vocab_size: int, *, end: int, pad: int, seed: int = 0) -> Qwen3ForCausalLM:
     """As `new_model`, for a vocabulary of this size with these special tokens."""
     import torch
     from transformers import Qwen3Config, Qwen3ForCausalLM
@@ -174,7 +179,7 @@ def bare_model(config: BaseModelConfig, vocab_size: int, *, end: int, pad: int) 
         )
     )
     if config.copying_heads and can_hold_copying_heads(model):
-        set_copying_heads(model)
+        set_copying_heads(model, seed)
     return model.to("cuda" if torch.cuda.is_available() else "cpu")  # type: ignore[arg-type, no-any-return]
 
 

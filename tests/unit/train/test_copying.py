@@ -91,3 +91,12 @@ def test_rows_by_themselves_have_the_gradients_of_their_batch() -> None:
     assert sum(p.weight * loss for p, loss in zip(parts, losses, strict=True)) == pytest.approx(whole.item(), rel=1e-5)
     for weights, wanted in zip(model.parameters(), expected, strict=True):
         torch.testing.assert_close(weights.grad, wanted, rtol=1e-4, atol=1e-6)
+
+
+def test_copying_heads_differ_by_their_seed_alone() -> None:
+    def embedded(seed: int) -> torch.Tensor:
+        torch.manual_seed(0)
+        model = bare_model(BaseModelConfig(), VOCABULARY, end=0, pad=1, seed=seed)
+        return model.get_input_embeddings().weight.detach().cpu()
+
+    assert torch.equal(embedded(1), embedded(1)) and not torch.equal(embedded(1), embedded(2))
