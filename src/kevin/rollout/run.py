@@ -15,7 +15,7 @@ from kevin.core.errors import ConfigError, HarnessError
 from kevin.core.lengths import with_lengths
 from kevin.core.progress import Progress, progress
 from kevin.core.provenance import provenance
-from kevin.core.types import Kernel, Task, Turn, Verdict
+from kevin.core.types import Dialect, Kernel, Task, Turn, Verdict
 from kevin.policy.load import load_policy, policy_identity
 from kevin.rollout.beside import judges_beside
 from kevin.rollout.cost import turn_seconds
@@ -161,6 +161,11 @@ class PoolJudge:
         bar: Progress[None] = progress(len(pairs), "judge", "kernels")
         with bar:
             return self._pool.judge(pairs, on_verdict=lambda *_: bar.update())
+
+    def expect(self, tasks: Sequence[Task], dialect: Dialect) -> None:
+        """As `JudgePool.expect`; nothing on a CPU, whose cores may be generating."""
+        if self._pool.protocol.device == "cuda":
+            self._pool.expect(tasks, dialect)
 
     def build_ahead(self, task: Task, kernel: Kernel) -> None:
         """As `JudgePool.build_ahead`; nothing on a CPU, whose cores may be generating."""

@@ -19,6 +19,9 @@ class _Pool(FakePool):
         self.asked = []
         self.protocol = JudgeProtocol(device=device)
 
+    def expect(self, tasks, dialect):
+        self.asked.append("expect")
+
     def build_ahead(self, task, kernel):
         self.asked.append("build")
 
@@ -31,7 +34,9 @@ class _Pool(FakePool):
 
 
 @pytest.mark.parametrize("device", ["cuda", "cpu"])
-def test_a_gpus_kernels_are_built_as_they_are_answered_and_it_rests_once_after_all_turns_of_a_step(tmp_path, device):
+def test_a_gpus_kernels_are_expected_and_built_as_they_are_answered_and_it_rests_once_after_all_turns_of_a_step(
+    tmp_path, device
+):
     """The gradient steps may need the memory in which the judge keeps references, which serve all turns of a step; the
     cores of a CPU generate."""
     study = make_study(tmp_path)
@@ -49,4 +54,5 @@ def test_a_gpus_kernels_are_built_as_they_are_answered_and_it_rests_once_after_a
     played = player.play(1, [TASKS[0].id, TASKS[1].id], RecordingPolicy("trained", model, tokenizer, generate))
     assert len(played.rows) == 2 * study.train.group_size
     kernels = ["build"] * (2 * study.train.num_trajectories)
-    assert pool.asked == ([*kernels, "judge", *kernels, "judge", "rest"] if device == "cuda" else ["judge", "judge"])
+    turn = ["expect", *kernels, "judge"]
+    assert pool.asked == ([*turn, *turn, "rest"] if device == "cuda" else ["judge", "judge"])

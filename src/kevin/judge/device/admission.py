@@ -49,16 +49,17 @@ class Admission:
     def is_next(self, ticket: object, need: Need) -> bool:
         return need.total < self._small_bytes or self._line[0] is ticket
 
-    def fits(self, need: Need, given_back: int = 0) -> bool:
+    def fits(self, need: Need, given_back: int = 0, share: float = 1.0) -> bool:
         """Whether there is memory for it, beside all that those present may still take.
 
         Args:
             given_back: bytes that could be freed for it.
+            share: of the free memory, which all of this together may take.
         """
         if not need.kept and need.total < self._small_bytes:
             return True  # asking the driver takes its time
         to_come = sum(n.process for n in self._present) + max(n.passing for n in (*self._present, need))
-        return need.process + need.kept + to_come <= self._free_bytes() + given_back
+        return need.process + need.kept + to_come <= share * self._free_bytes() + given_back
 
     def enter(self, need: Need) -> None:
         self._present.append(need)

@@ -8,14 +8,14 @@ from __future__ import annotations
 
 import threading
 import time
-from collections.abc import Iterator, Sequence
+from collections.abc import Callable, Iterator, Sequence
 from contextlib import ExitStack, contextmanager, nullcontext
 
 import torch
 
 from kevin.core.errors import DeviceFullError
 from kevin.core.protocol import Rule
-from kevin.core.types import Kernel, Outcome, Task, Verdict
+from kevin.core.types import Dialect, Kernel, Outcome, Task, Verdict
 from kevin.judge.compile.native import Build
 from kevin.judge.correctness.checks import check_fewer_rows, check_trials, module_trials
 from kevin.judge.correctness.findings import Findings
@@ -61,6 +61,11 @@ class Judging:
         self.hardware.prepare()
         with self.room.hold():
             self.hardware.warm_up()
+
+    def expect(self, task: Task, dialect: Dialect, is_wanted: Callable[[], bool]) -> None:
+        """As `Room.expect`; what fails in the hardware is raised as in `judge`."""
+        with self.hardware.attributed(task):
+            self.room.expect(task, dialect, is_wanted)
 
     def judge(
         self,

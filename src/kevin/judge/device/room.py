@@ -8,7 +8,7 @@ from __future__ import annotations
 
 import gc
 import time
-from collections.abc import Iterator
+from collections.abc import Callable, Iterator
 from contextlib import AbstractContextManager, contextmanager
 
 import torch
@@ -24,6 +24,9 @@ from kevin.judge.device.lock import Company, DeviceLock
 from kevin.judge.device.workspace import Workspace, Workspaces, new_workspace
 from kevin.judge.sandbox.cell import CandidateFailed, Cell
 from kevin.judge.sandbox.slots import SharedSlots, slot_bytes
+
+_EXPECTED_SHARE = 0.25
+"""Of the free memory, for a task whose first candidate is still to come."""
 
 
 class Room:
@@ -84,6 +87,22 @@ class Room:
             return self.references.get(task)
         with self._hardware.lease(exclusive=False):
             return self.references.get(task)
+
+    def expect(self, task: Task, dialect: Dialect, is_wanted: Callable[[], bool]) -> None:
+        """Make ready for candidates of a task before there are any, as far as that takes little of what is free.
+
+        Args:
+            is_wanted: asked when it is this task's turn.
+
+        Raises:
+            KevinError: as `ReferenceCache.get`.
+        """
+        with self.company.together(), self.hold():
+            present = self.workspaces.tasks()
+            if task.digest in present or len(present) >= self._hardware.max_tasks or not is_wanted():
+                return
+            if self.admission.fits(self.need(task, dialect), share=_EXPECTED_SHARE):
+                self.workspaces.put_back(self._new_workspace(task))
 
     def _give_back(self, workspace: Workspace) -> None:
         """The memory of a workspace that is no longer kept; with the last one of a task its reference goes."""

@@ -22,13 +22,14 @@ from kevin.core.files import DISK_FULL
 from kevin.core.protocol import JudgeProtocol
 from kevin.core.provenance import nvidia_gpus
 from kevin.core.scratch import scratch_folder
-from kevin.core.types import Kernel, Task, Verdict
+from kevin.core.types import Dialect, Kernel, Task, Verdict
 from kevin.judge.compile.native import Build
 from kevin.judge.evaluate import build_verdict, screen_stage
 from kevin.judge.pool.cluster import connect, worker_device_name
 from kevin.judge.pool.worker import (
     build_on_worker,
     device_name,
+    expect_on_device,
     rest_devices,
     run_on_device,
     visible_gpu,
@@ -65,6 +66,9 @@ class JudgePool:
         self._ahead: dict[str, Any] = {}
         """Builds that were begun before their kernels are judged, by the verdict's key."""
         self._warming: list[Any] = []
+        self._batch = 1
+        """What is judged up to the next `rest`."""
+        self._expecting: list[Any] = []
         self.device_name = self._device_name()
 
     def _device_name(self) -> str:
@@ -129,7 +133,32 @@ class JudgePool:
         Workers of a cluster keep theirs.
         """
         if self._cluster is not None and self._client is not None:
-            self._client.run(rest_devices)
+            self._client.cancel(self._expecting)
+            self._expecting.clear()
+            self._client.run(rest_devices, self._batch)
+            self._batch += 1
+
+    def expect(self, tasks: Sequence[Task], dialect: Dialect) -> None:
+        """Begin to work out what kernels for ``tasks`` will be judged against, until the next `rest`.
+
+        Every local device does, as each may get any kernel; workers of a cluster, which are others' too, do not.
+        """
+        if self.config.scheduler is not None:
+            return
+        client = self.warm_up()
+        self._expecting += [
+            client.submit(
+                expect_on_device,
+                sorted(tasks, key=lambda task: task.id),
+                self.protocol,
+                dialect,
+                self._batch,
+                pure=False,
+                resources={"device": 1},
+                workers=[f"device-{i}"],
+            )
+            for i in range(self.config.device_workers)
+        ]
 
     def build_ahead(self, task: Task, kernel: Kernel) -> None:
         """Begin to compile what `judge` will be asked for; the device is left alone. Costs what is not asked for."""

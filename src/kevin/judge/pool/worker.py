@@ -9,10 +9,10 @@ from collections.abc import Mapping, Sequence
 from pathlib import Path
 from typing import Any
 
-from kevin.core.errors import DeviceError, DeviceLostError
+from kevin.core.errors import DeviceError, DeviceLostError, TaskError
 from kevin.core.protocol import JudgeProtocol
 from kevin.core.provenance import cpu_name, nvidia_gpus
-from kevin.core.types import Kernel, Task, Verdict
+from kevin.core.types import Dialect, Kernel, Task, Verdict
 from kevin.judge.compile.native import Build
 from kevin.judge.compile.precompiled import start_precompiling
 from kevin.judge.evaluate import build_stage
@@ -26,6 +26,9 @@ _devices: dict[str, Any] = {}
 _opening = threading.Lock()
 
 _BUILDER_NICE = 10
+
+_last_batch = 0
+"""Of the pool: the last one that is over."""
 
 _lost: list[str] = []
 """Why this process can use its device no longer."""
@@ -59,8 +62,28 @@ def warm_up_device(protocol: JudgeProtocol) -> None:
         log.info("warming up: %s", e)
 
 
-def rest_devices() -> None:
-    """Give back the memory that this worker process keeps for further candidates; nothing where it holds no device."""
+def expect_on_device(tasks: Sequence[Task], protocol: JudgeProtocol, dialect: Dialect, batch: int) -> None:
+    """Make a worker's device ready for candidates of these tasks, one after the other, until ``batch`` is at its end.
+
+    What fails here is told by the first candidate.
+    """
+    for task in tasks:
+        try:
+            _device(protocol).expect(task, dialect, lambda: batch > _last_batch)
+        except Exception as e:
+            log.info("expecting kernels for %s: %s", task.id, e)
+            if not isinstance(e, TaskError):
+                return
+
+
+def rest_devices(batch: int) -> None:
+    """Give back the memory that this worker process keeps for further candidates; nothing where it holds no device.
+
+    Args:
+        batch: of the pool, that is over: nothing more is made ready for it.
+    """
+    global _last_batch  # noqa: PLW0603
+    _last_batch = batch
     for device in list(_devices.values()):
         device.room.rest()
 

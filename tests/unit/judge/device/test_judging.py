@@ -215,6 +215,28 @@ def test_where_memory_is_short_candidates_wait_for_each_other(
         assert len(device.room.workspaces.tasks()) == 1, "nothing idle is kept that another one could use"
 
 
+def test_tasks_are_expected_while_they_take_little_of_what_is_free(tmp_path: Path) -> None:
+    """Nor more of them than are kept, nor any that are not wanted by then; what was made serves the first candidate."""
+    hardware = _Small(1e12)
+    hardware.max_tasks = 2
+    device = Judging(hardware)
+
+    def expected(number: int, *, is_wanted: bool = True) -> bool:
+        device.expect(_task(number), "c_abi", lambda: is_wanted)
+        return _task(number).digest in device.room.workspaces.tasks()
+
+    needed = device.room.need(_task(1), "c_abi").total
+    for total, share in ((4.0 * needed - 4, False), (4.0 * needed, True)):
+        hardware.total = total
+        assert expected(1) == share
+    hardware.total = 1e12
+    assert not expected(2, is_wanted=False) and expected(2) and not expected(3)
+    (made,) = (w for w in device.room.workspaces._idle if w.digest == _task(2).digest)
+    (verdict,) = _judge(device, [(2, 2)], tmp_path)
+    assert verdict.outcome == Outcome.CORRECT and "reference" not in verdict.seconds
+    assert made in device.room.workspaces._idle and len(device.room.workspaces) == 2
+
+
 @pytest.mark.parametrize("where", ["candidate", "judge"])
 @pytest.mark.parametrize("failures", [1, 2])
 def test_what_finds_too_little_memory_is_judged_again_and_then_with_nothing_beside_it(

@@ -19,6 +19,7 @@ from kevin.core.errors import HarnessError, SandboxError, TaskError
 from kevin.core.protocol import JudgeProtocol, TimingProtocol
 from kevin.core.types import Kernel, Outcome, Task, Verdict
 from kevin.judge.pool.judge_pool import JudgePool
+from kevin.judge.pool.worker import expect_on_device
 
 PROTOCOL = JudgeProtocol(run_timeout_s=5.0, timing=TimingProtocol(min_rounds=3, max_rounds=6, budget_s=0.2))
 TASK = Task(id="relu", level=1, name="relu", source=REFERENCE, origin="user")
@@ -77,6 +78,26 @@ def test_what_is_built_ahead_is_not_built_again(pool: JudgePool) -> None:
     assert outcomes(results) == [Outcome.CORRECT, Outcome.COMPILE_ERROR]
     assert [r.seconds["build"] for r in results if isinstance(r, Verdict)] == [b.seconds for b in builds]
     assert not pool._ahead and not list(pool._builds.iterdir())
+
+
+def test_what_a_kernel_is_judged_against_is_made_before_it_comes_and_goes_with_the_batch(pool: JudgePool) -> None:
+    """A reference that does not run stops neither the others nor the pool; nothing is made for a batch that is over."""
+    broken = TASK.model_copy(update={"id": "a_broken", "source": REFERENCE.replace("torch.relu", "torch.no_such")})
+    expected = TASK.model_copy(update={"source": f"{REFERENCE}\n# expected\n"})
+    kernel = Kernel(dialect="c_abi", language="cpp", source=GOOD + "// expected\n")
+    pool.expect([expected, broken], "c_abi")
+    assert [future.result() for future in pool._expecting] == [None]
+    (verdict,) = pool.judge([(expected, kernel)])
+    assert isinstance(verdict, Verdict) and verdict.outcome is Outcome.CORRECT
+    assert "reference" not in verdict.seconds
+
+    over = pool._batch
+    pool.rest()
+    assert not pool._expecting
+    other = kernel.model_copy(update={"source": GOOD + "// not expected\n"})
+    pool.start().submit(expect_on_device, [expected], PROTOCOL, "c_abi", over, workers=["device-0"]).result()
+    (verdict,) = pool.judge([(expected, other)])
+    assert isinstance(verdict, Verdict) and "reference" in verdict.seconds
 
 
 def test_what_the_store_knows_starts_no_worker(pool: JudgePool) -> None:
