@@ -19,6 +19,7 @@ def main() -> NoReturn:
 
     Exit codes: 0 done, 2 bad usage, 3 the harness failed, 1 a bug of ours, 130 interrupted, 143 terminated.
     """
+    _refuse_import()
     supervise()
     quiet_trackers()
     from kevin.cli.app import app
@@ -41,6 +42,13 @@ def main() -> NoReturn:
     except Exception as e:
         _fail(_bug(e), EXIT_CRASH)
     sys.exit(0)
+
+
+def _refuse_import() -> None:
+    """A script's own processes import it: one that calls `main` there too would start every command in each of them."""
+    processes = sys.modules.get("multiprocessing")
+    if processes is not None and processes.current_process().name != "MainProcess":
+        _fail(f'{sys.argv[0]} calls main() when it is imported, too: put that under if __name__ == "__main__":', 2)
 
 
 def _bug(e: Exception) -> str:

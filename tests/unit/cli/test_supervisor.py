@@ -130,3 +130,24 @@ def test_a_line_that_a_kill_cut_short_is_not_continued(tmp_path: Path) -> None:
     path.write_text('{"a": 1}\n{"a": ')
     files.append_line(path, '{"a": 3}')
     assert path.read_text() == '{"a": 1}\n{"a": 3}\n'
+
+
+def test_a_script_that_starts_a_command_whenever_it_is_imported_is_told_so(tmp_path: Path) -> None:
+    """Its own processes import it: each would start the command again, and whoever waits for them would wait on."""
+    script = tmp_path / "run.py"
+    script.write_text(
+        "import multiprocessing, sys\n"
+        "if multiprocessing.current_process().name == 'MainProcess':\n"
+        "    worker = multiprocessing.get_context('spawn').Process(target=print, args=('worked',))\n"
+        "    worker.start()\n"
+        "    worker.join()\n"
+        "    sys.exit(worker.exitcode)\n"
+        "from kevin.cli import main\n"
+        "main()\n"
+    )
+    run = subprocess.run([sys.executable, script], capture_output=True, text=True, timeout=60, check=False)
+    assert (run.returncode, run.stdout) == (2, "")
+    assert (
+        run.stderr
+        == f'kevin: {script} calls main() when it is imported, too: put that under if __name__ == "__main__":\n'
+    )
