@@ -89,7 +89,7 @@ class Room:
             return self.references.get(task)
 
     def expect(self, task: Task, dialect: Dialect, is_wanted: Callable[[], bool]) -> None:
-        """Make ready for candidates of a task before there are any, as far as that takes little of what is free.
+        """Make ready for candidates of a task before there are any, if it is known to take little of what is free.
 
         Args:
             is_wanted: asked when it is this task's turn.
@@ -101,7 +101,7 @@ class Room:
             present = self.workspaces.tasks()
             if task.digest in present or len(present) >= self._hardware.max_tasks or not is_wanted():
                 return
-            if self.admission.fits(self.need(task, dialect), share=_EXPECTED_SHARE):
+            if task.spec is not None and self.admission.fits(self.need(task, dialect), share=_EXPECTED_SHARE):
                 self.workspaces.put_back(self._new_workspace(task))
 
     def _give_back(self, workspace: Workspace) -> None:

@@ -20,6 +20,7 @@ from kevin.core.protocol import JudgeProtocol, TimingProtocol
 from kevin.core.types import Kernel, Outcome, Task, Verdict
 from kevin.judge.pool.judge_pool import JudgePool
 from kevin.judge.pool.worker import expect_on_device
+from kevin.tasks.format import inspect_task
 
 PROTOCOL = JudgeProtocol(run_timeout_s=5.0, timing=TimingProtocol(min_rounds=3, max_rounds=6, budget_s=0.2))
 TASK = Task(id="relu", level=1, name="relu", source=REFERENCE, origin="user")
@@ -83,7 +84,9 @@ def test_what_is_built_ahead_is_not_built_again(pool: JudgePool) -> None:
 def test_what_a_kernel_is_judged_against_is_made_before_it_comes_and_goes_with_the_batch(pool: JudgePool) -> None:
     """A reference that does not run stops neither the others nor the pool; nothing is made for a batch that is over."""
     broken = TASK.model_copy(update={"id": "a_broken", "source": REFERENCE.replace("torch.relu", "torch.no_such")})
-    expected = TASK.model_copy(update={"source": f"{REFERENCE}\n# expected\n"})
+    spec = inspect_task(REFERENCE, TASK.id)
+    broken = broken.model_copy(update={"spec": spec})
+    expected = TASK.model_copy(update={"source": f"{REFERENCE}\n# expected\n", "spec": spec})
     kernel = Kernel(dialect="c_abi", language="cpp", source=GOOD + "// expected\n")
     pool.expect([expected, broken], "c_abi")
     assert [future.result() for future in pool._expecting] == [None]
