@@ -69,6 +69,7 @@ class JudgePool:
         self._batch = 1
         """What is judged up to the next `rest`."""
         self._expecting: list[Any] = []
+        """What the devices were last asked to make ready; dask drops what nobody holds and has not begun."""
         self.device_name = self._device_name()
 
     def _device_name(self) -> str:
@@ -133,8 +134,7 @@ class JudgePool:
         Workers of a cluster keep theirs.
         """
         if self._cluster is not None and self._client is not None:
-            self._client.cancel(self._expecting)
-            self._expecting.clear()
+            self._expecting = []
             self._client.run(rest_devices, self._batch)
             self._batch += 1
 
@@ -146,7 +146,7 @@ class JudgePool:
         if self.config.scheduler is not None:
             return
         client = self.warm_up()
-        self._expecting += [
+        self._expecting = [
             client.submit(
                 expect_on_device,
                 sorted(tasks, key=lambda task: task.id),
