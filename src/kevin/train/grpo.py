@@ -32,11 +32,13 @@ from kevin.policy.cpu import cpu_dtype
 from kevin.policy.decode import Decoding, TokenIds, decode
 from kevin.policy.interface import Sampling
 from kevin.train.checkpoint import checkpoint_written
+from kevin.train.compiled import compile_layers, compiling
 from kevin.train.lengths import longest_response
 from kevin.train.logprobs import answer_logprobs
 from kevin.train.policy import Generate, OnAnswer, RecordingPolicy
 from kevin.train.rows import flat_groups, kept_groups_scale
 from kevin.train.step import StepPlayer, StepRollouts, merged
+from kevin.train.unpadded import leave_out_padding
 
 logger = logging.getLogger(__name__)
 logging.getLogger("trl.trainer.grpo_trainer").addFilter(lambda r: "returned None" not in r.getMessage())  # as meant
@@ -125,6 +127,20 @@ def updates_of_a_step(train: TrainConfig) -> int:
     return train.updates_per_step * train.num_iterations
 
 
+def computes_in_rows(train: TrainConfig, args: GRPOConfig) -> bool:
+    """Whether samples stand in rows without padding, whose layers can be compiled: one process on a GPU, where vLLM
+    generates. Generating with Transformers wants the model's own attention, and sharded or checkpointed layers are
+    computed by TRL."""
+    on_gpu = args.device.type == "cuda"
+    return on_gpu and args.world_size == 1 and train.generation != "transformers" and not train.gradient_checkpointing
+
+
+def lay_out_in_rows(model: PreTrainedModel, train: TrainConfig) -> None:
+    """Have ``model`` take rows where it can, its layers compiled where ``train`` says so."""
+    if leave_out_padding(model) and train.compile_layers:
+        compile_layers(model)
+
+
 class KernelTrainer(GRPOTrainer):
     """GRPOTrainer with our rollouts and advantages, and micro-batches cut to their longest sample."""
 
@@ -144,6 +160,8 @@ class KernelTrainer(GRPOTrainer):
         self._loss_inputs: dict[str, Any] | None = None
         self._model_s = self._prepare_s = 0.0
         warnings.filterwarnings("ignore", message="You are using 'rollout_func'")
+        if computes_in_rows(study.train, args):
+            lay_out_in_rows(model, study.train)
         super().__init__(
             model=model,
             reward_funcs=[_returns],
@@ -341,7 +359,8 @@ class KernelTrainer(GRPOTrainer):
     def training_step(self, *args: Any, **kwargs: Any) -> torch.Tensor:
         start, self._prepare_s = time.monotonic(), 0.0
         try:
-            loss: torch.Tensor = super().training_step(*args, **kwargs)
+            with compiling("train.compile_layers"):
+                loss: torch.Tensor = super().training_step(*args, **kwargs)
             self.count_model_time(start + self._prepare_s)
             return loss
         except torch.OutOfMemoryError as e:

@@ -2,6 +2,8 @@
 
 The trajectories of a task share their first prompt, and most of the later ones. TRL computes every sample by itself,
 scores every position on a CPU, and pads to the longest sample of the batch: many times the work for a small model.
+A model that takes rows without padding (`kevin.train.unpadded`) gets one of all samples, each whole: on a GPU its
+compiled layers are worth more than a shared beginning.
 
 Shape suffixes: B rows, P tokens of the common beginning, S padded rest, C padded answer, N answer tokens of all rows,
 H hidden size, V vocabulary.
@@ -10,10 +12,13 @@ H hidden size, V vocabulary.
 from __future__ import annotations
 
 from collections.abc import Sequence
+from itertools import accumulate
 
 import torch
 from torch.utils.checkpoint import checkpoint
 from transformers import DynamicCache, PreTrainedModel
+
+from kevin.train.unpadded import hidden_states, make_row, steady_attention, takes_rows
 
 _PART_ELEMENTS = 1 << 26
 """Logits that are held at a time, 256 MB in float32; of a batch of long answers all together would take tens of GB."""
@@ -41,12 +46,8 @@ def answer_logprobs(
     prompt_mask = attention_mask_BL[:, :-answer_length].bool()
     prompts = [ids[m].tolist() for ids, m in zip(input_ids_BL[:, :-answer_length], prompt_mask, strict=True)]
     answers = [ids[m].tolist() for ids, m in zip(input_ids_BL[:, -answer_length:], mask_BC, strict=True)]
-    num_common = common_length(prompts)
-    hidden_BSH = _hidden_states(model, prompts, answers, num_common)
-    # The state at a token predicts the next one: an answer's first token is predicted at its prompt's last.
-    rows = [i for i, a in enumerate(answers) for _ in a]
-    places = [len(p) - num_common - 1 + j for p, a in zip(prompts, answers, strict=True) for j in range(len(a))]
-    states_NH = hidden_BSH[rows, places]
+    of_answers = _states_in_a_row if takes_rows(model) else _states_after_common
+    states_NH = of_answers(model, prompts, answers)
     tokens_N = input_ids_BL[:, -answer_length:][mask_BC]
     size = max(1, _PART_ELEMENTS // model.get_output_embeddings().weight.shape[0])
     keeps_logits = len(tokens_N) <= size or not torch.is_grad_enabled()
@@ -98,6 +99,28 @@ def common_length(prompts: Sequence[Sequence[int]]) -> int:
     )  # in the order of their tokens: the two that differ first
     limit = min(len(p) for p in prompts) - 1
     return next((i for i in range(limit) if first[i] != last[i]), limit)
+
+
+def _states_in_a_row(
+    model: PreTrainedModel, prompts: Sequence[list[int]], answers: Sequence[list[int]]
+) -> torch.Tensor:
+    """States that predict the answers' tokens, (N, H): that at a token predicts the next one."""
+    samples = [p + a for p, a in zip(prompts, answers, strict=True)]
+    ends = accumulate(map(len, samples))
+    places = [place for end, a in zip(ends, answers, strict=True) for place in range(end - len(a) - 1, end - 1)]
+    with steady_attention():
+        return hidden_states(model, make_row(samples, model.device))[places]
+
+
+def _states_after_common(
+    model: PreTrainedModel, prompts: Sequence[list[int]], answers: Sequence[list[int]]
+) -> torch.Tensor:
+    """As `_states_in_a_row`: an answer's first token is predicted at its prompt's last."""
+    num_common = common_length(prompts)
+    hidden_BSH = _hidden_states(model, prompts, answers, num_common)
+    rows = [i for i, a in enumerate(answers) for _ in a]
+    places = [len(p) - num_common - 1 + j for p, a in zip(prompts, answers, strict=True) for j in range(len(a))]
+    return hidden_BSH[rows, places]
 
 
 def _hidden_states(

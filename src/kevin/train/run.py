@@ -35,7 +35,10 @@ logger = logging.getLogger(__name__)
 
 LIMITS = ("num_steps", "time_budget_s", "stop_nothing_correct")
 """Keys of ``train`` that end a run; when they are raised it goes on."""
-MAY_CHANGE = (*LIMITS, "save_every", "num_checkpoints", "micro_batch_size", "vllm_memory_share")
+MAY_CHANGE = (
+    *LIMITS,
+    *("save_every", "num_checkpoints", "micro_batch_size", "vllm_memory_share", "compile_layers"),
+)
 """Keys of ``train`` that a resumed run may have changed; the steps so far would have been the same."""
 
 

@@ -10,8 +10,7 @@ import math
 import os
 import shutil
 import time
-from collections.abc import Iterator, Mapping, Sequence
-from contextlib import contextmanager
+from collections.abc import Mapping, Sequence
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
@@ -144,19 +143,6 @@ def _identity(study: Study, school: SchoolConfig, pasts: Pasts) -> str:
     return digest("school", canonical_json(parts))
 
 
-@contextmanager
-def _steady_attention() -> Iterator[None]:
-    """Without cuDNN's attention, which plans anew for every length: on an H200 the host took longer than the GPU."""
-    import torch
-
-    before = torch.backends.cuda.cudnn_sdp_enabled()
-    torch.backends.cuda.enable_cudnn_sdp(False)
-    try:
-        yield
-    finally:
-        torch.backends.cuda.enable_cudnn_sdp(before)
-
-
 class Checkpoint:
     """One file with a training's state, replaced as a whole; of another training it is not used."""
 
@@ -228,12 +214,14 @@ class Pupil:
 
         ``held_out``: by the name of the loss in the records what it is measured on.
         """
+        from kevin.train.unpadded import steady_attention
+
         school = self._school
         ahead = Ahead(made)
         batches = iter(ahead)
         self._copies.train()
         try:
-            with _steady_attention(), progress(school.num_steps, "school", "steps") as bar:
+            with steady_attention(), progress(school.num_steps, "school", "steps") as bar:
                 bar.update(len(self.records))
                 while len(self.records) < school.num_steps:
                     began = time.monotonic()

@@ -8,7 +8,8 @@ Shape suffixes: T tokens of all samples; R samples, P tokens of the longest one;
 from __future__ import annotations
 
 import logging
-from collections.abc import Sequence
+from collections.abc import Iterator, Sequence
+from contextlib import contextmanager
 from typing import TYPE_CHECKING, Any, NamedTuple
 
 import torch
@@ -90,6 +91,17 @@ def leave_out_padding(model: PreTrainedModel) -> bool:
     if not fits:
         log.info("samples are padded: this model's attention cannot be replaced")
     return fits
+
+
+@contextmanager
+def steady_attention() -> Iterator[None]:
+    """Without cuDNN's attention, which plans anew for every length: on an H200 the host took longer than the GPU."""
+    before = torch.backends.cuda.cudnn_sdp_enabled()
+    torch.backends.cuda.enable_cudnn_sdp(False)
+    try:
+        yield
+    finally:
+        torch.backends.cuda.enable_cudnn_sdp(before)
 
 
 @torch.no_grad()

@@ -9,7 +9,7 @@ from safetensors.torch import load_file
 from train_fixtures import FAST, OKAY, all_wrong_for, failing_judge, judge, make_study, train, verdict
 
 from kevin.core import files
-from kevin.core.config import Study
+from kevin.core.config import Study, TrainConfig
 from kevin.core.errors import ConfigError, HarnessError
 from kevin.core.types import Outcome
 from kevin.train import grpo, step
@@ -345,3 +345,29 @@ def test_autocast_is_for_gpus_and_leaves_the_weights_alone(tmp_path, monkeypatch
         study = make_study(tmp_path, autocast=autocast).for_run("tiny")
         assert grpo.grpo_config(study, tmp_path, 1, on_cpu=on_cpu).bf16 is bf16
         assert study.train.dtype == "float32"
+
+
+@pytest.mark.parametrize(
+    ("device", "processes", "options", "expected"),
+    [
+        ("cuda", 1, {"generation": "vllm_colocate"}, True),
+        ("cuda", 1, {"generation": "vllm_server"}, True),
+        ("cuda", 1, {"generation": "transformers"}, False),
+        ("cuda", 1, {"generation": "vllm_colocate", "gradient_checkpointing": True}, False),
+        ("cuda", 2, {"generation": "vllm_colocate"}, False),
+        ("cpu", 1, {"generation": "vllm_server"}, False),
+    ],
+)
+def test_rows_without_padding_are_for_one_gpu_that_does_not_generate_itself(device, processes, options, expected):
+    args = SimpleNamespace(device=torch.device(device), world_size=processes)
+    assert grpo.computes_in_rows(TrainConfig(**options), args) == expected
+
+
+@pytest.mark.parametrize("compiled", [True, False])
+def test_layers_are_compiled_where_the_configuration_says_so(monkeypatch, compiled):
+    done = []
+    monkeypatch.setattr(grpo, "leave_out_padding", lambda model: model == "takes rows")
+    monkeypatch.setattr(grpo, "compile_layers", done.append)
+    for model in ("takes rows", "another attention"):
+        grpo.lay_out_in_rows(model, TrainConfig(compile_layers=compiled))
+    assert done == ["takes rows"] * compiled

@@ -7,7 +7,9 @@ import torch
 from transformers import Qwen2Config, Qwen2ForCausalLM
 
 from kevin.train import logprobs
+from kevin.train.compiled import compile_layers
 from kevin.train.logprobs import answer_logprobs
+from kevin.train.unpadded import leave_out_padding
 
 VOCABULARY = 50
 
@@ -56,3 +58,24 @@ def test_without_a_gradient_nothing_is_computed_twice(model):
     with torch.no_grad():
         logps, entropy = answer_logprobs(model, ids, torch.ones_like(ids), 3, temperature=1.0, with_entropy=False)
     assert sum(heads) == 6 and entropy is None and logps.shape == (2, 3)
+
+
+@pytest.mark.usefixtures("own_programs")
+@pytest.mark.parametrize("compiled", [False, True])
+def test_in_a_row_without_padding_they_are_the_same(model, compiled):
+    """Values, entropies and gradients; with and without a gradient the layers are programs of their own."""
+    expected = _found(model, with_entropy=True)
+    calls: list[int] = []
+    assert leave_out_padding(model)
+    model.base_model.register_forward_hook(lambda *_: calls.append(1))
+    if compiled:
+        compile_layers(model)
+
+    found = _found(model, with_entropy=True)
+    assert len(calls) == 1  # one row, where a common beginning is a pass of its own
+    for own, other in zip(found, expected, strict=True):
+        torch.testing.assert_close(own, other, rtol=1e-4, atol=1e-6)
+    ids = torch.randint(VOCABULARY, (2, 8), generator=torch.Generator().manual_seed(1))
+    with torch.no_grad():
+        logps, _ = answer_logprobs(model, ids, torch.ones_like(ids), 3, temperature=1.0, with_entropy=False)
+    assert logps.shape == (2, 3) and not logps.requires_grad
