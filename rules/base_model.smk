@@ -23,6 +23,7 @@ rule train_base_model:
         "<results>/logs/train_base_model.log",
     benchmark:
         "<results>/benchmarks/train_base_model.tsv"
+    priority: PRIORITY["school"]
     threads: all_cores()
     resources:
         cpus_per_task=NEEDS["threads"],
@@ -53,6 +54,7 @@ rule train_first_school:
         "<results>/logs/train_first_school.log",
     benchmark:
         "<results>/benchmarks/train_first_school.tsv"
+    priority: PRIORITY["school"]
     threads: all_cores()
     resources:
         cpus_per_task=NEEDS["threads"],
@@ -98,6 +100,7 @@ rule judge_past:
         "<results>/logs/judge_past-{author}.log",
     benchmark:
         "<results>/benchmarks/judge_past-{author}.tsv"
+    priority: PRIORITY["school"]
     threads: all_cores()
     resources:
         cpus_per_task=NEEDS["threads"],

@@ -163,6 +163,8 @@ SCALES = {
     "paper": {"threads": 64, "mem_mb": 500000, "runtime": 2880, "gpu": 8},
 }
 NEEDS = SCALES[study.scale]
+# Of jobs that could start, those that most others wait for come first.
+PRIORITY = {"school": 3, "train": 2, "rollout": 1}
 
 
 def side_by_side():

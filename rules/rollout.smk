@@ -10,6 +10,7 @@ rule run_rollouts:
         "<results>/logs/run_rollouts-{policy}-{split}.log",
     benchmark:
         "<results>/benchmarks/run_rollouts-{policy}-{split}.tsv"
+    priority: PRIORITY["rollout"]
     threads: all_cores()
     resources:
         cpus_per_task=NEEDS["threads"],

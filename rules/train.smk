@@ -10,6 +10,7 @@ rule train_policy:
         "<results>/logs/train_policy-{run}.log",
     benchmark:
         "<results>/benchmarks/train_policy-{run}.tsv"
+    priority: PRIORITY["train"]
     threads: all_cores()
     resources:
         cpus_per_task=NEEDS["threads"],
