@@ -22,7 +22,7 @@ from kevin.core.types import Outcome
 from kevin.report import metrics, paper
 from kevin.report.budgets import Budget, budgets_of_rollouts, budgets_of_search
 from kevin.report.estimates import Estimate, mean_estimate, minus, ratio
-from kevin.report.metrics import Interval
+from kevin.report.metrics import Interval, Shape
 from kevin.report.recipes import Recipe, by_seed, recipes
 
 SHOWN, REFUTED, NOT_SHOWN, NOT_MEASURED = "shown", "refuted", "not shown", "not measured"
@@ -113,11 +113,9 @@ class Evidence:
     def scores(self, recipe: Recipe) -> list[pd.DataFrame]:
         return [self._scores[policy] for policy in recipe.seeds]
 
-    def values(self, recipe: Recipe, metric: str) -> pd.DataFrame:
-        """Tasks x seeds of a column of `metrics.task_values`."""
-        return by_seed(
-            [metrics.task_values(metrics.trajectory_best(own), (1.0,))[metric] for own in self.scores(recipe)]
-        )
+    def values(self, recipe: Recipe, metric: str, shape: Shape) -> pd.DataFrame:
+        """Tasks x seeds of a column of `metrics.task_values_at`."""
+        return by_seed([metrics.task_values_at(own, shape, (1.0,))[metric] for own in self.scores(recipe)])
 
     def budgets(self, sides: Sequence[Recipe]) -> list[tuple[Budget, Budget]]:
         """Of each policy (parallel, serial) at equal kernels, those of ``search`` first. Raises NotMeasured."""
@@ -129,10 +127,9 @@ class Evidence:
             raise NotMeasured("too few trajectories or turns to spend the same kernels in two ways")
         return [(own[0], own[-1]) for own in found]
 
-    def shape(self, recipe: Recipe) -> str:
-        """Trajectories x turns of the rollouts."""
-        own = pd.concat(self.scores(recipe))
-        return f"{own['trajectory'].max() + 1} × {own['turn'].max()}"
+    def shape(self, *sides: Recipe) -> Shape:
+        """What the rollouts of all seeds of all these have."""
+        return metrics.common_shape([own for side in sides for own in self.scores(side)])
 
 
 # --- measures -----------------------------------------------------------------------------------------------------
@@ -143,22 +140,24 @@ def _level(metric: str) -> Callable[[Evidence], Found]:
 
     def measured(evidence: Evidence) -> Found:
         recipe = evidence.recipe(MULTI)
-        values = evidence.values(recipe, metric)
+        shape = evidence.shape(recipe)
+        values = evidence.values(recipe, metric, shape)
         interval = mean_estimate(values, evidence.study).interval
-        return Found(interval, (recipe,), len(values), evidence.shape(recipe))
+        return Found(interval, (recipe,), len(values), str(shape))
 
     return measured
 
 
 def _difference(metric: str, against: str) -> Callable[[Evidence], Found]:
-    """The multi-turn policy minus another, paired."""
+    """The multi-turn policy minus another, paired, at as many trajectories and turns as both have."""
 
     def measured(evidence: Evidence) -> Found:
         sides = (evidence.recipe(MULTI), evidence.recipe(against))
-        values = [evidence.values(side, metric) for side in sides]
+        shape = evidence.shape(*sides)
+        values = [evidence.values(side, metric, shape) for side in sides]
         tasks = _shared(values)
         a, b = (mean_estimate(own.loc[tasks], evidence.study, stream) for stream, own in enumerate(values))
-        return Found(minus(a, b).interval, sides, len(tasks), evidence.shape(sides[0]))
+        return Found(minus(a, b).interval, sides, len(tasks), str(shape))
 
     return measured
 
@@ -194,7 +193,7 @@ def _layer_norm(evidence: Evidence) -> Found:
         raise NotMeasured(f"{task} is not among the tasks that the trained policies answered")
     best = own.loc[own["outcome"] == Outcome.CORRECT.value, "speedup"].max()
     value = 0.0 if math.isnan(best) else float(best)
-    return Found(Interval(value, math.nan, math.nan), tuple(trained), 1, evidence.shape(trained[0]))
+    return Found(Interval(value, math.nan, math.nan), tuple(trained), 1, str(evidence.shape(trained[0])))
 
 
 def _shared(values: Sequence[pd.DataFrame]) -> pd.Index:

@@ -2,7 +2,8 @@
 
 One row for each pair of recipes (the later one in ``evaluate`` against the earlier one), measure, split and subset of
 the tasks that both have answered. ``correct``, ``speedup`` and ``fast_1`` are those of the tables of policies, best of
-a task's trajectories and their mean; ``mended`` and ``kept`` those of `kevin.report.turns`, all turns together. Each
+a task's trajectories and their mean, at as many trajectories and turns as both have; ``mended`` and ``kept`` those of
+`kevin.report.turns`, all turns together. Each
 resample draws the same tasks for both policies, and seeds of each apart (`kevin.report.estimates`).
 """
 
@@ -10,6 +11,7 @@ from __future__ import annotations
 
 import math
 from collections.abc import Mapping
+from functools import cache
 from itertools import combinations
 from typing import Any
 
@@ -18,6 +20,7 @@ import pandas as pd
 from kevin.core.config import Study
 from kevin.report import metrics
 from kevin.report.estimates import Estimate, mean_estimate, minus, share_estimate
+from kevin.report.metrics import Shape
 from kevin.report.parts import parts, subsets
 from kevin.report.recipes import Recipe, by_seed, recipes
 from kevin.report.turns import turn_changes
@@ -35,23 +38,32 @@ def differences_table(scores: pd.DataFrame, study: Study) -> pd.DataFrame:
     """See the module's text. ``excludes_zero``: whether the interval does; a difference of which a policy has no such
     kernels, or that no task is shared for, has no numbers."""
     found = recipes(scores["policy"].unique(), study)
-    values = {policy: _values(own) for policy, own in scores.groupby("policy", sort=False)}
+    frames = {str(policy): own for policy, own in scores.groupby("policy", sort=False)}
+    shares = {policy: _shares(own) for policy, own in frames.items()}
+
+    @cache
+    def values(policy: str, shape: Shape) -> dict[str, pd.Series]:
+        means = metrics.task_values_at(frames[policy], shape, (1.0,))
+        return shares[policy] | {name: means[name] for name in MEANS}
+
     rows: list[list[Any]] = []
     for split, part in parts(scores):
         for subset, chosen in subsets(part):
             tasks = pd.Index(chosen["task_id"].unique())
             for against, policy in combinations(found, 2):
+                sides = (policy, against)
+                shape = metrics.common_shape([frames[seed] for side in sides for seed in side.seeds])
+                own = {seed: values(seed, shape) for side in sides for seed in side.seeds}
                 for metric in METRICS:
-                    cells = _difference(policy, against, metric, values, tasks, study)
+                    cells = _difference(policy, against, metric, own, tasks, study)
                     head = [policy.policy, against.policy, metric, split, subset]
                     rows.append([*head, *cells, policy.num_seeds, against.num_seeds])
     return pd.DataFrame(rows, columns=COLUMNS)
 
 
-def _values(own: pd.DataFrame) -> dict[str, pd.Series]:
-    """Of one policy, by task: each of `MEANS`; of `SHARES` what is counted and of how many."""
-    by_task = metrics.task_values(metrics.trajectory_best(own), (1.0,))
-    found = {name: by_task[name] for name in MEANS}
+def _shares(own: pd.DataFrame) -> dict[str, pd.Series]:
+    """Of one policy, by task: of each of `SHARES` what is counted and of how many."""
+    found: dict[str, pd.Series] = {}
     groups = turn_changes(own).groupby("task_id")
     for name in SHARES:
         found |= {name: groups[name].sum(), f"{name}_of": groups[name].count()}

@@ -94,6 +94,43 @@ def task_values(trajectories: pd.DataFrame, thresholds: Sequence[float] = ()) ->
     return pd.concat([groups.max().add_suffix("_best"), groups.mean().add_suffix("_avg")], axis=1)
 
 
+class Shape(NamedTuple):
+    """Of rollouts: a task's trajectories, and the turns of each."""
+
+    trajectories: int
+    turns: int
+
+    def __str__(self) -> str:
+        return f"{self.trajectories} × {self.turns}"
+
+
+def common_shape(policies: Sequence[pd.DataFrame]) -> Shape:
+    """The most that score frames of all these policies have: at more of either the best ones are no comparison.
+    Policies without a verdict are left out."""
+    judged = [own for own in map(usable, policies) if len(own)]
+    if not judged:
+        return Shape(1, 1)
+    return Shape(
+        min(int(own.groupby(TASK)[TRAJECTORY].nunique().max()) for own in judged),
+        min(int(own["turn"].max()) for own in judged),
+    )
+
+
+def task_values_at(scores: pd.DataFrame, shape: Shape, thresholds: Sequence[float] = ()) -> pd.DataFrame:
+    """`task_values` of a policy's score frame as if it had ``shape``: of the first turns, and ``*_best`` the best of
+    so many trajectories drawn (unbiased); of a task that has fewer of these the best of all."""
+    trajectories = trajectory_best(scores, shape.turns)
+    values = task_values(trajectories, thresholds)
+    sizes = trajectories.groupby(TASK).size()
+    if (more := sizes.index[sizes > shape.trajectories]).empty:
+        return values
+    drawn = trajectories[trajectories[TASK].isin(more)]
+    drawn = drawn.assign(**{f"fast_{p:g}": fast(drawn, p) for p in thresholds})
+    for name in ("correct", "speedup", *(f"fast_{p:g}" for p in thresholds)):
+        values.loc[more, f"{name}_best"] = best_of_k_by_task(drawn, name, shape.trajectories)
+    return values.drop(columns="log_speedup_best")
+
+
 # --- best of k --------------------------------------------------------------------------------------------------
 
 

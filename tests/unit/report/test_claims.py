@@ -80,6 +80,16 @@ def test_what_cannot_be_measured_says_why() -> None:
     assert "nothing to divide by" in named(nothing, "serial budget beats")["why"]
 
 
+def test_the_best_are_compared_at_as_many_trajectories_and_turns_as_both_have() -> None:
+    """Of four trajectories the best is faster than that of one, and of three turns than that of two."""
+    many, few = [[1.0, 1.0, 9.0], [2.0, 1.0, 9.0], [3.0, 1.0, 9.0], [4.0, 1.0, 9.0]], [[2.0, 2.5]]
+    row = named(table(trained_study(1), base=many, multi=few, single=many), "best kernels faster")
+    assert row["ours"] == pytest.approx(2.5 - (1 + 2 + 3 + 4) / 4) and row["setting"] == "1 × 2"
+    row = named(table(trained_study(1), base=few, multi=many, single=few), "best kernels faster")
+    assert row["ours"] == pytest.approx((1 + 2 + 3 + 4) / 4 - 2.5) and row["setting"] == "1 × 2"
+    assert named(table(trained_study(1), base=few, multi=many, single=few), "best kernels are")["ours"] == 9.0
+
+
 def test_few_tasks_are_too_few() -> None:
     scores = pd.concat([scored("base", {"a": BAD, "b": BAD}), scored("multi", {"a": GOOD, "b": GOOD})])
     row = named(claims_table(scores, trained_study(1), "m").set_index("claim"), "best kernels faster")

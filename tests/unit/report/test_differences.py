@@ -49,6 +49,16 @@ def test_shares_of_turns_are_over_kernels(table: pd.DataFrame) -> None:
     assert math.isnan(kept["difference"]) and pd.isna(kept["excludes_zero"]), "the base keeps none: it had none to keep"
 
 
+def test_the_best_are_compared_at_as_many_trajectories_and_turns_as_both_have() -> None:
+    many = {task: [[1.0, 9.0], [3.0, 9.0], [None, 9.0]] for task in TASKS}
+    few = {task: [[1.0], [None]] for task in TASKS}
+    table = differences_table(pd.concat([scored("base", many), scored("multi", few)]), trained_study(1, single=False))
+    best = rowwise(table, "multi", "base", "speedup_best")
+    assert best["difference"] == pytest.approx(1.0 - (3 + 3 + 1) / 3), "of 1 and 3, 3 and none, 1 and none"
+    assert rowwise(table, "multi", "base", "correct_best")["difference"] == pytest.approx(0.0)
+    assert rowwise(table, "multi", "base", "correct_avg")["difference"] == pytest.approx(1 / 2 - 2 / 3)
+
+
 def test_an_interval_with_zero_is_said_to_hold_it() -> None:
     rng = np.random.default_rng(3)
     noise = [{f"t{i}": [[float(v)]] for i, v in enumerate(rng.uniform(0.5, 2, 12))} for _ in range(2)]
