@@ -2,9 +2,9 @@ PAST = f"{study.results}/past"
 # Of the base model's rule with a second school: what that starts from, and goes on from.
 SCHOOLED = (
     {
-        "init": FIRST_SCHOOL,
+        **({"init": FIRST_SCHOOL} if SECOND_SCHOOL.follows_a_first else {}),
         "past_tasks": f"{PAST}/tasks.parquet",
-        "past": [f"{PAST}/own/turns.parquet", f"{PAST}/written/turns.parquet"],
+        "past": [f"{PAST}/{author}/turns.parquet" for author in AUTHORS],
     }
     if SECOND_SCHOOL is not None
     else {}
@@ -78,6 +78,7 @@ rule draw_past_tasks:
         "<results>/logs/draw_past_tasks.log",
     benchmark:
         "<results>/benchmarks/draw_past_tasks.tsv"
+    priority: PRIORITY["school"]
     resources:
         mem_mb=4000,
         runtime=30,

@@ -66,6 +66,11 @@ FIGURES = (
 CONFIG = f"{study.results}/config.yaml"
 BASE_MODEL = f"{study.results}/base_model"
 FIRST_SCHOOL = f"{study.results}/first_school"
+SECOND_SCHOOL = study.base_model.second_school
+# Whose judged answers it goes on from.
+AUTHORS = ["own", "written"]
+if SECOND_SCHOOL is not None and not SECOND_SCHOOL.follows_a_first:
+    AUTHORS = ["written"]
 CHECKED_BASE_MODEL = [BASE_MODEL, f"{study.results}/checks/base_model.json"]
 DEVICE = study.judge.device
 # The runs that the report compares.
@@ -96,12 +101,11 @@ wildcard_constraints:
     run="|".join(map(re.escape, study.runs)) or "none",
     strategy="|".join(map(re.escape, study.search.strategies)) or "none",
     training_figure="training|training_turns|stability|ablations",
-    author="own|written",
+    author="|".join(AUTHORS),
 
 
 # Expensive steps are made again when something that they depend on changes its meaning: see kevin.workflow.digests.
 digests = StudyDigests(study)
-SECOND_SCHOOL = study.base_model.second_school
 
 
 def own_model(policy):

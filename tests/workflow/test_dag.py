@@ -90,22 +90,41 @@ def test_the_audit_trains_each_run_and_looks_at_its_kernels(snakemake: Run) -> N
 
 
 def test_a_second_school_goes_on_from_the_first_schools_judged_answers(snakemake: Run, tmp_path: Path) -> None:
-    gpu = ROOT / "config/gpu.yaml"
-    found = jobs(run := snakemake("results/gpu/base_model", "--dry-run", "-p", "--configfile", gpu))
+    gpu, overlay = ROOT / "config/gpu.yaml", tmp_path / "two_schools.yaml"
+    overlay.write_text("base_model: {second_school: {past: {own_answers: 3}}}\n")
+    two = ("--configfile", gpu, overlay)
+    found = jobs(run := snakemake("results/gpu/base_model", "--dry-run", "-p", *two))
     assert found == {"train_first_school": 1, "draw_past_tasks": 1, "judge_past": 2, "train_base_model": 1}
     assert (
         "--init results/gpu/first_school --past-tasks results/gpu/past/tasks.parquet"
         " --past results/gpu/past/own/turns.parquet --past results/gpu/past/written/turns.parquet"
     ) in run.stdout + run.stderr
-    overlay = tmp_path / "compared.yaml"
-    overlay.write_text("policies: {before: {model: <results>/first_school}}\nevaluate: [before]\nruns: {}\n")
-    run = snakemake("results/gpu/tables/level1.csv", "--dry-run", "--configfile", gpu, overlay)
+    compared = tmp_path / "compared.yaml"
+    compared.write_text("policies: {before: {model: <results>/first_school}}\nevaluate: [before]\nruns: {}\n")
+    run = snakemake("results/gpu/tables/level1.csv", "--dry-run", *two, compared)
     found = jobs(run)
     assert found["train_first_school"] == 1 and found["run_rollouts"] == 2 and "train_base_model" not in found
-    overlay = tmp_path / "one_school.yaml"
     overlay.write_text("base_model: {second_school: null}\n")
-    run = snakemake("results/gpu/base_model", "--dry-run", "--configfile", gpu, overlay)
+    run = snakemake("results/gpu/base_model", "--dry-run", *two)
     assert jobs(run) == {"train_base_model": 1}
+
+
+def test_without_own_answers_there_is_one_school(snakemake: Run) -> None:
+    target = ("results/gpu/base_model", "--dry-run", "-p", "--configfile", ROOT / "config/gpu.yaml")
+    found = jobs(run := snakemake(*target))
+    assert found == {"draw_past_tasks": 1, "judge_past": 1, "train_base_model": 1}
+    said = run.stdout + run.stderr
+    assert "--past-tasks results/gpu/past/tasks.parquet --past results/gpu/past/written/turns.parquet" in said
+    assert "--init" not in said
+
+
+def test_what_most_others_wait_for_comes_first(snakemake: Run) -> None:
+    run = snakemake("--dry-run", "--configfile", ROOT / "config/gpu.yaml")
+    listed = re.findall(r"^(?:local)?rule (\w+):\n((?:    .+\n)+)", run.stdout + run.stderr, re.MULTILINE)
+    found = {name: int(m[1]) for name, text in listed if (m := re.search(r"^    priority: (\d+)$", text, re.MULTILINE))}
+    assert found["draw_past_tasks"] == found["judge_past"] == found["train_base_model"] > found["train_policy"]
+    assert found["train_policy"] > found["run_rollouts"] > 0
+    assert "measure_baselines" not in found and "judge_ceiling" not in found
 
 
 def test_level_3_and_new_tasks_are_evaluated_and_never_trained_on(snakemake: Run, tmp_path: Path) -> None:

@@ -39,7 +39,9 @@ def base_model(
     init: Annotated[
         Path | None,
         typer.Option(
-            "--init", metavar="DIR", help="Second school: what the first one made. With --past-tasks and --past."
+            "--init",
+            metavar="DIR",
+            help="What the first school made, if there was one. With --past-tasks and --past.",
         ),
     ] = None,
     past_tasks: Annotated[
@@ -54,15 +56,20 @@ def base_model(
     """Train the study's own base language model, from scratch or from `base_model.init`."""
     study = load_config(config)
     claim_gpus(study.base_model.school_training.num_gpus)
-    if len({init is None, past_tasks is None, not past}) > 1:
-        raise UsageError("a second school needs --init, --past-tasks and --past together; the first one none of them")
+    second = study.base_model.second_school
+    needs_init = second is not None and second.follows_a_first
+    if (past_tasks is None) != (not past) or (init is not None and not past) or (past and needs_init and init is None):
+        raise UsageError(
+            "a second school needs --init, --past-tasks and --past together, the first one none of them; where there "
+            "is no first one (base_model.second_school.past.own_answers: 0) --init may be left out"
+        )
     from kevin.core.files import writing
     from kevin.train.base_model import train_base_model
     from kevin.train.school import train_school, train_second_school
 
     with writing(out):
-        if init is not None and past_tasks is not None:
-            train_second_school(study, init, past_tasks, past or [], out)
+        if past_tasks is not None:
+            train_second_school(study, init or str(study.base_model.init), past_tasks, past or [], out)
         elif study.base_model.init is not None:
             train_school(study, out)
         else:

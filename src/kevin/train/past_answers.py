@@ -27,6 +27,8 @@ def judge_own(study: Study, model: Path, tasks_path: Path, out_path: Path, *, st
         KevinError: as `run_rollout`.
     """
     num = second_school(study).past.own_answers
+    if not num:
+        raise ConfigError("base_model.second_school.past.own_answers is 0: there are no own answers to judge")
     name = base_policy(study)
     policy = study.policies[name].model_copy(update={"model": str(model)})
     _roll_out(study, name, policy, num, tasks_path, out_path, store)

@@ -50,11 +50,13 @@ def train_school(study: Study, out_dir: Path) -> None:
     _train(study, study.base_model.school_training, NO_PASTS, out_dir)
 
 
-def train_second_school(study: Study, model: Path, past_tasks: Path, past_turns: Sequence[Path], out_dir: Path) -> None:
-    """As `train_school`, but from the folder ``model``, which the first school made, and on later turns too, which go
-    on from judged answers.
+def train_second_school(
+    study: Study, model: Path | str, past_tasks: Path, past_turns: Sequence[Path], out_dir: Path
+) -> None:
+    """As `train_school`, but from ``model``, and on later turns too, which go on from judged answers.
 
     Args:
+        model: the folder that the first school made, or ``base_model.init`` where there was none.
         past_tasks: of `kevin.train.past.write_past_tasks`.
         past_turns: turns.parquet of `kevin.train.past_answers`.
 

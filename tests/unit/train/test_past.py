@@ -7,6 +7,7 @@ from contextlib import contextmanager
 from itertools import islice
 
 import pytest
+import yaml
 from past_fixtures import TASKS, told
 from school_fixtures import WritesHere, make_study, save_pretrained_model
 from typer.testing import CliRunner
@@ -227,10 +228,33 @@ def test_a_second_school_needs_its_section_and_all_of_its_files(study, folder, t
     assert run.exit_code != 0 and "together" in str(run.exception)
 
 
+def test_without_own_answers_the_school_starts_from_the_pretrained_weights(study, made, folder, tmp_path):
+    second = study.base_model.second_school
+    alone = second.model_copy(update={"past": second.past.model_copy(update={"own_answers": 0})})
+    base_model = study.base_model.model_copy(update={"init": str(folder), "second_school": alone})
+    one = study.model_copy(update={"base_model": base_model})
+    assert not alone.follows_a_first and second.follows_a_first
+    with pytest.raises(ConfigError, match="own_answers is 0"):
+        past_answers.judge_own(one, folder, made[0], tmp_path / "own.parquet")
+    config = tmp_path / "study.yaml"
+    config.write_text(yaml.safe_dump(one.model_dump(mode="json")))
+    files = ["--past-tasks", str(made[0]), "--past", str(made[1])]
+    run = CliRunner().invoke(app, ["base-model", "--config", str(config), "--out", str(tmp_path / "m"), *files])
+    assert run.exit_code == 0, run.exception
+    assert "held_out_later_loss" in json.loads((tmp_path / "m" / "summary.json").read_text())
+    config.write_text(yaml.safe_dump(study.model_dump(mode="json")))
+    run = CliRunner().invoke(app, ["base-model", "--config", str(config), "--out", str(tmp_path / "n"), *files])
+    assert run.exit_code != 0 and "own_answers: 0" in str(run.exception), "of two schools the first one's is needed"
+
+
 @pytest.mark.parametrize(
     ("base_model", "said"),
     [
         ({"second_school": {}}, "name them in init"),
+        (
+            {"init": "m", "second_school": {"past": {"own_answers": 0, "right_kernels": 0, "wrong_kernels": 0}}},
+            "no answers to go on from",
+        ),
         ({"init": "m", "second_school": {"ways": dict.fromkeys(WaysConfig.model_fields, 0)}}, "at least one share"),
     ],
 )

@@ -79,8 +79,9 @@ class PastConfig(Frozen):
     """Further ones in styles that are never trained on; the loss on later turns of these is recorded."""
     largest_mb: int = Field(default=128, ge=1)
     """Size limit of a task's largest tensor, in float32."""
-    own_answers: int = Field(default=3, ge=1)
-    """First answers to each task by the model that comes from the first school."""
+    own_answers: int = Field(default=3, ge=0)
+    """First answers to each task by the model that comes from the first school. With 0 there is no first school: the
+    second one starts from ``base_model.init``, and goes on from the writer's kernels alone."""
     right_kernels: int = Field(default=2, ge=0)
     """Kernels of the writer for each task, of several plans."""
     wrong_kernels: int = Field(default=1, ge=0)
@@ -89,8 +90,17 @@ class PastConfig(Frozen):
     @property
     def num_kernels(self) -> int:
         """At most so many are judged."""
-        each = self.own_answers + self.right_kernels + self.wrong_kernels
-        return each * (self.num_tasks + self.num_held_out_tasks)
+        return self._kernels_each * (self.num_tasks + self.num_held_out_tasks)
+
+    @property
+    def _kernels_each(self) -> int:
+        return self.own_answers + self.right_kernels + self.wrong_kernels
+
+    @model_validator(mode="after")
+    def _has_answers(self) -> Self:
+        if not self._kernels_each:
+            raise ValueError("no answers to go on from: own_answers, right_kernels or wrong_kernels must be above 0")
+        return self
 
 
 class SecondSchoolConfig(Frozen):
@@ -111,6 +121,11 @@ class SecondSchoolConfig(Frozen):
     kernel that it goes on from, or all, which have to be read back from that kernel first."""
     past: PastConfig = PastConfig()
     """What it goes on from."""
+
+    @property
+    def follows_a_first(self) -> bool:
+        """Whether there is a first school, which makes the answers that this one goes on from."""
+        return self.past.own_answers > 0
 
     @model_validator(mode="after")
     def _has_a_way(self) -> Self:

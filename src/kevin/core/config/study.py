@@ -199,7 +199,8 @@ class Study(Frozen):
 
     def is_first_school(self, policy: str) -> bool:
         """Whether a policy is what the base model was before its second school."""
-        made = self.base_model.second_school is not None
+        second = self.base_model.second_school
+        made = second is not None and second.follows_a_first
         return made and Path(self.policies[policy].model) == Path(self.results, "first_school")
 
     def made_by(self, policy: str) -> str | None:
