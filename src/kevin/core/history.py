@@ -9,7 +9,7 @@ from pydantic import Field
 
 from kevin.core.types import Frozen, Outcome, Turn
 
-HistoryView = Literal["all", "fastest_and_last", "best_and_worst", "best"]
+HistoryView = Literal["all", "fastest_and_last", "best_and_worst", "best", "fastest"]
 
 _STANDING = (
     Outcome.PARSE_ERROR,
@@ -30,7 +30,8 @@ class HistoryConfig(Frozen):
     view: HistoryView = "all"
     """``all``: every kernel in order (the paper). ``fastest_and_last``: the fastest correct kernel so far, then the
     last one. ``best_and_worst``: the worst kernel, then the best ones, the best of all last; no kernel twice.
-    ``best``: the best kernel so far and no other. An own base model learns from transcripts in the study's view."""
+    ``best``: the best kernel so far and no other. ``fastest``: the fastest correct kernel so far and no other; until
+    one is correct, every turn is a first one. An own base model learns from transcripts in the study's view."""
     num_best: int = Field(default=3, ge=1)
     """``best_and_worst`` only: how many of the best."""
 
@@ -43,10 +44,12 @@ class HistoryConfig(Frozen):
         """Of ``past`` (in order) what stands in the next prompt, in its order there."""
         if self.is_whole or not past:
             return list(past)
+        correct = [t for t in past if t.speedup is not None]
+        fastest = max(correct, key=lambda t: t.speedup or 0.0, default=None)
+        if self.view == "fastest":
+            return [fastest] if fastest else []
         if self.view == "fastest_and_last":
-            correct = [t for t in past if t.speedup is not None]
-            fastest = max(correct, key=lambda t: t.speedup or 0.0, default=past[-1])
-            return [past[-1]] if fastest is past[-1] else [fastest, past[-1]]
+            return [past[-1]] if fastest in (None, past[-1]) else [fastest, past[-1]]
         ranked = ranking(past)
         if self.view == "best":
             return ranked[-1:] or [past[-1]]

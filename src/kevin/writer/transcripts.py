@@ -16,7 +16,7 @@ from kevin.core.types import Conversation, Frozen, Kernel, Language, Task, Turn
 from kevin.writer.plan import EVEN, Plan, render, sample_plan, summarise
 from kevin.writer.slots import BELIEFS, CARE, sentence
 from kevin.writer.synthetic import SpeedLaw, made_up_feedback
-from kevin.writer.ways import Seen, go_on
+from kevin.writer.ways import Continuation, Seen, go_on
 
 OPENING = "Okay, this is computed:"
 OTHER_OPENINGS = ("Hmm, this is computed:", "So this is computed:", "Let me see, this is computed:")
@@ -156,7 +156,7 @@ def _later_turns(
         shown = _shown(past, history)
         is_asked = history.is_whole or number == num_turns
         num_drawn = num_answers if is_asked else 1
-        drawn = [go_on(rng, task, None, language, shown, ways, habits, quotes=False) for _ in range(num_drawn)]
+        drawn = [_drawn(rng, task, language, shown, ways, habits) for _ in range(num_drawn)]
         sources = [c.source or render(task, c.plan) for c in drawn]
         if is_asked:
             answers = [
@@ -176,6 +176,16 @@ def _later_turns(
         past.append(_seen(rng, law, task, drawn[0].plan, sources[0], drawn[0].summary, number))
     conversation = dialogue.conversation(task, [s.turn for s in shown], dialect="c_abi", language=language)
     return Transcript(task_id=task.id, conversation=conversation, exchanges=tuple(exchanges))
+
+
+def _drawn(
+    rng: random.Random, task: Task, language: Language, shown: Sequence[Seen], ways: WaysConfig, habits: WriterConfig
+) -> Continuation:
+    """How a later turn goes on; as a first one where its prompt shows nothing."""
+    if shown:
+        return go_on(rng, task, None, language, shown, ways, habits, quotes=False)
+    plan = sample_plan(rng, task, language, habits)
+    return Continuation("start_anew", (), plan, None, summarise(None, plan))
 
 
 def _shown(past: Sequence[Seen], history: HistoryConfig) -> list[Seen]:

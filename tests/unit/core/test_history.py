@@ -54,6 +54,7 @@ PAST = [
         ({"view": "best_and_worst", "num_best": 3}, [3, 5, 2, 4]),
         ({"view": "best_and_worst", "num_best": 9}, [3, 1, 5, 2, 4]),
         ({"view": "best"}, [4]),
+        ({"view": "fastest"}, [4]),
     ],
 )
 def test_views_by_hand(view, expected):
@@ -65,6 +66,12 @@ def test_the_fastest_stands_once_and_none_is_none():
     assert numbers(view.shown(PAST[:4])) == [4]
     assert numbers(view.shown([PAST[0], PAST[2]])) == [3]
     assert view.shown([]) == []
+
+
+def test_until_one_is_correct_the_fastest_is_none():
+    view = HistoryConfig(view="fastest")
+    assert view.shown([]) == view.shown([PAST[0], PAST[2], PAST[5]]) == []
+    assert numbers(view.shown([PAST[0], PAST[4], PAST[2]])) == [5]
 
 
 def test_equal_kernels_stand_once_and_answers_without_code_only_alone():
@@ -124,6 +131,7 @@ class TestInTheLoop:
         assert self.prompts() == [[], ["1"], ["1", "2"], ["1", "2", "3"], ["1", "2", "3", "4"]]
         # turn 3 is wrong, turns 1, 2 and 4 have the speedups 1, 2 and 4
         assert self.prompts(view="fastest_and_last") == [[], ["1"], ["2"], ["2", "3"], ["4"]]
+        assert self.prompts(view="fastest") == [[], ["1"], ["2"], ["2"], ["4"]]
         best = self.prompts(view="best_and_worst", num_best=1)
         assert best == [[], ["1"], ["1", "2"], ["3", "2"], ["3", "4"]]
 

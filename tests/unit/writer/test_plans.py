@@ -261,6 +261,17 @@ def test_a_view_of_the_past_is_the_transcripts_prompt():
         assert all(said in answer and "an earlier one" not in answer for answer in exchange.answers)
 
 
+def test_where_no_kernel_before_is_correct_and_none_is_shown_a_later_turn_is_a_first_one():
+    written = list(transcripts(TASKS, "cpp", 200, 4, 0, later_share=1, history=HistoryConfig(view="fastest")))
+    alone = [t for t in written if len(t.conversation) == 1]
+    others = [t for t in written if len(t.conversation) == 3]
+    assert alone and others and len(alone) + len(others) == len(written)
+    assert all(t.conversation[2].content.startswith("Correct, ") for t in others)
+    for t in alone:
+        (exchange,) = t.exchanges
+        assert exchange.turn == 1 and "so far" not in exchange.answers[0] and "first version." in exchange.answers[0]
+
+
 def test_the_conversation_goes_on_with_the_first_answer():
     written = [t for t in transcripts(TASKS, "cpp", 60, 3, 1, later_answers=2) if len(t.conversation) == 5]
     for transcript in written:
