@@ -28,7 +28,7 @@ from kevin.report.figures.distribution import plot_speedup_distribution, speedup
 from kevin.report.figures.outcomes import outcomes_data, plot_outcomes
 from kevin.report.figures.style import line_styles, look, run_styles
 from kevin.report.figures.training import PAPER, plot_training, training_data
-from kevin.report.metrics import task_values, trajectory_best
+from kevin.report.metrics import best_of_k_by_task, task_values, trajectory_best
 from kevin.report.palette import OUTCOMES
 from kevin.report.scores import policy_label, read_scores
 from kevin.report.tables import read_baselines
@@ -260,6 +260,20 @@ def test_a_curve_is_the_mean_of_its_seeds(made: Made) -> None:
         for row in own.itertuples():
             at = (row.split, row.row, row.x)
             assert row.value == pytest.approx((apart[(first, *at)] + apart[(second, *at)]) / 2)
+
+
+def test_policies_are_drawn_at_as_many_trajectories_as_all_have(made: Made) -> None:
+    """More of them alone would raise a policy's curve."""
+    second = made.study.evaluate[1]
+    fewer = made.frame[(made.frame["policy"] != second) | (made.frame["trajectory"] < 2)]
+    data = serial_scaling_data(fewer, made.study)
+    assert set(data["trajectories"].dropna()) == {2}
+    own = data.query("policy == 'p0' and split == 'level1' and row == 'correct' and x == 4")["value"].item()
+    trajectories = trajectory_best(made.frame.query("policy == 'p0' and split == 'level1'"))
+    assert own == pytest.approx(best_of_k_by_task(trajectories, "correct", 2).mean())
+    assert plot_serial_scaling(data).get_suptitle().startswith("Serial scaling: best of 2 trajectories")
+    shares = fast_p_data(fewer, made.study).query("policy == 'p0' and split == 'level1' and row == 'best' and x == 0")
+    assert shares["value"].item() == pytest.approx(own)
 
 
 def test_a_legend_shows_the_look_of_a_seed_whose_first_was_not_run() -> None:

@@ -20,9 +20,10 @@ TITLES = {
 }
 
 CAPTIONS = {
-    "serial_scaling": "The best kernel of all trajectories after so many turns: mean speedup over PyTorch eager (0 "
-    "for a task without a correct kernel) and share of tasks with a correct kernel. Dotted: what a "
-    "search through the kernel writer's first mistake-free plans reaches.",
+    "serial_scaling": "The best kernel after so many turns, of as many trajectories as every policy has (of more, the "
+    "mean over all choices of these): mean speedup over PyTorch eager (0 for a task without a correct kernel) and "
+    "share of tasks with a correct kernel. Dotted: what a search through the kernel writer's first mistake-free plans "
+    "reaches.",
     "parallel_scaling": "The best of k whole trajectories, drawn without replacement (unbiased estimate), averaged "
     "over tasks.",
     "serial_parallel_map": "What k trajectories find in their first t turns (unbiased best@k, mean over tasks), and "
@@ -30,8 +31,8 @@ CAPTIONS = {
     "a + b log2 k + c log2 t + d log2 k log2 t, among the numbers of turns that were measured. Where its interval "
     "reaches from one end to the other, or it explains less than 80 % of the cells' variance, the data do not "
     "determine the split, and no diamond is drawn.",
-    "fast_p": "Share with a correct kernel at least p times as fast as PyTorch eager; above for each task's best "
-    "trajectory, below for all trajectories. At p = 0 it is correctness.",
+    "fast_p": "Share with a correct kernel at least p times as fast as PyTorch eager; above for the best of as "
+    "many trajectories of a task as every policy has, below for single trajectories. At p = 0 it is correctness.",
     "speedup_distribution": "Share of a policy's correct kernels that are at most so many times as fast as PyTorch "
     "eager; all turns and seeds together, a kernel counting as often as it was written. Beside them torch.compile and "
     "the ceiling, one value for each task. Curves of policies that solve other tasks are not of the same tasks.",
@@ -40,10 +41,11 @@ CAPTIONS = {
     "every tensor once would take. Below, tasks with products: their speed against arithmetic intensity. What stays in "
     "a cache, or saves products by algebra, beats these lines. Kernels whose verdict holds no roofline are left out.",
     "outcomes": "What became of the kernels of each turn. Turns that the harness could not judge are left out.",
-    "turns": "From the top: the best kernel of all trajectories so far, mean speedup over PyTorch eager (0 for a task "
-    "without a correct one); share of correct kernels; of kernels that were wrong one turn before, the share that is "
-    "now correct; of those that were correct, the share that still is; share of kernels at least 95 % alike to the "
-    "answer before (matching tokens of both, without comments and layout). Kernels of all seeds together.",
+    "turns": "From the top: the best kernel so far, of as many trajectories as every policy has, mean speedup over "
+    "PyTorch eager (0 for a task without a correct one); share of correct kernels; of kernels that were wrong one turn "
+    "before, the share that is now correct; of those that were correct, the share that still is; share of kernels at "
+    "least 95 % alike to the answer before (matching tokens of both, without comments and layout). Kernels of all "
+    "seeds together.",
     "layernorm_case_study": "Each policy's best trajectory on one task, turn by turn: speedup over PyTorch eager, and "
     "the policy's own summary of what it changed. The memory line is every tensor moved once at the speed of a copy. "
     "Beside it, for reference, the trajectory that the paper's authors published; it is from another task size and "

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import math
+import sys
 from collections.abc import Iterable, Iterator
 from typing import Any, TypeVar
 
@@ -16,13 +17,14 @@ from matplotlib.ticker import PercentFormatter
 from kevin.core.config import Study
 from kevin.report import metrics
 from kevin.report.figures.style import MUTED, LineStyle, grid, legend, line_styles, whole_steps
+from kevin.report.metrics import Shape
 from kevin.report.scores import CEILING, first_seed, policy_label, split_label
 
 SPEEDUP, CORRECT = "speedup", "correct"
 AXIS_LABELS = {
     SPEEDUP: "mean speedup over\nPyTorch eager (×)",
     CORRECT: "tasks with a\ncorrect kernel (%)",
-    "best": "tasks (%),\nbest of all trajectories",
+    "best": "tasks (%),\nbest trajectory",
     "avg": "trajectories (%)",
     "kernels": "correct kernels (%)",
     "mended": "wrong kernels that the\nnext turn mends (%)",
@@ -57,19 +59,30 @@ def _cells(values: pd.Series, study: Study) -> dict[str, float]:
 
 
 def serial_scaling_data(scores: pd.DataFrame, study: Study) -> pd.DataFrame:
-    """Best of all trajectories within the first x turns. The ceiling has no turns: one row without an x."""
+    """Best of as many trajectories as all policies have, within the first x turns. The ceiling has no turns: one row
+    without an x, the best of all."""
     rows = []
+    shape = _common_shape(scores)
     for head, seeds in seed_groups(scores, study):
-        longest = min(metrics.usable(own)["turn"].max() for own in seeds)
         ceiling = head["policy"] == CEILING
-        for turns in [None] if ceiling else range(1, int(longest) + 1):
-            trajectories = [metrics.trajectory_best(own, turns) for own in seeds]
-            values = mean_by_task(map(metrics.task_values, trajectories))
-            per_task = math.nan if ceiling else max(int(t.groupby("task_id").size().max()) for t in trajectories)
+        longest = metrics.common_shape(seeds).turns
+        for turns in [None] if ceiling else range(1, longest + 1):
+            here = _ALL if turns is None else Shape(shape.trajectories, turns)
+            values = mean_by_task(metrics.task_values_at(own, here) for own in seeds)
+            per_task = math.nan if ceiling else shape.trajectories
             for row in (SPEEDUP, CORRECT):
                 cells = _cells(values[f"{row}_best"], study)
                 rows.append(head | {"row": row, "x": turns} | cells | {"trajectories": per_task})
     return pd.DataFrame(rows).astype({"x": "float64"})
+
+
+_ALL = Shape(sys.maxsize, sys.maxsize)
+"""More than any rollout has."""
+
+
+def _common_shape(scores: pd.DataFrame) -> Shape:
+    """Of all policies but the ceiling."""
+    return metrics.common_shape([own for policy, own in scores.groupby("policy") if policy != CEILING])
 
 
 def parallel_scaling_data(scores: pd.DataFrame, study: Study) -> pd.DataFrame:
@@ -85,7 +98,8 @@ def parallel_scaling_data(scores: pd.DataFrame, study: Study) -> pd.DataFrame:
 
 
 def fast_p_data(scores: pd.DataFrame, study: Study, num_points: int = 81) -> pd.DataFrame:
-    """Share with a correct kernel of speedup >= x: of tasks (best trajectory), and of trajectories.
+    """Share with a correct kernel of speedup >= x: of tasks (best of as many trajectories as all policies have), and of
+    trajectories.
 
     Of the ceiling only the best counts. The axis ends above the fastest kernel of a policy, between 2 and 6.
     """
@@ -93,8 +107,10 @@ def fast_p_data(scores: pd.DataFrame, study: Study, num_points: int = 81) -> pd.
     end = 2.0 if math.isnan(fastest) else min(6.0, max(2.0, math.ceil(2.1 * fastest) / 2))
     points = [float(p) for p in np.linspace(0, end, num_points)]
     rows = []
+    num_trajectories = _common_shape(scores).trajectories
     for head, seeds in seed_groups(scores, study):
-        values = mean_by_task(metrics.task_values(metrics.trajectory_best(own), points) for own in seeds)
+        shape = _ALL if head["policy"] == CEILING else _ALL._replace(trajectories=num_trajectories)
+        values = mean_by_task(metrics.task_values_at(own, shape, points) for own in seeds)
         for row in ("best",) if head["policy"] == CEILING else ("best", "avg"):
             rows += [head | {"row": row, "x": p} | _cells(values[f"fast_{p:g}_{row}"], study) for p in points]
     return pd.DataFrame(rows)
@@ -104,7 +120,10 @@ def fast_p_data(scores: pd.DataFrame, study: Study, num_points: int = 81) -> pd.
 
 
 def plot_serial_scaling(data: pd.DataFrame) -> Figure:
-    figure = plot_panels(data, "Serial scaling: best of all trajectories, by number of turns", "turns", markers=True)
+    (number,) = {int(n) for n in data["trajectories"].dropna()} or {0}
+    which = "one trajectory" if number == 1 else f"{number} trajectories"
+    title = f"Serial scaling: best of {which}, by number of turns"
+    figure = plot_panels(data, title, "turns", markers=True)
     for ax in figure.axes:
         whole_steps(ax)
     return figure
