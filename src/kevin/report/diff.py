@@ -42,7 +42,7 @@ _COUNTED = {
     **dict.fromkeys(("kept", "faster", "slower", "repeated"), "num_correct_before"),
 }
 """Of which count a share is, where not of all tasks or kernels of its row."""
-_SHARES = ("correct", "fast_", "mended", "kept", "copied", "faster", "slower", "repeated")
+_SHARES = ("correct", "fast_", "mended", "fresh", "kept", "copied", "faster", "slower", "repeated")
 _TIMES = ("speedup", "geomean", "fast_", "faster", "slower", "score", "gain", "seconds", "per_minute", "eager")
 _Z = NormalDist().inv_cdf(0.975)
 

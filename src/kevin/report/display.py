@@ -122,8 +122,7 @@ def _mended(frame: pd.DataFrame, study: Study) -> Table:
                 text_cell(split_label(str(r["split"]))),
                 text_cell(labels[str(r["error"])]),
                 number_cell(r["num_kernels"], significant),
-                _interval_cell(r, "mended", percent),
-                _interval_cell(r, "copied", percent),
+                *(_interval_cell(r, name, percent) for name in ("mended", "fresh", "over_fresh", "copied")),
             ],
             {},
         )
@@ -132,9 +131,11 @@ def _mended(frame: pd.DataFrame, study: Study) -> Table:
     return Table(
         name="mended",
         title="What becomes of wrong kernels",
-        caption="Of wrong kernels that had a next turn: those that it made correct, and those that it gave again at "
+        caption="Of wrong kernels that had a next turn: those that it made correct; those that would be correct if a "
+        "first answer to the task, as the policy's other trajectories gave them, stood in its place; the difference, "
+        "below 0 where a wrong kernel in the prompt is worse than none; and those that the next turn gave again at "
         "least 95 % alike. All turns together. Small: bootstrap 95 % interval over tasks.",
-        columns=["Policy", "Tasks", "Error", "Wrong kernels", "mended", "copied"],
+        columns=["Policy", "Tasks", "Error", "Wrong kernels", "mended", "fresh", "mended − fresh", "copied"],
         bodies=[Body(None, rows)],
     )
 

@@ -1,8 +1,9 @@
 """What turns are worth: what becomes of a kernel on the next turn, and the best so far, for every policy and seed.
 
 ``turns``: one row for each policy, seed, split and turn, and of several seeds one for all together. ``mended``: wrong
-kernels by kind of error. Shares are over the kernels of all tasks together; of several seeds their mean. Turns that the
-harness could not judge are left out, with what would have followed from them.
+kernels by kind of error, and how many first answers would be right in their place. Shares are over the kernels of all
+tasks together; of several seeds their mean. Turns that the harness could not judge are left out, with what would have
+followed from them.
 """
 
 from __future__ import annotations
@@ -15,7 +16,7 @@ import pandas as pd
 from kevin.core.config import Study
 from kevin.core.types import Outcome
 from kevin.report import metrics
-from kevin.report.estimates import mean_estimate, share_estimate
+from kevin.report.estimates import Estimate, mean_estimate, minus, share_estimate
 from kevin.report.metrics import Interval
 from kevin.report.palette import OUTCOMES
 from kevin.report.recipes import Rows, by_seed, rows_by
@@ -54,6 +55,21 @@ def turn_changes(scores: pd.DataFrame) -> pd.DataFrame:
     return turns[["task_id", "trajectory", "turn"]].assign(**values, error=before["outcome"].where(was_wrong))
 
 
+def fresh_answers(scores: pd.DataFrame) -> pd.DataFrame:
+    """A policy's trajectories on a split: ``task_id, trajectory, fresh``, the share of first answers to the task that
+    are correct in the *other* trajectories, NaN where there is none. Its own first answer is left out, because a
+    trajectory with wrong kernels began with a wrong one more often than others.
+    """
+    turns = metrics.usable(scores)
+    first = turns[turns["turn"] == 1][["task_id", "trajectory"]].reset_index(drop=True)
+    first["own"] = (turns.loc[turns["turn"] == 1, "outcome"] == Outcome.CORRECT.value).to_numpy(float)
+    own = turns[["task_id", "trajectory"]].drop_duplicates().merge(first, how="left")
+    found = first.groupby("task_id")["own"]
+    others = own["task_id"].map(found.count()) - own["own"].notna()
+    right = own["task_id"].map(found.sum()) - own["own"].fillna(0.0)
+    return own[["task_id", "trajectory"]].assign(fresh=(right / others).where(others > 0))
+
+
 def share(changes: pd.DataFrame, name: str, study: Study) -> Interval:
     """One of `SHARES` over these rows of `turn_changes`."""
     by_task = changes.groupby("task_id")[name].agg(["sum", "count"])
@@ -64,8 +80,12 @@ def share(changes: pd.DataFrame, name: str, study: Study) -> Interval:
 
 def _shares(seeds: Sequence[pd.DataFrame], name: str, study: Study) -> Interval:
     """One of `SHARES`, the mean over seeds, from each seed's `_counts` by task."""
+    return _estimate(seeds, name, study).interval
+
+
+def _estimate(seeds: Sequence[pd.DataFrame], name: str, study: Study) -> Estimate:
     counted, of = (by_seed([counts[name, column] for counts in seeds]) for column in ("sum", "count"))
-    return share_estimate(counted, of, study).interval
+    return share_estimate(counted, of, study)
 
 
 def _counts(changes: pd.DataFrame, keys: list[str], names: Sequence[str]) -> pd.DataFrame:
@@ -125,22 +145,33 @@ def _best_so_far(own: pd.DataFrame) -> pd.DataFrame:
 def mended_table(scores: pd.DataFrame, study: Study) -> pd.DataFrame:
     """One row for each policy, seed, split and kind of error (`ANY_ERROR` first): what became of such a kernel.
 
-    All turns after the first together. ``mended``: share that the next turn made correct; ``copied``: share that it
-    gave again, or nearly; ``num_kernels``: wrong kernels that had a next turn.
+    All turns after the first together. ``mended``: share that the next turn made correct; ``fresh``: share that would
+    be correct if a first answer stood in its place (`fresh_answers`), and ``over_fresh`` the difference, of the kernels
+    that have both; ``copied``: share that the next turn gave again, or nearly; ``num_kernels``: wrong kernels that had
+    a next turn.
     """
     rows = []
     for head, row in _rows(scores, study):
-        names = ("mended", "copied")
-        wrong = [changes[changes["error"].notna()] for changes in map(turn_changes, row.seeds)]
+        names = ("mended", "fresh", "against_fresh", "copied")
+        wrong = [_after_wrong(own) for own in row.seeds]
         kinds = [_counts(own, ["error", "task_id"], names) for own in wrong]
         chosen = {ANY_ERROR: [_counts(own, ["task_id"], names) for own in wrong]}
         chosen |= {outcome.value: _of(kinds, "error", outcome.value) for outcome in OUTCOMES}
         for error, here in chosen.items():
             if num_kernels := sum(int(counts["mended", "count"].sum()) for counts in here):
-                cells = {name: _shares(here, name, study) for name in names}
+                cells = {name: _shares(here, name, study) for name in ("mended", "fresh", "copied")}
+                cells["over_fresh"] = minus(*(_estimate(here, n, study) for n in ("against_fresh", "fresh"))).interval
                 rows.append(head | {"error": error} | _flat(cells) | {"num_kernels": num_kernels})
-    columns = [*_HEAD, "error", *_with_ends(["mended", "copied"]), "num_kernels", "num_seeds"]
+    columns = [*_HEAD, "error", *_with_ends(["mended", "fresh", "over_fresh", "copied"]), "num_kernels", "num_seeds"]
     return pd.DataFrame(rows, columns=columns).astype({"seed": "Int64"})
+
+
+def _after_wrong(scores: pd.DataFrame) -> pd.DataFrame:
+    """Rows of `turn_changes` that follow a wrong kernel, with ``fresh``, and ``against_fresh``: ``mended`` where there
+    is a ``fresh`` to compare it with."""
+    changes = turn_changes(scores)
+    wrong = changes[changes["error"].notna()].merge(fresh_answers(scores), how="left")
+    return wrong.assign(against_fresh=wrong["mended"].where(wrong["fresh"].notna()))
 
 
 _HEAD = ["policy", "seed", "split"]

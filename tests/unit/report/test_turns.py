@@ -8,7 +8,7 @@ from io import StringIO
 import numpy as np
 import pandas as pd
 import pytest
-from report_fixtures import make_study, make_task, make_turn
+from report_fixtures import make_study, make_task, make_turn, scored, trained_study
 
 from kevin.core.config import PolicyConfig
 from kevin.core.types import Kernel, Outcome
@@ -17,7 +17,7 @@ from kevin.report.figures.turns import turns_data
 from kevin.report.metrics import share_interval
 from kevin.report.scores import score_frame
 from kevin.report.similarity import similarity, tokens
-from kevin.report.turns import SHARES, mended_table, turn_changes, turns_table
+from kevin.report.turns import SHARES, fresh_answers, mended_table, turn_changes, turns_table
 
 WRONG = (Outcome.INCORRECT, Outcome.COMPILE_ERROR, Outcome.PARSE_ERROR)
 
@@ -136,6 +136,25 @@ def test_kinds_of_error_add_up_to_all_of_them():
     assert mended == pytest.approx(table.loc["any", "mended"])
     turns = [counted(scores, t)["mended"] for t in range(2, 5)]
     assert table.loc["any", "mended"] == pytest.approx(sum(h for h, _ in turns) / sum(n for _, n in turns))
+
+
+def test_what_is_mended_is_set_against_first_answers_of_the_other_trajectories():
+    """Task a: of three first answers one is right, so of the two wrong ones' others a half; b: all are wrong."""
+    study = trained_study(1, single=False)
+    tasks = {"a": [[1.0, None], [None, 1.0], [None, None]], "b": [[None, None]] * 3, "c": [[None, 1.0]]}
+    table = mended_table(scored("base", tasks), study).set_index("error")
+    row = table.loc["any"]
+    assert row["num_kernels"] == 6
+    assert row["mended"] == pytest.approx(2 / 6)
+    assert row["fresh"] == pytest.approx((0.5 + 0.5 + 0 + 0 + 0) / 5), "c has no other trajectory"
+    assert row["over_fresh"] == pytest.approx(1 / 5 - 1 / 5)
+    alone = mended_table(scored("base", {"c": [[None, 1.0]]}), study).set_index("error").loc["any"]
+    assert alone["mended"] == 1.0 and math.isnan(alone["fresh"]) and math.isnan(alone["over_fresh"])
+
+
+def test_first_answers_that_were_not_judged_are_none():
+    found = fresh_answers(scored("base", {"a": [[math.nan, 1.0], [1.0], [None]]}))
+    assert found.set_index("trajectory")["fresh"].to_dict() == {0: 0.5, 1: 0.0, 2: 1.0}
 
 
 def test_seeds_stand_under_one_policy_and_their_kernels_in_one_curve():
