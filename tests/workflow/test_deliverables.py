@@ -14,7 +14,16 @@ from .conftest import ROOT, Run
 CAPTIONS = read_captions(ROOT / "rules/captions")
 OTHERS = ("results/tables/search_turns.csv", "results/figures/ablations.png")
 """What the pages of the manual name beside the README's table."""
-OVERLAYS = ((), ("gpu",), ("paper",), ("field",), ("ablations",), ("gpu", "gpu_seeds"), ("laptop_seeds",))
+OVERLAYS = (
+    (),
+    ("gpu",),
+    ("paper",),
+    ("field",),
+    ("ablations",),
+    ("gpu", "gpu_seeds"),
+    ("laptop_seeds",),
+    ("wrong_kernels",),
+)
 
 
 def documented() -> list[str]:
