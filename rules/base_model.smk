@@ -2,7 +2,7 @@ PAST = f"{study.results}/past"
 # Of the base model's rule with a second school: what that starts from, and goes on from.
 SCHOOLED = (
     {
-        **({"init": FIRST_SCHOOL} if SECOND_SCHOOL.follows_a_first else {}),
+        **({"init": FIRST_SCHOOL} if study.base_model.has_two_schools else {}),
         "past_tasks": f"{PAST}/tasks.parquet",
         "past": [f"{PAST}/{author}/turns.parquet" for author in AUTHORS],
     }

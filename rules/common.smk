@@ -68,9 +68,7 @@ BASE_MODEL = f"{study.results}/base_model"
 FIRST_SCHOOL = f"{study.results}/first_school"
 SECOND_SCHOOL = study.base_model.second_school
 # Whose judged answers it goes on from.
-AUTHORS = ["own", "written"]
-if SECOND_SCHOOL is not None and not SECOND_SCHOOL.follows_a_first:
-    AUTHORS = ["written"]
+AUTHORS = ["own", "written"] if study.base_model.has_two_schools else ["written"]
 CHECKED_BASE_MODEL = [BASE_MODEL, f"{study.results}/checks/base_model.json"]
 DEVICE = study.judge.device
 # The runs that the report compares.

@@ -56,9 +56,9 @@ def base_model(
     """Train the study's own base language model, from scratch or from `base_model.init`."""
     study = load_config(config)
     claim_gpus(study.base_model.school_training.num_gpus)
-    second = study.base_model.second_school
-    needs_init = second is not None and second.follows_a_first
-    if (past_tasks is None) != (not past) or (init is not None and not past) or (past and needs_init and init is None):
+    is_first = init is None and past_tasks is None and not past
+    has_start = init is not None or not study.base_model.has_two_schools
+    if not is_first and not (past_tasks is not None and past and has_start):
         raise UsageError(
             "a second school needs --init, --past-tasks and --past together, the first one none of them; where there "
             "is no first one (base_model.second_school.past.own_answers: 0) --init may be left out"

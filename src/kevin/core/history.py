@@ -49,7 +49,7 @@ class HistoryConfig(Frozen):
         if self.view == "fastest":
             return [fastest] if fastest else []
         if self.view == "fastest_and_last":
-            return [past[-1]] if fastest in (None, past[-1]) else [fastest, past[-1]]
+            return [past[-1]] if fastest is None or fastest is past[-1] else [fastest, past[-1]]
         ranked = ranking(past)
         if self.view == "best":
             return ranked[-1:] or [past[-1]]

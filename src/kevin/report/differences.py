@@ -3,8 +3,8 @@
 One row for each pair of recipes (the later one in ``evaluate`` against the earlier one), measure, split and subset of
 the tasks that both have answered. ``correct``, ``speedup`` and ``fast_1`` are those of the tables of policies, best of
 a task's trajectories and their mean, at as many trajectories and turns as both have; ``mended`` and ``kept`` those of
-`kevin.report.turns`, all turns together. Each
-resample draws the same tasks for both policies, and seeds of each apart (`kevin.report.estimates`).
+`kevin.report.turns`, all turns together. Each resample draws the same tasks for both policies, and seeds of each apart
+(`kevin.report.estimates`).
 """
 
 from __future__ import annotations

@@ -85,13 +85,20 @@ def task_values(trajectories: pd.DataFrame, thresholds: Sequence[float] = ()) ->
     ``*_best`` is the best of the task's trajectories, ``*_avg`` their mean: ``correct``, ``speedup`` (0 if wrong) and
     ``fast_<p>``. ``log_speedup_*`` is over correct trajectories only, NaN where there is none.
     """
-    frame = trajectories.assign(log_speedup=np.log(trajectories["speedup"].where(trajectories["correct"])))
-    columns = ["correct", "speedup", "log_speedup"]
-    for p in thresholds:
-        frame[f"fast_{p:g}"] = fast(trajectories, p)
-        columns.append(f"fast_{p:g}")
-    groups = frame.astype(dict.fromkeys(columns, "float64")).groupby(TASK)[columns]
-    return pd.concat([groups.max().add_suffix("_best"), groups.mean().add_suffix("_avg")], axis=1)
+    log_speedup = np.log(trajectories["speedup"].where(trajectories["correct"]))
+    groups = _with_fast(trajectories, thresholds).assign(log_speedup=log_speedup).groupby(TASK)
+    columns = ["correct", "speedup", "log_speedup", *_fast_names(thresholds)]
+    return pd.concat([groups[columns].max().add_suffix("_best"), groups[columns].mean().add_suffix("_avg")], axis=1)
+
+
+def _fast_names(thresholds: Sequence[float]) -> list[str]:
+    return [f"fast_{p:g}" for p in thresholds]
+
+
+def _with_fast(trajectories: pd.DataFrame, thresholds: Sequence[float]) -> pd.DataFrame:
+    """Trajectories with a column for each threshold, and all that is yes or no as 1 and 0."""
+    columns = {name: fast(trajectories, p) for name, p in zip(_fast_names(thresholds), thresholds, strict=True)}
+    return trajectories.assign(**columns).astype(dict.fromkeys(["correct", *columns], "float64"))
 
 
 class Shape(NamedTuple):
@@ -124,9 +131,8 @@ def task_values_at(scores: pd.DataFrame, shape: Shape, thresholds: Sequence[floa
     sizes = trajectories.groupby(TASK).size()
     if (more := sizes.index[sizes > shape.trajectories]).empty:
         return values
-    drawn = trajectories[trajectories[TASK].isin(more)]
-    drawn = drawn.assign(**{f"fast_{p:g}": fast(drawn, p) for p in thresholds})
-    for name in ("correct", "speedup", *(f"fast_{p:g}" for p in thresholds)):
+    drawn = _with_fast(trajectories[trajectories[TASK].isin(more)], thresholds)
+    for name in ("correct", "speedup", *_fast_names(thresholds)):
         values.loc[more, f"{name}_best"] = best_of_k_by_task(drawn, name, shape.trajectories)
     return values.drop(columns="log_speedup_best")
 

@@ -61,8 +61,8 @@ def fresh_answers(scores: pd.DataFrame) -> pd.DataFrame:
     trajectory with wrong kernels began with a wrong one more often than others.
     """
     turns = metrics.usable(scores)
-    first = turns[turns["turn"] == 1][["task_id", "trajectory"]].reset_index(drop=True)
-    first["own"] = (turns.loc[turns["turn"] == 1, "outcome"] == Outcome.CORRECT.value).to_numpy(float)
+    first = turns[turns["turn"] == 1]
+    first = first[["task_id", "trajectory"]].assign(own=(first["outcome"] == Outcome.CORRECT.value).astype(float))
     own = turns[["task_id", "trajectory"]].drop_duplicates().merge(first, how="left")
     found = first.groupby("task_id")["own"]
     others = own["task_id"].map(found.count()) - own["own"].notna()

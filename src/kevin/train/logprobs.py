@@ -12,13 +12,12 @@ H hidden size, V vocabulary.
 from __future__ import annotations
 
 from collections.abc import Sequence
-from itertools import accumulate
 
 import torch
 from torch.utils.checkpoint import checkpoint
 from transformers import DynamicCache, PreTrainedModel
 
-from kevin.train.unpadded import hidden_states, make_row, steady_attention, takes_rows
+from kevin.train.unpadded import answer_states, steady_attention, takes_rows
 
 _PART_ELEMENTS = 1 << 26
 """Logits that are held at a time, 256 MB in float32; of a batch of long answers all together would take tens of GB."""
@@ -104,18 +103,16 @@ def common_length(prompts: Sequence[Sequence[int]]) -> int:
 def _states_in_a_row(
     model: PreTrainedModel, prompts: Sequence[list[int]], answers: Sequence[list[int]]
 ) -> torch.Tensor:
-    """States that predict the answers' tokens, (N, H): that at a token predicts the next one."""
+    """States that predict the answers' tokens, (N, H)."""
     samples = [p + a for p, a in zip(prompts, answers, strict=True)]
-    ends = accumulate(map(len, samples))
-    places = [place for end, a in zip(ends, answers, strict=True) for place in range(end - len(a) - 1, end - 1)]
     with steady_attention():
-        return hidden_states(model, make_row(samples, model.device))[places]
+        return answer_states(model, samples, [len(a) for a in answers])[0]
 
 
 def _states_after_common(
     model: PreTrainedModel, prompts: Sequence[list[int]], answers: Sequence[list[int]]
 ) -> torch.Tensor:
-    """As `_states_in_a_row`: an answer's first token is predicted at its prompt's last."""
+    """As `_states_in_a_row`: the state at a token predicts the next one, an answer's first at its prompt's last."""
     num_common = common_length(prompts)
     hidden_BSH = _hidden_states(model, prompts, answers, num_common)
     rows = [i for i, a in enumerate(answers) for _ in a]

@@ -5,7 +5,6 @@ Shape suffixes: B conversations, L padded tokens, N tokens of all answers, H hid
 
 from __future__ import annotations
 
-import itertools
 import queue
 import threading
 from collections.abc import Iterator, Sequence
@@ -14,7 +13,7 @@ from typing import TYPE_CHECKING, NamedTuple
 from kevin.core.errors import ConfigError
 from kevin.policy.chat import prompt_text
 from kevin.train.corpus import CHUNK, Kind, Writers
-from kevin.train.unpadded import hidden_states, make_row, takes_rows
+from kevin.train.unpadded import answer_states, takes_rows
 from kevin.writer.transcripts import Transcript
 
 if TYPE_CHECKING:
@@ -192,12 +191,7 @@ def summed_loss(model: PreTrainedModel, samples: Sequence[Sample], pad: int) -> 
     from torch.nn.functional import cross_entropy
 
     if takes_rows(model):
-        row = make_row([s.tokens for s in samples], model.device)
-        ends = list(itertools.accumulate(len(s.tokens) for s in samples))
-        places = [p for s, end in zip(samples, ends, strict=True) for p in range(end - s.num_answer, end)]
-        predicted = torch.tensor(places, device=model.device)
-        hidden_NH = hidden_states(model, row)[predicted - 1]
-        tokens_N = row.tokens_1T[0, predicted]
+        hidden_NH, tokens_N = answer_states(model, [s.tokens for s in samples], [s.num_answer for s in samples])
     else:
         length = max(len(s.tokens) for s in samples)
         tokens_BL = torch.tensor([s.tokens + [pad] * (length - len(s.tokens)) for s in samples], device=model.device)

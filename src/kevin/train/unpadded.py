@@ -10,6 +10,7 @@ from __future__ import annotations
 import logging
 from collections.abc import Iterator, Sequence
 from contextlib import contextmanager
+from itertools import accumulate
 from typing import TYPE_CHECKING, Any, NamedTuple
 
 import torch
@@ -58,6 +59,18 @@ def hidden_states(model: PreTrainedModel, row: Row) -> torch.Tensor:
         longest=row.longest,
     ).last_hidden_state
     return states[0]
+
+
+def answer_states(
+    model: PreTrainedModel, samples: Sequence[Sequence[int]], num_answers: Sequence[int]
+) -> tuple[torch.Tensor, torch.Tensor]:
+    """Of the tokens that each sample's answer has at its end: the states that predict them, (N, hidden size), and the
+    tokens, (N,). The state at a token predicts the next one."""
+    row = make_row(samples, model.device)
+    ends = accumulate(map(len, samples))
+    places = [place for end, num in zip(ends, num_answers, strict=True) for place in range(end - num, end)]
+    predicted = torch.tensor(places, device=model.device)
+    return hidden_states(model, row)[predicted - 1], row.tokens_1T[0, predicted]
 
 
 def takes_rows(model: PreTrainedModel) -> bool:

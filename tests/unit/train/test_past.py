@@ -233,7 +233,7 @@ def test_without_own_answers_the_school_starts_from_the_pretrained_weights(study
     alone = second.model_copy(update={"past": second.past.model_copy(update={"own_answers": 0})})
     base_model = study.base_model.model_copy(update={"init": str(folder), "second_school": alone})
     one = study.model_copy(update={"base_model": base_model})
-    assert not alone.follows_a_first and second.follows_a_first
+    assert not one.base_model.has_two_schools and study.base_model.has_two_schools
     with pytest.raises(ConfigError, match="own_answers is 0"):
         past_answers.judge_own(one, folder, made[0], tmp_path / "own.parquet")
     config = tmp_path / "study.yaml"

@@ -97,6 +97,11 @@ class BaseModelConfig(Frozen):
     num_checked_kernels: int = Field(default=40, ge=1)
     """Kernels judged for that check, spread evenly over the training tasks; of very many tasks, over some."""
 
+    @property
+    def has_two_schools(self) -> bool:
+        """Whether a first school makes the answers that the second one goes on from."""
+        return self.second_school is not None and self.second_school.past.own_answers > 0
+
     @model_validator(mode="after")
     def _second_follows_a_first(self) -> Self:
         if self.second_school is not None and self.init is None:

@@ -90,15 +90,12 @@ class PastConfig(Frozen):
     @property
     def num_kernels(self) -> int:
         """At most so many are judged."""
-        return self._kernels_each * (self.num_tasks + self.num_held_out_tasks)
-
-    @property
-    def _kernels_each(self) -> int:
-        return self.own_answers + self.right_kernels + self.wrong_kernels
+        each = self.own_answers + self.right_kernels + self.wrong_kernels
+        return each * (self.num_tasks + self.num_held_out_tasks)
 
     @model_validator(mode="after")
     def _has_answers(self) -> Self:
-        if not self._kernels_each:
+        if not self.num_kernels:
             raise ValueError("no answers to go on from: own_answers, right_kernels or wrong_kernels must be above 0")
         return self
 
@@ -121,11 +118,6 @@ class SecondSchoolConfig(Frozen):
     kernel that it goes on from, or all, which have to be read back from that kernel first."""
     past: PastConfig = PastConfig()
     """What it goes on from."""
-
-    @property
-    def follows_a_first(self) -> bool:
-        """Whether there is a first school, which makes the answers that this one goes on from."""
-        return self.past.own_answers > 0
 
     @model_validator(mode="after")
     def _has_a_way(self) -> Self:

@@ -199,8 +199,7 @@ class Study(Frozen):
 
     def is_first_school(self, policy: str) -> bool:
         """Whether a policy is what the base model was before its second school."""
-        second = self.base_model.second_school
-        made = second is not None and second.follows_a_first
+        made = self.base_model.has_two_schools
         return made and Path(self.policies[policy].model) == Path(self.results, "first_school")
 
     def made_by(self, policy: str) -> str | None:

@@ -62,14 +62,14 @@ def serial_scaling_data(scores: pd.DataFrame, study: Study) -> pd.DataFrame:
     """Best of as many trajectories as all policies have, within the first x turns. The ceiling has no turns: one row
     without an x, the best of all."""
     rows = []
-    shape = _common_shape(scores)
+    num_trajectories = _num_trajectories(scores)
     for head, seeds in seed_groups(scores, study):
         ceiling = head["policy"] == CEILING
         longest = metrics.common_shape(seeds).turns
         for turns in [None] if ceiling else range(1, longest + 1):
-            here = _ALL if turns is None else Shape(shape.trajectories, turns)
-            values = mean_by_task(metrics.task_values_at(own, here) for own in seeds)
-            per_task = math.nan if ceiling else shape.trajectories
+            shape = _ALL if turns is None else Shape(num_trajectories, turns)
+            values = mean_by_task(metrics.task_values_at(own, shape) for own in seeds)
+            per_task = math.nan if ceiling else num_trajectories
             for row in (SPEEDUP, CORRECT):
                 cells = _cells(values[f"{row}_best"], study)
                 rows.append(head | {"row": row, "x": turns} | cells | {"trajectories": per_task})
@@ -80,9 +80,9 @@ _ALL = Shape(sys.maxsize, sys.maxsize)
 """More than any rollout has."""
 
 
-def _common_shape(scores: pd.DataFrame) -> Shape:
-    """Of all policies but the ceiling."""
-    return metrics.common_shape([own for policy, own in scores.groupby("policy") if policy != CEILING])
+def _num_trajectories(scores: pd.DataFrame) -> int:
+    """As many as all policies but the ceiling have."""
+    return metrics.common_shape([own for policy, own in scores.groupby("policy") if policy != CEILING]).trajectories
 
 
 def parallel_scaling_data(scores: pd.DataFrame, study: Study) -> pd.DataFrame:
@@ -107,7 +107,7 @@ def fast_p_data(scores: pd.DataFrame, study: Study, num_points: int = 81) -> pd.
     end = 2.0 if math.isnan(fastest) else min(6.0, max(2.0, math.ceil(2.1 * fastest) / 2))
     points = [float(p) for p in np.linspace(0, end, num_points)]
     rows = []
-    num_trajectories = _common_shape(scores).trajectories
+    num_trajectories = _num_trajectories(scores)
     for head, seeds in seed_groups(scores, study):
         shape = _ALL if head["policy"] == CEILING else _ALL._replace(trajectories=num_trajectories)
         values = mean_by_task(metrics.task_values_at(own, shape, points) for own in seeds)
