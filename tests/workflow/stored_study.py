@@ -39,7 +39,7 @@ def facts(results: Path) -> dict[str, Any]:
         study.base_model.max_turns,
         study.seed,
         habits=study.base_model.writer,
-        history=study.rollout.history,
+        history=study.transcripts_history,
     )
     training = json.loads((results / "base_model/summary.json").read_text())
     turns = list(

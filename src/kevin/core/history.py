@@ -31,7 +31,8 @@ class HistoryConfig(Frozen):
     """``all``: every kernel in order (the paper). ``fastest_and_last``: the fastest correct kernel so far, then the
     last one. ``best_and_worst``: the worst kernel, then the best ones, the best of all last; no kernel twice.
     ``best``: the best kernel so far and no other. ``fastest``: the fastest correct kernel so far and no other; until
-    one is correct, every turn is a first one. An own base model learns from transcripts in the study's view."""
+    one is correct, every turn is a first one. An own base model learns from transcripts in this view, or in that of
+    ``base_model.history``."""
     num_best: int = Field(default=3, ge=1)
     """``best_and_worst`` only: how many of the best."""
 

@@ -105,7 +105,7 @@ def train_base_model(study: Study, out_dir: Path) -> None:
 def _write(study: Study, config: BaseModelConfig) -> list[list[Transcript]]:
     """The corpus, in the parts that are learned one after the other."""
     tasks = training_tasks(study)
-    history = study.rollout.history
+    history = study.transcripts_history
     at_school = round(config.school_share * config.num_transcripts) if config.school is not None else 0
     parts = [(at_school, study.seed, config.school or config.writer)] if at_school else []
     parts.append((config.num_transcripts - at_school, study.seed + at_school, config.writer))

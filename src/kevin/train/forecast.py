@@ -80,10 +80,10 @@ def measure_pace(study: Study, num_cores: int) -> Pace:
             study.base_model.max_turns,
             study.seed,
             first_answers=FIRST_ANSWERS,
-            later_answers=later_answers(study.rollout.history),
+            later_answers=later_answers(study.transcripts_history),
             later_share=study.base_model.later_share,
             decisions=study.base_model.decisions,
-            history=study.rollout.history,
+            history=study.transcripts_history,
         )
     )
     write_s = (time.monotonic() - start) / _SAMPLE

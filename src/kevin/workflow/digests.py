@@ -158,7 +158,7 @@ class StudyDigests:
         return [
             STEP_VERSIONS["base_model"],
             section_digest(model, without={"second_school"}),
-            weights_identity(model.init) if model.init else section_digest(self._study.rollout.history),
+            weights_identity(model.init) if model.init else section_digest(self._study.transcripts_history),
             self._study.seed,
             self.tasks,
             self.kernels,

@@ -7,6 +7,7 @@ from typing import Self
 from pydantic import Field, model_validator
 
 from kevin.core.config.school import SaidDecisions, SchoolConfig, SecondSchoolConfig, WaysConfig
+from kevin.core.history import HistoryConfig
 from kevin.core.types import Frozen
 
 
@@ -46,6 +47,9 @@ class BaseModelConfig(Frozen):
     """Habits of the kernel writer."""
     ways: WaysConfig = WaysConfig()
     """How a later turn of its transcripts goes on, for a model made from scratch."""
+    history: HistoryConfig | None = None
+    """What later turns of its transcripts see, for a model made from scratch; null: what those of the study see,
+    ``rollout.history``."""
     decisions: SaidDecisions = "changed"
     """Which decisions such a turn says before its kernel: those that it makes, so that all else is copied from the
     kernel that it goes on from, or all, which have to be read back from that kernel first."""

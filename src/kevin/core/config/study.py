@@ -17,6 +17,7 @@ from kevin.core.config.search import SearchConfig
 from kevin.core.config.tasks import TasksConfig
 from kevin.core.config.train import RunConfig, TrainConfig
 from kevin.core.errors import ConfigError
+from kevin.core.history import HistoryConfig
 from kevin.core.protocol import JudgeProtocol
 from kevin.core.types import Dialect, Frozen, Language, canonical_json, digest
 
@@ -70,6 +71,11 @@ class Study(Frozen):
     ceiling. A large number searches everything that the writer can write."""
     report: ReportConfig = ReportConfig()
     """Tables, figures and the page."""
+
+    @property
+    def transcripts_history(self) -> HistoryConfig:
+        """What later turns see in the transcripts that a base model is made of from scratch."""
+        return self.base_model.history or self.rollout.history
 
     @model_validator(mode="before")
     @classmethod
