@@ -162,10 +162,10 @@ class PoolJudge:
         with bar:
             return self._pool.judge(pairs, on_verdict=lambda *_: bar.update())
 
-    def expect(self, tasks: Sequence[Task], dialect: Dialect) -> None:
+    def expect(self, tasks: Sequence[Task], dialect: Dialect, num_kernels: int) -> None:
         """As `JudgePool.expect`; nothing on a CPU, whose cores may be generating."""
         if self._pool.protocol.device == "cuda":
-            self._pool.expect(tasks, dialect)
+            self._pool.expect(tasks, dialect, num_kernels)
 
     def build_ahead(self, task: Task, kernel: Kernel) -> None:
         """As `JudgePool.build_ahead`; nothing on a CPU, whose cores may be generating."""

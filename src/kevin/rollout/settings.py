@@ -23,8 +23,8 @@ class SharingJudge(Protocol):
 
     def __call__(self, pairs: Sequence[tuple[Task, Kernel]], /) -> list[Verdict | HarnessError]: ...
 
-    def expect(self, tasks: Sequence[Task], dialect: Dialect) -> None:
-        """What kernels for these tasks will be judged against may be worked out while they are written."""
+    def expect(self, tasks: Sequence[Task], dialect: Dialect, num_kernels: int) -> None:
+        """What so many kernels for these tasks will be judged against, and in, may be made while they are written."""
 
     def build_ahead(self, task: Task, kernel: Kernel) -> None:
         """What is asked for later may be compiled now, where that takes nothing from whoever generates."""

@@ -114,7 +114,7 @@ class TurnPlayer:
         requests = [r for p in places if p not in completions and (r := self._request(turn, p, shown(p)))]
         if requests and isinstance(self._judge, SharingJudge):
             asked = {r.task_id: self._tasks[r.task_id] for r in requests}
-            self._judge.expect(list(asked.values()), self._settings.dialect)
+            self._judge.expect(list(asked.values()), self._settings.dialect, len(requests))
         start = time.monotonic()
         with self._bar(len(requests), f"turn {turn}/{self._settings.num_turns}: generate", "answers") as bar:
 

@@ -19,7 +19,7 @@ class _Pool(FakePool):
         self.asked = []
         self.protocol = JudgeProtocol(device=device)
 
-    def expect(self, tasks, dialect):
+    def expect(self, tasks, dialect, num_kernels):
         self.asked.append("expect")
 
     def build_ahead(self, task, kernel):

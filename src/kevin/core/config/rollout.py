@@ -80,6 +80,9 @@ class JudgePoolConfig(Frozen):
     own can work ``while_generating``."""
     kernels_in_flight: int = Field(default=8, ge=1)
     """On a GPU: how many kernels' sandboxes are started or open at once, while one of them is measured."""
+    waiting_cells: int = Field(default=32, ge=0)
+    """On a GPU: how many sandboxes, each with a context of half a gigabyte, may wait for the kernels that a model is
+    writing; never more than a tenth of the memory holds."""
     isolation: Literal["auto", "apptainer", "bubblewrap", "namespaces", "none"] = "auto"
     """What closes candidates in. ``auto``: Apptainer with ``image`` where one is named, else the best that works."""
     image: str | None = None

@@ -44,6 +44,10 @@ _MOST_FOREIGN = 0.25
 """Of a candidate's time on the device, in library kernels that compute."""
 _CONTEXT_BYTES = 1 << 30
 """Of a process, with what it flushes the L2 with."""
+_SPARE_BYTES = 1 << 29
+"""Of a process with a context and nothing else."""
+_SPARE_SHARE = 0.1
+_MOST_SPARES = 32
 _OUT_OF_MEMORY = 2
 _SMALL_SHARE = 0.05
 """Of the memory: what needs less does not wait for what needs more."""
@@ -86,6 +90,7 @@ class GpuHardware(Hardware):
         _start_cuda()
         properties = torch.cuda.get_device_properties(0)
         self.small_bytes = _SMALL_SHARE * properties.total_memory
+        self.most_spares = min(_MOST_SPARES, int(_SPARE_SHARE * properties.total_memory / _SPARE_BYTES))
         super().__init__(protocol)
         if protocol.tf32 == "off":
             torch.backends.cudnn.allow_tf32 = torch.backends.cuda.matmul.allow_tf32 = False
@@ -194,12 +199,20 @@ class GpuHardware(Hardware):
     ) -> Cell:
         """As `Hardware.open_cell`; the further arguments as `Cell`'s."""
         assert build.path is not None
-        native = kernel.dialect == "c_abi"
+        return self._open(kernel.dialect, [build.path, *read_only], writable, prefix)
+
+    def open_spare(self, folder: Path) -> Cell:
+        return self._open("c_abi", [str(folder)])
+
+    def _open(
+        self, dialect: Dialect, read_only: list[str], writable: Sequence[str] = (), prefix: list[str] | None = None
+    ) -> Cell:
+        native = dialect == "c_abi"
         return Cell(
             "native_cuda.py" if native else "module.py",
             isolation=self.isolation,
             gpu=self._uuid or True,
-            read_only=[build.path, *read_only],
+            read_only=read_only,
             writable=list(writable),
             prefix=prefix,
             python_flags=("-I", "-S") if native else ("-I",),

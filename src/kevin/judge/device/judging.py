@@ -6,10 +6,9 @@ meaning of a verdict, is here and the same for both. Several threads may judge a
 
 from __future__ import annotations
 
-import threading
 import time
 from collections.abc import Callable, Iterator, Sequence
-from contextlib import ExitStack, contextmanager, nullcontext
+from contextlib import ExitStack, closing, contextmanager, nullcontext
 
 import torch
 
@@ -45,7 +44,6 @@ class Judging:
         self.hardware, self.protocol = hardware, hardware.protocol
         self.room = Room(hardware)
         self._flops: dict[str, int] = {}
-        self._starts = threading.Semaphore(hardware.starts_at_once)
 
     @property
     def name(self) -> str:
@@ -61,6 +59,11 @@ class Judging:
         self.hardware.prepare()
         with self.room.hold():
             self.hardware.warm_up()
+
+    def want(self, num_kernels: int, dialect: Dialect, most: int) -> None:
+        """So many are about to come, and cells of ``most`` of them may wait for them. Until `Room.rest`."""
+        if dialect == "c_abi":
+            self.room.spares.want(num_kernels, min(most, self.hardware.most_spares))
 
     def expect(self, task: Task, dialect: Dialect, is_wanted: Callable[[], bool]) -> None:
         """As `Room.expect`; what fails in the hardware is raised as in `judge`."""
@@ -130,10 +133,10 @@ class Judging:
             found.details["failed_build"] = build.message[:500]
         try:
             with (
-                self._open(kernel, build, found) as cell,
+                self._open(kernel, build, found) as (cell, build_inside),
                 self.room.alone() if alone is not None else self.room.company.together(),
             ):
-                self._run(cell, task, kernel, build, found)
+                self._run(cell, task, kernel, build_inside, found)
         except CandidateFailed as e:
             if e.reason == "out_of_memory" and self.hardware.shares_memory and alone is None:
                 raise _MemoryShortError(f"the candidate ran out of memory: {e}") from None
@@ -155,25 +158,35 @@ class Judging:
         """
         found = Findings(())
         with (
-            self._open(kernel, build, found) as cell,
+            self._open(kernel, build, found) as (cell, build_inside),
             self.room.company.together(),
             self.hardware.attributed(task),
-            self._loaded(cell, task, kernel, build, found) as workspace,
+            self._loaded(cell, task, kernel, build_inside, found) as workspace,
             self.room.hold_for(cell),
             self.hardware.lease(exclusive=True),
         ):
             yield cell, workspace
 
     @contextmanager
-    def _open(self, kernel: Kernel, build: Build, found: Findings) -> Iterator[Cell]:
-        """A candidate's process. While it imports torch, which takes seconds, it keeps no memory from others."""
+    def _open(self, kernel: Kernel, build: Build, found: Findings) -> Iterator[tuple[Cell, Build]]:
+        """A candidate's process, and its build as it is in there.
+
+        While it imports torch, which takes seconds, it keeps no memory from others.
+        """
         start = time.perf_counter()
+        spare = self.room.spares.take() if kernel.dialect == "c_abi" else None
+        if spare is not None:
+            with closing(spare):
+                inside = spare.receive(build)
+                found.seconds["start"] = time.perf_counter() - start
+                yield spare.cell, inside
+            return
         with self.room.brief():
             cell = self.hardware.open_cell(kernel, build)
         with cell:
             cell.wait()
             found.seconds["start"] = time.perf_counter() - start
-            yield cell
+            yield cell, build
 
     @contextmanager
     def _loaded(self, cell: Cell, task: Task, kernel: Kernel, build: Build, found: Findings) -> Iterator[Workspace]:
@@ -190,7 +203,7 @@ class Judging:
         with self.room.brief():
             self.hardware.prepare_thread()
             setup = cell_setup(self.protocol, kernel, build, workspace.reference, workspace.slots)
-        with self._starts if kernel.dialect == "c_abi" else nullcontext():
+        with self.room.starts if kernel.dialect == "c_abi" else nullcontext():
             found.details["guards"] = "+".join(cell.prepare(setup, workspace.slots.fd))
         reply = cell.load(_LOAD_TIMEOUT_S[kernel.dialect])
         if "error" in reply:
@@ -203,7 +216,7 @@ class Judging:
         """No cell makes its context meanwhile, which other cells' calls of the driver would wait for."""
         with ExitStack() as held:
             for _ in range(self.hardware.starts_at_once):
-                held.enter_context(self._starts)
+                held.enter_context(self.room.starts)
             time.sleep(_SETTLE_S)
             yield
 

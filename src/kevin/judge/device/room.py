@@ -7,6 +7,7 @@ else is done by one thread at a time.
 from __future__ import annotations
 
 import gc
+import threading
 import time
 from collections.abc import Callable, Iterator
 from contextlib import AbstractContextManager, contextmanager
@@ -21,6 +22,7 @@ from kevin.judge.correctness.trials import keeps_trials
 from kevin.judge.device.admission import Admission, Need
 from kevin.judge.device.hardware import Hardware
 from kevin.judge.device.lock import Company, DeviceLock
+from kevin.judge.device.spares import SpareCells
 from kevin.judge.device.workspace import Workspace, Workspaces, new_workspace
 from kevin.judge.sandbox.cell import CandidateFailed, Cell
 from kevin.judge.sandbox.slots import SharedSlots, slot_bytes
@@ -39,6 +41,9 @@ class Room:
         self.admission = Admission(hardware.free_bytes, hardware.small_bytes)
         self._lock = DeviceLock()
         self.company = Company()
+        self.starts = threading.Semaphore(hardware.starts_at_once)
+        """Held while a cell without torch makes its context."""
+        self.spares = SpareCells(hardware.open_spare, self.brief, self.starts)
 
     @contextmanager
     def hold(self) -> Iterator[None]:
@@ -75,6 +80,7 @@ class Room:
 
     def rest(self) -> None:
         """Keep no memory for further candidates: whoever else works on this device may need it."""
+        self.spares.drop()
         with self.hold():
             while (oldest := self.workspaces.drop_oldest()) is not None:
                 self._give_back(oldest)

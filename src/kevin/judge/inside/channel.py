@@ -10,6 +10,9 @@ import json
 import os
 import sys
 
+SET_UP, START_DEVICE = b"\0", b"\1"
+"""What the judge says before the setup: that it follows, or that the device is to be made ready already."""
+
 
 def _leave_first_place(number: int) -> None:
     """Where this is the first process of its pid namespace, go on as a child of it, and let it end as that does.
@@ -26,10 +29,13 @@ def _leave_first_place(number: int) -> None:
             os._exit(code if code >= 0 else 128 - code)
 
 
-def open_channel() -> tuple[io.FileIO, dict, int | None]:
+def open_channel(start_device=None) -> tuple[io.FileIO, dict, int | None]:
     """Tell the judge that all is imported, and wait for it.
 
     The channel's own descriptor is argv[1].
+
+    Args:
+        start_device: called when the judge wants the device ready before it says what for; returns the reply.
 
     Returns:
         The channel, the setup, and the descriptor of the shared memory where there is one.
@@ -38,7 +44,10 @@ def open_channel() -> tuple[io.FileIO, dict, int | None]:
     _leave_first_place(number)
     judge = _socket.socket(fileno=number)
     judge.sendall(b"{}\n")
-    _, messages, _, _ = judge.recvmsg(1, _socket.CMSG_SPACE(4))
+    said, messages, _, _ = judge.recvmsg(1, _socket.CMSG_SPACE(4))
+    while said == START_DEVICE:
+        judge.sendall(json.dumps(start_device() if start_device else {}).encode() + b"\n")
+        said, messages, _, _ = judge.recvmsg(1, _socket.CMSG_SPACE(4))
     judge.detach()
     fds = [int.from_bytes(data[:4], sys.byteorder) for _, kind, data in messages if kind == _socket.SCM_RIGHTS]
     channel = os.fdopen(number, "r+b", buffering=0)

@@ -70,9 +70,18 @@ def _run(command: dict, launcher: _Launcher) -> list[int]:
 
 
 def main() -> None:
-    channel, setup, shared_fd = open_channel()  # contexts are made when the judge says so
+    made = []
+
+    def start_device() -> dict:
+        try:
+            made.append(Gpu())
+        except (OSError, CudaError) as e:
+            return {"harness_error": str(e)}
+        return {}
+
+    channel, setup, shared_fd = open_channel(start_device)  # contexts are made when the judge says so
     try:
-        gpu = Gpu()
+        gpu = made[0] if made else Gpu()
         base = gpu.import_shared(shared_fd, setup["shared_bytes"])
         launcher = _Launcher(setup, gpu, base)  # before the candidate is there: memory that is short is not its fault
         gpu.flush_l2()

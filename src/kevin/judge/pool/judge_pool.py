@@ -9,6 +9,7 @@ its task repeated; what still fails is a HarnessError in place of a verdict, nev
 from __future__ import annotations
 
 import logging
+import math
 import os
 import shutil
 from collections.abc import Callable, Sequence
@@ -138,10 +139,11 @@ class JudgePool:
             self._client.run(rest_devices, self._batch)
             self._batch += 1
 
-    def expect(self, tasks: Sequence[Task], dialect: Dialect) -> None:
-        """Begin to work out what kernels for ``tasks`` will be judged against, until the next `rest`.
+    def expect(self, tasks: Sequence[Task], dialect: Dialect, num_kernels: int) -> None:
+        """Begin to work out what ``num_kernels`` for ``tasks`` will be judged against, until the next `rest`.
 
-        Every local device does, as each may get any kernel; workers of a cluster, which are others' too, do not.
+        Every local device does, as each may get any kernel; workers of a cluster, which are others' too, do not. On a
+        GPU the kernels' processes are started too.
         """
         if self.config.scheduler is not None:
             return
@@ -150,6 +152,8 @@ class JudgePool:
             client.submit(
                 expect_on_device,
                 sorted(tasks, key=lambda task: task.id),
+                math.ceil(num_kernels / self.config.device_workers),
+                self.config.waiting_cells,
                 self.protocol,
                 dialect,
                 self._batch,

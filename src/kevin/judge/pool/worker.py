@@ -62,14 +62,27 @@ def warm_up_device(protocol: JudgeProtocol) -> None:
         log.info("warming up: %s", e)
 
 
-def expect_on_device(tasks: Sequence[Task], protocol: JudgeProtocol, dialect: Dialect, batch: int) -> None:
+def expect_on_device(
+    tasks: Sequence[Task], num_kernels: int, most_cells: int, protocol: JudgeProtocol, dialect: Dialect, batch: int
+) -> None:
     """Make a worker's device ready for candidates of these tasks, one after the other, until ``batch`` is at its end.
 
     What fails here is told by the first candidate.
+
+    Args:
+        num_kernels: that will come.
+        most_cells: which may wait for them.
     """
+    try:
+        device = _device(protocol)
+        if batch > _last_batch:
+            device.want(num_kernels, dialect, most_cells)
+    except Exception as e:
+        log.info("expecting kernels: %s", e)
+        return
     for task in tasks:
         try:
-            _device(protocol).expect(task, dialect, lambda: batch > _last_batch)
+            device.expect(task, dialect, lambda: batch > _last_batch)
         except Exception as e:
             log.info("expecting kernels for %s: %s", task.id, e)
             if not isinstance(e, TaskError):

@@ -10,6 +10,7 @@ import functools
 import json
 import os
 import re
+import select
 import signal
 import socket
 import subprocess
@@ -20,6 +21,7 @@ from typing import Any, TypeGuard
 
 from kevin.core.errors import DeviceError, DeviceFullError, SandboxError
 from kevin.core.types import Outcome
+from kevin.judge.inside.channel import SET_UP, START_DEVICE
 from kevin.judge.sandbox.isolation import Isolation, readable_paths, wrap, writable_paths
 from kevin.judge.sandbox.preemption import Calls, waited_us
 from kevin.judge.sandbox.process import INSIDE, CellProcess, ExecutedProcess, ForkedProcess, can_fork, fork_server
@@ -155,6 +157,24 @@ class Cell:
             raise SandboxError(f"the sandbox did not come up ({e.reason}): {e}") from e
         self._is_up = True
 
+    def start_device(self, timeout_s: float = _PREPARE_TIMEOUT_S) -> None:
+        """Have a cell that is up make what it needs of the device already, without its tensors.
+
+        Raises:
+            SandboxError, DeviceError, DeviceFullError: as `prepare`.
+        """
+        try:
+            self._socket.sendall(START_DEVICE)
+            reply = self._receive(timeout_s)
+        except (CandidateFailed, OSError) as e:
+            raise SandboxError(f"the sandbox did not come up: {e}") from e
+        self._check_device(reply)
+
+    @property
+    def is_silent(self) -> bool:
+        """As one that waits is: with nothing to say, and alive."""
+        return self._socket.fileno() >= 0 and not select.select([self._socket], [], [], 0)[0]
+
     def prepare(
         self, setup: dict[str, Any], shared_fd: int | None = None, timeout_s: float = _PREPARE_TIMEOUT_S
     ) -> list[str]:
@@ -176,15 +196,19 @@ class Cell:
             reply = self.request(setup | self._paths, timeout_s)
         except CandidateFailed as e:
             raise SandboxError(f"the sandbox did not come up ({e.reason}): {e}") from e
+        self._check_device(reply)
+        return [str(g) for g in reply["guards"]]
+
+    @staticmethod
+    def _check_device(reply: dict[str, Any]) -> None:
         if "harness_error" in reply:
             text = str(reply["harness_error"])[:500]
             error = DeviceFullError if "out of memory" in text.lower() else DeviceError
             raise error(f"the cell could not use its device: {text}")
-        return [str(g) for g in reply["guards"]]
 
     def _hand_over(self, shared_fd: int | None) -> None:
         try:
-            socket.send_fds(self._socket, [b"\0"], [] if shared_fd is None else [shared_fd])
+            socket.send_fds(self._socket, [SET_UP], [] if shared_fd is None else [shared_fd])
         except OSError:
             raise self._death() from None
 

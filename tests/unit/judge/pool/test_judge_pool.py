@@ -89,7 +89,7 @@ def test_what_a_kernel_is_judged_against_is_made_before_it_comes_and_goes_with_t
     expected = TASK.model_copy(update={"source": f"{REFERENCE}\n# expected\n", "spec": spec})
     kernel = Kernel(dialect="c_abi", language="cpp", source=GOOD + "// expected\n")
     pool.rest()  # a device that keeps as many tasks as it can expects no more
-    pool.expect([expected, broken], "c_abi")
+    pool.expect([expected, broken], "c_abi", 4)
     assert [future.result() for future in pool._expecting] == [None]
     (verdict,) = pool.judge([(expected, kernel)])
     assert isinstance(verdict, Verdict) and verdict.outcome is Outcome.CORRECT
@@ -99,7 +99,7 @@ def test_what_a_kernel_is_judged_against_is_made_before_it_comes_and_goes_with_t
     pool.rest()
     assert not pool._expecting
     other = kernel.model_copy(update={"source": GOOD + "// not expected\n"})
-    pool.start().submit(expect_on_device, [expected], PROTOCOL, "c_abi", over, workers=["device-0"]).result()
+    pool.start().submit(expect_on_device, [expected], 1, 1, PROTOCOL, "c_abi", over, workers=["device-0"]).result()
     (verdict,) = pool.judge([(expected, other)])
     assert isinstance(verdict, Verdict) and "reference" in verdict.seconds
 
