@@ -49,21 +49,28 @@ def turn_rewards(
     *,
     progress_weight: float = 0.0,
     progress_over: ProgressOver = "last",
+    progress_floor: float | None = None,
     length_penalty: float = 0.0,
 ) -> list[float | None]:
-    """What each turn of one trajectory is rewarded with: r_t = S_t - w * B_t - p * n_t / 1000, B_1 = 0.
+    """What each turn of one trajectory is rewarded with: r_t = max(S_t - w * B_t, f) - p * n_t / 1000, B_1 = 0.
 
     B_t is the score of the kernel that the turn started from: of the turn before (``last``), or the best of all before
     (``best``). w = 0 is the paper, w = 1 rewards progress alone, as Kernel-Smith does (arXiv 2603.28342). SCoRe's bonus
     S_t + a (S_t - S_{t-1}) (arXiv 2409.12917, section 5) is this with w = a / (1 + a), times 1 + a.
+    f is ``progress_floor``, none by default. With w = 1, ``best`` and f = 0 the rewards of a trajectory add up to the
+    score of its best kernel: a turn that finds nothing better costs nothing, and one that repeats earns nothing.
     p is ``length_penalty``, n_t the tokens of the turn's answer (``num_tokens``), of a wrong one too: the paper, which
     dropped its length penalty, does not say how it counted.
     """
     rewards: list[float | None] = []
     started_from = 0.0
     for s, n in zip(scores, num_tokens, strict=True):
-        rewards.append(None if s is None else s - progress_weight * started_from - length_penalty * n / 1000)
-        if s is not None:
+        if s is None:
+            rewards.append(None)
+        else:
+            progress = s - progress_weight * started_from
+            floored = progress if progress_floor is None else max(progress, progress_floor)
+            rewards.append(floored - length_penalty * n / 1000)
             started_from = max(started_from, s) if progress_over == "best" else s
     return rewards
 
@@ -99,6 +106,7 @@ def configured_returns(
         num_tokens,
         progress_weight=config.progress_weight,
         progress_over=config.progress_over,
+        progress_floor=config.progress_floor,
         length_penalty=config.length_penalty,
     )
     return returns(rewards, gamma=config.gamma, mode=config.returns)

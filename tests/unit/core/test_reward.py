@@ -147,6 +147,23 @@ def test_progress_alone_adds_up_to_the_last_score():
     assert returns(rewards, gamma=0.0) == pytest.approx(rewards)
 
 
+def test_a_floor_by_hand():
+    """What fails, is slower or is the same again earns nothing; tokens are taken off below the floor too."""
+    scores = [1.0, 0.0, 3.0, 2.0, 3.0]
+    best = {"progress_weight": 1.0, "progress_over": "best"}
+    assert rewards_of(scores, **best, progress_floor=0.0) == [1.0, 0.0, 2.0, 0.0, 0.0]
+    assert rewards_of(scores, **best, progress_floor=-0.5) == [1.0, -0.5, 2.0, -0.5, 0.0]
+    assert rewards_of(scores, **best, progress_floor=0.0, length_penalty=1.0)[1] == pytest.approx(-0.1)
+
+
+@given(scores)
+def test_progress_over_the_best_with_a_floor_of_zero_adds_up_to_the_best_score(values):
+    rewards = rewards_of(values, progress_weight=1.0, progress_over="best", progress_floor=0.0)
+    known = [v for v in values if v is not None]
+    assert math.fsum(r for r in rewards if r is not None) == pytest.approx(max(known, default=0.0))
+    assert all(r is None or r >= 0 for r in rewards)
+
+
 def test_tokens_are_taken_off_right_and_wrong_answers_alike_and_not_off_progress():
     """2 for 1,000 tokens; the second turn starts from a score of 1, not from what was left of it."""
     scores, num_tokens = [1.0, 0.0, None], [50, 400, 900]

@@ -54,6 +54,9 @@ class RewardConfig(Frozen):
     progress alone (Kernel-Smith); the bonus a of SCoRe is a / (1 + a)."""
     progress_over: Literal["last", "best"] = "last"
     """Which kernel a turn started from: that of the turn before, or the best so far."""
+    progress_floor: float | None = None
+    """The least of that; none when null. With a weight of 1 over the best and a floor of 0 the rewards of a trajectory
+    add up to the score of its best kernel: what finds nothing better costs nothing, and a repetition earns nothing."""
     length_penalty: float = Field(default=0.0, ge=0)
     """What every 1,000 tokens of a turn's answer take off its reward, right or wrong; scores stay as they are. The
     paper tried a length penalty and dropped it."""

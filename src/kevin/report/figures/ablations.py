@@ -46,7 +46,11 @@ _FAMILIES = (
     ("Tokens with a gradient", "not in the paper", "train.high_entropy_share"),
     ("Turns in training", "paper: 1.10× against 0.85× of single-turn training", "train.num_turns"),
     ("Advantage", "not in the paper", "train.advantage train.flat_groups train.first_turn_kl"),
-    ("Reward", "not in the paper", "reward.progress_weight reward.progress_over reward.speedup_cap"),
+    (
+        "Reward",
+        "not in the paper",
+        "reward.progress_weight reward.progress_over reward.progress_floor reward.speedup_cap",
+    ),
     ("What later turns see", "not in the paper", "rollout.history rollout.profile_feedback"),
     ("Method", "not in the paper", "train.method"),
 )
