@@ -13,7 +13,7 @@ from kevin.report.records import records
 from kevin.report.scores import CEILING, first_seed, policy_label
 from kevin.report.turns import share, turn_changes
 
-PANELS = {"kernels": "correct", "mended": "mended", "kept": "kept", "copied": "copied"}
+PANELS = {"kernels": "correct", "mended": "mended", "kept": "kept", "faster": "faster", "repeated": "repeated"}
 """Rows of the figure, below the best speedup so far, and what of `kevin.report.turns.SHARES` they show."""
 
 
