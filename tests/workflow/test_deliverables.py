@@ -22,6 +22,7 @@ OVERLAYS = (
     ("ablations",),
     ("gpu", "gpu_seeds"),
     ("laptop_seeds",),
+    ("laptop_seeds", "rewards"),
     ("wrong_kernels",),
 )
 

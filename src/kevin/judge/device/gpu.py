@@ -47,7 +47,6 @@ _CONTEXT_BYTES = 1 << 30
 _SPARE_BYTES = 1 << 29
 """Of a process with a context and nothing else."""
 _SPARE_SHARE = 0.1
-_MOST_SPARES = 32
 _OUT_OF_MEMORY = 2
 _SMALL_SHARE = 0.05
 """Of the memory: what needs less does not wait for what needs more."""
@@ -90,7 +89,7 @@ class GpuHardware(Hardware):
         _start_cuda()
         properties = torch.cuda.get_device_properties(0)
         self.small_bytes = _SMALL_SHARE * properties.total_memory
-        self.most_spares = min(_MOST_SPARES, int(_SPARE_SHARE * properties.total_memory / _SPARE_BYTES))
+        self.most_spares = int(_SPARE_SHARE * properties.total_memory / _SPARE_BYTES)
         super().__init__(protocol)
         if protocol.tf32 == "off":
             torch.backends.cudnn.allow_tf32 = torch.backends.cuda.matmul.allow_tf32 = False

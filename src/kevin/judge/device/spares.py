@@ -130,28 +130,35 @@ class SpareCells:
             self._makers.submit(self._make, self._batch)
 
     def _make(self, batch: int) -> None:
-        spare: SpareCell | None = None
-        is_usable = False
-        try:
-            if batch == self._batch and self._folder is not None:
-                with self._brief():
-                    spare = SpareCell(self._open, self._folder)
-                spare.cell.wait()
-                with self._starts:
-                    spare.cell.start_device()
-                is_usable = True
-        except (SandboxError, DeviceError) as e:  # candidates will say so, if it is more than that memory is short
-            log.info("no spare cell: %s", e)
-        except Exception:
-            log.exception("no spare cell")
+        spare = self._started() if batch == self._batch else None
         with self._changed:
-            if not is_usable and batch == self._batch:
-                self._wanted = 0
-            is_kept = is_usable and batch == self._batch
-            if is_kept and spare is not None:
-                self._ready.append(spare)
-        if spare is not None and not is_kept:
+            if batch == self._batch:
+                if spare is None:
+                    self._wanted = 0
+                else:
+                    self._ready.append(spare)
+                    spare = None
+        if spare is not None:
             spare.close()
         with self._changed:
             self._making -= 1
             self._changed.notify_all()
+
+    def _started(self) -> SpareCell | None:
+        """None where it cannot be had; its candidate will say so, if it is more than that memory is short."""
+        assert self._folder is not None, "nothing is made before something was wanted"
+        spare = None
+        try:
+            with self._brief():
+                spare = SpareCell(self._open, self._folder)
+            spare.cell.wait()
+            with self._starts:
+                spare.cell.start_device()
+            return spare
+        except (SandboxError, DeviceError) as e:
+            log.info("no spare cell: %s", e)
+        except Exception:
+            log.exception("no spare cell")
+        if spare is not None:
+            spare.close()
+        return None
