@@ -1,8 +1,8 @@
 """What the rollout loop asks of a policy, and nothing more.
 
 A policy is given *requests*, not bare conversations: a request also says which turn of which trajectory it is. That
-identity seeds the sampling of each answer on its own, so that an answer does not depend on what else is in the batch,
-and it is what a recording is looked up by.
+identity seeds the sampling of each answer on its own, so that an answer does not depend on what else is in the batch
+(an engine's that drafts does), and it is what a recording is looked up by.
 """
 
 from __future__ import annotations

@@ -3,12 +3,15 @@
 from __future__ import annotations
 
 import gc
-from collections.abc import Sequence
+from collections.abc import Callable, Iterator, Sequence
+from contextlib import contextmanager
+from typing import Any
 
 from kevin.core.config import PolicyConfig
 from kevin.core.errors import PolicyError
 from kevin.core.types import Completion, Conversation
 from kevin.policy.chat import prompt_tokens
+from kevin.policy.drafts import drafting
 from kevin.policy.interface import OnCompletion, Request, Sampling, request_seed
 
 
@@ -26,7 +29,11 @@ class VllmPolicy:
         self.name = name
         try:
             self._llm = LLM(
-                model=config.model, dtype=config.dtype, gpu_memory_utilization=config.memory_share, **config.engine
+                model=config.model,
+                dtype=config.dtype,
+                gpu_memory_utilization=config.memory_share,
+                **drafting(config.draft_tokens),
+                **config.engine,
             )
         except TypeError as e:
             raise PolicyError(f"policies.{name}.engine: vllm does not take these arguments: {e}") from e
@@ -55,21 +62,55 @@ class VllmPolicy:
             for r in requests
         ]
         encoded = [prompt_tokens(self._tokenizer, r.conversation) for r in requests]
-        outputs = self._llm.generate([{"prompt_token_ids": ids} for ids, _ in encoded], params, use_tqdm=False)
-        completions: list[Completion | None] = []
-        for i, ((ids, opening), output) in enumerate(zip(encoded, outputs, strict=True)):
-            answer = output.outputs[0]
-            completion = Completion(
+        completions: list[Completion | None] = [None] * len(requests)
+
+        def tell(i: int, output: Any) -> None:
+            if not 0 <= i < len(requests) or completions[i] is not None:
+                return
+            answer, (ids, opening) = output.outputs[0], encoded[i]
+            completions[i] = completion = Completion(
                 text=opening + answer.text,
                 num_prompt_tokens=len(ids),
                 num_completion_tokens=len(answer.token_ids),
                 finish_reason="length" if answer.finish_reason == "length" else "stop",
             )
-            completions.append(completion)
             if on_completion is not None:
                 on_completion(i, completion)
+
+        with told_when_finished(self._llm, tell):
+            outputs = self._llm.generate([{"prompt_token_ids": ids} for ids, _ in encoded], params, use_tqdm=False)
+        for i, output in enumerate(outputs):
+            tell(i, output)
         return completions
 
     def close(self) -> None:
         del self._llm
         gc.collect()
+
+
+@contextmanager
+def told_when_finished(llm: Any, tell: Callable[[int, Any], None]) -> Iterator[None]:
+    """Have ``tell`` hear of an output, by the number of its prompt, in the step of the engine that finishes it.
+
+    `LLM.generate` returns all of them together; it numbers requests on from where it was. Where it does not, nobody is
+    told before the end.
+    """
+    core, counter = getattr(llm, "llm_engine", None), getattr(llm, "request_counter", None)
+    first = getattr(counter, "counter", None)
+    if core is None or first is None:
+        yield
+        return
+    step = core.step
+
+    def watched() -> Any:
+        outputs = step()
+        for output in outputs:
+            if output.finished and str(output.request_id).isdigit():
+                tell(int(output.request_id) - first, output)
+        return outputs
+
+    core.step = watched
+    try:
+        yield
+    finally:
+        core.step = step

@@ -13,7 +13,7 @@ import random
 import time
 import warnings
 from collections.abc import Iterator, Sequence
-from contextlib import contextmanager
+from contextlib import AbstractContextManager, contextmanager, nullcontext
 from pathlib import Path
 from typing import Any
 
@@ -162,15 +162,16 @@ class KernelTrainer(GRPOTrainer):
         warnings.filterwarnings("ignore", message="You are using 'rollout_func'")
         if computes_in_rows(study.train, args):
             lay_out_in_rows(model, study.train)
-        super().__init__(
-            model=model,
-            reward_funcs=[_returns],
-            args=args,
-            train_dataset=Dataset.from_dict({"prompt": [t.id for step in order for t in step]}),
-            processing_class=tokenizer,
-            rollout_func=_roll_out,
-            callbacks=list(callbacks),
-        )
+        with self._engine_settings():
+            super().__init__(
+                model=model,
+                reward_funcs=[_returns],
+                args=args,
+                train_dataset=Dataset.from_dict({"prompt": [t.id for step in order for t in step]}),
+                processing_class=tokenizer,
+                rollout_func=_roll_out,
+                callbacks=list(callbacks),
+            )
         self.remove_callback(PrinterCallback)
         disable_progress_bar()
         self._policy = RecordingPolicy("trained", model, tokenizer, self._generator())
@@ -222,6 +223,13 @@ class KernelTrainer(GRPOTrainer):
             "env_mask": [[int(s is not None)] * len(c) for s, (_, c, _) in zip(played.samples, filled, strict=True)],
             "return_": [r.return_ for r in played.rows],
         }
+
+    def _engine_settings(self) -> AbstractContextManager[None]:
+        if self._study.train.generation != "vllm_colocate":
+            return nullcontext()
+        from kevin.train.vllm_generation import engines_draft
+
+        return engines_draft(self._study.train.vllm_draft_tokens)
 
     @contextmanager
     def _awake(self) -> Iterator[None]:

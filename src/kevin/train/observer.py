@@ -79,6 +79,8 @@ class StepObserver(TrainerCallback):
             "clip_ratio": "clip_ratio/region_mean",
             "clip_ratio_low": "clip_ratio/low_mean",
             "clip_ratio_high": "clip_ratio/high_mean",
+            "engine_logprob_error": "sampling/sampling_logp_difference/mean",
+            "engine_importance_ratio": "sampling/importance_sampling_ratio/mean",
         }
         for name, key in names.items():
             values = [u[key] for u in self._updates if key in u]

@@ -6,14 +6,30 @@ weights, so every wake-up pushes all of them again), and a seed for each answer.
 
 from __future__ import annotations
 
-from collections.abc import Callable, Iterator
+import functools
+from collections.abc import Iterator
 from contextlib import contextmanager
+from importlib import import_module
 from typing import Any
 
 from kevin.core.errors import PolicyError
 from kevin.policy.decode import TokenIds
+from kevin.policy.drafts import drafting
 from kevin.policy.interface import Sampling
+from kevin.policy.vllm import told_when_finished
 from kevin.train.policy import OnAnswer
+
+
+@contextmanager
+def engines_draft(num_tokens: int) -> Iterator[None]:
+    """An engine that TRL makes meanwhile drafts ``num_tokens`` at a time; TRL hands it no arguments of ours."""
+    place: Any = import_module("trl.generation.vllm_generation")
+    made = place.LLM
+    place.LLM = functools.partial(made, **drafting(num_tokens))
+    try:
+        yield
+    finally:
+        place.LLM = made
 
 
 @contextmanager
@@ -86,38 +102,10 @@ def _colocated(engine: Any, prompts: list[TokenIds], seeds: list[int], sampling:
             answer = output.outputs[0]
             on_answer(i, list(answer.token_ids), _sampled_logprobs(answer))
 
-    with _told_when_finished(engine.llm, tell):
+    with told_when_finished(engine.llm, tell):
         outputs = engine.llm.generate([{"prompt_token_ids": p} for p, _ in asked], params, use_tqdm=False)
     for number, output in enumerate(outputs):
         tell(number, output)
-
-
-@contextmanager
-def _told_when_finished(llm: Any, tell: Callable[[int, Any], None]) -> Iterator[None]:
-    """Have ``tell`` hear of an output, by the number of its prompt, in the step of the engine that finishes it.
-
-    `LLM.generate` returns all of them together; it numbers requests on from where it was. Where it does not, nobody is
-    told before the end.
-    """
-    core, counter = getattr(llm, "llm_engine", None), getattr(llm, "request_counter", None)
-    first = getattr(counter, "counter", None)
-    if core is None or first is None:
-        yield
-        return
-    step = core.step
-
-    def watched() -> Any:
-        outputs = step()
-        for output in outputs:
-            if output.finished and str(output.request_id).isdigit():
-                tell(int(output.request_id) - first, output)
-        return outputs
-
-    core.step = watched
-    try:
-        yield
-    finally:
-        core.step = step
 
 
 def _sampled_logprobs(answer: Any) -> list[float]:

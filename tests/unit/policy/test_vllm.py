@@ -69,9 +69,50 @@ def test_further_arguments_reach_the_engine(tmp_path, monkeypatch):
         load_policy("base", config)
 
 
+def test_answers_are_told_as_they_are_finished(tmp_path, monkeypatch):
+    """By an engine that finishes the last one first."""
+    folder = save_pretrained_model(tmp_path / "model", "llama", template=CHAT_TEMPLATE)
+    policy = load_policy("base", PolicyConfig(backend="vllm", model=str(folder)))
+    at_once, left, told = LLM.generate, [], []
+
+    def generate(self, prompts, params, use_tqdm):
+        outputs = at_once(self, prompts, params, use_tqdm)
+        for number, output in enumerate(outputs, start=5):
+            output.request_id, output.finished = str(number), True
+        left.extend(outputs)
+        while left:
+            self.llm_engine.step()
+            told.append("step")
+        return outputs
+
+    monkeypatch.setattr(LLM, "generate", generate)
+    policy._llm.llm_engine = SimpleNamespace(step=lambda: [left.pop()])
+    policy._llm.request_counter = SimpleNamespace(counter=5)
+    message = (Message(role="user", content="Write.\n"),)
+    requests = [Request(conversation=message, task_id="t", trajectory=i, turn=1) for i in range(2)]
+    policy.complete(requests, Sampling(max_tokens=8), lambda i, completion: told.append((i, completion.text)))
+    assert told == [(1, "done"), "step", (0, "done"), "step"]
+
+
+def test_drafts_are_asked_for(tmp_path):
+    folder = save_pretrained_model(tmp_path / "model", "llama", template=CHAT_TEMPLATE)
+    config = PolicyConfig(backend="vllm", model=str(folder), draft_tokens=16)
+    load_policy("base", config)
+    assert LLM.settings["speculative_config"]["num_speculative_tokens"] == 16
+    plain = config.model_copy(update={"draft_tokens": 0})
+    assert config.identity() != plain.identity()
+    load_policy("base", plain)
+    assert "speculative_config" not in LLM.settings
+
+
 @pytest.mark.parametrize(
     ("settings", "said"),
     [
+        ({"backend": "openai", "draft_tokens": 8}, "draft_tokens: of backend vllm alone, and this one's is openai"),
+        (
+            {"backend": "vllm", "draft_tokens": 8, "engine": {"speculative_config": {"method": "ngram"}}},
+            "there is one way of drafting",
+        ),
         ({"backend": "vllm", "engine": {"gpu_memory_utilization": 0.5}}, "set memory_share of the policy instead"),
         ({"backend": "openai", "engine": {"max_model_len": 9}}, "of backend vllm alone, and this one's is openai"),
     ],

@@ -7,7 +7,7 @@ import pytest
 
 from kevin.core.errors import PolicyError
 from kevin.policy.interface import Sampling
-from kevin.train.vllm_generation import awake, generate_with_vllm
+from kevin.train.vllm_generation import awake, engines_draft, generate_with_vllm
 
 SAMPLING = Sampling(temperature=0.9, top_p=0.95, max_tokens=7)
 
@@ -163,3 +163,16 @@ def test_a_server_is_asked_for_equal_shares(monkeypatch):
     assert ask(trainer, [[5, 5]], [1]) == {0: ([2], [-1.0])}
     assert asked == [[[5, 5], [2], [2]]]
     assert trainer.vllm_generation.max_completion_length == 7
+
+
+def test_the_engine_that_trl_makes_drafts(monkeypatch):
+    place = ModuleType("trl.generation.vllm_generation")
+    place.LLM = lambda **settings: settings
+    monkeypatch.setitem(sys.modules, "trl.generation.vllm_generation", place)
+    own = place.LLM
+    with engines_draft(16):
+        made = place.LLM(model="m")
+    assert made["model"] == "m" and made["speculative_config"]["num_speculative_tokens"] == 16
+    with engines_draft(0):
+        assert place.LLM(model="m") == {"model": "m"}
+    assert place.LLM is own

@@ -97,6 +97,8 @@ class TrainConfig(Frozen):
     """What generates in training. A colocated vLLM sleeps during the gradient steps."""
     vllm_memory_share: float = Field(default=0.3, gt=0, lt=1)
     """Share of a GPU's memory for the colocated vLLM while it is awake."""
+    vllm_draft_tokens: int = Field(default=0, ge=0, le=64)
+    """Of the colocated vLLM, as ``policies.<name>.draft_tokens``."""
     vllm_tensor_parallel: int = Field(default=1, ge=1)
     """GPUs that share one colocated vLLM."""
     vllm_server_url: str | None = None
