@@ -23,9 +23,7 @@ def drafting(num_tokens: int) -> dict[str, Any]:
     if num_tokens == 0:
         return {}
     proposer = f"{BackoffDrafts.__module__}.{BackoffDrafts.__qualname__}"
-    return {
-        "speculative_config": {"method": "custom_class", "model": proposer, "num_speculative_tokens": num_tokens}
-    }
+    return {"speculative_config": {"method": "custom_class", "model": proposer, "num_speculative_tokens": num_tokens}}
 
 
 class BackoffDrafts:
