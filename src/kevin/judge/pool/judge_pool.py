@@ -47,6 +47,19 @@ def isolation_environment(config: JudgePoolConfig) -> dict[str, str]:
     return environment | ({"KEVIN_JUDGE_IMAGE": str(Path(config.image).resolve())} if config.image else {})
 
 
+def warn_of_sharing(gpus: Sequence[str]) -> None:
+    """``gpus``: the one of each process that judges here."""
+    num_gpus = len(set(gpus))
+    if num_gpus < len(gpus):
+        log.warning(
+            "pool.device_workers: %d processes judge on %d GPU%s. Those that share one take each other's memory: tasks "
+            "of gigabytes take longer, or get no verdict",
+            len(gpus),
+            num_gpus,
+            "" if num_gpus == 1 else "s",
+        )
+
+
 class JudgePool:
     """Judges batches through a store. Workers start with the first kernel that the store does not know.
 
@@ -215,8 +228,10 @@ class JudgePool:
         if self.protocol.device == "cuda":
             threads = self.config.kernels_in_flight
             shown = {"CUDA_VISIBLE_DEVICES": ",".join(map(str, range(len(nvidia_gpus())))), **os.environ}
+        seen = [visible_gpu(shown, i, self.config.gpus) for i in range(self.config.device_workers)]
+        warn_of_sharing([gpu["CUDA_VISIBLE_DEVICES"] for gpu in seen if gpu])
         for i in range(self.config.device_workers):
-            env = {**common["env"], **visible_gpu(shown, i, self.config.gpus)}
+            env = {**common["env"], **seen[i]}
             workers[f"device-{i}"] = {
                 "cls": Nanny,
                 "options": {**common, "env": env, "nthreads": threads, "resources": {"device": threads}},

@@ -8,6 +8,7 @@ import pytest
 
 from kevin.core.errors import DeviceError, HarnessError
 from kevin.judge.pool.cluster import CONNECTION, connect
+from kevin.judge.pool.judge_pool import warn_of_sharing
 from kevin.judge.pool.node import split_cores
 from kevin.judge.pool.worker import visible_gpu
 
@@ -34,3 +35,11 @@ def test_a_judge_may_have_gpus_of_its_own() -> None:
 def test_a_judge_that_was_not_started_is_named(tmp_path: Path) -> None:
     with pytest.raises(HarnessError, match="start the judge first"):
         connect(str(tmp_path / CONNECTION))
+
+
+def test_processes_that_share_a_gpu_are_told_of(caplog):
+    for gpus in ([], ["0"], ["0", "1"]):
+        warn_of_sharing(gpus)
+    assert not caplog.records
+    warn_of_sharing(["4", "6", "4"])
+    assert "3 processes judge on 2 GPUs" in caplog.text
