@@ -38,6 +38,9 @@ class BackoffDrafts:
         self._followed: list[dict[int, list[int]]] = [{} for _ in _LENGTHS]
         """By the hash of a stretch: a token that followed it, and how many votes it is ahead of others."""
 
+    def load_model(self, *_: Any) -> None:
+        """There is none; engines on CPUs call it all the same."""
+
     def propose(
         self,
         sampled_token_ids: Sequence[Sequence[int]],
