@@ -13,9 +13,10 @@ from typing import Any
 import numpy as np
 
 _LENGTHS = (24, 12, 6, 3)
-_MOST_STRETCHES = 2_000_000
+_MOST_STRETCHES = 1_000_000
 """Of one length; then all of these are forgotten."""
 _MOST_VOTES = 4
+_BASE = _MOST_VOTES + 1
 
 
 def drafting(num_tokens: int) -> dict[str, Any]:
@@ -35,8 +36,8 @@ class BackoffDrafts:
     def __init__(self, vllm_config: Any) -> None:
         self._most_drafted = int(vllm_config.speculative_config.num_speculative_tokens)
         self._most_tokens = int(vllm_config.model_config.max_model_len)
-        self._followed: list[dict[int, list[int]]] = [{} for _ in _LENGTHS]
-        """By the hash of a stretch: a token that followed it, and how many votes it is ahead of others."""
+        self._followed: list[dict[int, int]] = [{} for _ in _LENGTHS]
+        """By the hash of a stretch, in one number: a token that followed it, and by how many votes it is ahead."""
 
     def load_model(self, *_: Any) -> None:
         """There is none; engines on CPUs call it all the same."""
@@ -71,22 +72,19 @@ class BackoffDrafts:
                 followed.clear()
             for at in range(max(length, len(past) - num_new), len(past)):
                 stretch, token = hash(tuple(past[at - length : at])), past[at]
-                entry = followed.get(stretch)
-                if entry is None:
-                    followed[stretch] = [token, 1]
-                elif entry[0] == token:
-                    entry[1] = min(entry[1] + 1, _MOST_VOTES)
-                elif entry[1] > 1:
-                    entry[1] -= 1
+                known, votes = divmod(followed.get(stretch, 0), _BASE)
+                if votes and known != token:
+                    known, votes = (known, votes - 1) if votes > 1 else (token, 1)
                 else:
-                    entry[0] = token
+                    known, votes = token, min(votes + 1, _MOST_VOTES)
+                followed[stretch] = known * _BASE + votes
 
     def _draft(self, past: list[int], most: int) -> list[int]:
         tokens = list(past)
         while past and len(tokens) - len(past) < most:
             for length, followed in zip(_LENGTHS, self._followed, strict=True):
                 if length <= len(tokens) and (entry := followed.get(hash(tuple(tokens[-length:])))) is not None:
-                    tokens.append(entry[0])
+                    tokens.append(entry // _BASE)
                     break
             else:
                 break
