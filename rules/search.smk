@@ -1,4 +1,4 @@
-STRATEGIES = list(study.search.strategies)
+STRATEGIES = study.search.names
 SEARCH_TURNS = expand(
     "<results>/search/{strategy}/{policy}-{split}/turns.parquet",
     strategy=STRATEGIES,

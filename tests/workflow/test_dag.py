@@ -165,6 +165,13 @@ def test_ways_to_spend_kernels_are_made_by_name_or_where_the_report_shall_have_t
     assert (found["run_search"], found["compare_search"], found["draw_search"]) == (num_rollouts, 1, 1)
 
 
+def test_some_ways_to_spend_kernels_are_compared(snakemake: Run) -> None:
+    num_policies = len(load_study([ROOT / "config/config.yaml", ROOT / "config/laptop_seeds.yaml"]).evaluate)
+    overlays = [ROOT / "config/laptop_seeds.yaml", ROOT / "config/budget.yaml"]
+    found = jobs(snakemake("--dry-run", "results/figures/search.png", "--configfile", *overlays))
+    assert found["run_search"] == 2 * num_policies * len(["parallel", "serial"])
+
+
 def test_stability_trains_the_runs_that_differ_in_its_remedies_alone(snakemake: Run) -> None:
     overlay = ROOT / "config/ablations.yaml"
     found = jobs(snakemake("--dry-run", "results/ablations/figures/stability.png", "--configfile", overlay))

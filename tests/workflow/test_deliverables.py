@@ -23,6 +23,7 @@ OVERLAYS = (
     ("gpu", "gpu_seeds"),
     ("laptop_seeds",),
     ("laptop_seeds", "rewards"),
+    ("laptop_seeds", "budget"),
     ("wrong_kernels",),
 )
 

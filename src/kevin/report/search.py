@@ -60,7 +60,7 @@ def read_search(paths: Sequence[Path], tasks: Path, study: Study) -> list[Search
         scores = score_frame(turns, every, study.reward, policy=policy, split=str(split))
         found.setdefault((policy, strategy), []).append((scores, list(meta["turn_seconds"])))
     order = policy_order([policy for policy, _ in found], study)
-    names = list(study.search.strategies)
+    names = study.search.names
     ranked = sorted(
         found, key=lambda key: (order.index(key[0]), names.index(key[1]) if key[1] in names else len(names))
     )

@@ -147,6 +147,14 @@ def test_a_seed_is_of_a_policy_that_has_seeds(seed_of: str) -> None:
         Study(policies=policies, evaluate=("c",))
 
 
+def test_strategies_that_are_compared_are_defined() -> None:
+    strategies = {"parallel": {"rollout": {"num_turns": 1}}, "serial": {}}
+    assert study(search={"strategies": strategies}).search.names == ["parallel", "serial"]
+    assert study(search={"strategies": strategies, "compared": ["serial"]}).search.names == ["serial"]
+    with pytest.raises(ConfigError, match=r"search\.compared names strategies that are not defined: luck"):
+        study(search={"strategies": strategies, "compared": ["serial", "luck"]})
+
+
 def test_own_models_follow_the_folder_of_results():
     policies = {
         "base": {"model": "<results>/base_model"},

@@ -33,5 +33,12 @@ class SearchConfig(Frozen):
     """Kernels a task of every strategy; ``rollout.num_trajectories`` times ``rollout.num_turns`` when null."""
     strategies: dict[str, StrategyConfig] = Field(default={})
     """By a name of your choice."""
+    compared: tuple[str, ...] | None = None
+    """Those of them that are compared, by name; all when null."""
     in_report: bool = False
     """Whether the report compares them too: each is a further rollout of every compared policy."""
+
+    @property
+    def names(self) -> list[str]:
+        """Of the strategies that are compared, in their order."""
+        return list(self.strategies) if self.compared is None else list(self.compared)

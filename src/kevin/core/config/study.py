@@ -121,6 +121,8 @@ class Study(Frozen):
             self._check_run(name)
         for name in self.search.strategies:
             self._check_strategy(name)
+        if unknown := [name for name in self.search.names if name not in self.search.strategies]:
+            raise ValueError(f"search.compared names strategies that are not defined: {', '.join(unknown)}")
         return self
 
     def _check_run(self, name: str) -> None:
