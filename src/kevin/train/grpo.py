@@ -39,6 +39,7 @@ from kevin.train.policy import Generate, OnAnswer, RecordingPolicy
 from kevin.train.rows import flat_groups, kept_groups_scale
 from kevin.train.step import StepPlayer, StepRollouts, merged
 from kevin.train.unpadded import leave_out_padding
+from kevin.train.vllm_generation import awake, engines_draft, generate_with_vllm
 
 logger = logging.getLogger(__name__)
 logging.getLogger("trl.trainer.grpo_trainer").addFilter(lambda r: "returned None" not in r.getMessage())  # as meant
@@ -179,8 +180,6 @@ class KernelTrainer(GRPOTrainer):
     def _generator(self) -> Generate:
         if self._study.train.generation == "transformers":
             return self._generate_here
-        from kevin.train.vllm_generation import generate_with_vllm
-
         return lambda *arguments: generate_with_vllm(self, *arguments)
 
     def _generate_here(
@@ -227,8 +226,6 @@ class KernelTrainer(GRPOTrainer):
     def _engine_settings(self) -> AbstractContextManager[None]:
         if self._study.train.generation != "vllm_colocate":
             return nullcontext()
-        from kevin.train.vllm_generation import engines_draft
-
         return engines_draft(self._study.train.vllm_draft_tokens)
 
     @contextmanager
@@ -237,8 +234,6 @@ class KernelTrainer(GRPOTrainer):
         if self._study.train.generation != "vllm_colocate":
             yield
             return
-        from kevin.train.vllm_generation import awake
-
         with awake(self):
             yield
 
