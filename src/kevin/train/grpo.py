@@ -12,8 +12,8 @@ import logging
 import random
 import time
 import warnings
-from collections.abc import Iterator, Sequence
-from contextlib import AbstractContextManager, contextmanager, nullcontext
+from collections.abc import Sequence
+from contextlib import AbstractContextManager, nullcontext
 from pathlib import Path
 from typing import Any
 
@@ -223,19 +223,16 @@ class KernelTrainer(GRPOTrainer):
             "return_": [r.return_ for r in played.rows],
         }
 
-    def _engine_settings(self) -> AbstractContextManager[None]:
-        if self._study.train.generation != "vllm_colocate":
-            return nullcontext()
-        return engines_draft(self._study.train.vllm_draft_tokens)
+    @property
+    def _is_colocated(self) -> bool:
+        return self._study.train.generation == "vllm_colocate"
 
-    @contextmanager
-    def _awake(self) -> Iterator[None]:
+    def _engine_settings(self) -> AbstractContextManager[None]:
+        return engines_draft(self._study.train.vllm_draft_tokens) if self._is_colocated else nullcontext()
+
+    def _awake(self) -> AbstractContextManager[None]:
         """A colocated vLLM wakes up once and sleeps once in a step, not in every turn."""
-        if self._study.train.generation != "vllm_colocate":
-            yield
-            return
-        with awake(self):
-            yield
+        return awake(self) if self._is_colocated else nullcontext()
 
     def _generate_and_score_completions(self, inputs: list[dict[str, Any]]) -> dict[str, Any]:
         batch: dict[str, Any] = super()._generate_and_score_completions(inputs)
