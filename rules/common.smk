@@ -10,9 +10,9 @@ import yaml
 from snakemake.exceptions import WorkflowError
 
 from kevin.cli.follow import follow
-from kevin.cli.gpus import SIDE_BY_SIDE
 from kevin.core.config import validate_study
 from kevin.core.errors import ConfigError, UsageError
+from kevin.core.provenance import SIDE_BY_SIDE
 from kevin.core.types import canonical_json
 from kevin.policy.weights_place import must_be_local
 from kevin.tasks.kernelbench import is_kernelbench
@@ -263,5 +263,5 @@ onstart:
 # `kevin` is the one beside this interpreter; it ends by itself when this process is gone (kevin.cli.follow).
 shell.prefix(
     f'export PATH={shlex.quote(str(Path(sys.executable).parent))}:"$PATH" KEVIN_WORKFLOW_PID=$PPID'
-    f" {SIDE_BY_SIDE}={int(side_by_side() > 1)}; "
+    f" {SIDE_BY_SIDE}={side_by_side()}; "
 )

@@ -8,10 +8,8 @@ import tempfile
 import time
 from pathlib import Path
 
-from kevin.core.provenance import nvidia_gpus
+from kevin.core.provenance import jobs_side_by_side, nvidia_gpus
 
-SIDE_BY_SIDE = "KEVIN_SIDE_BY_SIDE"
-"""Environment variable that the workflow sets when jobs share a machine's GPUs."""
 _VISIBLE = "CUDA_VISIBLE_DEVICES"
 _POLL_S = 0.5
 
@@ -36,7 +34,7 @@ def claim_gpus(num: int, folder: Path | None = None) -> None:
     Args:
         folder: of the lock files; the same for all jobs of a machine.
     """
-    if num == 0 or os.environ.get(SIDE_BY_SIDE) != "1" or len(visible := visible_gpus()) <= num:
+    if num == 0 or jobs_side_by_side() == 1 or len(visible := visible_gpus()) <= num:
         return
     folder = folder or Path(tempfile.gettempdir())
     while len(_claimed) < num:

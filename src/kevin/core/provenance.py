@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import os
 import platform
 import subprocess
 import sys
@@ -66,6 +67,16 @@ def nvidia_gpus() -> list[dict[str, str]]:
     if run.returncode != 0:
         return []
     return [dict(zip(("name", "driver"), line.split(", "), strict=False)) for line in run.stdout.splitlines() if line]
+
+
+SIDE_BY_SIDE = "KEVIN_SIDE_BY_SIDE"
+"""Environment variable of a workflow's jobs: how many of them share this machine and its GPUs."""
+
+
+def jobs_side_by_side() -> int:
+    """How many jobs of a workflow share this machine; 1 outside one."""
+    said = os.environ.get(SIDE_BY_SIDE, "")
+    return max(1, int(said)) if said.isdecimal() else 1
 
 
 def provenance(config_digest: str | None = None, **extra: Any) -> dict[str, Any]:

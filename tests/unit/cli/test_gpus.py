@@ -11,6 +11,7 @@ from pathlib import Path
 import pytest
 
 from kevin.cli import gpus
+from kevin.core.provenance import SIDE_BY_SIDE, jobs_side_by_side
 
 JOB = """
 import os, sys
@@ -25,8 +26,8 @@ sys.stdin.read()
 class Job:
     """A process that claims GPUs, and ends when it is told to."""
 
-    def __init__(self, num: int, folder: Path, visible: str = "0,1", side_by_side: str = "1") -> None:
-        environment = {**os.environ, "CUDA_VISIBLE_DEVICES": visible, gpus.SIDE_BY_SIDE: side_by_side}
+    def __init__(self, num: int, folder: Path, visible: str = "0,1", side_by_side: str = "2") -> None:
+        environment = {**os.environ, "CUDA_VISIBLE_DEVICES": visible, SIDE_BY_SIDE: side_by_side}
         self._process = subprocess.Popen(
             [sys.executable, "-c", JOB, str(num), str(folder)],
             stdin=subprocess.PIPE,
@@ -97,3 +98,11 @@ def test_gpus_are_counted_by_the_drivers_program(tmp_path: Path, monkeypatch: py
     program.unlink()
     monkeypatch.setenv("PATH", str(tmp_path))
     assert gpus.visible_gpus() == []
+
+
+@pytest.mark.parametrize(("said", "jobs"), [(None, 1), ("", 1), ("0", 1), ("1", 1), ("4", 4), ("many", 1)])
+def test_how_many_jobs_share_the_machine(monkeypatch: pytest.MonkeyPatch, said: str | None, jobs: int) -> None:
+    monkeypatch.delenv(SIDE_BY_SIDE, raising=False)
+    if said is not None:
+        monkeypatch.setenv(SIDE_BY_SIDE, said)
+    assert jobs_side_by_side() == jobs

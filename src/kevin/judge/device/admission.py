@@ -26,9 +26,9 @@ class Need(NamedTuple):
 
 
 class Admission:
-    """``free_bytes`` asks the device; needs below ``small_bytes`` overtake others that wait."""
+    """``free_bytes`` asks the device, see `Hardware`; needs below ``small_bytes`` overtake others that wait."""
 
-    def __init__(self, free_bytes: Callable[[], float], small_bytes: float) -> None:
+    def __init__(self, free_bytes: Callable[[float], float], small_bytes: float) -> None:
         self._free_bytes, self._small_bytes = free_bytes, small_bytes
         self._present: list[Need] = []
         self._line: list[object] = []
@@ -59,7 +59,8 @@ class Admission:
         if not need.kept and need.total < self._small_bytes:
             return True  # asking the driver takes its time
         to_come = sum(n.process for n in self._present) + max(n.passing for n in (*self._present, need))
-        return need.process + need.kept + to_come <= share * self._free_bytes() + given_back
+        wanted = (need.process + need.kept + to_come - given_back) / share
+        return wanted <= self._free_bytes(wanted)
 
     def enter(self, need: Need) -> None:
         self._present.append(need)

@@ -10,6 +10,7 @@ from __future__ import annotations
 import ctypes
 import fcntl
 import logging
+import math
 import os
 import tempfile
 import time
@@ -22,6 +23,7 @@ import torch
 
 from kevin.core.errors import DeviceError, DeviceFullError, DeviceLostError, SandboxError
 from kevin.core.protocol import JudgeProtocol
+from kevin.core.provenance import jobs_side_by_side
 from kevin.core.types import Dialect, Kernel, Outcome, Task, TaskSpec, tensor_bytes
 from kevin.judge.compile.native import Build, check_architecture
 from kevin.judge.correctness.cache import does_not_fit
@@ -89,6 +91,7 @@ class GpuHardware(Hardware):
         _start_cuda()
         properties = torch.cuda.get_device_properties(0)
         self.small_bytes = _SMALL_SHARE * properties.total_memory
+        self.starts_at_once = max(1, Hardware.starts_at_once // jobs_side_by_side())  # all of a host's share its driver
         self.most_spares = int(_SPARE_SHARE * properties.total_memory / _SPARE_BYTES)
         super().__init__(protocol)
         if protocol.tf32 == "off":
@@ -127,9 +130,12 @@ class GpuHardware(Hardware):
         self._gpu.make_current()
 
     def allocate(self, num_bytes: int) -> SharedBuffer:
-        torch.cuda.empty_cache()
         try:
-            pointer, size, fd, handle = self._gpu.allocate_shared(num_bytes)
+            try:
+                pointer, size, fd, handle = self._gpu.allocate_shared(num_bytes)
+            except CudaError:
+                torch.cuda.empty_cache()
+                pointer, size, fd, handle = self._gpu.allocate_shared(num_bytes)
         except CudaError as e:
             raise DeviceFullError(f"no GPU memory for {num_bytes >> 20} MiB of shared tensors: {e}") from e
         data = torch.as_tensor(_DeviceBytes(pointer, num_bytes), device="cuda")
@@ -143,10 +149,12 @@ class GpuHardware(Hardware):
     def rest(self) -> None:
         torch.cuda.empty_cache()
 
-    def free_bytes(self) -> float:
+    def free_bytes(self, enough: float = math.inf) -> float:
         """But for some that whoever else works on this GPU may come to need."""
-        torch.cuda.empty_cache()
         free, total = torch.cuda.mem_get_info()
+        if free - _LEFT_SHARE * total < enough:
+            torch.cuda.empty_cache()
+            free, total = torch.cuda.mem_get_info()
         return free - _LEFT_SHARE * total
 
     def process_bytes(self, spec: TaskSpec, working_bytes: int, dialect: Dialect) -> int:

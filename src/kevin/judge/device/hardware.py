@@ -110,8 +110,13 @@ class Hardware(ABC):
         """Give the device what this process's allocator keeps of its memory."""
         return
 
-    def free_bytes(self) -> float:
-        """Of the device's memory, now; without a limit where candidates need not share it."""
+    def free_bytes(self, enough: float = math.inf) -> float:
+        """Of the device's memory, now; without a limit where candidates need not share it.
+
+        Args:
+            enough: more is not asked for. Where that much is free without what this process's allocator keeps, it
+                keeps that: giving it back, and asking for it again, are calls of a driver that others wait for.
+        """
         return math.inf
 
     def process_bytes(self, spec: TaskSpec, working_bytes: int, dialect: Dialect) -> int:

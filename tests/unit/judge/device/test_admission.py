@@ -6,7 +6,7 @@ from kevin.judge.device.admission import Admission, Need
 
 
 def test_what_others_may_still_take_is_not_given_away() -> None:
-    admission = Admission(lambda: 100.0, small_bytes=5)
+    admission = Admission(lambda _: 100.0, small_bytes=5)
     first = Need(process=20, kept=30, passing=10)
     assert admission.fits(first)
     admission.enter(first)
@@ -20,12 +20,13 @@ def test_what_others_may_still_take_is_not_given_away() -> None:
 
 
 def test_small_needs_overtake_and_are_not_asked_about() -> None:
-    asked = []
-    admission = Admission(lambda: asked.append(1) or 0.0, small_bytes=5)  # type: ignore[func-returns-value]
+    asked: list[float] = []
+    admission = Admission(lambda enough: asked.append(enough) or 0.0, small_bytes=5)  # type: ignore[func-returns-value]
     large, small = admission.stand_in_line(), admission.stand_in_line()
     assert admission.is_next(large, Need(9, 9, 9))
     assert not admission.is_next(small, Need(9, 9, 9)) and admission.is_next(small, Need(1, 1, 1))
     assert admission.fits(Need(1, 0, 1)) and not asked
-    assert not admission.fits(Need(1, 1, 1)) and asked, "what is made anew is asked about"
+    assert not admission.fits(Need(1, 1, 1)) and asked == [3], "what is made anew is asked about"
+    assert not admission.fits(Need(1, 1, 1), given_back=1, share=0.25) and asked[1:] == [8]
     admission.leave_line(large)
     assert admission.is_next(small, Need(9, 9, 9))

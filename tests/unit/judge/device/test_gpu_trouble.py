@@ -9,13 +9,14 @@ from typing import Any
 import pytest
 import torch
 
-from kevin.core.errors import DeviceError, DeviceLostError, TaskError
+from kevin.core.errors import DeviceError, DeviceFullError, DeviceLostError, TaskError
 from kevin.core.protocol import JudgeProtocol
 from kevin.core.types import Dialect, Kernel, Outcome, Task, TaskSpec, TensorSpec
 from kevin.judge.compile.native import Build, build_native, check_architecture
 from kevin.judge.correctness.cache import make_reference
 from kevin.judge.device.gpu import GpuHardware
 from kevin.judge.device.room import Room
+from kevin.judge.inside.cuda import CudaError
 from kevin.judge.pool import worker
 from kevin.judge.sandbox.isolation import Isolation
 
@@ -161,9 +162,30 @@ def test_a_gpus_free_memory_leaves_something_to_others(monkeypatch: pytest.Monke
     hardware.protocol = JudgeProtocol(device="cuda", num_trials=3)
     unknown = Task(id="t", level=1, name="t", source="", origin="user")
     assert Room(hardware).need(unknown, "c_abi").total == 0, "it is tried, and tried again alone if it does not fit"
-    monkeypatch.setattr(torch.cuda, "empty_cache", lambda: None)
-    monkeypatch.setattr(torch.cuda, "mem_get_info", lambda: (60 * GIB, 140 * GIB))
-    assert hardware.free_bytes() == 53 * GIB
+    free = [60]
+    monkeypatch.setattr(torch.cuda, "empty_cache", lambda: free.append(70))
+    monkeypatch.setattr(torch.cuda, "mem_get_info", lambda: (free[-1] * GIB, 140 * GIB))
+    assert hardware.free_bytes(53 * GIB) == 53 * GIB, "what torch keeps is not needed"
+    assert hardware.free_bytes(54 * GIB) == 63 * GIB
+    assert hardware.free_bytes() == 63 * GIB and free == [60, 70, 70]
+
+
+def test_memory_that_torch_keeps_is_given_back_for_tensors_that_do_not_fit(monkeypatch: pytest.MonkeyPatch) -> None:
+    hardware = GpuHardware.__new__(GpuHardware)
+    kept, asked = [True], []
+
+    def allocate_shared(num_bytes: int) -> tuple[int, int, int, int]:
+        asked.append(num_bytes)
+        if kept[-1] or num_bytes > GIB:
+            raise CudaError("cuMemCreate", 2, "out of memory")
+        return 0, num_bytes, 3, 4
+
+    hardware._gpu = SimpleNamespace(allocate_shared=allocate_shared)  # type: ignore[assignment]
+    monkeypatch.setattr(torch.cuda, "empty_cache", lambda: kept.append(False))
+    monkeypatch.setattr(torch, "as_tensor", lambda data, device: torch.zeros(1))
+    assert hardware.allocate(GIB).fd == 3 and asked == [GIB, GIB]
+    with pytest.raises(DeviceFullError, match="no GPU memory for 2048 MiB"):
+        hardware.allocate(2 * GIB)
 
 
 def test_gpus_that_judge_are_chosen_among_the_visible_ones() -> None:

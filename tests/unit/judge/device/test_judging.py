@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import math
 import threading
 from collections.abc import Callable
 from concurrent.futures import ThreadPoolExecutor
@@ -189,7 +190,7 @@ class _Small(_Cpu):
     def process_bytes(self, spec: TaskSpec, working_bytes: int, dialect: Dialect) -> int:
         return 1000
 
-    def free_bytes(self) -> float:
+    def free_bytes(self, enough: float = math.inf) -> float:
         return self.total - self.idle_bytes()
 
 
