@@ -130,12 +130,9 @@ class GpuHardware(Hardware):
         self._gpu.make_current()
 
     def allocate(self, num_bytes: int) -> SharedBuffer:
+        torch.cuda.empty_cache()  # of what the reference took to make, which its candidates' processes need
         try:
-            try:
-                pointer, size, fd, handle = self._gpu.allocate_shared(num_bytes)
-            except CudaError:
-                torch.cuda.empty_cache()
-                pointer, size, fd, handle = self._gpu.allocate_shared(num_bytes)
+            pointer, size, fd, handle = self._gpu.allocate_shared(num_bytes)
         except CudaError as e:
             raise DeviceFullError(f"no GPU memory for {num_bytes >> 20} MiB of shared tensors: {e}") from e
         data = torch.as_tensor(_DeviceBytes(pointer, num_bytes), device="cuda")

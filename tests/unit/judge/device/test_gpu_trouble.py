@@ -170,20 +170,19 @@ def test_a_gpus_free_memory_leaves_something_to_others(monkeypatch: pytest.Monke
     assert hardware.free_bytes() == 63 * GIB and free == [60, 70, 70]
 
 
-def test_memory_that_torch_keeps_is_given_back_for_tensors_that_do_not_fit(monkeypatch: pytest.MonkeyPatch) -> None:
-    hardware = GpuHardware.__new__(GpuHardware)
-    kept, asked = [True], []
+def test_what_a_reference_took_to_make_is_given_back_to_its_candidates(monkeypatch: pytest.MonkeyPatch) -> None:
+    hardware, done = GpuHardware.__new__(GpuHardware), []
 
     def allocate_shared(num_bytes: int) -> tuple[int, int, int, int]:
-        asked.append(num_bytes)
-        if kept[-1] or num_bytes > GIB:
+        done.append("allocated")
+        if num_bytes > GIB:
             raise CudaError("cuMemCreate", 2, "out of memory")
         return 0, num_bytes, 3, 4
 
     hardware._gpu = SimpleNamespace(allocate_shared=allocate_shared)  # type: ignore[assignment]
-    monkeypatch.setattr(torch.cuda, "empty_cache", lambda: kept.append(False))
+    monkeypatch.setattr(torch.cuda, "empty_cache", lambda: done.append("given back"))
     monkeypatch.setattr(torch, "as_tensor", lambda data, device: torch.zeros(1))
-    assert hardware.allocate(GIB).fd == 3 and asked == [GIB, GIB]
+    assert hardware.allocate(GIB).fd == 3 and done == ["given back", "allocated"]
     with pytest.raises(DeviceFullError, match="no GPU memory for 2048 MiB"):
         hardware.allocate(2 * GIB)
 
