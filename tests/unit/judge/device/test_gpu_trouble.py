@@ -15,6 +15,7 @@ from kevin.core.types import Dialect, Kernel, Outcome, Task, TaskSpec, TensorSpe
 from kevin.judge.compile.native import Build, build_native, check_architecture
 from kevin.judge.correctness.cache import make_reference
 from kevin.judge.device.gpu import GpuHardware
+from kevin.judge.device.roofline import Peaks
 from kevin.judge.device.room import Room
 from kevin.judge.inside.cuda import CudaError
 from kevin.judge.pool import worker
@@ -185,6 +186,27 @@ def test_what_a_reference_took_to_make_is_given_back_to_its_candidates(monkeypat
     assert hardware.allocate(GIB).fd == 3 and done == ["given back", "allocated"]
     with pytest.raises(DeviceFullError, match="no GPU memory for 2048 MiB"):
         hardware.allocate(2 * GIB)
+
+
+@pytest.mark.parametrize(
+    ("khz", "possible_us"),
+    [(3_201_000, 655.2), (1_000_000, 769.0), (0, 650.7)],  # an H200's, one below what a copy reached, an unknown one
+)
+def test_reading_is_faster_than_copying(monkeypatch: pytest.MonkeyPatch, khz: int, possible_us: float) -> None:
+    hardware = GpuHardware.__new__(GpuHardware)
+    hardware._peaks = Peaks(bytes_per_us=3.8077e6, flops_per_us=1.0)
+    hardware._gpu = SimpleNamespace(attribute={36: khz, 37: 6144}.__getitem__)  # type: ignore[assignment]
+    inputs = [torch.empty(3, 65536, 4096, dtype=torch.float32, device="meta"), 1.0]
+    reference: Any = SimpleNamespace(trials=[SimpleNamespace(inputs=inputs)])
+    assert hardware.bound_us(reference) == pytest.approx(possible_us, rel=1e-3)
+    few: Any = SimpleNamespace(trials=[SimpleNamespace(inputs=[torch.empty(8)])])
+    assert hardware.bound_us(few) == 0.5
+
+    def unknown(number: int) -> int:
+        raise CudaError("cuDeviceGetAttribute", 1, "invalid argument")
+
+    hardware._gpu = SimpleNamespace(attribute=unknown)  # type: ignore[assignment]
+    assert hardware.bound_us(reference) == pytest.approx(650.7, rel=1e-3)
 
 
 def test_gpus_that_judge_are_chosen_among_the_visible_ones() -> None:
