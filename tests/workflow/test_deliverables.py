@@ -21,6 +21,7 @@ OVERLAYS = (
     ("field",),
     ("ablations",),
     ("gpu", "gpu_seeds"),
+    ("gpu", "gpu_quick"),
     ("laptop_seeds",),
     ("laptop_seeds", "rewards"),
     ("laptop_seeds", "budget"),
