@@ -1,15 +1,15 @@
 rule run_rollouts:
-    """One policy on one split: trajectories of several turns, each kernel judged, with feedback."""
+    """One policy on all held-out splits: trajectories of several turns, each kernel judged, with feedback."""
     input:
         policy_files,
         tasks="<results>/tasks.parquet",
         image=IMAGE_DIGEST,
     output:
-        "<results>/rollouts/{policy}-{split}/turns.parquet",
+        expand("<results>/rollouts/{{policy}}-{split}/turns.parquet", split=EVAL_SPLITS),
     log:
-        "<results>/logs/run_rollouts-{policy}-{split}.log",
+        "<results>/logs/run_rollouts-{policy}.log",
     benchmark:
-        "<results>/benchmarks/run_rollouts-{policy}-{split}.tsv"
+        "<results>/benchmarks/run_rollouts-{policy}.tsv"
     priority: PRIORITY["rollout"]
     threads: all_cores()
     resources:
@@ -21,6 +21,7 @@ rule run_rollouts:
         config=CONFIG,
         depends=policy_digest,
         store=f"{study.results}/store",
+        splits=split_by_split,
     shell:
-        "kevin --log {log:q} rollout --config {params.config:q} --tasks {input.tasks:q} --split {wildcards.split:q}"
-        " --policy {wildcards.policy:q} --store {params.store:q} --out {output:q}"
+        "kevin --log {log:q} rollout --config {params.config:q} --tasks {input.tasks:q} --policy {wildcards.policy:q}"
+        " --store {params.store:q} {params.splits}"

@@ -8,17 +8,20 @@ SEARCH_TURNS = expand(
 
 
 rule run_search:
-    """One policy on one split, its kernels spent in the way of one strategy."""
+    """One policy on all held-out splits, its kernels spent in the way of one strategy."""
     input:
         policy_files,
         tasks="<results>/tasks.parquet",
         image=IMAGE_DIGEST,
     output:
-        "<results>/search/{strategy}/{policy}-{split}/turns.parquet",
+        expand(
+            "<results>/search/{{strategy}}/{{policy}}-{split}/turns.parquet",
+            split=EVAL_SPLITS,
+        ),
     log:
-        "<results>/logs/run_search-{strategy}-{policy}-{split}.log",
+        "<results>/logs/run_search-{strategy}-{policy}.log",
     benchmark:
-        "<results>/benchmarks/run_search-{strategy}-{policy}-{split}.tsv"
+        "<results>/benchmarks/run_search-{strategy}-{policy}.tsv"
     threads: all_cores()
     resources:
         cpus_per_task=NEEDS["threads"],
@@ -29,9 +32,10 @@ rule run_search:
         config=CONFIG,
         depends=search_digest,
         store=f"{study.results}/store",
+        splits=split_by_split,
     shell:
-        "kevin --log {log:q} rollout --config {params.config:q} --tasks {input.tasks:q} --split {wildcards.split:q}"
-        " --policy {wildcards.policy:q} --strategy {wildcards.strategy:q} --store {params.store:q} --out {output:q}"
+        "kevin --log {log:q} rollout --config {params.config:q} --tasks {input.tasks:q} --policy {wildcards.policy:q}"
+        " --strategy {wildcards.strategy:q} --store {params.store:q} {params.splits}"
 
 
 rule compare_search:

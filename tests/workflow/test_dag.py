@@ -23,10 +23,20 @@ def jobs(run: subprocess.CompletedProcess[str]) -> dict[str, int]:
     return {name: int(count) for name, count in (line.split() for line in table.group(1).splitlines())}
 
 
+def splits(run: subprocess.CompletedProcess[str]) -> set[str]:
+    """Of the rollouts that a dry run with ``-p`` lists, each of which must have the same and a file for each."""
+    found = [
+        re.findall(r" --split (\S+) --out \S+/rollouts/\S+?-(\S+?)/turns.parquet", command)
+        for command in re.findall(r"kevin .* rollout .*", run.stdout + run.stderr)
+    ]
+    assert found and all(f == found[0] for f in found) and all(split == file for split, file in found[0])
+    return {split for split, _ in found[0]}
+
+
 def test_bare_call_makes_everything(snakemake: Run) -> None:
     found = jobs(snakemake("--dry-run"))
     assert found.keys() >= EXPENSIVE | {"score_turns", "make_table", "draw_figure", "write_report"}
-    assert found["run_rollouts"] == 2 * len(load_study([ROOT / "config/config.yaml"]).evaluate)
+    assert found["run_rollouts"] == len(load_study([ROOT / "config/config.yaml"]).evaluate)
     assert found["judge_ceiling"] == 2
     assert "run_search" not in found
 
@@ -103,7 +113,7 @@ def test_a_second_school_goes_on_from_the_first_schools_judged_answers(snakemake
     compared.write_text("policies: {before: {model: <results>/first_school}}\nevaluate: [before]\nruns: {}\n")
     run = snakemake("results/gpu/tables/level1.csv", "--dry-run", *two, compared)
     found = jobs(run)
-    assert found["train_first_school"] == 1 and found["run_rollouts"] == 2 and "train_base_model" not in found
+    assert found["train_first_school"] == 1 and found["run_rollouts"] == 1 and "train_base_model" not in found
     overlay.write_text("base_model: {second_school: null}\n")
     run = snakemake("results/gpu/base_model", "--dry-run", *two)
     assert jobs(run) == {"train_base_model": 1}
@@ -131,29 +141,31 @@ def test_level_3_and_new_tasks_are_evaluated_and_never_trained_on(snakemake: Run
     overlay = tmp_path / "level3.yaml"
     overlay.write_text("tasks: {kernelbench: {levels: [1, 2, 3]}}\n")
     paper = ROOT / "config/paper.yaml"
-    before = jobs(snakemake("--dry-run", "--configfile", paper))
-    after = jobs(run := snakemake("--dry-run", "--configfile", paper, overlay))
+    before = jobs(run := snakemake("--dry-run", "-p", "--configfile", paper))
+    assert splits(run) == {"level1", "level2", "unseen"}, "of which the last are the 80 new tasks"
+    after = jobs(run := snakemake("--dry-run", "-p", "--configfile", paper, overlay))
     num_policies = len(load_study([ROOT / "config/config.yaml", paper]).evaluate)
-    assert before["run_rollouts"] == 3 * num_policies, "levels 1 and 2, and the 80 new tasks"
-    assert after["run_rollouts"] == 4 * num_policies and after["make_table"] == before["make_table"] + 1
+    assert splits(run) == {"level1", "level2", "level3", "unseen"}
+    assert before["run_rollouts"] == after["run_rollouts"] == num_policies
+    assert after["make_table"] == before["make_table"] + 1
     assert "results/paper/tables/level3.tex" in run.stdout + run.stderr
     gpu = ROOT / "config/gpu.yaml"
     found = jobs(snakemake("--dry-run", "--configfile", gpu, overlay))
     assert found["judge_ceiling"] == 2, "the kernel writer knows no whole networks"
 
 
-def test_a_second_policy_is_one_more_rollout_a_split(snakemake: Run, tmp_path: Path) -> None:
+def test_a_second_policy_is_one_more_rollout(snakemake: Run, tmp_path: Path) -> None:
     overlay = tmp_path / "two.yaml"
     overlay.write_text("policies:\n  other: {backend: openai, model: m}\nevaluate: [base, other]\n")
     found = jobs(snakemake("--dry-run", "--configfile", overlay))
-    assert (found["run_rollouts"], found["train_base_model"]) == (4, 1)
+    assert (found["run_rollouts"], found["train_base_model"]) == (2, 1)
 
 
 def test_ways_to_spend_kernels_are_made_by_name_or_where_the_report_shall_have_them(
     snakemake: Run, tmp_path: Path
 ) -> None:
     study = load_study([ROOT / "config/config.yaml"])
-    num_rollouts = 2 * len(study.evaluate) * len(study.search.strategies)
+    num_rollouts = len(study.evaluate) * len(study.search.strategies)
     found = jobs(snakemake("--dry-run", "results/figures/search.png", "results/tables/search_turns.csv"))
     assert (found["run_search"], found["compare_search"], found["draw_search"]) == (num_rollouts, 2, 1)
     assert "run_rollouts" not in found, "they are rollouts of their own"
@@ -169,7 +181,7 @@ def test_some_ways_to_spend_kernels_are_compared(snakemake: Run) -> None:
     num_policies = len(load_study([ROOT / "config/config.yaml", ROOT / "config/laptop_seeds.yaml"]).evaluate)
     overlays = [ROOT / "config/laptop_seeds.yaml", ROOT / "config/budget.yaml"]
     found = jobs(snakemake("--dry-run", "results/figures/search.png", "--configfile", *overlays))
-    assert found["run_search"] == 2 * num_policies * len(["parallel", "serial"])
+    assert found["run_search"] == num_policies * len(["parallel", "serial"])
 
 
 def test_stability_trains_the_runs_that_differ_in_its_remedies_alone(snakemake: Run) -> None:

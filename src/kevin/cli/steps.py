@@ -111,20 +111,31 @@ def baselines(tasks: TasksOption, out: OutOption, config: ConfigOption = None) -
 
 def rollout(
     tasks: TasksOption,
-    split: SplitOption,
+    split: Annotated[
+        list[str],
+        typer.Option("--split", metavar="NAME", help="train, level1, level2, ... or unseen; repeatable, with --out."),
+    ],
     policy: PolicyOption,
     store: StoreOption,
-    out: OutOption,
+    out: Annotated[
+        list[Path],
+        typer.Option("--out", metavar="FILE", help="What is written of a split, in one piece or not at all."),
+    ],
     strategy: Annotated[
         str | None, typer.Option("--strategy", metavar="NAME", help="A key of `search.strategies`. Default: none.")
     ] = None,
     config: ConfigOption = None,
 ) -> None:
     """Let a policy write kernels over several turns, each judged; resumes where a killed run stopped."""
+    if len(split) != len(out) or len({path.resolve().parent for path in out}) != len(out):
+        raise UsageError(
+            f"{len(split)} times --split and {len(out)} times --out: each split needs a file of its own, in a folder "
+            "of its own, in the same order"
+        )
     study = device_config(config)
-    from kevin.rollout.run import run_rollout
+    from kevin.rollout.run import run_rollouts
 
-    run_rollout(study, policy, split, tasks, out, strategy=strategy, store=store)
+    run_rollouts(study, policy, list(zip(split, out, strict=True)), tasks, strategy=strategy, store=store)
 
 
 def ceiling(

@@ -1,11 +1,12 @@
-"""Files in, files out: a rollout of one policy on one split, as a rule of the workflow runs it."""
+"""Files in, files out: rollouts of one policy, as a rule of the workflow runs them."""
 
 from __future__ import annotations
 
+import functools
 import logging
 import shutil
 from collections.abc import Iterator, Sequence
-from contextlib import closing, contextmanager
+from contextlib import ExitStack, closing, contextmanager
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
@@ -16,6 +17,7 @@ from kevin.core.lengths import with_lengths
 from kevin.core.progress import Progress, progress
 from kevin.core.provenance import provenance
 from kevin.core.types import Dialect, Kernel, Task, Turn, Verdict
+from kevin.policy.interface import Policy
 from kevin.policy.load import load_policy, policy_identity
 from kevin.rollout.beside import judges_beside
 from kevin.rollout.cost import turn_seconds
@@ -46,9 +48,24 @@ def run_rollout(
     store: Path | None = None,
     show_progress: bool = True,
 ) -> None:
-    """Roll out policy ``policy_name`` on a split of ``tasks_path``, on all for None, and write ``out_path``.
+    """As `run_rollouts`, of one split."""
+    places = [(split, out_path)]
+    run_rollouts(study, policy_name, places, tasks_path, strategy=strategy, store=store, show_progress=show_progress)
 
-    ``strategy``: a key of ``search.strategies``; as ``rollout`` says when absent. The file's metadata say what each
+
+def run_rollouts(
+    study: Study,
+    policy_name: str,
+    places: Sequence[tuple[str | None, Path]],
+    tasks_path: Path,
+    *,
+    strategy: str | None = None,
+    store: Path | None = None,
+    show_progress: bool = True,
+) -> None:
+    """Roll out policy ``policy_name`` on splits of ``tasks_path``, one after the other, with one engine and one judge.
+
+    ``strategy``: a key of ``search.strategies``; as ``rollout`` says when absent. A file's metadata say what each
     turn took of the device (``turn_seconds``, see `kevin.rollout.cost`).
 
     Beside it: ``finished/``, from which the same rollout is taken again; ``timing.jsonl``, one line per turn that was
@@ -56,61 +73,74 @@ def run_rollout(
     are counted in a message. Trajectories that the harness failed on are tried once more at the end. Verdicts are
     looked up in and added to ``store`` (default: the study's own).
 
+    Args:
+        places: a split, all tasks for None, and the file that its turns are written to.
+
     Raises:
         ConfigError: no such policy or strategy.
-        HarnessError: over `MAX_UNJUDGED_SHARE` of the trajectories still have no verdict.
+        HarnessError: over `MAX_UNJUDGED_SHARE` of a split's trajectories still have no verdict. Splits before it are
+            written.
         KevinError: as `refine` and `load_policy`.
     """
     config = study.policies.get(policy_name)
     if config is None:
         raise ConfigError(f"no policy {policy_name!r} in the configuration; there are {', '.join(study.policies)}")
-    tasks = files.read_tasks(tasks_path, split)
     own_study = study.for_strategy(policy_name, strategy) if strategy else study.for_policy(policy_name)
     settings = RolloutSettings.from_study(with_lengths(own_study, policy_name, fetch=True))
-    search = make_search(study.search.strategies[strategy], settings) if strategy else Trajectories()
-    folder = out_path.parent / "checkpoint"
-    timing_path = out_path.parent / "timing.jsonl"
     own = {
         "version": VERSION,
         "policies": {policy_name: policy_identity(config)},
         "judge": study.judge.model_dump(mode="json"),
     }
-    identity = rollout_identity(tasks, policy_name, settings, {**own, **search_identity(search)})
-    if restore(out_path, identity):
-        return
-    if not folder.exists():
-        timing_path.unlink(missing_ok=True)
-
-    def save_timing(timing: TurnTiming) -> None:
-        files.append_line(timing_path, timing.model_dump_json())
-
     beside = judges_beside(study.pool, config)
-    with (
-        open_judge(study, store, show_progress and not beside) as judge,
-        closing(load_policy(policy_name, config)) as policy,
-    ):
-        for _ in range(2):
-            turns = refine(
-                tasks,
-                policy,
-                judge,
-                settings,
-                folder,
-                progress=show_progress,
-                identity=own,
-                on_timing=save_timing,
-                beside=beside,
-                search=search,
-            )
+    with ExitStack() as opened:
+
+        @functools.cache
+        def judge_and_policy() -> tuple[PoolJudge, Policy]:
+            judge = opened.enter_context(open_judge(study, store, show_progress and not beside))
+            return judge, opened.enter_context(closing(load_policy(policy_name, config)))
+
+        for split, out_path in places:
+            tasks = files.read_tasks(tasks_path, split)
+            search = make_search(study.search.strategies[strategy], settings) if strategy else Trajectories()
+            identity = rollout_identity(tasks, policy_name, settings, {**own, **search_identity(search)})
+            if restore(out_path, identity):
+                continue
+            judge, policy = judge_and_policy()
+            folder, timing = out_path.parent / "checkpoint", _Timing(out_path.parent / "timing.jsonl")
+            if not folder.exists():
+                timing.path.unlink(missing_ok=True)
+            for _ in range(2):
+                turns = refine(
+                    tasks,
+                    policy,
+                    judge,
+                    settings,
+                    folder,
+                    progress=show_progress,
+                    identity=own,
+                    on_timing=timing.save,
+                    beside=beside,
+                    search=search,
+                )
+                if not _unjudged(turns):
+                    break
+            facts = {"strategy": strategy, "turn_seconds": turn_seconds(timing.path, settings.num_turns)}
+            write_results(out_path, turns, study, policy=policy_name, split=split or "all", **facts)
+            _tell_cut(turns, policy_name, settings.max_response_tokens)
             if not _unjudged(turns):
-                break
-    seconds = turn_seconds(timing_path, settings.num_turns)
-    where = split or "all"
-    write_results(out_path, turns, study, policy=policy_name, split=where, strategy=strategy, turn_seconds=seconds)
-    _tell_cut(turns, policy_name, settings.max_response_tokens)
-    if not _unjudged(turns):
-        keep(out_path, identity)
-        shutil.rmtree(folder, ignore_errors=True)
+                keep(out_path, identity)
+                shutil.rmtree(folder, ignore_errors=True)
+
+
+class _Timing:
+    """``timing.jsonl``."""
+
+    def __init__(self, path: Path) -> None:
+        self.path = path
+
+    def save(self, timing: TurnTiming) -> None:
+        files.append_line(self.path, timing.model_dump_json())
 
 
 def write_results(

@@ -179,7 +179,7 @@ def forecast(study: Study, pace: Pace) -> list[Stage]:
         )
     for name in study.evaluate:
         num_kernels = num_eval * rollout.num_trajectories * rollout.num_turns
-        seconds = 2 * start_s + (fresh_s + scale * ANSWER_S) * num_kernels
+        seconds = start_s + (fresh_s + scale * ANSWER_S) * num_kernels
         stages.append(Stage(f"kernels of {name}", seconds, f"rollouts/{name}-level2"))
     return [*stages, Stage("tables, figures, report", FIGURES_S * scale, "report.html")]
 

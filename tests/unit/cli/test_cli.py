@@ -45,6 +45,14 @@ def test_help_groups_commands_for_a_newcomer() -> None:
         assert f" {name} " in steps
 
 
+def test_each_split_of_a_rollout_has_a_file_of_its_own(tmp_path: Path) -> None:
+    common = ("rollout", "--tasks", "t", "--policy", "base", "--store", "s", "--split", "level1", "--split", "level2")
+    one, other = tmp_path / "a/turns.parquet", tmp_path / "a/others.parquet"
+    for files in ((one,), (one, other)):
+        run = kevin(*common, *(f"--out={file}" for file in files))
+        assert run.returncode == 2 and "each split needs a file of its own, in a folder of its own" in run.stderr
+
+
 def test_help_imports_nothing_heavy() -> None:
     heavy = {"torch", "transformers", "trl", "distributed", "pandas", "matplotlib"}
     code = f"import kevin.cli, sys; print(sorted({heavy} & set(sys.modules)))"

@@ -17,7 +17,7 @@ from kevin.core.progress import progress
 from kevin.core.types import Kernel, Outcome, Task, TaskSpec, TensorSpec
 from kevin.rollout import run as run_module
 from kevin.rollout.ceiling import run_ceiling
-from kevin.rollout.run import run_rollout
+from kevin.rollout.run import run_rollout, run_rollouts
 
 X = TensorSpec(name="x", shape=(4,), dtype="float32")
 SPEC = TaskSpec(inputs=(X,), outputs=(X.model_copy(update={"name": "out"}),))
@@ -77,6 +77,32 @@ def test_files_in_files_out(study, tasks, out, pool, tmp_path):
     assert [(t["turn"], t["num_kernels"]) for t in timing] == [(1, 6), (2, 6)]
     assert sorted(p.name for p in out.parent.iterdir()) == ["finished", "timing.jsonl", "turns.parquet"]
     assert pool.opened == [(study.judge, tmp_path / "results" / "store", study.pool)]
+
+
+def test_splits_share_one_engine_and_one_judge(study, tasks, out, pool, tmp_path, monkeypatch):
+    made = [Task(id=t, level=1, name=t, source=f"# {t}\n", origin="catalog", spec=SPEC) for t in IDS]
+    write_tasks(tasks, list(zip(made, ("level1", "level2"), strict=True)), {})
+    loaded, real = [], run_module.load_policy
+    monkeypatch.setattr(run_module, "load_policy", lambda *args: loaded.append(args[0]) or real(*args))
+    second = out.parents[1] / "base-level2" / "turns.parquet"
+    run_rollouts(study, "base", [("level1", out), ("level2", second)], tasks)
+    assert loaded == ["base"] and len(pool.opened) == 1
+    for path, task, split in ((out, "l1/a", "level1"), (second, "l1/b", "level2")):
+        turns, meta = read_turns(path)
+        assert {t.task_id for t in turns} == {task} and len(turns) == 6 and meta["split"] == split
+        assert len((path.parent / "timing.jsonl").read_text().splitlines()) == 2
+    before = second.read_bytes()
+    alone = tmp_path / "alone" / "base-level2" / "turns.parquet"
+    run_rollout(study, "base", "level2", tasks, alone)
+    assert read_turns(alone)[0] == read_turns(second)[0]
+    second.unlink()
+    run_rollouts(study, "base", [("level1", out), ("level2", second)], tasks)
+    assert second.read_bytes() == before and len(loaded) == 2, "both were finished"
+    pool.failures["l1/b 0 1"] = 2
+    changed = study.model_copy(update={"rollout": study.rollout.model_copy(update={"num_trajectories": 2})})
+    with pytest.raises(HarnessError, match="of base on level2 have no verdict"):
+        run_rollouts(changed, "base", [("level1", out), ("level2", second)], tasks)
+    assert len(read_turns(out)[0]) == 4, "the first is written"
 
 
 def test_another_store(study, tasks, out, pool, tmp_path):

@@ -41,7 +41,7 @@ log = logging.getLogger(__name__)
 
 _MIN_KERNEL_US = 0.5
 _BANDWIDTH_SLACK, _UNKNOWN_SLACK = 1.1, 1.3
-"""Over the bandwidth of a copy, than which reading alone was seen 18 % faster; where the memory's own is known, and not."""
+"""Over a copy's bandwidth, than which reading alone was seen 18 % faster. Where the memory's own is known, and not."""
 _MEMORY_CLOCK_RATE, _MEMORY_BUS_WIDTH = 36, 37
 """Of a device's attributes: in kHz, and in bits."""
 _PROFILER_START_S = 30.0
