@@ -12,11 +12,16 @@ from kevin.core.files import verdict_path, write_text
 from kevin.core.protocol import JudgeProtocol
 from kevin.core.types import Kernel, Task, Verdict, digest
 
-_REVISIONS = {("load_inline", "cuda"): ("parameters given before timing", "all of them")}
+_BOUND = "bounded by the memory's clock"
+_REVISIONS = {
+    ("load_inline", "cuda"): ("parameters given before timing", "all of them", _BOUND),
+    ("c_abi", "cuda"): (_BOUND,),
+}
 """What the judge has found otherwise since the protocol's version, by dialect and device: others' verdicts stay.
 
-A module whose tensors take more than a GiB was timed with a check's parameters, and called wrong for it; one with more
-than four, still after that: the cell read them while they were being copied.
+A kernel that only reads was called faster than possible where it came within a seventh of the memory's peak. A module
+whose tensors take more than a GiB was timed with a check's parameters, and called wrong for it; one with more than
+four, still after that: the cell read them while they were being copied.
 """
 
 
