@@ -147,14 +147,6 @@ def repeat(option, files):
     return " ".join(f"{option} {shlex.quote(str(file))}" for file in files)
 
 
-def split_by_split(wildcards, output):
-    """The options for each held-out split and its file."""
-    return " ".join(
-        f"--split {shlex.quote(split)} --out {shlex.quote(str(file))}"
-        for split, file in zip(EVAL_SPLITS, output, strict=True)
-    )
-
-
 def summaries(trainings):
     """The option for each training's summary; an older base model has none, and then nothing is said of it."""
     return repeat(

@@ -21,7 +21,8 @@ rule run_rollouts:
         config=CONFIG,
         depends=policy_digest,
         store=f"{study.results}/store",
-        splits=split_by_split,
+        splits=repeat("--split", EVAL_SPLITS),
+        files=lambda wildcards, output: repeat("--out", output),
     shell:
         "kevin --log {log:q} rollout --config {params.config:q} --tasks {input.tasks:q} --policy {wildcards.policy:q}"
-        " --store {params.store:q} {params.splits}"
+        " --store {params.store:q} {params.splits} {params.files}"

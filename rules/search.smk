@@ -32,10 +32,11 @@ rule run_search:
         config=CONFIG,
         depends=search_digest,
         store=f"{study.results}/store",
-        splits=split_by_split,
+        splits=repeat("--split", EVAL_SPLITS),
+        files=lambda wildcards, output: repeat("--out", output),
     shell:
         "kevin --log {log:q} rollout --config {params.config:q} --tasks {input.tasks:q} --policy {wildcards.policy:q}"
-        " --strategy {wildcards.strategy:q} --store {params.store:q} {params.splits}"
+        " --strategy {wildcards.strategy:q} --store {params.store:q} {params.splits} {params.files}"
 
 
 rule compare_search:

@@ -25,8 +25,9 @@ def jobs(run: subprocess.CompletedProcess[str]) -> dict[str, int]:
 
 def splits(run: subprocess.CompletedProcess[str]) -> set[str]:
     """Of the rollouts that a dry run with ``-p`` lists, each of which must have the same and a file for each."""
+    options = (r" --split (\S+)", r" --out \S+/rollouts/\S+?-(\S+?)/turns.parquet")
     found = [
-        re.findall(r" --split (\S+) --out \S+/rollouts/\S+?-(\S+?)/turns.parquet", command)
+        list(zip(*(re.findall(option, command) for option in options), strict=True))
         for command in re.findall(r"kevin .* rollout .*", run.stdout + run.stderr)
     ]
     assert found and all(f == found[0] for f in found) and all(split == file for split, file in found[0])

@@ -107,9 +107,9 @@ def run_rollouts(
             if restore(out_path, identity):
                 continue
             judge, policy = judge_and_policy()
-            folder, timing = out_path.parent / "checkpoint", _Timing(out_path.parent / "timing.jsonl")
+            folder, timing_path = out_path.parent / "checkpoint", out_path.parent / "timing.jsonl"
             if not folder.exists():
-                timing.path.unlink(missing_ok=True)
+                timing_path.unlink(missing_ok=True)
             for _ in range(2):
                 turns = refine(
                     tasks,
@@ -119,13 +119,13 @@ def run_rollouts(
                     folder,
                     progress=show_progress,
                     identity=own,
-                    on_timing=timing.save,
+                    on_timing=functools.partial(_save_timing, timing_path),
                     beside=beside,
                     search=search,
                 )
                 if not _unjudged(turns):
                     break
-            facts = {"strategy": strategy, "turn_seconds": turn_seconds(timing.path, settings.num_turns)}
+            facts = {"strategy": strategy, "turn_seconds": turn_seconds(timing_path, settings.num_turns)}
             write_results(out_path, turns, study, policy=policy_name, split=split or "all", **facts)
             _tell_cut(turns, policy_name, settings.max_response_tokens)
             if not _unjudged(turns):
@@ -133,14 +133,8 @@ def run_rollouts(
                 shutil.rmtree(folder, ignore_errors=True)
 
 
-class _Timing:
-    """``timing.jsonl``."""
-
-    def __init__(self, path: Path) -> None:
-        self.path = path
-
-    def save(self, timing: TurnTiming) -> None:
-        files.append_line(self.path, timing.model_dump_json())
+def _save_timing(path: Path, timing: TurnTiming) -> None:
+    files.append_line(path, timing.model_dump_json())
 
 
 def write_results(

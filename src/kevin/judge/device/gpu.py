@@ -70,6 +70,11 @@ def _start_cuda() -> None:
         ) from e
 
 
+def _unclaimed_bytes() -> float:
+    free, total = torch.cuda.mem_get_info()
+    return free - _LEFT_SHARE * total
+
+
 class _DeviceBytes:
     """A raw device pointer in the form that torch wraps without a copy."""
 
@@ -151,11 +156,10 @@ class GpuHardware(Hardware):
 
     def free_bytes(self, enough: float = math.inf) -> float:
         """But for some that whoever else works on this GPU may come to need."""
-        free, total = torch.cuda.mem_get_info()
-        if free - _LEFT_SHARE * total < enough:
+        if (free := _unclaimed_bytes()) < enough:
             torch.cuda.empty_cache()
-            free, total = torch.cuda.mem_get_info()
-        return free - _LEFT_SHARE * total
+            free = _unclaimed_bytes()
+        return free
 
     def process_bytes(self, spec: TaskSpec, working_bytes: int, dialect: Dialect) -> int:
         """What a call takes if it works as eager does, and the results of one call beside it, of a module two."""
