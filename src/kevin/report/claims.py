@@ -308,6 +308,8 @@ def claims_table(scores: pd.DataFrame, study: Study, hardware: str, search: pd.D
 def _row(claim: Claim, evidence: Evidence) -> dict[str, Any]:
     head = {name: getattr(claim, name) for name in ("measure", "unit", "paper", "paper_setting", "threshold")}
     head["claim"] = claim.text
+    if evidence.study.report.miniature:
+        return head | {"verdict": NOT_MEASURED, "why": "a miniature of the study"}
     try:
         found = claim.measured(evidence)
     except NotMeasured as e:

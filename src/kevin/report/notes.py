@@ -1,4 +1,4 @@
-"""What must be said of a study as a whole: trainings that their time budget cut short, told by their summaries."""
+"""What must be said of a study as a whole: that it is a miniature, and trainings that their time budget cut short."""
 
 from __future__ import annotations
 
@@ -15,6 +15,7 @@ from kevin.report.scores import policy_label
 
 NOTE = "note"
 """Column of a table, there only where something is to be said."""
+MINIATURE = "A miniature of the study, to see that every step of it runs: no number here means anything."
 
 
 class TrainingSummary(BaseModel):
@@ -53,12 +54,14 @@ def read_summaries(paths: Sequence[Path]) -> list[TrainingSummary]:
 
 
 def study_note(summaries: Sequence[TrainingSummary], study: Study) -> str | None:
-    """One sentence for every table and figure; None when every training ran its course."""
-    cut = [_cut(s, study) for s in summaries if s.budget_bit]
-    if not cut:
-        return None
-    listed = cut[0] if len(cut) == 1 else f"{', '.join(cut[:-1])} and {cut[-1]}"
-    return f"Made under a time budget that cut the training of {listed}; with all steps the numbers would differ."
+    """For every table and figure; None where there is nothing to say."""
+    said = [MINIATURE] if study.report.miniature else []
+    if cut := [_cut(s, study) for s in summaries if s.budget_bit]:
+        listed = cut[0] if len(cut) == 1 else f"{', '.join(cut[:-1])} and {cut[-1]}"
+        said.append(
+            f"Made under a time budget that cut the training of {listed}; with all steps the numbers would differ."
+        )
+    return " ".join(said) or None
 
 
 def _cut(summary: TrainingSummary, study: Study) -> str:

@@ -121,6 +121,14 @@ def test_the_papers_numbers_are_those_of_its_tables() -> None:
     assert max(t.speedup or 0 for t in paper.LAYER_NORM) == numbers["LayerNorm is made 9.61 times as fast"]
 
 
+def test_a_miniature_measures_no_claim() -> None:
+    study = trained_study(2)
+    miniature = study.model_copy(update={"report": study.report.model_copy(update={"miniature": True})})
+    frame = table(miniature, base=BAD, multi=GOOD, single=BAD)
+    assert set(frame["verdict"]) == {NOT_MEASURED} and set(frame["why"]) == {"a miniature of the study"}
+    assert frame["ours"].isna().all() and frame["paper"].notna().all()
+
+
 def test_the_page_shows_every_claim_with_its_verdict() -> None:
     study = trained_study(2)
     scores = pd.concat([scored(p, dict.fromkeys(TASKS, GOOD)) for p in study.evaluate])

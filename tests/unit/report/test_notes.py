@@ -1,4 +1,4 @@
-"""What a training's time budget cut is said wherever its numbers stand, and nothing is said where it cut nothing."""
+"""What a training's time budget cut, and that a study is a miniature, is said wherever numbers stand."""
 
 from __future__ import annotations
 
@@ -18,7 +18,7 @@ from kevin.cli.app import app
 from kevin.core.errors import DataError
 from kevin.report.figures import make_figure
 from kevin.report.html import make_report
-from kevin.report.notes import read_note, read_summaries
+from kevin.report.notes import MINIATURE, read_note, read_summaries
 from kevin.report.tables import make_table
 
 BASE = {"num_steps": 900, "planned_steps": 1500, "budget_bit": True, "time_budget_s": 120.0, "loss": 0.31,
@@ -49,6 +49,13 @@ def test_one_sentence_names_every_training_that_was_cut(cut: list[Path]) -> None
         "Made under a time budget that cut the training of multi-turn RL to 10 of 18 steps; with all steps the numbers "
         "would differ."
     )
+
+
+def test_a_miniature_says_so_first(cut: list[Path]) -> None:
+    study = make_study(2)
+    miniature = study.model_copy(update={"report": study.report.model_copy(update={"miniature": True})})
+    assert read_note([], miniature) == MINIATURE and "no number here means anything" in MINIATURE
+    assert read_note(cut, miniature) == f"{MINIATURE} {NOTE}"
 
 
 @pytest.mark.parametrize(

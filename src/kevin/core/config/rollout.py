@@ -69,6 +69,9 @@ class ReportConfig(Frozen):
     """Resamples behind every interval."""
     viewer_trajectories: int = Field(default=2, ge=0)
     """Trajectories per task (the best ones first) that the report's viewer holds."""
+    miniature: bool = False
+    """The study is a rehearsal of its own steps, whose numbers mean nothing: tables, figures and the report say so, and
+    no claim of the paper is measured by it."""
 
 
 class JudgePoolConfig(Frozen):
