@@ -25,6 +25,7 @@ from kevin.core.provenance import nvidia_gpus
 from kevin.core.scratch import scratch_folder
 from kevin.core.types import Dialect, Kernel, Task, Verdict
 from kevin.judge.compile.native import Build
+from kevin.judge.device.hardware import CHECKS_AT_ONCE
 from kevin.judge.evaluate import build_verdict, screen_stage
 from kevin.judge.pool.cluster import connect, worker_device_name
 from kevin.judge.pool.worker import (
@@ -41,9 +42,11 @@ from kevin.judge.store import VerdictStore, verdict_key
 log = logging.getLogger(__name__)
 
 
-def isolation_environment(config: JudgePoolConfig) -> dict[str, str]:
-    """What tells a worker which isolation is wanted; nothing where the configuration leaves it open."""
-    environment = {} if config.isolation == "auto" else {"KEVIN_ISOLATION": config.isolation}
+def worker_environment(config: JudgePoolConfig) -> dict[str, str]:
+    """What tells a worker how to judge; nothing where the configuration leaves it open."""
+    environment: dict[str, str] = {} if config.isolation == "auto" else {"KEVIN_ISOLATION": config.isolation}
+    if config.checks_at_once > 1:
+        environment[CHECKS_AT_ONCE] = str(config.checks_at_once)
     return environment | ({"KEVIN_JUDGE_IMAGE": str(Path(config.image).resolve())} if config.image else {})
 
 
@@ -215,7 +218,7 @@ class JudgePool:
         common: dict[str, Any] = {
             "memory_limit": 0,
             "host": "127.0.0.1",
-            "env": {"OMP_NUM_THREADS": "1", **isolation_environment(self.config)},
+            "env": {"OMP_NUM_THREADS": "1", **worker_environment(self.config)},
             "silence_logs": logging.CRITICAL,  # what fails there is raised here
         }
         workers: dict[Any, Any] = {

@@ -102,20 +102,21 @@ class PairedTimer:
         self._checked_us: float | None = None
         """Of one call in the checks, where that is measured as in a round."""
 
-    def prepare(self, kernel_us: float) -> None:
+    def prepare(self, kernel_us: float, *, is_alone: bool = True) -> None:
         """Fill the slots and warm up; needs no device to itself.
 
         Args:
             kernel_us: of one call in the checks.
+            is_alone: whether nothing else ran on the device then.
 
         Raises:
             CandidateFailed: as `run`.
         """
         t = self.protocol.timing
         timeout_s = self.protocol.run_timeout_s
-        if self._is_warm:
+        if self._is_warm and is_alone:
             self._checked_us = kernel_us
-        else:  # the checks' calls were the first on their memory
+        else:  # the checks' calls were the first on their memory, or slowed down by others
             kernel_us = min(kernel_us, self.cell.call([0], [0], timeout_s).us[0])
         self._is_long = kernel_us >= t.round_us
         self._num_calls = num_calls = calls_per_round(self.protocol, kernel_us, self.slots.num_slots)
