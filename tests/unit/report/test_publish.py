@@ -19,7 +19,7 @@ from kevin.report.field import field_table
 from kevin.report.publish import ACROSS_SIDEWAYS, DOWN, PACKAGES, escape_latex, latex, markdown, write_table
 from kevin.report.tables import TABLES, make_table
 
-REFERENCE = ROOT / "results/reference/intel-xeon"
+REFERENCE = ROOT / "results/reference"
 NASTY = r"a_b & 50 % of $x$ #1 {y} ~z ^q \cmd <t> | *s*"
 
 
@@ -102,7 +102,7 @@ def test_latex_compiles_and_nothing_leaves_the_page(tmp_path: Path) -> None:
     for name in names:
         make_table(name, scores, tables / f"{name}.csv", study=study, baselines=files["baselines"][0])
     write_table(tables / "field.csv", "field", field_table({}, [], study), study, "Cut short.")
-    for name, path in {"attacks": "attacks.csv", "audit": "audit/audit.csv"}.items():
+    for name, path in {"attacks": "intel-xeon/attacks.csv", "audit": "laptop/audit/audit.csv"}.items():
         frame = pd.read_csv(REFERENCE / path)
         text = latex(attacks(frame) if name == "attacks" else display_table(name, frame, study))
         (tables / f"{name}.tex").write_text(text)
