@@ -23,7 +23,7 @@ from kevin.judge.timing import paired
 from kevin.tasks.format import inspect_task
 
 PROTOCOL = JudgeProtocol(
-    rules=(), run_timeout_s=3, timing=TimingProtocol(min_rounds=3, max_rounds=3, budget_s=0.05, warmup_s=0)
+    rules=(), run_timeout_s=1.5, timing=TimingProtocol(min_rounds=3, max_rounds=3, budget_s=0.05, warmup_s=0)
 )
 SOURCE = """
 import torch
