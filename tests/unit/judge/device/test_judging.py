@@ -11,9 +11,10 @@ from typing import Any
 
 import psutil
 import pytest
+from device_fixtures import PROTOCOL, SOURCE, adding_task
 
 from kevin.core.errors import DeviceFullError, SandboxError
-from kevin.core.protocol import JudgeProtocol, TimingProtocol
+from kevin.core.protocol import JudgeProtocol
 from kevin.core.types import Dialect, Kernel, Outcome, Task, TaskSpec, Verdict
 from kevin.judge.compile.native import Build, build_native
 from kevin.judge.correctness import checks
@@ -28,17 +29,6 @@ from kevin.judge.sandbox.slots import SharedSlots
 from kevin.judge.timing import paired
 from kevin.tasks.format import inspect_task
 
-PROTOCOL = JudgeProtocol(rules=(), timing=TimingProtocol(min_rounds=3, max_rounds=3, budget_s=0.05, warmup_s=0))
-SOURCE = """
-import torch
-class Model(torch.nn.Module):
-    def forward(self, x):
-        return x + {added}
-def get_inputs():
-    return [torch.randn({size})]
-def get_init_inputs():
-    return []
-"""
 _LINEAR = """    def __init__(self):
         super().__init__(); self.linear = torch.nn.Linear(64, 48)
 """
@@ -46,9 +36,7 @@ _FORWARD = "def forward(self, x):\n        return self.linear(x)"
 
 
 def _task(added: int) -> Task:
-    name, source = f"add{added}", SOURCE.format(added=added, size=1000 + added)
-    spec = inspect_task(source, name)
-    return Task(id=name, level=1, name=name, source=source, origin="user", spec=spec)
+    return adding_task(added, 1000 + added)
 
 
 def _linear_task() -> Task:

@@ -6,6 +6,8 @@ import threading
 import time
 from collections.abc import Callable
 
+from device_fixtures import until
+
 from kevin.judge.device.lock import Company, DeviceLock, Share
 
 
@@ -13,13 +15,6 @@ def _started(target: Callable[[], None]) -> threading.Thread:
     thread = threading.Thread(target=target, daemon=True)
     thread.start()
     return thread
-
-
-def _until(condition: Callable[[], bool]) -> None:
-    deadline = time.monotonic() + 20
-    while not condition():
-        assert time.monotonic() < deadline
-        time.sleep(0.001)
 
 
 def test_brief_jobs_wait_for_a_pause_and_others_for_the_end() -> None:
@@ -35,7 +30,7 @@ def test_brief_jobs_wait_for_a_pause_and_others_for_the_end() -> None:
 
     with lock.held():
         threads = [_started(other), _started(brief), _started(brief)]
-        _until(lambda: lock._num_brief == 2)
+        until(lambda: lock._num_brief == 2)
         done.append("measured")
         lock.pause()
         assert done == ["measured", "brief", "brief"]
@@ -92,9 +87,9 @@ def test_some_share_a_device_and_who_wants_it_alone_comes_before_more_of_them() 
             done.append("held")
 
     threads = [_started(sharing), _started(sharing)]
-    _until(lambda: len(shares) == 2)
+    until(lambda: len(shares) == 2)
     threads.append(_started(holding))
-    _until(lambda: lock._num_urgent == 1)
+    until(lambda: lock._num_urgent == 1)
     threads.append(_started(sharing))
     with lock.brief():  # theirs is not to change what the lock protects
         assert len(shares) == 2 and not done
@@ -133,7 +128,7 @@ def test_who_wants_to_be_alone_waits_for_those_who_are_there_and_keeps_others_ou
 
     with company.together():
         threads = [_started(alone)]
-        _until(lambda: company._wants_alone)
+        until(lambda: company._wants_alone)
         threads.append(_started(late))
         time.sleep(0.02)
         done.append("first")

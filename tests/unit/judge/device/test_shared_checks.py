@@ -3,39 +3,26 @@
 from __future__ import annotations
 
 import threading
-import time
-from collections.abc import Callable, Sequence
+from collections.abc import Sequence
 from concurrent.futures import ThreadPoolExecutor
 from pathlib import Path
 from typing import Any
 
+import device_fixtures
 import psutil
 import pytest
+from device_fixtures import adding_task, until
 
-from kevin.core.protocol import JudgeProtocol, TimingProtocol
-from kevin.core.types import Kernel, Outcome, Task, Verdict
+from kevin.core.types import Kernel, Outcome, Verdict
 from kevin.judge.device import judging
 from kevin.judge.device.cpu import CpuHardware
 from kevin.judge.device.judging import Judging
 from kevin.judge.evaluate import build_stage
 from kevin.judge.sandbox.cell import Cell
 from kevin.judge.timing import paired
-from kevin.tasks.format import inspect_task
 
-PROTOCOL = JudgeProtocol(
-    rules=(), run_timeout_s=1.5, timing=TimingProtocol(min_rounds=3, max_rounds=3, budget_s=0.05, warmup_s=0)
-)
-SOURCE = """
-import torch
-class Model(torch.nn.Module):
-    def forward(self, x):
-        return x + 1
-def get_inputs():
-    return [torch.randn(1000)]
-def get_init_inputs():
-    return []
-"""
-TASK = Task(id="t", level=1, name="t", source=SOURCE, origin="user", spec=inspect_task(SOURCE, "t"))
+PROTOCOL = device_fixtures.PROTOCOL.model_copy(update={"run_timeout_s": 1.5})
+TASK = adding_task(1, 1000)
 BODIES = {
     "right": "for (int i = 0; i < 1000; i++) out[i] = x[i] + 1;",
     "wrong": "for (int i = 0; i < 1000; i++) out[i] = x[i] + 2;",
@@ -47,9 +34,6 @@ BODIES = {
 class _Cpu(CpuHardware):
     checks_at_once = 3
 
-    def __init__(self) -> None:
-        super().__init__(PROTOCOL)
-
     def prepare_thread(self) -> None:
         return
 
@@ -58,7 +42,7 @@ class _Watched(Judging):
     """Knows who is checked and who is timed; the first ``together`` checks go on when all of them have begun."""
 
     def __init__(self, monkeypatch: pytest.MonkeyPatch, together: int = 1) -> None:
-        super().__init__(_Cpu())
+        super().__init__(_Cpu(PROTOCOL))
         self.checking = self.most_checking = self.num_checks = self.timing = self.most_timing = 0
         self.checked_while_timing = False
         self._count = threading.Lock()
@@ -98,13 +82,6 @@ class _Watched(Judging):
 def _steady(monkeypatch: pytest.MonkeyPatch) -> None:
     """The clock of a machine that does other work at the same time is not what is tested here."""
     monkeypatch.setattr(paired.PairedTimer, "_check_burst", lambda *args: None)
-
-
-def _until(condition: Callable[[], bool]) -> None:
-    deadline = time.monotonic() + 60
-    while not condition():
-        assert time.monotonic() < deadline
-        time.sleep(0.01)
 
 
 def _judged(device: Judging, names: Sequence[str], folder: Path) -> list[Verdict]:
@@ -179,6 +156,6 @@ def test_what_is_endless_ends_in_company_and_alone(tmp_path: Path, monkeypatch: 
     with ThreadPoolExecutor(1) as executor:
         with device.room.share_for(alone):  # type: ignore[arg-type]
             judged = executor.submit(_judged, device, ["endless"], tmp_path / "beside")
-            _until(lambda: len(attempts) == 2)
+            until(lambda: len(attempts) == 2, timeout_s=60)
         (beside,) = judged.result(60)
     assert beside.outcome is Outcome.TIMEOUT and attempts == [True, False]

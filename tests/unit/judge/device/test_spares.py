@@ -12,30 +12,18 @@ from pathlib import Path
 
 import psutil
 import pytest
+from device_fixtures import PROTOCOL, adding_task
 
 from kevin.core.errors import SandboxError
-from kevin.core.protocol import JudgeProtocol, TimingProtocol
-from kevin.core.types import Kernel, Outcome, Task, Verdict
+from kevin.core.types import Kernel, Outcome, Verdict
 from kevin.judge.compile.native import Build, build_native
 from kevin.judge.device.cpu import CpuHardware
 from kevin.judge.device.judging import Judging
 from kevin.judge.device.spares import SpareCells
 from kevin.judge.sandbox.cell import Cell
 from kevin.judge.timing import paired
-from kevin.tasks.format import inspect_task
 
-PROTOCOL = JudgeProtocol(rules=(), timing=TimingProtocol(min_rounds=3, max_rounds=3, budget_s=0.05, warmup_s=0))
-SOURCE = """
-import torch
-class Model(torch.nn.Module):
-    def forward(self, x):
-        return x + 1
-def get_inputs():
-    return [torch.randn(1000)]
-def get_init_inputs():
-    return []
-"""
-TASK = Task(id="add", level=1, name="add", source=SOURCE, origin="user", spec=inspect_task(SOURCE, "add"))
+TASK = adding_task(1, 1000)
 RIGHT, WRONG, CRASH = "out[i] = x[i] + 1;", "out[i] = x[i] + 2;", "out[i] = *(volatile float*)8;"
 EXPECTED = [Outcome.CORRECT, Outcome.INCORRECT, Outcome.RUNTIME_ERROR, Outcome.CORRECT]
 
