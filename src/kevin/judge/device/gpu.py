@@ -23,13 +23,13 @@ import torch
 
 from kevin.core.errors import DeviceError, DeviceFullError, DeviceLostError, SandboxError
 from kevin.core.protocol import JudgeProtocol
-from kevin.core.provenance import jobs_side_by_side
+from kevin.core.provenance import CHECKS_AT_ONCE, jobs_side_by_side, number_told
 from kevin.core.types import Dialect, Kernel, Outcome, Task, TaskSpec, tensor_bytes
 from kevin.judge.compile.native import Build, check_architecture
 from kevin.judge.correctness.cache import does_not_fit
 from kevin.judge.correctness.findings import Findings
 from kevin.judge.correctness.reference import ReferenceTask
-from kevin.judge.device.hardware import CHECKS_AT_ONCE, Hardware, HoldFor
+from kevin.judge.device.hardware import Hardware, HoldFor
 from kevin.judge.device.nsight import find_ncu, profiler_command, profiler_paths, read_profile
 from kevin.judge.inside.cuda import CudaError, Gpu
 from kevin.judge.rules.own_kernels import OwnKernels
@@ -100,7 +100,7 @@ class GpuHardware(Hardware):
         properties = torch.cuda.get_device_properties(0)
         self.small_bytes = _SMALL_SHARE * properties.total_memory
         self.starts_at_once = max(1, Hardware.starts_at_once // jobs_side_by_side())  # all of a host's share its driver
-        self.checks_at_once = int(os.environ.get(CHECKS_AT_ONCE, "1"))
+        self.checks_at_once = number_told(CHECKS_AT_ONCE)
         self.most_spares = int(_SPARE_SHARE * properties.total_memory / _SPARE_BYTES)
         super().__init__(protocol)
         if protocol.tf32 == "off":

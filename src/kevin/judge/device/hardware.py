@@ -22,9 +22,6 @@ from kevin.judge.sandbox.isolation import detect_isolation
 from kevin.judge.sandbox.preemption import Calls
 from kevin.judge.sandbox.slots import SharedBuffer, SharedSlots
 
-CHECKS_AT_ONCE = "KEVIN_CHECKS_AT_ONCE"
-"""Environment variable of a GPU's worker: see `Hardware`; 1 where it is not set."""
-
 HoldFor = Callable[[Cell], AbstractContextManager[None]]
 """Holds the device for a candidate, see `Room.hold_for`."""
 

@@ -250,7 +250,7 @@ class Judging:
             checked = self._check_beside_others(cell, workspace, found) if is_shared else None
             start = time.perf_counter()
             with self.room.hold_for(cell):
-                found.seconds["wait"] = found.seconds.get("wait", 0.0) + time.perf_counter() - start
+                found.seconds["wait"] += time.perf_counter() - start
                 self._measure(cell, workspace, kernel, found, checked)
             # afterwards: a profiler that was once attached slows every call
             self.hardware.prove(cell, kernel, found, self.room.hold_for)
@@ -305,7 +305,7 @@ class Judging:
                     checked = _Checked(kernel_us, is_alone=True)
                 timer.prepare(checked.kernel_us, is_alone=checked.is_alone)
         finally:
-            found.seconds["check"] = found.seconds.get("check", 0.0) + time.perf_counter() - start
+            found.seconds["check"] += time.perf_counter() - start
         start = time.perf_counter()
         with self.hardware.lease(exclusive=True):
             found.measured = timer.run()

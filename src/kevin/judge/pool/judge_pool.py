@@ -21,11 +21,10 @@ from kevin.core.config import JudgePoolConfig
 from kevin.core.errors import HarnessError, KevinError
 from kevin.core.files import DISK_FULL
 from kevin.core.protocol import JudgeProtocol
-from kevin.core.provenance import nvidia_gpus
+from kevin.core.provenance import CHECKS_AT_ONCE, nvidia_gpus
 from kevin.core.scratch import scratch_folder
 from kevin.core.types import Dialect, Kernel, Task, Verdict
 from kevin.judge.compile.native import Build
-from kevin.judge.device.hardware import CHECKS_AT_ONCE
 from kevin.judge.evaluate import build_verdict, screen_stage
 from kevin.judge.pool.cluster import connect, worker_device_name
 from kevin.judge.pool.worker import (
