@@ -73,19 +73,10 @@ SIDE_BY_SIDE = "KEVIN_SIDE_BY_SIDE"
 """Environment variable of a workflow's jobs: how many of them share this machine and its GPUs."""
 
 
-CHECKS_AT_ONCE = "KEVIN_CHECKS_AT_ONCE"
-"""Environment variable of a GPU's worker: how many candidates may be checked at the same time."""
-
-
-def number_told(variable: str) -> int:
-    """What an environment variable says, at least 1; 1 where it says no number."""
-    said = os.environ.get(variable, "")
-    return max(1, int(said)) if said.isdecimal() else 1
-
-
 def jobs_side_by_side() -> int:
     """How many jobs of a workflow share this machine; 1 outside one."""
-    return number_told(SIDE_BY_SIDE)
+    said = os.environ.get(SIDE_BY_SIDE, "")
+    return max(1, int(said)) if said.isdecimal() else 1
 
 
 def provenance(config_digest: str | None = None, **extra: Any) -> dict[str, Any]:

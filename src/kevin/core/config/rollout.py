@@ -86,9 +86,6 @@ class JudgePoolConfig(Frozen):
     own can work ``while_generating``."""
     kernels_in_flight: int = Field(default=8, ge=1)
     """On a GPU: how many kernels' sandboxes are started or open at once, while one of them is measured."""
-    checks_at_once: int = Field(default=1, ge=1)
-    """On a GPU: how many ``c_abi`` kernels' correctness may be checked at the same time, of tasks whose trials take at
-    most 4 GiB. Timing waits for all of them. Whoever does not end in time beside others is checked again alone."""
     waiting_cells: int = Field(default=32, ge=0)
     """On a GPU: how many sandboxes, each with a context of half a gigabyte, may wait for the kernels that a model is
     writing; never more than a tenth of the memory holds."""

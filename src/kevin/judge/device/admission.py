@@ -18,7 +18,7 @@ class Need(NamedTuple):
     kept: int
     """For tensors that are made for it and kept after it; 0 where they are there."""
     passing: int
-    """Of the judge, for a moment, whenever it is this candidate's turn, or that of as many as have theirs together."""
+    """Of the judge, for a moment, whenever it is this candidate's turn."""
 
     @property
     def total(self) -> int:
@@ -28,8 +28,8 @@ class Need(NamedTuple):
 class Admission:
     """``free_bytes`` asks the device, see `Hardware`; needs below ``small_bytes`` overtake others that wait."""
 
-    def __init__(self, free_bytes: Callable[[float], float], small_bytes: float, turns_at_once: int = 1) -> None:
-        self._free_bytes, self._small_bytes, self._turns_at_once = free_bytes, small_bytes, turns_at_once
+    def __init__(self, free_bytes: Callable[[float], float], small_bytes: float) -> None:
+        self._free_bytes, self._small_bytes = free_bytes, small_bytes
         self._present: list[Need] = []
         self._line: list[object] = []
 
@@ -58,8 +58,7 @@ class Admission:
         """
         if not need.kept and need.total < self._small_bytes:
             return True  # asking the driver takes its time
-        passing = sorted((n.passing for n in (*self._present, need)), reverse=True)[: self._turns_at_once]
-        to_come = sum(n.process for n in self._present) + sum(passing)
+        to_come = sum(n.process for n in self._present) + max(n.passing for n in (*self._present, need))
         wanted = (need.process + need.kept + to_come - given_back) / share
         return wanted <= self._free_bytes(wanted)
 

@@ -23,7 +23,7 @@ import torch
 
 from kevin.core.errors import DeviceError, DeviceFullError, DeviceLostError, SandboxError
 from kevin.core.protocol import JudgeProtocol
-from kevin.core.provenance import CHECKS_AT_ONCE, jobs_side_by_side, number_told
+from kevin.core.provenance import jobs_side_by_side
 from kevin.core.types import Dialect, Kernel, Outcome, Task, TaskSpec, tensor_bytes
 from kevin.judge.compile.native import Build, check_architecture
 from kevin.judge.correctness.cache import does_not_fit
@@ -100,7 +100,6 @@ class GpuHardware(Hardware):
         properties = torch.cuda.get_device_properties(0)
         self.small_bytes = _SMALL_SHARE * properties.total_memory
         self.starts_at_once = max(1, Hardware.starts_at_once // jobs_side_by_side())  # all of a host's share its driver
-        self.checks_at_once = number_told(CHECKS_AT_ONCE)
         self.most_spares = int(_SPARE_SHARE * properties.total_memory / _SPARE_BYTES)
         super().__init__(protocol)
         if protocol.tf32 == "off":

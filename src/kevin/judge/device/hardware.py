@@ -36,7 +36,6 @@ class Hardware(ABC):
     ``small_bytes``: what a candidate may need without waiting for others that need more.
     ``starts_at_once``: of cells that do not import torch. A driver makes contexts one after the other, and whoever asks
     it for memory meanwhile, this process too, waits in the same line.
-    ``checks_at_once``: candidates whose correctness is checked at the same time; only one is ever timed.
     ``most_spares``: of cells that may wait for a candidate with all that the device must give them; 0 where that saves
     nothing.
     """
@@ -46,7 +45,6 @@ class Hardware(ABC):
     least_slots: int = 2
     max_tasks: int
     starts_at_once: int = 4
-    checks_at_once: int = 1
     most_spares: int = 0
     shares_memory: bool = False
     small_bytes: float = math.inf

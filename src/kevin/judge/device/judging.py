@@ -9,7 +9,6 @@ from __future__ import annotations
 import time
 from collections.abc import Callable, Iterator, Sequence
 from contextlib import ExitStack, closing, contextmanager, nullcontext
-from typing import NamedTuple
 
 import torch
 
@@ -36,17 +35,6 @@ _SETTLE_S = 0.1
 
 class _MemoryShortError(Exception):
     """Something found too little memory while others had some of it; what, and how it said so."""
-
-
-class _SlowedDownError(Exception):
-    """A candidate did not end in time while others were checked beside it."""
-
-
-class _Checked(NamedTuple):
-    kernel_us: float
-    """Of the median call."""
-    is_alone: bool
-    """Nothing else was checked at the same time."""
 
 
 class Judging:
@@ -102,16 +90,12 @@ class Judging:
         """
         enforced = self.protocol.rules if rules is None else rules
         short: str | None = None
-        is_shared = True
         for is_alone in (False, False, True):  # memory that others had for a moment is often there the second time
             try:
-                alone = short if is_alone else None
-                found = self._attempt(task, kernel, build, enforced, alone=alone, is_shared=is_shared)
+                found = self._attempt(task, kernel, build, enforced, alone=short if is_alone else None)
                 break
             except _MemoryShortError as e:
                 short = str(e)  # and no more of it: its frames hold memory
-            except _SlowedDownError:
-                is_shared = False
         measured = found.measured if found.outcome in (Outcome.CORRECT, Outcome.QUARANTINED) else None
         return Verdict(
             key=key,
@@ -135,20 +119,12 @@ class Judging:
         )
 
     def _attempt(
-        self,
-        task: Task,
-        kernel: Kernel,
-        build: Build,
-        rules: tuple[Rule, ...],
-        *,
-        alone: str | None = None,
-        is_shared: bool = True,
+        self, task: Task, kernel: Kernel, build: Build, rules: tuple[Rule, ...], *, alone: str | None = None
     ) -> Findings:
-        """``alone``: why there must be nothing beside it. ``is_shared``: others may be checked at the same time.
+        """``alone``: why there must be nothing beside it.
 
         Raises:
-            _MemoryShortError: the device's memory did not suffice, and others have some of it.
-            _SlowedDownError: it took too long, and others were checked beside it. Others as `judge`.
+            _MemoryShortError: the device's memory did not suffice, and others have some of it. Others as `judge`.
         """
         found = Findings(rules)
         if alone is not None:
@@ -160,7 +136,7 @@ class Judging:
                 self._open(kernel, build, found) as (cell, build_inside),
                 self.room.alone() if alone is not None else self.room.company.together(),
             ):
-                self._run(cell, task, kernel, build_inside, found, is_shared=is_shared and alone is None)
+                self._run(cell, task, kernel, build_inside, found)
         except CandidateFailed as e:
             if e.reason == "out_of_memory" and self.hardware.shares_memory and alone is None:
                 raise _MemoryShortError(f"the candidate ran out of memory: {e}") from None
@@ -244,14 +220,12 @@ class Judging:
             time.sleep(_SETTLE_S)
             yield
 
-    def _run(self, cell: Cell, task: Task, kernel: Kernel, build: Build, found: Findings, *, is_shared: bool) -> None:
+    def _run(self, cell: Cell, task: Task, kernel: Kernel, build: Build, found: Findings) -> None:
         with self.hardware.attributed(task), self._loaded(cell, task, kernel, build, found) as workspace:
-            is_shared &= kernel.dialect == "c_abi" and self.room.can_share(workspace)
-            checked = self._check_beside_others(cell, workspace, found) if is_shared else None
             start = time.perf_counter()
             with self.room.hold_for(cell):
                 found.seconds["wait"] += time.perf_counter() - start
-                self._measure(cell, workspace, kernel, found, checked)
+                self._measure(cell, workspace, kernel, found)
             # afterwards: a profiler that was once attached slows every call
             self.hardware.prove(cell, kernel, found, self.room.hold_for)
             if self.hardware.can_profile(kernel):
@@ -260,28 +234,7 @@ class Judging:
                 self.hardware.profile(task, kernel, build, setup, workspace.slots.fd, found)
             self._try_fewer_rows(cell, workspace, kernel, found)
 
-    def _check_beside_others(self, cell: Cell, workspace: Workspace, found: Findings) -> _Checked:
-        """All trials, while others may be checked too. Raises _SlowedDownError; CandidateFailed: it fails."""
-        trials, slots, start = workspace.reference.trials, workspace.slots, time.perf_counter()
-        try:
-            with self.room.share_for(cell) as share:
-                found.seconds["wait"] = time.perf_counter() - start
-                start = time.perf_counter()
-                try:
-                    with self.hardware.lease(exclusive=False):
-                        kernel_us = check_trials(cell, trials, slots, self.protocol, found, lambda: None)
-                finally:
-                    found.seconds["check"] = time.perf_counter() - start
-        except CandidateFailed as e:
-            if e.outcome is Outcome.TIMEOUT and share.had_company:
-                raise _SlowedDownError from None
-            raise
-        return _Checked(kernel_us, not share.had_company)
-
-    def _measure(
-        self, cell: Cell, workspace: Workspace, kernel: Kernel, found: Findings, checked: _Checked | None
-    ) -> None:
-        """``checked``: what was found where it was checked already."""
+    def _measure(self, cell: Cell, workspace: Workspace, kernel: Kernel, found: Findings) -> None:
         reference, slots = workspace.reference, workspace.slots
         timer = PairedTimer(
             cell,
@@ -297,13 +250,10 @@ class Judging:
         start = time.perf_counter()
         try:
             with self.hardware.lease(exclusive=False):
-                if checked is None:
-                    trials: Sequence[Trial] = reference.trials
-                    if kernel.dialect == "load_inline":
-                        trials = module_trials(cell, reference, slots, self.protocol, found)
-                    kernel_us = check_trials(cell, trials, slots, self.protocol, found, self.room.pause)
-                    checked = _Checked(kernel_us, is_alone=True)
-                timer.prepare(checked.kernel_us, is_alone=checked.is_alone)
+                trials: Sequence[Trial] = reference.trials
+                if kernel.dialect == "load_inline":
+                    trials = module_trials(cell, reference, slots, self.protocol, found)
+                timer.prepare(check_trials(cell, trials, slots, self.protocol, found, self.room.pause))
         finally:
             found.seconds["check"] += time.perf_counter() - start
         start = time.perf_counter()

@@ -1,7 +1,4 @@
-"""Who may use a device: one thread at a time, or several that share it; and brief jobs, in the pauses of the one.
-
-What is timed needs the device to itself. Correctness checks do not: for half of their time, and while the process of a
-kernel that failed is ended, the device waits for the host.
+"""Who may use a device: one thread at a time, and brief jobs in the pauses of the one that has it; and its memory.
 
 Starting a sandbox costs this process a fork, which would be in the times of whatever is measured meanwhile. Waiting for
 a whole measurement to end would leave the device with nothing to measure next, so it is done between two rounds.
@@ -14,22 +11,12 @@ from collections.abc import Iterator
 from contextlib import contextmanager
 
 
-class Share:
-    """One thread's part of a device."""
-
-    had_company = False
-    """Whether others had a part of it at the same time."""
-
-
 class DeviceLock:
-    """Not re-entrant. What it protects may be read and changed in `held` and in `brief`, not in `shared`."""
+    """Not re-entrant. What it protects may be read and changed in `held` and in `brief`."""
 
     def __init__(self) -> None:
         self._changed = threading.Condition(threading.Lock())
         self._is_held = False
-        self._shares: list[Share] = []
-        self._num_urgent = 0
-        """Threads that come before any more that would share the device."""
         self._num_brief = 0
         """Threads that wait to do something brief."""
         self._count = threading.Lock()
@@ -38,32 +25,11 @@ class DeviceLock:
     def held(self) -> Iterator[None]:
         """The device is the calling thread's, but for `brief` jobs of others while it is in `pause` or `wait`."""
         with self._changed:
-            self._num_urgent += 1
-            try:
-                self._acquire()
-            finally:
-                self._num_urgent -= 1
+            self._acquire()
             try:
                 yield
             finally:
                 self._release()
-
-    @contextmanager
-    def shared(self, most: int) -> Iterator[Share]:
-        """The device is the calling thread's and at most ``most - 1`` others'. Whoever wants it alone comes first."""
-        share = Share()
-        with self._changed:
-            self._changed.wait_for(lambda: not (self._is_held or self._num_urgent or len(self._shares) >= most))
-            self._shares.append(share)
-            if len(self._shares) > 1:
-                for present in self._shares:
-                    present.had_company = True
-        try:
-            yield share
-        finally:
-            with self._changed:
-                self._shares.remove(share)
-                self._changed.notify_all()
 
     @contextmanager
     def brief(self) -> Iterator[None]:
@@ -89,7 +55,7 @@ class DeviceLock:
         self._acquire()
 
     def _acquire(self) -> None:
-        self._changed.wait_for(lambda: not (self._is_held or self._shares))
+        self._changed.wait_for(lambda: not self._is_held)
         self._is_held = True
 
     def _release(self) -> None:

@@ -1,7 +1,7 @@
 """Who is on a device, whose it is at the moment, and what each candidate works on there.
 
-Several threads judge at once: their cells start side by side, also while another candidate is measured, some may be
-checked at the same time, and everything else is done by one thread at a time.
+Several threads judge at once: their cells start side by side, also while another candidate is measured, and everything
+else is done by one thread at a time.
 """
 
 from __future__ import annotations
@@ -21,7 +21,7 @@ from kevin.judge.correctness.reference import ReferenceTask
 from kevin.judge.correctness.trials import keeps_trials
 from kevin.judge.device.admission import Admission, Need
 from kevin.judge.device.hardware import Hardware
-from kevin.judge.device.lock import Company, DeviceLock, Share
+from kevin.judge.device.lock import Company, DeviceLock
 from kevin.judge.device.spares import SpareCells
 from kevin.judge.device.workspace import Workspace, Workspaces, new_workspace
 from kevin.judge.sandbox.cell import CandidateFailed, Cell
@@ -31,16 +31,6 @@ _EXPECTED_SHARE = 0.25
 """Of the free memory, for a task whose first candidate is still to come."""
 
 
-@contextmanager
-def _ended_on_failure(cell: Cell) -> Iterator[None]:
-    try:
-        yield
-    except CandidateFailed as e:
-        if e.outcome is not Outcome.INCORRECT:
-            cell.kill()
-        raise
-
-
 class Room:
     """The references, workspaces, lock and memory of one device."""
 
@@ -48,7 +38,7 @@ class Room:
         self._hardware, self._protocol = hardware, hardware.protocol
         self.references = ReferenceCache(hardware.protocol, hardware.max_tasks)
         self.workspaces = Workspaces()
-        self.admission = Admission(hardware.free_bytes, hardware.small_bytes, hardware.checks_at_once)
+        self.admission = Admission(hardware.free_bytes, hardware.small_bytes)
         self._lock = DeviceLock()
         self.company = Company()
         self.starts = threading.Semaphore(hardware.starts_at_once)
@@ -65,19 +55,13 @@ class Room:
     @contextmanager
     def hold_for(self, cell: Cell) -> Iterator[None]:
         """Hold it for a candidate. One that fails ends: what it left running would be in the next one's times."""
-        with self.hold(), _ended_on_failure(cell):
-            yield
-
-    @contextmanager
-    def share_for(self, cell: Cell) -> Iterator[Share]:
-        """As `hold_for`, while others may do the same; nothing that belongs to the device may be changed."""
-        with self._lock.shared(self._hardware.checks_at_once) as share, _ended_on_failure(cell):
-            self._hardware.prepare_thread()
-            yield share
-
-    def can_share(self, workspace: Workspace) -> bool:
-        """Whether a candidate's checks need nothing but its own workspace, and others are checked beside it here."""
-        return self._hardware.checks_at_once > 1 and workspace.reference.trials.keeps
+        with self.hold():
+            try:
+                yield
+            except CandidateFailed as e:
+                if e.outcome is not Outcome.INCORRECT:
+                    cell.kill()
+                raise
 
     def brief(self) -> AbstractContextManager[None]:
         """As `DeviceLock.brief`."""

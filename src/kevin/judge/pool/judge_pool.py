@@ -21,7 +21,7 @@ from kevin.core.config import JudgePoolConfig
 from kevin.core.errors import HarnessError, KevinError
 from kevin.core.files import DISK_FULL
 from kevin.core.protocol import JudgeProtocol
-from kevin.core.provenance import CHECKS_AT_ONCE, nvidia_gpus
+from kevin.core.provenance import nvidia_gpus
 from kevin.core.scratch import scratch_folder
 from kevin.core.types import Dialect, Kernel, Task, Verdict
 from kevin.judge.compile.native import Build
@@ -41,11 +41,9 @@ from kevin.judge.store import VerdictStore, verdict_key
 log = logging.getLogger(__name__)
 
 
-def worker_environment(config: JudgePoolConfig) -> dict[str, str]:
-    """What tells a worker how to judge; nothing where the configuration leaves it open."""
-    environment: dict[str, str] = {} if config.isolation == "auto" else {"KEVIN_ISOLATION": config.isolation}
-    if config.checks_at_once > 1:
-        environment[CHECKS_AT_ONCE] = str(config.checks_at_once)
+def isolation_environment(config: JudgePoolConfig) -> dict[str, str]:
+    """What tells a worker which isolation is wanted; nothing where the configuration leaves it open."""
+    environment = {} if config.isolation == "auto" else {"KEVIN_ISOLATION": config.isolation}
     return environment | ({"KEVIN_JUDGE_IMAGE": str(Path(config.image).resolve())} if config.image else {})
 
 
@@ -217,7 +215,7 @@ class JudgePool:
         common: dict[str, Any] = {
             "memory_limit": 0,
             "host": "127.0.0.1",
-            "env": {"OMP_NUM_THREADS": "1", **worker_environment(self.config)},
+            "env": {"OMP_NUM_THREADS": "1", **isolation_environment(self.config)},
             "silence_logs": logging.CRITICAL,  # what fails there is raised here
         }
         workers: dict[Any, Any] = {

@@ -102,21 +102,20 @@ class PairedTimer:
         self._checked_us: float | None = None
         """Of one call in the checks, where that is measured as in a round."""
 
-    def prepare(self, kernel_us: float, *, is_alone: bool = True) -> None:
+    def prepare(self, kernel_us: float) -> None:
         """Fill the slots and warm up; needs no device to itself.
 
         Args:
             kernel_us: of one call in the checks.
-            is_alone: whether nothing else ran on the device then.
 
         Raises:
             CandidateFailed: as `run`.
         """
         t = self.protocol.timing
         timeout_s = self.protocol.run_timeout_s
-        if self._is_warm and is_alone:
+        if self._is_warm:
             self._checked_us = kernel_us
-        else:  # the checks' calls were the first on their memory, or slowed down by others
+        else:  # the checks' calls were the first on their memory
             kernel_us = min(kernel_us, self.cell.call([0], [0], timeout_s).us[0])
         self._is_long = kernel_us >= t.round_us
         self._num_calls = num_calls = calls_per_round(self.protocol, kernel_us, self.slots.num_slots)

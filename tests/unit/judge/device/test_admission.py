@@ -19,14 +19,6 @@ def test_what_others_may_still_take_is_not_given_away() -> None:
     assert admission.fits(Need(20, 51, 10))
 
 
-def test_of_as_many_as_have_their_turn_together_what_they_take_then_counts() -> None:
-    admission = Admission(lambda _: 100.0, small_bytes=5, turns_at_once=2)
-    for passing in (10, 20, 30):
-        admission.enter(Need(process=0, kept=0, passing=passing))
-    assert admission.fits(Need(45, 0, 25)), "the two largest: 30 and 25"
-    assert not admission.fits(Need(46, 0, 25))
-
-
 def test_small_needs_overtake_and_are_not_asked_about() -> None:
     asked: list[float] = []
     admission = Admission(lambda enough: asked.append(enough) or 0.0, small_bytes=5)  # type: ignore[func-returns-value]

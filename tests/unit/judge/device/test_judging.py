@@ -235,13 +235,13 @@ def test_what_finds_too_little_memory_is_judged_again_and_then_with_nothing_besi
     device.hardware.shares_memory = True
     run = device._run
 
-    def short(cell: Cell, task: Task, kernel: Kernel, build: Any, found: Any, **options: Any) -> None:
+    def short(cell: Cell, task: Task, kernel: Kernel, build: Any, found: Any) -> None:
         tried.append((kernel, device.room.company._num_present, len(device.room.workspaces)))
         if kernel == _kernel(2) and len([k for k, _, _ in tried if k == kernel]) <= failures:
             if where == "judge":
                 raise DeviceFullError("no memory")
             raise CandidateFailed(Outcome.RUNTIME_ERROR, "out_of_memory", "no memory")
-        run(cell, task, kernel, build, found, **options)
+        run(cell, task, kernel, build, found)
 
     device._run = short  # type: ignore[method-assign]
     verdicts = _judge(device, [(1, 1), (2, 2), (1, 3)], tmp_path)
@@ -274,10 +274,10 @@ def test_what_does_not_fit_alone_either_is_said_once(tmp_path: Path) -> None:
     device = _Watched()
     device.hardware.shares_memory = True
 
-    def candidate(*args: Any, **options: Any) -> None:
+    def candidate(*args: Any) -> None:
         raise CandidateFailed(Outcome.RUNTIME_ERROR, "out_of_memory", "no memory")
 
-    def judge(*args: Any, **options: Any) -> None:
+    def judge(*args: Any) -> None:
         raise DeviceFullError("task test does not fit on the device")
 
     device._run = candidate  # type: ignore[method-assign]
@@ -353,7 +353,7 @@ def test_what_failed_is_gone_before_the_next_turn(tmp_path: Path) -> None:
     device = _Watched()
     pids: list[int] = []
 
-    def measure(cell: Any, *args: Any) -> None:
+    def measure(cell: Any, workspace: Any, kernel: Kernel, found: Any) -> None:
         assert not any(psutil.pid_exists(pid) for pid in pids)
         pid = cell._process.pid
         assert pid is not None

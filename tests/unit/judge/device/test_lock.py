@@ -1,4 +1,4 @@
-"""One thread at a time has the device, or some share it; brief jobs get in where one pauses, and nothing else does."""
+"""One thread at a time has the device; brief jobs get in where it pauses, and nothing else does."""
 
 from __future__ import annotations
 
@@ -8,7 +8,7 @@ from collections.abc import Callable
 
 from device_fixtures import until
 
-from kevin.judge.device.lock import Company, DeviceLock, Share
+from kevin.judge.device.lock import Company, DeviceLock
 
 
 def _started(target: Callable[[], None]) -> threading.Thread:
@@ -61,7 +61,7 @@ def test_a_waiting_thread_gives_the_device_to_others_and_has_it_back_alone() -> 
 
 def test_a_failure_gives_the_device_back() -> None:
     lock = DeviceLock()
-    for enter in (lock.held, lock.brief, lambda: lock.shared(1)):
+    for enter in (lock.held, lock.brief):
         try:
             with enter():
                 raise ValueError
@@ -69,50 +69,7 @@ def test_a_failure_gives_the_device_back() -> None:
             pass
     with lock.held():
         lock.pause()
-    assert lock._num_brief == 0 and not lock._shares
-
-
-def test_some_share_a_device_and_who_wants_it_alone_comes_before_more_of_them() -> None:
-    lock, done, ended = DeviceLock(), [], threading.Event()
-    shares: list[Share] = []
-
-    def sharing() -> None:
-        with lock.shared(2) as share:
-            shares.append(share)
-            ended.wait(20)
-            done.append("shared")
-
-    def holding() -> None:
-        with lock.held():
-            done.append("held")
-
-    threads = [_started(sharing), _started(sharing)]
-    until(lambda: len(shares) == 2)
-    threads.append(_started(holding))
-    until(lambda: lock._num_urgent == 1)
-    threads.append(_started(sharing))
-    with lock.brief():  # theirs is not to change what the lock protects
-        assert len(shares) == 2 and not done
-    ended.set()
-    for thread in threads:
-        thread.join(20)
-    assert done == ["shared", "shared", "held", "shared"]
-    assert [share.had_company for share in shares] == [True, True, False]
-
-
-def test_no_more_share_a_device_than_may(most: int = 2) -> None:
-    lock, inside, seen = DeviceLock(), [0], []
-
-    def sharing() -> None:
-        with lock.shared(most):
-            inside[0] += 1
-            seen.append(inside[0])
-            time.sleep(0.01)
-            inside[0] -= 1
-
-    for thread in [_started(sharing) for _ in range(8)]:
-        thread.join(20)
-    assert len(seen) == 8 and max(seen) <= most
+    assert lock._num_brief == 0
 
 
 def test_who_wants_to_be_alone_waits_for_those_who_are_there_and_keeps_others_out() -> None:

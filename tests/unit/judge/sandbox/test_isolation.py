@@ -9,7 +9,7 @@ import pytest
 
 from kevin.core.config import JudgePoolConfig
 from kevin.core.errors import SandboxError
-from kevin.judge.pool.judge_pool import worker_environment
+from kevin.judge.pool.judge_pool import isolation_environment
 from kevin.judge.sandbox import isolation
 from kevin.judge.sandbox.isolation import Isolation, detect_isolation, gpu_minor, toolchain
 
@@ -40,9 +40,8 @@ def test_none_can_be_asked_for(monkeypatch: pytest.MonkeyPatch) -> None:
 
 
 def test_a_configuration_reaches_the_workers(tmp_path: Path) -> None:
-    assert worker_environment(JudgePoolConfig()) == {}
-    assert worker_environment(JudgePoolConfig(checks_at_once=3)) == {"KEVIN_CHECKS_AT_ONCE": "3"}
-    found = worker_environment(JudgePoolConfig(isolation="apptainer", image=str(tmp_path / "judge.sif")))
+    assert isolation_environment(JudgePoolConfig()) == {}
+    found = isolation_environment(JudgePoolConfig(isolation="apptainer", image=str(tmp_path / "judge.sif")))
     assert found == {"KEVIN_ISOLATION": "apptainer", "KEVIN_JUDGE_IMAGE": str(tmp_path / "judge.sif")}
 
 

@@ -96,30 +96,6 @@ def test_a_hopelessly_slow_kernel_is_measured_until_two_agree(
     assert len(bursts) == (num_rounds == 6)  # the clock of what gains nothing needs no check
 
 
-@pytest.mark.parametrize(("is_alone", "checked_us", "num_calls"), [(True, 100.0, 1), (False, None, 4)])
-def test_calls_beside_other_candidates_are_no_measurement(
-    monkeypatch: pytest.MonkeyPatch, is_alone: bool, checked_us: float | None, num_calls: int
-) -> None:
-    """On a GPU a check counts as one, and says how many calls a round takes; slowed down by others it does neither."""
-    monkeypatch.setattr(paired, "settle", lambda protocol: None)
-    monkeypatch.setattr(paired, "calls_per_round", lambda protocol, kernel_us, most: round(100 / kernel_us))
-
-    class Timer(PairedTimer):
-        def __init__(self) -> None:
-            self.protocol, self._is_warm, self._checked_us = GPU, True, None
-            self.cell = SimpleNamespace(call=lambda warm, order, timeout_s: Calls([25.0]))  # type: ignore[assignment]
-            self.slots = SimpleNamespace(num_slots=9, spare=lambda n: n, fill=lambda *args: None)  # type: ignore[assignment]
-            self.reference = SimpleNamespace(set_parameters=lambda parameters: None)  # type: ignore[assignment]
-            self.inputs, self._parameters = [[]] * 9, []
-
-        def _warm_up(self, num_calls: int) -> None:
-            return
-
-    timer = Timer()
-    timer.prepare(100.0, is_alone=is_alone)
-    assert (timer._checked_us, timer._num_calls) == (checked_us, num_calls)
-
-
 @pytest.mark.parametrize(("calls_in_a_row_us", "kernel_us"), [(120.0, 100.0), (3000.0, 3000.0), (4000.0, None)])
 def test_calls_in_a_row_count_where_the_clock_says_less(calls_in_a_row_us: float, kernel_us: float | None) -> None:
     """Work on the host is not seen by a GPU's clock; more than that explains is a clock that was tampered with."""
