@@ -19,6 +19,7 @@ from kevin.core.types import Dialect, Kernel, Outcome, Task, TaskSpec, Verdict
 from kevin.judge.compile.native import Build, build_native
 from kevin.judge.correctness import checks
 from kevin.judge.correctness.findings import Findings, Measured
+from kevin.judge.correctness.model import ReferenceModel
 from kevin.judge.device import judging
 from kevin.judge.device.cpu import CpuHardware
 from kevin.judge.device.judging import Judging
@@ -316,6 +317,32 @@ def test_a_module_is_timed_with_the_parameters_that_eager_has(tmp_path: Path, sl
         verdict = device.judge(task, kernel, build_stage(task, kernel, PROTOCOL, tmp_path), body)
         assert verdict.outcome == outcome, verdict.message
         assert (verdict.timing is not None) == (outcome == Outcome.CORRECT)
+
+
+@pytest.mark.parametrize("dialect", ["c_abi", "load_inline"])
+def test_a_references_model_is_used_by_who_has_the_device(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch, dialect: Dialect
+) -> None:
+    """Another thread may be between giving it a trial's parameters and asking it for what they lead to."""
+    task, device, used = _linear_task(), Judging(_Cpu()), []
+    loops = "for (int i = 0; i < 32; i++) for (int j = 0; j < 48; j++) {"
+    dot = "float s = b[j]; for (int k = 0; k < 64; k++) s += x[i * 64 + k] * w[j * 64 + k]; out[i * 48 + j] = s; }"
+    source = f'extern "C" void launch(const float* x, const float* w, const float* b, float* out) {{ {loops} {dot} }}'
+    native = Kernel(dialect="c_abi", language="cpp", source=source)
+    kernel = native if dialect == "c_abi" else _module(task, "pass")
+    set_parameters = ReferenceModel.set_parameters
+
+    def watched(model: ReferenceModel, values: list[Any]) -> None:
+        is_free = device.room._lock._changed.acquire(blocking=False)
+        if is_free:
+            device.room._lock._changed.release()
+        used.append(is_free)
+        set_parameters(model, values)
+
+    monkeypatch.setattr(ReferenceModel, "set_parameters", watched)
+    verdict = device.judge(task, kernel, build_stage(task, kernel, PROTOCOL, tmp_path), "key")
+    assert verdict.outcome == Outcome.CORRECT, verdict.message
+    assert used and not any(used)
 
 
 def test_a_cell_reads_parameters_only_when_they_have_arrived(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
