@@ -22,7 +22,8 @@ _REVISIONS = {
 A kernel that only reads was called faster than possible where it came within a seventh of the memory's peak. A module
 whose tensors take more than a GiB was timed with a check's parameters, and called wrong for it; one with more than
 four, still after that: the cell read them while they were being copied. And a ``c_abi`` kernel whose trials are made
-anew was called wrong where another thread gave the model its first parameters back meanwhile.
+anew was called wrong where another thread gave the model its first parameters back meanwhile; that thread could leave
+PyTorch's flags changed, and eager's convolutions were timed with them.
 """
 
 

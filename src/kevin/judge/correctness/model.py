@@ -23,26 +23,25 @@ def flatten(result: Any) -> list[torch.Tensor]:
     return [r if isinstance(r, torch.Tensor) else torch.as_tensor(r) for r in items]
 
 
+_MATMUL_TF32 = torch.backends.cuda.matmul.allow_tf32
+"""As a user's process has it; read before any task's module may change it."""
+
+
 @contextmanager
-def exact() -> Iterator[None]:
+def _flagged(*, cudnn_tf32: bool, matmul_tf32: bool, searches: bool) -> Iterator[None]:
+    """With these flags of PyTorch's, which are the whole process's, whatever they were left at."""
+    cudnn, matmul = torch.backends.cudnn, torch.backends.cuda.matmul
+    before = cudnn.allow_tf32, matmul.allow_tf32, cudnn.benchmark
+    cudnn.allow_tf32, matmul.allow_tf32, cudnn.benchmark = cudnn_tf32, matmul_tf32, searches
+    try:
+        yield
+    finally:
+        cudnn.allow_tf32, matmul.allow_tf32, cudnn.benchmark = before
+
+
+def exact() -> AbstractContextManager[None]:
     """Convolutions and products in full float32."""
-    before = torch.backends.cudnn.allow_tf32, torch.backends.cuda.matmul.allow_tf32
-    torch.backends.cudnn.allow_tf32 = torch.backends.cuda.matmul.allow_tf32 = False
-    try:
-        yield
-    finally:
-        torch.backends.cudnn.allow_tf32, torch.backends.cuda.matmul.allow_tf32 = before
-
-
-@contextmanager
-def searching() -> Iterator[None]:
-    """PyTorch's default flags, but convolutions by the fastest algorithm that cuDNN finds."""
-    before = torch.backends.cudnn.benchmark
-    torch.backends.cudnn.benchmark = True
-    try:
-        yield
-    finally:
-        torch.backends.cudnn.benchmark = before
+    return _flagged(cudnn_tf32=False, matmul_tf32=False, searches=False)
 
 
 def channels_last(inputs: list[Any]) -> list[Any]:
@@ -72,6 +71,7 @@ class ReferenceModel:
         self.weight_seed = weight_seed
         self.device = torch.device(protocol.device)
         self._dtype = getattr(torch, protocol.precision)
+        self._allows_tf32 = protocol.tf32 != "off"
         self.spec: TaskSpec = task.spec or inspect_task(task.source, task.id)
         _require_precision(self.spec, protocol.precision, task.id)
         self._module = load_module(task.source, task.id)
@@ -95,18 +95,22 @@ class ReferenceModel:
             for own, value in zip(self._own, values, strict=True):
                 own.copy_(value)
 
+    def as_user(self, *, searches: bool = False) -> AbstractContextManager[None]:
+        """PyTorch's flags as a user's process has them; ``searches``: convolutions by the fastest algorithm found."""
+        return _flagged(cudnn_tf32=self._allows_tf32, matmul_tf32=self._allows_tf32 and _MATMUL_TF32, searches=searches)
+
     def run_timed(
         self, clock: Callable[[Callable[[], object]], int], warm: list[Any], slots: list[list[Any]], keep: int
     ) -> tuple[list[int], list[torch.Tensor]]:
         """Nanoseconds by ``clock`` of one eager call on each slot after an untimed one on ``warm``; result ``keep``."""
         results: list[Any] = []  # all kept until the end, as a cell keeps the candidate's: no call reuses memory
-        with torch.no_grad():
+        with torch.no_grad(), self.as_user():
             self.model(*warm)
             elapsed = [clock(lambda i=i: results.append(self.model(*i))) for i in slots]  # type: ignore[misc]
         return elapsed, [o.contiguous() for o in flatten(results[keep])]
 
     def run_burst(self, inputs: list[Any], num_calls: int) -> None:
         """So many eager calls in a row, enqueued and not waited for."""
-        with torch.no_grad():
+        with torch.no_grad(), self.as_user():
             for _ in range(num_calls):
                 self.model(*inputs)

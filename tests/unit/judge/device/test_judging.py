@@ -333,16 +333,13 @@ def test_a_references_model_is_used_by_who_has_the_device(
     set_parameters = ReferenceModel.set_parameters
 
     def watched(model: ReferenceModel, values: list[Any]) -> None:
-        is_free = device.room._lock._changed.acquire(blocking=False)
-        if is_free:
-            device.room._lock._changed.release()
-        used.append(is_free)
+        used.append(device.room._lock._changed._lock.locked())  # type: ignore[attr-defined]
         set_parameters(model, values)
 
     monkeypatch.setattr(ReferenceModel, "set_parameters", watched)
     verdict = device.judge(task, kernel, build_stage(task, kernel, PROTOCOL, tmp_path), "key")
     assert verdict.outcome == Outcome.CORRECT, verdict.message
-    assert used and not any(used)
+    assert used and all(used)
 
 
 def test_a_cell_reads_parameters_only_when_they_have_arrived(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
