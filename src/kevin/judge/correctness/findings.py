@@ -2,8 +2,6 @@
 
 from __future__ import annotations
 
-from collections import defaultdict
-
 from kevin.core.protocol import Rule
 from kevin.core.types import Frozen, Outcome, Round, Timing
 from kevin.judge.correctness.compare import Comparison
@@ -33,7 +31,7 @@ class Findings:
         self.max_abs_error: float | None = None
         self.max_rel_error: float | None = None
         self.measured: Measured | None = None
-        self.seconds: defaultdict[str, float] = defaultdict(float)
+        self.seconds: dict[str, float] = {}
         self.details: dict[str, float | int | str | None] = {}
         self.flags: set[Rule] = set()
         """Rules that what ran has broken, beside those that its source breaks."""

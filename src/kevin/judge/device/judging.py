@@ -224,7 +224,7 @@ class Judging:
         with self.hardware.attributed(task), self._loaded(cell, task, kernel, build, found) as workspace:
             start = time.perf_counter()
             with self.room.hold_for(cell):
-                found.seconds["wait"] += time.perf_counter() - start
+                found.seconds["wait"] = time.perf_counter() - start
                 self._measure(cell, workspace, kernel, found)
             # afterwards: a profiler that was once attached slows every call
             self.hardware.prove(cell, kernel, found, self.room.hold_for)
@@ -255,7 +255,7 @@ class Judging:
                     trials = module_trials(cell, reference, slots, self.protocol, found)
                 timer.prepare(check_trials(cell, trials, slots, self.protocol, found, self.room.pause))
         finally:
-            found.seconds["check"] += time.perf_counter() - start
+            found.seconds["check"] = time.perf_counter() - start
         start = time.perf_counter()
         with self.hardware.lease(exclusive=True):
             found.measured = timer.run()
