@@ -79,7 +79,7 @@ def _forwards(reference: ReferenceTask, baselines: Iterable[Baseline]) -> dict[B
     forwards: dict[Baseline, Forward] = {}
     for name in baselines:
         try:
-            with torch.no_grad():
+            with torch.no_grad(), reference.as_user():
                 forwards[name] = _MAKERS[name](reference.model, inputs)
         except Exception as e:
             log.warning("%s has no baseline %s: %s: %s", reference.task.id, name, type(e).__name__, e)
@@ -112,7 +112,7 @@ def _measure(task: Task, device: Hardware, baselines: Iterable[Baseline]) -> lis
     reference = make_reference(task, device.protocol)
     inputs, t = reference.trials[0].inputs, device.protocol.timing
     forwards = _forwards(reference, baselines)
-    with torch.no_grad(), device.lease(exclusive=True):
+    with torch.no_grad(), reference.as_user(), device.lease(exclusive=True):
         reference.model(*inputs)
         first_us = device.clock(lambda: reference.model(*inputs)) / 1e3
         num_calls = int(max(1, min(t.max_calls_per_round, t.round_us // first_us)))

@@ -28,7 +28,7 @@ _MATMUL_TF32 = torch.backends.cuda.matmul.allow_tf32
 
 
 @contextmanager
-def _flagged(*, cudnn_tf32: bool, matmul_tf32: bool, searches: bool) -> Iterator[None]:
+def flagged(*, cudnn_tf32: bool, matmul_tf32: bool, searches: bool) -> Iterator[None]:
     """With these flags of PyTorch's, which are the whole process's, whatever they were left at."""
     cudnn, matmul = torch.backends.cudnn, torch.backends.cuda.matmul
     before = cudnn.allow_tf32, matmul.allow_tf32, cudnn.benchmark
@@ -41,7 +41,7 @@ def _flagged(*, cudnn_tf32: bool, matmul_tf32: bool, searches: bool) -> Iterator
 
 def exact() -> AbstractContextManager[None]:
     """Convolutions and products in full float32."""
-    return _flagged(cudnn_tf32=False, matmul_tf32=False, searches=False)
+    return flagged(cudnn_tf32=False, matmul_tf32=False, searches=False)
 
 
 def channels_last(inputs: list[Any]) -> list[Any]:
@@ -97,7 +97,7 @@ class ReferenceModel:
 
     def as_user(self, *, searches: bool = False) -> AbstractContextManager[None]:
         """PyTorch's flags as a user's process has them; ``searches``: convolutions by the fastest algorithm found."""
-        return _flagged(cudnn_tf32=self._allows_tf32, matmul_tf32=self._allows_tf32 and _MATMUL_TF32, searches=searches)
+        return flagged(cudnn_tf32=self._allows_tf32, matmul_tf32=self._allows_tf32 and _MATMUL_TF32, searches=searches)
 
     def run_timed(
         self, clock: Callable[[Callable[[], object]], int], warm: list[Any], slots: list[list[Any]], keep: int

@@ -45,7 +45,7 @@ class ReferenceTask(ReferenceModel):
         """Whether the model leaves its inputs as they are; unknown before its first call."""
         self._scalars: dict[int, Any] | None = None
         """Passed by value and fixed when a cell starts, so they are the same in every trial."""
-        self._widen = protocol.device == "cuda" and protocol.tf32 == "torch_default"
+        self._widen = protocol.device == "cuda" and self._allows_tf32
         self.fastest_us = math.inf
         """Of a round of eager calls, over all candidates so far."""
         self.working_bytes = 0

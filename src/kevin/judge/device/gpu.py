@@ -102,8 +102,6 @@ class GpuHardware(Hardware):
         self.starts_at_once = max(1, Hardware.starts_at_once // jobs_side_by_side())  # all of a host's share its driver
         self.most_spares = int(_SPARE_SHARE * properties.total_memory / _SPARE_BYTES)
         super().__init__(protocol)
-        if protocol.tf32 == "off":
-            torch.backends.cudnn.allow_tf32 = torch.backends.cuda.matmul.allow_tf32 = False
         self.name = properties.name
         check_architecture(protocol, (properties.major, properties.minor))
         if protocol.profiler == "ncu":

@@ -14,6 +14,7 @@ import torch
 from torch.utils.flop_counter import FlopCounterMode
 
 from kevin.core.types import Frozen, TaskSpec
+from kevin.judge.correctness.model import flagged
 from kevin.judge.correctness.reference import ReferenceTask
 
 log = logging.getLogger(__name__)
@@ -39,13 +40,9 @@ def measure_peaks(device: str, precision: str, clock: Callable[[Callable[[], Any
     source = torch.ones(_COPY_BYTES[device], dtype=torch.uint8, device=device)
     target = torch.ones_like(source)  # written, so that its pages are there
     a = torch.randn(side, side, device=device).to(getattr(torch, precision))
-    before = torch.backends.cuda.matmul.allow_tf32
-    torch.backends.cuda.matmul.allow_tf32 = True
-    try:
+    with flagged(cudnn_tf32=True, matmul_tf32=True, searches=False):
         copy_us = min(clock(lambda: target.copy_(source)) for _ in range(_REPEATS[device])) / 1e3
         product_us = min(clock(lambda: a @ a) for _ in range(_REPEATS[device])) / 1e3
-    finally:
-        torch.backends.cuda.matmul.allow_tf32 = before
     peaks = Peaks(bytes_per_us=2 * source.nbytes / copy_us, flops_per_us=2 * side**3 / product_us)
     if device == "cuda":  # other workers share the GPU
         del source, target, a

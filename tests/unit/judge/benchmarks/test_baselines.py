@@ -8,11 +8,13 @@ from pathlib import Path
 from typing import Any
 
 import pytest
+import torch
 
 from kevin.core.errors import DeviceError
-from kevin.core.protocol import JudgeProtocol
+from kevin.core.protocol import JudgeProtocol, TimingProtocol
 from kevin.core.types import Task
 from kevin.judge.benchmarks import baselines
+from kevin.judge.device.open import open_hardware
 from kevin.tasks.catalog import catalog
 
 CACHE = "TORCHINDUCTOR_CACHE_DIR"
@@ -62,3 +64,24 @@ def test_a_process_that_is_ended_costs_no_other_task(
         for task, rows in baselines._measured_apart(tasks, protocol, ("eager", "compile"), measure_or_abort)
     }
     assert measured == {tasks[0].id: found, tasks[1].id: BOTH}
+
+
+def test_baselines_are_timed_as_a_users_process_runs_them(monkeypatch: pytest.MonkeyPatch) -> None:
+    """Also after a task whose module has set flags of PyTorch, which are the whole process's."""
+    monkeypatch.setattr(torch.backends.cudnn, "benchmark", torch.backends.cudnn.benchmark)
+    source = catalog("cpu")[0].source.replace(
+        "import torch\n", "import torch\ntorch.backends.cudnn.benchmark = True\n", 1
+    )
+    task = Task(id="test", level=1, name="test", source=source, origin="user")
+    protocol = JudgeProtocol(timing=TimingProtocol(min_rounds=3, max_rounds=3, budget_s=0.05, warmup_s=0))
+    seen: list[bool] = []
+    rounds = baselines._rounds
+
+    def watched(forwards: Any, *args: Any) -> Any:
+        eager = forwards["eager"]
+        return rounds({"eager": lambda *x: seen.append(torch.backends.cudnn.benchmark) or eager(*x)}, *args)
+
+    monkeypatch.setattr(baselines, "_rounds", watched)
+    (row,) = baselines._measure(task, open_hardware(protocol), ("eager",))
+    assert row["baseline"] == "eager" and seen and not any(seen)
+    assert torch.backends.cudnn.benchmark, "what the module has set"
