@@ -3,7 +3,8 @@
 from __future__ import annotations
 
 import os
-from collections.abc import Iterator
+from collections.abc import Callable, Iterator
+from contextlib import AbstractContextManager, nullcontext
 from pathlib import Path
 from typing import Any
 
@@ -14,7 +15,6 @@ from kevin.core.errors import DeviceError
 from kevin.core.protocol import JudgeProtocol, TimingProtocol
 from kevin.core.types import Task
 from kevin.judge.benchmarks import baselines
-from kevin.judge.device.open import open_hardware
 from kevin.tasks.catalog import catalog
 
 CACHE = "TORCHINDUCTOR_CACHE_DIR"
@@ -73,15 +73,19 @@ def test_baselines_are_timed_as_a_users_process_runs_them(monkeypatch: pytest.Mo
         "import torch\n", "import torch\ntorch.backends.cudnn.benchmark = True\n", 1
     )
     task = Task(id="test", level=1, name="test", source=source, origin="user")
-    protocol = JudgeProtocol(timing=TimingProtocol(min_rounds=3, max_rounds=3, budget_s=0.05, warmup_s=0))
     seen: list[bool] = []
-    rounds = baselines._rounds
 
-    def watched(forwards: Any, *args: Any) -> Any:
-        eager = forwards["eager"]
-        return rounds({"eager": lambda *x: seen.append(torch.backends.cudnn.benchmark) or eager(*x)}, *args)
+    class Device:  # a real one would pin this process to its core
+        name, protocol = "test", JudgeProtocol(timing=TimingProtocol(min_rounds=3, max_rounds=3, budget_s=0.05))
 
-    monkeypatch.setattr(baselines, "_rounds", watched)
-    (row,) = baselines._measure(task, open_hardware(protocol), ("eager",))
+        def lease(self, *, exclusive: bool) -> AbstractContextManager[None]:
+            return nullcontext()
+
+        def clock(self, call: Callable[[], object]) -> int:
+            seen.append(torch.backends.cudnn.benchmark)
+            call()
+            return 1000
+
+    (row,) = baselines._measure(task, Device(), ("eager",))  # type: ignore[arg-type]
     assert row["baseline"] == "eager" and seen and not any(seen)
     assert torch.backends.cudnn.benchmark, "what the module has set"
