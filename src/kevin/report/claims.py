@@ -113,6 +113,18 @@ class Evidence:
     def scores(self, recipe: Recipe) -> list[pd.DataFrame]:
         return [self._scores[policy] for policy in recipe.seeds]
 
+    def kernels(self, recipe: Recipe) -> pd.DataFrame:
+        """All that was judged of a policy's seeds, ``search`` included: columns task_id, outcome, speedup."""
+        found = self.scores(recipe)
+        if self._search is not None:
+            found.append(self._search[self._search["policy"].isin(recipe.seeds)])
+        return pd.concat([own[["task_id", "outcome", "speedup"]] for own in found])
+
+    def ways_of_search(self, sides: Sequence[Recipe]) -> list[str]:
+        """How ``search`` spent kernels, as ``128 × 1``: where it did for all of these."""
+        found = budgets_of_search(sides, self._search) if self._search is not None else []
+        return list(dict.fromkeys(budget.name for own in found for budget in reversed(own)))
+
     def values(self, recipe: Recipe, metric: str, shape: Shape) -> pd.DataFrame:
         """Tasks x seeds of a column of `metrics.task_values_at`."""
         return by_seed([metrics.task_values_at(own, shape, (1.0,))[metric] for own in self.scores(recipe)])
@@ -182,18 +194,19 @@ def _serial_over_parallel(parts: Sequence[str]) -> Callable[[Evidence], Found]:
 
 
 def _layer_norm(evidence: Evidence) -> Found:
-    """The fastest correct kernel of any trained policy; no interval, as it is one kernel."""
+    """The fastest correct kernel of any trained policy, in ``search`` too; no interval, as it is one kernel."""
     trained = evidence.trained()
     if not trained:
         raise NotMeasured("no policy made by reinforcement learning is evaluated")
     task = evidence.study.tasks.case_study
-    own = pd.concat([frame for recipe in trained for frame in evidence.scores(recipe)])
+    own = pd.concat([evidence.kernels(recipe) for recipe in trained])
     own = own[own["task_id"] == task]
     if own.empty:
         raise NotMeasured(f"{task} is not among the tasks that the trained policies answered")
     best = own.loc[own["outcome"] == Outcome.CORRECT.value, "speedup"].max()
     value = 0.0 if math.isnan(best) else float(best)
-    return Found(Interval(value, math.nan, math.nan), tuple(trained), 1, str(evidence.shape(trained[0])))
+    ways = dict.fromkeys([str(evidence.shape(trained[0])), *evidence.ways_of_search(trained)])
+    return Found(Interval(value, math.nan, math.nan), tuple(trained), 1, " and ".join(ways))
 
 
 def _shared(values: Sequence[pd.DataFrame]) -> pd.Index:

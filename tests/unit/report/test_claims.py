@@ -110,6 +110,23 @@ def test_layer_norm_is_about_one_kernel_of_one_task(speedup: float, task: str, v
         assert "l1/layer_norm" in row["why"]
 
 
+def test_layer_norm_is_looked_for_among_the_kernels_of_search_too() -> None:
+    gpu = {"language": "cuda", "judge": {"device": "cuda"}, "tasks": {"source": "kernelbench", "case_study": "kb/1/40"}}
+    study = trained_study(1, **gpu)
+    scores = pd.concat([scored(p, {"kb/1/40": [[None, 2.0], [1.0, 2.0]]}) for p in ("base", "multi", "single")])
+    first = pd.concat([scored(p, {"kb/1/40": [[v], [1.0]] * 2}) for p, v in (("multi", 3.0), ("single", 12.0))])
+    of_base = scored("base", {"kb/1/40": [[99.0]] * 4})
+
+    def row(search: pd.DataFrame) -> pd.Series:
+        frame = claims_table(scores, study, "NVIDIA H200", search.assign(strategy="parallel"))
+        return named(frame.set_index("claim"), "LayerNorm")
+
+    assert (row(first)["verdict"], row(first)["ours"]) == (SHOWN, 12.0)
+    assert row(first)["setting"] == "2 × 2 and 4 × 1"
+    assert (row(of_base)["verdict"], row(of_base)["ours"]) == (NOT_SHOWN, 2.0), "a kernel of no trained policy"
+    assert row(of_base)["setting"] == "2 × 2"
+
+
 def test_the_papers_numbers_are_those_of_its_tables() -> None:
     numbers = {claim.text: claim.paper for claim in claims()}
     assert numbers["Multi-turn RL beats single-turn RL in speedup"] == pytest.approx(1.10 - 0.85)
