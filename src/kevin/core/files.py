@@ -7,10 +7,12 @@ import json
 import os
 import shutil
 import tempfile
-from collections.abc import Iterable, Iterator
+from collections.abc import Hashable, Iterable, Iterator
 from contextlib import contextmanager
 from pathlib import Path
 from typing import TYPE_CHECKING, Any, BinaryIO
+
+from pydantic import ValidationError
 
 from kevin.core.errors import DataError, KevinError
 from kevin.core.scratch import new_locked_file, remove_stale
@@ -287,17 +289,19 @@ def turns_frame(turns: Iterable[Turn]) -> pd.DataFrame:
 
 
 def turns_from_frame(frame: pd.DataFrame) -> list[Turn]:
+    return [_turn(record) for record in frame.to_dict("records")]
+
+
+def _turn(record: dict[Hashable, Any]) -> Turn:
+    """Raises KeyError or ValueError for a row that is no turn."""
     import pandas as pd
 
-    turns = []
-    for record in frame.to_dict("records"):
-        row = {str(k): (None if pd.isna(v) else v) for k, v in record.items()}
-        parts = {f: row.pop(f"kernel_{f}") for f in _KERNEL_FIELDS}
-        kernel = Kernel.model_validate(parts) if parts["source"] is not None else None
-        outcome = row.pop("outcome")
-        known = {k: v for k, v in row.items() if k in Turn.model_fields}
-        turns.append(Turn.model_validate({**known, "kernel": kernel, "outcome": Outcome(outcome) if outcome else None}))
-    return turns
+    row = {str(k): (None if pd.isna(v) else v) for k, v in record.items()}
+    parts = {f: row.pop(f"kernel_{f}") for f in _KERNEL_FIELDS}
+    kernel = Kernel.model_validate(parts) if parts["source"] is not None else None
+    outcome = row.pop("outcome")
+    known = {k: v for k, v in row.items() if k in Turn.model_fields}
+    return Turn.model_validate({**known, "kernel": kernel, "outcome": Outcome(outcome) if outcome else None})
 
 
 def write_turns(path: Path, turns: Iterable[Turn], provenance: dict[str, Any]) -> None:
@@ -305,8 +309,24 @@ def write_turns(path: Path, turns: Iterable[Turn], provenance: dict[str, Any]) -
 
 
 def read_turns(path: Path) -> tuple[list[Turn], dict[str, Any]]:
+    """Raises DataError for a row that is no turn, naming it."""
     frame, meta = read_parquet(path, "turns")
-    return turns_from_frame(frame), meta
+    turns = []
+    for number, record in enumerate(frame.to_dict("records"), start=1):
+        try:
+            turns.append(_turn(record))
+        except KeyError as e:
+            raise DataError(f"{path}: no column {e.args[0]!r}: not turns of this version") from None
+        except ValueError as e:
+            raise DataError(f"{path}, row {number}: not a turn of this version: {_first_problem(e)}") from None
+    return turns, meta
+
+
+def _first_problem(error: ValueError) -> str:
+    if not isinstance(error, ValidationError):
+        return str(error)
+    first = error.errors()[0]
+    return ": ".join(filter(None, (".".join(map(str, first["loc"])), first["msg"])))
 
 
 # --- verdicts ---------------------------------------------------------------------------------------------------

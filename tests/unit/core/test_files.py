@@ -218,6 +218,29 @@ class TestTurns:
     def test_frames_round_trip(self, turns):
         assert files.turns_from_frame(files.turns_frame(turns)) == turns
 
+    @pytest.mark.parametrize(
+        ("column", "value", "problem"),
+        [
+            ("feedback", None, "row 2: not a turn of this version: feedback"),
+            ("outcome", "splendid", "row 2: not a turn of this version: 'splendid' is not a valid Outcome"),
+            ("speedup", None, "row 2: not a turn of this version: .*does not fit outcome"),
+            ("kernel_language", "fortran", "row 2: not a turn of this version: language"),
+        ],
+    )
+    def test_a_row_that_is_no_turn_is_named(self, tmp_path, column, value, problem):
+        frame = files.turns_frame([make_turn(), make_turn(turn=2)])
+        frame.loc[1, column] = value
+        files.write_parquet(tmp_path / "turns.parquet", frame, "turns", {})
+        with pytest.raises(DataError, match=rf"turns\.parquet, {problem}"):
+            files.read_turns(tmp_path / "turns.parquet")
+
+    @pytest.mark.parametrize("column", ["outcome", "kernel_language"])
+    def test_a_missing_column_is_named(self, tmp_path, column):
+        frame = files.turns_frame([make_turn()]).drop(columns=column)
+        files.write_parquet(tmp_path / "turns.parquet", frame, "turns", {})
+        with pytest.raises(DataError, match=rf"turns\.parquet: no column '{column}'"):
+            files.read_turns(tmp_path / "turns.parquet")
+
     def test_a_speedup_belongs_to_correct_kernels_only(self):
         with pytest.raises(ValueError, match="does not fit outcome"):
             make_turn(outcome=Outcome.INCORRECT)
