@@ -8,7 +8,7 @@ import pandas as pd
 from matplotlib.axes import Axes
 from matplotlib.figure import Figure
 from matplotlib.lines import Line2D
-from matplotlib.ticker import PercentFormatter
+from matplotlib.ticker import PercentFormatter, StrMethodFormatter
 
 from kevin.core.config import Study
 from kevin.report.figures.style import LineStyle, grid, legend, line_styles, look, save
@@ -30,7 +30,7 @@ def make_search_figure(table: Path, out_dir: Path, *, study: Study) -> list[Path
 
 
 def plot_search(data: pd.DataFrame, study: Study) -> Figure:
-    """A column of panels for each policy's kernels and seconds; seeds are lines of the same style."""
+    """A column of panels for each policy's kernels and seconds."""
     policies = list(dict.fromkeys(data["policy"]))
     columns = [(policy, x) for policy in policies for x in _X]
     figure, axes = grid(len(_Y), len(columns), title="Ways to spend the same kernels", width=3.2, height=2.5)
@@ -46,17 +46,32 @@ def plot_search(data: pd.DataFrame, study: Study) -> Figure:
     handles = [
         Line2D([], [], color=s.color, linestyle=s.dashes, marker=s.marker, label=name) for name, s in styles.items()
     ]
-    legend(figure, handles, columns=4, title="Bands: bootstrap 95 % interval over tasks", handlelength=3.6)
+    several = data["seed"].isna().any()
+    bands = "Bands: bootstrap 95 % interval over tasks" + (" and seeds; thin lines: single seeds" if several else "")
+    legend(figure, handles, columns=4, title=bands, handlelength=3.6)
     return figure
 
 
 def _draw(ax: Axes, own: pd.DataFrame, x: str, y: str, styles: dict[str, LineStyle]) -> None:
-    for (strategy, _), curve in own.groupby(["strategy", "seed"], sort=False):
+    """Of several seeds the mean with its band, and each as a thin line; kernels and seconds double along the axis."""
+    for strategy, curves in own.groupby("strategy", sort=False):
         style = styles[str(strategy)]
-        ax.fill_between(curve[x], curve[f"{y}_low"], curve[f"{y}_high"], color=style.color, alpha=0.07, linewidth=0)
-        ax.plot(curve[x], curve[y], color=style.color, linestyle=style.dashes, marker=style.marker, markersize=4.5)
+        together = curves[curves["seed"].isna()]
+        for _, curve in curves.groupby("seed", sort=False):
+            if together.empty:
+                _curve(ax, curve, x, y, style)
+            else:
+                ax.plot(curve[x], curve[y], color=style.color, linestyle=style.dashes, linewidth=0.7, alpha=0.6)
+        if not together.empty:
+            _curve(ax, together, x, y, style)
     ax.set_ylim(bottom=0)
-    ax.set_xlim(left=0)
+    ax.set_xscale("log", base=2)
+    ax.xaxis.set_major_formatter(StrMethodFormatter("{x:g}"))
     if y == "correct":
         ax.set_ylim(0, 1.03)
         ax.yaxis.set_major_formatter(PercentFormatter(xmax=1, symbol=""))
+
+
+def _curve(ax: Axes, curve: pd.DataFrame, x: str, y: str, style: LineStyle) -> None:
+    ax.fill_between(curve[x], curve[f"{y}_low"], curve[f"{y}_high"], color=style.color, alpha=0.08, linewidth=0)
+    ax.plot(curve[x], curve[y], color=style.color, linestyle=style.dashes, marker=style.marker, markersize=4.5)
