@@ -52,7 +52,8 @@ rule make_table:
         trainings=TRAININGS,
         search=lambda wildcards: (
             SEARCH_TURNS
-            if study.search.in_report and wildcards.table in ("table2", "claims")
+            if study.search.in_report
+            and wildcards.table in ("table2", "claims", "worth")
             else []
         ),
     output:

@@ -168,9 +168,7 @@ def score(
 
 
 def table(
-    name: Annotated[
-        str, typer.Argument(metavar="NAME", help="claims, table1, table2, level1, differences, turns, ...")
-    ],
+    name: Annotated[str, typer.Argument(metavar="NAME", help="claims, worth, table1, table2, level1, turns, ...")],
     scores: ScoresOption,
     out: OutOption,
     baselines: BaselinesOption = None,
@@ -178,7 +176,9 @@ def table(
     search: Annotated[
         list[Path] | None,
         typer.Option(
-            "--search", metavar="FILE", help="turns.parquet of a strategy, for table2 and claims; repeatable."
+            "--search",
+            metavar="FILE",
+            help="turns.parquet of a strategy, for claims, worth and table2; repeatable.",
         ),
     ] = None,
     config: ConfigOption = None,

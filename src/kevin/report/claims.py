@@ -129,15 +129,22 @@ class Evidence:
         """Tasks x seeds of a column of `metrics.task_values_at`."""
         return by_seed([metrics.task_values_at(own, shape, (1.0,))[metric] for own in self.scores(recipe)])
 
-    def budgets(self, sides: Sequence[Recipe]) -> list[tuple[Budget, Budget]]:
-        """Of each policy (parallel, serial) at equal kernels, those of ``search`` first. Raises NotMeasured."""
+    def ways(self, sides: Sequence[Recipe]) -> list[list[Budget]]:
+        """Of each policy all ways to spend the same kernels, fewest turns first; those of ``search`` where it has two.
+
+        Raises NotMeasured where there is one way only.
+        """
         found = budgets_of_search(sides, self._search) if self._search is not None else []
         ways = {budget.turns for own in found for budget in own}
         if len(ways) < 2 or len({budget.num_kernels for own in found for budget in own}) > 1:
             found = budgets_of_rollouts([self.scores(side) for side in sides])
         if any(len(own) < 2 for own in found):
             raise NotMeasured("too few trajectories or turns to spend the same kernels in two ways")
-        return [(own[0], own[-1]) for own in found]
+        return found
+
+    def budgets(self, sides: Sequence[Recipe]) -> list[tuple[Budget, Budget]]:
+        """Of each policy (parallel, serial) at equal kernels. Raises NotMeasured."""
+        return [(own[0], own[-1]) for own in self.ways(sides)]
 
     def shape(self, *sides: Recipe) -> Shape:
         """What the rollouts of all seeds of all these have."""
@@ -167,7 +174,7 @@ def _difference(metric: str, against: str) -> Callable[[Evidence], Found]:
         sides = (evidence.recipe(MULTI), evidence.recipe(against))
         shape = evidence.shape(*sides)
         values = [evidence.values(side, metric, shape) for side in sides]
-        tasks = _shared(values)
+        tasks = shared_tasks(values)
         a, b = (mean_estimate(own.loc[tasks], evidence.study, stream) for stream, own in enumerate(values))
         return Found(minus(a, b).interval, sides, len(tasks), str(shape))
 
@@ -180,7 +187,7 @@ def _serial_over_parallel(parts: Sequence[str]) -> Callable[[Evidence], Found]:
     def measured(evidence: Evidence) -> Found:
         sides = tuple(evidence.recipe(part) for part in parts)
         pairs = evidence.budgets(sides)
-        tasks = _shared([budget.speedup for pair in pairs for budget in pair])
+        tasks = shared_tasks([budget.speedup for pair in pairs for budget in pair])
         ratios: list[Estimate] = []
         for stream, pair in enumerate(pairs):
             parallel, serial = (mean_estimate(own.speedup.loc[tasks], evidence.study, stream) for own in pair)
@@ -209,7 +216,8 @@ def _layer_norm(evidence: Evidence) -> Found:
     return Found(Interval(value, math.nan, math.nan), tuple(trained), 1, " and ".join(ways))
 
 
-def _shared(values: Sequence[pd.DataFrame]) -> pd.Index:
+def shared_tasks(values: Sequence[pd.DataFrame]) -> pd.Index:
+    """That all of these have, each tasks x seeds."""
     shared = values[0].index
     for own in values[1:]:
         shared = shared.intersection(own.index)

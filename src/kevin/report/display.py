@@ -61,6 +61,7 @@ def _table(name: str, frame: pd.DataFrame, study: Study) -> Table:
         return of_policies[name](name, frame)
     labelled = {
         "claims": display_policies.claims,
+        "worth": display_policies.worth,
         "differences": display_policies.differences,
         "turns": _turns,
         "mended": _mended,

@@ -198,6 +198,50 @@ def claims(frame: pd.DataFrame, study: Study) -> Table:
     )
 
 
+def worth(frame: pd.DataFrame, study: Study) -> Table:
+    """A row for each recipe: what its turns are worth, and how its kernels are spent best."""
+
+    def make_row(r: dict[str, Any]) -> Row:
+        ratio = interval_cell(r, "worth", times)
+        return Row(
+            [
+                text_cell(str(r["label"])),
+                number_cell(r["kernels"], significant),
+                text_cell(f"{r['serial']} over {r['parallel']}"),
+                ratio,
+                text_cell("" if is_missing(r["verdict"]) else str(r["verdict"])),
+                interval_cell(r, "over_base", signed),
+                interval_cell(r, "over_single", signed),
+                text_cell(str(r["best_split"])),
+                interval_cell(r, "best", times),
+                number_cell(r["num_tasks"], significant),
+            ],
+            {},
+        )
+
+    return Table(
+        name="worth",
+        title="Turns against first answers",
+        caption="The fastest kernel of a task that so many kernels find as turns over that of as many first answers, "
+        "means over tasks; how much more that is than before training, and than after single-turn training; and the "
+        "split of these kernels (trajectories × turns) that finds the fastest ones. Small: bootstrap 95 % interval.",
+        groups=[("", 2), ("Turns over first answers", 5), ("Best split", 2), ("", 1)],
+        columns=[
+            *(
+                "Policy",
+                "Kernels a task",
+                "splits",
+                "ratio",
+                "verdict",
+                "minus before training",
+                "minus single-turn RL",
+            ),
+            *("split", "speedup over eager", "Tasks"),
+        ],
+        bodies=[Body(None, [make_row(r) for r in records(frame)])],
+    )
+
+
 def tasks(name: str, frame: pd.DataFrame) -> Table:
     policies = frame.drop_duplicates("policy").set_index("policy")["label"]
     rows = []

@@ -8,7 +8,7 @@ from __future__ import annotations
 
 import base64
 import hashlib
-from collections.abc import Mapping, Sequence
+from collections.abc import Callable, Mapping, Sequence
 from pathlib import Path
 from typing import Any, NamedTuple
 
@@ -19,7 +19,7 @@ from markupsafe import Markup
 
 from kevin.core.config import Study
 from kevin.core.files import read_columns, read_metadata, read_tasks, write_text
-from kevin.report.cells import Table, number_cell, percent, times
+from kevin.report.cells import Table, interval_cell, is_missing, number_cell, percent, signed, times
 from kevin.report.claims import NOT_MEASURED, NOT_SHOWN, REFUTED, SHOWN
 from kevin.report.display import display_table
 from kevin.report.figures import files_by_policy
@@ -28,6 +28,7 @@ from kevin.report.notes import read_note
 from kevin.report.paper import OURS
 from kevin.report.parts import ALL_TASKS
 from kevin.report.recipes import recipes
+from kevin.report.records import records
 from kevin.report.scores import CEILING, policy_label, read_scores, split_label
 from kevin.report.tables import EAGER, read_table
 from kevin.report.trajectories import best_in_files
@@ -80,6 +81,7 @@ def make_report(
         note=note,
         facts=_facts(read_scores(scores, study), study),
         headline=_headline(frames, study),
+        answers=_answers(frames["worth"]) if "worth" in frames else [],
         claims=claims,
         verdicts=_verdicts(claims[0]) if claims else [],
         tables=list(shown.values()),
@@ -165,6 +167,43 @@ def _headline(frames: Mapping[str, pd.DataFrame], study: Study) -> list[tuple[st
 
 def _short(policy: str, study: Study) -> str:
     return "ceiling" if policy == CEILING else policy_label(policy, study)
+
+
+class Answer(NamedTuple):
+    """To a question of the first screen: of whom, and the numbers."""
+
+    question: str
+    means: str
+    lines: list[tuple[str, str]]
+
+
+def _answers(worth: pd.DataFrame) -> list[Answer]:
+    """Do turns pay, for whom, what training changes, and how kernels are spent best."""
+    rows = [row for row in records(worth) if not is_missing(row["worth"])]
+    if not rows:
+        return []
+    kernels, splits = f"{rows[0]['kernels']:,.0f} kernels a task", f"{rows[0]['serial']} over {rows[0]['parallel']}"
+    pays = [(r["label"], f"{_with_interval(r, 'worth', times)}, {r['verdict']}") for r in rows]
+    others = {"over_base": "the model before training", "over_single": "single-turn RL"}
+    changes = [
+        (f"{r['label']} minus {other}", _with_interval(r, column, signed))
+        for r in rows
+        for column, other in others.items()
+        if not is_missing(r[column])
+    ]
+    best_first = sorted(rows, key=lambda r: -r["best"])
+    spent = [(f"{r['label']}, {r['best_split']}", _with_interval(r, "best", times)) for r in best_first]
+    found = [
+        Answer("Do turns pay, and for whom?", f"best of {kernels}, {splits}", pays),
+        Answer("What does training change in that?", "the same ratio, minus the other's", changes),
+        Answer(f"How are {kernels} spent best?", "trajectories × turns, mean speedup over PyTorch eager", spent),
+    ]
+    return [answer for answer in found if answer.lines]
+
+
+def _with_interval(row: Mapping[str, Any], name: str, show: Callable[[float], str]) -> str:
+    cell = interval_cell(row, name, show)
+    return f"{cell.text} ({cell.note})" if cell.note else cell.text
 
 
 class Verdicts(NamedTuple):

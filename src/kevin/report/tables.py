@@ -5,8 +5,9 @@
 Table 1, or what the authors' blog post says of that level. ``table2``: one budget of kernels split into trajectories x
 turns, all held-out tasks together, then the paper's Table 2; ``serial_parallel``: the same split by split.
 ``differences``: policies against each other (`kevin.report.differences`); ``claims``: the paper's claims
-(`kevin.report.claims`). ``pass_at_k``: first answers alone (`kevin.report.pass_at_k`). ``turns``, ``mended``: what
-becomes of kernels on the next turn (`kevin.report.turns`). ``tasks``: one row for each task and policy.
+(`kevin.report.claims`); ``worth``: turns against first answers (`kevin.report.worth`). ``pass_at_k``: first answers
+alone (`kevin.report.pass_at_k`). ``turns``, ``mended``: what becomes of kernels on the next turn
+(`kevin.report.turns`). ``tasks``: one row for each task and policy.
 
 The column ``source`` keeps ours and the paper's apart: tasks, hardware and models differ. ``num_seeds``: of how many
 seeds of one recipe a row is made; where a recipe has several, each has a row and all together have one.
@@ -38,6 +39,7 @@ from kevin.report.publish import write_table
 from kevin.report.recipes import Rows, by_seed, rows_of
 from kevin.report.scores import CEILING, hardware, policy_label, read_scores
 from kevin.report.turns import mended_table, turns_table
+from kevin.report.worth import worth_table
 
 EAGER, COMPILE = "eager", "compile"
 COMPILE_POLICY = "torch.compile"
@@ -228,7 +230,7 @@ def read_table(path: Path) -> pd.DataFrame:
 
 SPLITS = ("level1", "level2", "level3", "level4", "unseen")
 _SHARED = ("differences", "serial_parallel", "turns", "mended", "pass_at_k", "tasks")
-TABLES = ("claims", "table1", "table2", *SPLITS, *_SHARED)
+TABLES = ("claims", "worth", "table1", "table2", *SPLITS, *_SHARED)
 
 
 def make_table(
@@ -247,11 +249,13 @@ def make_table(
         name: one of `TABLES`; a split's name (``level1``) uses the scores of that split only.
         scores: files of `kevin.report.scores.score_rollouts`, of any policies and splits.
         summaries: of the trainings behind the scores, see `kevin.report.notes`.
-        search: rollouts of strategies (``turns.parquet``), which ``table2`` and ``claims`` read where there are any.
+        search: rollouts of strategies (``turns.parquet``), which ``claims``, ``worth`` and ``table2`` read where there
+            are any.
     """
     frame = read_scores(scores, study)
     makers: dict[str, Callable[[], pd.DataFrame]] = {
         "claims": lambda: claims_table(frame, study, hardware(scores, study), read_plain_search(search, study)),
+        "worth": lambda: worth_table(frame, study, read_plain_search(search, study)),
         "table1": lambda: policies_table(frame, read_baselines(baselines), study, paper.table1()),
         "table2": lambda: table2(frame, study, read_plain_search(search, study)),
         "differences": lambda: differences_table(frame, study),

@@ -210,8 +210,8 @@ def test_the_first_screen_says_what_was_reproduced(page: str) -> None:
 
 
 def test_before_the_table_every_verdict_stands_with_its_claims_and_numbers(page: str) -> None:
-    start, end = page.index('class="verdicts"'), page.index('id="table-claims"')
-    assert start < end
+    start, end = page.index("<h2>What was reproduced</h2>"), page.index('id="table-claims"')
+    assert page.index("Do turns pay, and for whom?") < start < end
     dl = page[start:end]
     counts = {verdict: int(number) for number, verdict in re.findall(r"<dt[^>]*>(\d+) ([a-z ]+?) <small>", dl)}
     table = page[end : page.index('class="tiles"')]

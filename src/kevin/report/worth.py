@@ -1,0 +1,105 @@
+"""Do turns pay, for whom, what does training change in that, and how are a task's kernels best spent?
+
+One row a recipe, at the number of kernels that the paper's claims are measured at (`kevin.report.claims`): ``worth`` is
+the fastest kernel that as many turns as possible find, over that of as many first answers; ``over_base`` and
+``over_single`` how much more it is than before training, and than after single-turn training; the last columns are the
+split of these kernels that finds the fastest ones.
+"""
+
+from __future__ import annotations
+
+import math
+from collections.abc import Iterator, Sequence
+from typing import Any, NamedTuple
+
+import pandas as pd
+
+from kevin.core.config import Study
+from kevin.report.budgets import Budget
+from kevin.report.claims import BASE, MIN_TASKS, MULTI, SINGLE, Evidence, NotMeasured, shared_tasks
+from kevin.report.estimates import Estimate, mean_estimate, minus, ratio
+from kevin.report.metrics import Interval
+from kevin.report.recipes import Recipe
+
+PAY, COST, NOT_TOLD = "turns pay", "turns cost", "not told apart"
+"""What the interval of ``worth`` says: above 1, below 1, both."""
+
+_MEASURES = ("worth", "over_base", "over_single", "best")
+COLUMNS = [
+    *("policy", "label", "num_seeds", "kernels", "serial", "parallel", "verdict", "best_split"),
+    *(f"{name}{end}" for name in _MEASURES for end in ("", "_low", "_high")),
+    "num_tasks",
+]
+
+
+def worth_table(scores: pd.DataFrame, study: Study, search: pd.DataFrame | None = None) -> pd.DataFrame:
+    """No rows where nothing is measured: of a miniature, of few tasks, where kernels were spent in one way only.
+
+    A recipe whose first answers are all wrong has no ``worth``.
+
+    Args:
+        scores: all policies and held-out splits.
+        search: of `kevin.report.budgets.read_plain_search`, where there are such rollouts.
+    """
+    evidence = Evidence(scores, study, search)
+    rows = [] if study.report.miniature else list(_rows(evidence))
+    frame = pd.DataFrame(rows, columns=COLUMNS)
+    return frame.astype(dict.fromkeys(["num_seeds", "kernels", "num_tasks"], "Int64"))
+
+
+class _Worth(NamedTuple):
+    ways: Sequence[Budget]
+    """Of equal numbers of kernels, fewest turns first."""
+    estimates: Sequence[Estimate]
+    """Mean over tasks of the best kernel's speedup, of each."""
+    ratio: Estimate
+
+
+def _rows(evidence: Evidence) -> Iterator[dict[str, Any]]:
+    sides = evidence.recipes
+    try:
+        ways = evidence.ways(sides)
+    except NotMeasured:
+        return
+    tasks = shared_tasks([budget.speedup for own in ways for budget in own])
+    if len(tasks) < MIN_TASKS:
+        return
+    found: dict[Recipe, _Worth] = {}
+    for stream, (side, own) in enumerate(zip(sides, ways, strict=True)):
+        estimates = [mean_estimate(budget.speedup.loc[tasks], evidence.study, stream) for budget in own]
+        found[side] = _Worth(own, estimates, ratio(estimates[-1], estimates[0]))
+    base, single, multi = (_playing(evidence, part) for part in (BASE, SINGLE, MULTI))
+    for side, worth in found.items():
+        row = {"policy": side.policy, "label": side.label(evidence.study), "num_seeds": side.num_seeds}
+        row |= _own_cells(worth) | {"num_tasks": len(tasks)}
+        if base is not None and side in evidence.trained():
+            row |= _interval("over_base", minus(worth.ratio, found[base].ratio).interval)
+        if single is not None and side == multi:
+            row |= _interval("over_single", minus(worth.ratio, found[single].ratio).interval)
+        yield row
+
+
+def _own_cells(own: _Worth) -> dict[str, Any]:
+    best = max(range(len(own.ways)), key=lambda i: own.estimates[i].value)
+    row = {"kernels": own.ways[0].num_kernels, "serial": own.ways[-1].name, "parallel": own.ways[0].name}
+    row |= {"verdict": _verdict(own.ratio.interval), "best_split": own.ways[best].name}
+    return row | _interval("worth", own.ratio.interval) | _interval("best", own.estimates[best].interval)
+
+
+def _playing(evidence: Evidence, part: str) -> Recipe | None:
+    try:
+        return evidence.recipe(part)
+    except NotMeasured:
+        return None
+
+
+def _interval(name: str, interval: Interval) -> dict[str, float]:
+    return dict(zip((name, f"{name}_low", f"{name}_high"), interval, strict=True))
+
+
+def _verdict(worth: Interval) -> str | None:
+    if math.isnan(worth.value):
+        return None
+    if worth.low > 1:
+        return PAY
+    return COST if worth.high < 1 else NOT_TOLD
