@@ -179,7 +179,7 @@ class Answer(NamedTuple):
 
 def _answers(worth: pd.DataFrame) -> list[Answer]:
     """Do turns pay, for whom, what training changes, and how kernels are spent best."""
-    rows = [row for row in records(worth) if not is_missing(row["worth"])]
+    rows = [row for row in records(worth) if not is_missing(row["verdict"])]
     if not rows:
         return []
     kernels, splits = f"{rows[0]['kernels']:,.0f} kernels a task", f"{rows[0]['serial']} over {rows[0]['parallel']}"

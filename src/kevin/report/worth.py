@@ -33,17 +33,16 @@ COLUMNS = [
 
 
 def worth_table(scores: pd.DataFrame, study: Study, search: pd.DataFrame | None = None) -> pd.DataFrame:
-    """No rows where nothing is measured: of a miniature, of few tasks, where kernels were spent in one way only.
+    """No rows where kernels were spent in one way only.
 
-    A recipe whose first answers are all wrong has no ``worth``.
+    A recipe whose first answers are all wrong has no ``worth``; none has a verdict in a miniature, or of few tasks.
 
     Args:
         scores: all policies and held-out splits.
         search: of `kevin.report.budgets.read_plain_search`, where there are such rollouts.
     """
     evidence = Evidence(scores, study, search)
-    rows = [] if study.report.miniature else list(_rows(evidence))
-    frame = pd.DataFrame(rows, columns=COLUMNS)
+    frame = pd.DataFrame(list(_rows(evidence)), columns=COLUMNS)
     return frame.astype(dict.fromkeys(["num_seeds", "kernels", "num_tasks"], "Int64"))
 
 
@@ -62,8 +61,7 @@ def _rows(evidence: Evidence) -> Iterator[dict[str, Any]]:
     except NotMeasured:
         return
     tasks = shared_tasks([budget.speedup for own in ways for budget in own])
-    if len(tasks) < MIN_TASKS:
-        return
+    tells = len(tasks) >= MIN_TASKS and not evidence.study.report.miniature
     found: dict[Recipe, _Worth] = {}
     for stream, (side, own) in enumerate(zip(sides, ways, strict=True)):
         estimates = [mean_estimate(budget.speedup.loc[tasks], evidence.study, stream) for budget in own]
@@ -72,6 +70,7 @@ def _rows(evidence: Evidence) -> Iterator[dict[str, Any]]:
     for side, worth in found.items():
         row = {"policy": side.policy, "label": side.label(evidence.study), "num_seeds": side.num_seeds}
         row |= _own_cells(worth) | {"num_tasks": len(tasks)}
+        row["verdict"] = _verdict(worth.ratio.interval) if tells else None
         if base is not None and side in evidence.trained():
             row |= _interval("over_base", minus(worth.ratio, found[base].ratio).interval)
         if single is not None and side == multi:
@@ -81,8 +80,8 @@ def _rows(evidence: Evidence) -> Iterator[dict[str, Any]]:
 
 def _own_cells(own: _Worth) -> dict[str, Any]:
     best = max(range(len(own.ways)), key=lambda i: own.estimates[i].value)
-    row = {"kernels": own.ways[0].num_kernels, "serial": own.ways[-1].name, "parallel": own.ways[0].name}
-    row |= {"verdict": _verdict(own.ratio.interval), "best_split": own.ways[best].name}
+    few, many = own.ways[0], own.ways[-1]
+    row = {"kernels": few.num_kernels, "serial": many.name, "parallel": few.name, "best_split": own.ways[best].name}
     return row | _interval("worth", own.ratio.interval) | _interval("best", own.estimates[best].interval)
 
 

@@ -49,13 +49,18 @@ def test_seeds_stand_together() -> None:
     assert found.loc["multi", "worth"] == pytest.approx((3 + 2) / (1 + 2))
 
 
-def test_what_cannot_be_measured_is_left_out() -> None:
+def test_of_a_miniature_and_of_few_tasks_nothing_is_said() -> None:
     study = trained_study(1, single=False)
     miniature = study.model_copy(update={"report": study.report.model_copy(update={"miniature": True})})
-    assert table(miniature, base=FLAT, multi=SERIAL).empty
-    assert table(study, base=[[1.0]], multi=[[1.0]]).empty, "one way to spend a kernel"
     few = pd.concat([scored(p, dict.fromkeys(TASKS[:4], FLAT)) for p in ("base", "multi")])
-    assert worth_table(few, study).empty
+    for found in (table(miniature, base=FLAT, multi=SERIAL), worth_table(few, study)):
+        assert len(found) == 2 and found["worth"].notna().all() and found["verdict"].isna().all()
+        assert _answers(found) == []
+
+
+def test_what_cannot_be_measured_is_left_out() -> None:
+    study = trained_study(1, single=False)
+    assert table(study, base=[[1.0]], multi=[[1.0]]).empty, "one way to spend a kernel"
     found = table(study, base=WRONG, multi=SERIAL)
     assert found["worth"].isna().tolist() == found["verdict"].isna().tolist() == [True, False]
     assert found["over_base"].isna().all() and found.loc["multi", "worth"] == pytest.approx(3.0)
