@@ -288,8 +288,17 @@ def turns_frame(turns: Iterable[Turn]) -> pd.DataFrame:
     return frame
 
 
-def turns_from_frame(frame: pd.DataFrame) -> list[Turn]:
-    return [_turn(record) for record in frame.to_dict("records")]
+def turns_from_frame(frame: pd.DataFrame, origin: Path | str = "turns") -> list[Turn]:
+    """Raises DataError for a row that is no turn, naming it. ``origin``: where the rows are from."""
+    turns = []
+    for number, record in enumerate(frame.to_dict("records"), start=1):
+        try:
+            turns.append(_turn(record))
+        except KeyError as e:
+            raise DataError(f"{origin}: no column {e.args[0]!r}: not turns of this version") from None
+        except ValueError as e:
+            raise DataError(f"{origin}, row {number}: not a turn of this version: {_first_problem(e)}") from None
+    return turns
 
 
 def _turn(record: dict[Hashable, Any]) -> Turn:
@@ -304,6 +313,13 @@ def _turn(record: dict[Hashable, Any]) -> Turn:
     return Turn.model_validate({**known, "kernel": kernel, "outcome": Outcome(outcome) if outcome else None})
 
 
+def _first_problem(error: ValueError) -> str:
+    if not isinstance(error, ValidationError):
+        return str(error)
+    first = error.errors()[0]
+    return ": ".join(filter(None, (".".join(map(str, first["loc"])), first["msg"])))
+
+
 def write_turns(path: Path, turns: Iterable[Turn], provenance: dict[str, Any]) -> None:
     write_parquet(path, turns_frame(turns), "turns", provenance)
 
@@ -311,22 +327,7 @@ def write_turns(path: Path, turns: Iterable[Turn], provenance: dict[str, Any]) -
 def read_turns(path: Path) -> tuple[list[Turn], dict[str, Any]]:
     """Raises DataError for a row that is no turn, naming it."""
     frame, meta = read_parquet(path, "turns")
-    turns = []
-    for number, record in enumerate(frame.to_dict("records"), start=1):
-        try:
-            turns.append(_turn(record))
-        except KeyError as e:
-            raise DataError(f"{path}: no column {e.args[0]!r}: not turns of this version") from None
-        except ValueError as e:
-            raise DataError(f"{path}, row {number}: not a turn of this version: {_first_problem(e)}") from None
-    return turns, meta
-
-
-def _first_problem(error: ValueError) -> str:
-    if not isinstance(error, ValidationError):
-        return str(error)
-    first = error.errors()[0]
-    return ": ".join(filter(None, (".".join(map(str, first["loc"])), first["msg"])))
+    return turns_from_frame(frame, path), meta
 
 
 # --- verdicts ---------------------------------------------------------------------------------------------------

@@ -20,6 +20,11 @@ class Cell(NamedTuple):
     def is_number(self) -> bool:
         return isinstance(self.sort, float)
 
+    @property
+    def in_line(self) -> str:
+        """The text with the small print in parentheses."""
+        return f"{self.text} ({self.note})" if self.note else self.text
+
 
 class Row(NamedTuple):
     cells: list[Cell]

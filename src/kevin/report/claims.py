@@ -121,9 +121,11 @@ class Evidence:
         return pd.concat([own[["task_id", "outcome", "speedup"]] for own in found])
 
     def ways_of_search(self, sides: Sequence[Recipe]) -> list[str]:
-        """How ``search`` spent kernels, as ``128 × 1``: where it did for all of these."""
-        found = budgets_of_search(sides, self._search) if self._search is not None else []
-        return list(dict.fromkeys(budget.name for own in found for budget in reversed(own)))
+        """How ``search`` spent the kernels of any of these, as ``128 × 1``."""
+        if self._search is None:
+            return []
+        found = [budget for side in sides for own in budgets_of_search([side], self._search) for budget in own]
+        return list(dict.fromkeys(budget.name for budget in sorted(found, key=lambda budget: -budget.turns)))
 
     def values(self, recipe: Recipe, metric: str, shape: Shape) -> pd.DataFrame:
         """Tasks x seeds of a column of `metrics.task_values_at`."""

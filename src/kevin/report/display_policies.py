@@ -202,13 +202,12 @@ def worth(frame: pd.DataFrame, study: Study) -> Table:
     """A row for each recipe: what its turns are worth, and how its kernels are spent best."""
 
     def make_row(r: dict[str, Any]) -> Row:
-        ratio = interval_cell(r, "worth", times)
         return Row(
             [
                 text_cell(str(r["label"])),
                 number_cell(r["kernels"], significant),
                 text_cell(f"{r['serial']} over {r['parallel']}"),
-                ratio,
+                interval_cell(r, "worth", times),
                 text_cell("" if is_missing(r["verdict"]) else str(r["verdict"])),
                 interval_cell(r, "over_base", signed),
                 interval_cell(r, "over_single", signed),
@@ -227,15 +226,8 @@ def worth(frame: pd.DataFrame, study: Study) -> Table:
         "split of these kernels (trajectories × turns) that finds the fastest ones. Small: bootstrap 95 % interval.",
         groups=[("", 2), ("Turns over first answers", 5), ("Best split", 2), ("", 1)],
         columns=[
-            *(
-                "Policy",
-                "Kernels a task",
-                "splits",
-                "ratio",
-                "verdict",
-                "minus before training",
-                "minus single-turn RL",
-            ),
+            *("Policy", "Kernels a task", "splits", "ratio", "verdict"),
+            *("minus before training", "minus single-turn RL"),
             *("split", "speedup over eager", "Tasks"),
         ],
         bodies=[Body(None, [make_row(r) for r in records(frame)])],

@@ -8,7 +8,7 @@ from __future__ import annotations
 
 import base64
 import hashlib
-from collections.abc import Callable, Mapping, Sequence
+from collections.abc import Mapping, Sequence
 from pathlib import Path
 from typing import Any, NamedTuple
 
@@ -183,27 +183,22 @@ def _answers(worth: pd.DataFrame) -> list[Answer]:
     if not rows:
         return []
     kernels, splits = f"{rows[0]['kernels']:,.0f} kernels a task", f"{rows[0]['serial']} over {rows[0]['parallel']}"
-    pays = [(r["label"], f"{_with_interval(r, 'worth', times)}, {r['verdict']}") for r in rows]
+    pays = [(r["label"], f"{interval_cell(r, 'worth', times).in_line}, {r['verdict']}") for r in rows]
     others = {"over_base": "the model before training", "over_single": "single-turn RL"}
     changes = [
-        (f"{r['label']} minus {other}", _with_interval(r, column, signed))
+        (f"{r['label']} minus {other}", interval_cell(r, column, signed).in_line)
         for r in rows
         for column, other in others.items()
         if not is_missing(r[column])
     ]
     best_first = sorted(rows, key=lambda r: -r["best"])
-    spent = [(f"{r['label']}, {r['best_split']}", _with_interval(r, "best", times)) for r in best_first]
+    spent = [(f"{r['label']}, {r['best_split']}", interval_cell(r, "best", times).in_line) for r in best_first]
     found = [
         Answer("Do turns pay, and for whom?", f"best of {kernels}, {splits}", pays),
         Answer("What does training change in that?", "the same ratio, minus the other's", changes),
         Answer(f"How are {kernels} spent best?", "trajectories × turns, mean speedup over PyTorch eager", spent),
     ]
     return [answer for answer in found if answer.lines]
-
-
-def _with_interval(row: Mapping[str, Any], name: str, show: Callable[[float], str]) -> str:
-    cell = interval_cell(row, name, show)
-    return f"{cell.text} ({cell.note})" if cell.note else cell.text
 
 
 class Verdicts(NamedTuple):
@@ -228,8 +223,7 @@ def _verdicts(table: Table) -> list[Verdicts]:
     found: dict[str, list[tuple[str, str]]] = {verdict: [] for verdict in _MEANS}
     for row in (row for body in table.bodies for row in body.rows):
         claim, theirs, ours, verdict = row.cells[:4]
-        interval = f" ({ours.note})" if ours.note else ""
-        numbers = f"{ours.text}{interval}, paper {theirs.text}" if verdict.text != NOT_MEASURED else verdict.note
+        numbers = f"{ours.in_line}, paper {theirs.text}" if verdict.text != NOT_MEASURED else verdict.note
         found[verdict.text].append((claim.text, numbers))
     return [Verdicts(verdict, _MEANS[verdict], claims) for verdict, claims in found.items()]
 

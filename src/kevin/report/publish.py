@@ -87,7 +87,7 @@ def _markdown_row(texts: list[str], escape: Callable[[str], str]) -> str:
 
 
 def _markdown_cell(cell: Cell) -> str:
-    return _markdown(f"{cell.text} ({cell.note})" if cell.note else cell.text)
+    return _markdown(cell.in_line)
 
 
 def _markdown(text: str) -> str:

@@ -93,7 +93,7 @@ def _read_turns(folder: Path) -> list[tuple[int, Turn, float | None]]:
     for path in sorted((folder / "turns").glob("step_*.parquet")):
         frame, _ = files.read_parquet(path, TURNS_KIND)
         scores = [None if pd.isna(s) else float(s) for s in frame["score"]]
-        turns = files.turns_from_frame(frame.drop(columns=["score", "return", "advantage"]))
+        turns = files.turns_from_frame(frame.drop(columns=["score", "return", "advantage"]), path)
         found += [(int(path.stem[5:]), turn, score) for turn, score in zip(turns, scores, strict=True)]
     if not found:
         raise DataError(f"{folder}: no turns; --run-dir names the folder of a training that has ended a step")

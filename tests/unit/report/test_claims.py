@@ -123,6 +123,8 @@ def test_layer_norm_is_looked_for_among_the_kernels_of_search_too() -> None:
 
     assert (row(first)["verdict"], row(first)["ours"]) == (SHOWN, 12.0)
     assert row(first)["setting"] == "2 × 2 and 4 × 1"
+    alone = first[first["policy"] == "single"]
+    assert (row(alone)["ours"], row(alone)["setting"]) == (12.0, "2 × 2 and 4 × 1"), "of some of the policies alone"
     assert (row(of_base)["verdict"], row(of_base)["ours"]) == (NOT_SHOWN, 2.0), "a kernel of no trained policy"
     assert row(of_base)["setting"] == "2 × 2"
 
