@@ -89,7 +89,7 @@ def grpo_config(study: Study, folder: Path, num_processes: int, *, on_cpu: bool)
         top_entropy_quantile=train.high_entropy_share,
         beta=train.kl_beta or train.first_turn_kl,
         learning_rate=train.learning_rate,
-        lr_scheduler_type="constant_with_warmup",
+        lr_scheduler_type="constant_with_warmup" if train.schedule == "constant" else "linear",
         warmup_steps=train.warmup_share,
         weight_decay=train.weight_decay,
         adam_epsilon=train.adam_epsilon,

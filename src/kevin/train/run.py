@@ -39,7 +39,8 @@ MAY_CHANGE = (
     *LIMITS,
     *("save_every", "num_checkpoints", "micro_batch_size", "vllm_memory_share", "compile_layers"),
 )
-"""Keys of ``train`` that a resumed run may have changed; the steps so far would have been the same."""
+"""Keys of ``train`` that a resumed run may have changed; the steps so far would have been the same (of ``num_steps``:
+while the learning rate is constant)."""
 
 
 IDENTITY_DEFAULTS = {
@@ -96,12 +97,13 @@ def _finished(out: Path, limits: dict[str, Any]) -> dict[str, Any] | None:
 
 def identity(study: Study, run: str, tasks: Sequence[Task]) -> dict[str, Any]:
     """What a run depends on, as nested JSON values. ``study``: as `Study.for_run` gives it."""
+    free = set(MAY_CHANGE) - ({"num_steps"} if study.train.schedule == "linear" else set())
     return {
         "run": run,
         "seed": study.seed,
         "dialect": study.dialect,
         "language": study.language,
-        "train": study.train.model_dump(mode="json", exclude=set(MAY_CHANGE)),
+        "train": study.train.model_dump(mode="json", exclude=free),
         "reward": study.reward.model_dump(mode="json"),
         "rollout": study.rollout.model_dump(
             mode="json",

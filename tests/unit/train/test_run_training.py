@@ -99,6 +99,27 @@ def test_more_steps_later_are_the_same_run(tmp_path):
     assert train(tmp_path, num_steps=4)[:3] == whole[:3]
 
 
+def test_a_falling_learning_rate_goes_on_falling_after_a_kill(tmp_path, monkeypatch):
+    options = {"num_steps": 4, "schedule": "linear"}
+    whole = train(tmp_path, out="whole", **options)
+    rates = [r["learning_rate"] for r in whole][1:]  # the first step warms up
+    assert rates == sorted(set(rates), reverse=True) and 0 < rates[-1] < 0.3 * rates[0]
+    original = observer.StepObserver._record
+
+    def dying(self, *args, **kwargs):
+        if len(curve(tmp_path / "out")) == 2:
+            raise Killed
+        return original(self, *args, **kwargs)
+
+    with monkeypatch.context() as patch:
+        patch.setattr(observer.StepObserver, "_record", dying)
+        with pytest.raises(Killed):
+            train(tmp_path, **options)
+    with pytest.raises(DataError, match=r"train\.num_steps: was 4, is 6"):
+        train(tmp_path, **options | {"num_steps": 6})
+    assert train(tmp_path, **options) == whole
+
+
 def test_a_finished_run_is_not_repeated_and_never_overwritten(tmp_path):
     whole = train(tmp_path, num_steps=1)
     (tmp_path / "out/summary.json").unlink()  # as the workflow does before it runs a step again

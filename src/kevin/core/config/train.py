@@ -68,7 +68,9 @@ class TrainConfig(Frozen):
     """The same on first turns alone, in its place: they stay where they were while later turns learn (SCoRe, stage I).
     """
     learning_rate: float = Field(default=1e-3, gt=0)
-    """Constant after the warm-up."""
+    """After the warm-up; what becomes of it then says ``schedule``."""
+    schedule: Literal["constant", "linear"] = "constant"
+    """The learning rate after the warm-up: it stays (the paper), or falls in a line to 0 after the last step."""
     warmup_share: float = Field(default=0.03, ge=0, lt=1)
     """Share of the gradient steps in which the learning rate rises from 0."""
     weight_decay: float = Field(default=0.0, ge=0)
