@@ -1,15 +1,22 @@
+# One engine plays all splits, which saves the start of others; where a machine has more GPUs than there are policies, a
+# job and an engine for each split, so that none is idle.
+A_JOB_EACH = side_by_side() > len(study.evaluate)
+PLAYED = ["{split}"] if A_JOB_EACH else EVAL_SPLITS
+PLAYER = "run_rollouts-{policy}-{split}" if A_JOB_EACH else "run_rollouts-{policy}"
+
+
 rule run_rollouts:
-    """One policy on all held-out splits: trajectories of several turns, each kernel judged, with feedback."""
+    """One policy on held-out splits: trajectories of several turns, each kernel judged, with feedback."""
     input:
         policy_files,
         tasks="<results>/tasks.parquet",
         image=IMAGE_DIGEST,
     output:
-        expand("<results>/rollouts/{{policy}}-{split}/turns.parquet", split=EVAL_SPLITS),
+        expand("<results>/rollouts/{{policy}}-{split}/turns.parquet", split=PLAYED),
     log:
-        "<results>/logs/run_rollouts-{policy}.log",
+        f"<results>/logs/{PLAYER}.log",
     benchmark:
-        "<results>/benchmarks/run_rollouts-{policy}.tsv"
+        f"<results>/benchmarks/{PLAYER}.tsv"
     priority: PRIORITY["rollout"]
     threads: all_cores()
     resources:
@@ -21,7 +28,9 @@ rule run_rollouts:
         config=CONFIG,
         depends=policy_digest,
         store=f"{study.results}/store",
-        splits=repeat("--split", EVAL_SPLITS),
+        splits=lambda wildcards: repeat(
+            "--split", [part.format(**wildcards) for part in PLAYED]
+        ),
         files=lambda wildcards, output: repeat("--out", output),
     shell:
         "kevin --log {log:q} rollout --config {params.config:q} --tasks {input.tasks:q} --policy {wildcards.policy:q}"

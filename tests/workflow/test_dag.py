@@ -90,6 +90,18 @@ def test_on_two_gpus_two_jobs_share_the_cores(
     assert {"train_policy", "run_rollouts", "judge_past"} <= {name for name, _ in listed}
 
 
+@pytest.mark.parametrize(("num_gpus", "num_jobs"), [(3, 3), (4, 6)])
+def test_more_gpus_than_policies_play_a_split_each(snakemake: Run, num_gpus: int, num_jobs: int) -> None:
+    gpus = ("--resources", f"gpu={num_gpus}")
+    run = snakemake("--dry-run", "-p", "--cores", "64", *gpus, "--configfile", ROOT / "config/gpu.yaml")
+    assert jobs(run)["run_rollouts"] == num_jobs
+    played = re.findall(r"--policy rl_multi --store \S+ (.+)", run.stdout + run.stderr)
+    out = [f"--out results/gpu/rollouts/rl_multi-level{n}/turns.parquet" for n in (1, 2)]
+    each = [f"--split level1 {out[0]}", f"--split level2 {out[1]}"]
+    together = [f"--split level1 --split level2 {out[0]} {out[1]}"]
+    assert sorted(played) == (each if num_jobs == 6 else together)
+
+
 def test_the_audit_trains_each_run_and_looks_at_its_kernels(snakemake: Run) -> None:
     overlay = ROOT / "config/audit.yaml"
     found = jobs(snakemake("--dry-run", "results/audit/figures/audit.png", "--configfile", overlay))
