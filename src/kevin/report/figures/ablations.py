@@ -43,6 +43,11 @@ _FAMILIES = (
     ("KL to the initial policy", "paper: only slowed learning; dropped", "train.kl_beta"),
     ("Stability", "paper: both delay collapse from step ~40 to ~100", "train.loss train.max_grad_norm"),
     ("Clipping of ratios", "paper: 0.28 (clip-higher) was taken", "train.clip_low train.clip_high"),
+    (
+        "Learning rate",
+        "paper: constant after a warm-up",
+        "train.schedule train.learning_rate train.warmup_share train.adam_epsilon",
+    ),
     ("Tokens with a gradient", "not in the paper", "train.high_entropy_share"),
     ("Turns in training", "paper: 1.10× against 0.85× of single-turn training", "train.num_turns"),
     ("Advantage", "not in the paper", "train.advantage train.flat_groups train.first_turn_kl"),
