@@ -225,8 +225,9 @@ def test_configuration_errors_name_file_and_key(snakemake: Run, tmp_path: Path, 
 
 
 def test_a_target_behind_the_configuration_is_told_what_to_type(snakemake: Run, tmp_path: Path) -> None:
-    overlay = tmp_path / "own.yaml"
+    overlay, broken = tmp_path / "own.yaml", tmp_path / "broken.yaml"
     overlay.write_text("seed: 1\n")
+    broken.write_text("seed: [1\n")
     target = "results/tables/level2.csv"
     for arguments, said in (
         (
@@ -234,6 +235,7 @@ def test_a_target_behind_the_configuration_is_told_what_to_type(snakemake: Run, 
             f"snakemake: {target} would be read as configuration; targets come first: snakemake {target}",
         ),
         ((overlay, tmp_path / "none.yaml"), f"snakemake: {tmp_path}/none.yaml: no such configuration file"),
+        ((overlay, broken), f"snakemake: {broken}: not valid YAML: "),
     ):
         run = snakemake("--dry-run", "--configfile", *arguments)
         assert run.returncode != 0

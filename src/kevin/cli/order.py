@@ -6,12 +6,16 @@ import shlex
 from collections.abc import Sequence
 from pathlib import Path
 
+from kevin.core.config.layers import read_layer
+from kevin.core.errors import ConfigError
+
 _OPTIONS = ("--configfile", "--configfiles")
 _ENDINGS = (".yaml", ".yml", ".json")
 
 
 def check_order(argv: Sequence[str]) -> None:
-    """``--configfile`` takes every word that follows it, so a target behind it would be read as configuration.
+    """``--configfile`` takes every word that follows it, so a target behind it would be read as configuration. A file
+    that holds none is named, which Snakemake does not do.
 
     Args:
         argv: of snakemake, its own name first.
@@ -24,9 +28,11 @@ def check_order(argv: Sequence[str]) -> None:
     if targets:
         right = shlex.join(["snakemake", *targets, *(word for word in argv[1:] if word not in targets)])
         raise SystemExit(f"snakemake: {', '.join(targets)} would be read as configuration; targets come first: {right}")
-    missing = [word for word in files if not Path(word).is_file()]
-    if missing:
-        raise SystemExit(f"snakemake: {', '.join(missing)}: no such configuration file")
+    for word in files:
+        try:
+            read_layer(Path(word))
+        except ConfigError as e:
+            raise SystemExit(f"snakemake: {e}") from None
 
 
 def _configfiles(argv: Sequence[str]) -> list[str]:

@@ -54,7 +54,10 @@ def test_layers_win_in_order(tmp_path):
         ({"rollout": {"num_turns": 0}}, "rollout.num_turns: Input should be greater than or equal to 1"),
         ({"rollout": {"temperature": "hot"}}, "rollout.temperature: .*number"),
         ({"reward": {"returns": "mean"}}, "reward.returns: .*'sum' or 'max'"),
-        ({"evaluate": ["base", "kevin"]}, "evaluate names policies that are not defined: kevin"),
+        ({"evaluate": ["base", "kevin"]}, "\n  evaluate names policies that are not defined: kevin"),
+        ({"runs": {"r": {"train": {"num_turns": 0}}}}, "\n  runs.r.train.num_turns: Input should be greater than or"),
+        ({"runs": {"r": {"reward": {"gama": 1}}}}, "\n  runs.r.reward.gama: unknown key"),
+        ({"train": {"kl_beta": 1, "first_turn_kl": 1}}, "\n  train: kl_beta holds all turns and first_turn_kl"),
         ({"language": "cuda"}, "language cuda does not fit judge.device cpu"),
         ({"judge": {"precision": "bfloat16"}}, "judge.precision: .*bfloat16 is not judged.*leave it at float32"),
         ({"judge": {"precision": "float16"}}, "judge.precision: .*float16 is not judged"),
@@ -174,7 +177,7 @@ def test_a_run_may_be_trained_without_rules_and_is_measured_as_all_are():
     assert loaded.for_run("free").judge.model_copy(update={"rules": loaded.judge.rules}) == loaded.judge
     with pytest.raises(ConfigError, match=r"runs.free.judge: only rules here, not num_trials"):
         study(runs={"free": {"judge": {"num_trials": 1}}})
-    with pytest.raises(ConfigError, match=r"runs.free.rules"):
+    with pytest.raises(ConfigError, match=r"runs\.free\.judge\.rules"):
         study(runs={"free": {"judge": {"rules": ["no_such_rule"]}}})
 
 

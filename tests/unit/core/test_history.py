@@ -163,5 +163,5 @@ class TestInTheConfiguration:
     def test_a_run_may_not_change_how_many_kernels_are_drawn(self):
         with pytest.raises(ConfigError, match=r"runs\.rl\.rollout: only history and profile_feedback.*num_turns"):
             self.study(runs={"rl": {"rollout": {"num_turns": 2}}})
-        with pytest.raises(ConfigError, match=r"runs\.rl\.history\.view"):
+        with pytest.raises(ConfigError, match=r"runs\.rl\.rollout\.history\.view"):
             self.study(runs={"rl": {"rollout": {"history": {"view": "none"}}}})

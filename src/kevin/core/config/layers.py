@@ -1,8 +1,28 @@
-"""Trees of keys laid over each other."""
+"""Trees of keys, as files hold them, laid over each other."""
 
 from __future__ import annotations
 
+from pathlib import Path
 from typing import Any
+
+import yaml
+
+from kevin.core.errors import ConfigError
+
+
+def read_layer(path: Path) -> dict[str, Any]:
+    """The keys of a YAML file. Raises ConfigError naming a file that is not there or holds none."""
+    try:
+        layer = yaml.safe_load(path.read_text())
+    except FileNotFoundError:
+        raise ConfigError(f"{path}: no such configuration file") from None
+    except (OSError, UnicodeDecodeError) as e:
+        raise ConfigError(f"{path}: cannot be read: {e}") from None
+    except yaml.YAMLError as e:
+        raise ConfigError(f"{path}: not valid YAML: {e}") from None
+    if not isinstance(layer, dict):
+        raise ConfigError(f"{path}: expected a mapping of keys at the top level")
+    return layer
 
 
 def merge(base: dict[str, Any], overlay: dict[str, Any]) -> dict[str, Any]:

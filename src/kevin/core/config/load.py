@@ -6,10 +6,10 @@ from collections.abc import Set
 from pathlib import Path
 from typing import Any
 
-import yaml
 from pydantic import BaseModel, ValidationError
 
-from kevin.core.config.layers import merge
+from kevin.core.config.layers import merge, read_layer
+from kevin.core.config.problems import problem
 from kevin.core.config.study import Study
 from kevin.core.errors import ConfigError
 from kevin.core.types import canonical_json, digest
@@ -25,29 +25,13 @@ def validate_study(raw: dict[str, Any], origin: str) -> Study:
     try:
         return Study.model_validate(raw)
     except ValidationError as e:
-        lines = []
-        for err in e.errors():
-            key = ".".join(str(part) for part in err["loc"]) or "(top level)"
-            what = "unknown key" if err["type"] == "extra_forbidden" else err["msg"]
-            lines.append(f"  {key}: {what}")
-        raise ConfigError(
-            f"{origin}: the configuration is not valid:\n" + "\n".join(lines) + "\nEvery key: config/README.md"
-        ) from None
+        lines = "".join(f"  {problem(err)}\n" for err in e.errors())
+        raise ConfigError(f"{origin}: the configuration is not valid:\n{lines}Every key: config/README.md") from None
 
 
 def load_study(paths: list[Path]) -> Study:
     """Read YAML files in order, each laid over the one before."""
     raw: dict[str, Any] = {}
     for path in paths:
-        try:
-            layer = yaml.safe_load(path.read_text())
-        except FileNotFoundError:
-            raise ConfigError(f"{path}: no such configuration file") from None
-        except (OSError, UnicodeDecodeError) as e:
-            raise ConfigError(f"{path}: cannot be read: {e}") from None
-        except yaml.YAMLError as e:
-            raise ConfigError(f"{path}: not valid YAML: {e}") from None
-        if not isinstance(layer, dict):
-            raise ConfigError(f"{path}: expected a mapping of keys at the top level")
-        raw = merge(raw, layer)
+        raw = merge(raw, read_layer(path))
     return validate_study(raw, " + ".join(str(p) for p in paths))

@@ -7,11 +7,12 @@ from functools import cached_property
 from pathlib import Path
 from typing import Any, Literal
 
-from pydantic import Field, ValidationError, model_validator
+from pydantic import Field, model_validator
 
 from kevin.core.config.base_model import BaseModelConfig
 from kevin.core.config.layers import merge
 from kevin.core.config.policy import PolicyConfig
+from kevin.core.config.problems import valid
 from kevin.core.config.rollout import JudgePoolConfig, ReportConfig, RewardConfig, RolloutConfig
 from kevin.core.config.search import SearchConfig
 from kevin.core.config.tasks import TasksConfig
@@ -126,11 +127,7 @@ class Study(Frozen):
         return self
 
     def _check_run(self, name: str) -> None:
-        try:
-            run = self.for_run(name)
-        except ValidationError as e:
-            key = ".".join(str(part) for part in e.errors()[0]["loc"])
-            raise ValueError(f"runs.{name}.{key}: {e.errors()[0]['msg']}") from None
+        run = self.for_run(name)
         if run.train.init not in self.policies:
             raise ValueError(f"runs.{name}: train.init names a policy that is not defined: {run.train.init}")
         self.origins(run.train.init)
@@ -141,11 +138,7 @@ class Study(Frozen):
 
     def _check_strategy(self, name: str) -> None:
         keys = self.search.strategies[name].rollout
-        try:
-            RolloutConfig.model_validate(_laid_over(self.rollout, keys))
-        except ValidationError as e:
-            key = ".".join(str(part) for part in e.errors()[0]["loc"])
-            raise ValueError(f"search.strategies.{name}.rollout.{key}: {e.errors()[0]['msg']}") from None
+        valid(RolloutConfig, _laid_over(self.rollout, keys), "search", "strategies", name, "rollout")
         if "num_trajectories" in keys:
             raise ValueError(
                 f"search.strategies.{name}.rollout.num_trajectories: it follows from search.num_kernels and num_turns; "
@@ -157,10 +150,11 @@ class Study(Frozen):
         if name not in self.runs:
             raise ConfigError(f"no run {name!r} in the configuration; there are {', '.join(self.runs) or 'none'}")
         run = self.runs[name]
-        train = TrainConfig.model_validate(self.train.model_dump() | run.train)
-        reward = RewardConfig.model_validate(self.reward.model_dump() | run.reward)
-        rollout = RolloutConfig.model_validate(_laid_over(self.rollout, run.rollout))
-        judge = JudgeProtocol.model_validate(merge(self.judge.model_dump(), run.judge))
+        within = ("runs", name)
+        train = valid(TrainConfig, self.train.model_dump() | run.train, *within, "train")
+        reward = valid(RewardConfig, self.reward.model_dump() | run.reward, *within, "reward")
+        rollout = valid(RolloutConfig, _laid_over(self.rollout, run.rollout), *within, "rollout")
+        judge = valid(JudgeProtocol, merge(self.judge.model_dump(), run.judge), *within, "judge")
         own = {"train": train, "reward": reward, "rollout": rollout, "judge": judge, "runs": {}}
         return self.model_copy(update=own)
 
