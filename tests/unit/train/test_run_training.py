@@ -172,7 +172,7 @@ def test_unknown_runs_and_keys(tmp_path):
     with pytest.raises(ConfigError, match="no run 'nobody'"):
         study.for_run("nobody")
     raw = study.model_dump(mode="json")
-    with pytest.raises(ValueError, match=r"runs\.tiny\.num_turn"):
+    with pytest.raises(ValueError, match=r"runs\.tiny\.train\.num_turn"):
         Study.model_validate({**raw, "runs": {"tiny": {"train": {"num_turn": 3}}}})
     with pytest.raises(ValueError, match="init names a policy"):
         Study.model_validate({**raw, "runs": {"tiny": {"train": {"init": "nobody"}}}})
