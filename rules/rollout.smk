@@ -1,7 +1,6 @@
 # One engine plays all splits, which saves the start of others; where a machine has more GPUs than there are policies, a
 # job and an engine for each split, so that none is idle.
 A_JOB_EACH = side_by_side() > len(study.evaluate)
-PLAYED = ["{split}"] if A_JOB_EACH else EVAL_SPLITS
 PLAYER = "run_rollouts-{policy}-{split}" if A_JOB_EACH else "run_rollouts-{policy}"
 
 
@@ -12,7 +11,10 @@ rule run_rollouts:
         tasks="<results>/tasks.parquet",
         image=IMAGE_DIGEST,
     output:
-        expand("<results>/rollouts/{{policy}}-{split}/turns.parquet", split=PLAYED),
+        expand(
+            "<results>/rollouts/{{policy}}-{split}/turns.parquet",
+            split="{split}" if A_JOB_EACH else EVAL_SPLITS,
+        ),
     log:
         f"<results>/logs/{PLAYER}.log",
     benchmark:
@@ -29,7 +31,7 @@ rule run_rollouts:
         depends=policy_digest,
         store=f"{study.results}/store",
         splits=lambda wildcards: repeat(
-            "--split", [part.format(**wildcards) for part in PLAYED]
+            "--split", [wildcards.split] if A_JOB_EACH else EVAL_SPLITS
         ),
         files=lambda wildcards, output: repeat("--out", output),
     shell:

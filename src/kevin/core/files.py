@@ -15,6 +15,7 @@ from typing import TYPE_CHECKING, Any, BinaryIO
 from pydantic import ValidationError
 
 from kevin.core.errors import DataError, KevinError
+from kevin.core.problems import problem
 from kevin.core.scratch import new_locked_file, remove_stale
 from kevin.core.types import Kernel, OpCall, Outcome, Task, TaskSpec, Turn
 
@@ -297,7 +298,8 @@ def turns_from_frame(frame: pd.DataFrame, origin: Path | str = "turns") -> list[
         except KeyError as e:
             raise DataError(f"{origin}: no column {e.args[0]!r}: not turns of this version") from None
         except ValueError as e:
-            raise DataError(f"{origin}, row {number}: not a turn of this version: {_first_problem(e)}") from None
+            what = problem(e.errors()[0]) if isinstance(e, ValidationError) else e
+            raise DataError(f"{origin}, row {number}: not a turn of this version: {what}") from None
     return turns
 
 
@@ -311,13 +313,6 @@ def _turn(record: dict[Hashable, Any]) -> Turn:
     outcome = row.pop("outcome")
     known = {k: v for k, v in row.items() if k in Turn.model_fields}
     return Turn.model_validate({**known, "kernel": kernel, "outcome": Outcome(outcome) if outcome else None})
-
-
-def _first_problem(error: ValueError) -> str:
-    if not isinstance(error, ValidationError):
-        return str(error)
-    first = error.errors()[0]
-    return ": ".join(filter(None, (".".join(map(str, first["loc"])), first["msg"])))
 
 
 def write_turns(path: Path, turns: Iterable[Turn], provenance: dict[str, Any]) -> None:

@@ -9,9 +9,9 @@ from typing import Any
 from pydantic import BaseModel, ValidationError
 
 from kevin.core.config.layers import merge, read_layer
-from kevin.core.config.problems import problem
 from kevin.core.config.study import Study
 from kevin.core.errors import ConfigError
+from kevin.core.problems import problem
 from kevin.core.types import canonical_json, digest
 
 

@@ -12,13 +12,13 @@ from pydantic import Field, model_validator
 from kevin.core.config.base_model import BaseModelConfig
 from kevin.core.config.layers import merge
 from kevin.core.config.policy import PolicyConfig
-from kevin.core.config.problems import valid
 from kevin.core.config.rollout import JudgePoolConfig, ReportConfig, RewardConfig, RolloutConfig
 from kevin.core.config.search import SearchConfig
 from kevin.core.config.tasks import TasksConfig
 from kevin.core.config.train import RunConfig, TrainConfig
 from kevin.core.errors import ConfigError
 from kevin.core.history import HistoryConfig
+from kevin.core.problems import valid
 from kevin.core.protocol import JudgeProtocol
 from kevin.core.types import Dialect, Frozen, Language, canonical_json, digest
 

@@ -1,4 +1,4 @@
-"""What is wrong with a part of the configuration, in the configuration's words."""
+"""What pydantic has against given values, in a line that begins with the key."""
 
 from __future__ import annotations
 
