@@ -1,5 +1,6 @@
 """The configuration: layers, defaults, and mistakes that name their key."""
 
+import json
 from pathlib import Path
 
 import pytest
@@ -92,6 +93,13 @@ def test_every_mistake_is_told_at_once():
 def test_a_broken_file_is_named(tmp_path, text, words):
     with pytest.raises(ConfigError, match=f"broken.yaml: {words}"):
         load_study([write(tmp_path / "broken.yaml", text)])
+
+
+def test_a_layer_may_be_json_with_tabs(tmp_path):
+    own = write(tmp_path / "own.json", json.dumps({**MINIMAL, "seed": 3}, indent="\t"))
+    assert load_study([own]).seed == 3
+    with pytest.raises(ConfigError, match=r"own\.json: not valid JSON"):
+        load_study([write(own, "{")])
 
 
 def test_a_missing_file_and_a_folder_are_named(tmp_path):

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import json
 from pathlib import Path
 from typing import Any
 
@@ -11,13 +12,16 @@ from kevin.core.errors import ConfigError
 
 
 def read_layer(path: Path) -> dict[str, Any]:
-    """The keys of a YAML file. Raises ConfigError naming a file that is not there or holds none."""
+    """The keys of a YAML or JSON file. Raises ConfigError naming a file that is not there or holds none."""
     try:
-        layer = yaml.safe_load(path.read_text())
+        text = path.read_text()
+        layer = json.loads(text) if path.suffix == ".json" else yaml.safe_load(text)  # JSON may have tabs
     except FileNotFoundError:
         raise ConfigError(f"{path}: no such configuration file") from None
     except (OSError, UnicodeDecodeError) as e:
         raise ConfigError(f"{path}: cannot be read: {e}") from None
+    except json.JSONDecodeError as e:
+        raise ConfigError(f"{path}: not valid JSON: {e}") from None
     except yaml.YAMLError as e:
         raise ConfigError(f"{path}: not valid YAML: {e}") from None
     if not isinstance(layer, dict):
