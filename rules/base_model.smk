@@ -127,11 +127,12 @@ rule check_base_model:
         tasks="<results>/tasks.parquet",
         image=IMAGE_DIGEST,
     output:
-        "<results>/checks/base_model.json",
+        BASE_MODEL_CHECK,
     log:
         "<results>/logs/check_base_model.log",
     benchmark:
         "<results>/benchmarks/check_base_model.tsv"
+    priority: PRIORITY["school"]
     threads: all_cores()
     resources:
         cpus_per_task=NEEDS["threads"],

@@ -69,7 +69,7 @@ FIRST_SCHOOL = f"{study.results}/first_school"
 SECOND_SCHOOL = study.base_model.second_school
 # Whose judged answers it goes on from.
 AUTHORS = ["own", "written"] if study.base_model.has_two_schools else ["written"]
-CHECKED_BASE_MODEL = [BASE_MODEL, f"{study.results}/checks/base_model.json"]
+BASE_MODEL_CHECK = f"{study.results}/checks/base_model.json"
 DEVICE = study.judge.device
 # The runs that the report compares.
 SHOWN_RUNS = [run for run in study.runs if run in map(study.made_by, study.evaluate)]
@@ -110,11 +110,16 @@ def own_model(policy):
     """What makes a policy of this study's own: the base model, what it was before its second school, or the export of a
     training run."""
     if study.is_base_model(policy):
-        return CHECKED_BASE_MODEL
+        return [BASE_MODEL, BASE_MODEL_CHECK]
     if study.is_first_school(policy):
         return [FIRST_SCHOOL]
-    run = study.made_by(policy)
-    return [f"{study.results}/policies/{run}"] if run else []
+    if run := study.made_by(policy):
+        checked = study.is_base_model(study.for_run(run).train.init)
+        return [
+            f"{study.results}/policies/{run}",
+            *([BASE_MODEL_CHECK] if checked else []),
+        ]
+    return []
 
 
 def run_digest(wildcards):
@@ -188,8 +193,11 @@ def all_cores():
 
 
 def initial_model(wildcards):
-    """The model that a run starts from, where this study makes it."""
-    return own_model(study.for_run(wildcards.run).train.init)
+    """The model that a run starts from, where this study makes it. With several GPUs on this machine training begins while
+    the base model is being checked, which is finished before anything of it is evaluated.
+    """
+    files = own_model(study.for_run(wildcards.run).train.init)
+    return [file for file in files if file != BASE_MODEL_CHECK or side_by_side() == 1]
 
 
 def drawn_runs(wildcards):

@@ -102,6 +102,14 @@ def test_more_gpus_than_policies_play_a_split_each(snakemake: Run, num_gpus: int
     assert sorted(played) == (each if num_jobs == 6 else together)
 
 
+@pytest.mark.parametrize("num_gpus", [1, 4])
+def test_trainings_on_several_gpus_begin_beside_the_check_of_their_base_model(snakemake: Run, num_gpus: int) -> None:
+    options = ("--dry-run", "--resources", f"gpu={num_gpus}", "--configfile", ROOT / "config/gpu.yaml")
+    train = jobs(snakemake("results/gpu/train/rl_multi/summary.json", *options))
+    assert train["train_base_model"] == 1 and ("check_base_model" in train) == (num_gpus == 1)
+    assert jobs(snakemake("results/gpu/rollouts/rl_multi-level1/turns.parquet", *options))["check_base_model"] == 1
+
+
 def test_the_audit_trains_each_run_and_looks_at_its_kernels(snakemake: Run) -> None:
     overlay = ROOT / "config/audit.yaml"
     found = jobs(snakemake("--dry-run", "results/audit/figures/audit.png", "--configfile", overlay))

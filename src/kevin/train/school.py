@@ -17,19 +17,19 @@ from typing import TYPE_CHECKING, Any
 from kevin.core import files
 from kevin.core.config import SchoolConfig, Study
 from kevin.core.config.school import FREE
-from kevin.core.errors import ConfigError, DeviceError
+from kevin.core.errors import ConfigError
 from kevin.core.progress import progress
 from kevin.core.types import canonical_json, digest
 from kevin.train.base_model import rate_share, summarise_training, write_training
 from kevin.train.corpus import CHUNK, NO_PASTS, Pasts, Writers, school_tasks
 from kevin.train.past import pasts_identity, read_pasts, second_school
-from kevin.train.pretrained import load_pretrained, save_pretrained
+from kevin.train.pretrained import save_pretrained
 from kevin.train.school_batches import Ahead, Sample, SchoolBatch, cut, held_out_samples, school_batches, summed_loss
 from kevin.train.stability import TrainingStoppedError
 from kevin.train.weights import weights_identity
 
 if TYPE_CHECKING:
-    from kevin.train.copies import Copies
+    from kevin.train.ranks import Pupil, Ranks
 
 log = logging.getLogger(__name__)
 
@@ -84,47 +84,42 @@ def _train(study: Study, school: SchoolConfig, pasts: Pasts, out_dir: Path) -> N
         raise ConfigError("the base model can be trained for dialect c_abi only")
     from transformers.utils.logging import disable_progress_bar
 
-    from kevin.policy.cpu import fit_threads
-    from kevin.train.compiled import compile_layers
-    from kevin.train.copies import Copies, school_devices
-    from kevin.train.unpadded import leave_out_padding
+    from kevin.train import ranks
+    from kevin.train.unpadded import takes_rows
 
     disable_progress_bar()  # of loading and saving; the school has its own
 
-    devices = school_devices(school.num_gpus)
+    devices = ranks.school_devices(school.num_gpus)
     folder = out_dir.with_name(f".{out_dir.name}.school")
     tasks = school_tasks(study)
-    with Writers(study, tasks, school.num_workers or max(1, len(os.sched_getaffinity(0)) - 1), pasts) as writers:
-        model, tokenizer = load_pretrained(config.init)
-        fit_threads(model.num_parameters())
+    num_workers = school.num_workers or max(1, len(os.sched_getaffinity(0)) - 1)
+    with Writers(study, tasks, num_workers, pasts) as writers, ranks.Ranks(devices, config.init, school) as all_ranks:
+        pupil = ranks.load_pupil(config.init, devices[0], school)
+        model, tokenizer = pupil.model, pupil.tokenizer
+        log.info("%d tasks, a model of %d parameters", len(tasks), model.num_parameters())
         context = getattr(model.config.get_text_config(), "max_position_embeddings", None) or config.max_tokens
         longest = min(config.max_tokens, context)
-        padded = not leave_out_padding(model)
-        copies = Copies(model, devices)
-        if school.compile_layers and devices[0].type == "cuda":
-            for each in copies:
-                compile_layers(each)
-        log.info("%d tasks, a model of %d parameters", len(tasks), model.num_parameters())
-        checkpoint = Checkpoint(folder, _identity(study, school, pasts))
-        pupil = Pupil(copies, int(tokenizer.pad_token_id), school, checkpoint)
-        pupil.resume()
+        training = Training(pupil, all_ranks, Checkpoint(folder, _identity(study, school, pasts)))
+        training.resume()
+        all_ranks.meet(pupil)
         batches = school_batches(
-            writers.chunks(pupil.next_conversation // CHUNK),
+            writers.chunks(training.next_conversation // CHUNK),
             tokenizer,
-            first=pupil.next_conversation,
+            first=training.next_conversation,
             batch_tokens=school.batch_tokens,
-            micro_batch_tokens=min(school.micro_batch_tokens, -(-school.batch_tokens // len(copies))),
+            micro_batch_tokens=school.micro_batch_tokens,
             longest=longest,
-            padded=padded,
+            padded=not takes_rows(model),
+            num_devices=len(devices),
         )
         held_out = {"held_out_loss": held_out_samples(writers, tokenizer, school.num_held_out, longest)}
         if pasts.held_out:
             later = held_out_samples(writers, tokenizer, school.num_held_out, longest, "held out later")
             held_out |= {"held_out_later_loss": later} if later else {}
-        pupil.train(batches, held_out)
+        training.run(batches, held_out)
     with files.whole_folder(out_dir) as partial:
         save_pretrained(partial, model, tokenizer)
-        write_training(partial, pupil.records, pupil.summary(study))
+        write_training(partial, training.records, training.summary(study))
     shutil.rmtree(folder, ignore_errors=True)
 
 
@@ -169,20 +164,21 @@ class Checkpoint:
             torch.save({"identity": self._identity, **state}, tmp)
 
 
-class Pupil:
-    """A model at school: its optimiser, where it is in the corpus, and what was recorded."""
+class Training:
+    """A model at school: its optimizer, where it is in the corpus, and what was recorded."""
 
-    def __init__(self, copies: Copies, pad: int, school: SchoolConfig, checkpoint: Checkpoint) -> None:
+    def __init__(self, pupil: Pupil, ranks: Ranks, checkpoint: Checkpoint) -> None:
         import torch
 
-        model = copies.first
-        self._copies, self._model = copies, model
-        self._pad, self._school, self._checkpoint = pad, school, checkpoint
-        on_gpu = model.device.type == "cuda"
+        self._pupil, self._ranks, self._checkpoint = pupil, ranks, checkpoint
+        self._model, self._school = pupil.model, pupil.school
         self._optimizer = torch.optim.AdamW(
-            model.parameters(), lr=school.learning_rate, betas=_BETAS, weight_decay=0.0, fused=on_gpu
+            self._model.parameters(),
+            lr=self._school.learning_rate,
+            betas=_BETAS,
+            weight_decay=0.0,
+            fused=self._model.device.type == "cuda",
         )
-        self._autocast = torch.autocast(model.device.type, torch.bfloat16, enabled=on_gpu)
         self.next_conversation = 0
         self.records: list[dict[str, float]] = []
         self._waited_s = self._spent_s = 0.0
@@ -194,7 +190,6 @@ class Pupil:
         if state is None:
             return
         self._model.load_state_dict(state["model"])
-        self._copies.spread()
         self._optimizer.load_state_dict(state["optimizer"])
         self.next_conversation, self.records = state["next_conversation"], state["records"]
         self._spent_s = self.records[-1]["elapsed_s"]
@@ -211,19 +206,16 @@ class Pupil:
         )
         self._saved = time.monotonic()
 
-    def train(self, made: Any, held_out: Mapping[str, Sequence[Sample]]) -> None:
+    def run(self, made: Any, held_out: Mapping[str, Sequence[Sample]]) -> None:
         """The steps that are still to be made, on the batches ``made``.
 
         ``held_out``: by the name of the loss in the records what it is measured on.
         """
-        from kevin.train.unpadded import steady_attention
-
         school = self._school
         ahead = Ahead(made)
         batches = iter(ahead)
-        self._copies.train()
         try:
-            with steady_attention(), progress(school.num_steps, "school", "steps") as bar:
+            with progress(school.num_steps, "school", "steps") as bar:
                 bar.update(len(self.records))
                 while len(self.records) < school.num_steps:
                     began = time.monotonic()
@@ -252,39 +244,22 @@ class Pupil:
     def _step(self, batch: SchoolBatch) -> dict[str, float]:
         import torch
 
-        from kevin.train.compiled import compiling
-
         step = len(self.records) + 1
         rate = self._school.learning_rate * rate_share(step - 1, self._school.num_steps)
         for group in self._optimizer.param_groups:
             group["lr"] = rate
-        self._copies.forget_gradients()
-        losses = []
-        try:
-            with compiling("base_model.school_training.compile_layers"):
-                for model, samples in self._copies.shares(batch.micro_batches):
-                    with self._autocast:
-                        loss = summed_loss(model, samples, self._pad) / batch.num_answer_tokens
-                    loss.backward()
-                    losses.append(loss.detach())
-            self._copies.add_gradients()
-        except torch.OutOfMemoryError as e:
-            raise DeviceError(
-                f"the device ran out of memory at school: {str(e).splitlines()[0]} Lower "
-                f"base_model.school_training.micro_batch_tokens ({self._school.micro_batch_tokens})"
-            ) from e
+        loss = self._ranks.add_gradients(batch)
         norm = torch.nn.utils.clip_grad_norm_(self._model.parameters(), _MAX_GRAD_NORM)
-        total = sum(map(float, losses))
-        if not (math.isfinite(total) and math.isfinite(float(norm))):
+        if not (math.isfinite(loss) and math.isfinite(float(norm))):
             raise TrainingStoppedError(
-                f"school, step {step}: loss {total}, gradient norm {float(norm)}; lower "
+                f"school, step {step}: loss {loss}, gradient norm {float(norm)}; lower "
                 f"base_model.school_training.learning_rate ({self._school.learning_rate:g})"
             )
         self._optimizer.step()
-        self._copies.spread()
+        self._ranks.spread()
         return {
             "step": step,
-            "loss": total,
+            "loss": loss,
             "grad_norm": float(norm),
             "learning_rate": rate,
             "num_tokens": batch.num_tokens,
@@ -296,11 +271,12 @@ class Pupil:
         """Nats a token of the answers."""
         import torch
 
-        from kevin.train.unpadded import takes_rows
+        from kevin.train.unpadded import steady_attention, takes_rows
 
-        with torch.no_grad(), self._autocast:
-            parts = cut(samples, self._school.micro_batch_tokens, padded=not takes_rows(self._model))
-            total = sum(float(summed_loss(self._model, part, self._pad)) for part in parts)
+        model, pad = self._model, int(self._pupil.tokenizer.pad_token_id)
+        with torch.no_grad(), self._pupil.autocast(), steady_attention():
+            parts = cut(samples, self._school.micro_batch_tokens, padded=not takes_rows(model))
+            total = sum(float(summed_loss(model, part, pad)) for part in parts)
         return total / sum(s.num_answer for s in samples)
 
     def summary(self, study: Study) -> dict[str, Any]:

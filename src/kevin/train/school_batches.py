@@ -32,20 +32,29 @@ class Sample(NamedTuple):
     """Tokens at the end that are the answer's."""
 
 
+MicroBatch = list[Sample]
+"""Samples of one forward and backward pass."""
+
+
 class SchoolBatch(NamedTuple):
     """What one gradient step learns from."""
 
-    micro_batches: list[list[Sample]]
+    shares: list[list[MicroBatch]]
+    """Of each device."""
     next_conversation: int
     """Number of the first conversation that comes after it."""
 
     @property
+    def samples(self) -> list[Sample]:
+        return [sample for share in self.shares for part in share for sample in part]
+
+    @property
     def num_answer_tokens(self) -> int:
-        return sum(s.num_answer for part in self.micro_batches for s in part)
+        return sum(s.num_answer for s in self.samples)
 
     @property
     def num_tokens(self) -> int:
-        return sum(len(s.tokens) for part in self.micro_batches for s in part)
+        return sum(len(s.tokens) for s in self.samples)
 
 
 def encode(written: Sequence[Transcript], tokenizer: PreTrainedTokenizerBase) -> list[list[Sample]]:
@@ -66,13 +75,24 @@ def encode(written: Sequence[Transcript], tokenizer: PreTrainedTokenizerBase) ->
     return samples
 
 
-def cut(samples: Sequence[Sample], max_tokens: int, *, padded: bool = True) -> list[list[Sample]]:
+def deal(samples: Sequence[Sample], num: int) -> list[list[Sample]]:
+    """The samples in ``num`` parts of about as many tokens: the longest first, each to whoever has fewest."""
+    hands: list[list[Sample]] = [[] for _ in range(num)]
+    sizes = [0] * num
+    for sample in sorted(samples, key=lambda s: len(s.tokens), reverse=True):
+        i = sizes.index(min(sizes))
+        hands[i].append(sample)
+        sizes[i] += len(sample.tokens)
+    return hands
+
+
+def cut(samples: Sequence[Sample], max_tokens: int, *, padded: bool = True) -> list[MicroBatch]:
     """Micro-batches of samples of like length, each of at most ``max_tokens``, the longest first.
 
     Args:
         padded: whether each counts as long as the longest of its micro-batch.
     """
-    parts: list[list[Sample]] = []
+    parts: list[MicroBatch] = []
     num = 0
     for sample in sorted(samples, key=lambda s: len(s.tokens), reverse=True):
         size = len(parts[-1][0].tokens) if parts and padded else len(sample.tokens)
@@ -94,6 +114,7 @@ def school_batches(
     micro_batch_tokens: int,
     longest: int,
     padded: bool = True,
+    num_devices: int = 1,
 ) -> Iterator[SchoolBatch]:
     """Whole conversations until there are ``batch_tokens``, again and again.
 
@@ -101,6 +122,7 @@ def school_batches(
         chunks: from that on which holds conversation number ``first``.
         padded: as `cut`.
         longest: samples of more tokens are left out.
+        num_devices: that share a step.
 
     Raises:
         ConfigError: no sample is as short as that.
@@ -119,7 +141,8 @@ def school_batches(
             batch += kept
             num_tokens += sum(len(s.tokens) for s in kept)
             if num_tokens >= batch_tokens:
-                yield SchoolBatch(cut(batch, micro_batch_tokens, padded=padded), number)
+                hands = deal(batch, num_devices)
+                yield SchoolBatch([cut(hand, micro_batch_tokens, padded=padded) for hand in hands], number)
                 batch, num_tokens = [], 0
         missed = 0 if fitting else missed + 1
         if missed >= _PATIENCE:

@@ -12,10 +12,10 @@ from writer_fixtures import small_catalog
 
 from kevin.core.errors import ConfigError, DeviceError, HarnessError
 from kevin.tasks.kernelbench import named_sequence
-from kevin.train import copies, corpus, school
+from kevin.train import corpus, ranks, school
 from kevin.train.families import families
 from kevin.train.pretrained import load_pretrained
-from kevin.train.school_batches import Ahead, Sample, cut, encode, school_batches, summed_loss
+from kevin.train.school_batches import Ahead, Sample, cut, deal, encode, school_batches, summed_loss
 from kevin.writer.transcripts import transcripts
 
 
@@ -155,18 +155,18 @@ def test_a_killed_training_goes_on_to_the_same_weights(folder, tmp_path, monkeyp
     monkeypatch.setattr(school, "Writers", WritesHere)
     study = make_study(folder, checkpoint_minutes=1e-9)
     school.train_school(study, tmp_path / "whole")
-    whole = school.Pupil._step
+    whole = school.Training._step
 
     def killed(self, batch):
         if len(self.records) == 2:
             raise KeyboardInterrupt
         return whole(self, batch)
 
-    monkeypatch.setattr(school.Pupil, "_step", killed)
+    monkeypatch.setattr(school.Training, "_step", killed)
     with pytest.raises(KeyboardInterrupt):
         school.train_school(study, tmp_path / "again")
     assert not (tmp_path / "again").exists()
-    monkeypatch.setattr(school.Pupil, "_step", whole)
+    monkeypatch.setattr(school.Training, "_step", whole)
     with caplog.at_level("INFO"):
         school.train_school(study, tmp_path / "again")
     assert "going on after step 2" in caplog.text
@@ -179,18 +179,19 @@ def test_a_killed_training_goes_on_to_the_same_weights(folder, tmp_path, monkeyp
     assert losses[0] == losses[1]
 
 
-def test_two_devices_share_a_step_and_train_the_same_model(folder, tmp_path, monkeypatch):
-    """To rounding: gradients are added up in another order."""
+@pytest.fixture
+def two_devices(monkeypatch):
     monkeypatch.setattr(school, "Writers", WritesHere)
-    study = make_study(folder, learning_rate=0.01)
-    school.train_school(study, tmp_path / "one")
-    monkeypatch.setattr(copies, "school_devices", lambda num_gpus: [torch.device("cpu")] * num_gpus)
-    shares = copies.Copies.shares
-    seen = []
-    monkeypatch.setattr(copies.Copies, "shares", lambda self, parts: seen.append(shares(self, parts)) or seen[-1])
-    two = make_study(folder, learning_rate=0.01, num_gpus=2)
-    school.train_school(two, tmp_path / "two")
-    assert all(len({id(model) for model, _ in step}) == 2 for step in seen) and len(seen) == 4
+    monkeypatch.setattr(ranks, "school_devices", lambda num_gpus: [torch.device("cpu")] * num_gpus)
+
+
+def test_two_devices_share_a_step_and_train_the_same_model(folder, tmp_path, two_devices, monkeypatch):
+    """To rounding: gradients are added up in another order."""
+    school.train_school(make_study(folder, learning_rate=0.01), tmp_path / "one")
+    whole, shares = ranks.Ranks.add_gradients, []
+    monkeypatch.setattr(ranks.Ranks, "add_gradients", lambda self, b: shares.append(b.shares) or whole(self, b))
+    school.train_school(make_study(folder, learning_rate=0.01, num_gpus=2), tmp_path / "two")
+    assert len(shares) == 4 and all(len(step) == 2 and all(step) for step in shares)
     a, b = (AutoModelForCausalLM.from_pretrained(tmp_path / n).state_dict() for n in ("one", "two"))
     for key, value in a.items():
         assert torch.allclose(value, b[key], atol=2e-4), key
@@ -201,21 +202,51 @@ def test_two_devices_share_a_step_and_train_the_same_model(folder, tmp_path, mon
     assert losses[0] == pytest.approx(losses[1], rel=1e-4) and losses[0][-1] < losses[0][0]
 
 
-def test_micro_batches_are_shared_out_by_their_tokens(loaded):
-    pair = copies.Copies(loaded[0], [torch.device("cpu")] * 2)
-    parts = [[Sample([0] * n, 1)] for n in (10, 50, 30, 20)]
-    shared = pair.shares(parts)
-    assert sorted(len(part[0].tokens) for _, part in shared) == [10, 20, 30, 50]
-    loads = [sum(len(p[0].tokens) for m, p in shared if m is model) for model in {m for m, _ in shared}]
-    assert sorted(loads) == [50, 60]
+def test_a_school_on_two_devices_goes_on_after_one_was_lost(folder, tmp_path, two_devices, monkeypatch):
+    """With one device, from the last checkpoint: how many there are is how it is computed, not what."""
+    shared = ranks.Ranks.add_gradients
+    made = []
+
+    def killed(self, batch):
+        if len(made) == 2:
+            self._processes[0].kill()
+        made.append(shared(self, batch))
+        return made[-1]
+
+    monkeypatch.setattr(ranks.Ranks, "add_gradients", killed)
+    with pytest.raises(HarnessError, match=r"ended from outside.*num_gpus"):
+        school.train_school(make_study(folder, num_gpus=2, checkpoint_minutes=1e-9), tmp_path / "model")
+    assert len(made) == 2 and not torch.distributed.is_initialized()
+    monkeypatch.setattr(ranks.Ranks, "add_gradients", shared)
+    school.train_school(make_study(folder), tmp_path / "model")
+    losses = [json.loads(line)["loss"] for line in (tmp_path / "model" / "training.jsonl").read_text().splitlines()]
+    assert losses[:2] == made and len(losses) == 4
+
+
+def test_what_another_device_meets_is_told(folder, tmp_path):
+    settings = make_study(folder).base_model.school_training
+    given = ranks.load_pupil(str(folder), torch.device("cpu"), settings)
+    with (
+        pytest.raises(ConfigError, match=r"base_model\.init"),
+        ranks.Ranks([torch.device("cpu")] * 2, str(tmp_path / "nowhere"), settings) as both,
+    ):
+        both.meet(given)
+
+
+def test_samples_are_dealt_out_by_their_tokens():
+    samples = [Sample([0] * n, 1) for n in (10, 50, 30, 20)]
+    hands = deal(samples, 2)
+    assert sorted(len(s.tokens) for hand in hands for s in hand) == [10, 20, 30, 50]
+    assert sorted(sum(len(s.tokens) for s in hand) for hand in hands) == [50, 60]
+    assert deal(samples[:1], 3)[1:] == [[], []]
 
 
 def test_more_gpus_than_there_are_is_refused(monkeypatch):
     monkeypatch.setattr(torch.cuda, "is_available", lambda: True)
     monkeypatch.setattr(torch.cuda, "device_count", lambda: 1)
-    assert copies.school_devices(1) == [torch.device("cuda", 0)]
+    assert ranks.school_devices(1) == [torch.device("cuda", 0)]
     with pytest.raises(DeviceError, match="num_gpus is 2, and 1 can be seen"):
-        copies.school_devices(2)
+        ranks.school_devices(2)
 
 
 def test_a_checkpoint_of_another_training_is_not_used(tmp_path, caplog):
