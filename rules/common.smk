@@ -108,18 +108,20 @@ digests = StudyDigests(study)
 
 def own_model(policy):
     """What makes a policy of this study's own: the base model, what it was before its second school, or the export of a
-    training run."""
+    training run. With several GPUs a base model is being checked while others train and play it already.
+    """
     if study.is_base_model(policy):
-        return [BASE_MODEL, BASE_MODEL_CHECK]
+        return [BASE_MODEL, *(base_model_check(policy) if side_by_side() == 1 else [])]
     if study.is_first_school(policy):
         return [FIRST_SCHOOL]
-    if run := study.made_by(policy):
-        checked = study.is_base_model(study.for_run(run).train.init)
-        return [
-            f"{study.results}/policies/{run}",
-            *([BASE_MODEL_CHECK] if checked else []),
-        ]
-    return []
+    run = study.made_by(policy)
+    return [f"{study.results}/policies/{run}"] if run else []
+
+
+def base_model_check(policy):
+    """The check without which nothing is said of a policy: of the base model, and of what was trained from it."""
+    origin = study.origins(policy)[-1]
+    return [BASE_MODEL_CHECK] if study.is_base_model(origin) else []
 
 
 def run_digest(wildcards):
@@ -193,11 +195,8 @@ def all_cores():
 
 
 def initial_model(wildcards):
-    """The model that a run starts from, where this study makes it. With several GPUs on this machine training begins while
-    the base model is being checked, which is finished before anything of it is evaluated.
-    """
-    files = own_model(study.for_run(wildcards.run).train.init)
-    return [file for file in files if file != BASE_MODEL_CHECK or side_by_side() == 1]
+    """The model that a run starts from, where this study makes it."""
+    return own_model(study.for_run(wildcards.run).train.init)
 
 
 def drawn_runs(wildcards):

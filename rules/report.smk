@@ -22,6 +22,9 @@ TRAININGS = [
 rule score_turns:
     """Scores, returns and best kernels so far of one policy's turns."""
     input:
+        lambda wildcards: (
+            [] if wildcards.policy == CEILING else base_model_check(wildcards.policy)
+        ),
         tasks="<results>/tasks.parquet",
         turns="<results>/rollouts/{policy}-{split}/turns.parquet",
     output:

@@ -103,11 +103,14 @@ def test_more_gpus_than_policies_play_a_split_each(snakemake: Run, num_gpus: int
 
 
 @pytest.mark.parametrize("num_gpus", [1, 4])
-def test_trainings_on_several_gpus_begin_beside_the_check_of_their_base_model(snakemake: Run, num_gpus: int) -> None:
+def test_several_gpus_train_and_play_a_base_model_while_one_checks_it(snakemake: Run, num_gpus: int) -> None:
     options = ("--dry-run", "--resources", f"gpu={num_gpus}", "--configfile", ROOT / "config/gpu.yaml")
-    train = jobs(snakemake("results/gpu/train/rl_multi/summary.json", *options))
-    assert train["train_base_model"] == 1 and ("check_base_model" in train) == (num_gpus == 1)
-    assert jobs(snakemake("results/gpu/rollouts/rl_multi-level1/turns.parquet", *options))["check_base_model"] == 1
+    for target in ("train/rl_multi/summary.json", "rollouts/base-level1/turns.parquet"):
+        found = jobs(snakemake(f"results/gpu/{target}", *options))
+        assert found["train_base_model"] == 1 and ("check_base_model" in found) == (num_gpus == 1)
+    for policy in ("base", "rl_multi"):
+        scored = jobs(snakemake(f"results/gpu/scores/{policy}-level1.parquet", *options))
+        assert scored["check_base_model"] == 1, "nothing is said of what was not checked"
 
 
 def test_the_audit_trains_each_run_and_looks_at_its_kernels(snakemake: Run) -> None:
