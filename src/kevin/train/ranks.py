@@ -88,6 +88,8 @@ class Pupil(NamedTuple):
 
 def load_pupil(init: str, device: torch.device, school: SchoolConfig) -> Pupil:
     """Raises ConfigError as `load_pretrained`."""
+    if device.type == "cuda":
+        torch.cuda.set_device(device)
     model, tokenizer = load_pretrained(init)
     fit_threads(model.num_parameters())
     leave_out_padding(model)
@@ -125,7 +127,7 @@ class Ranks:
 
     def _place(self, rank: int) -> _Place:
         folder = "" if self._folder is None else self._folder.name
-        return _Place(rank, len(self._devices), f"file://{folder}/meeting", self._devices[0].type)
+        return _Place(rank, len(self._devices), f"file://{folder}/meeting")
 
     def meet(self, pupil: Pupil) -> None:
         """Wait until every process has its copy, and give all of them the weights of ``pupil``, this process's.
@@ -220,13 +222,10 @@ class _Place(NamedTuple):
     rank: int
     num: int
     meeting: str
-    kind: str
 
     def meet(self, device: torch.device) -> None:
         """Returns once all are there."""
-        on_gpu = self.kind == "cuda"
-        if on_gpu:
-            torch.cuda.set_device(device)
+        on_gpu = device.type == "cuda"
         dist.init_process_group(
             "nccl" if on_gpu else "gloo",
             init_method=self.meeting,
