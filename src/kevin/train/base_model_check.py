@@ -15,6 +15,7 @@ from kevin.core.types import Outcome
 from kevin.rollout.refine import refine
 from kevin.rollout.settings import Judge, RolloutSettings
 from kevin.train.base_model import SUMMARY
+from kevin.train.order import training_tasks
 from kevin.train.stability import TrainingStoppedError
 
 log = logging.getLogger(__name__)
@@ -73,7 +74,7 @@ def _judged(study: Study, model: Path, tasks_path: Path, judge: Judge) -> dict[s
     """Numbers of first answers and of correct kernels among them; what the harness failed on is left out."""
     from kevin.policy.load import load_policy
 
-    tasks = files.read_tasks(tasks_path, study.train.split)
+    tasks = training_tasks(tasks_path, study.train)
     num = study.base_model.num_checked_kernels
     tasks = tasks[:: max(1, len(tasks) // num)]
     each = -(-num // len(tasks))

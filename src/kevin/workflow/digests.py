@@ -101,12 +101,14 @@ class StudyDigests:
 
     @cached_property
     def base_model_check(self) -> str:
-        model = self._study.base_model
+        model, train = self._study.base_model, self._study.train
         return step_digest(
             STEP_VERSIONS["base_model"],
             model.expected_loss,
             model.expected_correct_share,
             model.num_checked_kernels,
+            train.split,
+            train.max_task_gb,
             self.judge,
         )
 

@@ -2,17 +2,35 @@
 
 import json
 
-from train_fixtures import judge, make_study
+import pytest
+from train_fixtures import TASKS, X, judge, make_study
 
+from kevin.core import files
+from kevin.train import base_model_check
 from kevin.train.base_model_check import check_base_model
 
 
-def test_of_many_tasks_some_are_judged_to_check_the_base_model(tmp_path):
+@pytest.fixture
+def study(tmp_path):
     study = make_study(tmp_path)
     (tmp_path / "base/summary.json").write_text(json.dumps({"loss": 0.1, "budget_bit": False}))
     made = {"base": study.policies["base"].model_copy(update={"model": f"{study.results}/base_model"})}
     expected = {"expected_correct_share": 0.0, "num_checked_kernels": 3}
     base_model = study.base_model.model_copy(update=expected)
-    study = study.model_copy(update={"policies": made, "base_model": base_model})
+    return study.model_copy(update={"policies": made, "base_model": base_model})
+
+
+def test_of_many_tasks_some_are_judged_to_check_the_base_model(study, tmp_path):
     check_base_model(study, tmp_path / "base", tmp_path / "tasks.parquet", judge, tmp_path / "check.json")
     assert json.loads((tmp_path / "check.json").read_text())["num_kernels"] == 3
+
+
+def test_the_base_model_is_checked_by_the_tasks_that_are_trained_on(study, tmp_path, monkeypatch):
+    spec = TASKS[0].spec.model_copy(update={"inputs": (X.model_copy(update={"shape": (10**9,)}),)})
+    tasks = [task.model_copy(update={"spec": spec} if task.level == 2 else {}) for task in TASKS]
+    files.write_tasks(tmp_path / "some.parquet", [(task, "train") for task in tasks], {})
+    refine, checked = base_model_check.refine, []
+    monkeypatch.setattr(base_model_check, "refine", lambda tasks, *rest: checked.extend(tasks) or refine(tasks, *rest))
+    study = study.model_copy(update={"train": study.train.model_copy(update={"max_task_gb": 1.0})})
+    check_base_model(study, tmp_path / "base", tmp_path / "some.parquet", judge, tmp_path / "check.json")
+    assert checked and {task.level for task in checked} == {1}

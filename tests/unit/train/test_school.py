@@ -6,6 +6,8 @@ import json
 
 import pytest
 import torch
+from hypothesis import given
+from hypothesis import strategies as st
 from school_fixtures import WritesHere, make_study, save_pretrained_model
 from transformers import AutoModelForCausalLM, AutoTokenizer
 from writer_fixtures import small_catalog
@@ -233,12 +235,22 @@ def test_what_another_device_meets_is_told(folder, tmp_path):
         both.meet(given)
 
 
-def test_samples_are_dealt_out_by_their_tokens():
-    samples = [Sample([0] * n, 1) for n in (10, 50, 30, 20)]
-    hands = deal(samples, 2)
-    assert sorted(len(s.tokens) for hand in hands for s in hand) == [10, 20, 30, 50]
-    assert sorted(sum(len(s.tokens) for s in hand) for hand in hands) == [50, 60]
-    assert deal(samples[:1], 3)[1:] == [[], []]
+@given(st.lists(st.integers(1, 8000), max_size=30), st.integers(1, 5))
+def test_samples_are_dealt_out_whole_in_order_of_length(lengths, num):
+    samples = [Sample([0] * n, 1) for n in lengths]
+    hands = deal(samples, num)
+    assert len(hands) == num
+    assert [len(s.tokens) for hand in hands for s in hand] == sorted(lengths, reverse=True)
+
+
+def test_no_device_has_much_more_to_do_than_another():
+    def effort(hand):
+        return sum(len(s.tokens) for s in hand) + len(hand) * len(hand[0].tokens) ** 2 / 4500
+
+    lengths = (7000, 6100, 5200, 4000, 3900, 3800, 3000, 2900, 2800, 2500, 2400, 2100, 1500, 1400, 1300)
+    efforts = [effort(hand) for hand in deal([Sample([0] * n, 1) for n in lengths], 3)]
+    assert max(efforts) < 1.25 * sum(efforts) / 3
+    assert efforts[0] < effort([Sample([0] * n, 1) for n in lengths[::3]]), "than with lengths mixed"
 
 
 def test_more_gpus_than_there_are_is_refused(monkeypatch):
