@@ -99,7 +99,7 @@ class BaseModelConfig(Frozen):
     expected_correct_share: float | None = Field(default=None, ge=0, le=1)
     """The study stops when fewer of its kernels for its own training tasks are correct; not checked when null."""
     num_checked_kernels: int = Field(default=40, ge=1)
-    """Kernels judged for that check, spread evenly over the training tasks; of very many tasks, over some."""
+    """Kernels judged for that check, spread evenly over the tasks that are trained on; of very many, over some."""
 
     @property
     def has_two_schools(self) -> bool:

@@ -39,7 +39,7 @@ class SchoolConfig(Frozen):
     num_workers: int | None = Field(default=None, ge=1)
     """Processes that write the corpus beside training, which does not depend on it; all cores but one when null."""
     num_gpus: int = Field(default=1, ge=1)
-    """GPUs of one machine that share each step, with a copy of the model on each; without a GPU it is the CPU."""
+    """GPUs of a machine that share each step, a process and a copy of the model on each; without any it is the CPU."""
     compile_layers: bool = True
     """On a GPU: compile the model's layers, which wants Triton and a C compiler. Half a minute at the start; most
     of a small model's step is launching one by one what is then one kernel."""
