@@ -7,11 +7,14 @@ every writing process imports this module.
 from __future__ import annotations
 
 import multiprocessing
+import pickle
 import random
+import tempfile
 from collections import deque
 from collections.abc import Iterator
 from concurrent.futures import BrokenExecutor, Future, ProcessPoolExecutor
 from itertools import count
+from pathlib import Path
 from types import TracebackType
 from typing import Literal, NamedTuple, Self
 
@@ -114,11 +117,14 @@ class Writers:
 
     def __init__(self, study: Study, tasks: list[Task], num_workers: int, pasts: Pasts = NO_PASTS) -> None:
         self._ahead = 2 * num_workers
+        self._folder = tempfile.TemporaryDirectory(prefix="kevin-corpus-")
+        given = Path(self._folder.name, "given.pickle")
+        given.write_bytes(pickle.dumps((study, tasks, pasts)))  # once; as an argument it would be for each process
         self._pool = ProcessPoolExecutor(
             num_workers,
             mp_context=multiprocessing.get_context("spawn"),
             initializer=_set_up,
-            initargs=(study, tasks, pasts),
+            initargs=(given,),
         )
 
     def chunks(self, first: int = 0, kind: Kind = "trained on") -> Iterator[list[Transcript]]:
@@ -146,15 +152,16 @@ class Writers:
         self, kind: type[BaseException] | None, error: BaseException | None, traceback: TracebackType | None
     ) -> None:
         self._pool.shutdown(wait=False, cancel_futures=True)
+        self._folder.cleanup()
 
 
 _given: tuple[Study, list[Task], Pasts]
 """Of a writing process."""
 
 
-def _set_up(study: Study, tasks: list[Task], pasts: Pasts) -> None:
+def _set_up(given: Path) -> None:
     global _given  # noqa: PLW0603
-    _given = (study, tasks, pasts)
+    _given = pickle.loads(given.read_bytes())
 
 
 def _write(chunk: int, kind: Kind) -> list[Transcript]:

@@ -20,7 +20,6 @@ from kevin.core.config import SchoolConfig
 from kevin.core.errors import DeviceError, HarnessError, KevinError, first_line
 from kevin.policy.cpu import fit_threads
 from kevin.train.compiled import compile_layers, compiling
-from kevin.train.pretrained import load_pretrained
 from kevin.train.school_batches import MicroBatch, SchoolBatch, summed_loss
 from kevin.train.unpadded import leave_out_padding, steady_attention
 
@@ -28,7 +27,7 @@ if TYPE_CHECKING:
     from multiprocessing.connection import Connection
     from multiprocessing.process import BaseProcess
 
-    from transformers import PreTrainedModel, PreTrainedTokenizerBase
+    from transformers import PreTrainedModel
 
 _POLL_S = 1.0
 _END_S = 10.0
@@ -56,7 +55,8 @@ class Pupil(NamedTuple):
     """A model that goes to school, on its device."""
 
     model: PreTrainedModel
-    tokenizer: PreTrainedTokenizerBase
+    pad: int
+    """Token that samples of a model that needs it are padded with."""
     school: SchoolConfig
 
     def add_gradients(self, share: Sequence[MicroBatch], num_answer_tokens: int) -> torch.Tensor:
@@ -70,7 +70,7 @@ class Pupil(NamedTuple):
             with compiling("base_model.school_training.compile_layers"), steady_attention():
                 for samples in share:
                     with self.autocast():
-                        loss = summed_loss(self.model, samples, int(self.tokenizer.pad_token_id)) / num_answer_tokens
+                        loss = summed_loss(self.model, samples, self.pad) / num_answer_tokens
                     loss.backward()
                     losses.append(loss.detach())
         except torch.OutOfMemoryError as e:
@@ -86,27 +86,26 @@ class Pupil(NamedTuple):
         return torch.autocast(kind, torch.bfloat16, enabled=kind == "cuda")
 
 
-def load_pupil(init: str, device: torch.device, school: SchoolConfig) -> Pupil:
-    """Raises ConfigError as `load_pretrained`."""
-    if device.type == "cuda":
-        torch.cuda.set_device(device)
-    model, tokenizer = load_pretrained(init)
+def make_pupil(model: PreTrainedModel, pad: int, device: torch.device, school: SchoolConfig) -> Pupil:
+    """``model``, made ready for school on a device."""
     fit_threads(model.num_parameters())
     leave_out_padding(model)
+    if device.type == "cuda":
+        torch.cuda.set_device(device)
     model.to(device)  # type: ignore[arg-type]
     if school.compile_layers and device.type == "cuda":
         compile_layers(model)
     model.train()
-    return Pupil(model, tokenizer, school)
+    return Pupil(model, pad, school)
 
 
 class Ranks:
     """The devices of a school; a context manager, which ends the other processes. With one device there are none.
 
-    They begin to load when this is made: make it before this process loads its own copy, and then `meet`.
+    They start when this is made: make it before the model is loaded, and then `meet`.
     """
 
-    def __init__(self, devices: Sequence[torch.device], init: str, school: SchoolConfig) -> None:
+    def __init__(self, devices: Sequence[torch.device], school: SchoolConfig) -> None:
         self._devices = devices
         self._connections: list[Connection] = []
         self._processes: list[BaseProcess] = []
@@ -115,7 +114,7 @@ class Ranks:
         for rank, device in enumerate(devices[1:], 1):
             ours, theirs = context.Pipe()
             process = context.Process(
-                target=_serve, args=(theirs, self._place(rank), device, init, school), name=f"school-{device}"
+                target=_serve, args=(theirs, self._place(rank), device, school), name=f"school-{device}"
             )
             process.start()
             theirs.close()
@@ -130,13 +129,14 @@ class Ranks:
         return _Place(rank, len(self._devices), f"file://{folder}/meeting")
 
     def meet(self, pupil: Pupil) -> None:
-        """Wait until every process has its copy, and give all of them the weights of ``pupil``, this process's.
+        """Give every process a copy of ``pupil``, this process's.
 
         Raises:
-            KevinError: what kept one of them from loading; HarnessError where it was ended.
+            HarnessError: one of them failed, or was ended.
         """
         self._pupil = pupil
         if len(self) > 1:
+            self._tell((pupil.model.config, pupil.pad))
             self._answers()
             self._tell(None)
             self._place(0).meet(self._devices[0])
@@ -235,13 +235,14 @@ class _Place(NamedTuple):
         )
 
 
-def _serve(connection: Connection, place: _Place, device: torch.device, init: str, school: SchoolConfig) -> None:
+def _serve(connection: Connection, place: _Place, device: torch.device, school: SchoolConfig) -> None:
     """What every other process does: its share of each step, until the first one is gone."""
-    from transformers.utils.logging import disable_progress_bar
+    from transformers import AutoModelForCausalLM
 
-    disable_progress_bar()
     try:
-        pupil = load_pupil(init, device, school)
+        config, pad = connection.recv()
+        model = AutoModelForCausalLM.from_config(config, dtype=torch.float32, attn_implementation="sdpa")
+        pupil = make_pupil(model, pad, device, school)
         connection.send(0.0)
         connection.recv()
         place.meet(device)

@@ -23,7 +23,7 @@ from kevin.core.types import canonical_json, digest
 from kevin.train.base_model import rate_share, summarise_training, write_training
 from kevin.train.corpus import CHUNK, NO_PASTS, Pasts, Writers, school_tasks
 from kevin.train.past import pasts_identity, read_pasts, second_school
-from kevin.train.pretrained import save_pretrained
+from kevin.train.pretrained import load_pretrained, save_pretrained
 from kevin.train.school_batches import Ahead, Sample, SchoolBatch, cut, held_out_samples, school_batches, summed_loss
 from kevin.train.stability import TrainingStoppedError
 from kevin.train.weights import weights_identity
@@ -93,9 +93,9 @@ def _train(study: Study, school: SchoolConfig, pasts: Pasts, out_dir: Path) -> N
     folder = out_dir.with_name(f".{out_dir.name}.school")
     tasks = school_tasks(study)
     num_workers = school.num_workers or max(1, len(os.sched_getaffinity(0)) - 1)
-    with Writers(study, tasks, num_workers, pasts) as writers, ranks.Ranks(devices, config.init, school) as all_ranks:
-        pupil = ranks.load_pupil(config.init, devices[0], school)
-        model, tokenizer = pupil.model, pupil.tokenizer
+    with Writers(study, tasks, num_workers, pasts) as writers, ranks.Ranks(devices, school) as all_ranks:
+        model, tokenizer = load_pretrained(config.init)
+        pupil = ranks.make_pupil(model, int(tokenizer.pad_token_id), devices[0], school)
         log.info("%d tasks, a model of %d parameters", len(tasks), model.num_parameters())
         context = getattr(model.config.get_text_config(), "max_position_embeddings", None) or config.max_tokens
         longest = min(config.max_tokens, context)
@@ -273,7 +273,7 @@ class Training:
 
         from kevin.train.unpadded import steady_attention, takes_rows
 
-        model, pad = self._model, int(self._pupil.tokenizer.pad_token_id)
+        model, pad = self._model, self._pupil.pad
         with torch.no_grad(), self._pupil.autocast(), steady_attention():
             parts = cut(samples, self._school.micro_batch_tokens, padded=not takes_rows(model))
             total = sum(float(summed_loss(model, part, pad)) for part in parts)

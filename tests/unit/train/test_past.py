@@ -198,7 +198,7 @@ def test_a_killed_second_school_goes_on_with_the_same_past_only(study, made, fol
     study = study.model_copy(update={"base_model": study.base_model.model_copy(update={"school_training": keep})})
     given = (folder, made[0], [made[1]])
     school.train_second_school(study, *given, tmp_path / "whole")
-    step = school.Pupil._step
+    step = school.Training._step
 
     def killed(self, batch):
         if len(self.records) == 2:
@@ -206,7 +206,7 @@ def test_a_killed_second_school_goes_on_with_the_same_past_only(study, made, fol
         return step(self, batch)
 
     with monkeypatch.context() as patched:
-        patched.setattr(school.Pupil, "_step", killed)
+        patched.setattr(school.Training, "_step", killed)
         with pytest.raises(KeyboardInterrupt):
             school.train_second_school(study, *given, tmp_path / "again")
     with caplog.at_level("INFO"):

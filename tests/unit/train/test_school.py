@@ -225,14 +225,12 @@ def test_a_school_on_two_devices_goes_on_after_one_was_lost(folder, tmp_path, tw
     assert losses[:2] == made and len(losses) == 4
 
 
-def test_what_another_device_meets_is_told(folder, tmp_path):
+def test_what_another_device_meets_is_told(folder, monkeypatch):
+    monkeypatch.setenv("CUDA_VISIBLE_DEVICES", "")
     settings = make_study(folder).base_model.school_training
-    given = ranks.load_pupil(str(folder), torch.device("cpu"), settings)
-    with (
-        pytest.raises(ConfigError, match=r"base_model\.init"),
-        ranks.Ranks([torch.device("cpu")] * 2, str(tmp_path / "nowhere"), settings) as both,
-    ):
-        both.meet(given)
+    devices = [torch.device("cpu"), torch.device("cuda", 7)]
+    with pytest.raises(HarnessError, match="failed on cuda:7"), ranks.Ranks(devices, settings) as both:
+        both.meet(ranks.make_pupil(load_pretrained(str(folder))[0], 0, devices[0], settings))
 
 
 @given(st.lists(st.integers(1, 8000), max_size=30), st.integers(1, 5))
