@@ -4,15 +4,7 @@ TURNS = [
     for policy, split in COMPARED_ON
 ]
 # Trainings behind the numbers; their summaries say whether a time budget cut them.
-OWN_BASE = (
-    [BASE_MODEL]
-    if any(
-        Path(study.policies[origin].model) == Path(BASE_MODEL)
-        for policy in study.evaluate
-        for origin in study.origins(policy)
-    )
-    else []
-)
+OWN_BASE = [BASE_MODEL] if any(map(base_model_check, study.evaluate)) else []
 TRAININGS = [
     *OWN_BASE,
     *expand("<results>/train/{run}/summary.json", run=SHOWN_RUNS),
@@ -22,9 +14,7 @@ TRAININGS = [
 rule score_turns:
     """Scores, returns and best kernels so far of one policy's turns."""
     input:
-        lambda wildcards: (
-            [] if wildcards.policy == CEILING else base_model_check(wildcards.policy)
-        ),
+        lambda wildcards: base_model_check(wildcards.policy),
         tasks="<results>/tasks.parquet",
         turns="<results>/rollouts/{policy}-{split}/turns.parquet",
     output:
