@@ -1,13 +1,19 @@
 PAST = f"{study.results}/past"
+# What a school starts from, where that takes long to read: read while kernels for it are judged.
+UNPACKED = (
+    {"weights": f"{study.results}/pretrained"}
+    if is_packed(study.base_model.init)
+    else {}
+)
 # Of the base model's rule with a second school: what that starts from, and goes on from.
 SCHOOLED = (
     {
-        **({"init": FIRST_SCHOOL} if study.base_model.has_two_schools else {}),
+        **({"init": FIRST_SCHOOL} if study.base_model.has_two_schools else UNPACKED),
         "past_tasks": f"{PAST}/tasks.parquet",
         "past": [f"{PAST}/{author}/turns.parquet" for author in AUTHORS],
     }
     if SECOND_SCHOOL is not None
-    else {}
+    else UNPACKED
 )
 SCHOOL_GPUS = study.base_model.school_training.num_gpus if NEEDS["gpu"] else 0
 
@@ -44,9 +50,31 @@ rule train_base_model:
         "kevin --log {log:q} base-model --config {params.config:q} {params.second} --out {output:q}"
 
 
+rule unpack_weights:
+    """Pretrained weights that come as a GGUF file, in a folder that loads at once."""
+    input:
+        image=IMAGE_DIGEST,
+    output:
+        directory("<results>/pretrained"),
+    log:
+        "<results>/logs/unpack_weights.log",
+    benchmark:
+        "<results>/benchmarks/unpack_weights.tsv"
+    priority: PRIORITY["school"]
+    resources:
+        mem_mb=NEEDS["mem_mb"],
+        runtime=30,
+    params:
+        config=CONFIG,
+        depends=digests.weights,
+    shell:
+        "kevin --log {log:q} unpack-weights --config {params.config:q} --out {output:q}"
+
+
 rule train_first_school:
     """Pretrained weights on first turns of the kernel writer's transcripts, where a second school follows."""
     input:
+        **UNPACKED,
         image=IMAGE_DIGEST,
     output:
         directory("<results>/first_school"),
@@ -64,8 +92,9 @@ rule train_first_school:
     params:
         config=CONFIG,
         depends=digests.first_school,
+        weights=repeat("--weights", UNPACKED.values()),
     shell:
-        "kevin --log {log:q} base-model --config {params.config:q} --out {output:q}"
+        "kevin --log {log:q} base-model --config {params.config:q} {params.weights} --out {output:q}"
 
 
 rule draw_past_tasks:
@@ -107,7 +136,7 @@ rule judge_past:
         cpus_per_task=NEEDS["threads"],
         mem_mb=NEEDS["mem_mb"],
         runtime=NEEDS["runtime"],
-        gpu=NEEDS["gpu"],
+        gpu=SCHOOL_GPUS,
     params:
         config=CONFIG,
         depends=digests.past,

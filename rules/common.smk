@@ -16,6 +16,7 @@ from kevin.core.provenance import SIDE_BY_SIDE
 from kevin.core.types import canonical_json
 from kevin.policy.weights_place import must_be_local
 from kevin.tasks.kernelbench import is_kernelbench
+from kevin.train.weights import is_packed
 from kevin.workflow.digests import StudyDigests, code_digest
 from kevin.workflow.folder import claim_folder, save_config
 

@@ -128,7 +128,10 @@ def test_a_second_school_goes_on_from_the_first_schools_judged_answers(snakemake
     overlay.write_text("base_model: {second_school: {past: {own_answers: 3}}}\n")
     two = ("--configfile", gpu, overlay)
     found = jobs(run := snakemake("results/gpu/base_model", "--dry-run", "-p", *two))
-    assert found == {"train_first_school": 1, "draw_past_tasks": 1, "judge_past": 2, "train_base_model": 1}
+    made = {"train_first_school": 1, "draw_past_tasks": 1, "judge_past": 2, "train_base_model": 1}
+    assert found == made | {"unpack_weights": 1}
+    first = r"base-model --config \S+ --weights results/gpu/pretrained --out results/gpu/first_school"
+    assert re.search(first, run.stdout + run.stderr)
     assert (
         "--init results/gpu/first_school --past-tasks results/gpu/past/tasks.parquet"
         " --past results/gpu/past/own/turns.parquet --past results/gpu/past/written/turns.parquet"
@@ -140,16 +143,35 @@ def test_a_second_school_goes_on_from_the_first_schools_judged_answers(snakemake
     assert found["train_first_school"] == 1 and found["run_rollouts"] == 1 and "train_base_model" not in found
     overlay.write_text("base_model: {second_school: null}\n")
     run = snakemake("results/gpu/base_model", "--dry-run", *two)
-    assert jobs(run) == {"train_base_model": 1}
+    assert jobs(run) == {"unpack_weights": 1, "train_base_model": 1}
 
 
 def test_without_own_answers_there_is_one_school(snakemake: Run) -> None:
     target = ("results/gpu/base_model", "--dry-run", "-p", "--configfile", ROOT / "config/gpu.yaml")
     found = jobs(run := snakemake(*target))
-    assert found == {"draw_past_tasks": 1, "judge_past": 1, "train_base_model": 1}
+    assert found == {"unpack_weights": 1, "draw_past_tasks": 1, "judge_past": 1, "train_base_model": 1}
     said = run.stdout + run.stderr
-    assert "--past-tasks results/gpu/past/tasks.parquet --past results/gpu/past/written/turns.parquet" in said
+    past = "--past-tasks results/gpu/past/tasks.parquet --past results/gpu/past/written/turns.parquet"
+    assert f"--weights results/gpu/pretrained {past}" in said
     assert "--init" not in said
+
+
+def test_weights_in_a_folder_need_no_unpacking(snakemake: Run, tmp_path: Path) -> None:
+    overlay = tmp_path / "folder.yaml"
+    overlay.write_text("base_model: {init: HuggingFaceTB/SmolLM2-135M-Instruct}\n")
+    options = ("--dry-run", "-p", "--configfile", ROOT / "config/gpu.yaml", overlay)
+    found = jobs(run := snakemake("results/gpu/base_model", *options))
+    assert found == {"draw_past_tasks": 1, "judge_past": 1, "train_base_model": 1}
+    assert "--weights" not in run.stdout + run.stderr
+
+
+def test_a_schools_gpus_judge_what_it_goes_on_from(snakemake: Run, tmp_path: Path) -> None:
+    overlay = tmp_path / "three.yaml"
+    overlay.write_text("base_model: {school_training: {num_gpus: 3}}\n")
+    options = ("--dry-run", "--resources", "gpu=4", "--configfile", ROOT / "config/gpu.yaml", overlay)
+    run = snakemake("results/gpu/base_model", *options)
+    said = re.findall(r"^rule (\w+):\n(?:    .+\n)*?    resources: .*\bgpu=(\d)", run.stdout + run.stderr, re.MULTILINE)
+    assert dict(said) == {"judge_past": "3", "train_base_model": "3"}
 
 
 def test_what_most_others_wait_for_comes_first(snakemake: Run) -> None:

@@ -8,6 +8,8 @@ import tempfile
 import time
 from pathlib import Path
 
+from kevin.core.config import Study
+from kevin.core.config.school import check_school_gpus
 from kevin.core.provenance import jobs_side_by_side, nvidia_gpus
 
 _VISIBLE = "CUDA_VISIBLE_DEVICES"
@@ -22,6 +24,18 @@ def visible_gpus() -> list[str]:
     if (said := os.environ.get(_VISIBLE)) is not None:
         return [name.strip() for name in said.split(",") if name.strip()]
     return [str(i) for i in range(len(nvidia_gpus()))]
+
+
+def claim_school_gpus(study: Study) -> None:
+    """`claim_gpus` for the school of ``study``, or for judging before it.
+
+    Raises:
+        DeviceError: there are GPUs, and fewer than it asks for.
+    """
+    num = study.base_model.school_training.num_gpus
+    if visible := visible_gpus():
+        check_school_gpus(num, len(visible))
+    claim_gpus(num)
 
 
 def claim_gpus(num: int, folder: Path | None = None) -> None:

@@ -9,7 +9,7 @@ from typing import Annotated
 
 import typer
 
-from kevin.cli.gpus import claim_gpus
+from kevin.cli.gpus import claim_school_gpus
 from kevin.cli.options import (
     BaselinesOption,
     ConfigOption,
@@ -44,6 +44,10 @@ def base_model(
             help="What the first school made, if there was one. With --past-tasks and --past.",
         ),
     ] = None,
+    weights: Annotated[
+        Path | None,
+        typer.Option("--weights", metavar="DIR", help="What `kevin unpack-weights` made of base_model.init."),
+    ] = None,
     past_tasks: Annotated[
         Path | None, typer.Option("--past-tasks", metavar="FILE", help="What `kevin past tasks` wrote.")
     ] = None,
@@ -55,7 +59,7 @@ def base_model(
 ) -> None:
     """Train the study's own base language model, from scratch or from `base_model.init`."""
     study = load_config(config)
-    claim_gpus(study.base_model.school_training.num_gpus)
+    claim_school_gpus(study)
     is_first = init is None and past_tasks is None and not past
     has_start = init is not None or not study.base_model.has_two_schools
     if not is_first and not (past_tasks is not None and past and has_start):
@@ -63,17 +67,39 @@ def base_model(
             "a second school needs --init, --past-tasks and --past together, the first one none of them; where there "
             "is no first one (base_model.second_school.past.own_answers: 0) --init may be left out"
         )
+    if weights is not None and (init is not None or study.base_model.init is None):
+        raise UsageError(
+            "--weights stands for base_model.init: a school that starts from --init, or from nothing, has none"
+        )
     from kevin.core.files import writing
     from kevin.train.base_model import train_base_model
     from kevin.train.school import train_school, train_second_school
 
     with writing(out):
         if past_tasks is not None:
-            train_second_school(study, init or str(study.base_model.init), past_tasks, past or [], out)
+            start = init or weights or str(study.base_model.init)
+            train_second_school(study, start, past_tasks, past or [], out)
         elif study.base_model.init is not None:
-            train_school(study, out)
+            train_school(study, out, weights)
         else:
             train_base_model(study, out)
+
+
+def unpack_weights(
+    out: Annotated[Path, typer.Option("--out", metavar="DIR", help="Folder for model and tokenizer.")],
+    config: ConfigOption = None,
+) -> None:
+    """Read the pretrained weights of `base_model.init` into a folder that loads at once."""
+    study = load_config(config)
+    if study.base_model.init is None:
+        raise UsageError(
+            "base_model.init is null: the base model is trained from scratch, and has no weights to unpack"
+        )
+    from kevin.core.files import writing
+    from kevin.train.pretrained import unpack_weights as unpack
+
+    with writing(out):
+        unpack(study.base_model.init, out)
 
 
 def check_base_model(
@@ -304,6 +330,7 @@ def _check_name(what: str, name: str, known: Iterable[str]) -> None:
 COMMANDS: dict[str, Callable[..., None]] = {
     "base-model": base_model,
     "check-base-model": check_base_model,
+    "unpack-weights": unpack_weights,
     "baselines": baselines,
     "rollout": rollout,
     "ceiling": ceiling,

@@ -76,7 +76,7 @@ def _judged(study: Study, model: Path, tasks_path: Path, judge: Judge) -> dict[s
 
     tasks = training_tasks(tasks_path, study.train)
     num = study.base_model.num_checked_kernels
-    tasks = tasks[:: max(1, len(tasks) // num)]
+    tasks = [tasks[i * len(tasks) // num] for i in range(num)] if num < len(tasks) else tasks
     each = -(-num // len(tasks))
     name = next(p for p in study.policies if study.is_base_model(p))
     settings = RolloutSettings.from_study(with_lengths(study, name))

@@ -15,7 +15,7 @@ from kevin.core import files
 from kevin.core.config import SecondSchoolConfig, Study
 from kevin.core.errors import ConfigError, DataError
 from kevin.core.provenance import provenance
-from kevin.core.types import Turn, canonical_json, digest
+from kevin.core.types import Task, Turn, canonical_json, digest
 from kevin.train.corpus import Pasts, school_tasks
 from kevin.writer.later import Past, past_of
 from kevin.writer.past import PastTask, past_tasks
@@ -43,10 +43,15 @@ def second_school(study: Study) -> SecondSchoolConfig:
     return study.base_model.second_school
 
 
-def draw_past_tasks(study: Study) -> PastTasks:
-    """Raises ConfigError, DataError, TaskError: as `second_school`, `school_tasks` and `past_tasks`."""
+def draw_past_tasks(study: Study, tasks: list[Task] | None = None) -> PastTasks:
+    """From the school's ``tasks``; made when absent.
+
+    Raises:
+        ConfigError, DataError, TaskError: as `second_school`, `school_tasks` and `past_tasks`.
+    """
     past = second_school(study).past
-    tasks, language, seed = school_tasks(study), study.language, study.seed
+    tasks = school_tasks(study) if tasks is None else tasks
+    language, seed = study.language, study.seed
     largest = past.largest_mb * _FLOATS_PER_MB
     return PastTasks(
         school=past_tasks(tasks, language, past.num_tasks, seed, largest=largest),
@@ -62,13 +67,13 @@ def write_past_tasks(study: Study, out_path: Path) -> None:
     log.info("%s: %d tasks, %d of them in held-out styles", out_path, len(pairs), len(drawn.held_out))
 
 
-def read_past_tasks(study: Study, path: Path) -> PastTasks:
-    """The tasks of a file, with what they are made of.
+def read_past_tasks(study: Study, path: Path, tasks: list[Task] | None = None) -> PastTasks:
+    """The tasks of a file, with what they are made of; ``tasks`` as in `draw_past_tasks`.
 
     Raises:
         DataError: they are not those that this configuration draws.
     """
-    drawn = draw_past_tasks(study)
+    drawn = draw_past_tasks(study, tasks)
     wanted = {t.shown.id: t.shown.digest for t in drawn.all}
     given = {t.id: t.digest for t in files.read_tasks(path)}
     if wanted != given:
@@ -80,13 +85,15 @@ def read_past_tasks(study: Study, path: Path) -> PastTasks:
     return drawn
 
 
-def read_pasts(study: Study, tasks_path: Path, turns_paths: Sequence[Path]) -> Pasts:
-    """Tasks with all judged answers to them.
+def read_pasts(
+    study: Study, tasks_path: Path, turns_paths: Sequence[Path], from_tasks: list[Task] | None = None
+) -> Pasts:
+    """Tasks with all judged answers to them; ``from_tasks`` as ``tasks`` in `draw_past_tasks`.
 
     Raises:
         DataError: as `read_past_tasks`; answers to other tasks, or none to a task of the school.
     """
-    tasks = read_past_tasks(study, tasks_path)
+    tasks = read_past_tasks(study, tasks_path, from_tasks)
     turns: dict[str, list[Turn]] = {t.shown.id: [] for t in tasks.all}
     for path in turns_paths:
         found, _ = files.read_turns(path)

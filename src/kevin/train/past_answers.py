@@ -66,8 +66,11 @@ def base_policy(study: Study) -> str:
 def _roll_out(
     study: Study, name: str, policy: PolicyConfig, num: int, tasks_path: Path, out_path: Path, store: Path | None
 ) -> None:
-    """``num`` first turns a task, told of as to the base model: its feedback is as long."""
+    """``num`` first turns a task, told of as to the base model: its feedback is as long. The school's GPUs judge."""
     lengths = with_lengths(study, base_policy(study)).rollout
     once = lengths.model_copy(update={"num_trajectories": num, "num_turns": 1})
-    derived = study.model_copy(update={"rollout": once, "policies": {**study.policies, name: policy}})
+    pool = study.pool
+    if study.judge.device == "cuda" and pool.device_workers == 1 and not pool.gpus:
+        pool = pool.model_copy(update={"device_workers": study.base_model.school_training.num_gpus})
+    derived = study.model_copy(update={"rollout": once, "policies": {**study.policies, name: policy}, "pool": pool})
     run_rollout(derived, name, None, tasks_path, out_path, store=store)

@@ -9,6 +9,7 @@ from __future__ import annotations
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
+from kevin.core import files
 from kevin.core.errors import ConfigError, first_line
 from kevin.core.types import Message
 from kevin.policy.chat import prompt_text
@@ -48,6 +49,18 @@ def load_pretrained(init: str) -> tuple[PreTrainedModel, PreTrainedTokenizerBase
         model.is_quantized = False  # type: ignore[assignment]
     mend_tokenizer(tokenizer, model, str(weights))
     return model, tokenizer
+
+
+def unpack_weights(init: str, out_dir: Path) -> None:
+    """Save what ``base_model.init`` names as a Hugging Face folder, which loads at once: transformers reads a GGUF file
+    four times over, which takes half a minute of a core.
+
+    Raises:
+        ConfigError: as `load_pretrained` and `save_pretrained`.
+    """
+    model, tokenizer = load_pretrained(init)
+    with files.whole_folder(out_dir) as partial:
+        save_pretrained(partial, model, tokenizer)
 
 
 def _refusal(weights: Weights, error: Exception) -> str:

@@ -17,6 +17,7 @@ import torch
 import torch.distributed as dist
 
 from kevin.core.config import SchoolConfig
+from kevin.core.config.school import check_school_gpus
 from kevin.core.errors import DeviceError, HarnessError, KevinError, first_line
 from kevin.policy.cpu import fit_threads
 from kevin.train.compiled import compile_layers, compiling
@@ -43,11 +44,7 @@ def school_devices(num_gpus: int) -> list[torch.device]:
     """
     if not torch.cuda.is_available():
         return [torch.device("cpu")]
-    if (found := torch.cuda.device_count()) < num_gpus:
-        raise DeviceError(
-            f"base_model.school_training.num_gpus is {num_gpus}, and {found} can be seen here: lower it, or look at "
-            f"CUDA_VISIBLE_DEVICES"
-        )
+    check_school_gpus(num_gpus, torch.cuda.device_count())
     return [torch.device("cuda", i) for i in range(num_gpus)]
 
 

@@ -19,7 +19,7 @@ from kevin.core.config import SchoolConfig, Study
 from kevin.core.config.school import FREE
 from kevin.core.errors import ConfigError
 from kevin.core.progress import progress
-from kevin.core.types import canonical_json, digest
+from kevin.core.types import Task, canonical_json, digest
 from kevin.train.base_model import rate_share, summarise_training, write_training
 from kevin.train.corpus import CHUNK, NO_PASTS, Pasts, Writers, school_tasks
 from kevin.train.past import pasts_identity, read_pasts, second_school
@@ -38,16 +38,19 @@ _MAX_GRAD_NORM = 1.0
 _STATE = "state.pt"
 
 
-def train_school(study: Study, out_dir: Path) -> None:
+def train_school(study: Study, out_dir: Path, model: Path | None = None) -> None:
     """Load ``base_model.init``, train it on first turns of the writer's conversations, and save a Hugging Face folder
     with its ``training.jsonl`` and ``summary.json``.
+
+    Args:
+        model: the same weights in a folder, of `kevin.train.pretrained.unpack_weights`.
 
     Raises:
         ConfigError: as `load_pretrained`; a dialect that the kernel writer does not write; a corpus that does not fit.
         DeviceError: the device ran out of memory.
         TrainingStoppedError: a loss that is not a finite number.
     """
-    _train(study, study.base_model.school_training, NO_PASTS, out_dir)
+    _train(study, study.base_model.school_training, school_tasks(study), NO_PASTS, out_dir, model)
 
 
 def train_second_school(
@@ -56,7 +59,7 @@ def train_second_school(
     """As `train_school`, but from ``model``, and on later turns too, which go on from judged answers.
 
     Args:
-        model: the folder that the first school made, or ``base_model.init`` where there was none.
+        model: the folder that the first school made; where there was none, ``base_model.init``, or that unpacked.
         past_tasks: of `kevin.train.past.write_past_tasks`.
         past_turns: turns.parquet of `kevin.train.past_answers`.
 
@@ -69,19 +72,22 @@ def train_second_school(
     school = study.base_model.school_training.model_copy(
         update={"num_steps": second.num_steps, "learning_rate": second.learning_rate}
     )
-    pasts = read_pasts(study, past_tasks, past_turns)
+    tasks = school_tasks(study)
+    pasts = read_pasts(study, past_tasks, past_turns, tasks)
     num = sum(len(p.answers) for p in pasts.school)
     log.info("%d judged answers to %d tasks", num, len(pasts.school))
-    base_model = study.base_model.model_copy(update={"init": str(model)})
-    _train(study.model_copy(update={"base_model": base_model}), school, pasts, out_dir)
+    _train(study, school, tasks, pasts, out_dir, model)
 
 
-def _train(study: Study, school: SchoolConfig, pasts: Pasts, out_dir: Path) -> None:
+def _train(
+    study: Study, school: SchoolConfig, tasks: list[Task], pasts: Pasts, out_dir: Path, model_dir: Path | str | None
+) -> None:
     config = study.base_model
     if config.init is None:
         raise ConfigError("base_model.init names no pretrained weights to go to school")
     if study.dialect != "c_abi":
         raise ConfigError("the base model can be trained for dialect c_abi only")
+    start = str(model_dir or config.init)
     from transformers.utils.logging import disable_progress_bar
 
     from kevin.train import ranks
@@ -91,15 +97,14 @@ def _train(study: Study, school: SchoolConfig, pasts: Pasts, out_dir: Path) -> N
 
     devices = ranks.school_devices(school.num_gpus)
     folder = out_dir.with_name(f".{out_dir.name}.school")
-    tasks = school_tasks(study)
     num_workers = school.num_workers or max(1, len(os.sched_getaffinity(0)) - 1)
     with Writers(study, tasks, num_workers, pasts) as writers, ranks.Ranks(devices, school) as all_ranks:
-        model, tokenizer = load_pretrained(config.init)
+        model, tokenizer = load_pretrained(start)
         pupil = ranks.make_pupil(model, int(tokenizer.pad_token_id), devices[0], school)
         log.info("%d tasks, a model of %d parameters", len(tasks), model.num_parameters())
         context = getattr(model.config.get_text_config(), "max_position_embeddings", None) or config.max_tokens
         longest = min(config.max_tokens, context)
-        training = Training(pupil, all_ranks, Checkpoint(folder, _identity(study, school, pasts)))
+        training = Training(pupil, all_ranks, Checkpoint(folder, _identity(study, school, pasts, start)))
         training.resume()
         all_ranks.meet(pupil)
         batches = school_batches(
@@ -123,13 +128,12 @@ def _train(study: Study, school: SchoolConfig, pasts: Pasts, out_dir: Path) -> N
     shutil.rmtree(folder, ignore_errors=True)
 
 
-def _identity(study: Study, school: SchoolConfig, pasts: Pasts) -> str:
+def _identity(study: Study, school: SchoolConfig, pasts: Pasts, start: str) -> str:
     """Digest of all that the weights follow from."""
     config = study.base_model
-    assert config.init is not None
     parts = {
-        "init": config.init,
-        "weights": weights_identity(config.init),
+        "init": start,
+        "weights": weights_identity(start),
         "school": school.model_dump(mode="json", exclude=set(FREE)),
         "max_tokens": config.max_tokens,
         "tasks": study.tasks.model_dump(mode="json"),

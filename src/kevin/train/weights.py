@@ -30,6 +30,11 @@ class Weights(NamedTuple):
         return str(Path(self.name, self.gguf_file)) if self.gguf_file else self.name
 
 
+def is_packed(init: str | None) -> bool:
+    """Whether it names a GGUF file, which takes long to read."""
+    return init is not None and (init.startswith(PACKAGE) or Path(init).suffix == _GGUF)
+
+
 def find_weights(init: str) -> Weights:
     """Raises ConfigError where nothing is there; of a hub id that shows when it is loaded."""
     if init.startswith(PACKAGE):

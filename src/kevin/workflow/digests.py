@@ -86,6 +86,12 @@ class StudyDigests:
         return step_digest(STEP_VERSIONS["ceiling"], self._study.ceiling_kernels, self.tasks, self.kernels, self.judge)
 
     @cached_property
+    def weights(self) -> str:
+        """What ``base_model.init`` holds."""
+        init = self._study.base_model.init
+        return step_digest(init, weights_identity(init) if init else {})
+
+    @cached_property
     def first_school(self) -> str:
         """The base model before its second school, or without one."""
         return step_digest(self._first_school)

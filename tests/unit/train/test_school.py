@@ -16,7 +16,7 @@ from kevin.core.errors import ConfigError, DeviceError, HarnessError
 from kevin.tasks.kernelbench import named_sequence
 from kevin.train import corpus, ranks, school
 from kevin.train.families import families
-from kevin.train.pretrained import load_pretrained
+from kevin.train.pretrained import load_pretrained, unpack_weights
 from kevin.train.school_batches import Ahead, Sample, cut, deal, encode, school_batches, summed_loss
 from kevin.writer.transcripts import transcripts
 
@@ -151,6 +151,18 @@ def test_a_training_lowers_the_loss_and_leaves_a_folder(folder, tmp_path):
     assert summary["init"] == str(folder)
     assert AutoModelForCausalLM.from_pretrained(out).config.model_type == "llama"
     assert AutoTokenizer.from_pretrained(out).chat_template
+
+
+def test_a_school_may_start_from_unpacked_weights(folder, tmp_path, monkeypatch):
+    monkeypatch.setattr(school, "Writers", WritesHere)
+    unpack_weights(str(folder), tmp_path / "unpacked")
+    study = make_study(folder)
+    school.train_school(study, tmp_path / "named")
+    missing = study.model_copy(update={"base_model": study.base_model.model_copy(update={"init": "package:none"})})
+    school.train_school(missing, tmp_path / "from", tmp_path / "unpacked")
+    one, other = (AutoModelForCausalLM.from_pretrained(tmp_path / name) for name in ("named", "from"))
+    assert all(torch.equal(a, b) for a, b in zip(one.parameters(), other.parameters(), strict=True))
+    assert json.loads((tmp_path / "from/summary.json").read_text())["init"] == "package:none"
 
 
 def test_a_killed_training_goes_on_to_the_same_weights(folder, tmp_path, monkeypatch, caplog):

@@ -6,11 +6,21 @@ from typing import Literal, Self
 
 from pydantic import Field, model_validator
 
+from kevin.core.errors import DeviceError
 from kevin.core.types import Frozen
 
 FREE = frozenset({"num_workers", "num_gpus", "compile_layers", "checkpoint_minutes"})
 """Keys of a school that may change while it goes on: how it is computed, not what."""
 SaidDecisions = Literal["changed", "all"]
+
+
+def check_school_gpus(num_gpus: int, num_visible: int) -> None:
+    """Raises DeviceError where a school asks for more GPUs than can be seen."""
+    if num_visible < num_gpus:
+        raise DeviceError(
+            f"base_model.school_training.num_gpus is {num_gpus}, and {num_visible} can be seen here: lower it, or look "
+            f"at CUDA_VISIBLE_DEVICES"
+        )
 
 
 class SchoolConfig(Frozen):
@@ -39,7 +49,8 @@ class SchoolConfig(Frozen):
     num_workers: int | None = Field(default=None, ge=1)
     """Processes that write the corpus beside training, which does not depend on it; all cores but one when null."""
     num_gpus: int = Field(default=1, ge=1)
-    """GPUs of a machine that share each step, a process and a copy of the model on each; without any it is the CPU."""
+    """GPUs of a machine that share each step, a process and a copy of the model on each, and before it the judging of
+    what a second school goes on from; without any it is the CPU."""
     compile_layers: bool = True
     """On a GPU: compile the model's layers, which wants Triton and a C compiler. Half a minute at the start; most
     of a small model's step is launching one by one what is then one kernel."""
