@@ -196,6 +196,11 @@ class PoolJudge:
         if self._pool.protocol.device == "cuda":
             self._pool.build_ahead(task, kernel)
 
+    def all_written(self, pairs: Sequence[tuple[Task, Kernel]]) -> None:
+        """As `JudgePool.all_written`; nothing on a CPU, where none were announced."""
+        if self._pool.protocol.device == "cuda":
+            self._pool.all_written(pairs)
+
     def rest(self) -> None:
         """As `JudgePool.rest`; nothing on a CPU, whose memory is not scarce."""
         if self._pool.protocol.device == "cuda":

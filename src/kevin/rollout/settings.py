@@ -29,6 +29,9 @@ class SharingJudge(Protocol):
     def build_ahead(self, task: Task, kernel: Kernel) -> None:
         """What is asked for later may be compiled now, where that takes nothing from whoever generates."""
 
+    def all_written(self, pairs: Sequence[tuple[Task, Kernel]]) -> None:
+        """What was expected has come: these kernels, which are judged next."""
+
     def rest(self) -> None:
         """Between two batches: give back the memory that a model on the same device may need."""
 

@@ -157,6 +157,8 @@ class TurnPlayer:
                 beside.add(place, *pair)
             verdicts = beside.results()
         else:
+            if pairs and isinstance(self._judge, SharingJudge):
+                self._judge.all_written(list(pairs.values()))
             verdicts = dict(zip(pairs, self._judge(list(pairs.values())) if pairs else [], strict=True))
         judge_s = time.monotonic() - start
         turns = {p: self._turn(turn, p, completions[p], parsed[p], verdicts.get(p)) for p in completions}

@@ -25,6 +25,9 @@ class _Pool(FakePool):
     def build_ahead(self, task, kernel):
         self.asked.append("build")
 
+    def all_written(self, pairs):
+        self.asked.append(f"{len(pairs)} written")
+
     def judge(self, pairs, on_verdict=None):
         self.asked.append("judge")
         return super().judge(pairs, on_verdict)
@@ -54,5 +57,5 @@ def test_a_gpus_kernels_are_expected_and_built_as_they_are_answered_and_it_rests
     played = player.play(1, [TASKS[0].id, TASKS[1].id], RecordingPolicy("trained", model, tokenizer, generate))
     assert len(played.rows) == 2 * study.train.group_size
     kernels = ["build"] * (2 * study.train.num_trajectories)
-    turn = ["expect", *kernels, "judge"]
+    turn = ["expect", *kernels, f"{len(kernels)} written", "judge"]
     assert pool.asked == ([*turn, *turn, "rest"] if device == "cuda" else ["judge", "judge"])

@@ -65,6 +65,10 @@ class Judging:
         if dialect == "c_abi":
             self.room.spares.want(num_kernels, min(most, self.hardware.most_spares))
 
+    def limit(self, num_kernels: int) -> None:
+        """No more than so many are still to come."""
+        self.room.spares.limit(num_kernels)
+
     def expect(self, task: Task, dialect: Dialect, is_wanted: Callable[[], bool]) -> None:
         """As `Room.expect`; what fails in the hardware is raised as in `judge`."""
         with self.hardware.attributed(task):

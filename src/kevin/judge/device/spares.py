@@ -65,8 +65,8 @@ class SpareCells:
         self._open, self._brief, self._starts = open_cell, brief, starts
         self._ready: deque[SpareCell] = deque()
         self._changed = threading.Condition()
-        self._wanted = self._making = self._waiting = self._most = 0
-        """To be made still; being made; candidates that wait for one of these; how many there may be."""
+        self._left = self._making = self._waiting = self._most = 0
+        """Candidates still to come; being made; candidates that wait for one of these; how many there may be."""
         self._batch = 0
         self._makers = ThreadPoolExecutor(_AT_ONCE, "spare-cells")
         self._kept = ExitStack()
@@ -83,8 +83,13 @@ class SpareCells:
             if self._folder is None and num and most:
                 self._folder = self._kept.enter_context(scratch_folder("kevin-spares-"))
             self._most = most
-            self._wanted = max(0, num - len(self._ready) - self._making)
+            self._left = num
             self._begin()
+
+    def limit(self, num: int) -> None:
+        """No more than ``num`` are still to come after all: what nobody would take is not made."""
+        with self._changed:
+            self._left = min(self._left, num)
 
     def take(self) -> SpareCell | None:
         """One that is ready, or will be before a new one could; the caller closes it.
@@ -105,8 +110,7 @@ class SpareCells:
                 if not taken.cell.is_silent:
                     dead.append(taken)
                     taken = None
-            if taken is None:
-                self._wanted = max(0, self._wanted - 1)
+            self._left = max(0, self._left - 1)
             self._begin()
         for spare in dead:
             spare.close()
@@ -115,7 +119,7 @@ class SpareCells:
     def drop(self) -> None:
         """Keep none, and make no more; those in the making are waited for."""
         with self._changed:
-            self._batch, self._wanted = self._batch + 1, 0
+            self._batch, self._left = self._batch + 1, 0
             dropped = list(self._ready)
             self._ready.clear()
         for spare in dropped:
@@ -124,17 +128,18 @@ class SpareCells:
             self._changed.wait_for(lambda: self._making == 0)
 
     def _begin(self) -> None:
-        for _ in range(min(self._wanted, self._most - len(self._ready) - self._making)):
-            self._wanted -= 1
+        for _ in range(min(self._left, self._most) - len(self._ready) - self._making):
             self._making += 1
             self._makers.submit(self._make, self._batch)
 
     def _make(self, batch: int) -> None:
-        spare = self._started() if batch == self._batch else None
         with self._changed:
-            if batch == self._batch:
+            is_wanted = batch == self._batch and len(self._ready) + self._making <= self._left
+        spare = self._started() if is_wanted else None
+        with self._changed:
+            if is_wanted and batch == self._batch:
                 if spare is None:
-                    self._wanted = 0
+                    self._left = 0
                 else:
                     self._ready.append(spare)
                     spare = None

@@ -31,6 +31,7 @@ from kevin.judge.pool.worker import (
     build_on_worker,
     device_name,
     expect_on_device,
+    limit_devices,
     rest_devices,
     run_on_device,
     visible_gpu,
@@ -176,6 +177,20 @@ class JudgePool:
             )
             for i in range(self.config.device_workers)
         ]
+
+    def all_written(self, pairs: Sequence[tuple[Task, Kernel]]) -> None:
+        """These are the kernels that `expect` announced; the devices learn how many of them may come to them."""
+        if self._cluster is None or self._client is None:
+            return
+        keys = {verdict_key(task, kernel, self.protocol, self.device_name) for task, kernel in pairs}
+        num = sum(self._may_run(key) for key in keys)
+        self._client.run(limit_devices, math.ceil(num / self.config.device_workers))
+
+    def _may_run(self, key: str) -> bool:
+        """Whether it is neither known nor known not to compile."""
+        if (build := self._ahead.get(key)) is None:
+            return self.store.get(key) is None
+        return build.status != "finished" or build.result().path is not None
 
     def build_ahead(self, task: Task, kernel: Kernel) -> None:
         """Begin to compile what `judge` will be asked for; the device is left alone. Costs what is not asked for."""

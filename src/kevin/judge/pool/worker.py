@@ -89,6 +89,12 @@ def expect_on_device(
                 return
 
 
+def limit_devices(num_kernels: int) -> None:
+    """No more than so many kernels are still to come to this worker process."""
+    for device in list(_devices.values()):
+        device.limit(num_kernels)
+
+
 def rest_devices(batch: int) -> None:
     """Give back the memory that this worker process keeps for further candidates; nothing where it holds no device.
 

@@ -19,7 +19,7 @@ from kevin.core.types import Kernel, Outcome, Verdict
 from kevin.judge.compile.native import Build, build_native
 from kevin.judge.device.cpu import CpuHardware
 from kevin.judge.device.judging import Judging
-from kevin.judge.device.spares import SpareCells
+from kevin.judge.device.spares import SpareCell, SpareCells
 from kevin.judge.sandbox.cell import Cell
 from kevin.judge.timing import paired
 
@@ -122,6 +122,42 @@ def test_what_is_left_over_counts_for_the_next_batch(device: _Device) -> None:
     device.room.rest()
 
 
+def test_no_more_are_made_than_candidates_come(device: _Device, tmp_path: Path) -> None:
+    device.want(9, "c_abi", 9)
+    _wait(device, 3)
+    device.limit(4)
+    device.limit(6)
+    assert {v.outcome for v in _judge(device, [RIGHT, RIGHT + "/* 2 */"], tmp_path)} == {Outcome.CORRECT}
+    _wait(device, 2)
+    assert device.hardware.opened == ["spare"] * 4
+    device.limit(0)
+    _judge(device, [RIGHT + "/* 3 */"], tmp_path)
+    _wait(device, 1)
+    assert device.hardware.opened == ["spare"] * 4, "one that nobody will take is not replaced"
+    device.room.rest()
+
+
+def test_those_that_are_to_be_made_are_not_when_fewer_candidates_come(
+    device: _Device, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    both, limited, started = threading.Barrier(3), threading.Event(), device.room.spares._started
+
+    def late() -> SpareCell | None:
+        if not limited.is_set():
+            both.wait(60)
+            limited.wait(60)
+        return started()
+
+    monkeypatch.setattr(device.room.spares, "_started", late)
+    device.want(3, "c_abi", 9)
+    both.wait(60)
+    device.limit(1)
+    limited.set()
+    _wait(device, 2)
+    assert device.hardware.opened == ["spare"] * 2
+    device.room.rest()
+
+
 def test_a_waiting_cell_that_has_died_costs_its_candidate_nothing(device: _Device, tmp_path: Path) -> None:
     device.want(1, "c_abi", 9)
     _wait(device, 1)
@@ -140,7 +176,7 @@ def test_where_none_can_be_made_candidates_have_cells_of_their_own(device: _Devi
     device.want(3, "c_abi", 9)
     with device.room.spares._changed:
         assert device.room.spares._changed.wait_for(lambda: not device.room.spares._making, timeout=60)
-    assert device.room.spares._wanted == 0
+    assert device.room.spares._left == 0
     assert [v.outcome for v in _judge(device, [RIGHT], tmp_path)] == [Outcome.CORRECT]
     assert device.hardware.opened == ["own"]
 

@@ -19,7 +19,7 @@ from kevin.core.errors import HarnessError, SandboxError, TaskError
 from kevin.core.protocol import JudgeProtocol, TimingProtocol
 from kevin.core.types import Kernel, Outcome, Task, Verdict
 from kevin.judge.pool.judge_pool import JudgePool
-from kevin.judge.pool.worker import expect_on_device
+from kevin.judge.pool.worker import expect_on_device, limit_devices
 from kevin.tasks.format import inspect_task
 
 PROTOCOL = JudgeProtocol(run_timeout_s=5.0, timing=TimingProtocol(min_rounds=3, max_rounds=6, budget_s=0.2))
@@ -102,6 +102,27 @@ def test_what_a_kernel_is_judged_against_is_made_before_it_comes_and_goes_with_t
     pool.start().submit(expect_on_device, [expected], 1, 1, PROTOCOL, "c_abi", over, workers=["device-0"]).result()
     (verdict,) = pool.judge([(expected, other)])
     assert isinstance(verdict, Verdict) and "reference" in verdict.seconds
+
+
+def test_devices_learn_how_many_of_the_expected_kernels_may_come(
+    pool: JudgePool, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """The same one twice, known ones and those that did not compile do not."""
+    pool.judge(known := pairs(GOOD))
+    new = pairs(GOOD + "// one\n", GOOD + "// one\n", GOOD + "// two\n", BROKEN + "// three\n", GOOD + "// late\n")
+    for pair in [*known, *new[:-1]]:
+        pool.build_ahead(*pair)
+    assert len([future.result() for future in pool._ahead.values()]) == 3
+    told: list[tuple[Any, ...]] = []
+    with monkeypatch.context() as patched:
+        patched.setattr(pool._client, "run", lambda *told_: told.append(told_))
+        pool.all_written([*known, *new])
+    assert told == [(limit_devices, 3)]
+    pool.all_written(new)
+    assert outcomes(pool.judge(new)).count(Outcome.CORRECT) == 4
+    with JudgePool(PROTOCOL, pool.store.folder) as idle:
+        idle.all_written(new)
+        assert idle._client is None, "nothing was announced"
 
 
 def test_what_the_store_knows_starts_no_worker(pool: JudgePool) -> None:
