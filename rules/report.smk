@@ -73,6 +73,32 @@ rule make_table:
         " --baselines {input.baselines:q} --out {output.csv:q}"
 
 
+rule publish_answers:
+    """All scored answers in one file, of which tables can be made again without a GPU."""
+    input:
+        scores=SCORES,
+        baselines=f"<results>/baselines/{DEVICE}.parquet",
+    output:
+        csv="<results>/published/answers.csv",
+        baselines="<results>/published/baselines.csv",
+        provenance="<results>/published/provenance.json",
+    log:
+        "<results>/logs/publish_answers.log",
+    benchmark:
+        "<results>/benchmarks/publish_answers.tsv"
+    resources:
+        mem_mb=2000,
+        runtime=4,
+    params:
+        config=CONFIG,
+        depends=report_digest,
+        code=REPORT_CODE,
+        scores=lambda wildcards, input: repeat("--scores", input.scores),
+    shell:
+        "kevin --log {log:q} answers --config {params.config:q} {params.scores} --baselines {input.baselines:q}"
+        " --out {output.csv:q}"
+
+
 WITH_BASELINES = ("speedup_distribution", "layernorm_case_study")
 
 

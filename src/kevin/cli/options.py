@@ -39,7 +39,8 @@ StoreOption = Annotated[
 TurnsOption = Annotated[Path, typer.Option("--turns", metavar="FILE", help="turns.parquet of a rollout.")]
 PolicyOption = Annotated[str, typer.Option("--policy", metavar="KEY", help="A key of `policies`, or ceiling.")]
 ScoresOption = Annotated[
-    list[Path] | None, typer.Option("--scores", metavar="FILE", help="Scores of a policy; repeatable.")
+    list[Path] | None,
+    typer.Option("--scores", metavar="FILE", help="Scores of a policy, or a CSV of `kevin answers`; repeatable."),
 ]
 ManyTurnsOption = Annotated[
     list[Path] | None, typer.Option("--turns", metavar="FILE", help="turns.parquet of a rollout; repeatable.")

@@ -193,6 +193,21 @@ def score(
     score_rollouts(turns, tasks, out, study=study, policy=policy, split=split)
 
 
+def answers(
+    scores: ScoresOption,
+    out: OutOption,
+    baselines: BaselinesOption = None,
+    config: ConfigOption = None,
+) -> None:
+    """Write all scored answers as one CSV to publish, of which `kevin table` makes the tables again."""
+    study = load_config(config)
+    from kevin.report.answers import write_answers
+    from kevin.report.scores import hardware, read_scores
+
+    given = scores or []
+    write_answers(read_scores(given, study), out, hardware(given, study), study, baselines)
+
+
 def table(
     name: Annotated[str, typer.Argument(metavar="NAME", help="claims, worth, table1, table2, level1, turns, ...")],
     scores: ScoresOption,
@@ -335,6 +350,7 @@ COMMANDS: dict[str, Callable[..., None]] = {
     "rollout": rollout,
     "ceiling": ceiling,
     "score": score,
+    "answers": answers,
     "table": table,
     "figure": figure,
     "search-table": search_table,

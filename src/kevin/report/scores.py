@@ -17,6 +17,7 @@ from kevin.core.errors import DataError
 from kevin.core.files import read_metadata, read_parquet, read_tasks, read_turns, write_parquet
 from kevin.core.provenance import provenance
 from kevin.core.types import Task, Turn
+from kevin.report.answers import read_answers, told_hardware
 from kevin.report.similarity import similarity
 
 logger = logging.getLogger(__name__)
@@ -127,9 +128,13 @@ def score_rollouts(turns: Path, tasks: Path, out: Path, *, study: Study, policy:
 def read_scores(paths: Sequence[Path], study: Study) -> pd.DataFrame:
     """Score files as one frame, policies in the order of ``study.evaluate``, the ceiling last.
 
+    A ``.csv`` is a file of `kevin.report.answers.write_answers`, with any number of policies and splits.
     Raises DataError without files, or when two of them hold the same policy and split.
     """
-    frames = [read_parquet(path, KIND)[0] for path in paths]
+    frames: list[pd.DataFrame] = []
+    for path in paths:
+        is_csv = path.suffix == ".csv"
+        frames += read_answers(path, _COLUMNS, study.reward) if is_csv else [read_parquet(path, KIND)[0]]
     if not frames:
         raise DataError("no score files were given; make them with: snakemake (rule score_rollouts)")
     heads = [(f["policy"].iloc[0], f["split"].iloc[0]) for f in frames if len(f)]
@@ -144,6 +149,9 @@ def hardware(paths: Sequence[Path], study: Study) -> str:
     """What the kernels behind these score files ran on: GPUs or processors by name."""
     found: dict[str, None] = {}
     for path in paths:
+        if path.suffix == ".csv":
+            found |= dict.fromkeys(told_hardware(path, study.judge.device) or ["unknown hardware"])
+            continue
         meta = read_metadata(path, KIND).get("rollouts", {})
         gpus = [str(g.get("name")) for g in meta.get("gpus") or ()] if study.judge.device == "cuda" else []
         found |= dict.fromkeys(gpus or [str(meta.get("cpu") or "unknown hardware")])
