@@ -35,6 +35,7 @@ class Row(NamedTuple):
     places_T: torch.Tensor
     """Where a token stands when the samples are padded and laid out flat."""
     num_samples: int
+    """At least two, the second one empty: a compiled layer would be compiled again for one, seven seconds on a GPU."""
     longest: int
 
 
@@ -45,7 +46,7 @@ def make_row(samples: Sequence[Sequence[int]], device: torch.device) -> Row:
     positions = [i for sample in samples for i in range(len(sample))]
     places = [r * longest + i for r, sample in enumerate(samples) for i in range(len(sample))]
     on_device = torch.tensor([tokens, positions, places], device=device)
-    return Row(on_device[:1], on_device[1:2], on_device[2], len(samples), longest)
+    return Row(on_device[:1], on_device[1:2], on_device[2], max(2, len(samples)), longest)
 
 
 def hidden_states(model: PreTrainedModel, row: Row) -> torch.Tensor:

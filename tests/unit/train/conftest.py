@@ -17,8 +17,10 @@ def one_thread():
 @pytest.fixture
 def own_programs() -> Iterator[None]:
     """Inductor's store does not tell programs for AVX2 (ATEN_CPU_CAPABILITY) from those for AVX-512: taken for each
-    other, they write past the ends of their tensors."""
+    other, they write past the ends of their tensors. What another test compiled does not count."""
+    import torch._dynamo
     from torch._inductor.utils import fresh_cache
 
+    torch._dynamo.reset()
     with fresh_cache():
         yield

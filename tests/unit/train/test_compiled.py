@@ -11,6 +11,7 @@ from transformers import AutoModelForCausalLM, LlamaConfig, PreTrainedModel
 from kevin.core.errors import DeviceError
 from kevin.train.compiled import compile_layers, compiling
 from kevin.train.school_batches import Sample, summed_loss
+from kevin.train.unpadded import leave_out_padding
 
 NUM_LAYERS = 3
 
@@ -44,8 +45,14 @@ def loss_and_gradient(model: PreTrainedModel, batch: list[Sample]) -> tuple[floa
 
 
 @pytest.mark.usefixtures("own_programs")
-def test_losses_and_gradients_stay_the_same_with_one_program_for_all_layers(model: PreTrainedModel) -> None:
+@pytest.mark.parametrize("in_rows", [False, True])
+def test_losses_and_gradients_stay_the_same_with_one_program_for_all_layers(
+    model: PreTrainedModel, in_rows: bool
+) -> None:
     batches = [samples(3, 20), samples(2, 33), samples(4, 11)]
+    if in_rows:
+        assert leave_out_padding(model)
+        batches += [samples(1, 27), samples(2, 16), samples(1, 9)]
     plain = [loss_and_gradient(model, batch) for batch in batches]
     names = list(model.state_dict())
     counters.clear()
