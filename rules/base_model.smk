@@ -55,7 +55,7 @@ rule unpack_weights:
     input:
         image=IMAGE_DIGEST,
     output:
-        directory("<results>/pretrained"),
+        temp(directory("<results>/pretrained")),
     log:
         "<results>/logs/unpack_weights.log",
     benchmark:

@@ -81,7 +81,7 @@ rule publish_answers:
     output:
         csv="<results>/published/answers.csv",
         baselines="<results>/published/baselines.csv",
-        provenance="<results>/published/provenance.json",
+        hardware="<results>/published/answers.json",
     log:
         "<results>/logs/publish_answers.log",
     benchmark:

@@ -199,7 +199,10 @@ def answers(
     baselines: BaselinesOption = None,
     config: ConfigOption = None,
 ) -> None:
-    """Write all scored answers as one CSV to publish, of which `kevin table` makes the tables again."""
+    """Write all scored answers as one CSV to publish, of which `kevin table` makes the tables again.
+
+    Beside it stand what it ran on (.json) and baselines.csv.
+    """
     study = load_config(config)
     from kevin.report.answers import write_answers
     from kevin.report.scores import hardware, read_scores

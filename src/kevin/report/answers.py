@@ -31,7 +31,7 @@ _PROVENANCE = "provenance.json"
 
 
 def write_answers(scores: pd.DataFrame, out: Path, hardware: str, study: Study, baselines: Path | None = None) -> None:
-    """Write ``out`` (CSV), beside it what the kernels ran on (``provenance.json``), and ``baselines.csv``.
+    """Write ``out`` (CSV), beside it what the kernels ran on, under its name as ``.json``, and ``baselines.csv``.
 
     Args:
         scores, hardware: as `kevin.report.scores.read_scores` and `kevin.report.scores.hardware` give them.
@@ -39,7 +39,7 @@ def write_answers(scores: pd.DataFrame, out: Path, hardware: str, study: Study, 
     frame = scores.drop(columns=list(_DERIVED))
     write_csv(out, frame.assign(kernel_digest=frame["kernel_digest"].str[:_KERNEL_DIGITS]))
     told = {"hardware": hardware, "config_digest": study.digest, "seed": study.seed}
-    write_text(out.with_name(_PROVENANCE), json.dumps(told, indent=1) + "\n")
+    write_text(out.with_suffix(".json"), json.dumps(told, indent=1) + "\n")
     if baselines is not None:
         write_csv(out.with_name("baselines.csv"), read_parquet(baselines, "baselines")[0])
 
@@ -104,15 +104,19 @@ def read_numbers(path: Path, what: str, text: Collection[str]) -> pd.DataFrame:
 
 
 def told_hardware(path: Path, device: str) -> list[str]:
-    """GPUs or processor that stand in the ``provenance.json`` beside answers; nothing where it does not say."""
-    try:
-        told = json.loads(path.with_name(_PROVENANCE).read_text())
-    except (OSError, ValueError):
-        return []
-    if "hardware" in told:
+    """What `write_answers` wrote beside answers, or what a ``provenance.json`` there names."""
+    if "hardware" in (told := _read_json(path.with_suffix(".json"))):
         return [str(told["hardware"])]
+    told = _read_json(path.with_name(_PROVENANCE))
     gpus = [str(gpu.get("name")) for gpu in told.get("gpus") or ()] if device == "cuda" else []
     return gpus or [str(name) for name in [told.get("cpu")] if name]
+
+
+def _read_json(path: Path) -> dict[str, Any]:
+    try:
+        return dict(json.loads(path.read_text()))
+    except (OSError, ValueError, TypeError):
+        return {}
 
 
 def _level(split: str) -> int:

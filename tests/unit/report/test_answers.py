@@ -61,13 +61,14 @@ def test_nothing_that_was_written_is_published_and_all_that_is_counted(
     pd.testing.assert_frame_equal(own.drop(columns=hidden), other.drop(columns=hidden))
     assert own["kernel_digest"].nunique() == other["kernel_digest"].nunique() and other["verdict_key"].isna().all()
     assert hardware([published], study) == hardware(scores, study) == "A CPU"
-    assert json.loads((published.parent / "provenance.json").read_text())["config_digest"] == study.digest
+    assert json.loads(published.with_suffix(".json").read_text())["config_digest"] == study.digest
 
 
 def test_answers_of_before_have_fewer_columns_and_name_their_gpus(study: Study, published: Path) -> None:
     few = ["policy", "split", "task_id", "trajectory", "turn", "outcome", "reason", "speedup", "num_completion_tokens"]
     frame = pd.read_csv(published)
     frame[few].to_csv(published, index=False)
+    published.with_suffix(".json").unlink()
     gpu = study.model_copy(update={"judge": study.judge.model_copy(update={"device": "cuda"})})
     published.with_name("provenance.json").write_text('{"gpus": [{"name": "A GPU"}, {"name": "A GPU"}], "cpu": "B"}')
     assert hardware([published], gpu) == "A GPU" and hardware([published], study) == "B"
