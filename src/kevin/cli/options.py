@@ -72,6 +72,15 @@ def device_config(paths: list[Path] | None) -> Study:
     return study
 
 
+def school_config(paths: list[Path] | None) -> Study:
+    """As `device_config`, with as many GPUs as the school asks for."""
+    from kevin.cli.gpus import claim_school_gpus
+
+    study = load_config(paths)
+    claim_school_gpus(study)
+    return study
+
+
 def study_provenance(study: Study, **extra: Any) -> dict[str, Any]:
     """Provenance of a file that this study makes."""
     from kevin.core.provenance import provenance

@@ -7,19 +7,11 @@ from typing import Annotated
 
 import typer
 
-from kevin.cli.gpus import claim_school_gpus
-from kevin.cli.options import ConfigOption, OutOption, StoreOption, load_config
-from kevin.core.config import Study
+from kevin.cli.options import ConfigOption, OutOption, StoreOption, load_config, school_config
 
 app = typer.Typer(help="Make the judged answers that a pretrained model's second school goes on from.")
 
 PastTasksOption = Annotated[Path, typer.Option("--tasks", metavar="FILE", help="What `kevin past tasks` wrote.")]
-
-
-def _with_gpus(config: list[Path] | None) -> Study:
-    study = load_config(config)
-    claim_school_gpus(study)
-    return study
 
 
 @app.command()
@@ -40,7 +32,7 @@ def own(
     config: ConfigOption = None,
 ) -> None:
     """Let the model from the first school answer them once, each kernel judged; resumes where it stopped."""
-    study = _with_gpus(config)
+    study = school_config(config)
     from kevin.train.past_answers import judge_own
 
     judge_own(study, model, tasks, out, store=store)
@@ -49,7 +41,7 @@ def own(
 @app.command()
 def written(tasks: PastTasksOption, store: StoreOption, out: OutOption, config: ConfigOption = None) -> None:
     """Let the kernel writer answer them, rightly and with mistakes, each kernel judged."""
-    study = _with_gpus(config)
+    study = school_config(config)
     from kevin.train.past_answers import judge_written
 
     judge_written(study, tasks, out, store=store)

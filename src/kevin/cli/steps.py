@@ -9,7 +9,6 @@ from typing import Annotated
 
 import typer
 
-from kevin.cli.gpus import claim_school_gpus
 from kevin.cli.options import (
     BaselinesOption,
     ConfigOption,
@@ -24,6 +23,7 @@ from kevin.cli.options import (
     TurnsOption,
     device_config,
     load_config,
+    school_config,
     study_provenance,
 )
 from kevin.core.errors import UsageError
@@ -58,8 +58,7 @@ def base_model(
     config: ConfigOption = None,
 ) -> None:
     """Train the study's own base language model, from scratch or from `base_model.init`."""
-    study = load_config(config)
-    claim_school_gpus(study)
+    study = school_config(config)
     is_first = init is None and past_tasks is None and not past
     has_start = init is not None or not study.base_model.has_two_schools
     if not is_first and not (past_tasks is not None and past and has_start):

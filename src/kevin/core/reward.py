@@ -97,6 +97,13 @@ def returns(rewards: Sequence[float | None], *, gamma: float = 0.4, mode: Return
     return result
 
 
+def configured_score(outcome: Outcome | None, speedup: float | None, config: RewardConfig) -> float | None:
+    """`score` as ``reward`` in the configuration says; None where the harness failed: that is never a score of 0."""
+    if outcome is None:
+        return None
+    return score(outcome, speedup, correctness_weight=config.correctness_weight, speedup_cap=config.speedup_cap)
+
+
 def configured_returns(
     scores: Sequence[float | None], num_tokens: Sequence[int], config: RewardConfig
 ) -> list[float | None]:

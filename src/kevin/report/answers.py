@@ -7,7 +7,7 @@ Scores and returns are not in it: they follow from outcomes and speedups by the 
 from __future__ import annotations
 
 import json
-from collections.abc import Collection
+from collections.abc import Callable, Mapping
 from itertools import groupby
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
@@ -16,7 +16,7 @@ import pandas as pd
 
 from kevin.core.errors import DataError
 from kevin.core.files import read_parquet, write_csv, write_text
-from kevin.core.reward import configured_returns, score
+from kevin.core.reward import configured_returns, configured_score
 from kevin.core.types import Outcome
 
 if TYPE_CHECKING:
@@ -26,7 +26,11 @@ _DERIVED = ("score", "return", "verdict_key")
 _KERNEL_DIGITS = 12
 """Of a kernel's digest: they tell a task's kernels apart."""
 _NEEDED = ("policy", "split", "task_id", "trajectory", "turn", "outcome", "speedup", "num_completion_tokens")
-_NUMBER = {"int64": "whole number", "float64": "number"}
+_KINDS: dict[str, tuple[str, Callable[[Any], Any]]] = {
+    "int64": ("whole number", int),
+    "float64": ("number", float),
+    "bool": ("True or False", {"True": True, "False": False}.__getitem__),
+}
 _PROVENANCE = "provenance.json"
 
 
@@ -54,14 +58,9 @@ def read_answers(path: Path, columns: dict[str, str], config: RewardConfig) -> l
     Raises:
         DataError: the file cannot be read, or lacks what scores follow from.
     """
-    text = {"policy", "split", *(name for name, kind in columns.items() if kind == "str")}
-    frame = read_numbers(path, "answers", text)
+    frame = read_typed(path, "answers", columns)
     if lacking := [name for name in _NEEDED if name not in frame]:
         raise DataError(f"{path}: these are no answers of `kevin answers`: no column {', '.join(lacking)}")
-    for name, kind in columns.items():
-        allowed = {"int64": ("int64",), "float64": ("float64", "int64")}.get(kind)
-        if allowed and name in frame and len(frame) and str(frame[name].dtype) not in allowed:
-            raise DataError(f"{path}: column {name} holds something that is no {_NUMBER[kind]}")
     known = {o.value for o in Outcome}
     if strange := sorted(set(frame["outcome"].dropna()) - known):
         raise DataError(f"{path}: unknown outcome {strange[0]!r}; there are {', '.join(sorted(known))}")
@@ -75,31 +74,25 @@ def read_answers(path: Path, columns: dict[str, str], config: RewardConfig) -> l
     return parts
 
 
-def read_numbers(path: Path, what: str, text: Collection[str]) -> pd.DataFrame:
+def read_typed(path: Path, what: str, kinds: Mapping[str, str]) -> pd.DataFrame:
     """A CSV with every number exactly as it was written, which pandas' own reader does not promise.
 
     Args:
-        text: columns that stay as they are; of the others those are numbers, or true and false, that hold nothing else.
+        kinds: types of columns, as far as they are there; all others are text.
 
     Raises:
-        DataError: the file cannot be read.
+        DataError: the file cannot be read, or a column holds something else.
     """
     try:
         frame = pd.read_csv(path, dtype="str", keep_default_na=False, na_values=[""])
     except (OSError, ValueError) as e:
         raise DataError(f"{path}: {what} cannot be read: {e}") from None
-    for name in frame.columns.difference(list(text)):
-        given = frame[name]
-        said = set(given.dropna())
-        if said and said <= {"True", "False"}:
-            frame[name] = given == "True"
-            continue
+    for name in frame.columns.intersection([name for name, kind in kinds.items() if kind in _KINDS]):
+        said, convert = _KINDS[kinds[name]]
         try:
-            numbers = [float("nan") if pd.isna(value) else float(value) for value in given]
-        except ValueError:
-            continue
-        is_whole = bool(said) and all(value.lstrip("-").isdigit() for value in said) and not given.isna().any()
-        frame[name] = pd.Series(numbers, index=frame.index, dtype="float64").astype("int64" if is_whole else "float64")
+            frame[name] = pd.Series([convert(value) for value in frame[name]], index=frame.index, dtype=kinds[name])
+        except (ValueError, KeyError):
+            raise DataError(f"{path}: column {name} holds something that is no {said}") from None
     return frame
 
 
@@ -137,7 +130,7 @@ def _scored(part: pd.DataFrame, config: RewardConfig, path: Path) -> pd.DataFram
         if numbers != sorted(set(numbers)):
             raise DataError(f"{path}: turns of {task_id}, trajectory {trajectory}, are not in order, each once")
         try:
-            own = [_score(row, config) for row in turns]
+            own = [configured_score(_outcome(row), row["speedup"], config) for row in turns]
         except ValueError as e:
             raise DataError(f"{path}: {task_id}, trajectory {trajectory}: {e}") from None
         scores += own
@@ -147,9 +140,5 @@ def _scored(part: pd.DataFrame, config: RewardConfig, path: Path) -> pd.DataFram
     return part
 
 
-def _score(row: dict[Any, Any], config: RewardConfig) -> float | None:
-    if not isinstance(row["outcome"], str):
-        return None
-    speedup = None if pd.isna(row["speedup"]) else float(row["speedup"])
-    weight, cap = config.correctness_weight, config.speedup_cap
-    return score(Outcome(row["outcome"]), speedup, correctness_weight=weight, speedup_cap=cap)
+def _outcome(row: dict[Any, Any]) -> Outcome | None:
+    return Outcome(row["outcome"]) if isinstance(row["outcome"], str) else None

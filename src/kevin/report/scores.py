@@ -70,17 +70,7 @@ _COLUMNS = {
 
 
 def _trajectory_rows(task: Task, turns: list[Turn], config: RewardConfig) -> list[dict[str, Any]]:
-    own = [
-        reward.score(
-            t.outcome,
-            t.speedup,
-            correctness_weight=config.correctness_weight,
-            speedup_cap=config.speedup_cap,
-        )
-        if t.outcome is not None
-        else None
-        for t in turns
-    ]
+    own = [reward.configured_score(t.outcome, t.speedup, config) for t in turns]
     returns = reward.configured_returns(own, [t.num_completion_tokens for t in turns], config)
     return [
         {

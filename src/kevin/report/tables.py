@@ -27,7 +27,7 @@ from kevin.core.config import Study
 from kevin.core.errors import DataError, UsageError
 from kevin.core.files import read_parquet
 from kevin.report import metrics, paper
-from kevin.report.answers import read_numbers
+from kevin.report.answers import read_typed
 from kevin.report.budgets import Budget, budgets_of_rollouts, budgets_of_search, read_plain_search
 from kevin.report.claims import claims_table
 from kevin.report.differences import differences_table
@@ -52,7 +52,7 @@ def read_baselines(path: Path | None) -> pd.DataFrame:
     if path is None:
         return pd.DataFrame(columns=["task_id", "baseline", "median_us", "ratio_to_eager"])
     if path.suffix == ".csv":
-        return read_numbers(path, "baselines", ("task_id", "task_digest", "baseline", "device_name"))
+        return read_typed(path, "baselines", {"median_us": "float64", "ratio_to_eager": "float64"})
     return read_parquet(path, "baselines")[0]
 
 

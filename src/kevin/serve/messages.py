@@ -11,7 +11,7 @@ from kevin.core.candidate import DialectChoice, make_kernel
 from kevin.core.config import RewardConfig
 from kevin.core.errors import HarnessError, KevinError, UsageError
 from kevin.core.protocol import JudgeProtocol
-from kevin.core.reward import score
+from kevin.core.reward import configured_score
 from kevin.core.types import Frozen, Kernel, Language, Task, Verdict, canonical_json
 
 MAX_BATCH = 1024
@@ -88,11 +88,6 @@ def refusal_of(error: KevinError) -> Refusal:
 
 def answer_of(verdict: Verdict, reward: RewardConfig) -> str:
     """The JSON of a verdict, with what follows from it: ``speedup`` (None unless correct) and ``score``."""
-    points = score(
-        verdict.outcome,
-        verdict.speedup,
-        correctness_weight=reward.correctness_weight,
-        speedup_cap=reward.speedup_cap,
-    )
+    points = configured_score(verdict.outcome, verdict.speedup, reward)
     follows = canonical_json({"score": points, "speedup": verdict.speedup})
     return f'{{"verdict":{verdict.model_dump_json()},{follows[1:]}'

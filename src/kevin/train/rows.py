@@ -36,15 +36,8 @@ class Row:
 
 def turn_score(turn: Turn, config: RewardConfig, bonus: float = 0.0) -> float | None:
     """S of one turn, with a bonus if it is correct; None where the harness failed: that is never a score of 0."""
-    if turn.outcome is None:
-        return None
-    own = reward.score(
-        turn.outcome,
-        turn.speedup,
-        correctness_weight=config.correctness_weight,
-        speedup_cap=config.speedup_cap,
-    )
-    return own + bonus if turn.outcome is Outcome.CORRECT else own
+    own = reward.configured_score(turn.outcome, turn.speedup, config)
+    return own + bonus if own is not None and turn.outcome is Outcome.CORRECT else own
 
 
 def training_rows(
