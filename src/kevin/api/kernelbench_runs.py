@@ -85,6 +85,7 @@ def lenient(protocol: JudgeProtocol) -> JudgeProtocol:
             "rtol": 1e-4,
             "rules": (),
             "run_timeout_s": max(_TIMEOUT_S, protocol.run_timeout_s),
+            "call_timeout_s": max(_TIMEOUT_S, protocol.run_timeout_s),
             "timing": TimingProtocol(
                 min_rounds=_ROUNDS, max_rounds=2 * _ROUNDS, max_calls_per_round=_CALLS, round_us=1e6, budget_s=10.0
             ),

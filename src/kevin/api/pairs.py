@@ -28,6 +28,7 @@ def make_protocol(
     Args:
         rules: names, in a sequence or with commas between them; ``none``, or ``default``: those of ``base``.
         tolerance: both ``atol`` and ``rtol``.
+        settings: ``run_timeout_s`` is one call's time as well, unless ``call_timeout_s`` is among them.
 
     Raises:
         UsageError: names the setting, what is wrong with it, and what was given.
@@ -38,6 +39,8 @@ def make_protocol(
 
     raw = (base or JudgeProtocol()).model_dump()
     raw.update({name: value for name, value in settings.items() if value is not None})
+    if settings.get("run_timeout_s") is not None and settings.get("call_timeout_s") is None:
+        raw["call_timeout_s"] = raw["run_timeout_s"]
     if isinstance(rules, str) and rules != "default":
         rules = () if rules == "none" else [rule.strip() for rule in rules.split(",")]
     if not isinstance(rules, str):

@@ -56,11 +56,11 @@ BaselinesOption = Annotated[
 ]
 
 
-def load_config(paths: list[Path] | None) -> Study:
-    """The validated configuration. Raises ConfigError."""
+def load_config(paths: list[Path] | None, *, judges: bool = True) -> Study:
+    """The validated configuration; ``judges``: see `load_study`. Raises ConfigError."""
     from kevin.core.config import load_study
 
-    return load_study(list(paths) if paths else [DEFAULT_CONFIG])
+    return load_study(list(paths) if paths else [DEFAULT_CONFIG], judges=judges)
 
 
 def device_config(paths: list[Path] | None) -> Study:

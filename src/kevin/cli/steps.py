@@ -227,7 +227,7 @@ def table(
     config: ConfigOption = None,
 ) -> None:
     """Write one table as CSV, and beside it as Markdown (.md) and LaTeX (.tex)."""
-    study = load_config(config)
+    study = load_config(config, judges=False)
     from kevin.report.tables import TABLES, make_table
 
     _check_name("table", name, TABLES)
@@ -256,7 +256,7 @@ def figure(
     config: ConfigOption = None,
 ) -> None:
     """Draw one figure, with a CSV of exactly what is plotted."""
-    study = load_config(config)
+    study = load_config(config, judges=False)
     from kevin.report.figures import FIGURES, make_figure
 
     _check_name("figure", name, FIGURES)

@@ -9,7 +9,7 @@ from pydantic import Field, field_validator, model_validator
 
 from kevin.core.types import Device, Frozen, canonical_json, digest
 
-PROTOCOL_VERSION = 13
+PROTOCOL_VERSION = 14
 """Raised whenever the judge's code changes what it would find; verdicts of other versions are not reused."""
 
 Rule = Literal[
@@ -84,6 +84,10 @@ class JudgeProtocol(Frozen):
     """Time limit for building one ``load_inline`` module; torch's headers alone take most of a minute."""
     run_timeout_s: float = Field(default=10.0, gt=0)
     """Wall time of all correctness trials together, and again of the timing."""
+    call_timeout_s: float = Field(default=3.0, gt=0)
+    """Wall time of one call in a trial, where ``call_slowdown`` times the reference's own is not longer."""
+    call_slowdown: float = Field(default=300.0, ge=1)
+    """How many times as long as the reference a call in a trial may take, where that is longer."""
     memory_mb: int = Field(default=2048, ge=64)
     """Memory of one candidate beyond the harness's own buffers."""
     max_output_kb: int = Field(default=64, ge=1)

@@ -12,25 +12,10 @@ from kevin.core.files import verdict_path, write_text
 from kevin.core.protocol import JudgeProtocol
 from kevin.core.types import Kernel, Task, Verdict, digest
 
-_BOUND = "bounded by the memory's clock"
-_REVISIONS = {
-    ("load_inline", "cuda"): ("parameters given before timing", "all of them", _BOUND),
-    ("c_abi", "cuda"): (_BOUND, "nobody else used the model"),
-}
-"""What the judge has found otherwise since the protocol's version, by dialect and device: others' verdicts stay.
-
-A kernel that only reads was called faster than possible where it came within a seventh of the memory's peak. A module
-whose tensors take more than a GiB was timed with a check's parameters, and called wrong for it; one with more than
-four, still after that: the cell read them while they were being copied. And a ``c_abi`` kernel whose trials are made
-anew was called wrong where another thread gave the model its first parameters back meanwhile; that thread could leave
-PyTorch's flags changed, and eager's convolutions were timed with them.
-"""
-
 
 def verdict_key(task: Task, kernel: Kernel, protocol: JudgeProtocol, device_name: str) -> str:
     """What a verdict depends on: task, kernel, protocol, and the device that it was timed on."""
-    revision = _REVISIONS.get((kernel.dialect, protocol.device), ())
-    return digest("verdict", task.digest, kernel.digest, protocol.digest, device_name, *revision)
+    return digest("verdict", task.digest, kernel.digest, protocol.digest, device_name)
 
 
 class VerdictStore:

@@ -220,6 +220,8 @@ def test_make_protocol_options_win_over_defaults() -> None:
     protocol = make_protocol(None, rules="none", tolerance=0.01, num_trials=7, device=None)
     assert (protocol.rules, protocol.atol, protocol.rtol, protocol.num_trials) == ((), 0.01, 0.01, 7)
     assert protocol.device == "cpu"
+    assert make_protocol(None, run_timeout_s=60.0).call_timeout_s == 60.0, "who waits longer waits for each call"
+    assert make_protocol(None, run_timeout_s=60.0, call_timeout_s=5.0).call_timeout_s == 5.0
     with pytest.raises(UsageError, match="num_trials"):
         make_protocol(None, rules="default", tolerance=None, num_trials=0)
 

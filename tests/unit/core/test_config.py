@@ -78,6 +78,13 @@ def test_a_resolved_configuration_can_be_read_again(tmp_path):
     assert load_study([write(tmp_path / "config.yaml", resolved)]) == study()
 
 
+def test_tables_are_made_by_a_configuration_of_another_judge(tmp_path):
+    path = write(tmp_path / "config.yaml", {**MINIMAL, "judge": {"version": 3}})
+    assert load_study([path], judges=False) == validate_study(MINIMAL, "my.yaml")
+    with pytest.raises(ConfigError, match=r"judge.version: .*not 3"):
+        load_study([path])
+
+
 def test_every_mistake_is_told_at_once():
     with pytest.raises(ConfigError) as caught:
         study(sede=1, rollout={"num_turns": 0})

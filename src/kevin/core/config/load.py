@@ -29,9 +29,18 @@ def validate_study(raw: dict[str, Any], origin: str) -> Study:
         raise ConfigError(f"{origin}: the configuration is not valid:\n{lines}Every key: config/README.md") from None
 
 
-def load_study(paths: list[Path]) -> Study:
-    """Read YAML files in order, each laid over the one before."""
+def load_study(paths: list[Path], *, judges: bool = True) -> Study:
+    """Read YAML files in order, each laid over the one before.
+
+    Args:
+        judges: False where no verdict is asked for: then files may come from code that judges by another version.
+
+    Raises:
+        ConfigError: see `validate_study`.
+    """
     raw: dict[str, Any] = {}
     for path in paths:
         raw = merge(raw, read_layer(path))
+    if not judges and isinstance(raw.get("judge"), dict):
+        raw["judge"].pop("version", None)
     return validate_study(raw, " + ".join(str(p) for p in paths))

@@ -40,6 +40,12 @@ def _compare(
             raise CandidateFailed(Outcome.INCORRECT, result.reason or "wrong_values", result.message)
 
 
+def call_timeout_s(reference: ReferenceTask, protocol: JudgeProtocol) -> float:
+    """Seconds that a call in a trial may take: one that never ends keeps the device from all other kernels."""
+    slowest_s = max(protocol.call_timeout_s, protocol.call_slowdown * reference.call_s)
+    return min(protocol.run_timeout_s, slowest_s)
+
+
 def module_trials(
     cell: Cell, reference: ReferenceTask, slots: SharedSlots, protocol: JudgeProtocol, found: Findings
 ) -> Sequence[Trial]:
@@ -55,6 +61,7 @@ def module_trials(
     first = reference.trials[0]
     if not first.parameters:
         return reference.trials
+    timeout_s = call_timeout_s(reference, protocol)
     slots.fill(0, first.inputs, first.parameters)
     settle(protocol)
     reply = cell.request({"parameters": 0}, protocol.run_timeout_s)
@@ -63,7 +70,7 @@ def module_trials(
         if reply.get("parameters") == "same":
             return reference.trials
         if reply.get("parameters") == "changed":
-            _run_trial(cell, 0, first, slots, protocol, found, protocol.run_timeout_s, load_parameters=False)
+            _run_trial(cell, 0, first, slots, protocol, found, timeout_s, load_parameters=False)
             _compare(slots, slots.outputs[0], first, protocol, None)
     except CandidateFailed as e:
         if e.outcome is Outcome.INCORRECT:
@@ -100,6 +107,7 @@ def _run_trial(
 def check_trials(
     cell: Cell,
     trials: Sequence[Trial],
+    timeout_s: float,
     slots: SharedSlots,
     protocol: JudgeProtocol,
     found: Findings,
@@ -108,6 +116,7 @@ def check_trials(
     """All correctness trials, in slots of their own where there are so many. Returns the kernel's median call, us.
 
     Args:
+        timeout_s: of one call, see `call_timeout_s`.
         pause: called where nothing is being timed.
 
     Raises:
@@ -120,7 +129,7 @@ def check_trials(
         start, slot = time.monotonic(), i % slots.num_slots
         trial = trials[i]
         deadline += time.monotonic() - start  # a large one is made anew
-        remaining_s = max(0.01, deadline - time.monotonic())
+        remaining_s = min(timeout_s, max(0.01, deadline - time.monotonic()))
         elapsed_us += _run_trial(cell, slot, trial, slots, protocol, found, remaining_s, load_parameters=True)
         if name := slots.changed_argument(slot, trial.inputs, trial.parameters):
             raise CandidateFailed(Outcome.INCORRECT, "input_mutated", f"it changes its argument {name}")
@@ -130,7 +139,9 @@ def check_trials(
     return statistics.median(elapsed_us)
 
 
-def check_fewer_rows(cell: Cell, fewer: Trial, first: Trial, slots: SharedSlots, protocol: JudgeProtocol) -> None:
+def check_fewer_rows(
+    cell: Cell, fewer: Trial, first: Trial, timeout_s: float, slots: SharedSlots, protocol: JudgeProtocol
+) -> None:
     """The slot behind the last, which lies in the memory of the first: ``fewer`` is a part of the trial ``first``.
 
     Raises:
@@ -143,5 +154,5 @@ def check_fewer_rows(cell: Cell, fewer: Trial, first: Trial, slots: SharedSlots,
             view.copy_(x)
     slots.poison_outputs(0)
     settle(protocol)
-    cell.call([], [slots.num_slots], protocol.run_timeout_s, load_parameters=True)
+    cell.call([], [slots.num_slots], timeout_s, load_parameters=True)
     _compare(slots, outputs, fewer, protocol, None)

@@ -11,6 +11,7 @@ from __future__ import annotations
 import logging
 import math
 import secrets
+import time
 from collections.abc import Iterator
 from contextlib import contextmanager
 from functools import cached_property, partial
@@ -48,6 +49,8 @@ class ReferenceTask(ReferenceModel):
         self._widen = protocol.device == "cuda" and self._allows_tf32
         self.fastest_us = math.inf
         """Of a round of eager calls, over all candidates so far."""
+        self.call_s = math.inf
+        """Wall time of the shortest call of the model so far."""
         self.working_bytes = 0
         """What a call of the model takes beside its inputs and parameters, its outputs included."""
         keeps = keeps_trials(self.spec, protocol.num_trials)
@@ -195,7 +198,7 @@ class ReferenceTask(ReferenceModel):
             given = inputs
             if self._keeps_inputs is not True:
                 given = [x.clone() if isinstance(x, torch.Tensor) else x for x in inputs]
-            with flags(), self._measured():
+            with flags(), self._measured(), self._clocked():
                 outputs = [o.detach().contiguous() for o in flatten(self.model(*given))]
             if self._keeps_inputs is None:
                 self._keeps_inputs = all(_same(a, b) for a, b in zip(given, inputs, strict=True))
@@ -211,6 +214,18 @@ class ReferenceTask(ReferenceModel):
         before = torch.cuda.memory_allocated()
         yield
         self.working_bytes = torch.cuda.max_memory_allocated() - before
+
+    @contextmanager
+    def _clocked(self) -> Iterator[None]:
+        self._wait()
+        start = time.perf_counter()
+        yield
+        self._wait()
+        self.call_s = min(self.call_s, time.perf_counter() - start)
+
+    def _wait(self) -> None:
+        if self.device.type == "cuda":
+            torch.cuda.synchronize()
 
     def change_some(self, inputs: list[Any], views: list[torch.Tensor | None]) -> None:
         """Change every floating-point input in place so that no earlier answer fits; ``views`` get the same change.

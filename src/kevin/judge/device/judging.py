@@ -16,7 +16,7 @@ from kevin.core.errors import DeviceFullError
 from kevin.core.protocol import Rule
 from kevin.core.types import Dialect, Kernel, Outcome, Task, Verdict
 from kevin.judge.compile.native import Build
-from kevin.judge.correctness.checks import check_fewer_rows, check_trials, module_trials
+from kevin.judge.correctness.checks import call_timeout_s, check_fewer_rows, check_trials, module_trials
 from kevin.judge.correctness.findings import Findings
 from kevin.judge.correctness.reference import ReferenceTask
 from kevin.judge.correctness.trials import Trial
@@ -257,7 +257,8 @@ class Judging:
                 trials: Sequence[Trial] = reference.trials
                 if kernel.dialect == "load_inline":
                     trials = module_trials(cell, reference, slots, self.protocol, found)
-                timer.prepare(check_trials(cell, trials, slots, self.protocol, found, self.room.pause))
+                timeout_s = call_timeout_s(reference, self.protocol)
+                timer.prepare(check_trials(cell, trials, timeout_s, slots, self.protocol, found, self.room.pause))
         finally:
             found.seconds["check"] = time.perf_counter() - start
         start = time.perf_counter()
@@ -282,12 +283,14 @@ class Judging:
         """
         if kernel.dialect == "c_abi" or found.outcome is not Outcome.CORRECT:
             return
-        fewer = workspace.reference.fewer_rows  # made with the cell's set-up, while nobody else used the model
+        reference = workspace.reference
+        fewer = reference.fewer_rows  # made with the cell's set-up, while nobody else used the model
         if fewer is None:
             return
         try:
             with self.room.hold_for(cell), self.hardware.lease(exclusive=False):
-                check_fewer_rows(cell, fewer, workspace.reference.trials[0], workspace.slots, self.protocol)
+                timeout_s = call_timeout_s(reference, self.protocol)
+                check_fewer_rows(cell, fewer, reference.trials[0], timeout_s, workspace.slots, self.protocol)
             found.details["fewer_rows"] = "passed"
         except CandidateFailed as e:
             found.details["fewer_rows"] = e.reason
