@@ -10,6 +10,8 @@ import threading
 from collections.abc import Iterator
 from contextlib import contextmanager
 
+_POLL_S = 0.05
+
 
 class DeviceLock:
     """Not re-entrant. What it protects may be read and changed in `held` and in `brief`."""
@@ -17,6 +19,7 @@ class DeviceLock:
     def __init__(self) -> None:
         self._changed = threading.Condition(threading.Lock())
         self._is_held = False
+        self._num_changes = 0
         self._num_brief = 0
         """Threads that wait to do something brief."""
         self._count = threading.Lock()
@@ -29,6 +32,7 @@ class DeviceLock:
             try:
                 yield
             finally:
+                self.tell()
                 self._release()
 
     @contextmanager
@@ -42,17 +46,27 @@ class DeviceLock:
             try:
                 yield
             finally:
-                self._changed.notify_all()
+                self.tell()
 
     def pause(self) -> None:
         """Called where nothing is being timed by the thread that holds the device: brief jobs are done now."""
         self._changed.wait_for(lambda: self._num_brief == 0)
 
     def wait(self) -> None:
-        """Called by the thread that holds the device: give it to others until something has changed."""
+        """Called by the thread that holds the device: give it to others until one of them had it, or a moment has gone.
+
+        Who only waits has changed nothing, and wakes nobody who does. What has changed may be untold: memory of a
+        process that was ended comes free a little later.
+        """
         self._release()
-        self._changed.wait()
+        seen = self._num_changes
+        self._changed.wait_for(lambda: self._num_changes != seen, timeout=_POLL_S)
         self._acquire()
+
+    def tell(self) -> None:
+        """Called in `held` or `brief`, where others that `wait` are to look again at once."""
+        self._num_changes += 1
+        self._changed.notify_all()
 
     def _acquire(self) -> None:
         self._changed.wait_for(lambda: not self._is_held)

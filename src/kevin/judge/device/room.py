@@ -156,6 +156,7 @@ class Room:
                     oldest = kept.drop_oldest(task.digest, spares_tasks=not too_many) if helps else None
                     if oldest is not None:
                         self._give_back(oldest)
+                        self._lock.tell()
                         continue
                     if is_alone:
                         break

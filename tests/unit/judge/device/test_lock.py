@@ -59,6 +59,27 @@ def test_a_waiting_thread_gives_the_device_to_others_and_has_it_back_alone() -> 
     assert seen == [0, 1] and not lock._is_held
 
 
+def test_threads_that_wait_do_not_wake_each_other() -> None:
+    """Each looked again when another went to wait: a core was busy with that, and a GPU's driver with their questions."""
+    lock, looks, is_over = DeviceLock(), [0], [False]
+
+    def waiting() -> None:
+        with lock.held():
+            while not is_over[0]:
+                looks[0] += 1
+                lock.wait()
+
+    threads = [_started(waiting) for _ in range(3)]
+    until(lambda: looks[0] >= 3)
+    time.sleep(0.3)
+    assert looks[0] < 300, "some six times each, not thousands of times"
+    with lock.brief():
+        is_over[0] = True
+    for thread in threads:
+        thread.join(20)
+    assert not any(thread.is_alive() for thread in threads)
+
+
 def test_a_failure_gives_the_device_back() -> None:
     lock = DeviceLock()
     for enter in (lock.held, lock.brief):
