@@ -18,6 +18,7 @@ from cli_fixtures import ROOT
 from report_fixtures import make_study, write_scores, write_study
 
 from kevin.core.errors import DataError
+from kevin.core.protocol import PROTOCOL_VERSION
 from kevin.report.diff import Estimate, cells_frame, compare, difference_of, holds_times, holm
 from kevin.report.origin import read_origin
 from kevin.report.tables import OURS, make_table
@@ -195,7 +196,7 @@ def test_what_only_one_of_the_two_has(copies: tuple[Path, Path]) -> None:
         (
             "config.yaml",
             lambda c: c["judge"].update(version=12),
-            "version of the judging protocol: 13 against 12",
+            f"version of the judging protocol: {PROTOCOL_VERSION} against 12",
             "correct_avg",
             None,
         ),

@@ -60,7 +60,7 @@ def test_a_waiting_thread_gives_the_device_to_others_and_has_it_back_alone() -> 
 
 
 def test_threads_that_wait_do_not_wake_each_other() -> None:
-    """Each looked again when another went to wait: a core was busy with that, and a GPU's driver with their questions."""
+    """Each looked again when another went to wait: a core was busy with that, and a GPU's driver with its questions."""
     lock, looks, is_over = DeviceLock(), [0], [False]
 
     def waiting() -> None:
