@@ -77,6 +77,7 @@ def lenient(protocol: JudgeProtocol) -> JudgeProtocol:
 
     Outputs are still compared outside the candidate's process, weights perturbed and inputs watched.
     """
+    timeout_s = max(_TIMEOUT_S, protocol.run_timeout_s)
     return protocol.model_copy(
         update={
             "num_trials": 5,
@@ -84,8 +85,8 @@ def lenient(protocol: JudgeProtocol) -> JudgeProtocol:
             "atol": 1e-4,
             "rtol": 1e-4,
             "rules": (),
-            "run_timeout_s": max(_TIMEOUT_S, protocol.run_timeout_s),
-            "call_timeout_s": max(_TIMEOUT_S, protocol.run_timeout_s),
+            "run_timeout_s": timeout_s,
+            "call_timeout_s": timeout_s,
             "timing": TimingProtocol(
                 min_rounds=_ROUNDS, max_rounds=2 * _ROUNDS, max_calls_per_round=_CALLS, round_us=1e6, budget_s=10.0
             ),

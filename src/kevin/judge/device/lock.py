@@ -32,8 +32,8 @@ class DeviceLock:
             try:
                 yield
             finally:
+                self._is_held = False
                 self.tell()
-                self._release()
 
     @contextmanager
     def brief(self) -> Iterator[None]:
@@ -58,7 +58,8 @@ class DeviceLock:
         Who only waits has changed nothing, and wakes nobody who does. What has changed may be untold: memory of a
         process that was ended comes free a little later.
         """
-        self._release()
+        self._is_held = False
+        self._changed.notify_all()
         seen = self._num_changes
         self._changed.wait_for(lambda: self._num_changes != seen, timeout=_POLL_S)
         self._acquire()
@@ -71,10 +72,6 @@ class DeviceLock:
     def _acquire(self) -> None:
         self._changed.wait_for(lambda: not self._is_held)
         self._is_held = True
-
-    def _release(self) -> None:
-        self._is_held = False
-        self._changed.notify_all()
 
 
 class Company:
