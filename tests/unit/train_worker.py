@@ -1,5 +1,7 @@
 """One process of several: ``train_worker.py FOLDER OUT [PROCESSES]``. See train/test_parallel.py."""
 
+import atexit
+import os
 import sys
 from pathlib import Path
 
@@ -8,6 +10,7 @@ sys.path.insert(0, str(Path(__file__).parent))
 import torch
 from train_fixtures import judge, make_study
 
+from kevin.train.parallel import leave_together
 from kevin.train.run import run_training
 
 torch.set_num_threads(1)
@@ -17,4 +20,6 @@ run_training(study, "tiny", folder / "tasks.parquet", out, judge=judge)
 assert torch.distributed.is_initialized() == (len(sys.argv) > 3)
 if len(sys.argv) > 3:
     assert torch.distributed.get_world_size() == int(sys.argv[3])
-    torch.distributed.destroy_process_group()
+    atexit.register(os.abort)  # an interpreter that is torn down may
+leave_together()
+assert len(sys.argv) == 3

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import errno
 import functools
+import os
 import sys
 from contextlib import suppress
 from typing import NoReturn
@@ -20,6 +21,7 @@ def main() -> NoReturn:
     Exit codes: 0 done, 2 bad usage, 3 the harness failed, 1 a bug of ours, 130 interrupted, 143 terminated.
     """
     _refuse_import()
+    os.environ.setdefault("DO_NOT_TRACK", "1")  # TRL and vLLM report what they are used for where they reach a network
     supervise()
     quiet_trackers()
     from kevin.cli.app import app

@@ -36,9 +36,11 @@ def train(
     if init is not None:
         key = study.for_run(run).train.init
         study = _with_model(study, key, str(init))
+    from kevin.train.parallel import leave_together
     from kevin.train.run import run_training
 
     run_training(study, run, tasks, out, store=store)
+    leave_together()
 
 
 def export_policy(

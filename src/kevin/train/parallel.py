@@ -1,9 +1,11 @@
-"""How many processes train together, as their launcher (accelerate launch, torchrun) says, and where they meet."""
+"""How many processes train together, as their launcher (accelerate launch, torchrun) says; where they meet and part."""
 
 from __future__ import annotations
 
+import logging
 import os
 import socket
+import sys
 
 
 def process_count() -> int:
@@ -20,3 +22,20 @@ def meet_alone() -> None:
     with socket.socket() as s:
         s.bind(("localhost", 0))
         os.environ["MASTER_PORT"] = str(s.getsockname()[1])
+
+
+def leave_together() -> None:
+    """End this process once all have come this far; a training of one process goes on.
+
+    Without the interpreter's own teardown: DeepSpeed keeps process groups, whose threads outlive
+    ``destroy_process_group``, and what one of them aborts then would fail a training that has ended.
+    """
+    import torch.distributed as dist
+
+    if process_count() == 1 or not dist.is_initialized():
+        return
+    dist.barrier()
+    logging.shutdown()
+    sys.stdout.flush()
+    sys.stderr.flush()
+    os._exit(0)

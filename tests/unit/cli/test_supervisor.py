@@ -151,3 +151,13 @@ def test_a_script_that_starts_a_command_whenever_it_is_imported_is_told_so(tmp_p
         run.stderr
         == f'kevin: {script} calls main() when it is imported, too: put that under if __name__ == "__main__":\n'
     )
+
+
+@pytest.mark.parametrize(("given", "reports"), [({}, False), ({"DO_NOT_TRACK": "0"}, True)])
+def test_libraries_report_nothing_unless_they_are_allowed_to(given: dict[str, str], reports: bool) -> None:
+    work = "print(__import__('huggingface_hub.constants').constants.HF_HUB_DISABLE_TELEMETRY)"
+    others = {k: v for k, v in os.environ.items() if "TELEMETRY" not in k and k != "DO_NOT_TRACK"}
+    run = subprocess.run(
+        [sys.executable, "-c", ENDS.format(work)], env=others | given, capture_output=True, text=True, check=True
+    )
+    assert run.stdout == f"{not reports}\n"

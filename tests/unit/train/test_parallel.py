@@ -23,13 +23,13 @@ ON_CPU = {"DS_ACCELERATOR": "cpu", "CUDA_VISIBLE_DEVICES": ""}
 
 
 def train(folder, name, *launch, processes=1, devices=ON_CPU):
-    environment = {**os.environ, "OMP_NUM_THREADS": "1", "TOKENIZERS_PARALLELISM": "false", **devices}
+    environment = {**os.environ, "OMP_NUM_THREADS": "1", "TOKENIZERS_PARALLELISM": "false", "PYTHONFAULTHANDLER": "1"}
     run = subprocess.run(
         [
             *(sys.executable, *launch, str(HERE.parent / "train_worker.py"), str(folder), str(folder / name)),
             *([str(processes)] if processes > 1 else []),
         ],
-        env=environment,
+        env=environment | devices,
         cwd=ROOT,
         capture_output=True,
         text=True,
