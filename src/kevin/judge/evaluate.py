@@ -7,7 +7,7 @@ from typing import TYPE_CHECKING
 
 from kevin.core.protocol import JudgeProtocol
 from kevin.core.scratch import scratch_folder
-from kevin.core.types import Kernel, Outcome, Task, Verdict
+from kevin.core.types import Kernel, Outcome, Task, TaskSpec, Verdict
 from kevin.judge.compile.native import Build, build_native
 from kevin.judge.rules.screen import screen
 from kevin.judge.store import verdict_key
@@ -69,13 +69,16 @@ def screen_stage(
 def build_stage(task: Task, kernel: Kernel, protocol: JudgeProtocol, cache: Path) -> Build:
     """Compile; needs no device. Raises TaskError or DeviceError, never for the candidate."""
     if kernel.dialect == "c_abi":
-        from kevin.tasks.format import inspect_task
-
-        spec = task.spec or inspect_task(task.source, task.id)
-        return build_native(kernel, spec, protocol, cache)
+        return build_native(kernel, task.spec or _inspected(task), protocol, cache)
     from kevin.judge.compile.inline import build_inline
 
     return build_inline(task, kernel, protocol, cache)
+
+
+def _inspected(task: Task) -> TaskSpec:
+    from kevin.tasks.format import inspect_task  # imports torch
+
+    return inspect_task(task.source, task.id)
 
 
 def build_verdict(

@@ -17,12 +17,11 @@ from kevin.core.types import Kernel
 from kevin.judge.compile.native import Build
 from kevin.judge.correctness.reference import ReferenceTask
 from kevin.judge.device.hardware import Hardware
-from kevin.judge.device.roofline import warm_up_counting
 from kevin.judge.inside.host import ColdClock, last_level_bytes
 from kevin.judge.sandbox.cell import Cell
 from kevin.judge.sandbox.preemption import Calls
 from kevin.judge.sandbox.slots import SharedBuffer, SharedSlots, anonymous_buffer
-from kevin.judge.timing.eager import EagerProcess, EagerServer, Job
+from kevin.judge.timing.eager import EagerProcess, Job, eager_server
 
 _M_TRIM_THRESHOLD, _M_MMAP_THRESHOLD = -1, -3
 # Freed memory is kept and reused, as PyTorch's allocator does on a GPU: eager is not charged for page faults. Huge
@@ -57,17 +56,12 @@ class CpuHardware(Hardware):
         libc.mallopt(_M_TRIM_THRESHOLD, (1 << 31) - 1)
         self._copy_bytes_per_us = _cache_bandwidth()
         self._clock = ColdClock(last_level_bytes(), protocol.num_threads)
-        self._server: EagerServer | None = None
         self._eager: dict[SharedSlots, EagerProcess] = {}
 
     def prepare(self) -> None:
         """Have eager's server begin to import."""
         self.prepare_thread()
-        self._server = self._server or EagerServer(_ENVIRONMENT)
-
-    def warm_up(self) -> None:
-        super().warm_up()
-        warm_up_counting()
+        eager_server(_ENVIRONMENT)
 
     def prepare_thread(self) -> None:
         os.sched_setaffinity(0, self.cores)
@@ -114,8 +108,7 @@ class CpuHardware(Hardware):
                 weight_seed=reference.weight_seed,
                 cores=tuple(self.cores),
             )
-            self._server = self._server or EagerServer(_ENVIRONMENT)
-            self._eager[slots] = self._server.start(job, slots.fd)
+            self._eager[slots] = eager_server(_ENVIRONMENT).start(job, slots.fd)
         calls = self._eager[slots].run_timed(slots.spare(len(order)), order, self.protocol.run_timeout_s)
         return calls, reference.forward(views[keep], reference.trials[0].parameters)
 

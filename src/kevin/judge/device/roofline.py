@@ -11,7 +11,8 @@ from collections.abc import Callable
 from typing import Any
 
 import torch
-from torch.utils.flop_counter import FlopCounterMode
+from torch.utils._python_dispatch import TorchDispatchMode
+from torch.utils.flop_counter import flop_registry
 
 from kevin.core.types import Frozen, TaskSpec
 from kevin.judge.correctness.model import flagged
@@ -50,22 +51,45 @@ def measure_peaks(device: str, precision: str, clock: Callable[[Callable[[], Any
     return peaks
 
 
-def warm_up_counting() -> None:
-    """The first use of a counter imports for seconds."""
-    with FlopCounterMode(display=False):
-        torch.ones(2, 2) @ torch.ones(2, 2)
+class _Products(TorchDispatchMode):
+    """Counts the floating-point operations of products, convolutions and attention, by PyTorch's formulas.
+
+    As its ``FlopCounterMode`` does, which imports TorchDynamo for it: a second that each process's first verdict waits.
+    """
+
+    def __init__(self) -> None:
+        super().__init__()
+        self.num_flops = 0
+
+    @classmethod
+    def _should_skip_dynamo(cls) -> bool:
+        """False: nothing is compiled here, so nothing has to be kept from it."""
+        return False
+
+    def __torch_dispatch__(self, func: Any, types: Any, args: Any = (), kwargs: Any = None) -> Any:
+        kwargs = kwargs or {}
+        formula = flop_registry.get(func._overloadpacket)
+        if formula is None:
+            with self:
+                parts = func.decompose(*args, **kwargs)
+            if parts is not NotImplemented:
+                return parts
+        out = func(*args, **kwargs)
+        if formula is not None:
+            self.num_flops += int(formula(*args, **kwargs, out_val=out))
+        return out
 
 
 def count_flops(reference: ReferenceTask) -> int:
     """Of matrix products, convolutions and attention in one call of the reference; 0 where they cannot be counted."""
-    trial = reference.trials[0]
+    trial, products = reference.trials[0], _Products()
     try:
-        with FlopCounterMode(display=False) as counter:
+        with products:
             reference.forward(trial.inputs, trial.parameters)
     except Exception as e:  # the mode meets any operator of PyTorch; a verdict must not depend on it
         log.info("%s: its products cannot be counted: %s: %s", reference.task.id, type(e).__name__, e)
         return 0
-    return int(counter.get_total_flops())
+    return products.num_flops
 
 
 def roofline(spec: TaskSpec, num_flops: int, kernel_us: float, peaks: Peaks) -> dict[str, float]:

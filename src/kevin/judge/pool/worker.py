@@ -14,7 +14,6 @@ from kevin.core.protocol import JudgeProtocol
 from kevin.core.provenance import cpu_name, nvidia_gpus
 from kevin.core.types import Dialect, Kernel, Task, Verdict
 from kevin.judge.compile.native import Build
-from kevin.judge.compile.precompiled import start_precompiling
 from kevin.judge.evaluate import build_stage
 from kevin.judge.sandbox.isolation import detect_isolation
 
@@ -156,5 +155,7 @@ def build_on_worker(task: Task, kernel: Kernel, protocol: JudgeProtocol, cache: 
     if protocol.device == "cuda":
         _yield_to_device()
     if kernel.dialect == "load_inline" and kernel.language == "cuda":
+        from kevin.judge.compile.precompiled import start_precompiling  # imports torch
+
         start_precompiling(detect_isolation())
     return build_stage(task, kernel, protocol, cache)

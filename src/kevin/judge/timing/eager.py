@@ -17,6 +17,7 @@ import resource
 import signal
 import socket
 import sys
+import threading
 import time
 from collections.abc import Callable
 from multiprocessing.connection import Connection
@@ -50,7 +51,7 @@ class Job(Frozen):
 
 
 class EagerServer(ForkingProcess):
-    """Starts children that have torch already. Use `start`."""
+    """Starts children that have torch already. Use `start`; `eager_server` gives this process's own."""
 
     def __init__(self, environment: dict[str, str]) -> None:
         super().__init__([sys.executable, "-m", "kevin.judge.timing.eager"], {**os.environ, **environment})
@@ -66,6 +67,19 @@ class EagerServer(ForkingProcess):
             said = self.last_words() or "it does not listen"
             raise DeviceError(f"the process that times eager PyTorch is gone: {said}".strip()) from None
         return EagerProcess(job.task.id, Connection(ours.detach()), self.words)
+
+
+_servers: dict[tuple[tuple[str, str], ...], EagerServer] = {}
+_finding = threading.Lock()
+
+
+def eager_server(environment: dict[str, str]) -> EagerServer:
+    """This process's own with these settings, for all its devices: started on first use, and again when it has died."""
+    key = tuple(sorted(environment.items()))
+    with _finding:
+        if key not in _servers or not _servers[key].is_alive:
+            _servers[key] = EagerServer(environment)
+        return _servers[key]
 
 
 class EagerProcess:

@@ -2,7 +2,11 @@
 
 from __future__ import annotations
 
+import subprocess
+import sys
+
 import pytest
+from torch.utils.flop_counter import FlopCounterMode
 
 from kevin.core.dialogue import verdict_feedback
 from kevin.core.protocol import JudgeProtocol
@@ -48,6 +52,44 @@ def test_a_linear_layer_by_hand() -> None:
     shares = roofline(spec, num_flops, 2.0, Peaks(bytes_per_us=10_000, flops_per_us=81_920))
     assert shares == {"bandwidth_share": pytest.approx(3648 / 20_000), "flop_share": pytest.approx(0.05)}
     assert "flop_share" not in roofline(spec, 0, 2.0, Peaks(bytes_per_us=1, flops_per_us=1))
+
+
+MANY = """
+import torch
+import torch.nn as nn
+import torch.nn.functional as F
+class Model(nn.Module):
+    def __init__(self):
+        super().__init__()
+        self.conv = nn.Conv2d(4, 8, 3, padding=1)
+        self.back = nn.ConvTranspose2d(8, 4, 3, stride=2)
+        self.linear = nn.Linear(9, 6)
+    def forward(self, x):
+        x = self.linear(self.back(torch.relu(self.conv(x))))
+        x = F.scaled_dot_product_attention(x, x, x)
+        return torch.einsum("bchw,bcvw->bchv", x, x) * torch.matmul(x, x.transpose(-1, -2)).mean()
+def get_inputs():
+    return [torch.randn(2, 4, 4, 4)]
+def get_init_inputs():
+    return []
+"""
+
+
+@pytest.mark.parametrize("source", [LINEAR, MANY])
+def test_products_are_counted_as_pytorch_counts_them(source: str) -> None:
+    task = Task(id="test", level=1, name="test", source=source, origin="user", spec=inspect_task(source, "test"))
+    reference = ReferenceTask(task, JudgeProtocol())
+    trial = reference.trials[0]
+    with FlopCounterMode(display=False) as counter:
+        reference.forward(trial.inputs, trial.parameters)
+    assert count_flops(reference) == counter.get_total_flops() > 0
+
+
+def test_counting_imports_no_compiler() -> None:
+    script = "import sys, torch\nfrom kevin.judge.device.roofline import _Products\nwith _Products() as found:\n"
+    script += "    torch.ones(2, 3) @ torch.ones(3, 2)\nprint(found.num_flops, 'torch._dynamo' in sys.modules)"
+    run = subprocess.run([sys.executable, "-c", script], capture_output=True, text=True, check=True)
+    assert run.stdout == "24 False\n"
 
 
 def test_the_compilers_words() -> None:

@@ -17,7 +17,7 @@ from kevin.core.protocol import JudgeProtocol
 from kevin.core.types import Task
 from kevin.judge.device.cpu import _ENVIRONMENT
 from kevin.judge.sandbox.slots import SharedSlots
-from kevin.judge.timing.eager import EagerProcess, EagerServer, Job
+from kevin.judge.timing.eager import EagerProcess, EagerServer, Job, eager_server
 from kevin.tasks.format import inspect_task
 
 SOURCE = """
@@ -107,3 +107,16 @@ def test_nothing_is_left_when_the_handles_are_gone(slots: SharedSlots) -> None:
     while time.monotonic() < deadline and any(p is not None and psutil.pid_exists(p) for p in pids):
         time.sleep(0.05)
     assert not any(p is not None and psutil.pid_exists(p) for p in pids)
+
+
+def test_devices_share_a_server_until_it_dies(slots: SharedSlots) -> None:
+    settings = {"KEVIN_TEST": "shared"}
+    server = eager_server(settings)
+    assert eager_server(dict(settings)) is server and eager_server({"KEVIN_TEST": "other"}) is not server
+    os.kill(server._process.pid, signal.SIGKILL)
+    server._process.wait(10)
+    other = eager_server(settings)
+    assert other is not server
+    process = start(other, slots)
+    assert len(process.run_timed(2, [0], 10.0).us) == 1
+    process.close()
