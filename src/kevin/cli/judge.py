@@ -188,6 +188,10 @@ def judge(
             "give --task-file FILE and --kernel FILE, or --batch FILE and --out FILE, or --runs DIR and --level N"
         )
     candidate = make_kernel(read_source(kernel), str(kernel), dialect, protocol)
+    if store is None:
+        from kevin.judge.evaluate import start_early
+
+        start_early(protocol)
     verdict = _judge_one(_read_task(task_file), candidate, protocol, store)
     if as_json:
         from kevin.cli.verdict_view import verdict_record

@@ -11,6 +11,7 @@ from kevin.core.types import Kernel, Outcome, Task, TaskSpec, Verdict
 from kevin.judge.compile.native import Build, build_native
 from kevin.judge.rules.screen import screen
 from kevin.judge.store import verdict_key
+from kevin.judge.timing.eager import eager_server
 
 if TYPE_CHECKING:
     from kevin.judge.device.judging import Judging
@@ -115,6 +116,12 @@ def judge_on(device: Judging, task: Task, kernel: Kernel, protocol: JudgeProtoco
     if failed is not None:
         return failed
     return device.judge(task, kernel, build, verdict_key(task, kernel, protocol, device.name), flags, protocol.rules)
+
+
+def start_early(protocol: JudgeProtocol) -> None:
+    """Begin what a device will wait for, beside the imports and the task that come before it. Returns at once."""
+    if protocol.device == "cpu":
+        eager_server()
 
 
 def judge_kernel(task: Task, kernel: Kernel, protocol: JudgeProtocol, cache: Path | None = None) -> Verdict:

@@ -21,19 +21,14 @@ from kevin.judge.inside.host import ColdClock, last_level_bytes
 from kevin.judge.sandbox.cell import Cell
 from kevin.judge.sandbox.preemption import Calls
 from kevin.judge.sandbox.slots import SharedBuffer, SharedSlots, anonymous_buffer
-from kevin.judge.timing.eager import EagerProcess, Job, eager_server
+from kevin.judge.timing.eager import HEAP, EagerProcess, Job, eager_server
 
 _M_TRIM_THRESHOLD, _M_MMAP_THRESHOLD = -1, -3
+
+
 # Freed memory is kept and reused, as PyTorch's allocator does on a GPU: eager is not charged for page faults. Huge
 # pages for the whole heap, because the luck of physical page placement is worth up to 10 % of a call otherwise. Not
 # PyTorch's own huge pages (THP_MEM_ALLOC_ENABLE): as these are aligned, its first results all come from new memory.
-_ENVIRONMENT = {
-    "MALLOC_MMAP_THRESHOLD_": str(1 << 30),
-    "MALLOC_TRIM_THRESHOLD_": str(1 << 34),
-    "GLIBC_TUNABLES": "glibc.malloc.hugetlb=1",
-}
-
-
 def device_cores(num_threads: int) -> list[int]:
     """The cores that run kernels: the last ``num_threads`` of those this process may use."""
     return sorted(os.sched_getaffinity(0))[-num_threads:]
@@ -61,7 +56,7 @@ class CpuHardware(Hardware):
     def prepare(self) -> None:
         """Have eager's server begin to import."""
         self.prepare_thread()
-        eager_server(_ENVIRONMENT)
+        eager_server()
 
     def prepare_thread(self) -> None:
         os.sched_setaffinity(0, self.cores)
@@ -86,7 +81,7 @@ class CpuHardware(Hardware):
             environment={
                 "OMP_NUM_THREADS": str(self.protocol.num_threads),
                 "OMP_WAIT_POLICY": "passive",
-                **_ENVIRONMENT,
+                **HEAP,
             },
             max_output_bytes=self.protocol.max_output_kb << 10,
             forked=not native,
@@ -108,7 +103,7 @@ class CpuHardware(Hardware):
                 weight_seed=reference.weight_seed,
                 cores=tuple(self.cores),
             )
-            self._eager[slots] = eager_server(_ENVIRONMENT).start(job, slots.fd)
+            self._eager[slots] = eager_server().start(job, slots.fd)
         calls = self._eager[slots].run_timed(slots.spare(len(order)), order, self.protocol.run_timeout_s)
         return calls, reference.forward(views[keep], reference.trials[0].parameters)
 

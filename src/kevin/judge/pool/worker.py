@@ -14,7 +14,7 @@ from kevin.core.protocol import JudgeProtocol
 from kevin.core.provenance import cpu_name, nvidia_gpus
 from kevin.core.types import Dialect, Kernel, Task, Verdict
 from kevin.judge.compile.native import Build
-from kevin.judge.evaluate import build_stage
+from kevin.judge.evaluate import build_stage, start_early
 from kevin.judge.sandbox.isolation import detect_isolation
 
 log = logging.getLogger(__name__)
@@ -56,6 +56,7 @@ def _device(protocol: JudgeProtocol) -> Any:
 def warm_up_device(protocol: JudgeProtocol) -> None:
     """Open a worker's device while it has nothing to judge. What fails here is told by the first candidate."""
     try:
+        start_early(protocol)
         _device(protocol).warm_up()
     except Exception as e:
         log.info("warming up: %s", e)

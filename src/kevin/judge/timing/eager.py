@@ -5,7 +5,7 @@ scattered small ones, is worth a fifth of a call. A candidate's process is young
 process too: forked from a server that has imported torch and done nothing else, with the memory settings of a cell.
 It is trusted code: it runs outside of any sandbox, and on the slots that the candidate reads.
 
-Run as a module this file is the server: it ends with the process that started it, and so do its children.
+This is the judge's side, which needs no torch: the server, `eager_child`, can import it while a judge does.
 """
 
 from __future__ import annotations
@@ -13,30 +13,28 @@ from __future__ import annotations
 import contextlib
 import os
 import pickle
-import resource
 import signal
 import socket
 import sys
 import threading
-import time
 from collections.abc import Callable
 from multiprocessing.connection import Connection
 from typing import Any
 
-import torch
-
 from kevin.core.errors import DeviceError
 from kevin.core.protocol import JudgeProtocol
 from kevin.core.types import Frozen, Task
-from kevin.judge.correctness.model import ReferenceModel
-from kevin.judge.inside.forks import serve
-from kevin.judge.inside.host import ColdClock, last_level_bytes
 from kevin.judge.sandbox.forking import ForkingProcess
 from kevin.judge.sandbox.preemption import Calls
-from kevin.judge.sandbox.slots import SharedSlots, mapped_buffer
 
 _START_TIMEOUT_S = 120.0
-_SETTLE_S = 0.25
+
+HEAP = {
+    "MALLOC_MMAP_THRESHOLD_": str(1 << 30),
+    "MALLOC_TRIM_THRESHOLD_": str(1 << 34),
+    "GLIBC_TUNABLES": "glibc.malloc.hugetlb=1",
+}
+"""Memory settings of whatever is timed on a host: kept for the next call, in huge pages."""
 
 
 class Job(Frozen):
@@ -54,7 +52,7 @@ class EagerServer(ForkingProcess):
     """Starts children that have torch already. Use `start`; `eager_server` gives this process's own."""
 
     def __init__(self, environment: dict[str, str]) -> None:
-        super().__init__([sys.executable, "-m", "kevin.judge.timing.eager"], {**os.environ, **environment})
+        super().__init__([sys.executable, "-m", "kevin.judge.timing.eager_child"], {**os.environ, **environment})
 
     def start(self, job: Job, shared_fd: int) -> EagerProcess:
         """Raises DeviceError when the server or the child has died."""
@@ -69,17 +67,16 @@ class EagerServer(ForkingProcess):
         return EagerProcess(job.task.id, Connection(ours.detach()), self.words)
 
 
-_servers: dict[tuple[tuple[str, str], ...], EagerServer] = {}
+_servers: list[EagerServer] = []
 _finding = threading.Lock()
 
 
-def eager_server(environment: dict[str, str]) -> EagerServer:
-    """This process's own with these settings, for all its devices: started on first use, and again when it has died."""
-    key = tuple(sorted(environment.items()))
+def eager_server() -> EagerServer:
+    """This process's own, for all its devices: started on first use, and again when it has died. Returns at once."""
     with _finding:
-        if key not in _servers or not _servers[key].is_alive:
-            _servers[key] = EagerServer(environment)
-        return _servers[key]
+        if not _servers or not _servers[-1].is_alive:
+            _servers[:] = [EagerServer(HEAP)]
+        return _servers[-1]
 
 
 class EagerProcess:
@@ -113,51 +110,3 @@ class EagerProcess:
             with contextlib.suppress(ProcessLookupError):
                 os.kill(self._pid, signal.SIGKILL)
             self._pid = None
-
-
-def _time_calls(channel: Connection, shared_fd: int, job: Job) -> None:
-    os.sched_setaffinity(0, job.cores)
-    torch.set_num_threads(job.protocol.num_threads)
-    reference = ReferenceModel(job.task, job.protocol, job.weight_seed)
-    slots = SharedSlots(reference.spec, job.num_slots, lambda num_bytes: mapped_buffer(shared_fd, num_bytes))
-    views = [[job.scalars[i] if v is None else v for i, v in enumerate(slot)] for slot in slots.inputs]
-    clock = ColdClock(last_level_bytes(), job.protocol.num_threads)
-    channel.send(os.getpid())
-    is_new = True
-    while True:
-        warm, order = channel.recv()
-        reference.set_parameters(slots.parameters[warm])
-
-        def timed(warm: int = warm, order: list[int] = order) -> tuple[list[int], list[int]]:
-            waited_ns: list[int] = []
-
-            def noting(call: Callable[[], object]) -> int:
-                ns = clock(call)
-                waited_ns.append(clock.waited_ns)
-                return ns
-
-            return reference.run_timed(noting, views[warm], [views[i] for i in order], 0)[0], waited_ns
-
-        if is_new:
-            _settle_memory(timed)
-        is_new = False
-        channel.send(timed())
-
-
-def _settle_memory(work: Callable[[], object]) -> None:
-    """Repeat it until it maps no new memory, which costs more than most calls compute."""
-    end, before, after = time.monotonic() + _SETTLE_S, -1, 0
-    while after != before and time.monotonic() < end:
-        before = resource.getrusage(resource.RUSAGE_SELF).ru_minflt
-        work()
-        after = resource.getrusage(resource.RUSAGE_SELF).ru_minflt
-
-
-def _work(content: bytes, fds: list[int]) -> None:
-    shared_fd, channel = fds
-    with contextlib.suppress(EOFError, OSError):
-        _time_calls(Connection(channel), shared_fd, pickle.loads(content))
-
-
-if __name__ == "__main__":
-    serve(socket.socket(fileno=int(sys.argv[1])), 2, _work)

@@ -4,6 +4,8 @@ from __future__ import annotations
 
 import os
 import signal
+import subprocess
+import sys
 import time
 from collections.abc import Iterator
 from pathlib import Path
@@ -15,9 +17,8 @@ import torch
 from kevin.core.errors import DeviceError
 from kevin.core.protocol import JudgeProtocol
 from kevin.core.types import Task
-from kevin.judge.device.cpu import _ENVIRONMENT
 from kevin.judge.sandbox.slots import SharedSlots
-from kevin.judge.timing.eager import EagerProcess, EagerServer, Job, eager_server
+from kevin.judge.timing.eager import HEAP, EagerProcess, EagerServer, Job, eager_server
 from kevin.tasks.format import inspect_task
 
 SOURCE = """
@@ -71,7 +72,7 @@ def test_every_call_is_timed_and_no_slot_is_written_to(server: EagerServer, slot
 def test_what_is_timed_maps_no_memory() -> None:
     """Eager was charged for it, three times what it computes and more, for as long as most measurements last."""
     source = SOURCE.replace("256", "1448")  # 8 MB, more than once a call
-    server, slots = EagerServer(_ENVIRONMENT), SharedSlots(inspect_task(source, "test"), 3)
+    server, slots = EagerServer(HEAP), SharedSlots(inspect_task(source, "test"), 3)
     for i in range(3):
         slots.fill(i, [torch.randn(1448, 1448), 3.0], [torch.ones(1448)])
     process = start(server, slots, source)
@@ -110,13 +111,20 @@ def test_nothing_is_left_when_the_handles_are_gone(slots: SharedSlots) -> None:
 
 
 def test_devices_share_a_server_until_it_dies(slots: SharedSlots) -> None:
-    settings = {"KEVIN_TEST": "shared"}
-    server = eager_server(settings)
-    assert eager_server(dict(settings)) is server and eager_server({"KEVIN_TEST": "other"}) is not server
+    server = eager_server()
+    assert eager_server() is server
     os.kill(server._process.pid, signal.SIGKILL)
     server._process.wait(10)
-    other = eager_server(settings)
+    other = eager_server()
     assert other is not server
     process = start(other, slots)
     assert len(process.run_timed(2, [0], 10.0).us) == 1
     process.close()
+
+
+def test_it_begins_to_start_before_torch_is_imported() -> None:
+    script = "import sys\nfrom kevin.judge.evaluate import start_early\nfrom kevin.core.protocol import JudgeProtocol\n"
+    script += "start_early(JudgeProtocol(device='cpu'))\nfrom kevin.judge.timing import eager\n"
+    script += "print(len(eager._servers), 'torch' in sys.modules)"
+    run = subprocess.run([sys.executable, "-c", script], capture_output=True, text=True, check=True)
+    assert run.stdout == "1 False\n"
