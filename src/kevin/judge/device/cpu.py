@@ -26,9 +26,6 @@ from kevin.judge.timing.eager import HEAP, EagerProcess, Job, eager_server
 _M_TRIM_THRESHOLD, _M_MMAP_THRESHOLD = -1, -3
 
 
-# Freed memory is kept and reused, as PyTorch's allocator does on a GPU: eager is not charged for page faults. Huge
-# pages for the whole heap, because the luck of physical page placement is worth up to 10 % of a call otherwise. Not
-# PyTorch's own huge pages (THP_MEM_ALLOC_ENABLE): as these are aligned, its first results all come from new memory.
 def device_cores(num_threads: int) -> list[int]:
     """The cores that run kernels: the last ``num_threads`` of those this process may use."""
     return sorted(os.sched_getaffinity(0))[-num_threads:]
@@ -54,9 +51,7 @@ class CpuHardware(Hardware):
         self._eager: dict[SharedSlots, EagerProcess] = {}
 
     def prepare(self) -> None:
-        """Have eager's server begin to import."""
         self.prepare_thread()
-        eager_server()
 
     def prepare_thread(self) -> None:
         os.sched_setaffinity(0, self.cores)
