@@ -22,11 +22,20 @@ def compile_layers(model: PreTrainedModel) -> int:
     Returns:
         How many blocks there are; 0 for a model without a list of them, which stays as it is.
     """
-    lists = [m for m in model.base_model.children() if isinstance(m, torch.nn.ModuleList)]
-    blocks = max(lists, key=len, default=())
+    blocks = _blocks(model)
     for block in blocks:
         block.compile(dynamic=True)
     return len(blocks)
+
+
+def has_compiled_layers(model: PreTrainedModel) -> bool:
+    """Whether `compile_layers` compiled some. Calling them without gradients would take a second program."""
+    return any(block._compiled_call_impl is not None for block in _blocks(model)[:1])
+
+
+def _blocks(model: PreTrainedModel) -> list[torch.nn.Module]:
+    lists = [m for m in model.base_model.children() if isinstance(m, torch.nn.ModuleList)]
+    return list(max(lists, key=len, default=()))
 
 
 @contextmanager

@@ -16,6 +16,8 @@ from typing import TYPE_CHECKING, Any, NamedTuple
 import torch
 from torch.nn.functional import scaled_dot_product_attention
 
+from kevin.train.compiled import has_compiled_layers
+
 if TYPE_CHECKING:
     from transformers import PreTrainedModel
 
@@ -25,6 +27,7 @@ ATTENTION = "kevin_unpadded"
 """Name by which transformers knows the attention of such rows."""
 _TOLERANCE = 1e-3
 _LENGTHS = (7, 3, 5)
+_ALIGNMENT = 8
 
 
 class Row(NamedTuple):
@@ -37,11 +40,12 @@ class Row(NamedTuple):
     num_samples: int
     """At least two, the second one empty: a compiled layer would be compiled again for one, seven seconds on a GPU."""
     longest: int
+    """A multiple of `_ALIGNMENT`: for others a compiled layer's attention would be compiled once more."""
 
 
 def make_row(samples: Sequence[Sequence[int]], device: torch.device) -> Row:
     """The tokens of ``samples`` as a row on ``device``."""
-    longest = max(map(len, samples))
+    longest = -(-max(map(len, samples)) // _ALIGNMENT) * _ALIGNMENT
     tokens = [token for sample in samples for token in sample]
     positions = [i for sample in samples for i in range(len(sample))]
     places = [r * longest + i for r, sample in enumerate(samples) for i in range(len(sample))]
@@ -51,15 +55,17 @@ def make_row(samples: Sequence[Sequence[int]], device: torch.device) -> Row:
 
 def hidden_states(model: PreTrainedModel, row: Row) -> torch.Tensor:
     """What the model's last layer makes of a row, (T, hidden size); of a model that `leave_out_padding` took."""
-    states: torch.Tensor = model.base_model(
-        input_ids=row.tokens_1T,
-        position_ids=row.positions_1T,
-        use_cache=False,
-        places=row.places_T,
-        num_samples=row.num_samples,
-        longest=row.longest,
-    ).last_hidden_state
-    return states[0]
+    wants_gradient = torch.is_grad_enabled()
+    with torch.set_grad_enabled(wants_gradient or has_compiled_layers(model)):
+        states: torch.Tensor = model.base_model(
+            input_ids=row.tokens_1T,
+            position_ids=row.positions_1T,
+            use_cache=False,
+            places=row.places_T,
+            num_samples=row.num_samples,
+            longest=row.longest,
+        ).last_hidden_state
+    return states[0] if wants_gradient else states[0].detach()
 
 
 def answer_states(

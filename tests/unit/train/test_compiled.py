@@ -62,6 +62,10 @@ def test_losses_and_gradients_stay_the_same_with_one_program_for_all_layers(
         compiled_loss, compiled_gradient = loss_and_gradient(model, batch)
         assert compiled_loss == pytest.approx(loss, rel=1e-5)
         torch.testing.assert_close(compiled_gradient, gradient, rtol=1e-4, atol=1e-5)
+        if in_rows:
+            with torch.no_grad():
+                without = summed_loss(model, batch, pad=0)
+            assert without.item() == pytest.approx(loss, rel=1e-5) and not without.requires_grad
     assert counters["stats"]["unique_graphs"] == 1
     assert list(model.state_dict()) == names
 

@@ -73,6 +73,15 @@ def test_a_row_holds_each_token_once_at_its_own_position():
     assert (row.num_samples, row.longest) == (3, 8)
 
 
+@pytest.mark.parametrize(("length", "width"), [(8, 8), (9, 16)])
+def test_a_sample_is_as_wide_as_memory_is_aligned(length, width):
+    """Attention compiled for aligned lengths is compiled again for others."""
+    row = make_row([[1] * length, [1, 2]], torch.device("cpu"))
+
+    assert row.longest == width
+    assert row.places_T.tolist() == [*range(length), width, width + 1]
+
+
 def test_micro_batches_of_rows_hold_as_many_tokens_as_they_may():
     samples = [Sample([0] * n, 1) for n in (60, 30, 30, 20, 10)]
 
