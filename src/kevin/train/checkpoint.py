@@ -7,9 +7,13 @@ import shutil
 from collections.abc import Iterator
 from contextlib import ExitStack, contextmanager
 from pathlib import Path
+from typing import TYPE_CHECKING
 
 from kevin.core.errors import DataError
 from kevin.core.files import whole_folder, write_text, writing
+
+if TYPE_CHECKING:
+    from transformers import PretrainedConfig
 
 MARK = "complete.json"
 _MODEL_FILES = ("*.safetensors", "*.safetensors.index.json", "config.json", "generation_config.json")
@@ -62,6 +66,16 @@ def checkpoint_written(path: Path) -> Iterator[None]:
         with writing(path):
             yield
         failed.pop_all()
+
+
+@contextmanager
+def keeping_cache_setting(config: PretrainedConfig, use_cache: bool | None) -> Iterator[None]:
+    """What is saved meanwhile says ``use_cache``, as the model did before a trainer turned it off for itself."""
+    in_training, config.use_cache = config.use_cache, use_cache
+    try:
+        yield
+    finally:
+        config.use_cache = in_training
 
 
 def _number(path: Path) -> int:

@@ -31,7 +31,7 @@ from kevin.core.types import Task
 from kevin.policy.cpu import cpu_dtype
 from kevin.policy.decode import Decoding, TokenIds, decode
 from kevin.policy.interface import Sampling
-from kevin.train.checkpoint import checkpoint_written
+from kevin.train.checkpoint import checkpoint_written, keeping_cache_setting
 from kevin.train.compiled import compile_layers, compiling
 from kevin.train.lengths import longest_response
 from kevin.train.logprobs import answer_logprobs
@@ -160,6 +160,7 @@ class KernelTrainer(GRPOTrainer):
         self._preparing = False
         self._loss_inputs: dict[str, Any] | None = None
         self._model_s = self._prepare_s = 0.0
+        self._cache_setting = model.config, model.config.use_cache
         warnings.filterwarnings("ignore", message="You are using 'rollout_func'")
         if computes_in_rows(study.train, args):
             lay_out_in_rows(model, study.train)
@@ -377,7 +378,8 @@ class KernelTrainer(GRPOTrainer):
         return merged(gather_object([self._played]))
 
     def _save_checkpoint(self, *args: Any, **kwargs: Any) -> None:
-        with checkpoint_written(Path(self.args.output_dir) / f"checkpoint-{self.state.global_step}"):
+        path = Path(self.args.output_dir) / f"checkpoint-{self.state.global_step}"
+        with checkpoint_written(path), keeping_cache_setting(*self._cache_setting):
             super()._save_checkpoint(*args, **kwargs)
 
     def create_model_card(self, *args: Any, **kwargs: Any) -> None:

@@ -2,6 +2,7 @@
 
 import json
 import shutil
+from pathlib import Path
 
 import pytest
 import torch
@@ -242,5 +243,7 @@ def test_the_export_is_an_ordinary_policy(tmp_path):
     trained = torch.cat([p.flatten() for p in policy.model.parameters()])
     base = load_policy("base", make_study(tmp_path).policies["base"])
     assert not torch.equal(trained, torch.cat([p.flatten() for p in base.model.parameters()]))
+    base_config = Path(make_study(tmp_path).policies["base"].model, "config.json")
+    assert json.loads((tmp_path / "policy" / "config.json").read_text()) == json.loads(base_config.read_text())
     with pytest.raises(DataError, match="no complete checkpoint"):
         export_policy(tmp_path / "nothing", tmp_path / "policy2")
