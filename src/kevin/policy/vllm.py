@@ -13,12 +13,14 @@ from kevin.core.types import Completion, Conversation
 from kevin.policy.chat import prompt_tokens
 from kevin.policy.drafts import drafting
 from kevin.policy.interface import OnCompletion, Request, Sampling, request_seed
+from kevin.policy.programs import share_kernels, shared_programs
 
 
 class VllmPolicy:
     """``LLM.generate`` with continuous batching and prefix caching. The engine starts when the policy is made."""
 
     def __init__(self, name: str, config: PolicyConfig) -> None:
+        share_kernels()
         try:
             from vllm import LLM
         except ImportError as e:
@@ -28,13 +30,14 @@ class VllmPolicy:
             ) from e
         self.name = name
         try:
-            self._llm = LLM(
-                model=config.model,
-                dtype=config.dtype,
-                gpu_memory_utilization=config.memory_share,
-                **drafting(config.draft_tokens),
-                **config.engine,
-            )
+            with shared_programs():
+                self._llm = LLM(
+                    model=config.model,
+                    dtype=config.dtype,
+                    gpu_memory_utilization=config.memory_share,
+                    **drafting(config.draft_tokens),
+                    **config.engine,
+                )
         except TypeError as e:
             raise PolicyError(f"policies.{name}.engine: vllm does not take these arguments: {e}") from e
         except (OSError, ValueError, RuntimeError) as e:
