@@ -73,6 +73,7 @@ _LINES = (
     LineStyle("#CC79A7", "D", (0, (6, 1.5, 1.2, 1.5))),
     LineStyle("#E69F00", "v", (0, (3, 1, 1, 1, 1, 1))),
     LineStyle("#56B4E9", "P", (0, (8, 2))),
+    LineStyle("#000000", "X", (0, (2, 2))),
 )
 _CEILING = LineStyle("#4d4d4d", "", (0, (1, 2)))
 
