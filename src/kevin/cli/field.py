@@ -13,7 +13,7 @@ def field(
     config: ConfigOption = None,
 ) -> None:
     """Compare the systems of the field at equal judged kernels: one table as CSV (config/field.yaml, docs/field.md)."""
-    study = load_config(config)
+    study = load_config(config, judges=False)
     from kevin.report.field import make_field_table
 
     make_field_table(turns or [], tasks, out, study=study, summaries=summaries or [])

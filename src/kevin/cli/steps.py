@@ -282,7 +282,7 @@ def search_table(
     config: ConfigOption = None,
 ) -> None:
     """Compare ways to spend the same kernels: one table as CSV, Markdown and LaTeX."""
-    study = load_config(config)
+    study = load_config(config, judges=False)
     from kevin.report.search import SEARCH_TABLES, make_search_table
 
     _check_name("table", name, SEARCH_TABLES)
@@ -295,7 +295,7 @@ def search_figure(
     config: ConfigOption = None,
 ) -> None:
     """Draw what each way of spending kernels has found, by kernels and by seconds."""
-    study = load_config(config)
+    study = load_config(config, judges=False)
     from kevin.report.figures.search import make_search_figure
 
     make_search_figure(table, out_dir, study=study)
@@ -333,7 +333,7 @@ def report(
 
 def summary(config: ConfigOption = None) -> None:
     """Print the numbers that matter in a few lines, from the study's written tables."""
-    study = load_config(config)
+    study = load_config(config, judges=False)
     from kevin.report.summary import summary_text
 
     typer.echo(summary_text(study), nl=False)

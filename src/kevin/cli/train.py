@@ -60,7 +60,7 @@ def rl_gain(
     config: ConfigOption = None,
 ) -> None:
     """Write what training gained over the model that it started from, on held-out tasks."""
-    study = load_config(config)
+    study = load_config(config, judges=False)
     from kevin.report.training_gain import make_rl_gain
 
     make_rl_gain(scores or [], out, study=study, summaries=summaries or [])
@@ -72,7 +72,7 @@ def step_time(
     config: ConfigOption = None,
 ) -> None:
     """Write where the time of a training step goes."""
-    study = load_config(config)
+    study = load_config(config, judges=False)
     from kevin.report.training_time import make_step_time
 
     make_step_time(runs, out, study=study)
@@ -86,7 +86,7 @@ def training_figure(
     config: ConfigOption = None,
 ) -> None:
     """Draw one figure of training runs, with a CSV of exactly what is plotted."""
-    study = load_config(config)
+    study = load_config(config, judges=False)
     from kevin.report.training_figures import make_training_figure
 
     make_training_figure(name, out_dir, runs, study=study, summaries=summaries or [])

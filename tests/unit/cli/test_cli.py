@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import json
 import os
+import re
 import signal
 import subprocess
 import sys
@@ -214,6 +215,24 @@ def test_debug_shows_the_traceback_and_log_keeps_the_message(files: Path) -> Non
     assert run.returncode == 2
     assert "Traceback" in run.stderr
     assert "nowhere.cpp: no such file" in log.read_text()
+
+
+@pytest.mark.parametrize(
+    "command",
+    [
+        ("search-figure", "--table", "results/reference/laptop/tables/search.csv"),
+        ("audit", "figure", "--table", "results/reference/laptop/audit/audit.csv"),
+    ],
+)
+def test_stored_results_are_drawn_by_code_that_judges_otherwise(tmp_path: Path, command: tuple[str, ...]) -> None:
+    config = tmp_path / "config.yaml"
+    stored = (ROOT / "results/reference/laptop/config.yaml").read_text()
+    config.write_text(re.sub(r"(?m)^  version: \d+$", "  version: 1", stored))
+    run = kevin(*command, "--config", config, "--out-dir", tmp_path)
+    assert run.returncode == 0, run.stderr
+    assert list(tmp_path.glob("*.png"))
+    run = kevin("tasks", "build", "--config", config, "--out", tmp_path / "tasks.parquet")
+    assert run.returncode == 2 and "judges by version" in run.stderr
 
 
 def test_make_protocol_options_win_over_defaults() -> None:
