@@ -13,14 +13,13 @@ from kevin.core.types import Completion, Conversation
 from kevin.policy.chat import prompt_tokens
 from kevin.policy.drafts import drafting
 from kevin.policy.interface import OnCompletion, Request, Sampling, request_seed
-from kevin.policy.programs import share_kernels, shared_programs
+from kevin.policy.programs import shared_programs
 
 
 class VllmPolicy:
     """``LLM.generate`` with continuous batching and prefix caching. The engine starts when the policy is made."""
 
     def __init__(self, name: str, config: PolicyConfig) -> None:
-        share_kernels()
         try:
             from vllm import LLM
         except ImportError as e:

@@ -16,20 +16,21 @@ from kevin.core.errors import PolicyError
 from kevin.policy.decode import TokenIds
 from kevin.policy.drafts import drafting
 from kevin.policy.interface import Sampling
-from kevin.policy.programs import share_kernels
+from kevin.policy.programs import shared_programs
 from kevin.policy.vllm import told_when_finished
 from kevin.train.policy import OnAnswer
 
 
 @contextmanager
 def engines_draft(num_tokens: int) -> Iterator[None]:
-    """An engine that TRL makes meanwhile drafts ``num_tokens`` at a time; TRL hands it no arguments of ours."""
-    share_kernels()
+    """An engine that TRL makes meanwhile drafts ``num_tokens`` at a time, and shares what it compiles with a policy's;
+    TRL hands it no arguments of ours."""
     place: Any = import_module("trl.generation.vllm_generation")
     made = place.LLM
     place.LLM = functools.partial(made, **drafting(num_tokens))
     try:
-        yield
+        with shared_programs():
+            yield
     finally:
         place.LLM = made
 

@@ -9,7 +9,7 @@ from typing import Any
 import pytest
 from transformers import LlamaConfig, PretrainedConfig
 
-from kevin.policy.programs import share_kernels, shared_programs
+from kevin.policy.programs import shared_programs
 
 
 @dataclasses.dataclass
@@ -89,8 +89,10 @@ def test_without_vllm_nothing_is_done(monkeypatch):
 )
 def test_kernels_lie_where_triton_puts_them(monkeypatch, given, expected):
     for name in ("TRITON_CACHE_DIR", "TRITON_HOME"):
-        monkeypatch.delenv(name, raising=False)
+        monkeypatch.setenv(name, "")  # so that what is set here is undone
+        monkeypatch.delenv(name)
     for name, value in {"HOME": "home", **given}.items():
         monkeypatch.setenv(name, value)
-    share_kernels()
+    with shared_programs():
+        pass
     assert os.environ["TRITON_CACHE_DIR"] == expected
