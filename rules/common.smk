@@ -165,7 +165,7 @@ def summaries(trainings):
 
 # Per scale: cores, memory and minutes of a rule that judges or trains, and GPUs. A cluster reads them (the cores as
 # `cpus_per_task`: `threads` is limited by the machine that snakemake runs on); on one machine such a rule takes every
-# core, so that nothing else disturbs its clock. A laptop's training and judging take 3.9 GB, and 5 where a cluster counts
+# core, so that nothing else disturbs its clock, or all but one where that is a GPU's. A laptop's training and judging take 3.9 GB, and 5 where a cluster counts
 # pages once for each process that shares them.
 SCALES = {
     "laptop": {"threads": 2, "mem_mb": 8000, "runtime": 60, "gpu": 0},
@@ -188,9 +188,12 @@ def side_by_side():
 
 
 def all_cores():
-    """Every core of this machine, or a job's share of them; of a cluster's node, as many as the scale needs."""
+    """Every core of this machine, or a job's share of them; of a cluster's node, as many as the scale needs. A GPU's clock
+    does not mind one core: there one is left, on which weights are unpacked, policies exported and tables made meanwhile.
+    """
+    left = 1 if DEVICE == "cuda" else 0
     try:
-        return max(1, workflow.cores // side_by_side())
+        return max(1, (workflow.cores - left) // side_by_side())
     except WorkflowError:
         return NEEDS["threads"]
 

@@ -9,7 +9,6 @@ rule build_tasks:
         "<results>/logs/build_tasks.log",
     benchmark:
         "<results>/benchmarks/build_tasks.tsv"
-    threads: all_cores()
     resources:
         cpus_per_task=NEEDS["threads"],
         mem_mb=4000,

@@ -70,6 +70,12 @@ def test_overlays_have_a_dag(snakemake: Run, overlay: str, absent: set[str]) -> 
     assert f"results/{overlay}/report.html" in run.stdout + run.stderr
 
 
+def threads_of(run: subprocess.CompletedProcess[str]) -> dict[str, int]:
+    """Cores of each rule that takes more than one."""
+    listed = re.findall(r"^rule (\w+):\n(?:    .+\n)*?    threads: (\d+)$", run.stdout + run.stderr, re.MULTILINE)
+    return {name: int(number) for name, number in listed}
+
+
 @pytest.mark.parametrize(
     ("options", "overlay", "threads"),
     [
@@ -78,16 +84,24 @@ def test_overlays_have_a_dag(snakemake: Run, overlay: str, absent: set[str]) -> 
         (("--resources", "gpu=2"), "pool: {device_workers: 2}", 8),  # each job judges on both
     ],
 )
-def test_on_two_gpus_two_jobs_share_the_cores(
+def test_on_two_gpus_two_jobs_share_the_cores_but_one(
     snakemake: Run, tmp_path: Path, options: tuple[str, ...], overlay: str, threads: int
 ) -> None:
     more = tmp_path / "more.yaml"
     more.write_text(overlay or "{}")
-    run = snakemake("--dry-run", "--cores", "8", *options, "--configfile", ROOT / "config/gpu.yaml", more)
+    run = snakemake("--dry-run", "--cores", "9", *options, "--configfile", ROOT / "config/gpu.yaml", more)
     assert run.returncode == 0, run.stderr
-    listed = re.findall(r"^rule (\w+):\n(?:    .+\n)*?    threads: (\d+)$", run.stdout + run.stderr, re.MULTILINE)
-    assert {int(number) for _, number in listed} == {threads}
-    assert {"train_policy", "run_rollouts", "judge_past"} <= {name for name, _ in listed}
+    cores = threads_of(run)
+    assert set(cores.values()) == {threads}
+    assert {"train_policy", "run_rollouts", "judge_past", "train_base_model", "measure_baselines"} <= cores.keys()
+    beside = {"unpack_weights", "draw_past_tasks", "build_tasks", "export_policy", "score_turns", "write_report"}
+    assert beside <= jobs(run).keys() - cores.keys(), "one core is enough for them"
+
+
+def test_a_processors_clock_has_every_core(snakemake: Run) -> None:
+    run = snakemake("--dry-run", "--cores", "9")
+    cores = threads_of(run)
+    assert set(cores.values()) == {9} and {"train_policy", "run_rollouts", "judge_ceiling"} <= cores.keys()
 
 
 @pytest.mark.parametrize(("num_gpus", "num_jobs"), [(3, 3), (4, 6)])
