@@ -228,10 +228,10 @@ def test_nothing_is_left_of_a_program_that_is_killed(tmp_path: Path) -> None:
 
 @pytest.mark.parametrize(
     ("source", "told"),
-    [(HANGS, "did not end within 1 s"), (HANGS_FOR_GOOD, "was not done within 1 s"), (EXITS, "ended the process")],
+    [(HANGS, "did not end within 4 s"), (HANGS_FOR_GOOD, "was not done within 4 s"), (EXITS, "ended the process")],
 )
 def test_a_reference_that_hangs_or_exits_is_named_and_the_next_one_is_looked_into(source: str, told: str) -> None:
-    with Inspectors(1.0) as inspectors:
+    with Inspectors(4.0) as inspectors:  # a good one is done within that on a busy machine too
         for _ in range(2):
             with pytest.raises(TaskError, match=told):
                 inspectors.inspect(source, "mine.py")
