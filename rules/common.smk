@@ -165,8 +165,8 @@ def summaries(trainings):
 
 # Per scale: cores, memory and minutes of a rule that judges or trains, and GPUs. A cluster reads them (the cores as
 # `cpus_per_task`: `threads` is limited by the machine that snakemake runs on); on one machine such a rule takes every
-# core, so that nothing else disturbs its clock, or all but one where that is a GPU's. A laptop's training and judging take 3.9 GB, and 5 where a cluster counts
-# pages once for each process that shares them.
+# core, so that nothing else disturbs its clock, or all but one where that is a GPU's. A laptop's training and judging
+# take 3.9 GB, and 5 where a cluster counts pages once for each process that shares them.
 SCALES = {
     "laptop": {"threads": 2, "mem_mb": 8000, "runtime": 60, "gpu": 0},
     "gpu": {"threads": 16, "mem_mb": 64000, "runtime": 240, "gpu": 1},

@@ -9,6 +9,7 @@ rule build_tasks:
         "<results>/logs/build_tasks.log",
     benchmark:
         "<results>/benchmarks/build_tasks.tsv"
+    threads: study.judge.num_threads
     resources:
         cpus_per_task=NEEDS["threads"],
         mem_mb=4000,
