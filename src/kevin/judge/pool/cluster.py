@@ -20,8 +20,9 @@ from collections.abc import Iterator, Sequence
 from pathlib import Path
 from typing import Any
 
-from pydantic import Field, ValidationError
+from pydantic import ConfigDict, Field, ValidationError
 
+from kevin.core.config import JudgePoolConfig
 from kevin.core.errors import DeviceError, HarnessError, KevinError, UsageError
 from kevin.core.protocol import JudgeProtocol
 from kevin.core.types import Frozen
@@ -35,8 +36,10 @@ _STOPPED_BY = (signal.SIGINT, signal.SIGTERM, signal.SIGHUP)
 class SlurmNodes(Frozen):
     """One Slurm job is one builder and, for each device, one process that leases it."""
 
+    model_config = ConfigDict(use_attribute_docstrings=True)
+
     partition: str | None = None
-    """The site's default when absent."""
+    """Of the jobs; the site's default when absent."""
     account: str | None = None
     """Charged for the jobs."""
     gpus: int = Field(default=0, ge=0)
@@ -44,11 +47,14 @@ class SlurmNodes(Frozen):
     gpu_type: str | None = None
     """For instance ``h100``; any when absent. Verdicts name the GPU, so types are best not mixed."""
     cores: int = Field(default=4, ge=2)
-    """Of a job: `device_cores` for each device, the others compile."""
+    """Cores of a job: `device_cores` for each device, the others compile."""
     device_cores: int = Field(default=1, ge=1)
-    """Of one device; ``judge.num_threads`` when it is the CPU."""
+    """Cores of one device; ``judge.num_threads`` when it is the CPU."""
+    kernels_in_flight: int = Field(default=JudgePoolConfig().kernels_in_flight, ge=1)
+    """Kernels whose sandboxes are started or open at once on a GPU; ``pool.kernels_in_flight`` is for a judge on one
+    machine."""
     memory_mb: int = Field(default=8000, ge=1000)
-    """Of a job."""
+    """Memory of a job."""
     minutes: int = Field(default=60, ge=1)
     """Time limit of a job; workers that reach it are replaced."""
     min_jobs: int = Field(default=0, ge=0)
@@ -99,6 +105,16 @@ def directives(nodes: SlurmNodes) -> list[str]:
     return ["--no-requeue", *([f"--gpus={gpus}"] if nodes.gpus else [])]
 
 
+def worker_arguments(nodes: SlurmNodes) -> list[str]:
+    """What `kevin.judge.pool.node` is told in each job, beyond what dask-jobqueue tells it."""
+    told = {
+        "devices": max(1, nodes.gpus),
+        "device-cores": nodes.device_cores,
+        "kernels-in-flight": nodes.kernels_in_flight,
+    }
+    return [word for name, value in told.items() for word in (f"--{name}", str(value))]
+
+
 @contextlib.contextmanager
 def slurm_judge(nodes: SlurmNodes, folder: Path) -> Iterator[Path]:
     """Scheduler in this process, workers in Slurm jobs. Yields the connection file; leaving cancels every job.
@@ -116,7 +132,6 @@ def slurm_judge(nodes: SlurmNodes, folder: Path) -> Iterator[Path]:
     import dask
 
     files = credentials(folder / "tls")
-    devices = max(1, nodes.gpus)
     dask.config.set({"distributed.scheduler.allowed-failures": 3, "distributed.deploy.lost-worker-timeout": "5s"})
     cluster = SLURMCluster(
         queue=nodes.partition,
@@ -124,10 +139,10 @@ def slurm_judge(nodes: SlurmNodes, folder: Path) -> Iterator[Path]:
         cores=nodes.cores,
         memory=f"{nodes.memory_mb}MB",
         walltime=f"{nodes.minutes // 60:02}:{nodes.minutes % 60:02}:00",
-        processes=1 + devices,
+        processes=1 + max(1, nodes.gpus),
         job_name="kevin-judge",
         worker_command="kevin.judge.pool.node",
-        worker_extra_args=["--devices", str(devices), "--device-cores", str(nodes.device_cores)],
+        worker_extra_args=worker_arguments(nodes),
         job_extra_directives=directives(nodes),
         python=sys.executable,
         log_directory=str((folder / "logs").resolve()),
@@ -196,7 +211,11 @@ def main(argv: Sequence[str]) -> int:
     parser.add_argument("--folder", type=Path, required=True, help="for the connection file, credentials and logs")
     for name, field in SlurmNodes.model_fields.items():
         kind = int if isinstance(field.default, int) else str
-        parser.add_argument(f"--{name.replace('_', '-')}", type=kind, default=field.default)
+        told = " ".join((field.description or "").replace("`", "").split())
+        default = "" if field.default is None else f" Default: {field.default}."
+        parser.add_argument(
+            f"--{name.replace('_', '-')}", type=kind, default=field.default, metavar="X", help=told + default
+        )
     options = vars(parser.parse_args(argv))
     folder = options.pop("folder")
     signal.pthread_sigmask(signal.SIG_BLOCK, _STOPPED_BY)  # while nodes start or are cancelled, nothing may break in

@@ -1,6 +1,6 @@
 """What one Slurm job of the judge runs: a builder on most cores, and a process of its own for each device.
 
-    python -m kevin.judge.pool.node SCHEDULER --name NAME --devices N --device-cores M [--tls-ca-file ... ]
+    python -m kevin.judge.pool.node SCHEDULER --name NAME --devices N --device-cores M --kernels-in-flight K [...]
 
 dask-jobqueue calls it in place of dask's own worker and gives it the same options.
 """
@@ -14,7 +14,6 @@ import subprocess
 import sys
 from collections.abc import Sequence
 
-from kevin.core.config import JudgePoolConfig
 from kevin.judge.pool.worker import visible_gpu
 
 
@@ -55,7 +54,7 @@ def main(argv: Sequence[str]) -> int:
     parser.add_argument("--name", required=True)
     parser.add_argument("--devices", type=int, required=True)
     parser.add_argument("--device-cores", type=int, required=True)
-    parser.add_argument("--kernels-in-flight", type=int, default=JudgePoolConfig().kernels_in_flight)
+    parser.add_argument("--kernels-in-flight", type=int, required=True)
     for unused in ("--nthreads", "--memory-limit"):
         parser.add_argument(unused)
     arguments, passed_on = parser.parse_known_args(argv)

@@ -7,7 +7,8 @@ from pathlib import Path
 import pytest
 
 from kevin.core.errors import DeviceError, HarnessError
-from kevin.judge.pool.cluster import CONNECTION, connect
+from kevin.judge.pool import node
+from kevin.judge.pool.cluster import CONNECTION, SlurmNodes, connect, worker_arguments
 from kevin.judge.pool.judge_pool import warn_of_sharing
 from kevin.judge.pool.node import split_cores
 from kevin.judge.pool.worker import visible_gpu
@@ -30,6 +31,27 @@ def test_a_judge_may_have_gpus_of_its_own() -> None:
     assert visible_gpu(given, 0, chosen=[1]) == {"CUDA_VISIBLE_DEVICES": "6"}
     with pytest.raises(DeviceError, match=r"pool\.gpus names GPU 2, but the visible ones are 0 to 1"):
         visible_gpu(given, 0, chosen=[2])
+
+
+def test_a_gpu_of_a_node_has_as_many_kernels_in_flight_as_was_asked_for(monkeypatch: pytest.MonkeyPatch) -> None:
+    started: list[list[str]] = []
+
+    class Ended:
+        def __init__(self, command: list[str], env: dict[str, str]) -> None:
+            started.append(command)
+
+        def wait(self) -> int:
+            return 0
+
+    monkeypatch.setattr("kevin.judge.pool.node.subprocess.Popen", Ended)
+    monkeypatch.setattr("kevin.judge.pool.node.signal.signal", lambda *_: None)
+    monkeypatch.setenv("CUDA_VISIBLE_DEVICES", "4,6")
+    arguments = worker_arguments(SlurmNodes(gpus=2, kernels_in_flight=3))
+    assert node.main(["tls://here:1", "--name", "job", *arguments, "--nthreads", "1", "--tls-key", "key.pem"]) == 0
+    _, first, second = started
+    for command in (first, second):
+        assert command[command.index("--nthreads") + 1] == "3" and "device=3" in command
+        assert command[-2:] == ["--tls-key", "key.pem"]
 
 
 def test_a_judge_that_was_not_started_is_named(tmp_path: Path) -> None:
