@@ -15,7 +15,7 @@ from kevin.cli.options import (
     SummariesOption,
     TasksOption,
     device_config,
-    load_config,
+    report_config,
 )
 
 app = typer.Typer(
@@ -59,7 +59,7 @@ def table(
     config: ConfigOption = None,
 ) -> None:
     """Write how often each kind of hack appears by training step, and what was and would have been paid for it."""
-    study = load_config(config, judges=False)
+    study = report_config(config)
     from kevin.report.audit import make_audit_table
 
     make_audit_table(kernels or [], out, study=study, summaries=summaries or [])
@@ -72,7 +72,7 @@ def figure(
     config: ConfigOption = None,
 ) -> None:
     """Draw the audit by training step."""
-    study = load_config(config, judges=False)
+    study = report_config(config)
     from kevin.report.figures.audit import make_audit_figure
 
     make_audit_figure(table, out_dir, study=study)

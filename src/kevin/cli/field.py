@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from kevin.cli.options import ConfigOption, ManyTurnsOption, OutOption, SummariesOption, TasksOption, load_config
+from kevin.cli.options import ConfigOption, ManyTurnsOption, OutOption, SummariesOption, TasksOption, report_config
 
 
 def field(
@@ -13,7 +13,7 @@ def field(
     config: ConfigOption = None,
 ) -> None:
     """Compare the systems of the field at equal judged kernels: one table as CSV (config/field.yaml, docs/field.md)."""
-    study = load_config(config, judges=False)
+    study = report_config(config)
     from kevin.report.field import make_field_table
 
     make_field_table(turns or [], tasks, out, study=study, summaries=summaries or [])

@@ -56,11 +56,18 @@ BaselinesOption = Annotated[
 ]
 
 
-def load_config(paths: list[Path] | None, *, judges: bool = True) -> Study:
-    """The validated configuration; ``judges``: see `load_study`. Raises ConfigError."""
+def load_config(paths: list[Path] | None) -> Study:
+    """The validated configuration. Raises ConfigError."""
     from kevin.core.config import load_study
 
-    return load_study(list(paths) if paths else [DEFAULT_CONFIG], judges=judges)
+    return load_study(list(paths) if paths else [DEFAULT_CONFIG])
+
+
+def report_config(paths: list[Path] | None) -> Study:
+    """As `load_config`, for a command that judges nothing: another version of the judge's protocol will do."""
+    from kevin.core.config import load_study
+
+    return load_study(list(paths) if paths else [DEFAULT_CONFIG], judges=False)
 
 
 def device_config(paths: list[Path] | None) -> Study:

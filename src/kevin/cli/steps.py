@@ -23,6 +23,7 @@ from kevin.cli.options import (
     TurnsOption,
     device_config,
     load_config,
+    report_config,
     school_config,
     study_provenance,
 )
@@ -227,7 +228,7 @@ def table(
     config: ConfigOption = None,
 ) -> None:
     """Write one table as CSV, and beside it as Markdown (.md) and LaTeX (.tex)."""
-    study = load_config(config, judges=False)
+    study = report_config(config)
     from kevin.report.tables import TABLES, make_table
 
     _check_name("table", name, TABLES)
@@ -256,7 +257,7 @@ def figure(
     config: ConfigOption = None,
 ) -> None:
     """Draw one figure, with a CSV of exactly what is plotted."""
-    study = load_config(config, judges=False)
+    study = report_config(config)
     from kevin.report.figures import FIGURES, make_figure
 
     _check_name("figure", name, FIGURES)
@@ -282,7 +283,7 @@ def search_table(
     config: ConfigOption = None,
 ) -> None:
     """Compare ways to spend the same kernels: one table as CSV, Markdown and LaTeX."""
-    study = load_config(config, judges=False)
+    study = report_config(config)
     from kevin.report.search import SEARCH_TABLES, make_search_table
 
     _check_name("table", name, SEARCH_TABLES)
@@ -295,7 +296,7 @@ def search_figure(
     config: ConfigOption = None,
 ) -> None:
     """Draw what each way of spending kernels has found, by kernels and by seconds."""
-    study = load_config(config, judges=False)
+    study = report_config(config)
     from kevin.report.figures.search import make_search_figure
 
     make_search_figure(table, out_dir, study=study)
@@ -333,7 +334,7 @@ def report(
 
 def summary(config: ConfigOption = None) -> None:
     """Print the numbers that matter in a few lines, from the study's written tables."""
-    study = load_config(config, judges=False)
+    study = report_config(config)
     from kevin.report.summary import summary_text
 
     typer.echo(summary_text(study), nl=False)

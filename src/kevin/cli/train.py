@@ -9,7 +9,15 @@ from typing import TYPE_CHECKING, Annotated
 
 import typer
 
-from kevin.cli.options import ConfigOption, ScoresOption, SummariesOption, TasksOption, device_config, load_config
+from kevin.cli.options import (
+    ConfigOption,
+    ScoresOption,
+    SummariesOption,
+    TasksOption,
+    device_config,
+    load_config,
+    report_config,
+)
 from kevin.core.errors import UsageError
 
 if TYPE_CHECKING:
@@ -60,7 +68,7 @@ def rl_gain(
     config: ConfigOption = None,
 ) -> None:
     """Write what training gained over the model that it started from, on held-out tasks."""
-    study = load_config(config, judges=False)
+    study = report_config(config)
     from kevin.report.training_gain import make_rl_gain
 
     make_rl_gain(scores or [], out, study=study, summaries=summaries or [])
@@ -72,7 +80,7 @@ def step_time(
     config: ConfigOption = None,
 ) -> None:
     """Write where the time of a training step goes."""
-    study = load_config(config, judges=False)
+    study = report_config(config)
     from kevin.report.training_time import make_step_time
 
     make_step_time(runs, out, study=study)
@@ -86,7 +94,7 @@ def training_figure(
     config: ConfigOption = None,
 ) -> None:
     """Draw one figure of training runs, with a CSV of exactly what is plotted."""
-    study = load_config(config, judges=False)
+    study = report_config(config)
     from kevin.report.training_figures import make_training_figure
 
     make_training_figure(name, out_dir, runs, study=study, summaries=summaries or [])
