@@ -86,6 +86,9 @@ class Builds:
                 versions.update(before)  # under the name that it has without us
                 failed = re.search(r"^FAILED: (?:\[.*\] )?(\S+\.o)\b", str(e), re.MULTILINE)
                 self._first = failed and failed.group(1)
+                if self.precompiled:
+                    own = os.path.join(self.precompiled, "plain")  # noqa: PTH118
+                    options["extra_include_paths"] = [own, *(options.get("extra_include_paths") or [])]
                 return self._original(*arguments, build_directory=folder, verbose=False, **options)
         except BaseException as e:
             entry["error"] = str(e)
@@ -99,22 +102,21 @@ class Builds:
     def run_ninja(self, build_directory, *positional, **options):
         """As torch's; what fails again first of all spares compiling the rest."""
         if self._first is not None:
-            if self._first == _BINDINGS and self.precompiled:
-                command = self._bindings_alone(build_directory)
-            else:
-                command = ["ninja", "-v", self._first]
+            alone = self._bindings_alone(build_directory) if self._first == _BINDINGS and self.precompiled else None
+            command = alone or ["ninja", "-v", self._first]
             run = subprocess.run(command, cwd=build_directory, capture_output=True, text=True, check=False)
             if run.returncode:
                 raise RuntimeError(run.stdout + run.stderr)
         return self._run_ninja(build_directory, *positional, **options)
 
-    def _bindings_alone(self, build_directory: str) -> list[str]:
-        """Torch's own command for them with its headers precompiled, which none that optimises can use."""
+    def _bindings_alone(self, build_directory: str) -> list[str] | None:
+        """Torch's own command for bindings that are optimised, without that: else no precompiled header can be used."""
         compiler, flags = _ninja_variables(build_directory)
+        if not any(f.startswith("-O") for f in flags):
+            return None
         source = os.path.join(build_directory, "main.cpp")  # noqa: PTH118
-        headers = os.path.join(self.precompiled or "", "plain")  # noqa: PTH118
         kept = [f for f in flags if not f.startswith("-O")]
-        return [*compiler, f"-I{headers}", *kept, "-c", source, "-o", "/dev/null"]
+        return [*compiler, *kept, "-c", source, "-o", "/dev/null"]
 
 
 def _ninja_variables(folder: str) -> tuple[list[str], list[str]]:
