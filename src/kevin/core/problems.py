@@ -2,7 +2,9 @@
 
 from __future__ import annotations
 
-from typing import Any, TypeVar
+import difflib
+from collections.abc import Sequence
+from typing import Any, TypeVar, get_args
 
 from pydantic import BaseModel, ValidationError
 from pydantic_core import ErrorDetails
@@ -10,10 +12,16 @@ from pydantic_core import ErrorDetails
 Section = TypeVar("Section", bound=BaseModel)
 
 
-def problem(error: ErrorDetails, *within: str) -> str:
-    """``train.num_turns: Input should be ...``; the text alone where it is about no key. ``within``: the keys above."""
+def problem(error: ErrorDetails, *within: str, section: type[BaseModel] | None = None) -> str:
+    """``train.num_turns: Input should be ...``; the text alone where it is about no key.
+
+    Args:
+        within: the keys above.
+        section: what was validated, whose keys are offered for one that it does not know.
+    """
     if error["type"] == "extra_forbidden":
-        what = "unknown key"
+        near = _nearest(section, error["loc"]) if section else None
+        what = f"unknown key; is {near} meant?" if near else "unknown key"
     elif error["type"] == "value_error":
         what = str(error["ctx"]["error"])
     else:
@@ -22,9 +30,28 @@ def problem(error: ErrorDetails, *within: str) -> str:
     return f"{key}: {what}" if key else what
 
 
+def _nearest(section: type[BaseModel], loc: Sequence[int | str]) -> str | None:
+    """The key beside the unknown one at ``loc`` that is spelt most like it."""
+    *above, name = map(str, loc)
+    for key in above:
+        if key in section.model_fields:
+            found = _sections(section.model_fields[key].annotation)
+            if len(found) != 1:
+                return None
+            section = found[0]
+    return next(iter(difflib.get_close_matches(name, section.model_fields, n=1, cutoff=0.7)), None)
+
+
+def _sections(annotation: Any) -> list[type[BaseModel]]:
+    """Sections in ``Section | None``, ``dict[str, Section]`` and the like."""
+    if isinstance(annotation, type) and issubclass(annotation, BaseModel):
+        return [annotation]
+    return [found for part in get_args(annotation) for found in _sections(part)]
+
+
 def valid(section: type[Section], values: dict[str, Any], *within: str) -> Section:
     """A section of these values. Raises ValueError that names the first wrong key, below the keys ``within``."""
     try:
         return section.model_validate(values)
     except ValidationError as e:
-        raise ValueError(problem(e.errors()[0], *within)) from None
+        raise ValueError(problem(e.errors()[0], *within, section=section)) from None

@@ -25,7 +25,7 @@ def validate_study(raw: dict[str, Any], origin: str) -> Study:
     try:
         return Study.model_validate(raw)
     except ValidationError as e:
-        lines = "".join(f"  {problem(err)}\n" for err in e.errors())
+        lines = "".join(f"  {problem(err, section=Study)}\n" for err in e.errors())
         raise ConfigError(f"{origin}: the configuration is not valid:\n{lines}Every key: config/README.md") from None
 
 
