@@ -2,10 +2,8 @@
 
 from __future__ import annotations
 
-import ast
 import inspect
 import json
-import textwrap
 from collections.abc import Iterator
 from types import UnionType
 from typing import Any, Literal, Union, get_args, get_origin
@@ -14,6 +12,7 @@ from pydantic import BaseModel
 from pydantic.fields import FieldInfo
 
 from kevin.core.config import Study
+from kevin.core.fields import field_docs, models_in
 
 _INTRO = """\
 # Configuration
@@ -31,23 +30,6 @@ What follows is generated from the code (`make schema`); `schema.json` beside it
 """
 
 
-def field_docs(model: type[BaseModel]) -> dict[str, str]:
-    """The string under each field of a model's source, on one line."""
-    tree = ast.parse(textwrap.dedent(inspect.getsource(model))).body[0]
-    assert isinstance(tree, ast.ClassDef)
-    docs = {}
-    for field, following in zip(tree.body, tree.body[1:], strict=False):
-        if (
-            isinstance(field, ast.AnnAssign)
-            and isinstance(field.target, ast.Name)
-            and isinstance(following, ast.Expr)
-            and isinstance(following.value, ast.Constant)
-            and isinstance(following.value.value, str)
-        ):
-            docs[field.target.id] = " ".join(following.value.value.split()).replace("``", "`")
-    return docs
-
-
 def json_schema() -> dict[str, Any]:
     """JSON schema of the whole configuration, with the fields' docstrings as descriptions."""
     schema = Study.model_json_schema()
@@ -62,7 +44,7 @@ def sections(model: type[BaseModel] = Study, prefix: str = "") -> Iterator[tuple
     """Every model of the tree, outermost first, as (dotted prefix, model, its docstring)."""
     yield prefix, model, inspect.cleandoc(model.__dict__.get("__doc__") or "").replace("``", "`")
     for name, field in model.model_fields.items():
-        for inner, wildcard in _models(field.annotation):
+        for inner, wildcard in models_in(field.annotation):
             yield from sections(inner, f"{prefix}{name}.{'<name>.' if wildcard else ''}")
 
 
@@ -82,17 +64,8 @@ def markdown() -> str:
     return "\n".join(parts)
 
 
-def _models(annotation: Any) -> Iterator[tuple[type[BaseModel], bool]]:
-    """Models inside an annotation; True for those that stand under keys of the user's choice."""
-    if isinstance(annotation, type) and issubclass(annotation, BaseModel):
-        yield annotation, False
-    for arg in get_args(annotation):
-        for model, _ in _models(arg):
-            yield model, get_origin(annotation) is dict
-
-
 def _type_name(field: FieldInfo) -> str:
-    if any(True for _ in _models(field.annotation)):
+    if any(True for _ in models_in(field.annotation)):
         return "section"
     limits = [
         f"{word} {getattr(m, name)}" for m in field.metadata for name, word in _LIMITS.items() if hasattr(m, name)

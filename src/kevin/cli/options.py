@@ -56,18 +56,16 @@ BaselinesOption = Annotated[
 ]
 
 
-def load_config(paths: list[Path] | None) -> Study:
-    """The validated configuration. Raises ConfigError."""
+def load_config(paths: list[Path] | None, *, judges: bool = True) -> Study:
+    """The validated configuration; ``judges``: see `load_study`. Raises ConfigError."""
     from kevin.core.config import load_study
 
-    return load_study(list(paths) if paths else [DEFAULT_CONFIG])
+    return load_study(list(paths) if paths else [DEFAULT_CONFIG], judges=judges)
 
 
 def report_config(paths: list[Path] | None) -> Study:
     """As `load_config`, for a command that judges nothing: another version of the judge's protocol will do."""
-    from kevin.core.config import load_study
-
-    return load_study(list(paths) if paths else [DEFAULT_CONFIG], judges=False)
+    return load_config(paths, judges=False)
 
 
 def device_config(paths: list[Path] | None) -> Study:

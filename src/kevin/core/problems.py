@@ -4,10 +4,12 @@ from __future__ import annotations
 
 import difflib
 from collections.abc import Sequence
-from typing import Any, TypeVar, get_args
+from typing import Any, TypeVar
 
 from pydantic import BaseModel, ValidationError
 from pydantic_core import ErrorDetails
+
+from kevin.core.fields import models_in
 
 Section = TypeVar("Section", bound=BaseModel)
 
@@ -33,20 +35,16 @@ def problem(error: ErrorDetails, *within: str, section: type[BaseModel] | None =
 def _nearest(section: type[BaseModel], loc: Sequence[int | str]) -> str | None:
     """The key beside the unknown one at ``loc`` that is spelt most like it."""
     *above, name = map(str, loc)
-    for key in above:
-        if key in section.model_fields:
-            found = _sections(section.model_fields[key].annotation)
-            if len(found) != 1:
-                return None
-            section = found[0]
+    keys = iter(above)
+    for key in keys:
+        field = section.model_fields.get(key)
+        found = list(models_in(field.annotation)) if field else []
+        if len(found) != 1:
+            return None
+        section, is_named = found[0]
+        if is_named:
+            next(keys, None)
     return next(iter(difflib.get_close_matches(name, section.model_fields, n=1, cutoff=0.7)), None)
-
-
-def _sections(annotation: Any) -> list[type[BaseModel]]:
-    """Sections in ``Section | None``, ``dict[str, Section]`` and the like."""
-    if isinstance(annotation, type) and issubclass(annotation, BaseModel):
-        return [annotation]
-    return [found for part in get_args(annotation) for found in _sections(part)]
 
 
 def valid(section: type[Section], values: dict[str, Any], *within: str) -> Section:

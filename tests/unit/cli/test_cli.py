@@ -16,12 +16,13 @@ import pytest
 from cli_fixtures import BROKEN, GOOD, REFERENCE, ROOT, WRONG, kevin
 
 from kevin.api.pairs import make_protocol
-from kevin.cli.config_docs import field_docs, json_schema, markdown, sections
+from kevin.cli.config_docs import json_schema, markdown, sections
 from kevin.cli.judge_batch import read_pairs, read_records
 from kevin.cli.verdict_view import speedup_interval
 from kevin.core.candidate import guess_dialect, make_kernel
 from kevin.core.config import load_study
 from kevin.core.errors import DataError, UsageError
+from kevin.core.fields import field_docs
 from kevin.core.types import Round
 
 

@@ -20,10 +20,11 @@ from collections.abc import Iterator, Sequence
 from pathlib import Path
 from typing import Any
 
-from pydantic import ConfigDict, Field, ValidationError
+from pydantic import Field, ValidationError
 
 from kevin.core.config import JudgePoolConfig
 from kevin.core.errors import DeviceError, HarnessError, KevinError, UsageError
+from kevin.core.fields import field_docs
 from kevin.core.protocol import JudgeProtocol
 from kevin.core.types import Frozen
 from kevin.judge.pool.worker import device_name
@@ -35,8 +36,6 @@ _STOPPED_BY = (signal.SIGINT, signal.SIGTERM, signal.SIGHUP)
 
 class SlurmNodes(Frozen):
     """One Slurm job is one builder and, for each device, one process that leases it."""
-
-    model_config = ConfigDict(use_attribute_docstrings=True)
 
     partition: str | None = None
     """Of the jobs; the site's default when absent."""
@@ -63,6 +62,11 @@ class SlurmNodes(Frozen):
     """Jobs at the same time, at most."""
     interface: str | None = None
     """Network interface that nodes reach each other by, e.g. ``ib0``."""
+
+    @property
+    def devices(self) -> int:
+        """Of a job."""
+        return max(1, self.gpus)
 
 
 def credentials(folder: Path) -> dict[str, str]:
@@ -108,7 +112,7 @@ def directives(nodes: SlurmNodes) -> list[str]:
 def worker_arguments(nodes: SlurmNodes) -> list[str]:
     """What `kevin.judge.pool.node` is told in each job, beyond what dask-jobqueue tells it."""
     told = {
-        "devices": max(1, nodes.gpus),
+        "devices": nodes.devices,
         "device-cores": nodes.device_cores,
         "kernels-in-flight": nodes.kernels_in_flight,
     }
@@ -139,7 +143,7 @@ def slurm_judge(nodes: SlurmNodes, folder: Path) -> Iterator[Path]:
         cores=nodes.cores,
         memory=f"{nodes.memory_mb}MB",
         walltime=f"{nodes.minutes // 60:02}:{nodes.minutes % 60:02}:00",
-        processes=1 + max(1, nodes.gpus),
+        processes=1 + nodes.devices,
         job_name="kevin-judge",
         worker_command="kevin.judge.pool.node",
         worker_extra_args=worker_arguments(nodes),
@@ -209,13 +213,11 @@ def main(argv: Sequence[str]) -> int:
     """The command of the module's text."""
     parser = argparse.ArgumentParser(prog="python -m kevin.judge.pool.cluster", description=__doc__.split("\n")[0])
     parser.add_argument("--folder", type=Path, required=True, help="for the connection file, credentials and logs")
+    docs = field_docs(SlurmNodes)
     for name, field in SlurmNodes.model_fields.items():
         kind = int if isinstance(field.default, int) else str
-        told = " ".join((field.description or "").replace("`", "").split())
-        default = "" if field.default is None else f" Default: {field.default}."
-        parser.add_argument(
-            f"--{name.replace('_', '-')}", type=kind, default=field.default, metavar="X", help=told + default
-        )
+        told = docs[name] if field.default is None else f"{docs[name]} Default: {field.default}."
+        parser.add_argument(f"--{name.replace('_', '-')}", type=kind, default=field.default, metavar="X", help=told)
     options = vars(parser.parse_args(argv))
     folder = options.pop("folder")
     signal.pthread_sigmask(signal.SIG_BLOCK, _STOPPED_BY)  # while nodes start or are cancelled, nothing may break in
