@@ -27,6 +27,9 @@ class FakePool:
     def __exit__(self, *_):
         pass
 
+    def made(self, key):
+        return True
+
     def judge(self, pairs, on_verdict=None):
         results = []
         for i, (task, kernel) in enumerate(pairs):

@@ -201,6 +201,10 @@ class PoolJudge:
         if self._pool.protocol.device == "cuda":
             self._pool.all_written(pairs)
 
+    def made(self, key: str) -> bool:
+        """As `JudgePool.made`."""
+        return self._pool.made(key)
+
     def rest(self) -> None:
         """As `JudgePool.rest`; nothing on a CPU, whose memory is not scarce."""
         if self._pool.protocol.device == "cuda":

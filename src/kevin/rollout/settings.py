@@ -32,6 +32,9 @@ class SharingJudge(Protocol):
     def all_written(self, pairs: Sequence[tuple[Task, Kernel]]) -> None:
         """What was expected has come: these kernels, which are judged next."""
 
+    def made(self, key: str) -> bool:
+        """Whether it worked out the verdict of this key itself, and did not know it."""
+
     def rest(self) -> None:
         """Between two batches: give back the memory that a model on the same device may need."""
 
@@ -99,8 +102,10 @@ class TurnTiming(Frozen):
     """After the last answer."""
     device_s: float = 0.0
     """What checking and timing these kernels takes the device, also where the verdicts were known before."""
+    num_new: int = 0
+    """Verdicts that were worked out for this turn: no turn before it and no store had them."""
     stages_s: dict[str, float] = Field(default={})
-    """Of these kernels' verdicts, by stage: the seconds of all, which overlap where several are judged at once."""
+    """Of the new verdicts, by stage: the seconds of all, which overlap where several are judged at once."""
     beside_s: float = 0.0
     """Of ``generate_s``: how long kernels were judged meanwhile."""
     total_s: float

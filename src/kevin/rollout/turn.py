@@ -52,6 +52,8 @@ class TurnPlayer:
             raise TaskError("a rollout's tasks must have different ids")
         self._policy, self._judge, self._settings = policy, judge, settings
         self._checkpoint, self._show_progress, self._on_timing = checkpoint, show_progress, on_timing
+        self._counted: set[str] = set()
+        """Keys of the verdicts whose seconds were said of a turn."""
 
     def play(self, turn: int, histories: Histories, shown: Shown | None = None) -> list[Turn]:
         """Turn number ``turn`` of every trajectory that has ``turn - 1`` judged turns behind it.
@@ -80,7 +82,7 @@ class TurnPlayer:
         if self._checkpoint and (played or not stored):
             self._checkpoint.write_turns(turn, ordered)
         if played:
-            stages = sum_seconds([v.seconds for v in verdicts])
+            new = self._new(verdicts)
             timing = TurnTiming(
                 turn=turn,
                 num_answers=len(fresh),
@@ -89,8 +91,9 @@ class TurnPlayer:
                 num_completion_tokens=sum(c.num_completion_tokens for c in fresh),
                 generate_s=generate_s,
                 judge_s=judge_s,
-                device_s=sum(stages.get(stage, 0.0) for stage in _DEVICE_STAGES),
-                stages_s=stages,
+                device_s=sum(v.seconds.get(stage, 0.0) for v in verdicts for stage in _DEVICE_STAGES),
+                num_new=len(new),
+                stages_s=sum_seconds([v.seconds for v in new]),
                 beside_s=beside_s,
                 total_s=time.monotonic() - start,
             )
@@ -98,6 +101,13 @@ class TurnPlayer:
                 self._on_timing(timing)
             self._log(timing, ordered)
         return ordered
+
+    def _new(self, verdicts: Sequence[Verdict]) -> list[Verdict]:
+        """Those that were worked out for the turn, each once."""
+        made = self._judge.made if isinstance(self._judge, SharingJudge) else lambda _: True
+        new = {v.key: v for v in verdicts if v.key not in self._counted and made(v.key)}
+        self._counted |= new.keys()
+        return list(new.values())
 
     def _answers(
         self, turn: int, shown: Shown, places: Sequence[Place], beside: BesideJudge | None
@@ -234,7 +244,7 @@ class TurnPlayer:
         speedups = [t.speedup for t in turns if t.speedup is not None]
         best = f", fastest {max(speedups):.2f}x" if speedups else ""
         logger.info(
-            "turn %d/%d: %d of %d kernels correct%s; generated in %.1f s, judged in %.1f s",
+            "turn %d/%d: %d of %d kernels correct%s; generated in %.1f s, judged in %.1f s (%d new)",
             timing.turn,
             self._settings.num_turns,
             len(speedups),
@@ -242,6 +252,7 @@ class TurnPlayer:
             best,
             timing.generate_s,
             timing.judge_s,
+            timing.num_new,
         )
 
 

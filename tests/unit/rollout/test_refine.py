@@ -139,8 +139,33 @@ def test_timing_tells_where_a_turn_went(tmp_path):
         assert (t.num_answers, t.num_kernels, t.num_prompt_tokens, t.num_completion_tokens) == (6, 6, 60, 30)
         assert t.total_s >= t.generate_s + t.judge_s
         assert t.stages_s == pytest.approx({"check": 0.6, "admission": 1.2}) and t.device_s == pytest.approx(0.6)
+        assert t.num_new == 6
     run(checkpoint=tmp_path / "c", on_timing=timings.append)
     assert len(timings) == N
+
+
+def test_stages_are_those_of_verdicts_that_were_worked_out_for_the_turn():
+    """What the store had, what another trajectory or an earlier turn wrote too took this one no time; what running the
+    kernels takes is said of all."""
+
+    class Sharing(ScriptedJudge):
+        def made(self, key):
+            return key != "key kernel l1/a 0 1"
+
+        def expect(self, *_): ...
+
+        def build_ahead(self, *_): ...
+
+        def all_written(self, *_): ...
+
+        def rest(self): ...
+
+    timings = []
+    again = {"text": "```cpp\nkernel l1/b 1 2\n```"}
+    run(ScriptedPolicy({("l1/b", 2, 2): again, ("l1/b", 2, 3): again}), Sharing(), on_timing=timings.append)
+    assert [t.num_new for t in timings] == [5, 5, 5, 6]
+    assert [t.stages_s["check"] for t in timings] == pytest.approx([0.5, 0.5, 0.5, 0.6])
+    assert [t.device_s for t in timings] == pytest.approx([0.6] * 4)
 
 
 class TestStarts:

@@ -81,6 +81,8 @@ class JudgePool:
         self._ahead: dict[str, Any] = {}
         """Builds that were begun before their kernels are judged, by the verdict's key."""
         self._warming: list[Any] = []
+        self._made: set[str] = set()
+        """Keys of the verdicts that the store did not know."""
         self._batch = 1
         """What is judged up to the next `rest`."""
         self._expecting: list[Any] = []
@@ -279,6 +281,10 @@ class JudgePool:
         def settle(key: str, result: Verdict | HarnessError) -> None:
             if isinstance(result, Verdict):
                 self.store.put(result)
+                self._made.add(key)
+            deliver(key, result)
+
+        def deliver(key: str, result: Verdict | HarnessError) -> None:
             for i in waiting.pop(key):
                 results[i] = result
                 if on_verdict is not None:
@@ -288,7 +294,7 @@ class JudgePool:
         for key in list(waiting):
             task, kernel = pairs[waiting[key][0]]
             if (known := self.store.get(key)) is not None:
-                settle(key, known)
+                deliver(key, known)
                 continue
             flags, refused = screen_stage(task, kernel, self.protocol, self.device_name)
             if refused is not None:
@@ -299,6 +305,10 @@ class JudgePool:
             first = {key: pairs[indices[0]] for key, indices in waiting.items()}
             self._schedule(sorted(todo, key=lambda kf: first[kf[0]][0].id), first, settle)
         return [r if r is not None else HarnessError("the judge returned without a result") for r in results]
+
+    def made(self, key: str) -> bool:
+        """Whether this pool has worked out the verdict of this key; False where the store had it first."""
+        return key in self._made
 
     def _schedule(
         self,

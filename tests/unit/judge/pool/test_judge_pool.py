@@ -130,6 +130,7 @@ def test_what_the_store_knows_starts_no_worker(pool: JudgePool) -> None:
     with JudgePool(PROTOCOL, pool.store.folder) as other:
         assert other.judge(pairs(GOOD, WRONG)) == known
         assert other._client is None
+        assert [(pool.made(v.key), other.made(v.key)) for v in known if isinstance(v, Verdict)] == [(True, False)] * 2
 
 
 def test_a_reference_that_does_not_run_is_raised_and_the_pool_goes_on(pool: JudgePool) -> None:
