@@ -61,7 +61,7 @@ def plot_stability(data: pd.DataFrame, study: Study) -> Figure:
         for run, own in shown.sort_values("step").groupby("run", sort=False):
             style = styles[str(own["remedies"].iloc[0])]
             ax.plot(own["step"], own["value"], color=style.color, linestyle=style.dashes, linewidth=1.5,
-                    marker=alone(style, own), label=str(run))  # fmt: skip
+                    marker=alone(style, own), label=str(run), clip_on=False, zorder=2.6)  # fmt: skip
         ax.set_xlabel("step")
         ax.set_ylabel(label)
         whole_steps(ax)

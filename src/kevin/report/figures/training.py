@@ -75,7 +75,11 @@ def plot_training(data: pd.DataFrame, study: Study, *, window: int = 5) -> Figur
             style = styles[run]
             ax.plot(own["step"], own["value"], color=style.color, alpha=0.25, linewidth=0.8)
             smooth = own["value"].rolling(window, min_periods=1).mean()
-            ax.plot(own["step"], smooth, color=style.color, linestyle=style.dashes, marker=alone(style, own))
+            ax.plot(
+                own["step"], smooth, color=style.color, linestyle=style.dashes, marker=alone(style, own), clip_on=False
+            )
+        if data.loc[data["metric"] == metric, "value"].eq(0).all():
+            ax.set_ylim(0, 0.1)  # around 0 the axis would have negative shares
         ax.set_ylabel(AXIS_LABELS[metric])
         ax.set_xlabel("step")
         whole_steps(ax)
