@@ -16,10 +16,18 @@ PastTasksOption = Annotated[Path, typer.Option("--tasks", metavar="FILE", help="
 
 @app.command()
 def tasks(out: OutOption, config: ConfigOption = None) -> None:
-    """Draw the tasks that are answered: the school's own, in its styles, sizes drawn anew."""
+    """Draw the tasks that are answered: the school's own, in its styles, sizes drawn anew.
+
+    A folder or a hub's model that cannot be base_model.init is refused here, before anything is judged.
+    """
     study = load_config(config)
     from kevin.train.past import write_past_tasks
+    from kevin.train.pretrained import check_pretrained
+    from kevin.train.weights import is_packed
 
+    init = study.base_model.init
+    if init is not None and not is_packed(init):
+        check_pretrained(init)
     write_past_tasks(study, out)
 
 

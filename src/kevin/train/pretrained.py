@@ -6,6 +6,8 @@ special tokens are mended from what the chat template writes.
 
 from __future__ import annotations
 
+from collections.abc import Iterator
+from contextlib import contextmanager
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
@@ -16,7 +18,7 @@ from kevin.policy.chat import prompt_text
 from kevin.train.weights import Weights, find_weights
 
 if TYPE_CHECKING:
-    from transformers import PreTrainedModel, PreTrainedTokenizerBase
+    from transformers import PretrainedConfig, PreTrainedModel, PreTrainedTokenizerBase
 
 _PADS = ("<|pad|>", "<pad>", "[PAD]", "<|endoftext|>", "<|finetune_right_pad_id|>")
 """What padding is called, the most usual first; else any special token that the template does not write."""
@@ -30,25 +32,37 @@ def load_pretrained(init: str) -> tuple[PreTrainedModel, PreTrainedTokenizerBase
         ConfigError: nothing is there, it cannot be loaded, or its tokenizer cannot serve, with the way out.
     """
     import torch
-    from safetensors import SafetensorError
     from transformers import AutoModelForCausalLM, AutoTokenizer
 
     weights = find_weights(init)
     file: dict[str, Any] = {"gguf_file": weights.gguf_file} if weights.gguf_file else {}
-    try:
+    with _refusing(weights):
         tokenizer = AutoTokenizer.from_pretrained(weights.name, **file)
         model = AutoModelForCausalLM.from_pretrained(
             weights.name, dtype=torch.float32, attn_implementation="sdpa", **file
         )
-    except (OSError, ValueError, ImportError, KeyError, RuntimeError, TypeError, SafetensorError) as e:
-        raise ConfigError(_refusal(weights, e)) from e
     if weights.gguf_file:  # dequantised, which transformers does not notice
         model.hf_quantizer = None  # type: ignore[assignment]
         if hasattr(model.config, "quantization_config"):
             del model.config.quantization_config
         model.is_quantized = False  # type: ignore[assignment]
-    mend_tokenizer(tokenizer, model, str(weights))
+    mend_tokenizer(tokenizer, model.config, str(weights))
     return model, tokenizer
+
+
+def check_pretrained(init: str) -> None:
+    """Whether `load_pretrained` will find a folder or a hub's model, and a tokenizer that can serve: reads no weights.
+
+    Raises:
+        ConfigError: as `load_pretrained`.
+    """
+    from transformers import AutoConfig, AutoTokenizer
+
+    weights = find_weights(init)
+    with _refusing(weights):
+        tokenizer = AutoTokenizer.from_pretrained(weights.name)
+        config = AutoConfig.from_pretrained(weights.name)
+    mend_tokenizer(tokenizer, config, str(weights))
 
 
 def unpack_weights(init: str, out_dir: Path) -> None:
@@ -61,6 +75,16 @@ def unpack_weights(init: str, out_dir: Path) -> None:
     model, tokenizer = load_pretrained(init)
     with files.whole_folder(out_dir) as partial:
         save_pretrained(partial, model, tokenizer)
+
+
+@contextmanager
+def _refusing(weights: Weights) -> Iterator[None]:
+    from safetensors import SafetensorError
+
+    try:
+        yield
+    except (OSError, ValueError, ImportError, KeyError, RuntimeError, TypeError, SafetensorError) as e:
+        raise ConfigError(_refusal(weights, e)) from e
 
 
 def _refusal(weights: Weights, error: Exception) -> str:
@@ -80,8 +104,8 @@ def _refusal(weights: Weights, error: Exception) -> str:
     )
 
 
-def mend_tokenizer(tokenizer: PreTrainedTokenizerBase, model: PreTrainedModel, name: str) -> None:
-    """Set end and padding, in the tokenizer and in the model's configuration, so that they differ.
+def mend_tokenizer(tokenizer: PreTrainedTokenizerBase, config: PretrainedConfig, name: str) -> None:
+    """Set end and padding, in the tokenizer and in the model's configuration ``config``, so that they differ.
 
     The end is the special token that the chat template writes behind an answer.
 
@@ -93,7 +117,7 @@ def mend_tokenizer(tokenizer: PreTrainedTokenizerBase, model: PreTrainedModel, n
             f"base_model.init: the tokenizer of {name} has no chat template; use an instruction-tuned model, or put a "
             f"chat_template.jinja into its folder"
         )
-    end = _end_token(tokenizer, model)
+    end = _end_token(tokenizer, config)
     if end is None:
         raise ConfigError(
             f"base_model.init: neither the chat template of {name} nor its configuration names a token that ends an "
@@ -110,12 +134,12 @@ def mend_tokenizer(tokenizer: PreTrainedTokenizerBase, model: PreTrainedModel, n
         tokenizer.init_kwargs.pop(key, None)  # of a GGUF file: what its own fields say, whatever the tokens are
     tokenizer.clean_up_tokenization_spaces = False
     tokenizer.init_kwargs["clean_up_tokenization_spaces"] = False
-    text = model.config.get_text_config()
-    model.config.eos_token_id = text.eos_token_id = tokenizer.eos_token_id
-    model.config.pad_token_id = text.pad_token_id = tokenizer.pad_token_id
+    text = config.get_text_config()
+    config.eos_token_id = text.eos_token_id = tokenizer.eos_token_id
+    config.pad_token_id = text.pad_token_id = tokenizer.pad_token_id
 
 
-def _end_token(tokenizer: PreTrainedTokenizerBase, model: PreTrainedModel) -> str | None:
+def _end_token(tokenizer: PreTrainedTokenizerBase, config: PretrainedConfig) -> str | None:
     asked = [Message(role="user", content=_QUESTION).model_dump()]
     answered = [*asked, Message(role="assistant", content=_ANSWER).model_dump()]
     rest = str(tokenizer.apply_chat_template(answered, tokenize=False)).rpartition(_ANSWER)[2]
@@ -125,7 +149,7 @@ def _end_token(tokenizer: PreTrainedTokenizerBase, model: PreTrainedModel) -> st
         return written
     if tokenizer.eos_token is not None:
         return str(tokenizer.eos_token)
-    configured = model.config.get_text_config().eos_token_id
+    configured = config.get_text_config().eos_token_id
     first = configured[0] if isinstance(configured, list) and configured else configured
     return str(tokenizer.convert_ids_to_tokens(first)) if isinstance(first, int) else None
 

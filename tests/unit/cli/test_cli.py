@@ -97,6 +97,14 @@ def test_unknown_key_is_one_clear_message(tmp_path: Path) -> None:
     assert "Traceback" not in run.stderr
 
 
+def test_a_model_that_cannot_be_read_is_told_before_anything_is_judged(tmp_path: Path) -> None:
+    overlay, out = tmp_path / "here.yaml", tmp_path / "tasks.parquet"
+    overlay.write_text("base_model: {init: /no/such/model}\n")
+    run = kevin("past", "tasks", "-c", "config/config.yaml", "-c", "config/gpu.yaml", "-c", overlay, "--out", out)
+    assert run.returncode != 0 and not out.exists()
+    assert "there is no folder /no/such/model; give" in run.stderr and "Traceback" not in run.stderr
+
+
 # --- tasks -------------------------------------------------------------------------------------------------------
 
 

@@ -15,7 +15,7 @@ from kevin.core.types import Message
 from kevin.policy.interface import Request, Sampling
 from kevin.policy.load import load_policy
 from kevin.train import pretrained, weights
-from kevin.train.pretrained import load_pretrained, save_pretrained
+from kevin.train.pretrained import check_pretrained, load_pretrained, save_pretrained
 from kevin.train.tokenizer import END, PAD
 
 
@@ -72,18 +72,26 @@ def test_a_gguf_file_is_packed(init, packed):
     assert weights.is_packed(init) is packed
 
 
-def test_what_cannot_serve_is_refused(tmp_path):
+@pytest.mark.parametrize("read", [load_pretrained, check_pretrained])
+def test_what_cannot_serve_is_refused(tmp_path, read):
     mute = save_pretrained_model(tmp_path / "mute", "llama", template=None)
     with pytest.raises(ConfigError, match="no chat template"):
-        load_pretrained(str(mute))
+        read(str(mute))
     template = "{% for m in messages %}{{ m['content'] }}{% endfor %}"
     endless = save_pretrained_model(tmp_path / "endless", "llama", template=template, eos=None)
     with pytest.raises(ConfigError, match="ends an answer"):
-        load_pretrained(str(endless))
+        read(str(endless))
     template = "{% for m in messages %}<|pad|>{{ m['role'] }}: {{ m['content'] }}<|end|>{% endfor %}<|user|><|system|>"
     full = save_pretrained_model(tmp_path / "full", "llama", template=f"{template}<|assistant|>", pad=END)
     with pytest.raises(ConfigError, match="pads with the token that ends an answer"):
-        load_pretrained(str(full))
+        read(str(full))
+
+
+@pytest.mark.parametrize("family", FAMILIES)
+def test_a_check_takes_what_can_be_loaded_and_reads_no_weights(tmp_path, family):
+    folder = save_pretrained_model(tmp_path / "given", family, eos="<|user|>", pad=None)
+    (folder / "model.safetensors").write_bytes(b"nothing")
+    check_pretrained(str(folder))
 
 
 @pytest.mark.parametrize(
@@ -106,9 +114,10 @@ def test_an_unreachable_hub_is_told_in_a_sentence(monkeypatch):
         raise OSError(f"We couldn't connect to the hub to load {name}.\nAnd more.")
 
     monkeypatch.setattr("transformers.AutoTokenizer.from_pretrained", unreachable)
-    with pytest.raises(ConfigError, match=r"'someone/model' is no local folder.*connect.*downloaded model") as e:
-        load_pretrained("someone/model")
-    assert "\n" not in str(e.value)
+    for read in (load_pretrained, check_pretrained):
+        with pytest.raises(ConfigError, match=r"'someone/model' is no local folder.*connect.*downloaded model") as e:
+            read("someone/model")
+        assert "\n" not in str(e.value)
 
 
 def test_a_folder_without_a_model_and_a_damaged_one(tmp_path):
@@ -147,4 +156,4 @@ def test_the_end_is_what_the_template_writes(tmp_path):
     tokenizer = AutoTokenizer.from_pretrained(folder)
     model = AutoModelForCausalLM.from_pretrained(folder)
     tokenizer.eos_token = PAD
-    assert pretrained._end_token(tokenizer, model) == END
+    assert pretrained._end_token(tokenizer, model.config) == END
