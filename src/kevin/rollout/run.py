@@ -178,13 +178,17 @@ class PoolJudge:
 
     def __init__(self, pool: JudgePool, show_progress: bool) -> None:
         self._pool, self._show_progress = pool, show_progress
+        self._made: set[str] = set()
 
     def __call__(self, pairs: Sequence[tuple[Task, Kernel]]) -> list[Verdict | HarnessError]:
         if not self._show_progress:
-            return self._pool.judge(pairs)
+            return self._pool.judge(pairs, on_new=self._keep)
         bar: Progress[None] = progress(len(pairs), "judge", "kernels")
         with bar:
-            return self._pool.judge(pairs, on_verdict=lambda *_: bar.update())
+            return self._pool.judge(pairs, on_verdict=lambda *_: bar.update(), on_new=self._keep)
+
+    def _keep(self, verdict: Verdict) -> None:
+        self._made.add(verdict.key)
 
     def expect(self, tasks: Sequence[Task], dialect: Dialect, num_kernels: int) -> None:
         """As `JudgePool.expect`; nothing on a CPU, whose cores may be generating."""
@@ -202,8 +206,8 @@ class PoolJudge:
             self._pool.all_written(pairs)
 
     def made(self, key: str) -> bool:
-        """As `JudgePool.made`."""
-        return self._pool.made(key)
+        """Whether the store did not have this verdict."""
+        return key in self._made
 
     def rest(self) -> None:
         """As `JudgePool.rest`; nothing on a CPU, whose memory is not scarce."""

@@ -113,11 +113,11 @@ def test_another_store(study, tasks, out, pool, tmp_path):
 def test_an_interrupt_is_resumed_and_gives_the_same_file(study, tasks, out, pool, monkeypatch):
     real, calls = FakePool.judge, []
 
-    def interrupted(self, pairs, on_verdict=None):
+    def interrupted(self, pairs, on_verdict=None, on_new=None):
         calls.append(len(pairs))
         if len(calls) == 2:
             raise KeyboardInterrupt
-        return real(self, pairs, on_verdict)
+        return real(self, pairs, on_verdict, on_new)
 
     monkeypatch.setattr(FakePool, "judge", interrupted)
     with pytest.raises(KeyboardInterrupt):

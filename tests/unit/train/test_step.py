@@ -28,9 +28,9 @@ class _Pool(FakePool):
     def all_written(self, pairs):
         self.asked.append(f"{len(pairs)} written")
 
-    def judge(self, pairs, on_verdict=None):
+    def judge(self, pairs, on_verdict=None, on_new=None):
         self.asked.append("judge")
-        return super().judge(pairs, on_verdict)
+        return super().judge(pairs, on_verdict, on_new)
 
     def rest(self):
         self.asked.append("rest")

@@ -81,8 +81,6 @@ class JudgePool:
         self._ahead: dict[str, Any] = {}
         """Builds that were begun before their kernels are judged, by the verdict's key."""
         self._warming: list[Any] = []
-        self._made: set[str] = set()
-        """Keys of the verdicts that the store did not know."""
         self._batch = 1
         """What is judged up to the next `rest`."""
         self._expecting: list[Any] = []
@@ -264,11 +262,13 @@ class JudgePool:
         self,
         pairs: Sequence[tuple[Task, Kernel]],
         on_verdict: Callable[[int, Verdict | HarnessError], None] | None = None,
+        on_new: Callable[[Verdict], None] | None = None,
     ) -> list[Verdict | HarnessError]:
         """Judge every pair; equal pairs once, known ones not at all. Same order as ``pairs``.
 
         Args:
             on_verdict: called with a pair's index as soon as its result is known (for a progress bar).
+            on_new: called with each verdict that the store did not have.
 
         Raises:
             TaskError: a reference that does not run. Everything judged so far is in the store.
@@ -281,7 +281,8 @@ class JudgePool:
         def settle(key: str, result: Verdict | HarnessError) -> None:
             if isinstance(result, Verdict):
                 self.store.put(result)
-                self._made.add(key)
+                if on_new is not None:
+                    on_new(result)
             deliver(key, result)
 
         def deliver(key: str, result: Verdict | HarnessError) -> None:
@@ -305,10 +306,6 @@ class JudgePool:
             first = {key: pairs[indices[0]] for key, indices in waiting.items()}
             self._schedule(sorted(todo, key=lambda kf: first[kf[0]][0].id), first, settle)
         return [r if r is not None else HarnessError("the judge returned without a result") for r in results]
-
-    def made(self, key: str) -> bool:
-        """Whether this pool has worked out the verdict of this key; False where the store had it first."""
-        return key in self._made
 
     def _schedule(
         self,
