@@ -14,6 +14,8 @@ class FakePool:
     failures: ClassVar[dict[str, int]] = {}
     opened: ClassVar[list[tuple]] = []
 
+    device_name = "cpu"
+
     def __init__(self, protocol, store_dir, config):
         self.protocol = protocol
         self.opened.append((protocol, store_dir, config))

@@ -205,10 +205,10 @@ def answers(
     """
     study = load_config(config)
     from kevin.report.answers import write_answers
-    from kevin.report.scores import hardware, read_scores
+    from kevin.report.scores import machines, read_scores
 
     given = scores or []
-    write_answers(read_scores(given, study), out, hardware(given, study), study, baselines)
+    write_answers(read_scores(given, study), out, machines(given, study), study, baselines)
 
 
 def table(

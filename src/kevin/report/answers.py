@@ -7,7 +7,7 @@ Scores and returns are not in it: they follow from outcomes and speedups by the 
 from __future__ import annotations
 
 import json
-from collections.abc import Callable, Mapping
+from collections.abc import Callable, Mapping, Sequence
 from itertools import groupby
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
@@ -34,15 +34,22 @@ _KINDS: dict[str, tuple[str, Callable[[Any], Any]]] = {
 _PROVENANCE = "provenance.json"
 
 
-def write_answers(scores: pd.DataFrame, out: Path, hardware: str, study: Study, baselines: Path | None = None) -> None:
+def write_answers(
+    scores: pd.DataFrame,
+    out: Path,
+    machines: Sequence[tuple[str, ...]],
+    study: Study,
+    baselines: Path | None = None,
+) -> None:
     """Write ``out`` (CSV), beside it what the kernels ran on, under its name as ``.json``, and ``baselines.csv``.
 
     Args:
-        scores, hardware: as `kevin.report.scores.read_scores` and `kevin.report.scores.hardware` give them.
+        scores, machines: as `kevin.report.scores.read_scores` and `kevin.report.scores.machines` give them.
     """
     frame = scores.drop(columns=list(_DERIVED))
     write_csv(out, frame.assign(kernel_digest=frame["kernel_digest"].str[:_KERNEL_DIGITS]))
-    told = {"hardware": hardware, "config_digest": study.digest, "seed": study.seed}
+    names = dict.fromkeys(name for machine in machines for name in machine)
+    told = {"hardware": ", ".join(names), "machines": machines, "config_digest": study.digest, "seed": study.seed}
     write_text(out.with_suffix(".json"), json.dumps(told, indent=1) + "\n")
     if baselines is not None:
         write_csv(out.with_name("baselines.csv"), read_parquet(baselines, "baselines")[0])
@@ -96,13 +103,20 @@ def read_typed(path: Path, what: str, kinds: Mapping[str, str]) -> pd.DataFrame:
     return frame
 
 
-def told_hardware(path: Path, device: str) -> list[str]:
+def told_machines(path: Path, device: str) -> list[tuple[str, ...]]:
     """What `write_answers` wrote beside answers, or what a ``provenance.json`` there names."""
-    if "hardware" in (told := _read_json(path.with_suffix(".json"))):
-        return [str(told["hardware"])]
-    told = _read_json(path.with_name(_PROVENANCE))
-    gpus = [str(gpu.get("name")) for gpu in told.get("gpus") or ()] if device == "cuda" else []
-    return gpus or [str(name) for name in [told.get("cpu")] if name]
+    told = _read_json(path.with_suffix(".json"))
+    if "machines" in told:
+        return [tuple(map(str, names)) for names in told["machines"]]
+    if "hardware" in told:
+        return [(str(told["hardware"]),)]
+    return [machine_names(_read_json(path.with_name(_PROVENANCE)), device)]
+
+
+def machine_names(provenance: Mapping[str, Any], device: str) -> tuple[str, ...]:
+    """GPUs, each name once, or where a processor judged its name; empty where nothing is known."""
+    gpus = [str(gpu.get("name")) for gpu in provenance.get("gpus") or ()] if device == "cuda" else []
+    return tuple(dict.fromkeys(gpus or [str(name) for name in [provenance.get("cpu")] if name]))
 
 
 def _read_json(path: Path) -> dict[str, Any]:

@@ -73,7 +73,7 @@ def make_report(
     frames = {path.stem: read_table(path) for path in tables}
     shown = {path.stem: (display_table(path.stem, frames[path.stem], study), data_uri(path)) for path in tables}
     claims = shown.pop("claims", None)
-    note = read_note(summaries, study)
+    note = read_note(summaries, study, scores)
     page = _environment().get_template("report.html.j2")
     script = "\n".join((_TEMPLATES / f"{part}.js").read_text() for part in ("tables", "viewer", "search"))
     text = page.render(

@@ -1,4 +1,5 @@
-"""What must be said of a study as a whole: that it is a miniature, and trainings that their time budget cut short."""
+"""What must be said of a study as a whole: that it is a miniature, trainings that their time budget cut short, and that
+its kernels were judged on different hardware."""
 
 from __future__ import annotations
 
@@ -11,7 +12,7 @@ from pydantic import BaseModel, ConfigDict, ValidationError
 from kevin.core.config import Study
 from kevin.core.errors import DataError
 from kevin.report.cells import percent
-from kevin.report.scores import policy_label
+from kevin.report.scores import UNKNOWN_MACHINE, machines, policy_label
 
 NOTE = "note"
 """Column of a table, there only where something is to be said."""
@@ -75,9 +76,21 @@ def _cut(summary: TrainingSummary, study: Study) -> str:
     return text
 
 
-def read_note(paths: Sequence[Path], study: Study) -> str | None:
-    """`study_note` of the summaries in these files."""
-    return study_note(read_summaries(paths), study)
+def read_note(paths: Sequence[Path], study: Study, scores: Sequence[Path] = ()) -> str | None:
+    """`study_note` of the summaries in these files, and `machines_note` of the scores in those."""
+    said = [study_note(read_summaries(paths), study), machines_note(scores, study)]
+    return " ".join(filter(None, said)) or None
+
+
+def machines_note(scores: Sequence[Path], study: Study) -> str | None:
+    """None where all kernels were judged on machines of one kind, as far as is known."""
+    kinds = [" and ".join(names) for names in machines(scores, study) if names != (UNKNOWN_MACHINE,)]
+    if len(kinds) < 2:
+        return None
+    return (
+        f"Kernels were judged on different hardware ({'; '.join(kinds)}): a speedup is over PyTorch where the "
+        f"kernel was judged, and those of several stand side by side."
+    )
 
 
 def with_note(frame: pd.DataFrame, note: str | None) -> pd.DataFrame:

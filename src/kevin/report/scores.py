@@ -17,7 +17,7 @@ from kevin.core.errors import DataError
 from kevin.core.files import read_metadata, read_parquet, read_tasks, read_turns, write_parquet
 from kevin.core.provenance import provenance
 from kevin.core.types import Task, Turn
-from kevin.report.answers import read_answers, told_hardware
+from kevin.report.answers import machine_names, read_answers, told_machines
 from kevin.report.similarity import similarity
 
 logger = logging.getLogger(__name__)
@@ -25,6 +25,7 @@ logger = logging.getLogger(__name__)
 KIND = "scores"
 CEILING = "ceiling"
 """The policy that stands for the kernel writer's search."""
+UNKNOWN_MACHINE = "unknown hardware"
 
 
 def score_frame(
@@ -137,15 +138,22 @@ def read_scores(paths: Sequence[Path], study: Study) -> pd.DataFrame:
 
 def hardware(paths: Sequence[Path], study: Study) -> str:
     """What the kernels behind these score files ran on: GPUs or processors by name."""
-    found: dict[str, None] = {}
+    names = dict.fromkeys(name for machine in machines(paths, study) for name in machine)
+    return ", ".join(names)
+
+
+def machines(paths: Sequence[Path], study: Study) -> list[tuple[str, ...]]:
+    """GPUs, or the processor, of each kind of machine on which the rollouts behind these score files were judged."""
+    found: dict[tuple[str, ...], None] = {}
     for path in paths:
         if path.suffix == ".csv":
-            found |= dict.fromkeys(told_hardware(path, study.judge.device) or ["unknown hardware"])
-            continue
-        meta = read_metadata(path, KIND).get("rollouts", {})
-        gpus = [str(g.get("name")) for g in meta.get("gpus") or ()] if study.judge.device == "cuda" else []
-        found |= dict.fromkeys(gpus or [str(meta.get("cpu") or "unknown hardware")])
-    return ", ".join(found)
+            own = told_machines(path, study.judge.device)
+        else:
+            meta = read_metadata(path, KIND).get("rollouts", {})
+            devices: list[tuple[str, ...]] = [(str(name),) for name in meta.get("judged_on") or ()]
+            own = devices or [machine_names(meta, study.judge.device)]
+        found |= dict.fromkeys(names or (UNKNOWN_MACHINE,) for names in own)
+    return list(found)
 
 
 def policy_order(policies: Sequence[str], study: Study) -> list[str]:

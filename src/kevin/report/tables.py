@@ -277,4 +277,4 @@ def make_table(
         table = makers[name]()
     else:
         raise UsageError(f"no table {name!r}; there are {', '.join(TABLES)}")
-    return write_table(out, name, table, study, read_note(summaries, study))
+    return write_table(out, name, table, study, read_note(summaries, study, scores))

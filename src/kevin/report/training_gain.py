@@ -70,4 +70,4 @@ def make_rl_gain(scores: Sequence[Path], out: Path, *, study: Study, summaries: 
     table = rl_gain_table(read_scores(scores, study), study)
     if table.empty:
         raise DataError("none of the score files holds a trained policy and the one it started from")
-    return write_table(out, "rl_gain", table, study, read_note(summaries, study))
+    return write_table(out, "rl_gain", table, study, read_note(summaries, study, scores))

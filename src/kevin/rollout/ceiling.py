@@ -43,7 +43,8 @@ def run_ceiling(
         raise DataError(f"{tasks_path}, split {split}: the kernel writer knows none of these tasks")
     with open_judge(study, store, show_progress) as judge:
         turns = judged_once(pairs, judge)
-    write_results(out_path, turns, study, policy=CEILING, split=split)
+        device_name = judge.device_name
+    write_results(out_path, turns, study, policy=CEILING, split=split, judged_on=[device_name])
 
 
 def judged_once(pairs: list[tuple[Task, Kernel]], judge: Judge) -> list[Turn]:

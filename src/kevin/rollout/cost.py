@@ -1,7 +1,8 @@
-"""What a rollout took of the device that generates and runs kernels, turn by turn."""
+"""What a rollout took of the device that generates and runs kernels, turn by turn, and which that was."""
 
 from __future__ import annotations
 
+from collections.abc import Iterator
 from pathlib import Path
 
 from kevin.rollout.settings import TurnTiming
@@ -17,9 +18,18 @@ def turn_seconds(timing_path: Path, num_turns: int) -> list[float]:
         timing_path: timing.jsonl of the rollout, a `TurnTiming` a line; more than one for a turn that was resumed.
     """
     seconds = [0.0] * num_turns
-    if timing_path.exists():
-        for line in timing_path.read_text().splitlines():
-            timing = TurnTiming.model_validate_json(line)
-            if timing.turn <= num_turns:
-                seconds[timing.turn - 1] += timing.generate_s + timing.device_s
+    for timing in _timings(timing_path):
+        if timing.turn <= num_turns:
+            seconds[timing.turn - 1] += timing.generate_s + timing.device_s
     return seconds
+
+
+def judging_devices(timing_path: Path) -> list[str]:
+    """Names of what judged a rollout's kernels: of several where it was resumed on another machine."""
+    names = (timing.device_name for timing in _timings(timing_path))
+    return list(dict.fromkeys(name for name in names if name is not None))
+
+
+def _timings(path: Path) -> Iterator[TurnTiming]:
+    for line in path.read_text().splitlines() if path.exists() else ():
+        yield TurnTiming.model_validate_json(line)

@@ -20,7 +20,7 @@ from kevin.core.types import Dialect, Kernel, Task, Turn, Verdict
 from kevin.policy.interface import Policy
 from kevin.policy.load import load_policy, policy_identity
 from kevin.rollout.beside import judges_beside
-from kevin.rollout.cost import turn_seconds
+from kevin.rollout.cost import judging_devices, turn_seconds
 from kevin.rollout.finished import keep, restore
 from kevin.rollout.refine import refine, rollout_identity, search_identity
 from kevin.rollout.search import Trajectories, make_search
@@ -66,7 +66,7 @@ def run_rollouts(
     """Roll out policy ``policy_name`` on splits of ``tasks_path``, one after the other, with one engine and one judge.
 
     ``strategy``: a key of ``search.strategies``; as ``rollout`` says when absent. A file's metadata say what each
-    turn took of the device (``turn_seconds``, see `kevin.rollout.cost`).
+    turn took of the device (``turn_seconds``, see `kevin.rollout.cost`), and which devices judged (``judged_on``).
 
     Beside it: ``finished/``, from which the same rollout is taken again; ``timing.jsonl``, one line per turn that was
     worked on; and until all is done ``checkpoint/``, from which a killed run goes on. Answers that ran into the limit
@@ -125,7 +125,11 @@ def run_rollouts(
                 )
                 if not _unjudged(turns):
                     break
-            facts = {"strategy": strategy, "turn_seconds": turn_seconds(timing_path, settings.num_turns)}
+            facts = {
+                "strategy": strategy,
+                "turn_seconds": turn_seconds(timing_path, settings.num_turns),
+                "judged_on": judging_devices(timing_path),
+            }
             write_results(out_path, turns, study, policy=policy_name, split=split or "all", **facts)
             _tell_cut(turns, policy_name, settings.max_response_tokens)
             if not _unjudged(turns):
@@ -179,6 +183,11 @@ class PoolJudge:
     def __init__(self, pool: JudgePool, show_progress: bool) -> None:
         self._pool, self._show_progress = pool, show_progress
         self._made: set[str] = set()
+
+    @property
+    def device_name(self) -> str:
+        """What verdicts are of."""
+        return self._pool.device_name
 
     def __call__(self, pairs: Sequence[tuple[Task, Kernel]]) -> list[Verdict | HarnessError]:
         if not self._show_progress:

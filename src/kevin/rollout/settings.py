@@ -106,6 +106,8 @@ class TurnTiming(Frozen):
     """Verdicts that were worked out for this turn: no turn before it and no store had them."""
     stages_s: dict[str, float] = Field(default={})
     """Of the new verdicts, by stage: the seconds of all, which overlap where several are judged at once."""
+    device_name: str | None = None
+    """Of what the verdicts are of; None where the turn has none."""
     beside_s: float = 0.0
     """Of ``generate_s``: how long kernels were judged meanwhile."""
     total_s: float

@@ -94,6 +94,7 @@ class TurnPlayer:
                 device_s=sum(v.seconds.get(stage, 0.0) for v in verdicts for stage in _DEVICE_STAGES),
                 num_new=len(new),
                 stages_s=sum_seconds([v.seconds for v in new]),
+                device_name=verdicts[0].device_name if verdicts else None,
                 beside_s=beside_s,
                 total_s=time.monotonic() - start,
             )

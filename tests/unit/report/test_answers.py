@@ -14,7 +14,7 @@ from kevin.cli.app import app
 from kevin.core.config import Study
 from kevin.core.errors import DataError
 from kevin.report.answers import write_answers
-from kevin.report.scores import hardware, read_scores
+from kevin.report.scores import hardware, machines, read_scores
 from kevin.report.tables import TABLES, make_table
 
 
@@ -36,7 +36,7 @@ def scores(study: Study, made: dict[str, list[Path]], tmp_path: Path) -> list[Pa
 @pytest.fixture
 def published(study: Study, made: dict[str, list[Path]], scores: list[Path], tmp_path: Path) -> Path:
     frame, out = read_scores(scores, study), tmp_path / "published/answers.csv"
-    write_answers(frame, out, hardware(scores, study), study, made["baselines"][0])
+    write_answers(frame, out, machines(scores, study), study, made["baselines"][0])
     return tmp_path / "published/answers.csv"
 
 

@@ -16,9 +16,12 @@ from typer.testing import CliRunner
 
 from kevin.cli.app import app
 from kevin.core.errors import DataError
+from kevin.core.files import read_parquet, write_parquet
+from kevin.report.answers import write_answers
 from kevin.report.figures import make_figure
 from kevin.report.html import make_report
 from kevin.report.notes import MINIATURE, read_note, read_summaries
+from kevin.report.scores import hardware, machines, read_scores
 from kevin.report.tables import make_table
 
 BASE = {"num_steps": 900, "planned_steps": 1500, "budget_bit": True, "time_budget_s": 120.0, "loss": 0.31,
@@ -56,6 +59,27 @@ def test_a_miniature_says_so_first(cut: list[Path]) -> None:
     miniature = study.model_copy(update={"report": study.report.model_copy(update={"miniature": True})})
     assert read_note([], miniature) == MINIATURE and "no number here means anything" in MINIATURE
     assert read_note(cut, miniature) == f"{MINIATURE} {NOTE}"
+
+
+def test_kernels_of_different_machines_are_told_wherever_their_speedups_stand(tmp_path: Path) -> None:
+    """Of a published file of answers too; a machine that is not known is none."""
+    study = make_study(2)
+    made = write_study(tmp_path, study)
+    frame, kind, told = read_parquet(made["turns"][0], "turns")[0], "turns", {"commit": "abc", "gpus": []}
+    for machine in ({"cpu": "A node that only asks", "judged_on": ["A CPU"]}, {"cpu": None}):
+        write_parquet(made["turns"][0], frame, kind, told | machine)
+        assert read_note([], study, write_scores(tmp_path, study, made)) is None
+    write_parquet(made["turns"][0], frame, kind, told | {"cpu": "A CPU", "judged_on": ["Another", "A CPU"]})
+    scores = write_scores(tmp_path, study, made)
+    said = read_note([], study, scores)
+    assert said is not None and said.startswith("Kernels were judged on different hardware (Another; A CPU): ")
+    write_answers(read_scores(scores, study), published := tmp_path / "answers.csv", machines(scores, study), study)
+    assert read_note([], study, [published]) == said
+    assert hardware([published], study) == "Another, A CPU"
+    table = make_table("turns", scores, tmp_path / "turns.csv", study=study)
+    assert set(pd.read_csv(table)["note"]) == {said} and said in table.with_suffix(".md").read_text()
+    make_figure("outcomes", tmp_path, study=study, scores=scores)
+    assert set(pd.read_csv(tmp_path / "outcomes.csv")["note"]) == {said}
 
 
 @pytest.mark.parametrize(

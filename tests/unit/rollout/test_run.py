@@ -111,13 +111,15 @@ def test_another_store(study, tasks, out, pool, tmp_path):
 
 
 def test_an_interrupt_is_resumed_and_gives_the_same_file(study, tasks, out, pool, monkeypatch):
+    """Resumed on another machine it says so."""
     real, calls = FakePool.judge, []
 
     def interrupted(self, pairs, on_verdict=None, on_new=None):
         calls.append(len(pairs))
         if len(calls) == 2:
             raise KeyboardInterrupt
-        return real(self, pairs, on_verdict, on_new)
+        device = {"device_name": "another"} if len(calls) > 2 else {}
+        return [v.model_copy(update=device) for v in real(self, pairs, on_verdict, on_new)]
 
     monkeypatch.setattr(FakePool, "judge", interrupted)
     with pytest.raises(KeyboardInterrupt):
@@ -125,7 +127,8 @@ def test_an_interrupt_is_resumed_and_gives_the_same_file(study, tasks, out, pool
     assert not out.exists()
     run_rollout(study, "base", "level1", tasks, out)
     assert calls == [6, 6, 6]
-    interrupted_turns = read_turns(out)[0]
+    interrupted_turns, meta = read_turns(out)
+    assert meta["judged_on"] == ["cpu", "another"]
     assert len((out.parent / "timing.jsonl").read_text().splitlines()) == 2
     whole = out.parents[1] / "whole" / "turns.parquet"
     run_rollout(study, "base", "level1", tasks, whole)
@@ -268,7 +271,7 @@ class TestCeiling:
             ("l1/b", 0, 1, 1.0),
         ]
         assert turns[1].completion == "```cpp\nkk\n```\n"
-        assert meta["policy"] == "ceiling"
+        assert meta["policy"] == "ceiling" and meta["judged_on"] == ["cpu"]
 
     def test_unknown_tasks(self, study, tasks, out, pool, monkeypatch):
         self.writer(monkeypatch, {})

@@ -60,7 +60,7 @@ def make_figure(
         raise UsageError(f"no figure {name!r}; there are {', '.join(FIGURES)}")
     if name == "roofline" and store is None:
         raise UsageError("roofline is drawn from verdicts: name their store with --store")
-    note = read_note(summaries, study)
+    note = read_note(summaries, study, scores)
     with style.look():
         if name == "layernorm_case_study":
             measured = read_baselines(baselines)
