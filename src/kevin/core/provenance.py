@@ -6,6 +6,7 @@ import os
 import platform
 import subprocess
 import sys
+from collections.abc import Mapping
 from datetime import UTC, datetime
 from importlib.metadata import PackageNotFoundError, version
 from pathlib import Path
@@ -92,3 +93,10 @@ def provenance(config_digest: str | None = None, **extra: Any) -> dict[str, Any]
         "versions": package_versions(),
         **extra,
     }
+
+
+def machine_names(record: Mapping[str, Any], device: str) -> tuple[str, ...]:
+    """Of a record that `provenance` made: GPUs, each name once, or where a processor judged its name; empty where
+    nothing is known."""
+    gpus = [str(gpu.get("name")) for gpu in record.get("gpus") or ()] if device == "cuda" else []
+    return tuple(dict.fromkeys(gpus or [str(name) for name in [record.get("cpu")] if name]))

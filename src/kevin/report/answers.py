@@ -16,6 +16,7 @@ import pandas as pd
 
 from kevin.core.errors import DataError
 from kevin.core.files import read_parquet, write_csv, write_text
+from kevin.core.provenance import machine_names
 from kevin.core.reward import configured_returns, configured_score
 from kevin.core.types import Outcome
 
@@ -48,8 +49,12 @@ def write_answers(
     """
     frame = scores.drop(columns=list(_DERIVED))
     write_csv(out, frame.assign(kernel_digest=frame["kernel_digest"].str[:_KERNEL_DIGITS]))
-    names = dict.fromkeys(name for machine in machines for name in machine)
-    told = {"hardware": ", ".join(names), "machines": machines, "config_digest": study.digest, "seed": study.seed}
+    told = {
+        "hardware": joined_names(machines),
+        "machines": machines,
+        "config_digest": study.digest,
+        "seed": study.seed,
+    }
     write_text(out.with_suffix(".json"), json.dumps(told, indent=1) + "\n")
     if baselines is not None:
         write_csv(out.with_name("baselines.csv"), read_parquet(baselines, "baselines")[0])
@@ -113,10 +118,9 @@ def told_machines(path: Path, device: str) -> list[tuple[str, ...]]:
     return [machine_names(_read_json(path.with_name(_PROVENANCE)), device)]
 
 
-def machine_names(provenance: Mapping[str, Any], device: str) -> tuple[str, ...]:
-    """GPUs, each name once, or where a processor judged its name; empty where nothing is known."""
-    gpus = [str(gpu.get("name")) for gpu in provenance.get("gpus") or ()] if device == "cuda" else []
-    return tuple(dict.fromkeys(gpus or [str(name) for name in [provenance.get("cpu")] if name]))
+def joined_names(machines: Sequence[tuple[str, ...]]) -> str:
+    """Each name once, for people."""
+    return ", ".join(dict.fromkeys(name for machine in machines for name in machine))
 
 
 def _read_json(path: Path) -> dict[str, Any]:

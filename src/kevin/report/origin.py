@@ -16,6 +16,7 @@ from typing import Any, Literal, NamedTuple
 import yaml
 
 from kevin.core.errors import DataError
+from kevin.core.provenance import machine_names
 from kevin.core.types import Frozen
 
 Reach = Literal["nothing", "times", "policies", "trained", "search", "ceiling", "everything"]
@@ -68,10 +69,8 @@ class Origin(Frozen):
         """What kernels ran on: the GPU where the study has one, else the processor."""
         if self.provenance is None:
             return None
-        gpus = [str(gpu.get("name")) for gpu in self.provenance.get("gpus") or []]
-        device = ((self.config or {}).get("judge") or {}).get("device")
-        cpu = self.provenance.get("cpu")
-        return ", ".join(dict.fromkeys(gpus)) if gpus and device != "cpu" else cpu and str(cpu)
+        device = ((self.config or {}).get("judge") or {}).get("device") or "cuda"
+        return ", ".join(machine_names(self.provenance, device)) or None
 
     @cached_property
     def protocol(self) -> int | None:

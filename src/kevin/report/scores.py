@@ -15,9 +15,9 @@ from kevin.core.config import RewardConfig, Study
 from kevin.core.dialogue import opening_is_expected
 from kevin.core.errors import DataError
 from kevin.core.files import read_metadata, read_parquet, read_tasks, read_turns, write_parquet
-from kevin.core.provenance import provenance
+from kevin.core.provenance import machine_names, provenance
 from kevin.core.types import Task, Turn
-from kevin.report.answers import machine_names, read_answers, told_machines
+from kevin.report.answers import joined_names, read_answers, told_machines
 from kevin.report.similarity import similarity
 
 logger = logging.getLogger(__name__)
@@ -138,8 +138,7 @@ def read_scores(paths: Sequence[Path], study: Study) -> pd.DataFrame:
 
 def hardware(paths: Sequence[Path], study: Study) -> str:
     """What the kernels behind these score files ran on: GPUs or processors by name."""
-    names = dict.fromkeys(name for machine in machines(paths, study) for name in machine)
-    return ", ".join(names)
+    return joined_names(machines(paths, study))
 
 
 def machines(paths: Sequence[Path], study: Study) -> list[tuple[str, ...]]:
