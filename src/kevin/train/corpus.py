@@ -133,12 +133,12 @@ class Writers:
         Raises:
             HarnessError: a writing process was killed.
         """
-        waiting: deque[Future[list[Transcript]]] = deque()
+        waiting: deque[Future[str]] = deque()
         try:
             for chunk in count(first):
                 waiting.append(self._pool.submit(_write, chunk, kind))
                 if len(waiting) > self._ahead:
-                    yield waiting.popleft().result()
+                    yield _read(waiting.popleft().result())
         except BrokenExecutor:
             raise HarnessError(
                 "a process that writes the school's corpus was ended from outside (memory may have run out); lower "
@@ -151,19 +151,34 @@ class Writers:
     def __exit__(
         self, kind: type[BaseException] | None, error: BaseException | None, traceback: TracebackType | None
     ) -> None:
-        self._pool.shutdown(wait=False, cancel_futures=True)
+        self._pool.shutdown(wait=True, cancel_futures=True)  # a chunk at most, and nothing is written there any more
         self._folder.cleanup()
 
 
 _given: tuple[Study, list[Task], Pasts]
+_folder: Path
 """Of a writing process."""
 
 
 def _set_up(given: Path) -> None:
-    global _given  # noqa: PLW0603
-    _given = pickle.loads(given.read_bytes())
+    global _folder, _given
+    _folder, _given = given.parent, pickle.loads(given.read_bytes())
 
 
-def _write(chunk: int, kind: Kind) -> list[Transcript]:
+def _write(chunk: int, kind: Kind) -> str:
+    """The path of a file with the chunk.
+
+    The chunk itself is longer than what is written to a pipe at once. Where a process is killed in the middle of that,
+    the executor waits for the rest for ever.
+    """
     study, tasks, pasts = _given
-    return list(school_corpus(study, tasks, chunk, kind, pasts))
+    with tempfile.NamedTemporaryFile(dir=_folder, suffix=".chunk", delete=False) as file:
+        pickle.dump(list(school_corpus(study, tasks, chunk, kind, pasts)), file)
+    return file.name
+
+
+def _read(path: str) -> list[Transcript]:
+    written = Path(path)
+    chunk: list[Transcript] = pickle.loads(written.read_bytes())
+    written.unlink()
+    return chunk

@@ -3,6 +3,9 @@
 from __future__ import annotations
 
 import json
+import pickle
+import select
+from pathlib import Path
 
 import pytest
 import torch
@@ -107,6 +110,18 @@ def test_the_corpus_does_not_depend_on_the_number_of_processes(folder):
             process.kill()
         with pytest.raises(HarnessError, match="ended from outside"):
             next(writers.chunks(3))
+
+
+def test_a_writing_process_hands_over_no_more_than_a_pipe_takes_at_once(folder):
+    """One that was killed in the middle of its answer would be waited for without end."""
+    with corpus.Writers(make_study(folder), small_catalog(), 1) as writers:
+        sent = writers._pool.submit(corpus._write, 0, "trained on").result()
+        assert len(pickle.dumps(sent)) < select.PIPE_BUF // 2
+        assert len(Path(sent).read_bytes()) > select.PIPE_BUF
+        next(writers.chunks())
+        left = set(Path(sent).parent.glob("*.chunk"))
+    assert Path(sent) in left
+    assert not Path(sent).parent.exists()
 
 
 def test_no_composition_like_an_evaluated_one_is_taught(folder, monkeypatch):

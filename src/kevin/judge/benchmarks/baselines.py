@@ -146,19 +146,31 @@ def _compile_once(task: Task, protocol: JudgeProtocol, baselines: tuple[Baseline
         torch.cuda.empty_cache()
 
 
+_TASKS_PER_PROCESS = 8
+"""Compiled in one process, whose memory grows with them."""
+
+
 def _compile_ahead(
-    tasks: Sequence[Task], protocol: JudgeProtocol, baselines: tuple[Baseline, ...], num_processes: int
+    tasks: Sequence[Task],
+    protocol: JudgeProtocol,
+    baselines: tuple[Baseline, ...],
+    num_processes: int,
+    compile_once: Callable[[Task, JudgeProtocol, tuple[Baseline, ...]], None] = _compile_once,
 ) -> None:
     """Compile every task, several at once: a single process would spend most of its time in the compiler."""
     compiled = tuple(b for b in baselines if b in ("compile", "max_autotune"))
     context = multiprocessing.get_context("spawn")
-    with ProcessPoolExecutor(num_processes, mp_context=context, max_tasks_per_child=8) as executor:
-        waiting = [executor.submit(_compile_once, task, protocol, compiled) for task in tasks]
-        for task, future in zip(tasks, waiting, strict=True):
-            try:
-                future.result()
-            except (BrokenExecutor, RuntimeError) as e:  # a full device, as a rule: it is compiled when it is timed
-                log.warning("%s: not compiled ahead: %s", task.id, str(e)[:200])
+    # An executor's own max_tasks_per_child waits for ever once as many are done (CPython's issue 115634).
+    num_at_once = num_processes * _TASKS_PER_PROCESS
+    for first in range(0, len(tasks), num_at_once):
+        some = tasks[first : first + num_at_once]
+        with ProcessPoolExecutor(num_processes, mp_context=context) as executor:
+            waiting = [executor.submit(compile_once, task, protocol, compiled) for task in some]
+            for task, future in zip(some, waiting, strict=True):
+                try:
+                    future.result()
+                except (BrokenExecutor, RuntimeError) as e:  # a full device, as a rule: it is compiled when it is timed
+                    log.warning("%s: not compiled ahead: %s", task.id, str(e)[:200])
 
 
 Rows = list[dict[str, Any]]

@@ -49,6 +49,26 @@ def measure_or_abort(task: Task, protocol: JudgeProtocol, wanted: tuple[str, ...
     return [{"task_id": task.id, "baseline": name} for name in wanted]
 
 
+def compile_or_end(task: Task, protocol: JudgeProtocol, wanted: tuple[str, ...]) -> None:
+    """In another process: a file a task says which one; the ninth task ends it."""
+    Path(os.environ["KEVIN_TEST_COMPILED"], f"{task.id}-{os.getpid()}").touch()
+    if task.id == "task8":
+        os.abort()
+
+
+def test_every_task_is_compiled_ahead_and_few_in_one_process(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch, caplog: pytest.LogCaptureFixture
+) -> None:
+    monkeypatch.setenv("KEVIN_TEST_COMPILED", str(tmp_path))
+    tasks = [catalog("cpu")[0].model_copy(update={"id": f"task{number}"}) for number in range(2 * 8 + 1)]
+    baselines._compile_ahead(tasks, JudgeProtocol(device="cpu"), ("compile",), 1, compile_or_end)
+    process = dict(path.name.split("-") for path in tmp_path.iterdir())
+    assert set(process) == {f"task{number}" for number in (*range(9), 16)}
+    assert len({process[f"task{number}"] for number in range(8)}) == 1
+    assert len(set(process.values())) == 3
+    assert [r.args[0] for r in caplog.records if r.args] == [f"task{number}" for number in range(8, 16)]
+
+
 BOTH = ["eager", "compile"]
 
 
