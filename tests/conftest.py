@@ -2,6 +2,7 @@
 
 import logging
 import math
+import os
 import signal
 from collections.abc import Iterator
 
@@ -21,6 +22,16 @@ def _busy_machine() -> Iterator[None]:
     with pytest.MonkeyPatch.context() as patch:
         patch.setattr("kevin.judge.timing.paired._LOST", math.inf)
         yield
+
+
+_CORES = os.sched_getaffinity(0)
+
+
+@pytest.fixture(autouse=True)
+def _all_cores() -> Iterator[None]:
+    """A judge for CPUs in a test's own process leaves this on the judge's core, and all that it starts later."""
+    yield
+    os.sched_setaffinity(0, _CORES)
 
 
 @pytest.fixture(autouse=True)

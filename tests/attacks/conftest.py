@@ -3,9 +3,8 @@ production."""
 
 from __future__ import annotations
 
-import os
 import shutil
-from collections.abc import Callable, Iterator
+from collections.abc import Callable
 from pathlib import Path
 
 import pytest
@@ -25,10 +24,7 @@ PROTOCOL = attack_protocol("cpu")
 
 @pytest.fixture(scope="session")
 def device() -> Judging:
-    before = os.sched_getaffinity(0)
-    device = open_device(PROTOCOL)
-    os.sched_setaffinity(0, before)
-    return device
+    return open_device(PROTOCOL)
 
 
 def _runner(device: Judging, language: str, cache: Path) -> Judge:
@@ -47,10 +43,8 @@ def _runner(device: Judging, language: str, cache: Path) -> Judge:
 
 
 @pytest.fixture(scope="session")
-def judge(device: Judging, tmp_path_factory: pytest.TempPathFactory) -> Iterator[Judge]:
-    before = os.sched_getaffinity(0)
-    yield _runner(device, "cpp", tmp_path_factory.mktemp("builds"))
-    os.sched_setaffinity(0, before)
+def judge(device: Judging, tmp_path_factory: pytest.TempPathFactory) -> Judge:
+    return _runner(device, "cpp", tmp_path_factory.mktemp("builds"))
 
 
 @pytest.fixture(scope="session")

@@ -2,8 +2,6 @@
 
 from __future__ import annotations
 
-import os
-from collections.abc import Iterator
 from pathlib import Path
 from typing import Any
 
@@ -36,10 +34,8 @@ def _one_of_each() -> list[Any]:
 
 
 @pytest.fixture(scope="module")
-def device() -> Iterator[Judging]:
-    before = os.sched_getaffinity(0)
-    yield open_device(PROTOCOL)
-    os.sched_setaffinity(0, before)
+def device() -> Judging:
+    return open_device(PROTOCOL)
 
 
 def test_what_the_screen_says_of_every_attack_and_control() -> None:

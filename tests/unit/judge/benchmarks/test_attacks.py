@@ -4,8 +4,6 @@ from __future__ import annotations
 
 import functools
 import json
-import os
-from collections.abc import Iterator
 from pathlib import Path
 from typing import Any
 
@@ -71,14 +69,7 @@ def test_every_attack_says_what_it_tries_beside_another_honest_kernel(device: An
         assert t.hostile[0] is t.honest[0] and t.task.spec is not None
 
 
-@pytest.fixture
-def cores() -> Iterator[None]:
-    before = os.sched_getaffinity(0)
-    yield
-    os.sched_setaffinity(0, before)
-
-
-def test_the_table_is_made_and_goes_on_from_what_it_has(tmp_path: Path, cores: None) -> None:
+def test_the_table_is_made_and_goes_on_from_what_it_has(tmp_path: Path) -> None:
     protocol = attack_protocol("cpu")
     tried = [t for t in all_tried("cpu") if t.name in CHOSEN and t.suite.dialect == "c_abi"]
     opened = functools.cache(lambda: open_device(protocol))
