@@ -16,7 +16,7 @@ from kevin.train.metrics import read_metrics
 HERE = Path(__file__).parent
 ROOT = HERE.parents[2]
 ACCELERATE = ROOT / "config/accelerate"
-TIMEOUT_S = 240
+TIMEOUT_S = 900  # DeepSpeed compiles a part of itself first, beside other tests
 
 
 ON_CPU = {"DS_ACCELERATOR": "cpu", "CUDA_VISIBLE_DEVICES": ""}
