@@ -40,6 +40,8 @@ Kind = Literal["trained on", "held out", "held out later"]
 _CHARS_PER_TOKEN = 2.5
 """Of prompts; SmolLM2's tokens of them have about three, and what is too long all the same is left out."""
 _PROMPT_SHARE = 0.75
+_LOOK_S = 2.0
+"""Between looks whether writing processes are there, while one is waited for."""
 
 
 class Pasts(NamedTuple):
@@ -138,12 +140,20 @@ class Writers:
             for chunk in count(first):
                 waiting.append(self._pool.submit(_write, chunk, kind))
                 if len(waiting) > self._ahead:
-                    yield _read(waiting.popleft().result())
+                    yield _read(self._finished(waiting.popleft()))
         except BrokenExecutor:
             raise HarnessError(
                 "a process that writes the school's corpus was ended from outside (memory may have run out); lower "
                 "base_model.school_training.num_workers, and start again: training goes on from its last checkpoint"
             ) from None
+
+    def _finished(self, chunk: Future[str]) -> str:
+        """Raises BrokenExecutor, also where a process ended while ``chunk`` was asked for: the executor forgets it."""
+        while True:
+            try:
+                return chunk.result(timeout=_LOOK_S)
+            except TimeoutError:
+                self._pool.submit(int)  # refused by an executor that is broken
 
     def __enter__(self) -> Self:
         return self

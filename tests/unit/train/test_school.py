@@ -5,6 +5,7 @@ from __future__ import annotations
 import json
 import pickle
 import select
+from concurrent.futures import BrokenExecutor, Future
 from pathlib import Path
 
 import pytest
@@ -98,7 +99,7 @@ def test_a_corpus_that_does_not_fit_is_refused(loaded, folder):
         next(iter(Ahead(made)))
 
 
-def test_the_corpus_does_not_depend_on_the_number_of_processes(folder):
+def test_the_corpus_does_not_depend_on_the_number_of_processes(folder, monkeypatch):
     study, tasks = make_study(folder), small_catalog()
     expected = [list(corpus.school_corpus(study, tasks, chunk)) for chunk in range(3)]
     with corpus.Writers(study, tasks, 2) as writers:
@@ -110,6 +111,9 @@ def test_the_corpus_does_not_depend_on_the_number_of_processes(folder):
             process.kill()
         with pytest.raises(HarnessError, match="ended from outside"):
             next(writers.chunks(3))
+        monkeypatch.setattr(corpus, "_LOOK_S", 0.01)
+        with pytest.raises(BrokenExecutor):  # as for what is asked for in the moment in which a process ends
+            writers._finished(Future())
 
 
 def test_a_writing_process_hands_over_no_more_than_a_pipe_takes_at_once(folder):
