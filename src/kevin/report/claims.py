@@ -3,7 +3,9 @@
 A claim is that a number is above a threshold: a difference above 0, a ratio above 1, a share or speedup at least the
 paper's. With the 95 % interval over tasks and seeds it is *shown* when the whole interval lies there, *refuted* when
 none of it does, *not shown* in between, and *not measured*, with the reason, where a policy, a split or a comparable
-task is missing. LayerNorm is about one kernel: finding one as fast shows it, and not finding one refutes nothing.
+task is missing. A speedup that misses its threshold by less than the clock tells apart (``report.timing_resolution``)
+is not shown either way: the best of more kernels is the luckiest of more measurements. LayerNorm is about one kernel:
+finding one as fast shows it, and not finding one refutes nothing.
 
 Which policy plays which part follows from the configuration: the first recipe of ``evaluate`` that reinforcement
 learning made over several turns, the first that it made over one, and the model that the former started from.
@@ -62,6 +64,8 @@ class Found(NamedTuple):
     num_tasks: int
     setting: str
     """Trajectories x turns."""
+    clock: float = 0.0
+    """Difference from the threshold that measuring times alone may make, in the claim's unit."""
 
 
 class Claim(NamedTuple):
@@ -164,7 +168,7 @@ def _level(metric: str) -> Callable[[Evidence], Found]:
         shape = evidence.shape(recipe)
         values = evidence.values(recipe, metric, shape)
         interval = mean_estimate(values, evidence.study).interval
-        return Found(interval, (recipe,), len(values), str(shape))
+        return Found(interval, (recipe,), len(values), str(shape), _clock(evidence, metric, interval.value))
 
     return measured
 
@@ -178,9 +182,14 @@ def _difference(metric: str, against: str) -> Callable[[Evidence], Found]:
         values = [evidence.values(side, metric, shape) for side in sides]
         tasks = shared_tasks(values)
         a, b = (mean_estimate(own.loc[tasks], evidence.study, stream) for stream, own in enumerate(values))
-        return Found(minus(a, b).interval, sides, len(tasks), str(shape))
+        return Found(minus(a, b).interval, sides, len(tasks), str(shape), _clock(evidence, metric, b.value))
 
     return measured
+
+
+def _clock(evidence: Evidence, metric: str, value: float) -> float:
+    """What the clock may make of this value of a metric; shares are counted, not timed."""
+    return evidence.study.report.timing_resolution * value if metric.startswith("speedup") else 0.0
 
 
 def _serial_over_parallel(parts: Sequence[str]) -> Callable[[Evidence], Found]:
@@ -197,7 +206,8 @@ def _serial_over_parallel(parts: Sequence[str]) -> Callable[[Evidence], Found]:
         if any(math.isnan(r.value) for r in ratios):
             raise NotMeasured("no first answer is correct: there is nothing to divide by")
         estimate = ratios[0] if len(ratios) == 1 else minus(*ratios)
-        return Found(estimate.interval, sides, len(tasks), f"{pairs[0][1].name} and {pairs[0][0].name}")
+        clock = evidence.study.report.timing_resolution * ratios[-1].value
+        return Found(estimate.interval, sides, len(tasks), f"{pairs[0][1].name} and {pairs[0][0].name}", clock)
 
     return measured
 
@@ -357,6 +367,11 @@ def _verdict(claim: Claim, found: Found, study: Study) -> tuple[str, str]:
     if found.num_tasks < MIN_TASKS or math.isnan(found.interval.value):
         return NOT_MEASURED, f"{found.num_tasks} tasks with verdicts of all policies; an interval needs {MIN_TASKS}"
     verdict = interval_verdict(found.interval, claim.threshold, at_least=claim.threshold == claim.paper)
+    if verdict != NOT_SHOWN and abs(found.interval.value - claim.threshold) < found.clock:
+        return (
+            NOT_SHOWN,
+            f"nearer to {_shown(claim.threshold, claim.unit)} than times are told apart, {found.clock:.2g}",
+        )
     where = {SHOWN: "above", REFUTED: "below", NOT_SHOWN: "on both sides of"}[verdict]
     return verdict, f"interval {where} {_shown(claim.threshold, claim.unit)}"
 

@@ -22,7 +22,7 @@ from kevin.report.metrics import Interval
 from kevin.report.recipes import Recipe
 
 PAY, COST, NOT_TOLD = "turns pay", "turns cost", "not told apart"
-"""What the interval of ``worth`` says: above 1, below 1, both."""
+"""What the interval of ``worth`` says: above 1, below 1, both, or nearer to 1 than the clock tells apart."""
 
 _MEASURES = ("worth", "over_base", "over_single", "best")
 COLUMNS = [
@@ -70,7 +70,7 @@ def _rows(evidence: Evidence) -> Iterator[dict[str, Any]]:
     for side, worth in found.items():
         row = {"policy": side.policy, "label": side.label(evidence.study), "num_seeds": side.num_seeds}
         row |= _own_cells(worth) | {"num_tasks": len(tasks)}
-        row["verdict"] = _verdict(worth.ratio.interval) if tells else None
+        row["verdict"] = _verdict(worth.ratio.interval, evidence.study.report.timing_resolution) if tells else None
         if base is not None and side in evidence.trained():
             row |= _interval("over_base", minus(worth.ratio, found[base].ratio).interval)
         if single is not None and side == multi:
@@ -96,9 +96,11 @@ def _interval(name: str, interval: Interval) -> dict[str, float]:
     return dict(zip((name, f"{name}_low", f"{name}_high"), interval, strict=True))
 
 
-def _verdict(worth: Interval) -> str | None:
+def _verdict(worth: Interval, resolution: float) -> str | None:
     if math.isnan(worth.value):
         return None
+    if abs(worth.value - 1) < resolution:
+        return NOT_TOLD
     if worth.low > 1:
         return PAY
     return COST if worth.high < 1 else NOT_TOLD

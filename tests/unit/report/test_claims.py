@@ -53,6 +53,24 @@ def test_what_is_better_is_shown_and_what_is_worse_refuted() -> None:
     assert named(worse, "tasks are solved as fast")["verdict"] == REFUTED
 
 
+def test_what_the_clock_alone_may_make_is_not_shown_and_not_refuted() -> None:
+    slow, fast = [[2.0, 2.0], [2.0, 2.0]], [[2.0, 2.015], [2.0, 2.015]]
+    study = trained_study(1)
+    for resolution, better, worse in ((0.01, NOT_SHOWN, NOT_SHOWN), (0.005, SHOWN, REFUTED)):
+        read = study.model_copy(update={"report": study.report.model_copy(update={"timing_resolution": resolution})})
+        row = named(table(read, base=slow, multi=fast, single=slow), "beats single-turn RL")
+        assert row["ours"] == pytest.approx(0.015) and row["ours_low"] > 0 and row["verdict"] == better
+        assert named(table(read, base=slow, multi=slow, single=fast), "beats single-turn RL")["verdict"] == worse
+        serial = named(table(read, base=slow, multi=fast, single=slow), "serial budget beats")
+        assert serial["ours_low"] > 1 and serial["verdict"] == better
+    assert (
+        "than times are told apart, 0.02"
+        in named(table(study, base=slow, multi=fast, single=slow), "beats single-turn RL")["why"]
+    )
+    shares = named(table(study, base=BAD, multi=GOOD, single=BAD), "more trajectories correct")
+    assert shares["verdict"] == SHOWN, "kernels are counted, not timed"
+
+
 def test_serial_over_parallel_is_the_ratio_at_equal_kernels() -> None:
     serial, parallel = [[1.0, 3.0], [1.0, 3.0]], [[2.0, 2.0], [2.0, 2.0]]
     frame = table(trained_study(1), base=BAD, multi=serial, single=parallel)

@@ -34,6 +34,12 @@ def test_turns_pay_cost_or_cannot_be_told() -> None:
     assert found["best"].tolist() == pytest.approx([2.0, 3.0, 4.0])
 
 
+def test_what_the_clock_alone_may_make_is_not_told_apart() -> None:
+    faster = [[2.0, 2.015], [2.0, 2.015]]
+    found = table(trained_study(1), base=FLAT, multi=faster, single=PARALLEL)
+    assert found.loc["multi", "worth_low"] > 1 and found.loc["multi", "verdict"] == NOT_TOLD
+
+
 def test_what_training_changes_is_measured_against_what_it_started_from_and_single_turn_training() -> None:
     found = table(trained_study(1), base=FLAT, multi=SERIAL, single=PARALLEL)
     assert found.loc["multi", "over_base"] == pytest.approx(2.0)

@@ -67,6 +67,9 @@ class ReportConfig(Frozen):
     """p of fast_p."""
     num_bootstrap: int = Field(default=2000, ge=100)
     """Resamples behind every interval."""
+    timing_resolution: float = Field(default=0.01, ge=0, lt=1)
+    """Share by which the judge's clock alone may set two speedups apart, two measurements of one kernel among them; a
+    verdict on speedups (of a claim, of what turns are worth) needs more than that besides its interval."""
     viewer_trajectories: int = Field(default=2, ge=0)
     """Trajectories per task (the best ones first) that the report's viewer holds."""
     miniature: bool = False
