@@ -89,7 +89,7 @@ def signed(value: float) -> str:
 
 def points(value: float) -> str:
     """A difference of shares, in percentage points."""
-    return f"{100 * value:+.0f} pp".replace("-", "−")
+    return f"{round(100 * value):+d} pp".replace("-", "−")
 
 
 def interval_cell(row: Mapping[str, Any], name: str, show: Callable[[float], str]) -> Cell:

@@ -17,6 +17,7 @@ from kevin.report.cells import (
     fixed,
     number_cell,
     percent,
+    points,
     signed,
     significant,
     text_cell,
@@ -123,7 +124,9 @@ def _mended(frame: pd.DataFrame, study: Study) -> Table:
                 text_cell(split_label(str(r["split"]))),
                 text_cell(labels[str(r["error"])]),
                 number_cell(r["num_kernels"], significant),
-                *(_interval_cell(r, name, percent) for name in ("mended", "fresh", "over_fresh", "copied")),
+                *(_interval_cell(r, name, percent) for name in ("mended", "fresh")),
+                _interval_cell(r, "over_fresh", points),
+                _interval_cell(r, "copied", percent),
             ],
             {},
         )
@@ -133,9 +136,9 @@ def _mended(frame: pd.DataFrame, study: Study) -> Table:
         name="mended",
         title="What becomes of wrong kernels",
         caption="Of wrong kernels that had a next turn: those that it made correct; those that would be correct if a "
-        "first answer to the task, as the policy's other trajectories gave them, stood in its place; the difference, "
-        "below 0 where a wrong kernel in the prompt is worse than none; and those that the next turn gave again at "
-        "least 95 % alike. All turns together. Small: bootstrap 95 % interval over tasks.",
+        "first answer to the task, as the policy's other trajectories gave them, stood in its place; the difference "
+        "in percentage points (pp), below 0 where a wrong kernel in the prompt is worse than none; and those that "
+        "the next turn gave again at least 95 % alike. All turns together. Small: bootstrap 95 % interval over tasks.",
         columns=["Policy", "Tasks", "Error", "Wrong kernels", "mended", "fresh", "mended − fresh", "copied"],
         bodies=[Body(None, rows)],
     )

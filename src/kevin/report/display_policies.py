@@ -192,7 +192,7 @@ def claims(frame: pd.DataFrame, study: Study) -> Table:
         caption=f"Each claim of the paper, its number (QwQ-32B on an H200), and ours at the {scale} scale{hardware}: "
         "other tasks, models and hardware, so verdicts are about this study alone. Shown: the 95 % interval excludes "
         "the contrary (for a number of the paper: being below it); refuted: it excludes the claim; not shown: it holds "
-        "both. docs/statistics.md has the rules.",
+        "both, or a speedup is nearer than times are told apart. docs/statistics.md has the rules.",
         columns=["Claim", "Paper", "Ours", "Verdict", "Policies", "Kernels a task", "Seeds", "Tasks"],
         bodies=[Body(None, [make_row(r) for r in records(frame)])],
     )

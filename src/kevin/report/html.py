@@ -213,7 +213,7 @@ class Verdicts(NamedTuple):
 _MEANS = {
     SHOWN: "our whole 95 % interval agrees",
     REFUTED: "our whole 95 % interval contradicts",
-    NOT_SHOWN: "our 95 % interval allows both",
+    NOT_SHOWN: "our 95 % interval allows both, or the clock does not tell",
     NOT_MEASURED: "nothing here to compare with it",
 }
 
