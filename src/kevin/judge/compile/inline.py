@@ -19,7 +19,8 @@ from typing import Any
 
 from kevin.core.protocol import JudgeProtocol
 from kevin.core.types import Kernel, Outcome, Task, digest
-from kevin.judge.compile.native import Build, check_compiler_space, compiler_excerpt, find_nvcc, native_architecture
+from kevin.judge.compile.compilers import find_nvcc, module_folders, search_path
+from kevin.judge.compile.native import Build, check_compiler_space, compiler_excerpt, native_architecture
 from kevin.judge.compile.precompiled import precompiled_headers
 from kevin.judge.sandbox.cell import CandidateFailed, Cell
 from kevin.judge.sandbox.isolation import Isolation, detect_isolation, gpu_devices, toolchain
@@ -31,6 +32,21 @@ def _build_error(text: str) -> str:
     """The compiler's words out of ninja's report."""
     keep = [line for line in text.splitlines() if not line.startswith(("[", "FAILED:", "ninja:"))]
     return re.sub(r"\S*/build-\w+/[0-9a-f]{24}/", "", compiler_excerpt("\n".join(keep)))
+
+
+def _environment(kernel: Kernel) -> dict[str, str]:
+    """Raises DeviceError."""
+    environment = {
+        "PATH": search_path(f"{sys.prefix}/bin"),
+        "MAX_JOBS": "1",  # as many builds as cores run at once, and what fails is not waited for by another
+    }
+    passed_on = ["CXX"]
+    if kernel.language == "cuda":
+        find_nvcc()
+        passed_on.append("CUDA_HOME")
+        capability = native_architecture().removeprefix("sm_")
+        environment["TORCH_CUDA_ARCH_LIST"] = f"{capability[:-1]}.{capability[-1]}"
+    return environment | {name: os.environ[name] for name in passed_on if os.environ.get(name)}
 
 
 def build_inline(
@@ -65,16 +81,7 @@ def build_inline(
     headers = precompiled_headers(isolation)
     if headers is not None:
         setup["precompiled"] = str(headers)
-    environment = {
-        "PATH": f"{sys.prefix}/bin:/usr/local/cuda/bin:/usr/local/bin:/usr/bin:/bin",
-        "MAX_JOBS": "1",  # as many builds as cores run at once, and what fails is not waited for by another
-    }
-    if kernel.language == "cuda":
-        find_nvcc()
-        if home := os.environ.get("CUDA_HOME"):
-            environment["CUDA_HOME"] = home
-        capability = native_architecture().removeprefix("sm_")
-        environment["TORCH_CUDA_ARCH_LIST"] = f"{capability[:-1]}.{capability[-1]}"
+    environment = _environment(kernel)
 
     def import_it(*, gpu: bool, pretend: bool) -> tuple[dict[str, Any], list[dict[str, Any]]]:
         """The cell's reply, and the builds in it that failed."""
@@ -82,7 +89,7 @@ def build_inline(
             "module.py",
             isolation=isolation,
             gpu=gpu,
-            read_only=[str(headers)] if headers else [],
+            read_only=[*([str(headers)] if headers else []), *module_folders(kernel.language)],
             writable=[str(marker)],
             python_flags=("-I",),
             environment=environment,

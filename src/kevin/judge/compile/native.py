@@ -1,6 +1,7 @@
 """Compile a ``c_abi`` kernel to a shared object, inside the sandbox, once per distinct content.
 
-A compiler that crashes, hangs or runs out of memory is the candidate's outcome; a missing compiler is ours.
+A compiler that crashes, hangs or runs out of memory is the candidate's outcome; one that is missing, or compiles
+nothing at all, is ours.
 """
 
 from __future__ import annotations
@@ -10,7 +11,6 @@ import functools
 import os
 import platform
 import re
-import shutil
 import signal
 import subprocess
 import tempfile
@@ -23,11 +23,19 @@ from kevin.core import abi
 from kevin.core.errors import DeviceError, SandboxError
 from kevin.core.files import check_space, writing
 from kevin.core.protocol import JudgeProtocol
-from kevin.core.types import Frozen, Kernel, Outcome, TaskSpec, digest
+from kevin.core.types import Frozen, Kernel, Language, Outcome, TaskSpec, digest
+from kevin.judge.compile.compilers import compiler_folders, find_gxx, find_nvcc, runtime_folders
 from kevin.judge.sandbox.isolation import Isolation, detect_isolation, toolchain, with_parent, wrap
 
 _COMPILER_MEMORY_BYTES: dict[str, int] = {"cpp": 3 << 30, "cuda": 12 << 30}
 _MAX_LIBRARY_BYTES = 64 << 20
+_PROBE = {
+    "cpp": '#include <cmath>\nextern "C" void launch(const float* x, float* y) { y[0] = std::exp(x[0]); }\n',
+    "cuda": "__global__ void probe(float* y) { y[0] = 1.0f; }\n",
+}
+"""What every compiler compiles that works at all."""
+_proven: set[tuple[object, ...]] = set()
+"""Compilers, with their flags and walls, that have compiled something in this process."""
 
 
 class Build(Frozen):
@@ -109,25 +117,16 @@ def processor() -> str:
     return " ".join([platform.machine(), *sorted(told[0] if told else [])])
 
 
-def find_nvcc() -> str:
-    """Raises DeviceError where the CUDA toolkit is not installed."""
-    home = os.environ.get("CUDA_HOME", "/usr/local/cuda")
-    nvcc = shutil.which("nvcc") or f"{home}/bin/nvcc"
-    if not Path(nvcc).exists():
-        raise DeviceError("nvcc was not found: install the CUDA toolkit or put it on PATH to judge CUDA kernels")
-    return nvcc
-
-
-def compiler_command(kernel: Kernel, protocol: JudgeProtocol, source: str, output: str) -> list[str]:
+def compiler_command(language: Language, protocol: JudgeProtocol, source: str, output: str) -> list[str]:
     """Raises DeviceError when the compiler is not installed."""
-    if kernel.language == "cuda":
+    own = runtime_folders(language)
+    if language == "cuda":
         # the harness's own constants are often unused
         flags = [*cuda_flags(protocol), "-Xptxas", "-v", "-diag-suppress=177"]
+        flags += [word for folder in own for word in ("-Xlinker", f"-rpath={folder}")]
         return [find_nvcc(), *flags, "-shared", "-Xcompiler", "-fPIC", "-o", output, source]
-    gxx = os.environ.get("CXX") or shutil.which("g++")
-    if not gxx:
-        raise DeviceError("g++ was not found: install a C++ compiler (e.g. apt-get install g++) or set CXX")
-    return [gxx, *protocol.cpp_flags, "-shared", "-fPIC", "-fdiagnostics-color=never", "-o", output, source]
+    flags = [*protocol.cpp_flags, *(f"-Wl,-rpath,{folder}" for folder in own)]
+    return [*find_gxx(), *flags, "-shared", "-fPIC", "-fdiagnostics-color=never", "-o", output, source]
 
 
 def compiler_excerpt(text: str, max_errors: int = 3, max_lines: int = 24) -> str:
@@ -180,7 +179,8 @@ def compiler_environment(folder: str) -> dict[str, str]:
     """``folder`` holds the temporary files: nvcc names them by its process number, which is the same in every sandbox,
     and not every isolation has a /tmp of its own."""
     environment = {"PATH": os.environ.get("PATH", "/usr/bin:/bin"), "LC_ALL": "C.UTF-8", "TMPDIR": folder}
-    return environment | {name: os.environ[name] for name in ("CUDA_HOME", "CXX") if name in os.environ}
+    passed_on = ("CUDA_HOME", "CXX", "LD_LIBRARY_PATH")
+    return environment | {name: os.environ[name] for name in passed_on if name in os.environ}
 
 
 def run_limited(
@@ -228,37 +228,59 @@ def build_native(
     if library.exists():
         return Build(path=str(library), cached=True)
     cache.mkdir(parents=True, exist_ok=True)
+    works = (kernel.language, tuple(flags), isolation, *toolchain(isolation))
     with tempfile.TemporaryDirectory(prefix="build-", dir=cache) as folder:
         source, output = Path(folder) / f"unit{suffix}", Path(folder) / "unit.so"
         with writing(library):
             source.write_text(unit)
-        environment = compiler_environment(folder)
-        argv = wrap(
-            compiler_command(kernel, protocol, str(source), str(output)),
-            isolation=isolation,
-            read_only=["/usr/local"],
-            writable=[folder],
-            environment=environment,
-        )
-        memory_bytes = _COMPILER_MEMORY_BYTES[kernel.language]
-        status, text = run_limited(argv, protocol.build_timeout_s, memory_bytes, environment)
+        status, text = _compile(kernel.language, protocol, source, output, isolation)
         seconds = time.perf_counter() - start
         if status == 0 and output.exists():
+            _proven.add(works)
             output.rename(library)
             return Build(path=str(library), seconds=seconds, resources=resources_used(text))
     if status is None:
         message = f"the compiler was stopped after {protocol.build_timeout_s:g} s"
         return Build(outcome=Outcome.TIMEOUT, reason="compile_timeout", message=message, seconds=seconds)
     check_compiler_space(text, cache)
-    if f"{source}: No such file" in text or not text.strip():
-        raise SandboxError(f"the compiler could not run in the sandbox (status {status}): {text.strip()[:400]}")
-    if fatal := re.search(
-        r"^nvcc fatal\s*: (Unsupported gpu architecture.*|Value .* is not defined for option.*)", text, re.M
-    ):
-        raise DeviceError(
-            f"nvcc refuses judge.cuda_flags: {fatal.group(1)}; name an architecture that this toolkit knows"
-        )
+    if not text.strip():
+        raise SandboxError(f"the compiler could not run in the sandbox (status {status})")
+    # what a compiler says can be a candidate's words, so that whom a failure is of is never read from it
+    if works not in _proven or f"{source}: No such file" in text or "nvcc fatal" in text:
+        _require_working(kernel.language, protocol, cache, isolation)
+        _proven.add(works)
     text = without_resources(text).replace(str(source), "kernel" + suffix)
     reason = "compiler_crash" if "internal compiler error" in text or status > 128 else "compile_error"
     message = compiler_excerpt(text) or f"the compiler ended with status {status}"
     return Build(outcome=Outcome.COMPILE_ERROR, reason=reason, message=message, seconds=seconds)
+
+
+def _compile(
+    language: Language, protocol: JudgeProtocol, source: Path, output: Path, isolation: Isolation
+) -> tuple[int | None, str]:
+    """As `run_limited`; temporary files stand beside ``source``."""
+    environment = compiler_environment(str(source.parent))
+    argv = wrap(
+        compiler_command(language, protocol, str(source), str(output)),
+        isolation=isolation,
+        read_only=["/usr/local", *compiler_folders(language)],
+        writable=[str(source.parent)],
+        environment=environment,
+    )
+    return run_limited(argv, protocol.build_timeout_s, _COMPILER_MEMORY_BYTES[language], environment)
+
+
+def _require_working(language: Language, protocol: JudgeProtocol, cache: Path, isolation: Isolation) -> None:
+    """Raises DeviceError where the compiler cannot even compile what is surely right, so that no kernel is to blame."""
+    with tempfile.TemporaryDirectory(prefix="build-", dir=cache) as folder:
+        source, output = Path(folder) / ("probe.cu" if language == "cuda" else "probe.cpp"), Path(folder) / "probe.so"
+        source.write_text(_PROBE[language])
+        status, text = _compile(language, protocol, source, output, isolation)
+    check_compiler_space(text, cache)
+    if status not in (0, None):
+        name, key = ("nvcc", "judge.cuda_flags") if language == "cuda" else ("g++", "judge.cpp_flags")
+        raise DeviceError(
+            f"{name} compiles nothing here, isolated by {isolation}, not even an empty kernel: "
+            f"{compiler_excerpt(without_resources(text), max_lines=4)[:600]}; correct {key}, or name a compiler that "
+            f"stands under /usr with {'PATH' if language == 'cuda' else 'CXX'}"
+        )

@@ -20,6 +20,7 @@ import torch
 
 from kevin.core.errors import HarnessError
 from kevin.core.types import digest
+from kevin.judge.compile.compilers import module_folders, search_path
 from kevin.judge.sandbox.cell import CandidateFailed, Cell
 from kevin.judge.sandbox.isolation import Isolation, toolchain
 
@@ -41,7 +42,7 @@ def _cache() -> Path:
 
 def _folder(isolation: Isolation) -> Path:
     """Of what the compiler itself does not check: which headers, and where they stand."""
-    compiler = Path(shutil.which("c++") or sys.executable).resolve()
+    compiler = Path(shutil.which("c++", path=search_path(f"{sys.prefix}/bin")) or sys.executable).resolve()
     version = (str(compiler), str(compiler.stat().st_mtime_ns))
     narrow = [p.read_text() for p in sorted(_NARROW.rglob("*.h"))]
     about = (
@@ -109,10 +110,11 @@ def precompile(folder: Path, isolation: Isolation) -> None:
         CandidateFailed: the compiler failed.
     """
     setup = {"mode": "precompile", "build_folder": str(folder), "num_threads": 1, "device": "cpu", "source": ""}
-    path = f"{sys.prefix}/bin:/usr/local/cuda/bin:/usr/local/bin:/usr/bin:/bin"
+    path = search_path(f"{sys.prefix}/bin")
     with Cell(
         "module.py",
         isolation=isolation,
+        read_only=module_folders("cpp"),
         writable=[str(folder)],
         python_flags=("-I",),
         environment={"PATH": path},

@@ -14,6 +14,7 @@ import torch
 from kevin.core.protocol import JudgeProtocol
 from kevin.core.provenance import cpu_name
 from kevin.core.types import Kernel
+from kevin.judge.compile.compilers import runtime_folders
 from kevin.judge.compile.native import Build
 from kevin.judge.correctness.reference import ReferenceTask
 from kevin.judge.device.hardware import Hardware
@@ -71,7 +72,7 @@ class CpuHardware(Hardware):
         return Cell(
             "native.py" if native else "module.py",
             isolation=self.isolation,
-            read_only=[build.path],
+            read_only=[build.path, *(runtime_folders(kernel.language) if native else [])],
             python_flags=("-I", "-S") if native else ("-I",),
             environment={
                 "OMP_NUM_THREADS": str(self.protocol.num_threads),

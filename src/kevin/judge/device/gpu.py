@@ -25,6 +25,7 @@ from kevin.core.errors import DeviceError, DeviceFullError, DeviceLostError, San
 from kevin.core.protocol import JudgeProtocol
 from kevin.core.provenance import jobs_side_by_side
 from kevin.core.types import Dialect, Kernel, Outcome, Task, TaskSpec, tensor_bytes
+from kevin.judge.compile.compilers import runtime_folders
 from kevin.judge.compile.native import Build, check_architecture
 from kevin.judge.correctness.cache import does_not_fit
 from kevin.judge.correctness.findings import Findings
@@ -221,7 +222,7 @@ class GpuHardware(Hardware):
             "native_cuda.py" if native else "module.py",
             isolation=self.isolation,
             gpu=self._uuid or True,
-            read_only=read_only,
+            read_only=[*read_only, *(runtime_folders("cuda") if native else [])],
             writable=list(writable),
             prefix=prefix,
             python_flags=("-I", "-S") if native else ("-I",),

@@ -1,0 +1,117 @@
+"""Which compilers build kernels, and what a sandbox must show of the host for them.
+
+A sandbox shows the system's folders. A compiler may stand elsewhere: a module of a cluster, a conda environment, /opt.
+Then its installation is shown too while kernels are compiled, and the folder of its own runtime library to what it
+built, which looks for it there first (``-rpath``): the system's may be older, or absent.
+"""
+
+from __future__ import annotations
+
+import functools
+import os
+import re
+import shlex
+import shutil
+import subprocess
+from collections.abc import Iterator
+from pathlib import Path
+
+from kevin.core.errors import DeviceError
+from kevin.core.types import Language
+
+_SYSTEM = tuple(Path(p) for p in ("/usr", "/lib", "/lib64", "/lib32", "/bin", "/sbin"))
+_SYSTEM_PATH = "/usr/local/bin:/usr/bin:/bin"
+_LIBRARIES = ("libstdc++.so", "libgomp.so")
+
+
+def find_gxx() -> list[str]:
+    """The C++ compiler's command: ``CXX``, or the first ``g++`` on PATH. Raises DeviceError where there is none."""
+    command = shlex.split(os.environ.get("CXX", "")) or ["g++"]
+    program = shutil.which(command[0])
+    if program is None:
+        if "CXX" in os.environ:
+            raise DeviceError(f"CXX is {os.environ['CXX']!r}, and there is no such compiler: correct it or unset CXX")
+        raise DeviceError("g++ was not found: install a C++ compiler (e.g. apt-get install g++) or set CXX")
+    return [program, *command[1:]]
+
+
+def find_nvcc() -> str:
+    """Raises DeviceError where the CUDA toolkit is not installed."""
+    home = os.environ.get("CUDA_HOME", "/usr/local/cuda")
+    nvcc = shutil.which("nvcc") or f"{home}/bin/nvcc"
+    if not Path(nvcc).exists():
+        raise DeviceError("nvcc was not found: install the CUDA toolkit or put it on PATH to judge CUDA kernels")
+    return nvcc
+
+
+def compiler_folders(language: Language) -> list[str]:
+    """Outside of the system's, what compilers of kernels in this language are made of. Raises DeviceError."""
+    found: set[Path] = set()
+    if language == "cuda":
+        found |= {*_installation(find_nvcc())}
+        if home := os.environ.get("CUDA_HOME"):
+            found |= {path for path in (Path(home), Path(home).resolve()) if path.is_dir()}
+    if _uses_gxx(language):
+        command = tuple(find_gxx())
+        found |= {*_installation(command[0]), *_libraries_of(command)}
+    return sorted(str(path) for path in found if not _is_system(path))
+
+
+def module_folders(language: Language) -> list[str]:
+    """The same for a module, which may do without any compiler."""
+    try:
+        return compiler_folders(language)
+    except DeviceError:
+        return []
+
+
+def runtime_folders(language: Language) -> list[str]:
+    """Where the C++ compiler's own libraries stand, unless in the system's folders, whose programs find them."""
+    if not _uses_gxx(language):
+        return []
+    return [str(path) for path in _runtime(tuple(find_gxx())) if not _is_system(path)]
+
+
+def search_path(*first: str) -> str:
+    """PATH for a build of a module: the system's folders, then those of compilers that stand elsewhere."""
+    found = [shutil.which("nvcc"), shutil.which("g++"), shutil.which("c++")]
+    others = [str(Path(p).parent) for p in found if p and not _is_system(Path(p))]
+    return ":".join(dict.fromkeys([*first, "/usr/local/cuda/bin", *_SYSTEM_PATH.split(":"), *others]))
+
+
+def _uses_gxx(language: Language) -> bool:
+    """nvcc has the system's g++ compile what runs on the host, where there is one."""
+    return language != "cuda" or shutil.which("g++", path=_SYSTEM_PATH) is None
+
+
+def _installation(program: str) -> Iterator[Path]:
+    """Its folder and what stands beside it, by its name and by what that leads to; nobody's home as a whole."""
+    for path in (Path(program).absolute(), Path(program).resolve()):
+        root = path.parent.parent if path.parent.name == "bin" else path.parent
+        home = Path(os.path.expanduser("~")).resolve()  # noqa: PTH111  (pathlib fails where the user has no home)
+        yield path.parent if home.is_relative_to(root.resolve()) else root
+
+
+def _is_system(path: Path) -> bool:
+    return any(path.is_relative_to(folder) for folder in _SYSTEM)
+
+
+def _ask(command: tuple[str, ...], *question: str) -> str:
+    try:
+        return subprocess.run([*command, *question], capture_output=True, text=True, timeout=30, check=False).stdout
+    except (OSError, subprocess.TimeoutExpired):
+        return ""
+
+
+@functools.cache
+def _libraries_of(command: tuple[str, ...]) -> frozenset[Path]:
+    """Folders of the libraries that the compiler itself is linked with."""
+    own = _ask(command, "-print-prog-name=cc1plus").strip()
+    said = _ask(("ldd",), own) if Path(own).is_absolute() else ""
+    return frozenset(Path(path).parent for path in re.findall(r"=> (/\S+)", said))
+
+
+@functools.cache
+def _runtime(command: tuple[str, ...]) -> tuple[Path, ...]:
+    named = (Path(_ask(command, f"-print-file-name={name}").strip()) for name in _LIBRARIES)
+    return tuple(dict.fromkeys(path.resolve().parent for path in named if path.is_absolute()))

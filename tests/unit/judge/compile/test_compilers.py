@@ -1,0 +1,147 @@
+"""Compilers outside of the system's folders build kernels too; one that compiles nothing is no kernel's fault."""
+
+from __future__ import annotations
+
+import os
+import re
+import shutil
+import subprocess
+from pathlib import Path
+
+import pytest
+
+from kevin.core.errors import DeviceError, HarnessError
+from kevin.core.protocol import JudgeProtocol
+from kevin.core.types import Kernel, Outcome, TaskSpec
+from kevin.judge.compile import compilers, native
+from kevin.judge.compile.native import Build, build_native
+from kevin.judge.sandbox.isolation import detect_isolation
+from kevin.tasks.format import inspect_task
+
+REFERENCE = """
+import torch
+class Model(torch.nn.Module):
+    def forward(self, x):
+        return x + 1
+def get_inputs():
+    return [torch.rand(1000)]
+def get_init_inputs():
+    return []
+"""
+RIGHT = 'extern "C" void launch(const float* x, float* out) { for (int i = 0; i < 1000; i++) out[i] = x[i] + 1; }'
+SYSTEM_GXX = shutil.which("g++") or ""
+
+
+@pytest.fixture(scope="module")
+def spec() -> TaskSpec:
+    found = inspect_task(REFERENCE, "test")
+    assert found is not None
+    return found
+
+
+@pytest.fixture(autouse=True)
+def _nothing_proven(monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr(native, "_proven", set())
+    monkeypatch.delenv("CXX", raising=False)
+
+
+def _program(folder: Path, text: str) -> Path:
+    """A compiler in ``folder/bin``, beside which stands a part of it that it cannot do without."""
+    (folder / "bin").mkdir(parents=True)
+    (folder / "lib").mkdir()
+    (folder / "lib/part").write_text("part")
+    path = folder / "bin/g++"
+    path.write_text(f"#!/bin/sh\ncat {folder}/lib/part > /dev/null || exit 1\n{text}\n")
+    path.chmod(0o755)
+    return path
+
+
+def _build(source: str, spec: TaskSpec, folder: Path, **changes: object) -> Build:
+    protocol = JudgeProtocol(rules=()).model_copy(update=changes)
+    return build_native(Kernel(dialect="c_abi", language="cpp", source=source), spec, protocol, folder)
+
+
+@pytest.mark.parametrize("named_by", ["PATH", "CXX", "a link"])
+def test_a_compiler_in_a_folder_of_its_own_builds(
+    named_by: str, spec: TaskSpec, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    gxx = _program(tmp_path / "modules/gcc-13", f'exec {SYSTEM_GXX} "$@"')
+    if named_by == "CXX":
+        monkeypatch.setenv("CXX", f"{gxx} -DOWN=1")
+    else:
+        if named_by == "a link":
+            (tmp_path / "links/bin").mkdir(parents=True)
+            (tmp_path / "links/bin/g++").symlink_to(gxx)
+            gxx = tmp_path / "links/bin/g++"
+        monkeypatch.setenv("PATH", f"{gxx.parent}:{os.environ['PATH']}")
+    assert compilers.find_gxx()[0] == str(gxx)
+    build = _build(RIGHT, spec, tmp_path / "builds")
+    assert build.path is not None, build.message
+
+
+def test_what_it_built_finds_its_library_first(spec: TaskSpec, tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    own = tmp_path / "gcc/lib64/libstdc++.so"
+    gxx = _program(
+        tmp_path / "gcc", f'case "$1" in -print-file-name=*) echo {own}; exit;; esac\nexec {SYSTEM_GXX} "$@"'
+    )
+    own.parent.mkdir()
+    monkeypatch.setenv("CXX", str(gxx))
+    assert compilers.runtime_folders("cpp") == [str(own.parent)]
+    build = _build(RIGHT, spec, tmp_path / "builds")
+    said = subprocess.run(["readelf", "-d", str(build.path)], capture_output=True, text=True, check=True).stdout
+    assert f"[{own.parent}]" in said
+
+
+def test_the_systems_own_compiler_needs_nothing_more(monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setenv("PATH", "/usr/bin:/bin")
+    assert compilers.compiler_folders("cpp") == [] and compilers.runtime_folders("cpp") == []
+
+
+def test_a_home_is_not_shown_for_a_compiler_in_it(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    gxx = _program(tmp_path, f'exec {SYSTEM_GXX} "$@"')
+    monkeypatch.setenv("CXX", str(gxx))
+    monkeypatch.setenv("HOME", str(tmp_path))
+    assert compilers.compiler_folders("cpp") == [str(tmp_path / "bin")]
+    monkeypatch.setenv("HOME", "/somewhere/else")
+    assert compilers.compiler_folders("cpp") == [str(tmp_path)]
+
+
+@pytest.mark.parametrize("cxx", ["no-such-g++", "/no/such/g++ -O2"])
+def test_a_compiler_that_is_not_there_is_named(
+    cxx: str, spec: TaskSpec, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setenv("CXX", cxx)
+    with pytest.raises(DeviceError, match=re.escape(f"CXX is '{cxx}'")):
+        _build(RIGHT, spec, tmp_path)
+
+
+def test_a_compiler_that_compiles_nothing_is_no_kernels_fault(
+    spec: TaskSpec, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    gxx = _program(tmp_path / "gcc", 'echo "g++: fatal error: cannot execute cc1plus" >&2; exit 1')
+    monkeypatch.setenv("CXX", str(gxx))
+    with pytest.raises(DeviceError, match=r"compiles nothing here, isolated by \w+.*cannot execute cc1plus.*with CXX"):
+        _build(RIGHT, spec, tmp_path / "builds")
+
+
+def test_flags_that_the_compiler_does_not_know_are_no_kernels_fault(spec: TaskSpec, tmp_path: Path) -> None:
+    with pytest.raises(DeviceError, match=r"-fno-such-flag.*correct judge\.cpp_flags"):
+        _build(RIGHT, spec, tmp_path, cpp_flags=("-fno-such-flag",))
+
+
+FORGED = {
+    "the compiler's own failure": '#line 1 "g++: fatal error: cannot execute cc1plus"\n#include "x"',
+    "a source that is not there": '#define SAY(x) _Pragma(#x)\nSAY(message(__BASE_FILE__ ": No such file"))\n#error',
+    "nvcc's refusal": '#line 1 "nvcc fatal   : Unsupported gpu architecture"\n#error',
+    "a sandbox that does not start": '#line 1 "bwrap: execvp g++: No such file or directory"\n#error',
+}
+
+
+@pytest.mark.parametrize("name", FORGED)
+def test_a_kernel_cannot_pretend_that_the_compiler_failed(name: str, spec: TaskSpec, tmp_path: Path) -> None:
+    for _ in range(2):  # whether the compiler has proven itself before or not
+        try:
+            build = _build(FORGED[name], spec, tmp_path)
+        except HarnessError as e:
+            pytest.fail(f"{detect_isolation()}: {e}")
+        assert build.outcome is Outcome.COMPILE_ERROR and build.path is None
