@@ -2,7 +2,8 @@
 
 A sandbox shows the system's folders. A compiler may stand elsewhere: a module of a cluster, a conda environment, /opt.
 Then its installation is shown too while kernels are compiled, and the folder of its own runtime library to what it
-built, which looks for it there first (``-rpath``): the system's may be older, or absent.
+built, which looks for it there first (``-rpath``): the system's may be older, or absent. The judge's image has
+compilers of its own, and the host needs none.
 """
 
 from __future__ import annotations
@@ -18,14 +19,17 @@ from pathlib import Path
 
 from kevin.core.errors import DeviceError
 from kevin.core.types import Language
+from kevin.judge.sandbox.isolation import Isolation, toolchain
 
 _SYSTEM = tuple(Path(p) for p in ("/usr", "/lib", "/lib64", "/lib32", "/bin", "/sbin"))
 _SYSTEM_PATH = "/usr/local/bin:/usr/bin:/bin"
 _LIBRARIES = ("libstdc++.so", "libgomp.so")
 
 
-def find_gxx() -> list[str]:
+def find_gxx(isolation: Isolation) -> list[str]:
     """The C++ compiler's command: ``CXX``, or the first ``g++`` on PATH. Raises DeviceError where there is none."""
+    if toolchain(isolation):
+        return ["g++"]
     command = shlex.split(os.environ.get("CXX", "")) or ["g++"]
     program = shutil.which(command[0])
     if program is None:
@@ -35,8 +39,10 @@ def find_gxx() -> list[str]:
     return [program, *command[1:]]
 
 
-def find_nvcc() -> str:
+def find_nvcc(isolation: Isolation) -> str:
     """Raises DeviceError where the CUDA toolkit is not installed."""
+    if toolchain(isolation):
+        return "nvcc"
     home = os.environ.get("CUDA_HOME", "/usr/local/cuda")
     nvcc = shutil.which("nvcc") or f"{home}/bin/nvcc"
     if not Path(nvcc).exists():
@@ -44,32 +50,34 @@ def find_nvcc() -> str:
     return nvcc
 
 
-def compiler_folders(language: Language) -> list[str]:
+def compiler_folders(language: Language, isolation: Isolation) -> list[str]:
     """Outside of the system's, what compilers of kernels in this language are made of. Raises DeviceError."""
     found: set[Path] = set()
+    if toolchain(isolation):
+        return []
     if language == "cuda":
-        found |= {*_installation(find_nvcc())}
+        found |= {*_installation(find_nvcc(isolation))}
         if home := os.environ.get("CUDA_HOME"):
             found |= {path for path in (Path(home), Path(home).resolve()) if path.is_dir()}
     if _uses_gxx(language):
-        command = tuple(find_gxx())
+        command = tuple(find_gxx(isolation))
         found |= {*_installation(command[0]), *_libraries_of(command)}
     return sorted(str(path) for path in found if not _is_system(path))
 
 
-def module_folders(language: Language) -> list[str]:
+def module_folders(language: Language, isolation: Isolation) -> list[str]:
     """The same for a module, which may do without any compiler."""
     try:
-        return compiler_folders(language)
+        return compiler_folders(language, isolation)
     except DeviceError:
         return []
 
 
-def runtime_folders(language: Language) -> list[str]:
+def runtime_folders(language: Language, isolation: Isolation) -> list[str]:
     """Where the C++ compiler's own libraries stand, unless in the system's folders, whose programs find them."""
-    if not _uses_gxx(language):
+    if toolchain(isolation) or not _uses_gxx(language):
         return []
-    return [str(path) for path in _runtime(tuple(find_gxx())) if not _is_system(path)]
+    return [str(path) for path in _runtime(tuple(find_gxx(isolation))) if not _is_system(path)]
 
 
 def search_path(*first: str) -> str:

@@ -34,7 +34,7 @@ def _build_error(text: str) -> str:
     return re.sub(r"\S*/build-\w+/[0-9a-f]{24}/", "", compiler_excerpt("\n".join(keep)))
 
 
-def _environment(kernel: Kernel) -> dict[str, str]:
+def _environment(kernel: Kernel, isolation: Isolation) -> dict[str, str]:
     """Raises DeviceError."""
     environment = {
         "PATH": search_path(f"{sys.prefix}/bin"),
@@ -42,7 +42,7 @@ def _environment(kernel: Kernel) -> dict[str, str]:
     }
     passed_on = ["CXX"]
     if kernel.language == "cuda":
-        find_nvcc()
+        find_nvcc(isolation)
         passed_on.append("CUDA_HOME")
         capability = native_architecture().removeprefix("sm_")
         environment["TORCH_CUDA_ARCH_LIST"] = f"{capability[:-1]}.{capability[-1]}"
@@ -81,7 +81,7 @@ def build_inline(
     headers = precompiled_headers(isolation)
     if headers is not None:
         setup["precompiled"] = str(headers)
-    environment = _environment(kernel)
+    environment = _environment(kernel, isolation)
 
     def import_it(*, gpu: bool, pretend: bool) -> tuple[dict[str, Any], list[dict[str, Any]]]:
         """The cell's reply, and the builds in it that failed."""
@@ -89,7 +89,7 @@ def build_inline(
             "module.py",
             isolation=isolation,
             gpu=gpu,
-            read_only=[*([str(headers)] if headers else []), *module_folders(kernel.language)],
+            read_only=[*([str(headers)] if headers else []), *module_folders(kernel.language, isolation)],
             writable=[str(marker)],
             python_flags=("-I",),
             environment=environment,

@@ -117,16 +117,18 @@ def processor() -> str:
     return " ".join([platform.machine(), *sorted(told[0] if told else [])])
 
 
-def compiler_command(language: Language, protocol: JudgeProtocol, source: str, output: str) -> list[str]:
+def compiler_command(
+    language: Language, protocol: JudgeProtocol, source: str, output: str, isolation: Isolation
+) -> list[str]:
     """Raises DeviceError when the compiler is not installed."""
-    own = runtime_folders(language)
+    own = runtime_folders(language, isolation)
     if language == "cuda":
         # the harness's own constants are often unused
         flags = [*cuda_flags(protocol), "-Xptxas", "-v", "-diag-suppress=177"]
         flags += [word for folder in own for word in ("-Xlinker", f"-rpath={folder}")]
-        return [find_nvcc(), *flags, "-shared", "-Xcompiler", "-fPIC", "-o", output, source]
+        return [find_nvcc(isolation), *flags, "-shared", "-Xcompiler", "-fPIC", "-o", output, source]
     flags = [*protocol.cpp_flags, *(f"-Wl,-rpath,{folder}" for folder in own)]
-    return [*find_gxx(), *flags, "-shared", "-fPIC", "-fdiagnostics-color=never", "-o", output, source]
+    return [*find_gxx(isolation), *flags, "-shared", "-fPIC", "-fdiagnostics-color=never", "-o", output, source]
 
 
 def compiler_excerpt(text: str, max_errors: int = 3, max_lines: int = 24) -> str:
@@ -261,9 +263,9 @@ def _compile(
     """As `run_limited`; temporary files stand beside ``source``."""
     environment = compiler_environment(str(source.parent))
     argv = wrap(
-        compiler_command(language, protocol, str(source), str(output)),
+        compiler_command(language, protocol, str(source), str(output), isolation),
         isolation=isolation,
-        read_only=["/usr/local", *compiler_folders(language)],
+        read_only=["/usr/local", *compiler_folders(language, isolation)],
         writable=[str(source.parent)],
         environment=environment,
     )

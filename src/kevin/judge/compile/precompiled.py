@@ -114,7 +114,7 @@ def precompile(folder: Path, isolation: Isolation) -> None:
     with Cell(
         "module.py",
         isolation=isolation,
-        read_only=module_folders("cpp"),
+        read_only=module_folders("cpp", isolation),
         writable=[str(folder)],
         python_flags=("-I",),
         environment={"PATH": path},

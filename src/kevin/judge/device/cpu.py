@@ -72,7 +72,7 @@ class CpuHardware(Hardware):
         return Cell(
             "native.py" if native else "module.py",
             isolation=self.isolation,
-            read_only=[build.path, *(runtime_folders(kernel.language) if native else [])],
+            read_only=[build.path, *(runtime_folders(kernel.language, self.isolation) if native else [])],
             python_flags=("-I", "-S") if native else ("-I",),
             environment={
                 "OMP_NUM_THREADS": str(self.protocol.num_threads),

@@ -222,7 +222,7 @@ class GpuHardware(Hardware):
             "native_cuda.py" if native else "module.py",
             isolation=self.isolation,
             gpu=self._uuid or True,
-            read_only=[*read_only, *(runtime_folders("cuda") if native else [])],
+            read_only=[*read_only, *(runtime_folders("cuda", self.isolation) if native else [])],
             writable=list(writable),
             prefix=prefix,
             python_flags=("-I", "-S") if native else ("-I",),

@@ -43,6 +43,8 @@ class Isolation(StrEnum):
 
 
 _SYSTEM = ("/usr", "/lib", "/lib64", "/lib32", "/bin", "/sbin", "/etc/ld.so.cache", "/etc/alternatives")
+_OF_THE_HOST = ("PATH", "HOME", "CXX", "CUDA_HOME", "LD_LIBRARY_PATH")
+"""Names what an image has of its own."""
 _UNSHARE = ("unshare", "--user", "--map-root-user", "--net", "--ipc", "--uts", "--mount", "--pid", "--fork",
             "--kill-child", "--mount-proc")  # fmt: skip
 
@@ -156,7 +158,7 @@ def _apptainer(
     options = _apptainer_options(image) or ()
     if image is not None:
         bound = [p for p in read_only if p not in python_paths() and not p.startswith(_SYSTEM)]
-        kept = {name: value for name, value in environment.items() if name not in ("PATH", "HOME")}
+        kept = {name: value for name, value in environment.items() if name not in _OF_THE_HOST}
         return apptainer.wrap_apptainer(argv, image, bound, writable, gpu, kept, options)
     env = shutil.which("env") or "/usr/bin/env"
     bound = [*_host_paths(), *(p for p in read_only if p not in python_paths() and not p.startswith(_SYSTEM))]

@@ -15,7 +15,7 @@ from kevin.core.protocol import JudgeProtocol
 from kevin.core.types import Kernel, Outcome, TaskSpec
 from kevin.judge.compile import compilers, native
 from kevin.judge.compile.native import Build, build_native
-from kevin.judge.sandbox.isolation import detect_isolation
+from kevin.judge.sandbox.isolation import Isolation, detect_isolation
 from kevin.tasks.format import inspect_task
 
 REFERENCE = """
@@ -74,7 +74,7 @@ def test_a_compiler_in_a_folder_of_its_own_builds(
             (tmp_path / "links/bin/g++").symlink_to(gxx)
             gxx = tmp_path / "links/bin/g++"
         monkeypatch.setenv("PATH", f"{gxx.parent}:{os.environ['PATH']}")
-    assert compilers.find_gxx()[0] == str(gxx)
+    assert compilers.find_gxx(detect_isolation())[0] == str(gxx)
     build = _build(RIGHT, spec, tmp_path / "builds")
     assert build.path is not None, build.message
 
@@ -86,7 +86,7 @@ def test_what_it_built_finds_its_library_first(spec: TaskSpec, tmp_path: Path, m
     )
     own.parent.mkdir()
     monkeypatch.setenv("CXX", str(gxx))
-    assert compilers.runtime_folders("cpp") == [str(own.parent)]
+    assert compilers.runtime_folders("cpp", detect_isolation()) == [str(own.parent)]
     build = _build(RIGHT, spec, tmp_path / "builds")
     said = subprocess.run(["readelf", "-d", str(build.path)], capture_output=True, text=True, check=True).stdout
     assert f"[{own.parent}]" in said
@@ -94,16 +94,19 @@ def test_what_it_built_finds_its_library_first(spec: TaskSpec, tmp_path: Path, m
 
 def test_the_systems_own_compiler_needs_nothing_more(monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setenv("PATH", "/usr/bin:/bin")
-    assert compilers.compiler_folders("cpp") == [] and compilers.runtime_folders("cpp") == []
+    assert (
+        compilers.compiler_folders("cpp", detect_isolation()) == []
+        and compilers.runtime_folders("cpp", detect_isolation()) == []
+    )
 
 
 def test_a_home_is_not_shown_for_a_compiler_in_it(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     gxx = _program(tmp_path, f'exec {SYSTEM_GXX} "$@"')
     monkeypatch.setenv("CXX", str(gxx))
     monkeypatch.setenv("HOME", str(tmp_path))
-    assert compilers.compiler_folders("cpp") == [str(tmp_path / "bin")]
+    assert compilers.compiler_folders("cpp", detect_isolation()) == [str(tmp_path / "bin")]
     monkeypatch.setenv("HOME", "/somewhere/else")
-    assert compilers.compiler_folders("cpp") == [str(tmp_path)]
+    assert compilers.compiler_folders("cpp", detect_isolation()) == [str(tmp_path)]
 
 
 @pytest.mark.parametrize("cxx", ["no-such-g++", "/no/such/g++ -O2"])
@@ -145,3 +148,14 @@ def test_a_kernel_cannot_pretend_that_the_compiler_failed(name: str, spec: TaskS
         except HarnessError as e:
             pytest.fail(f"{detect_isolation()}: {e}")
         assert build.outcome is Outcome.COMPILE_ERROR and build.path is None
+
+
+def test_an_image_has_compilers_of_its_own(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setenv("KEVIN_JUDGE_IMAGE", str(tmp_path))  # a folder counts as an image
+    monkeypatch.setenv("PATH", str(tmp_path))
+    monkeypatch.setenv("CXX", "/no/such/g++")
+    isolation = Isolation.APPTAINER
+    protocol = JudgeProtocol(rules=(), device="cuda", cuda_flags=("-arch=sm_90",))
+    assert native.compiler_command("cpp", protocol, "a.cpp", "a.so", isolation)[0] == "g++"
+    assert native.compiler_command("cuda", protocol, "a.cu", "a.so", isolation)[0] == "nvcc"
+    assert compilers.compiler_folders("cuda", isolation) == compilers.runtime_folders("cpp", isolation) == []
