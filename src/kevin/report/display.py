@@ -149,7 +149,7 @@ def _pass_at_k(frame: pd.DataFrame, study: Study) -> Table:
         Row(
             [
                 _seed_cell(r, study),
-                number_cell(r["level"], significant),
+                text_cell(split_label(str(r.get("split", f"level{r['level']}")))),
                 number_cell(r["k"], significant),
                 number_cell(r["num_tasks"], significant),
                 _interval_cell(r, "correct", percent),
@@ -164,7 +164,7 @@ def _pass_at_k(frame: pd.DataFrame, study: Study) -> Table:
         title="First answers",
         caption="Share of tasks that k first answers solve, without any feedback (unbiased estimate from all first "
         "answers), and of those solved at least as fast as PyTorch eager. Small: bootstrap 95 % interval over tasks.",
-        columns=["Policy", "Level", "k", "Tasks", "pass@k", "fast_1@k"],
+        columns=["Policy", "Tasks", "k", "Number of tasks", "pass@k", "fast_1@k"],
         bodies=[Body(None, rows)],
     )
 

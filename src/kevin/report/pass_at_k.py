@@ -18,17 +18,20 @@ from kevin.report.recipes import by_seed, rows_by
 KS = (1, 4, 16)
 COLUMNS = [
     *("policy", "seed", "level", "k", "correct", "correct_low", "correct_high", "fast_1", "num_tasks", "num_seeds"),
+    "split",
 ]
 
 
 def pass_at_k_table(scores: pd.DataFrame, study: Study) -> pd.DataFrame:
-    """One row for each policy, level and k of `KS`; tasks with fewer than k judged first kernels are left out.
+    """One row for each policy, split and k of `KS`; tasks with fewer than k judged first kernels are left out.
 
+    ``level``: KernelBench's or the catalog's; none for a split of new tasks beside KernelBench's.
     ``policy``: of several seeds the one that they are seeds of; ``seed``: their number, from 0, as they are evaluated,
     none where they are together. The interval is over tasks and seeds.
     """
     rows: list[list[Any]] = []
-    for level, row in rows_by(scores.sort_values("level", kind="stable"), "level", study):
+    for split, row in rows_by(scores.sort_values("split", kind="stable"), "split", study):
+        level = int(split[5:]) if split.startswith("level") else None
         firsts = [_first(own) for own in row.seeds]
         for k in KS:
             enough = [first[first["num_answers"] >= k] for first in firsts]
@@ -39,8 +42,8 @@ def pass_at_k_table(scores: pd.DataFrame, study: Study) -> pd.DataFrame:
                 for c in ("correct", "fast_1")
             )
             num_tasks = len({task for first in enough for task in first["task_id"]})
-            rows.append([row.kind, row.seed, level, k, *correct.interval, fast.value, num_tasks, row.num_seeds])
-    return pd.DataFrame(rows, columns=COLUMNS).astype({"seed": "Int64"})
+            rows.append([row.kind, row.seed, level, k, *correct.interval, fast.value, num_tasks, row.num_seeds, split])
+    return pd.DataFrame(rows, columns=COLUMNS).astype({"seed": "Int64", "level": "Int64"})
 
 
 def _first(own: pd.DataFrame) -> pd.DataFrame:

@@ -20,6 +20,7 @@ def frame(policy: str, level: int, task: str, speedups: list[float | None], turn
         {
             "policy": policy,
             "level": level,
+            "split": f"level{level}",
             "task_id": task,
             "trajectory": i,
             "turn": turn,
@@ -76,3 +77,16 @@ def test_nothing_judged_is_an_empty_table(study):
     scores = frame("p0", 1, "a", [float("nan")])
     assert list(pass_at_k_table(scores, study).columns) == COLUMNS
     assert pass_at_k_table(scores, study).empty
+
+
+def test_new_tasks_beside_kernelbenchs_are_no_level(study):
+    new = frame("p0", 2, "new", [None]).assign(split="unseen")
+    table = pass_at_k_table(pd.concat([frame("p0", 1, "a", [1.0]), frame("p0", 2, "c", [1.0]), new]), study)
+    assert table["level"].fillna(0).tolist() == [1, 2, 0] and table["correct"].tolist() == [1, 1, 0]
+    shown = display_table("pass_at_k", pd.read_csv(StringIO(table.to_csv(index=False))), study)
+    assert [row.cells[1].text for row in shown.bodies[0].rows] == ["Level 1", "Level 2", "New fused tasks"]
+    older = pd.read_csv(StringIO(table.iloc[:2].drop(columns="split").to_csv(index=False)))
+    assert [row.cells[1].text for row in display_table("pass_at_k", older, study).bodies[0].rows] == [
+        "Level 1",
+        "Level 2",
+    ]
