@@ -121,13 +121,14 @@ def compiler_command(
     language: Language, protocol: JudgeProtocol, source: str, output: str, isolation: Isolation
 ) -> list[str]:
     """Raises DeviceError when the compiler is not installed."""
-    own = runtime_folders(language, isolation)
     if language == "cuda":
+        nvcc = find_nvcc(isolation)
         # the harness's own constants are often unused
         flags = [*cuda_flags(protocol), "-Xptxas", "-v", "-diag-suppress=177"]
+        own = runtime_folders(language, isolation)
         flags += [word for folder in own for word in ("-Xlinker", f"-rpath={folder}")]
-        return [find_nvcc(isolation), *flags, "-shared", "-Xcompiler", "-fPIC", "-o", output, source]
-    flags = [*protocol.cpp_flags, *(f"-Wl,-rpath,{folder}" for folder in own)]
+        return [nvcc, *flags, "-shared", "-Xcompiler", "-fPIC", "-o", output, source]
+    flags = [*protocol.cpp_flags, *(f"-Wl,-rpath,{folder}" for folder in runtime_folders(language, isolation))]
     return [*find_gxx(isolation), *flags, "-shared", "-fPIC", "-fdiagnostics-color=never", "-o", output, source]
 
 

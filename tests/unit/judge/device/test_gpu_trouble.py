@@ -36,9 +36,10 @@ def get_init_inputs():
 """
 
 
-def _nvcc(folder: Path, monkeypatch: pytest.MonkeyPatch, says: str) -> None:
+def _nvcc(folder: Path, monkeypatch: pytest.MonkeyPatch, says: str, compiles: str = "nothing") -> None:
+    """One that fails, but for sources of a name."""
     nvcc = folder / "nvcc"
-    nvcc.write_text(f'#!/bin/sh\necho "{says}" >&2\nexit 1\n')
+    nvcc.write_text(f'#!/bin/sh\ncase "$*" in *{compiles}.cu) exit 0;; esac\necho "{says}" >&2\nexit 1\n')
     nvcc.chmod(0o755)
     monkeypatch.setenv("PATH", f"{folder}:/usr/bin:/bin")
 
@@ -71,17 +72,17 @@ def test_an_architecture_unknown_to_nvcc_is_not_the_candidates_fault(
 ) -> None:
     protocol = JudgeProtocol(device="cuda", cuda_flags=("-arch=sm_20",))
     _nvcc(tmp_path, monkeypatch, "nvcc fatal   : Unsupported gpu architecture 'compute_20'")
-    with pytest.raises(DeviceError, match=r"judge\.cuda_flags: Unsupported gpu architecture 'compute_20'"):
+    with pytest.raises(DeviceError, match=r"Unsupported gpu architecture 'compute_20'; correct judge\.cuda_flags"):
         build_native(KERNEL, NOTHING, protocol, tmp_path / "c", Isolation.NONE)
-    _nvcc(tmp_path, monkeypatch, "kernel.cu(1): error: something of the candidate's own")
+    _nvcc(tmp_path, monkeypatch, "kernel.cu(1): error: something of the candidate's own", compiles="probe")
     build = build_native(KERNEL, NOTHING, protocol, tmp_path / "c", Isolation.NONE)
     assert build.outcome is Outcome.COMPILE_ERROR
 
 
 def test_a_missing_toolkit_is_named(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
-    monkeypatch.setattr("kevin.judge.compile.native.shutil.which", lambda name: None)
+    monkeypatch.setattr("kevin.judge.compile.compilers.shutil.which", lambda name, path=None: None)
     monkeypatch.setattr(
-        "kevin.judge.compile.native.Path.exists", lambda path: "nvcc" not in str(path) and path.is_dir()
+        "kevin.judge.compile.compilers.Path.exists", lambda path: "nvcc" not in str(path) and path.is_dir()
     )
     protocol = JudgeProtocol(device="cuda", cuda_flags=("-arch=sm_90",))
     with pytest.raises(DeviceError, match="nvcc was not found: install the CUDA toolkit"):
