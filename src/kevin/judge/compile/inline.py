@@ -12,11 +12,13 @@ import os
 import re
 import shutil
 import sys
+import sysconfig
 import tempfile
 import time
 from pathlib import Path
 from typing import Any
 
+from kevin.core.errors import DeviceError
 from kevin.core.protocol import JudgeProtocol
 from kevin.core.types import Kernel, Outcome, Task, digest
 from kevin.judge.compile.compilers import find_nvcc, module_folders, search_path
@@ -32,6 +34,20 @@ def _build_error(text: str) -> str:
     """The compiler's words out of ninja's report."""
     keep = [line for line in text.splitlines() if not line.startswith(("[", "FAILED:", "ninja:"))]
     return re.sub(r"\S*/build-\w+/[0-9a-f]{24}/", "", compiler_excerpt("\n".join(keep)))
+
+
+def _require_parts(isolation: Isolation) -> None:
+    """Raises DeviceError where the host lacks what every extension is built with, so that no module is to blame."""
+    if toolchain(isolation):
+        return
+    header = Path(sysconfig.get_path("include")) / "Python.h"
+    if not header.exists():
+        raise DeviceError(
+            f"load_inline modules cannot be built here: {header} is missing; install Python's headers "
+            f"(Debian: apt-get install python3-dev)"
+        )
+    if shutil.which("ninja", path=search_path(f"{sys.prefix}/bin")) is None:
+        raise DeviceError("load_inline modules cannot be built here: ninja is missing; pip install ninja")
 
 
 def _environment(kernel: Kernel, isolation: Isolation) -> dict[str, str]:
@@ -105,6 +121,8 @@ def build_inline(
             reply, failed = import_it(gpu=bool(gpu_devices()), pretend=False)
         seconds = time.perf_counter() - start
         check_compiler_space(str([reply.get("error"), *failed]), cache)
+        if failed:
+            _require_parts(isolation)
         message = _build_error(str(failed[0]["error"])) if failed else ""
         if failed and "error" not in reply:
             (marker / _SWALLOWED).write_text(message)

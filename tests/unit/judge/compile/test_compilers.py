@@ -12,8 +12,8 @@ import pytest
 
 from kevin.core.errors import DeviceError, HarnessError
 from kevin.core.protocol import JudgeProtocol
-from kevin.core.types import Kernel, Outcome, TaskSpec
-from kevin.judge.compile import compilers, native
+from kevin.core.types import Kernel, Outcome, Task, TaskSpec
+from kevin.judge.compile import compilers, inline, native
 from kevin.judge.compile.native import Build, build_native
 from kevin.judge.sandbox.isolation import Isolation, detect_isolation
 from kevin.tasks.format import inspect_task
@@ -29,6 +29,14 @@ def get_init_inputs():
     return []
 """
 RIGHT = 'extern "C" void launch(const float* x, float* out) { for (int i = 0; i < 1000; i++) out[i] = x[i] + 1; }'
+MODULE = """
+import torch
+from torch.utils.cpp_extension import load_inline
+own = load_inline("own", {source!r}, functions=["twice"])
+class ModelNew(torch.nn.Module):
+    def forward(self, x):
+        return own.twice(x)
+"""
 SYSTEM_GXX = shutil.which("g++") or ""
 
 
@@ -159,3 +167,23 @@ def test_an_image_has_compilers_of_its_own(tmp_path: Path, monkeypatch: pytest.M
     assert native.compiler_command("cpp", protocol, "a.cpp", "a.so", isolation)[0] == "g++"
     assert native.compiler_command("cuda", protocol, "a.cu", "a.so", isolation)[0] == "nvcc"
     assert compilers.compiler_folders("cuda", isolation) == compilers.runtime_folders("cpp", isolation) == []
+
+
+@pytest.mark.parametrize(
+    ("missing", "named"), [("Python.h", "Python.h is missing.*python3-dev"), ("ninja", "ninja is missing; pip install")]
+)
+def test_a_part_that_every_extension_needs_and_the_host_lacks_is_named(
+    missing: str, named: str, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    inline._require_parts(Isolation.NONE)
+    if missing == "Python.h":
+        monkeypatch.setattr(inline.sysconfig, "get_path", lambda name: str(tmp_path))
+    else:
+        monkeypatch.setattr(inline, "search_path", lambda *first: str(tmp_path))
+    with pytest.raises(DeviceError, match=named):
+        inline._require_parts(Isolation.NONE)
+    source = MODULE.format(source='#error "of its own"')
+    task = Task(id="test", level=1, name="test", source=REFERENCE, origin="user")
+    kernel = Kernel(dialect="load_inline", language="cpp", source=source)
+    with pytest.raises(DeviceError, match=named):
+        inline.build_inline(task, kernel, JudgeProtocol(rules=()), tmp_path / "builds")
