@@ -16,7 +16,19 @@ import pandas as pd
 
 from kevin.core.config import Study
 from kevin.report.budgets import Budget
-from kevin.report.claims import BASE, MIN_TASKS, MULTI, SINGLE, Evidence, NotMeasured, shared_tasks
+from kevin.report.claims import (
+    BASE,
+    MIN_TASKS,
+    MULTI,
+    NOT_SHOWN,
+    REFUTED,
+    SHOWN,
+    SINGLE,
+    Evidence,
+    NotMeasured,
+    interval_verdict,
+    shared_tasks,
+)
 from kevin.report.estimates import Estimate, mean_estimate, minus, ratio
 from kevin.report.metrics import Interval
 from kevin.report.recipes import Recipe
@@ -101,6 +113,5 @@ def _verdict(worth: Interval, resolution: float) -> str | None:
         return None
     if abs(worth.value - 1) < resolution:
         return NOT_TOLD
-    if worth.low > 1:
-        return PAY
-    return COST if worth.high < 1 else NOT_TOLD
+    verdict = interval_verdict(worth, 1.0, at_least=False)
+    return {SHOWN: PAY, REFUTED: COST, NOT_SHOWN: NOT_TOLD}[verdict]

@@ -14,14 +14,14 @@ import re
 import shlex
 import shutil
 import subprocess
+import sys
 from collections.abc import Iterator
 from pathlib import Path
 
 from kevin.core.errors import DeviceError
 from kevin.core.types import Language
-from kevin.judge.sandbox.isolation import Isolation, toolchain
+from kevin.judge.sandbox.isolation import Isolation, is_system, toolchain
 
-_SYSTEM = tuple(Path(p) for p in ("/usr", "/lib", "/lib64", "/lib32", "/bin", "/sbin"))
 _SYSTEM_PATH = "/usr/local/bin:/usr/bin:/bin"
 _LIBRARIES = ("libstdc++.so", "libgomp.so")
 
@@ -62,7 +62,7 @@ def compiler_folders(language: Language, isolation: Isolation) -> list[str]:
     if _uses_gxx(language):
         command = tuple(find_gxx(isolation))
         found |= {*_installation(command[0]), *_libraries_of(command)}
-    return sorted(str(path) for path in found if not _is_system(path))
+    return sorted(str(path) for path in found if not is_system(path))
 
 
 def module_folders(language: Language, isolation: Isolation) -> list[str]:
@@ -77,14 +77,18 @@ def runtime_folders(language: Language, isolation: Isolation) -> list[str]:
     """Where the C++ compiler's own libraries stand, unless in the system's folders, whose programs find them."""
     if toolchain(isolation) or not _uses_gxx(language):
         return []
-    return [str(path) for path in _runtime(tuple(find_gxx(isolation))) if not _is_system(path)]
+    try:
+        command = tuple(find_gxx(isolation))
+    except DeviceError:  # what was built before runs without a compiler
+        return []
+    return [str(path) for path in _runtime(command) if not is_system(path)]
 
 
-def search_path(*first: str) -> str:
-    """PATH for a build of a module: the system's folders, then those of compilers that stand elsewhere."""
+def search_path() -> str:
+    """PATH for a build of a module: the interpreter's and the system's folders, then those of compilers elsewhere."""
     found = [shutil.which("nvcc"), shutil.which("g++"), shutil.which("c++")]
-    others = [str(Path(p).parent) for p in found if p and not _is_system(Path(p))]
-    return ":".join(dict.fromkeys([*first, "/usr/local/cuda/bin", *_SYSTEM_PATH.split(":"), *others]))
+    others = [str(Path(p).parent) for p in found if p and not is_system(Path(p))]
+    return ":".join(dict.fromkeys([f"{sys.prefix}/bin", "/usr/local/cuda/bin", *_SYSTEM_PATH.split(":"), *others]))
 
 
 def _uses_gxx(language: Language) -> bool:
@@ -98,10 +102,6 @@ def _installation(program: str) -> Iterator[Path]:
         root = path.parent.parent if path.parent.name == "bin" else path.parent
         home = Path(os.path.expanduser("~")).resolve()  # noqa: PTH111  (pathlib fails where the user has no home)
         yield path.parent if home.is_relative_to(root.resolve()) else root
-
-
-def _is_system(path: Path) -> bool:
-    return any(path.is_relative_to(folder) for folder in _SYSTEM)
 
 
 def _ask(command: tuple[str, ...], *question: str) -> str:

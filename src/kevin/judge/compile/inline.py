@@ -11,7 +11,6 @@ from __future__ import annotations
 import os
 import re
 import shutil
-import sys
 import sysconfig
 import tempfile
 import time
@@ -46,14 +45,14 @@ def _require_parts(isolation: Isolation) -> None:
             f"load_inline modules cannot be built here: {header} is missing; install Python's headers "
             f"(Debian: apt-get install python3-dev)"
         )
-    if shutil.which("ninja", path=search_path(f"{sys.prefix}/bin")) is None:
+    if shutil.which("ninja", path=search_path()) is None:
         raise DeviceError("load_inline modules cannot be built here: ninja is missing; pip install ninja")
 
 
 def _environment(kernel: Kernel, isolation: Isolation) -> dict[str, str]:
     """Raises DeviceError."""
     environment = {
-        "PATH": search_path(f"{sys.prefix}/bin"),
+        "PATH": search_path(),
         "MAX_JOBS": "1",  # as many builds as cores run at once, and what fails is not waited for by another
     }
     passed_on = ["CXX"]

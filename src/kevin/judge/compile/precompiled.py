@@ -42,7 +42,7 @@ def _cache() -> Path:
 
 def _folder(isolation: Isolation) -> Path:
     """Of what the compiler itself does not check: which headers, and where they stand."""
-    compiler = Path(shutil.which("c++", path=search_path(f"{sys.prefix}/bin")) or sys.executable).resolve()
+    compiler = Path(shutil.which("c++", path=search_path()) or sys.executable).resolve()
     version = (str(compiler), str(compiler.stat().st_mtime_ns))
     narrow = [p.read_text() for p in sorted(_NARROW.rglob("*.h"))]
     about = (
@@ -110,7 +110,7 @@ def precompile(folder: Path, isolation: Isolation) -> None:
         CandidateFailed: the compiler failed.
     """
     setup = {"mode": "precompile", "build_folder": str(folder), "num_threads": 1, "device": "cpu", "source": ""}
-    path = search_path(f"{sys.prefix}/bin")
+    path = search_path()
     with Cell(
         "module.py",
         isolation=isolation,

@@ -49,6 +49,11 @@ _UNSHARE = ("unshare", "--user", "--map-root-user", "--net", "--ipc", "--uts", "
             "--kill-child", "--mount-proc")  # fmt: skip
 
 
+def is_system(path: str | Path) -> bool:
+    """Whether every sandbox of the host's own programs shows it anyway."""
+    return any(Path(path).is_relative_to(folder) for folder in _SYSTEM)
+
+
 @functools.cache
 def with_parent() -> tuple[str, ...]:
     """What ends a program with this process, even where it is killed; nothing where there is no such tool."""
@@ -157,11 +162,11 @@ def _apptainer(
     image = _image_files()
     options = _apptainer_options(image) or ()
     if image is not None:
-        bound = [p for p in read_only if p not in python_paths() and not p.startswith(_SYSTEM)]
+        bound = [p for p in read_only if p not in python_paths() and not is_system(p)]
         kept = {name: value for name, value in environment.items() if name not in _OF_THE_HOST}
         return apptainer.wrap_apptainer(argv, image, bound, writable, gpu, kept, options)
     env = shutil.which("env") or "/usr/bin/env"
-    bound = [*_host_paths(), *(p for p in read_only if p not in python_paths() and not p.startswith(_SYSTEM))]
+    bound = [*_host_paths(), *(p for p in read_only if p not in python_paths() and not is_system(p))]
     kept = {name: value for name, value in environment.items() if name != "HOME"}
     return apptainer.wrap_apptainer([env, *argv], _skeleton(), bound, writable, gpu, kept, options)
 

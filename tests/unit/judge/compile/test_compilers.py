@@ -187,3 +187,8 @@ def test_a_part_that_every_extension_needs_and_the_host_lacks_is_named(
     kernel = Kernel(dialect="load_inline", language="cpp", source=source)
     with pytest.raises(DeviceError, match=named):
         inline.build_inline(task, kernel, JudgeProtocol(rules=()), tmp_path / "builds")
+
+
+def test_what_was_built_before_runs_where_there_is_no_compiler(monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setenv("CXX", "no-such-g++")
+    assert compilers.runtime_folders("cpp", Isolation.NONE) == []
