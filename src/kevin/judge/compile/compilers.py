@@ -8,6 +8,7 @@ compilers of its own, and the host needs none.
 
 from __future__ import annotations
 
+import contextlib
 import functools
 import os
 import re
@@ -66,11 +67,22 @@ def compiler_folders(language: Language, isolation: Isolation) -> list[str]:
 
 
 def module_folders(language: Language, isolation: Isolation) -> list[str]:
-    """The same for a module, which may do without any compiler."""
-    try:
-        return compiler_folders(language, isolation)
-    except DeviceError:
-        return []
+    """The same for a module, whose extensions all have a part in C++, and which may do without any compiler."""
+    found: set[str] = set()
+    for part in (language, "cpp"):
+        with contextlib.suppress(DeviceError):
+            found.update(compiler_folders(part, isolation))
+    return sorted(found)
+
+
+def module_environment(isolation: Isolation) -> dict[str, str]:
+    """``PATH`` and, where the user names one, ``CXX`` of a module's build: what torch takes its compilers from."""
+    environment = {"PATH": search_path()}
+    if os.environ.get("CXX"):
+        environment["CXX"] = os.environ["CXX"]
+        with contextlib.suppress(DeviceError):  # a module may do without
+            environment["CXX"] = shlex.join(find_gxx(isolation))
+    return environment
 
 
 def runtime_folders(language: Language, isolation: Isolation) -> list[str]:

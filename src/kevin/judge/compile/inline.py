@@ -20,8 +20,14 @@ from typing import Any
 from kevin.core.errors import DeviceError
 from kevin.core.protocol import JudgeProtocol
 from kevin.core.types import Kernel, Outcome, Task, digest
-from kevin.judge.compile.compilers import find_nvcc, module_folders, search_path
-from kevin.judge.compile.native import Build, check_compiler_space, compiler_excerpt, native_architecture
+from kevin.judge.compile.compilers import find_nvcc, module_environment, module_folders, search_path
+from kevin.judge.compile.native import (
+    Build,
+    check_compiler_space,
+    compiler_excerpt,
+    native_architecture,
+    require_working,
+)
 from kevin.judge.compile.precompiled import precompiled_headers
 from kevin.judge.sandbox.cell import CandidateFailed, Cell
 from kevin.judge.sandbox.isolation import Isolation, detect_isolation, gpu_devices, toolchain
@@ -35,7 +41,7 @@ def _build_error(text: str) -> str:
     return re.sub(r"\S*/build-\w+/[0-9a-f]{24}/", "", compiler_excerpt("\n".join(keep)))
 
 
-def _require_parts(isolation: Isolation) -> None:
+def _require_parts(kernel: Kernel, protocol: JudgeProtocol, cache: Path, isolation: Isolation) -> None:
     """Raises DeviceError where the host lacks what every extension is built with, so that no module is to blame."""
     if toolchain(isolation):
         return
@@ -47,21 +53,22 @@ def _require_parts(isolation: Isolation) -> None:
         )
     if shutil.which("ninja", path=search_path()) is None:
         raise DeviceError("load_inline modules cannot be built here: ninja is missing; pip install ninja")
+    without_flags = protocol.model_copy(update={"cpp_flags": (), "cuda_flags": ()})
+    for language in dict.fromkeys(("cpp", kernel.language)):
+        require_working(language, without_flags, cache, isolation)
 
 
 def _environment(kernel: Kernel, isolation: Isolation) -> dict[str, str]:
     """Raises DeviceError."""
-    environment = {
-        "PATH": search_path(),
-        "MAX_JOBS": "1",  # as many builds as cores run at once, and what fails is not waited for by another
-    }
-    passed_on = ["CXX"]
+    environment = module_environment(isolation)
+    environment["MAX_JOBS"] = "1"  # as many builds as cores run at once, and what fails is not waited for by another
     if kernel.language == "cuda":
         find_nvcc(isolation)
-        passed_on.append("CUDA_HOME")
+        if os.environ.get("CUDA_HOME"):
+            environment["CUDA_HOME"] = os.environ["CUDA_HOME"]
         capability = native_architecture().removeprefix("sm_")
         environment["TORCH_CUDA_ARCH_LIST"] = f"{capability[:-1]}.{capability[-1]}"
-    return environment | {name: os.environ[name] for name in passed_on if os.environ.get(name)}
+    return environment
 
 
 def build_inline(
@@ -121,7 +128,7 @@ def build_inline(
         seconds = time.perf_counter() - start
         check_compiler_space(str([reply.get("error"), *failed]), cache)
         if failed:
-            _require_parts(isolation)
+            _require_parts(kernel, protocol, cache, isolation)
         message = _build_error(str(failed[0]["error"])) if failed else ""
         if failed and "error" not in reply:
             (marker / _SWALLOWED).write_text(message)

@@ -211,6 +211,14 @@ def run_limited(
         return status, out.read(1 << 18).decode(errors="replace")
 
 
+def _flags(language: Language, protocol: JudgeProtocol) -> list[str]:
+    return list(protocol.cuda_flags) if language == "cuda" else [*protocol.cpp_flags, processor()]
+
+
+def _compiler(language: Language, protocol: JudgeProtocol, isolation: Isolation) -> tuple[object, ...]:
+    return (language, *_flags(language, protocol), isolation, *toolchain(isolation))
+
+
 def check_compiler_space(text: str, folder: Path) -> None:
     """Raises OSError where a compiler that says ``text`` failed because there is no space in ``folder`` or /tmp."""
     if "No space left on device" in text:
@@ -226,12 +234,11 @@ def build_native(
     isolation = isolation or detect_isolation()
     unit = translation_unit(kernel, spec)
     suffix = ".cu" if kernel.language == "cuda" else ".cpp"
-    flags = list(protocol.cuda_flags) if kernel.language == "cuda" else [*protocol.cpp_flags, processor()]
+    flags = _flags(kernel.language, protocol)
     library = cache / f"{digest('build', unit, *toolchain(isolation), *flags)[:40]}.so"
     if library.exists():
         return Build(path=str(library), cached=True)
     cache.mkdir(parents=True, exist_ok=True)
-    works = (kernel.language, tuple(flags), isolation, *toolchain(isolation))
     with tempfile.TemporaryDirectory(prefix="build-", dir=cache) as folder:
         source, output = Path(folder) / f"unit{suffix}", Path(folder) / "unit.so"
         with writing(library):
@@ -239,7 +246,7 @@ def build_native(
         status, text = _compile(kernel.language, protocol, source, output, isolation)
         seconds = time.perf_counter() - start
         if status == 0 and output.exists():
-            _proven.add(works)
+            _proven.add(_compiler(kernel.language, protocol, isolation))
             output.rename(library)
             return Build(path=str(library), seconds=seconds, resources=resources_used(text))
     if status is None:
@@ -249,9 +256,8 @@ def build_native(
     if not text.strip():
         raise SandboxError(f"the compiler could not run in the sandbox (status {status})")
     # what a compiler says can be a candidate's words, so that whom a failure is of is never read from it
-    if works not in _proven or f"{source}: No such file" in text or "nvcc fatal" in text:
-        _require_working(kernel.language, protocol, cache, isolation)
-        _proven.add(works)
+    doubted = f"{source}: No such file" in text or "nvcc fatal" in text
+    require_working(kernel.language, protocol, cache, isolation, again=doubted)
     text = without_resources(text).replace(str(source), "kernel" + suffix)
     reason = "compiler_crash" if "internal compiler error" in text or status > 128 else "compile_error"
     message = compiler_excerpt(text) or f"the compiler ended with status {status}"
@@ -273,8 +279,19 @@ def _compile(
     return run_limited(argv, protocol.build_timeout_s, _COMPILER_MEMORY_BYTES[language], environment)
 
 
-def _require_working(language: Language, protocol: JudgeProtocol, cache: Path, isolation: Isolation) -> None:
-    """Raises DeviceError where the compiler cannot even compile what is surely right, so that no kernel is to blame."""
+def require_working(
+    language: Language, protocol: JudgeProtocol, cache: Path, isolation: Isolation, *, again: bool = False
+) -> None:
+    """Compile what is surely right, unless this compiler has compiled something in this process.
+
+    Args:
+        again: even then.
+
+    Raises:
+        DeviceError: the compiler cannot even do that, so that no kernel is to blame.
+    """
+    if _compiler(language, protocol, isolation) in _proven and not again:
+        return
     with tempfile.TemporaryDirectory(prefix="build-", dir=cache) as folder:
         source, output = Path(folder) / ("probe.cu" if language == "cuda" else "probe.cpp"), Path(folder) / "probe.so"
         source.write_text(_PROBE[language])
@@ -287,3 +304,4 @@ def _require_working(language: Language, protocol: JudgeProtocol, cache: Path, i
             f"{compiler_excerpt(without_resources(text), max_lines=4)[:600]}; correct {key}, or name a compiler that "
             f"stands under /usr with {'PATH' if language == 'cuda' else 'CXX'}"
         )
+    _proven.add(_compiler(language, protocol, isolation))

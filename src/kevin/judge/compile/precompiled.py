@@ -9,6 +9,7 @@ from __future__ import annotations
 import functools
 import logging
 import os
+import shlex
 import shutil
 import sys
 import tempfile
@@ -20,7 +21,7 @@ import torch
 
 from kevin.core.errors import HarnessError
 from kevin.core.types import digest
-from kevin.judge.compile.compilers import module_folders, search_path
+from kevin.judge.compile.compilers import module_environment, module_folders
 from kevin.judge.sandbox.cell import CandidateFailed, Cell
 from kevin.judge.sandbox.isolation import Isolation, toolchain
 
@@ -42,8 +43,10 @@ def _cache() -> Path:
 
 def _folder(isolation: Isolation) -> Path:
     """Of what the compiler itself does not check: which headers, and where they stand."""
-    compiler = Path(shutil.which("c++", path=search_path()) or sys.executable).resolve()
-    version = (str(compiler), str(compiler.stat().st_mtime_ns))
+    environment = module_environment(isolation)
+    command = environment.get("CXX", "c++")
+    compiler = Path(shutil.which(shlex.split(command)[0], path=environment["PATH"]) or sys.executable).resolve()
+    version = (command, str(compiler), str(compiler.stat().st_mtime_ns))
     narrow = [p.read_text() for p in sorted(_NARROW.rglob("*.h"))]
     about = (
         _LAYOUT,
@@ -110,14 +113,13 @@ def precompile(folder: Path, isolation: Isolation) -> None:
         CandidateFailed: the compiler failed.
     """
     setup = {"mode": "precompile", "build_folder": str(folder), "num_threads": 1, "device": "cpu", "source": ""}
-    path = search_path()
     with Cell(
         "module.py",
         isolation=isolation,
         read_only=module_folders("cpp", isolation),
         writable=[str(folder)],
         python_flags=("-I",),
-        environment={"PATH": path},
+        environment=module_environment(isolation),
     ) as cell:
         cell.prepare(setup)
         cell.raise_for(cell.load(_TIMEOUT_S))

@@ -175,17 +175,57 @@ def test_an_image_has_compilers_of_its_own(tmp_path: Path, monkeypatch: pytest.M
 def test_a_part_that_every_extension_needs_and_the_host_lacks_is_named(
     missing: str, named: str, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    inline._require_parts(Isolation.NONE)
+    task = Task(id="test", level=1, name="test", source=REFERENCE, origin="user")
+    kernel = Kernel(dialect="load_inline", language="cpp", source=MODULE.format(source='#error "of its own"'))
+    protocol = JudgeProtocol(rules=())
+    inline._require_parts(kernel, protocol, tmp_path, Isolation.NONE)
     if missing == "Python.h":
         monkeypatch.setattr(inline.sysconfig, "get_path", lambda name: str(tmp_path))
     else:
         monkeypatch.setattr(inline, "search_path", lambda *first: str(tmp_path))
     with pytest.raises(DeviceError, match=named):
-        inline._require_parts(Isolation.NONE)
-    source = MODULE.format(source='#error "of its own"')
-    task = Task(id="test", level=1, name="test", source=REFERENCE, origin="user")
-    kernel = Kernel(dialect="load_inline", language="cpp", source=source)
+        inline._require_parts(kernel, protocol, tmp_path, Isolation.NONE)
     with pytest.raises(DeviceError, match=named):
+        inline.build_inline(task, kernel, protocol, tmp_path / "builds")
+
+
+TWICE = "#include <torch/extension.h>\ntorch::Tensor twice(torch::Tensor x) { return x + x; }"
+
+
+@pytest.mark.slow
+@pytest.mark.parametrize("named", ["by its path", "by its name"])
+def test_a_module_is_built_by_the_compiler_that_cxx_names(
+    named: str, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    gxx = _program(tmp_path / "modules/gcc-13", f'exec {SYSTEM_GXX} -DOWN=2 "$@"')
+    own = gxx.rename(gxx.with_name("own-g++"))
+    monkeypatch.setenv("PATH", f"{own.parent}:{os.environ['PATH']}")
+    monkeypatch.setenv("CXX", str(own) if named == "by its path" else own.name)
+    task = Task(id="test", level=1, name="test", source=REFERENCE, origin="user")
+    source = TWICE.replace("x + x", "x * OWN")  # which the system's compiler cannot build
+    kernel = Kernel(dialect="load_inline", language="cpp", source=MODULE.format(source=source))
+    build = inline.build_inline(task, kernel, JudgeProtocol(rules=()), tmp_path / "builds")
+    assert build.path is not None and build.reason is None, build.message
+
+
+def test_a_cuda_module_is_shown_the_compiler_of_its_c_part(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    gxx = _program(tmp_path / "gcc", f'exec {SYSTEM_GXX} "$@"')
+    monkeypatch.setenv("CXX", str(gxx))
+    isolation = detect_isolation()
+    assert str(tmp_path / "gcc") in compilers.module_folders("cuda", isolation)
+    assert compilers.module_environment(isolation)["CXX"] == str(gxx)
+    monkeypatch.setenv("CXX", "no-such-g++")
+    assert str(tmp_path / "gcc") not in compilers.module_folders("cuda", isolation)
+    assert compilers.module_environment(isolation)["CXX"] == "no-such-g++"
+
+
+@pytest.mark.slow
+def test_a_compiler_that_compiles_nothing_is_no_modules_fault(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    gxx = _program(tmp_path / "gcc", 'echo "g++: fatal error: cannot execute cc1plus" >&2; exit 1')
+    monkeypatch.setenv("CXX", str(gxx))
+    task = Task(id="test", level=1, name="test", source=REFERENCE, origin="user")
+    kernel = Kernel(dialect="load_inline", language="cpp", source=MODULE.format(source=TWICE))
+    with pytest.raises(DeviceError, match=r"compiles nothing here"):
         inline.build_inline(task, kernel, JudgeProtocol(rules=()), tmp_path / "builds")
 
 
