@@ -45,7 +45,7 @@ class Budget(NamedTuple):
 def budgets_of_rollouts(groups: Sequence[Sequence[pd.DataFrame]]) -> list[list[Budget]]:
     """Of several policies, each the scores of its seeds: their ways to spend the same kernels, fewest turns first."""
     splits = budget_splits([own for seeds in groups for own in seeds])
-    return [[_spent([metrics.trajectory_best(own, turns) for own in seeds], k, turns) for k, turns in splits]
+    return [[spent([metrics.trajectory_best(own, turns) for own in seeds], k, turns) for k, turns in splits]
             for seeds in groups]  # fmt: skip
 
 
@@ -85,12 +85,12 @@ def budgets_of_search(recipes: Sequence[Recipe], search: pd.DataFrame) -> list[l
         if trajectories:
             for recipe, into in zip(recipes, found, strict=True):
                 seeds = [metrics.trajectory_best(own[policy]) for policy in recipe.seeds]
-                into.append(_spent(seeds, trajectories, turns))
+                into.append(spent(seeds, trajectories, turns))
     return [sorted(own, key=lambda budget: budget.turns) for own in found]
 
 
-def _spent(seeds: Sequence[pd.DataFrame], k: int, turns: int) -> Budget:
-    """Of each seed's `metrics.trajectory_best`."""
+def spent(seeds: Sequence[pd.DataFrame], k: int, turns: int) -> Budget:
+    """So many trajectories of so many turns, of each seed's `metrics.trajectory_best` of these turns."""
     correct, speedup = (
         by_seed([metrics.best_of_k_by_task(trajectories, column, k) for trajectories in seeds])
         for column in ("correct", "speedup")

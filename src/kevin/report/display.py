@@ -63,6 +63,7 @@ def _table(name: str, frame: pd.DataFrame, study: Study) -> Table:
     labelled = {
         "claims": display_policies.claims,
         "worth": display_policies.worth,
+        "equal_kernels": display_policies.equal_kernels,
         "differences": display_policies.differences,
         "turns": _turns,
         "mended": _mended,

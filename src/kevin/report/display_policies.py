@@ -234,6 +234,36 @@ def worth(frame: pd.DataFrame, study: Study) -> Table:
     )
 
 
+def equal_kernels(frame: pd.DataFrame, study: Study) -> Table:
+    """A row for each recipe and split of so many kernels, smallest numbers of kernels first."""
+
+    def make_row(r: dict[str, Any]) -> Row:
+        return Row(
+            [
+                number_cell(r["kernels"], significant),
+                text_cell(f"{r['trajectories']} × {r['turns']}"),
+                text_cell(str(r["label"])),
+                *(interval_cell(r, name, times) for name in ("speedup_turns", "speedup_first", "worth")),
+                *(interval_cell(r, name, signed) for name in ("over_base", "over_single")),
+            ],
+            {},
+        )
+
+    return Table(
+        name="equal_kernels",
+        title="Turns against first answers, at every number of kernels",
+        caption="The fastest correct kernel of so many trajectories of so many turns, of as many first answers, and "
+        "the ratio of both, means over tasks; how much more that is than before training, and than after single-turn "
+        "training. Of so many rows some lie apart by luck. Small: bootstrap 95 % interval.",
+        groups=[("", 3), ("Speedup over eager", 2), ("Turns over first answers", 3)],
+        columns=[
+            *("Kernels a task", "Trajectories × turns", "Policy", "with turns", "first answers alone", "ratio"),
+            *("minus before training", "minus single-turn RL"),
+        ],
+        bodies=[Body(None, [make_row(r) for r in records(frame)])],
+    )
+
+
 def tasks(name: str, frame: pd.DataFrame) -> Table:
     policies = frame.drop_duplicates("policy").set_index("policy")["label"]
     rows = []

@@ -5,9 +5,9 @@
 Table 1, or what the authors' blog post says of that level. ``table2``: one budget of kernels split into trajectories x
 turns, all held-out tasks together, then the paper's Table 2; ``serial_parallel``: the same split by split.
 ``differences``: policies against each other (`kevin.report.differences`); ``claims``: the paper's claims
-(`kevin.report.claims`); ``worth``: turns against first answers (`kevin.report.worth`). ``pass_at_k``: first answers
-alone (`kevin.report.pass_at_k`). ``turns``, ``mended``: what becomes of kernels on the next turn
-(`kevin.report.turns`). ``tasks``: one row for each task and policy.
+(`kevin.report.claims`); ``worth``, ``equal_kernels``: turns against first answers (`kevin.report.worth`).
+``pass_at_k``: first answers alone (`kevin.report.pass_at_k`). ``turns``, ``mended``: what becomes of kernels on the
+next turn (`kevin.report.turns`). ``tasks``: one row for each task and policy.
 
 The column ``source`` keeps ours and the paper's apart: tasks, hardware and models differ. ``num_seeds``: of how many
 seeds of one recipe a row is made; where a recipe has several, each has a row and all together have one.
@@ -40,7 +40,7 @@ from kevin.report.publish import write_table
 from kevin.report.recipes import Rows, by_seed, rows_of
 from kevin.report.scores import CEILING, hardware, policy_label, read_scores
 from kevin.report.turns import mended_table, turns_table
-from kevin.report.worth import worth_table
+from kevin.report.worth import equal_kernels_table, worth_table
 
 EAGER, COMPILE = "eager", "compile"
 COMPILE_POLICY = "torch.compile"
@@ -232,7 +232,7 @@ def read_table(path: Path) -> pd.DataFrame:
 
 
 SPLITS = ("level1", "level2", "level3", "level4", "unseen")
-_SHARED = ("differences", "serial_parallel", "turns", "mended", "pass_at_k", "tasks")
+_SHARED = ("differences", "serial_parallel", "equal_kernels", "turns", "mended", "pass_at_k", "tasks")
 TABLES = ("claims", "worth", "table1", "table2", *SPLITS, *_SHARED)
 
 
@@ -265,6 +265,7 @@ def make_table(
         "serial_parallel": lambda: serial_parallel_table(frame, study),
         "turns": lambda: turns_table(frame, study),
         "mended": lambda: mended_table(frame, study),
+        "equal_kernels": lambda: equal_kernels_table(frame, study),
         "pass_at_k": lambda: pass_at_k_table(frame, study),
         "tasks": lambda: tasks_table(frame, read_baselines(baselines), study),
     }

@@ -3,7 +3,7 @@
 One row a recipe, at the number of kernels that the paper's claims are measured at (`kevin.report.claims`): ``worth`` is
 the fastest kernel that as many turns as possible find, over that of as many first answers; ``over_base`` and
 ``over_single`` how much more it is than before training, and than after single-turn training; the last columns are the
-split of these kernels that finds the fastest ones.
+split of these kernels that finds the fastest ones. ``equal_kernels`` has the same at every smaller number of kernels.
 """
 
 from __future__ import annotations
@@ -15,7 +15,7 @@ from typing import Any, NamedTuple
 import pandas as pd
 
 from kevin.core.config import Study
-from kevin.report.budgets import Budget
+from kevin.report.budgets import Budget, spent
 from kevin.report.claims import (
     BASE,
     MIN_TASKS,
@@ -30,8 +30,8 @@ from kevin.report.claims import (
     shared_tasks,
 )
 from kevin.report.estimates import Estimate, mean_estimate, minus, ratio
-from kevin.report.metrics import Interval
-from kevin.report.recipes import Recipe
+from kevin.report.metrics import Interval, trajectory_best
+from kevin.report.recipes import Recipe, doubled_splits
 
 PAY, COST, NOT_TOLD = "turns pay", "turns cost", "not told apart"
 """What the interval of ``worth`` says: above 1, below 1, both, or nearer to 1 than the clock tells apart."""
@@ -40,6 +40,12 @@ _MEASURES = ("worth", "over_base", "over_single", "best")
 COLUMNS = [
     *("policy", "label", "num_seeds", "kernels", "serial", "parallel", "verdict", "best_split"),
     *(f"{name}{end}" for name in _MEASURES for end in ("", "_low", "_high")),
+    "num_tasks",
+]
+_AT_EACH = ("speedup_turns", "speedup_first", "worth", "over_base", "over_single")
+EQUAL_COLUMNS = [
+    *("policy", "label", "num_seeds", "kernels", "trajectories", "turns"),
+    *(f"{name}{end}" for name in _AT_EACH for end in ("", "_low", "_high")),
     "num_tasks",
 ]
 
@@ -58,43 +64,80 @@ def worth_table(scores: pd.DataFrame, study: Study, search: pd.DataFrame | None 
     return frame.astype(dict.fromkeys(["num_seeds", "kernels", "num_tasks"], "Int64"))
 
 
+def equal_kernels_table(scores: pd.DataFrame, study: Study) -> pd.DataFrame:
+    """The same of every number of kernels that the rollouts hold: the best of k trajectories of t turns, both powers of
+    two, over the best of k t first answers. Without verdicts: of so many rows some lie apart by luck.
+
+    Args:
+        scores: all policies and held-out splits.
+    """
+    frame = pd.DataFrame(list(_equal_rows(Evidence(scores, study))), columns=EQUAL_COLUMNS)
+    whole = ["num_seeds", "kernels", "trajectories", "turns", "num_tasks"]
+    return frame.astype(dict.fromkeys(whole, "Int64"))
+
+
 class _Worth(NamedTuple):
     ways: Sequence[Budget]
     """Of equal numbers of kernels, fewest turns first."""
     estimates: Sequence[Estimate]
     """Mean over tasks of the best kernel's speedup, of each."""
     ratio: Estimate
+    num_tasks: int
 
 
 def _rows(evidence: Evidence) -> Iterator[dict[str, Any]]:
-    sides = evidence.recipes
     try:
-        ways = evidence.ways(sides)
+        ways = evidence.ways(evidence.recipes)
     except NotMeasured:
         return
+    for common, worth in _compared(evidence, ways):
+        row = common | _own_cells(worth)
+        if worth.num_tasks >= MIN_TASKS and not evidence.study.report.miniature:
+            row["verdict"] = _verdict(worth.ratio.interval, evidence.study.report.timing_resolution)
+        yield row
+
+
+def _equal_rows(evidence: Evidence) -> Iterator[dict[str, Any]]:
+    groups = [evidence.scores(side) for side in evidence.recipes]
+    splits = doubled_splits([own for seeds in groups for own in seeds]) if groups else []
+    bests = {turns: [[trajectory_best(own, turns) for own in seeds] for seeds in groups]
+             for turns in {1, *(turns for _, turns in splits)}}  # fmt: skip
+    for trajectories, turns in splits:
+        kernels = trajectories * turns
+        ways = [
+            [spent(first, kernels, 1), spent(played, trajectories, turns)]
+            for first, played in zip(bests[1], bests[turns], strict=True)
+        ]
+        for common, worth in _compared(evidence, ways):
+            alone, with_turns = (estimate.interval for estimate in worth.estimates)
+            row = common | {"kernels": kernels, "trajectories": trajectories, "turns": turns}
+            yield row | _interval("speedup_turns", with_turns) | _interval("speedup_first", alone)
+
+
+def _compared(evidence: Evidence, ways: Sequence[Sequence[Budget]]) -> Iterator[tuple[dict[str, Any], _Worth]]:
+    """Of each recipe, whose ways to spend equal kernels these are: its row, and what the row is made of."""
+    sides = evidence.recipes
     tasks = shared_tasks([budget.speedup for own in ways for budget in own])
-    tells = len(tasks) >= MIN_TASKS and not evidence.study.report.miniature
     found: dict[Recipe, _Worth] = {}
     for stream, (side, own) in enumerate(zip(sides, ways, strict=True)):
         estimates = [mean_estimate(budget.speedup.loc[tasks], evidence.study, stream) for budget in own]
-        found[side] = _Worth(own, estimates, ratio(estimates[-1], estimates[0]))
+        found[side] = _Worth(own, estimates, ratio(estimates[-1], estimates[0]), len(tasks))
     base, single, multi = (_playing(evidence, part) for part in (BASE, SINGLE, MULTI))
     for side, worth in found.items():
         row = {"policy": side.policy, "label": side.label(evidence.study), "num_seeds": side.num_seeds}
-        row |= _own_cells(worth) | {"num_tasks": len(tasks)}
-        row["verdict"] = _verdict(worth.ratio.interval, evidence.study.report.timing_resolution) if tells else None
+        row |= _interval("worth", worth.ratio.interval) | {"num_tasks": len(tasks)}
         if base is not None and side in evidence.trained():
             row |= _interval("over_base", minus(worth.ratio, found[base].ratio).interval)
         if single is not None and side == multi:
             row |= _interval("over_single", minus(worth.ratio, found[single].ratio).interval)
-        yield row
+        yield row, worth
 
 
 def _own_cells(own: _Worth) -> dict[str, Any]:
     best = max(range(len(own.ways)), key=lambda i: own.estimates[i].value)
     few, many = own.ways[0], own.ways[-1]
     row = {"kernels": few.num_kernels, "serial": many.name, "parallel": few.name, "best_split": own.ways[best].name}
-    return row | _interval("worth", own.ratio.interval) | _interval("best", own.estimates[best].interval)
+    return row | _interval("best", own.estimates[best].interval)
 
 
 def _playing(evidence: Evidence, part: str) -> Recipe | None:

@@ -3,7 +3,9 @@
 from __future__ import annotations
 
 from collections.abc import Sequence
+from itertools import combinations
 
+import numpy as np
 import pandas as pd
 import pytest
 from report_fixtures import scored, trained_study
@@ -11,7 +13,7 @@ from report_fixtures import scored, trained_study
 from kevin.core.config import Study
 from kevin.report.display import display_table
 from kevin.report.html import _answers
-from kevin.report.worth import COLUMNS, COST, NOT_TOLD, PAY, worth_table
+from kevin.report.worth import COLUMNS, COST, EQUAL_COLUMNS, NOT_TOLD, PAY, equal_kernels_table, worth_table
 
 TASKS = [f"t{i}" for i in range(8)]
 SERIAL, PARALLEL, FLAT = [[1.0, 3.0], [1.0, 3.0]], [[2.0, 1.0], [4.0, 1.0]], [[2.0, 2.0], [2.0, 2.0]]
@@ -110,3 +112,52 @@ def test_without_training_nothing_is_said_to_have_changed() -> None:
         "Do turns pay, and for whom?",
         "How are 2 kernels a task spent best?",
     ]
+
+
+def best_of_any(tasks: dict[str, list[list[float]]], k: int, turns: int) -> float:
+    """Mean over all ways to choose k of a task's trajectories, then over tasks."""
+    ways = [[max(max(t[:turns]) for t in some) for some in combinations(own, k)] for own in tasks.values()]
+    return float(np.mean([np.mean(best) for best in ways]))
+
+
+def test_every_number_of_kernels_that_the_rollouts_hold() -> None:
+    study, rng = trained_study(1), np.random.default_rng(0)
+    speeds = {name: {t: rng.uniform(0.5, 4, (6, 5)).tolist() for t in TASKS} for name in ("base", "multi", "single")}
+    found = equal_kernels_table(pd.concat([scored(name, own) for name, own in speeds.items()]), study)
+    assert list(found.columns) == EQUAL_COLUMNS and set(found["num_tasks"]) == {8}
+    splits = [(1, 2), (1, 4), (2, 2)]
+    assert list(zip(found["trajectories"], found["turns"], strict=True)) == [
+        split for split in splits for _ in range(3)
+    ]
+    ratios = {}
+    for row in found.to_dict("records"):
+        k, turns, own = row["trajectories"], row["turns"], speeds[row["policy"]]
+        played, first = best_of_any(own, k, turns), best_of_any(own, k * turns, 1)
+        assert (row["kernels"], row["speedup_turns"]) == (k * turns, pytest.approx(played))
+        assert row["speedup_first"] == pytest.approx(first)
+        ratios[row["policy"]] = played / first
+        assert row["worth"] == pytest.approx(played / first)
+        if row["policy"] == "single":
+            assert row["over_base"] == pytest.approx(ratios["single"] - ratios["base"]) and np.isnan(row["over_single"])
+    multi = found[found["policy"] == "multi"].set_index(["trajectories", "turns"])["over_single"]
+    worth = found.pivot(index=["trajectories", "turns"], columns="policy", values="worth")
+    assert multi.to_numpy() == pytest.approx((worth["multi"] - worth["single"]).loc[multi.index].to_numpy())
+
+
+def test_at_the_most_kernels_it_says_what_worth_says() -> None:
+    study = trained_study(1)
+    parts = {"base": FLAT, "multi": SERIAL, "single": PARALLEL}
+    scores = pd.concat([scored(name, dict.fromkeys(TASKS, own)) for name, own in parts.items()])
+    one, each = worth_table(scores, study), equal_kernels_table(scores, study)
+    shared = [c for c in COLUMNS if c in EQUAL_COLUMNS]
+    pd.testing.assert_frame_equal(one[shared], each[shared])
+    rows = display_table("equal_kernels", each, study).bodies[0].rows
+    assert [row.cells[1].text for row in rows] == ["1 × 2"] * 3
+
+
+def test_of_single_turns_and_of_nobody_there_are_no_splits() -> None:
+    study = trained_study(1)
+    single_turns = [[1.0], [2.0]]
+    scores = pd.concat([scored(name, dict.fromkeys(TASKS, single_turns)) for name in ("base", "multi")])
+    for empty in (equal_kernels_table(scores, study), equal_kernels_table(scores.iloc[:0], study)):
+        assert empty.empty and list(empty.columns) == EQUAL_COLUMNS
