@@ -69,7 +69,8 @@ def test_builds_say_with_precompiled_headers_what_they_say_without(cache: Path, 
         assert variables is not None
         flags = [f"-I{headers / name}", *more, *shlex.split(variables[1]), "-DTORCH_EXTENSION_NAME=other"]
         flags.remove("-DTORCH_EXTENSION_NAME=kevin")
-        command = ["c++", "-H", *flags, "-fsyntax-only", str(headers / "main.cpp")]
+        compiler = shlex.split(os.environ.get("CXX", "c++"))
+        command = [*compiler, "-H", *flags, "-fsyntax-only", str(headers / "main.cpp")]
         run = subprocess.run(command, capture_output=True, text=True, check=True)
         assert f"! {headers / name}/torch/extension.h.gch" in run.stderr, name
 
