@@ -8,7 +8,7 @@ number of turns alone: each as it is, at its own, larger budget (the paper's 128
 
 from __future__ import annotations
 
-from collections.abc import Sequence
+from collections.abc import Iterator, Sequence
 from pathlib import Path
 from typing import NamedTuple
 
@@ -18,7 +18,7 @@ from kevin.core.config import Study
 from kevin.core.errors import DataError
 from kevin.core.files import read_columns, read_metadata
 from kevin.report import metrics
-from kevin.report.recipes import Recipe, budget_splits, by_seed
+from kevin.report.recipes import Recipe, budget_splits, by_seed, doubled_splits
 
 _COLUMNS = ["task_id", "trajectory", "turn", "outcome", "speedup"]
 
@@ -45,8 +45,13 @@ class Budget(NamedTuple):
 def budgets_of_rollouts(groups: Sequence[Sequence[pd.DataFrame]]) -> list[list[Budget]]:
     """Of several policies, each the scores of its seeds: their ways to spend the same kernels, fewest turns first."""
     splits = budget_splits([own for seeds in groups for own in seeds])
-    return [[spent([metrics.trajectory_best(own, turns) for own in seeds], k, turns) for k, turns in splits]
-            for seeds in groups]  # fmt: skip
+    return [[_played(seeds, k, turns) for k, turns in splits] for seeds in groups]
+
+
+def budgets_of_each_size(groups: Sequence[Sequence[pd.DataFrame]]) -> Iterator[list[list[Budget]]]:
+    """The same at each of `doubled_splits`: of each policy as many first answers, then these trajectories and turns."""
+    for k, turns in doubled_splits([own for seeds in groups for own in seeds]):
+        yield [[_played(seeds, k * turns, 1), _played(seeds, k, turns)] for seeds in groups]
 
 
 def read_plain_search(paths: Sequence[Path], study: Study) -> pd.DataFrame:
@@ -85,12 +90,17 @@ def budgets_of_search(recipes: Sequence[Recipe], search: pd.DataFrame) -> list[l
         if trajectories:
             for recipe, into in zip(recipes, found, strict=True):
                 seeds = [metrics.trajectory_best(own[policy]) for policy in recipe.seeds]
-                into.append(spent(seeds, trajectories, turns))
+                into.append(_spent(seeds, trajectories, turns))
     return [sorted(own, key=lambda budget: budget.turns) for own in found]
 
 
-def spent(seeds: Sequence[pd.DataFrame], k: int, turns: int) -> Budget:
-    """So many trajectories of so many turns, of each seed's `metrics.trajectory_best` of these turns."""
+def _played(seeds: Sequence[pd.DataFrame], k: int, turns: int) -> Budget:
+    """Of each seed's scores, which may hold more turns."""
+    return _spent([metrics.trajectory_best(own, turns) for own in seeds], k, turns)
+
+
+def _spent(seeds: Sequence[pd.DataFrame], k: int, turns: int) -> Budget:
+    """Of each seed's `metrics.trajectory_best`."""
     correct, speedup = (
         by_seed([metrics.best_of_k_by_task(trajectories, column, k) for trajectories in seeds])
         for column in ("correct", "speedup")

@@ -96,7 +96,7 @@ def doubled_splits(seeds: Sequence[pd.DataFrame]) -> list[tuple[int, int]]:
 
 def _extent(seeds: Sequence[pd.DataFrame]) -> tuple[int, int]:
     """Trajectories that every task has, and turns that each seed has played."""
-    budget = min(metrics.smallest_group(metrics.trajectory_best(own, num_turns=1)) for own in seeds)
+    budget = min((metrics.smallest_group(metrics.trajectory_best(own, num_turns=1)) for own in seeds), default=0)
     return budget, min(int(metrics.usable(own)["turn"].max()) for own in seeds) if budget else 0
 
 

@@ -15,7 +15,7 @@ from typing import Any, NamedTuple
 import pandas as pd
 
 from kevin.core.config import Study
-from kevin.report.budgets import Budget, spent
+from kevin.report.budgets import Budget, budgets_of_each_size
 from kevin.report.claims import (
     BASE,
     MIN_TASKS,
@@ -30,8 +30,8 @@ from kevin.report.claims import (
     shared_tasks,
 )
 from kevin.report.estimates import Estimate, mean_estimate, minus, ratio
-from kevin.report.metrics import Interval, trajectory_best
-from kevin.report.recipes import Recipe, doubled_splits
+from kevin.report.metrics import Interval
+from kevin.report.recipes import Recipe
 
 PAY, COST, NOT_TOLD = "turns pay", "turns cost", "not told apart"
 """What the interval of ``worth`` says: above 1, below 1, both, or nearer to 1 than the clock tells apart."""
@@ -82,7 +82,6 @@ class _Worth(NamedTuple):
     estimates: Sequence[Estimate]
     """Mean over tasks of the best kernel's speedup, of each."""
     ratio: Estimate
-    num_tasks: int
 
 
 def _rows(evidence: Evidence) -> Iterator[dict[str, Any]]:
@@ -92,26 +91,18 @@ def _rows(evidence: Evidence) -> Iterator[dict[str, Any]]:
         return
     for common, worth in _compared(evidence, ways):
         row = common | _own_cells(worth)
-        if worth.num_tasks >= MIN_TASKS and not evidence.study.report.miniature:
+        if row["num_tasks"] >= MIN_TASKS and not evidence.study.report.miniature:
             row["verdict"] = _verdict(worth.ratio.interval, evidence.study.report.timing_resolution)
         yield row
 
 
 def _equal_rows(evidence: Evidence) -> Iterator[dict[str, Any]]:
-    groups = [evidence.scores(side) for side in evidence.recipes]
-    splits = doubled_splits([own for seeds in groups for own in seeds]) if groups else []
-    bests = {turns: [[trajectory_best(own, turns) for own in seeds] for seeds in groups]
-             for turns in {1, *(turns for _, turns in splits)}}  # fmt: skip
-    for trajectories, turns in splits:
-        kernels = trajectories * turns
-        ways = [
-            [spent(first, kernels, 1), spent(played, trajectories, turns)]
-            for first, played in zip(bests[1], bests[turns], strict=True)
-        ]
+    for ways in budgets_of_each_size([evidence.scores(side) for side in evidence.recipes]):
         for common, worth in _compared(evidence, ways):
-            alone, with_turns = (estimate.interval for estimate in worth.estimates)
-            row = common | {"kernels": kernels, "trajectories": trajectories, "turns": turns}
-            yield row | _interval("speedup_turns", with_turns) | _interval("speedup_first", alone)
+            split = worth.ways[-1]
+            row = common | {"kernels": split.num_kernels, "trajectories": split.trajectories, "turns": split.turns}
+            first, turns = (estimate.interval for estimate in worth.estimates)
+            yield row | _interval("speedup_turns", turns) | _interval("speedup_first", first)
 
 
 def _compared(evidence: Evidence, ways: Sequence[Sequence[Budget]]) -> Iterator[tuple[dict[str, Any], _Worth]]:
@@ -121,7 +112,7 @@ def _compared(evidence: Evidence, ways: Sequence[Sequence[Budget]]) -> Iterator[
     found: dict[Recipe, _Worth] = {}
     for stream, (side, own) in enumerate(zip(sides, ways, strict=True)):
         estimates = [mean_estimate(budget.speedup.loc[tasks], evidence.study, stream) for budget in own]
-        found[side] = _Worth(own, estimates, ratio(estimates[-1], estimates[0]), len(tasks))
+        found[side] = _Worth(own, estimates, ratio(estimates[-1], estimates[0]))
     base, single, multi = (_playing(evidence, part) for part in (BASE, SINGLE, MULTI))
     for side, worth in found.items():
         row = {"policy": side.policy, "label": side.label(evidence.study), "num_seeds": side.num_seeds}

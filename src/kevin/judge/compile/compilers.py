@@ -69,7 +69,7 @@ def compiler_folders(language: Language, isolation: Isolation) -> list[str]:
 def module_folders(language: Language, isolation: Isolation) -> list[str]:
     """The same for a module, whose extensions all have a part in C++, and which may do without any compiler."""
     found: set[str] = set()
-    for part in (language, "cpp"):
+    for part in {language, "cpp"}:
         with contextlib.suppress(DeviceError):
             found.update(compiler_folders(part, isolation))
     return sorted(found)

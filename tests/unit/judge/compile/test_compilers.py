@@ -37,6 +37,7 @@ class ModelNew(torch.nn.Module):
     def forward(self, x):
         return own.twice(x)
 """
+TASK = Task(id="test", level=1, name="test", source=REFERENCE, origin="user")
 SYSTEM_GXX = shutil.which("g++") or ""
 
 
@@ -62,6 +63,10 @@ def _program(folder: Path, text: str) -> Path:
     path.write_text(f"#!/bin/sh\ncat {folder}/lib/part > /dev/null || exit 1\n{text}\n")
     path.chmod(0o755)
     return path
+
+
+def _module(source: str) -> Kernel:
+    return Kernel(dialect="load_inline", language="cpp", source=MODULE.format(source=source))
 
 
 def _build(source: str, spec: TaskSpec, folder: Path, **changes: object) -> Build:
@@ -175,18 +180,17 @@ def test_an_image_has_compilers_of_its_own(tmp_path: Path, monkeypatch: pytest.M
 def test_a_part_that_every_extension_needs_and_the_host_lacks_is_named(
     missing: str, named: str, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    task = Task(id="test", level=1, name="test", source=REFERENCE, origin="user")
-    kernel = Kernel(dialect="load_inline", language="cpp", source=MODULE.format(source='#error "of its own"'))
+    kernel = _module('#error "of its own"')
     protocol = JudgeProtocol(rules=())
     inline._require_parts(kernel, protocol, tmp_path, Isolation.NONE)
     if missing == "Python.h":
         monkeypatch.setattr(inline.sysconfig, "get_path", lambda name: str(tmp_path))
     else:
-        monkeypatch.setattr(inline, "search_path", lambda *first: str(tmp_path))
+        monkeypatch.setattr(inline, "search_path", lambda: str(tmp_path))
     with pytest.raises(DeviceError, match=named):
         inline._require_parts(kernel, protocol, tmp_path, Isolation.NONE)
     with pytest.raises(DeviceError, match=named):
-        inline.build_inline(task, kernel, protocol, tmp_path / "builds")
+        inline.build_inline(TASK, kernel, protocol, tmp_path / "builds")
 
 
 TWICE = "#include <torch/extension.h>\ntorch::Tensor twice(torch::Tensor x) { return x + x; }"
@@ -198,10 +202,8 @@ def test_a_module_is_built_by_the_compiler_that_cxx_names(tmp_path: Path, monkey
     own = gxx.rename(gxx.with_name("own-g++"))
     monkeypatch.setenv("PATH", f"{own.parent}:{os.environ['PATH']}")
     monkeypatch.setenv("CXX", own.name)
-    task = Task(id="test", level=1, name="test", source=REFERENCE, origin="user")
     source = TWICE.replace("x + x", "x * OWN")  # which the system's compiler cannot build
-    kernel = Kernel(dialect="load_inline", language="cpp", source=MODULE.format(source=source))
-    build = inline.build_inline(task, kernel, JudgeProtocol(rules=()), tmp_path / "builds")
+    build = inline.build_inline(TASK, _module(source), JudgeProtocol(rules=()), tmp_path / "builds")
     assert build.path is not None and build.reason is None, build.message
 
 
@@ -220,10 +222,8 @@ def test_a_cuda_module_is_shown_the_compiler_of_its_c_part(tmp_path: Path, monke
 def test_a_compiler_that_compiles_nothing_is_no_modules_fault(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     gxx = _program(tmp_path / "gcc", 'echo "g++: fatal error: cannot execute cc1plus" >&2; exit 1')
     monkeypatch.setenv("CXX", str(gxx))
-    task = Task(id="test", level=1, name="test", source=REFERENCE, origin="user")
-    kernel = Kernel(dialect="load_inline", language="cpp", source=MODULE.format(source=TWICE))
     with pytest.raises(DeviceError, match=r"compiles nothing here"):
-        inline.build_inline(task, kernel, JudgeProtocol(rules=()), tmp_path / "builds")
+        inline.build_inline(TASK, _module(TWICE), JudgeProtocol(rules=()), tmp_path / "builds")
 
 
 def test_what_was_built_before_runs_where_there_is_no_compiler(monkeypatch: pytest.MonkeyPatch) -> None:
