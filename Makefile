@@ -6,6 +6,8 @@ VENV   ?= .venv
 TORCH  ?= $(shell grep '^torch==' requirements.lock)
 CONFIGS ?=
 TESTS   ?=
+GROUP   ?= none
+JOBS    ?= 2
 
 BIN   := $(VENV)/bin
 STAMP := $(VENV)/.kevin-setup
@@ -13,7 +15,7 @@ CONFIGFILES := $(if $(CONFIGS),--configfile $(CONFIGS))
 export PATH := $(abspath $(BIN)):$(PATH)
 
 .DEFAULT_GOAL := help
-.PHONY: help setup pretrained study test test-cluster check format schema lock clean
+.PHONY: help setup pretrained study test test-all check format schema lock clean
 
 help:  ## Show this list
 	@grep -hE '^[a-z-]+:.*##' $(MAKEFILE_LIST) | sed -E 's/^([a-z-]+):.*## /  make \1\t/' | expand -t 20
@@ -42,11 +44,11 @@ study: setup  ## Make the whole study: results/report.html (CONFIGS=config/gpu.y
 	@KEVIN_MAKE_PID=$$PPID snakemake $(CONFIGFILES)
 	@kevin summary -c config/config.yaml $(addprefix -c ,$(CONFIGS))
 
-test: setup  ## Run the tests (TESTS=tests/unit: some of them)
-	$(BIN)/python -m pytest $(TESTS)
+test: setup  ## Run the fast tests (TESTS=tests/unit: some of them; GROUP=1 to 5: slow ones too; JOBS: cores)
+	$(BIN)/python -m pytest -n $(JOBS) --dist loadgroup --no-loadscope-reorder --group $(GROUP) $(TESTS)
 
-test-cluster: setup  ## Run the tests of Slurm and Apptainer too (as root on Debian they install what they need)
-	$(BIN)/python -m pytest -m "slurm or apptainer"
+test-all:  ## Run every test, those of Slurm and Apptainer too (as root on Debian they install what they need)
+	@$(MAKE) test GROUP=all
 
 check: setup  ## Lint, formatting, types and the workflow's own lint
 	ruff check .

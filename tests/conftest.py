@@ -1,12 +1,66 @@
-"""For all tests."""
+"""For all tests; and which of them run.
+
+Without options, the fast suite: all that is not slow. ``--group 3`` adds one of five groups of the slow ones,
+``--group all`` every one. Each group takes a few minutes: continuous integration runs one of them with each change,
+chosen by the number of commits.
+"""
 
 import logging
 import math
 import os
 import signal
 from collections.abc import Iterator
+from pathlib import Path
 
 import pytest
+
+TESTS = Path(__file__).parent
+SLOW = ("slow", "slurm", "apptainer")
+GROUPS = {
+    "workflow": 1,
+    "unit/cli": 1,
+    "slurm": 2,
+    "unit/api": 2,
+    "unit/serve": 2,
+    "apptainer": 3,
+    "unit/writer": 3,
+    "unit/report": 3,
+    "unit/judge": 4,
+    "attacks": 5,
+    "unit": 5,
+}
+"""Folder, its nearest one counts -> group of the slow tests below it."""
+NUM_GROUPS = 5
+LONG = ("workflow", "attacks", "unit/judge", "unit/train")
+"""Where the longest files are: they start first, or one of them ends alone."""
+
+
+def pytest_addoption(parser: pytest.Parser) -> None:
+    choices = ["none", "all", *map(str, range(1, NUM_GROUPS + 1))]
+    parser.addoption("--group", choices=choices, default="none", help="slow tests to run beside the fast ones")
+
+
+def group_of(path: Path) -> int:
+    """Of the slow tests of a file."""
+    folders = [str(folder) for folder in path.relative_to(TESTS).parents]
+    return next(GROUPS[folder] for folder in folders if folder in GROUPS)
+
+
+@pytest.hookimpl(tryfirst=True)  # xdist reads the marks
+def pytest_collection_modifyitems(config: pytest.Config, items: list[pytest.Item]) -> None:
+    wanted = config.getoption("group")
+    groups = {number for number in range(1, NUM_GROUPS + 1) if wanted in ("all", str(number))}
+    left_out = {i for i in items if any(map(i.get_closest_marker, SLOW)) and group_of(i.path) not in groups}
+    if left_out:
+        config.hook.pytest_deselected(items=list(left_out))
+        items[:] = [i for i in items if i not in left_out]
+    starts = [TESTS / folder for folder in LONG]
+    items.sort(key=lambda i: next((n for n, folder in enumerate(starts) if folder in i.path.parents), len(starts)))
+    for item in items:
+        if item.get_closest_marker("xdist_group") is None:
+            name = "timing" if item.get_closest_marker("timing") else str(item.path.relative_to(TESTS))
+            item.add_marker(pytest.mark.xdist_group(name))
+
 
 # A shell's background job ignores Ctrl-C, one under nohup a hang-up, and so would every process that a test starts
 # there and interrupts.

@@ -20,6 +20,12 @@ TIMEOUT_S = 900  # DeepSpeed compiles a part of itself first, beside other tests
 
 
 ON_CPU = {"DS_ACCELERATOR": "cpu", "CUDA_VISIBLE_DEVICES": ""}
+APART = os.environ.get("KEVIN_DEEPSPEED")
+"""A folder with DeepSpeed, since Accelerate imports it wherever it finds it, in every other test too."""
+WITH_DEEPSPEED = {"PYTHONPATH": os.pathsep.join(filter(None, (APART, os.environ.get("PYTHONPATH"))))} if APART else {}
+needs_deepspeed = pytest.mark.skipif(
+    APART is None and importlib.util.find_spec("deepspeed") is None, reason="deepspeed is not installed"
+)
 
 
 def train(folder, name, *launch, processes=1, devices=ON_CPU):
@@ -75,21 +81,21 @@ def test_two_processes(folder, alone):
 
 
 @pytest.mark.slow
-@pytest.mark.skipif(importlib.util.find_spec("deepspeed") is None, reason="deepspeed is not installed")
+@needs_deepspeed
 def test_two_processes_with_zero_3(folder, alone):
     config = str(ACCELERATE / "zero3-cpu-2.yaml")
     launch = ["-m", "accelerate.commands.launch", "--config_file", config, "--main_process_port", "29712"]
-    same(alone, train(folder, "zero3", *launch, processes=2))
+    same(alone, train(folder, "zero3", *launch, processes=2, devices=ON_CPU | WITH_DEEPSPEED))
 
 
 @pytest.mark.gpu
 @pytest.mark.skipif(torch.cuda.device_count() < 2, reason="needs two GPUs")
-@pytest.mark.skipif(importlib.util.find_spec("deepspeed") is None, reason="deepspeed is not installed")
+@needs_deepspeed
 def test_two_gpus_with_zero_3(folder):
     one = train(folder, "one-gpu", devices={"CUDA_VISIBLE_DEVICES": "0"})
     config = str(ACCELERATE / "zero3-2.yaml")
     launch = ["-m", "accelerate.commands.launch", "--config_file", config, "--main_process_port", "29713"]
-    two = train(folder, "two-gpus", *launch, processes=2, devices={})
+    two = train(folder, "two-gpus", *launch, processes=2, devices=WITH_DEEPSPEED)
     same(one, two)
     for a, b in zip(one, two, strict=True):
         print(
