@@ -7,6 +7,7 @@ the tracked files; nothing in the working tree is changed but the table that ``-
 
     python tests/seeded/run.py                          all faults
     python tests/seeded/run.py 01 claim --jobs 2        those whose name holds one of these
+    python tests/seeded/run.py --narrow                 only with the tests that are run first: minutes, not hours
     python tests/seeded/run.py --check-clean            do the rooms' tests pass without any fault?
 """
 
@@ -35,6 +36,8 @@ NOT_CAUGHT = "not caught"
 SUITES = ("old_suite", "new_suite")
 _PASSED, _FAILED = 0, 1
 """Exit codes of pytest; with any other it ran no test, or not to the end."""
+_running: set[int] = set()
+"""Process groups of tests."""
 
 
 class NotMeasuredError(Exception):
@@ -131,14 +134,15 @@ class Tests(NamedTuple):
                 stderr=subprocess.STDOUT,
                 start_new_session=True,
             )
+            _running.add(run.pid)
             try:
                 code = run.wait(self.timeout_s)
             except subprocess.TimeoutExpired:
                 raise NotMeasuredError(f"{' '.join(paths)}: not done after {self.timeout_s:g} s") from None
             finally:
-                with suppress(ProcessLookupError):
-                    os.killpg(run.pid, signal.SIGKILL)
+                _kill(run.pid)
                 run.wait()
+                _running.discard(run.pid)
             if code == _PASSED:
                 return None
             failed = cache / "v/cache/lastfailed"
@@ -149,15 +153,24 @@ class Tests(NamedTuple):
         return str(next(iter(json.loads(failed.read_text()))))
 
 
-def measure(fault: Fault, timeout_s: float, marker: str | None) -> Finding:
-    """Run the fault's tests, narrow ones first. Raises NotMeasuredError."""
+def measure(fault: Fault, timeout_s: float, marker: str | None, *, narrow: bool) -> Finding:
+    """Run the fault's tests, those that are named to be first before its whole room.
+
+    Raises:
+        NotMeasuredError: also where ``narrow`` leaves out the room and the others pass, which says nothing of the room.
+    """
     start = time.monotonic()
     with copied_tree() as copy:
         tests = Tests(copy, timeout_s, marker)
         tests.check_import()
         apply(fault, copy)
         first = [path for path in fault.first if (copy / path).exists()]
-        caught_by = (tests.first_failure(first) if first else None) or tests.first_failure(_room(fault, copy))
+        caught_by = tests.first_failure(first) if first else None
+        if caught_by is None and narrow and first:
+            raise NotMeasuredError(f"{' '.join(first)} pass; its whole room was not run")
+        if caught_by is None:
+            _say(f"{fault.name}: its whole room is run")
+            caught_by = tests.first_failure(_room(fault, copy))
         seconds = time.monotonic() - start
         if caught_by is not None:
             apply(fault, copy, "--reverse")
@@ -213,14 +226,35 @@ def write_findings(out: Path, suite: str, found: dict[str, Finding]) -> None:
     partial.replace(out)
 
 
+def _kill(group: int) -> None:
+    with suppress(ProcessLookupError):
+        os.killpg(group, signal.SIGKILL)
+
+
 def _say(text: str) -> None:
     print(text, flush=True)
+
+
+def _tell(asked: dict[Future[Finding], Fault], found: dict[str, Finding], args: argparse.Namespace) -> None:
+    """Say what comes of each fault as it is known, and keep it in ``found`` and in the table."""
+    _say(f"{len(asked)} faults, {args.jobs} at a time")
+    for number, future in enumerate(as_completed(asked), start=1):
+        name = asked[future].name
+        try:
+            finding = found[name] = future.result()
+            said = f"{finding.caught_by}  {finding.seconds:.0f} s"
+            if args.out is not None:
+                write_findings(args.out, args.suite, found)
+        except NotMeasuredError as e:
+            said = f"NOT MEASURED: {e}"
+        _say(f"[{number}/{len(asked)}] {name}  {said}")
 
 
 def _arguments() -> argparse.Namespace:
     parser = argparse.ArgumentParser(description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter)
     parser.add_argument("names", nargs="*", help="parts of names of faults; all faults without any")
     parser.add_argument("--jobs", type=int, default=1, metavar="N", help="faults at a time (default: 1)")
+    parser.add_argument("--narrow", action="store_true", help="leave a room out where tests are named to be first")
     parser.add_argument("--marker", metavar="EXPR", help="only tests that these markers select, as pytest -m has it")
     parser.add_argument("--timeout", type=float, default=1800, metavar="S", help="of each run of tests (default: 1800)")
     parser.add_argument("--out", type=Path, metavar="CSV", help=f"table to fill in, e.g. {RESULTS.relative_to(ROOT)}")
@@ -245,18 +279,16 @@ def main() -> int:
         return 0 if check_clean(faults, args.timeout, args.marker) else 1
     found: dict[str, Finding] = {}
     with ThreadPoolExecutor(args.jobs) as pool:
-        asked: dict[Future[Finding], Fault] = {pool.submit(measure, f, args.timeout, args.marker): f for f in faults}
-        _say(f"{len(faults)} faults, {args.jobs} at a time")
-        for number, future in enumerate(as_completed(asked), start=1):
-            name = asked[future].name
-            try:
-                finding = found[name] = future.result()
-                said = f"{finding.caught_by}  {finding.seconds:.0f} s"
-                if args.out is not None:
-                    write_findings(args.out, args.suite, found)
-            except NotMeasuredError as e:
-                said = f"NOT MEASURED: {e}"
-            _say(f"[{number}/{len(faults)}] {name}  {said}")
+        asked: dict[Future[Finding], Fault] = {
+            pool.submit(measure, fault, args.timeout, args.marker, narrow=args.narrow): fault for fault in faults
+        }
+        try:
+            _tell(asked, found, args)
+        except BaseException:  # Ctrl-C: what was found so far is in the table
+            pool.shutdown(wait=False, cancel_futures=True)
+            for group in tuple(_running):
+                _kill(group)
+            raise
     num_caught = sum(f.caught_by != NOT_CAUGHT for f in found.values())
     _say(f"{num_caught} caught, {len(found) - num_caught} not caught, {len(faults) - len(found)} not measured")
     return 0 if len(found) == len(faults) else 1
