@@ -12,7 +12,11 @@ import signal
 from collections.abc import Iterator
 from pathlib import Path
 
+import hypothesis
 import pytest
+
+hypothesis.settings.register_profile("kevin", deadline=None, derandomize=True)  # the machine may be busy
+hypothesis.settings.load_profile("kevin")
 
 TESTS = Path(__file__).parent
 SLOW = ("slow", "slurm", "apptainer")
