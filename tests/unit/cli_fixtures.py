@@ -2,10 +2,17 @@
 
 from __future__ import annotations
 
+import contextlib
+import gc
+import io
 import os
 import subprocess
 import sys
 from pathlib import Path
+
+import pytest
+
+from kevin.cli import entry
 
 ROOT = Path(__file__).parents[2]
 KEVIN = Path(sys.executable).with_name("kevin")
@@ -46,3 +53,21 @@ def kevin(*args: str | Path, cwd: Path = ROOT, timeout_s: float = 120, **env: st
         check=False,
         env={**os.environ, "COLUMNS": "120", "NO_COLOR": "1", **env},
     )
+
+
+def kevin_here(*args: str | Path, cwd: Path = ROOT, **env: str) -> subprocess.CompletedProcess[str]:
+    """The same in this process, which has imported by now what the command needs; without its supervisor."""
+    argv, code = ["kevin", *map(str, args)], None
+    out, error = io.StringIO(), io.StringIO()
+    with pytest.MonkeyPatch.context() as patch, contextlib.redirect_stdout(out), contextlib.redirect_stderr(error):
+        patch.setattr(entry, "supervise", lambda: None)
+        patch.setattr(gc, "freeze", lambda: None)  # this process goes on
+        patch.setattr(sys, "argv", argv)
+        patch.chdir(cwd)
+        for name, value in {"COLUMNS": "120", "NO_COLOR": "1", **env}.items():
+            patch.setenv(name, value)
+        try:
+            entry.main()
+        except SystemExit as e:
+            code = e.code
+    return subprocess.CompletedProcess(argv, int(code or 0), out.getvalue(), error.getvalue())

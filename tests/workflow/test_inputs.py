@@ -18,7 +18,7 @@ from kevin.core.files import read_turns
 from kevin.tasks.ops import call
 from kevin.tasks.render import render
 
-from .conftest import Run
+from .conftest import Run, command, run_here
 
 RESULTS = "own results; it's $HOME"
 TURNS = f"{RESULTS}/rollouts/mine-level1/turns.parquet"
@@ -103,6 +103,7 @@ def test_an_edited_and_an_added_task_are_built(own: Path, snakemake: Run) -> Non
     added.unlink()
 
 
+@pytest.mark.slow
 def test_a_task_that_cannot_be_used_stops_at_once_and_costs_nothing(own: Path, snakemake: Run) -> None:
     before = (own / TURNS).read_bytes()
     broken = own / "my-tasks/level1/3_broken.py"
@@ -119,14 +120,17 @@ def test_a_task_that_cannot_be_used_stops_at_once_and_costs_nothing(own: Path, s
     assert planned(snakemake, own) == set()
 
 
-def test_a_model_that_is_not_there_is_named_before_anything_is_made(own: Path, snakemake: Run) -> None:
-    configure(own, policies={"mine": {"backend": "replay", "model": "misspelt.jsonl"}})
-    run = snakemake(TURNS, "--configfile", own / "own.yaml")
+def test_a_model_that_is_not_there_is_named_before_anything_is_made(
+    own: Path, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setattr("kevin.workflow.folder.claim_folder", lambda path: None)  # which ends with this process
+    overlay = configure(tmp_path, policies={"mine": {"backend": "replay", "model": "misspelt.jsonl"}})
+    run = run_here(command(own, TURNS, "--configfile", overlay))
     assert run.returncode != 0
     assert "policies.mine.model: there is no misspelt.jsonl" in said(run)
-    configure(own)
 
 
+@pytest.mark.slow
 def test_finished_answers_are_kept_beside_new_ones(own: Path, snakemake: Run) -> None:
     answer(own, "another answer")
     run = snakemake(TURNS, "--configfile", own / "own.yaml", timeout=900)

@@ -5,14 +5,14 @@ from __future__ import annotations
 from pathlib import Path
 
 import pytest
-from cli_fixtures import kevin
+from cli_fixtures import kevin_here
 
 
 def test_help_says_what_they_do() -> None:
-    run = kevin("audit", "--help")
+    run = kevin_here("audit", "--help")
     assert run.returncode == 0
     assert all(name in run.stdout for name in ("kernels", "table", "figure", "without guards"))
-    run = kevin("bench", "--help")
+    run = kevin_here("bench", "--help")
     assert " attacks " in run.stdout
 
 
@@ -26,11 +26,11 @@ def test_help_says_what_they_do() -> None:
     ],
 )
 def test_what_makes_no_sense_is_said(tmp_path: Path, options: tuple[str, ...], said: str) -> None:
-    run = kevin("bench", "attacks", "--out", tmp_path, *options)
+    run = kevin_here("bench", "attacks", "--out", tmp_path, *options)
     assert run.returncode == 2 and said in run.stderr
     assert not list(tmp_path.iterdir())
 
 
 def test_an_audit_of_nothing(tmp_path: Path) -> None:
-    run = kevin("audit", "table", "--kernels", tmp_path / "none.parquet", "--out", tmp_path / "audit.csv")
+    run = kevin_here("audit", "table", "--kernels", tmp_path / "none.parquet", "--out", tmp_path / "audit.csv")
     assert run.returncode == 2 and f"{tmp_path}/none.parquet: no such file" in run.stderr

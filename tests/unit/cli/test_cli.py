@@ -13,7 +13,7 @@ from pathlib import Path
 from typing import Any
 
 import pytest
-from cli_fixtures import BROKEN, GOOD, REFERENCE, ROOT, WRONG, kevin
+from cli_fixtures import BROKEN, GOOD, REFERENCE, ROOT, WRONG, kevin_here
 
 from kevin.api.pairs import make_protocol
 from kevin.cli.config_docs import json_schema, markdown, sections
@@ -37,7 +37,7 @@ def files(tmp_path: Path) -> Path:
 
 
 def test_help_groups_commands_for_a_newcomer() -> None:
-    run = kevin("--help")
+    run = kevin_here("--help")
     assert run.returncode == 0
     hand, steps = run.stdout.split("Study steps (called by Snakemake)")
     assert "With a kernel in hand" in hand
@@ -51,7 +51,7 @@ def test_each_split_of_a_rollout_has_a_file_of_its_own(tmp_path: Path) -> None:
     common = ("rollout", "--tasks", "t", "--policy", "base", "--store", "s", "--split", "level1", "--split", "level2")
     one, other = tmp_path / "a/turns.parquet", tmp_path / "a/others.parquet"
     for files in ((one,), (one, other)):
-        run = kevin(*common, *(f"--out={file}" for file in files))
+        run = kevin_here(*common, *(f"--out={file}" for file in files))
         assert run.returncode == 2 and "each split needs a file of its own, in a folder of its own" in run.stderr
 
 
@@ -81,7 +81,7 @@ def test_overlays_are_valid(overlay: str) -> None:
 def test_config_show_names_the_file_that_set_a_key(tmp_path: Path) -> None:
     overlay = tmp_path / "more.yaml"
     overlay.write_text("rollout:\n  num_turns: 7\n")
-    run = kevin("config", "show", "-c", "config/config.yaml", "-c", overlay)
+    run = kevin_here("config", "show", "-c", "config/config.yaml", "-c", overlay)
     rows = {line.split()[0]: line.split()[1:] for line in run.stdout.splitlines()}
     assert rows["rollout.num_turns"] == [str(overlay), "7"]
     assert rows["policies.base.model"] == ["config/config.yaml", '"results/base_model"']
@@ -91,7 +91,7 @@ def test_config_show_names_the_file_that_set_a_key(tmp_path: Path) -> None:
 def test_unknown_key_is_one_clear_message(tmp_path: Path) -> None:
     typo = tmp_path / "typo.yaml"
     typo.write_text("rollout:\n  num_turn: 7\n")
-    run = kevin("config", "show", "-c", "config/config.yaml", "-c", typo)
+    run = kevin_here("config", "show", "-c", "config/config.yaml", "-c", typo)
     assert run.returncode == 2
     assert "rollout.num_turn: unknown key" in run.stderr and str(typo) in run.stderr
     assert "Traceback" not in run.stderr
@@ -100,7 +100,7 @@ def test_unknown_key_is_one_clear_message(tmp_path: Path) -> None:
 def test_a_model_that_cannot_be_read_is_told_before_anything_is_judged(tmp_path: Path) -> None:
     overlay, out = tmp_path / "here.yaml", tmp_path / "tasks.parquet"
     overlay.write_text("base_model: {init: /no/such/model}\n")
-    run = kevin("past", "tasks", "-c", "config/config.yaml", "-c", "config/gpu.yaml", "-c", overlay, "--out", out)
+    run = kevin_here("past", "tasks", "-c", "config/config.yaml", "-c", "config/gpu.yaml", "-c", overlay, "--out", out)
     assert run.returncode != 0 and not out.exists()
     assert "there is no folder /no/such/model; give" in run.stderr and "Traceback" not in run.stderr
 
@@ -109,35 +109,35 @@ def test_a_model_that_cannot_be_read_is_told_before_anything_is_judged(tmp_path:
 
 
 def test_a_catalog_task_can_be_shown_and_judged_before_any_study(tmp_path: Path) -> None:
-    shown = kevin("tasks", "show", "l1/relu", "--tasks", tmp_path / "none.parquet")
+    shown = kevin_here("tasks", "show", "l1/relu", "--tasks", tmp_path / "none.parquet")
     assert shown.returncode == 0, shown.stderr
     task = tmp_path / "task.py"
     task.write_text(shown.stdout)
-    prompt = kevin("tasks", "show", task, "--prompt")
+    prompt = kevin_here("tasks", "show", task, "--prompt")
     assert prompt.returncode == 0, prompt.stderr
     assert 'extern "C" void launch(' in prompt.stdout
 
 
 def test_tasks_can_be_shown_outside_of_a_study_s_folder(tmp_path: Path) -> None:
-    source = kevin("tasks", "show", "l1/softmax", cwd=tmp_path)
+    source = kevin_here("tasks", "show", "l1/softmax", cwd=tmp_path)
     assert source.returncode == 0, source.stderr
     assert "class Model" in source.stdout
     (tmp_path / "task.py").write_text(source.stdout)
-    prompt = kevin("tasks", "show", "task.py", "--prompt", cwd=tmp_path)
+    prompt = kevin_here("tasks", "show", "task.py", "--prompt", cwd=tmp_path)
     assert 'extern "C"' in prompt.stdout
-    missing = kevin("tasks", "show", "l1/softmax", "--config", "none.yaml", cwd=tmp_path)
+    missing = kevin_here("tasks", "show", "l1/softmax", "--config", "none.yaml", cwd=tmp_path)
     assert (missing.returncode, missing.stdout) == (2, "")
     assert "none.yaml: no such configuration file" in missing.stderr
 
 
 def test_an_unknown_task_is_named(tmp_path: Path) -> None:
-    run = kevin("tasks", "show", "l1/nothing", "--tasks", tmp_path / "none.parquet")
+    run = kevin_here("tasks", "show", "l1/nothing", "--tasks", tmp_path / "none.parquet")
     assert run.returncode == 2
     assert "l1/nothing" in run.stderr
 
 
 def test_listing_without_a_study_says_how_to_make_it(tmp_path: Path) -> None:
-    run = kevin("tasks", "list", "--tasks", tmp_path / "tasks.parquet")
+    run = kevin_here("tasks", "list", "--tasks", tmp_path / "tasks.parquet")
     assert run.returncode == 2
     assert "snakemake" in run.stderr
 
@@ -146,19 +146,10 @@ def test_listing_without_a_study_says_how_to_make_it(tmp_path: Path) -> None:
 
 
 def test_judge_correct_kernel_for_people(files: Path) -> None:
-    run = kevin("judge", "--task-file", files / "ref.py", "--kernel", files / "good.cpp")
+    run = kevin_here("judge", "--task-file", files / "ref.py", "--kernel", files / "good.cpp")
     assert run.returncode == 0, run.stderr
     for word in ("correct", "Speedup", "95 % interval", "Kernel", "Reference", "Isolation", "Flags"):
         assert word in run.stdout
-
-
-def test_judge_json_holds_the_verdict_and_the_interval(files: Path) -> None:
-    run = kevin("judge", "--task-file", files / "ref.py", "--kernel", files / "good.cpp", "--json")
-    verdict = json.loads(run.stdout)
-    assert verdict["outcome"] == "correct"
-    low, high = verdict["speedup_interval"]
-    assert 0 < low <= verdict["speedup"] <= high
-    assert verdict["timing"]["median_us"] > 0
 
 
 @pytest.mark.parametrize(
@@ -166,26 +157,22 @@ def test_judge_json_holds_the_verdict_and_the_interval(files: Path) -> None:
     [("wrong.cpp", "incorrect", "expected"), ("broken.cpp", "compile_error", "'y' was not declared")],
 )
 def test_a_failed_kernel_still_has_a_verdict(files: Path, kernel: str, outcome: str, told: str) -> None:
-    run = kevin("judge", "--task-file", files / "ref.py", "--kernel", files / kernel)
+    run = kevin_here("judge", "--task-file", files / "ref.py", "--kernel", files / kernel)
     assert run.returncode == 0
     assert outcome in run.stdout and told in run.stdout
     assert "Speedup" not in run.stdout
 
 
-def test_store_answers_the_second_time(files: Path) -> None:
-    args = (
-        "judge",
-        "--task-file",
-        files / "ref.py",
-        "--kernel",
-        files / "good.cpp",
-        "--store",
-        files / "store",
-        "--json",
-    )
-    first, second = kevin(*args), kevin(*args)
+def test_json_holds_the_verdict_and_the_store_answers_the_second_time(files: Path) -> None:
+    args = ("--task-file", files / "ref.py", "--kernel", files / "good.cpp", "--store", files / "store", "--json")
+    first, second = (kevin_here("judge", *args) for _ in range(2))
     assert first.returncode == 0, first.stderr
-    assert json.loads(first.stdout) == json.loads(second.stdout)
+    verdict = json.loads(first.stdout)
+    assert verdict == json.loads(second.stdout)
+    assert verdict["outcome"] == "correct"
+    low, high = verdict["speedup_interval"]
+    assert 0 < low <= verdict["speedup"] <= high
+    assert verdict["timing"]["median_us"] > 0
 
 
 @pytest.mark.parametrize(
@@ -204,7 +191,7 @@ def test_store_answers_the_second_time(files: Path) -> None:
 )
 def test_bad_usage_is_one_message_and_exit_code_2(files: Path, args: list[str], said: str) -> None:
     (files / "good.cu").write_text(GOOD)
-    run = kevin("judge", *args, cwd=files)
+    run = kevin_here("judge", *args, cwd=files)
     assert run.returncode == 2
     assert said in run.stderr
     assert "Traceback" not in run.stderr
@@ -213,14 +200,14 @@ def test_bad_usage_is_one_message_and_exit_code_2(files: Path, args: list[str], 
 def test_task_without_get_inputs_names_file_and_function(files: Path) -> None:
     task = files / "no_inputs.py"
     task.write_text(REFERENCE.replace("def get_inputs", "def other"))
-    run = kevin("judge", "--task-file", task, "--kernel", files / "good.cpp")
+    run = kevin_here("judge", "--task-file", task, "--kernel", files / "good.cpp")
     assert run.returncode == 2
     assert str(task) in run.stderr and "get_inputs" in run.stderr
 
 
 def test_debug_shows_the_traceback_and_log_keeps_the_message(files: Path) -> None:
     log = files / "run.log"
-    run = kevin("--debug", "--log", log, "judge", "--task-file", files / "ref.py", "--kernel", "nowhere.cpp")
+    run = kevin_here("--debug", "--log", log, "judge", "--task-file", files / "ref.py", "--kernel", "nowhere.cpp")
     assert run.returncode == 2
     assert "Traceback" in run.stderr
     assert "nowhere.cpp: no such file" in log.read_text()
@@ -237,10 +224,10 @@ def test_stored_results_are_drawn_by_code_that_judges_otherwise(tmp_path: Path, 
     config = tmp_path / "config.yaml"
     stored = (ROOT / "results/reference/laptop/config.yaml").read_text()
     config.write_text(re.sub(r"(?m)^  version: \d+$", "  version: 1", stored))
-    run = kevin(*command, "--config", config, "--out-dir", tmp_path)
+    run = kevin_here(*command, "--config", config, "--out-dir", tmp_path)
     assert run.returncode == 0, run.stderr
     assert list(tmp_path.glob("*.png"))
-    run = kevin("tasks", "build", "--config", config, "--out", tmp_path / "tasks.parquet")
+    run = kevin_here("tasks", "build", "--config", config, "--out", tmp_path / "tasks.parquet")
     assert run.returncode == 2 and "judges by version" in run.stderr
 
 
@@ -291,7 +278,8 @@ def read_lines(path: Path) -> list[dict[str, Any]]:
     return [json.loads(line) for line in path.read_text().splitlines()]
 
 
-def test_batch_keeps_order_reports_bad_references_and_resumes(tmp_path: Path) -> None:
+def test_batch_keeps_order_reports_bad_references_resumes_and_takes_nothing_over(tmp_path: Path) -> None:
+    """Judges in worker processes, twice, which takes a while to start."""
     lazy = REFERENCE.replace("torch.relu(x)", "torch.relu(x / (type(x) is not torch.Tensor))").replace(
         "* 2.0", "* (2.0 if type(x) is not torch.Tensor else [])"
     )
@@ -304,7 +292,7 @@ def test_batch_keeps_order_reports_bad_references_and_resumes(tmp_path: Path) ->
         ("wrong", REFERENCE, WRONG),
     )
     out = tmp_path / "verdicts.jsonl"
-    run = kevin("judge", "--batch", batch, "--out", out)
+    run = kevin_here("judge", "--batch", batch, "--out", out)
     assert run.returncode == 2, run.stderr
     assert f"{batch}:2" in run.stderr and f"{batch}:4" in run.stderr
     rows = read_lines(out)
@@ -315,11 +303,17 @@ def test_batch_keeps_order_reports_bad_references_and_resumes(tmp_path: Path) ->
     first, last = rows[0], rows[-1]
     rest = [row for row in rows[1:-1] if "outcome" in row]
     out.write_text("".join(json.dumps(row) + "\n" for row in [last, *rest]) + json.dumps(first)[:50])
-    again = kevin("judge", "--batch", batch, "--out", out)
+    again = kevin_here("judge", "--batch", batch, "--out", out)
     assert "half a line" in again.stderr and "2 of 5 are done" in again.stderr
     after = read_lines(out)
     assert [row["id"] for row in after] == [row["id"] for row in rows]
     assert after[2] == rows[2] and after[4] == rows[4]
+
+    before = out.read_text()
+    other = write_pairs(tmp_path / "other.jsonl", ("broken", REFERENCE, GOOD))
+    refused = kevin_here("judge", "--batch", other, "--out", out)
+    assert refused.returncode == 2 and "of another kernel" in refused.stderr
+    assert out.read_text() == before
 
 
 @pytest.mark.parametrize(
@@ -339,17 +333,6 @@ def test_damaged_output_is_refused_but_a_cut_last_line_is_not(tmp_path: Path) ->
     out.write_text('{"id": "a"\n{"id": "b"}\n')
     with pytest.raises(DataError, match=r"out\.jsonl:1"):
         read_records(out)
-
-
-def test_verdicts_of_another_kernel_are_not_taken_over(tmp_path: Path) -> None:
-    out = tmp_path / "out.jsonl"
-    kevin("judge", "--batch", write_pairs(tmp_path / "one.jsonl", ("a", REFERENCE, BROKEN)), "--out", out)
-    before = out.read_text()
-    other = write_pairs(tmp_path / "two.jsonl", ("a", REFERENCE, GOOD))
-    run = kevin("judge", "--batch", other, "--out", out)
-    assert run.returncode == 2
-    assert "of another kernel" in run.stderr
-    assert out.read_text() == before
 
 
 # --- the step and its workflow -----------------------------------------------------------------------------------
