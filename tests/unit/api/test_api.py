@@ -182,6 +182,7 @@ def test_a_fork_does_not_use_its_parent_s_judge(judge: Judge) -> None:
 
 @pytest.mark.slow
 def test_what_is_lost_is_said_and_the_next_kernel_starts_it_again(store: Path) -> None:
+    """A judge's processes start twice, which takes seconds."""
     with Judge(device="cpu", store=store, num_trials=2) as judge:
         first = judge(REFERENCE, GOOD)
         future = judge.submit(REFERENCE, GOOD.replace("x[i] > 0", "x[i] >= 0"))
@@ -196,7 +197,8 @@ def test_what_is_lost_is_said_and_the_next_kernel_starts_it_again(store: Path) -
 
 
 @pytest.mark.slow
-def test_nothing_is_left_of_a_program_that_is_killed(tmp_path: Path) -> None:
+def test_nothing_is_left_of_a_program_that_is_killed() -> None:
+    """A program and its judge's processes start, which takes seconds."""
     code = (
         "import sys, time\nfrom kevin import Judge\njudge = Judge('cpu')\n"
         f"judge({REFERENCE!r}, {WRONG!r})\nprint('judged', flush=True)\ntime.sleep(600)"
