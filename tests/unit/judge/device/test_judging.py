@@ -30,6 +30,8 @@ from kevin.judge.sandbox.slots import SharedSlots
 from kevin.judge.timing import paired
 from kevin.tasks.format import inspect_task
 
+pytestmark = pytest.mark.timing
+
 _LINEAR = """    def __init__(self):
         super().__init__(); self.linear = torch.nn.Linear(64, 48)
 """

@@ -23,6 +23,8 @@ from kevin.judge.device.spares import SpareCell, SpareCells
 from kevin.judge.sandbox.cell import Cell
 from kevin.judge.timing import paired
 
+pytestmark = pytest.mark.timing
+
 TASK = adding_task(1, 1000)
 RIGHT, WRONG, CRASH = "out[i] = x[i] + 1;", "out[i] = x[i] + 2;", "out[i] = *(volatile float*)8;"
 EXPECTED = [Outcome.CORRECT, Outcome.INCORRECT, Outcome.RUNTIME_ERROR, Outcome.CORRECT]
