@@ -61,6 +61,7 @@ def test_nothing_is_left_of_what_was_built(pool: JudgePool) -> None:
     assert pool._builds.is_dir() and not list(pool._builds.iterdir())
 
 
+@pytest.mark.slow
 def test_one_kernel_is_judged_for_many_tasks_at_once(pool: JudgePool) -> None:
     """Each has a build of its own, which goes when that task's verdict is there, and no other's with it."""
     kernel = Kernel(dialect="c_abi", language="cpp", source=GOOD + "// for all\n")
@@ -84,6 +85,7 @@ def test_what_is_built_ahead_is_not_built_again(pool: JudgePool) -> None:
     assert not pool._ahead and not list(pool._builds.iterdir())
 
 
+@pytest.mark.slow
 def test_what_a_kernel_is_judged_against_is_made_before_it_comes_and_goes_with_the_batch(pool: JudgePool) -> None:
     """A reference that does not run stops neither the others nor the pool; nothing is made for a batch that is over."""
     broken = TASK.model_copy(update={"id": "a_broken", "source": REFERENCE.replace("torch.relu", "torch.no_such")})
@@ -107,6 +109,7 @@ def test_what_a_kernel_is_judged_against_is_made_before_it_comes_and_goes_with_t
     assert isinstance(verdict, Verdict) and "reference" in verdict.seconds
 
 
+@pytest.mark.slow
 def test_devices_learn_how_many_of_the_expected_kernels_may_come(
     pool: JudgePool, monkeypatch: pytest.MonkeyPatch
 ) -> None:

@@ -37,14 +37,14 @@ def isolation(request: pytest.FixtureRequest, monkeypatch: pytest.MonkeyPatch) -
         detect_isolation.cache_clear()
 
 
-def _calling(cell: Cell, function: str) -> None:
+def _calling(cell: Cell, function: str, timeout_s: float = 5.0) -> None:
     """Have a cell call a function of the C library as if it were its candidate."""
     memory = anonymous_buffer(4096)
     library = ctypes.util.find_library("c")
     cell.prepare(NO_TENSORS | {"library": library, "launcher": function}, memory.fd)
     assert "error" not in cell.load(10.0)
     memory.close()
-    cell.call([], [0], 5.0)
+    cell.call([], [0], timeout_s)
 
 
 def test_an_abort_is_told_as_one(isolation: Isolation) -> None:
@@ -57,7 +57,7 @@ def test_what_is_killed_is_reaped_at_once(isolation: Isolation) -> None:
     before = {p.pid for p in psutil.process_iter()}
     with Cell("native.py", isolation=isolation) as cell:
         with pytest.raises(CandidateFailed, match="time limit"):
-            _calling(cell, "pause")
+            _calling(cell, "pause", 0.3)
         pid = cell._process.pid
         assert pid is not None
         made = [p for p in (psutil.Process(pid), *psutil.Process(pid).parents()) if p.pid not in before]
