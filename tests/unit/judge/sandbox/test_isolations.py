@@ -78,12 +78,15 @@ def test_one_that_only_starts_is_gone_when_killed(isolation: Isolation) -> None:
     assert not [p for p in set(mine.children()) - others if p.status() == psutil.STATUS_ZOMBIE]
 
 
-HOST = """
-import sys; sys.path.append("../..")
-from test_isolations import NO_TENSORS, Cell, anonymous_buffer, ctypes, detect_isolation
+HOST = f"""
+import ctypes.util, os
+from kevin.judge.sandbox.cell import Cell
+from kevin.judge.sandbox.isolation import detect_isolation
 
-cell, memory = Cell("native.py", isolation=detect_isolation()), anonymous_buffer(4096)
-cell.prepare(NO_TENSORS | {"library": ctypes.util.find_library("c"), "launcher": "pause"}, memory.fd)
+memory = os.memfd_create("shared")
+os.ftruncate(memory, 4096)
+cell = Cell("native.py", isolation=detect_isolation())
+cell.prepare({NO_TENSORS} | {{"library": ctypes.util.find_library("c"), "launcher": "pause"}}, memory)
 assert "error" not in cell.load(10.0)
 print(cell._process.pid, flush=True)
 cell.call([], [0], 60.0)
@@ -94,7 +97,7 @@ def test_a_candidate_does_not_outlive_its_judge(isolation: Isolation) -> None:
     """Not even one that is killed at once with no chance to tidy up; Apptainer's end is for the supervisor."""
     if isolation is Isolation.APPTAINER:
         pytest.skip("its programs stay until the command's supervisor ends")
-    host = subprocess.Popen([sys.executable, "-c", HOST], cwd=Path(__file__).parent, stdout=subprocess.PIPE, text=True)
+    host = subprocess.Popen([sys.executable, "-c", HOST], stdout=subprocess.PIPE, text=True)
     assert host.stdout is not None
     pid = int(host.stdout.readline())
     time.sleep(0.5)  # for the call to begin
