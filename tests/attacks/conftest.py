@@ -10,6 +10,7 @@ from pathlib import Path
 import pytest
 from stored_verdicts import StoredVerdicts
 
+from kevin.core.protocol import TimingProtocol
 from kevin.core.types import Kernel, Task, Verdict
 from kevin.judge.benchmarks.attack_table import attack_protocol
 from kevin.judge.device.judging import Judging
@@ -19,7 +20,15 @@ from kevin.tasks.format import inspect_task
 
 Judge = Callable[..., Verdict]
 
-PROTOCOL = attack_protocol("cpu")
+PROTOCOL = attack_protocol("cpu").model_copy(
+    update={
+        "call_timeout_s": 1.0,
+        "run_timeout_s": 20.0,
+        "timing": TimingProtocol(min_rounds=3, max_rounds=3, budget_s=0.05, warmup_s=0.02),
+    }
+)
+"""What an attack is found out by does not take long: a call that has not ended, a few rounds of timing. Eager, in a
+process of its own, may need longer on a busy machine than the limit that attacks are given there."""
 
 
 @pytest.fixture(scope="session")
@@ -28,14 +37,19 @@ def device() -> Judging:
 
 
 def _runner(device: Judging, language: str, cache: Path) -> Judge:
-    """``run(task_source, kernel_source, dialect=..., rules=...)`` -> Verdict, which is compared with the stored one."""
+    """``run(task_source, kernel_source, dialect=..., rules=...)`` -> Verdict, which is compared with the stored one.
+
+    Other names are limits of its build.
+    """
     stored = StoredVerdicts()
 
-    def run(reference: str, source: str, dialect: str = "c_abi", rules: tuple[str, ...] = ()) -> Verdict:
+    def run(
+        reference: str, source: str, dialect: str = "c_abi", rules: tuple[str, ...] = (), **limits: float
+    ) -> Verdict:
         task = Task(id="test", level=1, name="test", source=reference, origin="user")
         task = task.model_copy(update={"spec": inspect_task(reference, "test")})
         kernel = Kernel(dialect=dialect, language=language, source=source)
-        verdict = judge_on(device, task, kernel, device.protocol.model_copy(update={"rules": rules}), cache)
+        verdict = judge_on(device, task, kernel, device.protocol.model_copy(update={"rules": rules, **limits}), cache)
         stored.check(reference, kernel, rules, verdict)
         return verdict
 

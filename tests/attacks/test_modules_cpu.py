@@ -20,6 +20,8 @@ from kevin.judge.benchmarks.attacks.swallowed import SWALLOWED, TWO_OF_ONE_NAME,
 
 from .modules import check_attack, check_ignored_bias
 
+pytestmark = pytest.mark.timing
+
 
 @pytest.mark.parametrize("name", CONTROLS)
 def test_control_passes(judge, name: str) -> None:

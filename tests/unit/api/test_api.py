@@ -14,16 +14,20 @@ from pathlib import Path
 import psutil
 import pytest
 from cli_fixtures import BROKEN, GOOD, REFERENCE, WRONG
+from typer.testing import CliRunner
 
 import kevin
 from kevin import DeviceError, HarnessError, Judge, JudgeProtocol, Outcome, TaskError, UsageError
+from kevin.api import inspector
 from kevin.api.adapter import VerdictStore
 from kevin.api.engine import Engine
 from kevin.api.inspector import Inspectors
 from kevin.api.pairs import make_task
+from kevin.cli.app import app
 from kevin.core.candidate import make_kernel
 
-HANGS = "import time\nwhile True:\n    time.sleep(0.01)\n"
+pytestmark = pytest.mark.timing
+
 HANGS_FOR_GOOD = "import signal\nsignal.signal(signal.SIGALRM, signal.SIG_IGN)\nwhile True:\n    pass\n"
 EXITS = "import os\nos._exit(0)\n"
 
@@ -49,21 +53,6 @@ def test_importing_it_brings_nothing_of_training_and_no_torch() -> None:
         _ = kevin.Jugde  # type: ignore[attr-defined]
 
 
-def test_three_lines_judge_a_kernel_from_a_script_without_a_guard(tmp_path: Path) -> None:
-    """Worker processes must not run the script again, as those of multiprocessing would."""
-    (tmp_path / "reference.py").write_text(REFERENCE)
-    (tmp_path / "kernel.cpp").write_text(GOOD)
-    script = tmp_path / "script.py"
-    script.write_text(
-        "from kevin import Judge\nwith Judge(device='cpu') as judge:\n"
-        "    print(judge('reference.py', 'kernel.cpp').outcome)\n"
-    )
-    run = subprocess.run(
-        [sys.executable, script], cwd=tmp_path, capture_output=True, text=True, timeout=180, check=False
-    )
-    assert (run.returncode, run.stdout) == (0, "correct\n"), run.stderr
-
-
 def test_a_verdict_is_the_command_s(judge: Judge, store: Path, tmp_path: Path) -> None:
     verdict = judge(REFERENCE, GOOD)
     assert verdict.outcome is Outcome.CORRECT and verdict.speedup is not None and verdict.speedup > 0
@@ -73,9 +62,10 @@ def test_a_verdict_is_the_command_s(judge: Judge, store: Path, tmp_path: Path) -
         file.write_text(text)
     assert judge(*files) == judge(*map(str, files)) == verdict
     command = ["judge", "--task-file", files[0], "--kernel", files[1], "--store", store, "--json"]
-    kevin_command = Path(sys.executable).with_name("kevin")
-    run = subprocess.run([kevin_command, *command], capture_output=True, text=True, timeout=180, check=True)
-    assert f'"key": "{verdict.key}"' in run.stdout and str(verdict.timing.median_us) in run.stdout  # type: ignore[union-attr]
+    run = CliRunner().invoke(app, [str(word) for word in command])
+    assert (
+        run.exit_code == 0 and f'"key": "{verdict.key}"' in run.stdout and str(verdict.timing.median_us) in run.stdout
+    )  # type: ignore[union-attr]
 
 
 def test_many_yields_each_with_its_index_and_an_error_stops_none(judge: Judge, tmp_path: Path) -> None:
@@ -162,14 +152,11 @@ def test_arguments_that_do_not_fit_are_named(judge: Judge) -> None:
         judge(REFERENCE, GOOD, dialect="triton")  # type: ignore[arg-type]
 
 
-def test_a_missing_gpu_is_said_when_it_is_first_needed() -> None:
-    environment = {**os.environ, "PATH": str(Path(sys.executable).parent)}
-    code = (
-        "from kevin import Judge, DeviceError\njudge = Judge('cuda')\n"
-        "try:\n    judge('x = 1\\n', 'y\\n')\nexcept DeviceError as e:\n    print(e)"
-    )
-    run = subprocess.run([sys.executable, "-c", code], env=environment, capture_output=True, text=True, check=True)
-    assert "no NVIDIA GPU was found" in run.stdout
+def test_a_missing_gpu_is_said_when_it_is_first_needed(monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setenv("PATH", str(Path(sys.executable).parent))
+    judge = Judge("cuda")
+    with pytest.raises(DeviceError, match="no NVIDIA GPU was found"):
+        judge("x = 1\n", "y\n")
     assert issubclass(DeviceError, HarnessError)
 
 
@@ -195,6 +182,7 @@ def test_a_fork_does_not_use_its_parent_s_judge(judge: Judge) -> None:
 
 @pytest.mark.slow
 def test_what_is_lost_is_said_and_the_next_kernel_starts_it_again(store: Path) -> None:
+    """A judge's processes start twice, which takes seconds."""
     with Judge(device="cpu", store=store, num_trials=2) as judge:
         first = judge(REFERENCE, GOOD)
         future = judge.submit(REFERENCE, GOOD.replace("x[i] > 0", "x[i] >= 0"))
@@ -209,7 +197,8 @@ def test_what_is_lost_is_said_and_the_next_kernel_starts_it_again(store: Path) -
 
 
 @pytest.mark.slow
-def test_nothing_is_left_of_a_program_that_is_killed(tmp_path: Path) -> None:
+def test_nothing_is_left_of_a_program_that_is_killed() -> None:
+    """A program and its judge's processes start, which takes seconds."""
     code = (
         "import sys, time\nfrom kevin import Judge\njudge = Judge('cpu')\n"
         f"judge({REFERENCE!r}, {WRONG!r})\nprint('judged', flush=True)\ntime.sleep(600)"
@@ -226,26 +215,40 @@ def test_nothing_is_left_of_a_program_that_is_killed(tmp_path: Path) -> None:
 # --- references ---------------------------------------------------------------------------------------------------
 
 
-@pytest.mark.parametrize(
-    ("source", "told"),
-    [(HANGS, "did not end within 4 s"), (HANGS_FOR_GOOD, "was not done within 4 s"), (EXITS, "ended the process")],
-)
-def test_a_reference_that_hangs_or_exits_is_named_and_the_next_one_is_looked_into(source: str, told: str) -> None:
-    with Inspectors(4.0) as inspectors:  # a good one is done within that on a busy machine too
-        for _ in range(2):
-            with pytest.raises(TaskError, match=told):
-                inspectors.inspect(source, "mine.py")
-        assert inspectors.inspect(REFERENCE, "mine.py").inputs[0].shape == (64, 100)
+@pytest.fixture(scope="module")
+def inspectors() -> Iterator[Inspectors]:
+    """Their process ends with them."""
+    with Inspectors(20.0) as inspectors:
+        yield inspectors
     deadline = time.monotonic() + 10
     while any("kevin.api.inspecting" in p.cmdline() for p in psutil.Process().children()):
         assert time.monotonic() < deadline
         time.sleep(0.05)
 
 
-def test_what_a_reference_prints_or_reads_is_not_in_the_way() -> None:
+def _fails_and_the_next_one_is_looked_into(inspectors: Inspectors, source: str, told: str) -> None:
+    for _ in range(2):
+        with pytest.raises(TaskError, match=told):
+            inspectors.inspect(source, "mine.py")
+    assert inspectors.inspect(REFERENCE, "mine.py").inputs[0].shape == (64, 100)
+
+
+def test_a_reference_that_exits_is_named_and_the_next_one_is_looked_into(inspectors: Inspectors) -> None:
+    """One that hangs: see test_serve.py, and the next test."""
+    _fails_and_the_next_one_is_looked_into(inspectors, EXITS, "ended the process")
+
+
+@pytest.mark.slow
+def test_a_reference_that_cannot_be_interrupted_is_ended_with_its_process(monkeypatch: pytest.MonkeyPatch) -> None:
+    """Two processes that import torch one after the other, and what a good reference may take on a busy machine."""
+    monkeypatch.setattr(inspector, "_KILL_AFTER_S", 0.5)
+    with Inspectors(4.0) as inspectors:
+        _fails_and_the_next_one_is_looked_into(inspectors, HANGS_FOR_GOOD, "was not done within 4 s")
+
+
+def test_what_a_reference_prints_or_reads_is_not_in_the_way(inspectors: Inspectors) -> None:
     source = "import sys\nprint('{}')\nsys.stdin.read()\n" + REFERENCE
-    with Inspectors(20.0) as inspectors:
-        assert inspectors.inspect(source, "loud.py").outputs[0].shape == (64, 100)
+    assert inspectors.inspect(source, "loud.py").outputs[0].shape == (64, 100)
 
 
 def test_a_pair_s_digests_are_those_of_its_text() -> None:

@@ -6,14 +6,19 @@ import json
 import os
 import subprocess
 import sys
+from collections.abc import Iterable, Iterator
 from importlib.util import find_spec
 from pathlib import Path
 from typing import Any
 
 import pytest
-from cli_fixtures import REFERENCE, kevin
+from cli_fixtures import REFERENCE
+from click.testing import Result
+from typer.testing import CliRunner
 
+from kevin.api.judge import Judged
 from kevin.api.kernelbench_runs import check_results, entry, lenient, read_samples, references
+from kevin.cli.app import app
 from kevin.core.errors import DataError, UsageError
 from kevin.core.protocol import JudgeProtocol
 from kevin.core.types import Outcome, Round, Timing, Verdict
@@ -51,12 +56,62 @@ def run(tmp_path_factory: pytest.TempPathFactory) -> Path:
     return run
 
 
-@pytest.fixture(scope="module")
-def results(run: Path) -> dict[str, Any]:
-    """Judged as KernelBench does, and strictly."""
-    options = ("--level", "1", "--kernelbench", run.parents[1], "--like-kernelbench")
-    done = kevin("judge", "--runs", run, *options, timeout_s=400)
-    assert done.returncode == 0, done.stderr
+def judge(run: Path, *options: str | Path) -> Result:
+    """`kevin judge --runs` in this process."""
+    return CliRunner().invoke(app, ["judge", "--runs", str(run), *map(str, options)])
+
+
+def verdict(
+    outcome: Outcome, *, reason: str | None = None, seconds: tuple[str, ...] = ("build",), **more: Any
+) -> Verdict:
+    timing = Timing(median_us=5, iqr_us=1, min_us=4, num_samples=30) if outcome is Outcome.CORRECT else None
+    names = {"key": "k", "task_digest": "t", "kernel_digest": "k", "protocol_digest": "p", "device_name": "GPU"}
+    return Verdict(
+        **names | more,
+        outcome=outcome,
+        reason=reason,
+        timing=timing,
+        reference_timing=timing,
+        rounds=tuple(Round(kernel_us=us, reference_us=9) for us in (2000, 4000)) if timing else (),
+        seconds=dict.fromkeys(seconds, 1.0),
+    )
+
+
+class ToldJudge:
+    """Stands in for `kevin.Judge`: says of the run's kernels what that says."""
+
+    def __init__(self, *, protocol: JudgeProtocol, store: Path) -> None:
+        self.protocol = protocol
+
+    def __enter__(self) -> ToldJudge:
+        return self
+
+    def __exit__(self, *exc: object) -> None: ...
+
+    def many(self, pairs: Iterable[tuple[Path, Path]], *, dialect: str) -> Iterator[Judged]:
+        assert dialect == "load_inline"
+        judged = [Judged(i, self._verdict(kernel.read_text()), None) for i, (_, kernel) in enumerate(pairs)]
+        yield from reversed(judged)
+
+    def _verdict(self, kernel: str) -> Verdict:
+        more = {"key": f"{self.protocol.digest} {kernel}", "num_trials": self.protocol.num_trials}
+        if self.protocol.rules:
+            return verdict(Outcome.REFUSED, reason="no_kernel", **more)
+        if kernel == NO_PYTHON:
+            return verdict(Outcome.COMPILE_ERROR, message="SyntaxError: '(' was never closed", **more)
+        if kernel == WRONG:
+            return verdict(Outcome.INCORRECT, seconds=("build", "check"), message="out is 1, expected 2", **more)
+        return verdict(Outcome.CORRECT, seconds=("build", "check", "time"), trials_passed=5, **more)
+
+
+@pytest.fixture(scope="module", params=["told", pytest.param("judged", marks=pytest.mark.slow)])
+def results(run: Path, request: pytest.FixtureRequest) -> dict[str, Any]:
+    """Judged as KernelBench does, and strictly: two judges one after the other, which take a while to start."""
+    with pytest.MonkeyPatch.context() as patch:
+        if request.param == "told":
+            patch.setattr("kevin.cli.judge_runs.Judge", ToldJudge)
+        done = judge(run, "--level", "1", "--kernelbench", run.parents[1], "--like-kernelbench")
+    assert done.exit_code == 0, done.output
     return dict(json.loads((run / "eval_results.json").read_text()))
 
 
@@ -86,10 +141,12 @@ def test_the_strict_verdict_stands_beside_it(results: dict[str, Any], run: Path)
     assert lines[0]["outcome"] == "refused" and lines[0]["key"] == good["strict_key"]
 
 
+@pytest.mark.slow
+@pytest.mark.parametrize("results", ["judged"], indirect=True)
 def test_again_it_judges_nothing_and_by_our_protocol_only_ours_counts(results: dict[str, Any], run: Path) -> None:
     before = sorted(path.name for path in (run / "kevin_store").rglob("*.json"))
-    done = kevin("judge", "--runs", run, "--level", "1", "--kernelbench", run.parents[1], "--out", run / "strict.json")
-    assert done.returncode == 0, done.stderr
+    done = judge(run, "--level", "1", "--kernelbench", run.parents[1], "--out", run / "strict.json")
+    assert done.exit_code == 0, done.output
     strict = json.loads((run / "strict.json").read_text())
     assert not any(e["correctness"] for samples in strict.values() for e in samples)
     assert sorted(path.name for path in (run / "kevin_store").rglob("*.json")) == before
@@ -134,8 +191,8 @@ def test_its_own_analysis_runs_on_them(results: dict[str, Any], run: Path, tmp_p
     ],
 )
 def test_a_run_that_cannot_be_judged_is_named(run: Path, options: list[str], told: str) -> None:
-    done = kevin("judge", "--runs", run, "--kernelbench", run.parents[1], *options)
-    assert done.returncode == 2 and told in done.stderr
+    done = judge(run, "--kernelbench", run.parents[1], *options)
+    assert isinstance(done.exception, UsageError) and told in str(done.exception)
 
 
 def test_a_kernel_of_no_problem_and_a_missing_folder_are_named(run: Path, tmp_path: Path) -> None:
@@ -154,23 +211,6 @@ def test_results_of_its_own_evaluation_are_not_overwritten(tmp_path: Path) -> No
     path.write_text("[1]")
     with pytest.raises(DataError, match="not results of KernelBench"):
         check_results(path)
-
-
-def verdict(outcome: Outcome, *, reason: str | None = None, seconds: tuple[str, ...] = ("build",)) -> Verdict:
-    timing = Timing(median_us=5, iqr_us=1, min_us=4, num_samples=3) if outcome is Outcome.CORRECT else None
-    return Verdict(
-        key="k",
-        task_digest="t",
-        kernel_digest="k",
-        protocol_digest="p",
-        device_name="GPU",
-        outcome=outcome,
-        reason=reason,
-        timing=timing,
-        reference_timing=timing,
-        rounds=tuple(Round(kernel_us=us, reference_us=9) for us in (2000, 4000)) if timing else (),
-        seconds=dict.fromkeys(seconds, 1.0),
-    )
 
 
 @pytest.mark.parametrize(

@@ -5,13 +5,14 @@ from __future__ import annotations
 import http.server
 import json
 import os
+import runpy
 import subprocess
 import sys
 import threading
-from collections.abc import Iterator
 from importlib import import_module
 from pathlib import Path
 from typing import Any
+from unittest.mock import MagicMock
 
 import pytest
 from cli_fixtures import GOOD, REFERENCE, ROOT, WRONG
@@ -21,12 +22,7 @@ from train_fixtures import save_model
 EXAMPLES = ROOT / "examples"
 VERIFIERS = os.environ.get("KEVIN_VERIFIERS_PYTHON")
 
-
-@pytest.fixture(scope="module")
-def server(tmp_path_factory: pytest.TempPathFactory) -> Iterator[Server]:
-    server = Server(tmp_path_factory.mktemp("serve"), "--queue", "8")
-    yield server
-    server.end()
+pytestmark = pytest.mark.timing
 
 
 @pytest.fixture
@@ -41,17 +37,21 @@ def fenced(kernel: str) -> str:
 
 
 @pytest.mark.usefixtures("as_client")
-def test_a_reward_function_for_trl_gives_scores() -> None:
-    reward = import_module("trl_grpo").kernel_reward
-    completions = [fenced(GOOD), [{"role": "assistant", "content": fenced(WRONG)}], "no kernel", fenced(GOOD)]
-    references = [REFERENCE, REFERENCE, REFERENCE, "import nothing_like_it\n"]
-    scores = reward(completions=completions, reference=references, prompts=[], completion_ids=[])
-    assert scores[0] > 0.3 and scores[1:] == [0.0, 0.0, None]
+def test_a_reward_function_for_trl_gives_scores(monkeypatch: pytest.MonkeyPatch) -> None:
+    """Without TRL, which takes seconds to import: see the next test."""
+    for name in ("datasets", "trl"):
+        monkeypatch.setitem(sys.modules, name, MagicMock())
+    reward = runpy.run_path(str(EXAMPLES / "trl_grpo.py"))["kernel_reward"]
+    completions = [fenced(GOOD), [{"role": "assistant", "content": fenced(WRONG)}], "no kernel"]
+    scores = reward(completions=completions, reference=[REFERENCE] * 3, prompts=[], completion_ids=[])
+    assert scores[0] > 0.3 and scores[1:] == [0.0, 0.0]
+    assert reward(completions=[fenced(GOOD)], reference=["import nothing_like_it\n"], prompts=[]) == [None]
 
 
 @pytest.mark.slow
 @pytest.mark.usefixtures("as_client")
 def test_trl_trains_with_it(tmp_path: Path) -> None:
+    """TRL itself, imported and run for a step."""
     save_model(tmp_path / "model")
     trainer = import_module("trl_grpo").trainer(
         str(tmp_path / "model"),
@@ -70,8 +70,10 @@ def test_trl_trains_with_it(tmp_path: Path) -> None:
     assert logged["rewards/kernel_reward/mean"] == 0.0, "four tokens are no kernel"
 
 
+@pytest.mark.slow
 @pytest.mark.usefixtures("as_client")
 def test_a_client_waits_for_a_server_that_starts_again(server: Server) -> None:
+    """A server's end, and its start."""
     judge = import_module("kevin_client").judge
     found: list[Any] = []
     server.end()

@@ -7,6 +7,7 @@ import json
 from pathlib import Path
 from typing import Any
 
+import device_fixtures
 import pandas as pd
 import pytest
 from stored_verdicts import read
@@ -69,8 +70,10 @@ def test_every_attack_says_what_it_tries_beside_another_honest_kernel(device: An
         assert t.hostile[0] is t.honest[0] and t.task.spec is not None
 
 
+@pytest.mark.timing
 def test_the_table_is_made_and_goes_on_from_what_it_has(tmp_path: Path) -> None:
-    protocol = attack_protocol("cpu")
+    short = {"timing": device_fixtures.PROTOCOL.timing, "run_timeout_s": 20.0}  # eager's process starts, too
+    protocol = attack_protocol("cpu").model_copy(update=short)
     tried = [t for t in all_tried("cpu") if t.name in CHOSEN and t.suite.dialect == "c_abi"]
     opened = functools.cache(lambda: open_device(protocol))
     rows = list(attack_rows(tried, opened, protocol, tmp_path / "store"))

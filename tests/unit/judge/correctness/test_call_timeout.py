@@ -16,6 +16,8 @@ from kevin.judge.device.judging import Judging
 from kevin.judge.evaluate import judge_on
 from kevin.tasks.format import inspect_task
 
+pytestmark = pytest.mark.timing
+
 _SLEEP = 'extern "C" int usleep(unsigned);\nextern "C" void launch(const float* x, float* out) {{ usleep({us}); '
 _ADD = "for (int i = 0; i < 100; i++) out[i] = x[i] + 1; }"
 
@@ -54,7 +56,7 @@ def test_a_kernel_that_never_ends_keeps_the_device_no_longer_than_a_call_may_tak
 
 def test_a_slow_kernel_of_a_slow_reference_is_judged(tmp_path: Path) -> None:
     """Five times as slow as its reference, and over the time that a call has in any case."""
-    slow = _task("import time; time.sleep(0.1); return x + 1")
-    assert _judge(slow, _kernel(0.5), tmp_path, call_timeout_s=0.2).outcome is Outcome.CORRECT
-    assert _judge(slow, _kernel(0.5), tmp_path, call_timeout_s=0.2, call_slowdown=2.0).outcome is Outcome.TIMEOUT
-    assert _judge(_task(), _kernel(0.5), tmp_path, call_timeout_s=0.2).outcome is Outcome.TIMEOUT
+    slow = _task("import time; time.sleep(0.04); return x + 1")
+    assert _judge(slow, _kernel(0.2), tmp_path, call_timeout_s=0.1).outcome is Outcome.CORRECT
+    assert _judge(slow, _kernel(0.2), tmp_path, call_timeout_s=0.1, call_slowdown=2.0).outcome is Outcome.TIMEOUT
+    assert _judge(_task(), _kernel(0.2), tmp_path, call_timeout_s=0.1, call_slowdown=9.0).outcome is Outcome.TIMEOUT

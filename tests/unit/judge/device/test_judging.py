@@ -13,7 +13,7 @@ import psutil
 import pytest
 from device_fixtures import PROTOCOL, SOURCE, adding_task
 
-from kevin.core.errors import DeviceFullError, SandboxError
+from kevin.core.errors import DeviceFullError
 from kevin.core.protocol import JudgeProtocol
 from kevin.core.types import Dialect, Kernel, Outcome, Task, TaskSpec, Verdict
 from kevin.judge.compile.native import Build, build_native
@@ -25,10 +25,11 @@ from kevin.judge.device.cpu import CpuHardware
 from kevin.judge.device.judging import Judging
 from kevin.judge.evaluate import build_stage
 from kevin.judge.sandbox.cell import CandidateFailed, Cell
-from kevin.judge.sandbox.isolation import detect_isolation
 from kevin.judge.sandbox.slots import SharedSlots
 from kevin.judge.timing import paired
 from kevin.tasks.format import inspect_task
+
+pytestmark = pytest.mark.timing
 
 _LINEAR = """    def __init__(self):
         super().__init__(); self.linear = torch.nn.Linear(64, 48)
@@ -133,6 +134,7 @@ def test_memory_of_a_task_stays_while_its_candidates_have_cells(tmp_path: Path) 
     assert len(device.room.workspaces.tasks()) == 1
 
 
+@pytest.mark.slow
 def test_a_device_that_rests_keeps_nothing_and_judges_on(tmp_path: Path) -> None:
     device = Judging(_Cpu())
     assert [v.outcome for v in _judge(device, [(1, 1)], tmp_path)] == [Outcome.CORRECT]
@@ -183,6 +185,7 @@ class _Small(_Cpu):
         return self.total - self.idle_bytes()
 
 
+@pytest.mark.slow
 @pytest.mark.parametrize(("total", "present"), [(0.0, 1), (1e9, 4)])
 def test_where_memory_is_short_candidates_wait_for_each_other(
     tmp_path: Path, monkeypatch: pytest.MonkeyPatch, total: float, present: int
@@ -205,6 +208,7 @@ def test_where_memory_is_short_candidates_wait_for_each_other(
         assert len(device.room.workspaces.tasks()) == 1, "nothing idle is kept that another one could use"
 
 
+@pytest.mark.slow
 def test_tasks_are_expected_while_they_take_little_of_what_is_free(tmp_path: Path) -> None:
     """Nor more of them than are kept, nor any that are not wanted by then; what was made serves the first candidate."""
     hardware = _Small(1e12)
@@ -227,8 +231,9 @@ def test_tasks_are_expected_while_they_take_little_of_what_is_free(tmp_path: Pat
     assert made in device.room.workspaces._idle and len(device.room.workspaces) == 2
 
 
-@pytest.mark.parametrize("where", ["candidate", "judge"])
-@pytest.mark.parametrize("failures", [1, 2])
+@pytest.mark.parametrize(
+    ("where", "failures"), [("candidate", 2), *(pytest.param("judge", n, marks=pytest.mark.slow) for n in (1, 2))]
+)
 def test_what_finds_too_little_memory_is_judged_again_and_then_with_nothing_beside_it(
     tmp_path: Path, where: str, failures: int
 ) -> None:
@@ -253,6 +258,7 @@ def test_what_finds_too_little_memory_is_judged_again_and_then_with_nothing_besi
     assert ["judged_alone" in v.details for v in verdicts] == [False, failures == 2, False]
 
 
+@pytest.mark.slow
 def test_a_model_that_finds_no_memory_when_it_is_made_is_made_again(tmp_path: Path) -> None:
     device, opened = _Watched(), []
     device.hardware.shares_memory = True
@@ -291,7 +297,7 @@ def test_what_does_not_fit_alone_either_is_said_once(tmp_path: Path) -> None:
     device.room.company.alone().__enter__()  # nobody is left inside
 
 
-@pytest.mark.parametrize("slots", [1, 2])
+@pytest.mark.parametrize("slots", [1, pytest.param(2, marks=pytest.mark.slow)])
 def test_a_task_with_large_tensors_is_judged_in_as_few_slots_as_may_be(
     tmp_path: Path, monkeypatch: pytest.MonkeyPatch, slots: int
 ) -> None:
@@ -306,7 +312,7 @@ def test_a_task_with_large_tensors_is_judged_in_as_few_slots_as_may_be(
     assert verdicts[0].timing is not None and verdicts[0].rounds
 
 
-@pytest.mark.parametrize("slots", [1, 2])
+@pytest.mark.parametrize("slots", [1, pytest.param(2, marks=pytest.mark.slow)])
 def test_a_module_is_timed_with_the_parameters_that_eager_has(tmp_path: Path, slots: int) -> None:
     """They differ from trial to trial; without a spare slot there is no untimed call that would load them."""
     task = _linear_task()
@@ -319,7 +325,7 @@ def test_a_module_is_timed_with_the_parameters_that_eager_has(tmp_path: Path, sl
         assert (verdict.timing is not None) == (outcome == Outcome.CORRECT)
 
 
-@pytest.mark.parametrize("dialect", ["c_abi", "load_inline"])
+@pytest.mark.parametrize("dialect", [pytest.param("c_abi", marks=pytest.mark.slow), "load_inline"])
 def test_a_references_model_is_used_by_who_has_the_device(
     tmp_path: Path, monkeypatch: pytest.MonkeyPatch, dialect: Dialect
 ) -> None:
@@ -342,6 +348,7 @@ def test_a_references_model_is_used_by_who_has_the_device(
     assert used and all(used)
 
 
+@pytest.mark.slow
 def test_a_cell_reads_parameters_only_when_they_have_arrived(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     """On a GPU what the judge copies into a slot, gigabytes, is there once it has waited for it."""
     task = _linear_task()
@@ -387,12 +394,3 @@ def test_what_failed_is_gone_before_the_next_turn(tmp_path: Path) -> None:
     device._measure = measure  # type: ignore[method-assign]
     verdicts = _judge(device, [(1, 1), (1, 2), (1, 3)], tmp_path)
     assert [v.outcome for v in verdicts] == [Outcome.TIMEOUT] * 3 and len(pids) == 3
-
-
-@pytest.mark.parametrize("script", ["native.py", "module.py"])
-def test_a_sandbox_that_does_not_come_up_is_not_the_candidates_fault(script: str) -> None:
-    with (
-        Cell(script, isolation=detect_isolation(), python_flags=("-I",)) as cell,
-        pytest.raises(SandboxError, match=r"(?s)did not come up \(early_exit\): .*KeyError"),
-    ):
-        cell.prepare({"num_threads": 1}, timeout_s=60)

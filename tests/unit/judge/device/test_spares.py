@@ -23,6 +23,8 @@ from kevin.judge.device.spares import SpareCell, SpareCells
 from kevin.judge.sandbox.cell import Cell
 from kevin.judge.timing import paired
 
+pytestmark = pytest.mark.timing
+
 TASK = adding_task(1, 1000)
 RIGHT, WRONG, CRASH = "out[i] = x[i] + 1;", "out[i] = x[i] + 2;", "out[i] = *(volatile float*)8;"
 EXPECTED = [Outcome.CORRECT, Outcome.INCORRECT, Outcome.RUNTIME_ERROR, Outcome.CORRECT]
@@ -113,6 +115,7 @@ def test_none_is_kept_when_a_batch_is_over_and_none_is_made_for_it_any_more(devi
     assert device.room.spares._making == 0 and not len(device.room.spares)
 
 
+@pytest.mark.slow
 def test_what_is_left_over_counts_for_the_next_batch(device: _Device) -> None:
     device.want(2, "c_abi", 9)
     _wait(device, 2)
@@ -122,6 +125,7 @@ def test_what_is_left_over_counts_for_the_next_batch(device: _Device) -> None:
     device.room.rest()
 
 
+@pytest.mark.slow
 def test_no_more_are_made_than_candidates_come(device: _Device, tmp_path: Path) -> None:
     device.want(9, "c_abi", 9)
     _wait(device, 3)
@@ -137,6 +141,7 @@ def test_no_more_are_made_than_candidates_come(device: _Device, tmp_path: Path) 
     device.room.rest()
 
 
+@pytest.mark.slow
 def test_those_that_are_to_be_made_are_not_when_fewer_candidates_come(
     device: _Device, monkeypatch: pytest.MonkeyPatch
 ) -> None:
@@ -171,6 +176,7 @@ def test_a_waiting_cell_that_has_died_costs_its_candidate_nothing(device: _Devic
     assert device.hardware.opened == ["spare", "own"]
 
 
+@pytest.mark.slow
 def test_where_none_can_be_made_candidates_have_cells_of_their_own(device: _Device, tmp_path: Path) -> None:
     device.hardware.fails = lambda: True
     device.want(3, "c_abi", 9)

@@ -11,18 +11,21 @@ from concurrent.futures import Future
 from pathlib import Path
 from typing import Any
 
+import device_fixtures
 import psutil
 import pytest
 from cli_fixtures import BROKEN, GOOD, REFERENCE, WRONG
 
 from kevin.core.errors import HarnessError, SandboxError, TaskError
-from kevin.core.protocol import JudgeProtocol, TimingProtocol
+from kevin.core.protocol import JudgeProtocol
 from kevin.core.types import Kernel, Outcome, Task, Verdict
 from kevin.judge.pool.judge_pool import JudgePool
 from kevin.judge.pool.worker import expect_on_device, limit_devices
 from kevin.tasks.format import inspect_task
 
-PROTOCOL = JudgeProtocol(run_timeout_s=5.0, timing=TimingProtocol(min_rounds=3, max_rounds=6, budget_s=0.2))
+pytestmark = pytest.mark.timing
+
+PROTOCOL = JudgeProtocol(run_timeout_s=5.0, timing=device_fixtures.PROTOCOL.timing)
 TASK = Task(id="relu", level=1, name="relu", source=REFERENCE, origin="user")
 EXITS = GOOD.replace("{\n", "{\n  exit(0);\n", 1)
 SPINS = GOOD.replace("{\n", "{\n  for (volatile int k = 0;;) k = k + 1;\n", 1)
@@ -58,11 +61,12 @@ def test_nothing_is_left_of_what_was_built(pool: JudgePool) -> None:
     assert pool._builds.is_dir() and not list(pool._builds.iterdir())
 
 
+@pytest.mark.slow
 def test_one_kernel_is_judged_for_many_tasks_at_once(pool: JudgePool) -> None:
     """Each has a build of its own, which goes when that task's verdict is there, and no other's with it."""
     kernel = Kernel(dialect="c_abi", language="cpp", source=GOOD + "// for all\n")
-    tasks = [TASK.model_copy(update={"source": f"{REFERENCE}\n# {i}\n"}) for i in range(6)]
-    assert outcomes(pool.judge([(task, kernel) for task in tasks])) == [Outcome.CORRECT] * 6
+    tasks = [TASK.model_copy(update={"source": f"{REFERENCE}\n# {i}\n"}) for i in range(3)]
+    assert outcomes(pool.judge([(task, kernel) for task in tasks])) == [Outcome.CORRECT] * 3
     assert not list(pool._builds.iterdir())
 
 
@@ -81,6 +85,7 @@ def test_what_is_built_ahead_is_not_built_again(pool: JudgePool) -> None:
     assert not pool._ahead and not list(pool._builds.iterdir())
 
 
+@pytest.mark.slow
 def test_what_a_kernel_is_judged_against_is_made_before_it_comes_and_goes_with_the_batch(pool: JudgePool) -> None:
     """A reference that does not run stops neither the others nor the pool; nothing is made for a batch that is over."""
     broken = TASK.model_copy(update={"id": "a_broken", "source": REFERENCE.replace("torch.relu", "torch.no_such")})
@@ -104,6 +109,7 @@ def test_what_a_kernel_is_judged_against_is_made_before_it_comes_and_goes_with_t
     assert isinstance(verdict, Verdict) and "reference" in verdict.seconds
 
 
+@pytest.mark.slow
 def test_devices_learn_how_many_of_the_expected_kernels_may_come(
     pool: JudgePool, monkeypatch: pytest.MonkeyPatch
 ) -> None:
@@ -144,6 +150,8 @@ def test_a_reference_that_does_not_run_is_raised_and_the_pool_goes_on(pool: Judg
 
 @pytest.mark.slow
 def test_a_device_that_is_lost_in_the_middle_costs_no_verdict(pool: JudgePool) -> None:
+    """Another one is started, which imports torch, and the kernel spins there until it is ended."""
+
     def device() -> int:
         client = pool.start()
         workers = client.scheduler_info(n_workers=-1)["workers"]

@@ -37,14 +37,14 @@ def isolation(request: pytest.FixtureRequest, monkeypatch: pytest.MonkeyPatch) -
         detect_isolation.cache_clear()
 
 
-def _calling(cell: Cell, function: str) -> None:
+def _calling(cell: Cell, function: str, timeout_s: float = 5.0) -> None:
     """Have a cell call a function of the C library as if it were its candidate."""
     memory = anonymous_buffer(4096)
     library = ctypes.util.find_library("c")
     cell.prepare(NO_TENSORS | {"library": library, "launcher": function}, memory.fd)
     assert "error" not in cell.load(10.0)
     memory.close()
-    cell.call([], [0], 5.0)
+    cell.call([], [0], timeout_s)
 
 
 def test_an_abort_is_told_as_one(isolation: Isolation) -> None:
@@ -57,7 +57,7 @@ def test_what_is_killed_is_reaped_at_once(isolation: Isolation) -> None:
     before = {p.pid for p in psutil.process_iter()}
     with Cell("native.py", isolation=isolation) as cell:
         with pytest.raises(CandidateFailed, match="time limit"):
-            _calling(cell, "pause")
+            _calling(cell, "pause", 0.3)
         pid = cell._process.pid
         assert pid is not None
         made = [p for p in (psutil.Process(pid), *psutil.Process(pid).parents()) if p.pid not in before]
@@ -78,12 +78,15 @@ def test_one_that_only_starts_is_gone_when_killed(isolation: Isolation) -> None:
     assert not [p for p in set(mine.children()) - others if p.status() == psutil.STATUS_ZOMBIE]
 
 
-HOST = """
-import sys; sys.path.append("../..")
-from test_isolations import NO_TENSORS, Cell, anonymous_buffer, ctypes, detect_isolation
+HOST = f"""
+import ctypes.util, os
+from kevin.judge.sandbox.cell import Cell
+from kevin.judge.sandbox.isolation import detect_isolation
 
-cell, memory = Cell("native.py", isolation=detect_isolation()), anonymous_buffer(4096)
-cell.prepare(NO_TENSORS | {"library": ctypes.util.find_library("c"), "launcher": "pause"}, memory.fd)
+memory = os.memfd_create("shared")
+os.ftruncate(memory, 4096)
+cell = Cell("native.py", isolation=detect_isolation())
+cell.prepare({NO_TENSORS} | {{"library": ctypes.util.find_library("c"), "launcher": "pause"}}, memory)
 assert "error" not in cell.load(10.0)
 print(cell._process.pid, flush=True)
 cell.call([], [0], 60.0)
@@ -94,7 +97,7 @@ def test_a_candidate_does_not_outlive_its_judge(isolation: Isolation) -> None:
     """Not even one that is killed at once with no chance to tidy up; Apptainer's end is for the supervisor."""
     if isolation is Isolation.APPTAINER:
         pytest.skip("its programs stay until the command's supervisor ends")
-    host = subprocess.Popen([sys.executable, "-c", HOST], cwd=Path(__file__).parent, stdout=subprocess.PIPE, text=True)
+    host = subprocess.Popen([sys.executable, "-c", HOST], stdout=subprocess.PIPE, text=True)
     assert host.stdout is not None
     pid = int(host.stdout.readline())
     time.sleep(0.5)  # for the call to begin
@@ -144,3 +147,12 @@ def test_a_build_is_for_the_processor_that_it_was_made_on(tmp_path: Path, monkey
     assert native.build_native(kernel, SPEC, JudgeProtocol(), tmp_path).cached
     monkeypatch.setattr(native, "processor", lambda: "another one")
     assert not native.build_native(kernel, SPEC, JudgeProtocol(), tmp_path).cached
+
+
+@pytest.mark.parametrize("script", ["native.py", pytest.param("module.py", marks=pytest.mark.slow)])
+def test_a_sandbox_that_does_not_come_up_is_not_the_candidates_fault(script: str) -> None:
+    with (
+        Cell(script, isolation=detect_isolation(), python_flags=("-I",)) as cell,
+        pytest.raises(SandboxError, match=r"(?s)did not come up \(early_exit\): .*KeyError"),
+    ):
+        cell.prepare({"num_threads": 1}, timeout_s=60)

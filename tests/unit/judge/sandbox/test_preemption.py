@@ -15,6 +15,8 @@ from kevin.judge.sandbox.isolation import detect_isolation
 from kevin.judge.sandbox.preemption import waited_us
 from kevin.judge.sandbox.slots import anonymous_buffer
 
+pytestmark = pytest.mark.timing
+
 
 @pytest.fixture
 def core() -> Iterator[int]:

@@ -118,11 +118,12 @@ def test_a_cell_that_nobody_waited_for_leaves_nothing(tmp_path: Path) -> None:
     _wait_until_none(tmp_path)
 
 
-def test_a_sandbox_killed_at_any_moment_of_its_start_leaves_nothing(tmp_path: Path) -> None:
+@pytest.mark.parametrize("num_killed", [120, pytest.param(400, marks=pytest.mark.slow)])
+def test_a_sandbox_killed_at_any_moment_of_its_start_leaves_nothing(tmp_path: Path, num_killed: int) -> None:
     """Of one that would go on for ever by itself; without care about one in seventy stays."""
     sandbox = wrap(["sleep", "1000"], isolation=Isolation.BUBBLEWRAP, read_only=[str(tmp_path)])
     with (tmp_path / "stderr").open("wb") as stderr:
-        for i in range(400):
+        for i in range(num_killed):
             started = ExecutedProcess(sandbox, {"PATH": "/usr/bin:/bin"}, stderr.fileno(), stderr)
             time.sleep(0.006 * (i % 20) / 20)
             started.end()

@@ -21,6 +21,8 @@ from kevin.judge.sandbox.slots import SharedSlots
 from kevin.judge.timing.eager import HEAP, EagerProcess, EagerServer, Job, eager_server
 from kevin.tasks.format import inspect_task
 
+pytestmark = pytest.mark.timing
+
 SOURCE = """
 import torch
 class Model(torch.nn.Module):
