@@ -21,6 +21,7 @@ from kevin.api.adapter import VerdictStore, verdict_key
 from kevin.core import errors
 from kevin.core.errors import HarnessError, KevinError, UsageError
 from kevin.core.protocol import JudgeProtocol
+from kevin.core.provenance import device_name
 from kevin.core.types import Kernel, Task, Verdict
 
 if TYPE_CHECKING:
@@ -51,6 +52,7 @@ class Engine:
             "store": str(store.resolve()) if store is not None else None,
             "reference_timeout_s": reference_timeout_s,
         }
+        self._judges_here = pool is None or pool.scheduler is None
         self._owner = os.getpid()
         self._lock = threading.Lock()
         self._process: _Process | None = None
@@ -60,13 +62,13 @@ class Engine:
 
     @property
     def device_name(self) -> str:
-        """Raises HarnessError where the judge cannot start, e.g. DeviceError without a GPU."""
+        """Raises DeviceError without a GPU, and HarnessError where a cluster's judge does not answer."""
         if self._device_name is None:
-            self._device_name = self.start()
+            self._device_name = device_name(self.protocol.device) if self._judges_here else self.start()
         return self._device_name
 
     def start(self) -> str:
-        """Start the process unless it runs. Returns the device's name; errors as `device_name`."""
+        """Start the process unless it runs. Returns the device's name. Raises HarnessError where it cannot start."""
         with self._lock:
             return self._running().device_name
 

@@ -11,17 +11,6 @@ from kevin.core.errors import TaskError
 from kevin.tasks import limit
 from kevin.tasks.format import inspect_task
 
-_EMPTY = """
-import torch
-
-class Model(torch.nn.Module):
-    def forward(self, x):
-        return x + 1
-
-def get_inputs():
-    return [torch.zeros(1)]
-"""
-
 
 def main(timeout_s: float) -> None:
     """Answer every line of standard input until it ends; what references print goes to standard error."""
@@ -31,7 +20,6 @@ def main(timeout_s: float) -> None:
     questions, answers = os.fdopen(os.dup(0)), os.fdopen(os.dup(1), "w", buffering=1)
     os.dup2(os.open(os.devnull, os.O_RDONLY), 0)
     os.dup2(2, 1)
-    inspect_task(_EMPTY, "empty")  # imports what torch leaves for later, seconds that are no reference's
     limit.LIMIT_S = timeout_s
     answers.write("ready\n")
     for line in questions:

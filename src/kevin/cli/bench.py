@@ -218,10 +218,9 @@ def bench_attacks(
     import pandas as pd
 
     from kevin.core.files import write_text
-    from kevin.core.provenance import provenance
+    from kevin.core.provenance import device_name, provenance
     from kevin.judge.benchmarks.attack_table import all_tried, attack_protocol, attack_rows, summary, write_attacks
     from kevin.judge.device.open import open_device
-    from kevin.judge.pool.worker import device_name
     from kevin.report.display_systems import attacks
     from kevin.report.publish import latex
 
@@ -238,7 +237,7 @@ def bench_attacks(
     opened = functools.cache(lambda: open_device(protocol))
     rows = list(attack_rows(tried, opened, protocol, store or out / "store", checkout=kernelbench))
     origin = {"kernelbench": kernelbench.name} if kernelbench else {}
-    record = provenance(protocol=protocol.model_dump(mode="json"), device_name=device_name(protocol), **origin)
+    record = provenance(protocol=protocol.model_dump(mode="json"), device_name=device_name(protocol.device), **origin)
     paths = write_attacks(out, rows, record)
     write_text(out / "attacks.tex", latex(attacks(pd.DataFrame(rows))))
     for path in (*paths, out / "attacks.tex"):

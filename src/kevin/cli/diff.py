@@ -8,13 +8,13 @@ from pathlib import Path
 from typing import TYPE_CHECKING, Annotated, Any
 
 import typer
-from rich.console import Console
-from rich.table import Table
-from rich.text import Text
 
 from kevin.core.errors import DataError
 
 if TYPE_CHECKING:
+    from rich.console import Console
+    from rich.table import Table
+
     from kevin.report.diff import Cell, Comparison, Estimate
 
 _MAX_ROWS = 40
@@ -86,6 +86,10 @@ def record(found: Comparison) -> dict[str, Any]:
 
 def print_comparison(found: Comparison, console: Console | None = None) -> None:
     """What differs, what could not be compared by reason, how the two came about, and one sentence."""
+    from rich.console import Console
+    from rich.table import Table
+    from rich.text import Text
+
     console = console or Console(highlight=False)
     differing, left_out = found.of("differs"), found.of("not compared")
     if differing:
@@ -110,6 +114,9 @@ def print_comparison(found: Comparison, console: Console | None = None) -> None:
 
 
 def _differing(cells: list[Cell]) -> Table:
+    from rich.table import Table
+    from rich.text import Text
+
     table = Table(box=None, title="Differs", title_justify="left", pad_edge=False, title_style="bold red")
     for head in ("Table", "Row", "Column"):
         table.add_column(head, overflow="fold")
@@ -125,6 +132,9 @@ def _differing(cells: list[Cell]) -> Table:
 
 
 def _left_out(cells: list[Cell]) -> Table:
+    from rich.table import Table
+    from rich.text import Text
+
     reasons: dict[str, list[Cell]] = {}
     for cell in cells:
         reasons.setdefault(cell.reason, []).append(cell)

@@ -2,11 +2,12 @@
 
 from __future__ import annotations
 
+import atexit
 import errno
 import functools
-import gc
 import os
 import sys
+import threading
 from contextlib import suppress
 from typing import NoReturn
 
@@ -25,6 +26,14 @@ def main() -> NoReturn:
     os.environ.setdefault("DO_NOT_TRACK", "1")  # TRL and vLLM report what they are used for where they reach a network
     supervise()
     quiet_trackers()
+    try:
+        _run()
+    except SystemExit as e:
+        _leave(e.code)
+        raise
+
+
+def _run() -> NoReturn:
     from kevin.cli.app import app
     from kevin.core import scratch
     from kevin.core.errors import KevinError
@@ -44,9 +53,22 @@ def main() -> NoReturn:
         _fail(missing or _bug(e), 2 if missing else EXIT_CRASH)
     except Exception as e:
         _fail(_bug(e), EXIT_CRASH)
-    finally:
-        gc.freeze()  # or Python looks through all that was imported for garbage, half a second with torch
     sys.exit(0)
+
+
+def _leave(code: object) -> None:
+    """End as the interpreter does, without taking apart all that was imported: half a second with torch.
+
+    Returns where the last words cannot be written, which the interpreter then says.
+    """
+    if not isinstance(code, int | None):
+        return
+    threading._shutdown()  # type: ignore[attr-defined]
+    atexit._run_exitfuncs()
+    with suppress(OSError, ValueError):
+        sys.stdout.flush()
+        sys.stderr.flush()
+        os._exit(code or 0)
 
 
 def _refuse_import() -> None:

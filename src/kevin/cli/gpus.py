@@ -7,10 +7,12 @@ import os
 import tempfile
 import time
 from pathlib import Path
+from typing import TYPE_CHECKING
 
-from kevin.core.config import Study
-from kevin.core.config.school import check_school_gpus
 from kevin.core.provenance import jobs_side_by_side, nvidia_gpus
+
+if TYPE_CHECKING:
+    from kevin.core.config import Study
 
 _VISIBLE = "CUDA_VISIBLE_DEVICES"
 _POLL_S = 0.5
@@ -32,6 +34,8 @@ def claim_school_gpus(study: Study) -> None:
     Raises:
         DeviceError: there are GPUs, and fewer than it asks for.
     """
+    from kevin.core.config.school import check_school_gpus
+
     num = study.base_model.school_training.num_gpus
     if visible := visible_gpus():
         check_school_gpus(num, len(visible))

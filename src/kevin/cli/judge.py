@@ -8,7 +8,7 @@ from typing import TYPE_CHECKING, Annotated, Literal
 
 import typer
 
-from kevin.api.pairs import make_protocol, read_source
+from kevin.api.pairs import make_protocol, make_task, read_source
 from kevin.cli.options import JUDGING_PANEL, DeviceOption, load_config
 from kevin.core.candidate import DialectChoice, make_kernel
 from kevin.core.errors import UsageError
@@ -16,7 +16,7 @@ from kevin.core.errors import UsageError
 if TYPE_CHECKING:
     from kevin.core.config import Study
     from kevin.core.protocol import JudgeProtocol
-    from kevin.core.types import Kernel, Task, Verdict
+    from kevin.core.types import Kernel, Verdict
 
 _ONE, _MANY, _RUNS = "One kernel", "Many kernels", "A run of KernelBench"
 
@@ -188,11 +188,7 @@ def judge(
             "give --task-file FILE and --kernel FILE, or --batch FILE and --out FILE, or --runs DIR and --level N"
         )
     candidate = make_kernel(read_source(kernel), str(kernel), dialect, protocol)
-    if store is None:
-        from kevin.judge.evaluate import start_early
-
-        start_early(protocol)
-    verdict = _judge_one(_read_task(task_file), candidate, protocol, store)
+    verdict = _judge_one(task_file, candidate, protocol, store)
     if as_json:
         from kevin.cli.verdict_view import verdict_record
 
@@ -226,24 +222,26 @@ def _judge_runs(
     )
 
 
-def _read_task(path: Path) -> Task:
+def _judge_one(task_file: Path, kernel: Kernel, protocol: JudgeProtocol, store_dir: Path | None) -> Verdict:
+    """What the store knows is answered without torch, whose import takes longer than judging most kernels."""
+    task = make_task(read_source(task_file), str(task_file))
+    if store_dir is None:
+        return _judge_new(task_file, kernel, protocol)
+    from kevin.core.provenance import device_name
+    from kevin.judge.store import VerdictStore, verdict_key
+
+    store, key = VerdictStore(store_dir), verdict_key(task, kernel, protocol, device_name(protocol.device))
+    verdict = store.get(key)
+    if verdict is None:
+        verdict = _judge_new(task_file, kernel, protocol).model_copy(update={"key": key})
+        store.put(verdict)
+    return verdict
+
+
+def _judge_new(task_file: Path, kernel: Kernel, protocol: JudgeProtocol) -> Verdict:
+    from kevin.judge.evaluate import judge_kernel, start_early
+
+    start_early(protocol)
     from kevin.tasks.format import task_from_file
 
-    read_source(path)
-    return task_from_file(path)
-
-
-def _judge_one(task: Task, kernel: Kernel, protocol: JudgeProtocol, store: Path | None) -> Verdict:
-    from kevin.judge.evaluate import judge_kernel
-
-    if store is None:
-        return judge_kernel(task, kernel, protocol)
-    from kevin.core.config import JudgePoolConfig
-    from kevin.core.errors import HarnessError
-    from kevin.judge.pool.judge_pool import JudgePool
-
-    with JudgePool(protocol, store, JudgePoolConfig(build_workers=1)) as pool:
-        [verdict] = pool.judge([(task, kernel)])
-    if isinstance(verdict, HarnessError):
-        raise verdict
-    return verdict
+    return judge_kernel(task_from_file(task_file), kernel, protocol)

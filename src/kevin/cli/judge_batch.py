@@ -10,6 +10,7 @@ from __future__ import annotations
 import json
 import logging
 from collections import Counter
+from collections.abc import Collection
 from contextlib import ExitStack
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
@@ -57,7 +58,7 @@ def judge_batch(batch: Path, out: Path, *, protocol: JudgeProtocol, dialect: Dia
     pending = [p for p in pairs if p.id not in done]
     if done:
         log.info("%s: %d of %d are done already", out, len(pairs) - len(pending), len(pairs))
-    work, unusable = load_tasks(pending)
+    work, unusable = load_tasks(pending, _stored(pending, kernels, protocol, store) if store else ())
     failures = _judge_all(work, kernels, out, done, unusable, protocol, store) if work else []
     order = {p.id: i for i, p in enumerate(pairs)}
     done.update({record["id"]: record for record in unusable})
@@ -142,19 +143,38 @@ def _check_same_work(
                 raise UsageError(f"{out}: the verdict under id {pair.id!r} is of another {what}; give another --out")
 
 
-def load_tasks(pairs: list[Pair]) -> tuple[list[tuple[Pair, Task]], list[Record]]:
-    """Pairs with their task, and an error record for each whose reference is no task module."""
+def _stored(
+    pairs: list[Pair], kernels: dict[str | int, Kernel], protocol: JudgeProtocol, folder: Path
+) -> set[str | int]:
+    """Ids of the pairs whose verdicts stand in a store."""
+    from kevin.core.provenance import device_name
+    from kevin.judge.store import VerdictStore, verdict_key
+
+    store, name = VerdictStore(folder), device_name(protocol.device)
+    keys = {p.id: verdict_key(make_task(p.reference), kernels[p.id], protocol, name) for p in pairs}
+    return {pair_id for pair_id, key in keys.items() if store.get(key) is not None}
+
+
+def load_tasks(pairs: list[Pair], stored: Collection[str | int] = ()) -> tuple[list[tuple[Pair, Task]], list[Record]]:
+    """Pairs with their task, and an error record for each whose reference is no task module.
+
+    Args:
+        stored: ids of pairs that are judged already. Nobody looks into their references again, which imports torch.
+    """
     from kevin.tasks.format import inspect_task
 
     known: dict[str, Task | TaskError] = {}
     work: list[tuple[Pair, Task]] = []
     unusable: list[Record] = []
     for pair in pairs:
+        task = make_task(pair.reference, "user").model_copy(update={"id": pair.place})
+        if pair.id in stored:
+            work.append((pair, task))
+            continue
         if pair.reference not in known:
-            name = pair.place
             try:
-                spec = inspect_task(pair.reference, name)
-                known[pair.reference] = make_task(pair.reference, "user").model_copy(update={"id": name, "spec": spec})
+                spec = inspect_task(pair.reference, pair.place)
+                known[pair.reference] = task.model_copy(update={"spec": spec})
             except TaskError as e:
                 known[pair.reference] = e
         found = known[pair.reference]

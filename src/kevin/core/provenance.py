@@ -8,15 +8,21 @@ import subprocess
 import sys
 from collections.abc import Mapping
 from datetime import UTC, datetime
-from importlib.metadata import PackageNotFoundError, version
 from pathlib import Path
-from typing import Any
+from typing import TYPE_CHECKING, Any
+
+from kevin.core.errors import DeviceError
+
+if TYPE_CHECKING:
+    from kevin.core.types import Device
 
 _PACKAGES = ("kevin-study", "torch", "transformers", "trl", "vllm", "deepspeed", "snakemake", "pandas", "numpy")
 
 
 def package_versions() -> dict[str, str]:
     """Installed versions of what can change a result; absent packages are left out."""
+    from importlib.metadata import PackageNotFoundError, version  # takes longer than the rest of this module
+
     found = {}
     for name in _PACKAGES:
         try:
@@ -68,6 +74,16 @@ def nvidia_gpus() -> list[dict[str, str]]:
     if run.returncode != 0:
         return []
     return [dict(zip(("name", "driver"), line.split(", "), strict=False)) for line in run.stdout.splitlines() if line]
+
+
+def device_name(device: Device) -> str:
+    """Name of the device that verdicts are timed on. Raises DeviceError when there is none."""
+    if device == "cpu":
+        return cpu_name()
+    gpus = nvidia_gpus()
+    if not gpus:
+        raise DeviceError("no NVIDIA GPU was found (nvidia-smi lists none): use --device cpu or a machine with a GPU")
+    return gpus[0]["name"]
 
 
 SIDE_BY_SIDE = "KEVIN_SIDE_BY_SIDE"

@@ -59,7 +59,7 @@ class Desk:
 
     async def start(self) -> None:
         """Raises HarnessError where the judge cannot start."""
-        self.device_name = await asyncio.to_thread(lambda: self._engine.device_name)
+        self.device_name = await asyncio.to_thread(self._engine.start)
         self._watch = asyncio.create_task(self._keep_alive())
 
     async def _keep_alive(self) -> None:

@@ -12,6 +12,7 @@ import logging
 import re
 import sys
 from collections.abc import Iterable, Sequence
+from functools import partial
 from pathlib import Path
 from types import ModuleType
 from typing import TYPE_CHECKING, Any, get_args
@@ -172,8 +173,8 @@ def _flatten(value: Any, title: str) -> Iterable[torch.Tensor]:
 def inspect_task(source: str, name: str) -> TaskSpec:
     """What goes into ``Model.forward`` and what comes out.
 
-    Forward runs on fake tensors, which cost neither memory nor time at any size; only a reference that looks
-    at values runs for real.
+    A small reference runs for real. Forward of any other runs on fake tensors, which cost neither memory nor time at
+    any size, unless it looks at values.
 
     Raises:
         TaskError: the reference is not in the format, fails, or uses a type that no kernel can be given.
@@ -181,13 +182,19 @@ def inspect_task(source: str, name: str) -> TaskSpec:
     module = load_module(source, name)
     from torch._subclasses.fake_tensor import FakeTensorMode
 
-    try:
-        with FakeTensorMode(allow_non_fake_inputs=True):
-            return _read_spec(module)
-    except (TaskHangsError, SpecError):
-        raise
-    except TaskError as e:
-        log.debug("%s: not inspected on fake tensors (%s); running it for real", name, e)
+    from kevin.tasks.small import NotSmall, Small
+
+    for mode in (Small, partial(FakeTensorMode, allow_non_fake_inputs=True)):
+        try:
+            with mode():
+                return _read_spec(module)
+        except NotSmall:
+            continue
+        except (TaskHangsError, SpecError):
+            raise
+        except TaskError as e:
+            log.debug("%s: not to be inspected in this mode (%s)", name, e)
+            break
     return _read_spec(module)
 
 

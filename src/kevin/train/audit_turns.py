@@ -19,7 +19,7 @@ from kevin.core.config import RewardConfig, Study
 from kevin.core.errors import DataError, HarnessError
 from kevin.core.progress import Progress, progress
 from kevin.core.protocol import JudgeProtocol
-from kevin.core.provenance import provenance
+from kevin.core.provenance import device_name, provenance
 from kevin.core.types import Kernel, Outcome, Task, Turn, Verdict
 from kevin.judge.store import VerdictStore
 from kevin.train.step import TURNS_KIND
@@ -158,7 +158,6 @@ def _of_verdict(verdict: Verdict | None, found: Any, config: RewardConfig) -> di
 def _measure(protocol: JudgeProtocol, store: Path) -> Measure:
     from kevin.judge.benchmarks.unguarded import UnguardedStore, measure_unguarded
     from kevin.judge.device.open import open_device
-    from kevin.judge.pool.worker import device_name
 
     def measure(pairs: Sequence[tuple[Task, Kernel]]) -> Sequence[Any]:
         bar: Progress[Any] = progress(len(pairs), "without guards", "kernels")
@@ -166,7 +165,7 @@ def _measure(protocol: JudgeProtocol, store: Path) -> Measure:
             return measure_unguarded(
                 pairs,
                 lambda: open_device(protocol),
-                device_name(protocol),
+                device_name(protocol.device),
                 protocol,
                 UnguardedStore(store / "unguarded.jsonl"),
                 found=lambda i, result: bar.update(),

@@ -283,6 +283,7 @@ def test_batch_keeps_order_reports_bad_references_resumes_and_takes_nothing_over
     lazy = REFERENCE.replace("torch.relu(x)", "torch.relu(x / (type(x) is not torch.Tensor))").replace(
         "* 2.0", "* (2.0 if type(x) is not torch.Tensor else [])"
     )
+    lazy = lazy.replace("64, 100", "4096, 2048")  # too large to be run for real when it is looked into
     batch = write_pairs(
         tmp_path / "pairs.jsonl",
         ("broken", REFERENCE, BROKEN),

@@ -28,10 +28,13 @@ PROTOCOL = JudgeProtocol()
 class Engine:
     """Judges when it is told to."""
 
-    device_name, is_well = "here", True
+    is_well = True
 
     def __init__(self, *args: Any, **kwargs: Any) -> None:
         self.asked: dict[str, Future[Verdict]] = {}
+
+    def start(self) -> str:
+        return "here"
 
     def key(self, task: Task, kernel: Kernel) -> str:
         return kernel.digest

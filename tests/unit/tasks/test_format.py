@@ -83,6 +83,21 @@ def test_huge_inputs_cost_nothing_and_value_dependent_forwards_run_for_real():
     assert real.outputs[0].shape == (6,)
 
 
+@pytest.mark.parametrize(
+    ("inputs", "work", "is_real"),
+    [
+        ("[torch.rand(8, 4)]", "x + 1", True),
+        ("[torch.rand(1 << 12, 1 << 11)]", "x + 1", False),
+        ("[torch.rand(1 << 10, 1 << 10)]", "[x + i for i in range(9)]", False),
+        ("[torch.rand(8, 4).expand(1 << 20, 8, 4)]", "x[0]", False),
+    ],
+)
+def test_only_what_stays_small_runs_for_real(inputs: str, work: str, is_real: bool):
+    body = f"{work}; return x[:1] if type(x) is torch.Tensor else x[:2]"
+    spec = inspect_task(minimal(body, inputs=inputs), "t")
+    assert spec.outputs[0].shape[0] == (1 if is_real else 2)
+
+
 def test_seeds_decide_weights_and_inputs():
     module = load_module(LINEAR, "linear.py")
     first, again, other = (init_model(module, s).fc.weight for s in (1, 1, 2))

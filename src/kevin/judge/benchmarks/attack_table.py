@@ -16,6 +16,7 @@ import pandas as pd
 from kevin.core.files import append_line, write_csv, write_text
 from kevin.core.progress import Progress, progress
 from kevin.core.protocol import JudgeProtocol, TimingProtocol
+from kevin.core.provenance import device_name
 from kevin.core.scratch import scratch_folder
 from kevin.core.types import Device, Frozen, Kernel, Outcome, Task, Verdict, digest
 from kevin.judge.benchmarks.attacks import Attack, Suite, suites
@@ -23,7 +24,6 @@ from kevin.judge.benchmarks.throughput import KernelBenchHarness, Result
 from kevin.judge.benchmarks.unguarded import Unguarded, UnguardedStore, measure_unguarded
 from kevin.judge.device.judging import Judging
 from kevin.judge.evaluate import judge_on
-from kevin.judge.pool.worker import device_name
 from kevin.judge.store import VerdictStore, verdict_key
 from kevin.tasks.format import inspect_task
 
@@ -125,7 +125,7 @@ def attack_rows(
         measured = measure_unguarded(
             list(pairs.values()),
             open_judging,
-            device_name(protocol),
+            device_name(protocol.device),
             protocol,
             UnguardedStore(store / "unguarded.jsonl"),
             found=lambda i, result: bar.update(),
@@ -155,7 +155,7 @@ def _verdicts(
     tried: Sequence[Tried], open_judging: Callable[[], Judging], protocol: JudgeProtocol, store: VerdictStore
 ) -> dict[tuple[str, tuple[str, ...]], Verdict]:
     found: dict[tuple[str, tuple[str, ...]], Verdict] = {}
-    name, cores = device_name(protocol), os.sched_getaffinity(0)
+    name, cores = device_name(protocol.device), os.sched_getaffinity(0)
     bar: Progress[Any] = progress(len(tried), "attacks", "attacks")
     try:
         with bar, scratch_folder("kevin-attacks-") as scratch:

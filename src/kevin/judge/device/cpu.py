@@ -87,12 +87,12 @@ class CpuHardware(Hardware):
         return self._clock(call)
 
     def time_reference(
-        self, reference: ReferenceTask, slots: SharedSlots, views: list[list[Any]], order: list[int], keep: int
+        self, reference: ReferenceTask, slots: SharedSlots, views: list[list[Any]], order: list[int], keep: int | None
     ) -> tuple[Calls, list[torch.Tensor]]:
         """In a young process of its own, see `eager`; the expected outputs are made here, out of its reach."""
         if slots not in self._eager:
             job = Job(
-                task=reference.task,
+                task=reference.task.model_copy(update={"spec": reference.spec}),  # not worked out again in there
                 protocol=self.protocol,
                 num_slots=slots.num_slots,
                 scalars=reference.scalars,
@@ -100,8 +100,9 @@ class CpuHardware(Hardware):
                 cores=tuple(self.cores),
             )
             self._eager[slots] = eager_server().start(job, slots.fd)
-        calls = self._eager[slots].run_timed(slots.spare(len(order)), order, self.protocol.run_timeout_s)
-        return calls, reference.forward(views[keep], reference.trials[0].parameters)
+        warm, timeout_s = slots.spare(len(order)), self.protocol.run_timeout_s
+        calls = self._eager[slots].run_timed(warm, order, timeout_s, cold=keep is not None)
+        return calls, [] if keep is None else reference.forward(views[keep], reference.trials[0].parameters)
 
     def forget(self, slots: SharedSlots) -> None:
         if (process := self._eager.pop(slots, None)) is not None:

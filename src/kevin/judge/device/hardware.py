@@ -91,15 +91,16 @@ class Hardware(ABC):
         return self._peaks
 
     def time_reference(
-        self, reference: ReferenceTask, slots: SharedSlots, views: list[list[Any]], order: list[int], keep: int
+        self, reference: ReferenceTask, slots: SharedSlots, views: list[list[Any]], order: list[int], keep: int | None
     ) -> tuple[Calls, list[torch.Tensor]]:
         """One eager call on each slot of ``order``, after an untimed one, and the outputs on ``keep``.
 
         Args:
             views: the inputs of every slot; eager reads the memory that the candidate reads.
+            keep: None to warm up: no outputs, and nobody reads the times.
         """
         warm, timed = views[slots.spare(len(order))], [views[i] for i in order]
-        ns, kept = reference.run_timed(self.clock, warm, timed, order.index(keep))
+        ns, kept = reference.run_timed(self.clock, warm, timed, 0 if keep is None else order.index(keep))
         return Calls([n / 1e3 for n in ns]), kept
 
     def forget(self, slots: SharedSlots) -> None:

@@ -31,6 +31,7 @@ def _run(command: dict, model: Model, hardware: Hardware) -> dict:
                     # on a GPU at once: the copy shows what was done when the clock stopped
                     lambda slot=slot, at=at: problems.append(model.store(slot, results[at])) if on_gpu else None,
                     model.late_pieces[slot] if command["late"] else (),
+                    command["cold"],
                 )
             )
             waited.append(hardware.waited_ns)

@@ -75,11 +75,11 @@ class Hardware:
             self.gpu.synchronize()
         os.close(fd)
 
-    def timed(self, call, afterwards, late_pieces=()) -> int:
+    def timed(self, call, afterwards, late_pieces, cold) -> int:
         """Nanoseconds of a call; ``afterwards`` runs, or is enqueued, right behind it, late inputs right before."""
         if self.gpu is not None:
             return self.gpu.timed(call, afterwards, lambda: self._deliver(late_pieces))
-        elapsed = self.cold_clock(call)
+        elapsed = self.cold_clock(call, cold)
         afterwards()
         return elapsed
 

@@ -74,7 +74,7 @@ class _Waits:
 
 
 class ColdClock:
-    """Wall nanoseconds of calls that return when their work is done, each with emptied caches.
+    """Wall nanoseconds of calls that return when their work is done, each with emptied caches where it is ``cold``.
 
     ``waited_ns``: of the last call, how long one of its threads waited for a core that others used.
     """
@@ -83,8 +83,9 @@ class ColdClock:
         self._flush, self._waits = CacheFlush(cache_bytes), _Waits(num_threads)
         self.waited_ns = 0
 
-    def __call__(self, call) -> int:
-        self._flush()
+    def __call__(self, call, cold=True) -> int:
+        if cold:
+            self._flush()
         looked = time.perf_counter_ns()
         before = self._waits()
         start = time.perf_counter_ns()

@@ -26,7 +26,7 @@ def _run(command: dict, cold_clock: ColdClock, slots: list, launch) -> dict:
         return {"ns": [0]}
     ns, waited_ns = [], []
     for slot in command["calls"]:
-        ns.append(cold_clock(lambda args=slots[slot]: launch(*args)))
+        ns.append(cold_clock(lambda args=slots[slot]: launch(*args), command["cold"]))
         waited_ns.append(cold_clock.waited_ns)
     return {"ns": ns, "waited_ns": waited_ns}
 

@@ -26,8 +26,8 @@ from kevin.core.config import JudgePoolConfig
 from kevin.core.errors import DeviceError, HarnessError, KevinError, UsageError
 from kevin.core.fields import field_docs
 from kevin.core.protocol import JudgeProtocol
+from kevin.core.provenance import device_name
 from kevin.core.types import Frozen
-from kevin.judge.pool.worker import device_name
 
 log = logging.getLogger(__name__)
 CONNECTION = "connection.json"
@@ -193,7 +193,7 @@ def connect(scheduler: str) -> Any:
 
 def worker_device_name(client: Any, protocol: JudgeProtocol, timeout_s: float = 600) -> str:
     """What the workers call the device that they judge on. Raises DeviceError for two kinds of them, or none at all."""
-    asked = client.submit(device_name, protocol, resources={"device": 1}, pure=False)
+    asked = client.submit(device_name, protocol.device, resources={"device": 1}, pure=False)
     try:
         first: str = asked.result(timeout=timeout_s)
     except TimeoutError:
@@ -203,7 +203,7 @@ def worker_device_name(client: Any, protocol: JudgeProtocol, timeout_s: float = 
         ) from None
     info = client.scheduler_info(n_workers=-1)["workers"]
     devices = [address for address, worker in info.items() if "device" in worker["resources"]]
-    names = {first, *client.run(device_name, protocol, workers=devices).values()}
+    names = {first, *client.run(device_name, protocol.device, workers=devices).values()}
     if len(names) > 1:
         raise DeviceError(f"the judging nodes have different devices ({', '.join(sorted(names))}): set --gpu-type")
     return first

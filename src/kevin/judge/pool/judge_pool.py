@@ -21,7 +21,7 @@ from kevin.core.config import JudgePoolConfig
 from kevin.core.errors import HarnessError, KevinError
 from kevin.core.files import DISK_FULL
 from kevin.core.protocol import JudgeProtocol
-from kevin.core.provenance import nvidia_gpus
+from kevin.core.provenance import device_name, nvidia_gpus
 from kevin.core.scratch import scratch_folder
 from kevin.core.types import Dialect, Kernel, Task, Verdict
 from kevin.judge.compile.native import Build
@@ -29,7 +29,6 @@ from kevin.judge.evaluate import build_verdict, screen_stage
 from kevin.judge.pool.cluster import connect, worker_device_name
 from kevin.judge.pool.worker import (
     build_on_worker,
-    device_name,
     expect_on_device,
     limit_devices,
     rest_devices,
@@ -90,7 +89,7 @@ class JudgePool:
     def _device_name(self) -> str:
         """Of the machine that judges: this one, or the nodes behind ``pool.scheduler``."""
         if self.config.scheduler is None:
-            return device_name(self.protocol)
+            return device_name(self.protocol.device)
         return worker_device_name(self.start(), self.protocol)
 
     def __enter__(self) -> JudgePool:

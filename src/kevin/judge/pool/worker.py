@@ -11,7 +11,6 @@ from typing import Any
 
 from kevin.core.errors import DeviceError, DeviceLostError, TaskError
 from kevin.core.protocol import JudgeProtocol
-from kevin.core.provenance import cpu_name, nvidia_gpus
 from kevin.core.types import Dialect, Kernel, Task, Verdict
 from kevin.judge.compile.native import Build
 from kevin.judge.evaluate import build_stage, start_early
@@ -31,16 +30,6 @@ _last_batch = 0
 
 _lost: list[str] = []
 """Why this process can use its device no longer."""
-
-
-def device_name(protocol: JudgeProtocol) -> str:
-    """Name of the device that verdicts are timed on. Raises DeviceError when there is none."""
-    if protocol.device == "cpu":
-        return cpu_name()
-    gpus = nvidia_gpus()
-    if not gpus:
-        raise DeviceError("no NVIDIA GPU was found (nvidia-smi lists none): use --device cpu or a machine with a GPU")
-    return gpus[0]["name"]
 
 
 def _device(protocol: JudgeProtocol) -> Any:

@@ -240,17 +240,26 @@ class Cell:
         load_parameters: bool = False,
         late: bool = False,
         burst: int = 0,
+        cold: bool = True,
     ) -> Calls:
         """Run the candidate on slots: ``warm`` untimed, then ``calls``; returns what the cell says of the latter.
 
         Args:
             late: the timed slots' inputs are completed in the stream just before the clock starts (see `slots`).
             burst: instead of timing, run ``calls[0]`` so many times in a row; the caller's clock tells how long.
+            cold: empty a host's caches before each timed call, which takes longer than most of these.
 
         Raises:
             CandidateFailed: as `request`, or the candidate raised or returned what its outputs cannot be.
         """
-        command = {"warm": warm, "calls": calls, "load_parameters": load_parameters, "late": late, "burst": burst}
+        command = {
+            "warm": warm,
+            "calls": calls,
+            "load_parameters": load_parameters,
+            "late": late,
+            "burst": burst,
+            "cold": cold,
+        }
         reply = self.request(command, timeout_s)
         self.raise_for(reply)
         ns = reply.get("ns")

@@ -100,10 +100,10 @@ class EagerProcess:
         self.close()
         raise DeviceError(f"the process that times eager PyTorch on {self._task_id} ended or hangs: {self._words()}")
 
-    def run_timed(self, warm: int, order: list[int], timeout_s: float) -> Calls:
-        """Wall time of one call on each slot of ``order``, caches emptied, after an untimed one on ``warm``."""
+    def run_timed(self, warm: int, order: list[int], timeout_s: float, *, cold: bool = True) -> Calls:
+        """Wall time of one call on each slot of ``order``, after an untimed one on ``warm``; caches emptied if cold."""
         try:
-            self._channel.send((warm, order))
+            self._channel.send((warm, order, cold))
         except OSError as e:
             raise DeviceError(f"the process that times eager PyTorch on {self._task_id} is gone: {e}") from e
         ns, waited_ns = self._receive(timeout_s)

@@ -13,6 +13,7 @@ import socket
 import sys
 import time
 from collections.abc import Callable
+from functools import partial
 from multiprocessing.connection import Connection
 
 import torch
@@ -34,25 +35,25 @@ def _time_calls(channel: Connection, shared_fd: int, job: Job) -> None:
     views = [[job.scalars[i] if v is None else v for i, v in enumerate(slot)] for slot in slots.inputs]
     clock = ColdClock(last_level_bytes(), job.protocol.num_threads)
     channel.send(os.getpid())
+
+    def timed(warm: int, order: list[int], cold: bool) -> tuple[list[int], list[int]]:
+        waited_ns: list[int] = []
+
+        def noting(call: Callable[[], object]) -> int:
+            ns = clock(call, cold)
+            waited_ns.append(clock.waited_ns)
+            return ns
+
+        return reference.run_timed(noting, views[warm], [views[i] for i in order], 0)[0], waited_ns
+
     is_new = True
     while True:
-        warm, order = channel.recv()
+        warm, order, cold = channel.recv()
         reference.set_parameters(slots.parameters[warm])
-
-        def timed(warm: int = warm, order: list[int] = order) -> tuple[list[int], list[int]]:
-            waited_ns: list[int] = []
-
-            def noting(call: Callable[[], object]) -> int:
-                ns = clock(call)
-                waited_ns.append(clock.waited_ns)
-                return ns
-
-            return reference.run_timed(noting, views[warm], [views[i] for i in order], 0)[0], waited_ns
-
         if is_new:
-            _settle_memory(timed)
+            _settle_memory(partial(timed, warm, order, cold=False))
         is_new = False
-        channel.send(timed())
+        channel.send(timed(warm, order, cold))
 
 
 def _settle_memory(work: Callable[[], object]) -> None:

@@ -61,7 +61,7 @@ def summarize(samples_us: list[float]) -> Timing:
 
 
 TimeReference = Callable[
-    [ReferenceTask, SharedSlots, list[list[Any]], list[int], int], tuple[Calls, list[torch.Tensor]]
+    [ReferenceTask, SharedSlots, list[list[Any]], list[int], int | None], tuple[Calls, list[torch.Tensor]]
 ]
 
 
@@ -237,8 +237,8 @@ class PairedTimer:
             if not self._is_warm:
                 warming = list(range(self.slots.spare(num_calls) + 1))
                 # without a spare slot no later call gives a module the parameters that eager is timed with
-                self.cell.call([], warming, self.protocol.run_timeout_s, load_parameters=True)
-            self._run_reference(list(range(num_calls)), 0)
+                self.cell.call([], warming, self.protocol.run_timeout_s, load_parameters=True, cold=False)
+            self._run_reference(list(range(num_calls)), None)
             if time.monotonic() >= end:
                 return
 
@@ -278,7 +278,7 @@ class PairedTimer:
         self.reference.change_some(self.inputs[slot], self.slots.inputs[slot])
         self.slots.poison_outputs(slot)
 
-    def _run_reference(self, order: list[int], checked: int) -> tuple[Calls, list[torch.Tensor]]:
+    def _run_reference(self, order: list[int], checked: int | None) -> tuple[Calls, list[torch.Tensor]]:
         return self._time_reference(self.reference, self.slots, self._views, order, checked)
 
     def _run_kernel(self, order: list[int]) -> Calls:
