@@ -2,16 +2,14 @@
 
 from __future__ import annotations
 
-import atexit
 import errno
 import functools
 import os
 import sys
-import threading
 from contextlib import suppress
 from typing import NoReturn
 
-from kevin.cli.supervisor import note, quiet_trackers, supervise
+from kevin.cli.supervisor import leave, note, quiet_trackers, supervise
 
 EXIT_CRASH, EXIT_HARNESS = 1, 3
 _PATH_ERRORS = (PermissionError, IsADirectoryError, NotADirectoryError, FileExistsError)
@@ -29,7 +27,7 @@ def main() -> NoReturn:
     try:
         _run()
     except SystemExit as e:
-        _leave(e.code)
+        leave(e.code)
         raise
 
 
@@ -54,21 +52,6 @@ def _run() -> NoReturn:
     except Exception as e:
         _fail(_bug(e), EXIT_CRASH)
     sys.exit(0)
-
-
-def _leave(code: object) -> None:
-    """End as the interpreter does, without taking apart all that was imported: half a second with torch.
-
-    Returns where the last words cannot be written, which the interpreter then says.
-    """
-    if not isinstance(code, int | None):
-        return
-    threading._shutdown()  # type: ignore[attr-defined]
-    atexit._run_exitfuncs()
-    with suppress(OSError, ValueError):
-        sys.stdout.flush()
-        sys.stderr.flush()
-        os._exit(code or 0)
 
 
 def _refuse_import() -> None:

@@ -239,9 +239,10 @@ def _judge_one(task_file: Path, kernel: Kernel, protocol: JudgeProtocol, store_d
 
 
 def _judge_new(task_file: Path, kernel: Kernel, protocol: JudgeProtocol) -> Verdict:
+    from kevin.core.heavy import import_torch
     from kevin.judge.evaluate import judge_kernel, start_early
-
-    start_early(protocol)
     from kevin.tasks.format import task_from_file
 
+    start_early(protocol)
+    import_torch()
     return judge_kernel(task_from_file(task_file), kernel, protocol)

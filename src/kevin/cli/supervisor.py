@@ -8,9 +8,12 @@ candidates die. Only the standard library is imported here, for this has to be r
 
 from __future__ import annotations
 
+import atexit
 import os
 import select
 import signal
+import sys
+import threading
 import time
 from contextlib import suppress
 from types import FrameType
@@ -48,6 +51,21 @@ def end_gracefully(within_s: float) -> None:
     """
     if _notes is not None:
         os.write(_notes, f"grace {within_s}\n".encode())
+
+
+def leave(code: object) -> None:
+    """End this command as the interpreter would, but take apart nothing that it imported: half a second with torch.
+
+    Returns where there is no supervisor, or where the last words cannot be written: then the interpreter does it.
+    """
+    if _notes is None or not isinstance(code, int | None):
+        return
+    threading._shutdown()  # type: ignore[attr-defined]
+    atexit._run_exitfuncs()
+    with suppress(OSError, ValueError):
+        sys.stdout.flush()
+        sys.stderr.flush()
+        os._exit(code or 0)
 
 
 def supervise() -> None:
