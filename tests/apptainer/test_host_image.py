@@ -14,7 +14,7 @@ import pytest
 
 from kevin.judge.sandbox import apptainer
 
-pytestmark = pytest.mark.apptainer
+pytestmark = [pytest.mark.apptainer, pytest.mark.xdist_group("apptainer")]
 
 SYSTEM = ("/usr", "/lib", "/lib64", "/bin", "/sbin", "/etc/alternatives", "/etc/ld.so.cache")
 REFUSED = """
@@ -67,7 +67,6 @@ def test_the_host_s_programs_run_inside_without_the_host(skeleton: Path, tmp_pat
 
 
 @pytest.mark.gpu
-@pytest.mark.slow
 def test_a_gpu_works_inside_and_the_network_does_not(skeleton: Path) -> None:
     if shutil.which("nvidia-smi") is None:
         pytest.skip("no NVIDIA GPU here")

@@ -17,6 +17,8 @@ from kevin.judge.sandbox import apptainer
 
 from .conftest import FAST, HERE, ROOT, debian
 
+pytestmark = pytest.mark.xdist_group("apptainer")
+
 
 def section(definition: Path, name: str) -> list[str]:
     """Lines of one section, without comments."""
@@ -80,7 +82,6 @@ def test_version(program: str) -> None:
 
 
 @pytest.mark.apptainer
-@pytest.mark.slow
 def test_an_image_knows_what_it_is(image: Path) -> None:
     assert apptainer.check_digest(image) in apptainer.digest_file(image).read_text()
     assert apptainer.labels(image)["org.label-schema.usage.singularity.deffile.bootstrap"] == "debootstrap"
@@ -88,7 +89,6 @@ def test_an_image_knows_what_it_is(image: Path) -> None:
 
 
 @pytest.mark.apptainer
-@pytest.mark.slow
 @pytest.mark.skipif(
     "KEVIN_TEST_ALL_IMAGES" not in os.environ, reason="a second image of minutes; KEVIN_TEST_ALL_IMAGES=1"
 )
@@ -101,7 +101,6 @@ def test_the_training_twin_holds_the_study(program: str, tmp_path: Path, monkeyp
 
 
 @pytest.mark.apptainer
-@pytest.mark.slow
 def test_a_failed_build_leaves_the_old_image(program: str, tmp_path: Path) -> None:
     definition, image = tmp_path / "broken.def", tmp_path / "broken.sif"
     definition.write_text(f"Bootstrap: localimage\nFrom: {tmp_path}/absent.sif\n")
@@ -112,6 +111,7 @@ def test_a_failed_build_leaves_the_old_image(program: str, tmp_path: Path) -> No
     assert [path.name for path in tmp_path.iterdir() if path.name.startswith(".")] == []
 
 
+@pytest.mark.apptainer
 def test_a_mounted_image_goes_with_the_process_that_mounted_it(image: Path, program: str) -> None:
     if shutil.which("squashfuse") is None:
         pytest.skip("squashfuse is not installed")

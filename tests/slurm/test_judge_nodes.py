@@ -20,6 +20,8 @@ from kevin.judge.pool.judge_pool import JudgePool
 
 from .conftest import Cluster, wait_until
 
+pytestmark = [pytest.mark.slurm, pytest.mark.xdist_group("slurm")]  # there is one Slurm on a host
+
 REFERENCE = """
 import torch
 
@@ -68,8 +70,6 @@ def judge(cluster: Cluster, tmp_path_factory: pytest.TempPathFactory) -> Iterato
         process.wait(timeout=60)
 
 
-@pytest.mark.slurm
-@pytest.mark.slow
 def test_kernels_are_judged_on_the_nodes_and_one_may_die(
     cluster: Cluster, judge: tuple[subprocess.Popen[bytes], Path], tmp_path: Path
 ) -> None:
@@ -94,8 +94,6 @@ def test_kernels_are_judged_on_the_nodes_and_one_may_die(
     assert len(pool.store) == 12
 
 
-@pytest.mark.slurm
-@pytest.mark.slow
 def test_nothing_of_the_connection_is_public(judge: tuple[subprocess.Popen[bytes], Path]) -> None:
     from distributed import Client
 
@@ -110,8 +108,6 @@ def test_nothing_of_the_connection_is_public(judge: tuple[subprocess.Popen[bytes
         Client(address.replace("tls://", "tcp://"), timeout=3)
 
 
-@pytest.mark.slurm
-@pytest.mark.slow
 def test_stopping_the_judge_leaves_nothing(cluster: Cluster, judge: tuple[subprocess.Popen[bytes], Path]) -> None:
     process, folder = judge
     process.send_signal(signal.SIGINT)

@@ -100,7 +100,9 @@ def test_statuses_of_the_server_are_described() -> None:
     assert len(codes) > 8 and [code for code in sorted(codes) if f"`{code}`" not in text] == []
 
 
+@pytest.mark.slow
 def test_the_worked_example_is_correct_and_its_changes_have_the_outcomes_that_are_told(tmp_path: Path) -> None:
+    """One of them is waited for until its time is up, four seconds."""
     text = page("own-kernel.md")
     reference, kernel = (re.search(rf"```{kind}\n(.*?)```", text, re.DOTALL)[1] for kind in ("python", "cpp"))  # type: ignore[index]
     exits = "#include <cstdlib>\n" + kernel.replace("{\n", "{\n  exit(0);\n", 1)

@@ -54,7 +54,7 @@ def save_model(folder: Path, seed: int = 0, *, template: str | None = TEMPLATE) 
             Qwen2Config(
                 vocab_size=len(tokenizer),
                 hidden_size=16,
-                num_hidden_layers=2,
+                num_hidden_layers=1,
                 num_attention_heads=2,
                 num_key_value_heads=1,
                 intermediate_size=32,

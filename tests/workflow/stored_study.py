@@ -1,9 +1,9 @@
 """The study of micro.yaml as it was found once: its tables, and what must be the same on every machine.
 
-``KEVIN_STORE_STUDY=1 pytest tests/workflow/test_micro.py`` stores it again, where a change is meant. It tells apart
-other tasks, other transcripts, another loss of the base model after its steps, another recording of answers, a kernel
-that is judged otherwise, a table, row or column that is gone, a metric that says something else of the same turns. Not:
-speeds, which are of the machine.
+``KEVIN_STORE_STUDY=1 pytest --group 1 tests/workflow/test_micro.py`` stores it again, where a change is meant. It tells
+apart other tasks, other transcripts, another loss of the base model after its steps, another recording of answers, a
+kernel that is judged otherwise, a table, row or column that is gone, a metric that says something else of the same
+turns. Not: speeds, which are of the machine.
 """
 
 from __future__ import annotations
@@ -24,7 +24,7 @@ from kevin.writer.transcripts import transcripts
 REFERENCE = Path(__file__).with_name("reference")
 SPLITS = ("level1", "level2")
 NUM_TRANSCRIPTS = 40
-OF_SPEEDS = ("claims", "differences", "worth")
+OF_SPEEDS = ("claims", "differences", "equal_kernels", "worth")
 """Tables whose rows say what their numbers are: a column's name does not tell times apart there."""
 
 

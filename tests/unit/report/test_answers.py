@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import json
+import shutil
 from pathlib import Path
 
 import pandas as pd
@@ -18,26 +19,37 @@ from kevin.report.scores import hardware, machines, read_scores
 from kevin.report.tables import TABLES, make_table
 
 
-@pytest.fixture
+@pytest.fixture(scope="module")
 def study() -> Study:
     return make_study(2)
 
 
-@pytest.fixture
-def made(study: Study, tmp_path: Path) -> dict[str, list[Path]]:
-    return write_study(tmp_path, study)
+@pytest.fixture(scope="module")
+def folder(tmp_path_factory: pytest.TempPathFactory) -> Path:
+    return tmp_path_factory.mktemp("study")
+
+
+@pytest.fixture(scope="module")
+def made(study: Study, folder: Path) -> dict[str, list[Path]]:
+    return write_study(folder, study)
+
+
+@pytest.fixture(scope="module")
+def scores(study: Study, made: dict[str, list[Path]], folder: Path) -> list[Path]:
+    return write_scores(folder, study, made)
+
+
+@pytest.fixture(scope="module")
+def answers(study: Study, made: dict[str, list[Path]], scores: list[Path], folder: Path) -> Path:
+    out = folder / "published/answers.csv"
+    write_answers(read_scores(scores, study), out, machines(scores, study), study, made["baselines"][0])
+    return out
 
 
 @pytest.fixture
-def scores(study: Study, made: dict[str, list[Path]], tmp_path: Path) -> list[Path]:
-    return write_scores(tmp_path, study, made)
-
-
-@pytest.fixture
-def published(study: Study, made: dict[str, list[Path]], scores: list[Path], tmp_path: Path) -> Path:
-    frame, out = read_scores(scores, study), tmp_path / "published/answers.csv"
-    write_answers(frame, out, machines(scores, study), study, made["baselines"][0])
-    return tmp_path / "published/answers.csv"
+def published(answers: Path, tmp_path: Path) -> Path:
+    """A copy, which a test may change."""
+    return shutil.copytree(answers.parent, tmp_path / "published") / "answers.csv"
 
 
 def test_every_table_is_the_same_to_the_last_digit(

@@ -98,14 +98,19 @@ def test_a_broken_summary_is_named(tmp_path: Path, text: str) -> None:
 
 
 def test_page_tables_and_figures_say_it(tmp_path: Path, cut: list[Path]) -> None:
+    """A figure grows for its note, too."""
+    import matplotlib.image
+
     study = make_study(2)
     files = write_study(tmp_path, study, num_trajectories=2, num_turns=2)
     scores = write_scores(tmp_path, study, files)
+    drawn = []
     for summaries, times in (([], 0), (cut, 1)):
         tables = [
             make_table(n, scores, tmp_path / f"{n}.csv", study=study, summaries=summaries) for n in ("level1", "tasks")
         ]
         figure = make_figure("outcomes", tmp_path, study=study, scores=scores, summaries=summaries)
+        drawn.append(matplotlib.image.imread(figure[0]))
         for path in (*tables, figure[2]):
             frame = pd.read_csv(path)
             assert ("note" in frame) == bool(times)
@@ -126,18 +131,7 @@ def test_page_tables_and_figures_say_it(tmp_path: Path, cut: list[Path]) -> None
         figcaption = page.split("<figcaption>")[1].split("<span")[0]
         for text in (first_lines, *captions, figcaption):
             assert text.count(NOTE) == times
-
-
-def test_a_figure_grows_for_its_note(tmp_path: Path, cut: list[Path]) -> None:
-    import matplotlib.image
-
-    study = make_study(2)
-    files = write_study(tmp_path, study, num_trajectories=2, num_turns=2)
-    scores = write_scores(tmp_path, study, files)
-    plain, noted = (
-        matplotlib.image.imread(make_figure("outcomes", tmp_path / name, study=study, scores=scores, summaries=s)[0])
-        for name, s in (("plain", []), ("noted", cut))
-    )
+    plain, noted = drawn
     assert plain.shape[1] == noted.shape[1] and plain.shape[0] < noted.shape[0] < plain.shape[0] + 150
 
 

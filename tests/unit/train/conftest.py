@@ -1,5 +1,6 @@
 """For what trains a model of a few tokens, which more threads only slow down."""
 
+import gc
 from collections.abc import Iterator
 from pathlib import Path
 
@@ -9,10 +10,14 @@ import torch
 
 @pytest.fixture(scope="module")
 def one_thread():
+    """And a trainer that collects garbage need not look through all that was imported, which takes it most of its
+    time."""
     before = torch.get_num_threads()
     torch.set_num_threads(1)
+    gc.freeze()
     yield
     torch.set_num_threads(before)
+    gc.unfreeze()
 
 
 @pytest.fixture(scope="session")
@@ -22,14 +27,21 @@ def _programs(tmp_path_factory: pytest.TempPathFactory) -> Path:
     return tmp_path_factory.mktemp("inductor")
 
 
-@pytest.fixture
-def own_programs(_programs: Path, monkeypatch: pytest.MonkeyPatch) -> Iterator[None]:
-    """What another test compiled is not in memory."""
+@pytest.fixture(params=["eager", pytest.param("inductor", marks=pytest.mark.slow)])
+def programs(request: pytest.FixtureRequest, _programs: Path, monkeypatch: pytest.MonkeyPatch) -> Iterator[None]:
+    """Compiled layers: traced, and run operator by operator; or as in a study, which takes minutes to compile C++.
+
+    What another test compiled is not in memory.
+    """
     import torch._dynamo
     from torch._inductor.utils import clear_caches
 
     torch._dynamo.reset()
     clear_caches()
     monkeypatch.setenv("TORCHINDUCTOR_CACHE_DIR", str(_programs))
+    compiled = torch.nn.Module.compile
+    monkeypatch.setattr(
+        torch.nn.Module, "compile", lambda block, **options: compiled(block, backend=request.param, **options)
+    )
     yield
     clear_caches()

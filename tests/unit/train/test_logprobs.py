@@ -60,10 +60,18 @@ def test_without_a_gradient_nothing_is_computed_twice(model):
     assert sum(heads) == 6 and entropy is None and logps.shape == (2, 3)
 
 
-@pytest.mark.usefixtures("own_programs")
-@pytest.mark.parametrize("compiled", [False, True])
-def test_in_a_row_without_padding_they_are_the_same(model, compiled):
-    """Values, entropies and gradients; with and without a gradient the layers are programs of their own."""
+def test_in_a_row_without_padding_they_are_the_same(model):
+    same_in_rows(model, compiled=False)
+
+
+@pytest.mark.usefixtures("one_thread", "programs")
+def test_in_a_row_compiled_layers_give_the_same(model):
+    """With and without a gradient they are programs of their own."""
+    same_in_rows(model, compiled=True)
+
+
+def same_in_rows(model, *, compiled):
+    """Values, entropies and gradients."""
     model.float()  # compiled layers of torch 2.11 mix types in double precision
     expected = _found(model, with_entropy=True)
     calls: list[int] = []

@@ -41,13 +41,14 @@ def with_second(study: Study, **settings) -> Study:
     return Study.model_validate(raw)
 
 
-@pytest.fixture
-def study(folder, monkeypatch):
-    monkeypatch.setattr(past, "school_tasks", lambda study: TASKS)
-    monkeypatch.setattr(school, "school_tasks", lambda study: TASKS)
-    monkeypatch.setattr(school, "Writers", WritesHere)
-    monkeypatch.setattr(run_module, "open_judge", every_kernel_is_correct)
-    return with_second(make_study(folder))
+@pytest.fixture(scope="module")
+def study(folder):
+    with pytest.MonkeyPatch.context() as patch:
+        patch.setattr(past, "school_tasks", lambda study: TASKS)
+        patch.setattr(school, "school_tasks", lambda study: TASKS)
+        patch.setattr(school, "Writers", WritesHere)
+        patch.setattr(run_module, "open_judge", every_kernel_is_correct)
+        yield with_second(make_study(folder))
 
 
 @contextmanager
@@ -74,10 +75,11 @@ def _verdict(task, kernel):
     )
 
 
-@pytest.fixture
-def made(study, tmp_path):
+@pytest.fixture(scope="module")
+def made(study, tmp_path_factory):
     """The tasks' file, and the writer's answers judged."""
-    tasks, turns = tmp_path / "past/tasks.parquet", tmp_path / "past/written/turns.parquet"
+    past_folder = tmp_path_factory.mktemp("past")
+    tasks, turns = past_folder / "tasks.parquet", past_folder / "written/turns.parquet"
     past.write_past_tasks(study, tasks)
     past_answers.judge_written(study, tasks, turns)
     return tasks, turns
@@ -169,13 +171,13 @@ def test_answers_of_several_files_are_one_past(study, made, tmp_path):
 
 def test_later_turns_come_into_the_corpus_at_their_share(study, made):
     pasts = past.read_pasts(study, *made[:1], [made[1]])
-    chunks = range(12)
+    chunks = range(6)
 
     def numbers(kind, pasts=pasts, study=study):
         return [t.exchanges[0].turn for c in chunks for t in corpus.school_corpus(study, TASKS, c, kind, pasts)]
 
     trained = numbers("trained on")
-    assert len(trained) == 12 * corpus.CHUNK
+    assert len(trained) == 6 * corpus.CHUNK
     assert 0.4 < sum(n > 1 for n in trained) / len(trained) < 0.6
     assert set(numbers("held out")) == {1} and min(numbers("held out later")) == 2
     assert set(numbers("trained on", corpus.NO_PASTS)) == {1}
@@ -199,24 +201,31 @@ def records_of(out):
     return [json.loads(line) for line in (out / "training.jsonl").read_text().splitlines()]
 
 
-def test_the_second_school_goes_on_from_the_first_and_records_both_losses(study, made, folder, tmp_path):
-    out = tmp_path / "base_model"
+@pytest.fixture(scope="module")
+def taught(study, made, folder, tmp_path_factory):
+    """What a second school leaves that nothing interrupts."""
+    out = tmp_path_factory.mktemp("taught") / "base_model"
     school.train_second_school(study, folder, made[0], [made[1]], out)
-    records = records_of(out)
+    return out
+
+
+def test_the_second_school_goes_on_from_the_first_and_records_both_losses(taught, folder):
+    records = records_of(taught)
     assert len(records) == 4
     assert all("held_out_loss" in r and "held_out_later_loss" in r for r in records if r["step"] % 2 == 0)
     assert max(r["learning_rate"] for r in records) == pytest.approx(5e-4)
-    summary = json.loads((out / "summary.json").read_text())
+    summary = json.loads((taught / "summary.json").read_text())
     assert summary["init"] == str(folder)
     assert summary["held_out_later_loss"] == records[-1]["held_out_later_loss"]
-    assert weights_identity(str(out)) != weights_identity(str(folder))
+    assert weights_identity(str(taught)) != weights_identity(str(folder))
 
 
-def test_a_killed_second_school_goes_on_with_the_same_past_only(study, made, folder, tmp_path, monkeypatch, caplog):
+def test_a_killed_second_school_goes_on_with_the_same_past_only(
+    study, made, folder, taught, tmp_path, monkeypatch, caplog
+):
     keep = study.base_model.school_training.model_copy(update={"checkpoint_minutes": 1e-9})
     study = study.model_copy(update={"base_model": study.base_model.model_copy(update={"school_training": keep})})
     given = (folder, made[0], [made[1]])
-    school.train_second_school(study, *given, tmp_path / "whole")
     step = school.Training._step
 
     def killed(self, batch):
@@ -231,8 +240,7 @@ def test_a_killed_second_school_goes_on_with_the_same_past_only(study, made, fol
     with caplog.at_level("INFO"):
         school.train_second_school(study, *given, tmp_path / "again")
     assert "going on after step 2" in caplog.text
-    losses = [[r["loss"] for r in records_of(tmp_path / n)] for n in ("whole", "again")]
-    assert losses[0] == losses[1]
+    assert [r["loss"] for r in records_of(tmp_path / "again")] == [r["loss"] for r in records_of(taught)]
     pasts = past.read_pasts(study, made[0], [made[1]])
     fewer = pasts._replace(school=tuple(islice(pasts.school, 2)))
     one, other = (school._identity(study, keep, p, str(folder)) for p in (pasts, fewer))
