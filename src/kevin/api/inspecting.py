@@ -8,12 +8,14 @@ import sys
 from typing import Any
 
 from kevin.core.errors import TaskError
+from kevin.core.heavy import import_torch
 from kevin.tasks import limit
 from kevin.tasks.format import inspect_task
 
 
 def main(timeout_s: float) -> None:
     """Answer every line of standard input until it ends; what references print goes to standard error."""
+    import_torch()
     import torch
 
     torch.set_num_threads(1)

@@ -7,6 +7,7 @@ import os
 import time
 from collections.abc import Iterator
 from contextlib import contextmanager
+from functools import cached_property
 from typing import Any
 
 import torch
@@ -48,8 +49,11 @@ class CpuHardware(Hardware):
         libc.mallopt(_M_MMAP_THRESHOLD, 1 << 30)
         libc.mallopt(_M_TRIM_THRESHOLD, (1 << 31) - 1)
         self._copy_bytes_per_us = _cache_bandwidth()
-        self._clock = ColdClock(last_level_bytes(), protocol.num_threads)
         self._eager: dict[SharedSlots, EagerProcess] = {}
+
+    @cached_property
+    def _clock(self) -> ColdClock:
+        return ColdClock(last_level_bytes(), self.protocol.num_threads)
 
     def prepare(self) -> None:
         self.prepare_thread()

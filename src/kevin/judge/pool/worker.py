@@ -10,6 +10,7 @@ from pathlib import Path
 from typing import Any
 
 from kevin.core.errors import DeviceError, DeviceLostError, TaskError
+from kevin.core.heavy import import_torch
 from kevin.core.protocol import JudgeProtocol
 from kevin.core.types import Dialect, Kernel, Task, Verdict
 from kevin.judge.compile.native import Build
@@ -33,6 +34,7 @@ _lost: list[str] = []
 
 
 def _device(protocol: JudgeProtocol) -> Any:
+    import_torch()
     from kevin.judge.device.open import open_device
 
     with _opening:

@@ -1,0 +1,15 @@
+"""The import of torch, which is most of the start of whatever needs it."""
+
+from __future__ import annotations
+
+import gc
+
+
+def import_torch() -> None:
+    """Without looking for garbage: there is none in all that it makes, and the search is an eighth of its time."""
+    gc.disable()
+    try:
+        import torch  # noqa: F401
+    finally:
+        gc.freeze()  # nor is it looked for there later
+        gc.enable()
