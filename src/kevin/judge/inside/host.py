@@ -34,7 +34,8 @@ class CacheFlush:
 
     def __init__(self, cache_bytes: int) -> None:
         self._half = min(int(_SHARE * cache_bytes), _MAX_BYTES) // 2 // mmap.PAGESIZE * mmap.PAGESIZE
-        self._memory = mmap.mmap(-1, 2 * self._half)
+        # private: the kernel gives what is shared no huge pages
+        self._memory = mmap.mmap(-1, 2 * self._half, flags=mmap.MAP_PRIVATE | mmap.MAP_ANONYMOUS)
         if hasattr(mmap, "MADV_HUGEPAGE"):
             self._memory.madvise(mmap.MADV_HUGEPAGE)
         self._address = ctypes.addressof(ctypes.c_char.from_buffer(self._memory))
