@@ -243,7 +243,7 @@ def repeated(snakemake: Run, folder: Path, overlay: str, targets: tuple[str, ...
 @pytest.mark.parametrize(
     ("overlay", "again"),
     [
-        ("report: {num_bootstrap: 101}", set()),
+        ("report: {num_bootstrap: 101}", {"score_turns"}),
         ("rollout: {temperature: 0.5}", {"run_rollouts", "score_turns"}),
         ("judge: {atol: 1.0e-3}", {"check_base_model", "run_rollouts", "judge_ceiling", "score_turns"}),
     ],
@@ -258,5 +258,5 @@ def test_a_changed_setting_repeats_what_depends_on_it(
 def test_tables_are_made_again_without_what_they_are_made_of(whole: Path, snakemake: Run, tmp_path: Path) -> None:
     again = repeated(snakemake, tmp_path, "report: {num_bootstrap: 101}")
     assert {"make_table", "write_report"} <= again
-    assert not {"run_rollouts", "train_base_model", "measure_baselines", "score_turns"} & again
+    assert not {"run_rollouts", "train_base_model", "measure_baselines"} & again
     assert "measure_baselines" not in repeated(snakemake, tmp_path, "rollout: {temperature: 0.5}")
