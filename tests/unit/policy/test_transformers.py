@@ -14,6 +14,8 @@ from kevin.policy.interface import Request, Sampling
 from kevin.policy.load import load_policy, policy_identity
 from kevin.policy.transformers import TransformersPolicy
 
+pytestmark = pytest.mark.usefixtures("one_thread")
+
 SPECIALS = ["<|start|>", "<|end|>", "<|pad|>"]
 TEMPLATE = (
     "{% for m in messages %}<|start|>{{ m['role'] }}\n{{ m['content'] }}<|end|>\n{% endfor %}"

@@ -13,6 +13,8 @@ from kevin.tasks.operators import OPERATORS
 from kevin.tasks.ops import call, parse_sequence, sequence, sizes_of, trace
 from kevin.tasks.render import render
 
+pytestmark = pytest.mark.usefixtures("one_thread")
+
 
 @pytest.mark.parametrize("name", [n for n in OPERATORS if n not in NOT_ALONE])
 def test_every_operators_spec_is_the_modules(name):

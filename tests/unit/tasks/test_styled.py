@@ -28,6 +28,8 @@ from kevin.tasks.spellings import spellings
 from kevin.tasks.styled import Styled, restyle
 from kevin.tasks.styles import HELD_OUT, SCHOOL, draw
 
+pytestmark = pytest.mark.usefixtures("one_thread")
+
 IMAGE = {"batch_size": 2, "in_channels": 3, "height": 5, "width": 6, "out_channels": 4}
 FLAT = {"batch_size": 4, "in_features": 6, "out_features": 7}
 SEQUENCES = [

@@ -1,23 +1,9 @@
-"""For what trains a model of a few tokens, which more threads only slow down."""
+"""For what compiles the layers of a model."""
 
-import gc
 from collections.abc import Iterator
 from pathlib import Path
 
 import pytest
-import torch
-
-
-@pytest.fixture(scope="module")
-def one_thread():
-    """And a trainer that collects garbage need not look through all that was imported, which takes it most of its
-    time."""
-    before = torch.get_num_threads()
-    torch.set_num_threads(1)
-    gc.freeze()
-    yield
-    torch.set_num_threads(before)
-    gc.unfreeze()
 
 
 @pytest.fixture(scope="session")

@@ -49,6 +49,7 @@ def loss_and_gradient(model: PreTrainedModel, batch: list[Sample]) -> tuple[floa
 def test_losses_and_gradients_stay_the_same_with_one_program_for_all_layers(
     model: PreTrainedModel, in_rows: bool
 ) -> None:
+    """With Inductor some twenty seconds, for C++."""
     batches = [samples(3, 20), samples(2, 33), samples(4, 11)]
     if in_rows:
         assert leave_out_padding(model)

@@ -300,13 +300,14 @@ def test_some_pasts_have_forgotten_their_first_turn():
     assert 5 <= num_forgotten <= 30
 
 
+@pytest.mark.parametrize("num", [12, pytest.param(48, marks=pytest.mark.slow)])
 @pytest.mark.parametrize("language", ["cpp", "cuda"])
-def test_kernels_of_later_turns_are_right(language, tmp_path):
+def test_kernels_of_later_turns_are_right(language, num, tmp_path):
     tasks = small_past_tasks(12, language)
     pasts = written_pasts(tasks, language)
     by_id = {p.task.shown.id: p.task.shown for p in pasts}
     pairs = []
-    for transcript in later(pasts, 36, language):
+    for transcript in later(pasts, num, language):
         kernel = dialogue.parse_completion(transcript.exchanges[0].answers[0], "c_abi", language).kernel
         pairs.append((by_id[transcript.task_id], kernel.source))
     right = (right_results if language == "cpp" else right_cuda_results)(pairs, tmp_path)

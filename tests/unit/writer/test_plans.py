@@ -143,7 +143,10 @@ def test_made_up_speedups_rank_plans_by_chance_and_a_kernel_as_before():
 
 
 @pytest.mark.skipif(shutil.which("nvcc") is None, reason="nvcc is not installed")
-@pytest.mark.parametrize("name", ["l1/relu", "l1/softmax", "l1/linear", "l1/frobenius_norm_1"])
+@pytest.mark.parametrize(
+    "name",
+    ["l1/relu", *(pytest.param(f"l1/{n}", marks=pytest.mark.slow) for n in ("softmax", "linear", "frobenius_norm_1"))],
+)
 def test_made_up_cuda_errors_are_nvccs_own_words(name, tmp_path):
     task = {t.id: t for t in [*catalog("gpu"), *catalog_extended("gpu", 1)]}[name]
     protocol = JudgeProtocol(device="cuda", cuda_flags=("-std=c++17", "-arch=sm_90"))

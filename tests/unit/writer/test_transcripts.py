@@ -53,7 +53,15 @@ AWKWARD = [
 ]
 
 
-@pytest.mark.parametrize(("language", "num"), [("cpp", 60), ("cuda", 24)])
+@pytest.mark.parametrize(
+    ("language", "num"),
+    [
+        ("cpp", 20),
+        ("cuda", 8),
+        pytest.param("cpp", 120, marks=pytest.mark.slow),
+        pytest.param("cuda", 48, marks=pytest.mark.slow),
+    ],
+)
 def test_kernels_are_right_under_the_names_of_the_prompt(language, num, tmp_path, monkeypatch):
     monkeypatch.setattr(school, "vary_sizes", lambda task, rng: vary_sizes(task, rng, largest=3000))
     monkeypatch.setattr(school, "_OWN_SIZES_SHARE", 0.5)
