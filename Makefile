@@ -45,7 +45,7 @@ study: setup  ## Make the whole study: results/report.html (CONFIGS=config/gpu.y
 	@kevin summary -c config/config.yaml $(addprefix -c ,$(CONFIGS))
 
 test: setup  ## Run the fast tests (TESTS=tests/unit: some of them; GROUP=1 to 5: slow ones too; JOBS: cores)
-	$(BIN)/python -m pytest -n $(JOBS) --dist loadgroup --no-loadscope-reorder --group $(GROUP) $(TESTS)
+	$(BIN)/python -m pytest -n $(JOBS) --no-loadscope-reorder --group $(GROUP) $(TESTS)
 
 test-all:  ## Run every test, those of Slurm and Apptainer too (as root on Debian they install what they need)
 	@$(MAKE) test GROUP=all

@@ -5,6 +5,7 @@ Without options, the fast suite: all that is not slow. ``--group 3`` adds one of
 chosen by the number of commits.
 """
 
+import functools
 import logging
 import math
 import os
@@ -14,6 +15,7 @@ from pathlib import Path
 
 import hypothesis
 import pytest
+from xdist.scheduler import LoadScopeScheduling
 
 hypothesis.settings.register_profile("kevin", deadline=None, derandomize=True)  # the machine may be busy
 hypothesis.settings.load_profile("kevin")
@@ -50,7 +52,6 @@ def group_of(path: Path) -> int:
     return next(GROUPS[folder] for folder in folders if folder in GROUPS)
 
 
-@pytest.hookimpl(tryfirst=True)  # xdist reads the marks
 def pytest_collection_modifyitems(config: pytest.Config, items: list[pytest.Item]) -> None:
     wanted = config.getoption("group")
     groups = {number for number in range(1, NUM_GROUPS + 1) if wanted in ("all", str(number))}
@@ -60,10 +61,25 @@ def pytest_collection_modifyitems(config: pytest.Config, items: list[pytest.Item
         items[:] = [i for i in items if i not in left_out]
     starts = [TESTS / folder for folder in LONG]
     items.sort(key=lambda i: next((n for n, folder in enumerate(starts) if folder in i.path.parents), len(starts)))
-    for item in items:
-        if item.get_closest_marker("xdist_group") is None:
-            name = "timing" if item.get_closest_marker("timing") else str(item.path.relative_to(TESTS))
-            item.add_marker(pytest.mark.xdist_group(name))
+
+
+class _Together(LoadScopeScheduling):
+    """A worker gets a file at a time; one of them all that is timed, or shares a cluster or an image."""
+
+    def _split_scope(self, nodeid: str) -> str:
+        return _worker_of(nodeid.partition("::")[0])
+
+
+@functools.cache
+def _worker_of(file: str) -> str:
+    path = TESTS.parent / file
+    if (folder := path.relative_to(TESTS).parts[0]) in ("slurm", "apptainer"):
+        return folder
+    return "timing" if "pytest.mark.timing" in path.read_text() else file
+
+
+def pytest_xdist_make_scheduler(config: pytest.Config, log: object) -> LoadScopeScheduling:
+    return _Together(config, log)
 
 
 # A shell's background job ignores Ctrl-C, one under nohup a hang-up, and so would every process that a test starts

@@ -14,7 +14,7 @@ import pytest
 
 from kevin.judge.sandbox import apptainer
 
-pytestmark = [pytest.mark.apptainer, pytest.mark.xdist_group("apptainer")]
+pytestmark = pytest.mark.apptainer
 
 SYSTEM = ("/usr", "/lib", "/lib64", "/bin", "/sbin", "/etc/alternatives", "/etc/ld.so.cache")
 REFUSED = """

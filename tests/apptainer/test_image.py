@@ -17,7 +17,6 @@ from kevin.judge.sandbox import apptainer
 
 from .conftest import FAST, HERE, ROOT, debian
 
-pytestmark = pytest.mark.xdist_group("apptainer")
 
 
 def section(definition: Path, name: str) -> list[str]:

@@ -18,7 +18,7 @@ from kevin.judge.device.open import open_device
 from kevin.judge.evaluate import judge_on
 from kevin.judge.sandbox import isolation
 
-pytestmark = [pytest.mark.apptainer, pytest.mark.xdist_group("apptainer")]  # which share an image
+pytestmark = pytest.mark.apptainer  # which share an image
 
 Judge = Callable[..., Verdict]
 DEVICES: dict[str, Judging] = {}

@@ -15,7 +15,7 @@ import pytest
 
 from kevin.judge.sandbox import apptainer
 
-pytestmark = [pytest.mark.apptainer, pytest.mark.xdist_group("apptainer")]
+pytestmark = pytest.mark.apptainer
 
 Inside = Callable[..., subprocess.CompletedProcess[str]]
 

@@ -20,7 +20,7 @@ from kevin.judge.pool.judge_pool import JudgePool
 
 from .conftest import Cluster, wait_until
 
-pytestmark = [pytest.mark.slurm, pytest.mark.xdist_group("slurm")]  # there is one Slurm on a host
+pytestmark = pytest.mark.slurm  # there is one Slurm on a host
 
 REFERENCE = """
 import torch

@@ -9,7 +9,7 @@ import pytest
 
 from .conftest import ROOT, SNAKEMAKE, STUDY, Cluster, clone_to, environment, finish, start
 
-pytestmark = [pytest.mark.slurm, pytest.mark.xdist_group("slurm")]
+pytestmark = pytest.mark.slurm
 
 TOY = """
 rule fails_once:

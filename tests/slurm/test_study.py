@@ -14,7 +14,7 @@ from kevin.core.files import read_tasks, read_turns
 
 from .conftest import STUDY, Cluster, clone_to, finish, start, wait_until
 
-pytestmark = [pytest.mark.slurm, pytest.mark.xdist_group("slurm")]
+pytestmark = pytest.mark.slurm
 
 TARGETS = [
     *(f"results/tables/{name}.csv" for name in ("level1", "level2", "turns")),
