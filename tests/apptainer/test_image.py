@@ -18,7 +18,6 @@ from kevin.judge.sandbox import apptainer
 from .conftest import FAST, HERE, ROOT, debian
 
 
-
 def section(definition: Path, name: str) -> list[str]:
     """Lines of one section, without comments."""
     found = re.search(rf"^%{name}\n((?:[ \t#].*\n|\n)*)", definition.read_text(), re.MULTILINE)
