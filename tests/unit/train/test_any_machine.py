@@ -22,6 +22,8 @@ from kevin.train.stability import nothing_learnable, run_summary
 from kevin.train.tokenizer import train_tokenizer
 from kevin.writer.transcripts import transcripts
 
+pytestmark = pytest.mark.usefixtures("one_thread")
+
 SIZES = {
     "hidden_size": 64,
     "num_heads": 1,

@@ -14,6 +14,8 @@ from kevin.train.copying import Drills, can_hold_copying_heads
 from kevin.train.gradients import Gradients, answer_loss, parts_of
 from kevin.train.packing import Branch, Row, collate
 
+pytestmark = pytest.mark.usefixtures("one_thread")
+
 VOCABULARY = 700
 
 

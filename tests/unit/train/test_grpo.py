@@ -58,6 +58,7 @@ def test_what_is_written(five_steps):
     assert records[1]["score"] == pytest.approx(frame["score"].mean())
     assert list((out / "tensorboard").iterdir())
     assert not list((out / "rollouts").glob("step_*")), "a checkpoint makes them dispensable"
+    assert {p.name for p in (out / "checkpoints").iterdir()} == {"checkpoint-8", "checkpoint-10"}, "the newest are kept"
     for record in read_metrics(out / "metrics.jsonl"):
         parts = record[TIMES]
         assert all(parts[p] > 0 for p in ("generate", "judge", "model"))
