@@ -7,6 +7,7 @@ from os import PathLike
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
+from kevin.core.candidate import check_text
 from kevin.core.errors import UsageError
 
 if TYPE_CHECKING:  # what they need is imported where it is used: the command line reads this module at every start
@@ -75,8 +76,9 @@ def text_of(source: Source) -> tuple[str, str]:
 
 
 def make_task(source: str, name: str = "") -> Task:
-    """A reference that was not looked into yet; ``name`` is what errors call it."""
+    """A reference that was not looked into yet; ``name`` is what errors call it. Raises UsageError for no text."""
     from kevin.core.types import Task
 
     title = Path(name).stem or "reference"
+    check_text(source, name or title)
     return Task(id=name or title, level=1, name=title, source=source, origin="user")

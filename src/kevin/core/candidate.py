@@ -27,13 +27,23 @@ def guess_dialect(source: str, name: str, choice: DialectChoice) -> Dialect:
     return "load_inline" if is_python else "c_abi"
 
 
+def check_text(source: str, name: str) -> str:
+    """``source`` itself. Raises UsageError for half of a surrogate pair, which JSON can carry and files cannot."""
+    try:
+        source.encode()
+    except UnicodeEncodeError as e:
+        line, half = source.count("\n", 0, e.start) + 1, ascii(source[e.start])
+        raise UsageError(f"{name}, line {line}: {half} is half of a surrogate pair, which is no text") from None
+    return source
+
+
 def make_kernel(
     source: str, name: str, dialect: DialectChoice, protocol: JudgeProtocol, language: Language | None = None
 ) -> Kernel:
     """The candidate, in the device's language unless another is named.
 
     Raises:
-        UsageError: CUDA for a CPU, or an unknown dialect or language.
+        UsageError: CUDA for a CPU, an unknown dialect or language, or what is no text.
     """
     from kevin.core.types import Kernel, Language  # pydantic takes a moment, which `kevin --help` need not
 
@@ -43,5 +53,5 @@ def make_kernel(
         raise UsageError(f"language {language!r}: there are {', '.join(get_args(Language))}")
     if protocol.device == "cpu" and (Path(name).suffix == ".cu" or language == "cuda"):
         raise UsageError(f"{name or 'kernel'}: a CUDA kernel needs device cuda (on the command line: --device cuda)")
-    of_device: Language = "cuda" if protocol.device == "cuda" else "cpp"
-    return Kernel(dialect=guess_dialect(source, name, dialect), language=language or of_device, source=source)
+    check_text(source, name or "kernel")
+    return Kernel(dialect=guess_dialect(source, name, dialect), language=language or protocol.language, source=source)

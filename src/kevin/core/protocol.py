@@ -7,7 +7,7 @@ from typing import Literal, Self
 
 from pydantic import Field, field_validator, model_validator
 
-from kevin.core.types import Device, Frozen, canonical_json, digest
+from kevin.core.types import Device, Frozen, Language, canonical_json, digest
 
 PROTOCOL_VERSION = 14
 """Raised whenever the judge's code changes what it would find; verdicts of other versions are not reused."""
@@ -122,6 +122,11 @@ class JudgeProtocol(Frozen):
         if self.profiler == "ncu" and self.device != "cuda":
             raise ValueError("profiler ncu needs device cuda")
         return self
+
+    @property
+    def language(self) -> Language:
+        """Of kernels, where none is named."""
+        return "cuda" if self.device == "cuda" else "cpp"
 
     @cached_property
     def digest(self) -> str:

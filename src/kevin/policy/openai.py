@@ -10,8 +10,8 @@ from collections.abc import Sequence
 from typing import Any
 
 from kevin.core.config import PolicyConfig
-from kevin.core.dialogue import THINK_CLOSE, THINK_OPEN
 from kevin.core.errors import PolicyError, UsageError
+from kevin.core.fences import THINK_CLOSE, THINK_OPEN
 from kevin.core.types import Completion, Conversation
 from kevin.policy.interface import OnCompletion, Request, Sampling, request_seed
 

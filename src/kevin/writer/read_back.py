@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from kevin.core.dialogue import THINK_CLOSE, THINK_OPEN
+from kevin.core.fences import THINK_CLOSE, THINK_OPEN
 from kevin.core.types import Language, Task
 from kevin.writer.plan import Plan, plan_space
 from kevin.writer.slots import sentence

@@ -7,7 +7,7 @@ from collections.abc import Mapping, Sequence
 from difflib import SequenceMatcher
 from itertools import dropwhile, islice, takewhile
 
-from kevin.core.dialogue import THINK_CLOSE
+from kevin.core.fences import THINK_CLOSE
 from kevin.core.types import OpCall, TaskSpec
 from kevin.tasks.operators import OPERATORS
 from kevin.tasks.ops import Step

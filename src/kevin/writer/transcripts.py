@@ -9,7 +9,7 @@ from __future__ import annotations
 import random
 from collections.abc import Collection, Iterator, Sequence
 
-from kevin.core import dialogue
+from kevin.core import dialogue, fences
 from kevin.core.config import BaseModelConfig, SaidDecisions, WaysConfig, WriterConfig
 from kevin.core.history import HistoryConfig
 from kevin.core.types import Conversation, Frozen, Kernel, Language, Task, Turn
@@ -77,9 +77,9 @@ def completion(
     fence = dialogue.FENCES["c_abi", plan.language]
     return "\n".join(
         [
-            dialogue.THINK_OPEN,
+            fences.THINK_OPEN,
             *thought,
-            dialogue.THINK_CLOSE,
+            fences.THINK_CLOSE,
             f"```{fence}",
             source.rstrip(),
             "```",

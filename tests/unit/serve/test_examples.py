@@ -44,9 +44,10 @@ def fenced(kernel: str) -> str:
 def test_a_reward_function_for_trl_gives_scores() -> None:
     reward = import_module("trl_grpo").kernel_reward
     completions = [fenced(GOOD), [{"role": "assistant", "content": fenced(WRONG)}], "no kernel", fenced(GOOD)]
-    references = [REFERENCE, REFERENCE, REFERENCE, "import nothing_like_it\n"]
+    completions += [f"<thinking>\n{fenced(WRONG)}", f"Now:\n```c++ \n{GOOD}```\n```bash\nmake\n```\n"]
+    references = [REFERENCE, REFERENCE, REFERENCE, "import nothing_like_it\n", REFERENCE, REFERENCE]
     scores = reward(completions=completions, reference=references, prompts=[], completion_ids=[])
-    assert scores[0] > 0.3 and scores[1:] == [0.0, 0.0, None]
+    assert scores[0] > 0.3 and scores[1:] == [0.0, 0.0, None, 0.0, scores[0]]
 
 
 @pytest.mark.slow
