@@ -25,4 +25,4 @@ def trainer(model, references, **config):
 
 
 if __name__ == "__main__":
-    trainer(sys.argv[1], [Path(path).read_text() for path in sys.argv[2:]]).train()
+    trainer(sys.argv[1], [Path(path).read_text("utf-8-sig") for path in sys.argv[2:]]).train()

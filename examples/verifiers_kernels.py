@@ -28,7 +28,7 @@ class KernelTask(vf.Task[KernelData, vf.State, vf.TaskConfig]):
 class KernelTaskset(vf.Taskset[KernelTask, KernelConfig]):
     def load(self):
         for path in sorted(self.config.references.glob("*.py")):
-            text = path.read_text()
+            text = path.read_text("utf-8-sig")
             yield KernelTask(KernelData(name=path.stem, prompt=PROMPT + text, reference=text), self.config.task)
 
 

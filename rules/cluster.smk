@@ -44,7 +44,7 @@ def slurm_partitions():
             f"--profile slurm: Slurm does not answer ({found.stderr.strip()}); {fix}"
         )
     partitions = {}
-    for line in found.stdout.splitlines():
+    for line in filter(None, found.stdout.split("\n")):
         name, limit, gres = line.split("|")
         default, gpus = name.endswith("*"), "gpu" in gres
         name = name.rstrip("*")

@@ -9,6 +9,7 @@ from typing import TYPE_CHECKING, Any
 
 from kevin.core.candidate import check_text
 from kevin.core.errors import UsageError
+from kevin.core.texts import read_text
 
 if TYPE_CHECKING:  # what they need is imported where it is used: the command line reads this module at every start
     from kevin.core.protocol import JudgeProtocol
@@ -56,23 +57,11 @@ def make_protocol(
         raise UsageError(f"judging protocol, {key}: {first['msg']} (got {first['input']!r})") from None
 
 
-def read_source(path: str | PathLike[str]) -> str:
-    """A file's text. Raises UsageError naming the file."""
-    try:
-        return Path(path).read_text(encoding="utf-8")
-    except FileNotFoundError:
-        raise UsageError(f"{path}: no such file") from None
-    except IsADirectoryError:
-        raise UsageError(f"{path}: a folder, not a file") from None
-    except UnicodeDecodeError:
-        raise UsageError(f"{path}: not a text file") from None
-
-
 def text_of(source: Source) -> tuple[str, str]:
     """Text and name of what is given as source text or as a path; a string of one line is a path. Raises UsageError."""
     if isinstance(source, str) and "\n" in source:
         return source, ""
-    return read_source(source), str(source)
+    return read_text(source), str(source)
 
 
 def make_task(source: str, name: str = "") -> Task:
@@ -80,5 +69,4 @@ def make_task(source: str, name: str = "") -> Task:
     from kevin.core.types import Task
 
     title = Path(name).stem or "reference"
-    check_text(source, name or title)
-    return Task(id=name or title, level=1, name=title, source=source, origin="user")
+    return Task(id=name or title, level=1, name=title, source=check_text(source, name or title), origin="user")

@@ -74,11 +74,11 @@ def _flatten(tree: dict[str, Any], prefix: str = "") -> dict[str, Any]:
 
 def _origins(paths: list[Path]) -> dict[str, str]:
     """Dotted key -> the last file that sets it."""
-    import yaml
+    from kevin.core.config.layers import read_layer
 
     origins: dict[str, str] = {}
     for path in paths:
-        origins.update(dict.fromkeys(_flatten(yaml.safe_load(path.read_text()) or {}), str(path)))
+        origins.update(dict.fromkeys(_flatten(read_layer(path)), str(path)))
     return origins
 
 

@@ -8,10 +8,11 @@ from typing import TYPE_CHECKING, Annotated, Literal
 
 import typer
 
-from kevin.api.pairs import make_protocol, read_source
+from kevin.api.pairs import make_protocol
 from kevin.cli.options import JUDGING_PANEL, DeviceOption, load_config
 from kevin.core.candidate import DialectChoice, make_kernel
 from kevin.core.errors import UsageError
+from kevin.core.texts import read_text
 
 if TYPE_CHECKING:
     from kevin.core.config import Study
@@ -187,7 +188,7 @@ def judge(
         raise UsageError(
             "give --task-file FILE and --kernel FILE, or --batch FILE and --out FILE, or --runs DIR and --level N"
         )
-    candidate = make_kernel(read_source(kernel), str(kernel), dialect, protocol)
+    candidate = make_kernel(read_text(kernel), str(kernel), dialect, protocol)
     if store is None:
         from kevin.judge.evaluate import start_early
 
@@ -229,7 +230,6 @@ def _judge_runs(
 def _read_task(path: Path) -> Task:
     from kevin.tasks.format import task_from_file
 
-    read_source(path)
     return task_from_file(path)
 
 

@@ -25,6 +25,7 @@ from kevin.core.files import append_line, write_text
 from kevin.core.progress import Progress, progress
 from kevin.core.protocol import JudgeProtocol
 from kevin.core.scratch import scratch_folder
+from kevin.core.texts import read_text, split_lines
 from kevin.core.types import Frozen, Kernel, Task, Verdict
 
 if TYPE_CHECKING:
@@ -52,12 +53,13 @@ def judge_batch(batch: Path, out: Path, *, protocol: JudgeProtocol, dialect: Dia
     """Judge what is missing in ``out``. Returns the exit code: 0, 2 (some lines could not be used) or 3 (harness)."""
     pairs = read_pairs(batch)
     done = read_records(out)
-    kernels = {p.id: make_kernel(p.kernel, "", dialect, protocol) for p in pairs}
+    kernels, no_kernels = _kernels(pairs, dialect, protocol)
     _check_same_work(out, done, pairs, kernels, protocol)
-    pending = [p for p in pairs if p.id not in done]
+    pending = [p for p in pairs if p.id not in done and p.id in kernels]
     if done:
         log.info("%s: %d of %d are done already", out, len(pairs) - len(pending), len(pairs))
     work, unusable = load_tasks(pending)
+    unusable += no_kernels
     failures = _judge_all(work, kernels, out, done, unusable, protocol, store) if work else []
     order = {p.id: i for i, p in enumerate(pairs)}
     done.update({record["id"]: record for record in unusable})
@@ -75,21 +77,17 @@ def judge_batch(batch: Path, out: Path, *, protocol: JudgeProtocol, dialect: Dia
 
 def read_pairs(path: Path) -> list[Pair]:
     """All input lines. Raises UsageError that names file and line of the first one that is not a pair."""
-    try:
-        lines = path.read_text().splitlines()
-    except FileNotFoundError:
-        raise UsageError(f"{path}: no such file") from None
-    except UnicodeDecodeError as e:
-        raise UsageError(f"{path}: not UTF-8 text: {e}") from None
     pairs: dict[str | int, Pair] = {}
-    for number, line in enumerate(lines, start=1):
+    for number, line in enumerate(split_lines(read_text(path)), start=1):
         if not line.strip():
             continue
         try:
-            fields = Line.model_validate_json(line)
-        except ValidationError as e:
-            first = e.errors()[0]
-            what = ": ".join([*(str(part) for part in first["loc"]), first["msg"]])
+            fields = Line.model_validate(json.loads(line))
+        except (ValueError, RecursionError) as e:
+            what = f"not valid JSON: {e}"
+            if isinstance(e, ValidationError):
+                first = e.errors()[0]
+                what = ": ".join([*(str(part) for part in first["loc"]), first["msg"]])
             raise UsageError(f'{path}:{number}: not a line of {{"id", "reference", "kernel"}}: {what}') from None
         if fields.id in pairs:
             raise UsageError(f"{path}:{number}: the id {fields.id!r} stands on an earlier line too")
@@ -101,14 +99,15 @@ def read_records(path: Path) -> dict[str | int, Record]:
     """Verdicts of an earlier run by id; a last line that a killed run left half written is dropped."""
     if not path.exists():
         return {}
-    lines = path.read_text().splitlines(keepends=True)
+    text = path.read_text()
+    found = split_lines(text)
     records: dict[str | int, Record] = {}
-    for number, line in enumerate(lines, start=1):
+    for number, line in enumerate(found, start=1):
         try:
             record = json.loads(line)
             name = record["id"]
         except (ValueError, TypeError, KeyError):
-            if number == len(lines) and not line.endswith("\n"):
+            if number == len(found) and not text.endswith("\n"):
                 log.warning("%s:%d: half a line, left by an interrupted run; its pair is judged again", path, number)
                 break
             raise DataError(
@@ -117,6 +116,20 @@ def read_records(path: Path) -> dict[str | int, Record]:
         if "error" not in record:
             records[name] = record
     return records
+
+
+def _kernels(
+    pairs: list[Pair], dialect: DialectChoice, protocol: JudgeProtocol
+) -> tuple[dict[str | int, Kernel], list[Record]]:
+    """By id, and an error record for each that is no text."""
+    kernels: dict[str | int, Kernel] = {}
+    unusable: list[Record] = []
+    for pair in pairs:
+        try:
+            kernels[pair.id] = make_kernel(pair.kernel, "", dialect, protocol)
+        except UsageError as e:
+            unusable.append(_error_record(pair, e, "kernel"))
+    return kernels, unusable
 
 
 def _check_same_work(
@@ -133,7 +146,7 @@ def _check_same_work(
             continue
         ours = {
             "task_digest": make_task(pair.reference).digest,
-            "kernel_digest": kernels[pair.id].digest,
+            "kernel_digest": kernels[pair.id].digest if pair.id in kernels else None,
             "protocol_digest": protocol.digest,
         }
         for name, digest in ours.items():
@@ -146,16 +159,17 @@ def load_tasks(pairs: list[Pair]) -> tuple[list[tuple[Pair, Task]], list[Record]
     """Pairs with their task, and an error record for each whose reference is no task module."""
     from kevin.tasks.format import inspect_task
 
-    known: dict[str, Task | TaskError] = {}
+    known: dict[str, Task | UsageError] = {}
     work: list[tuple[Pair, Task]] = []
     unusable: list[Record] = []
     for pair in pairs:
         if pair.reference not in known:
             name = pair.place
             try:
-                spec = inspect_task(pair.reference, name)
-                known[pair.reference] = make_task(pair.reference, "user").model_copy(update={"id": name, "spec": spec})
-            except TaskError as e:
+                task = make_task(pair.reference, "user")
+                spec = inspect_task(task.source, name)
+                known[pair.reference] = task.model_copy(update={"id": name, "spec": spec})
+            except UsageError as e:
                 known[pair.reference] = e
         found = known[pair.reference]
         if isinstance(found, Task):
@@ -165,9 +179,9 @@ def load_tasks(pairs: list[Pair]) -> tuple[list[tuple[Pair, Task]], list[Record]
     return work, unusable
 
 
-def _error_record(pair: Pair, error: TaskError) -> Record:
+def _error_record(pair: Pair, error: UsageError, what: str = "task") -> Record:
     log.error("kevin: id %s: %s", pair.id, error)
-    return {"id": pair.id, "error": "task", "message": str(error)}
+    return {"id": pair.id, "error": what, "message": str(error)}
 
 
 def _judge_all(

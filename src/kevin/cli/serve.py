@@ -12,6 +12,7 @@ import typer
 
 from kevin.cli.options import JUDGING_PANEL, DeviceOption, load_config
 from kevin.core.errors import UsageError
+from kevin.core.texts import read_text
 
 if TYPE_CHECKING:
     from kevin.serve.settings import ServeSettings
@@ -142,7 +143,7 @@ def _token(file: Path | None, host: str, no_token: bool) -> str | None:
             file.touch(mode=0o600)
             file.write_text(secrets.token_urlsafe(32) + "\n")
             log.info("%s: a new token, for clients to send", file)
-        given = file.read_text().strip()
+        given = read_text(file).strip()
     if not given:
         where = f"{file}: empty" if file else "no token"
         raise UsageError(f"{where}; give --token-file FILE (made if it is not there), or set {TOKEN}, or --no-token")
@@ -151,9 +152,9 @@ def _token(file: Path | None, host: str, no_token: bool) -> str | None:
 
 def _digests(folder: Path) -> frozenset[str]:
     """Of the tasks below a folder. Raises UsageError where there is none."""
-    from kevin.api.pairs import make_task, read_source
+    from kevin.api.pairs import make_task
 
-    found = frozenset(make_task(read_source(path)).digest for path in folder.rglob("*.py"))
+    found = frozenset(make_task(read_text(path)).digest for path in folder.rglob("*.py"))
     if not found:
         raise UsageError(f"{folder}: holds no .py file; --references names a folder of references")
     return found

@@ -115,7 +115,7 @@ def _timing(timing: Timing) -> str:
 
 
 def _excerpt(message: str) -> str:
-    lines = message.strip().splitlines()
+    lines = message.strip().split("\n")
     if len(lines) <= _MAX_MESSAGE_LINES:
         return "\n".join(lines)
     return "\n".join([*lines[:_MAX_MESSAGE_LINES], f"[{len(lines) - _MAX_MESSAGE_LINES} more lines, see --json]"])

@@ -28,13 +28,13 @@ def guess_dialect(source: str, name: str, choice: DialectChoice) -> Dialect:
 
 
 def check_text(source: str, name: str) -> str:
-    """``source`` itself. Raises UsageError for half of a surrogate pair, which JSON can carry and files cannot."""
+    """``source`` without a byte order mark. Raises UsageError for half of a surrogate pair, which JSON can carry."""
     try:
         source.encode()
     except UnicodeEncodeError as e:
         line, half = source.count("\n", 0, e.start) + 1, ascii(source[e.start])
         raise UsageError(f"{name}, line {line}: {half} is half of a surrogate pair, which is no text") from None
-    return source
+    return source.removeprefix("\ufeff")
 
 
 def make_kernel(
@@ -53,5 +53,5 @@ def make_kernel(
         raise UsageError(f"language {language!r}: there are {', '.join(get_args(Language))}")
     if protocol.device == "cpu" and (Path(name).suffix == ".cu" or language == "cuda"):
         raise UsageError(f"{name or 'kernel'}: a CUDA kernel needs device cuda (on the command line: --device cuda)")
-    check_text(source, name or "kernel")
+    source = check_text(source, name or "kernel")
     return Kernel(dialect=guess_dialect(source, name, dialect), language=language or protocol.language, source=source)

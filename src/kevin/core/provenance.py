@@ -45,7 +45,7 @@ def git_commit() -> str | None:
 def cpu_name() -> str:
     """The processor's model name as the kernel reports it."""
     try:
-        for line in Path("/proc/cpuinfo").read_text().splitlines():
+        for line in Path("/proc/cpuinfo").read_text().split("\n"):
             if line.startswith("model name"):
                 return line.split(":", 1)[1].strip()
     except OSError:
@@ -67,7 +67,7 @@ def nvidia_gpus() -> list[dict[str, str]]:
         return []
     if run.returncode != 0:
         return []
-    return [dict(zip(("name", "driver"), line.split(", "), strict=False)) for line in run.stdout.splitlines() if line]
+    return [dict(zip(("name", "driver"), line.split(", "), strict=False)) for line in run.stdout.split("\n") if line]
 
 
 SIDE_BY_SIDE = "KEVIN_SIDE_BY_SIDE"

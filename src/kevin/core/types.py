@@ -9,7 +9,7 @@ from enum import StrEnum
 from functools import cached_property
 from typing import Annotated, Any, Literal, Self
 
-from pydantic import BaseModel, ConfigDict, Field, model_validator
+from pydantic import BaseModel, ConfigDict, Field, field_validator, model_validator
 
 Dialect = Literal["c_abi", "load_inline"]
 Language = Literal["cpp", "cuda"]
@@ -241,9 +241,15 @@ class Completion(Frozen):
     """What a policy answered to one conversation."""
 
     text: str
+    """Half of a surrogate pair, which JSON can carry and files cannot, becomes a question mark."""
     num_prompt_tokens: int = Field(ge=0)
     num_completion_tokens: int = Field(ge=0)
     finish_reason: Literal["stop", "length"]
+
+    @field_validator("text")
+    @classmethod
+    def _is_text(cls, text: str) -> str:
+        return text.encode(errors="replace").decode()
 
 
 class Turn(Frozen):

@@ -132,7 +132,6 @@ class OpenAIPolicy:
         if thought:
             closing = f"\n{THINK_CLOSE}\n\n" if text or not cut else ""
             text = f"{THINK_OPEN}\n{thought.strip()}{closing}{text}"
-        text = text.encode(errors="replace").decode()  # JSON can carry half of a surrogate pair, files cannot
         usage = getattr(answer, "usage", None)
         return Completion(
             text=text,

@@ -253,7 +253,7 @@ def _diffs(csv: Path) -> list[tuple[str, list[tuple[str, str]]]]:
     for row in frame[frame["diff_to"].notna()].to_dict("records"):
         speedup = "" if pd.isna(row["speedup"]) else f", {times(row['speedup'])}"
         title = f"{row['label']}: turn {row['diff_to']:.0f} to {row['turn']:.0f} ({row['outcome']}{speedup})"
-        changed = str(row["diff"]).splitlines()[2:] if isinstance(row["diff"], str) else ["the same kernel"]
+        changed = str(row["diff"]).split("\n")[2:] if isinstance(row["diff"], str) else ["the same kernel"]
         found.append((title, [(line, kinds.get(line[:1], "line-same")) for line in changed]))
     return found
 

@@ -20,6 +20,7 @@ from pydantic import ValidationError
 from kevin.core.errors import DataError
 from kevin.core.files import append_line, write_text
 from kevin.core.resume import differences, read_identity, with_defaults
+from kevin.core.texts import split_lines
 from kevin.core.types import Completion, Turn
 from kevin.rollout.settings import IDENTITY_DEFAULTS, Place
 
@@ -61,7 +62,7 @@ class Checkpoint:
             logger.info("%s: dropping an answer that was cut short", path)
             write_text(path, whole.decode())
         found = {}
-        for line in whole.decode().splitlines():
+        for line in split_lines(whole.decode()):
             try:
                 row = json.loads(line)
                 found[row["task_id"], row["trajectory"]] = Completion.model_validate(row["completion"])
@@ -79,7 +80,7 @@ class Checkpoint:
         if not path.exists():
             return {}
         try:
-            turns = [Turn.model_validate_json(line) for line in path.read_text().splitlines()]
+            turns = [Turn.model_validate_json(line) for line in split_lines(path.read_text())]
         except ValidationError as e:
             raise DataError(
                 f"{path}: damaged ({e.errors()[0]['msg']}); delete it, its kernels are judged again"

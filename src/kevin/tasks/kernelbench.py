@@ -16,8 +16,9 @@ import yaml
 
 from kevin.core.config import KernelBenchSource
 from kevin.core.content import content_digests
-from kevin.core.errors import ConfigError, DataError
+from kevin.core.errors import ConfigError, DataError, UsageError
 from kevin.core.files import write_text
+from kevin.core.texts import read_text
 from kevin.core.types import Task, digest
 
 log = logging.getLogger(__name__)
@@ -106,9 +107,9 @@ def load_folder(folder: Path, levels: Sequence[int]) -> list[Task]:
 
 def _read(path: Path) -> str:
     try:
-        return path.read_text(encoding="utf-8")
-    except (OSError, UnicodeDecodeError) as e:
-        raise DataError(f"{path}: cannot be read: {e}; repair the file or take it out of the folder") from None
+        return read_text(path)
+    except UsageError as e:
+        raise DataError(f"{e}, or take it out of the folder") from None
 
 
 def _task_files(level: Path) -> tuple[list[tuple[int, str, Path]], list[Path]]:
@@ -236,7 +237,7 @@ def _git(folder: Path, *args: str) -> None:
     except subprocess.TimeoutExpired:
         raise DataError(f"git {args[0]} took longer than {_GIT_TIMEOUT_S} s; {hint}") from None
     if done.returncode:
-        said = (done.stderr.strip().splitlines() or [f"exit code {done.returncode}"])[0]
+        said = done.stderr.strip().split("\n")[0] or f"exit code {done.returncode}"
         raise DataError(f"git {' '.join(args)} failed: {said}; {hint}")
 
 

@@ -10,6 +10,7 @@ from typing import Any
 
 from kevin.core.errors import DataError
 from kevin.core.files import append_line, check_space, write_text
+from kevin.core.texts import split_lines
 
 logger = logging.getLogger(__name__)
 
@@ -51,12 +52,13 @@ class MetricsLog:
 def read_metrics(path: Path) -> list[dict[str, Any]]:
     """Records in the order of steps; a last line that a kill cut short is left out. Raises DataError for another."""
     records: list[dict[str, Any]] = []
-    lines = path.read_text().splitlines(keepends=True)
-    for number, line in enumerate(lines, start=1):
+    text = path.read_text()
+    found = split_lines(text)
+    for number, line in enumerate(found, start=1):
         try:
             records.append(json.loads(line))
         except ValueError:
-            if number == len(lines) and not line.endswith("\n"):
+            if number == len(found) and not text.endswith("\n"):
                 break
             raise DataError(f"{path}, line {number}: not a JSON object") from None
     return records

@@ -46,7 +46,7 @@ class Transcript(Frozen):
 
 def _forward(task: Task) -> list[str]:
     """The forward method as the task writes it, line by line."""
-    lines = task.source.splitlines()
+    lines = task.source.split("\n")
     start = next(i for i, line in enumerate(lines) if line.lstrip().startswith("def forward("))
     end = next(i for i in range(start, len(lines)) if lines[i].lstrip().startswith("return "))
     return lines[start : end + 1]

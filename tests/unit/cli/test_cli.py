@@ -17,12 +17,13 @@ from cli_fixtures import BROKEN, GOOD, REFERENCE, ROOT, WRONG, kevin
 
 from kevin.api.pairs import make_protocol
 from kevin.cli.config_docs import json_schema, markdown, sections
-from kevin.cli.judge_batch import read_pairs, read_records
+from kevin.cli.judge_batch import judge_batch, read_pairs, read_records
 from kevin.cli.verdict_view import speedup_interval
 from kevin.core.candidate import guess_dialect, make_kernel
 from kevin.core.config import load_study
 from kevin.core.errors import DataError, UsageError
 from kevin.core.fields import field_docs
+from kevin.core.protocol import JudgeProtocol
 from kevin.core.types import Round
 
 
@@ -330,6 +331,24 @@ def test_a_malformed_line_stops_before_the_start(tmp_path: Path, line: str) -> N
     batch.write_text(batch.read_text() + line + "\n")
     with pytest.raises(UsageError, match=r"pairs\.jsonl:2: "):
         read_pairs(batch)
+
+
+def test_lines_of_pairs_and_verdicts_end_at_a_line_feed_alone(tmp_path: Path) -> None:
+    odd = f"// \u2028\u2029\u0085\n{GOOD}"
+    row = json.dumps({"id": "a", "reference": REFERENCE, "kernel": odd}, ensure_ascii=False)
+    (tmp_path / "pairs.jsonl").write_text(f"{row}\n", encoding="utf-8-sig")
+    assert [pair.kernel for pair in read_pairs(tmp_path / "pairs.jsonl")] == [odd]
+    (tmp_path / "out.jsonl").write_text('{"id": "a\u2028", "message": "\u0085"}\n')
+    assert list(read_records(tmp_path / "out.jsonl")) == ["a\u2028"]
+
+
+def test_half_a_surrogate_pair_is_the_error_of_its_own_line(tmp_path: Path) -> None:
+    half = f"// \ud83d\n{GOOD}"
+    batch = write_pairs(tmp_path / "pairs.jsonl", ("k", REFERENCE, half), ("r", REFERENCE + "# \udc00\n", GOOD))
+    assert judge_batch(batch, tmp_path / "out.jsonl", protocol=JudgeProtocol(), dialect="auto", store=None) == 2
+    rows = read_lines(tmp_path / "out.jsonl")
+    assert [(row["id"], row["error"]) for row in rows] == [("k", "kernel"), ("r", "task")]
+    assert "surrogate" in rows[0]["message"] and "line 1" in rows[0]["message"]
 
 
 def test_damaged_output_is_refused_but_a_cut_last_line_is_not(tmp_path: Path) -> None:

@@ -17,6 +17,7 @@ from kevin.core.files import append_line, write_csv, write_text
 from kevin.core.progress import Progress, progress
 from kevin.core.protocol import JudgeProtocol, TimingProtocol
 from kevin.core.scratch import scratch_folder
+from kevin.core.texts import split_lines
 from kevin.core.types import Device, Frozen, Kernel, Outcome, Task, Verdict, digest
 from kevin.judge.benchmarks.attacks import Attack, Suite, suites
 from kevin.judge.benchmarks.throughput import KernelBenchHarness, Result
@@ -176,7 +177,7 @@ def _verdicts(
 
 def _ask_harness(asked: dict[str, tuple[Task, Kernel]], checkout: Path, path: Path) -> dict[str, Result]:
     """Its answers, also those of an earlier run."""
-    lines = [json.loads(line) for line in path.read_text().splitlines()] if path.exists() else []
+    lines = [json.loads(line) for line in split_lines(path.read_text())] if path.exists() else []
     origin = checkout.resolve().name
     known: dict[str, Result] = {line["id"]: line["result"] for line in lines if line["checkout"] == origin}
     todo = [key for key in asked if key not in known]

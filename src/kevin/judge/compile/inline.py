@@ -37,7 +37,7 @@ _FALLBACK, _SWALLOWED = "fallback_after_failed_build", "swallowed.txt"
 
 def _build_error(text: str) -> str:
     """The compiler's words out of ninja's report."""
-    keep = [line for line in text.splitlines() if not line.startswith(("[", "FAILED:", "ninja:"))]
+    keep = [line for line in text.split("\n") if not line.startswith(("[", "FAILED:", "ninja:"))]
     return re.sub(r"\S*/build-\w+/[0-9a-f]{24}/", "", compiler_excerpt("\n".join(keep)))
 
 

@@ -110,7 +110,7 @@ def translation_unit(kernel: Kernel, spec: TaskSpec) -> str:
 def processor() -> str:
     """What ``-march=native`` depends on: builds of one cache may be asked for by unlike machines of a cluster."""
     try:
-        lines = Path("/proc/cpuinfo").read_text().splitlines()
+        lines = Path("/proc/cpuinfo").read_text().split("\n")
     except OSError:
         return platform.machine()
     told = [line.partition(":")[2].split() for line in lines if line.startswith(("flags", "Features"))]
@@ -137,7 +137,7 @@ def compiler_excerpt(text: str, max_errors: int = 3, max_lines: int = 24) -> str
     keep: list[str] = []
     errors = 0
     in_error = False
-    for line in text.replace("\u2018", "'").replace("\u2019", "'").splitlines():
+    for line in text.replace("\u2018", "'").replace("\u2019", "'").split("\n"):
         head = re.match(r"^(?:\S+?[:(]\d+[:)]?.*?|ptxas )\b(fatal error|error|fatal|warning|note|remark)\b", line)
         if head:
             in_error = head.group(1) in ("error", "fatal error", "fatal")
@@ -151,7 +151,7 @@ def compiler_excerpt(text: str, max_errors: int = 3, max_lines: int = 24) -> str
         if in_error:
             keep.append(line.rstrip())
     if not keep:
-        keep = [line.rstrip() for line in text.splitlines() if line.strip()][-max_lines:]
+        keep = [line.rstrip() for line in text.split("\n") if line.strip()][-max_lines:]
     return "\n".join(keep[:max_lines])
 
 
@@ -170,7 +170,7 @@ def resources_used(text: str) -> dict[str, int]:
 
 def without_resources(text: str) -> str:
     """A compiler's words as they would be without ``ptxas -v``."""
-    lines = text.splitlines()
+    lines = text.split("\n")
     return "\n".join(line for line in lines if not re.match(r"ptxas info|\s+\d+ bytes stack frame", line))
 
 
