@@ -24,7 +24,13 @@ from kevin.core.errors import DeviceError, SandboxError
 from kevin.core.files import check_space, writing
 from kevin.core.protocol import JudgeProtocol
 from kevin.core.types import Frozen, Kernel, Language, Outcome, TaskSpec, digest
-from kevin.judge.compile.compilers import compiler_folders, find_gxx, find_nvcc, runtime_folders
+from kevin.judge.compile.compilers import (
+    compiler_folders,
+    find_gxx,
+    find_nvcc,
+    require_loadable,
+    runtime_folders,
+)
 from kevin.judge.sandbox.isolation import Isolation, detect_isolation, toolchain, with_parent, wrap
 
 _COMPILER_MEMORY_BYTES: dict[str, int] = {"cpp": 3 << 30, "cuda": 12 << 30}
@@ -181,7 +187,8 @@ def _limits(memory_bytes: int) -> list[str]:
 def compiler_environment(folder: str) -> dict[str, str]:
     """``folder`` holds the temporary files: nvcc names them by its process number, which is the same in every sandbox,
     and not every isolation has a /tmp of its own."""
-    environment = {"PATH": os.environ.get("PATH", "/usr/bin:/bin"), "LC_ALL": "C.UTF-8", "TMPDIR": folder}
+    own = {"TMPDIR": folder, "HOME": folder}  # ccache keeps what it compiled in its user's home
+    environment = {"PATH": os.environ.get("PATH", "/usr/bin:/bin"), "LC_ALL": "C.UTF-8"} | own
     passed_on = ("CUDA_HOME", "CXX", "LD_LIBRARY_PATH")
     return environment | {name: os.environ[name] for name in passed_on if name in os.environ}
 
@@ -239,6 +246,7 @@ def build_native(
     if library.exists():
         return Build(path=str(library), cached=True)
     cache.mkdir(parents=True, exist_ok=True)
+    require_loadable(cache)
     with tempfile.TemporaryDirectory(prefix="build-", dir=cache) as folder:
         source, output = Path(folder) / f"unit{suffix}", Path(folder) / "unit.so"
         with writing(library):
