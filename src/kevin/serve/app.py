@@ -18,6 +18,9 @@ from kevin.serve.settings import ServeSettings
 
 log = logging.getLogger(__name__)
 
+BUSY = web.AppKey("busy", set[web.RequestHandler])
+"""Connections on which a request is being answered."""
+
 Handler = Callable[[web.Request], Awaitable[web.StreamResponse]]
 
 
@@ -25,6 +28,7 @@ def make_app(settings: ServeSettings, desk: Desk, metrics: Metrics) -> web.Appli
     """The application; ``desk`` is started and closed by the caller."""
     service = _Service(settings, desk, metrics)
     app = web.Application(client_max_size=settings.max_body_bytes, middlewares=[service.middleware])
+    app[BUSY] = service.busy
     app.add_routes(
         [
             web.post("/v1/judge", service.judge),
@@ -39,11 +43,20 @@ def make_app(settings: ServeSettings, desk: Desk, metrics: Metrics) -> web.Appli
 class _Service:
     def __init__(self, settings: ServeSettings, desk: Desk, metrics: Metrics) -> None:
         self._settings, self._desk, self._metrics = settings, desk, metrics
+        self.busy: set[web.RequestHandler] = set()
         self._token = settings.token.encode() if settings.token is not None else None
 
     @web.middleware
     async def middleware(self, request: web.Request, handler: Handler) -> web.StreamResponse:
         """Counts, asks for the token, and gives every failure its status and a JSON body."""
+        connection = request.protocol
+        self.busy.add(connection)
+        try:
+            return await self._answered(request, handler)
+        finally:
+            self.busy.discard(connection)
+
+    async def _answered(self, request: web.Request, handler: Handler) -> web.StreamResponse:
         route = request.match_info.route.resource
         name = route.canonical if route is not None else "other"
         try:
