@@ -21,6 +21,7 @@ from kevin.api.adapter import VerdictStore, verdict_key
 from kevin.core import errors
 from kevin.core.errors import HarnessError, KevinError, UsageError
 from kevin.core.protocol import JudgeProtocol
+from kevin.core.texts import strict_json
 from kevin.core.types import Kernel, Task, Verdict
 
 if TYPE_CHECKING:
@@ -173,7 +174,7 @@ class _Process:
 
     def _send(self, message: dict[str, Any]) -> None:
         with self._sending:
-            self._socket.sendall(json.dumps(message).encode() + b"\n")
+            self._socket.sendall(strict_json(message).encode() + b"\n")
 
     def _read(self) -> None:
         with suppress(OSError, ValueError):  # closed from this end

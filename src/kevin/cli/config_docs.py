@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 import inspect
-import json
 from collections.abc import Iterator
 from types import UnionType
 from typing import Any, Literal, Union, get_args, get_origin
@@ -13,6 +12,7 @@ from pydantic.fields import FieldInfo
 
 from kevin.core.config import Study
 from kevin.core.fields import field_docs, models_in
+from kevin.core.texts import strict_json
 
 _INTRO = """\
 # Configuration
@@ -96,4 +96,4 @@ def _default(field: FieldInfo) -> str:
     value = field.get_default(call_default_factory=True)
     if isinstance(value, BaseModel):
         return ""
-    return f"`{json.dumps(value)}`"
+    return f"`{strict_json(value)}`"

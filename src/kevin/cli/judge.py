@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import json
 from pathlib import Path
 from typing import TYPE_CHECKING, Annotated, Literal
 
@@ -12,7 +11,7 @@ from kevin.api.pairs import make_protocol
 from kevin.cli.options import JUDGING_PANEL, DeviceOption, load_config
 from kevin.core.candidate import DialectChoice, make_kernel
 from kevin.core.errors import UsageError
-from kevin.core.texts import read_text
+from kevin.core.texts import read_text, strict_json
 
 if TYPE_CHECKING:
     from kevin.core.config import Study
@@ -197,7 +196,7 @@ def judge(
     if as_json:
         from kevin.cli.verdict_view import verdict_record
 
-        typer.echo(json.dumps(verdict_record(verdict), indent=2))
+        typer.echo(strict_json(verdict_record(verdict), indent=2))
     else:
         from kevin.cli.verdict_view import print_verdict
 

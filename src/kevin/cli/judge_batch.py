@@ -25,7 +25,7 @@ from kevin.core.files import append_line, write_text
 from kevin.core.progress import Progress, progress
 from kevin.core.protocol import JudgeProtocol
 from kevin.core.scratch import scratch_folder
-from kevin.core.texts import read_text, split_lines
+from kevin.core.texts import read_text, split_lines, strict_json
 from kevin.core.types import Frozen, Kernel, Task, Verdict
 
 if TYPE_CHECKING:
@@ -64,7 +64,7 @@ def judge_batch(batch: Path, out: Path, *, protocol: JudgeProtocol, dialect: Dia
     order = {p.id: i for i, p in enumerate(pairs)}
     done.update({record["id"]: record for record in unusable})
     records = sorted(done.values(), key=lambda record: order.get(record["id"], -1))
-    write_text(out, "".join(json.dumps(record) + "\n" for record in records))
+    write_text(out, "".join(strict_json(record) + "\n" for record in records))
     counts = Counter(record.get("outcome", "unusable") for record in done.values())
     log.info("%s: %s", out, ", ".join(f"{n} {name}" for name, n in counts.most_common()))
     if failures:
@@ -200,7 +200,7 @@ def _judge_all(
     from kevin.judge.pool.judge_pool import JudgePool
 
     out.parent.mkdir(parents=True, exist_ok=True)
-    write_text(out, "".join(json.dumps(record) + "\n" for record in done.values()))
+    write_text(out, "".join(strict_json(record) + "\n" for record in done.values()))
     outcomes: Counter[str] = Counter()
     with ExitStack() as stack:
         folder = store or stack.enter_context(scratch_folder("kevin-store-"))
@@ -211,7 +211,7 @@ def _judge_all(
             name = work[index][0].id
             if isinstance(result, Verdict) and name not in done:
                 done[name] = {"id": name, **verdict_record(result)}
-                append_line(out, json.dumps(done[name]))
+                append_line(out, strict_json(done[name]))
                 outcomes[result.outcome.value] += 1
                 shown.note(f"{outcomes['correct']} correct")
                 shown.update()

@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import json
 import logging
 from collections import Counter
 from pathlib import Path
@@ -26,7 +25,7 @@ from kevin.core.errors import HarnessError, KevinError, UsageError
 from kevin.core.files import write_text
 from kevin.core.progress import Progress, progress
 from kevin.core.protocol import JudgeProtocol
-from kevin.core.texts import read_text
+from kevin.core.texts import read_text, strict_json
 from kevin.core.types import Kernel, Outcome, Verdict
 from kevin.judge.evaluate import early_verdict
 
@@ -125,5 +124,5 @@ def _not_text(reference: Path, sample: Sample, message: str, protocol: JudgeProt
 
 
 def _write_verdicts(path: Path, verdicts: dict[Sample, Verdict]) -> None:
-    lines = [json.dumps({"id": sample.name, **verdict_record(verdict)}) for sample, verdict in verdicts.items()]
+    lines = [strict_json({"id": sample.name, **verdict_record(verdict)}) for sample, verdict in verdicts.items()]
     write_text(path, "".join(line + "\n" for line in lines))

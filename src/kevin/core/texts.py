@@ -1,12 +1,16 @@
-"""Texts as people and their editors write them, read alike everywhere; and their lines."""
+"""Texts as people and their editors write them, read alike everywhere; their lines; and the JSON that we write."""
 
 from __future__ import annotations
 
 import codecs
 import io
+import json
+import math
 import tokenize
+from collections.abc import Mapping
 from os import PathLike
 from pathlib import Path
+from typing import Any
 
 from kevin.core.errors import UsageError
 
@@ -53,3 +57,19 @@ def split_lines(text: str) -> list[str]:
     may stand in a kernel, and so in a line of JSON.
     """
     return text.removesuffix("\n").split("\n") if text else []
+
+
+def strict_json(value: Any, **options: Any) -> str:
+    """JSON that every parser reads: infinities and what is not a number are null. ``options``: of `json.dumps`."""
+    try:
+        return json.dumps(value, allow_nan=False, **options)
+    except ValueError:
+        return json.dumps(_finite(value), allow_nan=False, **options)
+
+
+def _finite(value: Any) -> Any:
+    if isinstance(value, float):
+        return value if math.isfinite(value) else None
+    if isinstance(value, Mapping):
+        return {key: _finite(inner) for key, inner in value.items()}
+    return [_finite(inner) for inner in value] if isinstance(value, list | tuple) else value

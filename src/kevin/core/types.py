@@ -3,13 +3,14 @@
 from __future__ import annotations
 
 import hashlib
-import json
 from collections.abc import Iterable, Mapping
 from enum import StrEnum
 from functools import cached_property
 from typing import Annotated, Any, Literal, Self
 
 from pydantic import BaseModel, ConfigDict, Field, field_validator, model_validator
+
+from kevin.core.texts import strict_json
 
 Dialect = Literal["c_abi", "load_inline"]
 Language = Literal["cpp", "cuda"]
@@ -43,7 +44,7 @@ def digest(*parts: str | bytes) -> str:
 
 def canonical_json(value: Any) -> str:
     """JSON with sorted keys and no spaces: equal values give equal text."""
-    return json.dumps(value, sort_keys=True, separators=(",", ":"), ensure_ascii=False)
+    return strict_json(value, sort_keys=True, separators=(",", ":"), ensure_ascii=False)
 
 
 # --- tasks ------------------------------------------------------------------------------------------------------

@@ -7,7 +7,6 @@ since rollouts do not store them.
 from __future__ import annotations
 
 import difflib
-import json
 from collections.abc import Mapping, Sequence
 from typing import Any
 
@@ -15,6 +14,7 @@ from kevin.core.config import Study
 from kevin.core.dialogue import FENCES, conversation
 from kevin.core.errors import TaskError
 from kevin.core.fences import read_answer, split_thought
+from kevin.core.texts import strict_json
 from kevin.core.types import Task, Turn
 from kevin.report.palette import OUTCOMES
 from kevin.report.scores import policy_label
@@ -78,7 +78,7 @@ def viewer_data(
                     continue
                 known = len(pool.texts)
                 turns = _turns(task, found[rank], studies[policy], pool)
-                added = sum(len(json.dumps(t)) for t in pool.texts[known:]) + len(json.dumps(turns))
+                added = sum(len(strict_json(t)) for t in pool.texts[known:]) + len(strict_json(turns))
                 if size + added > max_bytes:
                     pool.forget_after(known)
                     num_left_out += 1
@@ -155,7 +155,7 @@ def _shorten(text: str) -> str:
 
 def embed_json(value: Any) -> str:
     """JSON that can stand in a ``<script type="application/json">`` element, whatever text it holds."""
-    text = json.dumps(value, ensure_ascii=False, separators=(",", ":"), allow_nan=False)
+    text = strict_json(value, ensure_ascii=False, separators=(",", ":"))
     for char in "<>&\u2028\u2029":
         text = text.replace(char, f"\\u{ord(char):04x}")
     return text

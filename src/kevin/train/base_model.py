@@ -6,7 +6,6 @@ which kernels are good. See docs/base_model.md.
 
 from __future__ import annotations
 
-import json
 import logging
 import math
 import random
@@ -20,6 +19,7 @@ from kevin.core.errors import ConfigError
 from kevin.core.files import whole_folder
 from kevin.core.history import HistoryConfig
 from kevin.core.progress import progress
+from kevin.core.texts import strict_json
 from kevin.core.types import Task
 from kevin.tasks.build import build_tasks
 from kevin.tasks.catalog import catalog
@@ -314,5 +314,5 @@ def _save(
 
 def write_training(folder: Path, records: Sequence[Mapping[str, float]], summary: Mapping[str, Any]) -> None:
     """What is said of a training beside its weights: ``training.jsonl``, a record a step, and ``summary.json``."""
-    (folder / "training.jsonl").write_text("".join(json.dumps(r) + "\n" for r in records))
-    (folder / SUMMARY).write_text(json.dumps(summary, indent=1) + "\n")
+    (folder / "training.jsonl").write_text("".join(strict_json(r) + "\n" for r in records))
+    (folder / SUMMARY).write_text(strict_json(summary, indent=1) + "\n")

@@ -11,6 +11,7 @@ from kevin.core import files
 from kevin.core.config import BaseModelConfig, Study
 from kevin.core.errors import DataError
 from kevin.core.lengths import with_lengths
+from kevin.core.texts import strict_json
 from kevin.core.types import Outcome
 from kevin.rollout.refine import refine
 from kevin.rollout.settings import Judge, RolloutSettings
@@ -40,7 +41,7 @@ def check_base_model(study: Study, model: Path, tasks_path: Path, judge: Judge, 
             f"learn from (base_model.num_transcripts) or another learning rate, or lift the expectation "
             f"(base_model.expected_loss, base_model.expected_correct_share: null) to go on all the same"
         )
-    files.write_text(out, json.dumps(found, indent=1) + "\n")
+    files.write_text(out, strict_json(found, indent=1) + "\n")
 
 
 def read_summary(model: Path) -> dict[str, Any]:

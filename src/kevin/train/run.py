@@ -24,6 +24,7 @@ from kevin.core.config import RewardConfig, RolloutConfig, Study, TrainConfig
 from kevin.core.errors import DataError
 from kevin.core.lengths import with_lengths
 from kevin.core.resume import differences, read_identity, set_aside, with_defaults
+from kevin.core.texts import strict_json
 from kevin.core.types import Task
 from kevin.policy.load import policy_identity
 from kevin.rollout.settings import Judge
@@ -72,7 +73,7 @@ def run_training(
     limits = own.train.model_dump(mode="json", include=set(LIMITS))
     if (summary := _finished(out, limits)) is not None:
         logger.info("%s: run %s is done already", out, run)
-        files.write_text(out / "summary.json", json.dumps(summary, indent=1) + "\n")
+        files.write_text(out / "summary.json", strict_json(summary, indent=1) + "\n")
         return
     with _judge(own, store, judge) as judging:
         if own.train.method == "think_prune":
@@ -82,8 +83,8 @@ def run_training(
         else:
             summary = _train_grpo(own, run, tasks, judging, out)
     if summary is not None:
-        files.write_text(out / "finished.json", json.dumps({"limits": limits, "summary": summary}, indent=1) + "\n")
-        files.write_text(out / "summary.json", json.dumps(summary, indent=1) + "\n")
+        files.write_text(out / "finished.json", strict_json({"limits": limits, "summary": summary}, indent=1) + "\n")
+        files.write_text(out / "summary.json", strict_json(summary, indent=1) + "\n")
 
 
 def _finished(out: Path, limits: dict[str, Any]) -> dict[str, Any] | None:
@@ -129,9 +130,9 @@ def start_or_resume(out: Path, wanted: dict[str, Any]) -> None:
         DataError: the folder holds an unfinished run of something else; the text names every difference.
     """
     path = out / "run.json"
-    wanted = json.loads(json.dumps(wanted))
+    wanted = json.loads(strict_json(wanted))
     if not path.exists():
-        files.write_text(path, json.dumps(wanted, indent=1, sort_keys=True) + "\n")
+        files.write_text(path, strict_json(wanted, indent=1, sort_keys=True) + "\n")
         return
     changes = list(differences(with_defaults(read_identity(path), IDENTITY_DEFAULTS), wanted))
     if changes and (out / "finished.json").exists():

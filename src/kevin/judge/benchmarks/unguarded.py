@@ -27,7 +27,7 @@ from kevin.core.errors import DeviceLostError, HarnessError
 from kevin.core.files import append_line
 from kevin.core.protocol import JudgeProtocol
 from kevin.core.scratch import scratch_folder
-from kevin.core.texts import split_lines
+from kevin.core.texts import split_lines, strict_json
 from kevin.core.types import Frozen, Kernel, Task, digest
 from kevin.judge.compile.native import Build
 from kevin.judge.correctness.checks import settle
@@ -175,7 +175,7 @@ class UnguardedStore:
 
     def put(self, key: str, found: Unguarded) -> None:
         self._known[key] = found
-        append_line(self._path, json.dumps({"key": key, **found.model_dump(mode="json")}))
+        append_line(self._path, strict_json({"key": key, **found.model_dump(mode="json")}))
 
 
 def measure_unguarded(
