@@ -6,14 +6,13 @@ import signal
 import sys
 from pathlib import Path
 
-import yaml
 from snakemake.exceptions import WorkflowError
 
 from kevin.cli.follow import follow
 from kevin.core.config import validate_study
+from kevin.core.config.layers import plain
 from kevin.core.errors import ConfigError, UsageError
 from kevin.core.provenance import SIDE_BY_SIDE
-from kevin.core.types import canonical_json
 from kevin.policy.weights_place import must_be_local
 from kevin.tasks.kernelbench import is_kernelbench
 from kevin.train.weights import is_packed
@@ -24,7 +23,7 @@ try:
     origin = (
         " + ".join(str(file) for file in workflow.configfiles) or "the configuration"
     )
-    study = validate_study(yaml.safe_load(canonical_json(config)), origin)
+    study = validate_study(plain(config), origin)
 except ConfigError as e:
     raise WorkflowError(str(e)) from None
 

@@ -134,6 +134,23 @@ def write_csv(path: Path, frame: pd.DataFrame) -> None:
         frame.to_csv(tmp, index=False)
 
 
+_NAMES = (
+    *("policy", "label", "run", "strategy", "against", "seed_of", "variant", "row", "system", "author", "way"),
+    *("task_id", "task", "name", "split", "serial", "parallel", "hardware", "device_name", "note", "diff"),
+)
+"""Columns whose values people choose, or say: ``007``, ``NA`` and ``1e5`` are text in them."""
+
+
+def read_table(path: Path) -> pd.DataFrame:
+    """A table as `write_csv` wrote it. Raises DataError when it cannot be read."""
+    import pandas as pd
+
+    try:
+        return pd.read_csv(path, dtype=dict.fromkeys(_NAMES, str), keep_default_na=False, na_values=[""])
+    except (OSError, ValueError) as e:
+        raise DataError(f"{path}: cannot be read as a table ({e}); make it again with: snakemake {path}") from None
+
+
 def write_parquet(path: Path, frame: pd.DataFrame, kind: str, provenance: dict[str, Any]) -> None:
     """Write ``frame`` with its kind, schema version and provenance in the file's metadata."""
     import pyarrow as pa

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import json
+from collections.abc import Mapping
 from pathlib import Path
 from typing import Any
 
@@ -26,6 +27,13 @@ def read_layer(path: Path) -> dict[str, Any]:
     if not isinstance(layer, dict):
         raise ConfigError(f"{path}: expected a mapping of keys at the top level")
     return layer
+
+
+def plain(tree: Any) -> Any:
+    """Mappings and sequences of any kind as sorted dictionaries and lists; keys that are no text stay what they are."""
+    if isinstance(tree, Mapping):
+        return {key: plain(tree[key]) for key in sorted(tree, key=str)}
+    return [plain(value) for value in tree] if isinstance(tree, list | tuple) else tree
 
 
 def merge(base: dict[str, Any], overlay: dict[str, Any]) -> dict[str, Any]:
