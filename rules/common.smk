@@ -28,11 +28,14 @@ except ConfigError as e:
     raise WorkflowError(str(e)) from None
 
 CEILING = "ceiling"
-OWN_TASKS = study.tasks.source == "catalog"
-LEVELS = (1, 2) if OWN_TASKS else study.tasks.kernelbench.levels
+OWN_LEVELS = () if study.tasks.source == "kernelbench" else (1, 2)
+ADDED_LEVELS = (
+    () if study.tasks.source == "catalog" else study.tasks.kernelbench.levels
+)
+LEVELS = {*OWN_LEVELS, *ADDED_LEVELS}
 # Levels beyond 2 are only evaluated. New fused tasks beside KernelBench's held-out ones, as in the paper.
 UNSEEN = (
-    not OWN_TASKS
+    study.tasks.source == "kernelbench"
     and is_kernelbench(study.tasks.kernelbench)
     and study.tasks.num_eval_level2 > 0
 )

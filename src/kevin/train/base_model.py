@@ -54,7 +54,7 @@ def training_tasks(study: Study) -> list[Task]:
     The held-out tasks are among them, as a pretrained model will have met any operator: transcripts show right and
     wrong kernels alike, without a preference. What is held out is held out from reinforcement learning.
     """
-    own = [task for task, _ in build_tasks(study)]
+    own = [task for task, _ in build_tasks(study) if task.origin != "kernelbench"]  # which the writer does not know
     known = {task.id for task in own}
     others = [task for task in catalog(study.tasks.size) if task.id not in known]
     return [*own * OWN_TASKS, *others]

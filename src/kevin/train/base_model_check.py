@@ -15,6 +15,8 @@ from kevin.core.texts import strict_json
 from kevin.core.types import Outcome
 from kevin.rollout.refine import refine
 from kevin.rollout.settings import Judge, RolloutSettings
+from kevin.tasks.catalog import catalog
+from kevin.tasks.kernelbench import is_kernelbench
 from kevin.train.base_model import SUMMARY
 from kevin.train.order import training_tasks
 from kevin.train.stability import TrainingStoppedError
@@ -76,6 +78,8 @@ def _judged(study: Study, model: Path, tasks_path: Path, judge: Judge) -> dict[s
     from kevin.policy.load import load_policy
 
     tasks = training_tasks(tasks_path, study.train)
+    if study.tasks.source != "catalog" and not is_kernelbench(study.tasks.kernelbench):
+        tasks = [task for task in tasks if task.origin != "kernelbench"] or catalog(study.tasks.size)
     num = study.base_model.num_checked_kernels
     tasks = [tasks[i * len(tasks) // num] for i in range(num)] if num < len(tasks) else tasks
     each = -(-num // len(tasks))
