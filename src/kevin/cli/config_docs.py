@@ -26,8 +26,13 @@ which takes every word that follows it. Mappings are merged, lists and values re
 message that names it. `kevin config show` prints what is in force and which file set it; the resolved configuration is
 saved as `config.yaml` beside the results.
 
+A finished study in the same folder gives way to one with other settings only with `--config replace=true`; a folder of
+its own, `results: <folder>`, keeps both. A file with `over: gpu.yaml` is laid over that one, and refused without it.
+
 What follows is generated from the code (`make schema`); `schema.json` beside it serves editors.
 """
+
+OVER = "The file that this one is laid over; it is refused without."
 
 
 def json_schema() -> dict[str, Any]:
@@ -37,6 +42,7 @@ def json_schema() -> dict[str, Any]:
     for name, node in {**schema["$defs"], "Study": schema}.items():
         for field, text in field_docs(models[name]).items():
             node["properties"][field]["description"] = text
+    schema["properties"]["over"] = {"type": "string", "description": OVER}
     return {"$schema": "https://json-schema.org/draft/2020-12/schema", **schema}
 
 
