@@ -322,3 +322,10 @@ def test_a_dry_run_says_what_has_changed_and_what_is_not_there(snakemake: Run, t
     assert "seed: was 3, is 0" in run.stdout + run.stderr
     run = snakemake("--dry-run", "--configfile", overlay)
     assert run.returncode != 0 and "policies.recorded.model: there is no none.jsonl" in run.stdout + run.stderr
+
+
+def test_profiles_have_short_names() -> None:
+    """As ``--profile slurm``: Snakemake looks for a folder of that name in the working directory."""
+    copied = {"default", "site-example"}
+    for path in (ROOT / "profiles").iterdir():
+        assert path.name in copied or (ROOT / path.name).resolve() == path.resolve()

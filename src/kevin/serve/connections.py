@@ -6,7 +6,6 @@ import asyncio
 import logging
 import resource
 import time
-from collections.abc import Set
 from typing import Any
 
 from aiohttp import web
@@ -31,7 +30,7 @@ def most_connections() -> int:
     return max(_FEWEST, min(_MOST, max(soft, most) - _OWN_FILES))
 
 
-async def bound(server: web.Server, busy: Set[web.RequestHandler], limit: int) -> None:
+async def bound(server: web.Server, busy: set[web.RequestHandler], limit: int) -> None:
     """Close what is idle for longest while more than ``limit`` are connected. Runs until it is cancelled."""
     while True:
         connections = server.connections
