@@ -30,7 +30,8 @@ from kevin.policy.load import policy_identity
 from kevin.rollout.settings import Judge
 from kevin.train.checkpoint import CheckpointKeeper
 from kevin.train.order import task_order, training_tasks
-from kevin.train.stability import run_summary
+from kevin.train.random_model import has_random_weights
+from kevin.train.stability import rehearsal, run_summary
 
 logger = logging.getLogger(__name__)
 
@@ -75,6 +76,14 @@ def run_training(
         logger.info("%s: run %s is done already", out, run)
         files.write_text(out / "summary.json", strict_json(summary, indent=1) + "\n")
         return
+    if has_random_weights(own.policies[own.train.init].model):
+        logger.warning(
+            "run %s: %s has random weights, so this is a rehearsal: it goes on whatever its answers are, and no number "
+            "of it but times and memory means anything",
+            run,
+            own.policies[own.train.init].model,
+        )
+        own = own.model_copy(update={"train": rehearsal(own.train)})
     with _judge(own, store, judge) as judging:
         if own.train.method == "think_prune":
             from kevin.train.think_prune import think_prune_train
