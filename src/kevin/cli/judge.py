@@ -11,6 +11,7 @@ from kevin.api.pairs import make_protocol
 from kevin.cli.options import JUDGING_PANEL, DeviceOption, load_config
 from kevin.core.candidate import DialectChoice, make_kernel
 from kevin.core.errors import UsageError
+from kevin.core.limits import require_limits
 from kevin.core.texts import read_text, strict_json
 
 if TYPE_CHECKING:
@@ -160,6 +161,7 @@ def judge(
     The kernel runs in a process of its own, without network. A kernel that is refused, does not compile, crashes or is
     wrong still has a verdict, and the exit code is 0.
     """
+    require_limits()
     study = load_config(config) if config else None
     protocol = make_protocol(
         study.judge if study else None,

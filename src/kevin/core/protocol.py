@@ -113,7 +113,9 @@ class JudgeProtocol(Frozen):
         if precision != "float32":
             raise ValueError(
                 f"{precision} is not judged, since a kernel's header and the tolerances are float32's: leave it at "
-                f"float32, and let a reference that is about {precision} convert inside its forward"
+                f"float32, and let a reference that is about {precision} convert inside its forward. Of its results a "
+                f"few are further off than float32's may be: give them --tolerance 1e-2, as KernelBench does (atol and "
+                f"rtol of a configuration)"
             )
         return precision
 

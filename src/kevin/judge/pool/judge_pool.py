@@ -20,6 +20,7 @@ from typing import Any
 from kevin.core.config import JudgePoolConfig
 from kevin.core.errors import HarnessError, KevinError
 from kevin.core.files import DISK_FULL
+from kevin.core.limits import require_limits
 from kevin.core.protocol import JudgeProtocol
 from kevin.core.provenance import nvidia_gpus
 from kevin.core.scratch import scratch_folder
@@ -68,6 +69,7 @@ class JudgePool:
     """
 
     def __init__(self, protocol: JudgeProtocol, store_dir: Path, config: JudgePoolConfig | None = None) -> None:
+        require_limits()
         self.protocol = protocol
         self.config = config or JudgePoolConfig()
         self.store = VerdictStore(store_dir)

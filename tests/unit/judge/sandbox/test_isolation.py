@@ -9,8 +9,10 @@ import pytest
 
 from kevin.core.config import JudgePoolConfig
 from kevin.core.errors import SandboxError
+from kevin.core.types import Outcome
 from kevin.judge.pool.judge_pool import isolation_environment
-from kevin.judge.sandbox import isolation
+from kevin.judge.sandbox import cell, isolation
+from kevin.judge.sandbox.cell import CandidateFailed
 from kevin.judge.sandbox.isolation import Isolation, detect_isolation, gpu_minor, toolchain
 
 
@@ -65,3 +67,9 @@ def test_the_device_file_of_one_gpu(tmp_path: Path) -> None:
     assert gpu_minor("GPU-11", tmp_path) == "0"
     assert gpu_minor("GPU-1", tmp_path) is None
     assert gpu_minor("MIG-00", tmp_path) is None
+
+
+def test_limits_of_the_shell_are_told_as_such() -> None:
+    refused = CandidateFailed(Outcome.RUNTIME_ERROR, "early_exit", "ValueError: not allowed to raise maximum limit")
+    assert "ulimit -a" in str(cell._not_up(refused))
+    assert "(killed): why" in str(cell._not_up(CandidateFailed(Outcome.RUNTIME_ERROR, "killed", "why")))
