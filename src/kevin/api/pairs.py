@@ -2,7 +2,8 @@
 
 from __future__ import annotations
 
-from collections.abc import Sequence
+import difflib
+from collections.abc import Iterable, Sequence
 from os import PathLike
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
@@ -37,6 +38,7 @@ def make_protocol(
     """
     from pydantic import ValidationError
 
+    from kevin.core.problems import problem
     from kevin.core.protocol import JudgeProtocol
 
     raw = (base or JudgeProtocol()).model_dump()
@@ -53,8 +55,16 @@ def make_protocol(
         return JudgeProtocol.model_validate(raw)
     except ValidationError as e:
         first = e.errors()[0]
-        key = ".".join(str(part) for part in first["loc"])
-        raise UsageError(f"judging protocol, {key}: {first['msg']} (got {first['input']!r})") from None
+        if first["type"] == "extra_forbidden" and len(first["loc"]) == 1:
+            raise UsageError(_unknown(str(first["loc"][0]), JudgeProtocol.model_fields)) from None
+        given = "" if first["type"] == "extra_forbidden" else f" (got {first['input']!r})"
+        raise UsageError(f"judging protocol, {problem(first, section=JudgeProtocol)}{given}") from None
+
+
+def _unknown(name: str, fields: Iterable[str]) -> str:
+    known = [field for field in fields if field != "version"]
+    near = difflib.get_close_matches(name, [*known, "tolerance", "pool", "store", "reference_timeout_s"], n=1)
+    return f"no setting {name!r}; " + (f"is {near[0]} meant?" if near else f"there are {', '.join(known)}, tolerance")
 
 
 def text_of(source: Source) -> tuple[str, str]:

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import re
 from pathlib import Path
 from typing import TYPE_CHECKING, Literal, get_args
 
@@ -27,8 +28,22 @@ def guess_dialect(source: str, name: str, choice: DialectChoice) -> Dialect:
     return "load_inline" if is_python else "c_abi"
 
 
+_FILE_NAME = re.compile(r"[^\s;{}()\"']+\.(?:py|cpp|cc|cxx|c|cu|cuh|h|hpp|txt)")
+
+
+def is_file_name(source: str) -> bool:
+    """Whether a text is the name of a file of source, and no source."""
+    return _FILE_NAME.fullmatch(source.strip()) is not None
+
+
 def check_text(source: str, name: str) -> str:
-    """``source`` without a byte order mark. Raises UsageError for half of a surrogate pair, which JSON can carry."""
+    """``source`` without a byte order mark.
+
+    Raises:
+        UsageError: half of a surrogate pair, which JSON can carry; the name of a file in place of its text.
+    """
+    if is_file_name(source):
+        raise UsageError(f"{name}: {source.strip()!r} is the name of a file, whose text is wanted here")
     try:
         source.encode()
     except UnicodeEncodeError as e:

@@ -70,6 +70,19 @@ def nvidia_gpus() -> list[dict[str, str]]:
     return [dict(zip(("name", "driver"), line.split(", "), strict=False)) for line in run.stdout.split("\n") if line]
 
 
+NO_GPU = (
+    "no NVIDIA GPU was found (nvidia-smi lists none): use a machine with one, or device cpu, which is device='cpu' in "
+    "Python and --device cpu on the command line"
+)
+
+
+def may_have_gpu() -> bool:
+    """Whether a look into the system's device files, which costs nothing, leaves open that there is one."""
+    hidden = os.environ.get("CUDA_VISIBLE_DEVICES") in ("", "-1")
+    files = ("nvidia[0-9]*", "nvidiactl", "dxg", "nvhost*", "nvmap")
+    return not hidden and any(next(Path("/dev").glob(name), None) is not None for name in files)
+
+
 SIDE_BY_SIDE = "KEVIN_SIDE_BY_SIDE"
 """Environment variable of a workflow's jobs: how many of them share this machine and its GPUs."""
 

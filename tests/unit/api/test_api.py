@@ -137,6 +137,12 @@ def test_a_look_into_the_store_opens_one_file_however_many_there_are(
     [
         (lambda: Judge(device="cpu", trials=3), "trials"),
         (lambda: Judge(device="cpu", num_trials=0), "num_trials"),
+        (lambda: Judge(num_trails=5), "no setting 'num_trails'; is num_trials meant"),
+        (lambda: Judge(tolerence=1e-3), "is tolerance meant"),
+        (lambda: Judge(devise="cuda"), "is device meant"),
+        (lambda: Judge(stores="here"), "is store meant"),
+        (lambda: Judge(timing={"budgets_s": 1}), r"timing\.budgets_s: unknown key; is budget_s meant"),
+        (lambda: Judge(xyz=1), "no setting 'xyz'; there are device, .*num_trials"),
         (lambda: Judge(device="tpu"), "device"),  # type: ignore[arg-type]
     ],
 )
@@ -162,14 +168,17 @@ def test_arguments_that_do_not_fit_are_named(judge: Judge) -> None:
         judge(REFERENCE, GOOD, dialect="triton")  # type: ignore[arg-type]
 
 
-def test_a_missing_gpu_is_said_when_it_is_first_needed() -> None:
+def test_a_missing_gpu_is_said_at_once_and_raised_when_it_is_needed() -> None:
     environment = {**os.environ, "PATH": str(Path(sys.executable).parent)}
     code = (
-        "from kevin import Judge, DeviceError\njudge = Judge('cuda')\n"
+        "from kevin.core import provenance\nfrom pathlib import Path\nprovenance.Path = lambda name: Path('/nowhere')\n"
+        "from kevin import Judge, DeviceError\njudge = Judge('cuda')\nprint('made')\n"
         "try:\n    judge('x = 1\\n', 'y\\n')\nexcept DeviceError as e:\n    print(e)"
     )
     run = subprocess.run([sys.executable, "-c", code], env=environment, capture_output=True, text=True, check=True)
-    assert "no NVIDIA GPU was found" in run.stdout
+    made, _, raised = run.stdout.partition("made\n")
+    assert made == "" and "no NVIDIA GPU was found" in raised and "device='cpu'" in raised
+    assert run.stderr.startswith("kevin.Judge: no NVIDIA GPU was found"), "said at once"
     assert issubclass(DeviceError, HarnessError)
 
 

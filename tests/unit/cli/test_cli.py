@@ -323,6 +323,15 @@ def test_batch_keeps_order_reports_bad_references_and_resumes(tmp_path: Path) ->
     assert after[2] == rows[2] and after[4] == rows[4]
 
 
+@pytest.mark.parametrize("field", ["reference", "kernel"])
+@pytest.mark.parametrize("path", ["kernel.cpp", "/some/where/k.py", "./k.cu\n"])
+def test_a_path_where_the_source_is_wanted_is_told_as_such(tmp_path: Path, field: str, path: str) -> None:
+    row = {"id": "a", "reference": REFERENCE, "kernel": GOOD} | {field: path}
+    (tmp_path / "pairs.jsonl").write_text(json.dumps(row) + "\n")
+    with pytest.raises(UsageError, match=rf"pairs\.jsonl:1: {field}: .* is the name of a file, whose text is wanted"):
+        read_pairs(tmp_path / "pairs.jsonl")
+
+
 @pytest.mark.parametrize(
     "line", ["not json", '{"id": "b", "reference": "x"}', '{"id": "a", "reference": "", "kernel": ""}']
 )

@@ -119,6 +119,12 @@ def test_half_of_a_surrogate_pair_is_the_error_of_its_own_pair(ask: Any, field: 
     assert ask("/v1/judge", bad)[0] == 400
 
 
+@pytest.mark.parametrize("field", ["kernel", "reference"])
+def test_the_name_of_a_file_is_no_source(ask: Any, field: str) -> None:
+    status, found = ask("/v1/judge", pair(kernel=GOOD) | {field: "kernels/fast.cpp"})
+    assert status == 400 and "'kernels/fast.cpp' is the name of a file" in found["error"]["message"]
+
+
 def test_a_whole_surrogate_pair_is_text(ask: Any) -> None:
     kernel = "// \U0001f600 \\ud83d\n" + GOOD
     status, found = ask("/v1/judge", pair(kernel=kernel))

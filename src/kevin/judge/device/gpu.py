@@ -67,7 +67,7 @@ def _start_cuda() -> None:
         reason = first_line(e)
         raise DeviceError(
             f"torch can use no NVIDIA GPU: {reason}. Check that nvidia-smi lists one, that its driver is recent enough "
-            f"for CUDA {torch.version.cuda or '(this torch is a build without CUDA)'}, or use --device cpu"
+            f"for CUDA {torch.version.cuda or '(this torch is a build without CUDA)'}, or use device cpu"
         ) from e
 
 

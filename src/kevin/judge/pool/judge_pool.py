@@ -38,6 +38,7 @@ from kevin.judge.pool.worker import (
     visible_gpu,
     warm_up_device,
 )
+from kevin.judge.sandbox.isolation import HINTS
 from kevin.judge.store import VerdictStore, verdict_key
 
 log = logging.getLogger(__name__)
@@ -232,7 +233,7 @@ class JudgePool:
         common: dict[str, Any] = {
             "memory_limit": 0,
             "host": "127.0.0.1",
-            "env": {"OMP_NUM_THREADS": "1", **isolation_environment(self.config)},
+            "env": {"OMP_NUM_THREADS": "1", HINTS: "no", **isolation_environment(self.config)},
             "silence_logs": logging.CRITICAL,  # what fails there is raised here
         }
         workers: dict[Any, Any] = {
@@ -248,7 +249,7 @@ class JudgePool:
         seen = [visible_gpu(shown, i, self.config.gpus) for i in range(self.config.device_workers)]
         warn_of_sharing([gpu["CUDA_VISIBLE_DEVICES"] for gpu in seen if gpu])
         for i in range(self.config.device_workers):
-            env = {**common["env"], **seen[i]}
+            env = {**common["env"], **seen[i]} | ({HINTS: ""} if i == 0 else {})
             workers[f"device-{i}"] = {
                 "cls": Nanny,
                 "options": {**common, "env": env, "nthreads": threads, "resources": {"device": threads}},

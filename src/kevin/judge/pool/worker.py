@@ -11,7 +11,7 @@ from typing import Any
 
 from kevin.core.errors import DeviceError, DeviceLostError, TaskError
 from kevin.core.protocol import JudgeProtocol
-from kevin.core.provenance import cpu_name, nvidia_gpus
+from kevin.core.provenance import NO_GPU, cpu_name, nvidia_gpus
 from kevin.core.types import Dialect, Kernel, Task, Verdict
 from kevin.judge.compile.native import Build
 from kevin.judge.evaluate import build_stage, start_early
@@ -39,7 +39,7 @@ def device_name(protocol: JudgeProtocol) -> str:
         return cpu_name()
     gpus = nvidia_gpus()
     if not gpus:
-        raise DeviceError("no NVIDIA GPU was found (nvidia-smi lists none): use --device cpu or a machine with a GPU")
+        raise DeviceError(NO_GPU)
     return gpus[0]["name"]
 
 
