@@ -18,13 +18,13 @@ from cli_fixtures import BROKEN, GOOD, REFERENCE, ROOT, WRONG, kevin
 from kevin.api.pairs import make_protocol
 from kevin.cli.config_docs import json_schema, markdown, sections
 from kevin.cli.judge_batch import judge_batch, read_pairs, read_records
-from kevin.cli.verdict_view import speedup_interval
+from kevin.cli.verdict_view import _rows, speedup_interval
 from kevin.core.candidate import guess_dialect, make_kernel
 from kevin.core.config import load_study
 from kevin.core.errors import DataError, UsageError
 from kevin.core.fields import field_docs
 from kevin.core.protocol import JudgeProtocol
-from kevin.core.types import Round
+from kevin.core.types import Outcome, Round, Timing, Verdict
 
 
 @pytest.fixture
@@ -269,6 +269,16 @@ def test_make_protocol_options_win_over_defaults() -> None:
 def test_dialect_is_guessed(source: str, name: str, dialect: str) -> None:
     assert guess_dialect(source, name, "auto") == dialect
     assert make_kernel(source, "", "c_abi", make_protocol(None, rules="default", tolerance=None)).dialect == "c_abi"
+
+
+def test_the_interval_says_what_it_covers() -> None:
+    timing = Timing(median_us=50, iqr_us=1, min_us=49, num_samples=10)
+    told: Any = {"key": "k", "task_digest": "t", "kernel_digest": "c", "protocol_digest": "p", "device_name": "here"}
+    measured: Any = {"timing": timing, "reference_timing": timing}
+    rounds = tuple(Round(kernel_us=k, reference_us=100) for k in (50, 51, 52, 53))
+    verdict = Verdict(**told, outcome=Outcome.CORRECT, **measured, rounds=rounds)
+    rows = dict(_rows(verdict, make_kernel("", "k.cpp", "auto", JudgeProtocol())))
+    assert "95 % interval over its 4 rounds: " in rows["Speedup"] and "Another run" in rows[""]
 
 
 def test_speedup_interval_covers_the_median_ratio() -> None:
