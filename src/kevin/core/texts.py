@@ -37,6 +37,8 @@ def read_text(path: str | PathLike[str], kind: str = "file") -> str:
         raise UsageError(f"{path}: cannot be read: a folder, not a file") from None
     except OSError as e:
         raise UsageError(f"{path}: cannot be read: {e.strerror}") from None
+    except ValueError as e:  # a zero byte, half of a surrogate pair
+        raise UsageError(f"{str(path)!a}: not the name of a file: {e}") from None
     try:
         text = data.decode(_encoding(data, is_python=Path(path).suffix == ".py"))
     except (UnicodeDecodeError, LookupError, SyntaxError) as e:

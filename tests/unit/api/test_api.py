@@ -96,6 +96,14 @@ def test_many_yields_each_with_its_index_and_an_error_stops_none(judge: Judge, t
     assert [found[i].verdict for i in (1, 2)] == [None, None]
 
 
+def test_what_is_no_text_is_the_error_of_its_own_pair() -> None:
+    half = f"// \ud83d\n{GOOD}"
+    with Judge() as judge:  # nothing starts
+        found = list(judge.many([(REFERENCE, half), (f"# \udc00\n{REFERENCE}", GOOD), ("\ud83d", GOOD)]))
+    assert [(judged.index, type(judged.error)) for judged in found] == [(i, UsageError) for i in range(3)]
+    assert "surrogate" in str(found[0].error) and "surrogate" in str(found[1].error)
+
+
 def test_pairs_are_taken_as_there_is_room(judge: Judge) -> None:
     taken = 0
 

@@ -61,6 +61,12 @@ def test_what_is_no_text_is_named(tmp_path: Path, data: bytes) -> None:
         read_text(tmp_path / "k.py")
 
 
+@pytest.mark.parametrize("name", ["a\0b", "\ud83d"])
+def test_what_is_no_name_of_a_file(name: str) -> None:
+    with pytest.raises(UsageError, match="not the name of a file"):
+        read_text(name)
+
+
 def test_a_mark_in_a_text_that_was_read_elsewhere_is_no_part_of_a_kernel() -> None:
     for source in ("int a;\n", "import torch\n"):
         assert make_kernel("\ufeff" + source, "", "auto", JudgeProtocol()).source == source
