@@ -17,14 +17,13 @@ from cli_fixtures import BROKEN, GOOD, REFERENCE, ROOT, WRONG, kevin
 
 from kevin.api.pairs import make_protocol
 from kevin.cli.config_docs import json_schema, markdown, sections
-from kevin.cli.judge_batch import judge_batch, read_pairs, read_records
-from kevin.cli.verdict_view import _rows, speedup_interval
+from kevin.cli.judge_batch import read_pairs, read_records
+from kevin.cli.verdict_view import speedup_interval
 from kevin.core.candidate import guess_dialect, make_kernel
 from kevin.core.config import load_study
 from kevin.core.errors import DataError, UsageError
 from kevin.core.fields import field_docs
-from kevin.core.protocol import JudgeProtocol
-from kevin.core.types import Outcome, Round, Timing, Verdict
+from kevin.core.types import Round
 
 
 @pytest.fixture
@@ -271,16 +270,6 @@ def test_dialect_is_guessed(source: str, name: str, dialect: str) -> None:
     assert make_kernel(source, "", "c_abi", make_protocol(None, rules="default", tolerance=None)).dialect == "c_abi"
 
 
-def test_the_interval_says_what_it_covers() -> None:
-    timing = Timing(median_us=50, iqr_us=1, min_us=49, num_samples=10)
-    told: Any = {"key": "k", "task_digest": "t", "kernel_digest": "c", "protocol_digest": "p", "device_name": "here"}
-    measured: Any = {"timing": timing, "reference_timing": timing}
-    rounds = tuple(Round(kernel_us=k, reference_us=100) for k in (50, 51, 52, 53))
-    verdict = Verdict(**told, outcome=Outcome.CORRECT, **measured, rounds=rounds)
-    rows = dict(_rows(verdict, make_kernel("", "k.cpp", "auto", JudgeProtocol())))
-    assert "95 % interval over its 4 rounds: " in rows["Speedup"] and "Another run" in rows[""]
-
-
 def test_speedup_interval_covers_the_median_ratio() -> None:
     rounds = [Round(kernel_us=10.0, reference_us=20.0 + i) for i in range(-3, 4)]
     interval = speedup_interval(rounds)
@@ -333,15 +322,6 @@ def test_batch_keeps_order_reports_bad_references_and_resumes(tmp_path: Path) ->
     assert after[2] == rows[2] and after[4] == rows[4]
 
 
-@pytest.mark.parametrize("field", ["reference", "kernel"])
-@pytest.mark.parametrize("path", ["kernel.cpp", "/some/where/k.py", "./k.cu\n"])
-def test_a_path_where_the_source_is_wanted_is_told_as_such(tmp_path: Path, field: str, path: str) -> None:
-    row = {"id": "a", "reference": REFERENCE, "kernel": GOOD} | {field: path}
-    (tmp_path / "pairs.jsonl").write_text(json.dumps(row) + "\n")
-    with pytest.raises(UsageError, match=rf"pairs\.jsonl:1: {field}: .* is the name of a file, whose text is wanted"):
-        read_pairs(tmp_path / "pairs.jsonl")
-
-
 @pytest.mark.parametrize(
     "line", ["not json", '{"id": "b", "reference": "x"}', '{"id": "a", "reference": "", "kernel": ""}']
 )
@@ -350,24 +330,6 @@ def test_a_malformed_line_stops_before_the_start(tmp_path: Path, line: str) -> N
     batch.write_text(batch.read_text() + line + "\n")
     with pytest.raises(UsageError, match=r"pairs\.jsonl:2: "):
         read_pairs(batch)
-
-
-def test_lines_of_pairs_and_verdicts_end_at_a_line_feed_alone(tmp_path: Path) -> None:
-    odd = f"// \u2028\u2029\u0085\n{GOOD}"
-    row = json.dumps({"id": "a", "reference": REFERENCE, "kernel": odd}, ensure_ascii=False)
-    (tmp_path / "pairs.jsonl").write_text(f"{row}\n", encoding="utf-8-sig")
-    assert [pair.kernel for pair in read_pairs(tmp_path / "pairs.jsonl")] == [odd]
-    (tmp_path / "out.jsonl").write_text('{"id": "a\u2028", "message": "\u0085"}\n')
-    assert list(read_records(tmp_path / "out.jsonl")) == ["a\u2028"]
-
-
-def test_half_a_surrogate_pair_is_the_error_of_its_own_line(tmp_path: Path) -> None:
-    half = f"// \ud83d\n{GOOD}"
-    batch = write_pairs(tmp_path / "pairs.jsonl", ("k", REFERENCE, half), ("r", REFERENCE + "# \udc00\n", GOOD))
-    assert judge_batch(batch, tmp_path / "out.jsonl", protocol=JudgeProtocol(), dialect="auto", store=None) == 2
-    rows = read_lines(tmp_path / "out.jsonl")
-    assert [(row["id"], row["error"]) for row in rows] == [("k", "kernel"), ("r", "task")]
-    assert "surrogate" in rows[0]["message"] and "line 1" in rows[0]["message"]
 
 
 def test_damaged_output_is_refused_but_a_cut_last_line_is_not(tmp_path: Path) -> None:
