@@ -1,28 +1,69 @@
 """Verdicts from `kevin serve` by the standard library alone. KEVIN_URL and KEVIN_TOKEN say where and as whom."""
 
+import email.utils
 import http.client
+import ipaddress
 import json
 import os
+import sys
 import time
 import urllib.error
+import urllib.parse
 import urllib.request
 
+BUSY = (429, 502, 503, 504)
+"""Statuses of a server, or of a proxy before it, that may answer later."""
+WAIT_S, LONGEST_WAIT_S = 2.0, 300.0
 
-def judge(pairs):
+
+def judge(pairs, what="kernel"):
     """Verdicts of (reference, kernel) pairs of source texts, in order; waits while the server is busy or restarts.
 
+    With ``what="answer"`` the second of a pair is what a model answered, and the server takes the kernel out of it.
     Returns a dict for each pair: "verdict", "speedup" (None unless correct) and "score", or "error" in their place.
     """
-    body = json.dumps({"pairs": [{"reference": reference, "kernel": kernel} for reference, kernel in pairs]}).encode()
-    headers = {"Authorization": f"Bearer {os.environ['KEVIN_TOKEN']}"}
+    body = json.dumps({"pairs": [{"reference": reference, what: text} for reference, text in pairs]}).encode()
+    url = f"{os.environ['KEVIN_URL'].rstrip('/')}/v1/batch"
+    ask, place = _opener(url)
+    told = None
     while True:
         try:
-            request = urllib.request.Request(f"{os.environ['KEVIN_URL']}/v1/batch", body, headers)
-            with urllib.request.urlopen(request, timeout=3600) as answer:
+            request = urllib.request.Request(url, body, {"Authorization": f"Bearer {os.environ['KEVIN_TOKEN']}"})
+            with ask.open(request, timeout=3600) as answer:
                 return json.load(answer)["results"]
         except urllib.error.HTTPError as e:
-            if e.code not in (429, 503):
-                raise RuntimeError(e.read().decode()) from None
-            time.sleep(float(e.headers["Retry-After"]))
-        except (OSError, http.client.HTTPException):
-            time.sleep(2)
+            said = e.read().decode(errors="replace")
+            if e.code not in BUSY:
+                raise RuntimeError(said or f"{url}: status {e.code}") from None
+            wait_s, why = _wait_s(e.headers.get("Retry-After")), f"status {e.code} {said[:200]}"
+        except (OSError, http.client.HTTPException) as e:
+            wait_s, why = WAIT_S, str(e) or type(e).__name__
+        if why != told:
+            print(f"waiting for {place}: {why}; asking again", file=sys.stderr)
+            told = why
+        time.sleep(wait_s)
+
+
+def _opener(url):
+    """What sends requests, and in words where to: by the environment's proxy, unless the server is on this machine."""
+    parts = urllib.parse.urlsplit(url)
+    host = parts.hostname or ""
+    try:
+        is_here = ipaddress.ip_address(host).is_loopback
+    except ValueError:
+        is_here = host == "localhost" or host.endswith(".localhost")
+    proxy = None if is_here or urllib.request.proxy_bypass(host) else urllib.request.getproxies().get(parts.scheme)
+    opener = urllib.request.build_opener(*([urllib.request.ProxyHandler({})] if is_here else []))
+    return opener, f"{url} by the proxy {proxy}" if proxy else url
+
+
+def _wait_s(said):
+    """What ``Retry-After`` asks for, in seconds or as a date; `WAIT_S` where it says nothing of use."""
+    try:
+        seconds = float(said)
+    except (TypeError, ValueError):
+        try:
+            seconds = email.utils.parsedate_to_datetime(said).timestamp() - time.time()
+        except (TypeError, ValueError):
+            return WAIT_S
+    return min(seconds, LONGEST_WAIT_S) if seconds > 0 else WAIT_S

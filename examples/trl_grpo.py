@@ -1,6 +1,5 @@
 """GRPO with TRL, rewarded by `kevin serve`: python trl_grpo.py MODEL REFERENCE.py ..."""
 
-import re
 import sys
 from pathlib import Path
 
@@ -13,9 +12,8 @@ PROMPT = 'Write a C++ kernel, extern "C" void launch(...), in one ```cpp block, 
 
 def kernel_reward(completions, reference, **_):
     """The study's score; None, which leaves a completion out of its group, where there is no verdict."""
-    texts = [c if isinstance(c, str) else c[-1]["content"] for c in completions]
-    kernels = [(re.findall(r"```\w*\n(.*?)```", text, re.DOTALL) or [""])[-1] for text in texts]
-    return [result.get("score") for result in judge(list(zip(reference, kernels, strict=True)))]
+    texts = [c if isinstance(c, str) else c[-1]["content"] or "" for c in completions]
+    return [result.get("score") for result in judge(list(zip(reference, texts, strict=True)), "answer")]
 
 
 def trainer(model, references, **config):
@@ -27,4 +25,4 @@ def trainer(model, references, **config):
 
 
 if __name__ == "__main__":
-    trainer(sys.argv[1], [Path(path).read_text() for path in sys.argv[2:]]).train()
+    trainer(sys.argv[1], [Path(path).read_text("utf-8-sig") for path in sys.argv[2:]]).train()

@@ -4,7 +4,6 @@ With this folder on PYTHONPATH: vf-eval verifiers-kernels --env.taskset.referenc
 """
 
 import asyncio
-import re
 from pathlib import Path
 
 import verifiers.v1 as vf
@@ -29,7 +28,7 @@ class KernelTask(vf.Task[KernelData, vf.State, vf.TaskConfig]):
 class KernelTaskset(vf.Taskset[KernelTask, KernelConfig]):
     def load(self):
         for path in sorted(self.config.references.glob("*.py")):
-            text = path.read_text()
+            text = path.read_text("utf-8-sig")
             yield KernelTask(KernelData(name=path.stem, prompt=PROMPT + text, reference=text), self.config.task)
 
 
@@ -45,8 +44,7 @@ class KernelEnv(vf.Env[KernelEnvConfig]):
         async with agents.writer.interaction(task) as interaction:
             segment = await interaction.turn()
             while not segment.terminated:
-                kernel = (re.findall(r"```\w*\n(.*?)```", segment.last_reply, re.DOTALL) or [""])[-1]
-                [result] = await asyncio.to_thread(judge, [(task.data.reference, kernel)])
+                [result] = await asyncio.to_thread(judge, [(task.data.reference, segment.last_reply or "")], "answer")
                 if "error" in result:
                     raise vf.TaskError(result["error"]["message"])
                 scores.append(result["score"])

@@ -6,34 +6,51 @@ import signal
 import sys
 from pathlib import Path
 
-import yaml
 from snakemake.exceptions import WorkflowError
+from snakemake.logging import logger
 
 from kevin.cli.follow import follow
 from kevin.core.config import validate_study
+from kevin.core.config.layers import plain
 from kevin.core.errors import ConfigError, UsageError
 from kevin.core.provenance import SIDE_BY_SIDE
-from kevin.core.types import canonical_json
 from kevin.policy.weights_place import must_be_local
 from kevin.tasks.kernelbench import is_kernelbench
 from kevin.train.weights import is_packed
 from kevin.workflow.digests import StudyDigests, code_digest
-from kevin.workflow.folder import claim_folder, save_config
+from kevin.workflow.folder import (
+    changed_settings,
+    claim_folder,
+    listed,
+    require_replaceable,
+    save_config,
+)
+
+# Not a setting of the study: whether it may take the place of a finished one with other settings.
+MAY_REPLACE = bool(config.pop("replace", False))
 
 try:
     origin = (
         " + ".join(str(file) for file in workflow.configfiles) or "the configuration"
     )
-    study = validate_study(yaml.safe_load(canonical_json(config)), origin)
+    study = validate_study(plain(config), origin)
 except ConfigError as e:
     raise WorkflowError(str(e)) from None
 
 CEILING = "ceiling"
-OWN_TASKS = study.tasks.source == "catalog"
-LEVELS = (1, 2) if OWN_TASKS else study.tasks.kernelbench.levels
+CONFIG = f"{study.results}/config.yaml"
+# Snakemake tells of a step that is to be made again by two digests; these are the keys behind them.
+CHANGES = changed_settings(study, Path(CONFIG)) if workflow.is_main_process else []
+if CHANGES:
+    logger.info(
+        f"{study.results} was made with other settings; what depends on them is made again:\n{listed(CHANGES)}"
+    )
+OWN_LEVELS = () if study.tasks.source == "kernelbench" else (1, 2)
+ADDED_LEVELS = () if study.tasks.source == "catalog" else study.tasks.kernelbench.levels
+LEVELS = {*OWN_LEVELS, *ADDED_LEVELS}
 # Levels beyond 2 are only evaluated. New fused tasks beside KernelBench's held-out ones, as in the paper.
 UNSEEN = (
-    not OWN_TASKS
+    study.tasks.source == "kernelbench"
     and is_kernelbench(study.tasks.kernelbench)
     and study.tasks.num_eval_level2 > 0
 )
@@ -65,7 +82,6 @@ FIGURES = (
     "turns",
     "layernorm_case_study",
 )
-CONFIG = f"{study.results}/config.yaml"
 BASE_MODEL = f"{study.results}/base_model"
 FIRST_SCHOOL = f"{study.results}/first_school"
 SECOND_SCHOOL = study.base_model.second_school
@@ -145,6 +161,14 @@ def report_digest(wildcards):
 
 
 def policy_files(wildcards):
+    """A dry run tells of a model that is not there, too; one whose answers are there already is not missed."""
+    folders = [f"rollouts/{wildcards.policy}-*", f"search/*/{wildcards.policy}-*"]
+    if not any(
+        file
+        for folder in folders
+        for file in Path(study.results).glob(f"{folder}/turns.parquet")
+    ):
+        require_model(wildcards.policy)
     return own_model(wildcards.policy)
 
 
@@ -201,7 +225,10 @@ def all_cores():
 
 def initial_model(wildcards):
     """The model that a run starts from, where this study makes it."""
-    return own_model(study.for_run(wildcards.run).train.init)
+    init = study.for_run(wildcards.run).train.init
+    if not Path(study.results, "train", wildcards.run, "summary.json").exists():
+        require_model(init)
+    return own_model(init)
 
 
 def drawn_runs(wildcards):
@@ -229,30 +256,52 @@ LAUNCHER = (
 )
 
 
+def require_model(policy):
+    """Refuse a model or a recording that is not there, before anything is made for it."""
+    settings = study.policies[policy]
+    local = settings.backend == "replay" or must_be_local(settings.model)
+    if (
+        settings.has_files
+        and local
+        and not own_model(policy)
+        and not Path(settings.model).exists()
+    ):
+        raise WorkflowError(
+            f"{origin}: policies.{policy}.model: there is no {settings.model} in {Path.cwd()}, and no step of this"
+            " study makes it; its own models are <results>/base_model, <results>/policies/<run> and, before a second school,"
+            " <results>/first_school"
+        )
+
+
 def check_models():
-    """Refuse to start with a model or a recording that is not there, before anything is made for it."""
     for job in workflow.dag.needrun_jobs():
         names = {
             "run_rollouts": lambda w: w.policy,
             "run_search": lambda w: w.policy,
             "train_policy": lambda w: study.for_run(w.run).train.init,
         }
-        if job.rule.name not in names:
-            continue
-        policy = names[job.rule.name](job.wildcards)
-        settings = study.policies[policy]
-        local = settings.backend == "replay" or must_be_local(settings.model)
-        if (
-            settings.has_files
-            and local
-            and not own_model(policy)
-            and not Path(settings.model).exists()
-        ):
-            raise WorkflowError(
-                f"{origin}: policies.{policy}.model: there is no {settings.model} in {Path.cwd()}, and no step of this"
-                " study makes it; its own models are <results>/base_model, <results>/policies/<run> and, before a second school,"
-                " <results>/first_school"
-            )
+        if job.rule.name in names:
+            require_model(names[job.rule.name](job.wildcards))
+
+
+# What takes long, and is not made of other files alone.
+COSTLY = (
+    *("train_base_model", "train_first_school", "judge_past", "train_policy"),
+    *("run_rollouts", "run_search", "judge_ceiling", "measure_baselines"),
+)
+
+
+def check_replaced():
+    """Ask before a finished study gives way to one with other settings."""
+    replaced = [
+        job.rule.name
+        for job in workflow.dag.needrun_jobs()
+        if job.rule.name in COSTLY and any(Path(file).exists() for file in job.output)
+    ]
+    try:
+        require_replaceable(study, CHANGES, replaced, may_replace=MAY_REPLACE)
+    except UsageError as e:
+        raise WorkflowError(str(e)) from None
 
 
 def claim():
@@ -268,6 +317,7 @@ onstart:
     check_image()
     check_cluster()
     check_models()
+    check_replaced()
     own_jobs()
     save_config(study, Path(CONFIG))
 

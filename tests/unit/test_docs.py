@@ -14,6 +14,7 @@ from kevin import Judge, Outcome, Task, Verdict
 from kevin.core.config import RewardConfig
 from kevin.core.files import read_parquet, turns_frame, write_tasks
 from kevin.core.protocol import Rule
+from kevin.policy.replay import Recorded
 from kevin.report.scores import score_frame
 
 PAGES = [*sorted((ROOT / "docs").glob("*.md")), *(ROOT / name for name in ("README.md", "CHANGELOG.md"))]
@@ -124,3 +125,10 @@ def test_the_worked_example_is_correct_and_its_changes_have_the_outcomes_that_ar
     with Judge("cpu", store=tmp_path, rules="none") as judge:
         verdict = judge(reference, exits)
     assert (str(verdict.outcome), verdict.reason) == ("runtime_error", "early_exit")
+
+
+def test_a_recording_is_documented_by_its_fields() -> None:
+    page = (ROOT / "docs/own-model.md").read_text()
+    assert [name for name in Recorded.model_fields if f"`{name}`" not in page] == []
+    [example] = re.findall(r"^ +(\{.*\})$", page, re.MULTILINE)
+    assert Recorded.model_validate_json(example).turn == 1

@@ -13,7 +13,7 @@ from pathlib import Path
 import pytest
 
 from kevin.core.config import load_study
-from kevin.workflow.folder import claim_folder
+from kevin.workflow.folder import claim_folder, save_config
 
 from .conftest import ROOT, Run, command, run_here
 
@@ -187,10 +187,10 @@ def test_ways_to_spend_kernels_are_made_by_name_or_where_the_report_shall_have_t
 
 
 def test_some_ways_to_spend_kernels_are_compared(snakemake: Run) -> None:
-    num_policies = len(load_study([ROOT / "config/config.yaml", ROOT / "config/laptop_seeds.yaml"]).evaluate)
     overlays = [ROOT / "config/laptop_seeds.yaml", ROOT / "config/budget.yaml"]
-    found = jobs(snakemake("--dry-run", "results/figures/search.png", "--configfile", *overlays))
-    assert found["run_search"] == num_policies * len(["parallel", "serial"])
+    study = load_study([ROOT / "config/config.yaml", *overlays])
+    found = jobs(snakemake("--dry-run", f"{study.results}/figures/search.png", "--configfile", *overlays))
+    assert found["run_search"] == len(study.evaluate) * len(["parallel", "serial"])
 
 
 def test_stability_trains_the_runs_that_differ_in_its_remedies_alone(snakemake: Run) -> None:
@@ -256,3 +256,24 @@ def test_lint_has_nothing_to_say(snakemake: Run) -> None:
     run = snakemake("--lint")
     assert run.returncode == 0, run.stdout + run.stderr
     assert "good condition" in run.stdout + run.stderr
+
+
+def test_a_dry_run_says_what_has_changed_and_what_is_not_there(snakemake: Run, tmp_path: Path, folder: Path) -> None:
+    study = load_study([ROOT / "config/config.yaml"]).model_copy(update={"results": "made", "seed": 3})
+    save_config(study, folder / "made/config.yaml")
+    overlay = tmp_path / "replay.yaml"
+    overlay.write_text(
+        "results: made\npolicies: {recorded: {backend: replay, model: none.jsonl}}\nevaluate: [base, recorded]\n"
+    )
+    run = snakemake("made/tasks.parquet", "--dry-run", "--configfile", overlay)
+    assert "build_tasks" in jobs(run), "no model is needed for it"
+    assert "seed: was 3, is 0" in run.stdout + run.stderr
+    run = snakemake("--dry-run", "--configfile", overlay)
+    assert run.returncode != 0 and "policies.recorded.model: there is no none.jsonl" in run.stdout + run.stderr
+
+
+def test_profiles_have_short_names() -> None:
+    """As ``--profile slurm``: Snakemake looks for a folder of that name in the working directory."""
+    copied = {"default", "site-example"}
+    for path in (ROOT / "profiles").iterdir():
+        assert path.name in copied or (ROOT / path.name).resolve() == path.resolve()

@@ -6,13 +6,14 @@ from pathlib import Path
 from typing import TYPE_CHECKING
 
 from kevin.core.protocol import JudgeProtocol
+from kevin.judge.compile.compilers import require_loadable
 from kevin.judge.store import VerdictStore, verdict_key
 
 if TYPE_CHECKING:
     from kevin.core.config import JudgePoolConfig
     from kevin.judge.pool.judge_pool import JudgePool
 
-__all__ = ["VerdictStore", "open_pool", "verdict_key"]
+__all__ = ["VerdictStore", "open_pool", "require_loadable", "verdict_key"]
 
 
 def open_pool(protocol: JudgeProtocol, store: Path, config: JudgePoolConfig) -> JudgePool:

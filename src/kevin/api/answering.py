@@ -21,6 +21,7 @@ from kevin.core.config import JudgePoolConfig
 from kevin.core.errors import HarnessError, KevinError
 from kevin.core.protocol import JudgeProtocol
 from kevin.core.scratch import scratch_folder
+from kevin.core.texts import strict_json
 from kevin.core.types import Kernel, Task, Verdict
 
 log = logging.getLogger(__name__)
@@ -59,7 +60,7 @@ class _Sender:
     def send(self, message: dict[str, Any]) -> None:
         try:
             with self._lock:
-                self._connection.sendall(json.dumps(message).encode() + b"\n")
+                self._connection.sendall(strict_json(message).encode() + b"\n")
         except OSError:
             log.debug("nobody listens any more; the verdict is in the store")
 

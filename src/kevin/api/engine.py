@@ -22,6 +22,7 @@ from kevin.core import errors
 from kevin.core.errors import HarnessError, KevinError, UsageError
 from kevin.core.protocol import JudgeProtocol
 from kevin.core.provenance import device_name
+from kevin.core.texts import strict_json
 from kevin.core.types import Kernel, Task, Verdict
 
 if TYPE_CHECKING:
@@ -175,7 +176,7 @@ class _Process:
 
     def _send(self, message: dict[str, Any]) -> None:
         with self._sending:
-            self._socket.sendall(json.dumps(message).encode() + b"\n")
+            self._socket.sendall(strict_json(message).encode() + b"\n")
 
     def _read(self) -> None:
         with suppress(OSError, ValueError):  # closed from this end

@@ -9,6 +9,7 @@ from typing import Any
 
 from kevin.core.errors import TaskError
 from kevin.core.heavy import import_torch
+from kevin.core.texts import strict_json
 from kevin.tasks import limit
 from kevin.tasks.format import inspect_task
 
@@ -31,7 +32,7 @@ def main(timeout_s: float) -> None:
             told: dict[str, Any] = {"spec": spec.model_dump(mode="json")}
         except TaskError as e:
             told = {"error": str(e)}
-        answers.write(json.dumps(told) + "\n")
+        answers.write(strict_json(told) + "\n")
 
 
 if __name__ == "__main__":

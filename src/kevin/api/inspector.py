@@ -15,6 +15,7 @@ from collections import OrderedDict
 from contextlib import suppress
 
 from kevin.core.errors import HarnessError, TaskError
+from kevin.core.texts import strict_json
 from kevin.core.types import TaskSpec, digest
 
 _MAX_PROCESSES = 2
@@ -92,7 +93,7 @@ class _Process:
         process = self._popen or self._start()
         assert process.stdin is not None
         try:
-            process.stdin.write(json.dumps({"source": source, "name": name}).encode() + b"\n")
+            process.stdin.write(strict_json({"source": source, "name": name}).encode() + b"\n")
             process.stdin.flush()
             line = self._line(self._timeout_s + _KILL_AFTER_S)
         except (BrokenPipeError, EOFError):

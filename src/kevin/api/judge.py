@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import logging
 from collections.abc import Iterable, Iterator
 from concurrent.futures import FIRST_COMPLETED, Future, wait
 from dataclasses import dataclass
@@ -14,11 +15,14 @@ from kevin.api.pairs import make_protocol, make_task, text_of
 from kevin.core.candidate import DialectChoice, make_kernel
 from kevin.core.errors import KevinError
 from kevin.core.protocol import JudgeProtocol
+from kevin.core.provenance import NO_GPU, may_have_gpu
 from kevin.core.types import Device, Language, Verdict
 
 if TYPE_CHECKING:
     from kevin.api.pairs import Source
     from kevin.core.config import JudgePoolConfig
+
+log = logging.getLogger(__name__)
 
 API_VERSION = 1
 """Raised when a program that was written for the one before would no longer work; additions do not raise it."""
@@ -74,6 +78,9 @@ class Judge:
             UsageError: a setting that there is not, or with a value that it cannot have.
         """
         self.protocol = make_protocol(protocol, device=device, **settings)
+        is_here = pool is None or pool.scheduler is None
+        if self.protocol.device == "cuda" and is_here and not may_have_gpu():
+            log.warning("kevin.Judge: %s", NO_GPU)  # raised, as any trouble of a device, with the first kernel
         self._engine = Engine(
             self.protocol,
             pool,

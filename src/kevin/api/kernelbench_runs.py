@@ -17,6 +17,7 @@ from typing import Any
 from kevin.core.errors import DataError, UsageError
 from kevin.core.files import write_text
 from kevin.core.protocol import JudgeProtocol, TimingProtocol
+from kevin.core.texts import strict_json
 from kevin.core.types import Outcome, Verdict
 
 RESULTS = "eval_results.json"
@@ -164,4 +165,4 @@ def write_results(path: Path, entries: Iterable[tuple[Sample, dict[str, Any]]]) 
     results: dict[str, list[dict[str, Any]]] = {}
     for sample, found in sorted(entries, key=lambda pair: (pair[0].problem, pair[0].number)):
         results.setdefault(str(sample.problem), []).append(found)
-    write_text(path, json.dumps(results, indent=4) + "\n")
+    write_text(path, strict_json(results, indent=4) + "\n")

@@ -2,12 +2,15 @@
 
 from __future__ import annotations
 
-from collections.abc import Sequence
+import difflib
+from collections.abc import Iterable, Sequence
 from os import PathLike
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
+from kevin.core.candidate import check_text
 from kevin.core.errors import UsageError
+from kevin.core.texts import read_text
 
 if TYPE_CHECKING:  # what they need is imported where it is used: the command line reads this module at every start
     from kevin.core.protocol import JudgeProtocol
@@ -35,6 +38,7 @@ def make_protocol(
     """
     from pydantic import ValidationError
 
+    from kevin.core.problems import problem
     from kevin.core.protocol import JudgeProtocol
 
     raw = (base or JudgeProtocol()).model_dump()
@@ -51,32 +55,28 @@ def make_protocol(
         return JudgeProtocol.model_validate(raw)
     except ValidationError as e:
         first = e.errors()[0]
-        key = ".".join(str(part) for part in first["loc"])
-        raise UsageError(f"judging protocol, {key}: {first['msg']} (got {first['input']!r})") from None
+        if first["type"] == "extra_forbidden" and len(first["loc"]) == 1:
+            raise UsageError(_unknown(str(first["loc"][0]), JudgeProtocol.model_fields)) from None
+        given = "" if first["type"] == "extra_forbidden" else f" (got {first['input']!r})"
+        raise UsageError(f"judging protocol, {problem(first, section=JudgeProtocol)}{given}") from None
 
 
-def read_source(path: str | PathLike[str]) -> str:
-    """A file's text. Raises UsageError naming the file."""
-    try:
-        return Path(path).read_text(encoding="utf-8")
-    except FileNotFoundError:
-        raise UsageError(f"{path}: no such file") from None
-    except IsADirectoryError:
-        raise UsageError(f"{path}: a folder, not a file") from None
-    except UnicodeDecodeError:
-        raise UsageError(f"{path}: not a text file") from None
+def _unknown(name: str, fields: Iterable[str]) -> str:
+    known = [field for field in fields if field != "version"]
+    near = difflib.get_close_matches(name, [*known, "tolerance", "pool", "store", "reference_timeout_s"], n=1)
+    return f"no setting {name!r}; " + (f"is {near[0]} meant?" if near else f"there are {', '.join(known)}, tolerance")
 
 
 def text_of(source: Source) -> tuple[str, str]:
     """Text and name of what is given as source text or as a path; a string of one line is a path. Raises UsageError."""
     if isinstance(source, str) and "\n" in source:
         return source, ""
-    return read_source(source), str(source)
+    return read_text(source), str(source)
 
 
 def make_task(source: str, name: str = "") -> Task:
-    """A reference that was not looked into yet; ``name`` is what errors call it."""
+    """A reference that was not looked into yet; ``name`` is what errors call it. Raises UsageError for no text."""
     from kevin.core.types import Task
 
     title = Path(name).stem or "reference"
-    return Task(id=name or title, level=1, name=title, source=source, origin="user")
+    return Task(id=name or title, level=1, name=title, source=check_text(source, name or title), origin="user")

@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import json
 import logging
 import os
 from collections.abc import Callable
@@ -14,6 +13,7 @@ import typer
 from kevin.cli.gpus import claim_gpus
 from kevin.cli.options import ConfigOption, DeviceOption, load_config
 from kevin.core.errors import UsageError
+from kevin.core.texts import strict_json
 
 if TYPE_CHECKING:
     import pandas as pd
@@ -90,8 +90,8 @@ def bench_judge(
         kernels = compare_verdicts([str(line.id) for line, _ in lines], cold, theirs)
         if theirs:
             summary["parity"] = parity(kernels)
-        write_text(out / "judge_bench.json", json.dumps(summary, indent=1) + "\n")
-        write_text(out / "judge_bench.jsonl", "".join(json.dumps(kernel) + "\n" for kernel in kernels))
+        write_text(out / "judge_bench.json", strict_json(summary, indent=1) + "\n")
+        write_text(out / "judge_bench.jsonl", "".join(strict_json(kernel) + "\n" for kernel in kernels))
 
     def keep(results: dict[int, Any]) -> Callable[[int, Any], None]:
         def found(i: int, result: Any) -> None:
@@ -270,7 +270,7 @@ def bench_products(
         tasks = [t.model_copy(update={"spec": inspect_task(t.source, t.id)}) for t in found]
     pairs = list(product_kernels(tasks))
     lines = ({"id": f"{task.id} {way}", "reference": task.source, "kernel": text} for task, way, text in pairs)
-    write_text(out, "".join(json.dumps(line) + "\n" for line in lines))
+    write_text(out, "".join(strict_json(line) + "\n" for line in lines))
     typer.echo(f"{out}: {len(pairs)} kernels for {len({task.id for task, _, _ in pairs})} tasks")
 
 

@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import json
 import subprocess
 import sys
 import time
@@ -12,6 +11,7 @@ from typing import TYPE_CHECKING, Annotated, Any
 import typer
 
 from kevin.core.errors import HarnessError
+from kevin.core.texts import strict_json
 
 if TYPE_CHECKING:
     from kevin.report.synthetic import Synthetic
@@ -74,7 +74,9 @@ def bench_report(
     total = sum(row["seconds"] for row in rows)
     typer.echo(f"{'all':<16}{total:>8.1f} s{max(row['peak_mb'] for row in rows):>8.0f} MB, one after the other")
     size = {"tasks": num_tasks, "trajectories": num_trajectories, "turns": num_turns, "policies": num_policies}
-    write_text(out / "report_bench.json", json.dumps({"size": size | {"chars": chars}, "steps": rows}, indent=1) + "\n")
+    write_text(
+        out / "report_bench.json", strict_json({"size": size | {"chars": chars}, "steps": rows}, indent=1) + "\n"
+    )
 
 
 def _scored(made: Synthetic) -> dict[str, Any]:

@@ -2,13 +2,13 @@
 
 from __future__ import annotations
 
-import json
 from pathlib import Path
 from typing import Annotated, Any
 
 import typer
 
 from kevin.cli.options import DEFAULT_CONFIG, ConfigOption, load_config
+from kevin.core.texts import strict_json
 
 app = typer.Typer(help="Show the configuration, its schema and the meaning of every key.", no_args_is_help=True)
 
@@ -29,7 +29,7 @@ def show(
         typer.echo(yaml.safe_dump(resolved, sort_keys=False), nl=False)
         return
     origins = _origins(list(config) if config else [DEFAULT_CONFIG])
-    rows = [(key, _origin(key, origins), json.dumps(value)) for key, value in _flatten(resolved).items()]
+    rows = [(key, _origin(key, origins), strict_json(value)) for key, value in _flatten(resolved).items()]
     widths = [max(len(row[i]) for row in rows) for i in (0, 1)]
     for key, origin, value in rows:
         typer.echo(f"{key:<{widths[0]}}  {origin:<{widths[1]}}  {value}")
@@ -40,7 +40,7 @@ def schema(out: OptionalOut = None) -> None:
     """Print the JSON schema of the configuration (config/schema.json)."""
     from kevin.cli.config_docs import json_schema
 
-    _emit(json.dumps(json_schema(), indent=2) + "\n", out)
+    _emit(strict_json(json_schema(), indent=2) + "\n", out)
 
 
 @app.command()
@@ -74,11 +74,11 @@ def _flatten(tree: dict[str, Any], prefix: str = "") -> dict[str, Any]:
 
 def _origins(paths: list[Path]) -> dict[str, str]:
     """Dotted key -> the last file that sets it."""
-    import yaml
+    from kevin.core.config.layers import read_layer
 
     origins: dict[str, str] = {}
     for path in paths:
-        origins.update(dict.fromkeys(_flatten(yaml.safe_load(path.read_text()) or {}), str(path)))
+        origins.update(dict.fromkeys(_flatten(read_layer(path)), str(path)))
     return origins
 
 

@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 import inspect
-import json
 from collections.abc import Iterator
 from types import UnionType
 from typing import Any, Literal, Union, get_args, get_origin
@@ -13,6 +12,7 @@ from pydantic.fields import FieldInfo
 
 from kevin.core.config import Study
 from kevin.core.fields import field_docs, models_in
+from kevin.core.texts import strict_json
 
 _INTRO = """\
 # Configuration
@@ -26,8 +26,13 @@ which takes every word that follows it. Mappings are merged, lists and values re
 message that names it. `kevin config show` prints what is in force and which file set it; the resolved configuration is
 saved as `config.yaml` beside the results.
 
+A finished study in the same folder gives way to one with other settings only with `--config replace=true`; a folder of
+its own, `results: <folder>`, keeps both. A file with `over: gpu.yaml` is laid over that one, and refused without it.
+
 What follows is generated from the code (`make schema`); `schema.json` beside it serves editors.
 """
+
+OVER = "The file that this one is laid over; it is refused without."
 
 
 def json_schema() -> dict[str, Any]:
@@ -37,6 +42,7 @@ def json_schema() -> dict[str, Any]:
     for name, node in {**schema["$defs"], "Study": schema}.items():
         for field, text in field_docs(models[name]).items():
             node["properties"][field]["description"] = text
+    schema["properties"]["over"] = {"type": "string", "description": OVER}
     return {"$schema": "https://json-schema.org/draft/2020-12/schema", **schema}
 
 
@@ -96,4 +102,4 @@ def _default(field: FieldInfo) -> str:
     value = field.get_default(call_default_factory=True)
     if isinstance(value, BaseModel):
         return ""
-    return f"`{json.dumps(value)}`"
+    return f"`{strict_json(value)}`"

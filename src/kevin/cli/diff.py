@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import json
 from enum import StrEnum
 from pathlib import Path
 from typing import TYPE_CHECKING, Annotated, Any
@@ -10,6 +9,7 @@ from typing import TYPE_CHECKING, Annotated, Any
 import typer
 
 from kevin.core.errors import DataError
+from kevin.core.texts import strict_json
 
 if TYPE_CHECKING:
     from rich.console import Console
@@ -64,7 +64,7 @@ def diff(
     if out is not None:
         write_csv(out, cells_frame(found))
     if as_json:
-        typer.echo(json.dumps(record(found), indent=1))
+        typer.echo(strict_json(record(found), indent=1))
     else:
         print_comparison(found)
     if not found.of("differs") and not found.of("agrees"):

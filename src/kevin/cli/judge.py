@@ -2,16 +2,17 @@
 
 from __future__ import annotations
 
-import json
 from pathlib import Path
 from typing import TYPE_CHECKING, Annotated, Literal
 
 import typer
 
-from kevin.api.pairs import make_protocol, make_task, read_source
+from kevin.api.pairs import make_protocol, make_task
 from kevin.cli.options import JUDGING_PANEL, DeviceOption, load_config
 from kevin.core.candidate import DialectChoice, make_kernel
 from kevin.core.errors import UsageError
+from kevin.core.limits import require_limits
+from kevin.core.texts import read_text, strict_json
 
 if TYPE_CHECKING:
     from kevin.core.config import Study
@@ -160,6 +161,7 @@ def judge(
     The kernel runs in a process of its own, without network. A kernel that is refused, does not compile, crashes or is
     wrong still has a verdict, and the exit code is 0.
     """
+    require_limits()
     study = load_config(config) if config else None
     protocol = make_protocol(
         study.judge if study else None,
@@ -187,12 +189,12 @@ def judge(
         raise UsageError(
             "give --task-file FILE and --kernel FILE, or --batch FILE and --out FILE, or --runs DIR and --level N"
         )
-    candidate = make_kernel(read_source(kernel), str(kernel), dialect, protocol)
+    candidate = make_kernel(read_text(kernel), str(kernel), dialect, protocol)
     verdict = _judge_one(task_file, candidate, protocol, store)
     if as_json:
         from kevin.cli.verdict_view import verdict_record
 
-        typer.echo(json.dumps(verdict_record(verdict), indent=2))
+        typer.echo(strict_json(verdict_record(verdict), indent=2))
     else:
         from kevin.cli.verdict_view import print_verdict
 
@@ -224,7 +226,7 @@ def _judge_runs(
 
 def _judge_one(task_file: Path, kernel: Kernel, protocol: JudgeProtocol, store_dir: Path | None) -> Verdict:
     """What the store knows is answered without torch, whose import takes longer than judging most kernels."""
-    task = make_task(read_source(task_file), str(task_file))
+    task = make_task(read_text(task_file), str(task_file))
     if store_dir is None:
         return _judge_new(task_file, kernel, protocol)
     from kevin.core.provenance import device_name

@@ -19,13 +19,14 @@ from pydantic import ValidationError
 
 from kevin.api.pairs import make_task
 from kevin.cli.verdict_view import verdict_record
-from kevin.core.candidate import DialectChoice, make_kernel
+from kevin.core.candidate import DialectChoice, is_file_name, make_kernel
 from kevin.core.config import JudgePoolConfig
 from kevin.core.errors import DataError, HarnessError, TaskError, UsageError
 from kevin.core.files import append_line, write_text
 from kevin.core.progress import Progress, progress
 from kevin.core.protocol import JudgeProtocol
 from kevin.core.scratch import scratch_folder
+from kevin.core.texts import read_text, split_lines, strict_json
 from kevin.core.types import Frozen, Kernel, Task, Verdict
 
 if TYPE_CHECKING:
@@ -53,17 +54,18 @@ def judge_batch(batch: Path, out: Path, *, protocol: JudgeProtocol, dialect: Dia
     """Judge what is missing in ``out``. Returns the exit code: 0, 2 (some lines could not be used) or 3 (harness)."""
     pairs = read_pairs(batch)
     done = read_records(out)
-    kernels = {p.id: make_kernel(p.kernel, "", dialect, protocol) for p in pairs}
+    kernels, no_kernels = _kernels(pairs, dialect, protocol)
     _check_same_work(out, done, pairs, kernels, protocol)
-    pending = [p for p in pairs if p.id not in done]
+    pending = [p for p in pairs if p.id not in done and p.id in kernels]
     if done:
         log.info("%s: %d of %d are done already", out, len(pairs) - len(pending), len(pairs))
     work, unusable = load_tasks(pending, _stored(pending, kernels, protocol, store) if store else ())
+    unusable += no_kernels
     failures = _judge_all(work, kernels, out, done, unusable, protocol, store) if work else []
     order = {p.id: i for i, p in enumerate(pairs)}
     done.update({record["id"]: record for record in unusable})
     records = sorted(done.values(), key=lambda record: order.get(record["id"], -1))
-    write_text(out, "".join(json.dumps(record) + "\n" for record in records))
+    write_text(out, "".join(strict_json(record) + "\n" for record in records))
     counts = Counter(record.get("outcome", "unusable") for record in done.values())
     log.info("%s: %s", out, ", ".join(f"{n} {name}" for name, n in counts.most_common()))
     if failures:
@@ -76,22 +78,21 @@ def judge_batch(batch: Path, out: Path, *, protocol: JudgeProtocol, dialect: Dia
 
 def read_pairs(path: Path) -> list[Pair]:
     """All input lines. Raises UsageError that names file and line of the first one that is not a pair."""
-    try:
-        lines = path.read_text().splitlines()
-    except FileNotFoundError:
-        raise UsageError(f"{path}: no such file") from None
-    except UnicodeDecodeError as e:
-        raise UsageError(f"{path}: not UTF-8 text: {e}") from None
     pairs: dict[str | int, Pair] = {}
-    for number, line in enumerate(lines, start=1):
+    for number, line in enumerate(split_lines(read_text(path)), start=1):
         if not line.strip():
             continue
         try:
-            fields = Line.model_validate_json(line)
-        except ValidationError as e:
-            first = e.errors()[0]
-            what = ": ".join([*(str(part) for part in first["loc"]), first["msg"]])
+            fields = Line.model_validate(json.loads(line))
+        except (ValueError, RecursionError) as e:
+            what = f"not valid JSON: {e}"
+            if isinstance(e, ValidationError):
+                first = e.errors()[0]
+                what = ": ".join([*(str(part) for part in first["loc"]), first["msg"]])
             raise UsageError(f'{path}:{number}: not a line of {{"id", "reference", "kernel"}}: {what}') from None
+        for name in ("reference", "kernel"):
+            if is_file_name(text := getattr(fields, name)):
+                raise UsageError(f"{path}:{number}: {name}: {text!r} is the name of a file, whose text is wanted here")
         if fields.id in pairs:
             raise UsageError(f"{path}:{number}: the id {fields.id!r} stands on an earlier line too")
         pairs[fields.id] = Pair(place=f"{path}:{number}", **fields.model_dump())
@@ -102,14 +103,15 @@ def read_records(path: Path) -> dict[str | int, Record]:
     """Verdicts of an earlier run by id; a last line that a killed run left half written is dropped."""
     if not path.exists():
         return {}
-    lines = path.read_text().splitlines(keepends=True)
+    text = path.read_text()
+    found = split_lines(text)
     records: dict[str | int, Record] = {}
-    for number, line in enumerate(lines, start=1):
+    for number, line in enumerate(found, start=1):
         try:
             record = json.loads(line)
             name = record["id"]
         except (ValueError, TypeError, KeyError):
-            if number == len(lines) and not line.endswith("\n"):
+            if number == len(found) and not text.endswith("\n"):
                 log.warning("%s:%d: half a line, left by an interrupted run; its pair is judged again", path, number)
                 break
             raise DataError(
@@ -118,6 +120,20 @@ def read_records(path: Path) -> dict[str | int, Record]:
         if "error" not in record:
             records[name] = record
     return records
+
+
+def _kernels(
+    pairs: list[Pair], dialect: DialectChoice, protocol: JudgeProtocol
+) -> tuple[dict[str | int, Kernel], list[Record]]:
+    """By id, and an error record for each that is no text."""
+    kernels: dict[str | int, Kernel] = {}
+    unusable: list[Record] = []
+    for pair in pairs:
+        try:
+            kernels[pair.id] = make_kernel(pair.kernel, "", dialect, protocol)
+        except UsageError as e:
+            unusable.append(_error_record(pair, e, "kernel"))
+    return kernels, unusable
 
 
 def _check_same_work(
@@ -134,7 +150,7 @@ def _check_same_work(
             continue
         ours = {
             "task_digest": make_task(pair.reference).digest,
-            "kernel_digest": kernels[pair.id].digest,
+            "kernel_digest": kernels[pair.id].digest if pair.id in kernels else None,
             "protocol_digest": protocol.digest,
         }
         for name, digest in ours.items():
@@ -163,7 +179,7 @@ def load_tasks(pairs: list[Pair], stored: Collection[str | int] = ()) -> tuple[l
     """
     from kevin.tasks.format import inspect_task
 
-    known: dict[str, Task | TaskError] = {}
+    known: dict[str, Task | UsageError] = {}
     work: list[tuple[Pair, Task]] = []
     unusable: list[Record] = []
     for pair in pairs:
@@ -175,7 +191,7 @@ def load_tasks(pairs: list[Pair], stored: Collection[str | int] = ()) -> tuple[l
             try:
                 spec = inspect_task(pair.reference, pair.place)
                 known[pair.reference] = task.model_copy(update={"spec": spec})
-            except TaskError as e:
+            except UsageError as e:
                 known[pair.reference] = e
         found = known[pair.reference]
         if isinstance(found, Task):
@@ -185,9 +201,9 @@ def load_tasks(pairs: list[Pair], stored: Collection[str | int] = ()) -> tuple[l
     return work, unusable
 
 
-def _error_record(pair: Pair, error: TaskError) -> Record:
+def _error_record(pair: Pair, error: UsageError, what: str = "task") -> Record:
     log.error("kevin: id %s: %s", pair.id, error)
-    return {"id": pair.id, "error": "task", "message": str(error)}
+    return {"id": pair.id, "error": what, "message": str(error)}
 
 
 def _judge_all(
@@ -206,7 +222,7 @@ def _judge_all(
     from kevin.judge.pool.judge_pool import JudgePool
 
     out.parent.mkdir(parents=True, exist_ok=True)
-    write_text(out, "".join(json.dumps(record) + "\n" for record in done.values()))
+    write_text(out, "".join(strict_json(record) + "\n" for record in done.values()))
     outcomes: Counter[str] = Counter()
     with ExitStack() as stack:
         folder = store or stack.enter_context(scratch_folder("kevin-store-"))
@@ -217,7 +233,7 @@ def _judge_all(
             name = work[index][0].id
             if isinstance(result, Verdict) and name not in done:
                 done[name] = {"id": name, **verdict_record(result)}
-                append_line(out, json.dumps(done[name]))
+                append_line(out, strict_json(done[name]))
                 outcomes[result.outcome.value] += 1
                 shown.note(f"{outcomes['correct']} correct")
                 shown.update()

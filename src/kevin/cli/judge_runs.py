@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import json
 import logging
 from collections import Counter
 from pathlib import Path
@@ -19,13 +18,16 @@ from kevin.api.kernelbench_runs import (
     references,
     write_results,
 )
+from kevin.api.pairs import make_task
 from kevin.cli.verdict_view import verdict_record
 from kevin.core.config import KernelBenchSource
-from kevin.core.errors import HarnessError, KevinError
+from kevin.core.errors import HarnessError, KevinError, UsageError
 from kevin.core.files import write_text
 from kevin.core.progress import Progress, progress
 from kevin.core.protocol import JudgeProtocol
-from kevin.core.types import Verdict
+from kevin.core.texts import read_text, strict_json
+from kevin.core.types import Kernel, Outcome, Verdict
+from kevin.judge.evaluate import early_verdict
 
 log = logging.getLogger(__name__)
 
@@ -86,9 +88,18 @@ def _judge(
     errors: list[KevinError] = []
     bar: Progress[Any] = progress(len(samples), title, "kernels")
     with Judge(protocol=protocol, store=store) as judge, bar:
-        pairs = ((files[sample.problem], sample.path) for sample in samples)
+        texts = []
+        for sample in samples:
+            try:
+                read_text(sample.path)
+            except UsageError as e:
+                found[sample] = _not_text(files[sample.problem], sample, str(e), protocol, judge.device_name)
+                bar.update()
+            else:
+                texts.append(sample)
+        pairs = ((files[sample.problem], sample.path) for sample in texts)
         for judged in judge.many(pairs, dialect="load_inline"):
-            sample = samples[judged.index]
+            sample = texts[judged.index]
             if judged.verdict is not None:
                 found[sample] = judged.verdict
             elif judged.error is not None:
@@ -98,6 +109,20 @@ def _judge(
     return found, errors
 
 
+def _not_text(reference: Path, sample: Sample, message: str, protocol: JudgeProtocol, device_name: str) -> Verdict:
+    """Of a file that Python refuses as soon as it reads it."""
+    source = sample.path.read_bytes().decode("latin-1")
+    return early_verdict(
+        make_task(read_text(reference), str(reference)),
+        Kernel(dialect="load_inline", language=protocol.language, source=source),
+        protocol,
+        device_name,
+        outcome=Outcome.COMPILE_ERROR,
+        reason="not_text",
+        message=message,
+    )
+
+
 def _write_verdicts(path: Path, verdicts: dict[Sample, Verdict]) -> None:
-    lines = [json.dumps({"id": sample.name, **verdict_record(verdict)}) for sample, verdict in verdicts.items()]
+    lines = [strict_json({"id": sample.name, **verdict_record(verdict)}) for sample, verdict in verdicts.items()]
     write_text(path, "".join(line + "\n" for line in lines))

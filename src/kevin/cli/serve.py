@@ -5,6 +5,7 @@ from __future__ import annotations
 import logging
 import os
 import secrets
+import tempfile
 from pathlib import Path
 from typing import TYPE_CHECKING, Annotated
 
@@ -12,8 +13,10 @@ import typer
 
 from kevin.cli.options import JUDGING_PANEL, DeviceOption, load_config
 from kevin.core.errors import UsageError
+from kevin.core.texts import read_text
 
 if TYPE_CHECKING:
+    from kevin.core.config import JudgePoolConfig
     from kevin.serve.settings import ServeSettings
 
 log = logging.getLogger(__name__)
@@ -111,10 +114,11 @@ def serve(
     from kevin.serve.settings import ServeSettings
 
     study = load_config(config) if config else None
+    pool = study.pool if study else JudgePoolConfig()
     settings: ServeSettings = ServeSettings(
         protocol=make_protocol(study.judge if study else None, device=device),
-        store=store.expanduser(),
-        pool=study.pool if study else JudgePoolConfig(),
+        store=_usable(store, pool),
+        pool=pool,
         reward=study.reward if study else RewardConfig(),
         token=_token(token_file, host, no_token),
         references=_digests(references) if references else None,
@@ -142,18 +146,35 @@ def _token(file: Path | None, host: str, no_token: bool) -> str | None:
             file.touch(mode=0o600)
             file.write_text(secrets.token_urlsafe(32) + "\n")
             log.info("%s: a new token, for clients to send", file)
-        given = file.read_text().strip()
+        given = read_text(file).strip()
     if not given:
         where = f"{file}: empty" if file else "no token"
         raise UsageError(f"{where}; give --token-file FILE (made if it is not there), or set {TOKEN}, or --no-token")
     return given
 
 
+def _usable(store: Path, pool: JudgePoolConfig) -> Path:
+    """The store's folder. Raises UsageError or SandboxError where verdicts cannot be kept in it, or kernels built."""
+    from kevin.api.adapter import require_loadable
+
+    try:
+        store = store.expanduser()
+        store.mkdir(parents=True, exist_ok=True)
+        with tempfile.TemporaryFile(dir=store):
+            pass
+    except (OSError, RuntimeError) as e:  # the latter where the user has no home
+        why = e.strerror if isinstance(e, OSError) else e
+        raise UsageError(f"{store}: verdicts cannot be kept there ({why}); name another folder with --store") from None
+    if pool.scheduler is None:
+        require_loadable(store.resolve())
+    return store
+
+
 def _digests(folder: Path) -> frozenset[str]:
     """Of the tasks below a folder. Raises UsageError where there is none."""
-    from kevin.api.pairs import make_task, read_source
+    from kevin.api.pairs import make_task
 
-    found = frozenset(make_task(read_source(path)).digest for path in folder.rglob("*.py"))
+    found = frozenset(make_task(read_text(path)).digest for path in folder.rglob("*.py"))
     if not found:
         raise UsageError(f"{folder}: holds no .py file; --references names a folder of references")
     return found

@@ -137,7 +137,7 @@ class _Supervisor:
     def _grace_s(self) -> float:
         """How long the child may take to end by itself."""
         self._hear()
-        asked = [line.split()[1] for line in self._said.decode().splitlines() if line.startswith("grace ")]
+        asked = [line.split()[1] for line in self._said.decode().split("\n") if line.startswith("grace ")]
         return float(asked[-1]) if asked else 0.0
 
     def _wait_for_grace(self) -> None:
@@ -175,7 +175,7 @@ class _Supervisor:
         import shutil
 
         self._hear()
-        for line in self._said.decode().splitlines():
+        for line in self._said.decode().split("\n"):
             kind, _, path = line.partition(" ")
             if kind == "remove":
                 shutil.rmtree(path, ignore_errors=True)

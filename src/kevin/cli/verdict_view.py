@@ -29,7 +29,11 @@ _MAX_MESSAGE_LINES = 40
 
 
 def speedup_interval(rounds: Sequence[Round], *, num_bootstrap: int = 2000) -> tuple[float, float] | None:
-    """95 % percentile-bootstrap interval of the median paired ratio; None with fewer than three rounds."""
+    """95 % percentile-bootstrap interval of the median paired ratio; None with fewer than three rounds.
+
+    It covers how the rounds of one run scatter, not what other runs would find: a machine that is busy throughout a run
+    shifts all its rounds alike.
+    """
     if len(rounds) < 3:
         return None
     ratios = [r.reference_us / r.kernel_us for r in rounds]
@@ -69,9 +73,11 @@ def _rows(verdict: Verdict, kernel: Kernel) -> list[tuple[str, str]]:
     rows: list[tuple[str, str]] = []
     if verdict.speedup is not None:
         interval = speedup_interval(verdict.rounds)
-        bounds = f"95 % interval {interval[0]:.3g} to {interval[1]:.3g}, " if interval else ""
         rounds = "1 round" if len(verdict.rounds) == 1 else f"{len(verdict.rounds)} rounds"
-        rows.append(("Speedup", f"{verdict.speedup:.3g}x over eager PyTorch ({bounds}{rounds})"))
+        bounds = f"95 % interval over its {rounds}: {interval[0]:.3g} to {interval[1]:.3g}" if interval else rounds
+        rows.append(("Speedup", f"{verdict.speedup:.3g}x over eager PyTorch ({bounds})"))
+        if interval:
+            rows.append(("", "Another run of it, on a busy machine or another day, may lie outside."))
     for name, timing in (("Kernel", verdict.timing), ("Reference", verdict.reference_timing)):
         if timing:
             rows.append((name, _timing(timing)))
@@ -115,7 +121,7 @@ def _timing(timing: Timing) -> str:
 
 
 def _excerpt(message: str) -> str:
-    lines = message.strip().splitlines()
+    lines = message.strip().split("\n")
     if len(lines) <= _MAX_MESSAGE_LINES:
         return "\n".join(lines)
     return "\n".join([*lines[:_MAX_MESSAGE_LINES], f"[{len(lines) - _MAX_MESSAGE_LINES} more lines, see --json]"])

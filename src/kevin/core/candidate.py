@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import re
 from pathlib import Path
 from typing import TYPE_CHECKING, Literal, get_args
 
@@ -27,13 +28,37 @@ def guess_dialect(source: str, name: str, choice: DialectChoice) -> Dialect:
     return "load_inline" if is_python else "c_abi"
 
 
+_FILE_NAME = re.compile(r"[^\s;{}()\"']+\.(?:py|cpp|cc|cxx|c|cu|cuh|h|hpp|txt)")
+
+
+def is_file_name(source: str) -> bool:
+    """Whether a text is the name of a file of source, and no source."""
+    return _FILE_NAME.fullmatch(source.strip()) is not None
+
+
+def check_text(source: str, name: str) -> str:
+    """``source`` without a byte order mark.
+
+    Raises:
+        UsageError: half of a surrogate pair, which JSON can carry; the name of a file in place of its text.
+    """
+    if is_file_name(source):
+        raise UsageError(f"{name}: {source.strip()!r} is the name of a file, whose text is wanted here")
+    try:
+        source.encode()
+    except UnicodeEncodeError as e:
+        line, half = source.count("\n", 0, e.start) + 1, ascii(source[e.start])
+        raise UsageError(f"{name}, line {line}: {half} is half of a surrogate pair, which is no text") from None
+    return source.removeprefix("\ufeff")
+
+
 def make_kernel(
     source: str, name: str, dialect: DialectChoice, protocol: JudgeProtocol, language: Language | None = None
 ) -> Kernel:
     """The candidate, in the device's language unless another is named.
 
     Raises:
-        UsageError: CUDA for a CPU, or an unknown dialect or language.
+        UsageError: CUDA for a CPU, an unknown dialect or language, or what is no text.
     """
     from kevin.core.types import Kernel, Language  # pydantic takes a moment, which `kevin --help` need not
 
@@ -43,5 +68,5 @@ def make_kernel(
         raise UsageError(f"language {language!r}: there are {', '.join(get_args(Language))}")
     if protocol.device == "cpu" and (Path(name).suffix == ".cu" or language == "cuda"):
         raise UsageError(f"{name or 'kernel'}: a CUDA kernel needs device cuda (on the command line: --device cuda)")
-    of_device: Language = "cuda" if protocol.device == "cuda" else "cpp"
-    return Kernel(dialect=guess_dialect(source, name, dialect), language=language or of_device, source=source)
+    source = check_text(source, name or "kernel")
+    return Kernel(dialect=guess_dialect(source, name, dialect), language=language or protocol.language, source=source)

@@ -6,6 +6,8 @@ import hashlib
 import json
 from pathlib import Path
 
+from kevin.core.texts import strict_json
+
 _REMEMBERED_BYTES = 2**20
 """From this size on a file's digest is remembered with its size and time; smaller ones are read each time."""
 CACHE = Path("~/.cache/kevin/digests.json")
@@ -65,6 +67,6 @@ def _remember(cache: Path, added: dict[str, str]) -> None:
     from kevin.core.files import write_text  # here: the workflow reads this module at every start
 
     try:
-        write_text(cache.expanduser(), json.dumps(kept | added, indent=0))
+        write_text(cache.expanduser(), strict_json(kept | added, indent=0))
     except OSError:
         return  # it only saves time

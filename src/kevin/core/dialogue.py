@@ -8,9 +8,12 @@ from __future__ import annotations
 
 import re
 from collections.abc import Callable, Iterator, Mapping, Sequence
+from typing import Literal, get_args
 
 from kevin.core import abi
+from kevin.core.candidate import guess_dialect
 from kevin.core.errors import TaskError
+from kevin.core.fences import THINK_OPEN, Block, fenced, read_answer
 from kevin.core.types import (
     Conversation,
     Dialect,
@@ -24,7 +27,6 @@ from kevin.core.types import (
     Verdict,
 )
 
-THINK_OPEN, THINK_CLOSE = "<think>", "</think>"
 SUMMARY = "Summary:"
 FENCES: dict[tuple[Dialect, Language], str] = {
     ("c_abi", "cpp"): "cpp",
@@ -135,25 +137,64 @@ class Parsed(Frozen):
     problem: str | None = None
 
 
-def parse_completion(text: str, dialect: Dialect, language: Language) -> Parsed:
-    """Drop the chain of thought, take the last complete code block and the summary after it."""
+_LANGUAGES: dict[Dialect, re.Pattern[str]] = {
+    "c_abi": re.compile(r"(?:.*[./])?(?:c|cc|cpp|cxx|c\+\+|h|hpp|cu|cuh|cuda(?:[-_/]?c(?:pp|\+\+)?)?|hip)\d*"),
+    "load_inline": re.compile(r"(?:.*[./])?(?:py|python|ipython|pytorch|torch)[\d.]*"),
+}
+"""What the opening fence of a dialect's kernel says."""
+_ENTRIES: dict[Dialect, re.Pattern[str]] = {
+    "c_abi": re.compile(rf'extern\s*"C".*\b{abi.LAUNCHER}\s*\(', re.DOTALL),
+    "load_inline": re.compile(r"^class\s+ModelNew\b", re.MULTILINE),
+}
+"""What a dialect's kernel defines."""
+
+
+def parse_completion(text: str, dialect: Dialect | Literal["auto"], language: Language) -> Parsed:
+    """Drop the chain of thought, take the last complete code block that can be a kernel, and the summary after it.
+
+    A block that defines what a kernel must define comes before one that only says its language; one that says another
+    language and defines nothing is none. ``auto``: the dialect of the block that fits best.
+    """
     text = text.replace("\r\n", "\n")
-    answer = text.rsplit(THINK_CLOSE, 1)[-1] if THINK_CLOSE in text else text
-    if THINK_OPEN in answer:
-        return Parsed(kernel=None, summary="", problem="the chain of thought was never closed")
-    blocks = list(re.finditer(r"^ {0,3}```[^\n`]*\n(.*?)^ {0,3}```[ \t]*$", answer, re.DOTALL | re.MULTILINE))
+    answer = read_answer(text)
+    dialects: tuple[Dialect, ...] = get_args(Dialect) if dialect == "auto" else (dialect,)
+    ranked = [
+        (rank, place, guess_dialect(block.code, "", "auto") == d, d)
+        for place, block in enumerate(answer.blocks)
+        for d in dialects
+        if (rank := _rank(block, d)) is not None
+    ]
+    if not ranked:
+        problem = _problem(answer.blocks, answer.cut, "Python" if dialect == "load_inline" else "C++ or CUDA")
+        return Parsed(kernel=None, summary="", problem=problem)
+    _, place, _, chosen = max(ranked)
+    block = answer.blocks[place]
+    said = text[block.end :].partition(SUMMARY)[2].strip().split("\n")[0]
+    return Parsed(kernel=Kernel(dialect=chosen, language=language, source=block.code), summary=said)
+
+
+def _rank(block: Block, dialect: Dialect) -> int | None:
+    """How surely a block is a kernel; None where it cannot be one."""
+    if not block.code.strip():
+        return None
+    said = re.split(r"[\s{}:,]", block.info.lower().lstrip("{. ").removeprefix("language-"), maxsplit=1)[0]
+    fits, defines = _LANGUAGES[dialect].fullmatch(said) is not None, bool(_ENTRIES[dialect].search(block.code))
+    if defines:
+        return 3 if fits or not said else 1
+    return 2 if fits else None if said else 0
+
+
+def _problem(blocks: Sequence[Block], cut: str | None, wanted: str) -> str:
+    if cut == "thought":
+        return "the chain of thought was never closed"
+    if cut == "block":
+        return "the answer ends inside a code block"
     if not blocks:
-        cut = "the answer ends inside a code block" if "```" in answer else "the answer holds no code block"
-        return Parsed(kernel=None, summary="", problem=cut)
-    tail = answer[blocks[-1].end() :]
-    at = tail.find(SUMMARY)
-    summary = tail[at + len(SUMMARY) :].strip().splitlines()[0:1] if at >= 0 else []
-    source = blocks[-1].group(1)
-    if not source.strip():
-        return Parsed(kernel=None, summary="", problem="the code block is empty")
-    return Parsed(
-        kernel=Kernel(dialect=dialect, language=language, source=source), summary=summary[0] if summary else ""
-    )
+        return "the answer holds no code block"
+    if all(not block.code.strip() for block in blocks):
+        return "the code block is empty"
+    said = ", ".join(dict.fromkeys(block.info.split()[0] for block in blocks if block.info))
+    return f"no code block of the answer is a kernel in {wanted}: they are in {said}"
 
 
 def opening_is_expected(text: str, opening: str = "Okay,") -> bool:
@@ -242,7 +283,7 @@ def past_answer(turn: Turn, fence: str) -> str:
     if turn.kernel is None:
         return "(no code)"
     summary = f"\n{SUMMARY} {turn.summary}" if turn.summary else ""
-    return f"```{fence}\n{turn.kernel.source.rstrip()}\n```{summary}"
+    return fenced(turn.kernel.source, fence) + summary
 
 
 def conversation(

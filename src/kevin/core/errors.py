@@ -64,4 +64,4 @@ class PolicyError(HarnessError):
 
 def first_line(error: Exception) -> str:
     """What a library's error says first, to stand within a sentence; its type where it says nothing."""
-    return (str(error).strip().splitlines() or [type(error).__name__])[0].rstrip(".")
+    return str(error).strip().split("\n")[0].rstrip(".") or type(error).__name__

@@ -17,6 +17,7 @@ from pydantic import ValidationError
 from kevin.core.errors import DataError, KevinError
 from kevin.core.problems import problem
 from kevin.core.scratch import new_locked_file, remove_stale
+from kevin.core.texts import strict_json
 from kevin.core.types import Kernel, OpCall, Outcome, Task, TaskSpec, Turn
 
 if TYPE_CHECKING:
@@ -133,6 +134,23 @@ def write_csv(path: Path, frame: pd.DataFrame) -> None:
         frame.to_csv(tmp, index=False)
 
 
+_NAMES = (
+    *("policy", "label", "run", "strategy", "against", "seed_of", "variant", "row", "system", "author", "way"),
+    *("task_id", "task", "name", "split", "serial", "parallel", "hardware", "device_name", "note", "diff"),
+)
+"""Columns whose values people choose, or say: ``007``, ``NA`` and ``1e5`` are text in them."""
+
+
+def read_table(path: Path) -> pd.DataFrame:
+    """A table as `write_csv` wrote it. Raises DataError when it cannot be read."""
+    import pandas as pd
+
+    try:
+        return pd.read_csv(path, dtype=dict.fromkeys(_NAMES, str), keep_default_na=False, na_values=[""])
+    except (OSError, ValueError) as e:
+        raise DataError(f"{path}: cannot be read as a table ({e}); make it again with: snakemake {path}") from None
+
+
 def write_parquet(path: Path, frame: pd.DataFrame, kind: str, provenance: dict[str, Any]) -> None:
     """Write ``frame`` with its kind, schema version and provenance in the file's metadata."""
     import pyarrow as pa
@@ -140,7 +158,7 @@ def write_parquet(path: Path, frame: pd.DataFrame, kind: str, provenance: dict[s
 
     table = pa.Table.from_pandas(frame, preserve_index=False)
     meta = {"kind": kind, "schema_version": SCHEMA_VERSION, **provenance}
-    table = table.replace_schema_metadata({**(table.schema.metadata or {}), _META_KEY: json.dumps(meta).encode()})
+    table = table.replace_schema_metadata({**(table.schema.metadata or {}), _META_KEY: strict_json(meta).encode()})
     with atomic_path(path) as tmp:
         pq.write_table(table, tmp)
 
@@ -225,8 +243,8 @@ def write_tasks(path: Path, tasks: Iterable[tuple[Task, str]], provenance: dict[
                 "name": task.name,
                 "origin": task.origin,
                 "source": task.source,
-                "ops": json.dumps([op.model_dump() for op in task.ops]),
-                "flaws": json.dumps(task.flaws),
+                "ops": strict_json([op.model_dump() for op in task.ops]),
+                "flaws": strict_json(task.flaws),
                 "spec": task.spec.model_dump_json() if task.spec else None,
                 "digest": task.digest,
             }

@@ -28,6 +28,8 @@ def problem(error: ErrorDetails, *within: str, section: type[BaseModel] | None =
         what = str(error["ctx"]["error"])
     else:
         what = error["msg"]
+        if error["type"] == "string_type" and not isinstance(error["input"], list | dict):
+            what += f", and {error['input']!r} is none: a text that looks like it stands in quotes"
     key = ".".join(map(str, (*within, *error["loc"])))
     return f"{key}: {what}" if key else what
 

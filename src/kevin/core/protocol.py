@@ -7,7 +7,7 @@ from typing import Literal, Self
 
 from pydantic import Field, field_validator, model_validator
 
-from kevin.core.types import Device, Frozen, canonical_json, digest
+from kevin.core.types import Device, Frozen, Language, canonical_json, digest
 
 PROTOCOL_VERSION = 15
 """Raised whenever the judge's code changes what it would find; verdicts of other versions are not reused."""
@@ -113,7 +113,9 @@ class JudgeProtocol(Frozen):
         if precision != "float32":
             raise ValueError(
                 f"{precision} is not judged, since a kernel's header and the tolerances are float32's: leave it at "
-                f"float32, and let a reference that is about {precision} convert inside its forward"
+                f"float32, and let a reference that is about {precision} convert inside its forward. Of its results a "
+                f"few are further off than float32's may be: give them --tolerance 1e-2, as KernelBench does (atol and "
+                f"rtol of a configuration)"
             )
         return precision
 
@@ -122,6 +124,11 @@ class JudgeProtocol(Frozen):
         if self.profiler == "ncu" and self.device != "cuda":
             raise ValueError("profiler ncu needs device cuda")
         return self
+
+    @property
+    def language(self) -> Language:
+        """Of kernels, where none is named."""
+        return "cuda" if self.device == "cuda" else "cpp"
 
     @cached_property
     def digest(self) -> str:

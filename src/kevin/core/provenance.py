@@ -51,7 +51,7 @@ def git_commit() -> str | None:
 def cpu_name() -> str:
     """The processor's model name as the kernel reports it."""
     try:
-        for line in Path("/proc/cpuinfo").read_text().splitlines():
+        for line in Path("/proc/cpuinfo").read_text().split("\n"):
             if line.startswith("model name"):
                 return line.split(":", 1)[1].strip()
     except OSError:
@@ -73,7 +73,20 @@ def nvidia_gpus() -> list[dict[str, str]]:
         return []
     if run.returncode != 0:
         return []
-    return [dict(zip(("name", "driver"), line.split(", "), strict=False)) for line in run.stdout.splitlines() if line]
+    return [dict(zip(("name", "driver"), line.split(", "), strict=False)) for line in run.stdout.split("\n") if line]
+
+
+NO_GPU = (
+    "no NVIDIA GPU was found (nvidia-smi lists none): use a machine with one, or device cpu, which is device='cpu' in "
+    "Python and --device cpu on the command line"
+)
+
+
+def may_have_gpu() -> bool:
+    """Whether a look into the system's device files, which costs nothing, leaves open that there is one."""
+    hidden = os.environ.get("CUDA_VISIBLE_DEVICES") in ("", "-1")
+    files = ("nvidia[0-9]*", "nvidiactl", "dxg", "nvhost*", "nvmap")
+    return not hidden and any(next(Path("/dev").glob(name), None) is not None for name in files)
 
 
 def device_name(device: Device) -> str:
@@ -82,7 +95,7 @@ def device_name(device: Device) -> str:
         return cpu_name()
     gpus = nvidia_gpus()
     if not gpus:
-        raise DeviceError("no NVIDIA GPU was found (nvidia-smi lists none): use --device cpu or a machine with a GPU")
+        raise DeviceError(NO_GPU)
     return gpus[0]["name"]
 
 

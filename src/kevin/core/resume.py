@@ -10,6 +10,7 @@ from pathlib import Path
 from typing import Any
 
 from kevin.core.errors import DataError
+from kevin.core.texts import strict_json
 
 _SHOWN_CHARS = 40
 _DIGEST = re.compile("[0-9a-f]{64}")
@@ -54,7 +55,7 @@ def differences(old: Any, new: Any, key: str = "") -> Iterator[str]:
 
 def _short(value: Any) -> str:
     """Both ends: paths often differ in the last part."""
-    text = "absent" if value is None else json.dumps(value, ensure_ascii=False)
+    text = "absent" if value is None else strict_json(value, ensure_ascii=False)
     half = _SHOWN_CHARS // 2
     return text if len(text) <= _SHOWN_CHARS else f"{text[:half]}...{text[-half:]}"
 

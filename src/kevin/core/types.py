@@ -3,13 +3,14 @@
 from __future__ import annotations
 
 import hashlib
-import json
 from collections.abc import Iterable, Mapping
 from enum import StrEnum
 from functools import cached_property
 from typing import Annotated, Any, Literal, Self
 
-from pydantic import BaseModel, ConfigDict, Field, model_validator
+from pydantic import BaseModel, ConfigDict, Field, field_validator, model_validator
+
+from kevin.core.texts import strict_json
 
 Dialect = Literal["c_abi", "load_inline"]
 Language = Literal["cpp", "cuda"]
@@ -43,7 +44,7 @@ def digest(*parts: str | bytes) -> str:
 
 def canonical_json(value: Any) -> str:
     """JSON with sorted keys and no spaces: equal values give equal text."""
-    return json.dumps(value, sort_keys=True, separators=(",", ":"), ensure_ascii=False)
+    return strict_json(value, sort_keys=True, separators=(",", ":"), ensure_ascii=False)
 
 
 # --- tasks ------------------------------------------------------------------------------------------------------
@@ -241,9 +242,15 @@ class Completion(Frozen):
     """What a policy answered to one conversation."""
 
     text: str
+    """Half of a surrogate pair, which JSON can carry and files cannot, becomes a question mark."""
     num_prompt_tokens: int = Field(ge=0)
     num_completion_tokens: int = Field(ge=0)
     finish_reason: Literal["stop", "length"]
+
+    @field_validator("text")
+    @classmethod
+    def _is_text(cls, text: str) -> str:
+        return text.encode(errors="replace").decode()
 
 
 class Turn(Frozen):

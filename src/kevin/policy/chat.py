@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from typing import Any
 
-from kevin.core.dialogue import THINK_OPEN
+from kevin.core.fences import THINK_OPEN
 from kevin.core.types import Conversation
 
 

@@ -10,8 +10,8 @@ from collections.abc import Sequence
 from typing import Any
 
 from kevin.core.config import PolicyConfig
-from kevin.core.dialogue import THINK_CLOSE, THINK_OPEN
 from kevin.core.errors import PolicyError, UsageError
+from kevin.core.fences import THINK_CLOSE, THINK_OPEN
 from kevin.core.types import Completion, Conversation
 from kevin.policy.interface import OnCompletion, Request, Sampling, request_seed
 
@@ -132,7 +132,6 @@ class OpenAIPolicy:
         if thought:
             closing = f"\n{THINK_CLOSE}\n\n" if text or not cut else ""
             text = f"{THINK_OPEN}\n{thought.strip()}{closing}{text}"
-        text = text.encode(errors="replace").decode()  # JSON can carry half of a surrogate pair, files cannot
         usage = getattr(answer, "usage", None)
         return Completion(
             text=text,

@@ -11,8 +11,10 @@ from typing import Literal
 
 from pydantic import Field, ValidationError
 
-from kevin.core.errors import DataError
+from kevin.core.errors import DataError, first_line
+from kevin.core.fences import fenced
 from kevin.core.files import read_turns
+from kevin.core.texts import read_text, split_lines
 from kevin.core.types import Completion, Conversation, Frozen
 from kevin.policy.interface import OnCompletion, Request, Sampling
 from kevin.policy.openai import MESSAGE_TOKENS, estimate_tokens
@@ -121,18 +123,14 @@ def _read_parquet(path: Path) -> list[Recorded]:
 
 def _read_jsonl(path: Path) -> list[Recorded]:
     recorded = []
-    try:
-        lines = path.read_text().splitlines()
-    except (OSError, UnicodeDecodeError) as e:
-        raise DataError(f"{path}: cannot be read as JSONL: {e}") from None
-    for number, line in enumerate(lines, start=1):
+    for number, line in enumerate(split_lines(read_text(path)), start=1):
         if not line.strip():
             continue
         try:
             recorded.append(Recorded.model_validate(json.loads(line)))
         except (json.JSONDecodeError, ValidationError) as e:
             raise DataError(
-                f"{path}, line {number}: expected {{task_id, trajectory, turn, completion}}: {str(e).splitlines()[0]}"
+                f"{path}, line {number}: expected {{task_id, trajectory, turn, completion}}: {first_line(e)}"
             ) from None
     return recorded
 
@@ -147,7 +145,7 @@ def _read_kernelbench(path: Path) -> list[Recorded]:
                     task_id=f"kb/{level}/{problem}",
                     trajectory=sample,
                     turn=1,
-                    completion=f"```python\n{file.read_text().rstrip()}\n```\n",
+                    completion=f"{fenced(read_text(file), 'python')}\n",
                 )
             )
     if not recorded:

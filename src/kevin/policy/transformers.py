@@ -12,7 +12,7 @@ from safetensors import SafetensorError
 from transformers import AutoModelForCausalLM, AutoTokenizer, PreTrainedModel, PreTrainedTokenizerBase
 
 from kevin.core.config import PolicyConfig
-from kevin.core.errors import DataError, PolicyError, UsageError
+from kevin.core.errors import DataError, PolicyError, UsageError, first_line
 from kevin.core.types import Completion, Conversation
 from kevin.policy.chat import prompt_tokens
 from kevin.policy.cpu import cpu_dtype, fit_threads
@@ -140,7 +140,7 @@ def load_transformers(name: str, config: PolicyConfig) -> TransformersPolicy:
             f"the folder {path}" if path.is_dir() else f"{config.model!r} from the hub (no local folder of that name)"
         )
         raise PolicyError(
-            f"policies.{name}.model: cannot load {where}: {str(e).strip().splitlines()[0]}. Check the name, that the "
+            f"policies.{name}.model: cannot load {where}: {first_line(e)}. Check the name, that the "
             f"network reaches the hub, or give the path of a downloaded model"
         ) from e
     device = "cuda" if torch.cuda.is_available() else "cpu"

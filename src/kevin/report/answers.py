@@ -18,6 +18,7 @@ from kevin.core.errors import DataError
 from kevin.core.files import read_parquet, write_csv, write_text
 from kevin.core.provenance import machine_names
 from kevin.core.reward import configured_returns, configured_score
+from kevin.core.texts import strict_json
 from kevin.core.types import Outcome
 
 if TYPE_CHECKING:
@@ -55,7 +56,7 @@ def write_answers(
         "config_digest": study.digest,
         "seed": study.seed,
     }
-    write_text(out.with_suffix(".json"), json.dumps(told, indent=1) + "\n")
+    write_text(out.with_suffix(".json"), strict_json(told, indent=1) + "\n")
     if baselines is not None:
         write_csv(out.with_name("baselines.csv"), read_parquet(baselines, "baselines")[0])
 

@@ -23,10 +23,10 @@ from typing import Any, Literal, NamedTuple
 import pandas as pd
 
 from kevin.core.errors import DataError
+from kevin.core.files import read_table
 from kevin.core.types import Frozen
 from kevin.report.origin import Difference, Origin, Reach, origin_differences, read_origin
 from kevin.report.paper import OURS
-from kevin.report.tables import read_table
 
 Status = Literal["differs", "agrees", "not compared"]
 Correction = Literal["holm", "bonferroni", "none"]

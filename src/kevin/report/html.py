@@ -18,7 +18,7 @@ import yaml
 from markupsafe import Markup
 
 from kevin.core.config import Study
-from kevin.core.files import read_columns, read_metadata, read_tasks, write_text
+from kevin.core.files import read_columns, read_metadata, read_table, read_tasks, write_text
 from kevin.report.cells import Table, interval_cell, is_missing, number_cell, percent, signed, times
 from kevin.report.claims import NOT_MEASURED, NOT_SHOWN, REFUTED, SHOWN
 from kevin.report.display import display_table
@@ -30,7 +30,7 @@ from kevin.report.parts import ALL_TASKS
 from kevin.report.recipes import recipes
 from kevin.report.records import records
 from kevin.report.scores import CEILING, policy_label, read_scores, split_label
-from kevin.report.tables import EAGER, read_table
+from kevin.report.tables import EAGER
 from kevin.report.trajectories import best_in_files
 from kevin.report.viewer import embed_json, viewer_data
 
@@ -253,7 +253,7 @@ def _diffs(csv: Path) -> list[tuple[str, list[tuple[str, str]]]]:
     for row in frame[frame["diff_to"].notna()].to_dict("records"):
         speedup = "" if pd.isna(row["speedup"]) else f", {times(row['speedup'])}"
         title = f"{row['label']}: turn {row['diff_to']:.0f} to {row['turn']:.0f} ({row['outcome']}{speedup})"
-        changed = str(row["diff"]).splitlines()[2:] if isinstance(row["diff"], str) else ["the same kernel"]
+        changed = str(row["diff"]).split("\n")[2:] if isinstance(row["diff"], str) else ["the same kernel"]
         found.append((title, [(line, kinds.get(line[:1], "line-same")) for line in changed]))
     return found
 

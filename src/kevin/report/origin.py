@@ -15,7 +15,7 @@ from typing import Any, Literal, NamedTuple
 
 import yaml
 
-from kevin.core.errors import DataError
+from kevin.core.errors import DataError, first_line
 from kevin.core.provenance import machine_names
 from kevin.core.types import Frozen
 
@@ -104,7 +104,7 @@ def _mapping(path: Path) -> dict[str, Any] | None:
     except FileNotFoundError:
         return None
     except (OSError, UnicodeDecodeError, yaml.YAMLError) as e:
-        raise DataError(f"{path}: cannot be read ({str(e).splitlines()[0]}); restore it or take it away") from None
+        raise DataError(f"{path}: cannot be read ({first_line(e)}); restore it or take it away") from None
     if not isinstance(found, dict):
         raise DataError(f"{path}: expected a mapping of keys at the top level; restore it or take it away")
     return found

@@ -12,7 +12,7 @@ from typing import NamedTuple
 import pandas as pd
 
 from kevin.core.config import Study
-from kevin.core.files import write_csv, write_text
+from kevin.core.files import read_table, write_csv, write_text
 from kevin.report.cells import Body, Cell, Table
 from kevin.report.display import display_table
 from kevin.report.notes import with_note
@@ -45,7 +45,7 @@ def write_table(out: Path, name: str, frame: pd.DataFrame, study: Study, note: s
         note: what must be said of the study as a whole, see `kevin.report.notes`.
     """
     write_csv(out, with_note(frame, note))
-    table = display_table(name, pd.read_csv(out), study)
+    table = display_table(name, read_table(out), study)
     table = table._replace(
         caption=f"{table.caption} {note or ''}".strip(), bodies=[_brief(body) for body in table.bodies]
     )

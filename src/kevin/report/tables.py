@@ -223,14 +223,6 @@ def tasks_table(scores: pd.DataFrame, baselines: pd.DataFrame, study: Study) -> 
 # --- files --------------------------------------------------------------------------------------------------------
 
 
-def read_table(path: Path) -> pd.DataFrame:
-    """A table that was written before. Raises DataError when it cannot be read."""
-    try:
-        return pd.read_csv(path)
-    except (OSError, ValueError) as e:
-        raise DataError(f"{path}: cannot be read as a table ({e}); make it again with: snakemake {path}") from None
-
-
 SPLITS = ("level1", "level2", "level3", "level4", "unseen")
 _SHARED = ("differences", "serial_parallel", "equal_kernels", "turns", "mended", "pass_at_k", "tasks")
 TABLES = ("claims", "worth", "table1", "table2", *SPLITS, *_SHARED)

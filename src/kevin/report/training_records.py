@@ -12,16 +12,17 @@ import pyarrow as pa
 import pyarrow.parquet as pq
 
 from kevin.core.errors import DataError
+from kevin.core.texts import split_lines
 
 
 def read_records(path: Path) -> list[dict[str, Any]]:
     """One record a step, in order. Raises DataError for a file that cannot be read, or a line that is no record."""
     try:
-        lines = path.read_text().splitlines()
+        text = path.read_text()
     except OSError as e:
         raise DataError(f"{path}: cannot be read ({e.strerror})") from None
     records = []
-    for number, line in enumerate(lines, start=1):
+    for number, line in enumerate(split_lines(text), start=1):
         if not line.strip():
             continue
         try:

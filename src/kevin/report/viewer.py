@@ -7,13 +7,14 @@ since rollouts do not store them.
 from __future__ import annotations
 
 import difflib
-import json
 from collections.abc import Mapping, Sequence
 from typing import Any
 
 from kevin.core.config import Study
-from kevin.core.dialogue import FENCES, THINK_CLOSE, THINK_OPEN, conversation
+from kevin.core.dialogue import FENCES, conversation
 from kevin.core.errors import TaskError
+from kevin.core.fences import read_answer, split_thought
+from kevin.core.texts import strict_json
 from kevin.core.types import Task, Turn
 from kevin.report.palette import OUTCOMES
 from kevin.report.scores import policy_label
@@ -77,7 +78,7 @@ def viewer_data(
                     continue
                 known = len(pool.texts)
                 turns = _turns(task, found[rank], studies[policy], pool)
-                added = sum(len(json.dumps(t)) for t in pool.texts[known:]) + len(json.dumps(turns))
+                added = sum(len(strict_json(t)) for t in pool.texts[known:]) + len(strict_json(turns))
                 if size + added > max_bytes:
                     pool.forget_after(known)
                     num_left_out += 1
@@ -129,11 +130,8 @@ def _turn(task: Task, past: Sequence[Turn], turn: Turn, study: Study, pool: _Poo
 def split_completion(turn: Turn) -> tuple[str, str]:
     """(chain of thought, answer). Without markers, what stands before the last code block counts as thought."""
     text = turn.completion
-    if THINK_CLOSE in text:
-        thought, answer = text.rsplit(THINK_CLOSE, 1)
-        return thought.replace(THINK_OPEN, "", 1).strip(), answer.strip()
-    if THINK_OPEN in text:
-        return "", text.strip()
+    if read_answer(text).start:
+        return split_thought(text)
     if turn.kernel is not None:
         return text.split(turn.kernel.source, 1)[0].rstrip().rsplit("```", 1)[0].strip(), text.strip()
     return "", text.strip()
@@ -143,7 +141,7 @@ def kernel_diff(before: Turn, turn: Turn) -> str | None:
     """Unified diff from one turn's kernel to another's, three lines of context; None when there is no new kernel."""
     if before.kernel is None or turn.kernel is None:
         return None
-    old, new = (k.source.rstrip().splitlines() for k in (before.kernel, turn.kernel))
+    old, new = (k.source.rstrip().split("\n") for k in (before.kernel, turn.kernel))
     names = (f"turn {before.turn}", f"turn {turn.turn}")
     return "\n".join(difflib.unified_diff(old, new, *names, lineterm=""))
 
@@ -157,7 +155,7 @@ def _shorten(text: str) -> str:
 
 def embed_json(value: Any) -> str:
     """JSON that can stand in a ``<script type="application/json">`` element, whatever text it holds."""
-    text = json.dumps(value, ensure_ascii=False, separators=(",", ":"), allow_nan=False)
+    text = strict_json(value, ensure_ascii=False, separators=(",", ":"))
     for char in "<>&\u2028\u2029":
         text = text.replace(char, f"\\u{ord(char):04x}")
     return text

@@ -2,15 +2,18 @@
 
 from __future__ import annotations
 
+import logging
 from pathlib import Path
 
 from kevin.core import files
 from kevin.core.config import Study
 from kevin.core.dialogue import FENCES, verdict_feedback
-from kevin.core.errors import DataError, HarnessError
+from kevin.core.errors import HarnessError
 from kevin.core.types import Kernel, Task, Turn, Verdict
 from kevin.rollout.run import open_judge, write_results
 from kevin.rollout.settings import Judge
+
+log = logging.getLogger(__name__)
 
 CEILING = "ceiling"
 """Name of this policy in files and tables."""
@@ -29,10 +32,9 @@ def run_ceiling(
     """Judge up to ``limit`` kernels of the writer for each task of a split and write them as turns.parquet.
 
     Each kernel is a trajectory of one turn, so that best@k over all of a task's is what a policy could reach. The store
-    answers what was judged before, also after a kill.
+    answers what was judged before, also after a kill. Of tasks that the writer does not know there is none.
 
     Raises:
-        DataError: the writer knows no kernel for any task of the split.
         HarnessError: as `run_rollout`.
     """
     from kevin.writer.ceiling import ceiling_kernels
@@ -40,7 +42,9 @@ def run_ceiling(
     tasks = files.read_tasks(tasks_path, split)
     pairs = [(t, k) for t in tasks for k in ceiling_kernels(t, study.language, limit)]
     if not pairs:
-        raise DataError(f"{tasks_path}, split {split}: the kernel writer knows none of these tasks")
+        log.warning("%s, split %s: the kernel writer knows none of these tasks: no ceiling", tasks_path, split)
+        write_results(out_path, [], study, policy=CEILING, split=split, judged_on=[])
+        return
     with open_judge(study, store, show_progress) as judge:
         turns = judged_once(pairs, judge)
         device_name = judge.device_name

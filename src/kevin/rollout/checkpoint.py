@@ -20,6 +20,7 @@ from pydantic import ValidationError
 from kevin.core.errors import DataError
 from kevin.core.files import append_line, write_text
 from kevin.core.resume import differences, read_identity, with_defaults
+from kevin.core.texts import split_lines, strict_json
 from kevin.core.types import Completion, Turn
 from kevin.rollout.settings import IDENTITY_DEFAULTS, Place
 
@@ -35,7 +36,7 @@ class Checkpoint:
         """
         self.folder = folder
         manifest = folder / "manifest.json"
-        wanted = json.loads(json.dumps(identity))
+        wanted = json.loads(strict_json(identity))
         if manifest.exists() and self._has_answers():
             if changes := list(differences(with_defaults(read_identity(manifest), IDENTITY_DEFAULTS), wanted)):
                 raise DataError(
@@ -45,7 +46,7 @@ class Checkpoint:
                 )
             logger.info("resuming the rollout in %s", folder)
         else:
-            write_text(manifest, json.dumps(wanted, indent=1, sort_keys=True) + "\n")
+            write_text(manifest, strict_json(wanted, indent=1, sort_keys=True) + "\n")
 
     def _has_answers(self) -> bool:
         return any(b"\n" in path.read_bytes() for path in self.folder.glob("turn_*.jsonl"))
@@ -61,7 +62,7 @@ class Checkpoint:
             logger.info("%s: dropping an answer that was cut short", path)
             write_text(path, whole.decode())
         found = {}
-        for line in whole.decode().splitlines():
+        for line in split_lines(whole.decode()):
             try:
                 row = json.loads(line)
                 found[row["task_id"], row["trajectory"]] = Completion.model_validate(row["completion"])
@@ -71,7 +72,7 @@ class Checkpoint:
 
     def add_completion(self, turn: int, place: Place, completion: Completion) -> None:
         row = {"task_id": place[0], "trajectory": place[1], "completion": completion.model_dump(mode="json")}
-        append_line(self._path(turn, "completions"), json.dumps(row))
+        append_line(self._path(turn, "completions"), strict_json(row))
 
     def turns(self, turn: int) -> dict[Place, Turn]:
         """The turn's judged turns, with outcome None after a harness failure; empty when it was not finished."""
@@ -79,7 +80,7 @@ class Checkpoint:
         if not path.exists():
             return {}
         try:
-            turns = [Turn.model_validate_json(line) for line in path.read_text().splitlines()]
+            turns = [Turn.model_validate_json(line) for line in split_lines(path.read_text())]
         except ValidationError as e:
             raise DataError(
                 f"{path}: damaged ({e.errors()[0]['msg']}); delete it, its kernels are judged again"

@@ -5,6 +5,7 @@ from __future__ import annotations
 from collections.abc import Iterator
 from pathlib import Path
 
+from kevin.core.texts import split_lines
 from kevin.rollout.settings import TurnTiming
 
 
@@ -31,5 +32,5 @@ def judging_devices(timing_path: Path) -> list[str]:
 
 
 def _timings(path: Path) -> Iterator[TurnTiming]:
-    for line in path.read_text().splitlines() if path.exists() else ():
+    for line in split_lines(path.read_text()) if path.exists() else ():
         yield TurnTiming.model_validate_json(line)

@@ -19,6 +19,7 @@ from typing import Any
 
 from kevin.core.files import write_text
 from kevin.core.resume import differences, read_identity, set_aside, with_defaults
+from kevin.core.texts import strict_json
 from kevin.rollout.settings import IDENTITY_DEFAULTS
 
 logger = logging.getLogger(__name__)
@@ -44,11 +45,11 @@ def keep(out: Path, identity: Mapping[str, Any]) -> None:
         logger.warning("%s was rolled out anew; the one before is kept in %s", out, set_aside(folder))
     folder.mkdir()
     _same_file(out, folder / out.name)
-    write_text(folder / "rollout.json", json.dumps(_plain(identity), indent=1, sort_keys=True) + "\n")
+    write_text(folder / "rollout.json", strict_json(_plain(identity), indent=1, sort_keys=True) + "\n")
 
 
 def _plain(identity: Mapping[str, Any]) -> Any:
-    return json.loads(json.dumps(identity))
+    return json.loads(strict_json(identity))
 
 
 def _same_file(old: Path, new: Path) -> None:

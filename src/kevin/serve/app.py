@@ -5,18 +5,21 @@ from __future__ import annotations
 import asyncio
 import hmac
 import logging
-from collections.abc import Awaitable, Callable
+from collections.abc import Awaitable, Callable, Sequence
 
 from aiohttp import web
 
 import kevin
 from kevin.core.types import canonical_json
-from kevin.serve.desk import Desk
-from kevin.serve.messages import BatchRequest, PairRequest, Refusal, pair_of, parse
+from kevin.serve.desk import Desk, Pair
+from kevin.serve.messages import BatchRequest, NoKernel, PairRequest, Refusal, pair_of, parse
 from kevin.serve.metrics import CONTENT_TYPE, Metrics
 from kevin.serve.settings import ServeSettings
 
 log = logging.getLogger(__name__)
+
+BUSY = web.AppKey("busy", set[web.RequestHandler])
+"""Connections on which a request is being answered."""
 
 Handler = Callable[[web.Request], Awaitable[web.StreamResponse]]
 
@@ -25,6 +28,7 @@ def make_app(settings: ServeSettings, desk: Desk, metrics: Metrics) -> web.Appli
     """The application; ``desk`` is started and closed by the caller."""
     service = _Service(settings, desk, metrics)
     app = web.Application(client_max_size=settings.max_body_bytes, middlewares=[service.middleware])
+    app[BUSY] = service.busy
     app.add_routes(
         [
             web.post("/v1/judge", service.judge),
@@ -39,11 +43,20 @@ def make_app(settings: ServeSettings, desk: Desk, metrics: Metrics) -> web.Appli
 class _Service:
     def __init__(self, settings: ServeSettings, desk: Desk, metrics: Metrics) -> None:
         self._settings, self._desk, self._metrics = settings, desk, metrics
+        self.busy: set[web.RequestHandler] = set()
         self._token = settings.token.encode() if settings.token is not None else None
 
     @web.middleware
     async def middleware(self, request: web.Request, handler: Handler) -> web.StreamResponse:
         """Counts, asks for the token, and gives every failure its status and a JSON body."""
+        connection = request.protocol
+        self.busy.add(connection)
+        try:
+            return await self._answered(request, handler)
+        finally:
+            self.busy.discard(connection)
+
+    async def _answered(self, request: web.Request, handler: Handler) -> web.StreamResponse:
         route = request.match_info.route.resource
         name = route.canonical if route is not None else "other"
         try:
@@ -72,15 +85,27 @@ class _Service:
             raise Refusal(401, "wrong_token", "send the server's token: Authorization: Bearer <token>")
 
     async def judge(self, request: web.Request) -> web.Response:
-        pair = pair_of(parse(PairRequest, await self._body(request)), self._settings.protocol)
-        [answer] = await self._desk.answers([pair])
+        [answer] = await self._answers([parse(PairRequest, await self._body(request))])
         return _refused(answer) if isinstance(answer, Refusal) else _json(answer)
 
     async def batch(self, request: web.Request) -> web.Response:
-        asked = parse(BatchRequest, await self._body(request))
-        answers = await self._desk.answers([pair_of(pair, self._settings.protocol) for pair in asked.pairs])
+        answers = await self._answers(parse(BatchRequest, await self._body(request)).pairs)
         texts = [answer.body if isinstance(answer, Refusal) else answer for answer in answers]
         return _json(f'{{"results":[{",".join(texts)}]}}')
+
+    async def _answers(self, asked: Sequence[PairRequest]) -> list[str | Refusal]:
+        """As of the desk. What can be no pair is told so by itself, and the others are judged."""
+        found = [self._pair(pair) for pair in asked]
+        judged = iter(await self._desk.answers([pair for pair in found if isinstance(pair, tuple)]))
+        return [next(judged) if isinstance(pair, tuple) else pair for pair in found]
+
+    def _pair(self, asked: PairRequest) -> Pair | str | Refusal:
+        try:
+            return pair_of(asked, self._settings.protocol)
+        except NoKernel as e:
+            return self._desk.no_kernel(e.task, str(e))
+        except Refusal as e:
+            return e
 
     async def _body(self, request: web.Request) -> bytes:
         limit = self._settings.max_body_bytes
@@ -110,7 +135,7 @@ class _Service:
 
 
 def _json(text: str, status: int = 200) -> web.Response:
-    return web.Response(body=text.encode(), status=status, content_type="application/json")
+    return web.Response(body=text.encode(errors="backslashreplace"), status=status, content_type="application/json")
 
 
 def _refused(refusal: Refusal) -> web.Response:

@@ -13,7 +13,7 @@ from contextlib import suppress
 from kevin.api.answering import MAX_IN_FLIGHT
 from kevin.api.engine import Engine
 from kevin.core.errors import KevinError
-from kevin.core.types import Kernel, Task, Verdict
+from kevin.core.types import Kernel, Outcome, Task, Verdict
 from kevin.serve.messages import Refusal, answer_of, refusal_of
 from kevin.serve.metrics import Metrics
 from kevin.serve.settings import ServeSettings
@@ -114,6 +114,24 @@ class Desk:
             jobs = {key: self._job(key, pair) for key, pair in missing.items()}
             found |= await self._wait(jobs)
         return [found[key] for key in keys]
+
+    def no_kernel(self, task: Task, problem: str) -> str:
+        """The JSON of the verdict on an answer without a kernel. Raises Refusal for a task that is not judged."""
+        self._require_allowed(task)
+        protocol = self._settings.protocol
+        kernel = Kernel(dialect="c_abi", language=protocol.language, source="")
+        verdict = Verdict(
+            key=self._engine.key(task, kernel),
+            task_digest=task.digest,
+            kernel_digest=kernel.digest,
+            protocol_digest=protocol.digest,
+            device_name=self.device_name,
+            outcome=Outcome.PARSE_ERROR,
+            reason="no_kernel_found",
+            message=problem,
+        )
+        self._metrics.verdicts.labels(str(verdict.outcome), "answer").inc()
+        return answer_of(verdict, self._settings.reward)
 
     def _require_allowed(self, task: Task) -> None:
         allowed = self._settings.references

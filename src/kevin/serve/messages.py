@@ -2,13 +2,16 @@
 
 from __future__ import annotations
 
-from typing import Literal, TypeVar
+import json
+from typing import Literal, Self, TypeVar
 
-from pydantic import Field, ValidationError
+from pydantic import Field, ValidationError, model_validator
+from pydantic_core import PydanticCustomError
 
 from kevin.api.pairs import make_task
-from kevin.core.candidate import DialectChoice, make_kernel
+from kevin.core.candidate import DialectChoice, check_text, make_kernel
 from kevin.core.config import RewardConfig
+from kevin.core.dialogue import parse_completion
 from kevin.core.errors import HarnessError, KevinError, UsageError
 from kevin.core.protocol import JudgeProtocol
 from kevin.core.reward import configured_score
@@ -22,13 +25,25 @@ Request = TypeVar("Request", "PairRequest", "BatchRequest")
 class PairRequest(Frozen):
     """Body of ``POST /v1/judge``."""
 
-    reference: str = Field(min_length=1)
+    reference: str
     """Text of a module in KernelBench's format."""
-    kernel: str
+    kernel: str | None = None
     """Text of the candidate."""
+    answer: str | None = None
+    """In its place: what a model answered, of which the candidate is a code block."""
     dialect: Literal["auto", "c_abi", "load_inline"] = "auto"
     language: Literal["cpp", "cuda"] | None = None
     """The device's when absent."""
+
+    @model_validator(mode="after")
+    def _is_a_pair(self) -> Self:
+        if not self.reference:  # a bound on the field would refuse what is no text there, and with it all pairs
+            raise PydanticCustomError("empty", "reference: empty")
+        if self.kernel is None and self.answer is None:
+            raise PydanticCustomError("missing", "kernel: Field required, or answer in its place")
+        if self.kernel is not None and self.answer is not None:
+            raise PydanticCustomError("both", "answer: a kernel is given too, and only one of them can be judged")
+        return self
 
 
 class BatchRequest(Frozen):
@@ -58,23 +73,39 @@ class Refusal(Exception):
         return canonical_json({"error": error | ({"retry_after_s": self.retry_after_s} if self.retry_after_s else {})})
 
 
+class NoKernel(Exception):
+    """An answer without a kernel; the text says why."""
+
+    def __init__(self, task: Task, problem: str) -> None:
+        super().__init__(problem)
+        self.task = task
+
+
 def parse(kind: type[Request], body: bytes) -> Request:
-    """Raises Refusal that names the field."""
+    """Raises Refusal that names the field. What is no text within a field, half of a surrogate pair, is let through."""
     try:
-        return kind.model_validate_json(body)
+        return kind.model_validate(json.loads(body))
     except ValidationError as e:
         first = e.errors(include_input=False, include_url=False)[0]
         where = ".".join(str(part) for part in first["loc"])
         what = "unknown field" if first["type"] == "extra_forbidden" else first["msg"]
         raise Refusal(400, "bad_request", f"{where}: {what}" if where else what) from None
+    except (ValueError, RecursionError) as e:
+        raise Refusal(400, "bad_request", f"Invalid JSON: {e}") from None
 
 
 def pair_of(request: PairRequest, protocol: JudgeProtocol) -> tuple[Task, Kernel]:
-    """Raises Refusal for a kernel that does not fit the server's device."""
+    """Raises NoKernel, or Refusal for a kernel that does not fit the server's device."""
     dialect: DialectChoice = request.dialect
     language: Language | None = request.language
     try:
-        return make_task(request.reference), make_kernel(request.kernel, "", dialect, protocol, language)
+        task, source = make_task(request.reference), request.kernel
+        if request.answer is not None:
+            parsed = parse_completion(check_text(request.answer, "answer"), dialect, language or protocol.language)
+            if parsed.kernel is None:
+                raise NoKernel(task, parsed.problem or "the answer holds no kernel")
+            source, dialect = parsed.kernel.source, parsed.kernel.dialect
+        return task, make_kernel(source or "", "", dialect, protocol, language)
     except UsageError as e:
         raise Refusal(400, "bad_request", str(e)) from None
 

@@ -10,7 +10,8 @@ from collections.abc import Callable
 from aiohttp import web
 
 from kevin.core.errors import UsageError
-from kevin.serve.app import make_app
+from kevin.serve.app import BUSY, make_app
+from kevin.serve.connections import IDLE_S, OutOfFiles, bound, most_connections
 from kevin.serve.desk import Desk
 from kevin.serve.metrics import Metrics
 from kevin.serve.settings import ServeSettings
@@ -34,16 +35,23 @@ def serve(settings: ServeSettings, host: str, port: int, on_ready: Callable[[str
 
 async def _serve(settings: ServeSettings, host: str, port: int, on_ready: Callable[[str], None]) -> None:
     stop = asyncio.Event()
-    asyncio.get_running_loop().add_signal_handler(signal.SIGTERM, stop.set)
+    loop = asyncio.get_running_loop()
+    loop.add_signal_handler(signal.SIGTERM, stop.set)
+    loop.set_exception_handler(OutOfFiles())
+    limit = most_connections()
     metrics = Metrics()
     desk = Desk(settings, metrics)
+    app = make_app(settings, desk, metrics)
     runner = web.AppRunner(
-        make_app(settings, desk, metrics),
+        app,
+        keepalive_timeout=IDLE_S,
         access_log=None,
         handler_cancellation=True,  # a client that goes away is not waited for
         shutdown_timeout=settings.grace_s,
     )
     await runner.setup()
+    assert runner.server is not None, "it is set up"
+    bounding = loop.create_task(bound(runner.server, app[BUSY], limit))
     try:
         await desk.start()
         site = web.TCPSite(runner, host, port)
@@ -56,6 +64,7 @@ async def _serve(settings: ServeSettings, host: str, port: int, on_ready: Callab
         log.info("stopping: %d pairs are finished first", desk.num_open)
         await desk.stop()
     finally:
+        bounding.cancel()
         try:
             await runner.cleanup()
         finally:

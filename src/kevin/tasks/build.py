@@ -13,7 +13,15 @@ from kevin.tasks.catalog import Size, catalog
 from kevin.tasks.compose import compose
 from kevin.tasks.filters import check_task
 from kevin.tasks.format import SpecError, inspect_task
-from kevin.tasks.kernelbench import is_kernelbench, load_kernelbench, named_sequence, split, task_paths
+from kevin.tasks.kernelbench import (
+    TRAINED_LEVELS,
+    find_tasks,
+    is_kernelbench,
+    load_kernelbench,
+    named_sequence,
+    split,
+    task_paths,
+)
 from kevin.tasks.ops import sequence
 
 log = logging.getLogger(__name__)
@@ -28,7 +36,8 @@ def build_tasks(study: Study) -> list[tuple[Task, str]]:
     """Every task of the study with its split: ``train``, ``level1``, ``level2`` (held out), each with its spec.
 
     From the catalog: single operators and composed ones; what is held out shares no operator sequence with what is
-    trained on. From KernelBench: its own tasks split by seed, and ``num_eval_level2`` composed ones as ``unseen``.
+    trained on. From KernelBench: its own tasks split by seed, and ``num_eval_level2`` composed ones as ``unseen``. From
+    a folder in its layout: that folder's alone, or beside the catalog's, split by seed or as they are named.
 
     Raises:
         ConfigError: more tasks are asked for than there are, or the case study is not among them.
@@ -36,15 +45,16 @@ def build_tasks(study: Study) -> list[tuple[Task, str]]:
     """
     if study.tasks.source == "kernelbench":
         return _from_kernelbench(study)
+    added = _from_folder(study) if study.tasks.source == "both" else []
     held_out = _held_out(study)
     train = [*_level1(study)[1], *_train_level2(study, held_out)]
-    return [*((t, "train") for t in train), *((t, f"level{t.level}") for t in held_out)]
+    return [*((t, "train") for t in train), *((t, f"level{t.level}") for t in held_out), *added]
 
 
 def unseen_sequences(study: Study, levels: Collection[int] = (1, 2)) -> Sequences:
     """Operator-name sequences of the held-out tasks of these levels: what nothing trained on may contain."""
     if study.tasks.source == "kernelbench":
-        unseen = _unseen(study, _sequences_in(load_kernelbench(study.tasks.kernelbench)))
+        unseen = _new(study, load_kernelbench(study.tasks.kernelbench))
         return frozenset(sequence(t.ops) for t in unseen if t.level in levels)
     return frozenset(sequence(t.ops) for t in _held_out(study) if t.level in levels)
 
@@ -95,17 +105,18 @@ def _level1(study: Study) -> tuple[list[Task], list[Task]]:
     """Held-out and training tasks of level 1. The case study is the first that is held out."""
     config = study.tasks
     tasks = {t.id: t for t in catalog(config.size)}
-    if config.case_study not in tasks:
+    is_of_a_folder = config.source == "both" and config.case_study.startswith("kb/")
+    if config.case_study not in tasks and not is_of_a_folder:
         raise ConfigError(f"tasks.case_study {config.case_study!r} is not in the catalog: {', '.join(tasks)}")
     if config.num_train_level1 + config.num_eval_level1 > len(tasks):
         raise ConfigError(
             f"tasks.num_train_level1 + num_eval_level1 is {config.num_train_level1 + config.num_eval_level1}, "
             f"the catalog has {len(tasks)} tasks"
         )
-    case = tasks.pop(config.case_study)
+    case = [] if is_of_a_folder else [tasks.pop(config.case_study)]
     others = list(tasks.values())
     random.Random(f"kevin level 1, seed {study.seed}").shuffle(others)
-    held_out = [case, *others][: config.num_eval_level1]
+    held_out = [*case, *others][: config.num_eval_level1]
     train = others[len(others) - config.num_train_level1 :]  # from the end: each number leaves the other's alone
     return held_out, train
 
@@ -144,8 +155,7 @@ def _from_kernelbench(study: Study) -> list[tuple[Task, str]]:
     case = study.tasks.case_study
     if case not in {t.id for t in tasks}:
         raise ConfigError(f"tasks.case_study {case!r} is not a task of KernelBench; ids are kb/<level>/<number>")
-    pairs = split(tasks, source.num_train_per_level, study.seed, held_out=(case,))
-    usable = _usable(pairs, study)
+    usable = _usable(_split(tasks, study), study)
     if case not in {t.id for t, _ in usable}:
         raise ConfigError(f"tasks.case_study {case!r} cannot be used, as said above; choose another")
     for level in source.levels:
@@ -154,7 +164,44 @@ def _from_kernelbench(study: Study) -> list[tuple[Task, str]]:
                 f"tasks.kernelbench.levels: no held-out task of level {level} can be used with dialect "
                 f"{study.dialect}; take the level out, or set dialect: load_inline"
             )
-    return [*usable, *((t, "unseen") for t in _unseen(study, _sequences_in(tasks)))]
+    return [*usable, *((t, "unseen") for t in _new(study, tasks))]
+
+
+def _from_folder(study: Study) -> list[tuple[Task, str]]:
+    source = study.tasks.kernelbench
+    if is_kernelbench(source):
+        raise ConfigError(
+            "tasks.source both puts a folder of yours beside the study's own tasks: name it by tasks.kernelbench.path. "
+            "KernelBench's own tasks are like the study's, some of which are held out"
+        )
+    tasks = load_kernelbench(source)
+    case = study.tasks.case_study
+    if case.startswith("kb/") and case not in {t.id for t in tasks}:
+        raise ConfigError(f"tasks.case_study {case!r} is not a task of {source.path}; ids are kb/<level>/<number>")
+    return _usable(_split(tasks, study), study)
+
+
+def _split(tasks: Sequence[Task], study: Study) -> list[tuple[Task, str]]:
+    """As `split`, or held out as they are named. Raises ConfigError for a name that no task, or several, have."""
+    source, case = study.tasks.kernelbench, study.tasks.case_study
+    if not source.held_out:
+        return split(tasks, source.num_train_per_level, study.seed, held_out=(case,))
+    held_out = find_tasks(source.held_out, tasks) | {t.id for t in tasks if t.level not in TRAINED_LEVELS}
+    if case in {t.id for t in tasks} - held_out:
+        raise ConfigError(f"tasks.case_study {case!r} is trained on: put it into tasks.kernelbench.held_out, too")
+    if empty := {t.level for t in tasks} - {t.level for t in tasks if t.id in held_out}:
+        raise ConfigError(
+            f"tasks.kernelbench.held_out names no task of level {min(empty)}; name one, or take the level out of "
+            f"tasks.kernelbench.levels"
+        )
+    return [(t, f"level{t.level}" if t.id in held_out else "train") for t in tasks]
+
+
+def _new(study: Study, tasks: Sequence[Task]) -> list[Task]:
+    """Composed tasks beside KernelBench's own: where a folder is the user's, its tasks are all that is asked for."""
+    if not is_kernelbench(study.tasks.kernelbench):
+        return []
+    return _unseen(study, _sequences_in(tasks))
 
 
 def _sequences_in(tasks: Sequence[Task]) -> Sequences:

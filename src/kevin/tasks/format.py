@@ -17,7 +17,8 @@ from pathlib import Path
 from types import ModuleType
 from typing import TYPE_CHECKING, Any, get_args
 
-from kevin.core.errors import TaskError
+from kevin.core.errors import TaskError, UsageError
+from kevin.core.texts import read_text, split_lines
 from kevin.core.types import DType, Task, TaskSpec, TensorSpec, digest
 from kevin.tasks.limit import TaskHangsError, time_limit
 
@@ -57,7 +58,12 @@ def load_module(source: str, name: str) -> ModuleType:
     module = ModuleType(f"kevin_task_{key}")
     module.__file__ = f"<{name} {key}>"
     sys.modules[module.__name__] = module
-    linecache.cache[module.__file__] = (len(source), None, source.splitlines(keepends=True), module.__file__)
+    linecache.cache[module.__file__] = (
+        len(source),
+        None,
+        [f"{line}\n" for line in split_lines(source)],
+        module.__file__,
+    )
     try:
         with time_limit(f"{name}: importing the reference"):
             exec(compile(source, module.__file__, "exec", dont_inherit=True), module.__dict__)
@@ -256,11 +262,9 @@ def _identifier(name: str, taken: set[str]) -> str:
 def task_from_file(path: Path) -> Task:
     """A user's reference as a task, inspected. Raises TaskError naming the file."""
     try:
-        source = Path(path).read_text()
-    except FileNotFoundError:
-        raise TaskError(f"{path}: no such file") from None
-    except (OSError, UnicodeDecodeError) as e:
-        raise TaskError(f"{path}: cannot be read: {e}") from None
+        source = read_text(path)
+    except UsageError as e:
+        raise TaskError(str(e)) from None
     name = Path(path).stem
     return Task(
         id=f"user/{name}",

@@ -16,8 +16,9 @@ import yaml
 
 from kevin.core.config import KernelBenchSource
 from kevin.core.content import content_digests
-from kevin.core.errors import ConfigError, DataError
+from kevin.core.errors import ConfigError, DataError, UsageError
 from kevin.core.files import write_text
+from kevin.core.texts import read_text
 from kevin.core.types import Task, digest
 
 log = logging.getLogger(__name__)
@@ -67,7 +68,7 @@ def load_kernelbench(source: KernelBenchSource, *, cache_dir: Path = CACHE) -> l
     """
     folder = _own_folder(source) or fetch(source.repository, source.commit, cache_dir)
     tasks = load_folder(folder, source.levels)
-    for level, known in _PINNED_LEVELS.get(source.commit, {}).items():
+    for level, known in _PINNED_LEVELS.get(source.commit, {}).items() if is_kernelbench(source) else ():
         if level in source.levels and known != set_digest(t for t in tasks if t.level == level):
             log.warning("%s: level %d is not that of commit %s", folder, level, source.commit[:12])
     return tasks
@@ -76,6 +77,7 @@ def load_kernelbench(source: KernelBenchSource, *, cache_dir: Path = CACHE) -> l
 def load_folder(folder: Path, levels: Sequence[int]) -> list[Task]:
     """Tasks of a checkout, or of its ``KernelBench`` folder, or of any folder with ``level<n>/<number>_<name>.py``."""
     root = _root(folder)
+    is_known = _is_kernelbench(root)
     tasks = []
     for level in levels:
         found, others = _task_files(root / f"level{level}")
@@ -98,7 +100,7 @@ def load_folder(folder: Path, levels: Sequence[int]) -> list[Task]:
                     name=name,
                     source=_read(path),
                     origin="kernelbench",
-                    flaws=flaws(level, number),
+                    flaws=flaws(level, number) if is_known else (),
                 )
             )
     return tasks
@@ -106,9 +108,9 @@ def load_folder(folder: Path, levels: Sequence[int]) -> list[Task]:
 
 def _read(path: Path) -> str:
     try:
-        return path.read_text(encoding="utf-8")
-    except (OSError, UnicodeDecodeError) as e:
-        raise DataError(f"{path}: cannot be read: {e}; repair the file or take it out of the folder") from None
+        return read_text(path)
+    except UsageError as e:
+        raise DataError(f"{e}, or take it out of the folder") from None
 
 
 def _task_files(level: Path) -> tuple[list[tuple[int, str, Path]], list[Path]]:
@@ -133,7 +135,33 @@ def _own_folder(source: KernelBenchSource) -> Path | None:
 def is_kernelbench(source: KernelBenchSource) -> bool:
     """Whether the tasks are KernelBench's own: from git, or a folder laid out as a checkout of it."""
     folder = _own_folder(source)
-    return folder is None or _root(folder).resolve().name == "KernelBench"
+    return folder is None or _is_kernelbench(_root(folder))
+
+
+def _is_kernelbench(root: Path) -> bool:
+    return root.resolve().name == "KernelBench"
+
+
+def find_tasks(names: Collection[str], tasks: Sequence[Task]) -> set[str]:
+    """Ids of tasks that are named by id, by file name, or by what follows the number in it.
+
+    Raises:
+        ConfigError: no task is called so, or several are.
+    """
+    known: dict[str, list[str]] = {}
+    for task in tasks:
+        number = task.id.rpartition("/")[2]
+        for name in (task.id, f"{number}_{task.name}", f"level{task.level}/{number}_{task.name}", task.name):
+            known.setdefault(name, []).append(task.id)
+    found: set[str] = set()
+    for name in names:
+        ids = known.get(name.removesuffix(".py"), [])
+        if len(ids) != 1:
+            what = f"{', '.join(ids)} are all called {name!r}" if ids else f"no task {name!r}"
+            there = ", ".join(f"{task.id} {task.name}" for task in tasks)
+            raise ConfigError(f"tasks.kernelbench.held_out: {what}; give an id. There are {there}")
+        found.add(ids[0])
+    return found
 
 
 def task_paths(source: KernelBenchSource) -> dict[str, Path]:
@@ -236,7 +264,7 @@ def _git(folder: Path, *args: str) -> None:
     except subprocess.TimeoutExpired:
         raise DataError(f"git {args[0]} took longer than {_GIT_TIMEOUT_S} s; {hint}") from None
     if done.returncode:
-        said = (done.stderr.strip().splitlines() or [f"exit code {done.returncode}"])[0]
+        said = done.stderr.strip().split("\n")[0] or f"exit code {done.returncode}"
         raise DataError(f"git {' '.join(args)} failed: {said}; {hint}")
 
 
@@ -271,7 +299,8 @@ def split(
         if num_train_per_level > len(free) or num_train_per_level >= len(of_level):
             raise ConfigError(
                 f"tasks.kernelbench.num_train_per_level is {num_train_per_level}, but level {level} has "
-                f"{len(of_level)} tasks, of which {len(free)} may be trained on and one at least is held out"
+                f"{len(of_level)} tasks, of which {len(free)} may be trained on and one at least is held out; lower "
+                f"it, or name the tasks to hold out: tasks.kernelbench.held_out"
             )
         train.update(random.Random(f"kevin split of level {level}, seed {seed}").sample(free, num_train_per_level))
     return [(t, "train" if t.id in train else f"level{t.level}") for t in tasks]

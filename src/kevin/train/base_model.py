@@ -6,7 +6,6 @@ which kernels are good. See docs/base_model.md.
 
 from __future__ import annotations
 
-import json
 import logging
 import math
 import random
@@ -20,6 +19,7 @@ from kevin.core.errors import ConfigError
 from kevin.core.files import whole_folder
 from kevin.core.history import HistoryConfig
 from kevin.core.progress import progress
+from kevin.core.texts import strict_json
 from kevin.core.types import Task
 from kevin.tasks.build import build_tasks
 from kevin.tasks.catalog import catalog
@@ -54,7 +54,7 @@ def training_tasks(study: Study) -> list[Task]:
     The held-out tasks are among them, as a pretrained model will have met any operator: transcripts show right and
     wrong kernels alike, without a preference. What is held out is held out from reinforcement learning.
     """
-    own = [task for task, _ in build_tasks(study)]
+    own = [task for task, _ in build_tasks(study) if task.origin != "kernelbench"]  # which the writer does not know
     known = {task.id for task in own}
     others = [task for task in catalog(study.tasks.size) if task.id not in known]
     return [*own * OWN_TASKS, *others]
@@ -314,5 +314,5 @@ def _save(
 
 def write_training(folder: Path, records: Sequence[Mapping[str, float]], summary: Mapping[str, Any]) -> None:
     """What is said of a training beside its weights: ``training.jsonl``, a record a step, and ``summary.json``."""
-    (folder / "training.jsonl").write_text("".join(json.dumps(r) + "\n" for r in records))
-    (folder / SUMMARY).write_text(json.dumps(summary, indent=1) + "\n")
+    (folder / "training.jsonl").write_text("".join(strict_json(r) + "\n" for r in records))
+    (folder / SUMMARY).write_text(strict_json(summary, indent=1) + "\n")

@@ -11,9 +11,12 @@ from kevin.core import files
 from kevin.core.config import BaseModelConfig, Study
 from kevin.core.errors import DataError
 from kevin.core.lengths import with_lengths
+from kevin.core.texts import strict_json
 from kevin.core.types import Outcome
 from kevin.rollout.refine import refine
 from kevin.rollout.settings import Judge, RolloutSettings
+from kevin.tasks.catalog import catalog
+from kevin.tasks.kernelbench import is_kernelbench
 from kevin.train.base_model import SUMMARY
 from kevin.train.order import training_tasks
 from kevin.train.stability import TrainingStoppedError
@@ -40,7 +43,7 @@ def check_base_model(study: Study, model: Path, tasks_path: Path, judge: Judge, 
             f"learn from (base_model.num_transcripts) or another learning rate, or lift the expectation "
             f"(base_model.expected_loss, base_model.expected_correct_share: null) to go on all the same"
         )
-    files.write_text(out, json.dumps(found, indent=1) + "\n")
+    files.write_text(out, strict_json(found, indent=1) + "\n")
 
 
 def read_summary(model: Path) -> dict[str, Any]:
@@ -75,6 +78,8 @@ def _judged(study: Study, model: Path, tasks_path: Path, judge: Judge) -> dict[s
     from kevin.policy.load import load_policy
 
     tasks = training_tasks(tasks_path, study.train)
+    if study.tasks.source != "catalog" and not is_kernelbench(study.tasks.kernelbench):
+        tasks = [task for task in tasks if task.origin != "kernelbench"] or catalog(study.tasks.size)
     num = study.base_model.num_checked_kernels
     tasks = [tasks[i * len(tasks) // num] for i in range(num)] if num < len(tasks) else tasks
     each = -(-num // len(tasks))

@@ -11,6 +11,7 @@ from typing import TYPE_CHECKING
 
 from kevin.core.errors import DataError
 from kevin.core.files import whole_folder, write_text, writing
+from kevin.core.texts import strict_json
 
 if TYPE_CHECKING:
     from transformers import PretrainedConfig
@@ -27,7 +28,7 @@ class CheckpointKeeper:
 
     def finish(self, num_updates: int, step: int) -> None:
         """Mark the checkpoint that was just written, and delete older ones."""
-        write_text(self._path(num_updates) / MARK, json.dumps({"step": step}) + "\n")
+        write_text(self._path(num_updates) / MARK, strict_json({"step": step}) + "\n")
         for path in self.complete()[: -self._num_kept]:
             (path / MARK).unlink()
             shutil.rmtree(path)

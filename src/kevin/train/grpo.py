@@ -26,7 +26,7 @@ from trl import GRPOConfig, GRPOTrainer
 from trl.models.utils import unwrap_model_for_generation
 
 from kevin.core.config import Study, TrainConfig
-from kevin.core.errors import ConfigError, DeviceError
+from kevin.core.errors import ConfigError, DeviceError, first_line
 from kevin.core.types import Task
 from kevin.policy.cpu import cpu_dtype
 from kevin.policy.decode import Decoding, TokenIds, decode
@@ -367,7 +367,7 @@ class KernelTrainer(GRPOTrainer):
         except torch.OutOfMemoryError as e:
             train = self._study.train
             raise DeviceError(
-                f"the device ran out of memory in a training step: {str(e).splitlines()[0]} Lower "
+                f"the device ran out of memory in a training step: {first_line(e)}. Lower "
                 f"train.micro_batch_size ({train.micro_batch_size}), set train.gradient_checkpointing, or use more "
                 f"devices, and start again: the run goes on from its last checkpoint"
             ) from e

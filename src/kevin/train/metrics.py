@@ -10,6 +10,7 @@ from typing import Any
 
 from kevin.core.errors import DataError
 from kevin.core.files import append_line, check_space, write_text
+from kevin.core.texts import split_lines, strict_json
 
 logger = logging.getLogger(__name__)
 
@@ -24,7 +25,7 @@ class MetricsLog:
         """Steps from ``first_step`` on that a killed run logged are dropped: they are made again."""
         self.path = folder / "metrics.jsonl"
         self.records = [r for r in read_metrics(self.path) if r["step"] < first_step] if self.path.exists() else []
-        write_text(self.path, "".join(json.dumps(r) + "\n" for r in self.records))
+        write_text(self.path, "".join(strict_json(r) + "\n" for r in self.records))
         check_space(self.path)  # TensorBoard's files are written in a thread, which could only print what goes wrong
         from torch.utils.tensorboard import SummaryWriter
 
@@ -33,7 +34,7 @@ class MetricsLog:
     def add(self, record: dict[str, Any]) -> None:
         self.records.append(record)
         check_space(self.path)
-        append_line(self.path, json.dumps(record))
+        append_line(self.path, strict_json(record))
         for key, value in flat(record).items():
             if key != "step":
                 self._writer.add_scalar(_tag(key), value, record["step"])
@@ -51,12 +52,13 @@ class MetricsLog:
 def read_metrics(path: Path) -> list[dict[str, Any]]:
     """Records in the order of steps; a last line that a kill cut short is left out. Raises DataError for another."""
     records: list[dict[str, Any]] = []
-    lines = path.read_text().splitlines(keepends=True)
-    for number, line in enumerate(lines, start=1):
+    text = path.read_text()
+    found = split_lines(text)
+    for number, line in enumerate(found, start=1):
         try:
             records.append(json.loads(line))
         except ValueError:
-            if number == len(lines) and not line.endswith("\n"):
+            if number == len(found) and not text.endswith("\n"):
                 break
             raise DataError(f"{path}, line {number}: not a JSON object") from None
     return records

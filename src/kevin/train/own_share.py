@@ -8,6 +8,7 @@ from pathlib import Path
 
 from kevin.core.errors import HarnessError
 from kevin.core.files import append_line
+from kevin.core.texts import strict_json
 from kevin.core.types import Kernel, Task, Verdict
 from kevin.rollout.settings import Judge
 
@@ -20,9 +21,7 @@ class OwnShares:
     def __init__(self, path: Path) -> None:
         self._path = path
         text = path.read_text() if path.exists() else ""
-        self.by_key: dict[str, float] = dict(
-            json.loads(line) for line in text.splitlines(keepends=True) if "\n" in line
-        )
+        self.by_key: dict[str, float] = dict(json.loads(line) for line in text.split("\n")[:-1])  # the last may be cut
 
     def watched(self, judge: Judge) -> Judge:
         """The judge, with every share that it reports remembered before its verdicts are used."""
@@ -32,7 +31,7 @@ class OwnShares:
             for verdict in results:
                 if isinstance(verdict, Verdict) and isinstance(share := verdict.details.get(DETAIL), int | float):
                     if verdict.key not in self.by_key:
-                        append_line(self._path, json.dumps([verdict.key, share]))
+                        append_line(self._path, strict_json([verdict.key, share]))
                     self.by_key[verdict.key] = float(share)
             return results
 

@@ -11,6 +11,7 @@ from transformers import PreTrainedModel, PreTrainedTokenizerBase
 
 from kevin.core.errors import DataError
 from kevin.core.files import append_line
+from kevin.core.texts import split_lines, strict_json
 from kevin.core.types import Completion
 from kevin.policy.decode import TokenIds
 from kevin.policy.interface import OnCompletion, Request, Sampling, request_seed
@@ -71,7 +72,7 @@ class RecordingPolicy(TransformersPolicy):
         key = (request.task_id, request.trajectory, request.turn)
         self.samples[key] = sample
         if self._journal is not None:
-            append_line(self._journal, json.dumps({"key": key, **asdict(sample)}))
+            append_line(self._journal, strict_json({"key": key, **asdict(sample)}))
 
 
 def _read_journal(path: Path) -> dict[Key, Sample]:
@@ -81,7 +82,7 @@ def _read_journal(path: Path) -> dict[Key, Sample]:
     if len(whole) < len(data):
         path.write_bytes(whole)
     samples: dict[Key, Sample] = {}
-    for line in whole.decode().splitlines():
+    for line in split_lines(whole.decode()):
         try:
             row = json.loads(line)
             task_id, trajectory, turn = row.pop("key")

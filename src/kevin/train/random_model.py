@@ -8,6 +8,13 @@ from kevin.core import files
 from kevin.core.errors import ConfigError, first_line
 from kevin.train.architecture import read_architecture
 
+_MARK = "random_weights"
+
+
+def has_random_weights(model: str) -> bool:
+    """Whether a folder was written by `write_random_model`, so that a training of it is a rehearsal."""
+    return Path(model, _MARK).exists()
+
 
 def write_random_model(like: Path, tokenizer: Path, out: Path, seed: int) -> int:
     """Write a Hugging Face folder in bfloat16; made on the GPU where there is one.
@@ -51,4 +58,5 @@ def write_random_model(like: Path, tokenizer: Path, out: Path, seed: int) -> int
     with files.whole_folder(out) as partial:
         model.save_pretrained(partial)
         words.save_pretrained(partial)
+        (partial / _MARK).touch()
     return parameters

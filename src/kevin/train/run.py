@@ -24,12 +24,14 @@ from kevin.core.config import RewardConfig, RolloutConfig, Study, TrainConfig
 from kevin.core.errors import DataError
 from kevin.core.lengths import with_lengths
 from kevin.core.resume import differences, read_identity, set_aside, with_defaults
+from kevin.core.texts import strict_json
 from kevin.core.types import Task
 from kevin.policy.load import policy_identity
 from kevin.rollout.settings import Judge
 from kevin.train.checkpoint import CheckpointKeeper
 from kevin.train.order import task_order, training_tasks
-from kevin.train.stability import run_summary
+from kevin.train.random_model import has_random_weights
+from kevin.train.stability import rehearsal, run_summary
 
 logger = logging.getLogger(__name__)
 
@@ -72,8 +74,16 @@ def run_training(
     limits = own.train.model_dump(mode="json", include=set(LIMITS))
     if (summary := _finished(out, limits)) is not None:
         logger.info("%s: run %s is done already", out, run)
-        files.write_text(out / "summary.json", json.dumps(summary, indent=1) + "\n")
+        files.write_text(out / "summary.json", strict_json(summary, indent=1) + "\n")
         return
+    if has_random_weights(own.policies[own.train.init].model):
+        logger.warning(
+            "run %s: %s has random weights, so this is a rehearsal: it goes on whatever its answers are, and no number "
+            "of it but times and memory means anything",
+            run,
+            own.policies[own.train.init].model,
+        )
+        own = own.model_copy(update={"train": rehearsal(own.train)})
     with _judge(own, store, judge) as judging:
         if own.train.method == "think_prune":
             from kevin.train.think_prune import think_prune_train
@@ -82,8 +92,8 @@ def run_training(
         else:
             summary = _train_grpo(own, run, tasks, judging, out)
     if summary is not None:
-        files.write_text(out / "finished.json", json.dumps({"limits": limits, "summary": summary}, indent=1) + "\n")
-        files.write_text(out / "summary.json", json.dumps(summary, indent=1) + "\n")
+        files.write_text(out / "finished.json", strict_json({"limits": limits, "summary": summary}, indent=1) + "\n")
+        files.write_text(out / "summary.json", strict_json(summary, indent=1) + "\n")
 
 
 def _finished(out: Path, limits: dict[str, Any]) -> dict[str, Any] | None:
@@ -129,9 +139,9 @@ def start_or_resume(out: Path, wanted: dict[str, Any]) -> None:
         DataError: the folder holds an unfinished run of something else; the text names every difference.
     """
     path = out / "run.json"
-    wanted = json.loads(json.dumps(wanted))
+    wanted = json.loads(strict_json(wanted))
     if not path.exists():
-        files.write_text(path, json.dumps(wanted, indent=1, sort_keys=True) + "\n")
+        files.write_text(path, strict_json(wanted, indent=1, sort_keys=True) + "\n")
         return
     changes = list(differences(with_defaults(read_identity(path), IDENTITY_DEFAULTS), wanted))
     if changes and (out / "finished.json").exists():

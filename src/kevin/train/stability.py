@@ -61,11 +61,19 @@ def nothing_learnable(history: Sequence[Mapping[str, float]], config: TrainConfi
     if len(first) < num_first or any(record.get("correct", 0.0) > 0 for record in first):
         return None
     num_kernels = round(sum(record.get("num_kernels", 0) for record in first))
+    found = f"none of the {num_kernels} kernels of the first {num_first} steps was correct"
+    if not num_kernels:
+        found = f"no answer of the first {num_first} steps held a kernel"
     return (
-        f"none of the {num_kernels} kernels of the first {num_first} steps was correct: they teach nothing. "
+        f"{found}: they teach nothing. "
         f"Start from a model that solves some tasks (train.init), take easier tasks or more trajectories, or set "
         f"train.stop_nothing_correct: null to go on all the same"
     )
+
+
+def rehearsal(config: TrainConfig) -> TrainConfig:
+    """Of a training of random weights, whose answers say nothing: no rule ends it that looks at what they say."""
+    return config.model_copy(update={"stop_not_okay": None, "stop_repetition": None, "stop_nothing_correct": None})
 
 
 def run_summary(

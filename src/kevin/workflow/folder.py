@@ -6,6 +6,8 @@ import fcntl
 import logging
 import os
 import time
+from collections import Counter
+from collections.abc import Sequence
 from pathlib import Path
 from typing import IO
 
@@ -14,10 +16,12 @@ import yaml
 from kevin.core.config import Study
 from kevin.core.errors import UsageError
 from kevin.core.files import write_text
+from kevin.core.resume import differences, with_defaults
 
 log = logging.getLogger(__name__)
 
 _RETRY_S = 0.5
+_SHOWN = 12
 _held: list[IO[str]] = []
 
 
@@ -53,6 +57,43 @@ def claim_folder(path: Path, patience_s: float = 15) -> None:
     file.write(str(os.getpid()))
     file.flush()
     _held.append(file)
+
+
+def changed_settings(study: Study, saved: Path) -> list[str]:
+    """Keys in which the study differs from the one whose configuration was saved there, each with both values."""
+    try:
+        before = yaml.safe_load(saved.read_text())
+    except (OSError, ValueError, yaml.YAMLError):
+        return []
+    now = study.model_dump(mode="json")
+    return list(differences(with_defaults(before, now), now)) if isinstance(before, dict) else []
+
+
+def require_replaceable(study: Study, changes: Sequence[str], replaced: Sequence[str], *, may_replace: bool) -> None:
+    """Ask before the expensive results of a finished study give way to those of another.
+
+    Args:
+        changes: as of `changed_settings`.
+        replaced: a name for each step whose files are there and would be made again.
+
+    Raises:
+        UsageError: says what would be replaced, and why.
+    """
+    is_finished = Path(study.results, "report.html").exists()
+    if may_replace or not (is_finished and changes and replaced):
+        return
+    counts = ", ".join(f"{num} {name}" if num > 1 else name for name, num in Counter(replaced).items())
+    raise UsageError(
+        f"{study.results} holds a finished study with other settings:\n{listed(changes)}\n"
+        f"Its results would be replaced: {counts}. Give this study a folder of its own (results: ...), or let it take "
+        f"the place of the other: snakemake --config replace=true ..."
+    )
+
+
+def listed(changes: Sequence[str]) -> str:
+    """The first of them, a line each."""
+    more = [f"  and {len(changes) - _SHOWN} more"] if len(changes) > _SHOWN else []
+    return "\n".join([*(f"  {change}" for change in changes[:_SHOWN]), *more])
 
 
 def save_config(study: Study, path: Path) -> None:

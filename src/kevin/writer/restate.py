@@ -7,7 +7,7 @@ from collections.abc import Mapping, Sequence
 from difflib import SequenceMatcher
 from itertools import dropwhile, islice, takewhile
 
-from kevin.core.dialogue import THINK_CLOSE
+from kevin.core.fences import THINK_CLOSE
 from kevin.core.types import OpCall, TaskSpec
 from kevin.tasks.operators import OPERATORS
 from kevin.tasks.ops import Step
@@ -75,7 +75,7 @@ def _said(step: Step, at: int, name: str, value: float, names: Mapping[str, str]
 
 def readings(completion: str) -> list[str]:
     """The lines of an answer that restate the module, as they stand there; none where it restates nothing."""
-    thought = completion.partition(THINK_CLOSE)[0].splitlines()
+    thought = completion.partition(THINK_CLOSE)[0].split("\n")
     lines = dropwhile(lambda line: not line.endswith(_COMPUTED), thought)
     return list(takewhile(lambda line: " -> " in line, islice(lines, 1, None)))
 

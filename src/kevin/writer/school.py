@@ -9,7 +9,7 @@ from __future__ import annotations
 import random
 from collections.abc import Collection, Iterator, Mapping, Sequence
 
-from kevin.core import dialogue
+from kevin.core import dialogue, fences
 from kevin.core.config import WriterConfig
 from kevin.core.errors import TaskError
 from kevin.core.types import Language, Task
@@ -126,5 +126,5 @@ def answer(
     fence = dialogue.FENCES["c_abi", plan.language]
     kernel = (render(task, plan, names) if source is None else source).rstrip()
     last = f"{dialogue.SUMMARY} {summary}"
-    parts = [dialogue.THINK_OPEN, *thought, dialogue.THINK_CLOSE, f"```{fence}", kernel, "```", last]
+    parts = [fences.THINK_OPEN, *thought, fences.THINK_CLOSE, f"```{fence}", kernel, "```", last]
     return "\n".join(parts)

@@ -11,6 +11,7 @@ import random
 import re
 
 from kevin.core.dialogue import feedback
+from kevin.core.texts import split_lines
 from kevin.core.types import Outcome, Task
 from kevin.writer.plan import COMPILE_ERRORS, Plan
 
@@ -49,7 +50,7 @@ def made_up_feedback(
         return Outcome.CORRECT, feedback(Outcome.CORRECT, "", law.speedup(plan))
     if plan.mistakes[0] in COMPILE_ERRORS:
         said = _said_by_nvcc if plan.language == "cuda" else _said_by_gcc
-        message = said(plan, right.splitlines(), source.splitlines())
+        message = said(plan, split_lines(right), split_lines(source))
         return Outcome.COMPILE_ERROR, feedback(Outcome.COMPILE_ERROR, message, None)
     return Outcome.INCORRECT, feedback(Outcome.INCORRECT, _mismatch(rng, task), None)
 

@@ -9,7 +9,7 @@ from __future__ import annotations
 import random
 from collections.abc import Collection, Iterator, Sequence
 
-from kevin.core import dialogue
+from kevin.core import dialogue, fences
 from kevin.core.config import BaseModelConfig, SaidDecisions, WaysConfig, WriterConfig
 from kevin.core.history import HistoryConfig
 from kevin.core.types import Conversation, Frozen, Kernel, Language, Task, Turn
@@ -46,7 +46,7 @@ class Transcript(Frozen):
 
 def _forward(task: Task) -> list[str]:
     """The forward method as the task writes it, line by line."""
-    lines = task.source.splitlines()
+    lines = task.source.split("\n")
     start = next(i for i, line in enumerate(lines) if line.lstrip().startswith("def forward("))
     end = next(i for i in range(start, len(lines)) if lines[i].lstrip().startswith("return "))
     return lines[start : end + 1]
@@ -77,9 +77,9 @@ def completion(
     fence = dialogue.FENCES["c_abi", plan.language]
     return "\n".join(
         [
-            dialogue.THINK_OPEN,
+            fences.THINK_OPEN,
             *thought,
-            dialogue.THINK_CLOSE,
+            fences.THINK_CLOSE,
             f"```{fence}",
             source.rstrip(),
             "```",

@@ -86,6 +86,14 @@ def test_many_yields_each_with_its_index_and_an_error_stops_none(judge: Judge, t
     assert [found[i].verdict for i in (1, 2)] == [None, None]
 
 
+def test_what_is_no_text_is_the_error_of_its_own_pair() -> None:
+    half = f"// \ud83d\n{GOOD}"
+    with Judge() as judge:  # nothing starts
+        found = list(judge.many([(REFERENCE, half), (f"# \udc00\n{REFERENCE}", GOOD), ("\ud83d", GOOD)]))
+    assert [(judged.index, type(judged.error)) for judged in found] == [(i, UsageError) for i in range(3)]
+    assert "surrogate" in str(found[0].error) and "surrogate" in str(found[1].error)
+
+
 def test_pairs_are_taken_as_there_is_room(judge: Judge) -> None:
     taken = 0
 
@@ -127,6 +135,12 @@ def test_a_look_into_the_store_opens_one_file_however_many_there_are(
     [
         (lambda: Judge(device="cpu", trials=3), "trials"),
         (lambda: Judge(device="cpu", num_trials=0), "num_trials"),
+        (lambda: Judge(num_trails=5), "no setting 'num_trails'; is num_trials meant"),
+        (lambda: Judge(tolerence=1e-3), "is tolerance meant"),
+        (lambda: Judge(devise="cuda"), "is device meant"),
+        (lambda: Judge(stores="here"), "is store meant"),
+        (lambda: Judge(timing={"budgets_s": 1}), r"timing\.budgets_s: unknown key; is budget_s meant"),
+        (lambda: Judge(xyz=1), "no setting 'xyz'; there are device, .*num_trials"),
         (lambda: Judge(device="tpu"), "device"),  # type: ignore[arg-type]
     ],
 )
@@ -152,11 +166,17 @@ def test_arguments_that_do_not_fit_are_named(judge: Judge) -> None:
         judge(REFERENCE, GOOD, dialect="triton")  # type: ignore[arg-type]
 
 
-def test_a_missing_gpu_is_said_when_it_is_first_needed(monkeypatch: pytest.MonkeyPatch) -> None:
-    monkeypatch.setenv("PATH", str(Path(sys.executable).parent))
-    judge = Judge("cuda")
-    with pytest.raises(DeviceError, match="no NVIDIA GPU was found"):
-        judge("x = 1\n", "y\n")
+def test_a_missing_gpu_is_said_at_once_and_raised_when_it_is_needed() -> None:
+    environment = {**os.environ, "PATH": str(Path(sys.executable).parent)}
+    code = (
+        "from kevin.core import provenance\nfrom pathlib import Path\nprovenance.Path = lambda name: Path('/nowhere')\n"
+        "from kevin import Judge, DeviceError\njudge = Judge('cuda')\nprint('made')\n"
+        "try:\n    judge('x = 1\\n', 'y\\n')\nexcept DeviceError as e:\n    print(e)"
+    )
+    run = subprocess.run([sys.executable, "-c", code], env=environment, capture_output=True, text=True, check=True)
+    made, _, raised = run.stdout.partition("made\n")
+    assert made == "" and "no NVIDIA GPU was found" in raised and "device='cpu'" in raised
+    assert run.stderr.startswith("kevin.Judge: no NVIDIA GPU was found"), "said at once"
     assert issubclass(DeviceError, HarnessError)
 
 

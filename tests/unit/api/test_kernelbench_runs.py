@@ -18,10 +18,16 @@ from typer.testing import CliRunner
 
 from kevin.api.judge import Judged
 from kevin.api.kernelbench_runs import check_results, entry, lenient, read_samples, references
+from kevin.api.pairs import make_task
+from kevin.cli import judge_runs
 from kevin.cli.app import app
+from kevin.core.candidate import DialectChoice, make_kernel
+from kevin.core.config import KernelBenchSource
 from kevin.core.errors import DataError, UsageError
 from kevin.core.protocol import JudgeProtocol
+from kevin.core.texts import read_text
 from kevin.core.types import Outcome, Round, Timing, Verdict
+from kevin.judge.evaluate import early_verdict
 
 CHECKOUT = os.environ.get("KEVIN_KERNELBENCH")
 HEAD = "import torch\nimport torch.nn as nn\n\n\nclass ModelNew(nn.Module):\n    def forward(self, x):\n"
@@ -153,6 +159,52 @@ def test_again_it_judges_nothing_and_by_our_protocol_only_ours_counts(results: d
 
 
 @pytest.mark.skipif(not CHECKOUT, reason="KEVIN_KERNELBENCH names no checkout of KernelBench")
+class AllWrong:
+    """A judge that finds every kernel wrong, and says what it read."""
+
+    device_name = "here"
+
+    def __init__(self, protocol: JudgeProtocol, store: Path) -> None:
+        self.protocol = protocol
+
+    def __enter__(self) -> AllWrong:
+        return self
+
+    def __exit__(self, *error: object) -> None:
+        pass
+
+    def many(self, pairs: Any, dialect: DialectChoice) -> Iterator[Judged]:
+        for index, (reference, kernel) in enumerate(pairs):
+            made = make_kernel(read_text(kernel), str(kernel), dialect, self.protocol)
+            task = make_task(read_text(reference))
+            told: Any = {"outcome": Outcome.INCORRECT, "reason": "wrong_values", "message": made.source}
+            yield Judged(index, early_verdict(task, made, self.protocol, "here", **told), None)
+
+
+def test_a_sample_that_is_no_text_counts_as_not_compiled(
+    run: Path, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setattr(judge_runs, "Judge", AllWrong)
+    accented = RIGHT + "# é\n"
+    samples = {
+        0: accented.encode("latin-1"),
+        1: b"# coding: latin-1\n" + accented.encode("latin-1"),
+        2: accented.encode("utf-8-sig"),
+        3: accented.encode("utf-16"),
+        4: accented.encode("cp1252")[:-1] + b"\xff\xfe\n",
+    }
+    for number, data in samples.items():
+        (tmp_path / name(10, number)).write_bytes(data)
+    options: Any = {"out": None, "protocol": JudgeProtocol(), "like_kernelbench": True, "store": None}
+    tasks = KernelBenchSource(path=str(run.parents[1]))
+    assert judge_runs.judge_runs(tmp_path, 1, tasks=tasks, **options) == 0
+    entries = json.loads((tmp_path / "eval_results.json").read_text())["10"]
+    reasons = [entry["metadata"]["kevin"]["reason"] for entry in entries]
+    assert reasons == ["not_text", "wrong_values", "wrong_values", "wrong_values", "not_text"]
+    assert not entries[0]["compiled"] and "not a text file" in entries[0]["metadata"]["compilation_error"]
+    assert all("é" in entry["metadata"]["correctness_issue"] for entry in entries[1:4])
+
+
 def test_its_own_analysis_runs_on_them(results: dict[str, Any], run: Path, tmp_path: Path) -> None:
     """On its own level 1, of which problems 2 and 10 were answered."""
     assert CHECKOUT

@@ -61,7 +61,10 @@ def test_layers_win_in_order(tmp_path):
         ({"runs": {"r": {"reward": {"gama": 1}}}}, "\n  runs.r.reward.gama: unknown key; is gamma meant?"),
         ({"train": {"kl_beta": 1, "first_turn_kl": 1}}, "\n  train: kl_beta holds all turns and first_turn_kl"),
         ({"language": "cuda"}, "language cuda does not fit judge.device cpu"),
-        ({"judge": {"precision": "bfloat16"}}, "judge.precision: .*bfloat16 is not judged.*leave it at float32"),
+        (
+            {"judge": {"precision": "bfloat16"}},
+            "judge.precision: .*bfloat16 is not judged.*leave it at float32.*--tolerance 1e-2",
+        ),
         ({"judge": {"precision": "float16"}}, "judge.precision: .*float16 is not judged"),
         ({"judge": {"version": 3}}, f"judge.version: .*by version {PROTOCOL_VERSION}, not 3: leave the key out"),
         ({"results": "a{b}"}, r"results: 'a\{b\}' cannot be a folder here"),

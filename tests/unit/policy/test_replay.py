@@ -68,6 +68,25 @@ def test_jsonl_and_the_end_of_a_recording(tmp_path, caplog):
     assert policy.complete([], SAMPLING) == []
 
 
+def test_a_recording_with_a_mark_odd_line_ends_and_half_a_surrogate_pair(tmp_path):
+    path = tmp_path / "r.jsonl"
+    rows = [
+        {"task_id": "a", "trajectory": t, "turn": 1, "completion": c} for t, c in enumerate(["x\u2028\u0085y", "z"])
+    ]
+    raw = "".join(json.dumps(row, ensure_ascii=False) + "\n" for row in rows)
+    path.write_text(raw.replace('"z"', '"z\\ud83d"'), encoding="utf-8-sig")
+    assert texts(load(path), ask("a", 0), ask("a", 1)) == ["x\u2028\u0085y", "z?"]
+
+
+@pytest.mark.parametrize("source", ["x = 'é'\n", '"""As in\n```\nx\n```\n"""\nx = 1\n', "# </think>\nx = 1\n"])
+@pytest.mark.parametrize("encoding", ["utf-8", "utf-8-sig", "latin-1"])
+def test_a_kernelbench_file_comes_back_as_it_is(tmp_path, source, encoding):
+    source = f"# coding: {encoding}\n{source}"
+    (tmp_path / "level_1_problem_1_sample_0_kernel.py").write_text(source, encoding=encoding)
+    [text] = texts(load(tmp_path), ask("kb/1/1"))
+    assert parse_completion(text, "load_inline", "cuda").kernel.source == source
+
+
 def test_a_kernelbench_folder(tmp_path):
     run = tmp_path / "runs" / "mine"
     run.mkdir(parents=True)

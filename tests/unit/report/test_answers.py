@@ -14,6 +14,7 @@ from typer.testing import CliRunner
 from kevin.cli.app import app
 from kevin.core.config import Study
 from kevin.core.errors import DataError
+from kevin.core.files import write_turns
 from kevin.report.answers import write_answers
 from kevin.report.scores import hardware, machines, read_scores
 from kevin.report.tables import TABLES, make_table
@@ -63,6 +64,22 @@ def test_every_table_is_the_same_to_the_last_digit(
         other = make_table(name, [published], tmp_path / f"again/{name}.csv", study=study, baselines=again)
         for form in (".csv", ".md", ".tex"):
             assert own.with_suffix(form).read_text() == other.with_suffix(form).read_text(), name
+
+
+def test_tasks_that_the_kernel_writer_does_not_know_have_tables_without_a_ceiling(
+    study: Study, made: dict[str, list[Path]], tmp_path: Path
+) -> None:
+    for path in made["turns"]:
+        if path.parent.name.startswith("ceiling"):
+            write_turns(path, [], {"cpu": "A CPU", "gpus": [], "judged_on": []})
+    scores = write_scores(tmp_path, study, made)
+    out = tmp_path / "published/answers.csv"
+    write_answers(read_scores(scores, study), out, machines(scores, study), study, made["baselines"][0])
+    for name in ("claims", "worth", "table1", "table2", "level1", "turns", "mended", "pass_at_k", "tasks"):
+        own = make_table(name, scores, tmp_path / f"own/{name}.csv", study=study, baselines=made["baselines"][0])
+        assert "ceiling" not in own.read_text().split(",")
+        other = make_table(name, [out], tmp_path / f"{name}.csv", study=study, baselines=out.with_name("baselines.csv"))
+        assert own.read_text() == other.read_text()
 
 
 def test_nothing_that_was_written_is_published_and_all_that_is_counted(

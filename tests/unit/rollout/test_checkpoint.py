@@ -72,6 +72,21 @@ class TestResume:
         assert run(policy, checkpoint=folder) == run()
         assert policy.num_answers == len(ALL) - 8
 
+    @pytest.mark.parametrize("die_after", [9, len(ALL) - 1])
+    def test_characters_that_other_programs_end_lines_at(self, folder, die_after):
+        odd = "\u2028\u2029\u0085\x0b\x0c\x1e"
+
+        script = {
+            place: {"text": f"```cpp\nkernel {place[0]}{odd}{place[1]} {place[2]}\n```\nSummary: s"} for place in ALL
+        }
+        with pytest.raises(Killed):
+            run(ScriptedPolicy(script, die_after=die_after), checkpoint=folder)
+        policy = ScriptedPolicy(script)
+        assert run(policy, checkpoint=folder) == run(ScriptedPolicy(script))
+        assert policy.num_answers == len(ALL) - die_after
+        kept = [path.read_text(encoding="utf-8") for path in folder.glob("turn_*.turns.jsonl")]
+        assert all("\u2028" in text for text in kept)
+
     def test_harness_failures_are_tried_again_and_only_they(self, folder):
         script = {("l1/a", 0, 2): SandboxError("x"), ("l1/b", 1, 1): HarnessError("y")}
         first = ScriptedPolicy()

@@ -42,10 +42,11 @@ def test_a_reward_function_for_trl_gives_scores(monkeypatch: pytest.MonkeyPatch)
     for name in ("datasets", "trl"):
         monkeypatch.setitem(sys.modules, name, MagicMock())
     reward = runpy.run_path(str(EXAMPLES / "trl_grpo.py"))["kernel_reward"]
-    completions = [fenced(GOOD), [{"role": "assistant", "content": fenced(WRONG)}], "no kernel"]
-    scores = reward(completions=completions, reference=[REFERENCE] * 3, prompts=[], completion_ids=[])
-    assert scores[0] > 0.3 and scores[1:] == [0.0, 0.0]
-    assert reward(completions=[fenced(GOOD)], reference=["import nothing_like_it\n"], prompts=[]) == [None]
+    completions = [fenced(GOOD), [{"role": "assistant", "content": fenced(WRONG)}], "no kernel", fenced(GOOD)]
+    completions += [f"<thinking>\n{fenced(WRONG)}", f"Now:\n```c++ \n{GOOD}```\n```bash\nmake\n```\n"]
+    references = [REFERENCE, REFERENCE, REFERENCE, "import nothing_like_it\n", REFERENCE, REFERENCE]
+    scores = reward(completions=completions, reference=references, prompts=[], completion_ids=[])
+    assert scores[0] > 0.3 and scores[1:] == [0.0, 0.0, None, 0.0, scores[0]]
 
 
 @pytest.mark.slow

@@ -121,6 +121,69 @@ def test_kernelbench(tmp_path: Path):
         build_tasks(elsewhere)
 
 
+def changed(study, source="kernelbench", case="kb/1/2", **bench):
+    own = study.tasks.kernelbench.model_copy(update=bench)
+    update = {"source": source, "case_study": case, "kernelbench": own, "num_eval_level2": 2}
+    return study.model_copy(update={"tasks": study.tasks.model_copy(update=update)})
+
+
+def test_a_folder_alone_is_all_that_is_asked_for(tmp_path: Path, caplog):
+    study = changed(kernelbench(tmp_path / "mine"))
+    assert {part for _, part in build_tasks(study)} == {"train", "level1", "level2"}
+    assert unseen_sequences(study) == frozenset() and caplog.text == ""
+    assert "unseen" in {part for _, part in build_tasks(changed(kernelbench(tmp_path / "a" / "KernelBench")))}
+
+
+def test_a_folder_beside_the_catalog(tmp_path: Path):
+    made = kernelbench(tmp_path / "mine")
+    for case in ("kb/1/2", "l1/layer_norm"):
+        parts = by_split(build_tasks(changed(made, "both", case)))
+        assert case in {t.id for t in parts["level1"]}
+        origins = {part: sorted(t.origin == "kernelbench" for t in tasks) for part, tasks in parts.items()}
+        assert origins == {
+            "train": [False] * 6 + [True] * 6,
+            "level1": [False] * 2 + [True] * 2,
+            "level2": [False] * 2 + [True] * 2,
+        }
+    for case in ("kb/1/99", "l1/nothing"):
+        with pytest.raises(ConfigError, match="case_study"):
+            build_tasks(changed(made, "both", case))
+    with pytest.raises(ConfigError, match=r"tasks\.kernelbench\.path"):
+        build_tasks(changed(kernelbench(tmp_path / "b" / "KernelBench"), "both"))
+
+
+@pytest.mark.parametrize("names", [("kb/1/2", "kb/2/5"), ("level1/2_Task", "level2/5_Task.py")])
+def test_held_out_by_name(tmp_path: Path, names):
+    parts = by_split(build_tasks(changed(kernelbench(tmp_path / "mine"), held_out=names, num_train_per_level=90)))
+    assert {p: [t.id for t in ts] for p, ts in parts.items() if p != "train"} == {
+        "level1": ["kb/1/2"],
+        "level2": ["kb/2/5"],
+    }
+    assert len(parts["train"]) == 8
+
+
+@pytest.mark.parametrize(
+    ("names", "told"),
+    [
+        (("kb/1/2", "9_Other"), "no task '9_Other'; give an id. There are kb/1/1 Task"),
+        (("kb/1/2", "Task"), "kb/2/5 are all called 'Task'"),
+        (("kb/1/2",), "names no task of level 2"),
+        (("kb/1/3", "kb/2/5"), "case_study 'kb/1/2' is trained on"),
+    ],
+)
+def test_names_of_held_out_tasks_that_are_none(tmp_path: Path, names, told):
+    with pytest.raises(ConfigError, match=told):
+        build_tasks(changed(kernelbench(tmp_path / "mine"), held_out=names))
+
+
+def test_flaws_are_of_kernelbenchs_own_tasks(tmp_path: Path):
+    """Its tasks 9 and 80 of level 2 have some; those of others may have any number."""
+    source = render([call("relu")], {"batch_size": 2, "dim": 2})
+    for folder in ("mine", "a/KernelBench"):
+        tasks = [t for t, _ in build_tasks(kernelbench(tmp_path / folder, **{"_80_Mine": source, "_9_Mine": source}))]
+        assert any(t.flaws for t in tasks) == (folder == "a/KernelBench")
+
+
 @pytest.mark.parametrize("dialect", ["c_abi", "load_inline"])
 def test_own_references_that_do_not_work_are_refused_by_file_and_line(tmp_path: Path, dialect):
     raising = "import torch\n\n1 / 0\n"

@@ -3,16 +3,19 @@
 from __future__ import annotations
 
 import json
+import shutil
 from pathlib import Path
 
 import pytest
 import torch
-from train_fixtures import save_model
+from train_fixtures import save_model, train, verdict
 from transformers import AutoModelForCausalLM, AutoTokenizer, LlamaConfig
 
+from kevin.core.config import TrainConfig
 from kevin.core.errors import ConfigError
 from kevin.train.architecture import read_architecture
 from kevin.train.random_model import write_random_model
+from kevin.train.stability import TrainingStoppedError, nothing_learnable
 
 
 def _like(folder: Path, vocab_size: int = 64) -> Path:
@@ -58,3 +61,24 @@ def test_what_cannot_serve_is_said_and_nothing_is_written(tmp_path):
     with pytest.raises(ConfigError, match="causal language model"):
         write_random_model(tmp_path / "bad.json", words, tmp_path / "model", seed=0)
     assert not (tmp_path / "model").exists()
+
+
+def test_a_training_of_it_is_a_rehearsal_that_goes_on(tmp_path, caplog, one_thread):
+    """A random model's answers hold no kernel, and leave the expected opening: else it would end after a step."""
+
+    def all_wrong(pairs):
+        return [verdict(kernel.model_copy(update={"source": "wrong"})) for _, kernel in pairs]
+
+    options = {"num_steps": 2, "judge": all_wrong, "stop_nothing_correct": 1, "stop_not_okay": 0.01, "stop_patience": 1}
+    with pytest.raises(TrainingStoppedError, match="was correct"):
+        train(tmp_path, out="real", **options)
+    model = tmp_path / "base"
+    write_random_model(model / "config.json", save_model(tmp_path / "words"), tmp_path / "random", seed=0)
+    shutil.copy(tmp_path / "random/random_weights", model)
+    assert len(train(tmp_path, **options)) == 2
+    assert "has random weights, so this is a rehearsal" in caplog.text
+
+
+def test_answers_without_any_kernel_are_told_as_such():
+    problem = nothing_learnable([{"correct": 0.0, "num_kernels": 0}] * 2, TrainConfig(num_steps=2))
+    assert problem is not None and "no answer of the first 2 steps held a kernel" in problem

@@ -12,9 +12,10 @@ import pytest
 import yaml
 
 from kevin.core.config import Study, load_study
-from kevin.core.errors import UsageError
+from kevin.core.config.layers import read_layer
+from kevin.core.errors import ConfigError, UsageError
 from kevin.workflow import folder
-from kevin.workflow.folder import claim_folder, save_config
+from kevin.workflow.folder import changed_settings, claim_folder, require_replaceable, save_config
 
 CONFIG = Path(__file__).parents[3] / "config/config.yaml"
 
@@ -70,3 +71,55 @@ def test_a_configuration_that_stands_there_is_left_alone(study: Study, tmp_path:
     assert path.stat().st_mtime == 1
     save_config(study.model_copy(update={"seed": 77}), path)
     assert path.stat().st_mtime > 1 and load_study([path]).seed == 77
+
+
+# --- a study of other settings in the same folder -----------------------------------------------------------------
+
+
+def test_changed_settings_are_told_with_both_values(tmp_path: Path) -> None:
+    study, saved = load_study([CONFIG]), tmp_path / "config.yaml"
+    assert changed_settings(study, saved) == []
+    save_config(study, saved)
+    assert changed_settings(study, saved) == []
+    other = study.model_copy(update={"seed": 7, "train": study.train.model_copy(update={"num_steps": 3})})
+    assert changed_settings(other, saved) == ["seed: was 0, is 7", "train.num_steps: was 10, is 3"]
+    older = yaml.safe_load(saved.read_text())
+    del older["rollout"]["top_p"]
+    saved.write_text(yaml.safe_dump(older))
+    assert changed_settings(study, saved) == [], "a key that is new since then changes nothing"
+    saved.write_text("- damaged\n")
+    assert changed_settings(study, saved) == []
+
+
+def test_a_finished_study_is_replaced_only_where_that_is_asked_for(tmp_path: Path) -> None:
+    study = load_study([CONFIG]).model_copy(update={"results": str(tmp_path)})
+    changes = [f"key_{i}: was 1, is 2" for i in range(20)]
+    steps = ["train_base_model", "run_rollouts", "run_rollouts"]
+    require_replaceable(study, changes, steps, may_replace=False)  # it is not finished
+    (tmp_path / "report.html").touch()
+    require_replaceable(study, changes, steps, may_replace=True)
+    require_replaceable(study, [], steps, may_replace=False)  # files of the user's have changed
+    require_replaceable(study, changes, [], may_replace=False)  # tables alone
+    with pytest.raises(UsageError) as refused:
+        require_replaceable(study, changes, steps, may_replace=False)
+    said = str(refused.value)
+    assert "key_0: was 1, is 2" in said and "and 8 more" in said
+    assert "replaced: train_base_model, 2 run_rollouts." in said
+    assert "results: ..." in said and "--config replace=true" in said
+
+
+def test_every_experiment_that_is_shipped_has_a_folder_of_its_own() -> None:
+    layers = {path.stem: [path] for path in CONFIG.parent.glob("*.yaml")}
+    for name, paths in layers.items():
+        over = read_layer(paths[0]).get("over")
+        while over is not None:
+            paths.insert(0, CONFIG.parent / over)
+            over = read_layer(paths[0]).get("over")
+        paths[:0] = [CONFIG] if name != "config" else []
+    folders = {name: load_study(paths).results for name, paths in layers.items()}
+    assert len(set(folders.values())) == len(folders) > 10, folders
+
+
+def test_a_file_that_is_laid_over_another_is_refused_alone() -> None:
+    with pytest.raises(ConfigError, match=r"gpu_quick.yaml is laid over gpu.yaml: --configfile \S+/gpu.yaml \S+/gpu_q"):
+        load_study([CONFIG, CONFIG.with_name("gpu_quick.yaml")])

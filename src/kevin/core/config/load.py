@@ -21,7 +21,18 @@ def section_digest(section: BaseModel, without: Set[str] = frozenset()) -> str:
 
 
 def validate_study(raw: dict[str, Any], origin: str) -> Study:
-    """Check a raw tree; every problem becomes one line that names ``origin``, the key and what is wrong with it."""
+    """Check a raw tree; every problem becomes one line that names ``origin``, the key and what is wrong with it.
+
+    Args:
+        raw: with ``over`` where one of its files is laid over another, and says nothing without it.
+        origin: the files, with `` + `` between them.
+    """
+    raw = dict(raw)
+    over = raw.pop("over", None)
+    files = origin.split(" + ")
+    if over is not None and Path(str(over)).name not in [Path(file).name for file in files]:
+        last = Path(files[-1])
+        raise ConfigError(f"{last} is laid over {over}: --configfile {last.with_name(Path(str(over)).name)} {last}")
     try:
         return Study.model_validate(raw)
     except ValidationError as e:

@@ -10,7 +10,7 @@ from kevin.core.types import Frozen
 
 
 class KernelBenchSource(Frozen):
-    """Where KernelBench's tasks come from; only read when ``tasks.source`` is ``kernelbench``."""
+    """Where KernelBench's tasks, or yours in its layout, come from; not read when ``tasks.source`` is ``catalog``."""
 
     path: str | None = None
     """A folder with a checkout; wins over ``repository``."""
@@ -21,12 +21,15 @@ class KernelBenchSource(Frozen):
     levels: tuple[int, ...] = (1, 2)
     """Levels that are loaded and evaluated; 3 and 4, whole networks, are never trained on."""
     num_train_per_level: int = Field(default=90, ge=1)
-    """90 + 90 of levels 1 and 2 train; the rest of each level is held out."""
+    """90 + 90 of levels 1 and 2 train; the rest of each level is held out. Not read where ``held_out`` names tasks."""
+    held_out: tuple[str, ...] = ()
+    """Tasks that are held out, by file name (``2_other_name``) or id (``kb/1/2``); all others of levels 1 and 2 train.
+    Drawn by the seed where none is named."""
 
 
 class TasksConfig(Frozen):
-    source: Literal["catalog", "kernelbench"] = "catalog"
-    """The study's own tasks, or KernelBench's."""
+    source: Literal["catalog", "kernelbench", "both"] = "catalog"
+    """The study's own tasks, KernelBench's or a folder of yours in its layout, or such a folder beside the study's."""
     size: Literal["cpu", "gpu"] = "cpu"
     """Which of the two sizes of the own tasks is used."""
     num_train_level1: int = Field(default=10, ge=0)
@@ -36,8 +39,8 @@ class TasksConfig(Frozen):
     num_eval_level1: int = Field(default=8, ge=0)
     """Held-out single operators that the tables are made of."""
     num_eval_level2: int = Field(default=8, ge=0)
-    """Held-out fused tasks, with operator sequences that stand nowhere in the training set; with KernelBench's tasks
-    they are the split ``unseen`` beside them."""
+    """Held-out fused tasks, with operator sequences that stand nowhere in the training set; with KernelBench's
+    tasks they are the split ``unseen`` beside them; with a folder of yours alone there are none."""
     case_study: str = "l1/layer_norm"
     """Id of the task whose best trajectory is told turn by turn; always held out."""
     kernelbench: KernelBenchSource = KernelBenchSource()

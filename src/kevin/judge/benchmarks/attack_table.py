@@ -18,6 +18,7 @@ from kevin.core.progress import Progress, progress
 from kevin.core.protocol import JudgeProtocol, TimingProtocol
 from kevin.core.provenance import device_name
 from kevin.core.scratch import scratch_folder
+from kevin.core.texts import split_lines, strict_json
 from kevin.core.types import Device, Frozen, Kernel, Outcome, Task, Verdict, digest
 from kevin.judge.benchmarks.attacks import Attack, Suite, suites
 from kevin.judge.benchmarks.throughput import KernelBenchHarness, Result
@@ -176,14 +177,14 @@ def _verdicts(
 
 def _ask_harness(asked: dict[str, tuple[Task, Kernel]], checkout: Path, path: Path) -> dict[str, Result]:
     """Its answers, also those of an earlier run."""
-    lines = [json.loads(line) for line in path.read_text().splitlines()] if path.exists() else []
+    lines = [json.loads(line) for line in split_lines(path.read_text())] if path.exists() else []
     origin = checkout.resolve().name
     known: dict[str, Result] = {line["id"]: line["result"] for line in lines if line["checkout"] == origin}
     todo = [key for key in asked if key not in known]
 
     def keep(i: int, result: Result) -> None:
         known[todo[i]] = result
-        append_line(path, json.dumps({"id": todo[i], "checkout": origin, "result": result}))
+        append_line(path, strict_json({"id": todo[i], "checkout": origin, "result": result}))
 
     if todo:
         with scratch_folder("kevin-kernelbench-") as scratch:
@@ -218,7 +219,7 @@ def write_attacks(out: Path, rows: Sequence[dict[str, Any]], provenance: dict[st
     paths = [out / f"attacks.{ending}" for ending in ("csv", "md", "provenance.json")]
     write_csv(paths[0], pd.DataFrame(rows))
     write_text(paths[1], markdown(rows, str(provenance["device_name"])))
-    write_text(paths[2], json.dumps(provenance, indent=1, sort_keys=True) + "\n")
+    write_text(paths[2], strict_json(provenance, indent=1, sort_keys=True) + "\n")
     return paths
 
 

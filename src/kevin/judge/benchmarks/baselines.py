@@ -185,7 +185,7 @@ def _rows(task: Task, device: Hardware, wanted: tuple[Baseline, ...]) -> Rows:
     except RuntimeError as e:
         if "out of memory" not in str(e):
             raise
-        log.warning("no baselines of %s: it does not fit on the device: %s", task.id, str(e).splitlines()[0])
+        log.warning("no baselines of %s: it does not fit on the device: %s", task.id, str(e).split("\n")[0])
         torch.cuda.empty_cache()
     return []
 

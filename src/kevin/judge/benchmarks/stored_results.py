@@ -11,6 +11,7 @@ import pandas as pd
 
 from kevin.core.errors import DataError
 from kevin.core.files import write_text
+from kevin.core.texts import strict_json
 from kevin.core.types import Task
 
 
@@ -108,7 +109,7 @@ def write_measured(folder: Path, frame: pd.DataFrame, tasks: Sequence[Task], pro
     name = _set_name(tasks)
     contents = {
         f"{name}_baselines.csv": frame.to_csv(index=False),
-        f"{name}_baselines.provenance.json": json.dumps(provenance, indent=1, sort_keys=True) + "\n",
+        f"{name}_baselines.provenance.json": strict_json(provenance, indent=1, sort_keys=True) + "\n",
     }
     if name == "kernelbench":
         for baseline in frame["baseline"].unique():
@@ -116,7 +117,7 @@ def write_measured(folder: Path, frame: pd.DataFrame, tasks: Sequence[Task], pro
             exported = json.loads((folder / file).read_text()) if (folder / file).exists() else {}
             for level, entries in export_kernelbench(frame, tasks, baseline).items():
                 exported[level] = exported.get(level, {}) | entries
-            contents[file] = json.dumps(exported, indent=1) + "\n"
+            contents[file] = strict_json(exported, indent=1) + "\n"
     for file, text in contents.items():
         write_text(folder / file, text)
     return [folder / file for file in contents]

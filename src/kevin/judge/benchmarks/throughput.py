@@ -165,7 +165,7 @@ def _kernelbench_job(checkout: Path, job: dict[str, Any], timeout_s: float) -> R
             return None
     if run.returncode != 0:
         log.warning("KernelBench's harness failed: %s", run.stderr.strip()[-600:])
-    lines = [line for line in run.stdout.splitlines() if line.startswith("RESULT ")]
+    lines = [line for line in run.stdout.split("\n") if line.startswith("RESULT ")]
     return json.loads(lines[-1].removeprefix("RESULT ")) if lines else None
 
 
@@ -176,7 +176,7 @@ def _require_importable(checkout: Path) -> None:
         [sys.executable, "-c", code, str(checkout / "src")], capture_output=True, text=True, check=False
     )
     if run.returncode != 0:
-        reason = (run.stderr.strip().splitlines() or ["no reason given"])[-1]
+        reason = run.stderr.strip().split("\n")[-1] or "no reason given"
         raise UsageError(
             f"KernelBench's own code in {checkout} cannot be imported: {reason}; install what its pyproject.toml "
             f"names, give another checkout, or leave out --kernelbench"

@@ -27,6 +27,7 @@ from kevin.core.errors import DeviceLostError, HarnessError
 from kevin.core.files import append_line
 from kevin.core.protocol import JudgeProtocol
 from kevin.core.scratch import scratch_folder
+from kevin.core.texts import split_lines, strict_json
 from kevin.core.types import Frozen, Kernel, Task, digest
 from kevin.judge.compile.native import Build
 from kevin.judge.correctness.checks import settle
@@ -155,7 +156,7 @@ class UnguardedStore:
     def __init__(self, path: Path) -> None:
         self._path = path
         self._known: dict[str, Unguarded] = {}
-        for line in path.read_text().splitlines() if path.exists() else []:
+        for line in split_lines(path.read_text()) if path.exists() else []:
             try:
                 record = json.loads(line)
                 key = record.pop("key")
@@ -174,7 +175,7 @@ class UnguardedStore:
 
     def put(self, key: str, found: Unguarded) -> None:
         self._known[key] = found
-        append_line(self._path, json.dumps({"key": key, **found.model_dump(mode="json")}))
+        append_line(self._path, strict_json({"key": key, **found.model_dump(mode="json")}))
 
 
 def measure_unguarded(

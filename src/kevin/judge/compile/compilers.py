@@ -8,23 +8,45 @@ compilers of its own, and the host needs none.
 
 from __future__ import annotations
 
+import atexit
 import contextlib
 import functools
+import itertools
+import mmap
 import os
 import re
 import shlex
 import shutil
 import subprocess
 import sys
-from collections.abc import Iterator
+import tempfile
+from collections.abc import Iterator, Sequence
 from pathlib import Path
 
-from kevin.core.errors import DeviceError
+from kevin.core.errors import DeviceError, SandboxError
+from kevin.core.scratch import scratch_folder
 from kevin.core.types import Language
 from kevin.judge.sandbox.isolation import Isolation, is_system, toolchain
 
 _SYSTEM_PATH = "/usr/local/bin:/usr/bin:/bin"
 _LIBRARIES = ("libstdc++.so", "libgomp.so")
+_kept = contextlib.ExitStack()
+"""Folders that this process makes once."""
+atexit.register(_kept.close)
+
+
+@functools.cache
+def require_loadable(folder: Path) -> None:
+    """Raises SandboxError where what is built in ``folder`` could not be loaded, so that no kernel is to blame."""
+    with tempfile.TemporaryFile(dir=folder) as f:
+        f.truncate(mmap.PAGESIZE)
+        try:
+            mmap.mmap(f.fileno(), mmap.PAGESIZE, flags=mmap.MAP_PRIVATE, prot=mmap.PROT_READ | mmap.PROT_EXEC).close()
+        except PermissionError:
+            raise SandboxError(
+                f"{folder}: its file system is mounted noexec, so that no kernel built there can be loaded; name "
+                f"another folder with --store, or with TMPDIR where there is none"
+            ) from None
 
 
 def find_gxx(isolation: Isolation) -> list[str]:
@@ -37,7 +59,24 @@ def find_gxx(isolation: Isolation) -> list[str]:
         if "CXX" in os.environ:
             raise DeviceError(f"CXX is {os.environ['CXX']!r}, and there is no such compiler: correct it or unset CXX")
         raise DeviceError("g++ was not found: install a C++ compiler (e.g. apt-get install g++) or set CXX")
-    return [program, *command[1:]]
+    others = _programs(command[1:])
+    return [program, *(others.get(word, word) for word in command[1:])]
+
+
+def _programs(words: Sequence[str]) -> dict[str, str]:
+    """The path of each that is a program: one that a launcher (ccache, distcc) starts stands before any option."""
+    before = itertools.takewhile(lambda word: not word.startswith("-"), words)
+    return {word: path for word in before if (path := shutil.which(word))}
+
+
+@functools.cache
+def _as_one_program(command: tuple[str, ...]) -> Path:
+    """A script that calls a compiler of several words, for torch, which takes all of ``CXX`` for one program's name."""
+    script = _kept.enter_context(scratch_folder("kevin-compiler-")) / "c++"
+    require_loadable(script.parent)
+    script.write_text(f'#!/bin/sh\nexec {shlex.join(command)} "$@"\n')
+    script.chmod(0o755)
+    return script
 
 
 def find_nvcc(isolation: Isolation) -> str:
@@ -62,7 +101,9 @@ def compiler_folders(language: Language, isolation: Isolation) -> list[str]:
             found |= {path for path in (Path(home), Path(home).resolve()) if path.is_dir()}
     if _uses_gxx(language):
         command = tuple(find_gxx(isolation))
-        found |= {*_installation(command[0]), *_libraries_of(command)}
+        found |= _libraries_of(command)
+        for program in (command[0], *_programs(command[1:]).values()):
+            found |= {*_installation(program)}
     return sorted(str(path) for path in found if not is_system(path))
 
 
@@ -72,6 +113,9 @@ def module_folders(language: Language, isolation: Isolation) -> list[str]:
     for part in {language, "cpp"}:
         with contextlib.suppress(DeviceError):
             found.update(compiler_folders(part, isolation))
+    script = Path(module_environment(isolation).get("CXX", ""))
+    if script.is_absolute() and script.exists() and not is_system(script):
+        found.add(str(script.parent))
     return sorted(found)
 
 
@@ -81,7 +125,8 @@ def module_environment(isolation: Isolation) -> dict[str, str]:
     if os.environ.get("CXX"):
         environment["CXX"] = os.environ["CXX"]
         with contextlib.suppress(DeviceError):  # a module may do without
-            environment["CXX"] = shlex.join(find_gxx(isolation))
+            command = find_gxx(isolation)
+            environment["CXX"] = str(_as_one_program(tuple(command))) if len(command) > 1 else shlex.join(command)
     return environment
 
 

@@ -20,7 +20,7 @@ from typing import Any
 from kevin.core.errors import DeviceError
 from kevin.core.protocol import JudgeProtocol
 from kevin.core.types import Kernel, Outcome, Task, digest
-from kevin.judge.compile.compilers import find_nvcc, module_environment, module_folders, search_path
+from kevin.judge.compile.compilers import find_nvcc, module_environment, module_folders, require_loadable, search_path
 from kevin.judge.compile.native import (
     Build,
     check_compiler_space,
@@ -37,7 +37,7 @@ _FALLBACK, _SWALLOWED = "fallback_after_failed_build", "swallowed.txt"
 
 def _build_error(text: str) -> str:
     """The compiler's words out of ninja's report."""
-    keep = [line for line in text.splitlines() if not line.startswith(("[", "FAILED:", "ninja:"))]
+    keep = [line for line in text.split("\n") if not line.startswith(("[", "FAILED:", "ninja:"))]
     return re.sub(r"\S*/build-\w+/[0-9a-f]{24}/", "", compiler_excerpt("\n".join(keep)))
 
 
@@ -90,6 +90,7 @@ def build_inline(
             return Build(path=str(folder), reason=_FALLBACK, message=known.read_text(), cached=True)
         return Build(path=str(folder), cached=True)
     cache.mkdir(parents=True, exist_ok=True)
+    require_loadable(cache)
     # torch writes absolute paths into its build files, so the folder must be built under its final name
     marker = Path(tempfile.mkdtemp(prefix="build-", dir=cache))
     setup = {

@@ -24,7 +24,13 @@ from kevin.core.errors import DeviceError, SandboxError
 from kevin.core.files import check_space, writing
 from kevin.core.protocol import JudgeProtocol
 from kevin.core.types import Frozen, Kernel, Language, Outcome, TaskSpec, digest
-from kevin.judge.compile.compilers import compiler_folders, find_gxx, find_nvcc, runtime_folders
+from kevin.judge.compile.compilers import (
+    compiler_folders,
+    find_gxx,
+    find_nvcc,
+    require_loadable,
+    runtime_folders,
+)
 from kevin.judge.sandbox.isolation import Isolation, detect_isolation, toolchain, with_parent, wrap
 
 _COMPILER_MEMORY_BYTES: dict[str, int] = {"cpp": 3 << 30, "cuda": 12 << 30}
@@ -110,7 +116,7 @@ def translation_unit(kernel: Kernel, spec: TaskSpec) -> str:
 def processor() -> str:
     """What ``-march=native`` depends on: builds of one cache may be asked for by unlike machines of a cluster."""
     try:
-        lines = Path("/proc/cpuinfo").read_text().splitlines()
+        lines = Path("/proc/cpuinfo").read_text().split("\n")
     except OSError:
         return platform.machine()
     told = [line.partition(":")[2].split() for line in lines if line.startswith(("flags", "Features"))]
@@ -137,7 +143,7 @@ def compiler_excerpt(text: str, max_errors: int = 3, max_lines: int = 24) -> str
     keep: list[str] = []
     errors = 0
     in_error = False
-    for line in text.replace("\u2018", "'").replace("\u2019", "'").splitlines():
+    for line in text.replace("\u2018", "'").replace("\u2019", "'").split("\n"):
         head = re.match(r"^(?:\S+?[:(]\d+[:)]?.*?|ptxas )\b(fatal error|error|fatal|warning|note|remark)\b", line)
         if head:
             in_error = head.group(1) in ("error", "fatal error", "fatal")
@@ -151,7 +157,7 @@ def compiler_excerpt(text: str, max_errors: int = 3, max_lines: int = 24) -> str
         if in_error:
             keep.append(line.rstrip())
     if not keep:
-        keep = [line.rstrip() for line in text.splitlines() if line.strip()][-max_lines:]
+        keep = [line.rstrip() for line in text.split("\n") if line.strip()][-max_lines:]
     return "\n".join(keep[:max_lines])
 
 
@@ -170,7 +176,7 @@ def resources_used(text: str) -> dict[str, int]:
 
 def without_resources(text: str) -> str:
     """A compiler's words as they would be without ``ptxas -v``."""
-    lines = text.splitlines()
+    lines = text.split("\n")
     return "\n".join(line for line in lines if not re.match(r"ptxas info|\s+\d+ bytes stack frame", line))
 
 
@@ -181,7 +187,8 @@ def _limits(memory_bytes: int) -> list[str]:
 def compiler_environment(folder: str) -> dict[str, str]:
     """``folder`` holds the temporary files: nvcc names them by its process number, which is the same in every sandbox,
     and not every isolation has a /tmp of its own."""
-    environment = {"PATH": os.environ.get("PATH", "/usr/bin:/bin"), "LC_ALL": "C.UTF-8", "TMPDIR": folder}
+    own = {"TMPDIR": folder, "HOME": folder}  # ccache keeps what it compiled in its user's home
+    environment = {"PATH": os.environ.get("PATH", "/usr/bin:/bin"), "LC_ALL": "C.UTF-8"} | own
     passed_on = ("CUDA_HOME", "CXX", "LD_LIBRARY_PATH")
     return environment | {name: os.environ[name] for name in passed_on if name in os.environ}
 
@@ -239,6 +246,7 @@ def build_native(
     if library.exists():
         return Build(path=str(library), cached=True)
     cache.mkdir(parents=True, exist_ok=True)
+    require_loadable(cache)
     with tempfile.TemporaryDirectory(prefix="build-", dir=cache) as folder:
         source, output = Path(folder) / f"unit{suffix}", Path(folder) / "unit.so"
         with writing(library):

@@ -6,6 +6,7 @@ outcome: the compiler takes them only where they are what it would read itself.
 
 from __future__ import annotations
 
+import contextlib
 import functools
 import logging
 import os
@@ -19,9 +20,9 @@ from pathlib import Path
 
 import torch
 
-from kevin.core.errors import HarnessError
+from kevin.core.errors import DeviceError, HarnessError
 from kevin.core.types import digest
-from kevin.judge.compile.compilers import module_environment, module_folders
+from kevin.judge.compile.compilers import find_gxx, module_environment, module_folders
 from kevin.judge.sandbox.cell import CandidateFailed, Cell
 from kevin.judge.sandbox.isolation import Isolation, toolchain
 
@@ -44,7 +45,9 @@ def _cache() -> Path:
 def _folder(isolation: Isolation) -> Path:
     """Of what the compiler itself does not check: which headers, and where they stand."""
     environment = module_environment(isolation)
-    command = environment.get("CXX", "c++")
+    command = "c++"
+    with contextlib.suppress(DeviceError):  # a module may do without
+        command = shlex.join(find_gxx(isolation)) if "CXX" in environment else command
     compiler = Path(shutil.which(shlex.split(command)[0], path=environment["PATH"]) or sys.executable).resolve()
     version = (command, str(compiler), str(compiler.stat().st_mtime_ns))
     narrow = [p.read_text() for p in sorted(_NARROW.rglob("*.h"))]

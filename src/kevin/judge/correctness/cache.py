@@ -6,7 +6,7 @@ from collections import OrderedDict
 
 import torch
 
-from kevin.core.errors import DeviceFullError, DeviceLostError, KevinError, TaskError
+from kevin.core.errors import DeviceFullError, DeviceLostError, KevinError, TaskError, first_line
 from kevin.core.protocol import JudgeProtocol
 from kevin.core.types import Task
 from kevin.judge.correctness.reference import ReferenceTask
@@ -14,7 +14,7 @@ from kevin.judge.correctness.reference import ReferenceTask
 
 def does_not_fit(task: Task, error: Exception) -> DeviceFullError:
     """What to raise for an allocation that failed on the device."""
-    reason = str(error).splitlines()[0].partition(" If reserved but unallocated")[0]
+    reason = str(error).split("\n")[0].partition(" If reserved but unallocated")[0]
     return DeviceFullError(
         f"task {task.id} does not fit on the device beside what else is there: {reason} A model on this GPU takes "
         f"policies.<name>.memory_share of it, in training train.vllm_memory_share: lower that, or judge on another GPU "
@@ -34,7 +34,7 @@ def make_reference(task: Task, protocol: JudgeProtocol) -> ReferenceTask:
         raise does_not_fit(task, e) from None
     except torch.AcceleratorError as e:
         raise DeviceLostError(
-            f"the GPU failed while the reference of {task.id} ran: {str(e).splitlines()[0]}. If it does so for "
+            f"the GPU failed while the reference of {task.id} ran: {first_line(e)}. If it does so for "
             f"this task alone, the task is at fault; else look at nvidia-smi and at dmesg for Xid errors"
         ) from e
     except Exception as e:

@@ -21,7 +21,7 @@ from typing import Any
 
 import torch
 
-from kevin.core.errors import DeviceError, DeviceFullError, DeviceLostError, SandboxError
+from kevin.core.errors import DeviceError, DeviceFullError, DeviceLostError, SandboxError, first_line
 from kevin.core.protocol import JudgeProtocol
 from kevin.core.provenance import jobs_side_by_side
 from kevin.core.types import Dialect, Kernel, Outcome, Task, TaskSpec, tensor_bytes
@@ -64,10 +64,10 @@ def _start_cuda() -> None:
     try:
         torch.cuda.init()
     except (RuntimeError, AssertionError) as e:
-        reason = str(e).strip().splitlines()[0].rstrip(".")
+        reason = first_line(e)
         raise DeviceError(
             f"torch can use no NVIDIA GPU: {reason}. Check that nvidia-smi lists one, that its driver is recent enough "
-            f"for CUDA {torch.version.cuda or '(this torch is a build without CUDA)'}, or use --device cpu"
+            f"for CUDA {torch.version.cuda or '(this torch is a build without CUDA)'}, or use device cpu"
         ) from e
 
 
@@ -127,7 +127,7 @@ class GpuHardware(Hardware):
             if isinstance(e, torch.OutOfMemoryError) or getattr(e, "code", None) == _OUT_OF_MEMORY:
                 raise does_not_fit(task, e) from None
             raise DeviceLostError(
-                f"the GPU failed in the judge itself, not in a candidate: {str(e).splitlines()[0]}. Look at nvidia-smi "
+                f"the GPU failed in the judge itself, not in a candidate: {first_line(e)}. Look at nvidia-smi "
                 f"and at dmesg for Xid errors; verdicts so far are kept, start again to go on"
             ) from e
 

@@ -85,7 +85,7 @@ def read_profile(text: str) -> dict[str, float | str]:
     ``achieved_occupancy_share``: mean active warps over those that a multiprocessor holds. ``stalls``: what warps that
     do not issue wait for, the largest shares of their time first.
     """
-    lines = [line for line in text.splitlines() if line.startswith('"')]
+    lines = [line for line in text.split("\n") if line.startswith('"')]
     rows = list(csv.DictReader(io.StringIO("\n".join(lines))))
     kernels = [row for row in rows if (row.get("ID") or "").isdigit()]  # the row below the head holds units
     weights = [_number(row.get(_DURATION)) for row in kernels]

@@ -122,7 +122,7 @@ class Builds:
 def _ninja_variables(folder: str) -> tuple[list[str], list[str]]:
     """The C++ compiler and its flags in the build file that torch wrote."""
     with open(os.path.join(folder, "build.ninja")) as f:  # noqa: PTH118, PTH123
-        lines = dict(line.split(" = ", 1) for line in f.read().splitlines() if " = " in line and line[0] != " ")
+        lines = dict(line.split(" = ", 1) for line in f.read().split("\n") if " = " in line and line[0] != " ")
     return shlex.split(lines["cxx"]), shlex.split(lines["cflags"])
 
 

@@ -27,6 +27,7 @@ from kevin.core.errors import DeviceError, HarnessError, KevinError, UsageError
 from kevin.core.fields import field_docs
 from kevin.core.protocol import JudgeProtocol
 from kevin.core.provenance import device_name
+from kevin.core.texts import strict_json
 from kevin.core.types import Frozen
 
 log = logging.getLogger(__name__)
@@ -161,7 +162,7 @@ def slurm_judge(nodes: SlurmNodes, folder: Path) -> Iterator[Path]:
     path = folder / CONNECTION
     try:
         cluster.adapt(minimum_jobs=nodes.min_jobs, maximum_jobs=nodes.max_jobs, interval="2s", wait_count=15)
-        text = json.dumps({"address": cluster.scheduler_address, "tls": files}, indent=2)
+        text = strict_json({"address": cluster.scheduler_address, "tls": files}, indent=2)
         _write_private(path, text)
         yield path
     finally:

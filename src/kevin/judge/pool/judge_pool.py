@@ -20,6 +20,7 @@ from typing import Any
 from kevin.core.config import JudgePoolConfig
 from kevin.core.errors import HarnessError, KevinError
 from kevin.core.files import DISK_FULL
+from kevin.core.limits import require_limits
 from kevin.core.protocol import JudgeProtocol
 from kevin.core.provenance import device_name, nvidia_gpus
 from kevin.core.scratch import scratch_folder
@@ -36,6 +37,7 @@ from kevin.judge.pool.worker import (
     visible_gpu,
     warm_up_device,
 )
+from kevin.judge.sandbox.isolation import HINTS
 from kevin.judge.store import VerdictStore, verdict_key
 
 log = logging.getLogger(__name__)
@@ -67,6 +69,7 @@ class JudgePool:
     """
 
     def __init__(self, protocol: JudgeProtocol, store_dir: Path, config: JudgePoolConfig | None = None) -> None:
+        require_limits()
         self.protocol = protocol
         self.config = config or JudgePoolConfig()
         self.store = VerdictStore(store_dir)
@@ -229,7 +232,7 @@ class JudgePool:
         common: dict[str, Any] = {
             "memory_limit": 0,
             "host": "127.0.0.1",
-            "env": {"OMP_NUM_THREADS": "1", **isolation_environment(self.config)},
+            "env": {"OMP_NUM_THREADS": "1", HINTS: "no", **isolation_environment(self.config)},
             "silence_logs": logging.CRITICAL,  # what fails there is raised here
         }
         workers: dict[Any, Any] = {
@@ -245,7 +248,7 @@ class JudgePool:
         seen = [visible_gpu(shown, i, self.config.gpus) for i in range(self.config.device_workers)]
         warn_of_sharing([gpu["CUDA_VISIBLE_DEVICES"] for gpu in seen if gpu])
         for i in range(self.config.device_workers):
-            env = {**common["env"], **seen[i]}
+            env = {**common["env"], **seen[i]} | ({HINTS: ""} if i == 0 else {})
             workers[f"device-{i}"] = {
                 "cls": Nanny,
                 "options": {**common, "env": env, "nthreads": threads, "resources": {"device": threads}},

@@ -85,6 +85,15 @@ def prepare_forks(
         fork_server(script, python_flags, _ENVIRONMENT | environment)
 
 
+def _not_up(error: CandidateFailed) -> SandboxError:
+    why = f"({error.reason}): {error}"
+    if "maximum limit" in str(error):
+        why = (
+            "within the limits of this shell, see ulimit -a: raise that of address space (-v) or lower judge.memory_mb"
+        )
+    return SandboxError(f"the sandbox did not come up {why}")
+
+
 class Cell:
     """One sandboxed process around one candidate. Use as a context manager: leaving kills the whole process group."""
 
@@ -154,7 +163,7 @@ class Cell:
         try:
             self._receive(timeout_s)
         except CandidateFailed as e:
-            raise SandboxError(f"the sandbox did not come up ({e.reason}): {e}") from e
+            raise _not_up(e) from e
         self._is_up = True
 
     def start_device(self, timeout_s: float = _PREPARE_TIMEOUT_S) -> None:
@@ -195,7 +204,7 @@ class Cell:
             self._hand_over(shared_fd)
             reply = self.request(setup | self._paths, timeout_s)
         except CandidateFailed as e:
-            raise SandboxError(f"the sandbox did not come up ({e.reason}): {e}") from e
+            raise _not_up(e) from e
         self._check_device(reply)
         return [str(g) for g in reply["guards"]]
 

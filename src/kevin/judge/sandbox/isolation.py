@@ -42,6 +42,8 @@ class Isolation(StrEnum):
     NONE = "none"
 
 
+HINTS = "KEVIN_HINTS"
+"""Environment variable: ``no`` where another process of the same judge says what would isolate better."""
 _SYSTEM = ("/usr", "/lib", "/lib64", "/lib32", "/bin", "/sbin", "/etc/ld.so.cache", "/etc/alternatives")
 _OF_THE_HOST = ("PATH", "HOME", "CXX", "CUDA_HOME", "LD_LIBRARY_PATH")
 """Names what an image has of its own."""
@@ -231,12 +233,11 @@ def detect_isolation() -> Isolation:
         return Isolation.BUBBLEWRAP
     if shutil.which("apptainer") and _apptainer_works():
         return Isolation.APPTAINER
+    hint = log.debug if os.environ.get(HINTS) == "no" else log.warning
     if tests[Isolation.NAMESPACES]():
-        log.warning("bubblewrap is not usable here: candidates run in plain namespaces (apt-get install bubblewrap)")
+        hint("bubblewrap is not usable here: candidates run in plain namespaces (apt-get install bubblewrap)")
         return Isolation.NAMESPACES
-    log.warning(
-        "no bubblewrap, Apptainer or unprivileged namespaces here: candidates run with self-imposed limits only"
-    )
+    hint("no bubblewrap, Apptainer or unprivileged namespaces here: candidates run with self-imposed limits only")
     return Isolation.NONE
 
 

@@ -11,11 +11,11 @@ from matplotlib.lines import Line2D
 from matplotlib.ticker import PercentFormatter
 
 from kevin.core.config import Study
+from kevin.core.files import read_table
 from kevin.report.audit import ALL, ANY, PAID
 from kevin.report.figures.style import LineStyle, alone, grid, legend, line_styles, look, save, whole_steps
 from kevin.report.notes import NOTE
 from kevin.report.scores import policy_label
-from kevin.report.tables import read_table
 
 _MOST_KINDS = 5
 """That get a line; the others are in the table."""

@@ -11,10 +11,10 @@ from matplotlib.lines import Line2D
 from matplotlib.ticker import PercentFormatter, StrMethodFormatter
 
 from kevin.core.config import Study
+from kevin.core.files import read_table
 from kevin.report.figures.style import LineStyle, grid, legend, line_styles, look, save
 from kevin.report.notes import NOTE
 from kevin.report.scores import policy_label
-from kevin.report.tables import read_table
 
 _X = {"kernels": "kernels a task", "gpu_seconds": "device seconds a task"}
 _Y = {"speedup": "best so far, mean\nspeedup over eager (×)", "correct": "tasks solved (%)"}

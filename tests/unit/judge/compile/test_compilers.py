@@ -6,6 +6,7 @@ import os
 import re
 import shutil
 import subprocess
+import sys
 from pathlib import Path
 
 import pytest
@@ -201,12 +202,59 @@ def test_a_part_that_every_extension_needs_and_the_host_lacks_is_named(
 
 
 def test_a_module_is_built_by_the_compiler_that_cxx_names(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
-    gxx = _program(tmp_path / "modules/gcc-13", f'exec {SYSTEM_GXX} -DOWN=-1 "$@"')
+    gxx = _program(tmp_path / "modules/gcc-13", f'exec {SYSTEM_GXX} "$@"')
     own = gxx.rename(gxx.with_name("own-g++"))
     monkeypatch.setenv("PATH", f"{own.parent}:{os.environ['PATH']}")
-    monkeypatch.setenv("CXX", own.name)
+    monkeypatch.setenv("CXX", f"env {own.name} -DOWN=-1")
     build = inline.build_inline(TASK, _module(EXTENSION), JudgeProtocol(rules=()), tmp_path / "builds")
     assert build.path is not None and build.reason is None, build.message
+
+
+@pytest.mark.parametrize("command", ["{launcher} {gxx} -DOWN=2", "{gxx} -DOWN=2", "env A=b {gxx} -DOWN=2 -DB='c d'"])
+def test_a_compiler_of_several_words_is_one_program_for_a_module(
+    command: str, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """torch looks for a program of the name that ``CXX`` is, spaces and all, and then every module fails to build."""
+    launcher = _program(tmp_path / "launcher", 'exec "$@"')
+    gxx = _program(tmp_path / "gcc", f'exec {SYSTEM_GXX} "$@"').rename(tmp_path / "gcc/bin/own-g++")
+    monkeypatch.setenv("PATH", f"{gxx.parent}:/usr/bin:/bin")
+    monkeypatch.setenv("CXX", command.format(launcher=launcher, gxx=gxx.name))
+    isolation = detect_isolation()
+    compiler = compilers.module_environment(isolation)["CXX"]
+    assert shutil.which(compiler) == compiler
+    shown = compilers.module_folders("cpp", isolation)
+    assert {str(Path(compiler).parent), str(tmp_path / "gcc")} <= set(shown)
+    (tmp_path / "unit.cpp").write_text("static_assert(OWN == 2);")
+    monkeypatch.setenv("PATH", "/usr/bin:/bin")  # as in a sandbox, where the user's is not
+    subprocess.run([compiler, "-c", tmp_path / "unit.cpp", "-o", "/dev/null"], check=True)
+
+
+def test_a_folder_whose_programs_cannot_be_run_is_no_kernels_fault(tmp_path: Path) -> None:
+    """Mounted for a process of its own. Without the check a kernel is told that its library cannot be loaded."""
+    program = f"""
+from pathlib import Path
+from kevin.core.errors import SandboxError
+from kevin.core.protocol import JudgeProtocol
+from kevin.core.types import Kernel, Task, TaskSpec
+from kevin.judge.evaluate import build_stage
+task = Task(id="t", level=1, name="t", source="", origin="user", spec=TaskSpec(inputs=(), outputs=()))
+for dialect in ("c_abi", "load_inline"):
+    kernel = Kernel(dialect=dialect, language="cpp", source="int a;")
+    try:
+        print(build_stage(task, kernel, JudgeProtocol(), Path("{tmp_path}/store/builds")))
+    except SandboxError as e:
+        print(e)
+"""
+    mounted = f"mount -t tmpfs -o noexec none {tmp_path} && exec {sys.executable} -c '{program}'"
+    run = subprocess.run(
+        ["unshare", "--user", "--map-root-user", "--mount", "sh", "-c", mounted],
+        capture_output=True,
+        text=True,
+        check=False,
+    )
+    if "unshare" in run.stderr or "mount:" in run.stderr:
+        pytest.skip(f"no file system can be mounted here: {run.stderr[-200:]}")
+    assert run.stdout.count(f"{tmp_path}/store/builds: its file system is mounted noexec") == 2, run.stderr
 
 
 def test_a_cuda_module_is_shown_the_compiler_of_its_c_part(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:

@@ -4,13 +4,17 @@ from __future__ import annotations
 
 from collections.abc import Iterator
 from pathlib import Path
+from typing import Any
 
 import pytest
 
 from kevin.core.config import JudgePoolConfig
 from kevin.core.errors import SandboxError
-from kevin.judge.pool.judge_pool import isolation_environment
-from kevin.judge.sandbox import isolation
+from kevin.core.protocol import JudgeProtocol
+from kevin.core.types import Outcome
+from kevin.judge.pool.judge_pool import JudgePool, isolation_environment
+from kevin.judge.sandbox import cell, isolation
+from kevin.judge.sandbox.cell import CandidateFailed
 from kevin.judge.sandbox.isolation import Isolation, detect_isolation, gpu_minor, toolchain
 
 
@@ -65,3 +69,36 @@ def test_the_device_file_of_one_gpu(tmp_path: Path) -> None:
     assert gpu_minor("GPU-11", tmp_path) == "0"
     assert gpu_minor("GPU-1", tmp_path) is None
     assert gpu_minor("MIG-00", tmp_path) is None
+
+
+def test_limits_of_the_shell_are_told_as_such() -> None:
+    refused = CandidateFailed(Outcome.RUNTIME_ERROR, "early_exit", "ValueError: not allowed to raise maximum limit")
+    assert "ulimit -a" in str(cell._not_up(refused))
+    assert "(killed): why" in str(cell._not_up(CandidateFailed(Outcome.RUNTIME_ERROR, "killed", "why")))
+
+
+def test_one_process_of_a_judge_says_what_would_isolate_better(
+    monkeypatch: pytest.MonkeyPatch, caplog: pytest.LogCaptureFixture
+) -> None:
+    monkeypatch.setattr(isolation.shutil, "which", lambda name: "/usr/bin/unshare" if name == "unshare" else None)
+    monkeypatch.setattr(isolation, "_works", lambda argv: True)
+    monkeypatch.delenv("KEVIN_ISOLATION", raising=False)
+    monkeypatch.delenv("KEVIN_JUDGE_IMAGE", raising=False)
+    for hints, told in (("no", 0), ("", 1)):
+        monkeypatch.setenv(isolation.HINTS, hints)
+        caplog.clear()
+        assert isolation.detect_isolation.__wrapped__() is Isolation.NAMESPACES
+        assert len(caplog.messages) == told
+
+
+def test_the_first_device_of_a_pool_says_it(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    seen: dict[str, str] = {}
+
+    def cluster(workers: dict[str, Any], **options: Any) -> None:
+        seen.update({name: worker["options"]["env"][isolation.HINTS] for name, worker in workers.items()})
+
+    monkeypatch.setattr("distributed.SpecCluster", cluster)
+    pool = JudgePool(JudgeProtocol(), tmp_path, JudgePoolConfig(device_workers=2, build_workers=1))
+    pool._local_cluster()
+    pool.close()
+    assert seen == {"builder": "no", "device-0": "", "device-1": "no"}

@@ -1,0 +1,210 @@
+"""A model's answer taken apart: its chain of thought, and its code blocks as CommonMark reads fences.
+
+Lines end at a line feed alone. A fence within a comment or a string that is still open does not end its block.
+"""
+
+from __future__ import annotations
+
+import re
+from typing import Literal, NamedTuple
+
+THINK_OPEN, THINK_CLOSE = "<think>", "</think>"
+
+_NAME = r"(?:\w{1,20}:)?(?:\w{0,20}(?:think|thought|reason|reflect)\w{0,20}|analysis|scratchpad)"
+_OPEN = re.compile(
+    rf"<\|?(?!end_of){_NAME}\|?(?:\s[^<>\n]*)?>|\[think\w*\]|◁think▷|<\|channel\|>analysis<\|message\|>", re.IGNORECASE
+)
+_CLOSE = re.compile(
+    rf"<\|?(?:/|end_of_){_NAME}\|?>|\[/think\w*\]|◁/think▷|<\|channel\|>final<\|message\|>", re.IGNORECASE
+)
+_LEADING = re.compile(r"[\s\ufeff]*")
+_ALONE = re.compile(rf"^[ \t]*(?:{_CLOSE.pattern})[ \t]*$", re.MULTILINE | re.IGNORECASE)
+_NESTED = re.compile(r"^ {0,3}(?:`{3,}|~{3,})[^`\s]", re.MULTILINE)
+_QUOTED = re.compile(r"`[^`\n]*`")
+
+_CONTAINER = re.compile(r"(?P<quote> {0,3}> ?)?(?P<item> *(?:[-*+]|\d{1,9}[.)]) +)?")
+_FENCE = re.compile(r"(?P<indent> *)(?P<fence>`{3,}|~{3,})(?P<info>[^\n]*)")
+_OF_PYTHON = re.compile(r"""^(?:import|from|class|def) |\A\s*(?:\"{3}|'{3})""", re.MULTILINE)
+_PYTHON_PARTS = re.compile(
+    r"""\#[^\n]*|(?P<marks>\"{3}|'{3})(?:(?:[^\\]|\\.)*?(?P=marks)|(?P<open>.*))"""
+    r"""|"(?:\\.|[^"\\\n])*"|'(?:\\.|[^'\\\n])*'""",
+    re.DOTALL,
+)
+_C_PARTS = re.compile(
+    r"""//[^\n]*|R"(?P<mark>[^()\s]{0,16})\((?:.*?\)(?P=mark)"|.*)|"(?:\\.|[^"\\\n])*"|'(?:\\.|[^'\\\n])*'"""
+    r"""|/\*(?:.*?\*/|(?P<open>.*))""",
+    re.DOTALL,
+)
+_MAX_INNER_FENCES = 4
+"""Fences in one comment that are looked beyond, which bounds the time that a hostile answer takes."""
+
+
+class Block(NamedTuple):
+    info: str
+    """What stands behind the opening fence."""
+    code: str
+    """Without what all its lines have of the opening fence's indentation; ends with a line feed unless it is empty."""
+    end: int
+    """Where the text behind the block begins."""
+
+
+class Answer(NamedTuple):
+    blocks: list[Block]
+    """The complete ones behind the chain of thought."""
+    start: int
+    """Where the chain of thought ends."""
+    cut: Literal["thought", "block"] | None
+    """What was never closed."""
+
+
+def read_answer(text: str) -> Answer:
+    """The tags of a chain of thought count where the answer begins, and outside code where no sentence names them.
+
+    Where a template has opened the thought, its end alone is in the text.
+    """
+    start, is_closed = 0, False
+    while opening := _OPEN.match(text, _skip(text, start)):
+        closing = _CLOSE.search(text, opening.end())
+        if closing is None:
+            return Answer([], start, "thought")
+        start, is_closed = closing.end(), True
+    return _read(text, start, is_closed)
+
+
+def split_thought(text: str) -> tuple[str, str]:
+    """(chain of thought, answer), without the tags between them."""
+    start = read_answer(text).start
+    thought = text[:start].strip()
+    if opening := _OPEN.match(thought):
+        thought = thought[opening.end() :]
+    closing = list(_CLOSE.finditer(thought))[-1:]
+    return (thought[: closing[0].start()] if closing else thought).strip(), text[start:].strip()
+
+
+def fenced(source: str, info: str) -> str:
+    """``source`` as a code block, between fences that it does not hold itself."""
+    longest = max((len(m[1]) for m in re.finditer(r"^ {0,3}(`{3,})", source, re.MULTILINE)), default=2)
+    fence = "`" * (longest + 1)
+    return f"{fence}{info}\n{source.rstrip()}\n{fence}"
+
+
+def _skip(text: str, position: int) -> int:
+    found = _LEADING.match(text, position)
+    return found.end() if found else position
+
+
+def _read(text: str, start: int, is_closed: bool) -> Answer:
+    blocks: list[Block] = []
+    position, item = start, 0
+    while position < len(text):
+        end = _line_end(text, position)
+        line = text[position:end]
+        container = _CONTAINER.match(line)
+        assert container is not None, "both of its parts may be absent"
+        if container["item"]:
+            item = len(container["item"])
+        elif line.strip() and len(line) - len(line.lstrip(" ")) < item:
+            item = 0
+        opening = _opening(line, container, item)
+        if opening is not None:
+            block = _block(text, end, opening, quoted=bool(container["quote"]))
+            tags = [] if is_closed else list(_ALONE.finditer(text, position, block.end if block else len(text)))
+            if tags:
+                if (answer := _behind_draft(text, tags[-1].end())) is not None:
+                    return answer
+                is_closed = True
+            if block is None:
+                return Answer(blocks, start, "block")
+            blocks.append(block)
+            position = block.end
+            continue
+        if (tag := _tag(line)) is None:
+            position = end + 1
+            continue
+        is_closed = True
+        position += tag.end()
+        if tag.re is _CLOSE:
+            blocks, start = [], position
+            continue
+        closing = _CLOSE.search(text, position)
+        if closing is None:
+            return Answer(blocks, start, "thought")
+        position = closing.end()
+    return Answer(blocks, start, None)
+
+
+def _line_end(text: str, position: int) -> int:
+    end = text.find("\n", position)
+    return len(text) if end < 0 else end
+
+
+class _Opening(NamedTuple):
+    indent: int
+    fence: str
+    info: str
+
+
+def _opening(line: str, container: re.Match[str], item: int) -> _Opening | None:
+    """An opening fence, by itself or at the beginning of a quotation or a list's item."""
+    found = _FENCE.fullmatch(line, container.end())
+    if found is None or (found["fence"][0] == "`" and "`" in found["info"]):
+        return None
+    indent = len(found["indent"]) + len(container["item"] or "")
+    return _Opening(indent, found["fence"], found["info"].strip()) if indent <= item + 3 else None
+
+
+def _block(text: str, position: int, opening: _Opening, *, quoted: bool) -> Block | None:
+    """The block whose opening fence ends at ``position``; None where it is never closed."""
+    mark, length = opening.fence[0], len(opening.fence)
+    closing = re.compile(rf" {{0,{opening.indent + 3}}}{mark}{{{length},}}[ \t]*")
+    following = re.compile(rf" {{0,3}}{mark}{{{length},}}[^`\s]")
+    lines: list[str] = []
+    doubted: list[Block] = []
+    while position < len(text):
+        position += 1
+        end = _line_end(text, position)
+        line = text[position:end]
+        if quoted:
+            quote = re.match(" {0,3}> ?", line)
+            if quote is None:
+                break
+            line = line[quote.end() :]
+        if closing.fullmatch(line):
+            indents = [len(kept) - len(kept.lstrip(" ")) for kept in lines if kept.strip()] if opening.indent else []
+            code = "".join(f"{kept[min([opening.indent, *indents]) :]}\n" for kept in lines)
+            block = Block(opening.info, code, min(end + 1, len(text)))
+            if not _is_unfinished(block):
+                return block
+            doubted.append(block)
+        if doubted and (following.match(line) or len(doubted) > _MAX_INNER_FENCES):
+            break
+        lines.append(line)
+        position = end
+    return doubted[0] if doubted else None
+
+
+def _is_unfinished(block: Block) -> bool:
+    """Whether a comment or a string of several lines is open at its end."""
+    is_python = block.info.lower().startswith("py") or (not block.info and _OF_PYTHON.search(block.code))
+    parts = (_PYTHON_PARTS if is_python else _C_PARTS).finditer(block.code)
+    return any(part["open"] is not None for part in parts)
+
+
+def _behind_draft(text: str, start: int) -> Answer | None:
+    """The answer behind a thought that ended within a block of its own; None where no block of it is whole."""
+    answer = _read(text, start, is_closed=True)
+    is_sound = answer.blocks and not any(_NESTED.search(block.code) for block in answer.blocks)
+    return answer if is_sound else None
+
+
+def _tag(line: str) -> re.Match[str] | None:
+    """The first tag of a line of prose that is one, and not what a sentence is about."""
+    if line.startswith("Summary:"):
+        return None
+    bare = _QUOTED.sub(lambda quoted: " " * len(quoted[0]), line)
+    tags = [m for pattern in (_OPEN, _CLOSE) for m in pattern.finditer(bare)]
+    for tag in sorted(tags, key=lambda m: m.start()):
+        before, after = bare[: tag.start()], bare[tag.end() :]
+        if not before.strip() or not after.strip() or re.search(r"[^\s'\"(*]$", before):
+            return tag
+    return None

@@ -1,0 +1,77 @@
+"""Texts as people and their editors write them, read alike everywhere; their lines; and the JSON that we write."""
+
+from __future__ import annotations
+
+import codecs
+import io
+import json
+import math
+import tokenize
+from collections.abc import Mapping
+from os import PathLike
+from pathlib import Path
+from typing import Any
+
+from kevin.core.errors import UsageError
+
+_MARKS = (
+    (codecs.BOM_UTF8, "utf-8-sig"),
+    (codecs.BOM_UTF32_LE, "utf-32"),  # begins as UTF-16's does
+    (codecs.BOM_UTF32_BE, "utf-32"),
+    (codecs.BOM_UTF16_LE, "utf-16"),
+    (codecs.BOM_UTF16_BE, "utf-16"),
+)
+
+
+def read_text(path: str | PathLike[str], kind: str = "file") -> str:
+    """A text file: UTF-8, what its byte order mark says, or, of a Python module, what its coding line says (PEP 263).
+
+    The mark is not part of the text, and lines end with a line feed. Raises UsageError naming the file; ``kind`` says
+    what is missed where there is none.
+    """
+    try:
+        data = Path(path).read_bytes()
+    except FileNotFoundError:
+        raise UsageError(f"{path}: no such {kind}") from None
+    except IsADirectoryError:
+        raise UsageError(f"{path}: cannot be read: a folder, not a file") from None
+    except OSError as e:
+        raise UsageError(f"{path}: cannot be read: {e.strerror}") from None
+    except ValueError as e:  # a zero byte, half of a surrogate pair
+        raise UsageError(f"{str(path)!a}: not the name of a file: {e}") from None
+    try:
+        text = data.decode(_encoding(data, is_python=Path(path).suffix == ".py"))
+    except (UnicodeDecodeError, LookupError, SyntaxError) as e:
+        raise UsageError(f"{path}: not a text file ({e}); save it as UTF-8") from None
+    return text.replace("\r\n", "\n").replace("\r", "\n")
+
+
+def _encoding(data: bytes, *, is_python: bool) -> str:
+    """Raises SyntaxError for a coding line that names no encoding."""
+    for mark, encoding in _MARKS:
+        if data.startswith(mark):
+            return encoding
+    return tokenize.detect_encoding(io.BytesIO(data).readline)[0] if is_python else "utf-8"
+
+
+def split_lines(text: str) -> list[str]:
+    """The lines of a text, which end at a line feed alone: `str.splitlines` ends them at U+2028 and others, too, which
+    may stand in a kernel, and so in a line of JSON.
+    """
+    return text.removesuffix("\n").split("\n") if text else []
+
+
+def strict_json(value: Any, **options: Any) -> str:
+    """JSON that every parser reads: infinities and what is not a number are null. ``options``: of `json.dumps`."""
+    try:
+        return json.dumps(value, allow_nan=False, **options)
+    except ValueError:
+        return json.dumps(_finite(value), allow_nan=False, **options)
+
+
+def _finite(value: Any) -> Any:
+    if isinstance(value, float):
+        return value if math.isfinite(value) else None
+    if isinstance(value, Mapping):
+        return {key: _finite(inner) for key, inner in value.items()}
+    return [_finite(inner) for inner in value] if isinstance(value, list | tuple) else value

@@ -1,0 +1,122 @@
+"""What a cluster can do, as Slurm says it, and what a job asks for that it cannot."""
+
+from __future__ import annotations
+
+import logging
+import re
+import shutil
+import subprocess
+from collections.abc import Mapping
+from typing import Any, NamedTuple
+
+from kevin.core.errors import UsageError
+
+log = logging.getLogger(__name__)
+
+PATIENCE_S = 30.0
+"""For an answer of Slurm's."""
+_FIX = "start it on a login node of the cluster, or run here by leaving out --profile slurm"
+
+
+class Partition(NamedTuple):
+    is_default: bool
+    minutes: float | None
+    """Longest time of a job; None without a limit."""
+    has_gpus: bool
+
+
+def partitions() -> dict[str, Partition]:
+    """By name. Raises UsageError without a Slurm that answers."""
+    if shutil.which("sinfo") is None or shutil.which("sbatch") is None:
+        raise UsageError(f"--profile slurm: there is no Slurm on this machine (no sbatch in PATH); {_FIX}")
+    command = ["sinfo", "--noheader", "--format", "%P|%l|%G"]
+    try:
+        found = subprocess.run(command, capture_output=True, text=True, timeout=PATIENCE_S, check=False)
+    except subprocess.TimeoutExpired:
+        raise UsageError(
+            f"--profile slurm: sinfo did not answer in {PATIENCE_S:g} s, so that nothing was submitted: the cluster's "
+            f"controller is busy or down. Try again later, or {_FIX}"
+        ) from None
+    if found.returncode != 0:
+        raise UsageError(f"--profile slurm: Slurm does not answer ({found.stderr.strip()}); {_FIX}")
+    known = read_partitions(found.stdout)
+    if not known:
+        raise UsageError(f"--profile slurm: sinfo names no partition, but says {found.stdout.strip()[:200]!r}; {_FIX}")
+    return known
+
+
+def read_partitions(said: str) -> dict[str, Partition]:
+    """From the lines of ``sinfo --format %P|%l|%G``: one for each kind of node. Others, of a greeting, are no such."""
+    known: dict[str, Partition] = {}
+    for line in said.split("\n"):
+        name, *rest = line.strip().split("|", 2)
+        if len(rest) != 2 or not name.rstrip("*"):
+            continue
+        gpus = "gpu" in rest[1]
+        before = known.get(name.rstrip("*"))
+        known[name.rstrip("*")] = Partition(
+            name.endswith("*"), _minutes(rest[0]), gpus or (before is not None and before.has_gpus)
+        )
+    return known
+
+
+def _minutes(limit: str) -> float | None:
+    """Of a time limit as sinfo prints it ([days-][[hours:]minutes:]seconds); None where it is no time, as infinite."""
+    match = re.fullmatch(r"(?:(\d+)-)?((?:\d+:){0,2}\d+)", limit.strip())
+    if match is None:
+        return None
+    parts = [int(part) for part in match[2].split(":")]
+    hours, minutes, seconds = [0, 0, 0, *parts][-3:]
+    return int(match[1] or 0) * 1440 + hours * 60 + minutes + seconds / 60
+
+
+def check_job(rule: str, resources: Mapping[str, Any], known: Mapping[str, Partition]) -> None:
+    """Refuse what Slurm would leave in its queue for ever. Raises UsageError with the setting to change.
+
+    Args:
+        resources: of the job. A partition may be a number: YAML takes 2024 for one.
+    """
+    default = next((name for name, partition in known.items() if partition.is_default), None)
+    asked = resources.get("slurm_partition")
+    asked = default if asked in (None, "", False) else str(asked)
+    where = f"--profile slurm, rule {rule}"
+    if asked is None:
+        raise UsageError(
+            f"{where}: this cluster has no default partition; set default-resources: slurm_partition in a profile of "
+            f"your own to one of {', '.join(known)} (docs/slurm.md)"
+        )
+    names = [name.strip() for name in asked.split(",")]
+    if unknown := [name for name in names if name not in known]:
+        raise UsageError(f"{where}: slurm_partition {unknown[0]} does not exist; this cluster has {', '.join(known)}")
+    chosen = [known[name] for name in names]
+    limits = [partition.minutes for partition in chosen if partition.minutes is not None]
+    minutes = resources.get("runtime")
+    if len(limits) == len(chosen) and isinstance(minutes, int | float) and minutes > max(limits):
+        raise UsageError(
+            f"{where}: runtime {minutes} minutes is more than partition {asked} allows ({max(limits):.0f}); set "
+            f"set-resources: {rule}: runtime, or another slurm_partition"
+        )
+    if (gpus := resources.get("gpu")) and not any(partition.has_gpus for partition in chosen):
+        having = ", ".join(name for name, partition in known.items() if partition.has_gpus)
+        raise UsageError(
+            f"{where}: it needs {gpus} GPUs and partition {asked} has none; set set-resources: {rule}: "
+            f"slurm_partition to one of {having or '(none here has GPUs)'}"
+        )
+
+
+def cancel_jobs(run: str) -> None:
+    """End every Slurm job of the run with this name, running or waiting. Where Slurm does not do it, say so."""
+    try:
+        done = subprocess.run(
+            ["scancel", "--name", run], capture_output=True, text=True, timeout=PATIENCE_S, check=False
+        )
+    except subprocess.TimeoutExpired:
+        why = f"did not answer in {PATIENCE_S:g} s"
+    except OSError as e:
+        why = f"cannot be started ({e.strerror})"
+    else:
+        if done.returncode == 0:
+            return
+        why = f"failed ({done.stderr.strip()[:200] or f'exit code {done.returncode}'})"
+    log.warning("scancel %s: jobs of an earlier run may still be in the queue, and write what this one does; end them "
+                "with: scancel --name %s", why, run)  # fmt: skip

@@ -1,0 +1,45 @@
+"""What `kevin serve` refuses at its start, instead of answering every pair with a failure."""
+
+from __future__ import annotations
+
+from pathlib import Path
+
+import pytest
+
+from kevin.api import adapter
+from kevin.cli.serve import _token, _usable
+from kevin.core.config import JudgePoolConfig
+from kevin.core.errors import SandboxError, UsageError
+
+POOL = JudgePoolConfig()
+
+
+@pytest.mark.parametrize("home", ["/proc", "/dev/null", "{file}", "/sys/kernel"])
+def test_a_home_that_cannot_be_written(home: str, tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    (tmp_path / "file").touch()
+    monkeypatch.setenv("HOME", home.format(file=tmp_path / "file"))
+    with pytest.raises(UsageError, match=r"cache/kevin/verdicts: verdicts cannot be kept there \(.+\); .*--store"):
+        _usable(Path("~/.cache/kevin/verdicts"), POOL)
+
+
+def test_a_store_that_is_usable(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setenv("HOME", str(tmp_path))
+    assert _usable(Path("~/store"), POOL) == tmp_path / "store"
+    assert list((tmp_path / "store").iterdir()) == []
+
+
+def test_a_store_in_which_nothing_can_be_built(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    def refuse(folder: Path) -> None:
+        raise SandboxError(f"{folder}: noexec")
+
+    monkeypatch.setattr(adapter, "require_loadable", refuse)
+    with pytest.raises(SandboxError, match="noexec"):
+        _usable(tmp_path, POOL)
+    assert _usable(tmp_path, POOL.model_copy(update={"scheduler": "tcp://node:1"})) == tmp_path, "others build"
+
+
+@pytest.mark.parametrize("encoding", ["utf-8", "utf-8-sig", "utf-16"])
+def test_a_token_as_an_editor_saves_it(encoding: str, tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.delenv("KEVIN_TOKEN", raising=False)
+    (tmp_path / "token").write_bytes("secret\r\n".encode(encoding))
+    assert _token(tmp_path / "token", "127.0.0.1", no_token=False) == "secret"

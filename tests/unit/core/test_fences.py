@@ -1,0 +1,187 @@
+"""Answers as models write them, and the one kernel in each: fences by CommonMark, thoughts under any tag."""
+
+from __future__ import annotations
+
+import pytest
+
+from kevin.core.dialogue import parse_completion
+from kevin.core.fences import fenced, split_thought
+from kevin.core.types import Dialect
+
+LAUNCH = 'extern "C" void launch(const float* x, float* out) {\n  out[0] = x[0];\n}\n'
+MODULE = 'import torch\n\n\nclass ModelNew(torch.nn.Module):\n    """See below."""\n'
+DRAFT = '```cpp\nextern "C" void launch(float* draft) {}\n```\n'
+
+
+def kernel_in(text: str, dialect: Dialect = "c_abi") -> str | None:
+    kernel = parse_completion(text, dialect, "cpp").kernel
+    return kernel.source if kernel else None
+
+
+@pytest.mark.parametrize(
+    "info",
+    ["", "cpp", "c++", "C++", "CPP", "c", "cc", "cxx", "cu", "cuda", "CUDA C++", "cuda-cpp", 'cpp title="k"', "{.cpp}",
+     "cpp {1,3}", "cpp{1}", " cpp", "cpp  ", "c++17", "cpp:src/k.cpp", "kernel.cpp", "kernel.cu", "language-cpp"],
+)  # fmt: skip
+@pytest.mark.parametrize("end", ["\n", "\r\n"])
+def test_whatever_the_fence_says_of_the_language(info: str, end: str) -> None:
+    text = f"Here:\n\n```{info}\n{LAUNCH}```  \nSummary: done\n".replace("\n", end)
+    assert kernel_in(text) == LAUNCH
+    assert parse_completion(text, "c_abi", "cpp").summary == "done"
+
+
+@pytest.mark.parametrize("fence", ["```", "````", "~~~", "~~~~~", "  ```", "   ~~~"])
+def test_fences_of_other_lengths_and_kinds(fence: str) -> None:
+    indent = fence[: len(fence) - len(fence.lstrip())]
+    body = "".join(indent + line for line in LAUNCH.splitlines(keepends=True))
+    assert kernel_in(f"{fence}cpp\n{body}{fence}\n") == LAUNCH
+    assert kernel_in(f"{fence}cpp\n{body}{fence}`~ no end\n") is None
+
+
+def test_fences_inside_a_longer_one_end_nothing() -> None:
+    code = f"/* As in\n```cpp\nlaunch(x, out);\n```\n*/\n{LAUNCH}"
+    for fence in ("````", "~~~"):
+        assert kernel_in(f"{fence}cpp\n{code}{fence}\n") == code
+
+
+@pytest.mark.parametrize(
+    "comment", ["/* Use:\n```\nlaunch(x, out);\n```\n*/\n", "/*\n```cpp\nx\n```\n\n*/\n", "// ```\n"]
+)
+def test_fences_in_a_comment_of_the_kernel(comment: str) -> None:
+    assert kernel_in(f"```cpp\n{comment}{LAUNCH}```\nSummary: s") == comment + LAUNCH
+    assert kernel_in(f"```cpp\n{LAUNCH}{comment}```\n```bash\nmake\n```\n") == LAUNCH + comment
+
+
+@pytest.mark.parametrize("info", ["python", ""])
+def test_fences_in_a_docstring(info: str) -> None:
+    source = f'"""A module.\n\n```\nModelNew()(x)\n```\n"""\n{MODULE}'
+    assert kernel_in(f"```{info}\n{source}```\nRun it.\n", "load_inline") == source
+
+
+def test_a_comment_that_never_ends_takes_no_later_block() -> None:
+    assert kernel_in(f"```cpp\n/* open\n```\nBetter:\n```cpp\n{LAUNCH}```\n") == LAUNCH
+
+
+def test_blocks_of_lists_and_quotations() -> None:
+    inner = "".join("    " + line for line in LAUNCH.splitlines(keepends=True))
+    assert kernel_in(f"10. The kernel:\n\n    ```cpp\n{inner}    ```\n") == LAUNCH
+    assert kernel_in(f"1. The kernel:\n   ```cpp\n{LAUNCH}   ```\n") == LAUNCH
+    assert kernel_in("- ```cpp\n  " + LAUNCH.replace("\n", "\n  ") + "```\n") == LAUNCH
+    assert kernel_in("> ```cpp\n> " + LAUNCH.replace("\n", "\n> ") + "```\n") == LAUNCH
+    assert kernel_in(f"    ```cpp\n{inner}    ```\n") is None, "four spaces make no fence"
+
+
+AFTER = [
+    "```bash\ng++ -shared k.cpp\n```\n",
+    "```python\nimport ctypes\nctypes.CDLL('k.so').launch(x, out)\n```\n",
+    "```python\nsource = 'extern \"C\" void launch(float* x)'\n```\n",
+    "```\ncorrect, 1.9x\n```\n",
+    "```text\ncorrect\n```\n",
+    "```output\n1.9\n```\n",
+    "```console\n$ ./a.out\n```\n",
+    "```json\n{}\n```\n",
+    "```cpp\nint main() { launch(x, out); }\n```\n",
+    "```cpp\n```\n",
+    "```cpp\n/* cut off",
+    "~~~\nx\n~~~\n",
+]
+
+
+@pytest.mark.parametrize("after", AFTER)
+def test_blocks_that_can_be_no_kernel_are_skipped(after: str) -> None:
+    assert kernel_in(f"```cpp\n{LAUNCH}```\nRun it:\n\n{after}Summary: s") == LAUNCH
+    assert (
+        kernel_in(f"First:\n{after}\n\n```cpp\n{LAUNCH}```\n" if "cut" not in after else f"```\n{LAUNCH}```") == LAUNCH
+    )
+
+
+@pytest.mark.parametrize(
+    "after", [*AFTER, "```python\nprint(ModelNew()(x))\n```\n", "```cuda\n__global__ void k();\n```\n"]
+)
+def test_the_same_of_modules(after: str) -> None:
+    assert kernel_in(f"```python\n{MODULE}```\nRun it:\n\n{after}", "load_inline") == MODULE
+
+
+def test_either_dialect_is_told_by_its_block() -> None:
+    both = f"```python\nimport ctypes\n```\n```cpp\n{LAUNCH}```\n```python\nprint(1)\n```\n"
+    for text, dialect in ((both, "c_abi"), (f"```py\n{MODULE}```\n```cpp\nint a;\n```\n", "load_inline")):
+        kernel = parse_completion(text, "auto", "cpp").kernel
+        assert kernel is not None and kernel.dialect == dialect
+
+
+@pytest.mark.parametrize("text", ["```bash\nmake\n```", "```python\nx = 1\n```\n```json\n{}\n```\n"])
+def test_an_answer_of_other_blocks_says_which(text: str) -> None:
+    problem = parse_completion(text, "c_abi", "cpp").problem
+    assert problem is not None and "is a kernel in C++" in problem and text[3:7] in problem
+
+
+# --- thoughts -----------------------------------------------------------------------------------------------------
+
+TAGS = [
+    ("<think>", "</think>"),
+    ("<thinking>", "</thinking>"),
+    ("<thought>", "</thought>"),
+    ("<Thought>", "</Thought>"),
+    ("<reasoning>", "</reasoning>"),
+    ("<reflection>", "</reflection>"),
+    ("<scratchpad>", "</scratchpad>"),
+    ("<antThinking>", "</antThinking>"),
+    ("<seed:think>", "</seed:think>"),
+    ("[THINK]", "[/THINK]"),
+    ("◁think▷", "◁/think▷"),
+    ("<|begin_of_thought|>", "<|end_of_thought|>"),
+    ("<|channel|>analysis<|message|>", "<|channel|>final<|message|>"),
+]
+
+
+@pytest.mark.parametrize(("opening", "closing"), TAGS)
+def test_a_thought_under_any_tag(opening: str, closing: str) -> None:
+    good = f"```cpp\n{LAUNCH}```\n"
+    assert kernel_in(f"{opening}\n{DRAFT}{closing}\n{good}") == LAUNCH
+    assert kernel_in(f"\n {opening}{DRAFT[:-4]}\n{closing}{good}") == LAUNCH, "a draft's fence may stay open"
+    assert kernel_in(f"{DRAFT}{closing}\n\n{good}") == LAUNCH, "opened by the template"
+    assert kernel_in(f"{DRAFT[:-4]}\nno\n{closing}\n{good}```bash\nmake\n```\n") == LAUNCH
+    for cut in (f"{opening}\n{DRAFT}Hmm,", f"{opening}\n{DRAFT}{closing}\nI give up.", f"{DRAFT}{closing}\nNothing."):
+        assert kernel_in(cut) is None
+    assert "never closed" in str(parse_completion(f"{opening}\n{DRAFT}", "c_abi", "cpp").problem)
+
+
+@pytest.mark.parametrize("tag", [tag for pair in TAGS for tag in pair])
+def test_a_tag_in_a_comment_is_a_comment(tag: str) -> None:
+    for comment in (f"// {tag}\n", f"/* {tag} */\n", f"/*\n{tag}\n*/\n", f"// says {tag} here\n"):
+        source = comment + LAUNCH
+        for before in ("", "<think>\nHm.\n</think>\n", "Hm.\n</think>\n"):
+            for after in ("", "```bash\nmake\n```\n", f"Summary: kept {tag}\n", f"I kept `{tag}` in it."):
+                assert kernel_in(f"{before}```cpp\n{source}```\n{after}") == source
+
+
+def test_a_thought_that_begins_later_and_is_cut_off() -> None:
+    assert kernel_in(f"Sure!\n<think>\n{DRAFT}Hmm") is None
+    assert kernel_in(f"```cpp\n{LAUNCH}```\n<think>\n{DRAFT}Hmm") == LAUNCH
+    assert kernel_in(f"The <think> tag stays out.\n```cpp\n{LAUNCH}```\n") == LAUNCH
+
+
+def test_thought_and_answer_apart() -> None:
+    assert split_thought("<think>\nHm.\n</think>\n\nYes.") == ("Hm.", "Yes.")
+    assert split_thought("Hm.</think>Yes.") == ("Hm.", "Yes.")
+    assert split_thought("No thought.") == ("", "No thought.")
+
+
+# --- what we write ourselves --------------------------------------------------------------------------------------
+
+
+@pytest.mark.parametrize("source", [LAUNCH, f"/*\n```\n````\n*/\n{LAUNCH}", f"// ```\n{LAUNCH}", f"```\n{LAUNCH}"])
+def test_a_kernel_comes_back_from_its_fence(source: str) -> None:
+    assert kernel_in(fenced(source, "cpp") + "\nSummary: s") == source
+    assert (fenced(source, "cpp")[:4] == "```c") == ("\n```" not in "\n" + source)
+
+
+@pytest.mark.parametrize(
+    "piece",
+    ["```\n", "```cpp\n", "```\n</think>\n```\n", "</think>\n", "```cpp\n</think>\n", "/*\n```\n", "<think>",
+     "<" + "a" * 99, "```cpp\n/*\n", "- ", "> ```\n", '"""\n```\n', "[think]\n```x\n", "`", 'R"(\n```\n'],
+)  # fmt: skip
+def test_no_answer_takes_long(piece: str) -> None:
+    """A hundred thousand characters that repeat one piece: what grows with the square of it would take minutes."""
+    parsed = parse_completion(piece * (100_000 // len(piece)), "auto", "cpp")
+    assert (parsed.kernel is None) != (parsed.problem is None)

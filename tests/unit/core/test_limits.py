@@ -1,0 +1,48 @@
+"""A shell's limits: raised where that is allowed, told of by name where it is not."""
+
+from __future__ import annotations
+
+import resource
+import subprocess
+import sys
+
+import pytest
+
+PROGRAM = """
+import resource, sys
+limit, soft, hard = getattr(resource, sys.argv[1]), int(sys.argv[2]), int(sys.argv[3])
+resource.setrlimit(limit, (soft, hard))
+from kevin.core.errors import DeviceError
+from kevin.core.limits import require_limits
+try:
+    require_limits()
+    print(resource.getrlimit(limit)[0])
+except DeviceError as e:
+    print(e)
+"""
+NONE = resource.RLIM_INFINITY
+
+
+def told(name: str, soft: int, hard: int) -> str:
+    command = [sys.executable, "-c", PROGRAM, name, str(soft), str(hard)]
+    return subprocess.run(command, capture_output=True, text=True, check=True).stdout.strip()
+
+
+@pytest.mark.parametrize(
+    ("name", "hard", "option"),
+    [
+        ("RLIMIT_NOFILE", 128, "-n allows 128 open files"),
+        ("RLIMIT_AS", 2_000_000_000, "-v allows 2,000,000,000 bytes of address space"),
+        ("RLIMIT_FSIZE", 1_000_000, "-f allows 1,000,000 bytes of a file"),
+        ("RLIMIT_CPU", 60, "-t allows 60 seconds of CPU time"),
+    ],
+)
+def test_what_is_too_low_to_judge_is_named(name: str, hard: int, option: str) -> None:
+    assert f"ulimit {option} here, and judging needs" in told(name, hard, hard)
+
+
+def test_what_may_be_raised_is() -> None:
+    assert told("RLIMIT_NOFILE", 128, 1000) == "256"
+    assert told("RLIMIT_NOFILE", 600, 1000) == "600"
+    assert told("RLIMIT_AS", 3 << 30, NONE) == str(NONE)
+    assert told("RLIMIT_FSIZE", 1 << 30, 1 << 40) == str(1 << 30)

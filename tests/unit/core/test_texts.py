@@ -1,0 +1,112 @@
+"""Files of people's editors: marks, encodings, coding lines; and lines that only a line feed ends."""
+
+from __future__ import annotations
+
+import codecs
+import json
+import math
+from pathlib import Path
+from typing import Any
+
+import pytest
+
+from kevin.cli.verdict_view import verdict_record
+from kevin.core.candidate import make_kernel
+from kevin.core.config.layers import read_layer
+from kevin.core.errors import UsageError
+from kevin.core.protocol import JudgeProtocol
+from kevin.core.texts import read_text, split_lines, strict_json
+from kevin.core.types import Outcome, Verdict
+
+SOURCE = Path(__file__).parents[3] / "src"
+TEXT = 'x = "é"\n'
+ENDS = "\u2028\u2029\u0085\x0b\x0c\x1c\x1d\x1e"
+"""What `str.splitlines` takes for ends of lines, beside the three that are."""
+
+
+@pytest.mark.parametrize(
+    "data",
+    [
+        TEXT.encode(),
+        TEXT.encode("utf-8-sig"),
+        TEXT.encode("utf-16"),
+        codecs.BOM_UTF16_BE + TEXT.encode("utf-16-be"),
+        TEXT.encode("utf-32"),
+        TEXT.replace("\n", "\r\n").encode("utf-8-sig"),
+        TEXT.replace("\n", "\r").encode(),
+    ],
+)
+@pytest.mark.parametrize("name", ["k.py", "k.cpp", "pairs.jsonl", "token"])
+def test_whatever_an_editor_saves(tmp_path: Path, name: str, data: bytes) -> None:
+    (tmp_path / name).write_bytes(data)
+    assert read_text(tmp_path / name) == TEXT
+
+
+@pytest.mark.parametrize("line", ["# -*- coding: latin-1 -*-", "#!/usr/bin/python\n# vim: fileencoding=iso8859-15 :"])
+def test_the_coding_line_of_a_module_is_honoured(tmp_path: Path, line: str) -> None:
+    (tmp_path / "k.py").write_bytes(f"{line}\n{TEXT}".encode("latin-1"))
+    assert read_text(tmp_path / "k.py") == f"{line}\n{TEXT}"
+    (tmp_path / "k.cpp").write_bytes(f"{line}\n{TEXT}".encode("latin-1"))
+    with pytest.raises(UsageError, match=r"k\.cpp: not a text file"):
+        read_text(tmp_path / "k.cpp")
+
+
+@pytest.mark.parametrize(
+    "data",
+    [TEXT.encode("latin-1"), b"# coding: no-such\nx = 1\n", b"# coding: rot13\nx = 1\n", codecs.BOM_UTF16_LE + b"x"],
+)
+def test_what_is_no_text_is_named(tmp_path: Path, data: bytes) -> None:
+    (tmp_path / "k.py").write_bytes(data)
+    with pytest.raises(UsageError, match=r"k\.py: not a text file"):
+        read_text(tmp_path / "k.py")
+
+
+@pytest.mark.parametrize("name", ["a\0b", "\ud83d"])
+def test_what_is_no_name_of_a_file(name: str) -> None:
+    with pytest.raises(UsageError, match="not the name of a file"):
+        read_text(name)
+
+
+def test_a_mark_in_a_text_that_was_read_elsewhere_is_no_part_of_a_kernel() -> None:
+    for source in ("int a;\n", "import torch\n"):
+        assert make_kernel("\ufeff" + source, "", "auto", JudgeProtocol()).source == source
+
+
+@pytest.mark.parametrize(("name", "text"), [("a.yaml", "seed: 7\n"), ("a.json", '{"seed": 7}')])
+def test_configuration_files_may_have_a_mark(tmp_path: Path, name: str, text: str) -> None:
+    (tmp_path / name).write_text(text, encoding="utf-8-sig")
+    assert read_layer(tmp_path / name) == {"seed": 7}
+
+
+def test_lines_end_at_a_line_feed_alone() -> None:
+    assert split_lines(f"a{ENDS}\nb") == [f"a{ENDS}", "b"]
+    assert (split_lines(""), split_lines("a\n"), split_lines("\na\n\n")) == ([], ["a"], ["", "a", ""])
+
+
+@pytest.mark.parametrize(
+    "value",
+    [math.inf, -math.inf, math.nan, {"a": [1.5, {"b": math.nan}], "c": (math.inf,)}, [{"x": 3.4e38}, None, "é"]],
+)
+@pytest.mark.parametrize("options", [{}, {"indent": 1}, {"ensure_ascii": False, "sort_keys": True}])
+def test_json_is_what_every_parser_reads(value: Any, options: Any) -> None:
+    def refuse(word: str) -> None:
+        raise AssertionError(word)
+
+    found = json.loads(strict_json(value, **options), parse_constant=refuse)
+    assert found == json.loads(json.dumps(value), parse_constant=lambda word: None)
+
+
+def test_a_verdict_with_infinite_errors_is_printed_as_json() -> None:
+    told: Any = {"key": "k", "task_digest": "t", "kernel_digest": "c", "protocol_digest": "p", "device_name": "here"}
+    numbers: Any = {"max_abs_error": math.inf, "max_rel_error": math.nan, "details": {"bound": -math.inf}}
+    record = json.loads(strict_json(verdict_record(Verdict(**told, outcome=Outcome.INCORRECT, **numbers))))
+    assert (record["max_abs_error"], record["max_rel_error"], record["details"]) == (None, None, {"bound": None})
+
+
+@pytest.mark.parametrize(("call", "instead"), [(".splitlines(", "split_lines"), ("json.dump", "strict_json")])
+def test_there_is_one_way_to_do_it(call: str, instead: str) -> None:
+    """Not in a sandbox, nor in the scripts that KernelBench's own interpreter runs: these have the standard library."""
+    apart = ("texts.py", "throughput.py", "judge/inside/", "judge/sandbox/")
+    paths = [path for path in SOURCE.rglob("*.py") if not any(part in str(path) for part in apart)]
+    assert len(paths) > 200
+    assert [str(path) for path in paths if call in path.read_text()] == [], f"see kevin.core.texts.{instead}"

@@ -1,0 +1,111 @@
+"""A Slurm that answers in unusual ways, or not at all, as its commands are seen from here."""
+
+from __future__ import annotations
+
+import re
+from pathlib import Path
+from typing import Any
+
+import pytest
+
+from kevin.core.errors import UsageError
+from kevin.workflow import slurm
+from kevin.workflow.slurm import Partition, cancel_jobs, check_job, partitions, read_partitions
+
+KNOWN = {"2024": Partition(True, 60, False), "gpu": Partition(False, None, True), "night": Partition(False, 600, False)}
+
+
+@pytest.fixture
+def commands(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Any:
+    """Puts commands of these texts on PATH, ahead of any real ones; a second is all the patience there is."""
+    monkeypatch.setenv("PATH", f"{tmp_path}:/usr/bin:/bin")
+    monkeypatch.setattr(slurm, "PATIENCE_S", 1.0)
+
+    def put(**texts: str) -> None:
+        for name, text in texts.items():
+            (tmp_path / name).write_text(f"#!/bin/sh\n{text}\n")
+            (tmp_path / name).chmod(0o755)
+
+    return put
+
+
+@pytest.mark.parametrize(
+    ("said", "found"),
+    [
+        ("cpu*|infinite|(null)\n", {"cpu": Partition(True, None, False)}),
+        ("2024*|1-00:30:00|gpu:h100:8(S:0-1)\n", {"2024": Partition(True, 1470, True)}),
+        ("a|30:00|(null)\na|30:00|gpu:1\n", {"a": Partition(False, 30, True)}),
+        ("a|2:00:00|gpu:1\na|2:00:00|(null)\n", {"a": Partition(False, 120, True)}),
+        ("Welcome to the cluster!\n* no mail today | see below *\n\nq|90|x|y\n", {"q": Partition(False, 1.5, False)}),
+        ("a|n/a|\nb|UNLIMITED|\nc|INVALID|\nd|2-0|\n", {n: Partition(False, None, False) for n in "abc"}
+         | {"d": Partition(False, 2880, False)}),
+    ],
+)  # fmt: skip
+def test_what_sinfo_says(said: str, found: dict[str, Partition]) -> None:
+    assert read_partitions(said) == found
+
+
+@pytest.mark.parametrize("asked", [2024, "2024", None, "", "2024,night", "2024, night"])
+def test_a_partition_that_is_a_number_to_yaml(asked: object) -> None:
+    check_job("train_policy", {"slurm_partition": asked, "runtime": 60, "gpu": 0}, KNOWN)
+
+
+@pytest.mark.parametrize(
+    ("resources", "said"),
+    [
+        ({"slurm_partition": 2023}, "slurm_partition 2023 does not exist; this cluster has 2024, gpu, night"),
+        ({"slurm_partition": "2024,cpu"}, "slurm_partition cpu does not exist"),
+        ({"runtime": 61}, r"runtime 61 minutes is more than partition 2024 allows \(60\)"),
+        ({"slurm_partition": 2024, "gpu": 1}, "needs 1 GPUs and partition 2024 has none; .* one of gpu"),
+    ],
+)
+def test_what_the_cluster_cannot_do_is_refused(resources: dict[str, Any], said: str) -> None:
+    with pytest.raises(UsageError, match=f"rule train_policy: .*{said}"):
+        check_job("train_policy", resources, KNOWN)
+    check_job("train_policy", {"slurm_partition": "gpu", "runtime": 10**6, "gpu": 8}, KNOWN)
+
+
+@pytest.mark.parametrize(
+    ("sinfo", "said"),
+    [
+        ("sleep 30", "sinfo did not answer in 1 s"),
+        ("echo no controller >&2; exit 1", r"Slurm does not answer \(no controller\)"),
+        ("echo Welcome", "names no partition, but says 'Welcome'"),
+    ],
+)
+def test_a_slurm_that_does_not_answer(commands: Any, sinfo: str, said: str) -> None:
+    commands(sinfo=sinfo, sbatch="")
+    with pytest.raises(UsageError, match=f"--profile slurm: .*{said}.*leaving out --profile slurm"):
+        partitions()
+
+
+def test_no_slurm(commands: Any, monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setenv("PATH", "/nowhere")
+    with pytest.raises(UsageError, match="there is no Slurm on this machine"):
+        partitions()
+
+
+@pytest.mark.parametrize(
+    ("scancel", "said"),
+    [
+        ("sleep 30", "scancel did not answer in 1 s"),
+        ("echo down >&2; exit 1", r"scancel failed \(down\)"),
+        (None, "scancel cannot be started"),
+    ],
+)
+def test_jobs_that_cannot_be_ended_are_told_of(
+    commands: Any, caplog: pytest.LogCaptureFixture, monkeypatch: pytest.MonkeyPatch, scancel: str | None, said: str
+) -> None:
+    if scancel is None:
+        monkeypatch.setenv("PATH", "/nowhere")
+    else:
+        commands(scancel=scancel)
+    cancel_jobs("kevin-1")
+    assert len(caplog.messages) == 1 and re.match(said, caplog.messages[0])
+    assert "scancel --name kevin-1" in caplog.text
+
+
+def test_jobs_that_are_ended_need_no_words(commands: Any, caplog: pytest.LogCaptureFixture, tmp_path: Path) -> None:
+    commands(scancel=f'echo "$@" > {tmp_path}/asked')
+    cancel_jobs("kevin-1")
+    assert (caplog.text, (tmp_path / "asked").read_text()) == ("", "--name kevin-1\n")
