@@ -236,8 +236,14 @@ def values_of_module(mutant: Mutant, module: ModuleType, device: str) -> dict[st
         with torch.no_grad():
             results.append(_listed(candidate(*case.inputs)))
         worst = max(worst, case.worst(results[-1]))
-    shared = {t.data_ptr() for r in results for t in r}
-    return {"worst": worst, "seen": ["two calls share memory"] if len(shared) < len(results) else []}
+    seen = ["two calls share memory"] if len({t.data_ptr() for r in results for t in r}) < len(results) else []
+    if mutant.kind == "one_size":
+        wider = torch.cat([case.inputs[0], case.inputs[0]], dim=-1)[..., : 3 * case.inputs[0].shape[-1] // 2]
+        with torch.no_grad():
+            out, exact = _listed(candidate(wider)), _listed(case.model.double()(wider.double()))
+        if out[0].shape != exact[0].shape or over_tolerance(out[0], exact[0]) > 1:
+            seen.append("is wrong for a wider input")
+    return {"worst": worst, "seen": seen}
 
 
 # --- all of them ----------------------------------------------------------------------------------------------------

@@ -70,7 +70,9 @@ def read_mutants(folder: Path) -> list[Mutant]:
         if said.get("task") not in tasks:
             raise UsageError(f"{path}: its first lines name no task of {folder / TASKS}")
         try:
-            found.append(Mutant.model_validate({**said, "name": name, "source": source, "task_source": tasks[said["task"]]}))
+            found.append(
+                Mutant.model_validate({**said, "name": name, "source": source, "task_source": tasks[said["task"]]})
+            )
         except ValidationError as e:
             raise UsageError(f"{path}: its first lines: {e.errors()[0]['loc'][0]}: {e.errors()[0]['msg']}") from None
     if not found:
