@@ -317,7 +317,12 @@ def main() -> int:
         if mutant.device != chosen.device or chosen.only not in name:
             continue
         if name not in rows or rows[name]["digest"] != mutant.digest or chosen.again:
-            rows[name] = show(mutant, chosen.device)
+            try:
+                rows[name] = show(mutant, chosen.device)
+            except subprocess.CalledProcessError:
+                failed += 1
+                sys.stdout.write(f"does not compile: {name}\n")
+                continue
             with path.open("w", newline="") as file:
                 writer = csv.DictWriter(file, COLUMNS)
                 writer.writeheader()

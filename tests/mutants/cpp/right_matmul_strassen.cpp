@@ -17,7 +17,7 @@ static Block part(const float* p, int64_t rows, int64_t columns, int64_t width, 
 
 static Block plus(const Block& x, const Block& y, float sign = 1.0f) {
   Block made(x);
-  for (size_t i = 0; i < x.size(); i++) made[i] += sign * y[i];
+  for (int64_t i = 0; i < (int64_t)x.size(); i++) made[i] += sign * y[i];
   return made;
 }
 

@@ -13,7 +13,8 @@ __device__ float block_sum(float value, float* part) {
   return sum;
 }
 
-__global__ void poison(float* out) {
+// An earlier kernel, which leaves its values in shared memory.
+__global__ void earlier(float* out) {
   __shared__ float junk[64];
   junk[threadIdx.x] = 1.0f + threadIdx.x;
   __syncthreads();
@@ -32,6 +33,6 @@ __global__ void layernorm(const float* x, const float* weight, const float* bias
 }
 
 extern "C" void launch(const float* x, const float* weight, const float* bias, float* out, cudaStream_t stream) {
-  poison<<<1024, 64, 0, stream>>>(out);
+  earlier<<<1024, 64, 0, stream>>>(out);
   layernorm<<<x_d0, 256, 0, stream>>>(x, weight, bias, out);
 }
