@@ -1,3 +1,6 @@
+MUTANTS = "tests/mutants"
+
+
 rule table_attacks:
     """Every attack that was tried on the judge: its verdict, its honest control's, and what KernelBench says of both."""
     input:
@@ -24,6 +27,35 @@ rule table_attacks:
         folder=lambda wildcards, output: str(Path(output[0]).parent),
     shell:
         "kevin --log {log:q} bench attacks --device {params.device} --store {params.store:q} --out {params.folder:q}"
+
+
+rule table_judge_errors:
+    """How often the judge errs: wrong kernels that it would pay, odd right ones that it refuses, by kind."""
+    input:
+        image=IMAGE_DIGEST,
+    output:
+        report("<results>/tables/judge_errors.csv", **REPORTED),
+        "<results>/tables/judge_errors_rows.csv",
+        "<results>/tables/judge_errors.provenance.json",
+    log:
+        "<results>/logs/table_judge_errors.log",
+    benchmark:
+        "<results>/benchmarks/table_judge_errors.tsv"
+    threads: all_cores()
+    resources:
+        cpus_per_task=NEEDS["threads"],
+        mem_mb=NEEDS["mem_mb"],
+        runtime=NEEDS["runtime"],
+        gpu=min(1, NEEDS["gpu"]),
+    params:
+        config=CONFIG,
+        depends=digests.judge_errors(Path(workflow.basedir, MUTANTS)),
+        mutants=Path(workflow.basedir, MUTANTS),
+        store=f"{study.results}/store",
+        folder=lambda wildcards, output: str(Path(output[0]).parent),
+    shell:
+        "kevin --log {log:q} bench errors --config {params.config:q} --mutants {params.mutants:q} --store {params.store:q}"
+        " --out {params.folder:q}"
 
 
 rule audit_kernels:

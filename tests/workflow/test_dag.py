@@ -106,6 +106,10 @@ def test_the_audit_trains_each_run_and_looks_at_its_kernels(snakemake: Run) -> N
     run = snakemake("--dry-run", "-p", "results/paper/tables/attacks.csv", "--configfile", ROOT / "config/paper.yaml")
     assert jobs(run) == {"table_attacks": 1}
     assert "kevin --log results/paper/logs/table_attacks.log bench attacks --device cuda" in run.stdout + run.stderr
+    run = snakemake(
+        "--dry-run", "-p", "results/paper/tables/judge_errors.csv", "--configfile", ROOT / "config/paper.yaml"
+    )
+    assert jobs(run) == {"table_judge_errors": 1} and "/tests/mutants" in run.stdout + run.stderr
 
 
 def test_a_second_school_goes_on_from_the_first_schools_judged_answers(snakemake: Run, tmp_path: Path) -> None:

@@ -36,6 +36,25 @@ InFlightOption = Annotated[
     int, typer.Option("--kernels-in-flight", help="Sandboxes open at once on a GPU, one of them measured.", min=1)
 ]
 
+CheckoutOption = Annotated[
+    Path | None,
+    typer.Option(
+        "--kernelbench", metavar="DIR", help="A checkout whose harness is asked about modules too; needs a GPU."
+    ),
+]
+OwnStoreOption = Annotated[
+    Path | None,
+    typer.Option("--store", metavar="DIR", help="Verdicts that are not formed again. Default: OUT/store."),
+]
+
+
+def check_checkout(checkout: Path | None, device: str) -> None:
+    """Raises UsageError where KernelBench's harness cannot be asked."""
+    if checkout is not None and device != "cuda":
+        raise UsageError("--kernelbench: its harness needs a GPU; give --device cuda, or leave it out")
+    if checkout is not None and not checkout.is_dir():
+        raise UsageError(f"{checkout}: no such folder; --kernelbench names a checkout of KernelBench")
+
 
 @app.command("judge")
 def bench_judge(
@@ -197,16 +216,8 @@ def bench_baselines(
 def bench_attacks(
     out: FolderOption,
     device: DeviceOption = None,
-    kernelbench: Annotated[
-        Path | None,
-        typer.Option(
-            "--kernelbench", metavar="DIR", help="A checkout whose harness is asked about modules too; needs a GPU."
-        ),
-    ] = None,
-    store: Annotated[
-        Path | None,
-        typer.Option("--store", metavar="DIR", help="Verdicts that are not formed again. Default: OUT/store."),
-    ] = None,
+    kernelbench: CheckoutOption = None,
+    store: OwnStoreOption = None,
     only: Annotated[str, typer.Option("--only", help="Attacks whose name holds this.")] = "",
 ) -> None:
     """Judge every attack that was tried on the judge beside an honest kernel, and say what KernelBench says of both.
@@ -226,10 +237,7 @@ def bench_attacks(
 
     kind = device or "cpu"
     claim_gpus(int(kind == "cuda"))
-    if kernelbench is not None and kind != "cuda":
-        raise UsageError("--kernelbench: its harness needs a GPU; give --device cuda, or leave it out")
-    if kernelbench is not None and not kernelbench.is_dir():
-        raise UsageError(f"{kernelbench}: no such folder; --kernelbench names a checkout of KernelBench")
+    check_checkout(kernelbench, kind)
     tried = [t for t in all_tried(kind) if only in t.name]
     if not tried:
         raise UsageError(f"--only: no attack on {kind} has {only!r} in its name")
@@ -241,6 +249,62 @@ def bench_attacks(
     paths = write_attacks(out, rows, record)
     write_text(out / "attacks.tex", latex(attacks(pd.DataFrame(rows))))
     for path in (*paths, out / "attacks.tex"):
+        typer.echo(str(path))
+    for line in summary(rows):
+        typer.echo(line)
+
+
+@app.command("errors")
+def bench_errors(
+    out: FolderOption,
+    mutants: Annotated[
+        Path, typer.Option("--mutants", metavar="DIR", help="Kernels that say in their first lines what they are.")
+    ] = Path("tests/mutants"),
+    config: ConfigOption = None,
+    device: DeviceOption = None,
+    kernelbench: CheckoutOption = None,
+    store: OwnStoreOption = None,
+    only: Annotated[str, typer.Option("--only", help="Kernels whose file's name holds this.")] = "",
+) -> None:
+    """Judge wrong kernels and odd right ones, and count what the judge would pay and refuse by mistake.
+
+    Judged by the configuration's protocol, without rules; a flag of a rule that it enforces counts as refused. Writes
+    judge_errors.csv and judge_errors_rows.csv. A run that was stopped goes on from the verdicts that it has.
+    """
+    import functools
+
+    from kevin.core.provenance import device_name, provenance
+    from kevin.judge.benchmarks.judge_errors import error_rows, summary, write_errors
+    from kevin.judge.benchmarks.mutants import read_mutants
+    from kevin.judge.device.open import open_device
+
+    study = load_config(config)
+    kind = device or study.judge.device
+    claim_gpus(int(kind == "cuda"))
+    check_checkout(kernelbench, kind)
+    found = [m for m in read_mutants(mutants) if m.device == kind and only in m.name]
+    if not found:
+        raise UsageError(f"--only: no kernel of {mutants} for {kind} has {only!r} in its name")
+    protocol = study.judge.model_copy(update={"device": kind, "rules": ()})
+    opened = functools.cache(lambda: open_device(protocol))
+    before = mutants / f"before_{kind}.csv"
+    rows = error_rows(
+        found,
+        opened,
+        protocol,
+        store or out / "store",
+        refused_by=study.judge.rules,
+        checkout=kernelbench,
+        before=before if before.exists() else None,
+    )
+    origin = {"kernelbench": kernelbench.name} if kernelbench else {}
+    record = provenance(
+        protocol=protocol.model_dump(mode="json"),
+        refused_by=list(study.judge.rules),
+        device_name=device_name(protocol.device),
+        **origin,
+    )
+    for path in write_errors(out, rows, record):
         typer.echo(str(path))
     for line in summary(rows):
         typer.echo(line)

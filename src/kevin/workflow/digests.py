@@ -30,6 +30,7 @@ STEP_VERSIONS = {
     "ceiling": 1,
     "train": 1,
     "attacks": 1,
+    "judge_errors": 1,
     "audit": 1,
 }
 
@@ -149,6 +150,10 @@ class StudyDigests:
     def attacks(self) -> str:
         """The table of attacks, which has a protocol of its own."""
         return step_digest(STEP_VERSIONS["attacks"], PROTOCOL_VERSION, self._study.judge.device)
+
+    def judge_errors(self, mutants: Path) -> str:
+        """The table of the judge's errors on the kernels of a folder."""
+        return step_digest(STEP_VERSIONS["judge_errors"], _judge_digest(self._study), content_digests(mutants))
 
     def audit(self, name: str) -> str:
         """What the audit of a run's kernels depends on."""

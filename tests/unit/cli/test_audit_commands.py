@@ -31,6 +31,20 @@ def test_what_makes_no_sense_is_said(tmp_path: Path, options: tuple[str, ...], s
     assert not list(tmp_path.iterdir())
 
 
+@pytest.mark.parametrize(
+    ("options", "said"),
+    [
+        (("--only", "no such kernel"), "for cpu has 'no such kernel' in its name"),
+        (("--mutants", "/no/such/folder"), "/no/such/folder: holds no kernels below it"),
+        (("--kernelbench", "."), "--kernelbench: its harness needs a GPU"),
+    ],
+)
+def test_errors_of_no_kernels(tmp_path: Path, options: tuple[str, ...], said: str) -> None:
+    run = kevin_here("bench", "errors", "--out", tmp_path, *options)
+    assert run.returncode == 2 and said in run.stderr
+    assert not list(tmp_path.iterdir())
+
+
 def test_an_audit_of_nothing(tmp_path: Path) -> None:
     run = kevin_here("audit", "table", "--kernels", tmp_path / "none.parquet", "--out", tmp_path / "audit.csv")
     assert run.returncode == 2 and f"{tmp_path}/none.parquet: no such file" in run.stderr

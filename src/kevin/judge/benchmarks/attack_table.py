@@ -1,36 +1,21 @@
-"""Every attack that was tried on the judge: its verdict, what its honest control gets, and what KernelBench says of it.
-
-The latter is `kevin.judge.benchmarks.unguarded`, or, for modules on a GPU, the harness of a checkout itself.
-"""
+"""Every attack that was tried on the judge: its verdict, its honest control's, and what KernelBench says of both."""
 
 from __future__ import annotations
 
-import json
-import os
 from collections.abc import Callable, Iterator, Sequence
 from pathlib import Path
 from typing import Any
 
 import pandas as pd
 
-from kevin.core.files import append_line, write_csv, write_text
-from kevin.core.progress import Progress, progress
+from kevin.core.files import write_csv, write_text
 from kevin.core.protocol import JudgeProtocol, TimingProtocol
-from kevin.core.provenance import device_name
-from kevin.core.scratch import scratch_folder
-from kevin.core.texts import split_lines, strict_json
-from kevin.core.types import Device, Frozen, Kernel, Outcome, Task, Verdict, digest
+from kevin.core.texts import strict_json
+from kevin.core.types import Device, Frozen, Kernel, Outcome, Task, digest
 from kevin.judge.benchmarks.attacks import Attack, Suite, suites
-from kevin.judge.benchmarks.throughput import KernelBenchHarness, Result
-from kevin.judge.benchmarks.unguarded import Unguarded, UnguardedStore, measure_unguarded
+from kevin.judge.benchmarks.kernel_answers import HARNESS, RESTATED, Answers, Asked, kernel_answers
 from kevin.judge.device.judging import Judging
-from kevin.judge.evaluate import judge_on
-from kevin.judge.store import VerdictStore, verdict_key
 from kevin.tasks.format import inspect_task
-
-_HARNESS_TIMEOUT_S = 120.0
-RESTATED, HARNESS = "restated", "harness"
-"""Who spoke for KernelBench."""
 
 
 def attack_protocol(device: Device) -> JudgeProtocol:
@@ -78,29 +63,6 @@ def all_tried(device: Device) -> list[Tried]:
     return found
 
 
-class Answers(Frozen):
-    """On one kernel; ``harness`` is absent where it was not asked, None where it did not answer."""
-
-    verdict: Verdict
-    restated: Unguarded | None
-    asked_harness: bool = False
-    harness: dict[str, Any] | None = None
-
-    def kernelbench(self, prefix: str = "") -> dict[str, Any]:
-        """What KernelBench says of it, as columns."""
-        speedup: float | None = None
-        said, by = None, RESTATED
-        if self.asked_harness:
-            by, said = HARNESS, "no answer"
-            if self.harness is not None:
-                said = "passed" if self.harness["correct"] else "failed"
-                if times := list(zip(self.harness["reference_us"], self.harness["kernel_us"], strict=True)):
-                    speedup = times[0][0] / times[0][1]
-        elif self.restated is not None:
-            said, speedup = "passed" if self.restated.passed else "failed", self.restated.speedup
-        return {f"{prefix}kernelbench": said, f"{prefix}kernelbench_speedup": speedup, f"{prefix}kernelbench_by": by}
-
-
 def attack_rows(
     tried: Sequence[Tried],
     open_judging: Callable[[], Judging],
@@ -109,88 +71,13 @@ def attack_rows(
     *,
     checkout: Path | None = None,
 ) -> Iterator[dict[str, Any]]:
-    """A row for each attack. What ``store`` holds of an earlier run is not judged again.
-
-    Args:
-        open_judging: opens the device of ``protocol``, once, when there is something to judge.
-        store: folder of verdicts, and of what KernelBench says.
-        checkout: of KernelBench, whose own harness is asked about modules on a GPU.
-
-    Raises:
-        HarnessError: a kernel without a verdict; start again, what was judged is kept.
-    """
-    pairs = {_id(pair): pair for t in tried for pair in (t.hostile, t.honest)}
-    verdicts = _verdicts(tried, open_judging, protocol, VerdictStore(store))
-    bar: Progress[Any] = progress(len(pairs), "KernelBench's check and clock", "kernels")
-    with bar:
-        measured = measure_unguarded(
-            list(pairs.values()),
-            open_judging,
-            device_name(protocol.device),
-            protocol,
-            UnguardedStore(store / "unguarded.jsonl"),
-            found=lambda i, result: bar.update(),
-        )
-    restated = {key: m if isinstance(m, Unguarded) else None for key, m in zip(pairs, measured, strict=True)}
-    asked = {key: pair for key, pair in pairs.items() if pair[1].dialect == "load_inline"} if checkout else {}
-    harness = _ask_harness(asked, checkout, store / "kernelbench.jsonl") if checkout else {}
-
-    def answers(pair: tuple[Task, Kernel], rules: Sequence[str]) -> Answers:
-        key = _id(pair)
-        return Answers(
-            verdict=verdicts[key, tuple(rules)],
-            restated=restated[key],
-            asked_harness=key in asked,
-            harness=harness.get(key),
-        )
-
-    for t in tried:
-        yield _row(t, answers(t.hostile, t.attack.rules), answers(t.honest, t.attack.rules))
-
-
-def _id(pair: tuple[Task, Kernel]) -> str:
-    return digest("attack", pair[0].digest, pair[1].digest)
-
-
-def _verdicts(
-    tried: Sequence[Tried], open_judging: Callable[[], Judging], protocol: JudgeProtocol, store: VerdictStore
-) -> dict[tuple[str, tuple[str, ...]], Verdict]:
-    found: dict[tuple[str, tuple[str, ...]], Verdict] = {}
-    name, cores = device_name(protocol.device), os.sched_getaffinity(0)
-    bar: Progress[Any] = progress(len(tried), "attacks", "attacks")
-    try:
-        with bar, scratch_folder("kevin-attacks-") as scratch:
-            for t in tried:
-                own = protocol.model_copy(update={"rules": t.attack.rules})
-                for task, kernel in (t.hostile, t.honest):
-                    key = verdict_key(task, kernel, own, name)
-                    verdict = store.get(key)
-                    if verdict is None:
-                        verdict = judge_on(open_judging(), task, kernel, own, scratch)
-                        store.put(verdict)
-                    found[_id((task, kernel)), t.attack.rules] = verdict
-                bar.update()
-    finally:
-        os.sched_setaffinity(0, cores)
-    return found
-
-
-def _ask_harness(asked: dict[str, tuple[Task, Kernel]], checkout: Path, path: Path) -> dict[str, Result]:
-    """Its answers, also those of an earlier run."""
-    lines = [json.loads(line) for line in split_lines(path.read_text())] if path.exists() else []
-    origin = checkout.resolve().name
-    known: dict[str, Result] = {line["id"]: line["result"] for line in lines if line["checkout"] == origin}
-    todo = [key for key in asked if key not in known]
-
-    def keep(i: int, result: Result) -> None:
-        known[todo[i]] = result
-        append_line(path, strict_json({"id": todo[i], "checkout": origin, "result": result}))
-
-    if todo:
-        with scratch_folder("kevin-kernelbench-") as scratch:
-            pairs = [asked[key] for key in todo]
-            KernelBenchHarness(pairs, checkout, scratch, found=keep, timeout_s=_HARNESS_TIMEOUT_S).time(len(pairs))
-    return known
+    """A row for each attack; arguments and errors as of `kernel_answers`."""
+    pairs = [
+        Asked(task=task, kernel=kernel, rules=t.attack.rules) for t in tried for task, kernel in (t.hostile, t.honest)
+    ]
+    answers = kernel_answers(pairs, open_judging, protocol, store, checkout=checkout, what="attacks")
+    for t, hostile, honest in zip(tried, answers[::2], answers[1::2], strict=True):
+        yield _row(t, hostile, honest)
 
 
 def _row(t: Tried, hostile: Answers, honest: Answers) -> dict[str, Any]:

@@ -1,0 +1,154 @@
+"""What this judge and KernelBench say of given kernels, asked once and kept.
+
+The latter is `kevin.judge.benchmarks.unguarded`, or, for modules on a GPU, the harness of a checkout itself.
+"""
+
+from __future__ import annotations
+
+import json
+import os
+from collections.abc import Callable, Sequence
+from pathlib import Path
+from typing import Any
+
+from kevin.core.files import append_line
+from kevin.core.progress import Progress, progress
+from kevin.core.protocol import JudgeProtocol, Rule
+from kevin.core.provenance import device_name
+from kevin.core.scratch import scratch_folder
+from kevin.core.texts import split_lines, strict_json
+from kevin.core.types import Frozen, Kernel, Task, Verdict, digest
+from kevin.judge.benchmarks.throughput import KernelBenchHarness, Result
+from kevin.judge.benchmarks.unguarded import Unguarded, UnguardedStore, measure_unguarded
+from kevin.judge.device.judging import Judging
+from kevin.judge.evaluate import judge_on
+from kevin.judge.store import VerdictStore, verdict_key
+
+_HARNESS_TIMEOUT_S = 120.0
+RESTATED, HARNESS = "restated", "harness"
+"""Who spoke for KernelBench."""
+
+
+class Asked(Frozen):
+    """A kernel, and the rules that are enforced on it."""
+
+    task: Task
+    kernel: Kernel
+    rules: tuple[Rule, ...] = ()
+
+    @property
+    def pair(self) -> tuple[Task, Kernel]:
+        return self.task, self.kernel
+
+    @property
+    def id(self) -> str:
+        """Whatever the rules."""
+        return digest("attack", self.task.digest, self.kernel.digest)
+
+
+class Answers(Frozen):
+    """On one kernel; ``harness`` is absent where it was not asked, None where it did not answer."""
+
+    verdict: Verdict
+    restated: Unguarded | None
+    asked_harness: bool = False
+    harness: dict[str, Any] | None = None
+
+    def kernelbench(self, prefix: str = "") -> dict[str, Any]:
+        """What KernelBench says of it, as columns."""
+        speedup: float | None = None
+        said, by = None, RESTATED
+        if self.asked_harness:
+            by, said = HARNESS, "no answer"
+            if self.harness is not None:
+                said = "passed" if self.harness["correct"] else "failed"
+                if times := list(zip(self.harness["reference_us"], self.harness["kernel_us"], strict=True)):
+                    speedup = times[0][0] / times[0][1]
+        elif self.restated is not None:
+            said, speedup = "passed" if self.restated.passed else "failed", self.restated.speedup
+        return {f"{prefix}kernelbench": said, f"{prefix}kernelbench_speedup": speedup, f"{prefix}kernelbench_by": by}
+
+
+def kernel_answers(
+    asked: Sequence[Asked],
+    open_judging: Callable[[], Judging],
+    protocol: JudgeProtocol,
+    store: Path,
+    *,
+    checkout: Path | None = None,
+    what: str = "kernels",
+) -> list[Answers]:
+    """In the order of ``asked``. What ``store`` holds of an earlier run is not judged again.
+
+    Args:
+        open_judging: opens the device of ``protocol``, once, when there is something to judge.
+        store: folder of verdicts, and of what KernelBench says.
+        checkout: of KernelBench, whose own harness is asked about modules on a GPU.
+        what: the kernels are, on the progress bar.
+
+    Raises:
+        HarnessError: a kernel without a verdict; start again, what was judged is kept.
+    """
+    pairs = {a.id: a.pair for a in asked}
+    verdicts = _verdicts(asked, open_judging, protocol, VerdictStore(store), what)
+    bar: Progress[Any] = progress(len(pairs), "KernelBench's check and clock", "kernels")
+    with bar:
+        measured = measure_unguarded(
+            list(pairs.values()),
+            open_judging,
+            device_name(protocol.device),
+            protocol,
+            UnguardedStore(store / "unguarded.jsonl"),
+            found=lambda i, result: bar.update(),
+        )
+    restated = {key: m if isinstance(m, Unguarded) else None for key, m in zip(pairs, measured, strict=True)}
+    modules = {key: pair for key, pair in pairs.items() if pair[1].dialect == "load_inline"} if checkout else {}
+    harness = _ask_harness(modules, checkout, store / "kernelbench.jsonl") if checkout else {}
+    return [
+        Answers(
+            verdict=verdict,
+            restated=restated[a.id],
+            asked_harness=a.id in modules,
+            harness=harness.get(a.id),
+        )
+        for a, verdict in zip(asked, verdicts, strict=True)
+    ]
+
+
+def _verdicts(
+    asked: Sequence[Asked], open_judging: Callable[[], Judging], protocol: JudgeProtocol, store: VerdictStore, what: str
+) -> list[Verdict]:
+    found = []
+    name, cores = device_name(protocol.device), os.sched_getaffinity(0)
+    bar: Progress[Any] = progress(len(asked), what, what)
+    try:
+        with bar, scratch_folder("kevin-answers-") as scratch:
+            for a in asked:
+                own = protocol.model_copy(update={"rules": a.rules})
+                verdict = store.get(verdict_key(a.task, a.kernel, own, name))
+                if verdict is None:
+                    verdict = judge_on(open_judging(), a.task, a.kernel, own, scratch)
+                    store.put(verdict)
+                found.append(verdict)
+                bar.update()
+    finally:
+        os.sched_setaffinity(0, cores)
+    return found
+
+
+def _ask_harness(asked: dict[str, tuple[Task, Kernel]], checkout: Path, path: Path) -> dict[str, Result]:
+    """Its answers, also those of an earlier run."""
+    lines = [json.loads(line) for line in split_lines(path.read_text())] if path.exists() else []
+    origin = checkout.resolve().name
+    known: dict[str, Result] = {line["id"]: line["result"] for line in lines if line["checkout"] == origin}
+    todo = [key for key in asked if key not in known]
+
+    def keep(i: int, result: Result) -> None:
+        known[todo[i]] = result
+        append_line(path, strict_json({"id": todo[i], "checkout": origin, "result": result}))
+
+    if todo:
+        with scratch_folder("kevin-kernelbench-") as scratch:
+            pairs = [asked[key] for key in todo]
+            KernelBenchHarness(pairs, checkout, scratch, found=keep, timeout_s=_HARNESS_TIMEOUT_S).time(len(pairs))
+    return known

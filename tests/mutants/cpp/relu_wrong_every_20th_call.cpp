@@ -1,0 +1,11 @@
+// task: relu
+// expect: wrong
+// kind: flaky
+// why: one element is wrong in every twentieth call, as a race would show
+// calls: 40
+
+extern "C" void launch(const float* x, float* out) {
+  static unsigned calls = 0;
+  for (int64_t i = 0; i < x_size; i++) out[i] = x[i] > 0.0f ? x[i] : 0.0f;
+  if (++calls % 20 == 0) out[71234] += 1.0f;
+}

@@ -1,0 +1,16 @@
+import torch
+import torch.nn.functional as F
+from torch import nn
+
+
+class Model(nn.Module):
+    def forward(self, x):
+        return F.max_pool2d(x, 2, return_indices=True)
+
+
+def get_inputs():
+    return [torch.randn(3, 7, 30, 34)]
+
+
+def get_init_inputs():
+    return []
