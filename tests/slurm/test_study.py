@@ -125,7 +125,7 @@ def local(tmp_path_factory: pytest.TempPathFactory, study: Path) -> Path:
     return folder / "results"
 
 
-OF_SPEEDS = ("claims.csv", "differences.csv", "worth.csv", "equal_kernels.csv")
+OF_SPEEDS = ("claims.csv", "differences.csv", "primary.csv")
 """What is a speed there, the row says and not the column."""
 
 

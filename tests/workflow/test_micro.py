@@ -115,8 +115,8 @@ def test_every_file_is_there(study: Path) -> None:
     for name in FIGURES:
         for ending in ("png", "pdf", "csv"):
             assert (study / f"figures/{name}.{ending}").stat().st_size > 0
-    of_policies = ("claims", "worth", "table1", "table2", "level1", "level2", "differences")
-    for name in (*of_policies, "serial_parallel", "turns", "mended", "equal_kernels", "pass_at_k", "tasks"):
+    of_policies = ("primary", "claims", "table1", "table2", "level1", "level2", "differences")
+    for name in (*of_policies, "serial_parallel", "turns", "mended", "pass_at_k", "tasks"):
         assert not pd.read_csv(study / f"tables/{name}.csv").empty
         assert (study / f"tables/{name}.md").stat().st_size and (study / f"tables/{name}.tex").stat().st_size
     assert (study / "config.yaml").exists()

@@ -133,7 +133,9 @@ def write_csv(path: Path, frame: pd.DataFrame) -> None:
         frame.to_csv(tmp, index=False)
 
 
-def write_parquet(path: Path, frame: pd.DataFrame, kind: str, provenance: dict[str, Any]) -> None:
+def write_parquet(
+    path: Path, frame: pd.DataFrame, kind: str, provenance: dict[str, Any], compression: str = "snappy"
+) -> None:
     """Write ``frame`` with its kind, schema version and provenance in the file's metadata."""
     import pyarrow as pa
     import pyarrow.parquet as pq
@@ -142,7 +144,7 @@ def write_parquet(path: Path, frame: pd.DataFrame, kind: str, provenance: dict[s
     meta = {"kind": kind, "schema_version": SCHEMA_VERSION, **provenance}
     table = table.replace_schema_metadata({**(table.schema.metadata or {}), _META_KEY: json.dumps(meta).encode()})
     with atomic_path(path) as tmp:
-        pq.write_table(table, tmp)
+        pq.write_table(table, tmp, compression=compression)
 
 
 def read_parquet(path: Path, kind: str) -> tuple[pd.DataFrame, dict[str, Any]]:
