@@ -25,6 +25,10 @@ from kevin.report.recipes import Recipe, budget_splits, by_seed, extent
 _COLUMNS = ["task_id", "trajectory", "turn", "outcome", "speedup"]
 
 
+Split = tuple[int, int]
+"""Trajectories, and turns of each."""
+
+
 class Budget(NamedTuple):
     """One way to spend the kernels of a task, and what it found: tasks x seeds, the mean over all ways to draw so many
     trajectories."""
@@ -55,8 +59,8 @@ def budgets_of_rollouts(groups: Sequence[Sequence[pd.DataFrame]]) -> list[list[B
     return [[_played(seeds, k, turns) for k, turns in splits] for seeds in groups]
 
 
-def every_budget(rollouts: Sequence[Sequence[pd.DataFrame]]) -> dict[tuple[int, int], Budget]:
-    """Of one policy every split into (trajectories, turns), both powers of two, that it has played.
+def every_budget(rollouts: Sequence[Sequence[pd.DataFrame]]) -> dict[Split, Budget]:
+    """Of one policy every split that it has played: of either number powers of two, and the most there are.
 
     Args:
         rollouts: each the scores of all seeds. A split is taken from the rollout that has the most trajectories of so
@@ -64,18 +68,18 @@ def every_budget(rollouts: Sequence[Sequence[pd.DataFrame]]) -> dict[tuple[int, 
     """
     extents = [extent(seeds) for seeds in rollouts]
     found = {}
-    for turns in _powers(max((longest for _, longest in extents), default=0)):
+    for turns in _doubled(max((longest for _, longest in extents), default=0)):
         most, seeds = max(
             ((most, seeds) for (most, longest), seeds in zip(extents, rollouts, strict=True) if longest >= turns),
             key=lambda rollout: rollout[0],
         )
-        for k in _powers(most):
+        for k in _doubled(most):
             found[k, turns] = _played(seeds, k, turns)
     return found
 
 
-def _powers(limit: int) -> list[int]:
-    return [2**i for i in range(limit.bit_length())]
+def _doubled(limit: int) -> list[int]:
+    return sorted({*(2**i for i in range(limit.bit_length())), *([limit] if limit else [])})
 
 
 def read_plain_search(paths: Sequence[Path], study: Study) -> pd.DataFrame:

@@ -12,7 +12,7 @@ import pandas as pd
 
 from kevin.core.config import Study
 from kevin.report import metrics
-from kevin.report.budgets import Budget, budgets_of_rollouts, budgets_of_search
+from kevin.report.budgets import Budget, Split, budgets_of_search, every_budget
 from kevin.report.metrics import Shape
 from kevin.report.recipes import Recipe, by_seed, recipes
 
@@ -30,6 +30,7 @@ class Evidence:
         judged = metrics.usable(scores)
         self.study, self._search = study, search
         self.recipes = recipes(judged["policy"].unique(), study)
+        self._budgets: dict[Recipe, dict[Split, Budget]] = {}
         self._scores: dict[str, pd.DataFrame] = {str(p): own for p, own in judged.groupby("policy", sort=False)}
 
     def recipe(self, part: str) -> Recipe:
@@ -91,22 +92,24 @@ class Evidence:
         """Tasks x seeds of a column of `metrics.task_values_at`."""
         return by_seed([metrics.task_values_at(own, shape, (1.0,))[metric] for own in self.scores(recipe)])
 
-    def ways(self, sides: Sequence[Recipe]) -> list[list[Budget]]:
-        """Of each policy all ways to spend the same kernels, fewest turns first; those of ``search`` where it has two.
+    def every_budget(self, recipe: Recipe) -> dict[Split, Budget]:
+        """All splits into trajectories x turns that it has played, further rollouts of ``search`` among them."""
+        if recipe not in self._budgets:
+            self._budgets[recipe] = every_budget(self.rollouts(recipe))
+        return self._budgets[recipe]
+
+    def budgets(self, sides: Sequence[Recipe]) -> list[tuple[Budget, Budget]]:
+        """Of each policy first answers, and the split with most turns, at the most kernels that all have spent so.
 
         Raises NotMeasured where there is one way only.
         """
-        found = budgets_of_search(sides, self._search) if self._search is not None else []
-        ways = {budget.turns for own in found for budget in own}
-        if len(ways) < 2 or len({budget.num_kernels for own in found for budget in own}) > 1:
-            found = budgets_of_rollouts([self.scores(side) for side in sides])
-        if any(len(own) < 2 for own in found):
+        found = [self.every_budget(side) for side in sides]
+        shared = set[Split].intersection(*(set(own) for own in found))
+        ways = [(k * turns, turns) for k, turns in shared if turns > 1 and (k * turns, 1) in shared]
+        if not ways:
             raise NotMeasured("too few trajectories or turns to spend the same kernels in two ways")
-        return found
-
-    def budgets(self, sides: Sequence[Recipe]) -> list[tuple[Budget, Budget]]:
-        """Of each policy (parallel, serial) at equal kernels. Raises NotMeasured."""
-        return [(own[0], own[-1]) for own in self.ways(sides)]
+        kernels, turns = max(ways)
+        return [(own[kernels, 1], own[kernels // turns, turns]) for own in found]
 
     def shape(self, *sides: Recipe) -> Shape:
         """What the rollouts of all seeds of all these have."""

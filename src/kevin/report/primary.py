@@ -1,10 +1,10 @@
 """The study's first table: what each policy finds with every number of kernels, spent on turns or on first answers.
 
-One row a recipe (all its seeds together), number of kernels and split into trajectories x turns, both powers of two, on
-the tasks that all recipes have answered. Beside the levels stand three comparisons at equal kernels: ``over_first``,
-the mean speedup over that of as many first answers of the same recipe; ``over_reference``, the geometric mean speedup
-over that of as many first answers of ``report.primary.against``; and of one row alone the second of these is the
-study's primary endpoint (``report.primary``), which the column ``endpoint`` says. Everything else is exploratory.
+One row a recipe (all its seeds together), number of kernels and split into trajectories x turns (powers of two, and the
+most there are), on the tasks that all recipes have answered. Beside the levels stand two comparisons at equal kernels:
+``over_first``, the mean speedup over that of as many first answers of the same recipe; ``over_reference``, the
+geometric mean speedup over that of as many first answers of ``report.primary.against``. Of one row the second of these
+is the study's primary endpoint (``report.primary``), which the column ``endpoint`` says. All else is exploratory.
 
 Then what there is to find: eager, torch.compile, the fastest correct kernel that was judged for a task (of policies,
 their further rollouts, the kernel writer), and the fastest of the three. Their ``over_reference`` is the room that is
@@ -22,7 +22,7 @@ import pandas as pd
 from kevin.core.config import Study
 from kevin.core.types import Outcome
 from kevin.report import paper
-from kevin.report.budgets import Budget, every_budget
+from kevin.report.budgets import Budget, Split
 from kevin.report.estimates import Estimate, exp, mean_estimate, minus, ratio
 from kevin.report.evidence import MULTI, SINGLE, Evidence, NotMeasured, shared_tasks
 from kevin.report.paper import OURS
@@ -38,8 +38,6 @@ COLUMNS = [
     "num_tasks",
 ]
 _WHOLE = ("num_seeds", "kernels", "trajectories", "turns", "num_tasks")
-
-Split = tuple[int, int]
 
 
 class Endpoint(NamedTuple):
@@ -72,9 +70,7 @@ class Primary:
     def __init__(self, evidence: Evidence) -> None:
         self.study = evidence.study
         self._evidence = evidence
-        self.found = {
-            side: Found(every_budget(evidence.rollouts(side)), stream) for stream, side in enumerate(evidence.recipes)
-        }
+        self.found = {side: Found(evidence.every_budget(side), stream) for stream, side in enumerate(evidence.recipes)}
         played = [budget.speedup for own in self.found.values() for budget in own.budgets.values()]
         self.tasks = shared_tasks(played) if played else pd.Index([])
 

@@ -11,9 +11,11 @@ from typing import Any
 import pandas as pd
 import pytest
 from cli_fixtures import ROOT, kevin
+from typer.testing import CliRunner
 
 from kevin.cli import judge_published as module
-from kevin.core.errors import DataError, HarnessError
+from kevin.cli.app import app
+from kevin.core.errors import DataError, HarnessError, UsageError
 from kevin.core.types import Outcome, Timing, Verdict
 from kevin.report.published import Published, read_kernels
 
@@ -86,6 +88,15 @@ def test_by_hand(tmp_path: Path) -> None:
     """A real kernel, judged once more: over five seconds, as a judge starts for it."""
     run = kevin("judge", "--published", STORED, "--sample", "1", "--store", tmp_path / "store")
     assert run.returncode in (0, 1) and "1 kernels judged again" in run.stderr, run.stderr
-    mixed = kevin("judge", "--published", STORED, "--batch", "pairs.jsonl")
-    assert mixed.returncode == 2 and "its own configuration" in mixed.stderr
-    assert kevin("judge", "--sample", "3").returncode == 2
+
+
+@pytest.mark.parametrize(
+    ("given", "said"),
+    [
+        (["--published", "here", "--batch", "pairs.jsonl"], "its own configuration"),
+        (["--sample", "3"], "goes with --published"),
+    ],
+)
+def test_what_does_not_go_together_is_refused(given: list[str], said: str) -> None:
+    with pytest.raises(UsageError, match=said):
+        CliRunner().invoke(app, ["judge", *given], catch_exceptions=False, standalone_mode=False)

@@ -90,12 +90,11 @@ def published(folder: Path, tmp_path: Path) -> Path:
 def test_every_table_is_the_same_to_the_last_digit(
     study: Study, made: dict[str, list[Path]], folder: Path, tmp_path: Path
 ) -> None:
-    """Over five seconds: every table twice."""
     again = {path.stem: path for path in make_published_tables(folder, tmp_path / "again", study)}
     shown = [name for name in TABLES if name not in {"level3", "level4", "unseen"}]
     assert set(again) == {*shown, "step_time", "search", "search_turns"}
     given: dict[str, Any] = {"study": study, "summaries": made["summaries"]}
-    for name in shown:
+    for name in ("primary", "claims", "table2", "level2", "turns", "tasks"):
         out = tmp_path / f"own/{name}.csv"
         own = make_table(name, made["scores"], out, baselines=made["baselines"][0], search=made["search"], **given)
         for form in (".csv", ".md", ".tex"):
