@@ -54,6 +54,7 @@ TABLES = [
     *("differences", "serial_parallel", "turns", "mended", "pass_at_k", "tasks"),
 ]
 FIGURES = (
+    "primary",
     "serial_scaling",
     "parallel_scaling",
     "serial_parallel_map",

@@ -120,6 +120,9 @@ rule draw_figure:
             if wildcards.figure in WITH_BASELINES
             else []
         ),
+        table=lambda wildcards: (
+            ["<results>/tables/primary.csv"] if wildcards.figure == "primary" else []
+        ),
     output:
         report("<results>/figures/{figure}.png", **REPORTED),
         "<results>/figures/{figure}.pdf",
@@ -139,11 +142,12 @@ rule draw_figure:
         turns=lambda wildcards, input: repeat("--turns", input.turns),
         summaries=lambda wildcards, input: summaries(input.trainings),
         baselines=lambda wildcards, input: repeat("--baselines", input.baselines),
+        table=lambda wildcards, input: repeat("--table", input.table),
         folder=lambda wildcards, output: str(Path(output[0]).parent),
         store=f"{study.results}/store",
     shell:
         "kevin --log {log:q} figure {wildcards.figure:q} --config {params.config:q} {params.scores} {params.turns}"
-        " {params.summaries} {params.baselines} --tasks {input.tasks:q} --store {params.store:q} --out-dir {params.folder:q}"
+        " {params.summaries} {params.baselines} {params.table} --tasks {input.tasks:q} --store {params.store:q} --out-dir {params.folder:q}"
 
 
 rule write_report:

@@ -278,6 +278,7 @@ def figure(
         Path | None, typer.Option("--store", metavar="DIR", help="Verdict store: roofline, and the case study's bound.")
     ] = None,
     tasks: Annotated[Path | None, typer.Option("--tasks", metavar="FILE", help="tasks.parquet, for roofline.")] = None,
+    table: Annotated[Path | None, typer.Option("--table", metavar="FILE", help="primary.csv, for primary.")] = None,
     summaries: SummariesOption = None,
     config: ConfigOption = None,
 ) -> None:
@@ -296,6 +297,7 @@ def figure(
         baselines=baselines,
         store=store,
         tasks=tasks,
+        table=table,
     )
 
 

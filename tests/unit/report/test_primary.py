@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import math
 from itertools import combinations
+from pathlib import Path
 from typing import Any
 
 import numpy as np
@@ -13,8 +14,11 @@ from pydantic import ValidationError
 from report_fixtures import scored, trained_study
 
 from kevin.core.config import Study
+from kevin.core.errors import UsageError
 from kevin.report.claims import NOT_MEASURED, NOT_SHOWN, PRIMARY, SHOWN, claims_table
 from kevin.report.display import display_table
+from kevin.report.figures import make_figure
+from kevin.report.figures.primary import FIRST, TURNS
 from kevin.report.findings import findings
 from kevin.report.primary import COLUMNS, COMPILED, EAGER, KNOWN, ROOM, primary_table
 
@@ -170,3 +174,17 @@ def test_of_nobody_there_is_nothing() -> None:
     scores = scored("base", {"t0": [[1.0]]})
     found = primary_table(scores.iloc[:0], {}, study())
     assert set(found["source"]) != {"this study"} and list(found.columns) == COLUMNS
+
+
+def test_the_figure_sets_most_turns_against_first_answers(table: pd.DataFrame, tmp_path: Path) -> None:
+    csv = tmp_path / "table/primary.csv"
+    csv.parent.mkdir()
+    table.to_csv(csv, index=False)
+    png, _, drawn = make_figure("primary", tmp_path, study=study(), table=csv)
+    data = pd.read_csv(drawn)
+    assert png.stat().st_size and set(data["way"]) == {FIRST, TURNS, COMPILED}
+    turns = data[(data["policy"] == "multi") & (data["way"] == TURNS)]
+    assert turns["kernels"].tolist() == [4, 8, 16, 24] and set(turns["turns"]) == {4}
+    assert turns["value"].tolist() == [at(table, "multi", k, 4)["geomean"] for k in (1, 2, 4, 6)]
+    with pytest.raises(UsageError, match="--table"):
+        make_figure("primary", tmp_path, study=study())

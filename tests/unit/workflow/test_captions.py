@@ -21,7 +21,7 @@ NAMES = (
     *(f"tables/{name}" for name in ("turns", "mended", "pass_at_k", "rl_gain", "step_time", "field")),
     *(f"tables/{name}" for name in ("search", "search_turns")),
     *(f"figures/{name}" for name in ("serial_scaling", "parallel_scaling", "fast_p", "outcomes", "turns", "search")),
-    *(f"figures/{name}" for name in ("layernorm_case_study", "training", "training_turns", "ablations")),
+    *(f"figures/{name}" for name in ("primary", "layernorm_case_study", "training", "training_turns", "ablations")),
     *(f"figures/{name}" for name in ("serial_parallel_map", "speedup_distribution", "roofline", "stability", "audit")),
     "pages/report",
 )
