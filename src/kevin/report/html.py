@@ -197,6 +197,8 @@ def _verdicts(frame: pd.DataFrame, table: Table) -> list[Verdicts]:
         claim, theirs, ours, verdict = row.cells[:4]
         if kind in (EFFECT, LEVEL):
             numbers = f"{ours.in_line}, paper {theirs.text}" if verdict.text != NOT_MEASURED else verdict.note
+            if verdict.text == NOT_SHOWN:
+                numbers += f"; {verdict.note.rpartition('; ')[2]}"
             found[kind, verdict.text].append((claim.text, numbers))
     return [Verdicts(kind, verdict, _MEANS[verdict], claims) for (kind, verdict), claims in found.items()]
 
