@@ -15,7 +15,7 @@ CONFIGFILES := $(if $(CONFIGS),--configfile $(CONFIGS))
 export PATH := $(abspath $(BIN)):$(PATH)
 
 .DEFAULT_GOAL := help
-.PHONY: help setup pretrained study test test-all check format schema lock clean
+.PHONY: help setup pretrained study reference test test-all check format schema lock clean
 
 help:  ## Show this list
 	@grep -hE '^[a-z-]+:.*##' $(MAKEFILE_LIST) | sed -E 's/^([a-z-]+):.*## /  make \1\t/' | expand -t 20
@@ -44,6 +44,14 @@ study: setup  ## Make the whole study: results/report.html (CONFIGS=config/gpu.y
 	@KEVIN_MAKE_PID=$$PPID snakemake $(CONFIGFILES)
 	@kevin summary -c config/config.yaml $(addprefix -c ,$(CONFIGS))
 
+reference: study  ## Make the laptop study and store it as results/reference/laptop; wants a quiet machine
+	snakemake results/figures/search.png
+	rm -rf results/reference/laptop/tables results/reference/laptop/published results/reference/laptop/provenance.json
+	mkdir -p results/reference/laptop/tables
+	cp results/tables/*.csv results/reference/laptop/tables
+	cp -r results/published results/reference/laptop
+	cp results/config.yaml results/split.yaml results/figures/primary.png results/figures/search.png results/reference/laptop
+
 test: setup  ## Run the fast tests (TESTS=tests/unit: some of them; GROUP=1 to 5: slow ones too; JOBS: cores)
 	$(BIN)/python -m pytest -n $(JOBS) --no-loadscope-reorder --group $(GROUP) $(TESTS)
 
@@ -62,9 +70,10 @@ format: setup  ## Format Python and Snakemake files
 	ruff format .
 	snakefmt Snakefile rules
 
-schema: setup  ## Generate config/schema.json and config/README.md from the code
+schema: setup  ## Generate config/schema.json, config/README.md and docs/targets.md from the code
 	kevin config schema --out config/schema.json
 	kevin config docs --out config/README.md
+	kevin config targets --out docs/targets.md
 
 lock: setup  ## Write requirements.lock from the present environment
 	$(BIN)/python -m pip freeze --exclude-editable --exclude kevin-study | sed -E 's/\+[a-z0-9.]+$$//' > requirements.lock.new

@@ -41,4 +41,4 @@ rule all:
         "<results>/report.html",
         expand("<results>/tables/{table}.csv", table=SHOWN_TABLES),
         expand("<results>/figures/{figure}.png", figure=SHOWN_FIGURES),
-        "<results>/published/answers.csv",
+        "<results>/published",

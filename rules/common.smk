@@ -67,11 +67,11 @@ COMPARED_ON = [
     if policy != CEILING or split not in ("level3", "level4")
 ]
 TABLES = [
-    *("claims", "worth", "table1", "table2", *EVAL_SPLITS),
-    *("differences", "serial_parallel", "equal_kernels"),
-    *("turns", "mended", "pass_at_k", "tasks"),
+    *("primary", "claims", "table1", "table2", *EVAL_SPLITS),
+    *("differences", "serial_parallel", "turns", "mended", "pass_at_k", "tasks"),
 ]
 FIGURES = (
+    "primary",
     "serial_scaling",
     "parallel_scaling",
     "serial_parallel_map",

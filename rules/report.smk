@@ -46,7 +46,7 @@ rule make_table:
         search=lambda wildcards: (
             SEARCH_TURNS
             if study.search.in_report
-            and wildcards.table in ("table2", "claims", "worth")
+            and wildcards.table in ("primary", "claims", "table2")
             else []
         ),
     output:
@@ -73,19 +73,21 @@ rule make_table:
         " --baselines {input.baselines:q} --out {output.csv:q}"
 
 
-rule publish_answers:
-    """All scored answers in one file, of which tables can be made again without a GPU."""
+rule publish:
+    """Answers, kernels and all else of which others make each table again and judge each kernel again."""
     input:
+        tasks="<results>/tasks.parquet",
         scores=SCORES,
+        turns=TURNS,
+        search=lambda wildcards: SEARCH_TURNS if study.search.in_report else [],
         baselines=f"<results>/baselines/{DEVICE}.parquet",
+        trainings=TRAININGS,
     output:
-        csv="<results>/published/answers.csv",
-        baselines="<results>/published/baselines.csv",
-        hardware="<results>/published/answers.json",
+        directory("<results>/published"),
     log:
-        "<results>/logs/publish_answers.log",
+        "<results>/logs/publish.log",
     benchmark:
-        "<results>/benchmarks/publish_answers.tsv"
+        "<results>/benchmarks/publish.tsv"
     resources:
         mem_mb=2000,
         runtime=4,
@@ -93,10 +95,14 @@ rule publish_answers:
         config=CONFIG,
         depends=report_digest,
         code=REPORT_CODE,
-        scores=lambda wildcards, input: repeat("--scores", input.scores),
+        files=lambda wildcards, input: " ".join(
+            repeat(f"--{name}", input[name]) for name in ("scores", "turns", "search")
+        ),
+        summaries=lambda wildcards, input: summaries(input.trainings),
+        store=f"{study.results}/store",
     shell:
-        "kevin --log {log:q} answers --config {params.config:q} {params.scores} --baselines {input.baselines:q}"
-        " --out {output.csv:q}"
+        "kevin --log {log:q} publish --config {params.config:q} {params.files} {params.summaries}"
+        " --tasks {input.tasks:q} --baselines {input.baselines:q} --store {params.store:q} --out {output:q}"
 
 
 WITH_BASELINES = ("speedup_distribution", "layernorm_case_study")
@@ -113,6 +119,9 @@ rule draw_figure:
             [f"<results>/baselines/{DEVICE}.parquet"]
             if wildcards.figure in WITH_BASELINES
             else []
+        ),
+        table=lambda wildcards: (
+            ["<results>/tables/primary.csv"] if wildcards.figure == "primary" else []
         ),
     output:
         report("<results>/figures/{figure}.png", **REPORTED),
@@ -133,11 +142,12 @@ rule draw_figure:
         turns=lambda wildcards, input: repeat("--turns", input.turns),
         summaries=lambda wildcards, input: summaries(input.trainings),
         baselines=lambda wildcards, input: repeat("--baselines", input.baselines),
+        table=lambda wildcards, input: repeat("--table", input.table),
         folder=lambda wildcards, output: str(Path(output[0]).parent),
         store=f"{study.results}/store",
     shell:
         "kevin --log {log:q} figure {wildcards.figure:q} --config {params.config:q} {params.scores} {params.turns}"
-        " {params.summaries} {params.baselines} --tasks {input.tasks:q} --store {params.store:q} --out-dir {params.folder:q}"
+        " {params.summaries} {params.baselines} {params.table} --tasks {input.tasks:q} --store {params.store:q} --out-dir {params.folder:q}"
 
 
 rule write_report:

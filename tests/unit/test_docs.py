@@ -15,6 +15,7 @@ from kevin.core.config import RewardConfig
 from kevin.core.files import read_parquet, turns_frame, write_tasks
 from kevin.core.protocol import Rule
 from kevin.policy.replay import Recorded
+from kevin.report.published import kernels_frame
 from kevin.report.scores import score_frame
 
 PAGES = [*sorted((ROOT / "docs").glob("*.md")), *(ROOT / name for name in ("README.md", "CHANGELOG.md"))]
@@ -78,6 +79,7 @@ def test_columns_of_files_are_described(tmp_path: Path) -> None:
     task = Task(id="a", level=1, name="a", source="", origin="user")
     write_tasks(tmp_path / "tasks.parquet", [(task, "train")], {})
     columns = {
+        "kernels": kernels_frame(iter(()), tmp_path).columns,
         "tasks": read_parquet(tmp_path / "tasks.parquet", "tasks")[0].columns,
         "turns": turns_frame([]).columns,
         "scores": score_frame([], [], RewardConfig(), policy="base", split="level1").columns,

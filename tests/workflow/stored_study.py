@@ -24,7 +24,7 @@ from kevin.writer.transcripts import transcripts
 REFERENCE = Path(__file__).with_name("reference")
 SPLITS = ("level1", "level2")
 NUM_TRANSCRIPTS = 40
-OF_SPEEDS = ("claims", "differences", "equal_kernels", "worth")
+OF_SPEEDS = ("claims", "differences", "primary")
 """Tables whose rows say what their numbers are: a column's name does not tell times apart there."""
 
 

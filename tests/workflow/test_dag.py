@@ -186,7 +186,7 @@ def test_ways_to_spend_kernels_are_made_by_name_or_where_the_report_shall_have_t
     overlay.write_text("search: {in_report: true}\n")
     found = jobs(run := snakemake("--dry-run", "-p", "--configfile", overlay))
     tables = re.findall(r"kevin .* table (\w+) .* --search results/search/parallel/", run.stdout + run.stderr)
-    assert sorted(tables) == ["claims", "table2", "worth"]
+    assert sorted(tables) == ["claims", "primary", "table2"]
     assert (found["run_search"], found["compare_search"], found["draw_search"]) == (num_rollouts, 1, 1)
 
 

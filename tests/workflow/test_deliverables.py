@@ -1,4 +1,4 @@
-"""Every file that the README names can be made from a fresh clone, at each scale, and has a caption. Nothing is run."""
+"""Every file of docs/targets.md can be made from a fresh clone, at each scale, and has a caption. Nothing is run."""
 
 from __future__ import annotations
 
@@ -7,13 +7,11 @@ import re
 import pytest
 
 from kevin.core.config import load_study
-from kevin.workflow.captions import caption_key, read_captions
+from kevin.workflow.captions import caption_key, read_captions, target_of, targets_page
 
 from .conftest import ROOT, Run
 
 CAPTIONS = read_captions(ROOT / "rules/captions")
-OTHERS = ("results/tables/search_turns.csv", "results/figures/ablations.png")
-"""What the pages of the manual name beside the README's table."""
 OVERLAYS = (
     (),
     ("gpu",),
@@ -30,28 +28,30 @@ OVERLAYS = (
 
 
 def documented() -> list[str]:
-    """Files of the first column of the README's table; ``results`` for the folder that their configuration names."""
-    table = re.search(
-        r"^\| file \| command .*\n\|[-| ]+\n((?:\|.*\n)+)", (ROOT / "README.md").read_text(), re.MULTILINE
-    )
-    assert table is not None, "the README has no table of files"
-    found: list[str] = []
-    for row in table[1].splitlines():
-        files, command = row.split("|")[1:3]
-        overlay = re.findall(r"--configfile (\S+?)`", command)
-        own = load_study([ROOT / name for name in ("config/config.yaml", *overlay)]).results
-        folder = ""
-        for name in re.findall(r"`([^`]+)`", files):
-            folder = name.rpartition("/")[0] or folder
-            assert folder.startswith(own), f"README: {name} is not in {own}, which {command} makes"
-            found.append(f"results{folder.removeprefix(own)}/{name.rpartition('/')[2]}")
-    return list(dict.fromkeys(found))
+    """Files of docs/targets.md that a study makes by itself; ``results`` for the folder of their configuration."""
+    found = []
+    for key, caption in CAPTIONS.items():
+        file, _ = target_of(key, caption, ROOT / "config")
+        study = load_study([ROOT / "config" / f"{name}.yaml" for name in ("config", *filter(None, [caption.config]))])
+        if caption.needs is None:
+            found.append(file.replace(study.results, "results", 1))
+    return [file for file in found if file != "results/tables/unseen.csv"] + ["results/published"]
 
 
-def test_the_readme_s_table_is_read() -> None:
-    found = documented()
-    assert {"results/tables/level1.csv", "results/tables/level2.csv", "results/report.html"} <= set(found)
-    assert len(found) >= 18
+def test_the_page_of_targets_is_generated() -> None:
+    page = targets_page(CAPTIONS, ROOT / "config")
+    assert (ROOT / "docs/targets.md").read_text() == page, "make schema"
+    commands = set(re.findall(r"`(snakemake [^`]+)`", page))
+    assert len(commands) > 35 and "snakemake results/audit/tables/audit.csv --configfile config/audit.yaml" in commands
+
+
+def test_what_the_readme_names_is_made_so() -> None:
+    """Its commands are those of the page of targets, and its first two set up the study and the tests."""
+    text = (ROOT / "README.md").read_text()
+    assert re.findall(r"^    (make \w+)", text, re.MULTILINE)[:2] == ["make study", "make test"]
+    named = set(re.findall(r"`(snakemake results/[^`]+)`", text))
+    commands = set(re.findall(r"`(snakemake [^`]+)`", (ROOT / "docs/targets.md").read_text()))
+    assert len(named) >= 8 and named <= commands
 
 
 def configfiles(overlays: tuple[str, ...]) -> list[str]:
@@ -61,7 +61,7 @@ def configfiles(overlays: tuple[str, ...]) -> list[str]:
 @pytest.mark.parametrize("overlays", OVERLAYS, ids=lambda overlays: "-".join(overlays) or "laptop")
 def test_every_documented_file_can_be_made_from_a_fresh_clone(snakemake: Run, overlays: tuple[str, ...]) -> None:
     study = load_study([ROOT / f"config/{name}.yaml" for name in ("config", *overlays)])
-    targets = [file.replace("results/", f"{study.results}/", 1) for file in (*documented(), *OTHERS)]
+    targets = [file.replace("results/", f"{study.results}/", 1) for file in documented()]
     trained = [f"{study.results}/{file}" for file in ("tables/rl_gain.csv", "tables/step_time.csv")]
     trained += [f"{study.results}/figures/{name}.png" for name in ("training", "training_turns")]
     if overlays == ("ablations",):  # it compares trainings, and no policy of theirs is evaluated

@@ -51,6 +51,14 @@ def docs(out: OptionalOut = None) -> None:
     _emit(markdown(), out)
 
 
+@app.command()
+def targets(out: OptionalOut = None) -> None:
+    """Print every file that the workflow makes, with its command (docs/targets.md); in a checkout."""
+    from kevin.workflow.captions import read_captions, targets_page
+
+    _emit(targets_page(read_captions(Path("rules/captions")), Path("config")), out)
+
+
 def _emit(text: str, out: Path | None) -> None:
     if out is None:
         typer.echo(text, nl=False)

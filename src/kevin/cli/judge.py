@@ -19,7 +19,7 @@ if TYPE_CHECKING:
     from kevin.core.protocol import JudgeProtocol
     from kevin.core.types import Kernel, Verdict
 
-_ONE, _MANY, _RUNS = "One kernel", "Many kernels", "A run of KernelBench"
+_ONE, _MANY, _RUNS, _PUBLISHED = "One kernel", "Many kernels", "A run of KernelBench", "Published kernels"
 
 
 def judge(
@@ -93,6 +93,24 @@ def judge(
             rich_help_panel=_RUNS,
         ),
     ] = False,
+    published: Annotated[
+        Path | None,
+        typer.Option(
+            "--published",
+            metavar="DIR",
+            help="Judge what `kevin publish` wrote again, by its own configuration, and say what differs.",
+            rich_help_panel=_PUBLISHED,
+        ),
+    ] = None,
+    sample: Annotated[
+        int | None,
+        typer.Option(
+            "--sample",
+            min=1,
+            help="So many of its kernels, drawn at random; all when absent.",
+            rich_help_panel=_PUBLISHED,
+        ),
+    ] = None,
     device: DeviceOption = None,
     dialect: Annotated[
         DialectChoice,
@@ -162,6 +180,14 @@ def judge(
     wrong still has a verdict, and the exit code is 0.
     """
     require_limits()
+    if published is not None:
+        if task_file or kernel or as_json or batch or runs or config:
+            raise UsageError("--published DIR has its own configuration; with it go --sample, --out and --store alone")
+        from kevin.cli.judge_published import judge_published
+
+        raise typer.Exit(judge_published(published, sample, out=out, store=store))
+    if sample is not None:
+        raise UsageError("--sample goes with --published DIR")
     study = load_config(config) if config else None
     protocol = make_protocol(
         study.judge if study else None,
@@ -187,7 +213,8 @@ def judge(
         raise typer.Exit(judge_batch(batch, out, protocol=protocol, dialect=dialect, store=store))
     if task_file is None or kernel is None or out is not None:
         raise UsageError(
-            "give --task-file FILE and --kernel FILE, or --batch FILE and --out FILE, or --runs DIR and --level N"
+            "give --task-file FILE and --kernel FILE, or --batch FILE and --out FILE, or --runs DIR and --level N, or "
+            "--published DIR"
         )
     candidate = make_kernel(read_text(kernel), str(kernel), dialect, protocol)
     verdict = _judge_one(task_file, candidate, protocol, store)

@@ -40,7 +40,7 @@ TurnsOption = Annotated[Path, typer.Option("--turns", metavar="FILE", help="turn
 PolicyOption = Annotated[str, typer.Option("--policy", metavar="KEY", help="A key of `policies`, or ceiling.")]
 ScoresOption = Annotated[
     list[Path] | None,
-    typer.Option("--scores", metavar="FILE", help="Scores of a policy, or a CSV of `kevin answers`; repeatable."),
+    typer.Option("--scores", metavar="FILE", help="Scores of a policy, or answers.csv of `kevin publish`; repeatable."),
 ]
 ManyTurnsOption = Annotated[
     list[Path] | None, typer.Option("--turns", metavar="FILE", help="turns.parquet of a rollout; repeatable.")

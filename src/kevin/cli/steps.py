@@ -31,6 +31,15 @@ from kevin.core.errors import UsageError
 
 log = logging.getLogger(__name__)
 
+SearchOption = Annotated[
+    list[Path] | None,
+    typer.Option(
+        "--search",
+        metavar="FILE",
+        help="turns.parquet of a strategy, or answers.csv, for primary, claims and table2; repeatable.",
+    ),
+]
+
 FLOOR_US = 100.0
 """Below this a call's overhead hides what a kernel gains; the paper's tasks take longer than that too."""
 
@@ -193,38 +202,54 @@ def score(
     score_rollouts(turns, tasks, out, study=study, policy=policy, split=split)
 
 
-def answers(
+def publish(
+    out: Annotated[Path, typer.Option("--out", metavar="DIR", help="The folder to publish; written in one piece.")],
     scores: ScoresOption,
-    out: OutOption,
-    baselines: BaselinesOption = None,
+    turns: ManyTurnsOption,
+    tasks: TasksOption,
+    store: StoreOption,
+    baselines: Annotated[Path, typer.Option("--baselines", metavar="FILE", help="What `kevin baselines` wrote.")],
+    search: SearchOption = None,
+    summaries: SummariesOption = None,
     config: ConfigOption = None,
 ) -> None:
-    """Write all scored answers as one CSV to publish, of which `kevin table` makes the tables again.
-
-    Beside it stand what it ran on (.json) and baselines.csv.
+    """Write answers, kernels, tasks and all else of which `kevin tables` makes the tables again, and others can judge
+    the kernels again (`kevin judge --published`).
     """
     study = load_config(config)
-    from kevin.report.answers import write_answers
-    from kevin.report.scores import machines, read_scores
+    from kevin.report.published import publish as write
 
-    given = scores or []
-    write_answers(read_scores(given, study), out, machines(given, study), study, baselines)
+    write(
+        out,
+        study=study,
+        scores=scores or [],
+        turns=turns or [],
+        search=search or [],
+        tasks=tasks,
+        baselines=baselines,
+        store=store,
+        summaries=summaries or [],
+    )
+
+
+def tables(
+    published: Annotated[Path, typer.Option("--published", metavar="DIR", help="A folder of `kevin publish`.")],
+    out_dir: Annotated[Path, typer.Option("--out-dir", metavar="DIR", help="Gets each table's .csv, .md and .tex.")],
+) -> None:
+    """Make every table of a published study again, from its folder alone."""
+    from kevin.report.published import Published, make_published_tables
+
+    made = make_published_tables(published, out_dir, report_config([Published(published).config]))
+    log.info("%s: %s", out_dir, ", ".join(path.name for path in made))
 
 
 def table(
-    name: Annotated[str, typer.Argument(metavar="NAME", help="claims, worth, table1, table2, level1, turns, ...")],
+    name: Annotated[str, typer.Argument(metavar="NAME", help="primary, claims, table1, table2, level1, ...")],
     scores: ScoresOption,
     out: OutOption,
     baselines: BaselinesOption = None,
     summaries: SummariesOption = None,
-    search: Annotated[
-        list[Path] | None,
-        typer.Option(
-            "--search",
-            metavar="FILE",
-            help="turns.parquet of a strategy, for claims, worth and table2; repeatable.",
-        ),
-    ] = None,
+    search: SearchOption = None,
     config: ConfigOption = None,
 ) -> None:
     """Write one table as CSV, and beside it as Markdown (.md) and LaTeX (.tex)."""
@@ -253,6 +278,7 @@ def figure(
         Path | None, typer.Option("--store", metavar="DIR", help="Verdict store: roofline, and the case study's bound.")
     ] = None,
     tasks: Annotated[Path | None, typer.Option("--tasks", metavar="FILE", help="tasks.parquet, for roofline.")] = None,
+    table: Annotated[Path | None, typer.Option("--table", metavar="FILE", help="primary.csv, for primary.")] = None,
     summaries: SummariesOption = None,
     config: ConfigOption = None,
 ) -> None:
@@ -271,6 +297,7 @@ def figure(
         baselines=baselines,
         store=store,
         tasks=tasks,
+        table=table,
     )
 
 
@@ -353,7 +380,8 @@ COMMANDS: dict[str, Callable[..., None]] = {
     "rollout": rollout,
     "ceiling": ceiling,
     "score": score,
-    "answers": answers,
+    "publish": publish,
+    "tables": tables,
     "table": table,
     "figure": figure,
     "search-table": search_table,

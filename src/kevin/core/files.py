@@ -151,7 +151,9 @@ def read_table(path: Path) -> pd.DataFrame:
         raise DataError(f"{path}: cannot be read as a table ({e}); make it again with: snakemake {path}") from None
 
 
-def write_parquet(path: Path, frame: pd.DataFrame, kind: str, provenance: dict[str, Any]) -> None:
+def write_parquet(
+    path: Path, frame: pd.DataFrame, kind: str, provenance: dict[str, Any], compression: str = "snappy"
+) -> None:
     """Write ``frame`` with its kind, schema version and provenance in the file's metadata."""
     import pyarrow as pa
     import pyarrow.parquet as pq
@@ -160,7 +162,7 @@ def write_parquet(path: Path, frame: pd.DataFrame, kind: str, provenance: dict[s
     meta = {"kind": kind, "schema_version": SCHEMA_VERSION, **provenance}
     table = table.replace_schema_metadata({**(table.schema.metadata or {}), _META_KEY: strict_json(meta).encode()})
     with atomic_path(path) as tmp:
-        pq.write_table(table, tmp)
+        pq.write_table(table, tmp, compression=compression)
 
 
 def read_parquet(path: Path, kind: str) -> tuple[pd.DataFrame, dict[str, Any]]:

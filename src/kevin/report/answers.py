@@ -1,13 +1,14 @@
-"""All scored answers of a study as one CSV, without what was written: small enough to publish, and whoever has it makes
-the tables again, the same to the last digit, without a GPU.
+"""All scored answers of a study as one CSV, of which whoever has it makes the tables again, without a GPU.
 
-Scores and returns are not in it: they follow from outcomes and speedups by the configuration's ``reward``.
+Those of rollouts of ``search`` name their ``strategy``, which no others have. What was written stands beside them
+(`kevin.report.published`), by its digest. Scores and returns are not in it: they follow from outcomes and speedups by
+the configuration's ``reward``.
 """
 
 from __future__ import annotations
 
 import json
-from collections.abc import Callable, Mapping, Sequence
+from collections.abc import Callable, Iterator, Mapping, Sequence
 from itertools import groupby
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
@@ -15,7 +16,7 @@ from typing import TYPE_CHECKING, Any
 import pandas as pd
 
 from kevin.core.errors import DataError
-from kevin.core.files import read_parquet, write_csv, write_text
+from kevin.core.files import write_csv, write_text
 from kevin.core.provenance import machine_names
 from kevin.core.reward import configured_returns, configured_score
 from kevin.core.texts import strict_json
@@ -25,7 +26,7 @@ if TYPE_CHECKING:
     from kevin.core.config import RewardConfig, Study
 
 _DERIVED = ("score", "return", "verdict_key")
-_KERNEL_DIGITS = 12
+KERNEL_DIGITS = 12
 """Of a kernel's digest: they tell a task's kernels apart."""
 _NEEDED = ("policy", "split", "task_id", "trajectory", "turn", "outcome", "speedup", "num_completion_tokens")
 _KINDS: dict[str, tuple[str, Callable[[Any], Any]]] = {
@@ -41,15 +42,15 @@ def write_answers(
     out: Path,
     machines: Sequence[tuple[str, ...]],
     study: Study,
-    baselines: Path | None = None,
 ) -> None:
-    """Write ``out`` (CSV), beside it what the kernels ran on, under its name as ``.json``, and ``baselines.csv``.
+    """Write ``out`` (CSV), and beside it what the kernels ran on, under its name as ``.json``.
 
     Args:
-        scores, machines: as `kevin.report.scores.read_scores` and `kevin.report.scores.machines` give them.
+        scores, machines: as `kevin.report.scores.read_scores` and `kevin.report.scores.machines` give them; scores of
+            ``search`` have a column ``strategy``.
     """
     frame = scores.drop(columns=list(_DERIVED))
-    write_csv(out, frame.assign(kernel_digest=frame["kernel_digest"].str[:_KERNEL_DIGITS]))
+    write_csv(out, frame.assign(kernel_digest=frame["kernel_digest"].str[:KERNEL_DIGITS]))
     told = {
         "hardware": joined_names(machines),
         "machines": machines,
@@ -57,12 +58,10 @@ def write_answers(
         "seed": study.seed,
     }
     write_text(out.with_suffix(".json"), strict_json(told, indent=1) + "\n")
-    if baselines is not None:
-        write_csv(out.with_name("baselines.csv"), read_parquet(baselines, "baselines")[0])
 
 
 def read_answers(path: Path, columns: dict[str, str], config: RewardConfig) -> list[pd.DataFrame]:
-    """Scores of each policy and split of a file that `write_answers` made, in its order.
+    """Scores of each policy and split of a file that `write_answers` made, in its order; those of ``search`` left out.
 
     Args:
         columns: of scores, with their types. What the file lacks is absent from every row, but for the level, which
@@ -71,20 +70,41 @@ def read_answers(path: Path, columns: dict[str, str], config: RewardConfig) -> l
     Raises:
         DataError: the file cannot be read, or lacks what scores follow from.
     """
+    return [part for strategy, part in _parts(path, columns, config) if strategy is None]
+
+
+def read_search_answers(path: Path, columns: dict[str, str], config: RewardConfig) -> list[tuple[str, pd.DataFrame]]:
+    """The same of the rollouts of ``search`` in such a file, each with its strategy."""
+    return [(strategy, part) for strategy, part in _parts(path, columns, config) if strategy is not None]
+
+
+def _parts(path: Path, columns: dict[str, str], config: RewardConfig) -> Iterator[tuple[str | None, pd.DataFrame]]:
     frame = read_typed(path, "answers", columns)
     if lacking := [name for name in _NEEDED if name not in frame]:
-        raise DataError(f"{path}: these are no answers of `kevin answers`: no column {', '.join(lacking)}")
+        raise DataError(f"{path}: these are no answers of `kevin publish`: no column {', '.join(lacking)}")
     known = {o.value for o in Outcome}
     if strange := sorted(set(frame["outcome"].dropna()) - known):
         raise DataError(f"{path}: unknown outcome {strange[0]!r}; there are {', '.join(sorted(known))}")
     if "level" not in frame:
         frame["level"] = frame["split"].map(_level)
+    if "strategy" not in frame:
+        frame["strategy"] = None
     frame = frame.assign(**{name: _absent(kind) for name, kind in columns.items() if name not in frame})
-    parts = []
-    for _, part in frame.groupby(["policy", "split"], sort=False):
-        scored = _scored(part, config, path)
-        parts.append(scored[["policy", "split", *columns]].astype(columns).reset_index(drop=True))
-    return parts
+    for (_, _, strategy), part in frame.groupby(["policy", "split", "strategy"], sort=False, dropna=False):
+        scored = _scored(part, config, path)[["policy", "split", *columns]].astype(columns).reset_index(drop=True)
+        yield (strategy if isinstance(strategy, str) else None), scored
+
+
+def read_strategies(path: Path) -> pd.DataFrame:
+    """Verdicts of the rollouts of ``search`` in such a file: its rows that name a strategy.
+
+    Columns policy, strategy, task_id, trajectory, turn, outcome, speedup. Raises DataError as `read_answers`.
+    """
+    columns = ["policy", "strategy", "task_id", "trajectory", "turn", "outcome", "speedup"]
+    frame = read_typed(path, "answers", {"trajectory": "int64", "turn": "int64", "speedup": "float64"})
+    if lacking := [name for name in columns if name not in frame]:
+        raise DataError(f"{path}: holds no rollouts of strategies: no column {', '.join(lacking)}")
+    return frame.loc[frame["strategy"].notna(), columns]
 
 
 def read_typed(path: Path, what: str, kinds: Mapping[str, str]) -> pd.DataFrame:

@@ -8,30 +8,41 @@ number of turns alone: each as it is, at its own, larger budget (the paper's 128
 
 from __future__ import annotations
 
-from collections.abc import Iterator, Sequence
+from collections.abc import Sequence
 from pathlib import Path
 from typing import NamedTuple
 
+import numpy as np
 import pandas as pd
 
 from kevin.core.config import Study
 from kevin.core.errors import DataError
 from kevin.core.files import read_columns, read_metadata
 from kevin.report import metrics
-from kevin.report.recipes import Recipe, budget_splits, by_seed, doubled_splits
+from kevin.report.answers import read_strategies
+from kevin.report.recipes import Recipe, budget_splits, by_seed, extent
 
 _COLUMNS = ["task_id", "trajectory", "turn", "outcome", "speedup"]
 
 
+Split = tuple[int, int]
+"""Trajectories, and turns of each."""
+
+
 class Budget(NamedTuple):
-    """One way to spend the kernels of a task, and what it found."""
+    """One way to spend the kernels of a task, and what it found: tasks x seeds, the mean over all ways to draw so many
+    trajectories."""
 
     trajectories: int
     turns: int
     correct: pd.DataFrame
-    """Tasks x seeds: the chance that one of the trajectories holds a correct kernel."""
+    """The chance that one of the trajectories holds a correct kernel."""
     speedup: pd.DataFrame
     """Of the fastest correct kernel, 0 without one."""
+    log_speedup: pd.DataFrame
+    """The same as a logarithm, with eager as the floor: whoever has no faster kernel runs eager, 0."""
+    fast_1: pd.DataFrame
+    """The chance that one of them holds a correct kernel at least as fast as eager."""
 
     @property
     def num_kernels(self) -> int:
@@ -48,20 +59,42 @@ def budgets_of_rollouts(groups: Sequence[Sequence[pd.DataFrame]]) -> list[list[B
     return [[_played(seeds, k, turns) for k, turns in splits] for seeds in groups]
 
 
-def budgets_of_each_size(groups: Sequence[Sequence[pd.DataFrame]]) -> Iterator[list[list[Budget]]]:
-    """The same at each of `doubled_splits`: of each policy as many first answers, then these trajectories and turns."""
-    for k, turns in doubled_splits([own for seeds in groups for own in seeds]):
-        yield [[_played(seeds, k * turns, 1), _played(seeds, k, turns)] for seeds in groups]
+def every_budget(rollouts: Sequence[Sequence[pd.DataFrame]]) -> dict[Split, Budget]:
+    """Of one policy every split that it has played: of either number powers of two, and the most there are.
+
+    Args:
+        rollouts: each the scores of all seeds. A split is taken from the rollout that has the most trajectories of so
+            many turns, of equals from the first.
+    """
+    extents = [extent(seeds) for seeds in rollouts]
+    found = {}
+    for turns in _doubled(max((longest for _, longest in extents), default=0)):
+        most, seeds = max(
+            ((most, seeds) for (most, longest), seeds in zip(extents, rollouts, strict=True) if longest >= turns),
+            key=lambda rollout: rollout[0],
+        )
+        for k in _doubled(most):
+            found[k, turns] = _played(seeds, k, turns)
+    return found
+
+
+def _doubled(limit: int) -> list[int]:
+    return sorted({*(2**i for i in range(limit.bit_length())), *([limit] if limit else [])})
 
 
 def read_plain_search(paths: Sequence[Path], study: Study) -> pd.DataFrame:
     """Verdicts of rollouts of those strategies that change the number of turns and nothing else.
 
-    Columns policy, strategy, task_id, trajectory, turn, outcome, speedup. Raises DataError for a file that is no
-    rollout of a strategy.
+    Columns policy, strategy, task_id, trajectory, turn, outcome, speedup. A ``.csv`` is one of published answers
+    (`kevin.report.answers`), with any number of policies and strategies. Raises DataError for a file that is no rollout
+    of a strategy.
     """
     frames = []
     for path in paths:
+        if path.suffix == ".csv":
+            own = read_strategies(path)
+            frames.append(own[own["strategy"].isin(plain_strategies(study))])
+            continue
         meta = read_metadata(path, "turns")
         policy, strategy = meta.get("policy"), meta.get("strategy")
         if not (policy and strategy):
@@ -101,8 +134,11 @@ def _played(seeds: Sequence[pd.DataFrame], k: int, turns: int) -> Budget:
 
 def _spent(seeds: Sequence[pd.DataFrame], k: int, turns: int) -> Budget:
     """Of each seed's `metrics.trajectory_best`."""
-    correct, speedup = (
-        by_seed([metrics.best_of_k_by_task(trajectories, column, k) for trajectories in seeds])
-        for column in ("correct", "speedup")
-    )
-    return Budget(k, turns, correct, speedup)
+    measured = [
+        own.assign(log_speedup=np.log(own["speedup"].clip(lower=1.0)), fast_1=metrics.fast(own, 1.0)) for own in seeds
+    ]
+    found = {
+        column: by_seed([metrics.best_of_k_by_task(own, column, k) for own in measured])
+        for column in ("correct", "speedup", "log_speedup", "fast_1")
+    }
+    return Budget(k, turns, **found)

@@ -1,4 +1,8 @@
-"""The paper's claims, each with its number, ours with its interval, and a verdict that a rule forms from the interval.
+"""The study's primary endpoint and the paper's claims, each with its number, its interval, and a verdict by a rule.
+
+The primary endpoint (``report.primary``) stands first; then effects, of training and of turns; then levels, numbers of
+the paper as thresholds, which other tasks may pass by being easier. Beside each interval stands ``detectable``, the
+smallest value that so many tasks and seeds would have shown in four of five studies (`estimates.smallest_shown`).
 
 A claim is that a number is above a threshold: a difference above 0, a ratio above 1, a share or speedup at least the
 paper's. With the 95 % interval over tasks and seeds it is *shown* when the whole interval lies there, *refuted* when
@@ -6,9 +10,6 @@ none of it does, *not shown* in between, and *not measured*, with the reason, wh
 task is missing. A speedup that misses its threshold by less than the clock tells apart (``report.timing_resolution``)
 is not shown either way: the best of more kernels is the luckiest of more measurements. LayerNorm is about one kernel:
 finding one as fast shows it, and not finding one refutes nothing.
-
-Which policy plays which part follows from the configuration: the first recipe of ``evaluate`` that reinforcement
-learning made over several turns, the first that it made over one, and the model that the former started from.
 """
 
 from __future__ import annotations
@@ -21,39 +22,27 @@ import pandas as pd
 
 from kevin.core.config import Study
 from kevin.core.types import Outcome
-from kevin.report import metrics, paper
-from kevin.report.budgets import Budget, budgets_of_rollouts, budgets_of_search
-from kevin.report.estimates import Estimate, mean_estimate, minus, ratio
-from kevin.report.metrics import Interval, Shape
-from kevin.report.recipes import Recipe, by_seed, recipes
+from kevin.report import paper
+from kevin.report.estimates import Estimate, exp, mean_estimate, minus, ratio, smallest_shown
+from kevin.report.evidence import BASE, MULTI, SINGLE, Evidence, NotMeasured, shared_tasks
+from kevin.report.metrics import Interval
+from kevin.report.primary import Primary
+from kevin.report.recipes import Recipe
+from kevin.report.scores import policy_label
 
 SHOWN, REFUTED, NOT_SHOWN, NOT_MEASURED = "shown", "refuted", "not shown", "not measured"
 MIN_TASKS = 5
 """Resampling fewer tasks than these says next to nothing."""
+PRIMARY, EFFECT, LEVEL = "primary endpoint", "effect", "level"
+"""Kinds of rows, in their order."""
 COLUMNS = [
-    *(
-        "claim",
-        "measure",
-        "unit",
-        "paper",
-        "paper_setting",
-        "ours",
-        "ours_low",
-        "ours_high",
-        "threshold",
-        "verdict",
-        "why",
-    ),
+    *("kind", "claim", "measure", "unit", "paper", "paper_setting", "ours", "ours_low", "ours_high"),
+    *("threshold", "detectable", "verdict", "why"),
     *("policies", "setting", "num_tasks", "num_seeds", "num_seeds_against", "scale", "hardware"),
 ]
 
-MULTI, SINGLE, BASE = "multi-turn RL", "single-turn RL", "the model before training"
 _PAPER = {MULTI: "Kevin, multi-turn RL", SINGLE: "single-turn RL", BASE: "QwQ-32B (base model)"}
 _PAPER_LAYER_NORM = ("kb/1/40", "cuda")
-
-
-class NotMeasured(Exception):
-    """Why a claim has no number here."""
 
 
 class Found(NamedTuple):
@@ -69,95 +58,28 @@ class Found(NamedTuple):
 
 
 class Claim(NamedTuple):
+    kind: str
     text: str
     measure: str
     unit: str
     """How it is printed: share, points, times or times more."""
-    paper: float
+    paper: float | None
     paper_setting: str
     threshold: float
     measured: Callable[[Evidence], Found]
 
 
-class Evidence:
-    """The scores of a study's policies, by the parts that they play."""
-
-    def __init__(self, scores: pd.DataFrame, study: Study, search: pd.DataFrame | None = None) -> None:
-        judged = metrics.usable(scores)
-        self.study, self._search = study, search
-        self.recipes = recipes(judged["policy"].unique(), study)
-        self._scores: dict[str, pd.DataFrame] = {str(p): own for p, own in judged.groupby("policy", sort=False)}
-
-    def recipe(self, part: str) -> Recipe:
-        """Raises NotMeasured where no compared policy plays this part."""
-        if part == BASE:
-            return self._base()
-        found = [r for r in self.recipes if self._part(r.policy) == part]
-        if not found:
-            raise NotMeasured(f"no policy made by {part} is evaluated")
-        return found[0]
-
-    def _base(self) -> Recipe:
-        run = self.study.made_by(self.recipe(MULTI).policy)
-        init = self.study.for_run(str(run)).train.init
-        found = [r for r in self.recipes if init in r.seeds]
-        if not found:
-            raise NotMeasured(f"{init}, which the training started from, is not evaluated")
-        return found[0]
-
-    def _part(self, policy: str) -> str | None:
-        run = self.study.made_by(policy) if policy in self.study.policies else None
-        if run is None or (train := self.study.for_run(run).train).method != "grpo":
-            return None
-        return MULTI if train.num_turns > 1 else SINGLE
-
-    def trained(self) -> list[Recipe]:
-        return [r for r in self.recipes if self._part(r.policy) is not None]
-
-    def scores(self, recipe: Recipe) -> list[pd.DataFrame]:
-        return [self._scores[policy] for policy in recipe.seeds]
-
-    def kernels(self, recipe: Recipe) -> pd.DataFrame:
-        """All that was judged of a policy's seeds, ``search`` included: columns task_id, outcome, speedup."""
-        found = self.scores(recipe)
-        if self._search is not None:
-            found.append(self._search[self._search["policy"].isin(recipe.seeds)])
-        return pd.concat([own[["task_id", "outcome", "speedup"]] for own in found])
-
-    def ways_of_search(self, sides: Sequence[Recipe]) -> list[str]:
-        """How ``search`` spent the kernels of any of these, as ``128 × 1``."""
-        if self._search is None:
-            return []
-        found = [budget for side in sides for own in budgets_of_search([side], self._search) for budget in own]
-        return list(dict.fromkeys(budget.name for budget in sorted(found, key=lambda budget: -budget.turns)))
-
-    def values(self, recipe: Recipe, metric: str, shape: Shape) -> pd.DataFrame:
-        """Tasks x seeds of a column of `metrics.task_values_at`."""
-        return by_seed([metrics.task_values_at(own, shape, (1.0,))[metric] for own in self.scores(recipe)])
-
-    def ways(self, sides: Sequence[Recipe]) -> list[list[Budget]]:
-        """Of each policy all ways to spend the same kernels, fewest turns first; those of ``search`` where it has two.
-
-        Raises NotMeasured where there is one way only.
-        """
-        found = budgets_of_search(sides, self._search) if self._search is not None else []
-        ways = {budget.turns for own in found for budget in own}
-        if len(ways) < 2 or len({budget.num_kernels for own in found for budget in own}) > 1:
-            found = budgets_of_rollouts([self.scores(side) for side in sides])
-        if any(len(own) < 2 for own in found):
-            raise NotMeasured("too few trajectories or turns to spend the same kernels in two ways")
-        return found
-
-    def budgets(self, sides: Sequence[Recipe]) -> list[tuple[Budget, Budget]]:
-        """Of each policy (parallel, serial) at equal kernels. Raises NotMeasured."""
-        return [(own[0], own[-1]) for own in self.ways(sides)]
-
-    def shape(self, *sides: Recipe) -> Shape:
-        """What the rollouts of all seeds of all these have."""
-        return metrics.common_shape([own for side in sides for own in self.scores(side)])
-
-
 # --- measures -----------------------------------------------------------------------------------------------------
+
+
+def _endpoint(evidence: Evidence) -> Found:
+    """See `kevin.report.primary`."""
+    primary = Primary(evidence)
+    endpoint = primary.endpoint()
+    interval = exp(primary.measured(endpoint)).interval
+    setting = f"{endpoint.name} and {endpoint.num_kernels} × 1"
+    sides = (endpoint.policy, endpoint.against)
+    return Found(interval, sides, len(primary.tasks), setting, evidence.study.report.timing_resolution)
 
 
 def _level(metric: str) -> Callable[[Evidence], Found]:
@@ -228,14 +150,6 @@ def _layer_norm(evidence: Evidence) -> Found:
     return Found(Interval(value, math.nan, math.nan), tuple(trained), 1, " and ".join(ways))
 
 
-def shared_tasks(values: Sequence[pd.DataFrame]) -> pd.Index:
-    """That all of these have, each tasks x seeds."""
-    shared = values[0].index
-    for own in values[1:]:
-        shared = shared.intersection(own.index)
-    return shared.sort_values()
-
-
 # --- the claims ---------------------------------------------------------------------------------------------------
 
 
@@ -258,7 +172,7 @@ def _differences() -> list[Claim]:
     for text, against, column, unit, measure in rows:
         number, setting = _against(against, column, unit)
         measured = _difference(column, against)
-        claims.append(Claim(text, f"{measure}: minus {against}", unit, number, setting, 0.0, measured))
+        claims.append(Claim(EFFECT, text, f"{measure}: minus {against}", unit, number, setting, 0.0, measured))
     return claims
 
 
@@ -275,7 +189,7 @@ def _levels() -> list[Claim]:
         number = paper.number(_PAPER[MULTI], column)
         claim = text.format(f"at least {_shown(number, unit)}")
         claim = f"After {MULTI}: {claim[0].lower()}{claim[1:]}"
-        found.append(Claim(claim, measure, unit, number, "16 × 8", number, _level(column)))
+        found.append(Claim(LEVEL, claim, measure, unit, number, "16 × 8", number, _level(column)))
     return found
 
 
@@ -286,14 +200,28 @@ def _shown(value: float, unit: str) -> str:
     return f"{value:.4g}×" if value else "0"
 
 
-def claims() -> list[Claim]:
+def _primary(study: Study) -> Claim:
+    config = study.report.primary
+    kernels = config.trajectories * config.turns
+    text = f"{kernels} kernels a task find faster ones as {config.trajectories} × {config.turns} after training"
+    if config.against is None:
+        text += f" over turns than as first answers after {SINGLE}"
+    else:
+        text += f" than as first answers of {policy_label(config.against, study)}"
+    measure = "geometric mean speedup with eager as the floor: ratio"
+    return Claim(PRIMARY, text, measure, "times", None, "", 1.0, _endpoint)
+
+
+def claims(study: Study) -> list[Claim]:
     """In the order of the page."""
     multi, single = (paper.serial_over_parallel(_PAPER[part]) for part in (MULTI, SINGLE))
     budget = "16 × 8 and 128 × 1"
     fastest = max(turn.speedup or 0.0 for turn in paper.LAYER_NORM)
     return [
+        _primary(study),
         *_differences(),
         Claim(
+            EFFECT,
             "A serial budget beats a parallel one, after multi-turn RL",
             "speedup, serial over parallel at equal kernels",
             "times",
@@ -303,6 +231,7 @@ def claims() -> list[Claim]:
             _serial_over_parallel([MULTI]),
         ),
         Claim(
+            EFFECT,
             "Turns are worth more after multi- than after single-turn RL",
             "the same ratio, multi- minus single-turn RL",
             "times more",
@@ -313,6 +242,7 @@ def claims() -> list[Claim]:
         ),
         *_levels(),
         Claim(
+            LEVEL,
             f"LayerNorm is made {fastest:.2f} times as fast",
             "fastest correct kernel of a trained policy",
             "times",
@@ -333,13 +263,13 @@ def claims_table(scores: pd.DataFrame, study: Study, hardware: str, search: pd.D
         search: of `kevin.report.budgets.read_plain_search`, where there are such rollouts.
     """
     evidence = Evidence(scores, study, search)
-    rows = [_row(claim, evidence) | {"scale": study.scale, "hardware": hardware} for claim in claims()]
+    rows = [_row(claim, evidence) | {"scale": study.scale, "hardware": hardware} for claim in claims(study)]
     frame = pd.DataFrame(rows, columns=COLUMNS)
     return frame.astype(dict.fromkeys(["num_tasks", "num_seeds", "num_seeds_against"], "Int64"))
 
 
 def _row(claim: Claim, evidence: Evidence) -> dict[str, Any]:
-    head = {name: getattr(claim, name) for name in ("measure", "unit", "paper", "paper_setting", "threshold")}
+    head = {name: getattr(claim, name) for name in ("kind", "measure", "unit", "paper", "paper_setting", "threshold")}
     head["claim"] = claim.text
     if evidence.study.report.miniature:
         return head | {"verdict": NOT_MEASURED, "why": "a miniature of the study"}
@@ -351,6 +281,7 @@ def _row(claim: Claim, evidence: Evidence) -> dict[str, Any]:
     seeds = [recipe.num_seeds for recipe in found.recipes]
     return head | {
         **dict(zip(("ours", "ours_low", "ours_high"), found.interval, strict=True)),
+        "detectable": _detectable(claim, found.interval),
         "verdict": verdict,
         "why": why,
         "policies": ", ".join(recipe.label(evidence.study) for recipe in found.recipes),
@@ -359,6 +290,13 @@ def _row(claim: Claim, evidence: Evidence) -> dict[str, Any]:
         "num_seeds": seeds[0],
         "num_seeds_against": seeds[1] if len(seeds) > 1 else None,
     }
+
+
+def _detectable(claim: Claim, interval: Interval) -> float:
+    """In the claim's unit; of the primary endpoint, a mean of logarithms, by their interval."""
+    if claim.kind == PRIMARY:
+        return claim.threshold * math.exp(smallest_shown(math.log(interval.low), math.log(interval.high)))
+    return claim.threshold + smallest_shown(interval.low, interval.high)
 
 
 def _verdict(claim: Claim, found: Found, study: Study) -> tuple[str, str]:
@@ -373,7 +311,10 @@ def _verdict(claim: Claim, found: Found, study: Study) -> tuple[str, str]:
             f"nearer to {_shown(claim.threshold, claim.unit)} than times are told apart, {found.clock:.2g}",
         )
     where = {SHOWN: "above", REFUTED: "below", NOT_SHOWN: "on both sides of"}[verdict]
-    return verdict, f"interval {where} {_shown(claim.threshold, claim.unit)}"
+    why = f"interval {where} {_shown(claim.threshold, claim.unit)}"
+    if claim.kind == PRIMARY and not study.report.primary.declared:
+        why += "; named after these kernels had been seen"
+    return verdict, why
 
 
 def interval_verdict(interval: Interval, threshold: float, *, at_least: bool) -> str:

@@ -40,10 +40,24 @@ _SKIPPED = ("label", "note", "level", "flawed")
 _COUNTED = {
     "mended": "num_wrong_before",
     **dict.fromkeys(("kept", "faster", "slower", "repeated"), "num_correct_before"),
+    "improved": "num_best_before",
 }
 """Of which count a share is, where not of all tasks or kernels of its row."""
-_SHARES = ("correct", "fast_", "mended", "fresh", "kept", "copied", "faster", "slower", "repeated")
-_TIMES = ("speedup", "geomean", "fast_", "faster", "slower", "score", "gain", "seconds", "per_minute", "eager")
+_SHARES = (
+    "correct",
+    "solved",
+    "fast_",
+    "mended",
+    "fresh",
+    "kept",
+    "copied",
+    "faster",
+    "slower",
+    "repeated",
+    "improved",
+)
+_TIMES = ("speedup", "geomean", "fast_", "faster", "slower", "score", "gain", "seconds", "per_minute", "eager",
+          "over_first", "over_reference")  # fmt: skip
 _Z = NormalDist().inv_cdf(0.975)
 
 

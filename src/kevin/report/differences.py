@@ -2,9 +2,9 @@
 
 One row for each pair of recipes (the later one in ``evaluate`` against the earlier one), measure, split and subset of
 the tasks that both have answered. ``correct``, ``speedup`` and ``fast_1`` are those of the tables of policies, best of
-a task's trajectories and their mean, at as many trajectories and turns as both have; ``mended`` and ``kept`` those of
-`kevin.report.turns`, all turns together. Each resample draws the same tasks for both policies, and seeds of each apart
-(`kevin.report.estimates`).
+a task's trajectories and their mean, at as many trajectories and turns as both have; ``mended``, ``kept`` and
+``improved`` those of `kevin.report.turns`, all turns together. Each resample draws the same tasks for both policies,
+and seeds of each apart (`kevin.report.estimates`).
 """
 
 from __future__ import annotations
@@ -19,24 +19,25 @@ import pandas as pd
 
 from kevin.core.config import Study
 from kevin.report import metrics
-from kevin.report.estimates import Estimate, mean_estimate, minus, share_estimate
+from kevin.report.estimates import Estimate, mean_estimate, minus, share_estimate, smallest_shown
 from kevin.report.metrics import Shape
 from kevin.report.parts import parts, subsets
 from kevin.report.recipes import Recipe, by_seed, recipes
 from kevin.report.turns import turn_changes
 
 MEANS = tuple(f"{name}_{of}" for name in ("correct", "speedup", "fast_1") for of in ("best", "avg"))
-SHARES = ("mended", "kept")
+SHARES = ("mended", "kept", "improved")
 METRICS = (*MEANS, *SHARES)
 COLUMNS = [
     *("policy", "against", "metric", "split", "subset", "difference", "difference_low", "difference_high"),
-    *("excludes_zero", "num_tasks", "num_seeds", "num_seeds_against"),
+    *("excludes_zero", "detectable", "num_tasks", "num_seeds", "num_seeds_against"),
 ]
 
 
 def differences_table(scores: pd.DataFrame, study: Study) -> pd.DataFrame:
-    """See the module's text. ``excludes_zero``: whether the interval does; a difference of which a policy has no such
-    kernels, or that no task is shared for, has no numbers."""
+    """See the module's text. ``excludes_zero``: whether the interval does; ``detectable``: the smallest difference that
+    so many tasks and seeds could have shown. A difference of which a policy has no such kernels, or that no task is
+    shared for, has no numbers."""
     found = recipes(scores["policy"].unique(), study)
     frames = {str(policy): own for policy, own in scores.groupby("policy", sort=False)}
     shares = {policy: _shares(own) for policy, own in frames.items()}
@@ -78,11 +79,11 @@ def _difference(
     tasks: pd.Index,
     study: Study,
 ) -> list[Any]:
-    """Difference, its ends, whether they exclude 0, and the number of tasks."""
+    """Difference, its ends, whether they exclude 0, what could have been shown, and the number of tasks."""
     sides = [by_seed([values[seed][metric] for seed in side.seeds]) for side in (policy, against)]
     shared = sides[0].index.intersection(sides[1].index).intersection(tasks).sort_values()
     if not len(shared):
-        return [None, None, None, None, 0]
+        return [None, None, None, None, None, 0]
     estimates: list[Estimate] = []
     for stream, (side, own) in enumerate(zip((policy, against), sides, strict=True)):
         if metric in SHARES:
@@ -92,4 +93,4 @@ def _difference(
             estimates.append(mean_estimate(own.loc[shared], study, stream))
     interval = minus(*estimates).interval
     excludes = None if math.isnan(interval.value) else bool(interval.low > 0 or interval.high < 0)
-    return [*interval, excludes, len(shared)]
+    return [*interval, excludes, smallest_shown(interval.low, interval.high), len(shared)]

@@ -15,6 +15,7 @@ from kevin.report.cells import (
     Row,
     Table,
     fixed,
+    is_missing,
     number_cell,
     percent,
     points,
@@ -62,8 +63,7 @@ def _table(name: str, frame: pd.DataFrame, study: Study) -> Table:
         return of_policies[name](name, frame)
     labelled = {
         "claims": display_policies.claims,
-        "worth": display_policies.worth,
-        "equal_kernels": display_policies.equal_kernels,
+        "primary": display_policies.primary,
         "differences": display_policies.differences,
         "turns": _turns,
         "mended": _mended,
@@ -87,16 +87,17 @@ def _seed_cell(r: Mapping[str, Any], study: Study) -> Cell:
 
 
 def _turns(frame: pd.DataFrame, study: Study) -> Table:
-    names = ("correct", "mended", "kept", "faster", "slower", "repeated", "copied")
+    names = ("correct", "mended", "kept", "faster", "slower", "repeated", "copied", "improved", "fresh")
     rows = [
         Row(
             [
                 _seed_cell(r, study),
                 text_cell(split_label(str(r["split"]))),
-                number_cell(r["turn"], significant),
+                text_cell("all") if is_missing(r["turn"]) else number_cell(r["turn"], significant),
                 number_cell(r["num_kernels"], significant),
                 *(_interval_cell(r, name, times) for name in ("best_speedup", "trajectory_speedup")),
                 *(_interval_cell(r, name, percent) for name in names),
+                _interval_cell(r, "over_fresh", points),
             ],
             {},
         )
@@ -109,9 +110,15 @@ def _turns(frame: pd.DataFrame, study: Study) -> Table:
         "Mended: of kernels that were wrong one turn before, those now correct. Of correct ones: kept are those "
         "still correct, faster and slower those whose speed changed by more than 5 %, repeated the same program. "
         "Copied: of all kernels, those at least 95 % alike to the answer before (matching tokens of both, without "
-        "comments and layout). Shares are over the kernels of all tasks; small: bootstrap 95 % interval over tasks.",
-        groups=[("", 4), ("Best so far", 2), ("Of all", 1), ("Of wrong", 1), ("Of correct", 4), ("Of all", 1)],
-        columns=["Policy", "Tasks", "Turn", "Kernels", "of all", "of one", *names],
+        "comments and layout). Improved: of turns with a correct kernel before them, those that beat the best of their "
+        "trajectory by more than 5 %; fresh: first answers of the task's other trajectories that would have beaten it "
+        "too; and the difference in percentage points (pp), below 0 where drawing again is worth more than going on. "
+        "Exploratory. Shares are over the kernels of all tasks; small: bootstrap 95 % interval over tasks.",
+        groups=[
+            *(("", 4), ("Best so far", 2), ("Of all", 1), ("Of wrong", 1), ("Of correct", 4), ("Of all", 1)),
+            ("Beats the trajectory's best", 3),
+        ],
+        columns=["Policy", "Tasks", "Turn", "Kernels", "of all", "of one", *names, "improved − fresh"],
         bodies=[Body(None, rows)],
     )
 

@@ -26,8 +26,10 @@ from kevin.report.cells import (
     text_cell,
     times,
 )
+from kevin.report.claims import NOT_SHOWN
 from kevin.report.differences import METRICS, SHARES
 from kevin.report.paper import OURS
+from kevin.report.primary import PRIMARY
 from kevin.report.records import records
 from kevin.report.scores import CEILING, policy_label, split_label
 
@@ -135,7 +137,10 @@ def differences(frame: pd.DataFrame, study: Study) -> Table:
         ]
         for metric in METRICS:
             show = times_more if metric.startswith("speedup") else points
-            cells.append(interval_cell(by_metric[metric], "difference", show))
+            cell = interval_cell(by_metric[metric], "difference", show)
+            if not (row := by_metric[metric])["excludes_zero"] and not is_missing(row["difference"]):
+                cell = cell._replace(note=f"{cell.note}; from {show(row['detectable'])}".lstrip("; "))
+            cells.append(cell)
         rows.append(Row(cells, {"split": split_label(str(split)), "subset": str(subset)}))
     means = [m for m in METRICS if m not in SHARES]
     names = list(dict.fromkeys(m.rpartition("_")[0] for m in means))
@@ -144,9 +149,15 @@ def differences(frame: pd.DataFrame, study: Study) -> Table:
         name="differences",
         title="Policies against each other",
         caption="Each policy minus the other one on the tasks that both answered, paired task by task; columns as in "
-        "the tables of policies, then shares of kernels that the next turn mends or keeps (all turns together). "
-        "pp: percentage points. Small: bootstrap 95 % interval; where it holds 0, the sign is not shown.",
-        groups=[("", 3), *((name.capitalize() if name != "fast_1" else name, 2) for name in names), ("Turns", 2)],
+        "the tables of policies, then shares of kernels that the next turn mends or keeps, and of turns that "
+        "beat their trajectory's best by 5 % (all turns together). "
+        "pp: percentage points. Exploratory. Small: bootstrap 95 % interval; where it holds 0, the sign is not shown, "
+        "and behind it stands the smallest difference that four of five such studies would have shown.",
+        groups=[
+            ("", 3),
+            *((name.capitalize() if name != "fast_1" else name, 2) for name in names),
+            ("Turns", len(SHARES)),
+        ],
         columns=["Policy", "Against", "Tasks", *(m.rpartition("_")[2] for m in means), *SHARES],
         bodies=[Body(None, rows)],
         filters={key: values for key, values in filters.items() if len(values) > 1},
@@ -168,12 +179,16 @@ def claims(frame: pd.DataFrame, study: Study) -> Table:
 
     def make_row(r: dict[str, Any]) -> Row:
         show = shows[str(r["unit"])]
+        if r["verdict"] == NOT_SHOWN:
+            r = r | {"why": f"{r['why']}; from {show(r['detectable'])} on it could have been shown"}
         policies, setting, why = ("" if is_missing(r[c]) else str(r[c]) for c in ("policies", "setting", "why"))
         seeds = [f"{r[c]:.0f}" for c in ("num_seeds", "num_seeds_against") if not is_missing(r[c])]
         return Row(
             [
-                text_cell(str(r["claim"]), str(r["measure"])),
-                number_cell(r["paper"], show)._replace(note=str(r["paper_setting"])),
+                text_cell(str(r["claim"]), f"{r['kind']}: {r['measure']}"),
+                number_cell(r["paper"], show)._replace(
+                    note="" if is_missing(r["paper_setting"]) else str(r["paper_setting"])
+                ),
                 interval_cell(r, "ours", show),
                 text_cell(str(r["verdict"]), why),
                 text_cell(policies),
@@ -189,78 +204,60 @@ def claims(frame: pd.DataFrame, study: Study) -> Table:
     return Table(
         name="claims",
         title="Claim by claim",
-        caption=f"Each claim of the paper, its number (QwQ-32B on an H200), and ours at the {scale} scale{hardware}: "
-        "other tasks, models and hardware, so verdicts are about this study alone. Shown: the 95 % interval excludes "
-        "the contrary (for a number of the paper: being below it); refuted: it excludes the claim; not shown: it holds "
-        "both, or a speedup is nearer than times are told apart. docs/statistics.md has the rules.",
+        caption="The study's primary endpoint; then, exploratory, the paper's claims about effects, and its levels as "
+        f"thresholds, with its numbers (QwQ-32B on an H200) and ours at the {scale} scale{hardware}: other tasks, "
+        "models and hardware, so verdicts are about this study alone; a level may be passed because tasks are easier. "
+        "Shown: the 95 % interval excludes the contrary (for a level: being below it); refuted: it excludes the claim; "
+        "not shown: it holds both, or a speedup is nearer than times are told apart, and then the smallest value "
+        "stands there that four of five such studies would have shown. docs/statistics.md has the rules.",
         columns=["Claim", "Paper", "Ours", "Verdict", "Policies", "Kernels a task", "Seeds", "Tasks"],
         bodies=[Body(None, [make_row(r) for r in records(frame)])],
     )
 
 
-def worth(frame: pd.DataFrame, study: Study) -> Table:
-    """A row for each recipe: what its turns are worth, and how its kernels are spent best."""
+def primary(frame: pd.DataFrame, study: Study) -> Table:
+    """A row for each recipe, number of kernels and split; the page shows one number of kernels at a time."""
 
     def make_row(r: dict[str, Any]) -> Row:
-        return Row(
-            [
-                text_cell(str(r["label"])),
-                number_cell(r["kernels"], significant),
-                text_cell(f"{r['serial']} over {r['parallel']}"),
-                interval_cell(r, "worth", times),
-                text_cell("" if is_missing(r["verdict"]) else str(r["verdict"])),
-                interval_cell(r, "over_base", signed),
-                interval_cell(r, "over_single", signed),
-                text_cell(str(r["best_split"])),
-                interval_cell(r, "best", times),
-                number_cell(r["num_tasks"], significant),
-            ],
-            {},
-        )
+        played = not is_missing(r["kernels"])
+        is_primary = r["endpoint"] == PRIMARY
+        cells = [
+            text_cell(str(r["label"]), "primary endpoint" if is_primary else ""),
+            number_cell(r["kernels"], significant),
+            text_cell(f"{r['trajectories']:.0f} × {r['turns']:.0f}" if played else ""),
+            *(interval_cell(r, name, times) for name in ("speedup", "geomean")),
+            *(interval_cell(r, name, percent) for name in ("fast_1", "solved")),
+            *(interval_cell(r, name, times) for name in ("over_first", "over_reference")),
+            number_cell(r["num_tasks"], significant),
+        ]
+        return Row(cells, {"kernels": f"{r['kernels']:.0f}"} if played and r["source"] == OURS else {})
 
+    config = study.report.primary
+    ours = frame[(frame["source"] == OURS) & frame["kernels"].notna()]
+    sizes = sorted({int(kernels) for kernels in ours["kernels"]})
+    first = config.trajectories * config.turns
+    bodies = [Body(None, [make_row(r) for r in records(frame[frame["source"] == OURS])])]
+    for source, rows in frame[frame["source"] != OURS].groupby("source", sort=False):
+        bodies.append(Body(f"{_NOT_COMPARABLE}: {source}", [make_row(r) for r in records(rows)]))
+    named = "declared before any kernel was judged" if config.declared else "named after these had been seen"
+    against = policy_label(config.against, study) if config.against else "single-turn RL"
     return Table(
-        name="worth",
-        title="Turns against first answers",
-        caption="The fastest kernel of a task that so many kernels find as turns over that of as many first answers, "
-        "means over tasks; how much more that is than before training, and than after single-turn training; and the "
-        "split of these kernels (trajectories × turns) that finds the fastest ones. Small: bootstrap 95 % interval.",
-        groups=[("", 2), ("Turns over first answers", 5), ("Best split", 2), ("", 1)],
+        name="primary",
+        title="Equal kernels, spent on turns or on first answers",
+        caption="The fastest correct kernel of a task among so many, as trajectories × turns (1: first answers), its "
+        "speedup over PyTorch eager (0 without one), the mean over tasks; the geometric mean with eager as the "
+        "floor; share of tasks as fast as eager, and solved. Then the mean speedup over that of as many first answers "
+        f"of the same policy, and the geometric mean over that of as many first answers of {against}. "
+        f"The primary endpoint ({named}) is the last of these with {first} kernels as {config.trajectories} × "
+        f"{config.turns}; every other number is exploratory. The last rows are what there is to find, compared with "
+        f"{first} first answers. Small: bootstrap 95 % interval over tasks and seeds.",
+        groups=[("", 3), ("Speedup over eager", 2), ("Share of tasks", 2), ("Ratio to first answers", 2), ("", 1)],
         columns=[
-            *("Policy", "Kernels a task", "splits", "ratio", "verdict"),
-            *("minus before training", "minus single-turn RL"),
-            *("split", "speedup over eager", "Tasks"),
+            *("Policy", "Kernels a task", "Trajectories × turns", "mean", "geometric mean", "as fast", "solved"),
+            *("its own", against, "Tasks"),
         ],
-        bodies=[Body(None, [make_row(r) for r in records(frame)])],
-    )
-
-
-def equal_kernels(frame: pd.DataFrame, study: Study) -> Table:
-    """A row for each recipe and split of so many kernels, smallest numbers of kernels first."""
-
-    def make_row(r: dict[str, Any]) -> Row:
-        return Row(
-            [
-                number_cell(r["kernels"], significant),
-                text_cell(f"{r['trajectories']} × {r['turns']}"),
-                text_cell(str(r["label"])),
-                *(interval_cell(r, name, times) for name in ("speedup_turns", "speedup_first", "worth")),
-                *(interval_cell(r, name, signed) for name in ("over_base", "over_single")),
-            ],
-            {},
-        )
-
-    return Table(
-        name="equal_kernels",
-        title="Turns against first answers, at every number of kernels",
-        caption="The fastest correct kernel of so many trajectories of so many turns, of as many first answers, and "
-        "the ratio of both, means over tasks; how much more that is than before training, and than after single-turn "
-        "training. Of so many rows some lie apart by luck. Small: bootstrap 95 % interval.",
-        groups=[("", 3), ("Speedup over eager", 2), ("Turns over first answers", 3)],
-        columns=[
-            *("Kernels a task", "Trajectories × turns", "Policy", "with turns", "first answers alone", "ratio"),
-            *("minus before training", "minus single-turn RL"),
-        ],
-        bodies=[Body(None, [make_row(r) for r in records(frame)])],
+        bodies=bodies,
+        filters={"kernels": [str(size) for size in sorted(sizes, key=lambda size: (size != first, size))]},
     )
 
 

@@ -19,16 +19,16 @@ from markupsafe import Markup
 
 from kevin.core.config import Study
 from kevin.core.files import read_columns, read_metadata, read_table, read_tasks, write_text
-from kevin.report.cells import Table, interval_cell, is_missing, number_cell, percent, signed, times
-from kevin.report.claims import NOT_MEASURED, NOT_SHOWN, REFUTED, SHOWN
+from kevin.report.cells import Table, number_cell, percent, times
+from kevin.report.claims import EFFECT, LEVEL, NOT_MEASURED, NOT_SHOWN, REFUTED, SHOWN
 from kevin.report.display import display_table
 from kevin.report.figures import files_by_policy
 from kevin.report.figures.captions import TITLES, caption
+from kevin.report.findings import findings
 from kevin.report.notes import read_note
 from kevin.report.paper import OURS
 from kevin.report.parts import ALL_TASKS
 from kevin.report.recipes import recipes
-from kevin.report.records import records
 from kevin.report.scores import CEILING, policy_label, read_scores, split_label
 from kevin.report.tables import EAGER
 from kevin.report.trajectories import best_in_files
@@ -72,7 +72,7 @@ def make_report(
     """
     frames = {path.stem: read_table(path) for path in tables}
     shown = {path.stem: (display_table(path.stem, frames[path.stem], study), data_uri(path)) for path in tables}
-    claims = shown.pop("claims", None)
+    primary, claims = shown.pop("primary", None), shown.pop("claims", None)
     note = read_note(summaries, study, scores)
     page = _environment().get_template("report.html.j2")
     script = "\n".join((_TEMPLATES / f"{part}.js").read_text() for part in ("tables", "viewer", "search"))
@@ -81,9 +81,10 @@ def make_report(
         note=note,
         facts=_facts(read_scores(scores, study), study),
         headline=_headline(frames, study),
-        answers=_answers(frames["worth"]) if "worth" in frames else [],
+        findings=findings(frames["primary"], frames["claims"], study) if claims and primary else [],
+        primary=primary,
         claims=claims,
-        verdicts=_verdicts(claims[0]) if claims else [],
+        verdicts=_verdicts(frames["claims"], claims[0]) if claims else [],
         tables=list(shown.values()),
         figures=[_figure(path, note) for path in figures],
         viewer=Markup(embed_json(_viewer(turns, tasks, study))),
@@ -169,41 +170,10 @@ def _short(policy: str, study: Study) -> str:
     return "ceiling" if policy == CEILING else policy_label(policy, study)
 
 
-class Answer(NamedTuple):
-    """To a question of the first screen: of whom, and the numbers."""
-
-    question: str
-    means: str
-    lines: list[tuple[str, str]]
-
-
-def _answers(worth: pd.DataFrame) -> list[Answer]:
-    """Do turns pay, for whom, what training changes, and how kernels are spent best."""
-    rows = [row for row in records(worth) if not is_missing(row["verdict"])]
-    if not rows:
-        return []
-    kernels, splits = f"{rows[0]['kernels']:,.0f} kernels a task", f"{rows[0]['serial']} over {rows[0]['parallel']}"
-    pays = [(r["label"], f"{interval_cell(r, 'worth', times).in_line}, {r['verdict']}") for r in rows]
-    others = {"over_base": "the model before training", "over_single": "single-turn RL"}
-    changes = [
-        (f"{r['label']} minus {other}", interval_cell(r, column, signed).in_line)
-        for r in rows
-        for column, other in others.items()
-        if not is_missing(r[column])
-    ]
-    best_first = sorted(rows, key=lambda r: -r["best"])
-    spent = [(f"{r['label']}, {r['best_split']}", interval_cell(r, "best", times).in_line) for r in best_first]
-    found = [
-        Answer("Do turns pay, and for whom?", f"best of {kernels}, {splits}", pays),
-        Answer("What does training change in that?", "the same ratio, minus the other's", changes),
-        Answer(f"How are {kernels} spent best?", "trajectories × turns, mean speedup over PyTorch eager", spent),
-    ]
-    return [answer for answer in found if answer.lines]
-
-
 class Verdicts(NamedTuple):
-    """The claims of one verdict, in short."""
+    """The claims of one kind and one verdict, in short."""
 
+    kind: str
     verdict: str
     means: str
     claims: list[tuple[str, str]]
@@ -218,14 +188,19 @@ _MEANS = {
 }
 
 
-def _verdicts(table: Table) -> list[Verdicts]:
-    """What was reproduced, what was not, and why, for the first screen; every verdict, also one that no claim has."""
-    found: dict[str, list[tuple[str, str]]] = {verdict: [] for verdict in _MEANS}
-    for row in (row for body in table.bodies for row in body.rows):
+def _verdicts(frame: pd.DataFrame, table: Table) -> list[Verdicts]:
+    """What was reproduced, what was not, and why, for the first screen: of effects, then of levels, every verdict, also
+    one that no claim has."""
+    found: dict[tuple[str, str], list[tuple[str, str]]] = {(k, v): [] for k in (EFFECT, LEVEL) for v in _MEANS}
+    rows = [row for body in table.bodies for row in body.rows]
+    for kind, row in zip(frame["kind"], rows, strict=True):
         claim, theirs, ours, verdict = row.cells[:4]
-        numbers = f"{ours.in_line}, paper {theirs.text}" if verdict.text != NOT_MEASURED else verdict.note
-        found[verdict.text].append((claim.text, numbers))
-    return [Verdicts(verdict, _MEANS[verdict], claims) for verdict, claims in found.items()]
+        if kind in (EFFECT, LEVEL):
+            numbers = f"{ours.in_line}, paper {theirs.text}" if verdict.text != NOT_MEASURED else verdict.note
+            if verdict.text == NOT_SHOWN:
+                numbers += f"; {verdict.note.rpartition('; ')[2]}"
+            found[kind, verdict.text].append((claim.text, numbers))
+    return [Verdicts(kind, verdict, _MEANS[verdict], claims) for (kind, verdict), claims in found.items()]
 
 
 # --- figures, viewer ----------------------------------------------------------------------------------------------

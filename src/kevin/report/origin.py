@@ -113,7 +113,7 @@ def _mapping(path: Path) -> dict[str, Any] | None:
 def _metadata(folder: Path) -> dict[str, Any] | None:
     """Provenance of the first parquet file of what was measured: baselines, then scores, then anything."""
     files = sorted(folder.glob("baselines/*.parquet")) + sorted(folder.glob("scores/*.parquet"))
-    for path in [*files, *sorted(folder.glob("*.parquet"))]:
+    for path in [*files, *sorted(folder.glob("published/*.parquet")), *sorted(folder.glob("*.parquet"))]:
         import pyarrow as pa
         import pyarrow.parquet as pq
 

@@ -85,16 +85,7 @@ def by_seed(values: Sequence[pd.Series]) -> pd.DataFrame:
     return pd.concat(list(values), axis=1, keys=range(len(values)), sort=True)
 
 
-def doubled_splits(seeds: Sequence[pd.DataFrame]) -> list[tuple[int, int]]:
-    """(trajectories, turns), powers of two and more than one turn, of no more kernels than every task has trajectories;
-    fewest kernels first."""
-    most, longest = _extent(seeds)
-    powers = [2**i for i in range(most.bit_length())]
-    found = [(k, turns) for k in powers for turns in powers if 1 < turns <= longest and k * turns <= most]
-    return sorted(found, key=lambda split: (split[0] * split[1], split[0]))
-
-
-def _extent(seeds: Sequence[pd.DataFrame]) -> tuple[int, int]:
+def extent(seeds: Sequence[pd.DataFrame]) -> tuple[int, int]:
     """Trajectories that every task has, and turns that each seed has played."""
     budget = min((metrics.smallest_group(metrics.trajectory_best(own, num_turns=1)) for own in seeds), default=0)
     return budget, min(int(metrics.usable(own)["turn"].max()) for own in seeds) if budget else 0
@@ -102,5 +93,5 @@ def _extent(seeds: Sequence[pd.DataFrame]) -> tuple[int, int]:
 
 def budget_splits(seeds: Sequence[pd.DataFrame]) -> list[tuple[int, int]]:
     """(trajectories, turns) of equal numbers of kernels: as many as every task has trajectories, on turns or not."""
-    budget, longest = _extent(seeds)
+    budget, longest = extent(seeds)
     return [(budget // turns, turns) for turns in range(1, longest + 1) if budget % turns == 0]

@@ -45,11 +45,11 @@ def score_frame(
     for (task_id, _), group in groupby(ordered, key=lambda t: (t.task_id, t.trajectory)):
         rows += _trajectory_rows(tasks[order[task_id]], list(group), config)
     columns = {"policy": policy, "split": split}
-    frame = pd.DataFrame([columns | row for row in rows], columns=[*columns, *_COLUMNS])
-    return frame.astype(_COLUMNS)
+    frame = pd.DataFrame([columns | row for row in rows], columns=[*columns, *SCORE_COLUMNS])
+    return frame.astype(SCORE_COLUMNS)
 
 
-_COLUMNS = {
+SCORE_COLUMNS = {
     "task_id": "str",
     "level": "int64",
     "flawed": "bool",
@@ -125,7 +125,7 @@ def read_scores(paths: Sequence[Path], study: Study) -> pd.DataFrame:
     frames: list[pd.DataFrame] = []
     for path in paths:
         is_csv = path.suffix == ".csv"
-        frames += read_answers(path, _COLUMNS, study.reward) if is_csv else [read_parquet(path, KIND)[0]]
+        frames += read_answers(path, SCORE_COLUMNS, study.reward) if is_csv else [read_parquet(path, KIND)[0]]
     if not frames:
         raise DataError("no score files were given; make them with: snakemake (rule score_rollouts)")
     heads = [(f["policy"].iloc[0], f["split"].iloc[0]) for f in frames if len(f)]

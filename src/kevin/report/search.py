@@ -14,13 +14,14 @@ import pandas as pd
 
 from kevin.core.config import Study
 from kevin.core.errors import DataError
-from kevin.core.files import read_tasks, read_turns
+from kevin.core.files import read_tasks, read_turns, write_csv
 from kevin.report import metrics
+from kevin.report.answers import read_search_answers, read_typed
 from kevin.report.estimates import mean_estimate
 from kevin.report.notes import read_note
 from kevin.report.publish import write_table
 from kevin.report.recipes import by_seed, recipes
-from kevin.report.scores import policy_order, score_frame
+from kevin.report.scores import SCORE_COLUMNS, policy_order, score_frame
 from kevin.report.turns import turns_table
 
 COLUMNS = [
@@ -48,16 +49,20 @@ class SearchRollout(NamedTuple):
 def read_search(paths: Sequence[Path], tasks: Path, study: Study) -> list[SearchRollout]:
     """Rollouts of ``kevin rollout --strategy``, those of different splits put together, in the order of the study.
 
-    Raises DataError for a file without a strategy or without the seconds of its turns.
+    A ``.csv`` is one of published answers, beside which ``search_seconds.csv`` stands. Raises DataError for a file
+    without a strategy or without the seconds of its turns.
     """
-    every = read_tasks(tasks)
     found: dict[tuple[str, str], list[tuple[pd.DataFrame, list[float]]]] = {}
     for path in paths:
+        if path.suffix == ".csv":
+            for key, own in read_published_search(path, study):
+                found.setdefault(key, []).append(own)
+            continue
         turns, meta = read_turns(path)
         policy, strategy, split = (meta.get(key) for key in ("policy", "strategy", "split"))
         if not (policy and strategy and meta.get("turn_seconds")):
             raise DataError(f"{path}: not a rollout of a strategy; make it again with: snakemake {path}")
-        scores = score_frame(turns, every, study.reward, policy=policy, split=str(split))
+        scores = score_frame(turns, read_tasks(tasks), study.reward, policy=policy, split=str(split))
         found.setdefault((policy, strategy), []).append((scores, list(meta["turn_seconds"])))
     order = policy_order([policy for policy, _ in found], study)
     names = study.search.names
@@ -70,6 +75,33 @@ def read_search(paths: Sequence[Path], tasks: Path, study: Study) -> list[Search
         seconds = [sum(parts) for parts in zip(*(own for _, own in found[key]), strict=True)]
         rollouts.append(SearchRollout(*key, scores, seconds))
     return rollouts
+
+
+SECONDS = "search_seconds.csv"
+
+
+def write_seconds(rollouts: Sequence[SearchRollout], out: Path) -> None:
+    """Seconds of the device, one row a policy, strategy and turn, of all held-out tasks together."""
+    rows = [(r.policy, r.strategy, n, s) for r in rollouts for n, s in enumerate(r.turn_seconds, start=1)]
+    write_csv(out, pd.DataFrame(rows, columns=["policy", "strategy", "turn", "seconds"]))
+
+
+Published = tuple[tuple[str, str], tuple[pd.DataFrame, list[float]]]
+
+
+def read_published_search(path: Path, study: Study) -> Iterator[Published]:
+    """Policy and strategy of each, its scores and seconds. Raises DataError where a file cannot be read."""
+    parts: dict[tuple[str, str], list[pd.DataFrame]] = {}
+    for strategy, own in read_search_answers(path, SCORE_COLUMNS, study.reward):
+        parts.setdefault((str(own["policy"].iloc[0]), strategy), []).append(own)
+    if not parts:
+        return
+    seconds = read_typed(path.with_name(SECONDS), "seconds", {"turn": "int64", "seconds": "float64"})
+    by_key = {key: own["seconds"].tolist() for key, own in seconds.groupby(["policy", "strategy"])}
+    for key, frames in parts.items():
+        if key not in by_key:
+            raise DataError(f"{path.with_name(SECONDS)}: no seconds of {key[1]} by {key[0]}")
+        yield key, (pd.concat(frames, ignore_index=True), by_key[key])
 
 
 def search_table(rollouts: Sequence[SearchRollout], study: Study) -> pd.DataFrame:

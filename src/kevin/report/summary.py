@@ -12,6 +12,7 @@ from kevin.core.config import Study
 from kevin.core.errors import DataError
 from kevin.core.files import read_table
 from kevin.report.cells import percent, signed, times
+from kevin.report.claims import NOT_MEASURED, PRIMARY
 from kevin.report.notes import TrainingSummary, read_summaries, study_note
 from kevin.report.paper import OURS
 from kevin.report.parts import ALL_TASKS
@@ -40,6 +41,7 @@ def summary_text(study: Study) -> str:
     folders += [results / "train" / Path(study.policies[policy].model).name for policy in trained]
     trainings = read_summaries([folder / "summary.json" for folder in folders])
     lines = {
+        "primary endpoint": _primary(results / "tables" / "claims.csv"),
         **_correct(levels, gain, study),
         "speedup over eager": "; ".join(_speedups(levels, study)),
         "share of the ceiling": "; ".join(_ceiling_shares(levels, study)),
@@ -49,6 +51,19 @@ def summary_text(study: Study) -> str:
         "report": str(results / "report.html"),
     }
     return "".join(f"{name:<{_WIDTH}}{text}\n" for name, text in lines.items() if text)
+
+
+def _primary(path: Path) -> str:
+    """``0.98 (95 % interval 0.90 to 1.05), not shown``, or why it was not measured."""
+    if not path.exists():
+        return ""
+    for row in read_table(path).to_dict("records"):
+        if row.get("kind") == PRIMARY:
+            if row["verdict"] == NOT_MEASURED:
+                return f"not measured: {row['why']}"
+            ends = f"{row['ours_low']:.2f} to {row['ours_high']:.2f}"
+            return f"{row['claim']}: {times(row['ours'])} (95 % interval {ends}), {row['verdict']}"
+    return ""
 
 
 def _own_rows(path: Path) -> pd.DataFrame:

@@ -1,13 +1,15 @@
 """Scores -> the study's tables, every number at full precision with its bootstrap 95 % interval over tasks and seeds.
 
+``primary``: what each policy finds with every number of kernels, and the study's one primary endpoint
+(`kevin.report.primary`); all other tables are exploratory.
+
 ``table1``: all held-out tasks together; ``level1``, ``level2``, ...: one split. One row for each policy, baseline
 (eager; torch.compile where it was measured) and subset (all tasks; without those of known flaws), then the paper's
 Table 1, or what the authors' blog post says of that level. ``table2``: one budget of kernels split into trajectories x
 turns, all held-out tasks together, then the paper's Table 2; ``serial_parallel``: the same split by split.
 ``differences``: policies against each other (`kevin.report.differences`); ``claims``: the paper's claims
-(`kevin.report.claims`); ``worth``, ``equal_kernels``: turns against first answers (`kevin.report.worth`).
-``pass_at_k``: first answers alone (`kevin.report.pass_at_k`). ``turns``, ``mended``: what becomes of kernels on the
-next turn (`kevin.report.turns`). ``tasks``: one row for each task and policy.
+(`kevin.report.claims`). ``pass_at_k``: first answers alone (`kevin.report.pass_at_k`). ``turns``, ``mended``: what
+becomes of kernels on the next turn (`kevin.report.turns`). ``tasks``: one row for each task and policy.
 
 The column ``source`` keeps ours and the paper's apart: tasks, hardware and models differ. ``num_seeds``: of how many
 seeds of one recipe a row is made; where a recipe has several, each has a row and all together have one.
@@ -36,11 +38,11 @@ from kevin.report.notes import read_note
 from kevin.report.paper import OURS
 from kevin.report.parts import ALL_SPLITS, subsets
 from kevin.report.pass_at_k import pass_at_k_table
+from kevin.report.primary import primary_table
 from kevin.report.publish import write_table
 from kevin.report.recipes import Rows, by_seed, rows_of
 from kevin.report.scores import CEILING, hardware, policy_label, read_scores
 from kevin.report.turns import mended_table, turns_table
-from kevin.report.worth import equal_kernels_table, worth_table
 
 EAGER, COMPILE = "eager", "compile"
 COMPILE_POLICY = "torch.compile"
@@ -63,6 +65,11 @@ def baseline_ratios(baselines: pd.DataFrame, name: str) -> dict[str, float]:
     """
     rows = baselines[(baselines["baseline"] == name) & baselines["ratio_to_eager"].notna()]
     return dict(zip(rows["task_id"], 1 / rows["ratio_to_eager"].astype(float), strict=True))
+
+
+def compile_speedups(baselines: pd.DataFrame) -> dict[str, float]:
+    """Of torch.compile over eager by task id, where it was measured."""
+    return {task: 1 / ratio for task, ratio in baseline_ratios(baselines, COMPILE).items()}
 
 
 # --- policies: one split, or all ------------------------------------------------------------------------------------
@@ -224,8 +231,8 @@ def tasks_table(scores: pd.DataFrame, baselines: pd.DataFrame, study: Study) -> 
 
 
 SPLITS = ("level1", "level2", "level3", "level4", "unseen")
-_SHARED = ("differences", "serial_parallel", "equal_kernels", "turns", "mended", "pass_at_k", "tasks")
-TABLES = ("claims", "worth", "table1", "table2", *SPLITS, *_SHARED)
+_SHARED = ("differences", "serial_parallel", "turns", "mended", "pass_at_k", "tasks")
+TABLES = ("primary", "claims", "table1", "table2", *SPLITS, *_SHARED)
 
 
 def make_table(
@@ -244,20 +251,20 @@ def make_table(
         name: one of `TABLES`; a split's name (``level1``) uses the scores of that split only.
         scores: files of `kevin.report.scores.score_rollouts`, of any policies and splits.
         summaries: of the trainings behind the scores, see `kevin.report.notes`.
-        search: rollouts of strategies (``turns.parquet``), which ``claims``, ``worth`` and ``table2`` read where there
-            are any.
+        search: rollouts of strategies, which ``primary``, ``claims`` and ``table2`` read where there are any.
     """
     frame = read_scores(scores, study)
     makers: dict[str, Callable[[], pd.DataFrame]] = {
+        "primary": lambda: primary_table(
+            frame, compile_speedups(read_baselines(baselines)), study, read_plain_search(search, study)
+        ),
         "claims": lambda: claims_table(frame, study, hardware(scores, study), read_plain_search(search, study)),
-        "worth": lambda: worth_table(frame, study, read_plain_search(search, study)),
         "table1": lambda: policies_table(frame, read_baselines(baselines), study, paper.table1()),
         "table2": lambda: table2(frame, study, read_plain_search(search, study)),
         "differences": lambda: differences_table(frame, study),
         "serial_parallel": lambda: serial_parallel_table(frame, study),
         "turns": lambda: turns_table(frame, study),
         "mended": lambda: mended_table(frame, study),
-        "equal_kernels": lambda: equal_kernels_table(frame, study),
         "pass_at_k": lambda: pass_at_k_table(frame, study),
         "tasks": lambda: tasks_table(frame, read_baselines(baselines), study),
     }

@@ -1,6 +1,7 @@
 """What turns are worth: what becomes of a kernel on the next turn, and the best so far, for every policy and seed.
 
-``turns``: one row for each policy, seed, split and turn, and of several seeds one for all together. ``mended``: wrong
+``turns``: one row for each policy, seed, split and turn, and one of all splits and turns together; of several seeds one
+more for all of them. ``mended``: wrong
 kernels by kind of error, and how many first answers would be right in their place. Shares are over the kernels of all
 tasks together; of several seeds their mean. Turns that the harness could not judge are left out, with what would have
 followed from them.
@@ -11,6 +12,7 @@ from __future__ import annotations
 from collections.abc import Iterator, Mapping, Sequence
 from typing import Any
 
+import numpy as np
 import pandas as pd
 
 from kevin.core.config import Study
@@ -19,12 +21,13 @@ from kevin.report import metrics
 from kevin.report.estimates import Estimate, mean_estimate, minus, share_estimate
 from kevin.report.metrics import Interval
 from kevin.report.palette import OUTCOMES
-from kevin.report.recipes import Rows, by_seed, rows_by
+from kevin.report.parts import ALL_SPLITS
+from kevin.report.recipes import Rows, by_seed, rows_by, rows_of
 from kevin.report.similarity import NEAR_COPY
 
 SAME_SPEED = 1.05
 """A kernel is faster or slower than the one before from this ratio on; less is near the noise of timing."""
-SHARES = ("correct", "mended", "kept", "copied", "faster", "slower", "repeated")
+SHARES = ("correct", "mended", "kept", "copied", "faster", "slower", "repeated", "improved")
 ANY_ERROR = "any"
 
 
@@ -33,7 +36,9 @@ def turn_changes(scores: pd.DataFrame) -> pd.DataFrame:
 
     1 where it is so, 0 where it is not, NaN where it cannot be: ``mended`` needs a wrong kernel before; ``kept``,
     ``faster``, ``slower`` (by `SAME_SPEED`) and ``repeated`` (the same program) a correct one; ``copied`` a kernel
-    before, to which this one's similarity is at least `NEAR_COPY`. ``error``: the outcome before where it was wrong.
+    before, to which this one's similarity is at least `NEAR_COPY`; ``improved`` (faster by `SAME_SPEED` than the best
+    kernel of the trajectory so far) any correct one before. ``fresh``: the share of first answers of the task's other
+    trajectories that would have improved on it as well. ``error``: the outcome before where it was wrong.
     """
     turns = metrics.usable(scores).sort_values(["task_id", "trajectory", "turn"], kind="stable")
     before = turns.groupby(["task_id", "trajectory"])[["turn", "outcome", "speedup"]].shift()
@@ -43,6 +48,10 @@ def turn_changes(scores: pd.DataFrame) -> pd.DataFrame:
     was_wrong = before["outcome"].notna() & ~was_correct
     ratio = turns["speedup"] / before["speedup"]
     alike = turns["similarity"]
+    speedup = turns["speedup"].where(correct, 0.0)
+    best = speedup.groupby([turns["task_id"], turns["trajectory"]]).cummax()
+    best = best.groupby([turns["task_id"], turns["trajectory"]]).shift()
+    best = best.where(best > 0)
     values = {
         "correct": correct.astype(float),
         "mended": correct.astype(float).where(was_wrong),
@@ -51,8 +60,22 @@ def turn_changes(scores: pd.DataFrame) -> pd.DataFrame:
         "faster": (correct & (ratio > SAME_SPEED)).astype(float).where(was_correct),
         "slower": (correct & (ratio < 1 / SAME_SPEED)).astype(float).where(was_correct),
         "repeated": (alike == 1).astype(float).where(was_correct),
+        "improved": (speedup > SAME_SPEED * best).astype(float).where(best.notna()),
+        "fresh": _first_answers_above(turns.assign(speedup=speedup), SAME_SPEED * best),
     }
     return turns[["task_id", "trajectory", "turn"]].assign(**values, error=before["outcome"].where(was_wrong))
+
+
+def _first_answers_above(turns: pd.DataFrame, bar: pd.Series) -> pd.Series:
+    """Of each turn that has a bar: the share of first answers of the task's other trajectories that are above it."""
+    found = pd.Series(np.nan, index=turns.index)
+    for _, own in turns.groupby("task_id"):
+        first = own[own["turn"] == 1].set_index("trajectory")["speedup"]
+        bars, mine = bar[own.index], own["trajectory"].map(first)
+        above = pd.Series(len(first) - np.searchsorted(np.sort(first), bars, side="right"), index=own.index)
+        others = len(first) - mine.notna()
+        found[own.index] = ((above - (mine > bars)) / others.where(others > 0)).where(bars.notna())
+    return found
 
 
 def fresh_answers(scores: pd.DataFrame) -> pd.DataFrame:
@@ -100,16 +123,18 @@ def _of(counts: Sequence[pd.DataFrame], key: str, value: int | str) -> list[pd.D
 
 
 def turns_table(scores: pd.DataFrame, study: Study) -> pd.DataFrame:
-    """One row for each policy, seed, split and turn.
+    """One row for each policy, seed, split and turn, and for each policy and seed one of all splits and turns together.
 
-    ``best_speedup``: the fastest correct kernel of all trajectories so far, 0 if there is none, mean over tasks;
-    ``trajectory_speedup``: of one trajectory, mean over a task's trajectories and over tasks.
-    ``num_kernels``: judged on this turn; ``num_wrong_before``, ``num_correct_before``: what ``mended`` and the shares
-    of correct kernels are taken over.
+    ``over_fresh``: ``improved`` minus ``fresh``, of the turns that have both. ``best_speedup``: the fastest correct
+    kernel of all trajectories so far, 0 if there is none, mean over tasks; ``trajectory_speedup``: of one trajectory,
+    mean over a task's trajectories and over tasks. ``num_kernels``: judged on this turn; ``num_wrong_before``,
+    ``num_correct_before``, ``num_best_before``: what ``mended``, the shares of correct kernels and ``improved`` are
+    taken over.
     """
     rows = []
+    names = (*SHARES, *_BOTH)
     for head, row in _rows(scores, study):
-        by_turn = [_counts(turn_changes(own), ["turn", "task_id"], SHARES) for own in row.seeds]
+        by_turn = [_counts(_against_fresh(own), ["turn", "task_id"], names) for own in row.seeds]
         so_far = [_best_so_far(own).groupby("task_id") for own in row.seeds]
         bests = {
             "best_speedup": [own.max() for own in so_far],
@@ -117,20 +142,46 @@ def turns_table(scores: pd.DataFrame, study: Study) -> pd.DataFrame:
         }
         for turn in sorted({turn for counts in by_turn for turn in counts.index.unique("turn")}):
             here = _of(by_turn, "turn", turn)
-            cells = {name: _shares(here, name, study) for name in SHARES}
+            cells = _share_cells(here, study)
             for name, of_seeds in bests.items():
                 best = by_seed([own[turn].dropna() for own in of_seeds if turn in own])
                 cells[name] = mean_estimate(best, study).interval
-            counts = {"num_tasks": len(best)}
-            for column, name in _COUNTED.items():
-                counts[column] = sum(int(own[name, "count"].sum()) for own in here)
+            counts = {"num_tasks": len(best)} | _number_cells(here)
             rows.append(head | {"turn": turn} | _flat(cells) | counts)
-    names = [*SHARES[:4], "best_speedup", *SHARES[4:], "trajectory_speedup"]
-    columns = [*_HEAD, "turn", *_with_ends(names), "num_tasks", *_COUNTED, "num_seeds"]
-    return pd.DataFrame(rows, columns=columns).astype({"seed": "Int64"})
+    for row in rows_of(scores, study):
+        every = [_counts(_against_fresh(own), ["task_id"], names) for own in row.seeds]
+        head = {"policy": row.kind, "seed": row.seed, "split": ALL_SPLITS, "num_seeds": row.num_seeds}
+        counts = {"num_tasks": len(set().union(*(own.index for own in every)))} | _number_cells(every)
+        rows.append(head | _flat(_share_cells(every, study)) | counts)
+    shown = [*SHARES[:4], "best_speedup", *SHARES[4:], "fresh", "over_fresh", "trajectory_speedup"]
+    columns = [*_HEAD, "turn", *_with_ends(shown), "num_tasks", *_COUNTED, "num_seeds"]
+    return pd.DataFrame(rows, columns=columns).astype({"seed": "Int64", "turn": "Int64"})
 
 
-_COUNTED = {"num_kernels": "correct", "num_wrong_before": "mended", "num_correct_before": "kept"}
+_BOTH = ("fresh", "against_fresh")
+
+
+def _against_fresh(scores: pd.DataFrame) -> pd.DataFrame:
+    """`turn_changes`, with ``improved`` once more where there is a ``fresh`` to compare it with."""
+    changes = turn_changes(scores)
+    return changes.assign(against_fresh=changes["improved"].where(changes["fresh"].notna()))
+
+
+def _share_cells(here: Sequence[pd.DataFrame], study: Study) -> dict[str, Interval]:
+    cells = {name: _shares(here, name, study) for name in (*SHARES, "fresh")}
+    return cells | {"over_fresh": minus(*(_estimate(here, n, study) for n in ("against_fresh", "fresh"))).interval}
+
+
+def _number_cells(here: Sequence[pd.DataFrame]) -> dict[str, int]:
+    return {column: sum(int(own[name, "count"].sum()) for own in here) for column, name in _COUNTED.items()}
+
+
+_COUNTED = {
+    "num_kernels": "correct",
+    "num_wrong_before": "mended",
+    "num_correct_before": "kept",
+    "num_best_before": "improved",
+}
 """Columns that say over how many kernels these shares are."""
 
 
@@ -152,7 +203,7 @@ def mended_table(scores: pd.DataFrame, study: Study) -> pd.DataFrame:
     """
     rows = []
     for head, row in _rows(scores, study):
-        names = ("mended", "fresh", "against_fresh", "copied")
+        names = ("mended", *_BOTH, "copied")
         wrong = [_after_wrong(own) for own in row.seeds]
         kinds = [_counts(own, ["error", "task_id"], names) for own in wrong]
         chosen = {ANY_ERROR: [_counts(own, ["task_id"], names) for own in wrong]}
@@ -169,7 +220,7 @@ def mended_table(scores: pd.DataFrame, study: Study) -> pd.DataFrame:
 def _after_wrong(scores: pd.DataFrame) -> pd.DataFrame:
     """Rows of `turn_changes` that follow a wrong kernel, with ``fresh``, and ``against_fresh``: ``mended`` where there
     is a ``fresh`` to compare it with."""
-    changes = turn_changes(scores)
+    changes = turn_changes(scores).drop(columns="fresh")
     wrong = changes[changes["error"].notna()].merge(fresh_answers(scores), how="left")
     return wrong.assign(against_fresh=wrong["mended"].where(wrong["fresh"].notna()))
 

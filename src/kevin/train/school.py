@@ -1,4 +1,4 @@
-"""Pretrained weights go to school: continued pretraining on the kernel writer's conversations. See docs/school.md.
+"""Pretrained weights go to school: continued pretraining on the kernel writer's conversations. See docs/pretraining.md.
 
 A killed training goes on from its last checkpoint, with the batches that it would have had.
 """

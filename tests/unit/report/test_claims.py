@@ -148,7 +148,7 @@ def test_layer_norm_is_looked_for_among_the_kernels_of_search_too() -> None:
 
 
 def test_the_papers_numbers_are_those_of_its_tables() -> None:
-    numbers = {claim.text: claim.paper for claim in claims()}
+    numbers = {claim.text: claim.paper for claim in claims(trained_study(1))}
     assert numbers["Multi-turn RL beats single-turn RL in speedup"] == pytest.approx(1.10 - 0.85)
     assert numbers["After multi-turn RL: at least 46 % of trajectories are correct"] == 0.46
     assert numbers["After multi-turn RL: at least 43 % of tasks are solved as fast as by eager"] == 0.43
@@ -163,7 +163,7 @@ def test_a_miniature_measures_no_claim() -> None:
     miniature = study.model_copy(update={"report": study.report.model_copy(update={"miniature": True})})
     frame = table(miniature, base=BAD, multi=GOOD, single=BAD)
     assert set(frame["verdict"]) == {NOT_MEASURED} and set(frame["why"]) == {"a miniature of the study"}
-    assert frame["ours"].isna().all() and frame["paper"].notna().all()
+    assert frame["ours"].isna().all() and frame["paper"].notna().sum() == len(frame) - 1
 
 
 def test_the_page_shows_every_claim_with_its_verdict() -> None:
@@ -173,7 +173,7 @@ def test_the_page_shows_every_claim_with_its_verdict() -> None:
     assert list(frame.columns) == COLUMNS
     shown = display_table("claims", frame, study)
     rows = shown.bodies[0].rows
-    assert len(rows) == len(claims()) and {len(row.cells) for row in rows} == {len(shown.columns)}
+    assert len(rows) == len(claims(study)) and {len(row.cells) for row in rows} == {len(shown.columns)}
     assert [row.cells[3].text for row in rows] == frame["verdict"].tolist()
     assert "laptop scale, a machine" in shown.caption
-    assert rows[0].cells[6].text == "2, 1"
+    assert rows[1].cells[6].text == "2, 1"

@@ -32,7 +32,7 @@ def made(tmp_path_factory: pytest.TempPathFactory) -> Path:
     root = tmp_path_factory.mktemp("made")
     study = make_study(2)
     scores = write_scores(root / "work", study, write_study(root / "work", study))
-    for name in ("level1", "level2", "serial_parallel", "turns", "mended", "equal_kernels", "pass_at_k", "tasks"):
+    for name in ("level1", "level2", "primary", "serial_parallel", "turns", "mended", "pass_at_k", "tasks"):
         baselines = root / "work/cpu.parquet"
         make_table(name, scores, root / f"results/tables/{name}.csv", study=study, baselines=baselines)
     results = root / "results"

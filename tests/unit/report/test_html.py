@@ -198,8 +198,15 @@ def test_the_papers_rows_say_what_they_cover_and_over_what(page: str) -> None:
     assert all('data-baseline="eager"' in tags for tags, _ in rows)
     assert covered == [paper.TASKS, paper.BLOG_TASKS, paper.BLOG_LEVEL.format(level=2)]
     headings = re.findall(r'<tr class="heading"[^>]*>.*?<span>(.*?)</span>', page)
-    assert len([h for h in headings if "100 unseen tasks, levels not told apart" in h]) == 2, "tables 1 and 2"
+    assert len([h for h in headings if "100 unseen tasks, levels not told apart" in h]) == 3, "primary, tables 1 and 2"
     assert len([h for h in headings if "90 % of them trained on" in h]) == 3, "table 1 and two levels"
+
+
+def test_the_page_opens_with_three_sentences_and_the_primary_table(page: str) -> None:
+    found = re.findall(r"<li>(.*?)</li>", page[page.index('<ul class="findings">') : page.index("</ul>")])
+    assert len(found) == 3 and found[0].startswith("Primary endpoint (named after these were seen): not measured")
+    places = [page.index(part) for part in ("<h1>", 'class="findings"', 'class="lead"', 'id="table-primary"')]
+    assert places == sorted(places) and places[-1] < page.index("What was reproduced")
 
 
 def test_the_first_screen_says_what_was_reproduced(page: str) -> None:
@@ -210,16 +217,20 @@ def test_the_first_screen_says_what_was_reproduced(page: str) -> None:
 
 
 def test_before_the_table_every_verdict_stands_with_its_claims_and_numbers(page: str) -> None:
-    start, end = page.index("<h2>What was reproduced</h2>"), page.index('id="table-claims"')
-    assert page.index("Do turns pay, and for whom?") < start < end
+    start, end = page.index("<h2>What was reproduced <small>exploratory</small></h2>"), page.index('id="table-claims"')
     dl = page[start:end]
-    counts = {verdict: int(number) for number, verdict in re.findall(r"<dt[^>]*>(\d+) ([a-z ]+?) <small>", dl)}
+    kinds = dl.split("<dl")[1:]
+    assert ['data-kind="effect"' in kinds[0], 'data-kind="level"' in kinds[1], len(kinds)] == [True, True, 2]
+    assert "LayerNorm" in kinds[1] and "best kernels faster" in kinds[0]
+    found = re.findall(r"<dt[^>]*>(\d+) ([a-z ]+?) <small>", dl)
+    counts = {v: sum(int(number) for number, verdict in found if verdict == v) for _, v in found}
     table = page[end : page.index('class="tiles"')]
     rows = re.findall(r"<tr><th scope=row.*?</tr>|<tr>\s*<th scope=row.*?</tr>", table, re.DOTALL)
     assert list(counts) == ["shown", "refuted", "not shown", "not measured"]
-    assert sum(counts.values()) == len(rows) == dl.count("<dd>") and counts["not measured"] > 0
+    others = [row for row in rows if "primary endpoint: " not in row]
+    assert sum(counts.values()) == len(others) == len(rows) - 1 == dl.count("<dd>") and counts["not measured"] > 0
     for verdict, number in counts.items():
-        assert number == len([r for r in rows if f'data-sort="{verdict}"' in r]), verdict
+        assert number == len([r for r in others if f'data-sort="{verdict}"' in r]), verdict
     assert (
         "LayerNorm is made 9.61 times as fast: <span>" in dl and "Multi-turn RL makes the best kernels faster: " in dl
     )
@@ -230,7 +241,9 @@ def test_a_claim_with_a_number_stands_with_the_papers_and_one_without_with_the_r
         return Row([text_cell("A claim", "m"), Cell("46 %", 0.46, "16 × 8"), ours, text_cell(verdict, why)], {})
 
     rows = [row("shown", "interval above", Cell("62 %", 0.62, "50–70")), row("not measured", "none", Cell("–", -1.0))]
-    found = {v.verdict: v.claims for v in _verdicts(Table("claims", "", "", ["c"] * 4, [Body(None, rows)]))}
+    frame = pd.DataFrame({"kind": ["effect", "effect"]})
+    table = Table("claims", "", "", ["c"] * 4, [Body(None, rows)])
+    found = {v.verdict: v.claims for v in _verdicts(frame, table) if v.kind == "effect"}
     assert found == {
         "shown": [("A claim", "62 % (50–70), paper 46 %")],
         "refuted": [],

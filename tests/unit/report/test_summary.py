@@ -89,3 +89,19 @@ def test_what_is_missing_is_named(tmp_path: Path) -> None:
     study = make_study(1).model_copy(update={"results": str(tmp_path)})
     with pytest.raises(DataError, match=r"level1\.csv.*make the study with"):
         summary_text(study)
+
+
+def test_the_primary_endpoint_stands_first(tmp_path: Path) -> None:
+    study = write_tables(tmp_path, make_study(1))
+    rows = {
+        "kind": ["primary endpoint", "effect"], "claim": ["Turns", "Others"], "ours": [0.98, 3.0],
+        "ours_low": [0.9, 2.0], "ours_high": [1.05, 4.0], "verdict": ["not shown", "shown"],
+        "why": ["on both sides", ""],
+    }  # fmt: skip
+    claims = tmp_path / "tables/claims.csv"
+    pd.DataFrame(rows).to_csv(claims, index=False)
+    assert next(iter(lines(study).items())) == (
+        "primary endpoint", "Turns: 0.98× (95 % interval 0.90 to 1.05), not shown"
+    )  # fmt: skip
+    pd.DataFrame(rows | {"verdict": ["not measured", "shown"]}).to_csv(claims, index=False)
+    assert lines(study)["primary endpoint"] == "not measured: on both sides"

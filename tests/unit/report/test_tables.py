@@ -16,8 +16,8 @@ def made(tmp_path_factory: pytest.TempPathFactory) -> dict[str, pd.DataFrame]:
     files = write_study(root, study)
     scores = write_scores(root, study, files)
     tables = {"scores": pd.concat(pd.read_parquet(p) for p in scores)}
-    shared = ("serial_parallel", "turns", "mended", "equal_kernels", "pass_at_k", "tasks")
-    for name in ("table1", "table2", "level1", "level2", *shared):
+    shared = ("serial_parallel", "turns", "mended", "pass_at_k", "tasks")
+    for name in ("primary", "table1", "table2", "level1", "level2", *shared):
         out = make_table(name, scores, root / f"{name}.csv", study=study, baselines=files["baselines"][0])
         tables[name] = pd.read_csv(out)
     tables["bare"] = pd.read_csv(make_table("level1", scores, root / "bare.csv", study=study))

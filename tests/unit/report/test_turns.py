@@ -53,6 +53,9 @@ def counted(scores: pd.DataFrame, turn: int) -> dict[str, tuple[float, float]]:
             continue
         good = now["outcome"] == "correct"
         add("correct", good)
+        before = [place.get((task, trajectory, n), {}).get("speedup", math.nan) for n in range(1, number)]
+        if best := max((v for v in before if v > 0), default=0.0):
+            add("improved", good and now["speedup"] > 1.05 * best)
         if not math.isnan(now["similarity"]):
             add("copied", now["similarity"] >= 0.95)
         last = place.get((task, trajectory, number - 1))
@@ -71,19 +74,37 @@ def counted(scores: pd.DataFrame, turn: int) -> dict[str, tuple[float, float]]:
 @pytest.mark.parametrize("seed", range(6))
 def test_shares_are_those_of_a_count_kernel_by_kernel(seed):
     scores = random_scores("p0", seed)
-    table = turns_table(scores, make_study(1)).set_index("turn")
+    table = by_turn(scores)
     for turn in table.index:
         for name, (hits, of) in counted(scores, turn).items():
             assert table.loc[turn, name] == pytest.approx(hits / of if of else math.nan, nan_ok=True), (turn, name)
         assert table.loc[turn, "num_wrong_before"] == counted(scores, turn)["mended"][1]
         assert table.loc[turn, "num_correct_before"] == counted(scores, turn)["kept"][1]
         assert table.loc[turn, "num_kernels"] == counted(scores, turn)["correct"][1]
+    every = turns_table(scores, make_study(1)).query("split == 'all'").iloc[0]
+    improved = [counted(scores, turn)["improved"] for turn in table.index]
+    assert every["improved"] == pytest.approx(sum(h for h, _ in improved) / sum(n for _, n in improved))
+    assert every["num_best_before"] == sum(n for _, n in improved) == table["num_best_before"].sum()
+
+
+def test_an_improved_best_is_set_against_first_answers_of_the_other_trajectories():
+    tasks = {"a": [[1.0, 2.0, 2.05], [1.5, None], [None, 1.0]], "b": [[2.0, 1.0]]}
+    row = turns_table(scored("base", tasks), make_study(1)).query("split == 'all'").iloc[0]
+    assert row["num_best_before"] == 4 and row["improved"] == 1 / 4, "2.05 is less than 5 % above 2"
+    assert row["fresh"] == pytest.approx((1 / 2 + 0 + 0) / 3), "1.5 beats 1; nothing beats 2, nor 1.5; b has no other"
+    assert row["over_fresh"] == pytest.approx(1 / 3 - 1 / 6)
+    late = turn_changes(scored("base", {"a": [[1.0], [None, 1.0, 3.0], [math.nan, 9.0]]}))
+    assert late.set_index(["trajectory", "turn"])["fresh"].dropna().to_dict() == {(1, 3): 0.0}
+
+
+def by_turn(scores):
+    return turns_table(scores, make_study(1)).query("split != 'all'").set_index("turn")
 
 
 def judged_so_far(seed):
     """The table of random scores, and by turn the rows that were judged until then."""
     scores = random_scores("p0", seed)
-    table = turns_table(scores, make_study(1)).set_index("turn")
+    table = by_turn(scores)
     judged = scores[scores["outcome"].notna()]
     return table, {turn: judged[judged["turn"] <= turn] for turn in table.index}
 
@@ -166,7 +187,9 @@ def test_seeds_stand_under_one_policy_and_their_kernels_in_one_curve():
     table = turns_table(scores, study)
     heads = table[["policy", "seed", "num_seeds"]].drop_duplicates().fillna(-1).to_numpy().tolist()
     assert heads == [["p0", 0, 1], ["p1", 0, 1], ["p1", 1, 1], ["p1", -1, 2]]
-    own, both = table[table["num_seeds"] == 1], table[table["num_seeds"] == 2].set_index("turn")
+    table_of_turns = table[table["split"] != "all"]
+    own, both = (table_of_turns[table_of_turns["num_seeds"] == n] for n in (1, 2))
+    both = both.set_index("turn")
     means = own[own["policy"] == "p1"].groupby("turn")
     assert both["mended"].tolist() == pytest.approx(means["mended"].mean().tolist(), nan_ok=True)
     assert both["num_kernels"].tolist() == means["num_kernels"].sum().tolist()

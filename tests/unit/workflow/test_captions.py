@@ -14,11 +14,14 @@ from kevin.workflow.captions import caption_key, caption_of, read_captions
 CAPTIONS = read_captions(ROOT / "rules/captions")
 NAMES = (
     *(f"tables/level{level}" for level in (1, 2, 3)),
-    *(f"tables/{name}" for name in ("table1", "table2", "serial_parallel", "differences", "claims", "worth", "tasks")),
-    *(f"tables/{name}" for name in ("turns", "mended", "equal_kernels", "pass_at_k", "rl_gain", "step_time", "field")),
+    *(
+        f"tables/{name}"
+        for name in ("primary", "claims", "table1", "table2", "serial_parallel", "differences", "tasks")
+    ),
+    *(f"tables/{name}" for name in ("turns", "mended", "pass_at_k", "rl_gain", "step_time", "field")),
     *(f"tables/{name}" for name in ("search", "search_turns")),
     *(f"figures/{name}" for name in ("serial_scaling", "parallel_scaling", "fast_p", "outcomes", "turns", "search")),
-    *(f"figures/{name}" for name in ("layernorm_case_study", "training", "training_turns", "ablations")),
+    *(f"figures/{name}" for name in ("primary", "layernorm_case_study", "training", "training_turns", "ablations")),
     *(f"figures/{name}" for name in ("serial_parallel_map", "speedup_distribution", "roofline", "stability", "audit")),
     "pages/report",
 )

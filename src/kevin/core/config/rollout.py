@@ -62,6 +62,25 @@ class RewardConfig(Frozen):
     paper tried a length penalty and dropped it."""
 
 
+class PrimaryConfig(Frozen):
+    """The study's primary endpoint: of all its comparisons the one that is named before it is read. At equal kernels a
+    task, the geometric mean speedup, with eager as the floor, of a policy's turns over that of another's first answers.
+    """
+
+    policy: str | None = None
+    """Key of ``policies`` whose turns are asked about, with its further seeds; the first one trained over turns when
+    null."""
+    against: str | None = None
+    """Key of ``policies`` whose first answers they are compared with; the first one of single-turn training when
+    null."""
+    trajectories: int = Field(default=4, ge=1)
+    """Of a task."""
+    turns: int = Field(default=8, ge=2)
+    """Of each trajectory."""
+    declared: bool = False
+    """The endpoint was committed before any kernel of these results was judged; else tables call it retrospective."""
+
+
 class ReportConfig(Frozen):
     thresholds: tuple[float, ...] = (0.0, 0.5, 1.0, 1.5, 2.0)
     """p of fast_p."""
@@ -69,7 +88,8 @@ class ReportConfig(Frozen):
     """Resamples behind every interval."""
     timing_resolution: float = Field(default=0.01, ge=0, lt=1)
     """Share by which the judge's clock alone may set two speedups apart, two measurements of one kernel among them; a
-    verdict on speedups (of a claim, of what turns are worth) needs more than that besides its interval."""
+    verdict on speedups needs more than that besides its interval."""
+    primary: PrimaryConfig = PrimaryConfig()
     viewer_trajectories: int = Field(default=2, ge=0)
     """Trajectories per task (the best ones first) that the report's viewer holds."""
     miniature: bool = False

@@ -24,7 +24,7 @@ def check_school_gpus(num_gpus: int, num_visible: int) -> None:
 
 
 class SchoolConfig(Frozen):
-    """Continued pretraining of ``base_model.init`` on the kernel writer's transcripts; see docs/school.md."""
+    """Continued pretraining of ``base_model.init`` on the kernel writer's transcripts; see docs/pretraining.md."""
 
     num_steps: int = Field(default=400, ge=1)
     """Gradient steps."""

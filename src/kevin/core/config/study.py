@@ -118,6 +118,9 @@ class Study(Frozen):
                 raise ValueError(f"policies.{name}.seed_of: {policy.seed_of} is no policy with seeds of its own")
         if (self.language == "cuda") != (self.judge.device == "cuda"):
             raise ValueError(f"language {self.language} does not fit judge.device {self.judge.device}")
+        for key in ("policy", "against"):
+            if (named := getattr(self.report.primary, key)) is not None and named not in self.policies:
+                raise ValueError(f"report.primary.{key} names a policy that is not defined: {named}")
         for name in self.runs:
             self._check_run(name)
         for name in self.search.strategies:

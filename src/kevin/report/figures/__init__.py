@@ -9,7 +9,7 @@ import pandas as pd
 
 from kevin.core.config import Study
 from kevin.core.errors import DataError, UsageError
-from kevin.core.files import read_tasks, read_turns
+from kevin.core.files import read_table, read_tasks, read_turns
 from kevin.core.types import Turn
 from kevin.report.notes import read_note
 from kevin.report.scores import CEILING, policy_order, read_scores
@@ -17,6 +17,7 @@ from kevin.report.tables import read_baselines
 from kevin.report.verdicts import traffic_bytes
 
 FIGURES = (
+    "primary",
     "serial_scaling",
     "parallel_scaling",
     "serial_parallel_map",
@@ -40,6 +41,7 @@ def make_figure(
     baselines: Path | None = None,
     store: Path | None = None,
     tasks: Path | None = None,
+    table: Path | None = None,
 ) -> list[Path]:
     """Write ``<name>.png``, ``<name>.pdf`` and ``<name>.csv`` into ``out_dir``; returns the three paths.
 
@@ -51,8 +53,10 @@ def make_figure(
         baselines: torch.compile in ``speedup_distribution`` and the case study; left out where absent.
         store: verdict store, which ``roofline`` needs; without it the case study has no line of the memory's speed.
         tasks: tasks.parquet, for ``roofline``: the bytes that a task's tensors hold.
+        table: primary.csv, of which alone ``primary`` is drawn.
     """
     from kevin.report.figures import budget_map, case_study, curves, distribution, outcomes, style
+    from kevin.report.figures import primary as primary_figure
     from kevin.report.figures import roofline as roofline_figure
     from kevin.report.figures import turns as turns_figure
 
@@ -60,8 +64,15 @@ def make_figure(
         raise UsageError(f"no figure {name!r}; there are {', '.join(FIGURES)}")
     if name == "roofline" and store is None:
         raise UsageError("roofline is drawn from verdicts: name their store with --store")
+    if name == "primary" and table is None:
+        raise UsageError("primary is drawn from a table: name primary.csv with --table")
     note = read_note(summaries, study, scores)
     with style.look():
+        if name == "primary" and table is not None:
+            data = primary_figure.primary_data(read_table(table))
+            if data.empty:
+                raise DataError(f"{table}: holds no kernels of a policy: there is nothing to plot")
+            return style.save(primary_figure.plot_primary(data), data, out_dir, name, note=note)
         if name == "layernorm_case_study":
             measured = read_baselines(baselines)
             data = case_study.case_study_data(turns_by_policy(turns, study), study, baselines=measured, store=store)

@@ -1,0 +1,102 @@
+"""`kevin judge --published`: what is drawn, what is compared, what is said of it."""
+
+from __future__ import annotations
+
+import logging
+from collections.abc import Iterator
+from contextlib import contextmanager
+from pathlib import Path
+from typing import Any
+
+import pandas as pd
+import pytest
+from cli_fixtures import ROOT, kevin
+from typer.testing import CliRunner
+
+from kevin.cli import judge_published as module
+from kevin.cli.app import app
+from kevin.core.errors import DataError, HarnessError, UsageError
+from kevin.core.types import Outcome, Timing, Verdict
+from kevin.report.published import Published, read_kernels
+
+STORED = ROOT / "tests/data/published"
+TIMING = Timing(median_us=10.0, iqr_us=1.0, min_us=9.0, num_samples=5)
+
+
+def verdict(outcome: Outcome, speedup: float | None) -> Verdict:
+    times = {"timing": TIMING, "reference_timing": TIMING.model_copy(update={"median_us": 10.0 * (speedup or 1)})}
+    names = dict.fromkeys(("key", "task_digest", "kernel_digest", "protocol_digest", "device_name"), "x")
+    return Verdict(**names, outcome=outcome, **(times if outcome is Outcome.CORRECT else {}))
+
+
+@pytest.fixture
+def judged(monkeypatch: pytest.MonkeyPatch) -> dict[str, Any]:
+    """Pairs that are judged, and what becomes of them: as published, but twice as fast, unless ``change`` says so."""
+    published = {row["kernel_digest"]: row for row, _ in read_kernels(Published(STORED))}
+    seen: dict[str, Any] = {"pairs": [], "change": {}}
+
+    def judge(pairs: list[Any]) -> list[Any]:
+        seen["pairs"] = pairs
+        found = []
+        for _, kernel in pairs:
+            row = published[kernel.digest]
+            same = verdict(Outcome(row["outcome"]), row["speedup"] and 2 * row["speedup"])
+            found.append(seen["change"].get(kernel.digest, same))
+        return found
+
+    @contextmanager
+    def opened(study: Any, store: Path, show_progress: bool) -> Iterator[Any]:
+        yield judge
+
+    monkeypatch.setattr(module, "open_judge", opened)
+    return seen
+
+
+def test_what_is_found_again_and_what_is_not(
+    judged: dict[str, Any], tmp_path: Path, caplog: pytest.LogCaptureFixture
+) -> None:
+    caplog.set_level(logging.INFO)
+    assert module.judge_published(STORED, None, out=tmp_path / "again.csv", store=None) == 0
+    kernels = read_kernels(Published(STORED))
+    assert len(judged["pairs"]) == len(kernels) > 10 and "kernels correct both times: median 2.00" in caplog.text
+    correct = next(kernel.digest for row, kernel in kernels if row["outcome"] == "correct")
+    judged["change"] = {correct: verdict(Outcome.INCORRECT, None)}
+    assert module.judge_published(STORED, None, out=tmp_path / "again.csv", store=None) == 1
+    assert "1 times incorrect, published as correct" in caplog.text
+    rows = pd.read_csv(tmp_path / "again.csv")
+    assert list(rows.columns) == module.COLUMNS and len(rows) == len(kernels)
+    assert (rows["outcome"] != rows["outcome_now"]).sum() == 1
+    judged["change"] = {correct: HarnessError("no room")}
+    assert module.judge_published(STORED, None, out=None, store=None) == 3
+
+
+def test_a_sample_is_the_same_each_time(judged: dict[str, Any]) -> None:
+    drawn = []
+    for _ in range(2):
+        module.judge_published(STORED, 4, out=None, store=None)
+        drawn.append([kernel.digest for _, kernel in judged["pairs"]])
+    assert len(drawn[0]) == 4 and drawn[0] == drawn[1]
+
+
+def test_a_kernel_of_no_task_is_named(judged: dict[str, Any], monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr(module, "read_tasks", lambda path: [])
+    with pytest.raises(DataError, match=r"tasks\.parquet: no task l"):
+        module.judge_published(STORED, 1, out=None, store=None)
+
+
+def test_by_hand(tmp_path: Path) -> None:
+    """A real kernel, judged once more: over five seconds, as a judge starts for it."""
+    run = kevin("judge", "--published", STORED, "--sample", "1", "--store", tmp_path / "store")
+    assert run.returncode in (0, 1) and "1 kernels judged again" in run.stderr, run.stderr
+
+
+@pytest.mark.parametrize(
+    ("given", "said"),
+    [
+        (["--published", "here", "--batch", "pairs.jsonl"], "its own configuration"),
+        (["--sample", "3"], "goes with --published"),
+    ],
+)
+def test_what_does_not_go_together_is_refused(given: list[str], said: str) -> None:
+    with pytest.raises(UsageError, match=said):
+        CliRunner().invoke(app, ["judge", *given], catch_exceptions=False, standalone_mode=False)
