@@ -7,11 +7,14 @@ from typing import Any
 import pandas as pd
 
 from kevin.core.config import Study
-from kevin.report.cells import Cell, interval_cell, percent, times
+from kevin.report.cells import Cell, interval_cell, times
 from kevin.report.claims import MIN_TASKS, NOT_MEASURED, NOT_SHOWN, PRIMARY, REFUTED, SHOWN
+from kevin.report.evidence import SINGLE
 from kevin.report.paper import OURS
 from kevin.report.primary import COMPILED, ROOM
+from kevin.report.primary import PRIMARY as OF_TABLE
 from kevin.report.records import records
+from kevin.report.scores import policy_label
 
 _MEANS = {SHOWN: "faster", REFUTED: "slower", NOT_SHOWN: "not told apart"}
 
@@ -23,18 +26,25 @@ def findings(primary: pd.DataFrame, claims: pd.DataFrame, study: Study) -> list[
     played = ours[ours["kernels"].notna()]
     if study.report.miniature or played.empty or played["num_tasks"].max() < MIN_TASKS:
         return []
-    first = [_endpoint(row, study) for row in records(claims[claims["kind"] == PRIMARY])]
+    claim = next((row for row in records(claims) if row["kind"] == PRIMARY), None)
+    first = [] if claim is None else [_endpoint(claim, records(played[played["endpoint"] == OF_TABLE]), study)]
     return [*first, *_fastest(ours, played, study), *_turns_or_first_answers(played)]
 
 
-def _endpoint(row: dict[str, Any], study: Study) -> str:
-    named = "declared before any kernel was judged" if study.report.primary.declared else "named after these were seen"
+def _endpoint(claim: dict[str, Any], rows: list[dict[str, Any]], study: Study) -> str:
+    config = study.report.primary
+    named = "declared before any kernel was judged" if config.declared else "named after these kernels had been seen"
     head = f"Primary endpoint ({named})"
-    if row["verdict"] == NOT_MEASURED:
-        return f"{head}: not measured, for {row['why']}."
-    text = f"{head}: {row['claim'][:1].lower()}{row['claim'][1:]}: {_said(interval_cell(row, 'ours', times))} as fast"
-    text += f", {row['num_tasks']:.0f} tasks, {_MEANS[row['verdict']]}"
-    return f"{text}; {times(row['detectable'])} could have been shown."
+    if claim["verdict"] == NOT_MEASURED or not rows:
+        return f"{head}: not measured, for {claim['why']}."
+    against = SINGLE if config.against is None else policy_label(config.against, study)
+    kernels, found = rows[0]["kernels"], _said(interval_cell(claim, "ours", times))
+    return (
+        f"{head}: with {kernels:.0f} kernels a task, {rows[0]['label']} as {_split(rows[0])} reaches {found} of what "
+        f"{against} reaches as first answers (geometric mean speedup with eager as the floor, "
+        f"{claim['num_tasks']:.0f} tasks): {_MEANS[claim['verdict']]}; "
+        f"{times(claim['detectable'])} could have been shown."
+    )
 
 
 def _fastest(ours: pd.DataFrame, played: pd.DataFrame, study: Study) -> list[str]:
@@ -43,13 +53,17 @@ def _fastest(ours: pd.DataFrame, played: pd.DataFrame, study: Study) -> list[str
     rows = records(played[played["kernels"] == kernels])
     if not rows:
         return []
-    best = max(rows, key=lambda row: row["geomean"])
-    text = f"Of all ways to spend {kernels:.0f} kernels a task the fastest are found by {best['label']} as "
-    text += f"{_split(best)}, {_said(interval_cell(best, 'geomean', times))} of eager (geometric mean, eager as the "
-    text += f"floor), {percent(best['solved'])} of tasks solved"
+    ranked = sorted(rows, key=lambda row: row["geomean"])
+    high, low = (
+        f"{row['label']} as {_split(row)}, {_said(interval_cell(row, 'geomean', times))}"
+        for row in (ranked[-1], ranked[0])
+    )
     others = {row["policy"]: row for row in records(ours)}
-    known = [f"{name}: {times(others[name]['geomean'])}" for name in (COMPILED, ROOM) if name in others]
-    return [f"{'; '.join([text, *known])}."]
+    known = [f"; {name}: {times(others[name]['geomean'])}" for name in (COMPILED, ROOM) if name in others]
+    return [
+        f"Of all ways to spend {kernels:.0f} kernels a task, the highest geometric mean speedup over eager is that of "
+        f"{high}, the lowest that of {low}{''.join(known)}."
+    ]
 
 
 def _turns_or_first_answers(played: pd.DataFrame) -> list[str]:
@@ -62,8 +76,8 @@ def _turns_or_first_answers(played: pd.DataFrame) -> list[str]:
     said = [f"{row['label']} {_said(interval_cell(row, 'over_first', times))}" for row in longest.values()]
     split = _split(next(iter(longest.values())))
     return [
-        f"With {kernels:.0f} kernels a task, {split} finds of what as many first answers of the same policy find: "
-        f"{', '.join(said)}."
+        f"With {kernels:.0f} kernels a task, turns ({split}) find of what as many first answers of the same policy "
+        f"find: {', '.join(said)}."
     ]
 
 

@@ -149,12 +149,12 @@ def test_the_page_begins_with_what_was_found(speeds: dict[str, Speeds], table: p
     claims = claims_table(scores, study(), "a machine")
     first, fastest, turns = findings(table, claims, study())
     assert first.startswith(
-        "Primary endpoint (named after these were seen): 2 kernels a task find faster ones as 1 × 2"
+        "Primary endpoint (named after these kernels had been seen): with 2 kernels a task, multi as"
     )
     assert "could have been shown" in first and f"{claims.iloc[0]['ours']:.2f}×" in first
     best = table[table["kernels"] == 2].sort_values("geomean").iloc[-1]
-    assert f"found by {best['label']} as" in fastest and "torch.compile: 5.00×" in fastest
-    assert turns.startswith("With 4 kernels a task, 1 × 4 finds of what as many first answers")
+    assert f"is that of {best['label']} as" in fastest and "; torch.compile: 5.00×" in fastest
+    assert turns.startswith("With 4 kernels a task, turns (1 × 4) find of what as many first answers")
     miniature = study().model_copy(update={"report": study().report.model_copy(update={"miniature": True})})
     assert findings(table, claims, miniature) == []
     untrained = claims_table(scores[scores["policy"] == "base"], study(), "a machine")

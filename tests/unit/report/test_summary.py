@@ -95,8 +95,8 @@ def test_the_primary_endpoint_stands_first(tmp_path: Path) -> None:
     study = write_tables(tmp_path, make_study(1))
     rows = {
         "kind": ["primary endpoint", "effect"], "claim": ["Turns", "Others"], "ours": [0.98, 3.0],
-        "ours_low": [0.9, 2.0], "ours_high": [1.05, 4.0], "verdict": ["not shown", "shown"],
-        "why": ["on both sides", ""],
+        "ours_low": [0.9, 2.0], "ours_high": [1.05, 4.0], "why": ["on both sides", ""],
+        "verdict": ["not shown", "shown"],
     }  # fmt: skip
     claims = tmp_path / "tables/claims.csv"
     pd.DataFrame(rows).to_csv(claims, index=False)
