@@ -88,7 +88,8 @@ def parse(kind: type[Request], body: bytes) -> Request:
     except ValidationError as e:
         first = e.errors(include_input=False, include_url=False)[0]
         where = ".".join(str(part) for part in first["loc"])
-        what = "unknown field" if first["type"] == "extra_forbidden" else first["msg"]
+        own = {"extra_forbidden": "unknown field", "model_type": "Input should be an object"}
+        what = own.get(first["type"], first["msg"])
         raise Refusal(400, "bad_request", f"{where}: {what}" if where else what) from None
     except (ValueError, RecursionError) as e:
         raise Refusal(400, "bad_request", f"Invalid JSON: {e}") from None
