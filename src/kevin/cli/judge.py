@@ -100,14 +100,15 @@ def judge(
         ),
     ] = "auto",
     rules: Annotated[
-        str,
+        str | None,
         typer.Option(
             "--rules",
             metavar="LIST",
-            help="Rules to enforce: default, none, or names with commas. Hits of the others are reported as flags.",
+            help="Rules to enforce: default, as the study's rewards do, or names with commas; none unless --config "
+            "has some. Hits of the others are reported as flags.",
             rich_help_panel=JUDGING_PANEL,
         ),
-    ] = "default",
+    ] = None,
     precision: Annotated[
         Literal["float32", "float16", "bfloat16"] | None,
         typer.Option(

@@ -112,7 +112,7 @@ def serve(
 
     study = load_config(config) if config else None
     settings: ServeSettings = ServeSettings(
-        protocol=make_protocol(study.judge if study else None, device=device),
+        protocol=make_protocol(study.judge if study else None, rules="default", device=device),
         store=store.expanduser(),
         pool=study.pool if study else JudgePoolConfig(),
         reward=study.reward if study else RewardConfig(),

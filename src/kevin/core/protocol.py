@@ -20,7 +20,10 @@ Rule = Literal[
     "inherits_model",
     "harness_access",
     "fixed_shapes",
+    "memory_leak",
 ]
+Flag = Rule | Literal["kernelbench_disagrees"]
+"""What may stand in a verdict's flags."""
 
 
 class TimingProtocol(Frozen):
@@ -70,6 +73,7 @@ class JudgeProtocol(Frozen):
         "pass_statement",
         "inherits_model",
         "harness_access",
+        "memory_leak",
     )
     """Rules enforced; hits of the others are still recorded as flags."""
     cpp_flags: tuple[str, ...] = ("-O3", "-march=native", "-fopenmp", "-std=c++17")

@@ -150,6 +150,11 @@ class GpuHardware(Hardware):
 
         return SharedBuffer(data, fd, release)
 
+    def held_bytes(self, cell: Cell) -> int | None:
+        """What is taken of the device, by all: of other processes that start or end meanwhile a few steps are seen."""
+        free, total = torch.cuda.mem_get_info()
+        return total - free
+
     def rest(self) -> None:
         torch.cuda.empty_cache()
 

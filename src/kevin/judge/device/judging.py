@@ -9,14 +9,22 @@ from __future__ import annotations
 import time
 from collections.abc import Callable, Iterator, Sequence
 from contextlib import ExitStack, closing, contextmanager, nullcontext
+from functools import partial
 
 import torch
 
+from kevin.core.abi import LAUNCHER, wanted
 from kevin.core.errors import DeviceFullError
 from kevin.core.protocol import Rule
 from kevin.core.types import Dialect, Kernel, Outcome, Task, Verdict
 from kevin.judge.compile.native import Build
-from kevin.judge.correctness.checks import call_timeout_s, check_fewer_rows, check_trials, module_trials
+from kevin.judge.correctness.checks import (
+    call_timeout_s,
+    check_fewer_rows,
+    check_guarded,
+    check_trials,
+    module_trials,
+)
 from kevin.judge.correctness.findings import Findings
 from kevin.judge.correctness.reference import ReferenceTask
 from kevin.judge.correctness.trials import Trial
@@ -211,8 +219,12 @@ class Judging:
             found.details["guards"] = "+".join(cell.prepare(setup, workspace.slots.fd))
         reply = cell.load(_LOAD_TIMEOUT_S[kernel.dialect])
         if "error" in reply:
-            reason = "out_of_memory" if reply.get("reason") == "out_of_memory" else "load_error"
-            raise CandidateFailed(Outcome.RUNTIME_ERROR, reason, str(reply["error"])[:2000])
+            reason, text = "load_error", str(reply["error"])[:2000]
+            if reply.get("reason") == "out_of_memory":
+                reason = "out_of_memory"
+            elif kernel.dialect == "c_abi" and f"undefined symbol: {LAUNCHER}" in text:
+                text = f"{wanted(workspace.slots.spec, kernel.language)}\n{text}"
+            raise CandidateFailed(Outcome.RUNTIME_ERROR, reason, text)
         found.seconds["start"] += time.perf_counter() - start
 
     @contextmanager
@@ -237,6 +249,7 @@ class Judging:
                     setup = cell_setup(self.protocol, kernel, build, workspace.reference, workspace.slots)
                 self.hardware.profile(task, kernel, build, setup, workspace.slots.fd, found)
             self._try_fewer_rows(cell, workspace, kernel, found)
+            self._try_guarded(cell, workspace, kernel, found)
 
     def _measure(self, cell: Cell, workspace: Workspace, kernel: Kernel, found: Findings) -> None:
         reference, slots = workspace.reference, workspace.slots
@@ -244,10 +257,12 @@ class Judging:
             cell,
             reference,
             slots,
+            workspace.first,
             workspace.inputs,
             self.protocol,
             self.hardware.time_reference,
             self.room.pause,
+            held_bytes=partial(self.hardware.held_bytes, cell),
             allocates=kernel.dialect == "load_inline",
             quiet=self._no_starts,
         )
@@ -258,7 +273,10 @@ class Judging:
                 if kernel.dialect == "load_inline":
                     trials = module_trials(cell, reference, slots, self.protocol, found)
                 timeout_s = call_timeout_s(reference, self.protocol)
-                timer.prepare(check_trials(cell, trials, timeout_s, slots, self.protocol, found, self.room.pause))
+                checked_us = check_trials(
+                    cell, reference, trials, timeout_s, slots, self.protocol, found, self.room.pause
+                )
+                timer.prepare(checked_us)
         finally:
             found.seconds["check"] = time.perf_counter() - start
         start = time.perf_counter()
@@ -272,6 +290,10 @@ class Judging:
         if found.measured.is_disturbed:
             found.details["disturbed"] = "other work kept its core busy: times are without the waiting, and less exact"
         found.outcome = Outcome.CORRECT
+        found.details["calls_looked_at"] = len(trials) + found.measured.num_looked_at
+        self._refuse_leaks(found)
+        if found.details.get("kernelbench_check") == "failed":
+            found.flags.add("kernelbench_disagrees")
         self._quarantine(reference, found)
         self._place_on_roofline(reference, found)
 
@@ -300,6 +322,22 @@ class Judging:
                 text = f"right for its task's own sizes only: with {rows} rows, {e.message}"
                 raise CandidateFailed(Outcome.REFUSED, "fixed_shapes", text) from None
 
+    def _try_guarded(self, cell: Cell, workspace: Workspace, kernel: Kernel, found: Findings) -> None:
+        """On a host, whether a correct candidate keeps to its own memory. May end its process.
+
+        Raises:
+            CandidateFailed: it does not.
+        """
+        if self.protocol.device != "cpu" or found.outcome is not Outcome.CORRECT:
+            return
+        reference = workspace.reference
+        if reference.keeps_inputs is False:  # so may the candidate change them
+            return
+        timeout_s = call_timeout_s(reference, self.protocol)
+        with self.room.hold_for(cell), self.hardware.lease(exclusive=False):
+            module = kernel.dialect == "load_inline"
+            check_guarded(cell, reference.trials[0], timeout_s, workspace.slots, self.protocol, has_own_outputs=module)
+
     def _quarantine(self, reference: ReferenceTask, found: Findings) -> None:
         if found.measured is None:
             return
@@ -311,6 +349,17 @@ class Judging:
             found.message = (
                 f"{clock_us:.3g} us a call is less than its memory traffic can take on this device ({bound:.3g} us)"
             )
+
+    def _refuse_leaks(self, found: Findings) -> None:
+        """Raises CandidateFailed for a candidate that keeps more memory with every call, where that is enforced."""
+        leaked = found.measured.leaked_bytes if found.measured else 0
+        if not leaked:
+            return
+        found.details["leaked_bytes"] = leaked
+        found.flags.add("memory_leak")
+        if "memory_leak" in found.rules:
+            text = f"it keeps about {leaked} bytes more with every call: free what a call allocates"
+            raise CandidateFailed(Outcome.REFUSED, "memory_leak", text)
 
     def _place_on_roofline(self, reference: ReferenceTask, found: Findings) -> None:
         if found.measured is None or found.outcome is not Outcome.CORRECT:

@@ -78,6 +78,9 @@ def serve(channel, model: Model, hardware: Hardware) -> None:
         try:
             if "profile" in command:
                 reply = _profile(command["profile"], model, hardware)
+            elif "guarded" in command:
+                model.call_guarded(command["guarded"], hardware, channel)
+                reply = {"ok": True}
             elif "parameters" in command:
                 reply = {"parameters": model.kept_parameters(command["parameters"])}
             else:

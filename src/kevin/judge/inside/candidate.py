@@ -10,6 +10,7 @@ import types
 import torch
 from cuda import Gpu
 from host import ColdClock
+from pages import GuardedPages
 
 
 def is_out_of_memory(error: BaseException) -> bool:
@@ -65,6 +66,7 @@ class Hardware:
         if setup["device"] == "cpu":
             self.cold_clock = ColdClock(setup["cache_bytes"], setup["num_threads"])
             self.shared = torch.frombuffer(mmap.mmap(fd, num_bytes), dtype=torch.uint8)
+            self.pages = GuardedPages(fd, setup["guarded"][0], setup["num_outputs"])
         else:
             torch.zeros(1, device="cuda")
             self.gpu = Gpu()
@@ -108,6 +110,7 @@ class Model:
         self.parameters = [v[num_in : len(v) - num_out] for v in views]
         self.outputs = [v[len(v) - num_out :] for v in views]
         self.late_pieces = setup.get("late_pieces")
+        self._guarded, self._num_inputs = setup.get("guarded"), num_in
         state = {**dict(model.named_parameters()), **dict(model.named_buffers())}
         names = setup["parameter_names"]
         same = all(n in state and state[n].shape == p.shape for n, p in zip(names, self.parameters[0]))  # noqa: B905
@@ -117,11 +120,21 @@ class Model:
     def _view(shared: torch.Tensor, a: dict):
         if "offset" not in a:
             return a["value"]
-        dtype = getattr(torch, a["dtype"])
-        count = 1
-        for d in a["shape"]:
-            count *= d
-        return shared[a["offset"] : a["offset"] + count * dtype.itemsize].view(dtype).view(a["shape"])
+        data = shared[a["offset"] : a["offset"] + a["num_bytes"]].view(getattr(torch, a["dtype"]))
+        return data.as_strided(a["shape"], a["stride"]) if "stride" in a else data.view(a["shape"])
+
+    def call_guarded(self, number: int, hardware: Hardware, channel) -> None:
+        """On inputs between protected pages, in one of the places that the setup has; see `pages`."""
+        args = self._guarded[number]
+        inputs = []
+        for i, a in enumerate(args[: self._num_inputs]):
+            if "offset" in a:
+                memory = (ctypes.c_char * max(a["num_bytes"], 1)).from_address(hardware.pages.address(i, a))
+                inputs.append(self._view(torch.frombuffer(memory, dtype=torch.uint8), {**a, "offset": 0}))
+            else:
+                inputs.append(a["value"])
+        with torch.no_grad():
+            hardware.pages.call(channel, args, lambda: self.model(*inputs))
 
     def kept_parameters(self, slot: int | None) -> str:
         """Whether they are those of a slot; None: they are not to be given others any more."""
