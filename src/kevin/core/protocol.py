@@ -58,6 +58,9 @@ class JudgeProtocol(Frozen):
     """Correctness trials, each with fresh secret inputs."""
     distributions: tuple[Literal["task", "normal", "wide", "shifted"], ...] = ("task", "normal")
     """Trial i draws its inputs from distribution i modulo their number; ``task`` is the module's own get_inputs()."""
+    shapes: int = Field(default=0, ge=0)
+    """Odd sizes near the task's own at which a correct kernel must be right too, against float64, where the reference
+    takes them; a ``c_abi`` kernel is compiled for each. 0: none, as in KernelBench."""
     atol: float = Field(default=1e-4, gt=0)
     """Absolute tolerance of an output's element."""
     rtol: float = Field(default=1e-4, ge=0)

@@ -164,9 +164,7 @@ def check_trials(
     return statistics.median(elapsed_us)
 
 
-def check_guarded(
-    cell: Cell, first: Trial, timeout_s: float, slots: SharedSlots, protocol: JudgeProtocol, *, has_own_outputs: bool
-) -> None:
+def check_guarded(cell: Cell, first: Trial, timeout_s: float, slots: SharedSlots, *, has_own_outputs: bool) -> None:
     """On a host: the trial ``first`` once more, each tensor beside protected pages, and inputs that can only be read.
 
     A vector load that needs more alignment than there is at the very end of a page, and fails only there, is none of
@@ -213,11 +211,12 @@ def check_guarded(
 def _told_fault(fault: object, slots: SharedSlots) -> str | None:
     """Where an access was, as its author is told; None where it was beside no tensor."""
     specs = (*slots.spec.inputs, *slots.spec.parameters, *slots.spec.outputs)
-    number, place = (fault.get(name) if isinstance(fault, dict) else None for name in ("argument", "bytes"))
+    known = fault if isinstance(fault, dict) else {}
+    number, place = known.get("argument"), known.get("bytes")
     if type(number) is not int or type(place) is not int or not 0 <= number < len(specs):
         return None
     spec = specs[number]
-    does = {True: "writes", False: "reads"}.get(fault.get("write"), "reads or writes")  # type: ignore[union-attr]
+    does = "writes" if known.get("write") is True else "reads" if known.get("write") is False else "reads or writes"
     element = place // DTYPES[spec.dtype].itemsize
     at = f"{spec.name}[{element}], and {spec.name} has {spec.num_elements} elements"
     if element < 0:

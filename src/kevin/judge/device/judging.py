@@ -10,6 +10,7 @@ import time
 from collections.abc import Callable, Iterator, Sequence
 from contextlib import ExitStack, closing, contextmanager, nullcontext
 from functools import partial
+from pathlib import Path
 
 import torch
 
@@ -17,7 +18,7 @@ from kevin.core.abi import LAUNCHER, wanted
 from kevin.core.errors import DeviceFullError
 from kevin.core.protocol import Rule
 from kevin.core.types import Dialect, Kernel, Outcome, Task, Verdict
-from kevin.judge.compile.native import Build
+from kevin.judge.compile.native import Build, build_native
 from kevin.judge.correctness.checks import (
     call_timeout_s,
     check_fewer_rows,
@@ -26,6 +27,7 @@ from kevin.judge.correctness.checks import (
     module_trials,
 )
 from kevin.judge.correctness.findings import Findings
+from kevin.judge.correctness.other_sizes import other_sizes
 from kevin.judge.correctness.reference import ReferenceTask
 from kevin.judge.correctness.trials import Trial
 from kevin.judge.device.hardware import Hardware
@@ -108,6 +110,8 @@ class Judging:
                 break
             except _MemoryShortError as e:
                 short = str(e)  # and no more of it: its frames hold memory
+        if self.protocol.shapes and found.outcome is Outcome.CORRECT:
+            self._try_other_sizes(task, kernel, build, found)
         measured = found.measured if found.outcome in (Outcome.CORRECT, Outcome.QUARANTINED) else None
         return Verdict(
             key=key,
@@ -178,6 +182,34 @@ class Judging:
             self.hardware.lease(exclusive=True),
         ):
             yield cell, workspace
+
+    def _try_other_sizes(self, task: Task, kernel: Kernel, build: Build, found: Findings) -> None:
+        """Whether a correct candidate is right at other sizes too; what is found stands in ``found``."""
+        tasks = other_sizes(task, self.protocol.shapes)
+        found.details["other_sizes"] = len(tasks)
+        for other in tasks:
+            try:
+                made = build
+                if kernel.dialect == "c_abi":
+                    assert build.path is not None and other.spec is not None
+                    made = build_native(kernel, other.spec, self.protocol, Path(build.path).parent)
+                    if made.outcome is not None:
+                        raise CandidateFailed(made.outcome, "", made.message)
+                with self.candidate(other, kernel, made) as (cell, workspace):
+                    self._check(cell, workspace, kernel, Findings(()))
+            except CandidateFailed as e:
+                found.outcome, found.reason = Outcome.INCORRECT, "wrong_at_other_sizes"
+                found.message = f"right at the task's own sizes only: as {other.id}: {e.message}"
+                return
+
+    def _check(self, cell: Cell, workspace: Workspace, kernel: Kernel, found: Findings) -> float:
+        """All correctness trials of a loaded candidate, for which the device is held. As `check_trials`."""
+        reference, slots = workspace.reference, workspace.slots
+        trials: Sequence[Trial] = reference.trials
+        if kernel.dialect == "load_inline":
+            trials = module_trials(cell, reference, slots, self.protocol, found)
+        timeout_s = call_timeout_s(reference, self.protocol)
+        return check_trials(cell, reference, trials, timeout_s, slots, self.protocol, found, self.room.pause)
 
     @contextmanager
     def _open(self, kernel: Kernel, build: Build, found: Findings) -> Iterator[tuple[Cell, Build]]:
@@ -269,14 +301,7 @@ class Judging:
         start = time.perf_counter()
         try:
             with self.hardware.lease(exclusive=False):
-                trials: Sequence[Trial] = reference.trials
-                if kernel.dialect == "load_inline":
-                    trials = module_trials(cell, reference, slots, self.protocol, found)
-                timeout_s = call_timeout_s(reference, self.protocol)
-                checked_us = check_trials(
-                    cell, reference, trials, timeout_s, slots, self.protocol, found, self.room.pause
-                )
-                timer.prepare(checked_us)
+                timer.prepare(self._check(cell, workspace, kernel, found))
         finally:
             found.seconds["check"] = time.perf_counter() - start
         start = time.perf_counter()
@@ -290,7 +315,7 @@ class Judging:
         if found.measured.is_disturbed:
             found.details["disturbed"] = "other work kept its core busy: times are without the waiting, and less exact"
         found.outcome = Outcome.CORRECT
-        found.details["calls_looked_at"] = len(trials) + found.measured.num_looked_at
+        found.details["calls_looked_at"] = self.protocol.num_trials + found.measured.num_looked_at
         self._refuse_leaks(found)
         if found.details.get("kernelbench_check") == "failed":
             found.flags.add("kernelbench_disagrees")
