@@ -361,7 +361,7 @@ class Judging:
         timeout_s = call_timeout_s(reference, self.protocol)
         with self.room.hold_for(cell), self.hardware.lease(exclusive=False):
             module = kernel.dialect == "load_inline"
-            check_guarded(cell, reference.trials[0], timeout_s, workspace.slots, self.protocol, has_own_outputs=module)
+            check_guarded(cell, reference.trials[0], timeout_s, workspace.slots, has_own_outputs=module)
 
     def _quarantine(self, reference: ReferenceTask, found: Findings) -> None:
         if found.measured is None:

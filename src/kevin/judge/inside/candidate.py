@@ -44,6 +44,13 @@ def make_model(module: types.ModuleType, init) -> torch.nn.Module:
     return module.ModelNew(*args, **kwargs)
 
 
+def leaves(result) -> list:
+    """What a model returned, nested tuples and lists flattened; numbers as tensors, as of the reference."""
+    if isinstance(result, (tuple, list)):
+        return [leaf for item in result for leaf in leaves(item)]
+    return [torch.as_tensor(result) if isinstance(result, (bool, int, float)) else result]
+
+
 class _DeviceBytes:
     """A raw device pointer in the form that torch wraps without a copy."""
 
@@ -153,7 +160,7 @@ class Model:
 
     def store(self, slot: int, result) -> dict | None:
         """Copy a result into the slot's outputs; an error reply when it cannot be one."""
-        items = list(result) if isinstance(result, (tuple, list)) else [result]
+        items = leaves(result)
         if len(items) != len(self.outputs[slot]):
             text = f"forward returned {len(items)} values, expected {len(self.outputs[slot])}"
             return {"error": text, "reason": "wrong_count"}
