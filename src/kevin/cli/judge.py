@@ -123,6 +123,14 @@ def judge(
     tolerance: Annotated[
         float | None, typer.Option("--tolerance", help="Both atol and rtol.", rich_help_panel=JUDGING_PANEL)
     ] = None,
+    memcheck: Annotated[
+        bool,
+        typer.Option(
+            "--memcheck",
+            help="On a GPU: one more call under compute-sanitizer, which sees every access out of bounds.",
+            rich_help_panel=JUDGING_PANEL,
+        ),
+    ] = False,
     build_timeout: Annotated[
         float | None,
         typer.Option("--build-timeout", metavar="SECONDS", help="For compiling.", rich_help_panel=JUDGING_PANEL),
@@ -168,6 +176,7 @@ def judge(
         rules=rules,
         precision=precision,
         num_trials=trials,
+        memcheck=memcheck or None,
         tolerance=tolerance,
         build_timeout_s=build_timeout,
         run_timeout_s=run_timeout,

@@ -104,6 +104,9 @@ class JudgeProtocol(Frozen):
     profiler: Literal["none", "ncu"] = "none"
     """``ncu``: correct CUDA kernels run once more, under Nsight Compute, for occupancy and stalls; seconds a kernel."""
 
+    memcheck: bool = False
+    """One more call of a correct CUDA kernel under compute-sanitizer, which must be installed; seconds a kernel."""
+
     @field_validator("version")
     @classmethod
     def _is_this_version(cls, version: int) -> int:
@@ -128,6 +131,8 @@ class JudgeProtocol(Frozen):
     def _profiles_a_gpu(self) -> Self:
         if self.profiler == "ncu" and self.device != "cuda":
             raise ValueError("profiler ncu needs device cuda")
+        if self.memcheck and self.device != "cuda":
+            raise ValueError("memcheck needs device cuda; on a CPU every kernel's memory is checked")
         return self
 
     @cached_property

@@ -144,6 +144,16 @@ class Hardware(ABC):
         """Show that the candidate's own kernels did the work. Nothing to show where no library can be called."""
         return
 
+    def check_memory(
+        self, kernel: Kernel, build: Build, setup: dict[str, Any], shared_fd: int, found: Findings
+    ) -> None:
+        """One more call where whatever it touches beside its tensors is seen, with arguments as of `Cell.prepare`.
+
+        Raises:
+            CandidateFailed: it does.
+        """
+        return
+
     def can_profile(self, kernel: Kernel) -> bool:
         """Whether the protocol's profiler has something to say of it."""
         return False

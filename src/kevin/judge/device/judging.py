@@ -276,9 +276,12 @@ class Judging:
                 self._measure(cell, workspace, kernel, found)
             # afterwards: a profiler that was once attached slows every call
             self.hardware.prove(cell, kernel, found, self.room.hold_for)
-            if self.hardware.can_profile(kernel):
+            checks_memory = self.protocol.memcheck and found.outcome is Outcome.CORRECT
+            if checks_memory or self.hardware.can_profile(kernel):
                 with self.room.hold():
                     setup = cell_setup(self.protocol, kernel, build, workspace.reference, workspace.slots)
+                if checks_memory:
+                    self.hardware.check_memory(kernel, build, setup, workspace.slots.fd, found)
                 self.hardware.profile(task, kernel, build, setup, workspace.slots.fd, found)
             self._try_fewer_rows(cell, workspace, kernel, found)
             self._try_guarded(cell, workspace, kernel, found)

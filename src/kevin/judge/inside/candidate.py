@@ -114,6 +114,8 @@ class Model:
         num_in, num_out = setup["num_inputs"], setup["num_outputs"]
         views = [[self._view(hardware.shared, a) for a in slot] for slot in setup["slots"]]
         self.inputs = [v[:num_in] for v in views]
+        if setup.get("own_allocations"):  # for a tool that knows allocations
+            self.inputs = [[x.clone() if isinstance(x, torch.Tensor) else x for x in self.inputs[0]]]
         self.parameters = [v[num_in : len(v) - num_out] for v in views]
         self.outputs = [v[len(v) - num_out :] for v in views]
         self.late_pieces = setup.get("late_pieces")
