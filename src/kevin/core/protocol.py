@@ -9,7 +9,7 @@ from pydantic import Field, field_validator, model_validator
 
 from kevin.core.types import Device, Frozen, canonical_json, digest
 
-PROTOCOL_VERSION = 15
+PROTOCOL_VERSION = 16
 """Raised whenever the judge's code changes what it would find; verdicts of other versions are not reused."""
 
 Rule = Literal[
