@@ -40,7 +40,7 @@ def test_what_makes_no_sense_is_said(tmp_path: Path, options: tuple[str, ...], s
     ],
 )
 def test_errors_of_no_kernels(tmp_path: Path, options: tuple[str, ...], said: str) -> None:
-    run = kevin("bench", "errors", "--out", tmp_path, *options)
+    run = kevin_here("bench", "errors", "--out", tmp_path, *options)
     assert run.returncode == 2 and said in run.stderr
     assert not list(tmp_path.iterdir())
 
