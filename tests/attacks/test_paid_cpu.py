@@ -5,9 +5,11 @@ from __future__ import annotations
 import pytest
 
 from kevin.core.errors import TaskError
+from kevin.core.protocol import TimingProtocol
 from kevin.core.types import Outcome
+from kevin.judge.device.open import open_device
 
-from .conftest import Judge
+from .conftest import PROTOCOL, Judge, runner
 
 pytestmark = pytest.mark.timing
 
@@ -79,25 +81,32 @@ def test_zeros_are_not_right_where_squares_overflow(judge: Judge) -> None:
     assert (verdict.outcome, verdict.reason) == (Outcome.INCORRECT, "wrong_values")
 
 
-def test_one_wrong_call_in_twenty_is_found(judge: Judge) -> None:
-    verdict = judge(SCALES, f"static int calls; {LAUNCH} {RIGHT} if (++calls % 20 == 0) out[777] += 1; }}")
+@pytest.fixture(scope="module")
+def long_judge(tmp_path_factory: pytest.TempPathFactory) -> Judge:
+    """With as many rounds as a user's judge has at least."""
+    protocol = PROTOCOL.model_copy(update={"timing": TimingProtocol(budget_s=0.05, warmup_s=0.02)})
+    return runner(open_device(protocol), "cpp", tmp_path_factory.mktemp("builds"))
+
+
+def test_one_wrong_call_in_twenty_is_found(long_judge: Judge) -> None:
+    verdict = long_judge(SCALES, f"static int calls; {LAUNCH} {RIGHT} if (++calls % 20 == 0) out[777] += 1; }}")
     assert verdict.outcome is Outcome.INCORRECT
 
 
 @pytest.mark.parametrize("rules", [(), ("memory_leak",)])
 def test_memory_that_each_call_keeps_is_a_flag_and_refused_where_that_is_enforced(
-    judge: Judge, rules: tuple[str, ...]
+    long_judge: Judge, rules: tuple[str, ...]
 ) -> None:
-    """Six rounds or more, or growth could be chance."""
+    """With fewer rounds growth could be chance."""
     leak = "volatile char* p = (volatile char*)malloc(4 << 20); p[0] = 1;"
-    verdict = judge(SCALES, f"#include <cstdlib>\n{LAUNCH} {leak} {RIGHT} }}", rules=rules)
+    verdict = long_judge(SCALES, f"#include <cstdlib>\n{LAUNCH} {leak} {RIGHT} }}", rules=rules)
     assert verdict.flags == ("memory_leak",)
     assert verdict.outcome is (Outcome.REFUSED if rules else Outcome.CORRECT)
 
 
-def test_scratch_memory_that_is_kept_once_is_no_leak(judge: Judge) -> None:
+def test_scratch_memory_that_is_kept_once_is_no_leak(long_judge: Judge) -> None:
     body = f"static std::vector<float> s; s.resize(1 << 20); {RIGHT}"
-    verdict = judge(SCALES, f"#include <vector>\n{LAUNCH} {body} }}")
+    verdict = long_judge(SCALES, f"#include <vector>\n{LAUNCH} {body} }}")
     assert verdict.outcome is Outcome.CORRECT and verdict.flags == ()
 
 

@@ -50,7 +50,6 @@ def require_intact(
     Where the reference works in place, so may the candidate.
     """
     if said := slots.bands.trespass():
-        slots.bands.fill()
         raise CandidateFailed(Outcome.RUNTIME_ERROR, "out_of_bounds", said)
     given = inputs if reference.keeps_inputs is not False else None
     if name := slots.changed_argument(slot, given, parameters):
@@ -164,14 +163,17 @@ def check_trials(
     return statistics.median(elapsed_us)
 
 
-def check_guarded(cell: Cell, first: Trial, timeout_s: float, slots: SharedSlots, *, has_own_outputs: bool) -> None:
+def check_guarded(cell: Cell, first: Trial, timeout_s: float, slots: SharedSlots, *, has_own_outputs: bool) -> bool:
     """On a host: the trial ``first`` once more, each tensor beside protected pages, and inputs that can only be read.
 
     A vector load that needs more alignment than there is at the very end of a page, and fails only there, is none of
-    its faults. The cell may have ended afterwards.
+    its faults.
 
     Args:
         has_own_outputs: makes them itself, so that they are not in this memory.
+
+    Returns:
+        Whether its cell is still there.
 
     Raises:
         CandidateFailed: it touches what is not its own.
@@ -195,17 +197,18 @@ def check_guarded(cell: Cell, first: Trial, timeout_s: float, slots: SharedSlots
             cell.raise_for(reply)
         except CandidateFailed:
             if place == "end":
-                return
+                return False
             raise
         if "fault" not in reply:
             continue
         text = _told_fault(reply["fault"], slots)
         if text is None and place == "end":
-            return
+            return False
         if text and " writes to " in text:
             raise CandidateFailed(Outcome.INCORRECT, "input_mutated", text)
         text = text or "it touches memory that is not its own"
         raise CandidateFailed(Outcome.RUNTIME_ERROR, "out_of_bounds", text)
+    return True
 
 
 def _told_fault(fault: object, slots: SharedSlots) -> str | None:

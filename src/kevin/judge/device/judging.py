@@ -283,8 +283,8 @@ class Judging:
                 if checks_memory:
                     self.hardware.check_memory(kernel, build, setup, workspace.slots.fd, found)
                 self.hardware.profile(task, kernel, build, setup, workspace.slots.fd, found)
-            self._try_fewer_rows(cell, workspace, kernel, found)
-            self._try_guarded(cell, workspace, kernel, found)
+            if self._keeps_to_its_memory(cell, workspace, kernel, found):
+                self._try_fewer_rows(cell, workspace, kernel, found)
 
     def _measure(self, cell: Cell, workspace: Workspace, kernel: Kernel, found: Findings) -> None:
         reference, slots = workspace.reference, workspace.slots
@@ -350,21 +350,19 @@ class Judging:
                 text = f"right for its task's own sizes only: with {rows} rows, {e.message}"
                 raise CandidateFailed(Outcome.REFUSED, "fixed_shapes", text) from None
 
-    def _try_guarded(self, cell: Cell, workspace: Workspace, kernel: Kernel, found: Findings) -> None:
-        """On a host, whether a correct candidate keeps to its own memory. May end its process.
+    def _keeps_to_its_memory(self, cell: Cell, workspace: Workspace, kernel: Kernel, found: Findings) -> bool:
+        """Whether a correct candidate's process is there when it was looked at, on a host, what memory it touches.
 
         Raises:
-            CandidateFailed: it does not.
+            CandidateFailed: memory that is not its own.
         """
-        if self.protocol.device != "cpu" or found.outcome is not Outcome.CORRECT:
-            return
         reference = workspace.reference
-        if reference.keeps_inputs is False:  # so may the candidate change them
-            return
-        timeout_s = call_timeout_s(reference, self.protocol)
+        works_in_place = reference.keeps_inputs is False  # and so may the candidate
+        if self.protocol.device != "cpu" or found.outcome is not Outcome.CORRECT or works_in_place:
+            return True
+        timeout_s, is_module = call_timeout_s(reference, self.protocol), kernel.dialect == "load_inline"
         with self.room.hold_for(cell), self.hardware.lease(exclusive=False):
-            module = kernel.dialect == "load_inline"
-            check_guarded(cell, reference.trials[0], timeout_s, workspace.slots, has_own_outputs=module)
+            return check_guarded(cell, reference.trials[0], timeout_s, workspace.slots, has_own_outputs=is_module)
 
     def _quarantine(self, reference: ReferenceTask, found: Findings) -> None:
         if found.measured is None:

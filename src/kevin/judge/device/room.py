@@ -223,5 +223,6 @@ class Room:
             with self._lock.brief():
                 for i in range(min(self._protocol.num_trials, slots.num_slots)):  # the next one must not find answers
                     slots.poison_outputs(i)
+                slots.bands.fill()
                 self.workspaces.put_back(workspace)
                 self.admission.leave(need)

@@ -48,9 +48,9 @@ def _pages(n: int) -> int:
 
 
 def _words(x: torch.Tensor) -> torch.Tensor:
-    """The raw bytes of a contiguous tensor, eight at a time where they can be."""
-    flat = x.reshape(-1).view(torch.uint8)
-    return flat.view(torch.int64) if flat.numel() % 8 == 0 else flat
+    """The raw bytes of a tensor, eight at a time where they can be."""
+    raw = x.contiguous().reshape(-1).view(torch.uint8)
+    return raw.view(torch.int64) if raw.numel() % 8 == 0 else raw
 
 
 def _span_bytes(spec: TensorSpec, *, as_given: bool = True) -> int:
