@@ -32,7 +32,7 @@ def sanitizer_command(program: str, report: Path) -> list[str]:
 
     PyTorch then allocates each tensor by itself, and not a part of a larger block.
     """
-    own = ["env", "PYTORCH_NO_CUDA_MEMORY_CACHING=1", program]
+    own = ["env", "PYTORCH_NO_CUDA_MEMORY_CACHING=1"]
     return [
         *own,
         program,
