@@ -146,6 +146,12 @@ def test_settings_replace_fields_of_the_protocol(rules: object, found: tuple[str
     assert judge.protocol.rtol == 1e-3
 
 
+def test_a_person_s_judge_enforces_no_rules_but_those_of_a_given_protocol() -> None:
+    assert Judge().protocol.rules == ()
+    own = JudgeProtocol(rules=("no_kernel",))
+    assert Judge(protocol=own).protocol.rules == ("no_kernel",)
+
+
 def test_arguments_that_do_not_fit_are_named(judge: Judge) -> None:
     with pytest.raises(UsageError, match="CUDA kernel needs device cuda"):
         judge(REFERENCE, GOOD, language="cuda")
