@@ -36,7 +36,7 @@ def device() -> Judging:
     return open_device(PROTOCOL)
 
 
-def _runner(device: Judging, language: str, cache: Path) -> Judge:
+def runner(device: Judging, language: str, cache: Path) -> Judge:
     """``run(task_source, kernel_source, dialect=..., rules=...)`` -> Verdict, which is compared with the stored one.
 
     Other names are limits of its build.
@@ -58,7 +58,7 @@ def _runner(device: Judging, language: str, cache: Path) -> Judge:
 
 @pytest.fixture(scope="session")
 def judge(device: Judging, tmp_path_factory: pytest.TempPathFactory) -> Judge:
-    return _runner(device, "cpp", tmp_path_factory.mktemp("builds"))
+    return runner(device, "cpp", tmp_path_factory.mktemp("builds"))
 
 
 @pytest.fixture(scope="session")
@@ -70,4 +70,4 @@ def gpu_device() -> Judging:
 
 @pytest.fixture(scope="session")
 def gpu_judge(gpu_device: Judging, tmp_path_factory: pytest.TempPathFactory) -> Judge:
-    return _runner(gpu_device, "cuda", tmp_path_factory.mktemp("builds"))
+    return runner(gpu_device, "cuda", tmp_path_factory.mktemp("builds"))

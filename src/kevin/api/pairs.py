@@ -22,14 +22,16 @@ if TYPE_CHECKING:  # what they need is imported where it is used: the command li
 def make_protocol(
     base: JudgeProtocol | None,
     *,
-    rules: str | Sequence[str] = "default",
+    rules: str | Sequence[str] | None = None,
     tolerance: float | None = None,
     **settings: Any,
 ) -> JudgeProtocol:
     """A judging protocol: ``base``, or the default one, with ``settings`` that are not None in place of its fields.
 
     Args:
-        rules: names, in a sequence or with commas between them; ``none``, or ``default``: those of ``base``.
+        rules: to enforce: names, in a sequence or with commas between them, ``none``, or ``default``, those that the
+            study's rewards enforce. None: those of ``base``, and none where there is no ``base``, so that a person
+            learns what a kernel does, and which rules it breaks from the verdict's flags.
         tolerance: both ``atol`` and ``rtol``.
         settings: ``run_timeout_s`` is one call's time as well, unless ``call_timeout_s`` is among them.
 
@@ -41,13 +43,15 @@ def make_protocol(
     from kevin.core.problems import problem
     from kevin.core.protocol import JudgeProtocol
 
-    raw = (base or JudgeProtocol()).model_dump()
+    raw = (base or JudgeProtocol(rules=())).model_dump()
     raw.update({name: value for name, value in settings.items() if value is not None})
     if settings.get("run_timeout_s") is not None and settings.get("call_timeout_s") is None:
         raw["call_timeout_s"] = raw["run_timeout_s"]
-    if isinstance(rules, str) and rules != "default":
+    if rules == "default":
+        rules = (base or JudgeProtocol()).rules
+    elif isinstance(rules, str):
         rules = () if rules == "none" else [rule.strip() for rule in rules.split(",")]
-    if not isinstance(rules, str):
+    if rules is not None:
         raw["rules"] = tuple(rules)
     if tolerance is not None:
         raw["atol"] = raw["rtol"] = tolerance

@@ -119,14 +119,15 @@ def judge(
         ),
     ] = "auto",
     rules: Annotated[
-        str,
+        str | None,
         typer.Option(
             "--rules",
             metavar="LIST",
-            help="Rules to enforce: default, none, or names with commas. Hits of the others are reported as flags.",
+            help="Rules to enforce: default, as the study's rewards do, or names with commas; none unless --config "
+            "has some. Hits of the others are reported as flags.",
             rich_help_panel=JUDGING_PANEL,
         ),
-    ] = "default",
+    ] = None,
     precision: Annotated[
         Literal["float32", "float16", "bfloat16"] | None,
         typer.Option(
@@ -141,6 +142,14 @@ def judge(
     tolerance: Annotated[
         float | None, typer.Option("--tolerance", help="Both atol and rtol.", rich_help_panel=JUDGING_PANEL)
     ] = None,
+    memcheck: Annotated[
+        bool,
+        typer.Option(
+            "--memcheck",
+            help="On a GPU: one more call under compute-sanitizer, which sees every access out of bounds.",
+            rich_help_panel=JUDGING_PANEL,
+        ),
+    ] = False,
     build_timeout: Annotated[
         float | None,
         typer.Option("--build-timeout", metavar="SECONDS", help="For compiling.", rich_help_panel=JUDGING_PANEL),
@@ -195,6 +204,7 @@ def judge(
         rules=rules,
         precision=precision,
         num_trials=trials,
+        memcheck=memcheck or None,
         tolerance=tolerance,
         build_timeout_s=build_timeout,
         run_timeout_s=run_timeout,

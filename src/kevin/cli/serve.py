@@ -116,7 +116,7 @@ def serve(
     study = load_config(config) if config else None
     pool = study.pool if study else JudgePoolConfig()
     settings: ServeSettings = ServeSettings(
-        protocol=make_protocol(study.judge if study else None, device=device),
+        protocol=make_protocol(study.judge if study else None, rules="default", device=device),
         store=_usable(store, pool),
         pool=pool,
         reward=study.reward if study else RewardConfig(),

@@ -46,6 +46,11 @@ def signature(spec: TaskSpec, language: Language) -> str:
     return f'extern "C" void {LAUNCHER}({", ".join(args)})'
 
 
+def wanted(spec: TaskSpec, language: Language) -> str:
+    """For the author of a kernel whose launcher is another one."""
+    return f"the harness calls {signature(spec, language)}: give the launcher these arguments"
+
+
 def header(spec: TaskSpec, language: Language) -> str:
     """What the harness puts before the candidate's source: includes, sizes as constants, the declaration.
 

@@ -9,7 +9,7 @@ from pydantic import Field, field_validator, model_validator
 
 from kevin.core.types import Device, Frozen, Language, canonical_json, digest
 
-PROTOCOL_VERSION = 15
+PROTOCOL_VERSION = 16
 """Raised whenever the judge's code changes what it would find; verdicts of other versions are not reused."""
 
 Rule = Literal[
@@ -20,7 +20,10 @@ Rule = Literal[
     "inherits_model",
     "harness_access",
     "fixed_shapes",
+    "memory_leak",
 ]
+Flag = Rule | Literal["kernelbench_disagrees"]
+"""What may stand in a verdict's flags."""
 
 
 class TimingProtocol(Frozen):
@@ -55,6 +58,9 @@ class JudgeProtocol(Frozen):
     """Correctness trials, each with fresh secret inputs."""
     distributions: tuple[Literal["task", "normal", "wide", "shifted"], ...] = ("task", "normal")
     """Trial i draws its inputs from distribution i modulo their number; ``task`` is the module's own get_inputs()."""
+    shapes: int = Field(default=0, ge=0)
+    """Odd sizes near the task's own at which a correct kernel must be right too, against float64, where the reference
+    takes them; a ``c_abi`` kernel is compiled for each. 0: none, as in KernelBench."""
     atol: float = Field(default=1e-4, gt=0)
     """Absolute tolerance of an output's element."""
     rtol: float = Field(default=1e-4, ge=0)
@@ -70,6 +76,7 @@ class JudgeProtocol(Frozen):
         "pass_statement",
         "inherits_model",
         "harness_access",
+        "memory_leak",
     )
     """Rules enforced; hits of the others are still recorded as flags."""
     cpp_flags: tuple[str, ...] = ("-O3", "-march=native", "-fopenmp", "-std=c++17")
@@ -97,6 +104,9 @@ class JudgeProtocol(Frozen):
     profiler: Literal["none", "ncu"] = "none"
     """``ncu``: correct CUDA kernels run once more, under Nsight Compute, for occupancy and stalls; seconds a kernel."""
 
+    memcheck: bool = False
+    """One more call of a correct CUDA kernel under compute-sanitizer, which must be installed; seconds a kernel."""
+
     @field_validator("version")
     @classmethod
     def _is_this_version(cls, version: int) -> int:
@@ -123,6 +133,8 @@ class JudgeProtocol(Frozen):
     def _profiles_a_gpu(self) -> Self:
         if self.profiler == "ncu" and self.device != "cuda":
             raise ValueError("profiler ncu needs device cuda")
+        if self.memcheck and self.device != "cuda":
+            raise ValueError("memcheck needs device cuda; on a CPU every kernel's memory is checked")
         return self
 
     @property

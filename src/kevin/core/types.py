@@ -65,6 +65,8 @@ class TensorSpec(Frozen):
     shape: tuple[int, ...]
     dtype: DType
     kind: Literal["tensor", "scalar"] = "tensor"
+    stride: tuple[int, ...] | None = None
+    """Of an input that its task does not give contiguous, in elements."""
 
     @property
     def num_elements(self) -> int:

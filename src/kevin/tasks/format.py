@@ -210,7 +210,8 @@ def _read_spec(module: ModuleType) -> TaskSpec:
     values = make_inputs(module, seed=0)
     outputs = run_model(module, model, values)
     taken: set[str] = set()
-    inputs = [_value_spec(n, v, taken, title) for n, v in zip(_input_names(model, values, title), values, strict=True)]
+    argument_names = _input_names(model, values, title)
+    inputs = [_value_spec(n, v, taken, title, is_input=True) for n, v in zip(argument_names, values, strict=True)]
     named = [*model.named_parameters(), *((n, b) for n, b in model.named_buffers() if b.is_floating_point())]
     parameters = [_value_spec(n.replace(".", "_"), p, taken, title) for n, p in named]
     names = ["out"] if len(outputs) == 1 else [f"out{i}" for i in range(len(outputs))]
@@ -234,7 +235,7 @@ def _input_names(model: torch.nn.Module, values: Sequence[Any], title: str) -> l
     return names[: len(values)]
 
 
-def _value_spec(name: str, value: Any, taken: set[str], title: str) -> TensorSpec:
+def _value_spec(name: str, value: Any, taken: set[str], title: str, *, is_input: bool = False) -> TensorSpec:
     import torch
 
     identifier = _identifier(name, taken)
@@ -242,7 +243,10 @@ def _value_spec(name: str, value: Any, taken: set[str], title: str) -> TensorSpe
         dtype = str(value.dtype).removeprefix("torch.")
         if dtype not in get_args(DType):
             raise SpecError(f"{title}: {name} has dtype {dtype}; kernels take {', '.join(get_args(DType))}")
-        return TensorSpec(name=identifier, shape=tuple(value.shape), dtype=dtype)  # type: ignore[arg-type]
+        from kevin.tasks.layout import stride_of
+
+        stride = stride_of(value) if is_input else None
+        return TensorSpec(name=identifier, shape=tuple(value.shape), dtype=dtype, stride=stride)  # type: ignore[arg-type]
     scalars: dict[type, DType] = {bool: "bool", int: "int64", float: "float64"}
     if type(value) not in scalars:
         raise SpecError(f"{title}: input {name} is a {type(value).__name__}; inputs are tensors or numbers")

@@ -56,7 +56,7 @@ def test_importing_it_brings_nothing_of_training_and_no_torch() -> None:
 def test_a_verdict_is_the_command_s(judge: Judge, store: Path, tmp_path: Path) -> None:
     verdict = judge(REFERENCE, GOOD)
     assert verdict.outcome is Outcome.CORRECT and verdict.speedup is not None and verdict.speedup > 0
-    assert verdict.protocol_digest == JudgeProtocol().digest and verdict.device_name == judge.device_name
+    assert verdict.protocol_digest == JudgeProtocol(rules=()).digest and verdict.device_name == judge.device_name
     files = [tmp_path / "r.py", tmp_path / "k.cpp"]
     for file, text in zip(files, (REFERENCE, GOOD), strict=True):
         file.write_text(text)
@@ -156,7 +156,14 @@ def test_a_setting_that_cannot_be_is_named(make: object, told: str) -> None:
 def test_settings_replace_fields_of_the_protocol(rules: object, found: tuple[str, ...]) -> None:
     judge = Judge(protocol=JudgeProtocol(num_trials=5), rules=rules, tolerance=1e-3)
     assert (judge.protocol.rules, judge.protocol.num_trials, judge.protocol.atol) == (found, 5, 1e-3)
+    assert Judge(rules=rules).protocol.rules == found, "the same without a protocol of one's own"
     assert judge.protocol.rtol == 1e-3
+
+
+def test_a_person_s_judge_enforces_no_rules_but_those_of_a_given_protocol() -> None:
+    assert Judge().protocol.rules == ()
+    own = JudgeProtocol(rules=("no_kernel",))
+    assert Judge(protocol=own).protocol.rules == ("no_kernel",)
 
 
 def test_arguments_that_do_not_fit_are_named(judge: Judge) -> None:

@@ -116,7 +116,7 @@ def results(run: Path, request: pytest.FixtureRequest) -> dict[str, Any]:
     with pytest.MonkeyPatch.context() as patch:
         if request.param == "told":
             patch.setattr("kevin.cli.judge_runs.Judge", ToldJudge)
-        done = judge(run, "--level", "1", "--kernelbench", run.parents[1], "--like-kernelbench")
+        done = judge(run, "--level", "1", "--kernelbench", run.parents[1], "--like-kernelbench", "--rules", "default")
     assert done.exit_code == 0, done.output
     return dict(json.loads((run / "eval_results.json").read_text()))
 
@@ -151,7 +151,8 @@ def test_the_strict_verdict_stands_beside_it(results: dict[str, Any], run: Path)
 @pytest.mark.parametrize("results", ["judged"], indirect=True)
 def test_again_it_judges_nothing_and_by_our_protocol_only_ours_counts(results: dict[str, Any], run: Path) -> None:
     before = sorted(path.name for path in (run / "kevin_store").rglob("*.json"))
-    done = judge(run, "--level", "1", "--kernelbench", run.parents[1], "--out", run / "strict.json")
+    places = ("--kernelbench", run.parents[1], "--out", run / "strict.json")
+    done = judge(run, "--level", "1", *places, "--rules", "default")
     assert done.exit_code == 0, done.output
     strict = json.loads((run / "strict.json").read_text())
     assert not any(e["correctness"] for samples in strict.values() for e in samples)

@@ -10,8 +10,8 @@ from pathlib import Path
 import pytest
 from cli_fixtures import GOOD, KEVIN, REFERENCE
 
-from kevin import Judge, JudgeProtocol, Outcome, Verdict
-from kevin.api.pairs import make_task
+from kevin import Judge, Outcome, Verdict
+from kevin.api.pairs import make_protocol, make_task
 from kevin.core.candidate import make_kernel
 from kevin.core.provenance import device_name
 from kevin.judge.evaluate import early_verdict
@@ -23,7 +23,7 @@ HEAVY = {"torch", "numpy", "dask", "distributed", "pandas"}
 @pytest.fixture
 def stored(tmp_path: Path) -> Verdict:
     """Nothing that the judge would find: where it comes from is plain."""
-    protocol = JudgeProtocol()
+    protocol = make_protocol(None)
     pair = make_task(REFERENCE), make_kernel(GOOD, "good.cpp", "auto", protocol)
     told = {"outcome": Outcome.INCORRECT, "reason": "stored", "message": "from the store"}
     verdict = early_verdict(*pair, protocol, device_name("cpu"), **told)

@@ -139,7 +139,7 @@ def _reference_us(judging: Judging, workspace: Workspace) -> list[float]:
     views = [[x if v is None else v for v, x in zip(shared, own, strict=True)] for shared, own in pairs]
     order = list(range(slots.num_slots - 1))
     settle(judging.protocol)
-    return _timed(lambda: judging.hardware.time_reference(reference, slots, views, order, 0)[0].us)
+    return _timed(lambda: judging.hardware.time_reference(reference, slots, views, order, [])[0].us)
 
 
 def _timed(call: Callable[[], list[float]]) -> list[float]:

@@ -35,6 +35,11 @@ from kevin.judge.sandbox.isolation import Isolation, detect_isolation, toolchain
 
 _COMPILER_MEMORY_BYTES: dict[str, int] = {"cpp": 3 << 30, "cuda": 12 << 30}
 _MAX_LIBRARY_BYTES = 64 << 20
+_OTHER_LAUNCHER = re.compile(
+    rf"error.*\b(conflict|ambiguat|overload|linkage|incompatible).*\b{abi.LAUNCHER}\b"
+    rf"|error.*\b{abi.LAUNCHER}\b.*\b(conflict|ambiguat|overload|linkage|incompatible)"
+)
+"""What compilers say of a launcher that is declared otherwise than the harness declares it."""
 _PROBE = {
     "cpp": '#include <cmath>\nextern "C" void launch(const float* x, float* y) { y[0] = std::exp(x[0]); }\n',
     "cuda": "__global__ void probe(float* y) { y[0] = 1.0f; }\n",
@@ -269,6 +274,8 @@ def build_native(
     text = without_resources(text).replace(str(source), "kernel" + suffix)
     reason = "compiler_crash" if "internal compiler error" in text or status > 128 else "compile_error"
     message = compiler_excerpt(text) or f"the compiler ended with status {status}"
+    if _OTHER_LAUNCHER.search(text):
+        message = f"{abi.wanted(spec, kernel.language)}\n{message}"
     return Build(outcome=Outcome.COMPILE_ERROR, reason=reason, message=message, seconds=seconds)
 
 

@@ -5,6 +5,7 @@ from __future__ import annotations
 import statistics
 import time
 from collections.abc import Callable, Sequence
+from typing import Any
 
 import torch
 
@@ -15,7 +16,8 @@ from kevin.judge.correctness.findings import Findings
 from kevin.judge.correctness.reference import ReferenceTask
 from kevin.judge.correctness.trials import Trial
 from kevin.judge.sandbox.cell import CandidateFailed, Cell
-from kevin.judge.sandbox.slots import SharedSlots
+from kevin.judge.sandbox.slots import ALIGNMENT_BYTES, DTYPES, PLACES, SharedSlots
+from kevin.tasks.layout import core
 
 _MOST_FREE_BYTES = 4 << 30
 """Of the memory that PyTorch's allocator keeps in this process while nothing is in it."""
@@ -38,6 +40,20 @@ def _compare(
             found.add(result)
         if not result.passed:
             raise CandidateFailed(Outcome.INCORRECT, result.reason or "wrong_values", result.message)
+
+
+def require_intact(
+    slots: SharedSlots, slot: int, inputs: list[Any], parameters: list[torch.Tensor], reference: ReferenceTask
+) -> None:
+    """After calls on a slot. Raises CandidateFailed where something was written that is not the candidate's to write.
+
+    Where the reference works in place, so may the candidate.
+    """
+    if said := slots.bands.trespass():
+        raise CandidateFailed(Outcome.RUNTIME_ERROR, "out_of_bounds", said)
+    given = inputs if reference.keeps_inputs is not False else None
+    if name := slots.changed_argument(slot, given, parameters):
+        raise CandidateFailed(Outcome.INCORRECT, "input_mutated", f"it changes its argument {name}")
 
 
 def call_timeout_s(reference: ReferenceTask, protocol: JudgeProtocol) -> float:
@@ -101,11 +117,20 @@ def _run_trial(
         outputs = slots.outputs[slot]
         passed = any(all(map(kernelbench_allclose, outputs, eager)) for eager in trial.eager_outputs)
         found.details.setdefault("kernelbench_check", "passed" if passed else "failed")
+        if not passed:
+            furthest = max(
+                float((o.double() - r.double()).abs().max()) for o, r in zip(outputs, trial.outputs, strict=True)
+            )
+            found.details.setdefault(
+                "kernelbench_says",
+                f"an output is off by {furthest:.3g}, its tolerance is 1e-4 plus 1e-4 of what is expected",
+            )
     return elapsed_us
 
 
 def check_trials(
     cell: Cell,
+    reference: ReferenceTask,
     trials: Sequence[Trial],
     timeout_s: float,
     slots: SharedSlots,
@@ -120,7 +145,7 @@ def check_trials(
         pause: called where nothing is being timed.
 
     Raises:
-        CandidateFailed: it fails, changes its arguments or is wrong.
+        CandidateFailed: it fails, writes outside of its outputs or is wrong.
     """
     deadline = time.monotonic() + protocol.run_timeout_s
     elapsed_us: list[float] = []
@@ -131,12 +156,77 @@ def check_trials(
         deadline += time.monotonic() - start  # a large one is made anew
         remaining_s = min(timeout_s, max(0.01, deadline - time.monotonic()))
         elapsed_us += _run_trial(cell, slot, trial, slots, protocol, found, remaining_s, load_parameters=True)
-        if name := slots.changed_argument(slot, trial.inputs, trial.parameters):
-            raise CandidateFailed(Outcome.INCORRECT, "input_mutated", f"it changes its argument {name}")
+        require_intact(slots, slot, trial.inputs, trial.parameters, reference)
         _compare(slots, slots.outputs[slot], trial, protocol, found)
         found.trials_passed += 1
         del trial  # before the next one is made
     return statistics.median(elapsed_us)
+
+
+def check_guarded(cell: Cell, first: Trial, timeout_s: float, slots: SharedSlots, *, has_own_outputs: bool) -> bool:
+    """On a host: the trial ``first`` once more, each tensor beside protected pages, and inputs that can only be read.
+
+    A vector load that needs more alignment than there is at the very end of a page, and fails only there, is none of
+    its faults.
+
+    Args:
+        has_own_outputs: makes them itself, so that they are not in this memory.
+
+    Returns:
+        Whether its cell is still there.
+
+    Raises:
+        CandidateFailed: it touches what is not its own.
+    """
+    spec = slots.spec
+    num_given = len(spec.inputs) + len(spec.parameters)
+    for number, place in enumerate(PLACES):
+        arguments, views = slots.guarded(first.inputs, place)
+        sizes = [a["num_bytes"] for a in arguments if "offset" in a]
+        if place == "end" and not any(size % ALIGNMENT_BYTES for size in sizes):
+            continue  # as before
+        for view, x in zip(views, [*first.inputs, *first.parameters], strict=False):
+            if view is not None:
+                core(view).copy_(core(x))
+        if not has_own_outputs:
+            for view in views[num_given:]:
+                assert view is not None
+                view.view(-1).view(torch.uint8).fill_(0xFF)
+        try:
+            reply = cell.request({"guarded": number}, timeout_s)
+            cell.raise_for(reply)
+        except CandidateFailed:
+            if place == "end":
+                return False
+            raise
+        if "fault" not in reply:
+            continue
+        text = _told_fault(reply["fault"], slots)
+        if text is None and place == "end":
+            return False
+        if text and " writes to " in text:
+            raise CandidateFailed(Outcome.INCORRECT, "input_mutated", text)
+        text = text or "it touches memory that is not its own"
+        raise CandidateFailed(Outcome.RUNTIME_ERROR, "out_of_bounds", text)
+    return True
+
+
+def _told_fault(fault: object, slots: SharedSlots) -> str | None:
+    """Where an access was, as its author is told; None where it was beside no tensor."""
+    specs = (*slots.spec.inputs, *slots.spec.parameters, *slots.spec.outputs)
+    known = fault if isinstance(fault, dict) else {}
+    number, place = known.get("argument"), known.get("bytes")
+    if type(number) is not int or type(place) is not int or not 0 <= number < len(specs):
+        return None
+    spec = specs[number]
+    does = "writes" if known.get("write") is True else "reads" if known.get("write") is False else "reads or writes"
+    element = place // DTYPES[spec.dtype].itemsize
+    at = f"{spec.name}[{element}], and {spec.name} has {spec.num_elements} elements"
+    if element < 0:
+        return f"it {does} before the start of {spec.name}: at {at}"
+    if element >= spec.num_elements:
+        return f"it {does} past the end of {spec.name}: at {at}"
+    return f"it writes to its argument {spec.name}: at {spec.name}[{element}]"
 
 
 def check_fewer_rows(

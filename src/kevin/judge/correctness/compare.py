@@ -2,11 +2,13 @@
 
 An element passes when |out - ref| <= atol * max(1, rms(ref)) + rtol * |ref|. Where the whole reference is tiny against
 atol (rms < 100 * atol), zeros would pass: there the relative L2 error must also stay below 1e-2, or below what lies
-between two runs of a reference that draws random numbers.
+between two runs of a reference that draws random numbers. Norms can neither overflow nor vanish, and whatever is not
+finite fails: a tolerance or an error.
 """
 
 from __future__ import annotations
 
+import math
 from typing import NamedTuple
 
 import torch
@@ -16,6 +18,8 @@ from kevin.core.types import Frozen
 _POISON_BYTE = 0xFF
 _TINY_RELATIVE_L2 = 1e-2
 _KERNELBENCH_TOLERANCE = {torch.float16: 1e-2, torch.bfloat16: 1e-2}
+_SQUARES = (1e-20, 1e36)
+"""Sums of squares that float32 holds well."""
 _CHUNK_ELEMENTS = {"cpu": 1 << 16, "cuda": 1 << 27}
 
 
@@ -100,18 +104,21 @@ def compare(
         if not bool(same.all()):
             return Comparison(passed=False, reason="not_finite", message=_mismatch(name, out, ref, ~same))
         ref_d, out_d = ref.where(ref_finite, 0.0), out.where(ref_finite, 0.0)
-    norm = float(torch.linalg.vector_norm(ref_d.float()))
+    norm = norm_of(ref_d)
     rms = norm / max(ref.numel(), 1) ** 0.5
     scaled_atol = atol * max(1.0, rms) + slack.absolute
-    worst, max_abs, squared = _errors(out_d, ref_d, scaled_atol, rtol)
+    if not math.isfinite(scaled_atol):
+        message = f"{name}: the expected values are too large to be compared (rms {rms:.3g})"
+        return Comparison(passed=False, reason="wrong_values", message=message)
+    worst, max_abs, distance = _errors(out_d, ref_d, scaled_atol, rtol)
     errors = Comparison(passed=True, max_abs_error=max_abs, max_rel_error=worst * rtol)
-    if worst > 1.0:
-        bad = (out_d.float() - ref_d.float()).abs_() > ref_d.float().abs().mul_(rtol).add_(scaled_atol)
+    if not worst <= 1.0:
+        bad = ~((out_d.float() - ref_d.float()).abs_() <= ref_d.float().abs().mul_(rtol).add_(scaled_atol))
         message = _mismatch(name, out, ref, bad)
         return errors.model_copy(update={"passed": False, "reason": "wrong_values", "message": message})
-    if rms < 100 * atol and norm > 0 and squared**0.5 / norm > max(room * _TINY_RELATIVE_L2, slack.relative):
+    if rms < 100 * atol and norm > 0 and not distance / norm <= max(room * _TINY_RELATIVE_L2, slack.relative):
         message = (
-            f"{name}: the expected values are tiny (rms {rms:.3g}) and the relative error is {squared**0.5 / norm:.2g}"
+            f"{name}: the expected values are tiny (rms {rms:.3g}) and the relative error is {distance / norm:.2g}"
         )
         return errors.model_copy(update={"passed": False, "reason": "wrong_tiny_values", "message": message})
     return errors
@@ -131,17 +138,36 @@ def kernelbench_allclose(out: torch.Tensor, ref: torch.Tensor) -> bool:
     return all(torch.allclose(r, o, atol=tolerance, rtol=tolerance) for o, r in chunks)
 
 
-def _errors(out: torch.Tensor, ref: torch.Tensor, atol: float, rtol: float) -> tuple[float, float, float]:
-    """Largest error over its tolerance, largest absolute error, sum of squared errors. Finite values only.
+def norm_of(x: torch.Tensor) -> float:
+    """L2 norm of finite values. Squares in float32 where these hold it, in float64 where they would overflow or vanish.
 
-    Chunks that stay in the cache make this several times faster than whole-tensor passes.
+    Chunks that stay in the cache make this, as all of these loops, several times faster than whole-tensor passes.
+    """
+    total = 0.0
+    for chunk in x.reshape(-1).split(_CHUNK_ELEMENTS[x.device.type]):
+        values = chunk.float()
+        squared = float(values.dot(values))
+        if not _SQUARES[0] < squared < _SQUARES[1]:
+            squared = float(torch.linalg.vector_norm(values, dtype=torch.float64)) ** 2
+        total += squared
+    return math.sqrt(total)
+
+
+def _errors(out: torch.Tensor, ref: torch.Tensor, atol: float, rtol: float) -> tuple[float, float, float]:
+    """Largest error over its tolerance, largest absolute error, L2 norm of the errors. Of finite values; infinite where
+    an error is not a number.
     """
     worst = max_abs = squared = 0.0
     size = _CHUNK_ELEMENTS[out.device.type]
     for o, r in zip(out.reshape(-1).split(size), ref.reshape(-1).split(size), strict=True):
         r_f = r.float()
         error = o.float().sub(r_f).abs_()
-        max_abs = max(max_abs, float(error.max()))
-        squared += float(error.dot(error))
-        worst = max(worst, float(error.div_(r_f.abs().mul_(rtol).add_(atol)).max()))
-    return worst, max_abs, squared
+        max_abs = _larger(max_abs, float(error.max()))
+        squared += norm_of(error) ** 2
+        worst = _larger(worst, float(error.div_(r_f.abs().mul_(rtol).add_(atol)).max()))
+    return worst, max_abs, math.sqrt(squared)
+
+
+def _larger(a: float, b: float) -> float:
+    """`max` forgets what is not a number where it stands behind one."""
+    return math.inf if math.isnan(b) else max(a, b)

@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from kevin.core.protocol import Rule
+from kevin.core.protocol import Flag, Rule
 from kevin.core.types import Frozen, Outcome, Round, Timing
 from kevin.judge.correctness.compare import Comparison
 
@@ -15,6 +15,10 @@ class Measured(Frozen):
     """Of a call by the cell's clock, where that is less than calls in a row were found to take, which counts."""
     num_left_out: int = 0
     """Rounds that do not count, since other work disturbed them."""
+    num_looked_at: int = 0
+    """Timed calls whose outputs were compared with what was expected of them."""
+    leaked_bytes: int = 0
+    """That it keeps more with every call; 0 where none were seen."""
     is_disturbed: bool = False
     """Too few rounds had the core to themselves: times are those of all, without the waiting for it."""
 
@@ -33,8 +37,8 @@ class Findings:
         self.measured: Measured | None = None
         self.seconds: dict[str, float] = {}
         self.details: dict[str, float | int | str | None] = {}
-        self.flags: set[Rule] = set()
-        """Rules that what ran has broken, beside those that its source breaks."""
+        self.flags: set[Flag] = set()
+        """What is told beside the outcome: rules that what ran has broken, beside those that its source breaks."""
 
     def add(self, result: Comparison) -> None:
         for name in ("max_abs_error", "max_rel_error"):

@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Callable, Iterator
+from collections.abc import Callable, Iterator, Sequence
 from contextlib import AbstractContextManager, contextmanager
 from typing import Any
 
@@ -13,14 +13,16 @@ from kevin.core.protocol import JudgeProtocol
 from kevin.core.types import Task, TaskSpec
 from kevin.judge.sandbox.slots import DTYPES
 from kevin.tasks.format import inspect_task, load_module
+from kevin.tasks.layout import like
 
 Flags = Callable[[], AbstractContextManager[None]]
 
 
 def flatten(result: Any) -> list[torch.Tensor]:
-    """What a model returned, one tensor an output."""
-    items = list(result) if isinstance(result, tuple | list) else [result]
-    return [r if isinstance(r, torch.Tensor) else torch.as_tensor(r) for r in items]
+    """What a model returned, one tensor a leaf of nested tuples and lists."""
+    if isinstance(result, tuple | list):
+        return [leaf for item in result for leaf in flatten(item)]
+    return [result if isinstance(result, torch.Tensor) else torch.as_tensor(result)]
 
 
 _MATMUL_TF32 = torch.backends.cuda.matmul.allow_tf32
@@ -84,6 +86,8 @@ class ReferenceModel:
         buffers = [n for n, b in self.model.named_buffers() if b.dtype.is_floating_point]
         self.parameter_names = [*(n for n, _ in self.model.named_parameters()), *buffers]
         self._own = self._state()
+        self.keeps_inputs: bool | None = None
+        """Whether the model leaves its inputs as they are; unknown before its first call."""
 
     def _state(self) -> list[torch.Tensor]:
         """Parameters then floating-point buffers, in the order of the spec."""
@@ -99,18 +103,32 @@ class ReferenceModel:
         """PyTorch's flags as a user's process has them; ``searches``: convolutions by the fastest algorithm found."""
         return flagged(cudnn_tf32=self._allows_tf32, matmul_tf32=self._allows_tf32 and _MATMUL_TF32, searches=searches)
 
+    def own_inputs(self, inputs: list[Any]) -> list[Any]:
+        """What a call may be given of the judge's: a copy, where the model works in place."""
+        if self.keeps_inputs is False:
+            return [like(x) if isinstance(x, torch.Tensor) else x for x in inputs]
+        return inputs
+
     def run_timed(
-        self, clock: Callable[[Callable[[], object]], int], warm: list[Any], slots: list[list[Any]], keep: int
-    ) -> tuple[list[int], list[torch.Tensor]]:
-        """Nanoseconds by ``clock`` of one eager call on each slot after an untimed one on ``warm``; result ``keep``."""
+        self,
+        clock: Callable[[Callable[[], object]], int],
+        warm: list[Any],
+        slots: list[list[Any]],
+        keep: Sequence[int] = (),
+    ) -> tuple[list[int], list[list[torch.Tensor]]]:
+        """Nanoseconds by ``clock`` of one eager call on each slot after an untimed one on ``warm``; outputs of those
+        that are to be kept.
+        """
         results: list[Any] = []  # all kept until the end, as a cell keeps the candidate's: no call reuses memory
+        warm, slots = self.own_inputs(warm), [self.own_inputs(inputs) for inputs in slots]
         with torch.no_grad(), self.as_user():
             self.model(*warm)
             elapsed = [clock(lambda i=i: results.append(self.model(*i))) for i in slots]  # type: ignore[misc]
-        return elapsed, [o.contiguous() for o in flatten(results[keep])]
+        return elapsed, [[o.contiguous() for o in flatten(results[i])] for i in keep]
 
     def run_burst(self, inputs: list[Any], num_calls: int) -> None:
         """So many eager calls in a row, enqueued and not waited for."""
+        inputs = self.own_inputs(inputs)
         with torch.no_grad(), self.as_user():
             for _ in range(num_calls):
                 self.model(*inputs)

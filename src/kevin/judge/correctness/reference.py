@@ -19,11 +19,13 @@ from typing import Any
 
 import torch
 
+from kevin.core.errors import TaskError
 from kevin.core.protocol import JudgeProtocol
 from kevin.core.types import Task
-from kevin.judge.correctness.compare import NO_SLACK, Slack
+from kevin.judge.correctness.compare import NO_SLACK, Slack, compare, norm_of
 from kevin.judge.correctness.model import Flags, ReferenceModel, channels_last, exact, flatten
 from kevin.judge.correctness.trials import Trial, Trials, keeps_trials, redraw
+from kevin.tasks.layout import flat, laid_out, like
 
 log = logging.getLogger(__name__)
 
@@ -42,8 +44,6 @@ class ReferenceTask(ReferenceModel):
         self._protocol = protocol
         self._trial_seeds = [secrets.randbits(63) for _ in range(protocol.num_trials)]
         self._initial = [p.detach().clone() for p in self._own]
-        self._keeps_inputs: bool | None = None
-        """Whether the model leaves its inputs as they are; unknown before its first call."""
         self._scalars: dict[int, Any] | None = None
         """Passed by value and fixed when a cell starts, so they are the same in every trial."""
         self._widen = protocol.device == "cuda" and self._allows_tf32
@@ -60,7 +60,25 @@ class ReferenceTask(ReferenceModel):
         self._seeded_trials: Trials | None = None
         self._changed: dict[int, tuple[Any, ...]] = {}
         """Indices of what `change_some` last changed, by the address of the input."""
+        self._require_no_memory()
         self.set_parameters(self._initial)
+
+    def _require_no_memory(self) -> None:
+        """Raises TaskError where the same inputs and random numbers give other outputs at a later call."""
+        trial = self.trials[0]
+        seed = secrets.randbits(31)
+        outputs: list[list[torch.Tensor]] = []
+        for _ in range(2):
+            torch.manual_seed(seed)
+            outputs.append(self.forward(trial.inputs, trial.parameters))
+        for spec, before, after in zip(self.spec.outputs, *outputs, strict=True):
+            if not compare(
+                spec.name, after, before, atol=self._protocol.atol, rtol=self._protocol.rtol, room=2.0
+            ).passed:
+                raise TaskError(
+                    f"task {self.task.id}: the reference gives other outputs ({spec.name}) for the same inputs when it "
+                    f"is called again, so no kernel can be compared with it: let forward keep nothing between calls"
+                )
 
     @property
     def scalars(self) -> dict[int, Any]:
@@ -77,7 +95,8 @@ class ReferenceTask(ReferenceModel):
         if self._scalars is None:
             self._scalars = {i: x for i, x in enumerate(drawn) if not isinstance(x, torch.Tensor)}
         drawn = [self._scalars.get(i, x) for i, x in enumerate(drawn)]
-        return [x.contiguous() if isinstance(x, torch.Tensor) else x for x in drawn]
+        pairs = zip(drawn, self.spec.inputs, strict=True)
+        return [laid_out(x, s.stride) if isinstance(x, torch.Tensor) else x for x, s in pairs]
 
     def _place(self, x: Any) -> Any:
         if not isinstance(x, torch.Tensor):
@@ -196,12 +215,12 @@ class ReferenceTask(ReferenceModel):
         self.set_parameters(parameters)
         with torch.no_grad():
             given = inputs
-            if self._keeps_inputs is not True:
-                given = [x.clone() if isinstance(x, torch.Tensor) else x for x in inputs]
+            if self.keeps_inputs is not True:
+                given = [like(x) if isinstance(x, torch.Tensor) else x for x in inputs]
             with flags(), self._measured(), self._clocked():
                 outputs = [o.detach().contiguous() for o in flatten(self.model(*given))]
-            if self._keeps_inputs is None:
-                self._keeps_inputs = all(_same(a, b) for a, b in zip(given, inputs, strict=True))
+            if self.keeps_inputs is None:
+                self.keeps_inputs = all(_same(a, b) for a, b in zip(given, inputs, strict=True))
             return outputs
 
     @contextmanager
@@ -227,7 +246,7 @@ class ReferenceTask(ReferenceModel):
         if self.device.type == "cuda":
             torch.cuda.synchronize()
 
-    def change_some(self, inputs: list[Any], views: list[torch.Tensor | None]) -> None:
+    def change_some(self, inputs: list[Any], views: list[torch.Tensor | None], firsts: list[Any]) -> None:
         """Change every floating-point input in place so that no earlier answer fits; ``views`` get the same change.
 
         An eighth of the tensor, at a secret place, is scaled by a secret factor, which moves even the mean of all of
@@ -236,28 +255,28 @@ class ReferenceTask(ReferenceModel):
         its inputs still holds.
 
         Args:
-            inputs: of a slot; they began as copies of the first trial's.
+            inputs: of a slot; they began as copies of ``firsts``, and all three lie alike.
         """
-        for x, view, first in zip(inputs, views, self.trials[0].inputs, strict=True):
+        for x, view, first in zip(inputs, views, firsts, strict=True):
             if view is None or not x.dtype.is_floating_point or x.numel() == 0:
                 continue
-            flat, shared = x.view(-1), view.view(-1)
+            own, shared = flat(x), flat(view)
             for part in self._changed.pop(x.data_ptr(), ()):
-                shared[part] = flat[part] = first.view(-1)[part]
+                shared[part] = own[part] = flat(first)[part]
             factor, place = torch.rand(2, generator=self.generator, device=self.device).tolist()
             factor = math.exp(0.8 * factor - 0.4)
             if _is_symmetric(x):
-                view.copy_(x.mul_(factor))
+                shared.copy_(own.mul_(factor))
                 self._changed[x.data_ptr()] = (slice(None),)
                 continue
-            size = -(-x.numel() // 8)
-            start = int(place * (x.numel() - size + 1))
+            size = -(-own.numel() // 8)
+            start = int(place * (own.numel() - size + 1))
             eighth = slice(start, start + size)
-            shared[eighth] = flat[eighth].mul_(factor)
-            n = min(_CHANGED_ELEMENTS, x.numel())
-            at = torch.randint(x.numel(), (n,), generator=self.generator, device=self.device)
-            flat[at] = flat[at] * (0.5 + torch.rand(n, generator=self.generator, device=self.device)).to(x.dtype)
-            shared[at] = flat[at]
+            shared[eighth] = own[eighth].mul_(factor)
+            n = min(_CHANGED_ELEMENTS, own.numel())
+            at = torch.randint(own.numel(), (n,), generator=self.generator, device=self.device)
+            own[at] = own[at] * (0.5 + torch.rand(n, generator=self.generator, device=self.device)).to(x.dtype)
+            shared[at] = own[at]
             self._changed[x.data_ptr()] = (eighth, at)
 
 
@@ -271,8 +290,8 @@ def _apart(a: torch.Tensor, b: torch.Tensor) -> tuple[float, float]:
         if len(x):
             difference = (x.float() - y.float()).abs_().nan_to_num_(0.0, 0.0)
             furthest = max(furthest, float(difference.max()))
-            distance += float(difference.square_().sum())
-            norm += float(x.float().nan_to_num(0.0, 0.0, 0.0).square_().sum())  # a copy: it is the expected output
+            distance += norm_of(difference) ** 2
+            norm += norm_of(x.float().nan_to_num(0.0, 0.0, 0.0)) ** 2  # a copy: it is the expected output
     return furthest, math.sqrt(distance / norm) if norm else 0.0
 
 

@@ -10,13 +10,15 @@ import torch
 from kevin.core.types import TaskSpec
 from kevin.judge.correctness.compare import Slack
 from kevin.judge.sandbox.slots import slot_bytes
+from kevin.tasks.layout import core, like
 
 _KEPT_BYTES = 4 << 30
 """Of a task's trials that are kept; larger ones are made again for each candidate."""
 
 
 class Trial:
-    """One set of secret inputs with its parameters and expected outputs: contiguous device tensors, or scalars."""
+    """One set of secret inputs with its parameters and expected outputs: device tensors that lie as the
+    task gives them, or scalars."""
 
     def __init__(
         self,
@@ -73,15 +75,15 @@ def keeps_trials(spec: TaskSpec, num_trials: int) -> bool:
 
 
 def redraw(x: Any, distribution: str, generator: torch.Generator) -> Any:
-    """A floating-point tensor of the same shape from another distribution; anything else unchanged.
+    """A floating-point tensor of the same shape and strides from another distribution; anything else unchanged.
 
     Beside ``x`` there is one tensor of its size at a time: it may be as large as the device allows.
     """
     if distribution == "task" or not isinstance(x, torch.Tensor) or not x.dtype.is_floating_point:
         return x
-    fresh = torch.randn(x.shape, generator=generator, dtype=torch.float32, device=generator.device)
+    fresh = torch.randn(core(x).shape, generator=generator, dtype=torch.float32, device=generator.device)
     if distribution == "wide":
         fresh.mul_(4.0)
     elif distribution == "shifted":
         fresh.mul_(0.5).add_(1.5)
-    return fresh.to(x.dtype)
+    return fresh.to(x.dtype) if x.is_contiguous() else like(x, fresh)

@@ -91,22 +91,25 @@ class CpuHardware(Hardware):
         return self._clock(call)
 
     def time_reference(
-        self, reference: ReferenceTask, slots: SharedSlots, views: list[list[Any]], order: list[int], keep: int | None
-    ) -> tuple[Calls, list[torch.Tensor]]:
+        self, reference: ReferenceTask, slots: SharedSlots, views: list[list[Any]], order: list[int], keep: list[int]
+    ) -> tuple[Calls, list[list[torch.Tensor]]]:
         """In a young process of its own, see `eager`; the expected outputs are made here, out of its reach."""
         if slots not in self._eager:
             job = Job(
                 task=reference.task.model_copy(update={"spec": reference.spec}),  # not worked out again in there
                 protocol=self.protocol,
                 num_slots=slots.num_slots,
+                as_given=slots.as_given,
                 scalars=reference.scalars,
+                keeps_inputs=reference.keeps_inputs is not False,
                 weight_seed=reference.weight_seed,
                 cores=tuple(self.cores),
             )
             self._eager[slots] = eager_server().start(job, slots.fd)
         warm, timeout_s = slots.spare(len(order)), self.protocol.run_timeout_s
-        calls = self._eager[slots].run_timed(warm, order, timeout_s, cold=keep is not None)
-        return calls, [] if keep is None else reference.forward(views[keep], reference.trials[0].parameters)
+        calls = self._eager[slots].run_timed(warm, order, timeout_s, cold=bool(keep))
+        parameters = reference.trials[0].parameters
+        return calls, [reference.forward(views[slot], parameters) for slot in keep]
 
     def forget(self, slots: SharedSlots) -> None:
         if (process := self._eager.pop(slots, None)) is not None:

@@ -15,7 +15,7 @@ import os
 import tempfile
 import time
 from collections.abc import Iterator, Sequence
-from contextlib import contextmanager
+from contextlib import contextmanager, suppress
 from pathlib import Path
 from typing import Any
 
@@ -31,7 +31,8 @@ from kevin.judge.correctness.cache import does_not_fit
 from kevin.judge.correctness.findings import Findings
 from kevin.judge.correctness.reference import ReferenceTask
 from kevin.judge.device.hardware import Hardware, HoldFor
-from kevin.judge.device.nsight import find_ncu, profiler_command, profiler_paths, read_profile
+from kevin.judge.device.memcheck import find_sanitizer, first_violation, sanitizer_command
+from kevin.judge.device.nsight import find_ncu, profiler_command, read_profile, tool_paths
 from kevin.judge.inside.cuda import CudaError, Gpu
 from kevin.judge.rules.own_kernels import OwnKernels
 from kevin.judge.sandbox.cell import CandidateFailed, Cell, prepare_forks
@@ -46,6 +47,7 @@ _BANDWIDTH_SLACK, _UNKNOWN_SLACK = 1.1, 1.3
 _MEMORY_CLOCK_RATE, _MEMORY_BUS_WIDTH = 36, 37
 """Of a device's attributes: in kHz, and in bits."""
 _PROFILER_START_S = 30.0
+_SANITIZER_S = 120.0
 _MOST_FOREIGN = 0.25
 """Of a candidate's time on the device, in library kernels that compute."""
 _CONTEXT_BYTES = 1 << 30
@@ -107,6 +109,8 @@ class GpuHardware(Hardware):
         check_architecture(protocol, (properties.major, properties.minor))
         if protocol.profiler == "ncu":
             find_ncu()
+        if protocol.memcheck:
+            find_sanitizer()
         uuid = f"GPU-{properties.uuid}"
         self._uuid = uuid if gpu_minor(uuid) is not None else None
         """Of the GPU, where the driver tells which device file is its own."""
@@ -149,6 +153,11 @@ class GpuHardware(Hardware):
             self._gpu.free_shared(pointer, size, handle)
 
         return SharedBuffer(data, fd, release)
+
+    def held_bytes(self, cell: Cell) -> int | None:
+        """What is taken of the device, by all: of other processes that start or end meanwhile a few steps are seen."""
+        free, total = torch.cuda.mem_get_info()
+        return total - free
 
     def rest(self) -> None:
         torch.cuda.empty_cache()
@@ -258,6 +267,31 @@ class GpuHardware(Hardware):
         text = f"{shares.foreign:.0%} of its time on the device is a library's: {shares.largest_foreign[:120]}"
         raise CandidateFailed(Outcome.REFUSED, "library_kernels", text)
 
+    def check_memory(
+        self, kernel: Kernel, build: Build, setup: dict[str, Any], shared_fd: int, found: Findings
+    ) -> None:
+        """Under compute-sanitizer, every tensor in an allocation of its own."""
+        program = find_sanitizer()
+        with tempfile.TemporaryDirectory(prefix="kevin-memcheck-") as folder, self.lease(exclusive=True):
+            report = Path(folder) / "report.txt"
+            options = {
+                "prefix": sanitizer_command(program, report),
+                "read_only": tool_paths(program),
+                "writable": [folder],
+            }
+            with self.open_cell(kernel, build, **options) as cell:
+                cell.prepare(setup | {"own_allocations": True}, shared_fd, _SANITIZER_S)
+                cell.raise_for(cell.load(_SANITIZER_S))
+                with suppress(CandidateFailed):  # the report says why
+                    cell.call([], [0], _SANITIZER_S, burst=1)
+                    cell.finish(_SANITIZER_S)
+            text = report.read_text() if report.exists() else ""
+        if said := first_violation(text):
+            raise CandidateFailed(Outcome.RUNTIME_ERROR, "out_of_bounds", said)
+        if "ERROR SUMMARY" not in text:
+            raise DeviceError(f"judge.memcheck: compute-sanitizer said nothing of a kernel: {text[-300:].strip()}")
+        found.details["memcheck"] = "passed"
+
     def can_profile(self, kernel: Kernel) -> bool:
         return self.protocol.profiler != "none" and bool(OwnKernels(kernel.source).names)
 
@@ -265,12 +299,14 @@ class GpuHardware(Hardware):
         self, task: Task, kernel: Kernel, build: Build, setup: dict[str, Any], shared_fd: int, found: Findings
     ) -> None:
         """Run it once more, under Nsight Compute; what goes wrong with that is logged and changes nothing."""
+        if not self.can_profile(kernel):
+            return
         program = find_ncu()
         with tempfile.TemporaryDirectory(prefix="kevin-profile-") as folder, self.lease(exclusive=True):
             table = Path(folder) / "ncu.csv"
             options = {
                 "prefix": profiler_command(program, table, OwnKernels(kernel.source).names),
-                "read_only": profiler_paths(program),
+                "read_only": tool_paths(program),
                 "writable": [folder],
             }
             try:

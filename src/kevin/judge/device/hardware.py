@@ -91,21 +91,25 @@ class Hardware(ABC):
         return self._peaks
 
     def time_reference(
-        self, reference: ReferenceTask, slots: SharedSlots, views: list[list[Any]], order: list[int], keep: int | None
-    ) -> tuple[Calls, list[torch.Tensor]]:
-        """One eager call on each slot of ``order``, after an untimed one, and the outputs on ``keep``.
+        self, reference: ReferenceTask, slots: SharedSlots, views: list[list[Any]], order: list[int], keep: list[int]
+    ) -> tuple[Calls, list[list[torch.Tensor]]]:
+        """One eager call on each slot of ``order``, after an untimed one, and the outputs on those of ``keep``.
 
         Args:
             views: the inputs of every slot; eager reads the memory that the candidate reads.
-            keep: None to warm up: no outputs, and nobody reads the times.
+            keep: none to warm up, where nobody reads the times.
         """
         warm, timed = views[slots.spare(len(order))], [views[i] for i in order]
-        ns, kept = reference.run_timed(self.clock, warm, timed, 0 if keep is None else order.index(keep))
+        ns, kept = reference.run_timed(self.clock, warm, timed, [order.index(slot) for slot in keep])
         return Calls([n / 1e3 for n in ns]), kept
 
     def forget(self, slots: SharedSlots) -> None:
         """Called before the memory of slots is given back."""
         return
+
+    def held_bytes(self, cell: Cell) -> int | None:
+        """Memory that a candidate keeps, as its growth is seen by; None where that cannot be told."""
+        return cell.held_bytes()
 
     def rest(self) -> None:
         """Give the device what this process's allocator keeps of its memory."""
@@ -138,6 +142,16 @@ class Hardware(ABC):
 
     def prove(self, cell: Cell, kernel: Kernel, found: Findings, hold_for: HoldFor) -> None:
         """Show that the candidate's own kernels did the work. Nothing to show where no library can be called."""
+        return
+
+    def check_memory(
+        self, kernel: Kernel, build: Build, setup: dict[str, Any], shared_fd: int, found: Findings
+    ) -> None:
+        """One more call where whatever it touches beside its tensors is seen, with arguments as of `Cell.prepare`.
+
+        Raises:
+            CandidateFailed: it does.
+        """
         return
 
     def can_profile(self, kernel: Kernel) -> bool:

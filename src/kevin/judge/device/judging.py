@@ -9,15 +9,25 @@ from __future__ import annotations
 import time
 from collections.abc import Callable, Iterator, Sequence
 from contextlib import ExitStack, closing, contextmanager, nullcontext
+from functools import partial
+from pathlib import Path
 
 import torch
 
+from kevin.core.abi import LAUNCHER, wanted
 from kevin.core.errors import DeviceFullError
 from kevin.core.protocol import Rule
 from kevin.core.types import Dialect, Kernel, Outcome, Task, Verdict
-from kevin.judge.compile.native import Build
-from kevin.judge.correctness.checks import call_timeout_s, check_fewer_rows, check_trials, module_trials
+from kevin.judge.compile.native import Build, build_native
+from kevin.judge.correctness.checks import (
+    call_timeout_s,
+    check_fewer_rows,
+    check_guarded,
+    check_trials,
+    module_trials,
+)
 from kevin.judge.correctness.findings import Findings
+from kevin.judge.correctness.other_sizes import other_sizes
 from kevin.judge.correctness.reference import ReferenceTask
 from kevin.judge.correctness.trials import Trial
 from kevin.judge.device.hardware import Hardware
@@ -100,6 +110,8 @@ class Judging:
                 break
             except _MemoryShortError as e:
                 short = str(e)  # and no more of it: its frames hold memory
+        if self.protocol.shapes and found.outcome is Outcome.CORRECT:
+            self._try_other_sizes(task, kernel, build, found)
         measured = found.measured if found.outcome in (Outcome.CORRECT, Outcome.QUARANTINED) else None
         return Verdict(
             key=key,
@@ -171,6 +183,34 @@ class Judging:
         ):
             yield cell, workspace
 
+    def _try_other_sizes(self, task: Task, kernel: Kernel, build: Build, found: Findings) -> None:
+        """Whether a correct candidate is right at other sizes too; what is found stands in ``found``."""
+        tasks = other_sizes(task, self.protocol.shapes)
+        found.details["other_sizes"] = len(tasks)
+        for other in tasks:
+            try:
+                made = build
+                if kernel.dialect == "c_abi":
+                    assert build.path is not None and other.spec is not None
+                    made = build_native(kernel, other.spec, self.protocol, Path(build.path).parent)
+                    if made.outcome is not None:
+                        raise CandidateFailed(made.outcome, "", made.message)
+                with self.candidate(other, kernel, made) as (cell, workspace):
+                    self._check(cell, workspace, kernel, Findings(()))
+            except CandidateFailed as e:
+                found.outcome, found.reason = Outcome.INCORRECT, "wrong_at_other_sizes"
+                found.message = f"right at the task's own sizes only: as {other.id}: {e.message}"
+                return
+
+    def _check(self, cell: Cell, workspace: Workspace, kernel: Kernel, found: Findings) -> float:
+        """All correctness trials of a loaded candidate, for which the device is held. As `check_trials`."""
+        reference, slots = workspace.reference, workspace.slots
+        trials: Sequence[Trial] = reference.trials
+        if kernel.dialect == "load_inline":
+            trials = module_trials(cell, reference, slots, self.protocol, found)
+        timeout_s = call_timeout_s(reference, self.protocol)
+        return check_trials(cell, reference, trials, timeout_s, slots, self.protocol, found, self.room.pause)
+
     @contextmanager
     def _open(self, kernel: Kernel, build: Build, found: Findings) -> Iterator[tuple[Cell, Build]]:
         """A candidate's process, and its build as it is in there.
@@ -211,8 +251,12 @@ class Judging:
             found.details["guards"] = "+".join(cell.prepare(setup, workspace.slots.fd))
         reply = cell.load(_LOAD_TIMEOUT_S[kernel.dialect])
         if "error" in reply:
-            reason = "out_of_memory" if reply.get("reason") == "out_of_memory" else "load_error"
-            raise CandidateFailed(Outcome.RUNTIME_ERROR, reason, str(reply["error"])[:2000])
+            reason, text = "load_error", str(reply["error"])[:2000]
+            if reply.get("reason") == "out_of_memory":
+                reason = "out_of_memory"
+            elif kernel.dialect == "c_abi" and f"undefined symbol: {LAUNCHER}" in text:
+                text = f"{wanted(workspace.slots.spec, kernel.language)}\n{text}"
+            raise CandidateFailed(Outcome.RUNTIME_ERROR, reason, text)
         found.seconds["start"] += time.perf_counter() - start
 
     @contextmanager
@@ -232,11 +276,15 @@ class Judging:
                 self._measure(cell, workspace, kernel, found)
             # afterwards: a profiler that was once attached slows every call
             self.hardware.prove(cell, kernel, found, self.room.hold_for)
-            if self.hardware.can_profile(kernel):
+            checks_memory = self.protocol.memcheck and found.outcome is Outcome.CORRECT
+            if checks_memory or self.hardware.can_profile(kernel):
                 with self.room.hold():
                     setup = cell_setup(self.protocol, kernel, build, workspace.reference, workspace.slots)
+                if checks_memory:
+                    self.hardware.check_memory(kernel, build, setup, workspace.slots.fd, found)
                 self.hardware.profile(task, kernel, build, setup, workspace.slots.fd, found)
-            self._try_fewer_rows(cell, workspace, kernel, found)
+            if self._keeps_to_its_memory(cell, workspace, kernel, found):
+                self._try_fewer_rows(cell, workspace, kernel, found)
 
     def _measure(self, cell: Cell, workspace: Workspace, kernel: Kernel, found: Findings) -> None:
         reference, slots = workspace.reference, workspace.slots
@@ -244,21 +292,19 @@ class Judging:
             cell,
             reference,
             slots,
+            workspace.first,
             workspace.inputs,
             self.protocol,
             self.hardware.time_reference,
             self.room.pause,
+            held_bytes=partial(self.hardware.held_bytes, cell),
             allocates=kernel.dialect == "load_inline",
             quiet=self._no_starts,
         )
         start = time.perf_counter()
         try:
             with self.hardware.lease(exclusive=False):
-                trials: Sequence[Trial] = reference.trials
-                if kernel.dialect == "load_inline":
-                    trials = module_trials(cell, reference, slots, self.protocol, found)
-                timeout_s = call_timeout_s(reference, self.protocol)
-                timer.prepare(check_trials(cell, trials, timeout_s, slots, self.protocol, found, self.room.pause))
+                timer.prepare(self._check(cell, workspace, kernel, found))
         finally:
             found.seconds["check"] = time.perf_counter() - start
         start = time.perf_counter()
@@ -272,6 +318,10 @@ class Judging:
         if found.measured.is_disturbed:
             found.details["disturbed"] = "other work kept its core busy: times are without the waiting, and less exact"
         found.outcome = Outcome.CORRECT
+        found.details["calls_looked_at"] = self.protocol.num_trials + found.measured.num_looked_at
+        self._refuse_leaks(found)
+        if found.details.get("kernelbench_check") == "failed":
+            found.flags.add("kernelbench_disagrees")
         self._quarantine(reference, found)
         self._place_on_roofline(reference, found)
 
@@ -300,6 +350,20 @@ class Judging:
                 text = f"right for its task's own sizes only: with {rows} rows, {e.message}"
                 raise CandidateFailed(Outcome.REFUSED, "fixed_shapes", text) from None
 
+    def _keeps_to_its_memory(self, cell: Cell, workspace: Workspace, kernel: Kernel, found: Findings) -> bool:
+        """Whether a correct candidate's process is there when it was looked at, on a host, what memory it touches.
+
+        Raises:
+            CandidateFailed: memory that is not its own.
+        """
+        reference = workspace.reference
+        works_in_place = reference.keeps_inputs is False  # and so may the candidate
+        if self.protocol.device != "cpu" or found.outcome is not Outcome.CORRECT or works_in_place:
+            return True
+        timeout_s, is_module = call_timeout_s(reference, self.protocol), kernel.dialect == "load_inline"
+        with self.room.hold_for(cell), self.hardware.lease(exclusive=False):
+            return check_guarded(cell, reference.trials[0], timeout_s, workspace.slots, has_own_outputs=is_module)
+
     def _quarantine(self, reference: ReferenceTask, found: Findings) -> None:
         if found.measured is None:
             return
@@ -311,6 +375,17 @@ class Judging:
             found.message = (
                 f"{clock_us:.3g} us a call is less than its memory traffic can take on this device ({bound:.3g} us)"
             )
+
+    def _refuse_leaks(self, found: Findings) -> None:
+        """Raises CandidateFailed for a candidate that keeps more memory with every call, where that is enforced."""
+        leaked = found.measured.leaked_bytes if found.measured else 0
+        if not leaked:
+            return
+        found.details["leaked_bytes"] = leaked
+        found.flags.add("memory_leak")
+        if "memory_leak" in found.rules:
+            text = f"it keeps about {leaked} bytes more with every call: free what a call allocates"
+            raise CandidateFailed(Outcome.REFUSED, "memory_leak", text)
 
     def _place_on_roofline(self, reference: ReferenceTask, found: Findings) -> None:
         if found.measured is None or found.outcome is not Outcome.CORRECT:

@@ -57,7 +57,7 @@ def find_ncu() -> str:
     return found
 
 
-def profiler_paths(program: str) -> list[str]:
+def tool_paths(program: str) -> list[str]:
     """Folders that it reads beside the system's own."""
     folders = [Path(program).resolve().parent, _PROFILER_HOME]
     return [str(f) for f in folders if f.exists() and not str(f).startswith("/usr/")]

@@ -31,6 +31,11 @@ _EXPECTED_SHARE = 0.25
 """Of the free memory, for a task whose first candidate is still to come."""
 
 
+def _as_given(task: Task, dialect: Dialect) -> bool:
+    """Whether a candidate's inputs lie otherwise than a launcher's, which are contiguous."""
+    return dialect == "load_inline" and task.spec is not None and any(s.stride for s in task.spec.inputs)
+
+
 class Room:
     """The references, workspaces, lock and memory of one device."""
 
@@ -108,7 +113,7 @@ class Room:
             if task.digest in present or len(present) >= self._hardware.max_tasks or not is_wanted():
                 return
             if task.spec is not None and self.admission.fits(self.need(task, dialect), share=_EXPECTED_SHARE):
-                self.workspaces.put_back(self._new_workspace(task))
+                self.workspaces.put_back(self._new_workspace(task, dialect))
 
     def _give_back(self, workspace: Workspace) -> None:
         """The memory of a workspace that is no longer kept; with the last one of a task its reference goes."""
@@ -128,7 +133,7 @@ class Room:
             return Need(0, 0, 0)
         reference = self.references.get(task) if task in self.references else None
         kept, slot, working = 0, slot_bytes(spec), reference.working_bytes if reference else 0
-        if not self.workspaces.has_idle(task.digest):
+        if not self.workspaces.has_idle(task.digest, as_given=_as_given(task, dialect)):
             kept = self._num_slots(spec) * (slot + tensor_bytes(spec.inputs))
             if reference is None:
                 num_trials = self._protocol.num_trials
@@ -164,12 +169,14 @@ class Room:
         finally:
             self.admission.leave_line(ticket)
         self.admission.enter(need)
-        return kept.take(task.digest), need
+        return kept.take(task.digest, as_given=_as_given(task, dialect)), need
 
-    def _new_workspace(self, task: Task) -> Workspace:
+    def _new_workspace(self, task: Task, dialect: Dialect) -> Workspace:
         try:
             reference = self.reference(task)
-            slots = SharedSlots(reference.spec, self._num_slots(reference.spec), self._hardware.allocate)
+            spec = reference.spec
+            as_given = _as_given(task.model_copy(update={"spec": spec}), dialect)
+            slots = SharedSlots(spec, self._num_slots(spec), self._hardware.allocate, as_given=as_given)
             try:
                 workspace = new_workspace(reference, slots)
             except torch.OutOfMemoryError as e:
@@ -192,8 +199,9 @@ class Room:
         workspace = None
         with self._lock.brief():
             need = self.need(task, dialect)
-            if self.workspaces.has_idle(task.digest) and self.admission.fits(need):
-                workspace = self.workspaces.take(task.digest)
+            as_given = _as_given(task, dialect)
+            if self.workspaces.has_idle(task.digest, as_given=as_given) and self.admission.fits(need):
+                workspace = self.workspaces.take(task.digest, as_given=as_given)
                 self.admission.enter(need)
         if workspace is None:
             with self.hold():
@@ -203,7 +211,7 @@ class Room:
                 seconds["admission"] = admitted - start
                 if workspace is None:
                     try:
-                        workspace = self._new_workspace(task)
+                        workspace = self._new_workspace(task, dialect)
                     except BaseException:
                         self.admission.leave(need)
                         raise
@@ -215,5 +223,6 @@ class Room:
             with self._lock.brief():
                 for i in range(min(self._protocol.num_trials, slots.num_slots)):  # the next one must not find answers
                     slots.poison_outputs(i)
+                slots.bands.fill()
                 self.workspaces.put_back(workspace)
                 self.admission.leave(need)

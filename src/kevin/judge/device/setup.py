@@ -14,7 +14,8 @@ from kevin.core.types import Kernel
 from kevin.judge.compile.native import Build
 from kevin.judge.correctness.reference import ReferenceTask
 from kevin.judge.inside.host import last_level_bytes
-from kevin.judge.sandbox.slots import SharedSlots
+from kevin.judge.sandbox.bands import BAND_BYTES
+from kevin.judge.sandbox.slots import PLACES, SharedSlots
 
 
 def cell_setup(
@@ -32,8 +33,11 @@ def cell_setup(
         "cache_bytes": last_level_bytes(),
         "slots": [slots.arguments(i, inputs) for i in range(slots.num_slots)],
         "num_outputs": len(reference.spec.outputs),
+        "band_bytes": BAND_BYTES,
         "late_pieces": [slots.late_pieces(i) for i in range(slots.num_slots)],
     }
+    if protocol.device == "cpu":
+        setup["guarded"] = [slots.guarded(inputs, place)[0] for place in PLACES]
     if kernel.dialect == "c_abi":
         return setup | {"library": build.path, "launcher": LAUNCHER}
     if (fewer := reference.fewer_rows) is not None:  # one more slot, in the memory of the first

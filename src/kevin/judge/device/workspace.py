@@ -12,14 +12,17 @@ import torch
 
 from kevin.judge.correctness.reference import ReferenceTask
 from kevin.judge.sandbox.slots import SharedSlots
+from kevin.tasks.layout import laid_out, like
 
 
 @dataclass(eq=False)
 class Workspace:
-    """A task's slots, which a cell maps; ``inputs[i]``: the judge's own copy of what is in slot i."""
+    """A task's slots, which a cell maps; ``inputs[i]``: the judge's own copy of what is in slot i, ``first``: of the
+    first trial, as it lies there."""
 
     reference: ReferenceTask
     slots: SharedSlots
+    first: list[Any]
     inputs: list[list[Any]]
 
     @property
@@ -32,11 +35,13 @@ class Workspace:
 
 
 def new_workspace(reference: ReferenceTask, slots: SharedSlots) -> Workspace:
-    first = reference.trials[0].inputs
-    inputs = [[x.clone() if isinstance(x, torch.Tensor) else x for x in first] for _ in range(slots.num_slots)]
+    pairs = zip(reference.trials[0].inputs, slots.spec.inputs, strict=True)
+    first = [laid_out(x, s.stride if slots.as_given else None) if isinstance(x, torch.Tensor) else x for x, s in pairs]
+    inputs = [[like(x) if isinstance(x, torch.Tensor) else x for x in first] for _ in range(slots.num_slots)]
     for i in range(slots.num_slots):
         slots.poison_outputs(i)
-    return Workspace(reference, slots, inputs)
+    slots.bands.fill()
+    return Workspace(reference, slots, first, inputs)
 
 
 class Workspaces:
@@ -54,10 +59,10 @@ class Workspaces:
         """Digests of the tasks that have one."""
         return {w.digest for w in self._idle} | set(+self._taken)
 
-    def take(self, digest: str) -> Workspace | None:
-        """An idle one of a task."""
+    def take(self, digest: str, *, as_given: bool) -> Workspace | None:
+        """An idle one of a task. ``as_given``: as of `SharedSlots`."""
         for i in reversed(range(len(self._idle))):
-            if self._idle[i].digest == digest:
+            if self._idle[i].digest == digest and self._idle[i].slots.as_given == as_given:
                 self._taken[digest] += 1
                 return self._idle.pop(i)
         return None
@@ -70,8 +75,8 @@ class Workspaces:
         self._taken[workspace.digest] -= 1
         self._idle.append(workspace)
 
-    def has_idle(self, digest: str) -> bool:
-        return any(w.digest == digest for w in self._idle)
+    def has_idle(self, digest: str, *, as_given: bool) -> bool:
+        return any(w.digest == digest and w.slots.as_given == as_given for w in self._idle)
 
     def idle_bytes(self, but: str) -> int:
         """Of all idle ones but a task's."""

@@ -3,7 +3,7 @@
 import json
 
 import torch
-from candidate import Hardware, Model, excerpt, is_out_of_memory
+from candidate import Hardware, Model, excerpt, is_out_of_memory, leaves
 
 
 def _run(command: dict, model: Model, hardware: Hardware) -> dict:
@@ -45,7 +45,7 @@ def _run(command: dict, model: Model, hardware: Hardware) -> dict:
 
 def _aliasing(results: list) -> dict | None:
     """An error reply when two results that are alive together share memory: one static buffer is not an output."""
-    tensors = [t for r in results for t in (r if isinstance(r, (tuple, list)) else [r]) if t.numel()]
+    tensors = [t for result in results for t in leaves(result) if t.numel()]
     if len({t.untyped_storage().data_ptr() + t.storage_offset() * t.element_size() for t in tensors}) < len(tensors):
         return {
             "error": "two calls returned the same memory: results must not be overwritten",
@@ -78,6 +78,9 @@ def serve(channel, model: Model, hardware: Hardware) -> None:
         try:
             if "profile" in command:
                 reply = _profile(command["profile"], model, hardware)
+            elif "guarded" in command:
+                model.call_guarded(command["guarded"], hardware, channel)
+                reply = {"ok": True}
             elif "parameters" in command:
                 reply = {"parameters": model.kept_parameters(command["parameters"])}
             else:

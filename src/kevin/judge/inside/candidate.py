@@ -10,6 +10,7 @@ import types
 import torch
 from cuda import Gpu
 from host import ColdClock
+from pages import GuardedPages
 
 
 def is_out_of_memory(error: BaseException) -> bool:
@@ -43,6 +44,13 @@ def make_model(module: types.ModuleType, init) -> torch.nn.Module:
     return module.ModelNew(*args, **kwargs)
 
 
+def leaves(result) -> list:
+    """What a model returned, nested tuples and lists flattened; numbers as tensors, as of the reference."""
+    if isinstance(result, (tuple, list)):
+        return [leaf for item in result for leaf in leaves(item)]
+    return [torch.as_tensor(result) if isinstance(result, (bool, int, float)) else result]
+
+
 class _DeviceBytes:
     """A raw device pointer in the form that torch wraps without a copy."""
 
@@ -65,6 +73,7 @@ class Hardware:
         if setup["device"] == "cpu":
             self.cold_clock = ColdClock(setup["cache_bytes"], setup["num_threads"])
             self.shared = torch.frombuffer(mmap.mmap(fd, num_bytes), dtype=torch.uint8)
+            self.pages = GuardedPages(fd, setup["guarded"][0], setup["num_outputs"])
         else:
             torch.zeros(1, device="cuda")
             self.gpu = Gpu()
@@ -105,9 +114,12 @@ class Model:
         num_in, num_out = setup["num_inputs"], setup["num_outputs"]
         views = [[self._view(hardware.shared, a) for a in slot] for slot in setup["slots"]]
         self.inputs = [v[:num_in] for v in views]
+        if setup.get("own_allocations"):  # for a tool that knows allocations
+            self.inputs = [[x.clone() if isinstance(x, torch.Tensor) else x for x in self.inputs[0]]]
         self.parameters = [v[num_in : len(v) - num_out] for v in views]
         self.outputs = [v[len(v) - num_out :] for v in views]
         self.late_pieces = setup.get("late_pieces")
+        self._guarded, self._num_inputs = setup.get("guarded"), num_in
         state = {**dict(model.named_parameters()), **dict(model.named_buffers())}
         names = setup["parameter_names"]
         same = all(n in state and state[n].shape == p.shape for n, p in zip(names, self.parameters[0]))  # noqa: B905
@@ -117,11 +129,21 @@ class Model:
     def _view(shared: torch.Tensor, a: dict):
         if "offset" not in a:
             return a["value"]
-        dtype = getattr(torch, a["dtype"])
-        count = 1
-        for d in a["shape"]:
-            count *= d
-        return shared[a["offset"] : a["offset"] + count * dtype.itemsize].view(dtype).view(a["shape"])
+        data = shared[a["offset"] : a["offset"] + a["num_bytes"]].view(getattr(torch, a["dtype"]))
+        return data.as_strided(a["shape"], a["stride"]) if "stride" in a else data.view(a["shape"])
+
+    def call_guarded(self, number: int, hardware: Hardware, channel) -> None:
+        """On inputs between protected pages, in one of the places that the setup has; see `pages`."""
+        args = self._guarded[number]
+        inputs = []
+        for i, a in enumerate(args[: self._num_inputs]):
+            if "offset" in a:
+                memory = (ctypes.c_char * max(a["num_bytes"], 1)).from_address(hardware.pages.address(i, a))
+                inputs.append(self._view(torch.frombuffer(memory, dtype=torch.uint8), {**a, "offset": 0}))
+            else:
+                inputs.append(a["value"])
+        with torch.no_grad():
+            hardware.pages.call(channel, args, lambda: self.model(*inputs))
 
     def kept_parameters(self, slot: int | None) -> str:
         """Whether they are those of a slot; None: they are not to be given others any more."""
@@ -140,7 +162,7 @@ class Model:
 
     def store(self, slot: int, result) -> dict | None:
         """Copy a result into the slot's outputs; an error reply when it cannot be one."""
-        items = list(result) if isinstance(result, (tuple, list)) else [result]
+        items = leaves(result)
         if len(items) != len(self.outputs[slot]):
             text = f"forward returned {len(items)} values, expected {len(self.outputs[slot])}"
             return {"error": text, "reason": "wrong_count"}

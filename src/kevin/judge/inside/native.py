@@ -15,6 +15,7 @@ sys.path.insert(0, os.path.dirname(os.path.abspath(__file__)))  # noqa: PTH100, 
 from channel import open_channel
 from guard import lock_down
 from host import ColdClock
+from pages import GuardedPages
 
 _SCALARS = {"int64": ctypes.c_int64, "int32": ctypes.c_int32, "float64": ctypes.c_double, "float32": ctypes.c_float}
 
@@ -34,6 +35,7 @@ def _run(command: dict, cold_clock: ColdClock, slots: list, launch) -> dict:
 def main() -> None:
     channel, setup, shared_fd = open_channel()
     shared = mmap.mmap(shared_fd, setup["shared_bytes"])
+    pages = GuardedPages(shared_fd, setup["guarded"][0], setup["num_outputs"])
     os.close(shared_fd)
     base = ctypes.addressof(ctypes.c_char.from_buffer(shared))
     cold_clock = ColdClock(setup["cache_bytes"], setup["num_threads"])
@@ -54,14 +56,21 @@ def main() -> None:
     launch.restype = None
     channel.write(json.dumps({"ok": True}).encode() + b"\n")
 
-    def arguments(args: list[dict]) -> tuple:
+    def arguments(args: list[dict], address) -> tuple:
         return tuple(
-            ctypes.c_void_p(base + a["offset"]) if "offset" in a else _SCALARS[a["dtype"]](a["value"]) for a in args
+            ctypes.c_void_p(address(i, a)) if "offset" in a else _SCALARS[a["dtype"]](a["value"])
+            for i, a in enumerate(args)
         )
 
-    slots = [arguments(args) for args in setup["slots"]]
+    slots = [arguments(args, lambda _, a: base + a["offset"]) for args in setup["slots"]]
     while line := channel.readline():
-        reply = _run(json.loads(line), cold_clock, slots, launch)
+        command = json.loads(line)
+        if "guarded" in command:
+            args = setup["guarded"][command["guarded"]]
+            pages.call(channel, args, lambda args=args: launch(*arguments(args, pages.address)))
+            reply = {"ok": True}
+        else:
+            reply = _run(command, cold_clock, slots, launch)
         channel.write(json.dumps(reply).encode() + b"\n")
 
 

@@ -23,7 +23,7 @@ from kevin.core.errors import DeviceError, DeviceFullError, SandboxError
 from kevin.core.types import Outcome
 from kevin.judge.inside.channel import SET_UP, START_DEVICE
 from kevin.judge.sandbox.isolation import Isolation, readable_paths, wrap, writable_paths
-from kevin.judge.sandbox.preemption import Calls, waited_us
+from kevin.judge.sandbox.preemption import Calls, held_bytes, waited_us
 from kevin.judge.sandbox.process import INSIDE, CellProcess, ExecutedProcess, ForkedProcess, can_fork, fork_server
 
 _MAX_REPLY_BYTES = 1 << 20
@@ -349,6 +349,10 @@ class Cell:
         return CandidateFailed(
             Outcome.RUNTIME_ERROR, "early_exit", f"the process exited with status {status} in mid-run\n{said}".strip()
         )
+
+    def held_bytes(self) -> int | None:
+        """Of memory that it keeps to itself, read from outside; None when it cannot be read."""
+        return held_bytes(self._process.pid)
 
     def waited_us(self) -> float | None:
         """How long its threads have waited for a core, read from outside; None when it cannot be read."""

@@ -9,6 +9,7 @@ with such work no clock gains by it more than by any other lie, which the burst 
 from __future__ import annotations
 
 import contextlib
+import mmap
 import statistics
 from collections.abc import Sequence
 from pathlib import Path
@@ -48,6 +49,15 @@ class Calls(NamedTuple):
         if waited_us is None or sum(self.waited_us) > waited_us:
             return Calls(self.us)
         return self
+
+
+def held_bytes(pid: int | None) -> int | None:
+    """Private memory that a process has asked for, touched or not; None when it cannot be read."""
+    try:
+        pages = Path(f"/proc/{pid}/statm").read_text().split()[5]
+    except (OSError, IndexError):
+        return None
+    return int(pages) * mmap.PAGESIZE
 
 
 def waited_us(pid: int | None) -> float | None:

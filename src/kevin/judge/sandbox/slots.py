@@ -1,4 +1,8 @@
-"""Shared memory between the judge and a cell: numbered slots, each with one set of inputs, parameters and outputs."""
+"""Shared memory between the judge and a cell: numbered slots, each with one set of inputs, parameters and outputs.
+
+Tensors lie as a user's do, aligned to no more than PyTorch's allocators align them, with `bands` around each. A buffer
+on the host has one slot more, whose tensors a cell maps between protected pages.
+"""
 
 from __future__ import annotations
 
@@ -6,15 +10,23 @@ import mmap
 import os
 import secrets
 from collections.abc import Callable
-from typing import Any
+from typing import Any, Literal
 
 import torch
 
 from kevin.core.errors import HarnessError
 from kevin.core.types import TaskSpec, TensorSpec
+from kevin.judge.sandbox.bands import BAND_BYTES, Bands
+from kevin.tasks.layout import core, flat, span
 
 _ALIGN_BYTES = 4096
+ALIGNMENT_BYTES = 64
+"""Of PyTorch's tensors on a host."""
+_LEAD_BYTES = {"cpu": ALIGNMENT_BYTES, "cuda": 512}
+"""Of a tensor behind the start of a page: how PyTorch's allocators align."""
 _NUM_LATE, _LATE_BYTES = 4, 1024
+Place = Literal["start", "aligned_end", "end"]
+PLACES: tuple[Place, ...] = ("start", "aligned_end", "end")
 DTYPES = {
     "float32": torch.float32,
     "float16": torch.float16,
@@ -30,17 +42,34 @@ def _aligned(n: int) -> int:
     return max(_ALIGN_BYTES, -(-n // _ALIGN_BYTES) * _ALIGN_BYTES)
 
 
+def _pages(n: int) -> int:
+    """Of the machine's own size, which may be larger."""
+    return max(mmap.PAGESIZE, -(-n // mmap.PAGESIZE) * mmap.PAGESIZE)
+
+
 def _words(x: torch.Tensor) -> torch.Tensor:
-    """The raw bytes of a contiguous tensor, eight at a time where they can be."""
-    flat = x.reshape(-1).view(torch.uint8)
-    return flat.view(torch.int64) if flat.numel() % 8 == 0 else flat
+    """The raw bytes of a tensor, eight at a time where they can be."""
+    raw = x.contiguous().reshape(-1).view(torch.uint8)
+    return raw.view(torch.int64) if raw.numel() % 8 == 0 else raw
+
+
+def _span_bytes(spec: TensorSpec, *, as_given: bool = True) -> int:
+    """Of the memory that a tensor's elements are spread over."""
+    if not as_given or spec.stride is None:
+        return spec.num_bytes
+    return span(spec.shape, spec.stride) * DTYPES[spec.dtype].itemsize
+
+
+def _room(num_bytes: int) -> int:
+    """Of a tensor with what is around it."""
+    return _aligned(num_bytes + 2 * BAND_BYTES + max(_LEAD_BYTES.values()))
 
 
 def slot_bytes(spec: TaskSpec) -> int:
     """Bytes of one slot, padding included."""
     tensors = (*spec.inputs, *spec.parameters, *spec.outputs)
     late = _ALIGN_BYTES * len(spec.inputs)
-    return late + sum(_aligned(s.num_bytes) for s in tensors if s.kind == "tensor")
+    return late + sum(_room(_span_bytes(s)) for s in tensors if s.kind == "tensor")
 
 
 class SharedBuffer:
@@ -80,37 +109,74 @@ class SharedSlots:
     """
 
     def __init__(
-        self, spec: TaskSpec, num_slots: int, allocate: Callable[[int], SharedBuffer] = anonymous_buffer
+        self,
+        spec: TaskSpec,
+        num_slots: int,
+        allocate: Callable[[int], SharedBuffer] = anonymous_buffer,
+        *,
+        as_given: bool = False,
     ) -> None:
+        """``as_given``: inputs have the strides that their task gives them; contiguous otherwise."""
         self.spec = spec
         self.num_slots = num_slots
-        self.total_bytes = max(slot_bytes(spec) * num_slots, _ALIGN_BYTES)
+        self.as_given = as_given
+        self._tensors = (*spec.inputs, *spec.parameters, *spec.outputs)
+        self._guarded_at = slot_bytes(spec) * num_slots
+        guarded = sum(_pages(_span_bytes(s)) for s in self._tensors if s.kind == "tensor")
+        self.total_bytes = max(self._guarded_at + guarded, _ALIGN_BYTES)
         self._buffer = allocate(self.total_bytes)
         self.fd = self._buffer.fd
+        self.bands = Bands(self._buffer.data)
         self.inputs: list[list[torch.Tensor | None]] = []
         self.parameters: list[list[torch.Tensor]] = []
         self.outputs: list[list[torch.Tensor]] = []
         self._offsets: list[list[int | None]] = []
         self._late: list[list[tuple[torch.Tensor, torch.Tensor]]] = []
         self._late_offsets: list[list[tuple[int, int, int]]] = []
+        lead = BAND_BYTES + _LEAD_BYTES[self._buffer.data.device.type]
         at = 0
         for _ in range(num_slots):
-            views: list[torch.Tensor | None] = []
             offsets: list[int | None] = []
-            for s in (*spec.inputs, *spec.parameters, *spec.outputs):
-                if s.kind == "scalar":
-                    views.append(None)
-                    offsets.append(None)
-                    continue
-                views.append(self._view(s, at))
-                offsets.append(at)
-                at += _aligned(s.num_bytes)
+            for i, s in enumerate(self._tensors):
+                offsets.append(at + lead if s.kind == "tensor" else None)
+                if s.kind == "tensor":
+                    is_output = i >= len(self._tensors) - len(spec.outputs)
+                    self.bands.add(s, at + lead, self._bytes_of(s), is_output=is_output)
+                    at += _room(_span_bytes(s))
+            views = [None if o is None else self._view(s, o) for s, o in zip(self._tensors, offsets, strict=True)]
             n_in, n_par = len(spec.inputs), len(spec.parameters)
             self.inputs.append(views[:n_in])
             self.parameters.append([v for v in views[n_in : n_in + n_par] if v is not None])
             self.outputs.append([v for v in views[n_in + n_par :] if v is not None])
             self._offsets.append(offsets)
             at = self._reserve_late(at)
+
+    def _bytes_of(self, s: TensorSpec) -> int:
+        return _span_bytes(s, as_given=self.as_given)
+
+    def guarded(self, inputs: list[Any], place: Place) -> tuple[list[dict[str, Any]], list[torch.Tensor | None]]:
+        """The slot that a cell maps between protected pages.
+
+        Args:
+            place: of tensors in their pages: at the start, at the end, or as near to it as PyTorch's alignment allows.
+
+        Returns:
+            What `arguments` gives, with the pages of each tensor, and views of all tensors.
+        """
+        given = self.arguments(0, inputs)
+        views: list[torch.Tensor | None] = []
+        at = self._guarded_at
+        for argument, s in zip(given, self._tensors, strict=True):
+            if "offset" not in argument:
+                views.append(None)
+                continue
+            pages, size = _pages(_span_bytes(s)), self._bytes_of(s)
+            lead = 0 if place == "start" else pages - size
+            offset = at + (lead - lead % ALIGNMENT_BYTES if place == "aligned_end" else lead)
+            argument |= {"offset": offset, "pages": [at, pages]}
+            views.append(self._view(s, offset))
+            at += pages
+        return given, views
 
     def spare(self, num_timed: int) -> int:
         """The slot for calls that are not timed: behind the timed ones, or the last where there are no more."""
@@ -121,10 +187,11 @@ class SharedSlots:
         pieces, staged = [], []
         for view, offset in zip(self.inputs[-1], self._offsets[-1], strict=False):
             if view is not None and offset is not None and view.dtype.is_floating_point:
-                size = min(_LATE_BYTES // view.dtype.itemsize, view.numel())
+                whole = flat(view)
+                size = min(_LATE_BYTES // view.dtype.itemsize, whole.numel())
                 for i in range(_NUM_LATE):
-                    start = secrets.randbelow(view.numel() - size + 1)
-                    piece = view.view(-1)[start : start + size]
+                    start = secrets.randbelow(whole.numel() - size + 1)
+                    piece = whole[start : start + size]
                     source = at + i * _LATE_BYTES
                     staged.append((source, offset + start * view.dtype.itemsize, piece.nbytes))
                     pieces.append((piece, self._buffer.data[source : source + piece.nbytes].view(view.dtype)))
@@ -149,18 +216,22 @@ class SharedSlots:
             piece.copy_(staged * -1.37 + 0.71)
 
     def _view(self, s: TensorSpec, offset: int) -> torch.Tensor:
-        return self._buffer.data[offset : offset + s.num_bytes].view(DTYPES[s.dtype]).view(s.shape)
+        whole = self._buffer.data[offset : offset + self._bytes_of(s)].view(DTYPES[s.dtype])
+        return whole.view(s.shape) if s.stride is None or not self.as_given else whole.as_strided(s.shape, s.stride)
 
     def arguments(self, slot: int, inputs: list[Any]) -> list[dict[str, Any]]:
         """What a cell needs to call a kernel on a slot: offsets, and scalars by value."""
-        tensors = (*self.spec.inputs, *self.spec.parameters, *self.spec.outputs)
         result: list[dict[str, Any]] = []
-        for i, (s, offset) in enumerate(zip(tensors, self._offsets[slot], strict=True)):
+        for i, (s, offset) in enumerate(zip(self._tensors, self._offsets[slot], strict=True)):
             if offset is None:
                 value = inputs[i].item() if isinstance(inputs[i], torch.Tensor) else inputs[i]
                 result.append({"dtype": s.dtype, "value": value})
             else:
-                result.append({"offset": offset, "num_bytes": s.num_bytes, "dtype": s.dtype, "shape": list(s.shape)})
+                result.append(
+                    {"offset": offset, "num_bytes": self._bytes_of(s), "dtype": s.dtype, "shape": list(s.shape)}
+                )
+                if s.stride is not None and self.as_given:
+                    result[-1]["stride"] = list(s.stride)
         return result
 
     def reshaped(
@@ -177,13 +248,15 @@ class SharedSlots:
                 views.append(None)
                 continue
             argument |= {"num_bytes": x.nbytes, "shape": list(x.shape)}
-            views.append(self._view(s.model_copy(update={"shape": tuple(x.shape)}), argument["offset"]))
+            argument.pop("stride", None)
+            smaller = s.model_copy(update={"shape": tuple(x.shape), "stride": None})
+            views.append(self._view(smaller, argument["offset"]))
         return given, views[:n_in], [v for v in views[len(views) - n_out :] if v is not None]
 
     def fill(self, slot: int, inputs: list[Any], parameters: list[torch.Tensor]) -> None:
         for view, x in zip(self.inputs[slot], inputs, strict=True):
             if view is not None:
-                view.copy_(x)
+                core(view).copy_(core(x))
         for own, p in zip(self.parameters[slot], parameters, strict=True):
             own.copy_(p)
 
@@ -192,9 +265,11 @@ class SharedSlots:
         for out in self.outputs[slot]:
             out.view(-1).view(torch.uint8).fill_(0xFF)
 
-    def changed_argument(self, slot: int, inputs: list[Any], parameters: list[torch.Tensor]) -> str | None:
-        """Name of the first input or parameter whose bytes are no longer what was given."""
-        given = [*zip(self.spec.inputs, self.inputs[slot], inputs, strict=True)]
+    def changed_argument(self, slot: int, inputs: list[Any] | None, parameters: list[torch.Tensor]) -> str | None:
+        """Name of the first input or parameter whose bytes are no longer what was given; ``inputs``: None where they
+        may be changed.
+        """
+        given = [*zip(self.spec.inputs, self.inputs[slot], inputs, strict=True)] if inputs is not None else []
         for s, own, p in zip(self.spec.parameters, self.parameters[slot], parameters, strict=True):
             given.append((s, own, p))
         for s, view, x in given:

@@ -48,7 +48,10 @@ class Job(Frozen):
     task: Task
     protocol: JudgeProtocol
     num_slots: int
+    as_given: bool
+    """As of `SharedSlots`."""
     scalars: dict[int, Any]
+    keeps_inputs: bool
     weight_seed: int
     cores: tuple[int, ...]
 

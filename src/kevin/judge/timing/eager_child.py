@@ -31,7 +31,10 @@ def _time_calls(channel: Connection, shared_fd: int, job: Job) -> None:
     os.sched_setaffinity(0, job.cores)
     torch.set_num_threads(job.protocol.num_threads)
     reference = ReferenceModel(job.task, job.protocol, job.weight_seed)
-    slots = SharedSlots(reference.spec, job.num_slots, lambda num_bytes: mapped_buffer(shared_fd, num_bytes))
+    reference.keeps_inputs = job.keeps_inputs
+    slots = SharedSlots(
+        reference.spec, job.num_slots, lambda num_bytes: mapped_buffer(shared_fd, num_bytes), as_given=job.as_given
+    )
     views = [[job.scalars[i] if v is None else v for i, v in enumerate(slot)] for slot in slots.inputs]
     clock = ColdClock(last_level_bytes(), job.protocol.num_threads)
     channel.send(os.getpid())
@@ -44,7 +47,7 @@ def _time_calls(channel: Connection, shared_fd: int, job: Job) -> None:
             waited_ns.append(clock.waited_ns)
             return ns
 
-        return reference.run_timed(noting, views[warm], [views[i] for i in order], 0)[0], waited_ns
+        return reference.run_timed(noting, views[warm], [views[i] for i in order])[0], waited_ns
 
     is_new = True
     while True:

@@ -1,8 +1,9 @@
 """Paired, interleaved timing: kernel and eager reference take turns on the same leased device.
 
-Every timed call has inputs that were never seen before and its own poisoned outputs; after each round one call, chosen
-at random, is compared with what the reference computed for those very inputs in the same round. So neither a memo keyed
-on pointers or contents nor a path that goes cheap after the warm-up survives. The cell's clock is bounded from outside.
+Every timed call has inputs that were never seen before and its own poisoned outputs; after each round as many calls as
+take little time, chosen at random, are compared with what the reference computed for those very inputs in the same
+round. So neither a memo keyed on pointers or contents nor a path that goes cheap after the warm-up survives, and of a
+kernel that errs now and then many calls are seen. The cell's clock is bounded from outside.
 """
 
 from __future__ import annotations
@@ -20,14 +21,22 @@ import torch
 from kevin.core.errors import DeviceError
 from kevin.core.protocol import JudgeProtocol
 from kevin.core.types import Outcome, Round, Timing
-from kevin.judge.correctness.checks import settle
+from kevin.judge.correctness.checks import require_intact, settle
 from kevin.judge.correctness.compare import compare
 from kevin.judge.correctness.findings import Measured
 from kevin.judge.correctness.reference import ReferenceTask
 from kevin.judge.sandbox.cell import CandidateFailed, Cell
 from kevin.judge.sandbox.preemption import Calls
 from kevin.judge.sandbox.slots import SharedSlots
-from kevin.judge.timing.rounds import MIN_ROUNDS, calls_per_round, enough_rounds, known_slow, settled
+from kevin.judge.timing.rounds import (
+    MIN_ROUNDS,
+    calls_per_round,
+    calls_to_look_at,
+    enough_rounds,
+    known_slow,
+    leaked_bytes,
+    settled,
+)
 
 _SAMPLED_ELEMENTS = 1 << 16
 _ROOM = 2.0
@@ -61,13 +70,15 @@ def summarize(samples_us: list[float]) -> Timing:
 
 
 TimeReference = Callable[
-    [ReferenceTask, SharedSlots, list[list[Any]], list[int], int | None], tuple[Calls, list[torch.Tensor]]
+    [ReferenceTask, SharedSlots, list[list[Any]], list[int], list[int]], tuple[Calls, list[list[torch.Tensor]]]
 ]
 
 
 class PairedTimer:
-    """Times one candidate in ``cell`` against ``reference``; ``inputs[i]`` is the judge's private copy of slot i.
+    """Times one candidate in ``cell`` against ``reference``; ``inputs[i]`` is the judge's private copy of slot i, which
+    was filled with ``first``.
 
+    ``held_bytes``: memory that the candidate keeps, None where that cannot be told.
     ``time_reference`` is `Hardware.time_reference`, the counterpart of what the cell does. ``pause`` is called where
     nothing is being timed. ``allocates``: whether a call of the candidate makes memory of its own; one that does not is
     warm on a GPU after its checks. ``quiet``: keeps others' work out of the driver, for a measurement that failed.
@@ -78,11 +89,13 @@ class PairedTimer:
         cell: Cell,
         reference: ReferenceTask,
         slots: SharedSlots,
+        first: list[Any],
         inputs: list[list[Any]],
         protocol: JudgeProtocol,
         time_reference: TimeReference,
         pause: Callable[[], None],
         *,
+        held_bytes: Callable[[], int | None] = lambda: None,
         allocates: bool = True,
         quiet: Callable[[], AbstractContextManager[None]] = nullcontext,
     ) -> None:
@@ -92,13 +105,17 @@ class PairedTimer:
         self._is_long = False
         self._is_warm = protocol.device == "cuda" and not allocates
         self.cell, self.reference, self.slots = cell, reference, slots
-        self.inputs, self.protocol = inputs, protocol
+        self.first, self.inputs, self.protocol = first, inputs, protocol
+        self._held_bytes = held_bytes
+        self._look_us = 0.0
+        """What verifying a call took on average, in microseconds; 0 before the first."""
         # eager reads the very memory that the candidate reads, so that page sizes and placement favour neither
         pairs = zip(slots.inputs, inputs, strict=True)
         self._views = [[x if v is None else v for v, x in zip(shared, own, strict=True)] for shared, own in pairs]
         self._random = random.SystemRandom()
         self._parameters = reference.trials[0].parameters
         self._num_calls = 0
+        self._num_looked_at = 0
         self._checked_us: float | None = None
         """Of one call in the checks, where that is measured as in a round."""
 
@@ -140,6 +157,7 @@ class PairedTimer:
         """Rounds in which both sides had their core to themselves in some call."""
         counted: list[int] = []
         hopeless = False
+        held: list[int | None] = []
         while len(counted) < t.max_rounds and len(rounds) < _EXTRA_ROUNDS * t.max_rounds:
             self._pause()
             kernel, reference = self._round(num_calls, kernel_first=len(rounds) % 2 == 0)
@@ -147,6 +165,7 @@ class PairedTimer:
                 alone.append(len(rounds))
             calls.append((kernel, reference))
             rounds.append(Round(kernel_us=kernel.typical_us(), reference_us=reference.typical_us()))
+            held.append(self._held_bytes())
             counted = self._undisturbed(rounds, alone)
             ratios = [rounds[i].reference_us / rounds[i].kernel_us for i in counted]
             if hopeless := self._is_hopeless(ratios, rounds[0].reference_us):
@@ -174,8 +193,7 @@ class PairedTimer:
                 clock_us, kernel_us_all = median_us, [found_us]
                 rounds = [Round(kernel_us=found_us, reference_us=r.reference_us) for r in rounds]
         for slot in range(self.slots.spare(num_calls) + 1):
-            if name := self.slots.changed_argument(slot, self.inputs[slot], self._parameters):
-                raise CandidateFailed(Outcome.INCORRECT, "input_mutated", f"it changes its argument {name}")
+            require_intact(self.slots, slot, self.inputs[slot], self._parameters, self.reference)
         return Measured(
             kernel=summarize(kernel_us_all),
             reference=summarize(reference_us_all),
@@ -183,6 +201,8 @@ class PairedTimer:
             clock_us=clock_us,
             num_left_out=num_left_out,
             is_disturbed=is_disturbed,
+            num_looked_at=self._num_looked_at,
+            leaked_bytes=leaked_bytes(held, num_calls + 1),
         )
 
     def _undisturbed(self, rounds: list[Round], among: Sequence[int]) -> list[int]:
@@ -238,24 +258,36 @@ class PairedTimer:
                 warming = list(range(self.slots.spare(num_calls) + 1))
                 # without a spare slot no later call gives a module the parameters that eager is timed with
                 self.cell.call([], warming, self.protocol.run_timeout_s, load_parameters=True, cold=False)
-            self._run_reference(list(range(num_calls)), None)
+            self._run_reference(list(range(num_calls)), [])
             if time.monotonic() >= end:
                 return
 
     def _round(self, num_calls: int, *, kernel_first: bool) -> tuple[Calls, Calls]:
-        checked = self._random.randrange(num_calls)
         order = list(range(num_calls))
         self._random.shuffle(order)
+        checked = self._random.sample(order, calls_to_look_at(self.protocol, num_calls, self._look_us))
         for slot in order:
             self._renew(slot)
         if kernel_first:
             kernel = self._run_kernel(order)
-            reference, expected = self._run_reference(order, checked)
-        else:
-            reference, expected = self._run_reference(order, checked)
+            self._restore(order)
+        reference, expected = self._run_reference(order, checked)
+        if not kernel_first:
             kernel = self._run_kernel(order)
-        self._verify(self.slots.outputs[checked], expected)
+        start = time.perf_counter_ns()
+        for slot, outputs in zip(checked, expected, strict=True):
+            self._verify(self.slots.outputs[slot], outputs)
+        elapsed_us = (time.perf_counter_ns() - start) / 1e3
+        again_us = 1e6 * self.reference.call_s if self.protocol.device == "cpu" else 0.0  # eager, for what is expected
+        self._look_us = elapsed_us / len(checked) + again_us
+        self._num_looked_at += len(checked)
         return kernel, reference
+
+    def _restore(self, order: list[int]) -> None:
+        """The inputs as they were, where the candidate may change them as the reference does."""
+        if self.reference.keeps_inputs is False:
+            for slot in order:
+                self.slots.fill(slot, self.inputs[slot], self._parameters)
 
     def _verify(self, outputs: list[torch.Tensor], expected: list[torch.Tensor]) -> None:
         """Compare one timed call: in full in a random third of the rounds, else at secret positions if it is large."""
@@ -275,10 +307,11 @@ class PairedTimer:
 
     def _renew(self, slot: int) -> None:
         """Change some elements in the judge's copy and write them through to the slot; poison the outputs."""
-        self.reference.change_some(self.inputs[slot], self.slots.inputs[slot])
+        self._restore([slot])
+        self.reference.change_some(self.inputs[slot], self.slots.inputs[slot], self.first)
         self.slots.poison_outputs(slot)
 
-    def _run_reference(self, order: list[int], checked: int | None) -> tuple[Calls, list[torch.Tensor]]:
+    def _run_reference(self, order: list[int], checked: list[int]) -> tuple[Calls, list[list[torch.Tensor]]]:
         return self._time_reference(self.reference, self.slots, self._views, order, checked)
 
     def _run_kernel(self, order: list[int]) -> Calls:

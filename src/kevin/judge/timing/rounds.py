@@ -2,13 +2,18 @@
 
 from __future__ import annotations
 
+import itertools
 import statistics
+from collections.abc import Sequence
 
 from kevin.core.protocol import JudgeProtocol
 
 MIN_ROUNDS = 3
 _GPU_LEAD_US = 300.0
 """Flushing the L2 of a GPU and waiting for the launch, before every timed call."""
+_LOOK_SHARE, _LOOKED_AT = 0.5, 60
+"""Of a round's length, for looking at the outputs of its calls; how many of them are wanted."""
+_LEAST_STEPS, _GROWING_SHARE = 4, 0.8
 _SLOW, _SLOW_SPREAD = 0.1, 0.05
 """Of a kernel that is ten times slower than eager no more need be known than two measurements agree on."""
 
@@ -20,6 +25,20 @@ def calls_per_round(protocol: JudgeProtocol, kernel_us: float, num_slots: int) -
     return int(max(1, min(wanted, num_slots - 1, protocol.timing.max_calls_per_round)))
 
 
+def calls_to_look_at(protocol: JudgeProtocol, num_calls: int, look_us: float) -> int:
+    """Of the calls of a round, those whose outputs are compared: as many as take a small part of it, or make
+    `_LOOKED_AT` of all rounds together and take no longer than one.
+
+    Args:
+        look_us: what comparing one takes, with making what is expected of it; 0 while that is unknown.
+    """
+    t = protocol.timing
+    if not look_us:
+        return 1
+    wanted = max(_LOOK_SHARE * t.round_us / look_us, min(-(-_LOOKED_AT // t.min_rounds), t.round_us / look_us))
+    return int(max(1, min(wanted, num_calls)))
+
+
 def enough_rounds(protocol: JudgeProtocol, num_rounds: int, timed_us: float) -> bool:
     """Whether the least that is always measured has been; the clock of a GPU is steady, long calls need fewer rounds.
 
@@ -29,6 +48,21 @@ def enough_rounds(protocol: JudgeProtocol, num_rounds: int, timed_us: float) -> 
     t = protocol.timing
     is_long = protocol.device == "cuda" and timed_us >= t.min_rounds * t.round_us
     return num_rounds >= (min(MIN_ROUNDS, t.min_rounds) if is_long else t.min_rounds)
+
+
+def leaked_bytes(held: Sequence[int | None], calls_per_round: int) -> int:
+    """What a candidate keeps more with every call, if it grows with nearly every round; 0 if it does not.
+
+    Args:
+        held: bytes that it keeps after each round, or that are taken of the whole device, whose other users take and
+            give back some in a few rounds at most.
+        calls_per_round: the untimed one counted too.
+    """
+    known = [h for h in held if h is not None][1:]  # the first round may make what all later ones use
+    steps = [b - a for a, b in itertools.pairwise(known)]
+    if len(steps) < _LEAST_STEPS or sum(s > 0 for s in steps) < _GROWING_SHARE * len(steps):
+        return 0
+    return int(statistics.median(steps) / calls_per_round)
 
 
 def known_slow(ratios: list[float]) -> bool:

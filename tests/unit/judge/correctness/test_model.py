@@ -48,7 +48,8 @@ def test_eager_is_timed_as_a_users_process_runs_it(
 
     monkeypatch.setattr(reference.model, "forward", watched)
     inputs = reference.trials[0].inputs
-    reference.run_timed(lambda call: call() or 1, inputs, [inputs], 0)  # type: ignore[func-returns-value]
+    _, kept = reference.run_timed(lambda call: call() or 1, inputs, [inputs], [0])  # type: ignore[func-returns-value]
+    assert len(kept) == 1 and torch.equal(kept[0][0], inputs[0] + 1)
     reference.run_burst(inputs, 1)
     assert seen == [users] * 3
     list(reference._eager_outputs(inputs, []))

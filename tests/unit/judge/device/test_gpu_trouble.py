@@ -102,8 +102,10 @@ def test_no_gpu_is_said_with_torchs_reason() -> None:
     [("raise torch.AcceleratorError('CUDA error: lost')", DeviceLostError), ("raise ValueError('mine')", TaskError)],
 )
 def test_a_lost_gpu_is_not_the_tasks_fault(body: str, error: type[Exception]) -> None:
-    task = Task(id="t", level=1, name="t", source=SOURCE.format(body=body), origin="user", spec=NOTHING)
-    with pytest.raises(error):
+    x = TensorSpec(name="x", dtype="float32", shape=(4,))
+    spec = TaskSpec(inputs=(x,), outputs=(x,))
+    task = Task(id="t", level=1, name="t", source=SOURCE.format(body=body), origin="user", spec=spec)
+    with pytest.raises(error, match=r"lost|mine"):
         make_reference(task, JudgeProtocol())
 
 

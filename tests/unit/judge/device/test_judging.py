@@ -53,8 +53,10 @@ def _module(task: Task, body: str) -> Kernel:
     return Kernel(dialect="load_inline", language="cpp", source=source)
 
 
-def _kernel(added: int) -> Kernel:
-    source = f'extern "C" void launch(const float* x, float* out) {{ for (int i = 0; i < {1000 + added}; i++) '
+def _kernel(added: int, of_task: int | None = None) -> Kernel:
+    """Right for the task ``added``; as long as the tensors of ``of_task``."""
+    size = 1000 + (added if of_task is None else of_task)
+    source = f'extern "C" void launch(const float* x, float* out) {{ for (int i = 0; i < {size}; i++) '
     return Kernel(dialect="c_abi", language="cpp", source=source + f"out[i] = x[i] + {added}; }}")
 
 
@@ -103,7 +105,7 @@ class _Watched(Judging):
 
 def _judge(device: Judging, numbers: list[tuple[int, int]], folder: Path) -> list[Verdict]:
     def one(pair: tuple[int, int]) -> Verdict:
-        task, kernel = _task(pair[0]), _kernel(pair[1])
+        task, kernel = _task(pair[0]), _kernel(pair[1], of_task=pair[0])
         build = build_native(kernel, inspect_task(task.source, task.id), PROTOCOL, folder)
         return device.judge(task, kernel, build, f"{pair}")
 

@@ -9,7 +9,7 @@ from pydantic import ValidationError
 
 from kevin.core.errors import DeviceError
 from kevin.core.protocol import JudgeProtocol
-from kevin.judge.device.nsight import find_ncu, profiler_command, profiler_paths, read_profile
+from kevin.judge.device.nsight import find_ncu, profiler_command, read_profile, tool_paths
 
 _RATIO = "smsp__average_warps_issue_stalled_{}_per_issue_active.ratio"
 _STALLS = ("barrier", "drain", "long_scoreboard", "math_pipe_throttle", "not_selected", "selected", "wait")
@@ -54,7 +54,7 @@ def test_a_profiler_outside_the_system_is_shown_to_the_sandbox(tmp_path: Path) -
     program = tmp_path / "bin/ncu"
     program.parent.mkdir()
     program.touch()
-    assert str(tmp_path / "bin") in profiler_paths(str(program))
+    assert str(tmp_path / "bin") in tool_paths(str(program))
 
 
 def test_a_profiler_that_is_missing_or_useless_is_said_so(monkeypatch: pytest.MonkeyPatch) -> None:

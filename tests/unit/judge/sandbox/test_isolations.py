@@ -23,6 +23,7 @@ from kevin.judge.sandbox.isolation import Isolation, detect_isolation
 from kevin.judge.sandbox.slots import anonymous_buffer
 
 NO_TENSORS = {"shared_bytes": 4096, "cache_bytes": 1 << 20, "memory_bytes": 1 << 30, "num_threads": 1, "slots": [[]]}
+NO_TENSORS |= {"guarded": [[]], "num_outputs": 0}
 
 
 @pytest.fixture(params=list(Isolation))

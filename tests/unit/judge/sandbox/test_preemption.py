@@ -56,6 +56,7 @@ def test_the_waiting_of_a_cell_is_seen_from_outside() -> None:
     """And what the cell itself says of it is borne out by that."""
     memory = anonymous_buffer(4096)
     setup = {"shared_bytes": 4096, "cache_bytes": 64 << 20, "memory_bytes": 1 << 30, "num_threads": 1, "slots": [[]]}
+    setup |= {"guarded": [[]], "num_outputs": 0}
     with Cell("native.py", isolation=detect_isolation()) as cell:
         cell.prepare(setup | {"library": "libc.so.6", "launcher": "getpid"}, memory.fd)
         cell.load(10.0)

@@ -5,7 +5,7 @@ from __future__ import annotations
 import torch
 
 from kevin.core.types import TaskSpec, TensorSpec
-from kevin.judge.sandbox.slots import SharedSlots, slot_bytes
+from kevin.judge.sandbox.slots import SharedSlots, _pages, slot_bytes
 
 SPEC = TaskSpec(
     inputs=(
@@ -42,7 +42,8 @@ def test_inputs_are_wrong_until_the_late_pieces_are_delivered() -> None:
 
 def test_pieces_stand_at_other_places_in_every_slot_and_within_its_bytes() -> None:
     slots = SharedSlots(SPEC, 4)
-    assert slots.total_bytes == 4 * slot_bytes(SPEC)
+    guarded = sum(_pages(s.num_bytes) for s in (*SPEC.inputs, *SPEC.outputs))
+    assert slots.total_bytes == 4 * slot_bytes(SPEC) + guarded
     places = [tuple(target for _, target, _ in slots.late_pieces(i)) for i in range(4)]
     assert len({tuple(p - i * slot_bytes(SPEC) for p in place) for i, place in enumerate(places)}) > 1
     for i in range(4):

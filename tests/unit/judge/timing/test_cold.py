@@ -38,8 +38,8 @@ def test_a_measurement() -> None:
         def waited_us(self) -> None:
             return None
 
-    def time_reference(_: Any, slots: Any, views: Any, order: list[int], keep: int | None) -> tuple[Calls, list[Any]]:
-        asked.append(("eager", len(order), keep is not None))
+    def time_reference(_: Any, slots: Any, views: Any, order: list[int], keep: list[int]) -> tuple[Calls, list[Any]]:
+        asked.append(("eager", len(order), bool(keep)))
         return Calls([1.0] * len(order)), []
 
     class Timer(PairedTimer):
@@ -53,5 +53,5 @@ def test_a_measurement() -> None:
     assert asked == [("kernel", 3, False), ("eager", 2, False)]
     asked.clear()
     timer._run_kernel([0, 1])
-    timer._run_reference([0, 1], 1)
+    timer._run_reference([0, 1], [1])
     assert asked == [("kernel", 2, True), ("eager", 2, True)]

@@ -57,7 +57,16 @@ def slots() -> Iterator[SharedSlots]:
 def start(server: EagerServer, slots: SharedSlots, source: str = SOURCE) -> EagerProcess:
     task = Task(id="test", level=1, name="test", source=source, origin="user")
     cores = tuple(os.sched_getaffinity(0))
-    job = Job(task=task, protocol=JudgeProtocol(), num_slots=3, scalars={1: 3.0}, weight_seed=7, cores=cores)
+    job = Job(
+        task=task,
+        protocol=JudgeProtocol(),
+        num_slots=3,
+        as_given=False,
+        scalars={1: 3.0},
+        keeps_inputs=True,
+        weight_seed=7,
+        cores=cores,
+    )
     return server.start(job, slots.fd)
 
 

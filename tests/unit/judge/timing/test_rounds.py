@@ -19,7 +19,7 @@ from kevin.judge.sandbox.cell import CandidateFailed
 from kevin.judge.sandbox.preemption import Calls
 from kevin.judge.timing import paired
 from kevin.judge.timing.paired import PairedTimer
-from kevin.judge.timing.rounds import calls_per_round, enough_rounds, settled
+from kevin.judge.timing.rounds import calls_per_round, calls_to_look_at, enough_rounds, leaked_bytes, settled
 
 CPU = JudgeProtocol(timing=TimingProtocol(min_rounds=6, round_us=4000.0))
 GPU = CPU.model_copy(update={"device": "cuda"})
@@ -27,12 +27,16 @@ GPU = CPU.model_copy(update={"device": "cuda"})
 LOST = paired._LOST
 """Before `_busy_machine` in tests/conftest.py takes it away."""
 
-SLOTS = SimpleNamespace(changed_argument=lambda *args: None, spare=lambda num_timed: num_timed)
+SLOTS = SimpleNamespace(
+    changed_argument=lambda *args: None,
+    spare=lambda num_timed: num_timed,
+    bands=SimpleNamespace(trespass=lambda: None),
+)
 """Of a candidate that leaves its arguments alone."""
 
 
 def _reference(fastest_us: float = math.inf) -> Any:
-    return SimpleNamespace(fastest_us=fastest_us, task=SimpleNamespace(id="test"))
+    return SimpleNamespace(fastest_us=fastest_us, task=SimpleNamespace(id="test"), keeps_inputs=True)
 
 
 def test_a_round_is_filled_with_calls_and_what_goes_before_them() -> None:
@@ -42,6 +46,23 @@ def test_a_round_is_filled_with_calls_and_what_goes_before_them() -> None:
     assert calls_per_round(GPU, kernel_us=100.0, num_slots=17) == 10
     assert calls_per_round(GPU, kernel_us=100.0, num_slots=4) == 3
     assert calls_per_round(CPU, kernel_us=1e6, num_slots=2) == 1
+
+
+def test_as_many_calls_are_looked_at_as_take_half_a_round_or_make_sixty_within_one() -> None:
+    assert calls_to_look_at(CPU, num_calls=16, look_us=0.0) == 1, "what it takes is unknown"
+    assert calls_to_look_at(CPU, num_calls=50, look_us=100.0) == 20
+    assert calls_to_look_at(CPU, num_calls=50, look_us=250.0) == 10
+    assert calls_to_look_at(CPU, num_calls=50, look_us=1000.0) == 4, "no longer than a round"
+    assert calls_to_look_at(CPU, num_calls=50, look_us=1e6) == 1
+    assert calls_to_look_at(CPU, num_calls=3, look_us=1.0) == 3
+
+
+def test_memory_that_grows_with_every_round_is_a_leak_and_what_comes_and_goes_is_not() -> None:
+    assert leaked_bytes([500, 1000, 1040, 1080, 1120, 1160], 4) == 10
+    assert leaked_bytes([0, 1000, 1000, 1000, 1000, 1000], 4) == 0, "the first round makes what all later ones use"
+    assert leaked_bytes([0, 1000, 5000, 1000, 5000, 1000], 4) == 0
+    assert leaked_bytes([500, 1000, 1040, 1080, 1120], 4) == 0, "too few rounds to tell"
+    assert leaked_bytes([None] * 8, 4) == 0
 
 
 @pytest.mark.parametrize(
@@ -79,6 +100,7 @@ def test_a_hopelessly_slow_kernel_is_measured_until_two_agree(
     class Timer(PairedTimer):
         def __init__(self) -> None:
             self.protocol, self._num_calls, self._pause = protocol, 0, lambda: None
+            self._num_looked_at, self._held_bytes = 0, lambda: None
             self.slots, self._checked_us = None, None if allocates or protocol.device == "cpu" else 100.0
             self.reference = _reference()
             self.left = list(rounds_us)
@@ -104,6 +126,7 @@ def test_calls_in_a_row_count_where_the_clock_says_less(calls_in_a_row_us: float
     class Timer(PairedTimer):
         def __init__(self) -> None:
             self.protocol, self._num_calls, self._pause = GPU, 0, lambda: None
+            self._num_looked_at, self._held_bytes = 0, lambda: None
             self._quiet = lambda: nullcontext(quiet.append(True))
             self.slots = SLOTS  # type: ignore[assignment]
             self._checked_us, self.inputs, self._parameters = None, [[]], []
@@ -134,6 +157,7 @@ class _Played(PairedTimer):
 
     def __init__(self, rounds: list[tuple[Calls, Calls]], fastest_us: float = math.inf) -> None:
         self.protocol, self._num_calls, self._pause = CPU, 0, lambda: None
+        self._num_looked_at, self._held_bytes = 0, lambda: None
         self.slots = SLOTS  # type: ignore[assignment]
         self._checked_us, self.inputs, self._parameters = None, [[]], []
         self.reference, self.left, self.num_rounds = _reference(fastest_us), list(rounds), 0
@@ -340,7 +364,7 @@ def test_changes_of_the_inputs_do_not_add_up() -> None:
     seen = set()
     for _ in range(50):
         for slot in range(2):
-            reference.change_some(slots[slot], views[slot])
+            reference.change_some(slots[slot], views[slot], reference.trials[0].inputs)
             assert all(torch.equal(x, view) for x, view in zip(slots[slot], views[slot], strict=True))
             x, y = slots[slot]
             changed = int((x != first).sum())

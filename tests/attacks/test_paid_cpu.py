@@ -1,0 +1,173 @@
+"""Wrong kernels that once were paid, and right ones beside them that must be."""
+
+from __future__ import annotations
+
+import pytest
+
+from kevin.core.errors import TaskError
+from kevin.core.protocol import TimingProtocol
+from kevin.core.types import Outcome
+from kevin.judge.device.open import open_device
+
+from .conftest import PROTOCOL, Judge, runner
+
+pytestmark = pytest.mark.timing
+
+TASK = """
+import torch
+class Model(torch.nn.Module):
+    def forward(self, x):
+        return {forward}
+def get_inputs():
+    return [{x}]
+def get_init_inputs():
+    return []
+"""
+SCALES = TASK.format(forward="x * 2.0 + 1.0", x="torch.randn(10003)")
+RIGHT = "for (int64_t i = 0; i < x_size; i++) out[i] = x[i] * 2.0f + 1.0f;"
+LAUNCH = 'extern "C" void launch(const float* x, float* out) {'
+MODULE = """
+import torch
+from torch.utils.cpp_extension import load_inline
+class ModelNew(torch.nn.Module):
+    def forward(self, x):
+        return {forward}
+"""
+
+
+def _loop(past: int) -> str:
+    return f"{LAUNCH} for (int64_t i = 0; i < x_size + {past}; i++) out[i] = x[i] * 2.0f + 1.0f; }}"
+
+
+@pytest.mark.parametrize("past", [1, 17, 253, 4000])
+def test_a_kernel_without_its_bounds_guard_is_told_where_it_writes(judge: Judge, past: int) -> None:
+    verdict = judge(SCALES, _loop(past))
+    assert (verdict.outcome, verdict.reason) == (Outcome.RUNTIME_ERROR, "out_of_bounds")
+    assert "writes past the end of out" in verdict.message and "out[10003]" in verdict.message
+
+
+def test_a_write_before_an_output_is_seen(judge: Judge) -> None:
+    verdict = judge(SCALES, f"{LAUNCH} {RIGHT} out[-3] = 0; }}")
+    assert verdict.reason == "out_of_bounds" and "before the start of out" in verdict.message
+
+
+@pytest.mark.parametrize(("place", "told"), [("x_size", "past the end of x"), ("-1", "before the start of x")])
+def test_reads_alone_are_seen(judge: Judge, place: str, told: str) -> None:
+    verdict = judge(SCALES, f"{LAUNCH} {RIGHT} volatile float one = x[{place}]; (void)one; }}")
+    assert (verdict.outcome, verdict.reason) == (Outcome.RUNTIME_ERROR, "out_of_bounds")
+    assert f"reads {told}" in verdict.message
+
+
+def test_aligned_vector_loads_are_not_blamed(judge: Judge) -> None:
+    """A user's tensors are aligned; one that ends with its page is not."""
+    body = (
+        "typedef float v8 __attribute__((vector_size(32))); int64_t i = 0; "
+        "for (; i + 8 <= x_size; i += 8) *(v8*)(out + i) = *(const v8*)(x + i) * 2.0f + 1.0f; "
+        "for (; i < x_size; i++) out[i] = x[i] * 2.0f + 1.0f;"
+    )
+    assert judge(SCALES, f"{LAUNCH} {body} }}").outcome is Outcome.CORRECT
+
+
+def test_an_input_that_is_changed_and_restored_is_seen(judge: Judge) -> None:
+    flip = "for (int64_t i = 0; i < x_size; i++) y[i] = -y[i];"
+    verdict = judge(SCALES, f"{LAUNCH} float* y = (float*)x; {flip} {flip} {RIGHT} }}")
+    assert (verdict.outcome, verdict.reason) == (Outcome.INCORRECT, "input_mutated")
+    assert "writes to its argument x" in verdict.message
+
+
+def test_zeros_are_not_right_where_squares_overflow(judge: Judge) -> None:
+    task = TASK.format(forward="x * 1e18", x="torch.randn(64, 64)")
+    verdict = judge(task, f"{LAUNCH} for (int64_t i = 0; i < x_size; i++) out[i] = 0; }}")
+    assert (verdict.outcome, verdict.reason) == (Outcome.INCORRECT, "wrong_values")
+
+
+@pytest.fixture(scope="module")
+def long_judge(tmp_path_factory: pytest.TempPathFactory) -> Judge:
+    """With as many rounds as a user's judge has at least."""
+    protocol = PROTOCOL.model_copy(update={"timing": TimingProtocol(budget_s=0.05, warmup_s=0.02)})
+    return runner(open_device(protocol), "cpp", tmp_path_factory.mktemp("builds"))
+
+
+def test_one_wrong_call_in_twenty_is_found(long_judge: Judge) -> None:
+    verdict = long_judge(SCALES, f"static int calls; {LAUNCH} {RIGHT} if (++calls % 20 == 0) out[777] += 1; }}")
+    assert verdict.outcome is Outcome.INCORRECT
+
+
+@pytest.mark.parametrize("rules", [(), ("memory_leak",)])
+def test_memory_that_each_call_keeps_is_a_flag_and_refused_where_that_is_enforced(
+    long_judge: Judge, rules: tuple[str, ...]
+) -> None:
+    """With fewer rounds growth could be chance."""
+    leak = "volatile char* p = (volatile char*)malloc(4 << 20); p[0] = 1;"
+    verdict = long_judge(SCALES, f"#include <cstdlib>\n{LAUNCH} {leak} {RIGHT} }}", rules=rules)
+    assert verdict.flags == ("memory_leak",)
+    assert verdict.outcome is (Outcome.REFUSED if rules else Outcome.CORRECT)
+
+
+def test_scratch_memory_that_is_kept_once_is_no_leak(long_judge: Judge) -> None:
+    body = f"static std::vector<float> s; s.resize(1 << 20); {RIGHT}"
+    verdict = long_judge(SCALES, f"#include <vector>\n{LAUNCH} {body} }}")
+    assert verdict.outcome is Outcome.CORRECT and verdict.flags == ()
+
+
+TRANSPOSED = TASK.format(forward="x * 2.0", x="torch.randn(96, 64).t()")
+
+
+def test_a_module_that_ignores_strides_is_wrong_on_its_tasks_own_inputs(judge: Judge) -> None:
+    ignoring = MODULE.format(forward="torch.as_strided(x, x.shape, (x.shape[1], 1)) * 2.0")
+    assert judge(TRANSPOSED, ignoring, dialect="load_inline").outcome is Outcome.INCORRECT
+    assert judge(TRANSPOSED, MODULE.format(forward="x * 2.0"), dialect="load_inline").outcome is Outcome.CORRECT
+
+
+def test_a_launcher_is_given_contiguous_inputs(judge: Judge) -> None:
+    verdict = judge(TRANSPOSED, f"{LAUNCH} for (int64_t i = 0; i < x_size; i++) out[i] = x[i] * 2.0f; }}")
+    assert verdict.outcome is Outcome.CORRECT
+
+
+@pytest.mark.parametrize("x", ["torch.randn(64, 96)[:, ::2]", "torch.randn(1, 48).expand(64, 48)"])
+def test_sliced_and_expanded_inputs_reach_a_module_as_they_are(judge: Judge, x: str) -> None:
+    task = TASK.format(forward="x * 2.0", x=x)
+    dense = "x * 2.0 if not x.is_contiguous() else x"
+    assert judge(task, MODULE.format(forward=dense), dialect="load_inline").outcome is Outcome.CORRECT
+
+
+def test_a_reference_that_works_in_place_takes_a_right_kernel(judge: Judge) -> None:
+    task = TASK.format(forward="x.mul_(2.0)", x="torch.randn(10003)")
+    kernel = f"{LAUNCH} for (int64_t i = 0; i < x_size; i++) out[i] = x[i] * 2.0f; }}"
+    assert judge(task, kernel).outcome is Outcome.CORRECT
+    assert judge(task, MODULE.format(forward="x.mul_(2.0)"), dialect="load_inline").outcome is Outcome.CORRECT
+    assert judge(task, kernel.replace("2.0f", "3.0f")).outcome is Outcome.INCORRECT
+
+
+def test_a_reference_with_a_memory_is_refused(judge: Judge) -> None:
+    task = SCALES.replace(
+        "    def forward(self, x):\n        return x * 2.0 + 1.0",
+        "    calls = 0\n    def forward(self, x):\n        self.calls += 1\n        return x * self.calls",
+    )
+    with pytest.raises(TaskError, match="other outputs"):
+        judge(task, f"{LAUNCH} {RIGHT} }}")
+
+
+def test_nested_outputs_are_compared_leaf_by_leaf(judge: Judge) -> None:
+    task = TASK.format(forward="(x * 2.0, (x + 1.0, x - 1.0))", x="torch.randn(1000)")
+    launch = 'extern "C" void launch(const float* x, float* out0, float* out1, float* out2) {'
+    body = "for (int64_t i = 0; i < x_size; i++) { out0[i] = x[i] * 2; out1[i] = x[i] + 1; out2[i] = x[i] - 1; }"
+    assert judge(task, f"{launch} {body} }}").outcome is Outcome.CORRECT
+    nested = MODULE.format(forward="(x * 2.0, [x + 1.0, x - 1.0])")
+    assert judge(task, nested, dialect="load_inline").outcome is Outcome.CORRECT
+    wrong = judge(task, nested.replace("x - 1.0", "x - 1.1"), dialect="load_inline")
+    assert wrong.outcome is Outcome.INCORRECT and "out2" in wrong.message
+
+
+@pytest.mark.parametrize("output", ["None", "'text'", "{'a': x}"])
+def test_outputs_that_cannot_be_compared_are_named(judge: Judge, output: str) -> None:
+    with pytest.raises(TaskError, match="forward returned a"):
+        judge(TASK.format(forward=f"(x, ({output}, x))", x="torch.randn(10)"), f"{LAUNCH} }}")
+
+
+@pytest.mark.parametrize("arguments", ["float* x, float* out, int n", "const float* a, const float* b, float* c"])
+@pytest.mark.parametrize("head", ['extern "C" void', "void", 'extern "C" int'])
+def test_the_wanted_signature_is_told(judge: Judge, head: str, arguments: str) -> None:
+    verdict = judge(SCALES, f"{head} launch({arguments}) {{ {'return 0;' if 'int ' in head else ''} }}")
+    assert verdict.outcome in (Outcome.COMPILE_ERROR, Outcome.RUNTIME_ERROR)
+    assert 'extern "C" void launch(const float* x, float* out)' in verdict.message
