@@ -35,6 +35,8 @@ rule table_judge_errors:
         image=IMAGE_DIGEST,
     output:
         report("<results>/tables/judge_errors.csv", **REPORTED),
+        "<results>/tables/judge_errors.md",
+        "<results>/tables/judge_errors.tex",
         "<results>/tables/judge_errors_rows.csv",
         "<results>/tables/judge_errors.provenance.json",
     log:

@@ -98,7 +98,7 @@ def test_memory_that_each_call_keeps_is_a_flag_and_refused_where_that_is_enforce
     long_judge: Judge, rules: tuple[str, ...]
 ) -> None:
     """With fewer rounds growth could be chance."""
-    leak = "volatile char* p = (volatile char*)malloc(4 << 20); p[0] = 1;"
+    leak = "volatile char* p = (volatile char*)malloc(1 << 18); p[0] = 1;"
     verdict = long_judge(SCALES, f"#include <cstdlib>\n{LAUNCH} {leak} {RIGHT} }}", rules=rules)
     assert verdict.flags == ("memory_leak",)
     assert verdict.outcome is (Outcome.REFUSED if rules else Outcome.CORRECT)

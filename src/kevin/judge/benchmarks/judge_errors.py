@@ -109,11 +109,14 @@ def error_table(rows: Sequence[dict[str, Any]]) -> pd.DataFrame:
 
 
 def write_errors(out: Path, rows: Sequence[dict[str, Any]], provenance: dict[str, Any]) -> list[Path]:
-    """Into ``out``: ``judge_errors.csv``, ``judge_errors_rows.csv``, ``judge_errors.provenance.json``."""
-    paths = [out / f"judge_errors{ending}" for ending in (".csv", "_rows.csv", ".provenance.json")]
-    write_csv(paths[0], error_table(rows))
-    write_csv(paths[1], pd.DataFrame(rows))
-    write_text(paths[2], strict_json(provenance, indent=1, sort_keys=True) + "\n")
+    """Into ``out``: ``judge_errors`` as CSV, Markdown and LaTeX, ``judge_errors_rows.csv``, and where they are from."""
+    paths = [out / f"judge_errors{ending}" for ending in (".csv", ".md", ".tex", "_rows.csv", ".provenance.json")]
+    table = error_table(rows)
+    write_csv(paths[0], table)
+    write_text(paths[1], table.to_markdown(index=False) + "\n")
+    write_text(paths[2], table.to_latex(index=False, escape=True, na_rep=""))
+    write_csv(paths[3], pd.DataFrame(rows))
+    write_text(paths[4], strict_json(provenance, indent=1, sort_keys=True) + "\n")
     return paths
 
 

@@ -115,7 +115,7 @@ class PairedTimer:
         self._random = random.SystemRandom()
         self._parameters = reference.trials[0].parameters
         self._num_calls = 0
-        self._num_looked_at = 0
+        self._num_looked_at = self._leaked_bytes = 0
         self._checked_us: float | None = None
         """Of one call in the checks, where that is measured as in a round."""
 
@@ -183,6 +183,7 @@ class PairedTimer:
         num_left_out = len(rounds) - len(counted)
         rounds = [rounds[i] for i in counted]
         clock_us: float | None = None
+        self._leaked_bytes = leaked_bytes(held, num_calls + 1)
         if not hopeless:  # nobody would be so slow by cheating
             self._pause()
             median_us = statistics.median(kernel_us_all)
@@ -202,7 +203,7 @@ class PairedTimer:
             num_left_out=num_left_out,
             is_disturbed=is_disturbed,
             num_looked_at=self._num_looked_at,
-            leaked_bytes=leaked_bytes(held, num_calls + 1),
+            leaked_bytes=self._leaked_bytes,
         )
 
     def _undisturbed(self, rounds: list[Round], among: Sequence[int]) -> list[int]:
@@ -367,7 +368,8 @@ class PairedTimer:
 
     def _burst_calls(self, kernel_us: float, length: int) -> int:
         """As many calls as last ``length`` short bursts by the cell's clock, within half of the time limit."""
-        most = min(_MAX_BURST, 5e5 * self.protocol.run_timeout_s // kernel_us)
+        room = (self.protocol.memory_mb << 18) // self._leaked_bytes if self._leaked_bytes else _MAX_BURST
+        most = min(_MAX_BURST, room, 5e5 * self.protocol.run_timeout_s // kernel_us)
         least = 1 if length == 1 else _LEAST_BURST
         return int(max(1, min(max(least, length * _BURST_US[self.protocol.device] // kernel_us), most)))
 

@@ -35,7 +35,7 @@ def calls_to_look_at(protocol: JudgeProtocol, num_calls: int, look_us: float) ->
     t = protocol.timing
     if not look_us:
         return 1
-    wanted = max(_LOOK_SHARE * t.round_us / look_us, min(-(-_LOOKED_AT // t.min_rounds), t.round_us / look_us))
+    wanted = max(_LOOK_SHARE * t.round_us / look_us, min(-(-_LOOKED_AT // t.min_rounds), 2 * t.round_us / look_us))
     return int(max(1, min(wanted, num_calls)))
 
 

@@ -23,7 +23,8 @@ def primary_data(table: pd.DataFrame) -> pd.DataFrame:
     longest = played[(played["turns"] > 1) & (played["turns"] == played["turns"].max())].assign(way=TURNS)
     compiled = ours[ours["policy"] == COMPILED].assign(way=COMPILED)
     names = {"geomean": "value", "geomean_low": "low", "geomean_high": "high"}
-    return pd.concat([first, longest, compiled], ignore_index=True).rename(columns=names)[COLUMNS]
+    rows: pd.DataFrame = pd.concat([first, longest, compiled], ignore_index=True)
+    return rows.rename(columns=names)[COLUMNS]
 
 
 def plot_primary(data: pd.DataFrame) -> Figure:
