@@ -171,6 +171,11 @@ def _stored(
     return {pair_id for pair_id, key in keys.items() if store.get(key) is not None}
 
 
+def _task(pair: Pair) -> Task:
+    """Not looked into. Raises UsageError for a reference that is no text."""
+    return make_task(pair.reference, "user").model_copy(update={"id": pair.place})
+
+
 def load_tasks(pairs: list[Pair], stored: Collection[str | int] = ()) -> tuple[list[tuple[Pair, Task]], list[Record]]:
     """Pairs with their task, and an error record for each whose reference is no task module.
 
@@ -183,12 +188,12 @@ def load_tasks(pairs: list[Pair], stored: Collection[str | int] = ()) -> tuple[l
     work: list[tuple[Pair, Task]] = []
     unusable: list[Record] = []
     for pair in pairs:
-        task = make_task(pair.reference, "user").model_copy(update={"id": pair.place})
         if pair.id in stored:
-            work.append((pair, task))
+            work.append((pair, _task(pair)))
             continue
         if pair.reference not in known:
             try:
+                task = _task(pair)
                 spec = inspect_task(pair.reference, pair.place)
                 known[pair.reference] = task.model_copy(update={"spec": spec})
             except UsageError as e:

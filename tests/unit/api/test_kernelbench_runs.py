@@ -159,7 +159,6 @@ def test_again_it_judges_nothing_and_by_our_protocol_only_ours_counts(results: d
     assert sorted(path.name for path in (run / "kevin_store").rglob("*.json")) == before
 
 
-@pytest.mark.skipif(not CHECKOUT, reason="KEVIN_KERNELBENCH names no checkout of KernelBench")
 class AllWrong:
     """A judge that finds every kernel wrong, and says what it read."""
 
@@ -206,6 +205,7 @@ def test_a_sample_that_is_no_text_counts_as_not_compiled(
     assert all("é" in entry["metadata"]["correctness_issue"] for entry in entries[1:4])
 
 
+@pytest.mark.skipif(not CHECKOUT, reason="KEVIN_KERNELBENCH names no checkout of KernelBench")
 def test_its_own_analysis_runs_on_them(results: dict[str, Any], run: Path, tmp_path: Path) -> None:
     """On its own level 1, of which problems 2 and 10 were answered."""
     assert CHECKOUT

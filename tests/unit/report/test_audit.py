@@ -15,7 +15,7 @@ from kevin.core.files import write_parquet
 from kevin.report.audit import ALL, ANY, AUDIT_KIND, PAID, audit_table, guards, kinds_of, make_audit_table, wilson
 from kevin.report.figures.audit import make_audit_figure
 
-RULES = "no_kernel torch_compute try_except pass_statement inherits_model harness_access"
+RULES = "no_kernel torch_compute try_except pass_statement inherits_model harness_access memory_leak"
 
 
 @pytest.fixture

@@ -90,6 +90,7 @@ class ReportConfig(Frozen):
     """Share by which the judge's clock alone may set two speedups apart, two measurements of one kernel among them; a
     verdict on speedups needs more than that besides its interval."""
     primary: PrimaryConfig = PrimaryConfig()
+    """The study's primary endpoint."""
     viewer_trajectories: int = Field(default=2, ge=0)
     """Trajectories per task (the best ones first) that the report's viewer holds."""
     miniature: bool = False

@@ -181,7 +181,7 @@ def resources_used(text: str) -> dict[str, int]:
 
 def without_resources(text: str) -> str:
     """A compiler's words as they would be without ``ptxas -v``."""
-    lines = text.split("\n")
+    lines = text.rstrip("\n").split("\n")
     return "\n".join(line for line in lines if not re.match(r"ptxas info|\s+\d+ bytes stack frame", line))
 
 

@@ -11,6 +11,7 @@ import shutil
 from pathlib import Path
 
 from kevin.core.errors import DeviceError
+from kevin.core.texts import split_lines
 
 _VIOLATION = re.compile(r"=+ (Invalid \S+ \w+ of size \d+ bytes?|Program hit .*)")
 _LINES = 4
@@ -49,7 +50,7 @@ def sanitizer_command(program: str, report: Path) -> list[str]:
 
 def first_violation(report: str) -> str | None:
     """The first access that was out of bounds, with where it was; None where there was none."""
-    lines = report.splitlines()
+    lines = split_lines(report)
     for number, line in enumerate(lines):
         if found := _VIOLATION.match(line):
             around = [re.sub(r"^=+\s*", "", each).strip() for each in lines[number + 1 : number + _LINES]]

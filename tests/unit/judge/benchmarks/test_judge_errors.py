@@ -106,8 +106,8 @@ def test_rows_are_made_and_kept(tmp_path: Path) -> None:
 
     assert error_rows(chosen, none_is_opened, protocol, tmp_path / "store", **options) == rows
     paths = write_errors(tmp_path / "out", rows, {"device_name": "this processor"})
-    assert list(pd.read_csv(paths[1])["file"]) == [m.name for m in chosen]
-    assert json.loads(paths[2].read_text())["device_name"] == "this processor"
+    assert list(pd.read_csv(paths[3])["file"]) == [m.name for m in chosen]
+    assert json.loads(paths[4].read_text())["device_name"] == "this processor"
 
 
 def _row(expect: str, kind: str, *, paid: bool, **more: Any) -> dict[str, Any]:
