@@ -117,16 +117,17 @@ def test_the_worked_example_is_correct_and_its_changes_have_the_outcomes_that_ar
         "segmentation_fault": kernel.replace("out[i] =", "out[i + (1 << 30)] ="),
         "run_timeout": kernel.replace("{\n", "{\n  for (;;);\n", 1),
         "input_mutated": kernel.replace("\n}\n", "\n  ((float*)x)[0] = 0;\n}\n"),
-        "harness_access": exits,
+        "early_exit": exits,
     }
     with Judge("cpu", store=tmp_path, run_timeout_s=4.0) as judge:
         found = {judged.index: judged.verdict for judged in judge.many((reference, k) for k in changes.values())}
     told = {name: found[i] for i, name in enumerate(changes)}
     assert {name: (v.reason or str(v.outcome)) if v else None for name, v in told.items()} == {n: n for n in changes}
     assert [name for name in changes if f"`{name}`" not in text] == []
-    with Judge("cpu", store=tmp_path, rules="none") as judge:
+    assert told["early_exit"] and told["early_exit"].flags == ("harness_access",)
+    with Judge("cpu", store=tmp_path, rules="default") as judge:
         verdict = judge(reference, exits)
-    assert (str(verdict.outcome), verdict.reason) == ("runtime_error", "early_exit")
+    assert (str(verdict.outcome), verdict.reason) == ("refused", "harness_access")
 
 
 def test_a_recording_is_documented_by_its_fields() -> None:

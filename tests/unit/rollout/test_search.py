@@ -301,7 +301,7 @@ def test_files_and_figure(study, files, tmp_path):
 
 def test_turns_are_told_of_independent_trajectories_only(study, files):
     table = search_turns_table(read_search(*files, study), study)
-    assert set(table["strategy"]) == {"serial"} and set(table["split"]) == {"level1", "level2"}
+    assert set(table["strategy"]) == {"serial"} and set(table["split"]) == {"all", "level1", "level2"}
     row = table.query("policy == 'p0' and split == 'level2' and turn == 2").iloc[0]
     assert (row["mended"], row["kept"], row["num_wrong_before"]) == (1.0, 1.0, 1)
 

@@ -20,6 +20,7 @@ from kevin.serve.settings import ServeSettings
 class Engine:
     device_name, is_well = "here", True
     def __init__(self, *args, **options): pass
+    def start(self): return self.device_name
     def close(self): pass
 
 desk.Engine = Engine

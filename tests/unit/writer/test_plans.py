@@ -11,6 +11,7 @@ import pytest
 from writer_fixtures import small_catalog, small_composed
 
 from kevin.core import dialogue
+from kevin.core.abi import wanted
 from kevin.core.config import HistoryConfig, WaysConfig, WriterConfig
 from kevin.core.dialogue import feedback
 from kevin.core.errors import TaskError
@@ -157,7 +158,9 @@ def test_made_up_cuda_errors_are_nvccs_own_words(name, tmp_path):
         _, text = made_up_feedback(random.Random(0), task, plan, render(task, without_mistakes(plan)), source, LAW)
         kernel = Kernel(dialect="c_abi", language="cuda", source=source)
         build = build_native(kernel, task.spec, protocol, tmp_path, Isolation.NONE)
-        assert text == feedback(Outcome.COMPILE_ERROR, build.message.strip(), None)
+        # the judge's own sentence on the launcher stands before them; what was written to pretrain on has none
+        words = build.message.strip().removeprefix(f"{wanted(task.spec, 'cuda')}\n")
+        assert text == feedback(Outcome.COMPILE_ERROR, words, None)
 
 
 def test_made_up_cuda_errors_name_the_line():

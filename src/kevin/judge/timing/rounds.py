@@ -27,7 +27,7 @@ def calls_per_round(protocol: JudgeProtocol, kernel_us: float, num_slots: int) -
 
 def calls_to_look_at(protocol: JudgeProtocol, num_calls: int, look_us: float) -> int:
     """Of the calls of a round, those whose outputs are compared: as many as take a small part of it, or make
-    `_LOOKED_AT` of all rounds together and take no longer than one.
+    `_LOOKED_AT` of all rounds together and take no longer than two.
 
     Args:
         look_us: what comparing one takes, with making what is expected of it; 0 while that is unknown.
