@@ -5,6 +5,7 @@ Lines end at a line feed alone. A fence within a comment or a string that is sti
 
 from __future__ import annotations
 
+import itertools
 import re
 from typing import Literal, NamedTuple
 
@@ -21,6 +22,7 @@ _LEADING = re.compile(r"[\s\ufeff]*")
 _ALONE = re.compile(rf"^[ \t]*(?:{_CLOSE.pattern})[ \t]*$", re.MULTILINE | re.IGNORECASE)
 _NESTED = re.compile(r"^ {0,3}(?:`{3,}|~{3,})[^`\s]", re.MULTILINE)
 _QUOTED = re.compile(r"`[^`\n]*`")
+_FENCE_LINE = re.compile(r"^ {0,3}(?:`{3,}[^`\n]*|~{3,}[^\n]*)$", re.MULTILINE)
 
 _CONTAINER = re.compile(r"(?P<quote> {0,3}> ?)?(?P<item> *(?:[-*+]|\d{1,9}[.)]) +)?")
 _FENCE = re.compile(r"(?P<indent> *)(?P<fence>`{3,}|~{3,})(?P<info>[^\n]*)")
@@ -36,7 +38,8 @@ _C_PARTS = re.compile(
     re.DOTALL,
 )
 _MAX_INNER_FENCES = 4
-"""Fences in one comment that are looked beyond, which bounds the time that a hostile answer takes."""
+_MAX_CLOSINGS = 16
+"""Fences in one comment, and tags in a draft, that are looked beyond, which bounds a hostile answer's time."""
 
 
 class Block(NamedTuple):
@@ -64,7 +67,7 @@ def read_answer(text: str) -> Answer:
     """
     start, is_closed = 0, False
     while opening := _OPEN.match(text, _skip(text, start)):
-        closing = _CLOSE.search(text, opening.end())
+        closing = _end_of_thought(text, opening.end())
         if closing is None:
             return Answer([], start, "thought")
         start, is_closed = closing.end(), True
@@ -86,6 +89,17 @@ def fenced(source: str, info: str) -> str:
     longest = max((len(m[1]) for m in re.finditer(r"^ {0,3}(`{3,})", source, re.MULTILINE)), default=2)
     fence = "`" * (longest + 1)
     return f"{fence}{info}\n{source.rstrip()}\n{fence}"
+
+
+def _end_of_thought(text: str, start: int) -> re.Match[str] | None:
+    """The first closing tag that does not stand in a line of a draft's code; of those alone, the first."""
+    closings = list(itertools.islice(_CLOSE.finditer(text, start), _MAX_CLOSINGS))
+    for closing in closings:
+        line = text.rfind("\n", start, closing.start()) + 1 or start
+        is_open = len(_FENCE_LINE.findall(text, start, closing.start())) % 2
+        if not (is_open and text[line : closing.start()].strip()):
+            return closing
+    return closings[0] if closings else None
 
 
 def _skip(text: str, position: int) -> int:

@@ -146,6 +146,15 @@ def test_a_thought_under_any_tag(opening: str, closing: str) -> None:
     assert "never closed" in str(parse_completion(f"{opening}\n{DRAFT}", "c_abi", "cpp").problem)
 
 
+@pytest.mark.parametrize(("opening", "closing"), TAGS)
+@pytest.mark.parametrize("code", ["// no {} here", "  /* {} */", 'const char* end = "{}";', "x = 1;  # {}"])
+def test_a_closing_tag_in_a_drafts_code_ends_no_thought(opening: str, closing: str, code: str) -> None:
+    draft = DRAFT.replace("{}", f"{{\n{code.format(closing)}\n}}")
+    assert kernel_in(f"{opening}\nFirst:\n{draft}Hmm.\n{closing}\n```cpp\n{LAUNCH}```\n") == LAUNCH
+    assert kernel_in(f"{opening}\nFirst:\n{draft}Hmm.\n{closing}\nI give up.\n") is None
+    assert kernel_in(f"{opening}\nA draft is open:\n{draft[:-4]}done {closing}\n```cpp\n{LAUNCH}```\n") == LAUNCH
+
+
 @pytest.mark.parametrize("tag", [tag for pair in TAGS for tag in pair])
 def test_a_tag_in_a_comment_is_a_comment(tag: str) -> None:
     for comment in (f"// {tag}\n", f"/* {tag} */\n", f"/*\n{tag}\n*/\n", f"// says {tag} here\n"):

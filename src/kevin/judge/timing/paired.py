@@ -280,7 +280,8 @@ class PairedTimer:
             self._verify(self.slots.outputs[slot], outputs)
         elapsed_us = (time.perf_counter_ns() - start) / 1e3
         again_us = 1e6 * self.reference.call_s if self.protocol.device == "cpu" else 0.0  # eager, for what is expected
-        self._look_us = elapsed_us / len(checked) + again_us
+        look_us = elapsed_us / len(checked) + again_us
+        self._look_us = min(look_us, self._look_us or look_us)  # one look that something else held up says nothing
         self._num_looked_at += len(checked)
         return kernel, reference
 
