@@ -53,6 +53,7 @@ def test_importing_it_brings_nothing_of_training_and_no_torch() -> None:
         _ = kevin.Jugde  # type: ignore[attr-defined]
 
 
+@pytest.mark.slow
 def test_a_verdict_is_the_command_s(judge: Judge, store: Path, tmp_path: Path) -> None:
     verdict = judge(REFERENCE, GOOD)
     assert verdict.outcome is Outcome.CORRECT and verdict.speedup is not None and verdict.speedup > 0

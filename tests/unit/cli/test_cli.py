@@ -278,6 +278,7 @@ def read_lines(path: Path) -> list[dict[str, Any]]:
     return [json.loads(line) for line in path.read_text().splitlines()]
 
 
+@pytest.mark.slow
 def test_batch_keeps_order_reports_bad_references_resumes_and_takes_nothing_over(tmp_path: Path) -> None:
     """Judges in worker processes, twice, which takes a while to start."""
     lazy = REFERENCE.replace("torch.relu(x)", "torch.relu(x / (type(x) is not torch.Tensor))").replace(

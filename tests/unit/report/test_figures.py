@@ -288,6 +288,7 @@ def test_a_legend_shows_the_look_of_a_seed_whose_first_was_not_run() -> None:
         assert looks["p1"] != looks["p2"]
 
 
+@pytest.mark.slow
 @pytest.mark.parametrize("num_policies", [1, 3, 6])
 def test_titles_and_legends_stay_inside_of_their_figure(num_policies: int) -> None:
     study = make_study(num_policies)

@@ -30,6 +30,7 @@ def made(tmp_path_factory: pytest.TempPathFactory) -> Synthetic:
     return made
 
 
+@pytest.mark.slow
 def test_every_table_and_the_page_can_be_made_of_it(made: Synthetic, tmp_path: Path) -> None:
     study = load_study([made.config])
     names = [name for name in TABLES if name in ("level1", "level2") or name not in SPLITS]

@@ -85,6 +85,7 @@ def test_a_file_that_does_not_say_what_it_is_is_named(tmp_path: Path) -> None:
         read_mutants(tmp_path)
 
 
+@pytest.mark.slow
 def test_rows_are_made_and_kept(tmp_path: Path) -> None:
     """A wrong kernel that is found out and a right one that is not, judged for real."""
     protocol = attack_protocol("cpu")
