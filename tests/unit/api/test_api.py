@@ -69,6 +69,7 @@ def test_a_verdict_is_the_command_s(judge: Judge, store: Path, tmp_path: Path) -
     )  # type: ignore[union-attr]
 
 
+@pytest.mark.slow
 def test_many_yields_each_with_its_index_and_an_error_stops_none(judge: Judge, tmp_path: Path) -> None:
     missing = tmp_path / "none.cpp"
     pairs = [

@@ -213,6 +213,7 @@ def test_debug_shows_the_traceback_and_log_keeps_the_message(files: Path) -> Non
     assert "nowhere.cpp: no such file" in log.read_text()
 
 
+@pytest.mark.slow
 @pytest.mark.parametrize(
     "command",
     [

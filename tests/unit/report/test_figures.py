@@ -159,6 +159,7 @@ def test_marks_of_the_paper_stand_only_where_our_steps_go(tmp_path: Path) -> Non
         assert "step ~100" in ax.get_title(loc="left")
 
 
+@pytest.mark.slow
 def test_the_same_scores_give_the_same_bytes(made: Made) -> None:
     for name in ("serial_scaling", "outcomes"):
         made.figure(name, "once"), made.figure(name, "twice")

@@ -74,6 +74,7 @@ def test_seconds_and_memory_of_every_step_are_said(tmp_path: Path, monkeypatch: 
     assert f"{1.5 * len(calls):.1f} s" in run.output and f"{100 + len(calls)} MB" in run.output
 
 
+@pytest.mark.slow
 def test_a_command_is_measured_and_a_failing_one_is_named(made: Synthetic, tmp_path: Path) -> None:
     out = tmp_path / "table2.csv"
     scores = [part for path in made.scores for part in ("--scores", str(path))]
