@@ -1,7 +1,7 @@
 """The study's own base language model: a small Qwen3, trained from scratch on the kernel writer's transcripts.
 
 It plays the part of a pretrained model: it knows the language of kernels and of this dialogue, and was never shown
-which kernels are good. See docs/base_model.md.
+which kernels are good. See docs/pretraining.md.
 """
 
 from __future__ import annotations
