@@ -58,7 +58,11 @@ def configfiles(overlays: tuple[str, ...]) -> list[str]:
     return ["--configfile", *(str(ROOT / f"config/{name}.yaml") for name in overlays)] if overlays else []
 
 
-@pytest.mark.parametrize("overlays", OVERLAYS, ids=lambda overlays: "-".join(overlays) or "laptop")
+@pytest.mark.parametrize(
+    "overlays",
+    [*OVERLAYS[:3], *(pytest.param(o, marks=pytest.mark.slow) for o in OVERLAYS[3:])],
+    ids=lambda overlays: "-".join(overlays) or "laptop",
+)
 def test_every_documented_file_can_be_made_from_a_fresh_clone(snakemake: Run, overlays: tuple[str, ...]) -> None:
     study = load_study([ROOT / f"config/{name}.yaml" for name in ("config", *overlays)])
     targets = [file.replace("results/", f"{study.results}/", 1) for file in documented()]

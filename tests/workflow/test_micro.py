@@ -1,7 +1,7 @@
 """A whole study, tiny but real: killed, continued, and then left alone. Nothing in it is mocked.
 
-It is made once for all tests here, up to its scores, which takes most of a minute; baselines, ceilings, tables and figures
-take longer and are for the slow ones.
+It is made once for all tests here, up to its scores, which takes most of a minute; baselines, ceilings, tables and
+figures take longer and are for the slow ones.
 """
 
 from __future__ import annotations

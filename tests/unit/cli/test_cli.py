@@ -146,6 +146,7 @@ def test_listing_without_a_study_says_how_to_make_it(tmp_path: Path) -> None:
 
 
 def test_judge_correct_kernel_for_people(files: Path) -> None:
+    """Five seconds: the first one to judge in this process imports torch."""
     run = kevin_here("judge", "--task-file", files / "ref.py", "--kernel", files / "good.cpp")
     assert run.returncode == 0, run.stderr
     for word in ("correct", "Speedup", "95 % interval", "Kernel", "Reference", "Isolation", "Flags"):

@@ -62,7 +62,10 @@ def test_a_miniature_says_so_first(cut: list[Path]) -> None:
 
 
 def test_kernels_of_different_machines_are_told_wherever_their_speedups_stand(tmp_path: Path) -> None:
-    """Of a published file of answers too; a machine that is not known is none."""
+    """Of a published file of answers too; a machine that is not known is none.
+
+    Five seconds: tables and the page, for two machines.
+    """
     study = make_study(2)
     made = write_study(tmp_path, study)
     frame, kind, told = read_parquet(made["turns"][0], "turns")[0], "turns", {"commit": "abc", "gpus": []}

@@ -90,6 +90,7 @@ def published(folder: Path, tmp_path: Path) -> Path:
 def test_every_table_is_the_same_to_the_last_digit(
     study: Study, made: dict[str, list[Path]], folder: Path, tmp_path: Path
 ) -> None:
+    """Ten seconds: every table with intervals, made twice."""
     again = {path.stem: path for path in make_published_tables(folder, tmp_path / "again", study)}
     shown = [name for name in TABLES if name not in {"level3", "level4", "unseen"}]
     assert set(again) == {*shown, "step_time", "search", "search_turns"}

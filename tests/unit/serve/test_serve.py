@@ -31,6 +31,7 @@ ENDLESS = 'extern "C" void launch(const float* x, float* out) {\n  for (;;) out[
 
 
 def test_a_kernel_has_its_verdict_speedup_and_score(server: Server) -> None:
+    """Eight seconds: the first one to ask starts the server and its judge."""
     found = server.judge(GOOD)
     assert found.status == 200 and found.body["verdict"]["outcome"] == "correct"
     assert found.body["score"] == pytest.approx(0.3 + found.body["speedup"])
@@ -138,6 +139,7 @@ def variant(number: int, kernel: str = ENDLESS) -> str:
 
 
 def test_more_than_there_is_room_for_is_turned_away(server: Server) -> None:
+    """Six seconds: three kernels are judged while others ask."""
     pairs = [{"reference": REFERENCE, "kernel": variant(i)} for i in range(4)]
     found = server.ask("/v1/batch", {"pairs": pairs})
     assert (found.status, found.body["error"]["code"]) == (413, "batch_too_large")

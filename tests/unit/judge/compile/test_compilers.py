@@ -269,6 +269,7 @@ def test_a_cuda_module_is_shown_the_compiler_of_its_c_part(tmp_path: Path, monke
 
 
 def test_a_compiler_that_compiles_nothing_is_no_modules_fault(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    """Five seconds: torch asks a compiler several things before it compiles."""
     gxx = _program(tmp_path / "gcc", 'echo "g++: fatal error: cannot execute cc1plus" >&2; exit 1')
     monkeypatch.setenv("CXX", str(gxx))
     with pytest.raises(DeviceError, match=r"compiles nothing here"):

@@ -129,7 +129,10 @@ def test_cells_start_side_by_side_and_are_measured_in_turn(tmp_path: Path) -> No
 
 
 def test_memory_of_a_task_stays_while_its_candidates_have_cells(tmp_path: Path) -> None:
-    """With room for one task, candidates of three tasks at once wait for each other, and none sees another's memory."""
+    """With room for one task, candidates of three tasks at once wait for each other, and none sees another's memory.
+
+    Seven seconds: six verdicts.
+    """
     device = _Watched()
     verdicts = _judge(device, [(i, i) for i in (1, 2, 3, 1, 2, 3)], tmp_path)
     assert [v.outcome for v in verdicts] == [Outcome.CORRECT] * 6
@@ -147,7 +150,10 @@ def test_a_device_that_rests_keeps_nothing_and_judges_on(tmp_path: Path) -> None
 
 
 def test_candidates_of_one_task_have_memory_of_their_own(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
-    """Of a loaded candidate's memory nobody else's is a part; it is used again, without the last one's answers."""
+    """Of a loaded candidate's memory nobody else's is a part; it is used again, without the last one's answers.
+
+    Six seconds: six verdicts.
+    """
     device = _Watched(_Cpu(together=3))
     seen: list[list[int]] = []
     setup = judging.cell_setup

@@ -83,7 +83,10 @@ def _children() -> set[int]:
 
 
 def test_a_candidate_that_finds_a_waiting_cell_is_judged_as_any_other(device: _Device, tmp_path: Path) -> None:
-    """As many are made as were asked for, and as may wait at once; who finds none has a cell of its own started."""
+    """As many are made as were asked for, and as may wait at once; who finds none has a cell of its own started.
+
+    Seven seconds: twelve verdicts.
+    """
     without = _judge(device, [RIGHT, WRONG, CRASH, RIGHT + "/* 2 */"], tmp_path)
     assert [v.outcome for v in without] == EXPECTED and device.hardware.opened == ["own"] * 4
     device.hardware.opened.clear()

@@ -47,6 +47,7 @@ def pool(tmp_path_factory: pytest.TempPathFactory) -> Iterator[JudgePool]:
 
 
 def test_results_stand_in_the_order_of_the_pairs_and_equal_ones_are_judged_once(pool: JudgePool) -> None:
+    """Eight seconds: the first one to use the pool starts it, and four kernels are built and timed."""
     told: list[tuple[int, Verdict | HarnessError]] = []
     asked = pairs(GOOD, BROKEN, GOOD, EXITS, WRONG)
     results = pool.judge(asked, on_verdict=lambda index, result: told.append((index, result)))

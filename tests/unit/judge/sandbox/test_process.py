@@ -140,6 +140,7 @@ def _wait_until_none(folder: Path) -> None:
 
 
 def test_a_server_that_died_is_started_again() -> None:
+    """Five seconds: a server that has imported torch is started twice."""
     environment = {"PATH": "/usr/bin:/bin", "A_SERVER": "of this test"}
     with _cell(environment=environment) as cell:
         cell.wait()
