@@ -35,6 +35,7 @@ import torch
 
 from kevin.core import abi
 from kevin.judge.benchmarks.mutants import Mutant, as_tasks, read_mutants
+from kevin.judge.inside.torch_memory import TorchMemory
 from kevin.tasks.format import init_model, load_module, make_inputs
 
 HERE = Path(__file__).parent
@@ -248,16 +249,22 @@ def values_of_module(mutant: Mutant, module: ModuleType, device: str) -> dict[st
     own: dict[str, Any] = {}
     exec(compile(mutant.source, mutant.name, "exec"), own)
     worst, results, seen = 0.0, [], []
+    memory = TorchMemory(str(Path(torch.__file__).parent / "lib/libc10.so"))
     for call in range(mutant.calls):
         case = Case(module, call, device)
         candidate = own["ModelNew"]().to(device)
         candidate.load_state_dict(case.model.state_dict())
         before = [x.clone() if isinstance(x, torch.Tensor) else x for x in case.inputs]
+        if mutant.kind == "bounds_write":
+            memory.install(at_end=False)
         with torch.no_grad():
             results.append(_listed(candidate(*case.inputs)))
+        memory.remove()
         worst = max(worst, case.worst(results[-1]))
         if not all(_same(a, b) for a, b in zip(case.inputs, before, strict=True)):
             seen.append("changes an input")
+    if memory.harm:
+        seen.append("writes beside a tensor that it made")
     if len({t.data_ptr() for r in results for t in r}) < len(results):
         seen.append("two calls share memory")
     if mutant.kind == "one_size":
