@@ -7,7 +7,7 @@ TORCH  ?= $(shell grep '^torch==' requirements.lock)
 CONFIGS ?=
 TESTS   ?=
 GROUP   ?= none
-JOBS    ?= 2
+JOBS    ?= 3
 
 BIN   := $(VENV)/bin
 STAMP := $(VENV)/.kevin-setup

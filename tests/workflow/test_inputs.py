@@ -77,6 +77,7 @@ def said(run: subprocess.CompletedProcess[str]) -> str:
     return run.stdout + run.stderr
 
 
+@pytest.mark.slow
 def test_a_touched_file_and_another_address_repeat_nothing(own: Path, snakemake: Run) -> None:
     for path in (own / "recorded.jsonl", *(own / "my-tasks/level1").iterdir()):
         os.utime(path)

@@ -53,6 +53,7 @@ def test_importing_it_brings_nothing_of_training_and_no_torch() -> None:
         _ = kevin.Jugde  # type: ignore[attr-defined]
 
 
+@pytest.mark.slow
 def test_a_verdict_is_the_command_s(judge: Judge, store: Path, tmp_path: Path) -> None:
     verdict = judge(REFERENCE, GOOD)
     assert verdict.outcome is Outcome.CORRECT and verdict.speedup is not None and verdict.speedup > 0
@@ -68,6 +69,7 @@ def test_a_verdict_is_the_command_s(judge: Judge, store: Path, tmp_path: Path) -
     )  # type: ignore[union-attr]
 
 
+@pytest.mark.slow
 def test_many_yields_each_with_its_index_and_an_error_stops_none(judge: Judge, tmp_path: Path) -> None:
     missing = tmp_path / "none.cpp"
     pairs = [

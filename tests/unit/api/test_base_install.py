@@ -33,6 +33,7 @@ def without_extras(tmp_path: Path) -> dict[str, str]:
     return {"PYTHONPATH": str(tmp_path)}
 
 
+@pytest.mark.slow
 def test_three_lines_judge_a_kernel_from_a_script_without_a_guard(
     without_extras: dict[str, str], tmp_path: Path
 ) -> None:
@@ -59,6 +60,7 @@ def test_three_lines_judge_a_kernel_from_a_script_without_a_guard(
     assert (run.returncode, run.stdout) == (0, "correct\n"), run.stderr
 
 
+@pytest.mark.slow
 @pytest.mark.parametrize(
     ("command", "told"),
     [

@@ -213,6 +213,7 @@ def test_debug_shows_the_traceback_and_log_keeps_the_message(files: Path) -> Non
     assert "nowhere.cpp: no such file" in log.read_text()
 
 
+@pytest.mark.slow
 @pytest.mark.parametrize(
     "command",
     [
@@ -278,6 +279,7 @@ def read_lines(path: Path) -> list[dict[str, Any]]:
     return [json.loads(line) for line in path.read_text().splitlines()]
 
 
+@pytest.mark.slow
 def test_batch_keeps_order_reports_bad_references_resumes_and_takes_nothing_over(tmp_path: Path) -> None:
     """Judges in worker processes, twice, which takes a while to start."""
     lazy = REFERENCE.replace("torch.relu(x)", "torch.relu(x / (type(x) is not torch.Tensor))").replace(

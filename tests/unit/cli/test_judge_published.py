@@ -84,6 +84,7 @@ def test_a_kernel_of_no_task_is_named(judged: dict[str, Any], monkeypatch: pytes
         module.judge_published(STORED, 1, out=None, store=None)
 
 
+@pytest.mark.slow
 def test_by_hand(tmp_path: Path) -> None:
     """A real kernel, judged once more: over five seconds, as a judge starts for it."""
     run = kevin("judge", "--published", STORED, "--sample", "1", "--store", tmp_path / "store")

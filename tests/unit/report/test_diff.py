@@ -107,6 +107,7 @@ def test_holm_by_hand() -> None:
     assert holm([]) == []
 
 
+@pytest.mark.slow
 def test_false_alarms_and_power(tmp_path: Path) -> None:
     """60 pairs of like studies, 50 cells each: uncorrected nearly all have an alarm, corrected one in twenty."""
     rng = random.Random(0)

@@ -159,6 +159,7 @@ def test_marks_of_the_paper_stand_only_where_our_steps_go(tmp_path: Path) -> Non
         assert "step ~100" in ax.get_title(loc="left")
 
 
+@pytest.mark.slow
 def test_the_same_scores_give_the_same_bytes(made: Made) -> None:
     for name in ("serial_scaling", "outcomes"):
         made.figure(name, "once"), made.figure(name, "twice")
@@ -288,6 +289,7 @@ def test_a_legend_shows_the_look_of_a_seed_whose_first_was_not_run() -> None:
         assert looks["p1"] != looks["p2"]
 
 
+@pytest.mark.slow
 @pytest.mark.parametrize("num_policies", [1, 3, 6])
 def test_titles_and_legends_stay_inside_of_their_figure(num_policies: int) -> None:
     study = make_study(num_policies)

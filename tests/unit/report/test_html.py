@@ -94,6 +94,7 @@ def test_hostile_text_stays_text(tmp_path: Path) -> None:
     assert turns[0]["summary"].startswith("</script>")
 
 
+@pytest.mark.slow
 def test_the_same_inputs_give_the_same_page(tmp_path: Path) -> None:
     study, files = hostile_study(tmp_path)
     first = write_report(tmp_path, study, files).read_text()

@@ -33,6 +33,7 @@ def test_names_come_back_from_a_table(tmp_path: Path) -> None:
     assert found["num_tasks"].dtype == "int64"
 
 
+@pytest.mark.slow
 def test_a_whole_report_of_such_names(tmp_path: Path) -> None:
     study = renamed(make_study(4), ODD[:4])
     page = write_report(tmp_path, study, write_study(tmp_path, study)).read_text()

@@ -97,6 +97,7 @@ def test_a_broken_summary_is_named(tmp_path: Path, text: str) -> None:
         read_summaries([tmp_path / "summary.json"])
 
 
+@pytest.mark.slow
 def test_page_tables_and_figures_say_it(tmp_path: Path, cut: list[Path]) -> None:
     """A figure grows for its note, too."""
     import matplotlib.image

@@ -30,6 +30,7 @@ def made(tmp_path_factory: pytest.TempPathFactory) -> Synthetic:
     return made
 
 
+@pytest.mark.slow
 def test_every_table_and_the_page_can_be_made_of_it(made: Synthetic, tmp_path: Path) -> None:
     study = load_study([made.config])
     names = [name for name in TABLES if name in ("level1", "level2") or name not in SPLITS]
@@ -73,6 +74,7 @@ def test_seconds_and_memory_of_every_step_are_said(tmp_path: Path, monkeypatch: 
     assert f"{1.5 * len(calls):.1f} s" in run.output and f"{100 + len(calls)} MB" in run.output
 
 
+@pytest.mark.slow
 def test_a_command_is_measured_and_a_failing_one_is_named(made: Synthetic, tmp_path: Path) -> None:
     out = tmp_path / "table2.csv"
     scores = [part for path in made.scores for part in ("--scores", str(path))]

@@ -36,6 +36,7 @@ def fenced(kernel: str) -> str:
     return f"Here it is:\n```cpp\n{kernel}```\n"
 
 
+@pytest.mark.slow
 @pytest.mark.usefixtures("as_client")
 def test_a_reward_function_for_trl_gives_scores(monkeypatch: pytest.MonkeyPatch) -> None:
     """Without TRL, which takes seconds to import: see the next test."""

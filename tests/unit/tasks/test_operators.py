@@ -104,6 +104,7 @@ def test_the_extended_catalog_is_reproducible(size):
         assert inspect_task(task.source, task.id) == task.spec, task.source
 
 
+@pytest.mark.slow
 @pytest.mark.parametrize("size", ["cpu", "gpu"])
 def test_general_sequences_are_new_reproducible_and_traced(size):
     tasks = list(compose_general(60, 1, size))

@@ -134,6 +134,7 @@ def _assert_same(task: Task, rng: random.Random, held_out: bool) -> None:
     assert torch.allclose(found.float(), expected.float(), rtol=1e-4, atol=1e-5), styled.shown.source
 
 
+@pytest.mark.slow
 @pytest.mark.parametrize("name", [n for n in OPERATORS if n not in NOT_ALONE])
 def test_every_operator_keeps_its_meaning_in_every_style(name):
     rng = random.Random(name)
@@ -221,6 +222,7 @@ def test_sizes_of_general_compositions_vary_whatever_stands_before_what_needs_a_
         assert [op.name for op in vary_sizes(task, rng).ops] == [op.name for op in task.ops]
 
 
+@pytest.mark.slow
 @pytest.mark.parametrize(
     ("name", "may_have"),
     [

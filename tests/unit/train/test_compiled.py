@@ -44,6 +44,7 @@ def loss_and_gradient(model: PreTrainedModel, batch: list[Sample]) -> tuple[floa
     return loss.item(), torch.cat([p.grad.flatten() for p in model.parameters() if p.grad is not None])
 
 
+@pytest.mark.slow
 @pytest.mark.usefixtures("one_thread", "programs")
 @pytest.mark.parametrize("in_rows", [False, True])
 def test_losses_and_gradients_stay_the_same_with_one_program_for_all_layers(

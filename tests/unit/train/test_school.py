@@ -244,6 +244,7 @@ def test_a_killed_training_goes_on_to_the_same_weights(folder, taught, tmp_path,
     assert losses_of(tmp_path / "again") == losses_of(taught)
 
 
+@pytest.mark.slow
 def test_two_devices_share_a_step_and_one_goes_on_after_the_other_was_lost(
     folder, taught, tmp_path, monkeypatch, caplog
 ):

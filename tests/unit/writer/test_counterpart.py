@@ -46,6 +46,7 @@ def test_parameters_of_one_shape_are_told_apart() -> None:
     assert known.names["scale"] == "factor" and known.names["group_norm_weight"] == "normed_weight"
 
 
+@pytest.mark.slow
 def test_its_kernels_are_right() -> None:
     theirs = task(ITS_OWN_MODULE, 88)
     (kernel,) = ceiling_kernels(theirs, "cpp", 1)

@@ -141,6 +141,7 @@ def test_results_that_are_read_again_are_not_overwritten():
             assert holds[len(steps)] == "out"
 
 
+@pytest.mark.slow
 @pytest.mark.skipif(shutil.which("nvcc") is None, reason="needs nvcc")
 def test_nvcc_takes_the_kernels(tmp_path):
     rng = random.Random(6)
@@ -167,6 +168,7 @@ _PRODUCTS = [
 ]
 
 
+@pytest.mark.slow
 def test_products_are_right_in_every_way(tmp_path):
     pairs = []
     for text, sizes in _PRODUCTS:
@@ -188,6 +190,7 @@ _LONG_ROWS = [
 ]
 
 
+@pytest.mark.slow
 def test_rows_are_shared_in_every_way(tmp_path):
     pairs = []
     for text, sizes in _LONG_ROWS:

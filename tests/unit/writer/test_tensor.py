@@ -108,6 +108,7 @@ def test_other_ranks_phases_and_the_large_tile_are_right(tmp_path):
     assert wrong == [] and "tensor" in ways
 
 
+@pytest.mark.slow
 @pytest.mark.parametrize("inner", [64, 1024])
 def test_they_are_as_exact_as_float32(inner, tmp_path):
     """Against float64; a sum in float32 one after the other, as the kernel with tiles of 16 adds up, is the measure."""

@@ -70,6 +70,7 @@ def test_every_attack_says_what_it_tries_beside_another_honest_kernel(device: An
         assert t.hostile[0] is t.honest[0] and t.task.spec is not None
 
 
+@pytest.mark.slow
 @pytest.mark.timing
 def test_the_table_is_made_and_goes_on_from_what_it_has(tmp_path: Path) -> None:
     short = {"timing": device_fixtures.PROTOCOL.timing, "run_timeout_s": 20.0}  # eager's process starts, too

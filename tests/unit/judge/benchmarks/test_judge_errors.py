@@ -93,6 +93,7 @@ def test_a_file_that_does_not_say_what_it_is_is_named(tmp_path: Path) -> None:
         read_mutants(tmp_path)
 
 
+@pytest.mark.slow
 def test_rows_are_made_and_kept(tmp_path: Path) -> None:
     """A wrong kernel that is found out, a right one, and one that is right at its task's size, judged for real."""
     protocol = attack_protocol("cpu")

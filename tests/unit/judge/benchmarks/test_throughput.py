@@ -84,6 +84,7 @@ def test_a_checkout_that_cannot_be_imported_is_said_before_anything_is_measured(
         _harness(tmp_path / "elsewhere", tmp_path / "work", [], [])
 
 
+@pytest.mark.slow
 def test_their_answers_beside_ours(checkout: Path, tmp_path: Path) -> None:
     seen: list[int] = []
     sources = ["right 0.5 0.51", "right 0.5 0.6", "right 0.25 0.25", "wrong", "broken", "lost", "crash"]
@@ -169,6 +170,7 @@ def _files(out: Path) -> tuple[list[str], list[dict[str, Any]]]:
     return [row["run"] for row in summary["runs"]], [json.loads(line) for line in lines]
 
 
+@pytest.mark.slow
 def test_the_command_keeps_what_it_knows(checkout: Path, tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     _Pool.made, _Pool.files, _Pool.out = [], [], tmp_path / "out"
     monkeypatch.setattr("kevin.judge.benchmarks.throughput.JudgePool", _Pool)

@@ -54,6 +54,7 @@ def test_a_kernel_that_never_ends_keeps_the_device_no_longer_than_a_call_may_tak
     assert "time limit of 0.5 s" in verdict.message
 
 
+@pytest.mark.slow
 def test_a_slow_kernel_of_a_slow_reference_is_judged(tmp_path: Path) -> None:
     """Five times as slow as its reference, and over the time that a call has in any case."""
     slow = _task("import time; time.sleep(0.04); return x + 1")

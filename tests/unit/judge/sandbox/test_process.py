@@ -62,6 +62,7 @@ def _load(cell: Cell, source: str) -> dict[str, Any]:
     return cell.load(60.0)
 
 
+@pytest.mark.slow
 def test_it_sees_and_may_do_what_an_executed_one_does() -> None:
     seen = []
     with ExitStack() as both:  # at once: the number of a namespace that is gone is given to another

@@ -296,6 +296,7 @@ SINGLE: dict[str, Attack] = {
         "protocol_abuse",
         "input_mutated",
         "not_written",
+        "out_of_bounds",
     ),
     "background_thread (1, 3)": _attack(
         "computes in a thread, after it has returned", LATE_THREAD, ERROR, "uncaught_exception"
