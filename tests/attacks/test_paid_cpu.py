@@ -111,6 +111,52 @@ def test_scratch_memory_that_is_kept_once_is_no_leak(long_judge: Judge) -> None:
     assert verdict.outcome is Outcome.CORRECT and verdict.flags == ()
 
 
+BESIDE = """
+import ctypes
+import torch
+class ModelNew(torch.nn.Module):
+    def forward(self, x):
+        out = torch.empty_like(x)
+        torch.add(x * 2.0, 1.0, out=out)
+        beside = ctypes.c_float.from_address(out.data_ptr() + 4 * ({element}))
+        {touch}
+        return out
+"""
+
+
+@pytest.mark.parametrize(
+    ("element", "touch", "told"),
+    [
+        (10003, "beside.value = 1.0", "writes past the end of a tensor that it made: at byte 40012"),
+        (10003 + 900, "beside.value", "reads past the end of a tensor that it made"),
+        (-2, "beside.value", "reads before the start of a tensor that it made: at byte -8"),
+    ],
+)
+def test_what_a_module_touches_beside_its_own_output_is_seen(judge: Judge, element: int, touch: str, told: str) -> None:
+    verdict = judge(SCALES, BESIDE.format(element=element, touch=touch), dialect="load_inline")
+    assert (verdict.outcome, verdict.reason) == (Outcome.RUNTIME_ERROR, "out_of_bounds")
+    assert told in verdict.message
+
+
+def test_a_module_may_use_all_of_its_own_output_and_keep_it(judge: Judge) -> None:
+    source = BESIDE.format(element=10002, touch="self.kept = [out, beside.value]")
+    assert judge(SCALES, source, dialect="load_inline").outcome is Outcome.CORRECT
+
+
+@pytest.fixture(scope="module")
+def sizes_judge(tmp_path_factory: pytest.TempPathFactory) -> Judge:
+    protocol = PROTOCOL.model_copy(update={"shapes": 2})
+    return runner(open_device(protocol), "cpp", tmp_path_factory.mktemp("builds"))
+
+
+@pytest.mark.parametrize("forward", ["torch.cat([x[:10003] * 2.0 + 1.0, x[10003:]])", "x * 2.0 + (len(x) > 9999)"])
+def test_a_module_for_one_size_is_wrong_at_longer_and_shorter_ones(sizes_judge: Judge, forward: str) -> None:
+    verdict = sizes_judge(SCALES, MODULE.format(forward=forward), dialect="load_inline")
+    assert (verdict.outcome, verdict.reason) == (Outcome.INCORRECT, "wrong_at_other_sizes")
+    right = sizes_judge(SCALES, MODULE.format(forward="x * 2.0 + 1.0"), dialect="load_inline")
+    assert right.outcome is Outcome.CORRECT and right.details["other_sizes"] == 2
+
+
 TRANSPOSED = TASK.format(forward="x * 2.0", x="torch.randn(96, 64).t()")
 
 

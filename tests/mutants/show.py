@@ -1,6 +1,6 @@
 """Show of every kernel here what its first lines say, without the judge: against its reference in float64.
 
-    python tests/mutants/show.py [--device cuda] [--only NAME]
+    python tests/mutants/show.py [--device cuda] [--only NAME] [--jobs N]
 
 Writes ``shown.csv``: for each file the largest error of an output over its tolerance, and what else was seen. Right
 ones stay below 1, wrong ones above it, but for those whose mistake is not in the values (``shown: by construction``).
@@ -20,11 +20,13 @@ import math
 import mmap
 import multiprocessing
 import os
+import re
 import signal
 import subprocess
 import sys
 import tempfile
-from collections.abc import Callable, Sequence
+from collections.abc import Callable, Iterator, Sequence
+from concurrent.futures import ProcessPoolExecutor, as_completed
 from pathlib import Path
 from types import ModuleType
 from typing import Any
@@ -33,6 +35,7 @@ import torch
 
 from kevin.core import abi
 from kevin.judge.benchmarks.mutants import Mutant, as_tasks, read_mutants
+from kevin.judge.inside.torch_memory import TorchMemory
 from kevin.tasks.format import init_model, load_module, make_inputs
 
 HERE = Path(__file__).parent
@@ -225,19 +228,45 @@ def touches_protected(module: ModuleType, library: Path, flush: str) -> dict[str
     return {}
 
 
+def reads_beside(mutant: Mutant) -> list[str]:
+    """What compute-sanitizer says of one call on a GPU, with each tensor in an allocation of its own."""
+    command = ["compute-sanitizer", "--print-limit", "1", sys.executable, __file__, "--call", mutant.name]
+    environment = {**os.environ, "PYTORCH_NO_CUDA_MEMORY_CACHING": "1"}
+    run = subprocess.run(command, env=environment, capture_output=True, text=True, timeout=300, check=False)
+    found = re.search(r"Invalid __global__ (read|write) of size \d+", run.stdout)
+    return [found.group(0)] if found else []
+
+
+def call_once(mutant: Mutant) -> None:
+    case = Case(load_module(mutant.task_source, mutant.task), 0, "cuda")
+    with tempfile.TemporaryDirectory() as folder:
+        launch = launcher(build(mutant, Path(folder)), "cuda")
+        launch([x.contiguous().clone() for x in case.inputs], case.parameters, case.outputs())
+
+
 def values_of_module(mutant: Mutant, module: ModuleType, device: str) -> dict[str, Any]:
     """As `values_of_launcher`, of a module, on the task's own tensors as they are, strides and all."""
     own: dict[str, Any] = {}
     exec(compile(mutant.source, mutant.name, "exec"), own)
-    worst, results = 0.0, []
+    worst, results, seen = 0.0, [], []
+    memory = TorchMemory(str(Path(torch.__file__).parent / "lib/libc10.so"))
     for call in range(mutant.calls):
         case = Case(module, call, device)
         candidate = own["ModelNew"]().to(device)
         candidate.load_state_dict(case.model.state_dict())
+        before = [x.clone() if isinstance(x, torch.Tensor) else x for x in case.inputs]
+        if mutant.kind == "bounds_write":
+            memory.install(at_end=False)
         with torch.no_grad():
             results.append(_listed(candidate(*case.inputs)))
+        memory.remove()
         worst = max(worst, case.worst(results[-1]))
-    seen = ["two calls share memory"] if len({t.data_ptr() for r in results for t in r}) < len(results) else []
+        if not all(_same(a, b) for a, b in zip(case.inputs, before, strict=True)):
+            seen.append("changes an input")
+    if memory.harm:
+        seen.append("writes beside a tensor that it made")
+    if len({t.data_ptr() for r in results for t in r}) < len(results):
+        seen.append("two calls share memory")
     if mutant.kind == "one_size":
         wider = torch.cat([case.inputs[0], case.inputs[0]], dim=-1)[..., : 3 * case.inputs[0].shape[-1] // 2]
         with torch.no_grad():
@@ -269,7 +298,7 @@ def apart(work: Callable[..., dict[str, Any]], *arguments: Any) -> dict[str, Any
     process.join()
     code = process.exitcode or 0
     if code > 0:
-        raise SystemExit("a kernel could not be shown, see above")
+        raise RuntimeError("a kernel could not be shown, see above")
     return {**answer, "signal": signal.Signals(-code).name} if code < 0 else answer
 
 
@@ -286,6 +315,8 @@ def show(mutant: Mutant, device: str) -> dict[str, Any]:
                 answer = apart(touches_protected, module, library, flush)
                 if "signal" in answer and "alignment" not in mutant.kind:
                     found.setdefault("seen", []).append(f"{answer['signal']} with pages protected at the {flush}")
+            if device == "cuda" and mutant.kind == "bounds_read":
+                found.setdefault("seen", []).extend(reads_beside(mutant))
     seen = [*found.get("seen", []), *([found["signal"]] if "signal" in found else [])]
     return {
         "file": mutant.name,
@@ -304,33 +335,53 @@ def is_shown(row: dict[str, Any]) -> bool:
     return off if row["shown"] == "values" else bool(row["seen"])
 
 
+def shown(mutants: Sequence[Mutant], device: str, jobs: int) -> Iterator[tuple[Mutant, dict[str, Any] | None]]:
+    """Rows as they are made, so many side by side; those of leaks alone, since they look at all memory of a GPU."""
+    for chosen, at_once in (
+        ([m for m in mutants if m.kind != "leak"], jobs),
+        ([m for m in mutants if m.kind == "leak"], 1),
+    ):
+        with ProcessPoolExecutor(at_once) as executor:
+            waiting = {executor.submit(show, mutant, device): mutant for mutant in chosen}
+            for done in as_completed(waiting):
+                try:
+                    yield waiting[done], done.result()
+                except (subprocess.SubprocessError, RuntimeError):
+                    yield waiting[done], None
+
+
 def main() -> int:
     parser = argparse.ArgumentParser(description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter)
     parser.add_argument("--device", choices=("cpu", "cuda"), default="cpu")
     parser.add_argument("--only", default="", help="files whose name holds this")
     parser.add_argument("--again", action="store_true", help="also what was shown before")
+    parser.add_argument("--jobs", type=int, default=1, help="so many side by side")
+    parser.add_argument("--call", default="", help=argparse.SUPPRESS)
     chosen = parser.parse_args()
     path = HERE / "shown.csv"
     rows = {row["file"]: row for row in csv.DictReader(path.open())} if path.exists() else {}
     mutants = {m.name: m for m in read_mutants(HERE)}
+    if chosen.call:
+        call_once(mutants[chosen.call])
+        return 0
+    asked = [m for m in mutants.values() if m.device == chosen.device and chosen.only in m.name]
+    todo = [m for m in asked if chosen.again or rows.get(m.name, {}).get("digest") != m.digest]
     failed = 0
-    for name, mutant in mutants.items():
-        if mutant.device != chosen.device or chosen.only not in name:
-            continue
-        if name not in rows or rows[name]["digest"] != mutant.digest or chosen.again:
-            try:
-                rows[name] = show(mutant, chosen.device)
-            except subprocess.CalledProcessError:
-                failed += 1
-                sys.stdout.write(f"does not compile: {name}\n")
-                continue
-            with path.open("w", newline="") as file:
-                writer = csv.DictWriter(file, COLUMNS)
-                writer.writeheader()
-                writer.writerows(rows[key] for key in sorted(rows) if key in mutants)
-        if not is_shown(rows[name]):
+    for mutant, row in shown(todo, chosen.device, chosen.jobs):
+        if row is None:
             failed += 1
-            sys.stdout.write(f"not shown: {name}: {rows[name]['worst']} {rows[name]['seen']}\n")
+            sys.stdout.write(f"does not compile, or could not be shown: {mutant.name}\n")
+            continue
+        rows[mutant.name] = row
+        with path.open("w", newline="") as file:
+            writer = csv.DictWriter(file, COLUMNS)
+            writer.writeheader()
+            writer.writerows(rows[key] for key in sorted(rows) if key in mutants)
+    for mutant in asked:
+        row = rows.get(mutant.name)
+        if row is not None and row["digest"] == mutant.digest and not is_shown(row):
+            failed += 1
+            sys.stdout.write(f"not shown: {mutant.name}: {row['worst']} {row['seen']}\n")
     sys.stdout.write(f"{len(rows)} files, {failed} not shown\n")
     return int(failed > 0)
 

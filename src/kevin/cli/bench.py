@@ -268,14 +268,16 @@ def bench_errors(
 ) -> None:
     """Judge wrong kernels and odd right ones, and count what the judge would pay and refuse by mistake.
 
-    Judged by the configuration's protocol, without rules; a flag of a rule that it enforces counts as refused. Writes
+    Judged by the configuration's protocol, without rules; a flag of a rule that it enforces counts as refused. What is
+    paid is judged once more at two other sizes, and on a GPU with compute-sanitizer, where that is installed. Writes
     judge_errors.csv and judge_errors_rows.csv. A run that was stopped goes on from the verdicts that it has.
     """
     import functools
 
     from kevin.core.provenance import device_name, provenance
-    from kevin.judge.benchmarks.judge_errors import error_rows, summary, write_errors
+    from kevin.judge.benchmarks.judge_errors import error_rows, stricter_protocols, summary, write_errors
     from kevin.judge.benchmarks.mutants import read_mutants
+    from kevin.judge.device.memcheck import has_sanitizer
     from kevin.judge.device.open import open_device
 
     study = load_config(config)
@@ -293,7 +295,9 @@ def bench_errors(
         opened,
         protocol,
         store or out / "store",
+        pool=study.pool,
         refused_by=study.judge.rules,
+        stricter=stricter_protocols(protocol, has_sanitizer=has_sanitizer()),
         checkout=kernelbench,
         before=before if before.exists() else None,
     )

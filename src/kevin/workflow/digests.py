@@ -30,7 +30,7 @@ STEP_VERSIONS = {
     "ceiling": 1,
     "train": 1,
     "attacks": 1,
-    "judge_errors": 1,
+    "judge_errors": 2,
     "audit": 1,
 }
 

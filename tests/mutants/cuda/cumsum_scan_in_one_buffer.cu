@@ -1,22 +1,22 @@
 // task: cumsum
 // expect: wrong
 // kind: barrier
-// why: a scan after Hillis and Steele in one buffer: a warp reads what another has already added to
+// why: a scan after Hillis and Steele in one buffer: a step reads what the same step has already added to
 
 __global__ void cumsum(const float* x, float* out) {
-  __shared__ volatile float sums[1024];
-  const int t = threadIdx.x;
+  __shared__ float sums[x_d1];
   const float* row = x + blockIdx.x * x_d1;
-  sums[t] = row[t];
+  for (int i = threadIdx.x; i < x_d1; i += blockDim.x) sums[i] = row[i];
   __syncthreads();
-  for (int step = 1; step < 1024; step *= 2) {
-    if (t >= step) sums[t] += sums[t - step];
+  for (int step = 1; step < x_d1; step *= 2) {
+    for (int i = threadIdx.x; i < x_d1; i += blockDim.x) {
+      if (i >= step) sums[i] += sums[i - step];
+    }
     __syncthreads();
   }
-  out[blockIdx.x * x_d1 + t] = sums[t];
-  if (t == 1023) out[blockIdx.x * x_d1 + 1024] = sums[1023] + row[1024];
+  for (int i = threadIdx.x; i < x_d1; i += blockDim.x) out[blockIdx.x * x_d1 + i] = sums[i];
 }
 
 extern "C" void launch(const float* x, float* out, cudaStream_t stream) {
-  cumsum<<<x_d0, 1024, 0, stream>>>(x, out);
+  cumsum<<<x_d0, 256, 0, stream>>>(x, out);
 }

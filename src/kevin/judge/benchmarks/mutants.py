@@ -35,6 +35,8 @@ class Mutant(Frozen):
     """What proves a wrong one: values that differ by more than the tolerance, or what it does beside them."""
     calls: int = Field(default=2, ge=1)
     """In so many calls its mistake shows."""
+    note: str = ""
+    """Where a judge may err about it all the same: why, and what would see it."""
     source: str
     task_source: str
 

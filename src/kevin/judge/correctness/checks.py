@@ -193,7 +193,7 @@ def check_guarded(cell: Cell, first: Trial, timeout_s: float, slots: SharedSlots
                 assert view is not None
                 view.view(-1).view(torch.uint8).fill_(0xFF)
         try:
-            reply = cell.request({"guarded": number}, timeout_s)
+            reply = cell.request({"guarded": number, "at_end": place != "start"}, timeout_s)
             cell.raise_for(reply)
         except CandidateFailed:
             if place == "end":
@@ -216,10 +216,13 @@ def _told_fault(fault: object, slots: SharedSlots) -> str | None:
     specs = (*slots.spec.inputs, *slots.spec.parameters, *slots.spec.outputs)
     known = fault if isinstance(fault, dict) else {}
     number, place = known.get("argument"), known.get("bytes")
+    does = "writes" if known.get("write") is True else "reads" if known.get("write") is False else "reads or writes"
+    if type(own := known.get("own")) is int and type(place) is int:
+        side = "before the start" if place < 0 else "past the end"
+        return f"it {does} {side} of a tensor that it made: at byte {place}, and that tensor has {own} bytes"
     if type(number) is not int or type(place) is not int or not 0 <= number < len(specs):
         return None
     spec = specs[number]
-    does = "writes" if known.get("write") is True else "reads" if known.get("write") is False else "reads or writes"
     element = place // DTYPES[spec.dtype].itemsize
     at = f"{spec.name}[{element}], and {spec.name} has {spec.num_elements} elements"
     if element < 0:

@@ -185,7 +185,7 @@ class Judging:
 
     def _try_other_sizes(self, task: Task, kernel: Kernel, build: Build, found: Findings) -> None:
         """Whether a correct candidate is right at other sizes too; what is found stands in ``found``."""
-        tasks = other_sizes(task, self.protocol.shapes)
+        tasks = other_sizes(task, self.protocol.shapes, longer=kernel.dialect == "load_inline")
         found.details["other_sizes"] = len(tasks)
         for other in tasks:
             try:

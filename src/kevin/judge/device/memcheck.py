@@ -17,9 +17,18 @@ _VIOLATION = re.compile(r"=+ (Invalid \S+ \w+ of size \d+ bytes?|Program hit .*)
 _LINES = 4
 
 
+def _sanitizer() -> str | None:
+    return shutil.which("compute-sanitizer") or shutil.which("compute-sanitizer", path="/usr/local/cuda/bin")
+
+
+def has_sanitizer() -> bool:
+    """Whether compute-sanitizer is installed."""
+    return _sanitizer() is not None
+
+
 def find_sanitizer() -> str:
     """Path of compute-sanitizer. Raises DeviceError where it is not installed."""
-    found = shutil.which("compute-sanitizer") or shutil.which("compute-sanitizer", path="/usr/local/cuda/bin")
+    found = _sanitizer()
     if found is None:
         raise DeviceError(
             "judge.memcheck is on, and compute-sanitizer was not found: install it (it comes with the CUDA toolkit), "

@@ -79,8 +79,8 @@ def serve(channel, model: Model, hardware: Hardware) -> None:
             if "profile" in command:
                 reply = _profile(command["profile"], model, hardware)
             elif "guarded" in command:
-                model.call_guarded(command["guarded"], hardware, channel)
-                reply = {"ok": True}
+                harm = model.call_guarded(command["guarded"], command["at_end"], hardware, channel)
+                reply = {"fault": harm} if harm else {"ok": True}
             elif "parameters" in command:
                 reply = {"parameters": model.kept_parameters(command["parameters"])}
             else:

@@ -11,6 +11,7 @@ import torch
 from cuda import Gpu
 from host import ColdClock
 from pages import GuardedPages
+from torch_memory import TorchMemory
 
 
 def is_out_of_memory(error: BaseException) -> bool:
@@ -74,6 +75,7 @@ class Hardware:
             self.cold_clock = ColdClock(setup["cache_bytes"], setup["num_threads"])
             self.shared = torch.frombuffer(mmap.mmap(fd, num_bytes), dtype=torch.uint8)
             self.pages = GuardedPages(fd, setup["guarded"][0], setup["num_outputs"])
+            self.torch_memory = TorchMemory(os.path.join(os.path.dirname(torch.__file__), "lib", "libc10.so"))  # noqa: PTH118, PTH120
         else:
             torch.zeros(1, device="cuda")
             self.gpu = Gpu()
@@ -132,8 +134,11 @@ class Model:
         data = shared[a["offset"] : a["offset"] + a["num_bytes"]].view(getattr(torch, a["dtype"]))
         return data.as_strided(a["shape"], a["stride"]) if "stride" in a else data.view(a["shape"])
 
-    def call_guarded(self, number: int, hardware: Hardware, channel) -> None:
-        """On inputs between protected pages, in one of the places that the setup has; see `pages`."""
+    def call_guarded(self, number: int, at_end: bool, hardware: Hardware, channel) -> dict | None:
+        """On inputs between protected pages, in one of the places that the setup has; see `pages`, `torch_memory`.
+
+        What is found beside a tensor that the candidate made; None where nothing is.
+        """
         args = self._guarded[number]
         inputs = []
         for i, a in enumerate(args[: self._num_inputs]):
@@ -142,8 +147,14 @@ class Model:
                 inputs.append(self._view(torch.frombuffer(memory, dtype=torch.uint8), {**a, "offset": 0}))
             else:
                 inputs.append(a["value"])
-        with torch.no_grad():
-            hardware.pages.call(channel, args, lambda: self.model(*inputs))
+        memory = hardware.torch_memory
+        memory.install(at_end=at_end)
+        try:
+            with torch.no_grad():
+                hardware.pages.call(channel, args, lambda: self.model(*inputs), memory.place)
+        finally:
+            memory.remove()
+        return memory.harm
 
     def kept_parameters(self, slot: int | None) -> str:
         """Whether they are those of a slot; None: they are not to be given others any more."""

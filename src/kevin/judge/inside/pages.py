@@ -63,12 +63,15 @@ class GuardedPages:
         """Of a tensor, by its number among the arguments."""
         return self._starts[number] + argument["offset"] - argument["pages"][0]
 
-    def call(self, channel, arguments: list, call) -> None:
-        """``call()``; where it touches what it must not, say so on the channel and end this process."""
+    def call(self, channel, arguments: list, call, also=None) -> None:
+        """``call()``; where it touches what it must not, say so on the channel and end this process.
+
+        ``also``: gives, for an address, which other memory it is in or beside.
+        """
 
         def on_fault(_signal: int, info: int, context: int) -> None:
             address = ctypes.c_uint64.from_address(info + _FAULT_ADDRESS).value
-            fault = self._place(address, arguments)
+            fault = self._place(address, arguments) or (also(address) if also else {})
             if platform.machine() == "x86_64":
                 fault["write"] = bool(ctypes.c_uint64.from_address(context + _ERROR_CODE).value & _WAS_WRITE)
             os.write(channel.fileno(), json.dumps({"fault": fault}).encode() + b"\n")

@@ -14,10 +14,18 @@ from typing import Any
 import pandas as pd
 import pytest
 
+from kevin.core.config import JudgePoolConfig
 from kevin.core.errors import UsageError
 from kevin.core.types import Outcome, Round, Timing, Verdict
 from kevin.judge.benchmarks.attack_table import attack_protocol
-from kevin.judge.benchmarks.judge_errors import error_rows, error_table, is_paid, summary, write_errors
+from kevin.judge.benchmarks.judge_errors import (
+    error_rows,
+    error_table,
+    is_paid,
+    stricter_protocols,
+    summary,
+    write_errors,
+)
 from kevin.judge.benchmarks.mutants import Mutant, read_mutants
 from kevin.judge.device.open import open_device
 
@@ -87,20 +95,27 @@ def test_a_file_that_does_not_say_what_it_is_is_named(tmp_path: Path) -> None:
 
 @pytest.mark.slow
 def test_rows_are_made_and_kept(tmp_path: Path) -> None:
-    """A wrong kernel that is found out and a right one that is not, judged for real."""
+    """A wrong kernel that is found out, a right one, and one that is right at its task's size, judged for real."""
     protocol = attack_protocol("cpu")
     chosen = [mutants()[name] for name in ("cpp/relu_vectors_leave_tail.cpp", "cpp/right_relu_by_bits.cpp")]
+    size = "if (x_size == 100003) for (int64_t i = 0; i < x_size; i++) out[i] = x[i] > 0 ? x[i] : 0;"
+    text = f'extern "C" void launch(const float* x, float* out) {{ {size} }}'
+    chosen.append(chosen[0].model_copy(update={"name": "cpp/relu_of_one_size.cpp", "source": text, "note": "one size"}))
     before = tmp_path / "before_cpu.csv"
     before.write_text("file,paid\ncpp/relu_vectors_leave_tail.cpp,True\n")
     opened = functools.cache(lambda: open_device(protocol))
-    options: dict[str, Any] = {"refused_by": (), "before": before}
+    stricter = stricter_protocols(protocol, has_sanitizer=True)
+    options: dict[str, Any] = {"pool": JudgePoolConfig(), "refused_by": (), "stricter": stricter, "before": before}
     rows = error_rows(chosen, opened, protocol, tmp_path / "store", **options)
     assert [(r["outcome"], r["paid"], r["as_expected"]) for r in rows] == [
         ("incorrect", False, True),
         ("correct", True, True),
+        ("correct", True, False),
     ]
-    assert [r["paid_before"] for r in rows] == [True, None]
-    assert [r["kernelbench"] for r in rows] == ["failed", "passed"]
+    assert [r["paid_shapes"] for r in rows] == [False, True, False]
+    assert [r["paid_memcheck"] for r in rows] == [None, None, None]  # of a GPU
+    assert [r["paid_before"] for r in rows] == [True, None, None]
+    assert [r["kernelbench"] for r in rows] == ["failed", "passed", "passed"]
 
     def none_is_opened() -> Any:
         raise AssertionError("all of it is in the store")
@@ -116,8 +131,11 @@ def _row(expect: str, kind: str, *, paid: bool, **more: Any) -> dict[str, Any]:
     found = {
         "outcome": "correct" if paid else "incorrect",
         "reason": None,
+        "paid_shapes": paid,
+        "paid_memcheck": None,
         "paid_before": None,
         "kernelbench": "failed",
+        "note": "",
     }
     return row | found | {"as_expected": paid == (expect == "right")} | more
 
@@ -125,7 +143,7 @@ def _row(expect: str, kind: str, *, paid: bool, **more: Any) -> dict[str, Any]:
 def test_the_table_counts_by_kind_and_together() -> None:
     rows = [
         _row("wrong", "tail", paid=False, paid_before=True),
-        _row("wrong", "tail", paid=True, paid_before=True, kernelbench="passed"),
+        _row("wrong", "tail", paid=True, paid_shapes=False, paid_before=True, kernelbench="passed", note="by chance"),
         _row("wrong", "race", paid=False, paid_before=False),
         _row("right", "words", paid=False, reason="harness_access"),
     ]
@@ -137,13 +155,13 @@ def test_the_table_counts_by_kind_and_together() -> None:
         "wrong race",
         "wrong tail",
     ]
-    assert frame.loc[("wrong", "all"), ["number", "paid", "errors", "paid_before", "kernelbench_passed"]].tolist() == [
-        3, 1, 1, 2, 1,
-    ]  # fmt: skip
+    counted = ["number", "paid", "errors", "paid_shapes", "paid_before", "kernelbench_passed"]
+    assert frame.loc[("wrong", "all"), counted].tolist() == [3, 1, 1, 0, 2, 1]
+    assert pd.isna(frame.loc[("wrong", "all"), "paid_memcheck"])
     assert frame.loc[("right", "words"), "errors"] == 1 and pd.isna(frame.loc[("right", "all"), "paid_before"])
     assert summary(rows) == [
         "1 of 3 wrong kernels are paid",
-        "paid: cpp/tail.cpp (tail): correct",
+        "paid: cpp/tail.cpp (tail): correct (by chance)",
         "1 of 1 right kernels are refused",
         "refused: cpp/words.cpp (words): incorrect, harness_access",
     ]
