@@ -225,9 +225,10 @@ def test_configuration_errors_name_file_and_key(snakemake: Run, tmp_path: Path, 
 
 
 def test_a_target_behind_the_configuration_is_told_what_to_type(snakemake: Run, tmp_path: Path) -> None:
-    overlay, broken = tmp_path / "own.yaml", tmp_path / "broken.yaml"
-    overlay.write_text("seed: 1\n")
+    overlay, broken, wide = (tmp_path / f"{name}.yaml" for name in ("own", "broken", "wide"))
+    overlay.write_text("seed: 1\n", "utf-8-sig")
     broken.write_text("seed: [1\n")
+    wide.write_text("seed: 1\n", "utf-16")
     target = "results/tables/level2.csv"
     for arguments, said in (
         (
@@ -236,6 +237,7 @@ def test_a_target_behind_the_configuration_is_told_what_to_type(snakemake: Run, 
         ),
         ((overlay, tmp_path / "none.yaml"), f"snakemake: {tmp_path}/none.yaml: no such configuration file"),
         ((overlay, broken), f"snakemake: {broken}: not valid YAML: "),
+        ((overlay, wide), f"snakemake: {wide}: Snakemake reads UTF-8 alone; save it as UTF-8"),
     ):
         run = snakemake("--dry-run", "--configfile", *arguments)
         assert run.returncode != 0

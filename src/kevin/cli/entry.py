@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import errno
 import functools
+import io
 import os
 import sys
 from contextlib import suppress
@@ -24,6 +25,11 @@ def main() -> NoReturn:
     os.environ.setdefault("DO_NOT_TRACK", "1")  # TRL and vLLM report what they are used for where they reach a network
     supervise()
     quiet_trackers()
+    for stream in (sys.stdout, sys.stderr):
+        if isinstance(
+            stream, io.TextIOWrapper
+        ):  # a terminal that cannot show a sign of a kernel's is no reason to stop
+            stream.reconfigure(errors="backslashreplace")
     try:
         _run()
     except SystemExit as e:

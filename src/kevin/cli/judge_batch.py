@@ -103,7 +103,7 @@ def read_records(path: Path) -> dict[str | int, Record]:
     """Verdicts of an earlier run by id; a last line that a killed run left half written is dropped."""
     if not path.exists():
         return {}
-    text = path.read_text()
+    text = path.read_text("utf-8")
     found = split_lines(text)
     records: dict[str | int, Record] = {}
     for number, line in enumerate(found, start=1):

@@ -126,7 +126,7 @@ def _ends_line(file: BinaryIO) -> bool:
 
 def write_text(path: Path, text: str) -> None:
     with atomic_path(path) as tmp:
-        tmp.write_text(text)
+        tmp.write_text(text, "utf-8")
 
 
 def write_csv(path: Path, frame: pd.DataFrame) -> None:

@@ -32,6 +32,12 @@ class Frozen(BaseModel):
         return copy
 
 
+class Settings(Frozen):
+    """Base of what people set: its numbers are finite, as JSON and digests of it have no others."""
+
+    model_config = ConfigDict(allow_inf_nan=False)
+
+
 def digest(*parts: str | bytes) -> str:
     """SHA-256 over length-prefixed parts, as 64 hex digits. Unlike a join, ("ab", "c") and ("a", "bc") differ."""
     h = hashlib.sha256()

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import itertools
 import logging
 import os
 import random
@@ -92,6 +93,9 @@ def load_folder(folder: Path, levels: Sequence[int]) -> list[Task]:
                 f"{root / f'level{level}'}: no tasks named <number>_<name>.py; "
                 f"set tasks.kernelbench.path to a KernelBench checkout"
             )
+        for (number, _, path), (following, _, other) in itertools.pairwise(found):
+            if number == following:
+                raise DataError(f"{path} and {other}: two tasks of number {number}; give one of them another")
         for number, name, path in found:
             tasks.append(
                 Task(

@@ -53,7 +53,13 @@ def test_the_coding_line_of_a_module_is_honoured(tmp_path: Path, line: str) -> N
 
 @pytest.mark.parametrize(
     "data",
-    [TEXT.encode("latin-1"), b"# coding: no-such\nx = 1\n", b"# coding: rot13\nx = 1\n", codecs.BOM_UTF16_LE + b"x"],
+    [
+        TEXT.encode("latin-1"),
+        b"# coding: no-such\nx = 1\n",
+        b"# coding: rot13\nx = 1\n",
+        codecs.BOM_UTF16_LE + b"x",
+        b"x\0 \0=\0 \0001\0",
+    ],
 )
 def test_what_is_no_text_is_named(tmp_path: Path, data: bytes) -> None:
     (tmp_path / "k.py").write_bytes(data)
@@ -74,8 +80,9 @@ def test_a_mark_in_a_text_that_was_read_elsewhere_is_no_part_of_a_kernel() -> No
 
 @pytest.mark.parametrize(("name", "text"), [("a.yaml", "seed: 7\n"), ("a.json", '{"seed": 7}')])
 def test_configuration_files_may_have_a_mark(tmp_path: Path, name: str, text: str) -> None:
-    (tmp_path / name).write_text(text, encoding="utf-8-sig")
-    assert read_layer(tmp_path / name) == {"seed": 7}
+    for encoding in ("utf-8-sig", "utf-16", "utf-32"):
+        (tmp_path / name).write_text(text, encoding=encoding)
+        assert read_layer(tmp_path / name) == {"seed": 7}
 
 
 def test_lines_end_at_a_line_feed_alone() -> None:

@@ -178,7 +178,7 @@ def connect(scheduler: str) -> Any:
     address, keys = scheduler, None
     if "://" not in scheduler:
         try:
-            found = json.loads(Path(scheduler).read_text())
+            found = json.loads(Path(scheduler).read_text("utf-8"))
         except FileNotFoundError:
             raise HarnessError(
                 f"pool.scheduler: {scheduler} is not there: start the judge first (python -m kevin.judge.pool.cluster)"
