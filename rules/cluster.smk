@@ -9,6 +9,13 @@ from kevin.workflow import slurm
 from snakemake.settings.types import DeploymentMethod
 
 
+for resources in (
+    workflow.resource_settings.default_resources or {},
+    *workflow.resource_settings.overwrite_resources.values(),
+):
+    slurm.keep_names(resources)
+
+
 def slurm_executor():
     """The executor of this run if it is Slurm's, else None."""
     executor = getattr(workflow.scheduler, "_executor", None)

@@ -6,6 +6,7 @@ from __future__ import annotations
 
 import fcntl
 import functools
+import os
 import re
 import subprocess
 from pathlib import Path
@@ -276,6 +277,35 @@ def test_a_dry_run_says_what_has_changed_and_what_is_not_there(snakemake: Run, t
     assert "seed: was 3, is 0" in run.stdout + run.stderr
     run = snakemake("--dry-run", "--configfile", overlay)
     assert run.returncode != 0 and "policies.recorded.model: there is no none.jsonl" in run.stdout + run.stderr
+
+
+def test_a_finished_study_gives_way_to_another_only_where_that_is_asked_for(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """Real runs, of which the first stops before any step and the second takes files for made: three seconds."""
+    held: list[object] = []
+    monkeypatch.setattr("kevin.workflow.folder._held", held)
+    (tmp_path / "config").symlink_to(ROOT / "config")
+    study = load_study([ROOT / "config/config.yaml"]).model_copy(update={"results": "made", "seed": 3})
+    made = tmp_path / "made"
+    save_config(study, made / "config.yaml")
+    (made / "baselines").mkdir()
+    for number, name in enumerate(("baselines/cpu.parquet", "tasks.parquet", "report.html")):
+        (made / name).write_text("of the finished study")
+        os.utime(made / name, (1_000_000 * (number + 1),) * 2)
+    overlay = tmp_path / "mine.yaml"
+    overlay.write_text("results: made\n")
+    asked = command(tmp_path, "made/baselines/cpu.parquet", "--cores", "1", "--configfile", overlay)
+    run = run_here(asked)
+    output = run.stdout + run.stderr
+    assert run.returncode != 0 and "made holds a finished study with other settings:\n  seed: was 3, is 0" in output
+    assert "would be replaced: measure_baselines." in output and "Traceback" not in output
+    assert load_study([made / "config.yaml"]).seed == 3
+    assert (made / "baselines/cpu.parquet").read_text() == "of the finished study"
+    held.clear()
+    run = run_here([*asked, "--touch", "--config", "replace=true"])
+    assert run.returncode == 0, run.stdout + run.stderr
+    assert load_study([made / "config.yaml"]).seed == 0
 
 
 def test_profiles_have_short_names() -> None:
