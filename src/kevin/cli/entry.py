@@ -13,6 +13,7 @@ from typing import NoReturn
 from kevin.cli.supervisor import leave, note, quiet_trackers, supervise
 
 EXIT_CRASH, EXIT_HARNESS = 1, 3
+_HERE = ("localhost", "127.0.0.1", "::1")
 _PATH_ERRORS = (PermissionError, IsADirectoryError, NotADirectoryError, FileExistsError)
 
 
@@ -23,6 +24,7 @@ def main() -> NoReturn:
     """
     _refuse_import()
     os.environ.setdefault("DO_NOT_TRACK", "1")  # TRL and vLLM report what they are used for where they reach a network
+    pass_by_proxies()
     supervise()
     quiet_trackers()
     for stream in (sys.stdout, sys.stderr):
@@ -35,6 +37,13 @@ def main() -> NoReturn:
     except SystemExit as e:
         leave(e.code)
         raise
+
+
+def pass_by_proxies() -> None:
+    """Whatever asks a server of this machine's, by whatever library, asks it without the proxy of the environment."""
+    others = os.environ.get("no_proxy") or os.environ.get("NO_PROXY") or ""
+    if others.strip() != "*":
+        os.environ["no_proxy"] = os.environ["NO_PROXY"] = ",".join(filter(None, [others, *_HERE]))
 
 
 def _run() -> NoReturn:
