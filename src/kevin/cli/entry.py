@@ -14,7 +14,12 @@ from kevin.cli.supervisor import leave, note, quiet_trackers, supervise
 
 EXIT_CRASH, EXIT_HARNESS = 1, 3
 _HERE = ("localhost", "127.0.0.1", "::1")
-_PATH_ERRORS = (PermissionError, IsADirectoryError, NotADirectoryError, FileExistsError)
+_PATH_ERRORS = (
+    *(errno.EACCES, errno.EPERM, errno.EROFS, errno.EISDIR, errno.ENOTDIR, errno.EEXIST, errno.ENOENT),
+    *(errno.ENAMETOOLONG, errno.ELOOP, errno.ENXIO, errno.ENODEV, errno.EINVAL, errno.ETXTBSY, errno.ENOTEMPTY),
+)
+"""What the system says of a path that a person gave."""
+_FILE_LIMITS = (errno.EMFILE, errno.ENFILE)
 
 
 def main() -> NoReturn:
@@ -43,7 +48,8 @@ def pass_by_proxies() -> None:
     """Whatever asks a server of this machine's, by whatever library, asks it without the proxy of the environment."""
     others = os.environ.get("no_proxy") or os.environ.get("NO_PROXY") or ""
     if others.strip() != "*":
-        os.environ["no_proxy"] = os.environ["NO_PROXY"] = ",".join(filter(None, [others, *_HERE]))
+        named = [name.strip() for name in others.split(",") if name.strip()]
+        os.environ["no_proxy"] = os.environ["NO_PROXY"] = ",".join(dict.fromkeys([*named, *_HERE]))
 
 
 def _run() -> NoReturn:
@@ -88,7 +94,9 @@ def _fail_os(e: OSError) -> NoReturn:
         _fail(f"{where}no space left on the device; free some and start again, what is finished is kept", EXIT_HARNESS)
     if e.errno == errno.EFBIG:
         _fail(f"{where}larger than files may be here (see ulimit -f); what is finished is kept", EXIT_HARNESS)
-    if isinstance(e, _PATH_ERRORS) and e.filename:
+    if e.errno in _FILE_LIMITS:
+        _fail(f"{where}too many open files (see ulimit -n); what is finished is kept", EXIT_HARNESS)
+    if e.errno in _PATH_ERRORS and e.filename:
         _fail(f"{where}{e.strerror}", 2)
     _fail(_bug(e), EXIT_CRASH)
 

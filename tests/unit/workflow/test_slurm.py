@@ -93,7 +93,7 @@ def test_what_the_cluster_cannot_do_is_refused(resources: dict[str, Any], said: 
         ("sleep 30", "sinfo did not answer in 1 s"),
         ("echo no controller >&2; exit 1", r"Slurm does not answer \(no controller\)"),
         ("echo Welcome", "names no partition, but says 'Welcome'"),
-        (r"printf 'gr\\374n'", "names no partition, but says 'gr\ufffdn'"),
+        (r"printf 'gr\374n'", "names no partition, but says 'gr\ufffdn'"),
         ("", "names no partition, but says ''"),
     ],
 )
