@@ -8,12 +8,11 @@ from kevin.judge.sandbox import apptainer
 from kevin.workflow import slurm
 from snakemake.settings.types import DeploymentMethod
 
-
-for resources in (
+for named in (
     workflow.resource_settings.default_resources or {},
     *workflow.resource_settings.overwrite_resources.values(),
 ):
-    slurm.keep_names(resources)
+    slurm.keep_names(named)
 
 
 def slurm_executor():

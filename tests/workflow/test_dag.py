@@ -277,6 +277,17 @@ def test_a_dry_run_says_what_has_changed_and_what_is_not_there(snakemake: Run, t
     assert "seed: was 3, is 0" in run.stdout + run.stderr
     run = snakemake("--dry-run", "--configfile", overlay)
     assert run.returncode != 0 and "policies.recorded.model: there is no none.jsonl" in run.stdout + run.stderr
+    for text, said in (
+        (
+            "tasks: {source: both, kernelbench: {path: my-tasks}}\n",
+            "tasks.kernelbench.path: there is no folder my-tasks",
+        ),
+        ("base_model: {init: ./weights}\n", "base_model.init: there is no folder weights"),
+    ):
+        overlay.write_text(text)
+        run = snakemake("--dry-run", "--configfile", overlay)
+        assert run.returncode != 0 and said in run.stdout + run.stderr
+        assert "Traceback" not in run.stdout + run.stderr
 
 
 def test_a_finished_study_gives_way_to_another_only_where_that_is_asked_for(
