@@ -51,6 +51,12 @@ def test_files_that_are_no_tasks_by_their_name_are_told(checkout, caplog):
     assert "README" not in caplog.text
 
 
+def test_two_tasks_of_one_number_are_named(checkout):
+    (checkout / "KernelBench/level1/007_mine.py").write_text("")
+    with pytest.raises(DataError, match=r"/7_Own_Task_7_\.py and .*/007_mine\.py: two tasks of number 7"):
+        kb.load_folder(checkout, (1,))
+
+
 def test_a_source_changes_with_its_tasks_and_nothing_else(checkout, tmp_path):
     source = KernelBenchSource(path=str(checkout), levels=(1,))
     level = checkout / "KernelBench/level1"
