@@ -17,6 +17,8 @@ from kevin.core.errors import UsageError
 from kevin.core.protocol import JudgeProtocol
 from kevin.core.texts import read_text, split_lines, strict_json
 from kevin.core.types import Outcome, Verdict
+from kevin.judge.sandbox.cell import CandidateFailed, Cell
+from kevin.judge.store import VerdictStore
 
 SOURCE = Path(__file__).parents[3] / "src"
 TEXT = 'x = "é"\n'
@@ -101,6 +103,17 @@ def test_json_is_what_every_parser_reads(value: Any, options: Any) -> None:
 
     found = json.loads(strict_json(value, **options), parse_constant=refuse)
     assert found == json.loads(json.dumps(value), parse_constant=lambda word: None)
+
+
+def test_a_verdict_on_an_exception_that_says_half_a_surrogate_pair_can_be_kept(tmp_path: Path) -> None:
+    """As of a module that raises ``ValueError(chr(0xD83D))``."""
+    told: Any = {"key": "k", "task_digest": "t", "kernel_digest": "c", "protocol_digest": "p", "device_name": "here"}
+    with pytest.raises(CandidateFailed) as failed:
+        Cell.raise_for(json.loads('{"error": "said \\ud83d", "reason": "\\udc00"}'))
+    found = {"reason": failed.value.reason, "message": failed.value.message, "details": {"stalls": "\ud83d"}}
+    VerdictStore(tmp_path).put(verdict := Verdict(**told, outcome=failed.value.outcome, **found))
+    assert VerdictStore(tmp_path).get("k") == verdict
+    assert (verdict.reason, verdict.message, verdict.details) == ("?", "said ?", {"stalls": "?"})
 
 
 def test_a_verdict_with_infinite_errors_is_printed_as_json() -> None:

@@ -132,7 +132,7 @@ def build_inline(
             _require_parts(kernel, protocol, cache, isolation)
         message = _build_error(str(failed[0]["error"])) if failed else ""
         if failed and "error" not in reply:
-            (marker / _SWALLOWED).write_text(message, "utf-8")
+            (marker / _SWALLOWED).write_bytes(message.encode(errors="replace"))
             marker.rename(folder)
             return Build(path=str(folder), reason=_FALLBACK, message=message, seconds=seconds)
         if failed:
