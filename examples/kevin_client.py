@@ -25,11 +25,12 @@ def judge(pairs, what="kernel"):
     """
     body = json.dumps({"pairs": [{"reference": reference, what: text} for reference, text in pairs]}).encode()
     url = f"{os.environ['KEVIN_URL'].rstrip('/')}/v1/batch"
+    token = f"Bearer {os.environ['KEVIN_TOKEN'].strip()}".encode()
     ask, place = _opener(url)
     told = None
     while True:
         try:
-            request = urllib.request.Request(url, body, {"Authorization": f"Bearer {os.environ['KEVIN_TOKEN']}"})
+            request = urllib.request.Request(url, body, {"Authorization": token})
             with ask.open(request, timeout=3600) as answer:
                 return _results(url, answer.read(), len(pairs))
         except urllib.error.HTTPError as e:

@@ -10,6 +10,7 @@ from typing import Any
 
 import pytest
 
+from kevin.api.pairs import make_task
 from kevin.cli.verdict_view import verdict_record
 from kevin.core.candidate import make_kernel
 from kevin.core.config.layers import read_layer
@@ -78,6 +79,7 @@ def test_what_is_no_name_of_a_file(name: str) -> None:
 def test_a_mark_in_a_text_that_was_read_elsewhere_is_no_part_of_a_kernel() -> None:
     for source in ("int a;\n", "import torch\n"):
         assert make_kernel("\ufeff" + source, "", "auto", JudgeProtocol()).source == source
+        assert make_task("\ufeff" + source).source == source
 
 
 @pytest.mark.parametrize(("name", "text"), [("a.yaml", "seed: 7\n"), ("a.json", '{"seed": 7}')])

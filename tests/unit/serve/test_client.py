@@ -19,11 +19,13 @@ class Stub(http.server.BaseHTTPRequestHandler):
     """Gives the answers that a test has put down for it, one a request; then a verdict of each pair."""
 
     answers: ClassVar[list[tuple[int, dict[str, str]]]] = []
+    tokens: ClassVar[list[str]] = []
     raw: ClassVar[list[bytes]] = []
     """In their place, all that is sent until the connection ends."""
 
     def do_POST(self) -> None:
         asked = json.loads(self.rfile.read(int(self.headers["Content-Length"])))
+        self.tokens.append(self.headers["Authorization"].encode("latin-1").decode())
         if self.raw:
             self.wfile.write(self.raw.pop(0))
             return
@@ -133,6 +135,13 @@ def test_what_is_no_address_is_not_waited_for(client: Any, url: str, monkeypatch
     monkeypatch.setenv("KEVIN_URL", url)
     with pytest.raises(RuntimeError, match=r"KEVIN_URL .* is no address such as http"):
         client.judge([("r", "k")])
+
+
+@pytest.mark.parametrize("token", ["t", "t\n", " tö\u2192\r\n"])
+def test_a_token_as_a_file_has_it(client: Any, token: str, monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setenv("KEVIN_TOKEN", token)
+    client.judge([("r", "k")])
+    assert Stub.tokens[-1] == f"Bearer {token.strip()}"
 
 
 def test_an_answer_goes_as_one(client: Any) -> None:
