@@ -46,6 +46,16 @@ def judge(pairs, what="kernel"):
         time.sleep(wait_s)
 
 
+def text_of(completion):
+    """What a completion says: a text, or the last of a chat's messages, which may have no text, or it in parts."""
+    if isinstance(completion, str):
+        return completion
+    content = completion[-1].get("content") if completion else None
+    if isinstance(content, list):
+        return "".join(part.get("text") or "" for part in content)
+    return content or ""
+
+
 def _results(url, body, count):
     """What the server says of so many pairs. Raises RuntimeError where something else has answered in its place."""
     try:
