@@ -96,7 +96,8 @@ def _fail_os(e: OSError) -> NoReturn:
         _fail(f"{where}larger than files may be here (see ulimit -f); what is finished is kept", EXIT_HARNESS)
     if e.errno in _FILE_LIMITS:
         _fail(f"{where}too many open files (see ulimit -n); what is finished is kept", EXIT_HARNESS)
-    if e.errno in _PATH_ERRORS and e.filename:
+    is_about_folders = "temporary directory" in (e.strerror or "")  # of which none can be written
+    if e.errno in _PATH_ERRORS and (e.filename or is_about_folders):
         _fail(f"{where}{e.strerror}", 2)
     _fail(_bug(e), EXIT_CRASH)
 

@@ -9,6 +9,7 @@ import re
 import signal
 import subprocess
 import sys
+import tempfile
 import time
 from pathlib import Path
 from typing import Any
@@ -214,6 +215,16 @@ def test_a_path_that_cannot_be_written_is_no_bug(tmp_path: Path, path: str) -> N
     (tmp_path / "loop").symlink_to("loop")
     run = kevin_here("config", "schema", "--out", tmp_path / path if path != "loop" else tmp_path / "loop/x.json")
     assert run.returncode == 2 and run.stderr.startswith("kevin: ") and run.stderr.count("\n") == 1, run.stderr
+
+
+def test_no_temporary_folder_is_no_bug(capsys: pytest.CaptureFixture[str], monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr(tempfile, "tempdir", None)
+    monkeypatch.setattr(tempfile, "_candidate_tempdir_list", lambda: ["/proc/none"])
+    with pytest.raises(OSError, match="temporary") as refused:
+        tempfile.gettempdir()
+    with pytest.raises(SystemExit) as left:
+        entry._fail_os(refused.value)
+    assert left.value.code == 2 and capsys.readouterr().err.startswith("kevin: No usable temporary directory found in")
 
 
 @pytest.mark.parametrize(
