@@ -5,6 +5,7 @@ import http.client
 import ipaddress
 import json
 import os
+import re
 import sys
 import time
 import urllib.error
@@ -24,15 +25,16 @@ def judge(pairs, what="kernel"):
     """
     body = json.dumps({"pairs": [{"reference": reference, what: text} for reference, text in pairs]}).encode()
     url = f"{os.environ['KEVIN_URL'].rstrip('/')}/v1/batch"
+    token = f"Bearer {os.environ['KEVIN_TOKEN'].strip()}".encode()
     ask, place = _opener(url)
     told = None
     while True:
         try:
-            request = urllib.request.Request(url, body, {"Authorization": f"Bearer {os.environ['KEVIN_TOKEN']}"})
+            request = urllib.request.Request(url, body, {"Authorization": token})
             with ask.open(request, timeout=3600) as answer:
-                return json.load(answer)["results"]
+                return _results(url, answer.read(), len(pairs))
         except urllib.error.HTTPError as e:
-            said = e.read().decode(errors="replace")
+            said = _text(e)
             if e.code not in BUSY:
                 raise RuntimeError(said or f"{url}: status {e.code}") from None
             wait_s, why = _wait_s(e.headers.get("Retry-After")), f"status {e.code} {said[:200]}"
@@ -44,12 +46,49 @@ def judge(pairs, what="kernel"):
         time.sleep(wait_s)
 
 
+def text_of(completion):
+    """What a completion says: a text, or the last of a chat's messages, which may have no text, or it in parts."""
+    if isinstance(completion, str):
+        return completion
+    content = completion[-1].get("content") if completion else None
+    if isinstance(content, list):
+        return "".join(part.get("text") or "" for part in content)
+    return content or ""
+
+
+def _results(url, body, count):
+    """What the server says of so many pairs. Raises RuntimeError where something else has answered in its place."""
+    try:
+        found = json.loads(body)["results"]
+        if len(found) == count:
+            return found
+    except (ValueError, TypeError, KeyError):
+        pass
+    raise RuntimeError(f"{url}: no answer of kevin serve to {count} pairs: {body[:200]!r}")
+
+
+def _text(error):
+    """The body of a refusal, as much of it as came."""
+    try:
+        body = error.read()
+    except (OSError, http.client.HTTPException):
+        body = b""
+    return body.decode(errors="replace")
+
+
 def _opener(url):
-    """What sends requests, and in words where to: by the environment's proxy, unless the server is on this machine."""
+    """What sends requests, and in words where to: by the environment's proxy, unless the server is on this machine.
+
+    Raises RuntimeError for what is no address.
+    """
     parts = urllib.parse.urlsplit(url)
     host = parts.hostname or ""
+    if parts.scheme not in ("http", "https") or not re.fullmatch(r"[^\s\x00-\x1f]+", host):
+        raise RuntimeError(f"KEVIN_URL {os.environ['KEVIN_URL']!r} is no address such as http://127.0.0.1:8421")
     try:
-        is_here = ipaddress.ip_address(host).is_loopback
+        address = ipaddress.ip_address(host)
+        address = getattr(address, "ipv4_mapped", None) or address
+        is_here = address.is_loopback or address.is_unspecified
     except ValueError:
         is_here = host == "localhost" or host.endswith(".localhost")
     proxy = None if is_here or urllib.request.proxy_bypass(host) else urllib.request.getproxies().get(parts.scheme)

@@ -4,7 +4,7 @@ import sys
 from pathlib import Path
 
 from datasets import Dataset
-from kevin_client import judge
+from kevin_client import judge, text_of
 from trl import GRPOConfig, GRPOTrainer
 
 PROMPT = 'Write a C++ kernel, extern "C" void launch(...), in one ```cpp block, for this PyTorch module:\n\n'
@@ -12,8 +12,8 @@ PROMPT = 'Write a C++ kernel, extern "C" void launch(...), in one ```cpp block, 
 
 def kernel_reward(completions, reference, **_):
     """The study's score; None, which leaves a completion out of its group, where there is no verdict."""
-    texts = [c if isinstance(c, str) else c[-1]["content"] or "" for c in completions]
-    return [result.get("score") for result in judge(list(zip(reference, texts, strict=True)), "answer")]
+    pairs = list(zip(reference, map(text_of, completions), strict=True))
+    return [result.get("score") for result in judge(pairs, "answer")]
 
 
 def trainer(model, references, **config):

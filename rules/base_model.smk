@@ -22,6 +22,7 @@ rule train_base_model:
     """The study's own base language model: from scratch, or pretrained weights, on the kernel writer's transcripts."""
     input:
         **SCHOOLED,
+        given=weight_files,
         image=IMAGE_DIGEST,
     output:
         directory("<results>/base_model"),

@@ -8,6 +8,12 @@ from kevin.judge.sandbox import apptainer
 from kevin.workflow import slurm
 from snakemake.settings.types import DeploymentMethod
 
+for named in (
+    workflow.resource_settings.default_resources or {},
+    *workflow.resource_settings.overwrite_resources.values(),
+):
+    slurm.keep_names(named)
+
 
 def slurm_executor():
     """The executor of this run if it is Slurm's, else None."""

@@ -16,7 +16,7 @@ from kevin.core.errors import ConfigError, UsageError
 from kevin.core.provenance import SIDE_BY_SIDE
 from kevin.policy.weights_place import must_be_local
 from kevin.tasks.kernelbench import is_kernelbench
-from kevin.train.weights import is_packed
+from kevin.train.weights import PACKAGE, find_weights, is_packed
 from kevin.workflow.digests import StudyDigests, code_digest
 from kevin.workflow.folder import (
     changed_settings,
@@ -170,6 +170,28 @@ def policy_files(wildcards):
     ):
         require_model(wildcards.policy)
     return own_model(wildcards.policy)
+
+
+def task_files(wildcards):
+    """No file; a dry run tells of a folder of tasks that is not there, too, unless they were read already."""
+    folder = study.tasks.kernelbench.path if study.tasks.source != "catalog" else None
+    if folder is not None and not Path(study.results, "tasks.parquet").exists():
+        if not Path(folder).expanduser().is_dir():
+            raise WorkflowError(
+                f"{origin}: tasks.kernelbench.path: there is no folder {folder} in {Path.cwd()}"
+            )
+    return []
+
+
+def weight_files(wildcards):
+    """No file; the same of pretrained weights, but for those of a package, which may be installed until then."""
+    init = study.base_model.init
+    try:
+        if init and not init.startswith(PACKAGE) and not Path(BASE_MODEL).exists():
+            find_weights(init)
+    except ConfigError as e:
+        raise WorkflowError(f"{origin}: {e}") from None
+    return []
 
 
 REPORT_CODE = code_digest(Path(workflow.basedir, "src", "kevin"), "core", "report")

@@ -1,6 +1,7 @@
 rule build_tasks:
     """Training and evaluation tasks, filtered and split."""
     input:
+        given=task_files,
         image=IMAGE_DIGEST,
     output:
         tasks="<results>/tasks.parquet",

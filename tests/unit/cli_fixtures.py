@@ -61,6 +61,7 @@ def kevin_here(*args: str | Path, cwd: Path = ROOT, **env: str) -> subprocess.Co
     out, error = io.StringIO(), io.StringIO()
     with pytest.MonkeyPatch.context() as patch, contextlib.redirect_stdout(out), contextlib.redirect_stderr(error):
         patch.setattr(entry, "supervise", lambda: None)
+        patch.setattr(entry, "pass_by_proxies", lambda: None)  # it is for a process of the command's own
         patch.setattr(gc, "freeze", lambda: None)  # this process goes on
         patch.setattr(sys, "argv", argv)
         patch.chdir(cwd)

@@ -6,6 +6,7 @@ from __future__ import annotations
 
 import fcntl
 import functools
+import os
 import re
 import subprocess
 from pathlib import Path
@@ -225,9 +226,10 @@ def test_configuration_errors_name_file_and_key(snakemake: Run, tmp_path: Path, 
 
 
 def test_a_target_behind_the_configuration_is_told_what_to_type(snakemake: Run, tmp_path: Path) -> None:
-    overlay, broken = tmp_path / "own.yaml", tmp_path / "broken.yaml"
-    overlay.write_text("seed: 1\n")
+    overlay, broken, wide = (tmp_path / f"{name}.yaml" for name in ("own", "broken", "wide"))
+    overlay.write_text("seed: 1\n", "utf-8-sig")
     broken.write_text("seed: [1\n")
+    wide.write_text("seed: 1\n", "utf-16")
     target = "results/tables/level2.csv"
     for arguments, said in (
         (
@@ -236,6 +238,7 @@ def test_a_target_behind_the_configuration_is_told_what_to_type(snakemake: Run, 
         ),
         ((overlay, tmp_path / "none.yaml"), f"snakemake: {tmp_path}/none.yaml: no such configuration file"),
         ((overlay, broken), f"snakemake: {broken}: not valid YAML: "),
+        ((overlay, wide), f"snakemake: {wide}: Snakemake reads UTF-8 alone; save it as UTF-8"),
     ):
         run = snakemake("--dry-run", "--configfile", *arguments)
         assert run.returncode != 0
@@ -274,6 +277,46 @@ def test_a_dry_run_says_what_has_changed_and_what_is_not_there(snakemake: Run, t
     assert "seed: was 3, is 0" in run.stdout + run.stderr
     run = snakemake("--dry-run", "--configfile", overlay)
     assert run.returncode != 0 and "policies.recorded.model: there is no none.jsonl" in run.stdout + run.stderr
+    for text, said in (
+        (
+            "tasks: {source: both, kernelbench: {path: my-tasks}}\n",
+            "tasks.kernelbench.path: there is no folder my-tasks",
+        ),
+        ("base_model: {init: ./weights}\n", "base_model.init: there is no folder weights"),
+    ):
+        overlay.write_text(text)
+        run = snakemake("--dry-run", "--configfile", overlay)
+        assert run.returncode != 0 and said in run.stdout + run.stderr
+
+
+def test_a_finished_study_gives_way_to_another_only_where_that_is_asked_for(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """Real runs, of which the first stops before any step and the second takes files for made: three seconds."""
+    held: list[object] = []
+    monkeypatch.setattr("kevin.workflow.folder._held", held)
+    (tmp_path / "config").symlink_to(ROOT / "config")
+    study = load_study([ROOT / "config/config.yaml"]).model_copy(update={"results": "made", "seed": 3})
+    made = tmp_path / "made"
+    save_config(study, made / "config.yaml")
+    (made / "baselines").mkdir()
+    for number, name in enumerate(("baselines/cpu.parquet", "tasks.parquet", "report.html")):
+        (made / name).write_text("of the finished study")
+        os.utime(made / name, (1_000_000 * (number + 1),) * 2)
+    overlay = tmp_path / "mine.yaml"
+    overlay.write_text("results: made\n")
+    asked = command(tmp_path, "made/baselines/cpu.parquet", "--cores", "1", "--configfile", overlay)
+    run = run_here(asked)
+    output = run.stdout + run.stderr
+    assert run.returncode != 0 and "made holds a finished study with other settings:\n" in output
+    assert "\n  seed: was 3, is 0\n" in output
+    assert "would be replaced: measure_baselines." in output and "Traceback" not in output
+    assert load_study([made / "config.yaml"]).seed == 3
+    assert (made / "baselines/cpu.parquet").read_text() == "of the finished study"
+    held.clear()
+    run = run_here([*asked, "--touch", "--config", "replace=true"])
+    assert run.returncode == 0, run.stdout + run.stderr
+    assert load_study([made / "config.yaml"]).seed == 0
 
 
 def test_profiles_have_short_names() -> None:

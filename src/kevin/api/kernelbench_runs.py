@@ -149,7 +149,7 @@ def _is_compiled(verdict: Verdict) -> bool:
 def check_results(path: Path) -> None:
     """Raises UsageError where results stand that somebody else wrote, which would be lost; DataError for no results."""
     try:
-        found = json.loads(path.read_text())
+        found = json.loads(path.read_text("utf-8"))
         entries = [e for samples in found.values() for e in samples]
         is_ours = all("kevin" in e["metadata"] for e in entries)
     except FileNotFoundError:

@@ -19,7 +19,7 @@ if TYPE_CHECKING:
 _COMMAND = """
 import atexit, re
 from pathlib import Path
-peak = lambda: re.search("VmHWM:\\s*(\\d+) kB", Path("/proc/self/status").read_text())[1]
+peak = lambda: re.search("VmHWM:\\s*(\\d+) kB", Path("/proc/self/status").read_text("utf-8"))[1]
 atexit.register(lambda: print(peak(), flush=True))
 from kevin.cli.app import app
 app()

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import errno
 import functools
+import io
 import os
 import sys
 from contextlib import suppress
@@ -12,7 +13,13 @@ from typing import NoReturn
 from kevin.cli.supervisor import leave, note, quiet_trackers, supervise
 
 EXIT_CRASH, EXIT_HARNESS = 1, 3
-_PATH_ERRORS = (PermissionError, IsADirectoryError, NotADirectoryError, FileExistsError)
+_HERE = ("localhost", "127.0.0.1", "::1")
+_PATH_ERRORS = (
+    *(errno.EACCES, errno.EPERM, errno.EROFS, errno.EISDIR, errno.ENOTDIR, errno.EEXIST, errno.ENOENT),
+    *(errno.ENAMETOOLONG, errno.ELOOP, errno.ENXIO, errno.ENODEV, errno.EINVAL, errno.ETXTBSY, errno.ENOTEMPTY),
+)
+"""What the system says of a path that a person gave."""
+_FILE_LIMITS = (errno.EMFILE, errno.ENFILE)
 
 
 def main() -> NoReturn:
@@ -22,13 +29,27 @@ def main() -> NoReturn:
     """
     _refuse_import()
     os.environ.setdefault("DO_NOT_TRACK", "1")  # TRL and vLLM report what they are used for where they reach a network
+    pass_by_proxies()
     supervise()
     quiet_trackers()
+    for stream in (sys.stdout, sys.stderr):
+        if isinstance(
+            stream, io.TextIOWrapper
+        ):  # a terminal that cannot show a sign of a kernel's is no reason to stop
+            stream.reconfigure(errors="backslashreplace")
     try:
         _run()
     except SystemExit as e:
         leave(e.code)
         raise
+
+
+def pass_by_proxies() -> None:
+    """Whatever asks a server of this machine's, by whatever library, asks it without the proxy of the environment."""
+    others = os.environ.get("no_proxy") or os.environ.get("NO_PROXY") or ""
+    if others.strip() != "*":
+        named = [name.strip() for name in others.split(",") if name.strip()]
+        os.environ["no_proxy"] = os.environ["NO_PROXY"] = ",".join(dict.fromkeys([*named, *_HERE]))
 
 
 def _run() -> NoReturn:
@@ -73,7 +94,10 @@ def _fail_os(e: OSError) -> NoReturn:
         _fail(f"{where}no space left on the device; free some and start again, what is finished is kept", EXIT_HARNESS)
     if e.errno == errno.EFBIG:
         _fail(f"{where}larger than files may be here (see ulimit -f); what is finished is kept", EXIT_HARNESS)
-    if isinstance(e, _PATH_ERRORS) and e.filename:
+    if e.errno in _FILE_LIMITS:
+        _fail(f"{where}too many open files (see ulimit -n); what is finished is kept", EXIT_HARNESS)
+    is_about_folders = "temporary directory" in (e.strerror or "")  # of which none can be written
+    if e.errno in _PATH_ERRORS and (e.filename or is_about_folders):
         _fail(f"{where}{e.strerror}", 2)
     _fail(_bug(e), EXIT_CRASH)
 

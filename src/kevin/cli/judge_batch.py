@@ -22,7 +22,7 @@ from kevin.cli.verdict_view import verdict_record
 from kevin.core.candidate import DialectChoice, is_file_name, make_kernel
 from kevin.core.config import JudgePoolConfig
 from kevin.core.errors import DataError, HarnessError, TaskError, UsageError
-from kevin.core.files import append_line, write_text
+from kevin.core.files import append_line, is_stream, write_text
 from kevin.core.progress import Progress, progress
 from kevin.core.protocol import JudgeProtocol
 from kevin.core.scratch import scratch_folder
@@ -52,6 +52,8 @@ class Pair(Line):
 
 def judge_batch(batch: Path, out: Path, *, protocol: JudgeProtocol, dialect: DialectChoice, store: Path | None) -> int:
     """Judge what is missing in ``out``. Returns the exit code: 0, 2 (some lines could not be used) or 3 (harness)."""
+    if is_stream(out):
+        raise UsageError(f"{out}: no file; --out is read again where a run goes on")
     pairs = read_pairs(batch)
     done = read_records(out)
     kernels, no_kernels = _kernels(pairs, dialect, protocol)
@@ -103,13 +105,14 @@ def read_records(path: Path) -> dict[str | int, Record]:
     """Verdicts of an earlier run by id; a last line that a killed run left half written is dropped."""
     if not path.exists():
         return {}
-    text = path.read_text()
+    text = path.read_text("utf-8")
     found = split_lines(text)
     records: dict[str | int, Record] = {}
     for number, line in enumerate(found, start=1):
         try:
             record = json.loads(line)
             name = record["id"]
+            hash(name)
         except (ValueError, TypeError, KeyError):
             if number == len(found) and not text.endswith("\n"):
                 log.warning("%s:%d: half a line, left by an interrupted run; its pair is judged again", path, number)

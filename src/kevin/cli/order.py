@@ -31,8 +31,11 @@ def check_order(argv: Sequence[str]) -> None:
     for word in files:
         try:
             read_layer(Path(word))
+            Path(word).read_bytes().decode()
         except ConfigError as e:
             raise SystemExit(f"snakemake: {e}") from None
+        except UnicodeDecodeError:
+            raise SystemExit(f"snakemake: {word}: Snakemake reads UTF-8 alone; save it as UTF-8") from None
 
 
 def _configfiles(argv: Sequence[str]) -> list[str]:

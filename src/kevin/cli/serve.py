@@ -133,7 +133,7 @@ def serve(
 
 def _token(file: Path | None, host: str, no_token: bool) -> str | None:
     """What clients must send. Raises UsageError where nothing is said, or what is said is not safe."""
-    given = os.environ.pop(TOKEN, None)  # candidates' processes have no use for it
+    given = os.environ.pop(TOKEN, "").strip()  # candidates' processes have no use for it
     if no_token:
         if file or given:
             raise UsageError(f"--no-token contradicts --token-file and {TOKEN}; give one of them")

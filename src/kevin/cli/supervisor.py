@@ -63,8 +63,8 @@ def leave(code: object) -> None:
     threading._shutdown()  # type: ignore[attr-defined]
     atexit._run_exitfuncs()
     with suppress(OSError, ValueError):
-        sys.stdout.flush()
-        sys.stderr.flush()
+        for stream in filter(None, (sys.stdout, sys.stderr)):  # None where a shell has closed it
+            stream.flush()
         os._exit(code or 0)
 
 

@@ -55,7 +55,7 @@ def _sha256(file: Path) -> str:
 
 def _read(cache: Path) -> dict[str, str]:
     try:
-        return dict(json.loads(cache.expanduser().read_text()))
+        return dict(json.loads(cache.expanduser().read_text("utf-8")))
     except (OSError, ValueError, TypeError):
         return {}
 

@@ -155,7 +155,7 @@ def parse_completion(text: str, dialect: Dialect | Literal["auto"], language: La
     A block that defines what a kernel must define comes before one that only says its language; one that says another
     language and defines nothing is none. ``auto``: the dialect of the block that fits best.
     """
-    text = text.replace("\r\n", "\n")
+    text = text.replace("\r\n", "\n").replace("\r", "\n").lstrip("\ufeff\u200b")
     answer = read_answer(text)
     dialects: tuple[Dialect, ...] = get_args(Dialect) if dialect == "auto" else (dialect,)
     ranked = [

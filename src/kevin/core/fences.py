@@ -11,12 +11,16 @@ from typing import Literal, NamedTuple
 
 THINK_OPEN, THINK_CLOSE = "<think>", "</think>"
 
-_NAME = r"(?:\w{1,20}:)?(?:\w{0,20}(?:think|thought|reason|reflect)\w{0,20}|analysis|scratchpad)"
+_WORDS = "think|thought|reason|reflect|rationale|monologue|deliberat|contemplat|ponder|brainstorm"
+_NAME = rf"(?:\w{{1,20}}:)?(?:\w{{0,20}}(?:{_WORDS})\w{{0,20}}|analysis|scratchpad|plan(?:ning)?|cot)"
 _OPEN = re.compile(
-    rf"<\|?(?!end_of){_NAME}\|?(?:\s[^<>\n]*)?>|\[think\w*\]|◁think▷|<\|channel\|>analysis<\|message\|>", re.IGNORECASE
+    rf"<[|｜]?(?!end_){_NAME}[|｜]?(?:\s[^<>\n]*)?>|\[think\w*\]|◁think▷|<\|channel\|>analysis<\|message\|>"
+    r"|<unused94>(?=thought\n)",
+    re.IGNORECASE,
 )
 _CLOSE = re.compile(
-    rf"<\|?(?:/|end_of_){_NAME}\|?>|\[/think\w*\]|◁/think▷|<\|channel\|>final<\|message\|>", re.IGNORECASE
+    rf"<[|｜]?(?:/\s?|end_){_NAME}[|｜]?\s?>|\[/think\w*\]|◁/think▷|<\|channel\|>final<\|message\|>|<unused95>",
+    re.IGNORECASE,
 )
 _LEADING = re.compile(r"[\s\ufeff]*")
 _ALONE = re.compile(rf"^[ \t]*(?:{_CLOSE.pattern})[ \t]*$", re.MULTILINE | re.IGNORECASE)
@@ -24,8 +28,15 @@ _NESTED = re.compile(r"^ {0,3}(?:`{3,}|~{3,})[^`\s]", re.MULTILINE)
 _QUOTED = re.compile(r"`[^`\n]*`")
 _FENCE_LINE = re.compile(r"^ {0,3}(?:`{3,}[^`\n]*|~{3,}[^\n]*)$", re.MULTILINE)
 
-_CONTAINER = re.compile(r"(?P<quote> {0,3}> ?)?(?P<item> *(?:[-*+]|\d{1,9}[.)]) +)?")
-_FENCE = re.compile(r"(?P<indent> *)(?P<fence>`{3,}|~{3,})(?P<info>[^\n]*)")
+_ITEM = r" *(?:[-*+]|\d{1,9}[.)]) +"
+_CONTAINER = re.compile(rf"(?P<quotes>(?:(?:{_ITEM}| *)> ?)*)(?P<item>(?:{_ITEM})*)")
+_MARKUP = r"(?:<[^<>`\n]{1,40}>[ \t]*)*"
+"""Tags of a format, or of a model's own, on the line of a fence."""
+_FENCE = re.compile(
+    rf"(?P<indent> *)(?!{_OPEN.pattern}|{_CLOSE.pattern}){_MARKUP}(?P<fence>`{{3,}}|~{{3,}})(?P<info>[^\n]*)",
+    re.IGNORECASE,
+)
+_TAB = 4
 _OF_PYTHON = re.compile(r"""^(?:import|from|class|def) |\A\s*(?:\"{3}|'{3})""", re.MULTILINE)
 _PYTHON_PARTS = re.compile(
     r"""\#[^\n]*|(?P<marks>\"{3}|'{3})(?:(?:[^\\]|\\.)*?(?P=marks)|(?P<open>.*))"""
@@ -113,15 +124,16 @@ def _read(text: str, start: int, is_closed: bool) -> Answer:
     while position < len(text):
         end = _line_end(text, position)
         line = text[position:end]
-        container = _CONTAINER.match(line)
+        spaced = _spaced(line)
+        container = _CONTAINER.match(spaced)
         assert container is not None, "both of its parts may be absent"
         if container["item"]:
             item = len(container["item"])
-        elif line.strip() and len(line) - len(line.lstrip(" ")) < item:
+        elif line.strip() and len(spaced) - len(spaced.lstrip(" ")) < item:
             item = 0
-        opening = _opening(line, container, item)
+        opening = _opening(spaced, container, item)
         if opening is not None:
-            block = _block(text, end, opening, quoted=bool(container["quote"]))
+            block = _block(text, end, opening, num_quotes=container["quotes"].count(">"))
             tags = [] if is_closed else list(_ALONE.finditer(text, position, block.end if block else len(text)))
             if tags:
                 if (answer := _behind_draft(text, tags[-1].end())) is not None:
@@ -152,6 +164,23 @@ def _line_end(text: str, position: int) -> int:
     return len(text) if end < 0 else end
 
 
+def _spaced(line: str) -> str:
+    """With spaces in place of the tabs that stand before its text and behind the marks of lists and quotations."""
+    text = line.lstrip(" \t>-*+.)0123456789")
+    head = line[: len(line) - len(text)]
+    return head.expandtabs(_TAB) + text if "\t" in head else line
+
+
+def _without_indent(line: str, num_columns: int) -> str:
+    """Without so many columns of spaces and tabs at its beginning, where it has them."""
+    column = 0
+    for place, character in enumerate(line):
+        if column >= num_columns or character not in " \t":
+            return " " * max(0, column - num_columns) + line[place:]
+        column += 1 if character == " " else _TAB - column % _TAB
+    return ""
+
+
 class _Opening(NamedTuple):
     indent: int
     fence: str
@@ -167,10 +196,15 @@ def _opening(line: str, container: re.Match[str], item: int) -> _Opening | None:
     return _Opening(indent, found["fence"], found["info"].strip()) if indent <= item + 3 else None
 
 
-def _block(text: str, position: int, opening: _Opening, *, quoted: bool) -> Block | None:
-    """The block whose opening fence ends at ``position``; None where it is never closed."""
+def _block(text: str, position: int, opening: _Opening, *, num_quotes: int) -> Block | None:
+    """The block whose opening fence ends at ``position``; None where it is never closed.
+
+    Args:
+        num_quotes: marks of quotations that all its lines begin with.
+    """
     mark, length = opening.fence[0], len(opening.fence)
-    closing = re.compile(rf" {{0,{opening.indent + 3}}}{mark}{{{length},}}[ \t]*")
+    closing = re.compile(rf" {{0,{opening.indent + 3}}}{mark}{{{length},}}\s*(?P<behind>{_MARKUP})")
+    quotes = re.compile(rf"(?: *+> ?+){{{num_quotes}}}")
     following = re.compile(rf" {{0,3}}{mark}{{{length},}}[^`\s]")
     lines: list[str] = []
     doubted: list[Block] = []
@@ -178,15 +212,16 @@ def _block(text: str, position: int, opening: _Opening, *, quoted: bool) -> Bloc
         position += 1
         end = _line_end(text, position)
         line = text[position:end]
-        if quoted:
-            quote = re.match(" {0,3}> ?", line)
-            if quote is None:
-                break
-            line = line[quote.end() :]
-        if closing.fullmatch(line):
-            indents = [len(kept) - len(kept.lstrip(" ")) for kept in lines if kept.strip()] if opening.indent else []
-            code = "".join(f"{kept[min([opening.indent, *indents]) :]}\n" for kept in lines)
-            block = Block(opening.info, code, min(end + 1, len(text)))
+        if (quote := quotes.match(line)) is None:
+            break
+        line = line[quote.end() :]
+        if closed := closing.fullmatch(_spaced(line)):
+            spaced = [_spaced(kept) for kept in lines if kept.strip()] if opening.indent else []
+            indent = min([opening.indent, *(len(kept) - len(kept.lstrip(" ")) for kept in spaced)])
+            code = "".join(f"{_without_indent(kept, indent)}\n" for kept in lines)
+            block = Block(
+                opening.info, code, end - len(closed["behind"]) if closed["behind"] else min(end + 1, len(text))
+            )
             if not _is_unfinished(block):
                 return block
             doubted.append(block)

@@ -36,12 +36,20 @@ _PROBE_BYTES = 1 << 20
 def atomic_path(path: Path) -> Iterator[Path]:
     """A temporary sibling that becomes ``path`` on success and vanishes on failure. Parents are created.
 
-    One that a killed process left is removed by the next to write ``path``. Raises OSError as `writing` does.
+    One that a killed process left is removed by the next to write ``path``. A stream is written itself. Raises OSError
+    as `writing` does.
     """
+    if is_stream(path):
+        with writing(path):
+            yield path
+        return
     path.parent.mkdir(parents=True, exist_ok=True)
     prefix = f".{path.name}."
     remove_stale(path.parent, prefix, path.suffix)
-    fd, tmp = new_locked_file(path.parent, prefix, path.suffix)
+    try:
+        fd, tmp = new_locked_file(path.parent, prefix, path.suffix)
+    except OSError as e:
+        raise OSError(e.errno, e.strerror, str(path)) from None
     try:
         with writing(path):
             yield tmp
@@ -50,6 +58,12 @@ def atomic_path(path: Path) -> Iterator[Path]:
     finally:
         tmp.unlink(missing_ok=True)
         os.close(fd)
+
+
+def is_stream(path: Path) -> bool:
+    """Whether it is a device, a pipe, or what a shell calls a program's output: not to be replaced by a file."""
+    is_of_the_system = path.parent == Path("/dev") or str(path).startswith(("/dev/fd/", "/proc/"))
+    return is_of_the_system or (path.exists() and not path.is_file() and not path.is_dir())
 
 
 @contextmanager
@@ -126,7 +140,7 @@ def _ends_line(file: BinaryIO) -> bool:
 
 def write_text(path: Path, text: str) -> None:
     with atomic_path(path) as tmp:
-        tmp.write_text(text)
+        tmp.write_text(text, "utf-8")
 
 
 def write_csv(path: Path, frame: pd.DataFrame) -> None:

@@ -7,7 +7,7 @@ from typing import Literal
 
 from pydantic import Field
 
-from kevin.core.types import Frozen, Outcome, Turn
+from kevin.core.types import Outcome, Settings, Turn
 
 HistoryView = Literal["all", "fastest_and_last", "best_and_worst", "best", "fastest"]
 
@@ -24,7 +24,7 @@ _STANDING = (
 """From bad to good: how far a kernel came."""
 
 
-class HistoryConfig(Frozen):
+class HistoryConfig(Settings):
     """What a later turn sees of the turns before it, each a kernel with its summary and evaluation."""
 
     view: HistoryView = "all"

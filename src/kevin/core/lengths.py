@@ -79,7 +79,7 @@ def context_length(model: str, *, fetch: bool = False) -> int | None:
             return None
         file = found
     try:
-        config = json.loads(file.read_text())
+        config = json.loads(file.read_text("utf-8"))
     except (OSError, ValueError):
         return None  # loading the model says what is wrong with it
     length = config.get("max_position_embeddings") or config.get("text_config", {}).get("max_position_embeddings")

@@ -19,6 +19,9 @@ class _Need(NamedTuple):
 _NEEDS = (
     _Need(resource.RLIMIT_NOFILE, "-n", 256, "open files"),
     _Need(resource.RLIMIT_AS, "-v", 4 << 30, "bytes of address space"),
+    _Need(resource.RLIMIT_DATA, "-d", 4 << 30, "bytes of data"),
+    _Need(resource.RLIMIT_STACK, "-s", 1 << 20, "bytes of stack"),
+    _Need(resource.RLIMIT_NPROC, "-u", 256, "processes and threads"),
     _Need(resource.RLIMIT_FSIZE, "-f", 1 << 30, "bytes of a file"),
     _Need(resource.RLIMIT_CPU, "-t", 600, "seconds of CPU time"),
 )

@@ -7,7 +7,7 @@ from typing import Literal, Self
 
 from pydantic import Field, field_validator, model_validator
 
-from kevin.core.types import Device, Frozen, Language, canonical_json, digest
+from kevin.core.types import Device, Language, Settings, canonical_json, digest
 
 PROTOCOL_VERSION = 16
 """Raised whenever the judge's code changes what it would find; verdicts of other versions are not reused."""
@@ -26,7 +26,7 @@ Flag = Rule | Literal["kernelbench_disagrees"]
 """What may stand in a verdict's flags."""
 
 
-class TimingProtocol(Frozen):
+class TimingProtocol(Settings):
     """Interleaved rounds of kernel and eager reference, until the paired ratio is known well enough."""
 
     min_rounds: int = Field(default=6, ge=3)
@@ -45,7 +45,7 @@ class TimingProtocol(Frozen):
     """Stop when the standard error of the mean paired ratio falls below this share of it."""
 
 
-class JudgeProtocol(Frozen):
+class JudgeProtocol(Settings):
     """How a kernel is built, checked and timed."""
 
     version: int = PROTOCOL_VERSION

@@ -51,7 +51,7 @@ def git_commit() -> str | None:
 def cpu_name() -> str:
     """The processor's model name as the kernel reports it."""
     try:
-        for line in Path("/proc/cpuinfo").read_text().split("\n"):
+        for line in Path("/proc/cpuinfo").read_text("utf-8").split("\n"):
             if line.startswith("model name"):
                 return line.split(":", 1)[1].strip()
     except OSError:

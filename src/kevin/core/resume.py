@@ -19,7 +19,7 @@ _DIGEST = re.compile("[0-9a-f]{64}")
 def read_identity(path: Path) -> Any:
     """What the work beside ``path`` depends on, as written when it began. Raises DataError for a damaged file."""
     try:
-        return json.loads(path.read_text())
+        return json.loads(path.read_text("utf-8"))
     except ValueError as e:
         raise DataError(f"{path}: damaged ({e}); start anew: rm -r {path.parent}") from None
 

@@ -43,6 +43,8 @@ def read_text(path: str | PathLike[str], kind: str = "file") -> str:
         text = data.decode(_encoding(data, is_python=Path(path).suffix == ".py"))
     except (UnicodeDecodeError, LookupError, SyntaxError) as e:
         raise UsageError(f"{path}: not a text file ({e}); save it as UTF-8") from None
+    if "\0" in text:
+        raise UsageError(f"{path}: not a text file (it holds zero bytes, as UTF-16 does); save it as UTF-8")
     return text.replace("\r\n", "\n").replace("\r", "\n")
 
 

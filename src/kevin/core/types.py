@@ -8,7 +8,7 @@ from enum import StrEnum
 from functools import cached_property
 from typing import Annotated, Any, Literal, Self
 
-from pydantic import BaseModel, ConfigDict, Field, field_validator, model_validator
+from pydantic import AfterValidator, BaseModel, ConfigDict, Field, model_validator
 
 from kevin.core.texts import strict_json
 
@@ -17,6 +17,14 @@ Language = Literal["cpp", "cuda"]
 Device = Literal["cpu", "cuda"]
 DType = Literal["float32", "float16", "bfloat16", "float64", "int64", "int32", "bool"]
 _ITEM_BYTES = {"float32": 4, "float16": 2, "bfloat16": 2, "float64": 8, "int64": 8, "int32": 4, "bool": 1}
+
+
+def _as_text(text: str) -> str:
+    return text.encode(errors="replace").decode()
+
+
+Text = Annotated[str, AfterValidator(_as_text)]
+"""What a model or a kernel says: half of a surrogate pair, which no file can hold, becomes a question mark."""
 
 
 class Frozen(BaseModel):
@@ -30,6 +38,12 @@ class Frozen(BaseModel):
         for name in copy.__dict__.keys() - type(self).model_fields.keys():
             del copy.__dict__[name]
         return copy
+
+
+class Settings(Frozen):
+    """Base of what people set: its numbers are finite, as JSON and digests of it have no others."""
+
+    model_config = ConfigDict(allow_inf_nan=False)
 
 
 def digest(*parts: str | bytes) -> str:
@@ -184,9 +198,9 @@ class Verdict(Frozen):
     protocol_digest: str
     device_name: str
     outcome: Outcome
-    reason: str | None = None
+    reason: Text | None = None
     """A flat code that refines the outcome, e.g. ``segmentation_fault``, ``wrong_shape``, ``input_mutated``."""
-    message: str = ""
+    message: Text = ""
     """What the author of the kernel is told: compiler errors with source lines, where values differ, ..."""
     flags: tuple[str, ...] = ()
     """Every rule hit by the kernel, also where the rule was not enforced."""
@@ -201,7 +215,7 @@ class Verdict(Frozen):
     rounds: tuple[Round, ...] = ()
     seconds: dict[str, float] = {}
     """Cost of judging by stage: ``build``, ``check``, ``time``."""
-    details: dict[str, float | int | str | None] = {}
+    details: dict[str, float | int | Text | None] = {}
     """Measurements beside the timing that a device offers (bound, own-kernel share, registers); never exceptions."""
 
     @model_validator(mode="after")
@@ -243,16 +257,10 @@ Conversation = tuple[Message, ...]
 class Completion(Frozen):
     """What a policy answered to one conversation."""
 
-    text: str
-    """Half of a surrogate pair, which JSON can carry and files cannot, becomes a question mark."""
+    text: Text
     num_prompt_tokens: int = Field(ge=0)
     num_completion_tokens: int = Field(ge=0)
     finish_reason: Literal["stop", "length"]
-
-    @field_validator("text")
-    @classmethod
-    def _is_text(cls, text: str) -> str:
-        return text.encode(errors="replace").decode()
 
 
 class Turn(Frozen):

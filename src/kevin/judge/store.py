@@ -31,7 +31,7 @@ class VerdictStore:
         """The verdict, or None. Raises DataError for a damaged file, naming it."""
         path = self._path(key)
         try:
-            text = path.read_text()
+            text = path.read_text("utf-8")
         except FileNotFoundError:
             return None
         try:
@@ -50,7 +50,7 @@ class VerdictStore:
 
     def __iter__(self) -> Iterator[Verdict]:
         for path in sorted(self.folder.glob("??/*.json")):
-            yield Verdict.model_validate_json(path.read_text())
+            yield Verdict.model_validate_json(path.read_text("utf-8"))
 
     def __len__(self) -> int:
         return sum(1 for _ in self.folder.glob("??/*.json"))

@@ -14,6 +14,7 @@ from pydantic import Field, ValidationError
 from kevin.core.errors import DataError, first_line
 from kevin.core.fences import fenced
 from kevin.core.files import read_turns
+from kevin.core.problems import problem
 from kevin.core.texts import read_text, split_lines
 from kevin.core.types import Completion, Conversation, Frozen
 from kevin.policy.interface import OnCompletion, Request, Sampling
@@ -128,9 +129,10 @@ def _read_jsonl(path: Path) -> list[Recorded]:
             continue
         try:
             recorded.append(Recorded.model_validate(json.loads(line)))
-        except (json.JSONDecodeError, ValidationError) as e:
+        except (ValueError, RecursionError) as e:
+            what = problem(e.errors()[0]) if isinstance(e, ValidationError) else first_line(e)
             raise DataError(
-                f"{path}, line {number}: expected {{task_id, trajectory, turn, completion}}: {first_line(e)}"
+                f"{path}, line {number}: expected {{task_id, trajectory, turn, completion}}: {what}"
             ) from None
     return recorded
 

@@ -80,7 +80,7 @@ class Checkpoint:
         if not path.exists():
             return {}
         try:
-            turns = [Turn.model_validate_json(line) for line in split_lines(path.read_text())]
+            turns = [Turn.model_validate_json(line) for line in split_lines(path.read_text("utf-8"))]
         except ValidationError as e:
             raise DataError(
                 f"{path}: damaged ({e.errors()[0]['msg']}); delete it, its kernels are judged again"

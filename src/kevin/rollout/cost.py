@@ -32,5 +32,5 @@ def judging_devices(timing_path: Path) -> list[str]:
 
 
 def _timings(path: Path) -> Iterator[TurnTiming]:
-    for line in split_lines(path.read_text()) if path.exists() else ():
+    for line in split_lines(path.read_text("utf-8")) if path.exists() else ():
         yield TurnTiming.model_validate_json(line)

@@ -116,6 +116,8 @@ class _Service:
                 return await request.read()
         except TimeoutError:
             raise Refusal(408, "body_timeout", "the body did not arrive in time") from None
+        except web.RequestPayloadError:
+            raise Refusal(400, "bad_request", "the body is cut short, or not in its Content-Encoding") from None
 
     async def health(self, request: web.Request) -> web.Response:
         """200 while pairs are judged; 503 while the judge starts again, or the server stops."""

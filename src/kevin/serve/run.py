@@ -34,6 +34,9 @@ def serve(settings: ServeSettings, host: str, port: int, on_ready: Callable[[str
 
 
 async def _serve(settings: ServeSettings, host: str, port: int, on_ready: Callable[[str], None]) -> None:
+    logging.getLogger("aiohttp.server").setLevel(
+        logging.CRITICAL
+    )  # who sends no HTTP is told so, and need not be logged
     stop = asyncio.Event()
     loop = asyncio.get_running_loop()
     loop.add_signal_handler(signal.SIGTERM, stop.set)

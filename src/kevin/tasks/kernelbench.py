@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import itertools
 import logging
 import os
 import random
@@ -9,6 +10,7 @@ import re
 import shutil
 import subprocess
 import tempfile
+import unicodedata
 from collections.abc import Collection, Iterable, Sequence
 from pathlib import Path
 
@@ -92,6 +94,9 @@ def load_folder(folder: Path, levels: Sequence[int]) -> list[Task]:
                 f"{root / f'level{level}'}: no tasks named <number>_<name>.py; "
                 f"set tasks.kernelbench.path to a KernelBench checkout"
             )
+        for (number, _, path), (following, _, other) in itertools.pairwise(found):
+            if number == following:
+                raise DataError(f"{path} and {other}: two tasks of number {number}; give one of them another")
         for number, name, path in found:
             tasks.append(
                 Task(
@@ -152,16 +157,21 @@ def find_tasks(names: Collection[str], tasks: Sequence[Task]) -> set[str]:
     for task in tasks:
         number = task.id.rpartition("/")[2]
         for name in (task.id, f"{number}_{task.name}", f"level{task.level}/{number}_{task.name}", task.name):
-            known.setdefault(name, []).append(task.id)
+            known.setdefault(_composed(name), []).append(task.id)
     found: set[str] = set()
     for name in names:
-        ids = known.get(name.removesuffix(".py"), [])
+        ids = known.get(_composed(name.removesuffix(".py")), [])
         if len(ids) != 1:
             what = f"{', '.join(ids)} are all called {name!r}" if ids else f"no task {name!r}"
             there = ", ".join(f"{task.id} {task.name}" for task in tasks)
             raise ConfigError(f"tasks.kernelbench.held_out: {what}; give an id. There are {there}")
         found.add(ids[0])
     return found
+
+
+def _composed(name: str) -> str:
+    """An é of one sign, or of an e and its accent, as some systems name files, is the same."""
+    return unicodedata.normalize("NFC", name)
 
 
 def task_paths(source: KernelBenchSource) -> dict[str, Path]:

@@ -37,7 +37,7 @@ class Row(Frozen):
 @lru_cache(maxsize=1)
 def kernelbench_rows() -> tuple[Row, ...]:
     """All 200 tasks of levels 1 and 2."""
-    table = yaml.safe_load(files("kevin.tasks").joinpath(_TABLE).read_text())
+    table = yaml.safe_load(files("kevin.tasks").joinpath(_TABLE).read_text("utf-8"))
     rows = []
     for name, entry in table.items():
         fields = {"ops": entry} if isinstance(entry, str) else entry
@@ -88,7 +88,7 @@ def difference(row: Row, module: Path) -> str | None:
     """Where the shapes worked out differ from those of the real module; None where they agree."""
     from kevin.tasks.format import inspect_task
 
-    spec = inspect_task(module.read_text(), row.name)
+    spec = inspect_task(module.read_text("utf-8"), row.name)
     try:
         ours = trace_like(row.ops, spec).spec
     except TaskError as e:

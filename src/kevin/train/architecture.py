@@ -121,7 +121,7 @@ def read_architecture(path: Path, gguf_file: str | None = None) -> Architecture:
 
     file = path / (gguf_file or "config.json") if path.is_dir() else path
     try:
-        raw = None if gguf_file else json.loads(file.read_text())
+        raw = None if gguf_file else json.loads(file.read_text("utf-8"))
         config = AutoConfig.from_pretrained(path, **({"gguf_file": gguf_file} if gguf_file else {}))
         if raw is not None:
             _check(raw, config)

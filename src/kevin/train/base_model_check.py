@@ -50,7 +50,7 @@ def read_summary(model: Path) -> dict[str, Any]:
     """The summary that training left in the model's folder. Raises DataError where there is none."""
     path = model / SUMMARY
     try:
-        return dict(json.loads(path.read_text()))
+        return dict(json.loads(path.read_text("utf-8")))
     except (OSError, ValueError) as e:
         raise DataError(f"{path}: no summary of a training ({e}); make the base model anew: rm -r {model}") from None
 

@@ -47,7 +47,7 @@ class CheckpointKeeper:
             return None
         mark = usable[-1] / MARK
         try:
-            return usable[-1], int(json.loads(mark.read_text())["step"])
+            return usable[-1], int(json.loads(mark.read_text("utf-8"))["step"])
         except (ValueError, KeyError, TypeError) as e:
             raise DataError(f"{mark}: damaged ({e}); delete {usable[-1]} to go on from the one before") from None
 

@@ -52,7 +52,7 @@ class MetricsLog:
 def read_metrics(path: Path) -> list[dict[str, Any]]:
     """Records in the order of steps; a last line that a kill cut short is left out. Raises DataError for another."""
     records: list[dict[str, Any]] = []
-    text = path.read_text()
+    text = path.read_text("utf-8")
     found = split_lines(text)
     for number, line in enumerate(found, start=1):
         try:

@@ -20,7 +20,7 @@ class OwnShares:
 
     def __init__(self, path: Path) -> None:
         self._path = path
-        text = path.read_text() if path.exists() else ""
+        text = path.read_text("utf-8") if path.exists() else ""
         self.by_key: dict[str, float] = dict(json.loads(line) for line in text.split("\n")[:-1])  # the last may be cut
 
     def watched(self, judge: Judge) -> Judge:

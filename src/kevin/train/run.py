@@ -101,7 +101,7 @@ def _finished(out: Path, limits: dict[str, Any]) -> dict[str, Any] | None:
     path = out / "finished.json"
     if not path.exists():
         return None
-    found = json.loads(path.read_text())
+    found = json.loads(path.read_text("utf-8"))
     return dict(found["summary"]) if found["limits"] == limits else None
 
 

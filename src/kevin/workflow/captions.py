@@ -36,7 +36,7 @@ def read_captions(folder: Path) -> dict[str, Caption]:
 
 
 def _read(path: Path) -> Caption:
-    head, _, text = path.read_text().partition("\n\n")
+    head, _, text = path.read_text("utf-8").partition("\n\n")
     fields = dict(re.findall(r"^:(\w+): *(.+)$", head, re.MULTILINE))
     text = " ".join(text.split())
     if not {"title", "category"} <= fields.keys() <= Caption.model_fields.keys() - {"text"} or not text:
@@ -89,7 +89,7 @@ def target_of(key: str, caption: Caption, configs: Path) -> tuple[str, str]:
     overlay = f"config/{caption.config}.yaml" if caption.config else None
     results = "results"
     if overlay is not None:
-        results = str(yaml.safe_load((configs / f"{caption.config}.yaml").read_text()).get("results", results))
+        results = str(yaml.safe_load((configs / f"{caption.config}.yaml").read_text("utf-8")).get("results", results))
     file = f"{results}/{_ENDINGS[kind].format(name)}"
     return file, f"snakemake {file}" + (f" --configfile {overlay}" if overlay else "")
 

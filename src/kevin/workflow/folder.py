@@ -62,7 +62,7 @@ def claim_folder(path: Path, patience_s: float = 15) -> None:
 def changed_settings(study: Study, saved: Path) -> list[str]:
     """Keys in which the study differs from the one whose configuration was saved there, each with both values."""
     try:
-        before = yaml.safe_load(saved.read_text())
+        before = yaml.safe_load(saved.read_text("utf-8"))
     except (OSError, ValueError, yaml.YAMLError):
         return []
     now = study.model_dump(mode="json")
@@ -103,5 +103,5 @@ def save_config(study: Study, path: Path) -> None:
     those changes from the rules behind it.
     """
     text = yaml.safe_dump(study.model_dump(mode="json"), sort_keys=False)
-    if not path.exists() or path.read_text() != text:
+    if not path.exists() or path.read_text("utf-8") != text:
         write_text(path, text)

@@ -6,15 +6,18 @@ import logging
 import re
 import shutil
 import subprocess
-from collections.abc import Mapping
+from collections.abc import Mapping, MutableMapping
 from typing import Any, NamedTuple
 
 from kevin.core.errors import UsageError
 
 log = logging.getLogger(__name__)
 
+_NAMES = ("slurm_account", "slurm_partition", "gpu_model", "qos", "constraint", "reservation", "clusters")
+"""Resources that are no amounts."""
 PATIENCE_S = 30.0
 """For an answer of Slurm's."""
+_QUOTES = "one that looks like a number or a word of YAML's, such as 007, 1e3 or yes, is written \"'007'\""
 _FIX = "start it on a login node of the cluster, or run here by leaving out --profile slurm"
 
 
@@ -31,7 +34,11 @@ def partitions() -> dict[str, Partition]:
         raise UsageError(f"--profile slurm: there is no Slurm on this machine (no sbatch in PATH); {_FIX}")
     command = ["sinfo", "--noheader", "--format", "%P|%l|%G"]
     try:
-        found = subprocess.run(command, capture_output=True, text=True, timeout=PATIENCE_S, check=False)
+        found = subprocess.run(
+            command, capture_output=True, encoding="utf-8", errors="replace", timeout=PATIENCE_S, check=False
+        )
+    except OSError as e:
+        raise UsageError(f"--profile slurm: sinfo cannot be started ({e.strerror}); {_FIX}") from None
     except subprocess.TimeoutExpired:
         raise UsageError(
             f"--profile slurm: sinfo did not answer in {PATIENCE_S:g} s, so that nothing was submitted: the cluster's "
@@ -66,8 +73,20 @@ def _minutes(limit: str) -> float | None:
     if match is None:
         return None
     parts = [int(part) for part in match[2].split(":")]
-    hours, minutes, seconds = [0, 0, 0, *parts][-3:]
+    hours, minutes, seconds = [*parts, 0, 0][:3] if match[1] else [0, 0, 0, *parts][-3:]
     return int(match[1] or 0) * 1440 + hours * 60 + minutes + seconds / 60
+
+
+def keep_names(resources: MutableMapping[str, Any]) -> None:
+    """Make text of names that Snakemake took for numbers, of which a group of jobs would ask for the sum.
+
+    Args:
+        resources: Snakemake's own, by name.
+    """
+    for name in _NAMES:
+        given = resources.get(name)
+        if given is not None and not given.is_evaluable() and type(given.value) is int:
+            resources[name] = type(given)(name, str(given.value))
 
 
 def check_job(rule: str, resources: Mapping[str, Any], known: Mapping[str, Partition]) -> None:
@@ -77,17 +96,22 @@ def check_job(rule: str, resources: Mapping[str, Any], known: Mapping[str, Parti
         resources: of the job. A partition may be a number: YAML takes 2024 for one.
     """
     default = next((name for name, partition in known.items() if partition.is_default), None)
-    asked = resources.get("slurm_partition")
-    asked = default if asked in (None, "", False) else str(asked)
+    given = resources.get("slurm_partition")
     where = f"--profile slurm, rule {rule}"
+    if isinstance(given, bool):
+        raise UsageError(f"{where}: slurm_partition is {given}, which is no name; {_QUOTES}")
+    asked = default if given in (None, "") else str(given)
     if asked is None:
         raise UsageError(
             f"{where}: this cluster has no default partition; set default-resources: slurm_partition in a profile of "
             f"your own to one of {', '.join(known)} (docs/slurm.md)"
         )
-    names = [name.strip() for name in asked.split(",")]
+    names = [name.strip() for name in asked.split(",") if name.strip()]
     if unknown := [name for name in names if name not in known]:
-        raise UsageError(f"{where}: slurm_partition {unknown[0]} does not exist; this cluster has {', '.join(known)}")
+        hint = f"; {_QUOTES}" if unknown[0].isdecimal() else ""
+        raise UsageError(
+            f"{where}: slurm_partition {unknown[0]} does not exist; this cluster has {', '.join(known)}{hint}"
+        )
     chosen = [known[name] for name in names]
     limits = [partition.minutes for partition in chosen if partition.minutes is not None]
     minutes = resources.get("runtime")
@@ -108,7 +132,12 @@ def cancel_jobs(run: str) -> None:
     """End every Slurm job of the run with this name, running or waiting. Where Slurm does not do it, say so."""
     try:
         done = subprocess.run(
-            ["scancel", "--name", run], capture_output=True, text=True, timeout=PATIENCE_S, check=False
+            ["scancel", "--name", run],
+            capture_output=True,
+            encoding="utf-8",
+            errors="replace",
+            timeout=PATIENCE_S,
+            check=False,
         )
     except subprocess.TimeoutExpired:
         why = f"did not answer in {PATIENCE_S:g} s"

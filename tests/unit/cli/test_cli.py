@@ -2,12 +2,14 @@
 
 from __future__ import annotations
 
+import errno
 import json
 import os
 import re
 import signal
 import subprocess
 import sys
+import tempfile
 import time
 from pathlib import Path
 from typing import Any
@@ -16,6 +18,7 @@ import pytest
 from cli_fixtures import BROKEN, GOOD, REFERENCE, ROOT, WRONG, kevin_here
 
 from kevin.api.pairs import make_protocol
+from kevin.cli import entry
 from kevin.cli.config_docs import json_schema, markdown, sections
 from kevin.cli.judge_batch import read_pairs, read_records
 from kevin.cli.verdict_view import speedup_interval
@@ -204,6 +207,47 @@ def test_task_without_get_inputs_names_file_and_function(files: Path) -> None:
     run = kevin_here("judge", "--task-file", task, "--kernel", files / "good.cpp")
     assert run.returncode == 2
     assert str(task) in run.stderr and "get_inputs" in run.stderr
+
+
+@pytest.mark.parametrize("path", ["/proc/none/x.json", f"{'x' * 300}.json", "file/x.json", "dangling/x.json", "loop"])
+def test_a_path_that_cannot_be_written_is_no_bug(tmp_path: Path, path: str) -> None:
+    (tmp_path / "file").touch()
+    (tmp_path / "dangling").symlink_to("/proc/none/there")
+    (tmp_path / "loop").symlink_to("loop")
+    run = kevin_here("config", "schema", "--out", tmp_path / path if path != "loop" else tmp_path / "loop/x.json")
+    assert run.returncode == 2 and run.stderr.startswith("kevin: ") and run.stderr.count("\n") == 1, run.stderr
+
+
+def test_no_temporary_folder_is_no_bug(capsys: pytest.CaptureFixture[str], monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr(tempfile, "tempdir", None)
+    monkeypatch.setattr(tempfile, "_candidate_tempdir_list", lambda: ["/proc/none"])
+    with pytest.raises(OSError, match="temporary") as refused:
+        tempfile.gettempdir()
+    with pytest.raises(SystemExit) as left:
+        entry._fail_os(refused.value)
+    assert left.value.code == 2 and capsys.readouterr().err.startswith("kevin: No usable temporary directory found in")
+
+
+@pytest.mark.parametrize(
+    ("number", "code", "said"),
+    [
+        (errno.EROFS, 2, "out.json: Read-only file system"),
+        (errno.ENAMETOOLONG, 2, "out.json: File name too long"),
+        (errno.ENOSPC, 3, "out.json: no space left on the device"),
+        (errno.EMFILE, 3, "out.json: too many open files (see ulimit -n)"),
+    ],
+)
+def test_what_the_system_says_of_a_path(capsys: pytest.CaptureFixture[str], number: int, code: int, said: str) -> None:
+    with pytest.raises(SystemExit) as left:
+        entry._fail_os(OSError(number, os.strerror(number), "out.json"))
+    assert (left.value.code, said in capsys.readouterr().err) == (code, True)
+
+
+def test_a_batch_is_not_written_into_a_stream(tmp_path: Path) -> None:
+    (tmp_path / "pairs.jsonl").touch()
+    os.mkfifo(tmp_path / "out")
+    run = kevin_here("judge", "--batch", tmp_path / "pairs.jsonl", "--out", tmp_path / "out")
+    assert run.returncode == 2 and "out: no file; --out is read again" in run.stderr
 
 
 def test_debug_shows_the_traceback_and_log_keeps_the_message(files: Path) -> None:

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import json
+import os
 import subprocess
 import sys
 from pathlib import Path
@@ -48,6 +49,23 @@ def test_one_kernel(tmp_path: Path, stored: Verdict) -> None:
     args = ("judge", "--task-file", "ref.py", "--kernel", "good.cpp", "--store", "store", "--json")
     found = json.loads(run_light(*args, cwd=tmp_path))
     assert (found["key"], found["reason"]) == (stored.key, "stored")
+
+
+@pytest.mark.parametrize("options", [{}, {"PYTHONIOENCODING": "latin-1"}, {"PYTHONCOERCECLOCALE": "0", "LC_ALL": "C"}])
+def test_signs_that_a_terminal_cannot_show(tmp_path: Path, options: dict[str, str]) -> None:
+    """Half a second each: what a process takes for its encoding is settled when it starts."""
+    protocol, source = make_protocol(None), f"// \u2192 \u2028\n{GOOD}"
+    pair = make_task(REFERENCE), make_kernel(source, "k.cpp", "auto", protocol)
+    told = {"outcome": Outcome.INCORRECT, "reason": "stored", "message": "\u2192 \U0001f600"}
+    VerdictStore(tmp_path / "store").put(early_verdict(*pair, protocol, device_name("cpu"), **told))
+    (tmp_path / "ref.py").write_text(REFERENCE)
+    kernel = os.fsdecode(b"k\xe9.cpp")
+    (tmp_path / kernel).write_text(source, "utf-8")
+    command = [KEVIN, "judge", "--task-file", "ref.py", "--kernel", kernel, "--store", "store"]
+    environment = {**os.environ, "PYTHONUTF8": "0", **options}
+    run = subprocess.run(command, cwd=tmp_path, capture_output=True, env=environment, timeout=120, check=False)
+    assert (run.returncode, run.stderr) == (0, b"")
+    assert b"its results are wrong" in run.stdout
 
 
 def test_a_batch_of_which_all_are_known(tmp_path: Path, stored: Verdict) -> None:

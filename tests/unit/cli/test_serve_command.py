@@ -38,6 +38,14 @@ def test_a_store_in_which_nothing_can_be_built(tmp_path: Path, monkeypatch: pyte
     assert _usable(tmp_path, POOL.model_copy(update={"scheduler": "tcp://node:1"})) == tmp_path, "others build"
 
 
+def test_a_token_of_the_environment_may_end_a_line(monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setenv("KEVIN_TOKEN", "secret\n")
+    assert _token(None, "127.0.0.1", no_token=False) == "secret"
+    monkeypatch.setenv("KEVIN_TOKEN", " \n")
+    with pytest.raises(UsageError, match="no token"):
+        _token(None, "127.0.0.1", no_token=False)
+
+
 @pytest.mark.parametrize("encoding", ["utf-8", "utf-8-sig", "utf-16"])
 def test_a_token_as_an_editor_saves_it(encoding: str, tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.delenv("KEVIN_TOKEN", raising=False)

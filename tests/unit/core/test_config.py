@@ -1,6 +1,7 @@
 """The configuration: layers, defaults, and mistakes that name their key."""
 
 import json
+import math
 from pathlib import Path
 
 import pytest
@@ -68,7 +69,15 @@ def test_layers_win_in_order(tmp_path):
         ({"judge": {"precision": "float16"}}, "judge.precision: .*float16 is not judged"),
         ({"judge": {"version": 3}}, f"judge.version: .*by version {PROTOCOL_VERSION}, not 3: leave the key out"),
         ({"results": "a{b}"}, r"results: 'a\{b\}' cannot be a folder here"),
+        ({"results": "~/mine"}, "results: '~/mine': only a shell knows"),
         ({"policies": {"a/b": {"model": "m"}}}, "policies: 'a/b' becomes a file's name"),
+        ({"policies": {"-": {"model": "m"}}}, "policies: '-' becomes a file's name"),
+        ({"policies": {"a'b": {"model": "m"}}}, "policies: \"a'b\" becomes a file's name"),
+        ({"policies": {"é" * 51: {"model": "m"}}}, "policies: 'é+' becomes a file's name; 100 bytes"),
+        ({"train": {"learning_rate": math.inf}}, "train.learning_rate: .*finite number"),
+        ({"train": {"time_budget_s": math.inf}}, "train.time_budget_s: .*finite number"),
+        ({"judge": {"atol": math.nan}}, "judge.atol: .*finite number"),
+        ({"runs": {"r": {"train": {"learning_rate": math.inf}}}}, "runs.r.train.learning_rate: .*finite number"),
     ],
 )
 def test_a_mistake_names_its_key_and_file(changes, words):
@@ -99,7 +108,15 @@ def test_every_mistake_is_told_at_once():
 
 
 @pytest.mark.parametrize(
-    ("text", "words"), [("a: [1", "not valid YAML"), ("- 1\n- 2\n", "expected a mapping"), ("", "expected a mapping")]
+    ("text", "words"),
+    [
+        ("a: [1", "not valid YAML"),
+        ("- 1\n- 2\n", "expected a mapping"),
+        ("", "expected a mapping"),
+        ("[" * 20_000, "its values stand too deep"),
+        (f"seed: {'1' * 5000}", "Exceeds the limit"),
+        ("label: 2024-99-99", "month must be"),
+    ],
 )
 def test_a_broken_file_is_named(tmp_path, text, words):
     with pytest.raises(ConfigError, match=f"broken.yaml: {words}"):

@@ -69,6 +69,59 @@ def test_blocks_of_lists_and_quotations() -> None:
     assert kernel_in("- ```cpp\n  " + LAUNCH.replace("\n", "\n  ") + "```\n") == LAUNCH
     assert kernel_in("> ```cpp\n> " + LAUNCH.replace("\n", "\n> ") + "```\n") == LAUNCH
     assert kernel_in(f"    ```cpp\n{inner}    ```\n") is None, "four spaces make no fence"
+    assert kernel_in(f"\t```cpp\n{inner}\t```\n") is None, "nor does a tab"
+
+
+@pytest.mark.parametrize(
+    ("before", "head", "opening"),
+    [
+        ("- a:\n  - b:\n\n", "    ", None),
+        ("1. a\n   - b:\n     1. c\n\n", "        ", None),
+        ("1.\tThe kernel:\n\n", "\t", None),
+        ("- a:\n\t- b:\n", "\t\t", None),
+        ("", "\t", "-\t"),
+        ("", "     ", "- 1. "),
+        ("> - x\n>\n", ">   ", None),
+        ("", "  > ", "- > "),
+        ("", "> > ", None),
+        ("", ">> ", ">> "),
+    ],
+)
+def test_lists_and_quotations_within_each_other(before: str, head: str, opening: str | None) -> None:
+    body = "".join(head + line for line in LAUNCH.splitlines(keepends=True))
+    for fence in ("```", "~~~"):
+        assert kernel_in(f"{before}{head if opening is None else opening}{fence}cpp\n{body}{head}{fence}\n") == LAUNCH
+    tabbed = LAUNCH.replace("  out", "\tout")
+    body = "".join(head + line for line in tabbed.splitlines(keepends=True))
+    assert kernel_in(f"{before}{head if opening is None else opening}```cpp\n{body}{head}```\n") == tabbed
+
+
+@pytest.mark.parametrize("end", ["<|im_end|>", "</s>", " <eos>", "</answer>", "<|eot_id|></s>\n", "\u00a0\n", "\t\n"])
+def test_what_a_model_or_a_format_puts_on_the_line_of_a_fence(end: str) -> None:
+    assert kernel_in(f"```cpp\n{LAUNCH}```{end}") == LAUNCH
+    assert kernel_in(f"<answer>```cpp\n{LAUNCH}```{end}") == LAUNCH
+    for text in (f"<think>\n{DRAFT[:-1]}</think>", f"{DRAFT[:-1]}</think>"):
+        assert kernel_in(f"{text}\n```cpp\n{LAUNCH}```{end}") == LAUNCH
+        assert kernel_in(f"{text}\nI give up.") is None
+
+
+@pytest.mark.parametrize("mark", ["\ufeff", "\u200b", "\ufeff\n"])
+def test_marks_before_an_answer(mark: str) -> None:
+    assert kernel_in(f"{mark}```cpp\n{LAUNCH}```") == LAUNCH
+    assert kernel_in(f"{mark}<think>\n{DRAFT}</think>\n```cpp\n{LAUNCH}```") == LAUNCH
+
+
+def test_lines_that_a_carriage_return_ends() -> None:
+    assert kernel_in(f"Here:\n```cpp\n{LAUNCH}```\n".replace("\n", "\r")) == LAUNCH
+
+
+@pytest.mark.parametrize(
+    "cut", ["```", "```cp", "```cpp\n", f"```cpp\n{LAUNCH[:40]}", f"```cpp\n{LAUNCH}``", "~~~\n", "`"]
+)
+def test_an_answer_that_was_cut_in_the_middle(cut: str) -> None:
+    parsed = parse_completion(f"Here:\n{cut}", "c_abi", "cpp")
+    assert parsed.kernel is None and ("ends inside" in str(parsed.problem)) == (cut != "`")
+    assert kernel_in(f"```cpp\n{LAUNCH}```\nBetter:\n{cut}") == LAUNCH
 
 
 AFTER = [
@@ -130,6 +183,15 @@ TAGS = [
     ("[THINK]", "[/THINK]"),
     ("◁think▷", "◁/think▷"),
     ("<|begin_of_thought|>", "<|end_of_thought|>"),
+    ("<|START_THINKING|>", "<|END_THINKING|>"),
+    ("<|start_think|>", "<|end_think|>"),
+    ("<｜think｜>", "<｜/think｜>"),
+    ("<THINK >", "</THINK >"),
+    ("<chain_of_thought>", "</chain_of_thought>"),
+    ("<cot>", "</cot>"),
+    ("<plan>", "</plan>"),
+    ("<inner_monologue>", "</inner_monologue>"),
+    ("<unused94>thought\n", "<unused95>"),
     ("<|channel|>analysis<|message|>", "<|channel|>final<|message|>"),
 ]
 
@@ -188,7 +250,8 @@ def test_a_kernel_comes_back_from_its_fence(source: str) -> None:
 @pytest.mark.parametrize(
     "piece",
     ["```\n", "```cpp\n", "```\n</think>\n```\n", "</think>\n", "```cpp\n</think>\n", "/*\n```\n", "<think>",
-     "<" + "a" * 99, "```cpp\n/*\n", "- ", "> ```\n", '"""\n```\n', "[think]\n```x\n", "`", 'R"(\n```\n'],
+     "<" + "a" * 99, "```cpp\n/*\n", "- ", "> ```\n", "- > ", "> > ```\n", "\t", "-\t", "<a>", "```</s>\n",
+     '"""\n```\n', "[think]\n```x\n", "`", 'R"(\n```\n'],
 )  # fmt: skip
 def test_no_answer_takes_long(piece: str) -> None:
     """A hundred thousand characters that repeat one piece: what grows with the square of it would take minutes."""

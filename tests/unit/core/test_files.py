@@ -2,6 +2,7 @@
 
 import errno
 import hashlib
+import os
 from pathlib import Path
 
 import pandas as pd
@@ -251,3 +252,34 @@ class TestTurns:
         monkeypatch.chdir(tmp_path)
         files.write_turns(Path("turns.parquet"), [make_turn()], {})
         assert files.read_turns(Path("turns.parquet"))[0] == [make_turn()]
+
+
+# --- what is no file ----------------------------------------------------------------------------------------------
+
+
+def test_a_pipe_is_written_into_and_stays_one(tmp_path: Path) -> None:
+    pipe = tmp_path / "pipe"
+    os.mkfifo(pipe)
+    reader = os.open(pipe, os.O_RDONLY | os.O_NONBLOCK)
+    files.write_text(pipe, "told\n")
+    assert os.read(reader, 99) == b"told\n" and pipe.is_fifo()
+    os.close(reader)
+
+
+def test_what_a_shell_calls_a_programs_output_is_not_replaced(tmp_path: Path) -> None:
+    """As ``--out /dev/stdout > file``, or ``| less``; root could put a file in the place of the system's device."""
+    with (tmp_path / "redirected").open("w") as out:
+        name = Path(f"/dev/fd/{out.fileno()}")
+        files.write_text(name, "told\n")
+        assert os.fstat(out.fileno()).st_ino == (tmp_path / "redirected").stat().st_ino
+    assert (tmp_path / "redirected").read_text() == "told\n" and list(tmp_path.iterdir()) == [tmp_path / "redirected"]
+
+
+@pytest.mark.parametrize(
+    ("path", "stream"),
+    [("/dev/null", True), ("/dev/stdout", True), ("/dev/fd/7", True), ("/proc/self/fd/1", True), ("/dev/none", True),
+     ("/dev/shm/none/x", False), ("{tmp}", False), ("{tmp}/none", False), ("{tmp}/file", False)],
+)  # fmt: skip
+def test_streams_and_files(tmp_path: Path, path: str, stream: bool) -> None:
+    (tmp_path / "file").touch()
+    assert files.is_stream(Path(path.format(tmp=tmp_path))) == stream

@@ -33,6 +33,9 @@ def told(name: str, soft: int, hard: int) -> str:
     [
         ("RLIMIT_NOFILE", 128, "-n allows 128 open files"),
         ("RLIMIT_AS", 2_000_000_000, "-v allows 2,000,000,000 bytes of address space"),
+        ("RLIMIT_DATA", 2_000_000_000, "-d allows 2,000,000,000 bytes of data"),
+        ("RLIMIT_STACK", 1_000_000, "-s allows 1,000,000 bytes of stack"),
+        ("RLIMIT_NPROC", 100, "-u allows 100 processes and threads"),
         ("RLIMIT_FSIZE", 1_000_000, "-f allows 1,000,000 bytes of a file"),
         ("RLIMIT_CPU", 60, "-t allows 60 seconds of CPU time"),
     ],
@@ -45,4 +48,5 @@ def test_what_may_be_raised_is() -> None:
     assert told("RLIMIT_NOFILE", 128, 1000) == "256"
     assert told("RLIMIT_NOFILE", 600, 1000) == "600"
     assert told("RLIMIT_AS", 3 << 30, NONE) == str(NONE)
+    assert told("RLIMIT_DATA", 3 << 30, 8 << 30) == str(4 << 30)
     assert told("RLIMIT_FSIZE", 1 << 30, 1 << 40) == str(1 << 30)

@@ -10,6 +10,7 @@ from typing import Any
 
 import pytest
 
+from kevin.api.pairs import make_task
 from kevin.cli.verdict_view import verdict_record
 from kevin.core.candidate import make_kernel
 from kevin.core.config.layers import read_layer
@@ -17,6 +18,8 @@ from kevin.core.errors import UsageError
 from kevin.core.protocol import JudgeProtocol
 from kevin.core.texts import read_text, split_lines, strict_json
 from kevin.core.types import Outcome, Verdict
+from kevin.judge.sandbox.cell import CandidateFailed, Cell
+from kevin.judge.store import VerdictStore
 
 SOURCE = Path(__file__).parents[3] / "src"
 TEXT = 'x = "é"\n'
@@ -53,7 +56,13 @@ def test_the_coding_line_of_a_module_is_honoured(tmp_path: Path, line: str) -> N
 
 @pytest.mark.parametrize(
     "data",
-    [TEXT.encode("latin-1"), b"# coding: no-such\nx = 1\n", b"# coding: rot13\nx = 1\n", codecs.BOM_UTF16_LE + b"x"],
+    [
+        TEXT.encode("latin-1"),
+        b"# coding: no-such\nx = 1\n",
+        b"# coding: rot13\nx = 1\n",
+        codecs.BOM_UTF16_LE + b"x",
+        b"x\0 \0=\0 \0001\0",
+    ],
 )
 def test_what_is_no_text_is_named(tmp_path: Path, data: bytes) -> None:
     (tmp_path / "k.py").write_bytes(data)
@@ -70,12 +79,14 @@ def test_what_is_no_name_of_a_file(name: str) -> None:
 def test_a_mark_in_a_text_that_was_read_elsewhere_is_no_part_of_a_kernel() -> None:
     for source in ("int a;\n", "import torch\n"):
         assert make_kernel("\ufeff" + source, "", "auto", JudgeProtocol()).source == source
+        assert make_task("\ufeff" + source).source == source
 
 
 @pytest.mark.parametrize(("name", "text"), [("a.yaml", "seed: 7\n"), ("a.json", '{"seed": 7}')])
 def test_configuration_files_may_have_a_mark(tmp_path: Path, name: str, text: str) -> None:
-    (tmp_path / name).write_text(text, encoding="utf-8-sig")
-    assert read_layer(tmp_path / name) == {"seed": 7}
+    for encoding in ("utf-8-sig", "utf-16", "utf-32"):
+        (tmp_path / name).write_text(text, encoding=encoding)
+        assert read_layer(tmp_path / name) == {"seed": 7}
 
 
 def test_lines_end_at_a_line_feed_alone() -> None:
@@ -94,6 +105,17 @@ def test_json_is_what_every_parser_reads(value: Any, options: Any) -> None:
 
     found = json.loads(strict_json(value, **options), parse_constant=refuse)
     assert found == json.loads(json.dumps(value), parse_constant=lambda word: None)
+
+
+def test_a_verdict_on_an_exception_that_says_half_a_surrogate_pair_can_be_kept(tmp_path: Path) -> None:
+    """As of a module that raises ``ValueError(chr(0xD83D))``."""
+    told: Any = {"key": "k", "task_digest": "t", "kernel_digest": "c", "protocol_digest": "p", "device_name": "here"}
+    with pytest.raises(CandidateFailed) as failed:
+        Cell.raise_for(json.loads('{"error": "said \\ud83d", "reason": "\\udc00"}'))
+    found = {"reason": failed.value.reason, "message": failed.value.message, "details": {"stalls": "\ud83d"}}
+    VerdictStore(tmp_path).put(verdict := Verdict(**told, outcome=failed.value.outcome, **found))
+    assert VerdictStore(tmp_path).get("k") == verdict
+    assert (verdict.reason, verdict.message, verdict.details) == ("?", "said ?", {"stalls": "?"})
 
 
 def test_a_verdict_with_infinite_errors_is_printed_as_json() -> None:

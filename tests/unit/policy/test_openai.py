@@ -5,11 +5,13 @@ import re
 import textwrap
 import threading
 import time
+import urllib.request
 from http.server import BaseHTTPRequestHandler, ThreadingHTTPServer
 from pathlib import Path
 
 import pytest
 
+from kevin.cli.entry import pass_by_proxies
 from kevin.core.config import PolicyConfig, load_study
 from kevin.core.errors import PolicyError, UsageError
 from kevin.core.lengths import with_lengths
@@ -135,6 +137,21 @@ def test_the_manual_s_model_is_not_cut_at_the_small_model_s_lengths(server, tmp_
     completion = make(server).complete([ask()], settings.sampling(1, ()))[0]
     assert completion.finish_reason == "stop"
     assert study.evaluate == ("base", "mine")
+
+
+@pytest.mark.parametrize("others", [None, "", "corp.example", "*"])
+def test_no_proxy_stands_before_a_server_of_this_machine(server, monkeypatch, others):
+    """As `kevin` begins; where `no_proxy` names others these are still passed by."""
+    for name in ("http_proxy", "HTTP_PROXY", "all_proxy", "ALL_PROXY"):
+        monkeypatch.setenv(name, "http://127.0.0.1:9")
+    for name in ("no_proxy", "NO_PROXY"):
+        monkeypatch.setenv(name, "")
+        monkeypatch.delenv(name)
+    if others is not None:
+        monkeypatch.setenv("NO_PROXY", others)
+    pass_by_proxies()
+    assert complete_one(make(server)).text == "hello"
+    assert urllib.request.proxy_bypass("corp.example") == (others in ("corp.example", "*"))
 
 
 def test_the_key_comes_from_the_environment(server, monkeypatch):

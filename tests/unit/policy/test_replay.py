@@ -78,6 +78,23 @@ def test_a_recording_with_a_mark_odd_line_ends_and_half_a_surrogate_pair(tmp_pat
     assert texts(load(path), ask("a", 0), ask("a", 1)) == ["x\u2028\u0085y", "z?"]
 
 
+@pytest.mark.parametrize(
+    ("line", "said"),
+    [
+        ("[" * 100_000, "maximum recursion depth"),
+        ('{"task_id": "a", "turn": ' + "1" * 5000 + "}", "Exceeds the limit"),
+        ('{"task_id": "a", "trajectory": NaN, "turn": 1, "completion": "x"}', "trajectory: .*finite number"),
+        ('{"task_id": "a", "trajectory": 0, "turn": 1, "completion": null}', "completion: .*valid string"),
+        ('{"task_id": "a", "traj', "Unterminated string"),
+    ],
+)
+def test_a_line_that_is_no_answer_is_named(tmp_path, line, said):
+    path = tmp_path / "r.jsonl"
+    path.write_text(f"\n{line}\n")
+    with pytest.raises(DataError, match=rf"r\.jsonl, line 2: expected .*: {said}"):
+        load(path)
+
+
 @pytest.mark.parametrize("source", ["x = 'é'\n", '"""As in\n```\nx\n```\n"""\nx = 1\n', "# </think>\nx = 1\n"])
 @pytest.mark.parametrize("encoding", ["utf-8", "utf-8-sig", "latin-1"])
 def test_a_kernelbench_file_comes_back_as_it_is(tmp_path, source, encoding):

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import asyncio
+import gzip
 import json
 from concurrent.futures import Future
 from pathlib import Path
@@ -64,13 +65,14 @@ def ask(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Any:
     """Posts a body; returns status and answer."""
     monkeypatch.setattr(desk_module, "Engine", Engine)
 
-    def post(path: str, body: Any) -> tuple[int, Any]:
+    def post(path: str, body: Any, **headers: str) -> tuple[int, Any]:
         async def talk() -> tuple[int, Any]:
             settings, metrics = ServeSettings(protocol=PROTOCOL, store=tmp_path), Metrics()
             desk = Desk(settings, metrics)
             await desk.start()
             async with TestClient(TestServer(make_app(settings, desk, metrics))) as client:
-                response = await client.post(path, data=body if isinstance(body, bytes) else json.dumps(body))
+                data = body if isinstance(body, bytes) else json.dumps(body)
+                response = await client.post(path, data=data, headers=headers)
                 found = response.status, await response.json()
             await desk.close()
             return found
@@ -144,3 +146,20 @@ def test_a_kernel_for_another_device_is_the_error_of_its_own_pair(ask: Any) -> N
     status, found = ask("/v1/batch", {"pairs": [pair(kernel=GOOD, language="cuda"), pair(kernel=GOOD)]})
     assert status == 200 and "CUDA" in found["results"][0]["error"]["message"]
     assert found["results"][1]["verdict"]["outcome"] == "incorrect"
+
+
+@pytest.mark.parametrize(
+    ("encoded", "status"),
+    [(gzip.compress, 200), (bytes, 400), (lambda body: gzip.compress(bytes(100_000_000)), 413)],
+    ids=["gzip", "no gzip", "far too large"],
+)
+def test_bodies_that_are_compressed(ask: Any, encoded: Any, status: int) -> None:
+    body = encoded(json.dumps(pair(kernel=GOOD)).encode())
+    assert ask("/v1/judge", body, **{"Content-Encoding": "gzip"})[0] == status
+
+
+@pytest.mark.parametrize("encoding", ["utf-8-sig", "utf-16", "utf-32"])
+def test_json_in_other_encodings(ask: Any, encoding: str) -> None:
+    kernel = f"// \u00e9 \u2028\n{GOOD}"
+    status, found = ask("/v1/judge", json.dumps(pair(kernel=kernel), ensure_ascii=False).encode(encoding))
+    assert (status, found["verdict"]["message"]) == (200, f"c_abi:{kernel}")

@@ -19,9 +19,16 @@ class Stub(http.server.BaseHTTPRequestHandler):
     """Gives the answers that a test has put down for it, one a request; then a verdict of each pair."""
 
     answers: ClassVar[list[tuple[int, dict[str, str]]]] = []
+    tokens: ClassVar[list[str]] = []
+    raw: ClassVar[list[bytes]] = []
+    """In their place, all that is sent until the connection ends."""
 
     def do_POST(self) -> None:
         asked = json.loads(self.rfile.read(int(self.headers["Content-Length"])))
+        self.tokens.append(self.headers["Authorization"].encode("latin-1").decode())
+        if self.raw:
+            self.wfile.write(self.raw.pop(0))
+            return
         status, headers = self.answers.pop(0) if self.answers else (200, {})
         body = json.dumps({"results": asked["pairs"]} if status == 200 else {"error": "later"}).encode()
         self.send_response(status)
@@ -39,6 +46,7 @@ class Stub(http.server.BaseHTTPRequestHandler):
 def client(monkeypatch: pytest.MonkeyPatch) -> Iterator[Any]:
     """The module, with a server for it; ``waited`` holds the seconds that it slept."""
     monkeypatch.setattr(Stub, "answers", [])
+    monkeypatch.setattr(Stub, "raw", [])
     server = http.server.ThreadingHTTPServer(("127.0.0.1", 0), Stub)
     threading.Thread(target=server.serve_forever, daemon=True).start()
     monkeypatch.setenv("KEVIN_URL", f"http://127.0.0.1:{server.server_port}/")
@@ -62,6 +70,12 @@ def client(monkeypatch: pytest.MonkeyPatch) -> Iterator[Any]:
         (503, {"Retry-After": "-1"}, 2.0),
         (503, {"Retry-After": "nan"}, 2.0),
         (503, {"Retry-After": "inf"}, 300.0),
+        (503, {"Retry-After": "1.5"}, 1.5),
+        (503, {"Retry-After": "9" * 400}, 300.0),
+        (503, {"Retry-After": "7, 7"}, 2.0),
+        (503, {"Retry-After": "2030-01-01T00:00:00Z"}, 2.0),
+        (503, {"Retry-After": "Wed, 21 Oct 9999 07:28:00 GMT"}, 300.0),
+        (503, {"Retry-After": "Wed, 21 Oct 99999 07:28:00 GMT"}, 2.0),
         (503, {"Retry-After": "Wed, 21 Oct 2015 07:28:00 GMT"}, 2.0),
         (502, {}, 2.0),
         (504, {}, 2.0),
@@ -80,11 +94,77 @@ def test_it_waits_until_a_date(client: Any) -> None:
     assert 50 < client.waited[0] <= 60
 
 
+@pytest.mark.parametrize(
+    ("completion", "text"),
+    [
+        ("hi", "hi"),
+        ("", ""),
+        ([], ""),
+        ([{"role": "assistant", "content": "a"}, {"role": "assistant", "content": "b"}], "b"),
+        ([{"role": "assistant", "content": None}], ""),
+        ([{"role": "assistant", "tool_calls": []}], ""),
+        ([{"role": "assistant", "content": [{"type": "text", "text": "a"}, {"type": "image"}, {"text": "b"}]}], "ab"),
+    ],
+)
+def test_what_a_completion_says(client: Any, completion: Any, text: str) -> None:
+    assert client.text_of(completion) == text
+
+
+RESULTS = b'{"results":[1]}'
+
+
+@pytest.mark.parametrize(
+    "raw",
+    [
+        b"HTTP/1.1 200 OK\r\nTransfer-Encoding: chunked\r\n\r\nff\r\n" + RESULTS,
+        b"HTTP/1.1 200 OK\r\nContent-Length: 99\r\n\r\n" + RESULTS,
+        b"HTTP/1.1 503 busy\r\nContent-Length: 99\r\n\r\nlater",
+        b"HTTP/1.1 503 busy\r\nTransfer-Encoding: chunked\r\n\r\nzz\r\n",
+        b"SSH-2.0-OpenSSH\r\n",
+        b"",
+    ],
+)
+def test_an_answer_that_was_cut_short_is_asked_for_again(client: Any, raw: bytes) -> None:
+    Stub.raw += [raw]
+    assert client.judge([("r", "k")]) == [{"reference": "r", "kernel": "k"}]
+    assert client.waited == [2.0]
+
+
+def test_an_answer_in_pieces(client: Any) -> None:
+    Stub.raw += [b"HTTP/1.1 200 OK\r\nTransfer-Encoding: chunked\r\n\r\nf\r\n" + RESULTS + b"\r\n0\r\n\r\n"]
+    assert client.judge([("r", "k")]) == [1]
+
+
+@pytest.mark.parametrize(
+    "body", [b"<html>Log in</html>", b"", b'{"results":["\xe9"]}', b"[]", b"{}", RESULTS[:-3], b'{"results":[]}']
+)
+def test_who_answers_in_the_place_of_the_server_is_told_of(client: Any, body: bytes) -> None:
+    Stub.raw += [b"HTTP/1.1 200 OK\r\nContent-Length: %d\r\n\r\n%s" % (len(body), body)]
+    with pytest.raises(RuntimeError, match="no answer of kevin serve to 1 pairs"):
+        client.judge([("r", "k")])
+
+
+@pytest.mark.parametrize(
+    "url", ["localhost:8421", "127.0.0.1:8421", "", "http://", "ftp://judge", "http://a b", "judge"]
+)
+def test_what_is_no_address_is_not_waited_for(client: Any, url: str, monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setenv("KEVIN_URL", url)
+    with pytest.raises(RuntimeError, match=r"KEVIN_URL .* is no address such as http"):
+        client.judge([("r", "k")])
+
+
+@pytest.mark.parametrize("token", ["t", "t\n", " tö\u2192\r\n"])
+def test_a_token_as_a_file_has_it(client: Any, token: str, monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setenv("KEVIN_TOKEN", token)
+    client.judge([("r", "k")])
+    assert Stub.tokens[-1] == f"Bearer {token.strip()}"
+
+
 def test_an_answer_goes_as_one(client: Any) -> None:
     assert client.judge([("r", "text")], "answer") == [{"reference": "r", "answer": "text"}]
 
 
-@pytest.mark.parametrize("host", ["127.0.0.1", "localhost", "127.9.9.9"])
+@pytest.mark.parametrize("host", ["127.0.0.1", "localhost", "127.9.9.9", "0.0.0.0", "[::ffff:127.0.0.1]", "[::1]"])
 def test_no_proxy_stands_between_two_programs_of_one_machine(
     client: Any, host: str, monkeypatch: pytest.MonkeyPatch
 ) -> None:
@@ -92,7 +172,7 @@ def test_no_proxy_stands_between_two_programs_of_one_machine(
     monkeypatch.delenv("no_proxy", raising=False)
     monkeypatch.setenv("KEVIN_URL", client.os.environ["KEVIN_URL"].replace("127.0.0.1", host))
     client._opener(client.os.environ["KEVIN_URL"])
-    if host != "127.9.9.9":  # nobody listens there
+    if host in ("127.0.0.1", "localhost"):  # where the server listens
         assert client.judge([("r", "k")])
     assert "proxy" not in client._opener(f"http://{host}:8421")[1]
 

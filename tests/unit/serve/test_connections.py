@@ -45,6 +45,8 @@ def test_idle_clients_take_no_room_from_those_that_ask(tmp_path: Path) -> None:
             client = open_clients.enter_context(socket.create_connection(("127.0.0.1", port), timeout=20))
             if number % 50 == 0:
                 client.sendall(b"GET /health HTT")  # and no more
+            if number % 50 == 25:
+                client.sendall(b"\x16\x03\x01\x02\x00\x01\x00")  # of TLS
         for _ in range(3):
             asking = http.client.HTTPConnection("127.0.0.1", port, timeout=20)
             asking.request("GET", "/health")

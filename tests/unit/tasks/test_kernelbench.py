@@ -51,6 +51,24 @@ def test_files_that_are_no_tasks_by_their_name_are_told(checkout, caplog):
     assert "README" not in caplog.text
 
 
+def test_two_tasks_of_one_number_are_named(checkout):
+    (checkout / "KernelBench/level1/007_mine.py").write_text("")
+    with pytest.raises(DataError, match=r"/7_Own_Task_7_\.py and .*/007_mine\.py: two tasks of number 7"):
+        kb.load_folder(checkout, (1,))
+
+
+@pytest.mark.parametrize(
+    "name", ["true", "1_000", "-", "a b", "a'b", '"', "{x}", "%s", "..", "\u2028", "caf\u00e9", "cafe\u0301"]
+)
+def test_tasks_of_odd_names_are_found_by_them(checkout, name):
+    path = checkout / "KernelBench/level1" / f"99_{name}.py"
+    path.write_text("")
+    tasks = kb.load_folder(checkout, (1,))
+    assert kb.find_tasks([name], tasks) == kb.find_tasks([path.name], tasks) == {"kb/1/99"}
+    if name.startswith("caf"):
+        assert kb.find_tasks(["caf\u00e9"], tasks) == kb.find_tasks(["cafe\u0301"], tasks) == {"kb/1/99"}
+
+
 def test_a_source_changes_with_its_tasks_and_nothing_else(checkout, tmp_path):
     source = KernelBenchSource(path=str(checkout), levels=(1,))
     level = checkout / "KernelBench/level1"

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import re
 from pathlib import Path
+from types import SimpleNamespace
 from typing import Any
 
 import pytest
@@ -37,6 +38,8 @@ def commands(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Any:
         ("a|30:00|(null)\na|30:00|gpu:1\n", {"a": Partition(False, 30, True)}),
         ("a|2:00:00|gpu:1\na|2:00:00|(null)\n", {"a": Partition(False, 120, True)}),
         ("Welcome to the cluster!\n* no mail today | see below *\n\nq|90|x|y\n", {"q": Partition(False, 1.5, False)}),
+        ("a|1-12|\nb|1-12:30|\nc|90:00|", {"a": Partition(False, 2160, False), "b": Partition(False, 2190, False),
+                                          "c": Partition(False, 90, False)}),
         ("a|n/a|\nb|UNLIMITED|\nc|INVALID|\nd|2-0|\n", {n: Partition(False, None, False) for n in "abc"}
          | {"d": Partition(False, 2880, False)}),
     ],
@@ -45,9 +48,25 @@ def test_what_sinfo_says(said: str, found: dict[str, Partition]) -> None:
     assert read_partitions(said) == found
 
 
-@pytest.mark.parametrize("asked", [2024, "2024", None, "", "2024,night", "2024, night"])
+@pytest.mark.parametrize("asked", [2024, "2024", None, "", "2024,night", "2024, night", "2024,", " 2024 "])
 def test_a_partition_that_is_a_number_to_yaml(asked: object) -> None:
     check_job("train_policy", {"slurm_partition": asked, "runtime": 60, "gpu": 0}, KNOWN)
+
+
+@pytest.mark.parametrize("written", ["2024", "night", "1_000", "'007'", "'yes'", "'1e3'"])
+def test_jobs_of_a_group_ask_for_the_partition_and_not_for_its_sum(written: str) -> None:
+    """Snakemake adds up the numbers of jobs that it runs as one."""
+    from snakemake.resources import GroupResources, Resources
+
+    given = Resources.parse([f"slurm_partition={written}", "slurm_account=77", "mem_mb=5"], allow_expressions=True)
+    slurm.keep_names(given)
+    options: Any = dict.fromkeys(("wildcards", "input", "attempt", "threads", "rulename", "async_run"), 1)
+    values = {name: resource.evaluate(**options).value for name, resource in given.items()}
+    jobs: Any = [[SimpleNamespace(pipe_group=None, resources=values)] * 3]
+    free: Any = SimpleNamespace(get=lambda name: SimpleNamespace(value=None))
+    found = GroupResources.basic_layered(jobs, free, run_local=False)
+    partition = "1000" if written == "1_000" else written.strip("'")
+    assert (found["slurm_partition"], found["slurm_account"], found["mem_mb"]) == (partition, "77", 15)
 
 
 @pytest.mark.parametrize(
@@ -55,6 +74,9 @@ def test_a_partition_that_is_a_number_to_yaml(asked: object) -> None:
     [
         ({"slurm_partition": 2023}, "slurm_partition 2023 does not exist; this cluster has 2024, gpu, night"),
         ({"slurm_partition": "2024,cpu"}, "slurm_partition cpu does not exist"),
+        ({"slurm_partition": 7}, """slurm_partition 7 does not exist.* 007, 1e3 or yes, is written "'007'\""""),
+        ({"slurm_partition": True}, """slurm_partition is True, which is no name; .* written "'007'\""""),
+        ({"slurm_partition": False}, "slurm_partition is False, which is no name"),
         ({"runtime": 61}, r"runtime 61 minutes is more than partition 2024 allows \(60\)"),
         ({"slurm_partition": 2024, "gpu": 1}, "needs 1 GPUs and partition 2024 has none; .* one of gpu"),
     ],
@@ -71,6 +93,8 @@ def test_what_the_cluster_cannot_do_is_refused(resources: dict[str, Any], said: 
         ("sleep 30", "sinfo did not answer in 1 s"),
         ("echo no controller >&2; exit 1", r"Slurm does not answer \(no controller\)"),
         ("echo Welcome", "names no partition, but says 'Welcome'"),
+        (r"printf 'gr\374n'", "names no partition, but says 'gr\ufffdn'"),
+        ("", "names no partition, but says ''"),
     ],
 )
 def test_a_slurm_that_does_not_answer(commands: Any, sinfo: str, said: str) -> None:

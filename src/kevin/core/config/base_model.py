@@ -8,10 +8,10 @@ from pydantic import Field, model_validator
 
 from kevin.core.config.school import SaidDecisions, SchoolConfig, SecondSchoolConfig, WaysConfig
 from kevin.core.history import HistoryConfig
-from kevin.core.types import Frozen
+from kevin.core.types import Settings
 
 
-class WriterConfig(Frozen):
+class WriterConfig(Settings):
     """Habits of the kernel writer in the transcripts: how good the base model is before reinforcement learning."""
 
     careful_one_in: int = Field(default=2, ge=1)
@@ -28,7 +28,7 @@ class WriterConfig(Frozen):
     """Share of decisions that are taken the plainest way; the rest is drawn evenly from all ways."""
 
 
-class BaseModelConfig(Frozen):
+class BaseModelConfig(Settings):
     """The study's own base language model: trained from scratch on the kernel writer's transcripts, or pretrained
     weights (``init``) that go to school on them.
     """

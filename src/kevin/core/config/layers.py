@@ -22,6 +22,10 @@ def read_layer(path: Path) -> dict[str, Any]:
         raise ConfigError(f"{path}: not valid JSON: {e}") from None
     except yaml.YAMLError as e:
         raise ConfigError(f"{path}: not valid YAML: {e}") from None
+    except RecursionError:
+        raise ConfigError(f"{path}: its values stand too deep within each other") from None
+    except ValueError as e:  # a number of thousands of digits, a date that there is not
+        raise ConfigError(f"{path}: {e}") from None
     except UsageError as e:
         raise ConfigError(str(e)) from None
     if not isinstance(layer, dict):

@@ -6,13 +6,13 @@ from typing import Any, Literal, Self
 
 from pydantic import Field, model_validator
 
-from kevin.core.types import Frozen
+from kevin.core.types import Settings
 
 _OF_THE_POLICY = {"model": "model", "dtype": "dtype", "gpu_memory_utilization": "memory_share"}
 """Arguments of vLLM's engine for which there are keys of their own."""
 
 
-class PolicyConfig(Frozen):
+class PolicyConfig(Settings):
     backend: Literal["transformers", "vllm", "openai", "replay"] = "transformers"
     """What runs the model; ``replay`` reads recorded completions."""
     model: str

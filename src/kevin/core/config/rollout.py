@@ -7,10 +7,10 @@ from typing import Literal
 from pydantic import Field
 
 from kevin.core.history import HistoryConfig
-from kevin.core.types import Frozen
+from kevin.core.types import Settings
 
 
-class RolloutConfig(Frozen):
+class RolloutConfig(Settings):
     num_trajectories: int = Field(default=4, ge=1)
     """m, per task."""
     num_turns: int = Field(default=4, ge=1)
@@ -40,7 +40,7 @@ class RolloutConfig(Frozen):
     there is one. What is then still gained over turns is gained by drawing again. Training is always told the truth."""
 
 
-class RewardConfig(Frozen):
+class RewardConfig(Settings):
     correctness_weight: float = Field(default=0.3, ge=0)
     """Score of a correct kernel beside its speedup."""
     speedup_cap: float | None = None
@@ -62,7 +62,7 @@ class RewardConfig(Frozen):
     paper tried a length penalty and dropped it."""
 
 
-class PrimaryConfig(Frozen):
+class PrimaryConfig(Settings):
     """The study's primary endpoint: of all its comparisons the one that is named before it is read. At equal kernels a
     task, the geometric mean speedup, with eager as the floor, of a policy's turns over that of another's first answers.
     """
@@ -81,7 +81,7 @@ class PrimaryConfig(Frozen):
     """The endpoint was committed before any kernel of these results was judged; else tables call it retrospective."""
 
 
-class ReportConfig(Frozen):
+class ReportConfig(Settings):
     thresholds: tuple[float, ...] = (0.0, 0.5, 1.0, 1.5, 2.0)
     """p of fast_p."""
     num_bootstrap: int = Field(default=2000, ge=100)
@@ -98,7 +98,7 @@ class ReportConfig(Frozen):
     no claim of the paper is measured by it."""
 
 
-class JudgePoolConfig(Frozen):
+class JudgePoolConfig(Settings):
     """How judging is scheduled. Nothing here can change a verdict."""
 
     build_workers: int | None = Field(default=None, ge=1)

@@ -7,7 +7,7 @@ from typing import Literal, Self
 from pydantic import Field, model_validator
 
 from kevin.core.errors import DeviceError
-from kevin.core.types import Frozen
+from kevin.core.types import Settings
 
 FREE = frozenset({"num_workers", "num_gpus", "compile_layers", "checkpoint_minutes"})
 """Keys of a school that may change while it goes on: how it is computed, not what."""
@@ -23,7 +23,7 @@ def check_school_gpus(num_gpus: int, num_visible: int) -> None:
         )
 
 
-class SchoolConfig(Frozen):
+class SchoolConfig(Settings):
     """Continued pretraining of ``base_model.init`` on the kernel writer's transcripts; see docs/pretraining.md."""
 
     num_steps: int = Field(default=400, ge=1)
@@ -62,7 +62,7 @@ class SchoolConfig(Frozen):
         return SchoolConfig.model_validate(self.model_dump(exclude=set(FREE)))
 
 
-class WaysConfig(Frozen):
+class WaysConfig(Settings):
     """How often a later turn goes on in which way: shares of those that its past allows, relative to each other."""
 
     mend: float = Field(default=3.0, ge=0)
@@ -81,7 +81,7 @@ class WaysConfig(Frozen):
     """The last kernel as it was, where it was correct."""
 
 
-class PastConfig(Frozen):
+class PastConfig(Settings):
     """The judged answers that later turns of the school go on from."""
 
     num_tasks: int = Field(default=200, ge=1)
@@ -111,7 +111,7 @@ class PastConfig(Frozen):
         return self
 
 
-class SecondSchoolConfig(Frozen):
+class SecondSchoolConfig(Settings):
     """Continued training of what the first school made, with later turns; all else as in ``school_training``."""
 
     num_steps: int = Field(default=300, ge=1)

@@ -6,10 +6,10 @@ from typing import Any, Literal
 
 from pydantic import Field
 
-from kevin.core.types import Frozen
+from kevin.core.types import Settings
 
 
-class StrategyConfig(Frozen):
+class StrategyConfig(Settings):
     method: Literal["trajectories", "beam", "evolution"] = "trajectories"
     """``trajectories``: each by itself, as in training. ``beam``: now and then only those with the fastest kernels go
     on, copied. ``evolution``: every prompt shows kernels of all the task's trajectories with their evaluations, drawn
@@ -26,7 +26,7 @@ class StrategyConfig(Frozen):
     """``evolution`` only: kernels that a prompt shows, the best last; better ones are drawn more often."""
 
 
-class SearchConfig(Frozen):
+class SearchConfig(Settings):
     """Ways to spend the same number of kernels at test time, compared in ``tables/search.csv``."""
 
     num_kernels: int | None = Field(default=None, ge=1)

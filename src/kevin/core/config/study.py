@@ -20,7 +20,7 @@ from kevin.core.errors import ConfigError
 from kevin.core.history import HistoryConfig
 from kevin.core.problems import valid
 from kevin.core.protocol import JudgeProtocol
-from kevin.core.types import Dialect, Frozen, Language, canonical_json, digest
+from kevin.core.types import Dialect, Language, Settings, canonical_json, digest
 
 VIEW_KEYS = ("history", "profile_feedback")
 """Of ``rollout``: what a later turn sees, which a run may choose."""
@@ -28,11 +28,15 @@ GUARD_KEYS = ("rules",)
 """Of ``judge``: what a run may be trained without. Measuring differently would change what its rewards mean."""
 
 
+_LONGEST_NAME = 100
+"""Bytes of a name; a file's may have 255, and says more than the name."""
+
+
 def _laid_over(rollout: RolloutConfig, keys: dict[str, Any]) -> dict[str, Any]:
     return merge(rollout.model_dump(), keys)
 
 
-class Study(Frozen):
+class Study(Settings):
     """The whole study."""
 
     scale: Literal["laptop", "gpu", "paper"] = "laptop"
@@ -101,8 +105,12 @@ class Study(Frozen):
             for name in names:
                 if not re.fullmatch(r"\w[\w.+ -]*", name):
                     raise ValueError(f"{key}: {name!r} becomes a file's name; use letters, digits, _ . + - and spaces")
+                if len(name.encode()) > _LONGEST_NAME:
+                    raise ValueError(f"{key}: {name!r} becomes a file's name; {_LONGEST_NAME} bytes are enough for one")
         if not self.results or re.search(r"[{}<>\n]", self.results) or self.results.startswith("-"):
             raise ValueError(f"results: {self.results!r} cannot be a folder here; use a path without {{ }} < >")
+        if self.results.startswith("~"):
+            raise ValueError(f"results: {self.results!r}: only a shell knows whose home ~ is; write the whole path")
         return self
 
     @model_validator(mode="after")

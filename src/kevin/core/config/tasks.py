@@ -6,10 +6,10 @@ from typing import Literal
 
 from pydantic import Field
 
-from kevin.core.types import Frozen
+from kevin.core.types import Settings
 
 
-class KernelBenchSource(Frozen):
+class KernelBenchSource(Settings):
     """Where KernelBench's tasks, or yours in its layout, come from; not read when ``tasks.source`` is ``catalog``."""
 
     path: str | None = None
@@ -27,7 +27,7 @@ class KernelBenchSource(Frozen):
     Drawn by the seed where none is named."""
 
 
-class TasksConfig(Frozen):
+class TasksConfig(Settings):
     source: Literal["catalog", "kernelbench", "both"] = "catalog"
     """The study's own tasks, KernelBench's or a folder of yours in its layout, or such a folder beside the study's."""
     size: Literal["cpu", "gpu"] = "cpu"

@@ -6,10 +6,10 @@ from typing import Any, Literal
 
 from pydantic import Field, model_validator
 
-from kevin.core.types import Frozen
+from kevin.core.types import Settings
 
 
-class TrainConfig(Frozen):
+class TrainConfig(Settings):
     """Reinforcement learning on kernels judged for real. The recipe of arXiv 2507.11948 stands in full in
     ``config/paper.yaml``, the laptop's sizes in ``config/config.yaml``. The score is set under ``reward``.
     """
@@ -152,7 +152,7 @@ class TrainConfig(Frozen):
         return self
 
 
-class RunConfig(Frozen):
+class RunConfig(Settings):
     """One training run: what differs from ``train``, ``reward``, what later turns see, and the rules of the judge."""
 
     train: dict[str, Any] = Field(default={})

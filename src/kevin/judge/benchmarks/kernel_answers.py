@@ -138,7 +138,7 @@ def _verdicts(
 
 def _ask_harness(asked: dict[str, tuple[Task, Kernel]], checkout: Path, path: Path) -> dict[str, Result]:
     """Its answers, also those of an earlier run."""
-    lines = [json.loads(line) for line in split_lines(path.read_text())] if path.exists() else []
+    lines = [json.loads(line) for line in split_lines(path.read_text("utf-8"))] if path.exists() else []
     origin = checkout.resolve().name
     known: dict[str, Result] = {line["id"]: line["result"] for line in lines if line["checkout"] == origin}
     todo = [key for key in asked if key not in known]

@@ -62,12 +62,12 @@ class Mutant(Frozen):
 
 def read_mutants(folder: Path) -> list[Mutant]:
     """All of a folder, in order of their names. Raises UsageError: there are none, or one does not say what it is."""
-    tasks = {path.stem: path.read_text() for path in sorted((folder / TASKS).glob("*.py"))}
+    tasks = {path.stem: path.read_text("utf-8") for path in sorted((folder / TASKS).glob("*.py"))}
     found = []
     for path in sorted(p for p in folder.glob("*/*") if p.suffix in (".cpp", ".cu", ".py")):
         if path.parent.name == TASKS:
             continue
-        source = path.read_text()
+        source = path.read_text("utf-8")
         said = _header(source)
         name = path.relative_to(folder).as_posix()
         if said.get("task") not in tasks:

@@ -53,7 +53,7 @@ def import_kernelbench(path: Path, tasks: Sequence[Task], baseline: str = "eager
         DataError: the file is not KernelBench's JSON, or it holds none of the tasks.
     """
     try:
-        levels = json.loads(path.read_text())
+        levels = json.loads(path.read_text("utf-8"))
         known = {
             (level, name): float(entry["mean"]) for level, files in levels.items() for name, entry in files.items()
         }
@@ -88,7 +88,7 @@ def read_measured(
     try:
         frame = pd.read_csv(path)
         found = set(frame["baseline"])
-        before = json.loads(path.with_suffix(".provenance.json").read_text())
+        before = json.loads(path.with_suffix(".provenance.json").read_text("utf-8"))
     except (OSError, ValueError, KeyError) as e:
         raise DataError(f"{path}: not a table of baselines ({e}); move it away or give another --out") from None
     if missing := set(baselines) - found:
@@ -114,7 +114,7 @@ def write_measured(folder: Path, frame: pd.DataFrame, tasks: Sequence[Task], pro
     if name == "kernelbench":
         for baseline in frame["baseline"].unique():
             file = f"kernelbench_{baseline}.json"
-            exported = json.loads((folder / file).read_text()) if (folder / file).exists() else {}
+            exported = json.loads((folder / file).read_text("utf-8")) if (folder / file).exists() else {}
             for level, entries in export_kernelbench(frame, tasks, baseline).items():
                 exported[level] = exported.get(level, {}) | entries
             contents[file] = strict_json(exported, indent=1) + "\n"

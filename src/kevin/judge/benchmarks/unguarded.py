@@ -156,7 +156,7 @@ class UnguardedStore:
     def __init__(self, path: Path) -> None:
         self._path = path
         self._known: dict[str, Unguarded] = {}
-        for line in split_lines(path.read_text()) if path.exists() else []:
+        for line in split_lines(path.read_text("utf-8")) if path.exists() else []:
             try:
                 record = json.loads(line)
                 key = record.pop("key")

@@ -53,14 +53,17 @@ def find_gxx(isolation: Isolation) -> list[str]:
     """The C++ compiler's command: ``CXX``, or the first ``g++`` on PATH. Raises DeviceError where there is none."""
     if toolchain(isolation):
         return ["g++"]
-    command = shlex.split(os.environ.get("CXX", "")) or ["g++"]
+    try:
+        command = shlex.split(os.environ.get("CXX", "")) or ["g++"]
+    except ValueError as e:
+        raise DeviceError(f"CXX is {os.environ['CXX']!r}, which is no command ({e}): correct it or unset CXX") from None
     program = shutil.which(command[0])
     if program is None:
         if "CXX" in os.environ:
             raise DeviceError(f"CXX is {os.environ['CXX']!r}, and there is no such compiler: correct it or unset CXX")
         raise DeviceError("g++ was not found: install a C++ compiler (e.g. apt-get install g++) or set CXX")
     others = _programs(command[1:])
-    return [program, *(others.get(word, word) for word in command[1:])]
+    return [str(Path(program).absolute()), *(others.get(word, word) for word in command[1:])]
 
 
 def _programs(words: Sequence[str]) -> dict[str, str]:

@@ -87,7 +87,7 @@ def build_inline(
     if folder.exists():
         known = folder / _SWALLOWED
         if known.exists():
-            return Build(path=str(folder), reason=_FALLBACK, message=known.read_text(), cached=True)
+            return Build(path=str(folder), reason=_FALLBACK, message=known.read_text("utf-8"), cached=True)
         return Build(path=str(folder), cached=True)
     cache.mkdir(parents=True, exist_ok=True)
     require_loadable(cache)
@@ -132,7 +132,7 @@ def build_inline(
             _require_parts(kernel, protocol, cache, isolation)
         message = _build_error(str(failed[0]["error"])) if failed else ""
         if failed and "error" not in reply:
-            (marker / _SWALLOWED).write_text(message)
+            (marker / _SWALLOWED).write_bytes(message.encode(errors="replace"))
             marker.rename(folder)
             return Build(path=str(folder), reason=_FALLBACK, message=message, seconds=seconds)
         if failed:

@@ -121,7 +121,7 @@ def translation_unit(kernel: Kernel, spec: TaskSpec) -> str:
 def processor() -> str:
     """What ``-march=native`` depends on: builds of one cache may be asked for by unlike machines of a cluster."""
     try:
-        lines = Path("/proc/cpuinfo").read_text().split("\n")
+        lines = Path("/proc/cpuinfo").read_text("utf-8").split("\n")
     except OSError:
         return platform.machine()
     told = [line.partition(":")[2].split() for line in lines if line.startswith(("flags", "Features"))]
@@ -255,7 +255,7 @@ def build_native(
     with tempfile.TemporaryDirectory(prefix="build-", dir=cache) as folder:
         source, output = Path(folder) / f"unit{suffix}", Path(folder) / "unit.so"
         with writing(library):
-            source.write_text(unit)
+            source.write_text(unit, "utf-8")
         status, text = _compile(kernel.language, protocol, source, output, isolation)
         seconds = time.perf_counter() - start
         if status == 0 and output.exists():

@@ -50,7 +50,7 @@ def _folder(isolation: Isolation) -> Path:
         command = shlex.join(find_gxx(isolation)) if "CXX" in environment else command
     compiler = Path(shutil.which(shlex.split(command)[0], path=environment["PATH"]) or sys.executable).resolve()
     version = (command, str(compiler), str(compiler.stat().st_mtime_ns))
-    narrow = [p.read_text() for p in sorted(_NARROW.rglob("*.h"))]
+    narrow = [p.read_text("utf-8") for p in sorted(_NARROW.rglob("*.h"))]
     about = (
         _LAYOUT,
         torch.__version__,

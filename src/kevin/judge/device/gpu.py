@@ -285,7 +285,7 @@ class GpuHardware(Hardware):
                 with suppress(CandidateFailed):  # the report says why
                     cell.call([], [0], _SANITIZER_S, burst=1)
                     cell.finish(_SANITIZER_S)
-            text = report.read_text() if report.exists() else ""
+            text = report.read_text("utf-8") if report.exists() else ""
         if said := first_violation(text):
             raise CandidateFailed(Outcome.RUNTIME_ERROR, "out_of_bounds", said)
         if "ERROR SUMMARY" not in text:
@@ -315,7 +315,7 @@ class GpuHardware(Hardware):
                     cell.raise_for(cell.load(_PROFILER_START_S))
                     cell.call([], [0], _PROFILER_START_S + self.protocol.run_timeout_s, burst=1)
                     cell.finish(_PROFILER_START_S)
-                found.details |= read_profile(table.read_text())
+                found.details |= read_profile(table.read_text("utf-8"))
             except (CandidateFailed, SandboxError, OSError) as e:
                 log.warning("no profile of a kernel for %s: %s", task.id, e)
 

@@ -178,14 +178,14 @@ def connect(scheduler: str) -> Any:
     address, keys = scheduler, None
     if "://" not in scheduler:
         try:
-            found = json.loads(Path(scheduler).read_text())
+            found = json.loads(Path(scheduler).read_text("utf-8"))
+            address, keys = found["address"], security(found["tls"])
         except FileNotFoundError:
             raise HarnessError(
                 f"pool.scheduler: {scheduler} is not there: start the judge first (python -m kevin.judge.pool.cluster)"
             ) from None
-        except (OSError, ValueError) as e:
+        except (OSError, ValueError, LookupError, TypeError) as e:
             raise HarnessError(f"pool.scheduler: {scheduler} cannot be read ({e}): start the judge again") from None
-        address, keys = found["address"], security(found["tls"])
     try:
         return Client(address, security=keys, set_as_default=False, timeout=60)
     except OSError as e:

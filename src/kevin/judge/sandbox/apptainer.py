@@ -98,7 +98,7 @@ def digest_file(image: Path) -> Path:
 def check_digest(image: Path) -> str:
     """The image's digest. Raises DataError when it is not the one that results were made with."""
     expected, found = digest_file(image), digest(image)
-    if not expected.exists() or expected.read_text().split()[0] != found:
+    if not expected.exists() or expected.read_text("utf-8").split()[:1] != [found]:
         raise DataError(
             f"{image}: its digest {found[:12]} is not that of {expected.name}, so earlier results were made with"
             f" another image: put that one back, or accept this one with: sha256sum {image} > {expected}"

@@ -309,7 +309,7 @@ class Cell:
         line, self._buffer = self._buffer.split(b"\n", 1)
         try:
             reply = json.loads(line)
-        except ValueError:
+        except (ValueError, RecursionError):
             reply = None
         if not isinstance(reply, dict) or self._buffer:
             raise CandidateFailed(Outcome.RUNTIME_ERROR, "protocol_abuse", "it wrote to the harness's channel")

@@ -130,7 +130,7 @@ def test_a_home_is_not_shown_for_a_compiler_in_it(tmp_path: Path, monkeypatch: p
     assert compilers.compiler_folders("cpp", detect_isolation()) == [str(tmp_path)]
 
 
-@pytest.mark.parametrize("cxx", ["no-such-g++", "/no/such/g++ -O2"])
+@pytest.mark.parametrize("cxx", ["no-such-g++", "/no/such/g++ -O2", "~/bin/g++", "CCACHE_DIR=/tmp g++", 'g++ "-O2'])
 def test_a_compiler_that_is_not_there_is_named(
     cxx: str, spec: TaskSpec, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:

@@ -59,6 +59,15 @@ def test_a_judge_that_was_not_started_is_named(tmp_path: Path) -> None:
         connect(str(tmp_path / CONNECTION))
 
 
+@pytest.mark.parametrize(
+    "text", ["", "[]", "{}", '{"address": "tls://here", "tls": {}}', '{"address": "tls://here"', "\xff"]
+)
+def test_a_connection_file_that_is_none_is_named(tmp_path: Path, text: str) -> None:
+    (tmp_path / CONNECTION).write_bytes(text.encode("latin-1"))
+    with pytest.raises(HarnessError, match=r"cannot be read \(.+\): start the judge again"):
+        connect(str(tmp_path / CONNECTION))
+
+
 def test_processes_that_share_a_gpu_are_told_of(caplog):
     for gpus in ([], ["0"], ["0", "1"]):
         warn_of_sharing(gpus)

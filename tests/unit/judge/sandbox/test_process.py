@@ -113,6 +113,15 @@ def test_all_that_it_started_ends_with_it() -> None:
     assert not psutil.pid_exists(pid) and not any(p.is_running() for p in started)
 
 
+@pytest.mark.parametrize("said", [b"[" * 100_000, b'{"a":' * 100_000, b"1" * 5000, b"\xff", b"NaN", b'{"ns": [1]}\n{}'])
+def test_nonsense_on_the_channel_is_the_candidates(said: bytes) -> None:
+    cell = Cell.__new__(Cell)
+    cell._buffer = said + b"\n"
+    with pytest.raises(CandidateFailed) as failed:
+        cell._receive(1.0)
+    assert (failed.value.outcome, failed.value.reason) == (Outcome.RUNTIME_ERROR, "protocol_abuse")
+
+
 def test_a_cell_that_nobody_waited_for_leaves_nothing(tmp_path: Path) -> None:
     for _ in range(20):
         _cell(read_only=[str(tmp_path)]).kill()
