@@ -190,10 +190,11 @@ def test_ways_to_spend_kernels_are_made_by_name_or_where_the_report_shall_have_t
     assert (found["run_search"], found["compare_search"], found["draw_search"]) == (num_rollouts, 1, 1)
 
 
-def test_some_ways_to_spend_kernels_are_compared(snakemake: Run) -> None:
-    overlays = [ROOT / "config/laptop_seeds.yaml", ROOT / "config/budget.yaml"]
-    study = load_study([ROOT / "config/config.yaml", *overlays])
-    found = jobs(snakemake("--dry-run", f"{study.results}/figures/search.png", "--configfile", *overlays))
+def test_some_ways_to_spend_kernels_are_compared(snakemake: Run, tmp_path: Path) -> None:
+    overlay = tmp_path / "some.yaml"
+    overlay.write_text("search: {compared: [parallel, serial]}\n")
+    study = load_study([ROOT / "config/config.yaml", overlay])
+    found = jobs(snakemake("--dry-run", "results/figures/search.png", "--configfile", overlay))
     assert found["run_search"] == len(study.evaluate) * len(["parallel", "serial"])
 
 
