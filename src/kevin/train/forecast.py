@@ -15,9 +15,9 @@ from typing import NamedTuple
 from kevin.core.config import Study
 from kevin.core.types import Frozen, Kernel
 from kevin.tasks.catalog import catalog
-from kevin.train.base_model import FIRST_ANSWERS, later_answers
+from kevin.train.base_model import BATCH_SIZE, FIRST_ANSWERS, VOCABULARY, later_answers
 from kevin.writer.plan import EVEN, render, sample_plan
-from kevin.writer.transcripts import Transcript, transcripts
+from kevin.writer.transcripts import MAX_TURNS, Transcript, transcripts
 
 CHARACTERS_PER_TOKEN = 13.0
 """Of the base model's tokenizer, whose pieces may be whole lines."""
@@ -77,12 +77,10 @@ def measure_pace(study: Study, num_cores: int) -> Pace:
             tasks,
             study.language,
             _SAMPLE,
-            study.base_model.max_turns,
+            MAX_TURNS,
             study.seed,
             first_answers=FIRST_ANSWERS,
             later_answers=later_answers(study.transcripts_history),
-            later_share=study.base_model.later_share,
-            decisions=study.base_model.decisions,
             history=study.transcripts_history,
         )
     )
@@ -105,20 +103,20 @@ def _step_s(study: Study, written: list[Transcript]) -> float:
     torch.set_num_threads(1)
 
     def tokens(text: str) -> list[int]:
-        return [rng.randrange(config.vocab_size) for _ in range(round(len(text) / CHARACTERS_PER_TOKEN) + 1)]
+        return [rng.randrange(VOCABULARY) for _ in range(round(len(text) / CHARACTERS_PER_TOKEN) + 1)]
 
     rows = []
     for t in written:
         spine = [i for m in t.conversation for i in tokens(m.content)]
         rows.append(Row(spine, [Branch(len(spine), tokens(a)) for e in t.exchanges for a in e.answers]))
-    model = bare_model(config, config.vocab_size, end=0, pad=1)
-    optimizers = make_optimizers(model, config)
+    model = bare_model(config, VOCABULARY, end=0, pad=1)
+    optimizers = make_optimizers(model)
     drills = Drills(rows, ())
     times = []
     with Gradients(model) as gradients:
-        for i in range(0, len(rows) - config.batch_size + 1, config.batch_size):
+        for i in range(0, len(rows) - BATCH_SIZE + 1, BATCH_SIZE):
             start = time.monotonic()
-            gradients.set(step_parts(rows[i : i + config.batch_size], drills, rng, 1, config.copying_weight))
+            gradients.set(step_parts(rows[i : i + BATCH_SIZE], drills, rng, 1))
             for optimizer in optimizers:
                 optimizer.step()
             times.append(time.monotonic() - start)
@@ -189,7 +187,7 @@ def forecast_text(study: Study, num_cores: int) -> str:
     if study.scale != "laptop":
         return f"Scale {study.scale}: what training will take is printed by kevin plan.\n"
     if study.base_model.init is not None:
-        return "How long pretrained weights are at school is told while they are: base_model.school_training.\n"
+        return "How long pretrained weights are at school is told while they are: base_model.pretraining.\n"
     results = Path(study.results)
     if (results / "report.html").exists():
         return ""

@@ -7,15 +7,18 @@ from collections.abc import Iterator, Sequence
 from typing import NamedTuple
 
 from kevin.core import dialogue
-from kevin.core.config import SaidDecisions, WaysConfig, WriterConfig
 from kevin.core.types import Conversation, Language, Turn
 from kevin.writer.past import PastTask
-from kevin.writer.plan import Plan, summarise
+from kevin.writer.plan import FLAWLESS, Plan, summarise
 from kevin.writer.read_back import read_plan
 from kevin.writer.school import answer
 from kevin.writer.transcripts import Exchange, Transcript
-from kevin.writer.ways import ANEW, Seen, go_on
+from kevin.writer.ways import ANEW, Seen, Ways, go_on
 
+WAYS = Ways(mend=1.0)
+"""After a wrong kernel deciding anew is shown as often as mending it."""
+MAX_PAST = 2
+"""Turns before a later one, at most."""
 _FORGOTTEN_SHARE = 0.15
 """Of pasts whose oldest turn is not shown, as in rollouts whose prompts have become too long."""
 
@@ -39,11 +42,9 @@ def later_transcripts(
     num: int,
     seed: int,
     *,
-    ways: WaysConfig,
-    decisions: SaidDecisions = "changed",
-    max_past: int,
     max_prompt_chars: int,
-    mistakes: float = 0.0,
+    ways: Ways = WAYS,
+    max_past: int = MAX_PAST,
 ) -> Iterator[Transcript]:
     """``num`` transcripts over tasks drawn evenly, each with one answer, to its last turn.
 
@@ -53,12 +54,9 @@ def later_transcripts(
 
     Args:
         pasts: none without an answer.
-        decisions: whether a turn says those that it makes, or all of its plan.
         max_prompt_chars: the oldest turns are left out until the prompt is as short; the newest is always shown.
-        mistakes: share of new plans with a mistake of the writer's.
     """
     rng = random.Random(f"kevin later turns, seed {seed}")
-    habits = WriterConfig(careful_one_in=1, careful_mistakes=mistakes)
     order: list[Past] = []
     for _ in range(num):
         if not order:
@@ -70,14 +68,14 @@ def later_transcripts(
             shown = shown[1:]
             conversation = _conversation(past.task, language, shown)
         plain, names = past.task.plain, past.task.styled.names
-        next_one = go_on(rng, plain, names, language, shown, ways, habits)
+        next_one = go_on(rng, plain, names, language, shown, ways, FLAWLESS)
         text = answer(
             plain,
             names,
             next_one.plan,
             summary=next_one.summary,
             goes_on=next_one.said,
-            decided=next_one.decided(decisions),
+            decided=next_one.decided,
             source=next_one.source,
         )
         exchange = Exchange(turn=len(shown) + 1, answers=(text,))

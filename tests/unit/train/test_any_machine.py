@@ -58,7 +58,7 @@ SCRIPT = textwrap.dedent(
     written = base_model._write(study, study.base_model)
     print(json.dumps({
         "tasks": digest([(t.id, t.source, part) for t, part in build_tasks(study)]),
-        "transcripts": digest([t.model_dump(mode="json") for part in written for t in part]),
+        "transcripts": digest([t.model_dump(mode="json") for t in written]),
         "tokenizer": hashlib.sha256((out / "tokenizer.json").read_bytes()).hexdigest(),
         "losses": [json.loads(line)["loss"] for line in (out / "training.jsonl").read_text().splitlines()],
     }))
@@ -110,7 +110,7 @@ def test_a_training_step_on_a_cpu_has_no_narrow_floats():
     tokenizer = train_tokenizer(base_model._texts(written), 1024)
     config = BaseModelConfig(**SIZES)
     model = base_model.new_model(config, tokenizer)
-    optimizers = base_model.make_optimizers(model, config)
+    optimizers = base_model.make_optimizers(model)
     batch = collate([Encoder(tokenizer).row(t) for t in written[:2]], tokenizer.pad_token_id)
     with _Dtypes() as dtypes:
         answer_loss(model, batch).backward()

@@ -12,7 +12,7 @@ from transformers import AutoModelForCausalLM, AutoTokenizer
 from writer_fixtures import small_catalog, small_composed
 
 from golden import same_numbers
-from kevin.core.config import BaseModelConfig, PolicyConfig, Study, WriterConfig
+from kevin.core.config import BaseModelConfig, PolicyConfig, Study
 from kevin.core.errors import ConfigError
 from kevin.core.types import Message
 from kevin.policy.interface import Request, Sampling
@@ -27,13 +27,11 @@ from kevin.writer.transcripts import transcripts
 pytestmark = pytest.mark.usefixtures("one_thread")
 
 CONFIG = BaseModelConfig(
-    vocab_size=4096,
     hidden_size=64,
     num_heads=1,
     num_layers=2,
     intermediate_size=64,
     num_transcripts=24,
-    batch_size=2,
     max_steps=5,
 )
 
@@ -45,7 +43,7 @@ def written():
 
 @pytest.fixture(scope="module")
 def tokenizer(written):
-    return train_tokenizer(base_model._texts(written), CONFIG.vocab_size)
+    return train_tokenizer(base_model._texts(written), base_model.VOCABULARY)
 
 
 def test_text_survives_the_tokenizer(written, tokenizer):
@@ -146,7 +144,7 @@ def test_every_epoch_takes_each_batch_once_and_drills_are_recorded(study, tmp_pa
     config = CONFIG.model_copy(update={"num_epochs": 2, "max_steps": 100, "num_transcripts": 8})
     base_model.train_base_model(study.model_copy(update={"base_model": config}), tmp_path / "m")
     records = records_of(tmp_path / "m")
-    assert len(records) == 2 * 8 // CONFIG.batch_size
+    assert len(records) == 2 * 8 // base_model.BATCH_SIZE
     assert all(r["copying_loss"] > 0 for r in records)
 
 
@@ -181,17 +179,6 @@ def test_a_shortened_run_leaves_out_batches_everywhere():
     assert [base_model.spread(i, 2, 10, 10) for i in range(10)] == list(range(10))
     taken = [base_model.spread(i, 2, 6, 10) for i in range(6)]
     assert taken == [0, 1, 2, 4, 6, 8]
-
-
-def test_the_first_part_of_a_corpus_can_have_habits_of_its_own(study):
-    school, later = WriterConfig(careful_one_in=1), WriterConfig(careful_one_in=1000)
-    config = CONFIG.model_copy(update={"writer": later, "school": school, "school_share": 0.75, "num_transcripts": 20})
-    first, second = base_model._write(study, config)
-    assert (len(first), len(second)) == (15, 5)
-    # what a later turn mends or gives again is meant to be right, whatever the habits
-    answers = [[a for t in part for e in t.exchanges if e.turn == 1 for a in e.answers] for part in (first, second)]
-    assert all(answers) and all("with care" in a for a in answers[0]) and not any("with care" in a for a in answers[1])
-    assert [len(part) for part in base_model._write(study, CONFIG)] == [CONFIG.num_transcripts]
 
 
 def test_texts_encoded_ahead_are_the_same(tokenizer, written):

@@ -202,11 +202,6 @@ class Study(Frozen):
         """Whether a policy is the base model that this study makes."""
         return Path(self.policies[policy].model) == Path(self.results, "base_model")
 
-    def is_first_school(self, policy: str) -> bool:
-        """Whether a policy is what the base model was before its second school."""
-        made = self.base_model.has_two_schools
-        return made and Path(self.policies[policy].model) == Path(self.results, "first_school")
-
     def made_by(self, policy: str) -> str | None:
         """The run of this study that makes a policy."""
         model = Path(self.policies[policy].model)

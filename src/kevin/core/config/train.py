@@ -94,7 +94,7 @@ class TrainConfig(Frozen):
     """Trade time for memory."""
     compile_layers: bool = True
     """On a GPU, where one process trains and vLLM generates: compile the model's layers, as at school
-    (``base_model.school_training.compile_layers``)."""
+    (``base_model.pretraining.compile_layers``)."""
     generation: Literal["transformers", "vllm_colocate", "vllm_server"] = "transformers"
     """What generates in training. A colocated vLLM sleeps during the gradient steps."""
     vllm_memory_share: float = Field(default=0.3, gt=0, lt=1)
