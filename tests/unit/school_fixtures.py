@@ -1,4 +1,4 @@
-"""Tiny random models of several families, with a chat template: what `base_model.init` may name; a short pretraining."""
+"""Tiny random models of several families, with a chat template: for `base_model.init`; and a short pretraining."""
 
 from __future__ import annotations
 
@@ -73,7 +73,8 @@ def save_pretrained_model(
 
 
 def shorten(patch) -> None:
-    """Fewer conversations that the loss is measured on, and more often. ``patch``: pytest's MonkeyPatch."""
+    """Small steps, and a loss measured on fewer conversations, more often. ``patch``: pytest's MonkeyPatch."""
+    patch.setattr(school, "BATCH_TOKENS", 2000)
     patch.setattr(school, "NUM_HELD_OUT", 4)
     patch.setattr(school, "EVALUATE_EVERY", 2)
 
@@ -81,7 +82,6 @@ def shorten(patch) -> None:
 def make_study(folder, **settings) -> Study:
     training = {
         "num_steps": 4,
-        "batch_tokens": 3000,
         "micro_batch_tokens": 2000,
         "num_general": 20,
         "later_share": 0.0,

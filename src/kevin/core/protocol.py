@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 from functools import cached_property
-from typing import Literal, Self
+from typing import ClassVar, Literal, Self
 
 from pydantic import Field, field_validator, model_validator
 
@@ -35,7 +35,7 @@ class TimingProtocol(Frozen):
     """Rounds after which it stops in any case."""
     round_us: float = Field(default=4000.0, gt=0)
     """Wanted length of one side of a round, in microseconds; sets how many calls a round has."""
-    max_calls_per_round: int = Field(default=16, ge=1)
+    max_calls_per_round: ClassVar[int] = 16
     """Every timed call gets its own input and output buffers, so this bounds memory."""
     warmup_s: float = Field(default=0.06, ge=0)
     """Untimed calls of both sides before the first round, on a CPU; a GPU's memory needs one pass only."""
@@ -87,7 +87,7 @@ class JudgeProtocol(Frozen):
     """Threads of the CPU device, for kernel and reference alike; the device is that many cores, leased exclusively."""
     build_timeout_s: float = Field(default=20.0, gt=0)
     """Time limit for compiling one ``c_abi`` kernel."""
-    inline_build_timeout_s: float = Field(default=180.0, gt=0)
+    inline_build_timeout_s: ClassVar[float] = 180.0
     """Time limit for building one ``load_inline`` module; torch's headers alone take most of a minute."""
     run_timeout_s: float = Field(default=10.0, gt=0)
     """Wall time of all correctness trials together, and again of the timing."""
@@ -97,7 +97,7 @@ class JudgeProtocol(Frozen):
     """How many times as long as the reference a call in a trial may take, where that is longer."""
     memory_mb: int = Field(default=2048, ge=64)
     """Memory of one candidate beyond the harness's own buffers."""
-    max_output_kb: int = Field(default=64, ge=1)
+    max_output_kb: ClassVar[int] = 64
     """What a candidate may print before it is cut off."""
     timing: TimingProtocol = TimingProtocol()
     """How often and how long is timed."""
@@ -144,4 +144,7 @@ class JudgeProtocol(Frozen):
 
     @cached_property
     def digest(self) -> str:
-        return digest("protocol", canonical_json(self.model_dump(mode="json")))
+        constants = {"max_output_kb": self.max_output_kb, "inline_build_timeout_s": self.inline_build_timeout_s}
+        keys = self.model_dump(mode="json") | constants
+        keys["timing"] |= {"max_calls_per_round": self.timing.max_calls_per_round}
+        return digest("protocol", canonical_json(keys))

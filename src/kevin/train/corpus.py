@@ -67,7 +67,7 @@ def school_tasks(study: Study) -> list[Task]:
     """
     evaluated = {families(operators) for operators in unseen_sequences(study, levels=(2,))}
     evaluated |= {families(operators) for operators in kernelbench_sequences()}
-    size, seed = study.tasks.size, _seed(study, "tasks")
+    size, seed = study.task_size, _seed(study, "tasks")
     single = [*catalog(size), *catalog_extended(size, NUM_SHAPES, seed)]
     num_general = study.base_model.pretraining.num_general
     composed = [*compose(NUM_COMPOSED, seed, size), *compose_general(num_general, seed, size)]
@@ -85,7 +85,7 @@ def school_corpus(
     elif not pasts.school:
         yield from _first(study, tasks, CHUNK, _seed(study, kind, str(chunk)))
     else:
-        seed = _seed(study, kind, "second school", str(chunk))
+        seed = _seed(study, kind, "second school", str(chunk))  # the words of before: the corpus stays what it was
         rng = random.Random(seed)
         is_later = [rng.random() < study.base_model.pretraining.later_share for _ in range(CHUNK)]
         first = _first(study, tasks, CHUNK, seed)

@@ -15,7 +15,8 @@ from typing import NamedTuple
 from kevin.core.config import Study
 from kevin.core.types import Frozen, Kernel
 from kevin.tasks.catalog import catalog
-from kevin.train.base_model import BATCH_SIZE, FIRST_ANSWERS, VOCABULARY, later_answers
+from kevin.train.base_model import BATCH_SIZE, FIRST_ANSWERS, later_answers
+from kevin.train.tokenizer import VOCABULARY
 from kevin.writer.plan import EVEN, render, sample_plan
 from kevin.writer.transcripts import MAX_TURNS, Transcript, transcripts
 
@@ -70,7 +71,7 @@ class Stage(NamedTuple):
 
 def measure_pace(study: Study, num_cores: int) -> Pace:
     """Take some seconds to find out. Raises KevinError as the judge and the writer do."""
-    tasks = catalog(study.tasks.size)
+    tasks = catalog(study.task_size)
     start = time.monotonic()
     written = list(
         transcripts(
@@ -129,7 +130,7 @@ def _compile_s(study: Study, num_cores: int) -> float:
     from kevin.judge.compile.native import build_native
 
     rng = random.Random(0)
-    tasks = [t for t in catalog(study.tasks.size) if t.name in ("softmax", "matmul", "layer_norm", "gelu")]
+    tasks = [t for t in catalog(study.task_size) if t.name in ("softmax", "matmul", "layer_norm", "gelu")]
     pairs = [(t, render(t, sample_plan(rng, t, study.language, EVEN))) for t in tasks for _ in range(num_cores)]
     with tempfile.TemporaryDirectory(prefix="kevin-pace-") as folder, ThreadPoolExecutor(num_cores) as threads:
 

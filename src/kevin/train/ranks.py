@@ -64,7 +64,7 @@ class Pupil(NamedTuple):
         """
         losses = [torch.zeros((), device=self.model.device)]
         try:
-            with compiling("base_model.pretraining.compile_layers"), steady_attention():
+            with compiling(), steady_attention():
                 for samples in share:
                     with self.autocast():
                         loss = summed_loss(self.model, samples, self.pad) / num_answer_tokens
@@ -90,7 +90,7 @@ def make_pupil(model: PreTrainedModel, pad: int, device: torch.device, school: P
     if device.type == "cuda":
         torch.cuda.set_device(device)
     model.to(device)  # type: ignore[arg-type]
-    if school.compile_layers and device.type == "cuda":
+    if device.type == "cuda":
         compile_layers(model)
     model.train()
     return Pupil(model, pad, school)

@@ -36,6 +36,8 @@ log = logging.getLogger(__name__)
 _BETAS = (0.9, 0.95)
 _MAX_GRAD_NORM = 1.0
 _STATE = "state.pt"
+BATCH_TOKENS = 48_000
+"""Of a step, prompts included: whole conversations until there are as many."""
 NUM_HELD_OUT = 48
 """Conversations in styles that are never trained on; the loss on their answers is recorded."""
 EVALUATE_EVERY = 50
@@ -101,7 +103,7 @@ def train_school(
             writers.chunks(training.next_conversation // CHUNK),
             tokenizer,
             first=training.next_conversation,
-            batch_tokens=school.batch_tokens,
+            batch_tokens=BATCH_TOKENS,
             micro_batch_tokens=school.micro_batch_tokens,
             longest=longest,
             padded=not takes_rows(network),
@@ -275,7 +277,7 @@ class Training:
     def summary(self, study: Study) -> dict[str, Any]:
         """As the base model's that is made from scratch, with the loss on what was held out."""
         return {
-            **summarise_training(self.records, self._school.num_steps, study.base_model),
+            **summarise_training(self.records),
             "init": study.base_model.init,
             **{name: value for name, value in self.records[-1].items() if name.startswith("held_out_")},
             "num_conversations": self.next_conversation,

@@ -58,7 +58,8 @@ class StudyDigests:
     @cached_property
     def tasks(self) -> str:
         s = self._study
-        return step_digest(STEP_VERSIONS["tasks"], s.tasks, self._task_files(), s.dialect, s.seed, s.judge.num_threads)
+        rest = (self._task_files(), s.dialect, s.seed, s.judge.num_threads)
+        return step_digest(STEP_VERSIONS["tasks"], s.tasks, s.task_size, *rest)
 
     def _task_files(self) -> dict[str, Any]:
         """What the tasks are read from, where that is a folder of the user's."""
@@ -109,7 +110,6 @@ class StudyDigests:
             model.expected_loss,
             model.expected_correct_share,
             model.num_checked_kernels,
-            train.split,
             train.max_task_gb,
             self.judge,
         )

@@ -1,4 +1,4 @@
-"""Tasks whose answers are judged before the second school, so that its later turns go on from what is true.
+"""Tasks whose answers are judged before a pretraining, so that its later turns go on from what is true.
 
 Tasks, styles and the writer's own answers follow from the study's seed: any plan can be rendered for them again.
 """

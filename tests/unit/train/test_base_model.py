@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 import json
-import logging
 from collections import Counter
 
 import pytest
@@ -21,7 +20,7 @@ from kevin.tasks.catalog import catalog
 from kevin.train import base_model
 from kevin.train.gradients import answer_loss
 from kevin.train.packing import IGNORED, Encoder, bucketed, collate
-from kevin.train.tokenizer import train_tokenizer
+from kevin.train.tokenizer import VOCABULARY, train_tokenizer
 from kevin.writer.transcripts import transcripts
 
 pytestmark = pytest.mark.usefixtures("one_thread")
@@ -43,7 +42,7 @@ def written():
 
 @pytest.fixture(scope="module")
 def tokenizer(written):
-    return train_tokenizer(base_model._texts(written), base_model.VOCABULARY)
+    return train_tokenizer(base_model._texts(written), VOCABULARY)
 
 
 def test_text_survives_the_tokenizer(written, tokenizer):
@@ -159,26 +158,11 @@ def test_the_study_s_tasks_come_more_often_than_others(study):
     assert names["sigmoid"] == 1
 
 
-def test_a_schedule_that_fits_is_left_alone_and_another_is_shortened_loudly(caplog):
-    with caplog.at_level(logging.WARNING):
-        now = base_model.time.monotonic()
-        assert base_model._fitting_steps(1000, 20, now - 2, now - 10, 1e6) == 1000
-        assert not caplog.records
-        assert 20 <= base_model._fitting_steps(1000, 20, now - 2, now - 10, 30) < 1000
-        assert "shortened" in caplog.text
-
-
 def test_the_learning_rate_warms_up_and_falls():
     rates = [base_model.rate_share(s, 100) for s in range(100)]
     assert max(rates) == pytest.approx(1.0, abs=0.01)
     assert rates[0] < 0.3 and rates[-1] < 0.1
     assert rates[10:] == sorted(rates[10:], reverse=True)
-
-
-def test_a_shortened_run_leaves_out_batches_everywhere():
-    assert [base_model.spread(i, 2, 10, 10) for i in range(10)] == list(range(10))
-    taken = [base_model.spread(i, 2, 6, 10) for i in range(6)]
-    assert taken == [0, 1, 2, 4, 6, 8]
 
 
 def test_texts_encoded_ahead_are_the_same(tokenizer, written):

@@ -43,8 +43,6 @@ class PolicyConfig(Frozen):
     """In place of ``rollout.max_prompt_tokens``, also for what is trained from this policy."""
     max_response_tokens: int | None = Field(default=None, ge=1)
     """In place of ``rollout.max_response_tokens``."""
-    max_feedback_chars: int | None = Field(default=None, ge=50)
-    """In place of ``rollout.max_feedback_chars``."""
 
     @property
     def has_files(self) -> bool:

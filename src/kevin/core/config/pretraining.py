@@ -7,7 +7,7 @@ from pydantic import Field
 from kevin.core.errors import DeviceError
 from kevin.core.types import Frozen
 
-FREE = frozenset({"num_workers", "num_gpus", "compile_layers"})
+FREE = frozenset({"num_workers", "num_gpus"})
 """Keys that may change while it goes on: how it is computed, not what."""
 
 
@@ -27,8 +27,6 @@ class PretrainingConfig(Frozen):
     """Gradient steps."""
     learning_rate: float = Field(default=8e-4, gt=0)
     """Peak of AdamW's schedule: a warm-up, then a cosine."""
-    batch_tokens: int = Field(default=48_000, ge=1)
-    """Tokens of a step, prompts included: whole conversations until there are as many."""
     micro_batch_tokens: int = Field(default=32_000, ge=1)
     """Tokens, padding included, of one forward and backward pass; a longer conversation is one by itself."""
     num_general: int = Field(default=3000, ge=0)
@@ -47,9 +45,6 @@ class PretrainingConfig(Frozen):
     num_gpus: int = Field(default=1, ge=1)
     """GPUs of a machine that share each step, a process and a copy of the model on each, and before it the judging of
     what later turns go on from; without any it is the CPU."""
-    compile_layers: bool = True
-    """On a GPU: compile the model's layers, which wants Triton and a C compiler. Half a minute at the start; most
-    of a small model's step is launching one by one what is then one kernel."""
 
     def as_trained(self) -> PretrainingConfig:
         """This, with what the weights do not follow from as it is by default."""

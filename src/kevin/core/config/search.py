@@ -11,17 +11,11 @@ from kevin.core.types import Frozen
 
 class StrategyConfig(Frozen):
     method: Literal["trajectories", "beam", "evolution"] = "trajectories"
-    """``trajectories``: each by itself, as in training. ``beam``: now and then only those with the fastest kernels go
-    on, copied. ``evolution``: every prompt shows kernels of all the task's trajectories with their evaluations, drawn
-    from the best so far (EvoEngineer, arXiv 2510.03760)."""
+    """``trajectories``: each by itself, as in training. ``beam``: after half of the turns only the quarter with the
+    fastest kernels goes on, copied. ``evolution``: every prompt shows kernels of all the task's trajectories with
+    their evaluations, drawn from the eight best so far (EvoEngineer, arXiv 2510.03760)."""
     rollout: dict[str, Any] = Field(default={})
     """Keys of ``rollout`` that differ. Of ``num_turns`` the number of trajectories follows: see ``num_kernels``."""
-    turns_per_round: int | None = Field(default=None, ge=1)
-    """``beam`` only: turns between two selections; half of all when null."""
-    num_kept: int | None = Field(default=None, ge=1)
-    """``beam`` only: trajectories that go on; a quarter of them when null."""
-    population: int = Field(default=8, ge=1)
-    """``evolution`` only: different kernels of a task, the best so far, that parents are drawn from."""
     num_parents: int = Field(default=3, ge=1)
     """``evolution`` only: kernels that a prompt shows, the best last; better ones are drawn more often."""
 
