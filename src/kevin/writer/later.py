@@ -44,11 +44,10 @@ def later_transcripts(
     *,
     max_prompt_chars: int,
     ways: Ways = WAYS,
-    max_past: int = MAX_PAST,
 ) -> Iterator[Transcript]:
     """``num`` transcripts over tasks drawn evenly, each with one answer, to its last turn.
 
-    The past is one to ``max_past`` of the task's answers, few more often, in any order and none twice. Their feedback
+    The past is one to `MAX_PAST` of the task's answers, few more often, in any order and none twice. Their feedback
     is what was said of them; summaries are the writer's, of what has changed since the turn before. The same arguments
     give the same transcripts.
 
@@ -62,7 +61,7 @@ def later_transcripts(
         if not order:
             order = rng.sample(list(pasts), len(pasts))
         past = order.pop()
-        shown = _shown(rng, past, max_past)
+        shown = _shown(rng, past)
         conversation = _conversation(past.task, language, shown)
         while len(shown) > 1 and sum(len(m.content) for m in conversation) > max_prompt_chars:
             shown = shown[1:]
@@ -82,8 +81,8 @@ def later_transcripts(
         yield Transcript(task_id=past.task.shown.id, conversation=conversation, exchanges=(exchange,))
 
 
-def _shown(rng: random.Random, past: Past, max_past: int) -> list[Seen]:
-    (num,) = rng.choices(range(1, max_past + 1), weights=range(max_past, 0, -1))
+def _shown(rng: random.Random, past: Past) -> list[Seen]:
+    (num,) = rng.choices(range(1, MAX_PAST + 1), weights=range(MAX_PAST, 0, -1))
     num_forgotten = int(rng.random() < _FORGOTTEN_SHARE)
     drawn = rng.sample(past.answers, k=min(num + num_forgotten, len(past.answers)))
     seen = []

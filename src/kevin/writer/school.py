@@ -12,7 +12,6 @@ from collections.abc import Collection, Iterator, Mapping, Sequence
 from kevin.core import dialogue, fences
 from kevin.core.errors import TaskError
 from kevin.core.types import Language, Task
-from kevin.tasks.ops import sequence
 from kevin.tasks.render import trace_task
 from kevin.tasks.sizes import vary_sizes
 from kevin.tasks.styled import Styled, restyle
@@ -33,7 +32,6 @@ def school_transcripts(
     seed: int,
     *,
     held_out_styles: bool = False,
-    exclude: Collection[tuple[str, ...]] = frozenset(),
 ) -> Iterator[Transcript]:
     """``num`` transcripts over tasks drawn evenly; sizes, style and plan are drawn anew each time.
 
@@ -41,12 +39,11 @@ def school_transcripts(
 
     Args:
         held_out_styles: only styles that the school never shows, for an evaluation.
-        exclude: operator-name sequences that must not come up.
 
     Raises:
-        TaskError: no task is left, or one is not our own.
+        TaskError: there is no task, or one is not our own.
     """
-    usable = usable_tasks(tasks, exclude)
+    usable = usable_tasks(tasks)
     rng = random.Random(f"kevin school, seed {seed}")
     order: list[Task] = []
     for _ in range(num):
@@ -59,14 +56,13 @@ def school_transcripts(
         yield Transcript(task_id=task.id, conversation=conversation, exchanges=(Exchange(turn=1, answers=(text,)),))
 
 
-def usable_tasks(tasks: Sequence[Task], exclude: Collection[tuple[str, ...]] = frozenset()) -> list[Task]:
-    """Those that may go to school. Raises TaskError where one is not our own, or none is left."""
+def usable_tasks(tasks: Sequence[Task]) -> list[Task]:
+    """The tasks, as a list. Raises TaskError where one is not our own, or there is none."""
     if foreign := [t.id for t in tasks if not t.ops or t.origin not in ("catalog", "composed")]:
         raise TaskError(f"task {foreign[0]} is not one of our own: only catalog and composed tasks go to school")
-    usable = [t for t in tasks if sequence(t.ops) not in exclude]
-    if not usable:
-        raise TaskError(f"none of {len(tasks)} tasks is left for school: their operator sequences are all excluded")
-    return usable
+    if not tasks:
+        raise TaskError("there is no task to write transcripts for")
+    return list(tasks)
 
 
 def _drawn(task: Task, language: Language, rng: random.Random) -> tuple[Task, Plan]:

@@ -15,6 +15,7 @@ from kevin.core.errors import TaskError
 from kevin.core.types import Outcome
 from kevin.tasks.format import inspect_task
 from kevin.tasks.ops import call
+from kevin.writer import later as later_module
 from kevin.writer.hints import hints
 from kevin.writer.later import Past, later_transcripts, past_of
 from kevin.writer.past import past_tasks, written_answers
@@ -25,6 +26,11 @@ from kevin.writer.slots import sentence
 from kevin.writer.ways import Seen, Ways, fastest_of, go_on
 
 PROFILE = " It reaches 12 % of the memory bandwidth. It reaches 71 % of the arithmetic peak."
+
+
+@pytest.fixture(autouse=True)
+def four_turns(monkeypatch):
+    monkeypatch.setattr(later_module, "MAX_PAST", 4)
 
 
 def only(*ways: str) -> Ways:
@@ -248,7 +254,7 @@ def test_a_way_without_a_share_is_never_taken(linear):
 
 
 def later(pasts, num, language="cuda", seed=0, **options):
-    settings = {"ways": Ways(), "max_past": 4, "max_prompt_chars": 50_000} | options
+    settings = {"ways": Ways(), "max_prompt_chars": 50_000} | options
     return list(later_transcripts(pasts, language, num, seed, **settings))
 
 

@@ -11,7 +11,7 @@ from writer_fixtures import right_cuda_results, right_results, small_catalog, sm
 from kevin.core import abi, dialogue
 from kevin.core.errors import TaskError
 from kevin.tasks.format import inspect_task
-from kevin.tasks.ops import call, sequence
+from kevin.tasks.ops import call
 from kevin.tasks.render import trace_task
 from kevin.tasks.sizes import vary_sizes
 from kevin.tasks.styled import restyle
@@ -144,16 +144,9 @@ def test_windows_say_every_option_in_one_order_numbers_are_short_and_what_is_rea
     assert lines[3].startswith("mul_residual of it with line 1 -> ")
 
 
-def test_excluded_sequences_do_not_come_up():
-    excluded = {sequence(t.ops) for t in TASKS[::2]}
-    left = {t.id for t in TASKS if sequence(t.ops) not in excluded}
-    written = school.school_transcripts(TASKS, "cuda", 100, 0, exclude=excluded)
-    assert {t.task_id for t in written} == left
-    with pytest.raises(TaskError, match="excluded"):
-        next(school.school_transcripts(TASKS, "cuda", 1, 0, exclude={sequence(t.ops) for t in TASKS}))
-
-
 def test_a_foreign_task_is_refused():
     foreign = TASKS[0].model_copy(update={"origin": "kernelbench", "ops": ()})
     with pytest.raises(TaskError):
         next(school.school_transcripts([foreign], "cuda", 1, 0))
+    with pytest.raises(TaskError, match="no task"):
+        next(school.school_transcripts([], "cuda", 1, 0))

@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-from collections.abc import Set
 from pathlib import Path
 from typing import Any
 
@@ -16,9 +15,9 @@ from kevin.core.problems import problem
 from kevin.core.types import canonical_json, digest
 
 
-def section_digest(section: BaseModel, without: Set[str] = frozenset()) -> str:
-    """Short digest of a part of the configuration, but for the keys ``without``, for a rule's ``params``."""
-    return digest("section", canonical_json(section.model_dump(mode="json", exclude=set(without))))[:16]
+def section_digest(section: BaseModel) -> str:
+    """Short digest of a part of the configuration, for a rule's ``params``."""
+    return digest("section", canonical_json(section.model_dump(mode="json")))[:16]
 
 
 def validate_study(raw: dict[str, Any], origin: str) -> Study:
