@@ -87,7 +87,7 @@ BASE_MODEL_CHECK = f"{study.results}/checks/base_model.json"
 DEVICE = study.judge.device
 # The runs that the report compares.
 SHOWN_RUNS = [run for run in study.runs if run in map(study.made_by, study.evaluate)]
-SHOWN_SEARCH = ["search"] if study.search.in_report else []
+SHOWN_SEARCH = ["search"] if study.search.compared else []
 SHOWN_TABLES = [
     *TABLES,
     *SHOWN_SEARCH,

@@ -85,7 +85,6 @@ def make_study(folder, **settings) -> Study:
         "micro_batch_tokens": 2000,
         "num_general": 20,
         "later_share": 0.0,
-        "num_workers": 1,
     }
     return Study.model_validate(
         {

@@ -175,7 +175,7 @@ def test_ways_to_spend_kernels_are_made_by_name_or_where_the_report_shall_have_t
     assert (found["run_search"], found["compare_search"], found["draw_search"]) == (num_rollouts, 2, 1)
     assert "run_rollouts" not in found, "they are rollouts of their own"
     overlay = tmp_path / "search.yaml"
-    overlay.write_text("search: {in_report: true}\n")
+    overlay.write_text(f"search: {{compared: [{', '.join(study.search.strategies)}]}}\n")
     found = jobs(run := snakemake("--dry-run", "-p", "--configfile", overlay))
     tables = re.findall(r"kevin .* table (\w+) .* --search results/search/parallel/", run.stdout + run.stderr)
     assert sorted(tables) == ["claims", "primary", "table2"]

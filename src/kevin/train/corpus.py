@@ -135,8 +135,8 @@ class Writers:
                     yield _read(self._finished(waiting.popleft()))
         except BrokenExecutor:
             raise HarnessError(
-                "a process that writes the school's corpus was ended from outside (memory may have run out); lower "
-                "base_model.pretraining.num_workers, and start again: training goes on from its last checkpoint"
+                "a process that writes the school's corpus was ended from outside (memory may have run out); "
+                "start again, on fewer cores if need be (taskset): training goes on from its last checkpoint"
             ) from None
 
     def _finished(self, chunk: Future[str]) -> str:

@@ -73,7 +73,7 @@ def grpo_config(study: Study, folder: Path, num_processes: int, *, on_cpu: bool)
     if rest or micro_batches % train.updates_per_step:
         raise ConfigError(
             f"a batch of {train.batch_size} samples cannot be divided among {num_processes} processes and "
-            f"train.updates_per_step = {train.updates_per_step} into whole micro-batches of {train.micro_batch_size}"
+            f"{train.updates_per_step} gradient steps into whole micro-batches of {train.micro_batch_size}"
         )
     vllm = train.generation != "transformers"
     args = GRPOConfig(

@@ -89,7 +89,7 @@ def train_school(
 
     devices = ranks.school_devices(school.num_gpus)
     folder = out_dir.with_name(f".{out_dir.name}.school")
-    num_workers = school.num_workers or max(1, len(os.sched_getaffinity(0)) - 1)
+    num_workers = max(1, len(os.sched_getaffinity(0)) - 1)
     with Writers(study, tasks, num_workers, pasts) as writers, ranks.Ranks(devices, school) as all_ranks:
         network, tokenizer = load_pretrained(start)
         pupil = ranks.make_pupil(network, int(tokenizer.pad_token_id), devices[0], school)

@@ -180,7 +180,7 @@ class StudyDigests:
         pretraining = study.base_model.pretraining
         return [
             STEP_VERSIONS["past"],
-            [pretraining.num_general, pretraining.num_past_tasks, pretraining.num_held_out_past_tasks],
+            [pretraining.num_general, pretraining.num_past_tasks],
             section_digest(study.rollout),
             [configured_lengths(study, name) for name in study.policies if study.is_base_model(name)],
             [study.base_model.max_tokens, study.base_model.init, study.seed, self.tasks, self.kernels, self.judge],

@@ -72,9 +72,8 @@ def test_layers_win_in_order(tmp_path):
         ({"search": {"strategies": {"b": {"num_kept": 2}}}}, "search.strategies.b.num_kept: .*a quarter goes on"),
         (
             {"judge": {"precision": "bfloat16"}},
-            "judge.precision: .*bfloat16 is not judged.*leave it at float32.*--tolerance 1e-2",
+            "judge.precision: .*only float32 is judged.*--tolerance 1e-2",
         ),
-        ({"judge": {"precision": "float16"}}, "judge.precision: .*float16 is not judged"),
         ({"judge": {"version": 3}}, f"judge.version: .*by version {PROTOCOL_VERSION}, not 3: leave the key out"),
         ({"results": "a{b}"}, r"results: 'a\{b\}' cannot be a folder here"),
         ({"policies": {"a/b": {"model": "m"}}}, "policies: 'a/b' becomes a file's name"),
@@ -120,7 +119,7 @@ def _leaves(tree, head=""):
 def test_what_removed_keys_of_the_judge_said_is_in_its_digest():
     """As in the digests of verdicts that are stored."""
     keys = JudgeProtocol().model_dump(mode="json")
-    keys |= {"max_output_kb": 64, "inline_build_timeout_s": 180.0}
+    keys |= {"precision": "float32", "call_slowdown": 300.0, "inline_build_timeout_s": 180.0, "max_output_kb": 64}
     keys["timing"]["max_calls_per_round"] = 16
     assert JudgeProtocol().digest == digest("protocol", canonical_json(keys))
 

@@ -48,7 +48,7 @@ SCRIPT = textwrap.dedent(
     from kevin.train import base_model
 
     sizes, out = json.loads(sys.argv[1]), Path(sys.argv[2])
-    tasks = {"num_train_level1": 2, "num_train_level2": 2, "num_eval_level1": 1, "num_eval_level2": 1}
+    tasks = {"num_train": 2, "num_eval_level1": 1, "num_eval_level2": 1}
     study = Study(policies={"base": PolicyConfig(model="none")}, base_model=sizes, tasks=tasks)
     base_model.train_base_model(study, out)
 

@@ -23,7 +23,7 @@ from kevin.train.weights import weights_identity
 from kevin.writer.past import written_answers
 from kevin.writer.read_back import read_plan
 
-NUM_TASKS, NUM_HELD_OUT = 5, 2
+NUM_TASKS, NUM_HELD_OUT = 5, 1
 
 
 @pytest.fixture(scope="module")
@@ -32,7 +32,7 @@ def folder(tmp_path_factory):
 
 
 def with_past(study: Study, **settings) -> Study:
-    sizes = {"num_past_tasks": NUM_TASKS, "num_held_out_past_tasks": NUM_HELD_OUT, "later_share": 0.5}
+    sizes = {"num_past_tasks": NUM_TASKS, "later_share": 0.5}
     raw = study.model_dump(mode="json", exclude={"judge": {"version"}})
     raw["base_model"]["pretraining"] |= sizes | settings
     raw["base_model"]["max_tokens"] = 4096

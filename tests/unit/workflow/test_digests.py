@@ -43,7 +43,7 @@ def _affected(study: Study, **sections: Any) -> set[str]:
     [
         ({"judge": {"atol": 0.5}}, {"baselines", "ceiling", "base_model_check", "run", "policy"}),
         ({"ceiling_kernels": 77}, {"ceiling"}),
-        ({"base_model": {"pretraining": {"num_gpus": 2, "num_workers": 3}}}, set()),
+        ({"base_model": {"pretraining": {"num_gpus": 2}}}, set()),
         ({"rollout": {"num_turns": 7}}, {"run", "policy"}),
         ({"rollout": {"history": {"view": "all"}}}, {"run", "policy"}),
         ({"base_model": {"history": {"view": "all"}}}, {"base_model", "run", "policy"}),

@@ -7,7 +7,7 @@ from pydantic import Field
 from kevin.core.errors import DeviceError
 from kevin.core.types import Frozen
 
-FREE = frozenset({"num_workers", "num_gpus"})
+FREE = frozenset({"num_gpus"})
 """Keys that may change while it goes on: how it is computed, not what."""
 
 
@@ -37,14 +37,16 @@ class PretrainingConfig(Frozen):
     ask for a first one. With 0 no kernels are judged for it."""
     num_past_tasks: int = Field(default=160, ge=1)
     """Tasks whose judged kernels later turns go on from, each in one style and size; none of KernelBench's, and none
-    like an evaluated one."""
-    num_held_out_past_tasks: int = Field(default=12, ge=0)
-    """Further ones in styles that are never trained on; the loss on later turns of these is recorded."""
-    num_workers: int | None = Field(default=None, ge=1)
-    """Processes that write the corpus beside training, which does not depend on it; all cores but one when null."""
+    like an evaluated one. Beside 40 of them there are three in styles that are never trained on; the loss on later
+    turns of these is recorded."""
     num_gpus: int = Field(default=1, ge=1)
     """GPUs of a machine that share each step, a process and a copy of the model on each, and before it the judging of
     what later turns go on from; without any it is the CPU."""
+
+    @property
+    def num_held_out_past_tasks(self) -> int:
+        """Three for 40 that are trained on."""
+        return max(1, 3 * self.num_past_tasks // 40)
 
     def as_trained(self) -> PretrainingConfig:
         """This, with what the weights do not follow from as it is by default."""

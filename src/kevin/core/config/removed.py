@@ -6,6 +6,7 @@ from collections.abc import Callable, Iterator, Mapping, Sequence
 from typing import Any, NamedTuple
 
 from kevin.core.config.tasks import KernelBenchSource
+from kevin.core.protocol import ONLY_FLOAT32
 
 
 class Removed(NamedTuple):
@@ -42,6 +43,8 @@ def _by_device(cuda: str, cpu: str) -> Callable[[Mapping[str, Any]], str]:
 
 REMOVED: dict[str, Removed] = {
     "language": Removed(_by_device("cuda", "cpp"), "it follows from judge.device: cuda on cuda, cpp on cpu"),
+    "tasks.num_train_level1": Removed(None, "set tasks.num_train, which is for both levels"),
+    "tasks.num_train_level2": Removed(None, "set tasks.num_train, which is for both levels"),
     "tasks.size": Removed(_by_device("gpu", "cpu"), "it follows from judge.device"),
     "policies.*.max_feedback_chars": Removed(None, "set rollout.max_feedback_chars"),
     "base_model.school_training": Removed(_OLD_SCHOOL, _PRETRAINING),
@@ -72,10 +75,15 @@ REMOVED: dict[str, Removed] = {
     "base_model.pretraining.compile_layers": Removed(True, "set TORCH_COMPILE_DISABLE=1 in the environment"),
     "tasks.kernelbench.repository": Removed(KernelBenchSource.repository, "name a checkout of yours in path beside it"),
     "tasks.kernelbench.commit": Removed(KernelBenchSource.commit, "name a checkout of yours in path beside it"),
+    "base_model.pretraining.num_workers": Removed(None, "give the training fewer cores, by taskset"),
+    "search.in_report": Removed(False, "name the strategies that the report compares under search.compared"),
+    "judge.precision": Removed("float32", f"only float32 is judged, since {ONLY_FLOAT32}"),
+    "judge.call_slowdown": _constant(300.0, "JudgeProtocol.call_slowdown", "core/protocol.py"),
     "judge.inline_build_timeout_s": _constant(180.0, "JudgeProtocol.inline_build_timeout_s", "core/protocol.py"),
     "judge.max_output_kb": _constant(64, "JudgeProtocol.max_output_kb", "core/protocol.py"),
     "judge.timing.max_calls_per_round": _constant(16, "TimingProtocol.max_calls_per_round", "core/protocol.py"),
     "pool.waiting_cells": _constant(32, "WAITING_CELLS", "judge/pool/judge_pool.py"),
+    "pool.build_workers": Removed(None, "give the judge fewer cores, by taskset"),
     "pool.max_retries": _constant(2, "MAX_RETRIES", "judge/pool/judge_pool.py"),
     "report.thresholds": _constant([0.0, 0.5, 1.0, 1.5, 2.0], "ReportConfig.thresholds", "core/config/rollout.py"),
     "report.viewer_trajectories": _constant(2, "ReportConfig.viewer_trajectories", "core/config/rollout.py"),
@@ -88,6 +96,7 @@ REMOVED: dict[str, Removed] = {
     "train.clip_low": _constant(0.2, "CLIP_LOW", "train/grpo.py"),
     "train.warmup_share": _constant(0.03, "WARMUP_SHARE", "train/grpo.py"),
     "train.weight_decay": Removed(0.0, "AdamW has none"),
+    "train.updates_per_step": _constant(2, "TrainConfig.updates_per_step", "core/config/train.py"),
     "train.vllm_server_url": Removed(None, "take generation: vllm_colocate"),
     "train.num_checkpoints": _constant(2, "NUM_CHECKPOINTS", "train/checkpoint.py"),
     "train.stop_patience": _constant(3, "STOP_PATIENCE", "train/stability.py"),

@@ -101,8 +101,6 @@ class ReportConfig(Frozen):
 class JudgePoolConfig(Frozen):
     """How judging is scheduled. Nothing here can change a verdict."""
 
-    build_workers: int | None = Field(default=None, ge=1)
-    """Processes that compile; every core when absent."""
     device_workers: int = Field(default=1, ge=1)
     """Devices that run kernels: sets of ``judge.num_threads`` cores, or GPUs (the visible ones in turn)."""
     gpus: tuple[int, ...] | None = Field(default=None, min_length=1)

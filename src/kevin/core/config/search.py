@@ -27,12 +27,11 @@ class SearchConfig(Frozen):
     """Kernels a task of every strategy; ``rollout.num_trajectories`` times ``rollout.num_turns`` when null."""
     strategies: dict[str, StrategyConfig] = Field(default={})
     """By a name of your choice."""
-    compared: tuple[str, ...] | None = None
-    """Those of them that are compared, by name; all when null."""
-    in_report: bool = False
-    """Whether the report compares them too: each is a further rollout of every compared policy."""
+    compared: tuple[str, ...] = ()
+    """Those of them that the report compares too, by name: each is a further rollout of every compared policy. Where
+    none is named ``tables/search.csv`` compares all, and the report none."""
 
     @property
     def names(self) -> list[str]:
         """Of the strategies that are compared, in their order."""
-        return list(self.strategies) if self.compared is None else list(self.compared)
+        return list(self.compared or self.strategies)

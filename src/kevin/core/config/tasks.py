@@ -31,10 +31,9 @@ class KernelBenchSource(Frozen):
 class TasksConfig(Frozen):
     source: Literal["catalog", "kernelbench", "both"] = "catalog"
     """The study's own tasks, KernelBench's or a folder of yours in its layout, or such a folder beside the study's."""
-    num_train_level1: int = Field(default=10, ge=0)
-    """Own single operators to train on; for KernelBench see ``tasks.kernelbench``."""
-    num_train_level2: int = Field(default=10, ge=0)
-    """Own fused tasks to train on."""
+    num_train: int = Field(default=10, ge=0)
+    """Own tasks to train on, of each level: single operators and fused tasks. For KernelBench see
+    ``tasks.kernelbench``."""
     num_eval_level1: int = Field(default=8, ge=0)
     """Held-out single operators that the tables are made of."""
     num_eval_level2: int = Field(default=8, ge=0)

@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from typing import Any, Literal
+from typing import Any, ClassVar, Literal
 
 from pydantic import Field, model_validator
 
@@ -64,7 +64,7 @@ class TrainConfig(Frozen):
     """AdamW epsilon. A large one spares weights with small gradients: the tokens that a batch says nothing about."""
     max_grad_norm: float = Field(default=0.05, gt=0)
     """Gradients are clipped to this norm."""
-    updates_per_step: int = Field(default=2, ge=1)
+    updates_per_step: ClassVar[int] = 2
     """Gradient steps a batch, each on its share of it: the first on-policy, the others off-policy."""
     num_iterations: int = Field(default=1, ge=1)
     """Passes over a batch, of ``updates_per_step`` gradient steps each."""
@@ -117,8 +117,8 @@ class TrainConfig(Frozen):
         if self.method == "grpo" and self.batch_size % (self.updates_per_step * self.micro_batch_size):
             raise ValueError(
                 f"a batch of {self.tasks_per_step} tasks x {self.num_trajectories} trajectories x {self.num_turns} "
-                f"turns = {self.batch_size} samples cannot be divided into updates_per_step = {self.updates_per_step} "
-                f"parts of whole micro-batches of {self.micro_batch_size}"
+                f"turns = {self.batch_size} samples cannot be divided into {self.updates_per_step} gradient steps "
+                f"of whole micro-batches of {self.micro_batch_size}"
             )
         return self
 

@@ -234,7 +234,7 @@ class JudgePool:
         if self.protocol.device == "cpu":
             self._avoid = cores[-self.protocol.num_threads * self.config.device_workers :]
         # workers of a GPU mostly wait for it, those of a CPU need cores to themselves
-        num_builders = self.config.build_workers or max(1, len(cores) - len(self._avoid))
+        num_builders = max(1, len(cores) - len(self._avoid))
         common: dict[str, Any] = {
             "memory_limit": 0,
             "host": "127.0.0.1",
