@@ -27,9 +27,9 @@ class SearchConfig(Frozen):
     """Kernels a task of every strategy; ``rollout.num_trajectories`` times ``rollout.num_turns`` when null."""
     strategies: dict[str, StrategyConfig] = Field(default={})
     """By a name of your choice."""
-    compared: tuple[str, ...] = ()
-    """Those of them that the report compares too, by name: each is a further rollout of every compared policy. Where
-    none is named ``tables/search.csv`` compares all, and the report none."""
+    compared: tuple[str, ...] | None = None
+    """Those of them that the report compares too, by name: each is a further rollout of every compared policy. When
+    null ``tables/search.csv`` compares all, and the report none."""
 
     @property
     def names(self) -> list[str]:
