@@ -132,6 +132,8 @@ def test_a_run_is_a_policy_of_its_name_played_as_what_it_is_trained_from():
     assert made["r"].max_prompt_tokens is None, "what it has by training is not written twice"
     assert (made["named"].label, made["named"].backend, made["named"].draft_tokens) == ("mine", "transformers", 0)
     assert made["other"].backend == "transformers"
+    shown = study(policies={"base": base, "shown": {"model": "results/policies/r"}}, runs={"r": {}})
+    assert list(shown.policies) == ["base", "shown"], "one of another name is enough"
 
 
 def test_tables_are_made_by_a_configuration_of_another_judge(tmp_path):

@@ -35,7 +35,7 @@ def _laid_over(rollout: RolloutConfig, keys: dict[str, Any]) -> dict[str, Any]:
 
 
 def _with_runs(raw: dict[str, Any]) -> dict[str, Any]:
-    """The policies of a raw tree, and one for each run, played as the one that it is trained from."""
+    """The policies of a raw tree, and one for each run that none of them is of, played as what it is trained from."""
 
     def section(tree: Any, key: str) -> dict[str, Any]:
         found = tree.get(key) if isinstance(tree, dict) else getattr(tree, key, None)
@@ -43,6 +43,9 @@ def _with_runs(raw: dict[str, Any]) -> dict[str, Any]:
 
     policies = dict(raw["policies"])
     for name, run in section(raw, "runs").items():
+        model = f"<results>/policies/{name}"
+        if name not in policies and any(_own_model(policy, raw) == model for policy in policies.values()):
+            continue
         own = policies.get(name, {})
         start = section(run, "train").get("init") or section(raw, "train").get("init") or "base"
         played = policies.get(start, {})
@@ -51,8 +54,15 @@ def _with_runs(raw: dict[str, Any]) -> dict[str, Any]:
         given = {"backend": played["backend"]} if played.get("backend") in ("transformers", "vllm") else {}
         if given and own.get("backend", given["backend"]) == given["backend"]:
             given = {key: played[key] for key in _PLAYED_BY if key in played}
-        policies[name] = {**given, "model": f"<results>/policies/{name}", **own}
+        policies[name] = {**given, "model": model, **own}
     return policies
+
+
+def _own_model(policy: Any, raw: dict[str, Any]) -> str:
+    """The model of a raw policy, with ``<results>`` for the study's own folder."""
+    model = str(policy.get("model") if isinstance(policy, dict) else getattr(policy, "model", ""))
+    folder = f"{str(raw.get('results', 'results')).rstrip('/')}/"
+    return f"<results>/{model.removeprefix(folder)}" if model.startswith(folder) else model
 
 
 class Study(Frozen):
