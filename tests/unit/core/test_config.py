@@ -10,9 +10,10 @@ from hypothesis import strategies as st
 from pydantic import ValidationError
 
 from kevin.core.config import Study, load_study, merge, section_digest, validate_study
-from kevin.core.config.removed import REMOVED
+from kevin.core.config.removed import REMOVED, as_now
 from kevin.core.errors import ConfigError, UsageError
 from kevin.core.protocol import PROTOCOL_VERSION, JudgeProtocol
+from kevin.core.resume import with_defaults
 from kevin.core.types import canonical_json, digest
 
 MINIMAL = {"policies": {"base": {"model": "results/base_model"}}}
@@ -107,6 +108,16 @@ def test_every_removed_key_is_gone_and_says_what_is_in_its_place():
     known = set(_leaves(study(runs={"r": {}}, search={"strategies": {"s": {}}}).model_dump(mode="json")))
     for key, removed in REMOVED.items():
         assert key not in known and not removed.instead.endswith("."), key
+
+
+def test_saved_settings_are_compared_without_what_is_always_so():
+    saved = {"train": {"clip_low": 0.2, "prune_keep": 9}, "judge": {"max_output_kb": 64}}
+    assert as_now(saved) == {"train": {"prune_keep": 9}, "judge": {}}
+    assert with_defaults({**saved, "language": "cpp"}, {"train": {"seed": 0}}) == {
+        "train": {"seed": 0, "prune_keep": 9},
+        "judge": {},
+        "language": "cpp",
+    }
 
 
 def _leaves(tree, head=""):
