@@ -146,7 +146,7 @@ def test_trimming_changes_no_number(tmp_path, monkeypatch):
 
 ALTERNATIVES = {
     "leave_one_out": {"loss": "grpo", "advantage": "leave_one_out"},
-    "kl": {"loss": "grpo", "kl_beta": 0.01},
+    "kl": {"kl_beta": 0.01},
     "single_turn": {"num_turns": 1, "num_trajectories": 8, "num_steps": 5},
     "two_passes": {"num_iterations": 2},
     "max_returns": {"reward": {"returns": "max", "gamma": 0.8, "correctness_weight": 1.0, "speedup_cap": 2.0}},
