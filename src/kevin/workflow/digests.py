@@ -181,7 +181,7 @@ class StudyDigests:
         return [
             STEP_VERSIONS["past"],
             [pretraining.num_general, pretraining.num_past_tasks],
-            section_digest(study.rollout),
+            [study.rollout.profile_feedback, study.rollout.feedback],
             [configured_lengths(study, name) for name in study.policies if study.is_base_model(name)],
             [study.base_model.max_tokens, study.base_model.init, study.seed, self.tasks, self.kernels, self.judge],
         ]

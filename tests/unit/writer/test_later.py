@@ -86,7 +86,7 @@ def test_past_tasks_follow_from_seed_and_number():
 
 
 def test_tasks_that_cannot_be_as_small_are_refused():
-    with pytest.raises(TaskError, match="largest_mb"):
+    with pytest.raises(TaskError, match="tensors of at most 0 elements"):
         past_tasks(TASKS[:2], "cuda", 1, 0, largest=0)
 
 
