@@ -1,27 +1,27 @@
 PAST = f"{study.results}/past"
-# What a school starts from, where that takes long to read: read while kernels for it are judged.
+# What a pretraining starts from, where that takes long to read: read while kernels for it are judged.
 UNPACKED = (
     {"weights": f"{study.results}/pretrained"}
     if is_packed(study.base_model.init)
     else {}
 )
-# Of the base model's rule with a second school: what that starts from, and goes on from.
-SCHOOLED = (
+# What its later turns go on from.
+JUDGED_PAST = (
     {
-        **({"init": FIRST_SCHOOL} if study.base_model.has_two_schools else UNPACKED),
         "past_tasks": f"{PAST}/tasks.parquet",
-        "past": [f"{PAST}/{author}/turns.parquet" for author in AUTHORS],
+        "past": f"{PAST}/written/turns.parquet",
     }
-    if SECOND_SCHOOL is not None
-    else UNPACKED
+    if study.base_model.has_past
+    else {}
 )
-SCHOOL_GPUS = study.base_model.school_training.num_gpus if NEEDS["gpu"] else 0
+PRETRAINING_GPUS = study.base_model.pretraining.num_gpus if NEEDS["gpu"] else 0
 
 
 rule train_base_model:
     """The study's own base language model: from scratch, or pretrained weights, on the kernel writer's transcripts."""
     input:
-        **SCHOOLED,
+        **UNPACKED,
+        **JUDGED_PAST,
         given=weight_files,
         image=IMAGE_DIGEST,
     output:
@@ -30,25 +30,22 @@ rule train_base_model:
         "<results>/logs/train_base_model.log",
     benchmark:
         "<results>/benchmarks/train_base_model.tsv"
-    priority: PRIORITY["school"]
+    priority: PRIORITY["base_model"]
     threads: all_cores()
     resources:
         cpus_per_task=NEEDS["threads"],
         mem_mb=NEEDS["mem_mb"],
         runtime=NEEDS["runtime"],
-        gpu=SCHOOL_GPUS,
+        gpu=PRETRAINING_GPUS,
     params:
         config=CONFIG,
         depends=digests.base_model,
-        second=" ".join(
-            repeat(
-                f"--{name.replace('_', '-')}",
-                [files] if isinstance(files, str) else files,
-            )
-            for name, files in SCHOOLED.items()
+        starts_from=" ".join(
+            repeat(f"--{name.replace('_', '-')}", [file])
+            for name, file in {**UNPACKED, **JUDGED_PAST}.items()
         ),
     shell:
-        "kevin --log {log:q} base-model --config {params.config:q} {params.second} --out {output:q}"
+        "kevin --log {log:q} base-model --config {params.config:q} {params.starts_from} --out {output:q}"
 
 
 rule unpack_weights:
@@ -61,7 +58,7 @@ rule unpack_weights:
         "<results>/logs/unpack_weights.log",
     benchmark:
         "<results>/benchmarks/unpack_weights.tsv"
-    priority: PRIORITY["school"]
+    priority: PRIORITY["base_model"]
     resources:
         mem_mb=NEEDS["mem_mb"],
         runtime=30,
@@ -72,34 +69,8 @@ rule unpack_weights:
         "kevin --log {log:q} unpack-weights --config {params.config:q} --out {output:q}"
 
 
-rule train_first_school:
-    """Pretrained weights on first turns of the kernel writer's transcripts, where a second school follows."""
-    input:
-        **UNPACKED,
-        image=IMAGE_DIGEST,
-    output:
-        directory("<results>/first_school"),
-    log:
-        "<results>/logs/train_first_school.log",
-    benchmark:
-        "<results>/benchmarks/train_first_school.tsv"
-    priority: PRIORITY["school"]
-    threads: all_cores()
-    resources:
-        cpus_per_task=NEEDS["threads"],
-        mem_mb=NEEDS["mem_mb"],
-        runtime=NEEDS["runtime"],
-        gpu=SCHOOL_GPUS,
-    params:
-        config=CONFIG,
-        depends=digests.first_school,
-        weights=repeat("--weights", UNPACKED.values()),
-    shell:
-        "kevin --log {log:q} base-model --config {params.config:q} {params.weights} --out {output:q}"
-
-
 rule draw_past_tasks:
-    """School tasks that are answered and judged before the second school."""
+    """Tasks whose judged kernels later turns of the pretraining go on from."""
     input:
         image=IMAGE_DIGEST,
     output:
@@ -108,7 +79,7 @@ rule draw_past_tasks:
         "<results>/logs/draw_past_tasks.log",
     benchmark:
         "<results>/benchmarks/draw_past_tasks.tsv"
-    priority: PRIORITY["school"]
+    priority: PRIORITY["base_model"]
     resources:
         mem_mb=4000,
         runtime=30,
@@ -120,33 +91,29 @@ rule draw_past_tasks:
 
 
 rule judge_past:
-    """Answers to them, judged: the first school's own, and the kernel writer's, right and with mistakes."""
+    """The kernel writer's answers to them, right and with mistakes, judged."""
     input:
-        lambda wildcards: SCHOOLED["init"] if wildcards.author == "own" else [],
         tasks=f"{PAST}/tasks.parquet",
         image=IMAGE_DIGEST,
     output:
-        f"{PAST}/{{author}}/turns.parquet",
+        f"{PAST}/written/turns.parquet",
     log:
-        "<results>/logs/judge_past-{author}.log",
+        "<results>/logs/judge_past.log",
     benchmark:
-        "<results>/benchmarks/judge_past-{author}.tsv"
-    priority: PRIORITY["school"]
+        "<results>/benchmarks/judge_past.tsv"
+    priority: PRIORITY["base_model"]
     threads: all_cores()
     resources:
         cpus_per_task=NEEDS["threads"],
         mem_mb=NEEDS["mem_mb"],
         runtime=NEEDS["runtime"],
-        gpu=SCHOOL_GPUS,
+        gpu=PRETRAINING_GPUS,
     params:
         config=CONFIG,
         depends=digests.past,
         store=f"{study.results}/store",
-        model=lambda wildcards: (
-            repeat("--model", [SCHOOLED["init"]]) if wildcards.author == "own" else ""
-        ),
     shell:
-        "kevin --log {log:q} past {wildcards.author} --config {params.config:q} {params.model} --tasks {input.tasks:q}"
+        "kevin --log {log:q} past written --config {params.config:q} --tasks {input.tasks:q}"
         " --store {params.store:q} --out {output:q}"
 
 
@@ -162,7 +129,7 @@ rule check_base_model:
         "<results>/logs/check_base_model.log",
     benchmark:
         "<results>/benchmarks/check_base_model.tsv"
-    priority: PRIORITY["school"]
+    priority: PRIORITY["base_model"]
     threads: all_cores()
     resources:
         cpus_per_task=NEEDS["threads"],

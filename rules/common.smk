@@ -83,15 +83,11 @@ FIGURES = (
     "layernorm_case_study",
 )
 BASE_MODEL = f"{study.results}/base_model"
-FIRST_SCHOOL = f"{study.results}/first_school"
-SECOND_SCHOOL = study.base_model.second_school
-# Whose judged answers it goes on from.
-AUTHORS = ["own", "written"] if study.base_model.has_two_schools else ["written"]
 BASE_MODEL_CHECK = f"{study.results}/checks/base_model.json"
 DEVICE = study.judge.device
 # The runs that the report compares.
 SHOWN_RUNS = [run for run in study.runs if run in map(study.made_by, study.evaluate)]
-SHOWN_SEARCH = ["search"] if study.search.in_report else []
+SHOWN_SEARCH = ["search"] if study.search.compared else []
 SHOWN_TABLES = [
     *TABLES,
     *SHOWN_SEARCH,
@@ -117,7 +113,6 @@ wildcard_constraints:
     run="|".join(map(re.escape, study.runs)) or "none",
     strategy="|".join(map(re.escape, study.search.strategies)) or "none",
     training_figure="training|training_turns|stability|ablations",
-    author="|".join(AUTHORS),
 
 
 # Expensive steps are made again when something that they depend on changes its meaning: see kevin.workflow.digests.
@@ -125,13 +120,11 @@ digests = StudyDigests(study)
 
 
 def own_model(policy):
-    """What makes a policy of this study's own: the base model, what it was before its second school, or the export of a
-    training run. With several GPUs a base model is being checked while others train and play it already.
+    """What makes a policy of this study's own: the base model, or the export of a training run. With several GPUs a base
+    model is being checked while others train and play it already.
     """
     if study.is_base_model(policy):
         return [BASE_MODEL, *(base_model_check(policy) if side_by_side() == 1 else [])]
-    if study.is_first_school(policy):
-        return [FIRST_SCHOOL]
     run = study.made_by(policy)
     return [f"{study.results}/policies/{run}"] if run else []
 
@@ -221,7 +214,7 @@ SCALES = {
 }
 NEEDS = SCALES[study.scale]
 # Of jobs that could start, those that most others wait for come first.
-PRIORITY = {"school": 3, "train": 2, "rollout": 1}
+PRIORITY = {"base_model": 3, "train": 2, "rollout": 1}
 
 
 def side_by_side():
@@ -290,8 +283,7 @@ def require_model(policy):
     ):
         raise WorkflowError(
             f"{origin}: policies.{policy}.model: there is no {settings.model} in {Path.cwd()}, and no step of this"
-            " study makes it; its own models are <results>/base_model, <results>/policies/<run> and, before a second school,"
-            " <results>/first_school"
+            " study makes it; its own models are <results>/base_model and <results>/policies/<run>"
         )
 
 
@@ -308,7 +300,7 @@ def check_models():
 
 # What takes long, and is not made of other files alone.
 COSTLY = (
-    *("train_base_model", "train_first_school", "judge_past", "train_policy"),
+    *("train_base_model", "judge_past", "train_policy"),
     *("run_rollouts", "run_search", "judge_ceiling", "measure_baselines"),
 )
 

@@ -45,7 +45,7 @@ rule make_table:
         trainings=TRAININGS,
         search=lambda wildcards: (
             SEARCH_TURNS
-            if study.search.in_report
+            if study.search.compared
             and wildcards.table in ("primary", "claims", "table2")
             else []
         ),
@@ -79,7 +79,7 @@ rule publish:
         tasks="<results>/tasks.parquet",
         scores=SCORES,
         turns=TURNS,
-        search=lambda wildcards: SEARCH_TURNS if study.search.in_report else [],
+        search=lambda wildcards: SEARCH_TURNS if study.search.compared else [],
         baselines=f"<results>/baselines/{DEVICE}.parquet",
         trainings=TRAININGS,
     output:

@@ -15,6 +15,7 @@ import pytest
 from kevin.core.config import JudgePoolConfig
 from kevin.core.protocol import JudgeProtocol, TimingProtocol
 from kevin.core.types import Kernel, Outcome, Task
+from kevin.judge.pool import judge_pool
 from kevin.judge.pool.cluster import CONNECTION
 from kevin.judge.pool.judge_pool import JudgePool
 
@@ -71,10 +72,11 @@ def judge(cluster: Cluster, tmp_path_factory: pytest.TempPathFactory) -> Iterato
 
 
 def test_kernels_are_judged_on_the_nodes_and_one_may_die(
-    cluster: Cluster, judge: tuple[subprocess.Popen[bytes], Path], tmp_path: Path
+    cluster: Cluster, judge: tuple[subprocess.Popen[bytes], Path], tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     _, folder = judge
-    config = JudgePoolConfig(scheduler=str(folder / CONNECTION), max_retries=3)
+    monkeypatch.setattr(judge_pool, "MAX_RETRIES", 3)
+    config = JudgePoolConfig(scheduler=str(folder / CONNECTION))
     lost: list[str] = []
 
     def lose_a_node() -> None:

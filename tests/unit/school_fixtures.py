@@ -1,4 +1,4 @@
-"""Tiny random models of several families, with a chat template: what `base_model.init` may name; and a short school."""
+"""Tiny random models of several families, with a chat template: for `base_model.init`; and a short pretraining."""
 
 from __future__ import annotations
 
@@ -18,7 +18,7 @@ from transformers import (
 from writer_fixtures import small_catalog
 
 from kevin.core.config import Study
-from kevin.train import corpus
+from kevin.train import corpus, school
 from kevin.train.tokenizer import CHAT_TEMPLATE, END, PAD, train_tokenizer
 from kevin.writer.transcripts import transcripts
 
@@ -72,21 +72,25 @@ def save_pretrained_model(
     return folder
 
 
+def shorten(patch) -> None:
+    """Small steps, and a loss measured on fewer conversations, more often. ``patch``: pytest's MonkeyPatch."""
+    patch.setattr(school, "BATCH_TOKENS", 2000)
+    patch.setattr(school, "NUM_HELD_OUT", 4)
+    patch.setattr(school, "EVALUATE_EVERY", 2)
+
+
 def make_study(folder, **settings) -> Study:
     training = {
         "num_steps": 4,
-        "batch_tokens": 3000,
         "micro_batch_tokens": 2000,
-        "num_composed": 3,
-        "num_held_out": 4,
-        "evaluate_every": 2,
-        "num_workers": 1,
+        "num_general": 20,
+        "later_share": 0.0,
     }
     return Study.model_validate(
         {
             "policies": {"base": {"model": "model"}},
             "tasks": {"num_eval_level1": 2, "num_eval_level2": 0},
-            "base_model": {"init": str(folder), "school_training": training | settings},
+            "base_model": {"init": str(folder), "pretraining": training | settings},
         }
     )
 

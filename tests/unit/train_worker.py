@@ -10,12 +10,14 @@ sys.path.insert(0, str(Path(__file__).parent))
 import torch
 from train_fixtures import judge, make_study
 
+from kevin.core.config import TrainConfig
 from kevin.train.parallel import leave_together
 from kevin.train.run import run_training
 
 torch.set_num_threads(1)
 folder, out = Path(sys.argv[1]), Path(sys.argv[2])
-study = make_study(folder, num_steps=3, num_trajectories=4, updates_per_step=1, micro_batch_size=2)
+TrainConfig.updates_per_step = 1
+study = make_study(folder, num_steps=3, num_trajectories=4, micro_batch_size=2)
 run_training(study, "tiny", folder / "tasks.parquet", out, judge=judge)
 assert torch.distributed.is_initialized() == (len(sys.argv) > 3)
 if len(sys.argv) > 3:

@@ -19,7 +19,8 @@ from kevin.core.config import load_study
 from kevin.core.files import read_tasks, read_turns
 from kevin.core.types import digest
 from kevin.report.origin import read_origin
-from kevin.writer.transcripts import transcripts
+from kevin.writer.plan import Habits
+from kevin.writer.transcripts import MAX_TURNS, transcripts
 
 REFERENCE = Path(__file__).with_name("reference")
 SPLITS = ("level1", "level2")
@@ -36,9 +37,9 @@ def facts(results: Path) -> dict[str, Any]:
         tasks,
         study.language,
         NUM_TRANSCRIPTS,
-        study.base_model.max_turns,
+        MAX_TURNS,
         study.seed,
-        habits=study.base_model.writer,
+        habits=Habits(**study.base_model.writer.model_dump()),
         history=study.transcripts_history,
     )
     training = json.loads((results / "base_model/summary.json").read_text())

@@ -113,26 +113,18 @@ def test_the_audit_trains_each_run_and_looks_at_its_kernels(snakemake: Run) -> N
     assert jobs(run) == {"table_judge_errors": 1} and "/tests/mutants" in run.stdout + run.stderr
 
 
-def test_a_second_school_goes_on_from_the_first_schools_judged_answers(snakemake: Run, tmp_path: Path) -> None:
-    gpu, overlay = ROOT / "config/gpu.yaml", tmp_path / "two_schools.yaml"
-    overlay.write_text("base_model: {second_school: {past: {own_answers: 3}}}\n")
-    two = ("--configfile", gpu, overlay)
-    found = jobs(run := snakemake("results/gpu/base_model", "--dry-run", "-p", *two))
-    made = {"train_first_school": 1, "draw_past_tasks": 1, "judge_past": 2, "train_base_model": 1}
-    assert found == made | {"unpack_weights": 1}
-    first = r"base-model --config \S+ --weights results/gpu/pretrained --out results/gpu/first_school"
-    assert re.search(first, run.stdout + run.stderr)
+def test_a_pretraining_goes_on_from_judged_kernels_where_later_turns_are_asked_for(
+    snakemake: Run, tmp_path: Path
+) -> None:
+    gpu, overlay = ROOT / "config/gpu.yaml", tmp_path / "first_turns.yaml"
+    found = jobs(run := snakemake("results/gpu/base_model", "--dry-run", "-p", "--configfile", gpu))
+    assert found == {"unpack_weights": 1, "draw_past_tasks": 1, "judge_past": 1, "train_base_model": 1}
     assert (
-        "--init results/gpu/first_school --past-tasks results/gpu/past/tasks.parquet"
-        " --past results/gpu/past/own/turns.parquet --past results/gpu/past/written/turns.parquet"
+        "--weights results/gpu/pretrained --past-tasks results/gpu/past/tasks.parquet"
+        " --past results/gpu/past/written/turns.parquet"
     ) in run.stdout + run.stderr
-    compared = tmp_path / "compared.yaml"
-    compared.write_text("policies: {before: {model: <results>/first_school}}\nevaluate: [before]\nruns: {}\n")
-    run = snakemake("results/gpu/tables/level1.csv", "--dry-run", *two, compared)
-    found = jobs(run)
-    assert found["train_first_school"] == 1 and found["run_rollouts"] == 1 and "train_base_model" not in found
-    overlay.write_text("base_model: {second_school: null}\n")
-    run = snakemake("results/gpu/base_model", "--dry-run", *two)
+    overlay.write_text("base_model: {pretraining: {later_share: 0}}\n")
+    run = snakemake("results/gpu/base_model", "--dry-run", "--configfile", gpu, overlay)
     assert jobs(run) == {"unpack_weights": 1, "train_base_model": 1}
 
 
@@ -145,9 +137,9 @@ def test_weights_in_a_folder_need_no_unpacking(snakemake: Run, tmp_path: Path) -
     assert "--weights" not in run.stdout + run.stderr
 
 
-def test_a_schools_gpus_judge_what_it_goes_on_from(snakemake: Run, tmp_path: Path) -> None:
+def test_a_pretraining_s_gpus_judge_what_it_goes_on_from(snakemake: Run, tmp_path: Path) -> None:
     overlay = tmp_path / "three.yaml"
-    overlay.write_text("base_model: {school_training: {num_gpus: 3}}\n")
+    overlay.write_text("base_model: {pretraining: {num_gpus: 3}}\n")
     options = ("--dry-run", "--resources", "gpu=4", "--configfile", ROOT / "config/gpu.yaml", overlay)
     run = snakemake("results/gpu/base_model", *options)
     said = re.findall(r"^rule (\w+):\n(?:    .+\n)*?    resources: .*\bgpu=(\d)", run.stdout + run.stderr, re.MULTILINE)
@@ -184,17 +176,18 @@ def test_ways_to_spend_kernels_are_made_by_name_or_where_the_report_shall_have_t
     assert (found["run_search"], found["compare_search"], found["draw_search"]) == (num_rollouts, 2, 1)
     assert "run_rollouts" not in found, "they are rollouts of their own"
     overlay = tmp_path / "search.yaml"
-    overlay.write_text("search: {in_report: true}\n")
+    overlay.write_text(f"search: {{compared: [{', '.join(study.search.strategies)}]}}\n")
     found = jobs(run := snakemake("--dry-run", "-p", "--configfile", overlay))
     tables = re.findall(r"kevin .* table (\w+) .* --search results/search/parallel/", run.stdout + run.stderr)
     assert sorted(tables) == ["claims", "primary", "table2"]
     assert (found["run_search"], found["compare_search"], found["draw_search"]) == (num_rollouts, 1, 1)
 
 
-def test_some_ways_to_spend_kernels_are_compared(snakemake: Run) -> None:
-    overlays = [ROOT / "config/laptop_seeds.yaml", ROOT / "config/budget.yaml"]
-    study = load_study([ROOT / "config/config.yaml", *overlays])
-    found = jobs(snakemake("--dry-run", f"{study.results}/figures/search.png", "--configfile", *overlays))
+def test_some_ways_to_spend_kernels_are_compared(snakemake: Run, tmp_path: Path) -> None:
+    overlay = tmp_path / "some.yaml"
+    overlay.write_text("search: {compared: [parallel, serial]}\n")
+    study = load_study([ROOT / "config/config.yaml", overlay])
+    found = jobs(snakemake("--dry-run", "results/figures/search.png", "--configfile", overlay))
     assert found["run_search"] == len(study.evaluate) * len(["parallel", "serial"])
 
 

@@ -18,12 +18,7 @@ OVERLAYS = (
     ("paper",),
     ("field",),
     ("ablations",),
-    ("gpu", "gpu_seeds"),
     ("gpu", "gpu_quick"),
-    ("laptop_seeds",),
-    ("laptop_seeds", "rewards"),
-    ("laptop_seeds", "budget"),
-    ("wrong_kernels",),
 )
 
 

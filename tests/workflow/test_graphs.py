@@ -78,7 +78,7 @@ def test_the_graph_is_the_one_that_is_stored(snakemake: Run, scale: str) -> None
 
 def test_no_command_takes_a_folder_s_name_apart(snakemake: Run, tmp_path: Path) -> None:
     overlay = tmp_path / "strange.yaml"
-    overlay.write_text("""results: "own results; it's $HOME"\nsearch: {in_report: true}\n""")
+    overlay.write_text("""results: "own results; it's $HOME"\nsearch: {compared: [parallel, serial]}\n""")
     run = snakemake("--dry-run", "-p", "--configfile", ROOT / "config/gpu.yaml", overlay)
     assert run.returncode == 0, run.stderr
     assert " results/" not in run.stdout, "own models are in the folder of results, too"

@@ -41,8 +41,10 @@ def make_protocol(
     from pydantic import ValidationError
 
     from kevin.core.problems import problem
-    from kevin.core.protocol import JudgeProtocol
+    from kevin.core.protocol import ONLY_FLOAT32, JudgeProtocol
 
+    if (precision := settings.pop("precision", None)) not in (None, JudgeProtocol.precision):
+        raise UsageError(f"{precision} is not judged: {ONLY_FLOAT32}")
     raw = (base or JudgeProtocol(rules=())).model_dump()
     raw.update({name: value for name, value in settings.items() if value is not None})
     if settings.get("run_timeout_s") is not None and settings.get("call_timeout_s") is None:

@@ -14,8 +14,6 @@ from kevin.cli import (
     answer,
     audit,
     bench,
-    bench_reading,
-    bench_report,
     config,
     diff,
     field,
@@ -100,8 +98,6 @@ app.command("plan", rich_help_panel=HAND_PANEL)(train.plan)
 app.command("diff", rich_help_panel=HAND_PANEL)(step(diff.diff))
 app.command("forecast", rich_help_panel=HAND_PANEL)(train.forecast)
 app.command("random-model", rich_help_panel=HAND_PANEL)(step(train.random_model))
-bench.app.command("report")(step(bench_report.bench_report))
-bench.app.command("reading")(step(bench_reading.bench_reading))
 app.add_typer(bench.app, name="bench", rich_help_panel=HAND_PANEL)
 app.add_typer(tasks.app, name="tasks", rich_help_panel=HAND_PANEL)
 app.add_typer(config.app, name="config", rich_help_panel=HAND_PANEL)

@@ -314,34 +314,6 @@ def bench_errors(
         typer.echo(line)
 
 
-@app.command("products")
-def bench_products(
-    out: Annotated[Path, typer.Option("--out", metavar="FILE", help="Lines for `kevin judge --batch`.")],
-    kernelbench: Annotated[
-        Path | None, typer.Option("--kernelbench", metavar="DIR", help="Tasks of a checkout; else own ones like them.")
-    ] = None,
-    levels: Annotated[str, typer.Option("--levels", help="Levels of KernelBench, separated by commas.")] = "1,2",
-) -> None:
-    """Write one kernel for every way of the kernel writer to compute a product: on tensor cores, in tiles, plainly.
-
-    `kevin judge --batch FILE --device cuda --out VERDICTS` then says which are right, and how fast beside eager.
-    """
-    from kevin.core.files import write_text
-    from kevin.tasks.format import inspect_task
-    from kevin.writer.product_kernels import product_kernels, shapes
-
-    tasks = shapes()
-    if kernelbench is not None:
-        from kevin.tasks.kernelbench import load_folder
-
-        found = load_folder(kernelbench, _levels(levels))
-        tasks = [t.model_copy(update={"spec": inspect_task(t.source, t.id)}) for t in found]
-    pairs = list(product_kernels(tasks))
-    lines = ({"id": f"{task.id} {way}", "reference": task.source, "kernel": text} for task, way, text in pairs)
-    write_text(out, "".join(strict_json(line) + "\n" for line in lines))
-    typer.echo(f"{out}: {len(pairs)} kernels for {len({task.id for task, _, _ in pairs})} tasks")
-
-
 @app.command("import-baselines")
 def import_baselines(
     source: Annotated[Path, typer.Argument(metavar="JSON", help="KernelBench's baseline_time_torch.json.")],

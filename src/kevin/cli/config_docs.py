@@ -23,8 +23,8 @@ _INTRO = """\
 
 A file of your own works the same way; it needs to hold only the keys that differ. Targets stand before `--configfile`,
 which takes every word that follows it. Mappings are merged, lists and values replaced. A misspelt key is refused with a
-message that names it. `kevin config show` prints what is in force and which file set it; the resolved configuration is
-saved as `config.yaml` beside the results.
+message that names it, one that there is no more with its replacement. `kevin config show` prints what is in force and
+which file set it; the resolved configuration is saved as `config.yaml` beside the results.
 
 A finished study in the same folder gives way to one with other settings only with `--config replace=true`; a folder of
 its own, `results: <folder>`, keeps both. A file with `over: gpu.yaml` is laid over that one, and refused without it.

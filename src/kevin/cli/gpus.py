@@ -34,11 +34,11 @@ def claim_school_gpus(study: Study) -> None:
     Raises:
         DeviceError: there are GPUs, and fewer than it asks for.
     """
-    from kevin.core.config.school import check_school_gpus
+    from kevin.core.config.pretraining import check_pretraining_gpus
 
-    num = study.base_model.school_training.num_gpus
+    num = study.base_model.pretraining.num_gpus
     if visible := visible_gpus():
-        check_school_gpus(num, len(visible))
+        check_pretraining_gpus(num, len(visible))
     claim_gpus(num)
 
 

@@ -1,4 +1,4 @@
-"""`kevin past`: what the later turns of the second school go on from. Study steps."""
+"""`kevin past`: what the later turns of a pretraining go on from. Study steps."""
 
 from __future__ import annotations
 
@@ -9,14 +9,12 @@ import typer
 
 from kevin.cli.options import ConfigOption, OutOption, StoreOption, load_config, school_config
 
-app = typer.Typer(help="Make the judged answers that a pretrained model's second school goes on from.")
-
-PastTasksOption = Annotated[Path, typer.Option("--tasks", metavar="FILE", help="What `kevin past tasks` wrote.")]
+app = typer.Typer(help="Make the judged answers that later turns of a pretraining go on from.")
 
 
 @app.command()
 def tasks(out: OutOption, config: ConfigOption = None) -> None:
-    """Draw the tasks that are answered: the school's own, in its styles, sizes drawn anew.
+    """Draw the tasks that are answered: the pretraining's own, in its styles, sizes drawn anew.
 
     A folder or a hub's model that cannot be base_model.init is refused here, before anything is judged.
     """
@@ -32,22 +30,12 @@ def tasks(out: OutOption, config: ConfigOption = None) -> None:
 
 
 @app.command()
-def own(
-    model: Annotated[Path, typer.Option("--model", metavar="DIR", help="What the first school made.")],
-    tasks: PastTasksOption,
+def written(
+    tasks: Annotated[Path, typer.Option("--tasks", metavar="FILE", help="What `kevin past tasks` wrote.")],
     store: StoreOption,
     out: OutOption,
     config: ConfigOption = None,
 ) -> None:
-    """Let the model from the first school answer them once, each kernel judged; resumes where it stopped."""
-    study = school_config(config)
-    from kevin.train.past_answers import judge_own
-
-    judge_own(study, model, tasks, out, store=store)
-
-
-@app.command()
-def written(tasks: PastTasksOption, store: StoreOption, out: OutOption, config: ConfigOption = None) -> None:
     """Let the kernel writer answer them, rightly and with mistakes, each kernel judged."""
     study = school_config(config)
     from kevin.train.past_answers import judge_written

@@ -46,14 +46,6 @@ FLOOR_US = 100.0
 
 def base_model(
     out: Annotated[Path, typer.Option("--out", metavar="DIR", help="Folder for model and tokenizer.")],
-    init: Annotated[
-        Path | None,
-        typer.Option(
-            "--init",
-            metavar="DIR",
-            help="What the first school made, if there was one. With --past-tasks and --past.",
-        ),
-    ] = None,
     weights: Annotated[
         Path | None,
         typer.Option("--weights", metavar="DIR", help="What `kevin unpack-weights` made of base_model.init."),
@@ -63,33 +55,28 @@ def base_model(
     ] = None,
     past: Annotated[
         list[Path] | None,
-        typer.Option("--past", metavar="FILE", help="turns.parquet of `kevin past own` or `written`; repeatable."),
+        typer.Option("--past", metavar="FILE", help="turns.parquet of `kevin past written`; repeatable."),
     ] = None,
     config: ConfigOption = None,
 ) -> None:
     """Train the study's own base language model, from scratch or from `base_model.init`."""
     study = school_config(config)
-    is_first = init is None and past_tasks is None and not past
-    has_start = init is not None or not study.base_model.has_two_schools
-    if not is_first and not (past_tasks is not None and past and has_start):
+    if (past_tasks is not None) != bool(past):
+        raise UsageError("--past-tasks and --past come together")
+    if study.base_model.init is None and (weights is not None or past):
+        raise UsageError("base_model.init is null: a base model from scratch has no --weights, --past-tasks and --past")
+    if study.base_model.has_past and not past:
         raise UsageError(
-            "a second school needs --init, --past-tasks and --past together, the first one none of them; where there "
-            "is no first one (base_model.second_school.past.own_answers: 0) --init may be left out"
-        )
-    if weights is not None and (init is not None or study.base_model.init is None):
-        raise UsageError(
-            "--weights stands for base_model.init: a school that starts from --init, or from nothing, has none"
+            f"base_model.pretraining.later_share is {study.base_model.pretraining.later_share:g}: later turns go on "
+            f"from --past-tasks and --past; with 0 there are none"
         )
     from kevin.core.files import writing
     from kevin.train.base_model import train_base_model
-    from kevin.train.school import train_school, train_second_school
+    from kevin.train.school import train_school
 
     with writing(out):
-        if past_tasks is not None:
-            start = init or weights or str(study.base_model.init)
-            train_second_school(study, start, past_tasks, past or [], out)
-        elif study.base_model.init is not None:
-            train_school(study, out, weights)
+        if study.base_model.init is not None:
+            train_school(study, out, weights, past_tasks=past_tasks, past_turns=past or [])
         else:
             train_base_model(study, out)
 

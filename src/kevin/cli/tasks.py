@@ -77,7 +77,7 @@ def show(
 ) -> None:
     """Show one task: its reference module, or the prompt that a policy gets. Catalog tasks need no file."""
     study = _study(config)
-    found = _find(task, tasks, study.tasks.size)
+    found = _find(task, tasks, study.task_size)
     if not prompt:
         typer.echo(found.source.rstrip())
         return

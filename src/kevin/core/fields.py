@@ -20,6 +20,7 @@ def field_docs(model: type[BaseModel]) -> dict[str, str]:
         if (
             isinstance(field, ast.AnnAssign)
             and isinstance(field.target, ast.Name)
+            and field.target.id in model.model_fields
             and isinstance(following, ast.Expr)
             and isinstance(following.value, ast.Constant)
             and isinstance(following.value.value, str)

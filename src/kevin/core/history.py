@@ -5,10 +5,10 @@ from __future__ import annotations
 from collections.abc import Iterable, Sequence
 from typing import Literal
 
-from pydantic import Field
-
 from kevin.core.types import Outcome, Settings, Turn
 
+NUM_BEST = 3
+"""How many of the best kernels ``best_and_worst`` shows."""
 HistoryView = Literal["all", "fastest_and_last", "best_and_worst", "best", "fastest"]
 
 _STANDING = (
@@ -29,12 +29,10 @@ class HistoryConfig(Settings):
 
     view: HistoryView = "all"
     """``all``: every kernel in order (the paper). ``fastest_and_last``: the fastest correct kernel so far, then the
-    last one. ``best_and_worst``: the worst kernel, then the best ones, the best of all last; no kernel twice.
+    last one. ``best_and_worst``: the worst kernel, then the three best, the best of all last; no kernel twice.
     ``best``: the best kernel so far and no other. ``fastest``: the fastest correct kernel so far and no other; until
     one is correct, every turn is a first one. An own base model learns from transcripts in this view, or in that of
     ``base_model.history``."""
-    num_best: int = Field(default=3, ge=1)
-    """``best_and_worst`` only: how many of the best."""
 
     @property
     def is_whole(self) -> bool:
@@ -54,7 +52,7 @@ class HistoryConfig(Settings):
         ranked = ranking(past)
         if self.view == "best":
             return ranked[-1:] or [past[-1]]
-        return ranked if len(ranked) <= self.num_best else [ranked[0], *ranked[-self.num_best :]]
+        return ranked if len(ranked) <= NUM_BEST else [ranked[0], *ranked[-NUM_BEST:]]
 
 
 def ranking(turns: Iterable[Turn]) -> list[Turn]:

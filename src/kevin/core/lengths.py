@@ -47,7 +47,7 @@ def with_lengths(study: Study, policy: str, *, fetch: bool = False) -> Study:
 def configured_lengths(study: Study, policy: str) -> dict[str, int | None]:
     """Each length as the configuration sets it for a policy; None where it leaves that to the model."""
     sections = [*(study.policies[name] for name in study.origins(policy)), study.rollout]
-    values = {key: [getattr(section, key) for section in sections] for key in KEYS}
+    values = {key: [getattr(section, key, None) for section in sections] for key in KEYS}
     return {key: next((v for v in found if v is not None), None) for key, found in values.items()}
 
 

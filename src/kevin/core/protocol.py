@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 from functools import cached_property
-from typing import Literal, Self
+from typing import ClassVar, Literal, Self
 
 from pydantic import Field, field_validator, model_validator
 
@@ -26,6 +26,15 @@ Flag = Rule | Literal["kernelbench_disagrees"]
 """What may stand in a verdict's flags."""
 
 
+ONLY_FLOAT32 = (
+    "a kernel's header and the tolerances are float32's: let a reference that is about another type convert inside its "
+    "forward. Of its results a few are further off than float32's may be: give them --tolerance 1e-2, as KernelBench "
+    "does (atol and rtol of a configuration)"
+)
+_CONSTANTS = ("precision", "call_slowdown", "inline_build_timeout_s", "max_output_kb")
+"""Of `JudgeProtocol`: no keys, and part of its digest."""
+
+
 class TimingProtocol(Settings):
     """Interleaved rounds of kernel and eager reference, until the paired ratio is known well enough."""
 
@@ -35,7 +44,7 @@ class TimingProtocol(Settings):
     """Rounds after which it stops in any case."""
     round_us: float = Field(default=4000.0, gt=0)
     """Wanted length of one side of a round, in microseconds; sets how many calls a round has."""
-    max_calls_per_round: int = Field(default=16, ge=1)
+    max_calls_per_round: ClassVar[int] = 16
     """Every timed call gets its own input and output buffers, so this bounds memory."""
     warmup_s: float = Field(default=0.06, ge=0)
     """Untimed calls of both sides before the first round, on a CPU; a GPU's memory needs one pass only."""
@@ -52,8 +61,8 @@ class JudgeProtocol(Settings):
     """Version of the judge's code; not to be set."""
     device: Device = "cpu"
     """Where kernels run."""
-    precision: Literal["float32", "float16", "bfloat16"] = "float32"
-    """Data type of inputs and weights. Only float32 is accepted: prompts, headers and tolerances are made for it."""
+    precision: ClassVar[Literal["float32"]] = "float32"
+    """Data type of inputs and weights: prompts, headers and tolerances are made for it."""
     num_trials: int = Field(default=3, ge=1)
     """Correctness trials, each with fresh secret inputs."""
     distributions: tuple[Literal["task", "normal", "wide", "shifted"], ...] = ("task", "normal")
@@ -87,17 +96,17 @@ class JudgeProtocol(Settings):
     """Threads of the CPU device, for kernel and reference alike; the device is that many cores, leased exclusively."""
     build_timeout_s: float = Field(default=20.0, gt=0)
     """Time limit for compiling one ``c_abi`` kernel."""
-    inline_build_timeout_s: float = Field(default=180.0, gt=0)
+    inline_build_timeout_s: ClassVar[float] = 180.0
     """Time limit for building one ``load_inline`` module; torch's headers alone take most of a minute."""
     run_timeout_s: float = Field(default=10.0, gt=0)
     """Wall time of all correctness trials together, and again of the timing."""
     call_timeout_s: float = Field(default=3.0, gt=0)
     """Wall time of one call in a trial, where ``call_slowdown`` times the reference's own is not longer."""
-    call_slowdown: float = Field(default=300.0, ge=1)
+    call_slowdown: ClassVar[float] = 300.0
     """How many times as long as the reference a call in a trial may take, where that is longer."""
     memory_mb: int = Field(default=2048, ge=64)
     """Memory of one candidate beyond the harness's own buffers."""
-    max_output_kb: int = Field(default=64, ge=1)
+    max_output_kb: ClassVar[int] = 64
     """What a candidate may print before it is cut off."""
     timing: TimingProtocol = TimingProtocol()
     """How often and how long is timed."""
@@ -117,18 +126,6 @@ class JudgeProtocol(Settings):
             )
         return version
 
-    @field_validator("precision")
-    @classmethod
-    def _is_judged(cls, precision: str) -> str:
-        if precision != "float32":
-            raise ValueError(
-                f"{precision} is not judged, since a kernel's header and the tolerances are float32's: leave it at "
-                f"float32, and let a reference that is about {precision} convert inside its forward. Of its results a "
-                f"few are further off than float32's may be: give them --tolerance 1e-2, as KernelBench does (atol and "
-                f"rtol of a configuration)"
-            )
-        return precision
-
     @model_validator(mode="after")
     def _profiles_a_gpu(self) -> Self:
         if self.profiler == "ncu" and self.device != "cuda":
@@ -144,4 +141,6 @@ class JudgeProtocol(Settings):
 
     @cached_property
     def digest(self) -> str:
-        return digest("protocol", canonical_json(self.model_dump(mode="json")))
+        keys = self.model_dump(mode="json") | {name: getattr(self, name) for name in _CONSTANTS}
+        keys["timing"] |= {"max_calls_per_round": self.timing.max_calls_per_round}
+        return digest("protocol", canonical_json(keys))

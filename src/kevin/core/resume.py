@@ -9,6 +9,7 @@ from collections.abc import Iterator, Mapping
 from pathlib import Path
 from typing import Any
 
+from kevin.core.config.removed import as_now
 from kevin.core.errors import DataError
 from kevin.core.texts import strict_json
 
@@ -26,10 +27,12 @@ def read_identity(path: Path) -> Any:
 
 def with_defaults(old: Any, defaults: Mapping[str, Any]) -> Any:
     """Settings that an older file does not know in a section that it has, at their defaults: with these everything is
-    as it was before them.
+    as it was before them. Those that there are no more are left out where they say what is always so now.
     """
     if not isinstance(old, dict):
         return old
+    sections = {name: old[name] for name in old.keys() & {*defaults, "judge"}}
+    old = {**old, **as_now(sections)}
     return {section: _filled(value, defaults.get(section)) for section, value in old.items()}
 
 

@@ -25,10 +25,10 @@ one; those of policies, of trained policies, under a search strategy, of the cei
 
 _CONFIG_REACH: tuple[tuple[str, Reach], ...] = (
     *((key, "nothing") for key in ("results", "evaluate", "seed", "report.", "pool.", "checks.")),
-    *((f"train.{key}", "nothing") for key in ("save_every", "num_checkpoints", "vllm_server_url", "seed")),
+    *((f"train.{key}", "nothing") for key in ("save_every", "seed")),
     *((f"base_model.{key}", "nothing") for key in ("expected_loss", "expected_correct_share", "num_checked_kernels")),
     ("tasks.", "nothing"),  # the tasks themselves are compared
-    ("search.in_report", "nothing"),
+    ("search.compared", "nothing"),
     ("judge.version", "nothing"),  # told apart as the protocol's version
     ("judge.timing.", "times"),
     ("base_model.", "policies"),

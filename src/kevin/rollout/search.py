@@ -91,12 +91,9 @@ Search = Trajectories | Beam | Evolution
 def make_search(strategy: StrategyConfig, settings: RolloutSettings) -> Search:
     """What a strategy of the configuration says, for rollouts of these settings."""
     if strategy.method == "beam":
-        return Beam(
-            turns_per_round=strategy.turns_per_round or max(1, settings.num_turns // 2),
-            num_kept=strategy.num_kept or max(1, settings.num_trajectories // 4),
-        )
+        return Beam(turns_per_round=max(1, settings.num_turns // 2), num_kept=max(1, settings.num_trajectories // 4))
     if strategy.method == "evolution":
-        return Evolution(population=strategy.population, num_parents=strategy.num_parents, seed=settings.seed)
+        return Evolution(num_parents=strategy.num_parents, seed=settings.seed)
     return Trajectories()
 
 

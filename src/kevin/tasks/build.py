@@ -104,20 +104,20 @@ def _accepted(
 def _level1(study: Study) -> tuple[list[Task], list[Task]]:
     """Held-out and training tasks of level 1. The case study is the first that is held out."""
     config = study.tasks
-    tasks = {t.id: t for t in catalog(config.size)}
+    tasks = {t.id: t for t in catalog(study.task_size)}
     is_of_a_folder = config.source == "both" and config.case_study.startswith("kb/")
     if config.case_study not in tasks and not is_of_a_folder:
         raise ConfigError(f"tasks.case_study {config.case_study!r} is not in the catalog: {', '.join(tasks)}")
-    if config.num_train_level1 + config.num_eval_level1 > len(tasks):
+    if config.num_train + config.num_eval_level1 > len(tasks):
         raise ConfigError(
-            f"tasks.num_train_level1 + num_eval_level1 is {config.num_train_level1 + config.num_eval_level1}, "
+            f"tasks.num_train + num_eval_level1 is {config.num_train + config.num_eval_level1}, "
             f"the catalog has {len(tasks)} tasks"
         )
     case = [] if is_of_a_folder else [tasks.pop(config.case_study)]
     others = list(tasks.values())
     random.Random(f"kevin level 1, seed {study.seed}").shuffle(others)
     held_out = [*case, *others][: config.num_eval_level1]
-    train = others[len(others) - config.num_train_level1 :]  # from the end: each number leaves the other's alone
+    train = others[len(others) - config.num_train :]  # from the end: each number leaves the other's alone
     return held_out, train
 
 
@@ -130,7 +130,7 @@ def _unseen(study: Study, exclude: Sequences = frozenset()) -> list[Task]:
     return composed_tasks(
         study.tasks.num_eval_level2,
         2 * study.seed + 1,
-        study.tasks.size,
+        study.task_size,
         exclude=exclude,
         num_threads=study.judge.num_threads,
     )
@@ -138,9 +138,9 @@ def _unseen(study: Study, exclude: Sequences = frozenset()) -> list[Task]:
 
 def _train_level2(study: Study, held_out: Sequence[Task]) -> list[Task]:
     return composed_tasks(
-        study.tasks.num_train_level2,
+        study.tasks.num_train,
         2 * study.seed,
-        study.tasks.size,
+        study.task_size,
         exclude=frozenset(sequence(t.ops) for t in held_out),
         num_threads=study.judge.num_threads,
     )

@@ -235,7 +235,7 @@ def named_sequence(name: str) -> tuple[str, ...]:
 def fetch(repository: str, commit: str, cache_dir: Path = CACHE) -> Path:
     """Folder with ``repository`` at ``commit``, from the cache or by git; it appears there complete or not at all."""
     if not re.fullmatch("[0-9a-f]{40}", commit):
-        raise DataError(f"tasks.kernelbench.commit {commit!r} is not a full commit id of 40 hex digits")
+        raise DataError(f"{commit!r} is not a full commit id of 40 hex digits")
     target = cache_dir.expanduser() / f"{digest('repository', repository)[:12]}-{commit}"
     if target.is_dir():
         return target

@@ -11,6 +11,7 @@ from pydantic import Field
 from kevin.core.config import Study
 from kevin.core.errors import ConfigError, first_line
 from kevin.core.types import Frozen
+from kevin.train.tokenizer import VOCABULARY
 from kevin.train.weights import find_weights
 
 if TYPE_CHECKING:
@@ -83,9 +84,7 @@ def architecture(study: Study) -> Architecture:
             weights = find_weights(b.init)
             return read_architecture(Path(weights.name), weights.gguf_file)
         size = b.hidden_size // b.num_heads
-        return _counted(
-            b.num_layers, b.hidden_size, b.intermediate_size, b.hidden_size, b.num_heads, size, b.vocab_size
-        )
+        return _counted(b.num_layers, b.hidden_size, b.intermediate_size, b.hidden_size, b.num_heads, size, VOCABULARY)
     if (cached := _from_cache(model)) is not None:
         return read_architecture(cached)
     if model in KNOWN:

@@ -53,7 +53,7 @@ def audit_run(
         DataError: no turns, or a turn whose verdict is not in the store. HarnessError: no such device.
     """
     own = study.for_run(run)
-    tasks = {t.id: t for t in files.read_tasks(tasks_path, own.train.split)}
+    tasks = {t.id: t for t in files.read_tasks(tasks_path, "train")}
     turns = _read_turns(folder)
     verdicts = _verdicts([turn for _, turn, _ in turns], VerdictStore(store), store)
     asked = [(step, turn) for step, turn, _ in turns if _needs_measuring(verdicts.get(turn.verdict_key or ""))]

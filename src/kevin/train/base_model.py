@@ -24,8 +24,9 @@ from kevin.core.types import Task
 from kevin.tasks.build import build_tasks
 from kevin.tasks.catalog import catalog
 from kevin.train.packing import ATTENTION, Encoder, Row, bucketed, register_attention
-from kevin.train.tokenizer import train_tokenizer
-from kevin.writer.transcripts import Transcript, transcripts
+from kevin.train.tokenizer import VOCABULARY, train_tokenizer
+from kevin.writer.plan import Habits
+from kevin.writer.transcripts import MAX_TURNS, Transcript, transcripts
 
 if TYPE_CHECKING:
     import torch
@@ -42,7 +43,12 @@ FIRST_ANSWERS, LATER_ANSWERS, LAST_ANSWERS = 6, 3, 5
 SUMMARY = "summary.json"
 """What became of the training, in the model's folder."""
 _TOKENIZER_TRANSCRIPTS = 800
-_MEASURED_STEPS = 20
+BATCH_SIZE = 2
+"""Transcripts a step, each a conversation with several answers."""
+LEARNING_RATE = 3e-3
+"""Peak of AdamW's schedule: embeddings and vectors."""
+MATRIX_LEARNING_RATE = 0.02
+"""Peak of Muon's schedule: the matrices of the blocks."""
 _WARMUP_SHARE = 0.05
 _LAST_SHARE = 0.1
 """Of the steps, whose mean loss is the final one."""
@@ -56,7 +62,7 @@ def training_tasks(study: Study) -> list[Task]:
     """
     own = [task for task, _ in build_tasks(study) if task.origin != "kernelbench"]  # which the writer does not know
     known = {task.id for task in own}
-    others = [task for task in catalog(study.tasks.size) if task.id not in known]
+    others = [task for task in catalog(study.task_size) if task.id not in known]
     return [*own * OWN_TASKS, *others]
 
 
@@ -64,9 +70,7 @@ def train_base_model(study: Study, out_dir: Path) -> None:
     """Write transcripts, learn the tokenizer, train, and save a Hugging Face folder with its ``training.jsonl`` and
     ``summary.json``.
 
-    The number of steps follows from the configuration alone. Where a time budget is asked for and the first steps show
-    that it would be overrun, the schedule is shortened once, with a warning, and the summary says so. A killed run
-    leaves no folder and starts again.
+    The number of steps follows from the configuration alone. A killed run leaves no folder and starts again.
 
     Raises:
         ConfigError: a dialect that the kernel writer does not write.
@@ -81,54 +85,42 @@ def train_base_model(study: Study, out_dir: Path) -> None:
     start = time.monotonic()
     torch.manual_seed(study.seed)
     torch.set_num_threads(1)  # the operators are too small to share: two threads mostly wait for each other
-    parts = _write(study, config)
-    tokenizer = train_tokenizer(_texts(parts[0][:_TOKENIZER_TRANSCRIPTS]), config.vocab_size)
+    written = _write(study, config)
+    tokenizer = train_tokenizer(_texts(written[:_TOKENIZER_TRANSCRIPTS]), VOCABULARY)
     encoder = Encoder(tokenizer)
+    encoder.know(_texts(written))
+    rows = [r for r in map(encoder.row, written) if r.num_positions <= config.max_tokens]
+    num_tokens = sum(r.num_tokens for r in rows)
+    log.info("%d transcripts, %d tokens, vocabulary of %d", len(rows), num_tokens, len(tokenizer))
     rng = random.Random(f"kevin batches, seed {study.seed}")
-    batches: list[list[Row]] = []
-    for written in parts:
-        encoder.know(_texts(written))
-        rows = [r for r in map(encoder.row, written) if r.num_positions <= config.max_tokens]
-        num_tokens = sum(r.num_tokens for r in rows)
-        log.info("%d transcripts, %d tokens, vocabulary of %d", len(rows), num_tokens, len(tokenizer))
-        most = round(config.max_steps * len(written) / config.num_transcripts)
-        part = bucketed(rows, config.batch_size)
-        epochs = [batch for _ in range(config.num_epochs) for batch in rng.sample(part, len(part))]
-        batches += epochs[:most]
+    together = bucketed(rows, BATCH_SIZE)
+    epochs = [batch for _ in range(config.num_epochs) for batch in rng.sample(together, len(together))]
+    batches = epochs[: config.max_steps]
     model = new_model(config, tokenizer, study.seed)
     drills = Drills([row for batch in batches for row in batch], set(tokenizer.all_special_ids))
     records = _train(model, batches, drills, int(tokenizer.pad_token_id), study, start)
-    _save(out_dir, model, tokenizer, records, summarise_training(records, len(batches), config))
+    _save(out_dir, model, tokenizer, records, summarise_training(records))
     log.info("base model of %d parameters in %.0f s", model.num_parameters(), time.monotonic() - start)
 
 
-def _write(study: Study, config: BaseModelConfig) -> list[list[Transcript]]:
-    """The corpus, in the parts that are learned one after the other."""
-    tasks = training_tasks(study)
+def _write(study: Study, config: BaseModelConfig) -> list[Transcript]:
+    """The corpus."""
     history = study.transcripts_history
-    at_school = round(config.school_share * config.num_transcripts) if config.school is not None else 0
-    parts = [(at_school, study.seed, config.school or config.writer)] if at_school else []
-    parts.append((config.num_transcripts - at_school, study.seed + at_school, config.writer))
-    written: list[list[Transcript]] = []
+    written = []
     with progress(config.num_transcripts, "write transcripts", "transcripts") as bar:
-        for num, seed, habits in parts:
-            written.append([])
-            for transcript in transcripts(
-                tasks,
-                study.language,
-                num,
-                config.max_turns,
-                seed,
-                first_answers=FIRST_ANSWERS,
-                later_answers=later_answers(history),
-                habits=habits,
-                later_share=config.later_share,
-                ways=config.ways,
-                decisions=config.decisions,
-                history=history,
-            ):
-                written[-1].append(transcript)
-                bar.update()
+        for transcript in transcripts(
+            training_tasks(study),
+            study.language,
+            config.num_transcripts,
+            MAX_TURNS,
+            study.seed,
+            first_answers=FIRST_ANSWERS,
+            later_answers=later_answers(history),
+            habits=Habits(**config.writer.model_dump()),
+            history=history,
+        ):
+            written.append(transcript)
+            bar.update()
     return written
 
 
@@ -178,7 +170,7 @@ def bare_model(config: BaseModelConfig, vocab_size: int, *, end: int, pad: int, 
             attn_implementation=ATTENTION,  # type: ignore[call-arg]
         )
     )
-    if config.copying_heads and can_hold_copying_heads(model):
+    if can_hold_copying_heads(model):
         set_copying_heads(model, seed)
     return model.to("cuda" if torch.cuda.is_available() else "cpu")  # type: ignore[arg-type, no-any-return]
 
@@ -192,7 +184,7 @@ def rate_share(step: int, num_steps: int) -> float:
     return 0.05 + 0.95 * 0.5 * (1 + math.cos(math.pi * along))
 
 
-def make_optimizers(model: Qwen3ForCausalLM, config: BaseModelConfig) -> list[torch.optim.Optimizer]:
+def make_optimizers(model: Qwen3ForCausalLM) -> list[torch.optim.Optimizer]:
     """AdamW for embeddings and vectors, Muon for the matrices of the blocks."""
     import torch
 
@@ -201,38 +193,31 @@ def make_optimizers(model: Qwen3ForCausalLM, config: BaseModelConfig) -> list[to
     matrices = [p for n, p in model.named_parameters() if p.dim() >= 2 and "embed" not in n]
     others = [p for n, p in model.named_parameters() if p.dim() < 2 or "embed" in n]
     return [
-        torch.optim.AdamW(others, lr=config.learning_rate, betas=(0.9, 0.98), weight_decay=0.0),
-        Muon(matrices, lr=config.matrix_learning_rate, weight_decay=0.05),
+        torch.optim.AdamW(others, lr=LEARNING_RATE, betas=(0.9, 0.98), weight_decay=0.0),
+        Muon(matrices, lr=MATRIX_LEARNING_RATE, weight_decay=0.05),
     ]
 
 
 def _train(
     model: Qwen3ForCausalLM, batches: Sequence[list[Row]], drills: Drills, pad: int, study: Study, start: float
 ) -> list[dict[str, float]]:
-    """One pass over the batches; a record of every step. ``start``: when the budget began, monotonic seconds."""
+    """One pass over the batches; a record of every step. ``start``: when all of it began, monotonic seconds."""
     import torch
 
     from kevin.train.gradients import Gradients, step_parts
 
-    config, rng = study.base_model, random.Random(f"kevin drills, seed {study.seed}")
-    optimizers = make_optimizers(model, config)
-    peaks = [config.learning_rate, config.matrix_learning_rate]
+    rng = random.Random(f"kevin drills, seed {study.seed}")
+    optimizers = make_optimizers(model)
+    peaks = [LEARNING_RATE, MATRIX_LEARNING_RATE]
     records: list[dict[str, float]] = []
-    num_steps = len(batches)
-    began = time.monotonic()
     model.train()
-    with progress(num_steps, "train base model", "steps") as bar, Gradients(model) as gradients:
-        for step in range(len(batches)):
-            if step == _MEASURED_STEPS and config.time_budget_s is not None:
-                num_steps = _fitting_steps(len(batches), step, began, start, config.time_budget_s)
-            if step >= num_steps:
-                break
-            share = rate_share(step, num_steps)
+    with progress(len(batches), "train base model", "steps") as bar, Gradients(model) as gradients:
+        for step, rows in enumerate(batches):
+            share = rate_share(step, len(batches))
             for optimizer, peak in zip(optimizers, peaks, strict=True):
                 for group in optimizer.param_groups:
                     group["lr"] = peak * share
-            rows = batches[spread(step, _MEASURED_STEPS, num_steps, len(batches))]
-            parts = step_parts(rows, drills, rng, pad, config.copying_weight)
+            parts = step_parts(rows, drills, rng, pad)
             losses = gradients.set(parts)
             norm = torch.nn.utils.clip_grad_norm_(model.parameters(), 1.0)
             for optimizer in optimizers:
@@ -241,7 +226,7 @@ def _train(
                 {
                     "step": step + 1,
                     "loss": sum(parts[i].weight * losses[i] for i in range(len(rows))),
-                    **({"copying_loss": losses[-1]} if config.copying_weight else {}),
+                    "copying_loss": losses[-1],
                     "grad_norm": float(norm),
                     "learning_rate": peaks[0] * share,
                     "num_tokens": sum(part.batch.tokens.numel() for part in parts),
@@ -254,43 +239,10 @@ def _train(
     return records
 
 
-def spread(step: int, done: int, num_steps: int, planned: int) -> int:
-    """Which batch of ``planned`` a step takes: after the first ``done`` evenly spread, so that a run that was shortened
-    to ``num_steps`` leaves out some everywhere, none of the parts of the corpus as a whole."""
-    if step < done or num_steps >= planned:
-        return step
-    return done + (step - done) * (planned - done) // (num_steps - done)
-
-
-def _fitting_steps(planned: int, done: int, began: float, start: float, budget_s: float) -> int:
-    """The number of steps, after the first ones were timed: as planned where the budget allows it."""
-    now = time.monotonic()
-    seconds_a_step = (now - began) / done
-    fitting = done + int((budget_s - (now - start)) / seconds_a_step)
-    if fitting >= planned:
-        return planned
-    log.warning(
-        "training would take %.0f s, over base_model.time_budget_s = %g: shortened from %d to %d steps; the model will "
-        "differ from one trained in full",
-        now - start + seconds_a_step * (planned - done),
-        budget_s,
-        planned,
-        max(fitting, done),
-    )
-    return max(fitting, done)
-
-
-def summarise_training(records: Sequence[dict[str, float]], planned: int, config: BaseModelConfig) -> dict[str, Any]:
-    """What later stages and readers need to know: steps made and planned, the final loss in nats a token, seconds."""
+def summarise_training(records: Sequence[dict[str, float]]) -> dict[str, Any]:
+    """What later stages and readers need to know: steps made, the final loss in nats a token, seconds."""
     last = [r["loss"] for r in records[-max(1, round(_LAST_SHARE * len(records))) :]]
-    return {
-        "num_steps": len(records),
-        "planned_steps": planned,
-        "time_budget_s": config.time_budget_s,
-        "budget_bit": len(records) < planned,
-        "loss": sum(last) / len(last),
-        "elapsed_s": records[-1]["elapsed_s"],
-    }
+    return {"num_steps": len(records), "loss": sum(last) / len(last), "elapsed_s": records[-1]["elapsed_s"]}
 
 
 def _save(

@@ -65,11 +65,6 @@ def shortcomings(found: dict[str, Any], config: BaseModelConfig) -> list[str]:
             f"{found['num_correct']} of {found['num_kernels']} kernels for its own training tasks are correct, "
             f"expected at least {100 * config.expected_correct_share:g} %"
         )
-    if problems and found["budget_bit"]:
-        problems.append(
-            f"base_model.time_budget_s = {found['time_budget_s']:g} cut its training to {found['num_steps']} of "
-            f"{found['planned_steps']} steps"
-        )
     return problems
 
 
@@ -79,7 +74,7 @@ def _judged(study: Study, model: Path, tasks_path: Path, judge: Judge) -> dict[s
 
     tasks = training_tasks(tasks_path, study.train)
     if study.tasks.source != "catalog" and not is_kernelbench(study.tasks.kernelbench):
-        tasks = [task for task in tasks if task.origin != "kernelbench"] or catalog(study.tasks.size)
+        tasks = [task for task in tasks if task.origin != "kernelbench"] or catalog(study.task_size)
     num = study.base_model.num_checked_kernels
     tasks = [tasks[i * len(tasks) // num] for i in range(num)] if num < len(tasks) else tasks
     each = -(-num // len(tasks))

@@ -22,6 +22,7 @@ from kevin.core.errors import ConfigError
 from kevin.core.lengths import with_lengths
 from kevin.core.types import Frozen
 from kevin.train.architecture import Architecture, architecture
+from kevin.train.checkpoint import NUM_CHECKPOINTS
 from kevin.train.lengths import longest_response, response_tokens
 
 GB = 1e9
@@ -203,7 +204,7 @@ def make_bill(study: Study, model: Architecture, given: Assumptions) -> Bill:
         peak_gb=given.harness_gb + state + max(activations, engine),
         first_step_gb=given.harness_gb + state + max(activations, engine - moments),
         checkpoint_gb=checkpoint,
-        disk_gb=checkpoint * (train.num_checkpoints + 1)
+        disk_gb=checkpoint * (NUM_CHECKPOINTS + 1)
         + (responses * given.bytes_per_token_on_disk + num_kernels * given.verdict_kb * 1e3) / GB,
     )
 
@@ -320,7 +321,7 @@ def bill_text(study: Study, run: str | None = None, changes: Mapping[str, Any] |
         ),
         ("  all else", f"{given.harness_gb:.3g} GB: {beside}" if given.harness_gb else "not counted"),
         ("  first step", f"{bill.first_step_gb:.3g} GB: it generates before there are moments"),
-        ("Disk", f"{bill.disk_gb:.3g} GB ({train.num_checkpoints} checkpoints of {bill.checkpoint_gb:.3g} GB, export)"),
+        ("Disk", f"{bill.disk_gb:.3g} GB ({NUM_CHECKPOINTS} checkpoints of {bill.checkpoint_gb:.3g} GB, export)"),
     ]
     assumed = [(name, f"{value:g}") for name, value in given.model_dump().items()]
     head = f"Bill of {f'run {run}' if run else 'train'}, scale {study.scale}: an estimate, to a factor of about two.\n"

@@ -16,6 +16,8 @@ from kevin.core.texts import strict_json
 if TYPE_CHECKING:
     from transformers import PretrainedConfig
 
+NUM_CHECKPOINTS = 2
+"""That are kept of a run."""
 MARK = "complete.json"
 _MODEL_FILES = ("*.safetensors", "*.safetensors.index.json", "config.json", "generation_config.json")
 _TOKENIZER_FILES = ("tokenizer*", "special_tokens_map.json", "added_tokens.json", "vocab.*", "merges.txt", "*.jinja")

@@ -39,8 +39,8 @@ def _blocks(model: PreTrainedModel) -> list[torch.nn.Module]:
 
 
 @contextmanager
-def compiling(key: str) -> Iterator[None]:
-    """What goes wrong in compiling is told in one sentence; ``key`` of the configuration turns it off.
+def compiling() -> Iterator[None]:
+    """What goes wrong in compiling is told in one sentence.
 
     Raises:
         DeviceError: a block could not be compiled.
@@ -54,5 +54,5 @@ def compiling(key: str) -> Iterator[None]:
         reason = first_line(getattr(e, "inner_exception", e))
         raise DeviceError(
             f"torch.compile failed on a layer of the model: {reason}; it wants Triton, a C compiler and the "
-            f"headers of Python (Debian: python3-dev). Install them, or set {key}: false"
+            f"headers of Python (Debian: python3-dev). Install them, or set TORCH_COMPILE_DISABLE=1 in the environment"
         ) from e

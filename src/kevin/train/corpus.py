@@ -34,6 +34,10 @@ from kevin.writer.transcripts import Transcript
 
 CHUNK = 16
 """Conversations that are written in one piece."""
+NUM_COMPOSED = 250
+"""Composed tasks of the corpus in the manner of the study's own."""
+NUM_SHAPES = 24
+"""Tasks of each single operator of the whole inventory, in other shapes, ranks and dimensions."""
 
 Kind = Literal["trained on", "held out", "held out later"]
 """What a chunk is for: training; or the loss on first, or on later turns, in styles that are never trained on."""
@@ -45,7 +49,7 @@ _LOOK_S = 2.0
 
 
 class Pasts(NamedTuple):
-    """What later turns go on from; nothing in a first school."""
+    """What later turns go on from; nothing where all turns are first ones."""
 
     school: tuple[Past, ...] = ()
     held_out: tuple[Past, ...] = ()
@@ -61,12 +65,12 @@ def school_tasks(study: Study) -> list[Task]:
     Raises:
         DataError, TaskError: as `kevin.tasks.build.unseen_sequences`.
     """
-    school = study.base_model.school_training
     evaluated = {families(operators) for operators in unseen_sequences(study, levels=(2,))}
     evaluated |= {families(operators) for operators in kernelbench_sequences()}
-    size, seed = study.tasks.size, _seed(study, "tasks")
-    single = [*catalog(size), *catalog_extended(size, school.num_shapes, seed)]
-    composed = [*compose(school.num_composed, seed, size), *compose_general(school.num_general, seed, size)]
+    size, seed = study.task_size, _seed(study, "tasks")
+    single = [*catalog(size), *catalog_extended(size, NUM_SHAPES, seed)]
+    num_general = study.base_model.pretraining.num_general
+    composed = [*compose(NUM_COMPOSED, seed, size), *compose_general(num_general, seed, size)]
     return [*single, *(t for t in composed if families(sequence(t.ops)) not in evaluated)]
 
 
@@ -78,36 +82,24 @@ def school_corpus(
         yield from _later(study, pasts.held_out, CHUNK, _seed(study, kind, str(chunk)))
     elif kind == "held out":
         yield from _first(study, tasks, CHUNK, _seed(study, kind, str(chunk)), held_out=True)
-    elif not pasts.school or study.base_model.second_school is None:
+    elif not pasts.school:
         yield from _first(study, tasks, CHUNK, _seed(study, kind, str(chunk)))
     else:
-        seed = _seed(study, kind, "second school", str(chunk))
+        seed = _seed(study, kind, "second school", str(chunk))  # the words of before: the corpus stays what it was
         rng = random.Random(seed)
-        is_later = [rng.random() < study.base_model.second_school.later_share for _ in range(CHUNK)]
+        is_later = [rng.random() < study.base_model.pretraining.later_share for _ in range(CHUNK)]
         first = _first(study, tasks, CHUNK, seed)
         later = _later(study, pasts.school, CHUNK, seed)
         yield from (next(later if asked else first) for asked in is_later)
 
 
 def _first(study: Study, tasks: list[Task], num: int, seed: int, *, held_out: bool = False) -> Iterator[Transcript]:
-    mistakes = study.base_model.school_training.mistakes
-    return school_transcripts(tasks, study.language, num, seed, held_out_styles=held_out, mistakes=mistakes)
+    return school_transcripts(tasks, study.language, num, seed, held_out_styles=held_out)
 
 
 def _later(study: Study, pasts: tuple[Past, ...], num: int, seed: int) -> Iterator[Transcript]:
-    config = study.base_model
-    assert config.second_school is not None
-    return later_transcripts(
-        pasts,
-        study.language,
-        num,
-        seed,
-        ways=config.second_school.ways,
-        decisions=config.second_school.decisions,
-        max_past=config.second_school.max_past,
-        max_prompt_chars=int(_PROMPT_SHARE * config.max_tokens * _CHARS_PER_TOKEN),
-        mistakes=config.school_training.mistakes,
-    )
+    max_prompt_chars = int(_PROMPT_SHARE * study.base_model.max_tokens * _CHARS_PER_TOKEN)
+    return later_transcripts(pasts, study.language, num, seed, max_prompt_chars=max_prompt_chars)
 
 
 def _seed(study: Study, *parts: str) -> int:
@@ -143,8 +135,8 @@ class Writers:
                     yield _read(self._finished(waiting.popleft()))
         except BrokenExecutor:
             raise HarnessError(
-                "a process that writes the school's corpus was ended from outside (memory may have run out); lower "
-                "base_model.school_training.num_workers, and start again: training goes on from its last checkpoint"
+                "a process that writes the school's corpus was ended from outside (memory may have run out); "
+                "start again, on fewer cores if need be (taskset): training goes on from its last checkpoint"
             ) from None
 
     def _finished(self, chunk: Future[str]) -> str:

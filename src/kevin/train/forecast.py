@@ -15,9 +15,10 @@ from typing import NamedTuple
 from kevin.core.config import Study
 from kevin.core.types import Frozen, Kernel
 from kevin.tasks.catalog import catalog
-from kevin.train.base_model import FIRST_ANSWERS, later_answers
+from kevin.train.base_model import BATCH_SIZE, FIRST_ANSWERS, later_answers
+from kevin.train.tokenizer import VOCABULARY
 from kevin.writer.plan import EVEN, render, sample_plan
-from kevin.writer.transcripts import Transcript, transcripts
+from kevin.writer.transcripts import MAX_TURNS, Transcript, transcripts
 
 CHARACTERS_PER_TOKEN = 13.0
 """Of the base model's tokenizer, whose pieces may be whole lines."""
@@ -70,19 +71,17 @@ class Stage(NamedTuple):
 
 def measure_pace(study: Study, num_cores: int) -> Pace:
     """Take some seconds to find out. Raises KevinError as the judge and the writer do."""
-    tasks = catalog(study.tasks.size)
+    tasks = catalog(study.task_size)
     start = time.monotonic()
     written = list(
         transcripts(
             tasks,
             study.language,
             _SAMPLE,
-            study.base_model.max_turns,
+            MAX_TURNS,
             study.seed,
             first_answers=FIRST_ANSWERS,
             later_answers=later_answers(study.transcripts_history),
-            later_share=study.base_model.later_share,
-            decisions=study.base_model.decisions,
             history=study.transcripts_history,
         )
     )
@@ -105,20 +104,20 @@ def _step_s(study: Study, written: list[Transcript]) -> float:
     torch.set_num_threads(1)
 
     def tokens(text: str) -> list[int]:
-        return [rng.randrange(config.vocab_size) for _ in range(round(len(text) / CHARACTERS_PER_TOKEN) + 1)]
+        return [rng.randrange(VOCABULARY) for _ in range(round(len(text) / CHARACTERS_PER_TOKEN) + 1)]
 
     rows = []
     for t in written:
         spine = [i for m in t.conversation for i in tokens(m.content)]
         rows.append(Row(spine, [Branch(len(spine), tokens(a)) for e in t.exchanges for a in e.answers]))
-    model = bare_model(config, config.vocab_size, end=0, pad=1)
-    optimizers = make_optimizers(model, config)
+    model = bare_model(config, VOCABULARY, end=0, pad=1)
+    optimizers = make_optimizers(model)
     drills = Drills(rows, ())
     times = []
     with Gradients(model) as gradients:
-        for i in range(0, len(rows) - config.batch_size + 1, config.batch_size):
+        for i in range(0, len(rows) - BATCH_SIZE + 1, BATCH_SIZE):
             start = time.monotonic()
-            gradients.set(step_parts(rows[i : i + config.batch_size], drills, rng, 1, config.copying_weight))
+            gradients.set(step_parts(rows[i : i + BATCH_SIZE], drills, rng, 1))
             for optimizer in optimizers:
                 optimizer.step()
             times.append(time.monotonic() - start)
@@ -131,7 +130,7 @@ def _compile_s(study: Study, num_cores: int) -> float:
     from kevin.judge.compile.native import build_native
 
     rng = random.Random(0)
-    tasks = [t for t in catalog(study.tasks.size) if t.name in ("softmax", "matmul", "layer_norm", "gelu")]
+    tasks = [t for t in catalog(study.task_size) if t.name in ("softmax", "matmul", "layer_norm", "gelu")]
     pairs = [(t, render(t, sample_plan(rng, t, study.language, EVEN))) for t in tasks for _ in range(num_cores)]
     with tempfile.TemporaryDirectory(prefix="kevin-pace-") as folder, ThreadPoolExecutor(num_cores) as threads:
 
@@ -152,7 +151,7 @@ def forecast(study: Study, pace: Pace) -> list[Stage]:
     fresh_s = (build_s + CORRECT_SHARE * device_s) * (1 - _REPEATED_SHARE)
     tasks, base, rollout = study.tasks, study.base_model, study.rollout
     num_eval = tasks.num_eval_level1 + tasks.num_eval_level2
-    num_composed = tasks.num_train_level2 + tasks.num_eval_level2
+    num_composed = tasks.num_train + tasks.num_eval_level2
     num_steps = min(base.max_steps, base.num_epochs * base.num_transcripts // base.batch_size)
     written = study.ceiling_kernels * num_eval
     import_s, start_s = IMPORT_S * scale, (IMPORT_S + JUDGE_S) * scale
@@ -189,7 +188,7 @@ def forecast_text(study: Study, num_cores: int) -> str:
     if study.scale != "laptop":
         return f"Scale {study.scale}: what training will take is printed by kevin plan.\n"
     if study.base_model.init is not None:
-        return "How long pretrained weights are at school is told while they are: base_model.school_training.\n"
+        return "How long pretrained weights are at school is told while they are: base_model.pretraining.\n"
     results = Path(study.results)
     if (results / "report.html").exists():
         return ""

@@ -19,6 +19,10 @@ if TYPE_CHECKING:
     from kevin.train.copying import Drills
 
 
+COPYING_WEIGHT = 0.25
+"""Of the loss on copying tokens drawn at random, beside that on transcripts."""
+
+
 class Part(NamedTuple):
     """Rows whose loss counts with a weight."""
 
@@ -46,10 +50,9 @@ def parts_of(rows: Sequence[Row], pad: int) -> list[Part]:
     return [Part(collate([row], pad), size / sum(sizes)) for row, size in zip(rows, sizes, strict=True)]
 
 
-def step_parts(rows: Sequence[Row], drills: Drills, rng: random.Random, pad: int, copying_weight: float) -> list[Part]:
-    """Those of the rows, then a drill, where copying has a weight."""
-    drilled = [Part(collate([drills.draw(rng)], pad), copying_weight)] if copying_weight else []
-    return [*parts_of(rows, pad), *drilled]
+def step_parts(rows: Sequence[Row], drills: Drills, rng: random.Random, pad: int) -> list[Part]:
+    """Those of the rows, then a drill."""
+    return [*parts_of(rows, pad), Part(collate([drills.draw(rng)], pad), COPYING_WEIGHT)]
 
 
 class Gradients:

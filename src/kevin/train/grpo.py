@@ -37,9 +37,14 @@ from kevin.train.lengths import longest_response
 from kevin.train.logprobs import answer_logprobs
 from kevin.train.policy import Generate, OnAnswer, RecordingPolicy
 from kevin.train.rows import flat_groups, kept_groups_scale
-from kevin.train.step import StepPlayer, StepRollouts, merged
+from kevin.train.step import TEMPERATURE, StepPlayer, StepRollouts, merged
 from kevin.train.unpadded import leave_out_padding
 from kevin.train.vllm_generation import awake, engines_draft, generate_with_vllm
+
+CLIP_LOW = 0.2
+"""Probability ratios below 1 - this have no gradient when the advantage is negative."""
+WARMUP_SHARE = 0.03
+"""Of the gradient steps, in which the learning rate rises from 0."""
 
 logger = logging.getLogger(__name__)
 logging.getLogger("trl.trainer.grpo_trainer").addFilter(lambda r: "returned None" not in r.getMessage())  # as meant
@@ -68,7 +73,7 @@ def grpo_config(study: Study, folder: Path, num_processes: int, *, on_cpu: bool)
     if rest or micro_batches % train.updates_per_step:
         raise ConfigError(
             f"a batch of {train.batch_size} samples cannot be divided among {num_processes} processes and "
-            f"train.updates_per_step = {train.updates_per_step} into whole micro-batches of {train.micro_batch_size}"
+            f"{train.updates_per_step} gradient steps into whole micro-batches of {train.micro_batch_size}"
         )
     vllm = train.generation != "transformers"
     args = GRPOConfig(
@@ -80,18 +85,18 @@ def grpo_config(study: Study, folder: Path, num_processes: int, *, on_cpu: bool)
         num_iterations=train.num_iterations,
         num_generations=train.group_size,
         max_completion_length=longest_response(study),
-        temperature=train.temperature,
+        temperature=TEMPERATURE,
         top_p=study.rollout.top_p,
         scale_rewards="group" if train.advantage in ("group", "turn") else "none",
         loss_type=train.loss,
-        epsilon=train.clip_low,
+        epsilon=CLIP_LOW,
         epsilon_high=train.clip_high,
         top_entropy_quantile=train.high_entropy_share,
         beta=train.kl_beta or train.first_turn_kl,
         learning_rate=train.learning_rate,
         lr_scheduler_type="constant_with_warmup" if train.schedule == "constant" else "linear",
-        warmup_steps=train.warmup_share,
-        weight_decay=train.weight_decay,
+        warmup_steps=WARMUP_SHARE,
+        weight_decay=0.0,
         adam_epsilon=train.adam_epsilon,
         max_grad_norm=train.max_grad_norm,
         seed=study.seed + train.seed,
@@ -102,12 +107,11 @@ def grpo_config(study: Study, folder: Path, num_processes: int, *, on_cpu: bool)
         use_cpu=on_cpu,
         dataloader_pin_memory=not on_cpu,
         use_vllm=vllm,
-        vllm_mode="server" if train.generation == "vllm_server" else "colocate",
-        vllm_server_base_url=train.vllm_server_url,
+        vllm_mode="colocate",
         vllm_gpu_memory_utilization=train.vllm_memory_share,
         vllm_tensor_parallel_size=train.vllm_tensor_parallel,
         vllm_max_model_length=study.rollout.max_prompt_tokens + longest_response(study) if vllm else None,
-        vllm_enable_sleep_mode=train.generation == "vllm_colocate",
+        vllm_enable_sleep_mode=vllm,
         vllm_importance_sampling_mode="token_truncate",
         vllm_importance_sampling_clip_max=2.0,
         save_strategy="steps",
@@ -136,9 +140,9 @@ def computes_in_rows(train: TrainConfig, args: GRPOConfig) -> bool:
     return on_gpu and args.world_size == 1 and train.generation != "transformers" and not train.gradient_checkpointing
 
 
-def lay_out_in_rows(model: PreTrainedModel, train: TrainConfig) -> None:
-    """Have ``model`` take rows where it can, its layers compiled where ``train`` says so."""
-    if leave_out_padding(model) and train.compile_layers:
+def lay_out_in_rows(model: PreTrainedModel) -> None:
+    """Have ``model`` take rows where it can, its layers compiled."""
+    if leave_out_padding(model):
         compile_layers(model)
 
 
@@ -163,7 +167,7 @@ class KernelTrainer(GRPOTrainer):
         self._cache_setting = model.config, model.config.use_cache
         warnings.filterwarnings("ignore", message="You are using 'rollout_func'")
         if computes_in_rows(study.train, args):
-            lay_out_in_rows(model, study.train)
+            lay_out_in_rows(model)
         with self._engine_settings():
             super().__init__(
                 model=model,
@@ -229,7 +233,8 @@ class KernelTrainer(GRPOTrainer):
         return self._study.train.generation == "vllm_colocate"
 
     def _engine_settings(self) -> AbstractContextManager[None]:
-        return engines_draft(self._study.train.vllm_draft_tokens) if self._is_colocated else nullcontext()
+        policy = self._study.policies[self._study.train.init]
+        return engines_draft(policy.draft_tokens) if self._is_colocated else nullcontext()
 
     def _awake(self) -> AbstractContextManager[None]:
         """A colocated vLLM wakes up once and sleeps once in a step, not in every turn."""
@@ -360,7 +365,7 @@ class KernelTrainer(GRPOTrainer):
     def training_step(self, *args: Any, **kwargs: Any) -> torch.Tensor:
         start, self._prepare_s = time.monotonic(), 0.0
         try:
-            with compiling("train.compile_layers"):
+            with compiling():
                 loss: torch.Tensor = super().training_step(*args, **kwargs)
             self.count_model_time(start + self._prepare_s)
             return loss

@@ -11,7 +11,7 @@ def response_tokens(study: Study, step: int) -> int:
     raised_at, raised = train.raise_response_at_step, train.raised_response_tokens
     if raised_at is not None and raised is not None and step >= raised_at:
         return raised
-    found = train.max_response_tokens or study.rollout.max_response_tokens
+    found = study.rollout.max_response_tokens
     assert found is not None, "every length is a number in what kevin.core.lengths.with_lengths gives"
     return found
 

@@ -13,7 +13,7 @@ from kevin.core.config import Study
 from kevin.train.checkpoint import CheckpointKeeper
 from kevin.train.grpo import KernelTrainer, updates_of_a_step
 from kevin.train.metrics import TIMES, MetricsLog, progress_line
-from kevin.train.stability import TrainingStoppedError, budget_reason, check_finite, nothing_learnable, stop_reason
+from kevin.train.stability import TrainingStoppedError, check_finite, nothing_learnable, stop_reason
 from kevin.train.step import StepPlayer, StepRollouts, rollout_record
 
 logger = logging.getLogger(__name__)
@@ -61,8 +61,7 @@ class StepObserver(TrainerCallback):
     def _reason(self, log: MetricsLog) -> str | None:
         if (reason := stop_reason(log.records, self._study.train)) is not None:
             logger.warning("training ends early: %s", reason)
-            return reason
-        return budget_reason(self._study.train, log.elapsed_s)
+        return reason
 
     def _record(self, step: int, rollouts: StepRollouts) -> dict[str, Any]:
         """Numbers of the step; everything that depends on the clock is under ``seconds``."""

@@ -22,7 +22,7 @@ def training_tasks(path: Path, train: TrainConfig) -> list[Task]:
         ConfigError: all are larger than ``train.max_task_gb``.
         DataError: as `kevin.core.files.read_tasks`.
     """
-    tasks = files.read_tasks(path, train.split)
+    tasks = files.read_tasks(path, "train")
     if train.max_task_gb is None:
         return tasks
     limit = train.max_task_gb * 1e9

@@ -1,4 +1,4 @@
-"""Files of the second school's past: which tasks are answered, and the judged answers to them.
+"""Files of a pretraining's past: which tasks are answered, and the judged answers to them.
 
 What those tasks are made of is drawn again from the seed, because kernels are rendered for them; the file says whether
 that gave the same.
@@ -12,8 +12,8 @@ from pathlib import Path
 from typing import NamedTuple
 
 from kevin.core import files
-from kevin.core.config import SecondSchoolConfig, Study
-from kevin.core.errors import ConfigError, DataError
+from kevin.core.config import Study
+from kevin.core.errors import DataError
 from kevin.core.provenance import provenance
 from kevin.core.types import Task, Turn, canonical_json, digest
 from kevin.train.corpus import Pasts, school_tasks
@@ -24,7 +24,8 @@ log = logging.getLogger(__name__)
 
 SCHOOL, HELD_OUT = "school", "held_out"
 """Splits of the tasks: trained on, and in styles that never are."""
-_FLOATS_PER_MB = 2**20 // 4
+LARGEST = 2**25
+"""Elements of a task's largest tensor: 128 MB in float32."""
 
 
 class PastTasks(NamedTuple):
@@ -36,26 +37,18 @@ class PastTasks(NamedTuple):
         return [*self.school, *self.held_out]
 
 
-def second_school(study: Study) -> SecondSchoolConfig:
-    """Raises ConfigError where the configuration has none."""
-    if study.base_model.second_school is None:
-        raise ConfigError("base_model.second_school is null: there is no second school; give it a section, or {}")
-    return study.base_model.second_school
-
-
 def draw_past_tasks(study: Study, tasks: list[Task] | None = None) -> PastTasks:
     """From the school's ``tasks``; made when absent.
 
     Raises:
-        ConfigError, DataError, TaskError: as `second_school`, `school_tasks` and `past_tasks`.
+        DataError, TaskError: as `school_tasks` and `past_tasks`.
     """
-    past = second_school(study).past
+    config = study.base_model.pretraining
     tasks = school_tasks(study) if tasks is None else tasks
     language, seed = study.language, study.seed
-    largest = past.largest_mb * _FLOATS_PER_MB
     return PastTasks(
-        school=past_tasks(tasks, language, past.num_tasks, seed, largest=largest),
-        held_out=past_tasks(tasks, language, past.num_held_out_tasks, seed, largest=largest, held_out=True),
+        school=past_tasks(tasks, language, config.num_past_tasks, seed, largest=LARGEST),
+        held_out=past_tasks(tasks, language, config.num_held_out_past_tasks, seed, largest=LARGEST, held_out=True),
     )
 
 

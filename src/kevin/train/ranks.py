@@ -16,8 +16,8 @@ from typing import TYPE_CHECKING, Any, NamedTuple, Self
 import torch
 import torch.distributed as dist
 
-from kevin.core.config import SchoolConfig
-from kevin.core.config.school import check_school_gpus
+from kevin.core.config import PretrainingConfig
+from kevin.core.config.pretraining import check_pretraining_gpus
 from kevin.core.errors import DeviceError, HarnessError, KevinError, first_line
 from kevin.policy.cpu import fit_threads
 from kevin.train.compiled import compile_layers, compiling
@@ -44,7 +44,7 @@ def school_devices(num_gpus: int) -> list[torch.device]:
     """
     if not torch.cuda.is_available():
         return [torch.device("cpu")]
-    check_school_gpus(num_gpus, torch.cuda.device_count())
+    check_pretraining_gpus(num_gpus, torch.cuda.device_count())
     return [torch.device("cuda", i) for i in range(num_gpus)]
 
 
@@ -54,7 +54,7 @@ class Pupil(NamedTuple):
     model: PreTrainedModel
     pad: int
     """Token that samples of a model that needs it are padded with."""
-    school: SchoolConfig
+    school: PretrainingConfig
 
     def add_gradients(self, share: Sequence[MicroBatch], num_answer_tokens: int) -> torch.Tensor:
         """To the model's, those of the loss on some micro-batches over ``num_answer_tokens``. Returns that loss.
@@ -64,7 +64,7 @@ class Pupil(NamedTuple):
         """
         losses = [torch.zeros((), device=self.model.device)]
         try:
-            with compiling("base_model.school_training.compile_layers"), steady_attention():
+            with compiling(), steady_attention():
                 for samples in share:
                     with self.autocast():
                         loss = summed_loss(self.model, samples, self.pad) / num_answer_tokens
@@ -73,7 +73,7 @@ class Pupil(NamedTuple):
         except torch.OutOfMemoryError as e:
             raise DeviceError(
                 f"the device ran out of memory at school: {first_line(e)}. Lower "
-                f"base_model.school_training.micro_batch_tokens ({self.school.micro_batch_tokens})"
+                f"base_model.pretraining.micro_batch_tokens ({self.school.micro_batch_tokens})"
             ) from e
         return torch.stack(losses).sum()
 
@@ -83,14 +83,14 @@ class Pupil(NamedTuple):
         return torch.autocast(kind, torch.bfloat16, enabled=kind == "cuda")
 
 
-def make_pupil(model: PreTrainedModel, pad: int, device: torch.device, school: SchoolConfig) -> Pupil:
+def make_pupil(model: PreTrainedModel, pad: int, device: torch.device, school: PretrainingConfig) -> Pupil:
     """``model``, made ready for school on a device."""
     fit_threads(model.num_parameters())
     leave_out_padding(model)
     if device.type == "cuda":
         torch.cuda.set_device(device)
     model.to(device)  # type: ignore[arg-type]
-    if school.compile_layers and device.type == "cuda":
+    if device.type == "cuda":
         compile_layers(model)
     model.train()
     return Pupil(model, pad, school)
@@ -102,7 +102,7 @@ class Ranks:
     They start when this is made: make it before the model is loaded, and then `meet`.
     """
 
-    def __init__(self, devices: Sequence[torch.device], school: SchoolConfig) -> None:
+    def __init__(self, devices: Sequence[torch.device], school: PretrainingConfig) -> None:
         self._devices = devices
         self._connections: list[Connection] = []
         self._processes: list[BaseProcess] = []
@@ -190,7 +190,7 @@ class Ranks:
     def _lost(self) -> HarnessError:
         return HarnessError(
             "a process of the school that trains on another device was ended from outside (memory may have run out); "
-            "start again, with a lower base_model.school_training.num_gpus if need be: training goes on from its last "
+            "start again, with a lower base_model.pretraining.num_gpus if need be: training goes on from its last "
             "checkpoint"
         )
 
@@ -232,7 +232,7 @@ class _Place(NamedTuple):
         )
 
 
-def _serve(connection: Connection, place: _Place, device: torch.device, school: SchoolConfig) -> None:
+def _serve(connection: Connection, place: _Place, device: torch.device, school: PretrainingConfig) -> None:
     """What every other process does: its share of each step, until the first one is gone."""
     from transformers import AutoModelForCausalLM
 

@@ -28,18 +28,18 @@ from kevin.core.texts import strict_json
 from kevin.core.types import Task
 from kevin.policy.load import policy_identity
 from kevin.rollout.settings import Judge
-from kevin.train.checkpoint import CheckpointKeeper
+from kevin.train.checkpoint import NUM_CHECKPOINTS, CheckpointKeeper
 from kevin.train.order import task_order, training_tasks
 from kevin.train.random_model import has_random_weights
 from kevin.train.stability import rehearsal, run_summary
 
 logger = logging.getLogger(__name__)
 
-LIMITS = ("num_steps", "time_budget_s", "stop_nothing_correct")
+LIMITS = ("num_steps", "stop_nothing_correct")
 """Keys of ``train`` that end a run; when they are raised it goes on."""
 MAY_CHANGE = (
     *LIMITS,
-    *("save_every", "num_checkpoints", "micro_batch_size", "vllm_memory_share", "compile_layers"),
+    *("save_every", "micro_batch_size", "vllm_memory_share"),
 )
 """Keys of ``train`` that a resumed run may have changed; the steps so far would have been the same (of ``num_steps``:
 while the learning rate is constant)."""
@@ -194,7 +194,7 @@ def _train_grpo(study: Study, run: str, tasks: Sequence[Task], judge: Judge, out
     config = study.policies[train.init].model_copy(update={"dtype": train.dtype, "backend": "transformers"})
     loaded = load_transformers(train.init, config)
     player = StepPlayer(study, run, tasks, judge, out)
-    keeper = CheckpointKeeper(out / "checkpoints", train.num_checkpoints)
+    keeper = CheckpointKeeper(out / "checkpoints", NUM_CHECKPOINTS)
     found = keeper.latest()
     log = MetricsLog(out, first_step=found[1] + 1 if found else 1) if args.process_index == 0 else None
     observer = StepObserver(study, player, keeper, log)

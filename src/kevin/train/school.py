@@ -15,14 +15,14 @@ from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
 from kevin.core import files
-from kevin.core.config import SchoolConfig, Study
-from kevin.core.config.school import FREE
+from kevin.core.config import Study
+from kevin.core.config.pretraining import FREE
 from kevin.core.errors import ConfigError
 from kevin.core.progress import progress
-from kevin.core.types import Task, canonical_json, digest
+from kevin.core.types import canonical_json, digest
 from kevin.train.base_model import rate_share, summarise_training, write_training
 from kevin.train.corpus import CHUNK, NO_PASTS, Pasts, Writers, school_tasks
-from kevin.train.past import pasts_identity, read_pasts, second_school
+from kevin.train.past import pasts_identity, read_pasts
 from kevin.train.pretrained import load_pretrained, save_pretrained
 from kevin.train.school_batches import Ahead, Sample, SchoolBatch, cut, held_out_samples, school_batches, summed_loss
 from kevin.train.stability import TrainingStoppedError
@@ -36,111 +36,102 @@ log = logging.getLogger(__name__)
 _BETAS = (0.9, 0.95)
 _MAX_GRAD_NORM = 1.0
 _STATE = "state.pt"
+BATCH_TOKENS = 48_000
+"""Of a step, prompts included: whole conversations until there are as many."""
+NUM_HELD_OUT = 48
+"""Conversations in styles that are never trained on; the loss on their answers is recorded."""
+EVALUATE_EVERY = 50
+"""Steps between two such records; the last step always has one."""
+CHECKPOINT_S = 300.0
+"""Between checkpoints; a killed training goes on from the last one."""
 
 
-def train_school(study: Study, out_dir: Path, model: Path | None = None) -> None:
-    """Load ``base_model.init``, train it on first turns of the writer's conversations, and save a Hugging Face folder
-    with its ``training.jsonl`` and ``summary.json``.
+def train_school(
+    study: Study,
+    out_dir: Path,
+    model: Path | None = None,
+    *,
+    past_tasks: Path | None = None,
+    past_turns: Sequence[Path] = (),
+) -> None:
+    """Load ``base_model.init``, train it on the writer's conversations, and save a Hugging Face folder with its
+    ``training.jsonl`` and ``summary.json``. Without a past all of them ask for a first turn.
 
     Args:
         model: the same weights in a folder, of `kevin.train.pretrained.unpack_weights`.
-
-    Raises:
-        ConfigError: as `load_pretrained`; a dialect that the kernel writer does not write; a corpus that does not fit.
-        DeviceError: the device ran out of memory.
-        TrainingStoppedError: a loss that is not a finite number.
-    """
-    _train(study, study.base_model.school_training, school_tasks(study), NO_PASTS, out_dir, model)
-
-
-def train_second_school(
-    study: Study, model: Path | str, past_tasks: Path, past_turns: Sequence[Path], out_dir: Path
-) -> None:
-    """As `train_school`, but from ``model``, and on later turns too, which go on from judged answers.
-
-    Args:
-        model: the folder that the first school made; where there was none, ``base_model.init``, or that unpacked.
         past_tasks: of `kevin.train.past.write_past_tasks`.
         past_turns: turns.parquet of `kevin.train.past_answers`.
 
     Raises:
-        ConfigError: as `train_school`; no second school in the configuration.
+        ConfigError: as `load_pretrained`; a dialect that the kernel writer does not write; a corpus that does not fit.
         DataError: as `kevin.train.past.read_pasts`.
-        DeviceError, TrainingStoppedError: as `train_school`.
+        DeviceError: the device ran out of memory.
+        TrainingStoppedError: a loss that is not a finite number.
     """
-    second = second_school(study)
-    school = study.base_model.school_training.model_copy(
-        update={"num_steps": second.num_steps, "learning_rate": second.learning_rate}
-    )
-    tasks = school_tasks(study)
-    pasts = read_pasts(study, past_tasks, past_turns, tasks)
-    num = sum(len(p.answers) for p in pasts.school)
-    log.info("%d judged answers to %d tasks", num, len(pasts.school))
-    _train(study, school, tasks, pasts, out_dir, model)
-
-
-def _train(
-    study: Study, school: SchoolConfig, tasks: list[Task], pasts: Pasts, out_dir: Path, model_dir: Path | str | None
-) -> None:
     config = study.base_model
+    school = config.pretraining
     if config.init is None:
-        raise ConfigError("base_model.init names no pretrained weights to go to school")
+        raise ConfigError("base_model.init names no pretrained weights to train further")
     if study.dialect != "c_abi":
         raise ConfigError("the base model can be trained for dialect c_abi only")
-    start = str(model_dir or config.init)
+    tasks = school_tasks(study)
+    pasts = NO_PASTS
+    if past_tasks is not None:
+        pasts = read_pasts(study, past_tasks, past_turns, tasks)
+        log.info("%d judged answers to %d tasks", sum(len(p.answers) for p in pasts.school), len(pasts.school))
+    start = str(model or config.init)
     from transformers.utils.logging import disable_progress_bar
 
     from kevin.train import ranks
     from kevin.train.unpadded import takes_rows
 
-    disable_progress_bar()  # of loading and saving; the school has its own
+    disable_progress_bar()  # of loading and saving; the training has its own
 
     devices = ranks.school_devices(school.num_gpus)
     folder = out_dir.with_name(f".{out_dir.name}.school")
-    num_workers = school.num_workers or max(1, len(os.sched_getaffinity(0)) - 1)
+    num_workers = max(1, len(os.sched_getaffinity(0)) - 1)
     with Writers(study, tasks, num_workers, pasts) as writers, ranks.Ranks(devices, school) as all_ranks:
-        model, tokenizer = load_pretrained(start)
-        pupil = ranks.make_pupil(model, int(tokenizer.pad_token_id), devices[0], school)
-        log.info("%d tasks, a model of %d parameters", len(tasks), model.num_parameters())
-        context = getattr(model.config.get_text_config(), "max_position_embeddings", None) or config.max_tokens
+        network, tokenizer = load_pretrained(start)
+        pupil = ranks.make_pupil(network, int(tokenizer.pad_token_id), devices[0], school)
+        log.info("%d tasks, a model of %d parameters", len(tasks), network.num_parameters())
+        context = getattr(network.config.get_text_config(), "max_position_embeddings", None) or config.max_tokens
         longest = min(config.max_tokens, context)
-        training = Training(pupil, all_ranks, Checkpoint(folder, _identity(study, school, pasts, start)))
+        training = Training(pupil, all_ranks, Checkpoint(folder, _identity(study, pasts, start)))
         training.resume()
         all_ranks.meet(pupil)
         batches = school_batches(
             writers.chunks(training.next_conversation // CHUNK),
             tokenizer,
             first=training.next_conversation,
-            batch_tokens=school.batch_tokens,
+            batch_tokens=BATCH_TOKENS,
             micro_batch_tokens=school.micro_batch_tokens,
             longest=longest,
-            padded=not takes_rows(model),
+            padded=not takes_rows(network),
             num_devices=len(devices),
         )
-        held_out = {"held_out_loss": held_out_samples(writers, tokenizer, school.num_held_out, longest)}
+        held_out = {"held_out_loss": held_out_samples(writers, tokenizer, NUM_HELD_OUT, longest)}
         if pasts.held_out:
-            later = held_out_samples(writers, tokenizer, school.num_held_out, longest, "held out later")
+            later = held_out_samples(writers, tokenizer, NUM_HELD_OUT, longest, "held out later")
             held_out |= {"held_out_later_loss": later} if later else {}
         training.run(batches, held_out)
     with files.whole_folder(out_dir) as partial:
-        save_pretrained(partial, model, tokenizer)
+        save_pretrained(partial, network, tokenizer)
         write_training(partial, training.records, training.summary(study))
     shutil.rmtree(folder, ignore_errors=True)
 
 
-def _identity(study: Study, school: SchoolConfig, pasts: Pasts, start: str) -> str:
+def _identity(study: Study, pasts: Pasts, start: str) -> str:
     """Digest of all that the weights follow from."""
-    config = study.base_model
     parts = {
         "init": start,
         "weights": weights_identity(start),
-        "school": school.model_dump(mode="json", exclude=set(FREE)),
-        "max_tokens": config.max_tokens,
+        "pretraining": study.base_model.pretraining.model_dump(mode="json", exclude=set(FREE)),
+        "max_tokens": study.base_model.max_tokens,
         "tasks": study.tasks.model_dump(mode="json"),
         "study": [study.seed, study.language],
     }
-    if pasts.school and config.second_school is not None:
-        parts |= {"second": config.second_school.model_dump(mode="json"), "pasts": pasts_identity(pasts)}
+    if pasts.school:
+        parts |= {"pasts": pasts_identity(pasts)}
     return digest("school", canonical_json(parts))
 
 
@@ -228,7 +219,7 @@ class Training:
                     self._waited_s += waited_s
                     record = {**self._step(batch), "waited_s": waited_s}
                     last = len(self.records) + 1 == school.num_steps
-                    if last or record["step"] % school.evaluate_every == 0:
+                    if last or record["step"] % EVALUATE_EVERY == 0:
                         for name, samples in held_out.items():
                             record[name] = self.mean_loss(samples)
                             said = name.replace("held_out_", "held-out ").replace("_", " ")
@@ -237,7 +228,7 @@ class Training:
                     self.next_conversation = batch.next_conversation
                     bar.note(f"loss {record['loss']:.3f}")
                     bar.update()
-                    if not last and time.monotonic() - self._saved > 60 * school.checkpoint_minutes:
+                    if not last and time.monotonic() - self._saved > CHECKPOINT_S:
                         self._save()
         finally:
             ahead.stop()
@@ -257,7 +248,7 @@ class Training:
         if not (math.isfinite(loss) and math.isfinite(float(norm))):
             raise TrainingStoppedError(
                 f"school, step {step}: loss {loss}, gradient norm {float(norm)}; lower "
-                f"base_model.school_training.learning_rate ({self._school.learning_rate:g})"
+                f"base_model.pretraining.learning_rate ({self._school.learning_rate:g})"
             )
         self._optimizer.step()
         self._ranks.spread()
@@ -286,7 +277,7 @@ class Training:
     def summary(self, study: Study) -> dict[str, Any]:
         """As the base model's that is made from scratch, with the loss on what was held out."""
         return {
-            **summarise_training(self.records, self._school.num_steps, study.base_model),
+            **summarise_training(self.records),
             "init": study.base_model.init,
             **{name: value for name, value in self.records[-1].items() if name.startswith("held_out_")},
             "num_conversations": self.next_conversation,

@@ -9,7 +9,8 @@ from kevin.core.config import TrainConfig
 from kevin.core.errors import HarnessError
 
 NGRAM = 8
-BUDGET = "train.time_budget_s"
+STOP_PATIENCE = 3
+"""Steps in a row that a limit must be exceeded before training ends."""
 
 
 def repetition(tokens: Sequence[int], n: int = NGRAM) -> float:
@@ -36,8 +37,8 @@ def check_finite(step: int, values: Mapping[str, float]) -> None:
 
 def stop_reason(history: Sequence[Mapping[str, float]], config: TrainConfig) -> str | None:
     """Why training should end now, from the records of the steps so far; None to go on."""
-    recent = history[-config.stop_patience :]
-    if len(recent) < config.stop_patience:
+    recent = history[-STOP_PATIENCE:]
+    if len(recent) < STOP_PATIENCE:
         return None
     limits = {
         "not_okay_ratio": (config.stop_not_okay, "answers leave the expected opening"),
@@ -79,20 +80,11 @@ def rehearsal(config: TrainConfig) -> TrainConfig:
 def run_summary(
     run: str, config: TrainConfig, num_steps: int, reason: str | None, elapsed_s: float
 ) -> dict[str, str | int | float | bool]:
-    """What became of a run, for the report: ``budget_bit`` says that a time budget cut it. ``reason``: why it ended
-    early, None when all its steps are done."""
+    """What became of a run, for the report. ``reason``: why it ended early, None when all its steps are done."""
     return {
         "run": run,
         "num_steps": num_steps,
         "planned_steps": config.num_steps,
-        "budget_bit": reason is not None and reason.startswith(BUDGET) and num_steps < config.num_steps,
         "reason": reason or "all steps are done",
         "elapsed_s": elapsed_s,
     }
-
-
-def budget_reason(config: TrainConfig, elapsed_s: float) -> str | None:
-    """Why training should end now, from the time that it took so far; None to go on."""
-    if config.time_budget_s is None or elapsed_s < config.time_budget_s:
-        return None
-    return f"{BUDGET} = {config.time_budget_s:g} is spent"

@@ -28,6 +28,8 @@ from kevin.train.stability import repetition
 logger = logging.getLogger(__name__)
 
 TURNS_KIND = "train_turns"
+TEMPERATURE = 0.9
+"""Of sampling in training."""
 
 
 @dataclass
@@ -72,7 +74,7 @@ class StepPlayer:
             language=study.language,
             num_trajectories=train.num_trajectories,
             num_turns=train.num_turns,
-            temperature=train.temperature,
+            temperature=TEMPERATURE,
             top_p=study.rollout.top_p,
             max_prompt_tokens=prompt_tokens,
             max_response_tokens=response_tokens(study, step),

@@ -21,7 +21,7 @@ from kevin.policy.decode import Decoding, TokenIds, decode
 from kevin.policy.interface import Sampling
 from kevin.policy.transformers import load_transformers
 from kevin.rollout.settings import Judge
-from kevin.train.checkpoint import CheckpointKeeper, checkpoint_written
+from kevin.train.checkpoint import NUM_CHECKPOINTS, CheckpointKeeper, checkpoint_written
 from kevin.train.logprobs import answer_logprobs
 from kevin.train.metrics import TIMES, MetricsLog, progress_line
 from kevin.train.order import task_order
@@ -29,7 +29,6 @@ from kevin.train.policy import OnAnswer, RecordingPolicy, Sample
 from kevin.train.rows import Row
 from kevin.train.stability import (
     TrainingStoppedError,
-    budget_reason,
     check_finite,
     nothing_learnable,
     run_summary,
@@ -38,6 +37,11 @@ from kevin.train.stability import (
 from kevin.train.step import StepPlayer, StepRollouts, rollout_record
 
 logger = logging.getLogger(__name__)
+
+NUM_KEPT = 4
+"""Of a task and turn, the fastest distinct correct answers that are kept."""
+NUM_EPOCHS = 2
+"""Passes over the kept answers in one round."""
 
 
 def prune(rows: Sequence[Row], samples: Sequence[Sample | None], num_kept: int) -> list[Sample]:
@@ -60,7 +64,7 @@ class PruneTrainer:
 
     def __init__(self, study: Study, out: Path) -> None:
         train = study.train
-        self._study, self._keeper = study, CheckpointKeeper(out / "checkpoints", train.num_checkpoints)
+        self._study, self._keeper = study, CheckpointKeeper(out / "checkpoints", NUM_CHECKPOINTS)
         found = self._keeper.latest()
         config = study.policies[train.init].model_copy(update={"dtype": train.dtype, "backend": "transformers"})
         if found:
@@ -69,7 +73,7 @@ class PruneTrainer:
         self.model, self.tokenizer = loaded.model, loaded.tokenizer
         self.policy = RecordingPolicy("trained", self.model, self.tokenizer, self._generate)
         self._optimizer = torch.optim.AdamW(
-            self.model.parameters(), lr=train.learning_rate, weight_decay=train.weight_decay, eps=train.adam_epsilon
+            self.model.parameters(), lr=train.learning_rate, weight_decay=0.0, eps=train.adam_epsilon
         )
         if found:
             self._optimizer.load_state_dict(torch.load(found[0] / "optimizer.pt", weights_only=True))
@@ -87,14 +91,14 @@ class PruneTrainer:
         )
 
     def fit(self, step: int, kept: Sequence[Sample]) -> dict[str, float]:
-        """``prune_epochs`` passes over the kept answers; mean loss in nats a token, and mean gradient norm."""
+        """`NUM_EPOCHS` passes over the kept answers; mean loss in nats a token, and mean gradient norm."""
         train = self._study.train
         if not kept:
             return {"loss": 0.0, "grad_norm": 0.0}
         rng = random.Random(f"kevin prune, {self._study.seed + train.seed}, {step}")
         losses, norms = [], []
         self.model.train()
-        for _ in range(train.prune_epochs):
+        for _ in range(NUM_EPOCHS):
             order = rng.sample(list(kept), k=len(kept))
             for start in range(0, len(order), train.micro_batch_size):
                 loss = self._loss(order[start : start + train.micro_batch_size])
@@ -147,7 +151,7 @@ def think_prune_train(study: Study, run: str, tasks: Sequence[Task], judge: Judg
     while trainer.done < train.num_steps and reason is None:
         start, step = time.monotonic(), trainer.done + 1
         played = player.play(step, [t.id for t in order[step - 1]], trainer.policy)
-        kept = prune(played.rows, played.samples, train.prune_keep)
+        kept = prune(played.rows, played.samples, NUM_KEPT)
         record: dict[str, Any] = {
             "step": step,
             **rollout_record(played, train.num_turns),
@@ -160,7 +164,7 @@ def think_prune_train(study: Study, run: str, tasks: Sequence[Task], judge: Judg
         logger.info("%s", progress_line(record, train.num_steps, log.elapsed_s))
         if (problem := nothing_learnable(log.records, train)) is not None:
             raise TrainingStoppedError(f"run {run}: {problem}")
-        reason = stop_reason(log.records, train) or budget_reason(train, log.elapsed_s)
+        reason = stop_reason(log.records, train)
         if step % train.save_every == 0 or step == train.num_steps or reason is not None:
             trainer.save(step)
             player.forget(step)

@@ -8,6 +8,8 @@ from typing import TYPE_CHECKING
 if TYPE_CHECKING:
     from transformers import PreTrainedTokenizerFast
 
+VOCABULARY = 4096
+"""Tokens, bytes and the template's own included."""
 PAD, END = "<|pad|>", "<|end|>"
 ROLES = {role: f"<|{role}|>" for role in ("system", "user", "assistant")}
 

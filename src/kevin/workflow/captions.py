@@ -74,8 +74,8 @@ _HEAD = """# Every file of the study, and the command that makes it
 Generated from the captions in `rules/captions` (`make schema`). A command makes what is missing before its file and
 nothing else; `snakemake --dry-run FILE` says what that would be. Each figure has a `.pdf` and, as `.csv`, exactly what
 was plotted; each table stands as `.md` and `.tex` beside its `.csv`. At another scale the folder is that of its
-configuration: `snakemake --configfile config/gpu.yaml results/gpu/tables/primary.csv`. With `search: {in_report: true}`
-the page has the search's table and figure too.
+configuration: `snakemake --configfile config/gpu.yaml results/gpu/tables/primary.csv`. With
+`search: {compared: [parallel, serial]}` the page has the search's table and figure too.
 """
 
 

@@ -58,7 +58,8 @@ class StudyDigests:
     @cached_property
     def tasks(self) -> str:
         s = self._study
-        return step_digest(STEP_VERSIONS["tasks"], s.tasks, self._task_files(), s.dialect, s.seed, s.judge.num_threads)
+        rest = (self._task_files(), s.dialect, s.seed, s.judge.num_threads)
+        return step_digest(STEP_VERSIONS["tasks"], s.tasks, s.task_size, *rest)
 
     def _task_files(self) -> dict[str, Any]:
         """What the tasks are read from, where that is a folder of the user's."""
@@ -93,13 +94,8 @@ class StudyDigests:
         return step_digest(init, weights_identity(init) if init else {})
 
     @cached_property
-    def first_school(self) -> str:
-        """The base model before its second school, or without one."""
-        return step_digest(self._first_school)
-
-    @cached_property
     def past(self) -> str:
-        """The answers that the second school goes on from."""
+        """The answers that later turns of the pretraining go on from."""
         return step_digest(self._past)
 
     @cached_property
@@ -114,7 +110,6 @@ class StudyDigests:
             model.expected_loss,
             model.expected_correct_share,
             model.num_checked_kernels,
-            train.split,
             train.max_task_gb,
             self.judge,
         )
@@ -165,40 +160,31 @@ class StudyDigests:
         return step_digest(self._study, self.tasks, [self._policy_parts(p) for p in self._study.evaluate])
 
     @cached_property
-    def _first_school(self) -> list[Any]:
-        model = self._study.base_model
-        model = model.model_copy(update={"school_training": model.school_training.as_trained()})
-        return [
+    def _base_model(self) -> list[Any]:
+        study = self._study
+        model = study.base_model
+        pretraining = model.pretraining.as_trained()
+        parts = [
             STEP_VERSIONS["base_model"],
-            section_digest(model, without={"second_school"}),
-            weights_identity(model.init) if model.init else section_digest(self._study.transcripts_history),
-            self._study.seed,
+            section_digest(model.model_copy(update={"pretraining": pretraining})),
+            weights_identity(model.init) if model.init else section_digest(study.transcripts_history),
+            study.seed,
             self.tasks,
             self.kernels,
         ]
+        return [*parts, *self._past] if model.has_past else parts
 
     @cached_property
     def _past(self) -> list[Any]:
-        study, second = self._study, self._study.base_model.second_school
-        if second is None:
-            return self._first_school
+        study = self._study
+        pretraining = study.base_model.pretraining
         return [
-            *self._first_school,
             STEP_VERSIONS["past"],
-            section_digest(second.past),
-            section_digest(study.rollout),
-            [
-                [settings.identity(), configured_lengths(study, name)]
-                for name, settings in study.policies.items()
-                if study.is_base_model(name)
-            ],
-            self.judge,
+            [pretraining.num_general, pretraining.num_past_tasks],
+            [study.rollout.profile_feedback, study.rollout.feedback],
+            [configured_lengths(study, name) for name in study.policies if study.is_base_model(name)],
+            [study.base_model.max_tokens, study.base_model.init, study.seed, self.tasks, self.kernels, self.judge],
         ]
-
-    @cached_property
-    def _base_model(self) -> list[Any]:
-        second = self._study.base_model.second_school
-        return self._past if second is None else [*self._past, section_digest(second)]
 
     def _policy_parts(self, name: str) -> list[Any]:
         """A model that this study makes counts by what it is made of."""
@@ -209,8 +195,6 @@ class StudyDigests:
             made_of = self._run_parts(run)
         elif self._study.is_base_model(name):
             made_of = self._base_model
-        elif self._study.is_first_school(name):
-            made_of = self._first_school
         else:
             made_of = policy_identity(settings)["files"]
         return [settings.identity(), made_of, configured_lengths(self._study, name)]

@@ -14,6 +14,7 @@ from typing import IO
 import yaml
 
 from kevin.core.config import Study
+from kevin.core.config.removed import as_now
 from kevin.core.errors import UsageError
 from kevin.core.files import write_text
 from kevin.core.resume import differences, with_defaults
@@ -65,8 +66,10 @@ def changed_settings(study: Study, saved: Path) -> list[str]:
         before = yaml.safe_load(saved.read_text("utf-8"))
     except (OSError, ValueError, yaml.YAMLError):
         return []
+    if not isinstance(before, dict):
+        return []
     now = study.model_dump(mode="json")
-    return list(differences(with_defaults(before, now), now)) if isinstance(before, dict) else []
+    return list(differences(with_defaults(as_now(before), now), now))
 
 
 def require_replaceable(study: Study, changes: Sequence[str], replaced: Sequence[str], *, may_replace: bool) -> None:

@@ -7,15 +7,18 @@ from collections.abc import Iterator, Sequence
 from typing import NamedTuple
 
 from kevin.core import dialogue
-from kevin.core.config import SaidDecisions, WaysConfig, WriterConfig
 from kevin.core.types import Conversation, Language, Turn
 from kevin.writer.past import PastTask
-from kevin.writer.plan import Plan, summarise
+from kevin.writer.plan import FLAWLESS, Plan, summarise
 from kevin.writer.read_back import read_plan
 from kevin.writer.school import answer
 from kevin.writer.transcripts import Exchange, Transcript
-from kevin.writer.ways import ANEW, Seen, go_on
+from kevin.writer.ways import ANEW, Seen, Ways, go_on
 
+WAYS = Ways(mend=1.0)
+"""After a wrong kernel deciding anew is shown as often as mending it."""
+MAX_PAST = 2
+"""Turns before a later one, at most."""
 _FORGOTTEN_SHARE = 0.15
 """Of pasts whose oldest turn is not shown, as in rollouts whose prompts have become too long."""
 
@@ -39,53 +42,47 @@ def later_transcripts(
     num: int,
     seed: int,
     *,
-    ways: WaysConfig,
-    decisions: SaidDecisions = "changed",
-    max_past: int,
     max_prompt_chars: int,
-    mistakes: float = 0.0,
+    ways: Ways = WAYS,
 ) -> Iterator[Transcript]:
     """``num`` transcripts over tasks drawn evenly, each with one answer, to its last turn.
 
-    The past is one to ``max_past`` of the task's answers, few more often, in any order and none twice. Their feedback
+    The past is one to `MAX_PAST` of the task's answers, few more often, in any order and none twice. Their feedback
     is what was said of them; summaries are the writer's, of what has changed since the turn before. The same arguments
     give the same transcripts.
 
     Args:
         pasts: none without an answer.
-        decisions: whether a turn says those that it makes, or all of its plan.
         max_prompt_chars: the oldest turns are left out until the prompt is as short; the newest is always shown.
-        mistakes: share of new plans with a mistake of the writer's.
     """
     rng = random.Random(f"kevin later turns, seed {seed}")
-    habits = WriterConfig(careful_one_in=1, careful_mistakes=mistakes)
     order: list[Past] = []
     for _ in range(num):
         if not order:
             order = rng.sample(list(pasts), len(pasts))
         past = order.pop()
-        shown = _shown(rng, past, max_past)
+        shown = _shown(rng, past)
         conversation = _conversation(past.task, language, shown)
         while len(shown) > 1 and sum(len(m.content) for m in conversation) > max_prompt_chars:
             shown = shown[1:]
             conversation = _conversation(past.task, language, shown)
         plain, names = past.task.plain, past.task.styled.names
-        next_one = go_on(rng, plain, names, language, shown, ways, habits)
+        next_one = go_on(rng, plain, names, language, shown, ways, FLAWLESS)
         text = answer(
             plain,
             names,
             next_one.plan,
             summary=next_one.summary,
             goes_on=next_one.said,
-            decided=next_one.decided(decisions),
+            decided=next_one.decided,
             source=next_one.source,
         )
         exchange = Exchange(turn=len(shown) + 1, answers=(text,))
         yield Transcript(task_id=past.task.shown.id, conversation=conversation, exchanges=(exchange,))
 
 
-def _shown(rng: random.Random, past: Past, max_past: int) -> list[Seen]:
-    (num,) = rng.choices(range(1, max_past + 1), weights=range(max_past, 0, -1))
+def _shown(rng: random.Random, past: Past) -> list[Seen]:
+    (num,) = rng.choices(range(1, MAX_PAST + 1), weights=range(MAX_PAST, 0, -1))
     num_forgotten = int(rng.random() < _FORGOTTEN_SHARE)
     drawn = rng.sample(past.answers, k=min(num + num_forgotten, len(past.answers)))
     seen = []

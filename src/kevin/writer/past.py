@@ -1,4 +1,4 @@
-"""Tasks whose answers are judged before the second school, so that its later turns go on from what is true.
+"""Tasks whose answers are judged before a pretraining, so that its later turns go on from what is true.
 
 Tasks, styles and the writer's own answers follow from the study's seed: any plan can be rendered for them again.
 """
@@ -74,10 +74,7 @@ def _first_sized(tasks: Iterator[Task], max_tasks: int, language: Language, rng:
     for task in islice(tasks, max_tasks):
         if (plain := _sized(task, language, rng, largest)) is not None:
             return plain
-    raise TaskError(
-        f"none of {max_tasks} school tasks has tensors of at most {largest} elements; raise "
-        f"base_model.second_school.past.largest_mb"
-    )
+    raise TaskError(f"none of {max_tasks} school tasks has tensors of at most {largest} elements")
 
 
 def _sized(task: Task, language: Language, rng: random.Random, largest: int) -> Task | None:

@@ -6,9 +6,8 @@ import itertools
 import random
 from collections.abc import Iterator, Mapping, Sequence
 from functools import lru_cache
-from typing import Any
+from typing import Any, NamedTuple
 
-from kevin.core.config import WriterConfig
 from kevin.core.errors import TaskError
 from kevin.core.types import Frozen, Language, OpCall, Task
 from kevin.tasks.ops import Step, sizes_of, trace
@@ -27,7 +26,22 @@ SWAPPED = "swapped_ops"
 
 COMPILE_ERRORS = ("undeclared_name", "missing_semicolon", "missing_include", "wrong_type")
 
-EVEN = WriterConfig()
+
+class Habits(NamedTuple):
+    """How a writer of transcripts decides."""
+
+    careful_one_in: int = 2
+    """One kernel in so many is written with care; the others quickly."""
+    plain_share: float = 0.0
+    """Share of decisions that are taken the plainest way; the rest is drawn evenly from all ways."""
+    careful_mistakes: float = 0.1
+    """Probability of a mistake in a kernel that is written with care."""
+    quick_mistakes: float = 0.8
+    """Probability of a mistake in one that is written quickly."""
+
+
+EVEN = Habits()
+FLAWLESS = Habits(careful_one_in=1, careful_mistakes=0.0)
 
 
 class Plan(Frozen):
@@ -116,18 +130,18 @@ def enumerate_plans(task: Task, language: Language, *, mistakes: bool = False) -
                 yield plan.model_copy(update={"mistakes": (mistake,), "care": "quick"})
 
 
-def sample_plan(rng: random.Random, task: Task, language: Language, habits: WriterConfig = EVEN) -> Plan:
+def sample_plan(rng: random.Random, task: Task, language: Language, habits: Habits = EVEN) -> Plan:
     """A plan with every slot drawn anew, by default uniformly."""
     slots = tuple((slot, _drawn(rng, values, habits)) for slot, values in plan_space(task, language).items())
     return with_mistake(rng, task, Plan(language=language, slots=slots), habits)
 
 
-def _drawn(rng: random.Random, values: Sequence[str], habits: WriterConfig) -> str:
+def _drawn(rng: random.Random, values: Sequence[str], habits: Habits) -> str:
     plainly = habits.plain_share > 0 and rng.random() < habits.plain_share
     return values[0] if plainly else rng.choice(values)
 
 
-def mutate_plan(rng: random.Random, task: Task, plan: Plan, habits: WriterConfig = EVEN) -> Plan:
+def mutate_plan(rng: random.Random, task: Task, plan: Plan, habits: Habits = EVEN) -> Plan:
     """The plan with one to three slots drawn anew, and its care and mistake too: neither better nor worse."""
     space = plan_space(task, plan.language)
     drawn = set(rng.sample(list(space), k=min(rng.randint(1, 3), len(space))))
@@ -135,16 +149,12 @@ def mutate_plan(rng: random.Random, task: Task, plan: Plan, habits: WriterConfig
     return with_mistake(rng, task, Plan(language=plan.language, slots=slots), habits)
 
 
-def with_mistake(rng: random.Random, task: Task, plan: Plan, habits: WriterConfig) -> Plan:
+def with_mistake(rng: random.Random, task: Task, plan: Plan, habits: Habits) -> Plan:
     """The plan with its care, and a mistake or none, drawn anew."""
     care = "careful" if rng.randrange(habits.careful_one_in) == 0 else "quick"
     share = habits.careful_mistakes if care == "careful" else habits.quick_mistakes
-    made = [rng.choice(mistakes_of(task, plan))] if rng.random() < share else []
-    if made and care == "quick" and habits.more_mistakes:
-        others = [m for m in mistakes_of(task, plan) if m not in made]
-        made += rng.sample(others, k=min(habits.more_mistakes, len(others)))
-        made.sort(key=lambda m: m not in COMPILE_ERRORS)
-    return plan.model_copy(update={"care": care, "mistakes": tuple(made)})
+    mistakes = (rng.choice(mistakes_of(task, plan)),) if rng.random() < share else ()
+    return plan.model_copy(update={"care": care, "mistakes": mistakes})
 
 
 def changed_slots(before: Plan, plan: Plan) -> list[str]:

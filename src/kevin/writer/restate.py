@@ -4,21 +4,10 @@ from __future__ import annotations
 
 import re
 from collections.abc import Mapping, Sequence
-from difflib import SequenceMatcher
-from itertools import dropwhile, islice, takewhile
 
-from kevin.core.fences import THINK_CLOSE
 from kevin.core.types import OpCall, TaskSpec
 from kevin.tasks.operators import OPERATORS
 from kevin.tasks.ops import Step
-
-RIGHT = "It read the module right."
-"""What is said of a restatement that is as it should be."""
-NEARLY = "It took a shape or a tensor for another."
-"""Of one whose operators and numbers are right."""
-_COMPUTED = "his is computed:"
-"""How the line ends above those that restate the module, whatever it opens with."""
-_ATTRIBUTE = re.compile(r"(?:with |, )([a-z_0-9]+ -?[\d.e+-]+)(?=, | with |$)")
 
 
 def restated(steps: Sequence[Step], spec: TaskSpec, names: Mapping[str, str]) -> list[str]:
@@ -71,46 +60,3 @@ def _said(step: Step, at: int, name: str, value: float, names: Mapping[str, str]
     if name == "of":
         return "itself" if value == at else names["x"] if value == 0 else f"line {int(value)}"
     return f"{name} {int(value) % len(step.in_shape) if name == 'dim' else f'{value:g}'}"
-
-
-def readings(completion: str) -> list[str]:
-    """The lines of an answer that restate the module, as they stand there; none where it restates nothing."""
-    thought = completion.partition(THINK_CLOSE)[0].split("\n")
-    lines = dropwhile(lambda line: not line.endswith(_COMPUTED), thought)
-    return list(takewhile(lambda line: " -> " in line, islice(lines, 1, None)))
-
-
-def compared(read: Sequence[str], right: Sequence[str]) -> str:
-    """In a sentence, the first thing in which a module was misread; operators go before shapes and tensors.
-
-    Args:
-        read: what was restated.
-        right: what is to be.
-    """
-    was, is_ = [_briefly(line) for line in read], [_briefly(line) for line in right]
-    for kind, i, _, j, _ in SequenceMatcher(None, was, is_, autojunk=False).get_opcodes():
-        if kind == "insert":
-            return f"It left out {', '.join(is_[j])}."
-        if kind == "delete":
-            return f"It computed {', '.join(was[i])}, which is not there."
-        if kind == "replace":
-            return _mistaken(was[i], is_[j])
-    return RIGHT if list(read) == list(right) else NEARLY
-
-
-def _mistaken(was: tuple[str, ...], right: tuple[str, ...]) -> str:
-    if was[0] != right[0]:
-        return f"It took {', '.join(right)} for {', '.join(was)}."
-    missing, added = [a for a in right if a not in was], [a for a in was if a not in right]
-    match bool(missing), bool(added):
-        case True, True:
-            return f"In {was[0]} it took {', '.join(missing)} for {', '.join(added)}."
-        case True, False:
-            return f"In {was[0]} it left out {', '.join(missing)}."
-    return f"In {was[0]} it put in {', '.join(added)}."
-
-
-def _briefly(line: str) -> tuple[str, ...]:
-    """The operator of a line and its numbers, no tensors and shapes: ``conv2d``, ``kernel 3``, ``stride 2``."""
-    name, _, rest = line.partition(" of ")
-    return (name, *_ATTRIBUTE.findall(rest.rpartition(" -> ")[0]))

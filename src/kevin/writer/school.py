@@ -10,14 +10,12 @@ import random
 from collections.abc import Collection, Iterator, Mapping, Sequence
 
 from kevin.core import dialogue, fences
-from kevin.core.config import WriterConfig
 from kevin.core.errors import TaskError
 from kevin.core.types import Language, Task
-from kevin.tasks.ops import sequence
 from kevin.tasks.render import trace_task
 from kevin.tasks.sizes import vary_sizes
 from kevin.tasks.styled import Styled, restyle
-from kevin.writer.plan import Plan, render, sample_plan, summarise
+from kevin.writer.plan import FLAWLESS, Plan, render, sample_plan, summarise
 from kevin.writer.restate import restated
 from kevin.writer.slots import sentence
 from kevin.writer.transcripts import OPENING, Exchange, Transcript
@@ -34,8 +32,6 @@ def school_transcripts(
     seed: int,
     *,
     held_out_styles: bool = False,
-    mistakes: float = 0.0,
-    exclude: Collection[tuple[str, ...]] = frozenset(),
 ) -> Iterator[Transcript]:
     """``num`` transcripts over tasks drawn evenly; sizes, style and plan are drawn anew each time.
 
@@ -43,49 +39,45 @@ def school_transcripts(
 
     Args:
         held_out_styles: only styles that the school never shows, for an evaluation.
-        mistakes: share of kernels with a mistake of the writer's.
-        exclude: operator-name sequences that must not come up.
 
     Raises:
-        TaskError: no task is left, or one is not our own.
+        TaskError: there is no task, or one is not our own.
     """
-    usable = usable_tasks(tasks, exclude)
+    usable = usable_tasks(tasks)
     rng = random.Random(f"kevin school, seed {seed}")
-    habits = WriterConfig(careful_one_in=1, careful_mistakes=mistakes)
     order: list[Task] = []
     for _ in range(num):
         if not order:
             order = rng.sample(usable, len(usable))
-        task, plan = _drawn(order.pop(), language, rng, habits)
+        task, plan = _drawn(order.pop(), language, rng)
         styled = styled_anew(task, rng, held_out=held_out_styles)
         conversation = dialogue.conversation(styled.shown, (), dialect="c_abi", language=language)
         text = answer(task, styled.names, plan, summary=summarise(None, plan))
         yield Transcript(task_id=task.id, conversation=conversation, exchanges=(Exchange(turn=1, answers=(text,)),))
 
 
-def usable_tasks(tasks: Sequence[Task], exclude: Collection[tuple[str, ...]] = frozenset()) -> list[Task]:
-    """Those that may go to school. Raises TaskError where one is not our own, or none is left."""
+def usable_tasks(tasks: Sequence[Task]) -> list[Task]:
+    """The tasks, as a list. Raises TaskError where one is not our own, or there is none."""
     if foreign := [t.id for t in tasks if not t.ops or t.origin not in ("catalog", "composed")]:
         raise TaskError(f"task {foreign[0]} is not one of our own: only catalog and composed tasks go to school")
-    usable = [t for t in tasks if sequence(t.ops) not in exclude]
-    if not usable:
-        raise TaskError(f"none of {len(tasks)} tasks is left for school: their operator sequences are all excluded")
-    return usable
+    if not tasks:
+        raise TaskError("there is no task to write transcripts for")
+    return list(tasks)
 
 
-def _drawn(task: Task, language: Language, rng: random.Random, habits: WriterConfig) -> tuple[Task, Plan]:
+def _drawn(task: Task, language: Language, rng: random.Random) -> tuple[Task, Plan]:
     """The task at sizes for which the writer knows a kernel, and a plan for it."""
     for _ in range(_ATTEMPTS):
         if rng.random() < _OWN_SIZES_SHARE:
             break
         varied = vary_sizes(task, rng)
         try:
-            plan = sample_plan(rng, varied, language, habits)
+            plan = sample_plan(rng, varied, language, FLAWLESS)
             render(varied, plan)
         except TaskError:
             continue
         return varied, plan
-    return task, sample_plan(rng, task, language, habits)
+    return task, sample_plan(rng, task, language, FLAWLESS)
 
 
 def styled_anew(task: Task, rng: random.Random, *, held_out: bool) -> Styled:

@@ -7,7 +7,7 @@ from collections.abc import Mapping
 Slots = Mapping[str, str]
 
 CARE = {"careful": "I write it down with care.", "quick": "I write it down quickly."}
-"""Not a slot of the code: how likely the kernel holds a mistake. See `kevin.core.config.WriterConfig`."""
+"""Not a slot of the code: how likely the kernel holds a mistake. See `kevin.writer.plan.Habits`."""
 
 SENTENCES: dict[str, dict[str, str]] = {
     "math": {"strict": "Math stays strict.", "fast": "Math is relaxed."},
@@ -81,25 +81,6 @@ SENTENCES |= {
         "tensor_split": "Tiles on tensor cores, three TF32 products each; blocks share a sum.",
     },
 }
-
-
-BELIEFS = {
-    "missing_barrier": "Threads keep in step by themselves.",
-    "missing_bounds": "Indices stay within bounds by themselves.",
-    "missing_include": "No header is needed.",
-    "missing_semicolon": "A semicolon can be left out.",
-    "off_by_one": "A loop ends one before the last.",
-    "op_left_out": "One operator can be left out.",
-    "swapped_ops": "The order of operators is free.",
-    "unbiased_variance": "The variance is divided by one less.",
-    "undeclared_name": "A length is called num.",
-    "uninitialised": "A sum starts from what is there.",
-    "wrong_axis": "Rows and columns can trade places.",
-    "wrong_epsilon": "A larger epsilon is safer.",
-    "wrong_formula": "A simpler formula will do.",
-    "wrong_type": "The input is double.",
-}
-"""By mistake: what its author thinks, where chains of thought say it."""
 
 
 def sentence(slot: str, value: str) -> str:

@@ -1,7 +1,7 @@
 """Conversations between a writer of kernels and a judge, as the base model reads them: plans drawn without preference.
 
 Prompts are those of `kevin.core.dialogue`, exactly as at test time. Each later turn goes on from what was said of the
-kernels before it in a way drawn by configured shares (`kevin.writer.ways`), good ways and bad.
+kernels before it in a way drawn by shares (`kevin.writer.ways`), good ways and bad.
 """
 
 from __future__ import annotations
@@ -10,19 +10,21 @@ import random
 from collections.abc import Collection, Iterator, Sequence
 
 from kevin.core import dialogue, fences
-from kevin.core.config import BaseModelConfig, SaidDecisions, WaysConfig, WriterConfig
 from kevin.core.history import HistoryConfig
 from kevin.core.types import Conversation, Frozen, Kernel, Language, Task, Turn
-from kevin.writer.plan import EVEN, Plan, render, sample_plan, summarise
-from kevin.writer.slots import BELIEFS, CARE, sentence
+from kevin.writer.plan import EVEN, Habits, Plan, render, sample_plan, summarise
+from kevin.writer.slots import CARE, sentence
 from kevin.writer.synthetic import SpeedLaw, made_up_feedback
-from kevin.writer.ways import Continuation, Seen, go_on
+from kevin.writer.ways import Continuation, Seen, Ways, go_on
 
 OPENING = "Okay, this is computed:"
 OTHER_OPENINGS = ("Hmm, this is computed:", "So this is computed:", "Let me see, this is computed:")
 OTHER_OPENING_SHARE = 0.04
-SHARES = WaysConfig()
-LATER_SHARE = BaseModelConfig().later_share
+SHARES = Ways()
+LATER_SHARE = 0.5
+"""Of the transcripts, how many ask for a later turn."""
+MAX_TURNS = 4
+"""Transcripts hold one to this many turns."""
 ALL = HistoryConfig()
 
 
@@ -58,7 +60,6 @@ def completion(
     plan: Plan,
     source: str,
     summary: str,
-    habits: WriterConfig = EVEN,
     *,
     goes_on: Sequence[str] = (),
     decided: Collection[str] | None = None,
@@ -72,8 +73,6 @@ def completion(
     opening = rng.choice(OTHER_OPENINGS) if rng.random() < OTHER_OPENING_SHARE else OPENING
     thought = [opening, *_forward(task), *goes_on, CARE[plan.care]]
     thought += [sentence(slot, value) for slot, value in plan.slots if decided is None or slot in decided]
-    if habits.says_mistakes:
-        thought += [BELIEFS[m] for m in sorted(plan.mistakes)]
     fence = dialogue.FENCES["c_abi", plan.language]
     return "\n".join(
         [
@@ -97,10 +96,9 @@ def transcripts(
     *,
     first_answers: int = 1,
     later_answers: int = 1,
-    habits: WriterConfig = EVEN,
+    habits: Habits = EVEN,
     later_share: float = LATER_SHARE,
-    ways: WaysConfig = SHARES,
-    decisions: SaidDecisions = "changed",
+    ways: Ways = SHARES,
     history: HistoryConfig = ALL,
 ) -> Iterator[Transcript]:
     """``num`` transcripts over tasks drawn evenly, of one turn or, at ``later_share``, of two to ``max_turns``, few
@@ -122,16 +120,14 @@ def transcripts(
             yield _first_turn(rng, task, language, first_answers, habits)
             continue
         (num_turns,) = rng.choices(range(2, max_turns + 1), weights=range(max_turns - 1, 0, -1))
-        yield _later_turns(rng, task, language, num_turns, later_answers, habits, ways, decisions, history)
+        yield _later_turns(rng, task, language, num_turns, later_answers, habits, ways, history)
 
 
-def _first_turn(
-    rng: random.Random, task: Task, language: Language, num_answers: int, habits: WriterConfig
-) -> Transcript:
+def _first_turn(rng: random.Random, task: Task, language: Language, num_answers: int, habits: Habits) -> Transcript:
     answers = []
     for _ in range(num_answers):
         plan = sample_plan(rng, task, language, habits)
-        answers.append(completion(rng, task, plan, render(task, plan), summarise(None, plan), habits))
+        answers.append(completion(rng, task, plan, render(task, plan), summarise(None, plan)))
     conversation = dialogue.conversation(task, (), dialect="c_abi", language=language)
     return Transcript(task_id=task.id, conversation=conversation, exchanges=(Exchange(turn=1, answers=tuple(answers)),))
 
@@ -142,9 +138,8 @@ def _later_turns(
     language: Language,
     num_turns: int,
     num_answers: int,
-    habits: WriterConfig,
-    ways: WaysConfig,
-    decisions: SaidDecisions,
+    habits: Habits,
+    ways: Ways,
     history: HistoryConfig,
 ) -> Transcript:
     law = SpeedLaw(rng)
@@ -160,16 +155,7 @@ def _later_turns(
         sources = [c.source or render(task, c.plan) for c in drawn]
         if is_asked:
             answers = [
-                completion(
-                    rng,
-                    task,
-                    c.plan,
-                    source,
-                    c.summary,
-                    habits,
-                    goes_on=c.said,
-                    decided=c.decided(decisions),
-                )
+                completion(rng, task, c.plan, source, c.summary, goes_on=c.said, decided=c.decided)
                 for c, source in zip(drawn, sources, strict=True)
             ]
             exchanges.append(Exchange(turn=len(shown) + 1, answers=tuple(answers)))
@@ -179,7 +165,7 @@ def _later_turns(
 
 
 def _drawn(
-    rng: random.Random, task: Task, language: Language, shown: Sequence[Seen], ways: WaysConfig, habits: WriterConfig
+    rng: random.Random, task: Task, language: Language, shown: Sequence[Seen], ways: Ways, habits: Habits
 ) -> Continuation:
     """How a later turn goes on; as a first one where its prompt shows nothing."""
     if shown:

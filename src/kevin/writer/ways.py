@@ -1,4 +1,4 @@
-"""Ways in which a later turn goes on from the turns before it, drawn by configured shares.
+"""Ways in which a later turn goes on from the turns before it, drawn by shares.
 
 Only what a later turn sees is used: kernels, and what was said of each. Which way pays is not looked at.
 """
@@ -10,10 +10,10 @@ import re
 from collections.abc import Mapping, Sequence
 from typing import NamedTuple
 
-from kevin.core.config import SaidDecisions, WaysConfig, WriterConfig
 from kevin.core.types import Language, Outcome, Task, Turn
 from kevin.writer.hints import Hint, hints
 from kevin.writer.plan import (
+    Habits,
     Plan,
     changed_slots,
     mutate_plan,
@@ -39,6 +39,25 @@ _KINDS = {
     Outcome.QUARANTINED: "wrong result",
 }
 """Of an outcome: what was mended, in a summary."""
+
+
+class Ways(NamedTuple):
+    """How often a later turn goes on in which way: shares of those that its past allows, relative to each other."""
+
+    mend: float = 3.0
+    """After a wrong kernel: the same decisions, right."""
+    change: float = 3.0
+    """The fastest kernel so far with one decision drawn anew."""
+    go_back: float = 1.0
+    """After a slower or wrong kernel: the fastest one so far as it was."""
+    follow_profile: float = 1.0
+    """The fastest kernel so far with one decision drawn anew that its profile points to, where the feedback has one."""
+    start_anew: float = 1.0
+    """All decisions drawn anew."""
+    change_at_random: float = 1.0
+    """The last kernel with one to three decisions drawn anew, whatever became of it."""
+    repeat: float = 1.0
+    """The last kernel as it was, where it was correct."""
 
 
 class Seen(NamedTuple):
@@ -76,9 +95,10 @@ class Continuation(NamedTuple):
     kept: Plan | None = None
     """The plan of the turn that it goes on from; None where it starts anew."""
 
-    def decided(self, decisions: SaidDecisions) -> tuple[str, ...]:
-        """The slots of its plan whose values it says: all, or those that it decides itself."""
-        if self.kept is None or decisions == "all":
+    @property
+    def decided(self) -> tuple[str, ...]:
+        """The slots of its plan whose values it says: those that it decides itself."""
+        if self.kept is None:
             return tuple(slot for slot, _ in self.plan.slots)
         return tuple(changed_slots(self.kept, self.plan))
 
@@ -95,8 +115,8 @@ def go_on(
     names: Mapping[str, str] | None,
     language: Language,
     shown: Sequence[Seen],
-    ways: WaysConfig,
-    habits: WriterConfig,
+    ways: Ways,
+    habits: Habits,
     *,
     quotes: bool = True,
 ) -> Continuation:
@@ -109,7 +129,7 @@ def go_on(
         quotes: whether the chain of thought repeats what was wrong, or only says that something was.
     """
     scene = _Scene(rng, task, names, language, shown, habits, quotes=quotes)
-    shares = {way: share for way, share in ways.model_dump().items() if share and scene.is_possible(way)}
+    shares = {way: share for way, share in ways._asdict().items() if share and scene.is_possible(way)}
     (way,) = rng.choices(list(shares), weights=list(shares.values())) if shares else ("start_anew",)
     taken = scene.taken(way)
     return taken._replace(said=(*scene.said(), *taken.said))
@@ -125,7 +145,7 @@ class _Scene:
         names: Mapping[str, str] | None,
         language: Language,
         shown: Sequence[Seen],
-        habits: WriterConfig,
+        habits: Habits,
         *,
         quotes: bool,
     ) -> None:

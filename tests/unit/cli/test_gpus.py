@@ -115,8 +115,8 @@ def test_a_school_of_more_gpus_than_there_are_is_refused_before_anything_is_judg
     monkeypatch: pytest.MonkeyPatch,
 ) -> None:
     study = load_study([ROOT / "config/config.yaml"])
-    training = study.base_model.school_training.model_copy(update={"num_gpus": 3})
-    asked = study.model_copy(update={"base_model": study.base_model.model_copy(update={"school_training": training})})
+    training = study.base_model.pretraining.model_copy(update={"num_gpus": 3})
+    asked = study.model_copy(update={"base_model": study.base_model.model_copy(update={"pretraining": training})})
     monkeypatch.setenv("CUDA_VISIBLE_DEVICES", "0,1")
     with pytest.raises(DeviceError, match=r"num_gpus is 3, and 2 can be seen"):
         gpus.claim_school_gpus(asked)

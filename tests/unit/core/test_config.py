@@ -11,8 +11,11 @@ from hypothesis import strategies as st
 from pydantic import ValidationError
 
 from kevin.core.config import Study, load_study, merge, section_digest, validate_study
+from kevin.core.config.removed import REMOVED, as_now
 from kevin.core.errors import ConfigError, UsageError
-from kevin.core.protocol import PROTOCOL_VERSION
+from kevin.core.protocol import PROTOCOL_VERSION, JudgeProtocol
+from kevin.core.resume import with_defaults
+from kevin.core.types import canonical_json, digest
 
 MINIMAL = {"policies": {"base": {"model": "results/base_model"}}}
 ROOT = Path(__file__).parents[3]
@@ -61,12 +64,18 @@ def test_layers_win_in_order(tmp_path):
         ({"runs": {"r": {"train": {"num_turns": 0}}}}, "\n  runs.r.train.num_turns: Input should be greater than or"),
         ({"runs": {"r": {"reward": {"gama": 1}}}}, "\n  runs.r.reward.gama: unknown key; is gamma meant?"),
         ({"train": {"kl_beta": 1, "first_turn_kl": 1}}, "\n  train: kl_beta holds all turns and first_turn_kl"),
-        ({"language": "cuda"}, "language cuda does not fit judge.device cpu"),
+        ({"language": "cuda"}, "language: there is no such key any more; it follows from judge.device"),
+        ({"train": {"split": "level1"}}, "train.split: there is no such key any more; training is on"),
+        (
+            {"runs": {"r": {"train": {"clip_low": 0.1}}}},
+            "runs.r.train.clip_low: there is no such key any more; .*CLIP_LOW",
+        ),
+        ({"base_model": {"second_school": {}}}, "base_model.second_school: .*base_model.pretraining"),
+        ({"search": {"strategies": {"b": {"num_kept": 2}}}}, "search.strategies.b.num_kept: .*a quarter goes on"),
         (
             {"judge": {"precision": "bfloat16"}},
-            "judge.precision: .*bfloat16 is not judged.*leave it at float32.*--tolerance 1e-2",
+            "judge.precision: .*only float32 is judged.*--tolerance 1e-2",
         ),
-        ({"judge": {"precision": "float16"}}, "judge.precision: .*float16 is not judged"),
         ({"judge": {"version": 3}}, f"judge.version: .*by version {PROTOCOL_VERSION}, not 3: leave the key out"),
         ({"results": "a{b}"}, r"results: 'a\{b\}' cannot be a folder here"),
         ({"results": "~/mine"}, "results: '~/mine': only a shell knows"),
@@ -91,8 +100,64 @@ def test_a_resolved_configuration_can_be_read_again(tmp_path):
     assert load_study([write(tmp_path / "config.yaml", resolved)]) == study()
 
 
+def test_a_removed_key_that_says_what_is_always_so_is_read():
+    old = {
+        "language": "cuda",
+        "judge": {"device": "cuda", "max_output_kb": 64, "timing": {"max_calls_per_round": 16}},
+        "tasks": {"size": "gpu"},
+        "train": {"clip_low": 0.2, "num_steps": 3},
+        "runs": {"r": {"train": {"weight_decay": 0.0}, "rollout": {"history": {"num_best": 3}}}},
+        "base_model": {"second_school": None, "ways": {"mend": 3.0}},
+    }
+    new = study(judge={"device": "cuda"}, train={"num_steps": 3}, runs={"r": {"rollout": {"history": {}}}})
+    assert study(**old) == new and (new.language, new.task_size) == ("cuda", "gpu")
+
+
+def test_every_removed_key_is_gone_and_says_what_is_in_its_place():
+    known = set(_leaves(study(runs={"r": {}}, search={"strategies": {"s": {}}}).model_dump(mode="json")))
+    for key, removed in REMOVED.items():
+        assert key not in known and not removed.instead.endswith("."), key
+
+
+def test_saved_settings_are_compared_without_what_is_always_so():
+    saved = {"train": {"clip_low": 0.2, "prune_keep": 9}, "judge": {"max_output_kb": 64}}
+    assert as_now(saved) == {"train": {"prune_keep": 9}, "judge": {}}
+    assert with_defaults({**saved, "language": "cpp"}, {"train": {"seed": 0}}) == {
+        "train": {"seed": 0, "prune_keep": 9},
+        "judge": {},
+        "language": "cpp",
+    }
+
+
+def _leaves(tree, head=""):
+    for name, value in tree.items():
+        yield f"{head}{name}"
+        if isinstance(value, dict):
+            yield from _leaves(value, f"{head}{name}.")
+
+
+def test_what_removed_keys_of_the_judge_said_is_in_its_digest():
+    """As in the digests of verdicts that are stored."""
+    keys = JudgeProtocol().model_dump(mode="json")
+    keys |= {"precision": "float32", "call_slowdown": 300.0, "inline_build_timeout_s": 180.0, "max_output_kb": 64}
+    keys["timing"]["max_calls_per_round"] = 16
+    assert JudgeProtocol().digest == digest("protocol", canonical_json(keys))
+
+
+def test_a_run_is_a_policy_of_its_name_played_as_what_it_is_trained_from():
+    base = {"backend": "vllm", "model": "<results>/base_model", "draft_tokens": 16, "max_prompt_tokens": 99}
+    runs = {"r": {}, "named": {}, "other": {"train": {"init": "named"}}}
+    made = study(policies={"base": base, "named": {"label": "mine", "backend": "transformers"}}, runs=runs).policies
+    assert (made["r"].model, made["r"].backend, made["r"].draft_tokens) == ("results/policies/r", "vllm", 16)
+    assert made["r"].max_prompt_tokens is None, "what it has by training is not written twice"
+    assert (made["named"].label, made["named"].backend, made["named"].draft_tokens) == ("mine", "transformers", 0)
+    assert made["other"].backend == "transformers"
+    shown = study(policies={"base": base, "shown": {"model": "results/policies/r"}}, runs={"r": {}})
+    assert list(shown.policies) == ["base", "shown"], "one of another name is enough"
+
+
 def test_tables_are_made_by_a_configuration_of_another_judge(tmp_path):
-    path = write(tmp_path / "config.yaml", {**MINIMAL, "judge": {"version": 3}})
+    path = write(tmp_path / "config.yaml", {**MINIMAL, "judge": {"version": 3}, "train": {"clip_low": 0.1}})
     assert load_study([path], judges=False) == validate_study(MINIMAL, "my.yaml")
     with pytest.raises(ConfigError, match=r"judge.version: .*not 3"):
         load_study([path])

@@ -7,6 +7,7 @@ from hypothesis import given
 from hypothesis import strategies as st
 from rollout_fixtures import SETTINGS, TASKS, ScriptedJudge, ScriptedPolicy, failing, run
 
+from kevin.core import history
 from kevin.core.config import HistoryConfig, Study, validate_study
 from kevin.core.errors import ConfigError
 from kevin.core.history import ranking, standing
@@ -50,15 +51,19 @@ PAST = [
     [
         ({}, [1, 2, 3, 4, 5, 6]),
         ({"view": "fastest_and_last"}, [4, 6]),
-        ({"view": "best_and_worst", "num_best": 1}, [3, 4]),
-        ({"view": "best_and_worst", "num_best": 3}, [3, 5, 2, 4]),
-        ({"view": "best_and_worst", "num_best": 9}, [3, 1, 5, 2, 4]),
+        ({"view": "best_and_worst"}, [3, 5, 2, 4]),
         ({"view": "best"}, [4]),
         ({"view": "fastest"}, [4]),
     ],
 )
 def test_views_by_hand(view, expected):
     assert numbers(HistoryConfig(**view).shown(PAST)) == expected
+
+
+@pytest.mark.parametrize(("num_best", "expected"), [(1, [3, 4]), (9, [3, 1, 5, 2, 4])])
+def test_the_best_beside_the_worst_are_counted(monkeypatch, num_best, expected):
+    monkeypatch.setattr(history, "NUM_BEST", num_best)
+    assert numbers(HistoryConfig(view="best_and_worst").shown(PAST)) == expected
 
 
 def test_the_fastest_stands_once_and_none_is_none():
@@ -94,17 +99,17 @@ results = st.lists(
 )
 
 
-@given(results, st.sampled_from(["all", "fastest_and_last", "best_and_worst"]), st.integers(1, 4))
-def test_every_view_shows_some_of_the_past_and_all_of_a_short_one(outcomes, view, num_best):
+@given(results, st.sampled_from(["all", "fastest_and_last", "best_and_worst"]))
+def test_every_view_shows_some_of_the_past_and_all_of_a_short_one(outcomes, view):
     past = [turn(i, o) for i, o in enumerate(outcomes, start=1)]
-    shown = HistoryConfig(view=view, num_best=num_best).shown(past)
+    shown = HistoryConfig(view=view).shown(past)
     assert bool(shown) == bool(past)
     assert set(numbers(shown)) <= set(numbers(past)) and len(set(numbers(shown))) == len(shown)
     if len(past) == 1:
         assert shown == past
     if view == "best_and_worst" and past:
         keys = sorted(map(standing, past))
-        assert [standing(t) for t in shown] == (keys if len(keys) <= num_best else [keys[0], *keys[-num_best:]])
+        assert [standing(t) for t in shown] == (keys if len(keys) <= 3 else [keys[0], *keys[-3:]])
 
 
 def test_how_far_a_kernel_came_ranks_wrong_ones():
@@ -114,25 +119,26 @@ def test_how_far_a_kernel_came_ranks_wrong_ones():
 
 
 class TestInTheLoop:
-    def prompts(self, **history):
+    def prompts(self, **view):
         """Kernels in each prompt of the first trajectory of l1/b, whose speedups are 1, 9, wrong, 4."""
         policy = ScriptedPolicy()
         place = ("l1/b", 0)
         script = {(*place, 3): failing((*place, 3))}
         judge = ScriptedJudge(script)
-        settings = SETTINGS.model_copy(update={"history": HistoryConfig(**history), "num_turns": 5})
+        settings = SETTINGS.model_copy(update={"history": HistoryConfig(**view), "num_turns": 5})
         run(policy, judge, settings, TASKS[:1])
         asked = [next(r for r in batch if r.trajectory == 0) for batch in policy.requests]
         return [
             [m.content.split("kernel l1/b 0 ")[1][0] for m in r.conversation if m.role == "assistant"] for r in asked
         ]
 
-    def test_prompts_hold_what_the_view_shows(self):
+    def test_prompts_hold_what_the_view_shows(self, monkeypatch):
         assert self.prompts() == [[], ["1"], ["1", "2"], ["1", "2", "3"], ["1", "2", "3", "4"]]
         # turn 3 is wrong, turns 1, 2 and 4 have the speedups 1, 2 and 4
         assert self.prompts(view="fastest_and_last") == [[], ["1"], ["2"], ["2", "3"], ["4"]]
         assert self.prompts(view="fastest") == [[], ["1"], ["2"], ["2"], ["4"]]
-        best = self.prompts(view="best_and_worst", num_best=1)
+        monkeypatch.setattr(history, "NUM_BEST", 1)
+        best = self.prompts(view="best_and_worst")
         assert best == [[], ["1"], ["1", "2"], ["3", "2"], ["3", "4"]]
 
 

@@ -30,7 +30,7 @@ def model_folder(tmp_path, **config):
 
 @pytest.mark.parametrize(
     ("overlays", "expected"),
-    [((), (1536, 256, 400)), (("gpu", "gpu_seeds"), (4608, 3584, 1200)), (("paper",), (8192, 16384, 4000))],
+    [((), (1536, 256, 400)), (("gpu",), (4608, 3584, 1200)), (("paper",), (8192, 16384, 4000))],
 )
 def test_shipped_studies_keep_their_lengths(overlays, expected):
     shipped = load_study([CONFIG / "config.yaml", *(CONFIG / f"{o}.yaml" for o in overlays)])
@@ -76,9 +76,9 @@ def test_what_was_trained_has_the_lengths_that_it_was_trained_with(tmp_path):
     trained = {"model": "<results>/policies/r"}
     one = study(trained=trained, runs={"r": {}})
     assert lengths(one, "trained") == lengths(one, "base")
-    mine = {**model_folder(tmp_path, max_position_embeddings=4096), "max_feedback_chars": 77}
+    mine = {**model_folder(tmp_path, max_position_embeddings=4096), "max_prompt_tokens": 77}
     other = study(trained=trained, mine=mine, runs={"r": {"train": {"init": "mine"}}})
-    assert lengths(other, "trained") == lengths(other, "mine") == (2048, 2048, 77)
+    assert lengths(other, "trained") == lengths(other, "mine") == (77, 4019, 77)
     with pytest.raises(ConfigError, match=r"runs\.r: train\.init trained is made by training that starts from it"):
         study(trained=trained, runs={"r": {"train": {"init": "trained"}}})
 

@@ -119,7 +119,7 @@ def test_few_tasks_are_too_few() -> None:
     [(9.7, "kb/1/40", SHOWN), (9.0, "kb/1/40", NOT_SHOWN), (12.0, "l1/layer_norm", NOT_MEASURED)],
 )
 def test_layer_norm_is_about_one_kernel_of_one_task(speedup: float, task: str, verdict: str) -> None:
-    gpu = {"language": "cuda", "judge": {"device": "cuda"}, "tasks": {"source": "kernelbench", "case_study": task}}
+    gpu = {"judge": {"device": "cuda"}, "tasks": {"source": "kernelbench", "case_study": task}}
     study = trained_study(1, **gpu)
     scores = pd.concat([scored("base", {task: [[99.0]]}), scored("multi", {task: [[None, speedup], [1.0, 2.0]]})])
     row = named(claims_table(scores, study, "NVIDIA H200").set_index("claim"), "LayerNorm")
@@ -129,7 +129,7 @@ def test_layer_norm_is_about_one_kernel_of_one_task(speedup: float, task: str, v
 
 
 def test_layer_norm_is_looked_for_among_the_kernels_of_search_too() -> None:
-    gpu = {"language": "cuda", "judge": {"device": "cuda"}, "tasks": {"source": "kernelbench", "case_study": "kb/1/40"}}
+    gpu = {"judge": {"device": "cuda"}, "tasks": {"source": "kernelbench", "case_study": "kb/1/40"}}
     study = trained_study(1, **gpu)
     scores = pd.concat([scored(p, {"kb/1/40": [[None, 2.0], [1.0, 2.0]]}) for p in ("base", "multi", "single")])
     first = pd.concat([scored(p, {"kb/1/40": [[v], [1.0]] * 2}) for p, v in (("multi", 3.0), ("single", 12.0))])

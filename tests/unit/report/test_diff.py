@@ -251,7 +251,7 @@ def test_only_what_a_difference_reaches_is_left_out(copies: tuple[Path, Path]) -
 
 def test_what_does_not_matter_is_said_and_nothing_more(copies: tuple[Path, Path]) -> None:
     change(copies[1] / "config.yaml", lambda c: c.update(results="elsewhere", seed=3))
-    change(copies[1] / "config.yaml", lambda c: c["pool"].update(max_retries=9))
+    change(copies[1] / "config.yaml", lambda c: c["pool"].update(kernels_in_flight=9))
     change(copies[1] / "provenance.json", lambda c: c.update(commit="def", versions={"torch": "2"}))
     found = compare(*copies)
     assert found.of("not compared") == found.of("differs") == []

@@ -30,7 +30,10 @@ STORED = ROOT / "tests/data/published"
 @pytest.fixture(scope="module")
 def study() -> Study:
     own = make_study(2)
-    search = {"strategies": {"parallel": {"rollout": {"num_turns": 1}}, "serial": {}}, "in_report": True}
+    search = {
+        "strategies": {"parallel": {"rollout": {"num_turns": 1}}, "serial": {}},
+        "compared": ["parallel", "serial"],
+    }
     return Study.model_validate(own.model_dump() | {"search": search})
 
 

@@ -8,6 +8,7 @@ import pytest
 from rollout_fixtures import SETTINGS, TASKS, ScriptedJudge, ScriptedPolicy, failing, run, verdict
 
 from golden import same_text
+from kevin.core import history
 from kevin.core.history import HistoryConfig, HistoryView
 from kevin.core.types import Kernel, Outcome
 
@@ -41,6 +42,7 @@ def test_first_turns(dialect, language):
 
 
 @pytest.mark.parametrize("view", get_args(HistoryView))
-def test_later_turns(view):
-    *_, last = asked(history=HistoryConfig(view=view, num_best=2))
+def test_later_turns(view, monkeypatch):
+    monkeypatch.setattr(history, "NUM_BEST", 2)
+    *_, last = asked(history=HistoryConfig(view=view))
     same_text(f"prompts/later-{view}.txt", last)

@@ -211,7 +211,7 @@ def test_a_rollout_from_before_a_setting_existed_is_taken_again(study, tasks, ou
 
 
 def test_a_strategy_spends_the_same_kernels_and_says_what_they_cost(study, tasks, out, pool):
-    strategies = {"parallel": {"rollout": {"num_turns": 1}}, "beam": {"method": "beam", "turns_per_round": 1}}
+    strategies = {"parallel": {"rollout": {"num_turns": 1}}, "beam": {"method": "beam"}}
     study = study.model_copy(update={"search": SearchConfig.model_validate({"strategies": strategies})})
     run_rollout(study, "base", "level1", tasks, out, strategy="beam")
     turns, meta = read_turns(out)

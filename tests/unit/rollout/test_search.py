@@ -195,7 +195,7 @@ class TestConfiguration:
     def test_keys_are_laid_over_those_of_the_study(self):
         study = self.study(mine={"rollout": {"history": {"view": "best_and_worst"}, "temperature": 0.3}})
         own = study.for_strategy("base", "mine").rollout
-        assert (own.history.view, own.temperature, own.history.num_best) == ("best_and_worst", 0.3, 3)
+        assert (own.history.view, own.temperature) == ("best_and_worst", 0.3)
         assert study.rollout.history.view == "all"
 
     @pytest.mark.parametrize(
@@ -219,10 +219,9 @@ class TestConfiguration:
             study.for_strategy("base", "other")
 
     def test_a_beam_is_the_authors_at_their_size(self):
-        study = self.study(beam={"method": "beam"}, set={"method": "beam", "num_kept": 2}, plain={})
+        study = self.study(beam={"method": "beam"}, plain={})
         settings = SETTINGS.model_copy(update={"num_trajectories": 16, "num_turns": 8})
         assert make_search(study.search.strategies["beam"], settings) == Beam()
-        assert make_search(study.search.strategies["set"], settings) == Beam(num_kept=2)
         assert make_search(study.search.strategies["plain"], settings) == Trajectories()
 
 

@@ -14,7 +14,7 @@ from kevin.tasks.filters import Rejection
 from kevin.tasks.ops import call, sequence
 from kevin.tasks.render import render
 
-COUNTS = {"num_train_level1": 3, "num_train_level2": 3, "num_eval_level1": 2, "num_eval_level2": 2}
+COUNTS = {"num_train": 3, "num_eval_level1": 2, "num_eval_level2": 2}
 
 
 def study(seed=0, **tasks):
@@ -46,7 +46,7 @@ def test_counts_specs_and_disjointness(tmp_path, monkeypatch):
 
 
 def test_the_evaluation_does_not_depend_on_how_many_are_trained_on():
-    few, many = (by_split(build_tasks(study(num_train_level1=n, num_train_level2=n))) for n in (1, 4))
+    few, many = (by_split(build_tasks(study(num_train=n))) for n in (1, 4))
     assert few["level1"] == many["level1"]
     assert few["level2"] == many["level2"]
     other = by_split(build_tasks(study(seed=1)))
@@ -70,7 +70,7 @@ def test_rejections_are_logged_and_made_good(monkeypatch, caplog):
     ("tasks", "message"),
     [
         ({"case_study": "l1/nothing"}, "case_study 'l1/nothing' is not in the catalog"),
-        ({"num_train_level1": 500}, "num_eval_level1 is 502, the catalog has"),
+        ({"num_train": 500}, "num_eval_level1 is 502, the catalog has"),
     ],
 )
 def test_impossible_configurations(tasks, message):

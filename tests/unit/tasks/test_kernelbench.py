@@ -137,7 +137,7 @@ def test_level_3_is_held_out_as_a_whole(checkout):
     )
 
 
-def test_git_at_a_pinned_commit(checkout, tmp_path):
+def test_git_at_a_pinned_commit(checkout, tmp_path, monkeypatch):
     git(checkout, "init", "--quiet")
     git(checkout, "config", "uploadpack.allowAnySHA1InWant", "true")
     git(checkout, "add", ".")
@@ -147,7 +147,9 @@ def test_git_at_a_pinned_commit(checkout, tmp_path):
     changed = checkout / "KernelBench" / "level1" / "1_Own_Task_1_.py"
     changed.write_text("changed = True\n")
     git(checkout, "commit", "--quiet", "-am", "two")
-    source = KernelBenchSource(repository=checkout.as_uri(), commit=commit)
+    monkeypatch.setattr(KernelBenchSource, "repository", checkout.as_uri())
+    monkeypatch.setattr(KernelBenchSource, "commit", commit)
+    source = KernelBenchSource()
     cache = tmp_path / "cache"
     assert kb.load_kernelbench(source, cache_dir=cache) == pinned
     checkout.rename(tmp_path / "gone")
@@ -155,9 +157,10 @@ def test_git_at_a_pinned_commit(checkout, tmp_path):
     assert len(list(cache.iterdir())) == 1, "nothing else is left in the cache"
 
 
-def test_a_repository_that_cannot_be_reached(tmp_path):
+def test_a_repository_that_cannot_be_reached(tmp_path, monkeypatch):
     cache = tmp_path / "cache"
-    source = KernelBenchSource(repository=(tmp_path / "absent").as_uri(), commit="0" * 40)
+    monkeypatch.setattr(KernelBenchSource, "repository", (tmp_path / "absent").as_uri())
+    source = KernelBenchSource()
     with pytest.raises(DataError, match=r"git fetch.*failed.*tasks\.kernelbench\.path"):
         kb.load_kernelbench(source, cache_dir=cache)
     assert list(cache.iterdir()) == []

@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 import json
-import logging
 from collections import Counter
 
 import pytest
@@ -12,7 +11,7 @@ from transformers import AutoModelForCausalLM, AutoTokenizer
 from writer_fixtures import small_catalog, small_composed
 
 from golden import same_numbers
-from kevin.core.config import BaseModelConfig, PolicyConfig, Study, WriterConfig
+from kevin.core.config import BaseModelConfig, PolicyConfig, Study
 from kevin.core.errors import ConfigError
 from kevin.core.types import Message
 from kevin.policy.interface import Request, Sampling
@@ -21,19 +20,17 @@ from kevin.tasks.catalog import catalog
 from kevin.train import base_model
 from kevin.train.gradients import answer_loss
 from kevin.train.packing import IGNORED, Encoder, bucketed, collate
-from kevin.train.tokenizer import train_tokenizer
+from kevin.train.tokenizer import VOCABULARY, train_tokenizer
 from kevin.writer.transcripts import transcripts
 
 pytestmark = pytest.mark.usefixtures("one_thread")
 
 CONFIG = BaseModelConfig(
-    vocab_size=4096,
     hidden_size=64,
     num_heads=1,
     num_layers=2,
     intermediate_size=64,
     num_transcripts=24,
-    batch_size=2,
     max_steps=5,
 )
 
@@ -45,7 +42,7 @@ def written():
 
 @pytest.fixture(scope="module")
 def tokenizer(written):
-    return train_tokenizer(base_model._texts(written), CONFIG.vocab_size)
+    return train_tokenizer(base_model._texts(written), VOCABULARY)
 
 
 def test_text_survives_the_tokenizer(written, tokenizer):
@@ -146,7 +143,7 @@ def test_every_epoch_takes_each_batch_once_and_drills_are_recorded(study, tmp_pa
     config = CONFIG.model_copy(update={"num_epochs": 2, "max_steps": 100, "num_transcripts": 8})
     base_model.train_base_model(study.model_copy(update={"base_model": config}), tmp_path / "m")
     records = records_of(tmp_path / "m")
-    assert len(records) == 2 * 8 // CONFIG.batch_size
+    assert len(records) == 2 * 8 // base_model.BATCH_SIZE
     assert all(r["copying_loss"] > 0 for r in records)
 
 
@@ -161,37 +158,11 @@ def test_the_study_s_tasks_come_more_often_than_others(study):
     assert names["sigmoid"] == 1
 
 
-def test_a_schedule_that_fits_is_left_alone_and_another_is_shortened_loudly(caplog):
-    with caplog.at_level(logging.WARNING):
-        now = base_model.time.monotonic()
-        assert base_model._fitting_steps(1000, 20, now - 2, now - 10, 1e6) == 1000
-        assert not caplog.records
-        assert 20 <= base_model._fitting_steps(1000, 20, now - 2, now - 10, 30) < 1000
-        assert "shortened" in caplog.text
-
-
 def test_the_learning_rate_warms_up_and_falls():
     rates = [base_model.rate_share(s, 100) for s in range(100)]
     assert max(rates) == pytest.approx(1.0, abs=0.01)
     assert rates[0] < 0.3 and rates[-1] < 0.1
     assert rates[10:] == sorted(rates[10:], reverse=True)
-
-
-def test_a_shortened_run_leaves_out_batches_everywhere():
-    assert [base_model.spread(i, 2, 10, 10) for i in range(10)] == list(range(10))
-    taken = [base_model.spread(i, 2, 6, 10) for i in range(6)]
-    assert taken == [0, 1, 2, 4, 6, 8]
-
-
-def test_the_first_part_of_a_corpus_can_have_habits_of_its_own(study):
-    school, later = WriterConfig(careful_one_in=1), WriterConfig(careful_one_in=1000)
-    config = CONFIG.model_copy(update={"writer": later, "school": school, "school_share": 0.75, "num_transcripts": 20})
-    first, second = base_model._write(study, config)
-    assert (len(first), len(second)) == (15, 5)
-    # what a later turn mends or gives again is meant to be right, whatever the habits
-    answers = [[a for t in part for e in t.exchanges if e.turn == 1 for a in e.answers] for part in (first, second)]
-    assert all(answers) and all("with care" in a for a in answers[0]) and not any("with care" in a for a in answers[1])
-    assert [len(part) for part in base_model._write(study, CONFIG)] == [CONFIG.num_transcripts]
 
 
 def test_texts_encoded_ahead_are_the_same(tokenizer, written):

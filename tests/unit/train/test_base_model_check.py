@@ -13,7 +13,7 @@ from kevin.train.base_model_check import check_base_model
 @pytest.fixture
 def study(tmp_path):
     study = make_study(tmp_path)
-    (tmp_path / "base/summary.json").write_text(json.dumps({"loss": 0.1, "budget_bit": False}))
+    (tmp_path / "base/summary.json").write_text(json.dumps({"loss": 0.1}))
     made = {"base": study.policies["base"].model_copy(update={"model": f"{study.results}/base_model"})}
     expected = {"expected_correct_share": 0.0, "num_checked_kernels": 3}
     base_model = study.base_model.model_copy(update=expected)

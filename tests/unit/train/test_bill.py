@@ -168,8 +168,17 @@ def test_the_rehearsal_s_bill_is_what_its_step_took():
     record = json.loads((folder / "metrics.jsonl").read_text())
     with (folder / "memory.csv").open() as f:
         peak_gb = max(int(row[f"gpu{i}_mib"]) for row in csv.DictReader(f) for i in (0, 1)) * 2**20 / 1e9
-    shipped = load_study([CONFIG / name for name in ("config.yaml", "paper.yaml", "rehearsal.yaml")])
-    rehearsal = shipped.for_run("rehearsal")
+    paper = load_study([CONFIG / "config.yaml", CONFIG / "paper.yaml"])
+    step = {
+        **{"num_steps": 1, "tasks_per_step": 2, "num_trajectories": 8, "num_turns": 1, "max_response_tokens": 12288},
+        **{"raise_response_at_step": None, "raised_response_tokens": None, "vllm_tensor_parallel": 1},
+    }
+    rehearsal = paper.model_copy(
+        update={
+            "train": paper.train.model_copy(update=step),
+            "rollout": paper.rollout.model_copy(update={"max_prompt_tokens": 4096}),
+        }
+    )
     model = read_architecture(folder / "model.json")
     given = assumptions("paper", {"num_devices": 2, "prompt_share": 760 / 4096, "kernels_per_minute": 1e9})
     share = record["completion_tokens"] / longest_response(rehearsal)

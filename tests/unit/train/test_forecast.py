@@ -8,6 +8,7 @@ import pytest
 
 from kevin.core.config import Study, load_study
 from kevin.train import forecast as module
+from kevin.train.base_model import BATCH_SIZE
 from kevin.train.forecast import Pace, forecast, forecast_text, measure_pace
 
 ROOT = Path(__file__).parents[3]
@@ -33,7 +34,7 @@ def test_every_stage_is_named_in_order(study):
 def test_a_slower_machine_takes_longer_where_it_is_slower(study):
     usual = seconds(study)
     slow_steps = seconds(study, PACE.model_copy(update={"step_s": 0.6}))
-    num_steps = study.base_model.num_epochs * study.base_model.num_transcripts // study.base_model.batch_size
+    num_steps = study.base_model.num_epochs * study.base_model.num_transcripts // BATCH_SIZE
     assert slow_steps["base model"] - usual["base model"] == pytest.approx(0.3 * num_steps)
     assert slow_steps["kernels of base"] == usual["kernels of base"]
     slow_builds = seconds(study, PACE.model_copy(update={"compile_s": 2.0}))
@@ -50,7 +51,7 @@ def test_twice_the_steps_are_twice_the_time_of_training(study):
 
 def test_the_pace_is_measured(study):
     """Of a small model, and of one kernel at a time."""
-    sizes = {"hidden_size": 64, "num_heads": 1, "num_layers": 1, "intermediate_size": 64, "vocab_size": 512}
+    sizes = {"hidden_size": 64, "num_heads": 1, "num_layers": 1, "intermediate_size": 64}
     small = study.model_copy(update={"base_model": study.base_model.model_copy(update=sizes)})
     pace = measure_pace(small, 1)
     assert pace.step_s > 0 and pace.write_s > 0 and pace.compile_s > 0

@@ -1,4 +1,4 @@
-"""The second school from file to file: tasks, judged answers, and a training that goes on from the first."""
+"""A pretraining with later turns from file to file: tasks, judged answers, and a training that goes on from them."""
 
 from __future__ import annotations
 
@@ -9,12 +9,12 @@ from itertools import islice
 import pytest
 import yaml
 from past_fixtures import TASKS, told
-from school_fixtures import WritesHere, make_study, save_pretrained_model
+from school_fixtures import WritesHere, make_study, save_pretrained_model, shorten
 from typer.testing import CliRunner
 
 from kevin.cli.app import app
 from kevin.core import files
-from kevin.core.config import Study, WaysConfig
+from kevin.core.config import Study
 from kevin.core.errors import ConfigError, DataError
 from kevin.core.types import Outcome, Timing, Verdict, digest
 from kevin.rollout import run as run_module
@@ -23,7 +23,7 @@ from kevin.train.weights import weights_identity
 from kevin.writer.past import written_answers
 from kevin.writer.read_back import read_plan
 
-NUM_TASKS, NUM_HELD_OUT = 5, 2
+NUM_TASKS, NUM_HELD_OUT = 5, 1
 
 
 @pytest.fixture(scope="module")
@@ -31,11 +31,11 @@ def folder(tmp_path_factory):
     return save_pretrained_model(tmp_path_factory.mktemp("given"), "llama", context=4096)
 
 
-def with_second(study: Study, **settings) -> Study:
-    sizes = {"num_tasks": NUM_TASKS, "num_held_out_tasks": NUM_HELD_OUT, "own_answers": 1, "largest_mb": 1}
-    second = {"num_steps": 4, "past": sizes} | settings
+def with_past(study: Study, **settings) -> Study:
+    sizes = {"num_past_tasks": NUM_TASKS, "later_share": 0.5}
     raw = study.model_dump(mode="json", exclude={"judge": {"version"}})
-    raw["base_model"] |= {"second_school": second, "max_tokens": 4096}
+    raw["base_model"]["pretraining"] |= sizes | settings
+    raw["base_model"]["max_tokens"] = 4096
     raw["policies"] = {"base": {"model": "<results>/base_model"}}
     raw["rollout"]["max_response_tokens"] = 8
     return Study.model_validate(raw)
@@ -47,8 +47,10 @@ def study(folder):
         patch.setattr(past, "school_tasks", lambda study: TASKS)
         patch.setattr(school, "school_tasks", lambda study: TASKS)
         patch.setattr(school, "Writers", WritesHere)
+        patch.setattr(past, "LARGEST", 2**18)
+        shorten(patch)
         patch.setattr(run_module, "open_judge", every_kernel_is_correct)
-        yield with_second(make_study(folder))
+        yield with_past(make_study(folder))
 
 
 @contextmanager
@@ -93,7 +95,7 @@ def test_tasks_of_both_kinds_stand_in_the_file(study, made):
 
 
 def test_tasks_of_another_configuration_are_refused(study, made):
-    other = with_second(study, past={"num_tasks": NUM_TASKS + 1, "num_held_out_tasks": 2, "largest_mb": 1})
+    other = with_past(study, num_past_tasks=NUM_TASKS + 1)
     with pytest.raises(DataError, match=r"~6 is not as this configuration.*kevin past tasks"):
         past.read_past_tasks(other, made[0])
     with pytest.raises(DataError, match="is not as this configuration"):
@@ -105,26 +107,13 @@ def test_the_writers_answers_are_judged_and_told_as_a_rollouts_are(study, made):
     turns, meta = files.read_turns(path)
     assert meta["policy"] == "written"
     drawn = {t.shown.id: t for t in past.read_past_tasks(study, tasks).all}
-    assert len(turns) == 3 * len(drawn)
+    assert len(turns) == 2 * len(drawn)
     for task in drawn.values():
         own = [t for t in turns if t.task_id == task.shown.id]
-        assert [t.completion for t in own] == written_answers(task, "cpp", 2, 1, study.seed)
+        assert [t.completion for t in own] == written_answers(task, "cpp", 1, 1, study.seed)
         assert all(read_plan(task.plain, "cpp", t.completion) for t in own)
         assert all(t.feedback == f"Correct, {float(f'{t.speedup:.2g}'):g}x the speed of PyTorch. It can be faster."
                    for t in own)  # fmt: skip
-
-
-def test_own_answers_are_first_turns_of_the_first_school_with_the_base_models_lengths(study, made, folder, tmp_path):
-    out = tmp_path / "own/turns.parquet"
-    past_answers.judge_own(study, folder, made[0], out)
-    turns, meta = files.read_turns(out)
-    assert len(turns) == NUM_TASKS + NUM_HELD_OUT and {t.turn for t in turns} == {1}
-    assert {t.num_completion_tokens for t in turns} == {8}  # it has learned nothing, and goes on to its limit
-    assert {t.outcome for t in turns} == {Outcome.PARSE_ERROR}
-    assert meta["policy"] == "base"
-    nameless = study.model_copy(update={"results": "elsewhere"})
-    with pytest.raises(ConfigError, match="<results>/base_model"):
-        past_answers.judge_own(nameless, folder, made[0], out)
 
 
 @pytest.mark.parametrize(
@@ -134,10 +123,10 @@ def test_own_answers_are_first_turns_of_the_first_school_with_the_base_models_le
 def test_the_schools_gpus_judge_for_it(study, made, tmp_path, monkeypatch, device, pool, num):
     given = []
     monkeypatch.setattr(past_answers, "run_rollout", lambda study, *args, **options: given.append(study.pool))
-    training = study.base_model.school_training.model_copy(update={"num_gpus": 3})
+    training = study.base_model.pretraining.model_copy(update={"num_gpus": 3})
     asked = study.model_copy(
         update={
-            "base_model": study.base_model.model_copy(update={"school_training": training}),
+            "base_model": study.base_model.model_copy(update={"pretraining": training}),
             "judge": study.judge.model_copy(update={"device": device}),
             "pool": study.pool.model_copy(update=pool),
         }
@@ -164,8 +153,8 @@ def test_answers_of_several_files_are_one_past(study, made, tmp_path):
     more = [told(task, "no code", language="cpp")]
     files.write_turns(tmp_path / "more.parquet", more, {})
     pasts = past.read_pasts(study, tasks, [turns, tmp_path / "more.parquet"])
-    assert [len(p.answers) for p in pasts.school] == [4] + [3] * (NUM_TASKS - 1)
-    assert [len(p.answers) for p in pasts.held_out] == [3] * NUM_HELD_OUT
+    assert [len(p.answers) for p in pasts.school] == [3] + [2] * (NUM_TASKS - 1)
+    assert [len(p.answers) for p in pasts.held_out] == [2] * NUM_HELD_OUT
     assert past.pasts_identity(pasts) != past.pasts_identity(past.read_pasts(study, tasks, [turns]))
 
 
@@ -181,8 +170,7 @@ def test_later_turns_come_into_the_corpus_at_their_share(study, made):
     assert 0.4 < sum(n > 1 for n in trained) / len(trained) < 0.6
     assert set(numbers("held out")) == {1} and min(numbers("held out later")) == 2
     assert set(numbers("trained on", corpus.NO_PASTS)) == {1}
-    assert set(numbers("trained on", study=with_second(study, later_share=0.0))) == {1}
-    assert min(numbers("trained on", study=with_second(study, later_share=1.0))) == 2
+    assert min(numbers("trained on", study=with_past(study, later_share=1.0))) == 2
     held_out = {p.task.shown.id for p in pasts.held_out}
     tasks_of = {
         kind: {t.task_id for c in chunks for t in corpus.school_corpus(study, TASKS, c, kind, pasts)}
@@ -191,7 +179,7 @@ def test_later_turns_come_into_the_corpus_at_their_share(study, made):
     assert tasks_of["held out later"] == held_out and not tasks_of["trained on"] & held_out
 
 
-def test_without_a_past_the_corpus_is_the_first_schools(study, folder):
+def test_without_a_past_the_corpus_is_that_of_first_turns(study, folder):
     plain = make_study(folder)
     for chunk in range(2):
         assert list(corpus.school_corpus(study, TASKS, chunk)) == list(corpus.school_corpus(plain, TASKS, chunk))
@@ -203,29 +191,25 @@ def records_of(out):
 
 @pytest.fixture(scope="module")
 def taught(study, made, folder, tmp_path_factory):
-    """What a second school leaves that nothing interrupts."""
+    """What a pretraining leaves that nothing interrupts."""
     out = tmp_path_factory.mktemp("taught") / "base_model"
-    school.train_second_school(study, folder, made[0], [made[1]], out)
+    school.train_school(study, out, past_tasks=made[0], past_turns=[made[1]])
     return out
 
 
-def test_the_second_school_goes_on_from_the_first_and_records_both_losses(taught, folder):
+def test_both_losses_are_recorded(taught, folder):
     records = records_of(taught)
     assert len(records) == 4
     assert all("held_out_loss" in r and "held_out_later_loss" in r for r in records if r["step"] % 2 == 0)
-    assert max(r["learning_rate"] for r in records) == pytest.approx(5e-4)
     summary = json.loads((taught / "summary.json").read_text())
     assert summary["init"] == str(folder)
     assert summary["held_out_later_loss"] == records[-1]["held_out_later_loss"]
     assert weights_identity(str(taught)) != weights_identity(str(folder))
 
 
-def test_a_killed_second_school_goes_on_with_the_same_past_only(
-    study, made, folder, taught, tmp_path, monkeypatch, caplog
-):
-    keep = study.base_model.school_training.model_copy(update={"checkpoint_minutes": 1e-9})
-    study = study.model_copy(update={"base_model": study.base_model.model_copy(update={"school_training": keep})})
-    given = (folder, made[0], [made[1]])
+def test_a_killed_one_goes_on_with_the_same_past_only(study, made, folder, taught, tmp_path, monkeypatch, caplog):
+    monkeypatch.setattr(school, "CHECKPOINT_S", 0)
+    given = {"past_tasks": made[0], "past_turns": [made[1]]}
     step = school.Training._step
 
     def killed(self, batch):
@@ -236,55 +220,36 @@ def test_a_killed_second_school_goes_on_with_the_same_past_only(
     with monkeypatch.context() as patched:
         patched.setattr(school.Training, "_step", killed)
         with pytest.raises(KeyboardInterrupt):
-            school.train_second_school(study, *given, tmp_path / "again")
+            school.train_school(study, tmp_path / "again", **given)
     with caplog.at_level("INFO"):
-        school.train_second_school(study, *given, tmp_path / "again")
+        school.train_school(study, tmp_path / "again", **given)
     assert "going on after step 2" in caplog.text
     assert [r["loss"] for r in records_of(tmp_path / "again")] == [r["loss"] for r in records_of(taught)]
     pasts = past.read_pasts(study, made[0], [made[1]])
     fewer = pasts._replace(school=tuple(islice(pasts.school, 2)))
-    one, other = (school._identity(study, keep, p, str(folder)) for p in (pasts, fewer))
-    assert one != other != school._identity(study, keep, corpus.NO_PASTS, str(folder))
+    one, other = (school._identity(study, p, str(folder)) for p in (pasts, fewer))
+    assert one != other != school._identity(study, corpus.NO_PASTS, str(folder))
 
 
-def test_a_second_school_needs_its_section_and_all_of_its_files(study, folder, tmp_path):
-    first_only = study.model_copy(update={"base_model": study.base_model.model_copy(update={"second_school": None})})
-    with pytest.raises(ConfigError, match="second_school is null"):
-        past.write_past_tasks(first_only, tmp_path / "tasks.parquet")
-    run = CliRunner().invoke(app, ["base-model", "--out", str(tmp_path / "m"), "--init", str(folder)])
-    assert run.exit_code != 0 and "together" in str(run.exception)
-
-
-def test_without_own_answers_the_school_starts_from_the_pretrained_weights(study, made, folder, tmp_path):
-    second = study.base_model.second_school
-    alone = second.model_copy(update={"past": second.past.model_copy(update={"own_answers": 0})})
-    base_model = study.base_model.model_copy(update={"init": str(folder), "second_school": alone})
-    one = study.model_copy(update={"base_model": base_model})
-    assert not one.base_model.has_two_schools and study.base_model.has_two_schools
-    with pytest.raises(ConfigError, match="own_answers is 0"):
-        past_answers.judge_own(one, folder, made[0], tmp_path / "own.parquet")
+def test_the_command_wants_what_later_turns_go_on_from(study, made, tmp_path):
     config = tmp_path / "study.yaml"
-    config.write_text(yaml.safe_dump(one.model_dump(mode="json")))
-    files = ["--past-tasks", str(made[0]), "--past", str(made[1])]
-    run = CliRunner().invoke(app, ["base-model", "--config", str(config), "--out", str(tmp_path / "m"), *files])
-    assert run.exit_code == 0, run.exception
-    assert "held_out_later_loss" in json.loads((tmp_path / "m" / "summary.json").read_text())
     config.write_text(yaml.safe_dump(study.model_dump(mode="json")))
-    run = CliRunner().invoke(app, ["base-model", "--config", str(config), "--out", str(tmp_path / "n"), *files])
-    assert run.exit_code != 0 and "own_answers: 0" in str(run.exception), "of two schools the first one's is needed"
+
+    def run(*options):
+        return CliRunner().invoke(app, ["base-model", "--config", str(config), "--out", str(tmp_path / "m"), *options])
+
+    assert "come together" in str(run("--past-tasks", str(made[0])).exception)
+    assert "later_share is 0.5: later turns go on from" in str(run().exception)
+    done = run("--past-tasks", str(made[0]), "--past", str(made[1]))
+    assert done.exit_code == 0, done.exception
+    assert "held_out_later_loss" in json.loads((tmp_path / "m" / "summary.json").read_text())
+    raw = study.model_dump(mode="json") | {"base_model": {}}
+    config.write_text(yaml.safe_dump(raw))
+    refused = run("--past-tasks", str(made[0]), "--past", str(made[1]))
+    assert "base_model.init is null" in str(refused.exception)
 
 
-@pytest.mark.parametrize(
-    ("base_model", "said"),
-    [
-        ({"second_school": {}}, "name them in init"),
-        (
-            {"init": "m", "second_school": {"past": {"own_answers": 0, "right_kernels": 0, "wrong_kernels": 0}}},
-            "no answers to go on from",
-        ),
-        ({"init": "m", "second_school": {"ways": dict.fromkeys(WaysConfig.model_fields, 0)}}, "at least one share"),
-    ],
-)
-def test_configurations_that_make_no_sense_are_refused(base_model, said):
-    with pytest.raises(ValueError, match=said):
-        Study.model_validate({"policies": {}, "evaluate": [], "base_model": base_model})
+def test_feedback_is_as_long_as_the_base_model_s(study, made, tmp_path):
+    nameless = study.model_copy(update={"results": "elsewhere"})
+    with pytest.raises(ConfigError, match="<results>/base_model"):
+        past_answers.judge_written(nameless, made[0], tmp_path / "turns.parquet")

@@ -13,6 +13,7 @@ from transformers import AutoModelForCausalLM, AutoTokenizer, LlamaConfig
 
 from kevin.core.config import TrainConfig
 from kevin.core.errors import ConfigError
+from kevin.train import stability
 from kevin.train.architecture import read_architecture
 from kevin.train.random_model import write_random_model
 from kevin.train.stability import TrainingStoppedError, nothing_learnable
@@ -63,13 +64,14 @@ def test_what_cannot_serve_is_said_and_nothing_is_written(tmp_path):
     assert not (tmp_path / "model").exists()
 
 
-def test_a_training_of_it_is_a_rehearsal_that_goes_on(tmp_path, caplog, one_thread):
+def test_a_training_of_it_is_a_rehearsal_that_goes_on(tmp_path, caplog, one_thread, monkeypatch):
     """A random model's answers hold no kernel, and leave the expected opening: else it would end after a step."""
 
     def all_wrong(pairs):
         return [verdict(kernel.model_copy(update={"source": "wrong"})) for _, kernel in pairs]
 
-    options = {"num_steps": 2, "judge": all_wrong, "stop_nothing_correct": 1, "stop_not_okay": 0.01, "stop_patience": 1}
+    monkeypatch.setattr(stability, "STOP_PATIENCE", 1)
+    options = {"num_steps": 2, "judge": all_wrong, "stop_nothing_correct": 1, "stop_not_okay": 0.01}
     with pytest.raises(TrainingStoppedError, match="was correct"):
         train(tmp_path, out="real", **options)
     model = tmp_path / "base"

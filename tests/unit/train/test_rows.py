@@ -14,6 +14,7 @@ from kevin.core import files
 from kevin.core.config import RewardConfig, TrainConfig
 from kevin.core.errors import ConfigError, HarnessError
 from kevin.core.types import Kernel, Outcome, TaskSpec, TensorSpec, Turn
+from kevin.train import stability
 from kevin.train.order import task_order, training_tasks
 from kevin.train.rows import check_judged, rows_frame, step_metrics, training_rows
 from kevin.train.stability import TrainingStoppedError, check_finite, repetition, stop_reason
@@ -207,8 +208,9 @@ def test_repetition():
     assert repetition([1, 2, 3]) == 0
 
 
-def test_stop_rule_wants_patience_and_names_its_reason():
-    config = TrainConfig(stop_not_okay=0.5, stop_repetition=0.7, stop_patience=2)
+def test_stop_rule_wants_patience_and_names_its_reason(monkeypatch):
+    monkeypatch.setattr(stability, "STOP_PATIENCE", 2)
+    config = TrainConfig(stop_not_okay=0.5, stop_repetition=0.7)
     drifting = [{"not_okay_ratio": x, "repetition": 0.1} for x in (0.1, 0.6, 0.4, 0.6, 0.7)]
     assert [stop_reason(drifting[: i + 1], config) is None for i in range(5)] == [True] * 4 + [False]
     assert "not_okay_ratio was above 0.5 in 2 steps" in stop_reason(drifting, config)

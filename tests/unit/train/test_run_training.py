@@ -14,7 +14,7 @@ from kevin.core import files
 from kevin.core.config import Study
 from kevin.core.errors import ConfigError, DataError, DeviceError, HarnessError, UsageError
 from kevin.policy.load import load_policy
-from kevin.train import grpo, observer
+from kevin.train import grpo, observer, stability
 from kevin.train.checkpoint import export_policy
 from kevin.train.policy import RecordingPolicy
 from kevin.train.stability import TrainingStoppedError
@@ -225,8 +225,9 @@ def test_a_broken_judge_ends_the_run_and_it_can_go_on(tmp_path, wholes):
     assert train(tmp_path, num_steps=4) == wholes(1)[0]
 
 
-def test_the_stop_rule_ends_the_run_with_its_reason(tmp_path):
-    records = train(tmp_path, num_steps=9, stop_not_okay=0.01, stop_patience=2, learning_rate=1e-9)
+def test_the_stop_rule_ends_the_run_with_its_reason(tmp_path, monkeypatch):
+    monkeypatch.setattr(stability, "STOP_PATIENCE", 2)
+    records = train(tmp_path, num_steps=9, stop_not_okay=0.01, learning_rate=1e-9)
     summary = json.loads((tmp_path / "out/summary.json").read_text())
     assert len(records) == summary["num_steps"] == 2
     assert "expected opening" in summary["reason"]

@@ -43,7 +43,7 @@ def _affected(study: Study, **sections: Any) -> set[str]:
     [
         ({"judge": {"atol": 0.5}}, {"baselines", "ceiling", "base_model_check", "run", "policy"}),
         ({"ceiling_kernels": 77}, {"ceiling"}),
-        ({"base_model": {"school_training": {"num_gpus": 2, "num_workers": 3, "checkpoint_minutes": 1.0}}}, set()),
+        ({"base_model": {"pretraining": {"num_gpus": 2}}}, set()),
         ({"rollout": {"num_turns": 7}}, {"run", "policy"}),
         ({"rollout": {"history": {"view": "all"}}}, {"run", "policy"}),
         ({"base_model": {"history": {"view": "all"}}}, {"base_model", "run", "policy"}),
@@ -51,7 +51,7 @@ def _affected(study: Study, **sections: Any) -> set[str]:
         ({"train": {"num_steps": 77}}, {"run", "policy"}),
         ({"train": {"max_task_gb": 0.7}}, {"base_model_check", "run", "policy"}),
         ({"base_model": {"expected_loss": 0.123}}, {"base_model", "base_model_check", "run", "policy"}),
-        ({"pool": {"max_retries": 9}}, set()),
+        ({"pool": {"kernels_in_flight": 9}}, set()),
         ({"seed": 77}, {"tasks", "baselines", "ceiling", "base_model", "run", "policy"}),
     ],
 )
@@ -96,7 +96,7 @@ def test_a_run_without_rules_is_another_run(study: Study) -> None:
 def test_a_strategy_is_rolled_out_again_for_its_own_keys_only(study: Study) -> None:
     policy, names = study.evaluate[0], list(study.search.strategies)
     before = StudyDigests(study)
-    after = _changed(study, search={"strategies": {"beam": {"num_kept": 1}}})
+    after = _changed(study, search={"strategies": {"beam": {"rollout": {"top_p": 0.5}}}})
     assert {n for n in names if before.strategy(policy, n) != after.strategy(policy, n)} == {"beam"}
     assert len({before.strategy(policy, n) for n in names}) == len(names)
     assert before.policy(policy) == after.policy(policy)

@@ -117,7 +117,7 @@ def test_every_experiment_that_is_shipped_has_a_folder_of_its_own() -> None:
             over = read_layer(paths[0]).get("over")
         paths[:0] = [CONFIG] if name != "config" else []
     folders = {name: load_study(paths).results for name, paths in layers.items()}
-    assert len(set(folders.values())) == len(folders) > 10, folders
+    assert len(set(folders.values())) == len(folders) > 5, folders
 
 
 def test_a_file_that_is_laid_over_another_is_refused_alone() -> None:

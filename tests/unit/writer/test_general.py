@@ -22,7 +22,7 @@ from kevin.tasks.render import trace_task
 from kevin.writer.general.dims import transposed_size, window_size
 from kevin.writer.general.stages import cut
 from kevin.writer.plan import Plan, mistakes_of, plan_space, render, sample_plan
-from kevin.writer.slots import BELIEFS, SENTENCES
+from kevin.writer.slots import SENTENCES
 from kevin.writer.special import is_special
 
 _PICTURE = {"batch_size": 2, "in_channels": 3, "height": 9, "width": 8, "out_channels": 8}
@@ -111,7 +111,7 @@ def test_every_mistake_changes_the_text_and_every_choice_has_a_sentence(language
             assert set(values) <= set(SENTENCES[slot])
         plan = _plan(rng, task, language)
         right, mistakes = render(task, plan), mistakes_of(task, plan)
-        assert len(mistakes) >= 4 and set(mistakes) <= set(BELIEFS)
+        assert len(mistakes) >= 4
         for mistake in mistakes:
             assert render(task, plan.model_copy(update={"mistakes": (mistake,)})) != right, (task.id, mistake)
 

@@ -12,7 +12,7 @@ from writer_fixtures import small_catalog, small_composed
 
 from kevin.core import dialogue
 from kevin.core.abi import wanted
-from kevin.core.config import HistoryConfig, WaysConfig, WriterConfig
+from kevin.core.config import HistoryConfig
 from kevin.core.dialogue import feedback
 from kevin.core.errors import TaskError
 from kevin.core.protocol import JudgeProtocol
@@ -22,7 +22,7 @@ from kevin.judge.sandbox.isolation import Isolation
 from kevin.tasks.catalog import catalog
 from kevin.tasks.extended import catalog_extended
 from kevin.writer.plan import (
-    COMPILE_ERRORS,
+    Habits,
     enumerate_plans,
     mistakes_of,
     mutate_plan,
@@ -31,9 +31,10 @@ from kevin.writer.plan import (
     sample_plan,
     without_mistakes,
 )
-from kevin.writer.slots import BELIEFS, SENTENCES
+from kevin.writer.slots import SENTENCES
 from kevin.writer.synthetic import SpeedLaw, made_up_feedback
 from kevin.writer.transcripts import transcripts
+from kevin.writer.ways import Ways
 
 TASKS = [*small_catalog(), *small_composed(20)]
 LAW = SpeedLaw(random.Random(0))
@@ -73,38 +74,13 @@ def test_values_are_drawn_evenly_and_mistakes_stay_with_the_care():
 def test_habits_make_a_writer_plain_and_careless():
     rng = random.Random(0)
     task = TASKS[0]
-    habits = WriterConfig(careful_one_in=10, careful_mistakes=0.5, quick_mistakes=1.0, plain_share=0.7)
+    habits = Habits(careful_one_in=10, careful_mistakes=0.5, quick_mistakes=1.0, plain_share=0.7)
     plans = [sample_plan(rng, task, "cpp", habits) for _ in range(2000)]
     assert sum(p.care == "careful" for p in plans) / 2000 == pytest.approx(0.1, abs=0.03)
     assert all(p.mistakes for p in plans if p.care == "quick")
     for slot, values in plan_space(task, "cpp").items():
         plainest = sum(dict(p.slots)[slot] == values[0] for p in plans) / 2000
         assert plainest == pytest.approx(0.7 + 0.3 / len(values), abs=0.04)
-
-
-def test_several_mistakes_in_one_kernel_show_the_compilers_first():
-    rng = random.Random(0)
-    habits = WriterConfig(careful_one_in=1000, quick_mistakes=1.0, more_mistakes=2)
-    for task in TASKS:
-        for language in ("cpp", "cuda"):
-            plan = sample_plan(rng, task, language, habits)
-            names = plan.mistakes
-            assert len(set(names)) == len(names) and len(names) > 1
-            assert any(n in COMPILE_ERRORS for n in names) == (names[0] in COMPILE_ERRORS)
-            right = render(task, without_mistakes(plan))
-            one = render(task, plan.model_copy(update={"mistakes": names[:1]}))
-            assert len({right, one, render(task, plan)}) == 3
-
-
-def test_every_mistake_has_a_belief_that_is_said_on_request():
-    names = {m for t in TASKS for lang in ("cpp", "cuda") for m in mistakes_of(t, next(enumerate_plans(t, lang)))}
-    assert names <= BELIEFS.keys() and len(set(BELIEFS.values())) == len(BELIEFS)
-    habits = WriterConfig(careful_one_in=1000, quick_mistakes=1.0, more_mistakes=1, says_mistakes=True)
-    for transcript in transcripts(TASKS, "cuda", 20, 1, 0, habits=habits):
-        (answer,) = transcript.exchanges[0].answers
-        assert sum(belief in answer for belief in BELIEFS.values()) == 2
-    for transcript in transcripts(TASKS, "cuda", 20, 1, 0):
-        assert not any(belief in transcript.exchanges[0].answers[0] for belief in BELIEFS.values())
 
 
 def test_mutation_changes_at_most_three_slots():
@@ -228,21 +204,16 @@ def test_later_turns_go_on_in_every_way_and_mend_what_was_wrong():
 
 
 def test_ways_are_configured():
-    only = WaysConfig(**{way: float(way == "start_anew") for way in WaysConfig.model_fields})
+    only = Ways(**{way: float(way == "start_anew") for way in Ways._fields})
     later = [e for t in transcripts(TASKS, "cpp", 100, 3, 0, ways=only) for e in t.exchanges if e.turn > 1]
     assert later and all("I decide anew." in e.answers[0] for e in later)
 
 
-def test_a_turn_says_its_own_decisions_or_all_of_them():
-    only = WaysConfig(**{way: float(way == "change") for way in WaysConfig.model_fields})
-
-    def num_said(decisions):
-        written = transcripts(TASKS, "cpp", 60, 2, 0, later_share=1, ways=only, decisions=decisions)
-        answers = [e.answers[0] for t in written for e in t.exchanges if "decisions but for" in e.answers[0]]
-        return [a.split("I write it down")[1].split("</think>")[0].count("\n") - 1 for a in answers]
-
-    assert set(num_said("changed")) == {1}
-    assert min(num_said("all")) > 1
+def test_a_turn_says_its_own_decisions():
+    only = Ways(**{way: float(way == "change") for way in Ways._fields})
+    written = transcripts(TASKS, "cpp", 60, 2, 0, later_share=1, ways=only)
+    answers = [e.answers[0] for t in written for e in t.exchanges if "decisions but for" in e.answers[0]]
+    assert {a.split("I write it down")[1].split("</think>")[0].count("\n") - 1 for a in answers} == {1}
 
 
 def test_the_share_of_later_turns_is_configured():

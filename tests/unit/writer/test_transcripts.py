@@ -11,15 +11,15 @@ from writer_fixtures import right_cuda_results, right_results, small_catalog, sm
 from kevin.core import abi, dialogue
 from kevin.core.errors import TaskError
 from kevin.tasks.format import inspect_task
-from kevin.tasks.ops import call, sequence
+from kevin.tasks.ops import call
 from kevin.tasks.render import trace_task
 from kevin.tasks.sizes import vary_sizes
 from kevin.tasks.styled import restyle
 from kevin.writer import school
-from kevin.writer.plan import mistakes_of, render, sample_plan
+from kevin.writer.plan import render, sample_plan
 from kevin.writer.rename import renamed
 from kevin.writer.restate import restated
-from kevin.writer.slots import BELIEFS, CARE
+from kevin.writer.slots import CARE
 
 TASKS = [*small_catalog(), *small_composed(20)]
 SQUARE = {"in_features": 6, "out_features": 6}
@@ -95,15 +95,7 @@ def test_answers_parse_and_say_nothing_of_care(language):
         assert parsed.kernel is not None and parsed.problem is None and parsed.summary
         assert "For example, an element-wise sum" in message.content
         assert answer.startswith("<think>\nOkay, this is computed:\n")
-        assert not any(said in answer for said in (*CARE.values(), *BELIEFS.values()))
-
-
-def test_mistakes_come_at_the_share_that_is_asked_for():
-    same = list(school.school_transcripts(TASKS[:10], "cpp", 40, 0, mistakes=0.0))
-    wrong = list(school.school_transcripts(TASKS[:10], "cpp", 40, 0, mistakes=1.0))
-    assert [t.task_id for t in same][:10] != [] and same != wrong
-    plan = sample_plan(random.Random(0), TASKS[0], "cpp")
-    assert mistakes_of(TASKS[0], plan)
+        assert not any(said in answer for said in CARE.values())
 
 
 def test_the_restatement_is_the_same_in_every_style_but_for_names():
@@ -152,16 +144,9 @@ def test_windows_say_every_option_in_one_order_numbers_are_short_and_what_is_rea
     assert lines[3].startswith("mul_residual of it with line 1 -> ")
 
 
-def test_excluded_sequences_do_not_come_up():
-    excluded = {sequence(t.ops) for t in TASKS[::2]}
-    left = {t.id for t in TASKS if sequence(t.ops) not in excluded}
-    written = school.school_transcripts(TASKS, "cuda", 100, 0, exclude=excluded)
-    assert {t.task_id for t in written} == left
-    with pytest.raises(TaskError, match="excluded"):
-        next(school.school_transcripts(TASKS, "cuda", 1, 0, exclude={sequence(t.ops) for t in TASKS}))
-
-
 def test_a_foreign_task_is_refused():
     foreign = TASKS[0].model_copy(update={"origin": "kernelbench", "ops": ()})
     with pytest.raises(TaskError):
         next(school.school_transcripts([foreign], "cuda", 1, 0))
+    with pytest.raises(TaskError, match="no task"):
+        next(school.school_transcripts([], "cuda", 1, 0))

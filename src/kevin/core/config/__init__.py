@@ -8,8 +8,8 @@ from kevin.core.config.base_model import BaseModelConfig, WriterConfig
 from kevin.core.config.layers import merge
 from kevin.core.config.load import load_study, section_digest, validate_study
 from kevin.core.config.policy import PolicyConfig
+from kevin.core.config.pretraining import PretrainingConfig
 from kevin.core.config.rollout import JudgePoolConfig, ReportConfig, RewardConfig, RolloutConfig
-from kevin.core.config.school import PastConfig, SaidDecisions, SchoolConfig, SecondSchoolConfig, WaysConfig
 from kevin.core.config.search import SearchConfig, StrategyConfig
 from kevin.core.config.study import Study
 from kevin.core.config.tasks import KernelBenchSource, TasksConfig
@@ -21,21 +21,17 @@ __all__ = [
     "HistoryConfig",
     "JudgePoolConfig",
     "KernelBenchSource",
-    "PastConfig",
     "PolicyConfig",
+    "PretrainingConfig",
     "ReportConfig",
     "RewardConfig",
     "RolloutConfig",
     "RunConfig",
-    "SaidDecisions",
-    "SchoolConfig",
     "SearchConfig",
-    "SecondSchoolConfig",
     "StrategyConfig",
     "Study",
     "TasksConfig",
     "TrainConfig",
-    "WaysConfig",
     "WriterConfig",
     "load_study",
     "merge",

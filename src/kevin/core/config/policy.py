@@ -17,8 +17,8 @@ class PolicyConfig(Settings):
     """What runs the model; ``replay`` reads recorded completions."""
     model: str
     """A local path, a hub id, the endpoint's model name, or the recorded completions (a file or a runs/ folder, see
-    docs/own-model.md). What this study makes: ``<results>/base_model``, ``<results>/policies/<run>``, and
-    ``<results>/first_school`` where a second school follows; ``<results>`` stands for its folder."""
+    docs/own-model.md). What this study makes: ``<results>/base_model`` and ``<results>/policies/<run>``;
+    ``<results>`` stands for its folder."""
     base_url: str | None = None
     """``openai`` only: e.g. ``http://localhost:8000/v1``. The key is read from the environment (OPENAI_API_KEY)."""
     max_concurrency: int = Field(default=16, ge=1)
@@ -43,8 +43,6 @@ class PolicyConfig(Settings):
     """In place of ``rollout.max_prompt_tokens``, also for what is trained from this policy."""
     max_response_tokens: int | None = Field(default=None, ge=1)
     """In place of ``rollout.max_response_tokens``."""
-    max_feedback_chars: int | None = Field(default=None, ge=50)
-    """In place of ``rollout.max_feedback_chars``."""
 
     @property
     def has_files(self) -> bool:

@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from typing import Literal
+from typing import ClassVar, Literal
 
 from pydantic import Field
 
@@ -82,7 +82,7 @@ class PrimaryConfig(Settings):
 
 
 class ReportConfig(Settings):
-    thresholds: tuple[float, ...] = (0.0, 0.5, 1.0, 1.5, 2.0)
+    thresholds: ClassVar[tuple[float, ...]] = (0.0, 0.5, 1.0, 1.5, 2.0)
     """p of fast_p."""
     num_bootstrap: int = Field(default=2000, ge=100)
     """Resamples behind every interval."""
@@ -91,7 +91,7 @@ class ReportConfig(Settings):
     verdict on speedups needs more than that besides its interval."""
     primary: PrimaryConfig = PrimaryConfig()
     """The study's primary endpoint."""
-    viewer_trajectories: int = Field(default=2, ge=0)
+    viewer_trajectories: ClassVar[int] = 2
     """Trajectories per task (the best ones first) that the report's viewer holds."""
     miniature: bool = False
     """The study is a rehearsal of its own steps, whose numbers mean nothing: tables, figures and the report say so, and
@@ -101,8 +101,6 @@ class ReportConfig(Settings):
 class JudgePoolConfig(Settings):
     """How judging is scheduled. Nothing here can change a verdict."""
 
-    build_workers: int | None = Field(default=None, ge=1)
-    """Processes that compile; every core when absent."""
     device_workers: int = Field(default=1, ge=1)
     """Devices that run kernels: sets of ``judge.num_threads`` cores, or GPUs (the visible ones in turn)."""
     gpus: tuple[int, ...] | None = Field(default=None, min_length=1)
@@ -110,9 +108,6 @@ class JudgePoolConfig(Settings):
     own can work ``while_generating``."""
     kernels_in_flight: int = Field(default=8, ge=1)
     """On a GPU: how many kernels' sandboxes are started or open at once, while one of them is measured."""
-    waiting_cells: int = Field(default=32, ge=0)
-    """On a GPU: how many sandboxes, each with a context of half a gigabyte, may wait for the kernels that a model is
-    writing; never more than a tenth of the memory holds."""
     isolation: Literal["auto", "apptainer", "bubblewrap", "namespaces", "none"] = "auto"
     """What closes candidates in. ``auto``: Apptainer with ``image`` where one is named, else the best that works."""
     image: str | None = None
@@ -120,8 +115,6 @@ class JudgePoolConfig(Settings):
     no image the host's own programs are bound into an empty one."""
     scheduler: str | None = None
     """Address of a running dask scheduler (a Slurm cluster, say); a local one is started when absent."""
-    max_retries: int = Field(default=2, ge=0)
-    """How often a harness failure is tried again; a candidate's failure never is."""
     while_generating: Literal["auto", "always", "never"] = "auto"
     """Whether answers are judged while others are still being generated. ``auto``: where judge and model surely have
     devices of their own, i.e. with a ``scheduler``, or with an endpoint on another machine."""

@@ -11,17 +11,11 @@ from kevin.core.types import Settings
 
 class StrategyConfig(Settings):
     method: Literal["trajectories", "beam", "evolution"] = "trajectories"
-    """``trajectories``: each by itself, as in training. ``beam``: now and then only those with the fastest kernels go
-    on, copied. ``evolution``: every prompt shows kernels of all the task's trajectories with their evaluations, drawn
-    from the best so far (EvoEngineer, arXiv 2510.03760)."""
+    """``trajectories``: each by itself, as in training. ``beam``: after half of the turns only the quarter with the
+    fastest kernels goes on, copied. ``evolution``: every prompt shows kernels of all the task's trajectories with
+    their evaluations, drawn from the eight best so far (EvoEngineer, arXiv 2510.03760)."""
     rollout: dict[str, Any] = Field(default={})
     """Keys of ``rollout`` that differ. Of ``num_turns`` the number of trajectories follows: see ``num_kernels``."""
-    turns_per_round: int | None = Field(default=None, ge=1)
-    """``beam`` only: turns between two selections; half of all when null."""
-    num_kept: int | None = Field(default=None, ge=1)
-    """``beam`` only: trajectories that go on; a quarter of them when null."""
-    population: int = Field(default=8, ge=1)
-    """``evolution`` only: different kernels of a task, the best so far, that parents are drawn from."""
     num_parents: int = Field(default=3, ge=1)
     """``evolution`` only: kernels that a prompt shows, the best last; better ones are drawn more often."""
 
@@ -34,11 +28,10 @@ class SearchConfig(Settings):
     strategies: dict[str, StrategyConfig] = Field(default={})
     """By a name of your choice."""
     compared: tuple[str, ...] | None = None
-    """Those of them that are compared, by name; all when null."""
-    in_report: bool = False
-    """Whether the report compares them too: each is a further rollout of every compared policy."""
+    """Those of them that the report compares too, by name: each is a further rollout of every compared policy. When
+    null ``tables/search.csv`` compares all, and the report none."""
 
     @property
     def names(self) -> list[str]:
         """Of the strategies that are compared, in their order."""
-        return list(self.strategies) if self.compared is None else list(self.compared)
+        return list(self.compared or self.strategies)

@@ -26,6 +26,8 @@ VIEW_KEYS = ("history", "profile_feedback")
 """Of ``rollout``: what a later turn sees, which a run may choose."""
 GUARD_KEYS = ("rules",)
 """Of ``judge``: what a run may be trained without. Measuring differently would change what its rewards mean."""
+_PLAYED_BY = ("backend", "dtype", "memory_share", "draft_tokens", "engine")
+"""Keys of a policy that one trained from it has too."""
 
 
 _LONGEST_NAME = 100
@@ -34,6 +36,37 @@ _LONGEST_NAME = 100
 
 def _laid_over(rollout: RolloutConfig, keys: dict[str, Any]) -> dict[str, Any]:
     return merge(rollout.model_dump(), keys)
+
+
+def _with_runs(raw: dict[str, Any]) -> dict[str, Any]:
+    """The policies of a raw tree, and one for each run that none of them is of, played as what it is trained from."""
+
+    def section(tree: Any, key: str) -> dict[str, Any]:
+        found = tree.get(key) if isinstance(tree, dict) else getattr(tree, key, None)
+        return found if isinstance(found, dict) else {}
+
+    policies = dict(raw["policies"])
+    for name, run in section(raw, "runs").items():
+        model = f"<results>/policies/{name}"
+        if name not in policies and any(_own_model(policy, raw) == model for policy in policies.values()):
+            continue
+        own = policies.get(name, {})
+        start = section(run, "train").get("init") or section(raw, "train").get("init") or "base"
+        played = policies.get(start, {})
+        if not (isinstance(own, dict) and isinstance(played, dict)):
+            continue
+        given = {"backend": played["backend"]} if played.get("backend") in ("transformers", "vllm") else {}
+        if given and own.get("backend", given["backend"]) == given["backend"]:
+            given = {key: played[key] for key in _PLAYED_BY if key in played}
+        policies[name] = {**given, "model": model, **own}
+    return policies
+
+
+def _own_model(policy: Any, raw: dict[str, Any]) -> str:
+    """The model of a raw policy, with ``<results>`` for the study's own folder."""
+    model = str(policy.get("model") if isinstance(policy, dict) else getattr(policy, "model", ""))
+    folder = f"{str(raw.get('results', 'results')).rstrip('/')}/"
+    return f"<results>/{model.removeprefix(folder)}" if model.startswith(folder) else model
 
 
 class Study(Settings):
@@ -45,8 +78,6 @@ class Study(Settings):
     """Seed of the task generator, the splits, the base model and the sampling."""
     dialect: Dialect = "c_abi"
     """The form of a kernel: a bare translation unit (c_abi), or a Python module that builds its sources inline."""
-    language: Language = "cpp"
-    """What kernels are written in; cuda needs ``judge.device: cuda``."""
     results: str = "results"
     """Folder of everything that is made, relative to the working directory."""
     tasks: TasksConfig = TasksConfig()
@@ -70,12 +101,23 @@ class Study(Settings):
     train: TrainConfig = TrainConfig()
     """The recipe that all training runs share."""
     runs: dict[str, RunConfig] = Field(default={})
-    """Training runs by name. A policy with the model ``<results>/policies/<name>`` is what the run made."""
+    """Training runs by name. Each is a policy of its name, too, played as the one that it is trained from: under
+    ``policies`` stands only what is to be different, its ``label`` for one."""
     ceiling_kernels: int = Field(default=8, ge=1)
     """Mistake-free kernels of the kernel writer that are judged for each task, the most promising first: the tables'
     ceiling. A large number searches everything that the writer can write."""
     report: ReportConfig = ReportConfig()
     """Tables, figures and the page."""
+
+    @property
+    def language(self) -> Language:
+        """What kernels are written in."""
+        return self.judge.language
+
+    @property
+    def task_size(self) -> Literal["cpu", "gpu"]:
+        """Which of the two sizes of the own tasks is used."""
+        return "gpu" if self.judge.device == "cuda" else "cpu"
 
     @property
     def transcripts_history(self) -> HistoryConfig:
@@ -85,9 +127,10 @@ class Study(Settings):
     @model_validator(mode="before")
     @classmethod
     def _fill_results_in(cls, raw: Any) -> Any:
-        """``<results>/...`` in a policy's model, with the folder's name."""
+        """``<results>/...`` in a policy's model, with the folder's name; and a policy for every run."""
         if not isinstance(raw, dict) or not isinstance(raw.get("policies"), dict):
             return raw
+        raw = {**raw, "policies": _with_runs(raw)}
         folder = str(raw.get("results", cls.model_fields["results"].default)).rstrip("/")
 
         def filled(policy: Any) -> Any:
@@ -124,8 +167,6 @@ class Study(Settings):
             first = self.policies.get(policy.seed_of)
             if first is None or first.seed_of is not None:
                 raise ValueError(f"policies.{name}.seed_of: {policy.seed_of} is no policy with seeds of its own")
-        if (self.language == "cuda") != (self.judge.device == "cuda"):
-            raise ValueError(f"language {self.language} does not fit judge.device {self.judge.device}")
         for key in ("policy", "against"):
             if (named := getattr(self.report.primary, key)) is not None and named not in self.policies:
                 raise ValueError(f"report.primary.{key} names a policy that is not defined: {named}")
@@ -209,11 +250,6 @@ class Study(Settings):
     def is_base_model(self, policy: str) -> bool:
         """Whether a policy is the base model that this study makes."""
         return Path(self.policies[policy].model) == Path(self.results, "base_model")
-
-    def is_first_school(self, policy: str) -> bool:
-        """Whether a policy is what the base model was before its second school."""
-        made = self.base_model.has_two_schools
-        return made and Path(self.policies[policy].model) == Path(self.results, "first_school")
 
     def made_by(self, policy: str) -> str | None:
         """The run of this study that makes a policy."""

@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from typing import Literal
+from typing import ClassVar, Literal
 
 from pydantic import Field
 
@@ -12,12 +12,13 @@ from kevin.core.types import Settings
 class KernelBenchSource(Settings):
     """Where KernelBench's tasks, or yours in its layout, come from; not read when ``tasks.source`` is ``catalog``."""
 
-    path: str | None = None
-    """A folder with a checkout; wins over ``repository``."""
-    repository: str = "https://github.com/ScalingIntelligence/KernelBench"
+    repository: ClassVar[str] = "https://github.com/ScalingIntelligence/KernelBench"
     """Git address that is cloned when ``path`` is absent."""
-    commit: str = "423217d9fda91e0c2d67e4a43bf62f96f6d104f1"
+    commit: ClassVar[str] = "423217d9fda91e0c2d67e4a43bf62f96f6d104f1"
     """Pinned: sizes and tolerances differ between versions, and numbers with them."""
+    path: str | None = None
+    """A folder with a checkout, or with your tasks; when null the pinned commit is cloned from KernelBench's own place.
+    """
     levels: tuple[int, ...] = (1, 2)
     """Levels that are loaded and evaluated; 3 and 4, whole networks, are never trained on."""
     num_train_per_level: int = Field(default=90, ge=1)
@@ -30,12 +31,9 @@ class KernelBenchSource(Settings):
 class TasksConfig(Settings):
     source: Literal["catalog", "kernelbench", "both"] = "catalog"
     """The study's own tasks, KernelBench's or a folder of yours in its layout, or such a folder beside the study's."""
-    size: Literal["cpu", "gpu"] = "cpu"
-    """Which of the two sizes of the own tasks is used."""
-    num_train_level1: int = Field(default=10, ge=0)
-    """Own single operators to train on; for KernelBench see ``tasks.kernelbench``."""
-    num_train_level2: int = Field(default=10, ge=0)
-    """Own fused tasks to train on."""
+    num_train: int = Field(default=10, ge=0)
+    """Own tasks to train on, of each level: single operators and fused tasks. For KernelBench see
+    ``tasks.kernelbench``."""
     num_eval_level1: int = Field(default=8, ge=0)
     """Held-out single operators that the tables are made of."""
     num_eval_level2: int = Field(default=8, ge=0)

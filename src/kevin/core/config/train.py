@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from typing import Any, Literal
+from typing import Any, ClassVar, Literal
 
 from pydantic import Field, model_validator
 
@@ -18,8 +18,6 @@ class TrainConfig(Settings):
     """GRPO; or Think-Prune-Train, fine-tuning on own correct answers, the comparison without reinforcement."""
     init: str = "base"
     """Key of ``policies`` that training starts from."""
-    split: str = "train"
-    """Split of the tasks that is trained on."""
     max_task_gb: float | None = Field(default=None, gt=0)
     """Tasks with more than this many gigabytes of inputs, parameters and outputs are not trained on: judging them takes
     many times as long as others. All tasks when null."""
@@ -27,23 +25,16 @@ class TrainConfig(Settings):
     """Seed of the order of tasks and of the sampling; the study's ``seed`` is added to it."""
     num_steps: int = Field(default=12, ge=1)
     """Steps; each is one batch of rollouts and its gradient steps."""
-    time_budget_s: float | None = Field(default=None, gt=0)
-    """Training ends after the step in which this is spent, pauses between runs left out: the policy then depends on the
-    machine's speed, and the report says so. No limit when null."""
     tasks_per_step: int = Field(default=4, ge=1)
     """Tasks of a step, of all levels in the proportion of the split."""
     num_trajectories: int = Field(default=8, ge=1)
     """m, per task."""
     num_turns: int = Field(default=2, ge=1)
     """n, per trajectory. All m * n turns of a task are one group; 1 is the single-turn training of the paper."""
-    max_response_tokens: int | None = Field(default=None, ge=1)
-    """Longest answer in training; that of ``train.init`` in a rollout when null."""
     raise_response_at_step: int | None = Field(default=None, ge=1)
     """From this step on answers may be ``raised_response_tokens`` long."""
     raised_response_tokens: int | None = Field(default=None, ge=1)
     """See ``raise_response_at_step``."""
-    temperature: float = Field(default=0.9, gt=0)
-    """Sampling temperature in training."""
     advantage: Literal["group", "turn", "leave_one_out", "turn_leave_one_out"] = "group"
     """(R - mean) / std over a task's m * n returns (the paper), or R - mean of the others'; ``turn``: the same among
     the m returns of each turn number (``turn_leave_one_out`` is TRLOO of Dr. Kernel)."""
@@ -53,12 +44,10 @@ class TrainConfig(Settings):
     of it when it comes up next, and begin anew the time after."""
     own_kernel_weight: float = Field(default=0.0, ge=0)
     """Added to the score of a correct kernel: this times the profiled share of device time in its own kernels (GPU)."""
-    clip_low: float = Field(default=0.2, gt=0)
-    """Probability ratios below 1 - this have no gradient when the advantage is negative."""
     clip_high: float = Field(default=0.28, gt=0)
     """Probability ratios above 1 + this have no gradient when the advantage is positive (clip-higher)."""
-    loss: Literal["dr_grpo", "grpo", "dapo"] = "dr_grpo"
-    """Normalisation of the loss: by the longest allowed answer, by each answer's length, or by all tokens."""
+    loss: Literal["dr_grpo", "grpo"] = "dr_grpo"
+    """Normalisation of the loss: by the longest allowed answer, or by each answer's length."""
     high_entropy_share: float = Field(default=1.0, gt=0, le=1)
     """Share of a micro-batch's tokens that have a gradient: those at which the policy is least sure (arXiv 2506.01939).
     A small one leaves alone what is copied, and what the policy knows by heart."""
@@ -71,15 +60,11 @@ class TrainConfig(Settings):
     """After the warm-up; what becomes of it then says ``schedule``."""
     schedule: Literal["constant", "linear"] = "constant"
     """The learning rate after the warm-up: it stays (the paper), or falls in a line to 0 after the last step."""
-    warmup_share: float = Field(default=0.03, ge=0, lt=1)
-    """Share of the gradient steps in which the learning rate rises from 0."""
-    weight_decay: float = Field(default=0.0, ge=0)
-    """AdamW weight decay."""
     adam_epsilon: float = Field(default=1e-8, gt=0)
     """AdamW epsilon. A large one spares weights with small gradients: the tokens that a batch says nothing about."""
     max_grad_norm: float = Field(default=0.05, gt=0)
     """Gradients are clipped to this norm."""
-    updates_per_step: int = Field(default=2, ge=1)
+    updates_per_step: ClassVar[int] = 2
     """Gradient steps a batch, each on its share of it: the first on-policy, the others off-policy."""
     num_iterations: int = Field(default=1, ge=1)
     """Passes over a batch, of ``updates_per_step`` gradient steps each."""
@@ -92,36 +77,22 @@ class TrainConfig(Settings):
     steps that bfloat16 weights would round away."""
     gradient_checkpointing: bool = False
     """Trade time for memory."""
-    compile_layers: bool = True
-    """On a GPU, where one process trains and vLLM generates: compile the model's layers, as at school
-    (``base_model.school_training.compile_layers``)."""
-    generation: Literal["transformers", "vllm_colocate", "vllm_server"] = "transformers"
-    """What generates in training. A colocated vLLM sleeps during the gradient steps."""
+    generation: Literal["transformers", "vllm_colocate"] = "transformers"
+    """What generates in training. A colocated vLLM sleeps during the gradient steps, and drafts as the policy that is
+    trained does (``policies.<name>.draft_tokens``)."""
     vllm_memory_share: float = Field(default=0.3, gt=0, lt=1)
     """Share of a GPU's memory for the colocated vLLM while it is awake."""
-    vllm_draft_tokens: int = Field(default=0, ge=0, le=64)
-    """Of the colocated vLLM, as ``policies.<name>.draft_tokens``."""
     vllm_tensor_parallel: int = Field(default=1, ge=1)
     """GPUs that share one colocated vLLM."""
-    vllm_server_url: str | None = None
-    """``vllm_server`` only, e.g. ``http://localhost:8000``."""
     save_every: int = Field(default=1, ge=1)
     """Steps between checkpoints; a killed run goes on from the last one."""
-    num_checkpoints: int = Field(default=2, ge=1)
-    """Checkpoints that are kept."""
     stop_not_okay: float | None = Field(default=0.5, gt=0, le=1)
-    """Training ends when the share of answers that leave the expected opening stays above this (``stop_patience``)."""
+    """Training ends when the share of answers that leave the expected opening stays above this for three steps."""
     stop_repetition: float | None = Field(default=0.7, gt=0, le=1)
-    """Training ends when the share of repeated 8-grams stays above this."""
-    stop_patience: int = Field(default=3, ge=1)
-    """Steps in a row that the two limits above must be exceeded."""
+    """Training ends when the share of repeated 8-grams stays above this for three steps."""
     stop_nothing_correct: int | None = Field(default=6, ge=1)
     """Training, and the study with it, stops when no kernel of the first so many steps is correct: there is nothing to
     learn from. Never when null."""
-    prune_keep: int = Field(default=4, ge=1)
-    """``think_prune`` only: the fastest distinct correct answers of a task and turn that are kept."""
-    prune_epochs: int = Field(default=2, ge=1)
-    """``think_prune`` only: passes over the kept answers in one round."""
 
     @property
     def group_size(self) -> int:
@@ -146,8 +117,8 @@ class TrainConfig(Settings):
         if self.method == "grpo" and self.batch_size % (self.updates_per_step * self.micro_batch_size):
             raise ValueError(
                 f"a batch of {self.tasks_per_step} tasks x {self.num_trajectories} trajectories x {self.num_turns} "
-                f"turns = {self.batch_size} samples cannot be divided into updates_per_step = {self.updates_per_step} "
-                f"parts of whole micro-batches of {self.micro_batch_size}"
+                f"turns = {self.batch_size} samples cannot be divided into {self.updates_per_step} gradient steps "
+                f"of whole micro-batches of {self.micro_batch_size}"
             )
         return self
 

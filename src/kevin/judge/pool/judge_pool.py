@@ -42,6 +42,12 @@ from kevin.judge.store import VerdictStore, verdict_key
 
 log = logging.getLogger(__name__)
 
+MAX_RETRIES = 2
+"""How often a harness failure is tried again; a candidate's failure never is."""
+WAITING_CELLS = 32
+"""On a GPU: sandboxes, each with a context of half a gigabyte, that may wait for the kernels that a model is writing;
+never more than a tenth of the memory holds."""
+
 
 def isolation_environment(config: JudgePoolConfig) -> dict[str, str]:
     """What tells a worker which isolation is wanted; nothing where the configuration leaves it open."""
@@ -119,7 +125,7 @@ class JudgePool:
             dask.config.set(
                 {
                     "distributed.worker.daemon": False,
-                    "distributed.scheduler.allowed-failures": self.config.max_retries,
+                    "distributed.scheduler.allowed-failures": MAX_RETRIES,
                     "distributed.comm.timeouts.connect": "60s",
                     "distributed.admin.tick.limit": "60s",
                     "distributed.worker.multiprocessing-method": "spawn",
@@ -169,7 +175,7 @@ class JudgePool:
                 expect_on_device,
                 sorted(tasks, key=lambda task: task.id),
                 math.ceil(num_kernels / self.config.device_workers),
-                self.config.waiting_cells,
+                WAITING_CELLS,
                 self.protocol,
                 dialect,
                 self._batch,
@@ -216,7 +222,7 @@ class JudgePool:
             self._avoid,
             key=f"build-{key}",
             resources={"build": 1},
-            retries=self.config.max_retries,
+            retries=MAX_RETRIES,
             priority=priority,
         )
 
@@ -228,7 +234,7 @@ class JudgePool:
         if self.protocol.device == "cpu":
             self._avoid = cores[-self.protocol.num_threads * self.config.device_workers :]
         # workers of a GPU mostly wait for it, those of a CPU need cores to themselves
-        num_builders = self.config.build_workers or max(1, len(cores) - len(self._avoid))
+        num_builders = max(1, len(cores) - len(self._avoid))
         common: dict[str, Any] = {
             "memory_limit": 0,
             "host": "127.0.0.1",
@@ -385,5 +391,5 @@ class JudgePool:
             flags,
             key=f"run-{key}",
             resources={"device": 1},
-            retries=self.config.max_retries,
+            retries=MAX_RETRIES,
         )

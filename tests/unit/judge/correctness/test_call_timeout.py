@@ -55,9 +55,11 @@ def test_a_kernel_that_never_ends_keeps_the_device_no_longer_than_a_call_may_tak
 
 
 @pytest.mark.slow
-def test_a_slow_kernel_of_a_slow_reference_is_judged(tmp_path: Path) -> None:
+def test_a_slow_kernel_of_a_slow_reference_is_judged(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     """Five times as slow as its reference, and over the time that a call has in any case."""
     slow = _task("import time; time.sleep(0.04); return x + 1")
     assert _judge(slow, _kernel(0.2), tmp_path, call_timeout_s=0.1).outcome is Outcome.CORRECT
-    assert _judge(slow, _kernel(0.2), tmp_path, call_timeout_s=0.1, call_slowdown=2.0).outcome is Outcome.TIMEOUT
-    assert _judge(_task(), _kernel(0.2), tmp_path, call_timeout_s=0.1, call_slowdown=9.0).outcome is Outcome.TIMEOUT
+    monkeypatch.setattr(JudgeProtocol, "call_slowdown", 2.0)
+    assert _judge(slow, _kernel(0.2), tmp_path, call_timeout_s=0.1).outcome is Outcome.TIMEOUT
+    monkeypatch.setattr(JudgeProtocol, "call_slowdown", 9.0)
+    assert _judge(_task(), _kernel(0.2), tmp_path, call_timeout_s=0.1).outcome is Outcome.TIMEOUT

@@ -98,7 +98,7 @@ def test_the_first_device_of_a_pool_says_it(tmp_path: Path, monkeypatch: pytest.
         seen.update({name: worker["options"]["env"][isolation.HINTS] for name, worker in workers.items()})
 
     monkeypatch.setattr("distributed.SpecCluster", cluster)
-    pool = JudgePool(JudgeProtocol(), tmp_path, JudgePoolConfig(device_workers=2, build_workers=1))
+    pool = JudgePool(JudgeProtocol(), tmp_path, JudgePoolConfig(device_workers=2))
     pool._local_cluster()
     pool.close()
     assert seen == {"builder": "no", "device-0": "", "device-1": "no"}
