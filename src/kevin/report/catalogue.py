@@ -238,9 +238,10 @@ def _given(kind: str, name: str, known: dict[str, Any], files: dict[str, Any]) -
     if name not in known:
         raise UsageError(f"no {kind} {name!r}; there are {', '.join(known)}")
     given = Files(**{option: value for option, value in files.items() if value is not None})
-    for option in (o for o in known[name].reads.split() if not o.startswith("?")):
-        if not getattr(given, option):
-            raise UsageError(f"{kind} {name} is made of {option}: name it with --{OPTIONS.get(option, option)}")
+    needed = [option for option in known[name].reads.split() if not option.startswith("?")]
+    if any(not getattr(given, option) for option in needed):
+        options = " and ".join(f"--{OPTIONS.get(option, option)}" for option in needed)
+        raise UsageError(f"{kind} {name} is made of the files that {options} name")
     return given
 
 

@@ -17,6 +17,7 @@ import matplotlib
 matplotlib.use("Agg")
 
 import matplotlib.pyplot as plt
+import numpy as np
 import pandas as pd
 import seaborn as sns
 from matplotlib.axes import Axes
@@ -130,7 +131,7 @@ def panels(
         data: columns row, column, key, x, value, and where there are intervals low and high.
         looks: by key; later ones are drawn on top.
         rows, columns: what is shown of ``row`` and ``column``, with the label of the axis and the panel's title.
-        steps: a value holds from the point before on: one of many, without a marker.
+        steps: a value holds from the point before on.
     """
     shape = {"row_order": list(rows), "col_order": list(columns), "height": height, "aspect": width / height}
     grid = sns.FacetGrid(data, row="row", col="column", sharey="row", sharex="col", despine=True, **shape)
@@ -153,28 +154,32 @@ def panels(
         ax.set_xlabel(x if row == list(rows)[-1] else "")
         ax.set_ylabel(rows[row] if column == next(iter(columns)) else "")
     handles = [] if len(looks) <= FEW else [look.handle() for look in looks.values()]
+    if len(looks) > FEW and not steps:
+        remark = remark.replace("Bars:", "Bars, at the last point:")
     return finish(grid.figure, handles, remark)
 
 
 def _line(
     ax: Axes, line: pd.DataFrame, look: Look, place: float, *, steps: bool, is_named: bool, is_one_of_many: bool
 ) -> None:
-    """One line with its intervals; of many lines only the last interval, which else would hide them."""
+    """One line with its intervals; of many lines only the last interval, since all would hide them, and of steps those
+    at powers of two."""
     drawn: dict[str, Any] = {"color": look.color, "linestyle": look.dashes, "linewidth": 1.6, "label": look.label}
     drawn["gid"] = NAMED if is_named else None
     if steps:
-        ax.step(line["x"], line["value"], where="pre", **drawn)
-        if "low" in line and line["low"].notna().any():
-            ax.fill_between(line["x"], line["low"], line["high"], step="pre", color=look.color, alpha=0.1, linewidth=0)
-        return
-    alone = "o" if len(line) == 1 and not look.marker else look.marker
-    lines = ax.plot(line["x"], line["value"], marker=alone, markersize=4.5, **drawn)
+        lines = ax.step(line["x"], line["value"], where="pre", **drawn)
+        shown = line[np.log2(line["x"]) % 1 == 0]
+    else:
+        alone = "o" if len(line) == 1 and not look.marker else look.marker
+        lines = ax.plot(line["x"], line["value"], marker=alone, markersize=4.5, **drawn)
+        shown = line.iloc[-1:] if is_one_of_many else line
     if "low" not in line or line["low"].isna().all():
         return
-    shown = line.iloc[-1:] if is_one_of_many else line
     bars = ax.vlines(shown["x"], shown["low"], shown["high"], color=look.color, linewidth=1.1, alpha=0.65)
     aside = ScaledTranslation(_DODGE * place / 72, 0, ax.figure.dpi_scale_trans)
-    for artist in [bars] if is_one_of_many else [bars, *lines]:  # moved last, so that limits are those of the data
+    for artist in (
+        [bars] if is_one_of_many or steps else [bars, *lines]
+    ):  # moved last, so that limits are those of the data
         artist.set_transform(ax.transData + aside)
 
 

@@ -23,7 +23,7 @@ from kevin.report.tables import compile_speedups
 
 SPEEDUP, CORRECT = "speedup", "correct"
 ROWS = {SPEEDUP: "mean speedup over\nPyTorch eager (×)", CORRECT: "tasks with a\ncorrect kernel (%)"}
-OVER_TASKS = "Bars and bands: bootstrap 95 % interval over tasks."
+OVER_TASKS = "Bars: bootstrap 95 % interval over tasks."
 Drawn = tuple[Figure, pd.DataFrame]
 """A figure, and exactly what is plotted in it."""
 
@@ -219,7 +219,8 @@ def fast_p_data(scores: pd.DataFrame, compiled: pd.Series, study: Study, num_poi
     """
     policies = scores[scores["policy"] != CEILING]
     end = max(4.0, 1.1 * float(np.nan_to_num(policies["speedup"].max())))
-    points = [0.0, *np.geomspace(SLOWEST, end, num_points - 1).tolist()]
+    doubled = [2.0**i for i in range(int(math.log2(SLOWEST)), int(math.log2(end)) + 1)]
+    points = sorted({0.0, *np.geomspace(SLOWEST, end, num_points).tolist(), *doubled})
     rows = []
     num_trajectories = _num_trajectories(scores)
     for head, seeds in seed_groups(scores, study):
@@ -239,9 +240,10 @@ def fast_p(scores: pd.DataFrame, baselines: pd.DataFrame, study: Study) -> Drawn
     compiled = pd.Series(compile_speedups(baselines), dtype="float64")
     data = fast_p_data(judged_scores(scores), compiled, study)
     shown = data[data["x"] > 0]
+    looks = {key: own._replace(marker="") for key, own in look.policy_looks(look.labels_of(data), study).items()}
     rows = {"best": "tasks (%),\nbest trajectory", "avg": "trajectories (%)"}
     figure = look.panels(
-        split_panels(shown), look.policy_looks(look.labels_of(data), study), x="p, speedup over PyTorch eager (×)",
+        split_panels(shown), looks, x="p, speedup over PyTorch eager (×)",
         rows=rows, columns=split_titles(data), steps=True,
         remark=f"The left end is nearly the share of correct ones. {OVER_TASKS}",
     )  # fmt: skip

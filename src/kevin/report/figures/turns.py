@@ -11,7 +11,7 @@ from kevin.report import metrics
 from kevin.report.figures import look
 from kevin.report.figures.scaling import Drawn, judged_scores, seed_groups, split_panels, split_titles
 from kevin.report.palette import OUTCOMES
-from kevin.report.scores import CEILING, policy_label, split_label
+from kevin.report.scores import CEILING, split_label
 from kevin.report.turns import share, turn_changes
 
 ROWS = {
@@ -49,20 +49,20 @@ def turns(scores: pd.DataFrame, study: Study) -> Drawn:
 
 
 def outcomes_data(scores: pd.DataFrame, study: Study) -> pd.DataFrame:
-    """One row for each split, policy, turn and outcome: ``num`` kernels, their ``share`` of those with a verdict.
+    """One row for each split, policy, turn and outcome: ``num`` kernels, their ``share`` of those with a verdict; the
+    kernels of all seeds together.
 
     Turns without a verdict (the harness failed) are left out and counted in ``num_missing``.
     """
     rows = []
-    keys = ["split", "policy", "turn"]
-    for (split, policy, turn), own in scores[scores["policy"] != CEILING].groupby(keys, sort=False):
-        judged = metrics.usable(own)
-        head = {"split": split, "policy": policy, "label": policy_label(str(policy), study), "turn": turn}
-        for outcome in OUTCOMES:
-            num = int((judged["outcome"] == outcome.value).sum())
-            share_of = num / len(judged) if len(judged) else 0.0
-            rows.append(head | {"outcome": outcome.value, "num": num, "share": share_of})
-            rows[-1]["num_missing"] = len(own) - len(judged)
+    for head, seeds in seed_groups(scores[scores["policy"] != CEILING], study):
+        for turn, own in pd.concat(seeds).groupby("turn"):
+            judged = metrics.usable(own)
+            for outcome in OUTCOMES:
+                num = int((judged["outcome"] == outcome.value).sum())
+                share_of = num / len(judged) if len(judged) else 0.0
+                cells = {"num": num, "share": share_of, "num_missing": len(own) - len(judged)}
+                rows.append(head | {"turn": turn, "outcome": outcome.value} | cells)
     return pd.DataFrame(rows)
 
 
