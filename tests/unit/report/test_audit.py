@@ -122,7 +122,9 @@ def test_the_figure_holds_every_run_and_step(study: Study, tmp_path: Path) -> No
     files = [tmp_path / "tiny.parquet", tmp_path / "free.parquet"]
     make_table("audit", tmp_path / "audit.csv", study=study, kernels=files)
     shown = (tmp_path / "audit.md").read_text()
-    assert re.search(r"\| tiny \(all rules enforced\) +\| not correct here, paid without guards +\| +2 \| +33\.3 % \(", shown)
+    assert re.search(
+        r"\| tiny \(all rules enforced\) +\| not correct here, paid without guards +\| +2 \| +33\.3 % \(", shown
+    )
     assert "paid_unguarded" not in shown and "input mutated" in (tmp_path / "audit.tex").read_text()
     _, _, data = make_figure("audit", tmp_path / "figures", study=study, table=tmp_path / "audit.csv")
     plotted = pd.read_csv(data)

@@ -9,9 +9,8 @@ import pytest
 from report_fixtures import scored, trained_study
 
 from kevin.core.config import Study
-from kevin.report import paper
+from kevin.report import paper, show
 from kevin.report.claims import COLUMNS, NOT_MEASURED, NOT_SHOWN, REFUTED, SHOWN, claims, claims_table, interval_verdict
-from kevin.report import show
 from kevin.report.metrics import Interval
 
 TASKS = [f"t{i}" for i in range(8)]

@@ -9,8 +9,8 @@ import pandas as pd
 import pytest
 from report_fixtures import scored, trained_study
 
-from kevin.report.differences import COLUMNS, METRICS, differences_table
 from kevin.report import show
+from kevin.report.differences import COLUMNS, METRICS, differences_table
 
 TASKS = ("a", "b", "c", "d", "e", "f")
 

@@ -15,9 +15,9 @@ from report_fixtures import scored, trained_study
 
 from kevin.core.config import Study
 from kevin.core.errors import UsageError
-from kevin.report.claims import NOT_MEASURED, NOT_SHOWN, PRIMARY, SHOWN, claims_table
 from kevin.report import show
 from kevin.report.catalogue import make_figure
+from kevin.report.claims import NOT_MEASURED, NOT_SHOWN, PRIMARY, SHOWN, claims_table
 from kevin.report.figures.scaling import FIRST, TURNS
 from kevin.report.findings import findings
 from kevin.report.primary import COLUMNS, COMPILED, EAGER, KNOWN, ROOM, primary_table
