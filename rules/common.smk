@@ -108,7 +108,7 @@ if CEILING in study.policies:
 wildcard_constraints:
     policy="|".join(map(re.escape, study.policies)),
     split="train|level[1-4]|unseen",
-    table="|".join(set(TABLES) - set(SPLITS) | set(EVAL_SPLITS)),
+    table="|".join(name for name in TABLES if name not in SPLITS or name in EVAL_SPLITS),
     figure="|".join(FIGURES),
     run="|".join(map(re.escape, study.runs)) or "none",
     strategy="|".join(map(re.escape, study.search.strategies)) or "none",

@@ -94,10 +94,11 @@ def made_of(entry, name):
 
 def options(wildcards, input):
     """Each input as an option of the command."""
+    named = ("scores", "turns", "search", "kernels", "tasks", "baselines", "table")
+    given = {key: input[key] for key in named if key in input.keys()}
     said = [
-        repeat(f"--{key}", input[key])
-        for key in ("scores", "turns", "search", "kernels", "tasks", "baselines", "table")
-        if key in input.keys()
+        repeat(f"--{key}", [files] if isinstance(files, str) else files)
+        for key, files in given.items()
     ]
     runs = input.get("runs", [])
     said.append(repeat("--run-dir", [Path(run).parent for run in runs]))

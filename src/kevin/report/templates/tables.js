@@ -2,10 +2,12 @@
 
 // --- tables: sort, and choose among our rows by the values of a column -----------------------------------------
 
+const textOf = (cell) => cell.firstChild?.textContent.trim() ?? "";
+
 // The number that a cell's text begins with; null for a word.
 function numberOf(cell) {
-  const text = cell.firstChild === null ? "" : cell.firstChild.textContent;
-  const match = text.trim().replaceAll(",", "").replace("−", "-").match(/^[+-]?\d+(\.\d+)?/);
+  const text = textOf(cell);
+  const match = text.replaceAll(",", "").replace("−", "-").match(/^[+-]?\d+(\.\d+)?/);
   return match ? Number(match[0]) : text === "–" ? -Infinity : null;
 }
 
@@ -29,11 +31,13 @@ function sortBy(table, column, header) {
 }
 
 function choose(table, box) {
-  const chosen = [...box.querySelectorAll("select")].map((select) => [Number(select.dataset.column), select.value]);
+  const selects = [...box.querySelectorAll("select")];
   for (const row of bodyRows(table)) {
-    const texts = chosen.map(([column, value]) => [row.cells[column].firstChild?.textContent.trim() ?? "", value]);
-    // what is no choice of ours, as the kernels of torch.compile, always stands
-    row.hidden = !isTheirs(row) && texts.some(([text, value]) => text !== value && text !== "–" && text !== "");
+    // a row stands but where another choice than the chosen one is its own
+    row.hidden = selects.some((select) => {
+      const text = textOf(row.cells[Number(select.dataset.column)]);
+      return text !== select.value && [...select.options].some((option) => option.value === text);
+    });
   }
 }
 
@@ -42,7 +46,7 @@ function addFilters(table) {
   const heads = table.tHead.rows[table.tHead.rows.length - 1].cells;
   for (const column of table.dataset.filters.split(" ").filter(Boolean).map(Number)) {
     const ours = bodyRows(table).filter((row) => !isTheirs(row));
-    const values = [...new Set(ours.map((row) => row.cells[column].firstChild?.textContent.trim() ?? ""))];
+    const values = [...new Set(ours.map((row) => textOf(row.cells[column])))];
     const select = document.createElement("select");
     select.dataset.column = column;
     select.append(...values.filter((value) => value !== "–" && value !== "").map((value) => new Option(value, value)));
