@@ -15,7 +15,6 @@ container: "containers/train.sif"
 
 include: "rules/common.smk"
 include: "rules/cluster.smk"
-include: "rules/captions.smk"
 
 
 pathvars:
@@ -27,9 +26,8 @@ include: "rules/tasks.smk"
 include: "rules/base_model.smk"
 include: "rules/judge.smk"
 include: "rules/rollout.smk"
-include: "rules/report.smk"
 include: "rules/search.smk"
-include: "rules/field.smk"
+include: "rules/report.smk"
 include: "rules/train.smk"
 include: "rules/audit.smk"
 

@@ -15,6 +15,18 @@ from kevin.core.config.layers import plain
 from kevin.core.errors import ConfigError, UsageError
 from kevin.core.provenance import SIDE_BY_SIDE
 from kevin.policy.weights_place import must_be_local
+from kevin.report.captions import caption_of, captions, labels_of
+from kevin.report.catalogue import (
+    DRAWN_ALWAYS,
+    DRAWN_OF_TRAINING,
+    FIGURES,
+    OF_SCORES,
+    OF_TRAINING,
+    SPLITS,
+    TABLES,
+    reads,
+)
+from kevin.report.field import field_rollouts, field_runs
 from kevin.tasks.kernelbench import is_kernelbench
 from kevin.train.weights import PACKAGE, find_weights, is_packed
 from kevin.workflow.digests import StudyDigests, code_digest
@@ -66,22 +78,6 @@ COMPARED_ON = [
     for split in EVAL_SPLITS
     if policy != CEILING or split not in ("level3", "level4")
 ]
-TABLES = [
-    *("primary", "claims", "table1", "table2", *EVAL_SPLITS),
-    *("differences", "serial_parallel", "turns", "mended", "pass_at_k", "tasks"),
-]
-FIGURES = (
-    "primary",
-    "serial_scaling",
-    "parallel_scaling",
-    "serial_parallel_map",
-    "fast_p",
-    "speedup_distribution",
-    "roofline",
-    "outcomes",
-    "turns",
-    "layernorm_case_study",
-)
 BASE_MODEL = f"{study.results}/base_model"
 BASE_MODEL_CHECK = f"{study.results}/checks/base_model.json"
 DEVICE = study.judge.device
@@ -89,14 +85,14 @@ DEVICE = study.judge.device
 SHOWN_RUNS = [run for run in study.runs if run in map(study.made_by, study.evaluate)]
 SHOWN_SEARCH = ["search"] if study.search.compared else []
 SHOWN_TABLES = [
-    *TABLES,
+    *(name for name in OF_SCORES if name not in SPLITS or name in EVAL_SPLITS),
     *SHOWN_SEARCH,
-    *(["rl_gain", "step_time"] if SHOWN_RUNS else []),
+    *(OF_TRAINING if SHOWN_RUNS else []),
 ]
 SHOWN_FIGURES = [
-    *FIGURES,
+    *DRAWN_ALWAYS,
     *SHOWN_SEARCH,
-    *(["training", "training_turns", "stability"] if SHOWN_RUNS else []),
+    *(DRAWN_OF_TRAINING if SHOWN_RUNS else []),
 ]
 
 if CEILING in study.policies:
@@ -108,11 +104,10 @@ if CEILING in study.policies:
 wildcard_constraints:
     policy="|".join(map(re.escape, study.policies)),
     split="train|level[1-4]|unseen",
-    table="|".join(TABLES),
+    table="|".join(name for name in TABLES if name not in SPLITS or name in EVAL_SPLITS),
     figure="|".join(FIGURES),
     run="|".join(map(re.escape, study.runs)) or "none",
     strategy="|".join(map(re.escape, study.search.strategies)) or "none",
-    training_figure="training|training_turns|stability|ablations",
 
 
 # Expensive steps are made again when something that they depend on changes its meaning: see kevin.workflow.digests.
@@ -246,22 +241,6 @@ def initial_model(wildcards):
     return own_model(init)
 
 
-def drawn_runs(wildcards):
-    """Those that the report compares; all for the ablations. For stability those that differ in no more than what it is
-    about, of all where the report compares none."""
-    if wildcards.training_figure == "ablations":
-        return list(study.runs)
-    if wildcards.training_figure == "stability" and not SHOWN_RUNS:
-        return [
-            name
-            for name, run in study.runs.items()
-            if not run.reward
-            and not run.rollout
-            and run.train.keys() <= {"seed", "loss", "max_grad_norm"}
-        ]
-    return SHOWN_RUNS
-
-
 # Several GPUs train as one: weights, gradients and optimizer are spread over them.
 LAUNCHER = (
     f"accelerate launch --config_file {shlex.quote(workflow.basedir)}/config/accelerate/zero3-{NEEDS['gpu']}.yaml"
@@ -341,3 +320,13 @@ shell.prefix(
     f'export PATH={shlex.quote(str(Path(sys.executable).parent))}:"$PATH" KEVIN_WORKFLOW_PID=$PPID'
     f" {SIDE_BY_SIDE}={side_by_side()}; "
 )
+
+
+# What `snakemake --report` shows of a file: report(<file>, **REPORTED). rules/caption.rst, a template that knows its job,
+# finds the text here.
+config["captions"] = {name: caption.text for name, caption in captions().items()}
+REPORTED = {
+    "caption": "caption.rst",
+    "category": lambda wildcards, output: caption_of(output[0]).category,
+    "labels": lambda wildcards, output: labels_of(output[0]),
+}

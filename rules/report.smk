@@ -1,3 +1,4 @@
+# Tables and figures of the catalogue (kevin.report.catalogue): what each is made of stands there.
 SCORES = [f"<results>/scores/{policy}-{split}.parquet" for policy, split in COMPARED_ON]
 TURNS = [
     f"<results>/rollouts/{policy}-{split}/turns.parquet"
@@ -37,18 +38,78 @@ rule score_turns:
         " --policy {wildcards.policy:q} --split {wildcards.split:q} --out {output:q}"
 
 
+FIELD_TURNS = [
+    (
+        f"<results>/rollouts/{policy}-{split}/turns.parquet"
+        if strategy is None
+        else f"<results>/search/{strategy}/{policy}-{split}/turns.parquet"
+    )
+    for policy, strategy in dict.fromkeys(field_rollouts(study).values())
+    for split in EVAL_SPLITS
+]
+
+
+def drawn_runs(name):
+    """Those that the report compares; all for the ablations. For stability those that differ in no more than what it is
+    about, of all where the report compares none."""
+    if name == "ablations":
+        return list(study.runs)
+    if name == "stability" and not SHOWN_RUNS:
+        return [
+            name
+            for name, run in study.runs.items()
+            if not run.reward
+            and not run.rollout
+            and run.train.keys() <= {"seed", "loss", "max_grad_norm"}
+        ]
+    return SHOWN_RUNS
+
+
+def trained(runs):
+    return expand("<results>/train/{run}/summary.json", run=runs)
+
+
+def made_of(entry, name):
+    """The files that a table or figure is made of, by their names in the catalogue; and the trainings behind them."""
+    needed = reads(entry)
+    shown = study.search.compared or name.startswith("search")
+    every = {
+        "scores": SCORES,
+        "turns": FIELD_TURNS if name == "field" else TURNS,
+        "search": SEARCH_TURNS if shown else [],
+        "runs": trained(drawn_runs(name)),
+        "kernels": expand("<results>/audit/{run}.parquet", run=study.audited),
+        "tasks": "<results>/tasks.parquet",
+        "baselines": f"<results>/baselines/{DEVICE}.parquet",
+        "table": f"<results>/tables/{name}.csv",
+    }
+    files = {key: every[key] for key in needed if key != "store"}
+    if not {"table", "runs"} & set(needed):
+        own = {"field": field_runs(study), "audit": study.audited}
+        files["trainings"] = [*OWN_BASE, *trained(own.get(name, SHOWN_RUNS))]
+    elif "runs" in needed and name in FIGURES:
+        files["trainings"] = OWN_BASE
+    return files
+
+
+def options(wildcards, input):
+    """Each input as an option of the command."""
+    named = ("scores", "turns", "search", "kernels", "tasks", "baselines", "table")
+    given = {key: input[key] for key in named if key in input.keys()}
+    said = [
+        repeat(f"--{key}", [files] if isinstance(files, str) else files)
+        for key, files in given.items()
+    ]
+    runs = input.get("runs", [])
+    said.append(repeat("--run-dir", [Path(run).parent for run in runs]))
+    said.append(summaries([*input.get("trainings", []), *runs]))
+    return " ".join(filter(None, said))
+
+
 rule make_table:
-    """One table, all compared policies and the ceiling; for papers as Markdown and LaTeX too."""
+    """One table of the catalogue; for papers as Markdown and LaTeX too."""
     input:
-        scores=SCORES,
-        baselines=f"<results>/baselines/{DEVICE}.parquet",
-        trainings=TRAININGS,
-        search=lambda wildcards: (
-            SEARCH_TURNS
-            if study.search.compared
-            and wildcards.table in ("primary", "claims", "table2")
-            else []
-        ),
+        unpack(lambda wildcards: made_of(TABLES[wildcards.table], wildcards.table)),
     output:
         csv=report("<results>/tables/{table}.csv", **REPORTED),
         md="<results>/tables/{table}.md",
@@ -64,13 +125,40 @@ rule make_table:
         config=CONFIG,
         depends=report_digest,
         code=REPORT_CODE,
-        scores=lambda wildcards, input: repeat("--scores", input.scores),
-        summaries=lambda wildcards, input: summaries(input.trainings),
-        search=lambda wildcards, input: repeat("--search", input.search),
+        files=options,
     shell:
-        "kevin --log {log:q} table {wildcards.table:q} --config {params.config:q} {params.scores} {params.summaries}"
-        " {params.search}"
-        " --baselines {input.baselines:q} --out {output.csv:q}"
+        "kevin --log {log:q} table {wildcards.table:q} --config {params.config:q} {params.files} --out {output.csv:q}"
+
+
+rule draw_figure:
+    """One figure of the catalogue as PNG and PDF, with a CSV of exactly what is plotted."""
+    input:
+        unpack(lambda wildcards: made_of(FIGURES[wildcards.figure], wildcards.figure)),
+    output:
+        report("<results>/figures/{figure}.png", **REPORTED),
+        "<results>/figures/{figure}.pdf",
+        "<results>/figures/{figure}.csv",
+    log:
+        "<results>/logs/draw_figure-{figure}.log",
+    benchmark:
+        "<results>/benchmarks/draw_figure-{figure}.tsv"
+    resources:
+        mem_mb=2000,
+        runtime=4,
+    params:
+        config=CONFIG,
+        depends=report_digest,
+        code=REPORT_CODE,
+        files=options,
+        store=lambda wildcards: (
+            f"--store {shlex.quote(f'{study.results}/store')}"
+            if "store" in reads(FIGURES[wildcards.figure])
+            else ""
+        ),
+        folder=lambda wildcards, output: str(Path(output[0]).parent),
+    shell:
+        "kevin --log {log:q} figure {wildcards.figure:q} --config {params.config:q} {params.files} {params.store}"
+        " --out-dir {params.folder:q}"
 
 
 rule publish:
@@ -103,51 +191,6 @@ rule publish:
     shell:
         "kevin --log {log:q} publish --config {params.config:q} {params.files} {params.summaries}"
         " --tasks {input.tasks:q} --baselines {input.baselines:q} --store {params.store:q} --out {output:q}"
-
-
-WITH_BASELINES = ("speedup_distribution", "layernorm_case_study")
-
-
-rule draw_figure:
-    """One figure as PNG and PDF, with a CSV of exactly what is plotted."""
-    input:
-        tasks="<results>/tasks.parquet",
-        scores=SCORES,
-        turns=TURNS,
-        trainings=TRAININGS,
-        baselines=lambda wildcards: (
-            [f"<results>/baselines/{DEVICE}.parquet"]
-            if wildcards.figure in WITH_BASELINES
-            else []
-        ),
-        table=lambda wildcards: (
-            ["<results>/tables/primary.csv"] if wildcards.figure == "primary" else []
-        ),
-    output:
-        report("<results>/figures/{figure}.png", **REPORTED),
-        "<results>/figures/{figure}.pdf",
-        "<results>/figures/{figure}.csv",
-    log:
-        "<results>/logs/draw_figure-{figure}.log",
-    benchmark:
-        "<results>/benchmarks/draw_figure-{figure}.tsv"
-    resources:
-        mem_mb=2000,
-        runtime=4,
-    params:
-        config=CONFIG,
-        depends=report_digest,
-        code=REPORT_CODE,
-        scores=lambda wildcards, input: repeat("--scores", input.scores),
-        turns=lambda wildcards, input: repeat("--turns", input.turns),
-        summaries=lambda wildcards, input: summaries(input.trainings),
-        baselines=lambda wildcards, input: repeat("--baselines", input.baselines),
-        table=lambda wildcards, input: repeat("--table", input.table),
-        folder=lambda wildcards, output: str(Path(output[0]).parent),
-        store=f"{study.results}/store",
-    shell:
-        "kevin --log {log:q} figure {wildcards.figure:q} --config {params.config:q} {params.scores} {params.turns}"
-        " {params.summaries} {params.baselines} {params.table} --tasks {input.tasks:q} --store {params.store:q} --out-dir {params.folder:q}"
 
 
 rule write_report:

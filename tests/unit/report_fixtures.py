@@ -15,9 +15,8 @@ from kevin.core.config import PolicyConfig, Study
 from kevin.core.dialogue import feedback, parse_completion
 from kevin.core.files import write_parquet, write_tasks, write_turns
 from kevin.core.types import OpCall, Outcome, Task, TaskSpec, TensorSpec, Turn
-from kevin.report.figures import make_figure
+from kevin.report.catalogue import OF_SCORES, SPLITS, make_figure, make_table
 from kevin.report.html import make_report
-from kevin.report.tables import SPLITS, TABLES, make_table
 
 LEVEL1 = ("layer_norm", "matmul", "softmax", "cumsum", "max_pool2d", "gelu", "conv2d", "mse_loss")
 LEVEL2 = ("linear_relu_scale", "conv2d_gelu_sum", "matmul_softmax", "linear_bias_add_clamp_tanh", "conv1d_mish_mean")
@@ -170,9 +169,9 @@ def write_scores(root: Path, study: Study, files: dict[str, list[Path]]) -> list
 def write_report(root: Path, study: Study, files: dict[str, list[Path]]) -> Path:
     scores = write_scores(root, study, files)
     splits = {p.stem.rsplit("-", 1)[1] for p in scores}
-    names = [name for name in TABLES if name in splits or name not in SPLITS]
+    names = [name for name in OF_SCORES if name in splits or name not in SPLITS]
     baselines = files.get("baselines", [None])[0]
-    tables = [make_table(n, scores, root / f"{n}.csv", study=study, baselines=baselines) for n in names]
+    tables = [make_table(n, root / f"{n}.csv", study=study, scores=scores, baselines=baselines) for n in names]
     figures = [make_figure("outcomes", root, study=study, scores=scores)[0]]
     return make_report(
         root / "report.html",

@@ -18,7 +18,7 @@ from typing import Any
 from kevin.core.config import load_study
 from kevin.core.files import read_tasks, read_turns
 from kevin.core.types import digest
-from kevin.report.origin import read_origin
+from kevin.report.diff import read_origin
 from kevin.writer.plan import Habits
 from kevin.writer.transcripts import MAX_TURNS, transcripts
 
@@ -66,7 +66,7 @@ def stored(results: Path) -> dict[str, Any]:
                 shutil.copy(table, REFERENCE / "tables")
         for name in ("config.yaml", "split.yaml"):
             shutil.copy(results / name, REFERENCE / name)
-        origin = read_origin(results).provenance or {}
+        origin = read_origin(results).provenance
         kept = {
             k: v
             for k, v in origin.items()

@@ -103,7 +103,7 @@ def test_the_audit_trains_each_run_and_looks_at_its_kernels(snakemake: Run) -> N
     overlay = ROOT / "config/audit.yaml"
     found = jobs(snakemake("--dry-run", "results/audit/figures/audit.png", "--configfile", overlay))
     assert found["train_policy"] == found["audit_kernels"] == 2
-    assert found["table_audit"] == found["draw_audit"] == 1 and "run_rollouts" not in found
+    assert found["make_table"] == found["draw_figure"] == 1 and "run_rollouts" not in found
     run = snakemake("--dry-run", "-p", "results/paper/tables/attacks.csv", "--configfile", ROOT / "config/paper.yaml")
     assert jobs(run) == {"table_attacks": 1}
     assert "kevin --log results/paper/logs/table_attacks.log bench attacks --device cuda" in run.stdout + run.stderr
@@ -173,14 +173,14 @@ def test_ways_to_spend_kernels_are_made_by_name_or_where_the_report_shall_have_t
     study = load_study([ROOT / "config/config.yaml"])
     num_rollouts = len(study.evaluate) * len(study.search.strategies)
     found = jobs(snakemake("--dry-run", "results/figures/search.png", "results/tables/search_turns.csv"))
-    assert (found["run_search"], found["compare_search"], found["draw_search"]) == (num_rollouts, 2, 1)
+    assert (found["run_search"], found["make_table"], found["draw_figure"]) == (num_rollouts, 2, 1)
     assert "run_rollouts" not in found, "they are rollouts of their own"
     overlay = tmp_path / "search.yaml"
     overlay.write_text(f"search: {{compared: [{', '.join(study.search.strategies)}]}}\n")
     found = jobs(run := snakemake("--dry-run", "-p", "--configfile", overlay))
     tables = re.findall(r"kevin .* table (\w+) .* --search results/search/parallel/", run.stdout + run.stderr)
-    assert sorted(tables) == ["claims", "primary", "table2"]
-    assert (found["run_search"], found["compare_search"], found["draw_search"]) == (num_rollouts, 1, 1)
+    assert sorted(tables) == ["claims", "primary", "search", "table2"]
+    assert found["run_search"] == num_rollouts
 
 
 def test_some_ways_to_spend_kernels_are_compared(snakemake: Run, tmp_path: Path) -> None:
@@ -194,7 +194,7 @@ def test_some_ways_to_spend_kernels_are_compared(snakemake: Run, tmp_path: Path)
 def test_stability_trains_the_runs_that_differ_in_its_remedies_alone(snakemake: Run) -> None:
     overlay = ROOT / "config/ablations.yaml"
     found = jobs(snakemake("--dry-run", "results/ablations/figures/stability.png", "--configfile", overlay))
-    assert (found["train_policy"], found["draw_training_figure"]) == (4, 1)
+    assert (found["train_policy"], found["draw_figure"]) == (4, 1)
     found = jobs(snakemake("--dry-run", "results/figures/stability.png"))
     assert found["train_policy"] == 1, "of what the report compares, where it compares trainings"
 

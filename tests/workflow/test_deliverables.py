@@ -7,11 +7,11 @@ import re
 import pytest
 
 from kevin.core.config import load_study
-from kevin.workflow.captions import caption_key, read_captions, target_of, targets_page
+from kevin.report.captions import caption_key, captions, target_of, targets_page
 
 from .conftest import ROOT, Run
 
-CAPTIONS = read_captions(ROOT / "rules/captions")
+CAPTIONS = captions()
 OVERLAYS = (
     (),
     ("gpu",),
@@ -34,7 +34,7 @@ def documented() -> list[str]:
 
 
 def test_the_page_of_targets_is_generated() -> None:
-    page = targets_page(CAPTIONS, ROOT / "config")
+    page = targets_page(ROOT / "config")
     assert (ROOT / "docs/targets.md").read_text() == page, "make schema"
     commands = set(re.findall(r"`(snakemake [^`]+)`", page))
     assert len(commands) > 35 and "snakemake results/audit/tables/audit.csv --configfile config/audit.yaml" in commands
@@ -76,4 +76,4 @@ def test_every_documented_file_can_be_made_from_a_fresh_clone(snakemake: Run, ov
     assert forms <= outputs, "a table stands as Markdown and LaTeX beside its CSV"
     shown = {f for f in outputs if re.fullmatch(r".*/(tables/[^/]+\.csv|figures/[^/]+\.png|report\.html)", f)}
     lacking = sorted(key for f in shown if (key := caption_key(f)) not in CAPTIONS)
-    assert lacking == [], f"write {', '.join(f'rules/captions/{key}.rst' for key in lacking)}"
+    assert lacking == [], f"write {', '.join(lacking)} in src/kevin/report/captions.yaml"

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import logging
 import sys
+from collections.abc import Callable
 from pathlib import Path
 from typing import Annotated
 
@@ -16,7 +17,6 @@ from kevin.cli import (
     bench,
     config,
     diff,
-    field,
     judge,
     past,
     serve,
@@ -27,6 +27,7 @@ from kevin.cli import (
 from kevin.cli.extras import step
 from kevin.cli.options import HAND_PANEL, STEPS_PANEL
 from kevin.cli.supervisor import note
+from kevin.core.errors import UsageError
 
 _HELP = """Judge GPU and CPU kernels, and run the study of multi-turn reinforcement learning that writes them.
 
@@ -91,6 +92,24 @@ def options(
         note("log", log_file)
 
 
+REPLACED = {
+    "rl-gain": "kevin table rl_gain",
+    "step-time": "kevin table step_time",
+    "training-figure": "kevin figure NAME --run-dir DIR",
+    "search-table": "kevin table search --search FILE",
+    "search-figure": "kevin figure search",
+    "field": "kevin table field",
+}
+"""Commands of earlier versions, and what does their work now."""
+
+
+def _replaced(name: str) -> Callable[..., None]:
+    def command(rest: Annotated[list[str] | None, typer.Argument(hidden=True)] = None) -> None:
+        raise UsageError(f"`kevin {name}` is now: {REPLACED[name]}")
+
+    return command
+
+
 app.command("answer", hidden=True)(answer.answer)
 app.command("judge", rich_help_panel=HAND_PANEL)(judge.judge)
 app.command("serve", rich_help_panel=HAND_PANEL)(serve.serve)
@@ -101,8 +120,9 @@ app.command("random-model", rich_help_panel=HAND_PANEL)(step(train.random_model)
 app.add_typer(bench.app, name="bench", rich_help_panel=HAND_PANEL)
 app.add_typer(tasks.app, name="tasks", rich_help_panel=HAND_PANEL)
 app.add_typer(config.app, name="config", rich_help_panel=HAND_PANEL)
-app.command("field", rich_help_panel=STEPS_PANEL)(step(field.field))
 app.add_typer(past.app, name="past", rich_help_panel=STEPS_PANEL)
 app.add_typer(audit.app, name="audit", rich_help_panel=STEPS_PANEL)
+for name in REPLACED:
+    app.command(name, hidden=True, context_settings={"ignore_unknown_options": True})(_replaced(name))
 for name, command in {**steps.COMMANDS, **train.COMMANDS}.items():
     app.command(name, rich_help_panel=STEPS_PANEL)(step(command))

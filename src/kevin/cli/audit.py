@@ -12,10 +12,8 @@ from kevin.cli.options import (
     ConfigOption,
     OutOption,
     StoreOption,
-    SummariesOption,
     TasksOption,
     device_config,
-    report_config,
 )
 
 app = typer.Typer(
@@ -46,33 +44,3 @@ def kernels(
     from kevin.train.audit_turns import audit_run
 
     audit_run(study, run, folder, tasks, store.resolve(), out)
-
-
-@app.command()
-def table(
-    out: OutOption,
-    kernels: Annotated[
-        list[Path] | None,
-        typer.Option("--kernels", metavar="FILE", help="What `kevin audit kernels` wrote; repeatable."),
-    ] = None,
-    summaries: SummariesOption = None,
-    config: ConfigOption = None,
-) -> None:
-    """Write how often each kind of hack appears by training step, and what was and would have been paid for it."""
-    study = report_config(config)
-    from kevin.report.audit import make_audit_table
-
-    make_audit_table(kernels or [], out, study=study, summaries=summaries or [])
-
-
-@app.command()
-def figure(
-    table: Annotated[Path, typer.Option("--table", metavar="FILE", help="audit.csv.")],
-    out_dir: Annotated[Path, typer.Option("--out-dir", metavar="DIR", help="Gets audit.png, .pdf and .csv.")],
-    config: ConfigOption = None,
-) -> None:
-    """Draw the audit by training step."""
-    study = report_config(config)
-    from kevin.report.figures.audit import make_audit_figure
-
-    make_audit_figure(table, out_dir, study=study)

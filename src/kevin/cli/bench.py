@@ -232,8 +232,9 @@ def bench_attacks(
     from kevin.core.provenance import device_name, provenance
     from kevin.judge.benchmarks.attack_table import all_tried, attack_protocol, attack_rows, summary, write_attacks
     from kevin.judge.device.open import open_device
-    from kevin.report.display_systems import attacks
-    from kevin.report.publish import latex
+    from kevin.report.captions import captions
+    from kevin.report.forms import latex
+    from kevin.report.show import attacks
 
     kind = device or "cpu"
     claim_gpus(int(kind == "cuda"))
@@ -247,7 +248,9 @@ def bench_attacks(
     origin = {"kernelbench": kernelbench.name} if kernelbench else {}
     record = provenance(protocol=protocol.model_dump(mode="json"), device_name=device_name(protocol.device), **origin)
     paths = write_attacks(out, rows, record)
-    write_text(out / "attacks.tex", latex(attacks(pd.DataFrame(rows))))
+    said = captions()["tables/attacks"]
+    text = latex(attacks(pd.DataFrame(rows)), "attacks", said.title, f"{said.text} {said.reading}")
+    write_text(out / "attacks.tex", text)
     for path in (*paths, out / "attacks.tex"):
         typer.echo(str(path))
     for line in summary(rows):

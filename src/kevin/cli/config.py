@@ -54,9 +54,9 @@ def docs(out: OptionalOut = None) -> None:
 @app.command()
 def targets(out: OptionalOut = None) -> None:
     """Print every file that the workflow makes, with its command (docs/targets.md); in a checkout."""
-    from kevin.workflow.captions import read_captions, targets_page
+    from kevin.report.captions import targets_page
 
-    _emit(targets_page(read_captions(Path("rules/captions")), Path("config")), out)
+    _emit(targets_page(Path("config")), out)
 
 
 def _emit(text: str, out: Path | None) -> None:

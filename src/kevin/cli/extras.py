@@ -25,6 +25,7 @@ EXTRAS = {
         "rapidfuzz",
         "seaborn",
         "snakemake",
+        "tabulate",
         "tensorboard",
         "transformers",
         "trl",

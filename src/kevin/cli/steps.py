@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import logging
-from collections.abc import Callable, Iterable
+from collections.abc import Callable
 from pathlib import Path
 from typing import Annotated
 
@@ -36,8 +36,18 @@ SearchOption = Annotated[
     typer.Option(
         "--search",
         metavar="FILE",
-        help="turns.parquet of a strategy, or answers.csv, for primary, claims and table2; repeatable.",
+        help="turns.parquet of a strategy, or answers.csv of `kevin publish`; repeatable.",
     ),
+]
+
+RunsOption = Annotated[
+    list[Path] | None, typer.Option("--run-dir", metavar="DIR", help="Folder of a training run; repeatable.")
+]
+KernelsOption = Annotated[
+    list[Path] | None, typer.Option("--kernels", metavar="FILE", help="What `kevin audit kernels` wrote; repeatable.")
+]
+MadeTasksOption = Annotated[
+    Path | None, typer.Option("--tasks", metavar="FILE", help="tasks.parquet of `kevin tasks build`.")
 ]
 
 FLOOR_US = 100.0
@@ -231,89 +241,71 @@ def tables(
 
 
 def table(
-    name: Annotated[str, typer.Argument(metavar="NAME", help="primary, claims, table1, table2, level1, ...")],
-    scores: ScoresOption,
+    name: Annotated[str, typer.Argument(metavar="NAME", help="primary, claims, table1, turns, field, audit, ...")],
     out: OutOption,
+    scores: ScoresOption = None,
+    turns: ManyTurnsOption = None,
+    search: SearchOption = None,
+    runs: RunsOption = None,
+    kernels: KernelsOption = None,
+    tasks: MadeTasksOption = None,
     baselines: BaselinesOption = None,
     summaries: SummariesOption = None,
-    search: SearchOption = None,
     config: ConfigOption = None,
 ) -> None:
-    """Write one table as CSV, and beside it as Markdown (.md) and LaTeX (.tex)."""
+    """Write one table as CSV, and beside it as Markdown (.md) and LaTeX (.tex). It says which files it needs."""
     study = report_config(config)
-    from kevin.report.tables import TABLES, make_table
+    from kevin.report.catalogue import make_table
 
-    _check_name("table", name, TABLES)
     make_table(
         name,
-        scores or [],
         out,
         study=study,
+        scores=scores,
+        turns=turns,
+        search=search,
+        runs=runs,
+        kernels=kernels,
+        tasks=tasks,
         baselines=baselines,
-        summaries=summaries or [],
-        search=search or [],
+        summaries=summaries,
     )
 
 
 def figure(
-    name: Annotated[str, typer.Argument(metavar="NAME", help="serial_scaling, parallel_scaling, fast_p, ...")],
+    name: Annotated[str, typer.Argument(metavar="NAME", help="serial_scaling, fast_p, training, search, ...")],
     out_dir: Annotated[Path, typer.Option("--out-dir", metavar="DIR", help="Gets NAME.png, .pdf and .csv.")],
     scores: ScoresOption = None,
     turns: ManyTurnsOption = None,
+    runs: RunsOption = None,
+    tasks: MadeTasksOption = None,
     baselines: BaselinesOption = None,
     store: Annotated[
         Path | None, typer.Option("--store", metavar="DIR", help="Verdict store: roofline, and the case study's bound.")
     ] = None,
-    tasks: Annotated[Path | None, typer.Option("--tasks", metavar="FILE", help="tasks.parquet, for roofline.")] = None,
-    table: Annotated[Path | None, typer.Option("--table", metavar="FILE", help="primary.csv, for primary.")] = None,
+    table: Annotated[
+        Path | None, typer.Option("--table", metavar="FILE", help="A figure of a table's name: that table.")
+    ] = None,
     summaries: SummariesOption = None,
     config: ConfigOption = None,
 ) -> None:
-    """Draw one figure, with a CSV of exactly what is plotted."""
+    """Draw one figure, with a CSV of exactly what is plotted. It says which files it needs."""
     study = report_config(config)
-    from kevin.report.figures import FIGURES, make_figure
+    from kevin.report.catalogue import make_figure
 
-    _check_name("figure", name, FIGURES)
     make_figure(
         name,
         out_dir,
         study=study,
-        scores=scores or [],
-        turns=turns or [],
-        summaries=summaries or [],
+        scores=scores,
+        turns=turns,
+        runs=runs,
+        tasks=tasks,
         baselines=baselines,
         store=store,
-        tasks=tasks,
         table=table,
+        summaries=summaries,
     )
-
-
-def search_table(
-    name: Annotated[str, typer.Argument(metavar="NAME", help="search or search_turns.")],
-    turns: ManyTurnsOption,
-    tasks: TasksOption,
-    out: OutOption,
-    summaries: SummariesOption = None,
-    config: ConfigOption = None,
-) -> None:
-    """Compare ways to spend the same kernels: one table as CSV, Markdown and LaTeX."""
-    study = report_config(config)
-    from kevin.report.search import SEARCH_TABLES, make_search_table
-
-    _check_name("table", name, SEARCH_TABLES)
-    make_search_table(name, turns or [], tasks, out, study=study, summaries=summaries or [])
-
-
-def search_figure(
-    table: Annotated[Path, typer.Option("--table", metavar="FILE", help="search.csv.")],
-    out_dir: Annotated[Path, typer.Option("--out-dir", metavar="DIR", help="Gets search.png, .pdf and .csv.")],
-    config: ConfigOption = None,
-) -> None:
-    """Draw what each way of spending kernels has found, by kernels and by seconds."""
-    study = report_config(config)
-    from kevin.report.figures.search import make_search_figure
-
-    make_search_figure(table, out_dir, study=study)
 
 
 def report(
@@ -354,11 +346,6 @@ def summary(config: ConfigOption = None) -> None:
     typer.echo(summary_text(study), nl=False)
 
 
-def _check_name(what: str, name: str, known: Iterable[str]) -> None:
-    if name not in known:
-        raise UsageError(f"no {what} {name!r}; there are {', '.join(known)}")
-
-
 COMMANDS: dict[str, Callable[..., None]] = {
     "base-model": base_model,
     "check-base-model": check_base_model,
@@ -371,8 +358,6 @@ COMMANDS: dict[str, Callable[..., None]] = {
     "tables": tables,
     "table": table,
     "figure": figure,
-    "search-table": search_table,
-    "search-figure": search_figure,
     "report": report,
     "summary": summary,
 }

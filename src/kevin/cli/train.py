@@ -11,12 +11,9 @@ import typer
 
 from kevin.cli.options import (
     ConfigOption,
-    ScoresOption,
-    SummariesOption,
     TasksOption,
     device_config,
     load_config,
-    report_config,
 )
 from kevin.core.errors import UsageError
 
@@ -59,45 +56,6 @@ def export_policy(
     from kevin.train.checkpoint import export_policy as export
 
     export(run, out)
-
-
-def rl_gain(
-    scores: ScoresOption,
-    out: Annotated[Path, typer.Option("--out", metavar="FILE", help="rl_gain.csv; beside it .md and .tex.")],
-    summaries: SummariesOption = None,
-    config: ConfigOption = None,
-) -> None:
-    """Write what training gained over the model that it started from, on held-out tasks."""
-    study = report_config(config)
-    from kevin.report.training_gain import make_rl_gain
-
-    make_rl_gain(scores or [], out, study=study, summaries=summaries or [])
-
-
-def step_time(
-    runs: Annotated[list[Path], typer.Option("--run-dir", metavar="DIR", help="A training run; repeatable.")],
-    out: Annotated[Path, typer.Option("--out", metavar="FILE", help="step_time.csv; beside it .md and .tex.")],
-    config: ConfigOption = None,
-) -> None:
-    """Write where the time of a training step goes."""
-    study = report_config(config)
-    from kevin.report.training_time import make_step_time
-
-    make_step_time(runs, out, study=study)
-
-
-def training_figure(
-    name: Annotated[str, typer.Argument(metavar="NAME", help="training, training_turns, stability or ablations.")],
-    runs: Annotated[list[Path], typer.Option("--run-dir", metavar="DIR", help="A training run; repeatable.")],
-    out_dir: Annotated[Path, typer.Option("--out-dir", metavar="DIR", help="Gets NAME.png, .pdf and .csv.")],
-    summaries: SummariesOption = None,
-    config: ConfigOption = None,
-) -> None:
-    """Draw one figure of training runs, with a CSV of exactly what is plotted."""
-    study = report_config(config)
-    from kevin.report.training_figures import make_training_figure
-
-    make_training_figure(name, out_dir, runs, study=study, summaries=summaries or [])
 
 
 def plan(
@@ -172,7 +130,4 @@ def forecast(config: ConfigOption = None) -> None:
 COMMANDS: dict[str, Callable[..., None]] = {
     "train": train,
     "export-policy": export_policy,
-    "rl-gain": rl_gain,
-    "step-time": step_time,
-    "training-figure": training_figure,
 }

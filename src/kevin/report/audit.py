@@ -7,17 +7,11 @@ correct. It says what was seen, not what was meant: a loop that ends too early l
 from __future__ import annotations
 
 import math
-from collections.abc import Sequence
-from pathlib import Path
 
 import pandas as pd
 
 from kevin.core.config import Study
-from kevin.core.errors import DataError
-from kevin.core.files import read_parquet
 from kevin.core.types import Outcome
-from kevin.report.notes import read_note
-from kevin.report.publish import write_table
 
 AUDIT_KIND = "audit"
 """Kind of the files that `kevin audit kernels` writes, a row for each judged turn of a training."""
@@ -136,14 +130,3 @@ def audit_table(turns: pd.DataFrame, study: Study) -> pd.DataFrame:
                     }
                 )
     return pd.DataFrame(rows, columns=list(COLUMNS)).astype({"step": "Int64"})
-
-
-def make_audit_table(kernels: Sequence[Path], out: Path, *, study: Study, summaries: Sequence[Path] = ()) -> Path:
-    """Write the table, see `write_table`, from what `kevin audit kernels` wrote of each run."""
-    frames = [read_parquet(path, AUDIT_KIND)[0] for path in kernels]
-    turns = pd.concat(frames, ignore_index=True) if frames else pd.DataFrame()
-    if turns.empty:
-        raise DataError(
-            "no judged turn of a training was given: is there a run under `runs`? kevin audit kernels makes them"
-        )
-    return write_table(out, "audit", audit_table(turns, study), study, read_note(summaries, study))

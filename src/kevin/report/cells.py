@@ -1,62 +1,53 @@
-"""What a table on the page is made of: short texts, sortable by the numbers behind them."""
+"""Cells of the tables that people read: short texts, numbers with units and intervals, and columns of them.
+
+A cell is a text, and after the end of a line its small print: an interval, or what a number is of.
+"""
 
 from __future__ import annotations
 
 import math
 from collections.abc import Callable, Mapping, Sequence
-from types import MappingProxyType
 from typing import Any, NamedTuple
 
+import pandas as pd
 
-class Cell(NamedTuple):
-    text: str
-    sort: float | str = ""
-    """What the column is sorted by: a number, or the text in lower case."""
-    note: str = ""
-    """Small print under the text: an interval."""
-    link: str | None = None
-
-    @property
-    def is_number(self) -> bool:
-        return isinstance(self.sort, float)
-
-    @property
-    def in_line(self) -> str:
-        """The text with the small print in parentheses."""
-        return f"{self.text} ({self.note})" if self.note else self.text
+from kevin.core.config import Study
+from kevin.report.records import records
+from kevin.report.scores import policy_label, split_label
 
 
-class Row(NamedTuple):
-    cells: list[Cell]
-    tags: dict[str, str]
-    """Values that the page's filters choose by."""
+class Shown(NamedTuple):
+    """A table for people."""
 
-
-class Body(NamedTuple):
-    """Rows that are sorted among themselves, under a heading of their own where they are not this study's."""
-
-    heading: str | None
-    rows: list[Row]
-    tags: Mapping[str, str] = MappingProxyType({})
-    """Of the heading, as those of a row."""
-
-
-class Table(NamedTuple):
-    name: str
-    title: str
-    caption: str
-    columns: list[str]
-    bodies: list[Body]
-    groups: Sequence[tuple[str, int]] = ()
-    """Upper header: label and number of columns."""
-    filters: Mapping[str, list[str]] = MappingProxyType({})
-    """Tags of rows that the page lets people choose by, with their values."""
+    cells: pd.DataFrame
+    """Texts; its columns have two levels where groups of them have a head of their own."""
+    filters: Sequence[str] = ()
+    """Heads of columns by whose values the page lets people choose among our rows; the first value is chosen."""
+    theirs: Sequence[bool] = ()
+    """Which rows are of others, and not comparable; empty where none is."""
+    notes: str = ""
+    """What is said of it besides its caption."""
+    viewer: bool = False
+    """Whether the first cell of a row is a task that the page's viewer shows."""
 
     @property
-    def numeric(self) -> list[bool]:
-        """For each column, whether it holds numbers."""
-        rows = [row for body in self.bodies for row in body.rows]
-        return [bool(rows) and rows[0].cells[i].is_number for i in range(len(self.columns))]
+    def heads(self) -> list[tuple[str, str]]:
+        """(head of the group or nothing, head) of each column."""
+        return [column if isinstance(column, tuple) else ("", column) for column in self.cells.columns]
+
+
+Row = dict[str, Any]
+Show = Callable[[Any], str]
+Column = Callable[[Row], str]
+Head = str | tuple[str, str]
+
+
+def shown(rows: pd.DataFrame | Sequence[Row], columns: Mapping[Head, Column], **more: Any) -> Shown:
+    each = records(rows) if isinstance(rows, pd.DataFrame) else rows
+    texts = [[column(row) for column in columns.values()] for row in each]
+    heads = [head if isinstance(head, tuple) else ("", head) for head in columns]
+    index = pd.MultiIndex.from_tuples(heads) if any(group for group, _ in heads) else pd.Index([h for _, h in heads])
+    return Shown(pd.DataFrame(texts, columns=index, dtype=object), **more)
 
 
 # --- numbers ------------------------------------------------------------------------------------------------------
@@ -68,6 +59,10 @@ def percent(value: float) -> str:
 
 def times(value: float) -> str:
     return f"{value:.2f}×" if value < 100 else f"{value:.0f}×"
+
+
+def times_more(value: float) -> str:
+    return f"{signed(value)}×"
 
 
 def milliseconds(value_us: float) -> str:
@@ -92,29 +87,66 @@ def points(value: float) -> str:
     return f"{round(100 * value):+d} pp".replace("-", "−")
 
 
-def interval_cell(row: Mapping[str, Any], name: str, show: Callable[[float], str]) -> Cell:
-    """A value with its interval, which stands in the columns ``<name>_low`` and ``<name>_high``."""
-    return number_cell(row[name], show, row[f"{name}_low"], row[f"{name}_high"])
-
-
-def number_cell(value: Any, show: Callable[[float], str], low: Any = None, high: Any = None) -> Cell:
-    """A dash where there is no number."""
-    if is_missing(value):
-        return Cell("–", -math.inf)
-    if is_missing(low) or is_missing(high):
-        return Cell(show(float(value)), float(value))
-    ends = [_bare(show(float(end))) for end in (low, high)]
-    between = " to " if any(end[0] in "+−-" for end in ends) else "–"
-    return Cell(show(float(value)), float(value), between.join(ends))
-
-
-def text_cell(text: str, note: str = "", link: str | None = None) -> Cell:
-    return Cell(text, text.lower(), note, link)
-
-
 def is_missing(value: Any) -> bool:
-    return value is None or (isinstance(value, float) and math.isnan(value))
+    return value is None or value is pd.NA or (isinstance(value, float) and math.isnan(value))
 
 
-def _bare(text: str) -> str:
-    return text.removesuffix(" %").removesuffix(" pp").removesuffix("×")
+def said(value: Any, show: Show, low: Any = None, high: Any = None) -> str:
+    """A number and its interval; a dash where there is no number."""
+    if is_missing(value):
+        return "–"
+    if is_missing(low) or is_missing(high):
+        return show(float(value))
+    ends = [show(float(end)).removesuffix(" %").removesuffix(" pp").removesuffix("×") for end in (low, high)]
+    between = " to " if any(end[0] in "+−-" for end in ends) else "–"
+    return f"{show(float(value))}\n{between.join(ends)}"
+
+
+def in_line(cell: str) -> str:
+    """The small print in parentheses behind the text."""
+    text, _, small = cell.partition("\n")
+    return f"{text} ({small})" if small else text
+
+
+# --- columns ------------------------------------------------------------------------------------------------------
+
+
+def number(name: str, show: Show = significant) -> Column:
+    return lambda row: said(row.get(name), show)
+
+
+def interval(name: str, show: Show) -> Column:
+    """A value with its interval, which stands in the columns ``<name>_low`` and ``<name>_high``."""
+    return lambda row: said(row[name], show, row.get(f"{name}_low"), row.get(f"{name}_high"))
+
+
+def text(name: str, small: str | None = None) -> Column:
+    return lambda row: with_small(word(row[name]), word(row[small]) if small else "")
+
+
+def with_small(large: str, small: str) -> str:
+    return f"{large}\n{small}" if small else large
+
+
+def word(value: Any) -> str:
+    return "" if is_missing(value) else str(value)
+
+
+def split_of(row: Row) -> str:
+    return split_label(str(row.get("split", f"level{row.get('level')}")))
+
+
+def seed_of(study: Study) -> Column:
+    """The policy, and which of its seeds, the first one apart; or how many of them."""
+
+    def show(row: Row) -> str:
+        num_seeds = int(row.get("num_seeds", 1))
+        seed = f"seed {row['seed']:.0f}" if num_seeds == 1 and row["seed"] else ""
+        return with_small(policy_label(str(row["policy"]), study, num_seeds), seed)
+
+    return show
+
+
+def label_of(name: str, study: Study) -> Column:
+    """Of a policy or run in this column, with the number of its seeds."""
+    return lambda row: policy_label(str(row[name]), study, int(row.get("num_seeds", 1)) if name == "policy" else 1)

@@ -1,128 +1,74 @@
-"""Two studies' tables, cell by cell: which numbers differ beyond their intervals, which cannot be compared, and why.
+"""Two studies' tables, number by number: which differ, in that their 95 % intervals do not overlap.
 
-The difference d = b − a of two independent estimates with intervals [l, u] has, by the normal approximation, the
-interval d − √((b − l_b)² + (u_a − a)²) to d + √((u_b − b)² + (a − l_a)²): of each interval the arm that points at the
-other estimate counts, so that skewed ones are not made symmetric (MOVER; Zou and Donner, Statistics in Medicine 27,
-2008, 1693–1702). Its two-sided p is 2 − 2 Φ(z), where z = Φ⁻¹(0.975) · |d| / the arm of d that points at 0. Over many
-cells p is corrected, by Holm's step-down method unless told otherwise: then at most a share `level` of all pairs of
-like studies has any false alarm, however cells depend on each other. Where both studies have the same tasks, d varies
-less than this says.
-
-A bootstrap over tasks that are all alike gives no width. A share of 0 or 1 then has the exact binomial interval of so
-many tasks (Clopper and Pearson, Biometrika 26, 1934: to (α/2)^(1/n)); any other number is compared with its like alone.
+Of two estimates that are equally uncertain this is a difference of 2.8 standard errors or more: of 200 numbers of like
+studies about one is apart by chance. Where both studies have the same tasks, the rule misses differences rather than
+inventing them. A number without an interval of some width is compared with its like alone.
 """
 
 from __future__ import annotations
 
+import json
 import math
-from collections.abc import Callable, Iterator, Mapping, Sequence
+from collections.abc import Mapping, Sequence
 from pathlib import Path
-from statistics import NormalDist
-from typing import Any, Literal, NamedTuple
+from typing import Any, NamedTuple
 
 import pandas as pd
+import yaml
 
-from kevin.core.errors import DataError
+from kevin.core.errors import DataError, first_line
 from kevin.core.files import read_table
-from kevin.core.types import Frozen
-from kevin.report.origin import Difference, Origin, Reach, origin_differences, read_origin
+from kevin.core.provenance import machine_names
 from kevin.report.paper import OURS
 
-Status = Literal["differs", "agrees", "not compared"]
-Correction = Literal["holm", "bonferroni", "none"]
-
+DIFFERS, AGREES, LEFT_OUT = "differs", "agrees", "not compared"
 KEYS = ("source", "system", "policy", "run", "against", "strategy", "baseline", "subset", "split", "level", "task_id",
         "seed", "error", "metric", "k", "turn", "kernels")  # fmt: skip
 """Columns that say what a row is about."""
 CONDITIONS = ("turns", "trajectories", "budget", "num_tasks")
 """Columns under which a row was measured; the first ones say what it is about where nothing else tells rows apart."""
 _SKIPPED = ("label", "note", "level", "flawed")
-_COUNTED = {
-    "mended": "num_wrong_before",
-    **dict.fromkeys(("kept", "faster", "slower", "repeated"), "num_correct_before"),
-    "improved": "num_best_before",
-}
-"""Of which count a share is, where not of all tasks or kernels of its row."""
-_SHARES = (
-    "correct",
-    "solved",
-    "fast_",
-    "mended",
-    "fresh",
-    "kept",
-    "copied",
-    "faster",
-    "slower",
-    "repeated",
-    "improved",
-)
 _TIMES = ("speedup", "geomean", "fast_", "faster", "slower", "score", "gain", "seconds", "per_minute", "eager",
           "over_first", "over_reference")  # fmt: skip
-_Z = NormalDist().inv_cdf(0.975)
+COLUMNS = ["table", "row", "column", "status", "stored", "stored_low", "stored_high", "results", "results_low",
+           "results_high", "reason"]  # fmt: skip
 
 
-class Estimate(NamedTuple):
-    """A number, with its 95 % interval where it has one."""
+class Origin(NamedTuple):
+    """Where a folder of results comes from, as far as files there tell."""
 
-    value: float
-    low: float | None = None
-    high: float | None = None
+    config: dict[str, Any]
+    provenance: dict[str, Any]
+    splits: dict[str, dict[str, str]]
+    """Of each split its tasks, by id: name and digest."""
 
     @property
-    def width(self) -> float | None:
-        return None if self.low is None or self.high is None else self.high - self.low
+    def hardware(self) -> str | None:
+        device = (self.config.get("judge") or {}).get("device") or "cuda"
+        return ", ".join(machine_names(self.provenance, device)) or None if self.provenance else None
+
+    @property
+    def protocol(self) -> int | None:
+        sections = (self.config.get("judge"), self.provenance.get("protocol"))
+        return next((s["version"] for s in sections if isinstance(s, dict) and "version" in s), None)
 
 
-class Cell(Frozen):
-    """One number of both studies."""
+class Comparison(NamedTuple):
+    origins: list[str]
+    """How the two came about differently."""
+    cells: pd.DataFrame
+    """`COLUMNS`, one row a number."""
 
-    table: str
-    row: str
-    """What the row is about: ``policy base, subset all tasks``."""
-    column: str
-    status: Status
-    stored: Estimate | None = None
-    results: Estimate | None = None
-    difference: Estimate | None = None
-    """Of independent estimates, results minus stored, with its 95 % interval."""
-    p: float | None = None
-    p_corrected: float | None = None
-    reason: str = ""
-    """Why it was not compared."""
+    def of(self, status: str) -> pd.DataFrame:
+        return self.cells[self.cells["status"] == status]
 
 
-class Comparison(Frozen):
-    """Of two studies."""
-
-    stored: str
-    results: str
-    correction: Correction
-    level: float
-    origins: tuple[Difference, ...]
-    """How the two are not the same, whether it kept cells from being compared or not."""
-    cells: tuple[Cell, ...]
-
-    def of(self, status: Status) -> list[Cell]:
-        return [cell for cell in self.cells if cell.status == status]
-
-
-def compare(
-    stored: Path,
-    results: Path,
-    *,
-    correction: Correction = "holm",
-    level: float = 0.05,
-    anyway: Sequence[str] = (),
-) -> Comparison:
+def compare(stored: Path, results: Path, *, anyway: bool = False) -> Comparison:
     """Compare two folders of results or of tables, or two tables.
 
-    Args:
-        level: of the corrected p below which a cell differs.
-        anyway: kinds of `Difference` (``hardware``, ``protocol``, ``configuration``, ``tasks``) that shall keep no
-            cell from being compared.
-
-    Raises:
-        DataError: a path is no folder and no table, or rows of a table cannot be told apart.
+    Numbers that hold a time are left out across hardware, rows of a split across other tasks, and everything across
+    versions of the judging protocol, unless ``anyway``. Raises DataError for a path that is no folder and no table, or
+    rows of a table that cannot be told apart.
     """
     tables = [_tables(path) for path in (stored, results)]
     if stored.is_file() and results.is_file():
@@ -130,51 +76,52 @@ def compare(
     elif stored.is_file() or results.is_file():
         wanted = tables[0].keys() if stored.is_file() else tables[1].keys()
         tables = [{name: path for name, path in own.items() if name in wanted} for own in tables]
-    origins = [read_origin(path) for path in (stored, results)]
-    differences = origin_differences(*origins)
-    block = _Blocks([d for d in differences if d.kind not in anyway], origins)
-    cells: list[Cell] = []
+    origins = (read_origin(stored), read_origin(results))
+    cells: list[dict[str, Any]] = []
     for name in dict.fromkeys([*tables[0], *tables[1]]):
-        if name not in tables[0] or name not in tables[1]:
-            cells.append(_absent(name, "", "table", missing_in_results=name in tables[0]))
-            continue
-        frames = [read_table(own[name]) for own in tables]
-        cells += _table_cells(name, frames, [own[name] for own in tables], block)
-    return Comparison(
-        stored=str(stored),
-        results=str(results),
-        correction=correction,
-        level=level,
-        origins=tuple(differences),
-        cells=tuple(_decide(cells, correction, level)),
-    )
+        if name in tables[0] and name in tables[1]:
+            found = _table_cells(name, [read_table(own[name]) for own in tables], [own[name] for own in tables])
+            cells += [_blocked(cell, row, () if anyway else origins) for cell, row in found]
+        else:
+            cells.append({"table": name, "row": "", "column": "", **_absent("table", name in tables[0])})
+    return Comparison(origin_differences(*origins), pd.DataFrame(cells, columns=COLUMNS))
 
 
 def _tables(path: Path) -> dict[str, Path]:
     if path.is_file():
         return {path.stem: path}
     if not path.is_dir():
-        raise DataError(
-            f"{path}: no such folder or table; give a folder of results, as results, or a .csv of its tables"
-        )
+        raise DataError(f"{path}: no such folder or table; give a folder of results, or a .csv of its tables")
     files = sorted((path / "tables").glob("*.csv")) or sorted(path.glob("*.csv"))
     if not files:
         raise DataError(f"{path}: holds no tables (tables/*.csv or *.csv); make them with: snakemake")
     return {file.stem: file for file in files}
 
 
-# --- rows ---------------------------------------------------------------------------------------------------------
+# --- numbers ------------------------------------------------------------------------------------------------------
+
+Row = Mapping[str, Any]
 
 
-def _table_cells(name: str, frames: Sequence[pd.DataFrame], paths: Sequence[Path], block: _Blocks) -> Iterator[Cell]:
+def _table_cells(name: str, frames: Sequence[pd.DataFrame], paths: Sequence[Path]) -> list[tuple[dict[str, Any], Row]]:
+    """Each number of both tables, with the row that it stands in."""
     keys = _row_keys(frames, paths)
-    rows = [dict(zip(_key_values(f, keys), f.to_dict("records"), strict=True)) for f in frames]
-    for key in dict.fromkeys([*rows[0], *rows[1]]):
+    one, other = (dict(zip(_key_values(f, keys), f.to_dict("records"), strict=True)) for f in frames)
+    cells: list[tuple[dict[str, Any], Row]] = []
+    for key in dict.fromkeys([*one, *other]):
         about = ", ".join(f"{k} {v}" for k, v in zip(keys, key, strict=True) if v != "" and (k, v) != ("source", OURS))
-        if key not in rows[0] or key not in rows[1]:
-            yield _absent(name, about, "row", missing_in_results=key in rows[0])
+        head = {"table": name, "row": about, "column": ""}
+        if key not in one or key not in other:
+            cells.append((head | _absent("row", key in one), {}))
             continue
-        yield from _row_cells(name, about, {str(k): v for k, v in rows[0][key].items()}, rows[1][key], keys, block)
+        for column in (c for c in frames[0].columns if c not in (*keys, *CONDITIONS, *_SKIPPED) and not _is_end(c)):
+            a, b = (_estimate(row, column) for row in (one[key], other[key]))
+            if column not in other[key]:
+                cells.append((head | {"column": column} | _absent("column", True), {}))
+            elif a is not None or b is not None:
+                conditions = _conditions(one[key], other[key], keys)
+                cells.append((head | {"column": column} | _judged(a, b, conditions), one[key]))
+    return cells
 
 
 def _row_keys(frames: Sequence[pd.DataFrame], paths: Sequence[Path]) -> list[str]:
@@ -194,152 +141,55 @@ def _row_keys(frames: Sequence[pd.DataFrame], paths: Sequence[Path]) -> list[str
 
 def _key_values(frame: pd.DataFrame, keys: Sequence[str]) -> list[tuple[str, ...]]:
     def text(value: Any) -> str:
-        if isinstance(value, float):
-            return "" if math.isnan(value) else f"{value:g}"
-        return "" if value is None else str(value)
+        return "" if pd.isna(value) else f"{value:g}" if isinstance(value, float) else str(value)
 
-    return (
-        [tuple(text(row[k]) for k in keys) for row in frame[list(keys)].to_dict("records")]
-        if keys
-        else [()] * len(frame)
-    )
+    return [tuple(text(row[key]) for key in keys) for row in frame.to_dict("records")]
 
 
-def _absent(table: str, row: str, what: str, *, missing_in_results: bool) -> Cell:
-    where = ("stored ones", "results") if missing_in_results else ("results", "stored ones")
-    reason = f"the {what} is in the {where[0]} alone, not in the {where[1]}"
-    return Cell(table=table, row=row, column="", status="not compared", reason=reason)
+def _is_end(column: str) -> bool:
+    return column.endswith(("_low", "_high"))
 
 
-def _row_cells(
-    table: str, about: str, one: Mapping[str, Any], other: Mapping[Any, Any], keys: Sequence[str], block: _Blocks
-) -> Iterator[Cell]:
-    ours = one.get("source", OURS) == OURS
-    own_conditions = [c for c in CONDITIONS if c not in keys and c in one and c in other and ours]
-    changed = [
-        f"{c} {one[c]:g} against {other[c]:g}"
-        for c in own_conditions
-        if _known(one[c], other[c]) and one[c] != other[c]
-    ]
-    for column in [c for c in one if c not in (*keys, *CONDITIONS, *_SKIPPED) and not _is_end(c, one)]:
-        if not isinstance(one[column], int | float):
-            continue
-        if column not in other:
-            yield _absent(table, f"{about}: {column}", "column", missing_in_results=True)
-            continue
-        estimates = _estimate(one, column), _estimate(other, column)
-        a, b = estimates
-        if a is None or b is None:
-            if a or b:
-                said = f"the {'results have' if a else 'stored one has'} no number there"
-                yield Cell(table=table, row=about, column=column, status="not compared", reason=said)
-            continue
-        cell = Cell(table=table, row=about, column=column, status="agrees", stored=a, results=b)
-        reason = "; ".join(changed) or (block(table, column, one) if ours else None)
-        yield cell.model_copy(update={"status": "not compared", "reason": reason} if reason else _judged(a, b, ours))
-
-
-def _known(*values: Any) -> bool:
-    return all(isinstance(v, int | float) and not math.isnan(v) for v in values)
-
-
-def _ends(column: str, row: Mapping[Any, Any]) -> tuple[str, str]:
-    return (
-        ("ci_low", "ci_high") if column.endswith("_gain") and "ci_low" in row else (f"{column}_low", f"{column}_high")
-    )
-
-
-def _is_end(column: str, row: Mapping[Any, Any]) -> bool:
-    return column in ("ci_low", "ci_high") or (
-        column.rpartition("_")[2] in ("low", "high") and column.rpartition("_")[0] in row
-    )
-
-
-def _estimate(row: Mapping[Any, Any], column: str) -> Estimate | None:
-    if not _known(value := row[column]):
+def _estimate(row: Row, column: str) -> tuple[float, float, float] | None:
+    """A number and the ends of its interval, which are itself where it has none."""
+    value = row.get(column)
+    if not isinstance(value, int | float) or math.isnan(value):
         return None
-    low, high = (row.get(end) for end in _ends(column, row))
-    if not _known(low, high):
-        return Estimate(float(value))
-    low, high = float(low), float(high)  # type: ignore[arg-type]
-    if low == high and column.startswith(_SHARES) and value in (0, 1):
-        counts = [row.get(c) for c in (_COUNTED.get(column, "num_tasks"), "num_tasks", "num_kernels")]
-        if number := min((int(n) for n in counts if isinstance(n, int | float) and _known(n) and n > 0), default=0):
-            bound = 0.025 ** (1 / number)
-            low, high = (bound, 1.0) if value == 1 else (0.0, 1 - bound)
-    return Estimate(float(value), low, high)
+    gain = column.endswith("_gain") and "ci_low" in row
+    low, high = (row.get(f"ci{end}" if gain else f"{column}{end}", value) for end in ("_low", "_high"))
+    return (value, value, value) if pd.isna(low) or pd.isna(high) else (value, low, high)
 
 
-# --- two numbers --------------------------------------------------------------------------------------------------
+def _conditions(one: Row, other: Row, keys: Sequence[str]) -> str:
+    """In what the two rows were not measured alike."""
+    if one.get("source", OURS) != OURS:
+        return ""
+    shared = [c for c in CONDITIONS if c not in keys and c in one and c in other]
+    pairs = [(c, one[c], other[c]) for c in shared if pd.notna(one[c]) and pd.notna(other[c])]
+    return "; ".join(f"{name} {a:g} against {b:g}" for name, a, b in pairs if a != b)
 
 
-def _judged(a: Estimate, b: Estimate, ours: bool) -> dict[str, Any]:
-    """Fields of a cell that can be compared. Another source's numbers are no estimates: they are the same or not."""
-    if math.isclose(a.value, b.value, rel_tol=1e-9, abs_tol=1e-12):
-        return {"status": "agrees"}
-    if not ours:
-        return {"status": "differs"}
-    if not a.width and not b.width:
-        said = "no interval is given" if a.width is None or b.width is None else "neither interval has a width"
-        return {"status": "not compared", "reason": f"{said}, and the values are not the same"}
-    if a.width is None or b.width is None:
-        return {"status": "not compared", "reason": "only one of the two has an interval"}
-    difference = difference_of(a, b)
-    end = difference.low if difference.value > 0 else difference.high
-    assert end is not None
-    arm = abs(difference.value - end)
-    return {"difference": difference, "p": 2 * NormalDist().cdf(-_Z * abs(difference.value) / arm) if arm else 0.0}
+def _judged(
+    a: tuple[float, float, float] | None, b: tuple[float, float, float] | None, conditions: str
+) -> dict[str, Any]:
+    cells = dict(zip(COLUMNS[4:7], a or (), strict=False)) | dict(zip(COLUMNS[7:10], b or (), strict=False))
+    if a is None or b is None:
+        return cells | {"status": LEFT_OUT, "reason": "only one of the two has a number there"}
+    if conditions:
+        return cells | {"status": LEFT_OUT, "reason": conditions}
+    if math.isclose(a[0], b[0], rel_tol=1e-9, abs_tol=1e-12):
+        return cells | {"status": AGREES}
+    if a[1] == a[2] or b[1] == b[2]:
+        return cells | {"status": LEFT_OUT, "reason": "an interval has no width, and the values are not the same"}
+    return cells | {"status": DIFFERS if a[1] > b[2] or b[1] > a[2] else AGREES}
 
 
-def difference_of(a: Estimate, b: Estimate) -> Estimate:
-    """b − a with its 95 % interval; see the module's text. Both need intervals."""
-    assert a.low is not None and a.high is not None and b.low is not None and b.high is not None
-    d = b.value - a.value
-    return Estimate(
-        d, d - math.hypot(b.value - b.low, a.high - a.value), d + math.hypot(b.high - b.value, a.value - a.low)
-    )
+def _absent(what: str, in_stored: bool) -> dict[str, str]:
+    where = ("stored ones", "results") if in_stored else ("results", "stored ones")
+    return {"status": LEFT_OUT, "reason": f"the {what} is in the {where[0]} alone, not in the {where[1]}"}
 
 
-def holm(p: Sequence[float]) -> list[float]:
-    """Holm's corrected p (Scandinavian Journal of Statistics 6, 1979), in the order given."""
-    corrected = [0.0] * len(p)
-    largest = 0.0
-    for rank, i in enumerate(sorted(range(len(p)), key=p.__getitem__)):
-        largest = max(largest, min(1.0, (len(p) - rank) * p[i]))
-        corrected[i] = largest
-    return corrected
-
-
-_CORRECTIONS: dict[Correction, Callable[[Sequence[float]], list[float]]] = {
-    "holm": holm,
-    "bonferroni": lambda p: [min(1.0, len(p) * value) for value in p],
-    "none": list,
-}
-
-
-def _decide(cells: Sequence[Cell], correction: Correction, level: float) -> Iterator[Cell]:
-    corrected = iter(_CORRECTIONS[correction]([cell.p for cell in cells if cell.p is not None]))
-    for cell in cells:
-        if cell.p is None:
-            yield cell
-            continue
-        p = next(corrected)
-        yield cell.model_copy(update={"p_corrected": p, "status": "differs" if p < level else "agrees"})
-
-
-def cells_frame(comparison: Comparison) -> pd.DataFrame:
-    """One row a cell; intervals in columns of their own."""
-    rows = []
-    for cell in comparison.cells:
-        row: dict[str, Any] = {"table": cell.table, "row": cell.row, "column": cell.column, "status": cell.status}
-        for name in ("stored", "results", "difference"):
-            value, low, high = getattr(cell, name) or (None, None, None)
-            row |= {name: value, f"{name}_low": low, f"{name}_high": high}
-        rows.append(row | {"p": cell.p, "p_corrected": cell.p_corrected, "reason": cell.reason})
-    return pd.DataFrame(rows)
-
-
-# --- what cannot be compared --------------------------------------------------------------------------------------
+# --- where they come from -------------------------------------------------------------------------------------------
 
 
 def holds_times(table: str, column: str) -> bool:
@@ -347,40 +197,91 @@ def holds_times(table: str, column: str) -> bool:
     return table == "step_time" or (not column.startswith("fast_0_") and any(part in column for part in _TIMES))
 
 
-class _Blocks:
-    """Why a cell of these two studies cannot be compared; None where it can."""
-
-    def __init__(self, differences: Sequence[Difference], origins: Sequence[Origin]) -> None:
-        self._differences = [d for d in differences if d.reach != "nothing"]
-        self._trained = frozenset[str]().union(*(origin.trained for origin in origins))
-
-    def __call__(self, table: str, column: str, row: Mapping[str, Any]) -> str | None:
-        found = [d.what for d in self._differences if self._reaches(d, table, column, row)]
-        return "; ".join([*found[:2], *([f"{len(found) - 2} more"] if len(found) > 2 else [])]) or None
-
-    def _reaches(self, d: Difference, table: str, column: str, row: Mapping[str, Any]) -> bool:
-        if d.splits and not d.splits & _splits_of(table, row):
-            return False
-        policy = row.get("policy", row.get("run"))
-        if d.policy is not None:
-            return d.policy in (policy, row.get("run"))
-        is_policy = policy not in ("ceiling", "torch.compile")
-        reached: dict[Reach, bool] = {
-            "everything": True,
-            "times": holds_times(table, column),
-            "policies": is_policy,
-            "trained": policy in self._trained or "run" in row,
-            "search": table.startswith("search") and "strategy" in row,
-            "ceiling": policy == "ceiling",
-            "nothing": False,
-        }
-        return reached[d.reach]
+def _blocked(cell: dict[str, Any], row: Row, origins: Sequence[Origin]) -> dict[str, Any]:
+    """Not compared where the two studies are not alike in what the number depends on."""
+    if not origins or not row or row.get("source", OURS) != OURS or cell["status"] == LEFT_OUT:
+        return cell
+    one, other = origins
+    split = row.get("split", cell["table"])
+    changed = {name for name in one.splits.keys() & other.splits.keys() if one.splits[name] != other.splits[name]}
+    reasons = {
+        "another version of the judging protocol": _differ(one.protocol, other.protocol),
+        "other hardware": _differ(one.hardware, other.hardware) and holds_times(cell["table"], cell["column"]),
+        "other tasks": bool(changed - {"train"}) if split not in one.splits else split in changed,
+    }
+    found = "; ".join(reason for reason, is_so in reasons.items() if is_so)
+    return cell | {"status": LEFT_OUT, "reason": found} if found else cell
 
 
-def _splits_of(table: str, row: Mapping[str, Any]) -> set[str]:
-    """The splits that a row is about; all held-out ones where it does not say."""
-    if isinstance(split := row.get("split"), str):
-        return {split}
-    if _known(level := row.get("level")):
-        return {f"level{level:g}"}
-    return {table} if table.startswith("level") else {"level1", "level2", "level3", "unseen"}
+def _differ(a: Any, b: Any) -> bool:
+    """What is not known of one of the two is said, and keeps nothing from being compared."""
+    return a is not None and b is not None and a != b
+
+
+def read_origin(path: Path) -> Origin:
+    """Of a folder, or of the folder that a table lies in. Raises DataError for a file that is there and unreadable."""
+    folder = path if path.is_dir() else path.parent
+    if path.is_file() and folder.name == "tables":
+        folder = folder.parent
+    provenance = _mapping(folder / "provenance.json") or _metadata(folder)
+    return Origin(_mapping(folder / "config.yaml"), provenance, _mapping(folder / "split.yaml").get("parts") or {})
+
+
+def _mapping(path: Path) -> dict[str, Any]:
+    """A YAML or JSON file's keys; none where there is no file."""
+    try:
+        found = yaml.safe_load(path.read_text())
+    except FileNotFoundError:
+        return {}
+    except (OSError, UnicodeDecodeError, yaml.YAMLError) as e:
+        raise DataError(f"{path}: cannot be read ({first_line(e)}); restore it or take it away") from None
+    if not isinstance(found, dict):
+        raise DataError(f"{path}: expected a mapping of keys at the top level; restore it or take it away")
+    return found
+
+
+def _metadata(folder: Path) -> dict[str, Any]:
+    """Provenance of the first parquet file of what was measured."""
+    import pyarrow.parquet as pq
+
+    for path in (
+        p for pattern in ("baselines", "scores", "published", ".") for p in folder.glob(f"{pattern}/*.parquet")
+    ):
+        raw = (pq.read_schema(path).metadata or {}).get(b"kevin")
+        if raw is not None:
+            return dict(json.loads(raw))
+    return {}
+
+
+def origin_differences(stored: Origin, results: Origin) -> list[str]:
+    """All ways in which the two are not the same, for people; what is not known of one of them among these."""
+    found = {
+        "hardware": (stored.hardware, results.hardware),
+        "version of the judging protocol": (stored.protocol, results.protocol),
+        "commit": (stored.provenance.get("commit"), results.provenance.get("commit")),
+    }
+    versions = [o.provenance.get("versions") or {} for o in (stored, results)]
+    found |= {
+        f"version of {name}": tuple(v.get(name) for v in versions) for name in sorted({*versions[0], *versions[1]})
+    }
+    configs = [_dotted(o.config) for o in (stored, results)]
+    found |= {f"configuration: {key}": tuple(c.get(key) for c in configs) for key in sorted({*configs[0], *configs[1]})}
+    said = [f"{what}: {_known(a)} against {_known(b)}" for what, (a, b) in found.items() if a != b]
+    for split in sorted(stored.splits.keys() & results.splits.keys()):
+        one, other = stored.splits[split].items(), results.splits[split].items()
+        if one != other:
+            said.append(
+                f"tasks of {split}: {len(one - other)} of the {len(one)} are not among the other's {len(other)}"
+            )
+    return said
+
+
+def _known(value: Any) -> str:
+    return "not known" if value is None else str(value)
+
+
+def _dotted(tree: Mapping[str, Any], head: str = "") -> dict[str, Any]:
+    found: dict[str, Any] = {}
+    for key, value in tree.items():
+        found |= _dotted(value, f"{head}{key}.") if isinstance(value, dict) and value else {f"{head}{key}": value}
+    return found

@@ -19,9 +19,8 @@ from kevin.core.config import Study
 from kevin.core.errors import DataError
 from kevin.core.files import read_tasks, read_turns
 from kevin.report import metrics
-from kevin.report.notes import TrainingSummary, read_note, read_summaries
+from kevin.report.notes import TrainingSummary
 from kevin.report.paper import OURS
-from kevin.report.publish import write_table
 from kevin.report.scores import score_frame
 
 logger = logging.getLogger(__name__)
@@ -188,11 +187,3 @@ def _grouped(frames: Iterator[tuple[tuple[str, str | None], pd.DataFrame]]) -> d
     for key, frame in frames:
         found.setdefault(key, []).append(frame)
     return found
-
-
-def make_field_table(
-    turns: Sequence[Path], tasks: Path, out: Path, *, study: Study, summaries: Sequence[Path] = ()
-) -> Path:
-    """Write the table, see `write_table`. ``turns``: the rollouts of `field_rollouts`, all splits. Returns ``out``."""
-    table = field_table(read_rollouts(turns, tasks, study), read_summaries(summaries), study)
-    return write_table(out, "field", table, study, read_note(summaries, study))

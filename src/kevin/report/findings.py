@@ -7,7 +7,7 @@ from typing import Any
 import pandas as pd
 
 from kevin.core.config import Study
-from kevin.report.cells import Cell, interval_cell, times
+from kevin.report.cells import in_line, interval, times
 from kevin.report.claims import MIN_TASKS, NOT_MEASURED, NOT_SHOWN, PRIMARY, REFUTED, SHOWN
 from kevin.report.evidence import SINGLE
 from kevin.report.paper import OURS
@@ -38,7 +38,7 @@ def _endpoint(claim: dict[str, Any], rows: list[dict[str, Any]], study: Study) -
     if claim["verdict"] == NOT_MEASURED or not rows:
         return f"{head}: not measured, for {claim['why']}."
     against = SINGLE if config.against is None else policy_label(config.against, study)
-    kernels, found = rows[0]["kernels"], _said(interval_cell(claim, "ours", times))
+    kernels, found = rows[0]["kernels"], in_line(interval("ours", times)(claim))
     return (
         f"{head}: with {kernels:.0f} kernels a task, {rows[0]['label']} as {_split(rows[0])} reaches {found} of what "
         f"{against} reaches as first answers (geometric mean speedup with eager as the floor, "
@@ -55,7 +55,7 @@ def _fastest(ours: pd.DataFrame, played: pd.DataFrame, study: Study) -> list[str
         return []
     ranked = sorted(rows, key=lambda row: row["geomean"])
     high, low = (
-        f"{row['label']} as {_split(row)}, {_said(interval_cell(row, 'geomean', times))}"
+        f"{row['label']} as {_split(row)}, {in_line(interval('geomean', times)(row))}"
         for row in (ranked[-1], ranked[0])
     )
     others = {row["policy"]: row for row in records(ours)}
@@ -73,7 +73,7 @@ def _turns_or_first_answers(played: pd.DataFrame) -> list[str]:
         return []
     kernels = compared.groupby("policy")["kernels"].max().min()
     longest = {row["policy"]: row for row in records(compared[compared["kernels"] == kernels].sort_values("turns"))}
-    said = [f"{row['label']} {_said(interval_cell(row, 'over_first', times))}" for row in longest.values()]
+    said = [f"{row['label']} {in_line(interval('over_first', times)(row))}" for row in longest.values()]
     split = _split(next(iter(longest.values())))
     return [
         f"With {kernels:.0f} kernels a task, turns ({split}) find of what as many first answers of the same policy "
@@ -83,7 +83,3 @@ def _turns_or_first_answers(played: pd.DataFrame) -> list[str]:
 
 def _split(row: dict[str, Any]) -> str:
     return f"{row['trajectories']:.0f} × {row['turns']:.0f}"
-
-
-def _said(cell: Cell) -> str:
-    return cell.in_line

@@ -8,7 +8,7 @@ from __future__ import annotations
 
 import base64
 import hashlib
-from collections.abc import Mapping, Sequence
+from collections.abc import Sequence
 from pathlib import Path
 from typing import Any, NamedTuple
 
@@ -19,33 +19,20 @@ from markupsafe import Markup
 
 from kevin.core.config import Study
 from kevin.core.files import read_columns, read_metadata, read_table, read_tasks, write_text
-from kevin.report.cells import Table, number_cell, percent, times
+from kevin.report import show
+from kevin.report.captions import captions
+from kevin.report.catalogue import TABLES
+from kevin.report.cells import in_line, times
 from kevin.report.claims import EFFECT, LEVEL, NOT_MEASURED, NOT_SHOWN, REFUTED, SHOWN
-from kevin.report.display import display_table
-from kevin.report.figures import files_by_policy
-from kevin.report.figures.captions import TITLES, caption
 from kevin.report.findings import findings
-from kevin.report.notes import read_note
-from kevin.report.paper import OURS
-from kevin.report.parts import ALL_TASKS
-from kevin.report.recipes import recipes
-from kevin.report.scores import CEILING, policy_label, read_scores, split_label
-from kevin.report.tables import EAGER
-from kevin.report.trajectories import best_in_files
+from kevin.report.forms import full_caption, page_table
+from kevin.report.notes import NOTE, read_note
+from kevin.report.scores import CEILING, policy_label, read_scores
+from kevin.report.trajectories import best_in_files, files_by_policy
 from kevin.report.viewer import embed_json, viewer_data
 
 _TEMPLATES = Path(__file__).parent / "templates"
 _MIME = {".png": "image/png", ".pdf": "application/pdf", ".csv": "text/csv"}
-
-
-class Tile(NamedTuple):
-    """One headline number."""
-
-    label: str
-    value: str
-    interval: str
-    beside: list[str]
-    """The same number of the other policies and of the ceiling."""
 
 
 def make_report(
@@ -63,37 +50,41 @@ def make_report(
     """Write the page. Returns ``out``.
 
     Args:
-        tables: CSV files of `kevin.report.tables.make_table`, in the order of the page; other CSV
-            files are shown whole.
-        figures: PNG files of `kevin.report.figures.make_figure`, in the order of the page.
+        tables: CSV files of `kevin.report.catalogue.make_table`, in the order of the page; other CSV files are shown
+            whole.
+        figures: PNG files of `kevin.report.catalogue.make_figure`, in the order of the page.
         turns: ``<policy>-<split>/turns.parquet``; of each task and policy the viewer holds the best
             ``report.viewer_trajectories``.
         summaries: of the trainings behind the page, see `kevin.report.notes`.
     """
-    frames = {path.stem: read_table(path) for path in tables}
-    shown = {path.stem: (display_table(path.stem, frames[path.stem], study), data_uri(path)) for path in tables}
-    primary, claims = shown.pop("primary", None), shown.pop("claims", None)
     note = read_note(summaries, study, scores)
-    page = _environment().get_template("report.html.j2")
+    frames = {path.stem: read_table(path).drop(columns=NOTE, errors="ignore") for path in tables}
+    shown = {path.stem: _table(path, frames[path.stem], study) for path in tables}
+    drawn = {path.stem: _figure(path) for path in figures}
+    primary, claims = shown.pop("primary", None), shown.pop("claims", None)
     script = "\n".join((_TEMPLATES / f"{part}.js").read_text() for part in ("tables", "viewer", "search"))
-    text = page.render(
-        study=study,
-        note=note,
-        facts=_facts(read_scores(scores, study), study),
-        headline=_headline(frames, study),
-        findings=findings(frames["primary"], frames["claims"], study) if claims and primary else [],
-        primary=primary,
-        claims=claims,
-        verdicts=_verdicts(frames["claims"], claims[0]) if claims else [],
-        tables=list(shown.values()),
-        figures=[_figure(path, note) for path in figures],
-        viewer=Markup(embed_json(_viewer(turns, tasks, study))),
-        machine=_machine(scores),
-        files=[_file_row(path, kind) for path, kind in _provenance_files(scores, turns, tasks, baselines)],
-        config=yaml.safe_dump(study.model_dump(mode="json"), sort_keys=False, allow_unicode=True),
-        style=Markup((_TEMPLATES / "report.css").read_text()),
-        script=Markup(script),
-        script_hash=base64.b64encode(hashlib.sha256(script.encode()).digest()).decode(),
+    text = (
+        _environment()
+        .get_template("report.html.j2")
+        .render(
+            study=study,
+            note=note,
+            facts=_facts(read_scores(scores, study), study),
+            findings=findings(frames["primary"], frames["claims"], study) if claims and primary else [],
+            primary=primary,
+            primary_figure=drawn.pop("primary", None),
+            claims=claims,
+            verdicts=_verdicts(frames["claims"], study) if claims else [],
+            tables=list(shown.values()),
+            figures=list(drawn.values()),
+            viewer=Markup(embed_json(_viewer(turns, tasks, study))),
+            machine=_machine(scores),
+            files=[_file_row(path, kind) for path, kind in _provenance_files(scores, turns, tasks, baselines)],
+            config=yaml.safe_dump(study.model_dump(mode="json"), sort_keys=False, allow_unicode=True),
+            style=Markup((_TEMPLATES / "report.css").read_text()),
+            script=Markup(script),
+            script_hash=base64.b64encode(hashlib.sha256(script.encode()).digest()).decode(),
+        )
     )
     write_text(out, text)
     return out
@@ -114,7 +105,7 @@ def data_uri(path: Path) -> str:
     return f"data:{_MIME[path.suffix]};base64,{base64.b64encode(path.read_bytes()).decode()}"
 
 
-# --- headline -----------------------------------------------------------------------------------------------------
+# --- first screen -------------------------------------------------------------------------------------------------
 
 
 def _facts(scores: pd.DataFrame, study: Study) -> dict[str, Any]:
@@ -127,47 +118,6 @@ def _facts(scores: pd.DataFrame, study: Study) -> dict[str, Any]:
         "num_kernels": scores["kernel_digest"].nunique(),
         "policies": [policy_label(str(p), study) for p in real["policy"].unique()],
     }
-
-
-_HEADLINES = (
-    ("speedup_best", "mean speedup of the best kernel over PyTorch eager", times),
-    ("fast_1_best", "tasks at least as fast as PyTorch eager", percent),
-    ("correct_best", "tasks with a correct kernel", percent),
-    ("correct_avg", "trajectories with a correct kernel", percent),
-)
-
-
-def _headline(frames: Mapping[str, pd.DataFrame], study: Study) -> list[tuple[str, str, list[Tile]]]:
-    """(level, policy, tiles) for each level table: the last recipe of ``evaluate``, with the others beside it."""
-    cards = []
-    for name, frame in frames.items():
-        if not name.startswith("level"):
-            continue
-        rows = frame[(frame["source"] == OURS) & (frame["baseline"] == EAGER) & (frame["subset"] == ALL_TASKS)]
-        by_policy = rows.drop_duplicates("policy", keep="last").set_index("policy")  # all seeds together stand last
-        present = [r.policy for r in recipes(study.evaluate, study) if r.policy in by_policy.index]
-        if not present:
-            continue
-        numbers: dict[Any, dict[Any, Any]] = by_policy.to_dict("index")
-        main, others = numbers[present[-1]], [*present[:-1], CEILING]
-        tiles = []
-        for column, label, show in _HEADLINES:
-            if column not in by_policy.columns:
-                continue
-            beside = [
-                f"{_short(p, study)} {show(numbers[p][column])}"
-                for p in others
-                if p in by_policy.index and not (p == CEILING and column.endswith("avg"))
-            ]
-            interval = number_cell(main[column], show, main[f"{column}_low"], main[f"{column}_high"]).note
-            tiles.append(Tile(label, show(main[column]), interval, beside))
-        title = f"{split_label(name)} · {main['num_tasks']:.0f} tasks"
-        cards.append((title, str(main["label"]), tiles))
-    return cards
-
-
-def _short(policy: str, study: Study) -> str:
-    return "ceiling" if policy == CEILING else policy_label(policy, study)
 
 
 class Verdicts(NamedTuple):
@@ -188,30 +138,47 @@ _MEANS = {
 }
 
 
-def _verdicts(frame: pd.DataFrame, table: Table) -> list[Verdicts]:
+def _verdicts(frame: pd.DataFrame, study: Study) -> list[Verdicts]:
     """What was reproduced, what was not, and why, for the first screen: of effects, then of levels, every verdict, also
     one that no claim has."""
     found: dict[tuple[str, str], list[tuple[str, str]]] = {(k, v): [] for k in (EFFECT, LEVEL) for v in _MEANS}
-    rows = [row for body in table.bodies for row in body.rows]
-    for kind, row in zip(frame["kind"], rows, strict=True):
-        claim, theirs, ours, verdict = row.cells[:4]
+    cells = show.claims(frame, study).cells.to_dict("records")
+    for kind, row in zip(frame["kind"], cells, strict=True):
+        verdict, _, why = row["Verdict"].partition("\n")
         if kind in (EFFECT, LEVEL):
-            numbers = f"{ours.in_line}, paper {theirs.text}" if verdict.text != NOT_MEASURED else verdict.note
-            if verdict.text == NOT_SHOWN:
-                numbers += f"; {verdict.note.rpartition('; ')[2]}"
-            found[kind, verdict.text].append((claim.text, numbers))
+            paper = row["Paper"].partition("\n")[0]
+            numbers = f"{in_line(row['Ours'])}, paper {paper}" if verdict != NOT_MEASURED else why
+            if verdict == NOT_SHOWN:
+                numbers += f"; {why.rpartition('; ')[2]}"
+            found[kind, verdict].append((row["Claim"].partition("\n")[0], numbers))
     return [Verdicts(kind, verdict, _MEANS[verdict], claims) for (kind, verdict), claims in found.items()]
 
 
-# --- figures, viewer ----------------------------------------------------------------------------------------------
+# --- tables, figures, viewer --------------------------------------------------------------------------------------
 
 
-def _figure(path: Path, note: str | None) -> dict[str, Any]:
+def _table(path: Path, frame: pd.DataFrame, study: Study) -> dict[str, Any]:
+    """A table of the catalogue; any other one is shown whole."""
+    name = path.stem
+    shown = TABLES[name].show(frame, study) if name in TABLES else show.anything(frame, study)
+    said = captions().get(f"tables/{name}")
+    return {
+        "name": name,
+        "title": said.title if said else show.column_head(name),
+        "caption": full_caption(frame, shown, said) if said else "",
+        "filters": list(shown.filters),
+        "html": Markup(page_table(shown, name)),
+        "file": data_uri(path),
+    }
+
+
+def _figure(path: Path) -> dict[str, Any]:
     siblings = [path.with_suffix(suffix) for suffix in (".csv", ".pdf")]
+    said = captions().get(f"figures/{path.stem}")
     return {
         "name": path.stem,
-        "title": TITLES.get(path.stem, path.stem.replace("_", " ").capitalize()),
-        "caption": caption(path.stem, note),
+        "title": said.title if said else show.column_head(path.stem),
+        "caption": said.text if said else "",
         "image": data_uri(path),
         "downloads": [(p.name, p.suffix[1:].upper(), data_uri(p)) for p in siblings if p.exists()],
         "diffs": _diffs(path.with_suffix(".csv")) if path.stem == "layernorm_case_study" else [],

@@ -33,12 +33,11 @@ from kevin.core.files import (
 )
 from kevin.core.types import Kernel, Turn
 from kevin.report.answers import write_answers
+from kevin.report.catalogue import OF_SCORES, SPLITS, make_table
 from kevin.report.notes import read_summaries
 from kevin.report.scores import KIND, machines, read_scores
-from kevin.report.search import SEARCH_TABLES, SECONDS, make_search_table, read_search, write_seconds
-from kevin.report.tables import TABLES, make_table
-from kevin.report.training_gain import make_rl_gain, trained_policies
-from kevin.report.training_time import make_step_time
+from kevin.report.search import SECONDS, read_search, write_seconds
+from kevin.report.training import trained_policies
 
 log = logging.getLogger(__name__)
 
@@ -181,22 +180,16 @@ def read_kernels(files: Published) -> list[tuple[dict[str, Any], Kernel]]:
 
 def make_published_tables(folder: Path, out: Path, study: Study) -> list[Path]:
     """Every table that such a folder holds, in ``out`` as CSV, Markdown and LaTeX. Raises DataError where it cannot."""
-    files = Published(folder)
-    splits = set(pd.read_csv(files.answers, usecols=["split"])["split"]) if files.answers.exists() else set()
-    given: dict[str, Any] = {"study": study, "summaries": files.summaries}
-    strategies = [files.answers] if len(read_search([files.answers], files.tasks, study)) else []
-    made = []
-    for name in TABLES:
-        if name in splits or not name.startswith(("level", "unseen")):
-            path = out / f"{name}.csv"
-            made.append(make_table(name, [files.answers], path, baselines=files.baselines, search=strategies, **given))
-    if trained_policies(study):
-        made.append(make_rl_gain([files.answers], out / "rl_gain.csv", **given))
-    if files.runs:
-        made.append(make_step_time(files.runs, out / "step_time.csv", study=study))
-    for name in SEARCH_TABLES if strategies else ():
-        made.append(make_search_table(name, strategies, files.tasks, out / f"{name}.csv", **given))
-    return made
+    own = Published(folder)
+    splits = set(pd.read_csv(own.answers, usecols=["split"])["split"]) if own.answers.exists() else set()
+    search = [own.answers] if len(read_search([own.answers], own.tasks, study)) else []
+    names = [name for name in OF_SCORES if name in splits or name not in SPLITS]
+    names += ["rl_gain"] if trained_policies(study) else []
+    names += ["step_time"] if own.runs else []
+    names += ["search", "search_turns"] if search else []
+    given = {"scores": [own.answers], "search": search, "runs": own.runs, "summaries": own.summaries}
+    given |= {"tasks": own.tasks, "baselines": own.baselines}
+    return [make_table(name, out / f"{name}.csv", study=study, **given) for name in names]
 
 
 def _about(study: Study, kernels: pd.DataFrame, judged: dict[str, Any]) -> str:

@@ -18,8 +18,6 @@ from kevin.core.files import read_tasks, read_turns, write_csv
 from kevin.report import metrics
 from kevin.report.answers import read_search_answers, read_typed
 from kevin.report.estimates import mean_estimate
-from kevin.report.notes import read_note
-from kevin.report.publish import write_table
 from kevin.report.recipes import by_seed, recipes
 from kevin.report.scores import SCORE_COLUMNS, policy_order, score_frame
 from kevin.report.turns import turns_table
@@ -175,18 +173,3 @@ def search_turns_table(rollouts: Sequence[SearchRollout], study: Study) -> pd.Da
     if not tables:
         raise DataError("no strategy with trajectories of several turns is configured under search.strategies")
     return pd.concat(tables, ignore_index=True)
-
-
-SEARCH_TABLES = {"search": search_table, "search_turns": search_turns_table}
-
-
-def make_search_table(
-    name: str, turns: Sequence[Path], tasks: Path, out: Path, *, study: Study, summaries: Sequence[Path] = ()
-) -> Path:
-    """Write one of `SEARCH_TABLES` as CSV, and beside it as Markdown and LaTeX. Returns ``out``.
-
-    Args:
-        turns: of all policies, strategies and splits.
-    """
-    table = SEARCH_TABLES[name](read_search(turns, tasks, study), study)
-    return write_table(out, name, table, study, read_note(summaries, study))

@@ -18,7 +18,7 @@ seeds of one recipe a row is made; where a recipe has several, each has a row an
 from __future__ import annotations
 
 import math
-from collections.abc import Callable, Iterator, Mapping, Sequence
+from collections.abc import Iterator, Mapping, Sequence
 from pathlib import Path
 from typing import Any
 
@@ -26,23 +26,15 @@ import numpy as np
 import pandas as pd
 
 from kevin.core.config import Study
-from kevin.core.errors import DataError, UsageError
 from kevin.core.files import read_parquet
 from kevin.report import metrics, paper
 from kevin.report.answers import read_typed
-from kevin.report.budgets import Budget, budgets_of_rollouts, budgets_of_search, read_plain_search
-from kevin.report.claims import claims_table
-from kevin.report.differences import differences_table
+from kevin.report.budgets import Budget, budgets_of_rollouts, budgets_of_search
 from kevin.report.estimates import mean_estimate
-from kevin.report.notes import read_note
 from kevin.report.paper import OURS
 from kevin.report.parts import ALL_SPLITS, subsets
-from kevin.report.pass_at_k import pass_at_k_table
-from kevin.report.primary import primary_table
-from kevin.report.publish import write_table
 from kevin.report.recipes import Rows, by_seed, rows_of
-from kevin.report.scores import CEILING, hardware, policy_label, read_scores
-from kevin.report.turns import mended_table, turns_table
+from kevin.report.scores import CEILING, policy_label
 
 EAGER, COMPILE = "eager", "compile"
 COMPILE_POLICY = "torch.compile"
@@ -225,56 +217,3 @@ def tasks_table(scores: pd.DataFrame, baselines: pd.DataFrame, study: Study) -> 
                 }
             )
     return pd.DataFrame(rows).astype({"num_seeds": "Int64"})
-
-
-# --- files --------------------------------------------------------------------------------------------------------
-
-
-SPLITS = ("level1", "level2", "level3", "level4", "unseen")
-_SHARED = ("differences", "serial_parallel", "turns", "mended", "pass_at_k", "tasks")
-TABLES = ("primary", "claims", "table1", "table2", *SPLITS, *_SHARED)
-
-
-def make_table(
-    name: str,
-    scores: Sequence[Path],
-    out: Path,
-    *,
-    study: Study,
-    baselines: Path | None = None,
-    summaries: Sequence[Path] = (),
-    search: Sequence[Path] = (),
-) -> Path:
-    """Write one table, as CSV and beside it as Markdown and LaTeX. Returns ``out``, the CSV.
-
-    Args:
-        name: one of `TABLES`; a split's name (``level1``) uses the scores of that split only.
-        scores: files of `kevin.report.scores.score_rollouts`, of any policies and splits.
-        summaries: of the trainings behind the scores, see `kevin.report.notes`.
-        search: rollouts of strategies, which ``primary``, ``claims`` and ``table2`` read where there are any.
-    """
-    frame = read_scores(scores, study)
-    makers: dict[str, Callable[[], pd.DataFrame]] = {
-        "primary": lambda: primary_table(
-            frame, compile_speedups(read_baselines(baselines)), study, read_plain_search(search, study)
-        ),
-        "claims": lambda: claims_table(frame, study, hardware(scores, study), read_plain_search(search, study)),
-        "table1": lambda: policies_table(frame, read_baselines(baselines), study, paper.table1()),
-        "table2": lambda: table2(frame, study, read_plain_search(search, study)),
-        "differences": lambda: differences_table(frame, study),
-        "serial_parallel": lambda: serial_parallel_table(frame, study),
-        "turns": lambda: turns_table(frame, study),
-        "mended": lambda: mended_table(frame, study),
-        "pass_at_k": lambda: pass_at_k_table(frame, study),
-        "tasks": lambda: tasks_table(frame, read_baselines(baselines), study),
-    }
-    if name in SPLITS:
-        own = frame[frame["split"] == name]
-        if own.empty:
-            raise DataError(f"table {name}: none of the score files holds the split {name}")
-        table = policies_table(own, read_baselines(baselines), study, paper.level(name))
-    elif name in makers:
-        table = makers[name]()
-    else:
-        raise UsageError(f"no table {name!r}; there are {', '.join(TABLES)}")
-    return write_table(out, name, table, study, read_note(summaries, study, scores))

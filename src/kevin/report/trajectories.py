@@ -1,4 +1,4 @@
-"""Which trajectories are worth showing."""
+"""Turns of rollout files by policy, and which trajectories are worth showing."""
 
 from __future__ import annotations
 
@@ -7,8 +7,33 @@ from pathlib import Path
 
 import pandas as pd
 
-from kevin.core.files import read_columns, read_rows, turns_from_frame
+from kevin.core.config import Study
+from kevin.core.errors import DataError
+from kevin.core.files import read_columns, read_rows, read_turns, turns_from_frame
 from kevin.core.types import Turn
+from kevin.report.scores import CEILING, policy_order
+
+
+def split_name(turns: Path) -> tuple[str, str]:
+    """(policy, split) of ``<policy>-<split>/turns.parquet``. Raises DataError for another name."""
+    policy, dash, split = turns.parent.name.rpartition("-")
+    if not dash:
+        raise DataError(f"{turns}: its folder should be named <policy>-<split>")
+    return policy, split
+
+
+def files_by_policy(paths: Sequence[Path], study: Study) -> dict[str, list[Path]]:
+    """Files of turns by policy, in the study's order, without the ceiling."""
+    files: dict[str, list[Path]] = {}
+    for path in paths:
+        files.setdefault(split_name(path)[0], []).append(path)
+    return {policy: files[policy] for policy in policy_order([p for p in files if p != CEILING], study)}
+
+
+def turns_by_policy(paths: Sequence[Path], study: Study) -> dict[str, list[Turn]]:
+    """Turns of each policy over all its files, in the study's order, without the ceiling."""
+    files = files_by_policy(paths, study)
+    return {policy: [t for path in own for t in read_turns(path)[0]] for policy, own in files.items()}
 
 
 def best_trajectories(turns: Sequence[Turn], task_id: str, limit: int) -> list[list[Turn]]:

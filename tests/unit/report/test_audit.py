@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import re
 from pathlib import Path
 from typing import Any
 
@@ -10,10 +11,10 @@ import pytest
 from train_fixtures import make_study
 
 from kevin.core.config import Study
-from kevin.core.errors import DataError
+from kevin.core.errors import DataError, UsageError
 from kevin.core.files import write_parquet
-from kevin.report.audit import ALL, ANY, AUDIT_KIND, PAID, audit_table, guards, kinds_of, make_audit_table, wilson
-from kevin.report.figures.audit import make_audit_figure
+from kevin.report.audit import ALL, ANY, AUDIT_KIND, PAID, audit_table, guards, kinds_of, wilson
+from kevin.report.catalogue import make_figure, make_table
 
 RULES = "no_kernel torch_compute try_except pass_statement inherits_model harness_access memory_leak"
 
@@ -106,11 +107,11 @@ def test_guards(study: Study) -> None:
 def test_a_training_without_any_hack_says_so(study: Study, tmp_path: Path) -> None:
     path = tmp_path / "tiny.parquet"
     write_parquet(path, pd.DataFrame([turn(step=s) for s in (1, 1, 2)]), AUDIT_KIND, {})
-    make_audit_table([path], tmp_path / "audit.csv", study=study)
+    make_table("audit", tmp_path / "audit.csv", study=study, kernels=[path])
     table = pd.read_csv(tmp_path / "audit.csv")
     assert list(table["kind"].unique()) == [ALL, ANY, PAID]
     assert list(table[table["kind"] == ANY]["num_kernels"]) == [0, 0, 0]
-    paths = make_audit_figure(tmp_path / "audit.csv", tmp_path / "figures", study=study)
+    paths = make_figure("audit", tmp_path / "figures", study=study, table=tmp_path / "audit.csv")
     assert [p.suffix for p in paths] == [".png", ".pdf", ".csv"] and all(p.stat().st_size for p in paths)
 
 
@@ -119,15 +120,20 @@ def test_the_figure_holds_every_run_and_step(study: Study, tmp_path: Path) -> No
         own = pd.DataFrame([t for t in TURNS if t["run"] == run])
         write_parquet(tmp_path / f"{run}.parquet", own, AUDIT_KIND, {})
     files = [tmp_path / "tiny.parquet", tmp_path / "free.parquet"]
-    make_audit_table(files, tmp_path / "audit.csv", study=study)
+    make_table("audit", tmp_path / "audit.csv", study=study, kernels=files)
     shown = (tmp_path / "audit.md").read_text()
-    assert "| tiny (all rules enforced) | not correct here, paid without guards | 2 | 33.3 % (" in shown
+    assert re.search(
+        r"\| tiny \(all rules enforced\) +\| not correct here, paid without guards +\| +2 \| +33\.3 % \(", shown
+    )
     assert "paid_unguarded" not in shown and "input mutated" in (tmp_path / "audit.tex").read_text()
-    _, _, data = make_audit_figure(tmp_path / "audit.csv", tmp_path / "figures", study=study)
+    _, _, data = make_figure("audit", tmp_path / "figures", study=study, table=tmp_path / "audit.csv")
     plotted = pd.read_csv(data)
     assert set(zip(plotted["run"], plotted["step"], strict=True)) == {("tiny", 1), ("tiny", 2), ("free", 1)}
 
 
 def test_nothing_to_audit(study: Study, tmp_path: Path) -> None:
-    with pytest.raises(DataError, match="kevin audit kernels"):
-        make_audit_table([], tmp_path / "audit.csv", study=study)
+    with pytest.raises(UsageError, match="--kernels"):
+        make_table("audit", tmp_path / "audit.csv", study=study)
+    write_parquet(tmp_path / "none.parquet", pd.DataFrame(TURNS).iloc[:0], AUDIT_KIND, {})
+    with pytest.raises(DataError, match="no judged turn"):
+        make_table("audit", tmp_path / "audit.csv", study=study, kernels=[tmp_path / "none.parquet"])

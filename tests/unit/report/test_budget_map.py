@@ -7,16 +7,16 @@ import pandas as pd
 import pytest
 from report_fixtures import make_study
 
-from kevin.report.figures.budget_map import (
+from kevin.report.figures.look import theme
+from kevin.report.figures.split_map import (
     CELL,
     MIN_R2,
     best_turns,
     budget_map_data,
     doublings,
     fit_law,
-    plot_budget_map,
+    serial_parallel_map,
 )
-from kevin.report.figures.style import look
 
 STUDY = make_study(1)
 
@@ -63,8 +63,8 @@ def test_the_best_split_of_a_budget_is_the_highest_cell() -> None:
         if len(own) == 1:
             assert own["is_best"].isna().all()
         else:
-            assert own["is_best"].sum() == 1
-            assert own.loc[own["is_best"].eq(True), "value"].item() == own["value"].max()
+            best = own.loc[own["is_best"].eq(True), "value"]
+            assert len(best) == (own["value"] == own["value"].max()).sum() and set(best) == {own["value"].max()}
 
 
 def test_the_law_of_an_exact_surface_is_found_again() -> None:
@@ -102,10 +102,18 @@ def test_an_open_optimum_is_said_to_be_open() -> None:
         splits = [t for t in (1, 2, 4) if optimum.budget / t <= 4]
         spans = optimum.turns_low <= min(splits) * 1.001 and optimum.turns_high >= max(splits) / 1.001
         assert optimum.determined is (not spans and optimum.r2 >= MIN_R2)
-    with look():
-        texts = [t.get_text() for ax in plot_budget_map(budget_map_data(make_scores(2, seed=3), STUDY)).axes
-                 for t in ax.texts]  # fmt: skip
-    assert any("R²" in text for text in texts)
+    with theme():
+        figure, _ = serial_parallel_map(make_scores(2, seed=3), STUDY)
+        assert any("R²" in ax.get_title(loc="left") for ax in figure.axes)
+
+
+def test_splits_that_are_equally_good_are_all_marked() -> None:
+    scores = make_scores(skill=1.0)
+    cells = budget_map_data(scores, STUDY).query("kind == @CELL and row == 'correct'")
+    assert cells.loc[cells["is_best"].notna(), "is_best"].eq(True).all()
+    with theme():
+        figure, _ = serial_parallel_map(scores, STUDY)
+        assert sum(text.get_text() == "100*" for text in figure.axes[1].texts) == cells["is_best"].notna().sum() > 4
 
 
 @pytest.mark.parametrize("shape", [(1, 1), (1, 4), (4, 1), (2, 2)])
@@ -114,9 +122,9 @@ def test_too_few_cells_have_no_law(shape: tuple[int, int]) -> None:
     data = budget_map_data(scores, STUDY)
     assert set(data["kind"]) == {CELL}
     assert data["law"].isna().all()
-    with look():
-        figure = plot_budget_map(data)
-        assert any("no law" in t.get_text() for ax in figure.axes for t in ax.texts)
+    with theme():
+        figure, _ = serial_parallel_map(scores, STUDY)
+        assert any("no law" in ax.get_title(loc="left") for ax in figure.axes)
 
 
 def test_a_surface_without_any_correct_kernel_has_no_law() -> None:

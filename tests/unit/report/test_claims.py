@@ -9,9 +9,8 @@ import pytest
 from report_fixtures import scored, trained_study
 
 from kevin.core.config import Study
-from kevin.report import paper
+from kevin.report import paper, show
 from kevin.report.claims import COLUMNS, NOT_MEASURED, NOT_SHOWN, REFUTED, SHOWN, claims, claims_table, interval_verdict
-from kevin.report.display import display_table
 from kevin.report.metrics import Interval
 
 TASKS = [f"t{i}" for i in range(8)]
@@ -171,9 +170,8 @@ def test_the_page_shows_every_claim_with_its_verdict() -> None:
     scores = pd.concat([scored(p, dict.fromkeys(TASKS, GOOD)) for p in study.evaluate])
     frame = claims_table(scores, study, "a machine")
     assert list(frame.columns) == COLUMNS
-    shown = display_table("claims", frame, study)
-    rows = shown.bodies[0].rows
-    assert len(rows) == len(claims(study)) and {len(row.cells) for row in rows} == {len(shown.columns)}
-    assert [row.cells[3].text for row in rows] == frame["verdict"].tolist()
-    assert "laptop scale, a machine" in shown.caption
-    assert rows[1].cells[6].text == "2, 1"
+    shown = show.claims(frame, study)
+    assert len(shown.cells) == len(claims(study))
+    assert [cell.partition("\n")[0] for cell in shown.cells["Verdict"]] == frame["verdict"].tolist()
+    assert "laptop scale, a machine" in shown.notes
+    assert shown.cells["Seeds"].iloc[1] == "2, 1"

@@ -9,8 +9,8 @@ import pandas as pd
 import pytest
 from report_fixtures import scored, trained_study
 
+from kevin.report import show
 from kevin.report.differences import COLUMNS, METRICS, differences_table
-from kevin.report.display import display_table
 
 TASKS = ("a", "b", "c", "d", "e", "f")
 
@@ -71,10 +71,9 @@ def test_every_pair_measure_and_part_has_a_row(table: pd.DataFrame) -> None:
     assert list(table.columns) == COLUMNS
     assert len(table) == len(METRICS) * 2, "one pair, one split, with and without the flawed task"
     assert rowwise(table, "multi", "base", "correct_avg", "without flawed tasks")["num_tasks"] == 5
-    shown = display_table("differences", table, trained_study(2, single=False))
-    assert [len(row.cells) for row in shown.bodies[0].rows] == [len(shown.columns)] * 2
-    assert sum(span for _, span in shown.groups) == len(shown.columns)
-    assert shown.bodies[0].rows[0].cells[0].text == "multi (2 seeds)"
+    shown = show.differences(table, trained_study(2, single=False))
+    assert len(shown.cells) == 2 and list(shown.filters) == ["Which"]
+    assert shown.cells.droplevel(0, axis=1)["Policy"].iloc[0] == "multi (2 seeds)"
 
 
 def test_policies_without_a_common_task_have_no_numbers() -> None:

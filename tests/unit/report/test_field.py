@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import logging
+import re
 from pathlib import Path
 
 import pandas as pd
@@ -14,7 +15,8 @@ from kevin.core.config import Study, load_study
 from kevin.core.errors import DataError
 from kevin.core.files import write_tasks, write_turns
 from kevin.core.types import Outcome
-from kevin.report.field import BAM, BASE, SYSTEMS, field_rollouts, field_runs, make_field_table
+from kevin.report.catalogue import make_table
+from kevin.report.field import BAM, BASE, SYSTEMS, field_rollouts, field_runs
 from kevin.report.notes import TrainingSummary
 
 FIELD = load_study([ROOT / "config/config.yaml", ROOT / "config/field.yaml"])
@@ -83,7 +85,7 @@ def rows(files: tuple[Path, list[Path]], study: Study = FIELD) -> pd.DataFrame:
     out = tasks.parent / "field.csv"
     summary = tasks.parent / "summary.json"
     summary.write_text(TrainingSummary(run="kevin", num_steps=3).model_dump_json())
-    make_field_table(turns, tasks, out, study=study, summaries=[summary])
+    make_table("field", out, study=study, turns=turns, tasks=tasks, summaries=[summary])
     return pd.read_csv(out).set_index("system")
 
 
@@ -101,7 +103,7 @@ def test_rows_by_hand(files: tuple[Path, list[Path]]) -> None:
 def test_for_people_it_says_what_is_ours_and_what_was_published(files: tuple[Path, list[Path]]) -> None:
     rows(files)
     folder = files[0].parent
-    lines = (folder / "field.md").read_text().splitlines()
+    lines = re.sub(" +", " ", (folder / "field.md").read_text()).splitlines()
     (kevin,) = (line for line in lines if line.startswith("| Kevin ("))
     assert "| 192 | 4 | 3 | 33 % (0–100) | 0.67× (0.00–2.00) | 33 % (0–100) | 82 % solved" in kevin
     (agent,) = (line for line in lines if line.startswith("| CUDA Agent ("))

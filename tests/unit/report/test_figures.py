@@ -1,5 +1,4 @@
 import json
-import re
 from pathlib import Path
 
 import numpy as np
@@ -13,29 +12,29 @@ from kevin.core.files import read_turns, write_turns
 from kevin.core.types import Outcome, Timing, Verdict
 from kevin.judge.store import VerdictStore
 from kevin.report import paper_marks
-from kevin.report.figures import FIGURES, make_figure, split_name
-from kevin.report.figures.budget_map import budget_map_data, plot_budget_map
-from kevin.report.figures.captions import CAPTIONS, TITLES
-from kevin.report.figures.case_study import apart, case_study_data, plot_case_study
-from kevin.report.figures.curves import (
+from kevin.report.captions import captions
+from kevin.report.catalogue import FIGURES, make_figure
+from kevin.report.figures.case_study import case_study_data, plot_case_study
+from kevin.report.figures.look import apart, policy_looks, save, theme
+from kevin.report.figures.scaling import (
+    fast_p,
     fast_p_data,
+    parallel_scaling,
     parallel_scaling_data,
-    plot_fast_p,
-    plot_serial_scaling,
+    serial_scaling,
     serial_scaling_data,
 )
-from kevin.report.figures.distribution import plot_speedup_distribution, speedup_distribution_data
-from kevin.report.figures.outcomes import outcomes_data, plot_outcomes
-from kevin.report.figures.style import line_styles, look, run_styles
-from kevin.report.figures.training import PAPER, plot_training, training_data
+from kevin.report.figures.split_map import serial_parallel_map
+from kevin.report.figures.training import PAPER, run_looks, stability, training, training_turns
+from kevin.report.figures.turns import outcomes, turns
 from kevin.report.metrics import best_of_k_by_task, task_values, trajectory_best
 from kevin.report.palette import OUTCOMES
 from kevin.report.scores import policy_label, read_scores
 from kevin.report.tables import read_baselines
-from kevin.report.training_figures import TRAINING_FIGURES, make_training_figure, plot_by_turn
-from kevin.report.trajectories import best_trajectories
+from kevin.report.trajectories import best_trajectories, split_name
 
 NO_BASELINES = read_baselines(None)
+NOT_COMPILED = pd.Series(dtype="float64")
 
 
 class Made:
@@ -134,8 +133,8 @@ def test_case_study_has_its_lines_and_says_what_changed(made: Made, tmp_path: Pa
         assert row["diff_to"] < row["turn"]
         assert not row["diff"] or row["diff"].startswith(f"--- turn {row['diff_to']:.0f}\n+++ turn {row['turn']}")
     assert own["diff"].dropna().str.contains("\n[+]").any()
-    with look():
-        texts = [t.get_text() for ax in plot_case_study(data).axes for t in ax.texts]
+    with theme():
+        texts = [t.get_text() for ax in plot_case_study(data, made.study).axes for t in ax.texts]
     assert f"torch.compile {compiled:.3g}×" in texts and "memory at a copy's speed 16×" in texts
 
 
@@ -151,12 +150,23 @@ def test_marks_of_the_paper_stand_only_where_our_steps_go(tmp_path: Path) -> Non
     log = tmp_path / "multi" / "metrics.jsonl"
     log.parent.mkdir()
     log.write_text("".join(json.dumps({"step": s, "not_okay_ratio": 0.0}) + "\n" for s in range(0, 60)))
-    with look():
-        (ax,) = plot_training(training_data([log]), make_study(1)).axes
+    with theme():
+        figure, _ = training([log.parent], make_study(1))
+        (ax,) = figure.axes
         places = [line.get_xdata()[0] for line in ax.get_lines() if len(line.get_xdata()) == 2]
         assert places == [40]
         assert ax.get_xlim()[1] < 100
-        assert "step ~100" in ax.get_title(loc="left")
+        assert "step ~100" in figure.legends[0].get_title().get_text().replace("\n", " ")
+
+
+@pytest.mark.parametrize(("num_steps", "num_lines"), [(10, 1), (60, 2)])
+def test_few_steps_are_not_smoothed(tmp_path: Path, num_steps: int, num_lines: int) -> None:
+    log = tmp_path / "multi" / "metrics.jsonl"
+    log.parent.mkdir()
+    log.write_text("".join(json.dumps({"step": s, "entropy": 1.0}) + "\n" for s in range(num_steps)))
+    with theme():
+        figure, _ = training([log.parent], make_study(1))
+        assert len(figure.axes[0].get_lines()) == num_lines
 
 
 @pytest.mark.slow
@@ -190,13 +200,9 @@ def test_summaries_of_any_text_can_be_drawn(tmp_path: Path) -> None:
     assert pd.read_csv(out[2])["summary"].iloc[0].endswith("y" * 300)
 
 
-@pytest.mark.parametrize("names", [FIGURES, TRAINING_FIGURES], ids=["figure", "training_figure"])
-def test_every_figure_has_its_captions(names: tuple[str, ...]) -> None:
-    assert [n for n in names if not CAPTIONS.get(n) or n not in TITLES] == []
-    rules = Path(__file__).parents[3] / "rules"
-    assert [n for n in names if not (rules / "captions" / "figures" / f"{n}.rst").exists()] == []
-    common = (rules / "common.smk").read_text()
-    assert [n for n in names if not re.search(rf"\b{n}\b", common)] == []
+def test_every_figure_has_a_question_for_its_title() -> None:
+    assert {f"figures/{name}" for name in FIGURES} == {key for key in captions() if key.startswith("figures/")}
+    assert [name for name in FIGURES if not captions()[f"figures/{name}"].title.endswith("?")] == []
 
 
 def test_errors_name_the_cause(made: Made, tmp_path: Path) -> None:
@@ -217,7 +223,7 @@ def test_training_curves(tmp_path: Path) -> None:
     log.parent.mkdir()
     lines = [{"step": s, "score": s / 10, "eta_s": 3} for s in (0, 1, 2)] + [{"step": 2, "score": 0.5}]
     log.write_text("\n".join(map(json.dumps, lines)))
-    out = make_training_figure("training", tmp_path, [log.parent], study=make_study(1))
+    out = make_figure("training", tmp_path, study=make_study(1), runs=[log.parent])
     data = pd.read_csv(out[2])
     logged = data[data["mark"].isna()]
     assert logged.drop(columns="mark").to_numpy().tolist() == [
@@ -229,30 +235,63 @@ def test_training_curves(tmp_path: Path) -> None:
     assert paper["value"].isna().all() and paper["step"].tolist() == [40, 50] and set(paper["metric"]) == {"score"}
     log.write_text("{}\n")
     with pytest.raises(DataError, match="line 1"):
-        make_training_figure("training", tmp_path, [log.parent], study=make_study(1))
-    with pytest.raises(DataError, match="no training metric"):
-        make_training_figure("training", tmp_path, [], study=make_study(1))
+        make_figure("training", tmp_path, study=make_study(1), runs=[log.parent])
+    with pytest.raises(UsageError, match="--run-dir"):
+        make_figure("training", tmp_path, study=make_study(1), runs=[])
 
 
-def test_runs_look_as_their_policies_do_and_no_two_alike() -> None:
-    study = make_study(1)
-    names = [f"p{i}" for i in range(8)]
+def test_a_policy_looks_the_same_wherever_it_stands_and_no_two_alike() -> None:
+    names = [f"p{i}" for i in range(12)]
     policies = {n: PolicyConfig(model="x", label=f"Policy {n}") for n in names}
-    study = study.model_copy(update={"policies": policies, "evaluate": tuple(names)})
-    styles = line_styles(names)
-    assert len(set(styles.values())) == 8
-    assert run_styles(["p5", "alone"], study)["p5"] == styles["p5"]
+    study = make_study(1).model_copy(update={"policies": policies, "evaluate": tuple(names)})
+    looks = policy_looks({name: name for name in names}, study)
+    assert len({(own.color, own.marker) for own in looks.values()}) == 12
+    assert policy_looks({"p5": "p5"}, study)["p5"] == looks["p5"], "with others or alone"
+    assert run_looks(["p5", "alone"], study)["p5"].color == looks["p5"].color
     policies["p1"] = policies["p1"].model_copy(update={"seed_of": "p0"})
     study = study.model_copy(update={"policies": policies})
-    looks = run_styles(["p0", "p1", "p2"], study)
-    assert looks["p0"] == looks["p1"] == styles["p0"] and looks["p2"] == styles["p1"]
+    seeds = run_looks(["p0", "p1", "p2"], study)
+    assert seeds["p0"].color == seeds["p1"].color == looks["p0"].color and seeds["p2"].color == looks["p1"].color
+
+
+def test_a_policy_has_one_colour_in_every_figure(made: Made, tmp_path: Path) -> None:
+    """Also in those of training, by the name of its run."""
+    for run in made.study.evaluate:
+        (tmp_path / run).mkdir()
+        (tmp_path / run / "metrics.jsonl").write_text(
+            json.dumps({"step": 1, "score": 1.0, "not_okay_ratio": 0.1}) + "\n"
+        )
+    runs = [tmp_path / run for run in made.study.evaluate]
+    expected = {policy_label(p, made.study): own.color for p, own in run_looks(made.study.evaluate, made.study).items()}
+    with theme():
+        drawn = [draw(made.frame, made.study)[0] for draw in (serial_scaling, parallel_scaling, turns)]
+        drawn += [
+            fast_p(made.frame, NO_BASELINES, made.study)[0],
+            *(draw(runs, made.study)[0] for draw in (training, stability)),
+        ]
+        for figure in drawn:
+            lines = [*figure.axes[0].get_lines(), *figure.legends[0].get_lines()]
+            found = {str(line.get_label()).partition(":")[0]: line.get_color() for line in lines}
+            assert expected.items() <= found.items() or not set(expected) & set(found), found
+
+
+def test_few_lines_have_their_names_beside_them(made: Made, tmp_path: Path) -> None:
+    with theme():
+        figure, data = parallel_scaling(made.frame, made.study)
+        save(figure, data, tmp_path, "parallel_scaling", "What?")
+        named = [text.get_text() for text in figure.axes[1].texts]
+        assert {"base model", "multi-turn RL"} <= set(named) and not figure.legends[0].get_texts()
+
+
+def fast_p_of(scores: pd.DataFrame, study: Study) -> pd.DataFrame:
+    return fast_p_data(scores, NOT_COMPILED, study)
 
 
 def test_a_curve_is_the_mean_of_its_seeds(made: Made) -> None:
     first, second = made.study.evaluate
     policies = {**made.study.policies, second: made.study.policies[second].model_copy(update={"seed_of": first})}
     together = made.study.model_copy(update={"policies": policies})
-    for data in (serial_scaling_data, parallel_scaling_data, fast_p_data):
+    for data in (serial_scaling_data, parallel_scaling_data, fast_p_of):
         apart = data(made.frame, made.study).groupby(["policy", "split", "row", "x"])["value"].first()
         joined = data(made.frame, together)
         assert second not in set(joined["policy"])
@@ -272,31 +311,30 @@ def test_policies_are_drawn_at_as_many_trajectories_as_all_have(made: Made) -> N
     own = data.query("policy == 'p0' and split == 'level1' and row == 'correct' and x == 4")["value"].item()
     trajectories = trajectory_best(made.frame.query("policy == 'p0' and split == 'level1'"))
     assert own == pytest.approx(best_of_k_by_task(trajectories, "correct", 2).mean())
-    assert plot_serial_scaling(data).get_suptitle().startswith("Serial scaling: best of 2 trajectories")
-    shares = fast_p_data(fewer, made.study).query("policy == 'p0' and split == 'level1' and row == 'best' and x == 0")
+    with theme():
+        said = serial_scaling(fewer, made.study)[0].legends[0].get_title().get_text()
+    assert said.startswith("Best of 2 trajectories")
+    shares = fast_p_of(fewer, made.study).query("policy == 'p0' and split == 'level1' and row == 'best' and x == 0")
     assert shares["value"].item() == pytest.approx(own)
 
 
-def test_a_legend_shows_the_look_of_a_seed_whose_first_was_not_run() -> None:
-    study = make_study(3)
-    policies = {**study.policies, "p1": study.policies["p1"].model_copy(update={"seed_of": "p0"})}
-    study = study.model_copy(update={"policies": policies})
-    data = pd.DataFrame({"run": ["p2", "p1"], "step": [1, 1], "metric": ["score"] * 2, "value": [1.0, 2.0]})
-    with look():
-        lines = plot_training(data, study).legends[0].get_lines()
-        looks = run_styles(["p2", "p1"], study)
-        assert [line.get_color() for line in lines] == [looks["p2"].color, looks["p1"].color]
-        assert looks["p1"] != looks["p2"]
+def test_fast_p_goes_as_far_as_the_fastest_kernel_and_shows_torch_compile(made: Made) -> None:
+    frame = made.frame.assign(speedup=made.frame["speedup"] * 30)
+    compiled = pd.Series({"l1/gelu": 2.0, "l1/softmax": 0.5})
+    data = fast_p_data(frame, compiled, made.study)
+    assert data["x"].max() > frame.loc[frame["policy"] != "ceiling", "speedup"].max()
+    own = data[(data["policy"] == "torch.compile") & (data["split"] == "level1")].set_index("x")["value"]
+    assert (own[0.0], own[1.0], own[4.0]) == (1.0, 0.5, 0.0)
 
 
 @pytest.mark.slow
 @pytest.mark.parametrize("num_policies", [1, 3, 6])
-def test_titles_and_legends_stay_inside_of_their_figure(num_policies: int) -> None:
+def test_titles_and_legends_stay_inside_of_their_figure(num_policies: int, tmp_path: Path) -> None:
     study = make_study(num_policies)
     rng = np.random.default_rng(0)
-    outcomes = [o.value for o in OUTCOMES]
     rows = [
-        {"policy": p, "split": split, "task_id": task, "trajectory": i, "turn": t, "outcome": rng.choice(outcomes)}
+        {"policy": p, "split": split, "task_id": task, "trajectory": i, "turn": t, "similarity": np.nan}
+        | {"outcome": rng.choice([o.value for o in OUTCOMES])}
         for p in (*study.evaluate, "ceiling")
         for split in ("level1", "level2")[: 1 + num_policies // 2]
         for task in ("a", "b")
@@ -305,17 +343,12 @@ def test_titles_and_legends_stay_inside_of_their_figure(num_policies: int) -> No
     ]
     scores = pd.DataFrame(rows)
     scores["speedup"] = np.where(scores["outcome"] == "correct", 1.3, np.nan)
-    with look():
-        for data, plot in (
-            (serial_scaling_data, plot_serial_scaling),
-            (fast_p_data, plot_fast_p),
-            (outcomes_data, plot_outcomes),
-            (budget_map_data, plot_budget_map),
-            (lambda scores, study: speedup_distribution_data(scores, NO_BASELINES, study),
-             lambda data: plot_speedup_distribution(data, list(data["split"].unique()))),
-        ):  # fmt: skip
-            figure = plot(data(scores, study))
-            figure.draw_without_rendering()
+    with theme():
+        drawn = [draw(scores, study) for draw in (serial_scaling, outcomes, serial_parallel_map, turns)]
+        for number, (figure, data) in enumerate([*drawn, fast_p(scores, NO_BASELINES, study)]):
+            save(
+                figure, data, tmp_path, f"f{number}", "A question that is so long that it needs more than one line " * 2
+            )
             title = next(t for t in figure.texts if t.get_text() == figure.get_suptitle())
             for part in (title, *figure.legends):
                 box = part.get_window_extent()
@@ -323,12 +356,13 @@ def test_titles_and_legends_stay_inside_of_their_figure(num_policies: int) -> No
                 assert box.y0 >= 0 and box.y1 <= figure.bbox.height
 
 
-def test_a_run_of_one_step_can_be_seen() -> None:
-    study = make_study(2)
-    data = pd.DataFrame({"run": ["p0"], "step": [1], "metric": ["score"], "value": [1.0]})
-    turns = data.assign(turn=1)
-    with look():
-        for figure in (plot_training(data, study), plot_by_turn(turns, study)):
+def test_a_run_of_one_step_can_be_seen(tmp_path: Path) -> None:
+    (tmp_path / "p0").mkdir()
+    record = {"step": 1, "score": 1.0, "score_turn_1": 1.0, "correct_turn_1": 0.5}
+    (tmp_path / "p0" / "metrics.jsonl").write_text(json.dumps(record) + "\n")
+    with theme():
+        for draw in (training, training_turns):
+            figure, _ = draw([tmp_path / "p0"], make_study(2))
             lines = figure.axes[0].get_lines()
             assert any(len(line.get_xdata()) == 1 and line.get_marker() not in ("", "None") for line in lines)
             figure.draw_without_rendering()

@@ -15,16 +15,16 @@ import pandas as pd
 import pytest
 from report_fixtures import make_study
 
-from kevin.report.tables import SPLITS, TABLES, make_table
+from kevin.report.catalogue import OF_SCORES, SPLITS, make_table
 
 GOLDEN = Path(__file__).with_name("golden")
-NAMES = [name for name in TABLES if name not in set(SPLITS) - {"level1", "level2"}]
+NAMES = [name for name in OF_SCORES if name not in set(SPLITS) - {"level1", "level2"}]
 
 
 @pytest.mark.parametrize("name", NAMES)
 def test_a_table_is_the_one_that_is_stored(tmp_path: Path, name: str) -> None:
     answers, baselines = GOLDEN / "answers.csv", GOLDEN / "baselines.csv"
-    made = make_table(name, [answers], tmp_path / f"{name}.csv", study=make_study(2), baselines=baselines)
+    made = make_table(name, tmp_path / f"{name}.csv", study=make_study(2), scores=[answers], baselines=baselines)
     if os.environ.get("KEVIN_STORE_TABLES"):
         shutil.copy(made, GOLDEN / "tables")
     found, stored = (pd.read_csv(path) for path in (made, GOLDEN / f"tables/{name}.csv"))

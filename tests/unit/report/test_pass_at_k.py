@@ -10,7 +10,7 @@ import pytest
 from report_fixtures import make_study
 
 from kevin.core.config import PolicyConfig
-from kevin.report.display import display_table
+from kevin.report import show
 from kevin.report.pass_at_k import COLUMNS, pass_at_k_table
 
 
@@ -68,9 +68,9 @@ def test_seeds_are_numbered_under_one_policy(study):
     table = pass_at_k_table(scores, study)
     heads = table[["policy", "seed", "num_seeds"]].fillna(-1).to_numpy().tolist()
     assert heads == [["p0", 0, 1], ["p1", 0, 1], ["p1", 1, 1], ["p1", -1, 2]]
-    shown = display_table("pass_at_k", pd.read_csv(StringIO(table.to_csv(index=False))), study)
-    assert [row.cells[0].note for row in shown.bodies[0].rows] == ["", "", "seed 1", ""]
-    assert shown.bodies[0].rows[3].cells[0].text == "multi-turn RL (2 seeds)"
+    shown = show.pass_at_k(pd.read_csv(StringIO(table.to_csv(index=False))), study)
+    labels = ["base model", "multi-turn RL", "multi-turn RL\nseed 1", "multi-turn RL (2 seeds)"]
+    assert shown.cells["Policy"].tolist() == labels
 
 
 def test_nothing_judged_is_an_empty_table(study):
@@ -83,10 +83,7 @@ def test_new_tasks_beside_kernelbenchs_are_no_level(study):
     new = frame("p0", 2, "new", [None]).assign(split="unseen")
     table = pass_at_k_table(pd.concat([frame("p0", 1, "a", [1.0]), frame("p0", 2, "c", [1.0]), new]), study)
     assert table["level"].fillna(0).tolist() == [1, 2, 0] and table["correct"].tolist() == [1, 1, 0]
-    shown = display_table("pass_at_k", pd.read_csv(StringIO(table.to_csv(index=False))), study)
-    assert [row.cells[1].text for row in shown.bodies[0].rows] == ["Level 1", "Level 2", "New fused tasks"]
+    shown = show.pass_at_k(pd.read_csv(StringIO(table.to_csv(index=False))), study)
+    assert shown.cells["Tasks"].tolist() == ["Level 1", "Level 2", "New fused tasks"]
     older = pd.read_csv(StringIO(table.iloc[:2].drop(columns="split").to_csv(index=False)))
-    assert [row.cells[1].text for row in display_table("pass_at_k", older, study).bodies[0].rows] == [
-        "Level 1",
-        "Level 2",
-    ]
+    assert show.pass_at_k(older, study).cells["Tasks"].tolist() == ["Level 1", "Level 2"]

@@ -15,10 +15,10 @@ from report_fixtures import scored, trained_study
 
 from kevin.core.config import Study
 from kevin.core.errors import UsageError
+from kevin.report import show
+from kevin.report.catalogue import make_figure
 from kevin.report.claims import NOT_MEASURED, NOT_SHOWN, PRIMARY, SHOWN, claims_table
-from kevin.report.display import display_table
-from kevin.report.figures import make_figure
-from kevin.report.figures.primary import FIRST, TURNS
+from kevin.report.figures.scaling import FIRST, TURNS
 from kevin.report.findings import findings
 from kevin.report.primary import COLUMNS, COMPILED, EAGER, KNOWN, ROOM, primary_table
 
@@ -162,12 +162,15 @@ def test_the_page_begins_with_what_was_found(speeds: dict[str, Speeds], table: p
 
 
 def test_people_see_one_number_of_kernels_at_a_time(table: pd.DataFrame) -> None:
-    shown = display_table("primary", table, study())
-    assert shown.filters == {"kernels": ["2", "1", "4", "6", "8", "12", "16", "24"]}
-    rows = [row for row in shown.bodies[0].rows if row.tags.get("kernels") == "2"]
-    assert [row.cells[2].text for row in rows] == ["2 × 1", "1 × 2"] * 3
-    assert sum(row.cells[0].note == "primary endpoint" for row in rows) == 1
-    assert "every other number is exploratory" in shown.caption and "named after these had been seen" in shown.caption
+    shown = show.primary(table, study())
+    cells = shown.cells.droplevel(0, axis=1)
+    ours = cells[[not theirs for theirs in shown.theirs]]
+    assert shown.filters == ["Kernels a task"] and cells["Kernels a task"].iloc[0] == "2"
+    assert set(ours["Kernels a task"]) == {"2", "1", "4", "6", "8", "12", "16", "24", "–"}
+    rows = ours[ours["Kernels a task"] == "2"]
+    assert rows["Trajectories × turns"].tolist() == ["2 × 1", "1 × 2"] * 3
+    assert rows["Policy"].str.endswith("\nprimary endpoint").sum() == 1
+    assert "every other number is exploratory" in shown.notes and "named after these had been seen" in shown.notes
 
 
 def test_of_nobody_there_is_nothing() -> None:

@@ -8,7 +8,7 @@ from report_fixtures import make_study, scored, trained_study
 
 from kevin.report.recipes import budget_splits, recipes, rows_by, rows_of
 from kevin.report.search import SearchRollout, search_table
-from kevin.report.training_gain import rl_gain_table
+from kevin.report.training import rl_gain_table
 
 TASKS = [f"t{i}" for i in range(6)]
 

@@ -8,9 +8,9 @@ from kevin.core.errors import DataError, UsageError
 from kevin.core.files import verdict_path
 from kevin.core.types import Outcome, Timing, Verdict
 from kevin.judge.store import VerdictStore
-from kevin.report.figures import make_figure
-from kevin.report.figures.roofline import EAGER, plot_roofline, roofline_data
-from kevin.report.figures.style import look
+from kevin.report.catalogue import make_figure
+from kevin.report.figures.look import theme
+from kevin.report.figures.roofline import EAGER, roofline, roofline_data
 from kevin.report.verdicts import read_measured, traffic_bytes
 
 STUDY = make_study(2)
@@ -83,10 +83,10 @@ def test_a_trajectory_stands_with_its_fastest_kernel(tmp_path: Path) -> None:
 
 def test_what_the_store_does_not_tell_is_left_out_and_the_figure_says_so(tmp_path: Path) -> None:
     store_verdict(tmp_path, "old", 10.0, 40.0)
-    data = roofline_data(make_scores(("relu", 0, "old", 4.0), ("relu", 1, "gone", 4.0)), tmp_path, STUDY)
-    assert data.empty
-    with look():
-        figure = plot_roofline(data, ["level1"])
+    scores = make_scores(("relu", 0, "old", 4.0), ("relu", 1, "gone", 4.0))
+    with theme():
+        figure, data = roofline(scores, tmp_path, {}, STUDY)
+        assert data.empty
         texts = [t.get_text() for ax in figure.axes for t in ax.texts]
     assert texts == ["no verdict of such a kernel holds a roofline"] * 2
 
@@ -106,4 +106,4 @@ def test_bad_input_is_named(tmp_path: Path) -> None:
     with pytest.raises(DataError, match=r"abcd\.json.*delete it"):
         read_measured(tmp_path, ["abcd"])
     with pytest.raises(UsageError, match="--store"):
-        make_figure("roofline", tmp_path, study=STUDY)
+        make_figure("roofline", tmp_path, study=STUDY, scores=[path])

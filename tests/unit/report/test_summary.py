@@ -11,9 +11,8 @@ from report_fixtures import make_study, write_scores, write_study
 
 from kevin.core.config import Study
 from kevin.core.errors import DataError
+from kevin.report.catalogue import make_table
 from kevin.report.summary import summary_text
-from kevin.report.tables import make_table
-from kevin.report.training_gain import make_rl_gain
 
 
 def write_tables(root: Path, study: Study) -> Study:
@@ -21,9 +20,9 @@ def write_tables(root: Path, study: Study) -> Study:
     study = study.model_copy(update={"results": str(root)})
     scores = write_scores(root, study, write_study(root, study, num_trajectories=2, num_turns=2))
     for name in ("level1", "level2"):
-        make_table(name, scores, root / "tables" / f"{name}.csv", study=study)
+        make_table(name, root / "tables" / f"{name}.csv", study=study, scores=scores)
     if study.runs:
-        make_rl_gain(scores, root / "tables" / "rl_gain.csv", study=study)
+        make_table("rl_gain", root / "tables" / "rl_gain.csv", study=study, scores=scores)
     return study
 
 

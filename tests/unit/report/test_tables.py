@@ -6,7 +6,8 @@ from report_fixtures import make_study, scored, trained_study, write_scores, wri
 
 from kevin.core.errors import DataError, UsageError
 from kevin.report import paper
-from kevin.report.tables import OURS, make_table, policies_table, read_baselines, table2
+from kevin.report.catalogue import make_table
+from kevin.report.tables import OURS, policies_table, read_baselines, table2
 
 
 @pytest.fixture(scope="module")
@@ -18,9 +19,9 @@ def made(tmp_path_factory: pytest.TempPathFactory) -> dict[str, pd.DataFrame]:
     tables = {"scores": pd.concat(pd.read_parquet(p) for p in scores)}
     shared = ("serial_parallel", "turns", "mended", "pass_at_k", "tasks")
     for name in ("primary", "table1", "table2", "level1", "level2", *shared):
-        out = make_table(name, scores, root / f"{name}.csv", study=study, baselines=files["baselines"][0])
+        out = make_table(name, root / f"{name}.csv", study=study, scores=scores, baselines=files["baselines"][0])
         tables[name] = pd.read_csv(out)
-    tables["bare"] = pd.read_csv(make_table("level1", scores, root / "bare.csv", study=study))
+    tables["bare"] = pd.read_csv(make_table("level1", root / "bare.csv", study=study, scores=scores))
     tables["baselines"] = pd.read_parquet(files["baselines"][0])
     return tables
 
@@ -159,6 +160,6 @@ def test_unknown_table_and_absent_split(tmp_path: Path) -> None:
     study = make_study(1)
     scores = write_scores(tmp_path, study, write_study(tmp_path, study))
     with pytest.raises(UsageError, match="serial_parallel"):
-        make_table("fastest", scores[:1], tmp_path / "t.csv", study=study)
+        make_table("fastest", tmp_path / "t.csv", study=study, scores=scores[:1])
     with pytest.raises(DataError, match="level2"):
-        make_table("level2", scores[:1], tmp_path / "t.csv", study=study)
+        make_table("level2", tmp_path / "t.csv", study=study, scores=scores[:1])

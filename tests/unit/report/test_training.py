@@ -9,11 +9,20 @@ from train_fixtures import make_study
 
 from kevin.core.config import load_study
 from kevin.core.errors import DataError, UsageError
-from kevin.report.figures.ablations import FAMILIES, OTHER, RECIPE, ablation_data, family
-from kevin.report.figures.stability import REMEDIES, UNKNOWN, remedies, stability_data
-from kevin.report.training_figures import by_turn_data, make_training_figure
-from kevin.report.training_gain import rl_gain_table, trained_policies
-from kevin.report.training_time import make_step_time
+from kevin.report.catalogue import make_figure, make_table
+from kevin.report.figures.training import (
+    FAMILIES,
+    OTHER,
+    RECIPE,
+    REMEDIES,
+    UNKNOWN,
+    ablation_data,
+    by_turn_data,
+    family,
+    remedies,
+    stability_data,
+)
+from kevin.report.training import rl_gain_table, trained_policies
 
 CONFIG = Path(__file__).parents[3] / "config"
 
@@ -84,13 +93,13 @@ def runs(tmp_path):
 
 @pytest.mark.parametrize("name", ["training", "training_turns", "stability", "ablations"])
 def test_figures_come_with_their_data(study, runs, tmp_path, name):
-    paths = make_training_figure(name, tmp_path / "figures", runs, study=study)
+    paths = make_figure(name, tmp_path / "figures", study=study, runs=runs)
     assert [p.suffix for p in paths] == [".png", ".pdf", ".csv"] and all(p.stat().st_size for p in paths)
     assert set(pd.read_csv(paths[2])["run"]) - {"paper"} == {"tiny", "other"}
 
 
 def test_turns_apart(runs):
-    data = by_turn_data([r / "metrics.jsonl" for r in runs])
+    data = by_turn_data(runs)
     assert data.groupby("run")["turn"].max().to_dict() == {"tiny": 2, "other": 1}
     row = data[(data.run == "tiny") & (data.metric == "score") & (data.turn == 2) & (data.step == 4)]
     assert row["value"].item() == pytest.approx(2.5)
@@ -142,12 +151,12 @@ def test_remedies_are_told_by_the_configuration():
 
 
 def test_stability_needs_the_not_okay_ratio(study, runs):
-    data = stability_data([run / "metrics.jsonl" for run in runs], study)
+    data = stability_data(runs, study)
     assert set(data["metric"]) == {"not_okay_ratio", "correct", "grad_norm"}
     assert data["remedies"].unique().tolist() == [REMEDIES[1]], "the run of the fixture clips at 1.0"
     (runs[0] / "metrics.jsonl").write_text(json.dumps({"step": 1, "correct": 0.5}) + "\n")
     with pytest.raises(DataError, match="no Not-Okay ratio"):
-        stability_data([runs[0] / "metrics.jsonl"], study)
+        stability_data(runs[:1], study)
 
 
 def test_where_the_time_goes(study, runs, tmp_path):
@@ -156,7 +165,7 @@ def test_where_the_time_goes(study, runs, tmp_path):
         records = [json.loads(line) for line in path.read_text().splitlines()]
         seconds = {"step": 10.0, "generate": generate, "judge": 4.0, "model": 3.0, "rollout": 6.5, "update": 3.5}
         path.write_text("".join(json.dumps(r | {"num_kernels": 20, "seconds": seconds}) + "\n" for r in records))
-    table = pd.read_csv(make_step_time(runs, tmp_path / "step_time.csv", study=study)).set_index("run")
+    table = pd.read_csv(make_table("step_time", tmp_path / "step_time.csv", study=study, runs=runs)).set_index("run")
     assert table.loc["tiny", "own_s"] == pytest.approx(1.0) and table.loc["tiny", "own_share"] == pytest.approx(0.1)
     assert table.loc["other", "own_s"] == pytest.approx(0.0, abs=1e-9)
     assert table.loc["tiny", "kernels_per_minute"] == pytest.approx(300.0)
@@ -165,11 +174,11 @@ def test_where_the_time_goes(study, runs, tmp_path):
 
 def test_times_of_an_older_version_are_refused(study, runs, tmp_path):
     with pytest.raises(DataError, match="train again: rm -r"):
-        make_step_time(runs, tmp_path / "step_time.csv", study=study)
+        make_table("step_time", tmp_path / "step_time.csv", study=study, runs=runs)
 
 
 def test_bad_input(study, runs, tmp_path):
-    with pytest.raises(UsageError, match="no training figure 'x'"):
-        make_training_figure("x", tmp_path, runs, study=study)
+    with pytest.raises(UsageError, match="no figure 'x'"):
+        make_figure("x", tmp_path, study=study, runs=runs)
     with pytest.raises(DataError, match="cannot be read"):
-        make_training_figure("ablations", tmp_path, [tmp_path / "nowhere"], study=study)
+        make_figure("ablations", tmp_path, study=study, runs=[tmp_path / "nowhere"])

@@ -16,9 +16,9 @@ from kevin.core.config import validate_study
 from kevin.core.errors import ConfigError, DataError, SandboxError
 from kevin.core.files import write_tasks, write_turns
 from kevin.core.types import Outcome
-from kevin.report.display import display_table
-from kevin.report.figures.search import make_search_figure
-from kevin.report.search import COLUMNS, make_search_table, read_search, search_table, search_turns_table
+from kevin.report import show
+from kevin.report.catalogue import make_figure, make_table
+from kevin.report.search import COLUMNS, read_search, search_table, search_turns_table
 from kevin.rollout.control import shuffled_feedback
 from kevin.rollout.cost import turn_seconds
 from kevin.rollout.search import Beam, Evolution, Trajectories, make_search
@@ -290,12 +290,12 @@ def test_one_turn_is_estimated_for_fewer_of_its_kernels(study, files):
 
 
 def test_files_and_figure(study, files, tmp_path):
-    out = make_search_table("search", *files, tmp_path / "search.csv", study=study)
-    made = make_search_figure(out, tmp_path / "figures", study=study)
+    out = make_table("search", tmp_path / "search.csv", study=study, search=files[0], tasks=files[1])
+    made = make_figure("search", tmp_path / "figures", study=study, table=out)
     assert [p.name for p in made] == ["search.png", "search.pdf", "search.csv"]
     pd.testing.assert_frame_equal(pd.read_csv(made[2]), pd.read_csv(out))
-    shown = display_table("search", pd.read_csv(out), study)
-    assert {len(r.cells) for r in shown.bodies[0].rows} == {len(shown.columns)}
+    shown = show.search(pd.read_csv(out), study)
+    assert len(shown.cells) == len(pd.read_csv(out))
 
 
 def test_turns_are_told_of_independent_trajectories_only(study, files):

@@ -16,6 +16,7 @@ from kevin.core.types import Kernel, Outcome, Round, Timing, Turn, Verdict
 from kevin.judge.benchmarks.unguarded import Unguarded
 from kevin.judge.store import VerdictStore
 from kevin.report import audit as report
+from kevin.report.catalogue import make_table
 from kevin.train.audit_turns import AUDIT_KIND, audit_run
 from kevin.train.step import TURNS_KIND
 
@@ -125,7 +126,7 @@ def test_turns_without_a_kernel_earn_nothing_and_those_without_a_verdict_are_lef
 def test_the_report_reads_what_is_written(study: Study, run: Path, tmp_path: Path) -> None:
     _audit(study, run)
     assert report.AUDIT_KIND == AUDIT_KIND
-    report.make_audit_table([tmp_path / "audit.parquet"], tmp_path / "audit.csv", study=study)
+    make_table("audit", tmp_path / "audit.csv", study=study, kernels=[tmp_path / "audit.parquet"])
     table = pd.read_csv(tmp_path / "audit.csv")
     (total,) = table[(table["kind"] == report.PAID) & table["step"].isna()].to_dict("records")
     assert (total["num_kernels"], total["num_judged"]) == (4, len(CASES) + 1)

@@ -18,7 +18,8 @@ from kevin.core.config import Study
 from kevin.core.errors import DataError
 from kevin.core.types import Outcome, Turn
 from kevin.report import paper, paper_marks
-from kevin.report.figures.style import FAINT, INK, MUTED, LineStyle, head, line_styles, plain_log
+from kevin.report.figures.look import FAINT, INK, MUTED, Look, apart, finish, labels_of, plain_log, policy_looks
+from kevin.report.figures.scaling import Drawn
 from kevin.report.palette import OUTCOMES
 from kevin.report.records import records
 from kevin.report.scores import policy_label
@@ -95,33 +96,39 @@ def _bound_speedup(keys: Sequence[str], store: Path | None) -> float | None:
 _WRAP, _MAX_LINES = 25, 5
 
 
-def plot_case_study(data: pd.DataFrame) -> Figure:
+def layernorm_case_study(
+    turns_by_policy: Mapping[str, Sequence[Turn]], baselines: pd.DataFrame, store: Path | None, study: Study
+) -> Drawn:
+    data = case_study_data(turns_by_policy, study, baselines=baselines, store=store)
+    return plot_case_study(data, study), data
+
+
+def plot_case_study(data: pd.DataFrame, study: Study) -> Figure:
     """Speedups by turn, ours and the authors' apart; below a strip of cards for each policy, one card a turn."""
     strips = list(data.groupby("policy", sort=False))
     longest = max(4, int(data.groupby("policy")["turn"].count().max()))
-    figure = plt.figure(figsize=(1.75 * longest + 0.3, 1.72 * len(strips) + 3.5), layout="constrained")
+    figure = plt.figure(figsize=(1.75 * longest + 0.3, 1.72 * len(strips) + 3.0))
     places = figure.add_gridspec(len(strips) + 1, 2, height_ratios=[2.7, *[1.72] * len(strips)])
     task = data["task_id"].dropna().iloc[0]
-    head(figure, f"Case study {task}: best trajectory, turn by turn")
-    ours = data["source"] == OURS
-    styles = line_styles([str(p) for p in data.loc[ours, "policy"].unique()])
-    _curves(figure.add_subplot(places[0, 0]), data[ours], styles, f"This study: {task}")
+    ours = data[data["source"] == OURS]
+    _curves(figure.add_subplot(places[0, 0]), ours, policy_looks(labels_of(ours), study), f"This study: {task}")
     reference = figure.add_subplot(places[0, 1])
-    _curves(reference, data[~ours], {"paper": LineStyle(MUTED, "o", "-")}, "Authors' blog: KernelBench 1/40")
+    published = {"paper": Look("Kevin, as published", MUTED)}
+    _curves(reference, data[data["source"] != OURS], published, "Authors' blog: KernelBench 1/40")
     reference.set_xlabel(f"turn\n({paper_marks.LINES_SOURCE})")
     for i, (_, strip) in enumerate(strips):
         ax = figure.add_subplot(places[i + 1, :])
         first = strip.iloc[0]
-        published = first["source"] != OURS
-        where = f"reference: {first['source']}" if published else f"trajectory {int(first['trajectory'])}"
+        theirs = first["source"] != OURS
+        where = f"reference: {first['source']}" if theirs else f"trajectory {int(first['trajectory'])}"
         ax.set_title(f"{first['label']}", fontsize=9.5)
         ax.set_title(where, loc="right", fontsize=7.5, fontweight="normal", color=MUTED)
         for x, row in enumerate(records(strip)):
-            _card(ax, x, row, published=published)
+            _card(ax, x, row, published=theirs)
         ax.set_xlim(-0.02, longest)
         ax.set_ylim(0, 1)
         ax.axis("off")
-    return figure
+    return finish(figure)
 
 
 _LINES = {
@@ -130,7 +137,7 @@ _LINES = {
 }
 
 
-def _curves(ax: Axes, data: pd.DataFrame, styles: Mapping[str, LineStyle], title: str) -> None:
+def _curves(ax: Axes, data: pd.DataFrame, looks: Mapping[str, Look], title: str) -> None:
     """Speedups of correct turns; a cross at the bottom for a turn that is not."""
     lines = {text: (data[name].iloc[0], dashes) for name, (text, dashes) in _LINES.items() if data[name].notna().any()}
     levels = [*data["speedup"].dropna(), 1.0, *(value for value, _ in lines.values())]
@@ -147,7 +154,7 @@ def _curves(ax: Axes, data: pd.DataFrame, styles: Mapping[str, LineStyle], title
         ax.annotate(f"{text} {value:.3g}×", (0.995, height), xycoords="axes fraction", fontsize=7, color=MUTED,
                     ha="right", va="center", zorder=1.5,
                     bbox={"facecolor": "white", "edgecolor": "none", "pad": 0.8})  # fmt: skip
-    for i, (policy, style) in enumerate(styles.items()):
+    for i, (policy, style) in enumerate(looks.items()):
         own = data[data["policy"] == policy]
         label = textwrap.shorten(str(own["label"].iloc[0]), 28, placeholder=" …")
         correct = own[own["speedup"].notna()]
@@ -160,26 +167,8 @@ def _curves(ax: Axes, data: pd.DataFrame, styles: Mapping[str, LineStyle], title
     ax.set_xlabel("turn")
     ax.set_ylabel("speedup over eager (×)\n(cross: not correct)")
     plain_log(ax.yaxis)
-    if len(styles) > 1:
+    if len(looks) > 1:
         ax.legend(fontsize=7, loc="upper left", ncols=3, frameon=True, framealpha=0.8, edgecolor="none")
-
-
-def apart(heights: Sequence[float], least: float) -> list[float]:
-    """Heights of words that shall stand at these, in their order, moved as little as keeps them ``least`` apart."""
-    order = sorted(range(len(heights)), key=lambda i: heights[i])
-    groups: list[list[int]] = []
-    centers: list[float] = []
-    for i in order:
-        groups.append([i])
-        centers.append(heights[i])
-        while len(groups) > 1 and centers[-1] - centers[-2] < least * (len(groups[-1]) + len(groups[-2])) / 2:
-            groups[-2:] = [[*groups[-2], *groups[-1]]]
-            centers[-2:] = [sum(heights[k] for k in groups[-1]) / len(groups[-1])]
-    found = [0.0] * len(heights)
-    for group, center in zip(groups, centers, strict=True):
-        for place, i in enumerate(group):
-            found[i] = center + least * (place - (len(group) - 1) / 2)
-    return found
 
 
 def _card(ax: Axes, x: int, row: dict[str, object], *, published: bool) -> None:

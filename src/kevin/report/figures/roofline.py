@@ -13,18 +13,17 @@ from types import MappingProxyType
 
 import numpy as np
 import pandas as pd
+from matplotlib import pyplot as plt
 from matplotlib.axes import Axes
-from matplotlib.figure import Figure
-from matplotlib.lines import Line2D
 
 from kevin.core.config import Study
 from kevin.core.types import Outcome
-from kevin.report.figures.style import MUTED, LineStyle, grid, legend, line_styles, plain_log
-from kevin.report.scores import CEILING, first_seed, policy_label, split_label
+from kevin.report.figures.look import FAINT, MUTED, Look, finish, labels_of, plain_log, policy_looks
+from kevin.report.figures.scaling import Drawn, judged_scores
+from kevin.report.scores import first_seed, policy_label, split_label
 from kevin.report.verdicts import memory_times, read_measured
 
 EAGER = "eager"
-_EAGER_LOOK = LineStyle("#4d4d4d", "x", "")
 _COLUMNS = ["split", "policy", "label", "task_id", "device", "kernel_us", "memory_us", "product_share", "intensity",
             "is_fastest"]  # fmt: skip
 
@@ -75,43 +74,38 @@ def _eager(frame: pd.DataFrame, eager_us: pd.Series) -> pd.DataFrame:
     return made.assign(policy=EAGER, label="PyTorch eager", is_fastest=True)[_COLUMNS]
 
 
-def plot_roofline(data: pd.DataFrame, splits: list[str]) -> Figure:
+def roofline(scores: pd.DataFrame, store: Path, traffic: Mapping[str, int], study: Study) -> Drawn:
     """For each split the time of tasks without products against their memory time, and the roofline of the others."""
-    devices = ", ".join(sorted(data["device"].unique()))
-    title = f"Correct kernels and the roofline of {devices}" if devices else "Correct kernels and the device's roofline"
-    figure, axes = grid(2, len(splits), title=title, width=4.4, height=3.1)
-    policies = [str(p) for p in data["policy"].unique() if p != EAGER]
-    ordered = [p for p in policies if p != CEILING] + [p for p in policies if p == CEILING]
-    styles = {EAGER: _EAGER_LOOK} | line_styles(ordered)
+    splits = list(dict.fromkeys(judged_scores(scores)["split"]))
+    data = roofline_data(scores, store, study, traffic=traffic)
+    labels = labels_of(data)
+    looks = {EAGER: Look(labels.pop(EAGER), MUTED, "x", "")} if EAGER in labels else {}
+    looks |= {
+        policy: own._replace(marker=own.marker or ".", dashes="") for policy, own in policy_looks(labels, study).items()
+    }
+    figure, axes = plt.subplots(2, len(splits), squeeze=False, figsize=(4.4 * len(splits) + 0.4, 6.2))
     for j, split in enumerate(splits):
         own = data[data["split"] == split]
         axes[0][j].set_title(f"{split_label(split)}: tasks without products")
         axes[1][j].set_title(f"{split_label(split)}: tasks with products")
-        _times(axes[0][j], own[own["intensity"].isna()], styles)
-        _roof(axes[1][j], own[own["intensity"].notna()], styles)
-    labels = data.drop_duplicates("policy").set_index("policy")["label"]
-    handles = [
-        Line2D([], [], color=s.color, marker=s.marker or ".", linestyle="", label=labels[p])
-        for p, s in styles.items()
-        if p in labels
-    ]
-    handles.append(Line2D([], [], color="black", linewidth=1.2, label="what the device can do"))
-    note = "Full: a policy's fastest kernel for a task; faint: the fastest of other trajectories"
-    legend(figure, handles, columns=4, title=note)
-    return figure
+        _times(axes[0][j], own[own["intensity"].isna()], looks)
+        _roof(axes[1][j], own[own["intensity"].notna()], looks)
+    devices = ", ".join(sorted(data["device"].unique()))
+    remark = (
+        f"Measured on {devices or 'no device yet'}. Line: what memory and arithmetic allow, by a copy of large tensors "
+        "and a large product. Shaded: beyond it lie kernels whose data stay in the cache, or that save work by algebra."
+        " Full: a policy's fastest kernel for a task; faint: the fastest of other trajectories."
+    )
+    return finish(figure, [own.handle() for own in looks.values()], remark), data
 
 
-def _scatter(ax: Axes, own: pd.DataFrame, x: str, y: str, styles: dict[str, LineStyle]) -> None:
+def _scatter(ax: Axes, own: pd.DataFrame, x: str, y: str, looks: Mapping[str, Look]) -> None:
     for fastest in (False, True):
-        for policy, style in styles.items():
+        for policy, each in looks.items():
             points = own[(own["policy"] == policy) & (own["is_fastest"] == fastest)]
-            ax.plot(points[x], points[y], linestyle="", marker=style.marker or ".", color=style.color,
-                    markersize=5.5 if fastest else 3.5, alpha=0.85 if fastest else 0.25, markeredgewidth=1 if
-                    policy == EAGER else 0, rasterized=len(points) > 500, zorder=3 if fastest else 2)  # fmt: skip
-
-
-def _empty(ax: Axes, text: str) -> None:
-    ax.text(0.5, 0.5, text, transform=ax.transAxes, ha="center", va="center", color=MUTED, fontsize=8.5)
+            ax.plot(points[x], points[y], linestyle="", marker=each.marker, color=each.color,
+                    markersize=5.5 if fastest else 3.5, alpha=0.85 if fastest else 0.25, zorder=3 if fastest else 2,
+                    markeredgewidth=float(policy == EAGER), rasterized=len(points) > 500)  # fmt: skip
 
 
 def _labelled(ax: Axes, own: pd.DataFrame, x: str, y: str) -> bool:
@@ -119,42 +113,43 @@ def _labelled(ax: Axes, own: pd.DataFrame, x: str, y: str) -> bool:
     ax.set_xlabel(x)
     ax.set_ylabel(y)
     if own.empty:
-        _empty(ax, "no verdict of such a kernel holds a roofline")
+        text = "no verdict of such a kernel holds a roofline"
+        ax.text(0.5, 0.5, text, transform=ax.transAxes, ha="center", va="center", color=MUTED, fontsize=8.5)
         return False
     ax.set_xscale("log")
     ax.set_yscale("log")
     return True
 
 
-def _times(ax: Axes, own: pd.DataFrame, styles: dict[str, LineStyle]) -> None:
+def _times(ax: Axes, own: pd.DataFrame, looks: Mapping[str, Look]) -> None:
     if not _labelled(ax, own, "every tensor moved once, at a copy's speed (µs)", "measured time of a call (µs)"):
         return
-    _scatter(ax, own, "memory_us", "kernel_us", styles)
+    _scatter(ax, own, "memory_us", "kernel_us", looks)
     ends = np.array([own["memory_us"].min() / 1.3, own["memory_us"].max() * 1.3])
-    low = min(own["kernel_us"].min() / 1.3, ends[0])
-    for factor, color in ((1, "black"), (10, MUTED), (100, MUTED)):
-        if factor > 1 and ends[0] * factor > own["kernel_us"].max():
-            continue
-        ax.plot(ends, factor * ends, color=color, linewidth=1.2 if factor == 1 else 0.8,
-                linestyle="-" if factor == 1 else (0, (4, 3)), zorder=1)  # fmt: skip
-        if factor > 1:
-            ax.annotate(f"{factor}×", (ends[0], factor * ends[0]), xytext=(2, 3), textcoords="offset points",
-                        fontsize=7.5, color=MUTED)  # fmt: skip
+    low, high = min(own["kernel_us"].min(), ends[0]) / 1.3, max(own["kernel_us"].max(), ends[1]) * 1.3
+    ax.plot(ends, ends, color="black", linewidth=1.2, zorder=1)
+    ax.fill_between(ends, low, ends, color=FAINT, alpha=0.5, linewidth=0, zorder=0)
+    for factor in (10, 100):
+        if ends[0] * factor < high:
+            ax.plot(ends, factor * ends, color=MUTED, linewidth=0.8, linestyle=(0, (4, 3)), zorder=1)
+            ax.annotate(f"{factor} times as long", (ends[0], factor * ends[0]), xytext=(2, 3), fontsize=7,
+                        textcoords="offset points", color=MUTED)  # fmt: skip
     ax.set_xlim(*ends)
-    ax.set_ylim(low, max(own["kernel_us"].max(), ends[1]) * 1.3)
+    ax.set_ylim(low, high)
     plain_log(ax.xaxis)
     plain_log(ax.yaxis)
 
 
-def _roof(ax: Axes, own: pd.DataFrame, styles: dict[str, LineStyle]) -> None:
-    if not _labelled(
-        ax, own, "arithmetic intensity (1: where the roofs meet)", "share of a large matrix\nproduct's speed"
-    ):
+def _roof(ax: Axes, own: pd.DataFrame, looks: Mapping[str, Look]) -> None:
+    x, y = "arithmetic intensity (1: where the roofs meet)", "share of a large matrix\nproduct's speed"
+    if not _labelled(ax, own, x, y):
         return
-    _scatter(ax, own, "intensity", "product_share", styles)
+    _scatter(ax, own, "intensity", "product_share", looks)
     low, high = min(0.3, own["intensity"].min() / 1.5), max(3.0, own["intensity"].max() * 1.5)
+    bottom, top = min(low, own["product_share"].min() / 1.5), max(1.5, own["product_share"].max() * 1.5)
     ax.plot([low, 1, high], [low, 1, 1], color="black", linewidth=1.2, zorder=1)
+    ax.fill_between([low, 1, high], [low, 1, 1], top, color=FAINT, alpha=0.5, linewidth=0, zorder=0)
     ax.set_xlim(low, high)
-    ax.set_ylim(min(low, own["product_share"].min() / 1.5), max(1.5, own["product_share"].max() * 1.5))
+    ax.set_ylim(bottom, top)
     plain_log(ax.xaxis)
     plain_log(ax.yaxis)

@@ -1,24 +1,30 @@
-"""Training curves from the trainer's ``metrics.jsonl``."""
+"""What happened while policies trained: curves by step, by turn, their stability, runs compared, and hacks."""
 
 from __future__ import annotations
 
-from collections import Counter
-from collections.abc import Sequence
+from collections.abc import Mapping, Sequence
 from pathlib import Path
+from typing import Any, NamedTuple
 
+import numpy as np
 import pandas as pd
+import seaborn as sns
 from matplotlib.axes import Axes
-from matplotlib.figure import Figure
-from matplotlib.lines import Line2D
 
 from kevin.core.config import Study
 from kevin.core.errors import DataError
-from kevin.report.figures.style import MUTED, alone, grid, legend, run_styles, whole_steps
-from kevin.report.paper_marks import TRAINING_MARKS
-from kevin.report.scores import first_seed, policy_label
-from kevin.report.training_records import read_records
+from kevin.core.types import Outcome
+from kevin.report import metrics
+from kevin.report.audit import ALL, ANY, PAID
+from kevin.report.figures import look
+from kevin.report.figures.look import Look
+from kevin.report.figures.scaling import Drawn
+from kevin.report.metrics import Interval
+from kevin.report.paper_marks import REMEDY_GRAD_NORM, REMEDY_LOSS, TRAINING_MARKS, WARNING_STEPS
+from kevin.report.scores import policy_label
+from kevin.report.training_records import read_records, read_step_turns
 
-AXIS_LABELS = {
+METRICS = {
     "score": "mean score",
     "correct": "correct kernels (share)",
     "speedup": "mean speedup over eager (×)",
@@ -29,26 +35,25 @@ AXIS_LABELS = {
     "clip_ratio": "clipped tokens (share)",
 }
 """What is drawn, where a run logged it, in this order."""
-
-
+SMOOTH_FROM = 40
+"""Steps from which on a running mean over a tenth of them is drawn over what was logged."""
 PAPER = "paper"
 
 
-def training_data(paths: Sequence[Path]) -> pd.DataFrame:
-    """Columns run, step, metric, value, mark; the run is the name of the file's folder. A step logged twice (after a
-    resume) counts as logged last. What the paper says in numbers of these metrics follows as rows of run `PAPER`, a
-    step and a ``mark`` without a value. Raises DataError for a file that cannot be read or holds none of the metrics.
+def training_data(runs: Sequence[Path]) -> pd.DataFrame:
+    """Columns run, step, metric, value, mark; the run is the name of its folder. A step logged twice (after a resume)
+    counts as logged last. What the paper says in numbers of these metrics follows as rows of run `PAPER`, a step and a
+    ``mark`` without a value. Raises DataError for a file that cannot be read or holds none of the metrics.
     """
-    rows = []
-    for path in paths:
-        for record in read_records(path):
-            rows += [
-                {"run": path.parent.name, "step": record["step"], "metric": m, "value": float(record[m])}
-                for m in AXIS_LABELS
-                if isinstance(record.get(m), int | float)
-            ]
+    rows = [
+        {"run": run.name, "step": record["step"], "metric": m, "value": float(record[m])}
+        for run in runs
+        for record in read_records(run / "metrics.jsonl")
+        for m in METRICS
+        if isinstance(record.get(m), int | float)
+    ]
     if not rows:
-        raise DataError(f"no training metric ({', '.join(AXIS_LABELS)}) in: {', '.join(map(str, paths)) or 'no file'}")
+        raise DataError(f"no training metric ({', '.join(METRICS)}) in: {', '.join(map(str, runs)) or 'no run'}")
     logged = {str(row["metric"]) for row in rows}
     marks = [
         {"run": PAPER, "step": m.step, "metric": m.metric, "mark": m.text} for m in TRAINING_MARKS if m.metric in logged
@@ -58,52 +63,367 @@ def training_data(paths: Sequence[Path]) -> pd.DataFrame:
     return pd.concat([data, pd.DataFrame(marks)], ignore_index=True).reindex(columns=columns)
 
 
-def plot_training(data: pd.DataFrame, study: Study, *, window: int = 5) -> Figure:
-    """A panel for each metric: every step faintly, the running mean of ``window`` steps on top."""
-    marks = data[data["run"] == PAPER]
-    data = data[data["run"] != PAPER]
-    present = [m for m in AXIS_LABELS if m in set(data["metric"])]
-    columns = min(3, len(present))
-    num_rows = -(-len(present) // columns)
-    figure, axes = grid(num_rows, columns, title="Training curves", width=3.4, height=2.5)
-    runs = list(data["run"].unique())
-    styles = run_styles(runs, study)
-    flat = [ax for row in axes for ax in row]
-    for ax, metric in zip(flat, present, strict=False):
-        for run in runs:
-            own = data[(data["run"] == run) & (data["metric"] == metric)].sort_values("step")
-            style = styles[run]
-            ax.plot(own["step"], own["value"], color=style.color, alpha=0.25, linewidth=0.8)
-            smooth = own["value"].rolling(window, min_periods=1).mean()
-            ax.plot(
-                own["step"], smooth, color=style.color, linestyle=style.dashes, marker=alone(style, own), clip_on=False
-            )
-        if data.loc[data["metric"] == metric, "value"].eq(0).all():
+def run_looks(runs: Sequence[str], study: Study) -> dict[str, Look]:
+    """A run looks as the policy that it made does in other figures."""
+    return look.policy_looks({run: policy_label(run, study) for run in runs}, study)
+
+
+def training(runs: Sequence[Path], study: Study) -> Drawn:
+    data = training_data(runs)
+    marks, shown = data[data["run"] == PAPER], data[data["run"] != PAPER]
+    present = [m for m in METRICS if m in set(shown["metric"])]
+    looks = run_looks(list(shown["run"].unique()), study)
+    columns = max(n for n in (2, 3, 4) if len(present) % n == 0) if len(present) in (2, 3, 4, 6, 8) else 3
+    grid = sns.FacetGrid(shown, col="metric", col_order=present, col_wrap=min(columns, len(present)), sharey=False,
+                         height=2.2, aspect=1.45)  # fmt: skip
+    for metric, ax in grid.axes_dict.items():
+        for run, line in looks.items():
+            own = shown[(shown["run"] == run) & (shown["metric"] == metric)].sort_values("step")
+            curve(ax, own["step"], own["value"], line)
+        ax.set_title(METRICS[str(metric)])
+        ax.set(xlabel="step", ylabel="")
+        if shown.loc[shown["metric"] == metric, "value"].eq(0).all():
             ax.set_ylim(0, 0.1)  # around 0 the axis would have negative shares
-        ax.set_ylabel(AXIS_LABELS[metric])
-        ax.set_xlabel("step")
-        whole_steps(ax)
         _mark(ax, marks[marks["metric"] == metric])
-    for ax in flat[len(present) :]:
-        ax.axis("off")
-    kinds = {first_seed(r, study): styles[r] for r in runs}
-    seeds = Counter(first_seed(r, study) for r in runs)
-    handles = [
-        Line2D([], [], color=s.color, linestyle=s.dashes, label=policy_label(kind, study, seeds[kind]))
-        for kind, s in kinds.items()
-    ]
-    text = f"Thick: running mean of {window} steps. Above panels, dotted where the axis reaches: the paper's trainings"
-    legend(figure, handles, columns=3, title=text, handlelength=3.6)
-    return figure
+    look.whole_steps(grid.figure.axes)
+    told = "; ".join(dict.fromkeys(marks["mark"]))
+    remark = f"Dotted, where the axis reaches so far, what the paper says of its own trainings: {told}."
+    if shown.groupby("run")["step"].nunique().max() >= SMOOTH_FROM:
+        remark = f"Thick: running mean of a tenth of the steps. {remark}"
+    handles = [line.handle() for line in looks.values()]
+    return look.finish(grid.figure, handles, remark), data
+
+
+def curve(ax: Axes, steps: pd.Series, values: pd.Series, line: Look) -> None:
+    """As logged; of many steps faintly, with a running mean on top."""
+    if len(values) < SMOOTH_FROM:
+        ax.plot(steps, values, color=line.color, linestyle=line.dashes, marker=line.marker, markersize=3.5)
+        return
+    ax.plot(steps, values, color=line.color, alpha=0.3, linewidth=0.8)
+    smooth = values.rolling(len(values) // 10, min_periods=1).mean()
+    ax.plot(steps, smooth, color=line.color, linestyle=line.dashes, linewidth=1.8)
 
 
 def _mark(ax: Axes, marks: pd.DataFrame) -> None:
-    """What the paper says happened at which step of its own trainings; a line where our steps go so far."""
-    if len(marks):
-        text = "\n".join(f"paper: {mark}" for mark in marks["mark"])
-        ax.set_title(text, loc="left", fontsize=7, fontweight="normal", color=MUTED)
+    """Where the paper says that something happened in its own trainings, as far as our steps go."""
     low, high = ax.get_xlim()
     for step in marks["step"]:
         if step <= high:
-            ax.axvline(step, color=MUTED, linewidth=1, linestyle=(0, (1, 2)))
+            ax.axvline(step, color=look.MUTED, linewidth=1, linestyle=(0, (1, 2)))
     ax.set_xlim(low, high)
+
+
+# --- by turn --------------------------------------------------------------------------------------------------------
+
+
+def by_turn_data(runs: Sequence[Path]) -> pd.DataFrame:
+    """Columns run, metric (score, correct), turn, step, value."""
+    rows = [
+        {"run": run.name, "metric": metric, "turn": int(key.rpartition("_")[2]), "step": record["step"], "value": value}
+        for run in runs
+        for record in read_records(run / "metrics.jsonl")
+        for key, value in record.items()
+        for metric in ("score", "correct")
+        if key.startswith(f"{metric}_turn_")
+    ]
+    if not rows:
+        raise DataError(f"no metric of single turns in: {', '.join(map(str, runs)) or 'no run'}")
+    return pd.DataFrame(rows)
+
+
+def training_turns(runs: Sequence[Path], study: Study) -> Drawn:
+    """A row for each metric, a column for each run; turns from light to dark, which no policy is."""
+    data = by_turn_data(runs)
+    turns = sorted(data["turn"].unique())
+    colors = sns.color_palette("flare", len(turns))
+    looks = {turn: Look(f"turn {turn}", color, "") for turn, color in zip(turns, colors, strict=True)}
+    titles = {run: policy_label(run, study) for run in data["run"].unique()}
+    rows = {m: METRICS[m] for m in ("score", "correct") if m in set(data["metric"])}
+    grid = sns.FacetGrid(data, row="metric", col="run", row_order=list(rows), sharey="row", height=2.3, aspect=1.6)
+    for (metric, run), ax in grid.axes_dict.items():
+        for turn, line in looks.items():
+            chosen = (data["run"] == run) & (data["metric"] == metric) & (data["turn"] == turn)
+            own = data[chosen].sort_values("step")
+            curve(ax, own["step"], own["value"], line._replace(marker="o" if len(own) == 1 else ""))
+        ax.set_title(titles[run] if metric == next(iter(rows)) else "")
+        ax.set(xlabel="step", ylabel=rows[metric] if run == next(iter(titles)) else "")
+    look.whole_steps(grid.figure.axes)
+    handles = [line.handle() for line in looks.values()]
+    return look.finish(grid.figure, handles), data
+
+
+# --- stability ------------------------------------------------------------------------------------------------------
+
+REMEDIES = ("both remedies", "gradients not clipped", "loss not of constant length", "neither remedy")
+UNKNOWN = "not in the configuration"
+_DASHES = dict(
+    zip((*REMEDIES, UNKNOWN), ("-", (0, (4, 2)), (0, (1, 1.5)), (0, (5, 2, 1, 2)), (0, (7, 3))), strict=True)
+)
+_STABLE = {
+    "not_okay_ratio": "Not-Okay ratio",
+    "correct": "correct kernels (share)",
+    "grad_norm": "gradient norm, before clipping",
+}
+
+
+def remedies(run: str, study: Study) -> str:
+    """Which of `REMEDIES` a run was trained with, by its configuration; `UNKNOWN` for a run that it does not have."""
+    if run not in study.runs:
+        return UNKNOWN
+    train = study.for_run(run).train
+    return REMEDIES[(train.max_grad_norm > REMEDY_GRAD_NORM) + 2 * (train.loss != REMEDY_LOSS)]
+
+
+def stability_data(runs: Sequence[Path], study: Study) -> pd.DataFrame:
+    """Columns run, remedies, step, metric, value: as logged, for Not-Okay ratio, correct share, gradient norm.
+
+    Raises DataError where no run logged the Not-Okay ratio.
+    """
+    data = training_data(runs)
+    data = data[data["metric"].isin(_STABLE) & data["mark"].isna()]
+    if "not_okay_ratio" not in set(data["metric"]):
+        raise DataError(f"no Not-Okay ratio in: {', '.join(map(str, runs))}")
+    return data.assign(remedies=[remedies(str(run), study) for run in data["run"]])[
+        ["run", "remedies", "step", "metric", "value"]
+    ].reset_index(drop=True)
+
+
+def stability(runs: Sequence[Path], study: Study) -> Drawn:
+    """A line for each run in its colour, dashed by its remedies; the limit at which a training ends is a line too."""
+    data = stability_data(runs, study)
+    kinds = dict(zip(data["run"], data["remedies"], strict=True))
+    looks = {
+        run: line._replace(label=f"{line.label}: {kinds[run]}", dashes=_DASHES[kinds[run]])
+        for run, line in run_looks(list(kinds), study).items()
+    }
+    grid = sns.FacetGrid(data, col="metric", col_order=list(_STABLE), sharey=False, height=2.7, aspect=1.25)
+    for metric, ax in grid.axes_dict.items():
+        for run, line in looks.items():
+            own = data[(data["run"] == run) & (data["metric"] == metric)].sort_values("step")
+            curve(ax, own["step"], own["value"], line)
+        ax.set_title(_STABLE[str(metric)])
+        ax.set(xlabel="step", ylabel="")
+    look.whole_steps(grid.figure.axes)
+    _limits(grid.axes_dict, data, study)
+    absent = [kind for kind in REMEDIES if kind not in set(kinds.values())]
+    collapses = ", ".join(m.text for m in TRAINING_MARKS if m.metric == "not_okay_ratio")
+    remark = f"The paper: {collapses}; the ratio rises about {WARNING_STEPS} steps before."
+    remark += f" Not among these runs: {', '.join(absent)}." if absent else ""
+    handles = [line.handle() for line in looks.values()]
+    return look.finish(grid.figure, handles, remark), data
+
+
+def _limits(axes: Mapping[Any, Axes], data: pd.DataFrame, study: Study) -> None:
+    okay, norm = axes["not_okay_ratio"], axes["grad_norm"]
+    ends = study.train.stop_not_okay
+    okay.set_ylim(0, max(0.1, min(1.0, okay.get_ylim()[1]), 1.15 * (ends or 0)))
+    axes["correct"].set_ylim(0, 1)
+    norms = data.loc[data["metric"] == "grad_norm", "value"]
+    if len(norms) and norms.gt(0).all():
+        norm.set_yscale("log")
+        norm.set_ylim(min(norms.min(), REMEDY_GRAD_NORM) / 1.3, max(norms.max(), REMEDY_GRAD_NORM) * 1.5)
+        look.plain_log(norm.yaxis)
+    for ax, at, text in ((okay, ends, "training ends"), (norm, REMEDY_GRAD_NORM, f"clip at {REMEDY_GRAD_NORM}")):
+        if at is not None:
+            ax.axhline(at, color=look.MUTED, linestyle=(0, (4, 3)), linewidth=1)
+            ax.annotate(text, (0.99, at), xycoords=("axes fraction", "data"), xytext=(0, 2), ha="right", fontsize=7,
+                        textcoords="offset points", color=look.MUTED)  # fmt: skip
+
+
+# --- runs compared --------------------------------------------------------------------------------------------------
+
+COMPARED = {"speedup": "mean speedup over eager, 0 where wrong (×)", "correct": "correct kernels (share)"}
+"""What runs with different rewards can be compared by: scores cannot."""
+LAST_SHARE = 0.5
+"""Of a run's steps, whose kernels stand for the run."""
+
+
+class Family(NamedTuple):
+    """Changes of the same thing."""
+
+    title: str
+    finding: str
+    """What the paper says of them; empty where it does not know them."""
+    keys: frozenset[str]
+    """Keys of the configuration, one of which such a run changes."""
+
+
+RECIPE = Family("The recipe", "", frozenset())
+_FAMILIES = (
+    ("Return: sum or max, γ", "paper: sum with γ = 0.4 was taken", "reward.returns reward.gamma"),
+    ("Weight of correctness", "paper: 0.3 was taken; 0 and 1.0 dropped", "reward.correctness_weight"),
+    ("Length penalty", "paper: tried and dropped", "reward.length_penalty"),
+    ("KL to the initial policy", "paper: only slowed learning; dropped", "train.kl_beta"),
+    ("Stability", "paper: both delay collapse from step ~40 to ~100", "train.loss train.max_grad_norm"),
+    ("Clipping of ratios", "paper: 0.28 (clip-higher) was taken", "train.clip_low train.clip_high"),
+    (
+        "Learning rate",
+        "paper: constant after a warm-up",
+        "train.schedule train.learning_rate train.warmup_share train.adam_epsilon",
+    ),
+    ("Tokens with a gradient", "not in the paper", "train.high_entropy_share"),
+    ("Turns in training", "paper: 1.10× against 0.85× of single-turn training", "train.num_turns"),
+    ("Advantage", "not in the paper", "train.advantage train.flat_groups train.first_turn_kl"),
+    (
+        "Reward",
+        "not in the paper",
+        "reward.progress_weight reward.progress_over reward.progress_floor reward.speedup_cap",
+    ),
+    ("What later turns see", "not in the paper", "rollout.history rollout.profile_feedback"),
+    ("Method", "not in the paper", "train.method"),
+)
+FAMILIES = tuple(Family(title, finding, frozenset(keys.split())) for title, finding, keys in _FAMILIES)
+OTHER = Family("Other", "", frozenset())
+SEEDS = frozenset({"train.seed"})
+
+
+def family(run: str, study: Study) -> Family:
+    """The first of `FAMILIES` whose keys a run sets; `RECIPE` for one that changes nothing but its seed."""
+    changed = changes(run, study).keys() - SEEDS
+    if not changed and run in study.runs:
+        return RECIPE
+    return next((f for f in FAMILIES if f.keys & changed), OTHER)
+
+
+def changes(run: str, study: Study) -> dict[str, Any]:
+    """Key -> value of what a run sets, the keys with their section."""
+    if run not in study.runs:
+        return {}
+    own = study.runs[run]
+    sections: Mapping[str, Mapping[str, Any]] = {"train": own.train, "reward": own.reward, "rollout": own.rollout}
+    return {f"{section}.{key}": value for section, keys in sections.items() for key, value in keys.items()}
+
+
+def ablation_data(runs: Sequence[Path], study: Study) -> pd.DataFrame:
+    """Columns family, finding, run, changed, metric, value, low, high, interval, num_tasks.
+
+    ``value``: mean over the kernels of the second half of the steps, with its bootstrap 95 % interval over tasks
+    (``interval``: tasks). Where a run's turns are not there any more, the mean of what its steps logged, with the
+    interval over these steps. ``changed``: what the run sets, as in the configuration. Raises DataError without runs.
+    """
+    rows: list[dict[str, Any]] = []
+    for folder in runs:
+        name = folder.name
+        kind = family(name, study)
+        head = {"family": kind.title, "finding": kind.finding, "run": name, "changed": _text(changes(name, study))}
+        records = read_records(folder / "metrics.jsonl")
+        last = records[-max(1, round(LAST_SHARE * len(records))) :]
+        turns = read_step_turns(folder, [record["step"] for record in last], ["task_id", "outcome", "speedup"])
+        for metric in COMPARED:
+            cells: dict[str, Any]
+            if turns is None:
+                cells = {"interval": "steps"} | _over_steps(last, metric, study)._asdict()
+            else:
+                judged = turns[turns["outcome"].notna()]
+                cells = {"interval": "tasks", "num_tasks": judged["task_id"].nunique()}
+                cells |= _over_tasks(judged, metric, study)._asdict()
+            rows.append(head | {"metric": metric} | cells)
+    if not rows:
+        raise DataError("no training run was given")
+    order = {f.title: i for i, f in enumerate((RECIPE, *FAMILIES, OTHER))}
+    columns = ["family", "finding", "run", "changed", "metric", "value", "low", "high", "interval", "num_tasks"]
+    frame = pd.DataFrame(rows, columns=columns)
+    return frame.sort_values("family", key=lambda titles: titles.map(order), kind="stable", ignore_index=True)
+
+
+def _over_tasks(judged: pd.DataFrame, metric: str, study: Study) -> Interval:
+    correct = judged["outcome"] == Outcome.CORRECT.value
+    values = judged["speedup"].where(correct, 0.0) if metric == "speedup" else correct.astype(float)
+    by_task = values.groupby(judged["task_id"]).agg(["sum", "count"])
+    return metrics.share_interval(
+        by_task["sum"], by_task["count"], num_resamples=study.report.num_bootstrap, seed=study.seed
+    )
+
+
+def _over_steps(records: Sequence[Mapping[str, Any]], metric: str, study: Study) -> Interval:
+    judged = [r for r in records if "correct" in r]
+    # a step's speedup is logged as the mean over correct kernels
+    factor = [r.get("speedup", 0.0) if metric == "speedup" else 1.0 for r in judged]
+    values = np.array([f * r["correct"] for f, r in zip(factor, judged, strict=True)], dtype=float)
+    return metrics.mean_interval(values, num_resamples=study.report.num_bootstrap, seed=study.seed)
+
+
+def _text(changed: Mapping[str, Any]) -> str:
+    """``gamma 0.8, history view all``: as in the configuration, without sections."""
+    parts = []
+    for key, value in changed.items():
+        inner = ", ".join(f"{k} {v}" for k, v in value.items()) if isinstance(value, Mapping) else _number(value)
+        parts.append(f"{key.partition('.')[2]} {inner}")
+    return ", ".join(parts)
+
+
+def _number(value: Any) -> str:
+    return f"{value:g}" if isinstance(value, float) else str(value)
+
+
+def ablations(runs: Sequence[Path], study: Study) -> Drawn:
+    """A dot with its interval for each run, under its family; the recipe's value and interval run through all."""
+    data = ablation_data(runs, study)
+    lines: list[str] = []
+    places: dict[str, int] = {}
+    for (title, finding), own in data.groupby(["family", "finding"], sort=False):
+        lines.append(f"{title}" + (f" ({finding})" if finding else ""))
+        for run, changed in dict(zip(own["run"], own["changed"], strict=True)).items():
+            places[str(run)] = len(lines)
+            lines.append(f"{run}: {changed}" if changed else str(run))
+    heads = set(range(len(lines))) - set(places.values())
+    grid = sns.FacetGrid(data, col="metric", col_order=list(COMPARED), sharex=False, height=0.9 + 0.22 * len(lines),
+                         aspect=3.6 / (0.9 + 0.22 * len(lines)))  # fmt: skip
+    color = sns.color_palette(look.PALETTE)[0]
+    for metric, ax in grid.axes_dict.items():
+        own = data[data["metric"] == metric]
+        recipe = own[own["family"] == RECIPE.title]
+        if len(recipe) == 1:
+            ax.axvspan(recipe["low"].iloc[0], recipe["high"].iloc[0], color=color, alpha=0.1, linewidth=0)
+            ax.axvline(recipe["value"].iloc[0], color=color, linewidth=1, linestyle=(0, (4, 3)), zorder=1)
+        at = [places[str(run)] for run in own["run"]]
+        ax.hlines(at, own["low"], own["high"], color=look.MUTED)
+        ax.plot(own["value"], at, "o", color=color, markersize=5)
+        ax.set_title("")
+        ax.set(xlabel=COMPARED[str(metric)], ylabel="", ylim=(len(lines) - 0.4, -0.6))
+        ax.set_yticks(range(len(lines)), lines)
+        ax.grid(visible=False, axis="y")
+        for place, label in enumerate(ax.get_yticklabels()):
+            label.set_fontweight("bold" if place in heads else "normal")
+    over = " and ".join(sorted(data["interval"].unique(), reverse=True))
+    remark = f"Second half of each run's steps; bars: bootstrap 95 % interval over {over}; shaded: the recipe."
+    return look.finish(grid.figure, (), remark), data
+
+
+# --- hacks ----------------------------------------------------------------------------------------------------------
+
+_MOST_KINDS = 5
+"""That get a line; the others are in the table."""
+_PAYS = {"paid": "paid by this judge", "paid_unguarded": "paid without guards"}
+
+
+def audit(table: pd.DataFrame, study: Study) -> Drawn:
+    """A column for each run: shares of kinds above, mean score of a kernel below."""
+    data = table[table["step"].notna()]
+    runs = list(dict.fromkeys(data["run"]))
+    kinds = [k for k in dict.fromkeys(data["kind"]) if k not in (ALL, ANY, PAID)][:_MOST_KINDS]
+    shown = [*([] if len(kinds) == 1 else [ANY]), PAID, *kinds]
+    colors = sns.color_palette("dark")
+    names = {ANY: "any kind", PAID: "not correct here, paid without guards"}
+    looks = {kind: Look(names.get(kind, kind.replace("_", " ")), colors[i], "") for i, kind in enumerate(shown)}
+    looks |= {"paid": Look(_PAYS["paid"], look.INK, ""), "paid_unguarded": Look(_PAYS["paid_unguarded"], look.INK, "",
+              (0, (4, 2)))}  # fmt: skip
+    shares = data[data["kind"].isin(shown)].rename(columns={"kind": "key", "share": "value"})
+    every = data[data["kind"] == ALL]
+    judged = {"paid": every["num_judged"], "paid_unguarded": every["num_judged"] - every["num_unmeasured"]}
+    paid = [every.assign(key=name, value=every[name] / of, row="paid") for name, of in judged.items()]
+    parts = pd.concat([shares.assign(row="share"), *paid])
+    parts = parts.assign(x=parts["step"], column=parts["run"])[["row", "column", "key", "x", "value"]]
+    guards = dict(zip(data["run"], data["guards"], strict=True))
+    figure = look.panels(
+        parts, looks, x="step", width=4.0,
+        rows={"share": "kernels (%)", "paid": "mean score of a kernel"},
+        columns={run: f"{policy_label(run, study)}: guards {guards[run]}" for run in runs},
+        remark="The table has the intervals.",
+    )  # fmt: skip
+    look.whole_steps(figure.axes)
+    highest = float(shares["value"].max())
+    look.percent_axis(figure.axes[: len(runs)], min(1.03, max(0.01, 1.1 * highest)))
+    for ax in figure.axes[len(runs) :]:
+        ax.set_ylim(bottom=0)
+    return figure, data

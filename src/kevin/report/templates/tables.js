@@ -1,47 +1,92 @@
 "use strict";
 
-document.documentElement.classList.add("scripted");
+// --- tables: sort, and choose among our rows by the values of a column -----------------------------------------
 
-// --- tables: sort within each body, filter by tags -------------------------------------------------------------
+const textOf = (cell) => cell.firstChild?.textContent.trim() ?? "";
 
-function sortKey(row, column) {
-  const text = row.cells[column].dataset.sort;
-  return text === "-inf" ? -Infinity : text !== "" && !Number.isNaN(Number(text)) ? Number(text) : text;
+// The number that a cell's text begins with; null for a word.
+function numberOf(cell) {
+  const text = textOf(cell);
+  const match = text.replaceAll(",", "").replace("−", "-").match(/^[+-]?\d+(\.\d+)?/);
+  return match ? Number(match[0]) : text === "–" ? -Infinity : null;
 }
 
+const bodyRows = (table) => [...table.tBodies[0].rows];
+const isTheirs = (row) => row.cells[0].classList.contains("theirs");
+
 function sortBy(table, column, header) {
-  const down = header.getAttribute("aria-sort") === "descending";
-  const wasSorted = header.hasAttribute("aria-sort");
+  const wasAscending = header.getAttribute("aria-sort") === "ascending";
+  const isNumeric = bodyRows(table).some((row) => numberOf(row.cells[column]) !== null);
+  const ascending = header.hasAttribute("aria-sort") ? !wasAscending : !isNumeric;
   for (const th of table.querySelectorAll("th[aria-sort]")) th.removeAttribute("aria-sort");
-  const first = table.tBodies[0].querySelector("tr:not(.heading)");
-  const numeric = first !== null && first.cells[column].classList.contains("num");
-  const ascending = wasSorted ? down : !numeric;
   header.setAttribute("aria-sort", ascending ? "ascending" : "descending");
-  for (const body of table.tBodies) {
-    const rows = [...body.rows].filter((row) => !row.classList.contains("heading"));
-    rows.sort((a, b) => {
-      const x = sortKey(a, column), y = sortKey(b, column);
-      const order = typeof x === "number" && typeof y === "number" ? x - y || 0 : String(x).localeCompare(String(y));
-      return ascending ? order : -order;
+  const order = (a, b) => {
+    if (isTheirs(a) !== isTheirs(b)) return isTheirs(a) ? 1 : -1;
+    const x = numberOf(a.cells[column]), y = numberOf(b.cells[column]);
+    const found = x !== null && y !== null ? x - y || 0
+      : a.cells[column].textContent.localeCompare(b.cells[column].textContent);
+    return ascending ? found : -found;
+  };
+  table.tBodies[0].append(...bodyRows(table).sort(order));
+}
+
+function choose(table, box) {
+  const selects = [...box.querySelectorAll("select")];
+  for (const row of bodyRows(table)) {
+    // a row stands but where another choice than the chosen one is its own
+    row.hidden = selects.some((select) => {
+      const text = textOf(row.cells[Number(select.dataset.column)]);
+      return text !== select.value && [...select.options].some((option) => option.value === text);
     });
-    body.append(...rows);
   }
 }
 
-for (const table of document.querySelectorAll("table.sortable")) {
-  const headers = [...table.tHead.rows[table.tHead.rows.length - 1].cells];
-  headers.forEach((header, column) => {
-    header.querySelector("button").addEventListener("click", () => sortBy(table, column, header));
-  });
+function addFilters(table) {
+  const box = document.querySelector(`.filters[data-for="${table.id.slice(2)}"]`);
+  const heads = table.tHead.rows[table.tHead.rows.length - 1].cells;
+  for (const column of table.dataset.filters.split(" ").filter(Boolean).map(Number)) {
+    const ours = bodyRows(table).filter((row) => !isTheirs(row));
+    const values = [...new Set(ours.map((row) => textOf(row.cells[column])))];
+    const select = document.createElement("select");
+    select.dataset.column = column;
+    select.append(...values.filter((value) => value !== "–" && value !== "").map((value) => new Option(value, value)));
+    const label = document.createElement("label");
+    label.append(heads[column].textContent.trim() + " ", select);
+    box.append(label);
+    select.addEventListener("change", () => choose(table, box));
+  }
+  if (box) choose(table, box);
 }
 
-for (const article of document.querySelectorAll("article.table")) {
-  const update = () => {
-    const chosen = [...article.querySelectorAll("fieldset")].map((f) => [f.dataset.filter, f.querySelector(":checked").value]);
-    for (const row of article.querySelectorAll("tbody tr")) {
-      row.hidden = chosen.some(([key, value]) => key in row.dataset && row.dataset[key] !== value);
+for (const table of document.querySelectorAll("table.sortable")) {
+  [...table.tHead.rows[table.tHead.rows.length - 1].cells].forEach((header, column) => {
+    const button = document.createElement("button");
+    button.type = "button";
+    button.append(...header.childNodes);
+    header.append(button);
+    if (bodyRows(table).every((row) => row.cells[column].classList.contains("num"))) header.classList.add("num");
+    button.addEventListener("click", () => sortBy(table, column, header));
+  });
+  addFilters(table);
+  if ("viewer" in table.dataset) {
+    for (const { cells: [cell] } of bodyRows(table)) {
+      const link = document.createElement("a");
+      link.href = "#view/" + encodeURIComponent(cell.firstChild.textContent);
+      link.append(cell.firstChild);
+      cell.prepend(link);
     }
-  };
-  article.addEventListener("change", update);
-  update();
+  }
 }
+
+// --- what is folded opens where an address points into it, and on paper ------------------------------------------
+
+function openTarget() {
+  const id = location.hash.startsWith("#view/") ? "viewer-box" : decodeURIComponent(location.hash.slice(1));
+  for (let at = document.getElementById(id); at !== null; at = at.parentElement) {
+    if (at.tagName === "DETAILS") at.open = true;
+  }
+}
+
+window.addEventListener("hashchange", openTarget);
+window.addEventListener("beforeprint", () => document.querySelectorAll("details").forEach((fold) => { fold.open = true; }));
+openTarget();

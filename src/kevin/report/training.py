@@ -1,4 +1,4 @@
-"""What training gained: a policy's mean score against that of the model it started from, paired over held-out tasks."""
+"""What training gained on held-out tasks over the model it started from, and where the time of its steps goes."""
 
 from __future__ import annotations
 
@@ -10,12 +10,10 @@ import pandas as pd
 from kevin.core.config import Study
 from kevin.core.errors import DataError
 from kevin.report.estimates import mean_estimate, minus
-from kevin.report.notes import read_note
-from kevin.report.publish import write_table
 from kevin.report.recipes import by_seed, recipes
-from kevin.report.scores import read_scores
+from kevin.report.training_records import read_records
 
-COLUMNS = [
+GAIN_COLUMNS = [
     "policy",
     "baseline",
     "mean_score_gain",
@@ -40,6 +38,7 @@ def rl_gain_table(scores: pd.DataFrame, study: Study) -> pd.DataFrame:
     """One row for each trained policy, and of several seeds one for all. ``scores``: of any policies and splits.
 
     A task's value is the mean score of all its turns that have a verdict; policies and baseline share the tasks.
+    Raises DataError when no trained policy and its baseline are in the scores.
     """
     judged = scores[scores["score"].notna()]
     by_task = judged.assign(correct=(judged["outcome"] == "correct").astype(float)).groupby(["policy", "task_id"])
@@ -62,12 +61,34 @@ def rl_gain_table(scores: pd.DataFrame, study: Study) -> pd.DataFrame:
                 for group in (seeds, (baseline,))
             ]
             rows.append([seeds[0], baseline, *gain, len(shared), *means, len(seeds)])
-    return pd.DataFrame(rows, columns=COLUMNS)
-
-
-def make_rl_gain(scores: Sequence[Path], out: Path, *, study: Study, summaries: Sequence[Path] = ()) -> Path:
-    """Write rl_gain.csv, .md and .tex. Raises DataError when no trained policy and its baseline are in the scores."""
-    table = rl_gain_table(read_scores(scores, study), study)
-    if table.empty:
+    if not rows:
         raise DataError("none of the score files holds a trained policy and the one it started from")
-    return write_table(out, "rl_gain", table, study, read_note(summaries, study, scores))
+    return pd.DataFrame(rows, columns=GAIN_COLUMNS)
+
+
+# --- time ---------------------------------------------------------------------------------------------------------
+
+PARTS = ("generate", "judge", "model")
+TIME_COLUMNS = ["run", "num_steps", "step_s", *(f"{p}_s" for p in PARTS), "own_s", "own_share", "kernels_per_minute"]
+"""Means over the steps. ``model``: forward and backward passes and the optimiser; ``own``: everything that is none of
+the three, checkpoints and logs included. Judging beside generation counts as generation. Kernels a minute of judging,
+those that the verdict store knew among them."""
+
+
+def step_time_table(runs: Sequence[Path]) -> pd.DataFrame:
+    """One row for each folder of a training run. Raises DataError where its metrics say nothing of it."""
+    return pd.DataFrame([_row(run) for run in runs], columns=TIME_COLUMNS)
+
+
+def _row(run: Path) -> list[object]:
+    path = run / "metrics.jsonl"
+    records = read_records(path)
+    if not records or any(p not in r.get("seconds", ()) for r in records for p in PARTS):
+        raise DataError(f"{path}: holds no times, or is of an older version; train again: rm -r {run}")
+    times = pd.DataFrame([r["seconds"] for r in records])
+    means = times.mean()
+    own = means["step"] - sum(means[p] for p in PARTS)
+    kernels = sum(r["num_kernels"] for r in records)
+    judge_s = sum(float(times[name].sum()) for name in ("judge", "beside") if name in times)
+    rate = 60 * kernels / judge_s if judge_s > 0 else float("nan")
+    return [run.name, len(records), means["step"], *(means[p] for p in PARTS), own, own / means["step"], rate]

@@ -1,16 +1,12 @@
-"""What `snakemake --report` and docs/targets.md say of each table and figure: one file each in rules/captions, named as
-what it is of.
+"""What people read of each table, figure and page, all in ``captions.yaml``; and docs/targets.md, made of it.
 
-``rules/captions/tables/level1.rst`` belongs to ``tables/level1.csv``, ``figures/turns.rst`` to ``figures/turns.png``,
-``pages/report.rst`` to ``report.html``. It begins with ``:title:``, the name that people read, and ``:category:``, the
-report's section; then, where it is so, ``:config:``, the configuration that is laid over the laptop's to make it, and
-``:needs:``, a key that must be set besides. After an empty line comes the caption.
+The page, the tables' Markdown and LaTeX, the figures' titles, and `snakemake --report` read the same file.
 """
 
 from __future__ import annotations
 
-import re
 from collections.abc import Mapping
+from functools import cache
 from pathlib import Path, PurePosixPath
 
 import yaml
@@ -19,31 +15,25 @@ from kevin.core.errors import DataError
 from kevin.core.types import Frozen
 
 CATEGORIES = ("Tables", "Figures", "Training", "Turns", "Search", "Report")
+FILE = Path(__file__).with_name("captions.yaml")
 
 
 class Caption(Frozen):
     title: str
+    """Of a figure the question that it answers."""
     category: str
+    """Section of the report of Snakemake and of docs/targets.md."""
     text: str
+    reading: str = ""
+    """How a table is read."""
     config: str | None = None
     needs: str | None = None
 
 
-def read_captions(folder: Path) -> dict[str, Caption]:
-    """All captions below ``folder``, by ``tables/<name>``, ``figures/<name>``, ``pages/<name>``. Raises DataError."""
-    files = sorted(folder.glob("*/*.rst"))
-    return {f"{path.parent.name}/{path.stem}": _read(path) for path in files}
-
-
-def _read(path: Path) -> Caption:
-    head, _, text = path.read_text("utf-8").partition("\n\n")
-    fields = dict(re.findall(r"^:(\w+): *(.+)$", head, re.MULTILINE))
-    text = " ".join(text.split())
-    if not {"title", "category"} <= fields.keys() <= Caption.model_fields.keys() - {"text"} or not text:
-        raise DataError(f"{path}: expected :title: and :category:, an empty line, and the caption")
-    if fields["category"] not in CATEGORIES:
-        raise DataError(f"{path}: no category {fields['category']!r}; there are {', '.join(CATEGORIES)}")
-    return Caption(**fields, text=text)
+@cache
+def captions() -> Mapping[str, Caption]:
+    """All, by ``tables/<name>``, ``figures/<name>``, ``pages/<name>``."""
+    return {key: Caption.model_validate(value) for key, value in yaml.safe_load(FILE.read_text("utf-8")).items()}
 
 
 def caption_key(output: str) -> str:
@@ -52,18 +42,18 @@ def caption_key(output: str) -> str:
     return f"{'pages' if path.suffix == '.html' else path.parent.name}/{path.stem}"
 
 
-def caption_of(captions: Mapping[str, Caption], output: str) -> Caption:
-    """Of an output file of the workflow. Raises DataError with the file to write where there is none."""
+def caption_of(output: str) -> Caption:
+    """Of an output file of the workflow. Raises DataError with the file to write it in where there is none."""
     key = caption_key(output)
-    if key not in captions:
-        raise DataError(f"{output} has no caption: write rules/captions/{key}.rst (see kevin.workflow.captions)")
-    return captions[key]
+    if key not in captions():
+        raise DataError(f"{output} has no caption: write {key} in src/kevin/report/captions.yaml")
+    return captions()[key]
 
 
-def labels_of(captions: Mapping[str, Caption], output: str) -> dict[str, str]:
+def labels_of(output: str) -> dict[str, str]:
     """What the report's list says of an output file. Raises DataError as `caption_of`."""
     kind = caption_key(output).partition("/")[0]
-    return {"result": caption_of(captions, output).title, "form": kind.removesuffix("s")}
+    return {"result": caption_of(output).title, "form": kind.removesuffix("s")}
 
 
 # --- docs/targets.md ----------------------------------------------------------------------------------------------
@@ -71,7 +61,7 @@ def labels_of(captions: Mapping[str, Caption], output: str) -> dict[str, str]:
 _ENDINGS = {"tables": "tables/{}.csv", "figures": "figures/{}.png", "pages": "{}.html"}
 _HEAD = """# Every file of the study, and the command that makes it
 
-Generated from the captions in `rules/captions` (`make schema`). A command makes what is missing before its file and
+Generated from `src/kevin/report/captions.yaml` (`make schema`). A command makes what is missing before its file and
 nothing else; `snakemake --dry-run FILE` says what that would be. Each figure has a `.pdf` and, as `.csv`, exactly what
 was plotted; each table stands as `.md` and `.tex` beside its `.csv`. At another scale the folder is that of its
 configuration: `snakemake --configfile config/gpu.yaml results/gpu/tables/primary.csv`. With
@@ -94,16 +84,17 @@ def target_of(key: str, caption: Caption, configs: Path) -> tuple[str, str]:
     return file, f"snakemake {file}" + (f" --configfile {overlay}" if overlay else "")
 
 
-def targets_page(captions: Mapping[str, Caption], configs: Path) -> str:
+def targets_page(configs: Path) -> str:
     """docs/targets.md: a table of each category, then what has no caption."""
     lines = [_HEAD]
     for category in CATEGORIES:
         lines += [f"## {category}\n", "| file | command | what |", "|---|---|---|"]
-        for key, caption in captions.items():
+        for key, caption in captions().items():
             if caption.category == category:
                 file, command = target_of(key, caption, configs)
                 needs = f" Needs `{caption.needs}`." if caption.needs else ""
-                lines.append(f"| `{file}` | `{command}` | {caption.title}. {caption.text}{needs} |")
+                title = caption.title if caption.title.endswith("?") else f"{caption.title}."
+                lines.append(f"| `{file}` | `{command}` | {title} {caption.text}{needs} |")
         lines.append("")
     lines += ["## To publish\n", "| file | command | what |", "|---|---|---|"]
     what = "Answers, kernels, tasks and all else of which others make each table again and judge each kernel again."

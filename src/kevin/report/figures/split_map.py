@@ -12,15 +12,14 @@ from typing import Any, NamedTuple
 
 import numpy as np
 import pandas as pd
+import seaborn as sns
+from matplotlib import pyplot as plt
 from matplotlib.axes import Axes
-from matplotlib.figure import Figure
-from matplotlib.lines import Line2D
-from matplotlib.patches import Patch, Rectangle
 
 from kevin.core.config import Study
 from kevin.report import metrics
-from kevin.report.figures.curves import CORRECT, SPEEDUP, mean_by_task, seed_groups
-from kevin.report.figures.style import INK, grid, legend
+from kevin.report.figures.look import finish, labels_of
+from kevin.report.figures.scaling import CORRECT, SPEEDUP, Drawn, judged_scores, mean_by_task, seed_groups
 from kevin.report.records import records
 from kevin.report.scores import CEILING, split_label
 
@@ -47,7 +46,7 @@ def budget_map_data(scores: pd.DataFrame, study: Study) -> pd.DataFrame:
     """Rows of two kinds for each split, policy and ``row`` (speedup, correct).
 
     ``cell``: ``trajectories`` k and ``turns`` t, both at doublings, with the mean over tasks of the unbiased best@k of
-    the first t turns, its interval, whether it is the best measured split of its ``budget`` k t (``is_best``; missing
+    the first t turns, its interval, whether no measured split of its ``budget`` k t is better (``is_best``; missing
     where the budget has one split only), and the ``law``'s value. ``optimum``: for each budget with several measured
     splits the law's best number of turns among those measured, with its bootstrap interval over tasks, the parameters
     and R². ``determined``: R² is at least `MIN_R2`, and the interval leaves out an end of what was measured. Without a
@@ -90,15 +89,15 @@ def _map_rows(values: pd.DataFrame, study: Study) -> list[dict[str, Any]]:
     if values.empty:
         return []
     cells = _cells_of(values)
-    means = values.to_numpy().mean(axis=0).round(12)  # equal ones are equal: fewer turns then come first
+    means = values.to_numpy().mean(axis=0).round(12)  # equal ones are equal
     law = fit_law(values, study)
     rows = []
     for i, (k, t) in enumerate(cells):
-        rivals = [(means[j], -tt) for j, (kk, tt) in enumerate(cells) if kk * tt == k * t]
+        rivals = [means[j] for j, (kk, tt) in enumerate(cells) if kk * tt == k * t]
         interval = metrics.mean_interval(
             values.iloc[:, i], num_resamples=study.report.num_bootstrap, seed=study.seed
         )._asdict()
-        best = max(rivals) == (means[i], -t) if len(rivals) > 1 else None
+        best = bool(max(rivals) == means[i]) if len(rivals) > 1 else None
         fitted = None if law is None else float(_design([(k, t)])[0] @ law.parameters)
         cell = {"kind": CELL, "trajectories": k, "turns": t, "budget": k * t, "is_best": best, "law": fitted}
         rows.append(cell | interval)
@@ -179,33 +178,31 @@ def _optima(law: Law, cells: Sequence[tuple[int, int]]) -> Iterator[Optimum]:
 
 # --- plot -----------------------------------------------------------------------------------------------------------
 
-_RING, _LAW_COLOR, _BUDGET_COLOR = "#D55E00", "#CC79A7", "#8b93a1"
 
-
-def plot_budget_map(data: pd.DataFrame) -> Figure:
+def serial_parallel_map(scores: pd.DataFrame, study: Study) -> Drawn:
     """A column for each policy; for each split a row of speedups and one of correct shares."""
-    policies = list(data.drop_duplicates("policy")[["policy", "label"]].itertuples(index=False, name=None))
+    data = budget_map_data(judged_scores(scores), study)
+    labels = labels_of(data)
     rows = [(split, row) for split in data["split"].unique() for row in _ROWS]
-    title = "Serial/parallel map: best of k trajectories after t turns, and the best split of a budget"
-    figure, axes = grid(max(1, len(rows)), max(1, len(policies)), title=title, width=3.5, height=2.9)
-    for i, (split, row) in enumerate(rows):
-        shown = data[(data["split"] == split) & (data["row"] == row)]
-        for j, (policy, label) in enumerate(policies):
-            ax, own = axes[i][j], shown[shown["policy"] == policy]
+    figure, axes = plt.subplots(
+        max(1, len(rows)), max(1, len(labels)), squeeze=False,
+        figsize=(3.3 * max(1, len(labels)) + 0.4, 2.6 * max(1, len(rows))),
+    )  # fmt: skip
+    for of_row, (split, row) in zip(axes, rows, strict=False):
+        for ax, (policy, label) in zip(of_row, labels.items(), strict=True):
+            own = data[(data["split"] == split) & (data["row"] == row) & (data["policy"] == policy)]
             _panel(ax, own, row)
-            ax.set_title(f"{split_label(split)} · {label}\n" if row == SPEEDUP else "\n", fontsize=9)
-            ax.annotate(_says(own), (0, 1.02), xycoords="axes fraction", fontsize=7.5, color=INK)
-            ax.set_ylabel(f"{_ROWS[row]}\nt, turns" if j == 0 else "t, turns")
-            ax.set_xlabel("k, trajectories")
-    handles = [
-        Patch(facecolor="none", edgecolor=_RING, linewidth=2, label="best measured split of a budget"),
-        Line2D([], [], color=_LAW_COLOR, marker="D", linewidth=2.2, label="the law's best turns, 95 % interval"),
-        Line2D([], [], color=_BUDGET_COLOR, linestyle=(0, (2, 2)), linewidth=1, label="one budget, k · t"),
-    ]
-    law = "Law: a + b log2 k + c log2 t + d log2 k log2 t, least squares; intervals: bootstrap over tasks. "
-    law += "Colours of speedups: each map's own"
-    legend(figure, handles, columns=3, title=law)
-    return figure
+            title = f"{label}: {split_label(str(split))}" if row == SPEEDUP else ""
+            ax.set_title("\n".join(filter(None, [title, _says(own)])), fontsize=8.5)
+            ax.set_xlabel("trajectories")
+            ax.set_ylabel(f"{_ROWS[row]}\nturns" if ax is of_row[0] else "turns")
+    remark = (
+        "Unbiased best of the trajectories after so many turns. Bold, with a star: the best measured split of a budget "
+        "(turns times trajectories), or all that are as good. Law: a + b log2 k + c log2 t + d log2 k log2 t, least "
+        f"squares; it names no split where it explains less than {MIN_R2:.0%} of the cells' variance, or where its "
+        "interval reaches from one end to the other."
+    )
+    return finish(figure, (), remark), data
 
 
 def _says(own: pd.DataFrame) -> str:
@@ -224,48 +221,22 @@ def _says(own: pd.DataFrame) -> str:
 
 
 def _panel(ax: Axes, own: pd.DataFrame, row: str) -> None:
-    ax.grid(visible=False)
     cells = own[own["kind"] == CELL]
     if cells.empty:
+        ax.axis("off")
         ax.text(0.5, 0.5, "nothing measured", transform=ax.transAxes, ha="center", fontsize=8)
         return
+    show = "{:.2f}" if row == SPEEDUP else "{:.0f}"
+    scale = 1 if row == SPEEDUP else 100
+    texts = [show.format(scale * c["value"]) + ("*" if c["is_best"] is True else "") for c in records(cells)]
+    table = cells.assign(text=texts, best=cells["is_best"].eq(True)).astype({"turns": int, "trajectories": int})
+    values, words, best = (
+        table.pivot(index="turns", columns="trajectories", values=v) for v in ("value", "text", "best")
+    )
     top = float(cells["value"].max()) if row == SPEEDUP else 1.0
-    ks, ts = (sorted(cells[side].astype(int).unique()) for side in ("trajectories", "turns"))
-    values = cells.pivot(index="turns", columns="trajectories", values="value").to_numpy()
-    x_edges, y_edges = _edges(ks), _edges(ts)
-    ax.pcolormesh(x_edges, y_edges, values, cmap="cividis", vmin=0, vmax=max(top, 1e-9))
-    for cell in records(cells):
-        i, j = ks.index(int(cell["trajectories"])), ts.index(int(cell["turns"]))
-        text = f"{cell['value']:.2f}" if row == SPEEDUP else f"{100 * cell['value']:.0f}"
-        color = "white" if cell["value"] < 0.55 * top else "black"
-        corner = (x_edges[i + 1], y_edges[j + 1])  # off the lines, which go down to the right
-        ax.annotate(text, corner, xytext=(-5, -5), textcoords="offset points", ha="right", va="top", fontsize=7.5,
-                    color=color)  # fmt: skip
-        if cell["is_best"] is True:
-            place, inset = (x_edges[i], y_edges[j]), 0.05
-            ax.add_patch(Rectangle((place[0] + inset, place[1] + inset), x_edges[i + 1] - x_edges[i] - 2 * inset,
-                                   y_edges[j + 1] - y_edges[j] - 2 * inset, fill=False, edgecolor=_RING,
-                                   linewidth=2))  # fmt: skip
-    ends = (x_edges[0], x_edges[-1], y_edges[0], y_edges[-1])
-    for budget in sorted(cells.loc[cells["is_best"].notna(), "budget"].unique()):
-        n = math.log2(budget)
-        xs = np.array([max(ends[0], n - ends[3]), min(ends[1], n - ends[2])])
-        ax.plot(xs, n - xs, color=_BUDGET_COLOR, linestyle=(0, (2, 2)), linewidth=1, zorder=2)
-    for o in records(own[(own["kind"] == OPTIMUM) & own["determined"].eq(True)]):
-        n = math.log2(o["budget"])
-        low, at, high = (math.log2(o[name]) for name in ("turns_low", "turns", "turns_high"))
-        ax.plot([n - low, n - high], [low, high], color=_LAW_COLOR, linewidth=2.2, zorder=3, solid_capstyle="round")
-        ax.plot([n - at], [at], "D", color=_LAW_COLOR, markeredgecolor="black", markersize=5, zorder=4)
-    ax.set_xlim(*ends[:2])
-    ax.set_ylim(*ends[2:])
-    ax.set_xticks(np.log2(ks), [str(k) for k in ks])
-    ax.set_yticks(np.log2(ts), [str(t) for t in ts])
-
-
-def _edges(counts: Sequence[int]) -> np.ndarray:
-    """Of cells around the logarithms of these counts."""
-    at = np.log2(np.array(counts, dtype=float))
-    if len(at) == 1:
-        return np.array([at[0] - 0.5, at[0] + 0.5])
-    middles = (at[1:] + at[:-1]) / 2
-    return np.concatenate([[2 * at[0] - middles[0]], middles, [2 * at[-1] - middles[-1]]])
+    sns.heatmap(values, vmin=0, vmax=max(top, 1e-9), cmap="mako", annot=words, fmt="", cbar=False, linewidths=1, ax=ax,
+                annot_kws={"fontsize": 8})  # fmt: skip
+    for text, is_best in zip(ax.texts, best.to_numpy().ravel(), strict=True):
+        text.set_fontweight("bold" if is_best else "normal")
+    ax.invert_yaxis()
+    ax.tick_params(rotation=0)

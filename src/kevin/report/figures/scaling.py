@@ -1,0 +1,298 @@
+"""What more turns, more trajectories and more kernels find, and how fast what is found is."""
+
+from __future__ import annotations
+
+import math
+import sys
+from collections.abc import Iterable, Iterator, Sequence
+from typing import Any, TypeVar
+
+import numpy as np
+import pandas as pd
+from matplotlib.figure import Figure
+
+from kevin.core.config import Study
+from kevin.core.errors import DataError
+from kevin.report import metrics
+from kevin.report.figures import look
+from kevin.report.figures.look import COMPILE, Look
+from kevin.report.metrics import Shape
+from kevin.report.paper import OURS
+from kevin.report.scores import CEILING, first_seed, policy_label, split_label
+from kevin.report.tables import compile_speedups
+
+SPEEDUP, CORRECT = "speedup", "correct"
+ROWS = {SPEEDUP: "mean speedup over\nPyTorch eager (×)", CORRECT: "tasks with a\ncorrect kernel (%)"}
+OVER_TASKS = "Bars: bootstrap 95 % interval over tasks."
+Drawn = tuple[Figure, pd.DataFrame]
+"""A figure, and exactly what is plotted in it."""
+
+
+def seed_groups(scores: pd.DataFrame, study: Study) -> Iterator[tuple[dict[str, Any], list[pd.DataFrame]]]:
+    """The head of a curve's rows, and the scores of each seed that it is the mean of."""
+    firsts = scores["policy"].map(lambda policy: first_seed(str(policy), study)).rename("first")
+    for (split, policy), group in scores.groupby(["split", firsts], sort=False):
+        seeds = [own for _, own in group.groupby("policy", sort=False)]
+        yield {"split": split, "policy": policy, "label": policy_label(str(policy), study, len(seeds))}, seeds
+
+
+Values = TypeVar("Values", pd.Series, pd.DataFrame)
+
+
+def mean_by_task(seeds: Iterable[Values]) -> Values:
+    """Task by task."""
+    means: Values = pd.concat(list(seeds)).groupby(level=0, sort=False).mean()
+    return means
+
+
+def interval_cells(values: pd.Series, study: Study) -> dict[str, float]:
+    """Value and band in the columns of every curve."""
+    return metrics.mean_interval(values, num_resamples=study.report.num_bootstrap, seed=study.seed)._asdict()
+
+
+def split_panels(data: pd.DataFrame) -> pd.DataFrame:
+    """A column of panels for each split, a line for each policy; as `look.panels` takes them."""
+    return data.rename(columns={"split": "column", "policy": "key"})
+
+
+def split_titles(data: pd.DataFrame) -> dict[str, str]:
+    return {str(split): split_label(str(split)) for split in data["split"].unique()}
+
+
+def judged_scores(frame: pd.DataFrame) -> pd.DataFrame:
+    """Raises DataError where no policy has a verdict."""
+    if frame.loc[frame["policy"] != CEILING, "outcome"].isna().all():
+        raise DataError("none of the score files holds a verdict of a policy: there is nothing to plot")
+    return frame
+
+
+# --- turns against first answers ------------------------------------------------------------------------------------
+
+FIRST, TURNS = "first answers", "turns"
+
+
+def primary_data(table: pd.DataFrame) -> pd.DataFrame:
+    """Columns policy, label, way, kernels, turns, value, low, high, of a written table ``primary``: the geometric mean
+    speedup. torch.compile, where it was measured, is a row without kernels."""
+    ours = table[table["source"] == OURS]
+    played = ours[ours["kernels"].notna()]
+    if played.empty:
+        raise DataError("the table primary holds no kernels of a policy: there is nothing to plot")
+    first = played[played["turns"] == 1].assign(way=FIRST)
+    longest = played[(played["turns"] > 1) & (played["turns"] == played["turns"].max())].assign(way=TURNS)
+    compiled = ours[ours["policy"] == COMPILE].assign(way=COMPILE)
+    names = {"geomean": "value", "geomean_low": "low", "geomean_high": "high"}
+    rows: pd.DataFrame = pd.concat([first, longest, compiled], ignore_index=True)
+    return rows.rename(columns=names)[["policy", "label", "way", "kernels", "turns", "value", "low", "high"]]
+
+
+def primary(table: pd.DataFrame, study: Study) -> Drawn:
+    data = primary_data(table)
+    played = data[data["way"] != COMPILE]
+    own = look.policy_looks(look.labels_of(played), study)
+    ways = {FIRST: (FIRST, "o", (0, (3, 1.5))), TURNS: (f"turns ({played['turns'].max():.0f} each)", "s", "-")}
+    shown = {way: Look(text, look.INK, marker, dashes) for way, (text, marker, dashes) in ways.items()}
+    given = played.assign(row="geomean", column=played["policy"], key=played["way"], x=played["kernels"])
+    figure = look.panels(
+        given, shown, x="kernels a task", width=2.5,
+        rows={"geomean": "speedup over eager (×),\ngeometric mean, floor 1"},
+        columns={policy: each.label for policy, each in own.items()},
+        remark="Best kernel of a task among so many. Bars: 95 % interval over tasks and seeds.",
+    )  # fmt: skip
+    for ax, each in zip(figure.axes, own.values(), strict=True):
+        for drawn in (*ax.get_lines(), *ax.collections):
+            drawn.set_color(each.color)
+        for value in data.loc[data["way"] == COMPILE, "value"]:
+            ax.axhline(value, color=look.MUTED, linewidth=1, linestyle=":")
+            ax.annotate(COMPILE, (0.01, value), xycoords=("axes fraction", "data"), xytext=(0, 2), fontsize=7,
+                        textcoords="offset points", color=look.MUTED)  # fmt: skip
+    look.doubling_axis(figure.axes, played["kernels"])
+    return figure, data
+
+
+# --- more turns, more trajectories ----------------------------------------------------------------------------------
+
+_ALL = Shape(sys.maxsize, sys.maxsize)
+"""More than any rollout has."""
+
+
+def _num_trajectories(scores: pd.DataFrame) -> int:
+    """As many as all policies but the ceiling have."""
+    return metrics.common_shape([own for policy, own in scores.groupby("policy") if policy != CEILING]).trajectories
+
+
+def serial_scaling_data(scores: pd.DataFrame, study: Study) -> pd.DataFrame:
+    """Columns split, policy, label, row, x, value, low, high, trajectories: the best of as many trajectories as all
+    policies have, within the first x turns. The ceiling has no turns: one row without an x, the best of all."""
+    rows = []
+    num_trajectories = _num_trajectories(scores)
+    for head, seeds in seed_groups(scores, study):
+        ceiling = head["policy"] == CEILING
+        longest = metrics.common_shape(seeds).turns
+        for turns in [None] if ceiling else range(1, longest + 1):
+            shape = _ALL if turns is None else Shape(num_trajectories, turns)
+            values = mean_by_task(metrics.task_values_at(own, shape) for own in seeds)
+            per_task = math.nan if ceiling else num_trajectories
+            for row in ROWS:
+                cells = interval_cells(values[f"{row}_best"], study)
+                rows.append(head | {"row": row, "x": turns} | cells | {"trajectories": per_task})
+    return pd.DataFrame(rows).astype({"x": "float64"})
+
+
+def serial_scaling(scores: pd.DataFrame, study: Study) -> Drawn:
+    data = serial_scaling_data(judged_scores(scores), study)
+    (number,) = {int(n) for n in data["trajectories"].dropna()} or {0}
+    which = "one trajectory" if number == 1 else f"{number} trajectories"
+    lines = data[data["policy"] != CEILING]
+    figure = look.panels(
+        split_panels(lines), look.policy_looks(look.labels_of(lines), study), x="turns",
+        rows=ROWS, columns=split_titles(data), remark=f"Best of {which} of a task. {OVER_TASKS}",
+    )  # fmt: skip
+    look.whole_steps(figure.axes)
+    _limits(figure, data[data["policy"] == CEILING])
+    return figure, data
+
+
+def _limits(figure: Figure, ceiling: pd.DataFrame | None = None) -> None:
+    """Of rows of speedups and of correct tasks: from 0, with the lines of PyTorch eager and of the ceiling."""
+    count = len(figure.axes) // 2
+    above, below = figure.axes[:count], figure.axes[count:]
+    top = max(1.1, *(ax.get_ylim()[1] for ax in above))
+    for ax in above:
+        ax.set_ylim(0, top)
+    look.eager_line(above)
+    look.percent_axis(below)
+    if ceiling is None or ceiling.empty:
+        return
+    for ax, (_, own) in zip(above, ceiling[ceiling["row"] == SPEEDUP].groupby("split", sort=False), strict=False):
+        value = float(own["value"].iloc[0])
+        if value > top:
+            ax.annotate(f"ceiling {value:.3g}× ↑", (0.01, 0.98), xycoords="axes fraction", va="top", fontsize=7.5,
+                        color=look.MUTED)  # fmt: skip
+        else:
+            ax.axhline(value, color=look.MUTED, linestyle=(0, (1, 1.5)), linewidth=1.2)
+            ax.annotate("ceiling", (0.01, value), xycoords=("axes fraction", "data"), xytext=(0, 2), fontsize=7,
+                        textcoords="offset points", color=look.MUTED)  # fmt: skip
+
+
+def parallel_scaling_data(scores: pd.DataFrame, study: Study) -> pd.DataFrame:
+    """Unbiased best@k of whole trajectories, for k up to what every task of the policy has; columns as above."""
+    rows = []
+    for head, seeds in seed_groups(scores[scores["policy"] != CEILING], study):
+        trajectories = [metrics.trajectory_best(own) for own in seeds]
+        for k in range(1, min(map(metrics.smallest_group, trajectories)) + 1):
+            for row in ROWS:
+                values = mean_by_task(metrics.best_of_k_by_task(t, row, k) for t in trajectories)
+                rows.append(head | {"row": row, "x": k} | interval_cells(values, study))
+    return pd.DataFrame(rows)
+
+
+def parallel_scaling(scores: pd.DataFrame, study: Study) -> Drawn:
+    data = parallel_scaling_data(judged_scores(scores), study)
+    figure = look.panels(
+        split_panels(data), look.policy_looks(look.labels_of(data), study),
+        x="trajectories of all turns", rows=ROWS, columns=split_titles(data),
+        remark=f"Best of so many, unbiased estimate. {OVER_TASKS}",
+    )  # fmt: skip
+    if data["x"].max() > 16:
+        look.doubling_axis(figure.axes, data["x"])
+    else:
+        look.whole_steps(figure.axes)
+    _limits(figure)
+    return figure, data
+
+
+# --- how fast -------------------------------------------------------------------------------------------------------
+
+SLOWEST = 1 / 16
+"""Where the axis of fast_p begins at the latest."""
+
+
+def fast_p_data(scores: pd.DataFrame, compiled: pd.Series, study: Study, num_points: int = 81) -> pd.DataFrame:
+    """Share with a correct kernel of speedup >= x: of tasks (best of as many trajectories as all policies have), and of
+    trajectories. Columns split, policy, label, row, x, value, low, high.
+
+    Of the ceiling and of torch.compile only the best counts. The axis ends above the fastest kernel of a policy.
+
+    Args:
+        compiled: speedup of torch.compile by task.
+    """
+    policies = scores[scores["policy"] != CEILING]
+    end = max(4.0, 1.1 * float(np.nan_to_num(policies["speedup"].max())))
+    doubled = [2.0**i for i in range(int(math.log2(SLOWEST)), int(math.log2(end)) + 1)]
+    points = sorted({0.0, *np.geomspace(SLOWEST, end, num_points).tolist(), *doubled})
+    rows = []
+    num_trajectories = _num_trajectories(scores)
+    for head, seeds in seed_groups(scores, study):
+        ceiling = head["policy"] == CEILING
+        shape = _ALL if ceiling else _ALL._replace(trajectories=num_trajectories)
+        values = mean_by_task(metrics.task_values_at(own, shape, points) for own in seeds)
+        for row in ("best",) if ceiling else ("best", "avg"):
+            rows += [head | {"row": row, "x": p} | interval_cells(values[f"fast_{p:g}_{row}"], study) for p in points]
+    for split, own in scores.groupby("split", sort=False):
+        known = compiled[compiled.index.isin(own["task_id"].unique())]
+        head = {"split": split, "policy": COMPILE, "label": COMPILE, "row": "best"}
+        rows += [head | {"x": p, "value": float((known >= p).mean())} for p in points if len(known)]
+    return pd.DataFrame(rows)
+
+
+def fast_p(scores: pd.DataFrame, baselines: pd.DataFrame, study: Study) -> Drawn:
+    compiled = pd.Series(compile_speedups(baselines), dtype="float64")
+    data = fast_p_data(judged_scores(scores), compiled, study)
+    shown = data[data["x"] > 0]
+    looks = {key: own._replace(marker="") for key, own in look.policy_looks(look.labels_of(data), study).items()}
+    rows = {"best": "tasks (%),\nbest trajectory", "avg": "trajectories (%)"}
+    figure = look.panels(
+        split_panels(shown), looks, x="p, speedup over PyTorch eager (×)",
+        rows=rows, columns=split_titles(data), steps=True,
+        remark=f"The left end is nearly the share of correct ones. {OVER_TASKS}",
+    )  # fmt: skip
+    look.percent_axis(figure.axes)
+    for ax in figure.axes:
+        ax.set_xscale("log")
+        ax.set_xlim(SLOWEST, shown["x"].max())
+        look.plain_log(ax.xaxis)
+        ax.axvline(1.0, color=look.MUTED, linewidth=0.9, zorder=1)
+    return figure, data
+
+
+# --- strategies of search -------------------------------------------------------------------------------------------
+
+
+def search(table: pd.DataFrame, study: Study) -> Drawn:
+    """A column of panels for each policy's kernels and seconds. Of several seeds the mean with its interval."""
+    spent = {"kernels": "kernels a task", "gpu_seconds": "device seconds a task"}
+    rows = {SPEEDUP: "best so far, mean\nspeedup over eager (×)", CORRECT: "tasks solved (%)"}
+    together = table.groupby("policy")["seed"].transform(lambda seeds: seeds.isna().any())
+    single = table[~together | table["seed"].isna()]
+    names = list(dict.fromkeys(single["strategy"].astype(str)))
+    shown = _strategy_looks(names)
+    parts = []
+    for row in rows:
+        cells = {row: "value", f"{row}_low": "low", f"{row}_high": "high", "strategy": "key"}
+        for x in spent:
+            own = single.rename(columns=cells).assign(row=row, x=single[x], column=single["policy"] + "\n" + x)
+            parts.append(own[["row", "column", "key", "x", "value", "low", "high"]])
+    titles = {
+        f"{policy}\n{x}": f"{policy_label(str(policy), study)}\nby {spent[x]}"
+        for policy in dict.fromkeys(table["policy"])
+        for x in spent
+    }
+    figure = look.panels(
+        pd.concat(parts), shown, x="", rows=rows, columns=titles, width=3.0,
+        remark="Bars: bootstrap 95 % interval over tasks" + (" and seeds." if together.any() else "."),
+    )  # fmt: skip
+    for ax in figure.axes:
+        ax.set_xscale("log", base=2)
+        ax.xaxis.set_major_formatter("{x:g}")
+        ax.set_ylim(bottom=0)
+    look.percent_axis(figure.axes[len(titles) :])
+    return figure, table
+
+
+def _strategy_looks(names: Sequence[str]) -> dict[str, Look]:
+    """Colours of another palette than policies have: a strategy is none."""
+    import seaborn as sns
+
+    colors = sns.color_palette("dark", len(names))
+    return {name: Look(name.replace("_", " "), colors[i], "os^DvPX"[i % 7]) for i, name in enumerate(names)}

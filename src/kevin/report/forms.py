@@ -1,0 +1,164 @@
+"""A table as people read it, in three forms by pandas: Markdown, LaTeX (booktabs), and HTML for the page."""
+
+from __future__ import annotations
+
+import re
+from collections.abc import Callable
+from pathlib import Path
+
+import pandas as pd
+from pandas.io.formats.style import Styler
+
+from kevin.core.config import Study
+from kevin.core.files import read_table, write_csv, write_text
+from kevin.report.captions import Caption
+from kevin.report.cells import Shown, in_line
+from kevin.report.notes import NOTE, with_note
+
+PACKAGES = "array,booktabs,graphicx,longtable,multirow,pdflscape,textcomp"
+"""What a LaTeX document with any of the tables needs."""
+MANY_ROWS = 40
+"""From so many on a table runs over several pages."""
+ACROSS = 90
+"""Characters of a page's line; a longer table is made smaller, or lies on its side where it is long as well."""
+LONG_TEXT = 34
+"""Characters from which on a cell's text is broken into lines there."""
+_NUMBER = re.compile(r"[+−–]?(\d|$)")
+_SIGNS = str.maketrans(
+    {"×": r"$\times$", "−": r"$-$", "–": "--", "—": "---", "·": r"$\cdot$", "≥": r"$\geq$", "≤": r"$\leq$",
+     "→": r"$\rightarrow$", "±": r"$\pm$", "…": r"\ldots{}", "µ": r"\textmu{}", "γ": r"$\gamma$", "¹": "$^1$",
+     "²": "$^2$", "³": "$^3$", "⁴": "$^4$", "⁵": "$^5$", "⁶": "$^6$"}
+)  # fmt: skip
+
+
+def write_table(
+    out: Path,
+    frame: pd.DataFrame,
+    show: Callable[[pd.DataFrame, Study], Shown],
+    study: Study,
+    caption: Caption,
+    note: str | None = None,
+) -> Path:
+    """Write ``out`` (CSV, at full precision) and its siblings ``.md`` and ``.tex``. Returns ``out``.
+
+    Args:
+        note: what must be said of the study as a whole, see `kevin.report.notes`.
+    """
+    write_csv(out, with_note(frame, note))
+    written = read_table(out).drop(columns=NOTE, errors="ignore")
+    table, text = show(written, study), full_caption(written, show(written, study), caption, note)
+    write_text(out.with_suffix(".md"), markdown(table, caption.title, text))
+    write_text(out.with_suffix(".tex"), latex(table, out.stem, caption.title, text))
+    return out
+
+
+def full_caption(frame: pd.DataFrame, table: Shown, caption: Caption, note: str | None = None) -> str:
+    """How to read the table, what its rows of others are, what intervals are over, and the note of the study."""
+    return " ".join(filter(None, [caption.text, caption.reading, table.notes, _seeds(frame), note]))
+
+
+def _seeds(frame: pd.DataFrame) -> str:
+    if "num_seeds" not in frame or frame["num_seeds"].isna().all():
+        return ""
+    if frame["num_seeds"].max() > 1:
+        return "Rows of several seeds (trainings): their mean, with an interval over tasks and seeds."
+    return "Each policy is one training: intervals are over tasks and do not say what another seed would give."
+
+
+def is_numeric(cells: pd.Series) -> bool:
+    return bool(len(cells)) and all(_NUMBER.match(cell) for cell in cells)
+
+
+def _numeric(table: Shown) -> list[bool]:
+    return [is_numeric(table.cells.iloc[:, i]) for i in range(table.cells.shape[1])]
+
+
+# --- Markdown -----------------------------------------------------------------------------------------------------
+
+
+def markdown(table: Shown, title: str, caption: str) -> str:
+    """GitHub's tables have one row of heads: the upper ones stand before those below them."""
+    heads = [_markdown(f"{group}: {head}" if group else head) for group, head in table.heads]
+    cells = table.cells.map(lambda cell: _markdown(in_line(cell))).set_axis(heads, axis=1)
+    places = ["right" if numeric else "left" for numeric in _numeric(table)]
+    text = cells.to_markdown(index=False, disable_numparse=True, colalign=places) if len(cells) else "No rows."
+    small = caption.replace("Small:", "In parentheses:").replace("small:", "in parentheses:")
+    return f"**{_markdown(title)}**\n\n{_markdown(small)}\n\n{text}\n"
+
+
+def _markdown(text: str) -> str:
+    return re.sub(r"([\\`*_|<>\[\]])", r"\\\1", " ".join(text.split()))
+
+
+# --- LaTeX --------------------------------------------------------------------------------------------------------
+
+
+def latex(table: Shown, name: str, title: str, caption: str) -> str:
+    """A floating table, shrunk where it is too wide; one of many rows breaks over pages."""
+    heads = pd.MultiIndex.from_tuples(table.heads) if isinstance(table.cells.columns, pd.MultiIndex) else None
+    cells = table.cells if heads is None else table.cells.set_axis(heads, axis=1)
+    styler = Styler(cells).hide(axis="index").format(_latex, escape="latex")
+    styler = styler.format_index(_latex, escape="latex", axis=1)
+    widths = [
+        min(LONG_TEXT, max([len(part) for cell in cells.iloc[:, i] for part in cell.split("\n")], default=0))
+        for i in range(cells.shape[1])
+    ]
+    is_wide = sum(widths) > ACROSS
+    spec = "@{}" + "".join(map(_latex_column, widths, _numeric(table))) + "@{}"
+    said = rf"\textbf{{{escape_latex(title)}.}} {escape_latex(caption)}"
+    label = f"tab:{name.replace('_', '-')}"
+    given = {"column_format": spec, "hrules": True, "multicol_align": "c"}
+    opening = rf"% \usepackage{{{PACKAGES}}}"
+    if len(cells) > MANY_ROWS:
+        body = styler.to_latex(environment="longtable", caption=said, label=label, **given)
+        lines = [r"{\scriptsize\setlength{\tabcolsep}{2pt}\setlength{\LTcapwidth}{\linewidth}", body.strip(), "}"]
+        lines = [r"\begin{landscape}", *lines, r"\end{landscape}"] if is_wide else lines
+    else:
+        kind = "table*" if sum(widths) > ACROSS / 2 else "table"
+        fitted = r"\resizebox{\ifdim\width>\linewidth\linewidth\else\width\fi}{!}{%"
+        head = [rf"\begin{{{kind}}}", r"\centering\footnotesize", rf"\caption{{{said}}}", rf"\label{{{label}}}"]
+        lines = [*head, fitted, f"{styler.to_latex(**given).strip()}}}", rf"\end{{{kind}}}"]
+    return "\n".join([opening, *lines]) + "\n"
+
+
+def _latex_column(width: int, numeric: bool) -> str:
+    """A long text is a paragraph."""
+    if width < LONG_TEXT:
+        return "r" if numeric else "l"
+    return rf">{{\raggedright\arraybackslash}}p{{{LONG_TEXT / ACROSS:.2f}\linewidth}}"
+
+
+def _latex(escaped: str) -> str:
+    text, _, small = escaped.translate(_SIGNS).partition("\n")
+    return rf"{text} {{\scriptsize ({small})}}" if small else text
+
+
+def escape_latex(text: str) -> str:
+    """Text that LaTeX prints as it is; one line."""
+    signs = {"\\": r"\textbackslash{}", "~": r"\textasciitilde{}", "^": r"\textasciicircum{}", "<": r"\textless{}",
+             ">": r"\textgreater{}"}  # fmt: skip
+    signs |= {char: f"\\{char}" for char in "&%$#_{}"}
+    return " ".join(text.split()).translate(str.maketrans(signs)).translate(_SIGNS)
+
+
+# --- HTML ---------------------------------------------------------------------------------------------------------
+
+
+def page_table(table: Shown, name: str) -> str:
+    """A table of the page, whose script sorts its columns and lets people choose by `Shown.filters`."""
+    classes = pd.DataFrame("", index=table.cells.index, columns=table.cells.columns)
+    for i, numeric in enumerate(_numeric(table)):
+        classes.iloc[:, i] = "num" if numeric else ""
+    for row in (row for row, is_theirs in enumerate(table.theirs) if is_theirs):
+        classes.iloc[row] += " theirs"
+    heads = [head for _, head in table.heads]
+    filters = " ".join(str(heads.index(head)) for head in table.filters)
+    styler = Styler(table.cells, uuid=name, uuid_len=0, cell_ids=False).hide(axis="index").set_td_classes(classes)
+    styler = styler.format(_html, escape="html").format_index(escape="html", axis=1)
+    attributes = f'class="sortable" data-filters="{filters}"' + (" data-viewer" if table.viewer else "")
+    return styler.set_table_attributes(attributes).to_html()
+
+
+def _html(escaped: str) -> str:
+    text, _, small = escaped.partition("\n")
+    return f"{text}<small>{small}</small>" if small else text
