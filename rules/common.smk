@@ -330,3 +330,71 @@ REPORTED = {
     "category": lambda wildcards, output: caption_of(output[0]).category,
     "labels": lambda wildcards, output: labels_of(output[0]),
 }
+
+
+FIELD_TURNS = [
+    (
+        f"<results>/rollouts/{policy}-{split}/turns.parquet"
+        if strategy is None
+        else f"<results>/search/{strategy}/{policy}-{split}/turns.parquet"
+    )
+    for policy, strategy in dict.fromkeys(field_rollouts(study).values())
+    for split in EVAL_SPLITS
+]
+
+
+def drawn_runs(name):
+    """Those that the report compares; all for the ablations. For stability those that differ in no more than what it is
+    about, of all where the report compares none."""
+    if name == "ablations":
+        return list(study.runs)
+    if name == "stability" and not SHOWN_RUNS:
+        return [
+            name
+            for name, run in study.runs.items()
+            if not run.reward
+            and not run.rollout
+            and run.train.keys() <= {"seed", "loss", "max_grad_norm"}
+        ]
+    return SHOWN_RUNS
+
+
+def trained(runs):
+    return expand("<results>/train/{run}/summary.json", run=runs)
+
+
+def made_of(entry, name):
+    """The files that a table or figure is made of, by their names in the catalogue; and the trainings behind them."""
+    needed = reads(entry)
+    shown = study.search.compared or name.startswith("search")
+    every = {
+        "scores": SCORES,
+        "turns": FIELD_TURNS if name == "field" else TURNS,
+        "search": SEARCH_TURNS if shown else [],
+        "runs": trained(drawn_runs(name)),
+        "kernels": expand("<results>/audit/{run}.parquet", run=study.audited),
+        "tasks": "<results>/tasks.parquet",
+        "baselines": f"<results>/baselines/{DEVICE}.parquet",
+        "table": f"<results>/tables/{name}.csv",
+    }
+    files = {key: every[key] for key in needed if key != "store"}
+    if not {"table", "runs"} & set(needed):
+        own = {"field": field_runs(study), "audit": study.audited}
+        files["trainings"] = [*OWN_BASE, *trained(own.get(name, SHOWN_RUNS))]
+    elif "runs" in needed and name in FIGURES:
+        files["trainings"] = OWN_BASE
+    return files
+
+
+def options(wildcards, input):
+    """Each input as an option of the command."""
+    named = ("scores", "turns", "search", "kernels", "tasks", "baselines", "table")
+    given = {key: input[key] for key in named if key in input.keys()}
+    said = [
+        repeat(f"--{key}", [files] if isinstance(files, str) else files)
+        for key, files in given.items()
+    ]
+    runs = input.get("runs", [])
+    said.append(repeat("--run-dir", [Path(run).parent for run in runs]))
+    said.append(summaries([*input.get("trainings", []), *runs]))
+    return " ".join(filter(None, said))

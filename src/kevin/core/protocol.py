@@ -44,7 +44,7 @@ class TimingProtocol(Settings):
     """Rounds after which it stops in any case."""
     round_us: float = Field(default=4000.0, gt=0)
     """Wanted length of one side of a round, in microseconds; sets how many calls a round has."""
-    max_calls_per_round: ClassVar[int] = 16
+    max_calls_per_round: int = Field(default=16, ge=1)
     """Every timed call gets its own input and output buffers, so this bounds memory."""
     warmup_s: float = Field(default=0.06, ge=0)
     """Untimed calls of both sides before the first round, on a CPU; a GPU's memory needs one pass only."""
@@ -142,5 +142,4 @@ class JudgeProtocol(Settings):
     @cached_property
     def digest(self) -> str:
         keys = self.model_dump(mode="json") | {name: getattr(self, name) for name in _CONSTANTS}
-        keys["timing"] |= {"max_calls_per_round": self.timing.max_calls_per_round}
         return digest("protocol", canonical_json(keys))

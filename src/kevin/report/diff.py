@@ -106,7 +106,7 @@ Row = Mapping[str, Any]
 def _table_cells(name: str, frames: Sequence[pd.DataFrame], paths: Sequence[Path]) -> list[tuple[dict[str, Any], Row]]:
     """Each number of both tables, with the row that it stands in."""
     keys = _row_keys(frames, paths)
-    one, other = (dict(zip(_key_values(f, keys), f.to_dict("records"), strict=True)) for f in frames)
+    one, other = (_by_key(f, keys) for f in frames)
     cells: list[tuple[dict[str, Any], Row]] = []
     for key in dict.fromkeys([*one, *other]):
         about = ", ".join(f"{k} {v}" for k, v in zip(keys, key, strict=True) if v != "" and (k, v) != ("source", OURS))
@@ -122,6 +122,11 @@ def _table_cells(name: str, frames: Sequence[pd.DataFrame], paths: Sequence[Path
                 conditions = _conditions(one[key], other[key], keys)
                 cells.append((head | {"column": column} | _judged(a, b, conditions), one[key]))
     return cells
+
+
+def _by_key(frame: pd.DataFrame, keys: Sequence[str]) -> dict[tuple[str, ...], Row]:
+    rows = [{str(column): value for column, value in row.items()} for row in frame.to_dict("records")]
+    return dict(zip(_key_values(frame, keys), rows, strict=True))
 
 
 def _row_keys(frames: Sequence[pd.DataFrame], paths: Sequence[Path]) -> list[str]:
@@ -255,7 +260,7 @@ def _metadata(folder: Path) -> dict[str, Any]:
 
 def origin_differences(stored: Origin, results: Origin) -> list[str]:
     """All ways in which the two are not the same, for people; what is not known of one of them among these."""
-    found = {
+    found: dict[str, tuple[Any, ...]] = {
         "hardware": (stored.hardware, results.hardware),
         "version of the judging protocol": (stored.protocol, results.protocol),
         "commit": (stored.provenance.get("commit"), results.provenance.get("commit")),

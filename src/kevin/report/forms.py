@@ -5,6 +5,7 @@ from __future__ import annotations
 import re
 from collections.abc import Callable
 from pathlib import Path
+from typing import Any
 
 import pandas as pd
 from pandas.io.formats.style import Styler
@@ -24,6 +25,7 @@ ACROSS = 90
 LONG_TEXT = 34
 """Characters from which on a cell's text is broken into lines there."""
 _NUMBER = re.compile(r"[+−–]?(\d|$)")
+_NAMED_SIGNS = {"\\": "backslash", "~": "asciitilde", "^": "asciicircum", "<": "less", ">": "greater"}
 _SIGNS = str.maketrans(
     {"×": r"$\times$", "−": r"$-$", "–": "--", "—": "---", "·": r"$\cdot$", "≥": r"$\geq$", "≤": r"$\leq$",
      "→": r"$\rightarrow$", "±": r"$\pm$", "…": r"\ldots{}", "µ": r"\textmu{}", "γ": r"$\gamma$", "¹": "$^1$",
@@ -107,7 +109,7 @@ def latex(table: Shown, name: str, title: str, caption: str) -> str:
     spec = "@{}" + "".join(map(_latex_column, widths, _numeric(table))) + "@{}"
     said = rf"\textbf{{{escape_latex(title)}.}} {escape_latex(caption)}"
     label = f"tab:{name.replace('_', '-')}"
-    given = {"column_format": spec, "hrules": True, "multicol_align": "c"}
+    given: dict[str, Any] = {"column_format": spec, "hrules": True, "multicol_align": "c"}
     opening = rf"% \usepackage{{{PACKAGES}}}"
     if len(cells) > MANY_ROWS:
         body = styler.to_latex(environment="longtable", caption=said, label=label, **given)
@@ -128,15 +130,14 @@ def _latex_column(width: int, numeric: bool) -> str:
     return rf">{{\raggedright\arraybackslash}}p{{{LONG_TEXT / ACROSS:.2f}\linewidth}}"
 
 
-def _latex(escaped: str) -> str:
-    text, _, small = escaped.translate(_SIGNS).partition("\n")
+def _latex(escaped: object) -> str:
+    text, _, small = str(escaped).translate(_SIGNS).partition("\n")
     return rf"{text} {{\scriptsize ({small})}}" if small else text
 
 
 def escape_latex(text: str) -> str:
     """Text that LaTeX prints as it is; one line."""
-    signs = {"\\": r"\textbackslash{}", "~": r"\textasciitilde{}", "^": r"\textasciicircum{}", "<": r"\textless{}",
-             ">": r"\textgreater{}"}  # fmt: skip
+    signs: dict[str, str | int | None] = {char: f"\\text{name}{{}}" for char, name in _NAMED_SIGNS.items()}
     signs |= {char: f"\\{char}" for char in "&%$#_{}"}
     return " ".join(text.split()).translate(str.maketrans(signs)).translate(_SIGNS)
 
@@ -159,6 +160,6 @@ def page_table(table: Shown, name: str) -> str:
     return styler.set_table_attributes(attributes).to_html()
 
 
-def _html(escaped: str) -> str:
-    text, _, small = escaped.partition("\n")
+def _html(escaped: object) -> str:
+    text, _, small = str(escaped).partition("\n")
     return f"{text}<small>{small}</small>" if small else text

@@ -187,7 +187,7 @@ def make_published_tables(folder: Path, out: Path, study: Study) -> list[Path]:
     names += ["rl_gain"] if trained_policies(study) else []
     names += ["step_time"] if own.runs else []
     names += ["search", "search_turns"] if search else []
-    given = {"scores": [own.answers], "search": search, "runs": own.runs, "summaries": own.summaries}
+    given: dict[str, Any] = {"scores": [own.answers], "search": search, "runs": own.runs, "summaries": own.summaries}
     given |= {"tasks": own.tasks, "baselines": own.baselines}
     return [make_table(name, out / f"{name}.csv", study=study, **given) for name in names]
 

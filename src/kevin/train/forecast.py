@@ -152,7 +152,7 @@ def forecast(study: Study, pace: Pace) -> list[Stage]:
     tasks, base, rollout = study.tasks, study.base_model, study.rollout
     num_eval = tasks.num_eval_level1 + tasks.num_eval_level2
     num_composed = tasks.num_train + tasks.num_eval_level2
-    num_steps = min(base.max_steps, base.num_epochs * base.num_transcripts // base.batch_size)
+    num_steps = min(base.max_steps, base.num_epochs * base.num_transcripts // BATCH_SIZE)
     written = study.ceiling_kernels * num_eval
     import_s, start_s = IMPORT_S * scale, (IMPORT_S + JUDGE_S) * scale
     stages = [

@@ -81,7 +81,6 @@ REMOVED: dict[str, Removed] = {
     "judge.call_slowdown": _constant(300.0, "JudgeProtocol.call_slowdown", "core/protocol.py"),
     "judge.inline_build_timeout_s": _constant(180.0, "JudgeProtocol.inline_build_timeout_s", "core/protocol.py"),
     "judge.max_output_kb": _constant(64, "JudgeProtocol.max_output_kb", "core/protocol.py"),
-    "judge.timing.max_calls_per_round": _constant(16, "TimingProtocol.max_calls_per_round", "core/protocol.py"),
     "pool.waiting_cells": _constant(32, "WAITING_CELLS", "judge/pool/judge_pool.py"),
     "pool.build_workers": Removed(None, "give the judge fewer cores, by taskset"),
     "pool.max_retries": _constant(2, "MAX_RETRIES", "judge/pool/judge_pool.py"),

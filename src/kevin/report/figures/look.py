@@ -188,7 +188,7 @@ def _name_lines(figure: Figure) -> None:
     figure.draw_without_rendering()
     for ax in figure.axes:
         named = [line for line in ax.get_lines() if line.get_gid() == NAMED]
-        ends = [line.get_transform().transform(line.get_xydata()[-1]) for line in named]
+        ends = [line.get_transform().transform(np.asarray(line.get_xydata())[-1]) for line in named]
         least = 1.25 * _NAME_SIZE / 72 * figure.dpi / ax.bbox.height
         heights = apart([ax.transAxes.inverted().transform(end)[1] for end in ends], least)
         for line, y in zip(named, heights, strict=True):
@@ -283,7 +283,8 @@ def say(figure: Figure, text: str) -> None:
     lines = textwrap.wrap(said, int(figure.get_figwidth() * 72 / (0.55 * _NOTE_SIZE)))
     before = made.get_title().get_text().count("\n") + 1 if made.get_title().get_text() else 0
     figure.set_figheight(figure.get_figheight() + 0.15 * (len(lines) - before))
-    made.set_title("\n".join(lines), prop={"size": _NOTE_SIZE})
+    made.set_title("\n".join(lines))
+    made.get_title().set_fontsize(_NOTE_SIZE)
     made.get_title().set_color(MUTED)
 
 

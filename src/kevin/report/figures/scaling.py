@@ -100,8 +100,10 @@ def primary(table: pd.DataFrame, study: Study) -> Drawn:
         remark="Best kernel of a task among so many. Bars: 95 % interval over tasks and seeds.",
     )  # fmt: skip
     for ax, each in zip(figure.axes, own.values(), strict=True):
-        for drawn in (*ax.get_lines(), *ax.collections):
-            drawn.set_color(each.color)
+        for line in ax.get_lines():
+            line.set_color(each.color)
+        for bars in ax.collections:
+            bars.set_color(each.color)
         for value in data.loc[data["way"] == COMPILE, "value"]:
             ax.axhline(value, color=look.MUTED, linewidth=1, linestyle=":")
             ax.annotate(COMPILE, (0.01, value), xycoords=("axes fraction", "data"), xytext=(0, 2), fontsize=7,
