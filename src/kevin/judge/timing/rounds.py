@@ -11,7 +11,7 @@ from kevin.core.protocol import JudgeProtocol
 MIN_ROUNDS = 3
 _GPU_LEAD_US = 300.0
 """Flushing the L2 of a GPU and waiting for the launch, before every timed call."""
-_LOOK_SHARE, _LOOKED_AT = 0.5, 60
+_LOOK_SHARE, _LOOKED_AT = 0.5, 36
 """Of a round's length, for looking at the outputs of its calls; how many of them are wanted."""
 _LEAST_STEPS, _GROWING_SHARE = 4, 0.8
 _SLOW, _SLOW_SPREAD = 0.1, 0.05

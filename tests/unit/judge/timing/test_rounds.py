@@ -48,11 +48,12 @@ def test_a_round_is_filled_with_calls_and_what_goes_before_them() -> None:
     assert calls_per_round(CPU, kernel_us=1e6, num_slots=2) == 1
 
 
-def test_as_many_calls_are_looked_at_as_take_half_a_round_or_make_sixty_within_two() -> None:
+def test_as_many_calls_are_looked_at_as_take_half_a_round_or_make_thirty_six_within_two() -> None:
     assert calls_to_look_at(CPU, num_calls=16, look_us=0.0) == 1, "what it takes is unknown"
     assert calls_to_look_at(CPU, num_calls=50, look_us=100.0) == 20
-    assert calls_to_look_at(CPU, num_calls=50, look_us=250.0) == 10
-    assert calls_to_look_at(CPU, num_calls=50, look_us=1000.0) == 8, "no longer than two rounds"
+    assert calls_to_look_at(CPU, num_calls=50, look_us=250.0) == 8
+    assert calls_to_look_at(CPU, num_calls=50, look_us=1000.0) == 6
+    assert calls_to_look_at(CPU, num_calls=50, look_us=4000.0) == 2, "no longer than two rounds"
     assert calls_to_look_at(CPU, num_calls=50, look_us=1e6) == 1
     assert calls_to_look_at(CPU, num_calls=3, look_us=1.0) == 3
 
