@@ -155,7 +155,7 @@ class GpuHardware(Hardware):
         return SharedBuffer(data, fd, release)
 
     def held_bytes(self, cell: Cell) -> int | None:
-        """What is taken of the device, by all: of other processes that start or end meanwhile a few steps are seen."""
+        """What is taken of the device, by all: other processes start and end meanwhile."""
         free, total = torch.cuda.mem_get_info()
         return total - free
 

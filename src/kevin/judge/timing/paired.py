@@ -107,6 +107,8 @@ class PairedTimer:
         self.cell, self.reference, self.slots = cell, reference, slots
         self.first, self.inputs, self.protocol = first, inputs, protocol
         self._held_bytes = held_bytes
+        self._held: list[tuple[int | None, int | None]] = []
+        """Before and after the candidate's calls of each round."""
         self._look_us = 0.0
         """What verifying a call took on average, in microseconds; 0 before the first."""
         # eager reads the very memory that the candidate reads, so that page sizes and placement favour neither
@@ -157,7 +159,6 @@ class PairedTimer:
         """Rounds in which both sides had their core to themselves in some call."""
         counted: list[int] = []
         hopeless = False
-        held: list[int | None] = []
         while len(counted) < t.max_rounds and len(rounds) < _EXTRA_ROUNDS * t.max_rounds:
             self._pause()
             kernel, reference = self._round(num_calls, kernel_first=len(rounds) % 2 == 0)
@@ -165,7 +166,6 @@ class PairedTimer:
                 alone.append(len(rounds))
             calls.append((kernel, reference))
             rounds.append(Round(kernel_us=kernel.typical_us(), reference_us=reference.typical_us()))
-            held.append(self._held_bytes())
             counted = self._undisturbed(rounds, alone)
             ratios = [rounds[i].reference_us / rounds[i].kernel_us for i in counted]
             if hopeless := self._is_hopeless(ratios, rounds[0].reference_us):
@@ -183,7 +183,7 @@ class PairedTimer:
         num_left_out = len(rounds) - len(counted)
         rounds = [rounds[i] for i in counted]
         clock_us: float | None = None
-        self._leaked_bytes = leaked_bytes(held, num_calls + 1)
+        self._leaked_bytes = leaked_bytes(self._held, num_calls + 1)
         if not hopeless:  # nobody would be so slow by cheating
             self._pause()
             median_us = statistics.median(kernel_us_all)
@@ -270,11 +270,11 @@ class PairedTimer:
         for slot in order:
             self._renew(slot)
         if kernel_first:
-            kernel = self._run_kernel(order)
+            kernel = self._run_watched(order)
             self._restore(order)
         reference, expected = self._run_reference(order, checked)
         if not kernel_first:
-            kernel = self._run_kernel(order)
+            kernel = self._run_watched(order)
         start = time.perf_counter_ns()
         for slot, outputs in zip(checked, expected, strict=True):
             self._verify(self.slots.outputs[slot], outputs)
@@ -315,6 +315,13 @@ class PairedTimer:
 
     def _run_reference(self, order: list[int], checked: list[int]) -> tuple[Calls, list[list[torch.Tensor]]]:
         return self._time_reference(self.reference, self.slots, self._views, order, checked)
+
+    def _run_watched(self, order: list[int]) -> Calls:
+        """With what the candidate holds before and after."""
+        before = self._held_bytes()
+        calls = self._run_kernel(order)
+        self._held.append((before, self._held_bytes()))
+        return calls
 
     def _run_kernel(self, order: list[int]) -> Calls:
         on_gpu = self.protocol.device == "cuda"

@@ -11,9 +11,9 @@ from kevin.core.protocol import JudgeProtocol
 MIN_ROUNDS = 3
 _GPU_LEAD_US = 300.0
 """Flushing the L2 of a GPU and waiting for the launch, before every timed call."""
-_LOOK_SHARE, _LOOKED_AT = 0.5, 60
+_LOOK_SHARE, _LOOKED_AT = 0.5, 36
 """Of a round's length, for looking at the outputs of its calls; how many of them are wanted."""
-_LEAST_STEPS, _GROWING_SHARE = 4, 0.8
+_LEAST_STEPS, _GROWING_SHARE, _OTHERS_SHARE = 4, 0.8, 0.25
 _SLOW, _SLOW_SPREAD = 0.1, 0.05
 """Of a kernel that is ten times slower than eager no more need be known than two measurements agree on."""
 
@@ -50,19 +50,25 @@ def enough_rounds(protocol: JudgeProtocol, num_rounds: int, timed_us: float) -> 
     return num_rounds >= (min(MIN_ROUNDS, t.min_rounds) if is_long else t.min_rounds)
 
 
-def leaked_bytes(held: Sequence[int | None], calls_per_round: int) -> int:
-    """What a candidate keeps more with every call, if it grows with nearly every round; 0 if it does not.
+def leaked_bytes(held: Sequence[tuple[int | None, int | None]], calls_per_round: int) -> int:
+    """What a candidate keeps more with every call, if it grows in nearly every round, and not between them; else 0.
 
     Args:
-        held: bytes that it keeps after each round, or that are taken of the whole device, whose other users take and
-            give back some in a few rounds at most.
+        held: bytes before and after the candidate's calls of each round. They may be those of a whole device: what its
+            other users take, processes that start above all, comes between the candidate's calls as well.
         calls_per_round: the untimed one counted too.
     """
-    known = [h for h in held if h is not None][1:]  # the first round may make what all later ones use
-    steps = [b - a for a, b in itertools.pairwise(known)]
-    if len(steps) < _LEAST_STEPS or sum(s > 0 for s in steps) < _GROWING_SHARE * len(steps):
+    known = [(a, b) for a, b in held if a is not None and b is not None][1:]  # the first may make what later ones use
+    within = [after - before for before, after in known]
+    between = [before - after for (_, after), (before, _) in itertools.pairwise(known)]
+    if len(within) < _LEAST_STEPS or _growing(within) < _GROWING_SHARE or _growing(between) > _OTHERS_SHARE:
         return 0
-    return int(statistics.median(steps) / calls_per_round)
+    return int(statistics.median(within) / calls_per_round)
+
+
+def _growing(steps: Sequence[int]) -> float:
+    """Share of the steps that are up."""
+    return sum(s > 0 for s in steps) / len(steps)
 
 
 def known_slow(ratios: list[float]) -> bool:

@@ -48,21 +48,34 @@ def test_a_round_is_filled_with_calls_and_what_goes_before_them() -> None:
     assert calls_per_round(CPU, kernel_us=1e6, num_slots=2) == 1
 
 
-def test_as_many_calls_are_looked_at_as_take_half_a_round_or_make_sixty_within_two() -> None:
+def test_as_many_calls_are_looked_at_as_take_half_a_round_or_make_thirty_six_within_two() -> None:
     assert calls_to_look_at(CPU, num_calls=16, look_us=0.0) == 1, "what it takes is unknown"
     assert calls_to_look_at(CPU, num_calls=50, look_us=100.0) == 20
-    assert calls_to_look_at(CPU, num_calls=50, look_us=250.0) == 10
-    assert calls_to_look_at(CPU, num_calls=50, look_us=1000.0) == 8, "no longer than two rounds"
+    assert calls_to_look_at(CPU, num_calls=50, look_us=250.0) == 8
+    assert calls_to_look_at(CPU, num_calls=50, look_us=1000.0) == 6
+    assert calls_to_look_at(CPU, num_calls=50, look_us=4000.0) == 2, "no longer than two rounds"
     assert calls_to_look_at(CPU, num_calls=50, look_us=1e6) == 1
     assert calls_to_look_at(CPU, num_calls=3, look_us=1.0) == 3
 
 
-def test_memory_that_grows_with_every_round_is_a_leak_and_what_comes_and_goes_is_not() -> None:
-    assert leaked_bytes([500, 1000, 1040, 1080, 1120, 1160], 4) == 10
-    assert leaked_bytes([0, 1000, 1000, 1000, 1000, 1000], 4) == 0, "the first round makes what all later ones use"
-    assert leaked_bytes([0, 1000, 5000, 1000, 5000, 1000], 4) == 0
-    assert leaked_bytes([500, 1000, 1040, 1080, 1120], 4) == 0, "too few rounds to tell"
-    assert leaked_bytes([None] * 8, 4) == 0
+def _held(within: list[int], between: int | list[int] = 0) -> list[tuple[int | None, int | None]]:
+    """Before and after each round's calls, which take ``within``; ``between`` two rounds others take more."""
+    found: list[tuple[int | None, int | None]] = []
+    taken, gaps = 0, between if isinstance(between, list) else [between] * len(within)
+    for step, gap in zip(within, gaps, strict=True):
+        found.append((taken, taken + step))
+        taken += step + gap
+    return found
+
+
+def test_memory_that_grows_with_every_round_is_a_leak_and_what_others_take_is_not() -> None:
+    assert leaked_bytes(_held([500, 40, 40, 40, 40, 40]), 4) == 10
+    assert leaked_bytes(_held([500, 40, 40, 0, 40, 40, 40], [0, 0, 900, 0, 0, -900, 0]), 4) == 10, "one other process"
+    assert leaked_bytes(_held([1000, 0, 0, 0, 0, 0]), 4) == 0, "the first round makes what all later ones use"
+    assert leaked_bytes(_held([0, 40, -40, 40, -40, 40]), 4) == 0
+    assert leaked_bytes(_held([500, 40, 40, 40, 40, 40], 30), 4) == 0, "it grows without the candidate's calls too"
+    assert leaked_bytes(_held([500, 40, 40, 40]), 4) == 0, "too few rounds to tell"
+    assert leaked_bytes([(None, None)] * 8, 4) == 0
 
 
 @pytest.mark.parametrize(
@@ -100,7 +113,7 @@ def test_a_hopelessly_slow_kernel_is_measured_until_two_agree(
     class Timer(PairedTimer):
         def __init__(self) -> None:
             self.protocol, self._num_calls, self._pause = protocol, 0, lambda: None
-            self._num_looked_at, self._held_bytes = 0, lambda: None
+            self._num_looked_at, self._held = 0, []
             self.slots, self._checked_us = None, None if allocates or protocol.device == "cpu" else 100.0
             self.reference = _reference()
             self.left = list(rounds_us)
@@ -126,7 +139,7 @@ def test_calls_in_a_row_count_where_the_clock_says_less(calls_in_a_row_us: float
     class Timer(PairedTimer):
         def __init__(self) -> None:
             self.protocol, self._num_calls, self._pause = GPU, 0, lambda: None
-            self._num_looked_at, self._held_bytes = 0, lambda: None
+            self._num_looked_at, self._held = 0, []
             self._quiet = lambda: nullcontext(quiet.append(True))
             self.slots = SLOTS  # type: ignore[assignment]
             self._checked_us, self.inputs, self._parameters = None, [[]], []
@@ -157,7 +170,7 @@ class _Played(PairedTimer):
 
     def __init__(self, rounds: list[tuple[Calls, Calls]], fastest_us: float = math.inf) -> None:
         self.protocol, self._num_calls, self._pause = CPU, 0, lambda: None
-        self._num_looked_at, self._held_bytes = 0, lambda: None
+        self._num_looked_at, self._held = 0, []
         self.slots = SLOTS  # type: ignore[assignment]
         self._checked_us, self.inputs, self._parameters = None, [[]], []
         self.reference, self.left, self.num_rounds = _reference(fastest_us), list(rounds), 0
