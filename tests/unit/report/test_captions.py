@@ -60,7 +60,5 @@ def test_the_name_follows_from_the_file(output: str, key: str) -> None:
 
 
 def test_a_missing_caption_is_named() -> None:
-    with pytest.raises(
-        DataError, match=r"new\.csv has no caption: write tables/new in .*captions\.yaml"
-    ):
+    with pytest.raises(DataError, match=r"new\.csv has no caption: write tables/new in .*captions\.yaml"):
         caption_of("results/tables/new.csv")
