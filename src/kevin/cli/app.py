@@ -99,6 +99,8 @@ REPLACED = {
     "search-table": "kevin table search --search FILE",
     "search-figure": "kevin figure search",
     "field": "kevin table field",
+    "audit table": "kevin table audit --kernels FILE",
+    "audit figure": "kevin figure audit --table FILE",
 }
 """Commands of earlier versions, and what does their work now."""
 
@@ -122,7 +124,9 @@ app.add_typer(tasks.app, name="tasks", rich_help_panel=HAND_PANEL)
 app.add_typer(config.app, name="config", rich_help_panel=HAND_PANEL)
 app.add_typer(past.app, name="past", rich_help_panel=STEPS_PANEL)
 app.add_typer(audit.app, name="audit", rich_help_panel=STEPS_PANEL)
-for name in REPLACED:
-    app.command(name, hidden=True, context_settings={"ignore_unknown_options": True})(_replaced(name))
+for words in REPLACED:
+    *group, name = words.split()
+    among = audit.app if group else app
+    among.command(name, hidden=True, context_settings={"ignore_unknown_options": True})(_replaced(words))
 for name, command in {**steps.COMMANDS, **train.COMMANDS}.items():
     app.command(name, rich_help_panel=STEPS_PANEL)(step(command))

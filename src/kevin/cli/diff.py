@@ -40,7 +40,7 @@ def diff(
     if out is not None:
         write_csv(out, found.cells)
     if as_json:
-        cells = json.loads(found.cells.fillna({"reason": ""}).to_json(orient="records"))
+        cells = json.loads(found.cells.to_json(orient="records"))
         typer.echo(strict_json({"origins": found.origins, "cells": cells}, indent=1))
     else:
         _print("Differs", [_line(row) for row in differing.to_dict("records")])

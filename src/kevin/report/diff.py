@@ -84,7 +84,8 @@ def compare(stored: Path, results: Path, *, anyway: bool = False) -> Comparison:
             cells += [_blocked(cell, row, () if anyway else origins) for cell, row in found]
         else:
             cells.append({"table": name, "row": "", "column": "", **_absent("table", name in tables[0])})
-    return Comparison(origin_differences(*origins), pd.DataFrame(cells, columns=COLUMNS))
+    frame = pd.DataFrame([{"reason": ""} | cell for cell in cells], columns=COLUMNS)
+    return Comparison(origin_differences(*origins), frame)
 
 
 def _tables(path: Path) -> dict[str, Path]:

@@ -157,7 +157,7 @@ def page_table(table: Shown, name: str) -> str:
     styler = Styler(table.cells, uuid=name, uuid_len=0, cell_ids=False).hide(axis="index").set_td_classes(classes)
     styler = styler.format(_html, escape="html").format_index(escape="html", axis=1)
     attributes = f'class="sortable" data-filters="{filters}"' + (" data-viewer" if table.viewer else "")
-    return styler.set_table_attributes(attributes).to_html()
+    return styler.set_table_attributes(attributes).to_html().partition("</style>\n")[2]
 
 
 def _html(escaped: object) -> str:

@@ -16,9 +16,11 @@ from typing import Any
 
 import pytest
 from cli_fixtures import BROKEN, GOOD, REFERENCE, ROOT, WRONG, kevin_here
+from typer.testing import CliRunner
 
 from kevin.api.pairs import make_protocol
 from kevin.cli import entry
+from kevin.cli.app import REPLACED, app
 from kevin.cli.config_docs import json_schema, markdown, sections
 from kevin.cli.judge_batch import read_pairs, read_records
 from kevin.cli.verdict_view import speedup_interval
@@ -399,3 +401,9 @@ def test_a_step_ends_when_its_workflow_is_killed(tmp_path: Path) -> None:
     finally:
         step.kill()
         workflow.kill()
+
+
+@pytest.mark.parametrize("words", [words.split() for words in REPLACED], ids=" ".join)
+def test_a_command_of_an_earlier_version_names_its_replacement(words: list[str]) -> None:
+    run = CliRunner().invoke(app, [*words, "x", "--out", "y"])
+    assert isinstance(run.exception, UsageError) and REPLACED[" ".join(words)] in str(run.exception)

@@ -61,8 +61,8 @@ def test_print_shows_every_column(page: str, tmp_path: Path) -> None:
 def test_what_the_papers_rows_cover_is_read_without_scrolling_on_a_phone(page: str, tmp_path: Path) -> None:
     script = """
       document.querySelectorAll("details").forEach((fold) => { fold.open = true; });
-      const captions = [...document.querySelectorAll(".caption")];
-      const said = captions.filter((text) => text.innerText.includes("Not comparable"));
+      const all = [...document.querySelectorAll(".caption")];
+      const said = all.filter((text) => text.innerText.includes("Not comparable"));
       return [innerWidth, ...said.map((text) => text.getBoundingClientRect().right)];
     """
     visible, *ends = evaluate(page, script, tmp_path, width=500)

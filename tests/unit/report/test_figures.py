@@ -15,7 +15,7 @@ from kevin.report import paper_marks
 from kevin.report.captions import captions
 from kevin.report.catalogue import FIGURES, make_figure
 from kevin.report.figures.case_study import case_study_data, plot_case_study
-from kevin.report.figures.look import apart, policy_looks, save, theme
+from kevin.report.figures.look import apart, ask, policy_looks, save, theme
 from kevin.report.figures.scaling import (
     fast_p,
     fast_p_data,
@@ -329,7 +329,7 @@ def test_fast_p_goes_as_far_as_the_fastest_kernel_and_shows_torch_compile(made: 
 
 @pytest.mark.slow
 @pytest.mark.parametrize("num_policies", [1, 3, 6])
-def test_titles_and_legends_stay_inside_of_their_figure(num_policies: int, tmp_path: Path) -> None:
+def test_titles_and_legends_stay_inside_of_their_figure(num_policies: int) -> None:
     study = make_study(num_policies)
     rng = np.random.default_rng(0)
     rows = [
@@ -344,11 +344,10 @@ def test_titles_and_legends_stay_inside_of_their_figure(num_policies: int, tmp_p
     scores = pd.DataFrame(rows)
     scores["speedup"] = np.where(scores["outcome"] == "correct", 1.3, np.nan)
     with theme():
-        drawn = [draw(scores, study) for draw in (serial_scaling, outcomes, serial_parallel_map, turns)]
-        for number, (figure, data) in enumerate([*drawn, fast_p(scores, NO_BASELINES, study)]):
-            save(
-                figure, data, tmp_path, f"f{number}", "A question that is so long that it needs more than one line " * 2
-            )
+        drawn = [draw(scores, study)[0] for draw in (serial_scaling, outcomes, serial_parallel_map)]
+        for figure in [*drawn, fast_p(scores, NO_BASELINES, study)[0]]:
+            ask(figure, "Is this a question that needs more than one line? " * 3)
+            figure.draw_without_rendering()
             title = next(t for t in figure.texts if t.get_text() == figure.get_suptitle())
             for part in (title, *figure.legends):
                 box = part.get_window_extent()

@@ -288,6 +288,13 @@ def say(figure: Figure, text: str) -> None:
     made.get_title().set_color(MUTED)
 
 
+def ask(figure: Figure, question: str) -> None:
+    """Its title, for which it grows."""
+    title = textwrap.fill(question, max(20, int(figure.get_figwidth() * 72 / (0.66 * _TITLE_SIZE))))
+    figure.set_figheight(figure.get_figheight() + 0.35 + 0.2 * title.count("\n"))
+    figure.suptitle(title, x=0.01, ha="left", fontsize=_TITLE_SIZE, fontweight="bold")
+
+
 def save(
     figure: Figure, data: pd.DataFrame, out_dir: Path, name: str, question: str, note: str | None = None
 ) -> list[Path]:
@@ -297,9 +304,7 @@ def save(
     """
     if note is not None:
         say(figure, note)
-    title = textwrap.fill(question, max(20, int(figure.get_figwidth() * 72 / (0.66 * _TITLE_SIZE))))
-    figure.set_figheight(figure.get_figheight() + 0.35 + 0.2 * title.count("\n"))
-    figure.suptitle(title, x=0.01, ha="left", fontsize=_TITLE_SIZE, fontweight="bold")
+    ask(figure, question)
     _name_lines(figure)
     paths = [out_dir / f"{name}.png", out_dir / f"{name}.pdf", out_dir / f"{name}.csv"]
     for path in paths[:2]:

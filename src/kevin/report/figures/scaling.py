@@ -222,7 +222,8 @@ def fast_p_data(scores: pd.DataFrame, compiled: pd.Series, study: Study, num_poi
     policies = scores[scores["policy"] != CEILING]
     end = max(4.0, 1.1 * float(np.nan_to_num(policies["speedup"].max())))
     doubled = [2.0**i for i in range(int(math.log2(SLOWEST)), int(math.log2(end)) + 1)]
-    points = sorted({0.0, *np.geomspace(SLOWEST, end, num_points).tolist(), *doubled})
+    every = [0.0, *np.geomspace(SLOWEST, end, num_points), *doubled]
+    points = sorted({float(f"{p:g}") for p in every})  # as the columns of `metrics.task_values` are named
     rows = []
     num_trajectories = _num_trajectories(scores)
     for head, seeds in seed_groups(scores, study):
