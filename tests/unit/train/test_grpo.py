@@ -323,7 +323,7 @@ def test_all_kernels_wrong_changes_nothing(tmp_path):
 
 def test_answers_without_code_are_parse_errors_of_score_0(tmp_path):
     records = train(tmp_path, num_steps=1, judge=lambda pairs: pytest.fail("nothing to judge") if not pairs else
-                    judge(pairs), temperature=1.0)  # fmt: skip
+                    judge(pairs))  # fmt: skip
     frame, _ = files.read_parquet(tmp_path / "out/turns/step_00001.parquet", "train_turns")
     without = frame[frame["kernel_source"].isna()]
     assert len(without) and set(without["outcome"]) == {"parse_error"} and set(without["score"]) == {0.0}
