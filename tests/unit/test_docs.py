@@ -141,7 +141,9 @@ def test_a_recording_is_documented_by_its_fields() -> None:
 def test_steps_on_a_cluster_are_told_as_many_as_there_are() -> None:
     """By the stored graph of the paper's scale, and the profile's group."""
     text = " ".join(page("slurm.md").split())
-    assert "a few dozen steps" in text and "Those that make the report, most of them, run as one job" in text
+    assert (
+        "A study has a few dozen steps" in text and "Those that make the report, most of them, run as one job" in text
+    )
     assert re.findall(r"\d+ steps", text) == []
     graph = (ROOT / "tests/workflow/graphs/paper.txt").read_text()
     jobs = {rule: int(number) for rule, number in re.findall(r"^(\w+): jobs (\d+),", graph, re.MULTILINE)}

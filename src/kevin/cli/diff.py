@@ -4,15 +4,12 @@ from __future__ import annotations
 
 import json
 from pathlib import Path
-from typing import TYPE_CHECKING, Annotated
+from typing import Annotated
 
 import typer
 
 from kevin.core.errors import DataError
 from kevin.core.texts import strict_json
-
-if TYPE_CHECKING:
-    pass
 
 _MAX_ROWS = 40
 

