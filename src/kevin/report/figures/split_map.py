@@ -216,7 +216,7 @@ def _says(own: pd.DataFrame) -> str:
     if optimum["r2"] < MIN_R2:
         return f"law R² {optimum['r2']:.2f}: does not fit"
     if not optimum["determined"]:
-        return f"{at}best turns not determined"
+        return f"{at}not determined"
     return f"{at}best {optimum['turns']:.2g} turns [{optimum['turns_low']:.2g}, {optimum['turns_high']:.2g}]"
 
 
