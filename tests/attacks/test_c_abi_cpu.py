@@ -114,6 +114,16 @@ def test_background_thread_cannot_be_started(judge) -> None:
     assert "std::system_error" in verdict.message, "it was started, and refused"
 
 
+def test_limits_cannot_be_raised_again(judge) -> None:
+    """The kernel is right only while the hard limits are as low as the soft ones."""
+    fixed = " && ".join(
+        f"!getrlimit({name}, &r) && r.rlim_max == r.rlim_cur && r.rlim_max != RLIM_INFINITY"
+        for name in ("RLIMIT_AS", "RLIMIT_FSIZE")
+    )
+    verdict = judge(RELU, f"#include <sys/resource.h>\n{HEAD} {{ struct rlimit r; if ({fixed}) {{ {BODY} }} }}")
+    assert verdict.outcome is Outcome.CORRECT, verdict.message
+
+
 def test_fork_bomb_is_harmless(judge) -> None:
     assert judge(RELU, FORK_BOMB).outcome is Outcome.CORRECT
 

@@ -261,6 +261,11 @@ def test_results_of_its_own_evaluation_are_not_overwritten(tmp_path: Path) -> No
     path.write_text(json.dumps({"1": [{"sample_id": 0, "compiled": True, "metadata": {"hardware": "x"}}]}))
     with pytest.raises(UsageError, match="own evaluation"):
         check_results(path)
+    theirs = {"sample_id": 0, "compiled": True, "metadata": {"hardware": "x"}}
+    ours = {"sample_id": 1, "compiled": True, "metadata": {"kevin": {}}}
+    path.write_text(json.dumps({"1": [ours], "2": [theirs]}))
+    with pytest.raises(UsageError, match="own evaluation"):
+        check_results(path)
     path.write_text("[1]")
     with pytest.raises(DataError, match="not results of KernelBench"):
         check_results(path)

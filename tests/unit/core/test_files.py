@@ -12,6 +12,7 @@ from hypothesis import strategies as st
 
 from kevin.core import files
 from kevin.core.errors import DataError
+from kevin.core.protocol import JudgeProtocol
 from kevin.core.types import Kernel, OpCall, Outcome, Task, TaskSpec, TensorSpec, Turn, canonical_json, digest
 
 parts = st.lists(st.text(alphabet="ab\0"), max_size=4)
@@ -283,3 +284,23 @@ def test_what_a_shell_calls_a_programs_output_is_not_replaced(tmp_path: Path) ->
 def test_streams_and_files(tmp_path: Path, path: str, stream: bool) -> None:
     (tmp_path / "file").touch()
     assert files.is_stream(Path(path.format(tmp=tmp_path))) == stream
+
+
+def test_a_text_that_breaks_off_leaves_what_was_there(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    path, whole = tmp_path / "a.txt", Path.write_text
+    files.write_text(path, "old")
+
+    def half(self: Path, text: str, *args: object, **options: object) -> int:
+        whole(self, text[:2], "utf-8")
+        raise OSError(errno.ENOSPC, "No space left on device")
+
+    monkeypatch.setattr(Path, "write_text", half)
+    with pytest.raises((OSError, DataError)):
+        files.write_text(path, "new text")
+    assert path.read_text() == "old"
+
+
+def test_an_older_judge_s_protocol_has_another_digest() -> None:
+    present = JudgeProtocol()
+    older = present.model_copy(update={"version": present.version - 1})
+    assert older.digest != present.digest == JudgeProtocol().digest

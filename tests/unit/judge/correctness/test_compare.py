@@ -40,3 +40,13 @@ def test_the_first_wrong_element_is_told_in_no_more_memory_than_the_output_takes
 def test_a_wrong_number_has_no_index():
     found = compare("out", torch.tensor(1.0), torch.tensor(2.0), atol=1e-4, rtol=1e-4)
     assert found.message == "out: the value is wrong; out is 1, expected 2"
+
+
+def test_one_wrong_element_of_many_large_ones_is_wrong() -> None:
+    """The absolute tolerance grows with their root mean square, not with their norm."""
+    ref = torch.full((10_000,), 100.0)
+    out = ref.clone()
+    out[7] += 0.5
+    assert not compare("out", out, ref, atol=1e-4, rtol=1e-4).passed
+    out[7] = 100.015
+    assert compare("out", out, ref, atol=1e-4, rtol=1e-4).passed

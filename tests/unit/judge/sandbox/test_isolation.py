@@ -102,3 +102,9 @@ def test_the_first_device_of_a_pool_says_it(tmp_path: Path, monkeypatch: pytest.
     pool._local_cluster()
     pool.close()
     assert seen == {"builder": "no", "device-0": "", "device-1": "no"}
+
+
+def test_bubblewrap_shows_no_network() -> None:
+    options = isolation._bwrap([], [])
+    assert "--unshare-all" in options or "--unshare-net" in options
+    assert "--share-net" not in options
