@@ -146,7 +146,7 @@ def joined_names(machines: Sequence[tuple[str, ...]]) -> str:
 
 def _read_json(path: Path) -> dict[str, Any]:
     try:
-        return dict(json.loads(path.read_text()))
+        return dict(json.loads(path.read_text("utf-8")))
     except (OSError, ValueError, TypeError):
         return {}
 

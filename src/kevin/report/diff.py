@@ -236,7 +236,7 @@ def read_origin(path: Path) -> Origin:
 def _mapping(path: Path) -> dict[str, Any]:
     """A YAML or JSON file's keys; none where there is no file."""
     try:
-        found = yaml.safe_load(path.read_text())
+        found = yaml.safe_load(path.read_text("utf-8"))
     except FileNotFoundError:
         return {}
     except (OSError, UnicodeDecodeError, yaml.YAMLError) as e:

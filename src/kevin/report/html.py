@@ -62,7 +62,7 @@ def make_report(
     shown = {path.stem: _table(path, frames[path.stem], study) for path in tables}
     drawn = {path.stem: _figure(path) for path in figures}
     primary, claims = shown.pop("primary", None), shown.pop("claims", None)
-    script = "\n".join((_TEMPLATES / f"{part}.js").read_text() for part in ("tables", "viewer", "search"))
+    script = "\n".join((_TEMPLATES / f"{part}.js").read_text("utf-8") for part in ("tables", "viewer", "search"))
     text = (
         _environment()
         .get_template("report.html.j2")
@@ -81,7 +81,7 @@ def make_report(
             machine=_machine(scores),
             files=[_file_row(path, kind) for path, kind in _provenance_files(scores, turns, tasks, baselines)],
             config=yaml.safe_dump(study.model_dump(mode="json"), sort_keys=False, allow_unicode=True),
-            style=Markup((_TEMPLATES / "report.css").read_text()),
+            style=Markup((_TEMPLATES / "report.css").read_text("utf-8")),
             script=Markup(script),
             script_hash=base64.b64encode(hashlib.sha256(script.encode()).digest()).decode(),
         )

@@ -161,7 +161,7 @@ def kernels_frame(turns: Iterator[Turn], store: Path) -> pd.DataFrame:
 def _verdict(store: Path, key: str | None) -> dict[str, Any]:
     """As it was stored; nothing where it is not there."""
     try:
-        return dict(json.loads(verdict_path(store, key or "none").read_text()))
+        return dict(json.loads(verdict_path(store, key or "none").read_text("utf-8")))
     except (OSError, ValueError):
         return {}
 

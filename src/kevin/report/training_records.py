@@ -18,7 +18,7 @@ from kevin.core.texts import split_lines
 def read_records(path: Path) -> list[dict[str, Any]]:
     """One record a step, in order. Raises DataError for a file that cannot be read, or a line that is no record."""
     try:
-        text = path.read_text()
+        text = path.read_text("utf-8")
     except OSError as e:
         raise DataError(f"{path}: cannot be read ({e.strerror})") from None
     records = []

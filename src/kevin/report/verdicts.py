@@ -36,7 +36,7 @@ def read_measured(store: Path, keys: Iterable[str]) -> pd.DataFrame:
 
 def _measured(path: Path, key: str) -> dict[str, Any] | None:
     try:
-        verdict = Verdict.model_validate_json(path.read_text())
+        verdict = Verdict.model_validate_json(path.read_text("utf-8"))
     except FileNotFoundError:
         return None
     except ValidationError as e:
