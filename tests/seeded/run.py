@@ -83,9 +83,9 @@ def copied_tree() -> Iterator[Path]:
     with tempfile.TemporaryDirectory(prefix="kevin-seeded-", dir=place, ignore_cleanup_errors=True) as folder:
         copy = Path(folder) / "tree"
         for name in listed.decode().split("\0"):
-            if name and (ROOT / name).is_file():
+            if name and ((ROOT / name).is_symlink() or (ROOT / name).is_file()):
                 (copy / name).parent.mkdir(parents=True, exist_ok=True)
-                shutil.copy2(ROOT / name, copy / name)
+                shutil.copy2(ROOT / name, copy / name, follow_symlinks=False)
         yield copy
 
 

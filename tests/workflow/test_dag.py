@@ -317,3 +317,14 @@ def test_profiles_have_short_names() -> None:
     copied = {"default", "site-example"}
     for path in (ROOT / "profiles").iterdir():
         assert path.name in copied or (ROOT / path.name).resolve() == path.resolve()
+
+
+def test_every_file_in_a_command_is_quoted() -> None:
+    """A folder of results may have a space in its name."""
+    shells = {
+        path.name: "".join(re.findall(r"^    shell:\n((?:        .*\n)+)", path.read_text(), re.MULTILINE))
+        for path in (ROOT / "rules").glob("*.smk")
+    }
+    assert sum(commands.count("kevin") for commands in shells.values()) > 10
+    bare = {name: re.findall(r"\{(?:output|log|input|wildcards)[^}:]*\}", text) for name, text in shells.items()}
+    assert {name: found for name, found in bare.items() if found} == {}

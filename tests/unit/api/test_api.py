@@ -262,6 +262,7 @@ def _fails_and_the_next_one_is_looked_into(inspectors: Inspectors, source: str, 
     assert inspectors.inspect(REFERENCE, "mine.py").inputs[0].shape == (64, 100)
 
 
+@pytest.mark.slow
 def test_a_reference_that_exits_is_named_and_the_next_one_is_looked_into(inspectors: Inspectors) -> None:
     """One that hangs: see test_serve.py, and the next test."""
     _fails_and_the_next_one_is_looked_into(inspectors, EXITS, "ended the process")

@@ -264,8 +264,8 @@ def test_debug_shows_the_traceback_and_log_keeps_the_message(files: Path) -> Non
 @pytest.mark.parametrize(
     "command",
     [
-        ("search-figure", "--table", "results/reference/laptop/tables/search.csv"),
-        ("audit", "figure", "--table", "results/reference/laptop/audit/audit.csv"),
+        ("figure", "search", "--table", "results/reference/laptop/tables/search.csv"),
+        ("figure", "audit", "--table", "results/reference/laptop/audit/audit.csv"),
     ],
 )
 def test_stored_results_are_drawn_by_code_that_judges_otherwise(tmp_path: Path, command: tuple[str, ...]) -> None:

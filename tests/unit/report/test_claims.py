@@ -52,6 +52,7 @@ def test_what_is_better_is_shown_and_what_is_worse_refuted() -> None:
     assert named(worse, "tasks are solved as fast")["verdict"] == REFUTED
 
 
+@pytest.mark.slow
 def test_what_the_clock_alone_may_make_is_not_shown_and_not_refuted() -> None:
     slow, fast = [[2.0, 2.0], [2.0, 2.0]], [[2.0, 2.015], [2.0, 2.015]]
     study = trained_study(1)
@@ -127,6 +128,7 @@ def test_layer_norm_is_about_one_kernel_of_one_task(speedup: float, task: str, v
         assert "l1/layer_norm" in row["why"]
 
 
+@pytest.mark.slow
 def test_layer_norm_is_looked_for_among_the_kernels_of_search_too() -> None:
     gpu = {"judge": {"device": "cuda"}, "tasks": {"source": "kernelbench", "case_study": "kb/1/40"}}
     study = trained_study(1, **gpu)

@@ -60,6 +60,7 @@ def test_a_miniature_says_so_first(cut: list[Path]) -> None:
     assert read_note(cut, miniature) == f"{MINIATURE} {NOTE}"
 
 
+@pytest.mark.slow
 def test_kernels_of_different_machines_are_told_wherever_their_speedups_stand(tmp_path: Path) -> None:
     """Of a published file of answers too; a machine that is not known is none.
 

@@ -92,6 +92,7 @@ def runs(tmp_path):
     return [tmp_path / "train" / name for name in ("tiny", "other")]
 
 
+@pytest.mark.slow
 @pytest.mark.parametrize("name", ["training", "training_turns", "stability", "ablations"])
 def test_figures_come_with_their_data(study, runs, tmp_path, name):
     paths = make_figure(name, tmp_path / "figures", study=study, runs=runs)

@@ -95,6 +95,7 @@ def test_errors(ops, message):
         trace(ops, {"batch_size": 2, "dim": 3})
 
 
+@pytest.mark.slow
 @pytest.mark.parametrize("size", ["cpu", "gpu"])
 def test_the_extended_catalog_is_reproducible(size):
     tasks = catalog_extended(size)

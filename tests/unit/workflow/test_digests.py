@@ -49,6 +49,7 @@ def _affected(study: Study, **sections: Any) -> set[str]:
         ({"base_model": {"history": {"view": "all"}}}, {"base_model", "run", "policy"}),
         ({"base_model": {"history": None}}, {"base_model", "run", "policy"}),
         ({"train": {"num_steps": 77}}, {"run", "policy"}),
+        ({"reward": {"correctness_weight": 0.7}}, {"run", "policy"}),
         ({"train": {"max_task_gb": 0.7}}, {"base_model_check", "run", "policy"}),
         ({"base_model": {"expected_loss": 0.123}}, {"base_model", "base_model_check", "run", "policy"}),
         ({"pool": {"kernels_in_flight": 9}}, set()),

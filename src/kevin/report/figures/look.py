@@ -267,7 +267,7 @@ def finish(figure: Figure, handles: Sequence[Any] = (), remark: str = "") -> Fig
     for number in range(max(1, len(handles)), 0, -1):
         made = figure.legend(handles=list(handles), loc="outside lower left", ncols=number, fontsize=8.5, frameon=False,
                              handlelength=2.6, alignment="left", borderaxespad=0.3)  # fmt: skip
-        if number == 1 or made.get_window_extent().width <= figure.bbox.width:
+        if number == 1 or made.get_window_extent().width <= 0.98 * figure.bbox.width:
             break
         made.remove()
     if handles:

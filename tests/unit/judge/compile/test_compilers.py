@@ -229,6 +229,7 @@ def test_a_compiler_of_several_words_is_one_program_for_a_module(
     subprocess.run([compiler, "-c", tmp_path / "unit.cpp", "-o", "/dev/null"], check=True)
 
 
+@pytest.mark.slow
 def test_a_folder_whose_programs_cannot_be_run_is_no_kernels_fault(tmp_path: Path) -> None:
     """Mounted for a process of its own. Without the check a kernel is told that its library cannot be loaded."""
     program = f"""

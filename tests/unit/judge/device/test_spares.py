@@ -82,6 +82,7 @@ def _children() -> set[int]:
     return {p.pid for p in psutil.Process().children(recursive=True)}
 
 
+@pytest.mark.slow
 def test_a_candidate_that_finds_a_waiting_cell_is_judged_as_any_other(device: _Device, tmp_path: Path) -> None:
     """As many are made as were asked for, and as may wait at once; who finds none has a cell of its own started.
 

@@ -148,6 +148,7 @@ def _wait_until_none(folder: Path) -> None:
         time.sleep(0.05)
 
 
+@pytest.mark.slow
 def test_a_server_that_died_is_started_again() -> None:
     """Five seconds: a server that has imported torch is started twice."""
     environment = {"PATH": "/usr/bin:/bin", "A_SERVER": "of this test"}
