@@ -92,22 +92,29 @@ def options(
         note("log", log_file)
 
 
+_ENDED = "the experiment that it was made for has ended"
 REPLACED = {
-    "rl-gain": "kevin table rl_gain",
-    "step-time": "kevin table step_time",
-    "training-figure": "kevin figure NAME --run-dir DIR",
-    "search-table": "kevin table search --search FILE",
-    "search-figure": "kevin figure search",
-    "field": "kevin table field",
-    "audit table": "kevin table audit --kernels FILE",
-    "audit figure": "kevin figure audit --table FILE",
+    "rl-gain": "use kevin table rl_gain",
+    "step-time": "use kevin table step_time",
+    "training-figure": "use kevin figure NAME --run-dir DIR",
+    "search-table": "use kevin table search --search FILE",
+    "search-figure": "use kevin figure search",
+    "field": "use kevin table field",
+    "answers": "use kevin publish",
+    "audit table": "use kevin table audit --kernels FILE",
+    "audit figure": "use kevin figure audit --table FILE",
+    "past own": "later turns of a pretraining go on from kernels of the kernel writer, see kevin past written",
+    "bench report": _ENDED,
+    "bench reading": _ENDED,
+    "bench products": _ENDED,
 }
 """Commands of earlier versions, and what does their work now."""
+_GROUPS = {"audit": audit.app, "bench": bench.app, "past": past.app}
 
 
 def _replaced(name: str) -> Callable[..., None]:
     def command(rest: Annotated[list[str] | None, typer.Argument(hidden=True)] = None) -> None:
-        raise UsageError(f"`kevin {name}` is now: {REPLACED[name]}")
+        raise UsageError(f"there is no `kevin {name}` any more: {REPLACED[name]}")
 
     return command
 
@@ -126,7 +133,7 @@ app.add_typer(past.app, name="past", rich_help_panel=STEPS_PANEL)
 app.add_typer(audit.app, name="audit", rich_help_panel=STEPS_PANEL)
 for words in REPLACED:
     *group, name = words.split()
-    among = audit.app if group else app
+    among = _GROUPS[group[0]] if group else app
     among.command(name, hidden=True, context_settings={"ignore_unknown_options": True})(_replaced(words))
 for name, command in {**steps.COMMANDS, **train.COMMANDS}.items():
     app.command(name, rich_help_panel=STEPS_PANEL)(step(command))

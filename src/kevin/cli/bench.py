@@ -27,7 +27,7 @@ _CHUNK = 20
 """Tasks that are compiled ahead together, and after which the files are written."""
 
 app = typer.Typer(
-    help="Measure the judge itself, attacks on it, PyTorch's baselines, the report, how models read.",
+    help="Measure the judge itself, attacks on it, its errors, and PyTorch's baselines.",
     no_args_is_help=True,
 )
 
