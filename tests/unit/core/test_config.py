@@ -103,7 +103,7 @@ def test_a_resolved_configuration_can_be_read_again(tmp_path):
 def test_a_removed_key_that_says_what_is_always_so_is_read():
     old = {
         "language": "cuda",
-        "judge": {"device": "cuda", "max_output_kb": 64, "timing": {"max_calls_per_round": 16}},
+        "judge": {"device": "cuda", "max_output_kb": 64},
         "tasks": {"size": "gpu"},
         "train": {"clip_low": 0.2, "num_steps": 3},
         "runs": {"r": {"train": {"weight_decay": 0.0}, "rollout": {"history": {"num_best": 3}}}},
@@ -140,7 +140,6 @@ def test_what_removed_keys_of_the_judge_said_is_in_its_digest():
     """As in the digests of verdicts that are stored."""
     keys = JudgeProtocol().model_dump(mode="json")
     keys |= {"precision": "float32", "call_slowdown": 300.0, "inline_build_timeout_s": 180.0, "max_output_kb": 64}
-    keys["timing"]["max_calls_per_round"] = 16
     assert JudgeProtocol().digest == digest("protocol", canonical_json(keys))
 
 

@@ -42,8 +42,8 @@ def _reference(fastest_us: float = math.inf) -> Any:
 def test_a_round_is_filled_with_calls_and_what_goes_before_them() -> None:
     assert calls_per_round(CPU, kernel_us=1000.0, num_slots=17) == 4
     assert calls_per_round(GPU, kernel_us=1000.0, num_slots=17) == 4  # 3.1 of 1.3 ms
-    assert calls_per_round(CPU, kernel_us=10.0, num_slots=17) == 16
-    assert calls_per_round(GPU, kernel_us=100.0, num_slots=17) == 10
+    assert calls_per_round(CPU, kernel_us=10.0, num_slots=17) == 6
+    assert calls_per_round(GPU, kernel_us=100.0, num_slots=17) == 6
     assert calls_per_round(GPU, kernel_us=100.0, num_slots=4) == 3
     assert calls_per_round(CPU, kernel_us=1e6, num_slots=2) == 1
 
