@@ -47,6 +47,7 @@ _BURST_US, _MAX_BURST, _EAGER_CALLS = {"cpu": 8000.0, "cuda": 3000.0}, 400, 4
 _BURST_FACTOR, _BURST_CALL_US, _BURST_SLACK_US = 1.5, 100.0, 1000.0
 _BURST_LENGTHS, _LEAST_BURST = (1, 10, 10), 4
 """A burst that took too long is repeated, longer, so that what disturbed it weighs less."""
+_LEAK_BURSTS = 6
 _FORGED, _HOST_US = 20.0, 3000.0
 """Times what its clock says, and at least: what work on the host, such as making memory in every call, explains."""
 _DISTURBED, _LOST = 1.5, 4.0
@@ -193,6 +194,7 @@ class PairedTimer:
             if found_us := self._check_burst(median_us, slot):
                 clock_us, kernel_us_all = median_us, [found_us]
                 rounds = [Round(kernel_us=found_us, reference_us=r.reference_us) for r in rounds]
+            self._leaked_bytes = self._leaked_bytes or self._leak_of_bursts(slot, self._burst_calls(median_us, 1))
         for slot in range(self.slots.spare(num_calls) + 1):
             require_intact(self.slots, slot, self.inputs[slot], self._parameters, self.reference)
         return Measured(
@@ -376,7 +378,7 @@ class PairedTimer:
 
     def _burst_calls(self, kernel_us: float, length: int) -> int:
         """As many calls as last ``length`` short bursts by the cell's clock, within half of the time limit."""
-        room = (self.protocol.memory_mb << 18) // self._leaked_bytes if self._leaked_bytes else _MAX_BURST
+        room = self._room_bytes // self._leaked_bytes if self._leaked_bytes else _MAX_BURST
         most = min(_MAX_BURST, room, 5e5 * self.protocol.run_timeout_s // kernel_us)
         least = 1 if length == 1 else _LEAST_BURST
         return int(max(1, min(max(least, length * _BURST_US[self.protocol.device] // kernel_us), most)))
@@ -387,6 +389,27 @@ class PairedTimer:
         self.cell.call([], [slot], self.protocol.run_timeout_s, burst=num_calls)
         after, wall_s = self.cell.cpu_seconds() if on_host else None, time.perf_counter() - start
         return 1e6 * (wall_s if before is None or after is None else after - before)
+
+    def _leak_of_bursts(self, slot: int, num_calls: int) -> int:
+        """Bytes that many calls in a row keep, of each; 0 if they keep none. The first burst that keeps none ends it.
+
+        A device hands out its memory by pieces of megabytes, so that few calls may take none of it.
+        """
+        held: list[tuple[int | None, int | None]] = []
+        for _ in range(_LEAK_BURSTS):
+            before = self._held_bytes()
+            self.cell.call([], [slot], self.protocol.run_timeout_s, burst=num_calls)
+            after = self._held_bytes()
+            held.append((before, after))
+            if before is None or after is None or after <= before:
+                return 0
+            num_calls = max(1, min(num_calls, self._room_bytes // -(-(after - before) // num_calls)))
+        return leaked_bytes(held, num_calls)
+
+    @property
+    def _room_bytes(self) -> int:
+        """What a candidate that keeps memory may take of it in one burst."""
+        return self.protocol.memory_mb << 18
 
     def _eager_launch_us(self, slot: int) -> float:
         """What the host takes to enqueue one eager call."""
