@@ -245,11 +245,12 @@ class TurnPlayer:
         speedups = [t.speedup for t in turns if t.speedup is not None]
         best = f", fastest {max(speedups):.2f}x" if speedups else ""
         logger.info(
-            "turn %d/%d: %d of %d kernels correct%s; generated in %.1f s, judged in %.1f s (%d new)",
+            "turn %d/%d: of %d answers %d compile and %d are correct%s; generated in %.1f s, judged in %.1f s (%d new)",
             timing.turn,
             self._settings.num_turns,
-            len(speedups),
             len(turns),
+            sum(t.outcome is not None and t.outcome.compiles for t in turns),
+            len(speedups),
             best,
             timing.generate_s,
             timing.judge_s,
