@@ -25,7 +25,7 @@ def write(
         typer.Option(
             "--policy",
             metavar="NAME",
-            help="A key of `policies`, a model's folder or hub id, or a file of recorded answers.",
+            help="A key of `policies`, a model's folder, or a file of recorded answers.",
         ),
     ],
     out: Annotated[

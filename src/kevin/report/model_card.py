@@ -20,6 +20,7 @@ from kevin.tasks.kernelbench import is_kernelbench
 ADAPTER = "adapter_config.json"
 """What a folder with an adapter alone has in place of a model's config.json."""
 _OWN = "apache-2.0"
+_LICENCES = {"Apache License": "apache-2.0", "MIT License": "mit"}
 _HUB_NAME = re.compile(r"[\w.-]+/[\w.-]+")
 _SNAPSHOT = re.compile(r"models--([\w.-]+?)--([\w.-]+)/snapshots/")
 _FRONT_MATTER = re.compile(r"\A---\n(.*?)\n---", re.DOTALL)
@@ -39,7 +40,7 @@ def model_card(
     base = _base(study)
     front = {
         **({"base_model": base} if base else {}),
-        **_licence(study, base),
+        **_licence(study, base, models),
         "library_name": "peft" if any((folder / ADAPTER).exists() for folder in models) else "transformers",
         **({"pipeline_tag": "text-generation"} if models else {}),
         "tags": [
@@ -84,15 +85,18 @@ def _base(study: Study) -> str | None:
     return model if _HUB_NAME.fullmatch(model) and not Path(model).exists() else None
 
 
-def _licence(study: Study, base: str | None) -> dict[str, str]:
-    """As the base model's own card says, where that is on this machine; for a model made from scratch the project's."""
+def _licence(study: Study, base: str | None, models: Sequence[Path]) -> dict[str, str]:
+    """Of a model made from scratch the project's; else what the base model's card or licence says on this machine."""
     start = _start(study)
     if study.is_base_model(start) and study.base_model.init is None:
         return {"license": _OWN}
     card = _card_of(study.policies[start].model)
-    kept = {key: str(card[key]) for key in ("license", "license_name", "license_link") if key in card}
-    if "license" in kept:
-        return kept
+    if "license" in card:
+        return {key: str(card[key]) for key in ("license", "license_name", "license_link") if key in card}
+    for file in (file for folder in models for file in sorted(folder.glob("LICENSE*"))):
+        head = file.read_text("utf-8", errors="replace")[:400]
+        if known := next((name for text, name in _LICENCES.items() if text in head), None):
+            return {"license": known}
     link = f"https://huggingface.co/{base}" if base else "LICENSE"
     return {"license": "other", "license_name": "of-the-base-model", "license_link": link}
 

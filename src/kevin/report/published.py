@@ -146,11 +146,16 @@ def _copy_table(table: Path, into: Path) -> None:
 
 
 def _copy_model(model: Path, into: Path) -> Path:
-    """Its folder below ``into``, of its name."""
+    """Its folder below ``into``, of its name, with the licence that an adapter has from its base."""
     source = model / "adapter" if (model / "adapter" / ADAPTER).exists() else model
     if not any((source / name).exists() for name in (ADAPTER, "config.json")):
         raise DataError(f"{model}: neither a model nor an adapter (no config.json, no {ADAPTER} in it)")
-    return shutil.copytree(source, into / model.name, copy_function=link_or_copy)
+    own = into / model.name
+    shutil.copytree(source, own, copy_function=link_or_copy)
+    for licence in model.glob("LICENSE*"):
+        if not (own / licence.name).exists():
+            link_or_copy(licence, own / licence.name)
+    return own
 
 
 def _copy_training(path: Path, into: Path) -> None:

@@ -75,6 +75,7 @@ def made(study: Study, tmp_path_factory: pytest.TempPathFactory) -> dict[str, li
         "tables/claims.csv": "claim\n",
         "policies/p0/config.json": "{}",
         "policies/p0/model.safetensors": "merged weights",
+        "policies/p0/LICENSE": "Apache License\nVersion 2.0\n",
         "policies/p0/adapter/adapter_config.json": "{}",
         "policies/p0/adapter/adapter_model.safetensors": "adapter",
         "policies/p1/config.json": "{}",
@@ -153,7 +154,8 @@ def card(folder: Path) -> tuple[dict[str, Any], str]:
 
 def test_a_model_card_stands_beside_adapters_models_and_tables(made: dict[str, list[Path]], folder: Path) -> None:
     front, text = card(folder)
-    assert front["library_name"] == "peft" and front["tags"] == ["kevin-study", "kernel-generation", "c++"]
+    assert (front["license"], front["library_name"]) == ("apache-2.0", "peft")
+    assert (folder / "p0/LICENSE").exists() and front["tags"] == ["kevin-study", "kernel-generation", "c++"]
     assert "| policy | speedup |" in text and "`p0/`: an adapter." in text and "`p1/`: a model." in text
     assert "rehearsal" not in text.lower()
     assert (folder / "p0/adapter_model.safetensors").read_text() == "adapter" and not (

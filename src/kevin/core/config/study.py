@@ -219,11 +219,11 @@ class Study(Settings):
         return [name for name, run in self.runs.items() if run in free or run in twins] or list(self.runs)
 
     def with_policy(self, name: str) -> Study:
-        """The study with ``name`` among its policies: one of its own, a file of recorded answers, or a model, which is
-        played as the one that training starts from.
+        """The study with ``name`` among its policies: one of its own, a file of recorded answers, or a model's folder,
+        which is played as the model that training starts from.
 
         Raises:
-            ConfigError: neither a policy, nor a path, nor a hub's ``owner/name``.
+            ConfigError: none of these.
         """
         if name in self.policies:
             return self
@@ -231,11 +231,11 @@ class Study(Settings):
         start = self.policies.get(self.train.init)
         if Path(name).is_file():
             own["backend"] = "replay"
-        elif not (Path(name).is_dir() or "/" in name):
+        elif not Path(name).is_dir():
             known = ", ".join(self.policies)
             raise ConfigError(
                 f"no policy {name!r} in the configuration, and no such file or folder; there are {known}; a model of "
-                f"the hub is named owner/name"
+                f"the hub is named under policies first"
             )
         elif start is not None and start.backend in ("transformers", "vllm"):
             own |= start.model_dump(include=set(_PLAYED_BY))
