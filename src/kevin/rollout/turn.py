@@ -208,10 +208,13 @@ class TurnPlayer:
         chars, with_profile = self._settings.max_feedback_chars, self._settings.profile_feedback
         evaluation: dict[str, Any]
         if isinstance(result, Verdict):
+            told = verdict_feedback(result, max_chars=chars, with_profile=with_profile)
+            if parsed.num_candidates > 1 and not result.outcome.compiles:
+                told += f"\nOf your {parsed.num_candidates} code blocks one was judged: write the whole file in one."
             evaluation = {
                 "outcome": result.outcome,
                 "reason": result.reason,
-                "feedback": verdict_feedback(result, max_chars=chars, with_profile=with_profile),
+                "feedback": told,
                 "verdict_key": result.key,
                 "speedup": result.speedup,
             }
