@@ -11,13 +11,6 @@ from kevin.core.texts import strict_json
 _REMEMBERED_BYTES = 2**20
 """From this size on a file's digest is remembered with its size and time; smaller ones are read each time."""
 CACHE = Path("~/.cache/kevin/digests.json")
-RANDOM_WEIGHTS = "random_weights"
-"""A file by this name marks a model's folder."""
-
-
-def has_random_weights(model: str) -> bool:
-    """Whether a folder was written by `kevin random-model`, so that a training of it is a rehearsal."""
-    return Path(model, RANDOM_WEIGHTS).exists()
 
 
 def content_digests(path: Path, cache: Path = CACHE) -> dict[str, str]:

@@ -11,7 +11,6 @@ import pandas as pd
 import yaml
 
 from kevin.core.config import Study
-from kevin.core.content import has_random_weights
 from kevin.report.notes import MINIATURE
 from kevin.report.scores import policy_label
 from kevin.report.training import trained_policies
@@ -46,14 +45,14 @@ def model_card(
         "tags": [
             *("kevin-study", "kernel-generation", "cuda" if study.language == "cuda" else "c++"),
             *(["grpo", "reinforcement-learning"] if trained_policies(study) else []),
-            *(["rehearsal"] if is_rehearsal(study) else []),
+            *(["rehearsal"] if study.report.miniature else []),
         ],
         **({"datasets": ["ScalingIntelligence/KernelBench"]} if _asks_kernelbench(study) else {}),
     }
     parts = [
         f"---\n{yaml.safe_dump(front, sort_keys=False)}---",
         f"# {', '.join(policy_label(name, study) for name in study.evaluate)}: answers and kernels",
-        f"**A rehearsal.** {MINIATURE}" if is_rehearsal(study) else "",
+        f"**A rehearsal.** {MINIATURE}" if study.report.miniature else "",
         _contents(study, kernels, judged),
         "\n".join(_use(folder, base) for folder in models),
         primary or "",
@@ -61,11 +60,6 @@ def model_card(
         _origin(study, base),
     ]
     return "\n\n".join(part.strip("\n") for part in parts if part) + "\n"
-
-
-def is_rehearsal(study: Study) -> bool:
-    """Whether its numbers mean nothing: a miniature, or a model with random weights."""
-    return study.report.miniature or any(has_random_weights(policy.model) for policy in study.policies.values())
 
 
 def _start(study: Study) -> str:

@@ -5,9 +5,15 @@ from __future__ import annotations
 from pathlib import Path
 
 from kevin.core import files
-from kevin.core.content import RANDOM_WEIGHTS
 from kevin.core.errors import ConfigError, first_line
 from kevin.train.architecture import read_architecture
+
+_MARK = "random_weights"
+
+
+def has_random_weights(model: str) -> bool:
+    """Whether a folder was written by `write_random_model`, so that a training of it is a rehearsal."""
+    return Path(model, _MARK).exists()
 
 
 def write_random_model(like: Path, tokenizer: Path, out: Path, seed: int) -> int:
@@ -52,5 +58,5 @@ def write_random_model(like: Path, tokenizer: Path, out: Path, seed: int) -> int
     with files.whole_folder(out) as partial:
         model.save_pretrained(partial)
         words.save_pretrained(partial)
-        (partial / RANDOM_WEIGHTS).touch()
+        (partial / _MARK).touch()
     return parameters

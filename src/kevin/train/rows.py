@@ -135,18 +135,16 @@ def check_judged(turns: Sequence[Turn]) -> None:
 def step_metrics(rows: Sequence[Row], num_turns: int) -> dict[str, float]:
     """What a step's rollouts say, as plain numbers: of all turns together, and of each turn number.
 
-    ``score``, ``correct`` and ``compiled`` (shares), ``speedup`` (mean over correct ones; absent without any),
-    ``completion_tokens``, ``truncated``, ``not_okay_ratio``, ``unjudged`` and ``placeholders`` (shares),
-    ``flat_groups`` (share of the tasks whose returns are all equal: they teach nothing), ``score_turn_1``,
-    ``correct_turn_1``, ... A share over nothing is absent, never 0.
+    ``score``, ``correct`` (share), ``speedup`` (mean over correct ones; absent without any), ``completion_tokens``,
+    ``truncated``, ``not_okay_ratio``, ``unjudged`` and ``placeholders`` (shares), ``flat_groups`` (share of the tasks
+    whose returns are all equal: they teach nothing), ``score_turn_1``, ``correct_turn_1``, ... A share over nothing is
+    absent, never 0.
     """
     played = [r.played for r in rows if r.played is not None]
     judged = [r for r in rows if r.score is not None]
     record = {"unjudged": 1 - len(judged) / len(played) if played else 0.0}
     record["placeholders"] = 1 - len(played) / len(rows)
     record |= _judged_metrics(judged, "")
-    if judged:
-        record["compiled"] = _mean([r.played is not None and _compiles(r.played) for r in judged])
     for number in range(1, num_turns + 1):
         record |= _judged_metrics([r for r in judged if r.turn == number], f"_turn_{number}")
     speedups = [t.speedup for t in played if t.speedup is not None]
@@ -159,10 +157,6 @@ def step_metrics(rows: Sequence[Row], num_turns: int) -> dict[str, float]:
     flat, every = flat_groups(rows)
     record["flat_groups"] = flat / every
     return record
-
-
-def _compiles(turn: Turn) -> bool:
-    return turn.outcome is not None and turn.outcome.compiles
 
 
 def _judged_metrics(judged: Sequence[Row], suffix: str) -> dict[str, float]:

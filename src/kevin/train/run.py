@@ -21,7 +21,6 @@ from typing import Any
 
 from kevin.core import files
 from kevin.core.config import RewardConfig, RolloutConfig, Study, TrainConfig
-from kevin.core.content import has_random_weights
 from kevin.core.errors import DataError
 from kevin.core.lengths import with_lengths
 from kevin.core.resume import differences, read_identity, set_aside, with_defaults
@@ -31,6 +30,7 @@ from kevin.policy.load import policy_identity
 from kevin.rollout.settings import Judge
 from kevin.train.checkpoint import NUM_CHECKPOINTS, CheckpointKeeper
 from kevin.train.order import task_order, training_tasks
+from kevin.train.random_model import has_random_weights
 from kevin.train.stability import rehearsal, run_summary
 
 logger = logging.getLogger(__name__)

@@ -13,8 +13,3 @@ def line(judge_s: float) -> str:
 def test_the_pace_of_judging_is_told_and_never_that_of_reading_stored_verdicts() -> None:
     assert "160 kernels/min" in line(24.0)
     assert "kernels/min" not in line(0.0145) and "2,000 tokens/s" in line(0.0145)
-
-
-def test_a_model_that_solves_nothing_yet_may_compile() -> None:
-    record = {"step": 1, "score": 0.0, "correct": 0.0, "compiled": 0.25, "num_kernels": 8, "num_completion_tokens": 9}
-    assert "0 % correct, 25 % compile" in progress_line(record | {TIMES: {"generate": 2.0, "judge": 0.1}}, 3, 10.0)
