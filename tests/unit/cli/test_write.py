@@ -10,7 +10,9 @@ from pathlib import Path
 import pytest
 from cli_fixtures import BROKEN, GOOD, REFERENCE, WRONG, kevin_here
 from fake_pool import FakePool, verdict_of
+from train_fixtures import save_model
 
+from kevin.core.config import load_study
 from kevin.core.files import read_turns
 from kevin.core.types import Outcome
 from kevin.judge.store import VerdictStore
@@ -99,6 +101,19 @@ def test_nothing_right_is_told_and_has_an_exit_code_of_its_own(folder: Path) -> 
     assert [path.name for path in (folder / "mine_kernel").iterdir()] == ["work"], (
         "the earlier kernel is of other answers"
     )
+
+
+@pytest.mark.usefixtures("pool")
+def test_a_model_is_asked_by_its_folder_on_the_terms_of_the_one_that_training_starts_from(folder: Path) -> None:
+    save_model(folder / "model")
+    (folder / "more.yaml").write_text(
+        "policies: {base: {backend: transformers, dtype: bfloat16}}\nrollout: {max_response_tokens: 8}\n"
+    )
+    run = write(folder, "--config", "more.yaml", "--policy", "model", "--turns", "1", "--json")
+    assert run.returncode == 4, run.stderr
+    assert sum(json.loads(run.stdout)["outcomes"].values()) == 2
+    study = load_study([folder / "config.yaml", folder / "more.yaml"]).with_policy(str(folder / "model"))
+    assert study.policies[str(folder / "model")].dtype == "bfloat16"
 
 
 @pytest.mark.usefixtures("pool")
