@@ -21,7 +21,7 @@ from kevin.report.scores import score_frame
 
 PAGES = [*sorted((ROOT / "docs").glob("*.md")), *(ROOT / name for name in ("README.md", "CHANGELOG.md"))]
 TOPS = ("src", "tests", "rules", "config", "containers", "examples", "slurm", "profiles")
-NOT_OURS = {"reference.py", "scripts/generate_samples.py", "benchmark_eval_analysis.py"}
+NOT_OURS = {"reference.py", "my_module.py", "scripts/generate_samples.py", "benchmark_eval_analysis.py"}
 _LINK = re.compile(r"\[[^\]]*\]\(([^)\s]+)\)")
 _HEADING = re.compile(r"^#+ (.+)$", re.MULTILINE)
 

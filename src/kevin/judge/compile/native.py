@@ -37,12 +37,19 @@ from kevin.judge.sandbox.isolation import Isolation, detect_isolation, toolchain
 _COMPILER_MEMORY_BYTES: dict[str, int] = {"cpp": 3 << 30, "cuda": 12 << 30}
 _MAX_LIBRARY_BYTES = 64 << 20
 _OTHER_LAUNCHER = re.compile(
-    rf"error.*\b(conflict|ambiguat|overload|linkage|incompatible).*\b{abi.LAUNCHER}\b"
-    rf"|error.*\b{abi.LAUNCHER}\b.*\b(conflict|ambiguat|overload|linkage|incompatible)"
+    rf"error.*\b(conflict|ambiguat|overload|linkage|incompatible|redeclared).*\b{abi.LAUNCHER}\b"
+    rf"|error.*\b{abi.LAUNCHER}\b.*\b(conflict|ambiguat|overload|linkage|incompatible|redeclared)"
 )
 """What compilers say of a launcher that is declared otherwise than the harness declares it."""
 _OF_PYTORCH = re.compile(r"error: (?:torch|ATen|c10|pybind11)/\S*: No such file")
 _OTHER_FLAGS = re.compile(r"error.*(?:option mismatch|\bflags?\b)")
+_UNDEFINED = re.compile(r'error: identifier "(\w+)" is undefined')
+_HEADERS = {
+    **dict.fromkeys(("half", "half2", "__half", "__half2"), "cuda_fp16.h"),
+    **dict.fromkeys(("nv_bfloat16", "__nv_bfloat16", "nv_bfloat162", "__nv_bfloat162"), "cuda_bf16.h"),
+    **dict.fromkeys(("FLT_MAX", "FLT_MIN", "FLT_EPSILON"), "cfloat"),
+}
+"""What nvcc does not say; g++ names headers itself."""
 _HEADER_MISSING = re.compile(r"\bnote: .* is defined in header ")
 _PROBE = {
     "cpp": '#include <cmath>\nextern "C" void launch(const float* x, float* y) { y[0] = std::exp(x[0]); }\n',
@@ -280,16 +287,18 @@ def build_native(
     text = without_resources(text).replace(str(source), "kernel" + suffix)
     reason = "compiler_crash" if "internal compiler error" in text or status > 128 else "compile_error"
     message = compiler_excerpt(text) or f"the compiler ended with status {status}"
-    message = "\n".join([*_advice(text, kernel.language, spec, protocol), message])
+    message = "\n".join([*advice(text, kernel.language, spec, protocol), message])
     return Build(outcome=Outcome.COMPILE_ERROR, reason=reason, message=message, seconds=seconds)
 
 
-def _advice(text: str, language: Language, spec: TaskSpec, protocol: JudgeProtocol) -> Iterator[str]:
+def advice(text: str, language: Language, spec: TaskSpec, protocol: JudgeProtocol) -> Iterator[str]:
     """What a compiler's words do not say, for an author who knows other harnesses."""
     if _OF_PYTORCH.search(text):
         yield "a kernel here is one file without PyTorch's headers"
     if _OF_PYTORCH.search(text) or _OTHER_LAUNCHER.search(text):
         yield abi.wanted(spec, language)
+    wanted = {_HEADERS[name]: None for name in _UNDEFINED.findall(text) if name in _HEADERS}
+    yield from (f"#include <{header}> is missing" for header in wanted)
     if _OTHER_FLAGS.search(text):
         flags = cuda_flags(protocol) if language == "cuda" else protocol.cpp_flags
         yield f"it is compiled with {' '.join(flags)}, and with no other flags"
