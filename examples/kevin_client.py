@@ -46,14 +46,32 @@ def judge(pairs, what="kernel"):
         time.sleep(wait_s)
 
 
-def text_of(completion):
-    """What a completion says: a text, or the last of a chat's messages, which may have no text, or it in parts."""
-    if isinstance(completion, str):
-        return completion
-    content = completion[-1].get("content") if completion else None
-    if isinstance(content, list):
-        return "".join(part.get("text") or "" for part in content)
-    return content or ""
+def visible(text):
+    """An answer as later turns see it, without its thoughts: nothing of one whose thought never ended."""
+    _, closing, answer = text.rpartition("</think>")
+    shown = answer if closing or "<think>" not in text else ""
+    return shown.strip() or "(no code)"
+
+
+def told(result):
+    """What the next turn is told of a result of `judge`."""
+    if "error" in result:
+        return "It was not judged.\nWrite the complete code again."
+    verdict, speedup = result["verdict"], result["speedup"]
+    correct = f", {speedup:.2f}x as fast as PyTorch" if speedup else ""
+    return f"{verdict['outcome']}{correct}. {verdict['message']}\nWrite the complete new code."
+
+
+def returns(scores, gamma=0.4):
+    """Of each turn of a trajectory its score and the discounted scores of the turns after it (arXiv 2507.11948).
+
+    None for a turn without a score, which counts as nothing for those before it.
+    """
+    found, later = [], 0.0
+    for score in reversed(scores):
+        later = (score or 0.0) + gamma * later
+        found.append(None if score is None else later)
+    return found[::-1]
 
 
 def _results(url, body, count):

@@ -1,5 +1,8 @@
 """An environment for `verifiers` (0.4): a model writes kernels over several turns, `kevin serve` says what they do.
 
+Each turn is one training sample, as Kevin trains (arXiv 2507.11948): a trace of its own, whose prompt has the earlier
+answers without their thoughts, and whose reward is its score plus the discounted scores of the turns after it.
+
 With this folder on PYTHONPATH: vf-eval verifiers-kernels --env.taskset.references DIR
 """
 
@@ -7,7 +10,7 @@ import asyncio
 from pathlib import Path
 
 import verifiers.v1 as vf
-from kevin_client import judge
+from kevin_client import judge, returns, told, visible
 
 PROMPT = 'Write a C++ kernel, extern "C" void launch(...), in one ```cpp block, for this PyTorch module:\n\n'
 
@@ -22,7 +25,10 @@ class KernelData(vf.TaskData):
 
 
 class KernelTask(vf.Task[KernelData, vf.State, vf.TaskConfig]):
-    pass
+    @property
+    def key(self):
+        """The turns of a task are one group, whatever stands in their prompts."""
+        return self.data.name
 
 
 class KernelTaskset(vf.Taskset[KernelTask, KernelConfig]):
@@ -35,25 +41,27 @@ class KernelTaskset(vf.Taskset[KernelTask, KernelConfig]):
 class KernelEnvConfig(vf.EnvConfig):
     writer: vf.AgentConfig = vf.AgentConfig(harness={"id": "null"}, runtime=vf.SubprocessConfig())  # it only talks
     num_turns: int = 4
+    gamma: float = 0.4
+    """What a later turn's score counts for the turn before it."""
 
 
 class KernelEnv(vf.Env[KernelEnvConfig]):
     async def run(self, task, agents):
-        """The reward is the best turn's score; each next turn is told what the judge said of the last."""
-        scores = []
-        async with agents.writer.interaction(task) as interaction:
-            segment = await interaction.turn()
-            while not segment.terminated:
-                [result] = await asyncio.to_thread(judge, [(task.data.reference, segment.last_reply or "")], "answer")
-                if "error" in result:
-                    raise vf.TaskError(result["error"]["message"])
-                scores.append(result["score"])
-                if len(scores) == self.config.num_turns:
-                    break
-                verdict = result["verdict"]
-                speedup = f", {result['speedup']:.2f}x as fast as PyTorch" if result["speedup"] else ""
-                segment = await interaction.turn(f"{verdict['outcome']}{speedup}. {verdict['message']}\nImprove it.")
-        interaction.trace.record_reward("kernel", max(scores, default=0.0), 1.0)
+        messages = [vf.UserMessage(content=task.data.prompt)]
+        traces, scores = [], []
+        for _ in range(self.config.num_turns):
+            trace = await agents.writer.run(task.with_data(prompt=list(messages)))
+            if not trace.ok:
+                break
+            answer = trace.last_reply
+            [result] = await asyncio.to_thread(judge, [(task.data.reference, answer)], "answer")
+            if "error" in result:
+                raise vf.TaskError(result["error"]["message"])
+            traces.append(trace)
+            scores.append(result["score"])
+            messages += [vf.AssistantMessage(content=visible(answer)), vf.UserMessage(content=told(result))]
+        for trace, value in zip(traces, returns(scores, self.config.gamma), strict=True):
+            trace.record_reward("kernel", value, 1.0)
 
 
 __all__ = ["KernelEnv", "KernelTaskset"]

@@ -94,7 +94,8 @@ rule draw_figure:
 
 
 rule publish:
-    """Answers, kernels and all else of which others make each table again and judge each kernel again."""
+    """Answers, kernels and all else of which others make each table again and judge each kernel again, with the trained
+    models and a model card."""
     input:
         tasks="<results>/tasks.parquet",
         scores=SCORES,
@@ -102,6 +103,8 @@ rule publish:
         search=lambda wildcards: SEARCH_TURNS if study.search.compared else [],
         baselines=f"<results>/baselines/{DEVICE}.parquet",
         trainings=TRAININGS,
+        tables=expand("<results>/tables/{table}.csv", table=SHOWN_TABLES),
+        model=expand("<results>/policies/{run}", run=SHOWN_RUNS),
     output:
         directory("<results>/published"),
     log:
@@ -116,7 +119,8 @@ rule publish:
         depends=report_digest,
         code=REPORT_CODE,
         files=lambda wildcards, input: " ".join(
-            repeat(f"--{name}", input[name]) for name in ("scores", "turns", "search")
+            repeat(f"--{name}", input[name])
+            for name in ("scores", "turns", "search", "tables", "model")
         ),
         summaries=lambda wildcards, input: summaries(input.trainings),
         store=f"{study.results}/store",

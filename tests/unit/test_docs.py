@@ -21,7 +21,7 @@ from kevin.report.scores import score_frame
 
 PAGES = [*sorted((ROOT / "docs").glob("*.md")), *(ROOT / name for name in ("README.md", "CHANGELOG.md"))]
 TOPS = ("src", "tests", "rules", "config", "containers", "examples", "slurm", "profiles")
-NOT_OURS = {"reference.py", "scripts/generate_samples.py", "benchmark_eval_analysis.py"}
+NOT_OURS = {"reference.py", "my_module.py", "scripts/generate_samples.py", "benchmark_eval_analysis.py"}
 _LINK = re.compile(r"\[[^\]]*\]\(([^)\s]+)\)")
 _HEADING = re.compile(r"^#+ (.+)$", re.MULTILINE)
 
@@ -134,8 +134,12 @@ def test_the_worked_example_is_correct_and_its_changes_have_the_outcomes_that_ar
 def test_a_recording_is_documented_by_its_fields() -> None:
     page = (ROOT / "docs/own-model.md").read_text()
     assert [name for name in Recorded.model_fields if f"`{name}`" not in page] == []
-    [example] = re.findall(r"^ +(\{.*\})$", page, re.MULTILINE)
-    assert Recorded.model_validate_json(example).turn == 1
+    lines = [Recorded.model_validate_json(line) for line in re.findall(r"^ +(\{.*\})$", page, re.MULTILINE)]
+    assert [(line.trajectory, line.turn, line.finish_reason) for line in lines] == [
+        (0, 1, "stop"),
+        (0, 2, "stop"),
+        (1, 1, "length"),
+    ]
 
 
 def test_steps_on_a_cluster_are_told_as_many_as_there_are() -> None:

@@ -23,6 +23,7 @@ from kevin.cli import (
     steps,
     tasks,
     train,
+    write,
 )
 from kevin.cli.extras import step
 from kevin.cli.options import HAND_PANEL, STEPS_PANEL
@@ -39,7 +40,7 @@ Every configuration key is explained in config/README.md.
 """
 _EPILOG = (
     "Exit codes: 0 done (a verdict was formed, whatever it says) · 2 bad usage · 3 the harness failed · "
-    "130 interrupted · 143 terminated."
+    "4 nothing that was written is right · 130 interrupted · 143 terminated."
 )
 
 app = typer.Typer(
@@ -122,6 +123,7 @@ def _replaced(name: str) -> Callable[..., None]:
 app.command("answer", hidden=True)(answer.answer)
 app.command("judge", rich_help_panel=HAND_PANEL)(judge.judge)
 app.command("serve", rich_help_panel=HAND_PANEL)(serve.serve)
+app.command("write", rich_help_panel=HAND_PANEL)(step(write.write))
 app.command("plan", rich_help_panel=HAND_PANEL)(train.plan)
 app.command("diff", rich_help_panel=HAND_PANEL)(step(diff.diff))
 app.command("forecast", rich_help_panel=HAND_PANEL)(train.forecast)

@@ -25,7 +25,8 @@ _FILE_LIMITS = (errno.EMFILE, errno.ENFILE)
 def main() -> NoReturn:
     """Run the command line in a supervised process.
 
-    Exit codes: 0 done, 2 bad usage, 3 the harness failed, 1 a bug of ours, 130 interrupted, 143 terminated.
+    Exit codes: 0 done, 2 bad usage, 3 the harness failed, 4 `kevin write` found nothing right, 1 a bug of ours, 130
+    interrupted, 143 terminated.
     """
     _refuse_import()
     os.environ.setdefault("DO_NOT_TRACK", "1")  # TRL and vLLM report what they are used for where they reach a network

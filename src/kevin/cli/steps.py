@@ -208,10 +208,15 @@ def publish(
     baselines: Annotated[Path, typer.Option("--baselines", metavar="FILE", help="What `kevin baselines` wrote.")],
     search: SearchOption = None,
     summaries: SummariesOption = None,
+    tables: Annotated[list[Path] | None, typer.Option("--tables", metavar="FILE", help="A table; repeatable.")] = None,
+    models: Annotated[
+        list[Path] | None,
+        typer.Option("--model", metavar="DIR", help="A trained model, of which the adapter is taken; repeatable."),
+    ] = None,
     config: ConfigOption = None,
 ) -> None:
     """Write answers, kernels, tasks and all else of which `kevin tables` makes the tables again, and others can judge
-    the kernels again (`kevin judge --published`).
+    the kernels again (`kevin judge --published`); with trained models and a model card. It uploads nothing.
     """
     study = load_config(config)
     from kevin.report.published import publish as write
@@ -226,6 +231,8 @@ def publish(
         baselines=baselines,
         store=store,
         summaries=summaries or [],
+        tables=tables or [],
+        models=models or [],
     )
 
 

@@ -24,7 +24,6 @@ _MEANING = {
     Outcome.QUARANTINED: "its results are right, its speed is not possible: to be looked at by a person",
     Outcome.CORRECT: "its results match the reference",
 }
-_NEVER_RAN = (Outcome.PARSE_ERROR, Outcome.REFUSED, Outcome.COMPILE_ERROR)
 _MAX_MESSAGE_LINES = 40
 
 
@@ -81,7 +80,7 @@ def _rows(verdict: Verdict, kernel: Kernel) -> list[tuple[str, str]]:
     for name, timing in (("Kernel", verdict.timing), ("Reference", verdict.reference_timing)):
         if timing:
             rows.append((name, _timing(timing)))
-    if verdict.num_trials and verdict.outcome not in _NEVER_RAN:
+    if verdict.num_trials and verdict.outcome.compiles:
         errors = [
             f"{value:.2g} {kind}"
             for kind, value in (("absolute", verdict.max_abs_error), ("relative", verdict.max_rel_error))

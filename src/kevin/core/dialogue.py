@@ -135,6 +135,8 @@ class Parsed(Frozen):
     """None: parse error, see ``problem``."""
     summary: str
     problem: str | None = None
+    num_candidates: int = 0
+    """Code blocks that could be the kernel; the last one is."""
 
 
 _LANGUAGES: dict[Dialect, re.Pattern[str]] = {
@@ -169,8 +171,9 @@ def parse_completion(text: str, dialect: Dialect | Literal["auto"], language: La
         return Parsed(kernel=None, summary="", problem=problem)
     _, place, _, chosen = max(ranked)
     block = answer.blocks[place]
-    said = text[block.end :].partition(SUMMARY)[2].strip().split("\n")[0]
-    return Parsed(kernel=Kernel(dialect=chosen, language=language, source=block.code), summary=said)
+    said = text[block.end :].partition(SUMMARY)[2].lstrip("*").strip().split("\n")[0].strip("* ")
+    kernel = Kernel(dialect=chosen, language=language, source=block.code)
+    return Parsed(kernel=kernel, summary=said, num_candidates=len({at for _, at, _, _ in ranked}))
 
 
 def _rank(block: Block, dialect: Dialect) -> int | None:

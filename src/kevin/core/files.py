@@ -102,6 +102,14 @@ def writing(path: Path) -> Iterator[None]:
         raise
 
 
+def link_or_copy(old: Path | str, new: Path | str) -> None:
+    """The same file under another name; a copy of it on a file system that has no links."""
+    try:
+        os.link(old, new)
+    except OSError:
+        shutil.copy2(old, new)
+
+
 def check_space(path: Path) -> None:
     """Before what cannot tell of a full device: raises OSError as `writing`."""
     if (full := no_space(path.parent)) is not None:

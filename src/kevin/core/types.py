@@ -171,6 +171,11 @@ class Outcome(StrEnum):
     """Correct outputs at an impossible speed, or a tampered clock: kept for a person to look at, never rewarded."""
     CORRECT = "correct"
 
+    @property
+    def compiles(self) -> bool:
+        """Whether there was a kernel that came through its compiler; one that ran out of time may not have."""
+        return self not in (Outcome.PARSE_ERROR, Outcome.REFUSED, Outcome.COMPILE_ERROR)
+
 
 class Timing(Frozen):
     """Wall time of one call, from ``num_samples`` timed calls. Full precision; ratios are derived later."""

@@ -2,10 +2,28 @@
 
 from __future__ import annotations
 
+import json
 from typing import Any
 
+from kevin.core.config import PolicyConfig
+from kevin.core.errors import UsageError
 from kevin.core.fences import THINK_OPEN
 from kevin.core.types import Conversation
+
+
+def prepare_template(tokenizer: Any, name: str, config: PolicyConfig) -> None:
+    """Set what the policy sets in its model's chat template, there itself: whoever saves the tokenizer keeps it.
+
+    Raises:
+        UsageError: there is no chat template.
+    """
+    if tokenizer.chat_template is None:
+        raise UsageError(
+            f"policy {name}: the tokenizer of {config.model} has no chat template; use an instruction-tuned model, or "
+            f"put a chat_template.jinja into its folder"
+        )
+    for variable, value in config.template.items():
+        tokenizer.chat_template = f"{{%- set {variable} = {json.dumps(value)} %}}{tokenizer.chat_template}"
 
 
 def prompt_text(tokenizer: Any, conversation: Conversation) -> tuple[str, str]:

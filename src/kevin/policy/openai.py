@@ -93,6 +93,7 @@ class OpenAIPolicy:
             "top_p": sampling.top_p,
             "seed": request_seed(sampling, request),
             limit: sampling.max_tokens,
+            **({"extra_body": {"chat_template_kwargs": self.config.template}} if self.config.template else {}),
         }
         for attempt in range(1, self.num_retries + 2):
             wait_s = min(0.5 * 2 ** (attempt - 1), self.max_backoff_s)

@@ -14,7 +14,7 @@ from transformers import AutoModelForCausalLM, AutoTokenizer, PreTrainedModel, P
 from kevin.core.config import PolicyConfig
 from kevin.core.errors import DataError, PolicyError, UsageError, first_line
 from kevin.core.types import Completion, Conversation
-from kevin.policy.chat import prompt_tokens
+from kevin.policy.chat import prepare_template, prompt_tokens
 from kevin.policy.cpu import cpu_dtype, fit_threads
 from kevin.policy.decode import Decoding, TokenIds, decode
 from kevin.policy.interface import OnCompletion, Request, Sampling, request_seed
@@ -41,13 +41,8 @@ class TransformersPolicy:
         """``token_budget``: tokens of prompts and answers in one micro-batch; what memory allows when absent.
 
         Raises:
-            UsageError: a tokenizer without a chat template, or a model without an end token.
+            UsageError: a model without an end token.
         """
-        if tokenizer.chat_template is None:
-            raise UsageError(
-                f"policy {name}: the tokenizer of {model.name_or_path or 'this model'} has no chat template; use an "
-                f"instruction-tuned model, or put a chat_template.jinja into its folder"
-            )
         self.name, self.model, self.tokenizer = name, model, tokenizer
         self.token_budget = affordable_tokens(model) if token_budget is None else token_budget
         self._eos_ids = _eos_ids(model, tokenizer)
@@ -143,6 +138,7 @@ def load_transformers(name: str, config: PolicyConfig) -> TransformersPolicy:
             f"policies.{name}.model: cannot load {where}: {first_line(e)}. Check the name, that the "
             f"network reaches the hub, or give the path of a downloaded model"
         ) from e
+    prepare_template(tokenizer, name, config)
     device = "cuda" if torch.cuda.is_available() else "cpu"
     if device == "cpu":
         fit_threads(model.num_parameters())

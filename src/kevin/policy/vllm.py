@@ -10,7 +10,7 @@ from typing import Any
 from kevin.core.config import PolicyConfig
 from kevin.core.errors import PolicyError
 from kevin.core.types import Completion, Conversation
-from kevin.policy.chat import prompt_tokens
+from kevin.policy.chat import prepare_template, prompt_tokens
 from kevin.policy.drafts import drafting
 from kevin.policy.interface import OnCompletion, Request, Sampling, request_seed
 from kevin.policy.programs import shared_programs
@@ -42,6 +42,7 @@ class VllmPolicy:
         except (OSError, ValueError, RuntimeError) as e:
             raise PolicyError(f"policies.{name}.model: vllm cannot load {config.model}: {e}") from e
         self._tokenizer = self._llm.get_tokenizer()
+        prepare_template(self._tokenizer, name, config)
 
     def count_tokens(self, conversation: Conversation) -> int:
         return len(prompt_tokens(self._tokenizer, conversation)[0])

@@ -97,6 +97,9 @@ def targets_page(configs: Path) -> str:
                 lines.append(f"| `{file}` | `{command}` | {title} {caption.text}{needs} |")
         lines.append("")
     lines += ["## To publish\n", "| file | command | what |", "|---|---|---|"]
-    what = "Answers, kernels, tasks and all else of which others make each table again and judge each kernel again."
+    what = (
+        "Trained models with a model card, answers, kernels, tasks and all else of which others make each table again "
+        "and judge each kernel again."
+    )
     lines.append(f"| `results/published` | `snakemake results/published` | {what} |")
     return "\n".join(lines) + "\n"

@@ -3,8 +3,8 @@
 ``answers.csv``, ``answers.json``: what was answered and what the judge found (`kevin.report.answers`), by the first
 digits of a kernel's digest. ``kernels.parquet``: every distinct kernel that was judged for a held-out task, once, with
 its source, outcome and times. ``tasks.parquet``: these tasks. ``baselines.csv``, ``search_seconds.csv``,
-``trainings/``: what else the tables are made of. ``config.yaml``: the resolved configuration. ``README.md``: whence all
-this is, and under which terms.
+``trainings/``: what else the tables are made of. ``config.yaml``: the resolved configuration. ``tables/``, and a folder
+for each trained model, where they are given. ``README.md``: a model card (`kevin.report.model_card`).
 """
 
 from __future__ import annotations
@@ -22,6 +22,7 @@ import yaml
 from kevin.core.config import Study
 from kevin.core.errors import DataError
 from kevin.core.files import (
+    link_or_copy,
     read_metadata,
     read_parquet,
     read_turns,
@@ -34,6 +35,7 @@ from kevin.core.files import (
 from kevin.core.types import Kernel, Turn
 from kevin.report.answers import write_answers
 from kevin.report.catalogue import OF_SCORES, SPLITS, make_table
+from kevin.report.model_card import ADAPTER, model_card
 from kevin.report.notes import read_summaries
 from kevin.report.scores import KIND, machines, read_scores
 from kevin.report.search import SECONDS, read_search, write_seconds
@@ -95,6 +97,8 @@ def publish(
     baselines: Path,
     store: Path,
     summaries: Sequence[Path] = (),
+    tables: Sequence[Path] = (),
+    models: Sequence[Path] = (),
 ) -> Path:
     """Write the folder, in one piece. Returns ``out``.
 
@@ -103,6 +107,11 @@ def publish(
         search: rollouts of strategies, where there are any.
         store: the verdicts, which have the times.
         summaries: of the trainings behind these; ``metrics.jsonl`` is taken from beside each.
+        tables: CSV files; Markdown and LaTeX are taken from beside each. The card shows ``primary``.
+        models: folders, of which the adapter is taken where they have one. Files are linked where the system can.
+
+    Raises:
+        DataError: one of ``models`` is no model's folder.
     """
     with whole_folder(out) as folder:
         files = Published(folder)
@@ -119,8 +128,34 @@ def publish(
         write_text(files.config, yaml.safe_dump(study.model_dump(mode="json"), sort_keys=False))
         for path in summaries:
             _copy_training(path, folder / "trainings")
-        write_text(folder / "README.md", _about(study, kernels, judged))
+        for table in tables:
+            _copy_table(table, folder / "tables")
+        own = [_copy_model(model, folder) for model in models]
+        shown = folder / "tables/primary.md"
+        primary = shown.read_text("utf-8") if shown.exists() else None
+        write_text(folder / "README.md", model_card(study, kernels, judged, own, primary))
+    log.info("%s: nothing is uploaded; to publish it: hf upload YOUR_NAME/A_NAME %s", out, out)
     return out
+
+
+def _copy_table(table: Path, into: Path) -> None:
+    into.mkdir(exist_ok=True)
+    for suffix in (".csv", ".md", ".tex"):
+        if (file := table.with_suffix(suffix)).exists():
+            shutil.copy(file, into / file.name)
+
+
+def _copy_model(model: Path, into: Path) -> Path:
+    """Its folder below ``into``, of its name, with the licence that an adapter has from its base."""
+    source = model / "adapter" if (model / "adapter" / ADAPTER).exists() else model
+    if not any((source / name).exists() for name in (ADAPTER, "config.json")):
+        raise DataError(f"{model}: neither a model nor an adapter (no config.json, no {ADAPTER} in it)")
+    own = into / model.name
+    shutil.copytree(source, own, copy_function=link_or_copy)
+    for licence in model.glob("LICENSE*"):
+        if not (own / licence.name).exists():
+            link_or_copy(licence, own / licence.name)
+    return own
 
 
 def _copy_training(path: Path, into: Path) -> None:
@@ -190,28 +225,3 @@ def make_published_tables(folder: Path, out: Path, study: Study) -> list[Path]:
     given: dict[str, Any] = {"scores": [own.answers], "search": search, "runs": own.runs, "summaries": own.summaries}
     given |= {"tasks": own.tasks, "baselines": own.baselines}
     return [make_table(name, out / f"{name}.csv", study=study, **given) for name in names]
-
-
-def _about(study: Study, kernels: pd.DataFrame, judged: dict[str, Any]) -> str:
-    source = study.tasks.kernelbench
-    of_tasks = "this project's own, Apache-2.0."
-    if study.tasks.source != "catalog":
-        of_tasks = f"KernelBench's ({source.repository}, commit {source.commit}), MIT, and {of_tasks}"
-    policies = ", ".join(f"`{name}` ({study.policies[name].model})" for name in study.evaluate)
-    return f"""# Published answers and kernels
-
-{len(kernels):,} distinct kernels, judged for {kernels["task_id"].nunique()} held-out tasks, {study.scale} scale, \
-commit {judged.get("commit") or "not known"}. What each file holds: `docs/schemas.md`.
-
-Made again from this folder alone, without a GPU and without judging:
-
-    kevin tables --published THIS_FOLDER --out-dir tables
-
-Judged again, a sample or all:
-
-    kevin judge --published THIS_FOLDER --sample 100
-
-**Origin and licence.** Kernels were written by the policies {policies}, and by this project's kernel writer; what \
-this project's own models wrote is under Apache-2.0, what others wrote under the terms of their models. Tasks: \
-{of_tasks} Kernels are untrusted code: run them in a sandbox, as `kevin judge` does.
-"""

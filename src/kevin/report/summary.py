@@ -11,6 +11,7 @@ import pandas as pd
 from kevin.core.config import Study
 from kevin.core.errors import DataError
 from kevin.core.files import read_table
+from kevin.core.types import Outcome
 from kevin.report.catalogue import SPLITS
 from kevin.report.cells import percent, signed, times
 from kevin.report.claims import NOT_MEASURED, PRIMARY
@@ -44,6 +45,7 @@ def summary_text(study: Study) -> str:
     lines = {
         "primary endpoint": _primary(results / "tables" / "claims.csv"),
         **_correct(levels, gain, study),
+        "kernels that compile": _compile(results / "figures" / "outcomes.csv", study),
         "speedup over eager": "; ".join(_speedups(levels, study)),
         "share of the ceiling": "; ".join(_ceiling_shares(levels, study)),
         "gain in mean score": "" if gain is None else "; ".join(_gains(gain, study)),
@@ -101,6 +103,16 @@ def _correct(levels: Mapping[str, pd.DataFrame], gain: pd.DataFrame | None, stud
     total = (rows["correct_avg"] * rows["num_tasks"]).groupby(level=0).sum()
     shares = (total / rows["num_tasks"].groupby(level=0).sum()).to_dict()
     return {"correct trajectories": _listed(shares, percent, study)}
+
+
+def _compile(path: Path, study: Study) -> str:
+    """Of all answers with a verdict, by the numbers behind the figure of outcomes."""
+    if not path.exists():
+        return ""
+    rows = read_table(path)
+    compiled = rows[[Outcome(outcome).compiles for outcome in rows["outcome"]]]
+    shares = compiled.groupby("policy")["num"].sum() / rows.groupby("policy")["num"].sum()
+    return _listed(shares.dropna().to_dict(), percent, study)
 
 
 def _speedups(levels: Mapping[str, pd.DataFrame], study: Study) -> Iterator[str]:

@@ -11,13 +11,11 @@ from __future__ import annotations
 
 import json
 import logging
-import os
-import shutil
 from collections.abc import Mapping
 from pathlib import Path
 from typing import Any
 
-from kevin.core.files import write_text
+from kevin.core.files import link_or_copy, write_text
 from kevin.core.resume import differences, read_identity, set_aside, with_defaults
 from kevin.core.texts import strict_json
 from kevin.rollout.settings import IDENTITY_DEFAULTS
@@ -34,7 +32,7 @@ def restore(out: Path, identity: Mapping[str, Any]) -> bool:
         return False
     logger.info("%s is done already; for a new one: rm -r %s", out, kept.parent)
     out.unlink(missing_ok=True)
-    _same_file(kept, out)
+    link_or_copy(kept, out)
     return True
 
 
@@ -44,16 +42,9 @@ def keep(out: Path, identity: Mapping[str, Any]) -> None:
     if folder.exists():
         logger.warning("%s was rolled out anew; the one before is kept in %s", out, set_aside(folder))
     folder.mkdir()
-    _same_file(out, folder / out.name)
+    link_or_copy(out, folder / out.name)
     write_text(folder / "rollout.json", strict_json(_plain(identity), indent=1, sort_keys=True) + "\n")
 
 
 def _plain(identity: Mapping[str, Any]) -> Any:
     return json.loads(strict_json(identity))
-
-
-def _same_file(old: Path, new: Path) -> None:
-    try:
-        os.link(old, new)
-    except OSError:  # not every file system has links
-        shutil.copy2(old, new)

@@ -31,7 +31,7 @@ if TYPE_CHECKING:
 
 logger = logging.getLogger(__name__)
 
-VERSION = 1
+VERSION = 2
 """Raised when the same settings would give other answers; read by the workflow too."""
 MAX_UNJUDGED_SHARE = 0.05
 """Of trajectories that the harness failed on; a file with more of them is not written."""

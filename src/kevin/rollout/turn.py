@@ -208,10 +208,13 @@ class TurnPlayer:
         chars, with_profile = self._settings.max_feedback_chars, self._settings.profile_feedback
         evaluation: dict[str, Any]
         if isinstance(result, Verdict):
+            told = verdict_feedback(result, max_chars=chars, with_profile=with_profile)
+            if parsed.num_candidates > 1 and not result.outcome.compiles:
+                told += f"\nOf your {parsed.num_candidates} code blocks one was judged: write the whole file in one."
             evaluation = {
                 "outcome": result.outcome,
                 "reason": result.reason,
-                "feedback": verdict_feedback(result, max_chars=chars, with_profile=with_profile),
+                "feedback": told,
                 "verdict_key": result.key,
                 "speedup": result.speedup,
             }
@@ -245,11 +248,12 @@ class TurnPlayer:
         speedups = [t.speedup for t in turns if t.speedup is not None]
         best = f", fastest {max(speedups):.2f}x" if speedups else ""
         logger.info(
-            "turn %d/%d: %d of %d kernels correct%s; generated in %.1f s, judged in %.1f s (%d new)",
+            "turn %d/%d: of %d answers %d compile and %d are correct%s; generated in %.1f s, judged in %.1f s (%d new)",
             timing.turn,
             self._settings.num_turns,
-            len(speedups),
             len(turns),
+            sum(t.outcome is not None and t.outcome.compiles for t in turns),
+            len(speedups),
             best,
             timing.generate_s,
             timing.judge_s,

@@ -74,6 +74,13 @@ class TestParse:
         assert parse("```cpp\na\n```\nbetter:\n```cpp\nb\n```").kernel == kernel("b\n")
         assert parse("```cpp\na\n```\n```cpp\nb").kernel == kernel("a\n")
 
+    def test_a_summary_may_stand_out(self):
+        for said in ("**Summary:** tiled", "Summary: **tiled**", "**Summary: tiled**"):
+            assert parse(f"```cpp\na\n```\n{said}\nMore.").summary == "tiled"
+
+    def test_blocks_that_could_be_the_kernel_are_counted(self):
+        assert parse("```cpp\na\n```\n```cpp\nb\n```\n```bash\nmake\n```\n").num_candidates == 2
+
     def test_a_summary_before_the_code_is_not_the_summary(self):
         assert parse("Summary: early\n```cpp\na\n```").summary == ""
 

@@ -362,6 +362,21 @@ class TestLoad:
         with pytest.raises(UsageError, match="has no chat template"):
             self.load(folder)
 
+    def test_what_a_policy_sets_in_its_template_is_kept_by_what_is_trained_from_it(self, folder, tmp_path):
+        """As Qwen3's: it opens a thought, or an empty one."""
+        thought = "{% if thinking is defined and thinking is false %}<think>\n</think>\n{% else %}<think>\n{% endif %}"
+        (folder / "chat_template.jinja").write_text(TEMPLATE + thought)
+        thinking = self.load(folder)
+        assert thinking.encode(ask("a").conversation)[1] == "<think>\n"
+        config = PolicyConfig(model=str(folder), template={"thinking": False})
+        assert policy_identity(config) != policy_identity(PolicyConfig(model=str(folder)))
+        silent = load_policy("base", config)
+        silent.model.save_pretrained(tmp_path / "trained")
+        silent.tokenizer.save_pretrained(tmp_path / "trained")
+        for policy in (silent, self.load(tmp_path / "trained")):
+            tokens, opening = policy.encode(ask("a").conversation)
+            assert opening == "" and policy.tokenizer.decode(tokens).endswith("<think>\n</think>\n")
+
     def test_the_identity_follows_weights_and_settings_but_not_the_label(self, folder):
         config = PolicyConfig(model=str(folder))
         before = policy_identity(config)

@@ -11,6 +11,7 @@ import numpy as np
 import pandas as pd
 import pytest
 from cli_fixtures import ROOT
+from huggingface_hub import ModelCard
 from report_fixtures import make_study, make_turn, write_scores, write_study
 from typer.testing import CliRunner
 
@@ -20,7 +21,8 @@ from kevin.core.errors import DataError
 from kevin.core.files import read_tasks, read_turns, write_parquet, write_turns
 from kevin.core.types import Outcome, Timing, Verdict
 from kevin.report.catalogue import OF_SCORES, make_table
-from kevin.report.published import KERNELS, Published, make_published_tables, publish, read_kernels
+from kevin.report.model_card import model_card
+from kevin.report.published import COLUMNS, KERNELS, Published, make_published_tables, publish, read_kernels
 from kevin.report.scores import hardware, read_scores
 
 STORED = ROOT / "results/reference/laptop/published"
@@ -65,6 +67,22 @@ def made(study: Study, tmp_path_factory: pytest.TempPathFactory) -> dict[str, li
     step = {"step": 1, "num_kernels": 8, "seconds": {"generate": 1.0, "judge": 2.0, "model": 1.0, "step": 5.0}}
     (root / "train/metrics.jsonl").write_text(json.dumps(step) + "\n")
     files["summaries"] = [root / "train/summary.json"]
+    files["tables"] = [root / "tables/primary.csv", root / "tables/claims.csv"]
+    files["models"] = [root / "policies/p0", root / "policies/p1"]
+    for name, text in {
+        "tables/primary.csv": "policy\n",
+        "tables/primary.md": "| policy | speedup |\n",
+        "tables/claims.csv": "claim\n",
+        "policies/p0/config.json": "{}",
+        "policies/p0/model.safetensors": "merged weights",
+        "policies/p0/LICENSE": "Apache License\nVersion 2.0\n",
+        "policies/p0/adapter/adapter_config.json": "{}",
+        "policies/p0/adapter/adapter_model.safetensors": "adapter",
+        "policies/p1/config.json": "{}",
+        "policies/p1/model.safetensors": "weights",
+    }.items():
+        (root / name).parent.mkdir(parents=True, exist_ok=True)
+        (root / name).write_text(text)
     return files
 
 
@@ -79,7 +97,7 @@ def folder(study: Study, made: dict[str, list[Path]]) -> Path:
     path.parent.mkdir(parents=True)
     path.write_text(verdict.model_dump_json())
     one = {name: made[name][0] for name in ("tasks", "baselines", "store")}
-    many = {name: made[name] for name in ("scores", "turns", "search", "summaries")}
+    many = {name: made[name] for name in ("scores", "turns", "search", "summaries", "tables", "models")}
     return publish(made["root"][0] / "published", study=study, **one, **many)
 
 
@@ -126,6 +144,58 @@ def test_every_kernel_is_there_once_with_its_task_and_times(
     assert set(answers["strategy"].dropna()) == {"parallel", "serial"}
     about = (folder / "README.md").read_text()
     assert f"{len(kernels):,} distinct kernels" in about and "Apache-2.0" in about and "--published" in about
+
+
+def card(folder: Path) -> tuple[dict[str, Any], str]:
+    """Front matter, as Hugging Face reads it, and text."""
+    found = ModelCard.load(folder / "README.md")
+    return found.data.to_dict(), found.text
+
+
+def test_a_model_card_stands_beside_adapters_models_and_tables(made: dict[str, list[Path]], folder: Path) -> None:
+    front, text = card(folder)
+    assert (front["license"], front["library_name"]) == ("apache-2.0", "peft")
+    assert (folder / "p0/LICENSE").exists() and front["tags"] == ["kevin-study", "kernel-generation", "c++"]
+    assert "| policy | speedup |" in text and "`p0/`: an adapter." in text and "`p1/`: a model." in text
+    assert "rehearsal" not in text.lower()
+    assert (folder / "p0/adapter_model.safetensors").read_text() == "adapter" and not (
+        folder / "p0/config.json"
+    ).exists()
+    assert (folder / "p1/model.safetensors").samefile(made["models"][1] / "model.safetensors")
+    assert sorted(path.name for path in (folder / "tables").iterdir()) == ["claims.csv", "primary.csv", "primary.md"]
+
+
+def test_origin_and_licence_follow_the_model_that_training_began_with(study: Study, tmp_path: Path) -> None:
+    kernels = pd.DataFrame(columns=COLUMNS)
+
+    def front(model: str, **changes: Any) -> dict[str, Any]:
+        raw = study.model_dump(mode="json") | changes
+        raw["policies"] = {"p0": {"model": model}, "a": {}}
+        raw |= {"evaluate": ["p0", "a"], "runs": {"a": {}}, "train": {"init": "p0"}, "results": str(tmp_path)}
+        (tmp_path / "README.md").write_text(model_card(Study.model_validate(raw), kernels, {}, [], None))
+        return card(tmp_path)[0]
+
+    coder = front("Qwen/Coder-7B", tasks={"source": "kernelbench"}, report={"miniature": True})
+    assert coder["base_model"] == "Qwen/Coder-7B" and coder["datasets"] == ["ScalingIntelligence/KernelBench"]
+    assert (coder["license"], coder["license_link"]) == ("other", "https://huggingface.co/Qwen/Coder-7B")
+    assert {"grpo", "rehearsal"} <= set(coder["tags"])
+    snapshot = tmp_path / "models--Qwen--Coder-7B/snapshots/abc"
+    snapshot.mkdir(parents=True)
+    (snapshot / "README.md").write_text("---\nlicense: apache-2.0\n---\nA model.\n")
+    downloaded = front(str(snapshot))
+    assert (downloaded["base_model"], downloaded["license"]) == ("Qwen/Coder-7B", "apache-2.0")
+    own = front(f"{tmp_path}/base_model")
+    assert "base_model" not in own and own["license"] == "apache-2.0"
+
+
+def test_what_is_no_model_is_not_published(study: Study, made: dict[str, list[Path]], tmp_path: Path) -> None:
+    one = {name: made[name][0] for name in ("tasks", "baselines", "store")}
+    with pytest.raises(DataError, match="policies: neither a model nor an adapter"):
+        publish(
+            tmp_path / "out", study=study, scores=made["scores"], turns=made["turns"], search=[], **one,
+            models=[made["models"][0].parent],
+        )  # fmt: skip
+    assert not (tmp_path / "out").exists()
 
 
 def test_a_kernel_that_was_changed_is_found_out(folder: Path, tmp_path: Path) -> None:

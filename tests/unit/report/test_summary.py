@@ -104,3 +104,14 @@ def test_the_primary_endpoint_stands_first(tmp_path: Path) -> None:
     )  # fmt: skip
     pd.DataFrame(rows | {"verdict": ["not measured", "shown"]}).to_csv(claims, index=False)
     assert lines(study)["primary endpoint"] == "not measured: on both sides"
+
+
+def test_a_model_that_solves_nothing_yet_may_compile(tmp_path: Path) -> None:
+    study = write_tables(tmp_path, make_study(2))
+    (tmp_path / "figures").mkdir()
+    rows = {
+        "policy": ["p0", "p0", "p0", "p1"], "outcome": ["compile_error", "incorrect", "parse_error", "correct"],
+        "num": [5, 3, 2, 0],
+    }  # fmt: skip
+    pd.DataFrame(rows).to_csv(tmp_path / "figures/outcomes.csv", index=False)
+    assert lines(study)["kernels that compile"] == "base model 30 %"

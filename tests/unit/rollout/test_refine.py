@@ -94,6 +94,13 @@ class TestDialogue:
         turns = run(judge=ScriptedJudge({("l1/b", 0, 1): long}), settings=settings)
         assert turns[0].feedback == "Correctness error: " + "e" * 60 + " [...]"
 
+    def test_who_spreads_a_kernel_over_several_blocks_is_told(self):
+        place = ("l1/b", 0, 1)
+        two = {"text": "```cpp\nhelpers\n```\n```cpp\nkernel l1/b 0 1\n```\n"}
+        for outcome, told in ((Outcome.COMPILE_ERROR, True), (Outcome.INCORRECT, False)):
+            turns = run(ScriptedPolicy({place: two}), ScriptedJudge({place: failing(place, outcome)}))
+            assert ("Of your 2 code blocks one was judged: write the whole" in turns[0].feedback) is told
+
 
 class TestEarlyEnds:
     def test_a_first_prompt_that_does_not_fit_stops_the_run_before_any_work(self):

@@ -94,22 +94,6 @@ def test_it_waits_until_a_date(client: Any) -> None:
     assert 50 < client.waited[0] <= 60
 
 
-@pytest.mark.parametrize(
-    ("completion", "text"),
-    [
-        ("hi", "hi"),
-        ("", ""),
-        ([], ""),
-        ([{"role": "assistant", "content": "a"}, {"role": "assistant", "content": "b"}], "b"),
-        ([{"role": "assistant", "content": None}], ""),
-        ([{"role": "assistant", "tool_calls": []}], ""),
-        ([{"role": "assistant", "content": [{"type": "text", "text": "a"}, {"type": "image"}, {"text": "b"}]}], "ab"),
-    ],
-)
-def test_what_a_completion_says(client: Any, completion: Any, text: str) -> None:
-    assert client.text_of(completion) == text
-
-
 RESULTS = b'{"results":[1]}'
 
 

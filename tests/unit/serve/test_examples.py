@@ -11,7 +11,7 @@ import sys
 import threading
 from importlib import import_module
 from pathlib import Path
-from typing import Any
+from typing import Any, ClassVar
 from unittest.mock import MagicMock
 
 import pytest
@@ -38,30 +38,80 @@ def fenced(kernel: str) -> str:
 
 @pytest.mark.slow
 @pytest.mark.usefixtures("as_client")
-def test_a_reward_function_for_trl_gives_scores(monkeypatch: pytest.MonkeyPatch) -> None:
+def test_answers_of_a_model_have_scores() -> None:
+    """Judged by a server for real."""
+    answers = [fenced(GOOD), fenced(WRONG), "no kernel", fenced(GOOD)]
+    answers += [f"<thinking>\n{fenced(WRONG)}", f"Now:\n```c++ \n{GOOD}```\n```bash\nmake\n```\n"]
+    references = [REFERENCE, REFERENCE, REFERENCE, "import nothing_like_it\n", REFERENCE, REFERENCE]
+    results = import_module("kevin_client").judge(list(zip(references, answers, strict=True)), "answer")
+    scores = [result.get("score") for result in results]
+    assert scores[0] > 0.3 and scores[1:] == [0.0, 0.0, None, 0.0, scores[0]]
+
+
+class Tokenizer:
+    """A token a character."""
+
+    def apply_chat_template(self, chats, add_generation_prompt, tokenize):
+        return ["\n".join(f"{m['role']}: {m['content']}" for m in chat) for chat in chats]
+
+    def __call__(self, texts, add_special_tokens):
+        return {"input_ids": [[ord(sign) for sign in text] for text in texts]}
+
+    def batch_decode(self, rows, skip_special_tokens):
+        return ["".join(map(chr, row)) for row in rows]
+
+
+def test_trl_is_handed_each_turn_as_a_sample_without_earlier_thoughts(monkeypatch: pytest.MonkeyPatch) -> None:
     """Without TRL, which takes seconds to import: see the next test."""
+    monkeypatch.syspath_prepend(str(EXAMPLES))
     for name in ("datasets", "trl"):
         monkeypatch.setitem(sys.modules, name, MagicMock())
-    reward = runpy.run_path(str(EXAMPLES / "trl_grpo.py"))["kernel_reward"]
-    completions = [fenced(GOOD), [{"role": "assistant", "content": fenced(WRONG)}], "no kernel", fenced(GOOD)]
-    completions += [f"<thinking>\n{fenced(WRONG)}", f"Now:\n```c++ \n{GOOD}```\n```bash\nmake\n```\n"]
-    references = [REFERENCE, REFERENCE, REFERENCE, "import nothing_like_it\n", REFERENCE, REFERENCE]
-    scores = reward(completions=completions, reference=references, prompts=[], completion_ids=[])
-    assert scores[0] > 0.3 and scores[1:] == [0.0, 0.0, None, 0.0, scores[0]]
+    client = import_module("kevin_client")
+    correct = {"verdict": {"outcome": "correct", "message": ""}, "speedup": 1.5}
+    results = {"slow": correct | {"score": 1.0}, "fast": correct | {"score": 2.0}, "lost": {"error": {}}}
+
+    def judge(pairs, what):
+        assert what == "answer" and {reference for reference, _ in pairs} == {"class Model: ..."}
+        return [results[answer.split()[-1]] for _, answer in pairs]
+
+    monkeypatch.setattr(client, "judge", judge)
+    example = runpy.run_path(str(EXAMPLES / "trl_grpo.py"))
+    written = iter([["<think>one</think> slow", "lost"], ["<think>two</think> fast", "fast"]])
+    trainer = MagicMock(processing_class=Tokenizer())
+    trainer._generate_single_turn = lambda *_: ([[ord(sign) for sign in text] for text in next(written)], None)
+    prompt = [{"role": "user", "content": example["PROMPT"] + "class Model: ..."}]
+    made = example["rollouts"](2)([prompt] * 4, trainer)
+    texts = Tokenizer().batch_decode(made["prompt_ids"], True)
+    assert Tokenizer().batch_decode(made["completion_ids"], True) == [
+        "<think>one</think> slow", "<think>two</think> fast", "lost", "fast"
+    ]  # fmt: skip
+    assert texts[0] == texts[2] and "think" not in "".join(texts)
+    assert "assistant: slow\nuser: correct, 1.50x as fast as PyTorch." in texts[1]
+    assert made["value"] == [1.0 + 0.4 * 2.0, 2.0, None, 2.0] and made["logprobs"] is None
+    assert example["kernel_return"]([], made["value"]) == made["value"]
+
+
+def test_what_later_turns_see(monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.syspath_prepend(str(EXAMPLES))
+    client = import_module("kevin_client")
+    seen = {"a <think>b</think>\nc": "c", "b</think>c": "c", "c": "c", "<think>b": "(no code)", "": "(no code)"}
+    assert {text: client.visible(text) for text in seen} == seen
+    assert client.returns([1.0, 0.0, 2.0], gamma=0.5) == [1.5, 1.0, 2.0]
 
 
 @pytest.mark.slow
 @pytest.mark.usefixtures("as_client")
 def test_trl_trains_with_it(tmp_path: Path) -> None:
-    """TRL itself, imported and run for a step."""
+    """TRL itself, imported and run for a step of two turns."""
     save_model(tmp_path / "model")
     trainer = import_module("trl_grpo").trainer(
         str(tmp_path / "model"),
         [REFERENCE],
+        num_turns=2,
         output_dir=str(tmp_path / "out"),
         max_steps=1,
-        per_device_train_batch_size=2,
-        num_generations=2,
+        per_device_train_batch_size=4,
+        num_generations=4,
         max_completion_length=4,
         use_cpu=True,
         bf16=False,
@@ -69,7 +119,7 @@ def test_trl_trains_with_it(tmp_path: Path) -> None:
     )
     trainer.train()
     logged = {key: value for entry in trainer.state.log_history for key, value in entry.items()}
-    assert logged["rewards/kernel_reward/mean"] == 0.0, "four tokens are no kernel"
+    assert logged["rewards/kernel_return/mean"] == 0.0, "four tokens are no kernel"
 
 
 @pytest.mark.slow
@@ -96,10 +146,14 @@ def test_a_client_is_told_what_is_wrong(monkeypatch: pytest.MonkeyPatch) -> None
 class Model(http.server.BaseHTTPRequestHandler):
     """An OpenAI endpoint that answers with a wrong kernel, and with a right one once it was told so."""
 
+    asked: ClassVar[list[str]] = []
+
     def do_POST(self) -> None:
         asked = json.loads(self.rfile.read(int(self.headers["Content-Length"])))
+        self.asked.append(str(asked["messages"]))
         turns = [message for message in asked["messages"] if message["role"] == "assistant"]
-        text = fenced(GOOD if turns and "incorrect" in str(asked["messages"][-1]["content"]) else WRONG)
+        kernel = GOOD if turns and "incorrect" in str(asked["messages"][-1]["content"]) else WRONG
+        text = "<think>A thought.</think>\n" + fenced(kernel)
         chunks = [
             {"delta": {"role": "assistant", "content": text}, "finish_reason": None},
             {"delta": {}, "finish_reason": "stop"},
@@ -119,7 +173,7 @@ class Model(http.server.BaseHTTPRequestHandler):
     not VERIFIERS, reason="KEVIN_VERIFIERS_PYTHON names no Python with verifiers, which needs openai < 3"
 )
 @pytest.mark.usefixtures("as_client")
-def test_an_environment_for_verifiers_rewards_the_best_turn(tmp_path: Path) -> None:
+def test_an_environment_for_verifiers_makes_each_turn_a_sample(tmp_path: Path) -> None:
     (tmp_path / "references").mkdir()
     (tmp_path / "references" / "relu.py").write_text(REFERENCE)
     endpoint = http.server.ThreadingHTTPServer(("127.0.0.1", 0), Model)
@@ -153,4 +207,6 @@ def test_an_environment_for_verifiers_rewards_the_best_turn(tmp_path: Path) -> N
         if "failed to prepare uv script" in error["message"]:  # it fetches uv where there is none
             pytest.skip(f"verifiers cannot set up its harness here: {error['message'][-120:]}")
     assert episode["ok"], episode["errors"]
-    assert episode["traces"][0]["rewards"]["kernel"]["score"] > 0.3, "the second turn's, which was told of the first"
+    first, second = (trace["rewards"]["kernel"]["score"] for trace in episode["traces"])
+    assert second > 0.3 and first == pytest.approx(0.4 * second), "the second turn was told of the first"
+    assert len(Model.asked) == 2 and "A thought." not in Model.asked[1]

@@ -34,6 +34,10 @@ class PolicyConfig(Settings):
     distributed as without drafts, and come several times faster where kernels repeat each other; 0: none."""
     engine: dict[str, Any] = Field(default={})
     """``vllm`` only: further arguments of ``vllm.LLM``, e.g. ``{tensor_parallel_size: 8, max_model_len: 16384}``."""
+    template: dict[str, bool | int | float | str] = Field(default={})
+    """Variables of the model's chat template, e.g. ``{enable_thinking: false}`` for one that thinks unless it is told
+    not to. What is trained from this policy keeps them; an ``openai`` endpoint gets them as ``chat_template_kwargs``.
+    """
     label: str | None = None
     """Name in tables and figures; the key of the policy when absent."""
     seed_of: str | None = None
@@ -51,7 +55,12 @@ class PolicyConfig(Settings):
 
     def identity(self) -> dict[str, Any]:
         """The settings that its answers depend on, lengths apart, as JSON values."""
-        keys = {"backend", "model", "dtype", *(key for key in ("engine", "draft_tokens") if getattr(self, key))}
+        keys = {
+            "backend",
+            "model",
+            "dtype",
+            *(key for key in ("engine", "draft_tokens", "template") if getattr(self, key)),
+        }
         return self.model_dump(mode="json", include=keys)
 
     @model_validator(mode="after")

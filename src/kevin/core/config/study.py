@@ -218,6 +218,29 @@ class Study(Settings):
         twins = [run.model_copy(update={"judge": {}}) for run in free]
         return [name for name, run in self.runs.items() if run in free or run in twins] or list(self.runs)
 
+    def with_policy(self, name: str) -> Study:
+        """The study with ``name`` among its policies: one of its own, a file of recorded answers, or a model's folder,
+        which is played as the model that training starts from.
+
+        Raises:
+            ConfigError: none of these.
+        """
+        if name in self.policies:
+            return self
+        own: dict[str, Any] = {"model": name}
+        start = self.policies.get(self.train.init)
+        if Path(name).is_file():
+            own["backend"] = "replay"
+        elif not Path(name).is_dir():
+            known = ", ".join(self.policies)
+            raise ConfigError(
+                f"no policy {name!r} in the configuration, and no such file or folder; there are {known}; a model of "
+                f"the hub is named under policies first"
+            )
+        elif start is not None and start.backend in ("transformers", "vllm"):
+            own |= start.model_dump(include=set(_PLAYED_BY))
+        return self.model_copy(update={"policies": {**self.policies, name: PolicyConfig.model_validate(own)}})
+
     def for_policy(self, policy: str) -> Study:
         """The study with later turns that see what they saw where the policy was trained."""
         run = self.made_by(policy)

@@ -15,6 +15,7 @@ import signal
 import subprocess
 import tempfile
 import time
+from collections.abc import Iterator
 from pathlib import Path
 
 from pydantic import Field
@@ -36,10 +37,20 @@ from kevin.judge.sandbox.isolation import Isolation, detect_isolation, toolchain
 _COMPILER_MEMORY_BYTES: dict[str, int] = {"cpp": 3 << 30, "cuda": 12 << 30}
 _MAX_LIBRARY_BYTES = 64 << 20
 _OTHER_LAUNCHER = re.compile(
-    rf"error.*\b(conflict|ambiguat|overload|linkage|incompatible).*\b{abi.LAUNCHER}\b"
-    rf"|error.*\b{abi.LAUNCHER}\b.*\b(conflict|ambiguat|overload|linkage|incompatible)"
+    rf"error.*\b(conflict|ambiguat|overload|linkage|incompatible|redeclared).*\b{abi.LAUNCHER}\b"
+    rf"|error.*\b{abi.LAUNCHER}\b.*\b(conflict|ambiguat|overload|linkage|incompatible|redeclared)"
 )
 """What compilers say of a launcher that is declared otherwise than the harness declares it."""
+_OF_PYTORCH = re.compile(r"error: (?:torch|ATen|c10|pybind11)/\S*: No such file")
+_OTHER_FLAGS = re.compile(r"error.*(?:option mismatch|\bflags?\b)")
+_UNDEFINED = re.compile(r'error: identifier "(\w+)" is undefined')
+_HEADERS = {
+    **dict.fromkeys(("half", "half2", "__half", "__half2"), "cuda_fp16.h"),
+    **dict.fromkeys(("nv_bfloat16", "__nv_bfloat16", "nv_bfloat162", "__nv_bfloat162"), "cuda_bf16.h"),
+    **dict.fromkeys(("FLT_MAX", "FLT_MIN", "FLT_EPSILON"), "cfloat"),
+}
+"""What nvcc does not say; g++ names headers itself."""
+_HEADER_MISSING = re.compile(r"\bnote: .* is defined in header ")
 _PROBE = {
     "cpp": '#include <cmath>\nextern "C" void launch(const float* x, float* y) { y[0] = std::exp(x[0]); }\n',
     "cuda": "__global__ void probe(float* y) { y[0] = 1.0f; }\n",
@@ -144,13 +155,15 @@ def compiler_command(
 
 
 def compiler_excerpt(text: str, max_errors: int = 3, max_lines: int = 24) -> str:
-    """The first errors with their source lines; warnings and notes are left out."""
+    """The first errors with their source lines; warnings are left out, and notes but those that name a header."""
     keep: list[str] = []
     errors = 0
     in_error = False
     for line in text.replace("\u2018", "'").replace("\u2019", "'").split("\n"):
         head = re.match(r"^(?:\S+?[:(]\d+[:)]?.*?|ptxas )\b(fatal error|error|fatal|warning|note|remark)\b", line)
         if head:
+            if in_error and _HEADER_MISSING.search(line):
+                keep.append(line.rstrip())
             in_error = head.group(1) in ("error", "fatal error", "fatal")
             errors += in_error
             if errors > max_errors:
@@ -274,9 +287,21 @@ def build_native(
     text = without_resources(text).replace(str(source), "kernel" + suffix)
     reason = "compiler_crash" if "internal compiler error" in text or status > 128 else "compile_error"
     message = compiler_excerpt(text) or f"the compiler ended with status {status}"
-    if _OTHER_LAUNCHER.search(text):
-        message = f"{abi.wanted(spec, kernel.language)}\n{message}"
+    message = "\n".join([*advice(text, kernel.language, spec, protocol), message])
     return Build(outcome=Outcome.COMPILE_ERROR, reason=reason, message=message, seconds=seconds)
+
+
+def advice(text: str, language: Language, spec: TaskSpec, protocol: JudgeProtocol) -> Iterator[str]:
+    """What a compiler's words do not say, for an author who knows other harnesses."""
+    if _OF_PYTORCH.search(text):
+        yield "a kernel here is one file without PyTorch's headers"
+    if _OF_PYTORCH.search(text) or _OTHER_LAUNCHER.search(text):
+        yield abi.wanted(spec, language)
+    wanted = {_HEADERS[name]: None for name in _UNDEFINED.findall(text) if name in _HEADERS}
+    yield from (f"#include <{header}> is missing" for header in wanted)
+    if _OTHER_FLAGS.search(text):
+        flags = cuda_flags(protocol) if language == "cuda" else protocol.cpp_flags
+        yield f"it is compiled with {' '.join(flags)}, and with no other flags"
 
 
 def _compile(

@@ -280,3 +280,50 @@ def test_a_compiler_that_compiles_nothing_is_no_modules_fault(tmp_path: Path, mo
 def test_what_was_built_before_runs_where_there_is_no_compiler(monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setenv("CXX", "no-such-g++")
     assert compilers.runtime_folders("cpp", Isolation.NONE) == []
+
+
+OTHER = 'extern "C" void launch(const float* input, float* output, int n) { output[0] = input[0]; }'
+WANTED = 'the harness calls extern "C" void launch(const float* x, float* out): give the launcher these arguments'
+WANTED_CUDA = WANTED.replace("out)", "out, cudaStream_t stream)")
+PYTORCH = "#include <torch/extension.h>\ntorch::Tensor add(torch::Tensor x) { return x + 1; }"
+VECTOR = RIGHT.replace("{", "{ std::vector<float> v;", 1)
+WIDE = "#include <immintrin.h>\n" + RIGHT.replace("{", "{ _mm512_storeu_ps(out, _mm512_loadu_ps(x));", 1)
+MANY = RIGHT.replace("{", "{\n  one = 1;\n  two = 2;\n  three = 3;\n  four = 4;\n", 1)
+
+
+@pytest.mark.parametrize(
+    ("source", "told"),
+    [
+        (OTHER, [WANTED, "kernel.cpp:1:17: error: conflicting declaration of C function"]),
+        (PYTORCH, ["a kernel here is one file without PyTorch's headers", WANTED, "torch/extension.h: No such file"]),
+        (VECTOR, ["'vector' is not a member of 'std'", "'std::vector' is defined in header '<vector>'"]),
+        (WIDE, ["it is compiled with -O3 -std=c++17, and with no other flags", "error: inlining failed"]),
+        (MANY, ["error: 'one' was not declared", "error: 'two' was not declared", "error: 'three' was not declared"]),
+    ],
+)
+def test_an_author_is_told_what_is_wanted_and_the_first_errors(
+    source: str, told: list[str], spec: TaskSpec, tmp_path: Path
+) -> None:
+    build = _build(source, spec, tmp_path, cpp_flags=("-O3", "-std=c++17"))
+    assert build.outcome is Outcome.COMPILE_ERROR
+    lines = build.message.split("\n")
+    places = [next((i for i, line in enumerate(lines) if text in line), None) for text in told]
+    assert None not in places and places == sorted(places) and "'four'" not in build.message, build.message  # type: ignore[type-var]
+
+
+NVCC = {
+    """kernel.cu(2): error: more than one instance of overloaded function "launch" has "C" linkage""": [WANTED_CUDA],
+    """kernel.cu(1): error: a __host__ function("launch") redeclared with __global__""": [WANTED_CUDA],
+    """kernel.cu(1): error: identifier "half" is undefined""": ["#include <cuda_fp16.h> is missing"],
+    """kernel.cu(1): error: identifier "n" is undefined""": [],
+    """kernel.cu(5): error: __host__ or __device__ annotation on lambda requires --extended-lambda nvcc flag""": [
+        "it is compiled with -O3 -arch=sm_90, and with no other flags"
+    ],
+}
+"""Words of its, and what an author is told beside them."""
+
+
+@pytest.mark.parametrize("said", NVCC)
+def test_an_author_of_cuda_is_told_likewise(said: str, spec: TaskSpec) -> None:
+    protocol = JudgeProtocol(device="cuda", cuda_flags=("-O3", "-arch=sm_90"))
+    assert list(native.advice(said, "cuda", spec, protocol)) == NVCC[said]
