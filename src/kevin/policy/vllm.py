@@ -14,6 +14,7 @@ from kevin.policy.chat import prompt_tokens
 from kevin.policy.drafts import drafting
 from kevin.policy.interface import OnCompletion, Request, Sampling, request_seed
 from kevin.policy.programs import shared_programs
+from kevin.policy.weights_place import model_folder
 
 
 class VllmPolicy:
@@ -28,10 +29,11 @@ class VllmPolicy:
                 f"set policies.{name}.backend to transformers or openai"
             ) from e
         self.name = name
+        folder = model_folder(name, config.model, config.revision)
         try:
             with shared_programs():
                 self._llm = LLM(
-                    model=config.model,
+                    model=str(folder),
                     dtype=config.dtype,
                     gpu_memory_utilization=config.memory_share,
                     **drafting(config.draft_tokens),
@@ -40,7 +42,7 @@ class VllmPolicy:
         except TypeError as e:
             raise PolicyError(f"policies.{name}.engine: vllm does not take these arguments: {e}") from e
         except (OSError, ValueError, RuntimeError) as e:
-            raise PolicyError(f"policies.{name}.model: vllm cannot load {config.model}: {e}") from e
+            raise PolicyError(f"policies.{name}.model: vllm cannot load {folder}: {e}") from e
         self._tokenizer = self._llm.get_tokenizer()
 
     def count_tokens(self, conversation: Conversation) -> int:

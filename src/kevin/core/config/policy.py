@@ -19,6 +19,9 @@ class PolicyConfig(Settings):
     """A local path, a hub id, the endpoint's model name, or the recorded completions (a file or a runs/ folder, see
     docs/own-model.md). What this study makes: ``<results>/base_model`` and ``<results>/policies/<run>``;
     ``<results>`` stands for its folder."""
+    revision: str | None = Field(default=None, pattern=r"^[0-9a-f]{40}$")
+    """Commit of a hub id, all 40 digits: a hub's model may change under its name. Without one it is refused, and the
+    message tells the newest."""
     base_url: str | None = None
     """``openai`` only: e.g. ``http://localhost:8000/v1``. The key is read from the environment (OPENAI_API_KEY)."""
     max_concurrency: int = Field(default=16, ge=1)
@@ -51,7 +54,12 @@ class PolicyConfig(Settings):
 
     def identity(self) -> dict[str, Any]:
         """The settings that its answers depend on, lengths apart, as JSON values."""
-        keys = {"backend", "model", "dtype", *(key for key in ("engine", "draft_tokens") if getattr(self, key))}
+        keys = {
+            "backend",
+            "model",
+            "dtype",
+            *(key for key in ("revision", "engine", "draft_tokens") if getattr(self, key)),
+        }
         return self.model_dump(mode="json", include=keys)
 
     @model_validator(mode="after")
@@ -59,6 +67,8 @@ class PolicyConfig(Settings):
         for key in ("engine", "draft_tokens"):
             if getattr(self, key) and self.backend != "vllm":
                 raise ValueError(f"{key}: of backend vllm alone, and this one's is {self.backend}")
+        if self.revision and self.backend not in ("transformers", "vllm"):
+            raise ValueError(f"revision: of backends transformers and vllm, and this one's is {self.backend}")
         if self.draft_tokens and "speculative_config" in self.engine:
             raise ValueError("engine.speculative_config: draft_tokens is set too, and there is one way of drafting")
         if taken := sorted(self.engine.keys() & _OF_THE_POLICY.keys()):

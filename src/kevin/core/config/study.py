@@ -72,7 +72,7 @@ def _own_model(policy: Any, raw: dict[str, Any]) -> str:
 class Study(Settings):
     """The whole study."""
 
-    scale: Literal["laptop", "gpu", "paper"] = "laptop"
+    scale: Literal["laptop", "gpu", "coder", "paper"] = "laptop"
     """Decides the resources of the workflow's rules."""
     seed: int = 0
     """Seed of the task generator, the splits, the base model and the sampling."""
