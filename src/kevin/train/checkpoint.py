@@ -13,6 +13,8 @@ from kevin.core.errors import DataError
 from kevin.core.files import whole_folder, write_text, writing
 from kevin.core.resume import read_identity
 from kevin.core.texts import strict_json
+from kevin.policy.rehearsal import MARK as MARK_OF_REHEARSALS
+from kevin.policy.rehearsal import RECORDING
 
 if TYPE_CHECKING:
     from transformers import PretrainedConfig
@@ -125,7 +127,7 @@ def _write_merged(base: Path, adapter: Path, out: Path) -> None:
     from kevin.train.lora import write_merged_weights
 
     write_merged_weights(base, adapter, out)
-    _copy(base, (*_DESCRIPTIONS, *_TOKENIZER_FILES), out)
+    _copy(base, (*_DESCRIPTIONS, *_TOKENIZER_FILES, MARK_OF_REHEARSALS, RECORDING), out)
 
 
 def _copy(folder: Path, patterns: tuple[str, ...], out: Path) -> None:

@@ -22,15 +22,15 @@ from typing import Any
 from kevin.core import files
 from kevin.core.config import RewardConfig, RolloutConfig, Study, TrainConfig
 from kevin.core.errors import DataError
-from kevin.core.lengths import with_lengths
+from kevin.core.lengths import check_context, with_lengths
 from kevin.core.resume import differences, read_identity, set_aside, with_defaults
 from kevin.core.texts import strict_json
 from kevin.core.types import Task
 from kevin.policy.load import policy_identity
+from kevin.policy.rehearsal import has_random_weights
 from kevin.rollout.settings import Judge
 from kevin.train.checkpoint import NUM_CHECKPOINTS, CheckpointKeeper
 from kevin.train.order import task_order, training_tasks
-from kevin.train.random_model import has_random_weights
 from kevin.train.stability import rehearsal, run_summary
 
 logger = logging.getLogger(__name__)
@@ -69,6 +69,8 @@ def run_training(
         KevinError: as `refine` and `load_policy`.
     """
     own = with_lengths(study, study.for_run(run).train.init, fetch=True).for_run(run)
+    check_context(own, own.train.init)
+    _check_gpu(own)
     tasks = training_tasks(tasks_path, own.train)
     start_or_resume(out, identity(own, run, tasks))
     limits = own.train.model_dump(mode="json", include=set(LIMITS))
@@ -94,6 +96,17 @@ def run_training(
     if summary is not None:
         files.write_text(out / "finished.json", strict_json({"limits": limits, "summary": summary}, indent=1) + "\n")
         files.write_text(out / "summary.json", strict_json(summary, indent=1) + "\n")
+
+
+def _check_gpu(study: Study) -> None:
+    """Raises DeviceError where the training of an adapter will not fit this machine's GPU."""
+    import torch
+
+    if study.train.lora is None or study.judge.device != "cuda" or not torch.cuda.is_available():
+        return
+    from kevin.train.fit import check_memory
+
+    check_memory(study, torch.cuda.get_device_properties(0).total_memory / 1e9)
 
 
 def _finished(out: Path, limits: dict[str, Any]) -> dict[str, Any] | None:

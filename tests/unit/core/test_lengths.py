@@ -30,7 +30,12 @@ def model_folder(tmp_path, **config):
 
 @pytest.mark.parametrize(
     ("overlays", "expected"),
-    [((), (1536, 256, 400)), (("gpu",), (4608, 3584, 1200)), (("paper",), (8192, 16384, 4000))],
+    [
+        ((), (1536, 256, 400)),
+        (("gpu",), (4608, 3584, 1200)),
+        (("coder",), (8192, 2048, 2000)),
+        (("paper",), (8192, 16384, 4000)),
+    ],
 )
 def test_shipped_studies_keep_their_lengths(overlays, expected):
     shipped = load_study([CONFIG / "config.yaml", *(CONFIG / f"{o}.yaml" for o in overlays)])

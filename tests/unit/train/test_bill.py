@@ -194,7 +194,7 @@ def test_the_rehearsal_s_bill_is_what_its_step_took():
     assert bill.first_step_gb < bill.peak_gb < given.device_memory_gb
 
 
-@pytest.mark.parametrize("overlay", ["config", "gpu", "paper"])
+@pytest.mark.parametrize("overlay", ["config", "gpu", "coder", "paper"])
 def test_every_run_that_ships_has_a_bill(overlay):
     files = [CONFIG / "config.yaml", *([] if overlay == "config" else [CONFIG / f"{overlay}.yaml"])]
     shipped = load_study(files)

@@ -1,8 +1,8 @@
 """The study's configuration: one validated tree, from YAML files laid over each other. Every key is documented here.
 
-``config/config.yaml`` is the laptop study; ``config/gpu.yaml``, ``config/coder.yaml`` and ``config/paper.yaml`` are laid
-over it. The JSON schema in ``config/schema.json`` is generated from these classes (``make schema``), and a test keeps the
-two equal.
+``config/config.yaml`` is the laptop study; ``config/gpu.yaml``, ``config/coder.yaml`` and ``config/paper.yaml`` are
+laid over it. The JSON schema in ``config/schema.json`` is generated from these classes (``make schema``), and a test
+keeps the two equal.
 """
 
 from kevin.core.config.base_model import BaseModelConfig, WriterConfig

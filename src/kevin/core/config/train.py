@@ -78,8 +78,8 @@ class TrainConfig(Settings):
     num_iterations: int = Field(default=1, ge=1)
     """Passes over a batch, of ``updates_per_step`` gradient steps each."""
     lora: LoraConfig | None = None
-    """Train an adapter on every linear layer, in float32, on one GPU, and leave the weights as they are; all weights are
-    trained when null."""
+    """Train an adapter on every linear layer, in float32 and on one GPU, and leave the weights as they are; all weights
+    are trained when null."""
     micro_batch_size: int = Field(default=8, ge=1)
     """Samples in one forward and backward pass of a device."""
     dtype: Literal["float32", "bfloat16"] = "float32"
