@@ -23,8 +23,8 @@ class PolicyConfig(Settings):
     """Commit of a hub id, all 40 digits: a hub's model may change under its name. Without one it is refused, and the
     message tells the newest."""
     random_shapes: str | None = None
-    """A config.json: random weights in its shapes in place of ``model``, and kernels of the kernel writer in place of what
-    they say. Such a study is a rehearsal (docs/coder.md), and ``report.miniature`` says so."""
+    """A config.json: random weights in its shapes in place of ``model``, and answers of the kernel writer in place of
+    theirs. Such a study is a rehearsal (docs/coder.md), and ``report.miniature`` says so."""
     base_url: str | None = None
     """``openai`` only: e.g. ``http://localhost:8000/v1``. The key is read from the environment (OPENAI_API_KEY)."""
     max_concurrency: int = Field(default=16, ge=1)
