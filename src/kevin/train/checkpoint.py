@@ -9,6 +9,7 @@ from contextlib import ExitStack, contextmanager
 from pathlib import Path
 from typing import TYPE_CHECKING
 
+from kevin.core.config import PolicyConfig
 from kevin.core.errors import DataError
 from kevin.core.files import whole_folder, write_text, writing
 from kevin.core.resume import read_identity
@@ -108,8 +109,8 @@ def export_policy(run_folder: Path, out: Path) -> None:
             return
         from kevin.train.lora import export_adapter
 
-        base = _initial_model(run_folder)
-        export_adapter(checkpoint, base, partial / ADAPTER)
+        base, config = _initial_model(run_folder)
+        export_adapter(checkpoint, base, partial / ADAPTER, config.model, config.revision)
         _write_merged(base, partial / ADAPTER, partial)
 
 
@@ -136,9 +137,8 @@ def _copy(folder: Path, patterns: tuple[str, ...], out: Path) -> None:
             shutil.copy2(path, out / path.name)
 
 
-def _initial_model(run_folder: Path) -> Path:
+def _initial_model(run_folder: Path) -> tuple[Path, PolicyConfig]:
     """The folder of what a run was trained from, still as it was then."""
-    from kevin.core.config import PolicyConfig
     from kevin.policy.load import policy_identity
     from kevin.policy.weights_place import model_folder
 
@@ -151,4 +151,4 @@ def _initial_model(run_folder: Path) -> Path:
             f"{run_folder} trained an adapter of {config.model} as it was then, and that is another model now; bring "
             f"the old one back"
         )
-    return folder
+    return folder, config

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import math
 from collections.abc import Iterator
+from itertools import product
 from typing import NamedTuple
 
 from kevin.core.config import Study
@@ -66,27 +67,33 @@ def _tried(study: Study, model: Architecture, given: Assumptions) -> Iterator[Ke
     assert prompt is not None
     trajectories = study.train.tasks_per_step * study.train.num_trajectories
     weights = 2 * model.num_parameters
-    for shorter in (1, 2, 4):
-        for checkpointing in (False, True):
-            for at_once in (trajectories, trajectories // 2, trajectories // 4, 1):
-                lengths = prompt // shorter, max(1024, response // shorter)
-                room = weights + max(1, at_once) * model.kv_bytes(sum(lengths))
-                share = math.ceil(room / (given.device_memory_gb * GB) / _SHARE_STEP) * _SHARE_STEP
-                if share < 0.95:
-                    yield Keys(round(share, 2), checkpointing, 1, *lengths)
+    tried = product(
+        (1, 2, 4),
+        ((False, study.train.micro_batch_size), (False, 1), (True, study.train.micro_batch_size), (True, 1)),
+        (trajectories, trajectories // 2, trajectories // 4, 1),
+    )
+    for shorter, in_passes, at_once in tried:
+        lengths = prompt // shorter, max(1024, response // shorter)
+        room = weights + max(1, at_once) * model.kv_bytes(sum(lengths))
+        share = math.ceil(room / (given.device_memory_gb * GB) / _SHARE_STEP) * _SHARE_STEP
+        if share < 0.95:
+            yield Keys(round(share, 2), *in_passes, *lengths)
 
 
 def table(study: Study) -> str:
     """For each size of GPU the keys that a training takes, its peak and a step's time on a GPU as fast as assumed."""
     model = architecture(study)
     study = with_lengths(study, study.train.init)
-    head = ("GPU", "train.vllm_memory_share", "gradient_checkpointing", "prompt", "answer", "peak", "a step")
+    head = (
+        *("GPU", "train.vllm_memory_share", "gradient_checkpointing", "micro_batch_size"),
+        *("prompt", "answer", "peak", "a step"),
+    )
     rows = [head]
     for name, memory_gb in SIZES.items():
         given = assumptions(study.scale, {"device_memory_gb": memory_gb})
         found = fitting_keys(study, model, given)
         if found is None:
-            rows.append((name, "too little: take a smaller model (config/coder_small.yaml)", "", "", "", "", ""))
+            rows.append((name, "too little: take a smaller model (config/coder_small.yaml)", *[""] * (len(head) - 2)))
             continue
         keys, bill = found
         seconds = bill.total_hours * 3600 / bill.num_steps
@@ -95,6 +102,7 @@ def table(study: Study) -> str:
                 name,
                 f"{keys.vllm_memory_share:.2f}",
                 str(keys.gradient_checkpointing).lower(),
+                str(keys.micro_batch_size),
                 f"{keys.max_prompt_tokens:,}",
                 f"{keys.max_response_tokens:,}",
                 f"{bill.peak_gb:.0f} GB",

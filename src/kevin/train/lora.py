@@ -93,10 +93,16 @@ def _merged(weight_OI: torch.Tensor, a_RI: torch.Tensor, b_OR: torch.Tensor, sca
     return (weight_OI.float() + added_OI).to(weight_OI.dtype)
 
 
-def export_adapter(checkpoint: Path, base: Path, out: Path) -> None:
-    """Write a checkpoint's adapter in bfloat16 to a new folder, as peft loads it, with the base that it belongs to."""
+def export_adapter(checkpoint: Path, base: Path, out: Path, model: str, revision: str | None) -> None:
+    """Write a checkpoint's adapter in bfloat16 to a new folder, as peft loads it, with the base that it belongs to.
+
+    Args:
+        base: folder of the model that it was trained on.
+        model: what a person calls that; of a hub's model its id, with its ``revision``.
+    """
     out.mkdir()
     settings = json.loads((checkpoint / SETTINGS).read_text("utf-8"))
+    settings |= {"base_model_name_or_path": model, "revision": revision}
     narrow = {name: value.bfloat16() for name, value in load_file(checkpoint / WEIGHTS).items()}
     save_file(narrow, out / WEIGHTS, metadata={"format": "pt", _FINGERPRINT: fingerprint(base)})
     (out / SETTINGS).write_text(json.dumps(settings, indent=1, sort_keys=True) + "\n", "utf-8")

@@ -70,7 +70,6 @@ def run_training(
     """
     own = with_lengths(study, study.for_run(run).train.init, fetch=True).for_run(run)
     check_context(own, own.train.init)
-    _check_gpu(own)
     tasks = training_tasks(tasks_path, own.train)
     start_or_resume(out, identity(own, run, tasks))
     limits = own.train.model_dump(mode="json", include=set(LIMITS))
@@ -96,17 +95,6 @@ def run_training(
     if summary is not None:
         files.write_text(out / "finished.json", strict_json({"limits": limits, "summary": summary}, indent=1) + "\n")
         files.write_text(out / "summary.json", strict_json(summary, indent=1) + "\n")
-
-
-def _check_gpu(study: Study) -> None:
-    """Raises DeviceError where the training of an adapter will not fit this machine's GPU."""
-    import torch
-
-    if study.train.lora is None or study.judge.device != "cuda" or not torch.cuda.is_available():
-        return
-    from kevin.train.fit import check_memory
-
-    check_memory(study, torch.cuda.get_device_properties(0).total_memory / 1e9)
 
 
 def _finished(out: Path, limits: dict[str, Any]) -> dict[str, Any] | None:
@@ -194,6 +182,8 @@ def _train_grpo(study: Study, run: str, tasks: Sequence[Task], judge: Judge, out
     import torch
 
     from kevin.policy.transformers import load_transformers
+    from kevin.train.bill import GB
+    from kevin.train.fit import check_memory
     from kevin.train.grpo import KernelTrainer, grpo_config
     from kevin.train.metrics import MetricsLog
     from kevin.train.observer import StepObserver
@@ -202,6 +192,8 @@ def _train_grpo(study: Study, run: str, tasks: Sequence[Task], judge: Judge, out
 
     meet_alone()
     train = study.train
+    if torch.cuda.is_available() and train.lora is not None:
+        check_memory(study, torch.cuda.get_device_properties(0).total_memory / GB)
     order = task_order(tasks, train.num_steps, train.tasks_per_step, study.seed + train.seed)
     args = grpo_config(study, out, process_count(), on_cpu=not torch.cuda.is_available())
     config = study.policies[train.init].model_copy(update={"dtype": train.dtype, "backend": "transformers"})
