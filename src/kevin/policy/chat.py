@@ -4,8 +4,18 @@ from __future__ import annotations
 
 from typing import Any
 
+from kevin.core.errors import UsageError
 from kevin.core.fences import THINK_OPEN
 from kevin.core.types import Conversation
+
+
+def check_template(tokenizer: Any, policy: str, model: object) -> None:
+    """Raises UsageError for a tokenizer without a chat template."""
+    if tokenizer.chat_template is None:
+        raise UsageError(
+            f"policy {policy}: the tokenizer of {model} has no chat template; use an instruction-tuned model, or put a "
+            f"chat_template.jinja into its folder"
+        )
 
 
 def prompt_text(tokenizer: Any, conversation: Conversation) -> tuple[str, str]:

@@ -13,7 +13,7 @@ from transformers import AutoModelForCausalLM, AutoTokenizer, PreTrainedModel, P
 from kevin.core.config import PolicyConfig
 from kevin.core.errors import PolicyError, UsageError, first_line
 from kevin.core.types import Completion, Conversation
-from kevin.policy.chat import prompt_tokens
+from kevin.policy.chat import check_template, prompt_tokens
 from kevin.policy.cpu import cpu_dtype, fit_threads
 from kevin.policy.decode import Decoding, TokenIds, decode
 from kevin.policy.interface import OnCompletion, Request, Sampling, request_seed
@@ -42,11 +42,7 @@ class TransformersPolicy:
         Raises:
             UsageError: a tokenizer without a chat template, or a model without an end token.
         """
-        if tokenizer.chat_template is None:
-            raise UsageError(
-                f"policy {name}: the tokenizer of {model.name_or_path or 'this model'} has no chat template; use an "
-                f"instruction-tuned model, or put a chat_template.jinja into its folder"
-            )
+        check_template(tokenizer, name, model.name_or_path or "this model")
         self.name, self.model, self.tokenizer = name, model, tokenizer
         self.token_budget = affordable_tokens(model) if token_budget is None else token_budget
         self._eos_ids = _eos_ids(model, tokenizer)

@@ -5,12 +5,13 @@ from __future__ import annotations
 import gc
 from collections.abc import Callable, Iterator, Sequence
 from contextlib import contextmanager
+from pathlib import Path
 from typing import Any
 
 from kevin.core.config import PolicyConfig
-from kevin.core.errors import PolicyError
+from kevin.core.errors import PolicyError, first_line
 from kevin.core.types import Completion, Conversation
-from kevin.policy.chat import prompt_tokens
+from kevin.policy.chat import check_template, prompt_tokens
 from kevin.policy.drafts import drafting
 from kevin.policy.interface import OnCompletion, Request, Sampling, request_seed
 from kevin.policy.programs import shared_programs
@@ -30,6 +31,7 @@ class VllmPolicy:
             ) from e
         self.name = name
         folder = model_folder(name, config.model, config.revision)
+        check_template(_tokenizer(folder), name, folder)
         try:
             with shared_programs():
                 self._llm = LLM(
@@ -90,6 +92,16 @@ class VllmPolicy:
     def close(self) -> None:
         del self._llm
         gc.collect()
+
+
+def _tokenizer(folder: Path) -> Any:
+    """Before the engine starts, which takes a minute. Raises PolicyError."""
+    from transformers import AutoTokenizer
+
+    try:
+        return AutoTokenizer.from_pretrained(folder)
+    except (OSError, ValueError, ImportError, KeyError) as e:
+        raise PolicyError(f"no tokenizer can be loaded from {folder}: {first_line(e)}") from e
 
 
 @contextmanager

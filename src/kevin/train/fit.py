@@ -19,6 +19,8 @@ SIZES = {"24 GB": 25.4, "48 GB": 51.0, "80 GB": 85.0, "141 GB": 150.0}
 _USED_SHARE = 0.93
 """Of a GPU's memory, at most: the allocator cannot use every gap."""
 _SHARE_STEP = 0.01
+_WORKSPACE_BYTES = 1.5e9
+"""Of an engine, beside its weights and caches."""
 
 
 class Keys(NamedTuple):
@@ -66,7 +68,7 @@ def _tried(study: Study, model: Architecture, given: Assumptions) -> Iterator[Ke
     prompt, response = study.rollout.max_prompt_tokens, longest_response(study)
     assert prompt is not None
     trajectories = study.train.tasks_per_step * study.train.num_trajectories
-    weights = 2 * model.num_parameters
+    least = 2 * model.num_parameters + _WORKSPACE_BYTES
     tried = product(
         (1, 2, 4),
         ((False, study.train.micro_batch_size), (False, 1), (True, study.train.micro_batch_size), (True, 1)),
@@ -74,7 +76,7 @@ def _tried(study: Study, model: Architecture, given: Assumptions) -> Iterator[Ke
     )
     for shorter, in_passes, at_once in tried:
         lengths = prompt // shorter, max(1024, response // shorter)
-        room = weights + max(1, at_once) * model.kv_bytes(sum(lengths))
+        room = least + max(1, at_once) * model.kv_bytes(sum(lengths))
         share = math.ceil(room / (given.device_memory_gb * GB) / _SHARE_STEP) * _SHARE_STEP
         if share < 0.95:
             yield Keys(round(share, 2), *in_passes, *lengths)

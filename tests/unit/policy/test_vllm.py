@@ -10,7 +10,7 @@ from school_fixtures import save_pretrained_model
 from transformers import AutoTokenizer
 
 from kevin.core.config import PolicyConfig
-from kevin.core.errors import PolicyError
+from kevin.core.errors import PolicyError, UsageError
 from kevin.core.types import Message
 from kevin.policy.interface import Request, Sampling
 from kevin.policy.load import load_policy
@@ -67,6 +67,14 @@ def test_further_arguments_reach_the_engine(tmp_path, monkeypatch):
     monkeypatch.setattr(LLM, "__init__", refuse)
     with pytest.raises(PolicyError, match=r"policies\.base\.engine: .* 'tensor_paralel_size'"):
         load_policy("base", config)
+
+
+def test_a_model_without_a_template_is_refused_before_the_engine_starts(tmp_path):
+    folder = save_pretrained_model(tmp_path / "model", "llama", template=None)
+    LLM.settings = None
+    with pytest.raises(UsageError, match=r"policy base: the tokenizer of .* has no chat template"):
+        load_policy("base", PolicyConfig(backend="vllm", model=str(folder)))
+    assert LLM.settings is None
 
 
 def test_answers_are_told_as_they_are_finished(tmp_path, monkeypatch):
