@@ -102,7 +102,7 @@ def test_a_cache_by_hand():
 
 
 def test_generating_by_hand():
-    """One engine on one device, bound by its memory's bandwidth: weights and 8 caches for 8 tokens, in each of 2 turns."""
+    """One engine on one device, bound by its memory's bandwidth: weights and 8 caches for 8 tokens, in each turn."""
     given = SCALES["gpu"].model_copy(update={"response_share": 0.6, "prompt_share": 0.5})
     train = study(dtype="bfloat16", generation="vllm_colocate", vllm_memory_share=0.3)
     bill = make_bill(train, MODEL, given)
