@@ -77,7 +77,7 @@ def test_from_nothing_to_the_page(snakemake: Run, folder: Path) -> None:
         (level / f"{number}_{operator.partition('(')[0].rpartition('.')[2]}.py").write_text(MODULE.format(operator))
     (folder / "shapes.json").write_text(json.dumps(SHAPES))
     (folder / "tiny.yaml").write_text(TINY)
-    run = snakemake("--cores", "2", "--configfile", *CODER, "tiny.yaml", timeout=900)
+    run = snakemake("--cores", "2", "--configfile", *CODER, folder / "tiny.yaml", timeout=900)
     assert run.returncode == 0, run.stderr
     results = folder / "results/coder_rehearsal"
     turns, _ = read_parquet(results / "train/rl_multi/turns/step_00001.parquet", "train_turns")

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import json
+import random
 from collections.abc import Iterator, Sequence
 from pathlib import Path
 from typing import TYPE_CHECKING
@@ -93,7 +94,9 @@ def _recorded(tasks: Sequence[Task], language: Language, seed: int) -> Iterator[
         if known is None:
             continue
         half = _NUM_ANSWERS // 2
-        for i, text in enumerate(written_answers(PastTask(known.shown, known), language, half, half, seed)):
+        texts = written_answers(PastTask(known.shown, known), language, half, half, seed)
+        random.Random(f"kevin rehearsal, {task.id}, seed {seed}").shuffle(texts)  # right ones stand first
+        for i, text in enumerate(texts):
             yield Recorded(task_id=task.id, trajectory=i, turn=1, completion=text)
 
 

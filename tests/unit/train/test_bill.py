@@ -273,7 +273,7 @@ def test_a_hub_id_is_read_from_the_cache(tmp_path, monkeypatch):
     transformers.LlamaConfig(**GROUPED).save_pretrained(tmp_path)
     asked = []
 
-    def cached(model, name, *, local_files_only):
+    def cached(model, name, *, revision, local_files_only):
         asked.append((model, name, local_files_only))
         return str(tmp_path / name)
 
