@@ -117,6 +117,33 @@ rule judge_past:
         " --store {params.store:q} --out {output:q}"
 
 
+rule write_random_model:
+    """Random weights in a model's shapes and answers of the kernel writer, for a rehearsal."""
+    input:
+        tasks="<results>/tasks.parquet",
+        shapes=lambda wildcards: study.policies[wildcards.policy].random_shapes,
+        image=IMAGE_DIGEST,
+    output:
+        directory(f"{study.results}/{RANDOM_MODELS}/{{policy}}"),
+    log:
+        "<results>/logs/write_random_model-{policy}.log",
+    benchmark:
+        "<results>/benchmarks/write_random_model-{policy}.tsv"
+    priority: PRIORITY["base_model"]
+    threads: all_cores()
+    resources:
+        cpus_per_task=NEEDS["threads"],
+        mem_mb=NEEDS["mem_mb"],
+        runtime=60,
+        gpu=min(1, NEEDS["gpu"]),
+    params:
+        config=CONFIG,
+        depends=random_model_digest,
+    shell:
+        "kevin --log {log:q} random-model --config {params.config:q} --like {input.shapes:q} --tasks {input.tasks:q}"
+        " --out {output:q}"
+
+
 rule check_base_model:
     """Whether the base model has learned what is expected of it; otherwise the study ends here."""
     input:

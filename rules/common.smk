@@ -11,6 +11,7 @@ from snakemake.logging import logger
 
 from kevin.cli.follow import follow
 from kevin.core.config import validate_study
+from kevin.core.config.study import RANDOM_MODELS
 from kevin.core.config.layers import plain
 from kevin.core.errors import ConfigError, UsageError
 from kevin.core.provenance import SIDE_BY_SIDE
@@ -120,6 +121,8 @@ def own_model(policy):
     """
     if study.is_base_model(policy):
         return [BASE_MODEL, *(base_model_check(policy) if side_by_side() == 1 else [])]
+    if study.policies[policy].random_shapes:
+        return [study.policies[policy].model]
     run = study.made_by(policy)
     return [f"{study.results}/policies/{run}"] if run else []
 
@@ -136,6 +139,10 @@ def run_digest(wildcards):
 
 def policy_digest(wildcards):
     return digests.policy(wildcards.policy)
+
+
+def random_model_digest(wildcards):
+    return digests.random_model(wildcards.policy)
 
 
 def search_digest(wildcards):
@@ -205,6 +212,7 @@ def summaries(trainings):
 SCALES = {
     "laptop": {"threads": 2, "mem_mb": 8000, "runtime": 60, "gpu": 0},
     "gpu": {"threads": 16, "mem_mb": 64000, "runtime": 240, "gpu": 1},
+    "coder": {"threads": 16, "mem_mb": 96000, "runtime": 720, "gpu": 1},
     "paper": {"threads": 64, "mem_mb": 500000, "runtime": 2880, "gpu": 8},
 }
 NEEDS = SCALES[study.scale]

@@ -61,7 +61,7 @@ def graph(jobs: list[Job], results: str) -> str:
     return "\n".join(lines).replace(f"{results}/", "").replace(str(ROOT), "<repository>") + "\n"
 
 
-@pytest.mark.parametrize("scale", ["laptop", "gpu", "paper"])
+@pytest.mark.parametrize("scale", ["laptop", "gpu", "coder", "paper"])
 def test_the_graph_is_the_one_that_is_stored(snakemake: Run, scale: str) -> None:
     overlay = () if scale == "laptop" else ("--configfile", ROOT / f"config/{scale}.yaml")
     run = snakemake("--dry-run", "-p", "--cores", "9", *overlay)

@@ -17,7 +17,8 @@ from kevin.core.texts import strict_json
 _INTRO = """\
 # Configuration
 
-`config.yaml` is the laptop study and what `snakemake` reads; `gpu.yaml` and `paper.yaml` are laid over it:
+`config.yaml` is the laptop study and what `snakemake` reads; `gpu.yaml`, `coder.yaml` and `paper.yaml` are laid over
+it:
 
     snakemake --configfile config/gpu.yaml
 

@@ -21,6 +21,7 @@ EXTRAS = {
         "matplotlib",
         "openai",
         "pandas",
+        "peft",
         "pyarrow",
         "rapidfuzz",
         "seaborn",

@@ -89,6 +89,12 @@ def plan(
 
     changes = dict(_assumption(text) for text in assume or [])
     typer.echo(bill_text(study, run, changes if gpus is None else {**changes, "num_devices": gpus}), nl=False)
+    if study.train.lora is not None:
+        from kevin.train.fit import table
+
+        typer.echo(
+            f"\nKeys that fit a GPU of another size, and a step on one as fast as an H200:\n{table(study)}", nl=False
+        )
 
 
 def _assumption(text: str) -> tuple[str, str]:
@@ -107,16 +113,45 @@ def random_model(
     like: Annotated[
         Path, typer.Option("--like", metavar="PATH", help="config.json of a causal language model, or its folder.")
     ],
-    tokenizer: Annotated[
-        Path, typer.Option("--tokenizer", metavar="DIR", help="Folder of a model whose tokenizer is taken.")
-    ],
     out: Annotated[Path, typer.Option("--out", metavar="DIR", help="Gets model and tokenizer.")],
+    tokenizer: Annotated[
+        Path | None,
+        typer.Option(
+            "--tokenizer", metavar="DIR", help="Folder of a model whose tokenizer is taken. Else one is made."
+        ),
+    ] = None,
+    tasks: Annotated[
+        Path | None,
+        typer.Option(
+            "--tasks",
+            metavar="FILE",
+            help="tasks.parquet: the kernel writer's answers to them are judged, not its own.",
+        ),
+    ] = None,
     seed: Annotated[int, typer.Option("--seed", min=0, help="Of the weights.")] = 0,
+    config: ConfigOption = None,
 ) -> None:
     """Write a model in the shapes of another, with random weights, to rehearse a training without its weights."""
+    if tokenizer is None and tasks is None:
+        raise UsageError("--tokenizer or --tasks: a tokenizer is taken from a model, or made from tasks")
+    from kevin.core.files import read_tasks
     from kevin.train.random_model import write_random_model
 
-    typer.echo(f"{out}: {write_random_model(like, tokenizer, out, seed):,} parameters")
+    given = read_tasks(tasks) if tasks is not None else []
+    language = load_config(config).language if tasks is not None else "cuda"
+    count = write_random_model(like, tokenizer, out, seed, tasks=given, language=language)
+    typer.echo(f"{out}: {count:,} parameters")
+
+
+def merge_adapter(
+    base: Annotated[Path, typer.Option("--base", metavar="DIR", help="Folder of the model that it was trained on.")],
+    adapter: Annotated[Path, typer.Option("--adapter", metavar="DIR", help="Folder of the adapter, as peft saves it.")],
+    out: Annotated[Path, typer.Option("--out", metavar="DIR", help="Gets model and tokenizer.")],
+) -> None:
+    """Merge an adapter into its base: an ordinary policy for `kevin rollout`, vLLM or anything else."""
+    from kevin.train.checkpoint import merge_adapter as merge
+
+    merge(base, adapter, out)
 
 
 def forecast(config: ConfigOption = None) -> None:
@@ -130,4 +165,5 @@ def forecast(config: ConfigOption = None) -> None:
 COMMANDS: dict[str, Callable[..., None]] = {
     "train": train,
     "export-policy": export_policy,
+    "merge-adapter": merge_adapter,
 }

@@ -6,6 +6,7 @@ import json
 from pathlib import Path
 
 from kevin.core.config import Study
+from kevin.core.errors import ConfigError
 
 KEYS = ("max_prompt_tokens", "max_response_tokens", "max_feedback_chars")
 LONGEST = {"max_prompt_tokens": 8192, "max_response_tokens": 16384, "max_feedback_chars": 4000}
@@ -37,11 +38,35 @@ def with_lengths(study: Study, policy: str, *, fetch: bool = False) -> Study:
             "max_response_tokens": context // 8,
             "max_feedback_chars": OWN_FEEDBACK_CHARS,
         }
-    elif config.backend in ("transformers", "vllm") and (found := context_length(config.model, fetch=fetch)):
+    elif config.backend in ("transformers", "vllm") and (
+        found := context_length(config.model, config.revision, fetch=fetch)
+    ):
         suited = _shared(found, given)
     else:
         suited = LONGEST
     return _filled(study, {key: suited[key] if given[key] is None else given[key] for key in KEYS})
+
+
+def check_context(study: Study, policy: str) -> None:
+    """Whether the longest prompt and answer of a policy fit the context of the model that it is made of.
+
+    Args:
+        study: as `with_lengths` gives it for the policy.
+
+    Raises:
+        ConfigError: they do not.
+    """
+    config = study.policies[study.origins(policy)[-1]]
+    if config.backend not in ("transformers", "vllm"):
+        return
+    context = context_length(config.model, config.revision, fetch=True)
+    prompt, response = study.rollout.max_prompt_tokens or 0, study.rollout.max_response_tokens or 0
+    response = max(response, study.train.raised_response_tokens or 0)
+    if context is not None and prompt + response > context:
+        raise ConfigError(
+            f"policies.{policy}: prompts of {prompt} tokens and answers of {response} do not fit the context of "
+            f"{config.model}, {context} tokens: lower rollout.max_prompt_tokens or rollout.max_response_tokens"
+        )
 
 
 def configured_lengths(study: Study, policy: str) -> dict[str, int | None]:
@@ -66,7 +91,7 @@ def _filled(study: Study, lengths: dict[str, int | None]) -> Study:
     return study.model_copy(update={"rollout": study.rollout.model_copy(update=lengths)})
 
 
-def context_length(model: str, *, fetch: bool = False) -> int | None:
+def context_length(model: str, revision: str | None = None, *, fetch: bool = False) -> int | None:
     """Tokens of prompt and answer together, from the config.json of a folder or of the hub; None where it is not said.
 
     Args:
@@ -74,7 +99,7 @@ def context_length(model: str, *, fetch: bool = False) -> int | None:
     """
     file = Path(model) / "config.json"
     if not file.is_file():
-        found = _from_hub(model, fetch)
+        found = _from_hub(model, revision, fetch)
         if found is None:
             return None
         file = found
@@ -86,10 +111,10 @@ def context_length(model: str, *, fetch: bool = False) -> int | None:
     return length if isinstance(length, int) and length > 1 else None
 
 
-def _from_hub(model: str, fetch: bool) -> Path | None:
+def _from_hub(model: str, revision: str | None, fetch: bool) -> Path | None:
     try:
         from huggingface_hub import hf_hub_download
 
-        return Path(hf_hub_download(model, "config.json", local_files_only=not fetch))
+        return Path(hf_hub_download(model, "config.json", revision=revision, local_files_only=not fetch))
     except (ImportError, OSError, ValueError):
         return None

@@ -11,17 +11,22 @@ from kevin.core.fences import THINK_OPEN
 from kevin.core.types import Conversation
 
 
+def check_template(tokenizer: Any, policy: str, model: object) -> None:
+    """Raises UsageError for a tokenizer without a chat template."""
+    if tokenizer.chat_template is None:
+        raise UsageError(
+            f"policy {policy}: the tokenizer of {model} has no chat template; use an instruction-tuned model, or put a "
+            f"chat_template.jinja into its folder"
+        )
+
+
 def prepare_template(tokenizer: Any, name: str, config: PolicyConfig) -> None:
     """Set what the policy sets in its model's chat template, there itself: whoever saves the tokenizer keeps it.
 
     Raises:
         UsageError: there is no chat template.
     """
-    if tokenizer.chat_template is None:
-        raise UsageError(
-            f"policy {name}: the tokenizer of {config.model} has no chat template; use an instruction-tuned model, or "
-            f"put a chat_template.jinja into its folder"
-        )
+    check_template(tokenizer, name, config.model)
     for variable, value in config.template.items():
         tokenizer.chat_template = f"{{%- set {variable} = {json.dumps(value)} %}}{tokenizer.chat_template}"
 

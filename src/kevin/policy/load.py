@@ -8,6 +8,7 @@ from typing import Any
 from kevin.core.config import PolicyConfig
 from kevin.core.content import content_digests
 from kevin.policy.interface import Policy
+from kevin.policy.rehearsal import rehearsed
 
 
 def load_policy(name: str, config: PolicyConfig) -> Policy:
@@ -21,11 +22,11 @@ def load_policy(name: str, config: PolicyConfig) -> Policy:
     if config.backend == "transformers":
         from kevin.policy.transformers import load_transformers
 
-        return load_transformers(name, config)
+        return rehearsed(load_transformers(name, config), Path(config.model))
     if config.backend == "vllm":
         from kevin.policy.vllm import VllmPolicy
 
-        return VllmPolicy(name, config)
+        return rehearsed(VllmPolicy(name, config), Path(config.model))
     if config.backend == "openai":
         from kevin.policy.openai import OpenAIPolicy
 

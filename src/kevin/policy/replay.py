@@ -58,7 +58,7 @@ class ReplayPolicy:
         elif path.suffix == ".parquet":
             recorded = _read_parquet(path)
         else:
-            recorded = _read_jsonl(path)
+            recorded = read_jsonl(path)
         if not recorded:
             raise DataError(f"policies.{name}.model: {path} holds no completion")
         self._recorded: dict[Place, Recorded] = {}
@@ -122,7 +122,8 @@ def _read_parquet(path: Path) -> list[Recorded]:
     return [Recorded.model_validate({f: getattr(t, f) for f in Recorded.model_fields}) for t in turns]
 
 
-def _read_jsonl(path: Path) -> list[Recorded]:
+def read_jsonl(path: Path) -> list[Recorded]:
+    """The lines of a recording. Raises DataError for one that is none."""
     recorded = []
     for number, line in enumerate(split_lines(read_text(path)), start=1):
         if not line.strip():

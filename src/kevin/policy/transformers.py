@@ -5,20 +5,19 @@ from __future__ import annotations
 import gc
 from collections.abc import Sequence
 from functools import lru_cache, partial
-from pathlib import Path
 
 import torch
 from safetensors import SafetensorError
 from transformers import AutoModelForCausalLM, AutoTokenizer, PreTrainedModel, PreTrainedTokenizerBase
 
 from kevin.core.config import PolicyConfig
-from kevin.core.errors import DataError, PolicyError, UsageError, first_line
+from kevin.core.errors import PolicyError, UsageError, first_line
 from kevin.core.types import Completion, Conversation
-from kevin.policy.chat import prepare_template, prompt_tokens
+from kevin.policy.chat import check_template, prepare_template, prompt_tokens
 from kevin.policy.cpu import cpu_dtype, fit_threads
 from kevin.policy.decode import Decoding, TokenIds, decode
 from kevin.policy.interface import OnCompletion, Request, Sampling, request_seed
-from kevin.policy.weights_place import must_be_local
+from kevin.policy.weights_place import model_folder
 
 _HOST_TOKENS, _MAX_TOKENS = 65536, 1 << 20
 _CACHE_SHARE = 0.15
@@ -43,6 +42,7 @@ class TransformersPolicy:
         Raises:
             UsageError: a model without an end token.
         """
+        check_template(tokenizer, name, model.name_or_path or "this model")
         self.name, self.model, self.tokenizer = name, model, tokenizer
         self.token_budget = affordable_tokens(model) if token_budget is None else token_budget
         self._eos_ids = _eos_ids(model, tokenizer)
@@ -118,25 +118,16 @@ class TransformersPolicy:
 
 def load_transformers(name: str, config: PolicyConfig) -> TransformersPolicy:
     """Load model and tokenizer to the GPU where there is one. Errors as `kevin.policy.load.load_policy`."""
-    path = Path(config.model)
-    if path.is_dir() and not (path / "config.json").exists():
-        raise DataError(f"policies.{name}.model: {path} is not a model folder (no config.json in it)")
-    if not path.is_dir() and must_be_local(config.model):
-        raise DataError(
-            f"policies.{name}.model: no folder {path}; make it (snakemake {path}) or give the path of an existing model"
-        )
+    folder = model_folder(name, config.model, config.revision)
     try:
-        tokenizer = AutoTokenizer.from_pretrained(config.model)
+        tokenizer = AutoTokenizer.from_pretrained(folder)
         model = AutoModelForCausalLM.from_pretrained(
-            config.model, dtype=config.dtype if config.dtype == "auto" else getattr(torch, config.dtype)
+            folder, dtype=config.dtype if config.dtype == "auto" else getattr(torch, config.dtype)
         )
     except (OSError, ValueError, ImportError, KeyError, RuntimeError, SafetensorError) as e:
-        where = (
-            f"the folder {path}" if path.is_dir() else f"{config.model!r} from the hub (no local folder of that name)"
-        )
         raise PolicyError(
-            f"policies.{name}.model: cannot load {where}: {first_line(e)}. Check the name, that the "
-            f"network reaches the hub, or give the path of a downloaded model"
+            f"policies.{name}.model: cannot load the folder {folder}: {first_line(e)}. Give the folder of a causal "
+            f"language model that is whole"
         ) from e
     prepare_template(tokenizer, name, config)
     device = "cuda" if torch.cuda.is_available() else "cpu"

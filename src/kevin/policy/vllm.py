@@ -5,15 +5,17 @@ from __future__ import annotations
 import gc
 from collections.abc import Callable, Iterator, Sequence
 from contextlib import contextmanager
+from pathlib import Path
 from typing import Any
 
 from kevin.core.config import PolicyConfig
-from kevin.core.errors import PolicyError
+from kevin.core.errors import PolicyError, first_line
 from kevin.core.types import Completion, Conversation
-from kevin.policy.chat import prepare_template, prompt_tokens
+from kevin.policy.chat import check_template, prepare_template, prompt_tokens
 from kevin.policy.drafts import drafting
 from kevin.policy.interface import OnCompletion, Request, Sampling, request_seed
 from kevin.policy.programs import shared_programs
+from kevin.policy.weights_place import model_folder
 
 
 class VllmPolicy:
@@ -28,10 +30,12 @@ class VllmPolicy:
                 f"set policies.{name}.backend to transformers or openai"
             ) from e
         self.name = name
+        folder = model_folder(name, config.model, config.revision)
+        check_template(_tokenizer(folder), name, folder)
         try:
             with shared_programs():
                 self._llm = LLM(
-                    model=config.model,
+                    model=str(folder),
                     dtype=config.dtype,
                     gpu_memory_utilization=config.memory_share,
                     **drafting(config.draft_tokens),
@@ -40,7 +44,7 @@ class VllmPolicy:
         except TypeError as e:
             raise PolicyError(f"policies.{name}.engine: vllm does not take these arguments: {e}") from e
         except (OSError, ValueError, RuntimeError) as e:
-            raise PolicyError(f"policies.{name}.model: vllm cannot load {config.model}: {e}") from e
+            raise PolicyError(f"policies.{name}.model: vllm cannot load {folder}: {e}") from e
         self._tokenizer = self._llm.get_tokenizer()
         prepare_template(self._tokenizer, name, config)
 
@@ -89,6 +93,16 @@ class VllmPolicy:
     def close(self) -> None:
         del self._llm
         gc.collect()
+
+
+def _tokenizer(folder: Path) -> Any:
+    """Before the engine starts, which takes a minute. Raises PolicyError."""
+    from transformers import AutoTokenizer
+
+    try:
+        return AutoTokenizer.from_pretrained(folder)
+    except (OSError, ValueError, ImportError, KeyError) as e:
+        raise PolicyError(f"no tokenizer can be loaded from {folder}: {first_line(e)}") from e
 
 
 @contextmanager

@@ -17,6 +17,7 @@ from kevin.report.scores import UNKNOWN_MACHINE, machines, policy_label
 NOTE = "note"
 """Column of a table, there only where something is to be said."""
 MINIATURE = "A miniature of the study, to see that every step of it runs: no number here means anything."
+REHEARSAL = "A rehearsal with random weights and recorded answers: no number here means anything, but times and memory."
 
 
 class TrainingSummary(BaseModel):
@@ -56,7 +57,8 @@ def read_summaries(paths: Sequence[Path]) -> list[TrainingSummary]:
 
 def study_note(summaries: Sequence[TrainingSummary], study: Study) -> str | None:
     """For every table and figure; None where there is nothing to say."""
-    said = [MINIATURE] if study.report.miniature else []
+    rehearsed = any(policy.random_shapes for policy in study.policies.values())
+    said = [REHEARSAL if rehearsed else MINIATURE] if study.report.miniature else []
     if cut := [_cut(s, study) for s in summaries if s.budget_bit]:
         listed = cut[0] if len(cut) == 1 else f"{', '.join(cut[:-1])} and {cut[-1]}"
         said.append(

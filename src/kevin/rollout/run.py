@@ -13,7 +13,7 @@ from typing import TYPE_CHECKING, Any
 from kevin.core import files
 from kevin.core.config import Study
 from kevin.core.errors import ConfigError, HarnessError
-from kevin.core.lengths import with_lengths
+from kevin.core.lengths import check_context, with_lengths
 from kevin.core.progress import Progress, progress
 from kevin.core.provenance import provenance
 from kevin.core.types import Dialect, Kernel, Task, Turn, Verdict
@@ -86,7 +86,9 @@ def run_rollouts(
     if config is None:
         raise ConfigError(f"no policy {policy_name!r} in the configuration; there are {', '.join(study.policies)}")
     own_study = study.for_strategy(policy_name, strategy) if strategy else study.for_policy(policy_name)
-    settings = RolloutSettings.from_study(with_lengths(own_study, policy_name, fetch=True))
+    own_study = with_lengths(own_study, policy_name, fetch=True)
+    check_context(own_study, policy_name)
+    settings = RolloutSettings.from_study(own_study)
     own = {
         "version": VERSION,
         "policies": {policy_name: policy_identity(config)},

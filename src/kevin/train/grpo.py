@@ -35,10 +35,11 @@ from kevin.train.checkpoint import checkpoint_written, keeping_cache_setting
 from kevin.train.compiled import compile_layers, compiling
 from kevin.train.lengths import longest_response
 from kevin.train.logprobs import answer_logprobs
+from kevin.train.lora import inner_model, merged_parameters, with_adapter
 from kevin.train.policy import Generate, OnAnswer, RecordingPolicy
 from kevin.train.rows import flat_groups, kept_groups_scale
 from kevin.train.step import TEMPERATURE, StepPlayer, StepRollouts, merged
-from kevin.train.unpadded import leave_out_padding
+from kevin.train.unpadded import leave_out_padding, takes_rows
 from kevin.train.vllm_generation import awake, engines_draft, generate_with_vllm
 
 CLIP_LOW = 0.2
@@ -68,6 +69,11 @@ def grpo_config(study: Study, folder: Path, num_processes: int, *, on_cpu: bool)
         raise ConfigError(
             f"train.tasks_per_step = {train.tasks_per_step} must be a multiple of the {num_processes} processes: a "
             f"task's whole group is rolled out by one of them"
+        )
+    if train.lora is not None and num_processes > 1:
+        raise ConfigError(
+            f"train.lora trains on one GPU, and here are {num_processes} processes: start it without "
+            f"accelerate launch; other GPUs can judge (pool.gpus)"
         )
     micro_batches, rest = divmod(train.batch_size, num_processes * train.micro_batch_size)
     if rest or micro_batches % train.updates_per_step:
@@ -134,10 +140,8 @@ def updates_of_a_step(train: TrainConfig) -> int:
 
 def computes_in_rows(train: TrainConfig, args: GRPOConfig) -> bool:
     """Whether samples stand in rows without padding, whose layers can be compiled: one process on a GPU, where vLLM
-    generates. Generating with Transformers wants the model's own attention, and sharded or checkpointed layers are
-    computed by TRL."""
-    on_gpu = args.device.type == "cuda"
-    return on_gpu and args.world_size == 1 and train.generation != "transformers" and not train.gradient_checkpointing
+    generates. Generating with Transformers wants the model's own attention, and sharded layers are computed by TRL."""
+    return args.device.type == "cuda" and args.world_size == 1 and train.generation != "transformers"
 
 
 def lay_out_in_rows(model: PreTrainedModel) -> None:
@@ -170,7 +174,7 @@ class KernelTrainer(GRPOTrainer):
             lay_out_in_rows(model)
         with self._engine_settings():
             super().__init__(
-                model=model,
+                model=model if study.train.lora is None else with_adapter(model, study.train.lora, args.seed),
                 reward_funcs=[_returns],
                 args=args,
                 train_dataset=Dataset.from_dict({"prompt": [t.id for step in order for t in step]}),
@@ -181,6 +185,8 @@ class KernelTrainer(GRPOTrainer):
         self.remove_callback(PrinterCallback)
         disable_progress_bar()
         self._policy = RecordingPolicy("trained", model, tokenizer, self._generator())
+        if study.train.lora is not None and self._is_colocated:
+            self.vllm_generation._iter_named_params = lambda: merged_parameters(self.model)
 
     def _generator(self) -> Generate:
         if self._study.train.generation == "transformers":
@@ -192,7 +198,8 @@ class KernelTrainer(GRPOTrainer):
     ) -> None:
         """Sample from the weights in training; sharded ones are gathered, which all processes do together."""
         policy = self._policy
-        with unwrap_model_for_generation(self.model_wrapped, self.accelerator) as model:
+        with unwrap_model_for_generation(self.model_wrapped, self.accelerator) as unwrapped:
+            model = inner_model(unwrapped)
             was_training = model.training
             model.eval()
             decode(
@@ -257,7 +264,7 @@ class KernelTrainer(GRPOTrainer):
         with torch.set_grad_enabled(teaches):
             loss: torch.Tensor = super()._compute_loss(model, inputs)
         self._loss_inputs = None
-        return loss if teaches else loss + 0.0 * sum(p.sum() for p in model.parameters())
+        return loss if teaches else loss + 0.0 * sum(p.sum() for p in model.parameters() if p.requires_grad)
 
     def _teaches(self, inputs: dict[str, Any]) -> bool:
         """Whether a micro-batch has a gradient; one of flat groups, whose advantages are all 0, need not go backward.
@@ -320,10 +327,11 @@ class KernelTrainer(GRPOTrainer):
         columns = slice(int(used_L[0]), int(used_L[-1]) + 1)
         ids, mask, length = ids_BL[:, columns], mask_BL[:, columns], columns.stop - prompt_length
         alone = self.accelerator.distributed_type is DistributedType.NO
-        if alone and isinstance(model, PreTrainedModel) and not self.args.gradient_checkpointing:
+        inner = inner_model(model)
+        if alone and isinstance(inner, PreTrainedModel) and (takes_rows(inner) or not self.args.gradient_checkpointing):
             with self.accelerator.autocast():
                 return answer_logprobs(
-                    model, ids, mask, length, temperature=self.temperature, with_entropy=with_entropy
+                    inner, ids, mask, length, temperature=self.temperature, with_entropy=with_entropy
                 )
         logps, entropies, _ = super()._get_per_token_logps_and_entropies(
             model, ids, mask, length, compute_entropy=with_entropy, **kwargs

@@ -93,6 +93,8 @@ def progress_line(record: Mapping[str, Any], num_steps: int, elapsed_s: float) -
     parts = [f"score {record['score']:.2f}" if "score" in record else "nothing judged"]
     if "correct" in record:
         parts.append(f"{100 * record['correct']:.0f} % correct")
+    if record.get("correct") == 0 and "compiled" in record:
+        parts.append(f"{100 * record['compiled']:.0f} % compile")
     if "speedup" in record:
         parts.append(f"{record['speedup']:.2f}x")
     if seconds["generate"] > 0:

@@ -135,10 +135,10 @@ def check_judged(turns: Sequence[Turn]) -> None:
 def step_metrics(rows: Sequence[Row], num_turns: int) -> dict[str, float]:
     """What a step's rollouts say, as plain numbers: of all turns together, and of each turn number.
 
-    ``score``, ``correct`` (share), ``speedup`` (mean over correct ones; absent without any), ``completion_tokens``,
-    ``truncated``, ``not_okay_ratio``, ``unjudged`` and ``placeholders`` (shares), ``flat_groups`` (share of the tasks
-    whose returns are all equal: they teach nothing), ``score_turn_1``, ``correct_turn_1``, ... A share over nothing is
-    absent, never 0.
+    ``score``, ``correct`` and ``compiled`` (shares), ``speedup`` (mean over correct ones; absent without any),
+    ``completion_tokens``, ``truncated``, ``not_okay_ratio``, ``unjudged`` and ``placeholders`` (shares),
+    ``flat_groups`` (share of the tasks whose returns are all equal: they teach nothing), ``score_turn_1``,
+    ``correct_turn_1``, ``compiled_turn_1``, ... A share over nothing is absent, never 0.
     """
     played = [r.played for r in rows if r.played is not None]
     judged = [r for r in rows if r.score is not None]
@@ -163,7 +163,12 @@ def _judged_metrics(judged: Sequence[Row], suffix: str) -> dict[str, float]:
     if not judged:
         return {}
     correct = [r.played is not None and r.played.outcome is Outcome.CORRECT for r in judged]
-    return {f"score{suffix}": _mean([r.score for r in judged]), f"correct{suffix}": _mean(correct)}
+    compiled = [r.played is not None and r.played.outcome is not None and r.played.outcome.compiles for r in judged]
+    return {
+        f"score{suffix}": _mean([r.score for r in judged]),
+        f"correct{suffix}": _mean(correct),
+        f"compiled{suffix}": _mean(compiled),
+    }
 
 
 def _mean(values: Sequence[Any]) -> float:

@@ -22,15 +22,15 @@ from typing import Any
 from kevin.core import files
 from kevin.core.config import RewardConfig, RolloutConfig, Study, TrainConfig
 from kevin.core.errors import DataError
-from kevin.core.lengths import with_lengths
+from kevin.core.lengths import check_context, with_lengths
 from kevin.core.resume import differences, read_identity, set_aside, with_defaults
 from kevin.core.texts import strict_json
 from kevin.core.types import Task
 from kevin.policy.load import policy_identity
+from kevin.policy.rehearsal import has_random_weights
 from kevin.rollout.settings import Judge
 from kevin.train.checkpoint import NUM_CHECKPOINTS, CheckpointKeeper
 from kevin.train.order import task_order, training_tasks
-from kevin.train.random_model import has_random_weights
 from kevin.train.stability import rehearsal, run_summary
 
 logger = logging.getLogger(__name__)
@@ -69,6 +69,7 @@ def run_training(
         KevinError: as `refine` and `load_policy`.
     """
     own = with_lengths(study, study.for_run(run).train.init, fetch=True).for_run(run)
+    check_context(own, own.train.init)
     tasks = training_tasks(tasks_path, own.train)
     start_or_resume(out, identity(own, run, tasks))
     limits = own.train.model_dump(mode="json", include=set(LIMITS))
@@ -181,6 +182,8 @@ def _train_grpo(study: Study, run: str, tasks: Sequence[Task], judge: Judge, out
     import torch
 
     from kevin.policy.transformers import load_transformers
+    from kevin.train.bill import GB
+    from kevin.train.fit import check_memory
     from kevin.train.grpo import KernelTrainer, grpo_config
     from kevin.train.metrics import MetricsLog
     from kevin.train.observer import StepObserver
@@ -189,6 +192,8 @@ def _train_grpo(study: Study, run: str, tasks: Sequence[Task], judge: Judge, out
 
     meet_alone()
     train = study.train
+    if torch.cuda.is_available() and train.lora is not None:
+        check_memory(study, torch.cuda.get_device_properties(0).total_memory / GB)
     order = task_order(tasks, train.num_steps, train.tasks_per_step, study.seed + train.seed)
     args = grpo_config(study, out, process_count(), on_cpu=not torch.cuda.is_available())
     config = study.policies[train.init].model_copy(update={"dtype": train.dtype, "backend": "transformers"})

@@ -15,6 +15,7 @@ from kevin.core.files import write_parquet
 from kevin.core.provenance import provenance
 from kevin.core.types import Task, Turn, digest
 from kevin.policy.interface import Sampling
+from kevin.policy.rehearsal import rehearsed
 from kevin.rollout.beside import judges_beside
 from kevin.rollout.refine import refine
 from kevin.rollout.settings import Judge, RolloutSettings, SharingJudge, TurnTiming, sum_seconds
@@ -102,7 +103,7 @@ class StepPlayer:
         for _ in range(2):  # the harness's failures are tried once more
             turns = refine(
                 [self._tasks[i] for i in task_ids],
-                policy,
+                rehearsed(policy, Path(self._study.policies[train.init].model)),
                 shares.watched(self._judge) if train.own_kernel_weight else self._judge,
                 self.settings(step),
                 folder,

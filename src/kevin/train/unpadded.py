@@ -25,7 +25,8 @@ log = logging.getLogger(__name__)
 
 ATTENTION = "kevin_unpadded"
 """Name by which transformers knows the attention of such rows."""
-_TOLERANCE = 1e-3
+_TOLERANCE, _NARROW_TOLERANCE = 1e-3, 0.05
+"""In float32, and in types with fewer digits; another attention is as far off as the states are large."""
 _LENGTHS = (7, 3, 5)
 _ALIGNMENT = 8
 
@@ -106,7 +107,7 @@ def leave_out_padding(model: PreTrainedModel) -> bool:
         apart = float("inf")
     finally:
         model.train(was_training)
-    fits = apart <= _TOLERANCE
+    fits = apart <= (_TOLERANCE if model.dtype == torch.float32 else _NARROW_TOLERANCE)
     model.set_attn_implementation(ATTENTION if fits else before)
     if not fits:
         log.info("samples are padded: this model's attention cannot be replaced")

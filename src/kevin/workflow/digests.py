@@ -26,6 +26,7 @@ STEP_VERSIONS = {
     "tasks": 1,
     "base_model": 3,
     "past": 1,
+    "random_model": 1,
     "rollout": ROLLOUT_VERSION,
     "ceiling": 1,
     "train": 1,
@@ -114,6 +115,10 @@ class StudyDigests:
             self.judge,
         )
 
+    def random_model(self, name: str) -> str:
+        """Of a rehearsal's policy."""
+        return step_digest(self._random_model(name))
+
     def policy(self, name: str) -> str:
         """What the answers of a policy depend on, and how they are judged."""
         return self.rollout(name, self._study.for_policy(name).rollout)
@@ -174,6 +179,10 @@ class StudyDigests:
         ]
         return [*parts, *self._past] if model.has_past else parts
 
+    def _random_model(self, name: str) -> list[Any]:
+        shapes = content_digests(Path(self._study.policies[name].random_shapes or ""))
+        return [STEP_VERSIONS["random_model"], shapes, self.tasks, self.kernels]
+
     @cached_property
     def _past(self) -> list[Any]:
         study = self._study
@@ -195,6 +204,8 @@ class StudyDigests:
             made_of = self._run_parts(run)
         elif self._study.is_base_model(name):
             made_of = self._base_model
+        elif settings.random_shapes:
+            made_of = self._random_model(name)
         else:
             made_of = policy_identity(settings)["files"]
         return [settings.identity(), made_of, configured_lengths(self._study, name)]

@@ -77,7 +77,7 @@ def test_every_key_is_explained() -> None:
     assert unexplained == []
 
 
-@pytest.mark.parametrize("overlay", ["gpu", "paper"])
+@pytest.mark.parametrize("overlay", ["gpu", "coder", "paper"])
 def test_overlays_are_valid(overlay: str) -> None:
     study = load_study([ROOT / "config/config.yaml", ROOT / f"config/{overlay}.yaml"])
     assert study.scale == overlay

@@ -7,7 +7,7 @@ import pytest
 
 from kevin.core.config import load_study, validate_study
 from kevin.core.errors import ConfigError
-from kevin.core.lengths import KEYS, context_length, with_lengths
+from kevin.core.lengths import KEYS, check_context, context_length, with_lengths
 
 CONFIG = Path(__file__).parents[3] / "config"
 
@@ -30,7 +30,12 @@ def model_folder(tmp_path, **config):
 
 @pytest.mark.parametrize(
     ("overlays", "expected"),
-    [((), (1536, 256, 400)), (("gpu",), (4608, 3584, 1200)), (("paper",), (8192, 16384, 4000))],
+    [
+        ((), (1536, 256, 400)),
+        (("gpu",), (4608, 3584, 1200)),
+        (("coder",), (8192, 2048, 2000)),
+        (("paper",), (8192, 16384, 4000)),
+    ],
 )
 def test_shipped_studies_keep_their_lengths(overlays, expected):
     shipped = load_study([CONFIG / "config.yaml", *(CONFIG / f"{o}.yaml" for o in overlays)])
@@ -61,6 +66,18 @@ def test_an_endpoint_beside_the_small_model_has_room_to_think():
 )
 def test_a_local_model_shares_its_context(tmp_path, config, expected):
     assert lengths(study(mine=model_folder(tmp_path, **config)), "mine") == expected
+
+
+def test_lengths_beyond_the_context_are_refused(tmp_path):
+    mine = model_folder(tmp_path, max_position_embeddings=4096)
+    fits = with_lengths(study(mine=mine), "mine")
+    check_context(fits, "mine")
+    longer = study(mine={**mine, "max_prompt_tokens": 4000}, rollout={"max_response_tokens": 97})
+    with pytest.raises(
+        ConfigError, match=r"prompts of 4000 tokens and answers of 97 do not fit .*, 4096 tokens: lower"
+    ):
+        check_context(with_lengths(longer, "mine"), "mine")
+    check_context(with_lengths(study(), "base"), "base")
 
 
 def test_the_policy_wins_over_the_rollout_and_the_rest_follows(tmp_path):

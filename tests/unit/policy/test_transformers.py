@@ -342,16 +342,6 @@ class TestLoad:
         with pytest.raises(DataError, match="not a model folder"):
             self.load(tmp_path)
 
-    def test_an_unknown_hub_id(self, monkeypatch):
-        from kevin.policy import transformers as module
-
-        def offline(*_, **__):
-            raise OSError("We couldn't connect\nto the hub")
-
-        monkeypatch.setattr(module.AutoTokenizer, "from_pretrained", offline)
-        with pytest.raises(PolicyError, match=r"cannot load 'nobody/nothing' from the hub.*couldn't connect\. Check"):
-            self.load("nobody/nothing")
-
     def test_damaged_weights(self, folder):
         (folder / "model.safetensors").write_bytes(b"not weights")
         with pytest.raises(PolicyError, match="cannot load the folder"):

@@ -69,11 +69,12 @@ def test_further_arguments_reach_the_engine(tmp_path, monkeypatch):
         load_policy("base", config)
 
 
-def test_a_model_without_a_chat_template_is_told(tmp_path):
-    folder = save_pretrained_model(tmp_path / "model", "llama", template=CHAT_TEMPLATE)
-    (folder / "chat_template.jinja").unlink()
-    with pytest.raises(UsageError, match=r"policy base: the tokenizer of .*model has no chat template; use an"):
+def test_a_model_without_a_template_is_refused_before_the_engine_starts(tmp_path):
+    folder = save_pretrained_model(tmp_path / "model", "llama", template=None)
+    LLM.settings = None
+    with pytest.raises(UsageError, match=r"policy base: the tokenizer of .* has no chat template"):
         load_policy("base", PolicyConfig(backend="vllm", model=str(folder)))
+    assert LLM.settings is None
 
 
 def test_answers_are_told_as_they_are_finished(tmp_path, monkeypatch):

@@ -11,8 +11,13 @@ import torch
 from train_fixtures import save_model, train, verdict
 from transformers import AutoModelForCausalLM, AutoTokenizer, LlamaConfig
 
-from kevin.core.config import TrainConfig
+from kevin.core import dialogue
+from kevin.core.config import PolicyConfig, Study, TrainConfig
 from kevin.core.errors import ConfigError
+from kevin.core.types import Task
+from kevin.policy.interface import Request, Sampling
+from kevin.policy.load import load_policy
+from kevin.tasks.format import inspect_task
 from kevin.train import stability
 from kevin.train.architecture import read_architecture
 from kevin.train.random_model import write_random_model
@@ -81,6 +86,61 @@ def test_a_training_of_it_is_a_rehearsal_that_goes_on(tmp_path, caplog, one_thre
     assert "has random weights, so this is a rehearsal" in caplog.text
 
 
+SOFTPLUS = """
+import torch
+from torch import nn
+
+class Model(nn.Module):
+    def forward(self, x):
+        return torch.nn.functional.softplus(x)
+
+def get_inputs():
+    return [torch.randn(16, 64)]
+
+def get_init_inputs():
+    return []
+"""
+
+
+def _kernelbench_task():
+    found = Task(id="kb/1/29", level=1, name="29_Softplus", source=SOFTPLUS, origin="kernelbench")
+    return found.model_copy(update={"spec": inspect_task(SOFTPLUS, found.id)})
+
+
+def test_answers_of_the_kernel_writer_stand_in_for_what_it_says(tmp_path):
+    like, tasks = _like(tmp_path / "like", vocab_size=700), [_kernelbench_task()]
+    write_random_model(like, None, tmp_path / "model", seed=0, tasks=tasks, language="cpp")
+    tokenizer = AutoTokenizer.from_pretrained(tmp_path / "model")
+    assert len(tokenizer) == 700, "whatever is sampled is a token"
+    text = "void launch(const float* x) {}\n"
+    assert tokenizer.decode(tokenizer(text)["input_ids"]) == text
+    assert tokenizer.eos_token == "<|im_end|>" != tokenizer.pad_token
+    policy = load_policy("base", PolicyConfig(model=str(tmp_path / "model")))
+    conversation = dialogue.conversation(tasks[0], (), dialect="c_abi", language="cpp")
+    requests = [
+        Request(conversation=conversation, task_id="kb/1/29", trajectory=k, turn=turn)
+        for turn in (1, 2)
+        for k in (0, 1)
+    ]
+    told = {}
+    answers = policy.complete(requests, Sampling(max_tokens=4), told.__setitem__)
+    assert [told[i] for i in range(4)] == answers
+    assert len({a.text for a in answers}) == 4 and all(
+        "```cpp" in a.text and a.finish_reason == "stop" for a in answers
+    )
+    assert {a.num_completion_tokens for a in answers} <= {1, 2, 3, 4}
+    other = Request(conversation=conversation, task_id="kb/1/99", trajectory=0, turn=1)
+    assert "```" not in policy.complete([other], Sampling(max_tokens=4))[0].text
+
+
 def test_answers_without_any_kernel_are_told_as_such():
     problem = nothing_learnable([{"correct": 0.0, "num_kernels": 0}] * 2, TrainConfig(num_steps=2))
     assert problem is not None and "no answer of the first 2 steps held a kernel" in problem
+
+
+def test_a_study_of_random_weights_says_so(tmp_path):
+    base = {"random_shapes": str(_like(tmp_path / "like")), "model": "someone/model", "revision": 40 * "a"}
+    with pytest.raises(ValueError, match=r"policies\.base\.random_shapes: .* set report\.miniature"):
+        Study.model_validate({"policies": {"base": base}})
+    study = Study.model_validate({"policies": {"base": base}, "report": {"miniature": True}})
+    assert study.policies["base"].model == "results/random_models/base" and study.policies["base"].revision is None

@@ -1,7 +1,8 @@
 """The study's configuration: one validated tree, from YAML files laid over each other. Every key is documented here.
 
-``config/config.yaml`` is the laptop study; ``config/gpu.yaml`` and ``config/paper.yaml`` are laid over it. The JSON
-schema in ``config/schema.json`` is generated from these classes (``make schema``), and a test keeps the two equal.
+``config/config.yaml`` is the laptop study; ``config/gpu.yaml``, ``config/coder.yaml`` and ``config/paper.yaml`` are
+laid over it. The JSON schema in ``config/schema.json`` is generated from these classes (``make schema``), and a test
+keeps the two equal.
 """
 
 from kevin.core.config.base_model import BaseModelConfig, WriterConfig
@@ -13,7 +14,7 @@ from kevin.core.config.rollout import JudgePoolConfig, ReportConfig, RewardConfi
 from kevin.core.config.search import SearchConfig, StrategyConfig
 from kevin.core.config.study import Study
 from kevin.core.config.tasks import KernelBenchSource, TasksConfig
-from kevin.core.config.train import RunConfig, TrainConfig
+from kevin.core.config.train import LoraConfig, RunConfig, TrainConfig
 from kevin.core.history import HistoryConfig
 
 __all__ = [
@@ -21,6 +22,7 @@ __all__ = [
     "HistoryConfig",
     "JudgePoolConfig",
     "KernelBenchSource",
+    "LoraConfig",
     "PolicyConfig",
     "PretrainingConfig",
     "ReportConfig",

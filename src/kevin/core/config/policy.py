@@ -19,6 +19,12 @@ class PolicyConfig(Settings):
     """A local path, a hub id, the endpoint's model name, or the recorded completions (a file or a runs/ folder, see
     docs/own-model.md). What this study makes: ``<results>/base_model`` and ``<results>/policies/<run>``;
     ``<results>`` stands for its folder."""
+    revision: str | None = Field(default=None, pattern=r"^[0-9a-f]{40}$")
+    """Commit of a hub id, all 40 digits: a hub's model may change under its name. Without one it is refused, and the
+    message tells the newest."""
+    random_shapes: str | None = None
+    """A config.json: random weights in its shapes in place of ``model``, and answers of the kernel writer in place of
+    theirs. Such a study is a rehearsal (docs/coder.md), and ``report.miniature`` says so."""
     base_url: str | None = None
     """``openai`` only: e.g. ``http://localhost:8000/v1``. The key is read from the environment (OPENAI_API_KEY)."""
     max_concurrency: int = Field(default=16, ge=1)
@@ -59,7 +65,7 @@ class PolicyConfig(Settings):
             "backend",
             "model",
             "dtype",
-            *(key for key in ("engine", "draft_tokens", "template") if getattr(self, key)),
+            *(key for key in ("revision", "engine", "draft_tokens", "template") if getattr(self, key)),
         }
         return self.model_dump(mode="json", include=keys)
 
@@ -68,6 +74,8 @@ class PolicyConfig(Settings):
         for key in ("engine", "draft_tokens"):
             if getattr(self, key) and self.backend != "vllm":
                 raise ValueError(f"{key}: of backend vllm alone, and this one's is {self.backend}")
+        if self.revision and self.backend not in ("transformers", "vllm"):
+            raise ValueError(f"revision: of backends transformers and vllm, and this one's is {self.backend}")
         if self.draft_tokens and "speculative_config" in self.engine:
             raise ValueError("engine.speculative_config: draft_tokens is set too, and there is one way of drafting")
         if taken := sorted(self.engine.keys() & _OF_THE_POLICY.keys()):

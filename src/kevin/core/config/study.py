@@ -26,6 +26,8 @@ VIEW_KEYS = ("history", "profile_feedback")
 """Of ``rollout``: what a later turn sees, which a run may choose."""
 GUARD_KEYS = ("rules",)
 """Of ``judge``: what a run may be trained without. Measuring differently would change what its rewards mean."""
+RANDOM_MODELS = "random_models"
+"""Folder of models with random weights, below that of the results."""
 _PLAYED_BY = ("backend", "dtype", "memory_share", "draft_tokens", "engine")
 """Keys of a policy that one trained from it has too."""
 
@@ -72,7 +74,7 @@ def _own_model(policy: Any, raw: dict[str, Any]) -> str:
 class Study(Settings):
     """The whole study."""
 
-    scale: Literal["laptop", "gpu", "paper"] = "laptop"
+    scale: Literal["laptop", "gpu", "coder", "paper"] = "laptop"
     """Decides the resources of the workflow's rules."""
     seed: int = 0
     """Seed of the task generator, the splits, the base model and the sampling."""
@@ -133,13 +135,15 @@ class Study(Settings):
         raw = {**raw, "policies": _with_runs(raw)}
         folder = str(raw.get("results", cls.model_fields["results"].default)).rstrip("/")
 
-        def filled(policy: Any) -> Any:
+        def filled(name: str, policy: Any) -> Any:
+            if isinstance(policy, dict) and policy.get("random_shapes"):
+                policy = {**policy, "model": f"<results>/{RANDOM_MODELS}/{name}", "revision": None}
             model = policy.get("model") if isinstance(policy, dict) else None
             if isinstance(model, str) and model.startswith("<results>/"):
                 return {**policy, "model": model.replace("<results>", folder, 1)}
             return policy
 
-        return {**raw, "policies": {name: filled(policy) for name, policy in raw["policies"].items()}}
+        return {**raw, "policies": {name: filled(name, policy) for name, policy in raw["policies"].items()}}
 
     @model_validator(mode="after")
     def _names_are_file_names(self) -> Study:
@@ -167,6 +171,12 @@ class Study(Settings):
             first = self.policies.get(policy.seed_of)
             if first is None or first.seed_of is not None:
                 raise ValueError(f"policies.{name}.seed_of: {policy.seed_of} is no policy with seeds of its own")
+        random = [name for name, policy in self.policies.items() if policy.random_shapes]
+        if random and not self.report.miniature:
+            raise ValueError(
+                f"policies.{random[0]}.random_shapes: no number of random weights means anything, and tables have to "
+                f"say so: set report.miniature"
+            )
         for key in ("policy", "against"):
             if (named := getattr(self.report.primary, key)) is not None and named not in self.policies:
                 raise ValueError(f"report.primary.{key} names a policy that is not defined: {named}")

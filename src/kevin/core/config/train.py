@@ -9,6 +9,15 @@ from pydantic import Field, model_validator
 from kevin.core.types import Settings
 
 
+class LoraConfig(Settings):
+    """A low-rank adapter, which is trained in place of all weights; the policy that comes of it has it merged."""
+
+    rank: int = Field(default=32, ge=1)
+    """Of the two matrices beside each linear layer: 32 of a model of 7 billion parameters are 81 million numbers."""
+    alpha: int = Field(default=32, ge=1)
+    """What the adapter adds is multiplied by this over ``rank``."""
+
+
 class TrainConfig(Settings):
     """Reinforcement learning on kernels judged for real. The recipe of arXiv 2507.11948 stands in full in
     ``config/paper.yaml``, the laptop's sizes in ``config/config.yaml``. The score is set under ``reward``.
@@ -68,6 +77,9 @@ class TrainConfig(Settings):
     """Gradient steps a batch, each on its share of it: the first on-policy, the others off-policy."""
     num_iterations: int = Field(default=1, ge=1)
     """Passes over a batch, of ``updates_per_step`` gradient steps each."""
+    lora: LoraConfig | None = None
+    """Train an adapter on every linear layer, in float32 and on one GPU, and leave the weights as they are; all weights
+    are trained when null."""
     micro_batch_size: int = Field(default=8, ge=1)
     """Samples in one forward and backward pass of a device."""
     dtype: Literal["float32", "bfloat16"] = "float32"
@@ -112,6 +124,8 @@ class TrainConfig(Settings):
             raise ValueError("a group needs at least two samples: raise num_trajectories or num_turns")
         if self.kl_beta and self.first_turn_kl:
             raise ValueError("kl_beta holds all turns and first_turn_kl the first ones: set one of them")
+        if self.lora is not None and self.method != "grpo":
+            raise ValueError(f"lora: of method grpo alone, and this one is {self.method}: leave it out")
         if self.advantage.startswith("turn") and self.num_trajectories < 2:
             raise ValueError(f"advantage {self.advantage} compares trajectories: raise num_trajectories")
         if self.method == "grpo" and self.batch_size % (self.updates_per_step * self.micro_batch_size):
