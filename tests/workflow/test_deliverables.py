@@ -15,6 +15,8 @@ CAPTIONS = captions()
 OVERLAYS = (
     (),
     ("gpu",),
+    ("coder",),
+    ("coder", "coder_rehearsal"),
     ("paper",),
     ("field",),
     ("ablations",),

@@ -80,13 +80,17 @@ class TransformersPolicy:
                 self.model,
                 [ids for ids, _ in encoded],
                 [request_seed(sampling, r) for r in requests],
-                Decoding(self._eos_ids, self._pad_id, sampling.max_tokens, sampling.temperature, sampling.top_p),
+                self.decoding(sampling),
                 token_budget=self.token_budget,
                 on_answer=keep,
             )
         finally:
             self.model.train(was_training)
         return completions
+
+    def decoding(self, sampling: Sampling) -> Decoding:
+        """How the tokens of an answer are drawn."""
+        return Decoding(self._eos_ids, self._pad_id, sampling.max_tokens, sampling.temperature, sampling.top_p)
 
     def close(self) -> None:
         del self.model

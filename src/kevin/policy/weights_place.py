@@ -6,7 +6,7 @@ from pathlib import Path
 
 from kevin.core.errors import DataError, PolicyError, UsageError, first_line
 
-_FILES = ("*.json", "*.safetensors", "*.bin", "*.model", "*.txt", "*.jinja", "*.tiktoken", "LICENSE*")
+_FILES = ["*.json", "*.safetensors", "*.bin", "*.model", "*.txt", "*.jinja", "*.tiktoken", "LICENSE*"]
 """Of a hub's model, what loading it and publishing what comes of it need."""
 
 

@@ -90,7 +90,7 @@ def table(study: Study) -> str:
         *("GPU", "train.vllm_memory_share", "gradient_checkpointing", "micro_batch_size"),
         *("prompt", "answer", "peak", "a step"),
     )
-    rows = [head]
+    rows: list[tuple[str, ...]] = [head]
     for name, memory_gb in SIZES.items():
         given = assumptions(study.scale, {"device_memory_gb": memory_gb})
         found = fitting_keys(study, model, given)

@@ -29,17 +29,17 @@ from kevin.core.config import Study, TrainConfig
 from kevin.core.errors import ConfigError, DeviceError, first_line
 from kevin.core.types import Task
 from kevin.policy.cpu import cpu_dtype
-from kevin.policy.decode import Decoding, TokenIds, decode
+from kevin.policy.decode import TokenIds, decode
 from kevin.policy.interface import Sampling
 from kevin.train.checkpoint import checkpoint_written, keeping_cache_setting
-from kevin.train.compiled import compile_layers, compiling
+from kevin.train.compiled import compiling
 from kevin.train.lengths import longest_response
 from kevin.train.logprobs import answer_logprobs
 from kevin.train.lora import inner_model, merged_parameters, with_adapter
 from kevin.train.policy import Generate, OnAnswer, RecordingPolicy
 from kevin.train.rows import flat_groups, kept_groups_scale
 from kevin.train.step import TEMPERATURE, StepPlayer, StepRollouts, merged
-from kevin.train.unpadded import leave_out_padding, takes_rows
+from kevin.train.unpadded import lay_out_in_rows, takes_rows
 from kevin.train.vllm_generation import awake, engines_draft, generate_with_vllm
 
 CLIP_LOW = 0.2
@@ -144,12 +144,6 @@ def computes_in_rows(train: TrainConfig, args: GRPOConfig) -> bool:
     return args.device.type == "cuda" and args.world_size == 1 and train.generation != "transformers"
 
 
-def lay_out_in_rows(model: PreTrainedModel) -> None:
-    """Have ``model`` take rows where it can, its layers compiled."""
-    if leave_out_padding(model):
-        compile_layers(model)
-
-
 class KernelTrainer(GRPOTrainer):
     """GRPOTrainer with our rollouts and advantages, and micro-batches cut to their longest sample."""
 
@@ -202,14 +196,16 @@ class KernelTrainer(GRPOTrainer):
             model = inner_model(unwrapped)
             was_training = model.training
             model.eval()
-            decode(
-                model,
-                prompts,
-                seeds,
-                Decoding(policy._eos_ids, policy._pad_id, sampling.max_tokens, sampling.temperature, sampling.top_p),
-                token_budget=policy.token_budget,
-                on_answer=lambda i, tokens: on_answer(i, tokens, None),
-            )
+            # An adapter's own numbers are wider than the weights beside it.
+            with nullcontext() if self._study.train.lora is None else self.accelerator.autocast():
+                decode(
+                    model,
+                    prompts,
+                    seeds,
+                    policy.decoding(sampling),
+                    token_budget=policy.token_budget,
+                    on_answer=lambda i, tokens: on_answer(i, tokens, None),
+                )
             model.train(was_training)
 
     def roll_out(self, prompts: Sequence[str]) -> dict[str, list[Any]]:

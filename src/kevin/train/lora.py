@@ -53,12 +53,12 @@ def with_adapter(model: PreTrainedModel, lora: LoraConfig, seed: int) -> PeftMod
     for module in adapted.modules():
         if isinstance(module, peft.tuners.lora.LoraLayer):
             module.cast_input_dtype_enabled = False  # autocast does it, without a copy in float32
-    return adapted  # type: ignore[no-any-return]
+    return adapted
 
 
 def inner_model(model: torch.nn.Module) -> torch.nn.Module:
     """The model below its adapter, whose layers hold it; others as they are."""
-    return model.get_base_model() if _has_adapter(model) else model  # type: ignore[operator,no-any-return]
+    return model.get_base_model() if _has_adapter(model) else model  # type: ignore[operator]
 
 
 def _has_adapter(model: torch.nn.Module) -> bool:
@@ -84,7 +84,7 @@ def merged_parameters(model: PeftModel) -> Iterator[tuple[str, torch.Tensor]]:
             yield plain, value.data
             continue
         (adapter,) = layer.active_adapters
-        a_RI, b_OR = layer.lora_A[adapter].weight, layer.lora_B[adapter].weight
+        a_RI, b_OR = (half[adapter].get_parameter("weight") for half in (layer.lora_A, layer.lora_B))
         yield plain, _merged(value.data, a_RI, b_OR, layer.scaling[adapter])
 
 

@@ -16,7 +16,7 @@ from kevin.policy.replay import Recorded
 from kevin.train.architecture import read_architecture
 
 if TYPE_CHECKING:
-    from transformers import PreTrainedTokenizerFast
+    from transformers import PreTrainedTokenizerBase, PreTrainedTokenizerFast
 
 _NUM_ANSWERS = 64
 """Recorded for each task, where the kernel writer knows so many."""
@@ -54,6 +54,7 @@ def write_random_model(
     config = AutoConfig.from_pretrained(like)
     text = config.get_text_config()
     recorded = list(_recorded(tasks, language, seed))
+    words: PreTrainedTokenizerBase
     if tokenizer is None:
         words = _make_tokenizer(_texts(tasks, language, recorded), text.vocab_size)
     else:

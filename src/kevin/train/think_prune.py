@@ -17,7 +17,7 @@ import torch
 
 from kevin.core.config import Study
 from kevin.core.types import Task
-from kevin.policy.decode import Decoding, TokenIds, decode
+from kevin.policy.decode import TokenIds, decode
 from kevin.policy.interface import Sampling
 from kevin.policy.transformers import load_transformers
 from kevin.rollout.settings import Judge
@@ -85,7 +85,7 @@ class PruneTrainer:
             self.model,
             prompts,
             seeds,
-            Decoding(policy._eos_ids, policy._pad_id, sampling.max_tokens, sampling.temperature, sampling.top_p),
+            policy.decoding(sampling),
             token_budget=policy.token_budget,
             on_answer=lambda i, tokens: on_answer(i, tokens, None),
         )

@@ -16,7 +16,7 @@ from typing import TYPE_CHECKING, Any, NamedTuple
 import torch
 from torch.nn.functional import scaled_dot_product_attention
 
-from kevin.train.compiled import has_compiled_layers
+from kevin.train.compiled import compile_layers, has_compiled_layers
 
 if TYPE_CHECKING:
     from transformers import PreTrainedModel
@@ -112,6 +112,12 @@ def leave_out_padding(model: PreTrainedModel) -> bool:
     if not fits:
         log.info("samples are padded: this model's attention cannot be replaced")
     return fits
+
+
+def lay_out_in_rows(model: PreTrainedModel) -> None:
+    """Have ``model`` take rows where it can, its layers compiled."""
+    if leave_out_padding(model):
+        compile_layers(model)
 
 
 @contextmanager

@@ -378,7 +378,7 @@ def test_autocast_is_for_gpus_and_leaves_the_weights_alone(tmp_path, monkeypatch
     [
         ("cuda", 1, {"generation": "vllm_colocate"}, True),
         ("cuda", 1, {"generation": "transformers"}, False),
-        ("cuda", 1, {"generation": "vllm_colocate", "gradient_checkpointing": True}, False),
+        ("cuda", 1, {"generation": "vllm_colocate", "gradient_checkpointing": True}, True),
         ("cuda", 2, {"generation": "vllm_colocate"}, False),
         ("cpu", 1, {"generation": "vllm_colocate"}, False),
     ],
