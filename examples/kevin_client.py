@@ -14,6 +14,8 @@ import urllib.request
 
 BUSY = (429, 502, 503, 504)
 """Statuses of a server, or of a proxy before it, that may answer later."""
+AROUND = "\ufeff \t\r\n"
+"""What an editor, or a shell that reads a file, leaves around a token."""
 WAIT_S, LONGEST_WAIT_S = 2.0, 300.0
 
 
@@ -25,7 +27,7 @@ def judge(pairs, what="kernel"):
     """
     body = json.dumps({"pairs": [{"reference": reference, what: text} for reference, text in pairs]}).encode()
     url = f"{os.environ['KEVIN_URL'].rstrip('/')}/v1/batch"
-    token = f"Bearer {os.environ['KEVIN_TOKEN'].strip()}".encode()
+    token = f"Bearer {os.environ['KEVIN_TOKEN'].strip(AROUND)}".encode()
     ask, place = _opener(url)
     told = None
     while True:

@@ -36,7 +36,7 @@ def check_cluster():
                 if j in wanted
             }
             if own_rules and not job.is_local and not own_file:
-                names = ("slurm_partition", "runtime", "gpu")
+                names = ("slurm_partition", "runtime", "gpu", "clusters")
                 asked = {name: job.resources.get(name) for name in names}
                 slurm.check_job(min(own_rules), asked, known)
     except UsageError as e:

@@ -10,10 +10,12 @@ import os
 import re
 import subprocess
 from pathlib import Path
+from typing import Any
 
 import pytest
 
 from kevin.core.config import load_study
+from kevin.workflow import slurm
 from kevin.workflow.folder import claim_folder, save_config
 
 from .conftest import ROOT, Run, command, run_here
@@ -158,6 +160,14 @@ def test_level_3_and_new_tasks_are_evaluated_and_never_trained_on(snakemake: Run
     gpu = ROOT / "config/gpu.yaml"
     found = jobs(snakemake("--dry-run", "--configfile", gpu, overlay))
     assert found["judge_ceiling"] == 3, "of both levels and of new tasks; the kernel writer knows no whole networks"
+
+
+def test_policies_play_a_folder_of_tasks_alone(snakemake: Run, tmp_path: Path) -> None:
+    (tmp_path / "mine").mkdir()
+    overlay = tmp_path / "mine.yaml"
+    bench = f"{{path: {tmp_path}/mine}}"
+    overlay.write_text(f"tasks: {{source: kernelbench, case_study: kb/1/1, kernelbench: {bench}}}\n")
+    assert splits(snakemake("--dry-run", "-p", "--configfile", overlay)) == {"level1", "level2"}
 
 
 def test_a_second_policy_is_one_more_rollout(snakemake: Run, tmp_path: Path) -> None:
@@ -310,6 +320,19 @@ def test_a_finished_study_gives_way_to_another_only_where_that_is_asked_for(
     run = run_here([*asked, "--touch", "--config", "replace=true"])
     assert run.returncode == 0, run.stdout + run.stderr
     assert load_study([made / "config.yaml"]).seed == 0
+
+
+def test_partitions_of_a_profile_stay_names(snakemake: Run, monkeypatch: pytest.MonkeyPatch) -> None:
+    seen: list[type] = []
+
+    def keep(resources: Any, real: Any = slurm.keep_names) -> None:
+        real(resources)
+        seen.extend(type(given.value) for name, given in resources.items() if name == "slurm_partition")
+
+    monkeypatch.setattr(slurm, "keep_names", keep)
+    given = ("--default-resources", "slurm_partition=2024", "--set-resources", "make_table:slurm_partition=2025")
+    assert snakemake("--dry-run", "results/split.yaml", *given).returncode == 0
+    assert seen == [str, str]
 
 
 def test_profiles_have_short_names() -> None:

@@ -8,7 +8,7 @@ from os import PathLike
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
-from kevin.core.candidate import check_text
+from kevin.core.candidate import check_text, refuse_file_name
 from kevin.core.errors import UsageError
 from kevin.core.texts import read_text
 
@@ -76,6 +76,7 @@ def _unknown(name: str, fields: Iterable[str]) -> str:
 def text_of(source: Source) -> tuple[str, str]:
     """Text and name of what is given as source text or as a path; a string of one line is a path. Raises UsageError."""
     if isinstance(source, str) and "\n" in source:
+        refuse_file_name(source, "source")
         return source, ""
     return read_text(source), str(source)
 

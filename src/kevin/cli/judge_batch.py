@@ -19,7 +19,7 @@ from pydantic import ValidationError
 
 from kevin.api.pairs import make_task
 from kevin.cli.verdict_view import verdict_record
-from kevin.core.candidate import DialectChoice, is_file_name, make_kernel
+from kevin.core.candidate import DialectChoice, make_kernel, refuse_file_name
 from kevin.core.config import JudgePoolConfig
 from kevin.core.errors import DataError, HarnessError, TaskError, UsageError
 from kevin.core.files import append_line, is_stream, write_text
@@ -93,8 +93,7 @@ def read_pairs(path: Path) -> list[Pair]:
                 what = ": ".join([*(str(part) for part in first["loc"]), first["msg"]])
             raise UsageError(f'{path}:{number}: not a line of {{"id", "reference", "kernel"}}: {what}') from None
         for name in ("reference", "kernel"):
-            if is_file_name(text := getattr(fields, name)):
-                raise UsageError(f"{path}:{number}: {name}: {text!r} is the name of a file, whose text is wanted here")
+            refuse_file_name(getattr(fields, name), f"{path}:{number}: {name}")
         if fields.id in pairs:
             raise UsageError(f"{path}:{number}: the id {fields.id!r} stands on an earlier line too")
         pairs[fields.id] = Pair(place=f"{path}:{number}", **fields.model_dump())

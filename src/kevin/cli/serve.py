@@ -24,6 +24,8 @@ log = logging.getLogger(__name__)
 TOKEN = "KEVIN_TOKEN"
 """Environment variable with the token that clients send."""
 _STORE = Path("~/.cache/kevin/verdicts")
+_AROUND = "\ufeff \t\r\n"
+"""What an editor, or a shell that reads a file, leaves around a token."""
 _LOOPBACK = ("127.0.0.1", "localhost", "::1")
 _AFTER_GRACE_S = 15.0
 """For ending the judge's processes once all requests are answered."""
@@ -133,7 +135,7 @@ def serve(
 
 def _token(file: Path | None, host: str, no_token: bool) -> str | None:
     """What clients must send. Raises UsageError where nothing is said, or what is said is not safe."""
-    given = os.environ.pop(TOKEN, "").strip()  # candidates' processes have no use for it
+    given = os.environ.pop(TOKEN, "").strip(_AROUND)  # candidates' processes have no use for it
     if no_token:
         if file or given:
             raise UsageError(f"--no-token contradicts --token-file and {TOKEN}; give one of them")

@@ -28,22 +28,17 @@ def guess_dialect(source: str, name: str, choice: DialectChoice) -> Dialect:
     return "load_inline" if is_python else "c_abi"
 
 
-_FILE_NAME = re.compile(r"[^\s;{}()\"']+\.(?:py|cpp|cc|cxx|c|cu|cuh|h|hpp|txt)")
+_FILE_NAME = re.compile(r"(?!#|//|/\*)[^\n;{}()<>\"']+\.(?:py|cpp|cc|cxx|c|cu|cuh|h|hpp|hip|txt)", re.IGNORECASE)
 
 
-def is_file_name(source: str) -> bool:
-    """Whether a text is the name of a file of source, and no source."""
-    return _FILE_NAME.fullmatch(source.strip()) is not None
+def refuse_file_name(source: str, name: str) -> None:
+    """Raises UsageError where a caller gives the name of a file in place of its text."""
+    if _FILE_NAME.fullmatch(source.strip()):
+        raise UsageError(f"{name}: {source.strip()!r} is the name of a file, whose text is wanted here")
 
 
 def check_text(source: str, name: str) -> str:
-    """``source`` without a byte order mark.
-
-    Raises:
-        UsageError: half of a surrogate pair, which JSON can carry; the name of a file in place of its text.
-    """
-    if is_file_name(source):
-        raise UsageError(f"{name}: {source.strip()!r} is the name of a file, whose text is wanted here")
+    """``source`` without a byte order mark. Raises UsageError for half of a surrogate pair, which JSON can carry."""
     try:
         source.encode()
     except UnicodeEncodeError as e:

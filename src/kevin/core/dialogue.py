@@ -144,11 +144,16 @@ _LANGUAGES: dict[Dialect, re.Pattern[str]] = {
     "load_inline": re.compile(r"(?:.*[./])?(?:py|python|ipython|pytorch|torch)[\d.]*"),
 }
 """What the opening fence of a dialect's kernel says."""
-_ENTRIES: dict[Dialect, re.Pattern[str]] = {
-    "c_abi": re.compile(rf'extern\s*"C".*\b{abi.LAUNCHER}\s*\(', re.DOTALL),
-    "load_inline": re.compile(r"^class\s+ModelNew\b", re.MULTILINE),
+_ENTRIES: dict[Dialect, tuple[re.Pattern[str], ...]] = {
+    "c_abi": (
+        re.compile(r'extern\s*"C"'),
+        re.compile(rf"\b{abi.LAUNCHER}\s*\((?:[^(){{}}]|\([^(){{}}]*\))*\)[^;(){{}}]*\{{"),
+    ),
+    "load_inline": (re.compile(r"^[ \t]*class\s+ModelNew\b", re.MULTILINE),),
 }
-"""What a dialect's kernel defines."""
+"""What stands, one after the other, in a text that defines what a dialect's kernel must: a header or a test program
+declares and calls it alone.
+"""
 
 
 def parse_completion(text: str, dialect: Dialect | Literal["auto"], language: Language) -> Parsed:
@@ -181,10 +186,19 @@ def _rank(block: Block, dialect: Dialect) -> int | None:
     if not block.code.strip():
         return None
     said = re.split(r"[\s{}:,]", block.info.lower().lstrip("{. ").removeprefix("language-"), maxsplit=1)[0]
-    fits, defines = _LANGUAGES[dialect].fullmatch(said) is not None, bool(_ENTRIES[dialect].search(block.code))
-    if defines:
+    fits = _LANGUAGES[dialect].fullmatch(said) is not None
+    if _defines(block.code, dialect):
         return 3 if fits or not said else 1
     return 2 if fits else None if said else 0
+
+
+def _defines(code: str, dialect: Dialect) -> bool:
+    position = 0
+    for part in _ENTRIES[dialect]:
+        if (found := part.search(code, position)) is None:
+            return False
+        position = found.end()
+    return True
 
 
 def _problem(blocks: Sequence[Block], cut: str | None, wanted: str) -> str:

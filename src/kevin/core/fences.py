@@ -12,16 +12,18 @@ from typing import Literal, NamedTuple
 THINK_OPEN, THINK_CLOSE = "<think>", "</think>"
 
 _WORDS = "think|thought|reason|reflect|rationale|monologue|deliberat|contemplat|ponder|brainstorm"
-_NAME = rf"(?:\w{{1,20}}:)?(?:\w{{0,20}}(?:{_WORDS})\w{{0,20}}|analysis|scratchpad|plan(?:ning)?|cot)"
+_NAME = rf"(?:\w{{1,20}}:)?(?:[\w-]{{0,20}}(?:{_WORDS})[\w-]{{0,20}}|analysis|scratch[_-]?pad|plan(?:ning)?|cot)"
 _OPEN = re.compile(
-    rf"<[|｜]?(?!end_){_NAME}[|｜]?(?:\s[^<>\n]*)?>|\[think\w*\]|◁think▷|<\|channel\|>analysis<\|message\|>"
-    r"|<unused94>(?=thought\n)",
+    rf"<[|｜]?(?!end_)(?!{_NAME}_end[|｜]){_NAME}[|｜]?(?:\s[^<>\n]*)?>|\[think\w*\]|◁think▷"
+    r"|<\|channel\|>(?:analysis|commentary)<\|message\|>|<unused94>(?=thought\n)|<\|channel>thought\b",
     re.IGNORECASE,
 )
 _CLOSE = re.compile(
-    rf"<[|｜]?(?:/\s?|end_){_NAME}[|｜]?\s?>|\[/think\w*\]|◁/think▷|<\|channel\|>final<\|message\|>|<unused95>",
+    rf"<[|｜]?(?:/\s?|end_){_NAME}[|｜]?\s?>|<[|｜]{_NAME}_end[|｜]>|\[/think\w*\]|◁/think▷"
+    r"|(?:<\|end\|>)?(?:<\|start\|>assistant)?<\|channel\|>final<\|message\|>|<unused95>|<channel\|>",
     re.IGNORECASE,
 )
+_TAG = re.compile(rf"(?P<closing>{_CLOSE.pattern})|{_OPEN.pattern}", re.IGNORECASE)
 _LEADING = re.compile(r"[\s\ufeff]*")
 _ALONE = re.compile(rf"^[ \t]*(?:{_CLOSE.pattern})[ \t]*$", re.MULTILINE | re.IGNORECASE)
 _NESTED = re.compile(r"^ {0,3}(?:`{3,}|~{3,})[^`\s]", re.MULTILINE)
@@ -44,7 +46,7 @@ _PYTHON_PARTS = re.compile(
     re.DOTALL,
 )
 _C_PARTS = re.compile(
-    r"""//[^\n]*|R"(?P<mark>[^()\s]{0,16})\((?:.*?\)(?P=mark)"|.*)|"(?:\\.|[^"\\\n])*"|'(?:\\.|[^'\\\n])*'"""
+    r"""//[^\n]*|R"(?P<mark>[^()\s]{0,16})\((?:.*?\)(?P=mark)"|(?P<raw>.*))|"(?:\\.|[^"\\\n])*"|'(?:\\.|[^'\\\n])*'"""
     r"""|/\*(?:.*?\*/|(?P<open>.*))""",
     re.DOTALL,
 )
@@ -141,7 +143,7 @@ def _read(text: str, start: int, is_closed: bool) -> Answer:
                 is_closed = True
             if block is None:
                 return Answer(blocks, start, "block")
-            blocks.append(block)
+            blocks += _unwrapped(block)
             position = block.end
             continue
         if (tag := _tag(line)) is None:
@@ -149,7 +151,7 @@ def _read(text: str, start: int, is_closed: bool) -> Answer:
             continue
         is_closed = True
         position += tag.end()
-        if tag.re is _CLOSE:
+        if tag["closing"]:
             blocks, start = [], position
             continue
         closing = _CLOSE.search(text, position)
@@ -157,6 +159,14 @@ def _read(text: str, start: int, is_closed: bool) -> Answer:
             return Answer(blocks, start, "thought")
         position = closing.end()
     return Answer(blocks, start, None)
+
+
+def _unwrapped(block: Block) -> list[Block]:
+    """The block; of Markdown the blocks in it, as where a model puts its whole answer between fences."""
+    if not block.info.lower().startswith(("markdown", "md")):
+        return [block]
+    inner = _read(f"{block.code}```\n", 0, is_closed=True).blocks  # fences as long as its own end it with their first
+    return [kept._replace(end=block.end) for kept in inner] or [block]
 
 
 def _line_end(text: str, position: int) -> int:
@@ -236,7 +246,7 @@ def _is_unfinished(block: Block) -> bool:
     """Whether a comment or a string of several lines is open at its end."""
     is_python = block.info.lower().startswith("py") or (not block.info and _OF_PYTHON.search(block.code))
     parts = (_PYTHON_PARTS if is_python else _C_PARTS).finditer(block.code)
-    return any(part["open"] is not None for part in parts)
+    return any(part.lastgroup in ("open", "raw") for part in parts)
 
 
 def _behind_draft(text: str, start: int) -> Answer | None:
@@ -251,8 +261,7 @@ def _tag(line: str) -> re.Match[str] | None:
     if line.startswith("Summary:"):
         return None
     bare = _QUOTED.sub(lambda quoted: " " * len(quoted[0]), line)
-    tags = [m for pattern in (_OPEN, _CLOSE) for m in pattern.finditer(bare)]
-    for tag in sorted(tags, key=lambda m: m.start()):
+    for tag in _TAG.finditer(bare):
         before, after = bare[: tag.start()], bare[tag.end() :]
         if not before.strip() or not after.strip() or re.search(r"[^\s'\"(*]$", before):
             return tag

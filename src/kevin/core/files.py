@@ -158,7 +158,7 @@ def write_csv(path: Path, frame: pd.DataFrame) -> None:
 
 _NAMES = (
     *("policy", "label", "run", "strategy", "against", "seed_of", "variant", "row", "system", "author", "way"),
-    *("task_id", "task", "name", "split", "serial", "parallel", "hardware", "device_name", "note", "diff"),
+    *("task_id", "task", "name", "split", "serial", "parallel", "hardware", "device_name", "note", "diff", "policies"),
 )
 """Columns whose values people choose, or say: ``007``, ``NA`` and ``1e5`` are text in them."""
 

@@ -6,6 +6,7 @@ import codecs
 import io
 import json
 import math
+import re
 import tokenize
 from collections.abc import Mapping
 from os import PathLike
@@ -21,6 +22,9 @@ _MARKS = (
     (codecs.BOM_UTF16_LE, "utf-16"),
     (codecs.BOM_UTF16_BE, "utf-16"),
 )
+_CODING = re.compile(rb"[ \t\f]*#.*?coding[:=]")
+_ASCII = bytes(byte if byte < 128 else ord("?") for byte in range(256))
+"""What stands beside the name of an encoding on its line is in that encoding, and Python reads the name first."""
 
 
 def read_text(path: str | PathLike[str], kind: str = "file") -> str:
@@ -53,7 +57,10 @@ def _encoding(data: bytes, *, is_python: bool) -> str:
     for mark, encoding in _MARKS:
         if data.startswith(mark):
             return encoding
-    return tokenize.detect_encoding(io.BytesIO(data).readline)[0] if is_python else "utf-8"
+    if not is_python:
+        return "utf-8"
+    lines = (line.translate(_ASCII) if _CODING.match(line) else line for line in io.BytesIO(data))
+    return tokenize.detect_encoding(lambda: next(lines, b""))[0]
 
 
 def split_lines(text: str) -> list[str]:

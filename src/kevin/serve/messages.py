@@ -9,7 +9,7 @@ from pydantic import Field, ValidationError, model_validator
 from pydantic_core import PydanticCustomError
 
 from kevin.api.pairs import make_task
-from kevin.core.candidate import DialectChoice, check_text, make_kernel
+from kevin.core.candidate import DialectChoice, check_text, make_kernel, refuse_file_name
 from kevin.core.config import RewardConfig
 from kevin.core.dialogue import parse_completion
 from kevin.core.errors import HarnessError, KevinError, UsageError
@@ -100,6 +100,8 @@ def pair_of(request: PairRequest, protocol: JudgeProtocol) -> tuple[Task, Kernel
     dialect: DialectChoice = request.dialect
     language: Language | None = request.language
     try:
+        for field in ("reference", "kernel"):
+            refuse_file_name(getattr(request, field) or "", field)
         task, source = make_task(request.reference), request.kernel
         if request.answer is not None:
             parsed = parse_completion(check_text(request.answer, "answer"), dialect, language or protocol.language)

@@ -32,7 +32,7 @@ def partitions() -> dict[str, Partition]:
     """By name. Raises UsageError without a Slurm that answers."""
     if shutil.which("sinfo") is None or shutil.which("sbatch") is None:
         raise UsageError(f"--profile slurm: there is no Slurm on this machine (no sbatch in PATH); {_FIX}")
-    command = ["sinfo", "--noheader", "--format", "%P|%l|%G"]
+    command = ["sinfo", "--all", "--noheader", "--format", "%P|%l|%G"]  # hidden ones may be asked for, too
     try:
         found = subprocess.run(
             command, capture_output=True, encoding="utf-8", errors="replace", timeout=PATIENCE_S, check=False
@@ -94,7 +94,10 @@ def check_job(rule: str, resources: Mapping[str, Any], known: Mapping[str, Parti
 
     Args:
         resources: of the job. A partition may be a number: YAML takes 2024 for one.
+        known: of this cluster; a job for another one is left to Slurm.
     """
+    if resources.get("clusters"):
+        return
     default = next((name for name, partition in known.items() if partition.is_default), None)
     given = resources.get("slurm_partition")
     where = f"--profile slurm, rule {rule}"

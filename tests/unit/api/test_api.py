@@ -96,6 +96,11 @@ def test_what_is_no_text_is_the_error_of_its_own_pair() -> None:
     assert "surrogate" in str(found[0].error) and "surrogate" in str(found[1].error)
 
 
+def test_the_name_of_a_file_with_a_line_s_end_is_told_as_such() -> None:
+    with Judge() as judge, pytest.raises(UsageError, match=r"'k\.cpp' is the name of a file"):
+        judge.submit(REFERENCE, "k.cpp\n")
+
+
 def test_pairs_are_taken_as_there_is_room(judge: Judge) -> None:
     taken = 0
 

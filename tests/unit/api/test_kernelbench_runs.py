@@ -192,6 +192,7 @@ def test_a_sample_that_is_no_text_counts_as_not_compiled(
         2: accented.encode("utf-8-sig"),
         3: accented.encode("utf-16"),
         4: accented.encode("cp1252")[:-1] + b"\xff\xfe\n",
+        5: b"kernel.py\n",
     }
     for number, data in samples.items():
         (tmp_path / name(10, number)).write_bytes(data)
@@ -200,7 +201,7 @@ def test_a_sample_that_is_no_text_counts_as_not_compiled(
     assert judge_runs.judge_runs(tmp_path, 1, tasks=tasks, **options) == 0
     entries = json.loads((tmp_path / "eval_results.json").read_text())["10"]
     reasons = [entry["metadata"]["kevin"]["reason"] for entry in entries]
-    assert reasons == ["not_text", "wrong_values", "wrong_values", "wrong_values", "not_text"]
+    assert reasons == ["not_text", "wrong_values", "wrong_values", "wrong_values", "not_text", "wrong_values"]
     assert not entries[0]["compiled"] and "not a text file" in entries[0]["metadata"]["compilation_error"]
     assert all("é" in entry["metadata"]["correctness_issue"] for entry in entries[1:4])
 

@@ -18,7 +18,7 @@ from kevin.core.types import Outcome, Round, Timing, Verdict
 
 
 @pytest.mark.parametrize("field", ["reference", "kernel"])
-@pytest.mark.parametrize("path", ["kernel.cpp", "/some/where/k.py", "./k.cu\n"])
+@pytest.mark.parametrize("path", ["kernel.cpp", "/some/where/k.py", "./k.cu\n", "/my kernels/K.CU", "~/k.hip"])
 def test_a_path_where_the_source_is_wanted_is_told_as_such(tmp_path: Path, field: str, path: str) -> None:
     row = {"id": "a", "reference": REFERENCE, "kernel": GOOD} | {field: path}
     (tmp_path / "pairs.jsonl").write_text(json.dumps(row) + "\n")

@@ -39,8 +39,9 @@ def test_a_store_in_which_nothing_can_be_built(tmp_path: Path, monkeypatch: pyte
 
 
 def test_a_token_of_the_environment_may_end_a_line(monkeypatch: pytest.MonkeyPatch) -> None:
-    monkeypatch.setenv("KEVIN_TOKEN", "secret\n")
-    assert _token(None, "127.0.0.1", no_token=False) == "secret"
+    for given in ("secret\n", "\ufeffsecret\r\n"):
+        monkeypatch.setenv("KEVIN_TOKEN", given)
+        assert _token(None, "127.0.0.1", no_token=False) == "secret"
     monkeypatch.setenv("KEVIN_TOKEN", " \n")
     with pytest.raises(UsageError, match="no token"):
         _token(None, "127.0.0.1", no_token=False)

@@ -2,6 +2,8 @@
 
 from __future__ import annotations
 
+import time
+
 import pytest
 
 from kevin.core.dialogue import parse_completion
@@ -28,6 +30,7 @@ def test_whatever_the_fence_says_of_the_language(info: str, end: str) -> None:
     text = f"Here:\n\n```{info}\n{LAUNCH}```  \nSummary: done\n".replace("\n", end)
     assert kernel_in(text) == LAUNCH
     assert parse_completion(text, "c_abi", "cpp").summary == "done"
+    assert kernel_in(text.replace(LAUNCH.replace("\n", end), "int half;\n")) == "int half;\n", "by what it says alone"
 
 
 @pytest.mark.parametrize("fence", ["```", "````", "~~~", "~~~~~", "  ```", "   ~~~"])
@@ -42,6 +45,7 @@ def test_fences_inside_a_longer_one_end_nothing() -> None:
     code = f"/* As in\n```cpp\nlaunch(x, out);\n```\n*/\n{LAUNCH}"
     for fence in ("````", "~~~"):
         assert kernel_in(f"{fence}cpp\n{code}{fence}\n") == code
+        assert kernel_in(f"{fence}cpp\n{LAUNCH}```\n{fence}\n") == f"{LAUNCH}```\n", "in no comment either"
 
 
 @pytest.mark.parametrize(
@@ -50,6 +54,12 @@ def test_fences_inside_a_longer_one_end_nothing() -> None:
 def test_fences_in_a_comment_of_the_kernel(comment: str) -> None:
     assert kernel_in(f"```cpp\n{comment}{LAUNCH}```\nSummary: s") == comment + LAUNCH
     assert kernel_in(f"```cpp\n{LAUNCH}{comment}```\n```bash\nmake\n```\n") == LAUNCH + comment
+
+
+@pytest.mark.parametrize("opening", ['R"(', 'R"end('])
+def test_fences_in_a_string_of_several_lines(opening: str) -> None:
+    source = f'const char* usage = {opening}\n```\nlaunch(x, out);\n```\n){opening[2:-1]}";\n{LAUNCH}'
+    assert kernel_in(f"```cpp\n{source}```\nRun it.\n") == source
 
 
 @pytest.mark.parametrize("info", ["python", ""])
@@ -155,6 +165,43 @@ def test_the_same_of_modules(after: str) -> None:
     assert kernel_in(f"```python\n{MODULE}```\nRun it:\n\n{after}", "load_inline") == MODULE
 
 
+DECLARED = 'extern "C" void launch(const float* x, float* out);\n'
+
+
+@pytest.mark.parametrize("info", ["cpp", "h", ""])
+@pytest.mark.parametrize(
+    "other",
+    [
+        DECLARED,
+        f"{DECLARED}// calls launch(x, out)\nint main() {{ launch(x, out); if (launch(f(x), out)) return 1; }}\n",
+        f'extern "C" {{\n{DECLARED[11:]}}}\n',
+        DECLARED[:-2] + "\n",
+    ],
+)
+def test_what_declares_and_calls_a_kernel_defines_none(other: str, info: str) -> None:
+    assert kernel_in(f"```cpp\n{LAUNCH}```\nTest it:\n```{info}\n{other}```\n") == LAUNCH
+    assert kernel_in(f"As asked:\n```{info}\n{other}```\nHence:\n```cpp\n{LAUNCH}```\n") == LAUNCH
+
+
+@pytest.mark.parametrize(
+    "parameters", ["const float* x,  // rows; of (n) each\n  float* out", "void (*f)(int), float* out", "ARGUMENTS"]
+)
+@pytest.mark.parametrize("head", ['extern "C" void launch({}) {{', 'extern "C" {{\nvoid launch ({}) noexcept\n{{ // 1'])
+def test_however_a_kernel_is_defined(head: str, parameters: str) -> None:
+    source = f"{DECLARED}{head.format(parameters)}\n  out[0] = 1;\n}}\n"
+    assert kernel_in(f"```\n{source}```\nThen:\n```cpp\nint main() {{}}\n```\n") == source
+
+
+def test_an_answer_that_stands_whole_in_a_block_of_markdown() -> None:
+    for info in ("markdown", "md", "Markdown title=x"):
+        for fence in ("```", "````", "~~~"):
+            text = f"{fence}{info}\nHere:\n```cpp\n{LAUNCH}```\n{fence}\nSummary: s"
+            assert kernel_in(text) == LAUNCH
+            assert parse_completion(text, "c_abi", "cpp").summary == "s"
+    assert kernel_in(f"```cpp\n{LAUNCH}```\nREADME:\n```md\n# K\n```\n") == LAUNCH
+    assert kernel_in(f"```cpp\n{LAUNCH}```\n````md\n```cpp\nlaunch(x, out);\n```\n````\n") == LAUNCH
+
+
 def test_either_dialect_is_told_by_its_block() -> None:
     both = f"```python\nimport ctypes\n```\n```cpp\n{LAUNCH}```\n```python\nprint(1)\n```\n"
     for text, dialect in ((both, "c_abi"), (f"```py\n{MODULE}```\n```cpp\nint a;\n```\n", "load_inline")):
@@ -193,6 +240,11 @@ TAGS = [
     ("<inner_monologue>", "</inner_monologue>"),
     ("<unused94>thought\n", "<unused95>"),
     ("<|channel|>analysis<|message|>", "<|channel|>final<|message|>"),
+    ("<|channel|>commentary<|message|>", "<|end|><|start|>assistant<|channel|>final<|message|>"),
+    ("<|channel>thought\n", "<channel|>"),
+    ("<|thought_start|>", "<|thought_end|>"),
+    ("<self-reflection>", "</self-reflection>"),
+    ("<scratch_pad>", "</scratch_pad>"),
 ]
 
 
@@ -251,9 +303,16 @@ def test_a_kernel_comes_back_from_its_fence(source: str) -> None:
     "piece",
     ["```\n", "```cpp\n", "```\n</think>\n```\n", "</think>\n", "```cpp\n</think>\n", "/*\n```\n", "<think>",
      "<" + "a" * 99, "```cpp\n/*\n", "- ", "> ```\n", "- > ", "> > ```\n", "\t", "-\t", "<a>", "```</s>\n",
-     '"""\n```\n', "[think]\n```x\n", "`", 'R"(\n```\n'],
+     '"""\n```\n', "[think]\n```x\n", "`", 'R"(\n```\n', "</think>", "<channel|>", "```md\n"],
 )  # fmt: skip
 def test_no_answer_takes_long(piece: str) -> None:
     """A hundred thousand characters that repeat one piece: what grows with the square of it would take minutes."""
     parsed = parse_completion(piece * (100_000 // len(piece)), "auto", "cpp")
     assert (parsed.kernel is None) != (parsed.problem is None)
+
+
+@pytest.mark.parametrize("piece", ['extern "C" ', 'extern "C" launch(', "launch() ", "class ModelNew ", "\t", 'R"('])
+def test_no_kernel_takes_long(piece: str) -> None:
+    start_s = time.process_time()
+    kernel_in(f"```cpp\n{piece * (100_000 // len(piece))}\n```\n")
+    assert time.process_time() - start_s < 4

@@ -5,8 +5,15 @@ from __future__ import annotations
 import resource
 import subprocess
 import sys
+from pathlib import Path
 
 import pytest
+from cli_fixtures import kevin_here
+
+from kevin.core import limits
+from kevin.core.errors import DeviceError
+from kevin.core.protocol import JudgeProtocol
+from kevin.judge.pool.judge_pool import JudgePool
 
 PROGRAM = """
 import resource, sys
@@ -50,3 +57,11 @@ def test_what_may_be_raised_is() -> None:
     assert told("RLIMIT_AS", 3 << 30, NONE) == str(NONE)
     assert told("RLIMIT_DATA", 3 << 30, 8 << 30) == str(4 << 30)
     assert told("RLIMIT_FSIZE", 1 << 30, 1 << 40) == str(1 << 30)
+
+
+def test_whoever_judges_asks_for_them(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr(limits.resource, "getrlimit", lambda what: (64, 64))
+    run = kevin_here("judge", "--task-file", "r.py", "--kernel", "k.cpp")
+    assert run.returncode == 3 and "ulimit -n allows 64 open files here" in run.stderr
+    with pytest.raises(DeviceError, match="ulimit -n allows 64 open files here"):
+        JudgePool(JudgeProtocol(), tmp_path)

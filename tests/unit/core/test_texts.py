@@ -45,7 +45,14 @@ def test_whatever_an_editor_saves(tmp_path: Path, name: str, data: bytes) -> Non
     assert read_text(tmp_path / name) == TEXT
 
 
-@pytest.mark.parametrize("line", ["# -*- coding: latin-1 -*-", "#!/usr/bin/python\n# vim: fileencoding=iso8859-15 :"])
+@pytest.mark.parametrize(
+    "line",
+    [
+        "# -*- coding: latin-1 -*-",
+        "#!/usr/bin/python\n# vim: fileencoding=iso8859-15 :",
+        "# \u00e9, coding: latin-1 \u00e9",
+    ],
+)
 def test_the_coding_line_of_a_module_is_honoured(tmp_path: Path, line: str) -> None:
     (tmp_path / "k.py").write_bytes(f"{line}\n{TEXT}".encode("latin-1"))
     assert read_text(tmp_path / "k.py") == f"{line}\n{TEXT}"

@@ -13,6 +13,7 @@ from kevin.core.config.layers import plain
 from kevin.core.config.load import validate_study
 from kevin.core.errors import ConfigError
 from kevin.core.files import read_table, write_csv
+from kevin.report.answers import read_typed
 
 ODD = ("007", "NA", "None", "1e5", "nan", "True", "null", "-1", "1.0", "inf", "N-A")
 
@@ -23,14 +24,21 @@ def renamed(study: Study, names: tuple[str, ...]) -> Study:
 
 
 def test_names_come_back_from_a_table(tmp_path: Path) -> None:
-    columns = {"policy": list(ODD), "label": list(reversed(ODD)), "task_id": ["1"] * len(ODD)}
+    ones = ["1"] * len(ODD)
+    columns = {"policy": list(ODD), "label": list(reversed(ODD)), "task_id": ones, "policies": ones}
     frame = pd.DataFrame(columns | {"speedup": [None, float("inf"), *[1 / 3] * (len(ODD) - 2)], "num_tasks": 7})
     write_csv(tmp_path / "t.csv", frame)
     found = read_table(tmp_path / "t.csv")
     assert list(found["policy"]) == list(ODD) and list(found["label"]) == list(reversed(ODD))
-    assert list(found["task_id"]) == ["1"] * len(ODD)
+    assert list(found["task_id"]) == list(found["policies"]) == ones
     assert pd.isna(found["speedup"][0]) and found["speedup"][1:].tolist() == frame["speedup"][1:].tolist()
     assert found["num_tasks"].dtype == "int64"
+
+
+def test_names_come_back_from_answers(tmp_path: Path) -> None:
+    frame = pd.DataFrame({"policy": list(ODD), "turn": range(len(ODD))})
+    write_csv(tmp_path / "answers.csv", frame)
+    pd.testing.assert_frame_equal(read_typed(tmp_path / "answers.csv", "answers", {"turn": "int64"}), frame)
 
 
 @pytest.mark.slow

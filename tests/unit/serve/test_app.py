@@ -130,6 +130,14 @@ def test_the_name_of_a_file_is_no_source(ask: Any, field: str) -> None:
     assert status == 400 and "'kernels/fast.cpp' is the name of a file" in found["error"]["message"]
 
 
+def test_an_answer_that_is_the_name_of_a_file_has_a_verdict_as_any_other(ask: Any) -> None:
+    """In a training it earns nothing, as in the study; an error would leave it out of its group."""
+    answers = ["kernel.cpp", "```cpp\nkernel.cpp\n```\n", "```cpp\n/* see */ a/k.cu\n```\n"]
+    status, found = ask("/v1/batch", {"pairs": [pair(answer=answer) for answer in answers]})
+    outcomes = [result["verdict"]["outcome"] for result in found["results"]]
+    assert status == 200 and outcomes == ["parse_error", "incorrect", "incorrect"]
+
+
 def test_a_whole_surrogate_pair_is_text(ask: Any) -> None:
     kernel = "// \U0001f600 \\ud83d\n" + GOOD
     status, found = ask("/v1/judge", pair(kernel=kernel))

@@ -5,11 +5,14 @@ from __future__ import annotations
 import email.utils
 import http.server
 import json
+import runpy
+import sys
 import threading
 import time
 from collections.abc import Iterator
 from importlib import import_module
 from typing import Any, ClassVar
+from unittest.mock import MagicMock
 
 import pytest
 from cli_fixtures import ROOT
@@ -137,15 +140,32 @@ def test_what_is_no_address_is_not_waited_for(client: Any, url: str, monkeypatch
         client.judge([("r", "k")])
 
 
-@pytest.mark.parametrize("token", ["t", "t\n", " tö\u2192\r\n"])
+@pytest.mark.parametrize("token", ["t", "t\n", " tö\u2192\r\n", "\ufefft\r\n"])
 def test_a_token_as_a_file_has_it(client: Any, token: str, monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setenv("KEVIN_TOKEN", token)
     client.judge([("r", "k")])
-    assert Stub.tokens[-1] == f"Bearer {token.strip()}"
+    assert Stub.tokens[-1].removeprefix("Bearer ") in ("t", "tö\u2192")
 
 
 def test_an_answer_goes_as_one(client: Any) -> None:
     assert client.judge([("r", "text")], "answer") == [{"reference": "r", "answer": "text"}]
+
+
+def test_answers_of_a_training_go_whole(client: Any, monkeypatch: pytest.MonkeyPatch) -> None:
+    """The server takes the kernel out of each: trl_grpo.py, without TRL, which takes seconds to import."""
+    for name in ("datasets", "trl"):
+        monkeypatch.setitem(sys.modules, name, MagicMock())
+    example = runpy.run_path(str(ROOT / "examples/trl_grpo.py"))
+    asked: list[Any] = []
+
+    def judge(pairs: Any, what: str = "kernel") -> list[dict[str, float]]:
+        asked.extend({"reference": reference, what: text} for reference, text in pairs)
+        return [{"score": 1.0}] * len(pairs)
+
+    monkeypatch.setitem(example["kernel_reward"].__globals__, "judge", judge)
+    completions = ["one", [{"role": "assistant", "content": "two"}]]
+    assert example["kernel_reward"](completions=completions, reference=["r", "s"]) == [1.0, 1.0]
+    assert asked == [{"reference": "r", "answer": "one"}, {"reference": "s", "answer": "two"}]
 
 
 @pytest.mark.parametrize("host", ["127.0.0.1", "localhost", "127.9.9.9", "0.0.0.0", "[::ffff:127.0.0.1]", "[::1]"])

@@ -103,6 +103,15 @@ def test_a_slurm_that_does_not_answer(commands: Any, sinfo: str, said: str) -> N
         partitions()
 
 
+def test_hidden_partitions_may_be_asked_for(commands: Any) -> None:
+    commands(sinfo='echo "cpu*|1:00|"; case "$*" in *--all*) echo "hidden|1:00|";; esac', sbatch="")
+    assert list(partitions()) == ["cpu", "hidden"]
+
+
+def test_what_another_cluster_can_do_is_not_known() -> None:
+    check_job("train_policy", {"slurm_partition": "theirs", "runtime": 10**6, "gpu": 8, "clusters": "other"}, KNOWN)
+
+
 def test_no_slurm(commands: Any, monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setenv("PATH", "/nowhere")
     with pytest.raises(UsageError, match="there is no Slurm on this machine"):

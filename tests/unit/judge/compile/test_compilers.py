@@ -11,7 +11,7 @@ from pathlib import Path
 
 import pytest
 
-from kevin.core.errors import DeviceError, HarnessError
+from kevin.core.errors import DeviceError, HarnessError, SandboxError
 from kevin.core.protocol import JudgeProtocol
 from kevin.core.types import Kernel, Outcome, Task, TaskSpec
 from kevin.judge.compile import compilers, inline, native
@@ -227,6 +227,24 @@ def test_a_compiler_of_several_words_is_one_program_for_a_module(
     (tmp_path / "unit.cpp").write_text("static_assert(OWN == 2);")
     monkeypatch.setenv("PATH", "/usr/bin:/bin")  # as in a sandbox, where the user's is not
     subprocess.run([compiler, "-c", tmp_path / "unit.cpp", "-o", "/dev/null"], check=True)
+
+
+def test_where_nothing_can_be_loaded_nothing_is_built(
+    spec: TaskSpec, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """What a system says of a file on a file system that is mounted noexec; the next test mounts one."""
+
+    def refuse(*args: object, **options: object) -> None:
+        raise PermissionError
+
+    monkeypatch.setattr(compilers.mmap, "mmap", refuse)
+    with pytest.raises(SandboxError, match=f"{tmp_path}/c: its file system is mounted noexec.*--store.*TMPDIR"):
+        _build(RIGHT, spec, tmp_path / "c")
+    with pytest.raises(SandboxError, match=f"{tmp_path}/module: its file system is mounted noexec"):
+        inline.build_inline(TASK, _module(EXTENSION), JudgeProtocol(rules=()), tmp_path / "module")
+    monkeypatch.setenv("CXX", f"{SYSTEM_GXX} -DOF_THIS_TEST=1")
+    with pytest.raises(SandboxError, match=r"kevin-compiler-.* is mounted noexec"):
+        compilers.module_environment(Isolation.NONE)
 
 
 @pytest.mark.slow
