@@ -11,7 +11,7 @@ from pathlib import Path
 
 import pytest
 import torch
-from writer_fixtures import small_composed, task_of
+from writer_fixtures import general_composed, small_composed, task_of
 
 from kevin.core.errors import TaskError
 from kevin.core.types import Task
@@ -31,25 +31,7 @@ from kevin.tasks.styles import HELD_OUT, SCHOOL, draw
 pytestmark = pytest.mark.usefixtures("one_thread")
 
 IMAGE = {"batch_size": 2, "in_channels": 3, "height": 5, "width": 6, "out_channels": 4}
-FLAT = {"batch_size": 4, "in_features": 6, "out_features": 7}
-SEQUENCES = [
-    task_of([call("linear"), call("sigmoid"), call("linear", out=5), call("mish"), call("mish")], FLAT),
-    task_of(
-        [
-            call("conv_transpose2d", stride=2, padding=1, output_padding=1),
-            call("batch_norm", track=1),
-            call("add_param"),
-            call("add_residual", of=1),
-            call("mul_param"),
-            call("mul_param", again=1),
-            call("batch_norm", track=1),
-        ],
-        IMAGE,
-    ),
-    task_of([call("linear"), call("mean_dim", dim=1, keepdim=1), call("gelu"), call("add_residual", of=0)], FLAT),
-    task_of([call("conv2d"), call("relu"), call("max_pool2d"), call("tanh"), call("mul_residual", of=3)], IMAGE),
-    *small_composed(8),
-]
+SEQUENCES = [*general_composed(), *small_composed(8)]
 
 
 def _init_of(source: str) -> tuple[set[str], str]:
