@@ -4,7 +4,7 @@ import itertools
 import random
 
 import pytest
-from writer_fixtures import general_composed, task_of_text
+from writer_fixtures import general_composed, general_drawn, task_of_text
 
 from kevin.core.errors import TaskError
 from kevin.tasks.drawn import draw
@@ -111,7 +111,7 @@ def test_main_operators_stand_behind_others_too():
 
 
 def test_some_general_sequences_have_an_operator_twice_in_a_row():
-    tasks = list(compose_general(600, 0, "gpu"))
+    tasks = general_drawn()
     twice = [a for t in tasks for a, b in zip(sequence(t.ops), sequence(t.ops)[1:], strict=False) if a == b]
     assert 0.03 * len(tasks) < len(twice) < 0.2 * len(tasks) and len(set(twice)) > 5
     assert {OPERATORS[name].kind for name in twice} <= {"pool", "elementwise"}
@@ -119,7 +119,7 @@ def test_some_general_sequences_have_an_operator_twice_in_a_row():
 
 
 def test_what_a_reduction_made_smaller_may_be_subtracted_from_what_it_was():
-    tasks = list(compose_general(600, 0, "gpu"))
+    tasks = general_drawn()
     pairs = [(t, i) for t in tasks for i, op in enumerate(t.ops) if op.name == "residual_sub" and i]
     centred = [t for t, i in pairs if t.ops[i - 1].attrs.get("keepdim") and t.ops[i].attrs["of"] == i - 1]
     assert len(centred) > 5
