@@ -176,7 +176,7 @@ def test_every_mistake_is_told_at_once():
         ("a: [1", "not valid YAML"),
         ("- 1\n- 2\n", "expected a mapping"),
         ("", "expected a mapping"),
-        ("[" * 20_000, "its values stand too deep"),
+        ("[" * 3000, "its values stand too deep"),
         (f"seed: {'1' * 5000}", "Exceeds the limit"),
         ("label: 2024-99-99", "month must be"),
     ],
