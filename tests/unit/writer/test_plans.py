@@ -169,7 +169,7 @@ def test_later_turns_go_on_in_every_way_and_mend_what_was_wrong():
         "repeat": "I give the last one again.",
     }
     counted = dict.fromkeys(said, 0)
-    for t in transcripts(TASKS, "cpp", 400, 4, 0):
+    for t in transcripts(TASKS, "cpp", 200, 4, 0):
         for exchange in t.exchanges:
             before = t.conversation[2 * exchange.turn - 3] if exchange.turn > 1 else None
             for way, line in said.items():
@@ -205,8 +205,7 @@ def test_the_share_of_later_turns_is_configured():
 def test_a_view_of_the_past_is_the_transcripts_prompt():
     """Of three kernels before a last turn the prompt shows the best one, and every answer goes on from that."""
     history = HistoryConfig(view="best")
-    written = list(transcripts(TASKS, "cpp", 200, 4, 0, later_answers=2, history=history))
-    assert written == list(transcripts(TASKS, "cpp", 200, 4, 0, later_answers=2, history=history))
+    written = list(transcripts(TASKS, "cpp", 120, 4, 0, later_answers=2, history=history))
     later = [t for t in written if len(t.conversation) > 1]
     assert {len(t.conversation) for t in later} == {3}
     correct = [t for t in later if t.conversation[2].content.startswith("Correct, ")]
