@@ -47,8 +47,9 @@ def trained_study(num_seeds: int = 2, *, single: bool = True, **changes: Any) ->
 
 
 GOLDEN = Path(__file__).parent / "report/golden"
-"""A folder as `kevin publish` writes it, of answers by `make_turns`: 13 tasks, by the policies of `golden_study` and the ceiling, and under two
-strategies. One policy has fewer trajectories than the others, one kernel has no verdict, one task is flawed."""
+"""A folder as `kevin publish` writes it, of answers by `make_turns`: of 13 tasks, by the policies of `golden_study` and
+the ceiling, and under two strategies. One policy has fewer trajectories than the others, two kernels have no verdict,
+one task is flawed."""
 
 
 def golden_study(**changes: Any) -> Study:
