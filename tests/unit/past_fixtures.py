@@ -4,6 +4,7 @@ from __future__ import annotations
 
 from collections.abc import Sequence
 
+from core_fixtures import make_turn
 from writer_fixtures import small_catalog, small_composed
 
 from kevin.core import dialogue
@@ -27,20 +28,9 @@ def told(
     outcome = Outcome.COMPILE_ERROR if speedup is None else Outcome.CORRECT
     message = COMPILE_ERROR if speedup is None else ""
     parsed = dialogue.parse_completion(completion, "c_abi", language)
-    return Turn(
-        task_id=task.shown.id,
-        trajectory=0,
-        turn=1,
-        completion=completion,
-        kernel=parsed.kernel,
-        summary=parsed.summary,
-        outcome=outcome,
-        feedback=dialogue.feedback(outcome, message, speedup) + profile,
-        speedup=speedup,
-        num_prompt_tokens=0,
-        num_completion_tokens=0,
-        finish_reason="stop",
-    )
+    said = {"completion": completion, "kernel": parsed.kernel, "summary": parsed.summary}
+    feedback = dialogue.feedback(outcome, message, speedup) + profile
+    return make_turn(task_id=task.shown.id, outcome=outcome, speedup=speedup, feedback=feedback, **said)
 
 
 def written_pasts(

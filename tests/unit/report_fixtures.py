@@ -10,6 +10,7 @@ from typing import Any
 
 import numpy as np
 import pandas as pd
+from core_fixtures import make_turn as any_turn
 
 from kevin.core.config import PolicyConfig, Study
 from kevin.core.dialogue import feedback, parse_completion
@@ -39,10 +40,24 @@ def trained_study(num_seeds: int = 2, *, single: bool = True, **changes: Any) ->
     policies: dict[str, dict[str, Any]] = {"base": {"model": "base", "label": "base model"}}
     for run in runs:
         seed_of = "multi" if run.startswith("multi_") else None
-        policies[run] = {"model": f"results/policies/{run}", "label": run, "seed_of": seed_of}
+        policies[run] = {"model": f"<results>/policies/{run}", "label": run, "seed_of": seed_of}
     return Study.model_validate(
         {"policies": policies, "evaluate": list(policies), "runs": runs, "report": {"num_bootstrap": 200}} | changes
     )
+
+
+GOLDEN = Path(__file__).parent / "report/golden"
+"""A folder as `kevin publish` writes it, of answers by `make_turns`: of 13 tasks, by the policies of `golden_study` and
+the ceiling, and under two strategies. One policy has fewer trajectories than the others, two kernels have no verdict,
+one task is flawed."""
+
+
+def golden_study(**changes: Any) -> Study:
+    """Two seeds of multi-turn RL, single-turn RL and the base model."""
+    strategies = {"parallel": {"rollout": {"num_turns": 1}}, "serial": {}}
+    report = {"num_bootstrap": 200, "primary": {"trajectories": 2, "turns": 3}}
+    search = {"strategies": strategies, "compared": list(strategies)}
+    return trained_study(2, search=search, report=report, **changes)
 
 
 def scored(
@@ -96,20 +111,11 @@ def make_turn(
         text = f"<think>\nOkay, {change} should help here.\n</think>\n{fence}"
     parsed = parse_completion(text, "c_abi", "cpp")
     message = "kernel.cpp:3:7: error: 'y' was not declared in this scope" if outcome is Outcome.COMPILE_ERROR else "no"
-    return Turn(
-        task_id=task_id,
-        trajectory=trajectory,
-        turn=turn,
-        completion=text,
-        kernel=parsed.kernel,
-        summary=parsed.summary,
-        outcome=outcome,
-        feedback=feedback(outcome, message, speedup) if outcome is not None else "",
-        speedup=speedup,
-        num_prompt_tokens=400 * turn,
-        num_completion_tokens=150,
-        finish_reason="stop",
-    )
+    said = {"completion": text, "kernel": parsed.kernel, "summary": parsed.summary}
+    found = {"outcome": outcome, "speedup": speedup}
+    found["feedback"] = feedback(outcome, message, speedup) if outcome is not None else ""
+    tokens = {"num_prompt_tokens": 400 * turn, "num_completion_tokens": 150}
+    return any_turn(task_id=task_id, trajectory=trajectory, turn=turn, **said, **found, **tokens)
 
 
 def make_turns(tasks: list[Task], skill: float, seed: int, num_trajectories: int = 4, num_turns: int = 4) -> list[Turn]:

@@ -3,6 +3,8 @@
 from __future__ import annotations
 
 import ctypes
+import functools
+import random
 import re
 import subprocess
 from collections.abc import Callable, Iterator, Sequence
@@ -11,12 +13,18 @@ from pathlib import Path
 import torch
 
 from kevin.core import abi
-from kevin.core.types import OpCall, Task
+from kevin.core.types import Language, OpCall, Task
 from kevin.tasks.catalog import catalog
 from kevin.tasks.compose import compose
+from kevin.tasks.drawn import draw
+from kevin.tasks.extended import NOT_ALONE, compose_general
 from kevin.tasks.format import load_module
-from kevin.tasks.ops import sizes_of, trace
+from kevin.tasks.operators import OPERATORS
+from kevin.tasks.ops import parse_sequence, sizes_of, trace
 from kevin.tasks.render import render as render_task
+from kevin.tasks.render import trace_task
+from kevin.writer.plan import Plan, render
+from kevin.writer.special import is_special
 
 SMALL = {
     "batch_size": 8,
@@ -62,6 +70,72 @@ def small_catalog() -> list[Task]:
 
 def small_composed(num: int, seed: int = 0) -> list[Task]:
     return [small(t) for t in compose(num, seed, "cpu")]
+
+
+@functools.cache
+def small_tasks() -> tuple[Task, ...]:
+    """Of each kind that specialised writers write."""
+    return (*small_catalog(), *small_composed(20))
+
+
+_PICTURE = {"batch_size": 2, "in_channels": 3, "height": 9, "width": 8, "out_channels": 8}
+_VOLUME = {"batch_size": 2, "in_channels": 3, "depth": 5, "height": 6, "width": 7, "out_channels": 4}
+_FLAT = {"batch_size": 6, "in_features": 12, "out_features": 40}
+_SEQUENCES = [
+    ("linear | sigmoid | linear out=9 | logsumexp dim=1", _FLAT),
+    ("linear | mean_dim keepdim=1 | gelu | add_residual of=0", {**_FLAT, "in_features": 40}),
+    ("linear | scale | add_residual of=2 | clamp | mish | mish", _FLAT),
+    ("linear | row_norm | add_input | mul_input again=1", _FLAT),
+    ("linear | max_pool1d | sum_dim | scale c=0.5", _FLAT),
+    ("linear bias=0 | batch_norm track=1 | mul_param ndim=1 axis=-1 | softmax", _FLAT),
+    ("conv2d | group_norm groups=4 | tanh | hardswish | add_residual of=1 | logsumexp dim=1 keepdim=1", _PICTURE),
+    (
+        "conv_transpose2d stride=2 padding=1 output_padding=1 | add_param | add_residual of=1 | mul_residual of=1"
+        " | add_residual of=1",
+        _PICTURE,
+    ),
+    (
+        "conv_transpose2d | mean_dim dim=2 num_dims=2 keepdim=1 | add_param | logsumexp dim=1 keepdim=1"
+        " | sum_dim dim=2 num_dims=2 | scale c=10.0",
+        _PICTURE,
+    ),
+    ("conv3d padding=1 | mul_param | instance_norm | clamp | mul_param again=1 | max_dim dim=1", _VOLUME),
+    (
+        "conv_transpose3d stride=2 | batch_norm track=1 | mean_dim dim=2 num_dims=3 keepdim=1 | residual_sub of=2",
+        _VOLUME,
+    ),
+    ("avg_pool3d | conv_transpose3d stride=2 padding=1 | spatial_softmax | mul_param", _VOLUME),
+    ("conv2d | min_dim dim=1 keepdim=1 | tanh | tanh", _PICTURE),
+    (
+        "depthwise_conv2d padding=1 | conv2d_pointwise bias=0 | adaptive_avg_pool | square",
+        {"batch_size": 2, "channels": 4, "height": 6, "width": 6, "out_channels": 5},
+    ),
+]
+
+
+def task_of_text(text: str, sizes: dict[str, int]) -> Task:
+    """Of operators as `parse_sequence` reads them; as if it had been composed."""
+    return task_of(parse_sequence(text), sizes).model_copy(update={"origin": "composed"})
+
+
+def general_composed() -> list[Task]:
+    return [task_of(parse_sequence(text), sizes) for text, sizes in _SEQUENCES]
+
+
+def general_singles(seed: int, elements: int = 600) -> list[Task]:
+    """One task of every operator for which no specialised writer writes."""
+    rng = random.Random(seed)
+    tasks = []
+    for name in OPERATORS:
+        if name not in NOT_ALONE:
+            op, sizes = draw(rng, name, elements)
+            tasks.append(task_of([op], sizes))
+    return [t for t in tasks if not is_special(trace_task(t).steps, "cuda")]
+
+
+@functools.cache
+def general_drawn() -> tuple[Task, ...]:
+    return tuple(compose_general(600, 0, "gpu"))
 
 
 def _unit(pairs: Sequence[tuple[Task, str]], fast: bool) -> str:
@@ -148,9 +222,22 @@ def _top_level_comma(text: str) -> int:
     raise ValueError(text)
 
 
-def right_cuda_results(pairs: Sequence[tuple[Task, str]], folder: Path) -> list[bool]:
-    """Whether each CUDA kernel, run on the CPU, gives what PyTorch gives."""
-    return [_is_close(*results) for results in cuda_results(pairs, folder)]
+def right_results(pairs: Sequence[tuple[Task, str]], folder: Path, language: Language) -> list[bool]:
+    """Whether each kernel gives what PyTorch gives. CUDA is run on the CPU."""
+    if language == "cuda":
+        return [_is_close(*results) for results in cuda_results(pairs, folder)]
+    libraries = compile_all(pairs, folder)
+    return [
+        _is_close(*_results(task, getattr(libraries["fast-math" in source], f"launch_{i}")))
+        for i, (task, source) in enumerate(pairs)
+    ]
+
+
+def wrong(pairs: Sequence[tuple[Task, Plan]], folder: Path) -> list[tuple[str, dict[str, str]]]:
+    """Task and decisions of the plans, all of one language, whose kernels give something else than PyTorch."""
+    language = pairs[0][1].language
+    right = right_results([(t, render(t, p)) for t, p in pairs], folder, language)
+    return [(t.id, dict(p.slots)) for (t, p), ok in zip(pairs, right, strict=True) if not ok]
 
 
 def cuda_results(
@@ -176,19 +263,6 @@ def compile_all(pairs: Sequence[tuple[Task, str]], folder: Path) -> list[ctypes.
         subprocess.run(["g++", *flags, "-o", str(library), str(source)], check=True, timeout=300)
         libraries.append(ctypes.CDLL(str(library)))
     return libraries
-
-
-def right_results(pairs: Sequence[tuple[Task, str]], folder: Path) -> list[bool]:
-    """Whether each kernel gives what PyTorch gives."""
-    libraries = compile_all(pairs, folder)
-    return [
-        _is_right(task, getattr(libraries["fast-math" in source], f"launch_{i}"))
-        for i, (task, source) in enumerate(pairs)
-    ]
-
-
-def _is_right(task: Task, launch: Callable[..., None]) -> bool:
-    return _is_close(*_results(task, launch))
 
 
 def _is_close(out: torch.Tensor, expected: torch.Tensor) -> bool:

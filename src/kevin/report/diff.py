@@ -25,6 +25,8 @@ DIFFERS, AGREES, LEFT_OUT = "differs", "agrees", "not compared"
 KEYS = ("source", "system", "policy", "run", "against", "strategy", "baseline", "subset", "split", "level", "task_id",
         "seed", "error", "metric", "k", "turn", "kernels")  # fmt: skip
 """Columns that say what a row is about."""
+SEEDS = "num_seeds"
+"""What tells several seeds of a policy together from its first one, where no ``seed`` does."""
 CONDITIONS = ("turns", "trajectories", "budget", "num_tasks")
 """Columns under which a row was measured; the first ones say what it is about where nothing else tells rows apart."""
 _SKIPPED = ("label", "note", "level", "flawed")
@@ -135,7 +137,7 @@ def _row_keys(frames: Sequence[pd.DataFrame], paths: Sequence[Path]) -> list[str
     shared = [column for column in frames[0].columns if column in frames[1].columns]
     keys = [column for column in KEYS if column in shared]
     texts = [c for c in shared if c not in (*keys, *_SKIPPED) and not pd.api.types.is_numeric_dtype(frames[0][c])]
-    for more in [*(c for c in CONDITIONS if c in shared), *texts]:
+    for more in [*(c for c in (SEEDS, *CONDITIONS) if c in shared), *texts]:
         if all(len(set(_key_values(f, keys))) == len(f) for f in frames):
             break
         keys.append(more)

@@ -165,10 +165,7 @@ def test_settings_replace_fields_of_the_protocol(rules: object, found: tuple[str
     assert (judge.protocol.rules, judge.protocol.num_trials, judge.protocol.atol) == (found, 5, 1e-3)
     assert Judge(rules=rules).protocol.rules == found, "the same without a protocol of one's own"
     assert judge.protocol.rtol == 1e-3
-
-
-def test_a_person_s_judge_enforces_no_rules_but_those_of_a_given_protocol() -> None:
-    assert Judge().protocol.rules == ()
+    assert Judge().protocol.rules == (), "a person's judge enforces none but those of a given protocol"
     own = JudgeProtocol(rules=("no_kernel",))
     assert Judge(protocol=own).protocol.rules == ("no_kernel",)
 

@@ -84,7 +84,6 @@ def test_layers_win_in_order(tmp_path):
         ({"policies": {"a'b": {"model": "m"}}}, "policies: \"a'b\" becomes a file's name"),
         ({"policies": {"é" * 51: {"model": "m"}}}, "policies: 'é+' becomes a file's name; 100 bytes"),
         ({"train": {"learning_rate": math.inf}}, "train.learning_rate: .*finite number"),
-        ({"train": {"learning_rate": math.inf}}, "train.learning_rate: .*finite number"),
         ({"judge": {"atol": math.nan}}, "judge.atol: .*finite number"),
         ({"runs": {"r": {"train": {"learning_rate": math.inf}}}}, "runs.r.train.learning_rate: .*finite number"),
     ],
@@ -177,7 +176,7 @@ def test_every_mistake_is_told_at_once():
         ("a: [1", "not valid YAML"),
         ("- 1\n- 2\n", "expected a mapping"),
         ("", "expected a mapping"),
-        ("[" * 20_000, "its values stand too deep"),
+        ("[" * 3000, "its values stand too deep"),
         (f"seed: {'1' * 5000}", "Exceeds the limit"),
         ("label: 2024-99-99", "month must be"),
     ],
@@ -237,10 +236,6 @@ def test_digests_follow_the_values():
 def test_a_study_cannot_be_changed():
     with pytest.raises(ValueError, match="frozen"):
         study().seed = 3
-
-
-def test_a_study_survives_its_own_dump():
-    assert Study.model_validate(study().model_dump(mode="json")) == study()
 
 
 @pytest.mark.parametrize("seed_of", ["nobody", "b"])

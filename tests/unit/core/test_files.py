@@ -7,13 +7,14 @@ from pathlib import Path
 
 import pandas as pd
 import pytest
+from core_fixtures import make_turn
 from hypothesis import given
 from hypothesis import strategies as st
 
 from kevin.core import files
 from kevin.core.errors import DataError
 from kevin.core.protocol import JudgeProtocol
-from kevin.core.types import Kernel, OpCall, Outcome, Task, TaskSpec, TensorSpec, Turn, canonical_json, digest
+from kevin.core.types import Kernel, OpCall, Outcome, Task, TaskSpec, TensorSpec, canonical_json, digest
 
 parts = st.lists(st.text(alphabet="ab\0"), max_size=4)
 SPEC = TaskSpec(
@@ -28,22 +29,6 @@ SPEC = TaskSpec(
 def make_task(task_id="l1/a", **changes):
     fields = {"id": task_id, "level": 1, "name": "a", "source": "x = 1\n", "origin": "catalog", **changes}
     return Task(**fields)
-
-
-def make_turn(**changes):
-    fields = {
-        "task_id": "l1/a",
-        "trajectory": 0,
-        "turn": 1,
-        "completion": "hi",
-        "kernel": Kernel(dialect="c_abi", language="cpp", source="int a;\n"),
-        "outcome": Outcome.CORRECT,
-        "speedup": 1.25,
-        "num_prompt_tokens": 3,
-        "num_completion_tokens": 4,
-        "finish_reason": "stop",
-    }
-    return Turn(**{**fields, **changes})
 
 
 def kernel_digest(source):
@@ -181,30 +166,24 @@ class TestTasks:
 
 
 class TestTurns:
-    def test_round_trip_of_every_kind_of_turn(self, tmp_path):
-        path = tmp_path / "turns.parquet"
-        turns = [
-            make_turn(reason="r", feedback="f", verdict_key="k", summary="s"),
-            make_turn(turn=2, kernel=None, outcome=Outcome.PARSE_ERROR, speedup=None, finish_reason="length"),
-            make_turn(turn=3, outcome=None, speedup=None, reason="SandboxError"),
-        ]
-        files.write_turns(path, turns, {"policy": "base"})
-        again, meta = files.read_turns(path)
-        assert again == turns
-        assert meta["policy"] == "base"
-
     @pytest.mark.parametrize(
         "turns",
         [
             [],
             [make_turn(outcome=None, speedup=None, kernel=None)],
             [make_turn(outcome=Outcome.INCORRECT, speedup=None)],
+            [
+                make_turn(reason="r", feedback="f", verdict_key="k", summary="s"),
+                make_turn(turn=2, kernel=None, outcome=Outcome.PARSE_ERROR, speedup=None, finish_reason="length"),
+                make_turn(turn=3, outcome=None, speedup=None, reason="SandboxError"),
+            ],
         ],
     )
-    def test_empty_columns(self, tmp_path, turns):
+    def test_round_trip_of_every_kind_of_turn_and_of_empty_columns(self, tmp_path, turns):
         path = tmp_path / "turns.parquet"
-        files.write_turns(path, turns, {})
-        assert files.read_turns(path)[0] == turns
+        files.write_turns(path, turns, {"policy": "base"})
+        again, meta = files.read_turns(path)
+        assert again == turns and meta["policy"] == "base"
 
     @given(
         st.lists(

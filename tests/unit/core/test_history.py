@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import pytest
+from core_fixtures import make_kernel, make_turn
 from hypothesis import given
 from hypothesis import strategies as st
 from rollout_fixtures import SETTINGS, TASKS, ScriptedJudge, ScriptedPolicy, failing, run
@@ -11,25 +12,15 @@ from kevin.core import history
 from kevin.core.config import HistoryConfig, Study, validate_study
 from kevin.core.errors import ConfigError
 from kevin.core.history import ranking, standing
-from kevin.core.types import Kernel, Outcome, Turn
+from kevin.core.types import Outcome, Turn
 
 
 def turn(number: int, result: Outcome | float, source: str | None = "") -> Turn:
     """``result``: a speedup, or what went wrong. ``source``: None is an answer without code."""
     correct = isinstance(result, float)
-    code = source or f"kernel {number}"
-    return Turn(
-        task_id="t",
-        trajectory=0,
-        turn=number,
-        completion="c",
-        kernel=None if source is None else Kernel(dialect="c_abi", language="cpp", source=code),
-        outcome=Outcome.CORRECT if correct else result,
-        speedup=result if correct else None,
-        num_prompt_tokens=1,
-        num_completion_tokens=1,
-        finish_reason="stop",
-    )
+    kernel = None if source is None else make_kernel(source or f"kernel {number}")
+    found = {"outcome": Outcome.CORRECT if correct else result, "speedup": result if correct else None}
+    return make_turn(turn=number, kernel=kernel, **found)
 
 
 def numbers(turns) -> list[int]:
@@ -46,52 +37,38 @@ PAST = [
 ]
 
 
+AGAIN = [turn(1, 2.0, "same"), turn(2, 1.0), turn(3, 2.0, "same")]
+
+
 @pytest.mark.parametrize(
-    ("view", "expected"),
+    ("view", "past", "expected"),
     [
-        ({}, [1, 2, 3, 4, 5, 6]),
-        ({"view": "fastest_and_last"}, [4, 6]),
-        ({"view": "best_and_worst"}, [3, 5, 2, 4]),
-        ({"view": "best"}, [4]),
-        ({"view": "fastest"}, [4]),
+        ("all", PAST, [1, 2, 3, 4, 5, 6]),
+        ("fastest_and_last", PAST, [4, 6]),
+        ("fastest_and_last", PAST[:4], [4]),  # once
+        ("fastest_and_last", [PAST[0], PAST[2]], [3]),
+        ("best_and_worst", PAST, [3, 5, 2, 4]),
+        ("best_and_worst", AGAIN, [2, 3]),
+        ("best_and_worst", [PAST[5]], [6]),  # an answer without code stands only alone
+        ("best", PAST, [4]),
+        ("best", [PAST[0], PAST[2]], [1]),  # of wrong kernels the one that came furthest
+        ("best", [PAST[2], PAST[5]], [3]),
+        ("best", [PAST[5]], [6]),
+        ("best", [], []),
+        ("fastest", PAST, [4]),
+        ("fastest", [PAST[0], PAST[4], PAST[2]], [5]),
+        ("fastest", [PAST[0], PAST[2], PAST[5]], []),
+        ("fastest", [], []),
     ],
 )
-def test_views_by_hand(view, expected):
-    assert numbers(HistoryConfig(**view).shown(PAST)) == expected
+def test_views_by_hand(view, past, expected):
+    assert numbers(HistoryConfig(view=view).shown(past)) == expected
 
 
 @pytest.mark.parametrize(("num_best", "expected"), [(1, [3, 4]), (9, [3, 1, 5, 2, 4])])
 def test_the_best_beside_the_worst_are_counted(monkeypatch, num_best, expected):
     monkeypatch.setattr(history, "NUM_BEST", num_best)
     assert numbers(HistoryConfig(view="best_and_worst").shown(PAST)) == expected
-
-
-def test_the_fastest_stands_once_and_none_is_none():
-    view = HistoryConfig(view="fastest_and_last")
-    assert numbers(view.shown(PAST[:4])) == [4]
-    assert numbers(view.shown([PAST[0], PAST[2]])) == [3]
-    assert view.shown([]) == []
-
-
-def test_until_one_is_correct_the_fastest_is_none():
-    view = HistoryConfig(view="fastest")
-    assert view.shown([]) == view.shown([PAST[0], PAST[2], PAST[5]]) == []
-    assert numbers(view.shown([PAST[0], PAST[4], PAST[2]])) == [5]
-
-
-def test_equal_kernels_stand_once_and_answers_without_code_only_alone():
-    view = HistoryConfig(view="best_and_worst")
-    again = [turn(1, 2.0, "same"), turn(2, 1.0), turn(3, 2.0, "same")]
-    assert numbers(view.shown(again)) == [2, 3]
-    assert numbers(view.shown([PAST[5]])) == [6]
-
-
-def test_the_best_of_wrong_kernels_is_the_one_that_came_furthest():
-    view = HistoryConfig(view="best")
-    assert numbers(view.shown([PAST[0], PAST[2]])) == [1]
-    assert numbers(view.shown([PAST[2], PAST[5]])) == [3]
-    assert numbers(view.shown([PAST[5]])) == [6]
-    assert view.shown([]) == []
 
 
 results = st.lists(

@@ -9,6 +9,7 @@ from pathlib import Path
 from typing import Any
 
 import pytest
+from core_fixtures import make_verdict
 
 from kevin.api.pairs import make_task
 from kevin.cli.verdict_view import verdict_record
@@ -17,7 +18,7 @@ from kevin.core.config.layers import read_layer
 from kevin.core.errors import UsageError
 from kevin.core.protocol import JudgeProtocol
 from kevin.core.texts import read_text, split_lines, strict_json
-from kevin.core.types import Outcome, Verdict
+from kevin.core.types import Outcome
 from kevin.judge.sandbox.cell import CandidateFailed, Cell
 from kevin.judge.store import VerdictStore
 
@@ -116,19 +117,17 @@ def test_json_is_what_every_parser_reads(value: Any, options: Any) -> None:
 
 def test_a_verdict_on_an_exception_that_says_half_a_surrogate_pair_can_be_kept(tmp_path: Path) -> None:
     """As of a module that raises ``ValueError(chr(0xD83D))``."""
-    told: Any = {"key": "k", "task_digest": "t", "kernel_digest": "c", "protocol_digest": "p", "device_name": "here"}
     with pytest.raises(CandidateFailed) as failed:
         Cell.raise_for(json.loads('{"error": "said \\ud83d", "reason": "\\udc00"}'))
     found = {"reason": failed.value.reason, "message": failed.value.message, "details": {"stalls": "\ud83d"}}
-    VerdictStore(tmp_path).put(verdict := Verdict(**told, outcome=failed.value.outcome, **found))
+    VerdictStore(tmp_path).put(verdict := make_verdict(failed.value.outcome, **found))
     assert VerdictStore(tmp_path).get("k") == verdict
     assert (verdict.reason, verdict.message, verdict.details) == ("?", "said ?", {"stalls": "?"})
 
 
 def test_a_verdict_with_infinite_errors_is_printed_as_json() -> None:
-    told: Any = {"key": "k", "task_digest": "t", "kernel_digest": "c", "protocol_digest": "p", "device_name": "here"}
     numbers: Any = {"max_abs_error": math.inf, "max_rel_error": math.nan, "details": {"bound": -math.inf}}
-    record = json.loads(strict_json(verdict_record(Verdict(**told, outcome=Outcome.INCORRECT, **numbers))))
+    record = json.loads(strict_json(verdict_record(make_verdict(Outcome.INCORRECT, **numbers))))
     assert (record["max_abs_error"], record["max_rel_error"], record["details"]) == (None, None, {"bound": None})
 
 

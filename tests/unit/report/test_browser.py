@@ -5,17 +5,8 @@ from __future__ import annotations
 from collections.abc import Callable
 from pathlib import Path
 
-import pytest
 from browser import evaluate, needs_browser
-from report_fixtures import Page, hostile_study, make_study, write_report, write_study
-
-
-@pytest.fixture(scope="module")
-def page(tmp_path_factory: pytest.TempPathFactory) -> str:
-    root = tmp_path_factory.mktemp("study")
-    study = make_study(2)
-    return write_report(root, study, write_study(root, study)).read_text()
-
+from report_fixtures import Page, hostile_study, write_report
 
 ROWS = """
   const table = document.getElementById("table-table1");

@@ -4,7 +4,6 @@ from __future__ import annotations
 
 import math
 
-import numpy as np
 import pandas as pd
 import pytest
 from report_fixtures import scored, trained_study
@@ -38,6 +37,8 @@ def test_it_is_the_mean_over_seeds_against_the_other_policy(table: pd.DataFrame)
     assert (best["num_tasks"], best["num_seeds"], best["num_seeds_against"]) == (6, 2, 1)
     assert best["difference_low"] <= best["difference"] <= best["difference_high"]
     assert bool(best["excludes_zero"]) is True
+    zero = table[(table["difference_low"] < 0) & (table["difference_high"] > 0)]
+    assert len(zero) and not zero["excludes_zero"].any()
     fast = rowwise(table, "multi", "base", "fast_1_avg")
     assert fast["difference"] == pytest.approx((1.0 + 0.5) / 2 - 0.0)
 
@@ -47,24 +48,6 @@ def test_shares_of_turns_are_over_kernels(table: pd.DataFrame) -> None:
     assert mended["difference"] == pytest.approx((1.0 + 0.0) / 2 - 0.5)
     kept = rowwise(table, "multi", "base", "kept")
     assert math.isnan(kept["difference"]) and pd.isna(kept["excludes_zero"]), "the base keeps none: it had none to keep"
-
-
-def test_the_best_are_compared_at_as_many_trajectories_and_turns_as_both_have() -> None:
-    many = {task: [[1.0, 9.0], [3.0, 9.0], [None, 9.0]] for task in TASKS}
-    few = {task: [[1.0], [None]] for task in TASKS}
-    table = differences_table(pd.concat([scored("base", many), scored("multi", few)]), trained_study(1, single=False))
-    best = rowwise(table, "multi", "base", "speedup_best")
-    assert best["difference"] == pytest.approx(1.0 - (3 + 3 + 1) / 3), "of 1 and 3, 3 and none, 1 and none"
-    assert rowwise(table, "multi", "base", "correct_best")["difference"] == pytest.approx(0.0)
-    assert rowwise(table, "multi", "base", "correct_avg")["difference"] == pytest.approx(1 / 2 - 2 / 3)
-
-
-def test_an_interval_with_zero_is_said_to_hold_it() -> None:
-    rng = np.random.default_rng(3)
-    noise = [{f"t{i}": [[float(v)]] for i, v in enumerate(rng.uniform(0.5, 2, 12))} for _ in range(2)]
-    scores = pd.concat([scored("base", noise[0]), scored("multi", noise[1])])
-    row = rowwise(differences_table(scores, trained_study(1, single=False)), "multi", "base", "speedup_avg")
-    assert row["difference_low"] < 0 < row["difference_high"] and not row["excludes_zero"]
 
 
 def test_every_pair_measure_and_part_has_a_row(table: pd.DataFrame) -> None:

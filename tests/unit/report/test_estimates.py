@@ -55,16 +55,12 @@ def test_draws_are_those_of_all_resamples(estimate, value_of, bounds) -> None:
 
 def test_one_seed_is_the_bootstrap_over_tasks() -> None:
     study = make_study(1)
-    got = mean_estimate(VALUES[[0]], study).interval
-    assert got == pytest.approx(metrics.mean_interval(VALUES[0], num_resamples=200, seed=study.seed))
+    got = mean_estimate(VALUES[[0]], study)
+    assert got.interval == pytest.approx(metrics.mean_interval(VALUES[0], num_resamples=200, seed=study.seed))
+    drawn = np.random.default_rng(study.seed).integers(0, 3, size=(200, 3))
+    assert got.draws == pytest.approx(VALUES[0].to_numpy()[drawn].mean(axis=1))
     shares = share_estimate(COUNTED[[0]], OF[[0]], study).interval
     assert shares == pytest.approx(metrics.share_interval(COUNTED[0], OF[0], num_resamples=200, seed=study.seed))
-
-
-def test_resampled_means_are_those_of_the_drawn_tasks() -> None:
-    study = make_study(1)
-    drawn = np.random.default_rng(study.seed).integers(0, 3, size=(200, 3))
-    assert mean_estimate(VALUES[[1]], study).draws == pytest.approx(VALUES[1].to_numpy()[drawn].mean(axis=1))
 
 
 def test_coverage_of_a_truth_that_seeds_scatter_around() -> None:

@@ -4,12 +4,13 @@ from pathlib import Path
 import numpy as np
 import pandas as pd
 import pytest
-from report_fixtures import make_study, make_turn, write_scores, write_study
+from core_fixtures import make_verdict
+from report_fixtures import GOLDEN, golden_study, make_study, make_task, make_turn, make_turns
 
 from kevin.core.config import PolicyConfig, Study
 from kevin.core.errors import DataError, UsageError
-from kevin.core.files import read_turns, write_turns
-from kevin.core.types import Outcome, Timing, Verdict
+from kevin.core.files import write_turns
+from kevin.core.types import Outcome
 from kevin.judge.store import VerdictStore
 from kevin.report import paper_marks
 from kevin.report.captions import captions
@@ -27,7 +28,7 @@ from kevin.report.figures.scaling import (
 from kevin.report.figures.split_map import serial_parallel_map
 from kevin.report.figures.training import PAPER, run_looks, stability, training, training_turns
 from kevin.report.figures.turns import outcomes, turns
-from kevin.report.metrics import best_of_k_by_task, task_values, trajectory_best
+from kevin.report.metrics import best_of_k_by_task, trajectory_best
 from kevin.report.palette import OUTCOMES
 from kevin.report.scores import policy_label, read_scores
 from kevin.report.tables import read_baselines
@@ -37,66 +38,39 @@ NO_BASELINES = read_baselines(None)
 NOT_COMPILED = pd.Series(dtype="float64")
 
 
-class Made:
-    def __init__(self, root: Path, study: Study) -> None:
-        self.root, self.study = root, study
-        self.files = write_study(root, study)
-        self.scores = write_scores(root, study, self.files)
-        self.frame = read_scores(self.scores, study)
-
-    def figure(self, name: str, folder: str = "figures") -> pd.DataFrame:
-        out = make_figure(name, self.root / folder, study=self.study, scores=self.scores, turns=self.files["turns"])
-        assert [p.name for p in out] == [f"{name}.png", f"{name}.pdf", f"{name}.csv"]
-        assert all(p.stat().st_size > 500 for p in out)
-        return pd.read_csv(out[2])
+ANSWERS = [GOLDEN / "answers.csv"]
+STUDY = golden_study()
 
 
 @pytest.fixture(scope="module")
-def made(tmp_path_factory: pytest.TempPathFactory) -> Made:
-    return Made(tmp_path_factory.mktemp("study"), make_study(2))
+def frame() -> pd.DataFrame:
+    return read_scores(ANSWERS, STUDY)
 
 
-def best(made: Made, policy: str, split: str) -> pd.DataFrame:
-    return task_values(trajectory_best(made.frame.query("policy == @policy and split == @split")))
-
-
-def test_serial_scaling_ends_at_the_tables_value_and_never_falls(made: Made) -> None:
-    data = made.figure("serial_scaling").query("policy == 'p1' and split == 'level2' and row == 'speedup'")
-    assert data["x"].tolist() == [1, 2, 3, 4]
-    assert data["value"].is_monotonic_increasing
-    assert data["value"].iloc[-1] == pytest.approx(best(made, "p1", "level2")["speedup_best"].mean())
-    assert (data["low"] <= data["value"]).all() and (data["value"] <= data["high"]).all()
-
-
-def test_parallel_scaling_runs_from_the_mean_to_the_best(made: Made) -> None:
-    data = made.figure("parallel_scaling").query("policy == 'p0' and split == 'level1' and row == 'correct'")
-    values = best(made, "p0", "level1")
-    assert data["x"].tolist() == [1, 2, 3, 4]
-    assert data["value"].iloc[[0, -1]].tolist() == pytest.approx(
-        values[["correct_avg", "correct_best"]].mean().tolist()
-    )
-
-
-def test_fast_p_starts_at_correctness_and_falls(made: Made) -> None:
-    data = made.figure("fast_p")
-    curve = data.query("policy == 'p0' and split == 'level1' and row == 'avg'")
-    assert curve["value"].is_monotonic_decreasing
-    assert curve["value"].iloc[0] == pytest.approx(best(made, "p0", "level1")["correct_avg"].mean())
-    assert set(data.loc[data["policy"] == "ceiling", "row"]) == {"best"}
-
-
-def test_outcome_shares_sum_to_one(made: Made) -> None:
-    data = made.figure("outcomes")
-    assert data.groupby(["split", "policy", "turn"])["share"].sum().tolist() == pytest.approx([1.0] * 16)
+def test_a_figure_is_written_in_two_forms_beside_its_data(tmp_path: Path) -> None:
+    out = make_figure("outcomes", tmp_path, study=STUDY, scores=ANSWERS)
+    assert [p.name for p in out] == ["outcomes.png", "outcomes.pdf", "outcomes.csv"]
+    assert all(p.stat().st_size > 500 for p in out)
+    data = pd.read_csv(out[2])
+    assert data.groupby(["split", "policy", "turn"])["share"].sum().tolist() == pytest.approx([1.0] * 18)
     assert "ceiling" not in set(data["policy"])
 
 
-def test_case_study_tells_each_policys_best_trajectory_and_the_papers(made: Made) -> None:
-    data = made.figure("layernorm_case_study")
-    assert data["policy"].unique().tolist() == ["p0", "p1", "paper"]
-    own = made.frame.query("policy == 'p1' and task_id == 'l1/layer_norm'")
-    assert data.query("policy == 'p1'")["speedup"].max() == own["speedup"].max()
-    assert data.query("policy == 'paper'")["speedup"].dropna().tolist() == [0.6, 4.27, 9.61]
+def test_curves_are_those_of_the_tables() -> None:
+    """The stored ones, of which `test_goldens` shows that they are made."""
+    serial, parallel, fast = (
+        pd.read_csv(GOLDEN / f"figures/{name}.csv").query("policy == 'base' and split == 'level1'")
+        for name in ("serial_scaling", "parallel_scaling", "fast_p")
+    )
+    table = pd.read_csv(GOLDEN / "tables/level1.csv").query("policy == 'base' and baseline == 'eager'").iloc[0]
+    own = serial[serial["row"] == "speedup"]
+    assert own["x"].tolist() == [1, 2, 3] and own["value"].is_monotonic_increasing
+    own = parallel[parallel["row"] == "correct"]
+    assert own["x"].tolist() == [1, 2, 3]
+    assert own["value"].iloc[[0, -1]].tolist() == pytest.approx(table[["correct_avg", "correct_best"]].tolist())
+    assert own["value"].iloc[1] == pytest.approx(serial.query("row == 'correct' and x == 3")["value"].item())
+    own = fast[fast["row"] == "avg"]
+    assert own["value"].is_monotonic_decreasing and own["value"].iloc[0] == pytest.approx(table["correct_avg"])
 
 
 @pytest.mark.parametrize(
@@ -112,18 +86,19 @@ def test_names_of_near_lines_do_not_meet(heights: list[float], found: list[float
     assert apart(heights, 0.1) == pytest.approx(found)
 
 
-def test_case_study_has_its_lines_and_says_what_changed(made: Made, tmp_path: Path) -> None:
-    turns = [t for t in read_turns(made.files["turns"][0])[0] if t.task_id == "l1/layer_norm"]
-    keyed = [t.model_copy(update={"verdict_key": "aa"}) for t in turns]
-    timing = Timing(median_us=50, iqr_us=1, min_us=50, num_samples=5)
+def test_case_study_tells_best_trajectories_with_their_lines_and_what_changed(tmp_path: Path) -> None:
+    study = make_study(2)
+    turns = {name: make_turns([make_task("layer_norm", 1)], skill, 0) for name, skill in (("p0", 0.3), ("p1", 0.6))}
+    turns["p0"] = [t.model_copy(update={"verdict_key": "aa"}) for t in turns["p0"]]
     VerdictStore(tmp_path).put(
-        Verdict(key="aa", task_digest="t", kernel_digest="k", protocol_digest="p", device_name="A CPU",
-                outcome=Outcome.CORRECT, timing=timing, details={"bandwidth_share": 0.25},
-                reference_timing=timing.model_copy(update={"median_us": 200.0}))
-    )  # fmt: skip
-    baselines = read_baselines(made.files["baselines"][0])
-    data = case_study_data({"p0": keyed}, made.study, baselines=baselines, store=tmp_path)
-    own, published = data[data["policy"] == "p0"], data[data["policy"] == "paper"]
+        make_verdict(Outcome.CORRECT, key="aa", kernel_us=50.0, eager_us=200.0, details={"bandwidth_share": 0.25})
+    )
+    baselines = read_baselines(GOLDEN / "baselines.csv")
+    data = case_study_data(turns, study, baselines=baselines, store=tmp_path)
+    assert data["policy"].unique().tolist() == ["p0", "p1", "paper"]
+    own, other, published = (data[data["policy"] == name] for name in ("p0", "p1", "paper"))
+    assert other["speedup"].max() == max(t.speedup or 0 for t in turns["p1"])
+    assert published["speedup"].dropna().tolist() == [0.6, 4.27, 9.61]
     compiled = baselines.query("task_id == 'l1/layer_norm' and baseline == 'compile'")["ratio_to_eager"].item()
     assert own["compile_speedup"].tolist() == [compiled] * len(own)
     assert own["bound_speedup"].tolist() == pytest.approx([200 / (50 * 0.25)] * len(own))
@@ -134,7 +109,7 @@ def test_case_study_has_its_lines_and_says_what_changed(made: Made, tmp_path: Pa
         assert not row["diff"] or row["diff"].startswith(f"--- turn {row['diff_to']:.0f}\n+++ turn {row['turn']}")
     assert own["diff"].dropna().str.contains("\n[+]").any()
     with theme():
-        texts = [t.get_text() for ax in plot_case_study(data, made.study).axes for t in ax.texts]
+        texts = [t.get_text() for ax in plot_case_study(data, study).axes for t in ax.texts]
     assert f"torch.compile {compiled:.3g}×" in texts and "memory at a copy's speed 16×" in texts
 
 
@@ -146,12 +121,16 @@ def test_the_authors_lines_are_those_of_the_reference_measurement() -> None:
     assert rows.loc["eager", "median_us"] / (num_bytes / 4.3e6) == pytest.approx(paper_marks.BOUND_LINE, rel=0.01)
 
 
+def write_metrics(run: Path, records: list[dict[str, object]]) -> Path:
+    run.mkdir(parents=True, exist_ok=True)
+    (run / "metrics.jsonl").write_text("".join(json.dumps(record) + "\n" for record in records))
+    return run
+
+
 def test_marks_of_the_paper_stand_only_where_our_steps_go(tmp_path: Path) -> None:
-    log = tmp_path / "multi" / "metrics.jsonl"
-    log.parent.mkdir()
-    log.write_text("".join(json.dumps({"step": s, "not_okay_ratio": 0.0}) + "\n" for s in range(0, 60)))
+    run = write_metrics(tmp_path / "multi", [{"step": s, "not_okay_ratio": 0.0} for s in range(60)])
     with theme():
-        figure, _ = training([log.parent], make_study(1))
+        figure, _ = training([run], make_study(1))
         (ax,) = figure.axes
         places = [line.get_xdata()[0] for line in ax.get_lines() if len(line.get_xdata()) == 2]
         assert places == [40]
@@ -161,21 +140,17 @@ def test_marks_of_the_paper_stand_only_where_our_steps_go(tmp_path: Path) -> Non
 
 @pytest.mark.parametrize(("num_steps", "num_lines"), [(10, 1), (60, 2)])
 def test_few_steps_are_not_smoothed(tmp_path: Path, num_steps: int, num_lines: int) -> None:
-    log = tmp_path / "multi" / "metrics.jsonl"
-    log.parent.mkdir()
-    log.write_text("".join(json.dumps({"step": s, "entropy": 1.0}) + "\n" for s in range(num_steps)))
+    run = write_metrics(tmp_path / "multi", [{"step": s, "entropy": 1.0} for s in range(num_steps)])
     with theme():
-        figure, _ = training([log.parent], make_study(1))
+        figure, _ = training([run], make_study(1))
         assert len(figure.axes[0].get_lines()) == num_lines
 
 
 @pytest.mark.slow
-def test_the_same_scores_give_the_same_bytes(made: Made) -> None:
-    for name in ("serial_scaling", "outcomes"):
-        made.figure(name, "once"), made.figure(name, "twice")
-        for end in ("png", "pdf", "csv"):
-            one, two = (made.root / folder / f"{name}.{end}" for folder in ("once", "twice"))
-            assert one.read_bytes() == two.read_bytes()
+@pytest.mark.parametrize("name", ["serial_scaling", "outcomes"])
+def test_the_same_scores_give_the_same_bytes(tmp_path: Path, name: str) -> None:
+    once, twice = (make_figure(name, tmp_path / when, study=STUDY, scores=ANSWERS) for when in ("once", "twice"))
+    assert [path.read_bytes() for path in once] == [path.read_bytes() for path in twice]
 
 
 def test_best_trajectories_without_verdicts_are_none() -> None:
@@ -205,25 +180,24 @@ def test_every_figure_has_a_question_for_its_title() -> None:
     assert [name for name in FIGURES if not captions()[f"figures/{name}"].title.endswith("?")] == []
 
 
-def test_errors_name_the_cause(made: Made, tmp_path: Path) -> None:
+def test_errors_name_the_cause(frame: pd.DataFrame, tmp_path: Path) -> None:
     with pytest.raises(UsageError, match="serial_scaling"):
-        make_figure("pie", tmp_path, study=made.study)
+        make_figure("pie", tmp_path, study=STUDY)
+    with pytest.raises(UsageError, match="--table"):
+        make_figure("primary", tmp_path, study=STUDY)
     with pytest.raises(DataError, match="l1/layer_norm"):
-        make_figure("layernorm_case_study", tmp_path, study=made.study, turns=made.files["turns"][-1:])
-    ceiling = [p for p in made.scores if "ceiling" in p.name]
+        case_study_data({"base": make_turns([make_task("matmul", 1)], 0.5, 0)}, STUDY)
     with pytest.raises(DataError, match="nothing to plot"):
-        make_figure("fast_p", tmp_path, study=made.study, scores=ceiling)
+        fast_p(frame[frame["policy"] == "ceiling"], NO_BASELINES, STUDY)
     with pytest.raises(DataError, match="<policy>-<split>"):
         split_name(tmp_path / "rollouts" / "turns.parquet")
     assert split_name(Path("rollouts/multi-turn-level2/turns.parquet")) == ("multi-turn", "level2")
 
 
 def test_training_curves(tmp_path: Path) -> None:
-    log = tmp_path / "multi" / "metrics.jsonl"
-    log.parent.mkdir()
     lines = [{"step": s, "score": s / 10, "eta_s": 3} for s in (0, 1, 2)] + [{"step": 2, "score": 0.5}]
-    log.write_text("\n".join(map(json.dumps, lines)))
-    out = make_figure("training", tmp_path, study=make_study(1), runs=[log.parent])
+    run = write_metrics(tmp_path / "multi", lines)
+    out = make_figure("training", tmp_path, study=make_study(1), runs=[run])
     data = pd.read_csv(out[2])
     logged = data[data["mark"].isna()]
     assert logged.drop(columns="mark").to_numpy().tolist() == [
@@ -233,9 +207,9 @@ def test_training_curves(tmp_path: Path) -> None:
     ]
     paper = data[data["run"] == PAPER]
     assert paper["value"].isna().all() and paper["step"].tolist() == [40, 50] and set(paper["metric"]) == {"score"}
-    log.write_text("{}\n")
+    write_metrics(run, [{}])
     with pytest.raises(DataError, match="line 1"):
-        make_figure("training", tmp_path, study=make_study(1), runs=[log.parent])
+        make_figure("training", tmp_path, study=make_study(1), runs=[run])
     with pytest.raises(UsageError, match="--run-dir"):
         make_figure("training", tmp_path, study=make_study(1), runs=[])
 
@@ -254,74 +228,63 @@ def test_a_policy_looks_the_same_wherever_it_stands_and_no_two_alike() -> None:
     assert seeds["p0"].color == seeds["p1"].color == looks["p0"].color and seeds["p2"].color == looks["p1"].color
 
 
-def test_a_policy_has_one_colour_in_every_figure(made: Made, tmp_path: Path) -> None:
+def test_a_policy_has_one_colour_in_every_figure(frame: pd.DataFrame, tmp_path: Path) -> None:
     """Also in those of training, by the name of its run."""
-    for run in made.study.evaluate:
-        (tmp_path / run).mkdir()
-        (tmp_path / run / "metrics.jsonl").write_text(
-            json.dumps({"step": 1, "score": 1.0, "not_okay_ratio": 0.1}) + "\n"
-        )
-    runs = [tmp_path / run for run in made.study.evaluate]
-    expected = {policy_label(p, made.study): own.color for p, own in run_looks(made.study.evaluate, made.study).items()}
+    names = ["base", "single"]
+    frame = frame[frame["policy"].isin([*names, "ceiling"])]
+    runs = [tmp_path / run for run in names]
+    for run in runs:
+        write_metrics(run, [{"step": 1, "score": 1.0, "not_okay_ratio": 0.1}])
+    expected = {policy_label(p, STUDY): own.color for p, own in run_looks(names, STUDY).items()}
     with theme():
-        drawn = [draw(made.frame, made.study)[0] for draw in (serial_scaling, parallel_scaling, turns)]
-        drawn += [
-            fast_p(made.frame, NO_BASELINES, made.study)[0],
-            *(draw(runs, made.study)[0] for draw in (training, stability)),
-        ]
+        drawn = [draw(frame, STUDY)[0] for draw in (serial_scaling, parallel_scaling, turns)]
+        drawn += [fast_p(frame, NO_BASELINES, STUDY)[0], *(draw(runs, STUDY)[0] for draw in (training, stability))]
         for figure in drawn:
             lines = [*figure.axes[0].get_lines(), *figure.legends[0].get_lines()]
             found = {str(line.get_label()).partition(":")[0]: line.get_color() for line in lines}
             assert expected.items() <= found.items() or not set(expected) & set(found), found
 
 
-def test_few_lines_have_their_names_beside_them(made: Made, tmp_path: Path) -> None:
+def test_few_lines_have_their_names_beside_them(frame: pd.DataFrame, tmp_path: Path) -> None:
     with theme():
-        figure, data = parallel_scaling(made.frame, made.study)
+        figure, data = parallel_scaling(frame[frame["policy"].isin(["base", "single"])], STUDY)
         save(figure, data, tmp_path, "parallel_scaling", "What?")
         named = [text.get_text() for text in figure.axes[1].texts]
-        assert {"base model", "multi-turn RL"} <= set(named) and not figure.legends[0].get_texts()
+        assert {"base model", "single"} <= set(named) and not figure.legends[0].get_texts()
 
 
 def fast_p_of(scores: pd.DataFrame, study: Study) -> pd.DataFrame:
     return fast_p_data(scores, NOT_COMPILED, study)
 
 
-def test_a_curve_is_the_mean_of_its_seeds(made: Made) -> None:
-    first, second = made.study.evaluate
-    policies = {**made.study.policies, second: made.study.policies[second].model_copy(update={"seed_of": first})}
-    together = made.study.model_copy(update={"policies": policies})
+def test_a_curve_is_the_mean_of_its_seeds(frame: pd.DataFrame) -> None:
+    alone = STUDY.policies["multi_1"].model_copy(update={"seed_of": None})
+    apart_study = STUDY.model_copy(update={"policies": {**STUDY.policies, "multi_1": alone}})
+    frame = frame[frame["policy"].isin(["multi", "multi_1"])]
     for data in (serial_scaling_data, parallel_scaling_data, fast_p_of):
-        apart = data(made.frame, made.study).groupby(["policy", "split", "row", "x"])["value"].first()
-        joined = data(made.frame, together)
-        assert second not in set(joined["policy"])
-        own = joined[(joined["policy"] == first) & joined["x"].notna()]
-        assert set(own["label"]) == {f"{policy_label(first, made.study)} (2 seeds)"}
-        for row in own.itertuples():
-            at = (row.split, row.row, row.x)
-            assert row.value == pytest.approx((apart[(first, *at)] + apart[(second, *at)]) / 2)
+        apart = data(frame, apart_study).groupby(["split", "row", "x"])["value"].mean()
+        joined = data(frame, STUDY).set_index(["split", "row", "x"])
+        assert set(joined["policy"]) == {"multi"} and set(joined["label"]) == {"multi (2 seeds)"}
+        assert joined["value"].to_dict() == pytest.approx(apart.to_dict())
 
 
-def test_policies_are_drawn_at_as_many_trajectories_as_all_have(made: Made) -> None:
+def test_policies_are_drawn_at_as_many_trajectories_as_all_have(frame: pd.DataFrame) -> None:
     """More of them alone would raise a policy's curve."""
-    second = made.study.evaluate[1]
-    fewer = made.frame[(made.frame["policy"] != second) | (made.frame["trajectory"] < 2)]
-    data = serial_scaling_data(fewer, made.study)
-    assert set(data["trajectories"].dropna()) == {2}
-    own = data.query("policy == 'p0' and split == 'level1' and row == 'correct' and x == 4")["value"].item()
-    trajectories = trajectory_best(made.frame.query("policy == 'p0' and split == 'level1'"))
-    assert own == pytest.approx(best_of_k_by_task(trajectories, "correct", 2).mean())
     with theme():
-        said = serial_scaling(fewer, made.study)[0].legends[0].get_title().get_text()
-    assert said.startswith("Best of 2 trajectories")
-    shares = fast_p_of(fewer, made.study).query("policy == 'p0' and split == 'level1' and row == 'best' and x == 0")
+        figure, data = serial_scaling(frame, STUDY)
+        said = figure.legends[0].get_title().get_text()
+    assert set(data["trajectories"].dropna()) == {2} and said.startswith("Best of 2 trajectories")
+    own = data.query("policy == 'base' and split == 'level1' and row == 'correct' and x == 3")["value"].item()
+    trajectories = trajectory_best(frame.query("policy == 'base' and split == 'level1'"))
+    assert own == pytest.approx(best_of_k_by_task(trajectories, "correct", 2).mean())
+    shares = fast_p_of(frame, STUDY).query("policy == 'base' and split == 'level1' and row == 'best' and x == 0")
     assert shares["value"].item() == pytest.approx(own)
 
 
-def test_fast_p_goes_as_far_as_the_fastest_kernel_and_shows_torch_compile(made: Made) -> None:
-    frame = made.frame.assign(speedup=made.frame["speedup"] * 30)
+def test_fast_p_goes_as_far_as_the_fastest_kernel_and_shows_torch_compile(frame: pd.DataFrame) -> None:
+    frame = frame.assign(speedup=frame["speedup"] * 30)
     compiled = pd.Series({"l1/gelu": 2.0, "l1/softmax": 0.5})
-    data = fast_p_data(frame, compiled, made.study)
+    data = fast_p_data(frame, compiled, STUDY)
     assert data["x"].max() > frame.loc[frame["policy"] != "ceiling", "speedup"].max()
     own = data[(data["policy"] == "torch.compile") & (data["split"] == "level1")].set_index("x")["value"]
     assert (own[0.0], own[1.0], own[4.0]) == (1.0, 0.5, 0.0)
@@ -356,12 +319,10 @@ def test_titles_and_legends_stay_inside_of_their_figure(num_policies: int) -> No
 
 
 def test_a_run_of_one_step_can_be_seen(tmp_path: Path) -> None:
-    (tmp_path / "p0").mkdir()
-    record = {"step": 1, "score": 1.0, "score_turn_1": 1.0, "correct_turn_1": 0.5}
-    (tmp_path / "p0" / "metrics.jsonl").write_text(json.dumps(record) + "\n")
+    run = write_metrics(tmp_path / "p0", [{"step": 1, "score": 1.0, "score_turn_1": 1.0, "correct_turn_1": 0.5}])
     with theme():
         for draw in (training, training_turns):
-            figure, _ = draw([tmp_path / "p0"], make_study(2))
+            figure, _ = draw([run], make_study(2))
             lines = figure.axes[0].get_lines()
             assert any(len(line.get_xdata()) == 1 and line.get_marker() not in ("", "None") for line in lines)
             figure.draw_without_rendering()

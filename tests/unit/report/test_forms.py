@@ -10,14 +10,15 @@ from pathlib import Path
 import pandas as pd
 import pytest
 from cli_fixtures import ROOT
-from report_fixtures import make_study, write_scores, write_study
+from report_fixtures import GOLDEN, golden_study, make_study
 
 from kevin.report import show
 from kevin.report.captions import Caption, captions
-from kevin.report.catalogue import OF_SCORES, make_table
+from kevin.report.catalogue import make_table
 from kevin.report.cells import Shown
 from kevin.report.field import field_table
 from kevin.report.forms import MANY_ROWS, PACKAGES, escape_latex, latex, markdown, write_table
+from kevin.report.published import make_published_tables
 
 REFERENCE = ROOT / "results/reference"
 NASTY = r"a_b & 50 % of $x$ #1 {y} ~z ^q \cmd <t> | *s*"
@@ -82,13 +83,9 @@ def test_latex_environments_open_and_close(table: Shown, environment: str) -> No
 @pytest.mark.skipif(shutil.which("pdflatex") is None, reason="pdflatex (texlive-latex-recommended) is not installed")
 def test_latex_compiles_and_no_sign_is_lost(tmp_path: Path) -> None:
     """Every table of a study, those that are made by name, and one of every shape."""
-    study = make_study(2)
-    files = write_study(tmp_path, study, num_trajectories=2, num_turns=2)
-    given = {"study": study, "scores": write_scores(tmp_path, study, files), "baselines": files["baselines"][0]}
+    study = golden_study()
     tables = tmp_path / "tables"
-    names = [name for name in OF_SCORES if name not in ("level3", "level4", "unseen")]
-    for name in names:
-        make_table(name, tables / f"{name}.csv", **given)
+    made = make_published_tables(GOLDEN, tables, study)
     write_table(tables / "field.csv", field_table({}, [], study), show.field, study, captions()["tables/field"], "Cut.")
     for name, path in {"attacks": "intel-xeon/attacks.csv", "audit": "laptop/audit/audit.csv"}.items():
         shown = {"attacks": show.attacks, "audit": show.audit}[name](pd.read_csv(REFERENCE / path), study)
@@ -96,7 +93,7 @@ def test_latex_compiles_and_no_sign_is_lost(tmp_path: Path) -> None:
     for number, (table, _) in enumerate(SHAPES):
         (tables / f"shape{number}.tex").write_text(latex(table, f"shape_{number}", "Title", "Caption."))
     found = sorted(tables.glob("*.tex"))
-    assert len(found) == len(names) + 3 + len(SHAPES)
+    assert len(found) == len(made) + 3 + len(SHAPES)
     body = "\n".join(rf"\input{{{path.as_posix()}}}\clearpage" for path in found)
     head = rf"\documentclass[a4paper]{{article}}\usepackage{{{PACKAGES}}}"
     (tmp_path / "all.tex").write_text(f"{head}\n\\begin{{document}}\n{body}\n\\end{{document}}\n")
@@ -109,18 +106,15 @@ def test_latex_compiles_and_no_sign_is_lost(tmp_path: Path) -> None:
 
 
 def test_every_table_is_written_in_three_forms(tmp_path: Path) -> None:
-    study = make_study(2)
-    files = write_study(tmp_path, study, num_trajectories=2, num_turns=2)
-    scores = write_scores(tmp_path, study, files)
-    given = {"scores": scores, "baselines": files["baselines"][0]}
-    out = make_table("table1", tmp_path / "table1.csv", study=study, **given)
+    given = {"scores": [GOLDEN / "answers.csv"], "baselines": GOLDEN / "baselines.csv"}
+    out = make_table("table1", tmp_path / "table1.csv", study=golden_study(), **given)
     rows = pd.read_csv(out)
     for ending in (".md", ".tex"):
         text = out.with_suffix(ending).read_text()
-        for label in ("base model", "multi-turn RL", "o4-mini", "ceiling (kernel writer)"):
+        for label in ("base model", "multi (2 seeds)", "o4-mini", "ceiling (kernel writer)"):
             assert label in text
         assert "100 unseen tasks, levels not told apart" in text
-    policy = rows[(rows["policy"] == "p1") & (rows["baseline"] == "eager")].iloc[0]
+    policy = rows[(rows["policy"] == "single") & (rows["baseline"] == "eager")].iloc[0]
     best = [policy[f"speedup_best{end}"] for end in ("", "_low", "_high")]
     assert f"{best[0]:.2f}× ({best[1]:.2f}–{best[2]:.2f})" in out.with_suffix(".md").read_text()
 

@@ -17,7 +17,6 @@ from report_fixtures import (
     make_turn,
     write_report,
     write_scores,
-    write_study,
 )
 
 from kevin.core.files import write_tasks, write_turns
@@ -28,13 +27,6 @@ from kevin.report.cells import percent, said, times
 from kevin.report.html import _verdicts, make_report
 from kevin.report.training import GAIN_COLUMNS, TIME_COLUMNS
 from kevin.report.viewer import embed_json, kernel_diff, split_completion, viewer_data
-
-
-@pytest.fixture(scope="module")
-def page(tmp_path_factory: pytest.TempPathFactory) -> str:
-    root = tmp_path_factory.mktemp("study")
-    study = make_study(2)
-    return write_report(root, study, write_study(root, study)).read_text()
 
 
 def test_the_page_needs_nothing_from_outside(page: str) -> None:

@@ -1,5 +1,5 @@
 from itertools import combinations, product
-from math import comb, isnan, log
+from math import isnan, log
 
 import numpy as np
 import pandas as pd
@@ -39,11 +39,6 @@ def test_best_of_k_equals_mean_over_all_subsets(values: list[float], data: st.Da
     assert best_of_k(values, k) == pytest.approx(brute)
 
 
-@pytest.mark.parametrize(("n", "c", "k"), [(16, 3, 4), (16, 0, 16), (5, 5, 1), (128, 7, 60)])
-def test_best_of_k_of_booleans_is_pass_at_k(n: int, c: int, k: int) -> None:
-    assert best_of_k([1.0] * c + [0.0] * (n - c), k) == pytest.approx(1 - comb(n - c, k) / comb(n, k))
-
-
 def test_best_of_k_by_task_of_uneven_tasks_equals_mean_over_all_subsets() -> None:
     rng = np.random.default_rng(5)
     sizes = {"b": 4, "a": 6, "c": 4, "d": 2}
@@ -57,11 +52,6 @@ def test_best_of_k_by_task_of_uneven_tasks_equals_mean_over_all_subsets() -> Non
     assert best.to_dict() == pytest.approx(brute) and best.index.tolist() == ["a", "b", "c", "d"]
     with pytest.raises(ValueError, match=r"1\.\.2"):
         metrics.best_of_k_by_task(own, "speedup", 3)
-
-
-def test_best_of_k_rejects_more_draws_than_samples() -> None:
-    with pytest.raises(ValueError, match=r"1\.\.2"):
-        best_of_k([1.0, 2.0], 3)
 
 
 def test_trajectory_best_leaves_out_what_has_no_verdict() -> None:
@@ -106,15 +96,6 @@ def test_no_correct_kernel_has_no_geometric_mean() -> None:
     assert all(isnan(v) for v in interval)
 
 
-def test_mean_interval_is_seeded_and_contains_the_mean() -> None:
-    values = np.random.default_rng(1).normal(2.0, 1.0, 50)
-    one, two = (metrics.mean_interval(values, num_resamples=2000, seed=3) for _ in range(2))
-    assert one == two
-    assert one.low < one.value < one.high
-    normal = 1.96 * values.std() / 50**0.5
-    assert one.high - one.low == pytest.approx(2 * normal, rel=0.15)
-
-
 def test_mean_interval_of_one_value_and_of_nothing() -> None:
     assert metrics.mean_interval([2.0], num_resamples=100, seed=0) == (2.0, 2.0, 2.0)
     assert all(isnan(v) for v in metrics.mean_interval([], num_resamples=100, seed=0))
@@ -125,7 +106,8 @@ def test_intervals_are_those_of_all_resamples_of_the_tasks() -> None:
     a, b = pd.Series([0.0, 2.0, 7.0], index=list("xyz")), pd.Series([1.0, 0.0, 2.0], index=list("xyz"))
     every = [list(tasks) for tasks in product(range(3), repeat=3)]
     for values in (a, a - b):
-        found = metrics.mean_interval(values, num_resamples=40_000, seed=0)
+        found, again = (metrics.mean_interval(values, num_resamples=40_000, seed=0) for _ in range(2))
+        assert found == again
         means = np.repeat([values.iloc[tasks].mean() for tasks in every], 1000)
         assert found.value == pytest.approx(np.mean(means))
         assert (found.low, found.high) == pytest.approx(tuple(np.percentile(means, [2.5, 97.5])))

@@ -10,7 +10,7 @@ from typing import Any
 import pandas as pd
 import pytest
 import yaml
-from report_fixtures import make_study, write_scores, write_study
+from report_fixtures import GOLDEN, make_study, write_scores, write_study
 from typer.main import get_command
 from typer.testing import CliRunner
 
@@ -139,9 +139,8 @@ def test_page_tables_and_figures_say_it(tmp_path: Path, cut: list[Path]) -> None
 
 def test_the_commands_take_summaries(tmp_path: Path, cut: list[Path]) -> None:
     study = make_study(2)
-    files = write_study(tmp_path, study, num_trajectories=2, num_turns=2)
     (tmp_path / "config.yaml").write_text(yaml.safe_dump(study.model_dump(mode="json")))
-    scores = [arg for path in write_scores(tmp_path, study, files) for arg in ("--scores", str(path))]
+    scores = ["--scores", str(GOLDEN / "answers.csv")]
     common = ["--config", str(tmp_path / "config.yaml"), *(arg for path in cut for arg in ("--summaries", str(path)))]
     out = tmp_path / "level1.csv"
     done = CliRunner().invoke(app, ["table", "level1", *common, *scores, "--out", str(out)])

@@ -3,33 +3,20 @@
 from __future__ import annotations
 
 from io import StringIO
-from math import comb, isnan
+from math import comb
 
 import pandas as pd
 import pytest
-from report_fixtures import make_study
+from report_fixtures import make_study, scored
 
 from kevin.core.config import PolicyConfig
 from kevin.report import show
 from kevin.report.pass_at_k import COLUMNS, pass_at_k_table
 
 
-def frame(policy: str, level: int, task: str, speedups: list[float | None], turn: int = 1) -> pd.DataFrame:
+def frame(policy: str, level: int, task: str, speedups: list[float | None]) -> pd.DataFrame:
     """First kernels of one task; None is a wrong one, NaN a turn without a verdict."""
-    rows = [
-        {
-            "policy": policy,
-            "level": level,
-            "split": f"level{level}",
-            "task_id": task,
-            "trajectory": i,
-            "turn": turn,
-            "outcome": "incorrect" if s is None else None if isnan(s) else "correct",
-            "speedup": s,
-        }
-        for i, s in enumerate(speedups)
-    ]
-    return pd.DataFrame(rows).astype({"speedup": "float64"})
+    return scored(policy, {task: [[speedup] for speedup in speedups]}, split=f"level{level}").assign(level=level)
 
 
 @pytest.fixture
@@ -56,21 +43,11 @@ def test_it_is_the_unbiased_estimate_over_tasks(study):
 
 def test_later_turns_the_ceiling_and_turns_without_a_verdict_do_not_count(study):
     lost = [float("nan"), None, None, None]
-    later = frame("p0", 1, "a", [9.0] * 4, turn=2)
+    later = frame("p0", 1, "a", [9.0] * 4).assign(turn=2)
     scores = pd.concat([frame("p0", 1, "a", lost), later, frame("ceiling", 1, "a", [9.0] * 4)])
     table = pass_at_k_table(scores, study)
     assert table["policy"].tolist() == ["p0"] and table["k"].tolist() == [1]
     assert table.loc[0, "correct"] == 0
-
-
-def test_seeds_are_numbered_under_one_policy(study):
-    scores = pd.concat([frame(p, 1, "a", [1.0]) for p in ("p0", "p1", "p1_again")])
-    table = pass_at_k_table(scores, study)
-    heads = table[["policy", "seed", "num_seeds"]].fillna(-1).to_numpy().tolist()
-    assert heads == [["p0", 0, 1], ["p1", 0, 1], ["p1", 1, 1], ["p1", -1, 2]]
-    shown = show.pass_at_k(pd.read_csv(StringIO(table.to_csv(index=False))), study)
-    labels = ["base model", "multi-turn RL", "multi-turn RL\nseed 1", "multi-turn RL (2 seeds)"]
-    assert shown.cells["Policy"].tolist() == labels
 
 
 def test_nothing_judged_is_an_empty_table(study):

@@ -4,7 +4,6 @@ from __future__ import annotations
 
 import math
 from itertools import combinations
-from pathlib import Path
 from typing import Any
 
 import numpy as np
@@ -14,11 +13,8 @@ from pydantic import ValidationError
 from report_fixtures import scored, trained_study
 
 from kevin.core.config import Study
-from kevin.core.errors import UsageError
 from kevin.report import show
-from kevin.report.catalogue import make_figure
-from kevin.report.claims import NOT_MEASURED, NOT_SHOWN, PRIMARY, SHOWN, claims_table
-from kevin.report.figures.scaling import FIRST, TURNS
+from kevin.report.claims import NOT_MEASURED, NOT_SHOWN, SHOWN, claims_table
 from kevin.report.findings import findings
 from kevin.report.primary import COLUMNS, COMPILED, EAGER, KNOWN, ROOM, primary_table
 
@@ -89,21 +85,6 @@ def test_ratios_are_to_as_many_first_answers(table: pd.DataFrame) -> None:
     assert math.isnan(first["over_first"]) and math.isnan(theirs["over_reference"])
     assert first["over_reference"] == pytest.approx(first["geomean"] / theirs["geomean"])
     assert math.isnan(at(table, "multi", 4, 4)["over_first"]), "nobody has sixteen first answers, six are the most"
-
-
-def test_one_row_is_the_endpoint_and_the_first_claim_is_read_off_it(
-    speeds: dict[str, Speeds], table: pd.DataFrame
-) -> None:
-    (row,) = table[table["endpoint"] == "primary"].to_dict("records")
-    assert (row["policy"], row["trajectories"], row["turns"]) == ("multi", 1, 2)
-    claims = claims_table(pd.concat([scored(name, own) for name, own in speeds.items()]), study(), "a machine")
-    first = claims.iloc[0]
-    assert first["kind"] == PRIMARY and (claims["kind"] == PRIMARY).sum() == 1
-    for end in ("", "_low", "_high"):
-        assert first[f"ours{end}"] == pytest.approx(row[f"over_reference{end}"])
-    assert math.isnan(first["paper"]) and "named after these kernels had been seen" in first["why"]
-    half = (math.log(first["ours_high"]) - math.log(first["ours_low"])) / 2
-    assert first["detectable"] == pytest.approx(math.exp(half * (1.959964 + 0.841621) / 1.959964), rel=1e-5)
 
 
 def test_it_is_shown_where_it_is_so_and_says_that_it_was_declared() -> None:
@@ -177,17 +158,3 @@ def test_of_nobody_there_is_nothing() -> None:
     scores = scored("base", {"t0": [[1.0]]})
     found = primary_table(scores.iloc[:0], {}, study())
     assert set(found["source"]) != {"this study"} and list(found.columns) == COLUMNS
-
-
-def test_the_figure_sets_most_turns_against_first_answers(table: pd.DataFrame, tmp_path: Path) -> None:
-    csv = tmp_path / "table/primary.csv"
-    csv.parent.mkdir()
-    table.to_csv(csv, index=False)
-    png, _, drawn = make_figure("primary", tmp_path, study=study(), table=csv)
-    data = pd.read_csv(drawn)
-    assert png.stat().st_size and set(data["way"]) == {FIRST, TURNS, COMPILED}
-    turns = data[(data["policy"] == "multi") & (data["way"] == TURNS)]
-    assert turns["kernels"].tolist() == [4, 8, 16, 24] and set(turns["turns"]) == {4}
-    assert turns["value"].tolist() == [at(table, "multi", k, 4)["geomean"] for k in (1, 2, 4, 6)]
-    with pytest.raises(UsageError, match="--table"):
-        make_figure("primary", tmp_path, study=study())

@@ -3,12 +3,9 @@
 from __future__ import annotations
 
 import pandas as pd
-import pytest
 from report_fixtures import make_study, scored, trained_study
 
 from kevin.report.recipes import budget_splits, recipes, rows_by, rows_of
-from kevin.report.search import SearchRollout, search_table
-from kevin.report.training import rl_gain_table
 
 TASKS = [f"t{i}" for i in range(6)]
 
@@ -52,29 +49,3 @@ def test_budgets_are_what_every_seed_can_spend() -> None:
     assert budget_splits([four]) == [(4, 1), (2, 2), (1, 4)]
     assert budget_splits([four, two]) == [(4, 1), (2, 2)]
     assert budget_splits([same("multi", [[float("nan")]])]) == []
-
-
-def test_search_of_several_seeds_has_a_row_where_all_have_the_kernels() -> None:
-    study = trained_study(2, single=False)
-    rollouts = [
-        SearchRollout("multi", "serial", same("multi", [[1.0, 3.0]]), [12.0, 24.0]),
-        SearchRollout("multi_1", "serial", same("multi_1", [[None, 2.0]]), [6.0, 12.0]),
-        SearchRollout("multi", "parallel", same("multi", [[1.0], [1.0]]), [12.0]),
-        SearchRollout("multi_1", "parallel", same("multi_1", [[1.0], [None], [2.0]]), [12.0]),
-    ]
-    table = search_table(rollouts, study)
-    assert table["num_seeds"].tolist().count(2) == table["seed"].isna().sum() == 2 + 2
-    both = table[table["num_seeds"] == 2].set_index(["strategy", "kernels"])
-    assert both.loc[("serial", 2), "speedup"] == 2.5 and both.loc[("serial", 1), "correct"] == 0.5
-    assert both.loc[("serial", 2), "gpu_seconds"] == pytest.approx((6 + 3) / 2)
-    assert list(both.index) == [("serial", 1), ("serial", 2), ("parallel", 1), ("parallel", 2)]
-
-
-def test_the_gain_of_several_seeds_is_the_mean_of_theirs() -> None:
-    study = trained_study(2, single=False)
-    parts = {"base": [[1.0, None]], "multi": [[2.0, 2.0]], "multi_1": [[6.0, None]]}
-    table = rl_gain_table(pd.concat([same(p, own) for p, own in parts.items()]), study)
-    assert table[["policy", "num_seeds"]].to_numpy().tolist() == [["multi", 1], ["multi_1", 1], ["multi", 2]]
-    assert table["mean_score_gain"].tolist() == pytest.approx([1.5, 2.5, 2.0])
-    assert table["policy_correct"].tolist() == [1.0, 0.5, 0.75] and set(table["baseline_correct"]) == {0.5}
-    assert table["ci_low"][2] < 2.0 < table["ci_high"][2] and table["ci_low"][0] == table["ci_high"][0] == 1.5

@@ -2,11 +2,12 @@ from pathlib import Path
 
 import pandas as pd
 import pytest
+from core_fixtures import make_verdict
 from report_fixtures import make_study, make_task
 
 from kevin.core.errors import DataError, UsageError
 from kevin.core.files import verdict_path
-from kevin.core.types import Outcome, Timing, Verdict
+from kevin.core.types import Outcome
 from kevin.judge.store import VerdictStore
 from kevin.report.catalogue import make_figure
 from kevin.report.figures.look import theme
@@ -17,20 +18,7 @@ STUDY = make_study(2)
 
 
 def store_verdict(folder: Path, key: str, kernel_us: float, eager_us: float, **details: float) -> None:
-    def timing(us: float) -> Timing:
-        return Timing(median_us=us, iqr_us=1, min_us=us, num_samples=5)
-
-    verdict = Verdict(
-        key=key,
-        task_digest="t",
-        kernel_digest="k",
-        protocol_digest="p",
-        device_name="A CPU",
-        outcome=Outcome.CORRECT,
-        timing=timing(kernel_us),
-        reference_timing=timing(eager_us),
-        details=details,
-    )
+    verdict = make_verdict(Outcome.CORRECT, key=key, kernel_us=kernel_us, eager_us=eager_us, details=details)
     VerdictStore(folder).put(verdict)
 
 

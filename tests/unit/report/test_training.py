@@ -1,10 +1,12 @@
 """Gain table and training figures from small made-up runs."""
 
 import json
+import math
 from pathlib import Path
 
 import pandas as pd
 import pytest
+from report_fixtures import scored
 from train_fixtures import make_study
 
 from kevin.core.config import load_study
@@ -36,25 +38,11 @@ def study(tmp_path):
     return make_study(tmp_path).model_validate(raw)
 
 
-def scores(policy, by_task):
-    rows = [
-        {
-            "policy": policy,
-            "task_id": task,
-            "score": s,
-            "outcome": None if s is None else "correct" if s else "incorrect",
-        }
-        for task, values in by_task.items()
-        for s in values
-    ]
-    return pd.DataFrame(rows)
-
-
 def test_gain_is_the_paired_difference_over_shared_tasks(study):
     frame = pd.concat(
         [
-            scores("base", {"a": [0.0, 1.0], "b": [1.0], "only base": [9.0]}),
-            scores("trained", {"a": [2.0, 1.0, None], "b": [2.0, 2.0]}),
+            scored("base", {"a": [[None], [1.0]], "b": [[1.0]], "only base": [[9.0]]}),
+            scored("trained", {"a": [[2.0], [1.0], [math.nan]], "b": [[2.0], [2.0]]}),
         ]
     )
     (row,) = rl_gain_table(frame, study).to_dict("records")
@@ -67,7 +55,7 @@ def test_gain_is_the_paired_difference_over_shared_tasks(study):
 def test_only_evaluated_runs_count(study):
     assert trained_policies(study) == {"trained": "base"}
     with pytest.raises(DataError, match="holds a trained policy"):
-        rl_gain_table(scores("base", {"a": [1.0]}), study)
+        rl_gain_table(scored("base", {"a": [[1.0]]}), study)
 
 
 @pytest.fixture
@@ -75,16 +63,9 @@ def runs(tmp_path):
     for name, turns in (("tiny", 2), ("other", 1)):
         folder = tmp_path / "train" / name
         folder.mkdir(parents=True)
+        always = {"correct": 0.5, "grad_norm": 0.1, "not_okay_ratio": 0.0, "completion_tokens": 50}
         records = [
-            {
-                "step": s,
-                "score": s / 8,
-                "correct": 0.5,
-                "speedup": float(s),
-                "grad_norm": 0.1,
-                "not_okay_ratio": 0.0,
-                "completion_tokens": 50,
-            }
+            {"step": s, "score": s / 8, "speedup": float(s), **always}
             | {f"{metric}_turn_{t}": s / 8 + t for t in range(1, turns + 1) for metric in ("score", "correct")}
             for s in range(1, 9)
         ]

@@ -3,17 +3,13 @@
 from __future__ import annotations
 
 import math
-from io import StringIO
 
 import numpy as np
 import pandas as pd
 import pytest
 from report_fixtures import make_study, make_task, make_turn, scored, trained_study
 
-from kevin.core.config import PolicyConfig
 from kevin.core.types import Kernel, Outcome
-from kevin.report import show
-from kevin.report.figures.turns import turns_data
 from kevin.report.metrics import share_interval
 from kevin.report.scores import score_frame
 from kevin.report.similarity import similarity, tokens
@@ -101,37 +97,19 @@ def by_turn(scores):
     return turns_table(scores, make_study(1)).query("split != 'all'").set_index("turn")
 
 
-def judged_so_far(seed):
-    """The table of random scores, and by turn the rows that were judged until then."""
+@pytest.mark.parametrize("seed", range(3))
+def test_the_best_so_far_of_a_trajectory_and_of_all_of_a_task(seed):
     scores = random_scores("p0", seed)
     table = by_turn(scores)
     judged = scores[scores["outcome"].notna()]
-    return table, {turn: judged[judged["turn"] <= turn] for turn in table.index}
-
-
-def assert_mean(row, name, mean):
-    assert row[name] == pytest.approx(mean)
-    assert row[f"{name}_low"] <= mean <= row[f"{name}_high"]
-
-
-@pytest.mark.parametrize("seed", range(3))
-def test_the_best_so_far_of_one_trajectory_is_the_mean_over_trajectories(seed):
-    table, so_far = judged_so_far(seed)
-    for turn, early in so_far.items():
-        means = []
-        for _, task in early.groupby("task_id"):
-            bests = [max([0.0, *own["speedup"].dropna()]) for _, own in task.groupby("trajectory")]
-            means.append(sum(bests) / len(bests))
-        assert_mean(table.loc[turn], "trajectory_speedup", sum(means) / len(means))
-
-
-@pytest.mark.parametrize("seed", range(3))
-def test_the_best_so_far_is_the_mean_over_tasks_of_all_trajectories(seed):
-    table, so_far = judged_so_far(seed)
-    for turn, early in so_far.items():
-        best = early["speedup"].fillna(0).groupby(early["task_id"]).max()
-        assert_mean(table.loc[turn], "best_speedup", best.mean())
-    assert table["best_speedup"].is_monotonic_increasing
+    for turn in table.index:
+        early = judged[judged["turn"] <= turn]
+        best = early["speedup"].fillna(0).groupby([early["task_id"], early["trajectory"]]).max()
+        means = {"trajectory_speedup": best.groupby("task_id").mean(), "best_speedup": best.groupby("task_id").max()}
+        for name, by_task in means.items():
+            row = table.loc[turn]
+            assert row[name] == pytest.approx(by_task.mean())
+            assert row[f"{name}_low"] <= row[name] <= row[f"{name}_high"]
 
 
 def test_an_interval_draws_tasks_and_counts_their_kernels_together():
@@ -178,41 +156,8 @@ def test_first_answers_that_were_not_judged_are_none():
     assert found.set_index("trajectory")["fresh"].to_dict() == {0: 0.5, 1: 0.0, 2: 1.0}
 
 
-def test_seeds_stand_under_one_policy_and_their_kernels_in_one_curve():
-    study = make_study(2)
-    policies = {**study.policies, "p1_again": PolicyConfig(model="again", seed_of="p1")}
-    study = study.model_copy(update={"policies": policies, "evaluate": ("p0", "p1", "p1_again")})
-    seeds = [random_scores("p1", 4), random_scores("p1_again", 5)]
-    scores = pd.concat([random_scores("p0", 3), *seeds, random_scores("ceiling", 6)])
-    table = turns_table(scores, study)
-    heads = table[["policy", "seed", "num_seeds"]].drop_duplicates().fillna(-1).to_numpy().tolist()
-    assert heads == [["p0", 0, 1], ["p1", 0, 1], ["p1", 1, 1], ["p1", -1, 2]]
-    table_of_turns = table[table["split"] != "all"]
-    own, both = (table_of_turns[table_of_turns["num_seeds"] == n] for n in (1, 2))
-    both = both.set_index("turn")
-    means = own[own["policy"] == "p1"].groupby("turn")
-    assert both["mended"].tolist() == pytest.approx(means["mended"].mean().tolist(), nan_ok=True)
-    assert both["num_kernels"].tolist() == means["num_kernels"].sum().tolist()
-    curve = turns_data(scores, study).query("policy == 'p1' and row == 'mended'").set_index("x")["value"]
-    for turn in curve.index:
-        hits, of = np.sum([counted(s, int(turn))["mended"] for s in seeds], axis=0)
-        assert curve[turn] == pytest.approx(hits / of)
-    assert 1 not in curve.index, "nothing can be mended on the first turn"
-    for name, frame in (("turns", table), ("mended", mended_table(scores, study))):
-        made = pd.read_csv(StringIO(frame.to_csv(index=False)))
-        shown = {"turns": show.turns, "mended": show.mended}[name](made, study)
-        assert len(shown.cells) == len(made) and shown.cells.notna().all(axis=None)
-
-
 def test_a_turn_after_one_without_a_verdict_tells_of_nothing():
-    scores = random_scores("p0", 0, num_tasks=1, m=1, n=1).iloc[:0]
-    rows = [("correct", 1.0), (None, math.nan), ("correct", 2.0)]
-    head = {"policy": "p0", "split": "level1", "task_id": "a", "trajectory": 0, "similarity": math.nan}
-    frame = pd.DataFrame(
-        [head | {"turn": i, "outcome": o, "speedup": s} for i, (o, s) in enumerate(rows, start=1)],
-        columns=scores.columns,
-    )
-    changes = turn_changes(frame)
+    changes = turn_changes(scored("p0", {"a": [[1.0, math.nan, 2.0]]}))
     assert changes["turn"].tolist() == [1, 3]
     assert changes[["mended", "kept", "faster"]].isna().all(axis=None)
 

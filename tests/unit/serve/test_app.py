@@ -5,59 +5,20 @@ from __future__ import annotations
 import asyncio
 import gzip
 import json
-from concurrent.futures import Future
 from pathlib import Path
 from typing import Any
 
 import pytest
 from aiohttp.test_utils import TestClient, TestServer
 from cli_fixtures import GOOD, REFERENCE
+from serve_fixtures import Engine
 
 from kevin.core.protocol import JudgeProtocol
-from kevin.core.types import Kernel, Outcome, Task, Verdict
 from kevin.serve import desk as desk_module
 from kevin.serve.app import make_app
 from kevin.serve.desk import Desk
 from kevin.serve.metrics import Metrics
 from kevin.serve.settings import ServeSettings
-
-PROTOCOL = JudgeProtocol()
-
-
-class Engine:
-    """Finds every kernel wrong, and says in the message which it was."""
-
-    device_name, is_well = "here", True
-
-    def __init__(self, *args: Any, **kwargs: Any) -> None:
-        pass
-
-    def start(self) -> str:
-        return self.device_name
-
-    def key(self, task: Task, kernel: Kernel) -> str:
-        return kernel.digest
-
-    def stored(self, key: str) -> Verdict | None:
-        return None
-
-    def submit(self, task: Task, kernel: Kernel) -> Future[Verdict]:
-        future: Future[Verdict] = Future()
-        future.set_result(
-            Verdict(
-                key=kernel.digest,
-                task_digest=task.digest,
-                kernel_digest=kernel.digest,
-                protocol_digest=PROTOCOL.digest,
-                device_name="here",
-                outcome=Outcome.INCORRECT,
-                message=f"{kernel.dialect}:{kernel.source}",
-            )
-        )
-        return future
-
-    def close(self) -> None:
-        pass
 
 
 @pytest.fixture
@@ -67,7 +28,7 @@ def ask(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Any:
 
     def post(path: str, body: Any, **headers: str) -> tuple[int, Any]:
         async def talk() -> tuple[int, Any]:
-            settings, metrics = ServeSettings(protocol=PROTOCOL, store=tmp_path), Metrics()
+            settings, metrics = ServeSettings(protocol=JudgeProtocol(), store=tmp_path), Metrics()
             desk = Desk(settings, metrics)
             await desk.start()
             async with TestClient(TestServer(make_app(settings, desk, metrics))) as client:
@@ -105,12 +66,6 @@ def test_an_answer_without_a_kernel_has_a_verdict_that_says_so(ask: Any) -> None
     assert found["results"][0]["verdict"]["message"] == "the answer holds no code block"
 
 
-def test_a_pair_has_one_candidate(ask: Any) -> None:
-    for fields, told in (({}, "kernel: Field required"), ({"kernel": GOOD, "answer": ANSWER}, "answer: a kernel")):
-        status, found = ask("/v1/judge", pair(**fields))
-        assert status == 400 and told in found["error"]["message"]
-
-
 @pytest.mark.parametrize("field", ["kernel", "answer", "reference"])
 @pytest.mark.parametrize("half", ["\ud83d", "\udc00", "\udcff"])
 def test_half_of_a_surrogate_pair_is_the_error_of_its_own_pair(ask: Any, field: str, half: str) -> None:
@@ -144,10 +99,40 @@ def test_a_whole_surrogate_pair_is_text(ask: Any) -> None:
     assert (status, found["verdict"]["message"]) == (200, f"c_abi:{kernel}")
 
 
-@pytest.mark.parametrize("body", [b"[]", b"[" * 100_000, b"\xff", b"", b'{"reference": "\\ud800', b'{"\\ud800": 1}'])
-def test_what_is_no_request_is_refused(ask: Any, body: bytes) -> None:
+PAIR = pair(kernel=GOOD)
+A_FILE = "kernels/fast.cpp"
+
+
+@pytest.mark.parametrize(
+    ("body", "told"),
+    [
+        (b"{", "Invalid JSON"),
+        (b"[]", "object"),
+        (b"[" * 100_000, ""),
+        (b"\xff", ""),
+        (b"", ""),
+        (b'{"reference": "\\ud800', ""),
+        (b'{"\\ud800": 1}', ""),
+        (pair(), "kernel: Field required"),
+        (PAIR | {"answer": ANSWER}, "answer: a kernel"),
+        (PAIR | {"Kernel": GOOD}, "Kernel: unknown field"),
+        (PAIR | {"kernel": 7}, "kernel: Input should be a valid string"),
+        (PAIR | {"kernel": A_FILE}, f"'{A_FILE}' is the name of a file"),
+        (PAIR | {"reference": A_FILE}, f"'{A_FILE}' is the name of a file"),
+        (PAIR | {"dialect": "triton"}, "dialect"),
+        (PAIR | {"language": "cuda"}, "CUDA kernel needs device cuda"),
+    ],
+)
+def test_a_body_that_is_none_is_named(ask: Any, body: Any, told: str) -> None:
     status, found = ask("/v1/judge", body)
     assert (status, found["error"]["code"]) == (400, "bad_request")
+    assert told in found["error"]["message"]
+
+
+@pytest.mark.parametrize(("pairs", "told"), [([], "pairs"), ([PAIR, PAIR | {"id": 1}], "pairs.1.id: unknown field")])
+def test_a_batch_that_is_none_is_named(ask: Any, pairs: list[Any], told: str) -> None:
+    status, found = ask("/v1/batch", {"pairs": pairs})
+    assert status == 400 and told in found["error"]["message"]
 
 
 def test_a_kernel_for_another_device_is_the_error_of_its_own_pair(ask: Any) -> None:

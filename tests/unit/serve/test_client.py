@@ -51,7 +51,7 @@ def client(monkeypatch: pytest.MonkeyPatch) -> Iterator[Any]:
     monkeypatch.setattr(Stub, "answers", [])
     monkeypatch.setattr(Stub, "raw", [])
     server = http.server.ThreadingHTTPServer(("127.0.0.1", 0), Stub)
-    threading.Thread(target=server.serve_forever, daemon=True).start()
+    threading.Thread(target=server.serve_forever, args=(0.01,), daemon=True).start()  # how soon it sees its end
     monkeypatch.setenv("KEVIN_URL", f"http://127.0.0.1:{server.server_port}/")
     monkeypatch.setenv("KEVIN_TOKEN", "t")
     monkeypatch.syspath_prepend(str(ROOT / "examples"))

@@ -4,18 +4,18 @@ from __future__ import annotations
 
 import asyncio
 from collections.abc import Callable, Coroutine
-from concurrent.futures import Future
 from pathlib import Path
 from typing import Any
 
 import pytest
 from cli_fixtures import GOOD, REFERENCE
+from serve_fixtures import Engine
 
 from kevin.api.pairs import make_task
 from kevin.core.candidate import make_kernel
 from kevin.core.errors import HarnessError
 from kevin.core.protocol import JudgeProtocol
-from kevin.core.types import Kernel, Outcome, Task, Verdict
+from kevin.core.types import Kernel, Task
 from kevin.serve import desk as desk_module
 from kevin.serve.desk import Desk
 from kevin.serve.messages import Refusal
@@ -25,42 +25,8 @@ from kevin.serve.settings import ServeSettings
 PROTOCOL = JudgeProtocol()
 
 
-class Engine:
-    """Judges when it is told to."""
-
-    is_well = True
-
-    def __init__(self, *args: Any, **kwargs: Any) -> None:
-        self.asked: dict[str, Future[Verdict]] = {}
-
-    def start(self) -> str:
-        return "here"
-
-    def key(self, task: Task, kernel: Kernel) -> str:
-        return kernel.digest
-
-    def stored(self, key: str) -> Verdict | None:
-        return None
-
-    def submit(self, task: Task, kernel: Kernel) -> Future[Verdict]:
-        future: Future[Verdict] = Future()
-        self.asked[kernel.digest] = future
-        return future
-
-    def close(self) -> None:
-        pass
-
-    def finish(self, pair: tuple[Task, Kernel]) -> None:
-        task, kernel = pair
-        verdict = Verdict(
-            key=kernel.digest,
-            task_digest=task.digest,
-            kernel_digest=kernel.digest,
-            protocol_digest=PROTOCOL.digest,
-            device_name="here",
-            outcome=Outcome.INCORRECT,
-        )
-        self.asked[kernel.digest].set_result(verdict)
+class Patient(Engine):
+    waits = True
 
 
 def pair(number: int) -> tuple[Task, Kernel]:
@@ -70,7 +36,7 @@ def pair(number: int) -> tuple[Task, Kernel]:
 @pytest.fixture
 def with_desk(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Callable[[Any], None]:
     """Runs a test of a desk with one place in work and room for three pairs."""
-    monkeypatch.setattr(desk_module, "Engine", Engine)
+    monkeypatch.setattr(desk_module, "Engine", Patient)
     monkeypatch.setattr(desk_module, "MAX_IN_FLIGHT", 1)
 
     def run(test: Callable[[Desk, Engine], Coroutine[Any, Any, None]]) -> None:

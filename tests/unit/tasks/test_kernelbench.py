@@ -94,13 +94,10 @@ def test_a_missing_level_names_the_folder_and_the_key(checkout):
         kb.load_folder(checkout, (1, 3))
 
 
-def test_known_flaws():
+def test_known_flaws_reach_the_tasks(checkout):
     assert kb.flaws(2, 80) == ("constant_output",)
     assert kb.flaws(1, 39) == ("zeros_pass_at_1e-2", "reduction_skippable")
     assert kb.flaws(1, 40) == ()
-
-
-def test_flaws_reach_the_tasks(checkout):
     flagged = {t.id: t.flaws for t in kb.load_folder(checkout, (1, 2)) if t.flaws}
     assert flagged == {"kb/2/9": ("constant_output",)}
 

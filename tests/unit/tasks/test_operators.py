@@ -4,11 +4,12 @@ import itertools
 import random
 
 import pytest
+from writer_fixtures import general_composed, general_drawn, task_of_text
 
 from kevin.core.errors import TaskError
 from kevin.tasks.drawn import draw
 from kevin.tasks.extended import NOT_ALONE, catalog_extended, compose_general
-from kevin.tasks.format import inspect_task
+from kevin.tasks.format import init_model, inspect_task, load_module, make_inputs, run_model
 from kevin.tasks.operators import OPERATORS
 from kevin.tasks.ops import call, parse_sequence, sequence, sizes_of, trace
 from kevin.tasks.render import render
@@ -27,72 +28,50 @@ def test_every_operators_spec_is_the_modules(name):
         assert trace([op], sizes_of(source)).spec == traced.spec
 
 
-@pytest.mark.parametrize(
-    ("ops", "sizes"),
-    [
-        (
-            [
-                call("linear"),
-                call("sigmoid"),
-                call("linear", out=5),
-                call("logsumexp", dim=1),
-                call("mish"),
-                call("mish"),
-            ],
-            {"batch_size": 4, "in_features": 6, "out_features": 7},
-        ),
-        (
-            [
-                call("conv3d"),
-                call("max_pool3d"),
-                call("max_pool3d"),
-                call("softmax", dim=1),
-                call("sub_param", view=1),
-                call("max_dim", dim=1),
-            ],
-            {"batch_size": 2, "in_channels": 3, "depth": 15, "height": 17, "width": 19, "out_channels": 4},
-        ),
-        (
-            [
-                call("conv_transpose2d", stride=2, padding=1, output_padding=1),
-                call("batch_norm", track=1),
-                call("add_param"),
-                call("add_residual", of=1),
-                call("mul_residual", of=1),
-                call("mul_param"),
-                call("mul_param", again=1),
-                call("batch_norm", track=1),
-            ],
-            {"batch_size": 2, "in_channels": 3, "height": 5, "width": 6, "out_channels": 4},
-        ),
-        (
-            [call("linear"), call("mean_dim", dim=1, keepdim=1), call("gelu"), call("add_residual", of=0)],
-            {"batch_size": 4, "in_features": 6, "out_features": 7},
-        ),
-        (
-            [call("linear"), call("add_input"), call("mul_input", again=1), call("max_pool1d", kernel=2, stride=2)],
-            {"batch_size": 4, "in_features": 6, "out_features": 8},
-        ),
-    ],
-)
-def test_sequences(ops, sizes):
-    source = render(ops, sizes)
-    traced = trace(ops, sizes)
-    assert inspect_task(source, "sequence") == traced.spec, source
-    assert trace(ops, sizes_of(source)).spec == traced.spec
+SEQUENCES = [
+    ("conv3d | max_pool3d | max_pool3d | softmax dim=1 | sub_param view=1 | max_dim dim=1",
+     {"batch_size": 2, "in_channels": 3, "depth": 15, "height": 17, "width": 19, "out_channels": 4}),
+    ("conv_transpose2d stride=2 padding=1 output_padding=1 | batch_norm track=1 | mul_param | mul_param again=1"
+     " | batch_norm track=1", {"batch_size": 2, "in_channels": 3, "height": 5, "width": 6, "out_channels": 4}),
+    ("linear | relu | bias_add | add_input | mul_input | layer_norm | max_dim",
+     {"batch_size": 4, "in_features": 5, "out_features": 6}),
+    ("conv2d | gelu | bias_add | add_input | global_avg_pool | softmax",
+     {"batch_size": 4, "in_channels": 5, "height": 8, "width": 9, "out_channels": 7}),
+    ("conv2d | max_pool2d", {"batch_size": 1, "in_channels": 2, "height": 8, "width": 8, "out_channels": 3}),
+    ("matmul_batched | clamp | add_input", {"batch_size": 2, "rows": 3, "inner": 4, "cols": 5}),
+    ("conv1d | bias_add | sum_dim", {"batch_size": 2, "in_channels": 3, "length": 9, "out_channels": 4}),
+]  # fmt: skip
 
 
 @pytest.mark.parametrize(
-    ("ops", "message"),
+    "task", [*general_composed(), *(task_of_text(*case) for case in SEQUENCES)], ids=lambda task: task.name
+)
+def test_sequences(task):
+    assert inspect_task(task.source, task.id) == task.spec, task.source
+    traced = trace(task.ops, sizes_of(task.source))
+    assert traced.spec == task.spec
+    assert [step.op for step in traced.steps] == list(task.ops)
+    module = load_module(task.source, task.id)
+    (out,) = run_model(module, init_model(module, 1), make_inputs(module, 2))
+    assert tuple(out.shape) == traced.steps[-1].out_shape
+
+
+@pytest.mark.parametrize(
+    ("make", "message"),
     [
-        ([call("relu"), call("add_residual", of=4)], "only 2 are there"),
-        ([call("mul_input", again=1)], "none before"),
-        ([call("add_param", again=1)], "none before"),
+        (lambda: call("conv9d"), "no operator 'conv9d'"),
+        (lambda: call("relu", slope=1), "relu has no attribute slope"),
+        (lambda: parse_sequence("scale c"), "write an operator as"),
+        (lambda: trace([], {"dim": 3}), "at least one"),
+        (lambda: trace([call("conv2d")], {"batch_size": 2, "dim": 3}), "rank"),
+        (lambda: trace(parse_sequence("relu | add_residual of=4"), {"batch_size": 2, "dim": 3}), "only 2 are there"),
+        (lambda: trace(parse_sequence("mul_input again=1"), {"batch_size": 2, "dim": 3}), "none before"),
+        (lambda: trace(parse_sequence("add_param again=1"), {"batch_size": 2, "dim": 3}), "none before"),
     ],
 )
-def test_errors(ops, message):
+def test_errors(make, message):
     with pytest.raises(TaskError, match=message):
-        trace(ops, {"batch_size": 2, "dim": 3})
+        make()
 
 
 @pytest.mark.slow
@@ -132,7 +111,7 @@ def test_main_operators_stand_behind_others_too():
 
 
 def test_some_general_sequences_have_an_operator_twice_in_a_row():
-    tasks = list(compose_general(600, 0, "gpu"))
+    tasks = general_drawn()
     twice = [a for t in tasks for a, b in zip(sequence(t.ops), sequence(t.ops)[1:], strict=False) if a == b]
     assert 0.03 * len(tasks) < len(twice) < 0.2 * len(tasks) and len(set(twice)) > 5
     assert {OPERATORS[name].kind for name in twice} <= {"pool", "elementwise"}
@@ -140,7 +119,7 @@ def test_some_general_sequences_have_an_operator_twice_in_a_row():
 
 
 def test_what_a_reduction_made_smaller_may_be_subtracted_from_what_it_was():
-    tasks = list(compose_general(600, 0, "gpu"))
+    tasks = general_drawn()
     pairs = [(t, i) for t in tasks for i, op in enumerate(t.ops) if op.name == "residual_sub" and i]
     centred = [t for t, i in pairs if t.ops[i - 1].attrs.get("keepdim") and t.ops[i].attrs["of"] == i - 1]
     assert len(centred) > 5
@@ -151,5 +130,3 @@ def test_what_a_reduction_made_smaller_may_be_subtracted_from_what_it_was():
 def test_a_sequence_is_read_from_text():
     ops = parse_sequence("conv2d kernel=5 padding=1 | relu | scale c=0.5")
     assert ops == [call("conv2d", kernel=5, padding=1), call("relu"), call("scale", c=0.5)]
-    with pytest.raises(TaskError, match="write an operator as"):
-        parse_sequence("scale c")

@@ -8,7 +8,7 @@ from collections import Counter
 
 import pytest
 from past_fixtures import LARGEST, TASKS, small_past_tasks, told, written_pasts
-from writer_fixtures import right_cuda_results, right_results, task_of
+from writer_fixtures import right_results, task_of
 
 from kevin.core import abi, dialogue
 from kevin.core.errors import TaskError
@@ -325,7 +325,7 @@ def test_kernels_of_later_turns_are_right(language, num, tmp_path):
     for transcript in later(pasts, num, language):
         kernel = dialogue.parse_completion(transcript.exchanges[0].answers[0], "c_abi", language).kernel
         pairs.append((by_id[transcript.task_id], kernel.source))
-    right = (right_results if language == "cpp" else right_cuda_results)(pairs, tmp_path)
+    right = right_results(pairs, tmp_path, language)
     assert [t.id for (t, _), ok in zip(pairs, right, strict=True) if not ok] == []
 
 

@@ -8,7 +8,7 @@ import shutil
 from collections import Counter
 
 import pytest
-from writer_fixtures import small_catalog, small_composed
+from writer_fixtures import small_tasks
 
 from kevin.core import dialogue
 from kevin.core.abi import wanted
@@ -31,32 +31,12 @@ from kevin.writer.plan import (
     sample_plan,
     without_mistakes,
 )
-from kevin.writer.slots import SENTENCES
 from kevin.writer.synthetic import SpeedLaw, made_up_feedback
 from kevin.writer.transcripts import transcripts
 from kevin.writer.ways import Ways
 
-TASKS = [*small_catalog(), *small_composed(20)]
+TASKS = small_tasks()
 LAW = SpeedLaw(random.Random(0))
-
-
-@pytest.mark.parametrize("language", ["cpp", "cuda"])
-def test_every_mistake_changes_the_text(language):
-    rng = random.Random(0)
-    for task in TASKS:
-        plan = sample_plan(rng, task, language).model_copy(update={"mistakes": ()})
-        right = render(task, plan)
-        for mistake in mistakes_of(task, plan):
-            assert render(task, plan.model_copy(update={"mistakes": (mistake,)})) != right, (task.id, mistake)
-
-
-@pytest.mark.parametrize("language", ["cpp", "cuda"])
-def test_every_value_has_a_sentence_of_its_own(language):
-    for task in TASKS:
-        for slot, values in plan_space(task, language).items():
-            assert set(values) <= set(SENTENCES[slot])
-    sentences = [text for values in SENTENCES.values() for text in values.values()]
-    assert len(set(sentences)) == len(sentences)
 
 
 def test_values_are_drawn_evenly_and_mistakes_stay_with_the_care():
@@ -189,7 +169,7 @@ def test_later_turns_go_on_in_every_way_and_mend_what_was_wrong():
         "repeat": "I give the last one again.",
     }
     counted = dict.fromkeys(said, 0)
-    for t in transcripts(TASKS, "cpp", 400, 4, 0):
+    for t in transcripts(TASKS, "cpp", 200, 4, 0):
         for exchange in t.exchanges:
             before = t.conversation[2 * exchange.turn - 3] if exchange.turn > 1 else None
             for way, line in said.items():
@@ -225,8 +205,7 @@ def test_the_share_of_later_turns_is_configured():
 def test_a_view_of_the_past_is_the_transcripts_prompt():
     """Of three kernels before a last turn the prompt shows the best one, and every answer goes on from that."""
     history = HistoryConfig(view="best")
-    written = list(transcripts(TASKS, "cpp", 200, 4, 0, later_answers=2, history=history))
-    assert written == list(transcripts(TASKS, "cpp", 200, 4, 0, later_answers=2, history=history))
+    written = list(transcripts(TASKS, "cpp", 120, 4, 0, later_answers=2, history=history))
     later = [t for t in written if len(t.conversation) > 1]
     assert {len(t.conversation) for t in later} == {3}
     correct = [t for t in later if t.conversation[2].content.startswith("Correct, ")]

@@ -9,13 +9,12 @@ from pathlib import Path
 
 import pytest
 import torch
-from writer_fixtures import cuda_results, right_cuda_results, task_of, with_functions_for_asm
+from writer_fixtures import cuda_results, right_results, task_of_text, with_functions_for_asm, wrong
 
 from kevin.core import abi
 from kevin.core.types import Task
 from kevin.judge.compile.native import resources_used
 from kevin.tasks.catalog import catalog
-from kevin.tasks.ops import parse_sequence
 from kevin.tasks.render import trace_task
 from kevin.writer.general.tensor import TILES
 from kevin.writer.plan import Plan, mistakes_of, plan_space, render
@@ -77,10 +76,6 @@ _MORE = [
 ]
 
 
-def _task(text: str, sizes: dict[str, int]) -> Task:
-    return task_of(parse_sequence(text), sizes).model_copy(update={"origin": "composed"})
-
-
 def _plans(task: Task, **chosen: str) -> list[Plan]:
     """A plan for each way on tensor cores; all other slots plain, or as chosen."""
     space = plan_space(task, "cuda")
@@ -89,30 +84,28 @@ def _plans(task: Task, **chosen: str) -> list[Plan]:
     return [Plan(language="cuda", slots=tuple({**plain, "product": way}.items())) for way in ways]
 
 
-def _wrong(cases: list[tuple[str, dict[str, int]]], folder: Path) -> tuple[list[tuple[str, str]], set[str]]:
-    tasks = [_task(text, sizes) for text, sizes in cases]
+def _wrong_and_ways(cases: list[tuple[str, dict[str, int]]], folder: Path) -> tuple[list[object], set[str]]:
+    tasks = [task_of_text(text, sizes) for text, sizes in cases]
     pairs = [(t, p) for t in tasks for p in {*_plans(t, fusion="store"), *_plans(t, fusion="pass")}]
-    right = right_cuda_results([(t, render(t, p)) for t, p in pairs], folder)
-    ways = [dict(p.slots)["product"] for _, p in pairs]
-    return [(t.id, w) for (t, _), w, ok in zip(pairs, ways, right, strict=True) if not ok], set(ways)
+    return wrong(pairs, folder), {dict(p.slots)["product"] for _, p in pairs}
 
 
 @pytest.mark.slow
 def test_they_are_right_at_every_edge(tmp_path):
-    assert _wrong(_ODD, tmp_path) == ([], {"tensor32", "tensor64", "tensor_split"})
+    assert _wrong_and_ways(_ODD, tmp_path) == ([], {"tensor32", "tensor64", "tensor_split"})
 
 
 @pytest.mark.slow
 def test_other_ranks_phases_and_the_large_tile_are_right(tmp_path):
-    wrong, ways = _wrong(_MORE, tmp_path)
-    assert wrong == [] and "tensor" in ways
+    found, ways = _wrong_and_ways(_MORE, tmp_path)
+    assert found == [] and "tensor" in ways
 
 
 @pytest.mark.slow
 @pytest.mark.parametrize("inner", [64, 1024])
 def test_they_are_as_exact_as_float32(inner, tmp_path):
     """Against float64; a sum in float32 one after the other, as the kernel with tiles of 16 adds up, is the measure."""
-    task = _task("matmul", {"rows": 16, "inner": inner, "cols": 64})
+    task = task_of_text("matmul", {"rows": 16, "inner": inner, "cols": 64})
     (plan,) = _plans(task)
     rough = plan.model_copy(update={"mistakes": ("wrong_formula",)})
     tiled = plan.model_copy(update={"slots": tuple({**dict(plan.slots), "product": "tile"}.items())})
@@ -127,13 +120,13 @@ def test_they_are_as_exact_as_float32(inner, tmp_path):
 
 
 def test_their_mistakes_are_mistakes(tmp_path):
-    task = _task("linear | relu", {"batch_size": 40, "in_features": 33, "out_features": 140})
+    task = task_of_text("linear | relu", {"batch_size": 40, "in_features": 33, "out_features": 140})
     plan = next(p for p in _plans(task, fusion="store") if dict(p.slots)["product"] == "tensor64")
     found = [m for m in mistakes_of(task, plan) if m not in ("undeclared_name", "missing_semicolon", "wrong_type")]
     assert {"wrong_formula", "missing_barrier", "missing_bounds", "off_by_one", "wrong_axis"} <= set(found)
     seen = ("wrong_formula", "missing_barrier", "off_by_one", "wrong_axis", "op_left_out")
     pairs = [(task, render(task, plan.model_copy(update={"mistakes": (m,)}))) for m in seen]
-    assert dict(zip(seen, right_cuda_results(pairs, tmp_path), strict=True)) == dict.fromkeys(seen, False)
+    assert dict(zip(seen, right_results(pairs, tmp_path, "cuda"), strict=True)) == dict.fromkeys(seen, False)
 
 
 def test_asm_becomes_calls_with_the_operands_in_order():
@@ -148,9 +141,9 @@ def test_renaming_leaves_strings_alone():
 
 def test_large_products_of_plain_sequences_can_use_them_too():
     sizes = {"batch_size": 64, "in_channels": 16, "height": 32, "width": 32, "out_channels": 64}
-    task = _task("conv2d | relu", sizes)
+    task = task_of_text("conv2d | relu", sizes)
     assert not is_special(trace_task(task).steps, "cuda") and is_special(trace_task(task).steps, "cpp")
-    small = _task("conv2d | relu", {**sizes, "out_channels": 8})
+    small = task_of_text("conv2d | relu", {**sizes, "out_channels": 8})
     assert is_special(trace_task(small).steps, "cuda")
     assert not any("tensor" in way for values in plan_space(task, "cpp").values() for way in values)
 
@@ -173,14 +166,14 @@ def _large() -> list[Task]:
     picture = {"batch_size": 16, "in_channels": 64, "height": 128, "width": 128, "out_channels": 128}
     volume = {"batch_size": 16, "in_channels": 32, "depth": 16, "height": 32, "width": 32, "out_channels": 32}
     return [
-        _task("matmul", {"rows": 4096, "inner": 4096, "cols": 4096}),
-        _task("matmul_transposed", {"inner": 4096, "rows": 2048, "cols": 4096}),
-        _task("linear | relu", {"batch_size": 1024, "in_features": 8192, "out_features": 8192}),
-        _task("matmul | relu", {"rows": 256, "inner": 131072, "cols": 256}),
-        _task("conv2d | relu | add_param", picture),
-        _task("conv2d_pointwise", picture),
-        _task("conv3d padding=1 stride=2 | mish", volume),
-        _task("conv_transpose3d stride=2 padding=1 output_padding=1 groups=2", volume),
+        task_of_text("matmul", {"rows": 4096, "inner": 4096, "cols": 4096}),
+        task_of_text("matmul_transposed", {"inner": 4096, "rows": 2048, "cols": 4096}),
+        task_of_text("linear | relu", {"batch_size": 1024, "in_features": 8192, "out_features": 8192}),
+        task_of_text("matmul | relu", {"rows": 256, "inner": 131072, "cols": 256}),
+        task_of_text("conv2d | relu | add_param", picture),
+        task_of_text("conv2d_pointwise", picture),
+        task_of_text("conv3d padding=1 stride=2 | mish", volume),
+        task_of_text("conv_transpose3d stride=2 padding=1 output_padding=1 groups=2", volume),
     ]
 
 

@@ -6,7 +6,8 @@ import random
 import re
 
 import pytest
-from writer_fixtures import right_cuda_results, right_results, small_catalog, small_composed, task_of
+from past_fixtures import small_past_tasks
+from writer_fixtures import right_results, small_tasks, task_of
 
 from kevin.core import abi, dialogue
 from kevin.core.errors import TaskError
@@ -21,7 +22,7 @@ from kevin.writer.rename import renamed
 from kevin.writer.restate import restated
 from kevin.writer.slots import CARE
 
-TASKS = [*small_catalog(), *small_composed(20)]
+TASKS = small_tasks()
 SQUARE = {"in_features": 6, "out_features": 6}
 
 
@@ -79,7 +80,7 @@ def test_kernels_are_right_under_the_names_of_the_prompt(language, num, tmp_path
         kernel = dialogue.parse_completion(answer, "c_abi", language).kernel
         shown = tasks[transcript.task_id].model_copy(update={"source": source, "spec": spec})
         pairs.append((shown, kernel.source))
-    right = (right_results if language == "cpp" else right_cuda_results)(pairs, tmp_path)
+    right = right_results(pairs, tmp_path, language)
     assert [t.task_id for t, ok in zip(written, right, strict=True) if not ok] == []
 
 
@@ -112,6 +113,15 @@ def test_the_restatement_is_the_same_in_every_style_but_for_names():
             assert all(any(re.search(rf"\b{n}\b", line) for line in lines) for n in named)
             numbers = [re.findall(r"\([\d, ]*\)", line) for line in lines]
             assert numbers == [re.findall(r"\([\d, ]*\)", line) for line in plain]
+
+
+def test_the_restatement_stands_in_an_answer():
+    rng = random.Random(0)
+    for task in small_past_tasks(12):
+        plan = sample_plan(rng, task.plain, "cuda")
+        text = school.answer(task.plain, task.styled.names, plan, summary="first version.", goes_on=("I decide anew.",))
+        lines = restated(trace_task(task.plain).steps, task.plain.spec, task.styled.names)
+        assert "this is computed:\n" + "\n".join(lines) + "\n" in text
 
 
 def test_a_restated_convolution():

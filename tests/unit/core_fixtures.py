@@ -1,0 +1,32 @@
+"""Turns and verdicts of which a test says only what it is about."""
+
+from __future__ import annotations
+
+from typing import Any
+
+from kevin.core.types import Kernel, Outcome, Timing, Turn, Verdict
+
+
+def make_kernel(source: str) -> Kernel:
+    return Kernel(dialect="c_abi", language="cpp", source=source)
+
+
+def make_turn(**changes: Any) -> Turn:
+    """The first of a trajectory: correct, and a quarter faster."""
+    fields: dict[str, Any] = {"task_id": "l1/a", "trajectory": 0, "turn": 1, "completion": "hi"}
+    fields |= {"kernel": make_kernel("int a;\n"), "outcome": Outcome.CORRECT, "speedup": 1.25}
+    fields |= {"num_prompt_tokens": 3, "num_completion_tokens": 4, "finish_reason": "stop"}
+    return Turn(**fields | changes)
+
+
+def make_timing(us: float) -> Timing:
+    return Timing(median_us=us, iqr_us=1, min_us=us, num_samples=30)
+
+
+def make_verdict(
+    outcome: Outcome = Outcome.INCORRECT, *, kernel_us: float | None = None, eager_us: float = 100.0, **changes: Any
+) -> Verdict:
+    """With times where ``kernel_us`` is given."""
+    names = {"key": "k", "task_digest": "t", "kernel_digest": "c", "protocol_digest": "p", "device_name": "A CPU"}
+    times = {"timing": make_timing(kernel_us), "reference_timing": make_timing(eager_us)} if kernel_us else {}
+    return Verdict(**names | times | changes, outcome=outcome)
