@@ -2,12 +2,12 @@
 
 from __future__ import annotations
 
-import json
 from typing import Any
 
 from kevin.core.config import PolicyConfig
 from kevin.core.errors import UsageError
 from kevin.core.fences import THINK_OPEN
+from kevin.core.texts import strict_json
 from kevin.core.types import Conversation
 
 
@@ -28,7 +28,7 @@ def prepare_template(tokenizer: Any, name: str, config: PolicyConfig) -> None:
     """
     check_template(tokenizer, name, config.model)
     for variable, value in config.template.items():
-        tokenizer.chat_template = f"{{%- set {variable} = {json.dumps(value)} %}}{tokenizer.chat_template}"
+        tokenizer.chat_template = f"{{%- set {variable} = {strict_json(value)} %}}{tokenizer.chat_template}"
 
 
 def prompt_text(tokenizer: Any, conversation: Conversation) -> tuple[str, str]:

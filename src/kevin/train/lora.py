@@ -21,6 +21,7 @@ from transformers import PreTrainedModel
 
 from kevin.core.config.train import LoraConfig
 from kevin.core.errors import DataError, UsageError, first_line
+from kevin.core.texts import strict_json
 from kevin.core.types import digest
 
 if TYPE_CHECKING:
@@ -105,7 +106,7 @@ def export_adapter(checkpoint: Path, base: Path, out: Path, model: str, revision
     settings |= {"base_model_name_or_path": model, "revision": revision}
     narrow = {name: value.bfloat16() for name, value in load_file(checkpoint / WEIGHTS).items()}
     save_file(narrow, out / WEIGHTS, metadata={"format": "pt", _FINGERPRINT: fingerprint(base)})
-    (out / SETTINGS).write_text(json.dumps(settings, indent=1, sort_keys=True) + "\n", "utf-8")
+    (out / SETTINGS).write_text(strict_json(dict(sorted(settings.items())), indent=1) + "\n", "utf-8")
 
 
 def write_merged_weights(base: Path, adapter: Path, out: Path) -> None:

@@ -10,6 +10,7 @@ from typing import TYPE_CHECKING
 
 from kevin.core import dialogue, files
 from kevin.core.errors import ConfigError, first_line
+from kevin.core.texts import strict_json
 from kevin.core.types import Language, Task
 from kevin.policy.rehearsal import MARK, RECORDING
 from kevin.policy.replay import Recorded
@@ -128,7 +129,7 @@ def _make_tokenizer(texts: Iterator[str], num_rows: int) -> PreTrainedTokenizerF
     words = described["model"]["vocab"]
     words.update({f"unused{i}": i for i in range(len(words), num_rows)})
     tokenizer = PreTrainedTokenizerFast(
-        tokenizer_object=Tokenizer.from_str(json.dumps(described)),
+        tokenizer_object=Tokenizer.from_str(strict_json(described)),
         eos_token=_END,
         pad_token=_PAD,
         additional_special_tokens=[_START],

@@ -107,7 +107,8 @@ def test_nothing_right_is_told_and_has_an_exit_code_of_its_own(folder: Path) -> 
 def test_a_model_is_asked_by_its_folder_on_the_terms_of_the_one_that_training_starts_from(folder: Path) -> None:
     save_model(folder / "model")
     (folder / "more.yaml").write_text(
-        "policies: {base: {backend: transformers, dtype: bfloat16}}\nrollout: {max_response_tokens: 8}\n"
+        "policies: {base: {backend: transformers, dtype: bfloat16}}\n"
+        "rollout: {max_prompt_tokens: 900, max_response_tokens: 8}\n"
     )
     run = write(folder, "--config", "more.yaml", "--policy", "model", "--turns", "1", "--json")
     assert run.returncode == 4, run.stderr

@@ -90,8 +90,9 @@ def test_the_primary_endpoint(study: Study, tmp_path: Path) -> None:
 def test_a_model_that_solves_nothing_yet_may_compile(study: Study, tmp_path: Path) -> None:
     (tmp_path / "figures").mkdir()
     rows = {
-        "policy": ["base", "base", "base", "multi"], "outcome": ["compile_error", "incorrect", "parse_error", "correct"],
+        "policy": ["base", "base", "base", "multi"],
+        "outcome": ["compile_error", "incorrect", "parse_error", "correct"],
         "num": [5, 3, 2, 0],
-    }  # fmt: skip
+    }
     pd.DataFrame(rows).to_csv(tmp_path / "figures/outcomes.csv", index=False)
     assert lines(study)["kernels that compile"] == "base model 30 %"
