@@ -13,7 +13,7 @@ from kevin.core import files
 from kevin.core.config import Study, TrainConfig
 from kevin.core.errors import ConfigError, HarnessError
 from kevin.core.types import Outcome
-from kevin.train import grpo, step
+from kevin.train import grpo, step, unpadded
 from kevin.train.lengths import longest_response, response_tokens
 from kevin.train.metrics import TIMES, read_metrics
 
