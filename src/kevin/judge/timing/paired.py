@@ -393,18 +393,29 @@ class PairedTimer:
     def _leak_of_bursts(self, slot: int, num_calls: int) -> int:
         """Bytes that many calls in a row keep, of each; 0 if they keep none. The first burst that keeps none ends it.
 
-        A device hands out its memory by pieces of megabytes, so that few calls may take none of it.
+        A device hands out its memory by pieces of megabytes, so that few calls may take none of it. Its other users
+        take as much in the pauses, which are as long as the bursts.
         """
-        held: list[tuple[int | None, int | None]] = []
-        for _ in range(_LEAK_BURSTS):
-            before = self._held_bytes()
-            self.cell.call([], [slot], self.protocol.run_timeout_s, burst=num_calls)
-            after = self._held_bytes()
-            held.append((before, after))
-            if before is None or after is None or after <= before:
-                return 0
-            num_calls = max(1, min(num_calls, self._room_bytes // -(-(after - before) // num_calls)))
+        if not self._grown(slot, num_calls)[0]:
+            return 0
+        held = []
+        with self._quiet():
+            for _ in range(_LEAK_BURSTS):
+                start = time.perf_counter()
+                grown, before, after = self._grown(slot, num_calls)
+                if not grown:
+                    return 0
+                held.append((before, after))
+                time.sleep(time.perf_counter() - start)
+                num_calls = max(1, min(num_calls, self._room_bytes // -(-grown // num_calls)))
         return leaked_bytes(held, num_calls)
+
+    def _grown(self, slot: int, num_calls: int) -> tuple[int, int | None, int | None]:
+        """What is held more after so many calls in a row, 0 if no more or unknown; what was held before, and after."""
+        before = self._held_bytes()
+        self.cell.call([], [slot], self.protocol.run_timeout_s, burst=num_calls)
+        after = self._held_bytes()
+        return (0 if before is None or after is None else max(0, after - before)), before, after
 
     @property
     def _room_bytes(self) -> int:
