@@ -20,7 +20,6 @@ IMAGE_DIGEST = [f"{IMAGE}.sha256"] if IN_CONTAINER else []
 if study.pool.image:
     IMAGE_DIGEST.append(f"{study.pool.image}.sha256")
 
-
 gpus = workflow.global_resources.get("gpu")
 machine = Machine(
     study,
@@ -47,12 +46,6 @@ def check_cluster():
         own_rules = {j.rule.name for j in jobs if j in wanted}
         if own_rules and not job.is_local and not own_file:
             slurm.check_job(min(own_rules), job.resources, known)
-
-
-def own_jobs():
-    """See `slurm.own_jobs`."""
-    if (executor := slurm_executor()) is not None:
-        slurm.own_jobs(executor.run_uuid, Path(".snakemake/slurm_run"))
 
 
 def check_image():

@@ -43,11 +43,11 @@ onstart:
         claim_folder(Path(".snakemake/running"))
         check_image()
         check_cluster()
+        check_replaced()
     with refusing(origin):
         check_models()
-    with refusing():
-        check_replaced()
-    own_jobs()
+    if executor := slurm_executor():
+        slurm.own_jobs(executor.run_uuid, Path(".snakemake/slurm_run"))
     save_config(study, Path(CONFIG))
 
 
