@@ -2,6 +2,7 @@
 // expect: right
 // kind: fast_math
 // why: a product as the exponential of a sum of logarithms, in doubles
+// note: right for positive inputs alone, which the task draws and KernelBench asks for; the judge draws others too
 
 #include <cmath>
 

@@ -2,6 +2,7 @@
 // expect: right
 // kind: threads
 // why: two threads, joined before it returns
+// note: one core is the device: threads of its own would use more than eager has, and are refused (judge.num_threads)
 
 #include <thread>
 

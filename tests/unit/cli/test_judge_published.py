@@ -19,7 +19,7 @@ from kevin.core.errors import DataError, HarnessError, UsageError
 from kevin.core.types import Outcome, Timing, Verdict
 from kevin.report.published import Published, read_kernels
 
-STORED = ROOT / "tests/data/published"
+STORED = ROOT / "results/reference/laptop/published"
 TIMING = Timing(median_us=10.0, iqr_us=1.0, min_us=9.0, num_samples=5)
 
 
