@@ -15,6 +15,7 @@ container: "containers/train.sif"
 
 include: "rules/common.smk"
 include: "rules/cluster.smk"
+include: "rules/start.smk"
 
 
 pathvars:
@@ -23,13 +24,15 @@ pathvars:
 
 include: "rules/containers.smk"
 include: "rules/tasks.smk"
+include: "rules/past.smk"
 include: "rules/base_model.smk"
 include: "rules/judge.smk"
 include: "rules/rollout.smk"
 include: "rules/search.smk"
-include: "rules/report.smk"
 include: "rules/train.smk"
 include: "rules/audit.smk"
+include: "rules/report.smk"
+include: "rules/publish.smk"
 
 
 rule all:
@@ -37,6 +40,6 @@ rule all:
     default_target: True
     input:
         "<results>/report.html",
-        expand("<results>/tables/{table}.csv", table=SHOWN_TABLES),
-        expand("<results>/figures/{figure}.png", figure=SHOWN_FIGURES),
+        targets.tables,
+        targets.figures,
         "<results>/published",

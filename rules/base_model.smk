@@ -1,28 +1,8 @@
-PAST = f"{study.results}/past"
-# What a pretraining starts from, where that takes long to read: read while kernels for it are judged.
-UNPACKED = (
-    {"weights": f"{study.results}/pretrained"}
-    if is_packed(study.base_model.init)
-    else {}
-)
-# What its later turns go on from.
-JUDGED_PAST = (
-    {
-        "past_tasks": f"{PAST}/tasks.parquet",
-        "past": f"{PAST}/written/turns.parquet",
-    }
-    if study.base_model.has_past
-    else {}
-)
-PRETRAINING_GPUS = study.base_model.pretraining.num_gpus if NEEDS["gpu"] else 0
-
-
 rule train_base_model:
     """The study's own base language model: from scratch, or pretrained weights, on the kernel writer's transcripts."""
     input:
-        **UNPACKED,
-        **JUDGED_PAST,
-        given=weight_files,
+        **targets.pretrained_from,
+        given=looked_for(given.require_weights),
         image=IMAGE_DIGEST,
     output:
         directory("<results>/base_model"),
@@ -31,19 +11,13 @@ rule train_base_model:
     benchmark:
         "<results>/benchmarks/train_base_model.tsv"
     priority: PRIORITY["base_model"]
-    threads: all_cores()
+    threads: machine.threads
     resources:
-        cpus_per_task=NEEDS["threads"],
-        mem_mb=NEEDS["mem_mb"],
-        runtime=NEEDS["runtime"],
-        gpu=PRETRAINING_GPUS,
+        **machine.share(gpus=study.base_model.pretraining.num_gpus),
     params:
         config=CONFIG,
         depends=digests.base_model,
-        starts_from=" ".join(
-            repeat(f"--{name.replace('_', '-')}", [file])
-            for name, file in {**UNPACKED, **JUDGED_PAST}.items()
-        ),
+        starts_from=options(targets.pretrained_from),
     shell:
         "kevin --log {log:q} base-model --config {params.config:q} {params.starts_from} --out {output:q}"
 
@@ -60,61 +34,13 @@ rule unpack_weights:
         "<results>/benchmarks/unpack_weights.tsv"
     priority: PRIORITY["base_model"]
     resources:
-        mem_mb=NEEDS["mem_mb"],
+        mem_mb=machine.needs.mem_mb,
         runtime=30,
     params:
         config=CONFIG,
         depends=digests.weights,
     shell:
         "kevin --log {log:q} unpack-weights --config {params.config:q} --out {output:q}"
-
-
-rule draw_past_tasks:
-    """Tasks whose judged kernels later turns of the pretraining go on from."""
-    input:
-        image=IMAGE_DIGEST,
-    output:
-        f"{PAST}/tasks.parquet",
-    log:
-        "<results>/logs/draw_past_tasks.log",
-    benchmark:
-        "<results>/benchmarks/draw_past_tasks.tsv"
-    priority: PRIORITY["base_model"]
-    resources:
-        mem_mb=4000,
-        runtime=30,
-    params:
-        config=CONFIG,
-        depends=digests.past,
-    shell:
-        "kevin --log {log:q} past tasks --config {params.config:q} --out {output:q}"
-
-
-rule judge_past:
-    """The kernel writer's answers to them, right and with mistakes, judged."""
-    input:
-        tasks=f"{PAST}/tasks.parquet",
-        image=IMAGE_DIGEST,
-    output:
-        f"{PAST}/written/turns.parquet",
-    log:
-        "<results>/logs/judge_past.log",
-    benchmark:
-        "<results>/benchmarks/judge_past.tsv"
-    priority: PRIORITY["base_model"]
-    threads: all_cores()
-    resources:
-        cpus_per_task=NEEDS["threads"],
-        mem_mb=NEEDS["mem_mb"],
-        runtime=NEEDS["runtime"],
-        gpu=PRETRAINING_GPUS,
-    params:
-        config=CONFIG,
-        depends=digests.past,
-        store=f"{study.results}/store",
-    shell:
-        "kevin --log {log:q} past written --config {params.config:q} --tasks {input.tasks:q}"
-        " --store {params.store:q} --out {output:q}"
 
 
 rule write_random_model:
@@ -130,15 +56,12 @@ rule write_random_model:
     benchmark:
         "<results>/benchmarks/write_random_model-{policy}.tsv"
     priority: PRIORITY["base_model"]
-    threads: all_cores()
+    threads: machine.threads
     resources:
-        cpus_per_task=NEEDS["threads"],
-        mem_mb=NEEDS["mem_mb"],
-        runtime=60,
-        gpu=min(1, NEEDS["gpu"]),
+        **machine.share(gpus=1) | {"runtime": 60},
     params:
         config=CONFIG,
-        depends=random_model_digest,
+        depends=lambda wildcards: digests.random_model(wildcards.policy),
     shell:
         "kevin --log {log:q} random-model --config {params.config:q} --like {input.shapes:q} --tasks {input.tasks:q}"
         " --out {output:q}"
@@ -147,26 +70,23 @@ rule write_random_model:
 rule check_base_model:
     """Whether the base model has learned what is expected of it; otherwise the study ends here."""
     input:
-        model=BASE_MODEL,
+        model=targets.base_model,
         tasks="<results>/tasks.parquet",
         image=IMAGE_DIGEST,
     output:
-        BASE_MODEL_CHECK,
+        targets.base_model_check,
     log:
         "<results>/logs/check_base_model.log",
     benchmark:
         "<results>/benchmarks/check_base_model.tsv"
     priority: PRIORITY["base_model"]
-    threads: all_cores()
+    threads: machine.threads
     resources:
-        cpus_per_task=NEEDS["threads"],
-        mem_mb=NEEDS["mem_mb"],
-        runtime=NEEDS["runtime"],
-        gpu=min(1, NEEDS["gpu"]),
+        **machine.share(gpus=1),
     params:
         config=CONFIG,
         depends=digests.base_model_check,
-        store=f"{study.results}/store",
+        store=STORE,
     shell:
         "kevin --log {log:q} check-base-model --config {params.config:q} --model {input.model:q} --tasks {input.tasks:q}"
         " --store {params.store:q} --out {output:q}"

@@ -4,17 +4,14 @@ rule measure_baselines:
         tasks="<results>/tasks.parquet",
         image=IMAGE_DIGEST,
     output:
-        f"<results>/baselines/{DEVICE}.parquet",
+        targets.baselines,
     log:
         "<results>/logs/measure_baselines.log",
     benchmark:
         "<results>/benchmarks/measure_baselines.tsv"
-    threads: all_cores()
+    threads: machine.threads
     resources:
-        cpus_per_task=NEEDS["threads"],
-        mem_mb=NEEDS["mem_mb"],
-        runtime=NEEDS["runtime"],
-        gpu=min(1, NEEDS["gpu"]),
+        **machine.share(gpus=1),
     params:
         config=CONFIG,
         depends=digests.baselines,
@@ -22,27 +19,54 @@ rule measure_baselines:
         "kevin --log {log:q} baselines --config {params.config:q} --tasks {input.tasks:q} --out {output:q}"
 
 
-rule judge_ceiling:
-    """The best that the kernel writer knows: what a policy trained on its transcripts can reach."""
+rule table_attacks:
+    """Every attack that was tried on the judge: its verdict, its honest control's, and what KernelBench says of both."""
     input:
-        tasks="<results>/tasks.parquet",
         image=IMAGE_DIGEST,
     output:
-        f"<results>/rollouts/{CEILING}-{{split}}/turns.parquet",
+        report("<results>/tables/attacks.csv", **REPORTED),
+        "<results>/tables/attacks.md",
+        "<results>/tables/attacks.tex",
+        "<results>/tables/attacks.provenance.json",
     log:
-        f"<results>/logs/judge_ceiling-{{split}}.log",
+        "<results>/logs/table_attacks.log",
     benchmark:
-        "<results>/benchmarks/judge_ceiling-{split}.tsv"
-    threads: all_cores()
+        "<results>/benchmarks/table_attacks.tsv"
+    threads: machine.threads
     resources:
-        cpus_per_task=NEEDS["threads"],
-        mem_mb=NEEDS["mem_mb"],
-        runtime=NEEDS["runtime"],
-        gpu=min(1, NEEDS["gpu"]),
+        **machine.share(gpus=1),
+    params:
+        depends=digests.attacks,
+        device=study.judge.device,
+        store=STORE,
+        folder=lambda wildcards, output: str(Path(output[0]).parent),
+    shell:
+        "kevin --log {log:q} bench attacks --device {params.device} --store {params.store:q} --out {params.folder:q}"
+
+
+rule table_judge_errors:
+    """How often the judge errs: wrong kernels that it would pay, odd right ones that it refuses, by kind."""
+    input:
+        image=IMAGE_DIGEST,
+    output:
+        report("<results>/tables/judge_errors.csv", **REPORTED),
+        "<results>/tables/judge_errors.md",
+        "<results>/tables/judge_errors.tex",
+        "<results>/tables/judge_errors_rows.csv",
+        "<results>/tables/judge_errors.provenance.json",
+    log:
+        "<results>/logs/table_judge_errors.log",
+    benchmark:
+        "<results>/benchmarks/table_judge_errors.tsv"
+    threads: machine.threads
+    resources:
+        **machine.share(gpus=1),
     params:
         config=CONFIG,
-        depends=digests.ceiling,
-        store=f"{study.results}/store",
+        depends=digests.judge_errors(Path(workflow.basedir, "tests", "mutants")),
+        mutants=Path(workflow.basedir, "tests", "mutants"),
+        store=STORE,
+        folder=lambda wildcards, output: str(Path(output[0]).parent),
     shell:
-        "kevin --log {log:q} ceiling --config {params.config:q} --tasks {input.tasks:q} --split {wildcards.split:q}"
-        " --store {params.store:q} --out {output:q}"
+        "kevin --log {log:q} bench errors --config {params.config:q} --mutants {params.mutants:q} --store {params.store:q}"
+        " --out {params.folder:q}"

@@ -1,7 +1,7 @@
 rule build_tasks:
     """Training and evaluation tasks, filtered and split."""
     input:
-        given=task_files,
+        given=looked_for(given.require_tasks),
         image=IMAGE_DIGEST,
     output:
         tasks="<results>/tasks.parquet",
@@ -12,7 +12,7 @@ rule build_tasks:
         "<results>/benchmarks/build_tasks.tsv"
     threads: study.judge.num_threads
     resources:
-        cpus_per_task=NEEDS["threads"],
+        cpus_per_task=machine.needs.cores,
         mem_mb=4000,
         runtime=30,
     params:

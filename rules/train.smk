@@ -11,18 +11,15 @@ rule train_policy:
     benchmark:
         "<results>/benchmarks/train_policy-{run}.tsv"
     priority: PRIORITY["train"]
-    threads: all_cores()
+    threads: machine.threads
     resources:
-        cpus_per_task=NEEDS["threads"],
-        mem_mb=NEEDS["mem_mb"],
-        runtime=NEEDS["runtime"],
-        gpu=NEEDS["gpu"],
+        **machine.share(gpus=machine.needs.gpus),
     params:
         config=CONFIG,
-        depends=run_digest,
-        launcher=LAUNCHER,
+        depends=lambda wildcards: digests.run(wildcards.run),
+        launcher=machine.launcher(Path(workflow.basedir)),
         folder=lambda wildcards, output: str(Path(output[0]).parent),
-        store=f"{study.results}/store",
+        store=STORE,
     shell:
         "{params.launcher}kevin --log {log:q} train --config {params.config:q} --tasks {input.tasks:q} --run {wildcards.run:q}"
         " --store {params.store:q} --out {params.folder:q}"
@@ -40,10 +37,10 @@ rule export_policy:
     benchmark:
         "<results>/benchmarks/export_policy-{run}.tsv"
     resources:
-        mem_mb=NEEDS["mem_mb"],
+        mem_mb=machine.needs.mem_mb,
         runtime=30,
     params:
-        depends=run_digest,
+        depends=lambda wildcards: digests.run(wildcards.run),
         folder=lambda wildcards, input: str(Path(input[0]).parent),
     shell:
         "kevin --log {log:q} export-policy --run-dir {params.folder:q} --out {output:q}"

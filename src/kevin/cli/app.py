@@ -13,12 +13,10 @@ import typer
 from kevin import __version__
 from kevin.cli import (
     answer,
-    audit,
     bench,
     config,
     diff,
     judge,
-    past,
     serve,
     steps,
     tasks,
@@ -110,7 +108,7 @@ REPLACED = {
     "bench products": _ENDED,
 }
 """Commands of earlier versions, and what does their work now."""
-_GROUPS = {"audit": audit.app, "bench": bench.app, "past": past.app}
+_GROUPS = {"audit": train.audits, "bench": bench.app, "past": train.pasts}
 
 
 def _replaced(name: str) -> Callable[..., None]:
@@ -131,8 +129,8 @@ app.command("random-model", rich_help_panel=HAND_PANEL)(step(train.random_model)
 app.add_typer(bench.app, name="bench", rich_help_panel=HAND_PANEL)
 app.add_typer(tasks.app, name="tasks", rich_help_panel=HAND_PANEL)
 app.add_typer(config.app, name="config", rich_help_panel=HAND_PANEL)
-app.add_typer(past.app, name="past", rich_help_panel=STEPS_PANEL)
-app.add_typer(audit.app, name="audit", rich_help_panel=STEPS_PANEL)
+app.add_typer(train.pasts, name="past", rich_help_panel=STEPS_PANEL)
+app.add_typer(train.audits, name="audit", rich_help_panel=STEPS_PANEL)
 for words in REPLACED:
     *group, name = words.split()
     among = _GROUPS[group[0]] if group else app

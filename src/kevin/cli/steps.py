@@ -180,8 +180,9 @@ def ceiling(
     """Judge the best that the kernel writer knows: what a policy can reach."""
     study = device_config(config)
     from kevin.rollout.ceiling import run_ceiling
+    from kevin.writer.ceiling import ceiling_kernels
 
-    run_ceiling(study, split, tasks, out, limit=study.ceiling_kernels, store=store)
+    run_ceiling(study, split, tasks, out, ceiling_kernels, limit=study.ceiling_kernels, store=store)
 
 
 def score(

@@ -1,4 +1,4 @@
-"""Reinforcement learning, and its bill beforehand."""
+"""Trainings: their bill beforehand, what a pretraining goes on from, reinforcement learning, and its audit."""
 
 from __future__ import annotations
 
@@ -9,11 +9,15 @@ from typing import TYPE_CHECKING, Annotated
 
 import typer
 
+from kevin.cli.extras import EXTRAS, require_extra
 from kevin.cli.options import (
     ConfigOption,
+    OutOption,
+    StoreOption,
     TasksOption,
     device_config,
     load_config,
+    school_config,
 )
 from kevin.core.errors import UsageError
 
@@ -160,6 +164,70 @@ def forecast(config: ConfigOption = None) -> None:
     from kevin.train.forecast import forecast_text
 
     typer.echo(forecast_text(study, len(os.sched_getaffinity(0))), nl=False)
+
+
+pasts = typer.Typer(help="Make the judged answers that later turns of a pretraining go on from.")
+
+
+@pasts.command("tasks")
+def past_tasks(out: OutOption, config: ConfigOption = None) -> None:
+    """Draw the tasks that are answered: the pretraining's own, in its styles, sizes drawn anew.
+
+    A folder or a hub's model that cannot be base_model.init is refused here, before anything is judged.
+    """
+    study = load_config(config)
+    from kevin.policy.weights import is_packed
+    from kevin.train.past import write_past_tasks
+    from kevin.train.pretrained import check_pretrained
+
+    init = study.base_model.init
+    if init is not None and not is_packed(init):
+        check_pretrained(init)
+    write_past_tasks(study, out)
+
+
+@pasts.command("written")
+def judge_past(
+    tasks: Annotated[Path, typer.Option("--tasks", metavar="FILE", help="What `kevin past tasks` wrote.")],
+    store: StoreOption,
+    out: OutOption,
+    config: ConfigOption = None,
+) -> None:
+    """Let the kernel writer answer them, rightly and with mistakes, each kernel judged."""
+    study = school_config(config)
+    from kevin.train.past_answers import judge_written
+
+    judge_written(study, tasks, out, store=store)
+
+
+audits = typer.Typer(
+    help="Audit trainings for reward hacking: what was seen, and what a judge without guards would have paid.",
+    no_args_is_help=True,
+)
+
+
+@audits.callback()
+def needs_the_study() -> None:
+    require_extra("study", "this command", *EXTRAS["study"])
+
+
+@audits.command("kernels")
+def audit_kernels(
+    run: Annotated[str, typer.Option("--run", metavar="NAME", help="A key of `runs`.")],
+    folder: Annotated[Path, typer.Option("--run-dir", metavar="DIR", help="Its folder.")],
+    tasks: TasksOption,
+    store: StoreOption,
+    out: OutOption,
+    config: ConfigOption = None,
+) -> None:
+    """Write every turn of a training with the rules that it broke and what it would have been paid without guards.
+
+    What this judge refused or found wrong is checked and timed as KernelBench does; a killed run goes on where it was.
+    """
+    study = device_config(config)
+    from kevin.train.audit_turns import audit_run
+
+    audit_run(study, run, folder, tasks, store.resolve(), out)
 
 
 COMMANDS: dict[str, Callable[..., None]] = {

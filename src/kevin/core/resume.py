@@ -13,6 +13,19 @@ from kevin.core.config.removed import as_now
 from kevin.core.errors import DataError
 from kevin.core.texts import strict_json
 
+STEP_VERSIONS = {
+    "tasks": 1,
+    "base_model": 3,
+    "past": 1,
+    "random_model": 1,
+    "rollout": 2,
+    "ceiling": 1,
+    "train": 1,
+    "attacks": 1,
+    "judge_errors": 2,
+    "audit": 1,
+}
+"""Of each expensive step of a study; raised when its code would make something else of the same settings."""
 _SHOWN_CHARS = 40
 _DIGEST = re.compile("[0-9a-f]{64}")
 

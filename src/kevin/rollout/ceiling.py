@@ -1,15 +1,16 @@
-"""The ceiling: mistake-free kernels of the writer judged, as if a policy had tried them."""
+"""The ceiling: mistake-free kernels that somebody else wrote judged, as if a policy had tried them."""
 
 from __future__ import annotations
 
 import logging
+from collections.abc import Callable
 from pathlib import Path
 
 from kevin.core import files
 from kevin.core.config import Study
 from kevin.core.dialogue import FENCES, verdict_feedback
 from kevin.core.errors import HarnessError
-from kevin.core.types import Kernel, Task, Turn, Verdict
+from kevin.core.types import Kernel, Language, Task, Turn, Verdict
 from kevin.rollout.run import open_judge, write_results
 from kevin.rollout.settings import Judge
 
@@ -24,23 +25,25 @@ def run_ceiling(
     split: str,
     tasks_path: Path,
     out_path: Path,
+    write: Callable[[Task, Language, int], list[Kernel]],
     *,
     limit: int = 24,
     store: Path | None = None,
     show_progress: bool = True,
 ) -> None:
-    """Judge up to ``limit`` kernels of the writer for each task of a split and write them as turns.parquet.
+    """Judge up to ``limit`` kernels of a writer for each task of a split and write them as turns.parquet.
 
     Each kernel is a trajectory of one turn, so that best@k over all of a task's is what a policy could reach. The store
-    answers what was judged before, also after a kill. Of tasks that the writer does not know there is none.
+    answers what was judged before, also after a kill.
+
+    Args:
+        write: kernels for a task in a language, so many at most; none for a task that the writer does not know.
 
     Raises:
         HarnessError: as `run_rollout`.
     """
-    from kevin.writer.ceiling import ceiling_kernels
-
     tasks = files.read_tasks(tasks_path, split)
-    pairs = [(t, k) for t in tasks for k in ceiling_kernels(t, study.language, limit)]
+    pairs = [(t, k) for t in tasks for k in write(t, study.language, limit)]
     if not pairs:
         log.warning("%s, split %s: the kernel writer knows none of these tasks: no ceiling", tasks_path, split)
         write_results(out_path, [], study, policy=CEILING, split=split, judged_on=[])

@@ -16,6 +16,7 @@ from kevin.core.errors import ConfigError, HarnessError
 from kevin.core.lengths import check_context, with_lengths
 from kevin.core.progress import Progress, progress
 from kevin.core.provenance import provenance
+from kevin.core.resume import STEP_VERSIONS
 from kevin.core.types import Dialect, Kernel, Task, Turn, Verdict
 from kevin.policy.interface import Policy
 from kevin.policy.load import load_policy, policy_identity
@@ -31,8 +32,6 @@ if TYPE_CHECKING:
 
 logger = logging.getLogger(__name__)
 
-VERSION = 2
-"""Raised when the same settings would give other answers; read by the workflow too."""
 MAX_UNJUDGED_SHARE = 0.05
 """Of trajectories that the harness failed on; a file with more of them is not written."""
 
@@ -90,7 +89,7 @@ def run_rollouts(
     check_context(own_study, policy_name)
     settings = RolloutSettings.from_study(own_study)
     own = {
-        "version": VERSION,
+        "version": STEP_VERSIONS["rollout"],
         "policies": {policy_name: policy_identity(config)},
         "judge": study.judge.model_dump(mode="json"),
     }

@@ -11,8 +11,8 @@ from pydantic import Field
 from kevin.core.config import Study
 from kevin.core.errors import ConfigError, first_line
 from kevin.core.types import Frozen
+from kevin.policy.weights import find_weights
 from kevin.train.tokenizer import VOCABULARY
-from kevin.train.weights import find_weights
 
 if TYPE_CHECKING:
     from transformers import PretrainedConfig

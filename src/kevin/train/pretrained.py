@@ -15,7 +15,7 @@ from kevin.core import files
 from kevin.core.errors import ConfigError, first_line
 from kevin.core.types import Message
 from kevin.policy.chat import prompt_text
-from kevin.train.weights import Weights, find_weights
+from kevin.policy.weights import Weights, find_weights
 
 if TYPE_CHECKING:
     from transformers import PretrainedConfig, PreTrainedModel, PreTrainedTokenizerBase

@@ -20,13 +20,13 @@ from kevin.core.config.pretraining import FREE
 from kevin.core.errors import ConfigError
 from kevin.core.progress import progress
 from kevin.core.types import canonical_json, digest
+from kevin.policy.weights import weights_identity
 from kevin.train.base_model import rate_share, summarise_training, write_training
 from kevin.train.corpus import CHUNK, NO_PASTS, Pasts, Writers, school_tasks
 from kevin.train.past import pasts_identity, read_pasts
 from kevin.train.pretrained import load_pretrained, save_pretrained
 from kevin.train.school_batches import Ahead, Sample, SchoolBatch, cut, held_out_samples, school_batches, summed_loss
 from kevin.train.stability import TrainingStoppedError
-from kevin.train.weights import weights_identity
 
 if TYPE_CHECKING:
     from kevin.train.ranks import Pupil, Ranks

@@ -17,23 +17,10 @@ from kevin.core.config import Study, section_digest
 from kevin.core.content import content_digests
 from kevin.core.lengths import configured_lengths
 from kevin.core.protocol import PROTOCOL_VERSION
+from kevin.core.resume import STEP_VERSIONS
 from kevin.core.types import canonical_json, digest
 from kevin.policy.load import policy_identity
-from kevin.rollout.run import VERSION as ROLLOUT_VERSION
-from kevin.train.weights import weights_identity
-
-STEP_VERSIONS = {
-    "tasks": 1,
-    "base_model": 3,
-    "past": 1,
-    "random_model": 1,
-    "rollout": ROLLOUT_VERSION,
-    "ceiling": 1,
-    "train": 1,
-    "attacks": 1,
-    "judge_errors": 2,
-    "audit": 1,
-}
+from kevin.policy.weights import weights_identity
 
 
 def step_digest(*parts: Any) -> str:

@@ -2,11 +2,13 @@
 
 from __future__ import annotations
 
+import atexit
 import logging
 import re
 import shutil
 import subprocess
 from collections.abc import Mapping, MutableMapping
+from pathlib import Path
 from typing import Any, NamedTuple
 
 from kevin.core.errors import UsageError
@@ -77,16 +79,17 @@ def _minutes(limit: str) -> float | None:
     return int(match[1] or 0) * 1440 + hours * 60 + minutes + seconds / 60
 
 
-def keep_names(resources: MutableMapping[str, Any]) -> None:
+def keep_names(*settings: MutableMapping[str, Any]) -> None:
     """Make text of names that Snakemake took for numbers, of which a group of jobs would ask for the sum.
 
     Args:
-        resources: Snakemake's own, by name.
+        settings: Snakemake's own resources, by name.
     """
-    for name in _NAMES:
-        given = resources.get(name)
-        if given is not None and not given.is_evaluable() and type(given.value) is int:
-            resources[name] = type(given)(name, str(given.value))
+    for resources in settings:
+        for name in _NAMES:
+            given = resources.get(name)
+            if given is not None and not given.is_evaluable() and type(given.value) is int:
+                resources[name] = type(given)(name, str(given.value))
 
 
 def check_job(rule: str, resources: Mapping[str, Any], known: Mapping[str, Partition]) -> None:
@@ -129,6 +132,21 @@ def check_job(rule: str, resources: Mapping[str, Any], known: Mapping[str, Parti
             f"{where}: it needs {gpus} GPUs and partition {asked} has none; set set-resources: {rule}: "
             f"slurm_partition to one of {having or '(none here has GPUs)'}"
         )
+
+
+def own_jobs(run: str, note: Path) -> None:
+    """End the jobs of a run that was killed, before this one writes the same files; and those of this run when it ends.
+
+    Snakemake cancels what it knows at that moment, which leaves out jobs that are just being submitted or asked about.
+
+    Args:
+        run: the name of this run's jobs.
+        note: file with that of the one before.
+    """
+    if note.exists():
+        cancel_jobs(note.read_text())
+    note.write_text(run)
+    atexit.register(cancel_jobs, run)
 
 
 def cancel_jobs(run: str) -> None:

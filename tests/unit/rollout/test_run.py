@@ -14,6 +14,7 @@ from kevin.core.config import SearchConfig, validate_study
 from kevin.core.errors import ConfigError, DataError, HarnessError
 from kevin.core.files import read_turns, write_tasks
 from kevin.core.progress import progress
+from kevin.core.resume import STEP_VERSIONS
 from kevin.core.types import Kernel, Outcome, Task, TaskSpec, TensorSpec
 from kevin.rollout import run as run_module
 from kevin.rollout.ceiling import run_ceiling
@@ -192,7 +193,7 @@ def test_finished_answers_are_kept_beside_those_of_changed_settings(study, tasks
     assert len(read_turns(out)[0]) == 6
     assert (out.parent / "finished.old-1" / "turns.parquet").read_bytes() == once
     assert "finished.old-1" in caplog.text
-    monkeypatch.setattr(run_module, "VERSION", run_module.VERSION + 1)
+    monkeypatch.setitem(STEP_VERSIONS, "rollout", STEP_VERSIONS["rollout"] + 1)
     run_rollout(shorter, "base", "level1", tasks, out)
     assert (out.parent / "finished.old-2").is_dir(), "made by other code: rolled out again"
 
@@ -249,19 +250,18 @@ def test_bad_names(study, tasks, out, pool, tmp_path):
 
 
 class TestCeiling:
-    def writer(self, monkeypatch, kernels):
-        limits = []
-
-        def ceiling_kernels(task, language, limit):
-            limits.append((task.id, language, limit))
+    def writer(self, kernels, limits=None):
+        def write(task, language, limit):
+            if limits is not None:
+                limits.append((task.id, language, limit))
             return [Kernel(dialect="c_abi", language=language, source=s) for s in kernels.get(task.id, [])]
 
-        monkeypatch.setitem(sys.modules, "kevin.writer.ceiling", types.SimpleNamespace(ceiling_kernels=ceiling_kernels))
-        return limits
+        return write
 
-    def test_every_kernel_is_a_trajectory_of_one_turn(self, study, tasks, out, pool, monkeypatch):
-        limits = self.writer(monkeypatch, {"l1/a": ["k", "kk", "kkk"], "l1/b": ["k"]})
-        run_ceiling(study, "level1", tasks, out, limit=5)
+    def test_every_kernel_is_a_trajectory_of_one_turn(self, study, tasks, out, pool):
+        limits = []
+        write = self.writer({"l1/a": ["k", "kk", "kkk"], "l1/b": ["k"]}, limits)
+        run_ceiling(study, "level1", tasks, out, write, limit=5)
         turns, meta = read_turns(out)
         assert limits == [("l1/a", "cpp", 5), ("l1/b", "cpp", 5)]
         assert [(t.task_id, t.trajectory, t.turn, t.speedup) for t in turns] == [
@@ -273,17 +273,16 @@ class TestCeiling:
         assert turns[1].completion == "```cpp\nkk\n```\n"
         assert meta["policy"] == "ceiling" and meta["judged_on"] == ["cpu"]
 
-    def test_unknown_tasks(self, study, tasks, out, pool, monkeypatch):
-        self.writer(monkeypatch, {})
-        run_ceiling(study, "level1", tasks, out)
+    def test_unknown_tasks(self, study, tasks, out, pool):
+        run_ceiling(study, "level1", tasks, out, self.writer({}))
         turns, meta = read_turns(out)
         assert turns == [] and meta["policy"] == "ceiling"
 
-    def test_a_failing_harness(self, study, tasks, out, pool, monkeypatch):
-        self.writer(monkeypatch, {"l1/a": ["k", "kk"]})
+    def test_a_failing_harness(self, study, tasks, out, pool):
+        write = self.writer({"l1/a": ["k", "kk"]})
         pool.failures["kk"] = 1
         with pytest.raises(HarnessError, match="1 of 2 trajectories of ceiling"):
-            run_ceiling(study, "level1", tasks, out)
+            run_ceiling(study, "level1", tasks, out, write)
 
 
 class TestProgress:

@@ -17,9 +17,9 @@ from kevin.core import files
 from kevin.core.config import Study
 from kevin.core.errors import ConfigError, DataError
 from kevin.core.types import Outcome, Timing, Verdict, digest
+from kevin.policy.weights import weights_identity
 from kevin.rollout import run as run_module
 from kevin.train import corpus, past, past_answers, school
-from kevin.train.weights import weights_identity
 from kevin.writer.past import written_answers
 from kevin.writer.read_back import read_plan
 

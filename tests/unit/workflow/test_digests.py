@@ -9,7 +9,7 @@ import pytest
 
 from kevin.core.config import Study, load_study
 from kevin.core.config.load import merge
-from kevin.workflow import digests
+from kevin.core.resume import STEP_VERSIONS
 from kevin.workflow.digests import StudyDigests, code_digest, step_digest
 
 CONFIG = Path(__file__).parents[3] / "config/config.yaml"
@@ -108,7 +108,7 @@ def test_a_strategy_is_rolled_out_again_for_its_own_keys_only(study: Study) -> N
 @pytest.mark.parametrize("step", ["tasks", "base_model", "ceiling"])
 def test_a_raised_version_makes_its_step_again(study: Study, monkeypatch: pytest.MonkeyPatch, step: str) -> None:
     before = getattr(StudyDigests(study), step)
-    monkeypatch.setitem(digests.STEP_VERSIONS, step, 999)
+    monkeypatch.setitem(STEP_VERSIONS, step, 999)
     assert getattr(StudyDigests(study), step) != before
 
 

@@ -142,3 +142,17 @@ def test_jobs_that_are_ended_need_no_words(commands: Any, caplog: pytest.LogCapt
     commands(scancel=f'echo "$@" > {tmp_path}/asked')
     cancel_jobs("kevin-1")
     assert (caplog.text, (tmp_path / "asked").read_text()) == ("", "--name kevin-1\n")
+
+
+def test_jobs_of_a_killed_run_are_ended_and_those_of_this_one_when_it_ends(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    ended: list[str] = []
+    at_exit: list[tuple[object, ...]] = []
+    monkeypatch.setattr(slurm, "cancel_jobs", ended.append)
+    monkeypatch.setattr(slurm.atexit, "register", lambda *call: at_exit.append(call))
+    slurm.own_jobs("first", tmp_path / "run")
+    assert ended == []
+    slurm.own_jobs("second", tmp_path / "run")
+    assert ended == ["first"]
+    assert at_exit == [(slurm.cancel_jobs, "first"), (slurm.cancel_jobs, "second")]
