@@ -13,7 +13,7 @@ from kevin.core import files
 from kevin.core.config import Study, TrainConfig
 from kevin.core.errors import ConfigError, HarnessError
 from kevin.core.types import Outcome
-from kevin.train import grpo, step
+from kevin.train import grpo, step, unpadded
 from kevin.train.lengths import longest_response, response_tokens
 from kevin.train.metrics import TIMES, read_metrics
 
@@ -390,8 +390,8 @@ def test_rows_without_padding_are_for_one_gpu_that_does_not_generate_itself(devi
 
 def test_layers_of_a_model_that_takes_rows_are_compiled(monkeypatch):
     done = []
-    monkeypatch.setattr(grpo, "leave_out_padding", lambda model: model == "takes rows")
-    monkeypatch.setattr(grpo, "compile_layers", done.append)
+    monkeypatch.setattr(unpadded, "leave_out_padding", lambda model: model == "takes rows")
+    monkeypatch.setattr(unpadded, "compile_layers", done.append)
     for model in ("takes rows", "another attention"):
         grpo.lay_out_in_rows(model)
     assert done == ["takes rows"]
