@@ -57,7 +57,12 @@ def client(monkeypatch: pytest.MonkeyPatch) -> Iterator[Any]:
     monkeypatch.syspath_prepend(str(ROOT / "examples"))
     module = import_module("kevin_client")
     monkeypatch.setattr(module, "waited", [], raising=False)
-    monkeypatch.setattr(module.time, "sleep", module.waited.append)
+
+    def wait(seconds: float) -> None:
+        module.waited.append(seconds)
+        assert len(module.waited) < 20, "it waits for ever"
+
+    monkeypatch.setattr(module.time, "sleep", wait)
     yield module
     server.shutdown()
     server.server_close()

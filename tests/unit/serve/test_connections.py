@@ -7,7 +7,8 @@ import signal
 import socket
 import subprocess
 import sys
-from contextlib import ExitStack
+from collections.abc import Iterator
+from contextlib import ExitStack, contextmanager
 from pathlib import Path
 
 PROGRAM = """
@@ -33,15 +34,23 @@ print(resource.getrlimit(resource.RLIMIT_NOFILE)[0])
 """
 
 
-def test_idle_clients_take_no_room_from_those_that_ask(tmp_path: Path) -> None:
-    """Three seconds: a server in a process of its own, whose limit is low."""
-    command = [sys.executable, "-c", PROGRAM, str(tmp_path), "1"]
+@contextmanager
+def serving(folder: Path, idle_s: float) -> Iterator[tuple[subprocess.Popen[str], int]]:
+    """A server in a process of its own, whose limit is low, and its port; what it says is in ``folder/log``."""
+    command = [sys.executable, "-c", PROGRAM, str(folder), str(idle_s)]
     with (
-        subprocess.Popen(command, stdout=subprocess.PIPE, stderr=subprocess.PIPE, text=True) as server,
-        ExitStack() as open_clients,
+        (folder / "log").open("w") as log,  # a pipe that nobody reads would hold it up
+        subprocess.Popen(command, stdout=subprocess.PIPE, stderr=log, text=True) as server,
     ):
-        assert server.stdout is not None and server.stderr is not None
-        port = int(server.stdout.readline())
+        assert server.stdout is not None
+        try:
+            yield server, int(server.stdout.readline())
+        finally:
+            server.kill()
+
+
+def test_idle_clients_take_no_room_from_those_that_ask(tmp_path: Path) -> None:
+    with serving(tmp_path, idle_s=600) as (server, port), ExitStack() as open_clients:
         for number in range(200):
             client = open_clients.enter_context(socket.create_connection(("127.0.0.1", port), timeout=20))
             if number % 50 == 0:
@@ -53,10 +62,18 @@ def test_idle_clients_take_no_room_from_those_that_ask(tmp_path: Path) -> None:
         for _ in range(3):
             asking = http.client.HTTPConnection("127.0.0.1", port, timeout=20)
             asking.request("GET", "/health")
-            assert asking.getresponse().read()
-        assert asking.sock.recv(1) == b"", "closed once nothing was asked for a while"
-        asking.close()
+            assert asking.getresponse().status == 200
+            asking.close()
         server.send_signal(signal.SIGTERM)
-        said, log = server.communicate(timeout=60)
+        said, _ = server.communicate(timeout=60)
     assert said.strip() == "120", "the soft limit is raised"
-    assert log.count("\n") <= 3, log[:2000]
+    told = (tmp_path / "log").read_text()
+    assert told.count("\n") <= 3, told[:2000]
+
+
+def test_a_connection_on_which_nothing_is_asked_any_more_is_closed(tmp_path: Path) -> None:
+    with serving(tmp_path, idle_s=0.2) as (_, port):
+        asking = http.client.HTTPConnection("127.0.0.1", port, timeout=20)
+        asking.request("GET", "/health")
+        assert asking.getresponse().read() and asking.sock.recv(1) == b""
+        asking.close()
