@@ -14,7 +14,6 @@ from kevin.core.config import Study
 from kevin.report.notes import MINIATURE
 from kevin.report.scores import policy_label
 from kevin.report.training import trained_policies
-from kevin.tasks.kernelbench import is_kernelbench
 
 ADAPTER = "adapter_config.json"
 """What a folder with an adapter alone has in place of a model's config.json."""
@@ -112,7 +111,9 @@ def _card_of(model: str) -> dict[str, Any]:
 
 
 def _asks_kernelbench(study: Study) -> bool:
-    return study.tasks.source != "catalog" and is_kernelbench(study.tasks.kernelbench)
+    """Of a folder by its name alone: a user's own tasks are laid out as KernelBench's are."""
+    folder = study.tasks.kernelbench.path
+    return study.tasks.source != "catalog" and (folder is None or Path(folder).name == "KernelBench")
 
 
 def _contents(study: Study, kernels: pd.DataFrame, judged: dict[str, Any]) -> str:

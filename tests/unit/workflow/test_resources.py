@@ -43,7 +43,7 @@ def test_without_a_number_of_cores_a_job_has_what_its_scale_needs() -> None:
 
 
 def test_gpus_are_asked_for_where_the_scale_has_any() -> None:
-    assert [Machine(study_of(scale), 9, 1).share(gpus=3)["gpu"] for scale in SCALES] == [0, 3, 3]
+    assert [Machine(study_of(scale), 9, 1).share(gpus=3)["gpu"] for scale in SCALES] == [0, 3, 3, 3]
     assert Machine(study_of("gpu"), 9, 1).share(gpus=1) == {
         "cpus_per_task": 16, "mem_mb": 64_000, "runtime": 240, "gpu": 1,
     }  # fmt: skip
@@ -54,6 +54,7 @@ def test_several_gpus_are_launched_together() -> None:
     assert started == {
         "laptop": "",
         "gpu": "",
+        "coder": "",
         "paper": "accelerate launch --config_file '/a b'/config/accelerate/zero3-8.yaml --no_python ",
     }
     assert (CONFIGS / "accelerate/zero3-8.yaml").exists()
