@@ -14,10 +14,8 @@ from typing import Any
 import numpy as np
 import pandas as pd
 import pytest
-from cli_fixtures import ROOT
 from report_fixtures import GOLDEN, golden_study
 
-from kevin.core.config import load_study
 from kevin.core.files import read_table
 from kevin.report import catalogue
 from kevin.report.catalogue import FIGURES
@@ -25,9 +23,6 @@ from kevin.report.figures.look import theme
 from kevin.report.published import make_published_tables
 from kevin.report.scores import read_scores
 from kevin.report.tables import read_baselines
-
-OF_A_STUDY = ROOT / "tests/data/published"
-"""Of one that ran, on another processor."""
 
 
 def same(found: Path, stored: Path) -> None:
@@ -39,16 +34,15 @@ def same(found: Path, stored: Path) -> None:
     pd.testing.assert_frame_equal(*frames, check_exact=False, rtol=1e-6, atol=1e-9, obj=stored.name)
 
 
-@pytest.mark.parametrize("folder", [GOLDEN, OF_A_STUDY], ids=["invented", "of a study"])
-def test_tables(tmp_path: Path, monkeypatch: pytest.MonkeyPatch, folder: Path) -> None:
-    """Each takes some seconds: every table of a study, in three forms."""
-    study = golden_study() if folder == GOLDEN else load_study([folder / "config.yaml"], judges=False)
-    scores = read_scores([folder / "answers.csv"], study)
+def test_tables(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    """Some seconds: every table of a study, in three forms. test_published.py makes those of one that ran."""
+    study = golden_study()
+    scores = read_scores([GOLDEN / "answers.csv"], study)
     monkeypatch.setattr(catalogue, "read_scores", lambda paths, study: scores)  # once, not for every table
-    made = make_published_tables(folder, tmp_path, study)
+    made = make_published_tables(GOLDEN, tmp_path, study)
     for path in made:
-        same(path, folder / "tables" / path.name)
-    assert {path.name for path in made} == {path.name for path in (folder / "tables").glob("*.csv")}
+        same(path, GOLDEN / "tables" / path.name)
+    assert {path.name for path in made} == {path.name for path in (GOLDEN / "tables").glob("*.csv")}
 
 
 def drawn(name: str) -> pd.DataFrame:

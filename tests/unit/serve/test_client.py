@@ -5,14 +5,11 @@ from __future__ import annotations
 import email.utils
 import http.server
 import json
-import runpy
-import sys
 import threading
 import time
 from collections.abc import Iterator
 from importlib import import_module
 from typing import Any, ClassVar
-from unittest.mock import MagicMock
 
 import pytest
 from cli_fixtures import ROOT
@@ -154,23 +151,6 @@ def test_a_token_as_a_file_has_it(client: Any, token: str, monkeypatch: pytest.M
 
 def test_an_answer_goes_as_one(client: Any) -> None:
     assert client.judge([("r", "text")], "answer") == [{"reference": "r", "answer": "text"}]
-
-
-def test_answers_of_a_training_go_whole(client: Any, monkeypatch: pytest.MonkeyPatch) -> None:
-    """The server takes the kernel out of each: trl_grpo.py, without TRL, which takes seconds to import."""
-    for name in ("datasets", "trl"):
-        monkeypatch.setitem(sys.modules, name, MagicMock())
-    example = runpy.run_path(str(ROOT / "examples/trl_grpo.py"))
-    asked: list[Any] = []
-
-    def judge(pairs: Any, what: str = "kernel") -> list[dict[str, float]]:
-        asked.extend({"reference": reference, what: text} for reference, text in pairs)
-        return [{"score": 1.0}] * len(pairs)
-
-    monkeypatch.setitem(example["kernel_reward"].__globals__, "judge", judge)
-    completions = ["one", [{"role": "assistant", "content": "two"}]]
-    assert example["kernel_reward"](completions=completions, reference=["r", "s"]) == [1.0, 1.0]
-    assert asked == [{"reference": "r", "answer": "one"}, {"reference": "s", "answer": "two"}]
 
 
 @pytest.mark.parametrize("host", ["127.0.0.1", "localhost", "127.9.9.9", "0.0.0.0", "[::ffff:127.0.0.1]", "[::1]"])

@@ -81,7 +81,7 @@ for (const table of document.querySelectorAll("table.sortable")) {
 // --- what is folded opens where an address points into it, and on paper ------------------------------------------
 
 function openTarget() {
-  const id = location.hash.startsWith("#view/") ? "viewer-box" : decodeURIComponent(location.hash.slice(1));
+  const id = location.hash.startsWith("#view/") ? "viewer-box" : location.hash.slice(1); // no id needs decoding
   for (let at = document.getElementById(id); at !== null; at = at.parentElement) {
     if (at.tagName === "DETAILS") at.open = true;
   }
