@@ -325,9 +325,9 @@ def test_a_finished_study_gives_way_to_another_only_where_that_is_asked_for(
 def test_partitions_of_a_profile_stay_names(snakemake: Run, monkeypatch: pytest.MonkeyPatch) -> None:
     seen: list[type] = []
 
-    def keep(resources: Any, real: Any = slurm.keep_names) -> None:
-        real(resources)
-        seen.extend(type(given.value) for name, given in resources.items() if name == "slurm_partition")
+    def keep(*settings: Any, real: Any = slurm.keep_names) -> None:
+        real(*settings)
+        seen.extend(type(resources["slurm_partition"].value) for resources in settings if "slurm_partition" in resources)
 
     monkeypatch.setattr(slurm, "keep_names", keep)
     given = ("--default-resources", "slurm_partition=2024", "--set-resources", "make_table:slurm_partition=2025")
