@@ -327,7 +327,8 @@ def test_partitions_of_a_profile_stay_names(snakemake: Run, monkeypatch: pytest.
 
     def keep(*settings: Any, real: Any = slurm.keep_names) -> None:
         real(*settings)
-        seen.extend(type(resources["slurm_partition"].value) for resources in settings if "slurm_partition" in resources)
+        given = [resources.get("slurm_partition") for resources in settings]
+        seen.extend(type(partition.value) for partition in given if partition is not None)
 
     monkeypatch.setattr(slurm, "keep_names", keep)
     given = ("--default-resources", "slurm_partition=2024", "--set-resources", "make_table:slurm_partition=2025")
