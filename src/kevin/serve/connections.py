@@ -47,7 +47,10 @@ class OutOfFiles:
         self._said = -_SAY_S
 
     def __call__(self, loop: asyncio.AbstractEventLoop, context: dict[str, Any]) -> None:
-        if "accept" not in context.get("message", ""):
+        message = context.get("message", "")
+        if "_start_serving" in message:  # asyncio would accept again, and its socket was closed meanwhile
+            return
+        if "accept" not in message:
             loop.default_exception_handler(context)
         elif time.monotonic() - self._said >= _SAY_S:
             self._said = time.monotonic()

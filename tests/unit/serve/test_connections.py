@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import asyncio
 import http.client
 import signal
 import socket
@@ -10,6 +11,10 @@ import sys
 from collections.abc import Iterator
 from contextlib import ExitStack, contextmanager
 from pathlib import Path
+
+import pytest
+
+from kevin.serve.connections import OutOfFiles
 
 PROGRAM = """
 import resource, sys
@@ -77,3 +82,15 @@ def test_a_connection_on_which_nothing_is_asked_any_more_is_closed(tmp_path: Pat
         asking.request("GET", "/health")
         assert asking.getresponse().read() and asking.sock.recv(1) == b""
         asking.close()
+
+
+def test_what_asyncio_tries_again_after_the_end_fills_no_log(caplog: pytest.LogCaptureFixture) -> None:
+    """It waits a second for files to be free, and the server may be gone by then."""
+    loop, told = asyncio.new_event_loop(), OutOfFiles()
+    loop.set_exception_handler(told)
+    said = "Exception in callback BaseSelectorEventLoop._start_serving(...)"
+    for _ in range(3):
+        loop.call_exception_handler({"message": said, "exception": ValueError("Invalid file descriptor: -1")})
+        loop.call_exception_handler({"message": "socket.accept() out of system resource", "exception": OSError(24)})
+    loop.close()
+    assert [record.name for record in caplog.records] == ["kevin.serve.connections"], "once, of files alone"
