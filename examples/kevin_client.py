@@ -49,10 +49,15 @@ def judge(pairs, what="kernel"):
 
 
 def visible(text):
-    """An answer as later turns see it, without its thoughts: nothing of one whose thought never ended."""
-    _, closing, answer = text.rpartition("</think>")
-    shown = answer if closing or "<think>" not in text else ""
-    return shown.strip() or "(no code)"
+    """An answer as later turns see it, without its thought: nothing of one whose thought never ended.
+
+    A closing tag behind a kernel, as in a comment of it, ends no thought unless one was opened.
+    """
+    thought, closing, answer = text.partition("</think>")
+    is_open = "<think>" in thought
+    if closing and (is_open or "```" not in thought):
+        return answer.strip() or "(no code)"
+    return "(no code)" if is_open else text.strip() or "(no code)"
 
 
 def told(result):

@@ -95,6 +95,8 @@ def test_what_later_turns_see(monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.syspath_prepend(str(EXAMPLES))
     client = import_module("kevin_client")
     seen = {"a <think>b</think>\nc": "c", "b</think>c": "c", "c": "c", "<think>b": "(no code)", "": "(no code)"}
+    seen["```cpp\n// </think>\n```"] = "```cpp\n// </think>\n```"
+    seen["<think>```cpp\nx\n```</think>```cpp\n// </think>\n```"] = "```cpp\n// </think>\n```"
     assert {text: client.visible(text) for text in seen} == seen
     assert client.returns([1.0, 0.0, 2.0], gamma=0.5) == [1.5, 1.0, 2.0]
 
