@@ -22,7 +22,9 @@ from kevin.workflow.targets import Targets, options, repeat
 
 # Not a setting of the study: whether it may take the place of a finished one with other settings.
 MAY_REPLACE = bool(config.pop("replace", False))
-origin = " + ".join(map(str, workflow.configfiles)) or "the configuration"
+# In the order in which they are laid over each other; Snakemake lists those of the command line first.
+layers = sorted(workflow.configfiles, key=workflow.overwrite_configfiles.__contains__)
+origin = " + ".join(map(str, layers)) or "the configuration"
 
 
 @contextmanager

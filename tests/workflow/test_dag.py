@@ -216,6 +216,7 @@ def test_stability_trains_the_runs_that_differ_in_its_remedies_alone(snakemake: 
         ("rollout:\n  num_turns: none\n", "rollout.num_turns: "),
         ("evaluate: [nobody]\n", "nobody"),
         ("policies:\n  ceiling: {model: x}\n", "policies.ceiling"),
+        ("over: gpu.yaml\n", "typo.yaml is laid over gpu.yaml: --configfile "),
     ],
 )
 def test_configuration_errors_name_file_and_key(snakemake: Run, tmp_path: Path, text: str, said: str) -> None:
