@@ -20,21 +20,20 @@ from kevin.core.protocol import Rule
 from kevin.core.types import Dialect, Kernel, Outcome, Task, Verdict
 from kevin.judge.compile.native import Build, build_native
 from kevin.judge.correctness.checks import (
+    Findings,
     call_timeout_s,
     check_fewer_rows,
     check_guarded,
     check_trials,
     module_trials,
 )
-from kevin.judge.correctness.findings import Findings
 from kevin.judge.correctness.other_sizes import other_sizes
 from kevin.judge.correctness.reference import ReferenceTask
 from kevin.judge.correctness.trials import Trial
 from kevin.judge.device.hardware import Hardware
 from kevin.judge.device.roofline import count_flops, roofline
 from kevin.judge.device.room import Room
-from kevin.judge.device.setup import cell_setup
-from kevin.judge.device.workspace import Workspace
+from kevin.judge.device.workspace import Workspace, cell_setup
 from kevin.judge.sandbox.cell import CandidateFailed, Cell
 from kevin.judge.timing.paired import PairedTimer
 

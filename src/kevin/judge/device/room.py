@@ -16,12 +16,10 @@ import torch
 
 from kevin.core.errors import DeviceFullError
 from kevin.core.types import Dialect, Outcome, Task, TaskSpec, tensor_bytes
-from kevin.judge.correctness.cache import ReferenceCache, does_not_fit
-from kevin.judge.correctness.reference import ReferenceTask
+from kevin.judge.correctness.reference import ReferenceCache, ReferenceTask, does_not_fit
 from kevin.judge.correctness.trials import keeps_trials
-from kevin.judge.device.admission import Admission, Need
 from kevin.judge.device.hardware import Hardware
-from kevin.judge.device.lock import Company, DeviceLock
+from kevin.judge.device.lock import Admission, Company, DeviceLock, Need
 from kevin.judge.device.spares import SpareCells
 from kevin.judge.device.workspace import Workspace, Workspaces, new_workspace
 from kevin.judge.sandbox.cell import CandidateFailed, Cell

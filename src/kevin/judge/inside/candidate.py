@@ -10,8 +10,7 @@ import types
 import torch
 from cuda import Gpu
 from host import ColdClock
-from pages import GuardedPages
-from torch_memory import TorchMemory
+from pages import GuardedPages, TorchMemory
 
 
 def is_out_of_memory(error: BaseException) -> bool:
@@ -135,7 +134,7 @@ class Model:
         return data.as_strided(a["shape"], a["stride"]) if "stride" in a else data.view(a["shape"])
 
     def call_guarded(self, number: int, at_end: bool, hardware: Hardware, channel) -> dict | None:
-        """On inputs between protected pages, in one of the places that the setup has; see `pages`, `torch_memory`.
+        """On inputs between protected pages, in one of the places that the setup has; see `pages`.
 
         What is found beside a tensor that the candidate made; None where nothing is.
         """

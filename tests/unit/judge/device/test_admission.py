@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from kevin.judge.device.admission import Admission, Need
+from kevin.judge.device.lock import Admission, Need
 
 
 def test_what_others_may_still_take_is_not_given_away() -> None:

@@ -18,7 +18,7 @@ from kevin.core.protocol import JudgeProtocol
 from kevin.core.types import Dialect, Kernel, Outcome, Task, TaskSpec, Verdict
 from kevin.judge.compile.native import Build, build_native
 from kevin.judge.correctness import checks
-from kevin.judge.correctness.findings import Findings, Measured
+from kevin.judge.correctness.checks import Findings, Measured
 from kevin.judge.correctness.model import ReferenceModel
 from kevin.judge.device import judging
 from kevin.judge.device.cpu import CpuHardware

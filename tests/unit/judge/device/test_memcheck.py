@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from pathlib import Path
 
-from kevin.judge.device.memcheck import first_violation, sanitizer_command
+from kevin.judge.device.tools import first_violation, sanitizer_command
 
 HEAD = "========= COMPUTE-SANITIZER\n"
 FIRST = """\

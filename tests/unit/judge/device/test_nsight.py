@@ -9,7 +9,7 @@ from pydantic import ValidationError
 
 from kevin.core.errors import DeviceError
 from kevin.core.protocol import JudgeProtocol
-from kevin.judge.device.nsight import find_ncu, profiler_command, read_profile, tool_paths
+from kevin.judge.device.tools import find_ncu, profiler_command, read_profile, tool_paths
 
 _RATIO = "smsp__average_warps_issue_stalled_{}_per_issue_active.ratio"
 _STALLS = ("barrier", "drain", "long_scoreboard", "math_pipe_throttle", "not_selected", "selected", "wait")
@@ -58,7 +58,7 @@ def test_a_profiler_outside_the_system_is_shown_to_the_sandbox(tmp_path: Path) -
 
 
 def test_a_profiler_that_is_missing_or_useless_is_said_so(monkeypatch: pytest.MonkeyPatch) -> None:
-    monkeypatch.setattr("kevin.judge.device.nsight.shutil.which", lambda name, path=None: None)
+    monkeypatch.setattr("kevin.judge.device.tools.shutil.which", lambda name, path=None: None)
     with pytest.raises(DeviceError, match=r"judge\.profiler is ncu, .* install it"):
         find_ncu()
     with pytest.raises(ValidationError, match="profiler ncu needs device cuda"):

@@ -3,8 +3,8 @@
 import pytest
 
 from kevin.core.types import Kernel
-from kevin.judge.rules.own_kernels import OwnKernels
-from kevin.judge.rules.screen import screen
+from kevin.judge.device.own_kernels import OwnKernels
+from kevin.judge.screen import screen
 
 FILL = "void at::native::vectorized_elementwise_kernel<4, at::native::FillFunctor<float>, std::array<char*, 1ul> >(int)"
 ADD = "void at::native::vectorized_elementwise_kernel<4, at::native::CUDAFunctor_add<float>, std::array<char*, 3ul> >()"
