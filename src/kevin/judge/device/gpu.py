@@ -40,7 +40,7 @@ from kevin.judge.device.tools import (
     sanitizer_command,
     tool_paths,
 )
-from kevin.judge.inside.cuda import CudaError, Gpu
+from kevin.judge.inside.cuda import CudaError, DeviceBytes, Gpu
 from kevin.judge.sandbox.cell import CandidateFailed, Cell, prepare_forks
 from kevin.judge.sandbox.isolation import gpu_minor
 from kevin.judge.sandbox.slots import SharedBuffer
@@ -82,18 +82,6 @@ def _start_cuda() -> None:
 def _unclaimed_bytes() -> float:
     free, total = torch.cuda.mem_get_info()
     return free - _LEFT_SHARE * total
-
-
-class _DeviceBytes:
-    """A raw device pointer in the form that torch wraps without a copy."""
-
-    def __init__(self, pointer: int, num_bytes: int) -> None:
-        self.__cuda_array_interface__ = {
-            "shape": (num_bytes,),
-            "typestr": "|u1",
-            "data": (pointer, False),
-            "version": 3,
-        }
 
 
 class GpuHardware(Hardware):
@@ -152,7 +140,7 @@ class GpuHardware(Hardware):
             pointer, size, fd, handle = self._gpu.allocate_shared(num_bytes)
         except CudaError as e:
             raise DeviceFullError(f"no GPU memory for {num_bytes >> 20} MiB of shared tensors: {e}") from e
-        data = torch.as_tensor(_DeviceBytes(pointer, num_bytes), device="cuda")
+        data = torch.as_tensor(DeviceBytes(pointer, num_bytes), device="cuda")
 
         def release() -> None:
             torch.cuda.synchronize()

@@ -8,7 +8,7 @@ import traceback
 import types
 
 import torch
-from cuda import Gpu
+from cuda import DeviceBytes, Gpu
 from host import ColdClock
 from pages import GuardedPages, TorchMemory
 
@@ -51,18 +51,6 @@ def leaves(result) -> list:
     return [torch.as_tensor(result) if isinstance(result, (bool, int, float)) else result]
 
 
-class _DeviceBytes:
-    """A raw device pointer in the form that torch wraps without a copy."""
-
-    def __init__(self, pointer: int, num_bytes: int) -> None:
-        self.__cuda_array_interface__ = {
-            "shape": (num_bytes,),
-            "typestr": "|u1",
-            "data": (pointer, False),
-            "version": 3,
-        }
-
-
 class Hardware:
     """Where tensors live and how a call is timed: host memory and the wall clock, or a GPU and its events."""
 
@@ -80,7 +68,7 @@ class Hardware:
             self.gpu = Gpu()
             self.gpu.stream = ctypes.c_void_p(0)  # torch's default stream
             self.base = self.gpu.import_shared(fd, num_bytes)
-            self.shared = torch.as_tensor(_DeviceBytes(self.base, num_bytes), device="cuda")
+            self.shared = torch.as_tensor(DeviceBytes(self.base, num_bytes), device="cuda")
             self.gpu.flush_l2()
             self.gpu.synchronize()
         os.close(fd)
