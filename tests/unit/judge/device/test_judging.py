@@ -347,7 +347,7 @@ def test_a_references_model_is_used_by_who_has_the_device(
     set_parameters = ReferenceModel.set_parameters
 
     def watched(model: ReferenceModel, values: list[Any]) -> None:
-        used.append(device.room._lock._changed._lock.locked())  # type: ignore[attr-defined]
+        used.append(device.room.lock._changed._lock.locked())  # type: ignore[attr-defined]
         set_parameters(model, values)
 
     monkeypatch.setattr(ReferenceModel, "set_parameters", watched)
