@@ -252,7 +252,7 @@ def inspectors() -> Iterator[Inspectors]:
     with Inspectors(20.0) as inspectors:
         yield inspectors
     deadline = time.monotonic() + 10
-    while any("kevin.api.inspecting" in p.cmdline() for p in psutil.Process().children()):
+    while any("kevin.api.inspector" in p.cmdline() for p in psutil.Process().children()):
         assert time.monotonic() < deadline
         time.sleep(0.05)
 
