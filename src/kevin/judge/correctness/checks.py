@@ -5,7 +5,7 @@ from __future__ import annotations
 
 import statistics
 import time
-from collections.abc import Callable, Sequence
+from collections.abc import Callable
 from typing import Any
 
 import torch
@@ -14,7 +14,7 @@ from kevin.core.protocol import Flag, JudgeProtocol, Rule
 from kevin.core.types import Frozen, Outcome, Round, Timing
 from kevin.judge.correctness.compare import Comparison, compare, kernelbench_allclose
 from kevin.judge.correctness.reference import ReferenceTask
-from kevin.judge.correctness.trials import Trial
+from kevin.judge.correctness.trials import Trial, Trials
 from kevin.judge.sandbox.cell import CandidateFailed, Cell
 from kevin.judge.sandbox.slots import ALIGNMENT_BYTES, DTYPES, PLACES, SharedSlots
 from kevin.tasks.layout import core
@@ -104,7 +104,7 @@ def call_timeout_s(reference: ReferenceTask, protocol: JudgeProtocol) -> float:
 
 def module_trials(
     cell: Cell, reference: ReferenceTask, slots: SharedSlots, protocol: JudgeProtocol, found: Findings
-) -> Sequence[Trial]:
+) -> Trials:
     """The trials that go with how a module keeps its parameters.
 
     Of the reference's names and values: they are given others in all trials but the first. Under other names, or of
@@ -171,7 +171,7 @@ def _run_trial(
 def check_trials(
     cell: Cell,
     reference: ReferenceTask,
-    trials: Sequence[Trial],
+    trials: Trials,
     timeout_s: float,
     slots: SharedSlots,
     protocol: JudgeProtocol,

@@ -7,7 +7,7 @@ meaning of a verdict, is here and the same for both. Several threads may judge a
 from __future__ import annotations
 
 import time
-from collections.abc import Callable, Iterator, Sequence
+from collections.abc import Callable, Iterator
 from contextlib import ExitStack, closing, contextmanager, nullcontext
 from functools import partial
 from pathlib import Path
@@ -29,7 +29,6 @@ from kevin.judge.correctness.checks import (
 )
 from kevin.judge.correctness.other_sizes import other_sizes
 from kevin.judge.correctness.reference import ReferenceTask
-from kevin.judge.correctness.trials import Trial
 from kevin.judge.device.hardware import Hardware
 from kevin.judge.device.roofline import count_flops, roofline
 from kevin.judge.device.room import Room
@@ -204,7 +203,7 @@ class Judging:
     def _check(self, cell: Cell, workspace: Workspace, kernel: Kernel, found: Findings) -> float:
         """All correctness trials of a loaded candidate, for which the device is held. As `check_trials`."""
         reference, slots = workspace.reference, workspace.slots
-        trials: Sequence[Trial] = reference.trials
+        trials = reference.trials
         if kernel.dialect == "load_inline":
             trials = module_trials(cell, reference, slots, self.protocol, found)
         timeout_s = call_timeout_s(reference, self.protocol)
