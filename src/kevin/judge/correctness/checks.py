@@ -19,6 +19,7 @@ from kevin.judge.sandbox.cell import CandidateFailed, Cell
 from kevin.judge.sandbox.slots import ALIGNMENT_BYTES, DTYPES, PLACES, SharedSlots
 from kevin.tasks.layout import core
 
+_IDLE_CPU_S, _IDLE_CPU_SHARE = 0.002, 0.25
 _MOST_FREE_BYTES = 4 << 30
 """Of the memory that PyTorch's allocator keeps in this process while nothing is in it."""
 
@@ -94,6 +95,21 @@ def require_intact(
     given = inputs if reference.keeps_inputs is not False else None
     if name := slots.changed_argument(slot, given, parameters):
         raise CandidateFailed(Outcome.INCORRECT, "input_mutated", f"it changes its argument {name}")
+
+
+def require_idle(cell: Cell, call_us: float) -> None:
+    """Raises CandidateFailed where one that has answered is still computing (a thread that fills the output later).
+
+    Args:
+        call_us: which its last calls took.
+    """
+    before, start = cell.cpu_seconds(), time.perf_counter()
+    time.sleep(min(0.01, call_us / 1e6))
+    after, waited = cell.cpu_seconds(), time.perf_counter() - start
+    if before is not None and after is not None and after - before > _IDLE_CPU_S + _IDLE_CPU_SHARE * waited:
+        raise CandidateFailed(
+            Outcome.QUARANTINED, "work_after_return", "it still computes after its launcher has returned"
+        )
 
 
 def call_timeout_s(reference: ReferenceTask, protocol: JudgeProtocol) -> float:
