@@ -19,12 +19,12 @@ from typer.testing import CliRunner
 import kevin
 from kevin import DeviceError, HarnessError, Judge, JudgeProtocol, Outcome, TaskError, UsageError
 from kevin.api import inspector
-from kevin.api.adapter import VerdictStore
 from kevin.api.engine import Engine
 from kevin.api.inspector import Inspectors
 from kevin.api.pairs import make_task
 from kevin.cli.app import app
 from kevin.core.candidate import make_kernel
+from kevin.judge.store import VerdictStore
 
 pytestmark = pytest.mark.timing
 
