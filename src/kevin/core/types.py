@@ -259,6 +259,24 @@ class Message(Frozen):
 Conversation = tuple[Message, ...]
 
 
+class Exchange(Frozen):
+    """What was asked at one turn of a transcript, and equally good answers to it."""
+
+    turn: int
+    answers: tuple[str, ...]
+    """The first is the one that the transcript goes on with."""
+
+
+class Transcript(Frozen):
+    """A conversation up to the prompt of its last turn, and answers at some of its turns: what a base model reads."""
+
+    task_id: str
+    conversation: Conversation
+    """The prompt of the last turn. Where it shows every earlier turn, its first 2 t - 1 messages are the prompt of turn
+    t, from the second on."""
+    exchanges: tuple[Exchange, ...]
+
+
 class Completion(Frozen):
     """What a policy answered to one conversation."""
 

@@ -1,4 +1,4 @@
-"""A training run on disk: started, killed, resumed, finished.
+"""A training run on disk, started, killed, resumed, finished; by one process or by several.
 
 ::
 
@@ -14,6 +14,8 @@ from __future__ import annotations
 
 import json
 import logging
+import os
+import sys
 from collections.abc import Iterator, Sequence
 from contextlib import contextmanager
 from pathlib import Path
@@ -29,9 +31,8 @@ from kevin.core.types import Task
 from kevin.policy.load import policy_identity
 from kevin.policy.rehearsal import has_random_weights
 from kevin.rollout.settings import Judge
-from kevin.train.checkpoint import NUM_CHECKPOINTS, CheckpointKeeper
-from kevin.train.order import task_order, training_tasks
-from kevin.train.stability import rehearsal, run_summary
+from kevin.train.order import training_tasks
+from kevin.train.records import rehearsal, run_summary
 
 logger = logging.getLogger(__name__)
 
@@ -87,12 +88,13 @@ def run_training(
         own = own.model_copy(update={"train": rehearsal(own.train)})
     with _judge(own, store, judge) as judging:
         if own.train.method == "think_prune":
-            from kevin.train.think_prune import think_prune_train
-
-            summary = think_prune_train(own, run, tasks, judging, out)
+            from kevin.train.think_prune import think_prune_train as train_run
         else:
-            summary = _train_grpo(own, run, tasks, judging, out)
-    if summary is not None:
+            from kevin.train.grpo_run import grpo_train as train_run
+        ended = train_run(own, run, tasks, judging, out)
+    if ended is not None:
+        summary = run_summary(run, own.train, *ended)
+        logger.info("training ended after step %d of %d: %s", ended.step, own.train.num_steps, summary["reason"])
         files.write_text(out / "finished.json", strict_json({"limits": limits, "summary": summary}, indent=1) + "\n")
         files.write_text(out / "summary.json", strict_json(summary, indent=1) + "\n")
 
@@ -177,41 +179,18 @@ def _judge(study: Study, store: Path | None, judge: Judge | None) -> Iterator[Ju
         yield opened
 
 
-def _train_grpo(study: Study, run: str, tasks: Sequence[Task], judge: Judge, out: Path) -> dict[str, Any] | None:
-    """The summary; None on all processes but the main one."""
-    import torch
+def leave_together() -> None:
+    """End this process once all have come this far; a training of one process goes on.
 
-    from kevin.policy.transformers import load_transformers
-    from kevin.train.bill import GB
-    from kevin.train.fit import check_memory
-    from kevin.train.grpo import KernelTrainer, grpo_config
-    from kevin.train.metrics import MetricsLog
-    from kevin.train.observer import StepObserver
-    from kevin.train.parallel import meet_alone, process_count
-    from kevin.train.step import StepPlayer
+    Without the interpreter's own teardown: DeepSpeed keeps process groups, whose threads outlive
+    ``destroy_process_group``, and what one of them aborts then would fail a training that has ended.
+    """
+    import torch.distributed as dist
 
-    meet_alone()
-    train = study.train
-    if torch.cuda.is_available() and train.lora is not None:
-        check_memory(study, torch.cuda.get_device_properties(0).total_memory / GB)
-    order = task_order(tasks, train.num_steps, train.tasks_per_step, study.seed + train.seed)
-    args = grpo_config(study, out, process_count(), on_cpu=not torch.cuda.is_available())
-    config = study.policies[train.init].model_copy(update={"dtype": train.dtype, "backend": "transformers"})
-    loaded = load_transformers(train.init, config)
-    player = StepPlayer(study, run, tasks, judge, out)
-    keeper = CheckpointKeeper(out / "checkpoints", NUM_CHECKPOINTS)
-    found = keeper.latest()
-    log = MetricsLog(out, first_step=found[1] + 1 if found else 1) if args.process_index == 0 else None
-    observer = StepObserver(study, player, keeper, log)
-    trainer = KernelTrainer(study, order, player, loaded.model, loaded.tokenizer, args, [observer])
-    observer.trainer = trainer
-    if found:
-        logger.info("resuming after step %d", found[1])
-    trainer.train(resume_from_checkpoint=str(found[0]) if found else None)
-    if log is None:
-        return None
-    log.close()
-    reached = trainer.state.global_step // (train.updates_per_step * train.num_iterations)
-    summary = run_summary(run, train, reached, observer.stop_reason, log.elapsed_s)
-    logger.info("training ended after step %d of %d: %s", reached, train.num_steps, summary["reason"])
-    return summary
+    if not dist.is_initialized() or dist.get_world_size() == 1:
+        return
+    dist.barrier()
+    logging.shutdown()
+    sys.stdout.flush()
+    sys.stderr.flush()
+    os._exit(0)

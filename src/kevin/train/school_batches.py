@@ -8,13 +8,12 @@ from __future__ import annotations
 import queue
 import threading
 from collections.abc import Iterator, Sequence
-from typing import TYPE_CHECKING, NamedTuple
+from typing import TYPE_CHECKING, Literal, NamedTuple, Protocol
 
 from kevin.core.errors import ConfigError
+from kevin.core.types import Transcript
 from kevin.policy.chat import prompt_text
-from kevin.train.corpus import CHUNK, Kind, Writers
 from kevin.train.unpadded import answer_states, takes_rows
-from kevin.writer.transcripts import Transcript
 
 if TYPE_CHECKING:
     import torch
@@ -25,6 +24,22 @@ _PATIENCE = 8
 _ATTENTION_TOKENS = 4500
 """Length at which attention costs a model of 135 million parameters as much as all else, by its operations."""
 _HALVINGS = 20
+
+
+Kind = Literal["trained on", "held out", "held out later"]
+"""What conversations are for: training; or the loss on first, or on later turns, in styles that are never trained on.
+"""
+
+
+class Corpus(Protocol):
+    """Whoever writes the school's conversations, without end and always the same."""
+
+    identity: str | None
+    """Digest of what the study's configuration does not say; None where that is all."""
+    has_held_out_later: bool
+
+    def chunks(self, first: int = 0, kind: Kind = "trained on") -> Iterator[list[Transcript]]:
+        """Some at a time, in order, from number ``first`` on."""
 
 
 class Sample(NamedTuple):
@@ -142,7 +157,7 @@ def school_batches(
     """Whole conversations until there are ``batch_tokens``, again and again.
 
     Args:
-        chunks: from that on which holds conversation number ``first``.
+        chunks: from conversation number ``first`` on.
         padded: as `cut`.
         longest: samples of more tokens are left out.
         num_devices: that share a step.
@@ -150,15 +165,13 @@ def school_batches(
     Raises:
         ConfigError: no sample is as short as that.
     """
-    number = first - first % CHUNK
+    number = first
     batch: list[Sample] = []
     num_tokens = missed = 0
     for chunk in chunks:
         fitting = 0
         for samples in encode(chunk, tokenizer):
             number += 1
-            if number <= first:
-                continue
             kept = [s for s in samples if len(s.tokens) <= longest]
             fitting += len(kept)
             batch += kept
@@ -176,11 +189,11 @@ def school_batches(
 
 
 def held_out_samples(
-    writers: Writers, tokenizer: PreTrainedTokenizerBase, num: int, longest: int, kind: Kind = "held out"
+    corpus: Corpus, tokenizer: PreTrainedTokenizerBase, num: int, longest: int, kind: Kind = "held out"
 ) -> list[Sample]:
     """Samples of ``num`` conversations that are not trained on, of at most ``longest`` tokens."""
     written: list[Transcript] = []
-    for chunk in writers.chunks(kind=kind):
+    for chunk in corpus.chunks(kind=kind):
         written += chunk
         if len(written) >= num:
             break

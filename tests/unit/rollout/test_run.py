@@ -17,8 +17,8 @@ from kevin.core.progress import progress
 from kevin.core.resume import STEP_VERSIONS
 from kevin.core.types import Kernel, Outcome, Task, TaskSpec, TensorSpec
 from kevin.rollout import run as run_module
-from kevin.rollout.ceiling import run_ceiling
 from kevin.rollout.run import run_rollout, run_rollouts
+from kevin.rollout.written import run_ceiling
 
 X = TensorSpec(name="x", shape=(4,), dtype="float32")
 SPEC = TaskSpec(inputs=(X,), outputs=(X.model_copy(update={"name": "out"}),))
@@ -313,7 +313,7 @@ class TestProgress:
 def test_the_light_modules_stay_light():
     """The loop, the protocol and the loader import no framework until a backend needs one."""
     code = (
-        "import sys; import kevin.rollout.run, kevin.rollout.search, kevin.rollout.ceiling, kevin.policy.load, "
+        "import sys; import kevin.rollout.run, kevin.rollout.search, kevin.rollout.written, kevin.policy.load, "
         "kevin.policy.replay, kevin.core.progress; "
         "print([m for m in ('torch', 'transformers', 'trl', 'vllm', 'distributed', 'openai') if m in sys.modules])"
     )

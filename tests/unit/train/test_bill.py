@@ -9,10 +9,9 @@ import pytest
 
 from kevin.core.config import Study, load_study
 from kevin.core.errors import ConfigError
-from kevin.core.lengths import with_lengths
+from kevin.core.lengths import longest_response, with_lengths
 from kevin.train.architecture import Architecture, architecture, read_architecture
 from kevin.train.bill import SCALES, assumptions, bill_text, make_bill
-from kevin.train.lengths import longest_response
 from kevin.workflow import resources
 
 CONFIG = Path(__file__).parents[3] / "config"

@@ -9,9 +9,8 @@ from torch._dynamo.utils import counters
 from transformers import AutoModelForCausalLM, LlamaConfig, PreTrainedModel
 
 from kevin.core.errors import DeviceError
-from kevin.train.compiled import compile_layers, compiling
 from kevin.train.school_batches import Sample, summed_loss
-from kevin.train.unpadded import leave_out_padding
+from kevin.train.unpadded import compile_layers, compiling, leave_out_padding
 
 NUM_LAYERS = 3
 

@@ -9,11 +9,10 @@ import torch
 from torch.nn.functional import cross_entropy
 
 from kevin.core.config import BaseModelConfig
-from kevin.train import copying
+from kevin.train import base_model
 from kevin.train.base_model import bare_model
-from kevin.train.copying import Drills, can_hold_copying_heads
-from kevin.train.gradients import Gradients, answer_loss, parts_of
-from kevin.train.packing import Branch, Row, collate
+from kevin.train.copying import can_hold_copying_heads
+from kevin.train.packing import Branch, Drills, Gradients, Row, answer_loss, collate, parts_of
 
 pytestmark = pytest.mark.usefixtures("one_thread")
 
@@ -46,7 +45,7 @@ def test_an_untrained_model_copies_what_it_reads(
     config = BaseModelConfig(num_heads=num_heads)
     tokens = repeated(num_tokens, seed=num_tokens)
     copied, loss = guesses(config, tokens)
-    monkeypatch.setattr(copying, "can_hold_copying_heads", lambda model: False)
+    monkeypatch.setattr(base_model, "can_hold_copying_heads", lambda model: False)
     plain, plain_loss = guesses(config, tokens)
     assert copied > 0.5 and plain < 0.1
     assert loss < plain_loss - 2

@@ -12,7 +12,7 @@ from kevin.train.base_model import BATCH_SIZE
 from kevin.train.forecast import Pace, forecast, forecast_text, measure_pace
 
 ROOT = Path(__file__).parents[3]
-PACE = Pace(step_s=0.3, write_s=0.005, compile_s=1.0, num_cores=2)
+PACE = Pace(step_s=0.3, compile_s=1.0, num_cores=2)
 
 
 @pytest.fixture
@@ -54,7 +54,7 @@ def test_the_pace_is_measured(study):
     sizes = {"hidden_size": 64, "num_heads": 1, "num_layers": 1, "intermediate_size": 64}
     small = study.model_copy(update={"base_model": study.base_model.model_copy(update=sizes)})
     pace = measure_pace(small, 1)
-    assert pace.step_s > 0 and pace.write_s > 0 and pace.compile_s > 0
+    assert pace.step_s > 0 and pace.compile_s > 0
 
 
 def test_what_is_there_is_done_and_a_finished_study_says_nothing(study, tmp_path, monkeypatch):

@@ -12,10 +12,10 @@ from golden import same_numbers
 from kevin.core import files
 from kevin.core.config import Study, TrainConfig
 from kevin.core.errors import ConfigError, HarnessError
+from kevin.core.lengths import longest_response, response_tokens
 from kevin.core.types import Outcome
 from kevin.train import grpo, step, unpadded
-from kevin.train.lengths import longest_response, response_tokens
-from kevin.train.metrics import TIMES, read_metrics
+from kevin.train.records import TIMES, read_metrics
 
 pytestmark = pytest.mark.usefixtures("one_thread")
 

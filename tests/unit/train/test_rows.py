@@ -14,10 +14,10 @@ from kevin.core import files
 from kevin.core.config import RewardConfig, TrainConfig
 from kevin.core.errors import ConfigError, HarnessError
 from kevin.core.types import Kernel, Outcome, TaskSpec, TensorSpec, Turn
-from kevin.train import stability
+from kevin.train import records
 from kevin.train.order import task_order, training_tasks
+from kevin.train.records import TrainingStoppedError, check_finite, repetition, stop_reason
 from kevin.train.rows import check_judged, rows_frame, step_metrics, training_rows
-from kevin.train.stability import TrainingStoppedError, check_finite, repetition, stop_reason
 
 
 def turn(trajectory, number, speedup=None, outcome=Outcome.INCORRECT, task="t"):
@@ -209,7 +209,7 @@ def test_repetition():
 
 
 def test_stop_rule_wants_patience_and_names_its_reason(monkeypatch):
-    monkeypatch.setattr(stability, "STOP_PATIENCE", 2)
+    monkeypatch.setattr(records, "STOP_PATIENCE", 2)
     config = TrainConfig(stop_not_okay=0.5, stop_repetition=0.7)
     drifting = [{"not_okay_ratio": x, "repetition": 0.1} for x in (0.1, 0.6, 0.4, 0.6, 0.7)]
     assert [stop_reason(drifting[: i + 1], config) is None for i in range(5)] == [True] * 4 + [False]
@@ -232,7 +232,7 @@ def test_trl_is_imported_in_one_module_and_the_arithmetic_needs_no_framework():
     source = Path(__file__).parents[3] / "src/kevin"
     users = [p.name for p in source.rglob("*.py") if re.search(r"^\s*(from|import) trl\b", p.read_text(), re.MULTILINE)]
     assert users == ["grpo.py"]
-    modules = ", ".join(f"kevin.train.{m}" for m in ("rows", "order", "stability", "bill", "own_share", "checkpoint"))
+    modules = ", ".join(f"kevin.train.{m}" for m in ("rows", "order", "records", "bill", "checkpoint"))
     code = f"import sys, {modules}; print('torch' in sys.modules)"
     run = subprocess.run([sys.executable, "-c", code], capture_output=True, text=True, check=True)
     assert run.stdout.strip() == "False"
