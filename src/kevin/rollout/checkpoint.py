@@ -1,10 +1,14 @@
-"""A rollout on disk, turn by turn, so that a killed run goes on where it stopped.
+"""A rollout on disk: turn by turn, so that a killed run goes on where it stopped, and finished.
 
 ::
 
     checkpoint/manifest.json                what is being rolled out; a resume must match it
     checkpoint/turn_001.completions.jsonl   one line per answer, appended as answers come in
     checkpoint/turn_001.turns.jsonl         one line per judged turn, written at once when the turn is judged
+    finished/rollout.json                   what was rolled out
+    finished/turns.parquet                  the same file as the step's output, which the workflow deletes before it
+                                            makes it again
+    finished.old-1/                         one of something else, from before
 """
 
 from __future__ import annotations
@@ -18,8 +22,8 @@ from typing import Any
 from pydantic import ValidationError
 
 from kevin.core.errors import DataError
-from kevin.core.files import append_line, write_text
-from kevin.core.resume import differences, read_identity, with_defaults
+from kevin.core.files import append_line, link_or_copy, write_text
+from kevin.core.identity import changes, refused, set_aside, write_identity
 from kevin.core.texts import split_lines, strict_json
 from kevin.core.types import Completion, Turn
 from kevin.rollout.settings import IDENTITY_DEFAULTS, Place
@@ -36,17 +40,12 @@ class Checkpoint:
         """
         self.folder = folder
         manifest = folder / "manifest.json"
-        wanted = json.loads(strict_json(identity))
         if manifest.exists() and self._has_answers():
-            if changes := list(differences(with_defaults(read_identity(manifest), IDENTITY_DEFAULTS), wanted)):
-                raise DataError(
-                    f"{folder} holds an unfinished rollout of something else:\n"
-                    + "\n".join(f"  {c}" for c in changes)
-                    + f"\nGo back to the old configuration to finish it, or start anew: rm -r {folder}"
-                )
+            if found := changes(manifest, identity, IDENTITY_DEFAULTS):
+                raise refused(folder, "an unfinished rollout", found)
             logger.info("resuming the rollout in %s", folder)
         else:
-            write_text(manifest, strict_json(wanted, indent=1, sort_keys=True) + "\n")
+            write_identity(manifest, identity)
 
     def _has_answers(self) -> bool:
         return any(b"\n" in path.read_bytes() for path in self.folder.glob("turn_*.jsonl"))
@@ -98,3 +97,24 @@ class Checkpoint:
 
     def _path(self, turn: int, what: str) -> Path:
         return self.folder / f"turn_{turn:03d}.{what}.jsonl"
+
+
+def restore(out: Path, identity: Mapping[str, Any]) -> bool:
+    """Put the finished rollout that ``identity`` (JSON values, nested) describes at ``out`` again, if it is there."""
+    kept, manifest = out.parent / "finished" / out.name, out.parent / "finished" / "rollout.json"
+    if not (kept.exists() and manifest.exists()) or changes(manifest, identity, IDENTITY_DEFAULTS):
+        return False
+    logger.info("%s is done already; for a new one: rm -r %s", out, kept.parent)
+    out.unlink(missing_ok=True)
+    link_or_copy(kept, out)
+    return True
+
+
+def keep(out: Path, identity: Mapping[str, Any]) -> None:
+    """Keep the rollout that stands at ``out``. One of something else that was kept before is set aside."""
+    folder = out.parent / "finished"
+    if folder.exists():
+        logger.warning("%s was rolled out anew; the one before is kept in %s", out, set_aside(folder))
+    folder.mkdir()
+    link_or_copy(out, folder / out.name)
+    write_identity(folder / "rollout.json", identity)

@@ -23,9 +23,8 @@ from typing import Any
 
 from kevin.core import files
 from kevin.core.config import RewardConfig, RolloutConfig, Study, TrainConfig
-from kevin.core.errors import DataError
+from kevin.core.identity import changes, refused, set_aside, write_identity
 from kevin.core.lengths import check_context, with_lengths
-from kevin.core.resume import differences, read_identity, set_aside, with_defaults
 from kevin.core.texts import strict_json
 from kevin.core.types import Task
 from kevin.policy.load import policy_identity
@@ -142,25 +141,15 @@ def start_or_resume(out: Path, wanted: dict[str, Any]) -> None:
         DataError: the folder holds an unfinished run of something else; the text names every difference.
     """
     path = out / "run.json"
-    wanted = json.loads(strict_json(wanted))
-    if not path.exists():
-        files.write_text(path, strict_json(wanted, indent=1, sort_keys=True) + "\n")
-        return
-    changes = list(differences(with_defaults(read_identity(path), IDENTITY_DEFAULTS), wanted))
-    if changes and (out / "finished.json").exists():
+    found = changes(path, wanted, IDENTITY_DEFAULTS) if path.exists() else []
+    if found and (out / "finished.json").exists():
         logger.warning(
-            "%s held a finished run of something else (%s); moved to %s", out, "; ".join(changes), set_aside(out)
+            "%s held a finished run of something else (%s); moved to %s", out, "; ".join(found), set_aside(out)
         )
-        start_or_resume(out, wanted)
-    elif changes and not _has_begun(out):
-        path.unlink()
-        start_or_resume(out, wanted)
-    elif changes:
-        raise DataError(
-            f"{out} holds a training run of something else:\n"
-            + "\n".join(f"  {c}" for c in changes)
-            + f"\nGo back to the old configuration to go on with it, or start anew: rm -r {out}"
-        )
+    elif found and _has_begun(out):
+        raise refused(out, "a training run", found)
+    if found or not path.exists():
+        write_identity(path, wanted)
 
 
 def _has_begun(out: Path) -> bool:

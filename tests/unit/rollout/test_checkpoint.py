@@ -40,9 +40,10 @@ class TestResume:
 
     @pytest.mark.parametrize("num_writes", range(N + 1))  # of the manifest, and of each turn
     def test_killed_while_writing(self, folder, monkeypatch, num_writes):
+        from kevin.core import files
         from kevin.rollout import checkpoint as module
 
-        count, real = 0, module.write_text
+        count, real = 0, files.write_text
 
         def dying(path, text):
             nonlocal count
@@ -51,7 +52,8 @@ class TestResume:
                 raise Killed
             real(path, text)
 
-        monkeypatch.setattr(module, "write_text", dying)
+        for owner in (files, module):
+            monkeypatch.setattr(owner, "write_text", dying)
         with pytest.raises(Killed):
             run(checkpoint=folder)
         monkeypatch.undo()
