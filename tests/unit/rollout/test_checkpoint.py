@@ -99,11 +99,6 @@ class TestResume:
         assert set(second.asked()) == missing
         assert set(judge.judged()) == {"kernel " + " ".join(map(str, p)) for p in missing | set(script)}
 
-    def test_a_failed_retry_keeps_the_failure(self, folder):
-        script = {("l1/a", 0, 2): SandboxError("x")}
-        first = run(judge=ScriptedJudge(script), checkpoint=folder)
-        assert run(judge=ScriptedJudge(script), checkpoint=folder) == first
-
     def test_a_policy_error_keeps_what_was_answered(self, folder):
         class Dying(ScriptedPolicy):
             def complete(self, requests, sampling, on_completion=None):
@@ -159,11 +154,3 @@ class TestResume:
         (folder / name).write_text("{nonsense\n")
         with pytest.raises(DataError, match=f"{name}: damaged"):
             run(checkpoint=folder)
-
-
-def test_the_manifest_is_readable(tmp_path):
-    run(checkpoint=tmp_path / "c")
-    manifest = json.loads((tmp_path / "c" / "manifest.json").read_text())
-    assert manifest["policy"] == "scripted"
-    assert manifest["rollout"]["num_turns"] == N
-    assert set(manifest["tasks"]) == {t.id for t in TASKS}

@@ -18,7 +18,7 @@ from kevin.policy.interface import Request, Sampling
 from kevin.policy.load import load_policy
 from kevin.tasks.catalog import catalog
 from kevin.train import base_model
-from kevin.train.packing import IGNORED, Encoder, answer_loss, bucketed, collate
+from kevin.train.packing import IGNORED, Encoder, answer_loss, collate
 from kevin.train.tokenizer import VOCABULARY, train_tokenizer
 from kevin.train.training import rate_share
 from kevin.writer import corpus
@@ -91,12 +91,6 @@ def test_a_packed_row_has_the_loss_of_its_samples(written, tokenizer):
     assert packed == pytest.approx(total / num, rel=1e-4)
 
 
-def test_batches_hold_every_row_once(written, tokenizer):
-    rows = [Encoder(tokenizer).row(t) for t in written]
-    batches = bucketed(rows, 5, pool=2)
-    assert sorted(map(id, (r for b in batches for r in b))) == sorted(map(id, rows))
-
-
 @pytest.fixture(scope="module")
 def study():
     own = [t for t in catalog("cpu") if t.name in ("relu", "softmax")]
@@ -166,9 +160,3 @@ def test_the_learning_rate_warms_up_and_falls():
     assert max(rates) == pytest.approx(1.0, abs=0.01)
     assert rates[0] < 0.3 and rates[-1] < 0.1
     assert rates[10:] == sorted(rates[10:], reverse=True)
-
-
-def test_texts_encoded_ahead_are_the_same(tokenizer, written):
-    ahead, alone = Encoder(tokenizer), Encoder(tokenizer)
-    ahead.know(m.content for t in written for m in t.conversation)
-    assert [ahead.row(t) for t in written[:6]] == [alone.row(t) for t in written[:6]]

@@ -11,7 +11,6 @@ from torch.nn.functional import cross_entropy
 from kevin.core.config import BaseModelConfig
 from kevin.train import base_model
 from kevin.train.base_model import bare_model
-from kevin.train.copying import can_hold_copying_heads
 from kevin.train.packing import Branch, Drills, Gradients, Row, answer_loss, collate, parts_of
 
 pytestmark = pytest.mark.usefixtures("one_thread")
@@ -63,13 +62,6 @@ def test_two_tokens_tell_which_of_two_places_is_gone_on_from() -> None:
         assert int(logits.argmax()) == after
 
 
-def test_a_model_too_small_for_them_starts_as_any_other() -> None:
-    small = BaseModelConfig(num_heads=1, hidden_size=64)
-    model = bare_model(small, VOCABULARY, end=0, pad=1)
-    assert not can_hold_copying_heads(model)
-    assert all(float(layer.mlp.down_proj.weight.detach().abs().sum()) > 0 for layer in model.model.layers)
-
-
 def test_answers_of_drills_are_pieces_of_them() -> None:
     rows = [Row([1, 2], [Branch(2, [5, 6, 7, 0])]), Row([3], [Branch(1, [7, 8, 0])])]
     row = Drills(rows, special={0}).draw(random.Random(1), num_tokens=30, num_pieces=4, length=10)
@@ -96,12 +88,3 @@ def test_rows_by_themselves_have_the_gradients_of_their_batch() -> None:
     assert sum(p.weight * loss for p, loss in zip(parts, losses, strict=True)) == pytest.approx(whole.item(), rel=1e-5)
     for weights, wanted in zip(model.parameters(), expected, strict=True):
         torch.testing.assert_close(weights.grad, wanted, rtol=1e-4, atol=1e-6)
-
-
-def test_copying_heads_differ_by_their_seed_alone() -> None:
-    def embedded(seed: int) -> torch.Tensor:
-        torch.manual_seed(0)
-        model = bare_model(BaseModelConfig(), VOCABULARY, end=0, pad=1, seed=seed)
-        return model.get_input_embeddings().weight.detach().cpu()
-
-    assert torch.equal(embedded(1), embedded(1)) and not torch.equal(embedded(1), embedded(2))

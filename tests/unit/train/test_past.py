@@ -17,7 +17,6 @@ from kevin.core import files
 from kevin.core.config import Study
 from kevin.core.errors import ConfigError, DataError
 from kevin.core.types import Outcome, Timing, Verdict, digest
-from kevin.policy.weights import weights_identity
 from kevin.rollout import run as run_module
 from kevin.rollout import written
 from kevin.train import school
@@ -183,12 +182,6 @@ def test_later_turns_come_into_the_corpus_at_their_share(study, made):
     assert tasks_of["held out later"] == held_out and not tasks_of["trained on"] & held_out
 
 
-def test_without_a_past_the_corpus_is_that_of_first_turns(study, folder):
-    plain = make_study(folder)
-    for chunk in range(2):
-        assert list(corpus.school_corpus(study, TASKS, chunk)) == list(corpus.school_corpus(plain, TASKS, chunk))
-
-
 def records_of(out):
     return [json.loads(line) for line in (out / "training.jsonl").read_text().splitlines()]
 
@@ -203,16 +196,6 @@ def taught(study, made, folder, tmp_path_factory):
     out = tmp_path_factory.mktemp("taught") / "base_model"
     school.train_school(study, corpus_of(study, made), out)
     return out
-
-
-def test_both_losses_are_recorded(taught, folder):
-    records = records_of(taught)
-    assert len(records) == 4
-    assert all("held_out_loss" in r and "held_out_later_loss" in r for r in records if r["step"] % 2 == 0)
-    summary = json.loads((taught / "summary.json").read_text())
-    assert summary["init"] == str(folder)
-    assert summary["held_out_later_loss"] == records[-1]["held_out_later_loss"]
-    assert weights_identity(str(taught)) != weights_identity(str(folder))
 
 
 def test_a_killed_one_goes_on_with_the_same_past_only(study, made, folder, taught, tmp_path, monkeypatch, caplog):

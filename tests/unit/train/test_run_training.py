@@ -12,7 +12,7 @@ from train_fixtures import Killed, all_wrong_for, curve, judge, make_study, save
 
 from kevin.core import files
 from kevin.core.config import Study
-from kevin.core.errors import ConfigError, DataError, DeviceError, HarnessError, UsageError
+from kevin.core.errors import ConfigError, DataError, DeviceError, HarnessError
 from kevin.policy.load import load_policy
 from kevin.train import grpo, grpo_run, records
 from kevin.train.checkpoint import export_policy
@@ -164,14 +164,6 @@ def test_a_missing_checkpoint_starts_anew_and_an_unfinished_one_is_not_used(fini
     for checkpoint in (out / "checkpoints").glob("checkpoint-*"):
         (checkpoint / "complete.json").unlink()
     assert train(out.parent, out=out.name, num_steps=4) == whole
-
-
-def test_a_model_without_a_chat_template(tmp_path):
-    make_study(tmp_path)
-    shutil.rmtree(tmp_path / "base")
-    save_model(tmp_path / "base", template=None)
-    with pytest.raises(UsageError, match="chat template"):
-        train(tmp_path)
 
 
 def test_a_missing_model(tmp_path):

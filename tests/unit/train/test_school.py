@@ -322,9 +322,3 @@ def test_a_checkpoint_of_another_training_is_not_used(tmp_path, caplog):
     assert training.Checkpoint(tmp_path, "one").read() == {"identity": "one", "records": []}
     assert training.Checkpoint(tmp_path, "other").read() is None
     assert "starts anew" in caplog.text
-
-
-def test_other_dialects_are_refused(folder):
-    study = make_study(folder).model_copy(update={"dialect": "load_inline"})
-    with pytest.raises(ConfigError, match="c_abi"):
-        Writers(study, small_catalog())

@@ -118,17 +118,6 @@ def test_one_wake_up_and_one_sleep_a_step(trainer):
     assert trainer.llm.calls == step * 2
 
 
-def test_it_sleeps_after_a_failure_too(trainer):
-    with pytest.raises(RuntimeError), awake(trainer):
-        raise RuntimeError("the judge is broken")
-    assert trainer.llm.calls[-1] == "sleep 2" and trainer.vllm_generation._llm_weights_sleeping
-
-
-def test_no_prompts_no_call(trainer):
-    assert ask(trainer, [], []) == {}
-    assert trainer.llm.calls == []
-
-
 def test_a_process_of_a_group_keeps_its_own_answers(trainer, monkeypatch):
     import torch.distributed as dist
 
