@@ -9,8 +9,7 @@ from typing import Any
 from kevin.core.types import Task, Turn, digest
 from kevin.policy.interface import Policy
 from kevin.rollout.checkpoint import Checkpoint
-from kevin.rollout.control import shuffled_feedback
-from kevin.rollout.search import Search, Trajectories
+from kevin.rollout.search import Search, Trajectories, shuffled_feedback
 from kevin.rollout.settings import Judge, Place, RolloutSettings, TurnTiming
 from kevin.rollout.turn import TurnPlayer
 

@@ -22,10 +22,9 @@ from kevin.policy.interface import Policy
 from kevin.policy.load import load_policy, policy_identity
 from kevin.rollout.beside import judges_beside
 from kevin.rollout.checkpoint import keep, restore
-from kevin.rollout.cost import judging_devices, turn_seconds
 from kevin.rollout.refine import refine, rollout_identity, search_identity
 from kevin.rollout.search import Trajectories, make_search
-from kevin.rollout.settings import RolloutSettings, TurnTiming
+from kevin.rollout.settings import RolloutSettings, TurnTiming, judging_devices, turn_seconds
 
 if TYPE_CHECKING:
     from kevin.judge.pool.judge_pool import JudgePool
@@ -65,7 +64,7 @@ def run_rollouts(
     """Roll out policy ``policy_name`` on splits of ``tasks_path``, one after the other, with one engine and one judge.
 
     ``strategy``: a key of ``search.strategies``; as ``rollout`` says when absent. A file's metadata say what each
-    turn took of the device (``turn_seconds``, see `kevin.rollout.cost`), and which devices judged (``judged_on``).
+    turn took of the device (``turn_seconds``, see `kevin.rollout.settings`), and which devices judged (``judged_on``).
 
     Beside it: ``finished/``, from which the same rollout is taken again; ``timing.jsonl``, one line per turn that was
     worked on; and until all is done ``checkpoint/``, from which a killed run goes on. Answers that ran into the limit

@@ -1,4 +1,5 @@
-"""How the trajectories of a task depend on each other: not at all, as a beam, or as a population of kernels.
+"""How trajectories depend on each other: not at all, as a beam, as a population of kernels; or, as a control, by the
+feedback of another one, since what turns gain without true feedback is gained by drawing again.
 
 A search is asked twice a turn: which turns each prompt shows (``shown``), and what each place goes on from when a turn
 that is not the last one is judged (``after``). Where trajectories depend on each other (``is_coupled``) a turn that
@@ -116,3 +117,18 @@ def select(
         (task_id, k): [t.model_copy(update={"trajectory": k}) for t in best[k * len(best) // num_trajectories]]
         for k in range(num_trajectories)
     }
+
+
+def shuffled_feedback(turns: Sequence[Turn], seed: int) -> list[Turn]:
+    """The judged turns of one number, each with the feedback of another one: of another task's where there is one.
+
+    Which one follows from the seed, the turn's number and the turns. A turn that is alone loses its feedback.
+    """
+    told = []
+    for turn in turns:
+        others = [t for t in turns if t is not turn and t.outcome is not None]
+        foreign = [t for t in others if t.task_id != turn.task_id]
+        rng = random.Random(f"kevin shuffled feedback, {seed}, {turn.task_id}, {turn.trajectory}, {turn.turn}")
+        feedback = rng.choice(foreign or others).feedback if others else ""
+        told.append(turn.model_copy(update={"feedback": feedback}) if turn.outcome is not None else turn)
+    return told

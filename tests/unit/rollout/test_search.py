@@ -12,10 +12,8 @@ from rollout_fixtures import ALL, SETTINGS, TASKS, Killed, N, ScriptedJudge, Scr
 from kevin.core.config import StrategyConfig
 from kevin.core.errors import DataError, SandboxError
 from kevin.core.types import Outcome
-from kevin.rollout.control import shuffled_feedback
-from kevin.rollout.cost import turn_seconds
-from kevin.rollout.search import Beam, Evolution, Trajectories, make_search
-from kevin.rollout.settings import TurnTiming
+from kevin.rollout.search import Beam, Evolution, Trajectories, make_search, shuffled_feedback
+from kevin.rollout.settings import TurnTiming, turn_seconds
 
 EVOLUTION = Evolution(population=4, num_parents=2, seed=1)
 SHUFFLED = SETTINGS.model_copy(update={"feedback": "shuffled"})
