@@ -124,6 +124,7 @@ def _compile_s(study: Study, num_cores: int) -> float:
     from kevin.judge.compile.native import build_native
 
     spec = next(t.spec for t in catalog(study.task_size) if t.name == "softmax")
+    assert spec is not None
     num = 4 * num_cores
     with tempfile.TemporaryDirectory(prefix="kevin-pace-") as folder, ThreadPoolExecutor(num_cores) as threads:
 

@@ -31,7 +31,7 @@ from kevin.policy.load import policy_identity
 from kevin.policy.rehearsal import has_random_weights
 from kevin.rollout.settings import Judge
 from kevin.train.order import training_tasks
-from kevin.train.records import rehearsal, run_summary
+from kevin.train.records import Ended, rehearsal, run_summary
 
 logger = logging.getLogger(__name__)
 
@@ -87,10 +87,13 @@ def run_training(
         own = own.model_copy(update={"train": rehearsal(own.train)})
     with _judge(own, store, judge) as judging:
         if own.train.method == "think_prune":
-            from kevin.train.think_prune import think_prune_train as train_run
+            from kevin.train.think_prune import think_prune_train
+
+            ended: Ended | None = think_prune_train(own, run, tasks, judging, out)
         else:
-            from kevin.train.grpo_run import grpo_train as train_run
-        ended = train_run(own, run, tasks, judging, out)
+            from kevin.train.grpo_run import grpo_train
+
+            ended = grpo_train(own, run, tasks, judging, out)
     if ended is not None:
         summary = run_summary(run, own.train, *ended)
         logger.info("training ended after step %d of %d: %s", ended.step, own.train.num_steps, summary["reason"])
