@@ -3,10 +3,6 @@
 from __future__ import annotations
 
 import json
-import pickle
-import select
-from concurrent.futures import BrokenExecutor, Future
-from pathlib import Path
 
 import pytest
 import torch
@@ -18,12 +14,11 @@ from writer_fixtures import small_catalog
 
 from golden import same_numbers
 from kevin.core.errors import ConfigError, DeviceError, HarnessError
-from kevin.tasks.kernelbench import named_sequence
 from kevin.train import ranks, school, training
 from kevin.train.pretrained import load_pretrained, unpack_weights
 from kevin.train.school_batches import Ahead, Sample, cut, deal, encode, school_batches, summed_loss
 from kevin.writer import corpus
-from kevin.writer.corpus import Writers, families
+from kevin.writer.corpus import Writers
 from kevin.writer.transcripts import transcripts
 
 pytestmark = pytest.mark.usefixtures("one_thread")
@@ -133,65 +128,6 @@ def test_a_corpus_that_does_not_fit_is_refused(loaded, folder):
     made = school_batches(chunks, tokenizer, first=0, batch_tokens=10, micro_batch_tokens=10, longest=20)
     with pytest.raises(ConfigError, match="fits 20 tokens"):
         next(iter(Ahead(made)))
-
-
-def test_the_corpus_does_not_depend_on_the_number_of_processes(folder, monkeypatch):
-    study, tasks = make_study(folder), small_catalog()
-    expected = [list(corpus.school_corpus(study, tasks, chunk)) for chunk in range(3)]
-    with Writers(study, tasks, num_workers=2) as writers:
-        chunks, held_out = writers.chunks(), writers.chunks(kind="held out")
-        assert [next(chunks) for _ in range(3)] == expected
-        assert next(held_out) == list(corpus.school_corpus(study, tasks, 0, "held out")) != expected[0]
-        assert next(writers.chunks(35)) == expected[2][3:]
-        for process in writers._pool._processes.values():
-            process.kill()
-        with pytest.raises(HarnessError, match="ended from outside"):
-            next(writers.chunks(48))
-        monkeypatch.setattr(corpus, "_LOOK_S", 0.01)
-        with pytest.raises(BrokenExecutor):  # as for what is asked for in the moment in which a process ends
-            writers._finished(Future())
-
-
-def test_a_writing_process_hands_over_no_more_than_a_pipe_takes_at_once(folder):
-    """One that was killed in the middle of its answer would be waited for without end."""
-    with Writers(make_study(folder), small_catalog(), num_workers=1) as writers:
-        sent = writers._pool.submit(corpus._write, 0, "trained on").result()
-        assert len(pickle.dumps(sent)) < select.PIPE_BUF // 2
-        assert len(Path(sent).read_bytes()) > select.PIPE_BUF
-        next(writers.chunks())
-        left = set(Path(sent).parent.glob("*.chunk"))
-    assert Path(sent) in left
-    assert not Path(sent).parent.exists()
-
-
-def test_no_composition_like_an_evaluated_one_is_taught(folder, monkeypatch):
-    def taught():
-        return {tuple(op.name for op in t.ops) for t in corpus.school_tasks(study) if t.level == 2}
-
-    study = make_study(folder)
-    monkeypatch.setattr(corpus, "NUM_COMPOSED", 30)
-    monkeypatch.setattr(corpus, "NUM_SHAPES", 1)
-    before = taught()
-    assert len(before) > 10
-    evaluated = next(s for s in sorted(before) if s[0] == "conv2d")
-    monkeypatch.setattr(corpus, "unseen_sequences", lambda study, levels: {("conv1d", *evaluated[1:])})
-    assert evaluated not in taught() < before
-
-
-@pytest.mark.parametrize(
-    ("name", "ours"),
-    [
-        ("ConvTranspose3d_Scaling_AvgPool_BiasAdd_Scaling", "conv_transpose3d div_scalar avg_pool3d add_param scale"),
-        (
-            "Gemm_Subtract_GlobalAvgPool_LogSumExp_GELU_ResidualAdd",
-            "linear sub_param global_avg_pool logsumexp gelu add",
-        ),
-        ("Conv2d_Min_Add_Multiply", "conv2d_pointwise min_scalar add_input mul_param"),
-        ("Matmul_Sum_Max_AvgPool_Swish", "matmul_transposed_b sum_dim max_dim avg_pool1d silu"),
-    ],
-)
-def test_families_know_both_ways_of_naming(name, ours):
-    assert families(named_sequence(name)) == families(ours.split())
 
 
 def test_a_training_leaves_a_folder_and_what_it_recorded(folder, taught):

@@ -1,26 +1,32 @@
-"""A pretraining with later turns from file to file: tasks, judged answers, and a training that goes on from them."""
+"""What is learned from: written by processes, and with later turns from file to file: tasks, judged answers."""
 
 from __future__ import annotations
 
 import json
+import pickle
+import select
+from concurrent.futures import BrokenExecutor, Future
 from contextlib import contextmanager
-from itertools import islice
+from pathlib import Path
 
 import pytest
 import yaml
 from past_fixtures import TASKS, told
 from school_fixtures import WritesHere, make_study, save_pretrained_model, shorten
 from typer.testing import CliRunner
+from writer_fixtures import small_catalog
 
 from kevin.cli.app import app
 from kevin.core import files
 from kevin.core.config import Study
-from kevin.core.errors import ConfigError, DataError
+from kevin.core.errors import ConfigError, DataError, HarnessError
 from kevin.core.types import Outcome, Timing, Verdict, digest
 from kevin.rollout import run as run_module
 from kevin.rollout import written
+from kevin.tasks.kernelbench import named_sequence
 from kevin.train import school
 from kevin.writer import corpus, past_files
+from kevin.writer.corpus import Writers, families, school_tasks
 from kevin.writer.past import written_answers
 from kevin.writer.read_back import read_plan
 
@@ -182,43 +188,11 @@ def test_later_turns_come_into_the_corpus_at_their_share(study, made):
     assert tasks_of["held out later"] == held_out and not tasks_of["trained on"] & held_out
 
 
-def records_of(out):
-    return [json.loads(line) for line in (out / "training.jsonl").read_text().splitlines()]
-
-
-def corpus_of(study, made):
-    return WritesHere(study, TASKS, past_files.read_pasts(study, made[0], [made[1]]))
-
-
-@pytest.fixture(scope="module")
-def taught(study, made, folder, tmp_path_factory):
-    """What a pretraining leaves that nothing interrupts."""
-    out = tmp_path_factory.mktemp("taught") / "base_model"
-    school.train_school(study, corpus_of(study, made), out)
-    return out
-
-
-def test_a_killed_one_goes_on_with_the_same_past_only(study, made, folder, taught, tmp_path, monkeypatch, caplog):
-    monkeypatch.setattr(school, "CHECKPOINT_S", 0)
-    step = school.School.step
-
-    def killed(self, set_gradients):
-        if len(self.records) == 2:
-            raise KeyboardInterrupt
-        return step(self, set_gradients)
-
-    with monkeypatch.context() as patched:
-        patched.setattr(school.School, "step", killed)
-        with pytest.raises(KeyboardInterrupt):
-            school.train_school(study, corpus_of(study, made), tmp_path / "again")
-    with caplog.at_level("INFO"):
-        school.train_school(study, corpus_of(study, made), tmp_path / "again")
-    assert "going on after step 2" in caplog.text
-    assert [r["loss"] for r in records_of(tmp_path / "again")] == [r["loss"] for r in records_of(taught)]
+def test_a_training_with_another_past_is_another(study, made, folder):
     pasts = past_files.read_pasts(study, made[0], [made[1]])
-    fewer = pasts._replace(school=tuple(islice(pasts.school, 2)))
-    one, other = (school._identity(study, p.identity, str(folder)) for p in (pasts, fewer))
-    assert one != other != school._identity(study, None, str(folder))
+    fewer = pasts._replace(school=pasts.school[:2])
+    identities = [school._identity(study, p.identity, str(folder)) for p in (pasts, fewer, corpus.NO_PASTS)]
+    assert len(set(identities)) == 3
 
 
 def test_the_command_wants_what_later_turns_go_on_from(study, made, tmp_path):
@@ -243,3 +217,62 @@ def test_feedback_is_as_long_as_the_base_model_s(study, made, tmp_path):
     nameless = study.model_copy(update={"results": "elsewhere"})
     with pytest.raises(ConfigError, match="<results>/base_model"):
         written.judge_answers(nameless, {}, made[0], tmp_path / "turns.parquet")
+
+
+def test_the_corpus_does_not_depend_on_the_number_of_processes(folder, monkeypatch):
+    study, tasks = make_study(folder), small_catalog()
+    expected = [list(corpus.school_corpus(study, tasks, chunk)) for chunk in range(3)]
+    with Writers(study, tasks, num_workers=2) as writers:
+        chunks, held_out = writers.chunks(), writers.chunks(kind="held out")
+        assert [next(chunks) for _ in range(3)] == expected
+        assert next(held_out) == list(corpus.school_corpus(study, tasks, 0, "held out")) != expected[0]
+        assert next(writers.chunks(35)) == expected[2][3:]
+        for process in writers._pool._processes.values():
+            process.kill()
+        with pytest.raises(HarnessError, match="ended from outside"):
+            next(writers.chunks(48))
+        monkeypatch.setattr(corpus, "_LOOK_S", 0.01)
+        with pytest.raises(BrokenExecutor):  # as for what is asked for in the moment in which a process ends
+            writers._finished(Future())
+
+
+def test_a_writing_process_hands_over_no_more_than_a_pipe_takes_at_once(folder):
+    """One that was killed in the middle of its answer would be waited for without end."""
+    with Writers(make_study(folder), small_catalog(), num_workers=1) as writers:
+        sent = writers._pool.submit(corpus._write, 0, "trained on").result()
+        assert len(pickle.dumps(sent)) < select.PIPE_BUF // 2
+        assert len(Path(sent).read_bytes()) > select.PIPE_BUF
+        next(writers.chunks())
+        left = set(Path(sent).parent.glob("*.chunk"))
+    assert Path(sent) in left
+    assert not Path(sent).parent.exists()
+
+
+def test_no_composition_like_an_evaluated_one_is_taught(folder, monkeypatch):
+    def taught():
+        return {tuple(op.name for op in t.ops) for t in school_tasks(study) if t.level == 2}
+
+    study = make_study(folder)
+    monkeypatch.setattr(corpus, "NUM_COMPOSED", 30)
+    monkeypatch.setattr(corpus, "NUM_SHAPES", 1)
+    before = taught()
+    assert len(before) > 10
+    evaluated = next(s for s in sorted(before) if s[0] == "conv2d")
+    monkeypatch.setattr(corpus, "unseen_sequences", lambda study, levels: {("conv1d", *evaluated[1:])})
+    assert evaluated not in taught() < before
+
+
+@pytest.mark.parametrize(
+    ("name", "ours"),
+    [
+        ("ConvTranspose3d_Scaling_AvgPool_BiasAdd_Scaling", "conv_transpose3d div_scalar avg_pool3d add_param scale"),
+        (
+            "Gemm_Subtract_GlobalAvgPool_LogSumExp_GELU_ResidualAdd",
+            "linear sub_param global_avg_pool logsumexp gelu add",
+        ),
+        ("Conv2d_Min_Add_Multiply", "conv2d_pointwise min_scalar add_input mul_param"),
+        ("Matmul_Sum_Max_AvgPool_Swish", "matmul_transposed_b sum_dim max_dim avg_pool1d silu"),
+    ],
+)
+def test_families_know_both_ways_of_naming(name, ours):
+    assert families(named_sequence(name)) == families(ours.split())
