@@ -11,13 +11,12 @@ import random
 import time
 from collections.abc import Iterable, Iterator, Sequence
 from pathlib import Path
-from typing import TYPE_CHECKING, Any
+from typing import TYPE_CHECKING
 
 import torch
-from transformers import GenerationConfig, Qwen3Config, Qwen3ForCausalLM
+from transformers import Qwen3Config, Qwen3ForCausalLM
 
 from kevin.core.config import BaseModelConfig, Study
-from kevin.core.files import whole_folder
 from kevin.core.progress import progress
 from kevin.core.types import Transcript
 from kevin.train.copying import ROPE_THETA, can_hold_copying_heads, set_copying_heads
@@ -34,10 +33,10 @@ from kevin.train.packing import (
     step_parts,
 )
 from kevin.train.tokenizer import VOCABULARY, train_tokenizer
-from kevin.train.training import Training, summarise_training, write_training
+from kevin.train.training import Training, save_training, summarise_training
 
 if TYPE_CHECKING:
-    from transformers import PreTrainedTokenizerFast
+    pass
 
 log = logging.getLogger(__name__)
 
@@ -68,10 +67,11 @@ def train_base_model(study: Study, corpus: Iterable[Transcript], out_dir: Path) 
     together = bucketed(rows, BATCH_SIZE)
     epochs = [batch for _ in range(config.num_epochs) for batch in rng.sample(together, len(together))]
     batches = epochs[: config.max_steps]
-    model = new_model(config, tokenizer, study.seed)
+    pad = int(tokenizer.pad_token_id)
+    model = new_model(config, len(tokenizer), end=int(tokenizer.eos_token_id), pad=pad, seed=study.seed)
     drills = Drills([row for batch in batches for row in batch], set(tokenizer.all_special_ids))
-    records = _train(model, batches, drills, int(tokenizer.pad_token_id), study, start)
-    _save(out_dir, model, tokenizer, records, summarise_training(records))
+    records = _train(model, batches, drills, pad, study, start)
+    save_training(out_dir, model, tokenizer, records, summarise_training(records))
     log.info("base model of %d parameters in %.0f s", model.num_parameters(), time.monotonic() - start)
 
 
@@ -87,18 +87,13 @@ def _texts(written: Sequence[Transcript]) -> list[str]:
     return prompts + [a for t in written for e in t.exchanges for a in e.answers]
 
 
-def new_model(config: BaseModelConfig, tokenizer: PreTrainedTokenizerFast, seed: int = 0) -> Qwen3ForCausalLM:
+def new_model(config: BaseModelConfig, vocab_size: int, *, end: int, pad: int, seed: int = 0) -> Qwen3ForCausalLM:
     """A model of the configured size with random weights, on the GPU where there is one.
 
     Args:
+        end, pad: tokens that end an answer, and that fill up.
         seed: of the heads that copy; all other weights are drawn from torch's own generator.
     """
-    end, pad = int(tokenizer.eos_token_id), int(tokenizer.pad_token_id)
-    return bare_model(config, len(tokenizer), end=end, pad=pad, seed=seed)
-
-
-def bare_model(config: BaseModelConfig, vocab_size: int, *, end: int, pad: int, seed: int = 0) -> Qwen3ForCausalLM:
-    """As `new_model`, for a vocabulary of this size with these special tokens."""
     register_attention()
     model = Qwen3ForCausalLM(
         Qwen3Config(
@@ -147,20 +142,3 @@ def _train(
             bar.update()
     model.eval()
     return training.records
-
-
-def _save(
-    out_dir: Path,
-    model: Qwen3ForCausalLM,
-    tokenizer: PreTrainedTokenizerFast,
-    records: Sequence[dict[str, float]],
-    summary: dict[str, Any],
-) -> None:
-    """The folder appears complete or not at all."""
-    with whole_folder(out_dir) as partial:
-        model.generation_config = GenerationConfig(
-            eos_token_id=tokenizer.eos_token_id, pad_token_id=tokenizer.pad_token_id, do_sample=True
-        )
-        model.save_pretrained(partial)
-        tokenizer.save_pretrained(partial)
-        write_training(partial, records, summary)

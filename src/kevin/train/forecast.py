@@ -92,7 +92,7 @@ def _step_s(study: Study) -> float:
     """A step on rows as long as those of the study, of random tokens."""
     import torch
 
-    from kevin.train.base_model import bare_model
+    from kevin.train.base_model import new_model
     from kevin.train.muon import make_optimizers
     from kevin.train.packing import Branch, Drills, Gradients, Row, step_parts
 
@@ -104,7 +104,7 @@ def _step_s(study: Study) -> float:
 
     branches = [Branch(_SPINE_TOKENS, tokens(_BRANCH_TOKENS)) for _ in range(_NUM_BRANCHES)]
     rows = [Row(tokens(_SPINE_TOKENS), branches)] * BATCH_SIZE
-    model = bare_model(study.base_model, VOCABULARY, end=0, pad=1)
+    model = new_model(study.base_model, VOCABULARY, end=0, pad=1)
     optimizers = make_optimizers(model)
     drills = Drills(rows, ())
     times = []

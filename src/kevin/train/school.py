@@ -16,14 +16,13 @@ from typing import Any
 import torch
 from transformers.utils.logging import disable_progress_bar
 
-from kevin.core import files
 from kevin.core.config import Study
 from kevin.core.config.pretraining import FREE
 from kevin.core.errors import ConfigError
 from kevin.core.progress import progress
 from kevin.core.types import canonical_json, digest
 from kevin.policy.weights import weights_identity
-from kevin.train.pretrained import load_pretrained, save_pretrained
+from kevin.train.pretrained import load_pretrained
 from kevin.train.ranks import Pupil, Ranks, make_pupil, school_devices
 from kevin.train.school_batches import (
     Ahead,
@@ -35,7 +34,7 @@ from kevin.train.school_batches import (
     school_batches,
     summed_loss,
 )
-from kevin.train.training import Checkpoint, Training, summarise_training, write_training
+from kevin.train.training import Checkpoint, Training, save_training, summarise_training
 from kevin.train.unpadded import steady_attention, takes_rows
 
 log = logging.getLogger(__name__)
@@ -95,9 +94,7 @@ def train_school(study: Study, corpus: Corpus, out_dir: Path, model: Path | None
             later = held_out_samples(corpus, tokenizer, NUM_HELD_OUT, longest, "held out later")
             held_out |= {"held_out_later_loss": later} if later else {}
         training.run(batches, held_out)
-    with files.whole_folder(out_dir) as partial:
-        save_pretrained(partial, network, tokenizer)
-        write_training(partial, training.records, training.summary(study))
+    save_training(out_dir, network, tokenizer, training.records, training.summary(study))
     shutil.rmtree(folder, ignore_errors=True)
 
 

@@ -10,13 +10,17 @@ import math
 import time
 from collections.abc import Callable, Mapping, Sequence
 from pathlib import Path
-from typing import Any
+from typing import TYPE_CHECKING, Any
 
 import torch
 
 from kevin.core import files
 from kevin.core.texts import strict_json
+from kevin.train.pretrained import save_pretrained
 from kevin.train.records import check_finite
+
+if TYPE_CHECKING:
+    from transformers import PreTrainedModel, PreTrainedTokenizerBase
 
 log = logging.getLogger(__name__)
 
@@ -120,7 +124,20 @@ def summarise_training(records: Sequence[Mapping[str, float]]) -> dict[str, Any]
     return {"num_steps": len(records), "loss": sum(last) / len(last), "elapsed_s": records[-1]["elapsed_s"]}
 
 
-def write_training(folder: Path, records: Sequence[Mapping[str, float]], summary: Mapping[str, Any]) -> None:
-    """What is said of a training beside its weights: ``training.jsonl``, a record a step, and ``summary.json``."""
-    (folder / "training.jsonl").write_text("".join(strict_json(r) + "\n" for r in records))
-    (folder / SUMMARY).write_text(strict_json(summary, indent=1) + "\n")
+def save_training(
+    out_dir: Path,
+    model: PreTrainedModel,
+    tokenizer: PreTrainedTokenizerBase,
+    records: Sequence[Mapping[str, float]],
+    summary: Mapping[str, Any],
+) -> None:
+    """Write a Hugging Face folder with what is said of the training: ``training.jsonl``, a record a step, and
+    ``summary.json``. It appears complete or not at all.
+
+    Raises:
+        ConfigError: as `save_pretrained`.
+    """
+    with files.whole_folder(out_dir) as partial:
+        save_pretrained(partial, model, tokenizer)
+        (partial / "training.jsonl").write_text("".join(strict_json(r) + "\n" for r in records))
+        (partial / SUMMARY).write_text(strict_json(summary, indent=1) + "\n")

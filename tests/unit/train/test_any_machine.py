@@ -111,7 +111,7 @@ def test_a_training_step_on_a_cpu_has_no_narrow_floats():
     written = list(transcripts(small_catalog(), "cpp", 4, 2, 0, first_answers=2, later_answers=2))
     tokenizer = train_tokenizer(base_model._texts(written), 1024)
     config = BaseModelConfig(**SIZES)
-    model = base_model.new_model(config, tokenizer)
+    model = base_model.new_model(config, len(tokenizer), end=1, pad=0)
     optimizers = make_optimizers(model)
     batch = collate([Encoder(tokenizer).row(t) for t in written[:2]], tokenizer.pad_token_id)
     with _Dtypes() as dtypes:

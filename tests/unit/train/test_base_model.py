@@ -76,7 +76,7 @@ def test_a_packed_row_has_the_loss_of_its_samples(written, tokenizer):
     encoder = Encoder(tokenizer)
     rows = [encoder.row(t) for t in written[:6]]
     torch.manual_seed(0)
-    model = base_model.new_model(CONFIG, tokenizer)
+    model = base_model.new_model(CONFIG, len(tokenizer), end=1, pad=0)
     torch.nn.init.normal_(model.model.embed_tokens.weight, std=1.0)
     packed = answer_loss(model, collate(rows, tokenizer.pad_token_id)).item()
     model.set_attn_implementation("sdpa")

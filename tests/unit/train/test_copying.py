@@ -10,7 +10,7 @@ from torch.nn.functional import cross_entropy
 
 from kevin.core.config import BaseModelConfig
 from kevin.train import base_model
-from kevin.train.base_model import bare_model
+from kevin.train.base_model import new_model
 from kevin.train.packing import Branch, Drills, Gradients, Row, answer_loss, collate, parts_of
 
 pytestmark = pytest.mark.usefixtures("one_thread")
@@ -27,7 +27,7 @@ def repeated(num_tokens: int, seed: int) -> torch.Tensor:
 def guesses(config: BaseModelConfig, tokens: torch.Tensor) -> tuple[float, float]:
     """Of the second half: share of tokens that are thought likeliest, and the loss."""
     torch.manual_seed(0)
-    model = bare_model(config, VOCABULARY, end=0, pad=1)
+    model = new_model(config, VOCABULARY, end=0, pad=1)
     model.set_attn_implementation("sdpa")
     half = tokens.size(1) // 2
     with torch.no_grad():
@@ -54,7 +54,7 @@ def test_two_tokens_tell_which_of_two_places_is_gone_on_from() -> None:
     a, b, c, d, e = 11, 22, 33, 44, 55
     tokens = [a, b, c, *range(100, 120), d, b, e, *range(120, 140)]
     torch.manual_seed(0)
-    model = bare_model(BaseModelConfig(), VOCABULARY, end=0, pad=1)
+    model = new_model(BaseModelConfig(), VOCABULARY, end=0, pad=1)
     model.set_attn_implementation("sdpa")
     for before, after in ((a, c), (d, e)):
         with torch.no_grad():
@@ -79,7 +79,7 @@ def test_rows_by_themselves_have_the_gradients_of_their_batch() -> None:
 
     rows = [Row(tokens(9), [Branch(9, tokens(5)), Branch(9, tokens(3))]), Row(tokens(4), [Branch(4, tokens(11))])]
     torch.manual_seed(0)
-    model = bare_model(BaseModelConfig(hidden_size=64, intermediate_size=64), VOCABULARY, end=0, pad=1)
+    model = new_model(BaseModelConfig(hidden_size=64, intermediate_size=64), VOCABULARY, end=0, pad=1)
     whole = answer_loss(model, collate(rows, 1).to(model.device))
     expected = torch.autograd.grad(whole, list(model.parameters()))
     parts = parts_of(rows, 1)
