@@ -19,12 +19,9 @@ from collections.abc import Iterable, Mapping
 from pathlib import Path
 from typing import Any
 
-from pydantic import ValidationError
-
-from kevin.core.errors import DataError
-from kevin.core.files import append_line, link_or_copy, write_text
+from kevin.core.files import append_line, link_or_copy, read_lines, write_text
 from kevin.core.identity import changes, refused, set_aside, write_identity
-from kevin.core.texts import split_lines, strict_json
+from kevin.core.texts import strict_json
 from kevin.core.types import Completion, Turn
 from kevin.rollout.settings import IDENTITY_DEFAULTS, Place
 
@@ -51,23 +48,14 @@ class Checkpoint:
         return any(b"\n" in path.read_bytes() for path in self.folder.glob("turn_*.jsonl"))
 
     def completions(self, turn: int) -> dict[Place, Completion]:
-        """The turn's answers so far. A last line that a kill cut short is dropped from the file."""
-        path = self._path(turn, "completions")
-        if not path.exists():
-            return {}
-        data = path.read_bytes()
-        whole = data[: data.rfind(b"\n") + 1]
-        if len(whole) < len(data):
-            logger.info("%s: dropping an answer that was cut short", path)
-            write_text(path, whole.decode())
-        found = {}
-        for line in split_lines(whole.decode()):
-            try:
-                row = json.loads(line)
-                found[row["task_id"], row["trajectory"]] = Completion.model_validate(row["completion"])
-            except (ValueError, KeyError, TypeError) as e:
-                raise DataError(f"{path}: damaged ({e}); delete it, its answers are generated again") from None
-        return found
+        """The turn's answers so far."""
+
+        def parse(line: str) -> tuple[Place, Completion]:
+            row = json.loads(line)
+            return (row["task_id"], row["trajectory"]), Completion.model_validate(row["completion"])
+
+        advice = "delete it, its answers are generated again"
+        return dict(read_lines(self._path(turn, "completions"), parse, advice))
 
     def add_completion(self, turn: int, place: Place, completion: Completion) -> None:
         row = {"task_id": place[0], "trajectory": place[1], "completion": completion.model_dump(mode="json")}
@@ -75,15 +63,8 @@ class Checkpoint:
 
     def turns(self, turn: int) -> dict[Place, Turn]:
         """The turn's judged turns, with outcome None after a harness failure; empty when it was not finished."""
-        path = self._path(turn, "turns")
-        if not path.exists():
-            return {}
-        try:
-            turns = [Turn.model_validate_json(line) for line in split_lines(path.read_text("utf-8"))]
-        except ValidationError as e:
-            raise DataError(
-                f"{path}: damaged ({e.errors()[0]['msg']}); delete it, its kernels are judged again"
-            ) from None
+        advice = "delete it, its kernels are judged again"
+        turns = read_lines(self._path(turn, "turns"), Turn.model_validate_json, advice)
         return {(t.task_id, t.trajectory): t for t in turns}
 
     def write_turns(self, turn: int, turns: Iterable[Turn]) -> None:

@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
+from collections.abc import Callable, Iterable, Mapping, Sequence
 from pathlib import Path
 from typing import Literal, Protocol, runtime_checkable
 
@@ -10,8 +10,8 @@ from pydantic import Field
 
 from kevin.core.config import Study
 from kevin.core.errors import HarnessError
+from kevin.core.files import read_lines
 from kevin.core.history import HistoryConfig
-from kevin.core.texts import split_lines
 from kevin.core.types import Dialect, Frozen, Kernel, Language, Task, Verdict, digest
 from kevin.policy.interface import Sampling
 
@@ -126,7 +126,7 @@ def turn_seconds(timing_path: Path, num_turns: int) -> list[float]:
         timing_path: timing.jsonl of the rollout, a `TurnTiming` a line; more than one for a turn that was resumed.
     """
     seconds = [0.0] * num_turns
-    for timing in _timings(timing_path):
+    for timing in read_lines(timing_path, TurnTiming.model_validate_json, "delete it"):
         if timing.turn <= num_turns:
             seconds[timing.turn - 1] += timing.generate_s + timing.device_s
     return seconds
@@ -134,10 +134,5 @@ def turn_seconds(timing_path: Path, num_turns: int) -> list[float]:
 
 def judging_devices(timing_path: Path) -> list[str]:
     """Names of what judged a rollout's kernels: of several where it was resumed on another machine."""
-    names = (timing.device_name for timing in _timings(timing_path))
+    names = (timing.device_name for timing in read_lines(timing_path, TurnTiming.model_validate_json, "delete it"))
     return list(dict.fromkeys(name for name in names if name is not None))
-
-
-def _timings(path: Path) -> Iterator[TurnTiming]:
-    for line in split_lines(path.read_text("utf-8")) if path.exists() else ():
-        yield TurnTiming.model_validate_json(line)

@@ -9,9 +9,8 @@ from pathlib import Path
 
 from transformers import PreTrainedModel, PreTrainedTokenizerBase
 
-from kevin.core.errors import DataError
-from kevin.core.files import append_line
-from kevin.core.texts import split_lines, strict_json
+from kevin.core.files import append_line, read_lines
+from kevin.core.texts import strict_json
 from kevin.core.types import Completion
 from kevin.policy.decode import TokenIds
 from kevin.policy.interface import OnCompletion, Request, Sampling, request_seed
@@ -48,7 +47,10 @@ class RecordingPolicy(TransformersPolicy):
     def begin(self, journal: Path | None) -> None:
         """Forget the samples of the step before. ``journal``: file that keeps the new ones."""
         self._journal = journal
-        self.samples = _read_journal(journal) if journal is not None and journal.exists() else {}
+        self.samples = {}
+        if journal is not None:
+            advice = f"delete {journal.parent}, the step is generated again"
+            self.samples = dict(read_lines(journal, _from_journal, advice))
 
     def complete(
         self, requests: Sequence[Request], sampling: Sampling, on_completion: OnCompletion | None = None
@@ -75,18 +77,7 @@ class RecordingPolicy(TransformersPolicy):
             append_line(self._journal, strict_json({"key": key, **asdict(sample)}))
 
 
-def _read_journal(path: Path) -> dict[Key, Sample]:
-    """Samples by key, the last of each. A line that a kill cut short is dropped."""
-    data = path.read_bytes()
-    whole = data[: data.rfind(b"\n") + 1]
-    if len(whole) < len(data):
-        path.write_bytes(whole)
-    samples: dict[Key, Sample] = {}
-    for line in split_lines(whole.decode()):
-        try:
-            row = json.loads(line)
-            task_id, trajectory, turn = row.pop("key")
-            samples[task_id, trajectory, turn] = Sample(**row)
-        except (ValueError, KeyError, TypeError) as e:
-            raise DataError(f"{path}: damaged ({e}); delete {path.parent}, the step is generated again") from None
-    return samples
+def _from_journal(line: str) -> tuple[Key, Sample]:
+    row = json.loads(line)
+    task_id, trajectory, turn = row.pop("key")
+    return (task_id, trajectory, turn), Sample(**row)

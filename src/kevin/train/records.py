@@ -13,9 +13,9 @@ from pathlib import Path
 from typing import Any, NamedTuple
 
 from kevin.core.config import TrainConfig
-from kevin.core.errors import DataError, HarnessError
-from kevin.core.files import append_line, check_space, write_text
-from kevin.core.texts import split_lines, strict_json
+from kevin.core.errors import HarnessError
+from kevin.core.files import append_line, check_space, read_lines, write_text
+from kevin.core.texts import strict_json
 
 logger = logging.getLogger(__name__)
 
@@ -32,7 +32,7 @@ class MetricsLog:
     def __init__(self, folder: Path, first_step: int) -> None:
         """Steps from ``first_step`` on that a killed run logged are dropped: they are made again."""
         self.path = folder / "metrics.jsonl"
-        self.records = [r for r in read_metrics(self.path) if r["step"] < first_step] if self.path.exists() else []
+        self.records = [r for r in read_metrics(self.path) if r["step"] < first_step]
         write_text(self.path, "".join(strict_json(r) + "\n" for r in self.records))
         check_space(self.path)  # TensorBoard's files are written in a thread, which could only print what goes wrong
         from torch.utils.tensorboard import SummaryWriter
@@ -66,18 +66,8 @@ class MetricsLog:
 
 
 def read_metrics(path: Path) -> list[dict[str, Any]]:
-    """Records in the order of steps; a last line that a kill cut short is left out. Raises DataError for another."""
-    records: list[dict[str, Any]] = []
-    text = path.read_text("utf-8")
-    found = split_lines(text)
-    for number, line in enumerate(found, start=1):
-        try:
-            records.append(json.loads(line))
-        except ValueError:
-            if number == len(found) and not text.endswith("\n"):
-                break
-            raise DataError(f"{path}, line {number}: not a JSON object") from None
-    return records
+    """Records in the order of steps. Raises DataError for a damaged line."""
+    return read_lines(path, json.loads, f"train anew: rm -r {path.parent}")
 
 
 def flat(record: Mapping[str, Any]) -> dict[str, float]:

@@ -15,7 +15,7 @@ from kevin.core import reward
 from kevin.core.config import RewardConfig
 from kevin.core.dialogue import opening_is_expected
 from kevin.core.errors import HarnessError
-from kevin.core.files import append_line, turns_frame
+from kevin.core.files import append_line, read_lines, turns_frame
 from kevin.core.texts import strict_json
 from kevin.core.types import Kernel, Outcome, Task, Turn, Verdict
 from kevin.rollout.settings import Judge
@@ -189,8 +189,7 @@ class OwnShares:
 
     def __init__(self, path: Path) -> None:
         self._path = path
-        text = path.read_text("utf-8") if path.exists() else ""
-        self.by_key: dict[str, float] = dict(json.loads(line) for line in text.split("\n")[:-1])  # the last may be cut
+        self.by_key: dict[str, float] = dict(read_lines(path, json.loads, "delete it"))
 
     def watched(self, judge: Judge) -> Judge:
         """The judge, with every share that it reports remembered before its verdicts are used."""
