@@ -142,7 +142,7 @@ def random_model(
         raise UsageError("--tokenizer or --tasks: a tokenizer is taken from a model, or made from tasks")
     from kevin.core.files import read_tasks
     from kevin.train.random_model import write_random_model
-    from kevin.writer.past import rehearsed_answers
+    from kevin.writer.past_files import rehearsed_answers
 
     given = read_tasks(tasks) if tasks is not None else []
     language = load_config(config).language if tasks is not None else "cuda"

@@ -16,7 +16,6 @@ from kevin.tasks.render import trace_task
 from kevin.tasks.rules import first_objection
 from kevin.tasks.sizes import largest_tensor, vary_sizes
 from kevin.tasks.styled import Styled
-from kevin.writer.counterpart import counterpart
 from kevin.writer.plan import mistakes_of, render, sample_plan, summarise, without_mistakes
 from kevin.writer.school import answer, styled_anew, usable_tasks
 
@@ -109,14 +108,3 @@ def written_answers(task: PastTask, language: Language, num_right: int, num_wron
             text = answer(task.plain, task.styled.names, plan, summary=summarise(None, plan), source=source)
             found.setdefault(source, text)
     return list(found.values())
-
-
-def rehearsed_answers(task: Task, language: Language, num: int, seed: int) -> list[str]:
-    """Up to ``num`` answers of the writer to a task of KernelBench, half of them right ones, in any order; none to a
-    task that it does not know."""
-    known = counterpart(task)
-    if known is None:
-        return []
-    texts = written_answers(PastTask(known.shown, known), language, num // 2, num // 2, seed)
-    random.Random(f"kevin rehearsal, {task.id}, seed {seed}").shuffle(texts)  # right ones stand first
-    return texts

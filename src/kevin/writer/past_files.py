@@ -7,6 +7,7 @@ that gave the same.
 from __future__ import annotations
 
 import logging
+import random
 from collections.abc import Sequence
 from pathlib import Path
 from typing import NamedTuple
@@ -15,8 +16,9 @@ from kevin.core import files
 from kevin.core.config import Study
 from kevin.core.errors import DataError
 from kevin.core.provenance import provenance
-from kevin.core.types import Task, Turn
+from kevin.core.types import Language, Task, Turn
 from kevin.writer.corpus import Pasts, school_tasks
+from kevin.writer.counterpart import counterpart
 from kevin.writer.later import Past, past_of
 from kevin.writer.past import PastTask, past_tasks, written_answers
 
@@ -118,3 +120,14 @@ def read_pasts(
         raise DataError(f"{', '.join(map(str, turns_paths))}: no judged answer to a task of {tasks_path}")
     log.info("%d judged answers to %d tasks", sum(len(p.answers) for p in pasts.school), len(pasts.school))
     return pasts
+
+
+def rehearsed_answers(task: Task, language: Language, num: int, seed: int) -> list[str]:
+    """Up to ``num`` answers of the writer to a task of KernelBench, half of them right ones, in any order; none to a
+    task that it does not know."""
+    known = counterpart(task)
+    if known is None:
+        return []
+    texts = written_answers(PastTask(known.shown, known), language, num // 2, num // 2, seed)
+    random.Random(f"kevin rehearsal, {task.id}, seed {seed}").shuffle(texts)  # right ones stand first
+    return texts

@@ -22,7 +22,7 @@ from kevin.train import records
 from kevin.train.architecture import read_architecture
 from kevin.train.random_model import write_random_model
 from kevin.train.records import TrainingStoppedError, nothing_learnable
-from kevin.writer.past import rehearsed_answers
+from kevin.writer.past_files import rehearsed_answers
 
 
 def _like(folder: Path, vocab_size: int = 64) -> Path:
