@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import hashlib
-from collections.abc import Iterable, Mapping
+from collections.abc import Iterable, Iterator, Mapping
 from enum import StrEnum
 from functools import cached_property
 from typing import Annotated, Any, Literal, Self
@@ -275,6 +275,12 @@ class Transcript(Frozen):
     """The prompt of the last turn. Where it shows every earlier turn, its first 2 t - 1 messages are the prompt of turn
     t, from the second on."""
     exchanges: tuple[Exchange, ...]
+
+    def asked(self) -> Iterator[tuple[Conversation, tuple[str, ...]]]:
+        """The prompt of each exchange, with its answers."""
+        for exchange in self.exchanges:
+            is_last = exchange is self.exchanges[-1]
+            yield self.conversation if is_last else self.conversation[: 2 * exchange.turn - 1], exchange.answers
 
 
 class Completion(Frozen):

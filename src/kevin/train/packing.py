@@ -109,13 +109,11 @@ class Encoder:
         return [*ids, self._roles["assistant"]]
 
     def row(self, transcript: Transcript) -> Row:
-        spine = self.prompt(transcript.conversation)
         branches = []
-        for exchange in transcript.exchanges:
-            last = exchange is transcript.exchanges[-1]
-            at = len(spine) if last else len(self.prompt(transcript.conversation[: 2 * exchange.turn - 1]))
-            branches += [Branch(at, [*self.text(answer), self._end]) for answer in exchange.answers]
-        return Row(spine, branches)
+        for prompt, answers in transcript.asked():
+            at = len(self.prompt(prompt))
+            branches += [Branch(at, [*self.text(answer), self._end]) for answer in answers]
+        return Row(self.prompt(transcript.conversation), branches)
 
 
 def collate(rows: Sequence[Row], pad: int) -> Batch:

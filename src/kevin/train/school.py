@@ -25,10 +25,10 @@ from kevin.policy.weights import weights_identity
 from kevin.train.pretrained import load_pretrained
 from kevin.train.ranks import Pupil, Ranks, make_pupil, school_devices
 from kevin.train.school_batches import (
-    Ahead,
     Corpus,
     Sample,
     SchoolBatch,
+    ahead,
     cut,
     held_out_samples,
     school_batches,
@@ -137,8 +137,7 @@ class School(Training):
 
         ``held_out``: by the name of the loss in the records what it is measured on.
         """
-        ahead = Ahead(made)
-        batches = iter(ahead)
+        batches = ahead(made)
         start, all_waited_s = time.monotonic(), 0.0
         try:
             with progress(self.num_steps, "school", "steps") as bar:
@@ -161,7 +160,7 @@ class School(Training):
                         self._checkpoint.write({**self.state(), "next_conversation": self.next_conversation})
                         self._saved = time.monotonic()
         finally:
-            ahead.stop()
+            batches.close()
         self._pupil.model.eval()
         if all_waited_s > 0.1 * (time.monotonic() - start):
             log.warning("%.0f s went by in waiting for conversations: writing them takes more cores", all_waited_s)

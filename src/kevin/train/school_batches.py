@@ -5,9 +5,9 @@ Shape suffixes: B conversations, L padded tokens, N tokens of all answers, H hid
 
 from __future__ import annotations
 
-import queue
-import threading
-from collections.abc import Iterator, Sequence
+from collections import deque
+from collections.abc import Generator, Iterator, Sequence
+from concurrent.futures import ThreadPoolExecutor
 from typing import TYPE_CHECKING, Literal, NamedTuple, Protocol
 
 from kevin.core.errors import ConfigError
@@ -79,11 +79,9 @@ def encode(written: Sequence[Transcript], tokenizer: PreTrainedTokenizerBase) ->
     """The samples of each transcript: every answer with its own prompt, as a policy would see it."""
     pairs: list[tuple[int, str, str]] = []
     for i, transcript in enumerate(written):
-        for exchange in transcript.exchanges:
-            last = exchange is transcript.exchanges[-1]
-            conversation = transcript.conversation if last else transcript.conversation[: 2 * exchange.turn - 1]
+        for conversation, answers in transcript.asked():
             prompt, opening = prompt_text(tokenizer, conversation)
-            pairs += [(i, prompt, answer.removeprefix(opening)) for answer in exchange.answers]
+            pairs += [(i, prompt, answer.removeprefix(opening)) for answer in answers]
     texts = [text for _, prompt, answer in pairs for text in (prompt, answer)]
     ids = tokenizer(texts, add_special_tokens=False)["input_ids"] if texts else []
     end = tokenizer.eos_token_id
@@ -200,44 +198,16 @@ def held_out_samples(
     return [s for samples in encode(written[:num], tokenizer) for s in samples if len(s.tokens) <= longest]
 
 
-class Ahead:
-    """Batches made in a thread while the model computes; a bounded number of them. Iterate over it once."""
-
-    def __init__(self, batches: Iterator[SchoolBatch], num: int = 4) -> None:
-        self._batches = batches
-        self._queue: queue.Queue[SchoolBatch | BaseException] = queue.Queue(num)
-        self._stopped = threading.Event()
-        self._thread = threading.Thread(target=self._fill, name="school-batches", daemon=True)
-        self._thread.start()
-
-    def _fill(self) -> None:
-        try:
-            for batch in self._batches:
-                if not self._put(batch):
-                    return
-        except BaseException as e:  # told where the batches are awaited
-            self._put(e)
-
-    def _put(self, item: SchoolBatch | BaseException) -> bool:
-        while not self._stopped.is_set():
-            try:
-                self._queue.put(item, timeout=0.1)
-                return True
-            except queue.Full:
-                continue
-        return False
-
-    def __iter__(self) -> Iterator[SchoolBatch]:
+def ahead(batches: Iterator[SchoolBatch], num: int = 4) -> Generator[SchoolBatch]:
+    """The batches, so many of them made in a thread while the model computes; close it to end the thread."""
+    thread = ThreadPoolExecutor(1, thread_name_prefix="school-batches")
+    try:
+        waiting = deque(thread.submit(next, batches) for _ in range(num))
         while True:
-            item = self._queue.get()
-            if isinstance(item, BaseException):
-                raise item
-            yield item
-
-    def stop(self) -> None:
-        """End the thread."""
-        self._stopped.set()
-        self._thread.join(timeout=10)
+            yield waiting.popleft().result()
+            waiting.append(thread.submit(next, batches))
+    finally:
+        thread.shutdown(wait=False, cancel_futures=True)
 
 
 def summed_loss(model: PreTrainedModel, samples: Sequence[Sample], pad: int) -> torch.Tensor:

@@ -16,7 +16,7 @@ from golden import same_numbers
 from kevin.core.errors import ConfigError, DeviceError, HarnessError
 from kevin.train import ranks, school, training
 from kevin.train.pretrained import load_pretrained, unpack_weights
-from kevin.train.school_batches import Ahead, Sample, cut, deal, encode, school_batches, summed_loss
+from kevin.train.school_batches import Sample, ahead, cut, deal, encode, school_batches, summed_loss
 from kevin.writer import corpus
 from kevin.writer.corpus import Writers
 from kevin.writer.transcripts import transcripts
@@ -127,7 +127,7 @@ def test_a_corpus_that_does_not_fit_is_refused(loaded, folder):
     chunks = chunks_of(make_study(folder))
     made = school_batches(chunks, tokenizer, first=0, batch_tokens=10, micro_batch_tokens=10, longest=20)
     with pytest.raises(ConfigError, match="fits 20 tokens"):
-        next(iter(Ahead(made)))
+        next(ahead(made))
 
 
 def test_a_training_leaves_a_folder_and_what_it_recorded(folder, taught):
