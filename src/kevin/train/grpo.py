@@ -30,7 +30,7 @@ from kevin.core.errors import ConfigError, DeviceError, first_line
 from kevin.core.lengths import longest_response
 from kevin.core.types import Task
 from kevin.policy.cpu import cpu_dtype
-from kevin.policy.decode import TokenIds, decode
+from kevin.policy.decode import TokenIds
 from kevin.policy.interface import Sampling
 from kevin.train.checkpoint import checkpoint_written, keeping_cache_setting
 from kevin.train.logprobs import answer_logprobs
@@ -190,22 +190,10 @@ class KernelTrainer(GRPOTrainer):
         self, prompts: list[TokenIds], seeds: list[int], sampling: Sampling, on_answer: OnAnswer
     ) -> None:
         """Sample from the weights in training; sharded ones are gathered, which all processes do together."""
-        policy = self._policy
-        with unwrap_model_for_generation(self.model_wrapped, self.accelerator) as unwrapped:
-            model = inner_model(unwrapped)
-            was_training = model.training
-            model.eval()
-            # An adapter's own numbers are wider than the weights beside it.
-            with nullcontext() if self._study.train.lora is None else self.accelerator.autocast():
-                decode(
-                    model,
-                    prompts,
-                    seeds,
-                    policy.decoding(sampling),
-                    token_budget=policy.token_budget,
-                    on_answer=lambda i, tokens: on_answer(i, tokens, None),
-                )
-            model.train(was_training)
+        # An adapter's own numbers are wider than the weights beside it.
+        width = nullcontext() if self._study.train.lora is None else self.accelerator.autocast()
+        with unwrap_model_for_generation(self.model_wrapped, self.accelerator) as unwrapped, width:
+            self._policy.generate_with(inner_model(unwrapped), prompts, seeds, sampling, on_answer)
 
     def roll_out(self, prompts: Sequence[str]) -> dict[str, list[Any]]:
         """A generation batch of this process: ``prompts`` are task ids, each m * n times in a row."""

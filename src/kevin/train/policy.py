@@ -12,7 +12,7 @@ from transformers import PreTrainedModel, PreTrainedTokenizerBase
 from kevin.core.files import append_line, read_lines
 from kevin.core.texts import strict_json
 from kevin.core.types import Completion
-from kevin.policy.decode import TokenIds
+from kevin.policy.decode import TokenIds, decode
 from kevin.policy.interface import OnCompletion, Request, Sampling, request_seed
 from kevin.policy.transformers import TransformersPolicy
 
@@ -68,6 +68,27 @@ class RecordingPolicy(TransformersPolicy):
 
         self._generate([ids for ids, _ in encoded], [request_seed(sampling, r) for r in requests], sampling, keep)
         return completions
+
+    def generate_with(
+        self,
+        model: PreTrainedModel,
+        prompts: list[TokenIds],
+        seeds: list[int],
+        sampling: Sampling,
+        on_answer: OnAnswer,
+    ) -> None:
+        """A `Generate` that samples from the weights of ``model``, this policy's own or what it stands in."""
+        was_training = model.training
+        model.eval()
+        decode(
+            model,
+            prompts,
+            seeds,
+            self.decoding(sampling),
+            token_budget=self.token_budget,
+            on_answer=lambda i, tokens: on_answer(i, tokens, None),
+        )
+        model.train(was_training)
 
     def _remember(self, request: Request, sample: Sample) -> None:
         """The journal is written first: a completion that the rollout's checkpoint holds always has its tokens."""

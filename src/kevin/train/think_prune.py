@@ -16,14 +16,12 @@ import torch
 
 from kevin.core.config import Study
 from kevin.core.types import Task
-from kevin.policy.decode import TokenIds, decode
-from kevin.policy.interface import Sampling
 from kevin.policy.transformers import load_transformers
 from kevin.rollout.settings import Judge
 from kevin.train.checkpoint import NUM_CHECKPOINTS, CheckpointKeeper, checkpoint_written
 from kevin.train.logprobs import answer_logprobs
 from kevin.train.order import task_order
-from kevin.train.policy import OnAnswer, RecordingPolicy, Sample
+from kevin.train.policy import RecordingPolicy, Sample
 from kevin.train.records import TIMES, Ended, MetricsLog, TrainingStoppedError, check_finite
 from kevin.train.rows import Row
 from kevin.train.step import StepPlayer, StepRollouts, rollout_record
@@ -61,24 +59,15 @@ class PruneTrainer:
             config = config.model_copy(update={"model": str(found[0])})
         loaded = load_transformers(train.init, config)
         self.model, self.tokenizer = loaded.model, loaded.tokenizer
-        self.policy = RecordingPolicy("trained", self.model, self.tokenizer, self._generate)
+        self.policy = RecordingPolicy(
+            "trained", self.model, self.tokenizer, lambda *asked: self.policy.generate_with(self.model, *asked)
+        )
         self._optimizer = torch.optim.AdamW(
             self.model.parameters(), lr=train.learning_rate, weight_decay=0.0, eps=train.adam_epsilon
         )
         if found:
             self._optimizer.load_state_dict(torch.load(found[0] / "optimizer.pt", weights_only=True))
         self.done = found[1] if found else 0
-
-    def _generate(self, prompts: list[TokenIds], seeds: list[int], sampling: Sampling, on_answer: OnAnswer) -> None:
-        policy = self.policy
-        decode(
-            self.model,
-            prompts,
-            seeds,
-            policy.decoding(sampling),
-            token_budget=policy.token_budget,
-            on_answer=lambda i, tokens: on_answer(i, tokens, None),
-        )
 
     def fit(self, step: int, kept: Sequence[Sample]) -> dict[str, float]:
         """`NUM_EPOCHS` passes over the kept answers; mean loss in nats a token, and mean gradient norm."""
