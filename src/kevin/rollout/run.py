@@ -22,7 +22,7 @@ from kevin.policy.interface import Policy
 from kevin.policy.load import load_policy, policy_identity
 from kevin.rollout.beside import judges_beside
 from kevin.rollout.checkpoint import keep, restore
-from kevin.rollout.refine import refine, rollout_identity, search_identity
+from kevin.rollout.refine import refine, rollout_identity
 from kevin.rollout.search import Trajectories, make_search
 from kevin.rollout.settings import RolloutSettings, TurnTiming, judging_devices, turn_seconds
 
@@ -103,7 +103,7 @@ def run_rollouts(
         for split, out_path in places:
             tasks = files.read_tasks(tasks_path, split)
             search = make_search(study.search.strategies[strategy], settings) if strategy else Trajectories()
-            identity = rollout_identity(tasks, policy_name, settings, {**own, **search_identity(search)})
+            identity = rollout_identity(tasks, policy_name, settings, search, own)
             if restore(out_path, identity):
                 continue
             judge, policy = judge_and_policy()
