@@ -42,9 +42,12 @@ class Training:
         num_steps: int,
         *,
         started: float | None = None,
+        rate_key: str = "the learning rate",
     ) -> None:
-        """``optimizers``: at their peak rates; the first one's is recorded. ``started``: monotonic seconds, now."""
+        """``optimizers``: at their peak rates; the first one's is recorded. ``started``: monotonic seconds; by default
+        now. ``rate_key``: what sets the peak rate."""
         self.model, self._optimizers, self.num_steps = model, optimizers, num_steps
+        self._rate_key = rate_key
         self._peaks = [float(optimizer.param_groups[0]["lr"]) for optimizer in optimizers]
         self.records: list[dict[str, float]] = []
         self._started = time.monotonic() if started is None else started
@@ -62,7 +65,7 @@ class Training:
                 group["lr"] = peak * share
         found = set_gradients()
         norm = float(torch.nn.utils.clip_grad_norm_(self.model.parameters(), _MAX_GRAD_NORM))
-        check_finite(number, {"loss": found["loss"], "grad_norm": norm}, "the learning rate")
+        check_finite(number, {"loss": found["loss"], "grad_norm": norm}, self._rate_key)
         for optimizer in self._optimizers:
             optimizer.step()
         record = {
