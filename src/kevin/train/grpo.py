@@ -184,7 +184,7 @@ class KernelTrainer(GRPOTrainer):
     def _generator(self) -> Generate:
         if self._study.train.generation == "transformers":
             return self._generate_here
-        return lambda *arguments: generate_with_vllm(self, *arguments)
+        return lambda *arguments: generate_with_vllm(self.vllm_generation, *arguments)
 
     def _generate_here(
         self, prompts: list[TokenIds], seeds: list[int], sampling: Sampling, on_answer: OnAnswer
