@@ -8,6 +8,7 @@ from __future__ import annotations
 from collections import deque
 from collections.abc import Generator, Iterator, Sequence
 from concurrent.futures import ThreadPoolExecutor
+from itertools import accumulate
 from typing import TYPE_CHECKING, Literal, NamedTuple, Protocol
 
 from kevin.core.errors import ConfigError
@@ -23,7 +24,6 @@ _PATIENCE = 8
 """Chunks without a conversation that fits, after which none is expected."""
 _ATTENTION_TOKENS = 4500
 """Length at which attention costs a model of 135 million parameters as much as all else, by its operations."""
-_HALVINGS = 20
 
 
 Kind = Literal["trained on", "held out", "held out later"]
@@ -94,32 +94,15 @@ def encode(written: Sequence[Transcript], tokenizer: PreTrainedTokenizerBase) ->
 def deal(samples: Sequence[Sample], num: int) -> list[list[Sample]]:
     """The samples in ``num`` parts that take about as long, those of like length together, the longest first.
 
-    Attention pads to the longest of a part, so that parts of mixed lengths would take longer.
+    Attention pads to the longest of a micro-batch, so that parts of mixed lengths would take longer.
     """
-    rest = sorted(samples, key=lambda s: len(s.tokens), reverse=True)
-    low, high = 0.0, _effort(rest)
-    for _ in range(_HALVINGS):
-        limit = (low + high) / 2
-        low, high = (low, limit) if len(_filled(rest, limit)) <= num else (limit, high)
-    hands = _filled(rest, high)
-    return [*hands, *([] for _ in range(num - len(hands)))]
-
-
-def _filled(ordered: Sequence[Sample], limit: float) -> list[list[Sample]]:
-    """Parts in order, each as large as ``limit`` allows; a sample beyond it is one by itself."""
-    hands: list[list[Sample]] = []
-    for sample in ordered:
-        if hands and _effort([*hands[-1], sample]) <= limit:
-            hands[-1].append(sample)
-        else:
-            hands.append([sample])
+    ordered = sorted(samples, key=lambda s: len(s.tokens), reverse=True)
+    efforts = [len(s.tokens) + len(s.tokens) ** 2 / _ATTENTION_TOKENS for s in ordered]
+    total = sum(efforts)
+    hands: list[list[Sample]] = [[] for _ in range(num)]
+    for sample, own, until in zip(ordered, efforts, accumulate(efforts), strict=True):
+        hands[int(num * (until - own / 2) / total)].append(sample)
     return hands
-
-
-def _effort(ordered: Sequence[Sample]) -> float:
-    """Tokens to compute, those of attention at their price. The longest is the first."""
-    longest = len(ordered[0].tokens) if ordered else 0
-    return sum(len(s.tokens) for s in ordered) + len(ordered) * longest**2 / _ATTENTION_TOKENS
 
 
 def cut(samples: Sequence[Sample], max_tokens: int, *, padded: bool = True) -> list[MicroBatch]:
