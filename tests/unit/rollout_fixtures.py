@@ -1,7 +1,8 @@
 """A scripted policy and a scripted judge for the tests of the loop."""
 
 from kevin.core.types import Completion, Kernel, Outcome, Round, Task, TaskSpec, TensorSpec, Timing, Verdict
-from kevin.rollout.refine import RolloutSettings, refine
+from kevin.rollout.refine import refine
+from kevin.rollout.settings import RolloutSettings
 
 X = TensorSpec(name="x", shape=(4,), dtype="float32")
 SPEC = TaskSpec(inputs=(X,), outputs=(X.model_copy(update={"name": "out"}),))

@@ -18,8 +18,9 @@ from transformers import (
 from writer_fixtures import small_catalog
 
 from kevin.core.config import Study
-from kevin.train import corpus, school
+from kevin.train import school
 from kevin.train.tokenizer import CHAT_TEMPLATE, END, PAD, train_tokenizer
+from kevin.writer import corpus
 from kevin.writer.transcripts import transcripts
 
 FAMILIES = {"llama": (LlamaConfig, LlamaForCausalLM), "qwen2": (Qwen2Config, Qwen2ForCausalLM)}
@@ -98,9 +99,13 @@ def make_study(folder, **settings) -> Study:
 class WritesHere(nullcontext):
     """In place of the writing processes, whose start takes seconds."""
 
-    def __init__(self, study, tasks, num_workers, pasts=corpus.NO_PASTS):
+    def __init__(self, study, tasks=None, pasts=corpus.NO_PASTS):
         super().__init__(self)
-        self._given = study, tasks, pasts
+        self._study, self._tasks, self._pasts = study, tasks or small_catalog(), pasts
+        self.identity, self.has_held_out_later = pasts.identity, bool(pasts.held_out)
 
     def chunks(self, first=0, kind="trained on"):
-        return (list(corpus.school_corpus(*self._given[:2], chunk, kind, self._given[2])) for chunk in count(first))
+        number, skipped = divmod(first, corpus.CHUNK)
+        for chunk in count(number):
+            yield list(corpus.school_corpus(self._study, self._tasks, chunk, kind, self._pasts))[skipped:]
+            skipped = 0

@@ -34,6 +34,7 @@ APART = {
     *(("tasks", "report"), ("policy", "report"), ("policy", "tasks")),
     *((package, "workflow") for package in ("judge", "api", "serve", "rollout", "writer", "train")),
     *(("writer", package) for package in ("report", "policy", "judge", "api", "serve", "rollout")),
+    ("train", "writer"),
 }
 """Not even where the order would allow it."""
 

@@ -12,7 +12,7 @@ from kevin.core import files
 from kevin.core.config import Study
 from kevin.core.errors import HarnessError
 from kevin.core.types import Kernel, Outcome, Round, Task, TaskSpec, TensorSpec, Timing, Verdict
-from kevin.train.metrics import TIMES, read_metrics
+from kevin.train.records import TIMES, read_metrics
 from kevin.train.run import run_training
 
 PAD, END, USER, ASSISTANT, UNKNOWN = "<|pad|>", "<|end|>", "<|user|>", "<|assistant|>", "<|unknown|>"

@@ -11,8 +11,7 @@ import torch
 from train_fixtures import judge, make_study
 
 from kevin.core.config import TrainConfig
-from kevin.train.parallel import leave_together
-from kevin.train.run import run_training
+from kevin.train.run import leave_together, run_training
 
 torch.set_num_threads(1)
 folder, out = Path(sys.argv[1]), Path(sys.argv[2])

@@ -83,12 +83,17 @@ def base_model(
     from kevin.core.files import writing
     from kevin.train.base_model import train_base_model
     from kevin.train.school import train_school
+    from kevin.writer.corpus import NO_PASTS, Writers, school_tasks, scratch_corpus
+    from kevin.writer.past_files import read_pasts
 
     with writing(out):
-        if study.base_model.init is not None:
-            train_school(study, out, weights, past_tasks=past_tasks, past_turns=past or [])
-        else:
-            train_base_model(study, out)
+        if study.base_model.init is None:
+            train_base_model(study, scratch_corpus(study), out)
+            return
+        drawn = school_tasks(study)
+        pasts = NO_PASTS if past_tasks is None else read_pasts(study, past_tasks, past or [], drawn)
+        with Writers(study, drawn, pasts) as corpus:
+            train_school(study, corpus, out, weights)
 
 
 def unpack_weights(
@@ -179,7 +184,7 @@ def ceiling(
 ) -> None:
     """Judge the best that the kernel writer knows: what a policy can reach."""
     study = device_config(config)
-    from kevin.rollout.ceiling import run_ceiling
+    from kevin.rollout.written import run_ceiling
     from kevin.writer.ceiling import ceiling_kernels
 
     run_ceiling(study, split, tasks, out, ceiling_kernels, limit=study.ceiling_kernels, store=store)

@@ -24,6 +24,9 @@ from kevin.core.errors import UsageError
 if TYPE_CHECKING:
     from kevin.core.config import Study
 
+NUM_REHEARSED = 64
+"""Answers recorded for each task of a rehearsal, where the kernel writer knows so many."""
+
 
 def train(
     run: Annotated[str, typer.Option("--run", metavar="NAME", help="A key of `runs`.")],
@@ -45,8 +48,7 @@ def train(
     if init is not None:
         key = study.for_run(run).train.init
         study = _with_model(study, key, str(init))
-    from kevin.train.parallel import leave_together
-    from kevin.train.run import run_training
+    from kevin.train.run import leave_together, run_training
 
     run_training(study, run, tasks, out, store=store)
     leave_together()
@@ -140,10 +142,12 @@ def random_model(
         raise UsageError("--tokenizer or --tasks: a tokenizer is taken from a model, or made from tasks")
     from kevin.core.files import read_tasks
     from kevin.train.random_model import write_random_model
+    from kevin.writer.past_files import rehearsed_answers
 
     given = read_tasks(tasks) if tasks is not None else []
     language = load_config(config).language if tasks is not None else "cuda"
-    count = write_random_model(like, tokenizer, out, seed, tasks=given, language=language)
+    answers = {t.id: rehearsed_answers(t, language, NUM_REHEARSED, seed) for t in given}
+    count = write_random_model(like, tokenizer, out, seed, tasks=given, language=language, answers=answers)
     typer.echo(f"{out}: {count:,} parameters")
 
 
@@ -177,8 +181,8 @@ def past_tasks(out: OutOption, config: ConfigOption = None) -> None:
     """
     study = load_config(config)
     from kevin.policy.weights import is_packed
-    from kevin.train.past import write_past_tasks
     from kevin.train.pretrained import check_pretrained
+    from kevin.writer.past_files import write_past_tasks
 
     init = study.base_model.init
     if init is not None and not is_packed(init):
@@ -195,9 +199,10 @@ def judge_past(
 ) -> None:
     """Let the kernel writer answer them, rightly and with mistakes, each kernel judged."""
     study = school_config(config)
-    from kevin.train.past_answers import judge_written
+    from kevin.rollout.written import judge_answers
+    from kevin.writer.past_files import past_answers
 
-    judge_written(study, tasks, out, store=store)
+    judge_answers(study, past_answers(study, tasks), tasks, out, store=store)
 
 
 audits = typer.Typer(

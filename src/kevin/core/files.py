@@ -7,17 +7,17 @@ import json
 import os
 import shutil
 import tempfile
-from collections.abc import Hashable, Iterable, Iterator
+from collections.abc import Callable, Hashable, Iterable, Iterator
 from contextlib import contextmanager
 from pathlib import Path
-from typing import TYPE_CHECKING, Any, BinaryIO
+from typing import TYPE_CHECKING, Any, BinaryIO, TypeVar
 
 from pydantic import ValidationError
 
-from kevin.core.errors import DataError, KevinError
+from kevin.core.errors import DataError, KevinError, first_line
 from kevin.core.problems import problem
 from kevin.core.scratch import new_locked_file, remove_stale
-from kevin.core.texts import strict_json
+from kevin.core.texts import split_lines, strict_json
 from kevin.core.types import Kernel, OpCall, Outcome, Task, TaskSpec, Turn
 
 if TYPE_CHECKING:
@@ -27,6 +27,7 @@ SCHEMA_VERSION = 1
 _META_KEY = b"kevin"
 
 
+T = TypeVar("T")
 DISK_FULL = (errno.ENOSPC, errno.EDQUOT)
 """What the system says where a device is full, or a user's share of it used up."""
 _PROBE_BYTES = 1 << 20
@@ -131,7 +132,7 @@ def no_space(folder: Path) -> OSError | None:
 def append_line(path: Path, line: str) -> None:
     """Add one line to a log of JSON lines, in place of one that a kill cut short.
 
-    A kill may leave the last line cut short; readers must expect it. Raises OSError as `writing` does.
+    A kill may leave the last line cut short, which `read_lines` expects. Raises OSError as `writing` does.
     """
     path.parent.mkdir(parents=True, exist_ok=True)
     with writing(path), path.open("a+b") as f:
@@ -144,6 +145,22 @@ def append_line(path: Path, line: str) -> None:
 def _ends_line(file: BinaryIO) -> bool:
     file.seek(-1, os.SEEK_END)
     return file.read(1) == b"\n"
+
+
+def read_lines(path: Path, parse: Callable[[str], T], advice: str) -> list[T]:
+    """The lines of such a log, each parsed, without a last one that a kill cut short; none where there is no file.
+
+    Raises:
+        DataError: a line that cannot be parsed, with ``advice``.
+    """
+    data = path.read_bytes() if path.exists() else b""
+    values = []
+    for number, line in enumerate(split_lines(data[: data.rfind(b"\n") + 1].decode()), start=1):
+        try:
+            values.append(parse(line))
+        except (ValueError, KeyError, TypeError) as e:
+            raise DataError(f"{path}: damaged (line {number}: {first_line(e)}); {advice}") from None
+    return values
 
 
 def write_text(path: Path, text: str) -> None:

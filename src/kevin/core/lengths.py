@@ -76,6 +76,22 @@ def configured_lengths(study: Study, policy: str) -> dict[str, int | None]:
     return {key: next((v for v in found if v is not None), None) for key, found in values.items()}
 
 
+def response_tokens(study: Study, step: int) -> int:
+    """The longest answer that is allowed in a step."""
+    train = study.train
+    raised_at, raised = train.raise_response_at_step, train.raised_response_tokens
+    if raised_at is not None and raised is not None and step >= raised_at:
+        return raised
+    found = study.rollout.max_response_tokens
+    assert found is not None, "every length is a number in what `with_lengths` gives"
+    return found
+
+
+def longest_response(study: Study) -> int:
+    """The longest answer of the whole run, by which the loss is divided: so raising it does not change the scale."""
+    return max(response_tokens(study, 1), study.train.raised_response_tokens or 0)
+
+
 def _shared(context: int, given: dict[str, int | None]) -> dict[str, int]:
     response = given["max_response_tokens"]
     room = context // 2 if response is None else context - response

@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import hashlib
-from collections.abc import Iterable, Mapping
+from collections.abc import Iterable, Iterator, Mapping
 from enum import StrEnum
 from functools import cached_property
 from typing import Annotated, Any, Literal, Self
@@ -257,6 +257,30 @@ class Message(Frozen):
 
 
 Conversation = tuple[Message, ...]
+
+
+class Exchange(Frozen):
+    """What was asked at one turn of a transcript, and equally good answers to it."""
+
+    turn: int
+    answers: tuple[str, ...]
+    """The first is the one that the transcript goes on with."""
+
+
+class Transcript(Frozen):
+    """A conversation up to the prompt of its last turn, and answers at some of its turns: what a base model reads."""
+
+    task_id: str
+    conversation: Conversation
+    """The prompt of the last turn. Where it shows every earlier turn, its first 2 t - 1 messages are the prompt of turn
+    t, from the second on."""
+    exchanges: tuple[Exchange, ...]
+
+    def asked(self) -> Iterator[tuple[Conversation, tuple[str, ...]]]:
+        """The prompt of each exchange, with its answers."""
+        for exchange in self.exchanges:
+            is_last = exchange is self.exchanges[-1]
+            yield self.conversation if is_last else self.conversation[: 2 * exchange.turn - 1], exchange.answers
 
 
 class Completion(Frozen):

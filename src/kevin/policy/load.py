@@ -6,7 +6,7 @@ from pathlib import Path
 from typing import Any
 
 from kevin.core.config import PolicyConfig
-from kevin.core.content import content_digests
+from kevin.core.identity import content_digests
 from kevin.policy.interface import Policy
 from kevin.policy.rehearsal import rehearsed
 

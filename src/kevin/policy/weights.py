@@ -6,8 +6,8 @@ from importlib.metadata import PackageNotFoundError, distribution
 from pathlib import Path
 from typing import Any, NamedTuple
 
-from kevin.core.content import content_digests
 from kevin.core.errors import ConfigError
+from kevin.core.identity import content_digests
 from kevin.policy.weights_place import must_be_local
 
 PACKAGE = "package:"

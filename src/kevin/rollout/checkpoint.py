@@ -1,10 +1,14 @@
-"""A rollout on disk, turn by turn, so that a killed run goes on where it stopped.
+"""A rollout on disk: turn by turn, so that a killed run goes on where it stopped, and finished.
 
 ::
 
     checkpoint/manifest.json                what is being rolled out; a resume must match it
     checkpoint/turn_001.completions.jsonl   one line per answer, appended as answers come in
     checkpoint/turn_001.turns.jsonl         one line per judged turn, written at once when the turn is judged
+    finished/rollout.json                   what was rolled out
+    finished/turns.parquet                  the same file as the step's output, which the workflow deletes before it
+                                            makes it again
+    finished.old-1/                         one of something else, from before
 """
 
 from __future__ import annotations
@@ -15,12 +19,9 @@ from collections.abc import Iterable, Mapping
 from pathlib import Path
 from typing import Any
 
-from pydantic import ValidationError
-
-from kevin.core.errors import DataError
-from kevin.core.files import append_line, write_text
-from kevin.core.resume import differences, read_identity, with_defaults
-from kevin.core.texts import split_lines, strict_json
+from kevin.core.files import append_line, link_or_copy, read_lines, write_text
+from kevin.core.identity import changes, refused, set_aside, write_identity
+from kevin.core.texts import strict_json
 from kevin.core.types import Completion, Turn
 from kevin.rollout.settings import IDENTITY_DEFAULTS, Place
 
@@ -36,39 +37,25 @@ class Checkpoint:
         """
         self.folder = folder
         manifest = folder / "manifest.json"
-        wanted = json.loads(strict_json(identity))
         if manifest.exists() and self._has_answers():
-            if changes := list(differences(with_defaults(read_identity(manifest), IDENTITY_DEFAULTS), wanted)):
-                raise DataError(
-                    f"{folder} holds an unfinished rollout of something else:\n"
-                    + "\n".join(f"  {c}" for c in changes)
-                    + f"\nGo back to the old configuration to finish it, or start anew: rm -r {folder}"
-                )
+            if found := changes(manifest, identity, IDENTITY_DEFAULTS):
+                raise refused(folder, "an unfinished rollout", found)
             logger.info("resuming the rollout in %s", folder)
         else:
-            write_text(manifest, strict_json(wanted, indent=1, sort_keys=True) + "\n")
+            write_identity(manifest, identity)
 
     def _has_answers(self) -> bool:
         return any(b"\n" in path.read_bytes() for path in self.folder.glob("turn_*.jsonl"))
 
     def completions(self, turn: int) -> dict[Place, Completion]:
-        """The turn's answers so far. A last line that a kill cut short is dropped from the file."""
-        path = self._path(turn, "completions")
-        if not path.exists():
-            return {}
-        data = path.read_bytes()
-        whole = data[: data.rfind(b"\n") + 1]
-        if len(whole) < len(data):
-            logger.info("%s: dropping an answer that was cut short", path)
-            write_text(path, whole.decode())
-        found = {}
-        for line in split_lines(whole.decode()):
-            try:
-                row = json.loads(line)
-                found[row["task_id"], row["trajectory"]] = Completion.model_validate(row["completion"])
-            except (ValueError, KeyError, TypeError) as e:
-                raise DataError(f"{path}: damaged ({e}); delete it, its answers are generated again") from None
-        return found
+        """The turn's answers so far."""
+
+        def parse(line: str) -> tuple[Place, Completion]:
+            row = json.loads(line)
+            return (row["task_id"], row["trajectory"]), Completion.model_validate(row["completion"])
+
+        advice = "delete it, its answers are generated again"
+        return dict(read_lines(self._path(turn, "completions"), parse, advice))
 
     def add_completion(self, turn: int, place: Place, completion: Completion) -> None:
         row = {"task_id": place[0], "trajectory": place[1], "completion": completion.model_dump(mode="json")}
@@ -76,15 +63,8 @@ class Checkpoint:
 
     def turns(self, turn: int) -> dict[Place, Turn]:
         """The turn's judged turns, with outcome None after a harness failure; empty when it was not finished."""
-        path = self._path(turn, "turns")
-        if not path.exists():
-            return {}
-        try:
-            turns = [Turn.model_validate_json(line) for line in split_lines(path.read_text("utf-8"))]
-        except ValidationError as e:
-            raise DataError(
-                f"{path}: damaged ({e.errors()[0]['msg']}); delete it, its kernels are judged again"
-            ) from None
+        advice = "delete it, its kernels are judged again"
+        turns = read_lines(self._path(turn, "turns"), Turn.model_validate_json, advice)
         return {(t.task_id, t.trajectory): t for t in turns}
 
     def write_turns(self, turn: int, turns: Iterable[Turn]) -> None:
@@ -98,3 +78,24 @@ class Checkpoint:
 
     def _path(self, turn: int, what: str) -> Path:
         return self.folder / f"turn_{turn:03d}.{what}.jsonl"
+
+
+def restore(out: Path, identity: Mapping[str, Any]) -> bool:
+    """Put the finished rollout that ``identity`` (JSON values, nested) describes at ``out`` again, if it is there."""
+    kept, manifest = out.parent / "finished" / out.name, out.parent / "finished" / "rollout.json"
+    if not (kept.exists() and manifest.exists()) or changes(manifest, identity, IDENTITY_DEFAULTS):
+        return False
+    logger.info("%s is done already; for a new one: rm -r %s", out, kept.parent)
+    out.unlink(missing_ok=True)
+    link_or_copy(kept, out)
+    return True
+
+
+def keep(out: Path, identity: Mapping[str, Any]) -> None:
+    """Keep the rollout that stands at ``out``. One of something else that was kept before is set aside."""
+    folder = out.parent / "finished"
+    if folder.exists():
+        logger.warning("%s was rolled out anew; the one before is kept in %s", out, set_aside(folder))
+    folder.mkdir()
+    link_or_copy(out, folder / out.name)
+    write_identity(folder / "rollout.json", identity)

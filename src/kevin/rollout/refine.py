@@ -9,12 +9,9 @@ from typing import Any
 from kevin.core.types import Task, Turn, digest
 from kevin.policy.interface import Policy
 from kevin.rollout.checkpoint import Checkpoint
-from kevin.rollout.control import shuffled_feedback
-from kevin.rollout.search import Search, Trajectories
+from kevin.rollout.search import Search, Trajectories, shuffled_feedback
 from kevin.rollout.settings import Judge, Place, RolloutSettings, TurnTiming
 from kevin.rollout.turn import TurnPlayer
-
-__all__ = ["Judge", "RolloutSettings", "TurnTiming", "open_checkpoint", "refine", "rollout_identity", "search_identity"]
 
 
 def refine(
@@ -51,10 +48,10 @@ def refine(
         PolicyError: the policy failed; what it had answered is in the checkpoint.
     """
     search, starts = search or Trajectories(), starts or {}
-    what = {**(identity or {}), **search_identity(search)}
+    what = dict(identity or {})
     if starts:
         what["starts"] = {task: digest("start", t.model_dump_json()) for task, t in starts.items()}
-    saved = open_checkpoint(checkpoint, tasks, policy, settings, what) if checkpoint else None
+    saved = Checkpoint(checkpoint, rollout_identity(tasks, policy.name, settings, search, what)) if checkpoint else None
     player = TurnPlayer(
         tasks, policy, judge, settings, checkpoint=saved, show_progress=progress, on_timing=on_timing, beside=beside
     )
@@ -78,31 +75,17 @@ def refine(
     return [turn for history in histories.values() for turn in history]
 
 
-def search_identity(search: Search) -> dict[str, Any]:
-    """What a rollout depends on beside its settings; nothing for independent trajectories."""
-    return {} if search.method == "trajectories" else {"search": search.model_dump(mode="json")}
-
-
-def open_checkpoint(
-    folder: Path,
-    tasks: Sequence[Task],
-    policy: Policy,
-    settings: RolloutSettings,
-    identity: Mapping[str, Any] | None = None,
-) -> Checkpoint:
-    """The checkpoint of exactly this rollout. Raises DataError when the folder belongs to another one."""
-    return Checkpoint(folder, rollout_identity(tasks, policy.name, settings, identity))
-
-
 def rollout_identity(
-    tasks: Sequence[Task], policy: str, settings: RolloutSettings, identity: Mapping[str, Any] | None = None
+    tasks: Sequence[Task], policy: str, settings: RolloutSettings, search: Search, identity: Mapping[str, Any]
 ) -> dict[str, Any]:
     """What a rollout depends on, as nested JSON values under the configuration's keys. ``identity``: what else."""
     rollout = settings.model_dump(mode="json")
+    coupled = {} if search.method == "trajectories" else {"search": search.model_dump(mode="json")}
     return {
         "policy": policy,
         **{key: rollout.pop(key) for key in ("dialect", "language", "seed")},
         "rollout": rollout,
         "tasks": {t.id: t.digest for t in tasks},
-        **(identity or {}),
+        **coupled,
+        **identity,
     }

@@ -13,19 +13,18 @@ from typing import TYPE_CHECKING, Any
 from kevin.core import files
 from kevin.core.config import Study
 from kevin.core.errors import ConfigError, HarnessError
+from kevin.core.identity import STEP_VERSIONS
 from kevin.core.lengths import check_context, with_lengths
 from kevin.core.progress import Progress, progress
 from kevin.core.provenance import provenance
-from kevin.core.resume import STEP_VERSIONS
 from kevin.core.types import Dialect, Kernel, Task, Turn, Verdict
 from kevin.policy.interface import Policy
 from kevin.policy.load import load_policy, policy_identity
 from kevin.rollout.beside import judges_beside
-from kevin.rollout.cost import judging_devices, turn_seconds
-from kevin.rollout.finished import keep, restore
-from kevin.rollout.refine import refine, rollout_identity, search_identity
+from kevin.rollout.checkpoint import keep, restore
+from kevin.rollout.refine import refine, rollout_identity
 from kevin.rollout.search import Trajectories, make_search
-from kevin.rollout.settings import RolloutSettings, TurnTiming
+from kevin.rollout.settings import RolloutSettings, TurnTiming, judging_devices, turn_seconds
 
 if TYPE_CHECKING:
     from kevin.judge.pool.judge_pool import JudgePool
@@ -65,7 +64,7 @@ def run_rollouts(
     """Roll out policy ``policy_name`` on splits of ``tasks_path``, one after the other, with one engine and one judge.
 
     ``strategy``: a key of ``search.strategies``; as ``rollout`` says when absent. A file's metadata say what each
-    turn took of the device (``turn_seconds``, see `kevin.rollout.cost`), and which devices judged (``judged_on``).
+    turn took of the device (``turn_seconds``, see `kevin.rollout.settings`), and which devices judged (``judged_on``).
 
     Beside it: ``finished/``, from which the same rollout is taken again; ``timing.jsonl``, one line per turn that was
     worked on; and until all is done ``checkpoint/``, from which a killed run goes on. Answers that ran into the limit
@@ -104,7 +103,7 @@ def run_rollouts(
         for split, out_path in places:
             tasks = files.read_tasks(tasks_path, split)
             search = make_search(study.search.strategies[strategy], settings) if strategy else Trajectories()
-            identity = rollout_identity(tasks, policy_name, settings, {**own, **search_identity(search)})
+            identity = rollout_identity(tasks, policy_name, settings, search, own)
             if restore(out_path, identity):
                 continue
             judge, policy = judge_and_policy()

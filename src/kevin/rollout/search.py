@@ -1,4 +1,5 @@
-"""How the trajectories of a task depend on each other: not at all, as a beam, or as a population of kernels.
+"""How trajectories depend on each other: not at all, as a beam, as a population of kernels; or, as a control, by the
+feedback of another one, since what turns gain without true feedback is gained by drawing again.
 
 A search is asked twice a turn: which turns each prompt shows (``shown``), and what each place goes on from when a turn
 that is not the last one is judged (``after``). Where trajectories depend on each other (``is_coupled``) a turn that
@@ -20,12 +21,7 @@ from kevin.rollout.settings import Place, RolloutSettings
 from kevin.rollout.turn import Histories
 
 
-class Trajectories(Frozen):
-    """Each by itself, as in training; with one turn it is parallel sampling."""
-
-    method: Literal["trajectories"] = "trajectories"
-    is_coupled: Literal[False] = False
-
+class _Search(Frozen):
     def shown(self, place: Place, histories: Histories, history: HistoryConfig) -> Sequence[Turn]:
         return history.shown(histories[place])
 
@@ -33,7 +29,14 @@ class Trajectories(Frozen):
         return {place: list(past) for place, past in histories.items()}
 
 
-class Beam(Frozen):
+class Trajectories(_Search):
+    """Each by itself, as in training; with one turn it is parallel sampling."""
+
+    method: Literal["trajectories"] = "trajectories"
+    is_coupled: Literal[False] = False
+
+
+class Beam(_Search):
     """Now and then only the trajectories with the fastest kernels go on, copied.
 
     The defaults are the authors': after every 4 turns of 16 trajectories the best 4 go on, four times each. The result
@@ -46,19 +49,16 @@ class Beam(Frozen):
     turns_per_round: int = Field(default=4, ge=1)
     num_kept: int = Field(default=4, ge=1)
 
-    def shown(self, place: Place, histories: Histories, history: HistoryConfig) -> Sequence[Turn]:
-        return history.shown(histories[place])
-
     def after(self, turn: int, histories: Histories, settings: RolloutSettings) -> dict[Place, list[Turn]]:
         if turn % self.turns_per_round:
-            return {place: list(past) for place, past in histories.items()}
+            return super().after(turn, histories, settings)
         chosen: dict[Place, list[Turn]] = {}
         for task_id in dict.fromkeys(task for task, _ in histories):
             chosen |= select(task_id, histories, settings.num_trajectories, self.num_kept)
         return chosen
 
 
-class Evolution(Frozen):
+class Evolution(_Search):
     """Every prompt shows kernels of all the task's trajectories with their evaluations (EvoEngineer, arXiv 2510.03760).
 
     The population is the best ``population`` different kernels of the task so far. Each place draws its own
@@ -80,9 +80,6 @@ class Evolution(Frozen):
             left = [i for i in range(len(best_first)) if i not in drawn]
             drawn += rng.choices(left, [1 / (i + 1) for i in left])
         return [best_first[i] for i in sorted(drawn, reverse=True)]
-
-    def after(self, turn: int, histories: Histories, settings: RolloutSettings) -> dict[Place, list[Turn]]:
-        return {place: list(past) for place, past in histories.items()}
 
 
 Search = Trajectories | Beam | Evolution
@@ -116,3 +113,18 @@ def select(
         (task_id, k): [t.model_copy(update={"trajectory": k}) for t in best[k * len(best) // num_trajectories]]
         for k in range(num_trajectories)
     }
+
+
+def shuffled_feedback(turns: Sequence[Turn], seed: int) -> list[Turn]:
+    """The judged turns of one number, each with the feedback of another one: of another task's where there is one.
+
+    Which one follows from the seed, the turn's number and the turns. A turn that is alone loses its feedback.
+    """
+    told = []
+    for turn in turns:
+        others = [t for t in turns if t is not turn and t.outcome is not None]
+        foreign = [t for t in others if t.task_id != turn.task_id]
+        rng = random.Random(f"kevin shuffled feedback, {seed}, {turn.task_id}, {turn.trajectory}, {turn.turn}")
+        feedback = rng.choice(foreign or others).feedback if others else ""
+        told.append(turn.model_copy(update={"feedback": feedback}) if turn.outcome is not None else turn)
+    return told

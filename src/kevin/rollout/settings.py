@@ -1,14 +1,16 @@
-"""What a rollout is: everything but the tasks, the policy and the judge."""
+"""What a rollout is, everything but the tasks, the policy and the judge; and what its turns took."""
 
 from __future__ import annotations
 
 from collections.abc import Callable, Iterable, Mapping, Sequence
+from pathlib import Path
 from typing import Literal, Protocol, runtime_checkable
 
 from pydantic import Field
 
 from kevin.core.config import Study
 from kevin.core.errors import HarnessError
+from kevin.core.files import read_lines
 from kevin.core.history import HistoryConfig
 from kevin.core.types import Dialect, Frozen, Kernel, Language, Task, Verdict, digest
 from kevin.policy.interface import Sampling
@@ -112,3 +114,25 @@ class TurnTiming(Frozen):
     """Of ``generate_s``: how long kernels were judged meanwhile."""
     total_s: float
     """Wall time of the turn; what is not generating or judging is our own overhead."""
+
+
+def turn_seconds(timing_path: Path, num_turns: int) -> list[float]:
+    """Seconds of each turn of all trajectories: generating answers, and checking and timing their kernels.
+
+    A kernel whose verdict was known counts as if it had been judged again; compiling, which needs no such device, does
+    not count, nor do answers that a killed run did not finish.
+
+    Args:
+        timing_path: timing.jsonl of the rollout, a `TurnTiming` a line; more than one for a turn that was resumed.
+    """
+    seconds = [0.0] * num_turns
+    for timing in read_lines(timing_path, TurnTiming.model_validate_json, "delete it"):
+        if timing.turn <= num_turns:
+            seconds[timing.turn - 1] += timing.generate_s + timing.device_s
+    return seconds
+
+
+def judging_devices(timing_path: Path) -> list[str]:
+    """Names of what judged a rollout's kernels: of several where it was resumed on another machine."""
+    names = (timing.device_name for timing in read_lines(timing_path, TurnTiming.model_validate_json, "delete it"))
+    return list(dict.fromkeys(name for name in names if name is not None))

@@ -17,9 +17,9 @@ from kevin.rollout.refine import refine
 from kevin.rollout.settings import Judge, RolloutSettings
 from kevin.tasks.catalog import catalog
 from kevin.tasks.kernelbench import is_kernelbench
-from kevin.train.base_model import SUMMARY
 from kevin.train.order import training_tasks
-from kevin.train.stability import TrainingStoppedError
+from kevin.train.records import TrainingStoppedError
+from kevin.train.training import SUMMARY
 
 log = logging.getLogger(__name__)
 

@@ -21,11 +21,10 @@ from pydantic import Field, ValidationError
 
 from kevin.core.config import Study, TrainConfig
 from kevin.core.errors import ConfigError
-from kevin.core.lengths import with_lengths
+from kevin.core.lengths import longest_response, response_tokens, with_lengths
 from kevin.core.types import Frozen
 from kevin.train.architecture import Architecture, architecture
 from kevin.train.checkpoint import NUM_CHECKPOINTS
-from kevin.train.lengths import longest_response, response_tokens
 
 GB = 1e9
 

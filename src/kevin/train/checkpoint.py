@@ -12,7 +12,7 @@ from typing import TYPE_CHECKING
 from kevin.core.config import PolicyConfig
 from kevin.core.errors import DataError
 from kevin.core.files import whole_folder, write_text, writing
-from kevin.core.resume import read_identity
+from kevin.core.identity import read_identity
 from kevin.core.texts import strict_json
 from kevin.policy.rehearsal import MARK as MARK_OF_REHEARSALS
 from kevin.policy.rehearsal import RECORDING

@@ -1,4 +1,4 @@
-"""Copying from the context: heads that can do it before any training, and drills that keep them at it.
+"""Heads that copy from the context before any training; drills (`kevin.train.packing`) keep them at it.
 
 A language model copies what stands in its prompt by two layers of attention: heads that look one and two tokens back,
 and a head that looks for the place where the last two tokens stood before and takes what followed (induction heads,
@@ -10,14 +10,9 @@ can read neither the kernel that it is to go on from, nor what was said of it. S
 from __future__ import annotations
 
 import math
-import random
-from collections import Counter
-from collections.abc import Collection, Iterable
 from typing import TYPE_CHECKING
 
 import torch
-
-from kevin.train.packing import Branch, Row
 
 if TYPE_CHECKING:
     from transformers import Qwen3ForCausalLM
@@ -96,19 +91,3 @@ def set_copying_heads(model: Qwen3ForCausalLM, seed: int = 0) -> None:
     query[dims[num : 2 * num], one_back], key[dims[num : 2 * num], two_back] = compared, compared
     value[:width, own] = eye
     second.o_proj.weight[own, :width] = eye * norm * _COPIED_GAIN
-
-
-class Drills:
-    """Rows of tokens drawn at random, whose answers are pieces of them: nothing but copying helps there."""
-
-    def __init__(self, rows: Iterable[Row], special: Collection[int]) -> None:
-        """``rows``: whose answers' tokens are drawn, common ones more often, as the root of their number."""
-        counts = Counter(t for row in rows for b in row.branches for t in b.tokens)
-        self._tokens = sorted(t for t in counts if t not in special)
-        self._weights = [math.sqrt(counts[t]) for t in self._tokens]
-
-    def draw(self, rng: random.Random, num_tokens: int = 100, num_pieces: int = 3, length: int = 40) -> Row:
-        """A row of so many tokens and so many pieces of it."""
-        spine = rng.choices(self._tokens, weights=self._weights, k=num_tokens)
-        starts = [rng.randrange(num_tokens - length + 1) for _ in range(num_pieces)]
-        return Row(spine, [Branch(num_tokens, spine[s : s + length]) for s in starts])

@@ -9,10 +9,9 @@ from typing import NamedTuple
 
 from kevin.core.config import Study
 from kevin.core.errors import DeviceError
-from kevin.core.lengths import with_lengths
+from kevin.core.lengths import longest_response, with_lengths
 from kevin.train.architecture import Architecture, architecture
 from kevin.train.bill import GB, Assumptions, Bill, assumptions, make_bill
-from kevin.train.lengths import longest_response
 
 SIZES = {"24 GB": 25.4, "48 GB": 51.0, "80 GB": 85.0, "141 GB": 150.0}
 """What GPUs are sold as, and what they hold in 10^9 bytes."""

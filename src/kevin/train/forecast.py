@@ -1,7 +1,7 @@
 """How long each stage of the laptop study will take on this machine, from two short measurements.
 
 Counts follow from the configuration. What one unit costs is measured here (a training step of the base model, a
-kernel's compilation) or was counted once on another machine and is scaled by what was measured.
+kernel's compilation) or was counted once on another machine and is scaled by the compilation.
 """
 
 from __future__ import annotations
@@ -15,18 +15,34 @@ from typing import NamedTuple
 from kevin.core.config import Study
 from kevin.core.types import Frozen, Kernel
 from kevin.tasks.catalog import catalog
-from kevin.train.base_model import BATCH_SIZE, FIRST_ANSWERS, later_answers
+from kevin.train.base_model import BATCH_SIZE
 from kevin.train.tokenizer import VOCABULARY
-from kevin.writer.plan import EVEN, render, sample_plan
-from kevin.writer.transcripts import MAX_TURNS, Transcript, transcripts
 
-CHARACTERS_PER_TOKEN = 13.0
-"""Of the base model's tokenizer, whose pieces may be whole lines."""
-_SAMPLE = 16
-"""Transcripts that are written to see how long they are; builds use as many cores as there are."""
+_SPINE_TOKENS, _NUM_BRANCHES, _BRANCH_TOKENS = 128, 5, 83
+"""Of a mean transcript, as packed for training."""
+_NUM_STEPS = 8
+"""That are made to see how long one takes; builds use as many cores as there are."""
+_KERNEL = """\
+#include <cmath>
+extern "C" void launch(const float* x, float* out) {
+  for (int64_t r = 0; r < x_d0; r++) {
+    const float* p = x + r * x_d1;
+    float top = p[0];
+    #pragma omp simd reduction(max : top)
+    for (int64_t n = 0; n < x_d1; n++) top = p[n] > top ? p[n] : top;
+    double sum = 0;
+    #pragma omp simd reduction(+ : sum)
+    for (int64_t n = 0; n < x_d1; n++) sum += std::exp(p[n] - top);
+    for (int64_t n = 0; n < x_d1; n++) out[r * x_d1 + n] = std::exp(p[n] - top) / sum;
+  }
+}
+"""
+"""A softmax, which takes as long to compile as the mean of the writer's kernels."""
 
 COMPILE_S = 0.27
 """Of one typical kernel on the machine that the constants below were counted on, both cores busy."""
+WRITE_S = 0.003
+"""Writing one transcript."""
 IMPORT_S = 5.0
 """Starting a step: Python, PyTorch, transformers."""
 JUDGE_S = 7.0
@@ -55,8 +71,6 @@ class Pace(Frozen):
 
     step_s: float
     """A training step of the base model."""
-    write_s: float
-    """Writing one transcript."""
     compile_s: float
     """Compiling one kernel while every core does the same."""
     num_cores: int
@@ -70,58 +84,38 @@ class Stage(NamedTuple):
 
 
 def measure_pace(study: Study, num_cores: int) -> Pace:
-    """Take some seconds to find out. Raises KevinError as the judge and the writer do."""
-    tasks = catalog(study.task_size)
-    start = time.monotonic()
-    written = list(
-        transcripts(
-            tasks,
-            study.language,
-            _SAMPLE,
-            MAX_TURNS,
-            study.seed,
-            first_answers=FIRST_ANSWERS,
-            later_answers=later_answers(study.transcripts_history),
-            history=study.transcripts_history,
-        )
-    )
-    write_s = (time.monotonic() - start) / _SAMPLE
-    return Pace(
-        step_s=_step_s(study, written), write_s=write_s, compile_s=_compile_s(study, num_cores), num_cores=num_cores
-    )
+    """Take some seconds to find out. Raises KevinError as the judge does."""
+    return Pace(step_s=_step_s(study), compile_s=_compile_s(study, num_cores), num_cores=num_cores)
 
 
-def _step_s(study: Study, written: list[Transcript]) -> float:
-    """A step on rows as long as those of the study, of random tokens: no tokenizer has been learned yet."""
+def _step_s(study: Study) -> float:
+    """A step on rows as long as those of the study, of random tokens."""
     import torch
 
-    from kevin.train.base_model import bare_model, make_optimizers
-    from kevin.train.copying import Drills
-    from kevin.train.gradients import Gradients, step_parts
-    from kevin.train.packing import Branch, Row
+    from kevin.train.base_model import new_model
+    from kevin.train.muon import make_optimizers
+    from kevin.train.packing import Branch, Drills, Gradients, Row, step_parts
 
-    config, rng = study.base_model, random.Random(0)
+    rng = random.Random(0)
     torch.set_num_threads(1)
 
-    def tokens(text: str) -> list[int]:
-        return [rng.randrange(VOCABULARY) for _ in range(round(len(text) / CHARACTERS_PER_TOKEN) + 1)]
+    def tokens(num: int) -> list[int]:
+        return [rng.randrange(VOCABULARY) for _ in range(num)]
 
-    rows = []
-    for t in written:
-        spine = [i for m in t.conversation for i in tokens(m.content)]
-        rows.append(Row(spine, [Branch(len(spine), tokens(a)) for e in t.exchanges for a in e.answers]))
-    model = bare_model(config, VOCABULARY, end=0, pad=1)
+    branches = [Branch(_SPINE_TOKENS, tokens(_BRANCH_TOKENS)) for _ in range(_NUM_BRANCHES)]
+    rows = [Row(tokens(_SPINE_TOKENS), branches)] * BATCH_SIZE
+    model = new_model(study.base_model, VOCABULARY, end=0, pad=1)
     optimizers = make_optimizers(model)
     drills = Drills(rows, ())
     times = []
     with Gradients(model) as gradients:
-        for i in range(0, len(rows) - BATCH_SIZE + 1, BATCH_SIZE):
+        for _ in range(_NUM_STEPS):
             start = time.monotonic()
-            gradients.set(step_parts(rows[i : i + BATCH_SIZE], drills, rng, 1))
+            gradients.set(step_parts(rows, drills, rng, 1))
             for optimizer in optimizers:
                 optimizer.step()
             times.append(time.monotonic() - start)
-    return sum(times[1:]) / len(times[1:]) if len(times) > 1 else times[0]
+    return sum(times[1:]) / len(times[1:])
 
 
 def _compile_s(study: Study, num_cores: int) -> float:
@@ -129,19 +123,18 @@ def _compile_s(study: Study, num_cores: int) -> float:
 
     from kevin.judge.compile.native import build_native
 
-    rng = random.Random(0)
-    tasks = [t for t in catalog(study.task_size) if t.name in ("softmax", "matmul", "layer_norm", "gelu")]
-    pairs = [(t, render(t, sample_plan(rng, t, study.language, EVEN))) for t in tasks for _ in range(num_cores)]
+    spec = next(t.spec for t in catalog(study.task_size) if t.name == "softmax")
+    assert spec is not None
+    num = 4 * num_cores
     with tempfile.TemporaryDirectory(prefix="kevin-pace-") as folder, ThreadPoolExecutor(num_cores) as threads:
 
-        def build(pair: tuple[object, str]) -> None:
-            task, source = pair
-            kernel = Kernel(dialect="c_abi", language=study.language, source=source)
-            build_native(kernel, task.spec, study.judge, Path(folder))  # type: ignore[attr-defined]
+        def build(number: int) -> None:
+            source = f"{_KERNEL}// {number}\n"
+            build_native(Kernel(dialect="c_abi", language="cpp", source=source), spec, study.judge, Path(folder))
 
         start = time.monotonic()
-        list(threads.map(build, pairs))
-        return (time.monotonic() - start) * num_cores / len(pairs)
+        list(threads.map(build, range(num)))
+        return (time.monotonic() - start) * num_cores / num
 
 
 def forecast(study: Study, pace: Pace) -> list[Stage]:
@@ -159,7 +152,7 @@ def forecast(study: Study, pace: Pace) -> list[Stage]:
         Stage("tasks", import_s + scale * TASK_S * num_composed, "tasks.parquet"),
         Stage(
             "base model",
-            import_s + scale * TOKENIZER_S + pace.write_s * base.num_transcripts + pace.step_s * num_steps,
+            import_s + scale * TOKENIZER_S + scale * WRITE_S * base.num_transcripts + pace.step_s * num_steps,
             "base_model",
         ),
         Stage("baselines", start_s + scale * BASELINE_S * num_eval, "baselines"),

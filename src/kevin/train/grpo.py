@@ -27,19 +27,18 @@ from trl.models.utils import unwrap_model_for_generation
 
 from kevin.core.config import Study, TrainConfig
 from kevin.core.errors import ConfigError, DeviceError, first_line
+from kevin.core.lengths import longest_response
 from kevin.core.types import Task
 from kevin.policy.cpu import cpu_dtype
-from kevin.policy.decode import TokenIds, decode
+from kevin.policy.decode import TokenIds
 from kevin.policy.interface import Sampling
 from kevin.train.checkpoint import checkpoint_written, keeping_cache_setting
-from kevin.train.compiled import compiling
-from kevin.train.lengths import longest_response
 from kevin.train.logprobs import answer_logprobs
 from kevin.train.lora import inner_model, merged_parameters, with_adapter
 from kevin.train.policy import Generate, OnAnswer, RecordingPolicy
 from kevin.train.rows import flat_groups, kept_groups_scale
 from kevin.train.step import TEMPERATURE, StepPlayer, StepRollouts, merged
-from kevin.train.unpadded import lay_out_in_rows, takes_rows
+from kevin.train.unpadded import compiling, lay_out_in_rows, takes_rows
 from kevin.train.vllm_generation import awake, engines_draft, generate_with_vllm
 
 CLIP_LOW = 0.2
@@ -185,28 +184,16 @@ class KernelTrainer(GRPOTrainer):
     def _generator(self) -> Generate:
         if self._study.train.generation == "transformers":
             return self._generate_here
-        return lambda *arguments: generate_with_vllm(self, *arguments)
+        return lambda *arguments: generate_with_vllm(self.vllm_generation, *arguments)
 
     def _generate_here(
         self, prompts: list[TokenIds], seeds: list[int], sampling: Sampling, on_answer: OnAnswer
     ) -> None:
         """Sample from the weights in training; sharded ones are gathered, which all processes do together."""
-        policy = self._policy
-        with unwrap_model_for_generation(self.model_wrapped, self.accelerator) as unwrapped:
-            model = inner_model(unwrapped)
-            was_training = model.training
-            model.eval()
-            # An adapter's own numbers are wider than the weights beside it.
-            with nullcontext() if self._study.train.lora is None else self.accelerator.autocast():
-                decode(
-                    model,
-                    prompts,
-                    seeds,
-                    policy.decoding(sampling),
-                    token_budget=policy.token_budget,
-                    on_answer=lambda i, tokens: on_answer(i, tokens, None),
-                )
-            model.train(was_training)
+        # An adapter's own numbers are wider than the weights beside it.
+        width = nullcontext() if self._study.train.lora is None else self.accelerator.autocast()
+        with unwrap_model_for_generation(self.model_wrapped, self.accelerator) as unwrapped, width:
+            self._policy.generate_with(inner_model(unwrapped), prompts, seeds, sampling, on_answer)
 
     def roll_out(self, prompts: Sequence[str]) -> dict[str, list[Any]]:
         """A generation batch of this process: ``prompts`` are task ids, each m * n times in a row."""

@@ -1,4 +1,5 @@
-"""Muon for small models: PyTorch's optimizer with its Newton-Schulz iteration in float32, like matrices together.
+"""What the base model from scratch is trained with: AdamW, and Muon for the matrices of the blocks, which is PyTorch's
+with its Newton-Schulz iteration in float32, like matrices together.
 
 `torch.optim.Muon` iterates in bfloat16, which a processor without native bfloat16 products emulates: that alone made
 four fifths of a training step on such machines, and rounds differently wherever the products are native.
@@ -11,10 +12,24 @@ from collections.abc import Iterable
 
 import torch
 
+LEARNING_RATE = 3e-3
+"""Peak of AdamW's schedule: embeddings and vectors."""
+MATRIX_LEARNING_RATE = 0.02
+"""Peak of Muon's schedule: the matrices of the blocks."""
 COEFFICIENTS = (3.4445, -4.7750, 2.0315)
 """Of the quintic iteration: https://kellerjordan.github.io/posts/muon/"""
 NUM_ITERATIONS = 5
 _EPSILON = 1e-7
+
+
+def make_optimizers(model: torch.nn.Module) -> list[torch.optim.Optimizer]:
+    """AdamW for embeddings and vectors, Muon for the matrices of the blocks."""
+    matrices = [p for n, p in model.named_parameters() if p.dim() >= 2 and "embed" not in n]
+    others = [p for n, p in model.named_parameters() if p.dim() < 2 or "embed" in n]
+    return [
+        torch.optim.AdamW(others, lr=LEARNING_RATE, betas=(0.9, 0.98), weight_decay=0.0),
+        Muon(matrices, lr=MATRIX_LEARNING_RATE, weight_decay=0.05),
+    ]
 
 
 def orthogonalised(updates: torch.Tensor) -> torch.Tensor:

@@ -1,4 +1,5 @@
-"""Transcripts as rows of tokens: one prompt, then several answers that each see the prompt but not one another.
+"""Transcripts as rows of tokens: one prompt, then several answers that each see the prompt but not one another. Their
+loss on a model, and its gradients: a row a thread.
 
 A row is a *spine* (the conversation) with *branches* (answers) that hang at the turn they answer. Every branch gets the
 positions and the view that it would have alone, so the loss is that of the single samples, at a fraction of the tokens.
@@ -6,18 +7,26 @@ positions and the view that it would have alone, so the loss is that of the sing
 
 from __future__ import annotations
 
-from collections.abc import Iterable, Sequence
-from typing import TYPE_CHECKING, Any, NamedTuple
+import math
+import os
+import random
+from collections import Counter
+from collections.abc import Collection, Iterable, Sequence
+from concurrent.futures import ThreadPoolExecutor
+from typing import TYPE_CHECKING, Any, NamedTuple, Self
 
-from kevin.core.types import Conversation
+import torch
+from torch.nn.functional import cross_entropy, scaled_dot_product_attention
+
+from kevin.core.types import Conversation, Transcript
 from kevin.train.tokenizer import END, ROLES
-from kevin.writer.transcripts import Transcript
 
 if TYPE_CHECKING:
-    import torch
-    from transformers import PreTrainedTokenizerBase
+    from transformers import PreTrainedTokenizerBase, Qwen3ForCausalLM
 
 IGNORED = -100
+COPYING_WEIGHT = 0.25
+"""Of the loss on copying tokens drawn at random, beside that on transcripts."""
 ATTENTION = "kevin_tree"
 """Name under which `register_attention` makes the attention of packed rows known to transformers."""
 
@@ -100,13 +109,11 @@ class Encoder:
         return [*ids, self._roles["assistant"]]
 
     def row(self, transcript: Transcript) -> Row:
-        spine = self.prompt(transcript.conversation)
         branches = []
-        for exchange in transcript.exchanges:
-            last = exchange is transcript.exchanges[-1]
-            at = len(spine) if last else len(self.prompt(transcript.conversation[: 2 * exchange.turn - 1]))
-            branches += [Branch(at, [*self.text(answer), self._end]) for answer in exchange.answers]
-        return Row(spine, branches)
+        for prompt, answers in transcript.asked():
+            at = len(self.prompt(prompt))
+            branches += [Branch(at, [*self.text(answer), self._end]) for answer in answers]
+        return Row(self.prompt(transcript.conversation), branches)
 
 
 def collate(rows: Sequence[Row], pad: int) -> Batch:
@@ -115,8 +122,6 @@ def collate(rows: Sequence[Row], pad: int) -> Batch:
     A branch begins with a copy of the prompt's last token, which several branches share on the spine: it predicts the
     branch's first token.
     """
-    import torch
-
     num_spine = max(len(r.spine) for r in rows)
     num_branches = max(len(r.branches) for r in rows)
     length = max(len(b.tokens) for r in rows for b in r.branches)
@@ -172,8 +177,6 @@ def _tree_attention(
 
     Query, key and value are (B, heads, T, D), T as in `Batch`; the result is (B, T, heads, D).
     """
-    import torch
-    from torch.nn.functional import scaled_dot_product_attention
 
     def branches(x: torch.Tensor) -> torch.Tensor:  # (B * N, heads, L, D)
         own: torch.Tensor = x[:, :, num_spine:].unflatten(2, (num_branches, -1))
@@ -201,3 +204,82 @@ def bucketed(rows: Sequence[Row], batch_size: int, pool: int = 16) -> list[list[
 
 def _shape(row: Row) -> tuple[int, int]:
     return len(row.branches), row.num_tokens
+
+
+class Part(NamedTuple):
+    """Rows whose loss counts with a weight."""
+
+    batch: Batch
+    weight: float
+
+
+def answer_loss(model: Qwen3ForCausalLM, batch: Batch) -> torch.Tensor:
+    """Mean cross-entropy over the answers' tokens; the vocabulary is only scored there."""
+    hidden = model.model(
+        input_ids=batch.tokens,
+        position_ids=batch.positions,
+        attention_mask=batch.mask,
+        use_cache=False,
+        num_spine=batch.num_spine,
+        num_branches=batch.num_branches,
+    ).last_hidden_state  # (B, L, H)
+    scored = batch.labels != IGNORED
+    return cross_entropy(model.lm_head(hidden[scored]), batch.labels[scored])
+
+
+def parts_of(rows: Sequence[Row], pad: int) -> list[Part]:
+    """Rows one by one, weighted so that the sum is the mean over all tokens of their answers."""
+    sizes = [sum(len(b.tokens) for b in row.branches) for row in rows]
+    return [Part(collate([row], pad), size / sum(sizes)) for row, size in zip(rows, sizes, strict=True)]
+
+
+class Drills:
+    """Rows of tokens drawn at random, whose answers are pieces of them: nothing but copying helps there."""
+
+    def __init__(self, rows: Iterable[Row], special: Collection[int]) -> None:
+        """``rows``: whose answers' tokens are drawn, common ones more often, as the root of their number."""
+        counts = Counter(t for row in rows for b in row.branches for t in b.tokens)
+        self._tokens = sorted(t for t in counts if t not in special)
+        self._weights = [math.sqrt(counts[t]) for t in self._tokens]
+
+    def draw(self, rng: random.Random, num_tokens: int = 100, num_pieces: int = 3, length: int = 40) -> Row:
+        """A row of so many tokens and so many pieces of it."""
+        spine = rng.choices(self._tokens, weights=self._weights, k=num_tokens)
+        starts = [rng.randrange(num_tokens - length + 1) for _ in range(num_pieces)]
+        return Row(spine, [Branch(num_tokens, spine[s : s + length]) for s in starts])
+
+
+def step_parts(rows: Sequence[Row], drills: Drills, rng: random.Random, pad: int) -> list[Part]:
+    """Those of the rows, then a drill."""
+    return [*parts_of(rows, pad), Part(collate([drills.draw(rng)], pad), COPYING_WEIGHT)]
+
+
+class Gradients:
+    """Gradients of a weighted sum of losses, each of which a thread of its own works out; a context manager.
+
+    Operators of this size are too small to share a core's work on one of them, but not to work on two of them at once.
+    What comes out does not depend on the number of threads.
+    """
+
+    def __init__(self, model: Qwen3ForCausalLM) -> None:
+        self._model = model
+        self._weights = list(model.parameters())
+        num_threads = len(os.sched_getaffinity(0))
+        self._threads = ThreadPoolExecutor(num_threads, initializer=torch.set_num_threads, initargs=(1,))
+
+    def set(self, parts: Sequence[Part]) -> list[float]:
+        """Set the model's gradients. Returns the loss of each part, not weighted."""
+        found = list(self._threads.map(self._of, parts))
+        for i, weights in enumerate(self._weights):
+            weights.grad = sum(gradients[i] for _, gradients in found)  # type: ignore[assignment]
+        return [loss for loss, _ in found]
+
+    def _of(self, part: Part) -> tuple[float, tuple[torch.Tensor, ...]]:
+        loss = answer_loss(self._model, part.batch.to(self._model.device))
+        return float(loss.detach()), torch.autograd.grad(loss * part.weight, self._weights)
+
+    def __enter__(self) -> Self:
+        return self
+
+    def __exit__(self, *_: object) -> None:
+        self._threads.shutdown(cancel_futures=True)

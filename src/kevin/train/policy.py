@@ -9,11 +9,10 @@ from pathlib import Path
 
 from transformers import PreTrainedModel, PreTrainedTokenizerBase
 
-from kevin.core.errors import DataError
-from kevin.core.files import append_line
-from kevin.core.texts import split_lines, strict_json
+from kevin.core.files import append_line, read_lines
+from kevin.core.texts import strict_json
 from kevin.core.types import Completion
-from kevin.policy.decode import TokenIds
+from kevin.policy.decode import TokenIds, decode
 from kevin.policy.interface import OnCompletion, Request, Sampling, request_seed
 from kevin.policy.transformers import TransformersPolicy
 
@@ -48,7 +47,10 @@ class RecordingPolicy(TransformersPolicy):
     def begin(self, journal: Path | None) -> None:
         """Forget the samples of the step before. ``journal``: file that keeps the new ones."""
         self._journal = journal
-        self.samples = _read_journal(journal) if journal is not None and journal.exists() else {}
+        self.samples = {}
+        if journal is not None:
+            advice = f"delete {journal.parent}, the step is generated again"
+            self.samples = dict(read_lines(journal, _from_journal, advice))
 
     def complete(
         self, requests: Sequence[Request], sampling: Sampling, on_completion: OnCompletion | None = None
@@ -67,6 +69,27 @@ class RecordingPolicy(TransformersPolicy):
         self._generate([ids for ids, _ in encoded], [request_seed(sampling, r) for r in requests], sampling, keep)
         return completions
 
+    def generate_with(
+        self,
+        model: PreTrainedModel,
+        prompts: list[TokenIds],
+        seeds: list[int],
+        sampling: Sampling,
+        on_answer: OnAnswer,
+    ) -> None:
+        """A `Generate` that samples from the weights of ``model``, this policy's own or what it stands in."""
+        was_training = model.training
+        model.eval()
+        decode(
+            model,
+            prompts,
+            seeds,
+            self.decoding(sampling),
+            token_budget=self.token_budget,
+            on_answer=lambda i, tokens: on_answer(i, tokens, None),
+        )
+        model.train(was_training)
+
     def _remember(self, request: Request, sample: Sample) -> None:
         """The journal is written first: a completion that the rollout's checkpoint holds always has its tokens."""
         key = (request.task_id, request.trajectory, request.turn)
@@ -75,18 +98,7 @@ class RecordingPolicy(TransformersPolicy):
             append_line(self._journal, strict_json({"key": key, **asdict(sample)}))
 
 
-def _read_journal(path: Path) -> dict[Key, Sample]:
-    """Samples by key, the last of each. A line that a kill cut short is dropped."""
-    data = path.read_bytes()
-    whole = data[: data.rfind(b"\n") + 1]
-    if len(whole) < len(data):
-        path.write_bytes(whole)
-    samples: dict[Key, Sample] = {}
-    for line in split_lines(whole.decode()):
-        try:
-            row = json.loads(line)
-            task_id, trajectory, turn = row.pop("key")
-            samples[task_id, trajectory, turn] = Sample(**row)
-        except (ValueError, KeyError, TypeError) as e:
-            raise DataError(f"{path}: damaged ({e}); delete {path.parent}, the step is generated again") from None
-    return samples
+def _from_journal(line: str) -> tuple[Key, Sample]:
+    row = json.loads(line)
+    task_id, trajectory, turn = row.pop("key")
+    return (task_id, trajectory, turn), Sample(**row)

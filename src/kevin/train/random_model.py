@@ -3,8 +3,7 @@
 from __future__ import annotations
 
 import json
-import random
-from collections.abc import Iterator, Sequence
+from collections.abc import Iterator, Mapping, Sequence
 from pathlib import Path
 from typing import TYPE_CHECKING
 
@@ -15,12 +14,11 @@ from kevin.core.types import Language, Task
 from kevin.policy.rehearsal import MARK, RECORDING
 from kevin.policy.replay import Recorded
 from kevin.train.architecture import read_architecture
+from kevin.train.pretrained import save_pretrained
 
 if TYPE_CHECKING:
     from transformers import PreTrainedTokenizerBase, PreTrainedTokenizerFast
 
-_NUM_ANSWERS = 64
-"""Recorded for each task, where the kernel writer knows so many."""
 _WORDS = 4096
 """Pieces of a tokenizer that is made: as many letters each as those of a coder in such texts, about three."""
 _PAD, _START, _END = "<|endoftext|>", "<|im_start|>", "<|im_end|>"
@@ -31,7 +29,14 @@ _TEMPLATE = (
 
 
 def write_random_model(
-    like: Path, tokenizer: Path | None, out: Path, seed: int, *, tasks: Sequence[Task] = (), language: Language = "cuda"
+    like: Path,
+    tokenizer: Path | None,
+    out: Path,
+    seed: int,
+    *,
+    tasks: Sequence[Task] = (),
+    language: Language = "cuda",
+    answers: Mapping[str, Sequence[str]] | None = None,
 ) -> int:
     """Write a Hugging Face folder in bfloat16; made on the GPU where there is one.
 
@@ -39,8 +44,8 @@ def write_random_model(
         like: a config.json, or a folder with one: of a causal language model of any family.
         tokenizer: a folder whose tokenizer has a chat template, an end and a padding token, as a base model's has, and
             no more tokens than ``like`` has rows for. One is made from the tasks where there is none.
-        tasks: for which the kernel writer's answers are recorded, right ones and wrong ones, to be judged in place of
-            the model's own.
+        tasks: that the tokenizer is made from.
+        answers: to some tasks, by their ids, recorded to be judged in place of the model's own.
 
     Returns:
         The number of parameters.
@@ -49,12 +54,16 @@ def write_random_model(
         ConfigError: ``like`` is no causal language model, or the tokenizer cannot serve it.
     """
     import torch
-    from transformers import AutoConfig, AutoModelForCausalLM, AutoTokenizer, GenerationConfig
+    from transformers import AutoConfig, AutoModelForCausalLM, AutoTokenizer
 
     parameters = int(read_architecture(like).num_parameters)
     config = AutoConfig.from_pretrained(like)
     text = config.get_text_config()
-    recorded = list(_recorded(tasks, language, seed))
+    recorded = [
+        Recorded(task_id=task_id, trajectory=i, turn=1, completion=completion)
+        for task_id, texts in (answers or {}).items()
+        for i, completion in enumerate(texts)
+    ]
     words: PreTrainedTokenizerBase
     if tokenizer is None:
         words = _make_tokenizer(_texts(tasks, language, recorded), text.vocab_size)
@@ -77,29 +86,12 @@ def write_random_model(
     torch.manual_seed(seed)
     with torch.device("cuda" if torch.cuda.is_available() else "cpu"):
         model = AutoModelForCausalLM.from_config(config, dtype=torch.bfloat16)
-    model.generation_config = GenerationConfig(**ends, bos_token_id=words.bos_token_id, do_sample=True)
     with files.whole_folder(out) as partial:
-        model.save_pretrained(partial)
-        words.save_pretrained(partial)
+        save_pretrained(partial, model, words)
         (partial / MARK).touch()
         if recorded:
             (partial / RECORDING).write_text("".join(r.model_dump_json() + "\n" for r in recorded), "utf-8")
     return parameters
-
-
-def _recorded(tasks: Sequence[Task], language: Language, seed: int) -> Iterator[Recorded]:
-    from kevin.writer.counterpart import counterpart
-    from kevin.writer.past import PastTask, written_answers
-
-    for task in tasks:
-        known = counterpart(task)
-        if known is None:
-            continue
-        half = _NUM_ANSWERS // 2
-        texts = written_answers(PastTask(known.shown, known), language, half, half, seed)
-        random.Random(f"kevin rehearsal, {task.id}, seed {seed}").shuffle(texts)  # right ones stand first
-        for i, text in enumerate(texts):
-            yield Recorded(task_id=task.id, trajectory=i, turn=1, completion=text)
 
 
 def _texts(tasks: Sequence[Task], language: Language, recorded: Sequence[Recorded]) -> Iterator[str]:

@@ -20,9 +20,8 @@ from kevin.core.config import PretrainingConfig
 from kevin.core.config.pretraining import check_pretraining_gpus
 from kevin.core.errors import DeviceError, HarnessError, KevinError, first_line
 from kevin.policy.cpu import fit_threads
-from kevin.train.compiled import compile_layers, compiling
 from kevin.train.school_batches import MicroBatch, SchoolBatch, summed_loss
-from kevin.train.unpadded import leave_out_padding, steady_attention
+from kevin.train.unpadded import compile_layers, compiling, leave_out_padding, steady_attention
 
 if TYPE_CHECKING:
     from multiprocessing.connection import Connection

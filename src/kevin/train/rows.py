@@ -2,9 +2,11 @@
 
 from __future__ import annotations
 
+import json
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
 from itertools import groupby
+from pathlib import Path
 from typing import Any
 
 import pandas as pd
@@ -13,8 +15,10 @@ from kevin.core import reward
 from kevin.core.config import RewardConfig
 from kevin.core.dialogue import opening_is_expected
 from kevin.core.errors import HarnessError
-from kevin.core.files import turns_frame
-from kevin.core.types import Outcome, Turn
+from kevin.core.files import append_line, read_lines, turns_frame
+from kevin.core.texts import strict_json
+from kevin.core.types import Kernel, Outcome, Task, Turn, Verdict
+from kevin.rollout.settings import Judge
 
 
 @dataclass(frozen=True)
@@ -173,3 +177,30 @@ def _judged_metrics(judged: Sequence[Row], suffix: str) -> dict[str, float]:
 
 def _mean(values: Sequence[Any]) -> float:
     return float(sum(values) / len(values))
+
+
+_OWN_SHARE = "own_kernel_share"
+"""Of a verdict's details."""
+
+
+class OwnShares:
+    """The profiling-based reward: what share of device time a kernel's own code had, by verdict key. A turn does not
+    carry them, so they are kept in a file beside the step's rollouts."""
+
+    def __init__(self, path: Path) -> None:
+        self._path = path
+        self.by_key: dict[str, float] = dict(read_lines(path, json.loads, "delete it"))
+
+    def watched(self, judge: Judge) -> Judge:
+        """The judge, with every share that it reports remembered before its verdicts are used."""
+
+        def judging(pairs: Sequence[tuple[Task, Kernel]]) -> list[Verdict | HarnessError]:
+            results = judge(pairs)
+            for verdict in results:
+                if isinstance(verdict, Verdict) and isinstance(share := verdict.details.get(_OWN_SHARE), int | float):
+                    if verdict.key not in self.by_key:
+                        append_line(self._path, strict_json([verdict.key, share]))
+                    self.by_key[verdict.key] = float(share)
+            return results
+
+        return judging

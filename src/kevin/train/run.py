@@ -1,4 +1,4 @@
-"""A training run on disk: started, killed, resumed, finished.
+"""A training run on disk, started, killed, resumed, finished; by one process or by several.
 
 ::
 
@@ -14,6 +14,8 @@ from __future__ import annotations
 
 import json
 import logging
+import os
+import sys
 from collections.abc import Iterator, Sequence
 from contextlib import contextmanager
 from pathlib import Path
@@ -21,17 +23,15 @@ from typing import Any
 
 from kevin.core import files
 from kevin.core.config import RewardConfig, RolloutConfig, Study, TrainConfig
-from kevin.core.errors import DataError
+from kevin.core.identity import changes, refused, set_aside, write_identity
 from kevin.core.lengths import check_context, with_lengths
-from kevin.core.resume import differences, read_identity, set_aside, with_defaults
 from kevin.core.texts import strict_json
 from kevin.core.types import Task
 from kevin.policy.load import policy_identity
 from kevin.policy.rehearsal import has_random_weights
 from kevin.rollout.settings import Judge
-from kevin.train.checkpoint import NUM_CHECKPOINTS, CheckpointKeeper
-from kevin.train.order import task_order, training_tasks
-from kevin.train.stability import rehearsal, run_summary
+from kevin.train.order import training_tasks
+from kevin.train.records import Ended, rehearsal, run_summary
 
 logger = logging.getLogger(__name__)
 
@@ -89,10 +89,14 @@ def run_training(
         if own.train.method == "think_prune":
             from kevin.train.think_prune import think_prune_train
 
-            summary = think_prune_train(own, run, tasks, judging, out)
+            ended: Ended | None = think_prune_train(own, run, tasks, judging, out)
         else:
-            summary = _train_grpo(own, run, tasks, judging, out)
-    if summary is not None:
+            from kevin.train.grpo_run import grpo_train
+
+            ended = grpo_train(own, run, tasks, judging, out)
+    if ended is not None:
+        summary = run_summary(run, own.train, *ended)
+        logger.info("training ended after step %d of %d: %s", ended.step, own.train.num_steps, summary["reason"])
         files.write_text(out / "finished.json", strict_json({"limits": limits, "summary": summary}, indent=1) + "\n")
         files.write_text(out / "summary.json", strict_json(summary, indent=1) + "\n")
 
@@ -140,25 +144,15 @@ def start_or_resume(out: Path, wanted: dict[str, Any]) -> None:
         DataError: the folder holds an unfinished run of something else; the text names every difference.
     """
     path = out / "run.json"
-    wanted = json.loads(strict_json(wanted))
-    if not path.exists():
-        files.write_text(path, strict_json(wanted, indent=1, sort_keys=True) + "\n")
-        return
-    changes = list(differences(with_defaults(read_identity(path), IDENTITY_DEFAULTS), wanted))
-    if changes and (out / "finished.json").exists():
+    found = changes(path, wanted, IDENTITY_DEFAULTS) if path.exists() else []
+    if found and (out / "finished.json").exists():
         logger.warning(
-            "%s held a finished run of something else (%s); moved to %s", out, "; ".join(changes), set_aside(out)
+            "%s held a finished run of something else (%s); moved to %s", out, "; ".join(found), set_aside(out)
         )
-        start_or_resume(out, wanted)
-    elif changes and not _has_begun(out):
-        path.unlink()
-        start_or_resume(out, wanted)
-    elif changes:
-        raise DataError(
-            f"{out} holds a training run of something else:\n"
-            + "\n".join(f"  {c}" for c in changes)
-            + f"\nGo back to the old configuration to go on with it, or start anew: rm -r {out}"
-        )
+    elif found and _has_begun(out):
+        raise refused(out, "a training run", found)
+    if found or not path.exists():
+        write_identity(path, wanted)
 
 
 def _has_begun(out: Path) -> bool:
@@ -177,41 +171,18 @@ def _judge(study: Study, store: Path | None, judge: Judge | None) -> Iterator[Ju
         yield opened
 
 
-def _train_grpo(study: Study, run: str, tasks: Sequence[Task], judge: Judge, out: Path) -> dict[str, Any] | None:
-    """The summary; None on all processes but the main one."""
-    import torch
+def leave_together() -> None:
+    """End this process once all have come this far; a training of one process goes on.
 
-    from kevin.policy.transformers import load_transformers
-    from kevin.train.bill import GB
-    from kevin.train.fit import check_memory
-    from kevin.train.grpo import KernelTrainer, grpo_config
-    from kevin.train.metrics import MetricsLog
-    from kevin.train.observer import StepObserver
-    from kevin.train.parallel import meet_alone, process_count
-    from kevin.train.step import StepPlayer
+    Without the interpreter's own teardown: DeepSpeed keeps process groups, whose threads outlive
+    ``destroy_process_group``, and what one of them aborts then would fail a training that has ended.
+    """
+    import torch.distributed as dist
 
-    meet_alone()
-    train = study.train
-    if torch.cuda.is_available() and train.lora is not None:
-        check_memory(study, torch.cuda.get_device_properties(0).total_memory / GB)
-    order = task_order(tasks, train.num_steps, train.tasks_per_step, study.seed + train.seed)
-    args = grpo_config(study, out, process_count(), on_cpu=not torch.cuda.is_available())
-    config = study.policies[train.init].model_copy(update={"dtype": train.dtype, "backend": "transformers"})
-    loaded = load_transformers(train.init, config)
-    player = StepPlayer(study, run, tasks, judge, out)
-    keeper = CheckpointKeeper(out / "checkpoints", NUM_CHECKPOINTS)
-    found = keeper.latest()
-    log = MetricsLog(out, first_step=found[1] + 1 if found else 1) if args.process_index == 0 else None
-    observer = StepObserver(study, player, keeper, log)
-    trainer = KernelTrainer(study, order, player, loaded.model, loaded.tokenizer, args, [observer])
-    observer.trainer = trainer
-    if found:
-        logger.info("resuming after step %d", found[1])
-    trainer.train(resume_from_checkpoint=str(found[0]) if found else None)
-    if log is None:
-        return None
-    log.close()
-    reached = trainer.state.global_step // (train.updates_per_step * train.num_iterations)
-    summary = run_summary(run, train, reached, observer.stop_reason, log.elapsed_s)
-    logger.info("training ended after step %d of %d: %s", reached, train.num_steps, summary["reason"])
-    return summary
+    if not dist.is_initialized() or dist.get_world_size() == 1:
+        return
+    dist.barrier()
+    logging.shutdown()
+    sys.stdout.flush()
+    sys.stderr.flush()
+    os._exit(0)

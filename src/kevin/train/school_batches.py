@@ -5,16 +5,16 @@ Shape suffixes: B conversations, L padded tokens, N tokens of all answers, H hid
 
 from __future__ import annotations
 
-import queue
-import threading
-from collections.abc import Iterator, Sequence
-from typing import TYPE_CHECKING, NamedTuple
+from collections import deque
+from collections.abc import Generator, Iterator, Sequence
+from concurrent.futures import ThreadPoolExecutor
+from itertools import accumulate
+from typing import TYPE_CHECKING, Literal, NamedTuple, Protocol
 
 from kevin.core.errors import ConfigError
+from kevin.core.types import Transcript
 from kevin.policy.chat import prompt_text
-from kevin.train.corpus import CHUNK, Kind, Writers
 from kevin.train.unpadded import answer_states, takes_rows
-from kevin.writer.transcripts import Transcript
 
 if TYPE_CHECKING:
     import torch
@@ -24,7 +24,22 @@ _PATIENCE = 8
 """Chunks without a conversation that fits, after which none is expected."""
 _ATTENTION_TOKENS = 4500
 """Length at which attention costs a model of 135 million parameters as much as all else, by its operations."""
-_HALVINGS = 20
+
+
+Kind = Literal["trained on", "held out", "held out later"]
+"""What conversations are for: training; or the loss on first, or on later turns, in styles that are never trained on.
+"""
+
+
+class Corpus(Protocol):
+    """Whoever writes the school's conversations, without end and always the same."""
+
+    identity: str | None
+    """Digest of what the study's configuration does not say; None where that is all."""
+    has_held_out_later: bool
+
+    def chunks(self, first: int = 0, kind: Kind = "trained on") -> Iterator[list[Transcript]]:
+        """Some at a time, in order, from number ``first`` on."""
 
 
 class Sample(NamedTuple):
@@ -64,11 +79,9 @@ def encode(written: Sequence[Transcript], tokenizer: PreTrainedTokenizerBase) ->
     """The samples of each transcript: every answer with its own prompt, as a policy would see it."""
     pairs: list[tuple[int, str, str]] = []
     for i, transcript in enumerate(written):
-        for exchange in transcript.exchanges:
-            last = exchange is transcript.exchanges[-1]
-            conversation = transcript.conversation if last else transcript.conversation[: 2 * exchange.turn - 1]
+        for conversation, answers in transcript.asked():
             prompt, opening = prompt_text(tokenizer, conversation)
-            pairs += [(i, prompt, answer.removeprefix(opening)) for answer in exchange.answers]
+            pairs += [(i, prompt, answer.removeprefix(opening)) for answer in answers]
     texts = [text for _, prompt, answer in pairs for text in (prompt, answer)]
     ids = tokenizer(texts, add_special_tokens=False)["input_ids"] if texts else []
     end = tokenizer.eos_token_id
@@ -81,32 +94,15 @@ def encode(written: Sequence[Transcript], tokenizer: PreTrainedTokenizerBase) ->
 def deal(samples: Sequence[Sample], num: int) -> list[list[Sample]]:
     """The samples in ``num`` parts that take about as long, those of like length together, the longest first.
 
-    Attention pads to the longest of a part, so that parts of mixed lengths would take longer.
+    Attention pads to the longest of a micro-batch, so that parts of mixed lengths would take longer.
     """
-    rest = sorted(samples, key=lambda s: len(s.tokens), reverse=True)
-    low, high = 0.0, _effort(rest)
-    for _ in range(_HALVINGS):
-        limit = (low + high) / 2
-        low, high = (low, limit) if len(_filled(rest, limit)) <= num else (limit, high)
-    hands = _filled(rest, high)
-    return [*hands, *([] for _ in range(num - len(hands)))]
-
-
-def _filled(ordered: Sequence[Sample], limit: float) -> list[list[Sample]]:
-    """Parts in order, each as large as ``limit`` allows; a sample beyond it is one by itself."""
-    hands: list[list[Sample]] = []
-    for sample in ordered:
-        if hands and _effort([*hands[-1], sample]) <= limit:
-            hands[-1].append(sample)
-        else:
-            hands.append([sample])
+    ordered = sorted(samples, key=lambda s: len(s.tokens), reverse=True)
+    efforts = [len(s.tokens) + len(s.tokens) ** 2 / _ATTENTION_TOKENS for s in ordered]
+    total = sum(efforts)
+    hands: list[list[Sample]] = [[] for _ in range(num)]
+    for sample, own, until in zip(ordered, efforts, accumulate(efforts), strict=True):
+        hands[int(num * (until - own / 2) / total)].append(sample)
     return hands
-
-
-def _effort(ordered: Sequence[Sample]) -> float:
-    """Tokens to compute, those of attention at their price. The longest is the first."""
-    longest = len(ordered[0].tokens) if ordered else 0
-    return sum(len(s.tokens) for s in ordered) + len(ordered) * longest**2 / _ATTENTION_TOKENS
 
 
 def cut(samples: Sequence[Sample], max_tokens: int, *, padded: bool = True) -> list[MicroBatch]:
@@ -142,7 +138,7 @@ def school_batches(
     """Whole conversations until there are ``batch_tokens``, again and again.
 
     Args:
-        chunks: from that on which holds conversation number ``first``.
+        chunks: from conversation number ``first`` on.
         padded: as `cut`.
         longest: samples of more tokens are left out.
         num_devices: that share a step.
@@ -150,15 +146,13 @@ def school_batches(
     Raises:
         ConfigError: no sample is as short as that.
     """
-    number = first - first % CHUNK
+    number = first
     batch: list[Sample] = []
     num_tokens = missed = 0
     for chunk in chunks:
         fitting = 0
         for samples in encode(chunk, tokenizer):
             number += 1
-            if number <= first:
-                continue
             kept = [s for s in samples if len(s.tokens) <= longest]
             fitting += len(kept)
             batch += kept
@@ -176,55 +170,27 @@ def school_batches(
 
 
 def held_out_samples(
-    writers: Writers, tokenizer: PreTrainedTokenizerBase, num: int, longest: int, kind: Kind = "held out"
+    corpus: Corpus, tokenizer: PreTrainedTokenizerBase, num: int, longest: int, kind: Kind = "held out"
 ) -> list[Sample]:
     """Samples of ``num`` conversations that are not trained on, of at most ``longest`` tokens."""
     written: list[Transcript] = []
-    for chunk in writers.chunks(kind=kind):
+    for chunk in corpus.chunks(kind=kind):
         written += chunk
         if len(written) >= num:
             break
     return [s for samples in encode(written[:num], tokenizer) for s in samples if len(s.tokens) <= longest]
 
 
-class Ahead:
-    """Batches made in a thread while the model computes; a bounded number of them. Iterate over it once."""
-
-    def __init__(self, batches: Iterator[SchoolBatch], num: int = 4) -> None:
-        self._batches = batches
-        self._queue: queue.Queue[SchoolBatch | BaseException] = queue.Queue(num)
-        self._stopped = threading.Event()
-        self._thread = threading.Thread(target=self._fill, name="school-batches", daemon=True)
-        self._thread.start()
-
-    def _fill(self) -> None:
-        try:
-            for batch in self._batches:
-                if not self._put(batch):
-                    return
-        except BaseException as e:  # told where the batches are awaited
-            self._put(e)
-
-    def _put(self, item: SchoolBatch | BaseException) -> bool:
-        while not self._stopped.is_set():
-            try:
-                self._queue.put(item, timeout=0.1)
-                return True
-            except queue.Full:
-                continue
-        return False
-
-    def __iter__(self) -> Iterator[SchoolBatch]:
+def ahead(batches: Iterator[SchoolBatch], num: int = 4) -> Generator[SchoolBatch]:
+    """The batches, so many of them made in a thread while the model computes; close it to end the thread."""
+    thread = ThreadPoolExecutor(1, thread_name_prefix="school-batches")
+    try:
+        waiting = deque(thread.submit(next, batches) for _ in range(num))
         while True:
-            item = self._queue.get()
-            if isinstance(item, BaseException):
-                raise item
-            yield item
-
-    def stop(self) -> None:
-        """End the thread."""
-        self._stopped.set()
-        self._thread.join(timeout=10)
+            yield waiting.popleft().result()
+            waiting.append(thread.submit(next, batches))
+    finally:
+        thread.shutdown(wait=False, cancel_futures=True)
 
 
 def summed_loss(model: PreTrainedModel, samples: Sequence[Sample], pad: int) -> torch.Tensor:

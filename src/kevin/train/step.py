@@ -12,6 +12,7 @@ from pathlib import Path
 from kevin.core.config import Study
 from kevin.core.errors import HarnessError
 from kevin.core.files import write_parquet
+from kevin.core.lengths import response_tokens
 from kevin.core.provenance import provenance
 from kevin.core.types import Task, Turn, digest
 from kevin.policy.interface import Sampling
@@ -19,12 +20,10 @@ from kevin.policy.rehearsal import rehearsed
 from kevin.rollout.beside import judges_beside
 from kevin.rollout.refine import refine
 from kevin.rollout.settings import Judge, RolloutSettings, SharingJudge, TurnTiming, sum_seconds
-from kevin.train.lengths import response_tokens
-from kevin.train.own_share import OwnShares
+from kevin.train.order import RepairStarts
 from kevin.train.policy import RecordingPolicy, Sample
-from kevin.train.repair import RepairStarts
-from kevin.train.rows import Row, check_judged, rows_frame, step_metrics, training_rows
-from kevin.train.stability import repetition
+from kevin.train.records import repetition
+from kevin.train.rows import OwnShares, Row, check_judged, rows_frame, step_metrics, training_rows
 
 logger = logging.getLogger(__name__)
 

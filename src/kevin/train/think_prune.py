@@ -6,7 +6,6 @@ trains on them by maximum likelihood. There is no advantage, no clipping and not
 
 from __future__ import annotations
 
-import logging
 import random
 import time
 from collections.abc import Sequence
@@ -17,26 +16,15 @@ import torch
 
 from kevin.core.config import Study
 from kevin.core.types import Task
-from kevin.policy.decode import TokenIds, decode
-from kevin.policy.interface import Sampling
 from kevin.policy.transformers import load_transformers
 from kevin.rollout.settings import Judge
 from kevin.train.checkpoint import NUM_CHECKPOINTS, CheckpointKeeper, checkpoint_written
 from kevin.train.logprobs import answer_logprobs
-from kevin.train.metrics import TIMES, MetricsLog, progress_line
 from kevin.train.order import task_order
-from kevin.train.policy import OnAnswer, RecordingPolicy, Sample
+from kevin.train.policy import RecordingPolicy, Sample
+from kevin.train.records import TIMES, Ended, MetricsLog, TrainingStoppedError, check_finite
 from kevin.train.rows import Row
-from kevin.train.stability import (
-    TrainingStoppedError,
-    check_finite,
-    nothing_learnable,
-    run_summary,
-    stop_reason,
-)
 from kevin.train.step import StepPlayer, StepRollouts, rollout_record
-
-logger = logging.getLogger(__name__)
 
 NUM_KEPT = 4
 """Of a task and turn, the fastest distinct correct answers that are kept."""
@@ -71,24 +59,15 @@ class PruneTrainer:
             config = config.model_copy(update={"model": str(found[0])})
         loaded = load_transformers(train.init, config)
         self.model, self.tokenizer = loaded.model, loaded.tokenizer
-        self.policy = RecordingPolicy("trained", self.model, self.tokenizer, self._generate)
+        self.policy = RecordingPolicy(
+            "trained", self.model, self.tokenizer, lambda *asked: self.policy.generate_with(self.model, *asked)
+        )
         self._optimizer = torch.optim.AdamW(
             self.model.parameters(), lr=train.learning_rate, weight_decay=0.0, eps=train.adam_epsilon
         )
         if found:
             self._optimizer.load_state_dict(torch.load(found[0] / "optimizer.pt", weights_only=True))
         self.done = found[1] if found else 0
-
-    def _generate(self, prompts: list[TokenIds], seeds: list[int], sampling: Sampling, on_answer: OnAnswer) -> None:
-        policy = self.policy
-        decode(
-            self.model,
-            prompts,
-            seeds,
-            policy.decoding(sampling),
-            token_budget=policy.token_budget,
-            on_answer=lambda i, tokens: on_answer(i, tokens, None),
-        )
 
     def fit(self, step: int, kept: Sequence[Sample]) -> dict[str, float]:
         """`NUM_EPOCHS` passes over the kept answers; mean loss in nats a token, and mean gradient norm."""
@@ -141,8 +120,8 @@ class PruneTrainer:
         self.done = step
 
 
-def think_prune_train(study: Study, run: str, tasks: Sequence[Task], judge: Judge, out: Path) -> dict[str, Any]:
-    """Run or resume; returns the summary. Arguments and files as those of reinforcement learning."""
+def think_prune_train(study: Study, run: str, tasks: Sequence[Task], judge: Judge, out: Path) -> Ended:
+    """Run or resume. Arguments and files as those of reinforcement learning."""
     train = study.train
     order = task_order(tasks, train.num_steps, train.tasks_per_step, study.seed + train.seed)
     trainer, player = PruneTrainer(study, out), StepPlayer(study, run, tasks, judge, out)
@@ -160,20 +139,16 @@ def think_prune_train(study: Study, run: str, tasks: Sequence[Task], judge: Judg
         }
         record[TIMES] = _seconds(played, time.monotonic() - start)
         player.write_turns(step, played.rows)
-        log.add(record)
-        logger.info("%s", progress_line(record, train.num_steps, log.elapsed_s))
-        if (problem := nothing_learnable(log.records, train)) is not None:
+        reason, problem = log.end_step(record, train)
+        if problem is not None:
             raise TrainingStoppedError(f"run {run}: {problem}")
-        reason = stop_reason(log.records, train)
         if step % train.save_every == 0 or step == train.num_steps or reason is not None:
             trainer.save(step)
             player.forget(step)
         else:
             trainer.done = step
     log.close()
-    summary = run_summary(run, train, trainer.done, reason, log.elapsed_s)
-    logger.info("training ended after step %d of %d: %s", trainer.done, train.num_steps, summary["reason"])
-    return summary
+    return Ended(trainer.done, reason, log.elapsed_s)
 
 
 def _seconds(played: StepRollouts, total: float) -> dict[str, float]:

@@ -1,7 +1,7 @@
 """Generation in training with vLLM, through the engine that TRL keeps in step with the weights.
 
 A colocated engine is driven directly: one wake-up and one sleep a step instead of one a turn (sleeping discards the
-weights, so every wake-up pushes all of them again), and a seed for each answer. A server is asked through TRL.
+weights, so every wake-up pushes all of them again), and a seed for each answer.
 """
 
 from __future__ import annotations
@@ -53,22 +53,13 @@ def awake(trainer: Any) -> Iterator[None]:
 
 
 def generate_with_vllm(
-    trainer: Any, prompts: list[TokenIds], seeds: list[int], sampling: Sampling, on_answer: OnAnswer
+    engine: Any, prompts: list[TokenIds], seeds: list[int], sampling: Sampling, on_answer: OnAnswer
 ) -> None:
-    """Answers with their log-probabilities. All processes call this equally often, also without prompts.
+    """Answers of a colocated engine with their log-probabilities, told as they are finished.
 
-    A colocated engine's answers are told as they are finished, a server's when all are.
+    All processes call this equally often, also without prompts. Every one of a tensor-parallel group hands in the
+    prompts of all of them, and keeps its own answers.
     """
-    if trainer.vllm_mode == "colocate":
-        _colocated(trainer.vllm_generation, prompts, seeds, sampling, on_answer)
-        return
-    tokens, logprobs = _served(trainer, prompts, sampling)
-    for i, (ids, values) in enumerate(zip(tokens, logprobs, strict=True)):
-        on_answer(i, ids, values)
-
-
-def _colocated(engine: Any, prompts: list[TokenIds], seeds: list[int], sampling: Sampling, on_answer: OnAnswer) -> None:
-    """Every process of a tensor-parallel group hands in the prompts of all of them, and keeps its own answers."""
     from vllm import SamplingParams
 
     everyone = [(prompts, seeds)]
@@ -117,18 +108,3 @@ def _sampled_logprobs(answer: Any) -> list[float]:
     if list(flat.token_ids) != list(answer.token_ids):
         raise PolicyError("the engine's log-probabilities are not those of the tokens that it sampled")
     return [float(value) for value in flat.logprobs]
-
-
-def _served(trainer: Any, prompts: list[TokenIds], sampling: Sampling) -> tuple[list[TokenIds], list[list[float]]]:
-    """TRL cuts the server's answers into equal shares: a process with fewer prompts fills up with one-token ones."""
-    import torch
-
-    engine = trainer.vllm_generation
-    engine.max_completion_length = sampling.max_tokens
-    counts = trainer.accelerator.gather(torch.tensor([len(prompts)], device=trainer.accelerator.device))
-    most = int(counts.max())
-    if most == 0:
-        return [], []
-    filler = [[trainer.eos_token_ids[0]]] * (most - len(prompts))
-    tokens, logprobs = trainer._generate_single_turn([*prompts, *filler], None, {}, 1)
-    return [list(t) for t in tokens[: len(prompts)]], logprobs[: len(prompts)]

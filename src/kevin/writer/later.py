@@ -7,12 +7,11 @@ from collections.abc import Iterator, Sequence
 from typing import NamedTuple
 
 from kevin.core import dialogue
-from kevin.core.types import Conversation, Language, Turn
+from kevin.core.types import Conversation, Exchange, Language, Transcript, Turn
 from kevin.writer.past import PastTask
 from kevin.writer.plan import FLAWLESS, Plan, summarise
 from kevin.writer.read_back import read_plan
 from kevin.writer.school import answer
-from kevin.writer.transcripts import Exchange, Transcript
 from kevin.writer.ways import ANEW, Seen, Ways, go_on
 
 WAYS = Ways(mend=1.0)

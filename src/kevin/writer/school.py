@@ -11,14 +11,14 @@ from collections.abc import Collection, Iterator, Mapping, Sequence
 
 from kevin.core import dialogue, fences
 from kevin.core.errors import TaskError
-from kevin.core.types import Language, Task
+from kevin.core.types import Exchange, Language, Task, Transcript
 from kevin.tasks.render import trace_task
 from kevin.tasks.sizes import vary_sizes
 from kevin.tasks.styled import Styled, restyle
 from kevin.writer.plan import FLAWLESS, Plan, render, sample_plan, summarise
 from kevin.writer.restate import restated
 from kevin.writer.slots import sentence
-from kevin.writer.transcripts import OPENING, Exchange, Transcript
+from kevin.writer.transcripts import OPENING
 
 _OWN_SIZES_SHARE = 0.15
 _PLAIN_SHARE = 0.08

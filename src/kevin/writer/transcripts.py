@@ -11,7 +11,7 @@ from collections.abc import Collection, Iterator, Sequence
 
 from kevin.core import dialogue, fences
 from kevin.core.history import HistoryConfig
-from kevin.core.types import Conversation, Frozen, Kernel, Language, Task, Turn
+from kevin.core.types import Exchange, Kernel, Language, Task, Transcript, Turn
 from kevin.writer.plan import EVEN, Habits, Plan, render, sample_plan, summarise
 from kevin.writer.slots import CARE, sentence
 from kevin.writer.synthetic import SpeedLaw, made_up_feedback
@@ -26,24 +26,6 @@ LATER_SHARE = 0.5
 MAX_TURNS = 4
 """Transcripts hold one to this many turns."""
 ALL = HistoryConfig()
-
-
-class Exchange(Frozen):
-    """What was asked at one turn of a transcript, and equally good answers to it."""
-
-    turn: int
-    answers: tuple[str, ...]
-    """The first is the one that the transcript goes on with."""
-
-
-class Transcript(Frozen):
-    """A conversation up to the prompt of its last turn, and answers at some of its turns."""
-
-    task_id: str
-    conversation: Conversation
-    """The prompt of the last turn. Where it shows every earlier turn, its first 2 t - 1 messages are the prompt of turn
-    t, from the second on."""
-    exchanges: tuple[Exchange, ...]
 
 
 def _forward(task: Task) -> list[str]:

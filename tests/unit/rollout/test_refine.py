@@ -27,10 +27,6 @@ class TestShape:
         assert turn.feedback == "Correct, 2x the speed of PyTorch. It can be faster."
         assert (turn.num_prompt_tokens, turn.num_completion_tokens, turn.finish_reason) == (10, 5, "stop")
 
-    def test_single_turn_is_the_case_of_one(self):
-        turns = run(settings=SETTINGS.model_copy(update={"num_turns": 1}))
-        assert places(turns) == [p for p in ALL if p[2] == 1]
-
     def test_sampling_follows_the_settings_and_has_a_seed_a_turn(self):
         policy, again, other = ScriptedPolicy(), ScriptedPolicy(), ScriptedPolicy()
         run(policy)
@@ -40,10 +36,6 @@ class TestShape:
         assert policy.samplings == again.samplings
         assert not {s.seed for s in policy.samplings} & {s.seed for s in other.samplings}
         assert {(s.temperature, s.top_p, s.max_tokens) for s in policy.samplings} == {(0.9, 1.0, 100)}
-
-    def test_two_tasks_of_one_id_are_refused(self):
-        with pytest.raises(TaskError, match="different ids"):
-            run(tasks=[TASKS[0], TASKS[0]])
 
 
 class TestDialogue:
@@ -87,12 +79,6 @@ class TestDialogue:
         turns = run(ScriptedPolicy({p: {"text": "no"} for p in ALL}), judge)
         assert judge.calls == []
         assert Counter(t.outcome for t in turns) == {Outcome.PARSE_ERROR: len(ALL)}
-
-    def test_feedback_is_cut(self):
-        long = failing(("l1/b", 0, 1)).model_copy(update={"message": "e" * 999})
-        settings = SETTINGS.model_copy(update={"max_feedback_chars": 60})
-        turns = run(judge=ScriptedJudge({("l1/b", 0, 1): long}), settings=settings)
-        assert turns[0].feedback == "Correctness error: " + "e" * 60 + " [...]"
 
     def test_who_spreads_a_kernel_over_several_blocks_is_told(self):
         place = ("l1/b", 0, 1)

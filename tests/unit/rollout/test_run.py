@@ -1,7 +1,6 @@
 """Rollouts from files to files: a recorded policy, a judge that needs no compiler, and progress lines."""
 
 import json
-import logging
 import subprocess
 import sys
 import types
@@ -13,12 +12,11 @@ from fake_pool import FakePool
 from kevin.core.config import SearchConfig, validate_study
 from kevin.core.errors import ConfigError, DataError, HarnessError
 from kevin.core.files import read_turns, write_tasks
-from kevin.core.progress import progress
-from kevin.core.resume import STEP_VERSIONS
+from kevin.core.identity import STEP_VERSIONS
 from kevin.core.types import Kernel, Outcome, Task, TaskSpec, TensorSpec
 from kevin.rollout import run as run_module
-from kevin.rollout.ceiling import run_ceiling
 from kevin.rollout.run import run_rollout, run_rollouts
+from kevin.rollout.written import run_ceiling
 
 X = TensorSpec(name="x", shape=(4,), dtype="float32")
 SPEC = TaskSpec(inputs=(X,), outputs=(X.model_copy(update={"name": "out"}),))
@@ -104,11 +102,6 @@ def test_splits_share_one_engine_and_one_judge(study, tasks, out, pool, tmp_path
     with pytest.raises(HarnessError, match="of base on level2 have no verdict"):
         run_rollouts(changed, "base", [("level1", out), ("level2", second)], tasks)
     assert len(read_turns(out)[0]) == 4, "the first is written"
-
-
-def test_another_store(study, tasks, out, pool, tmp_path):
-    run_rollout(study, "base", "level1", tasks, out, store=tmp_path / "elsewhere")
-    assert pool.opened[0][1] == tmp_path / "elsewhere"
 
 
 def test_an_interrupt_is_resumed_and_gives_the_same_file(study, tasks, out, pool, monkeypatch):
@@ -285,35 +278,10 @@ class TestCeiling:
             run_ceiling(study, "level1", tasks, out, write)
 
 
-class TestProgress:
-    def test_lines_for_a_log(self, caplog, monkeypatch):
-        monkeypatch.setattr("kevin.core.progress.LINE_INTERVAL_S", 0.0)
-        with caplog.at_level(logging.INFO), progress(3, "judge", "kernels") as bar:
-            bar.update()
-            bar.note("1 correct")
-            bar.update(2)
-        first, last = (r.getMessage() for r in caplog.records)
-        assert first.startswith("judge: 1/3 kernels")
-        assert "left" in first
-        assert last.startswith("judge: 3/3 kernels")
-        assert last.endswith("1 correct")
-
-    def test_iteration_counts_and_ends_also_when_left_early(self, caplog):
-        with caplog.at_level(logging.INFO):
-            assert list(progress("abc", "read", "files")) == ["a", "b", "c"]
-            for _ in progress([1, 2, 3], "half", "files"):
-                break
-        assert [r.getMessage().split(",")[0] for r in caplog.records] == ["read: 3/3 files", "half: 0/3 files"]
-
-    def test_a_number_cannot_be_iterated(self):
-        with pytest.raises(TypeError, match="call update"):
-            list(progress(3, "x", "y"))
-
-
 def test_the_light_modules_stay_light():
     """The loop, the protocol and the loader import no framework until a backend needs one."""
     code = (
-        "import sys; import kevin.rollout.run, kevin.rollout.search, kevin.rollout.ceiling, kevin.policy.load, "
+        "import sys; import kevin.rollout.run, kevin.rollout.search, kevin.rollout.written, kevin.policy.load, "
         "kevin.policy.replay, kevin.core.progress; "
         "print([m for m in ('torch', 'transformers', 'trl', 'vllm', 'distributed', 'openai') if m in sys.modules])"
     )

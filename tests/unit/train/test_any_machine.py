@@ -16,10 +16,11 @@ from writer_fixtures import small_catalog
 
 from kevin.core.config import BaseModelConfig, TrainConfig
 from kevin.train import base_model, base_model_check
-from kevin.train.gradients import answer_loss
-from kevin.train.packing import Encoder, collate
-from kevin.train.stability import nothing_learnable
+from kevin.train.muon import make_optimizers
+from kevin.train.packing import Encoder, answer_loss, collate
+from kevin.train.records import nothing_learnable
 from kevin.train.tokenizer import train_tokenizer
+from kevin.train.training import summarise_training
 from kevin.writer.transcripts import transcripts
 
 pytestmark = pytest.mark.usefixtures("one_thread")
@@ -46,16 +47,17 @@ SCRIPT = textwrap.dedent(
     from kevin.core.config import Study, PolicyConfig
     from kevin.tasks.build import build_tasks
     from kevin.train import base_model
+    from kevin.writer.corpus import scratch_corpus
 
     sizes, out = json.loads(sys.argv[1]), Path(sys.argv[2])
     tasks = {"num_train": 2, "num_eval_level1": 1, "num_eval_level2": 1}
     study = Study(policies={"base": PolicyConfig(model="none")}, base_model=sizes, tasks=tasks)
-    base_model.train_base_model(study, out)
+    written = list(scratch_corpus(study))
+    base_model.train_base_model(study, written, out)
 
     def digest(items):
         return hashlib.sha256(json.dumps(items).encode()).hexdigest()
 
-    written = base_model._write(study, study.base_model)
     print(json.dumps({
         "tasks": digest([(t.id, t.source, part) for t, part in build_tasks(study)]),
         "transcripts": digest([t.model_dump(mode="json") for t in written]),
@@ -109,8 +111,8 @@ def test_a_training_step_on_a_cpu_has_no_narrow_floats():
     written = list(transcripts(small_catalog(), "cpp", 4, 2, 0, first_answers=2, later_answers=2))
     tokenizer = train_tokenizer(base_model._texts(written), 1024)
     config = BaseModelConfig(**SIZES)
-    model = base_model.new_model(config, tokenizer)
-    optimizers = base_model.make_optimizers(model)
+    model = base_model.new_model(config, len(tokenizer), end=1, pad=0)
+    optimizers = make_optimizers(model)
     batch = collate([Encoder(tokenizer).row(t) for t in written[:2]], tokenizer.pad_token_id)
     with _Dtypes() as dtypes:
         answer_loss(model, batch).backward()
@@ -125,7 +127,7 @@ def records(losses: list[float]) -> list[dict[str, float]]:
 
 
 def test_the_summary_of_a_training_has_its_final_loss():
-    summary = base_model.summarise_training(records([3.0] * 18 + [0.5, 0.3]))
+    summary = summarise_training(records([3.0] * 18 + [0.5, 0.3]))
     assert summary == {"num_steps": 20, "loss": pytest.approx(0.4), "elapsed_s": 20.0}
 
 

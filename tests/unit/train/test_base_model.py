@@ -18,9 +18,11 @@ from kevin.policy.interface import Request, Sampling
 from kevin.policy.load import load_policy
 from kevin.tasks.catalog import catalog
 from kevin.train import base_model
-from kevin.train.gradients import answer_loss
-from kevin.train.packing import IGNORED, Encoder, bucketed, collate
+from kevin.train.packing import IGNORED, Encoder, answer_loss, collate
 from kevin.train.tokenizer import VOCABULARY, train_tokenizer
+from kevin.train.training import rate_share
+from kevin.writer import corpus
+from kevin.writer.corpus import scratch_corpus, scratch_tasks
 from kevin.writer.transcripts import transcripts
 
 pytestmark = pytest.mark.usefixtures("one_thread")
@@ -74,7 +76,7 @@ def test_a_packed_row_has_the_loss_of_its_samples(written, tokenizer):
     encoder = Encoder(tokenizer)
     rows = [encoder.row(t) for t in written[:6]]
     torch.manual_seed(0)
-    model = base_model.new_model(CONFIG, tokenizer)
+    model = base_model.new_model(CONFIG, len(tokenizer), end=1, pad=0)
     torch.nn.init.normal_(model.model.embed_tokens.weight, std=1.0)
     packed = answer_loss(model, collate(rows, tokenizer.pad_token_id)).item()
     model.set_attn_implementation("sdpa")
@@ -89,24 +91,18 @@ def test_a_packed_row_has_the_loss_of_its_samples(written, tokenizer):
     assert packed == pytest.approx(total / num, rel=1e-4)
 
 
-def test_batches_hold_every_row_once(written, tokenizer):
-    rows = [Encoder(tokenizer).row(t) for t in written]
-    batches = bucketed(rows, 5, pool=2)
-    assert sorted(map(id, (r for b in batches for r in b))) == sorted(map(id, rows))
-
-
 @pytest.fixture(scope="module")
 def study():
     own = [t for t in catalog("cpu") if t.name in ("relu", "softmax")]
     with pytest.MonkeyPatch.context() as patch:
-        patch.setattr(base_model, "build_tasks", lambda study: [(t, "train") for t in own])
+        patch.setattr(corpus, "build_tasks", lambda study: [(t, "train") for t in own])
         yield Study(policies={"base": PolicyConfig(model="model")}, base_model=CONFIG)
 
 
 @pytest.fixture(scope="module")
 def trained(study, tmp_path_factory):
     out = tmp_path_factory.mktemp("trained") / "base_model"
-    base_model.train_base_model(study, out)
+    base_model.train_base_model(study, scratch_corpus(study), out)
     return out
 
 
@@ -134,38 +130,33 @@ def test_its_losses_are_the_golden_ones(trained):
 
 
 def test_training_again_gives_the_same_weights(study, trained, tmp_path):
-    base_model.train_base_model(study, tmp_path / "again")
+    base_model.train_base_model(study, scratch_corpus(study), tmp_path / "again")
     a, b = (AutoModelForCausalLM.from_pretrained(out).state_dict() for out in (trained, tmp_path / "again"))
     assert all(torch.equal(a[k], b[k]) for k in a)
 
 
 def test_every_epoch_takes_each_batch_once_and_drills_are_recorded(study, tmp_path):
     config = CONFIG.model_copy(update={"num_epochs": 2, "max_steps": 100, "num_transcripts": 8})
-    base_model.train_base_model(study.model_copy(update={"base_model": config}), tmp_path / "m")
+    study = study.model_copy(update={"base_model": config})
+    base_model.train_base_model(study, scratch_corpus(study), tmp_path / "m")
     records = records_of(tmp_path / "m")
     assert len(records) == 2 * 8 // base_model.BATCH_SIZE
     assert all(r["copying_loss"] > 0 for r in records)
 
 
-def test_other_dialects_are_refused(study, tmp_path):
+def test_other_dialects_are_refused(study):
     with pytest.raises(ConfigError, match="c_abi"):
-        base_model.train_base_model(study.model_copy(update={"dialect": "load_inline"}), tmp_path / "m")
+        scratch_corpus(study.model_copy(update={"dialect": "load_inline"}))
 
 
 def test_the_study_s_tasks_come_more_often_than_others(study):
-    names = Counter(t.name for t in base_model.training_tasks(study))
-    assert names["relu"] == names["softmax"] == base_model.OWN_TASKS
+    names = Counter(t.name for t in scratch_tasks(study))
+    assert names["relu"] == names["softmax"] == corpus.OWN_TASKS
     assert names["sigmoid"] == 1
 
 
 def test_the_learning_rate_warms_up_and_falls():
-    rates = [base_model.rate_share(s, 100) for s in range(100)]
+    rates = [rate_share(s, 100) for s in range(100)]
     assert max(rates) == pytest.approx(1.0, abs=0.01)
     assert rates[0] < 0.3 and rates[-1] < 0.1
     assert rates[10:] == sorted(rates[10:], reverse=True)
-
-
-def test_texts_encoded_ahead_are_the_same(tokenizer, written):
-    ahead, alone = Encoder(tokenizer), Encoder(tokenizer)
-    ahead.know(m.content for t in written for m in t.conversation)
-    assert [ahead.row(t) for t in written[:6]] == [alone.row(t) for t in written[:6]]

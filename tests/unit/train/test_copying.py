@@ -9,11 +9,9 @@ import torch
 from torch.nn.functional import cross_entropy
 
 from kevin.core.config import BaseModelConfig
-from kevin.train import copying
-from kevin.train.base_model import bare_model
-from kevin.train.copying import Drills, can_hold_copying_heads
-from kevin.train.gradients import Gradients, answer_loss, parts_of
-from kevin.train.packing import Branch, Row, collate
+from kevin.train import base_model
+from kevin.train.base_model import new_model
+from kevin.train.packing import Branch, Drills, Gradients, Row, answer_loss, collate, parts_of
 
 pytestmark = pytest.mark.usefixtures("one_thread")
 
@@ -29,7 +27,7 @@ def repeated(num_tokens: int, seed: int) -> torch.Tensor:
 def guesses(config: BaseModelConfig, tokens: torch.Tensor) -> tuple[float, float]:
     """Of the second half: share of tokens that are thought likeliest, and the loss."""
     torch.manual_seed(0)
-    model = bare_model(config, VOCABULARY, end=0, pad=1)
+    model = new_model(config, VOCABULARY, end=0, pad=1)
     model.set_attn_implementation("sdpa")
     half = tokens.size(1) // 2
     with torch.no_grad():
@@ -46,7 +44,7 @@ def test_an_untrained_model_copies_what_it_reads(
     config = BaseModelConfig(num_heads=num_heads)
     tokens = repeated(num_tokens, seed=num_tokens)
     copied, loss = guesses(config, tokens)
-    monkeypatch.setattr(copying, "can_hold_copying_heads", lambda model: False)
+    monkeypatch.setattr(base_model, "can_hold_copying_heads", lambda model: False)
     plain, plain_loss = guesses(config, tokens)
     assert copied > 0.5 and plain < 0.1
     assert loss < plain_loss - 2
@@ -56,19 +54,12 @@ def test_two_tokens_tell_which_of_two_places_is_gone_on_from() -> None:
     a, b, c, d, e = 11, 22, 33, 44, 55
     tokens = [a, b, c, *range(100, 120), d, b, e, *range(120, 140)]
     torch.manual_seed(0)
-    model = bare_model(BaseModelConfig(), VOCABULARY, end=0, pad=1)
+    model = new_model(BaseModelConfig(), VOCABULARY, end=0, pad=1)
     model.set_attn_implementation("sdpa")
     for before, after in ((a, c), (d, e)):
         with torch.no_grad():
             logits = model(torch.tensor([[*tokens, before, b]], device=model.device)).logits[0, -1]
         assert int(logits.argmax()) == after
-
-
-def test_a_model_too_small_for_them_starts_as_any_other() -> None:
-    small = BaseModelConfig(num_heads=1, hidden_size=64)
-    model = bare_model(small, VOCABULARY, end=0, pad=1)
-    assert not can_hold_copying_heads(model)
-    assert all(float(layer.mlp.down_proj.weight.detach().abs().sum()) > 0 for layer in model.model.layers)
 
 
 def test_answers_of_drills_are_pieces_of_them() -> None:
@@ -88,7 +79,7 @@ def test_rows_by_themselves_have_the_gradients_of_their_batch() -> None:
 
     rows = [Row(tokens(9), [Branch(9, tokens(5)), Branch(9, tokens(3))]), Row(tokens(4), [Branch(4, tokens(11))])]
     torch.manual_seed(0)
-    model = bare_model(BaseModelConfig(hidden_size=64, intermediate_size=64), VOCABULARY, end=0, pad=1)
+    model = new_model(BaseModelConfig(hidden_size=64, intermediate_size=64), VOCABULARY, end=0, pad=1)
     whole = answer_loss(model, collate(rows, 1).to(model.device))
     expected = torch.autograd.grad(whole, list(model.parameters()))
     parts = parts_of(rows, 1)
@@ -97,12 +88,3 @@ def test_rows_by_themselves_have_the_gradients_of_their_batch() -> None:
     assert sum(p.weight * loss for p, loss in zip(parts, losses, strict=True)) == pytest.approx(whole.item(), rel=1e-5)
     for weights, wanted in zip(model.parameters(), expected, strict=True):
         torch.testing.assert_close(weights.grad, wanted, rtol=1e-4, atol=1e-6)
-
-
-def test_copying_heads_differ_by_their_seed_alone() -> None:
-    def embedded(seed: int) -> torch.Tensor:
-        torch.manual_seed(0)
-        model = bare_model(BaseModelConfig(), VOCABULARY, end=0, pad=1, seed=seed)
-        return model.get_input_embeddings().weight.detach().cpu()
-
-    assert torch.equal(embedded(1), embedded(1)) and not torch.equal(embedded(1), embedded(2))

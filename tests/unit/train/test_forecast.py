@@ -12,7 +12,7 @@ from kevin.train.base_model import BATCH_SIZE
 from kevin.train.forecast import Pace, forecast, forecast_text, measure_pace
 
 ROOT = Path(__file__).parents[3]
-PACE = Pace(step_s=0.3, write_s=0.005, compile_s=1.0, num_cores=2)
+PACE = Pace(step_s=0.3, compile_s=1.0, num_cores=2)
 
 
 @pytest.fixture
@@ -22,13 +22,6 @@ def study() -> Study:
 
 def seconds(study: Study, pace: Pace = PACE) -> dict[str, float]:
     return {stage.name: stage.seconds for stage in forecast(study, pace)}
-
-
-def test_every_stage_is_named_in_order(study):
-    names = list(seconds(study))
-    assert names[:2] == ["tasks", "base model"]
-    assert {"training rl_multi", "kernels of base", "kernels of rl_multi"} < set(names)
-    assert names[-1].startswith("tables")
 
 
 def test_a_slower_machine_takes_longer_where_it_is_slower(study):
@@ -41,20 +34,12 @@ def test_a_slower_machine_takes_longer_where_it_is_slower(study):
     assert slow_builds["kernels of base"] > 1.3 * usual["kernels of base"]
 
 
-def test_twice_the_steps_are_twice_the_time_of_training(study):
-    doubled = study.model_copy(
-        update={"train": study.train.model_copy(update={"num_steps": 2 * study.train.num_steps})}
-    )
-    a, b = seconds(study)["training rl_multi"], seconds(doubled)["training rl_multi"]
-    assert b == pytest.approx(2 * a, rel=0.1)
-
-
 def test_the_pace_is_measured(study):
     """Of a small model, and of one kernel at a time."""
     sizes = {"hidden_size": 64, "num_heads": 1, "num_layers": 1, "intermediate_size": 64}
     small = study.model_copy(update={"base_model": study.base_model.model_copy(update=sizes)})
     pace = measure_pace(small, 1)
-    assert pace.step_s > 0 and pace.write_s > 0 and pace.compile_s > 0
+    assert pace.step_s > 0 and pace.compile_s > 0
 
 
 def test_what_is_there_is_done_and_a_finished_study_says_nothing(study, tmp_path, monkeypatch):

@@ -7,9 +7,8 @@ import torch
 from transformers import Qwen2Config, Qwen2ForCausalLM
 
 from kevin.train import logprobs
-from kevin.train.compiled import compile_layers
 from kevin.train.logprobs import answer_logprobs
-from kevin.train.unpadded import leave_out_padding
+from kevin.train.unpadded import compile_layers, leave_out_padding
 
 VOCABULARY = 50
 

@@ -4,7 +4,7 @@ import os
 
 import pytest
 
-from kevin.train.parallel import meet_alone
+from kevin.train.grpo_run import meet_alone
 
 
 @pytest.fixture(autouse=True)

@@ -11,7 +11,7 @@ import torch
 import yaml
 from train_fixtures import make_study
 
-from kevin.train.metrics import read_metrics
+from kevin.train.records import read_metrics
 
 HERE = Path(__file__).parent
 ROOT = HERE.parents[2]

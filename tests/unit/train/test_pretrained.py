@@ -125,11 +125,3 @@ def test_a_file_of_an_unknown_architecture_is_refused(tmp_path):
     writer.close()
     with pytest.raises(ConfigError, match=r"odd\.gguf cannot be read.*nonsense"):
         load_pretrained(str(tmp_path / "odd.gguf"))
-
-
-def test_the_end_is_what_the_template_writes(tmp_path):
-    folder = save_pretrained_model(tmp_path / "given", "qwen2")
-    tokenizer = AutoTokenizer.from_pretrained(folder)
-    model = AutoModelForCausalLM.from_pretrained(folder)
-    tokenizer.eos_token = PAD
-    assert pretrained._end_token(tokenizer, model.config) == END

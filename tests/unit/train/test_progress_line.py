@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from kevin.train.metrics import TIMES, progress_line
+from kevin.train.records import TIMES, progress_line
 
 
 def line(judge_s: float) -> str:

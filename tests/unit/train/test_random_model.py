@@ -18,10 +18,11 @@ from kevin.core.types import Task
 from kevin.policy.interface import Request, Sampling
 from kevin.policy.load import load_policy
 from kevin.tasks.format import inspect_task
-from kevin.train import stability
+from kevin.train import records
 from kevin.train.architecture import read_architecture
 from kevin.train.random_model import write_random_model
-from kevin.train.stability import TrainingStoppedError, nothing_learnable
+from kevin.train.records import TrainingStoppedError, nothing_learnable
+from kevin.writer.past_files import rehearsed_answers
 
 
 def _like(folder: Path, vocab_size: int = 64) -> Path:
@@ -75,7 +76,7 @@ def test_a_training_of_it_is_a_rehearsal_that_goes_on(tmp_path, caplog, one_thre
     def all_wrong(pairs):
         return [verdict(kernel.model_copy(update={"source": "wrong"})) for _, kernel in pairs]
 
-    monkeypatch.setattr(stability, "STOP_PATIENCE", 1)
+    monkeypatch.setattr(records, "STOP_PATIENCE", 1)
     options = {"num_steps": 2, "judge": all_wrong, "stop_nothing_correct": 1, "stop_not_okay": 0.01}
     with pytest.raises(TrainingStoppedError, match="was correct"):
         train(tmp_path, out="real", **options)
@@ -109,7 +110,8 @@ def _kernelbench_task():
 
 def test_answers_of_the_kernel_writer_stand_in_for_what_it_says(tmp_path):
     like, tasks = _like(tmp_path / "like", vocab_size=700), [_kernelbench_task()]
-    write_random_model(like, None, tmp_path / "model", seed=0, tasks=tasks, language="cpp")
+    answers = {t.id: rehearsed_answers(t, "cpp", 64, 0) for t in tasks}
+    write_random_model(like, None, tmp_path / "model", seed=0, tasks=tasks, language="cpp", answers=answers)
     tokenizer = AutoTokenizer.from_pretrained(tmp_path / "model")
     assert len(tokenizer) == 700, "whatever is sampled is a token"
     text = "void launch(const float* x) {}\n"

@@ -12,12 +12,12 @@ from train_fixtures import Killed, all_wrong_for, curve, judge, make_study, save
 
 from kevin.core import files
 from kevin.core.config import Study
-from kevin.core.errors import ConfigError, DataError, DeviceError, HarnessError, UsageError
+from kevin.core.errors import ConfigError, DataError, DeviceError, HarnessError
 from kevin.policy.load import load_policy
-from kevin.train import grpo, observer, stability
+from kevin.train import grpo, grpo_run, records
 from kevin.train.checkpoint import export_policy
 from kevin.train.policy import RecordingPolicy
-from kevin.train.stability import TrainingStoppedError
+from kevin.train.records import TrainingStoppedError
 
 pytestmark = pytest.mark.usefixtures("one_thread")
 
@@ -58,15 +58,15 @@ def test_a_killed_run_mends_what_it_would_have_mended(tmp_path, monkeypatch):
     """In the fifth step, since a task has to come up again: three trainings."""
     options = {"num_steps": 5, "flat_groups": "repair", "judge": all_wrong_for("a")}
     whole = train(tmp_path, out="whole", **options)
-    killed(monkeypatch, observer.StepObserver, "_record", lambda call: call == 5, tmp_path, **options)
+    killed(monkeypatch, grpo_run.StepObserver, "_record", lambda call: call == 5, tmp_path, **options)
     assert train(tmp_path, **options) == whole
 
 
 MOMENTS = {
     "generate": (RecordingPolicy, "_remember", 25),
     "update": (grpo.KernelTrainer, "_compute_loss", 9),
-    "log": (observer.StepObserver, "_record", 3),
-    "save": (observer.StepObserver, "on_save", 2),
+    "log": (grpo_run.StepObserver, "_record", 3),
+    "save": (grpo_run.StepObserver, "on_save", 2),
 }
 
 
@@ -123,7 +123,7 @@ def test_a_falling_learning_rate_goes_on_falling_after_a_kill(tmp_path, monkeypa
     whole = train(tmp_path, out="whole", **options)
     rates = [r["learning_rate"] for r in whole][1:]  # the first step warms up
     assert rates == sorted(set(rates), reverse=True) and 0 < rates[-1] < 0.3 * rates[0]
-    killed(monkeypatch, observer.StepObserver, "_record", lambda call: len(curve(tmp_path / "out")) == 2, tmp_path,
+    killed(monkeypatch, grpo_run.StepObserver, "_record", lambda call: len(curve(tmp_path / "out")) == 2, tmp_path,
            **options)  # fmt: skip
     with pytest.raises(DataError, match=r"train\.num_steps: was 4, is 6"):
         train(tmp_path, **options | {"num_steps": 6})
@@ -164,14 +164,6 @@ def test_a_missing_checkpoint_starts_anew_and_an_unfinished_one_is_not_used(fini
     for checkpoint in (out / "checkpoints").glob("checkpoint-*"):
         (checkpoint / "complete.json").unlink()
     assert train(out.parent, out=out.name, num_steps=4) == whole
-
-
-def test_a_model_without_a_chat_template(tmp_path):
-    make_study(tmp_path)
-    shutil.rmtree(tmp_path / "base")
-    save_model(tmp_path / "base", template=None)
-    with pytest.raises(UsageError, match="chat template"):
-        train(tmp_path)
 
 
 def test_a_missing_model(tmp_path):
@@ -226,10 +218,10 @@ def test_a_broken_judge_ends_the_run_and_it_can_go_on(tmp_path, wholes):
 
 
 def test_the_stop_rule_ends_the_run_with_its_reason(tmp_path, monkeypatch):
-    monkeypatch.setattr(stability, "STOP_PATIENCE", 2)
-    records = train(tmp_path, num_steps=9, stop_not_okay=0.01, learning_rate=1e-9)
+    monkeypatch.setattr(records, "STOP_PATIENCE", 2)
+    steps = train(tmp_path, num_steps=9, stop_not_okay=0.01, learning_rate=1e-9)
     summary = json.loads((tmp_path / "out/summary.json").read_text())
-    assert len(records) == summary["num_steps"] == 2
+    assert len(steps) == summary["num_steps"] == 2
     assert "expected opening" in summary["reason"]
 
 

@@ -3,10 +3,6 @@
 from __future__ import annotations
 
 import json
-import pickle
-import select
-from concurrent.futures import BrokenExecutor, Future
-from pathlib import Path
 
 import pytest
 import torch
@@ -18,11 +14,11 @@ from writer_fixtures import small_catalog
 
 from golden import same_numbers
 from kevin.core.errors import ConfigError, DeviceError, HarnessError
-from kevin.tasks.kernelbench import named_sequence
-from kevin.train import corpus, ranks, school
-from kevin.train.families import families
+from kevin.train import ranks, school, training
 from kevin.train.pretrained import load_pretrained, unpack_weights
-from kevin.train.school_batches import Ahead, Sample, cut, deal, encode, school_batches, summed_loss
+from kevin.train.school_batches import Sample, ahead, cut, deal, encode, school_batches, summed_loss
+from kevin.writer import corpus
+from kevin.writer.corpus import Writers
 from kevin.writer.transcripts import transcripts
 
 pytestmark = pytest.mark.usefixtures("one_thread")
@@ -44,7 +40,6 @@ SIX_STEPS = {"num_steps": 6, "learning_rate": 0.01, "micro_batch_tokens": 1000}
 @pytest.fixture(scope="module", autouse=True)
 def small_tasks():
     with pytest.MonkeyPatch.context() as patch:
-        patch.setattr(school, "school_tasks", lambda study: small_catalog())
         shorten(patch)
         yield
 
@@ -53,7 +48,9 @@ def small_tasks():
 def taught(folder, small_tasks, tmp_path_factory):
     """What six steps with a writing process leave."""
     out = tmp_path_factory.mktemp("taught") / "base_model"
-    school.train_school(make_study(folder, **SIX_STEPS), out)
+    study = make_study(folder, **SIX_STEPS)
+    with Writers(study, small_catalog()) as writers:
+        school.train_school(study, writers, out)
     return out
 
 
@@ -109,7 +106,7 @@ def test_micro_batches_hold_every_sample_within_their_tokens():
 
 
 def chunks_of(study, first=0):
-    return (list(corpus.school_corpus(study, small_catalog(), chunk)) for chunk in range(first, 1000))
+    return WritesHere(study).chunks(first)
 
 
 def test_batches_go_on_in_the_middle_of_a_chunk(loaded, folder):
@@ -121,7 +118,7 @@ def test_batches_go_on_in_the_middle_of_a_chunk(loaded, folder):
     assert all(b.num_tokens >= 4000 for b in batches)
     number = batches[2].next_conversation
     assert number % corpus.CHUNK
-    rest = school_batches(chunks_of(study, number // corpus.CHUNK), tokenizer, first=number, **options)
+    rest = school_batches(chunks_of(study, number), tokenizer, first=number, **options)
     assert [next(rest) for _ in range(3)] == batches[3:]
 
 
@@ -130,66 +127,7 @@ def test_a_corpus_that_does_not_fit_is_refused(loaded, folder):
     chunks = chunks_of(make_study(folder))
     made = school_batches(chunks, tokenizer, first=0, batch_tokens=10, micro_batch_tokens=10, longest=20)
     with pytest.raises(ConfigError, match="fits 20 tokens"):
-        next(iter(Ahead(made)))
-
-
-def test_the_corpus_does_not_depend_on_the_number_of_processes(folder, monkeypatch):
-    study, tasks = make_study(folder), small_catalog()
-    expected = [list(corpus.school_corpus(study, tasks, chunk)) for chunk in range(3)]
-    with corpus.Writers(study, tasks, 2) as writers:
-        chunks, held_out = writers.chunks(), writers.chunks(kind="held out")
-        assert [next(chunks) for _ in range(3)] == expected
-        assert next(held_out) == list(corpus.school_corpus(study, tasks, 0, "held out")) != expected[0]
-        assert next(writers.chunks(2)) == expected[2]
-        for process in writers._pool._processes.values():
-            process.kill()
-        with pytest.raises(HarnessError, match="ended from outside"):
-            next(writers.chunks(3))
-        monkeypatch.setattr(corpus, "_LOOK_S", 0.01)
-        with pytest.raises(BrokenExecutor):  # as for what is asked for in the moment in which a process ends
-            writers._finished(Future())
-
-
-def test_a_writing_process_hands_over_no_more_than_a_pipe_takes_at_once(folder):
-    """One that was killed in the middle of its answer would be waited for without end."""
-    with corpus.Writers(make_study(folder), small_catalog(), 1) as writers:
-        sent = writers._pool.submit(corpus._write, 0, "trained on").result()
-        assert len(pickle.dumps(sent)) < select.PIPE_BUF // 2
-        assert len(Path(sent).read_bytes()) > select.PIPE_BUF
-        next(writers.chunks())
-        left = set(Path(sent).parent.glob("*.chunk"))
-    assert Path(sent) in left
-    assert not Path(sent).parent.exists()
-
-
-def test_no_composition_like_an_evaluated_one_is_taught(folder, monkeypatch):
-    def taught():
-        return {tuple(op.name for op in t.ops) for t in corpus.school_tasks(study) if t.level == 2}
-
-    study = make_study(folder)
-    monkeypatch.setattr(corpus, "NUM_COMPOSED", 30)
-    monkeypatch.setattr(corpus, "NUM_SHAPES", 1)
-    before = taught()
-    assert len(before) > 10
-    evaluated = next(s for s in sorted(before) if s[0] == "conv2d")
-    monkeypatch.setattr(corpus, "unseen_sequences", lambda study, levels: {("conv1d", *evaluated[1:])})
-    assert evaluated not in taught() < before
-
-
-@pytest.mark.parametrize(
-    ("name", "ours"),
-    [
-        ("ConvTranspose3d_Scaling_AvgPool_BiasAdd_Scaling", "conv_transpose3d div_scalar avg_pool3d add_param scale"),
-        (
-            "Gemm_Subtract_GlobalAvgPool_LogSumExp_GELU_ResidualAdd",
-            "linear sub_param global_avg_pool logsumexp gelu add",
-        ),
-        ("Conv2d_Min_Add_Multiply", "conv2d_pointwise min_scalar add_input mul_param"),
-        ("Matmul_Sum_Max_AvgPool_Swish", "matmul_transposed_b sum_dim max_dim avg_pool1d silu"),
-    ],
-)
-def test_families_know_both_ways_of_naming(name, ours):
-    assert families(named_sequence(name)) == families(ours.split())
+        next(ahead(made))
 
 
 def test_a_training_leaves_a_folder_and_what_it_recorded(folder, taught):
@@ -214,34 +152,32 @@ def test_its_losses_are_the_golden_ones(taught):
 
 
 def test_a_school_may_start_from_unpacked_weights(folder, taught, tmp_path, monkeypatch):
-    monkeypatch.setattr(school, "Writers", WritesHere)
     unpack_weights(str(folder), tmp_path / "unpacked")
     study = make_study(folder, **SIX_STEPS)
     missing = study.model_copy(update={"base_model": study.base_model.model_copy(update={"init": "package:none"})})
-    school.train_school(missing, tmp_path / "from", tmp_path / "unpacked")
+    school.train_school(missing, WritesHere(study), tmp_path / "from", tmp_path / "unpacked")
     one, other = weights_of(taught), weights_of(tmp_path / "from")
     assert all(torch.equal(one[k], other[k]) for k in one)
     assert json.loads((tmp_path / "from/summary.json").read_text())["init"] == "package:none"
 
 
 def test_a_killed_training_goes_on_to_the_same_weights(folder, taught, tmp_path, monkeypatch, caplog):
-    monkeypatch.setattr(school, "Writers", WritesHere)
     monkeypatch.setattr(school, "CHECKPOINT_S", 0)
     study = make_study(folder, **SIX_STEPS)
-    whole = school.Training._step
+    whole = school.School.step
 
-    def killed(self, batch):
+    def killed(self, set_gradients):
         if len(self.records) == 2:
             raise KeyboardInterrupt
-        return whole(self, batch)
+        return whole(self, set_gradients)
 
-    monkeypatch.setattr(school.Training, "_step", killed)
+    monkeypatch.setattr(school.School, "step", killed)
     with pytest.raises(KeyboardInterrupt):
-        school.train_school(study, tmp_path / "again")
+        school.train_school(study, WritesHere(study), tmp_path / "again")
     assert not (tmp_path / "again").exists()
-    monkeypatch.setattr(school.Training, "_step", whole)
+    monkeypatch.setattr(school.School, "step", whole)
     with caplog.at_level("INFO"):
-        school.train_school(study, tmp_path / "again")
+        school.train_school(study, WritesHere(study), tmp_path / "again")
     assert "going on after step 2" in caplog.text
     a, b = weights_of(taught), weights_of(tmp_path / "again")
     assert all(torch.equal(a[k], b[k]) for k in a)
@@ -254,8 +190,7 @@ def test_two_devices_share_a_step_and_one_goes_on_after_the_other_was_lost(
 ):
     """From the last checkpoint, and to the same model but for rounding: how many there are is how it is computed, not
     what. It takes the seconds that a process of its own takes to import torch and transformers."""
-    monkeypatch.setattr(school, "Writers", WritesHere)
-    monkeypatch.setattr(ranks, "school_devices", lambda num_gpus: [torch.device("cpu")] * num_gpus)
+    monkeypatch.setattr(school, "school_devices", lambda num_gpus: [torch.device("cpu")] * num_gpus)
     shared, shares = ranks.Ranks.add_gradients, []
 
     def lost(self, batch):
@@ -268,11 +203,13 @@ def test_two_devices_share_a_step_and_one_goes_on_after_the_other_was_lost(
     monkeypatch.setattr(school, "CHECKPOINT_S", 0)
     with monkeypatch.context() as patch, pytest.raises(HarnessError, match=r"ended from outside.*num_gpus"):
         patch.setattr(ranks.Ranks, "add_gradients", lost)
-        school.train_school(make_study(folder, num_gpus=2, **SIX_STEPS), tmp_path / "model")
+        study = make_study(folder, num_gpus=2, **SIX_STEPS)
+        school.train_school(study, WritesHere(study), tmp_path / "model")
     assert len(shares) == 2 and all(len(step) == 2 and all(step) for step in shares)
     assert not torch.distributed.is_initialized()
     with caplog.at_level("INFO"):
-        school.train_school(make_study(folder, **SIX_STEPS), tmp_path / "model")
+        study = make_study(folder, **SIX_STEPS)
+        school.train_school(study, WritesHere(study), tmp_path / "model")
     assert "going on after step 2" in caplog.text
     assert losses_of(tmp_path / "model") == pytest.approx(losses_of(taught), rel=1e-4)
     a, b = weights_of(taught), weights_of(tmp_path / "model")
@@ -317,13 +254,7 @@ def test_more_gpus_than_there_are_is_refused(monkeypatch):
 
 
 def test_a_checkpoint_of_another_training_is_not_used(tmp_path, caplog):
-    school.Checkpoint(tmp_path, "one").write({"records": []})
-    assert school.Checkpoint(tmp_path, "one").read() == {"identity": "one", "records": []}
-    assert school.Checkpoint(tmp_path, "other").read() is None
+    training.Checkpoint(tmp_path, "one").write({"records": []})
+    assert training.Checkpoint(tmp_path, "one").read() == {"identity": "one", "records": []}
+    assert training.Checkpoint(tmp_path, "other").read() is None
     assert "starts anew" in caplog.text
-
-
-def test_other_dialects_are_refused(folder, tmp_path):
-    study = make_study(folder).model_copy(update={"dialect": "load_inline"})
-    with pytest.raises(ConfigError, match="c_abi"):
-        school.train_school(study, tmp_path / "m")

@@ -1,17 +1,27 @@
-"""Samples in a row without padding: the same losses and gradients, for any model whose attention can be replaced."""
+"""Samples in a row without padding, and compiled layers: the same losses and gradients."""
 
 import pytest
 import torch
+from torch._dynamo.exc import BackendCompilerFailed
+from torch._dynamo.utils import counters
 from transformers import AutoModelForCausalLM, LlamaConfig, MistralConfig, Qwen2Config
 
+from kevin.core.errors import DeviceError
 from kevin.train import unpadded
 from kevin.train.school_batches import Sample, cut, summed_loss
-from kevin.train.unpadded import ATTENTION, hidden_states, leave_out_padding, make_row
+from kevin.train.unpadded import (
+    ATTENTION,
+    compile_layers,
+    compiling,
+    hidden_states,
+    leave_out_padding,
+    make_row,
+)
 
 SIZES = {
     "hidden_size": 24,
     "intermediate_size": 32,
-    "num_hidden_layers": 2,
+    "num_hidden_layers": 3,
     "num_attention_heads": 3,
     "num_key_value_heads": 1,
     "vocab_size": 50,
@@ -34,7 +44,6 @@ def loss_and_gradient(model, samples):
 
 @pytest.mark.parametrize("family", [LlamaConfig, Qwen2Config])
 def test_losses_and_gradients_are_those_of_padded_samples(family):
-    """Of layers that are compiled, `test_compiled.py`."""
     model = make(family(**SIZES))
     expected = [loss_and_gradient(model, samples) for samples in (SAMPLES, SAMPLES[:2], SAMPLES[1:])]
 
@@ -73,15 +82,6 @@ def test_compiled_layers_keep_nothing_for_a_gradient_that_nobody_wants(monkeypat
     assert kept
 
 
-def test_a_row_holds_each_token_once_at_its_own_position():
-    row = make_row([s.tokens for s in SAMPLES], torch.device("cpu"))
-
-    assert row.tokens_1T.tolist() == [[t for s in SAMPLES for t in s.tokens]]
-    assert row.positions_1T.tolist() == [[*range(8), *range(3), *range(5)]]
-    assert row.places_T.tolist() == [*range(8), *range(8, 11), *range(16, 21)]
-    assert (row.num_samples, row.longest) == (3, 8)
-
-
 @pytest.mark.parametrize(("length", "width"), [(8, 8), (9, 16)])
 def test_a_sample_is_as_wide_as_memory_is_aligned(length, width):
     """Attention compiled for aligned lengths is compiled again for others."""
@@ -96,3 +96,49 @@ def test_micro_batches_of_rows_hold_as_many_tokens_as_they_may():
 
     assert [[len(s.tokens) for s in part] for part in cut(samples, 100, padded=False)] == [[60, 30], [30, 20, 10]]
     assert [[len(s.tokens) for s in part] for part in cut(samples, 100)] == [[60], [30, 30, 20], [10]]
+
+
+def samples(num: int, length: int) -> list[Sample]:
+    generator = torch.Generator().manual_seed(num)
+    return [Sample(torch.randint(1, 50, (length - i,), generator=generator).tolist(), length // 2) for i in range(num)]
+
+
+@pytest.mark.slow
+@pytest.mark.usefixtures("one_thread", "programs")
+@pytest.mark.parametrize("in_rows", [False, True])
+def test_losses_and_gradients_stay_the_same_with_one_program_for_all_layers(
+    in_rows: bool,
+) -> None:
+    """With Inductor some twenty seconds, for C++."""
+    model = make(LlamaConfig(**SIZES))
+    batches = [samples(3, 20), samples(2, 33), samples(4, 11)]
+    if in_rows:
+        assert leave_out_padding(model)
+        batches += [samples(1, 27), samples(2, 16), samples(1, 9)]
+    plain = [loss_and_gradient(model, batch) for batch in batches]
+    names = list(model.state_dict())
+    counters.clear()
+
+    assert compile_layers(model) == SIZES["num_hidden_layers"]
+    for (loss, gradient), batch in zip(plain, batches, strict=True):
+        compiled_loss, compiled_gradient = loss_and_gradient(model, batch)
+        assert compiled_loss == pytest.approx(loss, rel=1e-5)
+        torch.testing.assert_close(compiled_gradient, gradient, rtol=1e-4, atol=1e-5)
+        if in_rows:
+            with torch.no_grad():
+                without = summed_loss(model, batch, pad=0)
+            assert without.item() == pytest.approx(loss, rel=1e-5) and not without.requires_grad
+    assert counters["stats"]["unique_graphs"] == 1
+    assert list(model.state_dict()) == names
+
+
+def test_a_model_without_a_list_of_blocks_stays_as_it_is() -> None:
+    model = make(LlamaConfig(**SIZES))
+    model.base_model.layers = torch.nn.Module()
+
+    assert compile_layers(model) == 0
+
+
+def test_a_failure_to_compile_names_what_turns_it_off() -> None:
+    with pytest.raises(DeviceError, match=r"no C compiler; .* set TORCH_COMPILE_DISABLE=1"), compiling():
+        raise BackendCompilerFailed(compiling, RuntimeError("no C compiler"), None)

@@ -52,12 +52,14 @@ def trainer(monkeypatch):
         _llm_weights_sleeping=True,
         sync_weights=lambda: (llm.calls.append("weights"), setattr(engine, "_llm_weights_sleeping", False)),
     )
-    return SimpleNamespace(vllm_mode="colocate", vllm_generation=engine, llm=llm)
+    return SimpleNamespace(vllm_generation=engine, llm=llm)
 
 
 def ask(trainer, prompts, seeds):
     answers = {}
-    generate_with_vllm(trainer, prompts, seeds, SAMPLING, lambda i, ids, lp: answers.__setitem__(i, (ids, lp)))
+    generate_with_vllm(
+        trainer.vllm_generation, prompts, seeds, SAMPLING, lambda i, ids, lp: answers.__setitem__(i, (ids, lp))
+    )
     return answers
 
 
@@ -104,7 +106,9 @@ def test_an_answer_is_told_when_it_is_finished(trainer):
     llm.generate, llm.llm_engine = generate, SimpleNamespace(step=step)
     for _ in range(2):
         told.clear()
-        generate_with_vllm(trainer, [[1], [2, 2]], [11, 12], SAMPLING, lambda i, ids, lp: told.append((i, ids)))
+        generate_with_vllm(
+            trainer.vllm_generation, [[1], [2, 2]], [11, 12], SAMPLING, lambda i, ids, lp: told.append((i, ids))
+        )
         assert told == [(1, [2, 12]), "step", (0, [1, 11]), "step"]
         assert llm.llm_engine.step is step
 
@@ -116,17 +120,6 @@ def test_one_wake_up_and_one_sleep_a_step(trainer):
                 ask(trainer, [[1]], [1])
     step = ["weights", "wake ['kv_cache']", *["generate 1"] * 3, "sleep 2"]
     assert trainer.llm.calls == step * 2
-
-
-def test_it_sleeps_after_a_failure_too(trainer):
-    with pytest.raises(RuntimeError), awake(trainer):
-        raise RuntimeError("the judge is broken")
-    assert trainer.llm.calls[-1] == "sleep 2" and trainer.vllm_generation._llm_weights_sleeping
-
-
-def test_no_prompts_no_call(trainer):
-    assert ask(trainer, [], []) == {}
-    assert trainer.llm.calls == []
 
 
 def test_a_process_of_a_group_keeps_its_own_answers(trainer, monkeypatch):
@@ -142,27 +135,6 @@ def test_a_process_of_a_group_keeps_its_own_answers(trainer, monkeypatch):
     monkeypatch.setattr(dist, "all_gather_object", gather)
     assert ask(trainer, [[1], [2, 2, 2]], [60, 61]) == {0: ([1, 60], [-0.1, -6.0]), 1: ([3, 61], [-0.3, -6.1])}
     assert trainer.llm.calls == ["generate 3"]
-
-
-def test_a_server_is_asked_for_equal_shares(monkeypatch):
-    import torch
-
-    asked = []
-
-    def generate(prompts, images, fields, num):
-        asked.append(prompts)
-        return [[len(p)] for p in prompts], [[-1.0]] * len(prompts)
-
-    trainer = SimpleNamespace(
-        vllm_mode="server",
-        vllm_generation=SimpleNamespace(max_completion_length=0),
-        eos_token_ids=[2],
-        accelerator=SimpleNamespace(device="cpu", gather=lambda x: torch.tensor([int(x), 3])),
-        _generate_single_turn=generate,
-    )
-    assert ask(trainer, [[5, 5]], [1]) == {0: ([2], [-1.0])}
-    assert asked == [[[5, 5], [2], [2]]]
-    assert trainer.vllm_generation.max_completion_length == 7
 
 
 def test_the_engine_that_trl_makes_drafts(monkeypatch):

@@ -7,6 +7,7 @@ that gave the same.
 from __future__ import annotations
 
 import logging
+import random
 from collections.abc import Sequence
 from pathlib import Path
 from typing import NamedTuple
@@ -15,10 +16,11 @@ from kevin.core import files
 from kevin.core.config import Study
 from kevin.core.errors import DataError
 from kevin.core.provenance import provenance
-from kevin.core.types import Task, Turn, canonical_json, digest
-from kevin.train.corpus import Pasts, school_tasks
+from kevin.core.types import Language, Task, Turn
+from kevin.writer.corpus import Pasts, school_tasks
+from kevin.writer.counterpart import counterpart
 from kevin.writer.later import Past, past_of
-from kevin.writer.past import PastTask, past_tasks
+from kevin.writer.past import PastTask, past_tasks, written_answers
 
 log = logging.getLogger(__name__)
 
@@ -26,6 +28,8 @@ SCHOOL, HELD_OUT = "school", "held_out"
 """Splits of the tasks: trained on, and in styles that never are."""
 LARGEST = 2**25
 """Elements of a task's largest tensor: 128 MB in float32."""
+NUM_RIGHT, NUM_WRONG = 1, 1
+"""The writer's kernels for each task: right ones, and ones with a mistake."""
 
 
 class PastTasks(NamedTuple):
@@ -78,6 +82,18 @@ def read_past_tasks(study: Study, path: Path, tasks: list[Task] | None = None) -
     return drawn
 
 
+def past_answers(study: Study, path: Path) -> dict[str, list[str]]:
+    """The writer's answers to every task of a file, by its id; they are yet to be judged.
+
+    Raises:
+        DataError: as `read_past_tasks`.
+    """
+    return {
+        task.shown.id: written_answers(task, study.language, NUM_RIGHT, NUM_WRONG, study.seed)
+        for task in read_past_tasks(study, path).all
+    }
+
+
 def read_pasts(
     study: Study, tasks_path: Path, turns_paths: Sequence[Path], from_tasks: list[Task] | None = None
 ) -> Pasts:
@@ -102,13 +118,16 @@ def read_pasts(
     pasts = Pasts(answered(tasks.school), answered(tasks.held_out))
     if not pasts.school:
         raise DataError(f"{', '.join(map(str, turns_paths))}: no judged answer to a task of {tasks_path}")
+    log.info("%d judged answers to %d tasks", sum(len(p.answers) for p in pasts.school), len(pasts.school))
     return pasts
 
 
-def pasts_identity(pasts: Pasts) -> str:
-    """Digest of all that later turns of the corpus can show."""
-    shown = [
-        [past.task.shown.id, past.task.shown.digest, *(a.turn.model_dump(mode="json") for a in past.answers)]
-        for past in (*pasts.school, *pasts.held_out)
-    ]
-    return digest("pasts", canonical_json(shown))
+def rehearsed_answers(task: Task, language: Language, num: int, seed: int) -> list[str]:
+    """Up to ``num`` answers of the writer to a task of KernelBench, half of them right ones, in any order; none to a
+    task that it does not know."""
+    known = counterpart(task)
+    if known is None:
+        return []
+    texts = written_answers(PastTask(known.shown, known), language, num // 2, num // 2, seed)
+    random.Random(f"kevin rehearsal, {task.id}, seed {seed}").shuffle(texts)  # right ones stand first
+    return texts

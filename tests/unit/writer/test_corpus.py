@@ -1,25 +1,32 @@
-"""A pretraining with later turns from file to file: tasks, judged answers, and a training that goes on from them."""
+"""What is learned from: written by processes, and with later turns from file to file: tasks, judged answers."""
 
 from __future__ import annotations
 
 import json
+import pickle
+import select
+from concurrent.futures import BrokenExecutor, Future
 from contextlib import contextmanager
-from itertools import islice
+from pathlib import Path
 
 import pytest
 import yaml
 from past_fixtures import TASKS, told
 from school_fixtures import WritesHere, make_study, save_pretrained_model, shorten
 from typer.testing import CliRunner
+from writer_fixtures import small_catalog
 
 from kevin.cli.app import app
 from kevin.core import files
 from kevin.core.config import Study
-from kevin.core.errors import ConfigError, DataError
+from kevin.core.errors import ConfigError, DataError, HarnessError
 from kevin.core.types import Outcome, Timing, Verdict, digest
-from kevin.policy.weights import weights_identity
 from kevin.rollout import run as run_module
-from kevin.train import corpus, past, past_answers, school
+from kevin.rollout import written
+from kevin.tasks.kernelbench import named_sequence
+from kevin.train import school
+from kevin.writer import corpus, past_files
+from kevin.writer.corpus import Writers, families, school_tasks
 from kevin.writer.past import written_answers
 from kevin.writer.read_back import read_plan
 
@@ -44,10 +51,10 @@ def with_past(study: Study, **settings) -> Study:
 @pytest.fixture(scope="module")
 def study(folder):
     with pytest.MonkeyPatch.context() as patch:
-        patch.setattr(past, "school_tasks", lambda study: TASKS)
-        patch.setattr(school, "school_tasks", lambda study: TASKS)
-        patch.setattr(school, "Writers", WritesHere)
-        patch.setattr(past, "LARGEST", 2**18)
+        patch.setattr(past_files, "school_tasks", lambda study: TASKS)
+        patch.setattr(corpus, "school_tasks", lambda study: TASKS)
+        patch.setattr(corpus, "Writers", WritesHere)
+        patch.setattr(past_files, "LARGEST", 2**18)
         shorten(patch)
         patch.setattr(run_module, "open_judge", every_kernel_is_correct)
         yield with_past(make_study(folder))
@@ -82,31 +89,31 @@ def made(study, tmp_path_factory):
     """The tasks' file, and the writer's answers judged."""
     past_folder = tmp_path_factory.mktemp("past")
     tasks, turns = past_folder / "tasks.parquet", past_folder / "written/turns.parquet"
-    past.write_past_tasks(study, tasks)
-    past_answers.judge_written(study, tasks, turns)
+    past_files.write_past_tasks(study, tasks)
+    written.judge_answers(study, past_files.past_answers(study, tasks), tasks, turns)
     return tasks, turns
 
 
 def test_tasks_of_both_kinds_stand_in_the_file(study, made):
     tasks, _ = made
     assert [len(files.read_tasks(tasks, s)) for s in ("school", "held_out")] == [NUM_TASKS, NUM_HELD_OUT]
-    drawn = past.read_past_tasks(study, tasks)
+    drawn = past_files.read_past_tasks(study, tasks)
     assert [t.shown for t in drawn.all] == files.read_tasks(tasks)
 
 
 def test_tasks_of_another_configuration_are_refused(study, made):
     other = with_past(study, num_past_tasks=NUM_TASKS + 1)
     with pytest.raises(DataError, match=r"~6 is not as this configuration.*kevin past tasks"):
-        past.read_past_tasks(other, made[0])
+        past_files.read_past_tasks(other, made[0])
     with pytest.raises(DataError, match="is not as this configuration"):
-        past.read_past_tasks(study.model_copy(update={"seed": 1}), made[0])
+        past_files.read_past_tasks(study.model_copy(update={"seed": 1}), made[0])
 
 
 def test_the_writers_answers_are_judged_and_told_as_a_rollouts_are(study, made):
     tasks, path = made
     turns, meta = files.read_turns(path)
     assert meta["policy"] == "written"
-    drawn = {t.shown.id: t for t in past.read_past_tasks(study, tasks).all}
+    drawn = {t.shown.id: t for t in past_files.read_past_tasks(study, tasks).all}
     assert len(turns) == 2 * len(drawn)
     for task in drawn.values():
         own = [t for t in turns if t.task_id == task.shown.id]
@@ -122,7 +129,7 @@ def test_the_writers_answers_are_judged_and_told_as_a_rollouts_are(study, made):
 )
 def test_the_schools_gpus_judge_for_it(study, tmp_path, monkeypatch, device, pool, num):
     given = []
-    monkeypatch.setattr(past_answers, "run_rollout", lambda study, *args, **options: given.append(study.pool))
+    monkeypatch.setattr(written, "run_rollout", lambda study, *args, **options: given.append(study.pool))
     training = study.base_model.pretraining.model_copy(update={"num_gpus": 3})
     asked = study.model_copy(
         update={
@@ -131,8 +138,9 @@ def test_the_schools_gpus_judge_for_it(study, tmp_path, monkeypatch, device, poo
             "pool": study.pool.model_copy(update=pool),
         }
     )
-    past.write_past_tasks(asked, tmp_path / "tasks.parquet")
-    past_answers.judge_written(asked, tmp_path / "tasks.parquet", tmp_path / "turns.parquet")
+    past_files.write_past_tasks(asked, tmp_path / "tasks.parquet")
+    tasks = tmp_path / "tasks.parquet"
+    written.judge_answers(asked, past_files.past_answers(asked, tasks), tasks, tmp_path / "turns.parquet")
     assert [p.device_workers for p in given] == [num]
 
 
@@ -141,26 +149,26 @@ def test_answers_to_other_tasks_are_refused(study, made, tmp_path):
     (first, *_) = files.read_turns(turns)[0]
     files.write_turns(tmp_path / "foreign.parquet", [first.model_copy(update={"task_id": "l1/other~1"})], {})
     with pytest.raises(DataError, match=r"foreign\.parquet: task l1/other~1 is not in"):
-        past.read_pasts(study, tasks, [turns, tmp_path / "foreign.parquet"])
-    held_out = next(t.shown.id for t in past.read_past_tasks(study, tasks).held_out)
+        past_files.read_pasts(study, tasks, [turns, tmp_path / "foreign.parquet"])
+    held_out = next(t.shown.id for t in past_files.read_past_tasks(study, tasks).held_out)
     files.write_turns(tmp_path / "few.parquet", [first.model_copy(update={"task_id": held_out})], {})
     with pytest.raises(DataError, match=r"few\.parquet: no judged answer"):
-        past.read_pasts(study, tasks, [tmp_path / "few.parquet"])
+        past_files.read_pasts(study, tasks, [tmp_path / "few.parquet"])
 
 
 def test_answers_of_several_files_are_one_past(study, made, tmp_path):
     tasks, turns = made
-    task = past.read_past_tasks(study, tasks).school[0]
+    task = past_files.read_past_tasks(study, tasks).school[0]
     more = [told(task, "no code", language="cpp")]
     files.write_turns(tmp_path / "more.parquet", more, {})
-    pasts = past.read_pasts(study, tasks, [turns, tmp_path / "more.parquet"])
+    pasts = past_files.read_pasts(study, tasks, [turns, tmp_path / "more.parquet"])
     assert [len(p.answers) for p in pasts.school] == [3] + [2] * (NUM_TASKS - 1)
     assert [len(p.answers) for p in pasts.held_out] == [2] * NUM_HELD_OUT
-    assert past.pasts_identity(pasts) != past.pasts_identity(past.read_pasts(study, tasks, [turns]))
+    assert pasts.identity != past_files.read_pasts(study, tasks, [turns]).identity
 
 
 def test_later_turns_come_into_the_corpus_at_their_share(study, made):
-    pasts = past.read_pasts(study, *made[:1], [made[1]])
+    pasts = past_files.read_pasts(study, *made[:1], [made[1]])
     chunks = range(6)
 
     def numbers(kind, pasts=pasts, study=study):
@@ -180,56 +188,11 @@ def test_later_turns_come_into_the_corpus_at_their_share(study, made):
     assert tasks_of["held out later"] == held_out and not tasks_of["trained on"] & held_out
 
 
-def test_without_a_past_the_corpus_is_that_of_first_turns(study, folder):
-    plain = make_study(folder)
-    for chunk in range(2):
-        assert list(corpus.school_corpus(study, TASKS, chunk)) == list(corpus.school_corpus(plain, TASKS, chunk))
-
-
-def records_of(out):
-    return [json.loads(line) for line in (out / "training.jsonl").read_text().splitlines()]
-
-
-@pytest.fixture(scope="module")
-def taught(study, made, folder, tmp_path_factory):
-    """What a pretraining leaves that nothing interrupts."""
-    out = tmp_path_factory.mktemp("taught") / "base_model"
-    school.train_school(study, out, past_tasks=made[0], past_turns=[made[1]])
-    return out
-
-
-def test_both_losses_are_recorded(taught, folder):
-    records = records_of(taught)
-    assert len(records) == 4
-    assert all("held_out_loss" in r and "held_out_later_loss" in r for r in records if r["step"] % 2 == 0)
-    summary = json.loads((taught / "summary.json").read_text())
-    assert summary["init"] == str(folder)
-    assert summary["held_out_later_loss"] == records[-1]["held_out_later_loss"]
-    assert weights_identity(str(taught)) != weights_identity(str(folder))
-
-
-def test_a_killed_one_goes_on_with_the_same_past_only(study, made, folder, taught, tmp_path, monkeypatch, caplog):
-    monkeypatch.setattr(school, "CHECKPOINT_S", 0)
-    given = {"past_tasks": made[0], "past_turns": [made[1]]}
-    step = school.Training._step
-
-    def killed(self, batch):
-        if len(self.records) == 2:
-            raise KeyboardInterrupt
-        return step(self, batch)
-
-    with monkeypatch.context() as patched:
-        patched.setattr(school.Training, "_step", killed)
-        with pytest.raises(KeyboardInterrupt):
-            school.train_school(study, tmp_path / "again", **given)
-    with caplog.at_level("INFO"):
-        school.train_school(study, tmp_path / "again", **given)
-    assert "going on after step 2" in caplog.text
-    assert [r["loss"] for r in records_of(tmp_path / "again")] == [r["loss"] for r in records_of(taught)]
-    pasts = past.read_pasts(study, made[0], [made[1]])
-    fewer = pasts._replace(school=tuple(islice(pasts.school, 2)))
-    one, other = (school._identity(study, p, str(folder)) for p in (pasts, fewer))
-    assert one != other != school._identity(study, corpus.NO_PASTS, str(folder))
+def test_a_training_with_another_past_is_another(study, made, folder):
+    pasts = past_files.read_pasts(study, made[0], [made[1]])
+    fewer = pasts._replace(school=pasts.school[:2])
+    identities = [school._identity(study, p.identity, str(folder)) for p in (pasts, fewer, corpus.NO_PASTS)]
+    assert len(set(identities)) == 3
 
 
 def test_the_command_wants_what_later_turns_go_on_from(study, made, tmp_path):
@@ -253,4 +216,63 @@ def test_the_command_wants_what_later_turns_go_on_from(study, made, tmp_path):
 def test_feedback_is_as_long_as_the_base_model_s(study, made, tmp_path):
     nameless = study.model_copy(update={"results": "elsewhere"})
     with pytest.raises(ConfigError, match="<results>/base_model"):
-        past_answers.judge_written(nameless, made[0], tmp_path / "turns.parquet")
+        written.judge_answers(nameless, {}, made[0], tmp_path / "turns.parquet")
+
+
+def test_the_corpus_does_not_depend_on_the_number_of_processes(folder, monkeypatch):
+    study, tasks = make_study(folder), small_catalog()
+    expected = [list(corpus.school_corpus(study, tasks, chunk)) for chunk in range(3)]
+    with Writers(study, tasks, num_workers=2) as writers:
+        chunks, held_out = writers.chunks(), writers.chunks(kind="held out")
+        assert [next(chunks) for _ in range(3)] == expected
+        assert next(held_out) == list(corpus.school_corpus(study, tasks, 0, "held out")) != expected[0]
+        assert next(writers.chunks(35)) == expected[2][3:]
+        for process in writers._pool._processes.values():
+            process.kill()
+        with pytest.raises(HarnessError, match="ended from outside"):
+            next(writers.chunks(48))
+        monkeypatch.setattr(corpus, "_LOOK_S", 0.01)
+        with pytest.raises(BrokenExecutor):  # as for what is asked for in the moment in which a process ends
+            writers._finished(Future())
+
+
+def test_a_writing_process_hands_over_no_more_than_a_pipe_takes_at_once(folder):
+    """One that was killed in the middle of its answer would be waited for without end."""
+    with Writers(make_study(folder), small_catalog(), num_workers=1) as writers:
+        sent = writers._pool.submit(corpus._write, 0, "trained on").result()
+        assert len(pickle.dumps(sent)) < select.PIPE_BUF // 2
+        assert len(Path(sent).read_bytes()) > select.PIPE_BUF
+        next(writers.chunks())
+        left = set(Path(sent).parent.glob("*.chunk"))
+    assert Path(sent) in left
+    assert not Path(sent).parent.exists()
+
+
+def test_no_composition_like_an_evaluated_one_is_taught(folder, monkeypatch):
+    def taught():
+        return {tuple(op.name for op in t.ops) for t in school_tasks(study) if t.level == 2}
+
+    study = make_study(folder)
+    monkeypatch.setattr(corpus, "NUM_COMPOSED", 30)
+    monkeypatch.setattr(corpus, "NUM_SHAPES", 1)
+    before = taught()
+    assert len(before) > 10
+    evaluated = next(s for s in sorted(before) if s[0] == "conv2d")
+    monkeypatch.setattr(corpus, "unseen_sequences", lambda study, levels: {("conv1d", *evaluated[1:])})
+    assert evaluated not in taught() < before
+
+
+@pytest.mark.parametrize(
+    ("name", "ours"),
+    [
+        ("ConvTranspose3d_Scaling_AvgPool_BiasAdd_Scaling", "conv_transpose3d div_scalar avg_pool3d add_param scale"),
+        (
+            "Gemm_Subtract_GlobalAvgPool_LogSumExp_GELU_ResidualAdd",
+            "linear sub_param global_avg_pool logsumexp gelu add",
+        ),
+        ("Conv2d_Min_Add_Multiply", "conv2d_pointwise min_scalar add_input mul_param"),
+        ("Matmul_Sum_Max_AvgPool_Swish", "matmul_transposed_b sum_dim max_dim avg_pool1d silu"),
+    ],
+)
+def test_families_know_both_ways_of_naming(name, ours):
+    assert families(named_sequence(name)) == families(ours.split())

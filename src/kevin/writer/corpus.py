@@ -1,17 +1,19 @@
-"""What a pretrained model learns from at school: conversations of the kernel writer, written beside training.
+"""What a base model learns from: conversations of the kernel writer, of all of them or in chunks beside the training.
 
-Chunk c of the corpus follows from the study's seed and c alone, whichever process writes it. No torch is imported here:
-every writing process imports this module.
+Chunk c of a school's corpus follows from the study's seed and c alone, whichever process writes it. No torch is
+imported here: every writing process imports this module.
 """
 
 from __future__ import annotations
 
 import multiprocessing
+import os
 import pickle
 import random
+import re
 import tempfile
 from collections import deque
-from collections.abc import Iterator
+from collections.abc import Iterator, Sequence
 from concurrent.futures import BrokenExecutor, Future, ProcessPoolExecutor
 from itertools import count
 from pathlib import Path
@@ -19,19 +21,23 @@ from types import TracebackType
 from typing import Literal, NamedTuple, Self
 
 from kevin.core.config import Study
-from kevin.core.errors import HarnessError
-from kevin.core.types import Task, digest
-from kevin.tasks.build import unseen_sequences
+from kevin.core.errors import ConfigError, HarnessError
+from kevin.core.types import Task, Transcript, canonical_json, digest
+from kevin.tasks.build import build_tasks, unseen_sequences
 from kevin.tasks.catalog import catalog
 from kevin.tasks.compose import compose
 from kevin.tasks.extended import catalog_extended, compose_general
 from kevin.tasks.kernelbench_ops import kernelbench_sequences
 from kevin.tasks.ops import sequence
-from kevin.train.families import families
 from kevin.writer.later import Past, later_transcripts
+from kevin.writer.plan import Habits
 from kevin.writer.school import school_transcripts
-from kevin.writer.transcripts import Transcript
+from kevin.writer.transcripts import MAX_TURNS, transcripts
 
+OWN_TASKS = 4
+"""How much more often a task of the study is written for than another of the catalog, from scratch."""
+FIRST_ANSWERS, LATER_ANSWERS, LAST_ANSWERS = 6, 3, 5
+"""Answers to a first turn's prompt; at each later turn where all of them are asked for; at the last turn alone."""
 CHUNK = 16
 """Conversations that are written in one piece."""
 NUM_COMPOSED = 250
@@ -54,8 +60,83 @@ class Pasts(NamedTuple):
     school: tuple[Past, ...] = ()
     held_out: tuple[Past, ...] = ()
 
+    @property
+    def identity(self) -> str | None:
+        """Digest of all that later turns of the corpus can show; None without any."""
+        if not self.school:
+            return None
+        shown = [
+            [past.task.shown.id, past.task.shown.digest, *(a.turn.model_dump(mode="json") for a in past.answers)]
+            for past in (*self.school, *self.held_out)
+        ]
+        return digest("pasts", canonical_json(shown))
+
 
 NO_PASTS = Pasts()
+
+
+def scratch_tasks(study: Study) -> list[Task]:
+    """The study's own, every split of them, and at a lower share the rest of the catalog.
+
+    The held-out tasks are among them, as a pretrained model will have met any operator: transcripts show right and
+    wrong kernels alike, without a preference. What is held out is held out from reinforcement learning.
+    """
+    own = [task for task, _ in build_tasks(study) if task.origin != "kernelbench"]  # which the writer does not know
+    known = {task.id for task in own}
+    others = [task for task in catalog(study.task_size) if task.id not in known]
+    return [*own * OWN_TASKS, *others]
+
+
+def scratch_corpus(study: Study) -> Iterator[Transcript]:
+    """The transcripts that a model is trained on from scratch.
+
+    Raises:
+        ConfigError: a dialect that the kernel writer does not write.
+    """
+    _check_dialect(study)
+    config, history = study.base_model, study.transcripts_history
+    return transcripts(
+        scratch_tasks(study),
+        study.language,
+        config.num_transcripts,
+        MAX_TURNS,
+        study.seed,
+        first_answers=FIRST_ANSWERS,
+        later_answers=LATER_ANSWERS if history.is_whole else LAST_ANSWERS,
+        habits=Habits(**config.writer.model_dump()),
+        history=history,
+    )
+
+
+def _check_dialect(study: Study) -> None:
+    if study.dialect != "c_abi":
+        raise ConfigError("the base model can be trained for dialect c_abi only")
+
+
+_FAMILIES = {
+    "conv": r"(depthwise_)?conv\d?d?(_pointwise)?",
+    "conv_transpose": r"conv_?transpose\d?d?",
+    "linear": r"linear|gemm|bmm|mat(mul|vec)(_\w+)?",
+    "max_pool": r"max_?pool(\dd)?",
+    "avg_pool": r"avg_?pool(\dd)?",
+    "global_avg_pool": r"global_?avg_?pool(ing)?|adaptive_avg_pool",
+    "add": r"add(_\w+)?|bias_?add|residual_?add",
+    "subtract": r"subtract|sub_\w+|residual_sub",
+    "scale": r"scale|scaling|multiply|divide|(mul|div)_\w+",
+    "clamp": r"clamp(_\w+)?|hardtanh",
+    **{word: rf"{word}(_(dim|scalar|param))?" for word in ("min", "max", "sum", "mean")},
+}
+_PATTERNS = {family: re.compile(pattern) for family, pattern in _FAMILIES.items()}
+
+
+def family(operator: str) -> str:
+    """Of an operator, by our name or by its word in a KernelBench name, in lower case; itself where it is alone."""
+    return next((name for name, pattern in _PATTERNS.items() if pattern.fullmatch(operator)), operator)
+
+
+def families(operators: Sequence[str]) -> tuple[str, ...]:
+    """Of a sequence of operators."""
+    return tuple(map(family, operators))
 
 
 def school_tasks(study: Study) -> list[Task]:
@@ -109,7 +190,17 @@ def _seed(study: Study, *parts: str) -> int:
 class Writers:
     """Processes that write the corpus; a context manager. They end with the process that made them."""
 
-    def __init__(self, study: Study, tasks: list[Task], num_workers: int, pasts: Pasts = NO_PASTS) -> None:
+    def __init__(
+        self, study: Study, tasks: list[Task], pasts: Pasts = NO_PASTS, *, num_workers: int | None = None
+    ) -> None:
+        """``num_workers``: by default one for each core of this process but one.
+
+        Raises:
+            ConfigError: a dialect that the kernel writer does not write.
+        """
+        _check_dialect(study)
+        num_workers = num_workers or max(1, len(os.sched_getaffinity(0)) - 1)
+        self.identity, self.has_held_out_later = pasts.identity, bool(pasts.held_out)
         self._ahead = 2 * num_workers
         self._folder = tempfile.TemporaryDirectory(prefix="kevin-corpus-")
         given = Path(self._folder.name, "given.pickle")
@@ -122,17 +213,19 @@ class Writers:
         )
 
     def chunks(self, first: int = 0, kind: Kind = "trained on") -> Iterator[list[Transcript]]:
-        """Chunks in order, without end, from number ``first`` on; some are written ahead.
+        """Chunks in order, without end, from conversation number ``first`` on; some are written ahead.
 
         Raises:
             HarnessError: a writing process was killed.
         """
         waiting: deque[Future[str]] = deque()
+        number, skipped = divmod(first, CHUNK)
         try:
-            for chunk in count(first):
+            for chunk in count(number):
                 waiting.append(self._pool.submit(_write, chunk, kind))
                 if len(waiting) > self._ahead:
-                    yield _read(self._finished(waiting.popleft()))
+                    yield _read(self._finished(waiting.popleft()))[skipped:]
+                    skipped = 0
         except BrokenExecutor:
             raise HarnessError(
                 "a process that writes the school's corpus was ended from outside (memory may have run out); "

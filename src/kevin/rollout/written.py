@@ -1,23 +1,28 @@
-"""The ceiling: mistake-free kernels that somebody else wrote judged, as if a policy had tried them."""
+"""What somebody else wrote, judged as if a policy had tried it: kernels for the ceiling of the tables, and answers that
+the later turns of a pretraining go on from."""
 
 from __future__ import annotations
 
 import logging
-from collections.abc import Callable
+from collections.abc import Callable, Mapping, Sequence
 from pathlib import Path
 
 from kevin.core import files
-from kevin.core.config import Study
+from kevin.core.config import PolicyConfig, Study
 from kevin.core.dialogue import FENCES, verdict_feedback
-from kevin.core.errors import HarnessError
+from kevin.core.errors import ConfigError, HarnessError
+from kevin.core.lengths import with_lengths
 from kevin.core.types import Kernel, Language, Task, Turn, Verdict
-from kevin.rollout.run import open_judge, write_results
+from kevin.policy.replay import Recorded
+from kevin.rollout.run import open_judge, run_rollout, write_results
 from kevin.rollout.settings import Judge
 
 log = logging.getLogger(__name__)
 
 CEILING = "ceiling"
 """Name of this policy in files and tables."""
+RECORDING = "answers.jsonl"
+"""Answers before they are judged, beside what comes of them."""
 
 
 def run_ceiling(
@@ -82,3 +87,42 @@ def _turn(task: Task, trajectory: int, kernel: Kernel, result: Verdict | Harness
         num_completion_tokens=0,
         finish_reason="stop",
     )
+
+
+def judge_answers(
+    study: Study,
+    answers: Mapping[str, Sequence[str]],
+    tasks_path: Path,
+    out_path: Path,
+    *,
+    store: Path | None = None,
+) -> None:
+    """First answers to the tasks of a file, by the tasks' ids, judged, as turns.parquet. They are told with feedback as
+    long as the base model's; the pretraining's GPUs judge.
+
+    Raises:
+        ConfigError: no policy with the base model.
+        KevinError: as `run_rollout`.
+    """
+    base = next((p for p in study.policies if study.is_base_model(p)), None)
+    if base is None:
+        raise ConfigError("no policy has the model <results>/base_model: how long its feedback is is not known")
+    recorded = [
+        Recorded(task_id=task_id, trajectory=trajectory, turn=1, completion=text)
+        for task_id, texts in answers.items()
+        for trajectory, text in enumerate(texts)
+    ]
+    recording = out_path.parent / RECORDING
+    files.write_text(recording, "".join(r.model_dump_json() + "\n" for r in recorded))
+    once = {"num_trajectories": max(map(len, answers.values())), "num_turns": 1}
+    pool = study.pool
+    if study.judge.device == "cuda" and pool.device_workers == 1 and not pool.gpus:
+        pool = pool.model_copy(update={"device_workers": study.base_model.pretraining.num_gpus})
+    derived = study.model_copy(
+        update={
+            "rollout": with_lengths(study, base).rollout.model_copy(update=once),
+            "policies": {**study.policies, "written": PolicyConfig(backend="replay", model=str(recording))},
+            "pool": pool,
+        }
+    )
+    run_rollout(derived, "written", None, tasks_path, out_path, store=store)

@@ -1,22 +1,75 @@
-"""What a trainer's callbacks do: a record for every step, checkpoints kept, and the end of the run."""
+"""A run of reinforcement learning: the trainer with a record for every step, checkpoints that are kept, and its end."""
 
 from __future__ import annotations
 
 import logging
+import os
+import socket
 import time
+from collections.abc import Sequence
+from pathlib import Path
 from typing import Any
 
+import torch
 from accelerate.utils import gather_object
 from transformers import TrainerCallback
 
 from kevin.core.config import Study
-from kevin.train.checkpoint import CheckpointKeeper
-from kevin.train.grpo import KernelTrainer, updates_of_a_step
-from kevin.train.metrics import TIMES, MetricsLog, progress_line
-from kevin.train.stability import TrainingStoppedError, check_finite, nothing_learnable, stop_reason
+from kevin.core.types import Task
+from kevin.policy.transformers import load_transformers
+from kevin.rollout.settings import Judge
+from kevin.train.bill import GB
+from kevin.train.checkpoint import NUM_CHECKPOINTS, CheckpointKeeper
+from kevin.train.fit import check_memory
+from kevin.train.grpo import KernelTrainer, grpo_config, updates_of_a_step
+from kevin.train.order import task_order
+from kevin.train.records import TIMES, Ended, MetricsLog, TrainingStoppedError, check_finite
 from kevin.train.step import StepPlayer, StepRollouts, rollout_record
 
 logger = logging.getLogger(__name__)
+
+
+def grpo_train(study: Study, run: str, tasks: Sequence[Task], judge: Judge, out: Path) -> Ended | None:
+    """Run or resume; None on all processes but the main one."""
+    meet_alone()
+    train = study.train
+    if torch.cuda.is_available() and train.lora is not None:
+        check_memory(study, torch.cuda.get_device_properties(0).total_memory / GB)
+    order = task_order(tasks, train.num_steps, train.tasks_per_step, study.seed + train.seed)
+    args = grpo_config(study, out, process_count(), on_cpu=not torch.cuda.is_available())
+    config = study.policies[train.init].model_copy(update={"dtype": train.dtype, "backend": "transformers"})
+    loaded = load_transformers(train.init, config)
+    player = StepPlayer(study, run, tasks, judge, out)
+    keeper = CheckpointKeeper(out / "checkpoints", NUM_CHECKPOINTS)
+    found = keeper.latest()
+    log = MetricsLog(out, first_step=found[1] + 1 if found else 1) if args.process_index == 0 else None
+    observer = StepObserver(study, player, keeper, log)
+    trainer = KernelTrainer(study, order, player, loaded.model, loaded.tokenizer, args, [observer])
+    observer.trainer = trainer
+    if found:
+        logger.info("resuming after step %d", found[1])
+    trainer.train(resume_from_checkpoint=str(found[0]) if found else None)
+    if log is None:
+        return None
+    log.close()
+    reached = trainer.state.global_step // updates_of_a_step(train)
+    return Ended(reached, observer.stop_reason, log.elapsed_s)
+
+
+def process_count() -> int:
+    return int(os.environ.get("WORLD_SIZE", "1"))
+
+
+def meet_alone() -> None:
+    """A port of its own for a training without a launcher, which a colocated vLLM opens as well.
+
+    TRL takes the first free one from 29500 on, and so do two trainings that start side by side on a machine.
+    """
+    if process_count() > 1 or os.environ.get("MASTER_PORT"):
+        return
+    with socket.socket() as s:
+        s.bind(("localhost", 0))
+        os.environ["MASTER_PORT"] = str(s.getsockname()[1])
 
 
 class StepObserver(TrainerCallback):
@@ -49,19 +102,12 @@ class StepObserver(TrainerCallback):
         reason = problem = None
         if self._log is not None:
             self._player.write_turns(step, rollouts.rows)
-            self._log.add(record)
-            logger.info("%s", progress_line(record, train.num_steps, self._log.elapsed_s))
-            reason, problem = self._reason(self._log), nothing_learnable(self._log.records, train)
+            reason, problem = self._log.end_step(record, train)
         self.stop_reason, problem = gather_object([(reason, problem)])[0]
         if problem is not None:
             raise TrainingStoppedError(f"run {self._player.run}: {problem}")
         if self.stop_reason is not None:
             control.should_training_stop = control.should_save = True
-
-    def _reason(self, log: MetricsLog) -> str | None:
-        if (reason := stop_reason(log.records, self._study.train)) is not None:
-            logger.warning("training ends early: %s", reason)
-        return reason
 
     def _record(self, step: int, rollouts: StepRollouts) -> dict[str, Any]:
         """Numbers of the step; everything that depends on the clock is under ``seconds``."""
