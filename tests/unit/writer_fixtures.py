@@ -24,7 +24,7 @@ from kevin.tasks.ops import parse_sequence, sizes_of, trace
 from kevin.tasks.render import render as render_task
 from kevin.tasks.render import trace_task
 from kevin.writer.plan import Plan, render
-from kevin.writer.special import is_special
+from kevin.writer.special.space import is_special
 
 SMALL = {
     "batch_size": 8,

@@ -11,15 +11,14 @@ from typing import Any, NamedTuple
 from kevin.core.errors import TaskError
 from kevin.core.types import Frozen, Language, OpCall, Task
 from kevin.tasks.ops import Step, sizes_of, trace
-from kevin.writer import cpp, cuda
 from kevin.writer.code import Code
 from kevin.writer.general import cpp as general_cpp
 from kevin.writer.general import cuda as general_cuda
-from kevin.writer.general.pointwise_lines import is_pointwise
 from kevin.writer.general.space import space
+from kevin.writer.pointwise import is_pointwise
 from kevin.writer.rename import renamed
-from kevin.writer.space import Space, space_of
-from kevin.writer.special import is_special
+from kevin.writer.special import program as special_program
+from kevin.writer.special.space import Space, is_special, space_of
 
 SWAPPED = "swapped_ops"
 """The one mistake that is made before any line is written: two operators in the wrong order."""
@@ -87,9 +86,7 @@ def _program(task: Task, plan: Plan) -> Code:
     if SWAPPED in plan.mistakes and (i := _swappable(steps)) is not None:
         steps[i], steps[i + 1] = steps[i + 1], steps[i]
     if is_special(_steps(task), plan.language):
-        writer = cuda if plan.language == "cuda" else cpp
-        special: Code = writer.program(task.spec, steps, dict(plan.slots))
-        return special
+        return special_program.program(task.spec, steps, dict(plan.slots), plan.language)
     general = general_cuda if plan.language == "cuda" else general_cpp
     whole: Code = general.program(task.spec, steps, dict(plan.slots))
     return whole

@@ -22,7 +22,7 @@ from kevin.writer.read_back import read_plan
 from kevin.writer.rename import renamed
 from kevin.writer.school import school_transcripts
 from kevin.writer.slots import sentence
-from kevin.writer.special import is_special
+from kevin.writer.special.space import is_special
 
 _ODD = [
     ("matmul | relu", {"rows": 40, "inner": 1030, "cols": 66}),

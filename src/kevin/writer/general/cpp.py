@@ -8,7 +8,6 @@ from kevin.core import abi
 from kevin.core.types import TaskSpec
 from kevin.tasks.ops import Step
 from kevin.writer.code import Code
-from kevin.writer.cpp_prelude import add_prelude, uses_math
 from kevin.writer.general import products, windows
 from kevin.writer.general.cuda import add_sizes, flat, row_emitter
 from kevin.writer.general.mode import Mode, store
@@ -16,7 +15,7 @@ from kevin.writer.general.pointwise import add_function
 from kevin.writer.general.rows import is_over_rows
 from kevin.writer.general.space import own_slots
 from kevin.writer.general.stages import Stage, cut
-from kevin.writer.slots import Slots, parallel, simd
+from kevin.writer.slots import Slots, add_prelude, parallel, simd, uses_math
 
 
 def program(spec: TaskSpec, steps: Sequence[Step], slots: Slots) -> Code:

@@ -5,8 +5,8 @@ from __future__ import annotations
 from kevin.tasks.ops import Step
 from kevin.writer.code import Code
 from kevin.writer.general.dims import Dims, wrapped
-from kevin.writer.general.pointwise_lines import LINES
 from kevin.writer.general.stages import Stage
+from kevin.writer.pointwise import LINES
 
 
 def add_function(code: Code, stage: Stage, dims: Dims) -> None:

@@ -1,4 +1,4 @@
-"""Convolutions and pooling in C++."""
+"""Convolutions and pooling."""
 
 from __future__ import annotations
 
@@ -8,7 +8,29 @@ from contextlib import ExitStack, contextmanager
 from kevin.core.errors import TaskError
 from kevin.writer.code import Code
 from kevin.writer.slots import Slots, parallel, simd
-from kevin.writer.stage import Stage, add_store
+from kevin.writer.special.stage import Stage, add_store
+from kevin.writer.special.walk import THREAD, Walk
+
+
+def conv(code: Code, stage: Stage, walk: Walk) -> None:
+    """conv1d, conv2d and the depth-wise one. Raises TaskError for strides and padding, which no own task has."""
+    attrs = stage.step.op.attrs
+    if attrs["stride"] != 1 or attrs["padding"] != 0:
+        raise TaskError(f"the kernel writer knows no {stage.step.op.name} with stride or padding")
+    if walk.language == "cuda":
+        (_eight_channels if walk.slots.get("product") == "channels" else _one_result)(code, stage)
+    elif walk.slots["order"] == "channels":
+        _channels(code, stage)
+    else:
+        _loops(code, stage, walk.slots["order"])
+
+
+def pool(code: Code, stage: Stage, walk: Walk) -> None:
+    """Maximum or mean over windows."""
+    if walk.language == "cuda":
+        _pool_by_threads(code, stage)
+    else:
+        _pool(code, stage, whole=walk.slots["order"] == "line")
 
 
 def _flat(stage: Stage) -> bool:
@@ -25,42 +47,35 @@ def _lines(code: Code, stage: Stage) -> Iterator[str]:
         yield "N" if _flat(stage) else "W"
 
 
-def _store(code: Code, stage: Stage, slots: Slots, value: str) -> None:
+def _store(code: Code, stage: Stage, value: str) -> None:
     if not _flat(stage):
         code.add("int64_t n = h * W + w;", wrong_axis="int64_t n = w * H + h;")
     add_store(code, stage, value, index="r * N + n")
 
 
-def conv(code: Code, stage: Stage, slots: Slots) -> None:
-    """conv1d, conv2d and the depth-wise one. Raises TaskError for strides and padding, which no own task has."""
-    attrs = stage.step.op.attrs
-    if attrs["stride"] != 1 or attrs["padding"] != 0:
-        raise TaskError(f"the kernel writer knows no {stage.step.op.name} with stride or padding")
-    if slots["order"] == "channels":
-        _channels(code, stage, slots)
-        return
-    num = 4 if slots["order"] == "block" else 1
+def _loops(code: Code, stage: Stage, order: str) -> None:
+    num = 4 if order == "block" else 1
     along = "n" if _flat(stage) else "w"
     if num == 1:
         with code.loop("r", "R", pragma=parallel()), _lines(code, stage) as length:
-            if slots["order"] == "window":
+            if order == "window":
                 with code.loop(along, length):
                     code.add(f"real sum = {stage.bias}[r % C];", op_left_out="real sum = 0;")
-                    _taps(code, stage, slots, along, "")
-                    _store(code, stage, slots, "sum")
+                    _taps(code, stage, along, "")
+                    _store(code, stage, "sum")
             else:
-                _line(code, stage, slots, along, length)
+                _line(code, stage, along, length)
         return
     with code.loop("m", "R", step=num, pragma=parallel()), _lines(code, stage) as length:
         code.add(f"real sum[{num}][{length}] = {{}};", uninitialised=f"real sum[{num}][{length}];")
-        _taps(code, stage, slots, along, f"[u][{along}]", length=length, num=num)
+        _taps(code, stage, along, f"[u][{along}]", length=length, num=num)
         with code.loop("u", str(num)):
             code.add("int64_t r = m + u;")
             with code.loop(along, length, pragma=simd()):
-                _store(code, stage, slots, f"sum[u][{along}] + {stage.bias}[r % C]")
+                _store(code, stage, f"sum[u][{along}] + {stage.bias}[r % C]")
 
 
-def _channels(code: Code, stage: Stage, slots: Slots) -> None:
+def _channels(code: Code, stage: Stage) -> None:
     """Eight neighbouring results of every channel at once: the filters are turned so that channels are contiguous."""
     flat = _flat(stage)
     taps = "(x_d1 * K)" if flat else "(x_d1 * K * K)"
@@ -94,16 +109,14 @@ def _channels(code: Code, stage: Stage, slots: Slots) -> None:
                 add_store(code, stage, value, index="r * N + n", op_left_out="sum[u][c]")
 
 
-def _line(code: Code, stage: Stage, slots: Slots, along: str, length: str) -> None:
+def _line(code: Code, stage: Stage, along: str, length: str) -> None:
     code.add(f"real sum[{length}] = {{}};", uninitialised=f"real sum[{length}];")
-    _taps(code, stage, slots, along, f"[{along}]", length=length)
+    _taps(code, stage, along, f"[{along}]", length=length)
     with code.loop(along, length, pragma=simd()):
-        _store(code, stage, slots, f"sum[{along}] + {stage.bias}[r % C]")
+        _store(code, stage, f"sum[{along}] + {stage.bias}[r % C]")
 
 
-def _taps(
-    code: Code, stage: Stage, slots: Slots, along: str, place: str, *, length: str | None = None, num: int = 1
-) -> None:
+def _taps(code: Code, stage: Stage, along: str, place: str, *, length: str | None = None, num: int = 1) -> None:
     """Loops over channels and window; innermost over the line when the accumulators are a line (``length``)."""
     deep = stage.step.op.name != "depthwise_conv2d"
     flat = _flat(stage)
@@ -131,14 +144,12 @@ def _taps(
         code.add(f"sum{place} += f * p[{along}];", wrong_formula=f"sum{place} += f + p[{along}];")
 
 
-def pool(code: Code, stage: Stage, slots: Slots) -> None:
-    """Maximum or mean over windows."""
+def _pool(code: Code, stage: Stage, *, whole: bool) -> None:
     flat, top = _flat(stage), stage.step.op.name.startswith("max")
     along, stride = ("n" if flat else "w"), int(stage.step.op.attrs["stride"])
     line = "r * x_d2" if flat else f"(r * x_d2 + h * {stride} + i) * x_d3"
     pointer = f"const float* p = {stage.source} + {line} + j;"
     element = f"p[{along} * {stride}]"
-    whole = slots["order"] == "line"
     place = f"acc[{along}]" if whole else "acc"
     count = "K" if flat else "(K * K)"
     with code.loop("r", "R", pragma=parallel()), _lines(code, stage) as length, ExitStack() as stack:
@@ -167,3 +178,83 @@ def pool(code: Code, stage: Stage, slots: Slots) -> None:
             code.add("int64_t n = h * W + w;", wrong_axis="int64_t n = w * H + h;")
         wrong = {} if top else {"op_left_out": place}
         add_store(code, stage, value, index="r * N + n", **wrong)
+
+
+# --- CUDA -------------------------------------------------------------------------------------------------------
+
+
+def _place(code: Code, stage: Stage, total: str) -> None:
+    """Which result is this thread's: row ``r``, element ``n``, and ``h`` and ``w`` in a picture."""
+    code.add(THREAD)
+    code.add(f"if (i >= {total}) return;", missing_bounds=None)
+    code.add("int64_t r = i / N, n = i % N;", wrong_axis="int64_t r = i % R, n = i / R;")
+    if not _flat(stage):
+        code.add("int64_t h = n / W, w = n % W;", wrong_axis="int64_t h = n % W, w = n / W;")
+
+
+def window_shape(slots: Slots) -> str:
+    total = "R / 8 * N" if slots.get("product") == "channels" else "R * N"
+    return f"<<<({total} + B - 1) / B, B, 0, stream>>>"
+
+
+def _pool_by_threads(code: Code, stage: Stage) -> None:
+    flat, top = _flat(stage), stage.step.op.name.startswith("max")
+    stride = int(stage.step.op.attrs["stride"])
+    _place(code, stage, "R * N")
+    code.add(f"real acc = {'-3e38f' if top else '0'};", uninitialised="real acc;")
+    at = f"r * x_d2 + n * {stride} + k" if flat else f"(r * x_d2 + h * {stride} + j) * x_d3 + w * {stride} + k"
+    with ExitStack() as taps:
+        if not flat:
+            taps.enter_context(code.loop("j", "K"))
+        taps.enter_context(code.loop("k", "K"))
+        code.add(f"float e = {stage.source}[{at}];", wrong_axis=f"float e = {stage.source}[{at.replace(' + k', '')}];")
+        code.add("acc = e > acc ? e : acc;" if top else "acc += e;", wrong_formula="acc = e;")
+    value = "acc" if top else "acc / K" if flat else "acc / (K * K)"
+    wrong = {} if top else {"op_left_out": "acc"}
+    add_store(code, stage, value, index="r * N + n", **wrong)
+
+
+def _one_result(code: Code, stage: Stage) -> None:
+    flat, deep = _flat(stage), stage.step.op.name != "depthwise_conv2d"
+    _place(code, stage, "R * N")
+    code.add(f"real sum = {stage.bias}[r % C];", op_left_out="real sum = 0;")
+    plane = "(r / C * x_d1 + m)" if deep else "r"
+    with ExitStack() as taps:
+        if deep:
+            taps.enter_context(code.loop("m", "x_d1"))
+        if not flat:
+            taps.enter_context(code.loop("j", "K"))
+        taps.enter_context(code.loop("k", "K"))
+        at = f"{plane} * x_d2 + n + k" if flat else f"({plane} * x_d2 + h + j) * x_d3 + w + k"
+        filters = "(r % C * x_d1 + m)" if deep else "r % C"
+        tap = f"{filters} * K + k" if flat else f"({filters} * K + j) * K + k"
+        line = f"sum += {stage.source}[{at}] * {stage.weight}[{tap}];"
+        code.add(line, wrong_axis=line.replace(" + k]", "]", 1))
+    add_store(code, stage, "sum", index="r * N + n")
+
+
+def _eight_channels(code: Code, stage: Stage) -> None:
+    """Eight neighbouring channels in one thread, which reads every input once for all of them."""
+    flat = _flat(stage)
+    code.add(THREAD)
+    code.add("if (i >= R / 8 * N) return;", missing_bounds=None)
+    code.add("int64_t m = i / N * 8, n = i % N;", wrong_axis="int64_t m = i / N, n = i % N;")
+    if not flat:
+        code.add("int64_t h = n / W, w = n % W;", wrong_axis="int64_t h = n % W, w = n / W;")
+    code.add("real sum[8] = {};", uninitialised="real sum[8];")
+    with ExitStack() as taps:
+        taps.enter_context(code.loop("o", "x_d1"))
+        if not flat:
+            taps.enter_context(code.loop("j", "K"))
+        taps.enter_context(code.loop("k", "K"))
+        plane = "(m / C * x_d1 + o)"
+        at = f"{plane} * x_d2 + n + k" if flat else f"({plane} * x_d2 + h + j) * x_d3 + w + k"
+        code.add(f"float e = {stage.source}[{at}];")
+        filters = "((m % C + u) * x_d1 + o)"
+        tap = f"{filters} * K + k" if flat else f"({filters} * K + j) * K + k"
+        with code.block("for (int u = 0; u < 8; u++)"):
+            code.add(f"sum[u] += e * {stage.weight}[{tap}];", wrong_formula=f"sum[u] += e + {stage.weight}[{tap}];")
+    with code.block("for (int u = 0; u < 8; u++)"):
+        code.add("int64_t r = m + u;")
+        value = f"sum[u] + {stage.bias}[r % C]"
+        add_store(code, stage, value, index="r * N + n", op_left_out="sum[u]")

@@ -1,4 +1,7 @@
-"""Which slots a sequence of operators offers, and which values each may take."""
+"""Which sequences of operators the specialised writers know, which slots each offers, and the values of each slot.
+
+`kevin.writer.general` writes for all others.
+"""
 
 from __future__ import annotations
 
@@ -7,10 +10,11 @@ from math import prod
 
 from kevin.core.types import Language
 from kevin.tasks.ops import Step
-from kevin.writer import layout
 from kevin.writer.general.products import MOST_WORK_FOR_THREADS
-from kevin.writer.pointwise import is_pointwise
+from kevin.writer.general.stages import cut
+from kevin.writer.general.tensor import TILES, ways
 from kevin.writer.slots import Slots
+from kevin.writer.special.stage import is_over_channels, is_pointwise
 
 Space = dict[str, tuple[str, ...]]
 """Values by slot; the first is the plainest."""
@@ -37,7 +41,7 @@ _ORDERS: dict[str, tuple[str, ...]] = {
 
 def _orders(step: Step) -> tuple[str, ...]:
     """Loop orders of a first operator that its sizes allow."""
-    if step.kind == "reduce" and "dim" in step.op.attrs and layout.rows(step) is None:
+    if "dim" in step.op.attrs and is_over_channels(step):
         return ("columns", "sweep")
     *outer, last = step.out_shape or (1,)
     num_rows = prod(step.out_shape[:2]) if len(step.out_shape) > 2 else prod(step.out_shape[:1])
@@ -60,7 +64,7 @@ def _owner_of_passes(steps: Sequence[Step]) -> int | None:
     return next((i for i, s in enumerate(steps) if s.op.name in _PASSES), None)
 
 
-def cpp_space(steps: Sequence[Step]) -> Space:
+def _cpp_space(steps: Sequence[Step]) -> Space:
     space: Space = {
         "math": ("strict", "fast"),
         "loop": ("plain", "simd", "unroll"),
@@ -76,15 +80,14 @@ def cpp_space(steps: Sequence[Step]) -> Space:
     return space
 
 
-_OVER_ROWS = ("row", "norm", "reduce", "scan", "loss")
+_ROW_KINDS = ("row", "norm", "reduce", "scan", "loss")
 _WITH_TOTAL = ("layer_norm", "instance_norm", "group_norm")
 _LONGEST_FOR_ONE_THREAD = 16384
 PRODUCTS = ("linear", "matmul", "matmul_transposed_b", "matmul_batched", "conv2d_pointwise")
 
 
-def _is_over_rows(step: Step) -> bool:
-    channels = step.kind == "reduce" and layout.rows(step) is None
-    return (step.kind in _OVER_ROWS and not channels) or step.op.name == "matvec"
+def is_over_rows(step: Step) -> bool:
+    return (step.kind in _ROW_KINDS and not is_over_channels(step)) or step.op.name == "matvec"
 
 
 def _row_length(step: Step) -> int:
@@ -104,7 +107,7 @@ def _row_length(step: Step) -> int:
 
 def _row_values(steps: Sequence[Step]) -> tuple[str, ...]:
     """How threads may share rows: what every step over rows can do."""
-    over = [s for s in steps if _is_over_rows(s)]
+    over = [s for s in steps if is_over_rows(s)]
     if not over:
         return ()
     length = max(_row_length(s) for s in over)
@@ -117,7 +120,7 @@ def _row_values(steps: Sequence[Step]) -> tuple[str, ...]:
     return tuple(values)
 
 
-def product_values(step: Step) -> tuple[str, ...]:
+def _product_values(step: Step) -> tuple[str, ...]:
     """How CUDA may compute a product: in tiles where they divide its sides, and in no other way where it is large."""
     shape = step.out_shape
     num_rows = shape[0] if len(shape) == 2 else shape[0] * shape[1]
@@ -131,7 +134,7 @@ def product_values(step: Step) -> tuple[str, ...]:
     return in_tiles if in_tiles and is_large else ("naive", *in_tiles)
 
 
-def cuda_space(steps: Sequence[Step]) -> Space:
+def _cuda_space(steps: Sequence[Step]) -> Space:
     main = steps[0]
     space: Space = {
         "math": ("strict", "fast"),
@@ -139,7 +142,7 @@ def cuda_space(steps: Sequence[Step]) -> Space:
         "block_size": ("256", "64", "128", "512"),
     }
     if main.op.name in PRODUCTS:
-        space["product"] = product_values(main)
+        space["product"] = _product_values(main)
     elif main.op.name in ("conv1d", "conv2d"):
         space["product"] = ("naive", "channels") if main.out_shape[1] % 8 == 0 else ("naive",)
     if values := _row_values(steps):
@@ -174,4 +177,101 @@ def own_slots(steps: Sequence[Step], at: int, slots: Slots) -> Slots:
 
 def space_of(steps: Sequence[Step], language: Language) -> Space:
     """Every slot of these steps with its values."""
-    return cuda_space(steps) if language == "cuda" else cpp_space(steps)
+    return _cuda_space(steps) if language == "cuda" else _cpp_space(steps)
+
+
+# --- which sequences --------------------------------------------------------------------------------------------
+
+_MAINS: dict[str, tuple[int, ...]] = {
+    **dict.fromkeys(("matmul", "matmul_transposed_b", "matvec", "linear"), (2,)),
+    "matmul_batched": (3,),
+    "conv1d": (3,),
+    **dict.fromkeys(("conv2d", "depthwise_conv2d", "conv2d_pointwise", "batch_norm", "global_avg_pool"), (4,)),
+    **dict.fromkeys(("max_pool1d", "avg_pool1d"), (3,)),
+    **dict.fromkeys(("max_pool2d", "avg_pool2d"), (4,)),
+    **dict.fromkeys(("group_norm", "instance_norm"), (3, 4)),
+    **dict.fromkeys(("softmax", "log_softmax", "rms_norm", "l2_norm", "cumsum", "reverse_cumsum", "layer_norm"), (2,)),
+    **dict.fromkeys(("sum_dim", "mean_dim", "max_dim", "argmax"), (2, 3, 4)),
+    **dict.fromkeys(("mse_loss", "smooth_l1_loss", "hinge_loss", "cross_entropy", "cosine_similarity"), (2,)),
+}
+"""First operators with the ranks of what they read."""
+
+_OPTIONS = {"kernel", "stride", "padding", "dim", "num_dims", "eps", "groups"}
+"""Attributes of first operators that a specialised writer reads; with any other it is not its task."""
+
+_OVER_ROWS = ("softmax", "layer_norm", "rms_norm")
+_REDUCTIONS = ("sum_dim", "mean_dim", "max_dim", "global_avg_pool")
+
+
+_LARGE = 64
+
+
+def is_special(steps: Sequence[Step], language: Language) -> bool:
+    """Whether a specialised writer knows the whole sequence, and better than the general one."""
+    main, *further = steps
+    names = [s.op.name for s in steps]
+    if language == "cuda" and _is_untiled(main):
+        return False
+    return len(set(names)) == len(names) and _is_main(main) and _are_further(main, further)
+
+
+def _is_untiled(step: Step) -> bool:
+    """Whether only the general writer cuts a product or convolution into tiles, or into those for tensor cores."""
+    is_product = step.op.name in PRODUCTS and min(step.out_shape[-2:]) >= _LARGE
+    if is_product and _product_values(step) == ("naive",):
+        return True
+    if step.kind != "contract" or step.op.name not in _MAINS:
+        return False
+    return any(way in TILES for way in ways(cut((step,), fused=True).stages[0]))
+
+
+def _is_main(step: Step) -> bool:
+    name, attrs, rank = step.op.name, step.op.attrs, len(step.in_shape)
+    if is_pointwise(step):
+        return not step.parameters and not step.second and rank >= 1
+    if rank not in _MAINS.get(name, ()):
+        # layer_norm over all but the first dimension is known too
+        return name == "layer_norm" and rank > 2 and attrs["num_dims"] == rank - 1
+    if name == "argmax" and step.in_shape[-1] < 32:  # a warp's lanes each start at an element of the row
+        return False
+    if name == "matvec":
+        return step.in_shape[1] % 64 == 0
+    if step.kind == "contract":
+        if name == "matmul" and step.out_shape[-1] == 1:
+            return False
+        plain = attrs.get("stride", 1) == 1 and attrs.get("padding", 0) == 0
+        return plain and set(attrs) <= {"kernel", "stride", "padding"} and attrs.get("kernel", 1) > 0
+    if step.kind == "pool":
+        return set(attrs) == {"kernel", "stride"}
+    if step.kind == "reduce" and "dim" in attrs:
+        dim = attrs["dim"] % rank
+        over_channels = dim == 1 and name != "argmax"
+        return set(attrs) == {"dim"} and (dim == rank - 1 or over_channels)
+    if step.kind in ("row", "scan") and "dim" in attrs:
+        return attrs["dim"] % rank == rank - 1
+    return set(attrs) <= _OPTIONS
+
+
+def _are_further(main: Step, further: Sequence[Step]) -> bool:
+    """Element-wise operators and one reduction at most, or operators over the rows of a matrix."""
+    if not further:
+        return True
+    if is_pointwise(main) or main.kind in ("reduce", "scan", "loss") or main.op.name == "matvec":
+        return False
+    reduced = False
+    for step in further:
+        name, rank = step.op.name, len(step.in_shape)
+        if is_pointwise(step):
+            if "again" in step.op.attrs or (reduced and (step.parameters or step.second)):
+                return False
+        elif name in _OVER_ROWS:
+            if rank != 2 or step.op.attrs.get("dim", -1) % rank != rank - 1:
+                return False
+        elif name in _REDUCTIONS:
+            dim = int(step.op.attrs.get("dim", -1)) % rank
+            if reduced or set(step.op.attrs) - {"dim"} or (dim != rank - 1 and name != "global_avg_pool"):
+                return False
+            reduced = True
+        else:
+            return False
+    return True
