@@ -14,15 +14,13 @@ import torch
 
 from kevin.core import abi
 from kevin.core.types import Language, OpCall, Task
-from kevin.tasks.catalog import catalog
+from kevin.tasks.catalog import NOT_ALONE, catalog, draw
 from kevin.tasks.compose import compose
-from kevin.tasks.drawn import draw
-from kevin.tasks.extended import NOT_ALONE, compose_general
 from kevin.tasks.format import load_module
+from kevin.tasks.general import compose_general
 from kevin.tasks.operators import OPERATORS
-from kevin.tasks.ops import parse_sequence, sizes_of, trace
-from kevin.tasks.render import render as render_task
-from kevin.tasks.render import trace_task
+from kevin.tasks.ops import parse_sequence, sizes_of, trace, trace_task
+from kevin.tasks.ops import render_module as render_task
 from kevin.writer.plan import Plan, render
 from kevin.writer.special.space import is_special
 

@@ -9,8 +9,7 @@ from math import prod
 from kevin.core.errors import TaskError
 from kevin.core.types import OpCall, Task
 from kevin.tasks.operators import NAMES_BY_RANK, OPERATORS, Sizes
-from kevin.tasks.ops import Step, Trace, sizes_of, trace
-from kevin.tasks.render import render
+from kevin.tasks.ops import Step, Trace, render_module, sizes_of, trace
 
 LARGEST = 2**29
 """Elements of a tensor: 2 GB of float32."""
@@ -79,7 +78,7 @@ def vary_sizes(task: Task, rng: random.Random, *, largest: int = LARGEST) -> Tas
         if fitting:
             ops = [s.op for s in fitting[0].steps]
             return task.model_copy(
-                update={"ops": tuple(ops), "source": render(ops, fitting[1]), "spec": fitting[0].spec}
+                update={"ops": tuple(ops), "source": render_module(ops, fitting[1]), "spec": fitting[0].spec}
             )
     return task
 

@@ -17,8 +17,7 @@ from kevin.core.errors import DataError
 from kevin.core.provenance import provenance
 from kevin.core.types import Task, Turn, canonical_json, digest
 from kevin.train.corpus import Pasts, school_tasks
-from kevin.writer.later import Past, past_of
-from kevin.writer.past import PastTask, past_tasks
+from kevin.writer.later_turns import Past, PastTask, past_of, past_tasks
 
 log = logging.getLogger(__name__)
 

@@ -11,7 +11,7 @@ from kevin.core.lengths import with_lengths
 from kevin.policy.replay import Recorded
 from kevin.rollout.run import run_rollout
 from kevin.train.past import read_past_tasks
-from kevin.writer.past import written_answers
+from kevin.writer.later_turns import written_answers
 
 RECORDING = "answers.jsonl"
 """The writer's answers before they are judged, beside what comes of them."""

@@ -88,8 +88,8 @@ def write_random_model(
 
 
 def _recorded(tasks: Sequence[Task], language: Language, seed: int) -> Iterator[Recorded]:
-    from kevin.writer.counterpart import counterpart
-    from kevin.writer.past import PastTask, written_answers
+    from kevin.writer.ceiling import counterpart
+    from kevin.writer.later_turns import PastTask, written_answers
 
     for task in tasks:
         known = counterpart(task)

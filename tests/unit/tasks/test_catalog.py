@@ -9,8 +9,7 @@ from kevin.core import abi
 from kevin.tasks.catalog import catalog
 from kevin.tasks.format import inspect_task
 from kevin.tasks.operators import OPERATORS
-from kevin.tasks.ops import call
-from kevin.tasks.render import render, trace_task
+from kevin.tasks.ops import call, render_module, trace_task
 
 
 @pytest.mark.parametrize("size", ["cpu", "gpu"])
@@ -45,7 +44,7 @@ def test_trace_of_a_task_names_what_each_step_reads():
 
 
 def test_attributes_reach_the_text():
-    source = render([call("leaky_relu", slope=0.25), call("softmax", dim=1)], {"batch_size": 2, "dim": 3})
+    source = render_module([call("leaky_relu", slope=0.25), call("softmax", dim=1)], {"batch_size": 2, "dim": 3})
     assert "negative_slope=0.25" in source
     assert "dim=1" in source
 

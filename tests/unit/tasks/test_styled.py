@@ -15,10 +15,9 @@ from writer_fixtures import general_composed, general_drawn, small_composed, tas
 
 from kevin.core.errors import TaskError
 from kevin.core.types import Task
-from kevin.tasks.catalog import catalog
+from kevin.tasks.catalog import NOT_ALONE, catalog
+from kevin.tasks.catalog import draw as draw_operator
 from kevin.tasks.compose import compose
-from kevin.tasks.drawn import draw as draw_operator
-from kevin.tasks.extended import NOT_ALONE
 from kevin.tasks.format import init_model, inspect_task, load_module, make_inputs, run_model
 from kevin.tasks.operators import OPERATORS
 from kevin.tasks.ops import call, sizes_of

@@ -20,8 +20,7 @@ from kevin.core.types import Outcome, Timing, Verdict, digest
 from kevin.policy.weights import weights_identity
 from kevin.rollout import run as run_module
 from kevin.train import corpus, past, past_answers, school
-from kevin.writer.past import written_answers
-from kevin.writer.read_back import read_plan
+from kevin.writer.later_turns import read_plan, written_answers
 
 NUM_TASKS, NUM_HELD_OUT = 5, 1
 

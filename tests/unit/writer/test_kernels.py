@@ -25,7 +25,7 @@ from kevin.core import abi
 from kevin.core.types import Task
 from kevin.tasks.catalog import catalog
 from kevin.tasks.compose import compose
-from kevin.tasks.render import trace_task
+from kevin.tasks.ops import trace_task
 from kevin.writer.ceiling import ceiling_kernels
 from kevin.writer.general.dims import transposed_size, window_size
 from kevin.writer.general.stages import cut

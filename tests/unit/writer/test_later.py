@@ -15,23 +15,19 @@ from kevin.core.errors import TaskError
 from kevin.core.types import Outcome
 from kevin.tasks.format import inspect_task
 from kevin.tasks.ops import call
-from kevin.writer import later as later_module
-from kevin.writer import past
-from kevin.writer.hints import hints
-from kevin.writer.later import Past, later_transcripts, past_of
-from kevin.writer.past import past_tasks, written_answers
+from kevin.writer import later_turns
+from kevin.writer.first_turns import answer, styled_anew
+from kevin.writer.later_turns import Past, later_transcripts, past_of, past_tasks, read_plan, written_answers
 from kevin.writer.plan import FLAWLESS, Plan, mistakes_of, plan_space, render, sample_plan, without_mistakes
-from kevin.writer.read_back import read_plan
-from kevin.writer.school import answer, styled_anew
 from kevin.writer.slots import sentence
-from kevin.writer.ways import Seen, Ways, fastest_of, go_on
+from kevin.writer.ways import Seen, Ways, fastest_of, go_on, hints
 
 PROFILE = " It reaches 12 % of the memory bandwidth. It reaches 71 % of the arithmetic peak."
 
 
 @pytest.fixture(autouse=True)
 def four_turns(monkeypatch):
-    monkeypatch.setattr(later_module, "MAX_PAST", 4)
+    monkeypatch.setattr(later_turns, "MAX_PAST", 4)
 
 
 def only(*ways: str) -> Ways:
@@ -75,7 +71,9 @@ def differing(a: Plan, b: Plan) -> list[str]:
 def test_held_out_past_tasks_are_in_styles_that_are_never_trained_on(monkeypatch):
     asked = []
     monkeypatch.setattr(
-        past, "styled_anew", lambda *args, held_out: asked.append(held_out) or styled_anew(*args, held_out=held_out)
+        later_turns,
+        "styled_anew",
+        lambda *args, held_out: asked.append(held_out) or styled_anew(*args, held_out=held_out),
     )
     for held_out in (True, False):
         past_tasks(TASKS, "cuda", 3, 0, largest=LARGEST, held_out=held_out)

@@ -19,8 +19,7 @@ from kevin.core.protocol import JudgeProtocol
 from kevin.core.types import Kernel, Outcome
 from kevin.judge.compile.native import build_native
 from kevin.judge.sandbox.isolation import Isolation
-from kevin.tasks.catalog import catalog
-from kevin.tasks.extended import catalog_extended
+from kevin.tasks.catalog import catalog, catalog_extended
 from kevin.writer.plan import (
     Habits,
     enumerate_plans,
@@ -31,8 +30,7 @@ from kevin.writer.plan import (
     sample_plan,
     without_mistakes,
 )
-from kevin.writer.synthetic import SpeedLaw, made_up_feedback
-from kevin.writer.transcripts import transcripts
+from kevin.writer.transcripts import SpeedLaw, made_up_feedback, transcripts
 from kevin.writer.ways import Ways
 
 TASKS = small_tasks()

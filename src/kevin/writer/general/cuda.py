@@ -12,7 +12,7 @@ from kevin.core.types import TaskSpec
 from kevin.tasks.ops import Step
 from kevin.writer import cuda_threads
 from kevin.writer.code import Code
-from kevin.writer.general import norms, products, reduces, tensor, tiles, windows
+from kevin.writer.general import norms, products, reduces, tensor, windows
 from kevin.writer.general.dims import wrapped
 from kevin.writer.general.mode import Mode, store
 from kevin.writer.general.pointwise import add_function, broadcast_index
@@ -127,7 +127,7 @@ class _Writer:
             if way in tensor.TILES:
                 self._tensor(stage, mode)
             else:
-                self.add(tiles.tiles_shape(stage, mode), stage, tiles.tiled, mode)
+                self.add(products.tiles_shape(stage, mode), stage, products.tiled, mode)
         else:
             emit = windows.conv if products.is_window(stage) else products.naive
             self.add(f"<<<{per_result}, B, 0, stream>>>", stage, emit, mode)

@@ -67,9 +67,5 @@ def broadcast_index(other: Dims, dims: Dims, i: str = "i") -> str:
         if size > 1:
             stride = other.after(axis)
             place = dims.coordinate(axis + shift, i)
-            terms.append(place if stride == "1" else f"{_factor(place)} * {stride}")
+            terms.append(place if stride == "1" else f"{wrapped(place)} * {stride}")
     return " + ".join(terms) or "0"
-
-
-def _factor(text: str) -> str:
-    return wrapped(text)

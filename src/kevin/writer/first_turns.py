@@ -1,22 +1,23 @@
-"""Transcripts for a pretrained model's school: modules in many styles and sizes, and kernels under their names.
+"""First turns for pretrained weights: modules in many styles and sizes, and kernels under their names.
 
-Those of here have one turn (later ones: `kevin.writer.later`). The answer restates the module first, independent of its
-style, then says the decisions of its plan, then gives the kernel.
+The answer restates the module first, independent of its style, then says the decisions of its plan, then gives the
+kernel. Later turns: `kevin.writer.later_turns`.
 """
 
 from __future__ import annotations
 
 import random
+import re
 from collections.abc import Collection, Iterator, Mapping, Sequence
 
 from kevin.core import dialogue, fences
 from kevin.core.errors import TaskError
-from kevin.core.types import Language, Task
-from kevin.tasks.render import trace_task
+from kevin.core.types import Language, OpCall, Task, TaskSpec
+from kevin.tasks.operators import OPERATORS
+from kevin.tasks.ops import Step, trace_task
 from kevin.tasks.sizes import vary_sizes
 from kevin.tasks.styled import Styled, restyle
 from kevin.writer.plan import FLAWLESS, Plan, render, sample_plan, summarise
-from kevin.writer.restate import restated
 from kevin.writer.slots import sentence
 from kevin.writer.transcripts import OPENING, Exchange, Transcript
 
@@ -25,7 +26,7 @@ _PLAIN_SHARE = 0.08
 _ATTEMPTS = 6
 
 
-def school_transcripts(
+def first_transcripts(
     tasks: Sequence[Task],
     language: Language,
     num: int,
@@ -120,3 +121,55 @@ def answer(
     last = f"{dialogue.SUMMARY} {summary}"
     parts = [fences.THINK_OPEN, *thought, fences.THINK_CLOSE, f"```{fence}", kernel, "```", last]
     return "\n".join(parts)
+
+
+def restated(steps: Sequence[Step], spec: TaskSpec, names: Mapping[str, str]) -> list[str]:
+    """Lines such as ``conv2d of x (16, 3, 64, 64) with conv_weight (32, 3, 3, 3), stride 2 -> (16, 32, 31, 31)``.
+
+    Args:
+        spec: the plain task's.
+        names: by its names those that the kernel is given.
+    """
+    shapes = {s.name: s.shape for s in (*spec.inputs, *spec.parameters) if s.kind == "tensor"}
+    lines = []
+    for i, step in enumerate(steps):
+        read = f"{names['x']} {_shape(step.in_shape)}" if i == 0 else "it"
+        tensors = [n for n in (step.second, step.third, *step.parameters) if n]
+        further = [f"{names[n]} {_shape(shapes[n])}" if n in shapes else names[n] for n in tensors]
+        further += [said for name, value in _attributes(step.op) if (said := _said(step, i, name, value, names))]
+        given = f" with {', '.join(further)}" if further else ""
+        target = "out " if i == len(steps) - 1 else ""
+        lines.append(f"{step.op.name} of {read}{given} -> {target}{_shape(step.out_shape)}")
+    return lines
+
+
+def _shape(shape: tuple[int, ...]) -> str:
+    return f"({', '.join(map(str, shape))})"
+
+
+_ORDER = ("kernel", "stride", "padding", "output_padding", "dilation", "groups")
+_DEFAULTS = {"padding": 0, "output_padding": 0, "dilation": 1, "groups": 1}
+_SEEN_IN_SHAPES = ("out", "bias", "ndim", "axis", "view", "again", "track")
+"""Attributes that are not said."""
+
+
+def _attributes(op: OpCall) -> list[tuple[str, float]]:
+    """Those of a window in one order, and all that it could have been given: copying is easier than leaving out."""
+    given = {_base(name) for name in op.attrs}
+    unsaid = {n: _DEFAULTS[n] for n in OPERATORS[op.name].optional if n in _DEFAULTS and n not in given}
+    attributes = {**op.attrs, **unsaid}
+    return sorted(attributes.items(), key=lambda pair: _ORDER.index(_base(pair[0])) if _base(pair[0]) in _ORDER else -1)
+
+
+def _base(name: str) -> str:
+    """``kernel`` of ``kernel_0``, which is that along one axis."""
+    return re.sub(r"_\d$", "", name)
+
+
+def _said(step: Step, at: int, name: str, value: float, names: Mapping[str, str]) -> str:
+    """An attribute, empty where the shapes say it. A dimension counts from the front; results are those of lines."""
+    if name in _SEEN_IN_SHAPES:
+        return ""
+    if name == "of":
+        return "itself" if value == at else names["x"] if value == 0 else f"line {int(value)}"
+    return f"{name} {int(value) % len(step.in_shape) if name == 'dim' else f'{value:g}'}"

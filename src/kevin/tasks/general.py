@@ -1,18 +1,24 @@
-"""A main operator of the wide inventory, and what may stand around it, in the manner of KernelBench's level 2."""
+"""Level 2 of the whole inventory: a main operator and what may stand around it, as in KernelBench's tasks."""
 
 from __future__ import annotations
 
 import math
 import random
 from collections import Counter
-from collections.abc import Sequence
+from collections.abc import Collection, Iterator, Sequence
 
 from kevin.core.errors import TaskError
-from kevin.core.types import OpCall
-from kevin.tasks.drawn import Values, attributes, draw
-from kevin.tasks.operators import OPERATORS
-from kevin.tasks.ops import call, trace
+from kevin.core.types import OpCall, Task
+from kevin.tasks.catalog import Size, Values, attributes, draw
+from kevin.tasks.compose import MAX_FURTHER, new_sequences
+from kevin.tasks.kernelbench_ops import kernelbench_sequences
+from kevin.tasks.operators import OPERATORS, Sizes
+from kevin.tasks.ops import call, own_task, sequence, trace
 from kevin.tasks.rules import State, advance, objection
+
+_ELEMENTS: dict[Size, tuple[int, int]] = {"cpu": (11, 15), "gpu": (16, 24)}
+"""Powers of two between which the number of elements of the first input is drawn."""
+_ATTEMPTS = 500
 
 Shapes = list[tuple[int, ...]]
 
@@ -66,7 +72,6 @@ _MAY_COME_AGAIN = ("pool", "elementwise")
 """Kinds of operators that may follow themselves, where it changes something: people write two subtractions in a row."""
 _WIDTHS = (16, 32, 64, 100, 128, 256, 512, 1024, 2048)
 
-MAX_FURTHER = 5
 _SOFT = ("softmax", "spatial_softmax")
 _AFTER_SOFTMAX = ("scale", "mul_param", "add_param", "sub_param", "mul_input", "mul_residual", "max_dim")
 _CLIPPED = {
@@ -78,7 +83,7 @@ _MAX_ELEMENTS = 1 << 28
 _FEWEST_PER_STATISTIC = 32
 
 
-def draw_sequence(rng: random.Random, elements: int) -> tuple[list[OpCall], dict[str, int]]:
+def _draw(rng: random.Random, elements: int) -> tuple[list[OpCall], dict[str, int]]:
     """A sequence and its sizes; it may be shorter than wanted when nothing more fits."""
     (name,) = rng.choices(list(_MAINS), weights=list(_MAINS.values()))
     main, sizes = draw(rng, name, elements)
@@ -213,3 +218,29 @@ def _pool(rng: random.Random, name: str, rank: int, shape: tuple[int, ...]) -> V
         return {"size": 1}
     kernel = rng.choice((2, 2, 2, 3, 4))
     return {"kernel": kernel, "stride": kernel if rng.random() < 0.8 else 2}
+
+
+def compose_general(
+    num: int, seed: int, size: Size, exclude: Collection[tuple[str, ...]] = frozenset()
+) -> Iterator[Task]:
+    """``num`` tasks of a main operator and one to five others around it, one after the other, no sequence twice.
+
+    Sequences and attributes come from the whole inventory, sizes from small to those of KernelBench (``gpu``). The
+    same arguments give the same tasks.
+
+    Args:
+        exclude: operator-name sequences that must not come up; those of KernelBench's tasks never do.
+
+    Raises:
+        TaskError: so many are asked for that no new sequence is found.
+    """
+    rng = random.Random(f"kevin general level 2, {size}, seed {seed}")
+    low, high = _ELEMENTS[size]
+
+    def drawn() -> tuple[list[OpCall], Sizes] | None:
+        ops, sizes = _draw(rng, int(2 ** rng.uniform(low, high)))
+        return (ops, sizes) if len(ops) > 1 else None
+
+    seen = {*exclude, *kernelbench_sequences()}
+    for index, (ops, sizes) in enumerate(new_sequences(num, seen, drawn, _ATTEMPTS), 1):
+        yield own_task(f"l2/g{index:04d}_{'_'.join(sequence(ops))}", ops, sizes)
