@@ -19,7 +19,7 @@ from pydantic import ValidationError
 
 from kevin.core.errors import DataError
 from kevin.core.files import append_line, write_text
-from kevin.core.resume import differences, read_identity, with_defaults
+from kevin.core.identity import differences, read_identity, with_defaults
 from kevin.core.texts import split_lines, strict_json
 from kevin.core.types import Completion, Turn
 from kevin.rollout.settings import IDENTITY_DEFAULTS, Place

@@ -16,7 +16,7 @@ from pathlib import Path
 from typing import Any
 
 from kevin.core.files import link_or_copy, write_text
-from kevin.core.resume import differences, read_identity, set_aside, with_defaults
+from kevin.core.identity import differences, read_identity, set_aside, with_defaults
 from kevin.core.texts import strict_json
 from kevin.rollout.settings import IDENTITY_DEFAULTS
 

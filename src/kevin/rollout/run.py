@@ -13,10 +13,10 @@ from typing import TYPE_CHECKING, Any
 from kevin.core import files
 from kevin.core.config import Study
 from kevin.core.errors import ConfigError, HarnessError
+from kevin.core.identity import STEP_VERSIONS
 from kevin.core.lengths import check_context, with_lengths
 from kevin.core.progress import Progress, progress
 from kevin.core.provenance import provenance
-from kevin.core.resume import STEP_VERSIONS
 from kevin.core.types import Dialect, Kernel, Task, Turn, Verdict
 from kevin.policy.interface import Policy
 from kevin.policy.load import load_policy, policy_identity

@@ -17,9 +17,9 @@ from pathlib import Path
 import yaml
 
 from kevin.core.config import KernelBenchSource
-from kevin.core.content import content_digests
 from kevin.core.errors import ConfigError, DataError, UsageError
 from kevin.core.files import write_text
+from kevin.core.identity import content_digests
 from kevin.core.texts import read_text
 from kevin.core.types import Task, digest
 

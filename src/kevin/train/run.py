@@ -22,12 +22,11 @@ from typing import Any
 from kevin.core import files
 from kevin.core.config import RewardConfig, RolloutConfig, Study, TrainConfig
 from kevin.core.errors import DataError
+from kevin.core.identity import differences, read_identity, set_aside, with_defaults
 from kevin.core.lengths import check_context, with_lengths
-from kevin.core.resume import differences, read_identity, set_aside, with_defaults
 from kevin.core.texts import strict_json
 from kevin.core.types import Task
-from kevin.policy.load import policy_identity
-from kevin.policy.rehearsal import has_random_weights
+from kevin.policy.load import has_random_weights, policy_identity
 from kevin.rollout.settings import Judge
 from kevin.train.checkpoint import NUM_CHECKPOINTS, CheckpointKeeper
 from kevin.train.order import task_order, training_tasks

@@ -16,7 +16,7 @@ from typing import TYPE_CHECKING, Any
 
 from kevin.core import files
 from kevin.core.config import Study
-from kevin.core.config.pretraining import FREE
+from kevin.core.config.base_model import FREE
 from kevin.core.errors import ConfigError
 from kevin.core.progress import progress
 from kevin.core.types import canonical_json, digest

@@ -14,10 +14,9 @@ from typing import Any
 from pydantic import BaseModel
 
 from kevin.core.config import Study, section_digest
-from kevin.core.content import content_digests
+from kevin.core.identity import STEP_VERSIONS, content_digests
 from kevin.core.lengths import configured_lengths
 from kevin.core.protocol import PROTOCOL_VERSION
-from kevin.core.resume import STEP_VERSIONS
 from kevin.core.types import canonical_json, digest
 from kevin.policy.load import policy_identity
 from kevin.policy.weights import weights_identity

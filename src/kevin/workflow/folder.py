@@ -14,10 +14,10 @@ from typing import IO
 import yaml
 
 from kevin.core.config import Study
-from kevin.core.config.removed import as_now
+from kevin.core.config.layers import as_now
 from kevin.core.errors import UsageError
 from kevin.core.files import write_text
-from kevin.core.resume import differences, with_defaults
+from kevin.core.identity import differences, with_defaults
 
 log = logging.getLogger(__name__)
 

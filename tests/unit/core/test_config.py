@@ -11,10 +11,10 @@ from hypothesis import strategies as st
 from pydantic import ValidationError
 
 from kevin.core.config import Study, load_study, merge, section_digest, validate_study
-from kevin.core.config.removed import REMOVED, as_now
+from kevin.core.config.layers import REMOVED, as_now
 from kevin.core.errors import ConfigError, UsageError
+from kevin.core.identity import with_defaults
 from kevin.core.protocol import PROTOCOL_VERSION, JudgeProtocol
-from kevin.core.resume import with_defaults
 from kevin.core.types import canonical_json, digest
 
 MINIMAL = {"policies": {"base": {"model": "results/base_model"}}}

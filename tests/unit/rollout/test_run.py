@@ -13,8 +13,8 @@ from fake_pool import FakePool
 from kevin.core.config import SearchConfig, validate_study
 from kevin.core.errors import ConfigError, DataError, HarnessError
 from kevin.core.files import read_turns, write_tasks
+from kevin.core.identity import STEP_VERSIONS
 from kevin.core.progress import progress
-from kevin.core.resume import STEP_VERSIONS
 from kevin.core.types import Kernel, Outcome, Task, TaskSpec, TensorSpec
 from kevin.rollout import run as run_module
 from kevin.rollout.ceiling import run_ceiling

@@ -8,8 +8,8 @@ from typing import Any
 import pytest
 
 from kevin.core.config import Study, load_study
-from kevin.core.config.load import merge
-from kevin.core.resume import STEP_VERSIONS
+from kevin.core.config.study import merge
+from kevin.core.identity import STEP_VERSIONS
 from kevin.workflow.digests import StudyDigests, code_digest, step_digest
 
 CONFIG = Path(__file__).parents[3] / "config/config.yaml"

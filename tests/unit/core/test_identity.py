@@ -5,10 +5,9 @@ import os
 
 import pytest
 
-from kevin.core import content
-from kevin.core.content import content_digests
+from kevin.core import identity
 from kevin.core.errors import DataError
-from kevin.core.resume import differences, read_identity, set_aside
+from kevin.core.identity import content_digests, differences, read_identity, set_aside
 
 
 def sha256(data: bytes) -> str:
@@ -34,10 +33,10 @@ def test_a_file_and_a_folder(tmp_path, cache):
 
 
 def test_large_files_are_read_again_only_when_they_changed(tmp_path, cache, monkeypatch):
-    monkeypatch.setattr(content, "_REMEMBERED_BYTES", 4)
+    monkeypatch.setattr(identity, "_REMEMBERED_BYTES", 4)
     read = []
-    real = content._sha256
-    monkeypatch.setattr(content, "_sha256", lambda file: read.append(file.name) or real(file))
+    real = identity._sha256
+    monkeypatch.setattr(identity, "_sha256", lambda file: read.append(file.name) or real(file))
     weights = tmp_path / "weights"
     for data, times in ((b"first", 1), (b"first", 1), (b"other", 2), (b"longer", 3)):
         if read == [] or weights.read_bytes() != data:
@@ -51,7 +50,7 @@ def test_large_files_are_read_again_only_when_they_changed(tmp_path, cache, monk
 
 
 def test_a_cache_that_cannot_be_written_costs_time_only(tmp_path, monkeypatch):
-    monkeypatch.setattr(content, "_REMEMBERED_BYTES", 1)
+    monkeypatch.setattr(identity, "_REMEMBERED_BYTES", 1)
     (tmp_path / "file").write_text("x")
     assert content_digests(tmp_path / "file", tmp_path / "file" / "cache.json") == {"file": sha256(b"x")}
 
