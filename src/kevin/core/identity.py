@@ -1,6 +1,7 @@
 """What work on disk depends on: contents of files, and settings. It goes on only where both are as when it began.
 
-A digest is of what is in a file: a touched or copied one keeps it and an edited one does not."""
+A digest is of what is in a file: a touched or copied one keeps it and an edited one does not.
+"""
 
 from __future__ import annotations
 

@@ -1,7 +1,8 @@
 """From a policy's configuration to a policy; and rehearsals.
 
 In a rehearsal a model with random weights answers in full length, and recorded answers stand in for what it says: so
-whatever costs time and memory is as it will be, tokens are generated and trained on, and kernels are judged."""
+whatever costs time and memory is as it will be, tokens are generated and trained on, and kernels are judged.
+"""
 
 from __future__ import annotations
 

@@ -1,6 +1,7 @@
 """Where a model's weights are looked for, and where those lie that ``base_model.init`` names.
 
-The workflow asks too, so no torch is imported here."""
+The workflow asks too, so no torch is imported here.
+"""
 
 from __future__ import annotations
 

@@ -15,7 +15,7 @@ from dataclasses import dataclass, field
 from kevin.core.errors import TaskError
 from kevin.core.types import DType, Frozen, OpCall, Task, TaskSpec, TensorSpec
 from kevin.tasks.operators import OPERATORS, Constructor, Dim, Kind, Operator, Shape, Sizes, names_of
-from kevin.tasks.operators.shapes import broadcast
+from kevin.tasks.operators.base import broadcast
 
 
 def _of_x(size: str) -> bool:

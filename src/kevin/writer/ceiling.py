@@ -11,7 +11,7 @@ from kevin.core.errors import TaskError
 from kevin.core.types import Kernel, Language, Task, TaskSpec, TensorSpec
 from kevin.tasks.kernelbench_ops import kernelbench_rows, sizes_like
 from kevin.tasks.ops import Trace, render_module, trace
-from kevin.tasks.styled import Styled
+from kevin.writer.modules.styled import Styled
 from kevin.writer.plan import Plan, enumerate_plans, render
 
 

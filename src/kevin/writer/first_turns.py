@@ -15,8 +15,8 @@ from kevin.core.errors import TaskError
 from kevin.core.types import Language, OpCall, Task, TaskSpec
 from kevin.tasks.operators import OPERATORS
 from kevin.tasks.ops import Step, trace_task
-from kevin.tasks.sizes import vary_sizes
-from kevin.tasks.styled import Styled, restyle
+from kevin.writer.modules.sizes import vary_sizes
+from kevin.writer.modules.styled import Styled, restyle
 from kevin.writer.plan import FLAWLESS, Plan, render, sample_plan, summarise
 from kevin.writer.slots import sentence
 from kevin.writer.transcripts import OPENING, Exchange, Transcript
@@ -39,7 +39,7 @@ def first_transcripts(
     The same arguments give the same transcripts.
 
     Args:
-        held_out_styles: only styles that the school never shows, for an evaluation.
+        held_out_styles: only styles that are never trained on, for an evaluation.
 
     Raises:
         TaskError: there is no task, or one is not our own.
@@ -60,7 +60,7 @@ def first_transcripts(
 def usable_tasks(tasks: Sequence[Task]) -> list[Task]:
     """The tasks, as a list. Raises TaskError where one is not our own, or there is none."""
     if foreign := [t.id for t in tasks if not t.ops or t.origin not in ("catalog", "composed")]:
-        raise TaskError(f"task {foreign[0]} is not one of our own: only catalog and composed tasks go to school")
+        raise TaskError(f"task {foreign[0]} is not one of our own: transcripts are of catalog and composed tasks only")
     if not tasks:
         raise TaskError("there is no task to write transcripts for")
     return list(tasks)
@@ -82,7 +82,7 @@ def _drawn(task: Task, language: Language, rng: random.Random) -> tuple[Task, Pl
 
 
 def styled_anew(task: Task, rng: random.Random, *, held_out: bool) -> Styled:
-    """The task in a style drawn anew; of those of the school the study's own renderer's is one."""
+    """The task in a style drawn anew; of those that are trained on the study's own is one."""
     plain = not held_out and rng.random() < _PLAIN_SHARE
     return unstyled(task) if plain else restyle(task, rng, held_out=held_out)
 

@@ -16,9 +16,9 @@ from kevin.core.fences import THINK_CLOSE, THINK_OPEN
 from kevin.core.types import Conversation, Language, Task, Turn
 from kevin.tasks.ops import trace_task
 from kevin.tasks.rules import first_objection
-from kevin.tasks.sizes import largest_tensor, vary_sizes
-from kevin.tasks.styled import Styled
 from kevin.writer.first_turns import answer, styled_anew, usable_tasks
+from kevin.writer.modules.sizes import largest_tensor, vary_sizes
+from kevin.writer.modules.styled import Styled
 from kevin.writer.plan import FLAWLESS, Plan, mistakes_of, plan_space, render, sample_plan, summarise, without_mistakes
 from kevin.writer.slots import sentence
 from kevin.writer.transcripts import Exchange, Transcript
@@ -29,7 +29,7 @@ _PLANS_PER_KERNEL = 5
 
 
 class PastTask(NamedTuple):
-    """A school task at sizes of its own, and as a prompt shows it."""
+    """A task at sizes of its own, and as a prompt shows it."""
 
     plain: Task
     styled: Styled
@@ -79,7 +79,7 @@ def _first_sized(tasks: Iterator[Task], max_tasks: int, language: Language, rng:
     for task in islice(tasks, max_tasks):
         if (plain := _sized(task, language, rng, largest)) is not None:
             return plain
-    raise TaskError(f"none of {max_tasks} school tasks has tensors of at most {largest} elements")
+    raise TaskError(f"none of {max_tasks} tasks has tensors of at most {largest} elements")
 
 
 def _sized(task: Task, language: Language, rng: random.Random, largest: int) -> Task | None:

@@ -106,7 +106,7 @@ def render(task: Task, plan: Plan, names: Mapping[str, str] | None = None) -> st
     """The kernel's source. Raises ValueError for a mistake that this plan cannot make.
 
     ``names``: what the tensors are called in place of their names in the task's spec, in the order of the signature
-    (`kevin.tasks.styled.Styled.names`).
+    (`kevin.writer.modules.styled.Styled.names`).
     """
     if names is not None and task.spec is not None:
         order = list(names)

@@ -1,5 +1,6 @@
 """Every kernel that the writer calls free of mistakes computes what PyTorch computes: of specialised writers, and in
-general stages."""
+general stages.
+"""
 
 from __future__ import annotations
 

@@ -13,10 +13,10 @@ from kevin.core import abi, dialogue
 from kevin.core.errors import TaskError
 from kevin.tasks.format import inspect_task
 from kevin.tasks.ops import call, trace_task
-from kevin.tasks.sizes import vary_sizes
-from kevin.tasks.styled import restyle
 from kevin.writer import first_turns
 from kevin.writer.first_turns import restated
+from kevin.writer.modules.sizes import vary_sizes
+from kevin.writer.modules.styled import restyle
 from kevin.writer.plan import renamed, render, sample_plan
 from kevin.writer.slots import CARE
 

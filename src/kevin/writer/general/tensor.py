@@ -4,7 +4,8 @@ Each float is cut into a high part of 11 significant bits and a low part of as m
 low times high are added up, and low times low is left out: an error of about 2^-22 of a product (the method of
 Markidis et al., 2018). Tensor cores cut sums off in place of rounding them, so that a long one would drift: they add up
 eight products at a time, and the threads do the rest (Ootomo and Yokota, 2022). The instruction and the places of its
-operands in a warp's registers: PTX ISA, ``mma.m16n8k8`` for ``.tf32``."""
+operands in a warp's registers: PTX ISA, ``mma.m16n8k8`` for ``.tf32``.
+"""
 
 from __future__ import annotations
 

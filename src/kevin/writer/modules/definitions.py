@@ -8,9 +8,9 @@ from dataclasses import dataclass, field
 from functools import lru_cache
 from typing import NamedTuple
 
-from kevin.tasks.naming import WORD, Names
 from kevin.tasks.operators import Constructor
-from kevin.tasks.spellings import ARGUMENTS, DEFAULTS, LEFT_OUT
+from kevin.writer.modules.spellings import ARGUMENTS, DEFAULTS, LEFT_OUT
+from kevin.writer.modules.styles import WORD, Names
 
 _PARAMETER = re.compile(r"nn\.Parameter\((torch\.\w+)\((.+)\)\)")
 _OTHER_DEFAULTS = {

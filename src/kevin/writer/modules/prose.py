@@ -4,10 +4,10 @@ from __future__ import annotations
 
 import random
 
-from kevin.tasks.definitions import Argument, Init
-from kevin.tasks.naming import Names
 from kevin.tasks.operators import OPERATORS, Shape
 from kevin.tasks.ops import Step, Trace
+from kevin.writer.modules.definitions import Argument, Init
+from kevin.writer.modules.styles import Names
 
 PHRASES: dict[str, tuple[str, ...]] = {
     "linear": ("a linear layer", "a fully connected layer", "a gemm", "a matrix product with learned weights"),

@@ -1,6 +1,6 @@
 """One module in many ways: the same computation with another source text, written the way other people write it.
 
-The styles stand in `kevin.tasks.styles`; whole families of them are kept from school.
+The styles stand in `kevin.writer.modules.styles`; whole families of them are never trained on.
 """
 
 from __future__ import annotations
@@ -11,13 +11,12 @@ from collections.abc import Sequence
 from typing import NamedTuple
 
 from kevin.core.types import Task, TaskSpec, TensorSpec
-from kevin.tasks import prose
-from kevin.tasks.body import write_forward
-from kevin.tasks.definitions import Definition, Init
-from kevin.tasks.naming import WORD, Names
 from kevin.tasks.operators import names_of
 from kevin.tasks.ops import Trace, sizes_of, trace
-from kevin.tasks.styles import Style, draw
+from kevin.writer.modules import prose
+from kevin.writer.modules.body import write_forward
+from kevin.writer.modules.definitions import Definition, Init
+from kevin.writer.modules.styles import WORD, Names, Style, draw
 
 _FACTOR = "(torch.rand(1) + 1.0)"
 _TRIANGULAR = re.compile(r"(torch\.tri[ul])\((.*)\)")
@@ -35,7 +34,7 @@ class Styled(NamedTuple):
 
 
 def restyle(task: Task, rng: random.Random, *, held_out: bool = False) -> Styled:
-    """``task`` in a style drawn anew; with ``held_out`` in one that the school never shows.
+    """``task`` in a style drawn anew; with ``held_out`` in one that is never trained on.
 
     Raises TaskError for a task that is not one of our own.
     """

@@ -21,11 +21,11 @@ from kevin.tasks.compose import compose
 from kevin.tasks.format import init_model, inspect_task, load_module, make_inputs, run_model
 from kevin.tasks.operators import OPERATORS
 from kevin.tasks.ops import call, sizes_of
-from kevin.tasks.prose import PHRASES, akin
-from kevin.tasks.sizes import vary_sizes
-from kevin.tasks.spellings import spellings
-from kevin.tasks.styled import Styled, restyle
-from kevin.tasks.styles import HELD_OUT, SCHOOL, draw
+from kevin.writer.modules.prose import PHRASES, akin
+from kevin.writer.modules.sizes import vary_sizes
+from kevin.writer.modules.spellings import spellings
+from kevin.writer.modules.styled import Styled, restyle
+from kevin.writer.modules.styles import HELD_OUT, SHOWN, draw
 
 pytestmark = pytest.mark.usefixtures("one_thread")
 
@@ -144,10 +144,10 @@ def test_the_same_seed_gives_the_same_text():
 
 def test_held_out_ways_are_drawn_on_request_only():
     rng = random.Random(0)
-    assert all(not (HELD_OUT[axis].keys() & SCHOOL[axis].keys()) for axis in HELD_OUT)
+    assert all(not (HELD_OUT[axis].keys() & SHOWN[axis].keys()) for axis in HELD_OUT)
     for _ in range(2000):
         style = draw(rng, held_out=False)
-        assert all(getattr(style, axis) in SCHOOL[axis] for axis in SCHOOL)
+        assert all(getattr(style, axis) in SHOWN[axis] for axis in SHOWN)
     seen = set()
     for _ in range(500):
         style = draw(rng, held_out=True)

@@ -7,12 +7,12 @@ import re
 from functools import lru_cache
 from typing import NamedTuple
 
-from kevin.tasks import prose
-from kevin.tasks.definitions import Init, number
-from kevin.tasks.naming import Names
 from kevin.tasks.operators import OPERATORS
 from kevin.tasks.ops import Step, Trace
-from kevin.tasks.spellings import Spelling, spellings
+from kevin.writer.modules import prose
+from kevin.writer.modules.definitions import Init, number
+from kevin.writer.modules.spellings import Spelling, spellings
+from kevin.writer.modules.styles import Names
 
 _MAX_LINE = 100
 _PREFERRED = {
