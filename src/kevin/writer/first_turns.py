@@ -10,7 +10,7 @@ import random
 import re
 from collections.abc import Collection, Iterator, Mapping, Sequence
 
-from kevin.core import dialogue, fences
+from kevin.core import dialogue
 from kevin.core.errors import TaskError
 from kevin.core.types import Language, OpCall, Task, TaskSpec
 from kevin.tasks.operators import OPERATORS
@@ -19,7 +19,7 @@ from kevin.writer.modules.sizes import vary_sizes
 from kevin.writer.modules.styled import Styled, restyle
 from kevin.writer.plan import FLAWLESS, Plan, render, sample_plan, summarise
 from kevin.writer.slots import sentence
-from kevin.writer.transcripts import OPENING, Exchange, Transcript
+from kevin.writer.transcripts import OPENING, Exchange, Transcript, assembled
 
 _OWN_SIZES_SHARE = 0.15
 _PLAIN_SHARE = 0.08
@@ -116,11 +116,8 @@ def answer(
     assert task.spec is not None
     thought = [OPENING, *restated(trace_task(task).steps, task.spec, names), *goes_on]
     thought += [sentence(slot, value) for slot, value in plan.slots if decided is None or slot in decided]
-    fence = dialogue.FENCES["c_abi", plan.language]
-    kernel = (render(task, plan, names) if source is None else source).rstrip()
-    last = f"{dialogue.SUMMARY} {summary}"
-    parts = [fences.THINK_OPEN, *thought, fences.THINK_CLOSE, f"```{fence}", kernel, "```", last]
-    return "\n".join(parts)
+    source = render(task, plan, names) if source is None else source
+    return assembled(thought, plan.language, source, summary)
 
 
 def restated(steps: Sequence[Step], spec: TaskSpec, names: Mapping[str, str]) -> list[str]:

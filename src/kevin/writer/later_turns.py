@@ -158,7 +158,6 @@ def later_transcripts(
     seed: int,
     *,
     max_prompt_chars: int,
-    ways: Ways = WAYS,
 ) -> Iterator[Transcript]:
     """``num`` transcripts over tasks drawn evenly, each with one answer, to its last turn.
 
@@ -182,7 +181,7 @@ def later_transcripts(
             shown = shown[1:]
             conversation = _conversation(past.task, language, shown)
         plain, names = past.task.plain, past.task.styled.names
-        next_one = go_on(rng, plain, names, language, shown, ways, FLAWLESS)
+        next_one = go_on(rng, plain, names, language, shown, WAYS, FLAWLESS)
         text = answer(
             plain,
             names,

@@ -76,18 +76,14 @@ def completion(
     opening = rng.choice(OTHER_OPENINGS) if rng.random() < OTHER_OPENING_SHARE else OPENING
     thought = [opening, *_forward(task), *goes_on, CARE[plan.care]]
     thought += [sentence(slot, value) for slot, value in plan.slots if decided is None or slot in decided]
-    fence = dialogue.FENCES["c_abi", plan.language]
-    return "\n".join(
-        [
-            fences.THINK_OPEN,
-            *thought,
-            fences.THINK_CLOSE,
-            f"```{fence}",
-            source.rstrip(),
-            "```",
-            f"{dialogue.SUMMARY} {summary}",
-        ]
-    )
+    return assembled(thought, plan.language, source, summary)
+
+
+def assembled(thought: Sequence[str], language: Language, source: str, summary: str) -> str:
+    """An answer of these parts."""
+    fence = dialogue.FENCES["c_abi", language]
+    kernel = [f"```{fence}", source.rstrip(), "```"]
+    return "\n".join([fences.THINK_OPEN, *thought, fences.THINK_CLOSE, *kernel, f"{dialogue.SUMMARY} {summary}"])
 
 
 def transcripts(
@@ -100,11 +96,9 @@ def transcripts(
     first_answers: int = 1,
     later_answers: int = 1,
     habits: Habits = EVEN,
-    later_share: float = LATER_SHARE,
-    ways: Ways = SHARES,
     history: HistoryConfig = ALL,
 ) -> Iterator[Transcript]:
-    """``num`` transcripts over tasks drawn evenly, of one turn or, at ``later_share``, of two to ``max_turns``, few
+    """``num`` transcripts over tasks drawn evenly, of one turn or, at `LATER_SHARE`, of two to ``max_turns``, few
     more often.
 
     The same arguments give the same transcripts.
@@ -119,11 +113,11 @@ def transcripts(
         if not order:
             order = rng.sample(list(tasks), len(tasks))
         task = order.pop()
-        if max_turns == 1 or rng.random() >= later_share:
+        if max_turns == 1 or rng.random() >= LATER_SHARE:
             yield _first_turn(rng, task, language, first_answers, habits)
             continue
         (num_turns,) = rng.choices(range(2, max_turns + 1), weights=range(max_turns - 1, 0, -1))
-        yield _later_turns(rng, task, language, num_turns, later_answers, habits, ways, history)
+        yield _later_turns(rng, task, language, num_turns, later_answers, habits, history)
 
 
 def _first_turn(rng: random.Random, task: Task, language: Language, num_answers: int, habits: Habits) -> Transcript:
@@ -142,7 +136,6 @@ def _later_turns(
     num_turns: int,
     num_answers: int,
     habits: Habits,
-    ways: Ways,
     history: HistoryConfig,
 ) -> Transcript:
     law = SpeedLaw(rng)
@@ -154,7 +147,7 @@ def _later_turns(
         shown = _shown(past, history)
         is_asked = history.is_whole or number == num_turns
         num_drawn = num_answers if is_asked else 1
-        drawn = [_drawn(rng, task, language, shown, ways, habits) for _ in range(num_drawn)]
+        drawn = [_drawn(rng, task, language, shown, habits) for _ in range(num_drawn)]
         sources = [c.source or render(task, c.plan) for c in drawn]
         if is_asked:
             answers = [
@@ -167,12 +160,10 @@ def _later_turns(
     return Transcript(task_id=task.id, conversation=conversation, exchanges=tuple(exchanges))
 
 
-def _drawn(
-    rng: random.Random, task: Task, language: Language, shown: Sequence[Seen], ways: Ways, habits: Habits
-) -> Continuation:
+def _drawn(rng: random.Random, task: Task, language: Language, shown: Sequence[Seen], habits: Habits) -> Continuation:
     """How a later turn goes on; as a first one where its prompt shows nothing."""
     if shown:
-        return go_on(rng, task, None, language, shown, ways, habits, quotes=False)
+        return go_on(rng, task, None, language, shown, SHARES, habits, quotes=False)
     plan = sample_plan(rng, task, language, habits)
     return Continuation("start_anew", (), plan, None, summarise(None, plan))
 

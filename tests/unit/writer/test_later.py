@@ -26,8 +26,9 @@ PROFILE = " It reaches 12 % of the memory bandwidth. It reaches 71 % of the arit
 
 
 @pytest.fixture(autouse=True)
-def four_turns(monkeypatch):
+def four_turns_and_even_ways(monkeypatch):
     monkeypatch.setattr(later_turns, "MAX_PAST", 4)
+    monkeypatch.setattr(later_turns, "WAYS", Ways())
 
 
 def only(*ways: str) -> Ways:
@@ -263,8 +264,7 @@ def test_a_way_without_a_share_is_never_taken(linear):
 
 
 def later(pasts, num, language="cuda", seed=0, **options):
-    settings = {"ways": Ways(), "max_prompt_chars": 50_000} | options
-    return list(later_transcripts(pasts, language, num, seed, **settings))
+    return list(later_transcripts(pasts, language, num, seed, **{"max_prompt_chars": 50_000, **options}))
 
 
 def test_transcripts_show_what_was_said_to_the_letter():
@@ -331,15 +331,15 @@ def test_kernels_of_later_turns_are_right(language, num, tmp_path):
     ("way", "num_said"),
     [("mend", 0), ("go_back", 0), ("repeat", 0), ("change", 1), ("change_at_random", None), ("start_anew", "all")],
 )
-def test_a_later_turn_says_the_decisions_that_it_makes(linear, way, num_said):
+def test_a_later_turn_says_the_decisions_that_it_makes(linear, way, num_said, monkeypatch):
     """All else is to be copied from the kernel it goes on from, which the prompt shows; its decisions are not shown."""
     fast, slow, wrong = plans(linear, 3)
     answers = [seen(linear, fast, 1.5), seen(linear, slow, 0.5)] + ([seen(linear, wrong)] if way == "mend" else [])
     past = Past(linear, tuple(answers))
     sentences = {sentence(s, v): s for s, values in plan_space(linear.plain, "cuda").items() for v in values}
-    ways = only(way)
+    monkeypatch.setattr(later_turns, "WAYS", only(way))
     met = set()
-    for transcript in later([past], 30, ways=ways):
+    for transcript in later([past], 30):
         lines = transcript.exchanges[0].answers[0].splitlines()
         said, rest = [x for x in lines if x in sentences], [x for x in lines if x not in sentences]
         if "I decide anew." in rest:

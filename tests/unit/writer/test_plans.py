@@ -181,23 +181,12 @@ def test_later_turns_go_on_in_every_way_and_mend_what_was_wrong():
     assert min(counted.values()) > 2, counted
 
 
-def test_ways_are_configured():
-    only = Ways(**{way: float(way == "start_anew") for way in Ways._fields})
-    later = [e for t in transcripts(TASKS, "cpp", 100, 3, 0, ways=only) for e in t.exchanges if e.turn > 1]
-    assert later and all("I decide anew." in e.answers[0] for e in later)
-
-
-def test_a_turn_says_its_own_decisions():
+def test_a_turn_says_its_own_decisions(monkeypatch):
     only = Ways(**{way: float(way == "change") for way in Ways._fields})
-    written = transcripts(TASKS, "cpp", 60, 2, 0, later_share=1, ways=only)
+    monkeypatch.setattr("kevin.writer.transcripts.SHARES", only)
+    written = transcripts(TASKS, "cpp", 100, 2, 0)
     answers = [e.answers[0] for t in written for e in t.exchanges if "decisions but for" in e.answers[0]]
     assert {a.split("I write it down")[1].split("</think>")[0].count("\n") - 1 for a in answers} == {1}
-
-
-def test_the_share_of_later_turns_is_configured():
-    for share in (0.0, 1.0):
-        written = transcripts(TASKS, "cpp", 30, 3, 0, later_share=share)
-        assert all((len(t.conversation) > 1) == bool(share) for t in written)
 
 
 def test_a_view_of_the_past_is_the_transcripts_prompt():
@@ -215,8 +204,9 @@ def test_a_view_of_the_past_is_the_transcripts_prompt():
         assert all(said in answer and "an earlier one" not in answer for answer in exchange.answers)
 
 
-def test_where_no_kernel_before_is_correct_and_none_is_shown_a_later_turn_is_a_first_one():
-    written = list(transcripts(TASKS, "cpp", 200, 4, 0, later_share=1, history=HistoryConfig(view="fastest")))
+def test_where_no_kernel_before_is_correct_and_none_is_shown_a_later_turn_is_a_first_one(monkeypatch):
+    monkeypatch.setattr("kevin.writer.transcripts.LATER_SHARE", 1)
+    written = list(transcripts(TASKS, "cpp", 200, 4, 0, history=HistoryConfig(view="fastest")))
     alone = [t for t in written if len(t.conversation) == 1]
     others = [t for t in written if len(t.conversation) == 3]
     assert alone and others and len(alone) + len(others) == len(written)
