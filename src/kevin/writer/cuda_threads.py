@@ -1,4 +1,4 @@
-"""How CUDA threads share rows: how their parts come together, how kernels are launched."""
+"""CUDA: what kernels begin with, how threads that share a row come together, how kernels are launched."""
 
 from __future__ import annotations
 
@@ -6,6 +6,14 @@ from kevin.writer.code import Code
 from kevin.writer.slots import Slots
 
 BARRIER = "__syncthreads();"
+
+
+def add_prelude(code: Code, slots: Slots) -> None:
+    """What stands before a CUDA kernel: arithmetic and the type of the sums."""
+    if slots["math"] == "fast":
+        code.add("#define exp __expf")
+        code.add("#define log __logf")
+    code.add(f"typedef {slots['real']} real;")
 
 
 def launch_shape(slots: Slots, num_rows: str) -> str:

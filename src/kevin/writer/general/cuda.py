@@ -210,10 +210,7 @@ def program(spec: TaskSpec, steps: Sequence[Step], slots: Slots) -> Code:
     """The kernel of these steps, complete from the first macro to the launcher's last brace."""
     plan = cut(steps, fused=slots.get("fusion") != "pass")
     code = Code()
-    if slots["math"] == "fast":
-        code.add("#define exp __expf")
-        code.add("#define log __logf")
-    code.add(f"typedef {slots['real']} real;")
+    cuda_threads.add_prelude(code, slots)
     add_sizes(code, spec, plan)
     code.add(f"constexpr int B = {slots['block_size']};")
     writer = _Writer(spec, plan, slots)

@@ -165,10 +165,7 @@ def _cuda(spec: TaskSpec, steps: Sequence[Step], slots: Slots, reduction: int | 
     flat = is_pointwise(steps[0])
     kernels = _Kernels(spec, alias=len(steps) > 1 and reduction is None)
     code = Code()
-    if slots["math"] == "fast":
-        code.add("#define exp __expf")
-        code.add("#define log __logf")
-    code.add(f"typedef {slots['real']} real;")
+    cuda_threads.add_prelude(code, slots)
     code.add(f"constexpr int B = {slots['block_size']};")
     if not flat:
         code.add(f"constexpr int64_t {result_sizes(steps[0])};")
