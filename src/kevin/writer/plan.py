@@ -13,11 +13,10 @@ from kevin.core.errors import TaskError
 from kevin.core.types import Frozen, Language, OpCall, Task
 from kevin.tasks.ops import Step, sizes_of, trace
 from kevin.writer.code import Code
-from kevin.writer.general import cpp as general_cpp
-from kevin.writer.general import cuda as general_cuda
+from kevin.writer.general.program import program as general_program
 from kevin.writer.general.space import space
 from kevin.writer.pointwise import is_pointwise
-from kevin.writer.special import program as special_program
+from kevin.writer.special.program import program as special_program
 from kevin.writer.special.space import Space, is_special, space_of
 
 SWAPPED = "swapped_ops"
@@ -85,11 +84,8 @@ def _program(task: Task, plan: Plan) -> Code:
     steps = list(_steps(task))
     if SWAPPED in plan.mistakes and (i := _swappable(steps)) is not None:
         steps[i], steps[i + 1] = steps[i + 1], steps[i]
-    if is_special(_steps(task), plan.language):
-        return special_program.program(task.spec, steps, dict(plan.slots), plan.language)
-    general = general_cuda if plan.language == "cuda" else general_cpp
-    whole: Code = general.program(task.spec, steps, dict(plan.slots))
-    return whole
+    program = special_program if is_special(_steps(task), plan.language) else general_program
+    return program(task.spec, steps, dict(plan.slots), plan.language)
 
 
 def mistakes_of(task: Task, plan: Plan) -> tuple[str, ...]:

@@ -1,4 +1,4 @@
-"""A whole CUDA kernel of general stages: sizes, helpers, one kernel or two a stage, the launcher."""
+"""A whole kernel of general stages: sizes, then one loop nest after the other, or in CUDA a kernel or two a stage."""
 
 from __future__ import annotations
 
@@ -8,7 +8,7 @@ from dataclasses import replace
 from functools import partial
 
 from kevin.core import abi
-from kevin.core.types import TaskSpec
+from kevin.core.types import Language, TaskSpec
 from kevin.tasks.ops import Step
 from kevin.writer import cuda_threads
 from kevin.writer.code import Code
@@ -19,13 +19,13 @@ from kevin.writer.general.pointwise import add_function, broadcast_index
 from kevin.writer.general.rows import is_over_rows, is_shared, rows_of
 from kevin.writer.general.space import can_be_vectors, own_slots
 from kevin.writer.general.stages import Program, Stage, cut
-from kevin.writer.slots import Slots
+from kevin.writer.slots import Slots, add_prelude, parallel, simd, uses_math
 
-LARGEST_INT = 1 << 30
+_LARGEST_INT = 1 << 30
 Emitter = Callable[[Code, Stage, Mode], None]
 
 
-def row_emitter(stage: Stage) -> Emitter:
+def _row_emitter(stage: Stage) -> Emitter:
     """What writes a stage over rows."""
     assert stage.main is not None
     if stage.main.kind == "scan":
@@ -39,16 +39,16 @@ def row_emitter(stage: Stage) -> Emitter:
     return norms.moments if stage.name in norms.MOMENTS else norms.lengths
 
 
-def add_sizes(code: Code, spec: TaskSpec, program: Program) -> None:
+def _add_sizes(code: Code, spec: TaskSpec, program: Program) -> None:
     """Type of indices, then every size by its name."""
     tensors = [s.num_elements for s in (*spec.inputs, *spec.parameters, *spec.outputs)]
     largest = max([*tensors, *(s.out_dims.num for s in program.stages)])
-    code.add(f"typedef {'int' if largest < LARGEST_INT else 'int64_t'} idx;")
+    code.add(f"typedef {'int' if largest < _LARGEST_INT else 'int64_t'} idx;")
     for name, text in program.declarations:
         code.add(f"constexpr idx {name} = {text};")
 
 
-def flat(code: Code, stage: Stage, mode: Mode) -> None:
+def _flat(code: Code, stage: Stage, mode: Mode) -> None:
     """Nothing but element-wise operators; the source may be broadcast. A diagonal matrix scales rows."""
     dims = stage.out_dims
     with mode.results(code, dims.total):
@@ -60,13 +60,73 @@ def flat(code: Code, stage: Stage, mode: Mode) -> None:
             store(code, stage, f"{stage.source}[{broadcast_index(stage.in_dims, dims)}]")
 
 
+def program(spec: TaskSpec, steps: Sequence[Step], slots: Slots, language: Language) -> Code:
+    """The kernel of these steps, complete from the first line to the last brace."""
+    plan = cut(steps, fused=slots.get("fusion") != "pass")
+    return (_cuda if language == "cuda" else _cpp)(spec, plan, slots)
+
+
+# --- C++ --------------------------------------------------------------------------------------------------------
+
+
+def _cpp(spec: TaskSpec, plan: Program, slots: Slots) -> Code:
+    body = Code()
+    _add_sizes(body, spec, plan)
+    signature = abi.signature(spec, "cpp")
+    with body.block(signature, wrong_type=signature.replace("float*", "double*", 1)):
+        for name, dims in plan.scratch:
+            body.add(f"static float {name}[{dims.total}];")
+        for stage in plan.stages:
+            add_function(body, stage, stage.out_dims)
+            _add_loops(body, stage, Mode("cpp", own_slots(stage, slots)))
+    code = Code()
+    add_prelude(code, slots, uses_math=uses_math(body))
+    code.extend(body)
+    return code
+
+
+def _add_loops(code: Code, stage: Stage, mode: Mode) -> None:
+    if stage.name == "frobenius_norm":
+        _whole_norm(code, stage)
+    elif stage.main and stage.main.kind == "loss":
+        code.add("double total = 0;", uninitialised="double total;")
+        _row_emitter(stage)(code, stage, mode)
+        code.add("out[0] = total;")
+    elif is_over_rows(stage):
+        _row_emitter(stage)(code, stage, mode)
+    elif stage.name in ("", "matmul_diagonal"):
+        _flat(code, stage, mode)
+    elif stage.main and stage.main.kind == "pool":
+        windows.pool(code, stage, mode)
+    elif products.is_window(stage):
+        windows.conv(code, stage, mode)
+    else:
+        products.naive(code, stage, mode)
+
+
+def _whole_norm(code: Code, stage: Stage) -> None:
+    total = stage.in_dims.total
+    code.add("double squares = 0;", uninitialised="double squares;")
+    code.add(parallel("+:squares"))
+    head = f"for (idx i = 0; i < {total}; i++)"
+    line = f"squares += {stage.source}[i] * {stage.source}[i];"
+    code.add(f"{head} {line}", wrong_formula=f"{head} squares += {stage.source}[i];")
+    code.add("real inv = 1 / sqrt(squares);", wrong_formula="real inv = 1 / squares;")
+    code.add(simd())
+    with code.block(head):
+        store(code, stage, f"{stage.source}[i] * inv")
+
+
+# --- CUDA -------------------------------------------------------------------------------------------------------
+
+
 def _way(stage: Stage, mode: Mode) -> str:
     """The plan's way to compute a product, or the nearest that this stage allows."""
     wanted, allowed = mode.slots.get("product", "naive"), tensor.ways(stage)
     return wanted if wanted in allowed else allowed[-1]
 
 
-def vectors(code: Code, stage: Stage, mode: Mode) -> None:
+def _vectors(code: Code, stage: Stage, mode: Mode) -> None:
     """Nothing but element-wise operators, four neighbours a thread."""
     total = stage.out_dims.total
     code.add("idx i = blockIdx.x * (idx)blockDim.x + threadIdx.x;")
@@ -117,9 +177,9 @@ class _Writer:
         elif is_over_rows(stage):
             self._rows(stage, mode)
         elif self.slots.get("grid") == "vector" and can_be_vectors(stage):
-            self.add(f"<<<({stage.out_dims.total} / 4 + B - 1) / B, B, 0, stream>>>", stage, vectors, mode)
+            self.add(f"<<<({stage.out_dims.total} / 4 + B - 1) / B, B, 0, stream>>>", stage, _vectors, mode)
         elif stage.name in ("", "matmul_diagonal"):
-            self.add(f"<<<{per_result}, B, 0, stream>>>", stage, flat, mode)
+            self.add(f"<<<{per_result}, B, 0, stream>>>", stage, _flat, mode)
         elif stage.main and stage.main.kind == "pool":
             self.add(f"<<<{per_result}, B, 0, stream>>>", stage, windows.pool, mode)
         elif (way := _way(stage, mode)) != "naive":
@@ -157,7 +217,7 @@ class _Writer:
             mode = mode.owned_by("shuffle")
         if stage.main and stage.main.kind == "loss":
             self.launches.add("cudaMemsetAsync(out, 0, sizeof(float), stream);", uninitialised=None)
-        self.add(cuda_threads.launch_shape({"rows": mode.rows}, rows.num), stage, row_emitter(stage), mode)
+        self.add(cuda_threads.launch_shape({"rows": mode.rows}, rows.num), stage, _row_emitter(stage), mode)
 
     def _split(self, stage: Stage, mode: Mode) -> None:
         """Moments in one kernel, the result in another, both by 64 blocks a row."""
@@ -206,12 +266,10 @@ class _Writer:
         self.add(f"<<<{per_result}, B, 0, stream>>>", stage, scaled, mode)
 
 
-def program(spec: TaskSpec, steps: Sequence[Step], slots: Slots) -> Code:
-    """The kernel of these steps, complete from the first macro to the launcher's last brace."""
-    plan = cut(steps, fused=slots.get("fusion") != "pass")
+def _cuda(spec: TaskSpec, plan: Program, slots: Slots) -> Code:
     code = Code()
     cuda_threads.add_prelude(code, slots)
-    add_sizes(code, spec, plan)
+    _add_sizes(code, spec, plan)
     code.add(f"constexpr int B = {slots['block_size']};")
     writer = _Writer(spec, plan, slots)
     for stage in plan.stages:
