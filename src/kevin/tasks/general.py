@@ -5,7 +5,7 @@ from __future__ import annotations
 import math
 import random
 from collections import Counter
-from collections.abc import Collection, Iterator, Sequence
+from collections.abc import Iterator, Sequence
 
 from kevin.core.errors import TaskError
 from kevin.core.types import OpCall, Task
@@ -220,16 +220,12 @@ def _pool(rng: random.Random, name: str, rank: int, shape: tuple[int, ...]) -> V
     return {"kernel": kernel, "stride": kernel if rng.random() < 0.8 else 2}
 
 
-def compose_general(
-    num: int, seed: int, size: Size, exclude: Collection[tuple[str, ...]] = frozenset()
-) -> Iterator[Task]:
-    """``num`` tasks of a main operator and one to five others around it, one after the other, no sequence twice.
+def compose_general(num: int, seed: int, size: Size) -> Iterator[Task]:
+    """``num`` tasks of a main operator and one to five others around it, one after the other, no sequence twice and
+    none of KernelBench's.
 
     Sequences and attributes come from the whole inventory, sizes from small to those of KernelBench (``gpu``). The
     same arguments give the same tasks.
-
-    Args:
-        exclude: operator-name sequences that must not come up; those of KernelBench's tasks never do.
 
     Raises:
         TaskError: so many are asked for that no new sequence is found.
@@ -241,6 +237,5 @@ def compose_general(
         ops, sizes = _draw(rng, int(2 ** rng.uniform(low, high)))
         return (ops, sizes) if len(ops) > 1 else None
 
-    seen = {*exclude, *kernelbench_sequences()}
-    for index, (ops, sizes) in enumerate(new_sequences(num, seen, drawn, _ATTEMPTS), 1):
+    for index, (ops, sizes) in enumerate(new_sequences(num, set(kernelbench_sequences()), drawn, _ATTEMPTS), 1):
         yield own_task(f"l2/g{index:04d}_{'_'.join(sequence(ops))}", ops, sizes)

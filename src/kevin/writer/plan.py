@@ -112,15 +112,11 @@ def render(task: Task, plan: Plan, names: Mapping[str, str] | None = None) -> st
     return text if names is None else renamed(text, names)
 
 
-def enumerate_plans(task: Task, language: Language, *, mistakes: bool = False) -> Iterator[Plan]:
-    """Every plan without a mistake, in a fixed order; on request each followed by all of its broken versions."""
+def enumerate_plans(task: Task, language: Language) -> Iterator[Plan]:
+    """Every plan without a mistake, in a fixed order."""
     space = plan_space(task, language)
     for values in itertools.product(*space.values()):
-        plan = Plan(language=language, slots=tuple(zip(space, values, strict=True)))
-        yield plan
-        if mistakes:
-            for mistake in mistakes_of(task, plan):
-                yield plan.model_copy(update={"mistakes": (mistake,), "care": "quick"})
+        yield Plan(language=language, slots=tuple(zip(space, values, strict=True)))
 
 
 def sample_plan(rng: random.Random, task: Task, language: Language, habits: Habits = EVEN) -> Plan:

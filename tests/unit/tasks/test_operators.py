@@ -90,7 +90,6 @@ def test_general_sequences_are_new_reproducible_and_traced(size):
     names = {sequence(t.ops) for t in tasks}
     assert len(names) == 60 and {len(t.ops) for t in tasks} == {2, 3, 4, 5, 6}
     assert tasks == list(compose_general(60, 1, size))
-    assert not names & {sequence(t.ops) for t in compose_general(60, 1, size, exclude=names)}
     for task in tasks[:25]:
         assert inspect_task(task.source, task.id) == task.spec, task.source
 
