@@ -16,7 +16,7 @@ from kevin.core.config import PolicyConfig
 from kevin.core.identity import content_digests
 from kevin.core.types import Completion, Conversation
 from kevin.policy.interface import OnCompletion, Policy, Request, Sampling
-from kevin.policy.replay import read_jsonl
+from kevin.policy.replay import ReplayPolicy, read_jsonl
 
 
 def load_policy(name: str, config: PolicyConfig) -> Policy:
@@ -39,8 +39,6 @@ def load_policy(name: str, config: PolicyConfig) -> Policy:
         from kevin.policy.openai import OpenAIPolicy
 
         return OpenAIPolicy(name, config)
-    from kevin.policy.replay import ReplayPolicy
-
     return ReplayPolicy(name, Path(config.model))
 
 

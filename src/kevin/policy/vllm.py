@@ -21,6 +21,8 @@ from kevin.policy.drafts import drafting
 from kevin.policy.interface import OnCompletion, Request, Sampling, request_seed
 from kevin.policy.weights import model_folder
 
+log = logging.getLogger(__name__)
+
 
 class VllmPolicy:
     """``LLM.generate`` with continuous batching and prefix caching. The engine starts when the policy is made."""
@@ -135,9 +137,6 @@ def told_when_finished(llm: Any, tell: Callable[[int, Any], None]) -> Iterator[N
         yield
     finally:
         core.step = step
-
-
-log = logging.getLogger(__name__)
 
 
 @contextmanager

@@ -27,6 +27,7 @@ from kevin.core.types import DType, Task, TaskSpec, TensorSpec, digest
 if TYPE_CHECKING:
     import torch
 
+log = logging.getLogger(__name__)
 
 LIMIT_S = 120.0
 """Of importing a reference, of making its inputs, and of making its model, each: a loop, a wait or a download in them
@@ -70,9 +71,6 @@ def time_limit(what: str) -> Iterator[None]:
     finally:
         signal.setitimer(signal.ITIMER_REAL, 0)
         signal.signal(signal.SIGALRM, before)
-
-
-log = logging.getLogger(__name__)
 
 
 class SpecError(TaskError):
