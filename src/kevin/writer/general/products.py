@@ -10,7 +10,7 @@ from math import prod
 from kevin.tasks.operators import along
 from kevin.writer.code import Code
 from kevin.writer.cuda_threads import BARRIER
-from kevin.writer.general.dims import Dims, plus, product, wrapped
+from kevin.writer.general.dims import Dims, product, read_at, wrapped
 from kevin.writer.general.mode import Mode, loop, store, zero
 from kevin.writer.general.stages import Stage
 
@@ -156,22 +156,18 @@ def _along(stage: Stage, axis: int, axes: int, kernels: list[int]) -> tuple[str,
     assert stage.main is not None
     attrs = stage.main.op.attrs
     stride, padding = along(attrs, "stride", axis, 1), along(attrs, "padding", axis)
-    dilation = along(attrs, "dilation", axis, 1)
     name, size = "abc"[-axes:][axis], stage.in_dims.names[2 + axis]
     space = Dims(stage.out_dims.names[2:], stage.out_dims.sizes[2:])
     out = space.coordinate(axis, "n")
     below = prod(kernels[axis + 1 :])
     tap = "k" if below == 1 else f"k / {below}"
-    tap = f"{tap} % {kernels[axis]}"
-    tap = "" if kernels[axis] == 1 else tap if dilation == 1 else f"{tap} * {dilation}"
+    text = read_at(stage.main, axis, out, f"{tap} % {kernels[axis]}")
     if stage.name.startswith("conv_transpose"):
-        text = plus(out, padding) + (f" - {tap}" if tap else "")
         conditions = [f"{name} >= 0", *([f"{name} % {stride} == 0"] if stride > 1 else [])]
         place = name if stride == 1 else f"{name} / {stride}"
         return f"{name} = {text}", [*conditions, f"{place} < {size}"], place
-    text = (out if stride == 1 else f"{out} * {stride}") + (f" + {tap}" if tap else "")
     conditions = [f"{name} >= 0", f"{name} < {size}"] if padding else []
-    return f"{name} = {plus(text, -padding)}", conditions, name
+    return f"{name} = {text}", conditions, name
 
 
 def result(code: Code, stage: Stage, of: Product, value: str, index: str = "", part: str = "") -> None:
