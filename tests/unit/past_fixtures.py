@@ -9,8 +9,7 @@ from writer_fixtures import small_catalog, small_composed
 
 from kevin.core import dialogue
 from kevin.core.types import Language, Outcome, Turn
-from kevin.writer.later import Past, past_of
-from kevin.writer.past import PastTask, past_tasks, written_answers
+from kevin.writer.later_turns import Past, PastTask, past_of, past_tasks, written_answers
 
 TASKS = [*small_catalog(), *small_composed(10)]
 LARGEST = 3000

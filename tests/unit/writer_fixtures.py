@@ -14,17 +14,14 @@ import torch
 
 from kevin.core import abi
 from kevin.core.types import Language, OpCall, Task
-from kevin.tasks.catalog import catalog
+from kevin.tasks.catalog import NOT_ALONE, catalog, draw
 from kevin.tasks.compose import compose
-from kevin.tasks.drawn import draw
-from kevin.tasks.extended import NOT_ALONE, compose_general
 from kevin.tasks.format import load_module
+from kevin.tasks.general import compose_general
 from kevin.tasks.operators import OPERATORS
-from kevin.tasks.ops import parse_sequence, sizes_of, trace
-from kevin.tasks.render import render as render_task
-from kevin.tasks.render import trace_task
+from kevin.tasks.ops import own_task, parse_sequence, sizes_of, trace_task
 from kevin.writer.plan import Plan, render
-from kevin.writer.special import is_special
+from kevin.writer.special.space import is_special
 
 SMALL = {
     "batch_size": 8,
@@ -51,17 +48,7 @@ def small(task: Task) -> Task:
 
 
 def task_of(ops: Sequence[OpCall], sizes: dict[str, int]) -> Task:
-    name = "_".join(op.name for op in ops)
-    level = 1 if len(ops) == 1 else 2
-    return Task(
-        id=f"l{level}/{name}",
-        level=level,
-        name=name,
-        source=render_task(ops, sizes),
-        ops=tuple(ops),
-        origin="catalog" if level == 1 else "composed",
-        spec=trace(ops, sizes).spec,
-    )
+    return own_task(f"l{1 if len(ops) == 1 else 2}/{'_'.join(op.name for op in ops)}", ops, sizes)
 
 
 def small_catalog() -> list[Task]:

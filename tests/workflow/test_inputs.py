@@ -15,8 +15,7 @@ import pytest
 import yaml
 
 from kevin.core.files import read_turns
-from kevin.tasks.ops import call
-from kevin.tasks.render import render
+from kevin.tasks.ops import call, render_module
 
 from .conftest import Run, command, run_here
 
@@ -40,7 +39,7 @@ OWN = {
 def write_task(folder: Path, number: int, batch_size: int) -> Path:
     path = folder / "my-tasks/level1" / f"{number}_relu.py"
     path.parent.mkdir(parents=True, exist_ok=True)
-    path.write_text(render([call("relu")], {"batch_size": batch_size, "dim": 4}))
+    path.write_text(render_module([call("relu")], {"batch_size": batch_size, "dim": 4}))
     return path
 
 

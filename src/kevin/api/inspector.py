@@ -158,14 +158,14 @@ def main(timeout_s: float) -> None:
     import_torch()
     import torch
 
-    from kevin.tasks import limit
+    from kevin.tasks import format as references
     from kevin.tasks.format import inspect_task
 
     torch.set_num_threads(1)
     questions, answers = os.fdopen(os.dup(0)), os.fdopen(os.dup(1), "w", buffering=1)
     os.dup2(os.open(os.devnull, os.O_RDONLY), 0)
     os.dup2(2, 1)
-    limit.LIMIT_S = timeout_s
+    references.LIMIT_S = timeout_s
     answers.write("ready\n")
     for line in questions:
         asked = json.loads(line)

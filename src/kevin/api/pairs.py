@@ -40,7 +40,7 @@ def make_protocol(
     """
     from pydantic import ValidationError
 
-    from kevin.core.problems import problem
+    from kevin.core.fields import problem
     from kevin.core.protocol import ONLY_FLOAT32, JudgeProtocol
 
     if (precision := settings.pop("precision", None)) not in (None, JudgeProtocol.precision):

@@ -34,7 +34,7 @@ def claim_school_gpus(study: Study) -> None:
     Raises:
         DeviceError: there are GPUs, and fewer than it asks for.
     """
-    from kevin.core.config.pretraining import check_pretraining_gpus
+    from kevin.core.config.base_model import check_pretraining_gpus
 
     num = study.base_model.pretraining.num_gpus
     if visible := visible_gpus():

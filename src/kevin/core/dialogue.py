@@ -214,9 +214,9 @@ def _problem(blocks: Sequence[Block], cut: str | None, wanted: str) -> str:
     return f"no code block of the answer is a kernel in {wanted}: they are in {said}"
 
 
-def opening_is_expected(text: str, opening: str = "Okay,") -> bool:
+def opening_is_expected(text: str) -> bool:
     """Whether the chain of thought opens as the base model's do: one minus its mean is the Not-Okay ratio."""
-    return text.removeprefix(THINK_OPEN).lstrip().startswith(opening)
+    return text.removeprefix(THINK_OPEN).lstrip().startswith("Okay,")
 
 
 _FEEDBACK_HEADS = {

@@ -15,7 +15,7 @@ from typing import TYPE_CHECKING, Any, BinaryIO, TypeVar
 from pydantic import ValidationError
 
 from kevin.core.errors import DataError, KevinError, first_line
-from kevin.core.problems import problem
+from kevin.core.fields import problem
 from kevin.core.scratch import new_locked_file, remove_stale
 from kevin.core.texts import split_lines, strict_json
 from kevin.core.types import Kernel, OpCall, Outcome, Task, TaskSpec, Turn

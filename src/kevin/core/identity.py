@@ -13,7 +13,7 @@ from collections.abc import Iterator, Mapping, Sequence
 from pathlib import Path
 from typing import Any
 
-from kevin.core.config.removed import as_now
+from kevin.core.config.layers import as_now
 from kevin.core.errors import DataError
 from kevin.core.texts import strict_json
 

@@ -1,14 +1,22 @@
-"""From a policy's configuration to a policy."""
+"""From a policy's configuration to a policy; and rehearsals.
+
+In a rehearsal a model with random weights answers in full length, and recorded answers stand in for what it says: so
+whatever costs time and memory is as it will be, tokens are generated and trained on, and kernels are judged.
+"""
 
 from __future__ import annotations
 
+from collections import defaultdict
+from collections.abc import Mapping, Sequence
+from functools import cache
 from pathlib import Path
 from typing import Any
 
 from kevin.core.config import PolicyConfig
 from kevin.core.identity import content_digests
-from kevin.policy.interface import Policy
-from kevin.policy.rehearsal import rehearsed
+from kevin.core.types import Completion, Conversation
+from kevin.policy.interface import OnCompletion, Policy, Request, Sampling
+from kevin.policy.replay import ReplayPolicy, read_jsonl
 
 
 def load_policy(name: str, config: PolicyConfig) -> Policy:
@@ -31,8 +39,6 @@ def load_policy(name: str, config: PolicyConfig) -> Policy:
         from kevin.policy.openai import OpenAIPolicy
 
         return OpenAIPolicy(name, config)
-    from kevin.policy.replay import ReplayPolicy
-
     return ReplayPolicy(name, Path(config.model))
 
 
@@ -42,3 +48,61 @@ def policy_identity(config: PolicyConfig) -> dict[str, Any]:
     As nested JSON values, keys as in the configuration. Where an endpoint is and how it is asked is no part of it.
     """
     return {**config.identity(), "files": content_digests(Path(config.model)) if config.has_files else {}}
+
+
+MARK = "random_weights"
+"""File in the folder of a model whose weights are random, and of every policy that is trained from it."""
+RECORDING = "random_weights.jsonl"
+"""Beside it the answers, where there are some: several to each task, told apart by their trajectory."""
+_STRIDE = 16
+"""Turns of a trajectory are so many answers apart, so that sixteen trajectories say nothing twice."""
+
+
+def has_random_weights(model: str | Path) -> bool:
+    """Whether a folder was written by `kevin.train.random_model`, or trained from one that was."""
+    return Path(model, MARK).exists()
+
+
+@cache  # each step of a training asks
+def _recorded(recording: Path) -> Mapping[str, Sequence[str]]:
+    answers = defaultdict(list)
+    for r in read_jsonl(recording):
+        answers[r.task_id].append(r.completion)
+    return dict(answers)
+
+
+class RehearsedPolicy:
+    """A policy of random weights whose answers are taken from a recording, in the same number of tokens."""
+
+    def __init__(self, policy: Policy, recording: Path) -> None:
+        self.name, self._policy, self._answers = policy.name, policy, _recorded(recording)
+
+    def count_tokens(self, conversation: Conversation) -> int:
+        return self._policy.count_tokens(conversation)
+
+    def complete(
+        self, requests: Sequence[Request], sampling: Sampling, on_completion: OnCompletion | None = None
+    ) -> list[Completion | None]:
+        def keep(i: int, completion: Completion) -> None:
+            if on_completion is not None:
+                on_completion(i, self._said(requests[i], completion))
+
+        answers = self._policy.complete(requests, sampling, keep)
+        return [a and self._said(r, a) for r, a in zip(requests, answers, strict=True)]
+
+    def close(self) -> None:
+        self._policy.close()
+
+    def _said(self, request: Request, completion: Completion) -> Completion:
+        """Of tasks without a recorded answer what the model says."""
+        answers = self._answers.get(request.task_id)
+        if not answers:
+            return completion
+        number = request.trajectory + _STRIDE * (request.turn - 1)
+        return completion.model_copy(update={"text": answers[number % len(answers)], "finish_reason": "stop"})
+
+
+def rehearsed(policy: Policy, folder: Path) -> Policy:
+    """``policy``; where the folder of its model has a recording, with the answers of that."""
+    recording = folder / RECORDING
+    return RehearsedPolicy(policy, recording) if recording.exists() else policy

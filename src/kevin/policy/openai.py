@@ -4,7 +4,6 @@ from __future__ import annotations
 
 import asyncio
 import logging
-import math
 import os
 from collections.abc import Sequence
 from typing import Any
@@ -13,14 +12,9 @@ from kevin.core.config import PolicyConfig
 from kevin.core.errors import PolicyError, UsageError
 from kevin.core.fences import THINK_CLOSE, THINK_OPEN
 from kevin.core.types import Completion, Conversation
-from kevin.policy.interface import OnCompletion, Request, Sampling, request_seed
+from kevin.policy.interface import OnCompletion, Request, Sampling, estimate_tokens, estimated_tokens, request_seed
 
 logger = logging.getLogger(__name__)
-
-CHARS_PER_TOKEN = 3
-"""Code has 3 to 4 characters a token: dividing by 3 overestimates a prompt, then cut early, not late."""
-MESSAGE_TOKENS = 4
-"""Of the template around each message."""
 
 
 class RubbishError(Exception):
@@ -43,7 +37,7 @@ class OpenAIPolicy:
 
     def count_tokens(self, conversation: Conversation) -> int:
         """An estimate from characters: endpoints offer no tokenizer."""
-        return sum(MESSAGE_TOKENS + estimate_tokens(m.content) for m in conversation)
+        return estimated_tokens(conversation)
 
     def complete(
         self, requests: Sequence[Request], sampling: Sampling, on_completion: OnCompletion | None = None
@@ -156,11 +150,6 @@ class OpenAIPolicy:
             status, f"check the policy's model and the rollout's sampling, and lower {lengths} to its context"
         )
         return f"{self._where}: refused with status {status}: {message[:300]}. Fix: {fix}"
-
-
-def estimate_tokens(text: str) -> int:
-    """Characters over `CHARS_PER_TOKEN`, rounded up."""
-    return math.ceil(len(text) / CHARS_PER_TOKEN)
 
 
 def _known(usage: Any, field: str, estimate: int) -> int:

@@ -13,12 +13,11 @@ from pydantic import Field, ValidationError
 
 from kevin.core.errors import DataError, first_line
 from kevin.core.fences import fenced
+from kevin.core.fields import problem
 from kevin.core.files import read_turns
-from kevin.core.problems import problem
 from kevin.core.texts import read_text, split_lines
 from kevin.core.types import Completion, Conversation, Frozen
-from kevin.policy.interface import OnCompletion, Request, Sampling
-from kevin.policy.openai import MESSAGE_TOKENS, estimate_tokens
+from kevin.policy.interface import OnCompletion, Request, Sampling, estimate_tokens, estimated_tokens
 
 logger = logging.getLogger(__name__)
 
@@ -73,7 +72,7 @@ class ReplayPolicy:
         self._task_ids = {r.task_id for r in recorded}
 
     def count_tokens(self, conversation: Conversation) -> int:
-        return sum(MESSAGE_TOKENS + estimate_tokens(m.content) for m in conversation)
+        return estimated_tokens(conversation)
 
     def complete(
         self, requests: Sequence[Request], sampling: Sampling, on_completion: OnCompletion | None = None

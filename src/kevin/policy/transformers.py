@@ -17,7 +17,7 @@ from kevin.policy.chat import check_template, prepare_template, prompt_tokens
 from kevin.policy.cpu import cpu_dtype, fit_threads
 from kevin.policy.decode import Decoding, TokenIds, decode
 from kevin.policy.interface import OnCompletion, Request, Sampling, request_seed
-from kevin.policy.weights_place import model_folder
+from kevin.policy.weights import model_folder
 
 _HOST_TOKENS, _MAX_TOKENS = 65536, 1 << 20
 _CACHE_SHARE = 0.15

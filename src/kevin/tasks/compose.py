@@ -4,19 +4,18 @@ from __future__ import annotations
 
 import math
 import random
-from collections.abc import Collection, Iterator
-from typing import NamedTuple
+from collections.abc import Callable, Collection, Iterator
+from typing import NamedTuple, TypeVar
 
 from kevin.core.errors import TaskError
 from kevin.core.types import OpCall, Task
 from kevin.tasks.catalog import Size, conv, flat, linear, picture, product, signal
 from kevin.tasks.operators import OPERATORS, Sizes
-from kevin.tasks.ops import call, sequence, trace
-from kevin.tasks.render import render
+from kevin.tasks.ops import call, own_task, sequence, trace
 from kevin.tasks.rules import State, advance, first_objection, objection
 
 MIN_FURTHER, MAX_FURTHER = 2, 5
-_MAX_ATTEMPTS_PER_TASK = 2000
+_ATTEMPTS = 2000
 
 
 class Main(NamedTuple):
@@ -149,23 +148,31 @@ def compose(num: int, seed: int, size: Size, exclude: Collection[tuple[str, ...]
         TaskError: so many are asked for that no new sequence is found.
     """
     rng = random.Random(f"kevin level 2, seed {seed}")
-    seen = set(exclude)
-    for index in range(1, num + 1):
-        for _ in range(_MAX_ATTEMPTS_PER_TASK):
-            ops, main = _draw(rng)
-            if len(ops) > MIN_FURTHER and sequence(ops) not in seen and not first_objection(ops):
+
+    def drawn() -> tuple[list[OpCall], Main] | None:
+        ops, main = _draw(rng)
+        return (ops, main) if len(ops) > MIN_FURTHER and not first_objection(ops) else None
+
+    for index, (ops, main) in enumerate(new_sequences(num, set(exclude), drawn, _ATTEMPTS), 1):
+        sizes = _cpu_sizes(ops, main.cpu) if size == "cpu" else main.gpu
+        yield own_task(f"l2/{index:03d}_{'_'.join(sequence(ops))}", ops, sizes)
+
+
+Drawn = TypeVar("Drawn")
+
+
+def new_sequences(
+    num: int,
+    seen: set[tuple[str, ...]],
+    draw: Callable[[], tuple[list[OpCall], Drawn] | None],
+    max_attempts: int,
+) -> Iterator[tuple[list[OpCall], Drawn]]:
+    """``num`` draws, one after the other, whose sequences differ from each other and from those ``seen``."""
+    for done in range(num):
+        for _ in range(max_attempts):
+            if (drawn := draw()) is not None and sequence(drawn[0]) not in seen:
                 break
         else:
-            raise TaskError(f"no new operator sequence found after {index - 1} of {num}; ask for fewer tasks")
-        seen.add(sequence(ops))
-        sizes = _cpu_sizes(ops, main.cpu) if size == "cpu" else main.gpu
-        name = "_".join(sequence(ops))
-        yield Task(
-            id=f"l2/{index:03d}_{name}",
-            level=2,
-            name=name,
-            source=render(ops, sizes),
-            ops=tuple(ops),
-            origin="composed",
-            spec=trace(ops, sizes).spec,
-        )
+            raise TaskError(f"no new operator sequence found after {done} of {num}; ask for fewer tasks")
+        seen.add(sequence(drawn[0]))
+        yield drawn

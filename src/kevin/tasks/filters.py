@@ -28,6 +28,8 @@ Reason = Literal[
 ]
 
 _MAX_ZERO_SHARE = 0.9
+_TOLERANCE = 1e-4
+"""The judge's, of both kinds: a difference below it is one that the judge cannot see."""
 
 
 class Rejection(Frozen):
@@ -38,21 +40,10 @@ class Rejection(Frozen):
     message: str
 
 
-def check_task(
-    task: Task,
-    *,
-    seed: int = 0,
-    atol: float = 1e-4,
-    rtol: float = 1e-4,
-    num_threads: int = 1,
-) -> Rejection | None:
+def check_task(task: Task, *, num_threads: int = 1) -> Rejection | None:
     """The first thing wrong with a task, or None. Runs the reference on the CPU some twenty times.
 
-    Args:
-        atol, rtol: the judge's tolerance: a difference below it is one that the judge cannot see.
-
-    Raises:
-        TaskError: the reference is not in the format or fails.
+    Raises TaskError for a reference that is not in the format, or fails.
     """
     import torch
 
@@ -61,7 +52,7 @@ def check_task(
     threads = torch.get_num_threads()
     torch.set_num_threads(num_threads)
     try:
-        probe = _Probe(load_module(task.source, task.id), seed, atol, rtol)
+        probe = _Probe(load_module(task.source, task.id))
         found = probe.values() or probe.inputs() or probe.parameters()
     finally:
         torch.set_num_threads(threads)
@@ -72,13 +63,12 @@ _Finding = tuple[Reason, str] | None
 
 
 class _Probe:
-    """One reference under a seed, with its outputs, to be disturbed here and there."""
+    """One reference with its outputs, to be disturbed here and there."""
 
-    def __init__(self, module: ModuleType, seed: int, atol: float, rtol: float) -> None:
-        self.atol, self.rtol = atol, rtol
-        self.model = init_model(module, seed)
-        self.base_inputs = make_inputs(module, seed + 1)
-        self.other_inputs = make_inputs(module, seed + 2)
+    def __init__(self, module: ModuleType) -> None:
+        self.model = init_model(module, seed=0)
+        self.base_inputs = make_inputs(module, seed=1)
+        self.other_inputs = make_inputs(module, seed=2)
         self.run: Callable[[Sequence[Any]], list[torch.Tensor]] = lambda x: run_model(module, self.model, x)
         self.base = [o.clone() for o in self.run(self._copies(self.base_inputs))]
 
@@ -89,7 +79,7 @@ class _Probe:
     def _same(self, outputs: Sequence[torch.Tensor]) -> bool:
         """Whether the judge would take ``outputs`` for the base's."""
         return len(outputs) == len(self.base) and all(
-            a.shape == b.shape and a.allclose(b.to(a.dtype), rtol=self.rtol, atol=self.atol, equal_nan=True)
+            a.shape == b.shape and a.allclose(b.to(a.dtype), rtol=_TOLERANCE, atol=_TOLERANCE, equal_nan=True)
             for a, b in zip(self.base, outputs, strict=True)
         )
 
@@ -99,7 +89,7 @@ class _Probe:
                 return "not_finite", f"{int((~out.isfinite()).sum())} of {out.numel()} outputs are not finite"
         if not self._same(self.run(self._copies(self.base_inputs))):
             return "not_deterministic", "two runs on the same inputs differ by more than the tolerance"
-        zeros = [float((o.abs() <= self.atol).float().mean()) for o in self.base if o.is_floating_point()]
+        zeros = [float((o.abs() <= _TOLERANCE).float().mean()) for o in self.base if o.is_floating_point()]
         if zeros and min(zeros) > _MAX_ZERO_SHARE:
             return "near_zero", f"{min(zeros):.0%} of the outputs are zero within the tolerance"
         if self.base_inputs and self._same(self.run(self._copies(self.other_inputs))):

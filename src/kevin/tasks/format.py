@@ -10,22 +10,67 @@ import inspect
 import linecache
 import logging
 import re
+import signal
 import sys
-from collections.abc import Iterable, Sequence
+import threading
+from collections.abc import Iterable, Iterator, Sequence
+from contextlib import contextmanager
 from functools import partial
 from pathlib import Path
-from types import ModuleType
+from types import FrameType, ModuleType
 from typing import TYPE_CHECKING, Any, get_args
 
 from kevin.core.errors import TaskError, UsageError
 from kevin.core.texts import read_text, split_lines
 from kevin.core.types import DType, Task, TaskSpec, TensorSpec, digest
-from kevin.tasks.limit import TaskHangsError, time_limit
 
 if TYPE_CHECKING:
     import torch
 
 log = logging.getLogger(__name__)
+
+LIMIT_S = 120.0
+"""Of importing a reference, of making its inputs, and of making its model, each: a loop, a wait or a download in them
+would be waited for without end."""
+_AGAIN_S = 1.0
+
+
+class TaskHangsError(TaskError):
+    """A reference did not end; trying again would only take as long again."""
+
+
+class _Interrupt(BaseException):
+    """Not an Exception, which references may catch."""
+
+
+@contextmanager
+def time_limit(what: str) -> Iterator[None]:
+    """Interrupt what is inside when it takes longer than `LIMIT_S` of wall time.
+
+    In a process's main thread only, which alone can be interrupted: that is where references are inspected before
+    other threads and processes get to see them.
+
+    Raises:
+        TaskHangsError: it took too long; the text begins with ``what``.
+    """
+    if threading.current_thread() is not threading.main_thread():
+        yield
+        return
+
+    def interrupt(number: int, frame: FrameType | None) -> None:
+        raise _Interrupt
+
+    before = signal.signal(signal.SIGALRM, interrupt)
+    signal.setitimer(signal.ITIMER_REAL, LIMIT_S, _AGAIN_S)  # once more where a bare except has swallowed it
+    try:
+        yield
+    except _Interrupt:
+        raise TaskHangsError(
+            f"{what} did not end within {LIMIT_S:g} s: look for a loop, a wait or a download there, and take it out"
+        ) from None
+    finally:
+        signal.setitimer(signal.ITIMER_REAL, 0)
+        signal.signal(signal.SIGALRM, before)
 
 
 class SpecError(TaskError):

@@ -14,8 +14,8 @@ from kevin.core.errors import DataError
 from kevin.core.files import whole_folder, write_text, writing
 from kevin.core.identity import read_identity
 from kevin.core.texts import strict_json
-from kevin.policy.rehearsal import MARK as MARK_OF_REHEARSALS
-from kevin.policy.rehearsal import RECORDING
+from kevin.policy.load import MARK as MARK_OF_REHEARSALS
+from kevin.policy.load import RECORDING
 
 if TYPE_CHECKING:
     from transformers import PretrainedConfig
@@ -140,7 +140,7 @@ def _copy(folder: Path, patterns: tuple[str, ...], out: Path) -> None:
 def _initial_model(run_folder: Path) -> tuple[Path, PolicyConfig]:
     """The folder of what a run was trained from, still as it was then."""
     from kevin.policy.load import policy_identity
-    from kevin.policy.weights_place import model_folder
+    from kevin.policy.weights import model_folder
 
     ((name, recorded),) = read_identity(run_folder / "run.json")["policies"].items()
     files = recorded.pop("files")

@@ -11,7 +11,7 @@ from kevin.core import dialogue, files
 from kevin.core.errors import ConfigError, first_line
 from kevin.core.texts import strict_json
 from kevin.core.types import Language, Task
-from kevin.policy.rehearsal import MARK, RECORDING
+from kevin.policy.load import MARK, RECORDING
 from kevin.policy.replay import Recorded
 from kevin.train.architecture import read_architecture
 from kevin.train.pretrained import save_pretrained

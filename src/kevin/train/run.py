@@ -27,8 +27,7 @@ from kevin.core.identity import changes, refused, set_aside, write_identity
 from kevin.core.lengths import check_context, with_lengths
 from kevin.core.texts import strict_json
 from kevin.core.types import Task
-from kevin.policy.load import policy_identity
-from kevin.policy.rehearsal import has_random_weights
+from kevin.policy.load import has_random_weights, policy_identity
 from kevin.rollout.settings import Judge
 from kevin.train.order import training_tasks
 from kevin.train.records import Ended, rehearsal, run_summary

@@ -17,7 +17,7 @@ import torch
 from transformers.utils.logging import disable_progress_bar
 
 from kevin.core.config import Study
-from kevin.core.config.pretraining import FREE
+from kevin.core.config.base_model import FREE
 from kevin.core.errors import ConfigError
 from kevin.core.progress import progress
 from kevin.core.types import canonical_json, digest

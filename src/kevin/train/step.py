@@ -16,7 +16,7 @@ from kevin.core.lengths import response_tokens
 from kevin.core.provenance import provenance
 from kevin.core.types import Task, Turn, digest
 from kevin.policy.interface import Sampling
-from kevin.policy.rehearsal import rehearsed
+from kevin.policy.load import rehearsed
 from kevin.rollout.beside import judges_beside
 from kevin.rollout.refine import refine
 from kevin.rollout.settings import Judge, RolloutSettings, SharingJudge, TurnTiming, sum_seconds

@@ -16,8 +16,7 @@ from kevin.core.errors import PolicyError
 from kevin.policy.decode import TokenIds
 from kevin.policy.drafts import drafting
 from kevin.policy.interface import Sampling
-from kevin.policy.programs import shared_programs
-from kevin.policy.vllm import told_when_finished
+from kevin.policy.vllm import shared_programs, told_when_finished
 from kevin.train.policy import OnAnswer
 
 

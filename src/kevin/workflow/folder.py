@@ -14,7 +14,7 @@ from typing import IO
 import yaml
 
 from kevin.core.config import Study
-from kevin.core.config.removed import as_now
+from kevin.core.config.layers import as_now
 from kevin.core.errors import UsageError
 from kevin.core.files import write_text
 from kevin.core.identity import differences, with_defaults

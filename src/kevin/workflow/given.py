@@ -8,8 +8,7 @@ from pathlib import Path
 
 from kevin.core.config import Study
 from kevin.core.errors import ConfigError
-from kevin.policy.weights import PACKAGE, find_weights
-from kevin.policy.weights_place import must_be_local
+from kevin.policy.weights import PACKAGE, find_weights, must_be_local
 
 
 def require_model(study: Study, policy: str) -> None:

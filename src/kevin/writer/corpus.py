@@ -24,14 +24,14 @@ from kevin.core.config import Study
 from kevin.core.errors import ConfigError, HarnessError
 from kevin.core.types import Task, Transcript, canonical_json, digest
 from kevin.tasks.build import build_tasks, unseen_sequences
-from kevin.tasks.catalog import catalog
+from kevin.tasks.catalog import catalog, catalog_extended
 from kevin.tasks.compose import compose
-from kevin.tasks.extended import catalog_extended, compose_general
+from kevin.tasks.general import compose_general
 from kevin.tasks.kernelbench_ops import kernelbench_sequences
 from kevin.tasks.ops import sequence
-from kevin.writer.later import Past, later_transcripts
+from kevin.writer.first_turns import first_transcripts
+from kevin.writer.later_turns import Past, later_transcripts
 from kevin.writer.plan import Habits
-from kevin.writer.school import school_transcripts
 from kevin.writer.transcripts import MAX_TURNS, transcripts
 
 OWN_TASKS = 4
@@ -175,7 +175,7 @@ def school_corpus(
 
 
 def _first(study: Study, tasks: list[Task], num: int, seed: int, *, held_out: bool = False) -> Iterator[Transcript]:
-    return school_transcripts(tasks, study.language, num, seed, held_out_styles=held_out)
+    return first_transcripts(tasks, study.language, num, seed, held_out_styles=held_out)
 
 
 def _later(study: Study, pasts: tuple[Past, ...], num: int, seed: int) -> Iterator[Transcript]:

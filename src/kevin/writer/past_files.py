@@ -17,10 +17,9 @@ from kevin.core.config import Study
 from kevin.core.errors import DataError
 from kevin.core.provenance import provenance
 from kevin.core.types import Language, Task, Turn
+from kevin.writer.ceiling import counterpart
 from kevin.writer.corpus import Pasts, school_tasks
-from kevin.writer.counterpart import counterpart
-from kevin.writer.later import Past, past_of
-from kevin.writer.past import PastTask, past_tasks, written_answers
+from kevin.writer.later_turns import Past, PastTask, past_of, past_tasks, written_answers
 
 log = logging.getLogger(__name__)
 

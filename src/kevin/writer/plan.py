@@ -1,9 +1,10 @@
-"""Plans: what a kernel for a task shall be, drawn without any preference for the good."""
+"""Plans: what a kernel for a task shall be, drawn without any preference for the good; and the kernel of a plan."""
 
 from __future__ import annotations
 
 import itertools
 import random
+import re
 from collections.abc import Iterator, Mapping, Sequence
 from functools import lru_cache
 from typing import Any, NamedTuple
@@ -11,15 +12,12 @@ from typing import Any, NamedTuple
 from kevin.core.errors import TaskError
 from kevin.core.types import Frozen, Language, OpCall, Task
 from kevin.tasks.ops import Step, sizes_of, trace
-from kevin.writer import cpp, cuda
 from kevin.writer.code import Code
-from kevin.writer.general import cpp as general_cpp
-from kevin.writer.general import cuda as general_cuda
-from kevin.writer.general.pointwise_lines import is_pointwise
+from kevin.writer.general.program import program as general_program
 from kevin.writer.general.space import space
-from kevin.writer.rename import renamed
-from kevin.writer.space import Space, space_of
-from kevin.writer.special import is_special
+from kevin.writer.pointwise import is_pointwise
+from kevin.writer.special.program import program as special_program
+from kevin.writer.special.space import Space, is_special, space_of
 
 SWAPPED = "swapped_ops"
 """The one mistake that is made before any line is written: two operators in the wrong order."""
@@ -86,13 +84,8 @@ def _program(task: Task, plan: Plan) -> Code:
     steps = list(_steps(task))
     if SWAPPED in plan.mistakes and (i := _swappable(steps)) is not None:
         steps[i], steps[i + 1] = steps[i + 1], steps[i]
-    if is_special(_steps(task), plan.language):
-        writer = cuda if plan.language == "cuda" else cpp
-        special: Code = writer.program(task.spec, steps, dict(plan.slots))
-        return special
-    general = general_cuda if plan.language == "cuda" else general_cpp
-    whole: Code = general.program(task.spec, steps, dict(plan.slots))
-    return whole
+    program = special_program if is_special(_steps(task), plan.language) else general_program
+    return program(task.spec, steps, dict(plan.slots), plan.language)
 
 
 def mistakes_of(task: Task, plan: Plan) -> tuple[str, ...]:
@@ -109,7 +102,7 @@ def render(task: Task, plan: Plan, names: Mapping[str, str] | None = None) -> st
     """The kernel's source. Raises ValueError for a mistake that this plan cannot make.
 
     ``names``: what the tensors are called in place of their names in the task's spec, in the order of the signature
-    (`kevin.tasks.styled.Styled.names`).
+    (`kevin.writer.modules.styled.Styled.names`).
     """
     if names is not None and task.spec is not None:
         order = list(names)
@@ -119,15 +112,11 @@ def render(task: Task, plan: Plan, names: Mapping[str, str] | None = None) -> st
     return text if names is None else renamed(text, names)
 
 
-def enumerate_plans(task: Task, language: Language, *, mistakes: bool = False) -> Iterator[Plan]:
-    """Every plan without a mistake, in a fixed order; on request each followed by all of its broken versions."""
+def enumerate_plans(task: Task, language: Language) -> Iterator[Plan]:
+    """Every plan without a mistake, in a fixed order."""
     space = plan_space(task, language)
     for values in itertools.product(*space.values()):
-        plan = Plan(language=language, slots=tuple(zip(space, values, strict=True)))
-        yield plan
-        if mistakes:
-            for mistake in mistakes_of(task, plan):
-                yield plan.model_copy(update={"mistakes": (mistake,), "care": "quick"})
+        yield Plan(language=language, slots=tuple(zip(space, values, strict=True)))
 
 
 def sample_plan(rng: random.Random, task: Task, language: Language, habits: Habits = EVEN) -> Plan:
@@ -169,3 +158,43 @@ def summarise(before: Plan | None, plan: Plan) -> str:
         return "first version."
     changed = changed_slots(before, plan)
     return f"changed {', '.join(changed)}." if changed else "changed nothing."
+
+
+# --- names of tensors -------------------------------------------------------------------------------------------
+
+_WORD = re.compile(r'"[^"\n]*"|(?<![\w.\"])[A-Za-z_]\w*')
+"""Strings go as they are: those of asm statements have letters of their own."""
+_CONSTANT = re.compile(r"(\w+?)_(d\d+|size)")
+_MACRO = "#define PRAGMA("
+"""Its argument is no tensor."""
+
+
+def renamed(text: str, names: Mapping[str, str]) -> str:
+    """``text`` with every tensor and its constants under the new name; variables that stand in the way give way.
+
+    Args:
+        names: by the name in ``text`` the new one.
+    """
+    words = set(_WORD.findall(text))
+    new: dict[str, str] = {}
+    for word in words:
+        match = _CONSTANT.fullmatch(word)
+        if word in names:
+            new[word] = names[word]
+        elif match and match[1] in names:
+            new[word] = f"{names[match[1]]}_{match[2]}"
+    given = set(new.values()) | set(names.values())
+    for word in words - new.keys():
+        if word in given:
+            new[word] = _free(word, words | given)
+    lines = (
+        line if line.startswith(_MACRO) else _WORD.sub(lambda m: new.get(m.group(), m.group()), line)
+        for line in text.split("\n")
+    )
+    return "\n".join(lines)
+
+
+def _free(word: str, taken: set[str]) -> str:
+    while word in taken:
+        word += "_"
+    return word

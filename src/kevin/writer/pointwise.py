@@ -2,14 +2,12 @@
 
 from __future__ import annotations
 
-from collections.abc import Sequence
-
-from kevin.core.errors import TaskError
 from kevin.tasks.ops import Step
-from kevin.writer import layout
-from kevin.writer.code import Code
 
-LINES: dict[str, tuple[tuple[str, str], ...]] = {
+Lines = dict[str, tuple[tuple[str, str], ...]]
+"""By operator: pairs of the right statement and a wrong one. ``{c}f`` and the like are the operator's attributes."""
+
+_COMMON: Lines = {
     "relu": (("v = v > 0 ? v : 0;", "v = v < 0 ? v : 0;"),),
     "leaky_relu": (("v = v > 0 ? v : {slope}f * v;", "v = v > 0 ? v : v - {slope}f;"),),
     "sigmoid": (("v = 1 / (1 + exp(-v));", "v = 1 / (1 + exp(v));"),),
@@ -36,40 +34,53 @@ LINES: dict[str, tuple[tuple[str, str], ...]] = {
         ("v = v < {min}f ? {min}f : v;", "v = v < 0 ? 0 : v;"),
         ("v = v > {max}f ? {max}f : v;", "v = v > 6 ? 6 : v;"),
     ),
+}
+
+SPECIAL_LINES: Lines = {
+    **_COMMON,
     "bias_add": (("v = v + {bias}[{channel}];", "v = v + {bias}[0];"),),
     "add_input": (("v = v + {second}[{index}];", "v = v - {second}[{index}];"),),
     "mul_input": (("v = v * {second}[{index}];", "v = v + {second}[{index}];"),),
 }
-"""By operator: pairs of the right statement and a wrong one. ``{c}f`` and the like are the operator's attributes."""
+"""Those that `kevin.writer.special` knows: element ``n`` of row ``r``."""
+
+LINES: Lines = {
+    **_COMMON,
+    "selu": (
+        (
+            "v = 1.050700987f * (v > 0 ? v : 1.673263242f * expm1(v));",
+            "v = 1.050700987f * (v > 0 ? v : 1.673263242f * exp(v));",
+        ),
+    ),
+    "hardsigmoid": (("v = v < -3 ? 0 : v > 3 ? 1 : v / 6 + 0.5f;", "v = v < -3 ? 0 : v > 3 ? 1 : v / 6;"),),
+    "new_gelu": (
+        (
+            "v = 0.5f * v * (1 + tanh(0.7978845608f * (v + 0.044715f * v * v * v)));",
+            "v = 0.5f * v * (1 + tanh(0.7978845608f * v));",
+        ),
+    ),
+    "abs": (("v = fabs(v);", "v = -v;"),),
+    "square": (("v = v * v;", "v = 2 * v;"),),
+    "sub_scalar": (("v = v - {c}f;", "v = {c}f - v;"),),
+    "div_scalar": (("v = v / {c}f;", "v = v * {c}f;"),),
+    "clamp_min": (("v = v < {min}f ? {min}f : v;", "v = v > {min}f ? {min}f : v;"),),
+    "min_scalar": (("v = v < {c}f ? v : {c}f;", "v = v > {c}f ? v : {c}f;"),),
+    "max_scalar": (("v = v > {c}f ? v : {c}f;", "v = v < {c}f ? v : {c}f;"),),
+    "bias_add": (("v = v + {parameter};", "v = v + {wrong};"),),
+    "add_param": (("v = v + {parameter};", "v = v + {wrong};"),),
+    "sub_param": (("v = v - {parameter};", "v = v + {parameter};"),),
+    "mul_param": (("v = v * {parameter};", "v = v + {parameter};"),),
+    "min_param": (("v = v < {parameter} ? v : {parameter};", "v = v > {parameter} ? v : {parameter};"),),
+    "add_input": (("v = v + {second}[i];", "v = v - {second}[i];"),),
+    "mul_input": (("v = v * {second}[i];", "v = v + {second}[i];"),),
+    "scale_input": (("v = v * (real){second};", "v = v + (real){second};"),),
+    "add_residual": (("v = v + {other};", "v = v - {other};"),),
+    "mul_residual": (("v = v * {other};", "v = v + {other};"),),
+    "residual_sub": (("v = {other} - v;", "v = v - {other};"),),
+    "dropout": (),
+}
+"""All: element ``i`` of a tensor."""
 
 
 def is_pointwise(step: Step) -> bool:
     return step.op.name in LINES
-
-
-def end_of_run(steps: Sequence[Step], at: int) -> int:
-    """Where the element-wise operators that follow step ``at`` end."""
-    run = at + 1
-    while run < len(steps) and is_pointwise(steps[run]):
-        run += 1
-    return run
-
-
-def add_function(code: Code, name: str, steps: Sequence[Step], rank: int | None) -> None:
-    """A function ``name`` of a value, and of its row and element where the tensor is not flat (``rank``)."""
-    place = ", int64_t r, int64_t n" if rank is not None else ""
-    code.add(f"auto {name} = [=](real v{place}) {{")
-    with code.indented():
-        for step in steps:
-            _add_statements(code, step, layout.channel(rank) if rank is not None else "")
-        code.add("return v;", missing_semicolon="return v")
-    code.add("};")
-
-
-def _add_statements(code: Code, step: Step, channel: str) -> None:
-    if not channel and (step.parameters or step.second):
-        raise TaskError(f"the kernel writer knows no {step.op.name} after a reduction")
-    fields: dict[str, str | int | float] = {**step.op.attrs, "index": "r * N + n", "channel": channel}
-    fields |= {"bias": step.parameters[-1] if step.parameters else "", "second": step.second or ""}
-    for right, wrong in LINES[step.op.name]:
-        code.add(right.format(**fields), wrong_formula=wrong.format(**fields), op_left_out=None)

@@ -1,8 +1,11 @@
-"""What a kernel writer can decide, and the sentence that stands for each decision in a chain of thought."""
+"""What a kernel writer can decide, the sentence for each decision in a chain of thought, and what C++ makes of some."""
 
 from __future__ import annotations
 
+import re
 from collections.abc import Mapping
+
+from kevin.writer.code import Code
 
 Slots = Mapping[str, str]
 
@@ -95,3 +98,26 @@ def simd(reduction: str | None = None) -> str:
 def parallel(reduction: str | None = None) -> str:
     """What stands before an outermost loop in C++."""
     return f"OUTER(reduction({reduction}))" if reduction else "OUTER()"
+
+
+_MATH_CALL = re.compile(r"\b(exp|tanh|erf|log1p|log|expm1|fabs|sqrt)\(")
+_INNER = {"plain": "", "simd": " PRAGMA(omp simd __VA_ARGS__)", "unroll": " PRAGMA(GCC unroll 8)"}
+_OUTER = {"one": "", "openmp": " PRAGMA(omp parallel for __VA_ARGS__)"}
+
+
+def uses_math(body: Code) -> bool:
+    return bool(_MATH_CALL.search(body.text()))
+
+
+def add_prelude(code: Code, slots: Slots, *, uses_math: bool) -> None:
+    """What stands before a C++ kernel: arithmetic, pragmas of the innermost and outermost loops, type of the sums."""
+    if slots["math"] == "fast":
+        code.add("#define __FAST_MATH__ 1")
+        code.add('#pragma GCC optimize("fast-math")')
+    needed: dict[str, str | None] = {"missing_include": None} if uses_math else {}
+    code.add("#include <cmath>", **needed)
+    code.add("using namespace std;")
+    code.add("#define PRAGMA(x) _Pragma(#x)")
+    code.add(f"#define INNER(...){_INNER[slots['loop']]}")
+    code.add(f"#define OUTER(...){_OUTER[slots['threads']]}")
+    code.add(f"typedef {slots['real']} real;")

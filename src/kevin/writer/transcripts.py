@@ -6,15 +6,18 @@ kernels before it in a way drawn by shares (`kevin.writer.ways`), good ways and 
 
 from __future__ import annotations
 
+import math
 import random
+import re
 from collections.abc import Collection, Iterator, Sequence
 
 from kevin.core import dialogue, fences
+from kevin.core.dialogue import feedback
 from kevin.core.history import HistoryConfig
-from kevin.core.types import Exchange, Kernel, Language, Task, Transcript, Turn
-from kevin.writer.plan import EVEN, Habits, Plan, render, sample_plan, summarise
+from kevin.core.texts import split_lines
+from kevin.core.types import Exchange, Kernel, Language, Outcome, Task, Transcript, Turn
+from kevin.writer.plan import COMPILE_ERRORS, EVEN, Habits, Plan, render, sample_plan, summarise
 from kevin.writer.slots import CARE, sentence
-from kevin.writer.synthetic import SpeedLaw, made_up_feedback
 from kevin.writer.ways import Continuation, Seen, Ways, go_on
 
 OPENING = "Okay, this is computed:"
@@ -55,18 +58,14 @@ def completion(
     opening = rng.choice(OTHER_OPENINGS) if rng.random() < OTHER_OPENING_SHARE else OPENING
     thought = [opening, *_forward(task), *goes_on, CARE[plan.care]]
     thought += [sentence(slot, value) for slot, value in plan.slots if decided is None or slot in decided]
-    fence = dialogue.FENCES["c_abi", plan.language]
-    return "\n".join(
-        [
-            fences.THINK_OPEN,
-            *thought,
-            fences.THINK_CLOSE,
-            f"```{fence}",
-            source.rstrip(),
-            "```",
-            f"{dialogue.SUMMARY} {summary}",
-        ]
-    )
+    return assembled(thought, plan.language, source, summary)
+
+
+def assembled(thought: Sequence[str], language: Language, source: str, summary: str) -> str:
+    """An answer of these parts."""
+    fence = dialogue.FENCES["c_abi", language]
+    kernel = [f"```{fence}", source.rstrip(), "```"]
+    return "\n".join([fences.THINK_OPEN, *thought, fences.THINK_CLOSE, *kernel, f"{dialogue.SUMMARY} {summary}"])
 
 
 def transcripts(
@@ -79,11 +78,9 @@ def transcripts(
     first_answers: int = 1,
     later_answers: int = 1,
     habits: Habits = EVEN,
-    later_share: float = LATER_SHARE,
-    ways: Ways = SHARES,
     history: HistoryConfig = ALL,
 ) -> Iterator[Transcript]:
-    """``num`` transcripts over tasks drawn evenly, of one turn or, at ``later_share``, of two to ``max_turns``, few
+    """``num`` transcripts over tasks drawn evenly, of one turn or, at `LATER_SHARE`, of two to ``max_turns``, few
     more often.
 
     The same arguments give the same transcripts.
@@ -98,11 +95,11 @@ def transcripts(
         if not order:
             order = rng.sample(list(tasks), len(tasks))
         task = order.pop()
-        if max_turns == 1 or rng.random() >= later_share:
+        if max_turns == 1 or rng.random() >= LATER_SHARE:
             yield _first_turn(rng, task, language, first_answers, habits)
             continue
         (num_turns,) = rng.choices(range(2, max_turns + 1), weights=range(max_turns - 1, 0, -1))
-        yield _later_turns(rng, task, language, num_turns, later_answers, habits, ways, history)
+        yield _later_turns(rng, task, language, num_turns, later_answers, habits, history)
 
 
 def _first_turn(rng: random.Random, task: Task, language: Language, num_answers: int, habits: Habits) -> Transcript:
@@ -121,7 +118,6 @@ def _later_turns(
     num_turns: int,
     num_answers: int,
     habits: Habits,
-    ways: Ways,
     history: HistoryConfig,
 ) -> Transcript:
     law = SpeedLaw(rng)
@@ -133,7 +129,7 @@ def _later_turns(
         shown = _shown(past, history)
         is_asked = history.is_whole or number == num_turns
         num_drawn = num_answers if is_asked else 1
-        drawn = [_drawn(rng, task, language, shown, ways, habits) for _ in range(num_drawn)]
+        drawn = [_drawn(rng, task, language, shown, habits) for _ in range(num_drawn)]
         sources = [c.source or render(task, c.plan) for c in drawn]
         if is_asked:
             answers = [
@@ -146,12 +142,10 @@ def _later_turns(
     return Transcript(task_id=task.id, conversation=conversation, exchanges=tuple(exchanges))
 
 
-def _drawn(
-    rng: random.Random, task: Task, language: Language, shown: Sequence[Seen], ways: Ways, habits: Habits
-) -> Continuation:
+def _drawn(rng: random.Random, task: Task, language: Language, shown: Sequence[Seen], habits: Habits) -> Continuation:
     """How a later turn goes on; as a first one where its prompt shows nothing."""
     if shown:
-        return go_on(rng, task, None, language, shown, ways, habits, quotes=False)
+        return go_on(rng, task, None, language, shown, SHARES, habits, quotes=False)
     plan = sample_plan(rng, task, language, habits)
     return Continuation("start_anew", (), plan, None, summarise(None, plan))
 
@@ -182,3 +176,104 @@ def _seen(rng: random.Random, law: SpeedLaw, task: Task, plan: Plan, source: str
         finish_reason="stop",
     )
     return Seen(turn, right)
+
+
+_SPEEDUPS = (0.05, 4.0)
+_EFFECT = 0.5
+"""Standard deviation of the logarithm of what one decision does to the speed."""
+_MATH_NAME = re.compile(r"\b(\w+)\(")
+_MATH_NAMES = ("exp", "tanh", "erf", "log1p", "log", "expm1", "fabs", "sqrt")
+
+
+class SpeedLaw:
+    """The speed of a plan: a product of random factors, one for each decision that it takes."""
+
+    def __init__(self, rng: random.Random) -> None:
+        self._rng = random.Random(rng.random())
+        low, high = (math.log(s) for s in _SPEEDUPS)
+        self._log_speed = self._rng.uniform(low, high)
+        self._effects: dict[tuple[str, str], float] = {}
+
+    def speedup(self, plan: Plan) -> float:
+        """Over eager PyTorch; the same for the same decisions."""
+        for decision in plan.slots:
+            if decision not in self._effects:
+                self._effects[decision] = self._rng.gauss(0, _EFFECT)
+        return math.exp(self._log_speed + sum(self._effects[decision] for decision in plan.slots))
+
+
+def made_up_feedback(
+    rng: random.Random, task: Task, plan: Plan, right: str, source: str, law: SpeedLaw
+) -> tuple[Outcome, str]:
+    """Outcome and feedback text for ``source``, the kernel of ``plan``; ``right`` is the same without the mistake.
+
+    Of several mistakes the first is spoken of.
+    """
+    if not plan.mistakes:
+        return Outcome.CORRECT, feedback(Outcome.CORRECT, "", law.speedup(plan))
+    if plan.mistakes[0] in COMPILE_ERRORS:
+        said = _said_by_nvcc if plan.language == "cuda" else _said_by_gcc
+        message = said(plan, split_lines(right), split_lines(source))
+        return Outcome.COMPILE_ERROR, feedback(Outcome.COMPILE_ERROR, message, None)
+    return Outcome.INCORRECT, feedback(Outcome.INCORRECT, _mismatch(rng, task), None)
+
+
+def _first_difference(right: list[str], wrong: list[str]) -> tuple[int, str]:
+    """Number and text of the first line that is not as it should be."""
+    pairs = zip(right, [*wrong, ""], strict=False)
+    return next(((i, w) for i, (r, w) in enumerate(pairs, 1) if r != w), (1, wrong[0]))
+
+
+def _said_by_nvcc(plan: Plan, right: list[str], wrong: list[str]) -> str:
+    """The first errors in nvcc's words."""
+    number, line = _first_difference(right, wrong)
+    if plan.mistakes[0] == "undeclared_name":
+        return _nvcc_error(number, line, line.find("num"), 'identifier "num" is undefined')
+    if plan.mistakes[0] == "missing_semicolon":  # found out at the next token
+        after = wrong[number] if number < len(wrong) else ""
+        return _nvcc_error(number + 1, after, len(after) - len(after.lstrip()), 'expected a ";"')
+    text = 'more than one instance of overloaded function "launch" has "C" linkage'
+    errors = [_nvcc_error(number, line, line.find("launch"), text)]
+    name = re.split(r"double\* ", line)[-1].split(",")[0]
+    text = 'argument of type "const double *" is incompatible with parameter of type "const float *"'
+    for call, source in enumerate(wrong[number:], number + 1):
+        if re.search(rf">>>\({name}[,)]", source):
+            errors.append(_nvcc_error(call, source, source.find(">>>(") + 4, text))
+    return "\n\n".join(errors)
+
+
+def _nvcc_error(number: int, line: str, column: int, text: str) -> str:
+    return f"kernel.cu({number}): error: {text}\n  {line}\n  {' ' * column}^"
+
+
+def _said_by_gcc(plan: Plan, right: list[str], wrong: list[str]) -> str:
+    """The first error in g++'s words."""
+    number, line = _first_difference(right, wrong)
+    if plan.mistakes[0] == "missing_include":
+        calls = ((i, s, m) for i, s in enumerate(wrong, 1) for m in _MATH_NAME.finditer(s) if m.group(1) in _MATH_NAMES)
+        number, line, call = next(calls)
+        column, name = call.start() + 1, call.group(1)
+        text = f"'{name}' was not declared in this scope"
+    elif plan.mistakes[0] == "undeclared_name":
+        column, name = line.find("num;") + 1, "num"
+        text = "'num' was not declared in this scope"
+    elif plan.mistakes[0] == "missing_semicolon":
+        column, name = len(line) + 1, "^"
+        text = "expected ';' before '}' token"
+    else:
+        column, name = line.find("launch") + 1, "launch"
+        text = "conflicting declaration of C function 'void launch(const double*"
+    marks = f"      | {' ' * (column - 1)}^{'~' * (len(name) - 1)}"
+    return f"kernel.cpp:{number}:{column}: error: {text}\n{number:5d} | {line}\n{marks}"
+
+
+def _mismatch(rng: random.Random, task: Task) -> str:
+    """A wrong result in the words of `kevin.judge.correctness.compare`."""
+    assert task.spec is not None
+    out = task.spec.outputs[0]
+    index = f"[{', '.join(str(rng.randrange(d)) for d in out.shape)}]" if out.shape else ""
+    bad = rng.randint(1, out.num_elements)
+    where = f"{bad} of {out.num_elements} elements ({100 * bad / out.num_elements:.2g} %) are wrong"
+    if rng.random() < 0.5:
+        where = "every element is wrong" if out.shape else "the value is wrong"
+    return f"out: {where}; out{index} is {rng.gauss(0, 1):.6g}, expected {rng.gauss(0, 1):.6g}"

@@ -11,7 +11,7 @@ from hypothesis import strategies as st
 from pydantic import ValidationError
 
 from kevin.core.config import Study, load_study, merge, section_digest, validate_study
-from kevin.core.config.removed import REMOVED, as_now
+from kevin.core.config.layers import REMOVED, as_now
 from kevin.core.errors import ConfigError, UsageError
 from kevin.core.identity import with_defaults
 from kevin.core.protocol import PROTOCOL_VERSION, JudgeProtocol

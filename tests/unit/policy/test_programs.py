@@ -9,7 +9,7 @@ from typing import Any
 import pytest
 from transformers import LlamaConfig, PretrainedConfig
 
-from kevin.policy.programs import shared_programs
+from kevin.policy.vllm import shared_programs
 
 
 @dataclasses.dataclass

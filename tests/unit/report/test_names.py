@@ -10,7 +10,7 @@ from report_fixtures import make_study, write_report, write_study
 
 from kevin.core.config import Study
 from kevin.core.config.layers import plain
-from kevin.core.config.load import validate_study
+from kevin.core.config.study import validate_study
 from kevin.core.errors import ConfigError
 from kevin.core.files import read_table, write_csv
 from kevin.report.answers import read_typed

@@ -11,8 +11,7 @@ from kevin.core.files import read_tasks, write_tasks
 from kevin.tasks import build
 from kevin.tasks.build import build_tasks, composed_tasks, unseen_sequences
 from kevin.tasks.filters import Rejection
-from kevin.tasks.ops import call, sequence
-from kevin.tasks.render import render
+from kevin.tasks.ops import call, render_module, sequence
 
 COUNTS = {"num_train": 3, "num_eval_level1": 2, "num_eval_level2": 2}
 
@@ -93,7 +92,7 @@ def kernelbench(folder: Path, dialect="c_abi", **files: str):
     for level in (1, 2):
         (folder / f"level{level}").mkdir(parents=True)
         for number in range(1, 6):
-            source = render([call("relu")], {"batch_size": number, "dim": level})
+            source = render_module([call("relu")], {"batch_size": number, "dim": level})
             (folder / f"level{level}" / f"{number}_Task.py").write_text(source)
     for name, source in files.items():
         (folder / "level2" / f"{name.lstrip('_')}.py").write_text(source)
@@ -178,7 +177,7 @@ def test_names_of_held_out_tasks_that_are_none(tmp_path: Path, names, told):
 
 def test_flaws_are_of_kernelbenchs_own_tasks(tmp_path: Path):
     """Its tasks 9 and 80 of level 2 have some; those of others may have any number."""
-    source = render([call("relu")], {"batch_size": 2, "dim": 2})
+    source = render_module([call("relu")], {"batch_size": 2, "dim": 2})
     for folder in ("mine", "a/KernelBench"):
         tasks = [t for t, _ in build_tasks(kernelbench(tmp_path / folder, **{"_80_Mine": source, "_9_Mine": source}))]
         assert any(t.flaws for t in tasks) == (folder == "a/KernelBench")
@@ -200,7 +199,7 @@ def test_own_references_that_do_not_work_are_refused_by_file_and_line(tmp_path: 
         assert f"{tmp_path}/my-tasks/{words}" in said
     for name in ("6_New", "7_Typo"):
         (tmp_path / "my-tasks/level2" / f"{name}.py").unlink()
-    (tmp_path / "my-tasks/level2/5_Task.py").write_text(render([call("relu")], {"batch_size": 5, "dim": 2}))
+    (tmp_path / "my-tasks/level2/5_Task.py").write_text(render_module([call("relu")], {"batch_size": 5, "dim": 2}))
     assert len(build_tasks(study)) == 10
 
 
@@ -228,7 +227,7 @@ def test_level_3_is_evaluated_where_the_dialect_can_take_its_tasks(tmp_path: Pat
         bench = made.tasks.kernelbench.model_copy(update={"levels": (1, 2, 3)})
         return made.model_copy(update={"tasks": made.tasks.model_copy(update={"kernelbench": bench})})
 
-    good = render([call("relu"), call("relu")], {"batch_size": 2, "dim": 4})
+    good = render_module([call("relu"), call("relu")], {"batch_size": 2, "dim": 4})
     for dialect in ("c_abi", "load_inline"):
         assert [t.id for t, part in build_tasks(study(dialect, good)) if part == "level3"] == ["kb/3/1"]
     assert [t.id for t in by_split(build_tasks(study("load_inline", BROKEN)))["level3"]] == ["kb/3/1"]

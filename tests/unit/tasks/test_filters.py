@@ -6,8 +6,7 @@ from kevin.core.types import Task
 from kevin.tasks.catalog import catalog
 from kevin.tasks.compose import compose
 from kevin.tasks.filters import check_task
-from kevin.tasks.ops import call
-from kevin.tasks.render import render
+from kevin.tasks.ops import call, render_module
 
 pytestmark = pytest.mark.usefixtures("one_thread")
 
@@ -64,7 +63,7 @@ def test_a_good_module_passes_however_fast_it_is():
 
 def test_the_softmax_that_is_summed_away():
     ops = (call("linear"), call("softmax"), call("sum_dim"))
-    source = render(ops, {"batch_size": 8, "in_features": 16, "out_features": 32})
+    source = render_module(ops, {"batch_size": 8, "in_features": 16, "out_features": 32})
     known = Task(id="l2/x", level=2, name="x", source=source, ops=ops, origin="composed")
     found = check_task(known)
     assert found is not None

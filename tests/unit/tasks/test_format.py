@@ -167,7 +167,7 @@ HANGS = "while True:\n        try:\n            time.sleep(60)\n        except {
     ],
 )
 def test_a_reference_that_does_not_end_is_named(monkeypatch, place, words, caught):
-    monkeypatch.setattr("kevin.tasks.limit.LIMIT_S", 0.3)
+    monkeypatch.setattr("kevin.tasks.format.LIMIT_S", 0.3)
     source = minimal("return x").replace("import torch\n", "import time\nimport torch\n", 1)
     source = source.replace(
         "    def forward", "    def __init__(self):\n        super().__init__()\n        pass\n    def forward"

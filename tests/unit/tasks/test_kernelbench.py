@@ -11,8 +11,7 @@ import yaml
 from kevin.core.config import KernelBenchSource
 from kevin.core.errors import ConfigError, DataError
 from kevin.tasks import kernelbench as kb
-from kevin.tasks.ops import call
-from kevin.tasks.render import render
+from kevin.tasks.ops import call, render_module
 
 NUM = 12
 
@@ -24,7 +23,7 @@ def checkout(tmp_path: Path) -> Path:
         folder.mkdir(parents=True)
         for number in range(1, NUM + 1):
             ops = [call("relu")] if level == 1 else [call("relu"), call("scale", c=number)]
-            source = render(ops, {"batch_size": number, "dim": 4})
+            source = render_module(ops, {"batch_size": number, "dim": 4})
             (folder / f"{number}_Own_Task_{number}_.py").write_text(source)
         (folder / "README.md").write_text("not a task")
     return tmp_path / "checkout"

@@ -7,10 +7,9 @@ from typer.testing import CliRunner
 
 from kevin.cli.app import app
 from kevin.core.errors import ConfigError
-from kevin.tasks.extended import compose_general
+from kevin.tasks.general import compose_general
 from kevin.tasks.kernelbench_ops import coverage, difference, kernelbench_rows, kernelbench_sequences
-from kevin.tasks.ops import sequence
-from kevin.tasks.render import render
+from kevin.tasks.ops import render_module, sequence
 
 _SIZES = {
     "level1/72": {"batch_size": 2, "in_channels": 8, "depth": 4, "height": 5, "width": 6, "out_channels": 8},
@@ -31,7 +30,7 @@ def test_the_table_holds_both_levels():
 def test_modules_are_compared_shape_by_shape(name, tmp_path):
     row = next(row for row in kernelbench_rows() if row.name == name)
     module = tmp_path / "module.py"
-    source = render(row.ops, _SIZES[name])
+    source = render_module(row.ops, _SIZES[name])
     module.write_text(source)
     assert difference(row, module) is None
     module.write_text(source.replace("        return out", "        return out.unsqueeze(0)"))

@@ -8,7 +8,7 @@ from typing import Any
 import pytest
 
 from kevin.core.config import Study, load_study
-from kevin.core.config.load import merge
+from kevin.core.config.study import merge
 from kevin.core.errors import ConfigError
 from kevin.workflow import given
 

@@ -27,8 +27,7 @@ from kevin.tasks.kernelbench import named_sequence
 from kevin.train import school
 from kevin.writer import corpus, past_files
 from kevin.writer.corpus import Writers, families, school_tasks
-from kevin.writer.past import written_answers
-from kevin.writer.read_back import read_plan
+from kevin.writer.later_turns import read_plan, written_answers
 
 NUM_TASKS, NUM_HELD_OUT = 5, 1
 

@@ -6,8 +6,7 @@ from kevin.core.protocol import JudgeProtocol
 from kevin.core.types import Kernel, Outcome, Task
 from kevin.judge.evaluate import judge_kernel
 from kevin.tasks.format import inspect_task
-from kevin.writer.ceiling import ceiling_kernels
-from kevin.writer.counterpart import counterpart
+from kevin.writer.ceiling import ceiling_kernels, counterpart
 
 ITS_OWN_MODULE = """
 import torch

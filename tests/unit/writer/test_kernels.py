@@ -1,5 +1,6 @@
 """Every kernel that the writer calls free of mistakes computes what PyTorch computes: of specialised writers, and in
-general stages."""
+general stages.
+"""
 
 from __future__ import annotations
 
@@ -25,7 +26,7 @@ from kevin.core import abi
 from kevin.core.types import Task
 from kevin.tasks.catalog import catalog
 from kevin.tasks.compose import compose
-from kevin.tasks.render import trace_task
+from kevin.tasks.ops import trace_task
 from kevin.writer.ceiling import ceiling_kernels
 from kevin.writer.general.dims import transposed_size, window_size
 from kevin.writer.general.stages import cut

@@ -15,23 +15,20 @@ from kevin.core.errors import TaskError
 from kevin.core.types import Outcome
 from kevin.tasks.format import inspect_task
 from kevin.tasks.ops import call
-from kevin.writer import later as later_module
-from kevin.writer import past
-from kevin.writer.hints import hints
-from kevin.writer.later import Past, later_transcripts, past_of
-from kevin.writer.past import past_tasks, written_answers
+from kevin.writer import later_turns
+from kevin.writer.first_turns import answer, styled_anew
+from kevin.writer.later_turns import Past, later_transcripts, past_of, past_tasks, read_plan, written_answers
 from kevin.writer.plan import FLAWLESS, Plan, mistakes_of, plan_space, render, sample_plan, without_mistakes
-from kevin.writer.read_back import read_plan
-from kevin.writer.school import answer, styled_anew
 from kevin.writer.slots import sentence
-from kevin.writer.ways import Seen, Ways, fastest_of, go_on
+from kevin.writer.ways import Seen, Ways, fastest_of, go_on, hints
 
 PROFILE = " It reaches 12 % of the memory bandwidth. It reaches 71 % of the arithmetic peak."
 
 
 @pytest.fixture(autouse=True)
-def four_turns(monkeypatch):
-    monkeypatch.setattr(later_module, "MAX_PAST", 4)
+def four_turns_and_even_ways(monkeypatch):
+    monkeypatch.setattr(later_turns, "MAX_PAST", 4)
+    monkeypatch.setattr(later_turns, "WAYS", Ways())
 
 
 def only(*ways: str) -> Ways:
@@ -75,7 +72,9 @@ def differing(a: Plan, b: Plan) -> list[str]:
 def test_held_out_past_tasks_are_in_styles_that_are_never_trained_on(monkeypatch):
     asked = []
     monkeypatch.setattr(
-        past, "styled_anew", lambda *args, held_out: asked.append(held_out) or styled_anew(*args, held_out=held_out)
+        later_turns,
+        "styled_anew",
+        lambda *args, held_out: asked.append(held_out) or styled_anew(*args, held_out=held_out),
     )
     for held_out in (True, False):
         past_tasks(TASKS, "cuda", 3, 0, largest=LARGEST, held_out=held_out)
@@ -265,8 +264,7 @@ def test_a_way_without_a_share_is_never_taken(linear):
 
 
 def later(pasts, num, language="cuda", seed=0, **options):
-    settings = {"ways": Ways(), "max_prompt_chars": 50_000} | options
-    return list(later_transcripts(pasts, language, num, seed, **settings))
+    return list(later_transcripts(pasts, language, num, seed, **{"max_prompt_chars": 50_000, **options}))
 
 
 def test_transcripts_show_what_was_said_to_the_letter():
@@ -333,15 +331,15 @@ def test_kernels_of_later_turns_are_right(language, num, tmp_path):
     ("way", "num_said"),
     [("mend", 0), ("go_back", 0), ("repeat", 0), ("change", 1), ("change_at_random", None), ("start_anew", "all")],
 )
-def test_a_later_turn_says_the_decisions_that_it_makes(linear, way, num_said):
+def test_a_later_turn_says_the_decisions_that_it_makes(linear, way, num_said, monkeypatch):
     """All else is to be copied from the kernel it goes on from, which the prompt shows; its decisions are not shown."""
     fast, slow, wrong = plans(linear, 3)
     answers = [seen(linear, fast, 1.5), seen(linear, slow, 0.5)] + ([seen(linear, wrong)] if way == "mend" else [])
     past = Past(linear, tuple(answers))
     sentences = {sentence(s, v): s for s, values in plan_space(linear.plain, "cuda").items() for v in values}
-    ways = only(way)
+    monkeypatch.setattr(later_turns, "WAYS", only(way))
     met = set()
-    for transcript in later([past], 30, ways=ways):
+    for transcript in later([past], 30):
         lines = transcript.exchanges[0].answers[0].splitlines()
         said, rest = [x for x in lines if x in sentences], [x for x in lines if x not in sentences]
         if "I decide anew." in rest:

@@ -19,10 +19,10 @@ from kevin.core.protocol import JudgeProtocol
 from kevin.core.types import Kernel, Outcome
 from kevin.judge.compile.native import build_native
 from kevin.judge.sandbox.isolation import Isolation
-from kevin.tasks.catalog import catalog
-from kevin.tasks.extended import catalog_extended
+from kevin.tasks.catalog import catalog, catalog_extended
 from kevin.writer.plan import (
     Habits,
+    Plan,
     enumerate_plans,
     mistakes_of,
     mutate_plan,
@@ -31,12 +31,17 @@ from kevin.writer.plan import (
     sample_plan,
     without_mistakes,
 )
-from kevin.writer.synthetic import SpeedLaw, made_up_feedback
-from kevin.writer.transcripts import transcripts
+from kevin.writer.transcripts import SpeedLaw, made_up_feedback, transcripts
 from kevin.writer.ways import Ways
 
 TASKS = small_tasks()
 LAW = SpeedLaw(random.Random(0))
+
+
+def broken(task, language, mistake) -> Plan:
+    """The first plan that can hold the mistake, with it."""
+    plan = next(p for p in enumerate_plans(task, language) if mistake in mistakes_of(task, p))
+    return plan.model_copy(update={"mistakes": (mistake,), "care": "quick"})
 
 
 def test_values_are_drawn_evenly_and_mistakes_stay_with_the_care():
@@ -79,7 +84,6 @@ def test_enumeration_holds_every_combination_once():
     for values in plan_space(task, "cpp").values():
         size *= len(values)
     assert len(set(plans)) == len(plans) == size
-    assert any(p.mistakes for p in enumerate_plans(task, "cpp", mistakes=True))
 
 
 def test_a_foreign_task_is_refused():
@@ -109,7 +113,7 @@ def test_made_up_cuda_errors_are_nvccs_own_words(name, tmp_path):
     protocol = JudgeProtocol(device="cuda", cuda_flags=("-std=c++17", "-arch=sm_90"))
     known = mistakes_of(task, next(enumerate_plans(task, "cuda")))
     for mistake in {"undeclared_name", "missing_semicolon", "wrong_type"} & set(known):
-        plan = next(p for p in enumerate_plans(task, "cuda", mistakes=True) if p.mistakes == (mistake,))
+        plan = broken(task, "cuda", mistake)
         source = render(task, plan)
         _, text = made_up_feedback(random.Random(0), task, plan, render(task, without_mistakes(plan)), source, LAW)
         kernel = Kernel(dialect="c_abi", language="cuda", source=source)
@@ -121,7 +125,7 @@ def test_made_up_cuda_errors_are_nvccs_own_words(name, tmp_path):
 
 def test_made_up_cuda_errors_name_the_line():
     task = {t.id: t for t in catalog("gpu")}["l1/relu"]
-    plan = next(p for p in enumerate_plans(task, "cuda", mistakes=True) if p.mistakes == ("undeclared_name",))
+    plan = broken(task, "cuda", "undeclared_name")
     source = render(task, plan)
     outcome, text = made_up_feedback(random.Random(0), task, plan, render(task, without_mistakes(plan)), source, LAW)
     assert outcome is Outcome.COMPILE_ERROR
@@ -133,7 +137,7 @@ def test_made_up_cuda_errors_name_the_line():
 def test_made_up_compile_error_names_the_line():
     rng = random.Random(0)
     task = TASKS[0]
-    plan = next(p for p in enumerate_plans(task, "cpp", mistakes=True) if p.mistakes == ("undeclared_name",))
+    plan = broken(task, "cpp", "undeclared_name")
     right = render(task, without_mistakes(plan))
     outcome, text = made_up_feedback(rng, task, plan, right, render(task, plan), LAW)
     assert outcome is Outcome.COMPILE_ERROR
@@ -183,23 +187,12 @@ def test_later_turns_go_on_in_every_way_and_mend_what_was_wrong():
     assert min(counted.values()) > 2, counted
 
 
-def test_ways_are_configured():
-    only = Ways(**{way: float(way == "start_anew") for way in Ways._fields})
-    later = [e for t in transcripts(TASKS, "cpp", 100, 3, 0, ways=only) for e in t.exchanges if e.turn > 1]
-    assert later and all("I decide anew." in e.answers[0] for e in later)
-
-
-def test_a_turn_says_its_own_decisions():
+def test_a_turn_says_its_own_decisions(monkeypatch):
     only = Ways(**{way: float(way == "change") for way in Ways._fields})
-    written = transcripts(TASKS, "cpp", 60, 2, 0, later_share=1, ways=only)
+    monkeypatch.setattr("kevin.writer.transcripts.SHARES", only)
+    written = transcripts(TASKS, "cpp", 100, 2, 0)
     answers = [e.answers[0] for t in written for e in t.exchanges if "decisions but for" in e.answers[0]]
     assert {a.split("I write it down")[1].split("</think>")[0].count("\n") - 1 for a in answers} == {1}
-
-
-def test_the_share_of_later_turns_is_configured():
-    for share in (0.0, 1.0):
-        written = transcripts(TASKS, "cpp", 30, 3, 0, later_share=share)
-        assert all((len(t.conversation) > 1) == bool(share) for t in written)
 
 
 def test_a_view_of_the_past_is_the_transcripts_prompt():
@@ -217,8 +210,9 @@ def test_a_view_of_the_past_is_the_transcripts_prompt():
         assert all(said in answer and "an earlier one" not in answer for answer in exchange.answers)
 
 
-def test_where_no_kernel_before_is_correct_and_none_is_shown_a_later_turn_is_a_first_one():
-    written = list(transcripts(TASKS, "cpp", 200, 4, 0, later_share=1, history=HistoryConfig(view="fastest")))
+def test_where_no_kernel_before_is_correct_and_none_is_shown_a_later_turn_is_a_first_one(monkeypatch):
+    monkeypatch.setattr("kevin.writer.transcripts.LATER_SHARE", 1)
+    written = list(transcripts(TASKS, "cpp", 200, 4, 0, history=HistoryConfig(view="fastest")))
     alone = [t for t in written if len(t.conversation) == 1]
     others = [t for t in written if len(t.conversation) == 3]
     assert alone and others and len(alone) + len(others) == len(written)

@@ -15,14 +15,13 @@ from kevin.core import abi
 from kevin.core.types import Task
 from kevin.judge.compile.native import resources_used
 from kevin.tasks.catalog import catalog
-from kevin.tasks.render import trace_task
+from kevin.tasks.ops import trace_task
+from kevin.writer.first_turns import first_transcripts
 from kevin.writer.general.tensor import TILES
-from kevin.writer.plan import Plan, mistakes_of, plan_space, render
-from kevin.writer.read_back import read_plan
-from kevin.writer.rename import renamed
-from kevin.writer.school import school_transcripts
+from kevin.writer.later_turns import read_plan
+from kevin.writer.plan import Plan, mistakes_of, plan_space, renamed, render
 from kevin.writer.slots import sentence
-from kevin.writer.special import is_special
+from kevin.writer.special.space import is_special
 
 _ODD = [
     ("matmul | relu", {"rows": 40, "inner": 1030, "cols": 66}),
@@ -152,7 +151,7 @@ def test_the_decision_is_said_and_read_back():
     tasks = {t.id: t for t in catalog("gpu") if any(w in TILES for w in plan_space(t, "cuda").get("product", ()))}
     said = {sentence("product", way): way for way in TILES}
     seen = set()
-    for transcript in school_transcripts(list(tasks.values()), "cuda", 40, 0):
+    for transcript in first_transcripts(list(tasks.values()), "cuda", 40, 0):
         (answer,) = transcript.exchanges[0].answers
         for text in said.keys() & set(answer.splitlines()):
             plan = read_plan(tasks[transcript.task_id], "cuda", answer)

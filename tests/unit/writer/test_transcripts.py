@@ -12,14 +12,12 @@ from writer_fixtures import right_results, small_tasks, task_of
 from kevin.core import abi, dialogue
 from kevin.core.errors import TaskError
 from kevin.tasks.format import inspect_task
-from kevin.tasks.ops import call
-from kevin.tasks.render import trace_task
-from kevin.tasks.sizes import vary_sizes
-from kevin.tasks.styled import restyle
-from kevin.writer import school
-from kevin.writer.plan import render, sample_plan
-from kevin.writer.rename import renamed
-from kevin.writer.restate import restated
+from kevin.tasks.ops import call, trace_task
+from kevin.writer import first_turns
+from kevin.writer.first_turns import restated
+from kevin.writer.modules.sizes import vary_sizes
+from kevin.writer.modules.styled import restyle
+from kevin.writer.plan import renamed, render, sample_plan
 from kevin.writer.slots import CARE
 
 TASKS = small_tasks()
@@ -64,11 +62,11 @@ AWKWARD = [
     ],
 )
 def test_kernels_are_right_under_the_names_of_the_prompt(language, num, tmp_path, monkeypatch):
-    monkeypatch.setattr(school, "vary_sizes", lambda task, rng: vary_sizes(task, rng, largest=3000))
-    monkeypatch.setattr(school, "_OWN_SIZES_SHARE", 0.5)
+    monkeypatch.setattr(first_turns, "vary_sizes", lambda task, rng: vary_sizes(task, rng, largest=3000))
+    monkeypatch.setattr(first_turns, "_OWN_SIZES_SHARE", 0.5)
     written = [
-        *school.school_transcripts(AWKWARD, language, 3 * len(AWKWARD), 0),
-        *school.school_transcripts(TASKS, language, num, 0),
+        *first_turns.first_transcripts(AWKWARD, language, 3 * len(AWKWARD), 0),
+        *first_turns.first_transcripts(TASKS, language, num, 0),
     ]
     pairs = []
     tasks = {t.id: t for t in (*TASKS, *AWKWARD)}
@@ -86,9 +84,9 @@ def test_kernels_are_right_under_the_names_of_the_prompt(language, num, tmp_path
 
 @pytest.mark.parametrize("language", ["cpp", "cuda"])
 def test_answers_parse_and_say_nothing_of_care(language):
-    written = list(school.school_transcripts(TASKS, language, 60, 0))
-    assert written == list(school.school_transcripts(TASKS, language, 60, 0))
-    assert written != list(school.school_transcripts(TASKS, language, 60, 1))
+    written = list(first_turns.first_transcripts(TASKS, language, 60, 0))
+    assert written == list(first_turns.first_transcripts(TASKS, language, 60, 0))
+    assert written != list(first_turns.first_transcripts(TASKS, language, 60, 1))
     for transcript in written:
         (message,), (exchange,) = transcript.conversation, transcript.exchanges
         (answer,) = exchange.answers
@@ -119,7 +117,9 @@ def test_the_restatement_stands_in_an_answer():
     rng = random.Random(0)
     for task in small_past_tasks(12):
         plan = sample_plan(rng, task.plain, "cuda")
-        text = school.answer(task.plain, task.styled.names, plan, summary="first version.", goes_on=("I decide anew.",))
+        text = first_turns.answer(
+            task.plain, task.styled.names, plan, summary="first version.", goes_on=("I decide anew.",)
+        )
         lines = restated(trace_task(task.plain).steps, task.plain.spec, task.styled.names)
         assert "this is computed:\n" + "\n".join(lines) + "\n" in text
 
@@ -157,6 +157,6 @@ def test_windows_say_every_option_in_one_order_numbers_are_short_and_what_is_rea
 def test_a_foreign_task_is_refused():
     foreign = TASKS[0].model_copy(update={"origin": "kernelbench", "ops": ()})
     with pytest.raises(TaskError):
-        next(school.school_transcripts([foreign], "cuda", 1, 0))
+        next(first_turns.first_transcripts([foreign], "cuda", 1, 0))
     with pytest.raises(TaskError, match="no task"):
-        next(school.school_transcripts([], "cuda", 1, 0))
+        next(first_turns.first_transcripts([], "cuda", 1, 0))

@@ -5,14 +5,18 @@ laid over it. The JSON schema in ``config/schema.json`` is generated from these 
 keeps the two equal.
 """
 
-from kevin.core.config.base_model import BaseModelConfig, WriterConfig
+from kevin.core.config.base_model import BaseModelConfig, PretrainingConfig, WriterConfig
 from kevin.core.config.layers import merge
-from kevin.core.config.load import load_study, section_digest, validate_study
 from kevin.core.config.policy import PolicyConfig
-from kevin.core.config.pretraining import PretrainingConfig
-from kevin.core.config.rollout import JudgePoolConfig, ReportConfig, RewardConfig, RolloutConfig
-from kevin.core.config.search import SearchConfig, StrategyConfig
-from kevin.core.config.study import Study
+from kevin.core.config.rollout import (
+    JudgePoolConfig,
+    ReportConfig,
+    RewardConfig,
+    RolloutConfig,
+    SearchConfig,
+    StrategyConfig,
+)
+from kevin.core.config.study import Study, load_study, section_digest, validate_study
 from kevin.core.config.tasks import KernelBenchSource, TasksConfig
 from kevin.core.config.train import LoraConfig, RunConfig, TrainConfig
 from kevin.core.history import HistoryConfig

@@ -15,8 +15,7 @@ from kevin.tasks.operators.base import (
     names_of,
 )
 from kevin.tasks.operators.elementwise import elementwise
-from kevin.tasks.operators.losses import losses
-from kevin.tasks.operators.over_dims import over_dims
+from kevin.tasks.operators.over_dims import losses, over_dims
 from kevin.tasks.operators.products import products
 from kevin.tasks.operators.windows import windows
 

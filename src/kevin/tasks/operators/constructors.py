@@ -48,35 +48,37 @@ def conv(name: str, grouped: bool = False) -> Callable[[Shape, Shape, Attrs], Co
     """A convolution; ``grouped``: each channel by itself."""
 
     def make(x: Shape, out: Shape, attrs: Attrs) -> Constructor:
-        dims, axes = (x[1], out[1]), len(x) - 2
-        kernel = tuple(Dim("kernel", along(attrs, "kernel", axis)) for axis in range(axes))
-        options = _options(attrs, axes, "stride", "padding", "dilation")
-        num_groups = int(attrs.get("groups", 1))
-        inner = Dim("inner_channels", x[1].size // num_groups) if num_groups > 1 else x[1]
+        options = _options(attrs, len(x) - 2, "stride", "padding", "dilation")
+        inner = _in_each_group(x[1], attrs)
         if grouped:
             inner, options = Dim("one", 1), f"{options}, groups={x[1].name}"
-        elif num_groups > 1:
-            options += f", groups={num_groups}"
-        if plain := _without_bias(attrs):
-            options += ", bias=False"
-        text = f"nn.Conv{axes}d({names_of(dims)}, {axis_text(attrs, 'kernel', axes)}{options})"
-        return _module(name, text, dims, (out[1], inner, *kernel), None if plain else (out[1],))
+        return _conv("Conv", name, x, out, attrs, options, (out[1], inner))
 
     return make
 
 
 def conv_transpose(x: Shape, out: Shape, attrs: Attrs) -> Constructor:
+    axes = len(x) - 2
+    options = _options(attrs, axes, "stride", "padding", "output_padding", "dilation")
+    weight = (x[1], _in_each_group(out[1], attrs))
+    return _conv("ConvTranspose", f"conv_transpose{axes}d", x, out, attrs, options, weight)
+
+
+def _in_each_group(channels: Dim, attrs: Attrs) -> Dim:
+    num_groups = int(attrs.get("groups", 1))
+    return Dim("inner_channels", channels.size // num_groups) if num_groups > 1 else channels
+
+
+def _conv(kind: str, name: str, x: Shape, out: Shape, attrs: Attrs, options: str, weight: Shape) -> Constructor:
+    """``weight``: the first two dimensions of its weight."""
     dims, axes = (x[1], out[1]), len(x) - 2
     kernel = tuple(Dim("kernel", along(attrs, "kernel", axis)) for axis in range(axes))
-    options = _options(attrs, axes, "stride", "padding", "output_padding", "dilation")
-    num_groups = int(attrs.get("groups", 1))
-    if num_groups > 1:
+    if (num_groups := int(attrs.get("groups", 1))) > 1:
         options += f", groups={num_groups}"
     if plain := _without_bias(attrs):
         options += ", bias=False"
-    text = f"nn.ConvTranspose{axes}d({names_of(dims)}, {axis_text(attrs, 'kernel', axes)}{options})"
-    inner = Dim("inner_channels", out[1].size // num_groups) if num_groups > 1 else out[1]
-    return _module(f"conv_transpose{axes}d", text, dims, (x[1], inner, *kernel), None if plain else (out[1],))
+    text = f"nn.{kind}{axes}d({names_of(dims)}, {axis_text(attrs, 'kernel', axes)}{options})"
+    return _module(name, text, dims, (*weight, *kernel), None if plain else (out[1],))
 
 
 def layer_norm(x: Shape, out: Shape, attrs: Attrs) -> Constructor:

@@ -5,8 +5,7 @@ from __future__ import annotations
 from collections.abc import Callable
 
 from kevin.tasks.operators import constructors
-from kevin.tasks.operators.base import Attrs, Dim, Operator, Shape, Sizes
-from kevin.tasks.operators.shapes import to_last
+from kevin.tasks.operators.base import Attrs, Dim, Operator, Shape, Sizes, to_last
 
 _PRODUCT = "torch.matmul({x}, {second})"
 _cols = to_last("cols")

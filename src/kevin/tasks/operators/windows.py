@@ -3,8 +3,17 @@
 from __future__ import annotations
 
 from kevin.tasks.operators import constructors
-from kevin.tasks.operators.base import Attrs, Operator, Shape, axis_text, per_axis
-from kevin.tasks.operators.shapes import adaptively_pooled, convolved, pooled, transposed
+from kevin.tasks.operators.base import (
+    Attrs,
+    Operator,
+    Shape,
+    adaptively_pooled,
+    axis_text,
+    convolved,
+    per_axis,
+    pooled,
+    transposed,
+)
 
 _WINDOW: dict[str, int | float] = {"kernel": 2, "stride": 2}
 _CONV: dict[str, int | float] = {"kernel": 3, "stride": 1, "padding": 0}

@@ -78,6 +78,18 @@ def transposed_size(dim: str, attrs: Attrs, axis: int) -> str:
     return f"({dim} - 1) * {stride} - 2 * {padding} + {dilation} * ({kernel} - 1) + {extra} + 1"
 
 
+def read_at(step: Step, axis: int, out: str, tap: str) -> str:
+    """Where a window's tap reads along one axis for the result at ``out``; of a transposed one times its stride."""
+    attrs = step.op.attrs
+    stride, padding = along(attrs, "stride", axis, 1), along(attrs, "padding", axis)
+    dilation = along(attrs, "dilation", axis, 1)
+    moved = "" if along(attrs, "kernel", axis) == 1 else tap if dilation == 1 else f"{tap} * {dilation}"
+    if step.op.name.startswith("conv_transpose"):
+        return plus(out, padding) + (f" - {moved}" if moved else "")
+    text = out if stride == 1 else f"{out} * {stride}"
+    return plus(text + (f" + {moved}" if moved else ""), -padding)
+
+
 class DimNames:
     """Names each new size once: ``declarations`` are pairs of a name and the expression it stands for."""
 

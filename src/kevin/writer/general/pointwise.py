@@ -5,8 +5,8 @@ from __future__ import annotations
 from kevin.tasks.ops import Step
 from kevin.writer.code import Code
 from kevin.writer.general.dims import Dims, wrapped
-from kevin.writer.general.pointwise_lines import LINES
 from kevin.writer.general.stages import Stage
+from kevin.writer.pointwise import LINES
 
 
 def add_function(code: Code, stage: Stage, dims: Dims) -> None:
@@ -57,19 +57,15 @@ def _other(stage: Stage, result: int, dims: Dims) -> str:
     return f"{buffer}[{broadcast_index(other, dims)}]"
 
 
-def broadcast_index(other: Dims, dims: Dims, i: str = "i") -> str:
-    """Flat index into a tensor that is broadcast against ``dims``, of the element at ``i``."""
+def broadcast_index(other: Dims, dims: Dims) -> str:
+    """Flat index into a tensor that is broadcast against ``dims``, of element ``i``."""
     if other.sizes == dims.sizes:
-        return i
+        return "i"
     shift = len(dims.sizes) - len(other.sizes)
     terms = []
     for axis, size in enumerate(other.sizes):
         if size > 1:
             stride = other.after(axis)
-            place = dims.coordinate(axis + shift, i)
-            terms.append(place if stride == "1" else f"{_factor(place)} * {stride}")
+            place = dims.coordinate(axis + shift)
+            terms.append(place if stride == "1" else f"{wrapped(place)} * {stride}")
     return " + ".join(terms) or "0"
-
-
-def _factor(text: str) -> str:
-    return wrapped(text)

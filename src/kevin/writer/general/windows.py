@@ -6,7 +6,7 @@ from contextlib import ExitStack
 
 from kevin.tasks.operators import along
 from kevin.writer.code import Code
-from kevin.writer.general.dims import Dims, plus, product, wrapped
+from kevin.writer.general.dims import Dims, product, read_at, wrapped
 from kevin.writer.general.mode import Mode, loop, store, zero
 from kevin.writer.general.stages import Stage
 
@@ -43,25 +43,23 @@ def _enter(code: Code, stack: ExitStack, stage: Stage, axis: int, num: int) -> s
     """The loop over one axis of the window; gives the place in the input."""
     assert stage.main is not None
     attrs = stage.main.op.attrs
-    kernel, stride = along(attrs, "kernel", axis), along(attrs, "stride", axis, 1)
-    padding, dilation = along(attrs, "padding", axis), along(attrs, "dilation", axis, 1)
+    kernel, padding = along(attrs, "kernel", axis), along(attrs, "padding", axis)
+    stride = along(attrs, "stride", axis, 1)
     out, tap, place = (_letters(num, s)[axis] for s in (_OUT, _TAP, _IN))
     size = stage.in_dims.names[-num:][axis]
     looks = padding > 0 or stage.name.startswith("conv_transpose")
     if kernel > 1 or looks:  # what looks at the borders needs a loop to go on with
         stack.enter_context(loop(code, tap, str(kernel)))
-    at_tap = "" if kernel == 1 else tap if dilation == 1 else f"{tap} * {dilation}"
+    text = read_at(stage.main, axis, out, tap)
     if stage.name.startswith("conv_transpose"):
-        text = plus(out, padding) + (f" - {at_tap}" if at_tap else "")
         code.add(f"idx {place} = {text};")
         checks = f"{place} < 0" + (f" || {place} % {stride} != 0" if stride > 1 else "")
         last = f"{place} / {stride}" if stride > 1 else place
         code.add(f"if ({checks} || {last} >= {size}) continue;", missing_bounds=None)
         return last
-    text = (out if stride == 1 else f"{out} * {stride}") + (f" + {at_tap}" if at_tap else "")
     if not padding:
         return text
-    code.add(f"idx {place} = {plus(text, -padding)};")
+    code.add(f"idx {place} = {text};")
     code.add(f"if ({place} < 0 || {place} >= {size}) continue;", missing_bounds=None)
     return place
 
