@@ -93,13 +93,13 @@ SCALES = {
         num_devices=1,
         device_memory_gb=150,
         peak_tflops=989,
-        utilisation=0.33,
+        utilisation=0.49,
         bandwidth_tb_per_s=4.8,
-        bandwidth_share=0.6,
+        bandwidth_share=0.75,
         max_concurrent=256,
         prompt_share=0.45,
         response_share=0.5,
-        kernels_per_minute=350,
+        kernels_per_minute=320,
         start_s=120,
         harness_gb=12,
     ),
@@ -119,8 +119,8 @@ SCALES = {
 of two cores of an AMD EPYC: the own model's answers have 46 tokens in the mean, its prompts 115. Those of ``gpu`` are
 for a model of a hundred million parameters on an H200, and of them only the judging was measured. Those of ``paper``
 were held against a step of a 7B model on two H200s (results/reference/nvidia-h200/rehearsal), those of ``coder``
-against its first step on one (results/reference/nvidia-h200/coder_rehearsal). A GPU's memory is in 10^9 bytes, of which
-an H200's 141 GB are 150."""
+against steps of both trainings on one (results/reference/nvidia-h200/coder_rehearsal). A GPU's memory is in 10^9
+bytes, of which an H200's 141 GB are 150."""
 
 
 class Bill(Frozen):
