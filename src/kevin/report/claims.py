@@ -23,12 +23,10 @@ import pandas as pd
 from kevin.core.config import Study
 from kevin.core.types import Outcome
 from kevin.report import paper
-from kevin.report.estimates import Estimate, exp, mean_estimate, minus, ratio, smallest_shown
-from kevin.report.evidence import BASE, MULTI, SINGLE, Evidence, NotMeasured, shared_tasks
-from kevin.report.metrics import Interval
+from kevin.report.budgets import BASE, MULTI, SINGLE, Evidence, NotMeasured, shared_tasks
+from kevin.report.metrics import Estimate, Interval, exp, mean_estimate, minus, ratio, smallest_shown
 from kevin.report.primary import Primary
-from kevin.report.recipes import Recipe
-from kevin.report.scores import policy_label
+from kevin.report.recipes import Recipe, policy_label
 
 SHOWN, REFUTED, NOT_SHOWN, NOT_MEASURED = "shown", "refuted", "not shown", "not measured"
 MIN_TASKS = 5

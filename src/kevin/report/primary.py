@@ -22,9 +22,8 @@ import pandas as pd
 from kevin.core.config import Study
 from kevin.core.types import Outcome
 from kevin.report import paper
-from kevin.report.budgets import Budget, Split
-from kevin.report.estimates import Estimate, exp, mean_estimate, minus, ratio
-from kevin.report.evidence import MULTI, SINGLE, Evidence, NotMeasured, shared_tasks
+from kevin.report.budgets import MULTI, SINGLE, Budget, Evidence, NotMeasured, Split, shared_tasks
+from kevin.report.metrics import Estimate, exp, mean_estimate, minus, ratio, with_ends
 from kevin.report.paper import OURS
 from kevin.report.recipes import Recipe
 
@@ -34,7 +33,7 @@ KNOWN, ROOM = "fastest correct kernel judged", "fastest of kernel, eager and tor
 _MEASURES = ("speedup", "geomean", "fast_1", "solved", "over_first", "over_reference")
 COLUMNS = [
     *("source", "policy", "label", "num_seeds", "kernels", "trajectories", "turns", "endpoint"),
-    *(f"{name}{end}" for name in _MEASURES for end in ("", "_low", "_high")),
+    *with_ends(*_MEASURES),
     "num_tasks",
 ]
 _WHOLE = ("num_seeds", "kernels", "trajectories", "turns", "num_tasks")
@@ -151,7 +150,11 @@ def _levels(primary: Primary, side: Recipe, split: Split) -> dict[str, float]:
         "fast_1": primary.mean(side, split, "fast_1"),
         "solved": primary.mean(side, split, "correct"),
     }
-    return {name: value for of, estimate in found.items() for name, value in _cells(of, estimate).items()}
+    return _cells(found)
+
+
+def _cells(found: Mapping[str, Estimate]) -> dict[str, float]:
+    return {name: value for of, estimate in found.items() for name, value in estimate.interval.cells(of).items()}
 
 
 def _comparisons(primary: Primary, side: Recipe, split: Split) -> dict[str, float]:
@@ -159,16 +162,12 @@ def _comparisons(primary: Primary, side: Recipe, split: Split) -> dict[str, floa
     cells: dict[str, float] = {}
     if split[1] > 1 and first in primary.found[side].budgets:
         turns, own = (primary.mean(side, way, "speedup") for way in (split, first))
-        cells |= _cells("over_first", ratio(turns, own))
+        cells |= ratio(turns, own).interval.cells("over_first")
     reference = primary.reference()
     if reference is not None and (side, split) != (reference, first) and first in primary.found[reference].budgets:
         ours, theirs = primary.mean(side, split, "log_speedup"), primary.mean(reference, first, "log_speedup")
-        cells |= _cells("over_reference", exp(minus(ours, theirs)))
+        cells |= exp(minus(ours, theirs)).interval.cells("over_reference")
     return cells
-
-
-def _cells(name: str, estimate: Estimate) -> dict[str, float]:
-    return dict(zip((name, f"{name}_low", f"{name}_high"), estimate.interval, strict=True))
 
 
 # --- what there is to find ----------------------------------------------------------------------------------------
@@ -209,7 +208,7 @@ def _reference(primary: Primary, name: str, speedups: pd.Series) -> dict[str, An
         tasks = pd.Index(speedups.index)
         found["over_reference"] = exp(minus(logs, primary.mean(reference, first, "log_speedup", tasks)))
     row = {"policy": name, "label": name, "endpoint": EXPLORATORY, "num_tasks": len(speedups)}
-    return row | {cell: value for of, estimate in found.items() for cell, value in _cells(of, estimate).items()}
+    return row | _cells(found)
 
 
 def _theirs() -> list[dict[str, Any]]:

@@ -11,7 +11,9 @@ from typing import Any
 import pandas as pd
 
 from kevin.core.config import Study
-from kevin.report.cells import (
+from kevin.report.captions import NOTE
+from kevin.report.claims import NOT_SHOWN
+from kevin.report.forms import (
     Column,
     Head,
     Row,
@@ -25,6 +27,7 @@ from kevin.report.cells import (
     number,
     percent,
     points,
+    records,
     said,
     seed_of,
     shown,
@@ -37,14 +40,10 @@ from kevin.report.cells import (
     with_small,
     word,
 )
-from kevin.report.claims import NOT_SHOWN
-from kevin.report.differences import METRICS, SHARES
-from kevin.report.notes import NOTE
-from kevin.report.palette import OUTCOMES
 from kevin.report.paper import OURS
 from kevin.report.primary import PRIMARY
-from kevin.report.records import records
-from kevin.report.scores import CEILING, policy_label
+from kevin.report.recipes import CEILING, OUTCOMES, policy_label
+from kevin.report.tables import METRICS, SHARES
 from kevin.report.turns import ANY_ERROR
 
 # --- tables with rows of others -----------------------------------------------------------------------------------

@@ -1,15 +1,14 @@
 """What turns are worth: what becomes of a kernel on the next turn, and the best so far, for every policy and seed.
 
 ``turns``: one row for each policy, seed, split and turn, and one of all splits and turns together; of several seeds one
-more for all of them. ``mended``: wrong
-kernels by kind of error, and how many first answers would be right in their place. Shares are over the kernels of all
-tasks together; of several seeds their mean. Turns that the harness could not judge are left out, with what would have
-followed from them.
+more for all of them. ``mended``: wrong kernels by kind of error, and how many first answers would be right in their
+place. Shares are over the kernels of all tasks together; of several seeds their mean. Turns that the harness could not
+judge are left out, with what would have followed from them.
 """
 
 from __future__ import annotations
 
-from collections.abc import Iterator, Mapping, Sequence
+from collections.abc import Iterable, Iterator, Mapping, Sequence
 from typing import Any
 
 import numpy as np
@@ -18,12 +17,9 @@ import pandas as pd
 from kevin.core.config import Study
 from kevin.core.types import Outcome
 from kevin.report import metrics
-from kevin.report.estimates import Estimate, mean_estimate, minus, share_estimate
-from kevin.report.metrics import Interval
-from kevin.report.palette import OUTCOMES
-from kevin.report.parts import ALL_SPLITS
-from kevin.report.recipes import Rows, by_seed, rows_by, rows_of
-from kevin.report.similarity import NEAR_COPY
+from kevin.report.metrics import Estimate, Interval, mean_estimate, minus, share_estimate, with_ends
+from kevin.report.recipes import ALL_SPLITS, OUTCOMES, Rows, by_seed, rows_by, rows_of
+from kevin.report.scores import NEAR_COPY
 
 SAME_SPEED = 1.05
 """A kernel is faster or slower than the one before from this ratio on; less is near the noise of timing."""
@@ -95,18 +91,11 @@ def fresh_answers(scores: pd.DataFrame) -> pd.DataFrame:
 
 def share(changes: pd.DataFrame, name: str, study: Study) -> Interval:
     """One of `SHARES` over these rows of `turn_changes`."""
-    by_task = changes.groupby("task_id")[name].agg(["sum", "count"])
-    return metrics.share_interval(
-        by_task["sum"], by_task["count"], num_resamples=study.report.num_bootstrap, seed=study.seed
-    )
-
-
-def _shares(seeds: Sequence[pd.DataFrame], name: str, study: Study) -> Interval:
-    """One of `SHARES`, the mean over seeds, from each seed's `_counts` by task."""
-    return _estimate(seeds, name, study).interval
+    return _estimate([_counts(changes, ["task_id"], [name])], name, study).interval
 
 
 def _estimate(seeds: Sequence[pd.DataFrame], name: str, study: Study) -> Estimate:
+    """One of `SHARES`, the mean over seeds, from each seed's `_counts` by task."""
     counted, of = (by_seed([counts[name, column] for counts in seeds]) for column in ("sum", "count"))
     return share_estimate(counted, of, study)
 
@@ -132,7 +121,7 @@ def turns_table(scores: pd.DataFrame, study: Study) -> pd.DataFrame:
     taken over.
     """
     rows = []
-    names = (*SHARES, *_BOTH)
+    names, measured = (*SHARES, *_BOTH), (*SHARES, "fresh")
     for head, row in _rows(scores, study):
         by_turn = [_counts(_against_fresh(own), ["turn", "task_id"], names) for own in row.seeds]
         so_far = [_best_so_far(own).groupby("task_id") for own in row.seeds]
@@ -142,7 +131,7 @@ def turns_table(scores: pd.DataFrame, study: Study) -> pd.DataFrame:
         }
         for turn in sorted({turn for counts in by_turn for turn in counts.index.unique("turn")}):
             here = _of(by_turn, "turn", turn)
-            cells = _share_cells(here, study)
+            cells = _share_cells(here, measured, study)
             for name, of_seeds in bests.items():
                 best = by_seed([own[turn].dropna() for own in of_seeds if turn in own])
                 cells[name] = mean_estimate(best, study).interval
@@ -152,9 +141,9 @@ def turns_table(scores: pd.DataFrame, study: Study) -> pd.DataFrame:
         every = [_counts(_against_fresh(own), ["task_id"], names) for own in row.seeds]
         head = {"policy": row.kind, "seed": row.seed, "split": ALL_SPLITS, "num_seeds": row.num_seeds}
         counts = {"num_tasks": len(set().union(*(own.index for own in every)))} | _number_cells(every)
-        rows.append(head | _flat(_share_cells(every, study)) | counts)
+        rows.append(head | _flat(_share_cells(every, measured, study)) | counts)
     shown = [*SHARES[:4], "best_speedup", *SHARES[4:], "fresh", "over_fresh", "trajectory_speedup"]
-    columns = [*_HEAD, "turn", *_with_ends(shown), "num_tasks", *_COUNTED, "num_seeds"]
+    columns = [*_HEAD, "turn", *with_ends(*shown), "num_tasks", *_COUNTED, "num_seeds"]
     return pd.DataFrame(rows, columns=columns).astype({"seed": "Int64", "turn": "Int64"})
 
 
@@ -167,8 +156,9 @@ def _against_fresh(scores: pd.DataFrame) -> pd.DataFrame:
     return changes.assign(against_fresh=changes["improved"].where(changes["fresh"].notna()))
 
 
-def _share_cells(here: Sequence[pd.DataFrame], study: Study) -> dict[str, Interval]:
-    cells = {name: _shares(here, name, study) for name in (*SHARES, "fresh")}
+def _share_cells(here: Sequence[pd.DataFrame], names: Iterable[str], study: Study) -> dict[str, Interval]:
+    """These shares, and by how much kernels beat fresh answers."""
+    cells = {name: _estimate(here, name, study).interval for name in names}
     return cells | {"over_fresh": minus(*(_estimate(here, n, study) for n in ("against_fresh", "fresh"))).interval}
 
 
@@ -210,10 +200,9 @@ def mended_table(scores: pd.DataFrame, study: Study) -> pd.DataFrame:
         chosen |= {outcome.value: _of(kinds, "error", outcome.value) for outcome in OUTCOMES}
         for error, here in chosen.items():
             if num_kernels := sum(int(counts["mended", "count"].sum()) for counts in here):
-                cells = {name: _shares(here, name, study) for name in ("mended", "fresh", "copied")}
-                cells["over_fresh"] = minus(*(_estimate(here, n, study) for n in ("against_fresh", "fresh"))).interval
+                cells = _share_cells(here, ("mended", "fresh", "copied"), study)
                 rows.append(head | {"error": error} | _flat(cells) | {"num_kernels": num_kernels})
-    columns = [*_HEAD, "error", *_with_ends(["mended", "fresh", "over_fresh", "copied"]), "num_kernels", "num_seeds"]
+    columns = [*_HEAD, "error", *with_ends("mended", "fresh", "over_fresh", "copied"), "num_kernels", "num_seeds"]
     return pd.DataFrame(rows, columns=columns).astype({"seed": "Int64"})
 
 
@@ -238,11 +227,4 @@ def _rows(scores: pd.DataFrame, study: Study) -> Iterator[tuple[dict[str, Any], 
 
 
 def _flat(cells: Mapping[str, Interval]) -> dict[str, float]:
-    return {f"{name}{end}": value for name, i in cells.items() for end, value in zip(_ENDS, i, strict=True)}
-
-
-_ENDS = ("", "_low", "_high")
-
-
-def _with_ends(names: list[str]) -> list[str]:
-    return [f"{name}{end}" for name in names for end in _ENDS]
+    return {column: value for name, interval in cells.items() for column, value in interval.cells(name).items()}

@@ -7,13 +7,13 @@ import pandas as pd
 import pytest
 from report_fixtures import make_study, scored
 
+from kevin.report.budgets import doublings
 from kevin.report.figures.look import theme
 from kevin.report.figures.split_map import (
     CELL,
     MIN_R2,
     best_turns,
     budget_map_data,
-    doublings,
     fit_law,
     serial_parallel_map,
 )

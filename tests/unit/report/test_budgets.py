@@ -13,10 +13,22 @@ from report_fixtures import make_turn, scored, trained_study
 from kevin.core.errors import DataError
 from kevin.core.files import write_turns
 from kevin.core.types import Outcome
-from kevin.report.budgets import budgets_of_rollouts, budgets_of_search, plain_strategies, read_plain_search
+from kevin.report.budgets import (
+    budget_splits,
+    budgets_of_rollouts,
+    budgets_of_search,
+    plain_strategies,
+    read_plain_search,
+)
 from kevin.report.recipes import recipes
 
 TASKS = [f"t{i}" for i in range(6)]
+
+
+def alike(policy: str, trajectories: list[list[float | None]]) -> pd.DataFrame:
+    return scored(policy, dict.fromkeys(TASKS, trajectories))
+
+
 STRATEGIES = {
     "parallel": {"rollout": {"num_turns": 1}},
     "serial": {},
@@ -61,3 +73,10 @@ def test_a_file_that_is_no_rollout_of_a_strategy_is_named(tmp_path: Path) -> Non
     write_turns(tmp_path / "turns.parquet", [make_turn("t", 0, 1, Outcome.CORRECT, 1.0)], {"policy": "base"})
     with pytest.raises(DataError, match=r"turns\.parquet: not a rollout of a strategy"):
         read_plain_search([tmp_path / "turns.parquet"], trained_study(1))
+
+
+def test_budgets_are_what_every_seed_can_spend() -> None:
+    four, two = alike("multi", [[1.0, 2.0, 3.0, 4.0]] * 4), alike("multi_1", [[1.0, 2.0]] * 4)
+    assert budget_splits([four]) == [(4, 1), (2, 2), (1, 4)]
+    assert budget_splits([four, two]) == [(4, 1), (2, 2)]
+    assert budget_splits([alike("multi", [[float("nan")]])]) == []

@@ -50,7 +50,7 @@ def test_every_reported_file_has_its_caption_from_there() -> None:
     ("output", "key"),
     [
         ("results/tables/level1.csv", "tables/level1"),
-        ("else where/figures/turns.png", "figures/turns"),
+        ("else where/figures/outcomes.png", "figures/outcomes"),
         ("results/report.html", "pages/report"),
     ],
 )

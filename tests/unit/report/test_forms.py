@@ -15,9 +15,8 @@ from report_fixtures import GOLDEN, golden_study, make_study
 from kevin.report import show
 from kevin.report.captions import Caption, captions
 from kevin.report.catalogue import make_table
-from kevin.report.cells import Shown
 from kevin.report.field import field_table
-from kevin.report.forms import MANY_ROWS, PACKAGES, escape_latex, latex, markdown, write_table
+from kevin.report.forms import MANY_ROWS, PACKAGES, Shown, escape_latex, latex, markdown, write_table
 from kevin.report.published import make_published_tables
 
 REFERENCE = ROOT / "results/reference"

@@ -23,10 +23,10 @@ from kevin.core.files import write_tasks, write_turns
 from kevin.core.types import Outcome, Turn
 from kevin.report import paper, show
 from kevin.report.catalogue import make_figure
-from kevin.report.cells import percent, said, times
+from kevin.report.forms import percent, said, times
 from kevin.report.html import _verdicts, make_report
 from kevin.report.training import GAIN_COLUMNS, TIME_COLUMNS
-from kevin.report.viewer import embed_json, kernel_diff, split_completion, viewer_data
+from kevin.report.viewer import changed, embed_json, split_completion, viewer_data
 
 
 def test_the_page_needs_nothing_from_outside(page: str) -> None:
@@ -138,9 +138,9 @@ def test_completions_are_split_into_thought_and_answer() -> None:
 
 def test_diff_to_an_earlier_kernel() -> None:
     one, two = turn_of("```cpp\nint a;\nint b;\n```"), turn_of("```cpp\nint a;\nint c;\n```")
-    assert (kernel_diff(one, two) or "").splitlines()[-2:] == ["-int b;", "+int c;"]
-    assert kernel_diff(one, one) == ""
-    assert kernel_diff(one, turn_of("none")) is None
+    none = turn_of("none")
+    assert (changed([one, none], two)[1] or "").splitlines()[-2:] == ["-int b;", "+int c;"]
+    assert changed([one], one) == (1, "") and changed([one], none) == (1, None) and changed([none], one) == (None, None)
 
 
 def test_numbers_for_people() -> None:

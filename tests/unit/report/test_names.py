@@ -13,7 +13,7 @@ from kevin.core.config.layers import plain
 from kevin.core.config.load import validate_study
 from kevin.core.errors import ConfigError
 from kevin.core.files import read_table, write_csv
-from kevin.report.answers import read_typed
+from kevin.report.scores import read_typed
 
 ODD = ("007", "NA", "None", "1e5", "nan", "True", "null", "-1", "1.0", "inf", "N-A")
 

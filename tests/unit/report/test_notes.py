@@ -17,11 +17,10 @@ from typer.testing import CliRunner
 from kevin.cli.app import app
 from kevin.core.errors import DataError
 from kevin.core.files import read_parquet, write_parquet
-from kevin.report.answers import write_answers
+from kevin.report.captions import MINIATURE, read_note, read_summaries
 from kevin.report.catalogue import make_figure, make_table
 from kevin.report.html import make_report
-from kevin.report.notes import MINIATURE, read_note, read_summaries
-from kevin.report.scores import hardware, machines, read_scores
+from kevin.report.scores import hardware, machines, read_scores, write_answers
 
 BASE = {"num_steps": 900, "planned_steps": 1500, "budget_bit": True, "time_budget_s": 120.0, "loss": 0.31,
         "correct_share": 0.12, "expected_loss": 0.25, "expected_correct_share": 0.28}  # fmt: skip

@@ -5,7 +5,7 @@ from __future__ import annotations
 import pandas as pd
 from report_fixtures import make_study, scored, trained_study
 
-from kevin.report.recipes import budget_splits, recipes, rows_by, rows_of
+from kevin.report.recipes import recipes, rows_by, rows_of
 
 TASKS = [f"t{i}" for i in range(6)]
 
@@ -42,10 +42,3 @@ def test_a_seed_keeps_its_number_where_another_one_is_missing() -> None:
         ("level1", "multi", 0, 1), ("level1", "multi_1", 1, 1), ("level2", "multi_1", 1, 1),
         ("level1", "multi", None, 2),
     ]  # fmt: skip
-
-
-def test_budgets_are_what_every_seed_can_spend() -> None:
-    four, two = same("multi", [[1.0, 2.0, 3.0, 4.0]] * 4), same("multi_1", [[1.0, 2.0]] * 4)
-    assert budget_splits([four]) == [(4, 1), (2, 2), (1, 4)]
-    assert budget_splits([four, two]) == [(4, 1), (2, 2)]
-    assert budget_splits([same("multi", [[float("nan")]])]) == []

@@ -7,7 +7,8 @@ from kevin.core.config import RewardConfig
 from kevin.core.errors import DataError
 from kevin.core.files import read_parquet
 from kevin.core.types import Outcome
-from kevin.report.scores import policy_label, policy_order, read_scores, score_frame, split_label
+from kevin.report.recipes import policy_label, policy_order, split_label
+from kevin.report.scores import read_scores, score_frame
 
 TASK = make_task("relu", 1)
 TURNS = [

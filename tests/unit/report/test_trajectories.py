@@ -9,8 +9,19 @@ from report_fixtures import make_task, make_turn, make_turns
 
 from kevin.core.errors import DataError
 from kevin.core.files import read_rows, write_turns
-from kevin.core.types import Outcome
-from kevin.report.trajectories import best_in_files, best_trajectories
+from kevin.core.types import Outcome, Turn
+from kevin.report.viewer import best_in_files
+
+
+def best_trajectories(turns: list[Turn], task_id: str, limit: int) -> list[list[Turn]]:
+    """Of all turns in memory."""
+    groups: dict[int, list[Turn]] = {}
+    for t in turns:
+        if t.task_id == task_id:
+            groups.setdefault(t.trajectory, []).append(t)
+    known = [sorted(g, key=lambda t: t.turn) for g in groups.values() if any(t.outcome is not None for t in g)]
+    known.sort(key=lambda g: (-max(t.speedup or 0.0 for t in g), g[0].trajectory))
+    return known[:limit]
 
 
 @pytest.mark.parametrize("limit", [0, 1, 3, 99])

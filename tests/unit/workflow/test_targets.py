@@ -88,9 +88,9 @@ def test_trainings_behind_the_numbers_are_the_base_model_s_and_the_runs_that_are
     }
 
 
-def test_stability_is_drawn_of_runs_that_differ_in_its_remedies_where_none_is_compared() -> None:
+def test_training_is_drawn_of_runs_that_differ_in_remedies_where_none_is_compared() -> None:
     ablations = study_of("ablations")
-    runs = [Path(path).parent.name for path in Targets(ablations).of_figure("stability")["runs"]]
+    runs = [Path(path).parent.name for path in Targets(ablations).of_figure("training")["runs"]]
     assert len(runs) == 4
     assert all(ablations.runs[run].train.keys() <= {"seed", "loss", "max_grad_norm"} for run in runs)
     every = [Path(path).parent.name for path in Targets(ablations).of_figure("ablations")["runs"]]

@@ -29,8 +29,8 @@ from matplotlib.transforms import ScaledTranslation
 
 from kevin.core.config import Study
 from kevin.core.files import atomic_path, write_csv
-from kevin.report.notes import with_note
-from kevin.report.scores import CEILING, first_seed
+from kevin.report.captions import with_note
+from kevin.report.recipes import CEILING, first_seed
 
 PALETTE = "colorblind"
 INK, MUTED, FAINT = "#1f2430", "#5b6270", "#d9dce2"

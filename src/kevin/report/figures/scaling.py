@@ -1,4 +1,4 @@
-"""What more turns, more trajectories and more kernels find, and how fast what is found is."""
+"""What more turns, more trajectories and more kernels find, how fast that is, and what became of all others."""
 
 from __future__ import annotations
 
@@ -9,7 +9,9 @@ from typing import Any, TypeVar
 
 import numpy as np
 import pandas as pd
+import seaborn as sns
 from matplotlib.figure import Figure
+from matplotlib.patches import Patch
 
 from kevin.core.config import Study
 from kevin.core.errors import DataError
@@ -18,7 +20,7 @@ from kevin.report.figures import look
 from kevin.report.figures.look import COMPILE, Look
 from kevin.report.metrics import Shape
 from kevin.report.paper import OURS
-from kevin.report.scores import CEILING, first_seed, policy_label, split_label
+from kevin.report.recipes import CEILING, OUTCOMES, first_seed, policy_label, split_label
 from kevin.report.tables import compile_speedups
 
 SPEEDUP, CORRECT = "speedup", "correct"
@@ -47,7 +49,7 @@ def mean_by_task(seeds: Iterable[Values]) -> Values:
 
 def interval_cells(values: pd.Series, study: Study) -> dict[str, float]:
     """Value and band in the columns of every curve."""
-    return metrics.mean_interval(values, num_resamples=study.report.num_bootstrap, seed=study.seed)._asdict()
+    return metrics.mean_estimate(values, study).interval._asdict()
 
 
 def split_panels(data: pd.DataFrame) -> pd.DataFrame:
@@ -259,6 +261,53 @@ def fast_p(scores: pd.DataFrame, baselines: pd.DataFrame, study: Study) -> Drawn
     return figure, data
 
 
+# --- what became of them ---------------------------------------------------------------------------------------------
+
+
+def outcomes_data(scores: pd.DataFrame, study: Study) -> pd.DataFrame:
+    """One row for each split, policy, turn and outcome: ``num`` kernels, their ``share`` of those with a verdict; the
+    kernels of all seeds together.
+
+    Turns without a verdict (the harness failed) are left out and counted in ``num_missing``.
+    """
+    rows = []
+    for head, seeds in seed_groups(scores[scores["policy"] != CEILING], study):
+        for turn, own in pd.concat(seeds).groupby("turn"):
+            judged = metrics.usable(own)
+            for outcome in OUTCOMES:
+                num = int((judged["outcome"] == outcome.value).sum())
+                share_of = num / len(judged) if len(judged) else 0.0
+                cells = {"num": num, "share": share_of, "num_missing": len(own) - len(judged)}
+                rows.append(head | {"turn": turn, "outcome": outcome.value} | cells)
+    return pd.DataFrame(rows)
+
+
+def outcomes(scores: pd.DataFrame, study: Study) -> Drawn:
+    data = outcomes_data(judged_scores(scores), study)
+    seen = [o for o in reversed(OUTCOMES) if data.loc[data["outcome"] == o.value, "num"].sum() > 0]
+    grid = sns.displot(
+        data, x="turn", weights="share", hue="outcome", row="split", col="policy", kind="hist", multiple="stack",
+        discrete=True, shrink=0.8, hue_order=[o.value for o in seen], height=2.3, aspect=1.1, legend=False, alpha=1,
+        palette={o.value: OUTCOMES[o].color for o in seen}, edgecolor="white",
+    )  # fmt: skip
+    labels = look.labels_of(data)
+    for (split, policy), ax in grid.axes_dict.items():
+        ax.set_title(labels[str(policy)] if split == data["split"].iloc[0] else "")
+        ax.set(xlabel="turn", ylabel="")
+        if policy == data["policy"].iloc[0]:
+            ax.set_ylabel(f"{split_label(str(split))}\nshare of kernels (%)")
+        right = data[(data["split"] == split) & (data["policy"] == policy) & (data["outcome"] == "correct")]
+        for turn, value in zip(right["turn"], right["share"], strict=True):
+            if value > 0.09:
+                ax.annotate(f"{100 * value:.0f}", (turn, value), (0, -3), textcoords="offset points", ha="center",
+                            va="top", fontsize=8, color="white")  # fmt: skip
+        ax.grid(visible=False, axis="x")
+    look.percent_axis(grid.figure.axes, 1.0)
+    look.whole_steps(grid.figure.axes)
+    handles = [Patch(facecolor=OUTCOMES[o].color, label=OUTCOMES[o].label) for o in reversed(seen)]
+    return look.finish(grid.figure, handles), data
+
+
 # --- strategies of search -------------------------------------------------------------------------------------------
 
 
@@ -295,7 +344,5 @@ def search(table: pd.DataFrame, study: Study) -> Drawn:
 
 def _strategy_looks(names: Sequence[str]) -> dict[str, Look]:
     """Colours of another palette than policies have: a strategy is none."""
-    import seaborn as sns
-
     colors = sns.color_palette("dark", len(names))
     return {name: Look(name.replace("_", " "), colors[i], "os^DvPX"[i % 7]) for i, name in enumerate(names)}
