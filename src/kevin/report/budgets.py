@@ -69,10 +69,9 @@ def budget_splits(seeds: Sequence[pd.DataFrame]) -> list[Split]:
     return [(budget // turns, turns) for turns in range(1, longest + 1) if budget % turns == 0]
 
 
-def budgets_of_rollouts(groups: Sequence[Sequence[pd.DataFrame]]) -> list[list[Budget]]:
-    """Of several policies, each the scores of its seeds: their ways to spend the same kernels, fewest turns first."""
-    splits = budget_splits([own for seeds in groups for own in seeds])
-    return [[_played(seeds, k, turns) for k, turns in splits] for seeds in groups]
+def budgets_of_rollouts(seeds: Sequence[pd.DataFrame]) -> list[Budget]:
+    """Of a policy, the scores of its seeds: its ways to spend the same kernels, fewest turns first."""
+    return [_played(seeds, k, turns) for k, turns in budget_splits(seeds)]
 
 
 def every_budget(rollouts: Sequence[Sequence[pd.DataFrame]]) -> dict[Split, Budget]:
@@ -126,21 +125,16 @@ def plain_strategies(study: Study) -> list[str]:
     return [name for name, s in own if s.method == "trajectories" and set(s.rollout) <= {"num_turns"}]
 
 
-def budgets_of_search(recipes: Sequence[Recipe], search: pd.DataFrame) -> list[list[Budget]]:
-    """The same of rollouts of ``search``, where all seeds of all these policies have them at one number of kernels."""
-    policies = [policy for recipe in recipes for policy in recipe.seeds]
-    found: list[list[Budget]] = [[] for _ in recipes]
+def budgets_of_search(recipe: Recipe, search: pd.DataFrame) -> list[Budget]:
+    """The same of rollouts of ``search``, where all seeds of the policy have them at one number of kernels."""
+    found: list[Budget] = []
     for _, rollouts in search.groupby("strategy", sort=False):
-        own = dict(list(rollouts.groupby("policy")))
-        if any(policy not in own for policy in policies):
-            continue
-        trajectories = min(metrics.smallest_group(metrics.trajectory_best(own[policy])) for policy in policies)
-        turns = int(rollouts["turn"].max())
-        if trajectories:
-            for recipe, into in zip(recipes, found, strict=True):
-                seeds = [metrics.trajectory_best(own[policy]) for policy in recipe.seeds]
-                into.append(_spent(seeds, trajectories, turns))
-    return [sorted(own, key=lambda budget: budget.turns) for own in found]
+        own = {policy: metrics.trajectory_best(turns) for policy, turns in rollouts.groupby("policy")}
+        if all(policy in own for policy in recipe.seeds):
+            seeds = [own[policy] for policy in recipe.seeds]
+            if trajectories := min(metrics.smallest_group(seed) for seed in seeds):
+                found.append(_spent(seeds, trajectories, int(rollouts["turn"].max())))
+    return sorted(found, key=lambda budget: budget.turns)
 
 
 def _played(seeds: Sequence[pd.DataFrame], k: int, turns: int) -> Budget:
@@ -231,7 +225,7 @@ class Evidence:
         """How ``search`` spent the kernels of any of these, as ``128 × 1``."""
         if self._search is None:
             return []
-        found = [budget for side in sides for own in budgets_of_search([side], self._search) for budget in own]
+        found = [budget for side in sides for budget in budgets_of_search(side, self._search)]
         return list(dict.fromkeys(budget.name for budget in sorted(found, key=lambda budget: -budget.turns)))
 
     def values(self, recipe: Recipe, metric: str, shape: Shape) -> pd.DataFrame:

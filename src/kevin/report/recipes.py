@@ -109,6 +109,12 @@ class Recipe(NamedTuple):
     def label(self, study: Study) -> str:
         return policy_label(self.policy, study, self.num_seeds)
 
+    def rows(self) -> Iterator[tuple[int | None, tuple[str, ...]]]:
+        """Each seed alone with its number, and behind the last one of several all of them, without a number."""
+        yield from ((number, (policy,)) for number, policy in enumerate(self.seeds))
+        if self.num_seeds > 1:
+            yield None, self.seeds
+
 
 def recipes(policies: Iterable[Any], study: Study) -> list[Recipe]:
     """The recipes of these policies, the ceiling left out, in the order of their first ones."""
@@ -145,11 +151,9 @@ def rows_of(scores: pd.DataFrame, study: Study) -> Iterator[Rows]:
     """Each policy alone, and behind the last seed of a recipe that has several all of them together."""
     own: dict[Any, pd.DataFrame] = dict(list(scores.groupby("policy", sort=False)))
     for recipe in recipes(own, study):
-        frames = tuple(own[policy] for policy in recipe.seeds)
-        for number, frame in enumerate(frames):
-            yield Rows(recipe.seeds[number], recipe.policy, number, (frame,))
-        if len(frames) > 1:
-            yield Rows(recipe.policy, recipe.policy, None, frames)
+        for number, policies in recipe.rows():
+            name = recipe.policy if number is None else policies[0]
+            yield Rows(name, recipe.policy, number, tuple(own[policy] for policy in policies))
 
 
 def rows_by(scores: pd.DataFrame, column: str, study: Study) -> Iterator[tuple[Any, Rows]]:

@@ -51,10 +51,10 @@ def score_frame(
     rows: list[dict[str, Any]] = []
     ordered = sorted(turns, key=lambda t: (order[t.task_id], t.trajectory, t.turn))
     for (task_id, _), group in groupby(ordered, key=lambda t: (t.task_id, t.trajectory)):
-        rows += _trajectory_rows(tasks[order[task_id]], list(group), config)
+        rows += _trajectory_rows(tasks[order[task_id]], list(group))
     columns = {"policy": policy, "split": split}
     frame = pd.DataFrame([columns | row for row in rows], columns=[*columns, *SCORE_COLUMNS])
-    return frame.astype(SCORE_COLUMNS)
+    return _scored(frame, config, f"{policy} on {split}").astype(SCORE_COLUMNS)
 
 
 SCORE_COLUMNS = {
@@ -78,9 +78,8 @@ SCORE_COLUMNS = {
 }
 
 
-def _trajectory_rows(task: Task, turns: list[Turn], config: RewardConfig) -> list[dict[str, Any]]:
-    own = [configured_score(t.outcome, t.speedup, config) for t in turns]
-    returns = configured_returns(own, [t.num_completion_tokens for t in turns], config)
+def _trajectory_rows(task: Task, turns: list[Turn]) -> list[dict[str, Any]]:
+    """All but scores and returns."""
     return [
         {
             "task_id": task.id,
@@ -91,8 +90,6 @@ def _trajectory_rows(task: Task, turns: list[Turn], config: RewardConfig) -> lis
             "outcome": t.outcome.value if t.outcome is not None else None,
             "reason": t.reason,
             "speedup": t.speedup,
-            "score": score,
-            "return": ret,
             "kernel_digest": t.kernel.digest if t.kernel is not None else None,
             "similarity": _similarity(before, t),
             "verdict_key": t.verdict_key,
@@ -101,7 +98,7 @@ def _trajectory_rows(task: Task, turns: list[Turn], config: RewardConfig) -> lis
             "finish_reason": t.finish_reason,
             "expected_opening": opening_is_expected(t.completion),
         }
-        for before, t, score, ret in zip([None, *turns[:-1]], turns, own, returns, strict=True)
+        for before, t in zip([None, *turns[:-1]], turns, strict=True)
     ]
 
 
@@ -246,7 +243,7 @@ def read_answers(path: Path, config: RewardConfig) -> Iterator[tuple[str | None,
         frame["strategy"] = None
     frame = frame.assign(**{name: _absent(kind) for name, kind in SCORE_COLUMNS.items() if name not in frame})
     for (_, _, strategy), part in frame.groupby(["policy", "split", "strategy"], sort=False, dropna=False):
-        scored = _scored(part, config, path)[["policy", "split", *SCORE_COLUMNS]].astype(SCORE_COLUMNS)
+        scored = _scored(part, config, str(path))[["policy", "split", *SCORE_COLUMNS]].astype(SCORE_COLUMNS)
         yield (strategy if isinstance(strategy, str) else None), scored.reset_index(drop=True)
 
 
@@ -302,7 +299,8 @@ def _absent(kind: str) -> Any:
     return False if kind == "bool" else 0 if kind == "int64" else None
 
 
-def _scored(part: pd.DataFrame, config: RewardConfig, path: Path) -> pd.DataFrame:
+def _scored(part: pd.DataFrame, config: RewardConfig, where: str) -> pd.DataFrame:
+    """With ``score`` and ``return`` of every turn. Raises DataError, naming ``where``, for what has none."""
     scores: list[float | None] = []
     returns: list[float | None] = []
     rows: list[dict[Any, Any]] = part.to_dict("records")
@@ -310,11 +308,11 @@ def _scored(part: pd.DataFrame, config: RewardConfig, path: Path) -> pd.DataFram
         turns = list(group)
         numbers = [row["turn"] for row in turns]
         if numbers != sorted(set(numbers)):
-            raise DataError(f"{path}: turns of {task_id}, trajectory {trajectory}, are not in order, each once")
+            raise DataError(f"{where}: turns of {task_id}, trajectory {trajectory}, are not in order, each once")
         try:
             own = [configured_score(_outcome(row), row["speedup"], config) for row in turns]
         except ValueError as e:
-            raise DataError(f"{path}: {task_id}, trajectory {trajectory}: {e}") from None
+            raise DataError(f"{where}: {task_id}, trajectory {trajectory}: {e}") from None
         scores += own
         returns += configured_returns(own, [int(row["num_completion_tokens"]) for row in turns], config)
     part = part.copy()

@@ -118,12 +118,8 @@ def search_table(rollouts: Sequence[SearchRollout], study: Study) -> pd.DataFram
     rows: list[dict[str, Any]] = []
     for recipe in recipes((r.policy for r in rollouts), study):
         found = {(r.policy, r.strategy): list(_so_far(r)) for r in rollouts if r.policy in recipe.seeds}
-        groups: list[tuple[int | None, tuple[str, ...]]] = [
-            (number, (policy,)) for number, policy in enumerate(recipe.seeds)
-        ]
-        groups += [(None, recipe.seeds)] if recipe.num_seeds > 1 else []
         for strategy in dict.fromkeys(strategy for _, strategy in found):
-            for seed, policies in groups:
+            for seed, policies in recipe.rows():
                 head = {"policy": recipe.policy, "seed": seed, "strategy": strategy, "num_seeds": len(policies)}
                 steps = [{s.kernels: s for s in found.get((p, strategy), ())} for p in policies]
                 shared = [n for n in steps[0] if all(n in own for own in steps)]

@@ -171,8 +171,7 @@ def table2(scores: pd.DataFrame, study: Study, search: pd.DataFrame | None = Non
     rows = _budget_rows(ALL_SPLITS, scores, study)
     if search is not None:
         for own in rows_of(search, study):
-            (budgets,) = budgets_of_search([own.recipe], search)
-            rows += [_budget_row(ALL_SPLITS, own, budget, study) for budget in budgets]
+            rows += [_budget_row(ALL_SPLITS, own, found, study) for found in budgets_of_search(own.recipe, search)]
     return pd.DataFrame(rows + paper.table2(), columns=_BUDGET_COLUMNS).astype({"num_seeds": "Int64"})
 
 
@@ -186,8 +185,7 @@ _BUDGET_COLUMNS = [
 def _budget_rows(split: str, scores: pd.DataFrame, study: Study) -> list[dict[str, Any]]:
     rows = []
     for own in rows_of(scores, study):
-        (budgets,) = budgets_of_rollouts([own.seeds])
-        rows += [_budget_row(split, own, budget, study) for budget in budgets]
+        rows += [_budget_row(split, own, found, study) for found in budgets_of_rollouts(own.seeds)]
     return rows
 
 

@@ -58,17 +58,8 @@ def read_step_turns(run: Path, steps: Sequence[int], columns: Sequence[str]) -> 
 
 
 GAIN_COLUMNS = [
-    "policy",
-    "baseline",
-    "mean_score_gain",
-    "ci_low",
-    "ci_high",
-    "num_tasks",
-    "policy_score",
-    "baseline_score",
-    "policy_correct",
-    "baseline_correct",
-    "num_seeds",
+    *("policy", "baseline", "mean_score_gain", "ci_low", "ci_high", "num_tasks"),
+    *("policy_score", "baseline_score", "policy_correct", "baseline_correct", "num_seeds"),
 ]
 """Gain and its bootstrap 95 % interval over tasks and seeds; then the means that it is the difference of."""
 
@@ -91,9 +82,7 @@ def rl_gain_table(scores: pd.DataFrame, study: Study) -> pd.DataFrame:
     known = set(judged["policy"])
     rows: list[list[object]] = []
     for recipe in recipes((p for p in trained if p in known and trained[p] in known), study):
-        groups: list[tuple[str, ...]] = [(policy,) for policy in recipe.seeds]
-        groups += [recipe.seeds] if recipe.num_seeds > 1 else []
-        for seeds in groups:
+        for _, seeds in recipe.rows():
             baseline = trained[seeds[0]]
             gained = by_seed([values[policy] for policy in seeds])
             shared = gained.dropna(how="all").index.intersection(values[baseline].index)

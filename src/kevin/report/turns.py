@@ -36,15 +36,14 @@ def turn_changes(scores: pd.DataFrame) -> pd.DataFrame:
     kernel of the trajectory so far) any correct one before. ``fresh``: the share of first answers of the task's other
     trajectories that would have improved on it as well. ``error``: the outcome before where it was wrong.
     """
-    turns = metrics.usable(scores).sort_values(["task_id", "trajectory", "turn"], kind="stable")
+    turns = _judged(scores)
     before = turns.groupby(["task_id", "trajectory"])[["turn", "outcome", "speedup"]].shift()
     before = before.where(before["turn"] == turns["turn"] - 1)
     correct = turns["outcome"] == Outcome.CORRECT.value
     was_correct = before["outcome"] == Outcome.CORRECT.value
     was_wrong = before["outcome"].notna() & ~was_correct
-    ratio = turns["speedup"] / before["speedup"]
-    alike = turns["similarity"]
-    speedup = turns["speedup"].where(correct, 0.0)
+    alike, speedup = turns["similarity"], turns["speedup"]
+    ratio = speedup / before["speedup"]
     best = speedup.groupby([turns["task_id"], turns["trajectory"]]).cummax()
     best = best.groupby([turns["task_id"], turns["trajectory"]]).shift()
     best = best.where(best > 0)
@@ -57,9 +56,15 @@ def turn_changes(scores: pd.DataFrame) -> pd.DataFrame:
         "slower": (correct & (ratio < 1 / SAME_SPEED)).astype(float).where(was_correct),
         "repeated": (alike == 1).astype(float).where(was_correct),
         "improved": (speedup > SAME_SPEED * best).astype(float).where(best.notna()),
-        "fresh": _first_answers_above(turns.assign(speedup=speedup), SAME_SPEED * best),
+        "fresh": _first_answers_above(turns, SAME_SPEED * best),
     }
     return turns[["task_id", "trajectory", "turn"]].assign(**values, error=before["outcome"].where(was_wrong))
+
+
+def _judged(scores: pd.DataFrame) -> pd.DataFrame:
+    """A policy's turns that have a verdict, in order; the speedup of a wrong kernel is 0."""
+    turns = metrics.usable(scores).sort_values(["task_id", "trajectory", "turn"], kind="stable")
+    return turns.assign(speedup=turns["speedup"].where(turns["outcome"] == Outcome.CORRECT.value, 0.0))
 
 
 def _first_answers_above(turns: pd.DataFrame, bar: pd.Series) -> pd.Series:
@@ -72,21 +77,6 @@ def _first_answers_above(turns: pd.DataFrame, bar: pd.Series) -> pd.Series:
         others = len(first) - mine.notna()
         found[own.index] = ((above - (mine > bars)) / others.where(others > 0)).where(bars.notna())
     return found
-
-
-def fresh_answers(scores: pd.DataFrame) -> pd.DataFrame:
-    """A policy's trajectories on a split: ``task_id, trajectory, fresh``, the share of first answers to the task that
-    are correct in the *other* trajectories, NaN where there is none. Its own first answer is left out, because a
-    trajectory with wrong kernels began with a wrong one more often than others.
-    """
-    turns = metrics.usable(scores)
-    first = turns[turns["turn"] == 1]
-    first = first[["task_id", "trajectory"]].assign(own=(first["outcome"] == Outcome.CORRECT.value).astype(float))
-    own = turns[["task_id", "trajectory"]].drop_duplicates().merge(first, how="left")
-    found = first.groupby("task_id")["own"]
-    others = own["task_id"].map(found.count()) - own["own"].notna()
-    right = own["task_id"].map(found.sum()) - own["own"].fillna(0.0)
-    return own[["task_id", "trajectory"]].assign(fresh=(right / others).where(others > 0))
 
 
 def share(changes: pd.DataFrame, name: str, study: Study) -> Interval:
@@ -177,9 +167,7 @@ _COUNTED = {
 
 def _best_so_far(own: pd.DataFrame) -> pd.DataFrame:
     """Tasks and trajectories x turns: its fastest correct kernel up to the turn, 0 without one, NaN before any."""
-    turns = metrics.usable(own)
-    speedup = turns["speedup"].where(turns["outcome"] == Outcome.CORRECT.value, 0.0)
-    by_turn = speedup.groupby([turns["task_id"], turns["trajectory"], turns["turn"]]).max().unstack("turn")
+    by_turn = _judged(own).groupby(["task_id", "trajectory", "turn"])["speedup"].max().unstack("turn")
     return by_turn.cummax(axis=1).ffill(axis=1)
 
 
@@ -187,7 +175,7 @@ def mended_table(scores: pd.DataFrame, study: Study) -> pd.DataFrame:
     """One row for each policy, seed, split and kind of error (`ANY_ERROR` first): what became of such a kernel.
 
     All turns after the first together. ``mended``: share that the next turn made correct; ``fresh``: share that would
-    be correct if a first answer stood in its place (`fresh_answers`), and ``over_fresh`` the difference, of the kernels
+    be correct if a first answer stood in its place (`_after_wrong`), and ``over_fresh`` the difference, of the kernels
     that have both; ``copied``: share that the next turn gave again, or nearly; ``num_kernels``: wrong kernels that had
     a next turn.
     """
@@ -207,10 +195,11 @@ def mended_table(scores: pd.DataFrame, study: Study) -> pd.DataFrame:
 
 
 def _after_wrong(scores: pd.DataFrame) -> pd.DataFrame:
-    """Rows of `turn_changes` that follow a wrong kernel, with ``fresh``, and ``against_fresh``: ``mended`` where there
-    is a ``fresh`` to compare it with."""
-    changes = turn_changes(scores).drop(columns="fresh")
-    wrong = changes[changes["error"].notna()].merge(fresh_answers(scores), how="left")
+    """Rows of `turn_changes` that follow a wrong kernel. ``fresh``: the share of first answers of the task's other
+    trajectories that are correct; its own is left out, because a trajectory with wrong kernels began with a wrong one
+    more often than others. ``against_fresh``: ``mended`` where there is a ``fresh`` to compare it with."""
+    changes, turns = turn_changes(scores), _judged(scores)
+    wrong = changes.assign(fresh=_first_answers_above(turns, pd.Series(0.0, turns.index)))[changes["error"].notna()]
     return wrong.assign(against_fresh=wrong["mended"].where(wrong["fresh"].notna()))
 
 

@@ -137,7 +137,8 @@ def viewer_data(
                     num_left_out += 1
                     continue
                 known = len(pool.texts)
-                turns = _turns(task, found[rank], studies[policy], pool)
+                own = found[rank]
+                turns = [_turn(task, own[:n], turn, studies[policy], pool) for n, turn in enumerate(own)]
                 added = sum(len(strict_json(t)) for t in pool.texts[known:]) + len(strict_json(turns))
                 if size + added > max_bytes:
                     pool.forget_after(known)
@@ -154,10 +155,6 @@ def viewer_data(
         "trajectories": sorted(entries, key=lambda e: (e["task"], e["policy"])),
         "num_left_out": num_left_out,
     }
-
-
-def _turns(task: Task, turns: Sequence[Turn], study: Study, pool: _Pool) -> list[dict[str, Any]]:
-    return [_turn(task, turns[:i], turn, study, pool) for i, turn in enumerate(turns)]
 
 
 def _turn(task: Task, past: Sequence[Turn], turn: Turn, study: Study, pool: _Pool) -> dict[str, Any]:

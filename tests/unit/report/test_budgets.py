@@ -42,7 +42,7 @@ def test_a_rollouts_budgets_are_the_mean_over_all_subsets_of_its_trajectories() 
     rng = np.random.default_rng(2)
     turns = rng.choice([0.0, 0.5, 1.0, 2.0], size=(4, 4))
     own = scored("multi", {"t": [[None if v == 0 else float(v) for v in row] for row in turns]})
-    ((parallel, mixed, serial),) = budgets_of_rollouts([[own]])
+    parallel, mixed, serial = budgets_of_rollouts([own])
     for budget, k, depth in ((parallel, 4, 1), (mixed, 2, 2), (serial, 1, 4)):
         best = turns[:, :depth].max(axis=1)
         chosen = [max(subset) for subset in combinations(best, k)]
@@ -62,11 +62,11 @@ def test_rollouts_that_differ_in_their_turns_alone_are_compared_at_their_own_bud
         for name, own in SPEEDUPS.items()
     )
     multi, single = recipes(["multi", "multi_1", "single"], study)
-    ((parallel, serial), own) = budgets_of_search([multi, single], search)
+    parallel, serial = budgets_of_search(multi, search)
     assert (parallel.name, serial.name) == ("8 × 1", "2 × 4") and parallel.num_kernels == serial.num_kernels == 8
     assert set(serial.speedup.to_numpy().ravel()) == {3.0} and serial.speedup.shape == (6, 2)
-    assert set(own[1].speedup.to_numpy().ravel()) == {1.0}
-    assert budgets_of_search([multi, single], search[search["policy"] != "single"]) == [[], []]
+    assert set(budgets_of_search(single, search)[1].speedup.to_numpy().ravel()) == {1.0}
+    assert budgets_of_search(multi, search[search["policy"] != "multi_1"]) == []
 
 
 def test_a_file_that_is_no_rollout_of_a_strategy_is_named(tmp_path: Path) -> None:

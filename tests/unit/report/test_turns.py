@@ -11,7 +11,7 @@ from report_fixtures import make_study, make_task, make_turn, scored, trained_st
 
 from kevin.core.types import Kernel, Outcome
 from kevin.report.scores import score_frame, similarity, tokens
-from kevin.report.turns import SHARES, fresh_answers, mended_table, turn_changes, turns_table
+from kevin.report.turns import SHARES, mended_table, turn_changes, turns_table
 
 WRONG = (Outcome.INCORRECT, Outcome.COMPILE_ERROR, Outcome.PARSE_ERROR)
 
@@ -136,8 +136,9 @@ def test_what_is_mended_is_set_against_first_answers_of_the_other_trajectories()
 
 
 def test_first_answers_that_were_not_judged_are_none():
-    found = fresh_answers(scored("base", {"a": [[math.nan, 1.0], [1.0], [None]]}))
-    assert found.set_index("trajectory")["fresh"].to_dict() == {0: 0.5, 1: 0.0, 2: 1.0}
+    scores = scored("base", {"a": [[math.nan, None, 1.0], [1.0], [None, None]]})
+    table = mended_table(scores, trained_study(1, single=False)).set_index("error")
+    assert table.loc["any", "fresh"] == pytest.approx((1 / 2 + 1) / 2)
 
 
 def test_a_turn_after_one_without_a_verdict_tells_of_nothing():
