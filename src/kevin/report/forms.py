@@ -75,17 +75,9 @@ def times_more(value: float) -> str:
     return f"{signed(value)}×"
 
 
-def milliseconds(value_us: float) -> str:
-    return f"{value_us / 1000:.3g}"
-
-
 def significant(value: float) -> str:
     """Four significant digits, integers whole."""
     return f"{value:,.0f}" if value == int(value) else f"{value:.4g}"
-
-
-def fixed(value: float) -> str:
-    return f"{value:,.2f}"
 
 
 def signed(value: float) -> str:
@@ -142,6 +134,10 @@ def word(value: Any) -> str:
     return "" if is_missing(value) else str(value)
 
 
+def plain(name: Any) -> str:
+    return str(name).replace("_", " ")
+
+
 def split_of(row: Row) -> str:
     return split_label(str(row.get("split", f"level{row.get('level')}")))
 
@@ -160,6 +156,30 @@ def seed_of(study: Study) -> Column:
 def label_of(name: str, study: Study) -> Column:
     """Of a policy or run in this column, with the number of its seeds."""
     return lambda row: policy_label(str(row[name]), study, int(row.get("num_seeds", 1)) if name == "policy" else 1)
+
+
+# --- any other table ----------------------------------------------------------------------------------------------
+
+_IN_WORDS = {"us": "µs", "ms": "ms", "s": "s", "mb": "MB", "gb": "GB", "share": "share"}
+
+
+def column_head(column: str) -> str:
+    """A column's name as people read it: ``num_tasks`` -> ``Tasks``, ``step_s`` -> ``Step (s)``."""
+    name, _, unit = column.rpartition("_")
+    if not name or unit not in _IN_WORDS:
+        name, unit = column, ""
+    head = name.removeprefix("num_").replace("_", " ")
+    return head[:1].upper() + head[1:] + (f" ({_IN_WORDS[unit]})" if unit else "")
+
+
+def anything(frame: pd.DataFrame, study: Study) -> Shown:
+    """Every column."""
+
+    def column(name: str) -> Column:
+        return lambda row: str(row[name]) if isinstance(row[name], str | bool) else said(row[name], significant)
+
+    names = [str(name) for name in frame.columns if name != NOTE]
+    return shown(frame, {column_head(name): column(name) for name in names})
 
 
 # --- tables in three forms ----------------------------------------------------------------------------------------

@@ -24,7 +24,7 @@ from kevin.report.budgets import SINGLE
 from kevin.report.captions import NOTE, captions, read_note
 from kevin.report.catalogue import TABLES
 from kevin.report.claims import EFFECT, LEVEL, MIN_TASKS, NOT_MEASURED, NOT_SHOWN, PRIMARY, REFUTED, SHOWN
-from kevin.report.forms import full_caption, in_line, interval, page_table, records, times
+from kevin.report.forms import anything, column_head, full_caption, in_line, interval, page_table, records, times
 from kevin.report.paper import OURS
 from kevin.report.primary import COMPILED, ROOM
 from kevin.report.primary import PRIMARY as OF_TABLE
@@ -161,11 +161,11 @@ def _verdicts(frame: pd.DataFrame, study: Study) -> list[Verdicts]:
 def _table(path: Path, frame: pd.DataFrame, study: Study) -> dict[str, Any]:
     """A table of the catalogue; any other one is shown whole."""
     name = path.stem
-    shown = TABLES[name].show(frame, study) if name in TABLES else show.anything(frame, study)
+    shown = TABLES[name].show(frame, study) if name in TABLES else anything(frame, study)
     said = captions().get(f"tables/{name}")
     return {
         "name": name,
-        "title": said.title if said else show.column_head(name),
+        "title": said.title if said else column_head(name),
         "caption": full_caption(frame, shown, said) if said else "",
         "filters": list(shown.filters),
         "html": Markup(page_table(shown, name)),
@@ -178,7 +178,7 @@ def _figure(path: Path) -> dict[str, Any]:
     said = captions().get(f"figures/{path.stem}")
     return {
         "name": path.stem,
-        "title": said.title if said else show.column_head(path.stem),
+        "title": said.title if said else column_head(path.stem),
         "caption": said.text if said else "",
         "image": data_uri(path),
         "downloads": [(p.name, p.suffix[1:].upper(), data_uri(p)) for p in siblings if p.exists()],

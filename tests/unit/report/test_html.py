@@ -23,7 +23,7 @@ from kevin.core.files import write_tasks, write_turns
 from kevin.core.types import Outcome, Turn
 from kevin.report import paper, show
 from kevin.report.catalogue import make_figure
-from kevin.report.forms import percent, said, times
+from kevin.report.forms import anything, percent, said, times
 from kevin.report.html import _verdicts, make_report
 from kevin.report.training import GAIN_COLUMNS, TIME_COLUMNS
 from kevin.report.viewer import changed, embed_json, split_completion, viewer_data
@@ -151,7 +151,7 @@ def test_numbers_for_people() -> None:
 
 def test_an_unknown_table_is_shown_whole() -> None:
     frame = pd.DataFrame({"policy": ["multi"], "mean_time_s": [0.123456], "num_tasks": [16]})
-    table = show.anything(frame, make_study(1))
+    table = anything(frame, make_study(1))
     assert list(table.cells.columns) == ["Policy", "Mean time (s)", "Tasks"]
     assert table.cells.iloc[0].tolist() == ["multi", "0.1235", "16"]
 
