@@ -13,8 +13,7 @@ from kevin.core.files import write_turns
 from kevin.core.types import Outcome
 from kevin.judge.store import VerdictStore
 from kevin.report import paper
-from kevin.report.captions import captions
-from kevin.report.catalogue import FIGURES, make_figure
+from kevin.report.catalogue import make_figure
 from kevin.report.figures.case_study import case_study_data, plot_case_study
 from kevin.report.figures.look import apart, ask, policy_looks, save, theme
 from kevin.report.figures.scaling import (
@@ -165,11 +164,6 @@ def test_summaries_of_any_text_can_be_drawn(tmp_path: Path) -> None:
     turns = [tmp_path / "p0-level1" / "turns.parquet"]
     out = make_figure("layernorm_case_study", tmp_path, study=study, turns=turns)
     assert pd.read_csv(out[2])["summary"].iloc[0].endswith("y" * 300)
-
-
-def test_every_figure_has_a_question_for_its_title() -> None:
-    assert {f"figures/{name}" for name in FIGURES} == {key for key in captions() if key.startswith("figures/")}
-    assert [name for name in FIGURES if not captions()[f"figures/{name}"].title.endswith("?")] == []
 
 
 def test_errors_name_the_cause(frame: pd.DataFrame, tmp_path: Path) -> None:

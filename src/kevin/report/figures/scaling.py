@@ -107,9 +107,7 @@ def primary(table: pd.DataFrame, study: Study) -> Drawn:
         for bars in ax.collections:
             bars.set_color(each.color)
         for value in data.loc[data["way"] == COMPILE, "value"]:
-            ax.axhline(value, color=look.MUTED, linewidth=1, linestyle=":")
-            ax.annotate(COMPILE, (0.01, value), xycoords=("axes fraction", "data"), xytext=(0, 2), fontsize=7,
-                        textcoords="offset points", color=look.MUTED)  # fmt: skip
+            look.level(ax, value, COMPILE, ":")
     look.doubling_axis(figure.axes, played["kernels"])
     return figure, data
 
@@ -164,7 +162,7 @@ def _limits(figure: Figure, ceiling: pd.DataFrame | None = None) -> None:
     top = max(1.1, *(ax.get_ylim()[1] for ax in above))
     for ax in above:
         ax.set_ylim(0, top)
-    look.eager_line(above)
+        look.level(ax, 1.0, "PyTorch eager")
     look.percent_axis(below)
     if ceiling is None or ceiling.empty:
         return
@@ -174,9 +172,7 @@ def _limits(figure: Figure, ceiling: pd.DataFrame | None = None) -> None:
             ax.annotate(f"ceiling {value:.3g}× ↑", (0.01, 0.98), xycoords="axes fraction", va="top", fontsize=7.5,
                         color=look.MUTED)  # fmt: skip
         else:
-            ax.axhline(value, color=look.MUTED, linestyle=(0, (1, 1.5)), linewidth=1.2)
-            ax.annotate("ceiling", (0.01, value), xycoords=("axes fraction", "data"), xytext=(0, 2), fontsize=7,
-                        textcoords="offset points", color=look.MUTED)  # fmt: skip
+            look.level(ax, value, "ceiling", (0, (1, 1.5)))
 
 
 def parallel_scaling_data(scores: pd.DataFrame, study: Study) -> pd.DataFrame:

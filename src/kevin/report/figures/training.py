@@ -138,9 +138,7 @@ def _limits(axes: Mapping[Any, Axes], study: Study) -> None:
         ("grad_norm", REMEDY_GRAD_NORM, f"clip at {REMEDY_GRAD_NORM}"),
     ):
         if metric in axes and at is not None and at <= axes[metric].get_ylim()[1]:
-            axes[metric].axhline(at, color=look.MUTED, linestyle=(0, (4, 3)), linewidth=1)
-            axes[metric].annotate(text, (0.99, at), xycoords=("axes fraction", "data"), xytext=(0, 2), ha="right",
-                                  textcoords="offset points", fontsize=7, color=look.MUTED)  # fmt: skip
+            look.level(axes[metric], at, text, (0, (4, 3)), right=True)
 
 
 # --- runs compared --------------------------------------------------------------------------------------------------
