@@ -29,16 +29,12 @@ from kevin.report.scores import read_answers
 
 _COLUMNS = ["policy", "strategy", "task_id", "trajectory", "turn", "outcome", "speedup"]
 
-Split = tuple[int, int]
-"""Trajectories, and turns of each."""
-
 
 class Budget(NamedTuple):
     """One way to spend the kernels of a task, and what it found: tasks x seeds, the mean over all ways to draw so many
     trajectories."""
 
-    trajectories: int
-    turns: int
+    shape: Shape
     correct: pd.DataFrame
     """The chance that one of the trajectories holds a correct kernel."""
     speedup: pd.DataFrame
@@ -48,14 +44,6 @@ class Budget(NamedTuple):
     fast_1: pd.DataFrame
     """The chance that one of them holds a correct kernel at least as fast as eager."""
 
-    @property
-    def num_kernels(self) -> int:
-        return self.trajectories * self.turns
-
-    @property
-    def name(self) -> str:
-        return f"{self.trajectories} × {self.turns}"
-
 
 def extent(seeds: Sequence[pd.DataFrame]) -> tuple[int, int]:
     """Trajectories that every task has, and turns that each seed has played."""
@@ -63,18 +51,18 @@ def extent(seeds: Sequence[pd.DataFrame]) -> tuple[int, int]:
     return budget, min(int(metrics.usable(own)["turn"].max()) for own in seeds) if budget else 0
 
 
-def budget_splits(seeds: Sequence[pd.DataFrame]) -> list[Split]:
+def budget_splits(seeds: Sequence[pd.DataFrame]) -> list[Shape]:
     """Of equal numbers of kernels: as many as every task has trajectories, on turns or not."""
     budget, longest = extent(seeds)
-    return [(budget // turns, turns) for turns in range(1, longest + 1) if budget % turns == 0]
+    return [Shape(budget // turns, turns) for turns in range(1, longest + 1) if budget % turns == 0]
 
 
 def budgets_of_rollouts(seeds: Sequence[pd.DataFrame]) -> list[Budget]:
     """Of a policy, the scores of its seeds: its ways to spend the same kernels, fewest turns first."""
-    return [_played(seeds, k, turns) for k, turns in budget_splits(seeds)]
+    return [_played(seeds, shape) for shape in budget_splits(seeds)]
 
 
-def every_budget(rollouts: Sequence[Sequence[pd.DataFrame]]) -> dict[Split, Budget]:
+def every_budget(rollouts: Sequence[Sequence[pd.DataFrame]]) -> dict[Shape, Budget]:
     """Of one policy every split that it has played: of either number powers of two, and the most there are.
 
     Args:
@@ -82,14 +70,14 @@ def every_budget(rollouts: Sequence[Sequence[pd.DataFrame]]) -> dict[Split, Budg
             many turns, of equals from the first.
     """
     extents = [extent(seeds) for seeds in rollouts]
-    found = {}
+    found: dict[Shape, Budget] = {}
     for turns in doublings(max((longest for _, longest in extents), default=0)):
         most, seeds = max(
             ((most, seeds) for (most, longest), seeds in zip(extents, rollouts, strict=True) if longest >= turns),
             key=lambda rollout: rollout[0],
         )
-        for k in doublings(most):
-            found[k, turns] = _played(seeds, k, turns)
+        shapes = [Shape(k, turns) for k in doublings(most)]
+        found |= {shape: _played(seeds, shape) for shape in shapes}
     return found
 
 
@@ -133,25 +121,25 @@ def budgets_of_search(recipe: Recipe, search: pd.DataFrame) -> list[Budget]:
         if all(policy in own for policy in recipe.seeds):
             seeds = [own[policy] for policy in recipe.seeds]
             if trajectories := min(metrics.smallest_group(seed) for seed in seeds):
-                found.append(_spent(seeds, trajectories, int(rollouts["turn"].max())))
-    return sorted(found, key=lambda budget: budget.turns)
+                found.append(_spent(seeds, Shape(trajectories, int(rollouts["turn"].max()))))
+    return sorted(found, key=lambda budget: budget.shape.turns)
 
 
-def _played(seeds: Sequence[pd.DataFrame], k: int, turns: int) -> Budget:
+def _played(seeds: Sequence[pd.DataFrame], shape: Shape) -> Budget:
     """Of each seed's scores, which may hold more turns."""
-    return _spent([metrics.trajectory_best(own, turns) for own in seeds], k, turns)
+    return _spent([metrics.trajectory_best(own, shape.turns) for own in seeds], shape)
 
 
-def _spent(seeds: Sequence[pd.DataFrame], k: int, turns: int) -> Budget:
+def _spent(seeds: Sequence[pd.DataFrame], shape: Shape) -> Budget:
     """Of each seed's `metrics.trajectory_best`."""
     measured = [
         own.assign(log_speedup=np.log(own["speedup"].clip(lower=1.0)), fast_1=metrics.fast(own, 1.0)) for own in seeds
     ]
     found = {
-        column: by_seed([metrics.best_of_k_by_task(own, column, k) for own in measured])
+        column: by_seed([metrics.best_of_k_by_task(own, column, shape.trajectories) for own in measured])
         for column in ("correct", "speedup", "log_speedup", "fast_1")
     }
-    return Budget(k, turns, **found)
+    return Budget(shape, **found)
 
 
 # --- by the parts that policies play ------------------------------------------------------------------------------
@@ -170,7 +158,7 @@ class Evidence:
         judged = metrics.usable(scores)
         self.study, self._search = study, search
         self.recipes = recipes(judged["policy"].unique(), study)
-        self._budgets: dict[Recipe, dict[Split, Budget]] = {}
+        self._budgets: dict[Recipe, dict[Shape, Budget]] = {}
         self._scores: dict[str, pd.DataFrame] = {str(p): own for p, own in judged.groupby("policy", sort=False)}
 
     def recipe(self, part: str) -> Recipe:
@@ -225,14 +213,14 @@ class Evidence:
         """How ``search`` spent the kernels of any of these, as ``128 × 1``."""
         if self._search is None:
             return []
-        found = [budget for side in sides for budget in budgets_of_search(side, self._search)]
-        return list(dict.fromkeys(budget.name for budget in sorted(found, key=lambda budget: -budget.turns)))
+        found = [budget.shape for side in sides for budget in budgets_of_search(side, self._search)]
+        return list(dict.fromkeys(map(str, sorted(found, key=lambda shape: -shape.turns))))
 
     def values(self, recipe: Recipe, metric: str, shape: Shape) -> pd.DataFrame:
         """Tasks x seeds of a column of `metrics.task_values_at`."""
         return by_seed([metrics.task_values_at(own, shape, (1.0,))[metric] for own in self.scores(recipe)])
 
-    def every_budget(self, recipe: Recipe) -> dict[Split, Budget]:
+    def every_budget(self, recipe: Recipe) -> dict[Shape, Budget]:
         """All splits into trajectories x turns that it has played, further rollouts of ``search`` among them."""
         if recipe not in self._budgets:
             self._budgets[recipe] = every_budget(self.rollouts(recipe))
@@ -244,12 +232,12 @@ class Evidence:
         Raises NotMeasured where there is one way only.
         """
         found = [self.every_budget(side) for side in sides]
-        shared = set[Split].intersection(*(set(own) for own in found))
-        ways = [(k * turns, turns) for k, turns in shared if turns > 1 and (k * turns, 1) in shared]
+        shared = set[Shape].intersection(*(set(own) for own in found))
+        ways = [shape for shape in shared if shape.turns > 1 and shape.as_first_answers in shared]
         if not ways:
             raise NotMeasured("too few trajectories or turns to spend the same kernels in two ways")
-        kernels, turns = max(ways)
-        return [(own[kernels, 1], own[kernels // turns, turns]) for own in found]
+        most = max(ways, key=lambda shape: (shape.num_kernels, shape.turns))
+        return [(own[most.as_first_answers], own[most]) for own in found]
 
     def shape(self, *sides: Recipe) -> Shape:
         """What the rollouts of all seeds of all these have."""

@@ -75,7 +75,7 @@ def _endpoint(evidence: Evidence) -> Found:
     primary = Primary(evidence)
     endpoint = primary.endpoint()
     interval = exp(primary.measured(endpoint)).interval
-    setting = f"{endpoint.name} and {endpoint.num_kernels} × 1"
+    setting = f"{endpoint.shape} and {endpoint.shape.as_first_answers}"
     sides = (endpoint.policy, endpoint.against)
     return Found(interval, sides, len(primary.tasks), setting, evidence.study.report.timing_resolution)
 
@@ -127,7 +127,7 @@ def _serial_over_parallel(parts: Sequence[str]) -> Callable[[Evidence], Found]:
             raise NotMeasured("no first answer is correct: there is nothing to divide by")
         estimate = ratios[0] if len(ratios) == 1 else minus(*ratios)
         clock = evidence.study.report.timing_resolution * ratios[-1].value
-        return Found(estimate.interval, sides, len(tasks), f"{pairs[0][1].name} and {pairs[0][0].name}", clock)
+        return Found(estimate.interval, sides, len(tasks), f"{pairs[0][1].shape} and {pairs[0][0].shape}", clock)
 
     return measured
 

@@ -132,6 +132,15 @@ class Shape(NamedTuple):
     def __str__(self) -> str:
         return f"{self.trajectories} × {self.turns}"
 
+    @property
+    def num_kernels(self) -> int:
+        return self.trajectories * self.turns
+
+    @property
+    def as_first_answers(self) -> Shape:
+        """As many kernels."""
+        return Shape(self.num_kernels, 1)
+
 
 def common_shape(policies: Sequence[pd.DataFrame]) -> Shape:
     """The most that score frames of all these policies have: at more of either the best ones are no comparison.

@@ -7,9 +7,9 @@
 (eager; torch.compile where it was measured) and subset (all tasks; without those of known flaws), then the paper's
 Table 1, or what the authors' blog post says of that level. ``table2``: one budget of kernels split into trajectories x
 turns, all held-out tasks together, then the paper's Table 2; ``serial_parallel``: the same split by split.
-``differences``: policies against each other (`kevin.report.tables`); ``claims``: the paper's claims
-(`kevin.report.claims`). ``pass_at_k``: first answers alone (`kevin.report.tables`). ``turns``, ``mended``: what
-becomes of kernels on the next turn (`kevin.report.turns`). ``tasks``: one row for each task and policy.
+``differences``: policies against each other; ``pass_at_k``: first answers alone; ``tasks``: one row for each task and
+policy. ``claims``: the paper's claims (`kevin.report.claims`). ``turns``, ``mended``: what becomes of kernels on the
+next turn (`kevin.report.turns`).
 
 The column ``source`` keeps ours and the paper's apart: tasks, hardware and models differ. ``num_seeds``: of how many
 seeds of one recipe a row is made; where a recipe has several, each has a row and all together have one.
@@ -191,7 +191,7 @@ def _budget_rows(split: str, scores: pd.DataFrame, study: Study) -> list[dict[st
 
 def _budget_row(split: str, own: Rows, budget: Budget, study: Study) -> dict[str, Any]:
     row = {"source": OURS, "split": split} | _names(own, study)
-    row |= {"budget": budget.num_kernels, "trajectories": budget.trajectories, "turns": budget.turns}
+    row |= {"budget": budget.shape.num_kernels} | budget.shape._asdict()
     for column, values in (("speedup", budget.speedup), ("correct", budget.correct)):
         row |= mean_estimate(values, study).interval.cells(column)
     return row | {"num_tasks": len(budget.speedup)}
@@ -234,14 +234,15 @@ def tasks_table(scores: pd.DataFrame, baselines: pd.DataFrame, study: Study) -> 
 
 KS = (1, 4, 16)
 _FIRST_COLUMNS = [
-    *("policy", "seed", "level", "k", "correct", "correct_low", "correct_high", "fast_1", "num_tasks", "num_seeds"),
-    "split",
+    *("policy", "seed", "level", "k", *with_ends("correct"), "fast_1", "num_tasks", "num_seeds", "split"),
 ]
 
 
 def pass_at_k_table(scores: pd.DataFrame, study: Study) -> pd.DataFrame:
     """One row for each policy, split and k of `KS`; tasks with fewer than k judged first kernels are left out.
 
+    With c of a task's n first kernels correct, pass@k is 1 - C(n - c, k) / C(n, k), the unbiased estimate of Chen et
+    al. (2021); ``fast_1`` is the same of kernels that are correct and at least as fast as PyTorch eager.
     ``level``: KernelBench's or the catalog's; none for a split of new tasks beside KernelBench's.
     ``policy``: of several seeds the one that they are seeds of; ``seed``: their number, from 0, as they are evaluated,
     none where they are together. The interval is over tasks and seeds.
@@ -277,15 +278,21 @@ MEANS = tuple(f"{name}_{of}" for name in ("correct", "speedup", "fast_1") for of
 SHARES = ("mended", "kept", "improved")
 METRICS = (*MEANS, *SHARES)
 _DIFFERENCES = [
-    *("policy", "against", "metric", "split", "subset", "difference", "difference_low", "difference_high"),
+    *("policy", "against", "metric", "split", "subset", *with_ends("difference")),
     *("excludes_zero", "detectable", "num_tasks", "num_seeds", "num_seeds_against"),
 ]
 
 
 def differences_table(scores: pd.DataFrame, study: Study) -> pd.DataFrame:
-    """See the module's text. ``excludes_zero``: whether the interval does; ``detectable``: the smallest difference that
-    so many tasks and seeds could have shown. A difference of which a policy has no such kernels, or that no task is
-    shared for, has no numbers."""
+    """One row for each pair of recipes (the later one in ``evaluate`` against the earlier one), measure, split and
+    subset of the tasks that both have answered.
+
+    `MEANS` are those of the tables of policies, best of a task's trajectories and their mean, at as many trajectories
+    and turns as both have; `SHARES` those of `kevin.report.turns`, all turns together. Each resample draws the same
+    tasks for both policies, and seeds of each apart. ``excludes_zero``: whether the interval does; ``detectable``: the
+    smallest difference that so many tasks and seeds could have shown. A difference of which a policy has no such
+    kernels, or that no task is shared for, has no numbers.
+    """
     found = recipes(scores["policy"].unique(), study)
     frames = {str(policy): own for policy, own in scores.groupby("policy", sort=False)}
     shares = {policy: _shares(own) for policy, own in frames.items()}

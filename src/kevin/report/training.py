@@ -1,4 +1,8 @@
-"""What training gained on held-out tasks over the model it started from, and where the time of its steps goes."""
+"""What a trainer left, step by step; what training gained on held-out tasks over the model it started from, and where
+the time of its steps goes.
+
+``metrics.jsonl`` holds one JSON object a line, with ``step`` and numbers.
+"""
 
 from __future__ import annotations
 

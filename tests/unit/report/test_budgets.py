@@ -46,7 +46,7 @@ def test_a_rollouts_budgets_are_the_mean_over_all_subsets_of_its_trajectories() 
     for budget, k, depth in ((parallel, 4, 1), (mixed, 2, 2), (serial, 1, 4)):
         best = turns[:, :depth].max(axis=1)
         chosen = [max(subset) for subset in combinations(best, k)]
-        assert (budget.trajectories, budget.turns, budget.num_kernels) == (k, depth, 4)
+        assert budget.shape == (k, depth) and budget.shape.num_kernels == 4
         assert budget.speedup.to_numpy().tolist() == [[pytest.approx(np.mean(chosen))]]
         assert budget.correct.to_numpy().tolist() == [[pytest.approx(np.mean([v > 0 for v in chosen]))]]
 
@@ -63,7 +63,8 @@ def test_rollouts_that_differ_in_their_turns_alone_are_compared_at_their_own_bud
     )
     multi, single = recipes(["multi", "multi_1", "single"], study)
     parallel, serial = budgets_of_search(multi, search)
-    assert (parallel.name, serial.name) == ("8 × 1", "2 × 4") and parallel.num_kernels == serial.num_kernels == 8
+    assert (str(parallel.shape), str(serial.shape)) == ("8 × 1", "2 × 4")
+    assert serial.shape.as_first_answers == parallel.shape
     assert set(serial.speedup.to_numpy().ravel()) == {3.0} and serial.speedup.shape == (6, 2)
     assert set(budgets_of_search(single, search)[1].speedup.to_numpy().ravel()) == {1.0}
     assert budgets_of_search(multi, search[search["policy"] != "multi_1"]) == []

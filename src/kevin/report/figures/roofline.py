@@ -26,6 +26,8 @@ from kevin.report.figures.look import FAINT, MUTED, Look, finish, labels_of, pla
 from kevin.report.figures.scaling import Drawn, judged_scores
 from kevin.report.recipes import first_seed, policy_label, split_label
 
+# --- what the verdicts hold beside the speedup --------------------------------------------------------------------
+
 COLUMNS = {
     "verdict_key": "str",
     "device": "str",
