@@ -79,11 +79,6 @@ def _first_answers_above(turns: pd.DataFrame, bar: pd.Series) -> pd.Series:
     return found
 
 
-def share(changes: pd.DataFrame, name: str, study: Study) -> Interval:
-    """One of `SHARES` over these rows of `turn_changes`."""
-    return _estimate([_counts(changes, ["task_id"], [name])], name, study).interval
-
-
 def _estimate(seeds: Sequence[pd.DataFrame], name: str, study: Study) -> Estimate:
     """One of `SHARES`, the mean over seeds, from each seed's `_counts` by task."""
     counted, of = (by_seed([counts[name, column] for counts in seeds]) for column in ("sum", "count"))

@@ -5,7 +5,7 @@ from __future__ import annotations
 import math
 import sys
 from collections.abc import Iterable, Iterator, Sequence
-from typing import Any, TypeVar
+from typing import Any
 
 import numpy as np
 import pandas as pd
@@ -18,9 +18,9 @@ from kevin.core.errors import DataError
 from kevin.report import metrics
 from kevin.report.figures import look
 from kevin.report.figures.look import COMPILE, Look
-from kevin.report.metrics import Shape
+from kevin.report.metrics import Shape, mean_estimate
 from kevin.report.paper import OURS
-from kevin.report.recipes import CEILING, OUTCOMES, first_seed, policy_label, split_label
+from kevin.report.recipes import CEILING, OUTCOMES, by_seed, first_seed, policy_label, split_label
 from kevin.report.tables import compile_speedups
 
 SPEEDUP, CORRECT = "speedup", "correct"
@@ -38,18 +38,10 @@ def seed_groups(scores: pd.DataFrame, study: Study) -> Iterator[tuple[dict[str, 
         yield {"split": split, "policy": policy, "label": policy_label(str(policy), study, len(seeds))}, seeds
 
 
-Values = TypeVar("Values", pd.Series, pd.DataFrame)
-
-
-def mean_by_task(seeds: Iterable[Values]) -> Values:
-    """Task by task."""
-    means: Values = pd.concat(list(seeds)).groupby(level=0, sort=False).mean()
-    return means
-
-
-def interval_cells(values: pd.Series, study: Study) -> dict[str, float]:
-    """Value and band in the columns of every curve."""
-    return metrics.mean_estimate(values, study).interval._asdict()
+def curve_cells(seeds: Iterable[pd.Series], study: Study) -> dict[str, float]:
+    """Value and band in the columns of every curve, of each seed's values by task: their mean task by task, and an
+    interval over tasks alone."""
+    return mean_estimate(by_seed(list(seeds)).mean(axis=1), study).interval._asdict()
 
 
 def split_panels(data: pd.DataFrame) -> pd.DataFrame:
@@ -133,10 +125,10 @@ def serial_scaling_data(scores: pd.DataFrame, study: Study) -> pd.DataFrame:
         longest = metrics.common_shape(seeds).turns
         for turns in [None] if ceiling else range(1, longest + 1):
             shape = _ALL if turns is None else Shape(num_trajectories, turns)
-            values = mean_by_task(metrics.task_values_at(own, shape) for own in seeds)
+            values = [metrics.task_values_at(own, shape) for own in seeds]
             per_task = math.nan if ceiling else num_trajectories
             for row in ROWS:
-                cells = interval_cells(values[f"{row}_best"], study)
+                cells = curve_cells((own[f"{row}_best"] for own in values), study)
                 rows.append(head | {"row": row, "x": turns} | cells | {"trajectories": per_task})
     return pd.DataFrame(rows).astype({"x": "float64"})
 
@@ -182,8 +174,8 @@ def parallel_scaling_data(scores: pd.DataFrame, study: Study) -> pd.DataFrame:
         trajectories = [metrics.trajectory_best(own) for own in seeds]
         for k in range(1, min(map(metrics.smallest_group, trajectories)) + 1):
             for row in ROWS:
-                values = mean_by_task(metrics.best_of_k_by_task(t, row, k) for t in trajectories)
-                rows.append(head | {"row": row, "x": k} | interval_cells(values, study))
+                values = [metrics.best_of_k_by_task(own, row, k) for own in trajectories]
+                rows.append(head | {"row": row, "x": k} | curve_cells(values, study))
     return pd.DataFrame(rows)
 
 
@@ -227,9 +219,10 @@ def fast_p_data(scores: pd.DataFrame, compiled: pd.Series, study: Study, num_poi
     for head, seeds in seed_groups(scores, study):
         ceiling = head["policy"] == CEILING
         shape = _ALL if ceiling else _ALL._replace(trajectories=num_trajectories)
-        values = mean_by_task(metrics.task_values_at(own, shape, points) for own in seeds)
+        values = [metrics.task_values_at(own, shape, points) for own in seeds]
         for row in ("best",) if ceiling else ("best", "avg"):
-            rows += [head | {"row": row, "x": p} | interval_cells(values[f"fast_{p:g}_{row}"], study) for p in points]
+            of_points = {p: [own[f"fast_{p:g}_{row}"] for own in values] for p in points}
+            rows += [head | {"row": row, "x": p} | curve_cells(own, study) for p, own in of_points.items()]
     for split, own in scores.groupby("split", sort=False):
         known = compiled[compiled.index.isin(own["task_id"].unique())]
         head = {"split": split, "policy": COMPILE, "label": COMPILE, "row": "best"}
