@@ -2,10 +2,8 @@
 
 from __future__ import annotations
 
-from itertools import combinations
 from pathlib import Path
 
-import numpy as np
 import pandas as pd
 import pytest
 from report_fixtures import make_study, make_turn, scored, trained_study
@@ -15,7 +13,6 @@ from kevin.core.files import write_turns
 from kevin.core.types import Outcome
 from kevin.report.budgets import (
     budget_splits,
-    budgets_of_rollouts,
     budgets_of_search,
     plain_strategies,
     read_plain_search,
@@ -36,19 +33,6 @@ STRATEGIES = {
     "shuffled": {"rollout": {"feedback": "shuffled"}},
 }
 SPEEDUPS = {"parallel": [[1.0]] * 8, "serial": [[None, None, 1.0, 3.0], [1.0, 1.0, 1.0, 1.0]]}
-
-
-def test_a_rollouts_budgets_are_the_mean_over_all_subsets_of_its_trajectories() -> None:
-    rng = np.random.default_rng(2)
-    turns = rng.choice([0.0, 0.5, 1.0, 2.0], size=(4, 4))
-    own = scored("multi", {"t": [[None if v == 0 else float(v) for v in row] for row in turns]})
-    parallel, mixed, serial = budgets_of_rollouts([own])
-    for budget, k, depth in ((parallel, 4, 1), (mixed, 2, 2), (serial, 1, 4)):
-        best = turns[:, :depth].max(axis=1)
-        chosen = [max(subset) for subset in combinations(best, k)]
-        assert budget.shape == (k, depth) and budget.shape.num_kernels == 4
-        assert budget.speedup.to_numpy().tolist() == [[pytest.approx(np.mean(chosen))]]
-        assert budget.correct.to_numpy().tolist() == [[pytest.approx(np.mean([v > 0 for v in chosen]))]]
 
 
 def test_rollouts_that_differ_in_their_turns_alone_are_compared_at_their_own_budget() -> None:
