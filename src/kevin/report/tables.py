@@ -31,12 +31,11 @@ from kevin.core.config import Study
 from kevin.core.files import read_parquet
 from kevin.report import metrics, paper
 from kevin.report.budgets import Budget, budgets_of_rollouts, budgets_of_search
-from kevin.report.metrics import Estimate, Shape, mean_estimate, minus, share_estimate, smallest_shown, with_ends
+from kevin.report.metrics import Shape, mean_estimate, minus, smallest_shown, with_ends
 from kevin.report.paper import OURS
 from kevin.report.recipes import (
     ALL_SPLITS,
     CEILING,
-    Recipe,
     Rows,
     by_seed,
     parts,
@@ -47,7 +46,7 @@ from kevin.report.recipes import (
     subsets,
 )
 from kevin.report.scores import read_typed
-from kevin.report.turns import turn_changes
+from kevin.report.turns import counts_by, share_of, turn_changes
 
 EAGER, COMPILE = "eager", "compile"
 COMPILE_POLICY = "torch.compile"
@@ -295,12 +294,11 @@ def differences_table(scores: pd.DataFrame, study: Study) -> pd.DataFrame:
     """
     found = recipes(scores["policy"].unique(), study)
     frames = {str(policy): own for policy, own in scores.groupby("policy", sort=False)}
-    shares = {policy: _shares(own) for policy, own in frames.items()}
+    shares = {policy: counts_by(turn_changes(own), ["task_id"], SHARES) for policy, own in frames.items()}
 
     @cache
-    def values(policy: str, shape: Shape) -> dict[str, pd.Series]:
-        means = metrics.task_values_at(frames[policy], shape, (1.0,))
-        return shares[policy] | {name: means[name] for name in MEANS}
+    def means(policy: str, shape: Shape) -> pd.DataFrame:
+        return metrics.task_values_at(frames[policy], shape, (1.0,))
 
     rows: list[list[Any]] = []
     for split, part in parts(scores):
@@ -309,43 +307,28 @@ def differences_table(scores: pd.DataFrame, study: Study) -> pd.DataFrame:
             for against, policy in combinations(found, 2):
                 sides = (policy, against)
                 shape = metrics.common_shape([frames[seed] for side in sides for seed in side.seeds])
-                own = {seed: values(seed, shape) for side in sides for seed in side.seeds}
                 for metric in METRICS:
-                    cells = _difference(policy, against, metric, own, tasks, study)
+                    own = [[shares[p] if metric in SHARES else means(p, shape) for p in side.seeds] for side in sides]
+                    cells = _difference(metric, own, tasks, study)
                     head = [policy.policy, against.policy, metric, split, subset]
                     rows.append([*head, *cells, policy.num_seeds, against.num_seeds])
     return pd.DataFrame(rows, columns=_DIFFERENCES)
 
 
-def _shares(own: pd.DataFrame) -> dict[str, pd.Series]:
-    """Of one policy, by task: of each of `SHARES` what is counted and of how many."""
-    found: dict[str, pd.Series] = {}
-    groups = turn_changes(own).groupby("task_id")
-    for name in SHARES:
-        found |= {name: groups[name].sum(), f"{name}_of": groups[name].count()}
-    return found
-
-
-def _difference(
-    policy: Recipe,
-    against: Recipe,
-    metric: str,
-    values: Mapping[Any, Mapping[str, pd.Series]],
-    tasks: pd.Index,
-    study: Study,
-) -> list[Any]:
-    """Difference, its ends, whether they exclude 0, what could have been shown, and the number of tasks."""
-    sides = [by_seed([values[seed][metric] for seed in side.seeds]) for side in (policy, against)]
-    shared = sides[0].index.intersection(sides[1].index).intersection(tasks).sort_values()
+def _difference(metric: str, sides: Sequence[Sequence[pd.DataFrame]], tasks: pd.Index, study: Study) -> list[Any]:
+    """Difference, its ends, whether they exclude 0, what could have been shown, and the number of tasks; of two sides,
+    each the values of its seeds."""
+    column = (metric, "count") if metric in SHARES else metric
+    values = [by_seed([own[column] for own in seeds]) for seeds in sides]
+    shared = values[0].index.intersection(values[1].index).intersection(tasks).sort_values()
     if not len(shared):
         return [None, None, None, None, None, 0]
-    estimates: list[Estimate] = []
-    for stream, (side, own) in enumerate(zip((policy, against), sides, strict=True)):
-        if metric in SHARES:
-            of = by_seed([values[seed][f"{metric}_of"] for seed in side.seeds])
-            estimates.append(share_estimate(own.loc[shared], of.loc[shared], study, stream))
-        else:
-            estimates.append(mean_estimate(own.loc[shared], study, stream))
+    estimates = [
+        share_of(seeds, metric, study, shared, stream)
+        if metric in SHARES
+        else mean_estimate(own.loc[shared], study, stream)
+        for stream, (seeds, own) in enumerate(zip(sides, values, strict=True))
+    ]
     interval = minus(*estimates).interval
     excludes = None if math.isnan(interval.value) else bool(interval.low > 0 or interval.high < 0)
     return [*interval, excludes, smallest_shown(interval.low, interval.high), len(shared)]

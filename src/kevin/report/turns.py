@@ -79,13 +79,17 @@ def _first_answers_above(turns: pd.DataFrame, bar: pd.Series) -> pd.Series:
     return found
 
 
-def _estimate(seeds: Sequence[pd.DataFrame], name: str, study: Study) -> Estimate:
-    """One of `SHARES`, the mean over seeds, from each seed's `_counts` by task."""
+def share_of(
+    seeds: Sequence[pd.DataFrame], name: str, study: Study, tasks: pd.Index | None = None, stream: int = 0
+) -> Estimate:
+    """One of `SHARES`, the mean over seeds, from each seed's `counts_by` task; of these tasks, or of all."""
     counted, of = (by_seed([counts[name, column] for counts in seeds]) for column in ("sum", "count"))
-    return share_estimate(counted, of, study)
+    if tasks is not None:
+        counted, of = counted.loc[tasks], of.loc[tasks]
+    return share_estimate(counted, of, study, stream)
 
 
-def _counts(changes: pd.DataFrame, keys: list[str], names: Sequence[str]) -> pd.DataFrame:
+def counts_by(changes: pd.DataFrame, keys: list[str], names: Sequence[str]) -> pd.DataFrame:
     """Rows of `turn_changes` by keys, the last of them the task: of each share the kernels counted, and of how many."""
     return changes.groupby(keys)[list(names)].agg(["sum", "count"])
 
@@ -108,7 +112,7 @@ def turns_table(scores: pd.DataFrame, study: Study) -> pd.DataFrame:
     rows = []
     names, measured = (*SHARES, *_BOTH), (*SHARES, "fresh")
     for head, row in _rows(scores, study):
-        by_turn = [_counts(_against_fresh(own), ["turn", "task_id"], names) for own in row.seeds]
+        by_turn = [counts_by(_against_fresh(own), ["turn", "task_id"], names) for own in row.seeds]
         so_far = [_best_so_far(own).groupby("task_id") for own in row.seeds]
         bests = {
             "best_speedup": [own.max() for own in so_far],
@@ -123,7 +127,7 @@ def turns_table(scores: pd.DataFrame, study: Study) -> pd.DataFrame:
             counts = {"num_tasks": len(best)} | _number_cells(here)
             rows.append(head | {"turn": turn} | _flat(cells) | counts)
     for row in rows_of(scores, study):
-        every = [_counts(_against_fresh(own), ["task_id"], names) for own in row.seeds]
+        every = [counts_by(_against_fresh(own), ["task_id"], names) for own in row.seeds]
         head = {"policy": row.kind, "seed": row.seed, "split": ALL_SPLITS, "num_seeds": row.num_seeds}
         counts = {"num_tasks": len(set().union(*(own.index for own in every)))} | _number_cells(every)
         rows.append(head | _flat(_share_cells(every, measured, study)) | counts)
@@ -143,8 +147,8 @@ def _against_fresh(scores: pd.DataFrame) -> pd.DataFrame:
 
 def _share_cells(here: Sequence[pd.DataFrame], names: Iterable[str], study: Study) -> dict[str, Interval]:
     """These shares, and by how much kernels beat fresh answers."""
-    cells = {name: _estimate(here, name, study).interval for name in names}
-    return cells | {"over_fresh": minus(*(_estimate(here, n, study) for n in ("against_fresh", "fresh"))).interval}
+    cells = {name: share_of(here, name, study).interval for name in names}
+    return cells | {"over_fresh": minus(*(share_of(here, n, study) for n in ("against_fresh", "fresh"))).interval}
 
 
 def _number_cells(here: Sequence[pd.DataFrame]) -> dict[str, int]:
@@ -178,8 +182,8 @@ def mended_table(scores: pd.DataFrame, study: Study) -> pd.DataFrame:
     for head, row in _rows(scores, study):
         names = ("mended", *_BOTH, "copied")
         wrong = [_after_wrong(own) for own in row.seeds]
-        kinds = [_counts(own, ["error", "task_id"], names) for own in wrong]
-        chosen = {ANY_ERROR: [_counts(own, ["task_id"], names) for own in wrong]}
+        kinds = [counts_by(own, ["error", "task_id"], names) for own in wrong]
+        chosen = {ANY_ERROR: [counts_by(own, ["task_id"], names) for own in wrong]}
         chosen |= {outcome.value: _of(kinds, "error", outcome.value) for outcome in OUTCOMES}
         for error, here in chosen.items():
             if num_kernels := sum(int(counts["mended", "count"].sum()) for counts in here):
