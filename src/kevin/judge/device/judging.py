@@ -102,13 +102,15 @@ class Judging:
             HarnessError: the sandbox or the device failed. TaskError: the reference itself does not run.
         """
         enforced = self.protocol.rules if rules is None else rules
-        short: str | None = None
+        short = ""
         for is_alone in (False, False, True):  # memory that others had for a moment is often there the second time
             try:
                 found = self._attempt(task, kernel, build, enforced, alone=short if is_alone else None)
                 break
             except _MemoryShortError as e:
                 short = str(e)  # and no more of it: its frames hold memory
+        else:
+            raise DeviceFullError(short)
         if self.protocol.shapes and found.outcome is Outcome.CORRECT:
             self._try_other_sizes(task, kernel, build, found)
         measured = found.measured if found.outcome in (Outcome.CORRECT, Outcome.QUARANTINED) else None
@@ -139,7 +141,7 @@ class Judging:
         """``alone``: why there must be nothing beside it.
 
         Raises:
-            _MemoryShortError: the device's memory did not suffice, and others have some of it. Others as `judge`.
+            _MemoryShortError: the device's memory did not suffice. Others as `judge`.
         """
         found = Findings(rules)
         if alone is not None:
@@ -159,8 +161,6 @@ class Judging:
             if build.reason is not None and "torch_compute" in found.rules:  # whatever came of it, this is why
                 found.outcome, found.reason, found.message = Outcome.COMPILE_ERROR, build.reason, build.message
         except DeviceFullError as e:
-            if alone is not None:
-                raise
             raise _MemoryShortError(str(e)) from None
         return found
 

@@ -79,6 +79,7 @@ class Room:
         with self.hold():
             while (oldest := self.workspaces.drop_oldest()) is not None:
                 self._give_back(oldest)
+            self.references.keep(self.workspaces.tasks())
             gc.collect()  # tensors in the frames of what failed
             self._hardware.rest()
 

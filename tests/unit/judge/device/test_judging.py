@@ -2,8 +2,10 @@
 
 from __future__ import annotations
 
+import gc
 import math
 import threading
+import weakref
 from collections.abc import Callable
 from concurrent.futures import ThreadPoolExecutor
 from pathlib import Path
@@ -11,6 +13,7 @@ from typing import Any
 
 import psutil
 import pytest
+import torch
 from device_fixtures import PROTOCOL, SOURCE, adding_task
 
 from kevin.core.errors import DeviceFullError
@@ -292,7 +295,11 @@ def test_what_does_not_fit_alone_either_is_said_once(tmp_path: Path) -> None:
     def candidate(*args: Any) -> None:
         raise CandidateFailed(Outcome.RUNTIME_ERROR, "out_of_memory", "no memory")
 
+    held: list[weakref.ref[torch.Tensor]] = []
+
     def judge(*args: Any) -> None:
+        tensor = torch.zeros(1)
+        held.append(weakref.ref(tensor))
         raise DeviceFullError("task test does not fit on the device")
 
     device._run = candidate  # type: ignore[method-assign]
@@ -300,9 +307,20 @@ def test_what_does_not_fit_alone_either_is_said_once(tmp_path: Path) -> None:
         (Outcome.RUNTIME_ERROR, "out_of_memory")
     ]
     device._run = judge  # type: ignore[method-assign]
-    with pytest.raises(DeviceFullError, match="does not fit"):
+    with pytest.raises(DeviceFullError, match="does not fit") as failure:
         _judge(device, [(1, 1)], tmp_path)
+    gc.collect()
+    assert len(held) == 3 and not any(ref() is not None for ref in held), (
+        f"{failure.value} keeps the memory it tells of"
+    )
     device.room.company.alone().__enter__()  # nobody is left inside
+
+
+def test_a_device_at_rest_keeps_no_reference_that_nobody_works_with() -> None:
+    device = _Watched()
+    device.room.reference(_task(1))
+    device.room.rest()
+    assert _task(1) not in device.room.references
 
 
 @pytest.mark.parametrize("slots", [1, pytest.param(2, marks=pytest.mark.slow)])
