@@ -13,8 +13,8 @@ from kevin.core.config.layers import plain
 from kevin.core.config.study import RANDOM_MODELS
 from kevin.core.errors import KevinError
 from kevin.report.captions import caption_of, captions, labels_of
-from kevin.report.catalogue import FIGURES, reads
-from kevin.report.scores import CEILING
+from kevin.report.catalogue import FIGURES, REPLACED, reads
+from kevin.report.recipes import CEILING
 from kevin.workflow import given
 from kevin.workflow.digests import StudyDigests, code_digest
 from kevin.workflow.folder import changed_settings, listed
@@ -56,7 +56,7 @@ wildcard_constraints:
     policy="|".join(map(re.escape, study.policies)),
     split="train|level[1-4]|unseen",
     table="|".join(targets.table_names),
-    figure="|".join(FIGURES),
+    figure="|".join([*FIGURES, *REPLACED]),
     run="|".join(map(re.escape, study.runs)) or "none",
     strategy="|".join(map(re.escape, study.search.strategies)) or "none",
 
@@ -78,6 +78,11 @@ def initial_model(wildcards):
     """The model that a run starts from, where this study makes it."""
     with refusing(origin):
         return own_model(given.initial_policy(study, wildcards.run))
+
+
+def figure_files(wildcards):
+    with refusing():
+        return targets.of_figure(wildcards.figure)
 
 
 def looked_for(require):

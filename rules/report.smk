@@ -45,7 +45,7 @@ rule make_table:
 rule draw_figure:
     """One figure of the catalogue as PNG and PDF, with a CSV of exactly what is plotted."""
     input:
-        unpack(lambda wildcards: targets.of_figure(wildcards.figure)),
+        unpack(figure_files),
     output:
         report("<results>/figures/{figure}.png", **REPORTED),
         "<results>/figures/{figure}.pdf",

@@ -201,11 +201,11 @@ def test_some_ways_to_spend_kernels_are_compared(snakemake: Run, tmp_path: Path)
     assert found["run_search"] == len(study.evaluate) * len(["parallel", "serial"])
 
 
-def test_stability_trains_the_runs_that_differ_in_its_remedies_alone(snakemake: Run) -> None:
+def test_the_figure_of_training_trains_the_runs_that_differ_in_remedies_alone(snakemake: Run) -> None:
     overlay = ROOT / "config/ablations.yaml"
-    found = jobs(snakemake("--dry-run", "results/ablations/figures/stability.png", "--configfile", overlay))
+    found = jobs(snakemake("--dry-run", "results/ablations/figures/training.png", "--configfile", overlay))
     assert (found["train_policy"], found["draw_figure"]) == (4, 1)
-    found = jobs(snakemake("--dry-run", "results/figures/stability.png"))
+    found = jobs(snakemake("--dry-run", "results/figures/training.png"))
     assert found["train_policy"] == 1, "of what the report compares, where it compares trainings"
 
 

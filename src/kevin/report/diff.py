@@ -19,6 +19,7 @@ import yaml
 from kevin.core.errors import DataError, first_line
 from kevin.core.files import read_table
 from kevin.core.provenance import machine_names
+from kevin.report.forms import records
 from kevin.report.paper import OURS
 
 DIFFERS, AGREES, LEFT_OUT = "differs", "agrees", "not compared"
@@ -128,8 +129,7 @@ def _table_cells(name: str, frames: Sequence[pd.DataFrame], paths: Sequence[Path
 
 
 def _by_key(frame: pd.DataFrame, keys: Sequence[str]) -> dict[tuple[str, ...], Row]:
-    rows = [{str(column): value for column, value in row.items()} for row in frame.to_dict("records")]
-    return dict(zip(_key_values(frame, keys), rows, strict=True))
+    return dict(zip(_key_values(frame, keys), records(frame), strict=True))
 
 
 def _row_keys(frames: Sequence[pd.DataFrame], paths: Sequence[Path]) -> list[str]:

@@ -12,13 +12,12 @@ from kevin.core.config import Study
 from kevin.core.errors import DataError
 from kevin.core.files import read_table
 from kevin.core.types import Outcome
+from kevin.report.captions import TrainingSummary, read_summaries, study_note
 from kevin.report.catalogue import SPLITS
-from kevin.report.cells import percent, signed, times
 from kevin.report.claims import NOT_MEASURED, PRIMARY
-from kevin.report.notes import TrainingSummary, read_summaries, study_note
+from kevin.report.forms import percent, signed, times
 from kevin.report.paper import OURS
-from kevin.report.parts import ALL_TASKS
-from kevin.report.scores import CEILING, first_seed, policy_label, split_label
+from kevin.report.recipes import ALL_TASKS, CEILING, first_seed, policy_label, split_label
 from kevin.report.tables import COMPILE_POLICY, EAGER
 from kevin.report.training import trained_policies
 

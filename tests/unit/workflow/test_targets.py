@@ -10,7 +10,7 @@ import pytest
 
 from kevin.core.config import Study, load_study
 from kevin.core.config.load import merge
-from kevin.core.errors import ConfigError
+from kevin.core.errors import ConfigError, UsageError
 from kevin.report.catalogue import FIGURES, TABLES, reads
 from kevin.workflow.targets import Targets, options, repeat
 
@@ -88,13 +88,18 @@ def test_trainings_behind_the_numbers_are_the_base_model_s_and_the_runs_that_are
     }
 
 
-def test_stability_is_drawn_of_runs_that_differ_in_its_remedies_where_none_is_compared() -> None:
+def test_training_is_drawn_of_runs_that_differ_in_remedies_where_none_is_compared() -> None:
     ablations = study_of("ablations")
-    runs = [Path(path).parent.name for path in Targets(ablations).of_figure("stability")["runs"]]
+    runs = [Path(path).parent.name for path in Targets(ablations).of_figure("training")["runs"]]
     assert len(runs) == 4
     assert all(ablations.runs[run].train.keys() <= {"seed", "loss", "max_grad_norm"} for run in runs)
     every = [Path(path).parent.name for path in Targets(ablations).of_figure("ablations")["runs"]]
     assert every == list(ablations.runs)
+
+
+def test_a_figure_of_before_says_what_is_in_its_place() -> None:
+    with pytest.raises(UsageError, match="no figure training_turns any more"):
+        Targets(study_of()).of_figure("training_turns")
 
 
 def test_strategies_are_read_where_they_are_compared_or_asked_for() -> None:
