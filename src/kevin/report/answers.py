@@ -17,7 +17,7 @@ import pandas as pd
 
 from kevin.core.errors import DataError
 from kevin.core.files import write_csv, write_text
-from kevin.core.provenance import machine_names
+from kevin.core.provenance import machine_names, read_provenance
 from kevin.core.reward import configured_returns, configured_score
 from kevin.core.texts import strict_json
 from kevin.core.types import Outcome
@@ -34,7 +34,6 @@ _KINDS: dict[str, tuple[str, Callable[[Any], Any]]] = {
     "float64": ("number", float),
     "bool": ("True or False", {"True": True, "False": False}.__getitem__),
 }
-_PROVENANCE = "provenance.json"
 
 
 def write_answers(
@@ -136,7 +135,7 @@ def told_machines(path: Path, device: str) -> list[tuple[str, ...]]:
         return [tuple(map(str, names)) for names in told["machines"]]
     if "hardware" in told:
         return [(str(told["hardware"]),)]
-    return [machine_names(_read_json(path.with_name(_PROVENANCE)), device)]
+    return [machine_names(read_provenance(path.parent, path.name), device)]
 
 
 def joined_names(machines: Sequence[tuple[str, ...]]) -> str:

@@ -10,7 +10,7 @@ import pandas as pd
 
 from kevin.core.files import write_csv, write_text
 from kevin.core.protocol import JudgeProtocol, TimingProtocol
-from kevin.core.texts import strict_json
+from kevin.core.provenance import record_tables
 from kevin.core.types import Device, Frozen, Kernel, Outcome, Task, digest
 from kevin.judge.benchmarks.attacks import Attack, Suite, suites
 from kevin.judge.benchmarks.kernel_answers import HARNESS, RESTATED, Answers, Asked, kernel_answers
@@ -102,12 +102,11 @@ def _row(t: Tried, hostile: Answers, honest: Answers) -> dict[str, Any]:
 
 
 def write_attacks(out: Path, rows: Sequence[dict[str, Any]], provenance: dict[str, Any]) -> list[Path]:
-    """``attacks.csv``, ``attacks.md``, ``attacks.provenance.json`` in the folder ``out``; returns their paths."""
-    paths = [out / f"attacks.{ending}" for ending in ("csv", "md", "provenance.json")]
+    """``attacks.csv`` and ``attacks.md`` in the folder ``out``, and where they are from; returns the files' paths."""
+    paths = [out / "attacks.csv", out / "attacks.md"]
     write_csv(paths[0], pd.DataFrame(rows))
     write_text(paths[1], markdown(rows, str(provenance["device_name"])))
-    write_text(paths[2], strict_json(provenance, indent=1, sort_keys=True) + "\n")
-    return paths
+    return [*paths, record_tables(out, [paths[0].name], provenance)]
 
 
 _HEAD = ("attack", "what it tries", "verdict", "rules it also breaks", "honest control", "KernelBench", "its control")

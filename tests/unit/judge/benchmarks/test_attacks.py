@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 import functools
-import json
 from pathlib import Path
 from typing import Any
 
@@ -12,6 +11,7 @@ import pandas as pd
 import pytest
 from stored_verdicts import read
 
+from kevin.core.provenance import read_provenance
 from kevin.core.types import Outcome, Round, Timing, Verdict
 from kevin.judge.benchmarks import attack_table
 from kevin.judge.benchmarks.attack_table import (
@@ -93,7 +93,7 @@ def test_the_table_is_made_and_goes_on_from_what_it_has(tmp_path: Path) -> None:
     assert list(attack_rows(tried, none_is_opened, protocol, tmp_path / "store")) == rows
     paths = write_attacks(tmp_path / "out", rows, {"device_name": "this processor"})
     assert list(pd.read_csv(paths[0])["attack"]) == [r["attack"] for r in rows]
-    assert json.loads(paths[2].read_text())["device_name"] == "this processor"
+    assert read_provenance(tmp_path / "out", "attacks.csv")["device_name"] == "this processor"
 
 
 def _verdict(outcome: Outcome, reason: str | None = None) -> Verdict:
