@@ -63,8 +63,8 @@ _HEAD = """# Every file of the study, and the command that makes it
 
 Generated from `src/kevin/report/captions.yaml` (`make schema`), which says more of each. A command makes what is
 missing before its file and nothing else; `snakemake --dry-run FILE` says what that would be. Each table stands as `.md`
-and `.tex` beside its `.csv`, each figure as `.pdf` and, as `.csv`, exactly what was plotted. At another scale the folder
-is that of its configuration: `snakemake results/gpu/tables/primary.csv --configfile config/gpu.yaml`. With
+and `.tex` beside its `.csv`, each figure as `.pdf` and, as `.csv`, exactly what was plotted. At another scale the
+folder is that of its configuration: `snakemake results/gpu/tables/primary.csv --configfile config/gpu.yaml`. With
 `search: {compared: [parallel, serial]}` the page has the search's table and figure too.
 """
 
