@@ -85,16 +85,16 @@ def target_of(key: str, caption: Caption, configs: Path) -> tuple[str, str]:
 
 
 def targets_page(configs: Path) -> str:
-    """docs/targets.md: a table of each category, then what has no caption."""
+    """docs/targets.md: a list of each category, then what has no caption."""
     lines = [_HEAD]
     for category in CATEGORIES:
-        lines += [f"## {category}\n", "| command | what |", "|---|---|"]
+        lines.append(f"## {category}\n")
         for key, caption in captions().items():
             if caption.category == category:
                 _, command = target_of(key, caption, configs)
                 needs = f"; needs `{caption.needs}`" if caption.needs else ""
-                lines.append(f"| `{command}` | {caption.title}{needs} |")
+                lines.append(f"- `{command}`: {caption.title}{needs}")
         lines.append("")
-    lines += ["## To publish\n", "| command | what |", "|---|---|"]
-    lines.append("| `snakemake results/published` | Models, answers, kernels and tables, for others to use and check |")
+    lines.append("## To publish\n")
+    lines.append("- `snakemake results/published`: Models, answers, kernels and tables, for others to use and check")
     return "\n".join(lines) + "\n"
