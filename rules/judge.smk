@@ -27,7 +27,6 @@ rule table_attacks:
         report("<results>/tables/attacks.csv", **REPORTED),
         "<results>/tables/attacks.md",
         "<results>/tables/attacks.tex",
-        "<results>/tables/attacks.provenance.json",
     log:
         "<results>/logs/table_attacks.log",
     benchmark:
@@ -53,7 +52,6 @@ rule table_judge_errors:
         "<results>/tables/judge_errors.md",
         "<results>/tables/judge_errors.tex",
         "<results>/tables/judge_errors_rows.csv",
-        "<results>/tables/judge_errors.provenance.json",
     log:
         "<results>/logs/table_judge_errors.log",
     benchmark:

@@ -229,8 +229,7 @@ def bench_attacks(
     import pandas as pd
 
     from kevin.core.files import write_csv, write_text
-    from kevin.core.provenance import device_name, provenance
-    from kevin.core.texts import strict_json
+    from kevin.core.provenance import device_name, provenance, record_tables
     from kevin.judge.benchmarks.attack_table import all_tried, attack_protocol, attack_rows, summary
     from kevin.judge.evaluate import open_device
     from kevin.report.captions import captions
@@ -250,12 +249,11 @@ def bench_attacks(
     record = provenance(protocol=protocol.model_dump(mode="json"), device_name=device_name(protocol.device), **origin)
     frame, caption = pd.DataFrame(rows), captions()["tables/attacks"]
     table, said = attacks(frame), f"{caption.text} {caption.reading}"
-    paths = [out / f"attacks.{ending}" for ending in ("csv", "md", "provenance.json", "tex")]
+    paths = [out / f"attacks.{ending}" for ending in ("csv", "md", "tex")]
     write_csv(paths[0], frame)
     write_text(paths[1], markdown(table, caption.title, f"{said} On {record['device_name']}."))
-    write_text(paths[2], strict_json(record, indent=1, sort_keys=True) + "\n")
-    write_text(paths[3], latex(table, "attacks", caption.title, said))
-    for path in paths:
+    write_text(paths[2], latex(table, "attacks", caption.title, said))
+    for path in [*paths, record_tables(out, [paths[0].name], record)]:
         typer.echo(str(path))
     for line in summary(rows):
         typer.echo(line)

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import logging
+import os
 from collections.abc import Callable
 from pathlib import Path
 from typing import Annotated
@@ -346,12 +347,25 @@ def report(
     )
 
 
-def summary(config: ConfigOption = None) -> None:
+def summary(
+    config: ConfigOption = None,
+    provenance: Annotated[
+        Path | None,
+        typer.Option("--provenance", metavar="FILE", help="Also write where the study comes from, and its minutes."),
+    ] = None,
+) -> None:
     """Print the numbers that matter in a few lines, from the study's written tables."""
     study = report_config(config)
-    from kevin.report.summary import summary_text
+    from kevin.report.summary import study_record, summary_text
 
     typer.echo(summary_text(study), nl=False)
+    if provenance is not None:
+        from kevin.core.files import write_text
+        from kevin.core.texts import strict_json
+        from kevin.judge.sandbox.isolation import detect_isolation
+
+        here = {"cores": len(os.sched_getaffinity(0)), "isolation": str(detect_isolation())}
+        write_text(provenance, strict_json(study_record(study) | here, indent=1) + "\n")
 
 
 COMMANDS: dict[str, Callable[..., None]] = {

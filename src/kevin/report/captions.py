@@ -66,10 +66,10 @@ def labels_of(output: str) -> dict[str, str]:
 _ENDINGS = {"tables": "tables/{}.csv", "figures": "figures/{}.png", "pages": "{}.html"}
 _HEAD = """# Every file of the study, and the command that makes it
 
-Generated from `src/kevin/report/captions.yaml` (`make schema`). A command makes what is missing before its file and
-nothing else; `snakemake --dry-run FILE` says what that would be. Each figure has a `.pdf` and, as `.csv`, exactly what
-was plotted; each table stands as `.md` and `.tex` beside its `.csv`. At another scale the folder is that of its
-configuration: `snakemake --configfile config/gpu.yaml results/gpu/tables/primary.csv`. With
+Generated from `src/kevin/report/captions.yaml` (`make schema`), which says more of each. A command makes what is
+missing before its file and nothing else; `snakemake --dry-run FILE` says what that would be. Each table stands as `.md`
+and `.tex` beside its `.csv`, each figure as `.pdf` and, as `.csv`, exactly what was plotted. At another scale the
+folder is that of its configuration: `snakemake results/gpu/tables/primary.csv --configfile config/gpu.yaml`. With
 `search: {compared: [parallel, serial]}` the page has the search's table and figure too.
 """
 
@@ -90,23 +90,18 @@ def target_of(key: str, caption: Caption, configs: Path) -> tuple[str, str]:
 
 
 def targets_page(configs: Path) -> str:
-    """docs/targets.md: a table of each category, then what has no caption."""
+    """docs/targets.md: a list of each category, then what has no caption."""
     lines = [_HEAD]
     for category in CATEGORIES:
-        lines += [f"## {category}\n", "| file | command | what |", "|---|---|---|"]
+        lines.append(f"## {category}\n")
         for key, caption in captions().items():
             if caption.category == category:
-                file, command = target_of(key, caption, configs)
-                needs = f" Needs `{caption.needs}`." if caption.needs else ""
-                title = caption.title if caption.title.endswith("?") else f"{caption.title}."
-                lines.append(f"| `{file}` | `{command}` | {title} {caption.text}{needs} |")
+                _, command = target_of(key, caption, configs)
+                needs = f"; needs `{caption.needs}`" if caption.needs else ""
+                lines.append(f"- `{command}`: {caption.title}{needs}")
         lines.append("")
-    lines += ["## To publish\n", "| file | command | what |", "|---|---|---|"]
-    what = (
-        "Trained models with a model card, answers, kernels, tasks and all else of which others make each table again "
-        "and judge each kernel again."
-    )
-    lines.append(f"| `results/published` | `snakemake results/published` | {what} |")
+    lines.append("## To publish\n")
+    lines.append("- `snakemake results/published`: Models, answers, kernels and tables, for others to use and check")
     return "\n".join(lines) + "\n"
 
 

@@ -24,7 +24,7 @@ from kevin.core.config import RewardConfig, Study
 from kevin.core.dialogue import opening_is_expected
 from kevin.core.errors import DataError
 from kevin.core.files import read_metadata, read_parquet, read_tasks, read_turns, write_csv, write_parquet, write_text
-from kevin.core.provenance import machine_names, provenance
+from kevin.core.provenance import machine_names, provenance, read_provenance
 from kevin.core.reward import configured_returns, configured_score
 from kevin.core.texts import strict_json
 from kevin.core.types import Outcome, Task, Turn
@@ -199,7 +199,6 @@ _KINDS: dict[str, tuple[str, Callable[[Any], Any]]] = {
     "float64": ("number", float),
     "bool": ("True or False", {"True": True, "False": False}.__getitem__),
 }
-_PROVENANCE = "provenance.json"
 
 
 def write_answers(
@@ -276,7 +275,7 @@ def told_machines(path: Path, device: str) -> list[tuple[str, ...]]:
         return [tuple(map(str, names)) for names in told["machines"]]
     if "hardware" in told:
         return [(str(told["hardware"]),)]
-    return [machine_names(_read_json(path.with_name(_PROVENANCE)), device)]
+    return [machine_names(read_provenance(path.parent, path.name), device)]
 
 
 def joined_names(machines: Sequence[tuple[str, ...]]) -> str:

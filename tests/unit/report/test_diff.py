@@ -40,7 +40,7 @@ def copies(made: Path, tmp_path: Path) -> tuple[Path, Path]:
 def change(path: Path, change: Callable[[Any], object]) -> None:
     content = yaml.safe_load(path.read_text())
     change(content)
-    path.write_text(yaml.safe_dump(content))
+    path.write_text(json.dumps(content) if path.suffix == ".json" else yaml.safe_dump(content))
 
 
 def table(path: Path, rows: list[dict[str, Any]] | pd.DataFrame) -> Path:
