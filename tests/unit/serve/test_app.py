@@ -53,6 +53,8 @@ ANSWER = f"<thinking>\n```cpp\nint draft;\n```\n</thinking>\nHere:\n```c++ title
 def test_the_kernel_of_an_answer_is_judged(ask: Any) -> None:
     status, found = ask("/v1/judge", pair(answer=ANSWER))
     assert (status, found["verdict"]["message"]) == (200, f"c_abi:{GOOD}")
+    assert found["seen"] == f"```cpp\n{GOOD}```", "without its thought"
+    assert "seen" not in ask("/v1/judge", pair(kernel=GOOD))[1]
 
 
 def test_an_answer_without_a_kernel_has_a_verdict_that_says_so(ask: Any) -> None:
@@ -64,6 +66,7 @@ def test_an_answer_without_a_kernel_has_a_verdict_that_says_so(ask: Any) -> None
         ("parse_error", "no_kernel_found", 0.0),
     ]
     assert found["results"][0]["verdict"]["message"] == "the answer holds no code block"
+    assert [r.get("seen") for r in found["results"]] == ["(no code)", None, "(no code)"]
 
 
 @pytest.mark.parametrize("field", ["kernel", "answer", "reference"])
