@@ -15,14 +15,15 @@ from contextlib import ExitStack
 from pathlib import Path
 from typing import Any
 
-from kevin.api.adapter import open_pool
 from kevin.api.inspector import Inspectors
 from kevin.core.config import JudgePoolConfig
 from kevin.core.errors import HarnessError, KevinError
+from kevin.core.files import disk_full
 from kevin.core.protocol import JudgeProtocol
 from kevin.core.scratch import scratch_folder
 from kevin.core.texts import strict_json
 from kevin.core.types import Kernel, Task, Verdict
+from kevin.judge.pool.judge_pool import JudgePool
 
 log = logging.getLogger(__name__)
 
@@ -72,7 +73,7 @@ class _Desk:
         protocol = JudgeProtocol.model_validate(setup["protocol"])
         store = Path(setup["store"]) if setup["store"] else stack.enter_context(scratch_folder("kevin-store-"))
         config = JudgePoolConfig.model_validate(setup["pool"])
-        self._pool = stack.enter_context(open_pool(protocol, store, config))
+        self._pool = stack.enter_context(JudgePool(protocol, store, config))
         self._inspectors = stack.enter_context(Inspectors(setup["reference_timeout_s"]))
         self._starting = threading.Lock()
         self.device_name = self._pool.device_name
@@ -88,14 +89,16 @@ class _Desk:
     def _judge(self, task: Task, kernel: Kernel) -> Verdict:
         with self._starting:
             self._pool.warm_up()
-        spec = self._inspectors.inspect(task.source, task.id)
-        [verdict] = self._pool.judge([(task.model_copy(update={"spec": spec}), kernel)])
+        if task.spec is None:
+            task = task.model_copy(update={"spec": self._inspectors.inspect(task.source, task.id)})
+        [verdict] = self._pool.judge([(task, kernel)])
         if isinstance(verdict, HarnessError):
             raise verdict
         return verdict
 
 
 def _told(e: Exception) -> dict[str, str]:
+    e = disk_full(e) or e
     if isinstance(e, KevinError):
         return {"type": type(e).__name__, "message": str(e)}
     log.debug("no verdict", exc_info=e)

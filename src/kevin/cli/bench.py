@@ -12,12 +12,13 @@ import typer
 
 from kevin.cli.gpus import claim_gpus
 from kevin.cli.options import ConfigOption, DeviceOption, load_config
-from kevin.core.errors import UsageError
+from kevin.core.errors import TaskError, UsageError
 from kevin.core.texts import strict_json
 
 if TYPE_CHECKING:
     import pandas as pd
 
+    from kevin.cli.judge_batch import Pair
     from kevin.core.protocol import JudgeProtocol
     from kevin.core.types import Task
 
@@ -87,7 +88,7 @@ def bench_judge(
     Files are written with every result, so that a run which is stopped keeps what it has.
     """
     from kevin.api.pairs import make_protocol
-    from kevin.cli.judge_batch import load_tasks, read_pairs
+    from kevin.cli.judge_batch import read_pairs
     from kevin.core.candidate import make_kernel
     from kevin.core.config import JudgePoolConfig
     from kevin.core.files import write_text
@@ -97,7 +98,7 @@ def bench_judge(
     from kevin.judge.benchmarks.throughput import bench_judge as measure
 
     protocol = make_protocol(_protocol(config), rules=rules, tolerance=None, device=device, num_trials=trials)
-    lines, _ = load_tasks(read_pairs(batch))
+    lines = _usable(read_pairs(batch))
     pairs = [(task, make_kernel(line.kernel, "", "auto", protocol)) for line, task in lines]
     pool = JudgePoolConfig(kernels_in_flight=in_flight)
     origin = provenance(protocol=protocol.model_dump(mode="json"), kernels_in_flight=in_flight)
@@ -134,6 +135,23 @@ def bench_judge(
             if check_others:
                 harness.check_others()
     _print_runs(summary)
+
+
+def _usable(lines: list[Pair]) -> list[tuple[Pair, Task]]:
+    """Pairs with their task, looked into; those whose reference is no task module are told and left out."""
+    from kevin.api.pairs import make_task
+    from kevin.tasks.format import inspect_task
+
+    known: dict[str, Task | TaskError] = {}
+    for line in lines:
+        if line.reference not in known:
+            try:
+                spec = inspect_task(line.reference, line.place)
+                known[line.reference] = make_task(line.reference, line.place).model_copy(update={"spec": spec})
+            except TaskError as e:
+                known[line.reference] = e
+                log.error("kevin: id %s: %s", line.id, e)
+    return [(line, task) for line in lines if not isinstance(task := known[line.reference], TaskError)]
 
 
 def _print_runs(summary: dict[str, Any]) -> None:
