@@ -24,7 +24,7 @@ from kevin.cli import (
     write,
 )
 from kevin.cli.extras import step
-from kevin.cli.options import HAND_PANEL, STEPS_PANEL
+from kevin.cli.options import HAND_PANEL, STEPS_PANEL, file
 from kevin.cli.supervisor import note
 from kevin.core.errors import UsageError
 
@@ -70,9 +70,7 @@ def _version(value: bool) -> None:
 @app.callback()
 def options(
     debug: Annotated[bool, typer.Option("--debug", help="Show tracebacks and debug messages.")] = False,
-    log_file: Annotated[
-        Path | None, typer.Option("--log", metavar="FILE", help="Write all messages to this file too.")
-    ] = None,
+    log_file: Annotated[Path | None, file("Write all messages to this file too.", "--log")] = None,
     version: Annotated[
         bool, typer.Option("--version", callback=_version, is_eager=True, help="Print the version and leave.")
     ] = False,

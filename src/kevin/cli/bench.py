@@ -11,7 +11,7 @@ from typing import TYPE_CHECKING, Annotated, Any, Literal
 import typer
 
 from kevin.cli.gpus import claim_gpus
-from kevin.cli.options import ConfigOption, DeviceOption, load_config
+from kevin.cli.options import ConfigOption, DeviceOption, file, folder, load_config
 from kevin.core.errors import TaskError, UsageError
 from kevin.core.texts import strict_json
 
@@ -32,21 +32,15 @@ app = typer.Typer(
     no_args_is_help=True,
 )
 
-FolderOption = Annotated[Path, typer.Option("--out", metavar="DIR", help="Folder for the results.")]
+FolderOption = Annotated[Path, folder("Folder for the results.", "--out")]
 InFlightOption = Annotated[
     int, typer.Option("--kernels-in-flight", help="Sandboxes open at once on a GPU, one of them measured.", min=1)
 ]
 
 CheckoutOption = Annotated[
-    Path | None,
-    typer.Option(
-        "--kernelbench", metavar="DIR", help="A checkout whose harness is asked about modules too; needs a GPU."
-    ),
+    Path | None, folder("A checkout whose harness is asked about modules too; needs a GPU.", "--kernelbench")
 ]
-OwnStoreOption = Annotated[
-    Path | None,
-    typer.Option("--store", metavar="DIR", help="Verdicts that are not formed again. Default: OUT/store."),
-]
+OwnStoreOption = Annotated[Path | None, folder("Verdicts that are not formed again. Default: OUT/store.", "--store")]
 
 
 def check_checkout(checkout: Path | None, device: str) -> None:
@@ -59,21 +53,14 @@ def check_checkout(checkout: Path | None, device: str) -> None:
 
 @app.command("judge")
 def bench_judge(
-    batch: Annotated[
-        Path, typer.Option("--batch", metavar="FILE", help="Lines of {id, reference, kernel}, as for `kevin judge`.")
-    ],
+    batch: Annotated[Path, file("Lines of {id, reference, kernel}, as for `kevin judge`.")],
     out: FolderOption,
     device: DeviceOption = None,
     in_flight: InFlightOption = 8,
-    copies: Annotated[
-        int, typer.Option("--copies", help="How often each kernel is asked for in the warm run.", min=1)
-    ] = 4,
-    rules: Annotated[str, typer.Option("--rules", help="default, none, or names separated by commas.")] = "none",
-    trials: Annotated[int | None, typer.Option("--trials", help="Correctness trials.")] = None,
-    kernelbench: Annotated[
-        Path | None,
-        typer.Option("--kernelbench", metavar="DIR", help="A checkout whose harness judges them too."),
-    ] = None,
+    copies: Annotated[int, typer.Option(help="How often each kernel is asked for in the warm run.", min=1)] = 4,
+    rules: Annotated[str, typer.Option(help="default, none, or names separated by commas.")] = "none",
+    trials: Annotated[int | None, typer.Option(help="Correctness trials.")] = None,
+    kernelbench: Annotated[Path | None, folder("A checkout whose harness judges them too.")] = None,
     timed: Annotated[
         int,
         typer.Option("--kernelbench-timed", help="So many it times, as its scripts do; the others it checks.", min=1),
@@ -174,18 +161,16 @@ def _print_runs(summary: dict[str, Any]) -> None:
 def bench_baselines(
     out: FolderOption,
     device: DeviceOption = None,
-    kernelbench: Annotated[
-        Path | None, typer.Option("--kernelbench", metavar="DIR", help="Tasks of a checkout; else the own catalog.")
-    ] = None,
-    levels: Annotated[str, typer.Option("--levels", help="Levels of KernelBench, separated by commas.")] = "1,2",
+    kernelbench: Annotated[Path | None, folder("Tasks of a checkout; else the own catalog.")] = None,
+    levels: Annotated[str, typer.Option(help="Levels of KernelBench, separated by commas.")] = "1,2",
     names: Annotated[
         str, typer.Option("--baselines", help="eager, compile, max_autotune, cuda_graph; the device's usual if empty.")
     ] = "",
-    fused: Annotated[int, typer.Option("--fused", help="Generated fused tasks beside the own single operators.")] = 40,
+    fused: Annotated[int, typer.Option(help="Generated fused tasks beside the own single operators.")] = 40,
     processes: Annotated[
         int, typer.Option("--compile-processes", help="Compile all tasks ahead in so many processes.", min=0)
     ] = 0,
-    only: Annotated[str, typer.Option("--only", help="Ids of tasks, separated by commas.")] = "",
+    only: Annotated[str, typer.Option(help="Ids of tasks, separated by commas.")] = "",
     config: ConfigOption = None,
 ) -> None:
     """Time PyTorch on every task and write tables that others can use, KernelBench's baseline JSON among them.
@@ -236,7 +221,7 @@ def bench_attacks(
     device: DeviceOption = None,
     kernelbench: CheckoutOption = None,
     store: OwnStoreOption = None,
-    only: Annotated[str, typer.Option("--only", help="Attacks whose name holds this.")] = "",
+    only: Annotated[str, typer.Option(help="Attacks whose name holds this.")] = "",
 ) -> None:
     """Judge every attack that was tried on the judge beside an honest kernel, and say what KernelBench says of both.
 
@@ -278,14 +263,12 @@ def bench_attacks(
 @app.command("errors")
 def bench_errors(
     out: FolderOption,
-    mutants: Annotated[
-        Path, typer.Option("--mutants", metavar="DIR", help="Kernels that say in their first lines what they are.")
-    ] = Path("tests/mutants"),
+    mutants: Annotated[Path, folder("Kernels that say in their first lines what they are.")] = Path("tests/mutants"),
     config: ConfigOption = None,
     device: DeviceOption = None,
     kernelbench: CheckoutOption = None,
     store: OwnStoreOption = None,
-    only: Annotated[str, typer.Option("--only", help="Kernels whose file's name holds this.")] = "",
+    only: Annotated[str, typer.Option(help="Kernels whose file's name holds this.")] = "",
 ) -> None:
     """Judge wrong kernels and odd right ones, and count what the judge would pay and refuse by mistake.
 
@@ -338,9 +321,9 @@ def bench_errors(
 @app.command("import-baselines")
 def import_baselines(
     source: Annotated[Path, typer.Argument(metavar="JSON", help="KernelBench's baseline_time_torch.json.")],
-    kernelbench: Annotated[Path, typer.Option("--kernelbench", metavar="DIR", help="The checkout that it is of.")],
-    out: Annotated[Path, typer.Option("--out", metavar="FILE", help="The CSV that is written.")],
-    levels: Annotated[str, typer.Option("--levels", help="Separated by commas.")] = "1,2",
+    kernelbench: Annotated[Path, folder("The checkout that it is of.")],
+    out: Annotated[Path, file("The CSV that is written.")],
+    levels: Annotated[str, typer.Option(help="Separated by commas.")] = "1,2",
 ) -> None:
     """Turn KernelBench's baseline JSON into a table with our task ids and microseconds."""
     from kevin.core.files import write_text
