@@ -30,7 +30,7 @@ def rollouts(num_turns):
             results = judge(list(zip(references, answers, strict=True)), "answer")
             turns.append((prompt_ids, completion_ids, logprobs))
             scores.append([result.get("score") for result in results])
-            for chat, answer, result in zip(chats, answers, results, strict=True):
+            for chat, result in zip(chats, results, strict=True):
                 chat.append({"role": "assistant", "content": result.get("seen", "(no code)")})
                 chat.append({"role": "user", "content": told(result)})
         prompt_ids, completion_ids, logprobs = (

@@ -12,7 +12,6 @@ import typer
 
 from kevin import __version__
 from kevin.cli import (
-    answer,
     bench,
     config,
     diff,
@@ -89,6 +88,14 @@ def options(
         note("log", log_file)
 
 
+@app.command(hidden=True)
+def answer(fd: Annotated[int, typer.Option(help="An open socket: see kevin.api.answering.")]) -> None:
+    """Judge what comes in over a socket. The process behind `kevin.Judge` and `kevin serve`, not for people."""
+    from kevin.api.answering import answer as answer_socket
+
+    answer_socket(fd)
+
+
 _ENDED = "the experiment that it was made for has ended"
 REPLACED = {
     "rl-gain": "use kevin table rl_gain",
@@ -116,7 +123,6 @@ def _replaced(name: str) -> Callable[..., None]:
     return command
 
 
-app.command("answer", hidden=True)(answer.answer)
 app.command("judge", rich_help_panel=HAND_PANEL)(judge.judge)
 app.command("serve", rich_help_panel=HAND_PANEL)(serve.serve)
 app.command("write", rich_help_panel=HAND_PANEL)(step(write.write))

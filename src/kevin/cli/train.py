@@ -9,7 +9,7 @@ from typing import TYPE_CHECKING, Annotated
 
 import typer
 
-from kevin.cli.extras import EXTRAS, require_extra
+from kevin.cli.extras import require_study
 from kevin.cli.options import (
     ConfigOption,
     OutOption,
@@ -193,7 +193,7 @@ audits = typer.Typer(
 
 @audits.callback()
 def needs_the_study() -> None:
-    require_extra("study", "this command", *EXTRAS["study"])
+    require_study()
 
 
 @audits.command("kernels")
