@@ -6,7 +6,7 @@ import logging
 import os
 from collections.abc import Callable
 from pathlib import Path
-from typing import TYPE_CHECKING, Annotated, Any, Literal
+from typing import TYPE_CHECKING, Annotated, Any, Literal, cast, get_args
 
 import typer
 
@@ -41,6 +41,12 @@ CheckoutOption = Annotated[
     Path | None, folder("A checkout whose harness is asked about modules too; needs a GPU.", "--kernelbench")
 ]
 OwnStoreOption = Annotated[Path | None, folder("Verdicts that are not formed again. Default: OUT/store.", "--store")]
+
+
+LevelsOption = Annotated[
+    list[int] | None, typer.Option(min=1, max=4, help="A level of KernelBench; repeatable. Default: 1 and 2.")
+]
+_LEVELS = (1, 2)
 
 
 def check_checkout(checkout: Path | None, device: str) -> None:
@@ -162,15 +168,16 @@ def bench_baselines(
     out: FolderOption,
     device: DeviceOption = None,
     kernelbench: Annotated[Path | None, folder("Tasks of a checkout; else the own catalog.")] = None,
-    levels: Annotated[str, typer.Option(help="Levels of KernelBench, separated by commas.")] = "1,2",
+    levels: LevelsOption = None,
     names: Annotated[
-        str, typer.Option("--baselines", help="eager, compile, max_autotune, cuda_graph; the device's usual if empty.")
-    ] = "",
+        list[str] | None,
+        typer.Option("--baselines", help="eager, compile, max_autotune or cuda_graph; repeatable. Default: as usual."),
+    ] = None,
     fused: Annotated[int, typer.Option(help="Generated fused tasks beside the own single operators.")] = 40,
     processes: Annotated[
         int, typer.Option("--compile-processes", help="Compile all tasks ahead in so many processes.", min=0)
     ] = 0,
-    only: Annotated[str, typer.Option(help="Ids of tasks, separated by commas.")] = "",
+    only: Annotated[list[str] | None, typer.Option(help="A task's id; repeatable.")] = None,
     config: ConfigOption = None,
 ) -> None:
     """Time PyTorch on every task and write tables that others can use, KernelBench's baseline JSON among them.
@@ -182,17 +189,18 @@ def bench_baselines(
     from kevin.api.pairs import make_protocol
     from kevin.core.progress import progress
     from kevin.core.provenance import provenance
-    from kevin.judge.benchmarks.baselines import BASELINES, measure_baselines
+    from kevin.judge.benchmarks.baselines import BASELINES, Baseline, measure_baselines
     from kevin.judge.benchmarks.stored_results import read_measured, write_measured
 
     protocol = make_protocol(_protocol(config), rules="default", tolerance=None, device=device)
     tasks = _tasks(kernelbench, levels, fused, protocol)
     if only:
-        ids = {name.strip() for name in only.split(",")}
-        if unknown := ids - {t.id for t in tasks}:
+        if unknown := set(only) - {t.id for t in tasks}:
             raise UsageError(f"--only: no such task: {', '.join(sorted(unknown))}")
-        tasks = [t for t in tasks if t.id in ids]
-    wanted = tuple(_baseline(n) for n in names.split(",") if n) or BASELINES[protocol.device]
+        tasks = [t for t in tasks if t.id in only]
+    if wrong := set(names or ()) - set(get_args(Baseline)):
+        raise UsageError(f"--baselines: {min(wrong)!r} is none of {', '.join(get_args(Baseline))}")
+    wanted = tuple(cast("Baseline", name) for name in names or BASELINES[protocol.device])
     origin = {"kernelbench": kernelbench.name} if kernelbench else {}
     record = provenance(protocol=protocol.model_dump(mode="json"), **origin)
     frame = read_measured(out, tasks, wanted, record)
@@ -322,14 +330,14 @@ def import_baselines(
     source: Annotated[Path, typer.Argument(metavar="JSON", help="KernelBench's baseline_time_torch.json.")],
     kernelbench: Annotated[Path, folder("The checkout that it is of.")],
     out: Annotated[Path, file("The CSV that is written.")],
-    levels: Annotated[str, typer.Option(help="Separated by commas.")] = "1,2",
+    levels: LevelsOption = None,
 ) -> None:
     """Turn KernelBench's baseline JSON into a table with our task ids and microseconds."""
     from kevin.core.files import write_text
     from kevin.judge.benchmarks.stored_results import import_kernelbench
     from kevin.tasks.kernelbench import load_folder
 
-    frame = import_kernelbench(source, load_folder(kernelbench, _levels(levels)))
+    frame = import_kernelbench(source, load_folder(kernelbench, tuple(levels or _LEVELS)))
     write_text(out, frame.to_csv(index=False))
     typer.echo(f"{out}: {len(frame)} tasks")
 
@@ -338,28 +346,11 @@ def _protocol(config: list[Path] | None) -> JudgeProtocol | None:
     return load_config(config).judge if config else None
 
 
-def _levels(text: str) -> tuple[int, ...]:
-    try:
-        return tuple(int(level) for level in text.split(","))
-    except ValueError:
-        raise UsageError(f"--levels: not numbers separated by commas: {text!r}") from None
-
-
-def _baseline(name: str) -> Any:
-    from typing import get_args
-
-    from kevin.judge.benchmarks.baselines import Baseline
-
-    if name.strip() not in get_args(Baseline):
-        raise UsageError(f"--baselines: {name.strip()!r} is none of {', '.join(get_args(Baseline))}")
-    return name.strip()
-
-
-def _tasks(kernelbench: Path | None, levels: str, fused: int, protocol: JudgeProtocol) -> list[Task]:
+def _tasks(kernelbench: Path | None, levels: list[int] | None, fused: int, protocol: JudgeProtocol) -> list[Task]:
     if kernelbench is not None:
         from kevin.tasks.kernelbench import load_folder
 
-        return load_folder(kernelbench, _levels(levels))
+        return load_folder(kernelbench, tuple(levels or _LEVELS))
     from kevin.tasks.build import composed_tasks
     from kevin.tasks.catalog import catalog
 
