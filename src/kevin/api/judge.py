@@ -105,7 +105,7 @@ class Judge:
 
         Args:
             reference: a module in KernelBench's format (``Model``, ``get_inputs``, ``get_init_inputs``): its text, or a
-                path. A string without a line break is a path.
+                path. A string without a line break is a path. A `Task` is taken as it is, a `Kernel` likewise.
             kernel: the candidate, likewise: a Python module with ``ModelNew``, or C++ or CUDA with
                 ``extern "C" void launch(...)``.
             dialect: ``load_inline`` or ``c_abi``; ``auto`` tells them apart by file name and content.
