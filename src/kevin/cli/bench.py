@@ -85,7 +85,6 @@ def bench_judge(
     from kevin.core.candidate import make_kernel
     from kevin.core.config import JudgePoolConfig
     from kevin.core.files import write_text
-    from kevin.core.provenance import provenance
     from kevin.core.scratch import scratch_folder
     from kevin.judge.benchmarks.throughput import KernelBenchHarness, compare_verdicts, parity
     from kevin.judge.benchmarks.throughput import bench_judge as measure
@@ -94,8 +93,7 @@ def bench_judge(
     lines = _usable(read_pairs(batch))
     pairs = [(task, make_kernel(line.kernel, "", "auto", protocol)) for line, task in lines]
     pool = JudgePoolConfig(kernels_in_flight=in_flight)
-    origin = provenance(protocol=protocol.model_dump(mode="json"), kernels_in_flight=in_flight)
-    summary: dict[str, Any] = {"provenance": origin, "runs": []}
+    summary: dict[str, Any] = {"provenance": _record(protocol, None, kernels_in_flight=in_flight), "runs": []}
     cold: dict[int, Any] = {}
     theirs: dict[int, Any] = {}
 
@@ -188,7 +186,6 @@ def bench_baselines(
 
     from kevin.api.pairs import make_protocol
     from kevin.core.progress import progress
-    from kevin.core.provenance import provenance
     from kevin.judge.benchmarks.baselines import BASELINES, Baseline, measure_baselines
     from kevin.judge.benchmarks.stored_results import read_measured, write_measured
 
@@ -201,8 +198,7 @@ def bench_baselines(
     if wrong := set(names or ()) - set(get_args(Baseline)):
         raise UsageError(f"--baselines: {min(wrong)!r} is none of {', '.join(get_args(Baseline))}")
     wanted = tuple(cast("Baseline", name) for name in names or BASELINES[protocol.device])
-    origin = {"kernelbench": kernelbench.name} if kernelbench else {}
-    record = provenance(protocol=protocol.model_dump(mode="json"), **origin)
+    record = _record(protocol, kernelbench)
     frame = read_measured(out, tasks, wanted, record)
     pending = [t for t in tasks if t.digest not in set(frame["task_digest"])]
     if len(pending) < len(tasks):
@@ -240,7 +236,7 @@ def bench_attacks(
     import pandas as pd
 
     from kevin.core.files import write_text
-    from kevin.core.provenance import device_name, provenance
+    from kevin.core.provenance import device_name
     from kevin.judge.benchmarks.attack_table import all_tried, attack_protocol, attack_rows, summary, write_attacks
     from kevin.judge.evaluate import open_device
     from kevin.report.captions import captions
@@ -256,8 +252,7 @@ def bench_attacks(
     protocol = attack_protocol(kind)
     opened = functools.cache(lambda: open_device(protocol))
     rows = list(attack_rows(tried, opened, protocol, store or out / "store", checkout=kernelbench))
-    origin = {"kernelbench": kernelbench.name} if kernelbench else {}
-    record = provenance(protocol=protocol.model_dump(mode="json"), device_name=device_name(protocol.device), **origin)
+    record = _record(protocol, kernelbench, device_name=device_name(protocol.device))
     paths = write_attacks(out, rows, record)
     said = captions()["tables/attacks"]
     text = latex(attacks(pd.DataFrame(rows)), "attacks", said.title, f"{said.text} {said.reading}")
@@ -286,7 +281,7 @@ def bench_errors(
     """
     import functools
 
-    from kevin.core.provenance import device_name, provenance
+    from kevin.core.provenance import device_name
     from kevin.judge.benchmarks.judge_errors import error_rows, read_mutants, stricter_protocols, summary, write_errors
     from kevin.judge.device.tools import has_sanitizer
     from kevin.judge.evaluate import open_device
@@ -312,13 +307,8 @@ def bench_errors(
         checkout=kernelbench,
         before=before if before.exists() else None,
     )
-    origin = {"kernelbench": kernelbench.name} if kernelbench else {}
-    record = provenance(
-        protocol=protocol.model_dump(mode="json"),
-        refused_by=list(study.judge.rules),
-        device_name=device_name(protocol.device),
-        **origin,
-    )
+    known = {"refused_by": list(study.judge.rules), "device_name": device_name(protocol.device)}
+    record = _record(protocol, kernelbench, **known)
     for path in write_errors(out, rows, record):
         typer.echo(str(path))
     for line in summary(rows):
@@ -340,6 +330,14 @@ def import_baselines(
     frame = import_kernelbench(source, load_folder(kernelbench, tuple(levels or _LEVELS)))
     write_text(out, frame.to_csv(index=False))
     typer.echo(f"{out}: {len(frame)} tasks")
+
+
+def _record(protocol: JudgeProtocol, checkout: Path | None, **more: Any) -> dict[str, Any]:
+    """Provenance of results, and the checkout of KernelBench that was asked."""
+    from kevin.core.provenance import provenance
+
+    named = {"kernelbench": checkout.name} if checkout else {}
+    return provenance(protocol=protocol.model_dump(mode="json"), **more, **named)
 
 
 def _protocol(config: list[Path] | None) -> JudgeProtocol | None:

@@ -15,7 +15,6 @@ from kevin.core.limits import require_limits
 from kevin.core.texts import read_text, strict_json
 
 if TYPE_CHECKING:
-    from kevin.core.config import Study
     from kevin.core.protocol import JudgeProtocol
     from kevin.core.types import Kernel, Verdict
 
@@ -154,7 +153,10 @@ def judge(
     if runs is not None:
         if task_file or kernel or as_json or batch or level is None:
             raise UsageError("--runs DIR goes with --level N, and without --task-file, --kernel, --json and --batch")
-        raise typer.Exit(_judge_runs(runs, level, out, kernelbench, study, protocol, like_kernelbench, store))
+        from kevin.cli.judge_runs import judge_runs, source_of
+
+        tasks = source_of(study, kernelbench)
+        raise typer.Exit(judge_runs(runs, level, out, tasks, protocol, like_kernelbench, store))
     if level is not None or kernelbench is not None or like_kernelbench:
         raise UsageError("--level, --kernelbench and --like-kernelbench go with --runs DIR")
     if batch is not None:
@@ -178,29 +180,6 @@ def judge(
         from kevin.cli.verdict_view import print_verdict
 
         print_verdict(verdict, candidate, title=f"{kernel} as {task_file}")
-
-
-def _judge_runs(
-    runs: Path,
-    level: int,
-    out: Path | None,
-    checkout: Path | None,
-    study: Study | None,
-    protocol: JudgeProtocol,
-    like_kernelbench: bool,
-    store: Path | None,
-) -> int:
-    from kevin.cli.judge_runs import judge_runs
-    from kevin.core.config import KernelBenchSource
-
-    tasks = study.tasks.kernelbench if study else KernelBenchSource()
-    if checkout is not None:
-        if not checkout.is_dir():
-            raise UsageError(f"{checkout}: no such folder; --kernelbench names a checkout of KernelBench")
-        tasks = tasks.model_copy(update={"path": str(checkout)})
-    return judge_runs(
-        runs, level, out=out, tasks=tasks, protocol=protocol, like_kernelbench=like_kernelbench, store=store
-    )
 
 
 def _judge_one(task_file: Path, kernel: Kernel, protocol: JudgeProtocol, store_dir: Path | None) -> Verdict:

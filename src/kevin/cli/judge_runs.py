@@ -20,7 +20,7 @@ from kevin.api.pairs import make_task
 from kevin.cli.judge_batch import judge_many, told_failures
 from kevin.cli.verdict_view import verdict_record
 from kevin.core.candidate import make_kernel
-from kevin.core.config import KernelBenchSource
+from kevin.core.config import KernelBenchSource, Study
 from kevin.core.errors import DataError, HarnessError, KevinError, UsageError
 from kevin.core.files import write_text
 from kevin.core.protocol import JudgeProtocol, TimingProtocol
@@ -60,10 +60,19 @@ class Sample:
         return self.path.name.removesuffix("_kernel.py")
 
 
+def source_of(study: Study | None, checkout: Path | None) -> KernelBenchSource:
+    """Where the tasks of a run are: in a checkout of KernelBench, else as the study says, else fetched."""
+    tasks = study.tasks.kernelbench if study else KernelBenchSource()
+    if checkout is None:
+        return tasks
+    if not checkout.is_dir():
+        raise UsageError(f"{checkout}: no such folder; --kernelbench names a checkout of KernelBench")
+    return tasks.model_copy(update={"path": str(checkout)})
+
+
 def judge_runs(
     run: Path,
     level: int,
-    *,
     out: Path | None,
     tasks: KernelBenchSource,
     protocol: JudgeProtocol,

@@ -169,9 +169,8 @@ def test_a_sample_that_is_no_text_counts_as_not_compiled(
     }
     for number, data in samples.items():
         (tmp_path / name(10, number)).write_bytes(data)
-    options: Any = {"out": None, "protocol": JudgeProtocol(), "like_kernelbench": True, "store": None}
     tasks = KernelBenchSource(path=str(run.parents[1]))
-    assert judge_runs.judge_runs(tmp_path, 1, tasks=tasks, **options) == 0
+    assert judge_runs.judge_runs(tmp_path, 1, None, tasks, JudgeProtocol(), like_kernelbench=True, store=None) == 0
     entries = json.loads((tmp_path / "eval_results.json").read_text())["10"]
     reasons = [entry["metadata"]["kevin"]["reason"] for entry in entries]
     assert reasons == ["not_text", "no_kernel", "no_kernel", "no_kernel", "not_text", "no_kernel"]
