@@ -7,19 +7,11 @@ from pathlib import Path
 from typing import Any
 
 import pytest
+from workflow_fixtures import study_of
 
-from kevin.core.config import Study, load_study
-from kevin.core.config.load import merge
 from kevin.core.errors import ConfigError
 from kevin.report.catalogue import FIGURES, TABLES, reads
 from kevin.workflow.targets import Targets, options, repeat
-
-CONFIGS = Path(__file__).parents[3] / "config"
-
-
-def study_of(*names: str, **sections: Any) -> Study:
-    study = load_study([CONFIGS / f"{name}.yaml" for name in ("config", *names)])
-    return Study.model_validate(merge(study.model_dump(mode="json"), sections))
 
 
 def targets_of(*names: str, **sections: Any) -> Targets:
