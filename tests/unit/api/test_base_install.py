@@ -88,6 +88,10 @@ def test_three_lines_judge_a_kernel_from_a_script_without_a_guard(
     [
         ("judge --help", None),
         ("tasks show l1/relu --tasks none.parquet", None),
+        ("config show", None),
+        ("judge --published results/reference/laptop/published", "pip install 'kevin-study[study]'"),
+        ("bench errors --out out", "pip install 'kevin-study[study]'"),
+        ("plan", None),
         ("serve --no-token", "kevin serve needs aiohttp, which is not installed: pip install 'kevin-study[serve]'"),
         ("tasks list --tasks none.parquet", "pip install 'kevin-study[study]'"),
         ("tasks build --out tasks.parquet", "pip install 'kevin-study[study]'"),
