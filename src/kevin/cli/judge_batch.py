@@ -11,6 +11,7 @@ import json
 import logging
 from collections import Counter
 from collections.abc import Iterator, Sequence
+from contextlib import ExitStack
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
@@ -24,6 +25,7 @@ from kevin.core.errors import DataError, DiskFullError, HarnessError, TaskError,
 from kevin.core.files import append_line, is_stream, write_text
 from kevin.core.progress import Progress, progress
 from kevin.core.protocol import JudgeProtocol
+from kevin.core.scratch import scratch_folder
 from kevin.core.texts import read_text, split_lines, strict_json
 from kevin.core.types import Frozen, Kernel, Outcome, Task
 
@@ -60,7 +62,10 @@ def judge_many(
     """Results as they come, with a bar beside them. Raises DiskFullError, as nothing can be judged then."""
     num_correct = 0
     bar: Progress[object] = progress(len(pairs), title, "kernels")
-    with Judge(protocol=protocol, pool=pool, store=store) as judge, bar:
+    with ExitStack() as stack:
+        store = store or stack.enter_context(scratch_folder("kevin-store-"))  # which goes when this is killed, too
+        judge = stack.enter_context(Judge(protocol=protocol, pool=pool, store=store))
+        stack.enter_context(bar)
         for judged in judge.many(pairs):
             if isinstance(judged.error, DiskFullError):
                 raise judged.error
