@@ -6,7 +6,6 @@ import functools
 import re
 from collections.abc import Callable
 from contextlib import suppress
-from importlib.metadata import PackageNotFoundError, requires
 from importlib.util import find_spec
 from typing import Any
 
@@ -18,6 +17,8 @@ _MARKED = re.compile(r"([\w.-]+).*;.*\bextra == ['\"](\w+)['\"]")
 @functools.cache
 def extras() -> dict[str, list[str]]:
     """Those of pyproject.toml, each with the modules that come with it alone; none where kevin runs uninstalled."""
+    from importlib.metadata import PackageNotFoundError, requires  # it takes longer than all else of a start
+
     found: dict[str, list[str]] = {}
     with suppress(PackageNotFoundError):
         for line in requires("kevin-study") or ():
