@@ -18,7 +18,7 @@ rule train_policy:
         config=CONFIG,
         depends=lambda wildcards: digests.run(wildcards.run),
         launcher=machine.launcher(Path(workflow.basedir)),
-        folder=lambda wildcards, output: str(Path(output[0]).parent),
+        folder=subpath(output[0], parent=True),
         store=STORE,
     shell:
         "{params.launcher}kevin --log {log:q} train --config {params.config:q} --tasks {input.tasks:q} --run {wildcards.run:q}"
@@ -41,7 +41,7 @@ rule export_policy:
         runtime=30,
     params:
         depends=lambda wildcards: digests.run(wildcards.run),
-        folder=lambda wildcards, input: str(Path(input[0]).parent),
+        folder=subpath(input[0], parent=True),
     shell:
         "kevin --log {log:q} export-policy --run-dir {params.folder:q} --out {output:q}"
 
@@ -64,7 +64,7 @@ rule audit_kernels:
     params:
         config=CONFIG,
         depends=lambda wildcards: digests.audit(wildcards.run),
-        folder=lambda wildcards, input: str(Path(input[0]).parent),
+        folder=subpath(input[0], parent=True),
         store=STORE,
     shell:
         "kevin --log {log:q} audit kernels --config {params.config:q} --run {wildcards.run:q} --run-dir {params.folder:q}"
