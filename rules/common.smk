@@ -27,13 +27,19 @@ layers = sorted(workflow.configfiles, key=workflow.overwrite_configfiles.__conta
 origin = " + ".join(map(str, layers)) or "the configuration"
 
 
+class Refused(WorkflowError):
+    """Snakemake says of an error which lines of code it came through; of a refusal there is nothing to see in them."""
+
+    __traceback__ = None
+
+
 @contextmanager
 def refusing(place=None):
-    """What this project refuses is said as Snakemake says its own: without the lines of code that found it."""
+    """What this project refuses is said in its own words alone."""
     try:
         yield
     except KevinError as e:
-        raise WorkflowError(f"{place}: {e}" if place else str(e)) from None
+        raise Refused(f"{place}: {e}" if place else str(e)) from None
 
 
 with refusing():

@@ -10,14 +10,13 @@ from pathlib import Path
 
 import pytest
 import yaml
+from workflow_fixtures import CONFIG
 
 from kevin.core.config import Study, load_study
 from kevin.core.config.layers import read_layer
 from kevin.core.errors import ConfigError, UsageError
 from kevin.workflow import folder
 from kevin.workflow.folder import changed_settings, claim_folder, require_replaceable, save_config
-
-CONFIG = Path(__file__).parents[3] / "config/config.yaml"
 
 
 def test_a_second_run_is_refused_until_the_first_one_ends_however_it_does(

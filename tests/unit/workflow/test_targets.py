@@ -7,19 +7,11 @@ from pathlib import Path
 from typing import Any
 
 import pytest
+from workflow_fixtures import study_of
 
-from kevin.core.config import Study, load_study
-from kevin.core.config.load import merge
 from kevin.core.errors import ConfigError, UsageError
 from kevin.report.catalogue import FIGURES, TABLES, reads
 from kevin.workflow.targets import Targets, options, repeat
-
-CONFIGS = Path(__file__).parents[3] / "config"
-
-
-def study_of(*names: str, **sections: Any) -> Study:
-    study = load_study([CONFIGS / f"{name}.yaml" for name in ("config", *names)])
-    return Study.model_validate(merge(study.model_dump(mode="json"), sections))
 
 
 def targets_of(*names: str, **sections: Any) -> Targets:
@@ -31,6 +23,7 @@ def targets_of(*names: str, **sections: Any) -> Targets:
     [
         ({"source": "catalog"}, ["level1", "level2"]),
         ({"source": "kernelbench", "num_eval_level2": 0}, ["level1", "level2"]),
+        ({"source": "kernelbench", "num_eval_level2": 5, "kernelbench": {"path": "mine"}}, ["level1", "level2"]),
         ({"source": "kernelbench", "num_eval_level2": 5}, ["level1", "level2", "unseen"]),
         ({"source": "both", "kernelbench": {"levels": [1, 2, 3]}}, ["level1", "level2", "level3"]),
     ],
@@ -127,6 +120,8 @@ def test_a_pretraining_goes_on_from_weights_and_from_judged_kernels() -> None:
         "--weights results/gpu/pretrained --past-tasks results/gpu/past/tasks.parquet"
         " --past results/gpu/past/written/turns.parquet"
     )
+    folder = targets_of("gpu", base_model={"init": "HuggingFaceTB/SmolLM2-135M-Instruct"})
+    assert folder.pretrained_from.keys() == {"past_tasks", "past"}, "it needs no unpacking"
     first_turns = targets_of("gpu", base_model={"pretraining": {"later_share": 0}})
     assert first_turns.pretrained_from.keys() == {"weights"}
 
