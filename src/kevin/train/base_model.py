@@ -8,6 +8,7 @@ from __future__ import annotations
 
 import logging
 import math
+import os
 import random
 import time
 from collections.abc import Mapping, Sequence
@@ -19,6 +20,7 @@ from kevin.core.errors import ConfigError
 from kevin.core.files import whole_folder
 from kevin.core.history import HistoryConfig
 from kevin.core.progress import progress
+from kevin.core.provenance import jobs_side_by_side
 from kevin.core.texts import strict_json
 from kevin.core.types import Task
 from kevin.tasks.build import build_tasks
@@ -49,6 +51,8 @@ LEARNING_RATE = 3e-3
 """Peak of AdamW's schedule: embeddings and vectors."""
 MATRIX_LEARNING_RATE = 0.02
 """Peak of Muon's schedule: the matrices of the blocks."""
+_NICE = 19
+"""On a CPU: it takes every core that jobs beside it leave, whose kernels are timed meanwhile."""
 _WARMUP_SHARE = 0.05
 _LAST_SHARE = 0.1
 """Of the steps, whose mean loss is the final one."""
@@ -84,6 +88,8 @@ def train_base_model(study: Study, out_dir: Path) -> None:
 
     start = time.monotonic()
     torch.manual_seed(study.seed)
+    if jobs_side_by_side() > 1 and not torch.cuda.is_available():
+        os.nice(_NICE)
     torch.set_num_threads(1)  # the operators are too small to share: two threads mostly wait for each other
     written = _write(study, config)
     tokenizer = train_tokenizer(_texts(written[:_TOKENIZER_TRANSCRIPTS]), VOCABULARY)

@@ -10,7 +10,7 @@ from kevin.core.config import Study
 
 
 class Needs(NamedTuple):
-    """Of a rule that judges or trains. A cluster reads them; on one machine such a rule takes every core."""
+    """Of a rule that judges or trains. A cluster reads them; on one machine such rules share the cores."""
 
     cores: int
     mem_mb: int
@@ -48,16 +48,32 @@ class Machine:
     @property
     def side_by_side(self) -> int:
         """How many jobs of one GPU each run at a time: as many as there are. Where the study has its kernels judged on
-        several, or on one of their own, a job has them all.
+        several, or on one of their own, a job has them all. On a laptop two: one judges while the other generates,
+        trains or compiles.
         """
-        shared = self._study.pool.device_workers > 1 or self._study.pool.gpus
-        return 1 if shared or self.needs.gpus != 1 else max(1, self._gpus)
+        if self._study.pool.device_workers > 1 or self._study.pool.gpus:
+            return 1
+        if self._shares_cpu:
+            return 2
+        return max(1, self._gpus) if self.needs.gpus == 1 else 1
+
+    @property
+    def _shares_cpu(self) -> bool:
+        """Whether two jobs have a core beside the judge's, and models that fit beside each other: small, its own."""
+        study = self._study
+        on_cpu = study.judge.device == "cpu" and study.pool.scheduler is None and self.needs.gpus == 0
+        return on_cpu and (self._cores or 1) > study.judge.num_threads and all(map(self._is_light, study.evaluate))
+
+    def _is_light(self, policy: str) -> bool:
+        study = self._study
+        is_own = study.base_model.init is None and study.is_base_model(study.origins(policy)[-1])
+        return is_own or study.policies[policy].backend in ("replay", "openai")
 
     @property
     def threads(self) -> int:
-        """Of a rule that judges or trains: every core, or a job's share of them, so that nothing else disturbs its
-        clock; without a number of cores as many as the scale needs. A GPU's clock does not mind one core: there one is
-        left, on which weights are unpacked, policies exported and tables made meanwhile.
+        """Of a rule that judges or trains: every core, or a job's share of them, so that nothing disturbs its clock but
+        jobs that take turns with it; without a number of cores as many as the scale needs. A GPU's clock does not mind
+        one core: there one is left, on which weights are unpacked, policies exported and tables made meanwhile.
         """
         if self._cores is None:
             return self.needs.cores

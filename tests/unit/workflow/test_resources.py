@@ -22,15 +22,19 @@ def study_of(scale: str, **sections: Any) -> Study:
 @pytest.mark.parametrize(
     ("scale", "sections", "gpus", "side_by_side", "threads"),
     [
-        ("laptop", {}, 1, 1, 9),
-        ("laptop", {}, 4, 1, 9),
+        ("laptop", {}, 1, 2, 4),
+        ("laptop", {}, 4, 2, 4),
+        ("laptop", {"judge": {"num_threads": 9}}, 1, 1, 9),
+        ("laptop", {"pool": {"scheduler": "tcp://node:8786"}}, 1, 1, 9),
+        ("laptop", {"policies": {"rl_multi": {"model": "some/other"}}}, 1, 1, 9),
+        ("laptop", {"policies": {"rl_multi": {"backend": "replay", "model": "recorded.jsonl"}}}, 1, 2, 4),
         ("gpu", {}, 1, 1, 8),
         ("gpu", {}, 2, 2, 4),
         ("gpu", {"pool": {"device_workers": 2}}, 2, 1, 8),
         ("paper", {}, 8, 1, 8),
     ],
 )
-def test_jobs_of_one_gpu_share_the_cores_but_one(
+def test_jobs_of_one_gpu_share_the_cores_but_one_and_two_of_small_models_a_cpu(
     scale: str, sections: dict[str, Any], gpus: int, side_by_side: int, threads: int
 ) -> None:
     machine = Machine(study_of(scale, **sections), cores=9, gpus=gpus)
@@ -40,6 +44,7 @@ def test_jobs_of_one_gpu_share_the_cores_but_one(
 def test_without_a_number_of_cores_a_job_has_what_its_scale_needs() -> None:
     assert Machine(study_of("gpu"), cores=None, gpus=1).threads == SCALES["gpu"].cores
     assert Machine(study_of("gpu"), cores=1, gpus=4).threads == 1
+    assert [Machine(study_of("laptop"), cores, 1).side_by_side for cores in (None, 1, 2)] == [1, 1, 2]
 
 
 def test_gpus_are_asked_for_where_the_scale_has_any() -> None:
