@@ -191,16 +191,19 @@ def rate_share(step: int, num_steps: int) -> float:
 
 
 def make_optimizers(model: Qwen3ForCausalLM) -> list[torch.optim.Optimizer]:
-    """AdamW for embeddings and vectors, Muon for the matrices of the blocks."""
+    """AdamW for embeddings and vectors, Muon for the matrices of the blocks: one for those of each shape."""
     import torch
 
     from kevin.train.muon import Muon
 
-    matrices = [p for n, p in model.named_parameters() if p.dim() >= 2 and "embed" not in n]
     others = [p for n, p in model.named_parameters() if p.dim() < 2 or "embed" in n]
+    matrices: dict[torch.Size, list[torch.nn.Parameter]] = {}
+    for name, p in model.named_parameters():
+        if p.dim() >= 2 and "embed" not in name:
+            matrices.setdefault(p.shape, []).append(p)
     return [
         torch.optim.AdamW(others, lr=LEARNING_RATE, betas=(0.9, 0.98), weight_decay=0.0),
-        Muon(matrices, lr=MATRIX_LEARNING_RATE, weight_decay=0.05),
+        *(Muon(like, lr=MATRIX_LEARNING_RATE, weight_decay=0.05) for like in matrices.values()),
     ]
 
 
@@ -214,7 +217,7 @@ def _train(
 
     rng = random.Random(f"kevin drills, seed {study.seed}")
     optimizers = make_optimizers(model)
-    peaks = [LEARNING_RATE, MATRIX_LEARNING_RATE]
+    peaks = [LEARNING_RATE, *[MATRIX_LEARNING_RATE] * (len(optimizers) - 1)]
     records: list[dict[str, float]] = []
     model.train()
     with progress(len(batches), "train base model", "steps") as bar, Gradients(model) as gradients:
@@ -226,8 +229,7 @@ def _train(
             parts = step_parts(rows, drills, rng, pad)
             losses = gradients.set(parts)
             norm = torch.nn.utils.clip_grad_norm_(model.parameters(), 1.0)
-            for optimizer in optimizers:
-                optimizer.step()
+            gradients.step(optimizers)
             records.append(
                 {
                     "step": step + 1,

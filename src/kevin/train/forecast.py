@@ -122,8 +122,7 @@ def _step_s(study: Study, written: list[Transcript]) -> float:
         for i in range(0, len(rows) - BATCH_SIZE + 1, BATCH_SIZE):
             start = time.monotonic()
             gradients.set(step_parts(rows[i : i + BATCH_SIZE], drills, rng, 1))
-            for optimizer in optimizers:
-                optimizer.step()
+            gradients.step(optimizers)
             times.append(time.monotonic() - start)
     return sum(times[1:]) / len(times[1:]) if len(times) > 1 else times[0]
 
