@@ -85,8 +85,8 @@ class JudgePool:
         """Of this pool alone, once it is started; on the store's drive, as builders may be on other nodes."""
         self._cluster: Any = None
         self._client: Any = None
-        self.device_cores: list[int] = []
-        """On a CPU, once it is started."""
+        self.device_cores: list[int] = []  # of a CPU, once it is started
+        self._is_backward = True  # every other batch: it begins with tasks of the last one that devices still hold
         self._ahead: dict[str, Any] = {}
         """Builds that were begun before their kernels are judged, by the verdict's key."""
         self._warming: list[Any] = []
@@ -313,7 +313,9 @@ class JudgePool:
                 todo.append((key, flags))
         if todo:
             first = {key: pairs[indices[0]] for key, indices in waiting.items()}
-            self._schedule(sorted(todo, key=lambda kf: first[kf[0]][0].id), first, settle)
+            self._is_backward = not self._is_backward
+            todo.sort(key=lambda kf: first[kf[0]][0].id, reverse=self._is_backward)
+            self._schedule(todo, first, settle)
         return [r if r is not None else HarnessError("the judge returned without a result") for r in results]
 
     def _schedule(
