@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import os
 import shlex
 from pathlib import Path
 from typing import NamedTuple
@@ -28,6 +29,10 @@ SCALES = {
 }
 LIGHT = {"mem_mb": 2_000, "runtime": 4}
 """``resources`` of a rule that makes a file of others."""
+MEMORY = os.sysconf("SC_PHYS_PAGES") * os.sysconf("SC_PAGE_SIZE")
+"""Of this machine, bytes."""
+_BESIDE_MEMORY = 11e9
+"""Of a machine on which two of a laptop's jobs fit beside each other."""
 PRIORITY = {"base_model": 3, "train": 2, "rollout": 1}
 """Of jobs that could start, those that most others wait for come first."""
 
@@ -62,7 +67,8 @@ class Machine:
         """Whether two jobs have a core beside the judge's, and models that fit beside each other: small, its own."""
         study = self._study
         on_cpu = study.judge.device == "cpu" and study.pool.scheduler is None and self.needs.gpus == 0
-        return on_cpu and (self._cores or 1) > study.judge.num_threads and all(map(self._is_light, study.evaluate))
+        has_room = (self._cores or 1) > study.judge.num_threads and MEMORY > _BESIDE_MEMORY
+        return on_cpu and has_room and all(map(self._is_light, study.evaluate))
 
     def _is_light(self, policy: str) -> bool:
         study = self._study

@@ -9,6 +9,7 @@ import pytest
 
 from kevin.core.config import Study, load_study
 from kevin.core.config.load import merge
+from kevin.workflow import resources
 from kevin.workflow.resources import SCALES, Machine
 
 CONFIGS = Path(__file__).parents[3] / "config"
@@ -17,6 +18,11 @@ CONFIGS = Path(__file__).parents[3] / "config"
 def study_of(scale: str, **sections: Any) -> Study:
     study = load_study([CONFIGS / f"{name}.yaml" for name in ("config", *([] if scale == "laptop" else [scale]))])
     return Study.model_validate(merge(study.model_dump(mode="json"), sections))
+
+
+@pytest.fixture(autouse=True)
+def _enough_memory(monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr(resources, "MEMORY", 16e9)
 
 
 @pytest.mark.parametrize(
@@ -45,6 +51,11 @@ def test_without_a_number_of_cores_a_job_has_what_its_scale_needs() -> None:
     assert Machine(study_of("gpu"), cores=None, gpus=1).threads == SCALES["gpu"].cores
     assert Machine(study_of("gpu"), cores=1, gpus=4).threads == 1
     assert [Machine(study_of("laptop"), cores, 1).side_by_side for cores in (None, 1, 2)] == [1, 1, 2]
+
+
+def test_with_little_memory_a_laptops_jobs_run_one_by_one(monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr(resources, "MEMORY", 8e9)
+    assert Machine(study_of("laptop"), cores=2, gpus=1).side_by_side == 1
 
 
 def test_gpus_are_asked_for_where_the_scale_has_any() -> None:
