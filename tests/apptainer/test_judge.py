@@ -14,8 +14,7 @@ import pytest
 from kevin.core.protocol import JudgeProtocol, TimingProtocol
 from kevin.core.types import Dialect, Kernel, Outcome, Task, Verdict
 from kevin.judge.device.judging import Judging
-from kevin.judge.device.open import open_device
-from kevin.judge.evaluate import judge_on
+from kevin.judge.evaluate import judge_on, open_device
 from kevin.judge.sandbox import isolation
 
 pytestmark = pytest.mark.apptainer  # which share an image

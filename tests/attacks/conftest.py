@@ -14,8 +14,7 @@ from kevin.core.protocol import TimingProtocol
 from kevin.core.types import Kernel, Task, Verdict
 from kevin.judge.benchmarks.attack_table import attack_protocol
 from kevin.judge.device.judging import Judging
-from kevin.judge.device.open import open_device
-from kevin.judge.evaluate import judge_on
+from kevin.judge.evaluate import judge_on, open_device
 from kevin.tasks.format import inspect_task
 
 Judge = Callable[..., Verdict]

@@ -15,8 +15,10 @@ from kevin.judge.benchmarks.attacks.modules import (
     LINEAR,
     LINEAR_HONEST,
     RELU,
+    SWALLOWED,
+    TWO_OF_ONE_NAME,
+    WHEN_MADE,
 )
-from kevin.judge.benchmarks.attacks.swallowed import SWALLOWED, TWO_OF_ONE_NAME, WHEN_MADE
 
 from .modules import check_attack, check_ignored_bias
 

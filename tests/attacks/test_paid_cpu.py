@@ -7,7 +7,7 @@ import pytest
 from kevin.core.errors import TaskError
 from kevin.core.protocol import TimingProtocol
 from kevin.core.types import Outcome
-from kevin.judge.device.open import open_device
+from kevin.judge.evaluate import open_device
 
 from .conftest import PROTOCOL, Judge, runner
 

@@ -34,8 +34,8 @@ from typing import Any
 import torch
 
 from kevin.core import abi
-from kevin.judge.benchmarks.mutants import Mutant, as_tasks, read_mutants
-from kevin.judge.inside.torch_memory import TorchMemory
+from kevin.judge.benchmarks.judge_errors import Mutant, as_tasks, read_mutants
+from kevin.judge.inside.pages import TorchMemory
 from kevin.tasks.format import init_model, load_module, make_inputs
 
 HERE = Path(__file__).parent

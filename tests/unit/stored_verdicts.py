@@ -13,7 +13,7 @@ from pathlib import Path
 from typing import Any
 
 from kevin.core.types import Kernel, Verdict
-from kevin.judge.rules.screen import screen
+from kevin.judge.screen import screen
 
 PATH = Path(__file__).with_name("stored_verdicts.jsonl")
 DETAILS = ("kernelbench_check", "fewer_rows", "parameters")

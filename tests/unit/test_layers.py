@@ -28,7 +28,7 @@ PACKAGES = (
     "train",
     "cli",
 )
-ROOMS = ("inside", "store", "sandbox", "rules", "compile", "correctness", "timing", "device", "evaluate", "pool",
+ROOMS = ("inside", "store", "screen", "sandbox", "compile", "correctness", "timing", "device", "evaluate", "pool",
          "benchmarks")  # fmt: skip
 APART = {
     *(("tasks", "report"), ("policy", "report"), ("policy", "tasks")),

@@ -231,7 +231,7 @@ def bench_attacks(
     from kevin.core.files import write_text
     from kevin.core.provenance import device_name, provenance
     from kevin.judge.benchmarks.attack_table import all_tried, attack_protocol, attack_rows, summary, write_attacks
-    from kevin.judge.device.open import open_device
+    from kevin.judge.evaluate import open_device
     from kevin.report.captions import captions
     from kevin.report.forms import latex
     from kevin.report.show import attacks
@@ -278,10 +278,9 @@ def bench_errors(
     import functools
 
     from kevin.core.provenance import device_name, provenance
-    from kevin.judge.benchmarks.judge_errors import error_rows, stricter_protocols, summary, write_errors
-    from kevin.judge.benchmarks.mutants import read_mutants
-    from kevin.judge.device.memcheck import has_sanitizer
-    from kevin.judge.device.open import open_device
+    from kevin.judge.benchmarks.judge_errors import error_rows, read_mutants, stricter_protocols, summary, write_errors
+    from kevin.judge.device.tools import has_sanitizer
+    from kevin.judge.evaluate import open_device
 
     study = load_config(config)
     kind = device or study.judge.device

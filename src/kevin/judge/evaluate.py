@@ -9,11 +9,12 @@ from kevin.core.protocol import JudgeProtocol
 from kevin.core.scratch import scratch_folder
 from kevin.core.types import Kernel, Outcome, Task, TaskSpec, Verdict
 from kevin.judge.compile.native import Build, build_native
-from kevin.judge.rules.screen import screen
+from kevin.judge.screen import screen
 from kevin.judge.store import verdict_key
 from kevin.judge.timing.eager import eager_server
 
 if TYPE_CHECKING:
+    from kevin.judge.device.hardware import Hardware
     from kevin.judge.device.judging import Judging
 
 
@@ -105,6 +106,24 @@ def build_verdict(
     )
 
 
+def open_hardware(protocol: JudgeProtocol) -> Hardware:
+    """The last cores, or the first visible GPU. Raises DeviceError where it is missing."""
+    if protocol.device == "cpu":
+        from kevin.judge.device.cpu import CpuHardware
+
+        return CpuHardware(protocol)
+    from kevin.judge.device.gpu import GpuHardware
+
+    return GpuHardware(protocol)
+
+
+def open_device(protocol: JudgeProtocol) -> Judging:
+    """What judges there. Errors as `open_hardware`."""
+    from kevin.judge.device.judging import Judging
+
+    return Judging(open_hardware(protocol))
+
+
 def judge_on(device: Judging, task: Task, kernel: Kernel, protocol: JudgeProtocol, cache: Path) -> Verdict:
     """All stages on an opened device. ``protocol`` is the device's, its rules apart."""
     flags, refused = screen_stage(task, kernel, protocol, device.name)
@@ -131,8 +150,6 @@ def judge_kernel(task: Task, kernel: Kernel, protocol: JudgeProtocol, cache: Pat
         HarnessError: no such device, no compiler, no sandbox: no verdict was formed.
         TaskError: the reference itself is not usable.
     """
-    from kevin.judge.device.open import open_device
-
     device = open_device(protocol)
     with scratch_folder("kevin-build-") as scratch:
         return judge_on(device, task, kernel, protocol, cache or scratch)

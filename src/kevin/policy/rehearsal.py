@@ -6,7 +6,8 @@ So whatever costs time and memory is as it will be: tokens are generated and tra
 from __future__ import annotations
 
 from collections import defaultdict
-from collections.abc import Sequence
+from collections.abc import Mapping, Sequence
+from functools import cache
 from pathlib import Path
 
 from kevin.core.types import Completion, Conversation
@@ -26,14 +27,19 @@ def has_random_weights(model: str | Path) -> bool:
     return Path(model, MARK).exists()
 
 
+@cache  # each step of a training asks
+def _recorded(recording: Path) -> Mapping[str, Sequence[str]]:
+    answers = defaultdict(list)
+    for r in read_jsonl(recording):
+        answers[r.task_id].append(r.completion)
+    return dict(answers)
+
+
 class RehearsedPolicy:
     """A policy of random weights whose answers are taken from a recording, in the same number of tokens."""
 
     def __init__(self, policy: Policy, recording: Path) -> None:
-        self.name, self._policy = policy.name, policy
-        self._answers: dict[str, list[str]] = defaultdict(list)
-        for r in read_jsonl(recording):
-            self._answers[r.task_id].append(r.completion)
+        self.name, self._policy, self._answers = policy.name, policy, _recorded(recording)
 
     def count_tokens(self, conversation: Conversation) -> int:
         return self._policy.count_tokens(conversation)

@@ -157,7 +157,7 @@ def _of_verdict(verdict: Verdict | None, found: Any, config: RewardConfig) -> di
 
 def _measure(protocol: JudgeProtocol, store: Path) -> Measure:
     from kevin.judge.benchmarks.unguarded import UnguardedStore, measure_unguarded
-    from kevin.judge.device.open import open_device
+    from kevin.judge.evaluate import open_device
 
     def measure(pairs: Sequence[tuple[Task, Kernel]]) -> Sequence[Any]:
         bar: Progress[Any] = progress(len(pairs), "without guards", "kernels")

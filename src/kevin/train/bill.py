@@ -51,10 +51,13 @@ class Assumptions(Frozen):
     """Mean answer as a share of the longest."""
     kernels_per_minute: float = Field(gt=0)
     """Judged, all devices together."""
+    start_s: float = Field(default=0, ge=0)
+    """Once a run: the model and the engine are loaded, and what is compiled is compiled."""
     harness_gb: float = Field(default=0, ge=0)
     """What else lives in the same memory. Where training and judging share a machine's, Python, PyTorch and the judge's
     processes with the tensors of some twenty tasks; pages that processes share are counted once. On a GPU, CUDA's
-    context, the buffers of its libraries, and what PyTorch's allocator keeps."""
+    context, the buffers of its libraries, what PyTorch's allocator keeps, and the least that the judge works in, which
+    takes what is left, up to 95 % of the GPU."""
     overhead_share: float = Field(default=0.05, ge=0)
     """Of a step, for all else: loading weights into the engine, checkpoints, our own code."""
     bytes_per_token_on_disk: float = Field(default=4, gt=0)
@@ -79,7 +82,7 @@ SCALES = {
     ),
     "gpu": Assumptions(
         num_devices=1,
-        device_memory_gb=141,
+        device_memory_gb=150,
         peak_tflops=989,
         utilisation=0.1,
         bandwidth_tb_per_s=4.8,
@@ -91,18 +94,19 @@ SCALES = {
         num_devices=1,
         device_memory_gb=150,
         peak_tflops=989,
-        utilisation=0.4,
+        utilisation=0.33,
         bandwidth_tb_per_s=4.8,
         bandwidth_share=0.6,
         max_concurrent=256,
         prompt_share=0.45,
         response_share=0.5,
-        kernels_per_minute=130,
+        kernels_per_minute=350,
+        start_s=120,
         harness_gb=12,
     ),
     "paper": Assumptions(
         num_devices=8,
-        device_memory_gb=141,
+        device_memory_gb=150,
         peak_tflops=989,
         utilisation=0.35,
         bandwidth_tb_per_s=4.8,
@@ -115,9 +119,9 @@ SCALES = {
 """By ``scale``. Small models are bound by launches, not by arithmetic: hence their low shares. The laptop's figures are
 of two cores of an AMD EPYC: the own model's answers have 46 tokens in the mean, its prompts 115. Those of ``gpu`` are
 for a model of a hundred million parameters on an H200, and of them only the judging was measured. Those of ``paper``
-were held against a step of a 7B model on two H200s (results/reference/nvidia-h200/rehearsal). ``coder``: a GPU's memory
-in 10^9 bytes, of which an H200's 141 GB are 150; beside the training CUDA, its libraries and eight of the judge's
-sandboxes."""
+were held against a step of a 7B model on two H200s (results/reference/nvidia-h200/rehearsal), those of ``coder``
+against its first step on one (results/reference/nvidia-h200/coder_rehearsal). A GPU's memory is in 10^9 bytes, of which
+an H200's 141 GB are 150."""
 
 
 class Bill(Frozen):
@@ -134,6 +138,8 @@ class Bill(Frozen):
     """Of a mean step."""
     judge_s: float
     update_s: float
+    step_s: float
+    """Of all of them, with what else a step takes."""
     total_hours: float
     device_hours: float
     weights_gb: float
@@ -185,7 +191,8 @@ def make_bill(study: Study, model: Architecture, given: Assumptions) -> Bill:
     flop_a_parameter = 8 + 2 * train.gradient_checkpointing - 2 * (train.lora is not None)
     flop = flop_a_parameter * model.active_parameters * (prompts + responses)
     update_s = flop * train.num_iterations / train.num_steps / flops
-    hours = train.num_steps * (generate_s + judge_s + update_s) * (1 + given.overhead_share) / 3600
+    step_s = (generate_s + judge_s + update_s) * (1 + given.overhead_share)
+    hours = (given.start_s + train.num_steps * step_s) / 3600
     weights, gradients, master, moments = (size / GB for size in _states(model, train, bytes_a_number, devices))
     optimizer = master + moments
     state = weights + gradients + optimizer
@@ -209,6 +216,7 @@ def make_bill(study: Study, model: Architecture, given: Assumptions) -> Bill:
         generate_s=generate_s,
         judge_s=judge_s,
         update_s=update_s,
+        step_s=step_s,
         total_hours=hours,
         device_hours=hours * devices,
         weights_gb=weights,
@@ -315,7 +323,9 @@ def bill_text(study: Study, run: str | None = None, changes: Mapping[str, Any] |
     bill = make_bill(study, model, given)
     train, init = study.train, study.policies[study.train.init].model
     device = "GPU" if study.scale != "laptop" else "machine"
-    beside = "Python, PyTorch, the judge" if study.scale == "laptop" else "CUDA, its libraries, the allocator"
+    beside = "CUDA, its libraries, the allocator, the least for the judge"
+    if study.scale == "laptop":
+        beside = "Python, PyTorch, the judge"
     fits = "" if bill.peak_gb <= given.device_memory_gb else "   << more than there is"
     rows = [
         ("Model", f"{init}, {_short(model.num_parameters)} parameters{_active(model)}"),
@@ -332,6 +342,7 @@ def bill_text(study: Study, run: str | None = None, changes: Mapping[str, Any] |
         ("Generating", f"{_time(bill.generate_s)} a step"),
         ("Judging", f"{_time(bill.judge_s)} a step"),
         ("Gradient steps", f"{_time(bill.update_s)} a step"),
+        ("All of it", f"{_time(bill.step_s)} a step"),
         ("Wall time", _time(bill.total_hours * 3600)),
         (f"{device}-hours", f"{bill.device_hours:.3g}"),
         ("", ""),

@@ -98,7 +98,6 @@ def table(study: Study) -> str:
             rows.append((name, "too little: take a smaller model (config/coder_small.yaml)", *[""] * (len(head) - 2)))
             continue
         keys, bill = found
-        seconds = bill.total_hours * 3600 / bill.num_steps
         rows.append(
             (
                 name,
@@ -108,7 +107,7 @@ def table(study: Study) -> str:
                 f"{keys.max_prompt_tokens:,}",
                 f"{keys.max_response_tokens:,}",
                 f"{bill.peak_gb:.0f} GB",
-                f"{seconds:.0f} s",
+                f"{bill.step_s:.0f} s",
             )
         )
     widths = [max(len(row[i]) for row in rows if row[2] or i == 0) + 2 for i in range(len(head))]

@@ -12,7 +12,7 @@ from kevin.core.files import write_csv, write_text
 from kevin.core.protocol import JudgeProtocol, TimingProtocol
 from kevin.core.texts import strict_json
 from kevin.core.types import Device, Frozen, Kernel, Outcome, Task, digest
-from kevin.judge.benchmarks.attacks import Attack, Suite, suites
+from kevin.judge.benchmarks.attacks import Attack, Suite, c_abi_cpu, c_abi_cuda, modules, modules_cuda
 from kevin.judge.benchmarks.kernel_answers import HARNESS, RESTATED, Answers, Asked, kernel_answers
 from kevin.judge.device.judging import Judging
 from kevin.tasks.format import inspect_task
@@ -28,6 +28,43 @@ def attack_protocol(device: Device) -> JudgeProtocol:
         memory_mb=1024,
         timing=TimingProtocol(min_rounds=3, max_rounds=6, budget_s=0.3),
     )
+
+
+def suites(device: Device) -> tuple[Suite, ...]:
+    """Those that run on a device."""
+    if device == "cpu":
+        return (
+            Suite(name="c_abi_cpu", dialect="c_abi", language="cpp", attacks=c_abi_cpu.ATTACKS | c_abi_cpu.SINGLE),
+            Suite(
+                name="modules_cpu",
+                dialect="load_inline",
+                language="cpp",
+                attacks=modules.ATTACKS | modules.SINGLE | modules.CPU_ONLY,
+            ),
+        )
+    return (
+        Suite(
+            name="c_abi_cuda",
+            dialect="c_abi",
+            language="cuda",
+            attacks=c_abi_cuda.ATTACKS | _named("a stream: ", c_abi_cuda.STREAMS) | c_abi_cuda.SINGLE,
+        ),
+        Suite(
+            name="modules_cuda",
+            dialect="load_inline",
+            language="cuda",
+            attacks=modules.ATTACKS
+            | modules.SINGLE
+            | modules_cuda.ATTACKS
+            | _named("a stream: ", modules_cuda.STREAMS)
+            | modules_cuda.SINGLE,
+        ),
+    )
+
+
+def _named(kind: str, attacks: dict[str, Attack]) -> dict[str, Attack]:
+    """Under names that say of what kind they are; their tests have a name of their own for that."""
+    return {f"{kind}{name}": attack for name, attack in attacks.items()}
 
 
 class Tried(Frozen):

@@ -25,10 +25,9 @@ from kevin.core.errors import DeviceError, KevinError, TaskError
 from kevin.core.protocol import JudgeProtocol
 from kevin.core.scratch import scratch_folder
 from kevin.core.types import Task
-from kevin.judge.correctness.cache import make_reference
-from kevin.judge.correctness.reference import ReferenceTask
+from kevin.judge.correctness.reference import ReferenceTask, make_reference
 from kevin.judge.device.hardware import Hardware
-from kevin.judge.device.open import open_hardware
+from kevin.judge.evaluate import open_hardware
 from kevin.judge.timing.paired import summarize
 from kevin.judge.timing.rounds import settled
 

@@ -1,8 +1,11 @@
 """How often the judge errs: of wrong kernels those that it would pay, of right ones those that it refuses.
 
-Kernels come from `kevin.judge.benchmarks.mutants`. They are judged without rules; what broke one that training refuses
-by is not paid either, so a flag of such a rule counts as refused. What is paid is judged again by protocols that look
-for more, which a user can ask for.
+Kernels whose worth is known are plain files. A folder holds ``tasks/<name>.py``, references in KernelBench's format,
+and kernels anywhere below it: ``.cpp`` and ``.cu`` with a launcher of the ``c_abi`` dialect, and modules for
+``load_inline``, ``cpp_*.py`` and ``cuda_*.py``. The first lines of a kernel are comments that say ``key: value``.
+
+They are judged without rules; what broke one that training refuses by is not paid either, so a flag of such a rule
+counts as refused. What is paid is judged again by protocols that look for more, which a user can ask for.
 """
 
 from __future__ import annotations
@@ -10,24 +13,26 @@ from __future__ import annotations
 import logging
 from collections.abc import Callable, Mapping, Sequence
 from pathlib import Path
-from typing import Any
+from typing import Any, Literal
 
 import pandas as pd
+from pydantic import Field, ValidationError
 
 from kevin.core.config import JudgePoolConfig
 from kevin.core.errors import HarnessError, UsageError
 from kevin.core.files import write_csv, write_text
 from kevin.core.progress import Progress, progress
 from kevin.core.protocol import JudgeProtocol, Rule
-from kevin.core.texts import strict_json
-from kevin.core.types import Outcome, Verdict
+from kevin.core.texts import split_lines, strict_json
+from kevin.core.types import Device, Frozen, Kernel, Language, Outcome, Task, Verdict, digest
 from kevin.judge.benchmarks.kernel_answers import Answers, Asked, kernel_answers
-from kevin.judge.benchmarks.mutants import Mutant, as_tasks
 from kevin.judge.device.judging import Judging
 from kevin.judge.pool.judge_pool import JudgePool
+from kevin.tasks.format import inspect_task
 
 log = logging.getLogger(__name__)
 
+TASKS = "tasks"
 ALL = "all"
 """Kinds together."""
 STRICTER = ("shapes", "memcheck")
@@ -35,6 +40,89 @@ STRICTER = ("shapes", "memcheck")
 _OTHERS = (*STRICTER, "before")
 """Judges whose answer stands beside the default's."""
 _NUM_SHAPES = 2
+
+
+class Mutant(Frozen):
+    """A kernel with what is known of it."""
+
+    name: str
+    """Its path below the folder."""
+    task: str
+    expect: Literal["right", "wrong"]
+    kind: str
+    """Of mistake, or of oddity."""
+    why: str
+    shown: Literal["values", "by construction"] = "values"
+    """What proves a wrong one: values that differ by more than the tolerance, or what it does beside them."""
+    calls: int = Field(default=2, ge=1)
+    """In so many calls its mistake shows."""
+    note: str = ""
+    """Where a judge may err about it all the same: why, and what would see it."""
+    source: str
+    task_source: str
+
+    @property
+    def language(self) -> Language:
+        file = Path(self.name).name
+        return "cuda" if file.endswith(".cu") or file.startswith("cuda_") else "cpp"
+
+    @property
+    def device(self) -> Device:
+        return "cuda" if self.language == "cuda" else "cpu"
+
+    @property
+    def kernel(self) -> Kernel:
+        dialect: Literal["load_inline", "c_abi"] = "load_inline" if self.name.endswith(".py") else "c_abi"
+        return Kernel(dialect=dialect, language=self.language, source=self.source)
+
+    @property
+    def digest(self) -> str:
+        """Of both sources, 12 hexadecimal digits."""
+        return digest(self.source, self.task_source)[:12]
+
+
+def read_mutants(folder: Path) -> list[Mutant]:
+    """All of a folder, in order of their names. Raises UsageError: there are none, or one does not say what it is."""
+    tasks = {path.stem: path.read_text("utf-8") for path in sorted((folder / TASKS).glob("*.py"))}
+    found = []
+    for path in sorted(p for p in folder.glob("*/*") if p.suffix in (".cpp", ".cu", ".py")):
+        if path.parent.name == TASKS:
+            continue
+        source = path.read_text("utf-8")
+        said = _header(source)
+        name = path.relative_to(folder).as_posix()
+        if said.get("task") not in tasks:
+            raise UsageError(f"{path}: its first lines name no task of {folder / TASKS}")
+        try:
+            found.append(
+                Mutant.model_validate({**said, "name": name, "source": source, "task_source": tasks[said["task"]]})
+            )
+        except ValidationError as e:
+            raise UsageError(f"{path}: its first lines: {e.errors()[0]['loc'][0]}: {e.errors()[0]['msg']}") from None
+    if not found:
+        raise UsageError(f"{folder}: holds no kernels below it")
+    return found
+
+
+def _header(source: str) -> dict[str, str]:
+    said = {}
+    for line in split_lines(source):
+        key, colon, value = line.lstrip("/# ").partition(":")
+        if not line.startswith(("//", "#")) or not colon:
+            break
+        said[key] = value.strip()
+    return said
+
+
+def as_tasks(mutants: Sequence[Mutant]) -> dict[str, Task]:
+    """Their tasks, by name."""
+    sources = {m.task: m.task_source for m in mutants}
+    return {
+        name: Task(
+            id=f"mutants/{name}", level=1, name=name, source=source, origin="user", spec=inspect_task(source, name)
+        )
+        for name, source in sources.items()
+    }
 
 
 def stricter_protocols(protocol: JudgeProtocol, *, has_sanitizer: bool) -> dict[str, JudgeProtocol]:

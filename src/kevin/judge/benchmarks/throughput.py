@@ -26,7 +26,7 @@ from kevin.core.errors import HarnessError, UsageError
 from kevin.core.progress import Progress, progress
 from kevin.core.protocol import JudgeProtocol
 from kevin.core.types import Kernel, Outcome, Task, Verdict
-from kevin.judge.compile.precompiled import make_precompiled, precompiled_headers
+from kevin.judge.compile.inline import make_precompiled, precompiled_headers
 from kevin.judge.pool.judge_pool import JudgePool
 from kevin.judge.sandbox.isolation import detect_isolation
 

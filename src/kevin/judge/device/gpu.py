@@ -27,14 +27,20 @@ from kevin.core.provenance import jobs_side_by_side
 from kevin.core.types import Dialect, Kernel, Outcome, Task, TaskSpec, tensor_bytes
 from kevin.judge.compile.compilers import runtime_folders
 from kevin.judge.compile.native import Build, check_architecture
-from kevin.judge.correctness.cache import does_not_fit
-from kevin.judge.correctness.findings import Findings
-from kevin.judge.correctness.reference import ReferenceTask
+from kevin.judge.correctness.checks import Findings
+from kevin.judge.correctness.reference import ReferenceTask, does_not_fit
 from kevin.judge.device.hardware import Hardware, HoldFor
-from kevin.judge.device.memcheck import find_sanitizer, first_violation, sanitizer_command
-from kevin.judge.device.nsight import find_ncu, profiler_command, read_profile, tool_paths
-from kevin.judge.inside.cuda import CudaError, Gpu
-from kevin.judge.rules.own_kernels import OwnKernels
+from kevin.judge.device.own_kernels import OwnKernels
+from kevin.judge.device.tools import (
+    find_ncu,
+    find_sanitizer,
+    first_violation,
+    profiler_command,
+    read_profile,
+    sanitizer_command,
+    tool_paths,
+)
+from kevin.judge.inside.cuda import CudaError, DeviceBytes, Gpu
 from kevin.judge.sandbox.cell import CandidateFailed, Cell, prepare_forks
 from kevin.judge.sandbox.isolation import gpu_minor
 from kevin.judge.sandbox.slots import SharedBuffer
@@ -76,18 +82,6 @@ def _start_cuda() -> None:
 def _unclaimed_bytes() -> float:
     free, total = torch.cuda.mem_get_info()
     return free - _LEFT_SHARE * total
-
-
-class _DeviceBytes:
-    """A raw device pointer in the form that torch wraps without a copy."""
-
-    def __init__(self, pointer: int, num_bytes: int) -> None:
-        self.__cuda_array_interface__ = {
-            "shape": (num_bytes,),
-            "typestr": "|u1",
-            "data": (pointer, False),
-            "version": 3,
-        }
 
 
 class GpuHardware(Hardware):
@@ -146,7 +140,7 @@ class GpuHardware(Hardware):
             pointer, size, fd, handle = self._gpu.allocate_shared(num_bytes)
         except CudaError as e:
             raise DeviceFullError(f"no GPU memory for {num_bytes >> 20} MiB of shared tensors: {e}") from e
-        data = torch.as_tensor(_DeviceBytes(pointer, num_bytes), device="cuda")
+        data = torch.as_tensor(DeviceBytes(pointer, num_bytes), device="cuda")
 
         def release() -> None:
             torch.cuda.synchronize()
@@ -207,21 +201,17 @@ class GpuHardware(Hardware):
             **({"CUDA_VISIBLE_DEVICES": self._uuid} if self._uuid else {}),  # its number may be another inside
         }
 
-    def open_cell(
-        self,
-        kernel: Kernel,
-        build: Build,
-        *,
-        prefix: list[str] | None = None,
-        read_only: Sequence[str] = (),
-        writable: Sequence[str] = (),
-    ) -> Cell:
-        """As `Hardware.open_cell`; the further arguments as `Cell`'s."""
+    def open_cell(self, kernel: Kernel, build: Build) -> Cell:
         assert build.path is not None
-        return self._open(kernel.dialect, [build.path, *read_only], writable, prefix)
+        return self._open(kernel.dialect, [build.path])
 
     def open_spare(self, folder: Path) -> Cell:
         return self._open("c_abi", [str(folder)])
+
+    def _open_under(self, program: str, command: list[str], folder: str, kernel: Kernel, build: Build) -> Cell:
+        """With a tool around it, which writes into a folder."""
+        assert build.path is not None
+        return self._open(kernel.dialect, [build.path, *tool_paths(program)], [folder], command)
 
     def _open(
         self, dialect: Dialect, read_only: list[str], writable: Sequence[str] = (), prefix: list[str] | None = None
@@ -274,12 +264,7 @@ class GpuHardware(Hardware):
         program = find_sanitizer()
         with tempfile.TemporaryDirectory(prefix="kevin-memcheck-") as folder, self.lease(exclusive=True):
             report = Path(folder) / "report.txt"
-            options = {
-                "prefix": sanitizer_command(program, report),
-                "read_only": tool_paths(program),
-                "writable": [folder],
-            }
-            with self.open_cell(kernel, build, **options) as cell:
+            with self._open_under(program, sanitizer_command(program, report), folder, kernel, build) as cell:
                 cell.prepare(setup | {"own_allocations": True}, shared_fd, _SANITIZER_S)
                 cell.raise_for(cell.load(_SANITIZER_S))
                 with suppress(CandidateFailed):  # the report says why
@@ -304,13 +289,9 @@ class GpuHardware(Hardware):
         program = find_ncu()
         with tempfile.TemporaryDirectory(prefix="kevin-profile-") as folder, self.lease(exclusive=True):
             table = Path(folder) / "ncu.csv"
-            options = {
-                "prefix": profiler_command(program, table, OwnKernels(kernel.source).names),
-                "read_only": tool_paths(program),
-                "writable": [folder],
-            }
+            command = profiler_command(program, table, OwnKernels(kernel.source).names)
             try:
-                with self.open_cell(kernel, build, **options) as cell:
+                with self._open_under(program, command, folder, kernel, build) as cell:
                     cell.prepare(setup, shared_fd, _PROFILER_START_S)
                     cell.raise_for(cell.load(_PROFILER_START_S))
                     cell.call([], [0], _PROFILER_START_S + self.protocol.run_timeout_s, burst=1)

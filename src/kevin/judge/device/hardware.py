@@ -14,7 +14,7 @@ import torch
 from kevin.core.protocol import JudgeProtocol
 from kevin.core.types import Dialect, Kernel, Task, TaskSpec
 from kevin.judge.compile.native import Build
-from kevin.judge.correctness.findings import Findings
+from kevin.judge.correctness.checks import Findings
 from kevin.judge.correctness.reference import ReferenceTask
 from kevin.judge.device.roofline import Peaks, measure_peaks
 from kevin.judge.sandbox.cell import Cell

@@ -20,21 +20,20 @@ from kevin.core.protocol import Rule
 from kevin.core.types import Dialect, Kernel, Outcome, Task, Verdict
 from kevin.judge.compile.native import Build, build_native
 from kevin.judge.correctness.checks import (
+    Findings,
     call_timeout_s,
     check_fewer_rows,
     check_guarded,
     check_trials,
     module_trials,
 )
-from kevin.judge.correctness.findings import Findings
 from kevin.judge.correctness.other_sizes import other_sizes
 from kevin.judge.correctness.reference import ReferenceTask
 from kevin.judge.correctness.trials import Trial
 from kevin.judge.device.hardware import Hardware
 from kevin.judge.device.roofline import count_flops, roofline
 from kevin.judge.device.room import Room
-from kevin.judge.device.setup import cell_setup
-from kevin.judge.device.workspace import Workspace
+from kevin.judge.device.workspace import Workspace, cell_setup
 from kevin.judge.sandbox.cell import CandidateFailed, Cell
 from kevin.judge.timing.paired import PairedTimer
 
@@ -209,7 +208,7 @@ class Judging:
         if kernel.dialect == "load_inline":
             trials = module_trials(cell, reference, slots, self.protocol, found)
         timeout_s = call_timeout_s(reference, self.protocol)
-        return check_trials(cell, reference, trials, timeout_s, slots, self.protocol, found, self.room.pause)
+        return check_trials(cell, reference, trials, timeout_s, slots, self.protocol, found, self.room.lock.pause)
 
     @contextmanager
     def _open(self, kernel: Kernel, build: Build, found: Findings) -> Iterator[tuple[Cell, Build]]:
@@ -225,7 +224,7 @@ class Judging:
                 found.seconds["start"] = time.perf_counter() - start
                 yield spare.cell, inside
             return
-        with self.room.brief():
+        with self.room.lock.brief():
             cell = self.hardware.open_cell(kernel, build)
         with cell:
             cell.wait()
@@ -244,7 +243,7 @@ class Judging:
 
     def _load(self, cell: Cell, kernel: Kernel, build: Build, workspace: Workspace, found: Findings) -> None:
         start = time.perf_counter()
-        with self.room.brief():
+        with self.room.lock.brief():
             self.hardware.prepare_thread()
             setup = cell_setup(self.protocol, kernel, build, workspace.reference, workspace.slots)
         with self.room.starts if kernel.dialect == "c_abi" else nullcontext():
@@ -296,7 +295,7 @@ class Judging:
             workspace.inputs,
             self.protocol,
             self.hardware.time_reference,
-            self.room.pause,
+            self.room.lock.pause,
             held_bytes=partial(self.hardware.held_bytes, cell),
             allocates=kernel.dialect == "load_inline",
             quiet=self._no_starts,

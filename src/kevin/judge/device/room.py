@@ -10,18 +10,16 @@ import gc
 import threading
 import time
 from collections.abc import Callable, Iterator
-from contextlib import AbstractContextManager, contextmanager
+from contextlib import contextmanager
 
 import torch
 
 from kevin.core.errors import DeviceFullError
 from kevin.core.types import Dialect, Outcome, Task, TaskSpec, tensor_bytes
-from kevin.judge.correctness.cache import ReferenceCache, does_not_fit
-from kevin.judge.correctness.reference import ReferenceTask
+from kevin.judge.correctness.reference import ReferenceCache, ReferenceTask, does_not_fit
 from kevin.judge.correctness.trials import keeps_trials
-from kevin.judge.device.admission import Admission, Need
 from kevin.judge.device.hardware import Hardware
-from kevin.judge.device.lock import Company, DeviceLock
+from kevin.judge.device.lock import Admission, Company, DeviceLock, Need
 from kevin.judge.device.spares import SpareCells
 from kevin.judge.device.workspace import Workspace, Workspaces, new_workspace
 from kevin.judge.sandbox.cell import CandidateFailed, Cell
@@ -44,16 +42,16 @@ class Room:
         self.references = ReferenceCache(hardware.protocol, hardware.max_tasks)
         self.workspaces = Workspaces()
         self.admission = Admission(hardware.free_bytes, hardware.small_bytes)
-        self._lock = DeviceLock()
+        self.lock = DeviceLock()
         self.company = Company()
         self.starts = threading.Semaphore(hardware.starts_at_once)
         """Held while a cell without torch makes its context."""
-        self.spares = SpareCells(hardware.open_spare, self.brief, self.starts)
+        self.spares = SpareCells(hardware.open_spare, self.lock.brief, self.starts)
 
     @contextmanager
     def hold(self) -> Iterator[None]:
         """One thread at a time works on the device and on what belongs to it."""
-        with self._lock.held():
+        with self.lock.held():
             self._hardware.prepare_thread()
             yield
 
@@ -67,14 +65,6 @@ class Room:
                 if e.outcome is not Outcome.INCORRECT:
                     cell.kill()
                 raise
-
-    def brief(self) -> AbstractContextManager[None]:
-        """As `DeviceLock.brief`."""
-        return self._lock.brief()
-
-    def pause(self) -> None:
-        """As `DeviceLock.pause`."""
-        self._lock.pause()
 
     @contextmanager
     def alone(self) -> Iterator[None]:
@@ -161,11 +151,11 @@ class Room:
                     oldest = kept.drop_oldest(task.digest, spares_tasks=not too_many) if helps else None
                     if oldest is not None:
                         self._give_back(oldest)
-                        self._lock.tell()
+                        self.lock.tell()
                         continue
                     if is_alone:
                         break
-                self._lock.wait()
+                self.lock.wait()
         finally:
             self.admission.leave_line(ticket)
         self.admission.enter(need)
@@ -197,7 +187,7 @@ class Room:
             seconds: gets what was waited for admission, and what making the reference took.
         """
         workspace = None
-        with self._lock.brief():
+        with self.lock.brief():
             need = self.need(task, dialect)
             as_given = _as_given(task, dialect)
             if self.workspaces.has_idle(task.digest, as_given=as_given) and self.admission.fits(need):
@@ -220,7 +210,7 @@ class Room:
             yield workspace
         finally:
             slots = workspace.slots
-            with self._lock.brief():
+            with self.lock.brief():
                 for i in range(min(self._protocol.num_trials, slots.num_slots)):  # the next one must not find answers
                     slots.poison_outputs(i)
                 slots.bands.fill()

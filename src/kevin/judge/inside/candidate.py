@@ -8,10 +8,9 @@ import traceback
 import types
 
 import torch
-from cuda import Gpu
+from cuda import DeviceBytes, Gpu
 from host import ColdClock
-from pages import GuardedPages
-from torch_memory import TorchMemory
+from pages import GuardedPages, TorchMemory
 
 
 def is_out_of_memory(error: BaseException) -> bool:
@@ -52,18 +51,6 @@ def leaves(result) -> list:
     return [torch.as_tensor(result) if isinstance(result, (bool, int, float)) else result]
 
 
-class _DeviceBytes:
-    """A raw device pointer in the form that torch wraps without a copy."""
-
-    def __init__(self, pointer: int, num_bytes: int) -> None:
-        self.__cuda_array_interface__ = {
-            "shape": (num_bytes,),
-            "typestr": "|u1",
-            "data": (pointer, False),
-            "version": 3,
-        }
-
-
 class Hardware:
     """Where tensors live and how a call is timed: host memory and the wall clock, or a GPU and its events."""
 
@@ -81,7 +68,7 @@ class Hardware:
             self.gpu = Gpu()
             self.gpu.stream = ctypes.c_void_p(0)  # torch's default stream
             self.base = self.gpu.import_shared(fd, num_bytes)
-            self.shared = torch.as_tensor(_DeviceBytes(self.base, num_bytes), device="cuda")
+            self.shared = torch.as_tensor(DeviceBytes(self.base, num_bytes), device="cuda")
             self.gpu.flush_l2()
             self.gpu.synchronize()
         os.close(fd)
@@ -135,7 +122,7 @@ class Model:
         return data.as_strided(a["shape"], a["stride"]) if "stride" in a else data.view(a["shape"])
 
     def call_guarded(self, number: int, at_end: bool, hardware: Hardware, channel) -> dict | None:
-        """On inputs between protected pages, in one of the places that the setup has; see `pages`, `torch_memory`.
+        """On inputs between protected pages, in one of the places that the setup has; see `pages`.
 
         What is found beside a tensor that the candidate made; None where nothing is.
         """

@@ -51,6 +51,18 @@ class _Access(ctypes.Structure):
     _fields_ = (("location", _Location), ("flags", ctypes.c_int))
 
 
+class DeviceBytes:
+    """A raw device pointer in the form that torch wraps without a copy."""
+
+    def __init__(self, pointer: int, num_bytes: int) -> None:
+        self.__cuda_array_interface__ = {
+            "shape": (num_bytes,),
+            "typestr": "|u1",
+            "data": (pointer, False),
+            "version": 3,
+        }
+
+
 class Gpu:
     """The primary context of device 0 (as CUDA_VISIBLE_DEVICES numbers it) and one stream of this process."""
 

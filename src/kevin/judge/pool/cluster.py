@@ -111,7 +111,7 @@ def directives(nodes: SlurmNodes) -> list[str]:
 
 
 def worker_arguments(nodes: SlurmNodes) -> list[str]:
-    """What `kevin.judge.pool.node` is told in each job, beyond what dask-jobqueue tells it."""
+    """What `kevin.judge.pool.worker` is told in each job, beyond what dask-jobqueue tells it."""
     told = {
         "devices": nodes.devices,
         "device-cores": nodes.device_cores,
@@ -146,7 +146,7 @@ def slurm_judge(nodes: SlurmNodes, folder: Path) -> Iterator[Path]:
         walltime=f"{nodes.minutes // 60:02}:{nodes.minutes % 60:02}:00",
         processes=1 + nodes.devices,
         job_name="kevin-judge",
-        worker_command="kevin.judge.pool.node",
+        worker_command="kevin.judge.pool.worker",
         worker_extra_args=worker_arguments(nodes),
         job_extra_directives=directives(nodes),
         python=sys.executable,

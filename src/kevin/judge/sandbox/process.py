@@ -1,4 +1,5 @@
-"""How a cell's process comes to be: executed in its sandbox, or forked into it from one that has imported torch.
+"""How processes beside the judge come to be. A cell's is executed in its sandbox, or forked into it from one that has
+imported torch; a trusted child is forked from such a one without any.
 
 Importing torch takes two to four seconds of a core, and each ``load_inline`` candidate needs it twice, to be built and
 to be run. A fork server imports it once for all cells of one kind; its children join a sandbox that bubblewrap has made
@@ -21,14 +22,14 @@ import sys
 import tempfile
 import threading
 import time
-from collections.abc import Iterator, Sequence
+from collections.abc import Iterator, Mapping, Sequence
 from pathlib import Path
 from typing import IO, Protocol
 
 import psutil
 
 from kevin.core.errors import SandboxError
-from kevin.judge.sandbox.forking import ForkingProcess
+from kevin.judge.inside.forks import framed
 from kevin.judge.sandbox.isolation import Isolation, wrap
 
 log = logging.getLogger(__name__)
@@ -37,6 +38,9 @@ INSIDE = Path(__file__).parents[1] / "inside"
 _END_TIMEOUT_S = 10.0
 _PROBE_TIMEOUT_S = 20.0
 _REAP_S = 1.0
+_DEATH_S = 0.5
+"""Between a process's last sign and its exit status."""
+_LAST_WORDS = 600
 
 
 class CellProcess(Protocol):
@@ -145,6 +149,60 @@ class ExecutedProcess:
     def end(self) -> None:
         if self._process.returncode is None:
             _kill(self._process)
+
+
+class ForkingProcess:
+    """The host's handle on a process that has imported what its children need, which takes seconds, and forks them.
+
+    Ends with this process, or by `close`; its children do not end with it.
+    """
+
+    def __init__(self, argv: Sequence[str], environment: Mapping[str, str], folder: str | None = None) -> None:
+        """``argv`` is given the number of its end of the channel as a last argument, ``folder`` is where it works."""
+        self._socket, theirs = socket.socketpair()
+        self._sending = threading.Lock()
+        self._said = tempfile.TemporaryFile()  # noqa: SIM115  (lives as long as the process)
+        with theirs:
+            self._process = subprocess.Popen(
+                [*argv, str(theirs.fileno())],
+                stdin=subprocess.DEVNULL,
+                stdout=subprocess.DEVNULL,
+                stderr=self._said,
+                pass_fds=[theirs.fileno()],
+                start_new_session=True,
+                env=environment,
+                cwd=folder,
+            )
+
+    @property
+    def is_alive(self) -> bool:
+        return self._process.poll() is None
+
+    def request(self, content: bytes, fds: Sequence[int]) -> None:
+        """Have a child work on this, with these descriptors. Raises OSError where nobody listens."""
+        with self._sending:
+            message = framed(content)
+            sent = socket.send_fds(self._socket, [message], list(fds))
+            self._socket.sendall(message[sent:])
+
+    def words(self) -> str:
+        """The last that it and its children wrote to stderr."""
+        at = max(0, os.fstat(self._said.fileno()).st_size - _LAST_WORDS)
+        return os.pread(self._said.fileno(), _LAST_WORDS, at).decode(errors="replace").strip()
+
+    def last_words(self) -> str | None:
+        """What it said when it died; None while it lives."""
+        try:
+            self._process.wait(_DEATH_S)
+        except subprocess.TimeoutExpired:
+            return None
+        return self.words()
+
+    def close(self) -> None:
+        self._socket.close()
+        self._process.kill()
+        self._process.wait()
+        self._said.close()
 
 
 class ForkServer(ForkingProcess):

@@ -24,8 +24,8 @@ from typing import Any
 from kevin.core.errors import DeviceError
 from kevin.core.protocol import JudgeProtocol
 from kevin.core.types import Frozen, Task
-from kevin.judge.sandbox.forking import ForkingProcess
 from kevin.judge.sandbox.preemption import Calls
+from kevin.judge.sandbox.process import ForkingProcess
 
 _START_TIMEOUT_S = 120.0
 

@@ -21,9 +21,8 @@ import torch
 from kevin.core.errors import DeviceError
 from kevin.core.protocol import JudgeProtocol
 from kevin.core.types import Outcome, Round, Timing
-from kevin.judge.correctness.checks import require_intact, settle
+from kevin.judge.correctness.checks import Measured, require_intact, settle
 from kevin.judge.correctness.compare import compare
-from kevin.judge.correctness.findings import Measured
 from kevin.judge.correctness.reference import ReferenceTask
 from kevin.judge.sandbox.cell import CandidateFailed, Cell
 from kevin.judge.sandbox.preemption import Calls

@@ -20,12 +20,12 @@ from kevin.judge.benchmarks.attack_table import (
     attack_protocol,
     attack_rows,
     markdown,
+    suites,
     summary,
     write_attacks,
 )
-from kevin.judge.benchmarks.attacks import suites
 from kevin.judge.benchmarks.unguarded import Unguarded
-from kevin.judge.device.open import open_device
+from kevin.judge.evaluate import open_device
 
 NOT_STORED = {
     "zeros for tiny values (26)",

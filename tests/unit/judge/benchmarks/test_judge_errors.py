@@ -19,15 +19,16 @@ from kevin.core.errors import UsageError
 from kevin.core.types import Outcome, Round, Timing, Verdict
 from kevin.judge.benchmarks.attack_table import attack_protocol
 from kevin.judge.benchmarks.judge_errors import (
+    Mutant,
     error_rows,
     error_table,
     is_paid,
+    read_mutants,
     stricter_protocols,
     summary,
     write_errors,
 )
-from kevin.judge.benchmarks.mutants import Mutant, read_mutants
-from kevin.judge.device.open import open_device
+from kevin.judge.evaluate import open_device
 
 FOLDER = Path(__file__).parents[3] / "mutants"
 

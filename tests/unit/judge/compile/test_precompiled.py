@@ -16,7 +16,7 @@ from torch.utils import cpp_extension
 
 from kevin.core.protocol import JudgeProtocol
 from kevin.core.types import Kernel, Outcome, Task
-from kevin.judge.compile import inline, precompiled
+from kevin.judge.compile import inline
 from kevin.judge.sandbox.cell import CandidateFailed
 from kevin.judge.sandbox.isolation import detect_isolation
 
@@ -35,7 +35,7 @@ TWICE = "torch::Tensor twice(torch::Tensor x) { return 2 * x; }"
 @pytest.fixture
 def cache(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Path:
     monkeypatch.setenv("XDG_CACHE_HOME", str(tmp_path / "cache"))
-    precompiled._start.cache_clear()
+    inline._start.cache_clear()
     return tmp_path / "cache" / "kevin"
 
 
@@ -49,11 +49,11 @@ def _build(source: str, folder: Path, more: str = "") -> tuple[Outcome | None, s
 def test_builds_say_with_precompiled_headers_what_they_say_without(cache: Path, tmp_path: Path) -> None:
     """Torch's headers are precompiled twice and parsed by three builds: a minute or two of two cores."""
     isolation = detect_isolation()
-    assert precompiled.precompiled_headers(isolation) is None
+    assert inline.precompiled_headers(isolation) is None
     right = f"#include <torch/extension.h>\n{TWICE}"  # once more than torch does
     sources = {"right": right, "wrong": right.replace("twice", "thrice")}
-    precompiled._make(precompiled._folder(isolation), isolation)
-    headers = precompiled.precompiled_headers(isolation)
+    inline.make_precompiled(isolation)
+    headers = inline.precompiled_headers(isolation)
     assert headers is not None and not list(cache.glob("making-*"))
     optimised = (sources["wrong"], tmp_path / "with", ', extra_cflags=["-O3"]')
     with ThreadPoolExecutor(2) as executor:
@@ -64,7 +64,7 @@ def test_builds_say_with_precompiled_headers_what_they_say_without(cache: Path, 
         assert re.match(r"main\.cpp:\d+:\d+: error: 'twice' was not declared in this scope", built["wrong"][1])
         assert with_flags.result() == built["wrong"]
 
-    narrow = Path(precompiled.__file__).parents[1] / "inside" / "fast_include"
+    narrow = Path(inline.__file__).parents[1] / "inside" / "fast_include"
     for name, more in (("plain", []), ("narrow", [f"-I{narrow}"])):  # -H marks a precompiled header that is used
         variables = re.search(r"^cflags = (.*)$", (headers / "build.ninja").read_text(), re.MULTILINE)
         assert variables is not None
@@ -79,7 +79,7 @@ def test_builds_say_with_precompiled_headers_what_they_say_without(cache: Path, 
 @pytest.mark.slow
 def test_what_the_narrow_headers_leave_out_can_still_be_had(tmp_path: Path) -> None:
     """By including it after all, or by a macro where a module need not. Torch's headers are parsed three times."""
-    narrow = Path(precompiled.__file__).parents[1] / "inside" / "fast_include"
+    narrow = Path(inline.__file__).parents[1] / "inside" / "fast_include"
     paths = [f"-I{narrow}", *(f"-I{path}" for path in cpp_extension.include_paths())]
 
     def failure(more: str, *flags: str) -> str:
@@ -99,34 +99,30 @@ def test_what_the_narrow_headers_leave_out_can_still_be_had(tmp_path: Path) -> N
 
 def test_they_are_made_once(cache: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     made: list[Path] = []
-    monkeypatch.setattr(precompiled, "precompile", lambda folder, isolation: made.append(folder))
+    monkeypatch.setattr(inline, "precompile", lambda folder, isolation: made.append(folder))
     isolation = detect_isolation()
-    folder = precompiled._folder(isolation)
+    folder = inline._headers_folder(isolation)
     other = cache / "making-other"
     other.mkdir(parents=True)
-    precompiled._make(folder, isolation)
+    inline.make_precompiled(isolation)
     assert not made, "another process is at it"
     os.utime(other, (time.time() - 3600,) * 2)
-    precompiled._make(folder, isolation)
+    inline.make_precompiled(isolation)
     assert len(made) == 1 and folder.is_dir() and not list(cache.glob("making-*")), "that one was killed"
-    precompiled.start_precompiling(isolation)
+    inline.start_precompiling(isolation)
     assert len(made) == 1
 
 
 def test_builds_that_begin_together_make_them_once(cache: Path, monkeypatch: pytest.MonkeyPatch) -> None:
-    started: list[Path] = []
+    started: list[object] = []
 
-    def make(folder: Path, isolation: object) -> None:
-        started.append(folder)
-
-    def slow_folder(isolation: object) -> Path:
+    def slow_thread(**options: object) -> SimpleNamespace:
         time.sleep(0.05)
-        return cache / "headers"
+        return SimpleNamespace(start=lambda: started.append(options))
 
-    monkeypatch.setattr(precompiled, "_make", make)
-    monkeypatch.setattr(precompiled, "_folder", slow_folder)
+    monkeypatch.setattr(inline, "threading", SimpleNamespace(Thread=slow_thread))
     with ThreadPoolExecutor(8) as executor:
-        list(executor.map(precompiled.start_precompiling, [detect_isolation()] * 8))
+        list(executor.map(inline.start_precompiling, [detect_isolation()] * 8))
     assert len(started) == 1
 
 
@@ -137,9 +133,9 @@ def test_builds_go_on_where_they_cannot_be_made(
         raise CandidateFailed(Outcome.RUNTIME_ERROR, "exception", "no compiler")
 
     isolation = detect_isolation()
-    monkeypatch.setattr(precompiled, "precompile", fail)
-    precompiled._make(precompiled._folder(isolation), isolation)
+    monkeypatch.setattr(inline, "precompile", fail)
+    inline.make_precompiled(isolation)
     assert "builds go on without: no compiler" in caplog.text
-    monkeypatch.setattr(precompiled.shutil, "disk_usage", lambda path: SimpleNamespace(free=1 << 30))
-    precompiled._make(precompiled._folder(isolation), isolation)
-    assert precompiled.precompiled_headers(isolation) is None and not list(cache.glob("*"))
+    monkeypatch.setattr(inline.shutil, "disk_usage", lambda path: SimpleNamespace(free=1 << 30))
+    inline.make_precompiled(isolation)
+    assert inline.precompiled_headers(isolation) is None and not list(cache.glob("*"))

@@ -14,7 +14,7 @@ from kevin.core.errors import DeviceError, DeviceFullError, DeviceLostError, Tas
 from kevin.core.protocol import JudgeProtocol
 from kevin.core.types import Dialect, Kernel, Outcome, Task, TaskSpec, TensorSpec
 from kevin.judge.compile.native import Build, build_native, check_architecture
-from kevin.judge.correctness.cache import make_reference
+from kevin.judge.correctness.reference import make_reference
 from kevin.judge.device.gpu import GpuHardware
 from kevin.judge.device.roofline import Peaks
 from kevin.judge.device.room import Room
@@ -92,7 +92,7 @@ def test_a_missing_toolkit_is_named(tmp_path: Path, monkeypatch: pytest.MonkeyPa
 
 @pytest.mark.skipif(torch.cuda.is_available(), reason="there is a GPU here")
 def test_no_gpu_is_said_with_torchs_reason() -> None:
-    from kevin.judge.device.open import open_device
+    from kevin.judge.evaluate import open_device
 
     with pytest.raises(DeviceError, match=r"torch can use no NVIDIA GPU: .*nvidia-smi"):
         open_device(JudgeProtocol(device="cuda"))
@@ -127,7 +127,7 @@ def test_a_worker_that_lost_its_gpu_says_so_once_and_then_makes_room_for_another
 
     monkeypatch.setattr(worker, "_devices", {})
     monkeypatch.setattr(worker, "_lost", [])
-    monkeypatch.setattr("kevin.judge.device.open.open_device", lambda protocol: LostDevice())
+    monkeypatch.setattr(worker, "open_device", lambda protocol: LostDevice())
     monkeypatch.setattr(worker.os, "_exit", leave)
     task = Task(id="t", level=1, name="t", source="", origin="user")
     arguments = (task, KERNEL, Build(path="x"), JudgeProtocol(), "key", ())

@@ -18,7 +18,7 @@ from kevin.core.protocol import JudgeProtocol
 from kevin.core.types import Dialect, Kernel, Outcome, Task, TaskSpec, Verdict
 from kevin.judge.compile.native import Build, build_native
 from kevin.judge.correctness import checks
-from kevin.judge.correctness.findings import Findings, Measured
+from kevin.judge.correctness.checks import Findings, Measured
 from kevin.judge.correctness.model import ReferenceModel
 from kevin.judge.device import judging
 from kevin.judge.device.cpu import CpuHardware
@@ -347,7 +347,7 @@ def test_a_references_model_is_used_by_who_has_the_device(
     set_parameters = ReferenceModel.set_parameters
 
     def watched(model: ReferenceModel, values: list[Any]) -> None:
-        used.append(device.room._lock._changed._lock.locked())  # type: ignore[attr-defined]
+        used.append(device.room.lock._changed._lock.locked())  # type: ignore[attr-defined]
         set_parameters(model, values)
 
     monkeypatch.setattr(ReferenceModel, "set_parameters", watched)

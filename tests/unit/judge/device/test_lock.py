@@ -1,4 +1,4 @@
-"""One thread at a time has the device; brief jobs get in where it pauses, and nothing else does."""
+"""Whose a device is, and who is let onto its memory beside whom."""
 
 from __future__ import annotations
 
@@ -10,7 +10,7 @@ from device_fixtures import until
 
 from kevin.core.protocol import JudgeProtocol
 from kevin.judge.device.cpu import CpuHardware
-from kevin.judge.device.lock import Company, DeviceLock
+from kevin.judge.device.lock import Admission, Company, DeviceLock, Need
 
 
 def _started(target: Callable[[], None]) -> threading.Thread:
@@ -135,3 +135,30 @@ def test_a_hosts_cores_are_one_judges_at_a_time() -> None:
         thread.join(60)
     assert len(done) == 12
     assert all(begun.replace("begins", "ends") == ended for begun, ended in zip(done[::2], done[1::2], strict=True))
+
+
+def test_what_others_may_still_take_is_not_given_away() -> None:
+    admission = Admission(lambda _: 100.0, small_bytes=5)
+    first = Need(process=20, kept=30, passing=10)
+    assert admission.fits(first)
+    admission.enter(first)
+    assert len(admission) == 1
+    assert admission.fits(Need(20, 50, 10)), "what it is to keep is missing in what is free by now"
+    assert not admission.fits(Need(20, 51, 10))
+    assert admission.fits(Need(20, 51, 10), given_back=1)
+    assert not admission.fits(Need(20, 41, 20)), "the largest passing need counts, once"
+    admission.leave(first)
+    assert admission.fits(Need(20, 51, 10))
+
+
+def test_small_needs_overtake_and_are_not_asked_about() -> None:
+    asked: list[float] = []
+    admission = Admission(lambda enough: asked.append(enough) or 0.0, small_bytes=5)  # type: ignore[func-returns-value]
+    large, small = admission.stand_in_line(), admission.stand_in_line()
+    assert admission.is_next(large, Need(9, 9, 9))
+    assert not admission.is_next(small, Need(9, 9, 9)) and admission.is_next(small, Need(1, 1, 1))
+    assert admission.fits(Need(1, 0, 1)) and not asked
+    assert not admission.fits(Need(1, 1, 1)) and asked == [3], "what is made anew is asked about"
+    assert not admission.fits(Need(1, 1, 1), given_back=1, share=0.25) and asked[1:] == [8]
+    admission.leave_line(large)
+    assert admission.is_next(small, Need(9, 9, 9))

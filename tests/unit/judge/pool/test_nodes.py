@@ -7,11 +7,10 @@ from pathlib import Path
 import pytest
 
 from kevin.core.errors import DeviceError, HarnessError
-from kevin.judge.pool import node
+from kevin.judge.pool import worker
 from kevin.judge.pool.cluster import CONNECTION, SlurmNodes, connect, worker_arguments
 from kevin.judge.pool.judge_pool import warn_of_sharing
-from kevin.judge.pool.node import split_cores
-from kevin.judge.pool.worker import visible_gpu
+from kevin.judge.pool.worker import split_cores, visible_gpu
 
 
 def test_cores_are_shared_out() -> None:
@@ -43,11 +42,11 @@ def test_a_gpu_of_a_node_has_as_many_kernels_in_flight_as_was_asked_for(monkeypa
         def wait(self) -> int:
             return 0
 
-    monkeypatch.setattr("kevin.judge.pool.node.subprocess.Popen", Ended)
-    monkeypatch.setattr("kevin.judge.pool.node.signal.signal", lambda *_: None)
+    monkeypatch.setattr("kevin.judge.pool.worker.subprocess.Popen", Ended)
+    monkeypatch.setattr("kevin.judge.pool.worker.signal.signal", lambda *_: None)
     monkeypatch.setenv("CUDA_VISIBLE_DEVICES", "4,6")
     arguments = worker_arguments(SlurmNodes(gpus=2, kernels_in_flight=3))
-    assert node.main(["tls://here:1", "--name", "job", *arguments, "--nthreads", "1", "--tls-key", "key.pem"]) == 0
+    assert worker.main(["tls://here:1", "--name", "job", *arguments, "--nthreads", "1", "--tls-key", "key.pem"]) == 0
     _, first, second = started
     for command in (first, second):
         assert command[command.index("--nthreads") + 1] == "3" and "device=3" in command

@@ -2,45 +2,58 @@
 
 from __future__ import annotations
 
-from kevin.core.types import Device
-from kevin.judge.benchmarks.attacks import c_abi_cpu, c_abi_cuda, modules, modules_cuda, swallowed
-from kevin.judge.benchmarks.attacks.attack import Attack, Suite
+from kevin.core.protocol import Rule
+from kevin.core.types import Dialect, Frozen, Kernel, Language, Outcome
 
-__all__ = ["Attack", "Suite", "suites"]
+WRONG = (Outcome.INCORRECT,)
+ERROR = (Outcome.RUNTIME_ERROR,)
 
 
-def suites(device: Device) -> tuple[Suite, ...]:
-    """Those that run on a device."""
-    if device == "cpu":
-        return (
-            Suite(name="c_abi_cpu", dialect="c_abi", language="cpp", attacks=c_abi_cpu.ATTACKS | c_abi_cpu.SINGLE),
-            Suite(
-                name="modules_cpu",
-                dialect="load_inline",
-                language="cpp",
-                attacks=modules.ATTACKS | modules.SINGLE | modules.CPU_ONLY | swallowed.ATTACKS,
-            ),
-        )
-    return (
-        Suite(
-            name="c_abi_cuda",
-            dialect="c_abi",
-            language="cuda",
-            attacks=c_abi_cuda.ATTACKS | _named("a stream: ", c_abi_cuda.STREAMS) | c_abi_cuda.SINGLE,
-        ),
-        Suite(
-            name="modules_cuda",
-            dialect="load_inline",
-            language="cuda",
-            attacks=modules.ATTACKS
-            | modules.SINGLE
-            | modules_cuda.ATTACKS
-            | _named("a stream: ", modules_cuda.STREAMS)
-            | modules_cuda.SINGLE,
-        ),
+class Attack(Frozen):
+    """A hostile kernel, and an honest one for the same reference beside it, which must pass."""
+
+    tries: str
+    """What would make it paid, if it worked."""
+    reference: str
+    source: str
+    control: str
+    """Source of the honest kernel, of the same dialect."""
+    outcomes: tuple[Outcome, ...]
+    """What the judge may find; with `Outcome.CORRECT` among them the attack is harmless, and gains nothing."""
+    reasons: tuple[str, ...] = ()
+    """What its reason may be; any when empty."""
+    rules: tuple[Rule, ...] = ()
+    """Enforced on it and on its control; by default none, so that it must fall to the measurement alone."""
+
+
+class Suite(Frozen):
+    """Attacks in one dialect and language, by name. Numbers in brackets are kinds, see docs/audit.md."""
+
+    name: str
+    dialect: Dialect
+    language: Language
+    attacks: dict[str, Attack]
+
+    def kernel(self, source: str) -> Kernel:
+        return Kernel(dialect=self.dialect, language=self.language, source=source)
+
+
+def attack(
+    tries: str,
+    source: str,
+    outcomes: tuple[Outcome, ...] = WRONG,
+    *reasons: str,
+    reference: str,
+    control: str,
+    rules: tuple[Rule, ...] = (),
+) -> Attack:
+    """As they are written down, one after the other; `functools.partial` gives what most of a suite share."""
+    return Attack(
+        tries=tries,
+        reference=reference,
+        source=source,
+        control=control,
+        outcomes=outcomes,
+        reasons=reasons,
+        rules=rules,
     )
-
-
-def _named(kind: str, attacks: dict[str, Attack]) -> dict[str, Attack]:
-    """Under names that say of what kind they are; their tests have a name of their own for that."""
-    return {f"{kind}{name}": attack for name, attack in attacks.items()}

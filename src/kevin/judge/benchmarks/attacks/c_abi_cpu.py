@@ -5,7 +5,7 @@ from __future__ import annotations
 from functools import partial
 
 from kevin.core.types import Outcome
-from kevin.judge.benchmarks.attacks.attack import ERROR, WRONG, Attack, attack
+from kevin.judge.benchmarks.attacks import ERROR, WRONG, Attack, attack
 
 RELU = """
 import torch

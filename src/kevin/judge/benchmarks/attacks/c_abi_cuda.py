@@ -5,8 +5,7 @@ from __future__ import annotations
 from functools import partial
 
 from kevin.core.types import Outcome
-from kevin.judge.benchmarks.attacks import modules
-from kevin.judge.benchmarks.attacks.attack import ERROR, WRONG, Attack, attack
+from kevin.judge.benchmarks.attacks import ERROR, WRONG, Attack, attack, modules
 
 RELU = modules.RELU.replace("512, 2048", "4096, 4096")
 SOFTMAX = RELU.replace("torch.relu(x)", "torch.softmax(x, dim=1)").replace("randn(4096, 4096)", "rand(8, 400000)")

@@ -5,7 +5,7 @@ from __future__ import annotations
 from functools import partial
 
 from kevin.core.types import Outcome
-from kevin.judge.benchmarks.attacks.attack import Attack, attack
+from kevin.judge.benchmarks.attacks import Attack, attack
 from kevin.judge.benchmarks.attacks.modules import HEAD, LINEAR, LINEAR_HONEST, RELU, STATEFUL
 
 LARGE = RELU.replace("512, 2048", "8192, 4096")

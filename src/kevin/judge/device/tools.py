@@ -1,8 +1,10 @@
-"""Nsight Compute on a correct kernel: how many of the warps that fit are active, and what the others wait for.
+"""NVIDIA's tools on a correct kernel, each an option that takes a cell of its own and some seconds a kernel.
 
-An option (``judge.profiler: ncu``): each profiled kernel takes a cell of its own and some seconds. The profiler runs
-inside the sandbox, around the cell, and what it says is the candidate's process's word: it is told to the author and to
-people, and changes no outcome. Counters are read at the GPU's usual clocks.
+They run inside the sandbox, around the cell. Nsight Compute (``judge.profiler: ncu``) says how many of the warps that
+fit are active, and what the others wait for: the word of the candidate's process, which is told to the author and to
+people, and changes no outcome. Its counters are read at the GPU's usual clocks. compute-sanitizer (``judge.memcheck``,
+``kevin judge --memcheck``) says of reads and writes outside of every allocation; tensors then are allocations of their
+own.
 """
 
 from __future__ import annotations
@@ -15,6 +17,7 @@ from collections.abc import Iterable
 from pathlib import Path
 
 from kevin.core.errors import DeviceError
+from kevin.core.texts import split_lines
 
 _SECTIONS = ("Occupancy", "WarpStateStats")
 _DURATION = "gpu__time_duration.sum"
@@ -44,11 +47,17 @@ _WAITS_FOR = {
     "gmma": "the tensor cores",
 }
 _ISSUING = ("selected",)
+_VIOLATION = re.compile(r"=+ (Invalid \S+ \w+ of size \d+ bytes?|Program hit .*)")
+_LINES = 4
+
+
+def _of_the_toolkit(program: str) -> str | None:
+    return shutil.which(program) or shutil.which(program, path="/usr/local/cuda/bin")
 
 
 def find_ncu() -> str:
     """Path of Nsight Compute's command line. Raises DeviceError where it is not installed."""
-    found = shutil.which("ncu") or shutil.which("ncu", path="/usr/local/cuda/bin")
+    found = _of_the_toolkit("ncu")
     if found is None:
         raise DeviceError(
             "judge.profiler is ncu, and Nsight Compute's ncu was not found: install it (it comes with the CUDA "
@@ -113,3 +122,38 @@ def _number(text: str | None) -> float:
         return float((text or "0").replace(",", ""))
     except ValueError:
         return 0.0
+
+
+def has_sanitizer() -> bool:
+    """Whether compute-sanitizer is installed."""
+    return _of_the_toolkit("compute-sanitizer") is not None
+
+
+def find_sanitizer() -> str:
+    """Path of compute-sanitizer. Raises DeviceError where it is not installed."""
+    found = _of_the_toolkit("compute-sanitizer")
+    if found is None:
+        raise DeviceError(
+            "judge.memcheck is on, and compute-sanitizer was not found: install it (it comes with the CUDA toolkit), "
+            "put it into PATH, or judge without --memcheck"
+        )
+    return found
+
+
+def sanitizer_command(program: str, report: Path) -> list[str]:
+    """What stands before the command line of the process that is checked; ``report`` gets its words.
+
+    PyTorch then allocates each tensor by itself, and not a part of a larger block.
+    """
+    checked = ["--tool", "memcheck", "--log-file", str(report), "--print-limit", "1", "--show-backtrace", "no"]
+    return ["env", "PYTORCH_NO_CUDA_MEMORY_CACHING=1", program, *checked]
+
+
+def first_violation(report: str) -> str | None:
+    """The first access that was out of bounds, with where it was; None where there was none."""
+    lines = split_lines(report)
+    for number, line in enumerate(lines):
+        if found := _VIOLATION.match(line):
+            around = [re.sub(r"^=+\s*", "", each).strip() for each in lines[number + 1 : number + _LINES]]
+            return "\n".join([found.group(1), *(text for text in around if text)])
+    return None

@@ -1,4 +1,4 @@
-"""Nsight Compute's table, as it came from a GPU, and what a person is told of it."""
+"""What NVIDIA's tools say of a kernel is read off their own words."""
 
 from __future__ import annotations
 
@@ -9,7 +9,14 @@ from pydantic import ValidationError
 
 from kevin.core.errors import DeviceError
 from kevin.core.protocol import JudgeProtocol
-from kevin.judge.device.nsight import find_ncu, profiler_command, read_profile, tool_paths
+from kevin.judge.device.tools import (
+    find_ncu,
+    first_violation,
+    profiler_command,
+    read_profile,
+    sanitizer_command,
+    tool_paths,
+)
 
 _RATIO = "smsp__average_warps_issue_stalled_{}_per_issue_active.ratio"
 _STALLS = ("barrier", "drain", "long_scoreboard", "math_pipe_throttle", "not_selected", "selected", "wait")
@@ -58,8 +65,51 @@ def test_a_profiler_outside_the_system_is_shown_to_the_sandbox(tmp_path: Path) -
 
 
 def test_a_profiler_that_is_missing_or_useless_is_said_so(monkeypatch: pytest.MonkeyPatch) -> None:
-    monkeypatch.setattr("kevin.judge.device.nsight.shutil.which", lambda name, path=None: None)
+    monkeypatch.setattr("kevin.judge.device.tools.shutil.which", lambda name, path=None: None)
     with pytest.raises(DeviceError, match=r"judge\.profiler is ncu, .* install it"):
         find_ncu()
     with pytest.raises(ValidationError, match="profiler ncu needs device cuda"):
         JudgeProtocol(device="cpu", profiler="ncu")
+
+
+HEAD = "========= COMPUTE-SANITIZER\n"
+FIRST = """\
+========= Invalid __global__ read of size 4 bytes
+=========     at normal_kernel(const float *, float *, int)+0xd0
+=========     by thread (96,0,0) in block (31,0,0)
+=========     Access at 0x7f3d54a00f80 is out of bounds
+=========     and is 1 bytes after the nearest allocation at 0x7f3d54a00000 of size 3,968 bytes
+========= \n"""
+SECOND = "========= Invalid __shared__ write of size 16 bytes\n=========     at other(float *)+0x40\n"
+
+
+def test_the_first_access_out_of_bounds_is_told_with_its_place() -> None:
+    said = first_violation(HEAD + FIRST + SECOND + "========= ERROR SUMMARY: 2 errors\n")
+    assert said is not None
+    assert said.splitlines() == [
+        "Invalid __global__ read of size 4 bytes",
+        "at normal_kernel(const float *, float *, int)+0xd0",
+        "by thread (96,0,0) in block (31,0,0)",
+        "Access at 0x7f3d54a00f80 is out of bounds",
+    ]
+    assert first_violation(HEAD + SECOND) == "Invalid __shared__ write of size 16 bytes\nat other(float *)+0x40"
+
+
+def test_a_call_that_the_driver_refuses_counts_too() -> None:
+    text = "Program hit cudaErrorIllegalAddress (error 700) due to an illegal memory access"
+    said = first_violation(f"{HEAD}========= {text}\n=========\n")
+    assert said == text
+
+
+def test_a_clean_report_tells_of_nothing() -> None:
+    assert first_violation(HEAD + "========= ERROR SUMMARY: 0 errors\n") is None
+    assert first_violation("") is None
+    printed = "the kernel prints: Invalid __global__ read of size 4 bytes\n"
+    assert first_violation(HEAD + printed) is None, "what does not come from the tool"
+
+
+def test_the_tool_starts_once_with_pytorchs_cache_off() -> None:
+    command = sanitizer_command("/opt/compute-sanitizer", Path("/tmp/report.txt"))
+    assert command[:3] == ["env", "PYTORCH_NO_CUDA_MEMORY_CACHING=1", "/opt/compute-sanitizer"]
+    assert command.count("/opt/compute-sanitizer") == 1
+    assert command[command.index("--log-file") + 1] == "/tmp/report.txt"

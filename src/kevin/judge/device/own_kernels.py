@@ -11,7 +11,7 @@ from collections import defaultdict
 from collections.abc import Iterable
 from typing import NamedTuple
 
-from kevin.judge.rules.screen import strip_c
+from kevin.judge.screen import strip_c
 
 _NESTED = r"\((?:[^()]|\([^()]*\))*\)"
 _ATTRIBUTE = re.compile(rf"__(?:launch_bounds|cluster_dims|block_size|maxnreg|attribute)__\s*{_NESTED}")
