@@ -206,7 +206,7 @@ def test_stability_trains_the_runs_that_differ_in_its_remedies_alone(snakemake: 
     found = jobs(snakemake("--dry-run", "results/ablations/figures/stability.png", "--configfile", overlay))
     assert (found["train_policy"], found["draw_figure"]) == (4, 1)
     found = jobs(snakemake("--dry-run", "results/figures/stability.png"))
-    assert found["train_policy"] == 1, "of what the report compares, where it compares trainings"
+    assert found["train_policy"] == 2, "of what the report compares, where it compares trainings"
 
 
 @pytest.mark.parametrize(
