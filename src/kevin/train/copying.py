@@ -107,7 +107,7 @@ class Drills:
         self._tokens = sorted(t for t in counts if t not in special)
         self._weights = [math.sqrt(counts[t]) for t in self._tokens]
 
-    def draw(self, rng: random.Random, num_tokens: int = 60, num_pieces: int = 2, length: int = 24) -> Row:
+    def draw(self, rng: random.Random, num_tokens: int = 100, num_pieces: int = 3, length: int = 40) -> Row:
         """A row of so many tokens and so many pieces of it."""
         spine = rng.choices(self._tokens, weights=self._weights, k=num_tokens)
         starts = [rng.randrange(num_tokens - length + 1) for _ in range(num_pieces)]
