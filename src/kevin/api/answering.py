@@ -15,7 +15,6 @@ from contextlib import ExitStack
 from pathlib import Path
 from typing import Any
 
-from kevin.api.adapter import open_pool
 from kevin.api.inspector import Inspectors
 from kevin.core.config import JudgePoolConfig
 from kevin.core.errors import HarnessError, KevinError
@@ -69,10 +68,12 @@ class _Desk:
     """A pool and the inspectors, for pairs from any thread."""
 
     def __init__(self, setup: dict[str, Any], stack: ExitStack) -> None:
+        from kevin.judge.pool.judge_pool import JudgePool
+
         protocol = JudgeProtocol.model_validate(setup["protocol"])
         store = Path(setup["store"]) if setup["store"] else stack.enter_context(scratch_folder("kevin-store-"))
         config = JudgePoolConfig.model_validate(setup["pool"])
-        self._pool = stack.enter_context(open_pool(protocol, store, config))
+        self._pool = stack.enter_context(JudgePool(protocol, store, config))
         self._inspectors = stack.enter_context(Inspectors(setup["reference_timeout_s"]))
         self._starting = threading.Lock()
         self.device_name = self._pool.device_name

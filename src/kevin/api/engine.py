@@ -17,13 +17,13 @@ from contextlib import suppress
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
-from kevin.api.adapter import VerdictStore, verdict_key
 from kevin.core import errors
 from kevin.core.errors import HarnessError, KevinError, UsageError
 from kevin.core.protocol import JudgeProtocol
 from kevin.core.provenance import device_name
 from kevin.core.texts import strict_json
 from kevin.core.types import Kernel, Task, Verdict
+from kevin.judge.store import VerdictStore, verdict_key
 
 if TYPE_CHECKING:
     from kevin.core.config import JudgePoolConfig

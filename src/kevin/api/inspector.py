@@ -1,4 +1,8 @@
-"""References are looked into by processes of their own, which can be ended: one that hangs holds nobody up for long."""
+"""References are looked into by processes of their own, which can be ended: one that hangs holds nobody up for long.
+
+``python -m kevin.api.inspector SECONDS`` is such a process: it reads off what references take and give, a line of JSON
+each.
+"""
 
 from __future__ import annotations
 
@@ -13,8 +17,10 @@ import threading
 import time
 from collections import OrderedDict
 from contextlib import suppress
+from typing import Any
 
 from kevin.core.errors import HarnessError, TaskError
+from kevin.core.heavy import import_torch
 from kevin.core.texts import strict_json
 from kevin.core.types import TaskSpec, digest
 
@@ -112,7 +118,7 @@ class _Process:
 
     def _start(self) -> subprocess.Popen[bytes]:
         self._popen = subprocess.Popen(
-            [sys.executable, "-P", "-m", "kevin.api.inspecting", str(self._timeout_s)],
+            [sys.executable, "-P", "-m", "kevin.api.inspector", str(self._timeout_s)],
             stdin=subprocess.PIPE,
             stdout=subprocess.PIPE,
             start_new_session=True,
@@ -145,3 +151,30 @@ class _Process:
         with suppress(ProcessLookupError):
             os.killpg(process.pid, signal.SIGKILL)
         process.communicate()
+
+
+def main(timeout_s: float) -> None:
+    """Answer every line of standard input until it ends; what references print goes to standard error."""
+    import_torch()
+    import torch
+
+    from kevin.tasks import limit
+    from kevin.tasks.format import inspect_task
+
+    torch.set_num_threads(1)
+    questions, answers = os.fdopen(os.dup(0)), os.fdopen(os.dup(1), "w", buffering=1)
+    os.dup2(os.open(os.devnull, os.O_RDONLY), 0)
+    os.dup2(2, 1)
+    limit.LIMIT_S = timeout_s
+    answers.write("ready\n")
+    for line in questions:
+        asked = json.loads(line)
+        try:
+            told: dict[str, Any] = {"spec": inspect_task(asked["source"], asked["name"]).model_dump(mode="json")}
+        except TaskError as e:
+            told = {"error": str(e)}
+        answers.write(strict_json(told) + "\n")
+
+
+if __name__ == "__main__":
+    main(float(sys.argv[1]))

@@ -228,12 +228,13 @@ def bench_attacks(
 
     import pandas as pd
 
-    from kevin.core.files import write_text
+    from kevin.core.files import write_csv, write_text
     from kevin.core.provenance import device_name, provenance
-    from kevin.judge.benchmarks.attack_table import all_tried, attack_protocol, attack_rows, summary, write_attacks
+    from kevin.core.texts import strict_json
+    from kevin.judge.benchmarks.attack_table import all_tried, attack_protocol, attack_rows, summary
     from kevin.judge.evaluate import open_device
     from kevin.report.captions import captions
-    from kevin.report.forms import latex
+    from kevin.report.forms import latex, markdown
     from kevin.report.show import attacks
 
     kind = device or "cpu"
@@ -247,11 +248,14 @@ def bench_attacks(
     rows = list(attack_rows(tried, opened, protocol, store or out / "store", checkout=kernelbench))
     origin = {"kernelbench": kernelbench.name} if kernelbench else {}
     record = provenance(protocol=protocol.model_dump(mode="json"), device_name=device_name(protocol.device), **origin)
-    paths = write_attacks(out, rows, record)
-    said = captions()["tables/attacks"]
-    text = latex(attacks(pd.DataFrame(rows)), "attacks", said.title, f"{said.text} {said.reading}")
-    write_text(out / "attacks.tex", text)
-    for path in (*paths, out / "attacks.tex"):
+    frame, caption = pd.DataFrame(rows), captions()["tables/attacks"]
+    table, said = attacks(frame), f"{caption.text} {caption.reading}"
+    paths = [out / f"attacks.{ending}" for ending in ("csv", "md", "provenance.json", "tex")]
+    write_csv(paths[0], frame)
+    write_text(paths[1], markdown(table, caption.title, f"{said} On {record['device_name']}."))
+    write_text(paths[2], strict_json(record, indent=1, sort_keys=True) + "\n")
+    write_text(paths[3], latex(table, "attacks", caption.title, said))
+    for path in paths:
         typer.echo(str(path))
     for line in summary(rows):
         typer.echo(line)

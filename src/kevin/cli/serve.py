@@ -157,7 +157,7 @@ def _token(file: Path | None, host: str, no_token: bool) -> str | None:
 
 def _usable(store: Path, pool: JudgePoolConfig) -> Path:
     """The store's folder. Raises UsageError or SandboxError where verdicts cannot be kept in it, or kernels built."""
-    from kevin.api.adapter import require_loadable
+    from kevin.judge.compile.compilers import require_loadable
 
     try:
         store = store.expanduser()

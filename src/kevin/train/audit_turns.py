@@ -17,9 +17,8 @@ import pandas as pd
 from kevin.core import files, reward
 from kevin.core.config import RewardConfig, Study
 from kevin.core.errors import DataError, HarnessError
-from kevin.core.progress import Progress, progress
 from kevin.core.protocol import JudgeProtocol
-from kevin.core.provenance import device_name, provenance
+from kevin.core.provenance import provenance
 from kevin.core.types import Kernel, Outcome, Task, Turn, Verdict
 from kevin.judge.store import VerdictStore
 from kevin.train.step import TURNS_KIND
@@ -156,19 +155,7 @@ def _of_verdict(verdict: Verdict | None, found: Any, config: RewardConfig) -> di
 
 
 def _measure(protocol: JudgeProtocol, store: Path) -> Measure:
-    from kevin.judge.benchmarks.unguarded import UnguardedStore, measure_unguarded
+    from kevin.judge.benchmarks.unguarded import measure_unguarded
     from kevin.judge.evaluate import open_device
 
-    def measure(pairs: Sequence[tuple[Task, Kernel]]) -> Sequence[Any]:
-        bar: Progress[Any] = progress(len(pairs), "without guards", "kernels")
-        with bar:
-            return measure_unguarded(
-                pairs,
-                lambda: open_device(protocol),
-                device_name(protocol.device),
-                protocol,
-                UnguardedStore(store / "unguarded.jsonl"),
-                found=lambda i, result: bar.update(),
-            )
-
-    return measure
+    return lambda pairs: measure_unguarded(pairs, lambda: open_device(protocol), protocol, store, "without guards")

@@ -9,7 +9,7 @@ from __future__ import annotations
 
 import logging
 from collections.abc import Iterator, Sequence
-from contextlib import contextmanager
+from contextlib import contextmanager, nullcontext
 from itertools import accumulate
 from typing import TYPE_CHECKING, Any, NamedTuple
 
@@ -55,9 +55,14 @@ def make_row(samples: Sequence[Sequence[int]], device: torch.device) -> Row:
 
 
 def hidden_states(model: PreTrainedModel, row: Row) -> torch.Tensor:
-    """What the model's last layer makes of a row, (T, hidden size); of a model that `leave_out_padding` took."""
+    """What the model's last layer makes of a row, (T, hidden size); of a model that `leave_out_padding` took.
+
+    Compiled layers are called as for a gradient, or there would be a second program; what they would keep for one that
+    nobody wants is dropped: of a model of 7 billion parameters it takes 80 GB.
+    """
     wants_gradient = torch.is_grad_enabled()
-    with torch.set_grad_enabled(wants_gradient or has_compiled_layers(model)):
+    kept = nullcontext() if wants_gradient else torch.autograd.graph.saved_tensors_hooks(lambda _: None, lambda x: x)
+    with torch.set_grad_enabled(wants_gradient or has_compiled_layers(model)), kept:
         states: torch.Tensor = model.base_model(
             input_ids=row.tokens_1T,
             position_ids=row.positions_1T,

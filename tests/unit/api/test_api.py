@@ -19,12 +19,12 @@ from typer.testing import CliRunner
 import kevin
 from kevin import DeviceError, HarnessError, Judge, JudgeProtocol, Outcome, TaskError, UsageError
 from kevin.api import inspector
-from kevin.api.adapter import VerdictStore
 from kevin.api.engine import Engine
 from kevin.api.inspector import Inspectors
 from kevin.api.pairs import make_task
 from kevin.cli.app import app
 from kevin.core.candidate import make_kernel
+from kevin.judge.store import VerdictStore
 
 pytestmark = pytest.mark.timing
 
@@ -252,7 +252,7 @@ def inspectors() -> Iterator[Inspectors]:
     with Inspectors(20.0) as inspectors:
         yield inspectors
     deadline = time.monotonic() + 10
-    while any("kevin.api.inspecting" in p.cmdline() for p in psutil.Process().children()):
+    while any("kevin.api.inspector" in p.cmdline() for p in psutil.Process().children()):
         assert time.monotonic() < deadline
         time.sleep(0.05)
 

@@ -6,10 +6,10 @@ from pathlib import Path
 
 import pytest
 
-from kevin.api import adapter
 from kevin.cli.serve import _token, _usable
 from kevin.core.config import JudgePoolConfig
 from kevin.core.errors import SandboxError, UsageError
+from kevin.judge.compile import compilers
 
 POOL = JudgePoolConfig()
 
@@ -32,7 +32,7 @@ def test_a_store_in_which_nothing_can_be_built(tmp_path: Path, monkeypatch: pyte
     def refuse(folder: Path) -> None:
         raise SandboxError(f"{folder}: noexec")
 
-    monkeypatch.setattr(adapter, "require_loadable", refuse)
+    monkeypatch.setattr(compilers, "require_loadable", refuse)
     with pytest.raises(SandboxError, match="noexec"):
         _usable(tmp_path, POOL)
     assert _usable(tmp_path, POOL.model_copy(update={"scheduler": "tcp://node:1"})) == tmp_path, "others build"

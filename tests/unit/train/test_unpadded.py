@@ -4,8 +4,9 @@ import pytest
 import torch
 from transformers import AutoModelForCausalLM, LlamaConfig, MistralConfig, Qwen2Config
 
+from kevin.train import unpadded
 from kevin.train.school_batches import Sample, cut, summed_loss
-from kevin.train.unpadded import ATTENTION, leave_out_padding, make_row
+from kevin.train.unpadded import ATTENTION, hidden_states, leave_out_padding, make_row
 
 SIZES = {
     "hidden_size": 24,
@@ -55,6 +56,21 @@ def test_a_model_with_another_attention_is_left_as_it_is(caplog):
     assert "samples are padded" in caplog.text
     assert model.config._attn_implementation == "sdpa" != ATTENTION
     assert loss_and_gradient(model, SAMPLES)[0] == before
+
+
+def test_compiled_layers_keep_nothing_for_a_gradient_that_nobody_wants(monkeypatch):
+    """They are called with gradients all the same."""
+    model = make(Qwen2Config(**SIZES))
+    assert leave_out_padding(model)
+    monkeypatch.setattr(unpadded, "has_compiled_layers", lambda model: True)
+    row = make_row([s.tokens for s in SAMPLES], torch.device("cpu"))
+    kept = []
+    with torch.autograd.graph.saved_tensors_hooks(lambda tensor: kept.append(1), lambda x: x):
+        with torch.no_grad():
+            states = hidden_states(model, row)
+        assert not kept and not states.requires_grad
+        torch.testing.assert_close(states, hidden_states(model, row).detach())
+    assert kept
 
 
 def test_a_row_holds_each_token_once_at_its_own_position():

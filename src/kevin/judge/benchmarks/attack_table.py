@@ -6,14 +6,10 @@ from collections.abc import Callable, Iterator, Sequence
 from pathlib import Path
 from typing import Any
 
-import pandas as pd
-
-from kevin.core.files import write_csv, write_text
 from kevin.core.protocol import JudgeProtocol, TimingProtocol
-from kevin.core.texts import strict_json
 from kevin.core.types import Device, Frozen, Kernel, Outcome, Task, digest
 from kevin.judge.benchmarks.attacks import Attack, Suite, c_abi_cpu, c_abi_cuda, modules, modules_cuda
-from kevin.judge.benchmarks.kernel_answers import HARNESS, RESTATED, Answers, Asked, kernel_answers
+from kevin.judge.benchmarks.kernel_answers import Answers, Asked, kernel_answers
 from kevin.judge.device.judging import Judging
 from kevin.tasks.format import inspect_task
 
@@ -136,59 +132,6 @@ def _row(t: Tried, hostile: Answers, honest: Answers) -> dict[str, Any]:
         **hostile.kernelbench(),
         **honest.kernelbench("control_"),
     }
-
-
-def write_attacks(out: Path, rows: Sequence[dict[str, Any]], provenance: dict[str, Any]) -> list[Path]:
-    """``attacks.csv``, ``attacks.md``, ``attacks.provenance.json`` in the folder ``out``; returns their paths."""
-    paths = [out / f"attacks.{ending}" for ending in ("csv", "md", "provenance.json")]
-    write_csv(paths[0], pd.DataFrame(rows))
-    write_text(paths[1], markdown(rows, str(provenance["device_name"])))
-    write_text(paths[2], strict_json(provenance, indent=1, sort_keys=True) + "\n")
-    return paths
-
-
-_HEAD = ("attack", "what it tries", "verdict", "rules it also breaks", "honest control", "KernelBench", "its control")
-
-
-def markdown(rows: Sequence[dict[str, Any]], device: str) -> str:
-    """A table for people: a section for each dialect and language."""
-    by = sorted({str(row["kernelbench_by"]) for row in rows})
-    says = {
-        RESTATED: "its check and clock as this judge restates them",
-        HARNESS: "its own harness (modules)",
-    }
-    text = (
-        f"Attacks on the judge, on {device}. Beside each verdict: rules that it breaks and that were not enforced, an "
-        f"honest kernel for the same reference, and what KernelBench says of both, by "
-        f"{' and '.join(says[who] for who in by)}; times are speedups over eager PyTorch.\n"
-    )
-    kinds = list(dict.fromkeys((str(r["dialect"]), str(r["language"])) for r in rows))
-    for kind in kinds:
-        text += f"\n## {kind[0]}, {kind[1]}\n\n| {' | '.join(_HEAD)} |\n|{'---|' * len(_HEAD)}\n"
-        for r in rows:
-            if (r["dialect"], r["language"]) == kind:
-                text += f"| {' | '.join(_cells(r))} |\n"
-    return text
-
-
-def _cells(r: dict[str, Any]) -> list[str]:
-    found = str(r["outcome"]) + (f": {r['reason']}" if r["reason"] else _times(r["speedup"]))
-    if r["rules"]:
-        found += f" (rule {r['rules']})"
-    flags = [flag for flag in str(r["flags"]).split() if flag not in str(r["rules"]).split()]
-    return [
-        str(r["attack"]),
-        str(r["tries"]),
-        found,
-        ", ".join(flags) or "–",
-        f"{r['control_outcome']}{_times(r['control_speedup'])}",
-        f"{r['kernelbench'] or 'not measured'}{_times(r['kernelbench_speedup'])}",
-        f"{r['control_kernelbench'] or 'not measured'}{_times(r['control_kernelbench_speedup'])}",
-    ]
-
-
-def _times(speedup: float | None) -> str:
-    return "" if speedup is None else f", {speedup:.3g}x"
 
 
 def summary(rows: Sequence[dict[str, Any]]) -> list[str]:

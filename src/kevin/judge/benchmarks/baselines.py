@@ -28,8 +28,7 @@ from kevin.core.types import Task
 from kevin.judge.correctness.reference import ReferenceTask, make_reference
 from kevin.judge.device.hardware import Hardware
 from kevin.judge.evaluate import open_hardware
-from kevin.judge.timing.paired import summarize
-from kevin.judge.timing.rounds import settled
+from kevin.judge.timing.rounds import settled, summarize
 
 log = logging.getLogger(__name__)
 
@@ -176,7 +175,7 @@ Rows = list[dict[str, Any]]
 
 
 def _rows(task: Task, device: Hardware, wanted: tuple[Baseline, ...]) -> Rows:
-    """None where the task cannot be measured."""
+    """None of them where the task cannot be measured."""
     try:
         return _measure(task, device, wanted)
     except (DeviceError, TaskError) as e:

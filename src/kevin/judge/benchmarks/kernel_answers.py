@@ -5,7 +5,6 @@ The latter is `kevin.judge.benchmarks.unguarded`, or, for modules on a GPU, the 
 
 from __future__ import annotations
 
-import json
 import os
 from collections.abc import Callable, Sequence
 from pathlib import Path
@@ -16,10 +15,10 @@ from kevin.core.progress import Progress, progress
 from kevin.core.protocol import JudgeProtocol, Rule
 from kevin.core.provenance import device_name
 from kevin.core.scratch import scratch_folder
-from kevin.core.texts import split_lines, strict_json
+from kevin.core.texts import strict_json
 from kevin.core.types import Frozen, Kernel, Task, Verdict, digest
 from kevin.judge.benchmarks.throughput import KernelBenchHarness, Result
-from kevin.judge.benchmarks.unguarded import Unguarded, UnguardedStore, measure_unguarded
+from kevin.judge.benchmarks.unguarded import Unguarded, kept_records, measure_unguarded
 from kevin.judge.device.judging import Judging
 from kevin.judge.evaluate import judge_on
 from kevin.judge.store import VerdictStore, verdict_key
@@ -91,16 +90,8 @@ def kernel_answers(
     """
     pairs = {a.id: a.pair for a in asked}
     verdicts = _verdicts(asked, open_judging, protocol, VerdictStore(store), what)
-    bar: Progress[Any] = progress(len(pairs), "KernelBench's check and clock", "kernels")
-    with bar:
-        measured = measure_unguarded(
-            list(pairs.values()),
-            open_judging,
-            device_name(protocol.device),
-            protocol,
-            UnguardedStore(store / "unguarded.jsonl"),
-            found=lambda i, result: bar.update(),
-        )
+    clock = "KernelBench's check and clock"
+    measured = measure_unguarded(list(pairs.values()), open_judging, protocol, store, clock)
     restated = {key: m if isinstance(m, Unguarded) else None for key, m in zip(pairs, measured, strict=True)}
     modules = {key: pair for key, pair in pairs.items() if pair[1].dialect == "load_inline"} if checkout else {}
     harness = _ask_harness(modules, checkout, store / "kernelbench.jsonl") if checkout else {}
@@ -138,9 +129,8 @@ def _verdicts(
 
 def _ask_harness(asked: dict[str, tuple[Task, Kernel]], checkout: Path, path: Path) -> dict[str, Result]:
     """Its answers, also those of an earlier run."""
-    lines = [json.loads(line) for line in split_lines(path.read_text("utf-8"))] if path.exists() else []
     origin = checkout.resolve().name
-    known: dict[str, Result] = {line["id"]: line["result"] for line in lines if line["checkout"] == origin}
+    known: dict[str, Result] = {r["id"]: r["result"] for r in kept_records(path) if r["checkout"] == origin}
     todo = [key for key in asked if key not in known]
 
     def keep(i: int, result: Result) -> None:

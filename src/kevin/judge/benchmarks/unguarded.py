@@ -18,14 +18,17 @@ import statistics
 import time
 from collections.abc import Callable, Iterator, Sequence
 from concurrent.futures import ThreadPoolExecutor
+from contextlib import suppress
 from pathlib import Path
-from typing import Self
+from typing import Any, Self
 
 from pydantic import Field, ValidationError, model_validator
 
 from kevin.core.errors import DeviceLostError, HarnessError
 from kevin.core.files import append_line
+from kevin.core.progress import Progress, progress
 from kevin.core.protocol import JudgeProtocol
+from kevin.core.provenance import device_name
 from kevin.core.scratch import scratch_folder
 from kevin.core.texts import split_lines, strict_json
 from kevin.core.types import Frozen, Kernel, Task, digest
@@ -150,19 +153,25 @@ def _timed(call: Callable[[], list[float]]) -> list[float]:
     return us
 
 
+def kept_records(path: Path) -> Iterator[dict[str, Any]]:
+    """Lines of JSON that earlier runs have added; of one that a kill cut short it is asked again."""
+    for line in split_lines(path.read_text("utf-8")) if path.exists() else []:
+        try:
+            yield dict(json.loads(line))
+        except (ValueError, TypeError):
+            log.warning("%s: a line that cannot be read, its kernel is measured again", path)
+
+
 class UnguardedStore:
-    """What was found before, as JSON lines that are added to; a line that a kill cut short is measured again."""
+    """What was found before, as JSON lines that are added to."""
 
     def __init__(self, path: Path) -> None:
         self._path = path
         self._known: dict[str, Unguarded] = {}
-        for line in split_lines(path.read_text("utf-8")) if path.exists() else []:
-            try:
-                record = json.loads(line)
+        for record in kept_records(path):
+            with suppress(KeyError, ValidationError):  # another version's
                 key = record.pop("key")
                 self._known[key] = Unguarded.model_validate(record)
-            except (ValueError, KeyError, ValidationError):
-                log.warning("%s: a line that cannot be read, its kernel is measured again", path)
 
     @staticmethod
     def key(task: Task, kernel: Kernel, protocol: JudgeProtocol, device_name: str) -> str:
@@ -181,50 +190,43 @@ class UnguardedStore:
 def measure_unguarded(
     pairs: Sequence[tuple[Task, Kernel]],
     open_judging: Callable[[], Judging],
-    device_name: str,
     protocol: JudgeProtocol,
-    store: UnguardedStore,
-    *,
-    found: Callable[[int, Unguarded | HarnessError], None] = lambda i, result: None,
+    store: Path,
+    what: str,
 ) -> list[Unguarded | HarnessError]:
     """Every pair; equal ones once, those that the store knows not at all. Same order as ``pairs``.
 
     Args:
         open_judging: called when there is something to measure. Changes the cores that this process may use.
-        device_name: of that device, as verdicts have it.
-        found: told a pair's index as soon as its result is known.
+        store: folder of verdicts, beside which stands what is found.
+        what: is measured, on the progress bar.
 
     Raises:
         TaskError: a reference that does not run. DeviceLostError: as `Judging.judge`. What was found is in the store.
     """
-    cores = os.sched_getaffinity(0)
-    results: dict[int, Unguarded | HarnessError] = {}
-    waiting: dict[str, list[int]] = {}
-    for i, (task, kernel) in enumerate(pairs):
-        waiting.setdefault(store.key(task, kernel, protocol, device_name), []).append(i)
-
-    def settle(key: str, result: Unguarded | HarnessError) -> None:
-        for i in waiting[key]:
-            results[i] = result
-            found(i, result)
-
-    for key in waiting:
-        if (known := store.get(key)) is not None:
-            settle(key, known)
+    known, name = UnguardedStore(store / "unguarded.jsonl"), device_name(protocol.device)
+    keys = [known.key(task, kernel, protocol, name) for task, kernel in pairs]
+    todo = {key: pair for key, pair in zip(keys, pairs, strict=True) if known.get(key) is None}
     # those of one task together: its reference is made once
-    todo = sorted((key for key in waiting if store.get(key) is None), key=lambda k: pairs[waiting[k][0]][0].id)
-    if todo:
+    order = sorted(todo, key=lambda key: todo[key][0].id)
+    failed: dict[str, HarnessError] = {}
+    bar: Progress[Any] = progress(len(order), what, "kernels")
+    if order:
+        cores = os.sched_getaffinity(0)
         judging = open_judging()
         try:
-            for start in range(0, len(todo), _BUILT_TOGETHER):
-                chosen = {key: pairs[waiting[key][0]] for key in todo[start : start + _BUILT_TOGETHER]}
-                for key, result in _measure(chosen, judging, cores):
-                    if isinstance(result, Unguarded):
-                        store.put(key, result)
-                    settle(key, result)
+            with bar:
+                for start in range(0, len(order), _BUILT_TOGETHER):
+                    chosen = {key: todo[key] for key in order[start : start + _BUILT_TOGETHER]}
+                    for key, result in _measure(chosen, judging, cores):
+                        if isinstance(result, Unguarded):
+                            known.put(key, result)
+                        else:
+                            failed[key] = result
+                        bar.update()
         finally:
             os.sched_setaffinity(0, cores)
-    return [results[i] for i in range(len(pairs))]
+    return [known.get(key) or failed[key] for key in keys]
 
 
 def _measure(

@@ -5,7 +5,7 @@ from __future__ import annotations
 
 import statistics
 import time
-from collections.abc import Callable, Sequence
+from collections.abc import Callable
 from typing import Any
 
 import torch
@@ -14,11 +14,12 @@ from kevin.core.protocol import Flag, JudgeProtocol, Rule
 from kevin.core.types import Frozen, Outcome, Round, Timing
 from kevin.judge.correctness.compare import Comparison, compare, kernelbench_allclose
 from kevin.judge.correctness.reference import ReferenceTask
-from kevin.judge.correctness.trials import Trial
+from kevin.judge.correctness.trials import Trial, Trials
 from kevin.judge.sandbox.cell import CandidateFailed, Cell
 from kevin.judge.sandbox.slots import ALIGNMENT_BYTES, DTYPES, PLACES, SharedSlots
 from kevin.tasks.layout import core
 
+_IDLE_CPU_S, _IDLE_CPU_SHARE = 0.002, 0.25
 _MOST_FREE_BYTES = 4 << 30
 """Of the memory that PyTorch's allocator keeps in this process while nothing is in it."""
 
@@ -96,6 +97,21 @@ def require_intact(
         raise CandidateFailed(Outcome.INCORRECT, "input_mutated", f"it changes its argument {name}")
 
 
+def require_idle(cell: Cell, call_us: float) -> None:
+    """Raises CandidateFailed where one that has answered is still computing (a thread that fills the output later).
+
+    Args:
+        call_us: which its last calls took.
+    """
+    before, start = cell.cpu_seconds(), time.perf_counter()
+    time.sleep(min(0.01, call_us / 1e6))
+    after, waited = cell.cpu_seconds(), time.perf_counter() - start
+    if before is not None and after is not None and after - before > _IDLE_CPU_S + _IDLE_CPU_SHARE * waited:
+        raise CandidateFailed(
+            Outcome.QUARANTINED, "work_after_return", "it still computes after its launcher has returned"
+        )
+
+
 def call_timeout_s(reference: ReferenceTask, protocol: JudgeProtocol) -> float:
     """Seconds that a call in a trial may take: one that never ends keeps the device from all other kernels."""
     slowest_s = max(protocol.call_timeout_s, protocol.call_slowdown * reference.call_s)
@@ -104,7 +120,7 @@ def call_timeout_s(reference: ReferenceTask, protocol: JudgeProtocol) -> float:
 
 def module_trials(
     cell: Cell, reference: ReferenceTask, slots: SharedSlots, protocol: JudgeProtocol, found: Findings
-) -> Sequence[Trial]:
+) -> Trials:
     """The trials that go with how a module keeps its parameters.
 
     Of the reference's names and values: they are given others in all trials but the first. Under other names, or of
@@ -171,7 +187,7 @@ def _run_trial(
 def check_trials(
     cell: Cell,
     reference: ReferenceTask,
-    trials: Sequence[Trial],
+    trials: Trials,
     timeout_s: float,
     slots: SharedSlots,
     protocol: JudgeProtocol,

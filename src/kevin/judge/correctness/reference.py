@@ -13,7 +13,7 @@ import math
 import secrets
 import time
 from collections import OrderedDict
-from collections.abc import Iterator
+from collections.abc import Iterator, Set
 from contextlib import contextmanager
 from functools import cached_property, partial
 from typing import Any
@@ -349,6 +349,11 @@ class ReferenceCache:
 
     def discard(self, task_digest: str) -> None:
         self._tasks.pop(task_digest, None)
+
+    def keep(self, task_digests: Set[str]) -> None:
+        """Of these tasks alone."""
+        for digest in self._tasks.keys() - task_digests:
+            self.discard(digest)
 
     def get(self, task: Task) -> ReferenceTask:
         """Errors as `make_reference`."""

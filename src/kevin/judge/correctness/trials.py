@@ -2,8 +2,9 @@
 
 from __future__ import annotations
 
-from collections.abc import Callable, Sequence
-from typing import Any, overload
+from collections.abc import Callable
+from dataclasses import dataclass
+from typing import Any
 
 import torch
 
@@ -16,28 +17,21 @@ _KEPT_BYTES = 4 << 30
 """Of a task's trials that are kept; larger ones are made again for each candidate."""
 
 
+@dataclass(eq=False)
 class Trial:
     """One set of secret inputs with its parameters and expected outputs: device tensors that lie as the
     task gives them, or scalars."""
 
-    def __init__(
-        self,
-        inputs: list[Any],
-        parameters: list[torch.Tensor],
-        outputs: list[torch.Tensor],
-        slack: list[Slack],
-        eager_outputs: list[list[torch.Tensor]] | None = None,
-    ) -> None:
-        self.inputs = inputs
-        self.parameters = parameters
-        self.outputs = outputs
-        self.slack = slack
-        """For each output, what PyTorch's default precision, or chance, may add to the tolerance."""
-        self.eager_outputs = eager_outputs
-        """Of the trial that KernelBench could have made, in each way that it could have run; None for the others."""
+    inputs: list[Any]
+    parameters: list[torch.Tensor]
+    outputs: list[torch.Tensor]
+    slack: list[Slack]
+    """For each output, what PyTorch's default precision, or chance, may add to the tolerance."""
+    eager_outputs: list[list[torch.Tensor]] | None = None
+    """Of the trial that KernelBench could have made, in each way that it could have run; None for the others."""
 
 
-class Trials(Sequence[Trial]):
+class Trials:
     """Made when they are asked for, always the same. The first one stays, the others where there is memory for that.
 
     Of all of them the slack stays, which costs more to find than the rest: eager runs for it, and in another thread
@@ -53,13 +47,7 @@ class Trials(Sequence[Trial]):
     def __len__(self) -> int:
         return self._num
 
-    @overload
-    def __getitem__(self, index: int) -> Trial: ...
-    @overload
-    def __getitem__(self, index: slice) -> Sequence[Trial]: ...
-    def __getitem__(self, index: int | slice) -> Trial | Sequence[Trial]:
-        if isinstance(index, slice):
-            return [self[i] for i in range(self._num)[index]]
+    def __getitem__(self, index: int) -> Trial:
         if not 0 <= index < self._num:
             raise IndexError(index)
         trial = self._kept.get(index) or self._make(index, self._slacks.get(index))

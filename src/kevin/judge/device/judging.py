@@ -7,7 +7,7 @@ meaning of a verdict, is here and the same for both. Several threads may judge a
 from __future__ import annotations
 
 import time
-from collections.abc import Callable, Iterator, Sequence
+from collections.abc import Callable, Iterator
 from contextlib import ExitStack, closing, contextmanager, nullcontext
 from functools import partial
 from pathlib import Path
@@ -29,7 +29,6 @@ from kevin.judge.correctness.checks import (
 )
 from kevin.judge.correctness.other_sizes import other_sizes
 from kevin.judge.correctness.reference import ReferenceTask
-from kevin.judge.correctness.trials import Trial
 from kevin.judge.device.hardware import Hardware
 from kevin.judge.device.roofline import count_flops, roofline
 from kevin.judge.device.room import Room
@@ -102,13 +101,15 @@ class Judging:
             HarnessError: the sandbox or the device failed. TaskError: the reference itself does not run.
         """
         enforced = self.protocol.rules if rules is None else rules
-        short: str | None = None
+        short = ""
         for is_alone in (False, False, True):  # memory that others had for a moment is often there the second time
             try:
                 found = self._attempt(task, kernel, build, enforced, alone=short if is_alone else None)
                 break
             except _MemoryShortError as e:
                 short = str(e)  # and no more of it: its frames hold memory
+        else:
+            raise DeviceFullError(short)
         if self.protocol.shapes and found.outcome is Outcome.CORRECT:
             self._try_other_sizes(task, kernel, build, found)
         measured = found.measured if found.outcome in (Outcome.CORRECT, Outcome.QUARANTINED) else None
@@ -139,7 +140,7 @@ class Judging:
         """``alone``: why there must be nothing beside it.
 
         Raises:
-            _MemoryShortError: the device's memory did not suffice, and others have some of it. Others as `judge`.
+            _MemoryShortError: the device's memory did not suffice. Others as `judge`.
         """
         found = Findings(rules)
         if alone is not None:
@@ -159,8 +160,6 @@ class Judging:
             if build.reason is not None and "torch_compute" in found.rules:  # whatever came of it, this is why
                 found.outcome, found.reason, found.message = Outcome.COMPILE_ERROR, build.reason, build.message
         except DeviceFullError as e:
-            if alone is not None:
-                raise
             raise _MemoryShortError(str(e)) from None
         return found
 
@@ -204,7 +203,7 @@ class Judging:
     def _check(self, cell: Cell, workspace: Workspace, kernel: Kernel, found: Findings) -> float:
         """All correctness trials of a loaded candidate, for which the device is held. As `check_trials`."""
         reference, slots = workspace.reference, workspace.slots
-        trials: Sequence[Trial] = reference.trials
+        trials = reference.trials
         if kernel.dialect == "load_inline":
             trials = module_trials(cell, reference, slots, self.protocol, found)
         timeout_s = call_timeout_s(reference, self.protocol)

@@ -79,6 +79,7 @@ class Room:
         with self.hold():
             while (oldest := self.workspaces.drop_oldest()) is not None:
                 self._give_back(oldest)
+            self.references.keep(self.workspaces.tasks())
             gc.collect()  # tensors in the frames of what failed
             self._hardware.rest()
 
@@ -209,10 +210,15 @@ class Room:
         try:
             yield workspace
         finally:
-            slots = workspace.slots
             with self.lock.brief():
-                for i in range(min(self._protocol.num_trials, slots.num_slots)):  # the next one must not find answers
-                    slots.poison_outputs(i)
-                slots.bands.fill()
-                self.workspaces.put_back(workspace)
-                self.admission.leave(need)
+                try:
+                    for i in range(min(self._protocol.num_trials, workspace.slots.num_slots)):
+                        workspace.slots.poison_outputs(i)  # the next one must not find answers
+                    workspace.slots.bands.fill()
+                    self.workspaces.put_back(workspace)
+                except BaseException:  # e.g. too little memory for that: it is kept for nobody
+                    self.workspaces.lose(workspace)
+                    self._give_back(workspace)
+                    raise
+                finally:
+                    self.admission.leave(need)

@@ -80,8 +80,12 @@ class Workspaces:
         """A new one, which is in use."""
         self._taken[workspace.digest] += 1
 
-    def put_back(self, workspace: Workspace) -> None:
+    def lose(self, workspace: Workspace) -> None:
+        """One that was in use, and is not kept."""
         self._taken[workspace.digest] -= 1
+
+    def put_back(self, workspace: Workspace) -> None:
+        self.lose(workspace)
         self._idle.append(workspace)
 
     def has_idle(self, digest: str, *, as_given: bool) -> bool:

@@ -227,6 +227,22 @@ class JudgePool:
             priority=priority,
         )
 
+    def _submit_run(
+        self, client: Any, key: str, task: Task, kernel: Kernel, build: Build, flags: tuple[str, ...]
+    ) -> Any:
+        return client.submit(
+            run_on_device,
+            task,
+            kernel,
+            build,
+            self.protocol,
+            key,
+            flags,
+            key=f"run-{key}",
+            resources={"device": 1},
+            retries=MAX_RETRIES,
+        )
+
     def _local_cluster(self) -> Any:
         import dask
         from distributed import Nanny, Scheduler, SpecCluster
@@ -337,21 +353,20 @@ class JudgePool:
         try:
             for future in done:
                 stage, key = futures.pop(future)
-                result = self._result(future, stage)
-                if isinstance(result, HarnessError | Verdict):
-                    self._finish(key, result, settle)
-                    continue
-                next_future = self._after_build(client, key, pairs[key], result, flags_of[key], settle)
-                if next_future is not None:
-                    futures[next_future] = ("run", key)
-                    done.add(next_future)
+                found = self._result(future, stage)
+                if isinstance(found, Build):
+                    build, (task, kernel), flags = found, pairs[key], flags_of[key]
+                    found = build_verdict(task, kernel, self.protocol, self.device_name, build, flags)
+                    if found is None:
+                        running = self._submit_run(client, key, task, kernel, build, flags)
+                        futures[running] = ("run", key)
+                        done.add(running)
+                        continue
+                shutil.rmtree(self._build_folder(key), ignore_errors=True)
+                settle(key, found)
         finally:
             if futures:
                 client.cancel(list(futures), force=True)
-
-    def _finish(self, key: str, result: Verdict | HarnessError, settle: Callable[[str, Any], None]) -> None:
-        shutil.rmtree(self._build_folder(key), ignore_errors=True)
-        settle(key, result)
 
     @staticmethod
     def _result(future: Any, stage: str) -> Any:
@@ -368,31 +383,3 @@ class JudgePool:
             log.error("judging failed in stage %s: %s: %s", stage, type(e).__name__, e)
             log.debug("the worker's traceback", exc_info=True)
             return HarnessError(f"judging failed in stage {stage}: {type(e).__name__}: {e}")
-
-    def _after_build(
-        self,
-        client: Any,
-        key: str,
-        pair: tuple[Task, Kernel],
-        build: Build,
-        flags: tuple[str, ...],
-        settle: Callable[[str, Any], None],
-    ) -> Any:
-        """Settle a failed build, or submit the run of a successful one and return its future."""
-        task, kernel = pair
-        failed = build_verdict(task, kernel, self.protocol, self.device_name, build, flags)
-        if failed is not None:
-            self._finish(key, failed, settle)
-            return None
-        return client.submit(
-            run_on_device,
-            task,
-            kernel,
-            build,
-            self.protocol,
-            key,
-            flags,
-            key=f"run-{key}",
-            resources={"device": 1},
-            retries=MAX_RETRIES,
-        )

@@ -20,8 +20,8 @@ import torch
 
 from kevin.core.errors import DeviceError
 from kevin.core.protocol import JudgeProtocol
-from kevin.core.types import Outcome, Round, Timing
-from kevin.judge.correctness.checks import Measured, require_intact, settle
+from kevin.core.types import Outcome, Round
+from kevin.judge.correctness.checks import Measured, require_idle, require_intact, settle
 from kevin.judge.correctness.compare import compare
 from kevin.judge.correctness.reference import ReferenceTask
 from kevin.judge.sandbox.cell import CandidateFailed, Cell
@@ -32,16 +32,16 @@ from kevin.judge.timing.rounds import (
     calls_per_round,
     calls_to_look_at,
     enough_rounds,
+    is_known,
     known_slow,
     leaked_bytes,
-    settled,
+    summarize,
+    undisturbed,
 )
 
 _SAMPLED_ELEMENTS = 1 << 16
 _ROOM = 2.0
 """More tolerance than in the checks: inputs of which a part was rescaled are less even, and sums of them less exact."""
-_LOOSE, _EXTRA_BUDGETS = 5.0, 3.0
-"""What is good enough once the budget is spent, and for how much longer that is waited for."""
 _BURST_US, _MAX_BURST, _EAGER_CALLS = {"cpu": 8000.0, "cuda": 3000.0}, 400, 4
 _BURST_FACTOR, _BURST_CALL_US, _BURST_SLACK_US = 1.5, 100.0, 1000.0
 _BURST_LENGTHS, _LEAST_BURST = (1, 10, 10), 4
@@ -49,24 +49,10 @@ _BURST_LENGTHS, _LEAST_BURST = (1, 10, 10), 4
 _LEAK_BURSTS = 6
 _FORGED, _HOST_US = 20.0, 3000.0
 """Times what its clock says, and at least: what work on the host, such as making memory in every call, explains."""
-_DISTURBED, _LOST = 1.5, 4.0
-"""Times as long as eager is known to take: a round that does not count, and a whole measurement that does not."""
+_LOST = 4.0
+"""Times as long as eager is known to take: a whole measurement that does not count."""
 _EXTRA_ROUNDS = 4
 """Times as many rounds as are wanted at most, where other work disturbs most of them."""
-_IDLE_CPU_S = 0.002
-_IDLE_CPU_SHARE = 0.25
-
-
-def summarize(samples_us: list[float]) -> Timing:
-    """Median and interquartile range at full precision."""
-    ordered = sorted(samples_us)
-    quartiles = statistics.quantiles(ordered, n=4, method="inclusive") if len(ordered) > 1 else [ordered[0]] * 3
-    return Timing(
-        median_us=statistics.median(ordered),
-        iqr_us=quartiles[2] - quartiles[0],
-        min_us=ordered[0],
-        num_samples=len(ordered),
-    )
 
 
 TimeReference = Callable[
@@ -166,12 +152,12 @@ class PairedTimer:
                 alone.append(len(rounds))
             calls.append((kernel, reference))
             rounds.append(Round(kernel_us=kernel.typical_us(), reference_us=reference.typical_us()))
-            counted = self._undisturbed(rounds, alone)
+            counted = undisturbed(self.protocol, rounds, alone, self.reference.fastest_us)
             ratios = [rounds[i].reference_us / rounds[i].kernel_us for i in counted]
             if hopeless := self._is_hopeless(ratios, rounds[0].reference_us):
                 break
             if enough_rounds(self.protocol, len(rounds), sum(sum(k.us) for k, _ in calls)):
-                if self._known(ratios, time.monotonic() - deadline):
+                if is_known(t, ratios, time.monotonic() - deadline):
                     break
             elif time.monotonic() > deadline + self.protocol.run_timeout_s:
                 raise CandidateFailed(Outcome.TIMEOUT, "run_timeout", "timing did not end within the time limit")
@@ -207,17 +193,6 @@ class PairedTimer:
             leaked_bytes=self._leaked_bytes,
         )
 
-    def _undisturbed(self, rounds: list[Round], among: Sequence[int]) -> list[int]:
-        """On a host, those ``among`` the rounds in which eager took about as long as it is known to need; all on a GPU.
-
-        A process whose memory is still being mapped takes tens of times longer, call after call. What slows the
-        candidate down counts, other work on its core apart: its times may depend on its inputs.
-        """
-        if self.protocol.device == "cuda":
-            return list(among)
-        best_us = min((self.reference.fastest_us, *(rounds[i].reference_us for i in among)))
-        return [i for i in among if rounds[i].reference_us <= _DISTURBED * best_us]
-
     def _counted(self, rounds: list[Round], among: Sequence[int]) -> list[int]:
         """Those that were not disturbed; where these are too few, those in which eager was fastest.
 
@@ -231,22 +206,15 @@ class PairedTimer:
                 f"task {self.reference.task.id}: eager took {best_us:.4g} us a call, and {known_us:.4g} us before: "
                 f"too much else runs on this machine"
             )
-        undisturbed = self._undisturbed(rounds, among)
-        if len(undisturbed) >= MIN_ROUNDS or len(undisturbed) == len(among):
-            return undisturbed
+        found = undisturbed(self.protocol, rounds, among, self.reference.fastest_us)
+        if len(found) >= MIN_ROUNDS or len(found) == len(among):
+            return found
         return sorted(sorted(among, key=lambda i: rounds[i].reference_us)[:MIN_ROUNDS])
 
     def _is_hopeless(self, ratios: list[float], reference_us: float) -> bool:
         """On a GPU, whose clock is steady, the checks count as a measurement too."""
         checked = [] if self._checked_us is None else [reference_us / self._checked_us]
         return self.protocol.device == "cuda" and known_slow([*checked, *ratios])
-
-    def _known(self, ratios: list[float], late_s: float) -> bool:
-        """Whether the ratio is known as well as is wanted, or, once the budget is spent, as well as it can be."""
-        t = self.protocol.timing
-        if late_s > _EXTRA_BUDGETS * t.budget_s:
-            return True
-        return bool(ratios) and settled(ratios, t.relative_error * (_LOOSE if late_s > 0 else 1.0))
 
     def _warm_up(self, num_calls: int) -> None:
         """Both sides through the slots, untimed: memory that calls allocate is there, and settled, when it counts.
@@ -339,7 +307,7 @@ class PairedTimer:
         calls = self.cell.call(warm, order, self.protocol.run_timeout_s)
         outside_us, now_us = (time.perf_counter_ns() - start) / 1e3, self.cell.waited_us()
         if self.protocol.num_threads > 1:
-            self._check_idle_afterwards(outside_us)
+            require_idle(self.cell, outside_us)
         return calls.borne_out(None if now_us is None or waited_us is None else now_us - waited_us)
 
     def _check_burst(self, kernel_us: float, slot: int) -> float | None:
@@ -429,13 +397,3 @@ class PairedTimer:
         launch_us = (time.perf_counter_ns() - start) / 1e3 / _EAGER_CALLS
         torch.cuda.synchronize()
         return launch_us
-
-    def _check_idle_afterwards(self, outside_us: float) -> None:
-        """A candidate that has answered must not still be computing (a thread that fills the output later)."""
-        before, start = self.cell.cpu_seconds(), time.perf_counter()
-        time.sleep(min(0.01, outside_us / 1e6))
-        after, waited = self.cell.cpu_seconds(), time.perf_counter() - start
-        if before is not None and after is not None and after - before > _IDLE_CPU_S + _IDLE_CPU_SHARE * waited:
-            raise CandidateFailed(
-                Outcome.QUARANTINED, "work_after_return", "it still computes after its launcher has returned"
-            )

@@ -1,4 +1,4 @@
-"""How long a round is, and when there have been enough of them."""
+"""How long a round is, which of them count, when there have been enough, and what they say."""
 
 from __future__ import annotations
 
@@ -6,9 +6,14 @@ import itertools
 import statistics
 from collections.abc import Sequence
 
-from kevin.core.protocol import JudgeProtocol
+from kevin.core.protocol import JudgeProtocol, TimingProtocol
+from kevin.core.types import Round, Timing
 
 MIN_ROUNDS = 3
+_DISTURBED = 1.5
+"""Times as long as eager is known to take: a round that does not count."""
+_LOOSE, _EXTRA_BUDGETS = 5.0, 3.0
+"""What is good enough once the budget is spent, and for how much longer that is waited for."""
 _GPU_LEAD_US = 300.0
 """Flushing the L2 of a GPU and waiting for the launch, before every timed call."""
 _LOOK_SHARE, _LOOKED_AT = 0.5, 36
@@ -85,3 +90,41 @@ def settled(ratios: list[float], relative_error: float) -> bool:
     if len(kept) < 3:
         return False
     return bool(statistics.stdev(kept) / len(kept) ** 0.5 < relative_error * statistics.fmean(kept))
+
+
+def is_known(timing: TimingProtocol, ratios: list[float], late_s: float) -> bool:
+    """Whether the ratio is known as well as is wanted, or, once the budget is spent, as well as it can be.
+
+    Args:
+        late_s: since then; negative before.
+    """
+    if late_s > _EXTRA_BUDGETS * timing.budget_s:
+        return True
+    return bool(ratios) and settled(ratios, timing.relative_error * (_LOOSE if late_s > 0 else 1.0))
+
+
+def undisturbed(protocol: JudgeProtocol, rounds: list[Round], among: Sequence[int], fastest_us: float) -> list[int]:
+    """On a host, those ``among`` the rounds in which eager took about as long as it is known to need; all on a GPU.
+
+    A process whose memory is still being mapped takes tens of times longer, call after call. What slows the candidate
+    down counts, other work on its core apart: its times may depend on its inputs.
+
+    Args:
+        fastest_us: of a round of eager calls before.
+    """
+    if protocol.device == "cuda":
+        return list(among)
+    best_us = min((fastest_us, *(rounds[i].reference_us for i in among)))
+    return [i for i in among if rounds[i].reference_us <= _DISTURBED * best_us]
+
+
+def summarize(samples_us: list[float]) -> Timing:
+    """Median and interquartile range at full precision."""
+    ordered = sorted(samples_us)
+    quartiles = statistics.quantiles(ordered, n=4, method="inclusive") if len(ordered) > 1 else [ordered[0]] * 3
+    return Timing(
+        median_us=statistics.median(ordered),
+        iqr_us=quartiles[2] - quartiles[0],
+        min_us=ordered[0],
+        num_samples=len(ordered),
+    )

@@ -3,12 +3,10 @@
 from __future__ import annotations
 
 import functools
-import json
 from pathlib import Path
 from typing import Any
 
 import device_fixtures
-import pandas as pd
 import pytest
 from stored_verdicts import read
 
@@ -19,10 +17,8 @@ from kevin.judge.benchmarks.attack_table import (
     all_tried,
     attack_protocol,
     attack_rows,
-    markdown,
     suites,
     summary,
-    write_attacks,
 )
 from kevin.judge.benchmarks.unguarded import Unguarded
 from kevin.judge.evaluate import open_device
@@ -91,9 +87,6 @@ def test_the_table_is_made_and_goes_on_from_what_it_has(tmp_path: Path) -> None:
         raise AssertionError("all of it is in the store")
 
     assert list(attack_rows(tried, none_is_opened, protocol, tmp_path / "store")) == rows
-    paths = write_attacks(tmp_path / "out", rows, {"device_name": "this processor"})
-    assert list(pd.read_csv(paths[0])["attack"]) == [r["attack"] for r in rows]
-    assert json.loads(paths[2].read_text())["device_name"] == "this processor"
 
 
 def _verdict(outcome: Outcome, reason: str | None = None) -> Verdict:
@@ -130,22 +123,6 @@ def _rows() -> list[dict[str, Any]]:
     honest = Answers(verdict=_verdict(Outcome.CORRECT), restated=paid)
     hostile = Answers(verdict=_verdict(Outcome.INCORRECT, "input_mutated"), restated=paid)
     return [attack_table._row(t, hostile, honest) for t in tried]
-
-
-def test_the_table_for_people() -> None:
-    rows = _rows()
-    text = markdown(rows, "some processor")
-    assert "on some processor" in text and "as this judge restates them" in text and "own harness" not in text
-    assert text.count("\n## ") == 2, "a section for each dialect"
-    (line,) = [line for line in text.splitlines() if line.startswith("| failed_build_swallowed")]
-    assert line.split(" | ")[2:] == [
-        "incorrect: input_mutated (rule torch_compute)",
-        "harness_access, no_kernel",
-        "correct, 2x",
-        "passed, 4x",
-        "passed, 4x |",
-    ]
-    assert len({line.count(" | ") for line in text.splitlines() if line.startswith("|") and "---" not in line}) == 1
 
 
 def test_what_it_says_in_short() -> None:

@@ -2,15 +2,19 @@
 
 from __future__ import annotations
 
+import gc
 import math
 import threading
-from collections.abc import Callable
+import weakref
+from collections.abc import Callable, Iterator
 from concurrent.futures import ThreadPoolExecutor
+from contextlib import contextmanager
 from pathlib import Path
 from typing import Any
 
 import psutil
 import pytest
+import torch
 from device_fixtures import PROTOCOL, SOURCE, adding_task
 
 from kevin.core.errors import DeviceFullError
@@ -20,12 +24,13 @@ from kevin.judge.compile.native import Build, build_native
 from kevin.judge.correctness import checks
 from kevin.judge.correctness.checks import Findings, Measured
 from kevin.judge.correctness.model import ReferenceModel
+from kevin.judge.correctness.reference import does_not_fit
 from kevin.judge.device import judging
 from kevin.judge.device.cpu import CpuHardware
 from kevin.judge.device.judging import Judging
 from kevin.judge.evaluate import build_stage
 from kevin.judge.sandbox.cell import CandidateFailed, Cell
-from kevin.judge.sandbox.slots import SharedSlots
+from kevin.judge.sandbox.slots import Bands, SharedSlots
 from kevin.judge.timing import paired
 from kevin.tasks.format import inspect_task
 
@@ -292,7 +297,11 @@ def test_what_does_not_fit_alone_either_is_said_once(tmp_path: Path) -> None:
     def candidate(*args: Any) -> None:
         raise CandidateFailed(Outcome.RUNTIME_ERROR, "out_of_memory", "no memory")
 
+    held: list[weakref.ref[torch.Tensor]] = []
+
     def judge(*args: Any) -> None:
+        tensor = torch.zeros(1)
+        held.append(weakref.ref(tensor))
         raise DeviceFullError("task test does not fit on the device")
 
     device._run = candidate  # type: ignore[method-assign]
@@ -300,9 +309,50 @@ def test_what_does_not_fit_alone_either_is_said_once(tmp_path: Path) -> None:
         (Outcome.RUNTIME_ERROR, "out_of_memory")
     ]
     device._run = judge  # type: ignore[method-assign]
-    with pytest.raises(DeviceFullError, match="does not fit"):
+    with pytest.raises(DeviceFullError, match="does not fit") as failure:
         _judge(device, [(1, 1)], tmp_path)
+    gc.collect()
+    assert len(held) == 3 and not any(ref() is not None for ref in held), (
+        f"{failure.value} keeps the memory it tells of"
+    )
     device.room.company.alone().__enter__()  # nobody is left inside
+
+
+def test_memory_that_cannot_be_made_ready_again_is_kept_for_nobody(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """Filling the bands takes some, of which there may be none left: the verdict is tried again, and nothing leaks."""
+    device, fill = _Watched(), Bands.fill
+    device.hardware.shares_memory = True
+    monkeypatch.setattr(device.hardware, "attributed", _as_on_a_gpu)
+    fills: list[int] = []
+
+    def once(bands: Bands) -> None:
+        fills.append(len(device.room.admission))
+        if len(fills) == 2:  # the first is of a new workspace
+            raise torch.OutOfMemoryError("no memory")
+        fill(bands)
+
+    monkeypatch.setattr(Bands, "fill", once)
+    assert [v.outcome for v in _judge(device, [(1, 1)], tmp_path)] == [Outcome.CORRECT]
+    assert len(fills) == 4 and not len(device.room.admission)
+    device.room.rest()
+    assert not device.room.workspaces.tasks() and _task(1) not in device.room.references
+
+
+@contextmanager
+def _as_on_a_gpu(task: Task) -> Iterator[None]:
+    try:
+        yield
+    except torch.OutOfMemoryError as e:
+        raise does_not_fit(task, e) from None
+
+
+def test_a_device_at_rest_keeps_no_reference_that_nobody_works_with() -> None:
+    device = _Watched()
+    device.room.reference(_task(1))
+    device.room.rest()
+    assert _task(1) not in device.room.references
 
 
 @pytest.mark.parametrize("slots", [1, pytest.param(2, marks=pytest.mark.slow)])
