@@ -67,23 +67,24 @@ wildcard_constraints:
     strategy="|".join(map(re.escape, study.search.strategies)) or "none",
 
 
-def own_model(policy):
-    """What makes a policy of this study's own. With several GPUs a base model is being checked while others train and
-    play it already."""
-    checked = study.is_base_model(policy) and machine.side_by_side == 1
+def own_model(policy, waits):
+    """What makes a policy of this study's own; of a base model whether it waits for its check, too."""
+    checked = study.is_base_model(policy) and waits
     return [*targets.model(policy), *(targets.check(policy) if checked else [])]
 
 
 def policy_files(wildcards):
+    """Where jobs run side by side a base model is being checked while it is played already."""
     with refusing(origin):
         given.require_player(study, wildcards.policy)
-    return own_model(wildcards.policy)
+    return own_model(wildcards.policy, waits=machine.side_by_side == 1)
 
 
 def initial_model(wildcards):
-    """The model that a run starts from, where this study makes it."""
+    """The model that a run starts from, where this study makes it. With several GPUs it is checked meanwhile."""
+    waits = machine.side_by_side == 1 or machine.needs.gpus == 0
     with refusing(origin):
-        return own_model(given.initial_policy(study, wildcards.run))
+        return own_model(given.initial_policy(study, wildcards.run), waits)
 
 
 def figure_files(wildcards):

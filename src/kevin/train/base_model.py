@@ -8,6 +8,7 @@ from __future__ import annotations
 
 import logging
 import math
+import os
 import random
 import time
 from collections.abc import Mapping, Sequence
@@ -19,6 +20,7 @@ from kevin.core.errors import ConfigError
 from kevin.core.files import whole_folder
 from kevin.core.history import HistoryConfig
 from kevin.core.progress import progress
+from kevin.core.provenance import jobs_side_by_side
 from kevin.core.texts import strict_json
 from kevin.core.types import Task
 from kevin.tasks.build import build_tasks
@@ -49,6 +51,8 @@ LEARNING_RATE = 3e-3
 """Peak of AdamW's schedule: embeddings and vectors."""
 MATRIX_LEARNING_RATE = 0.02
 """Peak of Muon's schedule: the matrices of the blocks."""
+_NICE = 19
+"""On a CPU: it takes every core that jobs beside it leave, whose kernels are timed meanwhile."""
 _WARMUP_SHARE = 0.05
 _LAST_SHARE = 0.1
 """Of the steps, whose mean loss is the final one."""
@@ -84,6 +88,8 @@ def train_base_model(study: Study, out_dir: Path) -> None:
 
     start = time.monotonic()
     torch.manual_seed(study.seed)
+    if jobs_side_by_side() > 1 and not torch.cuda.is_available():
+        os.nice(_NICE)
     torch.set_num_threads(1)  # the operators are too small to share: two threads mostly wait for each other
     written = _write(study, config)
     tokenizer = train_tokenizer(_texts(written[:_TOKENIZER_TRANSCRIPTS]), VOCABULARY)
@@ -185,16 +191,19 @@ def rate_share(step: int, num_steps: int) -> float:
 
 
 def make_optimizers(model: Qwen3ForCausalLM) -> list[torch.optim.Optimizer]:
-    """AdamW for embeddings and vectors, Muon for the matrices of the blocks."""
+    """AdamW for embeddings and vectors, Muon for the matrices of the blocks: one for those of each shape."""
     import torch
 
     from kevin.train.muon import Muon
 
-    matrices = [p for n, p in model.named_parameters() if p.dim() >= 2 and "embed" not in n]
     others = [p for n, p in model.named_parameters() if p.dim() < 2 or "embed" in n]
+    matrices: dict[torch.Size, list[torch.nn.Parameter]] = {}
+    for name, p in model.named_parameters():
+        if p.dim() >= 2 and "embed" not in name:
+            matrices.setdefault(p.shape, []).append(p)
     return [
         torch.optim.AdamW(others, lr=LEARNING_RATE, betas=(0.9, 0.98), weight_decay=0.0),
-        Muon(matrices, lr=MATRIX_LEARNING_RATE, weight_decay=0.05),
+        *(Muon(like, lr=MATRIX_LEARNING_RATE, weight_decay=0.05) for like in matrices.values()),
     ]
 
 
@@ -208,7 +217,7 @@ def _train(
 
     rng = random.Random(f"kevin drills, seed {study.seed}")
     optimizers = make_optimizers(model)
-    peaks = [LEARNING_RATE, MATRIX_LEARNING_RATE]
+    peaks = [LEARNING_RATE, *[MATRIX_LEARNING_RATE] * (len(optimizers) - 1)]
     records: list[dict[str, float]] = []
     model.train()
     with progress(len(batches), "train base model", "steps") as bar, Gradients(model) as gradients:
@@ -220,8 +229,7 @@ def _train(
             parts = step_parts(rows, drills, rng, pad)
             losses = gradients.set(parts)
             norm = torch.nn.utils.clip_grad_norm_(model.parameters(), 1.0)
-            for optimizer in optimizers:
-                optimizer.step()
+            gradients.step(optimizers)
             records.append(
                 {
                     "step": step + 1,

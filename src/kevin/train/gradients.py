@@ -75,6 +75,11 @@ class Gradients:
             weights.grad = sum(gradients[i] for _, gradients in found)  # type: ignore[assignment]
         return [loss for loss, _ in found]
 
+    def step(self, optimizers: Sequence[torch.optim.Optimizer]) -> None:
+        """Of each of them, which have no weights in common."""
+        for _ in self._threads.map(lambda optimizer: optimizer.step(), optimizers):
+            pass
+
     def _of(self, part: Part) -> tuple[float, tuple[torch.Tensor, ...]]:
         loss = answer_loss(self._model, part.batch.to(self._model.device))
         return float(loss.detach()), torch.autograd.grad(loss * part.weight, self._weights)

@@ -8,6 +8,7 @@ from typing import Any
 import pytest
 from workflow_fixtures import CONFIGS, study_of
 
+from kevin.workflow import resources
 from kevin.workflow.resources import SCALES, Machine
 
 
@@ -15,18 +16,27 @@ def machine_of(scale: str, cores: int | None, gpus: int, **sections: Any) -> Mac
     return Machine(study_of(*([] if scale == "laptop" else [scale]), **sections), cores, gpus)
 
 
+@pytest.fixture(autouse=True)
+def _enough_memory(monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr(resources, "MEMORY", 16e9)
+
+
 @pytest.mark.parametrize(
     ("scale", "sections", "gpus", "side_by_side", "threads"),
     [
-        ("laptop", {}, 1, 1, 9),
-        ("laptop", {}, 4, 1, 9),
+        ("laptop", {}, 1, 2, 4),
+        ("laptop", {}, 4, 2, 4),
+        ("laptop", {"judge": {"num_threads": 9}}, 1, 1, 9),
+        ("laptop", {"pool": {"scheduler": "tcp://node:8786"}}, 1, 1, 9),
+        ("laptop", {"policies": {"rl_multi": {"model": "some/other"}}}, 1, 1, 9),
+        ("laptop", {"policies": {"rl_multi": {"backend": "replay", "model": "recorded.jsonl"}}}, 1, 2, 4),
         ("gpu", {}, 1, 1, 8),
         ("gpu", {}, 2, 2, 4),
         ("gpu", {"pool": {"device_workers": 2}}, 2, 1, 8),
         ("paper", {}, 8, 1, 8),
     ],
 )
-def test_jobs_of_one_gpu_share_the_cores_but_one(
+def test_jobs_of_one_gpu_share_the_cores_but_one_and_two_of_small_models_a_cpu(
     scale: str, sections: dict[str, Any], gpus: int, side_by_side: int, threads: int
 ) -> None:
     machine = machine_of(scale, 9, gpus, **sections)
@@ -36,6 +46,12 @@ def test_jobs_of_one_gpu_share_the_cores_but_one(
 def test_without_a_number_of_cores_a_job_has_what_its_scale_needs() -> None:
     assert machine_of("gpu", None, 1).threads == SCALES["gpu"].cores
     assert machine_of("gpu", 1, 4).threads == 1
+    assert [machine_of("laptop", cores, 1).side_by_side for cores in (None, 1, 2)] == [1, 1, 2]
+
+
+def test_with_little_memory_a_laptops_jobs_run_one_by_one(monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr(resources, "MEMORY", 8e9)
+    assert machine_of("laptop", 2, 1).side_by_side == 1
 
 
 def test_gpus_are_asked_for_where_the_scale_has_any() -> None:
