@@ -46,12 +46,13 @@ study: setup  ## Make the whole study: results/report.html (CONFIGS=config/gpu.y
 
 reference: study  ## Make the laptop study and store it as results/reference/laptop; wants a quiet machine
 	snakemake results/figures/search.png
-	rm -rf results/reference/laptop/tables results/reference/laptop/published results/reference/laptop/provenance.json
+	rm -rf results/reference/laptop/tables results/reference/laptop/published
 	mkdir -p results/reference/laptop/tables
 	cp results/tables/*.csv results/reference/laptop/tables
 	cp -r results/published results/reference/laptop
 	rm -f results/reference/laptop/published/.snakemake_timestamp
-	cp results/config.yaml results/split.yaml results/figures/primary.png results/figures/search.png results/reference/laptop
+	cp results/config.yaml results/split.yaml results/reference/laptop
+	kevin summary --provenance results/reference/laptop/provenance.json
 
 test: setup  ## Run the fast tests (TESTS=tests/unit: some of them; GROUP=1 to 5: slow ones too; JOBS: cores)
 	$(BIN)/python -m pytest -n $(JOBS) --no-loadscope-reorder --group $(GROUP) $(TESTS)

@@ -23,7 +23,8 @@ def judge(pairs, what="kernel"):
     """Verdicts of (reference, kernel) pairs of source texts, in order; waits while the server is busy or restarts.
 
     With ``what="answer"`` the second of a pair is what a model answered, and the server takes the kernel out of it.
-    Returns a dict for each pair: "verdict", "speedup" (None unless correct) and "score", or "error" in their place.
+    Returns a dict for each pair: "verdict", "speedup" (None unless correct), "score" and, of an answer, "seen": kernel
+    and summary without the thought, for the prompts of later turns. Or "error" in place of all.
     """
     body = json.dumps({"pairs": [{"reference": reference, what: text} for reference, text in pairs]}).encode()
     url = f"{os.environ['KEVIN_URL'].rstrip('/')}/v1/batch"
@@ -46,18 +47,6 @@ def judge(pairs, what="kernel"):
             print(f"waiting for {place}: {why}; asking again", file=sys.stderr)
             told = why
         time.sleep(wait_s)
-
-
-def visible(text):
-    """An answer as later turns see it, without its thought: nothing of one whose thought never ended.
-
-    A closing tag behind a kernel, as in a comment of it, ends no thought unless one was opened.
-    """
-    thought, closing, answer = text.partition("</think>")
-    is_open = "<think>" in thought
-    if closing and (is_open or "```" not in thought):
-        return answer.strip() or "(no code)"
-    return "(no code)" if is_open else text.strip() or "(no code)"
 
 
 def told(result):

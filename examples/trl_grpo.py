@@ -9,7 +9,7 @@ import sys
 from pathlib import Path
 
 from datasets import Dataset
-from kevin_client import judge, returns, told, visible
+from kevin_client import judge, returns, told
 from trl import GRPOConfig, GRPOTrainer
 
 PROMPT = 'Write a C++ kernel, extern "C" void launch(...), in one ```cpp block, for this PyTorch module:\n\n'
@@ -30,8 +30,8 @@ def rollouts(num_turns):
             results = judge(list(zip(references, answers, strict=True)), "answer")
             turns.append((prompt_ids, completion_ids, logprobs))
             scores.append([result.get("score") for result in results])
-            for chat, answer, result in zip(chats, answers, results, strict=True):
-                chat.append({"role": "assistant", "content": visible(answer)})
+            for chat, result in zip(chats, results, strict=True):
+                chat.append({"role": "assistant", "content": result.get("seen", "(no code)")})
                 chat.append({"role": "user", "content": told(result)})
         prompt_ids, completion_ids, logprobs = (
             None if turns[0][part] is None else [of_turn[part][k] for k in range(len(chats)) for of_turn in turns]

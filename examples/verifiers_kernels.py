@@ -10,7 +10,7 @@ import asyncio
 from pathlib import Path
 
 import verifiers.v1 as vf
-from kevin_client import judge, returns, told, visible
+from kevin_client import judge, returns, told
 
 PROMPT = 'Write a C++ kernel, extern "C" void launch(...), in one ```cpp block, for this PyTorch module:\n\n'
 
@@ -59,7 +59,7 @@ class KernelEnv(vf.Env[KernelEnvConfig]):
                 raise vf.TaskError(result["error"]["message"])
             traces.append(trace)
             scores.append(result["score"])
-            messages += [vf.AssistantMessage(content=visible(answer)), vf.UserMessage(content=told(result))]
+            messages += [vf.AssistantMessage(content=result["seen"]), vf.UserMessage(content=told(result))]
         for trace, value in zip(traces, returns(scores, self.config.gamma), strict=True):
             trace.record_reward("kernel", value, 1.0)
 

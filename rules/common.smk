@@ -13,8 +13,8 @@ from kevin.core.config.layers import plain
 from kevin.core.config.study import RANDOM_MODELS
 from kevin.core.errors import KevinError
 from kevin.report.captions import caption_of, captions, labels_of
-from kevin.report.catalogue import FIGURES, reads
-from kevin.report.scores import CEILING
+from kevin.report.catalogue import FIGURES, REPLACED, reads
+from kevin.report.recipes import CEILING
 from kevin.workflow import given
 from kevin.workflow.digests import StudyDigests, code_digest
 from kevin.workflow.folder import changed_settings, listed
@@ -27,13 +27,19 @@ layers = sorted(workflow.configfiles, key=workflow.overwrite_configfiles.__conta
 origin = " + ".join(map(str, layers)) or "the configuration"
 
 
+class Refused(WorkflowError):
+    """Snakemake says of an error which lines of code it came through; of a refusal there is nothing to see in them."""
+
+    __traceback__ = None
+
+
 @contextmanager
 def refusing(place=None):
-    """What this project refuses is said as Snakemake says its own: without the lines of code that found it."""
+    """What this project refuses is said in its own words alone."""
     try:
         yield
     except KevinError as e:
-        raise WorkflowError(f"{place}: {e}" if place else str(e)) from None
+        raise Refused(f"{place}: {e}" if place else str(e)) from None
 
 
 with refusing():
@@ -56,28 +62,34 @@ wildcard_constraints:
     policy="|".join(map(re.escape, study.policies)),
     split="train|level[1-4]|unseen",
     table="|".join(targets.table_names),
-    figure="|".join(FIGURES),
+    figure="|".join([*FIGURES, *REPLACED]),
     run="|".join(map(re.escape, study.runs)) or "none",
     strategy="|".join(map(re.escape, study.search.strategies)) or "none",
 
 
-def own_model(policy):
-    """What makes a policy of this study's own. With several GPUs a base model is being checked while others train and
-    play it already."""
-    checked = study.is_base_model(policy) and machine.side_by_side == 1
+def own_model(policy, waits):
+    """What makes a policy of this study's own; of a base model whether it waits for its check, too."""
+    checked = study.is_base_model(policy) and waits
     return [*targets.model(policy), *(targets.check(policy) if checked else [])]
 
 
 def policy_files(wildcards):
+    """Where jobs run side by side a base model is being checked while it is played already."""
     with refusing(origin):
         given.require_player(study, wildcards.policy)
-    return own_model(wildcards.policy)
+    return own_model(wildcards.policy, waits=machine.side_by_side == 1)
 
 
 def initial_model(wildcards):
-    """The model that a run starts from, where this study makes it."""
+    """The model that a run starts from, where this study makes it. With several GPUs it is checked meanwhile."""
+    waits = machine.side_by_side == 1 or machine.needs.gpus == 0
     with refusing(origin):
-        return own_model(given.initial_policy(study, wildcards.run))
+        return own_model(given.initial_policy(study, wildcards.run), waits)
+
+
+def figure_files(wildcards):
+    with refusing():
+        return targets.of_figure(wildcards.figure)
 
 
 def looked_for(require):

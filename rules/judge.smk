@@ -27,7 +27,6 @@ rule table_attacks:
         report("<results>/tables/attacks.csv", **REPORTED),
         "<results>/tables/attacks.md",
         "<results>/tables/attacks.tex",
-        "<results>/tables/attacks.provenance.json",
     log:
         "<results>/logs/table_attacks.log",
     benchmark:
@@ -39,7 +38,7 @@ rule table_attacks:
         depends=digests.attacks,
         device=study.judge.device,
         store=STORE,
-        folder=lambda wildcards, output: str(Path(output[0]).parent),
+        folder=subpath(output[0], parent=True),
     shell:
         "kevin --log {log:q} bench attacks --device {params.device} --store {params.store:q} --out {params.folder:q}"
 
@@ -53,7 +52,6 @@ rule table_judge_errors:
         "<results>/tables/judge_errors.md",
         "<results>/tables/judge_errors.tex",
         "<results>/tables/judge_errors_rows.csv",
-        "<results>/tables/judge_errors.provenance.json",
     log:
         "<results>/logs/table_judge_errors.log",
     benchmark:
@@ -66,7 +64,7 @@ rule table_judge_errors:
         depends=digests.judge_errors(Path(workflow.basedir, "tests", "mutants")),
         mutants=Path(workflow.basedir, "tests", "mutants"),
         store=STORE,
-        folder=lambda wildcards, output: str(Path(output[0]).parent),
+        folder=subpath(output[0], parent=True),
     shell:
         "kevin --log {log:q} bench errors --config {params.config:q} --mutants {params.mutants:q} --store {params.store:q}"
         " --out {params.folder:q}"

@@ -45,7 +45,7 @@ rule make_table:
 rule draw_figure:
     """One figure of the catalogue as PNG and PDF, with a CSV of exactly what is plotted."""
     input:
-        unpack(lambda wildcards: targets.of_figure(wildcards.figure)),
+        unpack(figure_files),
     output:
         report("<results>/figures/{figure}.png", **REPORTED),
         "<results>/figures/{figure}.pdf",
@@ -62,7 +62,7 @@ rule draw_figure:
         store=lambda wildcards: repeat(
             "--store", [STORE] if "store" in reads(FIGURES[wildcards.figure]) else []
         ),
-        folder=lambda wildcards, output: str(Path(output[0]).parent),
+        folder=subpath(output[0], parent=True),
     shell:
         "kevin --log {log:q} figure {wildcards.figure:q} --config {params.config:q} {params.files} {params.store}"
         " --out-dir {params.folder:q}"

@@ -4,7 +4,7 @@ import shlex
 import signal
 import sys
 
-from kevin.cli.follow import follow
+from kevin.cli.supervisor import follow
 from kevin.core.provenance import SIDE_BY_SIDE
 from kevin.workflow.folder import claim_folder, require_replaceable, save_config
 
@@ -51,7 +51,7 @@ onstart:
     save_config(study, Path(CONFIG))
 
 
-# `kevin` is the one beside this interpreter; it ends by itself when this process is gone (kevin.cli.follow). In a
+# `kevin` is the one beside this interpreter; it ends by itself when this process is gone (kevin.cli.supervisor). In a
 # container there is neither.
 if not IN_CONTAINER:
     shell.prefix(

@@ -11,6 +11,7 @@ from collections.abc import Iterator
 from pathlib import Path
 
 import pytest
+from cli_fixtures import GOOD, REFERENCE
 
 from kevin.core.config import JudgePoolConfig
 from kevin.core.protocol import JudgeProtocol, TimingProtocol
@@ -23,35 +24,13 @@ from .conftest import Cluster, wait_until
 
 pytestmark = pytest.mark.slurm  # there is one Slurm on a host
 
-REFERENCE = """
-import torch
-
-
-class Model(torch.nn.Module):
-    def forward(self, x):
-        return torch.relu(x)
-
-
-def get_inputs():
-    return [torch.randn(16, 1024)]
-
-
-def get_init_inputs():
-    return []
-"""
-RELU = """
-extern "C" void launch(const float* x, float* out) {
-    for (int i = 0; i < 16384; i++) out[i] = x[i] > 0 ? x[i] : 0;
-}
-// kernel %d
-"""
 TASK = Task(id="relu", level=1, name="relu", source=REFERENCE, origin="user")
 PROTOCOL = JudgeProtocol(rules=(), timing=TimingProtocol(min_rounds=3, max_rounds=6, budget_s=0.2))
 
 
 def pairs(first: int, count: int) -> list[tuple[Task, Kernel]]:
-    numbers = range(first, first + count)
-    return [(TASK, Kernel(dialect="c_abi", language="cpp", source=RELU % i)) for i in numbers]
+    sources = (f"{GOOD}// kernel {i}\n" for i in range(first, first + count))
+    return [(TASK, Kernel(dialect="c_abi", language="cpp", source=source)) for source in sources]
 
 
 @pytest.fixture(scope="module")

@@ -35,7 +35,7 @@ def test_a_failing_job_has_a_second_attempt_and_its_gpus(cluster: Cluster, tmp_p
     assert (tmp_path / "out.txt").read_text() == "0,1 2\n"
 
 
-def refusal(clone: Path, *args: str, path: str | None = None) -> str:
+def refusal(clone: Path, *args: str) -> str:
     run = subprocess.run(
         [str(SNAKEMAKE), "--profile", "slurm", "--configfile", *STUDY, *args],
         cwd=clone,
@@ -44,7 +44,7 @@ def refusal(clone: Path, *args: str, path: str | None = None) -> str:
         timeout=60,
         check=False,
         stdin=subprocess.DEVNULL,
-        env=environment(clone) | ({"PATH": path} if path else {}),
+        env=environment(clone),
     )
     assert run.returncode != 0
     assert "Traceback" not in run.stderr
@@ -64,10 +64,3 @@ def test_what_the_cluster_cannot_do_is_refused_by_name(
 ) -> None:
     assert said in refusal(clone, *args)
     assert cluster.jobs() == []
-
-
-def test_without_slurm_the_message_says_what_to_do(clone: Path, tmp_path: Path) -> None:
-    for name in ("bash", "sh", "env", "which"):
-        (tmp_path / name).symlink_to(f"/usr/bin/{name}")
-    said = refusal(clone, path=str(tmp_path))
-    assert "there is no Slurm on this machine" in said and "leaving out --profile slurm" in said

@@ -38,7 +38,7 @@ from .stored_study import REFERENCE, facts, stored
 SCORED = ("base-level1", "recorded-level1", "recorded-level2")
 TARGETS = tuple(f"results/scores/{name}.parquet" for name in SCORED)
 """What every kind of stage that trains or judges is made for, but for baselines and ceilings."""
-FIGURES = ("serial_scaling", "parallel_scaling", "serial_parallel_map", "fast_p", "roofline", "outcomes", "turns",
+FIGURES = ("serial_scaling", "parallel_scaling", "serial_parallel_map", "fast_p", "roofline", "outcomes",
            "layernorm_case_study")  # fmt: skip
 
 

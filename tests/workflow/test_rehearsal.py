@@ -10,7 +10,7 @@ import pytest
 from safetensors.torch import load_file
 
 from kevin.core.files import read_parquet
-from kevin.report.notes import REHEARSAL
+from kevin.report.captions import REHEARSAL
 
 from .conftest import ROOT, Run
 from .test_dag import jobs

@@ -18,6 +18,7 @@ from typing import Any
 from kevin.api.inspector import Inspectors
 from kevin.core.config import JudgePoolConfig
 from kevin.core.errors import HarnessError, KevinError
+from kevin.core.files import disk_full
 from kevin.core.protocol import JudgeProtocol
 from kevin.core.scratch import scratch_folder
 from kevin.core.texts import strict_json
@@ -89,14 +90,16 @@ class _Desk:
     def _judge(self, task: Task, kernel: Kernel) -> Verdict:
         with self._starting:
             self._pool.warm_up()
-        spec = self._inspectors.inspect(task.source, task.id)
-        [verdict] = self._pool.judge([(task.model_copy(update={"spec": spec}), kernel)])
+        if task.spec is None:
+            task = task.model_copy(update={"spec": self._inspectors.inspect(task.source, task.id)})
+        [verdict] = self._pool.judge([(task, kernel)])
         if isinstance(verdict, HarnessError):
             raise verdict
         return verdict
 
 
 def _told(e: Exception) -> dict[str, str]:
+    e = disk_full(e) or e
     if isinstance(e, KevinError):
         return {"type": type(e).__name__, "message": str(e)}
     log.debug("no verdict", exc_info=e)

@@ -1,27 +1,19 @@
-"""References are looked into by processes of their own, which can be ended: one that hangs holds nobody up for long.
-
-``python -m kevin.api.inspector SECONDS`` is such a process: it reads off what references take and give, a line of JSON
-each.
-"""
+"""References are looked into by processes of their own, which can be ended: one that hangs holds nobody up for long."""
 
 from __future__ import annotations
 
-import json
 import os
 import queue
-import select
 import signal
-import subprocess
-import sys
 import threading
-import time
 from collections import OrderedDict
 from contextlib import suppress
+from multiprocessing import get_context
+from multiprocessing.connection import Connection
+from multiprocessing.context import SpawnProcess
 from typing import Any
 
 from kevin.core.errors import HarnessError, TaskError
-from kevin.core.heavy import import_torch
-from kevin.core.texts import strict_json
 from kevin.core.types import TaskSpec, digest
 
 _MAX_PROCESSES = 2
@@ -93,88 +85,78 @@ class _Process:
 
     def __init__(self, timeout_s: float) -> None:
         self._timeout_s = timeout_s
-        self._popen: subprocess.Popen[bytes] | None = None
+        self._running: tuple[SpawnProcess, Connection] | None = None
 
     def inspect(self, source: str, name: str) -> TaskSpec | TaskError:
-        process = self._popen or self._start()
-        assert process.stdin is not None
+        _, connection = self._running or self._start()
         try:
-            process.stdin.write(strict_json({"source": source, "name": name}).encode() + b"\n")
-            process.stdin.flush()
-            line = self._line(self._timeout_s + _KILL_AFTER_S)
-        except (BrokenPipeError, EOFError):
-            self.close()
-            return TaskError(f"{name}: the reference ended the process that looked into it; take out what exits there")
+            connection.send((source, name))
+            found: TaskSpec | TaskError = _received(connection, self._timeout_s + _KILL_AFTER_S)
+            return found
         except TimeoutError:
             self.close()
             return TaskError(
                 f"{name}: the reference was not done within {self._timeout_s:g} s: look for a loop, a wait or a "
                 f"download there, and take it out"
             )
-        answer = json.loads(line)
-        if "spec" in answer:
-            return TaskSpec.model_validate(answer["spec"])
-        return TaskError(answer["error"])
+        except (EOFError, OSError):
+            self.close()
+            return TaskError(f"{name}: the reference ended the process that looked into it; take out what exits there")
 
-    def _start(self) -> subprocess.Popen[bytes]:
-        self._popen = subprocess.Popen(
-            [sys.executable, "-P", "-m", "kevin.api.inspector", str(self._timeout_s)],
-            stdin=subprocess.PIPE,
-            stdout=subprocess.PIPE,
-            start_new_session=True,
-        )
+    def _start(self) -> tuple[SpawnProcess, Connection]:
+        spawn = get_context("spawn")
+        connection, other = spawn.Pipe()
+        process = spawn.Process(target=_inspect_all, args=(other, self._timeout_s), name="kevin-inspector")
+        process.start()
+        other.close()
+        self._running = process, connection
         try:
-            self._line(_START_S)
-        except (EOFError, TimeoutError):
+            _received(connection, _START_S)
+        except (EOFError, OSError):
             self.close()
             raise HarnessError("no process could be started to look into references; see its words above") from None
-        return self._popen
-
-    def _line(self, timeout_s: float) -> bytes:
-        """The next line that it writes. Raises TimeoutError, or EOFError when it has ended."""
-        assert self._popen is not None and self._popen.stdout is not None
-        fd, deadline, line = self._popen.stdout.fileno(), time.monotonic() + timeout_s, b""
-        while not line.endswith(b"\n"):
-            left = deadline - time.monotonic()
-            if left <= 0 or not select.select([fd], [], [], left)[0]:
-                raise TimeoutError
-            if not (chunk := os.read(fd, 1 << 16)):
-                raise EOFError
-            line += chunk
-        return line
+        return self._running
 
     def close(self) -> None:
         """End it, with all that a reference may have started."""
-        process, self._popen = self._popen, None
-        if process is None:
+        if self._running is None:
             return
-        with suppress(ProcessLookupError):
+        process, connection = self._running
+        self._running = None
+        assert process.pid is not None, "it was started"
+        with suppress(ProcessLookupError):  # it has no group of its own yet
             os.killpg(process.pid, signal.SIGKILL)
-        process.communicate()
+        process.kill()
+        process.join()
+        connection.close()
 
 
-def main(timeout_s: float) -> None:
-    """Answer every line of standard input until it ends; what references print goes to standard error."""
-    import_torch()
-    import torch
+def _received(connection: Connection, timeout_s: float) -> Any:
+    """What comes next. Raises TimeoutError, or EOFError when the other end is gone."""
+    if not connection.poll(timeout_s):
+        raise TimeoutError
+    return connection.recv()
 
+
+def _inspect_all(connection: Connection, timeout_s: float) -> None:
+    """In a process of its own: answer all that comes; what references print goes to standard error."""
+    from kevin.core.heavy import import_torch
     from kevin.tasks import format as references
     from kevin.tasks.format import inspect_task
 
-    torch.set_num_threads(1)
-    questions, answers = os.fdopen(os.dup(0)), os.fdopen(os.dup(1), "w", buffering=1)
+    os.setsid()
     os.dup2(os.open(os.devnull, os.O_RDONLY), 0)
     os.dup2(2, 1)
+    import_torch()
+    import torch
+
+    torch.set_num_threads(1)
     references.LIMIT_S = timeout_s
-    answers.write("ready\n")
-    for line in questions:
-        asked = json.loads(line)
-        try:
-            told: dict[str, Any] = {"spec": inspect_task(asked["source"], asked["name"]).model_dump(mode="json")}
-        except TaskError as e:
-            told = {"error": str(e)}
-        answers.write(strict_json(told) + "\n")
-
-
-if __name__ == "__main__":
-    main(float(sys.argv[1]))
+    connection.send("ready")
+    with suppress(EOFError):
+        while True:
+            source, name = connection.recv()
+            try:
+                connection.send(inspect_task(source, name))
+            except TaskError as e:
+                connection.send(TaskError(str(e)))

@@ -16,7 +16,7 @@ from kevin.core.candidate import DialectChoice, make_kernel
 from kevin.core.errors import KevinError
 from kevin.core.protocol import JudgeProtocol
 from kevin.core.provenance import NO_GPU, may_have_gpu
-from kevin.core.types import Device, Language, Verdict
+from kevin.core.types import Device, Kernel, Language, Task, Verdict
 
 if TYPE_CHECKING:
     from kevin.api.pairs import Source
@@ -95,8 +95,8 @@ class Judge:
 
     def __call__(
         self,
-        reference: Source,
-        kernel: Source,
+        reference: Source | Task,
+        kernel: Source | Kernel,
         *,
         dialect: DialectChoice = "auto",
         language: Language | None = None,
@@ -105,7 +105,7 @@ class Judge:
 
         Args:
             reference: a module in KernelBench's format (``Model``, ``get_inputs``, ``get_init_inputs``): its text, or a
-                path. A string without a line break is a path.
+                path. A string without a line break is a path. A `Task` is taken as it is, a `Kernel` likewise.
             kernel: the candidate, likewise: a Python module with ``ModelNew``, or C++ or CUDA with
                 ``extern "C" void launch(...)``.
             dialect: ``load_inline`` or ``c_abi``; ``auto`` tells them apart by file name and content.
@@ -124,21 +124,24 @@ class Judge:
 
     def submit(
         self,
-        reference: Source,
-        kernel: Source,
+        reference: Source | Task,
+        kernel: Source | Kernel,
         *,
         dialect: DialectChoice = "auto",
         language: Language | None = None,
     ) -> Future[Verdict]:
         """As a call, without waiting: a future of the verdict, which raises what a call would."""
-        text, name = text_of(reference)
-        source, kernel_name = text_of(kernel)
-        task = make_task(text, name)
-        return self._engine.submit(task, make_kernel(source, kernel_name, dialect, self.protocol, language))
+        if not isinstance(reference, Task):
+            text, name = text_of(reference)
+            reference = make_task(text, name)
+        if not isinstance(kernel, Kernel):
+            source, name = text_of(kernel)
+            kernel = make_kernel(source, name, dialect, self.protocol, language)
+        return self._engine.submit(reference, kernel)
 
     def many(
         self,
-        pairs: Iterable[tuple[Source, Source]],
+        pairs: Iterable[tuple[Source | Task, Source | Kernel]],
         *,
         dialect: DialectChoice = "auto",
         language: Language | None = None,

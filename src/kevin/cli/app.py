@@ -12,7 +12,6 @@ import typer
 
 from kevin import __version__
 from kevin.cli import (
-    answer,
     bench,
     config,
     diff,
@@ -24,7 +23,7 @@ from kevin.cli import (
     write,
 )
 from kevin.cli.extras import step
-from kevin.cli.options import HAND_PANEL, STEPS_PANEL
+from kevin.cli.options import HAND_PANEL, STEPS_PANEL, file
 from kevin.cli.supervisor import note
 from kevin.core.errors import UsageError
 
@@ -70,9 +69,7 @@ def _version(value: bool) -> None:
 @app.callback()
 def options(
     debug: Annotated[bool, typer.Option("--debug", help="Show tracebacks and debug messages.")] = False,
-    log_file: Annotated[
-        Path | None, typer.Option("--log", metavar="FILE", help="Write all messages to this file too.")
-    ] = None,
+    log_file: Annotated[Path | None, file("Write all messages to this file too.", "--log")] = None,
     version: Annotated[
         bool, typer.Option("--version", callback=_version, is_eager=True, help="Print the version and leave.")
     ] = False,
@@ -89,6 +86,14 @@ def options(
         handler.setFormatter(logging.Formatter("%(asctime)s %(levelname)s %(name)s: %(message)s"))
         logger.addHandler(handler)
         note("log", log_file)
+
+
+@app.command(hidden=True)
+def answer(fd: Annotated[int, typer.Option(help="An open socket: see kevin.api.answering.")]) -> None:
+    """Judge what comes in over a socket. The process behind `kevin.Judge` and `kevin serve`, not for people."""
+    from kevin.api.answering import answer as answer_socket
+
+    answer_socket(fd)
 
 
 _ENDED = "the experiment that it was made for has ended"
@@ -118,7 +123,6 @@ def _replaced(name: str) -> Callable[..., None]:
     return command
 
 
-app.command("answer", hidden=True)(answer.answer)
 app.command("judge", rich_help_panel=HAND_PANEL)(judge.judge)
 app.command("serve", rich_help_panel=HAND_PANEL)(serve.serve)
 app.command("write", rich_help_panel=HAND_PANEL)(step(write.write))

@@ -6,18 +6,19 @@ import logging
 import os
 from collections.abc import Callable
 from pathlib import Path
-from typing import TYPE_CHECKING, Annotated, Any, Literal
+from typing import TYPE_CHECKING, Annotated, Any, Literal, cast, get_args
 
 import typer
 
 from kevin.cli.gpus import claim_gpus
-from kevin.cli.options import ConfigOption, DeviceOption, load_config
-from kevin.core.errors import UsageError
+from kevin.cli.options import ConfigOption, DeviceOption, file, folder, load_config
+from kevin.core.errors import TaskError, UsageError
 from kevin.core.texts import strict_json
 
 if TYPE_CHECKING:
     import pandas as pd
 
+    from kevin.cli.judge_batch import Pair
     from kevin.core.protocol import JudgeProtocol
     from kevin.core.types import Task
 
@@ -31,21 +32,21 @@ app = typer.Typer(
     no_args_is_help=True,
 )
 
-FolderOption = Annotated[Path, typer.Option("--out", metavar="DIR", help="Folder for the results.")]
+FolderOption = Annotated[Path, folder("Folder for the results.", "--out")]
 InFlightOption = Annotated[
     int, typer.Option("--kernels-in-flight", help="Sandboxes open at once on a GPU, one of them measured.", min=1)
 ]
 
 CheckoutOption = Annotated[
-    Path | None,
-    typer.Option(
-        "--kernelbench", metavar="DIR", help="A checkout whose harness is asked about modules too; needs a GPU."
-    ),
+    Path | None, folder("A checkout whose harness is asked about modules too; needs a GPU.", "--kernelbench")
 ]
-OwnStoreOption = Annotated[
-    Path | None,
-    typer.Option("--store", metavar="DIR", help="Verdicts that are not formed again. Default: OUT/store."),
+OwnStoreOption = Annotated[Path | None, folder("Verdicts that are not formed again. Default: OUT/store.", "--store")]
+
+
+LevelsOption = Annotated[
+    list[int] | None, typer.Option(min=1, max=4, help="A level of KernelBench; repeatable. Default: 1 and 2.")
 ]
+_LEVELS = (1, 2)
 
 
 def check_checkout(checkout: Path | None, device: str) -> None:
@@ -58,21 +59,14 @@ def check_checkout(checkout: Path | None, device: str) -> None:
 
 @app.command("judge")
 def bench_judge(
-    batch: Annotated[
-        Path, typer.Option("--batch", metavar="FILE", help="Lines of {id, reference, kernel}, as for `kevin judge`.")
-    ],
+    batch: Annotated[Path, file("Lines of {id, reference, kernel}, as for `kevin judge`.")],
     out: FolderOption,
     device: DeviceOption = None,
     in_flight: InFlightOption = 8,
-    copies: Annotated[
-        int, typer.Option("--copies", help="How often each kernel is asked for in the warm run.", min=1)
-    ] = 4,
-    rules: Annotated[str, typer.Option("--rules", help="default, none, or names separated by commas.")] = "none",
-    trials: Annotated[int | None, typer.Option("--trials", help="Correctness trials.")] = None,
-    kernelbench: Annotated[
-        Path | None,
-        typer.Option("--kernelbench", metavar="DIR", help="A checkout whose harness judges them too."),
-    ] = None,
+    copies: Annotated[int, typer.Option(help="How often each kernel is asked for in the warm run.", min=1)] = 4,
+    rules: Annotated[str, typer.Option(help="default, none, or names separated by commas.")] = "none",
+    trials: Annotated[int | None, typer.Option(help="Correctness trials.")] = None,
+    kernelbench: Annotated[Path | None, folder("A checkout whose harness judges them too.")] = None,
     timed: Annotated[
         int,
         typer.Option("--kernelbench-timed", help="So many it times, as its scripts do; the others it checks.", min=1),
@@ -87,21 +81,19 @@ def bench_judge(
     Files are written with every result, so that a run which is stopped keeps what it has.
     """
     from kevin.api.pairs import make_protocol
-    from kevin.cli.judge_batch import load_tasks, read_pairs
+    from kevin.cli.judge_batch import read_pairs
     from kevin.core.candidate import make_kernel
     from kevin.core.config import JudgePoolConfig
     from kevin.core.files import write_text
-    from kevin.core.provenance import provenance
     from kevin.core.scratch import scratch_folder
     from kevin.judge.benchmarks.throughput import KernelBenchHarness, compare_verdicts, parity
     from kevin.judge.benchmarks.throughput import bench_judge as measure
 
     protocol = make_protocol(_protocol(config), rules=rules, tolerance=None, device=device, num_trials=trials)
-    lines, _ = load_tasks(read_pairs(batch))
+    lines = _usable(read_pairs(batch))
     pairs = [(task, make_kernel(line.kernel, "", "auto", protocol)) for line, task in lines]
     pool = JudgePoolConfig(kernels_in_flight=in_flight)
-    origin = provenance(protocol=protocol.model_dump(mode="json"), kernels_in_flight=in_flight)
-    summary: dict[str, Any] = {"provenance": origin, "runs": []}
+    summary: dict[str, Any] = {"provenance": _record(protocol, None, kernels_in_flight=in_flight), "runs": []}
     cold: dict[int, Any] = {}
     theirs: dict[int, Any] = {}
 
@@ -136,6 +128,23 @@ def bench_judge(
     _print_runs(summary)
 
 
+def _usable(lines: list[Pair]) -> list[tuple[Pair, Task]]:
+    """Pairs with their task, looked into; those whose reference is no task module are told and left out."""
+    from kevin.api.pairs import make_task
+    from kevin.tasks.format import inspect_task
+
+    known: dict[str, Task | TaskError] = {}
+    for line in lines:
+        if line.reference not in known:
+            try:
+                spec = inspect_task(line.reference, line.place)
+                known[line.reference] = make_task(line.reference, line.place).model_copy(update={"spec": spec})
+            except TaskError as e:
+                known[line.reference] = e
+                log.error("kevin: id %s: %s", line.id, e)
+    return [(line, task) for line in lines if not isinstance(task := known[line.reference], TaskError)]
+
+
 def _print_runs(summary: dict[str, Any]) -> None:
     for row in summary["runs"]:
         busy = f", GPU busy {row['gpu_busy_share']:.0%}" if row["gpu_busy_share"] is not None else ""
@@ -156,18 +165,17 @@ def _print_runs(summary: dict[str, Any]) -> None:
 def bench_baselines(
     out: FolderOption,
     device: DeviceOption = None,
-    kernelbench: Annotated[
-        Path | None, typer.Option("--kernelbench", metavar="DIR", help="Tasks of a checkout; else the own catalog.")
-    ] = None,
-    levels: Annotated[str, typer.Option("--levels", help="Levels of KernelBench, separated by commas.")] = "1,2",
+    kernelbench: Annotated[Path | None, folder("Tasks of a checkout; else the own catalog.")] = None,
+    levels: LevelsOption = None,
     names: Annotated[
-        str, typer.Option("--baselines", help="eager, compile, max_autotune, cuda_graph; the device's usual if empty.")
-    ] = "",
-    fused: Annotated[int, typer.Option("--fused", help="Generated fused tasks beside the own single operators.")] = 40,
+        list[str] | None,
+        typer.Option("--baselines", help="eager, compile, max_autotune or cuda_graph; repeatable. Default: as usual."),
+    ] = None,
+    fused: Annotated[int, typer.Option(help="Generated fused tasks beside the own single operators.")] = 40,
     processes: Annotated[
         int, typer.Option("--compile-processes", help="Compile all tasks ahead in so many processes.", min=0)
     ] = 0,
-    only: Annotated[str, typer.Option("--only", help="Ids of tasks, separated by commas.")] = "",
+    only: Annotated[list[str] | None, typer.Option(help="A task's id; repeatable.")] = None,
     config: ConfigOption = None,
 ) -> None:
     """Time PyTorch on every task and write tables that others can use, KernelBench's baseline JSON among them.
@@ -178,20 +186,19 @@ def bench_baselines(
 
     from kevin.api.pairs import make_protocol
     from kevin.core.progress import progress
-    from kevin.core.provenance import provenance
-    from kevin.judge.benchmarks.baselines import BASELINES, measure_baselines
+    from kevin.judge.benchmarks.baselines import BASELINES, Baseline, measure_baselines
     from kevin.judge.benchmarks.stored_results import read_measured, write_measured
 
     protocol = make_protocol(_protocol(config), rules="default", tolerance=None, device=device)
     tasks = _tasks(kernelbench, levels, fused, protocol)
     if only:
-        ids = {name.strip() for name in only.split(",")}
-        if unknown := ids - {t.id for t in tasks}:
+        if unknown := set(only) - {t.id for t in tasks}:
             raise UsageError(f"--only: no such task: {', '.join(sorted(unknown))}")
-        tasks = [t for t in tasks if t.id in ids]
-    wanted = tuple(_baseline(n) for n in names.split(",") if n) or BASELINES[protocol.device]
-    origin = {"kernelbench": kernelbench.name} if kernelbench else {}
-    record = provenance(protocol=protocol.model_dump(mode="json"), **origin)
+        tasks = [t for t in tasks if t.id in only]
+    if wrong := set(names or ()) - set(get_args(Baseline)):
+        raise UsageError(f"--baselines: {min(wrong)!r} is none of {', '.join(get_args(Baseline))}")
+    wanted = tuple(cast("Baseline", name) for name in names or BASELINES[protocol.device])
+    record = _record(protocol, kernelbench)
     frame = read_measured(out, tasks, wanted, record)
     pending = [t for t in tasks if t.digest not in set(frame["task_digest"])]
     if len(pending) < len(tasks):
@@ -218,7 +225,7 @@ def bench_attacks(
     device: DeviceOption = None,
     kernelbench: CheckoutOption = None,
     store: OwnStoreOption = None,
-    only: Annotated[str, typer.Option("--only", help="Attacks whose name holds this.")] = "",
+    only: Annotated[str, typer.Option(help="Attacks whose name holds this.")] = "",
 ) -> None:
     """Judge every attack that was tried on the judge beside an honest kernel, and say what KernelBench says of both.
 
@@ -229,8 +236,7 @@ def bench_attacks(
     import pandas as pd
 
     from kevin.core.files import write_csv, write_text
-    from kevin.core.provenance import device_name, provenance
-    from kevin.core.texts import strict_json
+    from kevin.core.provenance import device_name, record_tables
     from kevin.judge.benchmarks.attack_table import all_tried, attack_protocol, attack_rows, summary
     from kevin.judge.evaluate import open_device
     from kevin.report.captions import captions
@@ -246,16 +252,14 @@ def bench_attacks(
     protocol = attack_protocol(kind)
     opened = functools.cache(lambda: open_device(protocol))
     rows = list(attack_rows(tried, opened, protocol, store or out / "store", checkout=kernelbench))
-    origin = {"kernelbench": kernelbench.name} if kernelbench else {}
-    record = provenance(protocol=protocol.model_dump(mode="json"), device_name=device_name(protocol.device), **origin)
+    record = _record(protocol, kernelbench, device_name=device_name(protocol.device))
     frame, caption = pd.DataFrame(rows), captions()["tables/attacks"]
     table, said = attacks(frame), f"{caption.text} {caption.reading}"
-    paths = [out / f"attacks.{ending}" for ending in ("csv", "md", "provenance.json", "tex")]
+    paths = [out / f"attacks.{ending}" for ending in ("csv", "md", "tex")]
     write_csv(paths[0], frame)
     write_text(paths[1], markdown(table, caption.title, f"{said} On {record['device_name']}."))
-    write_text(paths[2], strict_json(record, indent=1, sort_keys=True) + "\n")
-    write_text(paths[3], latex(table, "attacks", caption.title, said))
-    for path in paths:
+    write_text(paths[2], latex(table, "attacks", caption.title, said))
+    for path in [*paths, record_tables(out, [paths[0].name], record)]:
         typer.echo(str(path))
     for line in summary(rows):
         typer.echo(line)
@@ -264,14 +268,12 @@ def bench_attacks(
 @app.command("errors")
 def bench_errors(
     out: FolderOption,
-    mutants: Annotated[
-        Path, typer.Option("--mutants", metavar="DIR", help="Kernels that say in their first lines what they are.")
-    ] = Path("tests/mutants"),
+    mutants: Annotated[Path, folder("Kernels that say in their first lines what they are.")] = Path("tests/mutants"),
     config: ConfigOption = None,
     device: DeviceOption = None,
     kernelbench: CheckoutOption = None,
     store: OwnStoreOption = None,
-    only: Annotated[str, typer.Option("--only", help="Kernels whose file's name holds this.")] = "",
+    only: Annotated[str, typer.Option(help="Kernels whose file's name holds this.")] = "",
 ) -> None:
     """Judge wrong kernels and odd right ones, and count what the judge would pay and refuse by mistake.
 
@@ -281,7 +283,7 @@ def bench_errors(
     """
     import functools
 
-    from kevin.core.provenance import device_name, provenance
+    from kevin.core.provenance import device_name
     from kevin.judge.benchmarks.judge_errors import error_rows, read_mutants, stricter_protocols, summary, write_errors
     from kevin.judge.device.tools import has_sanitizer
     from kevin.judge.evaluate import open_device
@@ -307,13 +309,8 @@ def bench_errors(
         checkout=kernelbench,
         before=before if before.exists() else None,
     )
-    origin = {"kernelbench": kernelbench.name} if kernelbench else {}
-    record = provenance(
-        protocol=protocol.model_dump(mode="json"),
-        refused_by=list(study.judge.rules),
-        device_name=device_name(protocol.device),
-        **origin,
-    )
+    known = {"refused_by": list(study.judge.rules), "device_name": device_name(protocol.device)}
+    record = _record(protocol, kernelbench, **known)
     for path in write_errors(out, rows, record):
         typer.echo(str(path))
     for line in summary(rows):
@@ -323,46 +320,37 @@ def bench_errors(
 @app.command("import-baselines")
 def import_baselines(
     source: Annotated[Path, typer.Argument(metavar="JSON", help="KernelBench's baseline_time_torch.json.")],
-    kernelbench: Annotated[Path, typer.Option("--kernelbench", metavar="DIR", help="The checkout that it is of.")],
-    out: Annotated[Path, typer.Option("--out", metavar="FILE", help="The CSV that is written.")],
-    levels: Annotated[str, typer.Option("--levels", help="Separated by commas.")] = "1,2",
+    kernelbench: Annotated[Path, folder("The checkout that it is of.")],
+    out: Annotated[Path, file("The CSV that is written.")],
+    levels: LevelsOption = None,
 ) -> None:
     """Turn KernelBench's baseline JSON into a table with our task ids and microseconds."""
     from kevin.core.files import write_text
     from kevin.judge.benchmarks.stored_results import import_kernelbench
     from kevin.tasks.kernelbench import load_folder
 
-    frame = import_kernelbench(source, load_folder(kernelbench, _levels(levels)))
+    frame = import_kernelbench(source, load_folder(kernelbench, tuple(levels or _LEVELS)))
     write_text(out, frame.to_csv(index=False))
     typer.echo(f"{out}: {len(frame)} tasks")
+
+
+def _record(protocol: JudgeProtocol, checkout: Path | None, **more: Any) -> dict[str, Any]:
+    """Provenance of results, and the checkout of KernelBench that was asked."""
+    from kevin.core.provenance import provenance
+
+    named = {"kernelbench": checkout.name} if checkout else {}
+    return provenance(protocol=protocol.model_dump(mode="json"), **more, **named)
 
 
 def _protocol(config: list[Path] | None) -> JudgeProtocol | None:
     return load_config(config).judge if config else None
 
 
-def _levels(text: str) -> tuple[int, ...]:
-    try:
-        return tuple(int(level) for level in text.split(","))
-    except ValueError:
-        raise UsageError(f"--levels: not numbers separated by commas: {text!r}") from None
-
-
-def _baseline(name: str) -> Any:
-    from typing import get_args
-
-    from kevin.judge.benchmarks.baselines import Baseline
-
-    if name.strip() not in get_args(Baseline):
-        raise UsageError(f"--baselines: {name.strip()!r} is none of {', '.join(get_args(Baseline))}")
-    return name.strip()
-
-
-def _tasks(kernelbench: Path | None, levels: str, fused: int, protocol: JudgeProtocol) -> list[Task]:
+def _tasks(kernelbench: Path | None, levels: list[int] | None, fused: int, protocol: JudgeProtocol) -> list[Task]:
     if kernelbench is not None:
         from kevin.tasks.kernelbench import load_folder
 
-        return load_folder(kernelbench, _levels(levels))
+        return load_folder(kernelbench, tuple(levels or _LEVELS))
     from kevin.tasks.build import composed_tasks
     from kevin.tasks.catalog import catalog
 

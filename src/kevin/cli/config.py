@@ -7,12 +7,12 @@ from typing import Annotated, Any
 
 import typer
 
-from kevin.cli.options import DEFAULT_CONFIG, ConfigOption, load_config
+from kevin.cli.options import DEFAULT_CONFIG, ConfigOption, file, load_config
 from kevin.core.texts import strict_json
 
 app = typer.Typer(help="Show the configuration, its schema and the meaning of every key.", no_args_is_help=True)
 
-OptionalOut = Annotated[Path | None, typer.Option("--out", metavar="FILE", help="Write here instead of printing.")]
+OptionalOut = Annotated[Path | None, file("Write here instead of printing.", "--out")]
 
 
 @app.command()

@@ -8,6 +8,7 @@ from typing import Annotated
 
 import typer
 
+from kevin.cli.options import file
 from kevin.core.errors import DataError
 from kevin.core.texts import strict_json
 
@@ -17,7 +18,7 @@ _MAX_ROWS = 40
 def diff(
     stored: Annotated[Path, typer.Argument(metavar="STORED", help="Folder of results or of tables, or a table.")],
     results: Annotated[Path, typer.Argument(metavar="RESULTS", help="The same of what is compared with it.")],
-    out: Annotated[Path | None, typer.Option("--out", metavar="FILE", help="Every number, as CSV.")] = None,
+    out: Annotated[Path | None, file("Every number, as CSV.")] = None,
     as_json: Annotated[bool, typer.Option("--json", help="Print everything as JSON.")] = False,
     anyway: Annotated[
         bool, typer.Option("--anyway", help="Compare across hardware, tasks and versions of the judging protocol, too.")

@@ -88,11 +88,11 @@ def _bug(e: Exception) -> str:
 
 
 def _fail_os(e: OSError) -> NoReturn:
-    from kevin.core.files import DISK_FULL
+    from kevin.core.files import disk_full
 
+    if full := disk_full(e):
+        _fail(str(full), full.exit_code)
     where = f"{e.filename}: " if e.filename else ""
-    if e.errno in DISK_FULL:
-        _fail(f"{where}no space left on the device; free some and start again, what is finished is kept", EXIT_HARNESS)
     if e.errno == errno.EFBIG:
         _fail(f"{where}larger than files may be here (see ulimit -f); what is finished is kept", EXIT_HARNESS)
     if e.errno in _FILE_LIMITS:

@@ -8,14 +8,13 @@ from typing import TYPE_CHECKING, Annotated, Literal
 import typer
 
 from kevin.api.pairs import make_protocol, make_task
-from kevin.cli.options import JUDGING_PANEL, DeviceOption, load_config
+from kevin.cli.options import JUDGING_PANEL, DeviceOption, file, folder, judging, load_config
 from kevin.core.candidate import DialectChoice, make_kernel
 from kevin.core.errors import UsageError
 from kevin.core.limits import require_limits
 from kevin.core.texts import read_text, strict_json
 
 if TYPE_CHECKING:
-    from kevin.core.config import Study
     from kevin.core.protocol import JudgeProtocol
     from kevin.core.types import Kernel, Verdict
 
@@ -25,64 +24,41 @@ _ONE, _MANY, _RUNS, _PUBLISHED = "One kernel", "Many kernels", "A run of KernelB
 def judge(
     task_file: Annotated[
         Path | None,
-        typer.Option(
-            "--task-file",
-            metavar="FILE",
-            help="The reference: a Python module with Model, get_inputs() and get_init_inputs(), as in KernelBench.",
-            rich_help_panel=_ONE,
+        file(
+            "The reference: a Python module with Model, get_inputs() and get_init_inputs(), as in KernelBench.",
+            panel=_ONE,
         ),
     ] = None,
     kernel: Annotated[
         Path | None,
-        typer.Option(
-            "--kernel",
-            metavar="FILE",
-            help='The candidate: a .py with ModelNew (load_inline), or a .cpp/.cu with extern "C" launch(...) (c_abi).',
-            rich_help_panel=_ONE,
+        file(
+            'The candidate: a .py with ModelNew (load_inline), or a .cpp/.cu with extern "C" launch(...) (c_abi).',
+            panel=_ONE,
         ),
     ] = None,
     as_json: Annotated[
         bool, typer.Option("--json", help="Print the whole verdict as JSON.", rich_help_panel=_ONE)
     ] = False,
-    batch: Annotated[
-        Path | None,
-        typer.Option(
-            "--batch",
-            metavar="FILE",
-            help='Lines of {"id", "reference", "kernel"}, sources inline.',
-            rich_help_panel=_MANY,
-        ),
-    ] = None,
+    batch: Annotated[Path | None, file('Lines of {"id", "reference", "kernel"}, sources inline.', panel=_MANY)] = None,
     out: Annotated[
         Path | None,
-        typer.Option(
-            "--out",
-            metavar="FILE",
-            help="Verdicts, one line each, in the order of --batch. Ids that already stand in it are skipped.",
-            rich_help_panel=_MANY,
+        file(
+            "Verdicts, one line each, in the order of --batch. Ids that already stand in it are skipped.", panel=_MANY
         ),
     ] = None,
     runs: Annotated[
         Path | None,
-        typer.Option(
-            "--runs",
-            metavar="DIR",
-            help="Kernels as its generate_samples.py left them, runs/<name>; eval_results.json is written beside them, "
+        folder(
+            "Kernels as its generate_samples.py left them, runs/<name>; eval_results.json is written beside them, "
             "or to --out.",
-            rich_help_panel=_RUNS,
+            panel=_RUNS,
         ),
     ] = None,
     level: Annotated[
-        int | None, typer.Option("--level", min=1, max=4, help="KernelBench's level of the run.", rich_help_panel=_RUNS)
+        int | None, typer.Option(min=1, max=4, help="KernelBench's level of the run.", rich_help_panel=_RUNS)
     ] = None,
     kernelbench: Annotated[
-        Path | None,
-        typer.Option(
-            "--kernelbench",
-            metavar="DIR",
-            help="A checkout of KernelBench; the pinned commit is fetched otherwise.",
-            rich_help_panel=_RUNS,
-        ),
+        Path | None, folder("A checkout of KernelBench; the pinned commit is fetched otherwise.", panel=_RUNS)
     ] = None,
     like_kernelbench: Annotated[
         bool,
@@ -95,91 +71,56 @@ def judge(
     ] = False,
     published: Annotated[
         Path | None,
-        typer.Option(
-            "--published",
-            metavar="DIR",
-            help="Judge what `kevin publish` wrote again, by its own configuration, and say what differs.",
-            rich_help_panel=_PUBLISHED,
+        folder(
+            "Judge what `kevin publish` wrote again, by its own configuration, and say what differs.", panel=_PUBLISHED
         ),
     ] = None,
     sample: Annotated[
         int | None,
         typer.Option(
-            "--sample",
-            min=1,
-            help="So many of its kernels, drawn at random; all when absent.",
-            rich_help_panel=_PUBLISHED,
+            min=1, help="So many of its kernels, drawn at random; all when absent.", rich_help_panel=_PUBLISHED
         ),
     ] = None,
     device: DeviceOption = None,
     dialect: Annotated[
         DialectChoice,
-        typer.Option(
-            "--dialect", help="auto tells them apart by file name and content.", rich_help_panel=JUDGING_PANEL
-        ),
+        judging(help="auto tells them apart by file name and content."),
     ] = "auto",
     rules: Annotated[
         str | None,
-        typer.Option(
-            "--rules",
+        judging(
             metavar="LIST",
             help="Rules to enforce: default, as the study's rewards do, or names with commas; none unless --config "
             "has some. Hits of the others are reported as flags.",
-            rich_help_panel=JUDGING_PANEL,
         ),
     ] = None,
     precision: Annotated[
         Literal["float32", "float16", "bfloat16"] | None,
-        typer.Option(
-            "--precision",
-            help="Data type of inputs and weights; only float32 is judged.",
-            rich_help_panel=JUDGING_PANEL,
-        ),
+        judging(help="Data type of inputs and weights; only float32 is judged."),
     ] = None,
-    trials: Annotated[
-        int | None, typer.Option("--trials", min=1, help="Correctness trials.", rich_help_panel=JUDGING_PANEL)
-    ] = None,
-    tolerance: Annotated[
-        float | None, typer.Option("--tolerance", help="Both atol and rtol.", rich_help_panel=JUDGING_PANEL)
-    ] = None,
+    trials: Annotated[int | None, judging(min=1, help="Correctness trials.")] = None,
+    tolerance: Annotated[float | None, judging(help="Both atol and rtol.")] = None,
     memcheck: Annotated[
         bool,
-        typer.Option(
-            "--memcheck",
-            help="On a GPU: one more call under compute-sanitizer, which sees every access out of bounds.",
-            rich_help_panel=JUDGING_PANEL,
+        judging(
+            "--memcheck", help="On a GPU: one more call under compute-sanitizer, which sees every access out of bounds."
         ),
     ] = False,
-    build_timeout: Annotated[
-        float | None,
-        typer.Option("--build-timeout", metavar="SECONDS", help="For compiling.", rich_help_panel=JUDGING_PANEL),
-    ] = None,
+    build_timeout: Annotated[float | None, judging(metavar="SECONDS", help="For compiling.")] = None,
     run_timeout: Annotated[
         float | None,
-        typer.Option(
-            "--run-timeout",
-            metavar="SECONDS",
-            help="For all trials, and again for timing.",
-            rich_help_panel=JUDGING_PANEL,
-        ),
+        judging(metavar="SECONDS", help="For all trials, and again for timing."),
     ] = None,
     store: Annotated[
-        Path | None,
-        typer.Option(
-            "--store",
-            metavar="DIR",
-            help="Keep verdicts here and reuse those that stand in it.",
-            rich_help_panel=JUDGING_PANEL,
-        ),
+        Path | None, folder("Keep verdicts here and reuse those that stand in it.", panel=JUDGING_PANEL)
     ] = None,
     config: Annotated[
         list[Path] | None,
-        typer.Option(
+        file(
+            "Judge as this configuration's judge section says; the options above win over it.",
             "--config",
             "-c",
-            metavar="FILE",
-            help="Judge as this configuration's judge section says; the options above win over it.",
-            rich_help_panel=JUDGING_PANEL,
+            panel=JUDGING_PANEL,
         ),
     ] = None,
 ) -> None:
@@ -212,7 +153,10 @@ def judge(
     if runs is not None:
         if task_file or kernel or as_json or batch or level is None:
             raise UsageError("--runs DIR goes with --level N, and without --task-file, --kernel, --json and --batch")
-        raise typer.Exit(_judge_runs(runs, level, out, kernelbench, study, protocol, like_kernelbench, store))
+        from kevin.cli.judge_runs import judge_runs, source_of
+
+        tasks = source_of(study, kernelbench)
+        raise typer.Exit(judge_runs(runs, level, out, tasks, protocol, like_kernelbench, store))
     if level is not None or kernelbench is not None or like_kernelbench:
         raise UsageError("--level, --kernelbench and --like-kernelbench go with --runs DIR")
     if batch is not None:
@@ -236,29 +180,6 @@ def judge(
         from kevin.cli.verdict_view import print_verdict
 
         print_verdict(verdict, candidate, title=f"{kernel} as {task_file}")
-
-
-def _judge_runs(
-    runs: Path,
-    level: int,
-    out: Path | None,
-    checkout: Path | None,
-    study: Study | None,
-    protocol: JudgeProtocol,
-    like_kernelbench: bool,
-    store: Path | None,
-) -> int:
-    from kevin.cli.judge_runs import judge_runs
-    from kevin.core.config import KernelBenchSource
-
-    tasks = study.tasks.kernelbench if study else KernelBenchSource()
-    if checkout is not None:
-        if not checkout.is_dir():
-            raise UsageError(f"{checkout}: no such folder; --kernelbench names a checkout of KernelBench")
-        tasks = tasks.model_copy(update={"path": str(checkout)})
-    return judge_runs(
-        runs, level, out=out, tasks=tasks, protocol=protocol, like_kernelbench=like_kernelbench, store=store
-    )
 
 
 def _judge_one(task_file: Path, kernel: Kernel, protocol: JudgeProtocol, store_dir: Path | None) -> Verdict:

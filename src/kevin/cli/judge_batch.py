@@ -10,37 +10,38 @@ from __future__ import annotations
 import json
 import logging
 from collections import Counter
-from collections.abc import Collection
+from collections.abc import Iterator, Sequence
 from contextlib import ExitStack
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
 from pydantic import ValidationError
 
+from kevin.api.judge import Judge, Judged
 from kevin.api.pairs import make_task
 from kevin.cli.verdict_view import verdict_record
 from kevin.core.candidate import DialectChoice, make_kernel, refuse_file_name
-from kevin.core.config import JudgePoolConfig
-from kevin.core.errors import DataError, HarnessError, TaskError, UsageError
+from kevin.core.errors import DataError, DiskFullError, HarnessError, TaskError, UsageError
 from kevin.core.files import append_line, is_stream, write_text
 from kevin.core.progress import Progress, progress
 from kevin.core.protocol import JudgeProtocol
 from kevin.core.scratch import scratch_folder
 from kevin.core.texts import read_text, split_lines, strict_json
-from kevin.core.types import Frozen, Kernel, Task, Verdict
+from kevin.core.types import Frozen, Kernel, Outcome, Task
 
 if TYPE_CHECKING:
-    from kevin.judge.pool.judge_pool import JudgePool
+    from kevin.core.config import JudgePoolConfig
 
 log = logging.getLogger(__name__)
 
 Record = dict[str, Any]
+Id = str | int
 
 
 class Line(Frozen):
     """What an input line holds."""
 
-    id: str | int
+    id: Id
     reference: str
     kernel: str
 
@@ -50,37 +51,77 @@ class Pair(Line):
     """File and line that it came from."""
 
 
+def judge_many(
+    pairs: Sequence[tuple[Task, Kernel]],
+    protocol: JudgeProtocol,
+    store: Path | None,
+    *,
+    pool: JudgePoolConfig | None = None,
+    title: str = "judge",
+) -> Iterator[Judged]:
+    """Results as they come, with a bar beside them. Raises DiskFullError, as nothing can be judged then."""
+    num_correct = 0
+    bar: Progress[object] = progress(len(pairs), title, "kernels")
+    with ExitStack() as stack:
+        store = store or stack.enter_context(scratch_folder("kevin-store-"))  # which goes when this is killed, too
+        judge = stack.enter_context(Judge(protocol=protocol, pool=pool, store=store))
+        stack.enter_context(bar)
+        for judged in judge.many(pairs):
+            if isinstance(judged.error, DiskFullError):
+                raise judged.error
+            num_correct += judged.verdict is not None and judged.verdict.outcome is Outcome.CORRECT
+            bar.note(f"{num_correct} correct")
+            bar.update()
+            yield judged
+
+
+def told_failures(failures: Sequence[HarnessError]) -> int:
+    """Say on how many pairs the harness failed. Returns the exit code."""
+    if not failures:
+        return 0
+    log.error("kevin: the harness failed on %d pairs, start again to retry them; first: %s", len(failures), failures[0])
+    return HarnessError.exit_code
+
+
 def judge_batch(batch: Path, out: Path, *, protocol: JudgeProtocol, dialect: DialectChoice, store: Path | None) -> int:
     """Judge what is missing in ``out``. Returns the exit code: 0, 2 (some lines could not be used) or 3 (harness)."""
     if is_stream(out):
         raise UsageError(f"{out}: no file; --out is read again where a run goes on")
     pairs = read_pairs(batch)
     done = read_records(out)
-    kernels, no_kernels = _kernels(pairs, dialect, protocol)
-    _check_same_work(out, done, pairs, kernels, protocol)
-    pending = [p for p in pairs if p.id not in done and p.id in kernels]
+    work, unusable = _work(pairs, dialect, protocol)
+    _check_same_work(out, done, work, unusable, protocol)
+    pending = [pair_id for pair_id in work if pair_id not in done]
+    pending.sort(key=lambda pair_id: work[pair_id][0].id)  # a reference is set up once for all of its kernels
     if done:
         log.info("%s: %d of %d are done already", out, len(pairs) - len(pending), len(pairs))
-    work, unusable = load_tasks(pending, _stored(pending, kernels, protocol, store) if store else ())
-    unusable += no_kernels
-    failures = _judge_all(work, kernels, out, done, unusable, protocol, store) if work else []
-    order = {p.id: i for i, p in enumerate(pairs)}
-    done.update({record["id"]: record for record in unusable})
-    records = sorted(done.values(), key=lambda record: order.get(record["id"], -1))
+    failures: list[HarnessError] = []
+    if pending:
+        out.parent.mkdir(parents=True, exist_ok=True)
+        write_text(out, "".join(strict_json(record) + "\n" for record in done.values()))
+        for judged in judge_many([work[pair_id] for pair_id in pending], protocol, store):
+            pair_id, error = pending[judged.index], judged.error
+            if judged.verdict is not None:
+                done[pair_id] = {"id": pair_id, **verdict_record(judged.verdict)}
+                append_line(out, strict_json(done[pair_id]))
+            elif isinstance(error, TaskError):
+                unusable[pair_id] = _error_record(pair_id, error, "task")
+            elif isinstance(error, HarnessError):
+                failures.append(error)
+            elif error is not None:
+                raise error
+    found = done | unusable
+    order = {pair.id: i for i, pair in enumerate(pairs)}
+    records = sorted(found.values(), key=lambda record: order.get(record["id"], -1))
     write_text(out, "".join(strict_json(record) + "\n" for record in records))
-    counts = Counter(record.get("outcome", "unusable") for record in done.values())
+    counts = Counter(record.get("outcome", "unusable") for record in found.values())
     log.info("%s: %s", out, ", ".join(f"{n} {name}" for name, n in counts.most_common()))
-    if failures:
-        log.error(
-            "kevin: the harness failed on %d pairs, start again to retry them; first: %s", len(failures), failures[0]
-        )
-        return 3
-    return 2 if unusable else 0
+    return told_failures(failures) or (UsageError.exit_code if unusable else 0)
 
 
 def read_pairs(path: Path) -> list[Pair]:
     """All input lines. Raises UsageError that names file and line of the first one that is not a pair."""
-    pairs: dict[str | int, Pair] = {}
+    pairs: dict[Id, Pair] = {}
     for number, line in enumerate(split_lines(read_text(path)), start=1):
         if not line.strip():
             continue
@@ -100,13 +141,13 @@ def read_pairs(path: Path) -> list[Pair]:
     return list(pairs.values())
 
 
-def read_records(path: Path) -> dict[str | int, Record]:
+def read_records(path: Path) -> dict[Id, Record]:
     """Verdicts of an earlier run by id; a last line that a killed run left half written is dropped."""
     if not path.exists():
         return {}
     text = path.read_text("utf-8")
     found = split_lines(text)
-    records: dict[str | int, Record] = {}
+    records: dict[Id, Record] = {}
     for number, line in enumerate(found, start=1):
         try:
             record = json.loads(line)
@@ -124,134 +165,43 @@ def read_records(path: Path) -> dict[str | int, Record]:
     return records
 
 
-def _kernels(
+def _work(
     pairs: list[Pair], dialect: DialectChoice, protocol: JudgeProtocol
-) -> tuple[dict[str | int, Kernel], list[Record]]:
-    """By id, and an error record for each that is no text."""
-    kernels: dict[str | int, Kernel] = {}
-    unusable: list[Record] = []
+) -> tuple[dict[Id, tuple[Task, Kernel]], dict[Id, Record]]:
+    """By id: what is judged, and an error record for each that holds no text. Equal references are one task."""
+    tasks: dict[str, Task] = {}
+    work: dict[Id, tuple[Task, Kernel]] = {}
+    unusable: dict[Id, Record] = {}
     for pair in pairs:
+        what = "task"
         try:
-            kernels[pair.id] = make_kernel(pair.kernel, "", dialect, protocol)
+            if pair.reference not in tasks:
+                tasks[pair.reference] = make_task(pair.reference, "user").model_copy(update={"id": pair.place})
+            what = "kernel"
+            work[pair.id] = tasks[pair.reference], make_kernel(pair.kernel, "", dialect, protocol)
         except UsageError as e:
-            unusable.append(_error_record(pair, e, "kernel"))
-    return kernels, unusable
+            unusable[pair.id] = _error_record(pair.id, e, what)
+    return work, unusable
 
 
 def _check_same_work(
     out: Path,
-    done: dict[str | int, Record],
-    pairs: list[Pair],
-    kernels: dict[str | int, Kernel],
+    done: dict[Id, Record],
+    work: dict[Id, tuple[Task, Kernel]],
+    unusable: dict[Id, Record],
     protocol: JudgeProtocol,
 ) -> None:
     """Raises UsageError when ``out`` holds a verdict on something else under an id of ours."""
-    for pair in pairs:
-        record = done.get(pair.id)
-        if record is None:
-            continue
-        ours = {
-            "task_digest": make_task(pair.reference).digest,
-            "kernel_digest": kernels[pair.id].digest if pair.id in kernels else None,
-            "protocol_digest": protocol.digest,
-        }
-        for name, digest in ours.items():
-            if record.get(name) != digest:
-                what = name.removesuffix("_digest")
-                raise UsageError(f"{out}: the verdict under id {pair.id!r} is of another {what}; give another --out")
+    for pair_id, record in done.items():
+        changed = unusable[pair_id]["error"] if pair_id in unusable else None
+        if pair_id in work:
+            task, kernel = work[pair_id]
+            ours = {"task": task.digest, "kernel": kernel.digest, "protocol": protocol.digest}
+            changed = next((what for what, digest in ours.items() if record.get(f"{what}_digest") != digest), None)
+        if changed:
+            raise UsageError(f"{out}: the verdict under id {pair_id!r} is of another {changed}; give another --out")
 
 
-def _stored(
-    pairs: list[Pair], kernels: dict[str | int, Kernel], protocol: JudgeProtocol, folder: Path
-) -> set[str | int]:
-    """Ids of the pairs whose verdicts stand in a store."""
-    from kevin.core.provenance import device_name
-    from kevin.judge.store import VerdictStore, verdict_key
-
-    store, name = VerdictStore(folder), device_name(protocol.device)
-    keys = {p.id: verdict_key(make_task(p.reference), kernels[p.id], protocol, name) for p in pairs}
-    return {pair_id for pair_id, key in keys.items() if store.get(key) is not None}
-
-
-def _task(pair: Pair) -> Task:
-    """Not looked into. Raises UsageError for a reference that is no text."""
-    return make_task(pair.reference, "user").model_copy(update={"id": pair.place})
-
-
-def load_tasks(pairs: list[Pair], stored: Collection[str | int] = ()) -> tuple[list[tuple[Pair, Task]], list[Record]]:
-    """Pairs with their task, and an error record for each whose reference is no task module.
-
-    Args:
-        stored: ids of pairs that are judged already. Nobody looks into their references again, which imports torch.
-    """
-    from kevin.tasks.format import inspect_task
-
-    known: dict[str, Task | UsageError] = {}
-    work: list[tuple[Pair, Task]] = []
-    unusable: list[Record] = []
-    for pair in pairs:
-        if pair.id in stored:
-            work.append((pair, _task(pair)))
-            continue
-        if pair.reference not in known:
-            try:
-                task = _task(pair)
-                spec = inspect_task(pair.reference, pair.place)
-                known[pair.reference] = task.model_copy(update={"spec": spec})
-            except UsageError as e:
-                known[pair.reference] = e
-        found = known[pair.reference]
-        if isinstance(found, Task):
-            work.append((pair, found))
-        else:
-            unusable.append(_error_record(pair, found))
-    return work, unusable
-
-
-def _error_record(pair: Pair, error: UsageError, what: str = "task") -> Record:
-    log.error("kevin: id %s: %s", pair.id, error)
-    return {"id": pair.id, "error": what, "message": str(error)}
-
-
-def _judge_all(
-    work: list[tuple[Pair, Task]],
-    kernels: dict[str | int, Kernel],
-    out: Path,
-    done: dict[str | int, Record],
-    unusable: list[Record],
-    protocol: JudgeProtocol,
-    store: Path | None,
-) -> list[HarnessError]:
-    """Judge the pairs, adding each verdict to ``done`` and to the end of ``out`` as it comes.
-
-    A reference that only fails when it runs for real is put aside in ``unusable``, and the rest goes on.
-    """
-    from kevin.judge.pool.judge_pool import JudgePool
-
-    out.parent.mkdir(parents=True, exist_ok=True)
-    write_text(out, "".join(strict_json(record) + "\n" for record in done.values()))
-    outcomes: Counter[str] = Counter()
-    with ExitStack() as stack:
-        folder = store or stack.enter_context(scratch_folder("kevin-store-"))
-        pool: JudgePool = stack.enter_context(JudgePool(protocol, folder, JudgePoolConfig()))
-        shown: Progress[object] = stack.enter_context(progress(len(work), "judge", "kernels"))
-
-        def keep(index: int, result: Verdict | HarnessError) -> None:
-            name = work[index][0].id
-            if isinstance(result, Verdict) and name not in done:
-                done[name] = {"id": name, **verdict_record(result)}
-                append_line(out, strict_json(done[name]))
-                outcomes[result.outcome.value] += 1
-                shown.note(f"{outcomes['correct']} correct")
-                shown.update()
-
-        while True:
-            try:
-                results = pool.judge([(task, kernels[pair.id]) for pair, task in work], on_verdict=keep)
-                return [r for r in results if isinstance(r, HarnessError)]
-            except TaskError as e:
-                bad = [pair for pair, task in work if f"{task.id}:" in str(e)]
-                if not bad:
-                    raise
-                unusable += [_error_record(pair, e) for pair in bad]
-                work = [(pair, task) for pair, task in work if pair not in bad]
+def _error_record(pair_id: Id, error: UsageError, what: str) -> Record:
+    log.error("kevin: id %s: %s", pair_id, error)
+    return {"id": pair_id, "error": what, "message": str(error)}

@@ -5,22 +5,20 @@ from __future__ import annotations
 import logging
 import random
 from collections import Counter
-from contextlib import ExitStack
 from pathlib import Path
 from typing import Any
 
 import numpy as np
 import pandas as pd
 
+from kevin.cli.judge_batch import judge_many, told_failures
 from kevin.cli.options import report_config
 from kevin.core.config import Study
 from kevin.core.errors import DataError, HarnessError
 from kevin.core.files import read_tasks, write_csv
 from kevin.core.protocol import PROTOCOL_VERSION
-from kevin.core.scratch import scratch_folder
 from kevin.core.types import Kernel, Verdict
 from kevin.report.published import Published, read_kernels
-from kevin.rollout.run import open_judge
 
 log = logging.getLogger(__name__)
 
@@ -48,10 +46,7 @@ def judge_published(folder: Path, sample: int | None, *, out: Path | None, store
     if out is not None:
         write_csv(out, pd.DataFrame(rows, columns=COLUMNS))
     differ = _tell(rows)
-    if failures:
-        log.error("kevin: the harness failed on %d kernels; first: %s", len(failures), failures[0])
-        return 3
-    return 1 if differ else 0
+    return told_failures(failures) or int(differ > 0)
 
 
 def _judge(
@@ -60,17 +55,21 @@ def _judge(
     tasks = {task.id: task for task in read_tasks(files.tasks)}
     if unknown := {row["task_id"] for row, _ in kernels} - tasks.keys():
         raise DataError(f"{files.tasks}: no task {min(unknown)}, for which there are kernels")
-    with ExitStack() as stack:
-        kept = store or stack.enter_context(scratch_folder("kevin-store-"))
-        judge = stack.enter_context(open_judge(study, kept, show_progress=True))
-        verdicts = judge([(tasks[row["task_id"]], kernel) for row, kernel in kernels])
-    rows, failures = [], []
-    for (row, _), verdict in zip(kernels, verdicts, strict=True):
-        if isinstance(verdict, Verdict):
+    verdicts: dict[int, Verdict] = {}
+    failures: list[HarnessError] = []
+    pairs = [(tasks[row["task_id"]], kernel) for row, kernel in kernels]
+    for judged in judge_many(pairs, study.judge, store, pool=study.pool):
+        if judged.verdict is not None:
+            verdicts[judged.index] = judged.verdict
+        elif isinstance(judged.error, HarnessError):
+            failures.append(judged.error)
+        elif judged.error is not None:
+            raise judged.error
+    rows = []
+    for index, (row, _) in enumerate(kernels):
+        if (verdict := verdicts.get(index)) is not None:
             now = {"outcome_now": verdict.outcome.value, "reason_now": verdict.reason, "speedup_now": verdict.speedup}
             rows.append({name: row[name] for name in COLUMNS if name in row} | now)
-        else:
-            failures.append(verdict)
     return rows, failures
 
 

@@ -1,43 +1,78 @@
-"""`kevin judge --runs`: the kernels of a KernelBench run, and results that KernelBench's own analysis reads."""
+"""`kevin judge --runs`: kernels as KernelBench's ``generate_samples.py`` leaves them, results as its analysis reads.
+
+As its scripts have it at commit 423217d: a run is a folder of ``level_<L>_problem_<P>_sample_<S>_kernel.py``, its
+results are ``eval_results.json``: problem -> list of samples, times in milliseconds, -1 where there is none.
+"""
 
 from __future__ import annotations
 
+import json
 import logging
+import re
+import statistics
 from collections import Counter
+from collections.abc import Iterable, Mapping
+from dataclasses import dataclass
 from pathlib import Path
 from typing import Any
 
-from kevin.api.judge import Judge
-from kevin.api.kernelbench_runs import (
-    RESULTS,
-    Sample,
-    check_results,
-    entry,
-    lenient,
-    read_samples,
-    references,
-    write_results,
-)
 from kevin.api.pairs import make_task
+from kevin.cli.judge_batch import judge_many, told_failures
 from kevin.cli.verdict_view import verdict_record
-from kevin.core.config import KernelBenchSource
-from kevin.core.errors import HarnessError, KevinError, UsageError
+from kevin.core.candidate import make_kernel
+from kevin.core.config import KernelBenchSource, Study
+from kevin.core.errors import DataError, HarnessError, KevinError, UsageError
 from kevin.core.files import write_text
-from kevin.core.progress import Progress, progress
-from kevin.core.protocol import JudgeProtocol
+from kevin.core.protocol import JudgeProtocol, TimingProtocol
+from kevin.core.provenance import device_name
 from kevin.core.texts import read_text, strict_json
-from kevin.core.types import Kernel, Outcome, Verdict
+from kevin.core.types import Kernel, Outcome, Task, Verdict
 from kevin.judge.evaluate import early_verdict
 
 log = logging.getLogger(__name__)
 
 VERDICTS = "kevin_verdicts.jsonl"
+RESULTS = "eval_results.json"
+_NAME = re.compile(r"level_(\d+)_problem_(\d+)_sample_(\d+)_kernel\.py")
+_ROUNDS, _CALLS = 10, 10
+"""A hundred timed calls, as KernelBench makes, where memory allows ten sets of tensors."""
+_TIMEOUT_S = 180.0
+_ISSUES = {
+    Outcome.COMPILE_ERROR: "compilation_error",
+    Outcome.REFUSED: "compilation_error",
+    Outcome.RUNTIME_ERROR: "runtime_error",
+    Outcome.TIMEOUT: "runtime_error",
+    Outcome.INCORRECT: "correctness_issue",
+    Outcome.QUARANTINED: "correctness_issue",
+}
+
+
+@dataclass(frozen=True)
+class Sample:
+    """One generated kernel."""
+
+    problem: int
+    number: int
+    path: Path
+
+    @property
+    def name(self) -> str:
+        return self.path.name.removesuffix("_kernel.py")
+
+
+def source_of(study: Study | None, checkout: Path | None) -> KernelBenchSource:
+    """Where the tasks of a run are: in a checkout of KernelBench, else as the study says, else fetched."""
+    tasks = study.tasks.kernelbench if study else KernelBenchSource()
+    if checkout is None:
+        return tasks
+    if not checkout.is_dir():
+        raise UsageError(f"{checkout}: no such folder; --kernelbench names a checkout of KernelBench")
+    return tasks.model_copy(update={"path": str(checkout)})
 
 
 def judge_runs(
     run: Path,
     level: int,
-    *,
     out: Path | None,
     tasks: KernelBenchSource,
     protocol: JudgeProtocol,
@@ -65,64 +100,163 @@ def judge_runs(
     device = "cuda:0" if protocol.device == "cuda" else "cpu"
     judged = [sample for sample in samples if sample in found and sample in strict]
     write_results(results, [(sample, entry(sample, found[sample], strict[sample], device)) for sample in judged])
-    _write_verdicts(results.with_name(VERDICTS), {sample: strict[sample] for sample in judged})
+    lines = [strict_json({"id": sample.name, **verdict_record(strict[sample])}) for sample in judged]
+    write_text(results.with_name(VERDICTS), "".join(line + "\n" for line in lines))
     counts = Counter(str(strict[sample].outcome) for sample in judged)
     log.info("%s: %s", results, ", ".join(f"{n} {name}" for name, n in counts.most_common()) or "no verdicts")
-    return _exit_code(errors)
-
-
-def _exit_code(errors: list[KevinError]) -> int:
-    if not errors:
-        return 0
-    failed = [e for e in errors if isinstance(e, HarnessError)]
-    if failed:
-        log.error("kevin: the harness failed %d times, start again to retry; first: %s", len(failed), failed[0])
-        return 3
-    return 2
+    failures = [e for e in errors if isinstance(e, HarnessError)]
+    return told_failures(failures) or (UsageError.exit_code if errors else 0)
 
 
 def _judge(
     samples: list[Sample], files: dict[int, Path], protocol: JudgeProtocol, store: Path, title: str
 ) -> tuple[dict[Sample, Verdict], list[KevinError]]:
+    tasks = {problem: make_task(read_text(path), str(path)) for problem, path in files.items()}
     found: dict[Sample, Verdict] = {}
     errors: list[KevinError] = []
-    bar: Progress[Any] = progress(len(samples), title, "kernels")
-    with Judge(protocol=protocol, store=store) as judge, bar:
-        texts = []
-        for sample in samples:
-            try:
-                read_text(sample.path)
-            except UsageError as e:
-                found[sample] = _not_text(files[sample.problem], sample, str(e), protocol, judge.device_name)
-                bar.update()
-            else:
-                texts.append(sample)
-        pairs = ((files[sample.problem], sample.path) for sample in texts)
-        for judged in judge.many(pairs, dialect="load_inline"):
-            sample = texts[judged.index]
-            if judged.verdict is not None:
-                found[sample] = judged.verdict
-            elif judged.error is not None:
-                errors.append(judged.error)
-                log.error("kevin: %s: %s", sample.name, judged.error)
-            bar.update()
+    pairs: dict[Sample, tuple[Task, Kernel]] = {}
+    for sample in samples:
+        task = tasks[sample.problem]
+        try:
+            text = read_text(sample.path)
+        except UsageError as e:
+            found[sample] = _not_text(task, sample, str(e), protocol)
+        else:
+            pairs[sample] = task, make_kernel(text, str(sample.path), "load_inline", protocol)
+    asked = list(pairs)
+    for judged in judge_many(list(pairs.values()), protocol, store, title=title):
+        sample = asked[judged.index]
+        if judged.verdict is not None:
+            found[sample] = judged.verdict
+        elif judged.error is not None:
+            errors.append(judged.error)
+            log.error("kevin: %s: %s", sample.name, judged.error)
     return found, errors
 
 
-def _not_text(reference: Path, sample: Sample, message: str, protocol: JudgeProtocol, device_name: str) -> Verdict:
+def _not_text(task: Task, sample: Sample, message: str, protocol: JudgeProtocol) -> Verdict:
     """Of a file that Python refuses as soon as it reads it."""
     source = sample.path.read_bytes().decode("latin-1")
-    return early_verdict(
-        make_task(read_text(reference), str(reference)),
-        Kernel(dialect="load_inline", language=protocol.language, source=source),
-        protocol,
-        device_name,
-        outcome=Outcome.COMPILE_ERROR,
-        reason="not_text",
-        message=message,
+    kernel = Kernel(dialect="load_inline", language=protocol.language, source=source)
+    told: dict[str, Any] = {"outcome": Outcome.COMPILE_ERROR, "reason": "not_text", "message": message}
+    return early_verdict(task, kernel, protocol, device_name(protocol.device), **told)
+
+
+def read_samples(run: Path, level: int) -> list[Sample]:
+    """The kernels of a level, by problem and number. Raises UsageError naming a folder that holds none."""
+    if not run.is_dir():
+        raise UsageError(f"{run}: no such folder; --runs names one of KernelBench's, runs/<run_name>")
+    found = [
+        Sample(int(match[2]), int(match[3]), path)
+        for path in run.iterdir()
+        if (match := _NAME.fullmatch(path.name)) and int(match[1]) == level
+    ]
+    if not found:
+        raise UsageError(f"{run}: no kernels of level {level}; expected level_{level}_problem_1_sample_0_kernel.py")
+    return sorted(found, key=lambda sample: (sample.problem, sample.number))
+
+
+def references(samples: Iterable[Sample], tasks: Mapping[str, Path], level: int) -> dict[int, Path]:
+    """The file of each problem's reference. Raises UsageError naming a kernel whose problem is not among ``tasks``."""
+    found: dict[int, Path] = {}
+    for sample in samples:
+        path = tasks.get(f"kb/{level}/{sample.problem}")
+        if path is None:
+            raise UsageError(f"{sample.path}: no such problem in level {level}; name its tasks with --kernelbench")
+        found[sample.problem] = path
+    return found
+
+
+def lenient(protocol: JudgeProtocol) -> JudgeProtocol:
+    """As KernelBench judges: five trials of the task's own inputs at 1e-4, no rules, a hundred timed calls.
+
+    Outputs are still compared outside the candidate's process, weights perturbed and inputs watched.
+    """
+    timeout_s = max(_TIMEOUT_S, protocol.run_timeout_s)
+    return protocol.model_copy(
+        update={
+            "num_trials": 5,
+            "distributions": ("task",),
+            "atol": 1e-4,
+            "rtol": 1e-4,
+            "rules": (),
+            "run_timeout_s": timeout_s,
+            "call_timeout_s": timeout_s,
+            "timing": TimingProtocol(
+                min_rounds=_ROUNDS, max_rounds=2 * _ROUNDS, max_calls_per_round=_CALLS, round_us=1e6, budget_s=10.0
+            ),
+        }
     )
 
 
-def _write_verdicts(path: Path, verdicts: dict[Sample, Verdict]) -> None:
-    lines = [strict_json({"id": sample.name, **verdict_record(verdict)}) for sample, verdict in verdicts.items()]
-    write_text(path, "".join(line + "\n" for line in lines))
+def entry(sample: Sample, verdict: Verdict, strict: Verdict, device: str) -> dict[str, Any]:
+    """One sample of ``eval_results.json``.
+
+    Args:
+        verdict: what ``compiled``, ``correctness`` and the times are made of; ``runtime`` is the mean of its rounds.
+        strict: what stands beside it in ``metadata.kevin``.
+        device: as KernelBench names it, ``cuda:0``.
+    """
+    times_ms = [r.kernel_us / 1e3 for r in verdict.rounds] if verdict.outcome is Outcome.CORRECT else []
+    metadata: dict[str, Any] = {"hardware": verdict.device_name, "device": device}
+    if issue := _ISSUES.get(verdict.outcome):
+        metadata |= {issue: verdict.message, f"{issue}_name": verdict.reason or str(verdict.outcome)}
+    if verdict.num_trials:
+        metadata["correctness_trials"] = f"({verdict.trials_passed} / {verdict.num_trials})"
+    metadata["kevin"] = {
+        "outcome": str(strict.outcome),
+        "reason": strict.reason,
+        "speedup": strict.speedup,
+        "flags": strict.flags,
+        "kernelbench_check": strict.details.get("kernelbench_check"),
+        "protocol_digest": verdict.protocol_digest,
+        "strict_key": strict.key,
+    }
+    stats: dict[str, Any] = {}
+    if times_ms:
+        stats = {
+            "mean": statistics.fmean(times_ms),
+            "std": statistics.pstdev(times_ms),
+            "min": min(times_ms),
+            "max": max(times_ms),
+            "num_trials": verdict.timing.num_samples if verdict.timing else 0,
+            "hardware": verdict.device_name,
+            "device": device,
+        }
+    return {
+        "sample_id": sample.number,
+        "compiled": _is_compiled(verdict),
+        "correctness": verdict.outcome is Outcome.CORRECT,
+        "metadata": metadata,
+        "runtime": stats.get("mean", -1.0),
+        "runtime_stats": stats,
+    }
+
+
+def _is_compiled(verdict: Verdict) -> bool:
+    """Whether it was loaded: KernelBench compiles while it imports a module."""
+    if verdict.outcome in (Outcome.PARSE_ERROR, Outcome.COMPILE_ERROR) or verdict.reason == "load_error":
+        return False
+    return "check" in verdict.seconds
+
+
+def check_results(path: Path) -> None:
+    """Raises UsageError where results stand that somebody else wrote, which would be lost; DataError for no results."""
+    try:
+        found = json.loads(path.read_text("utf-8"))
+        entries = [e for samples in found.values() for e in samples]
+        is_ours = all("kevin" in e["metadata"] for e in entries)
+    except FileNotFoundError:
+        return
+    except (ValueError, TypeError, KeyError, AttributeError) as e:
+        raise DataError(f"{path}: not results of KernelBench ({type(e).__name__}: {e}); move it away") from None
+    if not is_ours:
+        raise UsageError(f"{path}: holds results of KernelBench's own evaluation; move it away, or give another --out")
+
+
+def write_results(path: Path, entries: Iterable[tuple[Sample, dict[str, Any]]]) -> None:
+    """In the order of problems and samples, in one piece."""
+    results: dict[str, list[dict[str, Any]]] = {}
+    for sample, found in sorted(entries, key=lambda pair: (pair[0].problem, pair[0].number)):
+        results.setdefault(str(sample.problem), []).append(found)
+    write_text(path, strict_json(results, indent=4) + "\n")

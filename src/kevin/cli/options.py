@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import functools
 from pathlib import Path
 from typing import TYPE_CHECKING, Annotated, Any, Literal
 
@@ -15,13 +16,24 @@ HAND_PANEL = "With a kernel in hand"
 JUDGING_PANEL = "How to judge"
 DEFAULT_CONFIG = Path("config/config.yaml")
 
+
+def file(text: str, *names: str, panel: str | None = None) -> Any:
+    """An option that names a file; ``text`` is its help, ``names`` are others than the parameter's own."""
+    return typer.Option(*names, metavar="FILE", help=text, rich_help_panel=panel)
+
+
+def folder(text: str, *names: str, panel: str | None = None) -> Any:
+    """The same of a folder."""
+    return typer.Option(*names, metavar="DIR", help=text, rich_help_panel=panel)
+
+
+judging = functools.partial(typer.Option, rich_help_panel=JUDGING_PANEL)
+"""An option on how to judge."""
+
 ConfigOption = Annotated[
     list[Path] | None,
-    typer.Option(
-        "--config",
-        "-c",
-        metavar="FILE",
-        help="Configuration file; give it again to lay further files over it. Default: config/config.yaml.",
+    file(
+        "Configuration file; give it again to lay further files over it. Default: config/config.yaml.", "--config", "-c"
     ),
 ]
 DeviceOption = Annotated[
@@ -30,30 +42,20 @@ DeviceOption = Annotated[
         "--device", help="Where kernels run; cpu unless a configuration says otherwise.", rich_help_panel=JUDGING_PANEL
     ),
 ]
-TasksOption = Annotated[Path, typer.Option("--tasks", metavar="FILE", help="tasks.parquet of `kevin tasks build`.")]
-OutOption = Annotated[Path, typer.Option("--out", metavar="FILE", help="What is written, in one piece or not at all.")]
+TasksOption = Annotated[Path, file("tasks.parquet of `kevin tasks build`.", "--tasks")]
+OutOption = Annotated[Path, file("What is written, in one piece or not at all.", "--out")]
 SplitOption = Annotated[str, typer.Option("--split", metavar="NAME", help="train, level1, level2, ... or unseen.")]
-StoreOption = Annotated[
-    Path, typer.Option("--store", metavar="DIR", help="Verdict store; what stands in it is never judged again.")
-]
-TurnsOption = Annotated[Path, typer.Option("--turns", metavar="FILE", help="turns.parquet of a rollout.")]
+StoreOption = Annotated[Path, folder("Verdict store; what stands in it is never judged again.", "--store")]
+TurnsOption = Annotated[Path, file("turns.parquet of a rollout.", "--turns")]
 PolicyOption = Annotated[str, typer.Option("--policy", metavar="KEY", help="A key of `policies`, or ceiling.")]
 ScoresOption = Annotated[
-    list[Path] | None,
-    typer.Option("--scores", metavar="FILE", help="Scores of a policy, or answers.csv of `kevin publish`; repeatable."),
+    list[Path] | None, file("Scores of a policy, or answers.csv of `kevin publish`; repeatable.", "--scores")
 ]
-ManyTurnsOption = Annotated[
-    list[Path] | None, typer.Option("--turns", metavar="FILE", help="turns.parquet of a rollout; repeatable.")
-]
+ManyTurnsOption = Annotated[list[Path] | None, file("turns.parquet of a rollout; repeatable.", "--turns")]
 SummariesOption = Annotated[
-    list[Path] | None,
-    typer.Option(
-        "--summaries", metavar="FILE", help="summary.json of a training behind these numbers, if there; repeatable."
-    ),
+    list[Path] | None, file("summary.json of a training behind these numbers, if there; repeatable.", "--summaries")
 ]
-BaselinesOption = Annotated[
-    Path | None, typer.Option("--baselines", metavar="FILE", help="What `kevin baselines` measured.")
-]
+BaselinesOption = Annotated[Path | None, file("What `kevin baselines` measured.", "--baselines")]
 
 
 def load_config(paths: list[Path] | None, *, judges: bool = True) -> Study:

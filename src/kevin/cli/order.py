@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import argparse
 import shlex
 from collections.abc import Sequence
 from pathlib import Path
@@ -9,7 +10,6 @@ from pathlib import Path
 from kevin.core.config.layers import read_layer
 from kevin.core.errors import ConfigError
 
-_OPTIONS = ("--configfile", "--configfiles")
 _ENDINGS = (".yaml", ".yml", ".json")
 
 
@@ -23,7 +23,9 @@ def check_order(argv: Sequence[str]) -> None:
     Raises:
         SystemExit: with the sentence that says what to type.
     """
-    files = _configfiles(argv)
+    parser = argparse.ArgumentParser(add_help=False, allow_abbrev=False)
+    parser.add_argument("--configfile", "--configfiles", dest="files", nargs="*", action="extend", default=[])
+    files: list[str] = parser.parse_known_args(argv[1:])[0].files
     targets = [word for word in files[1:] if not _is_configuration(Path(word))]
     if targets:
         right = shlex.join(["snakemake", *targets, *(word for word in argv[1:] if word not in targets)])
@@ -36,18 +38,6 @@ def check_order(argv: Sequence[str]) -> None:
             raise SystemExit(f"snakemake: {e}") from None
         except UnicodeDecodeError:
             raise SystemExit(f"snakemake: {word}: Snakemake reads UTF-8 alone; save it as UTF-8") from None
-
-
-def _configfiles(argv: Sequence[str]) -> list[str]:
-    """The words that ``--configfile`` takes."""
-    found: list[str] = []
-    taking = False
-    for word in argv[1:]:
-        if word.startswith("-"):
-            taking = word in _OPTIONS
-        elif taking:
-            found.append(word)
-    return found
 
 
 def _is_configuration(path: Path) -> bool:

@@ -11,7 +11,7 @@ from typing import TYPE_CHECKING, Annotated
 
 import typer
 
-from kevin.cli.options import JUDGING_PANEL, DeviceOption, load_config
+from kevin.cli.options import JUDGING_PANEL, DeviceOption, file, folder, load_config
 from kevin.core.errors import UsageError
 from kevin.core.texts import read_text
 
@@ -33,73 +33,41 @@ _WHO, _LIMITS = "Who may ask", "Limits"
 
 
 def serve(
-    port: Annotated[int, typer.Option("--port", min=0, max=65535, help="0 takes a free one.")] = 8421,
-    host: Annotated[str, typer.Option("--host", help="Address to listen on; 0.0.0.0 for all.")] = "127.0.0.1",
+    port: Annotated[int, typer.Option(min=0, max=65535, help="0 takes a free one.")] = 8421,
+    host: Annotated[str, typer.Option(help="Address to listen on; 0.0.0.0 for all.")] = "127.0.0.1",
     token_file: Annotated[
-        Path | None,
-        typer.Option(
-            "--token-file",
-            metavar="FILE",
-            help=f"Holds the token that clients send; made if it is not there. Or set {TOKEN}.",
-            rich_help_panel=_WHO,
-        ),
+        Path | None, file(f"Holds the token that clients send; made if it is not there. Or set {TOKEN}.", panel=_WHO)
     ] = None,
     no_token: Annotated[
         bool,
         typer.Option("--no-token", help="Answer every process of this machine; loopback only.", rich_help_panel=_WHO),
     ] = False,
     references: Annotated[
-        Path | None,
-        typer.Option(
-            "--references",
-            metavar="DIR",
-            help="Judge only references whose text is that of a .py file below this folder.",
-            rich_help_panel=_WHO,
-        ),
+        Path | None, folder("Judge only references whose text is that of a .py file below this folder.", panel=_WHO)
     ] = None,
     device: DeviceOption = None,
-    store: Annotated[
-        Path,
-        typer.Option(
-            "--store",
-            metavar="DIR",
-            help="Verdicts are kept here and reused.",
-            rich_help_panel=JUDGING_PANEL,
-            show_default=True,
-        ),
-    ] = _STORE,
+    store: Annotated[Path, folder("Verdicts are kept here and reused.", panel=JUDGING_PANEL)] = _STORE,
     config: Annotated[
         list[Path] | None,
-        typer.Option(
+        file(
+            "Judge, schedule and score as this configuration's sections judge, pool and reward say.",
             "--config",
             "-c",
-            metavar="FILE",
-            help="Judge, schedule and score as this configuration's sections judge, pool and reward say.",
-            rich_help_panel=JUDGING_PANEL,
+            panel=JUDGING_PANEL,
         ),
     ] = None,
     queue: Annotated[
-        int,
-        typer.Option("--queue", min=1, help="Pairs waited for at once; more get 429.", rich_help_panel=_LIMITS),
+        int, typer.Option(min=1, help="Pairs waited for at once; more get 429.", rich_help_panel=_LIMITS)
     ] = 256,
     max_body_mb: Annotated[
         int, typer.Option("--max-body", metavar="MB", min=1, help="Largest body of a request.", rich_help_panel=_LIMITS)
     ] = 8,
     reference_timeout: Annotated[
-        float,
-        typer.Option(
-            "--reference-timeout",
-            metavar="SECONDS",
-            min=1,
-            help="Time limit for looking into one.",
-            rich_help_panel=_LIMITS,
-        ),
+        float, typer.Option(metavar="SECONDS", min=1, help="Time limit for looking into one.", rich_help_panel=_LIMITS)
     ] = 60.0,
     grace: Annotated[
         float,
-        typer.Option(
-            "--grace", metavar="SECONDS", min=0, help="To finish kernels in work when stopped.", rich_help_panel=_LIMITS
-        ),
+        typer.Option(metavar="SECONDS", min=0, help="To finish kernels in work when stopped.", rich_help_panel=_LIMITS),
     ] = 60.0,
 ) -> None:
     """Serve verdicts and scores over HTTP, as rewards for training elsewhere: docs/serve.md.

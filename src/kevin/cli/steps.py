@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import logging
+import os
 from collections.abc import Callable
 from pathlib import Path
 from typing import Annotated
@@ -22,6 +23,8 @@ from kevin.cli.options import (
     TasksOption,
     TurnsOption,
     device_config,
+    file,
+    folder,
     load_config,
     report_config,
     school_config,
@@ -32,41 +35,22 @@ from kevin.core.errors import UsageError
 log = logging.getLogger(__name__)
 
 SearchOption = Annotated[
-    list[Path] | None,
-    typer.Option(
-        "--search",
-        metavar="FILE",
-        help="turns.parquet of a strategy, or answers.csv of `kevin publish`; repeatable.",
-    ),
+    list[Path] | None, file("turns.parquet of a strategy, or answers.csv of `kevin publish`; repeatable.", "--search")
 ]
 
-RunsOption = Annotated[
-    list[Path] | None, typer.Option("--run-dir", metavar="DIR", help="Folder of a training run; repeatable.")
-]
-KernelsOption = Annotated[
-    list[Path] | None, typer.Option("--kernels", metavar="FILE", help="What `kevin audit kernels` wrote; repeatable.")
-]
-MadeTasksOption = Annotated[
-    Path | None, typer.Option("--tasks", metavar="FILE", help="tasks.parquet of `kevin tasks build`.")
-]
+RunsOption = Annotated[list[Path] | None, folder("Folder of a training run; repeatable.", "--run-dir")]
+KernelsOption = Annotated[list[Path] | None, file("What `kevin audit kernels` wrote; repeatable.", "--kernels")]
+MadeTasksOption = Annotated[Path | None, file("tasks.parquet of `kevin tasks build`.", "--tasks")]
 
 FLOOR_US = 100.0
 """Below this a call's overhead hides what a kernel gains; the paper's tasks take longer than that too."""
 
 
 def base_model(
-    out: Annotated[Path, typer.Option("--out", metavar="DIR", help="Folder for model and tokenizer.")],
-    weights: Annotated[
-        Path | None,
-        typer.Option("--weights", metavar="DIR", help="What `kevin unpack-weights` made of base_model.init."),
-    ] = None,
-    past_tasks: Annotated[
-        Path | None, typer.Option("--past-tasks", metavar="FILE", help="What `kevin past tasks` wrote.")
-    ] = None,
-    past: Annotated[
-        list[Path] | None,
-        typer.Option("--past", metavar="FILE", help="turns.parquet of `kevin past written`; repeatable."),
-    ] = None,
+    out: Annotated[Path, folder("Folder for model and tokenizer.")],
+    weights: Annotated[Path | None, folder("What `kevin unpack-weights` made of base_model.init.")] = None,
+    past_tasks: Annotated[Path | None, file("What `kevin past tasks` wrote.")] = None,
+    past: Annotated[list[Path] | None, file("turns.parquet of `kevin past written`; repeatable.")] = None,
     config: ConfigOption = None,
 ) -> None:
     """Train the study's own base language model, from scratch or from `base_model.init`."""
@@ -97,7 +81,7 @@ def base_model(
 
 
 def unpack_weights(
-    out: Annotated[Path, typer.Option("--out", metavar="DIR", help="Folder for model and tokenizer.")],
+    out: Annotated[Path, folder("Folder for model and tokenizer.")],
     config: ConfigOption = None,
 ) -> None:
     """Read the pretrained weights of `base_model.init` into a folder that loads at once."""
@@ -114,10 +98,10 @@ def unpack_weights(
 
 
 def check_base_model(
-    model: Annotated[Path, typer.Option("--model", metavar="DIR", help="The base model's folder.")],
+    model: Annotated[Path, folder("The base model's folder.")],
     tasks: TasksOption,
     store: StoreOption,
-    out: Annotated[Path, typer.Option("--out", metavar="FILE", help="What was found (JSON).")],
+    out: Annotated[Path, file("What was found (JSON).")],
     config: ConfigOption = None,
 ) -> None:
     """Stop the study when the base model has not learned what is expected of it."""
@@ -149,17 +133,13 @@ def baselines(tasks: TasksOption, out: OutOption, config: ConfigOption = None) -
 def rollout(
     tasks: TasksOption,
     split: Annotated[
-        list[str],
-        typer.Option("--split", metavar="NAME", help="train, level1, level2, ... or unseen; repeatable, with --out."),
+        list[str], typer.Option(metavar="NAME", help="train, level1, level2, ... or unseen; repeatable, with --out.")
     ],
     policy: PolicyOption,
     store: StoreOption,
-    out: Annotated[
-        list[Path],
-        typer.Option("--out", metavar="FILE", help="What is written of a split, in one piece or not at all."),
-    ],
+    out: Annotated[list[Path], file("What is written of a split, in one piece or not at all.")],
     strategy: Annotated[
-        str | None, typer.Option("--strategy", metavar="NAME", help="A key of `search.strategies`. Default: none.")
+        str | None, typer.Option(metavar="NAME", help="A key of `search.strategies`. Default: none.")
     ] = None,
     config: ConfigOption = None,
 ) -> None:
@@ -206,18 +186,17 @@ def score(
 
 
 def publish(
-    out: Annotated[Path, typer.Option("--out", metavar="DIR", help="The folder to publish; written in one piece.")],
+    out: Annotated[Path, folder("The folder to publish; written in one piece.")],
     scores: ScoresOption,
     turns: ManyTurnsOption,
     tasks: TasksOption,
     store: StoreOption,
-    baselines: Annotated[Path, typer.Option("--baselines", metavar="FILE", help="What `kevin baselines` wrote.")],
+    baselines: Annotated[Path, file("What `kevin baselines` wrote.")],
     search: SearchOption = None,
     summaries: SummariesOption = None,
-    tables: Annotated[list[Path] | None, typer.Option("--tables", metavar="FILE", help="A table; repeatable.")] = None,
+    tables: Annotated[list[Path] | None, file("A table; repeatable.")] = None,
     models: Annotated[
-        list[Path] | None,
-        typer.Option("--model", metavar="DIR", help="A trained model, of which the adapter is taken; repeatable."),
+        list[Path] | None, folder("A trained model, of which the adapter is taken; repeatable.", "--model")
     ] = None,
     config: ConfigOption = None,
 ) -> None:
@@ -243,8 +222,8 @@ def publish(
 
 
 def tables(
-    published: Annotated[Path, typer.Option("--published", metavar="DIR", help="A folder of `kevin publish`.")],
-    out_dir: Annotated[Path, typer.Option("--out-dir", metavar="DIR", help="Gets each table's .csv, .md and .tex.")],
+    published: Annotated[Path, folder("A folder of `kevin publish`.")],
+    out_dir: Annotated[Path, folder("Gets each table's .csv, .md and .tex.")],
 ) -> None:
     """Make every table of a published study again, from its folder alone."""
     from kevin.report.published import Published, make_published_tables
@@ -287,18 +266,14 @@ def table(
 
 def figure(
     name: Annotated[str, typer.Argument(metavar="NAME", help="serial_scaling, fast_p, training, search, ...")],
-    out_dir: Annotated[Path, typer.Option("--out-dir", metavar="DIR", help="Gets NAME.png, .pdf and .csv.")],
+    out_dir: Annotated[Path, folder("Gets NAME.png, .pdf and .csv.")],
     scores: ScoresOption = None,
     turns: ManyTurnsOption = None,
     runs: RunsOption = None,
     tasks: MadeTasksOption = None,
     baselines: BaselinesOption = None,
-    store: Annotated[
-        Path | None, typer.Option("--store", metavar="DIR", help="Verdict store: roofline, and the case study's bound.")
-    ] = None,
-    table: Annotated[
-        Path | None, typer.Option("--table", metavar="FILE", help="A figure of a table's name: that table.")
-    ] = None,
+    store: Annotated[Path | None, folder("Verdict store: roofline, and the case study's bound.")] = None,
+    table: Annotated[Path | None, file("A figure of a table's name: that table.")] = None,
     summaries: SummariesOption = None,
     config: ConfigOption = None,
 ) -> None:
@@ -324,10 +299,8 @@ def figure(
 def report(
     tasks: TasksOption,
     out: OutOption,
-    tables: Annotated[list[Path] | None, typer.Option("--tables", metavar="FILE", help="A table; repeatable.")] = None,
-    figures: Annotated[
-        list[Path] | None, typer.Option("--figures", metavar="FILE", help="A figure's .png; repeatable.")
-    ] = None,
+    tables: Annotated[list[Path] | None, file("A table; repeatable.")] = None,
+    figures: Annotated[list[Path] | None, file("A figure's .png; repeatable.")] = None,
     scores: ScoresOption = None,
     turns: ManyTurnsOption = None,
     baselines: BaselinesOption = None,
@@ -351,12 +324,25 @@ def report(
     )
 
 
-def summary(config: ConfigOption = None) -> None:
+def summary(
+    config: ConfigOption = None,
+    provenance: Annotated[
+        Path | None,
+        typer.Option("--provenance", metavar="FILE", help="Also write where the study comes from, and its minutes."),
+    ] = None,
+) -> None:
     """Print the numbers that matter in a few lines, from the study's written tables."""
     study = report_config(config)
-    from kevin.report.summary import summary_text
+    from kevin.report.summary import study_record, summary_text
 
     typer.echo(summary_text(study), nl=False)
+    if provenance is not None:
+        from kevin.core.files import write_text
+        from kevin.core.texts import strict_json
+        from kevin.judge.sandbox.isolation import detect_isolation
+
+        here = {"cores": len(os.sched_getaffinity(0)), "isolation": str(detect_isolation())}
+        write_text(provenance, strict_json(study_record(study) | here, indent=1) + "\n")
 
 
 COMMANDS: dict[str, Callable[..., None]] = {

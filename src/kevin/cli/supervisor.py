@@ -18,8 +18,6 @@ import time
 from contextlib import suppress
 from types import FrameType
 
-from kevin.cli.follow import POLL_S, is_alive, taken_pid
-
 SAID = {
     signal.SIGINT: "interrupted; what is finished is kept",
     signal.SIGTERM: "terminated; what is finished is kept",
@@ -34,6 +32,7 @@ _TRACKER_S, _END_S = 2.0, 10.0
 """Semaphores are removed by a process that ends by itself after all others; what the kernel does not let go at once
 (a device that is busy) is not waited for longer."""
 _FIRST_WAIT_S = 0.002
+_POLL_S = 0.5
 
 _notes: int | None = None
 
@@ -82,7 +81,7 @@ def supervise() -> None:
     watched = [s for s in SAID if signal.getsignal(s) is not signal.SIG_IGN]
     for number in (*watched, signal.SIGCHLD):
         signal.signal(number, _awake)
-    workflow = taken_pid(WORKFLOW_PID)
+    workflow = _taken_pid(WORKFLOW_PID)
     import ctypes  # not before signals are handled: it takes as long as all else up to here
 
     libc = ctypes.CDLL(None, use_errno=True)
@@ -103,6 +102,38 @@ def supervise() -> None:
         os._exit(128 + signal.SIGKILL)
 
 
+def follow(variable: str, stop: signal.Signals) -> None:
+    """Send ``stop`` to this process once the process whose id stands in the environment variable has ended, even when
+    that was killed and could not say so.
+    """
+    pid = _taken_pid(variable)
+    if pid is None:
+        return
+
+    def watch() -> None:
+        while _is_alive(pid):
+            time.sleep(_POLL_S)
+        os.kill(os.getpid(), stop)
+
+    threading.Thread(target=watch, name=f"follow-{pid}", daemon=True).start()
+
+
+def _taken_pid(variable: str) -> int | None:
+    """Taken out of the environment, as children follow only whom they are told to; None without one."""
+    pid = os.environ.pop(variable, "")
+    return int(pid) if pid.isdigit() else None
+
+
+def _is_alive(pid: int) -> bool:
+    try:
+        os.kill(pid, 0)
+    except ProcessLookupError:
+        return False
+    except PermissionError:
+        pass
+    return True
+
+
 def _awake(signum: int, frame: FrameType | None) -> None:
     """Python writes the signal's number into the pipe, which is all that is wanted."""
 
@@ -117,7 +148,7 @@ class _Supervisor:
         """Until the child has ended, or has to. Does not return."""
         waited = [self._signals, self._notes]
         while self._status is None:
-            for fd in select.select(waited, [], [], None if self._workflow is None else POLL_S)[0]:
+            for fd in select.select(waited, [], [], None if self._workflow is None else _POLL_S)[0]:
                 if not (chunk := os.read(fd, 4096)):
                     waited.remove(fd)
                 elif fd == self._notes:
@@ -127,7 +158,7 @@ class _Supervisor:
                         if number in SAID:
                             self._stop(signal.Signals(number))
             self._reap()
-            if self._workflow is not None and not is_alive(self._workflow):
+            if self._workflow is not None and not _is_alive(self._workflow):
                 self._stop(signal.SIGTERM)
         if self._status < 0:
             self._stop(signal.Signals(-self._status))

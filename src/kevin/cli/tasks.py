@@ -9,7 +9,7 @@ from typing import TYPE_CHECKING, Annotated, Literal
 
 import typer
 
-from kevin.cli.options import DEFAULT_CONFIG, ConfigOption, OutOption, load_config, study_provenance
+from kevin.cli.options import DEFAULT_CONFIG, ConfigOption, OutOption, file, folder, load_config, study_provenance
 from kevin.core.errors import UsageError
 
 if TYPE_CHECKING:
@@ -21,17 +21,13 @@ log = logging.getLogger(__name__)
 app = typer.Typer(help="Build, list and show the tasks.", no_args_is_help=True)
 
 DEFAULT_TASKS = Path("results/tasks.parquet")
-FileOption = Annotated[
-    Path, typer.Option("--tasks", metavar="FILE", help="A file of `kevin tasks build`, or one Python module.")
-]
+FileOption = Annotated[Path, file("A file of `kevin tasks build`, or one Python module.", "--tasks")]
 
 
 @app.command()
 def build(
     out: OutOption,
-    split_file: Annotated[
-        Path | None, typer.Option("--split-file", metavar="FILE", help="Gets the split in readable form, as YAML.")
-    ] = None,
+    split_file: Annotated[Path | None, file("Gets the split in readable form, as YAML.")] = None,
     config: ConfigOption = None,
 ) -> None:
     """Make the training and evaluation tasks. A study step."""
@@ -51,7 +47,7 @@ def build(
 @app.command("list")
 def list_tasks(
     tasks: FileOption = DEFAULT_TASKS,
-    split: Annotated[str | None, typer.Option("--split", metavar="NAME", help="Only this split, e.g. level2.")] = None,
+    split: Annotated[str | None, typer.Option(metavar="NAME", help="Only this split, e.g. level2.")] = None,
 ) -> None:
     """List the tasks with their split, level and operators."""
     from kevin.core.files import read_parquet, read_tasks
@@ -115,12 +111,7 @@ def _find(name: str, file: Path, size: Literal["cpu", "gpu"]) -> Task:
 
 @app.command("coverage")
 def show_coverage(
-    kernelbench: Annotated[
-        Path | None,
-        typer.Option(
-            "--kernelbench", metavar="DIR", help="A checkout of KernelBench: its modules' shapes are compared."
-        ),
-    ] = None,
+    kernelbench: Annotated[Path | None, folder("A checkout of KernelBench: its modules' shapes are compared.")] = None,
 ) -> None:
     """Say how much of KernelBench's levels 1 and 2 the operators' inventory holds."""
     from kevin.tasks.kernelbench_ops import coverage

@@ -9,13 +9,15 @@ from typing import TYPE_CHECKING, Annotated
 
 import typer
 
-from kevin.cli.extras import EXTRAS, require_extra
+from kevin.cli.extras import require_study
 from kevin.cli.options import (
     ConfigOption,
     OutOption,
     StoreOption,
     TasksOption,
     device_config,
+    file,
+    folder,
     load_config,
     school_config,
 )
@@ -29,15 +31,11 @@ NUM_REHEARSED = 64
 
 
 def train(
-    run: Annotated[str, typer.Option("--run", metavar="NAME", help="A key of `runs`.")],
+    run: Annotated[str, typer.Option(metavar="NAME", help="A key of `runs`.")],
     tasks: TasksOption,
-    out: Annotated[Path, typer.Option("--out", metavar="DIR", help="Folder of the run; a killed run goes on there.")],
-    init: Annotated[
-        Path | None, typer.Option("--init", metavar="DIR", help="Initial model, in place of that of `train.init`.")
-    ] = None,
-    store: Annotated[
-        Path | None, typer.Option("--store", metavar="DIR", help="Verdict store. Default: the study's own.")
-    ] = None,
+    out: Annotated[Path, folder("Folder of the run; a killed run goes on there.")],
+    init: Annotated[Path | None, folder("Initial model, in place of that of `train.init`.")] = None,
+    store: Annotated[Path | None, folder("Verdict store. Default: the study's own.")] = None,
     config: ConfigOption = None,
 ) -> None:
     """Train a policy on kernels that are judged for real.
@@ -55,8 +53,8 @@ def train(
 
 
 def export_policy(
-    run: Annotated[Path, typer.Option("--run-dir", metavar="DIR", help="Folder of a training run.")],
-    out: Annotated[Path, typer.Option("--out", metavar="DIR", help="Gets model and tokenizer.")],
+    run: Annotated[Path, folder("Folder of a training run.", "--run-dir")],
+    out: Annotated[Path, folder("Gets model and tokenizer.")],
 ) -> None:
     """Copy the model of a run's last checkpoint: an ordinary policy for `kevin rollout`, vLLM or anything else."""
     from kevin.train.checkpoint import export_policy as export
@@ -66,23 +64,22 @@ def export_policy(
 
 def plan(
     run: Annotated[
-        str | None, typer.Option("--run", metavar="NAME", help="A key of `runs`. Default: the section `train` alone.")
+        str | None, typer.Option(metavar="NAME", help="A key of `runs`. Default: the section `train` alone.")
     ] = None,
     model: Annotated[
         str | None,
         typer.Option(
-            "--model",
             metavar="MODEL",
             help="Any causal language model in Hugging Face's format in place of that of `train.init`: a folder, a "
             "config.json, or a hub id that is in this machine's cache. Weights are not needed.",
         ),
     ] = None,
     gpus: Annotated[
-        int | None, typer.Option("--gpus", min=1, help="Devices that share the training. Default: the scale's.")
+        int | None, typer.Option(min=1, help="Devices that share the training. Default: the scale's.")
     ] = None,
     assume: Annotated[
         list[str] | None,
-        typer.Option("--assume", metavar="NAME=VALUE", help="One of the assumptions printed, changed; repeatable."),
+        typer.Option(metavar="NAME=VALUE", help="One of the assumptions printed, changed; repeatable."),
     ] = None,
     config: ConfigOption = None,
 ) -> None:
@@ -116,25 +113,13 @@ def _with_model(study: Study, policy: str, model: str) -> Study:
 
 
 def random_model(
-    like: Annotated[
-        Path, typer.Option("--like", metavar="PATH", help="config.json of a causal language model, or its folder.")
-    ],
-    out: Annotated[Path, typer.Option("--out", metavar="DIR", help="Gets model and tokenizer.")],
-    tokenizer: Annotated[
-        Path | None,
-        typer.Option(
-            "--tokenizer", metavar="DIR", help="Folder of a model whose tokenizer is taken. Else one is made."
-        ),
-    ] = None,
+    like: Annotated[Path, typer.Option(metavar="PATH", help="config.json of a causal language model, or its folder.")],
+    out: Annotated[Path, folder("Gets model and tokenizer.")],
+    tokenizer: Annotated[Path | None, folder("Folder of a model whose tokenizer is taken. Else one is made.")] = None,
     tasks: Annotated[
-        Path | None,
-        typer.Option(
-            "--tasks",
-            metavar="FILE",
-            help="tasks.parquet: the kernel writer's answers to them are judged, not its own.",
-        ),
+        Path | None, file("tasks.parquet: the kernel writer's answers to them are judged, not its own.")
     ] = None,
-    seed: Annotated[int, typer.Option("--seed", min=0, help="Of the weights.")] = 0,
+    seed: Annotated[int, typer.Option(min=0, help="Of the weights.")] = 0,
     config: ConfigOption = None,
 ) -> None:
     """Write a model in the shapes of another, with random weights, to rehearse a training without its weights."""
@@ -152,9 +137,9 @@ def random_model(
 
 
 def merge_adapter(
-    base: Annotated[Path, typer.Option("--base", metavar="DIR", help="Folder of the model that it was trained on.")],
-    adapter: Annotated[Path, typer.Option("--adapter", metavar="DIR", help="Folder of the adapter, as peft saves it.")],
-    out: Annotated[Path, typer.Option("--out", metavar="DIR", help="Gets model and tokenizer.")],
+    base: Annotated[Path, folder("Folder of the model that it was trained on.")],
+    adapter: Annotated[Path, folder("Folder of the adapter, as peft saves it.")],
+    out: Annotated[Path, folder("Gets model and tokenizer.")],
 ) -> None:
     """Merge an adapter into its base: an ordinary policy for `kevin rollout`, vLLM or anything else."""
     from kevin.train.checkpoint import merge_adapter as merge
@@ -192,7 +177,7 @@ def past_tasks(out: OutOption, config: ConfigOption = None) -> None:
 
 @pasts.command("written")
 def judge_past(
-    tasks: Annotated[Path, typer.Option("--tasks", metavar="FILE", help="What `kevin past tasks` wrote.")],
+    tasks: Annotated[Path, file("What `kevin past tasks` wrote.")],
     store: StoreOption,
     out: OutOption,
     config: ConfigOption = None,
@@ -213,13 +198,13 @@ audits = typer.Typer(
 
 @audits.callback()
 def needs_the_study() -> None:
-    require_extra("study", "this command", *EXTRAS["study"])
+    require_study()
 
 
 @audits.command("kernels")
 def audit_kernels(
-    run: Annotated[str, typer.Option("--run", metavar="NAME", help="A key of `runs`.")],
-    folder: Annotated[Path, typer.Option("--run-dir", metavar="DIR", help="Its folder.")],
+    run: Annotated[str, typer.Option(metavar="NAME", help="A key of `runs`.")],
+    folder: Annotated[Path, folder("Its folder.", "--run-dir")],
     tasks: TasksOption,
     store: StoreOption,
     out: OutOption,

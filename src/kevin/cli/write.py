@@ -8,7 +8,7 @@ from typing import Annotated
 
 import typer
 
-from kevin.cli.options import ConfigOption, DeviceOption, device_config
+from kevin.cli.options import ConfigOption, DeviceOption, device_config, folder
 
 log = logging.getLogger(__name__)
 
@@ -21,21 +21,11 @@ def write(
         typer.Argument(metavar="FILE", help="A Python module with Model, get_inputs() and get_init_inputs()."),
     ],
     policy: Annotated[
-        str,
-        typer.Option(
-            "--policy",
-            metavar="NAME",
-            help="A key of `policies`, a model's folder, or a file of recorded answers.",
-        ),
+        str, typer.Option(metavar="NAME", help="A key of `policies`, a model's folder, or a file of recorded answers.")
     ],
-    out: Annotated[
-        Path | None,
-        typer.Option("--out", metavar="DIR", help="Gets the kernel and its verdict. Default: <FILE's name>_kernel."),
-    ] = None,
-    trajectories: Annotated[
-        int | None, typer.Option("--trajectories", min=1, help="In place of `rollout.num_trajectories`.")
-    ] = None,
-    turns: Annotated[int | None, typer.Option("--turns", min=1, help="In place of `rollout.num_turns`.")] = None,
+    out: Annotated[Path | None, folder("Gets the kernel and its verdict. Default: <FILE's name>_kernel.")] = None,
+    trajectories: Annotated[int | None, typer.Option(min=1, help="In place of `rollout.num_trajectories`.")] = None,
+    turns: Annotated[int | None, typer.Option(min=1, help="In place of `rollout.num_turns`.")] = None,
     device: DeviceOption = None,
     as_json: Annotated[bool, typer.Option("--json", help="Print what was found as JSON.")] = False,
     config: ConfigOption = None,

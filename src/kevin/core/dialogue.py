@@ -295,7 +295,7 @@ def base_prompt(task: Task, dialect: Dialect, language: Language, *, with_exampl
     )
 
 
-def past_answer(turn: Turn, fence: str) -> str:
+def past_answer(turn: Turn | Parsed, fence: str) -> str:
     """What a later turn sees of an earlier answer: kernel and summary, never the chain of thought."""
     if turn.kernel is None:
         return "(no code)"

@@ -12,6 +12,7 @@
         │   ├── DeviceFullError       its memory does not suffice
         │   └── DeviceLostError       a GPU that failed in the middle of the work
         ├── SandboxError          the isolation could not be set up
+        ├── DiskFullError         no space is left for results
         └── PolicyError           the model or its endpoint did not answer usably
 """
 
@@ -55,6 +56,10 @@ class DeviceLostError(DeviceError):
 
 
 class SandboxError(HarnessError):
+    pass
+
+
+class DiskFullError(HarnessError):
     pass
 
 

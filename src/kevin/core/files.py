@@ -14,7 +14,7 @@ from typing import TYPE_CHECKING, Any, BinaryIO, TypeVar
 
 from pydantic import ValidationError
 
-from kevin.core.errors import DataError, KevinError, first_line
+from kevin.core.errors import DataError, DiskFullError, KevinError, first_line
 from kevin.core.fields import problem
 from kevin.core.scratch import new_locked_file, remove_stale
 from kevin.core.texts import split_lines, strict_json
@@ -31,6 +31,14 @@ T = TypeVar("T")
 DISK_FULL = (errno.ENOSPC, errno.EDQUOT)
 """What the system says where a device is full, or a user's share of it used up."""
 _PROBE_BYTES = 1 << 20
+
+
+def disk_full(error: Exception) -> DiskFullError | None:
+    """What a full device is told as; None for another error."""
+    if not isinstance(error, OSError) or error.errno not in DISK_FULL:
+        return None
+    where = f"{error.filename}: " if error.filename else ""
+    return DiskFullError(f"{where}no space left on the device; free some and start again, what is finished is kept")
 
 
 @contextmanager

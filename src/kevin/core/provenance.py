@@ -2,20 +2,24 @@
 
 from __future__ import annotations
 
+import fcntl
+import json
 import os
 import platform
 import subprocess
 import sys
-from collections.abc import Mapping
+from collections.abc import Iterable, Mapping
 from datetime import UTC, datetime
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
-from kevin.core.errors import DeviceError
+from kevin.core.errors import DataError, DeviceError
 
 if TYPE_CHECKING:
     from kevin.core.types import Device
 
+PROVENANCE = "provenance.json"
+"""Of a folder of tables: where they come from. What stands under ``tables`` is of one table, all else of each."""
 _PACKAGES = ("kevin-study", "torch", "transformers", "trl", "vllm", "deepspeed", "snakemake", "pandas", "numpy")
 
 
@@ -122,6 +126,49 @@ def provenance(config_digest: str | None = None, **extra: Any) -> dict[str, Any]
         "versions": package_versions(),
         **extra,
     }
+
+
+def read_provenance(folder: Path, table: str = "") -> dict[str, Any]:
+    """What is recorded of a folder's tables, and of the one of this file name; empty where nothing is.
+
+    Raises DataError for a record that cannot be read.
+    """
+    record = _read_record(folder / PROVENANCE)
+    of_table: dict[str, Any] = record.pop("tables", {}).get(table, {})
+    return record | of_table
+
+
+def record_tables(folder: Path, tables: Iterable[str], record: Mapping[str, Any]) -> Path:
+    """Enter where these tables of a folder come from; what is recorded of others stays. Returns the record's path.
+
+    Raises DataError as `read_provenance`.
+    """
+    from kevin.core.files import write_text  # imports more than the rest of this module
+    from kevin.core.texts import strict_json
+
+    path = folder / PROVENANCE
+    folder.mkdir(parents=True, exist_ok=True)
+    lock = os.open(folder, os.O_RDONLY)  # two tables of one folder may be finished at once
+    try:
+        fcntl.flock(lock, fcntl.LOCK_EX)
+        found = _read_record(path)
+        found["tables"] = found.get("tables", {}) | {table: dict(record) for table in tables}
+        write_text(path, strict_json(found, indent=1, sort_keys=True) + "\n")
+    finally:
+        os.close(lock)
+    return path
+
+
+def _read_record(path: Path) -> dict[str, Any]:
+    try:
+        found = json.loads(path.read_text("utf-8"))
+    except FileNotFoundError:
+        return {}
+    except (OSError, ValueError) as e:
+        raise DataError(f"{path}: cannot be read ({e}); restore it or take it away") from None
+    if not isinstance(found, dict):
+        raise DataError(f"{path}: expected a mapping of keys at the top level; restore it or take it away")
+    return found
 
 
 def machine_names(record: Mapping[str, Any], device: str) -> tuple[str, ...]:

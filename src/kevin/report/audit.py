@@ -12,6 +12,7 @@ import pandas as pd
 
 from kevin.core.config import Study
 from kevin.core.types import Outcome
+from kevin.report.metrics import with_ends
 
 AUDIT_KIND = "audit"
 """Kind of the files that `kevin audit kernels` writes, a row for each judged turn of a training."""
@@ -39,20 +40,10 @@ REASONS = frozenset(
 ALL, ANY, PAID = "all", "any", "paid_only_unguarded"
 """Every judged turn; those of at least one kind; those that are not correct here, and paid without guards."""
 _Z = 1.959963984540054
-COLUMNS = (
-    "run",
-    "guards",
-    "step",
-    "kind",
-    "num_kernels",
-    "num_judged",
-    "share",
-    "share_low",
-    "share_high",
-    "paid",
-    "paid_unguarded",
-    "num_unmeasured",
-)
+COLUMNS = [
+    *("run", "guards", "step", "kind", "num_kernels", "num_judged", *with_ends("share")),
+    *("paid", "paid_unguarded", "num_unmeasured"),
+]
 
 
 def wilson(count: int, of: int) -> tuple[float, float]:
@@ -112,21 +103,8 @@ def audit_table(turns: pd.DataFrame, study: Study) -> pd.DataFrame:
         for step, judged in steps:
             for kind in (ALL, ANY, PAID, *own):
                 chosen = judged[[kind in kinds for kinds in judged["kinds"]]]
-                low, high = wilson(len(chosen), len(judged))
-                rows.append(
-                    {
-                        "run": run,
-                        "guards": how,
-                        "step": step,
-                        "kind": kind,
-                        "num_kernels": len(chosen),
-                        "num_judged": len(judged),
-                        "share": len(chosen) / len(judged),
-                        "share_low": low,
-                        "share_high": high,
-                        "paid": float(chosen["score"].sum()),
-                        "paid_unguarded": float(chosen["unguarded_score"].sum()),
-                        "num_unmeasured": int(chosen["unguarded_score"].isna().sum()),
-                    }
-                )
-    return pd.DataFrame(rows, columns=list(COLUMNS)).astype({"step": "Int64"})
+                share = (len(chosen) / len(judged), *wilson(len(chosen), len(judged)))
+                unguarded = chosen["unguarded_score"]
+                paid = (chosen["score"].sum(), unguarded.sum(), unguarded.isna().sum())
+                rows.append([run, how, step, kind, len(chosen), len(judged), *share, *paid])
+    return pd.DataFrame(rows, columns=COLUMNS).astype({"step": "Int64"})

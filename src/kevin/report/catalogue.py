@@ -16,22 +16,21 @@ import pandas as pd
 from kevin.core.config import Study
 from kevin.core.errors import DataError, UsageError
 from kevin.core.files import read_parquet, read_table, read_tasks
+from kevin.core.types import Task
 from kevin.report import paper, show
 from kevin.report.audit import AUDIT_KIND, audit_table
 from kevin.report.budgets import read_plain_search
-from kevin.report.captions import captions
-from kevin.report.cells import Shown
+from kevin.report.captions import NOTE, captions, read_note, read_summaries
 from kevin.report.claims import claims_table
-from kevin.report.differences import differences_table
 from kevin.report.field import field_table, read_rollouts
-from kevin.report.forms import write_table
-from kevin.report.notes import NOTE, read_note, read_summaries
-from kevin.report.pass_at_k import pass_at_k_table
+from kevin.report.forms import Shown, write_table
 from kevin.report.primary import primary_table
 from kevin.report.scores import hardware, read_scores
-from kevin.report.search import read_search, search_table, search_turns_table
+from kevin.report.search import SearchRollout, read_search, search_table, search_turns_table
 from kevin.report.tables import (
     compile_speedups,
+    differences_table,
+    pass_at_k_table,
     policies_table,
     read_baselines,
     serial_parallel_table,
@@ -39,9 +38,8 @@ from kevin.report.tables import (
     tasks_table,
 )
 from kevin.report.training import rl_gain_table, step_time_table
-from kevin.report.trajectories import turns_by_policy
 from kevin.report.turns import mended_table, turns_table
-from kevin.report.verdicts import traffic_bytes
+from kevin.report.viewer import files_by_policy
 
 
 class Files(NamedTuple):
@@ -58,7 +56,7 @@ class Files(NamedTuple):
     kernels: Sequence[Path] = ()
     """What `kevin audit kernels` wrote."""
     summaries: Sequence[Path] = ()
-    """``summary.json`` of the trainings behind all of these, see `kevin.report.notes`."""
+    """``summary.json`` of the trainings behind all of these, see `kevin.report.captions`."""
     tasks: Path | None = None
     baselines: Path | None = None
     store: Path | None = None
@@ -67,100 +65,118 @@ class Files(NamedTuple):
     """A written table of the figure's own name."""
 
 
-Maker = Callable[[Files, Study], pd.DataFrame]
+class Read:
+    """These files, each read when it is asked for."""
+
+    def __init__(self, files: Files, study: Study) -> None:
+        self.files, self.study = files, study
+        self.runs, self.store = files.runs, files.store
+
+    @property
+    def scores(self) -> pd.DataFrame:
+        return read_scores(self.files.scores, self.study)
+
+    @property
+    def turns(self) -> dict[str, list[Path]]:
+        return files_by_policy(self.files.turns, self.study)
+
+    @property
+    def search(self) -> pd.DataFrame:
+        """Of strategies that change the number of turns alone."""
+        return read_plain_search(self.files.search, self.study)
+
+    @property
+    def rollouts(self) -> list[SearchRollout]:
+        """Of all strategies."""
+        return read_search(self.files.search, self.files.tasks or Path(), self.study)
+
+    @property
+    def baselines(self) -> pd.DataFrame:
+        return read_baselines(self.files.baselines)
+
+    @property
+    def tasks(self) -> list[Task]:
+        return read_tasks(self.files.tasks) if self.files.tasks else []
+
+    @property
+    def table(self) -> pd.DataFrame:
+        return read_table(self.files.table or Path()).drop(columns=NOTE, errors="ignore")
 
 
 class Table(NamedTuple):
     reads: str
     """Names of `Files`; after a question mark those without which it can be made."""
-    make: Maker
+    make: Callable[[Read], pd.DataFrame]
     show: Callable[[pd.DataFrame, Study], Shown]
 
 
 class Figure(NamedTuple):
     reads: str
     module: str
-    """Of `kevin.report.figures`; its function of the figure's name draws it."""
+    """Of `kevin.report.figures`; its function of the figure's name draws it, from what it reads and the study."""
 
 
 SPLITS = ("level1", "level2", "level3", "level4", "unseen")
 """Each with a table of its name."""
 
 
-def _of_scores(make: Callable[[pd.DataFrame, Study], pd.DataFrame]) -> Maker:
-    return lambda files, study: make(read_scores(files.scores, study), study)
-
-
-def _primary(files: Files, study: Study) -> pd.DataFrame:
-    compiled = compile_speedups(read_baselines(files.baselines))
-    return primary_table(read_scores(files.scores, study), compiled, study, read_plain_search(files.search, study))
-
-
-def _claims(files: Files, study: Study) -> pd.DataFrame:
-    frame, search = read_scores(files.scores, study), read_plain_search(files.search, study)
-    return claims_table(frame, study, hardware(files.scores, study), search)
-
-
-def _table2(files: Files, study: Study) -> pd.DataFrame:
-    return table2(read_scores(files.scores, study), study, read_plain_search(files.search, study))
-
-
-def _table1(files: Files, study: Study) -> pd.DataFrame:
-    return policies_table(read_scores(files.scores, study), read_baselines(files.baselines), study, paper.table1())
-
-
-def _of_split(split: str) -> Maker:
-    def make(files: Files, study: Study) -> pd.DataFrame:
-        frame = read_scores(files.scores, study)
-        own = frame[frame["split"] == split]
+def _split(split: str) -> Table:
+    def make(read: Read) -> pd.DataFrame:
+        scores = read.scores
+        own = scores[scores["split"] == split]
         if own.empty:
             raise DataError(f"table {split}: none of the score files holds the split {split}")
-        return policies_table(own, read_baselines(files.baselines), study, paper.level(split))
+        return policies_table(own, read.baselines, read.study, paper.level(split))
 
-    return make
-
-
-def _tasks(files: Files, study: Study) -> pd.DataFrame:
-    return tasks_table(read_scores(files.scores, study), read_baselines(files.baselines), study)
+    return Table("scores ?baselines", make, show.policies)
 
 
-def _search(make: Callable[..., pd.DataFrame]) -> Maker:
-    def of_rollouts(files: Files, study: Study) -> pd.DataFrame:
-        assert files.tasks is not None
-        return make(read_search(files.search, files.tasks, study), study)
-
-    return of_rollouts
+def _of_scores(
+    make: Callable[[pd.DataFrame, Study], pd.DataFrame], show: Callable[[pd.DataFrame, Study], Shown]
+) -> Table:
+    return Table("scores", lambda read: make(read.scores, read.study), show)
 
 
-def _field(files: Files, study: Study) -> pd.DataFrame:
-    assert files.tasks is not None
-    return field_table(read_rollouts(files.turns, files.tasks, study), read_summaries(files.summaries), study)
+def _primary(read: Read) -> pd.DataFrame:
+    return primary_table(read.scores, compile_speedups(read.baselines), read.study, read.search)
 
 
-def _audit(files: Files, study: Study) -> pd.DataFrame:
-    frames = [read_parquet(path, AUDIT_KIND)[0] for path in files.kernels]
-    turns = pd.concat(frames, ignore_index=True)
+def _claims(read: Read) -> pd.DataFrame:
+    return claims_table(read.scores, read.study, hardware(read.files.scores, read.study), read.search)
+
+
+def _table1(read: Read) -> pd.DataFrame:
+    return policies_table(read.scores, read.baselines, read.study, paper.table1())
+
+
+def _field(read: Read) -> pd.DataFrame:
+    rollouts = read_rollouts(read.files.turns, read.files.tasks or Path(), read.study)
+    return field_table(rollouts, read_summaries(read.files.summaries), read.study)
+
+
+def _audit(read: Read) -> pd.DataFrame:
+    turns = pd.concat([read_parquet(path, AUDIT_KIND)[0] for path in read.files.kernels], ignore_index=True)
     if turns.empty:
         raise DataError("no judged turn of a training was given: is there a run under `runs`?")
-    return audit_table(turns, study)
+    return audit_table(turns, read.study)
 
 
 TABLES = {
     "primary": Table("scores ?baselines ?search", _primary, show.primary),
     "claims": Table("scores ?search", _claims, show.claims),
     "table1": Table("scores ?baselines", _table1, show.table1),
-    "table2": Table("scores ?search", _table2, show.table2),
-    **{split: Table("scores ?baselines", _of_split(split), show.policies) for split in SPLITS},
-    "differences": Table("scores", _of_scores(differences_table), show.differences),
-    "serial_parallel": Table("scores", _of_scores(serial_parallel_table), show.budget),
-    "turns": Table("scores", _of_scores(turns_table), show.turns),
-    "mended": Table("scores", _of_scores(mended_table), show.mended),
-    "pass_at_k": Table("scores", _of_scores(pass_at_k_table), show.pass_at_k),
-    "tasks": Table("scores ?baselines", _tasks, show.tasks),
-    "rl_gain": Table("scores", _of_scores(rl_gain_table), show.rl_gain),
-    "step_time": Table("runs", lambda files, study: step_time_table(files.runs), show.step_time),
-    "search": Table("search tasks", _search(search_table), show.search),
-    "search_turns": Table("search tasks", _search(search_turns_table), show.turns),
+    "table2": Table("scores ?search", lambda read: table2(read.scores, read.study, read.search), show.table2),
+    **{split: _split(split) for split in SPLITS},
+    "differences": _of_scores(differences_table, show.differences),
+    "serial_parallel": _of_scores(serial_parallel_table, show.budget),
+    "turns": _of_scores(turns_table, show.turns),
+    "mended": _of_scores(mended_table, show.mended),
+    "pass_at_k": _of_scores(pass_at_k_table, show.pass_at_k),
+    "tasks": Table("scores ?baselines", lambda read: tasks_table(read.scores, read.baselines, read.study), show.tasks),
+    "rl_gain": _of_scores(rl_gain_table, show.rl_gain),
+    "step_time": Table("runs", lambda read: step_time_table(read.runs), show.step_time),
+    "search": Table("search tasks", lambda read: search_table(read.rollouts, read.study), show.search),
+    "search_turns": Table("search tasks", lambda read: search_turns_table(read.rollouts, read.study), show.turns),
     "field": Table("turns tasks", _field, show.field),
     "audit": Table("kernels", _audit, show.audit),
 }
@@ -171,13 +187,10 @@ FIGURES = {
     "serial_parallel_map": Figure("scores", "split_map"),
     "fast_p": Figure("scores ?baselines", "scaling"),
     "roofline": Figure("scores store ?tasks", "roofline"),
-    "outcomes": Figure("scores", "turns"),
-    "turns": Figure("scores", "turns"),
+    "outcomes": Figure("scores", "scaling"),
     "layernorm_case_study": Figure("turns ?baselines ?store", "case_study"),
     "search": Figure("table", "scaling"),
     "training": Figure("runs", "training"),
-    "training_turns": Figure("runs", "training"),
-    "stability": Figure("runs", "training"),
     "ablations": Figure("runs", "training"),
     "audit": Figure("table", "training"),
 }
@@ -185,7 +198,14 @@ OF_SCORES = [name for name, table in TABLES.items() if "scores" in table.reads.s
 """Tables that every study has, those of splits that it lacks apart."""
 OF_TRAINING = ("rl_gain", "step_time")
 DRAWN_ALWAYS = [name for name, own in FIGURES.items() if own.module != "training" and name != "search"]
-DRAWN_OF_TRAINING = ("training", "training_turns", "stability")
+DRAWN_OF_TRAINING = ("training",)
+REPLACED = {
+    "stability": "the figure training shows the Not-Okay ratio, gradient norms and which of the remedies each run had",
+    "training_turns": "metrics.jsonl of a run has the score of each turn, the figure training that of all",
+    "turns": "the table turns has its numbers",
+    "speedup_distribution": "the figure fast_p shows it",
+}
+"""Figures of earlier versions, and what is in their place."""
 
 
 def reads(entry: Table | Figure) -> list[str]:
@@ -199,7 +219,7 @@ def make_table(name: str, out: Path, *, study: Study, **files: Any) -> Path:
     Raises UsageError for a name that is not known, or a file of `Files` that the table needs and was not given.
     """
     given = _given("table", name, TABLES, files)
-    frame = TABLES[name].make(given, study)
+    frame = TABLES[name].make(Read(given, study))
     note = read_note(given.summaries, study, given.scores)
     return write_table(out, frame, TABLES[name].show, study, captions()[f"tables/{name}"], note)
 
@@ -216,25 +236,20 @@ def make_figure(name: str, out_dir: Path, *, study: Study, **files: Any) -> list
     if given.table is not None and NOTE in (said := read_table(given.table)) and len(said):
         note = str(said[NOTE].iloc[0])
     with look.theme():
-        figure, data = draw(*_read(name, given, study), study)
+        read = Read(given, study)
+        figure, data = draw(*(getattr(read, option) for option in reads(FIGURES[name])), study)
         return list(look.save(figure, data, out_dir, name, captions()[f"figures/{name}"].title, note))
 
 
-def _read(name: str, files: Files, study: Study) -> list[Any]:
-    """What the function that draws a figure takes before the study."""
-    readers: dict[str, Callable[[], Any]] = {
-        "scores": lambda: read_scores(files.scores, study),
-        "turns": lambda: turns_by_policy(files.turns, study),
-        "runs": lambda: files.runs,
-        "table": lambda: read_table(files.table or Path()).drop(columns=NOTE, errors="ignore"),
-        "store": lambda: files.store,
-        "baselines": lambda: read_baselines(files.baselines),
-        "tasks": lambda: traffic_bytes(read_tasks(files.tasks)) if files.tasks else {},
-    }
-    return [readers[option]() for option in reads(FIGURES[name])]
+def require_figure(name: str) -> None:
+    """Raises UsageError for a figure that was drawn once, with what is in its place."""
+    if name in REPLACED:
+        raise UsageError(f"there is no figure {name} any more: {REPLACED[name]}")
 
 
 def _given(kind: str, name: str, known: dict[str, Any], files: dict[str, Any]) -> Files:
+    if kind == "figure":
+        require_figure(name)
     if name not in known:
         raise UsageError(f"no {kind} {name!r}; there are {', '.join(known)}")
     given = Files(**{option: value for option, value in files.items() if value is not None})

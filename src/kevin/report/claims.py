@@ -23,12 +23,10 @@ import pandas as pd
 from kevin.core.config import Study
 from kevin.core.types import Outcome
 from kevin.report import paper
-from kevin.report.estimates import Estimate, exp, mean_estimate, minus, ratio, smallest_shown
-from kevin.report.evidence import BASE, MULTI, SINGLE, Evidence, NotMeasured, shared_tasks
-from kevin.report.metrics import Interval
+from kevin.report.budgets import BASE, MULTI, SINGLE, Evidence, NotMeasured, shared_tasks
+from kevin.report.metrics import Estimate, Interval, exp, mean_estimate, minus, ratio, smallest_shown
 from kevin.report.primary import Primary
-from kevin.report.recipes import Recipe
-from kevin.report.scores import policy_label
+from kevin.report.recipes import Recipe, policy_label
 
 SHOWN, REFUTED, NOT_SHOWN, NOT_MEASURED = "shown", "refuted", "not shown", "not measured"
 MIN_TASKS = 5
@@ -77,7 +75,7 @@ def _endpoint(evidence: Evidence) -> Found:
     primary = Primary(evidence)
     endpoint = primary.endpoint()
     interval = exp(primary.measured(endpoint)).interval
-    setting = f"{endpoint.name} and {endpoint.num_kernels} × 1"
+    setting = f"{endpoint.shape} and {endpoint.shape.as_first_answers}"
     sides = (endpoint.policy, endpoint.against)
     return Found(interval, sides, len(primary.tasks), setting, evidence.study.report.timing_resolution)
 
@@ -129,7 +127,7 @@ def _serial_over_parallel(parts: Sequence[str]) -> Callable[[Evidence], Found]:
             raise NotMeasured("no first answer is correct: there is nothing to divide by")
         estimate = ratios[0] if len(ratios) == 1 else minus(*ratios)
         clock = evidence.study.report.timing_resolution * ratios[-1].value
-        return Found(estimate.interval, sides, len(tasks), f"{pairs[0][1].name} and {pairs[0][0].name}", clock)
+        return Found(estimate.interval, sides, len(tasks), f"{pairs[0][1].shape} and {pairs[0][0].shape}", clock)
 
     return measured
 

@@ -18,7 +18,8 @@ import yaml
 
 from kevin.core.errors import DataError, first_line
 from kevin.core.files import read_table
-from kevin.core.provenance import machine_names
+from kevin.core.provenance import machine_names, read_provenance
+from kevin.report.forms import records
 from kevin.report.paper import OURS
 
 DIFFERS, AGREES, LEFT_OUT = "differs", "agrees", "not compared"
@@ -128,8 +129,7 @@ def _table_cells(name: str, frames: Sequence[pd.DataFrame], paths: Sequence[Path
 
 
 def _by_key(frame: pd.DataFrame, keys: Sequence[str]) -> dict[tuple[str, ...], Row]:
-    rows = [{str(column): value for column, value in row.items()} for row in frame.to_dict("records")]
-    return dict(zip(_key_values(frame, keys), rows, strict=True))
+    return dict(zip(_key_values(frame, keys), records(frame), strict=True))
 
 
 def _row_keys(frames: Sequence[pd.DataFrame], paths: Sequence[Path]) -> list[str]:
@@ -231,12 +231,12 @@ def read_origin(path: Path) -> Origin:
     folder = path if path.is_dir() else path.parent
     if path.is_file() and folder.name == "tables":
         folder = folder.parent
-    provenance = _mapping(folder / "provenance.json") or _metadata(folder)
+    provenance = read_provenance(folder, "" if path.is_dir() else path.name) or _metadata(folder)
     return Origin(_mapping(folder / "config.yaml"), provenance, _mapping(folder / "split.yaml").get("parts") or {})
 
 
 def _mapping(path: Path) -> dict[str, Any]:
-    """A YAML or JSON file's keys; none where there is no file."""
+    """A YAML file's keys; none where there is no file."""
     try:
         found = yaml.safe_load(path.read_text("utf-8"))
     except FileNotFoundError:

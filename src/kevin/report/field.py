@@ -9,19 +9,18 @@ authors published, of other tasks, models and hardware.
 from __future__ import annotations
 
 import logging
-from collections.abc import Iterator, Sequence
+from collections.abc import Sequence
 from pathlib import Path
 from typing import Any, NamedTuple
 
 import pandas as pd
 
 from kevin.core.config import Study
-from kevin.core.errors import DataError
-from kevin.core.files import read_tasks, read_turns
 from kevin.report import metrics
-from kevin.report.notes import TrainingSummary
+from kevin.report.captions import TrainingSummary
+from kevin.report.metrics import mean_estimate, with_ends
 from kevin.report.paper import OURS
-from kevin.report.scores import score_frame
+from kevin.report.search import read_rollout
 
 logger = logging.getLogger(__name__)
 
@@ -81,7 +80,7 @@ BAM = System("bam", "BAM", "nothing: it trains no kernels", "–", "–", "–",
 
 COLUMNS = [
     "source", "system", "label", "here", "policy", "strategy", "kernels_training", "kernels_test", "num_tasks",
-    *(f"{name}{end}" for name in ("correct", "speedup", "fast_1") for end in ("", "_low", "_high")),
+    *with_ends("correct", "speedup", "fast_1"),
     "published", "published_source", "published_tasks", "published_hardware",
 ]  # fmt: skip
 """``kernels_training``: judged while its policy was trained; ``kernels_test``: of one task."""
@@ -141,10 +140,7 @@ def _cells(scores: pd.DataFrame, study: Study) -> dict[str, Any]:
     judged = metrics.usable(scores).groupby(metrics.TASK).size()
     cells: dict[str, Any] = {"num_tasks": len(values), "kernels_test": float(judged.mean()) if len(judged) else 0.0}
     for name in ("correct", "speedup", "fast_1"):
-        interval = metrics.mean_interval(
-            values[f"{name}_best"], num_resamples=study.report.num_bootstrap, seed=study.seed
-        )
-        cells |= {name: interval.value, f"{name}_low": interval.low, f"{name}_high": interval.high}
+        cells |= mean_estimate(values[f"{name}_best"], study).interval.cells(name)
     return cells
 
 
@@ -169,21 +165,7 @@ def _warn_of_unequal(table: pd.DataFrame) -> None:
 
 def read_rollouts(turns: Sequence[Path], tasks: Path, study: Study) -> dict[tuple[str, str | None], pd.DataFrame]:
     """Rollouts of all splits as score frames, by policy and strategy. Raises DataError for what is no rollout."""
-    every = read_tasks(tasks)
-    return {key: pd.concat(frames, ignore_index=True) for key, frames in _grouped(_frames(turns, every, study)).items()}
-
-
-def _frames(turns: Sequence[Path], every: Any, study: Study) -> Iterator[tuple[tuple[str, str | None], pd.DataFrame]]:
-    for path in turns:
-        found, meta = read_turns(path)
-        if not (meta.get("policy") and meta.get("split")):
-            raise DataError(f"{path}: not a rollout of a policy; make it again with: snakemake {path}")
-        frame = score_frame(found, every, study.reward, policy=meta["policy"], split=meta["split"])
-        yield (meta["policy"], meta.get("strategy")), frame
-
-
-def _grouped(frames: Iterator[tuple[tuple[str, str | None], pd.DataFrame]]) -> dict[Any, list[pd.DataFrame]]:
-    found: dict[Any, list[pd.DataFrame]] = {}
-    for key, frame in frames:
-        found.setdefault(key, []).append(frame)
-    return found
+    found: dict[tuple[str, str | None], list[pd.DataFrame]] = {}
+    for rollout in (read_rollout(path, tasks, study) for path in turns):
+        found.setdefault((rollout.policy, rollout.strategy), []).append(rollout.scores)
+    return {key: pd.concat(frames, ignore_index=True) for key, frames in found.items()}

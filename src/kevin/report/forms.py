@@ -1,20 +1,189 @@
-"""A table as people read it, in three forms by pandas: Markdown, LaTeX (booktabs), and HTML for the page."""
+"""A table as people read it: texts, numbers with units and intervals, and by pandas three forms of it.
+
+A cell is a text, and after the end of a line its small print: an interval, or what a number is of. Markdown, LaTeX
+(booktabs), and HTML for the page.
+"""
 
 from __future__ import annotations
 
+import math
 import re
-from collections.abc import Callable
+from collections.abc import Callable, Mapping, Sequence
 from pathlib import Path
-from typing import Any
+from typing import Any, NamedTuple
 
 import pandas as pd
 from pandas.io.formats.style import Styler
 
 from kevin.core.config import Study
 from kevin.core.files import read_table, write_csv, write_text
-from kevin.report.captions import Caption
-from kevin.report.cells import Shown, in_line
-from kevin.report.notes import NOTE, with_note
+from kevin.report.captions import NOTE, Caption, with_note
+from kevin.report.recipes import policy_label, split_label
+
+
+def records(frame: pd.DataFrame) -> list[dict[str, Any]]:
+    """Each row as column -> value."""
+    return [{str(name): value for name, value in row.items()} for row in frame.to_dict("records")]
+
+
+class Shown(NamedTuple):
+    """A table for people."""
+
+    cells: pd.DataFrame
+    """Texts; its columns have two levels where groups of them have a head of their own."""
+    filters: Sequence[str] = ()
+    """Heads of columns by whose values the page lets people choose among our rows; the first value is chosen."""
+    theirs: Sequence[bool] = ()
+    """Which rows are of others, and not comparable; empty where none is."""
+    notes: str = ""
+    """What is said of it besides its caption."""
+    viewer: bool = False
+    """Whether the first cell of a row is a task that the page's viewer shows."""
+
+    @property
+    def heads(self) -> list[tuple[str, str]]:
+        """(head of the group or nothing, head) of each column."""
+        return [column if isinstance(column, tuple) else ("", column) for column in self.cells.columns]
+
+
+Row = dict[str, Any]
+Show = Callable[[Any], str]
+Column = Callable[[Row], str]
+Head = str | tuple[str, str]
+
+
+def shown(rows: pd.DataFrame | Sequence[Row], columns: Mapping[Head, Column], **more: Any) -> Shown:
+    each = records(rows) if isinstance(rows, pd.DataFrame) else rows
+    texts = [[column(row) for column in columns.values()] for row in each]
+    heads = [head if isinstance(head, tuple) else ("", head) for head in columns]
+    index = pd.MultiIndex.from_tuples(heads) if any(group for group, _ in heads) else pd.Index([h for _, h in heads])
+    return Shown(pd.DataFrame(texts, columns=index, dtype=object), **more)
+
+
+# --- numbers ------------------------------------------------------------------------------------------------------
+
+
+def percent(value: float) -> str:
+    return f"{100 * value:.0f} %"
+
+
+def times(value: float) -> str:
+    return f"{value:.2f}×" if value < 100 else f"{value:.0f}×"
+
+
+def times_more(value: float) -> str:
+    return f"{signed(value)}×"
+
+
+def significant(value: float) -> str:
+    """Four significant digits, integers whole."""
+    return f"{value:,.0f}" if value == int(value) else f"{value:.4g}"
+
+
+def signed(value: float) -> str:
+    return f"{value:+.2f}".replace("-", "−")
+
+
+def points(value: float) -> str:
+    """A difference of shares, in percentage points."""
+    return f"{round(100 * value):+d} pp".replace("-", "−")
+
+
+def is_missing(value: Any) -> bool:
+    return value is None or value is pd.NA or (isinstance(value, float) and math.isnan(value))
+
+
+def said(value: Any, show: Show, low: Any = None, high: Any = None) -> str:
+    """A number and its interval; a dash where there is no number."""
+    if is_missing(value):
+        return "–"
+    if is_missing(low) or is_missing(high):
+        return show(float(value))
+    ends = [show(float(end)).removesuffix(" %").removesuffix(" pp").removesuffix("×") for end in (low, high)]
+    between = " to " if any(end[0] in "+−-" for end in ends) else "–"
+    return f"{show(float(value))}\n{between.join(ends)}"
+
+
+def in_line(cell: str) -> str:
+    """The small print in parentheses behind the text."""
+    text, _, small = cell.partition("\n")
+    return f"{text} ({small})" if small else text
+
+
+# --- columns ------------------------------------------------------------------------------------------------------
+
+
+def number(name: str, show: Show = significant) -> Column:
+    return lambda row: said(row.get(name), show)
+
+
+def interval(name: str, show: Show) -> Column:
+    """A value with its interval, which stands in the columns ``<name>_low`` and ``<name>_high``."""
+    return lambda row: said(row[name], show, row.get(f"{name}_low"), row.get(f"{name}_high"))
+
+
+def text(name: str, small: str | None = None) -> Column:
+    return lambda row: with_small(word(row[name]), word(row[small]) if small else "")
+
+
+def with_small(large: str, small: str) -> str:
+    return f"{large}\n{small}" if small else large
+
+
+def word(value: Any) -> str:
+    return "" if is_missing(value) else str(value)
+
+
+def plain(name: Any) -> str:
+    return str(name).replace("_", " ")
+
+
+def split_of(row: Row) -> str:
+    return split_label(str(row.get("split", f"level{row.get('level')}")))
+
+
+def seed_of(study: Study) -> Column:
+    """The policy, and which of its seeds, the first one apart; or how many of them."""
+
+    def show(row: Row) -> str:
+        num_seeds = int(row.get("num_seeds", 1))
+        seed = f"seed {row['seed']:.0f}" if num_seeds == 1 and row["seed"] else ""
+        return with_small(policy_label(str(row["policy"]), study, num_seeds), seed)
+
+    return show
+
+
+def label_of(name: str, study: Study) -> Column:
+    """Of a policy or run in this column, with the number of its seeds."""
+    return lambda row: policy_label(str(row[name]), study, int(row.get("num_seeds", 1)) if name == "policy" else 1)
+
+
+# --- any other table ----------------------------------------------------------------------------------------------
+
+_IN_WORDS = {"us": "µs", "ms": "ms", "s": "s", "mb": "MB", "gb": "GB", "share": "share"}
+
+
+def column_head(column: str) -> str:
+    """A column's name as people read it: ``num_tasks`` -> ``Tasks``, ``step_s`` -> ``Step (s)``."""
+    name, _, unit = column.rpartition("_")
+    if not name or unit not in _IN_WORDS:
+        name, unit = column, ""
+    head = name.removeprefix("num_").replace("_", " ")
+    return head[:1].upper() + head[1:] + (f" ({_IN_WORDS[unit]})" if unit else "")
+
+
+def anything(frame: pd.DataFrame, study: Study) -> Shown:
+    """Every column."""
+
+    def column(name: str) -> Column:
+        return lambda row: str(row[name]) if isinstance(row[name], str | bool) else said(row[name], significant)
+
+    names = [str(name) for name in frame.columns if name != NOTE]
+    return shown(frame, {column_head(name): column(name) for name in names})
+
+
+# --- tables in three forms ----------------------------------------------------------------------------------------
+
 
 PACKAGES = "array,booktabs,graphicx,longtable,multirow,pdflscape,textcomp"
 """What a LaTeX document with any of the tables needs."""
@@ -44,7 +213,7 @@ def write_table(
     """Write ``out`` (CSV, at full precision) and its siblings ``.md`` and ``.tex``. Returns ``out``.
 
     Args:
-        note: what must be said of the study as a whole, see `kevin.report.notes`.
+        note: what must be said of the study as a whole, see `kevin.report.captions`.
     """
     write_csv(out, with_note(frame, note))
     written = read_table(out).drop(columns=NOTE, errors="ignore")

@@ -20,16 +20,17 @@ from markupsafe import Markup
 from kevin.core.config import Study
 from kevin.core.files import read_columns, read_metadata, read_table, read_tasks, write_text
 from kevin.report import show
-from kevin.report.captions import captions
+from kevin.report.budgets import SINGLE
+from kevin.report.captions import NOTE, captions, read_note
 from kevin.report.catalogue import TABLES
-from kevin.report.cells import in_line, times
-from kevin.report.claims import EFFECT, LEVEL, NOT_MEASURED, NOT_SHOWN, REFUTED, SHOWN
-from kevin.report.findings import findings
-from kevin.report.forms import full_caption, page_table
-from kevin.report.notes import NOTE, read_note
-from kevin.report.scores import CEILING, policy_label, read_scores
-from kevin.report.trajectories import best_in_files, files_by_policy
-from kevin.report.viewer import embed_json, viewer_data
+from kevin.report.claims import EFFECT, LEVEL, MIN_TASKS, NOT_MEASURED, NOT_SHOWN, PRIMARY, REFUTED, SHOWN
+from kevin.report.forms import anything, column_head, full_caption, in_line, interval, page_table, records, times
+from kevin.report.paper import OURS
+from kevin.report.primary import COMPILED, ROOM
+from kevin.report.primary import PRIMARY as OF_TABLE
+from kevin.report.recipes import CEILING, policy_label
+from kevin.report.scores import read_scores
+from kevin.report.viewer import best_in_files, embed_json, files_by_policy, viewer_data
 
 _TEMPLATES = Path(__file__).parent / "templates"
 _MIME = {".png": "image/png", ".pdf": "application/pdf", ".csv": "text/csv"}
@@ -55,7 +56,7 @@ def make_report(
         figures: PNG files of `kevin.report.catalogue.make_figure`, in the order of the page.
         turns: ``<policy>-<split>/turns.parquet``; of each task and policy the viewer holds the best
             ``report.viewer_trajectories``.
-        summaries: of the trainings behind the page, see `kevin.report.notes`.
+        summaries: of the trainings behind the page, see `kevin.report.captions`.
     """
     note = read_note(summaries, study, scores)
     frames = {path.stem: read_table(path).drop(columns=NOTE, errors="ignore") for path in tables}
@@ -160,11 +161,11 @@ def _verdicts(frame: pd.DataFrame, study: Study) -> list[Verdicts]:
 def _table(path: Path, frame: pd.DataFrame, study: Study) -> dict[str, Any]:
     """A table of the catalogue; any other one is shown whole."""
     name = path.stem
-    shown = TABLES[name].show(frame, study) if name in TABLES else show.anything(frame, study)
+    shown = TABLES[name].show(frame, study) if name in TABLES else anything(frame, study)
     said = captions().get(f"tables/{name}")
     return {
         "name": name,
-        "title": said.title if said else show.column_head(name),
+        "title": said.title if said else column_head(name),
         "caption": full_caption(frame, shown, said) if said else "",
         "filters": list(shown.filters),
         "html": Markup(page_table(shown, name)),
@@ -177,7 +178,7 @@ def _figure(path: Path) -> dict[str, Any]:
     said = captions().get(f"figures/{path.stem}")
     return {
         "name": path.stem,
-        "title": said.title if said else show.column_head(path.stem),
+        "title": said.title if said else column_head(path.stem),
         "caption": said.text if said else "",
         "image": data_uri(path),
         "downloads": [(p.name, p.suffix[1:].upper(), data_uri(p)) for p in siblings if p.exists()],
@@ -245,3 +246,75 @@ def _file_row(path: Path, kind: str) -> dict[str, str]:
         "commit": str(meta.get("commit") or "–"),
         "config": str(meta.get("config_digest") or "–"),
     }
+
+
+# --- the first sentences ------------------------------------------------------------------------------------------
+
+
+_SAYS = {SHOWN: "faster", REFUTED: "slower", NOT_SHOWN: "not told apart"}
+
+
+def findings(primary: pd.DataFrame, claims: pd.DataFrame, study: Study) -> list[str]:
+    """The primary endpoint; which way of spending as many kernels finds the fastest; what turns are worth against first
+    answers. Fewer where the study holds less, none of a miniature or of few tasks."""
+    ours = primary[primary["source"] == OURS]
+    played = ours[ours["kernels"].notna()]
+    if study.report.miniature or played.empty or played["num_tasks"].max() < MIN_TASKS:
+        return []
+    claim = next((row for row in records(claims) if row["kind"] == PRIMARY), None)
+    first = [] if claim is None else [_endpoint(claim, records(played[played["endpoint"] == OF_TABLE]), study)]
+    return [*first, *_fastest(ours, played, study), *_turns_or_first_answers(played)]
+
+
+def _endpoint(claim: dict[str, Any], rows: list[dict[str, Any]], study: Study) -> str:
+    config = study.report.primary
+    named = "declared before any kernel was judged" if config.declared else "named after these kernels had been seen"
+    head = f"Primary endpoint ({named})"
+    if claim["verdict"] == NOT_MEASURED or not rows:
+        return f"{head}: not measured, for {claim['why']}."
+    against = SINGLE if config.against is None else policy_label(config.against, study)
+    kernels, found = rows[0]["kernels"], in_line(interval("ours", times)(claim))
+    return (
+        f"{head}: with {kernels:.0f} kernels a task, {rows[0]['label']} as {_split(rows[0])} reaches {found} of what "
+        f"{against} reaches as first answers (geometric mean speedup with eager as the floor, "
+        f"{claim['num_tasks']:.0f} tasks): {_SAYS[claim['verdict']]}; "
+        f"{times(claim['detectable'])} could have been shown."
+    )
+
+
+def _fastest(ours: pd.DataFrame, played: pd.DataFrame, study: Study) -> list[str]:
+    config = study.report.primary
+    kernels = min(config.trajectories * config.turns, played.groupby("policy")["kernels"].max().min())
+    rows = records(played[played["kernels"] == kernels])
+    if not rows:
+        return []
+    ranked = sorted(rows, key=lambda row: row["geomean"])
+    high, low = (
+        f"{row['label']} as {_split(row)}, {in_line(interval('geomean', times)(row))}"
+        for row in (ranked[-1], ranked[0])
+    )
+    others = {row["policy"]: row for row in records(ours)}
+    known = [f"; {name}: {times(others[name]['geomean'])}" for name in (COMPILED, ROOM) if name in others]
+    return [
+        f"Of all ways to spend {kernels:.0f} kernels a task, the highest geometric mean speedup over eager is that of "
+        f"{high}, the lowest that of {low}{''.join(known)}."
+    ]
+
+
+def _turns_or_first_answers(played: pd.DataFrame) -> list[str]:
+    """At the most kernels that all policies have spent both ways, the split with the most turns."""
+    compared = played[played["over_first"].notna()]
+    if compared.empty:
+        return []
+    kernels = compared.groupby("policy")["kernels"].max().min()
+    longest = {row["policy"]: row for row in records(compared[compared["kernels"] == kernels].sort_values("turns"))}
+    said = [f"{row['label']} {in_line(interval('over_first', times)(row))}" for row in longest.values()]
+    split = _split(next(iter(longest.values())))
+    return [
+        f"With {kernels:.0f} kernels a task, turns ({split}) find of what as many first answers of the same policy "
+        f"find: {', '.join(said)}."
+    ]
+
+
+def _split(row: dict[str, Any]) -> str:
+    return f"{row['trajectories']:.0f} × {row['turns']:.0f}"

@@ -22,9 +22,8 @@ import pandas as pd
 from kevin.core.config import Study
 from kevin.core.types import Outcome
 from kevin.report import paper
-from kevin.report.budgets import Budget, Split
-from kevin.report.estimates import Estimate, exp, mean_estimate, minus, ratio
-from kevin.report.evidence import MULTI, SINGLE, Evidence, NotMeasured, shared_tasks
+from kevin.report.budgets import MULTI, SINGLE, Budget, Evidence, NotMeasured, shared_tasks
+from kevin.report.metrics import Estimate, Shape, exp, mean_estimate, minus, ratio, with_ends
 from kevin.report.paper import OURS
 from kevin.report.recipes import Recipe
 
@@ -34,7 +33,7 @@ KNOWN, ROOM = "fastest correct kernel judged", "fastest of kernel, eager and tor
 _MEASURES = ("speedup", "geomean", "fast_1", "solved", "over_first", "over_reference")
 COLUMNS = [
     *("source", "policy", "label", "num_seeds", "kernels", "trajectories", "turns", "endpoint"),
-    *(f"{name}{end}" for name in _MEASURES for end in ("", "_low", "_high")),
+    *with_ends(*_MEASURES),
     "num_tasks",
 ]
 _WHOLE = ("num_seeds", "kernels", "trajectories", "turns", "num_tasks")
@@ -44,23 +43,15 @@ class Endpoint(NamedTuple):
     """The study's primary endpoint: two recipes at equal kernels."""
 
     policy: Recipe
-    split: Split
+    shape: Shape
     against: Recipe
     """Spends as many on first answers."""
-
-    @property
-    def num_kernels(self) -> int:
-        return self.split[0] * self.split[1]
-
-    @property
-    def name(self) -> str:
-        return f"{self.split[0]} × {self.split[1]}"
 
 
 class Found(NamedTuple):
     """Of one recipe: its splits, and its number among recipes, by which its seeds are drawn."""
 
-    budgets: Mapping[Split, Budget]
+    budgets: Mapping[Shape, Budget]
     stream: int
 
 
@@ -78,7 +69,7 @@ class Primary:
         """Raises NotMeasured where a policy of it is not evaluated."""
         config = self.study.report.primary
         policy = self._side(config.policy, MULTI)
-        return Endpoint(policy, (config.trajectories, config.turns), self._side(config.against, SINGLE))
+        return Endpoint(policy, Shape(config.trajectories, config.turns), self._side(config.against, SINGLE))
 
     def _side(self, policy: str | None, part: str) -> Recipe:
         if policy is None:
@@ -97,18 +88,16 @@ class Primary:
 
     def measured(self, endpoint: Endpoint) -> Estimate:
         """Of the endpoint, as a logarithm. Raises NotMeasured where one of the two has not spent so many kernels so."""
-        for side, (k, turns) in ((endpoint.policy, endpoint.split), (endpoint.against, (endpoint.num_kernels, 1))):
-            if (k, turns) not in self.found[side].budgets:
-                raise NotMeasured(f"{side.policy} has not spent {k * turns} kernels a task as {k} × {turns}")
-        return minus(
-            self.mean(endpoint.policy, endpoint.split, "log_speedup"),
-            self.mean(endpoint.against, (endpoint.num_kernels, 1), "log_speedup"),
-        )
+        sides = ((endpoint.policy, endpoint.shape), (endpoint.against, endpoint.shape.as_first_answers))
+        for side, shape in sides:
+            if shape not in self.found[side].budgets:
+                raise NotMeasured(f"{side.policy} has not spent {shape.num_kernels} kernels a task as {shape}")
+        return minus(*(self.mean(side, shape, "log_speedup") for side, shape in sides))
 
-    def mean(self, side: Recipe, split: Split, column: str, tasks: pd.Index | None = None) -> Estimate:
+    def mean(self, side: Recipe, shape: Shape, column: str, tasks: pd.Index | None = None) -> Estimate:
         """Over tasks and seeds, of a column of `Budget`."""
         own = self.found[side]
-        values: pd.DataFrame = getattr(own.budgets[split], column)
+        values: pd.DataFrame = getattr(own.budgets[shape], column)
         return mean_estimate(values.loc[self.tasks if tasks is None else tasks], self.study, own.stream)
 
 
@@ -134,41 +123,38 @@ def _rows(primary: Primary) -> Iterator[dict[str, Any]]:
         endpoint: Endpoint | None = primary.endpoint()
     except NotMeasured:
         endpoint = None
-    places = [(k * turns, own.stream, turns, side) for side, own in primary.found.items() for k, turns in own.budgets]
-    for kernels, _, turns, side in sorted(places, key=lambda place: place[:3]):
-        split = (kernels // turns, turns)
-        is_primary = endpoint is not None and (side, split) == (endpoint.policy, endpoint.split)
+    places = [(side, own.stream, shape) for side, own in primary.found.items() for shape in own.budgets]
+    for side, _, shape in sorted(places, key=lambda place: (place[2].num_kernels, place[1], place[2].turns)):
+        is_primary = endpoint is not None and (side, shape) == (endpoint.policy, endpoint.shape)
         row: dict[str, Any] = {"policy": side.policy, "label": side.label(primary.study), "num_seeds": side.num_seeds}
-        row |= {"kernels": kernels, "trajectories": split[0], "turns": turns, "num_tasks": len(primary.tasks)}
+        row |= {"kernels": shape.num_kernels, **shape._asdict(), "num_tasks": len(primary.tasks)}
         row["endpoint"] = PRIMARY if is_primary else EXPLORATORY
-        yield row | _levels(primary, side, split) | _comparisons(primary, side, split)
+        yield row | _cells(_levels(primary, side, shape) | _comparisons(primary, side, shape))
 
 
-def _levels(primary: Primary, side: Recipe, split: Split) -> dict[str, float]:
-    found = {
-        "speedup": primary.mean(side, split, "speedup"),
-        "geomean": exp(primary.mean(side, split, "log_speedup")),
-        "fast_1": primary.mean(side, split, "fast_1"),
-        "solved": primary.mean(side, split, "correct"),
+def _levels(primary: Primary, side: Recipe, shape: Shape) -> dict[str, Estimate]:
+    return {
+        "speedup": primary.mean(side, shape, "speedup"),
+        "geomean": exp(primary.mean(side, shape, "log_speedup")),
+        "fast_1": primary.mean(side, shape, "fast_1"),
+        "solved": primary.mean(side, shape, "correct"),
     }
-    return {name: value for of, estimate in found.items() for name, value in _cells(of, estimate).items()}
 
 
-def _comparisons(primary: Primary, side: Recipe, split: Split) -> dict[str, float]:
-    first = (split[0] * split[1], 1)
-    cells: dict[str, float] = {}
-    if split[1] > 1 and first in primary.found[side].budgets:
-        turns, own = (primary.mean(side, way, "speedup") for way in (split, first))
-        cells |= _cells("over_first", ratio(turns, own))
+def _cells(found: Mapping[str, Estimate]) -> dict[str, float]:
+    return {name: value for of, estimate in found.items() for name, value in estimate.interval.cells(of).items()}
+
+
+def _comparisons(primary: Primary, side: Recipe, shape: Shape) -> dict[str, Estimate]:
+    first = shape.as_first_answers
+    found: dict[str, Estimate] = {}
+    if shape.turns > 1 and first in primary.found[side].budgets:
+        found["over_first"] = ratio(*(primary.mean(side, way, "speedup") for way in (shape, first)))
     reference = primary.reference()
-    if reference is not None and (side, split) != (reference, first) and first in primary.found[reference].budgets:
-        ours, theirs = primary.mean(side, split, "log_speedup"), primary.mean(reference, first, "log_speedup")
-        cells |= _cells("over_reference", exp(minus(ours, theirs)))
-    return cells
-
-
-def _cells(name: str, estimate: Estimate) -> dict[str, float]:
-    return dict(zip((name, f"{name}_low", f"{name}_high"), estimate.interval, strict=True))
+    if reference is not None and (side, shape) != (reference, first) and first in primary.found[reference].budgets:
+        ours, theirs = primary.mean(side, shape, "log_speedup"), primary.mean(reference, first, "log_speedup")
+        found["over_reference"] = exp(minus(ours, theirs))
+    return found
 
 
 # --- what there is to find ----------------------------------------------------------------------------------------
@@ -204,28 +190,17 @@ def _reference(primary: Primary, name: str, speedups: pd.Series) -> dict[str, An
         "solved": mean_estimate((speedups > 0).astype(float).to_frame(), study),
     }
     reference, config = primary.reference(), study.report.primary
-    first = (config.trajectories * config.turns, 1)
+    first = Shape(config.trajectories, config.turns).as_first_answers
     if reference is not None and first in primary.found[reference].budgets:
         tasks = pd.Index(speedups.index)
         found["over_reference"] = exp(minus(logs, primary.mean(reference, first, "log_speedup", tasks)))
     row = {"policy": name, "label": name, "endpoint": EXPLORATORY, "num_tasks": len(speedups)}
-    return row | {cell: value for of, estimate in found.items() for cell, value in _cells(of, estimate).items()}
+    return row | _cells(found)
 
 
 def _theirs() -> list[dict[str, Any]]:
     """The paper's Table 2, with fast_1 where its Table 1 has it."""
     return [
-        {
-            "source": f"{row['source']}, {row['split']}",
-            "policy": row["policy"],
-            "label": row["label"],
-            "kernels": row["budget"],
-            "trajectories": row["trajectories"],
-            "turns": row["turns"],
-            "speedup": row["speedup"],
-            "fast_1": row["fast_1"],
-            "solved": row["correct"],
-            "num_tasks": row["num_tasks"],
-        }
+        row | {"source": f"{row['source']}, {row['split']}", "kernels": row["budget"], "solved": row["correct"]}
         for row in paper.table2()
     ]

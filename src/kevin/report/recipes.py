@@ -1,4 +1,7 @@
-"""Recipes: a policy together with those that are further seeds of it (``seed_of``), as tables list and pool them."""
+"""Who stands in a row of a table, and of which tasks it is: policies and their seeds, their names, parts of the tasks.
+
+A recipe is a policy together with those that are further seeds of it (``seed_of``).
+"""
 
 from __future__ import annotations
 
@@ -8,8 +11,87 @@ from typing import Any, NamedTuple
 import pandas as pd
 
 from kevin.core.config import Study
-from kevin.report import metrics
-from kevin.report.scores import CEILING, first_seed, policy_label
+from kevin.core.types import Outcome
+
+CEILING = "ceiling"
+"""The policy that stands for the kernel writer's search."""
+
+
+def policy_order(policies: Sequence[str], study: Study) -> list[str]:
+    """As in ``study.evaluate``, then others by name, the ceiling last."""
+    wanted = {name: i for i, name in enumerate(study.evaluate)}
+    return sorted(policies, key=lambda p: (p == CEILING, wanted.get(p, len(wanted)), p))
+
+
+def policy_label(policy: str, study: Study, num_seeds: int = 1) -> str:
+    """The name that people read; ``num_seeds``: of what stands under it."""
+    if policy == CEILING:
+        return "ceiling (kernel writer)"
+    config = study.policies.get(policy)
+    label = config.label if config is not None and config.label else policy
+    return f"{label} ({num_seeds} seeds)" if num_seeds > 1 else label
+
+
+def first_seed(policy: str, study: Study) -> str:
+    """The policy that stands for this one's seeds: itself, as a rule."""
+    config = study.policies.get(policy)
+    return (config.seed_of if config is not None else None) or policy
+
+
+def split_label(split: str) -> str:
+    """``level1`` -> ``Level 1``; ``all`` -> ``All held-out``."""
+    if split in _SPLIT_LABELS:
+        return _SPLIT_LABELS[split]
+    return f"Level {split[5:]}" if split.startswith("level") and split[5:].isdigit() else split
+
+
+_SPLIT_LABELS = {"all": "All held-out", "unseen": "New fused tasks"}
+
+
+class OutcomeStyle(NamedTuple):
+    label: str
+    color: str
+    hatch: str
+    icon: str
+
+
+OUTCOMES = {
+    Outcome.CORRECT: OutcomeStyle("correct", "#009E73", "", "✓"),
+    Outcome.QUARANTINED: OutcomeStyle("implausibly fast", "#F0E442", "++", "?"),
+    Outcome.INCORRECT: OutcomeStyle("wrong result", "#E69F00", "///", "✗"),
+    Outcome.TIMEOUT: OutcomeStyle("time limit", "#CC79A7", "xxx", "✗"),
+    Outcome.RUNTIME_ERROR: OutcomeStyle("runtime error", "#D55E00", "\\\\\\", "✗"),
+    Outcome.COMPILE_ERROR: OutcomeStyle("compile error", "#56B4E9", "...", "✗"),
+    Outcome.REFUSED: OutcomeStyle("rule violation", "#0072B2", "|||", "✗"),
+    Outcome.PARSE_ERROR: OutcomeStyle("no code found", "#c3c7cf", "oo", "✗"),
+}
+"""From good to bad, the order of stacking."""
+
+
+# --- parts of the held-out tasks ----------------------------------------------------------------------------------
+
+
+ALL_SPLITS = "all"
+ALL_TASKS, UNFLAWED = "all tasks", "without flawed tasks"
+
+
+def subsets(scores: pd.DataFrame) -> Iterator[tuple[str, pd.DataFrame]]:
+    """All tasks; and those without known flaws, where that is not the same or nothing."""
+    yield ALL_TASKS, scores
+    if scores["flawed"].any() and not scores["flawed"].all():
+        yield UNFLAWED, scores[~scores["flawed"]]
+
+
+def parts(scores: pd.DataFrame) -> Iterator[tuple[str, pd.DataFrame]]:
+    """All held-out tasks, then each split where there are several."""
+    yield ALL_SPLITS, scores
+    groups = list(scores.groupby("split", sort=True))
+    if len(groups) > 1:
+        for split, own in groups:
+            yield str(split), own
+
+
+# --- recipes ------------------------------------------------------------------------------------------------------
 
 
 class Recipe(NamedTuple):
@@ -26,6 +108,12 @@ class Recipe(NamedTuple):
 
     def label(self, study: Study) -> str:
         return policy_label(self.policy, study, self.num_seeds)
+
+    def rows(self) -> Iterator[tuple[int | None, tuple[str, ...]]]:
+        """Each seed alone with its number, and behind the last one of several all of them, without a number."""
+        yield from ((number, (policy,)) for number, policy in enumerate(self.seeds))
+        if self.num_seeds > 1:
+            yield None, self.seeds
 
 
 def recipes(policies: Iterable[Any], study: Study) -> list[Recipe]:
@@ -63,11 +151,9 @@ def rows_of(scores: pd.DataFrame, study: Study) -> Iterator[Rows]:
     """Each policy alone, and behind the last seed of a recipe that has several all of them together."""
     own: dict[Any, pd.DataFrame] = dict(list(scores.groupby("policy", sort=False)))
     for recipe in recipes(own, study):
-        frames = tuple(own[policy] for policy in recipe.seeds)
-        for number, frame in enumerate(frames):
-            yield Rows(recipe.seeds[number], recipe.policy, number, (frame,))
-        if len(frames) > 1:
-            yield Rows(recipe.policy, recipe.policy, None, frames)
+        for number, policies in recipe.rows():
+            name = recipe.policy if number is None else policies[0]
+            yield Rows(name, recipe.policy, number, tuple(own[policy] for policy in policies))
 
 
 def rows_by(scores: pd.DataFrame, column: str, study: Study) -> Iterator[tuple[Any, Rows]]:
@@ -83,15 +169,3 @@ def rows_by(scores: pd.DataFrame, column: str, study: Study) -> Iterator[tuple[A
 def by_seed(values: Sequence[pd.Series]) -> pd.DataFrame:
     """Values by task (index) as one frame, a column for each seed; NaN where a seed has none of a task."""
     return pd.concat(list(values), axis=1, keys=range(len(values)), sort=True)
-
-
-def extent(seeds: Sequence[pd.DataFrame]) -> tuple[int, int]:
-    """Trajectories that every task has, and turns that each seed has played."""
-    budget = min((metrics.smallest_group(metrics.trajectory_best(own, num_turns=1)) for own in seeds), default=0)
-    return budget, min(int(metrics.usable(own)["turn"].max()) for own in seeds) if budget else 0
-
-
-def budget_splits(seeds: Sequence[pd.DataFrame]) -> list[tuple[int, int]]:
-    """(trajectories, turns) of equal numbers of kernels: as many as every task has trajectories, on turns or not."""
-    budget, longest = extent(seeds)
-    return [(budget // turns, turns) for turns in range(1, longest + 1) if budget % turns == 0]

@@ -1,30 +1,38 @@
-"""Turns -> scores: one row a turn, with its score and return, and all that tables and figures need of its task."""
+"""Turns -> scores: one row a turn, with its score and return, and all that tables and figures need of its task.
+
+All scored answers of a study are one CSV too, of which whoever has it makes the tables again, without a GPU. Those of
+rollouts of ``search`` name their ``strategy``, which no others have. What was written stands beside them
+(`kevin.report.published`), by its digest. Scores and returns are not in it: they follow from outcomes and speedups by
+the configuration's ``reward``.
+"""
 
 from __future__ import annotations
 
+import json
 import logging
-from collections.abc import Sequence
+import re
+from collections.abc import Callable, Iterator, Mapping, Sequence
+from functools import lru_cache
 from itertools import groupby
 from pathlib import Path
 from typing import Any
 
 import pandas as pd
+from rapidfuzz.distance import Indel
 
-from kevin.core import reward
 from kevin.core.config import RewardConfig, Study
 from kevin.core.dialogue import opening_is_expected
 from kevin.core.errors import DataError
-from kevin.core.files import read_metadata, read_parquet, read_tasks, read_turns, write_parquet
-from kevin.core.provenance import machine_names, provenance
-from kevin.core.types import Task, Turn
-from kevin.report.answers import joined_names, read_answers, told_machines
-from kevin.report.similarity import similarity
+from kevin.core.files import read_metadata, read_parquet, read_tasks, read_turns, write_csv, write_parquet, write_text
+from kevin.core.provenance import machine_names, provenance, read_provenance
+from kevin.core.reward import configured_returns, configured_score
+from kevin.core.texts import strict_json
+from kevin.core.types import Outcome, Task, Turn
+from kevin.report.recipes import policy_order
 
 logger = logging.getLogger(__name__)
 
 KIND = "scores"
-CEILING = "ceiling"
-"""The policy that stands for the kernel writer's search."""
 UNKNOWN_MACHINE = "unknown hardware"
 
 
@@ -33,7 +41,7 @@ def score_frame(
 ) -> pd.DataFrame:
     """One row a turn, sorted by task (in the order of ``tasks``), trajectory and turn.
 
-    ``similarity``: of the kernel to that of the turn before, see `kevin.report.similarity`; none where one is missing.
+    ``similarity``: of the kernel to that of the turn before, see `similarity`; none where one is missing.
     A turn without a verdict has no outcome, score or return. Raises DataError for a turn of an unknown task.
     """
     order = {task.id: i for i, task in enumerate(tasks)}
@@ -43,10 +51,10 @@ def score_frame(
     rows: list[dict[str, Any]] = []
     ordered = sorted(turns, key=lambda t: (order[t.task_id], t.trajectory, t.turn))
     for (task_id, _), group in groupby(ordered, key=lambda t: (t.task_id, t.trajectory)):
-        rows += _trajectory_rows(tasks[order[task_id]], list(group), config)
+        rows += _trajectory_rows(tasks[order[task_id]], list(group))
     columns = {"policy": policy, "split": split}
     frame = pd.DataFrame([columns | row for row in rows], columns=[*columns, *SCORE_COLUMNS])
-    return frame.astype(SCORE_COLUMNS)
+    return _scored(frame, config, f"{policy} on {split}").astype(SCORE_COLUMNS)
 
 
 SCORE_COLUMNS = {
@@ -70,9 +78,8 @@ SCORE_COLUMNS = {
 }
 
 
-def _trajectory_rows(task: Task, turns: list[Turn], config: RewardConfig) -> list[dict[str, Any]]:
-    own = [reward.configured_score(t.outcome, t.speedup, config) for t in turns]
-    returns = reward.configured_returns(own, [t.num_completion_tokens for t in turns], config)
+def _trajectory_rows(task: Task, turns: list[Turn]) -> list[dict[str, Any]]:
+    """All but scores and returns."""
     return [
         {
             "task_id": task.id,
@@ -83,8 +90,6 @@ def _trajectory_rows(task: Task, turns: list[Turn], config: RewardConfig) -> lis
             "outcome": t.outcome.value if t.outcome is not None else None,
             "reason": t.reason,
             "speedup": t.speedup,
-            "score": score,
-            "return": ret,
             "kernel_digest": t.kernel.digest if t.kernel is not None else None,
             "similarity": _similarity(before, t),
             "verdict_key": t.verdict_key,
@@ -93,7 +98,7 @@ def _trajectory_rows(task: Task, turns: list[Turn], config: RewardConfig) -> lis
             "finish_reason": t.finish_reason,
             "expected_opening": opening_is_expected(t.completion),
         }
-        for before, t, score, ret in zip([None, *turns[:-1]], turns, own, returns, strict=True)
+        for before, t in zip([None, *turns[:-1]], turns, strict=True)
     ]
 
 
@@ -119,13 +124,15 @@ def score_rollouts(turns: Path, tasks: Path, out: Path, *, study: Study, policy:
 def read_scores(paths: Sequence[Path], study: Study) -> pd.DataFrame:
     """Score files as one frame, policies in the order of ``study.evaluate``, the ceiling last.
 
-    A ``.csv`` is a file of `kevin.report.answers.write_answers`, with any number of policies and splits.
+    A ``.csv`` is a file of `write_answers`, with any number of policies and splits.
     Raises DataError without files, or when two of them hold the same policy and split.
     """
     frames: list[pd.DataFrame] = []
     for path in paths:
-        is_csv = path.suffix == ".csv"
-        frames += read_answers(path, SCORE_COLUMNS, study.reward) if is_csv else [read_parquet(path, KIND)[0]]
+        if path.suffix == ".csv":
+            frames += [own for strategy, own in read_answers(path, study.reward) if strategy is None]
+        else:
+            frames.append(read_parquet(path, KIND)[0])
     if not frames:
         raise DataError("no score files were given; make them with: snakemake (rule score_rollouts)")
     heads = [(f["policy"].iloc[0], f["split"].iloc[0]) for f in frames if len(f)]
@@ -155,32 +162,162 @@ def machines(paths: Sequence[Path], study: Study) -> list[tuple[str, ...]]:
     return list(found)
 
 
-def policy_order(policies: Sequence[str], study: Study) -> list[str]:
-    """As in ``study.evaluate``, then others by name, the ceiling last."""
-    wanted = {name: i for i, name in enumerate(study.evaluate)}
-    return sorted(policies, key=lambda p: (p == CEILING, wanted.get(p, len(wanted)), p))
+# --- how alike two kernels are ------------------------------------------------------------------------------------
 
 
-def policy_label(policy: str, study: Study, num_seeds: int = 1) -> str:
-    """The name that people read; ``num_seeds``: of what stands under it."""
-    if policy == CEILING:
-        return "ceiling (kernel writer)"
-    config = study.policies.get(policy)
-    label = config.label if config is not None and config.label else policy
-    return f"{label} ({num_seeds} seeds)" if num_seeds > 1 else label
+_COMMENT = re.compile(r"//[^\n]*|/\*.*?\*/", re.DOTALL)
+_PYTHON_COMMENT = re.compile(r"#(?!\s*(?:include|define|undef|pragma|ifn?def|if|elif|else|endif|error)\b)[^\n]*")
+_TOKEN = re.compile(r"[A-Za-z_]\w*|\d[\w.]*|\S")
+
+NEAR_COPY = 0.95
+"""From this similarity on a kernel counts as a copy of the one before: one or two decisions differ, or nothing."""
 
 
-def first_seed(policy: str, study: Study) -> str:
-    """The policy that stands for this one's seeds: itself, as a rule."""
-    config = study.policies.get(policy)
-    return (config.seed_of if config is not None else None) or policy
+@lru_cache(maxsize=16)  # a kernel is compared with the one before it, and then with the next
+def tokens(source: str) -> tuple[str, ...]:
+    """Names, numbers and signs of C++, CUDA or Python, without comments and layout."""
+    return tuple(_TOKEN.findall(_PYTHON_COMMENT.sub(" ", _COMMENT.sub(" ", source))))
 
 
-def split_label(split: str) -> str:
-    """``level1`` -> ``Level 1``; ``all`` -> ``All held-out``."""
-    if split in _SPLIT_LABELS:
-        return _SPLIT_LABELS[split]
-    return f"Level {split[5:]}" if split.startswith("level") and split[5:].isdigit() else split
+def similarity(a: str, b: str) -> float:
+    """2 L / T in [0, 1]: L tokens of the longest common subsequence of the two sources, T tokens of both.
+
+    1 means the same program, comments and layout apart.
+    """
+    return float(Indel.normalized_similarity(tokens(a), tokens(b)))
 
 
-_SPLIT_LABELS = {"all": "All held-out", "unseen": "New fused tasks"}
+# --- published answers --------------------------------------------------------------------------------------------
+
+
+_DERIVED = ("score", "return", "verdict_key")
+KERNEL_DIGITS = 12
+"""Of a kernel's digest: they tell a task's kernels apart."""
+_NEEDED = ("policy", "split", "task_id", "trajectory", "turn", "outcome", "speedup", "num_completion_tokens")
+_KINDS: dict[str, tuple[str, Callable[[Any], Any]]] = {
+    "int64": ("whole number", int),
+    "float64": ("number", float),
+    "bool": ("True or False", {"True": True, "False": False}.__getitem__),
+}
+
+
+def write_answers(
+    scores: pd.DataFrame,
+    out: Path,
+    machines: Sequence[tuple[str, ...]],
+    study: Study,
+) -> None:
+    """Write ``out`` (CSV), and beside it what the kernels ran on, under its name as ``.json``.
+
+    Args:
+        scores, machines: as `read_scores` and `machines` give them; scores of ``search`` have a column ``strategy``.
+    """
+    frame = scores.drop(columns=list(_DERIVED))
+    write_csv(out, frame.assign(kernel_digest=frame["kernel_digest"].str[:KERNEL_DIGITS]))
+    told = {
+        "hardware": joined_names(machines),
+        "machines": machines,
+        "config_digest": study.digest,
+        "seed": study.seed,
+    }
+    write_text(out.with_suffix(".json"), strict_json(told, indent=1) + "\n")
+
+
+def read_answers(path: Path, config: RewardConfig) -> Iterator[tuple[str | None, pd.DataFrame]]:
+    """Scores of each policy and split of a file that `write_answers` made, in its order; before those of ``search``
+    their strategy.
+
+    What the file lacks is absent from every row, but for the level, which the split tells; an older one tells nothing
+    of flawed tasks. Raises DataError where the file cannot be read, or lacks what scores follow from.
+    """
+    frame = read_typed(path, "answers", SCORE_COLUMNS)
+    if lacking := [name for name in _NEEDED if name not in frame]:
+        raise DataError(f"{path}: these are no answers of `kevin publish`: no column {', '.join(lacking)}")
+    known = {o.value for o in Outcome}
+    if strange := sorted(set(frame["outcome"].dropna()) - known):
+        raise DataError(f"{path}: unknown outcome {strange[0]!r}; there are {', '.join(sorted(known))}")
+    if "level" not in frame:
+        frame["level"] = frame["split"].map(_level)
+    if "strategy" not in frame:
+        frame["strategy"] = None
+    frame = frame.assign(**{name: _absent(kind) for name, kind in SCORE_COLUMNS.items() if name not in frame})
+    for (_, _, strategy), part in frame.groupby(["policy", "split", "strategy"], sort=False, dropna=False):
+        scored = _scored(part, config, str(path))[["policy", "split", *SCORE_COLUMNS]].astype(SCORE_COLUMNS)
+        yield (strategy if isinstance(strategy, str) else None), scored.reset_index(drop=True)
+
+
+def read_typed(path: Path, what: str, kinds: Mapping[str, str]) -> pd.DataFrame:
+    """A CSV with every number exactly as it was written, which pandas' own reader does not promise.
+
+    Args:
+        kinds: types of columns, as far as they are there; all others are text.
+
+    Raises:
+        DataError: the file cannot be read, or a column holds something else.
+    """
+    try:
+        frame = pd.read_csv(path, dtype="str", keep_default_na=False, na_values=[""])
+    except (OSError, ValueError) as e:
+        raise DataError(f"{path}: {what} cannot be read: {e}") from None
+    for name in frame.columns.intersection([name for name, kind in kinds.items() if kind in _KINDS]):
+        said, convert = _KINDS[kinds[name]]
+        try:
+            frame[name] = pd.Series([convert(value) for value in frame[name]], index=frame.index, dtype=kinds[name])
+        except (ValueError, KeyError):
+            raise DataError(f"{path}: column {name} holds something that is no {said}") from None
+    return frame
+
+
+def told_machines(path: Path, device: str) -> list[tuple[str, ...]]:
+    """What `write_answers` wrote beside answers, or what a ``provenance.json`` there names."""
+    told = _read_json(path.with_suffix(".json"))
+    if "machines" in told:
+        return [tuple(map(str, names)) for names in told["machines"]]
+    if "hardware" in told:
+        return [(str(told["hardware"]),)]
+    return [machine_names(read_provenance(path.parent, path.name), device)]
+
+
+def joined_names(machines: Sequence[tuple[str, ...]]) -> str:
+    """Each name once, for people."""
+    return ", ".join(dict.fromkeys(name for machine in machines for name in machine))
+
+
+def _read_json(path: Path) -> dict[str, Any]:
+    try:
+        return dict(json.loads(path.read_text("utf-8")))
+    except (OSError, ValueError, TypeError):
+        return {}
+
+
+def _level(split: str) -> int:
+    return int(split[5:]) if split.startswith("level") and split[5:].isdigit() else 2
+
+
+def _absent(kind: str) -> Any:
+    return False if kind == "bool" else 0 if kind == "int64" else None
+
+
+def _scored(part: pd.DataFrame, config: RewardConfig, where: str) -> pd.DataFrame:
+    """With ``score`` and ``return`` of every turn. Raises DataError, naming ``where``, for what has none."""
+    scores: list[float | None] = []
+    returns: list[float | None] = []
+    rows: list[dict[Any, Any]] = part.to_dict("records")
+    for (task_id, trajectory), group in groupby(rows, key=lambda row: (row["task_id"], row["trajectory"])):
+        turns = list(group)
+        numbers = [row["turn"] for row in turns]
+        if numbers != sorted(set(numbers)):
+            raise DataError(f"{where}: turns of {task_id}, trajectory {trajectory}, are not in order, each once")
+        try:
+            own = [configured_score(_outcome(row), row["speedup"], config) for row in turns]
+        except ValueError as e:
+            raise DataError(f"{where}: {task_id}, trajectory {trajectory}: {e}") from None
+        scores += own
+        returns += configured_returns(own, [int(row["num_completion_tokens"]) for row in turns], config)
+    part = part.copy()
+    part["score"], part["return"] = scores, returns
+    return part
+
+
+def _outcome(row: dict[Any, Any]) -> Outcome | None:
+    return Outcome(row["outcome"]) if isinstance(row["outcome"], str) else None

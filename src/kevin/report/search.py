@@ -16,21 +16,16 @@ from kevin.core.config import Study
 from kevin.core.errors import DataError
 from kevin.core.files import read_tasks, read_turns, write_csv
 from kevin.report import metrics
-from kevin.report.answers import read_search_answers, read_typed
-from kevin.report.estimates import mean_estimate
-from kevin.report.recipes import by_seed, recipes
-from kevin.report.scores import SCORE_COLUMNS, policy_order, score_frame
+from kevin.report.budgets import doublings
+from kevin.report.metrics import mean_estimate, with_ends
+from kevin.report.recipes import by_seed, policy_order, recipes
+from kevin.report.scores import read_answers, read_typed, score_frame
 from kevin.report.turns import turns_table
 
 COLUMNS = [
-    "policy",
-    "seed",
-    "strategy",
-    "kernels",
-    "gpu_seconds",
-    *(f"{name}{end}" for name in ("correct", "speedup") for end in ("", "_low", "_high")),
-    "num_tasks",
-    "num_seeds",
+    *("policy", "seed", "strategy", "kernels", "gpu_seconds"),
+    *with_ends("correct", "speedup"),
+    *("num_tasks", "num_seeds"),
 ]
 
 
@@ -38,10 +33,21 @@ class SearchRollout(NamedTuple):
     """One policy under one strategy, on all held-out tasks."""
 
     policy: str
-    strategy: str
+    strategy: str | None
+    """None of a policy's own rollout."""
     scores: pd.DataFrame
     turn_seconds: list[float]
     """Of the device, turn by turn, for all tasks together."""
+
+
+def read_rollout(path: Path, tasks: Path, study: Study) -> SearchRollout:
+    """One file of turns, scored. Raises DataError for what is no rollout."""
+    turns, meta = read_turns(path)
+    if not meta.get("policy"):
+        raise DataError(f"{path}: not a rollout of a policy; make it again with: snakemake {path}")
+    split = str(meta.get("split"))
+    scores = score_frame(turns, read_tasks(tasks), study.reward, policy=meta["policy"], split=split)
+    return SearchRollout(meta["policy"], meta.get("strategy"), scores, list(meta.get("turn_seconds") or ()))
 
 
 def read_search(paths: Sequence[Path], tasks: Path, study: Study) -> list[SearchRollout]:
@@ -53,15 +59,13 @@ def read_search(paths: Sequence[Path], tasks: Path, study: Study) -> list[Search
     found: dict[tuple[str, str], list[tuple[pd.DataFrame, list[float]]]] = {}
     for path in paths:
         if path.suffix == ".csv":
-            for key, own in read_published_search(path, study):
-                found.setdefault(key, []).append(own)
+            for (policy, strategy), own in read_published_search(path, study):
+                found.setdefault((policy, strategy), []).append(own)
             continue
-        turns, meta = read_turns(path)
-        policy, strategy, split = (meta.get(key) for key in ("policy", "strategy", "split"))
-        if not (policy and strategy and meta.get("turn_seconds")):
+        rollout = read_rollout(path, tasks, study)
+        if not (rollout.strategy and rollout.turn_seconds):
             raise DataError(f"{path}: not a rollout of a strategy; make it again with: snakemake {path}")
-        scores = score_frame(turns, read_tasks(tasks), study.reward, policy=policy, split=str(split))
-        found.setdefault((policy, strategy), []).append((scores, list(meta["turn_seconds"])))
+        found.setdefault((rollout.policy, rollout.strategy), []).append((rollout.scores, rollout.turn_seconds))
     order = policy_order([policy for policy, _ in found], study)
     names = study.search.names
     ranked = sorted(
@@ -90,8 +94,9 @@ Published = tuple[tuple[str, str], tuple[pd.DataFrame, list[float]]]
 def read_published_search(path: Path, study: Study) -> Iterator[Published]:
     """Policy and strategy of each, its scores and seconds. Raises DataError where a file cannot be read."""
     parts: dict[tuple[str, str], list[pd.DataFrame]] = {}
-    for strategy, own in read_search_answers(path, SCORE_COLUMNS, study.reward):
-        parts.setdefault((str(own["policy"].iloc[0]), strategy), []).append(own)
+    for strategy, own in read_answers(path, study.reward):
+        if strategy is not None:
+            parts.setdefault((str(own["policy"].iloc[0]), strategy), []).append(own)
     if not parts:
         return
     seconds = read_typed(path.with_name(SECONDS), "seconds", {"turn": "int64", "seconds": "float64"})
@@ -113,12 +118,8 @@ def search_table(rollouts: Sequence[SearchRollout], study: Study) -> pd.DataFram
     rows: list[dict[str, Any]] = []
     for recipe in recipes((r.policy for r in rollouts), study):
         found = {(r.policy, r.strategy): list(_so_far(r)) for r in rollouts if r.policy in recipe.seeds}
-        groups: list[tuple[int | None, tuple[str, ...]]] = [
-            (number, (policy,)) for number, policy in enumerate(recipe.seeds)
-        ]
-        groups += [(None, recipe.seeds)] if recipe.num_seeds > 1 else []
         for strategy in dict.fromkeys(strategy for _, strategy in found):
-            for seed, policies in groups:
+            for seed, policies in recipe.rows():
                 head = {"policy": recipe.policy, "seed": seed, "strategy": strategy, "num_seeds": len(policies)}
                 steps = [{s.kernels: s for s in found.get((p, strategy), ())} for p in policies]
                 shared = [n for n in steps[0] if all(n in own for own in steps)]
@@ -139,8 +140,7 @@ def _cells(seeds: Sequence[_SoFar], study: Study) -> dict[str, Any]:
     cells: dict[str, Any] = {"kernels": seeds[0].kernels, "num_tasks": max(len(s.values) for s in seeds)}
     cells["gpu_seconds"] = sum(s.seconds / len(s.values) for s in seeds) / len(seeds)
     for name in ("correct", "speedup"):
-        interval = mean_estimate(by_seed([s.values[name] for s in seeds]), study).interval
-        cells |= {name: interval.value, f"{name}_low": interval.low, f"{name}_high": interval.high}
+        cells |= mean_estimate(by_seed([s.values[name] for s in seeds]), study).interval.cells(name)
     return cells
 
 
@@ -150,7 +150,7 @@ def _so_far(rollout: SearchRollout) -> Iterator[_SoFar]:
     if len(rollout.turn_seconds) == 1:
         first = metrics.trajectory_best(rollout.scores)
         most = metrics.smallest_group(first)
-        for k in dict.fromkeys([*(2**i for i in range(most.bit_length())), most]):
+        for k in doublings(most):
             found = {name: metrics.best_of_k_by_task(first, name, k) for name in ("correct", "speedup")}
             yield _SoFar(k, rollout.turn_seconds[0] * k / num_trajectories, pd.DataFrame(found))
         return
@@ -164,7 +164,7 @@ def search_turns_table(rollouts: Sequence[SearchRollout], study: Study) -> pd.Da
     """`turns_table` with a column ``strategy``; nothing of beams and populations, whose turns have other pasts."""
     tables = []
     for strategy in dict.fromkeys(r.strategy for r in rollouts):
-        config = study.search.strategies.get(strategy)
+        config = study.search.strategies.get(strategy or "")
         own = [r for r in rollouts if r.strategy == strategy and len(r.turn_seconds) > 1]
         if own and config is not None and config.method == "trajectories":
             table = turns_table(pd.concat([r.scores for r in own], ignore_index=True), study)

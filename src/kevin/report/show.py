@@ -11,20 +11,21 @@ from typing import Any
 import pandas as pd
 
 from kevin.core.config import Study
-from kevin.report.cells import (
+from kevin.report.claims import NOT_SHOWN
+from kevin.report.forms import (
     Column,
     Head,
     Row,
     Show,
     Shown,
-    fixed,
     interval,
     is_missing,
     label_of,
-    milliseconds,
     number,
     percent,
+    plain,
     points,
+    records,
     said,
     seed_of,
     shown,
@@ -37,14 +38,10 @@ from kevin.report.cells import (
     with_small,
     word,
 )
-from kevin.report.claims import NOT_SHOWN
-from kevin.report.differences import METRICS, SHARES
-from kevin.report.notes import NOTE
-from kevin.report.palette import OUTCOMES
 from kevin.report.paper import OURS
 from kevin.report.primary import PRIMARY
-from kevin.report.records import records
-from kevin.report.scores import CEILING, policy_label
+from kevin.report.recipes import CEILING, OUTCOMES, policy_label
+from kevin.report.tables import METRICS, SHARES
 from kevin.report.turns import ANY_ERROR
 
 # --- tables with rows of others -----------------------------------------------------------------------------------
@@ -55,21 +52,22 @@ _MARKS = "¹²³⁴⁵⁶"
 def _with_theirs(frame: pd.DataFrame, columns: Mapping[Head, Column], tasks: str | None, **more: Any) -> Shown:
     """Our rows, then those of others: marked, and in the notes by whom and of which tasks (column ``tasks``)."""
     rows = records(frame)
-    sources = {None if row["source"] == OURS else (row["source"], row[tasks] if tasks else None): "" for row in rows}
-    notes = []
-    for source, mark in zip((source for source in sources if source is not None), _MARKS, strict=False):
-        sources[source] = mark
-        notes.append(f"{mark} Not comparable, other tasks, models and hardware: {', '.join(filter(None, source))}.")
-    theirs = [row["source"] != OURS for row in rows]
-    for row in rows:
-        mark = sources[None if row["source"] == OURS else (row["source"], row[tasks] if tasks else None)]
-        row["label"] = f"{row['label']} {mark}".rstrip()
+    sources = [None if row["source"] == OURS else (row["source"], row[tasks] if tasks else None) for row in rows]
+    marks = dict(zip(dict.fromkeys(filter(None, sources)), _MARKS, strict=False))
+    notes = [
+        f"{mark} Not comparable, other tasks, models and hardware: {', '.join(filter(None, source))}."
+        for source, mark in marks.items()
+    ]
+    for row, source in zip(rows, sources, strict=True):
+        row["label"] = f"{row['label']} {marks.get(source, '') if source else ''}".rstrip()
+    theirs = [source is not None for source in sources]
     notes.append(more.pop("notes", ""))
     return shown(rows, columns, theirs=theirs if any(theirs) else (), notes=" ".join(filter(None, notes)), **more)
 
 
-_TABLE1 = ("correct", "speedup", "fast_1", "fast_1.5")
-"""Measures of the paper's Table 1."""
+def _choices(frame: pd.DataFrame, columns: Mapping[str, str]) -> list[str]:
+    """Heads of those columns that have several values."""
+    return [head for head, column in columns.items() if frame[column].nunique() > 1]
 
 
 def policies(frame: pd.DataFrame, study: Study, *, measures: Sequence[str] | None = None) -> Shown:
@@ -89,15 +87,15 @@ def policies(frame: pd.DataFrame, study: Study, *, measures: Sequence[str] | Non
         show = times if name in ("speedup", "geomean") else percent
         columns |= {(names.get(name, name), of): interval(f"{name}_{of}", show) for of in ("best", "avg")}
     ours = frame[frame["source"] == OURS]
-    choices = {"Over": ours["baseline"], "Which": ours["subset"]}
-    filters = [head for head, values in choices.items() if values.nunique() > 1]
-    for head in choices.keys() - set(filters):
+    filters = _choices(ours, {"Over": "baseline", "Which": "subset"})
+    for head in {"Over", "Which"} - set(filters):
         del columns[head]
     return _with_theirs(frame, columns, "subset", filters=filters)
 
 
 def table1(frame: pd.DataFrame, study: Study) -> Shown:
-    return policies(frame, study, measures=_TABLE1)
+    """Its measures are those of the paper's Table 1."""
+    return policies(frame, study, measures=("correct", "speedup", "fast_1", "fast_1.5"))
 
 
 def budget(frame: pd.DataFrame, study: Study, *, by_split: bool = True) -> Shown:
@@ -184,9 +182,7 @@ def differences(frame: pd.DataFrame, study: Study) -> Shown:
         name, _, of = metric.rpartition("_")
         head = ("Turns", metric) if metric in SHARES else (name if name == "fast_1" else name.capitalize(), of)
         columns[head] = measured(metric)
-    choices = {"Split": frame["split"], "Which": frame["subset"]}
-    filters = [head for head, values in choices.items() if values.nunique() > 1]
-    return shown(rows, columns, filters=filters)
+    return shown(rows, columns, filters=_choices(frame, {"Split": "split", "Which": "subset"}))
 
 
 _UNITS: dict[str, Show] = {"share": percent, "points": points, "times": times, "times more": times_more}
@@ -290,7 +286,7 @@ def tasks(frame: pd.DataFrame, study: Study) -> Shown:
     columns: dict[Head, Column] = {
         "Task": lambda row: with_small(str(row["task_id"]), "known flaw" if row["flawed"] else ""),
         "Split": split_of,
-        "PyTorch eager (ms)": number("eager_us", milliseconds),
+        "PyTorch eager (ms)": number("eager_us", lambda value_us: f"{value_us / 1000:.3g}"),
         "torch.compile": number("compile_speedup", times),
         **{label: best(policy) for policy, label in labels.items()},
     }
@@ -306,8 +302,8 @@ def rl_gain(frame: pd.DataFrame, study: Study) -> Shown:
         "Trained from": label_of("baseline", study),
         "Tasks": number("num_tasks"),
         ("Mean score", "gain"): lambda row: said(row["mean_score_gain"], signed, row["ci_low"], row["ci_high"]),
-        ("Mean score", "before"): number("baseline_score", fixed),
-        ("Mean score", "after"): number("policy_score", fixed),
+        ("Mean score", "before"): number("baseline_score", "{:,.2f}".format),
+        ("Mean score", "after"): number("policy_score", "{:,.2f}".format),
         ("Correct kernels", "before"): number("baseline_correct", percent),
         ("Correct kernels", "after"): number("policy_correct", percent),
     }
@@ -319,9 +315,9 @@ def step_time(frame: pd.DataFrame, study: Study) -> Shown:
     columns: dict[Head, Column] = {
         "Run": label_of("run", study),
         "Steps": number("num_steps"),
-        **{("Seconds a step", head): number(name, fixed) for name, head in parts.items()},
+        **{("Seconds a step", head): number(name, "{:,.2f}".format) for name, head in parts.items()},
         "Rest of all": number("own_share", percent),
-        "Kernels judged a minute": number("kernels_per_minute", lambda value: f"{value:,.0f}"),
+        "Kernels judged a minute": number("kernels_per_minute", "{:,.0f}".format),
     }
     return shown(frame, columns)
 
@@ -370,7 +366,7 @@ def audit(frame: pd.DataFrame, study: Study) -> Shown:
     """All steps of a run together; the file has each of them too."""
     columns: dict[Head, Column] = {
         "Run": lambda row: f"{policy_label(str(row['run']), study)}\n{_GUARDS[str(row['guards'])]}",
-        "Kind": lambda row: _KINDS.get(str(row["kind"]), _plain(row["kind"])),
+        "Kind": lambda row: _KINDS.get(str(row["kind"]), plain(row["kind"])),
         ("Kernels", "number"): number("num_kernels"),
         ("Kernels", "share"): interval("share", lambda value: f"{100 * value:.1f} %"),
         ("Paid", "here"): number("paid"),
@@ -385,9 +381,9 @@ def attacks(frame: pd.DataFrame, study: Study | None = None) -> Shown:
 
     def judged(outcome: str, speedup: str, reason: str | None = None) -> Column:
         def column(row: Row) -> str:
-            why = "" if reason is None else _plain(word(row[reason]))
+            why = "" if reason is None else plain(word(row[reason]))
             small = why if is_missing(row[speedup]) else times(float(row[speedup]))
-            return with_small("not measured" if is_missing(row[outcome]) else _plain(row[outcome]), small)
+            return with_small("not measured" if is_missing(row[outcome]) else plain(row[outcome]), small)
 
         return column
 
@@ -400,31 +396,3 @@ def attacks(frame: pd.DataFrame, study: Study | None = None) -> Shown:
         ("KernelBench", "honest"): judged("control_kernelbench", "control_kernelbench_speedup"),
     }
     return shown(frame, columns)
-
-
-def _plain(name: Any) -> str:
-    return str(name).replace("_", " ")
-
-
-# --- any other table ----------------------------------------------------------------------------------------------
-
-_IN_WORDS = {"us": "µs", "ms": "ms", "s": "s", "mb": "MB", "gb": "GB", "share": "share"}
-
-
-def column_head(column: str) -> str:
-    """A column's name as people read it: ``num_tasks`` -> ``Tasks``, ``step_s`` -> ``Step (s)``."""
-    name, _, unit = column.rpartition("_")
-    if not name or unit not in _IN_WORDS:
-        name, unit = column, ""
-    head = name.removeprefix("num_").replace("_", " ")
-    return head[:1].upper() + head[1:] + (f" ({_IN_WORDS[unit]})" if unit else "")
-
-
-def anything(frame: pd.DataFrame, study: Study) -> Shown:
-    """Every column."""
-
-    def column(name: str) -> Column:
-        return lambda row: str(row[name]) if isinstance(row[name], str | bool) else said(row[name], significant)
-
-    names = [str(name) for name in frame.columns if name != NOTE]
-    return shown(frame, {column_head(name): column(name) for name in names})

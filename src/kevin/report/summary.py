@@ -12,13 +12,13 @@ from kevin.core.config import Study
 from kevin.core.errors import DataError
 from kevin.core.files import read_table
 from kevin.core.types import Outcome
+from kevin.report.captions import TrainingSummary, read_summaries, study_note
 from kevin.report.catalogue import SPLITS
-from kevin.report.cells import percent, signed, times
 from kevin.report.claims import NOT_MEASURED, PRIMARY
-from kevin.report.notes import TrainingSummary, read_summaries, study_note
+from kevin.report.diff import read_origin
+from kevin.report.forms import percent, signed, times
 from kevin.report.paper import OURS
-from kevin.report.parts import ALL_TASKS
-from kevin.report.scores import CEILING, first_seed, policy_label, split_label
+from kevin.report.recipes import ALL_TASKS, CEILING, first_seed, policy_label, split_label
 from kevin.report.tables import COMPILE_POLICY, EAGER
 from kevin.report.training import trained_policies
 
@@ -54,6 +54,26 @@ def summary_text(study: Study) -> str:
         "report": str(results / "report.html"),
     }
     return "".join(f"{name:<{_WIDTH}}{text}\n" for name, text in lines.items() if text)
+
+
+def study_record(study: Study) -> dict[str, Any]:
+    """What ``provenance.json`` says of a study: what its files record, and in how many minutes a step of it ran."""
+    results = Path(study.results)
+    kinds: dict[str, list[Path]] = {}
+    for path in (results / "benchmarks").glob("*.tsv"):
+        kinds.setdefault("search_minutes" if "search" in path.stem else "minutes", []).append(path)
+    record = read_origin(results).provenance | {kind: _minutes(paths) for kind, paths in kinds.items()}
+    return {key: value for key, value in record.items() if key not in ("kind", "schema_version")}
+
+
+def _minutes(benchmarks: Sequence[Path]) -> int:
+    """In which one of these steps ran, by the files that Snakemake writes at the end of each."""
+    ends = [(path.stat().st_mtime, float(pd.read_csv(path, sep="\t")["s"].sum())) for path in benchmarks]
+    seconds = reached = 0.0
+    for begun, ended in sorted((ended - took, ended) for ended, took in ends):
+        seconds += max(0.0, ended - max(begun, reached))
+        reached = max(reached, ended)
+    return round(seconds / 60)
 
 
 def _primary(path: Path) -> str:

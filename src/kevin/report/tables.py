@@ -7,9 +7,9 @@
 (eager; torch.compile where it was measured) and subset (all tasks; without those of known flaws), then the paper's
 Table 1, or what the authors' blog post says of that level. ``table2``: one budget of kernels split into trajectories x
 turns, all held-out tasks together, then the paper's Table 2; ``serial_parallel``: the same split by split.
-``differences``: policies against each other (`kevin.report.differences`); ``claims``: the paper's claims
-(`kevin.report.claims`). ``pass_at_k``: first answers alone (`kevin.report.pass_at_k`). ``turns``, ``mended``: what
-becomes of kernels on the next turn (`kevin.report.turns`). ``tasks``: one row for each task and policy.
+``differences``: policies against each other; ``pass_at_k``: first answers alone; ``tasks``: one row for each task and
+policy. ``claims``: the paper's claims (`kevin.report.claims`). ``turns``, ``mended``: what becomes of kernels on the
+next turn (`kevin.report.turns`).
 
 The column ``source`` keeps ours and the paper's apart: tasks, hardware and models differ. ``num_seeds``: of how many
 seeds of one recipe a row is made; where a recipe has several, each has a row and all together have one.
@@ -19,6 +19,8 @@ from __future__ import annotations
 
 import math
 from collections.abc import Iterator, Mapping, Sequence
+from functools import cache
+from itertools import combinations
 from pathlib import Path
 from typing import Any
 
@@ -28,13 +30,23 @@ import pandas as pd
 from kevin.core.config import Study
 from kevin.core.files import read_parquet
 from kevin.report import metrics, paper
-from kevin.report.answers import read_typed
 from kevin.report.budgets import Budget, budgets_of_rollouts, budgets_of_search
-from kevin.report.estimates import mean_estimate
+from kevin.report.metrics import Shape, mean_estimate, minus, smallest_shown, with_ends
 from kevin.report.paper import OURS
-from kevin.report.parts import ALL_SPLITS, subsets
-from kevin.report.recipes import Rows, by_seed, rows_of
-from kevin.report.scores import CEILING, policy_label
+from kevin.report.recipes import (
+    ALL_SPLITS,
+    CEILING,
+    Rows,
+    by_seed,
+    parts,
+    policy_label,
+    recipes,
+    rows_by,
+    rows_of,
+    subsets,
+)
+from kevin.report.scores import read_typed
+from kevin.report.turns import counts_by, share_of, turn_changes
 
 EAGER, COMPILE = "eager", "compile"
 COMPILE_POLICY = "torch.compile"
@@ -100,7 +112,7 @@ def _names(own: Rows, study: Study) -> dict[str, Any]:
 
 def _policy_columns(study: Study) -> list[str]:
     names = ["correct", "speedup", *(f"fast_{p:g}" for p in study.report.thresholds), "geomean"]
-    values = [f"{name}_{of}{end}" for name in names for of in ("best", "avg") for end in ("", "_low", "_high")]
+    values = with_ends(*(f"{name}_{of}" for name in names for of in ("best", "avg")))
     head = ["source", "policy", "label", "baseline", "subset", "num_tasks", "num_seeds", "trajectories", "turns"]
     return [*head, "num_turns", "num_turns_missing", *values]
 
@@ -140,7 +152,7 @@ def _value_cells(values: Sequence[pd.DataFrame], study: Study) -> dict[str, floa
         name = str(column)
         if name.startswith("log_speedup"):
             name, interval = name.replace("log_speedup", "geomean"), metrics.Interval(*map(math.exp, interval))
-        cells |= {name: interval.value, f"{name}_low": interval.low, f"{name}_high": interval.high}
+        cells |= interval.cells(name)
     return cells
 
 
@@ -158,14 +170,13 @@ def table2(scores: pd.DataFrame, study: Study, search: pd.DataFrame | None = Non
     rows = _budget_rows(ALL_SPLITS, scores, study)
     if search is not None:
         for own in rows_of(search, study):
-            (budgets,) = budgets_of_search([own.recipe], search)
-            rows += [_budget_row(ALL_SPLITS, own, budget, study) for budget in budgets]
+            rows += [_budget_row(ALL_SPLITS, own, found, study) for found in budgets_of_search(own.recipe, search)]
     return pd.DataFrame(rows + paper.table2(), columns=_BUDGET_COLUMNS).astype({"num_seeds": "Int64"})
 
 
 _BUDGET_COLUMNS = [
     *("source", "split", "policy", "label", "num_seeds", "budget", "trajectories", "turns"),
-    *(f"{name}{end}" for name in ("speedup", "correct") for end in ("", "_low", "_high")),
+    *with_ends("speedup", "correct"),
     "num_tasks",
 ]
 
@@ -173,17 +184,15 @@ _BUDGET_COLUMNS = [
 def _budget_rows(split: str, scores: pd.DataFrame, study: Study) -> list[dict[str, Any]]:
     rows = []
     for own in rows_of(scores, study):
-        (budgets,) = budgets_of_rollouts([own.seeds])
-        rows += [_budget_row(split, own, budget, study) for budget in budgets]
+        rows += [_budget_row(split, own, found, study) for found in budgets_of_rollouts(own.seeds)]
     return rows
 
 
 def _budget_row(split: str, own: Rows, budget: Budget, study: Study) -> dict[str, Any]:
     row = {"source": OURS, "split": split} | _names(own, study)
-    row |= {"budget": budget.num_kernels, "trajectories": budget.trajectories, "turns": budget.turns}
+    row |= {"budget": budget.shape.num_kernels} | budget.shape._asdict()
     for column, values in (("speedup", budget.speedup), ("correct", budget.correct)):
-        interval = mean_estimate(values, study).interval
-        row |= {column: interval.value, f"{column}_low": interval.low, f"{column}_high": interval.high}
+        row |= mean_estimate(values, study).interval.cells(column)
     return row | {"num_tasks": len(budget.speedup)}
 
 
@@ -217,3 +226,109 @@ def tasks_table(scores: pd.DataFrame, baselines: pd.DataFrame, study: Study) -> 
                 }
             )
     return pd.DataFrame(rows).astype({"num_seeds": "Int64"})
+
+
+# --- first answers alone ------------------------------------------------------------------------------------------
+
+
+KS = (1, 4, 16)
+_FIRST_COLUMNS = [
+    *("policy", "seed", "level", "k", *with_ends("correct"), "fast_1", "num_tasks", "num_seeds", "split"),
+]
+
+
+def pass_at_k_table(scores: pd.DataFrame, study: Study) -> pd.DataFrame:
+    """One row for each policy, split and k of `KS`; tasks with fewer than k judged first kernels are left out.
+
+    With c of a task's n first kernels correct, pass@k is 1 - C(n - c, k) / C(n, k), the unbiased estimate of Chen et
+    al. (2021); ``fast_1`` is the same of kernels that are correct and at least as fast as PyTorch eager.
+    ``level``: KernelBench's or the catalog's; none for a split of new tasks beside KernelBench's.
+    ``policy``: of several seeds the one that they are seeds of; ``seed``: their number, from 0, as they are evaluated,
+    none where they are together. The interval is over tasks and seeds.
+    """
+    rows: list[list[Any]] = []
+    for split, row in rows_by(scores.sort_values("split", kind="stable"), "split", study):
+        level = int(split[5:]) if split.startswith("level") else None
+        firsts = [_first(own) for own in row.seeds]
+        for k in KS:
+            enough = [first[first["num_answers"] >= k] for first in firsts]
+            if all(first.empty for first in enough):
+                continue
+            correct, fast = (
+                mean_estimate(by_seed([metrics.best_of_k_by_task(f, c, k) for f in enough]), study)
+                for c in ("correct", "fast_1")
+            )
+            num_tasks = len({task for first in enough for task in first["task_id"]})
+            rows.append([row.kind, row.seed, level, k, *correct.interval, fast.value, num_tasks, row.num_seeds, split])
+    return pd.DataFrame(rows, columns=_FIRST_COLUMNS).astype({"seed": "Int64", "level": "Int64"})
+
+
+def _first(own: pd.DataFrame) -> pd.DataFrame:
+    """First answers, with ``fast_1`` and how many their task has."""
+    first = metrics.trajectory_best(own, num_turns=1)
+    sizes = first["task_id"].map(first.groupby("task_id").size())
+    return first.assign(fast_1=metrics.fast(first, 1.0), num_answers=sizes)
+
+
+# --- policies against each other ----------------------------------------------------------------------------------
+
+
+MEANS = tuple(f"{name}_{of}" for name in ("correct", "speedup", "fast_1") for of in ("best", "avg"))
+SHARES = ("mended", "kept", "improved")
+METRICS = (*MEANS, *SHARES)
+_DIFFERENCES = [
+    *("policy", "against", "metric", "split", "subset", *with_ends("difference")),
+    *("excludes_zero", "detectable", "num_tasks", "num_seeds", "num_seeds_against"),
+]
+
+
+def differences_table(scores: pd.DataFrame, study: Study) -> pd.DataFrame:
+    """One row for each pair of recipes (the later one in ``evaluate`` against the earlier one), measure, split and
+    subset of the tasks that both have answered.
+
+    `MEANS` are those of the tables of policies, best of a task's trajectories and their mean, at as many trajectories
+    and turns as both have; `SHARES` those of `kevin.report.turns`, all turns together. Each resample draws the same
+    tasks for both policies, and seeds of each apart. ``excludes_zero``: whether the interval does; ``detectable``: the
+    smallest difference that so many tasks and seeds could have shown. A difference of which a policy has no such
+    kernels, or that no task is shared for, has no numbers.
+    """
+    found = recipes(scores["policy"].unique(), study)
+    frames = {str(policy): own for policy, own in scores.groupby("policy", sort=False)}
+    shares = {policy: counts_by(turn_changes(own), ["task_id"], SHARES) for policy, own in frames.items()}
+
+    @cache
+    def means(policy: str, shape: Shape) -> pd.DataFrame:
+        return metrics.task_values_at(frames[policy], shape, (1.0,))
+
+    rows: list[list[Any]] = []
+    for split, part in parts(scores):
+        for subset, chosen in subsets(part):
+            tasks = pd.Index(chosen["task_id"].unique())
+            for against, policy in combinations(found, 2):
+                sides = (policy, against)
+                shape = metrics.common_shape([frames[seed] for side in sides for seed in side.seeds])
+                for metric in METRICS:
+                    own = [[shares[p] if metric in SHARES else means(p, shape) for p in side.seeds] for side in sides]
+                    cells = _difference(metric, own, tasks, study)
+                    head = [policy.policy, against.policy, metric, split, subset]
+                    rows.append([*head, *cells, policy.num_seeds, against.num_seeds])
+    return pd.DataFrame(rows, columns=_DIFFERENCES)
+
+
+def _difference(metric: str, sides: Sequence[Sequence[pd.DataFrame]], tasks: pd.Index, study: Study) -> list[Any]:
+    """Difference, its ends, whether they exclude 0, what could have been shown, and the number of tasks; of two sides,
+    each the values of its seeds."""
+    column = (metric, "count") if metric in SHARES else metric
+    values = [by_seed([own[column] for own in seeds]) for seeds in sides]
+    shared = values[0].index.intersection(values[1].index).intersection(tasks).sort_values()
+    if not len(shared):
+        return [None, None, None, None, None, 0]
+    estimates = [
+        share_of(seeds, metric, study, shared, stream)
+        if metric in SHARES
+        else mean_estimate(own.loc[shared], study, stream)
+        for stream, (seeds, own) in enumerate(zip(sides, values, strict=True))
+    ]
+    interval = minus(*estimates).interval
+    excludes = None if math.isnan(interval.value) else bool(interval.low > 0 or interval.high < 0)
+    return [*interval, excludes, smallest_shown(interval.low, interval.high), len(shared)]

@@ -1,30 +1,69 @@
-"""What training gained on held-out tasks over the model it started from, and where the time of its steps goes."""
+"""What a trainer left, step by step; what training gained on held-out tasks over the model it started from, and where
+the time of its steps goes.
+
+``metrics.jsonl`` holds one JSON object a line, with ``step`` and numbers.
+"""
 
 from __future__ import annotations
 
+import json
 from collections.abc import Sequence
 from pathlib import Path
+from typing import Any
 
 import pandas as pd
+import pyarrow as pa
+import pyarrow.parquet as pq
 
 from kevin.core.config import Study
 from kevin.core.errors import DataError
-from kevin.report.estimates import mean_estimate, minus
+from kevin.core.texts import split_lines
+from kevin.report.metrics import mean_estimate, minus
 from kevin.report.recipes import by_seed, recipes
-from kevin.report.training_records import read_records
+
+
+def read_records(path: Path) -> list[dict[str, Any]]:
+    """One record a step, in order. Raises DataError for a file that cannot be read, or a line that is no record."""
+    try:
+        text = path.read_text("utf-8")
+    except OSError as e:
+        raise DataError(f"{path}: cannot be read ({e.strerror})") from None
+    records = []
+    for number, line in enumerate(split_lines(text), start=1):
+        if not line.strip():
+            continue
+        try:
+            record = json.loads(line)
+            record["step"] = int(record["step"])
+        except (ValueError, KeyError, TypeError):
+            raise DataError(f"{path}, line {number}: not a JSON object with a step") from None
+        records.append(record)
+    return records
+
+
+def read_step_turns(run: Path, steps: Sequence[int], columns: Sequence[str]) -> pd.DataFrame | None:
+    """These columns of all turns of these steps of a run; None where a step's file is not there any more.
+
+    Raises DataError for a file that cannot be read.
+    """
+    paths = [run / "turns" / f"step_{step:05d}.parquet" for step in steps]
+    if not paths or not all(path.exists() for path in paths):
+        return None
+    frames: list[pd.DataFrame] = []
+    for path in paths:
+        try:
+            frames.append(pq.read_table(path, columns=list(columns)).to_pandas())
+        except (pa.ArrowInvalid, OSError) as e:
+            raise DataError(f"{path}: cannot be read ({e}); train again: rm -r {run}") from None
+    return pd.concat(frames, ignore_index=True)
+
+
+# --- gain ---------------------------------------------------------------------------------------------------------
+
 
 GAIN_COLUMNS = [
-    "policy",
-    "baseline",
-    "mean_score_gain",
-    "ci_low",
-    "ci_high",
-    "num_tasks",
-    "policy_score",
-    "baseline_score",
-    "policy_correct",
-    "baseline_correct",
-    "num_seeds",
+    *("policy", "baseline", "mean_score_gain", "ci_low", "ci_high", "num_tasks"),
+    *("policy_score", "baseline_score", "policy_correct", "baseline_correct", "num_seeds"),
 ]
 """Gain and its bootstrap 95 % interval over tasks and seeds; then the means that it is the difference of."""
 
@@ -47,9 +86,7 @@ def rl_gain_table(scores: pd.DataFrame, study: Study) -> pd.DataFrame:
     known = set(judged["policy"])
     rows: list[list[object]] = []
     for recipe in recipes((p for p in trained if p in known and trained[p] in known), study):
-        groups: list[tuple[str, ...]] = [(policy,) for policy in recipe.seeds]
-        groups += [recipe.seeds] if recipe.num_seeds > 1 else []
-        for seeds in groups:
+        for _, seeds in recipe.rows():
             baseline = trained[seeds[0]]
             gained = by_seed([values[policy] for policy in seeds])
             shared = gained.dropna(how="all").index.intersection(values[baseline].index)

@@ -1,15 +1,14 @@
 """What turns are worth: what becomes of a kernel on the next turn, and the best so far, for every policy and seed.
 
 ``turns``: one row for each policy, seed, split and turn, and one of all splits and turns together; of several seeds one
-more for all of them. ``mended``: wrong
-kernels by kind of error, and how many first answers would be right in their place. Shares are over the kernels of all
-tasks together; of several seeds their mean. Turns that the harness could not judge are left out, with what would have
-followed from them.
+more for all of them. ``mended``: wrong kernels by kind of error, and how many first answers would be right in their
+place. Shares are over the kernels of all tasks together; of several seeds their mean. Turns that the harness could not
+judge are left out, with what would have followed from them.
 """
 
 from __future__ import annotations
 
-from collections.abc import Iterator, Mapping, Sequence
+from collections.abc import Iterable, Iterator, Mapping, Sequence
 from typing import Any
 
 import numpy as np
@@ -18,12 +17,9 @@ import pandas as pd
 from kevin.core.config import Study
 from kevin.core.types import Outcome
 from kevin.report import metrics
-from kevin.report.estimates import Estimate, mean_estimate, minus, share_estimate
-from kevin.report.metrics import Interval
-from kevin.report.palette import OUTCOMES
-from kevin.report.parts import ALL_SPLITS
-from kevin.report.recipes import Rows, by_seed, rows_by, rows_of
-from kevin.report.similarity import NEAR_COPY
+from kevin.report.metrics import Estimate, Interval, mean_estimate, minus, share_estimate, with_ends
+from kevin.report.recipes import ALL_SPLITS, OUTCOMES, Rows, by_seed, rows_by, rows_of
+from kevin.report.scores import NEAR_COPY
 
 SAME_SPEED = 1.05
 """A kernel is faster or slower than the one before from this ratio on; less is near the noise of timing."""
@@ -40,15 +36,14 @@ def turn_changes(scores: pd.DataFrame) -> pd.DataFrame:
     kernel of the trajectory so far) any correct one before. ``fresh``: the share of first answers of the task's other
     trajectories that would have improved on it as well. ``error``: the outcome before where it was wrong.
     """
-    turns = metrics.usable(scores).sort_values(["task_id", "trajectory", "turn"], kind="stable")
+    turns = _judged(scores)
     before = turns.groupby(["task_id", "trajectory"])[["turn", "outcome", "speedup"]].shift()
     before = before.where(before["turn"] == turns["turn"] - 1)
     correct = turns["outcome"] == Outcome.CORRECT.value
     was_correct = before["outcome"] == Outcome.CORRECT.value
     was_wrong = before["outcome"].notna() & ~was_correct
-    ratio = turns["speedup"] / before["speedup"]
-    alike = turns["similarity"]
-    speedup = turns["speedup"].where(correct, 0.0)
+    alike, speedup = turns["similarity"], turns["speedup"]
+    ratio = speedup / before["speedup"]
     best = speedup.groupby([turns["task_id"], turns["trajectory"]]).cummax()
     best = best.groupby([turns["task_id"], turns["trajectory"]]).shift()
     best = best.where(best > 0)
@@ -61,9 +56,15 @@ def turn_changes(scores: pd.DataFrame) -> pd.DataFrame:
         "slower": (correct & (ratio < 1 / SAME_SPEED)).astype(float).where(was_correct),
         "repeated": (alike == 1).astype(float).where(was_correct),
         "improved": (speedup > SAME_SPEED * best).astype(float).where(best.notna()),
-        "fresh": _first_answers_above(turns.assign(speedup=speedup), SAME_SPEED * best),
+        "fresh": _first_answers_above(turns, SAME_SPEED * best),
     }
     return turns[["task_id", "trajectory", "turn"]].assign(**values, error=before["outcome"].where(was_wrong))
+
+
+def _judged(scores: pd.DataFrame) -> pd.DataFrame:
+    """A policy's turns that have a verdict, in order; the speedup of a wrong kernel is 0."""
+    turns = metrics.usable(scores).sort_values(["task_id", "trajectory", "turn"], kind="stable")
+    return turns.assign(speedup=turns["speedup"].where(turns["outcome"] == Outcome.CORRECT.value, 0.0))
 
 
 def _first_answers_above(turns: pd.DataFrame, bar: pd.Series) -> pd.Series:
@@ -78,40 +79,17 @@ def _first_answers_above(turns: pd.DataFrame, bar: pd.Series) -> pd.Series:
     return found
 
 
-def fresh_answers(scores: pd.DataFrame) -> pd.DataFrame:
-    """A policy's trajectories on a split: ``task_id, trajectory, fresh``, the share of first answers to the task that
-    are correct in the *other* trajectories, NaN where there is none. Its own first answer is left out, because a
-    trajectory with wrong kernels began with a wrong one more often than others.
-    """
-    turns = metrics.usable(scores)
-    first = turns[turns["turn"] == 1]
-    first = first[["task_id", "trajectory"]].assign(own=(first["outcome"] == Outcome.CORRECT.value).astype(float))
-    own = turns[["task_id", "trajectory"]].drop_duplicates().merge(first, how="left")
-    found = first.groupby("task_id")["own"]
-    others = own["task_id"].map(found.count()) - own["own"].notna()
-    right = own["task_id"].map(found.sum()) - own["own"].fillna(0.0)
-    return own[["task_id", "trajectory"]].assign(fresh=(right / others).where(others > 0))
-
-
-def share(changes: pd.DataFrame, name: str, study: Study) -> Interval:
-    """One of `SHARES` over these rows of `turn_changes`."""
-    by_task = changes.groupby("task_id")[name].agg(["sum", "count"])
-    return metrics.share_interval(
-        by_task["sum"], by_task["count"], num_resamples=study.report.num_bootstrap, seed=study.seed
-    )
-
-
-def _shares(seeds: Sequence[pd.DataFrame], name: str, study: Study) -> Interval:
-    """One of `SHARES`, the mean over seeds, from each seed's `_counts` by task."""
-    return _estimate(seeds, name, study).interval
-
-
-def _estimate(seeds: Sequence[pd.DataFrame], name: str, study: Study) -> Estimate:
+def share_of(
+    seeds: Sequence[pd.DataFrame], name: str, study: Study, tasks: pd.Index | None = None, stream: int = 0
+) -> Estimate:
+    """One of `SHARES`, the mean over seeds, from each seed's `counts_by` task; of these tasks, or of all."""
     counted, of = (by_seed([counts[name, column] for counts in seeds]) for column in ("sum", "count"))
-    return share_estimate(counted, of, study)
+    if tasks is not None:
+        counted, of = counted.loc[tasks], of.loc[tasks]
+    return share_estimate(counted, of, study, stream)
 
 
-def _counts(changes: pd.DataFrame, keys: list[str], names: Sequence[str]) -> pd.DataFrame:
+def counts_by(changes: pd.DataFrame, keys: list[str], names: Sequence[str]) -> pd.DataFrame:
     """Rows of `turn_changes` by keys, the last of them the task: of each share the kernels counted, and of how many."""
     return changes.groupby(keys)[list(names)].agg(["sum", "count"])
 
@@ -132,9 +110,9 @@ def turns_table(scores: pd.DataFrame, study: Study) -> pd.DataFrame:
     taken over.
     """
     rows = []
-    names = (*SHARES, *_BOTH)
+    names, measured = (*SHARES, *_BOTH), (*SHARES, "fresh")
     for head, row in _rows(scores, study):
-        by_turn = [_counts(_against_fresh(own), ["turn", "task_id"], names) for own in row.seeds]
+        by_turn = [counts_by(_against_fresh(own), ["turn", "task_id"], names) for own in row.seeds]
         so_far = [_best_so_far(own).groupby("task_id") for own in row.seeds]
         bests = {
             "best_speedup": [own.max() for own in so_far],
@@ -142,19 +120,19 @@ def turns_table(scores: pd.DataFrame, study: Study) -> pd.DataFrame:
         }
         for turn in sorted({turn for counts in by_turn for turn in counts.index.unique("turn")}):
             here = _of(by_turn, "turn", turn)
-            cells = _share_cells(here, study)
+            cells = _share_cells(here, measured, study)
             for name, of_seeds in bests.items():
                 best = by_seed([own[turn].dropna() for own in of_seeds if turn in own])
                 cells[name] = mean_estimate(best, study).interval
             counts = {"num_tasks": len(best)} | _number_cells(here)
             rows.append(head | {"turn": turn} | _flat(cells) | counts)
     for row in rows_of(scores, study):
-        every = [_counts(_against_fresh(own), ["task_id"], names) for own in row.seeds]
+        every = [counts_by(_against_fresh(own), ["task_id"], names) for own in row.seeds]
         head = {"policy": row.kind, "seed": row.seed, "split": ALL_SPLITS, "num_seeds": row.num_seeds}
         counts = {"num_tasks": len(set().union(*(own.index for own in every)))} | _number_cells(every)
-        rows.append(head | _flat(_share_cells(every, study)) | counts)
+        rows.append(head | _flat(_share_cells(every, measured, study)) | counts)
     shown = [*SHARES[:4], "best_speedup", *SHARES[4:], "fresh", "over_fresh", "trajectory_speedup"]
-    columns = [*_HEAD, "turn", *_with_ends(shown), "num_tasks", *_COUNTED, "num_seeds"]
+    columns = [*_HEAD, "turn", *with_ends(*shown), "num_tasks", *_COUNTED, "num_seeds"]
     return pd.DataFrame(rows, columns=columns).astype({"seed": "Int64", "turn": "Int64"})
 
 
@@ -167,9 +145,10 @@ def _against_fresh(scores: pd.DataFrame) -> pd.DataFrame:
     return changes.assign(against_fresh=changes["improved"].where(changes["fresh"].notna()))
 
 
-def _share_cells(here: Sequence[pd.DataFrame], study: Study) -> dict[str, Interval]:
-    cells = {name: _shares(here, name, study) for name in (*SHARES, "fresh")}
-    return cells | {"over_fresh": minus(*(_estimate(here, n, study) for n in ("against_fresh", "fresh"))).interval}
+def _share_cells(here: Sequence[pd.DataFrame], names: Iterable[str], study: Study) -> dict[str, Interval]:
+    """These shares, and by how much kernels beat fresh answers."""
+    cells = {name: share_of(here, name, study).interval for name in names}
+    return cells | {"over_fresh": minus(*(share_of(here, n, study) for n in ("against_fresh", "fresh"))).interval}
 
 
 def _number_cells(here: Sequence[pd.DataFrame]) -> dict[str, int]:
@@ -187,9 +166,7 @@ _COUNTED = {
 
 def _best_so_far(own: pd.DataFrame) -> pd.DataFrame:
     """Tasks and trajectories x turns: its fastest correct kernel up to the turn, 0 without one, NaN before any."""
-    turns = metrics.usable(own)
-    speedup = turns["speedup"].where(turns["outcome"] == Outcome.CORRECT.value, 0.0)
-    by_turn = speedup.groupby([turns["task_id"], turns["trajectory"], turns["turn"]]).max().unstack("turn")
+    by_turn = _judged(own).groupby(["task_id", "trajectory", "turn"])["speedup"].max().unstack("turn")
     return by_turn.cummax(axis=1).ffill(axis=1)
 
 
@@ -197,7 +174,7 @@ def mended_table(scores: pd.DataFrame, study: Study) -> pd.DataFrame:
     """One row for each policy, seed, split and kind of error (`ANY_ERROR` first): what became of such a kernel.
 
     All turns after the first together. ``mended``: share that the next turn made correct; ``fresh``: share that would
-    be correct if a first answer stood in its place (`fresh_answers`), and ``over_fresh`` the difference, of the kernels
+    be correct if a first answer stood in its place (`_after_wrong`), and ``over_fresh`` the difference, of the kernels
     that have both; ``copied``: share that the next turn gave again, or nearly; ``num_kernels``: wrong kernels that had
     a next turn.
     """
@@ -205,23 +182,23 @@ def mended_table(scores: pd.DataFrame, study: Study) -> pd.DataFrame:
     for head, row in _rows(scores, study):
         names = ("mended", *_BOTH, "copied")
         wrong = [_after_wrong(own) for own in row.seeds]
-        kinds = [_counts(own, ["error", "task_id"], names) for own in wrong]
-        chosen = {ANY_ERROR: [_counts(own, ["task_id"], names) for own in wrong]}
+        kinds = [counts_by(own, ["error", "task_id"], names) for own in wrong]
+        chosen = {ANY_ERROR: [counts_by(own, ["task_id"], names) for own in wrong]}
         chosen |= {outcome.value: _of(kinds, "error", outcome.value) for outcome in OUTCOMES}
         for error, here in chosen.items():
             if num_kernels := sum(int(counts["mended", "count"].sum()) for counts in here):
-                cells = {name: _shares(here, name, study) for name in ("mended", "fresh", "copied")}
-                cells["over_fresh"] = minus(*(_estimate(here, n, study) for n in ("against_fresh", "fresh"))).interval
+                cells = _share_cells(here, ("mended", "fresh", "copied"), study)
                 rows.append(head | {"error": error} | _flat(cells) | {"num_kernels": num_kernels})
-    columns = [*_HEAD, "error", *_with_ends(["mended", "fresh", "over_fresh", "copied"]), "num_kernels", "num_seeds"]
+    columns = [*_HEAD, "error", *with_ends("mended", "fresh", "over_fresh", "copied"), "num_kernels", "num_seeds"]
     return pd.DataFrame(rows, columns=columns).astype({"seed": "Int64"})
 
 
 def _after_wrong(scores: pd.DataFrame) -> pd.DataFrame:
-    """Rows of `turn_changes` that follow a wrong kernel, with ``fresh``, and ``against_fresh``: ``mended`` where there
-    is a ``fresh`` to compare it with."""
-    changes = turn_changes(scores).drop(columns="fresh")
-    wrong = changes[changes["error"].notna()].merge(fresh_answers(scores), how="left")
+    """Rows of `turn_changes` that follow a wrong kernel. ``fresh``: the share of first answers of the task's other
+    trajectories that are correct; its own is left out, because a trajectory with wrong kernels began with a wrong one
+    more often than others. ``against_fresh``: ``mended`` where there is a ``fresh`` to compare it with."""
+    changes, turns = turn_changes(scores), _judged(scores)
+    wrong = changes.assign(fresh=_first_answers_above(turns, pd.Series(0.0, turns.index)))[changes["error"].notna()]
     return wrong.assign(against_fresh=wrong["mended"].where(wrong["fresh"].notna()))
 
 
@@ -238,11 +215,4 @@ def _rows(scores: pd.DataFrame, study: Study) -> Iterator[tuple[dict[str, Any], 
 
 
 def _flat(cells: Mapping[str, Interval]) -> dict[str, float]:
-    return {f"{name}{end}": value for name, i in cells.items() for end, value in zip(_ENDS, i, strict=True)}
-
-
-_ENDS = ("", "_low", "_high")
-
-
-def _with_ends(names: list[str]) -> list[str]:
-    return [f"{name}{end}" for name in names for end in _ENDS]
+    return {column: value for name, interval in cells.items() for column, value in interval.cells(name).items()}

@@ -8,16 +8,76 @@ from __future__ import annotations
 
 import difflib
 from collections.abc import Mapping, Sequence
+from pathlib import Path
 from typing import Any
+
+import pandas as pd
 
 from kevin.core.config import Study
 from kevin.core.dialogue import FENCES, conversation
-from kevin.core.errors import TaskError
+from kevin.core.errors import DataError, TaskError
 from kevin.core.fences import read_answer, split_thought
+from kevin.core.files import read_columns, read_rows, turns_from_frame
 from kevin.core.texts import strict_json
 from kevin.core.types import Task, Turn
-from kevin.report.palette import OUTCOMES
-from kevin.report.scores import policy_label
+from kevin.report.recipes import CEILING, OUTCOMES, policy_label, policy_order
+
+# --- trajectories worth showing -----------------------------------------------------------------------------------
+
+
+def split_name(turns: Path) -> tuple[str, str]:
+    """(policy, split) of ``<policy>-<split>/turns.parquet``. Raises DataError for another name."""
+    policy, dash, split = turns.parent.name.rpartition("-")
+    if not dash:
+        raise DataError(f"{turns}: its folder should be named <policy>-<split>")
+    return policy, split
+
+
+def files_by_policy(paths: Sequence[Path], study: Study) -> dict[str, list[Path]]:
+    """Files of turns by policy, in the study's order, without the ceiling."""
+    files: dict[str, list[Path]] = {}
+    for path in paths:
+        files.setdefault(split_name(path)[0], []).append(path)
+    return {policy: files[policy] for policy in policy_order([p for p in files if p != CEILING], study)}
+
+
+def best_in_files(paths: Mapping[str, Sequence[Path]], limit: int) -> dict[str, dict[str, list[list[Turn]]]]:
+    """Of every task, by policy and task, the trajectories that have a verdict: those with the fastest correct kernel
+    first, then by number, read from ``turns.parquet`` files.
+
+    Of all other trajectories nothing but their verdicts is held in memory.
+    """
+    return {policy: _best_of_policy(files, limit) for policy, files in paths.items()}
+
+
+def _best_of_policy(files: Sequence[Path], limit: int) -> dict[str, list[list[Turn]]]:
+    found: dict[str, list[list[Turn]]] = {}
+    for path in files:
+        verdicts = read_columns(path, "turns", ["task_id", "trajectory", "outcome", "speedup"])
+        chosen = _best_numbers(verdicts, limit)
+        places = verdicts[["task_id", "trajectory"]].merge(chosen, how="left")["rank"].notna().to_numpy()
+        turns = turns_from_frame(read_rows(path, "turns", places))
+        groups: dict[tuple[str, int], list[Turn]] = {}
+        for turn in turns:
+            groups.setdefault((turn.task_id, turn.trajectory), []).append(turn)
+        for task, trajectory in chosen[["task_id", "trajectory"]].itertuples(index=False, name=None):
+            found.setdefault(task, []).append(sorted(groups[task, trajectory], key=lambda t: t.turn))
+    return found
+
+
+def _best_numbers(verdicts: pd.DataFrame, limit: int) -> pd.DataFrame:
+    """Columns task_id, trajectory, rank: of each task the best trajectories that have a verdict, in their order."""
+    known = verdicts.groupby(["task_id", "trajectory"], as_index=False, sort=True).agg(
+        judged=("outcome", "count"), speedup=("speedup", "max")
+    )
+    known = known[known["judged"] > 0].fillna({"speedup": 0.0})
+    known = known.sort_values(["task_id", "speedup", "trajectory"], ascending=[True, False, True])
+    known["rank"] = known.groupby("task_id").cumcount()
+    return known[known["rank"] < limit][["task_id", "trajectory", "rank"]]
+
+
+# --- data of the viewer -------------------------------------------------------------------------------------------
+
 
 MAX_THOUGHT_CHARS = 12_000
 """Longer chains of thought keep their beginning and end."""
@@ -77,7 +137,8 @@ def viewer_data(
                     num_left_out += 1
                     continue
                 known = len(pool.texts)
-                turns = _turns(task, found[rank], studies[policy], pool)
+                own = found[rank]
+                turns = [_turn(task, own[:n], turn, studies[policy], pool) for n, turn in enumerate(own)]
                 added = sum(len(strict_json(t)) for t in pool.texts[known:]) + len(strict_json(turns))
                 if size + added > max_bytes:
                     pool.forget_after(known)
@@ -96,10 +157,6 @@ def viewer_data(
     }
 
 
-def _turns(task: Task, turns: Sequence[Turn], study: Study, pool: _Pool) -> list[dict[str, Any]]:
-    return [_turn(task, turns[:i], turn, study, pool) for i, turn in enumerate(turns)]
-
-
 def _turn(task: Task, past: Sequence[Turn], turn: Turn, study: Study, pool: _Pool) -> dict[str, Any]:
     try:
         messages = conversation(task, study.rollout.history.shown(past), dialect=study.dialect, language=study.language)
@@ -107,8 +164,7 @@ def _turn(task: Task, past: Sequence[Turn], turn: Turn, study: Study, pool: _Poo
     except TaskError:
         prompt = []
     thought, answer = split_completion(turn)
-    before = next((t for t in reversed(past) if t.kernel is not None), None)
-    diff = kernel_diff(before, turn) if before is not None else None
+    diff_to, diff = changed(past, turn)
     return {
         "turn": turn.turn,
         "outcome": turn.outcome.value if turn.outcome is not None else None,
@@ -121,7 +177,7 @@ def _turn(task: Task, past: Sequence[Turn], turn: Turn, study: Study, pool: _Poo
         "answer": pool.add(_shorten(answer)) if turn.kernel is None else None,
         "kernel": pool.add(turn.kernel.source) if turn.kernel is not None else None,
         "diff": pool.add(diff) if diff is not None else None,
-        "diff_to": before.turn if before is not None else None,
+        "diff_to": diff_to,
         "tokens": [turn.num_prompt_tokens, turn.num_completion_tokens],
         "cut": turn.finish_reason == "length",
     }
@@ -137,13 +193,16 @@ def split_completion(turn: Turn) -> tuple[str, str]:
     return "", text.strip()
 
 
-def kernel_diff(before: Turn, turn: Turn) -> str | None:
-    """Unified diff from one turn's kernel to another's, three lines of context; None when there is no new kernel."""
-    if before.kernel is None or turn.kernel is None:
-        return None
+def changed(past: Sequence[Turn], turn: Turn) -> tuple[int | None, str | None]:
+    """The last turn before that has a kernel, and the unified diff from that one to this one's."""
+    before = next((t for t in reversed(past) if t.kernel is not None), None)
+    if before is None or before.kernel is None:
+        return None, None
+    if turn.kernel is None:
+        return before.turn, None
     old, new = (k.source.rstrip().split("\n") for k in (before.kernel, turn.kernel))
     names = (f"turn {before.turn}", f"turn {turn.turn}")
-    return "\n".join(difflib.unified_diff(old, new, *names, lineterm=""))
+    return before.turn, "\n".join(difflib.unified_diff(old, new, *names, lineterm=""))
 
 
 def _shorten(text: str) -> str:

@@ -6,7 +6,7 @@ import functools
 import logging
 import shutil
 from collections.abc import Iterator, Sequence
-from contextlib import ExitStack, closing, contextmanager
+from contextlib import ExitStack, closing, contextmanager, nullcontext
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
@@ -16,7 +16,7 @@ from kevin.core.errors import ConfigError, HarnessError
 from kevin.core.identity import STEP_VERSIONS
 from kevin.core.lengths import check_context, with_lengths
 from kevin.core.progress import Progress, progress
-from kevin.core.provenance import provenance
+from kevin.core.provenance import jobs_side_by_side, provenance
 from kevin.core.types import Dialect, Kernel, Task, Turn, Verdict
 from kevin.policy.interface import Policy
 from kevin.policy.load import load_policy, policy_identity
@@ -228,16 +228,18 @@ class PoolJudge:
 def open_judge(study: Study, store: Path | None, show_progress: bool) -> Iterator[PoolJudge]:
     """The study's judge pool, with a progress bar around every call. ``store``: by default the study's own.
 
-    On a CPU its workers start at once, beside the import of a model; on a GPU the model takes its memory first.
+    On a CPU its workers start at once, beside the import of a model; on a GPU the model takes its memory first. Where
+    other jobs judge on the same CPU, this thread leaves its device to them.
     """
     from kevin.judge.pool.judge_pool import JudgePool
+    from kevin.judge.pool.worker import staying_off
 
     folder = (store or Path(study.results) / "store").resolve()  # workers have another working directory
     with JudgePool(study.judge, folder, study.pool) as pool:
         if study.judge.device == "cpu":
             pool.warm_up()
-
-        yield PoolJudge(pool, show_progress)
+        with staying_off(pool.device_cores) if jobs_side_by_side() > 1 else nullcontext():
+            yield PoolJudge(pool, show_progress)
 
 
 def _unjudged(turns: Sequence[Turn]) -> list[Turn]:

@@ -5,14 +5,14 @@ from __future__ import annotations
 import asyncio
 import hmac
 import logging
-from collections.abc import Awaitable, Callable, Sequence
+from collections.abc import Awaitable, Callable, Iterator, Sequence
 
 from aiohttp import web
 
 import kevin
 from kevin.core.types import canonical_json
-from kevin.serve.desk import Desk, Pair
-from kevin.serve.messages import BatchRequest, NoKernel, PairRequest, Refusal, pair_of, parse
+from kevin.serve.desk import Desk
+from kevin.serve.messages import Asked, BatchRequest, PairRequest, Refusal, asked_for, parse
 from kevin.serve.metrics import CONTENT_TYPE, Metrics
 from kevin.serve.settings import ServeSettings
 
@@ -93,19 +93,28 @@ class _Service:
         texts = [answer.body if isinstance(answer, Refusal) else answer for answer in answers]
         return _json(f'{{"results":[{",".join(texts)}]}}')
 
-    async def _answers(self, asked: Sequence[PairRequest]) -> list[str | Refusal]:
+    async def _answers(self, requests: Sequence[PairRequest]) -> list[str | Refusal]:
         """As of the desk. What can be no pair is told so by itself, and the others are judged."""
-        found = [self._pair(pair) for pair in asked]
-        judged = iter(await self._desk.answers([pair for pair in found if isinstance(pair, tuple)]))
-        return [next(judged) if isinstance(pair, tuple) else pair for pair in found]
+        found = [self._asked(request) for request in requests]
+        pairs = [(one.task, one.kernel) for one in found if isinstance(one, Asked) and one.kernel is not None]
+        judged = iter(await self._desk.answers(pairs))
+        return [self._answer(one, judged) if isinstance(one, Asked) else one for one in found]
 
-    def _pair(self, asked: PairRequest) -> Pair | str | Refusal:
+    def _asked(self, request: PairRequest) -> Asked | Refusal:
         try:
-            return pair_of(asked, self._settings.protocol)
-        except NoKernel as e:
-            return self._desk.no_kernel(e.task, str(e))
+            return asked_for(request, self._settings.protocol)
         except Refusal as e:
             return e
+
+    def _answer(self, asked: Asked, judged: Iterator[str | Refusal]) -> str | Refusal:
+        """The next of what was judged, or the verdict on no kernel; with what was seen of an answer."""
+        try:
+            told = next(judged) if asked.kernel is not None else self._desk.no_kernel(asked.task, asked.problem)
+        except Refusal as e:
+            return e
+        if asked.seen is None or isinstance(told, Refusal):
+            return told
+        return f'{told[:-1]},"seen":{canonical_json(asked.seen)}}}'
 
     async def _body(self, request: web.Request) -> bytes:
         limit = self._settings.max_body_bytes

@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import json
-from typing import Literal, Self, TypeVar
+from typing import Literal, NamedTuple, Self, TypeVar
 
 from pydantic import Field, ValidationError, model_validator
 from pydantic_core import PydanticCustomError
@@ -11,7 +11,7 @@ from pydantic_core import PydanticCustomError
 from kevin.api.pairs import make_task
 from kevin.core.candidate import DialectChoice, check_text, make_kernel, refuse_file_name
 from kevin.core.config import RewardConfig
-from kevin.core.dialogue import parse_completion
+from kevin.core.dialogue import FENCES, parse_completion, past_answer
 from kevin.core.errors import HarnessError, KevinError, UsageError
 from kevin.core.protocol import JudgeProtocol
 from kevin.core.reward import configured_score
@@ -73,12 +73,15 @@ class Refusal(Exception):
         return canonical_json({"error": error | ({"retry_after_s": self.retry_after_s} if self.retry_after_s else {})})
 
 
-class NoKernel(Exception):
-    """An answer without a kernel; the text says why."""
+class Asked(NamedTuple):
+    """What a request asks for."""
 
-    def __init__(self, task: Task, problem: str) -> None:
-        super().__init__(problem)
-        self.task = task
+    task: Task
+    kernel: Kernel | None
+    """None where an answer holds none; ``problem`` says why."""
+    problem: str = ""
+    seen: str | None = None
+    """What later turns of a rollout see of an answer: kernel and summary, never the chain of thought."""
 
 
 def parse(kind: type[Request], body: bytes) -> Request:
@@ -95,10 +98,11 @@ def parse(kind: type[Request], body: bytes) -> Request:
         raise Refusal(400, "bad_request", f"Invalid JSON: {e}") from None
 
 
-def pair_of(request: PairRequest, protocol: JudgeProtocol) -> tuple[Task, Kernel]:
-    """Raises NoKernel, or Refusal for a kernel that does not fit the server's device."""
+def asked_for(request: PairRequest, protocol: JudgeProtocol) -> Asked:
+    """Raises Refusal for texts that are none, and for a kernel that does not fit the server's device."""
     dialect: DialectChoice = request.dialect
     language: Language | None = request.language
+    seen = None
     try:
         for field in ("reference", "kernel"):
             refuse_file_name(getattr(request, field) or "", field)
@@ -106,9 +110,10 @@ def pair_of(request: PairRequest, protocol: JudgeProtocol) -> tuple[Task, Kernel
         if request.answer is not None:
             parsed = parse_completion(check_text(request.answer, "answer"), dialect, language or protocol.language)
             if parsed.kernel is None:
-                raise NoKernel(task, parsed.problem or "the answer holds no kernel")
+                return Asked(task, None, parsed.problem or "the answer holds no kernel", past_answer(parsed, ""))
             source, dialect = parsed.kernel.source, parsed.kernel.dialect
-        return task, make_kernel(source or "", "", dialect, protocol, language)
+            seen = past_answer(parsed, FENCES[dialect, parsed.kernel.language])
+        return Asked(task, make_kernel(source or "", "", dialect, protocol, language), seen=seen)
     except UsageError as e:
         raise Refusal(400, "bad_request", str(e)) from None
 

@@ -7,6 +7,7 @@ which kernels are good. See docs/pretraining.md.
 from __future__ import annotations
 
 import logging
+import os
 import random
 import time
 from collections.abc import Iterable, Iterator, Sequence
@@ -18,6 +19,7 @@ from transformers import Qwen3Config, Qwen3ForCausalLM
 
 from kevin.core.config import BaseModelConfig, Study
 from kevin.core.progress import progress
+from kevin.core.provenance import jobs_side_by_side
 from kevin.core.types import Transcript
 from kevin.train.copying import ROPE_THETA, can_hold_copying_heads, set_copying_heads
 from kevin.train.muon import make_optimizers
@@ -43,6 +45,8 @@ log = logging.getLogger(__name__)
 _TOKENIZER_TRANSCRIPTS = 800
 BATCH_SIZE = 2
 """Transcripts a step, each a conversation with several answers."""
+_NICE = 19
+"""On a CPU: it takes every core that jobs beside it leave, whose kernels are timed meanwhile."""
 
 
 def train_base_model(study: Study, corpus: Iterable[Transcript], out_dir: Path) -> None:
@@ -55,6 +59,8 @@ def train_base_model(study: Study, corpus: Iterable[Transcript], out_dir: Path) 
     config = study.base_model
     start = time.monotonic()
     torch.manual_seed(study.seed)
+    if jobs_side_by_side() > 1 and not torch.cuda.is_available():
+        os.nice(_NICE)
     torch.set_num_threads(1)  # the operators are too small to share: two threads mostly wait for each other
     written = list(_counted(corpus, config.num_transcripts))
     tokenizer = train_tokenizer(_texts(written[:_TOKENIZER_TRANSCRIPTS]), VOCABULARY)
@@ -123,9 +129,9 @@ def _train(
 ) -> list[dict[str, float]]:
     """One pass over the batches; a record of every step. ``start``: when all of it began, monotonic seconds."""
     rng = random.Random(f"kevin drills, seed {study.seed}")
-    training = Training(model, make_optimizers(model), len(batches), started=start)
     model.train()
     with progress(len(batches), "train base model", "steps") as bar, Gradients(model) as gradients:
+        training = Training(model, make_optimizers(model), len(batches), started=start, map_=gradients.map)
         for rows in batches:
             parts = step_parts(rows, drills, rng, pad)
 

@@ -39,7 +39,7 @@ extern "C" void launch(const float* x, float* out) {
 """
 """A softmax, which takes as long to compile as the mean of the writer's kernels."""
 
-COMPILE_S = 0.27
+COMPILE_S = 0.17
 """Of one typical kernel on the machine that the constants below were counted on, both cores busy."""
 WRITE_S = 0.003
 """Writing one transcript."""
@@ -47,7 +47,7 @@ IMPORT_S = 5.0
 """Starting a step: Python, PyTorch, transformers."""
 JUDGE_S = 7.0
 """More of that where kernels are judged: the judge's processes, half beside the imports."""
-DEVICE_S = 0.5
+DEVICE_S = 0.4
 """Of a correct kernel on the judging core: trials and timing."""
 CORRECT_SHARE = 0.5
 """Of a policy's kernels, roughly; the others are told apart soon."""
@@ -64,6 +64,10 @@ UPDATE_S = 0.1
 """The gradient steps of one sample, once for each pass."""
 _REPEATED_SHARE = 0.15
 """Of a policy's kernels that were judged before; trained policies repeat themselves more."""
+
+
+_TOGETHER = 0.65
+"""Of the sum of the stages, which each alone would take, where two at a time share two cores or more."""
 
 
 class Pace(Frozen):
@@ -112,8 +116,7 @@ def _step_s(study: Study) -> float:
         for _ in range(_NUM_STEPS):
             start = time.monotonic()
             gradients.set(step_parts(rows, drills, rng, 1))
-            for optimizer in optimizers:
-                optimizer.step()
+            list(gradients.map(lambda optimizer: optimizer.step(), optimizers))
             times.append(time.monotonic() - start)
     return sum(times[1:]) / len(times[1:])
 
@@ -191,11 +194,12 @@ def forecast_text(study: Study, num_cores: int) -> str:
     width = max(len(s.name) for s in stages) + 2
     lines = [f"{s.name:<{width}}{'done' if (results / s.file).exists() else _minutes(s.seconds)}" for s in stages]
     total = sum(s.seconds for s in stages if not (results / s.file).exists())
+    total *= _TOGETHER if num_cores > 1 else 1.0
     return (
         f"On this machine ({num_cores} cores; measured in {time.monotonic() - start:.0f} s: a training step of the "
         f"base model {pace.step_s:.2g} s, a compilation {pace.compile_s:.2g} s) the study takes about:\n"
         + "".join(f"  {line}\n" for line in lines)
-        + f"  {'together':<{width}}{_minutes(total)}, to about a third; what is busy beside it makes it longer\n"
+        + f"  {'together':<{width}}{_minutes(total)}, two at a time, to about a third; other work makes it longer\n"
     )
 
 

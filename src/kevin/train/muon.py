@@ -23,12 +23,14 @@ _EPSILON = 1e-7
 
 
 def make_optimizers(model: torch.nn.Module) -> list[torch.optim.Optimizer]:
-    """AdamW for embeddings and vectors, Muon for the matrices of the blocks."""
-    matrices = [p for n, p in model.named_parameters() if p.dim() >= 2 and "embed" not in n]
-    others = [p for n, p in model.named_parameters() if p.dim() < 2 or "embed" in n]
+    """AdamW for embeddings and vectors, Muon for the matrices of the blocks: one for those of each shape."""
+    others: list[torch.nn.Parameter] = []
+    matrices: dict[torch.Size, list[torch.nn.Parameter]] = {}
+    for name, p in model.named_parameters():
+        (others if p.dim() < 2 or "embed" in name else matrices.setdefault(p.shape, [])).append(p)
     return [
         torch.optim.AdamW(others, lr=LEARNING_RATE, betas=(0.9, 0.98), weight_decay=0.0),
-        Muon(matrices, lr=MATRIX_LEARNING_RATE, weight_decay=0.05),
+        *(Muon(alike, lr=MATRIX_LEARNING_RATE, weight_decay=0.05) for alike in matrices.values()),
     ]
 
 

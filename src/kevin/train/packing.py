@@ -266,10 +266,12 @@ class Gradients:
         self._weights = list(model.parameters())
         num_threads = len(os.sched_getaffinity(0))
         self._threads = ThreadPoolExecutor(num_threads, initializer=torch.set_num_threads, initargs=(1,))
+        self.map = self._threads.map
+        """As the function `map`, by these threads."""
 
     def set(self, parts: Sequence[Part]) -> list[float]:
         """Set the model's gradients. Returns the loss of each part, not weighted."""
-        found = list(self._threads.map(self._of, parts))
+        found = list(self.map(self._of, parts))
         for i, weights in enumerate(self._weights):
             weights.grad = sum(gradients[i] for _, gradients in found)  # type: ignore[assignment]
         return [loss for loss, _ in found]

@@ -8,7 +8,7 @@ from __future__ import annotations
 import logging
 import math
 import time
-from collections.abc import Callable, Mapping, Sequence
+from collections.abc import Callable, Iterable, Mapping, Sequence
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
@@ -43,11 +43,13 @@ class Training:
         *,
         started: float | None = None,
         rate_key: str = "the learning rate",
+        map_: Callable[..., Iterable[Any]] = map,
     ) -> None:
         """``optimizers``: at their peak rates; the first one's is recorded. ``started``: monotonic seconds; by default
-        now. ``rate_key``: what sets the peak rate."""
+        now. ``rate_key``: what sets the peak rate. ``map_``: by which optimizers without common weights step, side by
+        side where it has threads."""
         self.model, self._optimizers, self.num_steps = model, optimizers, num_steps
-        self._rate_key = rate_key
+        self._rate_key, self._map = rate_key, map_
         self._peaks = [float(optimizer.param_groups[0]["lr"]) for optimizer in optimizers]
         self.records: list[dict[str, float]] = []
         self._started = time.monotonic() if started is None else started
@@ -66,8 +68,8 @@ class Training:
         found = set_gradients()
         norm = float(torch.nn.utils.clip_grad_norm_(self.model.parameters(), _MAX_GRAD_NORM))
         check_finite(number, {"loss": found["loss"], "grad_norm": norm}, self._rate_key)
-        for optimizer in self._optimizers:
-            optimizer.step()
+        for _ in self._map(lambda optimizer: optimizer.step(), self._optimizers):
+            pass
         record = {
             "step": number,
             **found,

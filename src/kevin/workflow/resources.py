@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import os
 import shlex
 from pathlib import Path
 from typing import NamedTuple
@@ -10,7 +11,7 @@ from kevin.core.config import Study
 
 
 class Needs(NamedTuple):
-    """Of a rule that judges or trains. A cluster reads them; on one machine such a rule takes every core."""
+    """Of a rule that judges or trains. A cluster reads them; on one machine such rules share the cores."""
 
     cores: int
     mem_mb: int
@@ -28,6 +29,10 @@ SCALES = {
 }
 LIGHT = {"mem_mb": 2_000, "runtime": 4}
 """``resources`` of a rule that makes a file of others."""
+MEMORY = os.sysconf("SC_PHYS_PAGES") * os.sysconf("SC_PAGE_SIZE")
+"""Of this machine, bytes."""
+_BESIDE_MEMORY = 11e9
+"""Of a machine on which two of a laptop's jobs fit beside each other."""
 PRIORITY = {"base_model": 3, "train": 2, "rollout": 1}
 """Of jobs that could start, those that most others wait for come first."""
 
@@ -48,16 +53,33 @@ class Machine:
     @property
     def side_by_side(self) -> int:
         """How many jobs of one GPU each run at a time: as many as there are. Where the study has its kernels judged on
-        several, or on one of their own, a job has them all.
+        several, or on one of their own, a job has them all. On a laptop two: one judges while the other generates,
+        trains or compiles.
         """
-        shared = self._study.pool.device_workers > 1 or self._study.pool.gpus
-        return 1 if shared or self.needs.gpus != 1 else max(1, self._gpus)
+        if self._study.pool.device_workers > 1 or self._study.pool.gpus:
+            return 1
+        if self._shares_cpu:
+            return 2
+        return max(1, self._gpus) if self.needs.gpus == 1 else 1
+
+    @property
+    def _shares_cpu(self) -> bool:
+        """Whether two jobs have a core beside the judge's, and models that fit beside each other: small, its own."""
+        study = self._study
+        on_cpu = study.judge.device == "cpu" and study.pool.scheduler is None and self.needs.gpus == 0
+        has_room = (self._cores or 1) > study.judge.num_threads and MEMORY > _BESIDE_MEMORY
+        return on_cpu and has_room and all(map(self._is_light, study.evaluate))
+
+    def _is_light(self, policy: str) -> bool:
+        study = self._study
+        is_own = study.base_model.init is None and study.is_base_model(study.origins(policy)[-1])
+        return is_own or study.policies[policy].backend in ("replay", "openai")
 
     @property
     def threads(self) -> int:
-        """Of a rule that judges or trains: every core, or a job's share of them, so that nothing else disturbs its
-        clock; without a number of cores as many as the scale needs. A GPU's clock does not mind one core: there one is
-        left, on which weights are unpacked, policies exported and tables made meanwhile.
+        """Of a rule that judges or trains: every core, or a job's share of them, so that nothing disturbs its clock but
+        jobs that take turns with it; without a number of cores as many as the scale needs. A GPU's clock does not mind
+        one core: there one is left, on which weights are unpacked, policies exported and tables made meanwhile.
         """
         if self._cores is None:
             return self.needs.cores

@@ -21,15 +21,16 @@ from kevin.report.catalogue import (
     Figure,
     Table,
     reads,
+    require_figure,
 )
 from kevin.report.field import field_rollouts, field_runs
-from kevin.report.scores import CEILING
+from kevin.report.recipes import CEILING
 from kevin.tasks.kernelbench import is_kernelbench
 
 NETWORKS = ("level3", "level4")
 """Splits of whole networks, which the kernel writer does not know."""
 REMEDIES = {"seed", "loss", "max_grad_norm"}
-"""Keys of a training that the figure of stability compares."""
+"""Keys of a training whose differences the figure of training tells."""
 
 Files = dict[str, list[str]]
 """By their names in `kevin.report.catalogue.Files`; under ``trainings`` those behind the numbers."""
@@ -191,7 +192,8 @@ class Targets:
         return self._made_of(TABLES[name], name)
 
     def of_figure(self, name: str) -> Files:
-        """What a figure is made of, the store apart."""
+        """What a figure is made of, the store apart. Raises UsageError for one that is not drawn any more."""
+        require_figure(name)
         return self._made_of(FIGURES[name], name)
 
     def _made_of(self, entry: Table | Figure, name: str) -> Files:
@@ -222,12 +224,12 @@ class Targets:
         ]
 
     def _drawn_runs(self, name: str) -> list[str]:
-        """Those that the report compares; all for the ablations. For stability those that differ in no more than what
-        it is about, of all where the report compares none."""
+        """Those that the report compares; all for the ablations. Where it compares none, the figure of training has
+        those that differ in no more than the remedies against collapse."""
         runs = self._study.runs
         if name == "ablations":
             return list(runs)
-        if name == "stability" and not self.runs:
+        if name == "training" and not self.runs:
             return [
                 run for run, own in runs.items() if not own.reward and not own.rollout and own.train.keys() <= REMEDIES
             ]

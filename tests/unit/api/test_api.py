@@ -2,12 +2,12 @@
 
 from __future__ import annotations
 
+import multiprocessing
 import os
 import signal
 import subprocess
 import sys
 import threading
-import time
 from collections.abc import Iterator
 from pathlib import Path
 
@@ -251,10 +251,7 @@ def inspectors() -> Iterator[Inspectors]:
     """Their process ends with them."""
     with Inspectors(20.0) as inspectors:
         yield inspectors
-    deadline = time.monotonic() + 10
-    while any("kevin.api.inspector" in p.cmdline() for p in psutil.Process().children()):
-        assert time.monotonic() < deadline
-        time.sleep(0.05)
+    assert not [process for process in multiprocessing.active_children() if process.name == "kevin-inspector"]
 
 
 def _fails_and_the_next_one_is_looked_into(inspectors: Inspectors, source: str, told: str) -> None:

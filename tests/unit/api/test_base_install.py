@@ -2,17 +2,22 @@
 
 from __future__ import annotations
 
+import contextlib
 import os
+import re
 import subprocess
 import sys
 import tomllib
+from importlib.metadata import PackageNotFoundError, packages_distributions, requires
 from pathlib import Path
 
 import pytest
 from cli_fixtures import GOOD, REFERENCE, ROOT, kevin
+from packaging.utils import canonicalize_name
 
-from kevin.cli.extras import EXTRAS, missing_extra
+from kevin.cli.extras import extras, missing_extra
 
+PROJECT = tomllib.loads((ROOT / "pyproject.toml").read_text())["project"]
 HIDE = """\
 from importlib.machinery import PathFinder
 
@@ -25,10 +30,25 @@ PathFinder.find_spec = staticmethod(find_all_but_extras)
 """
 
 
+def base_packages() -> set[str]:
+    """What `pip install kevin-study` would install."""
+    found, left = set[str](), list(PROJECT["dependencies"])
+    while left:
+        name = canonicalize_name(re.split(r"[^\w.-]", left.pop(), maxsplit=1)[0])
+        if name not in found:
+            found.add(name)
+            with contextlib.suppress(PackageNotFoundError):
+                left += [line for line in requires(name) or () if "extra ==" not in line]
+    return found
+
+
 @pytest.fixture
 def without_extras(tmp_path: Path) -> dict[str, str]:
-    """Environment variables under which every Python process lacks what extras bring."""
-    modules = {module for extra in EXTRAS.values() for module in extra}
+    """Environment variables under which every Python process lacks what is not of the base install."""
+    base = base_packages() | {"kevin-study"}
+    packages = packages_distributions().items()
+    modules = {module for module, owners in packages if base.isdisjoint(map(canonicalize_name, owners))}
+    assert {"transformers", "pandas", "aiohttp", "huggingface_hub"} <= modules and "torch" not in modules
     (tmp_path / "sitecustomize.py").write_text(HIDE.format(modules=modules))
     return {"PYTHONPATH": str(tmp_path)}
 
@@ -58,6 +78,8 @@ def test_three_lines_judge_a_kernel_from_a_script_without_a_guard(
         check=False,
     )
     assert (run.returncode, run.stdout) == (0, "correct\n"), run.stderr
+    told = kevin("judge", "--task-file", "reference.py", "--kernel", "kernel.cpp", cwd=tmp_path, **without_extras)
+    assert told.returncode == 0 and "its results match the reference" in told.stdout, told.stderr
 
 
 @pytest.mark.slow
@@ -66,6 +88,10 @@ def test_three_lines_judge_a_kernel_from_a_script_without_a_guard(
     [
         ("judge --help", None),
         ("tasks show l1/relu --tasks none.parquet", None),
+        ("config show", None),
+        ("judge --published results/reference/laptop/published", "pip install 'kevin-study[study]'"),
+        ("bench errors --out out", "pip install 'kevin-study[study]'"),
+        ("plan", None),
         ("serve --no-token", "kevin serve needs aiohttp, which is not installed: pip install 'kevin-study[serve]'"),
         ("tasks list --tasks none.parquet", "pip install 'kevin-study[study]'"),
         ("tasks build --out tasks.parquet", "pip install 'kevin-study[study]'"),
@@ -79,13 +105,12 @@ def test_commands_work_or_say_what_to_install(without_extras: dict[str, str], co
         assert told in run.stderr and run.stderr.count("\n") == 1
 
 
-def test_the_table_of_extras_is_that_of_the_package() -> None:
-    project = tomllib.loads((ROOT / "pyproject.toml").read_text())["project"]
-    declared = {name: " ".join(packages) for name, packages in project["optional-dependencies"].items()}
-    for extra, modules in EXTRAS.items():
-        assert [m for m in modules if m.replace("_", "-") not in declared[extra].replace("_", "-")] == []
-    base = " ".join(project["dependencies"])
-    assert [m for modules in EXTRAS.values() for m in modules if m.replace("_", "-") in base] == []
+def test_extras_are_those_of_the_package() -> None:
+    assert extras().keys() == PROJECT["optional-dependencies"].keys()
+    assert {"transformers", "seaborn"} <= set(extras()["study"]) and extras()["serve"] == [
+        "aiohttp",
+        "prometheus_client",
+    ]
 
 
 def test_only_a_module_of_an_extra_is_told_so() -> None:

@@ -25,7 +25,6 @@ from kevin.cli.config_docs import json_schema, markdown, sections
 from kevin.cli.judge_batch import read_pairs, read_records
 from kevin.cli.verdict_view import speedup_interval
 from kevin.core.candidate import guess_dialect, make_kernel
-from kevin.core.config import load_study
 from kevin.core.errors import DataError, UsageError
 from kevin.core.fields import field_docs
 from kevin.core.types import Round
@@ -77,12 +76,6 @@ def test_every_key_is_explained() -> None:
     assert unexplained == []
 
 
-@pytest.mark.parametrize("overlay", ["gpu", "coder", "paper"])
-def test_overlays_are_valid(overlay: str) -> None:
-    study = load_study([ROOT / "config/config.yaml", ROOT / f"config/{overlay}.yaml"])
-    assert study.scale == overlay
-
-
 def test_config_show_names_the_file_that_set_a_key(tmp_path: Path) -> None:
     overlay = tmp_path / "more.yaml"
     overlay.write_text("rollout:\n  num_turns: 7\n")
@@ -91,15 +84,6 @@ def test_config_show_names_the_file_that_set_a_key(tmp_path: Path) -> None:
     assert rows["rollout.num_turns"] == [str(overlay), "7"]
     assert rows["policies.base.model"] == ["config/config.yaml", '"results/base_model"']
     assert rows["reward.gamma"] == ["default", "0.4"]
-
-
-def test_unknown_key_is_one_clear_message(tmp_path: Path) -> None:
-    typo = tmp_path / "typo.yaml"
-    typo.write_text("rollout:\n  num_turn: 7\n")
-    run = kevin_here("config", "show", "-c", "config/config.yaml", "-c", typo)
-    assert run.returncode == 2
-    assert "rollout.num_turn: unknown key" in run.stderr and str(typo) in run.stderr
-    assert "Traceback" not in run.stderr
 
 
 def test_a_model_that_cannot_be_read_is_told_before_anything_is_judged(tmp_path: Path) -> None:
@@ -111,16 +95,6 @@ def test_a_model_that_cannot_be_read_is_told_before_anything_is_judged(tmp_path:
 
 
 # --- tasks -------------------------------------------------------------------------------------------------------
-
-
-def test_a_catalog_task_can_be_shown_and_judged_before_any_study(tmp_path: Path) -> None:
-    shown = kevin_here("tasks", "show", "l1/relu", "--tasks", tmp_path / "none.parquet")
-    assert shown.returncode == 0, shown.stderr
-    task = tmp_path / "task.py"
-    task.write_text(shown.stdout)
-    prompt = kevin_here("tasks", "show", task, "--prompt")
-    assert prompt.returncode == 0, prompt.stderr
-    assert 'extern "C" void launch(' in prompt.stdout
 
 
 def test_tasks_can_be_shown_outside_of_a_study_s_folder(tmp_path: Path) -> None:

@@ -4,7 +4,6 @@ from __future__ import annotations
 
 import logging
 from collections.abc import Iterator
-from contextlib import contextmanager
 from pathlib import Path
 from typing import Any
 
@@ -13,6 +12,7 @@ import pytest
 from cli_fixtures import ROOT, kevin
 from typer.testing import CliRunner
 
+from kevin.api.judge import Judged
 from kevin.cli import judge_published as module
 from kevin.cli.app import app
 from kevin.core.errors import DataError, HarnessError, UsageError
@@ -35,20 +35,15 @@ def judged(monkeypatch: pytest.MonkeyPatch) -> dict[str, Any]:
     published = {row["kernel_digest"]: row for row, _ in read_kernels(Published(STORED))}
     seen: dict[str, Any] = {"pairs": [], "change": {}}
 
-    def judge(pairs: list[Any]) -> list[Any]:
+    def judge(pairs: list[Any], *args: Any, pool: Any) -> Iterator[Judged]:
         seen["pairs"] = pairs
-        found = []
-        for _, kernel in pairs:
+        for index, (_, kernel) in enumerate(pairs):
             row = published[kernel.digest]
             same = verdict(Outcome(row["outcome"]), row["speedup"] and 2 * row["speedup"])
-            found.append(seen["change"].get(kernel.digest, same))
-        return found
+            found = seen["change"].get(kernel.digest, same)
+            yield Judged(index, None, found) if isinstance(found, HarnessError) else Judged(index, found, None)
 
-    @contextmanager
-    def opened(study: Any, store: Path, show_progress: bool) -> Iterator[Any]:
-        yield judge
-
-    monkeypatch.setattr(module, "open_judge", opened)
+    monkeypatch.setattr(module, "judge_many", judge)
     return seen
 
 

@@ -1,15 +1,28 @@
-"""Captions of `snakemake --report`: one of its own for each table and figure, in words that people read."""
+"""What people read: a caption for each table and figure, and what a training's cut or a miniature means for numbers."""
 
 from __future__ import annotations
 
+import html
+import json
 import re
+from pathlib import Path
+from typing import Any
 
+import pandas as pd
 import pytest
+import yaml
 from cli_fixtures import ROOT
+from report_fixtures import GOLDEN, make_study, write_scores, write_study
+from typer.main import get_command
+from typer.testing import CliRunner
 
+from kevin.cli.app import app
 from kevin.core.errors import DataError
-from kevin.report.captions import CATEGORIES, caption_key, caption_of, captions
-from kevin.report.catalogue import FIGURES, TABLES
+from kevin.core.files import read_parquet, write_parquet
+from kevin.report.captions import CATEGORIES, MINIATURE, caption_key, caption_of, captions, read_note, read_summaries
+from kevin.report.catalogue import FIGURES, TABLES, make_figure, make_table
+from kevin.report.html import make_report
+from kevin.report.scores import hardware, machines, read_scores, write_answers
 
 CAPTIONS = captions()
 OF_THE_JUDGE = {"tables/attacks", "tables/judge_errors", "tables/judge_errors_rows"}
@@ -18,6 +31,7 @@ OF_THE_JUDGE = {"tables/attacks", "tables/judge_errors", "tables/judge_errors_ro
 def test_there_is_one_for_each_table_and_figure_and_no_other() -> None:
     made = {*(f"tables/{name}" for name in TABLES), *(f"figures/{name}" for name in FIGURES)}
     assert set(CAPTIONS) == made | OF_THE_JUDGE | {"pages/report"}
+    assert [key for key, own in CAPTIONS.items() if key.startswith("figures/") and not own.title.endswith("?")] == []
     assert {caption.category for caption in CAPTIONS.values()} <= set(CATEGORIES)
 
 
@@ -50,7 +64,7 @@ def test_every_reported_file_has_its_caption_from_there() -> None:
     ("output", "key"),
     [
         ("results/tables/level1.csv", "tables/level1"),
-        ("else where/figures/turns.png", "figures/turns"),
+        ("else where/figures/outcomes.png", "figures/outcomes"),
         ("results/report.html", "pages/report"),
     ],
 )
@@ -62,3 +76,131 @@ def test_the_name_follows_from_the_file(output: str, key: str) -> None:
 def test_a_missing_caption_is_named() -> None:
     with pytest.raises(DataError, match=r"new\.csv has no caption: write tables/new in .*captions\.yaml"):
         caption_of("results/tables/new.csv")
+
+
+BASE = {"num_steps": 900, "planned_steps": 1500, "budget_bit": True, "time_budget_s": 120.0, "loss": 0.31,
+        "correct_share": 0.12, "expected_loss": 0.25, "expected_correct_share": 0.28}  # fmt: skip
+RUN = {"run": "p1", "num_steps": 10, "reason": "time budget", "elapsed_s": 270.0, "planned_steps": 18,
+       "budget_bit": True, "num_correct": 30, "num_kernels": 128}  # fmt: skip
+NOTE = (
+    "Made under a time budget that cut the training of the base model to 900 of 1,500 steps (12 % of its kernels "
+    "correct, at least 28 % expected) and multi-turn RL to 10 of 18 steps; with all steps the numbers would differ."
+)
+
+
+def write(path: Path, summary: dict[str, Any]) -> Path:
+    path.parent.mkdir(parents=True, exist_ok=True)
+    path.write_text(json.dumps(summary))
+    return path
+
+
+@pytest.fixture
+def cut(tmp_path: Path) -> list[Path]:
+    return [write(tmp_path / "base_model/summary.json", BASE), write(tmp_path / "train/p1/summary.json", RUN)]
+
+
+def test_one_sentence_names_every_training_that_was_cut(cut: list[Path]) -> None:
+    study = make_study(2)
+    assert read_note(cut, study) == NOTE
+    assert read_note(cut[1:], study) == (
+        "Made under a time budget that cut the training of multi-turn RL to 10 of 18 steps; with all steps the numbers "
+        "would differ."
+    )
+
+
+def test_a_miniature_says_so_first(cut: list[Path]) -> None:
+    study = make_study(2)
+    miniature = study.model_copy(update={"report": study.report.model_copy(update={"miniature": True})})
+    assert read_note([], miniature) == MINIATURE and "no number here means anything" in MINIATURE
+    assert read_note(cut, miniature) == f"{MINIATURE} {NOTE}"
+
+
+@pytest.mark.slow
+def test_kernels_of_different_machines_are_told_wherever_their_speedups_stand(tmp_path: Path) -> None:
+    """Of a published file of answers too; a machine that is not known is none.
+
+    Five seconds: tables and the page, for two machines.
+    """
+    study = make_study(2)
+    made = write_study(tmp_path, study)
+    frame, kind, told = read_parquet(made["turns"][0], "turns")[0], "turns", {"commit": "abc", "gpus": []}
+    for machine in ({"cpu": "A node that only asks", "judged_on": ["A CPU"]}, {"cpu": None}):
+        write_parquet(made["turns"][0], frame, kind, told | machine)
+        assert read_note([], study, write_scores(tmp_path, study, made)) is None
+    write_parquet(made["turns"][0], frame, kind, told | {"cpu": "A CPU", "judged_on": ["Another", "A CPU"]})
+    scores = write_scores(tmp_path, study, made)
+    said = read_note([], study, scores)
+    assert said is not None and said.startswith("Kernels were judged on different hardware (Another; A CPU): ")
+    write_answers(read_scores(scores, study), published := tmp_path / "answers.csv", machines(scores, study), study)
+    assert read_note([], study, [published]) == said
+    assert hardware([published], study) == "Another, A CPU"
+    table = make_table("turns", tmp_path / "turns.csv", study=study, scores=scores)
+    assert set(pd.read_csv(table)["note"]) == {said} and said in table.with_suffix(".md").read_text()
+    make_figure("outcomes", tmp_path, study=study, scores=scores)
+    assert set(pd.read_csv(tmp_path / "outcomes.csv")["note"]) == {said}
+
+
+@pytest.mark.parametrize(
+    "summary", [RUN | {"budget_bit": False}, {"run": "p1", "num_steps": 18, "reason": "done", "elapsed_s": 99.5}]
+)
+def test_nothing_is_said_of_a_full_training_or_of_an_older_summary(tmp_path: Path, summary: dict[str, Any]) -> None:
+    paths = [write(tmp_path / "summary.json", summary), tmp_path / "base_model" / "summary.json"]
+    assert read_note(paths, make_study(2)) is None
+
+
+@pytest.mark.parametrize("text", ["", "[1]", '{"budget_bit": "perhaps"}'])
+def test_a_broken_summary_is_named(tmp_path: Path, text: str) -> None:
+    (tmp_path / "summary.json").write_text(text)
+    with pytest.raises(DataError, match=r"summary\.json: not a summary of a training"):
+        read_summaries([tmp_path / "summary.json"])
+
+
+@pytest.mark.slow
+def test_page_tables_and_figures_say_it(tmp_path: Path, cut: list[Path]) -> None:
+    """A figure grows for its note, too."""
+    import matplotlib.image
+
+    study = make_study(2)
+    files = write_study(tmp_path, study, num_trajectories=2, num_turns=2)
+    scores = write_scores(tmp_path, study, files)
+    drawn = []
+    for summaries, times in (([], 0), (cut, 1)):
+        tables = [
+            make_table(n, tmp_path / f"{n}.csv", study=study, scores=scores, summaries=summaries)
+            for n in ("level1", "tasks")
+        ]
+        figure = make_figure("outcomes", tmp_path, study=study, scores=scores, summaries=summaries)
+        drawn.append(matplotlib.image.imread(figure[0]))
+        for path in (*tables, figure[2]):
+            frame = pd.read_csv(path)
+            assert ("note" in frame) == bool(times)
+            assert not times or set(frame["note"]) == {NOTE}
+        out = make_report(
+            tmp_path / "report.html",
+            study=study,
+            tables=tables,
+            figures=figure[:1],
+            scores=scores,
+            turns=files["turns"],
+            tasks=files["tasks"][0],
+            summaries=summaries,
+        )
+        page = html.unescape(out.read_text())
+        first_lines = page.split('<p class="lead">')[1].split("</p>")[0]
+        assert first_lines.count(NOTE) == page.count(NOTE) == times, "once, and not with every table"
+    plain, noted = drawn
+    assert plain.shape[1] == noted.shape[1] and plain.shape[0] < noted.shape[0] < plain.shape[0] + 150
+
+
+def test_the_commands_take_summaries(tmp_path: Path, cut: list[Path]) -> None:
+    study = make_study(2)
+    (tmp_path / "config.yaml").write_text(yaml.safe_dump(study.model_dump(mode="json")))
+    scores = ["--scores", str(GOLDEN / "answers.csv")]
+    common = ["--config", str(tmp_path / "config.yaml"), *(arg for path in cut for arg in ("--summaries", str(path)))]
+    out = tmp_path / "level1.csv"
+    done = CliRunner().invoke(app, ["table", "level1", *common, *scores, "--out", str(out)])
+    assert done.exit_code == 0, done.output
+    assert set(pd.read_csv(out)["note"]) == {NOTE}
+    commands = get_command(app).commands  # type: ignore[attr-defined]
+    for name in ("figure", "table", "report"):
+        assert "summaries" in {option.name for option in commands[name].params}

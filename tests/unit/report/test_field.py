@@ -15,9 +15,9 @@ from kevin.core.config import Study, load_study
 from kevin.core.errors import DataError
 from kevin.core.files import write_tasks, write_turns
 from kevin.core.types import Outcome
+from kevin.report.captions import TrainingSummary
 from kevin.report.catalogue import make_table
 from kevin.report.field import BAM, BASE, SYSTEMS, field_rollouts, field_runs
-from kevin.report.notes import TrainingSummary
 
 FIELD = load_study([ROOT / "config/config.yaml", ROOT / "config/field.yaml"])
 TRAINED = ["kevin", "think_prune_train", "dr_kernel", "cuda_agent"]

@@ -12,27 +12,26 @@ from kevin.core.errors import DataError, UsageError
 from kevin.core.files import write_turns
 from kevin.core.types import Outcome
 from kevin.judge.store import VerdictStore
-from kevin.report import paper_marks
-from kevin.report.captions import captions
-from kevin.report.catalogue import FIGURES, make_figure
+from kevin.report import paper
+from kevin.report.catalogue import make_figure
 from kevin.report.figures.case_study import case_study_data, plot_case_study
 from kevin.report.figures.look import apart, ask, policy_looks, save, theme
 from kevin.report.figures.scaling import (
     fast_p,
     fast_p_data,
+    outcomes,
     parallel_scaling,
     parallel_scaling_data,
     serial_scaling,
     serial_scaling_data,
 )
 from kevin.report.figures.split_map import serial_parallel_map
-from kevin.report.figures.training import PAPER, run_looks, stability, training, training_turns
-from kevin.report.figures.turns import outcomes, turns
+from kevin.report.figures.training import PAPER, run_looks, training
 from kevin.report.metrics import best_of_k_by_task, trajectory_best
-from kevin.report.palette import OUTCOMES
-from kevin.report.scores import policy_label, read_scores
+from kevin.report.recipes import OUTCOMES, policy_label
+from kevin.report.scores import read_scores
 from kevin.report.tables import read_baselines
-from kevin.report.trajectories import best_trajectories, split_name
+from kevin.report.viewer import split_name
 
 NO_BASELINES = read_baselines(None)
 NOT_COMPILED = pd.Series(dtype="float64")
@@ -94,13 +93,16 @@ def test_case_study_tells_best_trajectories_with_their_lines_and_what_changed(tm
         make_verdict(Outcome.CORRECT, key="aa", kernel_us=50.0, eager_us=200.0, details={"bandwidth_share": 0.25})
     )
     baselines = read_baselines(GOLDEN / "baselines.csv")
-    data = case_study_data(turns, study, baselines=baselines, store=tmp_path)
+    files = {name: [tmp_path / f"{name}-level1/turns.parquet"] for name in turns}
+    for name, own in turns.items():
+        write_turns(files[name][0], own, {})
+    data = case_study_data(files, study, baselines=baselines, store=tmp_path)
     assert data["policy"].unique().tolist() == ["p0", "p1", "paper"]
     own, other, published = (data[data["policy"] == name] for name in ("p0", "p1", "paper"))
     assert other["speedup"].max() == max(t.speedup or 0 for t in turns["p1"])
     assert published["speedup"].dropna().tolist() == [0.6, 4.27, 9.61]
     compiled = baselines.query("task_id == 'l1/layer_norm' and baseline == 'compile'")["ratio_to_eager"].item()
-    assert own["compile_speedup"].tolist() == [compiled] * len(own)
+    assert own["compile_speedup"].tolist() == pytest.approx([compiled] * len(own))
     assert own["bound_speedup"].tolist() == pytest.approx([200 / (50 * 0.25)] * len(own))
     assert (published["compile_speedup"] < published["bound_speedup"]).all()
     assert pd.isna(own["diff_to"].iloc[0])
@@ -116,9 +118,9 @@ def test_case_study_tells_best_trajectories_with_their_lines_and_what_changed(tm
 def test_the_authors_lines_are_those_of_the_reference_measurement() -> None:
     path = Path(__file__).parents[3] / "results/reference/nvidia-h200/kernelbench_baselines.csv"
     rows = pd.read_csv(path).query("task_id == 'kb/1/40'").set_index("baseline")
-    assert rows.loc["compile", "ratio_to_eager"] == pytest.approx(paper_marks.COMPILE_LINE)
+    assert rows.loc["compile", "ratio_to_eager"] == pytest.approx(paper.COMPILE_LINE)
     num_bytes = 2 * 16 * 64 * 256 * 256 * 4
-    assert rows.loc["eager", "median_us"] / (num_bytes / 4.3e6) == pytest.approx(paper_marks.BOUND_LINE, rel=0.01)
+    assert rows.loc["eager", "median_us"] / (num_bytes / 4.3e6) == pytest.approx(paper.BOUND_LINE, rel=0.01)
 
 
 def write_metrics(run: Path, records: list[dict[str, object]]) -> Path:
@@ -153,17 +155,6 @@ def test_the_same_scores_give_the_same_bytes(tmp_path: Path, name: str) -> None:
     assert [path.read_bytes() for path in once] == [path.read_bytes() for path in twice]
 
 
-def test_best_trajectories_without_verdicts_are_none() -> None:
-    turns = [
-        make_turn("t", 0, 1, None),
-        make_turn("t", 1, 2, Outcome.CORRECT, 0.5),
-        make_turn("t", 1, 1, Outcome.INCORRECT),
-        make_turn("t", 2, 1, Outcome.CORRECT, 0.9),
-    ]
-    assert [[t.trajectory for t in group] for group in best_trajectories(turns, "t", 5)] == [[2], [1, 1]]
-    assert [t.turn for t in best_trajectories(turns, "t", 5)[1]] == [1, 2]
-
-
 def test_summaries_of_any_text_can_be_drawn(tmp_path: Path) -> None:
     study = make_study(1)
     text = "```cpp\nint x;\n```\nSummary: $\\frac{1 \x07 \U0001f600 <b> & __x__ " + "y" * 300
@@ -175,18 +166,15 @@ def test_summaries_of_any_text_can_be_drawn(tmp_path: Path) -> None:
     assert pd.read_csv(out[2])["summary"].iloc[0].endswith("y" * 300)
 
 
-def test_every_figure_has_a_question_for_its_title() -> None:
-    assert {f"figures/{name}" for name in FIGURES} == {key for key in captions() if key.startswith("figures/")}
-    assert [name for name in FIGURES if not captions()[f"figures/{name}"].title.endswith("?")] == []
-
-
 def test_errors_name_the_cause(frame: pd.DataFrame, tmp_path: Path) -> None:
     with pytest.raises(UsageError, match="serial_scaling"):
         make_figure("pie", tmp_path, study=STUDY)
+    with pytest.raises(UsageError, match="no figure stability any more: the figure training shows"):
+        make_figure("stability", tmp_path, study=STUDY)
     with pytest.raises(UsageError, match="--table"):
         make_figure("primary", tmp_path, study=STUDY)
     with pytest.raises(DataError, match="l1/layer_norm"):
-        case_study_data({"base": make_turns([make_task("matmul", 1)], 0.5, 0)}, STUDY)
+        case_study_data({}, STUDY)
     with pytest.raises(DataError, match="nothing to plot"):
         fast_p(frame[frame["policy"] == "ceiling"], NO_BASELINES, STUDY)
     with pytest.raises(DataError, match="<policy>-<split>"):
@@ -237,8 +225,8 @@ def test_a_policy_has_one_colour_in_every_figure(frame: pd.DataFrame, tmp_path: 
         write_metrics(run, [{"step": 1, "score": 1.0, "not_okay_ratio": 0.1}])
     expected = {policy_label(p, STUDY): own.color for p, own in run_looks(names, STUDY).items()}
     with theme():
-        drawn = [draw(frame, STUDY)[0] for draw in (serial_scaling, parallel_scaling, turns)]
-        drawn += [fast_p(frame, NO_BASELINES, STUDY)[0], *(draw(runs, STUDY)[0] for draw in (training, stability))]
+        drawn = [draw(frame, STUDY)[0] for draw in (serial_scaling, parallel_scaling)]
+        drawn += [fast_p(frame, NO_BASELINES, STUDY)[0], training(runs, STUDY)[0]]
         for figure in drawn:
             lines = [*figure.axes[0].get_lines(), *figure.legends[0].get_lines()]
             found = {str(line.get_label()).partition(":")[0]: line.get_color() for line in lines}
@@ -319,12 +307,10 @@ def test_titles_and_legends_stay_inside_of_their_figure(num_policies: int) -> No
 
 
 def test_a_run_of_one_step_can_be_seen(tmp_path: Path) -> None:
-    run = write_metrics(tmp_path / "p0", [{"step": 1, "score": 1.0, "score_turn_1": 1.0, "correct_turn_1": 0.5}])
+    run = write_metrics(tmp_path / "p0", [{"step": 1, "score": 1.0}])
     with theme():
-        for draw in (training, training_turns):
-            figure, _ = draw([run], make_study(2))
-            lines = figure.axes[0].get_lines()
-            assert any(len(line.get_xdata()) == 1 and line.get_marker() not in ("", "None") for line in lines)
-            figure.draw_without_rendering()
-            ticks = [t for ax in figure.axes[:1] for t in ax.get_xticks()]
-            assert all(t == int(t) for t in ticks)
+        figure, _ = training([run], make_study(2))
+        lines = figure.axes[0].get_lines()
+        assert any(len(line.get_xdata()) == 1 and line.get_marker() not in ("", "None") for line in lines)
+        figure.draw_without_rendering()
+        assert all(t == int(t) for t in figure.axes[0].get_xticks())

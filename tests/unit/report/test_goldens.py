@@ -62,7 +62,7 @@ def drawn(name: str) -> pd.DataFrame:
 
 @pytest.mark.parametrize(
     "name",
-    ["primary", "serial_scaling", "parallel_scaling", "serial_parallel_map", "fast_p", "outcomes", "turns", "search"],
+    ["primary", "serial_scaling", "parallel_scaling", "serial_parallel_map", "fast_p", "outcomes", "search"],
 )
 def test_figures(tmp_path: Path, name: str) -> None:
     data = drawn(name)

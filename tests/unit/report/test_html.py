@@ -1,6 +1,5 @@
 import base64
 import hashlib
-import json
 import re
 import subprocess
 import sys
@@ -20,13 +19,12 @@ from report_fixtures import (
 )
 
 from kevin.core.files import write_tasks, write_turns
-from kevin.core.types import Outcome, Turn
+from kevin.core.types import Outcome
 from kevin.report import paper, show
 from kevin.report.catalogue import make_figure
-from kevin.report.cells import percent, said, times
+from kevin.report.forms import anything, percent, said, times
 from kevin.report.html import _verdicts, make_report
 from kevin.report.training import GAIN_COLUMNS, TIME_COLUMNS
-from kevin.report.viewer import embed_json, kernel_diff, split_completion, viewer_data
 
 
 def test_the_page_needs_nothing_from_outside(page: str) -> None:
@@ -91,58 +89,6 @@ def test_the_same_inputs_give_the_same_page(tmp_path: Path) -> None:
     assert re.sub(r"<td>20[^<]*</td>", "", first) == again
 
 
-@pytest.mark.parametrize("text", ["</script>", "<!--<script>", "\u2028&", '"quoted" \\', "plain"])
-def test_embedded_json_reads_back_and_cannot_leave_its_element(text: str) -> None:
-    embedded = embed_json({"a": text})
-    assert json.loads(embedded) == {"a": text}
-    assert not set("<>&\u2028\u2029") & set(embedded)
-
-
-def test_the_viewer_keeps_to_its_size_with_every_tasks_best_first() -> None:
-    study = make_study(1)
-    tasks = [make_task(f"relu{i}", 1) for i in range(4)]
-    best = {
-        "p0": {
-            t.id: [[make_turn(t.id, n, 1, Outcome.INCORRECT, text=f"{t.id}{n}" + "x" * 3000)] for n in range(2)]
-            for t in tasks
-        }
-    }
-    full = viewer_data(best, tasks, study)
-    small = viewer_data(best, tasks, study, max_bytes=len(json.dumps(full)) * 3 // 4)
-    assert full["num_left_out"] == 0 and len(full["trajectories"]) == 8
-    assert small["num_left_out"] == 8 - len(small["trajectories"]) > 0
-    assert {e["task"] for e in small["trajectories"]} == {0, 1, 2, 3}
-    used = {t[key] for e in small["trajectories"] for t in e["turns"] for key in ("thought", "answer", "feedback")}
-    assert max(i for i in used if i is not None) < len(small["texts"])
-
-
-def test_long_answers_keep_beginning_and_end() -> None:
-    task = make_task("relu", 1)
-    turn = make_turn(task.id, 0, 1, Outcome.PARSE_ERROR, text="begin" + "x" * 50_000 + "end")
-    data = viewer_data({"p0": {task.id: [[turn]]}}, [task], make_study(1))
-    text = data["texts"][data["trajectories"][0]["turns"][0]["answer"]]
-    assert text.startswith("begin") and text.endswith("end") and len(text) < 13_000
-
-
-def turn_of(text: str) -> Turn:
-    return make_turn("t", 0, 1, Outcome.INCORRECT, text=text)
-
-
-def test_completions_are_split_into_thought_and_answer() -> None:
-    code = "```cpp\nint x;\n```"
-    assert split_completion(turn_of(f"<think>\nOkay.\n</think>\n{code}"))[0] == "Okay."
-    assert split_completion(turn_of(f"First this.\n{code}"))[0] == "First this."
-    assert split_completion(turn_of("<think>never closed")) == ("", "<think>never closed")
-    assert split_completion(turn_of("only words")) == ("", "only words")
-
-
-def test_diff_to_an_earlier_kernel() -> None:
-    one, two = turn_of("```cpp\nint a;\nint b;\n```"), turn_of("```cpp\nint a;\nint c;\n```")
-    assert (kernel_diff(one, two) or "").splitlines()[-2:] == ["-int b;", "+int c;"]
-    assert kernel_diff(one, one) == ""
-    assert kernel_diff(one, turn_of("none")) is None
-
-
 def test_numbers_for_people() -> None:
     assert [percent(0.456), times(1.234), times(123.4)] == ["46 %", "1.23×", "123×"]
     assert said(0.5, percent, 0.25, 0.75) == "50 %\n25–75"
@@ -151,7 +97,7 @@ def test_numbers_for_people() -> None:
 
 def test_an_unknown_table_is_shown_whole() -> None:
     frame = pd.DataFrame({"policy": ["multi"], "mean_time_s": [0.123456], "num_tasks": [16]})
-    table = show.anything(frame, make_study(1))
+    table = anything(frame, make_study(1))
     assert list(table.cells.columns) == ["Policy", "Mean time (s)", "Tasks"]
     assert table.cells.iloc[0].tolist() == ["multi", "0.1235", "16"]
 

@@ -1,3 +1,4 @@
+import math
 from itertools import combinations, product
 from math import isnan, log
 
@@ -6,8 +7,10 @@ import pandas as pd
 import pytest
 from hypothesis import given
 from hypothesis import strategies as st
+from report_fixtures import make_study
 
 from kevin.report import metrics
+from kevin.report.metrics import Estimate, mean_estimate, minus, ratio, share_estimate
 
 
 def frame(*rows: tuple[str, int, int, str | None, float | None]) -> pd.DataFrame:
@@ -63,18 +66,6 @@ def test_trajectory_best_leaves_out_what_has_no_verdict() -> None:
     ]
 
 
-def test_trajectory_best_within_the_first_turns() -> None:
-    by_turn = [metrics.trajectory_best(SCORES, t).set_index(["task_id", "trajectory"]) for t in (1, 2)]
-    assert [float(b.loc[("a", 0), "speedup"]) for b in by_turn] == [0.0, 0.5]
-    assert [bool(b.loc[("a", 0), "correct"]) for b in by_turn] == [False, True]
-
-
-def test_another_baseline_scales_speedups_and_drops_tasks_without_it() -> None:
-    best = metrics.trajectory_best(SCORES, ratios={"a": 0.25})
-    assert best["task_id"].unique().tolist() == ["a"]
-    assert best["speedup"].tolist() == [0.5, 0.0]
-
-
 def test_task_values() -> None:
     values = metrics.task_values(metrics.trajectory_best(SCORES), thresholds=(0.0, 1.0, 1.5))
     assert values.index.tolist() == ["a", "b"]
@@ -85,38 +76,120 @@ def test_task_values() -> None:
     assert a["log_speedup_avg"] == pytest.approx(log(2.0))
 
 
-def test_fast_0_is_correctness_and_wrong_kernels_are_never_fast() -> None:
-    wrong = pd.DataFrame({"task_id": ["a"], "trajectory": [0], "correct": [False], "speedup": [0.0]})
-    assert not metrics.fast(wrong, 0.0).any()
-
-
 def test_no_correct_kernel_has_no_geometric_mean() -> None:
     values = metrics.task_values(metrics.trajectory_best(frame(("a", 0, 1, "incorrect", None))))
-    interval = metrics.mean_interval(values["log_speedup_best"], num_resamples=100, seed=0)
-    assert all(isnan(v) for v in interval)
+    assert all(isnan(v) for v in metrics.mean_estimate(values["log_speedup_best"], make_study(1)).interval)
 
 
-def test_mean_interval_of_one_value_and_of_nothing() -> None:
-    assert metrics.mean_interval([2.0], num_resamples=100, seed=0) == (2.0, 2.0, 2.0)
-    assert all(isnan(v) for v in metrics.mean_interval([], num_resamples=100, seed=0))
-    assert metrics.mean_interval([1.0, float("nan")], num_resamples=100, seed=0) == (1.0, 1.0, 1.0)
+VALUES = pd.DataFrame({0: [0.0, 2.0, 7.0], 1: [1.0, 1.5, 3.0]}, index=["a", "b", "c"])
+COUNTED = pd.DataFrame({0: [1, 0, 3], 1: [2, 2, 0]}, index=VALUES.index)
+OF = pd.DataFrame({0: [2, 1, 5], 1: [4, 2, 1]}, index=VALUES.index)
 
 
-def test_intervals_are_those_of_all_resamples_of_the_tasks() -> None:
-    a, b = pd.Series([0.0, 2.0, 7.0], index=list("xyz")), pd.Series([1.0, 0.0, 2.0], index=list("xyz"))
-    every = [list(tasks) for tasks in product(range(3), repeat=3)]
-    for values in (a, a - b):
-        found, again = (metrics.mean_interval(values, num_resamples=40_000, seed=0) for _ in range(2))
-        assert found == again
-        means = np.repeat([values.iloc[tasks].mean() for tasks in every], 1000)
-        assert found.value == pytest.approx(np.mean(means))
-        assert (found.low, found.high) == pytest.approx(tuple(np.percentile(means, [2.5, 97.5])))
+def exact(value_of) -> np.ndarray:
+    """``value_of(tasks, seed)`` over every way to draw three tasks and two seeds, in the formula of the module."""
+    found = []
+    for tasks in product(range(3), repeat=3):
+        own = [value_of(list(tasks), seed) for seed in (0, 1)]
+        mean = sum(own) / 2
+        found += [mean + math.sqrt(2) * ((own[i] + own[j]) / 2 - mean) for i, j in product((0, 1), repeat=2)]
+    return np.array(found)
 
 
-def test_the_interval_of_a_mean_covers_the_truth_as_often_as_it_says() -> None:
-    rng = np.random.default_rng(11)
-    covered = 0
-    for _ in range(400):
-        found = metrics.mean_interval(rng.exponential(1.0, 40), num_resamples=300, seed=1)
-        covered += found.low <= 1.0 <= found.high
-    assert 0.88 <= covered / 400 <= 0.98
+def mean_of(tasks: list[int], seed: int) -> float:
+    return float(VALUES[seed].iloc[tasks].mean())
+
+
+def share_of(tasks: list[int], seed: int) -> float:
+    return float(COUNTED[seed].iloc[tasks].sum() / OF[seed].iloc[tasks].sum())
+
+
+@pytest.mark.parametrize(
+    ("estimate", "value_of", "bounds"),
+    [(lambda study: mean_estimate(VALUES, study), mean_of, (0.0, 7.0)),
+     (lambda study: share_estimate(COUNTED, OF, study), share_of, (0.0, 1.0))],
+    ids=["mean", "share"],
+)  # fmt: skip
+def test_draws_are_those_of_all_resamples(estimate, value_of, bounds) -> None:
+    got = estimate(make_study(1, num_bootstrap=40_000))
+    every = np.clip(exact(value_of), *bounds)
+    assert got.value == pytest.approx((value_of([0, 1, 2], 0) + value_of([0, 1, 2], 1)) / 2)
+    grid = np.linspace(every.min() - 0.1, every.max() + 0.1, 23)
+    shares = [[(draws <= x).mean() for x in grid] for draws in (got.draws, every)]
+    assert np.abs(np.subtract(*shares)).max() < 0.02
+    assert got.interval.low == pytest.approx(np.percentile(every, 2.5), abs=0.12)
+    assert got.interval.high == pytest.approx(np.percentile(every, 97.5), abs=0.12)
+
+
+def test_one_seed_is_the_bootstrap_over_tasks() -> None:
+    study = make_study(1)
+    got = mean_estimate(VALUES[[0]], study)
+    assert mean_estimate(VALUES[0], study).interval == got.interval
+    drawn = np.random.default_rng(study.seed).integers(0, 3, size=(200, 3))
+    assert got.draws == pytest.approx(VALUES[0].to_numpy()[drawn].mean(axis=1))
+    shares = share_estimate(COUNTED[[0]], OF[[0]], study).draws
+    assert shares == pytest.approx([COUNTED[0].iloc[own].sum() / OF[0].iloc[own].sum() for own in drawn])
+
+
+def test_coverage_of_a_truth_that_seeds_scatter_around() -> None:
+    """Seeds matter as much as in a training: an interval over tasks alone is far too short, one over both is not."""
+    study = make_study(1, num_bootstrap=200)
+    rng = np.random.default_rng(7)
+    num_seeds, num_tasks, covered, over_tasks = 5, 24, 0, 0
+    for _ in range(300):
+        tasks, seeds = rng.normal(0, 1, num_tasks), rng.normal(0, 0.4, num_seeds)
+        values = pd.DataFrame(tasks[:, None] + seeds + rng.normal(0, 0.3, (num_tasks, num_seeds)))
+        interval = mean_estimate(values, study).interval
+        covered += interval.low <= 0 <= interval.high
+        one = mean_estimate(values.mean(axis=1).to_frame(), study).interval
+        over_tasks += one.low <= 0 <= one.high
+    assert 0.88 <= covered / 300 <= 0.99
+    assert over_tasks / 300 < covered / 300 - 0.05
+
+
+def test_differences_are_paired_over_tasks() -> None:
+    study = make_study(1)
+    rng = np.random.default_rng(0)
+    a = pd.DataFrame({0: rng.normal(0, 5, 40)})
+    b = a + 0.5
+    apart = minus(mean_estimate(b, study, 0), mean_estimate(a, study, 1)).interval
+    assert apart == pytest.approx((0.5, 0.5, 0.5))
+    assert mean_estimate(a, study).interval.high - mean_estimate(a, study).interval.low > 2
+
+
+def test_seeds_of_two_policies_are_drawn_apart_and_those_of_one_together() -> None:
+    study = make_study(1)
+    flat = pd.DataFrame({s: [float(s)] * 6 for s in range(3)})
+    same = minus(mean_estimate(flat, study, 0), mean_estimate(flat, study, 0)).interval
+    apart = minus(mean_estimate(flat, study, 0), mean_estimate(flat, study, 1)).interval
+    assert same == (0, 0, 0)
+    assert apart.low < -0.5 and apart.high > 0.5
+
+
+def test_ratio_of_a_policy_to_itself_and_by_nothing() -> None:
+    study = make_study(1)
+    own = mean_estimate(VALUES + 1, study)
+    assert ratio(own, own).interval == (1, 1, 1)
+    nothing = Estimate(0.0, np.zeros(200))
+    assert all(math.isnan(v) for v in ratio(own, nothing).interval)
+
+
+def test_what_is_missing_is_left_out() -> None:
+    study = make_study(1)
+    holes = VALUES.copy()
+    holes.loc["a", 0] = math.nan
+    assert mean_estimate(holes, study).value == pytest.approx((4.5 + VALUES[1].mean()) / 2)
+    empty = holes.assign(**{"1": math.nan})[["1"]]
+    assert all(math.isnan(v) for v in mean_estimate(empty, study).interval)
+    assert all(math.isnan(v) for v in mean_estimate(VALUES.iloc[:0], study).interval)
+    assert all(math.isnan(v) for v in share_estimate(COUNTED * 0, OF * 0, study).interval)
+    without = share_estimate(COUNTED, OF.assign(**{"0": 0})[["0", 1]].set_axis([0, 1], axis=1), study)
+    assert without.value == pytest.approx(4 / 7), "a seed without any such kernel has no share"
+
+
+def test_a_mean_never_leaves_the_range_of_its_values() -> None:
+    study = make_study(1)
+    certain = pd.DataFrame({0: [0.1] * 7, 1: [0.1] * 7})
+    assert mean_estimate(certain, study).interval == (0.1, 0.1, 0.1)
+    high = pd.DataFrame({0: [1.0] * 5, 1: [0.9] * 5})
+    assert mean_estimate(high, study).interval.high <= 1.0

@@ -15,7 +15,7 @@ from report_fixtures import scored, trained_study
 from kevin.core.config import Study
 from kevin.report import show
 from kevin.report.claims import NOT_MEASURED, NOT_SHOWN, SHOWN, claims_table
-from kevin.report.findings import findings
+from kevin.report.html import findings
 from kevin.report.primary import COLUMNS, COMPILED, EAGER, KNOWN, ROOM, primary_table
 
 TASKS = [f"t{i}" for i in range(8)]

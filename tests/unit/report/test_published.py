@@ -22,8 +22,7 @@ from kevin.core.errors import DataError
 from kevin.core.files import read_tasks, read_turns, write_parquet, write_turns
 from kevin.core.types import Outcome
 from kevin.report.catalogue import make_table
-from kevin.report.model_card import model_card
-from kevin.report.published import COLUMNS, KERNELS, Published, make_published_tables, publish, read_kernels
+from kevin.report.published import COLUMNS, KERNELS, Published, make_published_tables, model_card, publish, read_kernels
 from kevin.report.scores import hardware, read_scores
 
 STORED = ROOT / "results/reference/laptop/published"

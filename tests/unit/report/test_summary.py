@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import json
+import os
 import shutil
 from pathlib import Path
 
@@ -12,7 +13,8 @@ from report_fixtures import GOLDEN, golden_study, make_study
 
 from kevin.core.config import Study
 from kevin.core.errors import DataError
-from kevin.report.summary import summary_text
+from kevin.core.files import write_parquet
+from kevin.report.summary import study_record, summary_text
 
 
 @pytest.fixture
@@ -96,3 +98,16 @@ def test_a_model_that_solves_nothing_yet_may_compile(study: Study, tmp_path: Pat
     }
     pd.DataFrame(rows).to_csv(tmp_path / "figures/outcomes.csv", index=False)
     assert lines(study)["kernels that compile"] == "base model 30 %"
+
+
+def test_where_a_study_comes_from_and_how_long_it_took(study: Study, tmp_path: Path) -> None:
+    """Minutes in which a step ran: pauses do not count, two steps at once do so once, a search apart."""
+    write_parquet(
+        tmp_path / "baselines/cpu.parquet", pd.DataFrame({"a": [1]}), "baselines", {"commit": "c", "cpu": "A"}
+    )
+    (tmp_path / "benchmarks").mkdir()
+    for name, ended, minutes in (("train", 600, 10), ("judge", 540, 2), ("score", 6000, 3), ("run_search-a", 9000, 4)):
+        path = tmp_path / "benchmarks" / f"{name}.tsv"
+        path.write_text(f"s\th:m:s\n{60 * minutes}.0\t-\n")
+        os.utime(path, (ended, ended))
+    assert study_record(study) == {"commit": "c", "cpu": "A", "minutes": 13, "search_minutes": 4}

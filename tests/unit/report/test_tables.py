@@ -3,18 +3,21 @@
 from __future__ import annotations
 
 import math
+from io import StringIO
+from math import comb
 from pathlib import Path
 
 import pandas as pd
 import pytest
-from report_fixtures import GOLDEN, golden_study
+from report_fixtures import GOLDEN, golden_study, make_study, scored, trained_study
 
+from kevin.core.config import PolicyConfig
 from kevin.core.errors import DataError, UsageError
-from kevin.report import paper
+from kevin.report import paper, show
 from kevin.report.catalogue import make_table
 from kevin.report.claims import PRIMARY
 from kevin.report.scores import read_scores
-from kevin.report.tables import OURS
+from kevin.report.tables import METRICS, OURS, differences_table, pass_at_k_table
 
 TABLES = {path.stem: pd.read_csv(path) for path in sorted((GOLDEN / "tables").glob("*.csv"))}
 
@@ -140,3 +143,113 @@ def test_unknown_table_and_absent_split(tmp_path: Path) -> None:
         make_table("fastest", tmp_path / "t.csv", **given)
     with pytest.raises(DataError, match="level3"):
         make_table("level3", tmp_path / "t.csv", **given)
+
+
+def firsts(policy: str, level: int, task: str, speedups: list[float | None]) -> pd.DataFrame:
+    """First kernels of one task; None is a wrong one, NaN a turn without a verdict."""
+    return scored(policy, {task: [[speedup] for speedup in speedups]}, split=f"level{level}").assign(level=level)
+
+
+@pytest.fixture
+def seeds_study():
+    study = make_study(2)
+    again = PolicyConfig(model="again", seed_of="p1", label="again")
+    policies = {**study.policies, "p1_again": again}
+    return study.model_copy(update={"policies": policies, "evaluate": ("p0", "p1", "p1_again")})
+
+
+def test_it_is_the_unbiased_estimate_over_tasks(seeds_study):
+    a = [2.0, 0.5, None, None, None]
+    scores = pd.concat(
+        [
+            firsts("p0", 1, "a", a),
+            firsts("p0", 1, "b", [None] * 5),
+            firsts("p0", 2, "c", [3.0] * 16),
+        ]
+    )
+    table = pass_at_k_table(scores, seeds_study).set_index(["level", "k"])
+    assert list(table.index) == [(1, 1), (1, 4), (2, 1), (2, 4), (2, 16)]
+    assert table.loc[(1, 1), "correct"] == pytest.approx((2 / 5 + 0) / 2)
+    assert table.loc[(1, 4), "correct"] == pytest.approx((1 - comb(3, 4) / comb(5, 4) + 0) / 2)
+    assert table.loc[(1, 4), "fast_1"] == pytest.approx((1 - comb(4, 4) / comb(5, 4)) / 2)
+    assert table.loc[(1, 1), "num_tasks"] == 2
+    low, value, high = table.loc[(1, 1), ["correct_low", "correct", "correct_high"]]
+    assert 0 == low < value < high <= 0.4
+    assert table.loc[(2, 16), "correct"] == table.loc[(2, 16), "correct_low"] == 1
+
+
+def test_later_turns_the_ceiling_and_turns_without_a_verdict_do_not_count(seeds_study):
+    lost = [float("nan"), None, None, None]
+    later = firsts("p0", 1, "a", [9.0] * 4).assign(turn=2)
+    scores = pd.concat([firsts("p0", 1, "a", lost), later, firsts("ceiling", 1, "a", [9.0] * 4)])
+    table = pass_at_k_table(scores, seeds_study)
+    assert table["policy"].tolist() == ["p0"] and table["k"].tolist() == [1]
+    assert table.loc[0, "correct"] == 0
+
+
+def test_nothing_judged_is_an_empty_table(seeds_study):
+    scores = firsts("p0", 1, "a", [float("nan")])
+    assert pass_at_k_table(scores, seeds_study).empty
+
+
+def test_new_tasks_beside_kernelbenchs_are_no_level(seeds_study):
+    new = firsts("p0", 2, "new", [None]).assign(split="unseen")
+    table = pass_at_k_table(pd.concat([firsts("p0", 1, "a", [1.0]), firsts("p0", 2, "c", [1.0]), new]), seeds_study)
+    assert table["level"].fillna(0).tolist() == [1, 2, 0] and table["correct"].tolist() == [1, 1, 0]
+    shown = show.pass_at_k(pd.read_csv(StringIO(table.to_csv(index=False))), seeds_study)
+    assert shown.cells["Tasks"].tolist() == ["Level 1", "Level 2", "New fused tasks"]
+    older = pd.read_csv(StringIO(table.iloc[:2].drop(columns="split").to_csv(index=False)))
+    assert show.pass_at_k(older, seeds_study).cells["Tasks"].tolist() == ["Level 1", "Level 2"]
+
+
+SIX = ("a", "b", "c", "d", "e", "f")
+
+
+def rowwise(table: pd.DataFrame, policy: str, against: str, metric: str, subset: str = "all tasks") -> pd.Series:
+    found = table[(table["policy"] == policy) & (table["against"] == against) & (table["metric"] == metric)]
+    found = found[(found["split"] == "all") & (found["subset"] == subset)]
+    assert len(found) == 1
+    return found.iloc[0]
+
+
+@pytest.fixture
+def differences() -> pd.DataFrame:
+    base = {task: [[None, 0.5], [None, None]] for task in SIX}
+    first = {task: [[1.0, 2.0], [None, 1.0]] for task in SIX}
+    second = {task: [[1.0, 1.0], [None, None]] for task in SIX[:4]}
+    parts = [("base", base), ("multi", first), ("multi_1", second)]
+    scores = pd.concat([scored(name, own, flawed="a") for name, own in parts])
+    return differences_table(scores, trained_study(2, single=False))
+
+
+def test_it_is_the_mean_over_seeds_against_the_other_policy(differences: pd.DataFrame) -> None:
+    best = rowwise(differences, "multi", "base", "speedup_best")
+    assert best["difference"] == pytest.approx((2.0 + 1.0) / 2 - 0.5)
+    assert (best["num_tasks"], best["num_seeds"], best["num_seeds_against"]) == (6, 2, 1)
+    assert best["difference_low"] <= best["difference"] <= best["difference_high"]
+    assert bool(best["excludes_zero"]) is True
+    zero = differences[(differences["difference_low"] < 0) & (differences["difference_high"] > 0)]
+    assert len(zero) and not zero["excludes_zero"].any()
+    fast = rowwise(differences, "multi", "base", "fast_1_avg")
+    assert fast["difference"] == pytest.approx((1.0 + 0.5) / 2 - 0.0)
+
+
+def test_shares_of_turns_are_over_kernels(differences: pd.DataFrame) -> None:
+    mended = rowwise(differences, "multi", "base", "mended")
+    assert mended["difference"] == pytest.approx((1.0 + 0.0) / 2 - 0.5)
+    kept = rowwise(differences, "multi", "base", "kept")
+    assert math.isnan(kept["difference"]) and pd.isna(kept["excludes_zero"]), "the base keeps none: it had none to keep"
+
+
+def test_every_pair_measure_and_part_has_a_row(differences: pd.DataFrame) -> None:
+    assert len(differences) == len(METRICS) * 2, "one pair, one split, with and without the flawed task"
+    assert rowwise(differences, "multi", "base", "correct_avg", "without flawed tasks")["num_tasks"] == 5
+    shown = show.differences(differences, trained_study(2, single=False))
+    assert len(shown.cells) == 2 and list(shown.filters) == ["Which"]
+    assert shown.cells.droplevel(0, axis=1)["Policy"].iloc[0] == "multi (2 seeds)"
+
+
+def test_policies_without_a_common_task_have_no_numbers() -> None:
+    scores = pd.concat([scored("base", {"a": [[1.0]]}), scored("multi", {"b": [[1.0]]})])
+    table = differences_table(scores, trained_study(1, single=False))
+    assert table["difference"].isna().all() and set(table["num_tasks"]) == {0}

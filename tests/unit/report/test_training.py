@@ -12,17 +12,16 @@ from train_fixtures import make_study
 from kevin.core.config import load_study
 from kevin.core.errors import DataError, UsageError
 from kevin.report.catalogue import make_figure, make_table
+from kevin.report.figures.look import theme
 from kevin.report.figures.training import (
     FAMILIES,
     OTHER,
     RECIPE,
     REMEDIES,
-    UNKNOWN,
     ablation_data,
-    by_turn_data,
     family,
     remedies,
-    stability_data,
+    training,
 )
 from kevin.report.training import rl_gain_table, trained_policies
 
@@ -60,32 +59,21 @@ def test_only_evaluated_runs_count(study):
 
 @pytest.fixture
 def runs(tmp_path):
-    for name, turns in (("tiny", 2), ("other", 1)):
+    for name in ("tiny", "other"):
         folder = tmp_path / "train" / name
         folder.mkdir(parents=True)
         always = {"correct": 0.5, "grad_norm": 0.1, "not_okay_ratio": 0.0, "completion_tokens": 50}
-        records = [
-            {"step": s, "score": s / 8, "speedup": float(s), **always}
-            | {f"{metric}_turn_{t}": s / 8 + t for t in range(1, turns + 1) for metric in ("score", "correct")}
-            for s in range(1, 9)
-        ]
+        records = [{"step": s, "score": s / 8, "speedup": float(s), **always} for s in range(1, 9)]
         (folder / "metrics.jsonl").write_text("".join(json.dumps(r) + "\n" for r in records))
     return [tmp_path / "train" / name for name in ("tiny", "other")]
 
 
 @pytest.mark.slow
-@pytest.mark.parametrize("name", ["training", "training_turns", "stability", "ablations"])
+@pytest.mark.parametrize("name", ["training", "ablations"])
 def test_figures_come_with_their_data(study, runs, tmp_path, name):
     paths = make_figure(name, tmp_path / "figures", study=study, runs=runs)
     assert [p.suffix for p in paths] == [".png", ".pdf", ".csv"] and all(p.stat().st_size for p in paths)
     assert set(pd.read_csv(paths[2])["run"]) - {"paper"} == {"tiny", "other"}
-
-
-def test_turns_apart(runs):
-    data = by_turn_data(runs)
-    assert data.groupby("run")["turn"].max().to_dict() == {"tiny": 2, "other": 1}
-    row = data[(data.run == "tiny") & (data.metric == "score") & (data.turn == 2) & (data.step == 4)]
-    assert row["value"].item() == pytest.approx(2.5)
 
 
 def test_ablations_stand_for_the_second_half_and_say_what_changed(study, runs):
@@ -130,16 +118,7 @@ def test_every_ablation_of_the_configuration_has_its_family():
 def test_remedies_are_told_by_the_configuration():
     study = load_study([CONFIG / "config.yaml", CONFIG / "ablations.yaml"])
     names = ("rl_multi", "no_clip", "answer_mean_loss", "no_remedies", "gone")
-    assert [remedies(run, study) for run in names] == [*REMEDIES, UNKNOWN]
-
-
-def test_stability_needs_the_not_okay_ratio(study, runs):
-    data = stability_data(runs, study)
-    assert set(data["metric"]) == {"not_okay_ratio", "correct", "grad_norm"}
-    assert data["remedies"].unique().tolist() == [REMEDIES[1]], "the run of the fixture clips at 1.0"
-    (runs[0] / "metrics.jsonl").write_text(json.dumps({"step": 1, "correct": 0.5}) + "\n")
-    with pytest.raises(DataError, match="no Not-Okay ratio"):
-        stability_data(runs[:1], study)
+    assert [remedies(run, study) for run in names] == [*REMEDIES, ""]
 
 
 def test_where_the_time_goes(study, runs, tmp_path):
@@ -165,3 +144,17 @@ def test_bad_input(study, runs, tmp_path):
         make_figure("x", tmp_path, study=study, runs=runs)
     with pytest.raises(DataError, match="cannot be read"):
         make_figure("ablations", tmp_path, study=study, runs=[tmp_path / "nowhere"])
+
+
+def test_runs_that_differ_in_their_remedies_say_so(runs):
+    study = load_study([CONFIG / "config.yaml", CONFIG / "ablations.yaml"])
+    names = ("rl_multi", "no_remedies")
+    folders = [folder.rename(folder.with_name(name)) for folder, name in zip(runs, names, strict=True)]
+    with theme():
+        (alone, _), (both, _) = training(folders[:1], study), training(folders, study)
+        named = [text.get_text() for text in both.legends[0].get_texts()]
+        assert [name.partition(": ")[2] for name in named] == [REMEDIES[0], REMEDIES[3]]
+        assert ":" not in alone.legends[0].get_texts()[0].get_text()
+        lines = {line.get_linestyle() for line in both.axes[0].get_lines()}
+        assert len(lines) == 2
+        assert "clip at 0.05" in [text.get_text() for ax in both.axes for text in ax.texts]

@@ -10,10 +10,8 @@ import pytest
 from report_fixtures import make_study, make_task, make_turn, scored, trained_study
 
 from kevin.core.types import Kernel, Outcome
-from kevin.report.metrics import share_interval
-from kevin.report.scores import score_frame
-from kevin.report.similarity import similarity, tokens
-from kevin.report.turns import SHARES, fresh_answers, mended_table, turn_changes, turns_table
+from kevin.report.scores import score_frame, similarity, tokens
+from kevin.report.turns import SHARES, mended_table, turn_changes, turns_table
 
 WRONG = (Outcome.INCORRECT, Outcome.COMPILE_ERROR, Outcome.PARSE_ERROR)
 
@@ -112,20 +110,6 @@ def test_the_best_so_far_of_a_trajectory_and_of_all_of_a_task(seed):
             assert row[f"{name}_low"] <= row[name] <= row[f"{name}_high"]
 
 
-def test_an_interval_draws_tasks_and_counts_their_kernels_together():
-    counted, of = pd.Series([1, 0, 9, 0]), pd.Series([1, 5, 10, 0])
-    got = share_interval(counted, of, num_resamples=500, seed=3)
-    rng = np.random.default_rng(3)
-    shares = []
-    for drawn in rng.integers(0, 4, size=(500, 4)):
-        total = sum(of[i] for i in drawn)
-        if total:
-            shares.append(sum(counted[i] for i in drawn) / total)
-    assert got.value == 10 / 16
-    assert (got.low, got.high) == pytest.approx(tuple(np.percentile(shares, [2.5, 97.5])))
-    assert math.isnan(share_interval(counted * 0, of * 0, num_resamples=100, seed=0).value)
-
-
 def test_kinds_of_error_add_up_to_all_of_them():
     scores = random_scores("p0", 1, num_tasks=8)
     table = mended_table(scores, make_study(1)).set_index("error")
@@ -152,8 +136,9 @@ def test_what_is_mended_is_set_against_first_answers_of_the_other_trajectories()
 
 
 def test_first_answers_that_were_not_judged_are_none():
-    found = fresh_answers(scored("base", {"a": [[math.nan, 1.0], [1.0], [None]]}))
-    assert found.set_index("trajectory")["fresh"].to_dict() == {0: 0.5, 1: 0.0, 2: 1.0}
+    scores = scored("base", {"a": [[math.nan, None, 1.0], [1.0], [None, None]]})
+    table = mended_table(scores, trained_study(1, single=False)).set_index("error")
+    assert table.loc["any", "fresh"] == pytest.approx((1 / 2 + 1) / 2)
 
 
 def test_a_turn_after_one_without_a_verdict_tells_of_nothing():

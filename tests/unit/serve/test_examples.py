@@ -68,7 +68,11 @@ def test_trl_is_handed_each_turn_as_a_sample_without_earlier_thoughts(monkeypatc
         monkeypatch.setitem(sys.modules, name, MagicMock())
     client = import_module("kevin_client")
     correct = {"verdict": {"outcome": "correct", "message": ""}, "speedup": 1.5}
-    results = {"slow": correct | {"score": 1.0}, "fast": correct | {"score": 2.0}, "lost": {"error": {}}}
+    results = {
+        "slow": correct | {"score": 1.0, "seen": "slow"},
+        "fast": correct | {"score": 2.0, "seen": "fast"},
+        "lost": {"error": {}},
+    }
 
     def judge(pairs, what):
         assert what == "answer" and {reference for reference, _ in pairs} == {"class Model: ..."}
@@ -91,13 +95,9 @@ def test_trl_is_handed_each_turn_as_a_sample_without_earlier_thoughts(monkeypatc
     assert example["kernel_return"]([], made["value"]) == made["value"]
 
 
-def test_what_later_turns_see(monkeypatch: pytest.MonkeyPatch) -> None:
+def test_later_turns_count_less(monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.syspath_prepend(str(EXAMPLES))
     client = import_module("kevin_client")
-    seen = {"a <think>b</think>\nc": "c", "b</think>c": "c", "c": "c", "<think>b": "(no code)", "": "(no code)"}
-    seen["```cpp\n// </think>\n```"] = "```cpp\n// </think>\n```"
-    seen["<think>```cpp\nx\n```</think>```cpp\n// </think>\n```"] = "```cpp\n// </think>\n```"
-    assert {text: client.visible(text) for text in seen} == seen
     assert client.returns([1.0, 0.0, 2.0], gamma=0.5) == [1.5, 1.0, 2.0]
 
 

@@ -6,18 +6,17 @@ from pathlib import Path
 from typing import Any
 
 import pytest
+from workflow_fixtures import study_of
 
-from kevin.core.config import Study, load_study
+from kevin.core.config import Study
 from kevin.core.config.study import merge
 from kevin.core.identity import STEP_VERSIONS
 from kevin.workflow.digests import StudyDigests, code_digest, step_digest
 
-CONFIG = Path(__file__).parents[3] / "config/config.yaml"
-
 
 @pytest.fixture(scope="module")
 def study() -> Study:
-    return load_study([CONFIG])
+    return study_of()
 
 
 def _changed(study: Study, **sections: Any) -> StudyDigests:

@@ -10,14 +10,13 @@ from pathlib import Path
 
 import pytest
 import yaml
+from workflow_fixtures import CONFIG
 
 from kevin.core.config import Study, load_study
 from kevin.core.config.layers import read_layer
 from kevin.core.errors import ConfigError, UsageError
 from kevin.workflow import folder
 from kevin.workflow.folder import changed_settings, claim_folder, require_replaceable, save_config
-
-CONFIG = Path(__file__).parents[3] / "config/config.yaml"
 
 
 def test_a_second_run_is_refused_until_the_first_one_ends_however_it_does(
@@ -82,7 +81,7 @@ def test_changed_settings_are_told_with_both_values(tmp_path: Path) -> None:
     save_config(study, saved)
     assert changed_settings(study, saved) == []
     other = study.model_copy(update={"seed": 7, "train": study.train.model_copy(update={"num_steps": 3})})
-    assert changed_settings(other, saved) == ["seed: was 0, is 7", "train.num_steps: was 10, is 3"]
+    assert changed_settings(other, saved) == ["seed: was 0, is 7", "train.num_steps: was 8, is 3"]
     older = yaml.safe_load(saved.read_text())
     del older["rollout"]["top_p"]
     saved.write_text(yaml.safe_dump(older))

@@ -3,25 +3,17 @@
 from __future__ import annotations
 
 from pathlib import Path
-from typing import Any
 
 import pytest
+from workflow_fixtures import study_of
 
-from kevin.core.config import Study, load_study
-from kevin.core.config.study import merge
 from kevin.core.errors import ConfigError
 from kevin.workflow import given
-
-CONFIG = Path(__file__).parents[3] / "config/config.yaml"
 
 
 @pytest.fixture(autouse=True)
 def here(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.chdir(tmp_path)
-
-
-def study_of(**sections: Any) -> Study:
-    return Study.model_validate(merge(load_study([CONFIG]).model_dump(mode="json"), sections))
 
 
 def made(path: str) -> None:

@@ -7,19 +7,11 @@ from pathlib import Path
 from typing import Any
 
 import pytest
+from workflow_fixtures import study_of
 
-from kevin.core.config import Study, load_study
-from kevin.core.config.study import merge
-from kevin.core.errors import ConfigError
+from kevin.core.errors import ConfigError, UsageError
 from kevin.report.catalogue import FIGURES, TABLES, reads
 from kevin.workflow.targets import Targets, options, repeat
-
-CONFIGS = Path(__file__).parents[3] / "config"
-
-
-def study_of(*names: str, **sections: Any) -> Study:
-    study = load_study([CONFIGS / f"{name}.yaml" for name in ("config", *names)])
-    return Study.model_validate(merge(study.model_dump(mode="json"), sections))
 
 
 def targets_of(*names: str, **sections: Any) -> Targets:
@@ -31,6 +23,7 @@ def targets_of(*names: str, **sections: Any) -> Targets:
     [
         ({"source": "catalog"}, ["level1", "level2"]),
         ({"source": "kernelbench", "num_eval_level2": 0}, ["level1", "level2"]),
+        ({"source": "kernelbench", "num_eval_level2": 5, "kernelbench": {"path": "mine"}}, ["level1", "level2"]),
         ({"source": "kernelbench", "num_eval_level2": 5}, ["level1", "level2", "unseen"]),
         ({"source": "both", "kernelbench": {"levels": [1, 2, 3]}}, ["level1", "level2", "level3"]),
     ],
@@ -79,22 +72,26 @@ def test_a_figure_of_a_table_is_made_of_it_alone() -> None:
 
 def test_trainings_behind_the_numbers_are_the_base_model_s_and_the_runs_that_are_compared() -> None:
     targets = targets_of()
-    assert targets.trainings == ["results/base_model", "results/train/rl_multi/summary.json"]
+    runs = [f"results/train/{run}/summary.json" for run in ("rl_single", "rl_multi")]
+    assert sorted(targets.trainings) == ["results/base_model", *sorted(runs)]
     assert targets.of_table("turns")["trainings"] == targets.trainings
     assert "trainings" not in targets.of_table("step_time"), "their summaries go with the runs"
-    assert targets.of_figure("training") == {
-        "runs": ["results/train/rl_multi/summary.json"],
-        "trainings": ["results/base_model"],
-    }
+    of_figure = targets.of_figure("training")
+    assert (sorted(of_figure.pop("runs")), of_figure) == (sorted(runs), {"trainings": ["results/base_model"]})
 
 
-def test_stability_is_drawn_of_runs_that_differ_in_its_remedies_where_none_is_compared() -> None:
+def test_training_is_drawn_of_runs_that_differ_in_remedies_where_none_is_compared() -> None:
     ablations = study_of("ablations")
-    runs = [Path(path).parent.name for path in Targets(ablations).of_figure("stability")["runs"]]
+    runs = [Path(path).parent.name for path in Targets(ablations).of_figure("training")["runs"]]
     assert len(runs) == 4
     assert all(ablations.runs[run].train.keys() <= {"seed", "loss", "max_grad_norm"} for run in runs)
     every = [Path(path).parent.name for path in Targets(ablations).of_figure("ablations")["runs"]]
     assert every == list(ablations.runs)
+
+
+def test_a_figure_of_before_says_what_is_in_its_place() -> None:
+    with pytest.raises(UsageError, match="no figure training_turns any more"):
+        Targets(study_of()).of_figure("training_turns")
 
 
 def test_strategies_are_read_where_they_are_compared_or_asked_for() -> None:
@@ -122,6 +119,8 @@ def test_a_pretraining_goes_on_from_weights_and_from_judged_kernels() -> None:
         "--weights results/gpu/pretrained --past-tasks results/gpu/past/tasks.parquet"
         " --past results/gpu/past/written/turns.parquet"
     )
+    folder = targets_of("gpu", base_model={"init": "HuggingFaceTB/SmolLM2-135M-Instruct"})
+    assert folder.pretrained_from.keys() == {"past_tasks", "past"}, "it needs no unpacking"
     first_turns = targets_of("gpu", base_model={"pretraining": {"later_share": 0}})
     assert first_turns.pretrained_from.keys() == {"weights"}
 

@@ -110,7 +110,7 @@ def _measure(task: Task, device: Hardware, baselines: Iterable[Baseline]) -> lis
     reference = make_reference(task, device.protocol)
     inputs, t = reference.trials[0].inputs, device.protocol.timing
     forwards = _forwards(reference, baselines)
-    with torch.no_grad(), reference.as_user(), device.lease(exclusive=True):
+    with torch.no_grad(), reference.as_user(), device.turn(), device.lease(exclusive=True):
         reference.model(*inputs)
         first_us = device.clock(lambda: reference.model(*inputs)) / 1e3
         num_calls = int(max(1, min(t.max_calls_per_round, t.round_us // first_us)))

@@ -23,7 +23,8 @@ from kevin.core.errors import HarnessError, UsageError
 from kevin.core.files import write_csv, write_text
 from kevin.core.progress import Progress, progress
 from kevin.core.protocol import JudgeProtocol, Rule
-from kevin.core.texts import split_lines, strict_json
+from kevin.core.provenance import record_tables
+from kevin.core.texts import split_lines
 from kevin.core.types import Device, Frozen, Kernel, Language, Outcome, Task, Verdict, digest
 from kevin.judge.benchmarks.kernel_answers import Answers, Asked, kernel_answers
 from kevin.judge.device.judging import Judging
@@ -245,14 +246,13 @@ def error_table(rows: Sequence[dict[str, Any]]) -> pd.DataFrame:
 
 def write_errors(out: Path, rows: Sequence[dict[str, Any]], provenance: dict[str, Any]) -> list[Path]:
     """Into ``out``: ``judge_errors`` as CSV, Markdown and LaTeX, ``judge_errors_rows.csv``, and where they are from."""
-    paths = [out / f"judge_errors{ending}" for ending in (".csv", ".md", ".tex", "_rows.csv", ".provenance.json")]
+    paths = [out / f"judge_errors{ending}" for ending in (".csv", ".md", ".tex", "_rows.csv")]
     table = error_table(rows)
     write_csv(paths[0], table)
     write_text(paths[1], table.to_markdown(index=False) + "\n")
     write_text(paths[2], table.to_latex(index=False, escape=True, na_rep=""))
     write_csv(paths[3], pd.DataFrame(rows))
-    write_text(paths[4], strict_json(provenance, indent=1, sort_keys=True) + "\n")
-    return paths
+    return [*paths, record_tables(out, [paths[0].name, paths[3].name], provenance)]
 
 
 def summary(rows: Sequence[dict[str, Any]]) -> list[str]:

@@ -11,6 +11,7 @@ import pandas as pd
 
 from kevin.core.errors import DataError
 from kevin.core.files import write_text
+from kevin.core.provenance import PROVENANCE, read_provenance, record_tables
 from kevin.core.texts import strict_json
 from kevin.core.types import Task
 
@@ -88,9 +89,10 @@ def read_measured(
     try:
         frame = pd.read_csv(path)
         found = set(frame["baseline"])
-        before = json.loads(path.with_suffix(".provenance.json").read_text("utf-8"))
     except (OSError, ValueError, KeyError) as e:
         raise DataError(f"{path}: not a table of baselines ({e}); move it away or give another --out") from None
+    if not (before := read_provenance(folder, path.name)):
+        raise DataError(f"{folder / PROVENANCE}: says nothing of {path.name}; move it away or give another --out")
     if missing := set(baselines) - found:
         raise DataError(f"{path}: was measured without {', '.join(sorted(missing))}; give another --out")
     for name in ("protocol", "gpus", "cpu"):
@@ -100,17 +102,14 @@ def read_measured(
 
 
 def write_measured(folder: Path, frame: pd.DataFrame, tasks: Sequence[Task], provenance: dict[str, Any]) -> list[Path]:
-    """``<set>.csv`` with all measurements, one ``kernelbench_<baseline>.json`` a baseline, ``<set>.provenance.json``.
+    """``<set>_baselines.csv`` with all measurements, one ``kernelbench_<baseline>.json`` a baseline, and where from.
 
     ``<set>`` is ``kernelbench`` or ``own``, by where the tasks come from; a folder can hold both. JSON files keep what
     they hold of other tasks.
     """
     folder.mkdir(parents=True, exist_ok=True)
     name = _set_name(tasks)
-    contents = {
-        f"{name}_baselines.csv": frame.to_csv(index=False),
-        f"{name}_baselines.provenance.json": strict_json(provenance, indent=1, sort_keys=True) + "\n",
-    }
+    contents = {f"{name}_baselines.csv": frame.to_csv(index=False)}
     if name == "kernelbench":
         for baseline in frame["baseline"].unique():
             file = f"kernelbench_{baseline}.json"
@@ -120,4 +119,4 @@ def write_measured(folder: Path, frame: pd.DataFrame, tasks: Sequence[Task], pro
             contents[file] = strict_json(exported, indent=1) + "\n"
     for file, text in contents.items():
         write_text(folder / file, text)
-    return [folder / file for file in contents]
+    return [*(folder / file for file in contents), record_tables(folder, contents, provenance)]

@@ -3,11 +3,14 @@
 from __future__ import annotations
 
 import ctypes
+import fcntl
 import os
+import tempfile
 import time
 from collections.abc import Iterator
 from contextlib import contextmanager
 from functools import cached_property
+from pathlib import Path
 from typing import Any
 
 import torch
@@ -43,6 +46,8 @@ class CpuHardware(Hardware):
         super().__init__(protocol)
         self.name = cpu_name()
         self.cores = device_cores(protocol.num_threads)
+        name = f"kevin-cores-{os.getuid()}-{'-'.join(map(str, self.cores))}.lock"
+        self._lock_path = Path(tempfile.gettempdir()) / name
         self.prepare_thread()
         torch.set_num_threads(protocol.num_threads)
         libc = ctypes.CDLL(None)
@@ -66,8 +71,17 @@ class CpuHardware(Hardware):
 
     @contextmanager
     def lease(self, *, exclusive: bool) -> Iterator[None]:
-        """One candidate at a time runs on these cores: the worker process is the lease."""
+        """One candidate at a time runs on these cores: whose `turn` it is."""
         yield
+
+    @contextmanager
+    def turn(self) -> Iterator[None]:
+        fd = os.open(self._lock_path, os.O_RDONLY | os.O_CREAT | os.O_CLOEXEC, 0o600)
+        try:
+            fcntl.flock(fd, fcntl.LOCK_EX)
+            yield
+        finally:
+            os.close(fd)
 
     def open_cell(self, kernel: Kernel, build: Build) -> Cell:
         assert build.path is not None

@@ -66,6 +66,11 @@ class Hardware(ABC):
     def lease(self, *, exclusive: bool) -> AbstractContextManager[None]:
         """Hold the device: shared by correctness checks, exclusive for timing."""
 
+    def turn(self) -> AbstractContextManager[None]:
+        """Around all that is done for one candidate: on a host no other process of the user's that judges uses the
+        device's cores meanwhile. Not re-entrant."""
+        return nullcontext()
+
     @abstractmethod
     def open_cell(self, kernel: Kernel, build: Build) -> Cell:
         """Start the sandboxed process for a candidate. Before it is prepared, it takes nothing of the device."""

@@ -85,7 +85,8 @@ class JudgePool:
         """Of this pool alone, once it is started; on the store's drive, as builders may be on other nodes."""
         self._cluster: Any = None
         self._client: Any = None
-        self._avoid: list[int] = []
+        self.device_cores: list[int] = []  # of a CPU, once it is started
+        self._is_backward = True  # every other batch: it begins with tasks of the last one that devices still hold
         self._ahead: dict[str, Any] = {}
         """Builds that were begun before their kernels are judged, by the verdict's key."""
         self._warming: list[Any] = []
@@ -219,7 +220,7 @@ class JudgePool:
             kernel,
             self.protocol,
             self._build_folder(key),
-            self._avoid,
+            self.device_cores,
             key=f"build-{key}",
             resources={"build": 1},
             retries=MAX_RETRIES,
@@ -248,9 +249,9 @@ class JudgePool:
 
         cores = sorted(os.sched_getaffinity(0))
         if self.protocol.device == "cpu":
-            self._avoid = cores[-self.protocol.num_threads * self.config.device_workers :]
+            self.device_cores = cores[-self.protocol.num_threads * self.config.device_workers :]
         # workers of a GPU mostly wait for it, those of a CPU need cores to themselves
-        num_builders = max(1, len(cores) - len(self._avoid))
+        num_builders = max(1, len(cores) - len(self.device_cores))
         common: dict[str, Any] = {
             "memory_limit": 0,
             "host": "127.0.0.1",
@@ -328,7 +329,9 @@ class JudgePool:
                 todo.append((key, flags))
         if todo:
             first = {key: pairs[indices[0]] for key, indices in waiting.items()}
-            self._schedule(sorted(todo, key=lambda kf: first[kf[0]][0].id), first, settle)
+            self._is_backward = not self._is_backward
+            todo.sort(key=lambda kf: first[kf[0]][0].id, reverse=self._is_backward)
+            self._schedule(todo, first, settle)
         return [r if r is not None else HarnessError("the judge returned without a result") for r in results]
 
     def _schedule(

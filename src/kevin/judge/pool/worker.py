@@ -9,7 +9,8 @@ import signal
 import subprocess
 import sys
 import threading
-from collections.abc import Mapping, Sequence
+from collections.abc import Collection, Iterator, Mapping, Sequence
+from contextlib import contextmanager
 from pathlib import Path
 from typing import Any
 
@@ -50,7 +51,9 @@ def warm_up_device(protocol: JudgeProtocol) -> None:
     """Open a worker's device while it has nothing to judge. What fails here is told by the first candidate."""
     try:
         start_early(protocol)
-        _device(protocol).warm_up()
+        device = _device(protocol)
+        with device.hardware.turn():
+            device.warm_up()
     except Exception as e:
         log.info("warming up: %s", e)
 
@@ -107,7 +110,8 @@ def run_on_device(
         os._exit(1)
     device = _device(protocol)
     try:
-        verdict: Verdict = device.judge(task, kernel, build, key, flags)
+        with device.hardware.turn():
+            verdict: Verdict = device.judge(task, kernel, build, key, flags)
     except DeviceLostError as e:
         _lost.append(str(e))
         raise
@@ -131,11 +135,22 @@ def visible_gpu(environment: Mapping[str, str], index: int, chosen: Sequence[int
     return {"CUDA_VISIBLE_DEVICES": given[index % len(given)]} if given else {}
 
 
-def _stay_off(cores: list[int]) -> None:
-    """Keep a builder away from the device's cores while there are others."""
+def _stay_off(cores: Collection[int]) -> None:
+    """Keep the calling thread, and what it starts, away from the device's cores while there are others."""
     others = os.sched_getaffinity(0) - set(cores)
     if others:
         os.sched_setaffinity(0, others)
+
+
+@contextmanager
+def staying_off(cores: Collection[int]) -> Iterator[None]:
+    """As long as this lasts, so that nothing that the calling thread does is in the times of another job's kernels."""
+    own = os.sched_getaffinity(0)
+    _stay_off(cores)
+    try:
+        yield
+    finally:
+        os.sched_setaffinity(0, own)
 
 
 def _yield_to_device() -> None:

@@ -16,24 +16,24 @@ from matplotlib.patches import FancyBboxPatch, Rectangle
 
 from kevin.core.config import Study
 from kevin.core.errors import DataError
+from kevin.core.files import read_columns
 from kevin.core.types import Outcome, Turn
-from kevin.report import paper, paper_marks
+from kevin.report import paper
 from kevin.report.figures.look import FAINT, INK, MUTED, Look, apart, finish, labels_of, plain_log, policy_looks
+from kevin.report.figures.roofline import memory_times, read_measured
 from kevin.report.figures.scaling import Drawn
-from kevin.report.palette import OUTCOMES
-from kevin.report.records import records
-from kevin.report.scores import policy_label
-from kevin.report.trajectories import best_trajectories
-from kevin.report.verdicts import memory_times, read_measured
-from kevin.report.viewer import kernel_diff
+from kevin.report.forms import records
+from kevin.report.paper import OURS
+from kevin.report.recipes import OUTCOMES, policy_label
+from kevin.report.tables import compile_speedups
+from kevin.report.viewer import best_in_files, changed
 
-OURS = "this study"
 _TOLD = ["trajectory", "turn", "outcome", "speedup", "summary", "feedback"]
 _COLUMNS = ["source", "policy", "label", "task_id", *_TOLD, "compile_speedup", "bound_speedup", "diff_to", "diff"]
 
 
 def case_study_data(
-    turns_by_policy: Mapping[str, Sequence[Turn]],
+    files: Mapping[str, Sequence[Path]],
     study: Study,
     *,
     baselines: pd.DataFrame | None = None,
@@ -46,20 +46,20 @@ def case_study_data(
     kernel before, that of turn ``diff_to``. Raises DataError when no policy answered that task.
     """
     task_id = study.tasks.case_study
-    told = {policy: best_trajectories(turns, task_id, 1) for policy, turns in turns_by_policy.items()}
-    told = {policy: found for policy, found in told.items() if found}
+    told = {policy: found[task_id] for policy, found in best_in_files(files, 1).items() if task_id in found}
     if not told:
         raise DataError(f"no rollout file holds the case study's task {task_id}; see tasks.case_study")
-    keys = [t.verdict_key for ts in turns_by_policy.values() for t in ts if t.task_id == task_id and t.verdict_key]
+    judged = [read_columns(path, "turns", ["task_id", "verdict_key"]) for own in files.values() for path in own]
+    keys = [key for own in judged for key in own.loc[own["task_id"] == task_id, "verdict_key"].dropna()]
     lines = {
-        "compile_speedup": _compile_speedup(baselines, task_id),
+        "compile_speedup": None if baselines is None else compile_speedups(baselines).get(task_id),
         "bound_speedup": _bound_speedup(keys, store),
     }
     rows: list[dict[str, Any]] = []
     for policy, (best, *_) in told.items():
         facts = {"source": OURS, "policy": policy, "label": policy_label(policy, study), "task_id": task_id} | lines
         rows += [facts | t.model_dump(include=set(_TOLD)) | _diff(best[:i], t) for i, t in enumerate(best)]
-    lines = {"compile_speedup": paper_marks.COMPILE_LINE, "bound_speedup": paper_marks.BOUND_LINE}
+    lines = {"compile_speedup": paper.COMPILE_LINE, "bound_speedup": paper.BOUND_LINE}
     for s in paper.LAYER_NORM:
         rows.append(
             s._asdict() | {"source": paper.BLOG_SOURCE, "policy": "paper", "label": "Kevin, as published"} | lines
@@ -70,16 +70,8 @@ def case_study_data(
 
 
 def _diff(past: Sequence[Turn], turn: Turn) -> dict[str, Any]:
-    before = next((t for t in reversed(past) if t.kernel is not None), None)
-    text = kernel_diff(before, turn) if before is not None else None
-    return {"diff_to": before.turn, "diff": text} if before is not None and text is not None else {}
-
-
-def _compile_speedup(baselines: pd.DataFrame | None, task_id: str) -> float | None:
-    if baselines is None:
-        return None
-    rows = baselines[(baselines["task_id"] == task_id) & (baselines["baseline"] == "compile")]["ratio_to_eager"]
-    return float(rows.iloc[0]) if len(rows) else None
+    before, text = changed(past, turn)
+    return {} if text is None else {"diff_to": before, "diff": text}
 
 
 def _bound_speedup(keys: Sequence[str], store: Path | None) -> float | None:
@@ -97,9 +89,9 @@ _WRAP, _MAX_LINES = 25, 5
 
 
 def layernorm_case_study(
-    turns_by_policy: Mapping[str, Sequence[Turn]], baselines: pd.DataFrame, store: Path | None, study: Study
+    files: Mapping[str, Sequence[Path]], baselines: pd.DataFrame, store: Path | None, study: Study
 ) -> Drawn:
-    data = case_study_data(turns_by_policy, study, baselines=baselines, store=store)
+    data = case_study_data(files, study, baselines=baselines, store=store)
     return plot_case_study(data, study), data
 
 
@@ -115,7 +107,7 @@ def plot_case_study(data: pd.DataFrame, study: Study) -> Figure:
     reference = figure.add_subplot(places[0, 1])
     published = {"paper": Look("Kevin, as published", MUTED)}
     _curves(reference, data[data["source"] != OURS], published, "Authors' blog: KernelBench 1/40")
-    reference.set_xlabel(f"turn\n({paper_marks.LINES_SOURCE})")
+    reference.set_xlabel(f"turn\n({paper.LINES_SOURCE})")
     for i, (_, strip) in enumerate(strips):
         ax = figure.add_subplot(places[i + 1, :])
         first = strip.iloc[0]

@@ -29,8 +29,8 @@ from matplotlib.transforms import ScaledTranslation
 
 from kevin.core.config import Study
 from kevin.core.files import atomic_path, write_csv
-from kevin.report.notes import with_note
-from kevin.report.scores import CEILING, first_seed
+from kevin.report.captions import with_note
+from kevin.report.recipes import CEILING, first_seed
 
 PALETTE = "colorblind"
 INK, MUTED, FAINT = "#1f2430", "#5b6270", "#d9dce2"
@@ -251,11 +251,11 @@ def plain_log(axis: Axis) -> None:
     axis.set_minor_formatter(NullFormatter())
 
 
-def eager_line(axes: Iterable[Axes]) -> None:
-    for ax in axes:
-        ax.axhline(1.0, color=MUTED, linewidth=0.9, zorder=1)
-        ax.annotate("PyTorch eager", (0.01, 1.0), xycoords=("axes fraction", "data"), xytext=(0, 2), fontsize=7,
-                    textcoords="offset points", color=MUTED)  # fmt: skip
+def level(ax: Axes, value: float, text: str, dashes: Any = "-", *, right: bool = False) -> None:
+    """A horizontal line, and above one of its ends what it is."""
+    ax.axhline(value, color=MUTED, linewidth=1, linestyle=dashes, zorder=1)
+    ax.annotate(text, (0.99 if right else 0.01, value), xycoords=("axes fraction", "data"), xytext=(0, 2), fontsize=7,
+                ha="right" if right else "left", textcoords="offset points", color=MUTED)  # fmt: skip
 
 
 # --- title, legend, files -------------------------------------------------------------------------------------------

@@ -7,21 +7,88 @@ intensity over that at which the roofs meet. Data that stay in a cache, and alge
 
 from __future__ import annotations
 
-from collections.abc import Mapping
+from collections.abc import Iterable, Mapping, Sequence
 from pathlib import Path
 from types import MappingProxyType
+from typing import Any
 
 import numpy as np
 import pandas as pd
 from matplotlib import pyplot as plt
 from matplotlib.axes import Axes
+from pydantic import ValidationError
 
 from kevin.core.config import Study
-from kevin.core.types import Outcome
+from kevin.core.errors import DataError
+from kevin.core.files import verdict_path
+from kevin.core.types import Outcome, Task, Verdict
 from kevin.report.figures.look import FAINT, MUTED, Look, finish, labels_of, plain_log, policy_looks
 from kevin.report.figures.scaling import Drawn, judged_scores
-from kevin.report.scores import first_seed, policy_label, split_label
-from kevin.report.verdicts import memory_times, read_measured
+from kevin.report.recipes import first_seed, policy_label, split_label
+
+# --- what the verdicts hold beside the speedup --------------------------------------------------------------------
+
+COLUMNS = {
+    "verdict_key": "str",
+    "device": "str",
+    "kernel_us": "float64",
+    "eager_us": "float64",
+    "bandwidth_share": "float64",
+    "flop_share": "float64",
+}
+
+
+def read_measured(store: Path, keys: Iterable[str]) -> pd.DataFrame:
+    """One row for each of these verdicts that the store holds and that was timed; columns `COLUMNS`.
+
+    ``kernel_us``, ``eager_us``: median time of a call. ``bandwidth_share``: of the speed of a copy, with every tensor
+    moved once; ``flop_share``: of the speed of a large matrix product, none for a task without products (see
+    `kevin.judge.device.roofline`). Shares that an older verdict lacks are NaN. Raises DataError for a damaged file.
+    """
+    rows = [row for key in dict.fromkeys(keys) if (row := _measured(verdict_path(store, key), key)) is not None]
+    return pd.DataFrame(rows, columns=list(COLUMNS)).astype(COLUMNS)
+
+
+def _measured(path: Path, key: str) -> dict[str, Any] | None:
+    try:
+        verdict = Verdict.model_validate_json(path.read_text("utf-8"))
+    except FileNotFoundError:
+        return None
+    except ValidationError as e:
+        raise DataError(f"{path}: not a verdict of this version ({e.error_count()} problems); delete it") from None
+    if verdict.timing is None or verdict.reference_timing is None:
+        return None
+    return {
+        "verdict_key": key,
+        "device": verdict.device_name,
+        "kernel_us": verdict.timing.median_us,
+        "eager_us": verdict.reference_timing.median_us,
+        "bandwidth_share": verdict.details.get("bandwidth_share"),
+        "flop_share": verdict.details.get("flop_share"),
+    }
+
+
+def traffic_bytes(tasks: Iterable[Task]) -> dict[str, int]:
+    """Of every input, parameter and output, each moved once, by task id; tasks without a spec are left out."""
+    return {task.id: task.spec.num_bytes for task in tasks if task.spec is not None}
+
+
+def memory_times(measured: pd.DataFrame, traffic: Mapping[str, int]) -> dict[str, float]:
+    """Microseconds in which a copy moves every tensor of a task once, by task id.
+
+    Every process of the judge measures its own copy, some on a busy machine, so the fastest one stands for the device:
+    of all these verdicts where the task's ``traffic`` is known, else of its own. ``measured``: of one device, rows of
+    `read_measured` with a ``task_id``; those without a ``bandwidth_share`` tell nothing.
+    """
+    own_us = measured["kernel_us"] * measured["bandwidth_share"]
+    shortest = own_us.groupby(measured["task_id"]).min().dropna()
+    peak = (measured["task_id"].map(traffic).astype("float64") / own_us).max()
+    known = shortest.index.to_series().map(traffic).astype("float64") / peak
+    return {str(task): float(us) for task, us in known.fillna(shortest).items()}
+
+
+# --- data ---------------------------------------------------------------------------------------------------------
+
 
 EAGER = "eager"
 _COLUMNS = ["split", "policy", "label", "task_id", "device", "kernel_us", "memory_us", "product_share", "intensity",
@@ -74,10 +141,10 @@ def _eager(frame: pd.DataFrame, eager_us: pd.Series) -> pd.DataFrame:
     return made.assign(policy=EAGER, label="PyTorch eager", is_fastest=True)[_COLUMNS]
 
 
-def roofline(scores: pd.DataFrame, store: Path, traffic: Mapping[str, int], study: Study) -> Drawn:
+def roofline(scores: pd.DataFrame, store: Path, tasks: Sequence[Task], study: Study) -> Drawn:
     """For each split the time of tasks without products against their memory time, and the roofline of the others."""
     splits = list(dict.fromkeys(judged_scores(scores)["split"]))
-    data = roofline_data(scores, store, study, traffic=traffic)
+    data = roofline_data(scores, store, study, traffic=traffic_bytes(tasks))
     labels = labels_of(data)
     looks = {EAGER: Look(labels.pop(EAGER), MUTED, "x", "")} if EAGER in labels else {}
     looks |= {

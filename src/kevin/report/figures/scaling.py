@@ -1,24 +1,26 @@
-"""What more turns, more trajectories and more kernels find, and how fast what is found is."""
+"""What more turns, more trajectories and more kernels find, how fast that is, and what became of all others."""
 
 from __future__ import annotations
 
 import math
 import sys
 from collections.abc import Iterable, Iterator, Sequence
-from typing import Any, TypeVar
+from typing import Any
 
 import numpy as np
 import pandas as pd
+import seaborn as sns
 from matplotlib.figure import Figure
+from matplotlib.patches import Patch
 
 from kevin.core.config import Study
 from kevin.core.errors import DataError
 from kevin.report import metrics
 from kevin.report.figures import look
 from kevin.report.figures.look import COMPILE, Look
-from kevin.report.metrics import Shape
+from kevin.report.metrics import Shape, mean_estimate
 from kevin.report.paper import OURS
-from kevin.report.scores import CEILING, first_seed, policy_label, split_label
+from kevin.report.recipes import CEILING, OUTCOMES, by_seed, first_seed, policy_label, split_label
 from kevin.report.tables import compile_speedups
 
 SPEEDUP, CORRECT = "speedup", "correct"
@@ -36,18 +38,10 @@ def seed_groups(scores: pd.DataFrame, study: Study) -> Iterator[tuple[dict[str, 
         yield {"split": split, "policy": policy, "label": policy_label(str(policy), study, len(seeds))}, seeds
 
 
-Values = TypeVar("Values", pd.Series, pd.DataFrame)
-
-
-def mean_by_task(seeds: Iterable[Values]) -> Values:
-    """Task by task."""
-    means: Values = pd.concat(list(seeds)).groupby(level=0, sort=False).mean()
-    return means
-
-
-def interval_cells(values: pd.Series, study: Study) -> dict[str, float]:
-    """Value and band in the columns of every curve."""
-    return metrics.mean_interval(values, num_resamples=study.report.num_bootstrap, seed=study.seed)._asdict()
+def curve_cells(seeds: Iterable[pd.Series], study: Study) -> dict[str, float]:
+    """Value and band in the columns of every curve, of each seed's values by task: their mean task by task, and an
+    interval over tasks alone."""
+    return mean_estimate(by_seed(list(seeds)).mean(axis=1), study).interval._asdict()
 
 
 def split_panels(data: pd.DataFrame) -> pd.DataFrame:
@@ -105,9 +99,7 @@ def primary(table: pd.DataFrame, study: Study) -> Drawn:
         for bars in ax.collections:
             bars.set_color(each.color)
         for value in data.loc[data["way"] == COMPILE, "value"]:
-            ax.axhline(value, color=look.MUTED, linewidth=1, linestyle=":")
-            ax.annotate(COMPILE, (0.01, value), xycoords=("axes fraction", "data"), xytext=(0, 2), fontsize=7,
-                        textcoords="offset points", color=look.MUTED)  # fmt: skip
+            look.level(ax, value, COMPILE, ":")
     look.doubling_axis(figure.axes, played["kernels"])
     return figure, data
 
@@ -133,10 +125,10 @@ def serial_scaling_data(scores: pd.DataFrame, study: Study) -> pd.DataFrame:
         longest = metrics.common_shape(seeds).turns
         for turns in [None] if ceiling else range(1, longest + 1):
             shape = _ALL if turns is None else Shape(num_trajectories, turns)
-            values = mean_by_task(metrics.task_values_at(own, shape) for own in seeds)
+            values = [metrics.task_values_at(own, shape) for own in seeds]
             per_task = math.nan if ceiling else num_trajectories
             for row in ROWS:
-                cells = interval_cells(values[f"{row}_best"], study)
+                cells = curve_cells((own[f"{row}_best"] for own in values), study)
                 rows.append(head | {"row": row, "x": turns} | cells | {"trajectories": per_task})
     return pd.DataFrame(rows).astype({"x": "float64"})
 
@@ -162,7 +154,7 @@ def _limits(figure: Figure, ceiling: pd.DataFrame | None = None) -> None:
     top = max(1.1, *(ax.get_ylim()[1] for ax in above))
     for ax in above:
         ax.set_ylim(0, top)
-    look.eager_line(above)
+        look.level(ax, 1.0, "PyTorch eager")
     look.percent_axis(below)
     if ceiling is None or ceiling.empty:
         return
@@ -172,9 +164,7 @@ def _limits(figure: Figure, ceiling: pd.DataFrame | None = None) -> None:
             ax.annotate(f"ceiling {value:.3g}× ↑", (0.01, 0.98), xycoords="axes fraction", va="top", fontsize=7.5,
                         color=look.MUTED)  # fmt: skip
         else:
-            ax.axhline(value, color=look.MUTED, linestyle=(0, (1, 1.5)), linewidth=1.2)
-            ax.annotate("ceiling", (0.01, value), xycoords=("axes fraction", "data"), xytext=(0, 2), fontsize=7,
-                        textcoords="offset points", color=look.MUTED)  # fmt: skip
+            look.level(ax, value, "ceiling", (0, (1, 1.5)))
 
 
 def parallel_scaling_data(scores: pd.DataFrame, study: Study) -> pd.DataFrame:
@@ -184,8 +174,8 @@ def parallel_scaling_data(scores: pd.DataFrame, study: Study) -> pd.DataFrame:
         trajectories = [metrics.trajectory_best(own) for own in seeds]
         for k in range(1, min(map(metrics.smallest_group, trajectories)) + 1):
             for row in ROWS:
-                values = mean_by_task(metrics.best_of_k_by_task(t, row, k) for t in trajectories)
-                rows.append(head | {"row": row, "x": k} | interval_cells(values, study))
+                values = [metrics.best_of_k_by_task(own, row, k) for own in trajectories]
+                rows.append(head | {"row": row, "x": k} | curve_cells(values, study))
     return pd.DataFrame(rows)
 
 
@@ -229,9 +219,10 @@ def fast_p_data(scores: pd.DataFrame, compiled: pd.Series, study: Study, num_poi
     for head, seeds in seed_groups(scores, study):
         ceiling = head["policy"] == CEILING
         shape = _ALL if ceiling else _ALL._replace(trajectories=num_trajectories)
-        values = mean_by_task(metrics.task_values_at(own, shape, points) for own in seeds)
+        values = [metrics.task_values_at(own, shape, points) for own in seeds]
         for row in ("best",) if ceiling else ("best", "avg"):
-            rows += [head | {"row": row, "x": p} | interval_cells(values[f"fast_{p:g}_{row}"], study) for p in points]
+            of_points = {p: [own[f"fast_{p:g}_{row}"] for own in values] for p in points}
+            rows += [head | {"row": row, "x": p} | curve_cells(own, study) for p, own in of_points.items()]
     for split, own in scores.groupby("split", sort=False):
         known = compiled[compiled.index.isin(own["task_id"].unique())]
         head = {"split": split, "policy": COMPILE, "label": COMPILE, "row": "best"}
@@ -257,6 +248,53 @@ def fast_p(scores: pd.DataFrame, baselines: pd.DataFrame, study: Study) -> Drawn
         look.plain_log(ax.xaxis)
         ax.axvline(1.0, color=look.MUTED, linewidth=0.9, zorder=1)
     return figure, data
+
+
+# --- what became of them ---------------------------------------------------------------------------------------------
+
+
+def outcomes_data(scores: pd.DataFrame, study: Study) -> pd.DataFrame:
+    """One row for each split, policy, turn and outcome: ``num`` kernels, their ``share`` of those with a verdict; the
+    kernels of all seeds together.
+
+    Turns without a verdict (the harness failed) are left out and counted in ``num_missing``.
+    """
+    rows = []
+    for head, seeds in seed_groups(scores[scores["policy"] != CEILING], study):
+        for turn, own in pd.concat(seeds).groupby("turn"):
+            judged = metrics.usable(own)
+            for outcome in OUTCOMES:
+                num = int((judged["outcome"] == outcome.value).sum())
+                share_of = num / len(judged) if len(judged) else 0.0
+                cells = {"num": num, "share": share_of, "num_missing": len(own) - len(judged)}
+                rows.append(head | {"turn": turn, "outcome": outcome.value} | cells)
+    return pd.DataFrame(rows)
+
+
+def outcomes(scores: pd.DataFrame, study: Study) -> Drawn:
+    data = outcomes_data(judged_scores(scores), study)
+    seen = [o for o in reversed(OUTCOMES) if data.loc[data["outcome"] == o.value, "num"].sum() > 0]
+    grid = sns.displot(
+        data, x="turn", weights="share", hue="outcome", row="split", col="policy", kind="hist", multiple="stack",
+        discrete=True, shrink=0.8, hue_order=[o.value for o in seen], height=2.3, aspect=1.1, legend=False, alpha=1,
+        palette={o.value: OUTCOMES[o].color for o in seen}, edgecolor="white",
+    )  # fmt: skip
+    labels = look.labels_of(data)
+    for (split, policy), ax in grid.axes_dict.items():
+        ax.set_title(labels[str(policy)] if split == data["split"].iloc[0] else "")
+        ax.set(xlabel="turn", ylabel="")
+        if policy == data["policy"].iloc[0]:
+            ax.set_ylabel(f"{split_label(str(split))}\nshare of kernels (%)")
+        right = data[(data["split"] == split) & (data["policy"] == policy) & (data["outcome"] == "correct")]
+        for turn, value in zip(right["turn"], right["share"], strict=True):
+            if value > 0.09:
+                ax.annotate(f"{100 * value:.0f}", (turn, value), (0, -3), textcoords="offset points", ha="center",
+                            va="top", fontsize=8, color="white")  # fmt: skip
+        ax.grid(visible=False, axis="x")
+    look.percent_axis(grid.figure.axes, 1.0)
+    look.whole_steps(grid.figure.axes)
+    handles = [Patch(facecolor=OUTCOMES[o].color, label=OUTCOMES[o].label) for o in reversed(seen)]
+    return look.finish(grid.figure, handles), data
 
 
 # --- strategies of search -------------------------------------------------------------------------------------------
@@ -295,7 +333,5 @@ def search(table: pd.DataFrame, study: Study) -> Drawn:
 
 def _strategy_looks(names: Sequence[str]) -> dict[str, Look]:
     """Colours of another palette than policies have: a strategy is none."""
-    import seaborn as sns
-
     colors = sns.color_palette("dark", len(names))
     return {name: Look(name.replace("_", " "), colors[i], "os^DvPX"[i % 7]) for i, name in enumerate(names)}

@@ -18,10 +18,11 @@ from matplotlib.axes import Axes
 
 from kevin.core.config import Study
 from kevin.report import metrics
+from kevin.report.budgets import every_budget
 from kevin.report.figures.look import finish, labels_of
-from kevin.report.figures.scaling import CORRECT, SPEEDUP, Drawn, judged_scores, mean_by_task, seed_groups
-from kevin.report.records import records
-from kevin.report.scores import CEILING, split_label
+from kevin.report.figures.scaling import CORRECT, SPEEDUP, Drawn, judged_scores, seed_groups
+from kevin.report.forms import records
+from kevin.report.recipes import CEILING, split_label
 
 CELL, OPTIMUM = "cell", "optimum"
 MIN_CELLS = 5
@@ -32,11 +33,6 @@ _ROWS = {SPEEDUP: "mean speedup over eager (×)", CORRECT: "tasks with a correct
 _LAW = ("a", "b", "c", "d")
 _COLUMNS = ["split", "policy", "label", "row", "kind", "trajectories", "turns", "budget", "value", "low", "high",
             "is_best", "law", "turns_low", "turns_high", "determined", *_LAW, "r2"]  # fmt: skip
-
-
-def doublings(longest: int) -> list[int]:
-    """1, 2, 4, ... and ``longest`` itself."""
-    return sorted({2**i for i in range(longest.bit_length()) if 2**i <= longest} | {longest}) if longest > 0 else []
 
 
 # --- data -----------------------------------------------------------------------------------------------------------
@@ -63,26 +59,9 @@ def _surfaces(seeds: Sequence[pd.DataFrame]) -> Iterator[tuple[str, pd.DataFrame
     """For each row of the figure the values of every task (rows) in every cell (columns: k, t), mean over seeds."""
     if any(metrics.usable(own).empty for own in seeds):
         return
-    turns = doublings(int(min(metrics.usable(own)["turn"].max() for own in seeds)))
-    found = {t: [metrics.trajectory_best(own, t) for own in seeds] for t in turns}
-    sizes = doublings(min(metrics.smallest_group(own) for of_seeds in found.values() for own in of_seeds))
+    found = every_budget([seeds])
     for row in _ROWS:
-        cells = {t: mean_by_task([_best_of(own, row, sizes) for own in of_seeds]) for t, of_seeds in found.items()}
-        values = pd.concat(cells, axis=1).swaplevel(axis=1).dropna()
-        yield row, values
-
-
-def _best_of(trajectories: pd.DataFrame, column: str, sizes: Sequence[int]) -> pd.DataFrame:
-    """Unbiased best@k of every task (rows) for every k of ``sizes`` (columns)."""
-    weights: dict[tuple[int, int], np.ndarray] = {}
-    found = {}
-    for task, own in trajectories.groupby(metrics.TASK)[column]:
-        ordered, n = np.sort(own.to_numpy(float)), len(own)
-        for k in sizes:
-            if (n, k) not in weights:
-                weights[n, k] = metrics.best_of_k_weights(n, k)
-        found[task] = [float(ordered @ weights[n, k]) for k in sizes]
-    return pd.DataFrame.from_dict(found, orient="index", columns=list(sizes))
+        yield row, pd.concat({split: getattr(own, row).mean(axis=1) for split, own in found.items()}, axis=1).dropna()
 
 
 def _map_rows(values: pd.DataFrame, study: Study) -> list[dict[str, Any]]:
@@ -94,9 +73,7 @@ def _map_rows(values: pd.DataFrame, study: Study) -> list[dict[str, Any]]:
     rows = []
     for i, (k, t) in enumerate(cells):
         rivals = [means[j] for j, (kk, tt) in enumerate(cells) if kk * tt == k * t]
-        interval = metrics.mean_interval(
-            values.iloc[:, i], num_resamples=study.report.num_bootstrap, seed=study.seed
-        )._asdict()
+        interval = metrics.mean_estimate(values.iloc[:, i], study).interval._asdict()
         best = bool(max(rivals) == means[i]) if len(rivals) > 1 else None
         fitted = None if law is None else float(_design([(k, t)])[0] @ law.parameters)
         cell = {"kind": CELL, "trajectories": k, "turns": t, "budget": k * t, "is_best": best, "law": fitted}

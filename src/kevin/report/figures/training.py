@@ -1,4 +1,4 @@
-"""What happened while policies trained: curves by step, by turn, their stability, runs compared, and hacks."""
+"""What happened while policies trained: curves by step, runs compared, and hacks."""
 
 from __future__ import annotations
 
@@ -6,7 +6,6 @@ from collections.abc import Mapping, Sequence
 from pathlib import Path
 from typing import Any, NamedTuple
 
-import numpy as np
 import pandas as pd
 import seaborn as sns
 from matplotlib.axes import Axes
@@ -14,15 +13,14 @@ from matplotlib.axes import Axes
 from kevin.core.config import Study
 from kevin.core.errors import DataError
 from kevin.core.types import Outcome
-from kevin.report import metrics
 from kevin.report.audit import ALL, ANY, PAID
 from kevin.report.figures import look
 from kevin.report.figures.look import Look
 from kevin.report.figures.scaling import Drawn
-from kevin.report.metrics import Interval
-from kevin.report.paper_marks import REMEDY_GRAD_NORM, REMEDY_LOSS, TRAINING_MARKS, WARNING_STEPS
-from kevin.report.scores import policy_label
-from kevin.report.training_records import read_records, read_step_turns
+from kevin.report.metrics import Interval, mean_estimate, ratio
+from kevin.report.paper import REMEDY_GRAD_NORM, REMEDY_LOSS, TRAINING_MARKS, WARNING_STEPS
+from kevin.report.recipes import policy_label
+from kevin.report.training import read_records, read_step_turns
 
 METRICS = {
     "score": "mean score",
@@ -38,6 +36,8 @@ METRICS = {
 SMOOTH_FROM = 40
 """Steps from which on a running mean over a tenth of them is drawn over what was logged."""
 PAPER = "paper"
+REMEDIES = ("both remedies", "gradients not clipped", "loss not of constant length", "neither remedy")
+_DASHES = dict(zip((*REMEDIES, ""), ("-", (0, (4, 2)), (0, (1, 1.5)), (0, (5, 2, 1, 2)), (0, (7, 3))), strict=True))
 
 
 def training_data(runs: Sequence[Path]) -> pd.DataFrame:
@@ -68,11 +68,26 @@ def run_looks(runs: Sequence[str], study: Study) -> dict[str, Look]:
     return look.policy_looks({run: policy_label(run, study) for run in runs}, study)
 
 
+def remedies(run: str, study: Study) -> str:
+    """Which of `REMEDIES` a run was trained with, by its configuration; nothing of a run that it does not have."""
+    if run not in study.runs:
+        return ""
+    train = study.for_run(run).train
+    return REMEDIES[(train.max_grad_norm > REMEDY_GRAD_NORM) + 2 * (train.loss != REMEDY_LOSS)]
+
+
 def training(runs: Sequence[Path], study: Study) -> Drawn:
+    """A line for each run in its colour; runs that differ in their remedies are dashed by them, and say so."""
     data = training_data(runs)
     marks, shown = data[data["run"] == PAPER], data[data["run"] != PAPER]
     present = [m for m in METRICS if m in set(shown["metric"])]
     looks = run_looks(list(shown["run"].unique()), study)
+    kinds = {run: remedies(run, study) for run in looks}
+    if len(set(kinds.values())) > 1:
+        looks = {
+            run: line._replace(label=": ".join(filter(None, (line.label, kinds[run]))), dashes=_DASHES[kinds[run]])
+            for run, line in looks.items()
+        }
     columns = max(n for n in (2, 3, 4) if len(present) % n == 0) if len(present) in (2, 3, 4, 6, 8) else 3
     grid = sns.FacetGrid(shown, col="metric", col_order=present, col_wrap=min(columns, len(present)), sharey=False,
                          height=2.2, aspect=1.45)  # fmt: skip
@@ -85,9 +100,12 @@ def training(runs: Sequence[Path], study: Study) -> Drawn:
         if shown.loc[shown["metric"] == metric, "value"].eq(0).all():
             ax.set_ylim(0, 0.1)  # around 0 the axis would have negative shares
         _mark(ax, marks[marks["metric"] == metric])
+    _limits(grid.axes_dict, study)
     look.whole_steps(grid.figure.axes)
     told = "; ".join(dict.fromkeys(marks["mark"]))
     remark = f"Dotted, where the axis reaches so far, what the paper says of its own trainings: {told}."
+    if "not_okay_ratio" in present:
+        remark += f" Its Not-Okay ratio rises about {WARNING_STEPS} steps before a collapse."
     if shown.groupby("run")["step"].nunique().max() >= SMOOTH_FROM:
         remark = f"Thick: running mean of a tenth of the steps. {remark}"
     handles = [line.handle() for line in looks.values()]
@@ -113,121 +131,14 @@ def _mark(ax: Axes, marks: pd.DataFrame) -> None:
     ax.set_xlim(low, high)
 
 
-# --- by turn --------------------------------------------------------------------------------------------------------
-
-
-def by_turn_data(runs: Sequence[Path]) -> pd.DataFrame:
-    """Columns run, metric (score, correct), turn, step, value."""
-    rows = [
-        {"run": run.name, "metric": metric, "turn": int(key.rpartition("_")[2]), "step": record["step"], "value": value}
-        for run in runs
-        for record in read_records(run / "metrics.jsonl")
-        for key, value in record.items()
-        for metric in ("score", "correct")
-        if key.startswith(f"{metric}_turn_")
-    ]
-    if not rows:
-        raise DataError(f"no metric of single turns in: {', '.join(map(str, runs)) or 'no run'}")
-    return pd.DataFrame(rows)
-
-
-def training_turns(runs: Sequence[Path], study: Study) -> Drawn:
-    """A row for each metric, a column for each run; turns from light to dark, which no policy is."""
-    data = by_turn_data(runs)
-    turns = sorted(data["turn"].unique())
-    colors = sns.color_palette("flare", len(turns))
-    looks = {turn: Look(f"turn {turn}", color, "") for turn, color in zip(turns, colors, strict=True)}
-    titles = {run: policy_label(run, study) for run in data["run"].unique()}
-    rows = {m: METRICS[m] for m in ("score", "correct") if m in set(data["metric"])}
-    grid = sns.FacetGrid(data, row="metric", col="run", row_order=list(rows), sharey="row", height=2.3, aspect=1.6)
-    for (metric, run), ax in grid.axes_dict.items():
-        for turn, line in looks.items():
-            chosen = (data["run"] == run) & (data["metric"] == metric) & (data["turn"] == turn)
-            own = data[chosen].sort_values("step")
-            curve(ax, own["step"], own["value"], line._replace(marker="o" if len(own) == 1 else ""))
-        ax.set_title(titles[run] if metric == next(iter(rows)) else "")
-        ax.set(xlabel="step", ylabel=rows[metric] if run == next(iter(titles)) else "")
-    look.whole_steps(grid.figure.axes)
-    handles = [line.handle() for line in looks.values()]
-    return look.finish(grid.figure, handles), data
-
-
-# --- stability ------------------------------------------------------------------------------------------------------
-
-REMEDIES = ("both remedies", "gradients not clipped", "loss not of constant length", "neither remedy")
-UNKNOWN = "not in the configuration"
-_DASHES = dict(
-    zip((*REMEDIES, UNKNOWN), ("-", (0, (4, 2)), (0, (1, 1.5)), (0, (5, 2, 1, 2)), (0, (7, 3))), strict=True)
-)
-_STABLE = {
-    "not_okay_ratio": "Not-Okay ratio",
-    "correct": "correct kernels (share)",
-    "grad_norm": "gradient norm, before clipping",
-}
-
-
-def remedies(run: str, study: Study) -> str:
-    """Which of `REMEDIES` a run was trained with, by its configuration; `UNKNOWN` for a run that it does not have."""
-    if run not in study.runs:
-        return UNKNOWN
-    train = study.for_run(run).train
-    return REMEDIES[(train.max_grad_norm > REMEDY_GRAD_NORM) + 2 * (train.loss != REMEDY_LOSS)]
-
-
-def stability_data(runs: Sequence[Path], study: Study) -> pd.DataFrame:
-    """Columns run, remedies, step, metric, value: as logged, for Not-Okay ratio, correct share, gradient norm.
-
-    Raises DataError where no run logged the Not-Okay ratio.
-    """
-    data = training_data(runs)
-    data = data[data["metric"].isin(_STABLE) & data["mark"].isna()]
-    if "not_okay_ratio" not in set(data["metric"]):
-        raise DataError(f"no Not-Okay ratio in: {', '.join(map(str, runs))}")
-    return data.assign(remedies=[remedies(str(run), study) for run in data["run"]])[
-        ["run", "remedies", "step", "metric", "value"]
-    ].reset_index(drop=True)
-
-
-def stability(runs: Sequence[Path], study: Study) -> Drawn:
-    """A line for each run in its colour, dashed by its remedies; the limit at which a training ends is a line too."""
-    data = stability_data(runs, study)
-    kinds = dict(zip(data["run"], data["remedies"], strict=True))
-    looks = {
-        run: line._replace(label=f"{line.label}: {kinds[run]}", dashes=_DASHES[kinds[run]])
-        for run, line in run_looks(list(kinds), study).items()
-    }
-    grid = sns.FacetGrid(data, col="metric", col_order=list(_STABLE), sharey=False, height=2.7, aspect=1.25)
-    for metric, ax in grid.axes_dict.items():
-        for run, line in looks.items():
-            own = data[(data["run"] == run) & (data["metric"] == metric)].sort_values("step")
-            curve(ax, own["step"], own["value"], line)
-        ax.set_title(_STABLE[str(metric)])
-        ax.set(xlabel="step", ylabel="")
-    look.whole_steps(grid.figure.axes)
-    _limits(grid.axes_dict, data, study)
-    absent = [kind for kind in REMEDIES if kind not in set(kinds.values())]
-    collapses = ", ".join(m.text for m in TRAINING_MARKS if m.metric == "not_okay_ratio")
-    remark = f"The paper: {collapses}; the ratio rises about {WARNING_STEPS} steps before."
-    remark += f" Not among these runs: {', '.join(absent)}." if absent else ""
-    handles = [line.handle() for line in looks.values()]
-    return look.finish(grid.figure, handles, remark), data
-
-
-def _limits(axes: Mapping[Any, Axes], data: pd.DataFrame, study: Study) -> None:
-    okay, norm = axes["not_okay_ratio"], axes["grad_norm"]
-    ends = study.train.stop_not_okay
-    okay.set_ylim(0, max(0.1, min(1.0, okay.get_ylim()[1]), 1.15 * (ends or 0)))
-    axes["correct"].set_ylim(0, 1)
-    norms = data.loc[data["metric"] == "grad_norm", "value"]
-    if len(norms) and norms.gt(0).all():
-        norm.set_yscale("log")
-        norm.set_ylim(min(norms.min(), REMEDY_GRAD_NORM) / 1.3, max(norms.max(), REMEDY_GRAD_NORM) * 1.5)
-        look.plain_log(norm.yaxis)
-    for ax, at, text in ((okay, ends, "training ends"), (norm, REMEDY_GRAD_NORM, f"clip at {REMEDY_GRAD_NORM}")):
-        if at is not None:
-            ax.axhline(at, color=look.MUTED, linestyle=(0, (4, 3)), linewidth=1)
-            ax.annotate(text, (0.99, at), xycoords=("axes fraction", "data"), xytext=(0, 2), ha="right", fontsize=7,
-                        textcoords="offset points", color=look.MUTED)  # fmt: skip
+def _limits(axes: Mapping[Any, Axes], study: Study) -> None:
+    """At which Not-Okay ratio a training ends, and to what norm the paper clips gradients: where the axis reaches."""
+    for metric, at, text in (
+        ("not_okay_ratio", study.train.stop_not_okay, "training ends"),
+        ("grad_norm", REMEDY_GRAD_NORM, f"clip at {REMEDY_GRAD_NORM}"),
+    ):
+        if metric in axes and at is not None and at <= axes[metric].get_ylim()[1]:
+            look.level(axes[metric], at, text, (0, (4, 3)), right=True)
 
 
 # --- runs compared --------------------------------------------------------------------------------------------------
@@ -330,17 +241,15 @@ def _over_tasks(judged: pd.DataFrame, metric: str, study: Study) -> Interval:
     correct = judged["outcome"] == Outcome.CORRECT.value
     values = judged["speedup"].where(correct, 0.0) if metric == "speedup" else correct.astype(float)
     by_task = values.groupby(judged["task_id"]).agg(["sum", "count"])
-    return metrics.share_interval(
-        by_task["sum"], by_task["count"], num_resamples=study.report.num_bootstrap, seed=study.seed
-    )
+    return ratio(mean_estimate(by_task["sum"], study), mean_estimate(by_task["count"], study)).interval
 
 
 def _over_steps(records: Sequence[Mapping[str, Any]], metric: str, study: Study) -> Interval:
     judged = [r for r in records if "correct" in r]
     # a step's speedup is logged as the mean over correct kernels
     factor = [r.get("speedup", 0.0) if metric == "speedup" else 1.0 for r in judged]
-    values = np.array([f * r["correct"] for f, r in zip(factor, judged, strict=True)], dtype=float)
-    return metrics.mean_interval(values, num_resamples=study.report.num_bootstrap, seed=study.seed)
+    values = pd.Series([f * r["correct"] for f, r in zip(factor, judged, strict=True)], dtype=float)
+    return mean_estimate(values, study).interval
 
 
 def _text(changed: Mapping[str, Any]) -> str:

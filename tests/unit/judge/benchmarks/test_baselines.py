@@ -86,6 +86,9 @@ def test_baselines_are_timed_as_a_users_process_runs_them(monkeypatch: pytest.Mo
         def lease(self, *, exclusive: bool) -> AbstractContextManager[None]:
             return nullcontext()
 
+        def turn(self) -> AbstractContextManager[None]:
+            return nullcontext()
+
         def clock(self, call: Callable[[], object]) -> int:
             seen.append(torch.backends.cudnn.benchmark)
             call()

@@ -5,7 +5,6 @@ from __future__ import annotations
 import csv
 import functools
 import importlib.util
-import json
 import re
 from pathlib import Path
 from types import ModuleType
@@ -16,6 +15,7 @@ import pytest
 
 from kevin.core.config import JudgePoolConfig
 from kevin.core.errors import UsageError
+from kevin.core.provenance import read_provenance
 from kevin.core.types import Outcome, Round, Timing, Verdict
 from kevin.judge.benchmarks.attack_table import attack_protocol
 from kevin.judge.benchmarks.judge_errors import (
@@ -124,7 +124,7 @@ def test_rows_are_made_and_kept(tmp_path: Path) -> None:
     assert error_rows(chosen, none_is_opened, protocol, tmp_path / "store", **options) == rows
     paths = write_errors(tmp_path / "out", rows, {"device_name": "this processor"})
     assert list(pd.read_csv(paths[3])["file"]) == [m.name for m in chosen]
-    assert json.loads(paths[4].read_text())["device_name"] == "this processor"
+    assert read_provenance(tmp_path / "out", "judge_errors.csv")["device_name"] == "this processor"
 
 
 def _row(expect: str, kind: str, *, paid: bool, **more: Any) -> dict[str, Any]:

@@ -9,6 +9,7 @@ import pandas as pd
 import pytest
 
 from kevin.core.errors import DataError
+from kevin.core.provenance import read_provenance
 from kevin.core.types import Task
 from kevin.judge.benchmarks.stored_results import import_kernelbench, read_measured, write_measured
 
@@ -50,7 +51,7 @@ def test_kernelbench_json_comes_back_at_full_precision(tmp_path: Path) -> None:
 def test_tables_and_provenance_stand_beside_it(tmp_path: Path) -> None:
     write_measured(tmp_path, FRAME, TASKS, {"commit": "abc"})
     pd.testing.assert_frame_equal(pd.read_csv(tmp_path / "kernelbench_baselines.csv"), FRAME)
-    assert json.loads((tmp_path / "kernelbench_baselines.provenance.json").read_text()) == {"commit": "abc"}
+    assert read_provenance(tmp_path, "kernelbench_baselines.csv") == {"commit": "abc"}
 
 
 @pytest.mark.parametrize(

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+from contextlib import nullcontext
 from pathlib import Path
 from types import SimpleNamespace
 from typing import Any
@@ -116,6 +117,8 @@ def test_a_worker_that_lost_its_gpu_says_so_once_and_then_makes_room_for_another
         pass
 
     class LostDevice:
+        hardware = SimpleNamespace(turn=nullcontext)
+
         def judge(self, *arguments: Any) -> None:
             raise DeviceLostError("gone")
 

@@ -8,6 +8,8 @@ from collections.abc import Callable
 
 from device_fixtures import until
 
+from kevin.core.protocol import JudgeProtocol
+from kevin.judge.device.cpu import CpuHardware
 from kevin.judge.device.lock import Admission, Company, DeviceLock, Need
 
 
@@ -113,6 +115,26 @@ def test_who_wants_to_be_alone_waits_for_those_who_are_there_and_keeps_others_ou
     for thread in threads:
         thread.join(timeout=20)
     assert done == ["first", "alone", "late"]
+
+
+def test_a_hosts_cores_are_one_judges_at_a_time() -> None:
+    """Each of two processes opens its own hardware, whose lock is a file's."""
+    done: list[str] = []
+    opened = threading.Barrier(2)
+
+    def judge(name: str) -> None:
+        hardware = CpuHardware(JudgeProtocol())  # pins this thread
+        opened.wait(60)
+        for _ in range(3):
+            with hardware.turn():
+                done.append(f"{name} begins")
+                time.sleep(0.01)
+                done.append(f"{name} ends")
+
+    for thread in [_started(lambda name=name: judge(name)) for name in "ab"]:
+        thread.join(60)
+    assert len(done) == 12
+    assert all(begun.replace("begins", "ends") == ended for begun, ended in zip(done[::2], done[1::2], strict=True))
 
 
 def test_what_others_may_still_take_is_not_given_away() -> None:

@@ -20,7 +20,7 @@ from kevin.core.errors import HarnessError, SandboxError, TaskError
 from kevin.core.protocol import JudgeProtocol
 from kevin.core.types import Kernel, Outcome, Task, Verdict
 from kevin.judge.pool.judge_pool import JudgePool
-from kevin.judge.pool.worker import expect_on_device, limit_devices
+from kevin.judge.pool.worker import expect_on_device, limit_devices, staying_off
 from kevin.tasks.format import inspect_task
 
 pytestmark = pytest.mark.timing
@@ -170,10 +170,15 @@ def test_a_device_that_is_lost_in_the_middle_costs_no_verdict(pool: JudgePool) -
 
     losing = threading.Thread(target=lose)
     losing.start()
-    results = pool.judge(pairs(SPINS))
+    own = os.sched_getaffinity(0)
+    with staying_off(pool.device_cores):
+        assert len(own) == 1 or max(own) not in os.sched_getaffinity(0)
+        results = pool.judge(pairs(SPINS))
     losing.join()
+    assert os.sched_getaffinity(0) == own
     assert outcomes(results) == [Outcome.TIMEOUT]
     assert device() != first
+    assert set(psutil.Process(device()).cpu_affinity()) == own, "it chooses the device's cores among these"
     assert lost and not [p for p in lost if p.is_running() and p.status() != psutil.STATUS_ZOMBIE]
 
 

@@ -17,14 +17,13 @@ from click.testing import Result
 from typer.testing import CliRunner
 
 from kevin.api.judge import Judged
-from kevin.api.kernelbench_runs import check_results, entry, lenient, read_samples, references
-from kevin.cli import judge_runs
+from kevin.cli import judge_batch, judge_runs
 from kevin.cli.app import app
+from kevin.cli.judge_runs import check_results, entry, lenient, read_samples, references
 from kevin.core.config import KernelBenchSource
 from kevin.core.errors import DataError, UsageError
 from kevin.core.protocol import JudgeProtocol
-from kevin.core.texts import read_text
-from kevin.core.types import Outcome, Round, Timing, Verdict
+from kevin.core.types import Kernel, Outcome, Round, Task, Timing, Verdict
 
 CHECKOUT = os.environ.get("KEVIN_KERNELBENCH")
 HEAD = "import torch\nimport torch.nn as nn\n\n\nclass ModelNew(nn.Module):\n    def forward(self, x):\n"
@@ -83,9 +82,7 @@ def verdict(
 class ToldJudge:
     """Stands in for `kevin.Judge`: says of the run's kernels what that says, and of others what it read."""
 
-    device_name = "GPU"
-
-    def __init__(self, *, protocol: JudgeProtocol, store: Path) -> None:
+    def __init__(self, *, protocol: JudgeProtocol, store: Path, pool: None) -> None:
         self.protocol = protocol
 
     def __enter__(self) -> ToldJudge:
@@ -93,9 +90,8 @@ class ToldJudge:
 
     def __exit__(self, *exc: object) -> None: ...
 
-    def many(self, pairs: Iterable[tuple[Path, Path]], *, dialect: str) -> Iterator[Judged]:
-        assert dialect == "load_inline"
-        judged = [Judged(i, self._verdict(read_text(kernel)), None) for i, (_, kernel) in enumerate(pairs)]
+    def many(self, pairs: Iterable[tuple[Task, Kernel]]) -> Iterator[Judged]:
+        judged = [Judged(i, self._verdict(kernel.source), None) for i, (_, kernel) in enumerate(pairs)]
         yield from reversed(judged)
 
     def _verdict(self, kernel: str) -> Verdict:
@@ -114,7 +110,7 @@ def results(run: Path, request: pytest.FixtureRequest) -> dict[str, Any]:
     """Judged as KernelBench does, and strictly: two judges one after the other, which take a while to start."""
     with pytest.MonkeyPatch.context() as patch:
         if request.param == "told":
-            patch.setattr("kevin.cli.judge_runs.Judge", ToldJudge)
+            patch.setattr(judge_batch, "Judge", ToldJudge)
         done = judge(run, "--level", "1", "--kernelbench", run.parents[1], "--like-kernelbench", "--rules", "default")
     assert done.exit_code == 0, done.output
     return dict(json.loads((run / "eval_results.json").read_text()))
@@ -161,7 +157,7 @@ def test_again_it_judges_nothing_and_by_our_protocol_only_ours_counts(results: d
 def test_a_sample_that_is_no_text_counts_as_not_compiled(
     run: Path, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    monkeypatch.setattr(judge_runs, "Judge", ToldJudge)
+    monkeypatch.setattr(judge_batch, "Judge", ToldJudge)
     accented = RIGHT + "# é\n"
     samples = {
         0: accented.encode("latin-1"),
@@ -173,9 +169,8 @@ def test_a_sample_that_is_no_text_counts_as_not_compiled(
     }
     for number, data in samples.items():
         (tmp_path / name(10, number)).write_bytes(data)
-    options: Any = {"out": None, "protocol": JudgeProtocol(), "like_kernelbench": True, "store": None}
     tasks = KernelBenchSource(path=str(run.parents[1]))
-    assert judge_runs.judge_runs(tmp_path, 1, tasks=tasks, **options) == 0
+    assert judge_runs.judge_runs(tmp_path, 1, None, tasks, JudgeProtocol(), like_kernelbench=True, store=None) == 0
     entries = json.loads((tmp_path / "eval_results.json").read_text())["10"]
     reasons = [entry["metadata"]["kevin"]["reason"] for entry in entries]
     assert reasons == ["not_text", "no_kernel", "no_kernel", "no_kernel", "not_text", "no_kernel"]

@@ -11,8 +11,7 @@ from kevin.core.types import Outcome
 from kevin.judge.store import VerdictStore
 from kevin.report.catalogue import make_figure
 from kevin.report.figures.look import theme
-from kevin.report.figures.roofline import EAGER, roofline, roofline_data
-from kevin.report.verdicts import read_measured, traffic_bytes
+from kevin.report.figures.roofline import EAGER, read_measured, roofline, roofline_data, traffic_bytes
 
 STUDY = make_study(2)
 
@@ -73,7 +72,7 @@ def test_what_the_store_does_not_tell_is_left_out_and_the_figure_says_so(tmp_pat
     store_verdict(tmp_path, "old", 10.0, 40.0)
     scores = make_scores(("relu", 0, "old", 4.0), ("relu", 1, "gone", 4.0))
     with theme():
-        figure, data = roofline(scores, tmp_path, {}, STUDY)
+        figure, data = roofline(scores, tmp_path, [], STUDY)
         assert data.empty
         texts = [t.get_text() for ax in figure.axes for t in ax.texts]
     assert texts == ["no verdict of such a kernel holds a roofline"] * 2

@@ -1,19 +1,17 @@
 """The serial/parallel map against brute force, and its law against surfaces whose optimum is known."""
 
-from itertools import combinations
-
 import numpy as np
 import pandas as pd
 import pytest
 from report_fixtures import make_study, scored
 
+from kevin.report.budgets import doublings
 from kevin.report.figures.look import theme
 from kevin.report.figures.split_map import (
     CELL,
     MIN_R2,
     best_turns,
     budget_map_data,
-    doublings,
     fit_law,
     serial_parallel_map,
 )
@@ -35,19 +33,6 @@ def law_surface(a: float, b: float, c: float, d: float, *, shifts: tuple[float, 
     cells = [(k, t) for t in (1, 2, 4, 8) for k in (1, 2, 4, 8, 16)]
     rows = [[a + b * np.log2(k) + (c + s) * np.log2(t) + d * np.log2(k) * np.log2(t) for k, t in cells] for s in shifts]
     return pd.DataFrame(rows, columns=pd.MultiIndex.from_tuples(cells))
-
-
-def test_cells_are_the_mean_of_the_best_over_all_subsets() -> None:
-    scores = make_scores()
-    cells = budget_map_data(scores, STUDY).query("kind == @CELL and row == 'speedup'")
-    assert sorted(set(cells["trajectories"])) == sorted(set(cells["turns"])) == [1, 2, 4]
-    for cell in cells.itertuples():
-        expected = []
-        for _, own in scores[scores["turn"] <= cell.turns].groupby("task_id"):
-            best = own.groupby("trajectory")["speedup"].max().fillna(0.0)
-            expected.append(np.mean([max(drawn) for drawn in combinations(best, int(cell.trajectories))]))
-        assert cell.value == pytest.approx(np.mean(expected))
-        assert cell.low <= cell.value <= cell.high
 
 
 def test_the_best_split_of_a_budget_is_the_highest_cell() -> None:
