@@ -238,7 +238,7 @@ def test_debug_shows_the_traceback_and_log_keeps_the_message(files: Path) -> Non
 @pytest.mark.parametrize(
     "command",
     [
-        ("figure", "search", "--table", "results/reference/laptop/tables/search.csv"),
+        ("figure", "search", "--table", "results/reference/laptop/search/search.csv"),
         ("figure", "audit", "--table", "results/reference/laptop/audit/audit.csv"),
     ],
 )
