@@ -5,9 +5,8 @@ from __future__ import annotations
 from pathlib import Path
 from typing import Any
 
-from kevin.core.config.load import merge
-
 from kevin.core.config import Study, load_study
+from kevin.core.config.study import merge
 
 CONFIGS = Path(__file__).parents[2] / "config"
 CONFIG = CONFIGS / "config.yaml"

@@ -88,14 +88,15 @@ def scratch_tasks(study: Study) -> list[Task]:
 
 
 def scratch_corpus(study: Study) -> Iterator[Transcript]:
-    """The transcripts that a model is trained on from scratch.
+    """The transcripts that a model is trained on from scratch; nothing is made before the first is asked for, since
+    making tasks draws from PyTorch's generator, as the model's first weights do afterwards.
 
     Raises:
         ConfigError: a dialect that the kernel writer does not write.
     """
     _check_dialect(study)
     config, history = study.base_model, study.transcripts_history
-    return transcripts(
+    yield from transcripts(
         scratch_tasks(study),
         study.language,
         config.num_transcripts,

@@ -2,11 +2,11 @@ from pathlib import Path
 
 import pandas as pd
 import pytest
-from kevin.core.config.load import validate_study
 from report_fixtures import make_study, make_task, make_turn, write_report, write_scores, write_study
 
 from kevin.core.config import RewardConfig, Study
 from kevin.core.config.layers import plain
+from kevin.core.config.study import validate_study
 from kevin.core.errors import ConfigError, DataError
 from kevin.core.files import read_parquet, read_table, write_csv
 from kevin.core.types import Outcome
