@@ -88,13 +88,18 @@ def scratch_tasks(study: Study) -> list[Task]:
 
 
 def scratch_corpus(study: Study) -> Iterator[Transcript]:
-    """The transcripts that a model is trained on from scratch; nothing is made before the first is asked for, since
-    making tasks draws from PyTorch's generator, as the model's first weights do afterwards.
+    """The transcripts that a model is trained on from scratch.
 
     Raises:
         ConfigError: a dialect that the kernel writer does not write.
     """
     _check_dialect(study)
+    return _scratch_transcripts(study)
+
+
+def _scratch_transcripts(study: Study) -> Iterator[Transcript]:
+    """Makes nothing before the first is asked for: making tasks draws from PyTorch's generator, as the model's first
+    weights do afterwards."""
     config, history = study.base_model, study.transcripts_history
     yield from transcripts(
         scratch_tasks(study),
