@@ -111,9 +111,8 @@ REPORTED = {
     "category": lambda wildcards, output: caption_of(output[0]).category,
     "labels": lambda wildcards, output: labels_of(output[0]),
 }
-# Under `params` of what is made of files alone. Each depends on all that a table may be made of: where a step failed, what
-# was made of an earlier one would else seem done, since Snakemake does not miss a file in the middle while the last one
-# is there.
+# Under `params` of what is made of files alone. Each depends on all that a table may be made of: Snakemake does not miss a
+# file in the middle while the last one is there, so that after a failed step an earlier one's would seem done.
 OF_REPORT = {
     "config": CONFIG,
     "depends": lambda wildcards: digests.report,
