@@ -226,7 +226,8 @@ def test_at_work_and_again_until_it_is_done(folder: Path, stage: str) -> None:
     assert run.returncode == 0, said
     done = verdicts(folder)
     assert {path: done.get(path) for path in after} == after
-    assert list((folder / "tmp").iterdir()) == [], "temporary folders stayed"
+    stayed = [path.name for path in (folder / "tmp").iterdir() if not path.name.endswith(".lock")]
+    assert stayed == [], "temporary folders stayed"  # a lock that all judges of a user share stays
     assert [p for p in (folder / "store").rglob("*") if p.name.startswith((".", "pool-"))] == []
     turns, _ = read_turns(folder / stage / "turns.parquet")
     assert len(turns) == 4 and all(turn.outcome is not None for turn in turns)

@@ -14,7 +14,6 @@ from kevin.core.types import Language, Task
 from kevin.policy.load import MARK, RECORDING
 from kevin.policy.replay import Recorded
 from kevin.train.architecture import read_architecture
-from kevin.train.pretrained import save_pretrained
 
 if TYPE_CHECKING:
     from transformers import PreTrainedTokenizerBase, PreTrainedTokenizerFast
@@ -54,7 +53,7 @@ def write_random_model(
         ConfigError: ``like`` is no causal language model, or the tokenizer cannot serve it.
     """
     import torch
-    from transformers import AutoConfig, AutoModelForCausalLM, AutoTokenizer
+    from transformers import AutoConfig, AutoModelForCausalLM, AutoTokenizer, GenerationConfig
 
     parameters = int(read_architecture(like).num_parameters)
     config = AutoConfig.from_pretrained(like)
@@ -86,8 +85,10 @@ def write_random_model(
     torch.manual_seed(seed)
     with torch.device("cuda" if torch.cuda.is_available() else "cpu"):
         model = AutoModelForCausalLM.from_config(config, dtype=torch.bfloat16)
+    model.generation_config = GenerationConfig(**ends, bos_token_id=words.bos_token_id, do_sample=True)
     with files.whole_folder(out) as partial:
-        save_pretrained(partial, model, words)
+        model.save_pretrained(partial)
+        words.save_pretrained(partial)
         (partial / MARK).touch()
         if recorded:
             (partial / RECORDING).write_text("".join(r.model_dump_json() + "\n" for r in recorded), "utf-8")
