@@ -151,8 +151,10 @@ def forecast(config: ConfigOption = None) -> None:
     """Say how long each stage of the study will take on this machine; measures for some seconds."""
     study = load_config(config)
     from kevin.train.forecast import forecast_text
+    from kevin.workflow.resources import Machine
 
-    typer.echo(forecast_text(study, len(os.sched_getaffinity(0))), nl=False)
+    cores = len(os.sched_getaffinity(0))
+    typer.echo(forecast_text(study, cores, Machine(study, cores, gpus=0).side_by_side), nl=False)
 
 
 pasts = typer.Typer(help="Make the judged answers that later turns of a pretraining go on from.")

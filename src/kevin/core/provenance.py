@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import fcntl
 import json
 import os
 import platform
@@ -144,18 +143,15 @@ def record_tables(folder: Path, tables: Iterable[str], record: Mapping[str, Any]
     Raises DataError as `read_provenance`.
     """
     from kevin.core.files import write_text  # imports more than the rest of this module
+    from kevin.core.scratch import lock_held
     from kevin.core.texts import strict_json
 
     path = folder / PROVENANCE
     folder.mkdir(parents=True, exist_ok=True)
-    lock = os.open(folder, os.O_RDONLY)  # two tables of one folder may be finished at once
-    try:
-        fcntl.flock(lock, fcntl.LOCK_EX)
+    with lock_held(os.open(folder, os.O_RDONLY)):  # two tables of one folder may be finished at once
         found = _read_record(path)
         found["tables"] = found.get("tables", {}) | {table: dict(record) for table in tables}
         write_text(path, strict_json(found, indent=1, sort_keys=True) + "\n")
-    finally:
-        os.close(lock)
     return path
 
 

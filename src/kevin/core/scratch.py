@@ -16,6 +16,16 @@ on_made: Callable[[Path], None] = lambda path: None  # noqa: E731
 """Told of each folder, so that whoever kills this process can remove it, and the lock of the same name beside it."""
 
 
+@contextmanager
+def lock_held(fd: int, *, exclusive: bool = True) -> Iterator[None]:
+    """The lock of an open file, waited for; ``fd`` is closed afterwards."""
+    try:
+        fcntl.flock(fd, fcntl.LOCK_EX if exclusive else fcntl.LOCK_SH)
+        yield
+    finally:
+        os.close(fd)
+
+
 def _locked(path: Path) -> int | None:
     """A descriptor that holds the lock of a file of this user's; None where a process has it, or it is gone."""
     try:

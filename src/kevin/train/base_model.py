@@ -12,7 +12,6 @@ import random
 import time
 from collections.abc import Iterable, Iterator, Sequence
 from pathlib import Path
-from typing import TYPE_CHECKING
 
 import torch
 from transformers import Qwen3Config, Qwen3ForCausalLM
@@ -36,9 +35,6 @@ from kevin.train.packing import (
 )
 from kevin.train.tokenizer import VOCABULARY, train_tokenizer
 from kevin.train.training import Training, save_training, summarise_training
-
-if TYPE_CHECKING:
-    pass
 
 log = logging.getLogger(__name__)
 

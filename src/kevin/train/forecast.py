@@ -179,8 +179,8 @@ def forecast(study: Study, pace: Pace) -> list[Stage]:
     return [*stages, Stage("tables, figures, report", FIGURES_S * scale, "report.html")]
 
 
-def forecast_text(study: Study, num_cores: int) -> str:
-    """What `make study` says at its start; stages whose file is there are done."""
+def forecast_text(study: Study, num_cores: int, side_by_side: int = 1) -> str:
+    """What `make study` says at its start; stages whose file is there are done. ``side_by_side``: jobs at a time."""
     if study.scale != "laptop":
         return f"Scale {study.scale}: what training will take is printed by kevin plan.\n"
     if study.base_model.init is not None:
@@ -194,12 +194,14 @@ def forecast_text(study: Study, num_cores: int) -> str:
     width = max(len(s.name) for s in stages) + 2
     lines = [f"{s.name:<{width}}{'done' if (results / s.file).exists() else _minutes(s.seconds)}" for s in stages]
     total = sum(s.seconds for s in stages if not (results / s.file).exists())
-    total *= _TOGETHER if num_cores > 1 else 1.0
+    beside = ""
+    if side_by_side > 1:
+        total, beside = total * _TOGETHER, ", two at a time"
     return (
         f"On this machine ({num_cores} cores; measured in {time.monotonic() - start:.0f} s: a training step of the "
         f"base model {pace.step_s:.2g} s, a compilation {pace.compile_s:.2g} s) the study takes about:\n"
         + "".join(f"  {line}\n" for line in lines)
-        + f"  {'together':<{width}}{_minutes(total)}, two at a time, to about a third; other work makes it longer\n"
+        + f"  {'together':<{width}}{_minutes(total)}{beside}, to about a third; other work makes it longer\n"
     )
 
 

@@ -21,6 +21,7 @@ from kevin.writer.modules.sizes import largest_tensor, vary_sizes
 from kevin.writer.modules.styled import Styled
 from kevin.writer.plan import FLAWLESS, Plan, mistakes_of, plan_space, render, sample_plan, summarise, without_mistakes
 from kevin.writer.slots import sentence
+from kevin.writer.transcripts import in_rounds
 from kevin.writer.ways import ANEW, Seen, Ways, go_on
 
 _ATTEMPTS = 6
@@ -169,11 +170,7 @@ def later_transcripts(
         max_prompt_chars: the oldest turns are left out until the prompt is as short; the newest is always shown.
     """
     rng = random.Random(f"kevin later turns, seed {seed}")
-    order: list[Past] = []
-    for _ in range(num):
-        if not order:
-            order = rng.sample(list(pasts), len(pasts))
-        past = order.pop()
+    for past in islice(in_rounds(rng, pasts), num):
         shown = _shown(rng, past)
         conversation = _conversation(past.task, language, shown)
         while len(shown) > 1 and sum(len(m.content) for m in conversation) > max_prompt_chars:

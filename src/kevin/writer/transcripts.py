@@ -10,6 +10,8 @@ import math
 import random
 import re
 from collections.abc import Collection, Iterator, Sequence
+from itertools import islice
+from typing import TypeVar
 
 from kevin.core import dialogue, fences
 from kevin.core.dialogue import feedback
@@ -19,6 +21,8 @@ from kevin.core.types import Exchange, Kernel, Language, Outcome, Task, Transcri
 from kevin.writer.plan import COMPILE_ERRORS, EVEN, Habits, Plan, render, sample_plan, summarise
 from kevin.writer.slots import CARE, sentence
 from kevin.writer.ways import Continuation, Seen, Ways, go_on
+
+T = TypeVar("T")
 
 OPENING = "Okay, this is computed:"
 OTHER_OPENINGS = ("Hmm, this is computed:", "So this is computed:", "Let me see, this is computed:")
@@ -90,16 +94,20 @@ def transcripts(
     show every earlier turn (``history``), the last turn alone has answers: no prompt begins with another.
     """
     rng = random.Random(f"kevin transcripts, seed {seed}")
-    order: list[Task] = []
-    for _ in range(num):
-        if not order:
-            order = rng.sample(list(tasks), len(tasks))
-        task = order.pop()
+    for task in islice(in_rounds(rng, tasks), num):
         if max_turns == 1 or rng.random() >= LATER_SHARE:
             yield _first_turn(rng, task, language, first_answers, habits)
             continue
         (num_turns,) = rng.choices(range(2, max_turns + 1), weights=range(max_turns - 1, 0, -1))
         yield _later_turns(rng, task, language, num_turns, later_answers, habits, history)
+
+
+def in_rounds(rng: random.Random, items: Sequence[T]) -> Iterator[T]:
+    """Without end: all of them in a drawn order, again and again. An order is drawn when its first one is asked for."""
+    while True:
+        order = rng.sample(list(items), len(items))
+        while order:
+            yield order.pop()
 
 
 def _first_turn(rng: random.Random, task: Task, language: Language, num_answers: int, habits: Habits) -> Transcript:

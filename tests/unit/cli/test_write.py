@@ -79,9 +79,10 @@ def test_the_fastest_right_kernel_is_written_with_its_verdict(folder: Path) -> N
     verdict = json.loads((folder / "mine_kernel/verdict.json").read_text())
     assert verdict["outcome"] == "correct" and verdict["speedup"] == len(FASTER.strip())
     assert "mine_kernel/kernel.cpp" in run.stdout and "3 correct, 1 incorrect" in run.stdout
-    turns, _ = read_turns(folder / "mine_kernel/work/turns.parquet")
+    played = Path("mine_kernel", "work", "turns.parquet")
+    turns, _ = read_turns(folder / played)
     assert [t.outcome for t in turns].count(Outcome.CORRECT) == 3
-    again = write(folder, "--policy", "mine_kernel/work/turns.parquet", "--out", "again", "--json")
+    again = write(folder, "--policy", str(played), "--out", "again", "--json")
     assert json.loads(again.stdout) == {
         "kernel": "again/kernel.cpp",
         "verdict": verdict,

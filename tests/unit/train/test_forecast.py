@@ -50,6 +50,8 @@ def test_what_is_there_is_done_and_a_finished_study_says_nothing(study, tmp_path
     lines = forecast_text(study, 2).splitlines()
     assert "0.3 s" in lines[0]
     assert next(line for line in lines if "tasks" in line).split()[-1] == "done"
-    assert lines[-1].split()[0] == "together"
+    assert lines[-1].split()[0] == "together" and "two at a time" not in lines[-1]
+    beside = forecast_text(study, 2, side_by_side=2).splitlines()[-1]
+    assert "two at a time" in beside and float(beside.split()[1]) < float(lines[-1].split()[1])
     (tmp_path / "report.html").touch()
     assert forecast_text(study, 2) == ""

@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 import ctypes
-import fcntl
 import os
 import tempfile
 import time
@@ -17,6 +16,7 @@ import torch
 
 from kevin.core.protocol import JudgeProtocol
 from kevin.core.provenance import cpu_name
+from kevin.core.scratch import lock_held
 from kevin.core.types import Kernel
 from kevin.judge.compile.compilers import runtime_folders
 from kevin.judge.compile.native import Build
@@ -76,12 +76,8 @@ class CpuHardware(Hardware):
 
     @contextmanager
     def turn(self) -> Iterator[None]:
-        fd = os.open(self._lock_path, os.O_RDONLY | os.O_CREAT | os.O_CLOEXEC, 0o600)
-        try:
-            fcntl.flock(fd, fcntl.LOCK_EX)
+        with lock_held(os.open(self._lock_path, os.O_RDONLY | os.O_CREAT | os.O_CLOEXEC, 0o600)):
             yield
-        finally:
-            os.close(fd)
 
     def open_cell(self, kernel: Kernel, build: Build) -> Cell:
         assert build.path is not None

@@ -8,7 +8,6 @@ one GPU, timing holds an exclusive file lock of it, correctness checks a shared 
 from __future__ import annotations
 
 import ctypes
-import fcntl
 import logging
 import math
 import os
@@ -24,6 +23,7 @@ import torch
 from kevin.core.errors import DeviceError, DeviceFullError, DeviceLostError, SandboxError, first_line
 from kevin.core.protocol import JudgeProtocol
 from kevin.core.provenance import jobs_side_by_side
+from kevin.core.scratch import lock_held
 from kevin.core.types import Dialect, Kernel, Outcome, Task, TaskSpec, tensor_bytes
 from kevin.judge.compile.compilers import runtime_folders
 from kevin.judge.compile.native import Build, check_architecture
@@ -172,12 +172,9 @@ class GpuHardware(Hardware):
     @contextmanager
     def lease(self, *, exclusive: bool) -> Iterator[None]:
         fd = os.open(self._lock_path, os.O_RDWR | os.O_CREAT | os.O_CLOEXEC, 0o666)
-        try:
-            fcntl.flock(fd, fcntl.LOCK_EX if exclusive else fcntl.LOCK_SH)
+        with lock_held(fd, exclusive=exclusive):
             yield
             torch.cuda.synchronize()
-        finally:
-            os.close(fd)
 
     def prepare(self) -> None:
         """Have a fork server begin to import."""

@@ -55,15 +55,20 @@ def _of_the_toolkit(program: str) -> str | None:
     return shutil.which(program) or shutil.which(program, path="/usr/local/cuda/bin")
 
 
+def _required(program: str, refusal: str) -> str:
+    found = _of_the_toolkit(program)
+    if found is None:
+        raise DeviceError(refusal)
+    return found
+
+
 def find_ncu() -> str:
     """Path of Nsight Compute's command line. Raises DeviceError where it is not installed."""
-    found = _of_the_toolkit("ncu")
-    if found is None:
-        raise DeviceError(
-            "judge.profiler is ncu, and Nsight Compute's ncu was not found: install it (it comes with the CUDA "
-            "toolkit) or put it into PATH"
-        )
-    return found
+    return _required(
+        "ncu",
+        "judge.profiler is ncu, and Nsight Compute's ncu was not found: install it (it comes with the CUDA "
+        "toolkit) or put it into PATH",
+    )
 
 
 def tool_paths(program: str) -> list[str]:
@@ -131,13 +136,11 @@ def has_sanitizer() -> bool:
 
 def find_sanitizer() -> str:
     """Path of compute-sanitizer. Raises DeviceError where it is not installed."""
-    found = _of_the_toolkit("compute-sanitizer")
-    if found is None:
-        raise DeviceError(
-            "judge.memcheck is on, and compute-sanitizer was not found: install it (it comes with the CUDA toolkit), "
-            "put it into PATH, or judge without --memcheck"
-        )
-    return found
+    return _required(
+        "compute-sanitizer",
+        "judge.memcheck is on, and compute-sanitizer was not found: install it (it comes with the CUDA toolkit), "
+        "put it into PATH, or judge without --memcheck",
+    )
 
 
 def sanitizer_command(program: str, report: Path) -> list[str]:
