@@ -174,7 +174,8 @@ def test_candidates_of_one_task_have_memory_of_their_own(tmp_path: Path, monkeyp
     monkeypatch.setattr(judging, "cell_setup", watched)
     for _ in range(2):
         verdicts = _judge(device, [(1, 1), (1, 2), (1, 1)], tmp_path)
-        assert [v.outcome for v in verdicts] == [Outcome.CORRECT, Outcome.INCORRECT, Outcome.CORRECT]
+        expected = [Outcome.CORRECT, Outcome.INCORRECT, Outcome.CORRECT]
+        assert [v.outcome for v in verdicts] == expected, [(v.reason, v.message) for v in verdicts]
     first, again = seen[:3], seen[3:]
     assert len({p for pointers in first for p in pointers}) == 3 * len(first[0])
     assert sorted(first) == sorted(again)
