@@ -120,7 +120,8 @@ def test_the_small_jobs_of_the_report_are_one(study: Path) -> None:
 def local(tmp_path_factory: pytest.TempPathFactory, study: Path) -> Path:
     """The same study's answers, made on this machine from another clone."""
     folder = clone_to(tmp_path_factory.mktemp("local-study") / "clone", study.parent)
-    run = start(folder, "results/rollouts/base-level1/turns.parquet", "--configfile", *STUDY)
+    answers = [f"results/rollouts/base-{split}/turns.parquet" for split in ("level1", "level2")]
+    run = start(folder, *answers, "--configfile", *STUDY)
     finish(run, folder / "run.log", timeout=600)
     return folder / "results"
 
