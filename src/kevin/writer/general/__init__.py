@@ -1,1 +1,1 @@
-"""Kernels for any sequence of operators, in one stage or several: a gather for each main operator, the rest fused."""
+"""Kernels for any sequence of operators: a stage for each main operator, with the element-wise ones after it."""

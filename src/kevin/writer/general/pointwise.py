@@ -10,11 +10,11 @@ from kevin.writer.pointwise import LINES
 
 
 def add_function(code: Code, stage: Stage, dims: Dims) -> None:
-    """A function of a value and its flat index that runs it through the stage's chain."""
+    """A function of a value, and of its flat index where that matters, that runs it through the stage's chain."""
     if not stage.function:
         return
     kept = {int(s.op.attrs["of"]) for s in stage.chain if s.kind == "residual"}
-    code.add(f"auto {stage.function} = [=](real v, idx i) {{")
+    code.add(f"auto {stage.function} = [=](real v{', idx i' if stage.uses_index else ''}) {{")
     with code.indented():
         result = stage.number
         for step in stage.chain:

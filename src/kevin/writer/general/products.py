@@ -185,7 +185,7 @@ def result(code: Code, stage: Stage, of: Product, value: str, index: str = "", p
         value, wrong = f"{value} / sqrt((real){stage.in_dims.names[-1]})", {"op_left_out": value}
     if mask := TRIANGLES.get(stage.name):
         value, wrong = f"({mask} ? 0 : {value})", {"op_left_out": value}
-    if stage.function and index != "i":
+    if stage.uses_index and index != "i":
         code.add(f"idx i = {index};")
         index = "i"
     if part:
@@ -211,7 +211,7 @@ def naive(code: Code, stage: Stage, mode: Mode) -> None:
             text = f"idx g = i / {rows}, m = i / {n} % {of.m}, n = i % {n};"
             code.add(text, wrong_axis=text.replace(f"i / {n} %", "i %"))
         zero(code, "sum")
-        with loop(code, "k", of.k, mode.unrolled):
+        with loop(code, "k", of.k, mode.inner("+:sum")):
             line = f"sum += {of.left} * {of.right};"
             code.add(line, wrong_formula=line.replace(" * " + of.right, " + " + of.right))
         result(code, stage, of, "sum", "i")

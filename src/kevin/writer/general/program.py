@@ -30,9 +30,9 @@ def _row_emitter(stage: Stage) -> Emitter:
     assert stage.main is not None
     if stage.main.kind == "scan":
         return reduces.scan
-    if stage.main.kind == "loss":
+    if reduces.is_mean(stage):
         return reduces.losses
-    if stage.main.kind in ("reduce", "contract", "pool"):
+    if stage.main.kind in ("reduce", "contract", "pool", "loss"):
         return reduces.reduce
     if stage.name in norms.SOFTMAX:
         return norms.softmax
@@ -51,7 +51,7 @@ def _add_sizes(code: Code, spec: TaskSpec, program: Program) -> None:
 def _flat(code: Code, stage: Stage, mode: Mode) -> None:
     """Nothing but element-wise operators; the source may be broadcast. A diagonal matrix scales rows."""
     dims = stage.out_dims
-    with mode.results(code, dims.total):
+    with mode.results(code, dims.total, innermost=True):
         if stage.name == "matmul_diagonal":
             assert stage.main is not None
             value = f"{stage.source}[i / {dims.names[1]}] * {stage.main.second}[i]"
@@ -88,7 +88,7 @@ def _cpp(spec: TaskSpec, plan: Program, slots: Slots) -> Code:
 def _add_loops(code: Code, stage: Stage, mode: Mode) -> None:
     if stage.name == "frobenius_norm":
         _whole_norm(code, stage)
-    elif stage.main and stage.main.kind == "loss":
+    elif reduces.is_mean(stage):
         code.add("double total = 0;", uninitialised="double total;")
         _row_emitter(stage)(code, stage, mode)
         code.add("out[0] = total;")
@@ -134,7 +134,7 @@ def _vectors(code: Code, stage: Stage, mode: Mode) -> None:
     code.add(text, missing_bounds=None, undeclared_name="if (i >= num) return;", off_by_one=text.replace(" / 4", ""))
     code.add(f"float4 q = ((const float4*){stage.source})[i];")
     for j, part in enumerate("xyzw"):
-        right = f"q.{part} = {stage.function}(q.{part}, 4 * i + {j})"
+        right = f"q.{part} = {stage.applied(f'q.{part}', f'4 * i + {j}')}"
         code.add(f"{right};", missing_semicolon=right, wrong_axis=right.replace(f"(q.{part}", "(q.x") + ";")
     code.add(f"((float4*){stage.target})[i] = q;")
 
@@ -215,16 +215,16 @@ class _Writer:
                 self._split(stage, mode)
                 return
             mode = mode.owned_by("shuffle")
-        if stage.main and stage.main.kind == "loss":
+        if reduces.is_mean(stage):
             self.launches.add("cudaMemsetAsync(out, 0, sizeof(float), stream);", uninitialised=None)
-        self.add(cuda_threads.launch_shape({"rows": mode.rows}, rows.num), stage, _row_emitter(stage), mode)
+        self.add(cuda_threads.launch_shape(mode.rows, rows.num), stage, _row_emitter(stage), mode)
 
     def _split(self, stage: Stage, mode: Mode) -> None:
         """Moments in one kernel, the result in another, both by 64 blocks a row."""
         num = rows_of(stage).num
         moments = self._scratch("moments", f"3 * {num}")
         self.launches.add(f"cudaMemsetAsync({moments}, 0, sizeof(float) * 3 * {num}, stream);", uninitialised=None)
-        shape = cuda_threads.launch_shape({"rows": "split"}, num)
+        shape = cuda_threads.launch_shape("split", num)
         bare = replace(stage, chain=(), function="")
         self.add(shape, bare, partial(norms.partial_moments, moments=moments), mode)
         self.add(shape, stage, partial(norms.from_moments, moments=moments), mode)

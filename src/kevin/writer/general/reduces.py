@@ -25,13 +25,11 @@ def reduce(code: Code, stage: Stage, mode: Mode) -> None:
             _extreme(code, stage, mode, rows)
             value = "top"
         elif name == "logsumexp":
-            add_top(code, stage, mode, rows)
-            zero(code, "sum")
-            with mode.each(code, rows.length, "+:sum"):
-                line = f"sum += exp({stage.source}[{rows.at}] - top);"
-                code.add(line, wrong_formula=line.replace("exp(", "("))
-            mode.join(code, "sum")
+            _add_exponentials(code, stage, mode, rows)
             value, wrong = "top + log(sum)", {"wrong_formula": "log(sum)"}
+        elif name == "cosine_similarity":
+            _cosine(code, stage, mode, rows)
+            value, wrong = "sum / sqrt(xx * yy)", {"wrong_formula": "sum / (xx * yy)"}
         else:
             value, wrong = _total(code, stage, mode, rows)
         with mode.first_lane(code):
@@ -130,35 +128,93 @@ def _warp_scan(code: Code, stage: Stage, value: str, at: str, length: str) -> No
             store(code, stage, "v - own" if exclusive else "v", at)
 
 
+_TERMS: dict[str, tuple[tuple[str, str], ...]] = {
+    "mse_loss": (("real d = e - {t}[{at}];", ""), ("sum += d * d;", "sum += d;")),
+    "smooth_l1_loss": (
+        ("real d = fabs(e - {t}[{at}]);", "real d = e - {t}[{at}];"),
+        ("sum += d < 1 ? d * d / 2 : d - 0.5f;", "sum += d < 1 ? d * d : d - 0.5f;"),
+    ),
+    "hinge_loss": (("real d = 1 - e * {t}[{at}];", ""), ("sum += d > 0 ? d : 0;", "sum += d;")),
+    "hinge_loss_shared": (
+        ("real d = 1 - e * {t}[n];", "real d = 1 - e * {t}[r];"),
+        ("sum += d > 0 ? d : 0;", "sum += d;"),
+    ),
+    "kl_div": (("real t = {t}[{at}];", ""), ("sum += t > 0 ? t * (log(t) - log(e)) : 0;", "sum += t * log(e);")),
+}
+"""By loss what an element ``e`` adds to its row's sum, with what stands there by mistake."""
+
+
+def is_mean(stage: Stage) -> bool:
+    """Whether a stage is a mean over all rows."""
+    return stage.main is not None and stage.main.kind == "loss" and not stage.main.out_shape
+
+
 def losses(code: Code, stage: Stage, mode: Mode) -> None:
     """Each row adds its share of the mean to the result, which is set to zero before."""
-    assert stage.main is not None
-    rows, second = rows_of(stage), stage.main.second
+    rows = rows_of(stage)
     with mode.each_row(code, rows.num, "+:total"):
         add_start(code, rows)
-        zero(code, *(("near", "far") if stage.name == "triplet_loss" else ("sum",)))
-        with mode.each(code, rows.length, "+:near,far" if stage.name == "triplet_loss" else "+:sum"):
-            code.add(f"real e = x[{rows.at}];")
-            if stage.name == "triplet_loss":
-                for sum_name, other in (("near", second), ("far", stage.main.third)):
-                    code.add(f"{sum_name} += (e - {other}[{rows.at}] + 1e-6f) * (e - {other}[{rows.at}] + 1e-6f);")
-            elif stage.name == "kl_div":
-                code.add(f"real t = {second}[{rows.at}];")
-                code.add("sum += t > 0 ? t * (log(t) - log(e)) : 0;", wrong_formula="sum += t * log(e);")
-            else:
-                code.add(f"real d = 1 - e * {second}[n];", wrong_axis=f"real d = 1 - e * {second}[r];")
-                code.add("sum += d > 0 ? d : 0;", wrong_formula="sum += d;")
         if stage.name == "triplet_loss":
-            mode.join(code, "near", "far")
-            margin = float(stage.main.op.attrs["margin"])
-            text = f"real sum = sqrt(near) - sqrt(far) + {margin}f;"
-            code.add(text, wrong_formula=text.replace("sqrt", ""))
-            code.add("sum = sum > 0 ? sum : 0;", op_left_out=None)
+            _triplet(code, stage, mode, rows)
+        elif stage.name == "cross_entropy":
+            _cross_entropy(code, stage, mode, rows)
         else:
+            zero(code, "sum")
+            with mode.each(code, rows.length, "+:sum"):
+                code.add(f"real e = x[{rows.at}];")
+                for line in _TERMS[stage.name]:
+                    right, wrong = (text.format(t=_second(stage), at=rows.at) for text in line)
+                    code.add(right, **({"wrong_formula": wrong} if wrong else {}))
             mode.join(code, "sum")
-        share = "sum / x_size" if stage.name == "hinge_loss_shared" else f"sum / {wrapped(rows.num)}"
+        by_rows = stage.name in ("triplet_loss", "cross_entropy", "kl_div")
+        share = f"sum / {wrapped(rows.num) if by_rows else 'x_size'}"
         with mode.first_lane(code):
             if mode.language == "cuda":
                 code.add(f"atomicAdd(out, (float)({share}));", missing_barrier=f"out[0] += {share};")
             else:
                 code.add(f"total += {share};", wrong_formula=f"total = {share};")
+
+
+def _second(stage: Stage) -> str:
+    assert stage.main is not None and stage.main.second is not None
+    return stage.main.second
+
+
+def _triplet(code: Code, stage: Stage, mode: Mode, rows: Rows) -> None:
+    assert stage.main is not None
+    zero(code, "near", "far")
+    with mode.each(code, rows.length, "+:near,far"):
+        code.add(f"real e = x[{rows.at}];")
+        for name, other in (("near", _second(stage)), ("far", stage.main.third)):
+            code.add(f"{name} += (e - {other}[{rows.at}] + 1e-6f) * (e - {other}[{rows.at}] + 1e-6f);")
+    mode.join(code, "near", "far")
+    text = f"real sum = sqrt(near) - sqrt(far) + {float(stage.main.op.attrs['margin'])}f;"
+    code.add(text, wrong_formula=text.replace("sqrt", ""))
+    code.add("sum = sum > 0 ? sum : 0;", op_left_out=None)
+
+
+def _cross_entropy(code: Code, stage: Stage, mode: Mode, rows: Rows) -> None:
+    _add_exponentials(code, stage, mode, rows)
+    text = f"sum = top + log(sum) - x[o + {_second(stage)}[r]];"
+    code.add(text, op_left_out="sum = top + log(sum);", wrong_axis=text.replace("[o + ", "["))
+
+
+def _add_exponentials(code: Code, stage: Stage, mode: Mode, rows: Rows) -> None:
+    """The largest of a row as ``top``, and the sum of what remains to it in the exponent."""
+    add_top(code, stage, mode, rows)
+    zero(code, "sum")
+    with mode.each(code, rows.length, "+:sum"):
+        line = f"sum += exp({stage.source}[{rows.at}] - top);"
+        code.add(line, wrong_formula=line.replace("exp(", "("))
+    mode.join(code, "sum")
+
+
+def _cosine(code: Code, stage: Stage, mode: Mode, rows: Rows) -> None:
+    names = ("sum", "xx", "yy")
+    zero(code, *names)
+    with mode.each(code, rows.length, f"+:{','.join(names)}"):
+        code.add(f"real e = x[{rows.at}], f = {_second(stage)}[{rows.at}];")
+        code.add("sum += e * f;", wrong_formula="sum += e + f;")
+        code.add("xx += e * e;", op_left_out=None)
+        code.add("yy += f * f;")
+    mode.join(code, *names)
