@@ -129,12 +129,16 @@ def _conv(stage: Stage) -> Product:
         places.append(text)
         inside += conditions
         names.append(name)
+    transposed = stage.name.startswith("conv_transpose")
+    together = volume == 1 and not transposed and x.sizes[2:] == out.sizes[2:] and not inside
     at = f"{batch} * {x.names[1]} + {source_channel}"
-    for size, name in zip(x.names[2:], names, strict=True):
-        at = f"({at}) * {size} + {name}"
+    if together:
+        places, at = [], f"({at}) * {wrapped(product(x.names[2:]))} + n"
+    else:
+        for size, name in zip(x.names[2:], names, strict=True):
+            at = f"({at}) * {size} + {name}"
     num = out.names[0] if groups == 1 else f"{out.names[0]} * {groups}"
     sizes = (out.sizes[0] * groups, out.sizes[1] // groups, prod(out.sizes[2:]), x.sizes[1] // groups * volume)
-    transposed = stage.name.startswith("conv_transpose")
     return Product(
         num,
         filters,
@@ -147,7 +151,7 @@ def _conv(stage: Stage) -> Product:
         tuple(places),
         " && ".join(inside) or None,
         left_together=not transposed,
-        right_together=volume == 1 and not transposed and x.sizes[2:] == out.sizes[2:] and not inside,
+        right_together=together,
     )
 
 

@@ -12,7 +12,7 @@ from kevin.core.types import Language, TaskSpec
 from kevin.tasks.ops import Step
 from kevin.writer import cuda_threads
 from kevin.writer.code import Code
-from kevin.writer.general import norms, products, reduces, tensor, windows
+from kevin.writer.general import norms, orders, products, reduces, tensor, windows
 from kevin.writer.general.dims import wrapped
 from kevin.writer.general.mode import Mode, store
 from kevin.writer.general.pointwise import add_function, broadcast_index
@@ -88,6 +88,10 @@ def _cpp(spec: TaskSpec, plan: Program, slots: Slots) -> Code:
 def _add_loops(code: Code, stage: Stage, mode: Mode) -> None:
     if stage.name == "frobenius_norm":
         _whole_norm(code, stage)
+    elif mode.slots.get("order") in orders.PRODUCTS:
+        orders.ordered(code, stage, mode)
+    elif mode.slots.get("order") == "sweep":
+        orders.sweep(code, stage)
     elif reduces.is_mean(stage):
         code.add("double total = 0;", uninitialised="double total;")
         _row_emitter(stage)(code, stage, mode)

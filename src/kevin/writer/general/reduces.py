@@ -19,8 +19,9 @@ def reduce(code: Code, stage: Stage, mode: Mode) -> None:
     with mode.each_row(code, rows.num):
         add_start(code, rows)
         if name in ("argmax", "argmin"):
-            _best(code, stage, mode, rows)
-            value = "best"
+            search = mode.slots.get("order") == "search"
+            (_search if search else _best)(code, stage, mode, rows)
+            value = "n" if search else "best"
         elif name in ("max_dim", "min_dim"):
             _extreme(code, stage, mode, rows)
             value = "top"
@@ -64,6 +65,14 @@ def _extreme(code: Code, stage: Stage, mode: Mode, rows: Rows) -> None:
         code.add(f"top = e {sign} top ? e : top;", wrong_formula="top = e;")
     if mode.rows != "thread":
         code.add("top = -top_of(-top);" if least else "top = top_of(top);", op_left_out=None)
+
+
+def _search(code: Code, stage: Stage, mode: Mode, rows: Rows) -> None:
+    """The extreme first, then its first index ``n``."""
+    _extreme(code, stage, mode, rows)
+    code.add("idx n = 0;", uninitialised="idx n;")
+    head = f"while (n < {wrapped(rows.length)} - 1 && {stage.source}[{rows.at}] != top) n++;"
+    code.add(head, wrong_formula=head.replace("!=", "=="))
 
 
 def _best(code: Code, stage: Stage, mode: Mode, rows: Rows) -> None:
