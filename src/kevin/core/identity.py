@@ -83,11 +83,11 @@ def _remember(cache: Path, added: dict[str, str]) -> None:
 
 STEP_VERSIONS = {
     "tasks": 1,
-    "base_model": 3,
-    "past": 1,
+    "base_model": 4,
+    "past": 2,
     "random_model": 1,
     "rollout": 2,
-    "ceiling": 1,
+    "ceiling": 2,
     "train": 1,
     "attacks": 1,
     "judge_errors": 2,
