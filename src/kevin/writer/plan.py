@@ -12,10 +12,10 @@ from typing import Any, NamedTuple
 from kevin.core.errors import TaskError
 from kevin.core.types import Frozen, Language, OpCall, Task
 from kevin.tasks.ops import Step, sizes_of, trace
-from kevin.writer.code import Code
-from kevin.writer.general.program import program
-from kevin.writer.general.space import Space, space
-from kevin.writer.pointwise import is_pointwise
+from kevin.writer.kernels.code import Code
+from kevin.writer.kernels.elementwise import is_pointwise
+from kevin.writer.kernels.program import program
+from kevin.writer.kernels.space import Space, space
 
 SWAPPED = "swapped_ops"
 """The one mistake that is made before any line is written: two operators in the wrong order."""

@@ -5,7 +5,7 @@ from __future__ import annotations
 import re
 from collections.abc import Mapping
 
-from kevin.writer.code import Code
+from kevin.writer.kernels.code import Code
 
 Slots = Mapping[str, str]
 

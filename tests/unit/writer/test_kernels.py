@@ -26,8 +26,8 @@ from kevin.tasks.catalog import catalog
 from kevin.tasks.compose import compose
 from kevin.tasks.ops import trace_task
 from kevin.writer.ceiling import ceiling_kernels
-from kevin.writer.general.dims import transposed_size, window_size
-from kevin.writer.general.stages import cut
+from kevin.writer.kernels.dims import transposed_size, window_size
+from kevin.writer.kernels.stages import cut
 from kevin.writer.plan import Plan, mistakes_of, plan_space, render, sample_plan
 from kevin.writer.slots import SENTENCES
 
@@ -66,7 +66,7 @@ def test_one_plan_of_every_task_is_right(tmp_path, tasks: Callable[[], list[Task
 
 
 @pytest.mark.parametrize("one_in", [3, pytest.param(1, marks=pytest.mark.slow)])
-def test_general_cuda_kernels_are_right_on_an_emulated_device(tmp_path, one_in):
+def test_cuda_kernels_are_right_on_an_emulated_device(tmp_path, one_in):
     rng = random.Random(2)
     tasks = [*general_singles(2, 300), *general_composed()][::one_in]
     assert wrong([(t, _sample(rng, t, "cuda")) for t in tasks], tmp_path) == []

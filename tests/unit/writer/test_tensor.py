@@ -16,7 +16,7 @@ from kevin.core.types import Task
 from kevin.judge.compile.native import resources_used
 from kevin.tasks.catalog import catalog
 from kevin.writer.first_turns import first_transcripts
-from kevin.writer.general.tensor import TILES
+from kevin.writer.kernels.tensor import TILES
 from kevin.writer.later_turns import read_plan
 from kevin.writer.plan import Plan, mistakes_of, plan_space, renamed, render
 from kevin.writer.slots import sentence

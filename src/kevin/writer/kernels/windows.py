@@ -1,4 +1,4 @@
-"""Pooling and convolutions, one result at a time: loops over the window, with a look at the borders."""
+"""Pooling and convolutions, one result or a line of them at a time: loops over the window, which look at borders."""
 
 from __future__ import annotations
 
@@ -7,10 +7,10 @@ from contextlib import ExitStack, contextmanager, nullcontext
 from dataclasses import dataclass
 
 from kevin.tasks.operators import along
-from kevin.writer.code import Code
-from kevin.writer.general.dims import Dims, product, read_at, wrapped
-from kevin.writer.general.mode import Mode, loop, store
-from kevin.writer.general.stages import Stage
+from kevin.writer.kernels.code import Code
+from kevin.writer.kernels.dims import Dims, product, read_at, wrapped
+from kevin.writer.kernels.mode import Mode, loop, store
+from kevin.writer.kernels.stages import Stage
 from kevin.writer.slots import parallel, simd
 
 _OUT = "dhq"

@@ -5,13 +5,13 @@ from __future__ import annotations
 from collections.abc import Iterator
 from contextlib import contextmanager, nullcontext
 
-from kevin.writer.code import Code
-from kevin.writer.general import windows
-from kevin.writer.general.dims import Dims, reduced_dims_of, wrapped
-from kevin.writer.general.mode import Mode, loop, store
-from kevin.writer.general.products import Product, product_of, result
-from kevin.writer.general.rows import rows_of
-from kevin.writer.general.stages import Stage
+from kevin.writer.kernels import windows
+from kevin.writer.kernels.code import Code
+from kevin.writer.kernels.dims import Dims, reduced_dims_of, wrapped
+from kevin.writer.kernels.mode import Mode, loop, store
+from kevin.writer.kernels.products import Product, product_of, result
+from kevin.writer.kernels.rows import rows_of
+from kevin.writer.kernels.stages import Stage
 from kevin.writer.slots import parallel, simd
 
 PRODUCTS = ("rows4", "rows8", "axpy", "tile")

@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from kevin.writer.code import Code
+from kevin.writer.kernels.code import Code
 from kevin.writer.slots import Slots
 
 BARRIER = "__syncthreads();"

@@ -8,8 +8,8 @@ from dataclasses import dataclass, replace
 from kevin.core.errors import TaskError
 from kevin.core.types import OpCall
 from kevin.tasks.ops import Step
-from kevin.writer.general.dims import DimNames, Dims
-from kevin.writer.pointwise import is_pointwise
+from kevin.writer.kernels.dims import DimNames, Dims
+from kevin.writer.kernels.elementwise import is_pointwise
 
 SCORES, VALUES = "attention_scores", "attention_values"
 """The two products of attention, which are stages of their own."""

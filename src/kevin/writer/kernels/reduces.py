@@ -2,12 +2,12 @@
 
 from __future__ import annotations
 
-from kevin.writer.code import Code
-from kevin.writer.general.dims import wrapped
-from kevin.writer.general.mode import Mode, store, zero
-from kevin.writer.general.norms import add_start, add_top
-from kevin.writer.general.rows import Rows, rows_of
-from kevin.writer.general.stages import Stage
+from kevin.writer.kernels.code import Code
+from kevin.writer.kernels.dims import wrapped
+from kevin.writer.kernels.mode import Mode, store, zero
+from kevin.writer.kernels.norms import add_start, add_top
+from kevin.writer.kernels.rows import Rows, rows_of
+from kevin.writer.kernels.stages import Stage
 
 MEANS = ("mean_dim", "global_avg_pool", "adaptive_avg_pool")
 

@@ -8,11 +8,11 @@ from dataclasses import dataclass
 from math import prod
 
 from kevin.tasks.operators import along
-from kevin.writer.code import Code
-from kevin.writer.cuda_threads import BARRIER
-from kevin.writer.general.dims import Dims, product, read_at, wrapped
-from kevin.writer.general.mode import Mode, loop, store, zero
-from kevin.writer.general.stages import Stage
+from kevin.writer.kernels.code import Code
+from kevin.writer.kernels.cuda_threads import BARRIER
+from kevin.writer.kernels.dims import Dims, product, read_at, wrapped
+from kevin.writer.kernels.mode import Mode, loop, store, zero
+from kevin.writer.kernels.stages import Stage
 
 TRIANGLES = {"matmul_upper_triangular": "n < m", "matmul_lower_triangular": "n > m"}
 """Where the result is zero."""

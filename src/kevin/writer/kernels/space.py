@@ -1,4 +1,4 @@
-"""Slots of kernels in general stages, and the values that a sequence allows."""
+"""Slots of kernels, and the values that a sequence allows."""
 
 from __future__ import annotations
 
@@ -6,11 +6,11 @@ from collections.abc import Sequence
 
 from kevin.core.types import Language
 from kevin.tasks.ops import Step
-from kevin.writer.general.norms import MOMENTS, SOFTMAX, can_be_split
-from kevin.writer.general.orders import orders
-from kevin.writer.general.rows import LONGEST_FOR_ONE_THREAD, SHORTEST_TO_SHARE, is_over_rows, is_shared, rows_of
-from kevin.writer.general.stages import Program, Stage, cut
-from kevin.writer.general.tensor import ways
+from kevin.writer.kernels.norms import MOMENTS, SOFTMAX, can_be_split
+from kevin.writer.kernels.orders import orders
+from kevin.writer.kernels.rows import LONGEST_FOR_ONE_THREAD, SHORTEST_TO_SHARE, is_over_rows, is_shared, rows_of
+from kevin.writer.kernels.stages import Program, Stage, cut
+from kevin.writer.kernels.tensor import ways
 from kevin.writer.slots import Slots
 
 Space = dict[str, tuple[str, ...]]

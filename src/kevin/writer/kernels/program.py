@@ -1,4 +1,4 @@
-"""A whole kernel of general stages: sizes, then one loop nest after the other, or in CUDA a kernel or two a stage."""
+"""A whole kernel: sizes, then one loop nest a stage, or in CUDA a kernel or two."""
 
 from __future__ import annotations
 
@@ -10,15 +10,14 @@ from functools import partial
 from kevin.core import abi
 from kevin.core.types import Language, TaskSpec
 from kevin.tasks.ops import Step
-from kevin.writer import cuda_threads
-from kevin.writer.code import Code
-from kevin.writer.general import norms, orders, products, reduces, tensor, windows
-from kevin.writer.general.dims import wrapped
-from kevin.writer.general.mode import Mode, store
-from kevin.writer.general.pointwise import add_function, broadcast_index
-from kevin.writer.general.rows import is_over_rows, is_shared, rows_of
-from kevin.writer.general.space import can_be_vectors, own_slots
-from kevin.writer.general.stages import Program, Stage, cut
+from kevin.writer.kernels import cuda_threads, norms, orders, products, reduces, tensor, windows
+from kevin.writer.kernels.code import Code
+from kevin.writer.kernels.dims import wrapped
+from kevin.writer.kernels.mode import Mode, store
+from kevin.writer.kernels.pointwise import add_function, broadcast_index
+from kevin.writer.kernels.rows import is_over_rows, is_shared, rows_of
+from kevin.writer.kernels.space import can_be_vectors, own_slots
+from kevin.writer.kernels.stages import Program, Stage, cut
 from kevin.writer.slots import Slots, add_prelude, parallel, simd, uses_math
 
 _LARGEST_INT = 1 << 30

@@ -2,11 +2,11 @@
 
 from __future__ import annotations
 
-from kevin.writer.code import Code
-from kevin.writer.general.dims import product, wrapped
-from kevin.writer.general.mode import Mode, store, zero
-from kevin.writer.general.rows import LONGEST_FOR_ONE_THREAD, Rows, rows_of
-from kevin.writer.general.stages import Stage
+from kevin.writer.kernels.code import Code
+from kevin.writer.kernels.dims import product, wrapped
+from kevin.writer.kernels.mode import Mode, store, zero
+from kevin.writer.kernels.rows import LONGEST_FOR_ONE_THREAD, Rows, rows_of
+from kevin.writer.kernels.stages import Stage
 
 SOFTMAX = ("softmax", "log_softmax", "spatial_softmax")
 MOMENTS = ("layer_norm", "row_norm", "instance_norm", "group_norm", "batch_norm")

@@ -7,8 +7,8 @@ from contextlib import contextmanager, nullcontext
 from dataclasses import dataclass, replace
 
 from kevin.core.types import Language
-from kevin.writer.code import Code
-from kevin.writer.general.stages import Stage
+from kevin.writer.kernels.code import Code
+from kevin.writer.kernels.stages import Stage
 from kevin.writer.slots import Slots, parallel, simd
 
 _THREAD = "idx i = blockIdx.x * (idx)blockDim.x + threadIdx.x;"

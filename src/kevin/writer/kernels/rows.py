@@ -4,8 +4,8 @@ from __future__ import annotations
 
 from dataclasses import dataclass
 
-from kevin.writer.general.dims import Dims, product, reduced_dims_of, wrapped
-from kevin.writer.general.stages import Stage
+from kevin.writer.kernels.dims import Dims, product, reduced_dims_of, wrapped
+from kevin.writer.kernels.stages import Stage
 
 SHORTEST_TO_SHARE = 32
 LONGEST_FOR_ONE_THREAD = 16384

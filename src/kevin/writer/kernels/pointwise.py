@@ -3,10 +3,10 @@
 from __future__ import annotations
 
 from kevin.tasks.ops import Step
-from kevin.writer.code import Code
-from kevin.writer.general.dims import Dims, wrapped
-from kevin.writer.general.stages import Stage
-from kevin.writer.pointwise import LINES
+from kevin.writer.kernels.code import Code
+from kevin.writer.kernels.dims import Dims, wrapped
+from kevin.writer.kernels.elementwise import LINES
+from kevin.writer.kernels.stages import Stage
 
 
 def add_function(code: Code, stage: Stage, dims: Dims) -> None:
