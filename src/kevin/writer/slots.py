@@ -31,6 +31,8 @@ SENTENCES: dict[str, dict[str, str]] = {
         "line": "A line of outputs at a time.",
         "columns": "One column at a time.",
         "sweep": "Whole rows are swept into the result.",
+        "running": "One row at a time.",
+        "lanes": "Eight rows run side by side.",
         "first": "Compare values as they come.",
         "search": "Find the top, then look for it.",
     },

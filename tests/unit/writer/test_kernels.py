@@ -72,6 +72,22 @@ def test_cuda_kernels_are_right_on_an_emulated_device(tmp_path, one_in):
     assert wrong([(t, _sample(rng, t, "cuda")) for t in tasks], tmp_path) == []
 
 
+def test_every_order_of_loops_is_right(tmp_path):
+    tasks = [*small_catalog(), *general_composed()]
+    spaces = [plan_space(task, "cpp").get("order", ()) for task in tasks]
+    assert {order for space in spaces for order in space} == SENTENCES["order"].keys()
+    pairs = [
+        (task, _plainest(task, "cpp", loop="simd", order=order, **_fused(task)))
+        for task, space in zip(tasks, spaces, strict=True)
+        for order in space[1:]
+    ]
+    assert wrong(pairs, tmp_path) == []
+
+
+def _fused(task: Task) -> dict[str, str]:
+    return {"fusion": "store"} if "fusion" in plan_space(task, "cpp") else {}
+
+
 @pytest.mark.slow
 def test_every_value_of_every_slot_is_right(tmp_path):
     tasks = [*small_catalog(), *small_composed(60, seed=3)]

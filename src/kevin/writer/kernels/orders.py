@@ -9,7 +9,9 @@ from kevin.writer.kernels import windows
 from kevin.writer.kernels.code import Code
 from kevin.writer.kernels.dims import Dims, reduced_dims_of, wrapped
 from kevin.writer.kernels.mode import Mode, loop, store
+from kevin.writer.kernels.norms import add_start
 from kevin.writer.kernels.products import Product, product_of, result
+from kevin.writer.kernels.reduces import add_scan_step
 from kevin.writer.kernels.rows import rows_of
 from kevin.writer.kernels.stages import Stage
 from kevin.writer.slots import parallel, simd
@@ -22,6 +24,9 @@ def orders(stage: Stage) -> tuple[str, ...]:
     """How a stage's loops may be ordered, the plainest first; nothing where there is no choice."""
     if can_be_swept(stage):
         return ("columns", "sweep")
+    if stage.main and stage.main.kind == "scan" and stage.name != "cumprod":
+        rows = rows_of(stage)
+        return ("running",) if rows.apart or stage.in_dims.num // rows.num_elements % 8 else ("running", "lanes")
     if stage.name in ("argmax", "argmin"):
         return ("first", "search")
     if stage.main is None or stage.main.kind not in ("contract", "pool") or stage.name == "matmul_diagonal":
@@ -106,6 +111,17 @@ def _tiles(code: Code, stage: Stage, of: Product, outer: str | None) -> None:
         with loop(code, "u", "8"), loop(code, "v", "32", simd()):
             code.add(place)
             result(code, stage, of, "sum[u][v]")
+
+
+def lanes(code: Code, stage: Stage) -> None:
+    """A running sum of eight rows side by side."""
+    rows = rows_of(stage)
+    with _steps(code, "m0", rows.num, 8, parallel()):
+        _add_sums(code, "[8]")
+        with loop(code, "n", rows.length), loop(code, "u", "8", simd()):
+            code.add("idx r = m0 + u;")
+            add_start(code, rows)
+            add_scan_step(code, stage, "sum[u]")
 
 
 def can_be_swept(stage: Stage) -> bool:

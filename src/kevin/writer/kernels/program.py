@@ -91,6 +91,8 @@ def _add_loops(code: Code, stage: Stage, mode: Mode) -> None:
         orders.ordered(code, stage, mode)
     elif mode.slots.get("order") == "sweep":
         orders.sweep(code, stage)
+    elif mode.slots.get("order") == "lanes":
+        orders.lanes(code, stage)
     elif reduces.is_mean(stage):
         code.add("double total = 0;", uninitialised="double total;")
         _row_emitter(stage)(code, stage, mode)

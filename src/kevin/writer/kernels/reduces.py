@@ -95,12 +95,7 @@ def _best(code: Code, stage: Stage, mode: Mode, rows: Rows) -> None:
 
 def scan(code: Code, stage: Stage, mode: Mode) -> None:
     """A running sum or product: by one thread, or by a warp in steps of 32 elements."""
-    assert stage.main is not None
     rows, name = rows_of(stage), stage.name
-    at = rows.at.replace(" n", f" ({rows.length} - 1 - n)", 1) if name == "reverse_cumsum" else rows.at
-    value = f"{stage.source}[{at}]"
-    if name == "masked_cumsum":
-        value = f"({stage.main.second}[{at}] ? {value} : 0)"
     with mode.each_row(code, rows.num):
         add_start(code, rows)
         if name == "cumprod":
@@ -108,16 +103,31 @@ def scan(code: Code, stage: Stage, mode: Mode) -> None:
         else:
             zero(code, "sum")
         if mode.rows == "warp":
-            _warp_scan(code, stage, value, at, rows.length)
+            _warp_scan(code, stage, *_scanned(stage), rows.length)
             return
         with mode.each(code, rows.length, ""):
-            code.add(f"real v = {value};")
-            if name == "exclusive_cumsum":
-                store(code, stage, "sum", at, wrong_formula="sum + v")
-                code.add("sum += v;")
-            else:
-                code.add("sum *= v;" if name == "cumprod" else "sum += v;", wrong_formula="sum = v;")
-                store(code, stage, "sum", at)
+            add_scan_step(code, stage, "sum")
+
+
+def _scanned(stage: Stage) -> tuple[str, str]:
+    """The next value of a scan, and where its result lies."""
+    assert stage.main is not None
+    rows = rows_of(stage)
+    at = rows.at.replace(" n", f" ({rows.length} - 1 - n)", 1) if stage.name == "reverse_cumsum" else rows.at
+    value = f"{stage.source}[{at}]"
+    return f"({stage.main.second}[{at}] ? {value} : 0)" if stage.name == "masked_cumsum" else value, at
+
+
+def add_scan_step(code: Code, stage: Stage, total: str) -> None:
+    """Element ``n`` of row ``r``: the running ``total`` goes on, and is the result."""
+    value, at = _scanned(stage)
+    code.add(f"real v = {value};")
+    if stage.name == "exclusive_cumsum":
+        store(code, stage, total, at, wrong_formula=f"{total} + v")
+        code.add(f"{total} += v;")
+    else:
+        code.add(f"{total} {'*' if stage.name == 'cumprod' else '+'}= v;", wrong_formula=f"{total} = v;")
+        store(code, stage, total, at)
 
 
 def _warp_scan(code: Code, stage: Stage, value: str, at: str, length: str) -> None:
