@@ -102,9 +102,8 @@ class Sums:
 
 
 @contextmanager
-def _results(code: Code, stage: Stage, mode: Mode, name: str) -> Iterator[Sums]:
+def _results(code: Code, dims: Dims, num: int, mode: Mode, name: str) -> Iterator[Sums]:
     """Results one by one, or by lines."""
-    dims, num = stage.out_dims, _num_axes(stage)
     letters = "rm"[num - len(dims.names) :] + _letters(num, _OUT)
     if mode.slots.get("order") != "line":
         with mode.results(code, dims.total):
@@ -136,16 +135,17 @@ def pool(code: Code, stage: Stage, mode: Mode) -> None:
     assert stage.main is not None
     num, dims, top = _num_axes(stage), stage.out_dims, stage.name.startswith("max")
     adaptive = stage.name == "adaptive_avg_pool"
-    with _results(code, stage, mode, "acc") as acc:
+    if num == len(dims.names) - 2:  # a channel of a sample is as any other
+        dims = Dims((product(dims.names[:2]), *dims.names[2:]), (dims.sizes[0] * dims.sizes[1], *dims.sizes[2:]))
+    with _results(code, dims, num, mode, "acc") as acc:
         acc.begin(code, "-3e38f" if top else "0")
-        row = "m" if num == len(dims.names) - 1 else f"(r * {dims.names[1]} + m)"
         with ExitStack() as taps:
             places = [
                 _adaptive(code, taps, stage, axis, num) if adaptive else _enter(code, taps, stage, axis, num)
                 for axis in range(num)
             ]
             taps.enter_context(acc.each(code))
-            code.add(f"real e = {stage.source}[{offset(stage, row, places)}];")
+            code.add(f"real e = {stage.source}[{offset(stage, 'm', places)}];")
             add = f"{acc.value} = e > {acc.value} ? e : {acc.value};" if top else f"{acc.value} += e;"
             code.add(add, wrong_formula=f"{acc.value} = e;")
         with acc.each(code):
@@ -186,7 +186,7 @@ def conv(code: Code, stage: Stage, mode: Mode) -> None:
     depthwise = stage.name == "depthwise_conv2d"
     groups = int(attrs.get("groups", 1))
     start, wrong = (f"{bias[0]}[m]", {"op_left_out": "0"}) if bias else ("0", {})
-    with _results(code, stage, mode, "sum") as sums:
+    with _results(code, stage.out_dims, num, mode, "sum") as sums:
         sums.begin(code, start, **wrong)
         row = f"(r * {stage.in_dims.names[1]} + m)" if depthwise else None
         with ExitStack() as taps:
