@@ -83,8 +83,8 @@ def _remember(cache: Path, added: dict[str, str]) -> None:
 
 STEP_VERSIONS = {
     "tasks": 1,
-    "base_model": 3,
-    "past": 1,
+    "base_model": 4,
+    "past": 2,
     "random_model": 1,
     "rollout": 2,
     "ceiling": 1,
