@@ -18,7 +18,8 @@ from kevin.train import ranks, school, training
 from kevin.train.pretrained import load_pretrained, unpack_weights
 from kevin.train.school_batches import Sample, ahead, cut, deal, encode, school_batches, summed_loss
 from kevin.writer import corpus
-from kevin.writer.corpus import Writers
+from kevin.writer.corpus import Lessons, Writers
+from kevin.writer.evaluated import Evaluated
 from kevin.writer.transcripts import transcripts
 
 pytestmark = pytest.mark.usefixtures("one_thread")
@@ -49,7 +50,7 @@ def taught(folder, small_tasks, tmp_path_factory):
     """What six steps with a writing process leave."""
     out = tmp_path_factory.mktemp("taught") / "base_model"
     study = make_study(folder, **SIX_STEPS)
-    with Writers(study, small_catalog()) as writers:
+    with Writers(study, Lessons(small_catalog(), Evaluated())) as writers:
         school.train_school(study, writers, out)
     return out
 
