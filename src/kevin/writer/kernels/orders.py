@@ -16,13 +16,13 @@ from kevin.writer.kernels.rows import rows_of
 from kevin.writer.kernels.stages import Stage
 from kevin.writer.slots import parallel, simd
 
-PRODUCTS = ("rows4", "rows8", "axpy", "tile")
-"""Those of products but the plainest."""
+ORDERED = ("rows4", "rows8", "axpy", "tile", "sweep", "lanes")
+"""Orders that are written here; a window's lines and what is plain stand where the loops do."""
 
 
 def orders(stage: Stage) -> tuple[str, ...]:
     """How a stage's loops may be ordered, the plainest first; nothing where there is no choice."""
-    if can_be_swept(stage):
+    if _can_be_swept(stage):
         return ("columns", "sweep")
     if stage.main and stage.main.kind == "scan" and stage.name != "cumprod":
         rows = rows_of(stage)
@@ -46,8 +46,18 @@ def orders(stage: Stage) -> tuple[str, ...]:
 
 
 def ordered(code: Code, stage: Stage, mode: Mode) -> None:
-    """A product in any order but one dot product after the other."""
-    of, order = product_of(stage), mode.slots["order"]
+    """A stage in one of these orders."""
+    match mode.slots["order"]:
+        case "sweep":
+            _sweep(code, stage)
+        case "lanes":
+            _lanes(code, stage)
+        case order:
+            _product(code, stage, order)
+
+
+def _product(code: Code, stage: Stage, order: str) -> None:
+    of = product_of(stage)
     with loop(code, "g", of.g, parallel()) if of.g != "1" else nullcontext():
         outer = parallel() if of.g == "1" else None
         if order == "axpy":
@@ -113,7 +123,7 @@ def _tiles(code: Code, stage: Stage, of: Product, outer: str | None) -> None:
             result(code, stage, of, "sum[u][v]")
 
 
-def lanes(code: Code, stage: Stage) -> None:
+def _lanes(code: Code, stage: Stage) -> None:
     """A running sum of eight rows side by side."""
     rows = rows_of(stage)
     with _steps(code, "m0", rows.num, 8, parallel()):
@@ -124,7 +134,7 @@ def lanes(code: Code, stage: Stage) -> None:
             add_scan_step(code, stage, "sum[u]")
 
 
-def can_be_swept(stage: Stage) -> bool:
+def _can_be_swept(stage: Stage) -> bool:
     """Whether a stage adds up, or compares, rows that lie side by side."""
     if stage.name not in ("sum_dim", "mean_dim", "max_dim", "min_dim"):
         return False
@@ -140,7 +150,7 @@ def _swept(stage: Stage) -> tuple[Dims, Dims, Dims]:
     return before, reduced, after
 
 
-def sweep(code: Code, stage: Stage) -> None:
+def _sweep(code: Code, stage: Stage) -> None:
     """A reduction of rows that lie side by side: all of them step by step, in memory's order."""
     before, reduced, after = _swept(stage)
     length, inner = wrapped(reduced.total), wrapped(after.total)

@@ -87,12 +87,8 @@ def _cpp(spec: TaskSpec, plan: Program, slots: Slots) -> Code:
 def _add_loops(code: Code, stage: Stage, mode: Mode) -> None:
     if stage.name == "frobenius_norm":
         _whole_norm(code, stage)
-    elif mode.slots.get("order") in orders.PRODUCTS:
+    elif mode.slots.get("order") in orders.ORDERED:
         orders.ordered(code, stage, mode)
-    elif mode.slots.get("order") == "sweep":
-        orders.sweep(code, stage)
-    elif mode.slots.get("order") == "lanes":
-        orders.lanes(code, stage)
     elif reduces.is_mean(stage):
         code.add("double total = 0;", uninitialised="double total;")
         _row_emitter(stage)(code, stage, mode)
