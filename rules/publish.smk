@@ -1,15 +1,11 @@
+OF_TASKS = ("tasks", "baselines")
+
+
 rule publish:
     """Answers, kernels and all else of which others make each table again and judge each kernel again, with the trained
     models and a model card."""
     input:
-        tasks="<results>/tasks.parquet",
-        scores=targets.scores,
-        turns=targets.turns,
-        search=targets.shown_search,
-        baselines=targets.baselines,
-        trainings=targets.trainings,
-        tables=targets.tables,
-        model=expand("<results>/policies/{run}", run=targets.runs),
+        **targets.published,
     output:
         directory("<results>/published"),
     log:
@@ -20,10 +16,15 @@ rule publish:
         **LIGHT,
     params:
         **OF_REPORT,
-        files=lambda wildcards, input: options(
-            input, "scores", "turns", "search", "tables", "model", "trainings"
+        files=options(
+            targets.published,
+            *(name for name in targets.published if name not in OF_TASKS),
+        ),
+        of_tasks=options(
+            targets.published,
+            *(name for name in OF_TASKS if name in targets.published),
         ),
         store=STORE,
     shell:
         "kevin --log {log:q} publish --config {params.config:q} {params.files}"
-        " --tasks {input.tasks:q} --baselines {input.baselines:q} --store {params.store:q} --out {output:q}"
+        " {params.of_tasks} --store {params.store:q} --out {output:q}"

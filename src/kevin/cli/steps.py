@@ -191,7 +191,7 @@ def publish(
     turns: ManyTurnsOption,
     tasks: TasksOption,
     store: StoreOption,
-    baselines: Annotated[Path, file("What `kevin baselines` wrote.")],
+    baselines: BaselinesOption = None,
     search: SearchOption = None,
     summaries: SummariesOption = None,
     tables: Annotated[list[Path] | None, file("A table; repeatable.")] = None,
