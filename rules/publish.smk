@@ -28,3 +28,20 @@ rule publish:
     shell:
         "kevin --log {log:q} publish --config {params.config:q} {params.files}"
         " {params.of_tasks} --store {params.store:q} --out {output:q}"
+
+
+rule compare_replicates:
+    """The declared comparison, over all replicates that have published their answers here."""
+    input:
+        published=replicates.finished(),
+    output:
+        f"{replicates.FOLDER}/tables/primary.csv",
+    log:
+        f"{replicates.FOLDER}/logs/compare_replicates.log",
+    resources:
+        **LIGHT,
+    params:
+        code=OF_REPORT["code"],
+        files=lambda wildcards, input: repeat("--published", input.published),
+    shell:
+        "kevin --log {log:q} replicates {params.files} --out {output:q}"

@@ -101,10 +101,11 @@ def test_a_replicate_is_one_seed_of_one_arm_from_its_base_model_to_its_kernels(s
     assert not re.findall(rf"results/(?!replicates/{arm}-3/)\S+", said)
 
 
-def test_replicates_are_asked_for_by_arm(snakemake: Run) -> None:
+def test_replicates_are_asked_for_by_arm_and_compared_by_the_laptop_s_configuration(snakemake: Run) -> None:
     run = snakemake("--dry-run", "--configfile", ROOT / "config/gpu.yaml", ROOT / "config/replicates.yaml")
     assert run.returncode != 0
     assert "--config seed=1 arm=NAME, of rl_multi, rl_multi_paper, rl_single" in run.stdout + run.stderr
+    assert jobs(snakemake("--dry-run", "results/replicates/tables/primary.csv")) == {"compare_replicates": 1}
 
 
 def test_a_pretraining_s_gpus_judge_what_it_goes_on_from(snakemake: Run, tmp_path: Path) -> None:

@@ -221,6 +221,19 @@ def publish(
     )
 
 
+def replicates(
+    out: OutOption,
+    published: Annotated[
+        list[Path] | None, folder("What `kevin publish` wrote of one seed of one arm; repeatable.")
+    ] = None,
+) -> None:
+    """Write the table of a comparison that was declared before it was run, over all its replicates."""
+    from kevin.core.files import write_csv
+    from kevin.report.replicates import read_replicates, replicates_table
+
+    write_csv(out, replicates_table(*read_replicates(published or [])))
+
+
 def tables(
     published: Annotated[Path, folder("A folder of `kevin publish`.")],
     out_dir: Annotated[Path, folder("Gets each table's .csv, .md and .tex.")],
@@ -354,6 +367,7 @@ COMMANDS: dict[str, Callable[..., None]] = {
     "ceiling": ceiling,
     "score": score,
     "publish": publish,
+    "replicates": replicates,
     "tables": tables,
     "table": table,
     "figure": figure,
