@@ -169,7 +169,8 @@ def replicates_table(replicates: Sequence[Replicate], study: Study) -> pd.DataFr
         study: what all replicates share; it has the endpoint (``report.primary``).
     """
     found = Found(replicates, study)
-    return pd.DataFrame([found.row(*asked) for asked in _asked(study)], columns=COLUMNS)
+    asked = sorted(_asked(study), key=lambda row: (PRIMARY, SECONDARY, EXPLORATORY).index(row[0]))
+    return pd.DataFrame([found.row(*row) for row in asked], columns=COLUMNS)
 
 
 def _asked(study: Study) -> Iterator[tuple[str, str, Side, Side]]:
