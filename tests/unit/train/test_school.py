@@ -12,7 +12,7 @@ from school_fixtures import WritesHere, make_study, save_pretrained_model, short
 from transformers import AutoModelForCausalLM, AutoTokenizer
 from writer_fixtures import small_catalog
 
-from golden import same_numbers
+from golden import same_losses
 from kevin.core.errors import ConfigError, DeviceError, HarnessError
 from kevin.train import ranks, school, training
 from kevin.train.pretrained import load_pretrained, unpack_weights
@@ -149,7 +149,7 @@ def test_its_losses_are_the_golden_ones(taught):
     records = records_of(taught)
     found = {name: [r[name] for r in records] for name in ("loss", "grad_norm", "num_answer_tokens")}
     found["held_out_loss"] = [r["held_out_loss"] for r in records if "held_out_loss" in r]
-    same_numbers("losses/school.json", found, rel=1e-3)
+    same_losses("base_model", "losses/school.json", found, rel=1e-3)
 
 
 def test_a_school_may_start_from_unpacked_weights(folder, taught, tmp_path, monkeypatch):
