@@ -34,8 +34,8 @@ COLUMNS = [
     *with_ends("difference"),
     *("detectable", "num_seeds", "num_seeds_declared", "num_tasks", "num_unjudged"),
 ]
-_OWN = ("seed", "results", "evaluate")
-"""Keys of the configuration in which replicates differ."""
+_OWN = {"seed", "results", "evaluate", "pool"}
+"""Keys of the configuration in which replicates may differ; and whence the frozen tasks come."""
 
 
 class Replicate(NamedTuple):
@@ -95,7 +95,7 @@ def read_replicates(folders: Sequence[Path]) -> tuple[list[Replicate], Study]:
 
 def _common(study: Study) -> dict[str, Any]:
     """The settings that all replicates share; paths in their own folder count as one."""
-    dumped = study.model_dump(mode="json", exclude={*_OWN})
+    dumped = study.model_dump(mode="json", exclude={**dict.fromkeys(_OWN, True), "tasks": {"kernelbench": {"path"}}})
     for policy in dumped["policies"].values():
         policy["model"] = policy["model"].replace(study.results, "<results>", 1)
     return dumped
