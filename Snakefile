@@ -37,7 +37,4 @@ rule all:
     """Every table and figure, and the page that shows them."""
     default_target: True
     input:
-        "<results>/report.html",
-        targets.tables,
-        targets.figures,
-        "<results>/published",
+        targets.deliverables,

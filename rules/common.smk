@@ -15,13 +15,15 @@ from kevin.core.errors import KevinError
 from kevin.report.captions import caption_of, captions, labels_of
 from kevin.report.catalogue import FIGURES, REPLACED, reads
 from kevin.report.recipes import CEILING
-from kevin.workflow import given
+from kevin.workflow import given, replicates
 from kevin.workflow.digests import StudyDigests, code_digest
 from kevin.workflow.folder import changed_settings, listed
 from kevin.workflow.targets import Targets, options, repeat
 
 # Not a setting of the study: whether it may take the place of a finished one with other settings.
 MAY_REPLACE = bool(config.pop("replace", False))
+# Nor is this: which training, of a configuration that is made arm by arm.
+ARM = config.pop("arm", None)
 # In the order in which they are laid over each other; Snakemake lists those of the command line first.
 layers = sorted(workflow.configfiles, key=workflow.overwrite_configfiles.__contains__)
 origin = " + ".join(map(str, layers)) or "the configuration"
@@ -43,9 +45,9 @@ def refusing(place=None):
 
 
 with refusing():
-    study = validate_study(plain(config), origin)
+    study = validate_study(replicates.of_arm(plain(config), ARM), origin)
 with refusing(origin):
-    targets = Targets(study)
+    targets = Targets(study, ARM)
 digests = StudyDigests(study)
 
 CONFIG = f"{study.results}/config.yaml"

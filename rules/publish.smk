@@ -1,15 +1,11 @@
+OF_TASKS = ("tasks", "baselines")
+
+
 rule publish:
     """Answers, kernels and all else of which others make each table again and judge each kernel again, with the trained
     models and a model card."""
     input:
-        tasks="<results>/tasks.parquet",
-        scores=targets.scores,
-        turns=targets.turns,
-        search=targets.shown_search,
-        baselines=targets.baselines,
-        trainings=targets.trainings,
-        tables=targets.tables,
-        model=expand("<results>/policies/{run}", run=targets.runs),
+        **targets.published,
     output:
         directory("<results>/published"),
     log:
@@ -20,10 +16,32 @@ rule publish:
         **LIGHT,
     params:
         **OF_REPORT,
-        files=lambda wildcards, input: options(
-            input, "scores", "turns", "search", "tables", "model", "trainings"
+        files=options(
+            targets.published,
+            *(name for name in targets.published if name not in OF_TASKS),
+        ),
+        of_tasks=options(
+            targets.published,
+            *(name for name in OF_TASKS if name in targets.published),
         ),
         store=STORE,
     shell:
         "kevin --log {log:q} publish --config {params.config:q} {params.files}"
-        " --tasks {input.tasks:q} --baselines {input.baselines:q} --store {params.store:q} --out {output:q}"
+        " {params.of_tasks} --store {params.store:q} --out {output:q}"
+
+
+rule compare_replicates:
+    """The declared comparison, over all replicates that have published their answers here."""
+    input:
+        published=replicates.finished(),
+    output:
+        f"{replicates.FOLDER}/tables/primary.csv",
+    log:
+        f"{replicates.FOLDER}/logs/compare_replicates.log",
+    resources:
+        **LIGHT,
+    params:
+        code=OF_REPORT["code"],
+        files=lambda wildcards, input: repeat("--published", input.published),
+    shell:
+        "kevin --log {log:q} replicates {params.files} --out {output:q}"

@@ -88,6 +88,26 @@ def test_the_audit_trains_each_run_and_looks_at_its_kernels(snakemake: Run) -> N
     assert jobs(run) == {"table_judge_errors": 1} and "/tests/mutants" in run.stdout + run.stderr
 
 
+@pytest.mark.parametrize("arm", ["rl_single", "rl_multi", "rl_multi_paper"])
+def test_a_replicate_is_one_seed_of_one_arm_from_its_base_model_to_its_kernels(snakemake: Run, arm: str) -> None:
+    layers = ("--configfile", ROOT / "config/gpu.yaml", ROOT / "config/replicates.yaml")
+    run = snakemake("--dry-run", "-p", *layers, "--config", "seed=3", f"arm={arm}")
+    found, said = jobs(run), run.stdout + run.stderr
+    once = {"build_tasks", "judge_past", "train_base_model", "train_policy", "run_rollouts", "publish"}
+    assert {found[rule] for rule in once} == {1} and (found["run_search"], found["score_turns"]) == (2, 3)
+    assert not {"judge_ceiling", "measure_baselines", "make_table", "draw_figure", "write_report"} & found.keys()
+    assert set(re.findall(r"--(?:run|policy) (\w+)", said)) == {arm, "base"}
+    assert set(re.findall(r"--out (\S+?)/(?:\w|-|\.)+$", said, re.MULTILINE)) >= {f"results/replicates/{arm}-3"}
+    assert not re.findall(rf"results/(?!replicates/{arm}-3/)\S+", said)
+
+
+def test_replicates_are_asked_for_by_arm_and_compared_by_the_laptop_s_configuration(snakemake: Run) -> None:
+    run = snakemake("--dry-run", "--configfile", ROOT / "config/gpu.yaml", ROOT / "config/replicates.yaml")
+    assert run.returncode != 0
+    assert "--config seed=1 arm=NAME, of rl_multi, rl_multi_paper, rl_single" in run.stdout + run.stderr
+    assert jobs(snakemake("--dry-run", "results/replicates/tables/primary.csv")) == {"compare_replicates": 1}
+
+
 def test_a_pretraining_s_gpus_judge_what_it_goes_on_from(snakemake: Run, tmp_path: Path) -> None:
     overlay = tmp_path / "three.yaml"
     overlay.write_text("base_model: {pretraining: {num_gpus: 3}}\n")

@@ -191,7 +191,7 @@ def publish(
     turns: ManyTurnsOption,
     tasks: TasksOption,
     store: StoreOption,
-    baselines: Annotated[Path, file("What `kevin baselines` wrote.")],
+    baselines: BaselinesOption = None,
     search: SearchOption = None,
     summaries: SummariesOption = None,
     tables: Annotated[list[Path] | None, file("A table; repeatable.")] = None,
@@ -219,6 +219,19 @@ def publish(
         tables=tables or [],
         models=models or [],
     )
+
+
+def replicates(
+    out: OutOption,
+    published: Annotated[
+        list[Path] | None, folder("What `kevin publish` wrote of one seed of one arm; repeatable.")
+    ] = None,
+) -> None:
+    """Write the table of a comparison that was declared before it was run, over all its replicates."""
+    from kevin.core.files import write_csv
+    from kevin.report.replicates import read_replicates, replicates_table
+
+    write_csv(out, replicates_table(*read_replicates(published or [])))
 
 
 def tables(
@@ -354,6 +367,7 @@ COMMANDS: dict[str, Callable[..., None]] = {
     "ceiling": ceiling,
     "score": score,
     "publish": publish,
+    "replicates": replicates,
     "tables": tables,
     "table": table,
     "figure": figure,

@@ -34,7 +34,7 @@ def build(
     study = load_config(config)
     from kevin.core.files import write_tasks
     from kevin.tasks.build import build_tasks
-    from kevin.tasks.kernelbench import write_split
+    from kevin.tasks.frozen import write_split
 
     tasks = build_tasks(study)
     write_tasks(out, tasks, study_provenance(study))

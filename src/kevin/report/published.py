@@ -94,8 +94,8 @@ def publish(
     turns: Sequence[Path],
     search: Sequence[Path],
     tasks: Path,
-    baselines: Path,
     store: Path,
+    baselines: Path | None = None,
     summaries: Sequence[Path] = (),
     tables: Sequence[Path] = (),
     models: Sequence[Path] = (),
@@ -106,6 +106,7 @@ def publish(
         scores, turns: of all policies and held-out splits, the ceiling among them.
         search: rollouts of strategies, where there are any.
         store: the verdicts, which have the times.
+        baselines: of what tables compare with PyTorch's compiler.
         summaries: of the trainings behind these; ``metrics.jsonl`` is taken from beside each.
         tables: CSV files; Markdown and LaTeX are taken from beside each. The card shows ``primary``.
         models: folders, of which the adapter is taken where they have one. Files are linked where the system can.
@@ -119,7 +120,8 @@ def publish(
         frames = [read_scores(scores, study), *(r.scores.assign(strategy=r.strategy) for r in played)]
         write_answers(pd.concat(frames, ignore_index=True), files.answers, machines(scores, study), study)
         write_seconds(played, folder / SECONDS)
-        write_csv(files.baselines, read_parquet(baselines, "baselines")[0])
+        if baselines is not None:
+            write_csv(files.baselines, read_parquet(baselines, "baselines")[0])
         judged = read_metadata(scores[0], KIND).get("rollouts", {})
         kernels = kernels_frame((turn for path in (*turns, *search) for turn in read_turns(path)[0]), store)
         write_parquet(files.kernels, kernels, KERNELS, _origin(judged), compression="zstd")

@@ -5,6 +5,7 @@ from __future__ import annotations
 import logging
 import random
 from collections.abc import Collection, Iterator, Sequence
+from pathlib import Path
 
 from kevin.core.config import Study
 from kevin.core.errors import ConfigError, TaskError
@@ -13,6 +14,7 @@ from kevin.tasks.catalog import Size, catalog
 from kevin.tasks.compose import compose
 from kevin.tasks.filters import check_task
 from kevin.tasks.format import SpecError, inspect_task
+from kevin.tasks.frozen import FrozenTasks, read_frozen
 from kevin.tasks.kernelbench import (
     TRAINED_LEVELS,
     find_tasks,
@@ -134,9 +136,10 @@ def _held_out(study: Study) -> list[Task]:
 
 def _unseen(study: Study, exclude: Sequences = frozenset()) -> list[Task]:
     """Composed tasks of the evaluation; drawn first, so that they do not depend on how many are trained on."""
+    frozen = _frozen(study)
     return composed_tasks(
         study.tasks.num_eval_level2,
-        2 * study.seed + 1,
+        2 * (frozen.seed if frozen else study.seed) + 1,
         study.task_size,
         exclude=exclude,
         num_threads=study.judge.num_threads,
@@ -171,7 +174,14 @@ def _from_kernelbench(study: Study) -> list[tuple[Task, str]]:
                 f"tasks.kernelbench.levels: no held-out task of level {level} can be used with dialect "
                 f"{study.dialect}; take the level out, or set dialect: load_inline"
             )
-    return [*usable, *((t, "unseen") for t in _new(study, tasks))]
+    pairs = [*usable, *((t, "unseen") for t in _new(study, tasks))]
+    if frozen := _frozen(study):
+        frozen.check(pairs)
+    return pairs
+
+
+def _frozen(study: Study) -> FrozenTasks | None:
+    return read_frozen(Path(study.tasks.frozen)) if study.tasks.frozen else None
 
 
 def _from_folder(study: Study) -> list[tuple[Task, str]]:
@@ -190,10 +200,11 @@ def _from_folder(study: Study) -> list[tuple[Task, str]]:
 
 def _split(tasks: Sequence[Task], study: Study) -> list[tuple[Task, str]]:
     """As `split`, or held out as they are named. Raises ConfigError for a name that no task, or several, have."""
-    source, case = study.tasks.kernelbench, study.tasks.case_study
-    if not source.held_out:
+    source, case, frozen = study.tasks.kernelbench, study.tasks.case_study, _frozen(study)
+    named = tuple(frozen.of_kernelbench) if frozen else source.held_out
+    if not named:
         return split(tasks, source.num_train_per_level, study.seed, held_out=(case,))
-    held_out = find_tasks(source.held_out, tasks) | {t.id for t in tasks if t.level not in TRAINED_LEVELS}
+    held_out = find_tasks(named, tasks) | {t.id for t in tasks if t.level not in TRAINED_LEVELS}
     if case in {t.id for t in tasks} - held_out:
         raise ConfigError(f"tasks.case_study {case!r} is trained on: put it into tasks.kernelbench.held_out, too")
     if empty := {t.level for t in tasks} - {t.level for t in tasks if t.id in held_out}:

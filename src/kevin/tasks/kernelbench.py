@@ -14,11 +14,8 @@ import unicodedata
 from collections.abc import Collection, Iterable, Sequence
 from pathlib import Path
 
-import yaml
-
 from kevin.core.config import KernelBenchSource
 from kevin.core.errors import ConfigError, DataError, UsageError
-from kevin.core.files import write_text
 from kevin.core.identity import content_digests
 from kevin.core.texts import read_text
 from kevin.core.types import Task, digest
@@ -314,12 +311,3 @@ def split(
             )
         train.update(random.Random(f"kevin split of level {level}, seed {seed}").sample(free, num_train_per_level))
     return [(t, "train" if t.id in train else f"level{t.level}") for t in tasks]
-
-
-def write_split(path: Path, tasks: Sequence[tuple[Task, str]], seed: int) -> None:
-    """The split as a readable YAML file: for each part its tasks with names and digests."""
-    parts: dict[str, dict[str, str]] = {}
-    for task, part in tasks:
-        parts.setdefault(part, {})[task.id] = f"{task.name} {task.digest[:16]}"
-    content = {"seed": seed, "set": set_digest(t for t, _ in tasks), "parts": parts}
-    write_text(path, yaml.safe_dump(content, sort_keys=False, width=120))

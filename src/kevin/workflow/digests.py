@@ -49,12 +49,15 @@ class StudyDigests:
         return step_digest(STEP_VERSIONS["tasks"], s.tasks, s.task_size, *rest)
 
     def _task_files(self) -> dict[str, Any]:
-        """What the tasks are read from, where that is a folder of the user's."""
-        if self._study.tasks.source == "catalog":
+        """What the tasks are read from, where that is a folder of the user's, and which are held out where a file says
+        that."""
+        tasks = self._study.tasks
+        if tasks.source == "catalog":
             return {}
         from kevin.tasks.kernelbench import source_digests
 
-        return dict(source_digests(self._study.tasks.kernelbench))
+        frozen = content_digests(Path(tasks.frozen)) if tasks.frozen else {}
+        return dict(source_digests(tasks.kernelbench)) | frozen
 
     @cached_property
     def judge(self) -> str:

@@ -39,11 +39,15 @@ Files = dict[str, list[str]]
 class Targets:
     """Of one study. Every file stands in its folder of results."""
 
-    def __init__(self, study: Study) -> None:
-        """Raises ConfigError for a policy whose files would be those of the ceiling."""
+    def __init__(self, study: Study, arm: str | None = None) -> None:
+        """``arm``: of replicates, whose answers and kernels are all that is made (`kevin.workflow.replicates`).
+
+        Raises:
+            ConfigError: a policy whose files would be those of the ceiling.
+        """
         if CEILING in study.policies:
             raise ConfigError(f"policies.{CEILING}: this name is taken by the ceiling of the tables; choose another")
-        self._study = study
+        self._study, self._arm = study, arm
 
     def _file(self, name: str) -> str:
         return f"{self._study.results}/{name}"
@@ -159,6 +163,14 @@ class Targets:
     def _trained(self, runs: Iterable[str]) -> list[str]:
         return [self._file(f"train/{run}/summary.json") for run in runs]
 
+    @cached_property
+    def deliverables(self) -> list[str]:
+        """All that a study is made for."""
+        published = self._file("published")
+        if self._arm is not None:
+            return [published]
+        return [self._file("report.html"), *self.tables, *self.figures, published]
+
     # --- of what a file is made ---------------------------------------------------------------------------------
 
     def check(self, policy: str) -> list[str]:
@@ -186,6 +198,28 @@ class Targets:
             files["past_tasks"] = [self._file("past/tasks.parquet")]
             files["past"] = [self._file("past/written/turns.parquet")]
         return files
+
+    @cached_property
+    def published(self) -> Files:
+        """Of what the folder to publish is made."""
+        if self._arm is not None:
+            return {
+                "tasks": [self.tasks],
+                "scores": [self._file(f"scores/{self._arm}-{split}.parquet") for split in self.splits],
+                "turns": [self.rollout(self._arm, split) for split in self.splits],
+                "search": self.shown_search,
+                "trainings": self.trainings,
+            }
+        return {
+            "tasks": [self.tasks],
+            "scores": self.scores,
+            "turns": self.turns,
+            "search": self.shown_search,
+            "baselines": [self.baselines],
+            "trainings": self.trainings,
+            "tables": self.tables,
+            "model": [self._file(f"policies/{run}") for run in self.runs],
+        }
 
     def of_table(self, name: str) -> Files:
         """What a table is made of."""

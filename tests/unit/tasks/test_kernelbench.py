@@ -11,6 +11,7 @@ import yaml
 from kevin.core.config import KernelBenchSource
 from kevin.core.errors import ConfigError, DataError
 from kevin.tasks import kernelbench as kb
+from kevin.tasks.frozen import write_split
 from kevin.tasks.ops import call, render_module
 
 NUM = 12
@@ -115,7 +116,7 @@ def test_split(checkout, tmp_path):
     assert pairs == kb.split(tasks, 9, seed=0, held_out=["kb/1/3"])
     assert pairs != kb.split(tasks, 9, seed=1, held_out=["kb/1/3"])
     path = tmp_path / "split.yaml"
-    kb.write_split(path, pairs, seed=0)
+    write_split(path, pairs, seed=0)
     written = yaml.safe_load(path.read_text())
     assert {p: list(ids) for p, ids in written["parts"].items()} == parts
     with pytest.raises(ConfigError, match=r"num_train_per_level is 12, but level 1 has 12 tasks"):

@@ -43,3 +43,7 @@ class TasksConfig(Settings):
     """Id of the task whose best trajectory is told turn by turn; always held out."""
     kernelbench: KernelBenchSource = KernelBenchSource()
     """Where KernelBench's tasks come from."""
+    frozen: str | None = None
+    """For ``kernelbench``: a file with the held-out tasks and their digests, in the form of ``split.yaml`` (all others
+    train), and the seed of which new fused tasks are drawn, so that they are the same for every ``seed``. A task that
+    is not as it was frozen is refused."""

@@ -1,0 +1,192 @@
+"""The table of replicates: arms of a comparison that was declared before it was run, each seed a pipeline of its own.
+
+Every number is a mean over tasks and seeds of differences between two ways of spending a task's kernels, both of the
+same seed. Each way holds exactly the declared number of kernels, so that a task's value is that of the best of them:
+nothing is drawn.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Iterator, Mapping, Sequence
+from pathlib import Path
+from typing import Any, NamedTuple
+
+import numpy as np
+import pandas as pd
+
+from kevin.core.config import Study, load_study
+from kevin.core.errors import DataError
+from kevin.core.identity import differences
+from kevin.report import metrics
+from kevin.report.metrics import Shape, mean_estimate, smallest_shown, with_ends
+from kevin.report.published import Published
+from kevin.report.recipes import by_seed
+from kevin.report.scores import read_answers
+
+DECLARED = {"rl_single": 6, "rl_multi": 6, "rl_multi_paper": 2}
+"""Seeds of each arm (docs/replicates.md)."""
+FIRST_ANSWERS = "parallel"
+"""The strategy by which first answers are drawn, of an arm and of its base model."""
+MEASURES = ("log_speedup", "solved", "fast_1")
+PRIMARY, SECONDARY, EXPLORATORY = "primary", "secondary", "exploratory"
+COLUMNS = [
+    *("endpoint", "measure", "policy", "spent", "against", "against_spent"),
+    *with_ends("difference"),
+    *("detectable", "num_seeds", "num_seeds_declared", "num_tasks", "num_unjudged"),
+]
+_OWN = {"seed", "results", "evaluate", "pool"}
+"""Keys of the configuration in which replicates may differ; and whence the frozen tasks come."""
+
+
+class Replicate(NamedTuple):
+    """One seed of one arm."""
+
+    arm: str
+    seed: int
+    ways: Mapping[str, pd.DataFrame]
+    """Scores by way: ``turns`` and ``first`` of the arm, ``base``, first answers of the model that it began with."""
+
+
+class Side(NamedTuple):
+    """A policy, and how it spends a task's kernels."""
+
+    arm: str
+    way: str
+
+
+def read_replicate(folder: Path, study: Study) -> Replicate:
+    """What `kevin publish` wrote of one. Raises DataError where it is not an arm of a comparison, or not all of it."""
+    arms = [policy for policy in study.evaluate if study.made_by(policy)]
+    if len(arms) != 1:
+        raise DataError(f"{folder}: of one trained policy an arm consists, and {len(arms)} are evaluated here")
+    (arm,) = arms
+    of = {(arm, None): "turns", (arm, FIRST_ANSWERS): "first", (study.origins(arm)[-1], FIRST_ANSWERS): "base"}
+    ways: dict[str, list[pd.DataFrame]] = {}
+    for strategy, own in read_answers(Published(folder).answers, study.reward):
+        if (way := of.get((str(own["policy"].iloc[0]), strategy))) is not None:
+            ways.setdefault(way, []).append(own)
+    if lacking := sorted(set(of.values()) - ways.keys()):
+        raise DataError(f"{folder}: no answers of {', '.join(lacking)}; make it again")
+    return Replicate(arm, study.seed, {way: pd.concat(own, ignore_index=True) for way, own in ways.items()})
+
+
+def read_replicates(folders: Sequence[Path]) -> tuple[list[Replicate], Study]:
+    """All of them, and the configuration that they share, with seed 0.
+
+    Raises:
+        DataError: there is none, two are of the same seed and arm, or their configurations differ in more.
+    """
+    if not folders:
+        raise DataError("there is no finished replicate yet: docs/replicates.md says how one is made")
+    found: dict[tuple[str, int], Replicate] = {}
+    shared: Study | None = None
+    for folder in folders:
+        study = load_study([Published(folder).config], judges=False)
+        replicate = read_replicate(folder, study)
+        if (replicate.arm, replicate.seed) in found:
+            raise DataError(f"{folder}: seed {replicate.seed} of {replicate.arm} is there twice")
+        found[replicate.arm, replicate.seed] = replicate
+        if shared is not None and (other := list(differences(_common(shared), _common(study)))):
+            raise DataError(f"{folder}: made with other settings than {folders[0]}: {other[0]}")
+        shared = shared or study
+    assert shared is not None
+    return list(found.values()), shared.model_copy(update={"seed": 0})
+
+
+def _common(study: Study) -> dict[str, Any]:
+    """The settings that all replicates share; paths in their own folder count as one."""
+    dumped = study.model_dump(mode="json", exclude={**dict.fromkeys(_OWN, True), "tasks": {"kernelbench": {"path"}}})
+    for policy in dumped["policies"].values():
+        policy["model"] = policy["model"].replace(study.results, "<results>", 1)
+    return dumped
+
+
+class Found:
+    """What the ways of all replicates found, task by task."""
+
+    def __init__(self, replicates: Sequence[Replicate], study: Study) -> None:
+        primary = study.report.primary
+        self.turns = Shape(primary.trajectories, primary.turns)
+        self.first = self.turns.as_first_answers
+        self._study = study
+        self._best = {(Side(r.arm, way), r.seed): self._of(own, way) for r in replicates for way, own in r.ways.items()}
+        self._unjudged = {
+            (Side(r.arm, way), r.seed): int(own["outcome"].isna().sum())
+            for r in replicates
+            for way, own in r.ways.items()
+        }
+
+    def shape(self, side: Side) -> Shape:
+        return self.turns if side.way == "turns" else self.first
+
+    def _of(self, scores: pd.DataFrame, way: str) -> pd.DataFrame:
+        shape = self.turns if way == "turns" else self.first
+        played = scores.groupby("task_id").agg({"trajectory": "nunique", "turn": "max"})
+        if tuple(played.min()) != shape or tuple(played.max()) != shape:
+            raise DataError(f"{way}: not {shape} kernels a task, as declared")
+        best = metrics.trajectory_best(scores)
+        task = best.groupby("task_id")[["speedup", "correct"]].max().astype("float64")
+        return pd.DataFrame(
+            {
+                "log_speedup": np.log(task["speedup"].clip(lower=1.0)),
+                "solved": task["correct"],
+                "fast_1": (task["speedup"] >= 1.0).astype("float64"),
+            }
+        )
+
+    def seeds(self, *sides: Side) -> list[int]:
+        """That all sides have."""
+        own = [{seed for of, seed in self._best if of == side} for side in sides]
+        return sorted(set.intersection(*own))
+
+    def row(self, endpoint: str, measure: str, side: Side, against: Side) -> dict[str, Any]:
+        """Numbers are absent where no seed has both."""
+        seeds = self.seeds(side, against)
+        each = [self._best[side, s][measure] - self._best[against, s][measure] for s in seeds]
+        values = by_seed(each) if each else pd.DataFrame()
+        interval = mean_estimate(values, self._study).interval
+        return {
+            **{"endpoint": endpoint, "measure": measure},
+            **{"policy": _name(side), "spent": str(self.shape(side))},
+            **{"against": _name(against), "against_spent": str(self.shape(against))},
+            **interval.cells("difference"),
+            "detectable": smallest_shown(interval.low, interval.high),
+            "num_seeds": len(seeds),
+            "num_seeds_declared": min(DECLARED.get(s.arm, 0) for s in (side, against)),
+            "num_tasks": int(values.notna().any(axis=1).sum()),
+            "num_unjudged": sum(self._unjudged[of, seed] for of in (side, against) for seed in seeds),
+        }
+
+
+def _name(side: Side) -> str:
+    return f"base model of {side.arm}" if side.way == "base" else side.arm
+
+
+def replicates_table(replicates: Sequence[Replicate], study: Study) -> pd.DataFrame:
+    """The primary endpoint first, then the secondary ones, then all that is exploratory.
+
+    Args:
+        study: what all replicates share; it has the endpoint (``report.primary``).
+    """
+    found = Found(replicates, study)
+    asked = sorted(_asked(study), key=lambda row: (PRIMARY, SECONDARY, EXPLORATORY).index(row[0]))
+    return pd.DataFrame([found.row(*row) for row in asked], columns=COLUMNS)
+
+
+def _asked(study: Study) -> Iterator[tuple[str, str, Side, Side]]:
+    """Endpoint, measure and the two sides of each row."""
+    primary = study.report.primary
+    multi, single = str(primary.policy), str(primary.against)
+    others = [arm for arm in DECLARED if arm not in (multi, single)]
+    for arm in (multi, *others):
+        for measure in MEASURES:
+            secondary = SECONDARY if arm == multi else EXPLORATORY
+            endpoint = PRIMARY if (arm, measure) == (multi, MEASURES[0]) else secondary
+            yield endpoint, measure, Side(arm, "turns"), Side(single, "first")
+    for arm in (multi, single, *others):
+        endpoint = EXPLORATORY if arm in others else SECONDARY
+        own, other = ("first", "turns") if arm == single else ("turns", "first")
+        for measure in MEASURES:
+            yield endpoint, measure, Side(arm, other), Side(arm, own)
+        for measure in MEASURES:
+            yield endpoint, measure, Side(arm, own), Side(arm, "base")

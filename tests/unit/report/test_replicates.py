@@ -1,0 +1,175 @@
+"""The declared comparison: numbers recomputed by hand, pairs by seed, and what is refused."""
+
+from __future__ import annotations
+
+import math
+from pathlib import Path
+
+import numpy as np
+import pandas as pd
+import pytest
+import yaml
+from cli_fixtures import ROOT
+from report_fixtures import scored
+from typer.testing import CliRunner
+
+from kevin.cli.app import app
+from kevin.core.config import Study, load_study, validate_study
+from kevin.core.errors import DataError
+from kevin.core.files import write_csv
+from kevin.report.replicates import COLUMNS, DECLARED, Replicate, read_replicates, replicates_table
+
+CONFIG = ROOT / "config"
+TASKS = ("a", "b", "c")
+
+
+def study_of(arm: str = "rl_multi", seed: int = 0, results: str = "results/replicates") -> Study:
+    """The shipped comparison, of four kernels a task in place of 32."""
+    study = load_study([CONFIG / f"{name}.yaml" for name in ("config", "gpu", "replicates")])
+    raw = study.model_dump(mode="json", exclude={"judge": {"version"}}) | {"seed": seed, "evaluate": ["base", arm]}
+    raw["report"] |= {
+        "num_bootstrap": 500,
+        "primary": study.report.primary.model_dump() | {"trajectories": 2, "turns": 2},
+    }
+    for policy in raw["policies"].values():
+        policy["model"] = policy["model"].replace(raw["results"], results, 1)
+    return validate_study(raw | {"results": results}, "test")
+
+
+def replicate(arm: str, seed: int, turns: list[float], first: list[float], base: float = 1.0) -> Replicate:
+    """By task the speedup of the fastest kernel of each way; 0: none is correct."""
+
+    def way(speedups: list[float], shape: tuple[int, int]) -> pd.DataFrame:
+        trajectories, length = shape
+        outcomes = {}
+        for task, speedup in zip(TASKS, speedups, strict=True):
+            slower = [[0.5 * speedup or None] * length for _ in range(trajectories)]
+            slower[-1][-1] = speedup or None
+            outcomes[task] = slower
+        return scored(arm, outcomes)
+
+    ways = {"turns": way(turns, (2, 2)), "first": way(first, (4, 1)), "base": way([base] * 3, (4, 1))}
+    return Replicate(arm, seed, ways)
+
+
+def row(
+    table: pd.DataFrame, policy: str, against: str, measure: str = "log_speedup", spent: str = "2 × 2"
+) -> pd.Series:
+    found = table.query("policy == @policy and against == @against and measure == @measure and spent == @spent")
+    assert len(found) == 1
+    return found.iloc[0]
+
+
+MULTI = [
+    replicate("rl_multi", 1, turns=[2.0, 4.0, 0.5], first=[1.0, 1.0, 1.0]),
+    replicate("rl_multi", 2, turns=[8.0, 1.0, 0.0], first=[2.0, 2.0, 2.0], base=2.0),
+    replicate("rl_multi", 3, turns=[9.0, 9.0, 9.0], first=[9.0, 9.0, 9.0]),
+]
+SINGLE = [
+    replicate("rl_single", 1, turns=[1.0, 1.0, 1.0], first=[1.0, 2.0, 1.0]),
+    replicate("rl_single", 2, turns=[1.0, 1.0, 1.0], first=[2.0, 0.25, 3.0]),
+]
+
+
+def test_the_primary_endpoint_is_the_mean_over_tasks_and_paired_seeds_of_log_speed_with_eager_as_the_floor() -> None:
+    table = replicates_table([*MULTI, *SINGLE], study_of())
+    assert list(table.columns) == COLUMNS and table["endpoint"].tolist().count("primary") == 1
+    primary = table.iloc[0]
+    assert (primary["endpoint"], primary["policy"], primary["against"]) == ("primary", "rl_multi", "rl_single")
+    assert (primary["spent"], primary["against_spent"]) == ("2 × 2", "4 × 1")
+    by_seed = [
+        (math.log(2) - 0.0) + (math.log(4) - math.log(2)) + (0.0 - 0.0),
+        (math.log(8) - math.log(2)) + (0.0 - 0.0) + (0.0 - math.log(3)),
+    ]
+    assert primary["difference"] == pytest.approx(sum(by_seed) / 6)
+    assert primary["difference_low"] < primary["difference"] < primary["difference_high"]
+    half = (primary["difference_high"] - primary["difference_low"]) / 2
+    assert primary["detectable"] == pytest.approx((1.96 + 0.8416) / 1.96 * half, rel=1e-3)
+    told = primary[["num_seeds", "num_seeds_declared", "num_tasks", "num_unjudged"]]
+    assert told.tolist() == [2, 6, 3, 0], "the third seed of one arm has no counterpart"
+
+
+def test_secondary_endpoints() -> None:
+    table = replicates_table([*MULTI, *SINGLE], study_of())
+    solved, fast = (row(table, "rl_multi", "rl_single", measure) for measure in ("solved", "fast_1"))
+    assert solved["difference"] == pytest.approx(-1 / 6), "of seed 2 a task is solved by one arm alone"
+    assert fast["difference"] == pytest.approx(np.mean([0, 0, -1, 0, 1, -1]))
+    assert {solved["endpoint"], fast["endpoint"]} == {"secondary"}
+    other = row(table, "rl_multi", "rl_multi", spent="4 × 1")
+    own = [math.log(2), math.log(4), 0.0, math.log(8), 0.0, 0.0, *[math.log(9)] * 3]
+    assert other["difference"] == pytest.approx(
+        np.mean([0.0] * 3 + [math.log(2)] * 3 + [math.log(9)] * 3) - np.mean(own)
+    )
+    assert (other["num_seeds"], other["endpoint"]) == (3, "secondary")
+    gain = row(table, "rl_multi", "base model of rl_multi")
+    assert gain["difference"] == pytest.approx(np.mean(own) - np.mean([0.0, math.log(2), 0.0]))
+    assert row(table, "rl_single", "base model of rl_single", spent="4 × 1")["num_seeds"] == 2
+
+
+def test_what_could_not_be_run_is_told() -> None:
+    table = replicates_table(MULTI[:1], study_of())
+    primary, paper = table.iloc[0], row(table, "rl_multi_paper", "rl_single")
+    assert math.isnan(primary["difference"]) and (primary["num_seeds"], primary["num_seeds_declared"]) == (0, 6)
+    assert (paper["endpoint"], paper["num_seeds"], paper["num_seeds_declared"]) == ("exploratory", 0, 2)
+    assert row(table, "rl_multi", "base model of rl_multi")["num_seeds"] == 1
+    unjudged = MULTI[0].ways["turns"].assign(outcome=lambda turns: turns["outcome"].where(turns["task_id"] != "a"))
+    found = [MULTI[0]._replace(ways={**MULTI[0].ways, "turns": unjudged}), SINGLE[0]]
+    primary = replicates_table(found, study_of()).iloc[0]
+    assert (primary["num_tasks"], primary["num_unjudged"]) == (2, 4)
+    assert primary["difference"] == pytest.approx((math.log(4) - math.log(2)) / 2)
+
+
+def test_other_numbers_of_kernels_are_refused() -> None:
+    fewer = MULTI[0].ways["first"].query("trajectory > 0 or task_id == 'a'")
+    with pytest.raises(DataError, match="first: not 4 × 1 kernels a task"):
+        replicates_table([MULTI[0]._replace(ways={**MULTI[0].ways, "first": fewer})], study_of())
+
+
+def publish(root: Path, made: Replicate, **changes: object) -> Path:
+    """As `kevin publish` writes the answers and the configuration of one."""
+    results = f"{root}/{made.arm}-{made.seed}"
+    folder = Path(results, "published")
+    folder.mkdir(parents=True)
+    policies = {"turns": (made.arm, None), "first": (made.arm, "parallel"), "base": ("base", "parallel")}
+    answers = [
+        own.assign(policy=policies[way][0], strategy=policies[way][1], num_completion_tokens=1)
+        for way, own in made.ways.items()
+    ]
+    write_csv(folder / "answers.csv", pd.concat(answers).drop(columns="score"))
+    raw = study_of(made.arm, made.seed, results).model_dump(mode="json")
+    (folder / "config.yaml").write_text(yaml.safe_dump(raw | changes))
+    return folder
+
+
+def test_folders_make_the_same_table(tmp_path: Path) -> None:
+    folders = [publish(tmp_path, made) for made in (*MULTI, *SINGLE[:1])]
+    folders.append(publish(tmp_path, SINGLE[1], pool={"kernels_in_flight": 4}))
+    options = [word for folder in folders for word in ("--published", str(folder))]
+    done = CliRunner().invoke(app, ["replicates", *options, "--out", str(tmp_path / "primary.csv")])
+    assert done.exit_code == 0, done.output
+    expected = replicates_table([*MULTI, *SINGLE], study_of())
+    pd.testing.assert_frame_equal(pd.read_csv(tmp_path / "primary.csv"), expected, check_dtype=False)
+
+
+def test_folders_that_do_not_belong_together_are_refused(tmp_path: Path) -> None:
+    first = publish(tmp_path, MULTI[0])
+    for others, told in (
+        ([], "no finished replicate yet"),
+        ([first, publish(tmp_path / "again", MULTI[0])], "seed 1 of rl_multi is there twice"),
+        (
+            [first, publish(tmp_path, SINGLE[0], ceiling_kernels=99)],
+            "made with other settings .*ceiling_kernels: was 8",
+        ),
+        ([publish(tmp_path, MULTI[1], evaluate=["base"])], "of one trained policy an arm consists"),
+    ):
+        with pytest.raises(DataError, match=told):
+            read_replicates(others)
+    (first / "answers.csv").write_text(
+        "".join(line for line in (first / "answers.csv").open() if not line.startswith("base"))
+    )
+    with pytest.raises(DataError, match="no answers of base"):
+        read_replicates([first])
+
+
+def test_arms_that_are_declared_are_those_of_the_configuration() -> None:
+    assert set(DECLARED) == set(study_of().runs)

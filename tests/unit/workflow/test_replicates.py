@@ -1,0 +1,59 @@
+"""One arm of a comparison at a time: its folder, and what of a study is made for it."""
+
+from __future__ import annotations
+
+from pathlib import Path
+
+import pytest
+from workflow_fixtures import study_of
+
+from kevin.core.errors import ConfigError
+from kevin.workflow import replicates
+from kevin.workflow.replicates import of_arm
+from kevin.workflow.targets import Targets
+
+STUDY = study_of("gpu", "replicates")
+RAW = {"seed": 3, "results": "results/replicates", "evaluate": ["base", "a", "b"], "runs": {"a": {}, "b": {}}}
+
+
+def test_an_arm_has_a_folder_by_its_seed_and_is_evaluated_alone() -> None:
+    assert of_arm(RAW, "b") == RAW | {"results": "results/replicates/b-3", "evaluate": ["base", "b"]}
+    assert of_arm(RAW | {"results": "results"}, None) == RAW | {"results": "results"}
+    with pytest.raises(ConfigError, match=r"^this is made arm by arm: --config seed=1 arm=NAME, of a, b$"):
+        of_arm(RAW, None)
+    with pytest.raises(ConfigError, match=r"^there is no run c; this is made"):
+        of_arm(RAW, "c")
+
+
+def test_of_an_arm_answers_and_kernels_alone_are_made() -> None:
+    targets = Targets(STUDY, "rl_multi")
+    files = targets.published
+    assert targets.deliverables == ["results/replicates/published"]
+    assert files.keys() == {"tasks", "scores", "turns", "search", "trainings"}
+    assert [Path(path).stem for path in files["scores"]] == [f"rl_multi-{s}" for s in ("level1", "level2", "unseen")]
+    assert "baselines" in Targets(STUDY).published and len(Targets(STUDY).deliverables) > 10
+
+
+def test_arms_judge_as_many_kernels_of_as_many_tasks_in_as_many_steps() -> None:
+    trains = [STUDY.for_run(arm).train for arm in STUDY.runs]
+    assert {(t.num_steps, t.tasks_per_step, t.group_size, t.batch_size) for t in trains} == {(8, 8, 16, 128)}
+    assert {t.num_turns for t in trains} == {1, 4}
+    paper = STUDY.for_run("rl_multi_paper")
+    assert paper.rollout.history.view == "all" and not paper.reward.progress_weight
+    assert (paper.reward.returns, paper.reward.gamma) == ("sum", 0.4)
+
+
+def test_a_task_s_kernels_are_as_many_as_are_declared() -> None:
+    primary, shape = STUDY.report.primary, STUDY.rollout
+    assert primary.declared and (primary.policy, primary.against) == ("rl_multi", "rl_single")
+    assert (shape.num_trajectories, shape.num_turns) == (primary.trajectories, primary.turns) == (4, 8)
+    first = STUDY.for_strategy("base", *STUDY.search.names).rollout
+    assert (first.num_trajectories, first.num_turns) == (32, 1)
+
+
+def test_those_that_are_finished_have_published(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.chdir(tmp_path)
+    assert replicates.finished() == []
+    for name in ("b-2/published", "a-1/published", "a-2/store"):
+        (replicates.FOLDER / name).mkdir(parents=True)
+    assert replicates.finished() == [f"results/replicates/{name}/published" for name in ("a-1", "b-2")]
