@@ -11,14 +11,14 @@ from typing import TYPE_CHECKING, Annotated, Any, Literal, cast, get_args
 import typer
 
 from kevin.cli.gpus import claim_gpus
-from kevin.cli.options import ConfigOption, DeviceOption, file, folder, load_config
+from kevin.cli.options import ConfigOption, DeviceOption, checkout, file, folder, load_config
 from kevin.core.errors import TaskError, UsageError
 from kevin.core.texts import strict_json
 
 if TYPE_CHECKING:
     import pandas as pd
 
-    from kevin.cli.judge_batch import Pair
+    from kevin.api.batch import Pair
     from kevin.core.protocol import JudgeProtocol
     from kevin.core.types import Task
 
@@ -37,9 +37,7 @@ InFlightOption = Annotated[
     int, typer.Option("--kernels-in-flight", help="Sandboxes open at once on a GPU, one of them measured.", min=1)
 ]
 
-CheckoutOption = Annotated[
-    Path | None, folder("A checkout whose harness is asked about modules too; needs a GPU.", "--kernelbench")
-]
+CheckoutOption = Annotated[Path | None, checkout("A checkout whose harness is asked about modules too; needs a GPU.")]
 OwnStoreOption = Annotated[Path | None, folder("Verdicts that are not formed again. Default: OUT/store.", "--store")]
 
 
@@ -53,8 +51,6 @@ def check_checkout(checkout: Path | None, device: str) -> None:
     """Raises UsageError where KernelBench's harness cannot be asked."""
     if checkout is not None and device != "cuda":
         raise UsageError("--kernelbench: its harness needs a GPU; give --device cuda, or leave it out")
-    if checkout is not None and not checkout.is_dir():
-        raise UsageError(f"{checkout}: no such folder; --kernelbench names a checkout of KernelBench")
 
 
 @app.command("judge")
@@ -66,7 +62,7 @@ def bench_judge(
     copies: Annotated[int, typer.Option(help="How often each kernel is asked for in the warm run.", min=1)] = 4,
     rules: Annotated[str, typer.Option(help="default, none, or names separated by commas.")] = "none",
     trials: Annotated[int | None, typer.Option(help="Correctness trials.")] = None,
-    kernelbench: Annotated[Path | None, folder("A checkout whose harness judges them too.")] = None,
+    kernelbench: Annotated[Path | None, checkout("A checkout whose harness judges them too.")] = None,
     timed: Annotated[
         int,
         typer.Option("--kernelbench-timed", help="So many it times, as its scripts do; the others it checks.", min=1),
@@ -80,8 +76,8 @@ def bench_judge(
 
     Files are written with every result, so that a run which is stopped keeps what it has.
     """
+    from kevin.api.batch import read_pairs
     from kevin.api.pairs import make_protocol
-    from kevin.cli.judge_batch import read_pairs
     from kevin.core.candidate import make_kernel
     from kevin.core.config import JudgePoolConfig
     from kevin.core.files import write_text
@@ -165,7 +161,7 @@ def _print_runs(summary: dict[str, Any]) -> None:
 def bench_baselines(
     out: FolderOption,
     device: DeviceOption = None,
-    kernelbench: Annotated[Path | None, folder("Tasks of a checkout; else the own catalog.")] = None,
+    kernelbench: Annotated[Path | None, checkout("Tasks of a checkout; else the own catalog.")] = None,
     levels: LevelsOption = None,
     names: Annotated[
         list[str] | None,
@@ -320,7 +316,7 @@ def bench_errors(
 @app.command("import-baselines")
 def import_baselines(
     source: Annotated[Path, typer.Argument(metavar="JSON", help="KernelBench's baseline_time_torch.json.")],
-    kernelbench: Annotated[Path, folder("The checkout that it is of.")],
+    kernelbench: Annotated[Path, checkout("The checkout that it is of.")],
     out: Annotated[Path, file("The CSV that is written.")],
     levels: LevelsOption = None,
 ) -> None:

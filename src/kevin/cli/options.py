@@ -3,10 +3,14 @@
 from __future__ import annotations
 
 import functools
+from collections.abc import Callable
+from importlib import import_module
 from pathlib import Path
 from typing import TYPE_CHECKING, Annotated, Any, Literal
 
 import typer
+
+from kevin.core.errors import UsageError
 
 if TYPE_CHECKING:
     from kevin.core.config import Study
@@ -25,6 +29,17 @@ def file(text: str, *names: str, panel: str | None = None) -> Any:
 def folder(text: str, *names: str, panel: str | None = None) -> Any:
     """The same of a folder."""
     return typer.Option(*names, metavar="DIR", help=text, rich_help_panel=panel)
+
+
+def checkout(text: str, *, panel: str | None = None) -> Any:
+    """``--kernelbench``; refused where there is no such folder."""
+    return typer.Option("--kernelbench", metavar="DIR", help=text, rich_help_panel=panel, callback=_existing_checkout)
+
+
+def _existing_checkout(path: Path | None) -> Path | None:
+    if path is not None and not path.is_dir():
+        raise UsageError(f"{path}: no such folder; --kernelbench names a checkout of KernelBench")
+    return path
 
 
 judging = functools.partial(typer.Option, rich_help_panel=JUDGING_PANEL)
@@ -86,6 +101,29 @@ def school_config(paths: list[Path] | None) -> Study:
     study = load_config(paths)
     claim_school_gpus(study)
     return study
+
+
+def given_to(
+    target: str, configured: Callable[[list[Path] | None], Study] | None = None
+) -> Callable[[Callable[..., None]], Callable[..., None]]:
+    """A command that is a declaration alone: what it is given goes under the same names to one function of a room.
+
+    Args:
+        target: the function, ``module:name``; imported when the command runs, for it may be heavy.
+        configured: reads the study from ``config``, which the function gets in its place.
+    """
+
+    def declared(command: Callable[..., None]) -> Callable[..., None]:
+        @functools.wraps(command)
+        def run(config: list[Path] | None = None, **options: Any) -> None:
+            study = {"study": configured(config)} if configured is not None else {}
+            module, _, name = target.partition(":")
+            given = {option: value for option, value in options.items() if value is not None}
+            getattr(import_module(module), name)(**study, **given)
+
+        return run
+
+    return declared
 
 
 def study_provenance(study: Study, **extra: Any) -> dict[str, Any]:

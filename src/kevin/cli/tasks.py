@@ -9,7 +9,7 @@ from typing import TYPE_CHECKING, Annotated, Literal
 
 import typer
 
-from kevin.cli.options import DEFAULT_CONFIG, ConfigOption, OutOption, file, folder, load_config, study_provenance
+from kevin.cli.options import DEFAULT_CONFIG, ConfigOption, OutOption, checkout, file, load_config, study_provenance
 from kevin.core.errors import UsageError
 
 if TYPE_CHECKING:
@@ -111,7 +111,9 @@ def _find(name: str, file: Path, size: Literal["cpu", "gpu"]) -> Task:
 
 @app.command("coverage")
 def show_coverage(
-    kernelbench: Annotated[Path | None, folder("A checkout of KernelBench: its modules' shapes are compared.")] = None,
+    kernelbench: Annotated[
+        Path | None, checkout("A checkout of KernelBench: its modules' shapes are compared.")
+    ] = None,
 ) -> None:
     """Say how much of KernelBench's levels 1 and 2 the operators' inventory holds."""
     from kevin.tasks.kernelbench_ops import coverage

@@ -18,12 +18,11 @@ import pytest
 from cli_fixtures import BROKEN, GOOD, REFERENCE, ROOT, WRONG, kevin_here
 from typer.testing import CliRunner
 
+from kevin.api.batch import read_pairs, read_records, speedup_interval
 from kevin.api.pairs import make_protocol
 from kevin.cli import entry
 from kevin.cli.app import REPLACED, app
 from kevin.cli.config_docs import json_schema, markdown, sections
-from kevin.cli.judge_batch import read_pairs, read_records
-from kevin.cli.verdict_view import speedup_interval
 from kevin.core.candidate import guess_dialect, make_kernel
 from kevin.core.errors import DataError, UsageError
 from kevin.core.fields import field_docs

@@ -16,12 +16,11 @@ from dataclasses import dataclass
 from pathlib import Path
 from typing import Any
 
+from kevin.api.batch import judge_many, told_errors, verdict_record
 from kevin.api.pairs import make_task
-from kevin.cli.judge_batch import judge_many, told_failures
-from kevin.cli.verdict_view import verdict_record
 from kevin.core.candidate import make_kernel
-from kevin.core.config import KernelBenchSource, Study
-from kevin.core.errors import DataError, HarnessError, KevinError, UsageError
+from kevin.core.config import KernelBenchSource
+from kevin.core.errors import DataError, KevinError, UsageError
 from kevin.core.files import write_text
 from kevin.core.protocol import JudgeProtocol, TimingProtocol
 from kevin.core.provenance import device_name
@@ -60,16 +59,6 @@ class Sample:
         return self.path.name.removesuffix("_kernel.py")
 
 
-def source_of(study: Study | None, checkout: Path | None) -> KernelBenchSource:
-    """Where the tasks of a run are: in a checkout of KernelBench, else as the study says, else fetched."""
-    tasks = study.tasks.kernelbench if study else KernelBenchSource()
-    if checkout is None:
-        return tasks
-    if not checkout.is_dir():
-        raise UsageError(f"{checkout}: no such folder; --kernelbench names a checkout of KernelBench")
-    return tasks.model_copy(update={"path": str(checkout)})
-
-
 def judge_runs(
     run: Path,
     level: int,
@@ -104,8 +93,7 @@ def judge_runs(
     write_text(results.with_name(VERDICTS), "".join(line + "\n" for line in lines))
     counts = Counter(str(strict[sample].outcome) for sample in judged)
     log.info("%s: %s", results, ", ".join(f"{n} {name}" for name, n in counts.most_common()) or "no verdicts")
-    failures = [e for e in errors if isinstance(e, HarnessError)]
-    return told_failures(failures) or (UsageError.exit_code if errors else 0)
+    return told_errors(errors)
 
 
 def _judge(
@@ -113,7 +101,6 @@ def _judge(
 ) -> tuple[dict[Sample, Verdict], list[KevinError]]:
     tasks = {problem: make_task(read_text(path), str(path)) for problem, path in files.items()}
     found: dict[Sample, Verdict] = {}
-    errors: list[KevinError] = []
     pairs: dict[Sample, tuple[Task, Kernel]] = {}
     for sample in samples:
         task = tasks[sample.problem]
@@ -124,14 +111,10 @@ def _judge(
         else:
             pairs[sample] = task, make_kernel(text, str(sample.path), "load_inline", protocol)
     asked = list(pairs)
-    for judged in judge_many(list(pairs.values()), protocol, store, title=title):
-        sample = asked[judged.index]
-        if judged.verdict is not None:
-            found[sample] = judged.verdict
-        elif judged.error is not None:
-            errors.append(judged.error)
-            log.error("kevin: %s: %s", sample.name, judged.error)
-    return found, errors
+    verdicts, errors = judge_many(list(pairs.values()), protocol, store, title=title)
+    for i, error in errors.items():
+        log.error("kevin: %s: %s", asked[i].name, error)
+    return found | {asked[i]: verdict for i, verdict in verdicts.items()}, list(errors.values())
 
 
 def _not_text(task: Task, sample: Sample, message: str, protocol: JudgeProtocol) -> Verdict:
