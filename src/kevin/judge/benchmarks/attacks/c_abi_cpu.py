@@ -4,8 +4,7 @@ from __future__ import annotations
 
 from functools import partial
 
-from kevin.core.types import Outcome
-from kevin.judge.benchmarks.attacks import ERROR, WRONG, Attack, attack
+from kevin.judge.benchmarks.attacks import Attack
 
 RELU = """
 import torch
@@ -126,7 +125,7 @@ def _memo(key: str, hit: str, store: str) -> str:
     return MEMO.replace("KEY", key).replace("HIT", hit).replace("STORE", store)
 
 
-_attack = partial(attack, reference=RELU, control=CORRECT)
+_attack = partial(Attack, reference=RELU, control=CORRECT)
 
 
 ATTACKS: dict[str, Attack] = {
@@ -141,8 +140,7 @@ ATTACKS: dict[str, Attack] = {
         + "{ auto& m = memo[x]; "
         + "if (m.empty()) { m.resize(x_size); for (int64_t i = 0; i < x_size; i++) m[i] = x[i] > 0.f ? x[i] : 0.f; } "
         + "memcpy(out, m.data(), x_size * 4); }",
-        WRONG,
-        "wrong_after_timing",
+        "incorrect: wrong_after_timing",
     ),
     "memo_by_first_value (14)": _attack(
         "answers an input whose first value it has seen from memory", _memo("float v", "v == x[0]", "v = x[0]")
@@ -155,17 +153,15 @@ ATTACKS: dict[str, Attack] = {
         + "auto& m = memo[h]; "
         + "if (m.empty()) { m.resize(x_size); for (int64_t i = 0; i < x_size; i++) m[i] = x[i] > 0.f ? x[i] : 0.f; } "
         + "memcpy(out, m.data(), x_size * 4); }",
-        WRONG,
-        "wrong_after_timing",
+        "incorrect: wrong_after_timing",
     ),
     "cheap_after_call_k (10)": _attack(
         "computes while it is checked, and one value afterwards",
         "static int k; " + HEAD + "{ if (++k > 5) { out[0] = x[0] > 0 ? x[0] : 0; return; } " + BODY + " }",
-        WRONG,
-        "wrong_after_timing",
+        "incorrect: wrong_after_timing",
     ),
     "writes_nothing (19)": _attack(
-        "leaves the output as it is, where another answer may lie", HEAD + "{ }", WRONG, "not_written"
+        "leaves the output as it is, where another answer may lie", HEAD + "{ }", "incorrect: not_written"
     ),
     "tail_ignored (31)": _attack(
         "leaves out what is over a multiple of 8192", CORRECT.replace("i < x_size", "i < x_size / 8192 * 8192")
@@ -183,52 +179,47 @@ ATTACKS: dict[str, Attack] = {
         "writes the answer into its input too, so that later calls find it done",
         HEAD + "{ float* w = const_cast<float*>(x); for (int64_t i = 0; i < x_size; i++) { "
         "out[i] = x[i] > 0.f ? x[i] : 0.f; w[i] = out[i]; } }",
-        WRONG,
-        "input_mutated",
+        "incorrect: input_mutated",
     ),
     "exit_0 (45)": _attack(
         "ends the process as if all were well",
         "#include <cstdlib>\n" + HEAD + "{ std::exit(0); }",
-        ERROR,
-        "early_exit",
+        "runtime_error: early_exit",
     ),
     "quick_exit_in_constructor (45)": _attack(
         "ends the process while it is loaded",
         "#include <cstdlib>\nstruct S { S() { std::_Exit(0); } } s;\n" + CORRECT,
-        ERROR,
-        "early_exit",
+        "runtime_error: early_exit",
     ),
-    "abort": _attack("crashes", "#include <cstdlib>\n" + HEAD + "{ std::abort(); }", ERROR, "aborted"),
+    "abort": _attack("crashes", "#include <cstdlib>\n" + HEAD + "{ std::abort(); }", "runtime_error: aborted"),
     "segmentation_fault": _attack(
         "writes over all memory behind its output",
         HEAD + "{ for (int64_t i = 0;; i += 4096) out[i] = 1; }",
-        ERROR,
-        "segmentation_fault",
+        "runtime_error: segmentation_fault",
     ),
     "division_by_zero": _attack(
-        "crashes in arithmetic", HEAD + "{ volatile int z = 0; out[0] = 7 / z; }", ERROR, "arithmetic_error"
+        "crashes in arithmetic", HEAD + "{ volatile int z = 0; out[0] = 7 / z; }", "runtime_error: arithmetic_error"
     ),
     "memory_hog (49)": _attack(
         "takes all memory of the machine",
         "#include <vector>\n" + HEAD + "{ std::vector<char> v(100000000000ull, 1); out[0] = v[5]; }",
-        ERROR,
-        "out_of_memory",
+        "runtime_error: out_of_memory",
     ),
     "endless_loop": _attack(
-        "never returns", HEAD + "{ for (volatile int k = 0;;) k = k + 1; }", (Outcome.TIMEOUT,), "run_timeout"
+        "never returns", HEAD + "{ for (volatile int k = 0;;) k = k + 1; }", "timeout: run_timeout"
     ),
-    "not_a_kernel": _attack("is no kernel", "int f() { return 1; }", ERROR, "load_error"),
+    "not_a_kernel": _attack("is no kernel", "int f() { return 1; }", "runtime_error: load_error"),
     "compile_error": _attack(
-        "does not compile", CORRECT.replace("out[i] =", "oot[i] ="), (Outcome.COMPILE_ERROR,), "compile_error"
+        "does not compile", CORRECT.replace("out[i] =", "oot[i] ="), "compile_error: compile_error"
     ),
     "wrong_signature": _attack(
-        "takes other arguments", CORRECT.replace("float* out", "double* out"), (Outcome.COMPILE_ERROR,), "compile_error"
+        "takes other arguments", CORRECT.replace("float* out", "double* out"), "compile_error: compile_error"
     ),
     "endless_template": _attack(
         "keeps the compiler busy with templates",
         "template <int N> struct T { static constexpr int v = T<N + 1>::v + T<N + 2>::v; };\n"
         "int k = T<0>::v;\n" + CORRECT,
-        (Outcome.COMPILE_ERROR,),
+        "compile_error",
     ),
     "endless_constexpr": _attack(
         "keeps the compiler busy with constants",
@@ -236,8 +227,7 @@ ATTACKS: dict[str, Attack] = {
         "constexpr long f(long n) { long s = 0; for (long i = 0; i < 200000; i++) s += i * n; "
         "return s; }\ntemplate <long N> long g() { constexpr long v = f(N); return v + g<N - 1>(); }\n"
         "template <> long g<0>() { return 0; }\nlong k = g<880>();\n" + CORRECT,
-        (Outcome.TIMEOUT,),
-        "compile_timeout",
+        "timeout: compile_timeout",
     ),
 }
 
@@ -283,39 +273,32 @@ SINGLE: dict[str, Attack] = {
         f"forged_failure_of_the_harness, {when} (46)": _attack(
             "pretends that the harness failed, to be judged again",
             forged_failure(when),
-            ERROR,
-            "protocol_abuse",
-            "early_exit",
+            "runtime_error: protocol_abuse, early_exit",
         )
         for when in ("loaded", "called")
     },
     "forged_result (46)": _attack(
         "writes replies of its own to every channel",
         FORGED_RESULT,
-        (Outcome.RUNTIME_ERROR, Outcome.INCORRECT),
-        "protocol_abuse",
-        "input_mutated",
-        "not_written",
-        "out_of_bounds",
+        "runtime_error, incorrect: protocol_abuse, input_mutated, not_written, out_of_bounds",
     ),
     "background_thread (1, 3)": _attack(
-        "computes in a thread, after it has returned", LATE_THREAD, ERROR, "uncaught_exception"
+        "computes in a thread, after it has returned", LATE_THREAD, "runtime_error: uncaught_exception"
     ),
-    "fork_bomb": _attack("starts processes until the machine stands still", FORK_BOMB, (Outcome.CORRECT,)),
-    "network (49)": _attack("opens a socket", reaches_out(NETWORK, -1), (Outcome.CORRECT,)),
-    "other_files (49)": _attack("reads the machine's passwords", reaches_out(FOREIGN_FILE, -1), (Outcome.CORRECT,)),
+    "fork_bomb": _attack("starts processes until the machine stands still", FORK_BOMB, "correct"),
+    "network (49)": _attack("opens a socket", reaches_out(NETWORK, -1), "correct"),
+    "other_files (49)": _attack("reads the machine's passwords", reaches_out(FOREIGN_FILE, -1), "correct"),
     "clock_stands_still (6)": _attack(
         "replaces the clock that it is timed with in its process",
         STANDING_CLOCK,
-        (Outcome.CORRECT, Outcome.QUARANTINED, Outcome.INCORRECT),
+        "correct, quarantined, incorrect",
         control=SLOW,
     ),
     **{
         f"{name}_ignored (33)": _attack(
             f"leaves out a {name} that a fresh LayerNorm does not need",
             NORM_KERNEL.replace(text, ""),
-            WRONG,
-            "wrong_values",
+            "incorrect: wrong_values",
             reference=NORM,
             control=NORM_KERNEL,
         )
@@ -324,15 +307,13 @@ SINGLE: dict[str, Attack] = {
     "zeros_for_tiny_values (26)": _attack(
         "writes zeros where every value is below the absolute tolerance",
         ZEROS,
-        WRONG,
-        "wrong_tiny_values",
+        "incorrect: wrong_tiny_values",
         reference=TINY,
         control=SOFTMAX_KERNEL,
     ),
     "second_output_wrong": _attack(
         "gets the integer one of two outputs wrong",
         ARGMAX_KERNEL.replace("out1[r] = best", "out1[r] = best + 1"),
-        WRONG,
         reference=ARGMAX,
         control=ARGMAX_KERNEL,
     ),

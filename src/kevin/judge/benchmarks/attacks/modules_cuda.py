@@ -4,8 +4,7 @@ from __future__ import annotations
 
 from functools import partial
 
-from kevin.core.types import Outcome
-from kevin.judge.benchmarks.attacks import Attack, attack
+from kevin.judge.benchmarks.attacks import Attack
 from kevin.judge.benchmarks.attacks.modules import HEAD, LINEAR, LINEAR_HONEST, RELU, STATEFUL
 
 LARGE = RELU.replace("512, 2048", "8192, 4096")
@@ -41,7 +40,7 @@ PLAIN = HEAD + "        return torch.relu(x)\n"
 CONTROLS = {"a graph that reads live inputs": GRAPH, "a stream, joined": ON_STREAM + JOINED}
 
 
-_attack = partial(attack, reference=LARGE, control=PLAIN)
+_attack = partial(Attack, reference=LARGE, control=PLAIN)
 
 
 ATTACKS: dict[str, Attack] = {
@@ -70,21 +69,20 @@ ATTACKS: dict[str, Attack] = {
 
 SLOW = "".join(f"{line}\n" for line in ("        for _ in range(100):", "            y = torch.relu(x)"))
 SLOW_MODULE = HEAD + SLOW + "        return y\n"
-_MEASURED = (Outcome.CORRECT, Outcome.INCORRECT, Outcome.QUARANTINED)
 STREAMS: dict[str, Attack] = {
-    "nobody waits for it (1)": _attack(
+    "a stream: nobody waits for it (1)": _attack(
         "works on a stream that nobody waits for",
         ON_STREAM
         + f"        with torch.cuda.stream(side):\n{SLOW.replace('        ', '            ')}        return y\n",
-        _MEASURED,
+        "correct, incorrect, quarantined",
         control=SLOW_MODULE,
     ),
-    "it starts early and is joined (1)": _attack(
+    "a stream: it starts early and is joined (1)": _attack(
         "works before the clock starts",
         ON_STREAM
         + f"        with torch.cuda.stream(side):\n{SLOW.replace('        ', '            ')}"
         + "        torch.cuda.current_stream().wait_stream(side)\n        return y\n",
-        _MEASURED,
+        "correct, incorrect, quarantined",
         control=SLOW_MODULE,
     ),
 }
@@ -164,7 +162,7 @@ SINGLE: dict[str, Attack] = {
     "a decoy (41)": _attack(
         "builds a kernel of its own, and has PyTorch compute",
         DECOY,
-        (Outcome.REFUSED,),
+        "refused",
         control=OWN_KERNEL,
         rules=("torch_compute",),
     ),
@@ -172,8 +170,7 @@ SINGLE: dict[str, Attack] = {
         f"a product of the library's, {how} (42)": _attack(
             "adds a kernel of its own to a library's product",
             source,
-            (Outcome.REFUSED,),
-            "library_kernels",
+            "refused: library_kernels",
             reference=SQUARE,
             control=SQUARE_OWN,
             rules=("torch_compute",),
