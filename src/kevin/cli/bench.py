@@ -11,7 +11,7 @@ from typing import TYPE_CHECKING, Annotated, Any, Literal, Protocol, TypeVar, ca
 import typer
 
 from kevin.cli.gpus import claim_gpus
-from kevin.cli.options import ConfigOption, DeviceOption, checkout, file, folder, load_config
+from kevin.cli.options import ConfigOption, DeviceOption, checkout, file, folder, load_config, print_lines
 from kevin.core.errors import TaskError, UsageError
 
 if TYPE_CHECKING:
@@ -84,7 +84,7 @@ def bench_judge(
         num_timed=timed,
         check_others=check_others,
     )
-    _print(throughput.told(summary))
+    print_lines(throughput.told(summary))
 
 
 def _usable(lines: list[Pair]) -> list[tuple[Pair, Task]]:
@@ -142,7 +142,7 @@ def bench_baselines(
     frame, paths = measure_stored(
         out, tasks, protocol, wanted, _record(protocol, kernelbench), compile_processes=processes
     )
-    _print([*paths, *medians(frame)])
+    print_lines([*paths, *medians(frame)])
 
 
 @app.command("attacks")
@@ -177,7 +177,7 @@ def bench_attacks(
     write_csv(paths[0], frame)
     write_text(paths[1], markdown(table, caption.title, f"{said} On {record['device_name']}."))
     write_text(paths[2], latex(table, "attacks", caption.title, said))
-    _print([*paths, record_tables(out, [paths[0].name], record), *summary(rows)])
+    print_lines([*paths, record_tables(out, [paths[0].name], record), *summary(rows)])
 
 
 @app.command("errors")
@@ -217,7 +217,7 @@ def bench_errors(
         before=before if before.exists() else None,
     )
     known_of = {"refused_by": list(study.judge.rules), "device_name": device_name(kind)}
-    _print([*write_errors(out, rows, _record(protocol, kernelbench, **known_of)), *summary(rows)])
+    print_lines([*write_errors(out, rows, _record(protocol, kernelbench, **known_of)), *summary(rows)])
 
 
 @app.command("import-baselines")
@@ -278,8 +278,3 @@ def _chosen(known: Iterable[Known], only: str, device: str, checkout: Path | Non
     if not found:
         raise UsageError(f"--only: no {what} has {only!r} in its name")
     return found
-
-
-def _print(lines: Iterable[object]) -> None:
-    for line in lines:
-        typer.echo(str(line))

@@ -8,7 +8,7 @@ from typing import TYPE_CHECKING, Annotated, Literal
 import typer
 
 from kevin.api.pairs import make_protocol, make_task
-from kevin.cli.options import JUDGING_PANEL, DeviceOption, checkout, file, folder, judging, load_config
+from kevin.cli.options import JUDGING_PANEL, DeviceOption, checkout, configuration, file, folder, judging, load_config
 from kevin.core.candidate import DialectChoice, make_kernel
 from kevin.core.errors import UsageError
 from kevin.core.limits import require_limits
@@ -116,11 +116,8 @@ def judge(
     ] = None,
     config: Annotated[
         list[Path] | None,
-        file(
-            "Judge as this configuration's judge section says; the options above win over it.",
-            "--config",
-            "-c",
-            panel=JUDGING_PANEL,
+        configuration(
+            "Judge as this configuration's judge section says; the options above win over it.", panel=JUDGING_PANEL
         ),
     ] = None,
 ) -> None:

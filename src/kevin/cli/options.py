@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import functools
-from collections.abc import Callable
+from collections.abc import Callable, Iterable, Sequence
 from importlib import import_module
 from pathlib import Path
 from typing import TYPE_CHECKING, Annotated, Any, Literal
@@ -42,14 +42,16 @@ def _existing_checkout(path: Path | None) -> Path | None:
     return path
 
 
+def configuration(text: str, *, panel: str | None = None) -> Any:
+    return file(text, "--config", "-c", panel=panel)
+
+
 judging = functools.partial(typer.Option, rich_help_panel=JUDGING_PANEL)
 """An option on how to judge."""
 
 ConfigOption = Annotated[
     list[Path] | None,
-    file(
-        "Configuration file; give it again to lay further files over it. Default: config/config.yaml.", "--config", "-c"
-    ),
+    configuration("Configuration file; give it again to lay further files over it. Default: config/config.yaml."),
 ]
 DeviceOption = Annotated[
     Literal["cpu", "cuda"] | None,
@@ -131,3 +133,13 @@ def study_provenance(study: Study, **extra: Any) -> dict[str, Any]:
     from kevin.core.provenance import provenance
 
     return provenance(config_digest=study.digest, scale=study.scale, seed=study.seed, **extra)
+
+
+def print_lines(lines: Iterable[object]) -> None:
+    for line in lines:
+        typer.echo(str(line))
+
+
+def print_columns(rows: Sequence[Sequence[str]]) -> None:
+    widths = [max(map(len, column)) for column in zip(*rows, strict=True)]
+    print_lines("  ".join(map(str.ljust, row, widths)).rstrip() for row in rows)

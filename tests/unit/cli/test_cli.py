@@ -22,8 +22,8 @@ from kevin.api.batch import read_pairs, read_records, speedup_interval
 from kevin.api.pairs import make_protocol
 from kevin.cli import entry
 from kevin.cli.app import REPLACED, app
-from kevin.cli.config_docs import json_schema, markdown, sections
 from kevin.core.candidate import guess_dialect, make_kernel
+from kevin.core.config.docs import json_schema, markdown, sections
 from kevin.core.errors import DataError, UsageError
 from kevin.core.fields import field_docs
 from kevin.core.types import Round
