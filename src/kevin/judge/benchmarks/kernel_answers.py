@@ -18,7 +18,7 @@ from kevin.core.protocol import JudgeProtocol, Rule
 from kevin.core.scratch import scratch_folder
 from kevin.core.texts import strict_json
 from kevin.core.types import Frozen, Kernel, Task, Verdict, digest
-from kevin.judge.benchmarks.throughput import KernelBenchHarness, Result
+from kevin.judge.benchmarks.harness import KernelBenchHarness, Result
 from kevin.judge.benchmarks.unguarded import Unguarded, kept_records, measure_unguarded
 from kevin.judge.evaluate import open_device
 from kevin.judge.pool.judge_pool import JudgePool

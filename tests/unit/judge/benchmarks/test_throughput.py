@@ -15,7 +15,8 @@ from kevin.core.config import JudgePoolConfig
 from kevin.core.errors import HarnessError, UsageError
 from kevin.core.protocol import JudgeProtocol
 from kevin.core.types import Kernel, Outcome, Round, Task, Timing, Verdict
-from kevin.judge.benchmarks.throughput import KernelBenchHarness, compare_verdicts, parity
+from kevin.judge.benchmarks.harness import KernelBenchHarness
+from kevin.judge.benchmarks.throughput import compare_verdicts, parity
 
 HARNESS = """
 import types

@@ -4,20 +4,11 @@ from __future__ import annotations
 
 from functools import partial
 
-from kevin.judge.benchmarks.attacks import Attack
+from kevin.judge.benchmarks.attacks import Attack, modules
 
-RELU = """
-import torch
-import torch.nn as nn
-class Model(nn.Module):
-    def forward(self, x):
-        return torch.relu(x)
-def get_inputs():
-    return [torch.randn(256, 1000)]
-def get_init_inputs():
-    return []
-"""
-
+RELU = modules.RELU.replace("512, 2048", "256, 1000")
+TINY = RELU.replace("torch.relu(x)", "torch.softmax(x, dim=1)").replace("randn(256, 1000)", "rand(4, 200000)")
+ARGMAX = RELU.replace("torch.relu(x)", "torch.max(x, dim=1)").replace("256, 1000", "64, 999")
 NORM = """
 import torch
 import torch.nn as nn
@@ -31,30 +22,6 @@ def get_inputs():
     return [torch.randn(64, 512)]
 def get_init_inputs():
     return [512]
-"""
-
-TINY = """
-import torch
-import torch.nn as nn
-class Model(nn.Module):
-    def forward(self, x):
-        return torch.softmax(x, dim=1)
-def get_inputs():
-    return [torch.rand(4, 200000)]
-def get_init_inputs():
-    return []
-"""
-
-ARGMAX = """
-import torch
-import torch.nn as nn
-class Model(nn.Module):
-    def forward(self, x):
-        return torch.max(x, dim=1)
-def get_inputs():
-    return [torch.randn(64, 999)]
-def get_init_inputs():
-    return []
 """
 
 HEAD = 'extern "C" void launch(const float* x, float* out) '
