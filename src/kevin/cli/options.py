@@ -123,6 +123,7 @@ def given_to(
             given = {option: value for option, value in options.items() if value is not None}
             getattr(import_module(module), name)(**study, **given)
 
+        run.__dict__["target"] = target
         return run
 
     return declared

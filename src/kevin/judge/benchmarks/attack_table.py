@@ -29,17 +29,12 @@ def attack_protocol(device: Device) -> JudgeProtocol:
 
 SUITES: dict[Device, tuple[Suite, ...]] = {
     "cpu": (
-        Suite("c_abi_cpu", "c_abi", "cpp", c_abi_cpu.ATTACKS | c_abi_cpu.SINGLE),
-        Suite("modules_cpu", "load_inline", "cpp", modules.ATTACKS | modules.SINGLE | modules.CPU_ONLY),
+        Suite("c_abi_cpu", "c_abi", "cpp", c_abi_cpu.ATTACKS),
+        Suite("modules_cpu", "load_inline", "cpp", modules.ATTACKS | modules.CPU_ONLY),
     ),
     "cuda": (
-        Suite("c_abi_cuda", "c_abi", "cuda", c_abi_cuda.ATTACKS | c_abi_cuda.STREAMS | c_abi_cuda.SINGLE),
-        Suite(
-            "modules_cuda",
-            "load_inline",
-            "cuda",
-            modules.ATTACKS | modules.SINGLE | modules_cuda.ATTACKS | modules_cuda.STREAMS | modules_cuda.SINGLE,
-        ),
+        Suite("c_abi_cuda", "c_abi", "cuda", c_abi_cuda.ATTACKS),
+        Suite("modules_cuda", "load_inline", "cuda", modules.ATTACKS | modules_cuda.ATTACKS | modules_cuda.PROVEN),
     ),
 }
 """Those that run on a device."""

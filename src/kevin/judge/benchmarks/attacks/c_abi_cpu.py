@@ -92,6 +92,27 @@ def _memo(key: str, hit: str, store: str) -> str:
     return MEMO.replace("KEY", key).replace("HIT", hit).replace("STORE", store)
 
 
+WRITES_EVERYWHERE = (
+    'extern "C" long write(int, const void*, unsigned long);\nextern "C" void _exit(int);\n'
+    "template <unsigned long N> void everywhere(const char (&text)[N]) "
+    "{ for (int fd = 3; fd < 1024; fd++) write(fd, text, N - 1); }\n"
+)
+
+
+def forged_failure(when: str) -> str:
+    """A reply in the harness's name, ``loaded`` or ``called``."""
+    forge = 'everywhere("{\\"harness_error\\": \\"busy\\"}\\n"); _exit(0);'
+    early = f"static int forged = [] {{ {forge} return 0; }}();\n" if when == "loaded" else ""
+    return f"{WRITES_EVERYWHERE}{early}{HEAD} {{ {forge} }}"
+
+
+def reaches_out(call: str) -> str:
+    """A kernel that is correct only while ``call`` fails."""
+    declared = 'extern "C" int open(const char*, int, ...); extern "C" int socket(int, int, int);\n'
+    return declared + HEAD + f"{{ if ({call} != -1) {{ out[0] = 7e7f; return; }} {BODY} }}"
+
+
+SLOW = HEAD + "{ for (int r = 0; r < 60; r++) { " + BODY.replace("out[i] =", "out[i] = 0.f * r +") + " } }"
 _attack = partial(Attack, reference=RELU, control=CORRECT)
 
 
@@ -196,46 +217,6 @@ ATTACKS: dict[str, Attack] = {
         "template <> long g<0>() { return 0; }\nlong k = g<880>();\n" + CORRECT,
         "timeout: compile_timeout",
     ),
-}
-
-WRITES_EVERYWHERE = (
-    'extern "C" long write(int, const void*, unsigned long);\nextern "C" void _exit(int);\n'
-    "template <unsigned long N> void everywhere(const char (&text)[N]) "
-    "{ for (int fd = 3; fd < 1024; fd++) write(fd, text, N - 1); }\n"
-)
-
-
-def forged_failure(when: str) -> str:
-    """A reply in the harness's name, ``loaded`` or ``called``."""
-    forge = 'everywhere("{\\"harness_error\\": \\"busy\\"}\\n"); _exit(0);'
-    early = f"static int forged = [] {{ {forge} return 0; }}();\n" if when == "loaded" else ""
-    return f"{WRITES_EVERYWHERE}{early}{HEAD} {{ {forge} }}"
-
-
-def reaches_out(call: str, expected: int) -> str:
-    """A kernel that is correct only while ``call`` returns what a failure does."""
-    declared = 'extern "C" int open(const char*, int, ...); extern "C" int socket(int, int, int);\n'
-    return declared + HEAD + f"{{ if ({call} != {expected}) {{ out[0] = 7e7f; return; }} {BODY} }}"
-
-
-FORGED_RESULT = WRITES_EVERYWHERE + HEAD + '{ everywhere("{\\"ns\\": [1]}\\n"); }'
-LATE_THREAD = (
-    "#include <thread>\n"
-    + HEAD
-    + "{ std::thread([=] { for (int64_t i = 0; i < x_size; i++) out[i] = x[i] > 0.f ? x[i] : 0.f; }).detach(); }"
-)
-FORK_BOMB = 'extern "C" int fork();\n' + HEAD + "{ for (int k = 0; k < 100; k++) fork(); " + BODY + " }"
-SLOW = HEAD + "{ for (int r = 0; r < 60; r++) { " + BODY.replace("out[i] =", "out[i] = 0.f * r +") + " } }"
-STANDING_CLOCK = (
-    "#include <ctime>\n"
-    'extern "C" int clock_gettime(clockid_t, struct timespec* t) noexcept '
-    "{ t->tv_sec = 1; t->tv_nsec = 1; return 0; }\n" + SLOW
-)
-NETWORK, FOREIGN_FILE = "socket(2, 1, 0)", 'open("/tmp/../etc/shadow", 0)'
-IGNORED = (" * norm_weight[i]", " + norm_bias[i]")
-ZEROS = HEAD + "{ for (int64_t i = 0; i < x_size; i++) out[i] = 0.f; }"
-
-SINGLE: dict[str, Attack] = {
     **{
         f"forged_failure_of_the_harness, {when} (46)": _attack(
             "pretends that the harness failed, to be judged again",
@@ -246,18 +227,30 @@ SINGLE: dict[str, Attack] = {
     },
     "forged_result (46)": _attack(
         "writes replies of its own to every channel",
-        FORGED_RESULT,
+        WRITES_EVERYWHERE + HEAD + '{ everywhere("{\\"ns\\": [1]}\\n"); }',
         "runtime_error, incorrect: protocol_abuse, input_mutated, not_written, out_of_bounds",
     ),
     "background_thread (1, 3)": _attack(
-        "computes in a thread, after it has returned", LATE_THREAD, "runtime_error: uncaught_exception"
+        "computes in a thread, after it has returned",
+        "#include <thread>\n"
+        + HEAD
+        + "{ std::thread([=] { for (int64_t i = 0; i < x_size; i++) out[i] = x[i] > 0.f ? x[i] : 0.f; }).detach(); }",
+        "runtime_error: uncaught_exception",
     ),
-    "fork_bomb": _attack("starts processes until the machine stands still", FORK_BOMB, "correct"),
-    "network (49)": _attack("opens a socket", reaches_out(NETWORK, -1), "correct"),
-    "other_files (49)": _attack("reads the machine's passwords", reaches_out(FOREIGN_FILE, -1), "correct"),
+    "fork_bomb": _attack(
+        "starts processes until the machine stands still",
+        'extern "C" int fork();\n' + HEAD + "{ for (int k = 0; k < 100; k++) fork(); " + BODY + " }",
+        "correct",
+    ),
+    "network (49)": _attack("opens a socket", reaches_out("socket(2, 1, 0)"), "correct"),
+    "other_files (49)": _attack(
+        "reads the machine's passwords", reaches_out('open("/tmp/../etc/shadow", 0)'), "correct"
+    ),
     "clock_stands_still (6)": _attack(
         "replaces the clock that it is timed with in its process",
-        STANDING_CLOCK,
+        "#include <ctime>\n"
+        'extern "C" int clock_gettime(clockid_t, struct timespec* t) noexcept '
+        "{ t->tv_sec = 1; t->tv_nsec = 1; return 0; }\n" + SLOW,
         "correct, quarantined, incorrect",
         control=SLOW,
     ),
@@ -269,11 +262,11 @@ SINGLE: dict[str, Attack] = {
             reference=NORM,
             control=NORM_KERNEL,
         )
-        for name, text in zip(("weight", "bias"), IGNORED, strict=True)
+        for name, text in (("weight", " * norm_weight[i]"), ("bias", " + norm_bias[i]"))
     },
     "zeros_for_tiny_values (26)": _attack(
         "writes zeros where every value is below the absolute tolerance",
-        ZEROS,
+        HEAD + "{ for (int64_t i = 0; i < x_size; i++) out[i] = 0.f; }",
         "incorrect: wrong_tiny_values",
         reference=TINY,
         control=SOFTMAX_KERNEL,
@@ -285,4 +278,3 @@ SINGLE: dict[str, Attack] = {
         control=ARGMAX_KERNEL,
     ),
 }
-"""Those with a test of their own."""

@@ -81,40 +81,40 @@ static int forged = [] {
 """
 
 
+ARGMAX_KERNEL = """
+__global__ void k(const float* x, float* out0, int64_t* out1) {
+    int64_t r = blockIdx.x * (int64_t)blockDim.x + threadIdx.x, best = 0;
+    if (r >= x_d0) return;
+    for (int64_t i = 1; i < x_d1; i++) if (x[r * x_d1 + i] > x[r * x_d1 + best]) best = i;
+    out0[r] = x[r * x_d1 + best];
+    out1[r] = best;
+}
+extern "C" void launch(const float* x, float* out0, int64_t* out1, cudaStream_t stream) {
+    k<<<(x_d0 + 63) / 64, 64, 0, stream>>>(x, out0, out1);
+}
+"""
+SOFTMAX_KERNEL = f"""
+__global__ void k(const float* x, float* out) {{
+    int64_t r = blockIdx.x;
+    __shared__ float part[256];
+    float sum = 0;
+    for (int64_t i = threadIdx.x; i < x_d1; i += 256) sum += expf(x[r * x_d1 + i]);
+    part[threadIdx.x] = sum;
+    __syncthreads();
+    for (int n = 128; n > 0; n /= 2) {{
+        if (threadIdx.x < n) part[threadIdx.x] += part[threadIdx.x + n];
+        __syncthreads();
+    }}
+    for (int64_t i = threadIdx.x; i < x_d1; i += 256) out[r * x_d1 + i] = expf(x[r * x_d1 + i]) / part[0];
+}}
+{HEAD} {{ k<<<x_d0, 256, 0, stream>>>(x, out); }}"""
+
 _attack = partial(Attack, reference=RELU, control=PLAIN)
 
 
 def _stream(tries: str, source: str) -> Attack:
     return _attack(tries, source, "correct, incorrect, quarantined", control=CONTROLS["slow"])
 
-
-STREAMS: dict[str, Attack] = {
-    "a stream: nobody waits for it (1)": _stream(
-        "works on a stream that nobody waits for", f"{SLOW}{SIDE}{HEAD} {{ make(); k<<<{GRID}, 0, side>>>(x, out); }}"
-    ),
-    "a stream: it starts early and is joined (1)": _stream(
-        "works before the clock starts",
-        f"{SLOW}{SIDE}{HEAD} {{ make(); k<<<{GRID}, 0, side>>>(x, out);"
-        " cudaEventRecord(after, side); cudaStreamWaitEvent(stream, after, 0); }",
-    ),
-    "a stream: many, one of which shares the judge's queue (1)": _stream(
-        "works on many streams, some of which nobody waits for",
-        f"{SLOW}static cudaStream_t s[32]; static int at;\n"
-        f"{HEAD} {{ if (!s[0]) for (auto& one : s) cudaStreamCreateWithFlags(&one, cudaStreamNonBlocking);"
-        f" k<<<{GRID}, 0, s[at++ % 32]>>>(x, out); }}",
-    ),
-    "a stream: of high priority (1)": _stream(
-        "works on a stream that goes before the clock's",
-        f"{SLOW}static cudaStream_t s;\n{HEAD} {{ int low, high; if (!s) {{"
-        " cudaDeviceGetStreamPriorityRange(&low, &high);"
-        f" cudaStreamCreateWithPriority(&s, cudaStreamNonBlocking, high); }} k<<<{GRID}, 0, s>>>(x, out); }}",
-    ),
-    "a stream: a background kernel (12)": _stream(
-        "leaves a kernel running that slows whoever is timed next",
-        f"{KERNEL}{SPIN}{SIDE}{HEAD} {{ make(); spin<<<1, 1, 0, side>>>(40000000); {RUN} }}",
-    ),
-}
-"""Slow work on a stream of its own: either its result is wrong, or its time is counted."""
 
 ATTACKS: dict[str, Attack] = {
     "the driver's clock overwritten (6)": _attack(
@@ -189,41 +189,34 @@ ATTACKS: dict[str, Attack] = {
     "a trap": _attack(
         "stops the GPU's program", PLAIN.replace("out[i] =", "if (i == 7) __trap(); out[i] ="), "runtime_error"
     ),
-}
-
-ZEROS = f"{HEAD} {{ cudaMemsetAsync(out, 0, x_size * 4, stream); }}"
-ARGMAX_KERNEL = """
-__global__ void k(const float* x, float* out0, int64_t* out1) {
-    int64_t r = blockIdx.x * (int64_t)blockDim.x + threadIdx.x, best = 0;
-    if (r >= x_d0) return;
-    for (int64_t i = 1; i < x_d1; i++) if (x[r * x_d1 + i] > x[r * x_d1 + best]) best = i;
-    out0[r] = x[r * x_d1 + best];
-    out1[r] = best;
-}
-extern "C" void launch(const float* x, float* out0, int64_t* out1, cudaStream_t stream) {
-    k<<<(x_d0 + 63) / 64, 64, 0, stream>>>(x, out0, out1);
-}
-"""
-SOFTMAX_KERNEL = f"""
-__global__ void k(const float* x, float* out) {{
-    int64_t r = blockIdx.x;
-    __shared__ float part[256];
-    float sum = 0;
-    for (int64_t i = threadIdx.x; i < x_d1; i += 256) sum += expf(x[r * x_d1 + i]);
-    part[threadIdx.x] = sum;
-    __syncthreads();
-    for (int n = 128; n > 0; n /= 2) {{
-        if (threadIdx.x < n) part[threadIdx.x] += part[threadIdx.x + n];
-        __syncthreads();
-    }}
-    for (int64_t i = threadIdx.x; i < x_d1; i += 256) out[r * x_d1 + i] = expf(x[r * x_d1 + i]) / part[0];
-}}
-{HEAD} {{ k<<<x_d0, 256, 0, stream>>>(x, out); }}"""
-
-SINGLE: dict[str, Attack] = {
+    # slow work on a stream of its own: either its result is wrong, or its time is counted
+    "a stream: nobody waits for it (1)": _stream(
+        "works on a stream that nobody waits for", f"{SLOW}{SIDE}{HEAD} {{ make(); k<<<{GRID}, 0, side>>>(x, out); }}"
+    ),
+    "a stream: it starts early and is joined (1)": _stream(
+        "works before the clock starts",
+        f"{SLOW}{SIDE}{HEAD} {{ make(); k<<<{GRID}, 0, side>>>(x, out);"
+        " cudaEventRecord(after, side); cudaStreamWaitEvent(stream, after, 0); }",
+    ),
+    "a stream: many, one of which shares the judge's queue (1)": _stream(
+        "works on many streams, some of which nobody waits for",
+        f"{SLOW}static cudaStream_t s[32]; static int at;\n"
+        f"{HEAD} {{ if (!s[0]) for (auto& one : s) cudaStreamCreateWithFlags(&one, cudaStreamNonBlocking);"
+        f" k<<<{GRID}, 0, s[at++ % 32]>>>(x, out); }}",
+    ),
+    "a stream: of high priority (1)": _stream(
+        "works on a stream that goes before the clock's",
+        f"{SLOW}static cudaStream_t s;\n{HEAD} {{ int low, high; if (!s) {{"
+        " cudaDeviceGetStreamPriorityRange(&low, &high);"
+        f" cudaStreamCreateWithPriority(&s, cudaStreamNonBlocking, high); }} k<<<{GRID}, 0, s>>>(x, out); }}",
+    ),
+    "a stream: a background kernel (12)": _stream(
+        "leaves a kernel running that slows whoever is timed next",
+        f"{KERNEL}{SPIN}{SIDE}{HEAD} {{ make(); spin<<<1, 1, 0, side>>>(40000000); {RUN} }}",
+    ),
     "zeros for tiny values (26)": _attack(
         "writes zeros where every value is below the absolute tolerance",
-        ZEROS,
+        f"{HEAD} {{ cudaMemsetAsync(out, 0, x_size * 4, stream); }}",
         reference=SOFTMAX,
         control=SOFTMAX_KERNEL,
     ),
@@ -234,4 +227,3 @@ SINGLE: dict[str, Attack] = {
         control=ARGMAX_KERNEL,
     ),
 }
-"""Those with a test of their own."""

@@ -58,6 +58,19 @@ CONTROLS = {
 }  # fmt: skip
 
 
+LINEAR_IGNORES_BIAS = """
+import torch
+import torch.nn as nn
+class ModelNew(nn.Module):
+    def __init__(self, n, m):
+        super().__init__()
+        self.linear = nn.Linear(n, m)
+    def forward(self, x):
+        return x @ self.linear.weight.T
+"""
+
+LINEAR_HONEST = LINEAR_IGNORES_BIAS.replace("linear.weight.T", "linear.weight.T + self.linear.bias")
+
 _attack = partial(Attack, reference=RELU, control=CONTROLS["plain"])
 
 
@@ -172,33 +185,9 @@ ATTACKS: dict[str, Attack] = {
     "endless_loop": _attack("never returns", HEAD + _body("while True: y = 1"), "timeout: run_timeout"),
     "no_model_new": _attack("is no kernel", "import torch\n", "runtime_error: import_error"),
     "syntax_error": _attack("is no program", "def f(:\n", "compile_error: import_error"),
+    "bias_ignored (33)": _attack("leaves out a bias", LINEAR_IGNORES_BIAS, reference=LINEAR, control=LINEAR_HONEST),
 }
 
-LINEAR_IGNORES_BIAS = """
-import torch
-import torch.nn as nn
-class ModelNew(nn.Module):
-    def __init__(self, n, m):
-        super().__init__()
-        self.linear = nn.Linear(n, m)
-    def forward(self, x):
-        return x @ self.linear.weight.T
-"""
-
-LINEAR_HONEST = LINEAR_IGNORES_BIAS.replace("linear.weight.T", "linear.weight.T + self.linear.bias")
-
-SINGLE: dict[str, Attack] = {
-    "bias_ignored (33)": _attack("leaves out a bias", LINEAR_IGNORES_BIAS, reference=LINEAR, control=LINEAR_HONEST)
-}
-"""Those with a test of their own."""
-
-LATE_THREAD = (
-    "import threading\nimport torch\nimport torch.nn as nn\nclass ModelNew(nn.Module):\n    def forward(self, x):\n"
-    "        y = torch.empty_like(x)\n"
-    "        threading.Thread(target=lambda: y.copy_(torch.relu(x))).start()\n        return y\n"
-)
-UNIFORM_RELU = RELU.replace("randn", "rand")
-COPIED = HEAD + _body("return x.clone()")
 FIRST_HALF_ZERO = RELU.replace(
     "return torch.relu(x)", "return torch.relu(x) * (torch.arange(len(x)) >= len(x) // 2)[:, None]"
 )
@@ -243,9 +232,19 @@ SWALLOWED = SWALLOWED.replace(".run\n    def", ".run\n        except RuntimeErro
 SWALLOWED = SWALLOWED.replace("torch.relu(x)", "getattr(torch, 'relu')(x)")  # which the screen does not see through
 
 CPU_ONLY: dict[str, Attack] = {
-    "late_thread (3)": _attack("fills the output after it has returned", LATE_THREAD, "runtime_error"),
+    "late_thread (3)": _attack(
+        "fills the output after it has returned",
+        "import threading\n"
+        + HEAD
+        + _body(
+            "y = torch.empty_like(x)", "threading.Thread(target=lambda: y.copy_(torch.relu(x))).start()", "return y"
+        ),
+        "runtime_error",
+    ),
     "right_for_its_inputs (26)": _attack(
-        "copies its input, which suffices where no input is negative", COPIED, reference=UNIFORM_RELU
+        "copies its input, which suffices where no input is negative",
+        HEAD + _body("return x.clone()"),
+        reference=RELU.replace("randn", "rand"),
     ),
     "right_for_its_sizes (31)": _attack(
         "knows how many rows there are",

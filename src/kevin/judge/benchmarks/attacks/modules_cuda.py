@@ -40,6 +40,9 @@ PLAIN = HEAD + "        return torch.relu(x)\n"
 CONTROLS = {"a graph that reads live inputs": GRAPH, "a stream, joined": ON_STREAM + JOINED}
 
 
+SLOW = "".join(f"{line}\n" for line in ("        for _ in range(100):", "            y = torch.relu(x)"))
+SLOW_MODULE = HEAD + SLOW + "        return y\n"
+
 _attack = partial(Attack, reference=LARGE, control=PLAIN)
 
 
@@ -65,11 +68,7 @@ ATTACKS: dict[str, Attack] = {
         + STATEFUL
         + "        self.calls += 1\n        return torch.relu(x) if self.calls < 6 else torch.empty_like(x)\n",
     ),
-}
-
-SLOW = "".join(f"{line}\n" for line in ("        for _ in range(100):", "            y = torch.relu(x)"))
-SLOW_MODULE = HEAD + SLOW + "        return y\n"
-STREAMS: dict[str, Attack] = {
+    # slow work on a stream of its own: either its result is wrong, or its time is counted
     "a stream: nobody waits for it (1)": _attack(
         "works on a stream that nobody waits for",
         ON_STREAM
@@ -85,8 +84,13 @@ STREAMS: dict[str, Attack] = {
         "correct, incorrect, quarantined",
         control=SLOW_MODULE,
     ),
+    "tf32 switched on (12, 30)": _attack(
+        "has PyTorch multiply with less precision",
+        f"import torch\ntorch.backends.cuda.matmul.allow_tf32 = True\n{LINEAR_HONEST}",
+        reference=LINEAR,
+        control=LINEAR_HONEST,
+    ),
 }
-"""Slow work on a stream of its own: either its result is wrong, or its time is counted."""
 
 OWN_KERNEL = '''
 import torch, torch.nn as nn
@@ -130,7 +134,6 @@ SQUARE_AND_RELU = (
     .replace('functions=["relu"]', 'functions=["relu", "product"]')
     .replace("module.relu(x)", "module.relu(CALL)")
 )  # fmt: skip
-TF32 = f"import torch\ntorch.backends.cuda.matmul.allow_tf32 = True\n{LINEAR_HONEST}"
 DECOY = OWN_KERNEL.replace("return module.relu(x)", "return getattr(torch, 'relu')(x)")
 PRODUCTS = {
     "hidden in Python": SQUARE_AND_RELU.replace("CALL", "getattr(torch, 'matmul')(x, x)"),
@@ -155,10 +158,7 @@ torch::Tensor relu(torch::Tensor x) {
 )
 """An honest product of its own; its relu is in the same kernel."""
 
-SINGLE: dict[str, Attack] = {
-    "tf32 switched on (12, 30)": _attack(
-        "has PyTorch multiply with less precision", TF32, reference=LINEAR, control=LINEAR_HONEST
-    ),
+PROVEN: dict[str, Attack] = {
     "a decoy (41)": _attack(
         "builds a kernel of its own, and has PyTorch compute",
         DECOY,
@@ -178,4 +178,4 @@ SINGLE: dict[str, Attack] = {
         for how, source in PRODUCTS.items()
     },
 }
-"""Those with a test of their own."""
+"""On a GPU it is proven whose kernels ran."""
