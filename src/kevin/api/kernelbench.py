@@ -11,13 +11,12 @@ import logging
 import re
 import statistics
 from collections import Counter
-from collections.abc import Iterable, Mapping
+from collections.abc import Iterable
 from dataclasses import dataclass
 from pathlib import Path
 from typing import Any
 
 from kevin.api.batch import judge_many, told_errors, verdict_record
-from kevin.api.pairs import make_task
 from kevin.core.candidate import make_kernel
 from kevin.core.config import KernelBenchSource
 from kevin.core.errors import DataError, KevinError, UsageError
@@ -63,7 +62,7 @@ def judge_runs(
     run: Path,
     level: int,
     out: Path | None,
-    tasks: KernelBenchSource,
+    source: KernelBenchSource,
     protocol: JudgeProtocol,
     like_kernelbench: bool,
     store: Path | None,
@@ -73,18 +72,21 @@ def judge_runs(
     Verdicts are kept in a store, so that a run that is started again goes on where it was; a kernel without a verdict
     is left out of the results.
     """
-    from kevin.tasks.kernelbench import fetch, task_paths
+    from kevin.tasks.kernelbench import load_kernelbench
 
     results = out or run / RESULTS
     check_results(results)
     samples = read_samples(run, level)
-    source = tasks if tasks.path else tasks.model_copy(update={"path": str(fetch(tasks.repository, tasks.commit))})
-    files = references(samples, task_paths(source.model_copy(update={"levels": (level,)})), level)
+    found_tasks = load_kernelbench(source.model_copy(update={"levels": (level,)}))
+    tasks = {int(task.id.rpartition("/")[2]): task for task in found_tasks}
+    for sample in samples:
+        if sample.problem not in tasks:
+            raise UsageError(f"{sample.path}: no such problem in level {level}; name its tasks with --kernelbench")
     folder = store or run / "kevin_store"
-    strict, errors = _judge(samples, files, protocol, folder, "judge")
+    strict, errors = _judge(samples, tasks, protocol, folder, "judge")
     found = strict
     if like_kernelbench:
-        found, more = _judge(samples, files, lenient(protocol), folder, "judge as KernelBench does")
+        found, more = _judge(samples, tasks, lenient(protocol), folder, "judge as KernelBench does")
         errors += more
     device = "cuda:0" if protocol.device == "cuda" else "cpu"
     judged = [sample for sample in samples if sample in found and sample in strict]
@@ -97,9 +99,8 @@ def judge_runs(
 
 
 def _judge(
-    samples: list[Sample], files: dict[int, Path], protocol: JudgeProtocol, store: Path, title: str
+    samples: list[Sample], tasks: dict[int, Task], protocol: JudgeProtocol, store: Path, title: str
 ) -> tuple[dict[Sample, Verdict], list[KevinError]]:
-    tasks = {problem: make_task(read_text(path), str(path)) for problem, path in files.items()}
     found: dict[Sample, Verdict] = {}
     pairs: dict[Sample, tuple[Task, Kernel]] = {}
     for sample in samples:
@@ -137,17 +138,6 @@ def read_samples(run: Path, level: int) -> list[Sample]:
     if not found:
         raise UsageError(f"{run}: no kernels of level {level}; expected level_{level}_problem_1_sample_0_kernel.py")
     return sorted(found, key=lambda sample: (sample.problem, sample.number))
-
-
-def references(samples: Iterable[Sample], tasks: Mapping[str, Path], level: int) -> dict[int, Path]:
-    """The file of each problem's reference. Raises UsageError naming a kernel whose problem is not among ``tasks``."""
-    found: dict[int, Path] = {}
-    for sample in samples:
-        path = tasks.get(f"kb/{level}/{sample.problem}")
-        if path is None:
-            raise UsageError(f"{sample.path}: no such problem in level {level}; name its tasks with --kernelbench")
-        found[sample.problem] = path
-    return found
 
 
 def lenient(protocol: JudgeProtocol) -> JudgeProtocol:

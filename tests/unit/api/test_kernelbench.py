@@ -18,7 +18,7 @@ from typer.testing import CliRunner
 
 from kevin.api import batch, kernelbench
 from kevin.api.judge import Judged
-from kevin.api.kernelbench import check_results, entry, lenient, read_samples, references
+from kevin.api.kernelbench import check_results, entry, lenient, read_samples
 from kevin.cli.app import app
 from kevin.core.config import KernelBenchSource
 from kevin.core.errors import DataError, UsageError
@@ -222,8 +222,10 @@ def test_a_run_that_cannot_be_judged_is_named(run: Path, options: list[str], tol
 
 
 def test_a_kernel_of_no_problem_and_a_missing_folder_are_named(run: Path, tmp_path: Path) -> None:
-    with pytest.raises(UsageError, match=r"problem_10_sample_0_kernel\.py: no such problem in level 1"):
-        references(read_samples(run, 1), {"kb/1/2": tmp_path}, 1)
+    (tmp_path / name(7, 0)).write_text(RIGHT)
+    done = judge(tmp_path, "--level", "1", "--kernelbench", run.parents[1])
+    assert isinstance(done.exception, UsageError)
+    assert "problem_7_sample_0_kernel.py: no such problem in level 1" in str(done.exception)
     with pytest.raises(UsageError, match="no such folder"):
         read_samples(tmp_path / "none", 1)
 
