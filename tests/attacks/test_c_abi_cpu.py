@@ -11,8 +11,9 @@ from pathlib import Path
 import pytest
 
 from kevin.core.types import Outcome
-from kevin.judge.benchmarks.attacks.c_abi_cpu import ATTACKS, BODY, CONTROLS, CORRECT, HEAD, RELU, reaches_out
+from kevin.judge.benchmarks.attacks.c_abi_cpu import ATTACKS, BODY, CORRECT, HEAD, RELU, reaches_out
 
+from .controls import C_ABI_CPU as CONTROLS
 from .modules import check_attack
 
 pytestmark = pytest.mark.timing

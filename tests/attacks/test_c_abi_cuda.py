@@ -5,8 +5,9 @@ from __future__ import annotations
 import pytest
 
 from kevin.core.types import Outcome
-from kevin.judge.benchmarks.attacks.c_abi_cuda import ATTACKS, CONTROLS, RELU
+from kevin.judge.benchmarks.attacks.c_abi_cuda import ATTACKS, RELU
 
+from .controls import C_ABI_CUDA as CONTROLS
 from .modules import check_on_a_gpu
 
 pytestmark = pytest.mark.gpu

@@ -7,7 +7,6 @@ import pytest
 from kevin.core.types import Outcome
 from kevin.judge.benchmarks.attacks.modules import (
     ATTACKS,
-    CONTROLS,
     CPU_ONLY,
     FIRST_HALF_ZERO,
     HALF_OF_512,
@@ -20,6 +19,7 @@ from kevin.judge.benchmarks.attacks.modules import (
     WHEN_MADE,
 )
 
+from .controls import MODULES as CONTROLS
 from .modules import check_attack
 
 pytestmark = pytest.mark.timing

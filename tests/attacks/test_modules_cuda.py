@@ -8,12 +8,12 @@ from kevin.core.types import Outcome
 from kevin.judge.benchmarks.attacks import modules, modules_cuda
 from kevin.judge.benchmarks.attacks.modules_cuda import DECOY, LARGE, OWN_KERNEL, PRODUCTS, SQUARE, SQUARE_OWN
 
+from .controls import MODULES_CUDA as CONTROLS
 from .modules import check_on_a_gpu
 
 pytestmark = pytest.mark.gpu
 
 
-CONTROLS = modules.CONTROLS | modules_cuda.CONTROLS
 ATTACKS = modules.ATTACKS | modules_cuda.ATTACKS
 
 

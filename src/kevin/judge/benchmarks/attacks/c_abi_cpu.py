@@ -28,24 +28,6 @@ HEAD = 'extern "C" void launch(const float* x, float* out) '
 BODY = "for (int64_t i = 0; i < x_size; i++) out[i] = x[i] > 0.f ? x[i] : 0.f;"
 CORRECT = HEAD + "{ " + BODY + " }"
 
-CONTROLS = {
-    "plain": CORRECT,
-    "slow_but_right": HEAD
-    + "{ for (int r = 0; r < 20; r++) { "
-    + BODY.replace("out[i] =", "out[i] = 0.f * r +")
-    + " } }",
-    "word_try_and_pass_in_comment": "// try to pass; except catch\n" + CORRECT,
-    "variable_named_block_lock": HEAD + "{ int block_lock = 1; (void)block_lock; " + BODY + " }",
-    "template": "template <typename T> static T act(T v) { return v > T(0) ? v : T(0); }\n"
-    + HEAD
-    + "{ for (int64_t i = 0; i < x_size; i++) out[i] = act<float>(x[i]); }",
-    "openmp": HEAD + "{\n#pragma omp parallel for\n" + BODY + " }",
-    "own_scratch_in_place": "#include <vector>\n"
-    + HEAD
-    + "{ std::vector<float> t(x, x + x_size); for (auto& v : t) v = v > 0 ? v : 0; "
-    + "for (int64_t i = 0; i < x_size; i++) out[i] = t[i]; }",
-}
-
 NORM_KERNEL = """
 #include <cmath>
 extern "C" void launch(const float* x, const float* norm_weight, const float* norm_bias, float* out) {

@@ -14,15 +14,6 @@ THREAD = "int64_t i = blockIdx.x * (int64_t)blockDim.x + threadIdx.x; "
 KERNEL = (
     "__global__ void k(const float* x, float* out) { " + THREAD + "if (i < x_size) out[i] = x[i] > 0 ? x[i] : 0; }\n"
 )
-VECTORS = """
-__device__ float4 act(float4 v) {
-    v.x = v.x > 0 ? v.x : 0; v.y = v.y > 0 ? v.y : 0; v.z = v.z > 0 ? v.z : 0; v.w = v.w > 0 ? v.w : 0; return v;
-}
-__global__ void k4(const float4* x, float4* out, int64_t n) {
-    int64_t i = blockIdx.x * (int64_t)blockDim.x + threadIdx.x;
-    if (i < n) out[i] = act(x[i]);
-}
-"""
 SIDE = """
 static cudaStream_t side; static cudaEvent_t before, after;
 static void make() {
@@ -36,31 +27,9 @@ HEAD = 'extern "C" void launch(const float* x, float* out, cudaStream_t stream)'
 GRID = "(x_size + 255) / 256, 256"
 RUN = f"k<<<{GRID}, 0, stream>>>(x, out);"
 PLAIN = f"{KERNEL}{HEAD} {{ {RUN} }}"
-HALF = "k4<<<(h + 255) / 256, 256, 0, {}>>>((const float4*)x + {}, (float4*)out + {}, h);"
 SPIN = "__global__ void spin(long long n) { long long t = clock64(); while (clock64() - t < n) {} }\n"
 SLOW = KERNEL.replace("out[i] =", "for (int r = 0; r < 200; r++) out[i] = 0 * __sinf(x[i] + r) +")
-
-CONTROLS = {
-    "plain": PLAIN,
-    "slow": f"{SLOW}{HEAD} {{ {RUN} }}",
-    "vectors": f"{VECTORS}{HEAD} {{ int64_t h = x_size / 4; {HALF.format('stream', 0, 0)} }}",
-    "two streams, joined": f"{VECTORS}{SIDE}{HEAD} {{ make(); int64_t h = x_size / 8; cudaEventRecord(before, stream);"
-    f" cudaStreamWaitEvent(side, before, 0); {HALF.format('side', 0, 0)} {HALF.format('stream', 'h', 'h')}"
-    " cudaEventRecord(after, side); cudaStreamWaitEvent(stream, after, 0); }",
-    "a graph that reads live inputs": "#include <map>\n"
-    f"{KERNEL}static std::map<const float*, cudaGraphExec_t> graphs;\n"
-    f"{HEAD} {{ auto& g = graphs[x]; if (!g) {{ cudaGraph_t made;"
-    f" cudaStreamBeginCapture(stream, cudaStreamCaptureModeThreadLocal); {RUN} cudaStreamEndCapture(stream, &made);"
-    " cudaGraphInstantiate(&g, made, 0); } cudaGraphLaunch(g, stream); }",
-    "scratch of its own": f"__global__ void k(float* t) {{ {THREAD} if (i < x_size) t[i] = t[i] > 0 ? t[i] : 0; }}\n"
-    f"{HEAD} {{ float* t; cudaMallocAsync(&t, x_size * 4, stream);"
-    " cudaMemcpyAsync(t, x, x_size * 4, cudaMemcpyDeviceToDevice, stream);"
-    f" k<<<{GRID}, 0, stream>>>(t); cudaMemcpyAsync(out, t, x_size * 4, cudaMemcpyDeviceToDevice, stream);"
-    " cudaFreeAsync(t, stream); }",
-    "a template": f"template <typename T> {KERNEL.replace('float', 'T').replace('0', 'T(0)')}"
-    f"{HEAD} {{ k<float><<<{GRID}, 0, stream>>>(x, out); }}",
-    "words": f"// try to pass; a block_lock\n{KERNEL}{HEAD} {{ int block_lock = 1; (void)block_lock; {RUN} }}",
-}
+SLOW_ONE = f"{SLOW}{HEAD} {{ {RUN} }}"
 
 # Overwrites the driver's function that tells how much time lies between two events: 0.5 us, always.
 FORGED_CLOCK = """
@@ -113,7 +82,7 @@ _attack = partial(Attack, reference=RELU, control=PLAIN)
 
 
 def _stream(tries: str, source: str) -> Attack:
-    return _attack(tries, source, "correct, incorrect, quarantined", control=CONTROLS["slow"])
+    return _attack(tries, source, "correct, incorrect, quarantined", control=SLOW_ONE)
 
 
 ATTACKS: dict[str, Attack] = {

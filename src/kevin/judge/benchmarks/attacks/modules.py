@@ -45,19 +45,7 @@ def _body(*lines: str) -> str:
     return "".join(f"        {line}\n" for line in lines)
 
 
-CONTROLS = {
-    "plain": HEAD + _body("return torch.relu(x)"),
-    "slow_but_right": HEAD + _body("for _ in range(5): y = torch.relu(x)", "return y"),
-    "in_place_on_own_buffer": HEAD + _body("y = x.clone()", "y.relu_()", "return y"),
-    "tuple_of_one": HEAD + _body("return (torch.relu(x),)"),
-    "parameters_under_other_names": HEAD.replace(
-        "    def forward", "    def __init__(self):\n        super().__init__()\n        self.zero = nn.Parameter("
-        "torch.zeros(1))\n    def forward"
-    )
-    + _body("return torch.maximum(x, self.zero)"),
-}  # fmt: skip
-
-
+PLAIN = HEAD + _body("return torch.relu(x)")
 LINEAR_IGNORES_BIAS = """
 import torch
 import torch.nn as nn
@@ -71,7 +59,7 @@ class ModelNew(nn.Module):
 
 LINEAR_HONEST = LINEAR_IGNORES_BIAS.replace("linear.weight.T", "linear.weight.T + self.linear.bias")
 
-_attack = partial(Attack, reference=RELU, control=CONTROLS["plain"])
+_attack = partial(Attack, reference=RELU, control=PLAIN)
 
 
 ATTACKS: dict[str, Attack] = {

@@ -29,16 +29,7 @@ class ModelNew(nn.Module):
         self.graph.replay()
         return self.y.clone()
 """
-JOINED = """        side.wait_stream(torch.cuda.current_stream())
-        with torch.cuda.stream(side):
-            y = torch.relu(x)
-        torch.cuda.current_stream().wait_stream(side)
-        return y
-"""
 PLAIN = HEAD + "        return torch.relu(x)\n"
-
-CONTROLS = {"a graph that reads live inputs": GRAPH, "a stream, joined": ON_STREAM + JOINED}
-
 
 SLOW = "".join(f"{line}\n" for line in ("        for _ in range(100):", "            y = torch.relu(x)"))
 SLOW_MODULE = HEAD + SLOW + "        return y\n"
