@@ -2,30 +2,28 @@
 
 from __future__ import annotations
 
-from kevin.judge.benchmarks.attacks.c_abi_cpu import BODY, CORRECT, HEAD
+from kevin.judge.benchmarks.attacks.c_abi_cpu import BODY, CORRECT, EACH, HEAD, launch
 from kevin.judge.benchmarks.attacks.c_abi_cuda import GRID, KERNEL, RUN, SIDE, SLOW_ONE, THREAD
 from kevin.judge.benchmarks.attacks.c_abi_cuda import HEAD as CUDA
 from kevin.judge.benchmarks.attacks.c_abi_cuda import PLAIN as PLAIN_CUDA
-from kevin.judge.benchmarks.attacks.modules import HEAD as MODULE
 from kevin.judge.benchmarks.attacks.modules import PLAIN as PLAIN_MODULE
+from kevin.judge.benchmarks.attacks.modules import forward
 from kevin.judge.benchmarks.attacks.modules_cuda import GRAPH, ON_STREAM
 
 C_ABI_CPU = {
     "plain": CORRECT,
-    "slow_but_right": HEAD
-    + "{ for (int r = 0; r < 20; r++) { "
-    + BODY.replace("out[i] =", "out[i] = 0.f * r +")
-    + " } }",
+    "slow_but_right": launch(f"for (int r = 0; r < 20; r++) {{ {BODY.replace('out[i] =', 'out[i] = 0.f * r +')} }}"),
     "word_try_and_pass_in_comment": "// try to pass; except catch\n" + CORRECT,
-    "variable_named_block_lock": HEAD + "{ int block_lock = 1; (void)block_lock; " + BODY + " }",
-    "template": "template <typename T> static T act(T v) { return v > T(0) ? v : T(0); }\n"
-    + HEAD
-    + "{ for (int64_t i = 0; i < x_size; i++) out[i] = act<float>(x[i]); }",
+    "variable_named_block_lock": launch(f"int block_lock = 1; (void)block_lock; {BODY}"),
+    "template": launch(
+        f"{EACH} out[i] = act<float>(x[i]);",
+        "template <typename T> static T act(T v) { return v > T(0) ? v : T(0); }\n",
+    ),
     "openmp": HEAD + "{\n#pragma omp parallel for\n" + BODY + " }",
-    "own_scratch_in_place": "#include <vector>\n"
-    + HEAD
-    + "{ std::vector<float> t(x, x + x_size); for (auto& v : t) v = v > 0 ? v : 0; "
-    + "for (int64_t i = 0; i < x_size; i++) out[i] = t[i]; }",
+    "own_scratch_in_place": launch(
+        f"std::vector<float> t(x, x + x_size); for (auto& v : t) v = v > 0 ? v : 0; {EACH} out[i] = t[i];",
+        "#include <vector>\n",
+    ),
 }
 
 VECTORS = """
@@ -62,16 +60,12 @@ C_ABI_CUDA = {
 }
 
 
-def _module(*lines: str) -> str:
-    return MODULE + "".join(f"        {line}\n" for line in lines)
-
-
 MODULES = {
     "plain": PLAIN_MODULE,
-    "slow_but_right": _module("for _ in range(5): y = torch.relu(x)", "return y"),
-    "in_place_on_own_buffer": _module("y = x.clone()", "y.relu_()", "return y"),
-    "tuple_of_one": _module("return (torch.relu(x),)"),
-    "parameters_under_other_names": _module("return torch.maximum(x, self.zero)").replace(
+    "slow_but_right": forward("for _ in range(5): y = torch.relu(x)", "return y"),
+    "in_place_on_own_buffer": forward("y = x.clone()", "y.relu_()", "return y"),
+    "tuple_of_one": forward("return (torch.relu(x),)"),
+    "parameters_under_other_names": forward("return torch.maximum(x, self.zero)").replace(
         "    def forward",
         "    def __init__(self):\n        super().__init__()\n        self.zero = nn.Parameter("
         "torch.zeros(1))\n    def forward",

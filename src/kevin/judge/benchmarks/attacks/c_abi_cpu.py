@@ -25,8 +25,15 @@ def get_init_inputs():
 """
 
 HEAD = 'extern "C" void launch(const float* x, float* out) '
-BODY = "for (int64_t i = 0; i < x_size; i++) out[i] = x[i] > 0.f ? x[i] : 0.f;"
-CORRECT = HEAD + "{ " + BODY + " }"
+EACH = "for (int64_t i = 0; i < x_size; i++)"
+BODY = f"{EACH} out[i] = x[i] > 0.f ? x[i] : 0.f;"
+
+
+def launch(body: str, before: str = "") -> str:
+    return f"{before}{HEAD}{{ {body} }}"
+
+
+CORRECT = launch(BODY)
 
 NORM_KERNEL = """
 #include <cmath>
@@ -54,24 +61,29 @@ extern "C" void launch(const float* x, float* out0, int64_t* out1) {
 }
 """
 
-SOFTMAX_KERNEL = (
-    "#include <cmath>\n"
-    + HEAD
-    + "{ for (int64_t r = 0; r < x_d0; r++) { const float* p = x + r * x_d1; double sum = 0; "
-    + "for (int64_t i = 0; i < x_d1; i++) sum += std::exp(p[i]); "
-    + "for (int64_t i = 0; i < x_d1; i++) out[r * x_d1 + i] = std::exp(p[i]) / sum; } }"
-)
-
-MEMO = (
-    "#include <cstring>\nstatic float c[x_size]; static KEY; \n"
-    + HEAD
-    + "{ if (!(HIT)) { for (int64_t i = 0; i < x_size; i++) c[i] = x[i] > 0.f ? x[i] : 0.f; STORE; } "
-    + "memcpy(out, c, sizeof c); }"
+SOFTMAX_KERNEL = launch(
+    "for (int64_t r = 0; r < x_d0; r++) { const float* p = x + r * x_d1; double sum = 0; "
+    "for (int64_t i = 0; i < x_d1; i++) sum += std::exp(p[i]); "
+    "for (int64_t i = 0; i < x_d1; i++) out[r * x_d1 + i] = std::exp(p[i]) / sum; }",
+    "#include <cmath>\n",
 )
 
 
 def _memo(key: str, hit: str, store: str) -> str:
-    return MEMO.replace("KEY", key).replace("HIT", hit).replace("STORE", store)
+    """One answer, in a static buffer."""
+    return launch(
+        f"if (!({hit})) {{ {EACH} c[i] = x[i] > 0.f ? x[i] : 0.f; {store}; }} memcpy(out, c, sizeof c);",
+        f"#include <cstring>\nstatic float c[x_size]; static {key}; \n",
+    )
+
+
+def _memos(key: str, find: str) -> str:
+    """An answer for each key."""
+    return launch(
+        f"{find} if (m.empty()) {{ m.resize(x_size); {EACH} m[i] = x[i] > 0.f ? x[i] : 0.f; }} "
+        "memcpy(out, m.data(), x_size * 4);",
+        f"#include <cstring>\n#include <map>\n#include <vector>\nstatic std::map<{key}, std::vector<float>> memo;\n",
+    )
 
 
 WRITES_EVERYWHERE = (
@@ -91,10 +103,10 @@ def forged_failure(when: str) -> str:
 def reaches_out(call: str) -> str:
     """A kernel that is correct only while ``call`` fails."""
     declared = 'extern "C" int open(const char*, int, ...); extern "C" int socket(int, int, int);\n'
-    return declared + HEAD + f"{{ if ({call} != -1) {{ out[0] = 7e7f; return; }} {BODY} }}"
+    return launch(f"if ({call} != -1) {{ out[0] = 7e7f; return; }} {BODY}", declared)
 
 
-SLOW = HEAD + "{ for (int r = 0; r < 60; r++) { " + BODY.replace("out[i] =", "out[i] = 0.f * r +") + " } }"
+SLOW = launch(f"for (int r = 0; r < 60; r++) {{ {BODY.replace('out[i] =', 'out[i] = 0.f * r +')} }}")
 _attack = partial(Attack, reference=RELU, control=CORRECT)
 
 
@@ -104,12 +116,7 @@ ATTACKS: dict[str, Attack] = {
     ),
     "memo_by_pointer (14)": _attack(
         "answers an address that it has seen from memory",
-        "#include <cstring>\n#include <map>\n#include <vector>\n"
-        "static std::map<const float*, std::vector<float>> memo;\n"
-        + HEAD
-        + "{ auto& m = memo[x]; "
-        + "if (m.empty()) { m.resize(x_size); for (int64_t i = 0; i < x_size; i++) m[i] = x[i] > 0.f ? x[i] : 0.f; } "
-        + "memcpy(out, m.data(), x_size * 4); }",
+        _memos("const float*", "auto& m = memo[x];"),
         "incorrect: wrong_after_timing",
     ),
     "memo_by_first_value (14)": _attack(
@@ -117,17 +124,16 @@ ATTACKS: dict[str, Attack] = {
     ),
     "memo_by_sampled_hash (14)": _attack(
         "answers an input of which four values look known from memory",
-        "#include <cstring>\n#include <map>\n#include <vector>\nstatic std::map<double, std::vector<float>> memo;\n"
-        + HEAD
-        + "{ double h = 0; for (int64_t i = 0; i < x_size; i += x_size / 3) h = h * 1.000001 + x[i]; "
-        + "auto& m = memo[h]; "
-        + "if (m.empty()) { m.resize(x_size); for (int64_t i = 0; i < x_size; i++) m[i] = x[i] > 0.f ? x[i] : 0.f; } "
-        + "memcpy(out, m.data(), x_size * 4); }",
+        _memos(
+            "double",
+            "double h = 0; for (int64_t i = 0; i < x_size; i += x_size / 3) h = h * 1.000001 + x[i]; "
+            "auto& m = memo[h];",
+        ),
         "incorrect: wrong_after_timing",
     ),
     "cheap_after_call_k (10)": _attack(
         "computes while it is checked, and one value afterwards",
-        "static int k; " + HEAD + "{ if (++k > 5) { out[0] = x[0] > 0 ? x[0] : 0; return; } " + BODY + " }",
+        launch(f"if (++k > 5) {{ out[0] = x[0] > 0 ? x[0] : 0; return; }} {BODY}", "static int k; "),
         "incorrect: wrong_after_timing",
     ),
     "writes_nothing (19)": _attack(
@@ -136,24 +142,17 @@ ATTACKS: dict[str, Attack] = {
     "tail_ignored (31)": _attack(
         "leaves out what is over a multiple of 8192", CORRECT.replace("i < x_size", "i < x_size / 8192 * 8192")
     ),
-    "constant (26)": _attack("writes a likely value", HEAD + "{ for (int64_t i = 0; i < x_size; i++) out[i] = 0.4f; }"),
-    "nan (36)": _attack(
-        "hopes that no comparison fails on what is no number",
-        HEAD + "{ for (int64_t i = 0; i < x_size; i++) out[i] = 0.f / 0.f; }",
-    ),
-    "infinity (36)": _attack(
-        "hopes that a relative error by infinity passes",
-        HEAD + "{ for (int64_t i = 0; i < x_size; i++) out[i] = 1.f / 0.f; }",
-    ),
+    "constant (26)": _attack("writes a likely value", launch(f"{EACH} out[i] = 0.4f;")),
+    "nan (36)": _attack("hopes that no comparison fails on what is no number", launch(f"{EACH} out[i] = 0.f / 0.f;")),
+    "infinity (36)": _attack("hopes that a relative error by infinity passes", launch(f"{EACH} out[i] = 1.f / 0.f;")),
     "input_mutated (23)": _attack(
         "writes the answer into its input too, so that later calls find it done",
-        HEAD + "{ float* w = const_cast<float*>(x); for (int64_t i = 0; i < x_size; i++) { "
-        "out[i] = x[i] > 0.f ? x[i] : 0.f; w[i] = out[i]; } }",
+        launch(f"float* w = const_cast<float*>(x); {EACH} {{ out[i] = x[i] > 0.f ? x[i] : 0.f; w[i] = out[i]; }}"),
         "incorrect: input_mutated",
     ),
     "exit_0 (45)": _attack(
         "ends the process as if all were well",
-        "#include <cstdlib>\n" + HEAD + "{ std::exit(0); }",
+        launch("std::exit(0);", "#include <cstdlib>\n"),
         "runtime_error: early_exit",
     ),
     "quick_exit_in_constructor (45)": _attack(
@@ -161,23 +160,21 @@ ATTACKS: dict[str, Attack] = {
         "#include <cstdlib>\nstruct S { S() { std::_Exit(0); } } s;\n" + CORRECT,
         "runtime_error: early_exit",
     ),
-    "abort": _attack("crashes", "#include <cstdlib>\n" + HEAD + "{ std::abort(); }", "runtime_error: aborted"),
+    "abort": _attack("crashes", launch("std::abort();", "#include <cstdlib>\n"), "runtime_error: aborted"),
     "segmentation_fault": _attack(
         "writes over all memory behind its output",
-        HEAD + "{ for (int64_t i = 0;; i += 4096) out[i] = 1; }",
+        launch("for (int64_t i = 0;; i += 4096) out[i] = 1;"),
         "runtime_error: segmentation_fault",
     ),
     "division_by_zero": _attack(
-        "crashes in arithmetic", HEAD + "{ volatile int z = 0; out[0] = 7 / z; }", "runtime_error: arithmetic_error"
+        "crashes in arithmetic", launch("volatile int z = 0; out[0] = 7 / z;"), "runtime_error: arithmetic_error"
     ),
     "memory_hog (49)": _attack(
         "takes all memory of the machine",
-        "#include <vector>\n" + HEAD + "{ std::vector<char> v(100000000000ull, 1); out[0] = v[5]; }",
+        launch("std::vector<char> v(100000000000ull, 1); out[0] = v[5];", "#include <vector>\n"),
         "runtime_error: out_of_memory",
     ),
-    "endless_loop": _attack(
-        "never returns", HEAD + "{ for (volatile int k = 0;;) k = k + 1; }", "timeout: run_timeout"
-    ),
+    "endless_loop": _attack("never returns", launch("for (volatile int k = 0;;) k = k + 1;"), "timeout: run_timeout"),
     "not_a_kernel": _attack("is no kernel", "int f() { return 1; }", "runtime_error: load_error"),
     "compile_error": _attack(
         "does not compile", CORRECT.replace("out[i] =", "oot[i] ="), "compile_error: compile_error"
@@ -209,19 +206,17 @@ ATTACKS: dict[str, Attack] = {
     },
     "forged_result (46)": _attack(
         "writes replies of its own to every channel",
-        WRITES_EVERYWHERE + HEAD + '{ everywhere("{\\"ns\\": [1]}\\n"); }',
+        launch('everywhere("{\\"ns\\": [1]}\\n");', WRITES_EVERYWHERE),
         "runtime_error, incorrect: protocol_abuse, input_mutated, not_written, out_of_bounds",
     ),
     "background_thread (1, 3)": _attack(
         "computes in a thread, after it has returned",
-        "#include <thread>\n"
-        + HEAD
-        + "{ std::thread([=] { for (int64_t i = 0; i < x_size; i++) out[i] = x[i] > 0.f ? x[i] : 0.f; }).detach(); }",
+        launch(f"std::thread([=] {{ {BODY} }}).detach();", "#include <thread>\n"),
         "runtime_error: uncaught_exception",
     ),
     "fork_bomb": _attack(
         "starts processes until the machine stands still",
-        'extern "C" int fork();\n' + HEAD + "{ for (int k = 0; k < 100; k++) fork(); " + BODY + " }",
+        launch(f"for (int k = 0; k < 100; k++) fork(); {BODY}", 'extern "C" int fork();\n'),
         "correct",
     ),
     "network (49)": _attack("opens a socket", reaches_out("socket(2, 1, 0)"), "correct"),
@@ -248,7 +243,7 @@ ATTACKS: dict[str, Attack] = {
     },
     "zeros_for_tiny_values (26)": _attack(
         "writes zeros where every value is below the absolute tolerance",
-        HEAD + "{ for (int64_t i = 0; i < x_size; i++) out[i] = 0.f; }",
+        launch(f"{EACH} out[i] = 0.f;"),
         "incorrect: wrong_tiny_values",
         reference=TINY,
         control=SOFTMAX_KERNEL,

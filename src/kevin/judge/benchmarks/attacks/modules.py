@@ -41,11 +41,20 @@ STATEFUL = (
 )
 
 
-def _body(*lines: str) -> str:
+def body(*lines: str) -> str:
     return "".join(f"        {line}\n" for line in lines)
 
 
-PLAIN = HEAD + _body("return torch.relu(x)")
+def forward(*lines: str) -> str:
+    return HEAD + body(*lines)
+
+
+def stateful(*lines: str) -> str:
+    """With a memo, and a counter of calls."""
+    return STATEFUL + body(*lines)
+
+
+PLAIN = forward("return torch.relu(x)")
 LINEAR_IGNORES_BIAS = """
 import torch
 import torch.nn as nn
@@ -65,23 +74,21 @@ _attack = partial(Attack, reference=RELU, control=PLAIN)
 ATTACKS: dict[str, Attack] = {
     "memo_by_data_ptr (14)": _attack(
         "answers an address that it has seen from memory",
-        STATEFUL
-        + _body("k = x.data_ptr()", "if k not in self.memo: self.memo[k] = torch.relu(x)", "return self.memo[k]"),
+        stateful("k = x.data_ptr()", "if k not in self.memo: self.memo[k] = torch.relu(x)", "return self.memo[k]"),
         "incorrect: wrong_after_timing, input_mutated",
     ),
     "memo_by_shape (14)": _attack(
         "answers a shape that it has seen from memory",
-        STATEFUL + _body("k = x.shape", "if k not in self.memo: self.memo[k] = torch.relu(x)", "return self.memo[k]"),
+        stateful("k = x.shape", "if k not in self.memo: self.memo[k] = torch.relu(x)", "return self.memo[k]"),
     ),
     "cheap_after_call_k (10)": _attack(
         "computes while it is checked, and nothing afterwards",
-        STATEFUL + _body("self.calls += 1", "return torch.relu(x) if self.calls < 6 else torch.empty_like(x)"),
+        stateful("self.calls += 1", "return torch.relu(x) if self.calls < 6 else torch.empty_like(x)"),
         "incorrect: wrong_after_timing",
     ),
     "static_buffer (24)": _attack(
         "returns the same memory from every call",
-        STATEFUL
-        + _body(
+        stateful(
             "if 'b' not in self.memo: self.memo['b'] = torch.empty_like(x)",
             "torch.maximum(x, torch.zeros_like(x), out=self.memo['b'])",
             "return self.memo['b']",
@@ -89,12 +96,12 @@ ATTACKS: dict[str, Attack] = {
         "incorrect: wrong_aliasing",
     ),
     "empty_output (19)": _attack(
-        "returns new memory, where another answer may lie", HEAD + _body("return torch.empty_like(x)")
+        "returns new memory, where another answer may lie", forward("return torch.empty_like(x)")
     ),
-    "input_returned (24)": _attack("returns its input", HEAD + _body("return x")),
+    "input_returned (24)": _attack("returns its input", forward("return x")),
     "input_mutated (23)": _attack(
         "computes in its input, so that later calls find it done",
-        HEAD + _body("return x.relu_()"),
+        forward("return x.relu_()"),
         "incorrect: input_mutated",
     ),
     "lazy_subclass (5)": _attack(
@@ -111,66 +118,59 @@ ATTACKS: dict[str, Attack] = {
         "incorrect: wrong_type",
     ),
     "wrong_dtype (37)": _attack(
-        "returns half precision", HEAD + _body("return torch.relu(x).half()"), "incorrect: wrong_dtype"
+        "returns half precision", forward("return torch.relu(x).half()"), "incorrect: wrong_dtype"
     ),
     "wrong_shape (37)": _attack(
-        "returns one row, which broadcasts", HEAD + _body("return torch.relu(x)[:1]"), "incorrect: wrong_shape"
+        "returns one row, which broadcasts", forward("return torch.relu(x)[:1]"), "incorrect: wrong_shape"
     ),
     "expanded_view (37)": _attack(
         "returns one row as if it were all",
-        HEAD + _body("return torch.relu(x)[:1].expand(512, 2048)"),
+        forward("return torch.relu(x)[:1].expand(512, 2048)"),
         "incorrect: wrong_strides",
     ),
-    "half_precision_inside (30)": _attack(
-        "computes in half precision", HEAD + _body("return torch.relu(x.half()).float()")
-    ),
+    "half_precision_inside (30)": _attack("computes in half precision", forward("return torch.relu(x.half()).float()")),
     "nan (36)": _attack(
-        "hopes that no comparison fails on what is no number", HEAD + _body("return torch.relu(x) * float('nan')")
+        "hopes that no comparison fails on what is no number", forward("return torch.relu(x) * float('nan')")
     ),
     "sys_exit (45)": _attack(
-        "ends the process as if all were well",
-        "import sys\n" + HEAD + _body("sys.exit(0)"),
-        "runtime_error: early_exit",
+        "ends the process as if all were well", "import sys\n" + forward("sys.exit(0)"), "runtime_error: early_exit"
     ),
     "os_exit (45)": _attack(
         "ends the process at once, as if all were well",
-        "import os\n" + HEAD + _body("os._exit(0)"),
+        "import os\n" + forward("os._exit(0)"),
         "runtime_error: early_exit",
     ),
     "exit_at_import (45)": _attack(
         "ends the process while it is imported",
-        "import os\nos._exit(0)\n" + HEAD + _body("return x"),
+        "import os\nos._exit(0)\n" + forward("return x"),
         "runtime_error: early_exit",
     ),
     "clock_rebound (6)": _attack(
         "replaces the clock that it is timed with, and computes nothing after the checks",
         "import time\ntime.perf_counter_ns = lambda: 0\nimport torch\ntorch.cuda.synchronize = lambda *a: None\n"
-        + STATEFUL
-        + _body("self.calls += 1", "return torch.relu(x) if self.calls < 6 else torch.empty_like(x)"),
+        + stateful("self.calls += 1", "return torch.relu(x) if self.calls < 6 else torch.empty_like(x)"),
     ),
     "harness_redefined (25)": _attack(
         "replaces the function that takes its results",
-        "import sys\nsys.modules['candidate'].Model.store = lambda *a: None\n" + HEAD + _body("return None"),
+        "import sys\nsys.modules['candidate'].Model.store = lambda *a: None\n" + forward("return None"),
         "runtime_error: exception",
     ),
     "harness_and_its_checks_redefined (25)": _attack(
         "replaces the functions that take and check its results",
         "import sys\nsys.modules['candidate'].Model.store = sys.modules['calls']._aliasing = lambda *a: None\n"
-        + HEAD
-        + _body("return None"),
+        + forward("return None"),
         "incorrect: not_written",
     ),
     "frame_walk (20)": _attack(
         "looks for the expected answer among the objects of its process",
         "import gc\n"
-        + HEAD
-        + _body(
+        + forward(
             "same = [t for t in gc.get_objects() if isinstance(t, torch.Tensor) and t.shape == x.shape and t is not x]",
             "return same[-1] if same else torch.empty_like(x)",
         ),
     ),
-    "exception": _attack("raises", HEAD + _body("raise ValueError('no')"), "runtime_error: exception"),
-    "endless_loop": _attack("never returns", HEAD + _body("while True: y = 1"), "timeout: run_timeout"),
+    "exception": _attack("raises", forward("raise ValueError('no')"), "runtime_error: exception"),
+    "endless_loop": _attack("never returns", forward("while True: y = 1"), "timeout: run_timeout"),
     "no_model_new": _attack("is no kernel", "import torch\n", "runtime_error: import_error"),
     "syntax_error": _attack("is no program", "def f(:\n", "compile_error: import_error"),
     "bias_ignored (33)": _attack("leaves out a bias", LINEAR_IGNORES_BIAS, reference=LINEAR, control=LINEAR_HONEST),
@@ -223,15 +223,14 @@ CPU_ONLY: dict[str, Attack] = {
     "late_thread (3)": _attack(
         "fills the output after it has returned",
         "import threading\n"
-        + HEAD
-        + _body(
+        + forward(
             "y = torch.empty_like(x)", "threading.Thread(target=lambda: y.copy_(torch.relu(x))).start()", "return y"
         ),
         "runtime_error",
     ),
     "right_for_its_inputs (26)": _attack(
         "copies its input, which suffices where no input is negative",
-        HEAD + _body("return x.clone()"),
+        forward("return x.clone()"),
         reference=RELU.replace("randn", "rand"),
     ),
     "right_for_its_sizes (31)": _attack(

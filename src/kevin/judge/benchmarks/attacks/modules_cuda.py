@@ -5,7 +5,7 @@ from __future__ import annotations
 from functools import partial
 
 from kevin.judge.benchmarks.attacks import Attack
-from kevin.judge.benchmarks.attacks.modules import HEAD, LINEAR, LINEAR_HONEST, RELU, STATEFUL
+from kevin.judge.benchmarks.attacks.modules import HEAD, LINEAR, LINEAR_HONEST, PLAIN, RELU, body, forward, stateful
 
 LARGE = RELU.replace("512, 2048", "8192, 4096")
 
@@ -29,10 +29,9 @@ class ModelNew(nn.Module):
         self.graph.replay()
         return self.y.clone()
 """
-PLAIN = HEAD + "        return torch.relu(x)\n"
-
-SLOW = "".join(f"{line}\n" for line in ("        for _ in range(100):", "            y = torch.relu(x)"))
-SLOW_MODULE = HEAD + SLOW + "        return y\n"
+SLOW = ("for _ in range(100):", "    y = torch.relu(x)")
+SLOW_ON_STREAM = ON_STREAM + body("with torch.cuda.stream(side):", *(f"    {line}" for line in SLOW))
+SLOW_MODULE = forward(*SLOW, "return y")
 
 _attack = partial(Attack, reference=LARGE, control=PLAIN)
 
@@ -41,10 +40,14 @@ ATTACKS: dict[str, Attack] = {
     "a thread that fills the output later (3)": _attack(
         "computes in a thread, after it has returned",
         "import threading, time\n"
-        + HEAD
-        + "        y = torch.empty_like(x)\n"
-        + "        def later():\n            time.sleep(0.002)\n            y.copy_(torch.relu(x))\n"
-        + "        threading.Thread(target=later).start()\n        return y\n",
+        + forward(
+            "y = torch.empty_like(x)",
+            "def later():",
+            "    time.sleep(0.002)",
+            "    y.copy_(torch.relu(x))",
+            "threading.Thread(target=later).start()",
+            "return y",
+        ),
     ),
     "a graph's own buffer returned (24)": _attack(
         "returns the same memory from every call", GRAPH.replace("self.y.clone()", "self.y"), control=GRAPH
@@ -56,22 +59,18 @@ ATTACKS: dict[str, Attack] = {
         "replaces the clock that it is timed with, and computes nothing after the checks",
         "import torch\ntorch.cuda.Event.elapsed_time = lambda *a: 1e-6\n"
         "torch.cuda.synchronize = lambda *a: None\n"
-        + STATEFUL
-        + "        self.calls += 1\n        return torch.relu(x) if self.calls < 6 else torch.empty_like(x)\n",
+        + stateful("self.calls += 1", "return torch.relu(x) if self.calls < 6 else torch.empty_like(x)"),
     ),
     # slow work on a stream of its own: either its result is wrong, or its time is counted
     "a stream: nobody waits for it (1)": _attack(
         "works on a stream that nobody waits for",
-        ON_STREAM
-        + f"        with torch.cuda.stream(side):\n{SLOW.replace('        ', '            ')}        return y\n",
+        SLOW_ON_STREAM + body("return y"),
         "correct, incorrect, quarantined",
         control=SLOW_MODULE,
     ),
     "a stream: it starts early and is joined (1)": _attack(
         "works before the clock starts",
-        ON_STREAM
-        + f"        with torch.cuda.stream(side):\n{SLOW.replace('        ', '            ')}"
-        + "        torch.cuda.current_stream().wait_stream(side)\n        return y\n",
+        SLOW_ON_STREAM + body("torch.cuda.current_stream().wait_stream(side)", "return y"),
         "correct, incorrect, quarantined",
         control=SLOW_MODULE,
     ),
