@@ -11,6 +11,8 @@ from pathlib import Path
 
 import pytest
 
+from kevin.core.identity import STEP_VERSIONS
+
 GOLDEN = Path(__file__).parents[1] / "golden"
 
 
@@ -26,9 +28,21 @@ def same_text(name: str, found: str) -> None:
     assert found == _recorded(name, found), name
 
 
-def same_numbers(name: str, found: dict[str, list[float]], rel: float, abs_: float = 0.0) -> None:
-    """Columns of numbers: equal within ``rel`` of the recorded value, or ``abs_`` where that is more."""
-    recorded = json.loads(_recorded(name, json.dumps(found, indent=1) + "\n"))
-    assert found.keys() == recorded.keys(), name
-    for column, values in found.items():
-        assert values == pytest.approx(recorded[column], rel=rel, abs=abs_), f"{name}: {column}"
+def same_losses(step: str, name: str, found: dict[str, list[float]], rel: float, abs_: float = 0.0) -> None:
+    """Losses of one step of a study: equal within ``rel`` of the recorded value, or ``abs_`` where that is more.
+
+    Other losses are written only with another number in ``STEP_VERSIONS``: models that were trained before would stand
+    beside what is made of new ones.
+    """
+    path, wanted = GOLDEN / name, {"version": STEP_VERSIONS[step], **found}
+    if os.environ.get("KEVIN_GOLDENS") == "write" and _version(path) != wanted["version"]:
+        path.write_text(json.dumps(wanted, indent=1) + "\n")
+    recorded = json.loads(path.read_text())
+    assert recorded.keys() == wanted.keys(), name
+    for column, values in wanted.items():
+        hint = f"{name}: {column}; where it shall be another, raise STEP_VERSIONS[{step!r}] and write it anew"
+        assert values == pytest.approx(recorded[column], rel=rel, abs=abs_), hint
+
+
+def _version(path: Path) -> int | None:
+    return json.loads(path.read_text()).get("version") if path.exists() else None

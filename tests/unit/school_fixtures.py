@@ -21,6 +21,7 @@ from kevin.core.config import Study
 from kevin.train import school
 from kevin.train.tokenizer import CHAT_TEMPLATE, END, PAD, train_tokenizer
 from kevin.writer import corpus
+from kevin.writer.evaluated import Evaluated
 from kevin.writer.transcripts import transcripts
 
 FAMILIES = {"llama": (LlamaConfig, LlamaForCausalLM), "qwen2": (Qwen2Config, Qwen2ForCausalLM)}
@@ -99,13 +100,14 @@ def make_study(folder, **settings) -> Study:
 class WritesHere(nullcontext):
     """In place of the writing processes, whose start takes seconds."""
 
-    def __init__(self, study, tasks=None, pasts=corpus.NO_PASTS):
+    def __init__(self, study, lessons=None, pasts=corpus.NO_PASTS):
         super().__init__(self)
-        self._study, self._tasks, self._pasts = study, tasks or small_catalog(), pasts
+        lessons = lessons or corpus.Lessons(small_catalog(), Evaluated())
+        self._study, self._lessons, self._pasts = study, lessons, pasts
         self.identity, self.has_held_out_later = pasts.identity, bool(pasts.held_out)
 
     def chunks(self, first=0, kind="trained on"):
         number, skipped = divmod(first, corpus.CHUNK)
         for chunk in count(number):
-            yield list(corpus.school_corpus(self._study, self._tasks, chunk, kind, self._pasts))[skipped:]
+            yield list(corpus.school_corpus(self._study, self._lessons, chunk, kind, self._pasts))[skipped:]
             skipped = 0

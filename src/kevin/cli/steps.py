@@ -75,9 +75,9 @@ def base_model(
         if study.base_model.init is None:
             train_base_model(study, scratch_corpus(study), out)
             return
-        drawn = school_tasks(study)
-        pasts = NO_PASTS if past_tasks is None else read_pasts(study, past_tasks, past or [], drawn)
-        with Writers(study, drawn, pasts) as corpus:
+        lessons = school_tasks(study)
+        pasts = NO_PASTS if past_tasks is None else read_pasts(study, past_tasks, past or [], lessons)
+        with Writers(study, lessons, pasts) as corpus:
             train_school(study, corpus, out, weights)
 
 

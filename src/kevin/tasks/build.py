@@ -51,12 +51,19 @@ def build_tasks(study: Study) -> list[tuple[Task, str]]:
     return [*((t, "train") for t in train), *((t, f"level{t.level}") for t in held_out), *added]
 
 
-def unseen_sequences(study: Study, levels: Collection[int] = (1, 2)) -> Sequences:
-    """Operator-name sequences of the held-out tasks of these levels: what nothing trained on may contain."""
-    if study.tasks.source == "kernelbench":
-        unseen = _new(study, load_kernelbench(study.tasks.kernelbench))
-        return frozenset(sequence(t.ops) for t in unseen if t.level in levels)
-    return frozenset(sequence(t.ops) for t in _held_out(study) if t.level in levels)
+def evaluated_tasks(study: Study) -> list[Task]:
+    """Held-out tasks with their specs, the study's own and KernelBench's: of a user's no operators are known.
+
+    Raises:
+        ConfigError, DataError, TaskError: as `build_tasks`.
+    """
+    if study.tasks.source != "kernelbench":
+        return _held_out(study)
+    if not is_kernelbench(study.tasks.kernelbench):
+        return []
+    tasks = load_kernelbench(study.tasks.kernelbench)
+    held_out = [pair for pair in _split(tasks, study) if pair[1] != "train"]
+    return [*(t for t, _ in _usable(held_out, study)), *_new(study, tasks)]
 
 
 def composed_tasks(

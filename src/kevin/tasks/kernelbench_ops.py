@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import itertools
+import re
 from collections.abc import Iterator
 from functools import lru_cache
 from importlib.resources import files
@@ -11,7 +12,7 @@ from pathlib import Path
 import yaml
 
 from kevin.core.errors import ConfigError, TaskError
-from kevin.core.types import Frozen, OpCall, TaskSpec, TensorSpec
+from kevin.core.types import Frozen, OpCall, Task, TaskSpec, TensorSpec
 from kevin.tasks.operators import NAMES_BY_RANK, OPERATORS
 from kevin.tasks.ops import Trace, parse_sequence, sequence, trace
 
@@ -53,6 +54,18 @@ def kernelbench_sequences() -> frozenset[tuple[str, ...]]:
         choices = [next((names for names in _ALIKE if op in names), (op,)) for op in sequence(row.ops)]
         spellings.update(itertools.product(*choices))
     return frozenset(spellings)
+
+
+def kernelbench_row(task: Task) -> Row | None:
+    """That of one of KernelBench's tasks; None for any other."""
+    found = re.fullmatch(r"kb/(\d+)/(\d+)", task.id)
+    return next((row for row in kernelbench_rows() if found and row.name == f"level{found[1]}/{found[2]}"), None)
+
+
+def operators_of(task: Task) -> tuple[OpCall, ...]:
+    """Of the study's own task, or of KernelBench's; none of any other."""
+    row = kernelbench_row(task)
+    return row.ops if row is not None else task.ops
 
 
 class Coverage(Frozen):

@@ -141,9 +141,7 @@ def _of_verdict(verdict: Verdict | None, found: Any, config: RewardConfig) -> di
         speedup = verdict.speedup if passed else None
     score: float | None = None
     if passed is not None:
-        outcome = Outcome.CORRECT if passed else Outcome.INCORRECT
-        weights = {"correctness_weight": config.correctness_weight, "speedup_cap": config.speedup_cap}
-        score = reward.score(outcome, speedup, **weights)  # type: ignore[arg-type]
+        score = reward.configured_score(Outcome.CORRECT if passed else Outcome.INCORRECT, speedup, config)
     return {
         "flags": " ".join(verdict.flags) if verdict is not None else "",
         "kernelbench_check": _check(verdict) if verdict is not None else None,

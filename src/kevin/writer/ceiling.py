@@ -5,11 +5,9 @@ KernelBench's tasks are written for as the own ones that compute the same, under
 
 from __future__ import annotations
 
-import re
-
 from kevin.core.errors import TaskError
 from kevin.core.types import Kernel, Language, Task, TaskSpec, TensorSpec
-from kevin.tasks.kernelbench_ops import kernelbench_rows, sizes_like
+from kevin.tasks.kernelbench_ops import kernelbench_row, sizes_like
 from kevin.tasks.ops import Trace, render_module, trace
 from kevin.writer.modules.styled import Styled
 from kevin.writer.plan import Plan, enumerate_plans, render
@@ -20,8 +18,7 @@ def counterpart(task: Task) -> Styled | None:
 
     Parameters are told apart by shape and by the last part of their names; the module's own come first in both.
     """
-    found = re.fullmatch(r"kb/(\d+)/(\d+)", task.id)
-    row = next((r for r in kernelbench_rows() if found and r.name == f"level{found[1]}/{found[2]}"), None)
+    row = kernelbench_row(task)
     if row is None or row.outside is not None or task.spec is None:
         return None
     try:

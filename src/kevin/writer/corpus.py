@@ -10,10 +10,9 @@ import multiprocessing
 import os
 import pickle
 import random
-import re
 import tempfile
 from collections import deque
-from collections.abc import Iterator, Sequence
+from collections.abc import Iterator
 from concurrent.futures import BrokenExecutor, Future, ProcessPoolExecutor
 from itertools import count
 from pathlib import Path
@@ -23,12 +22,11 @@ from typing import Literal, NamedTuple, Self
 from kevin.core.config import Study
 from kevin.core.errors import ConfigError, HarnessError
 from kevin.core.types import Task, Transcript, canonical_json, digest
-from kevin.tasks.build import build_tasks, unseen_sequences
+from kevin.tasks.build import build_tasks, evaluated_tasks
 from kevin.tasks.catalog import catalog, catalog_extended
 from kevin.tasks.compose import compose
 from kevin.tasks.general import compose_general
-from kevin.tasks.kernelbench_ops import kernelbench_sequences
-from kevin.tasks.ops import sequence
+from kevin.writer.evaluated import Evaluated
 from kevin.writer.first_turns import first_transcripts
 from kevin.writer.later_turns import Past, later_transcripts
 from kevin.writer.plan import Habits
@@ -119,69 +117,52 @@ def _check_dialect(study: Study) -> None:
         raise ConfigError("the base model can be trained for dialect c_abi only")
 
 
-_FAMILIES = {
-    "conv": r"(depthwise_)?conv\d?d?(_pointwise)?",
-    "conv_transpose": r"conv_?transpose\d?d?",
-    "linear": r"linear|gemm|bmm|mat(mul|vec)(_\w+)?",
-    "max_pool": r"max_?pool(\dd)?",
-    "avg_pool": r"avg_?pool(\dd)?",
-    "global_avg_pool": r"global_?avg_?pool(ing)?|adaptive_avg_pool",
-    "add": r"add(_\w+)?|bias_?add|residual_?add",
-    "subtract": r"subtract|sub_\w+|residual_sub",
-    "scale": r"scale|scaling|multiply|divide|(mul|div)_\w+",
-    "clamp": r"clamp(_\w+)?|hardtanh",
-    **{word: rf"{word}(_(dim|scalar|param))?" for word in ("min", "max", "sum", "mean")},
-}
-_PATTERNS = {family: re.compile(pattern) for family, pattern in _FAMILIES.items()}
+class Lessons(NamedTuple):
+    """What pretrained weights are taught."""
+
+    tasks: list[Task]
+    evaluated: Evaluated
+    """None of the tasks is like one of these, nor may it become so when its sizes are drawn anew."""
 
 
-def family(operator: str) -> str:
-    """Of an operator, by our name or by its word in a KernelBench name, in lower case; itself where it is alone."""
-    return next((name for name, pattern in _PATTERNS.items() if pattern.fullmatch(operator)), operator)
-
-
-def families(operators: Sequence[str]) -> tuple[str, ...]:
-    """Of a sequence of operators."""
-    return tuple(map(family, operators))
-
-
-def school_tasks(study: Study) -> list[Task]:
+def school_tasks(study: Study) -> Lessons:
     """Single operators, of the catalog and of the whole inventory, and composed tasks, but for those that are like an
-    evaluated one or KernelBench's.
+    evaluated one or a composition of KernelBench's.
 
     Raises:
-        DataError, TaskError: as `kevin.tasks.build.unseen_sequences`.
+        ConfigError, DataError, TaskError: as `kevin.tasks.build.evaluated_tasks`.
     """
-    evaluated = {families(operators) for operators in unseen_sequences(study, levels=(2,))}
-    evaluated |= {families(operators) for operators in kernelbench_sequences()}
+    evaluated = Evaluated(evaluated_tasks(study))
     size, seed = study.task_size, _seed(study, "tasks")
     single = [*catalog(size), *catalog_extended(size, NUM_SHAPES, seed)]
     num_general = study.base_model.pretraining.num_general
     composed = [*compose(NUM_COMPOSED, seed, size), *compose_general(num_general, seed, size)]
-    return [*single, *(t for t in composed if families(sequence(t.ops)) not in evaluated)]
+    return Lessons([t for t in (*single, *composed) if not evaluated.holds(t)], evaluated)
 
 
 def school_corpus(
-    study: Study, tasks: list[Task], chunk: int, kind: Kind = "trained on", pasts: Pasts = NO_PASTS
+    study: Study, lessons: Lessons, chunk: int, kind: Kind = "trained on", pasts: Pasts = NO_PASTS
 ) -> Iterator[Transcript]:
     """The `CHUNK` conversations of number ``chunk``; with pasts later turns are among those that are trained on."""
     if kind == "held out later":
         yield from _later(study, pasts.held_out, CHUNK, _seed(study, kind, str(chunk)))
     elif kind == "held out":
-        yield from _first(study, tasks, CHUNK, _seed(study, kind, str(chunk)), held_out=True)
+        yield from _first(study, lessons, CHUNK, _seed(study, kind, str(chunk)), held_out=True)
     elif not pasts.school:
-        yield from _first(study, tasks, CHUNK, _seed(study, kind, str(chunk)))
+        yield from _first(study, lessons, CHUNK, _seed(study, kind, str(chunk)))
     else:
         seed = _seed(study, kind, "second school", str(chunk))  # the words of before: the corpus stays what it was
         rng = random.Random(seed)
         is_later = [rng.random() < study.base_model.pretraining.later_share for _ in range(CHUNK)]
-        first = _first(study, tasks, CHUNK, seed)
+        first = _first(study, lessons, CHUNK, seed)
         later = _later(study, pasts.school, CHUNK, seed)
         yield from (next(later if asked else first) for asked in is_later)
 
 
-def _first(study: Study, tasks: list[Task], num: int, seed: int, *, held_out: bool = False) -> Iterator[Transcript]:
-    return first_transcripts(tasks, study.language, num, seed, held_out_styles=held_out)
+def _first(study: Study, lessons: Lessons, num: int, seed: int, *, held_out: bool = False) -> Iterator[Transcript]:
+    return first_transcripts(
+        lessons.tasks, study.language, num, seed, evaluated=lessons.evaluated, held_out_styles=held_out
+    )
 
 
 def _later(study: Study, pasts: tuple[Past, ...], num: int, seed: int) -> Iterator[Transcript]:
@@ -197,7 +178,7 @@ class Writers:
     """Processes that write the corpus; a context manager. They end with the process that made them."""
 
     def __init__(
-        self, study: Study, tasks: list[Task], pasts: Pasts = NO_PASTS, *, num_workers: int | None = None
+        self, study: Study, lessons: Lessons, pasts: Pasts = NO_PASTS, *, num_workers: int | None = None
     ) -> None:
         """``num_workers``: by default one for each core of this process but one.
 
@@ -210,7 +191,7 @@ class Writers:
         self._ahead = 2 * num_workers
         self._folder = tempfile.TemporaryDirectory(prefix="kevin-corpus-")
         given = Path(self._folder.name, "given.pickle")
-        given.write_bytes(pickle.dumps((study, tasks, pasts)))  # once; as an argument it would be for each process
+        given.write_bytes(pickle.dumps((study, lessons, pasts)))  # once; as an argument it would be for each process
         self._pool = ProcessPoolExecutor(
             num_workers,
             mp_context=multiprocessing.get_context("spawn"),
@@ -256,7 +237,7 @@ class Writers:
         self._folder.cleanup()
 
 
-_given: tuple[Study, list[Task], Pasts]
+_given: tuple[Study, Lessons, Pasts]
 _folder: Path
 """Of a writing process."""
 
@@ -272,9 +253,9 @@ def _write(chunk: int, kind: Kind) -> str:
     The chunk itself is longer than what is written to a pipe at once. Where a process is killed in the middle of that,
     the executor waits for the rest for ever.
     """
-    study, tasks, pasts = _given
+    study, lessons, pasts = _given
     with tempfile.NamedTemporaryFile(dir=_folder, suffix=".chunk", delete=False) as file:
-        pickle.dump(list(school_corpus(study, tasks, chunk, kind, pasts)), file)
+        pickle.dump(list(school_corpus(study, lessons, chunk, kind, pasts)), file)
     return file.name
 
 

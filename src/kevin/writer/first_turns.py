@@ -15,6 +15,7 @@ from kevin.core.errors import TaskError
 from kevin.core.types import Exchange, Language, OpCall, Task, TaskSpec, Transcript
 from kevin.tasks.operators import OPERATORS
 from kevin.tasks.ops import Step, trace_task
+from kevin.writer.evaluated import Evaluated
 from kevin.writer.modules.sizes import vary_sizes
 from kevin.writer.modules.styled import Styled, restyle
 from kevin.writer.plan import FLAWLESS, Plan, render, sample_plan, summarise
@@ -32,6 +33,7 @@ def first_transcripts(
     num: int,
     seed: int,
     *,
+    evaluated: Evaluated | None = None,
     held_out_styles: bool = False,
 ) -> Iterator[Transcript]:
     """``num`` transcripts over tasks drawn evenly; sizes, style and plan are drawn anew each time.
@@ -39,6 +41,7 @@ def first_transcripts(
     The same arguments give the same transcripts.
 
     Args:
+        evaluated: what no task may become when its sizes are drawn.
         held_out_styles: only styles that are never trained on, for an evaluation.
 
     Raises:
@@ -50,7 +53,7 @@ def first_transcripts(
     for _ in range(num):
         if not order:
             order = rng.sample(usable, len(usable))
-        task, plan = _drawn(order.pop(), language, rng)
+        task, plan = _drawn(order.pop(), language, rng, evaluated)
         styled = styled_anew(task, rng, held_out=held_out_styles)
         conversation = dialogue.conversation(styled.shown, (), dialect="c_abi", language=language)
         text = answer(task, styled.names, plan, summary=summarise(None, plan))
@@ -66,12 +69,14 @@ def usable_tasks(tasks: Sequence[Task]) -> list[Task]:
     return list(tasks)
 
 
-def _drawn(task: Task, language: Language, rng: random.Random) -> tuple[Task, Plan]:
+def _drawn(task: Task, language: Language, rng: random.Random, evaluated: Evaluated | None) -> tuple[Task, Plan]:
     """The task at sizes for which the writer knows a kernel, and a plan for it."""
     for _ in range(_ATTEMPTS):
         if rng.random() < _OWN_SIZES_SHARE:
             break
         varied = vary_sizes(task, rng)
+        if evaluated and evaluated.holds(varied):
+            continue
         try:
             plan = sample_plan(rng, varied, language, FLAWLESS)
             render(varied, plan)

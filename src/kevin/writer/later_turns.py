@@ -16,6 +16,7 @@ from kevin.core.fences import THINK_CLOSE, THINK_OPEN
 from kevin.core.types import Conversation, Exchange, Language, Task, Transcript, Turn
 from kevin.tasks.ops import trace_task
 from kevin.tasks.rules import first_objection
+from kevin.writer.evaluated import Evaluated
 from kevin.writer.first_turns import answer, styled_anew, usable_tasks
 from kevin.writer.modules.sizes import largest_tensor, vary_sizes
 from kevin.writer.modules.styled import Styled
@@ -41,7 +42,14 @@ class PastTask(NamedTuple):
 
 
 def past_tasks(
-    tasks: Sequence[Task], language: Language, num: int, seed: int, *, largest: int, held_out: bool = False
+    tasks: Sequence[Task],
+    language: Language,
+    num: int,
+    seed: int,
+    *,
+    largest: int,
+    evaluated: Evaluated | None = None,
+    held_out: bool = False,
 ) -> list[PastTask]:
     """``num`` tasks with sizes and style drawn anew: single operators and compositions by turns, each as often as any
     other of its kind.
@@ -49,6 +57,7 @@ def past_tasks(
     The same arguments give the same tasks; of a larger ``num`` the first ones are the same.
 
     Args:
+        evaluated: what no task may become when its sizes are drawn.
         largest: elements of a task's largest tensor.
         held_out: in styles that are never trained on.
 
@@ -62,7 +71,7 @@ def past_tasks(
     by_turns = cycle([_evenly(some, rng) for some in levels.values()])
     found: list[PastTask] = []
     while len(found) < num:
-        plain = _first_sized(next(by_turns), len(usable), language, rng, largest)
+        plain = _first_sized(next(by_turns), len(usable), language, rng, evaluated, largest)
         styled = styled_anew(plain, rng, held_out=held_out)
         task_id = f"{plain.id}~{'h' if held_out else ''}{len(found) + 1}"
         found.append(PastTask(plain, styled._replace(shown=styled.shown.model_copy(update={"id": task_id}))))
@@ -74,18 +83,29 @@ def _evenly(tasks: Sequence[Task], rng: random.Random) -> Iterator[Task]:
         yield from rng.sample(tasks, len(tasks))
 
 
-def _first_sized(tasks: Iterator[Task], max_tasks: int, language: Language, rng: random.Random, largest: int) -> Task:
+def _first_sized(
+    tasks: Iterator[Task],
+    max_tasks: int,
+    language: Language,
+    rng: random.Random,
+    evaluated: Evaluated | None,
+    largest: int,
+) -> Task:
     """The first of ``max_tasks`` that is to be had in a size that fits."""
     for task in islice(tasks, max_tasks):
-        if (plain := _sized(task, language, rng, largest)) is not None:
+        if (plain := _sized(task, language, rng, evaluated, largest)) is not None:
             return plain
     raise TaskError(f"none of {max_tasks} tasks has tensors of at most {largest} elements")
 
 
-def _sized(task: Task, language: Language, rng: random.Random, largest: int) -> Task | None:
+def _sized(
+    task: Task, language: Language, rng: random.Random, evaluated: Evaluated | None, largest: int
+) -> Task | None:
     """The task at sizes for which the writer knows a kernel; None where none was drawn."""
     for _ in range(_ATTEMPTS):
         varied = vary_sizes(task, rng, largest=largest)
+        if evaluated and evaluated.holds(varied):
+            continue
         try:
             if largest_tensor(trace_task(varied)) > largest or first_objection(varied.ops):
                 continue

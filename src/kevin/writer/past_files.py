@@ -18,7 +18,7 @@ from kevin.core.errors import DataError
 from kevin.core.provenance import provenance
 from kevin.core.types import Language, Task, Turn
 from kevin.writer.ceiling import counterpart
-from kevin.writer.corpus import Pasts, school_tasks
+from kevin.writer.corpus import Lessons, Pasts, school_tasks
 from kevin.writer.later_turns import Past, PastTask, past_of, past_tasks, written_answers
 
 log = logging.getLogger(__name__)
@@ -40,19 +40,21 @@ class PastTasks(NamedTuple):
         return [*self.school, *self.held_out]
 
 
-def draw_past_tasks(study: Study, tasks: list[Task] | None = None) -> PastTasks:
-    """From the school's ``tasks``; made when absent.
+def draw_past_tasks(study: Study, lessons: Lessons | None = None) -> PastTasks:
+    """Of what the school teaches; ``lessons`` are made when absent.
 
     Raises:
-        DataError, TaskError: as `school_tasks` and `past_tasks`.
+        ConfigError, DataError, TaskError: as `school_tasks` and `past_tasks`.
     """
     config = study.base_model.pretraining
-    tasks = school_tasks(study) if tasks is None else tasks
-    language, seed = study.language, study.seed
-    return PastTasks(
-        school=past_tasks(tasks, language, config.num_past_tasks, seed, largest=LARGEST),
-        held_out=past_tasks(tasks, language, config.num_held_out_past_tasks, seed, largest=LARGEST, held_out=True),
-    )
+    tasks, evaluated = school_tasks(study) if lessons is None else lessons
+
+    def drawn(num: int, *, held_out: bool = False) -> list[PastTask]:
+        return past_tasks(
+            tasks, study.language, num, study.seed, evaluated=evaluated, largest=LARGEST, held_out=held_out
+        )
+
+    return PastTasks(drawn(config.num_past_tasks), drawn(config.num_held_out_past_tasks, held_out=True))
 
 
 def write_past_tasks(study: Study, out_path: Path) -> None:
@@ -63,13 +65,13 @@ def write_past_tasks(study: Study, out_path: Path) -> None:
     log.info("%s: %d tasks, %d of them in held-out styles", out_path, len(pairs), len(drawn.held_out))
 
 
-def read_past_tasks(study: Study, path: Path, tasks: list[Task] | None = None) -> PastTasks:
-    """The tasks of a file, with what they are made of; ``tasks`` as in `draw_past_tasks`.
+def read_past_tasks(study: Study, path: Path, lessons: Lessons | None = None) -> PastTasks:
+    """The tasks of a file, with what they are made of; ``lessons`` as in `draw_past_tasks`.
 
     Raises:
         DataError: they are not those that this configuration draws.
     """
-    drawn = draw_past_tasks(study, tasks)
+    drawn = draw_past_tasks(study, lessons)
     wanted = {t.shown.id: t.shown.digest for t in drawn.all}
     given = {t.id: t.digest for t in files.read_tasks(path)}
     if wanted != given:
@@ -93,15 +95,13 @@ def past_answers(study: Study, path: Path) -> dict[str, list[str]]:
     }
 
 
-def read_pasts(
-    study: Study, tasks_path: Path, turns_paths: Sequence[Path], from_tasks: list[Task] | None = None
-) -> Pasts:
-    """Tasks with all judged answers to them; ``from_tasks`` as ``tasks`` in `draw_past_tasks`.
+def read_pasts(study: Study, tasks_path: Path, turns_paths: Sequence[Path], lessons: Lessons | None = None) -> Pasts:
+    """Tasks with all judged answers to them; ``lessons`` as in `draw_past_tasks`.
 
     Raises:
         DataError: as `read_past_tasks`; answers to other tasks, or none to a task of the school.
     """
-    tasks = read_past_tasks(study, tasks_path, from_tasks)
+    tasks = read_past_tasks(study, tasks_path, lessons)
     turns: dict[str, list[Turn]] = {t.shown.id: [] for t in tasks.all}
     for path in turns_paths:
         found, _ = files.read_turns(path)

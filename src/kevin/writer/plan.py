@@ -12,12 +12,10 @@ from typing import Any, NamedTuple
 from kevin.core.errors import TaskError
 from kevin.core.types import Frozen, Language, OpCall, Task
 from kevin.tasks.ops import Step, sizes_of, trace
-from kevin.writer.code import Code
-from kevin.writer.general.program import program as general_program
-from kevin.writer.general.space import space
-from kevin.writer.pointwise import is_pointwise
-from kevin.writer.special.program import program as special_program
-from kevin.writer.special.space import Space, is_special, space_of
+from kevin.writer.kernels.code import Code
+from kevin.writer.kernels.elementwise import is_pointwise
+from kevin.writer.kernels.program import program
+from kevin.writer.kernels.space import Space, space
 
 SWAPPED = "swapped_ops"
 """The one mistake that is made before any line is written: two operators in the wrong order."""
@@ -54,8 +52,7 @@ class Plan(Frozen):
 
 def plan_space(task: Task, language: Language) -> Space:
     """Slots and their values for a task. Raises TaskError for a task that is not one of our own."""
-    steps = _steps(task)
-    return space_of(steps, language) if is_special(steps, language) else space(steps, language)
+    return space(_steps(task), language)
 
 
 def _steps(task: Task) -> tuple[Step, ...]:
@@ -84,7 +81,6 @@ def _program(task: Task, plan: Plan) -> Code:
     steps = list(_steps(task))
     if SWAPPED in plan.mistakes and (i := _swappable(steps)) is not None:
         steps[i], steps[i + 1] = steps[i + 1], steps[i]
-    program = special_program if is_special(_steps(task), plan.language) else general_program
     return program(task.spec, steps, dict(plan.slots), plan.language)
 
 

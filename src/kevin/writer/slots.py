@@ -5,7 +5,7 @@ from __future__ import annotations
 import re
 from collections.abc import Mapping
 
-from kevin.writer.code import Code
+from kevin.writer.kernels.code import Code
 
 Slots = Mapping[str, str]
 
@@ -19,8 +19,7 @@ SENTENCES: dict[str, dict[str, str]] = {
     "real": {"float": "Numbers are float.", "double": "Numbers are double."},
     "fusion": {
         "store": "Further operators go into the store.",
-        "pass": "Further operators share a pass by rows.",
-        "strided": "Further operators share a pass by columns.",
+        "pass": "Further operators share a pass.",
     },
     "order": {
         "dot": "One dot product at a time.",
@@ -30,29 +29,18 @@ SENTENCES: dict[str, dict[str, str]] = {
         "tile": "Tiles of eight rows stay in registers.",
         "window": "One window at a time.",
         "line": "A line of outputs at a time.",
-        "block": "Four channels of a line at a time.",
-        "channels": "All channels of eight results at a time.",
         "columns": "One column at a time.",
         "sweep": "Whole rows are swept into the result.",
-        "running": "A running value in a register.",
-        "memory": "The running value is read from memory.",
+        "running": "One row at a time.",
         "lanes": "Eight rows run side by side.",
         "first": "Compare values as they come.",
         "search": "Find the top, then look for it.",
-        "flat": "One flat sum.",
-        "partial": "Partial sums by row.",
     },
     "passes": {
         "three": "Top, sum and result in three passes.",
         "stored": "Exponentials are stored and scaled.",
-        "online": "Top and sum in one online pass.",
         "two_pass": "Mean first, then the variance.",
         "one_pass": "Sum and squares in one pass.",
-        "welford": "Welford's running mean and variance.",
-        "apart": "Each sum in a loop of its own.",
-        "together": "All sums in one loop.",
-        "divide": "Divide in the last loop.",
-        "multiply": "Multiply by a reciprocal.",
     },
 }
 """By slot and value. CUDA's own slots follow."""
@@ -77,7 +65,6 @@ SENTENCES |= {
         "tile": "Tiles of 16 in shared memory.",
         "register": "Tiles of 64, four by four in registers.",
         "wide": "Tiles of 128, eight by eight in registers.",
-        "channels": "One thread per eight channels.",
         "tensor": "Tiles of 128 by 128 on tensor cores, three TF32 products each.",
         "tensor64": "Tiles of 64 by 128 on tensor cores, three TF32 products each.",
         "tensor32": "Tiles of 32 by 128 on tensor cores, three TF32 products each.",

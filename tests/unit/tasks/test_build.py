@@ -9,7 +9,7 @@ from kevin.core.config import validate_study
 from kevin.core.errors import ConfigError, TaskError
 from kevin.core.files import read_tasks, write_tasks
 from kevin.tasks import build
-from kevin.tasks.build import build_tasks, composed_tasks, unseen_sequences
+from kevin.tasks.build import build_tasks, composed_tasks, evaluated_tasks
 from kevin.tasks.filters import Rejection
 from kevin.tasks.ops import call, render_module, sequence
 
@@ -37,8 +37,8 @@ def test_counts_specs_and_disjointness(tmp_path, monkeypatch):
     assert all(t.spec for t, _ in pairs)
     held_out = {sequence(t.ops) for part in ("level1", "level2") for t in parts[part]}
     assert not held_out & {sequence(t.ops) for t in parts["train"]}
-    assert held_out == unseen_sequences(study()) <= excluded[1], "also where chance would not have drawn any of them"
-    assert unseen_sequences(study(), levels=(2,)) == {sequence(t.ops) for t in parts["level2"]}
+    assert held_out <= excluded[1], "also where chance would not have drawn any of them"
+    assert evaluated_tasks(study()) == [*parts["level1"], *parts["level2"]]
     assert pairs == build_tasks(study())
     write_tasks(tmp_path / "tasks.parquet", pairs, {})
     assert read_tasks(tmp_path / "tasks.parquet", "level2") == parts["level2"]
@@ -129,8 +129,11 @@ def changed(study, source="kernelbench", case="kb/1/2", **bench):
 def test_a_folder_alone_is_all_that_is_asked_for(tmp_path: Path, caplog):
     study = changed(kernelbench(tmp_path / "mine"))
     assert {part for _, part in build_tasks(study)} == {"train", "level1", "level2"}
-    assert unseen_sequences(study) == frozenset() and caplog.text == ""
-    assert "unseen" in {part for _, part in build_tasks(changed(kernelbench(tmp_path / "a" / "KernelBench")))}
+    assert evaluated_tasks(study) == [] and caplog.text == ""
+    study = changed(kernelbench(tmp_path / "a" / "KernelBench"))
+    pairs = build_tasks(study)
+    assert "unseen" in {part for _, part in pairs}
+    assert evaluated_tasks(study) == [task for task, part in pairs if part != "train"]
 
 
 def test_a_folder_beside_the_catalog(tmp_path: Path):

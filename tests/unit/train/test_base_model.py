@@ -10,7 +10,7 @@ import torch
 from transformers import AutoModelForCausalLM, AutoTokenizer
 from writer_fixtures import small_catalog, small_composed
 
-from golden import same_numbers
+from golden import same_losses
 from kevin.core.config import BaseModelConfig, PolicyConfig, Study
 from kevin.core.errors import ConfigError
 from kevin.core.types import Message
@@ -126,7 +126,7 @@ def test_training_leaves_a_folder_that_loads_and_answers(trained):
 def test_its_losses_are_the_golden_ones(trained):
     """On any processor: they differ by rounding."""
     found = {name: [r[name] for r in records_of(trained)] for name in ("loss", "copying_loss")}
-    same_numbers("losses/base_model.json", found, rel=1e-3)
+    same_losses("base_model", "losses/base_model.json", found, rel=1e-3)
 
 
 def test_training_again_gives_the_same_weights(study, trained, tmp_path):

@@ -8,7 +8,7 @@ import torch
 from safetensors.torch import load_file
 from train_fixtures import all_wrong_for, failing_judge, make_study, train, verdict
 
-from golden import same_numbers
+from golden import same_losses
 from kevin.core import files
 from kevin.core.config import TrainConfig
 from kevin.core.errors import ConfigError, HarnessError
@@ -30,7 +30,7 @@ def same_as_golden(name, records):
     """On any processor: numbers differ by rounding, and what was sampled not at all."""
     columns = ("loss", "grad_norm", "score", "correct", "entropy", "clip_ratio", "kl", "learning_rate")
     found = {column: [r[column] for r in records] for column in columns if column in records[0]}
-    same_numbers(f"losses/grpo/{name}.json", found, rel=1e-3, abs_=1e-5)
+    same_losses("train", f"losses/grpo/{name}.json", found, rel=1e-3, abs_=1e-5)
 
 
 def test_its_losses_are_the_golden_ones(five_steps):

@@ -12,13 +12,14 @@ from school_fixtures import WritesHere, make_study, save_pretrained_model, short
 from transformers import AutoModelForCausalLM, AutoTokenizer
 from writer_fixtures import small_catalog
 
-from golden import same_numbers
+from golden import same_losses
 from kevin.core.errors import ConfigError, DeviceError, HarnessError
 from kevin.train import ranks, school, training
 from kevin.train.pretrained import load_pretrained, unpack_weights
 from kevin.train.school_batches import Sample, ahead, cut, deal, encode, school_batches, summed_loss
 from kevin.writer import corpus
-from kevin.writer.corpus import Writers
+from kevin.writer.corpus import Lessons, Writers
+from kevin.writer.evaluated import Evaluated
 from kevin.writer.transcripts import transcripts
 
 pytestmark = pytest.mark.usefixtures("one_thread")
@@ -49,7 +50,7 @@ def taught(folder, small_tasks, tmp_path_factory):
     """What six steps with a writing process leave."""
     out = tmp_path_factory.mktemp("taught") / "base_model"
     study = make_study(folder, **SIX_STEPS)
-    with Writers(study, small_catalog()) as writers:
+    with Writers(study, Lessons(small_catalog(), Evaluated())) as writers:
         school.train_school(study, writers, out)
     return out
 
@@ -148,7 +149,7 @@ def test_its_losses_are_the_golden_ones(taught):
     records = records_of(taught)
     found = {name: [r[name] for r in records] for name in ("loss", "grad_norm", "num_answer_tokens")}
     found["held_out_loss"] = [r["held_out_loss"] for r in records if "held_out_loss" in r]
-    same_numbers("losses/school.json", found, rel=1e-3)
+    same_losses("base_model", "losses/school.json", found, rel=1e-3)
 
 
 def test_a_school_may_start_from_unpacked_weights(folder, taught, tmp_path, monkeypatch):

@@ -24,12 +24,15 @@ from kevin.core.types import Outcome, Timing, Verdict, digest
 from kevin.rollout import run as run_module
 from kevin.rollout import written
 from kevin.tasks.kernelbench import named_sequence
+from kevin.tasks.ops import call
 from kevin.train import school
 from kevin.writer import corpus, past_files
-from kevin.writer.corpus import Writers, families, school_tasks
+from kevin.writer.corpus import Lessons, Writers, school_tasks
+from kevin.writer.evaluated import Evaluated, families
 from kevin.writer.later_turns import read_plan, written_answers
 
 NUM_TASKS, NUM_HELD_OUT = 5, 1
+LESSONS = Lessons(TASKS, Evaluated())
 
 
 @pytest.fixture(scope="module")
@@ -50,8 +53,8 @@ def with_past(study: Study, **settings) -> Study:
 @pytest.fixture(scope="module")
 def study(folder):
     with pytest.MonkeyPatch.context() as patch:
-        patch.setattr(past_files, "school_tasks", lambda study: TASKS)
-        patch.setattr(corpus, "school_tasks", lambda study: TASKS)
+        patch.setattr(past_files, "school_tasks", lambda study: LESSONS)
+        patch.setattr(corpus, "school_tasks", lambda study: LESSONS)
         patch.setattr(corpus, "Writers", WritesHere)
         patch.setattr(past_files, "LARGEST", 2**18)
         shorten(patch)
@@ -171,7 +174,7 @@ def test_later_turns_come_into_the_corpus_at_their_share(study, made):
     chunks = range(6)
 
     def numbers(kind, pasts=pasts, study=study):
-        return [t.exchanges[0].turn for c in chunks for t in corpus.school_corpus(study, TASKS, c, kind, pasts)]
+        return [t.exchanges[0].turn for c in chunks for t in corpus.school_corpus(study, LESSONS, c, kind, pasts)]
 
     trained = numbers("trained on")
     assert len(trained) == 6 * corpus.CHUNK
@@ -181,7 +184,7 @@ def test_later_turns_come_into_the_corpus_at_their_share(study, made):
     assert min(numbers("trained on", study=with_past(study, later_share=1.0))) == 2
     held_out = {p.task.shown.id for p in pasts.held_out}
     tasks_of = {
-        kind: {t.task_id for c in chunks for t in corpus.school_corpus(study, TASKS, c, kind, pasts)}
+        kind: {t.task_id for c in chunks for t in corpus.school_corpus(study, LESSONS, c, kind, pasts)}
         for kind in ("trained on", "held out later")
     }
     assert tasks_of["held out later"] == held_out and not tasks_of["trained on"] & held_out
@@ -219,12 +222,12 @@ def test_feedback_is_as_long_as_the_base_model_s(study, made, tmp_path):
 
 
 def test_the_corpus_does_not_depend_on_the_number_of_processes(folder, monkeypatch):
-    study, tasks = make_study(folder), small_catalog()
-    expected = [list(corpus.school_corpus(study, tasks, chunk)) for chunk in range(3)]
-    with Writers(study, tasks, num_workers=2) as writers:
+    study, lessons = make_study(folder), Lessons(small_catalog(), Evaluated())
+    expected = [list(corpus.school_corpus(study, lessons, chunk)) for chunk in range(3)]
+    with Writers(study, lessons, num_workers=2) as writers:
         chunks, held_out = writers.chunks(), writers.chunks(kind="held out")
         assert [next(chunks) for _ in range(3)] == expected
-        assert next(held_out) == list(corpus.school_corpus(study, tasks, 0, "held out")) != expected[0]
+        assert next(held_out) == list(corpus.school_corpus(study, lessons, 0, "held out")) != expected[0]
         assert next(writers.chunks(35)) == expected[2][3:]
         for process in writers._pool._processes.values():
             process.kill()
@@ -237,7 +240,7 @@ def test_the_corpus_does_not_depend_on_the_number_of_processes(folder, monkeypat
 
 def test_a_writing_process_hands_over_no_more_than_a_pipe_takes_at_once(folder):
     """One that was killed in the middle of its answer would be waited for without end."""
-    with Writers(make_study(folder), small_catalog(), num_workers=1) as writers:
+    with Writers(make_study(folder), Lessons(small_catalog(), Evaluated()), num_workers=1) as writers:
         sent = writers._pool.submit(corpus._write, 0, "trained on").result()
         assert len(pickle.dumps(sent)) < select.PIPE_BUF // 2
         assert len(Path(sent).read_bytes()) > select.PIPE_BUF
@@ -249,7 +252,7 @@ def test_a_writing_process_hands_over_no_more_than_a_pipe_takes_at_once(folder):
 
 def test_no_composition_like_an_evaluated_one_is_taught(folder, monkeypatch):
     def taught():
-        return {tuple(op.name for op in t.ops) for t in school_tasks(study) if t.level == 2}
+        return {tuple(op.name for op in t.ops) for t in school_tasks(study).tasks if t.level == 2}
 
     study = make_study(folder)
     monkeypatch.setattr(corpus, "NUM_COMPOSED", 30)
@@ -257,7 +260,8 @@ def test_no_composition_like_an_evaluated_one_is_taught(folder, monkeypatch):
     before = taught()
     assert len(before) > 10
     evaluated = next(s for s in sorted(before) if s[0] == "conv2d")
-    monkeypatch.setattr(corpus, "unseen_sequences", lambda study, levels: {("conv1d", *evaluated[1:])})
+    like = TASKS[0].model_copy(update={"ops": (call("conv1d"), *map(call, evaluated[1:]))})
+    monkeypatch.setattr(corpus, "evaluated_tasks", lambda study: [like])
     assert evaluated not in taught() < before
 
 

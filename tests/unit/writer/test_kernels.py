@@ -1,6 +1,4 @@
-"""Every kernel that the writer calls free of mistakes computes what PyTorch computes: of specialised writers, and in
-general stages.
-"""
+"""Every kernel that the writer calls free of mistakes computes what PyTorch computes."""
 
 from __future__ import annotations
 
@@ -28,8 +26,8 @@ from kevin.tasks.catalog import catalog
 from kevin.tasks.compose import compose
 from kevin.tasks.ops import trace_task
 from kevin.writer.ceiling import ceiling_kernels
-from kevin.writer.general.dims import transposed_size, window_size
-from kevin.writer.general.stages import cut
+from kevin.writer.kernels.dims import transposed_size, window_size
+from kevin.writer.kernels.stages import cut
 from kevin.writer.plan import Plan, mistakes_of, plan_space, render, sample_plan
 from kevin.writer.slots import SENTENCES
 
@@ -68,10 +66,26 @@ def test_one_plan_of_every_task_is_right(tmp_path, tasks: Callable[[], list[Task
 
 
 @pytest.mark.parametrize("one_in", [3, pytest.param(1, marks=pytest.mark.slow)])
-def test_general_cuda_kernels_are_right_on_an_emulated_device(tmp_path, one_in):
+def test_cuda_kernels_are_right_on_an_emulated_device(tmp_path, one_in):
     rng = random.Random(2)
     tasks = [*general_singles(2, 300), *general_composed()][::one_in]
     assert wrong([(t, _sample(rng, t, "cuda")) for t in tasks], tmp_path) == []
+
+
+def test_every_order_of_loops_is_right(tmp_path):
+    tasks = [*small_catalog(), *general_composed()]
+    spaces = [plan_space(task, "cpp").get("order", ()) for task in tasks]
+    assert {order for space in spaces for order in space} == SENTENCES["order"].keys()
+    pairs = [
+        (task, _plainest(task, "cpp", loop="simd", order=order, **_fused(task)))
+        for task, space in zip(tasks, spaces, strict=True)
+        for order in space[1:]
+    ]
+    assert wrong(pairs, tmp_path) == []
+
+
+def _fused(task: Task) -> dict[str, str]:
+    return {"fusion": "store"} if "fusion" in plan_space(task, "cpp") else {}
 
 
 @pytest.mark.slow
@@ -153,9 +167,9 @@ def test_every_mistake_changes_the_text_and_every_choice_has_a_sentence(language
 
 @pytest.mark.slow
 @pytest.mark.skipif(shutil.which("nvcc") is None, reason="needs nvcc")
-@pytest.mark.parametrize("kind", ["special", "general"])
+@pytest.mark.parametrize("kind", ["every value", "any shape"])
 def test_nvcc_takes_the_kernels(tmp_path, kind):
-    if kind == "special":
+    if kind == "every value":
         tasks = [*catalog("gpu"), *compose(20, 0, "gpu")]
         pairs = [(t, p) for t in tasks for p in _each_value(t, "cuda") if dict(p.slots)["math"] == "strict"]
     else:
@@ -201,8 +215,11 @@ def test_results_that_are_read_again_are_not_overwritten():
             assert holds[len(steps)] == "out"
 
 
-def test_a_size_after_a_window_is_written_as_pytorch_documents_it():
+def test_a_size_after_a_window_is_written_as_pytorch_documents_it_without_what_is_nothing():
     """A model that writes it has no sum to do: every number is an option of the module, or stands in the formula."""
+    assert window_size("L0", {"kernel": 3}, 0) == "L0 - 3 + 1"
+    assert window_size("L0", {"kernel": 2, "stride": 2}, 0) == "(L0 - 2) / 2 + 1"
+    assert transposed_size("L0", {"kernel": 2, "stride": 2}, 0) == "(L0 - 1) * 2 + 2"
     wide = {"kernel": 5, "stride": 2, "padding": 3, "dilation": 4}
     assert window_size("H0", wide, 0) == "(H0 + 2 * 3 - 4 * (5 - 1) - 1) / 2 + 1"
     transposed = transposed_size("L0", {**wide, "output_padding": 1}, 0)

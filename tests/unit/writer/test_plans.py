@@ -173,7 +173,7 @@ def test_later_turns_go_on_in_every_way_and_mend_what_was_wrong():
         "repeat": "I give the last one again.",
     }
     counted = dict.fromkeys(said, 0)
-    for t in transcripts(TASKS, "cpp", 200, 4, 0):
+    for t in transcripts(TASKS, "cpp", 400, 4, 0):
         for exchange in t.exchanges:
             before = t.conversation[2 * exchange.turn - 3] if exchange.turn > 1 else None
             for way, line in said.items():

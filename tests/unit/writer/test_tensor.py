@@ -15,13 +15,11 @@ from kevin.core import abi
 from kevin.core.types import Task
 from kevin.judge.compile.native import resources_used
 from kevin.tasks.catalog import catalog
-from kevin.tasks.ops import trace_task
 from kevin.writer.first_turns import first_transcripts
-from kevin.writer.general.tensor import TILES
+from kevin.writer.kernels.tensor import TILES
 from kevin.writer.later_turns import read_plan
 from kevin.writer.plan import Plan, mistakes_of, plan_space, renamed, render
 from kevin.writer.slots import sentence
-from kevin.writer.special.space import is_special
 
 _ODD = [
     ("matmul | relu", {"rows": 40, "inner": 1030, "cols": 66}),
@@ -138,12 +136,12 @@ def test_renaming_leaves_strings_alone():
     assert renamed(text, {"x": "f", "y": "out"}) == 'asm("f %0;" : "+f"(f_)); out[0] = f[0];'
 
 
-def test_large_products_of_plain_sequences_can_use_them_too():
+def test_only_large_products_use_them_and_only_in_cuda():
     sizes = {"batch_size": 64, "in_channels": 16, "height": 32, "width": 32, "out_channels": 64}
     task = task_of_text("conv2d | relu", sizes)
-    assert not is_special(trace_task(task).steps, "cuda") and is_special(trace_task(task).steps, "cpp")
     small = task_of_text("conv2d | relu", {**sizes, "out_channels": 8})
-    assert is_special(trace_task(small).steps, "cuda")
+    assert TILES.keys() & set(plan_space(task, "cuda")["product"])
+    assert not TILES.keys() & set(plan_space(small, "cuda")["product"])
     assert not any("tensor" in way for values in plan_space(task, "cpp").values() for way in values)
 
 

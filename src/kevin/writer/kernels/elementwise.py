@@ -7,7 +7,7 @@ from kevin.tasks.ops import Step
 Lines = dict[str, tuple[tuple[str, str], ...]]
 """By operator: pairs of the right statement and a wrong one. ``{c}f`` and the like are the operator's attributes."""
 
-_COMMON: Lines = {
+LINES: Lines = {
     "relu": (("v = v > 0 ? v : 0;", "v = v < 0 ? v : 0;"),),
     "leaky_relu": (("v = v > 0 ? v : {slope}f * v;", "v = v > 0 ? v : v - {slope}f;"),),
     "sigmoid": (("v = 1 / (1 + exp(-v));", "v = 1 / (1 + exp(v));"),),
@@ -34,18 +34,6 @@ _COMMON: Lines = {
         ("v = v < {min}f ? {min}f : v;", "v = v < 0 ? 0 : v;"),
         ("v = v > {max}f ? {max}f : v;", "v = v > 6 ? 6 : v;"),
     ),
-}
-
-SPECIAL_LINES: Lines = {
-    **_COMMON,
-    "bias_add": (("v = v + {bias}[{channel}];", "v = v + {bias}[0];"),),
-    "add_input": (("v = v + {second}[{index}];", "v = v - {second}[{index}];"),),
-    "mul_input": (("v = v * {second}[{index}];", "v = v + {second}[{index}];"),),
-}
-"""Those that `kevin.writer.special` knows: element ``n`` of row ``r``."""
-
-LINES: Lines = {
-    **_COMMON,
     "selu": (
         (
             "v = 1.050700987f * (v > 0 ? v : 1.673263242f * expm1(v));",
@@ -79,7 +67,7 @@ LINES: Lines = {
     "residual_sub": (("v = {other} - v;", "v = v - {other};"),),
     "dropout": (),
 }
-"""All: element ``i`` of a tensor."""
+"""Of element ``i`` of a tensor."""
 
 
 def is_pointwise(step: Step) -> bool:

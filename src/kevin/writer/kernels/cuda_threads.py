@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from kevin.writer.code import Code
+from kevin.writer.kernels.code import Code
 from kevin.writer.slots import Slots
 
 BARRIER = "__syncthreads();"
@@ -16,20 +16,18 @@ def add_prelude(code: Code, slots: Slots) -> None:
     code.add(f"typedef {slots['real']} real;")
 
 
-def launch_shape(slots: Slots, num_rows: str) -> str:
-    """``<<<...>>>`` of a kernel over rows."""
+def launch_shape(rows: str, num_rows: str) -> str:
+    """``<<<...>>>`` of a kernel over rows, by who owns them."""
     grids = {
         "thread": f"({num_rows} + B - 1) / B",
         "warp": f"({num_rows} * 32 + B - 1) / B",
         "split": f"{num_rows} * 64",
     }
-    return f"<<<{grids.get(slots['rows'], num_rows)}, B, 0, stream>>>"
+    return f"<<<{grids.get(rows, num_rows)}, B, 0, stream>>>"
 
 
 def add_helper(code: Code, slots: Slots, name: str) -> None:
     """``sum_of`` or ``top_of``: one value per thread to the value of all threads that share a row."""
-    if slots["rows"] == "thread":
-        return
     join = "v += {}" if name == "sum_of" else "v = max(v, {})"
     with code.block(f"__device__ real {name}(real v)"):
         if slots["rows"] == "tree":

@@ -2,10 +2,10 @@
 
 from __future__ import annotations
 
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 
-from kevin.writer.general.dims import Dims, product, reduced_dims_of, wrapped
-from kevin.writer.general.stages import Stage
+from kevin.writer.kernels.dims import Dims, product, reduced_dims_of, wrapped
+from kevin.writer.kernels.stages import Stage
 
 SHORTEST_TO_SHARE = 32
 LONGEST_FOR_ONE_THREAD = 16384
@@ -28,6 +28,17 @@ class Rows:
     """Neighbours in memory belong to different rows: a thread for each row reads side by side."""
     first: str = "o"
     """Where its first element lies."""
+    parts: tuple[str, str, str] | None = None
+    """Of rows made of parts that are together in memory: their number, their length, and ``at`` for part ``c``."""
+
+    @property
+    def in_parts(self) -> Rows:
+        """With element ``n`` of part ``c`` in place of element ``n`` of the row."""
+        return replace(self, at=self.parts[2]) if self.parts else self
+
+    @property
+    def is_in_parts(self) -> bool:
+        return self.parts is not None and self.at == self.parts[2]
 
     @property
     def can_be_shared(self) -> bool:
@@ -76,14 +87,19 @@ def rows_of(stage: Stage) -> Rows:
         groups = int(stage.main.op.attrs["groups"])
         length = product([f"{dims.names[1]} / {groups}", *dims.names[2:]])
         elements = dims.num // dims.sizes[0] // groups
-        return Rows(f"{dims.names[0]} * {groups}", length, f"r * ({length})", "o + n", elements, False)
+        rows = Rows(f"{dims.names[0]} * {groups}", length, f"r * ({length})", "o + n", elements, False)
+        inner = product(dims.names[2:])
+        parts = (f"{dims.names[1]} / {groups}", inner, f"o + c * {wrapped(inner)} + n")
+        return rows if inner == "1" else replace(rows, parts=parts)
     if name == "batch_norm":
         batch, channels, inner = dims.names[0], dims.names[1], wrapped(product(dims.names[2:]))
         elements = dims.num // dims.sizes[1]
         if inner == "1":
             return Rows(channels, batch, "r", f"o + n * {channels}", elements, True)
         at = f"(n / {inner} * {channels} + r) * {inner} + n % {inner}"
-        return Rows(channels, product([batch, product(dims.names[2:])]), "0", at, elements, False, f"r * {inner}")
+        parts = (batch, product(dims.names[2:]), f"(c * {channels} + r) * {inner} + n")
+        length = product([batch, *dims.names[2:]])
+        return Rows(channels, length, "0", at, elements, False, f"r * {inner}", parts)
     return _strided(dims, *reduced_dims_of(stage.main))
 
 

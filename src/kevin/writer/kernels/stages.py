@@ -8,8 +8,8 @@ from dataclasses import dataclass, replace
 from kevin.core.errors import TaskError
 from kevin.core.types import OpCall
 from kevin.tasks.ops import Step
-from kevin.writer.general.dims import DimNames, Dims
-from kevin.writer.pointwise import is_pointwise
+from kevin.writer.kernels.dims import DimNames, Dims
+from kevin.writer.kernels.elementwise import is_pointwise
 
 SCORES, VALUES = "attention_scores", "attention_values"
 """The two products of attention, which are stages of their own."""
@@ -46,6 +46,22 @@ class Stage:
         return self.in_dims.sizes == self.out_dims.sizes and (
             self.main is None or self.main.kind in ("row", "norm", "scan")
         )
+
+    @property
+    def uses_index(self) -> bool:
+        """Whether ``function`` has to know where its value lies."""
+        return any(
+            s.parameters
+            or (s.second and s.op.name != "scale_input")
+            or (s.kind == "residual" and not self.is_local(int(s.op.attrs["of"])))
+            for s in self.chain
+        )
+
+    def applied(self, value: str, index: str) -> str:
+        """``value``, run through ``chain``."""
+        if not self.function:
+            return value
+        return f"{self.function}({value}, {index})" if self.uses_index else f"{self.function}({value})"
 
     def is_local(self, result: int) -> bool:
         """Whether an earlier result is at hand as the value that the stage just made."""

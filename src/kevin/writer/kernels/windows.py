@@ -1,33 +1,37 @@
-"""Pooling and convolutions, one result at a time: loops over the window, with a look at the borders."""
+"""Pooling and convolutions, one result or a line of them at a time: loops over the window, which look at borders."""
 
 from __future__ import annotations
 
-from contextlib import ExitStack
+from collections.abc import Iterator
+from contextlib import ExitStack, contextmanager, nullcontext
+from dataclasses import dataclass
 
 from kevin.tasks.operators import along
-from kevin.writer.code import Code
-from kevin.writer.general.dims import Dims, product, read_at, wrapped
-from kevin.writer.general.mode import Mode, loop, store, zero
-from kevin.writer.general.stages import Stage
+from kevin.writer.kernels.code import Code
+from kevin.writer.kernels.dims import Dims, product, read_at, wrapped
+from kevin.writer.kernels.mode import Mode, loop, store
+from kevin.writer.kernels.stages import Stage
+from kevin.writer.slots import parallel, simd
 
 _OUT = "dhq"
 """No w: that is the second factor of a product."""
 _IN = "abc"
 _TAP = "jkl"
+LONGEST_LINE = 1 << 14
+"""Sums that may lie on the stack."""
 
 
 def _letters(num: int, letters: str) -> str:
     return letters[-num:]
 
 
-def add_place(code: Code, dims: Dims, spatial: int) -> None:
-    """Coordinates of result ``i``: ``b``, ``m`` (channel) and one letter a spatial dimension."""
-    names = ["m"] if spatial == len(dims.names) - 1 else ["r", "m"]
-    names += list(_letters(spatial, _OUT))
-    parts = [f"{name} = {dims.coordinate(axis)}" for axis, name in enumerate(names)]
-    swapped = [*parts[:-2], f"{names[-2]} = {dims.coordinate(len(names) - 1)}"]
-    swapped.append(f"{names[-1]} = {dims.coordinate(len(names) - 2)}")
-    code.add(f"idx {', '.join(parts)};", wrong_axis=f"idx {', '.join(swapped)};")
+def _add_place(code: Code, dims: Dims, names: str) -> None:
+    """Coordinates of result, or line, ``i`` under these letters: ``r``, ``m`` (channel) and one a spatial dimension."""
+    places = [dims.coordinate(axis) for axis in range(len(names))]
+    parts = [f"{name} = {place}" for name, place in zip(names, places, strict=True)]
+    swapped = [*places[:-2], *reversed(places[-2:])]
+    wrong = [f"{name} = {place}" for name, place in zip(names, swapped, strict=True)]
+    code.add(f"idx {', '.join(parts)};", wrong_axis=f"idx {', '.join(wrong)};")
 
 
 def offset(stage: Stage, row: str, places: list[str]) -> str:
@@ -64,31 +68,96 @@ def _enter(code: Code, stack: ExitStack, stage: Stage, axis: int, num: int) -> s
     return place
 
 
+@dataclass(frozen=True)
+class Sums:
+    """One sum, or in C++ one of each place ``q`` of a line of results."""
+
+    name: str
+    length: str = ""
+    """Of the line."""
+
+    @property
+    def value(self) -> str:
+        return f"{self.name}[q]" if self.length else self.name
+
+    @property
+    def index(self) -> str:
+        """Where its result lies, of line ``i``."""
+        return f"i * {wrapped(self.length)} + q" if self.length else "i"
+
+    @contextmanager
+    def each(self, code: Code) -> Iterator[None]:
+        with loop(code, "q", self.length, simd()) if self.length else nullcontext():
+            yield
+
+    def begin(self, code: Code, start: str, **wrong: str) -> None:
+        """Declare it with a first value; ``wrong``: by mistake, what stands in its place."""
+        if self.length:
+            code.add(f"real {self.name}[{self.length}];")
+        real = "" if self.length else "real "
+        texts = {m: f"{real}{self.value} = {text};" for m, text in wrong.items()}
+        with self.each(code):
+            uninitialised = None if self.length else f"real {self.name};"
+            code.add(f"{real}{self.value} = {start};", **texts, uninitialised=uninitialised)
+
+
+@contextmanager
+def _results(code: Code, dims: Dims, num: int, mode: Mode, name: str) -> Iterator[Sums]:
+    """Results one by one, or by lines."""
+    letters = "rm"[num - len(dims.names) :] + _letters(num, _OUT)
+    if mode.slots.get("order") != "line":
+        with mode.results(code, dims.total):
+            _add_place(code, dims, letters)
+            yield Sums(name)
+        return
+    lines = Dims(dims.names[:-1], dims.sizes[:-1])
+    with loop(code, "i", lines.total, parallel()):
+        _add_place(code, lines, letters[:-1])
+        yield Sums(name, dims.names[-1])
+
+
+def orders(stage: Stage) -> tuple[str, ...]:
+    """How the loops of a pool or a convolution may be ordered."""
+    assert stage.main is not None
+    axis = _num_axes(stage) - 1
+    moved = stage.name.startswith("conv_transpose") or along(stage.main.op.attrs, "padding", axis) > 0
+    if moved or stage.name.startswith("adaptive") or not 8 <= stage.out_dims.sizes[-1] <= LONGEST_LINE:
+        return ("window",)
+    return ("window", "line")
+
+
+def _num_axes(stage: Stage) -> int:
+    """Axes along which a window moves."""
+    return max(1, len(stage.in_dims.names) - 2)
+
+
 def pool(code: Code, stage: Stage, mode: Mode) -> None:
     assert stage.main is not None
-    num = 1 if len(stage.in_dims.names) == 2 else len(stage.in_dims.names) - 2
-    dims, top = stage.out_dims, stage.name.startswith("max")
+    num, dims, top = _num_axes(stage), stage.out_dims, stage.name.startswith("max")
     adaptive = stage.name == "adaptive_avg_pool"
-    with mode.results(code, dims.total):
-        add_place(code, dims, num)
-        code.add(f"real acc = {'-3e38f' if top else '0'};", uninitialised="real acc;")
-        row = "m" if num == len(dims.names) - 1 else f"(r * {dims.names[1]} + m)"
+    if num == len(dims.names) - 2:  # a channel of a sample is as any other
+        dims = Dims((product(dims.names[:2]), *dims.names[2:]), (dims.sizes[0] * dims.sizes[1], *dims.sizes[2:]))
+    with _results(code, dims, num, mode, "acc") as acc:
+        acc.begin(code, "-3e38f" if top else "0")
         with ExitStack() as taps:
             places = [
                 _adaptive(code, taps, stage, axis, num) if adaptive else _enter(code, taps, stage, axis, num)
                 for axis in range(num)
             ]
-            at = offset(stage, row, places)
-            code.add(f"real e = {stage.source}[{at}];")
-            code.add("acc = e > acc ? e : acc;" if top else "acc += e;", wrong_formula="acc = e;")
-        if top:
-            store(code, stage, "acc")
-        elif adaptive:
-            spans = " * ".join(f"({e} - {s})" for s, e in (_span(stage, axis, num) for axis in range(num)))
-            store(code, stage, f"acc / ({spans})", op_left_out="acc")
-        else:
-            volume = product([str(along(stage.main.op.attrs, "kernel", axis)) for axis in range(num)])
-            store(code, stage, f"acc / {wrapped(volume)}", op_left_out="acc")
+            taps.enter_context(acc.each(code))
+            code.add(f"real e = {stage.source}[{offset(stage, 'm', places)}];")
+            add = f"{acc.value} = e > {acc.value} ? e : {acc.value};" if top else f"{acc.value} += e;"
+            code.add(add, wrong_formula=f"{acc.value} = e;")
+        with acc.each(code):
+            if top:
+                store(code, stage, acc.value, acc.index)
+                return
+            if adaptive:
+                num_taps = " * ".join(f"({e} - {s})" for s, e in (_span(stage, axis, num) for axis in range(num)))
+            else:
+                num_taps = product([str(along(stage.main.op.attrs, "kernel", axis)) for axis in range(num)])
+            divided = f"{acc.value} / {num_taps if num_taps.isdigit() else f'({num_taps})'}"
+            store(code, stage, divided, acc.index, op_left_out=acc.value)
 
 
 def _span(stage: Stage, axis: int, num: int) -> tuple[str, str]:
@@ -112,27 +181,25 @@ def _adaptive(code: Code, taps: ExitStack, stage: Stage, axis: int, num: int) ->
 def conv(code: Code, stage: Stage, mode: Mode) -> None:
     """A convolution, transposed or not."""
     assert stage.main is not None
-    dims, attrs = stage.out_dims, stage.main.op.attrs
-    num = len(dims.names) - 2
+    attrs, num = stage.main.op.attrs, _num_axes(stage)
     weight, *bias = stage.main.parameters
     depthwise = stage.name == "depthwise_conv2d"
     groups = int(attrs.get("groups", 1))
-    with mode.results(code, dims.total):
-        add_place(code, dims, num)
-        if bias:
-            code.add(f"real sum = {bias[0]}[m];", op_left_out="real sum = 0;")
-        else:
-            zero(code, "sum")
+    start, wrong = (f"{bias[0]}[m]", {"op_left_out": "0"}) if bias else ("0", {})
+    with _results(code, stage.out_dims, num, mode, "sum") as sums:
+        sums.begin(code, start, **wrong)
         row = f"(r * {stage.in_dims.names[1]} + m)" if depthwise else None
         with ExitStack() as taps:
             if row is None:
                 row = _over_channels(code, taps, stage, groups, mode.unrolled)
             places = [_enter(code, taps, stage, axis, num) for axis in range(num)]
+            taps.enter_context(sums.each(code))
             at = offset(stage, row, places)
             tap = _tap(stage, groups, depthwise, num)
-            line = f"sum += {stage.source}[{at}] * {weight}[{tap}];"
+            line = f"{sums.value} += {stage.source}[{at}] * {weight}[{tap}];"
             code.add(line, wrong_formula=line.replace("] * ", "] + "))
-        store(code, stage, "sum")
+        with sums.each(code):
+            store(code, stage, sums.value, sums.index)
 
 
 def _over_channels(code: Code, taps: ExitStack, stage: Stage, groups: int, pragma: str | None) -> str:

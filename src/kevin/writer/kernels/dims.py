@@ -57,25 +57,30 @@ def plus(text: str, number: int) -> str:
 
 
 def window_size(dim: str, attrs: Attrs, axis: int) -> str:
-    """Size after a window moved over ``dim``, as PyTorch's documentation of ``Conv2d`` has it.
+    """Size after a window moved over ``dim``: the formula of PyTorch's ``Conv2d``, without what is nothing.
 
-    Every option stands in it as the module has it: a model that learns from it need not do the sum.
+    Every other option stands in it as the module has it: a model that learns from it need not do the sum.
     """
     kernel, stride = along(attrs, "kernel", axis), along(attrs, "stride", axis, 1)
     padding, dilation = along(attrs, "padding", axis), along(attrs, "dilation", axis, 1)
     if stride == 1 and 2 * padding == dilation * (kernel - 1):
         return dim
-    return f"({dim} + 2 * {padding} - {dilation} * ({kernel} - 1) - 1) / {stride} + 1"
+    padded = f"{dim} + 2 * {padding}" if padding else dim
+    text = f"{padded} - {kernel}" if dilation == 1 else f"{padded} - {dilation} * ({kernel} - 1) - 1"
+    return f"{text} + 1" if stride == 1 else f"({text}) / {stride} + 1"
 
 
 def transposed_size(dim: str, attrs: Attrs, axis: int) -> str:
-    """Size after a transposed convolution, as PyTorch's documentation of ``ConvTranspose2d`` has it."""
+    """Size after a transposed convolution: the formula of PyTorch's ``ConvTranspose2d``, without what is nothing."""
     kernel, stride = along(attrs, "kernel", axis), along(attrs, "stride", axis, 1)
     padding, dilation = along(attrs, "padding", axis), along(attrs, "dilation", axis, 1)
     extra = along(attrs, "output_padding", axis)
     if stride == 1 and 2 * padding == dilation * (kernel - 1) + extra:
         return dim
-    return f"({dim} - 1) * {stride} - 2 * {padding} + {dilation} * ({kernel} - 1) + {extra} + 1"
+    text = f"{dim} - 1" if stride == 1 else f"({dim} - 1) * {stride}"
+    text += f" - 2 * {padding}" if padding else ""
+    text += f" + {kernel}" if dilation == 1 else f" + {dilation} * ({kernel} - 1) + 1"
+    return f"{text} + {extra}" if extra else text
 
 
 def read_at(step: Step, axis: int, out: str, tap: str) -> str:

@@ -36,18 +36,6 @@ class Code:
         yield
         self._depth -= 1
 
-    @contextmanager
-    def loop(self, var: str, bound: str, *, step: int = 1, pragma: str | None = None) -> Iterator[None]:
-        """A counting loop; its mistakes are one turn too few and a bound that is nowhere declared."""
-        if pragma:
-            self.add(pragma)
-        head = f"for (int64_t {var} = 0; {var} < {{}}; {f'{var}++' if step == 1 else f'{var} += {step}'})"
-        wrong = {"undeclared_name": head.format("num")}
-        if step == 1:
-            wrong["off_by_one"] = head.format(f"{bound} - 1")
-        with self.block(head.format(bound), **wrong):
-            yield
-
     def mistakes(self) -> tuple[str, ...]:
         """Mistakes that some line can make, in order of their first line."""
         return tuple(dict.fromkeys(m for _, _, wrong in self._lines for m in wrong))

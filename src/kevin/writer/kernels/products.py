@@ -8,11 +8,11 @@ from dataclasses import dataclass
 from math import prod
 
 from kevin.tasks.operators import along
-from kevin.writer.code import Code
-from kevin.writer.cuda_threads import BARRIER
-from kevin.writer.general.dims import Dims, product, read_at, wrapped
-from kevin.writer.general.mode import Mode, loop, store, zero
-from kevin.writer.general.stages import Stage
+from kevin.writer.kernels.code import Code
+from kevin.writer.kernels.cuda_threads import BARRIER
+from kevin.writer.kernels.dims import Dims, product, read_at, wrapped
+from kevin.writer.kernels.mode import Mode, loop, store, zero
+from kevin.writer.kernels.stages import Stage
 
 TRIANGLES = {"matmul_upper_triangular": "n < m", "matmul_lower_triangular": "n > m"}
 """Where the result is zero."""
@@ -129,12 +129,16 @@ def _conv(stage: Stage) -> Product:
         places.append(text)
         inside += conditions
         names.append(name)
+    transposed = stage.name.startswith("conv_transpose")
+    together = volume == 1 and not transposed and x.sizes[2:] == out.sizes[2:] and not inside
     at = f"{batch} * {x.names[1]} + {source_channel}"
-    for size, name in zip(x.names[2:], names, strict=True):
-        at = f"({at}) * {size} + {name}"
+    if together:
+        places, at = [], f"({at}) * {wrapped(product(x.names[2:]))} + n"
+    else:
+        for size, name in zip(x.names[2:], names, strict=True):
+            at = f"({at}) * {size} + {name}"
     num = out.names[0] if groups == 1 else f"{out.names[0]} * {groups}"
     sizes = (out.sizes[0] * groups, out.sizes[1] // groups, prod(out.sizes[2:]), x.sizes[1] // groups * volume)
-    transposed = stage.name.startswith("conv_transpose")
     return Product(
         num,
         filters,
@@ -147,7 +151,7 @@ def _conv(stage: Stage) -> Product:
         tuple(places),
         " && ".join(inside) or None,
         left_together=not transposed,
-        right_together=volume == 1 and not transposed and x.sizes[2:] == out.sizes[2:] and not inside,
+        right_together=together,
     )
 
 
@@ -185,7 +189,7 @@ def result(code: Code, stage: Stage, of: Product, value: str, index: str = "", p
         value, wrong = f"{value} / sqrt((real){stage.in_dims.names[-1]})", {"op_left_out": value}
     if mask := TRIANGLES.get(stage.name):
         value, wrong = f"({mask} ? 0 : {value})", {"op_left_out": value}
-    if stage.function and index != "i":
+    if stage.uses_index and index != "i":
         code.add(f"idx i = {index};")
         index = "i"
     if part:
@@ -211,7 +215,7 @@ def naive(code: Code, stage: Stage, mode: Mode) -> None:
             text = f"idx g = i / {rows}, m = i / {n} % {of.m}, n = i % {n};"
             code.add(text, wrong_axis=text.replace(f"i / {n} %", "i %"))
         zero(code, "sum")
-        with loop(code, "k", of.k, mode.unrolled):
+        with loop(code, "k", of.k, mode.inner("+:sum")):
             line = f"sum += {of.left} * {of.right};"
             code.add(line, wrong_formula=line.replace(" * " + of.right, " + " + of.right))
         result(code, stage, of, "sum", "i")

@@ -1,4 +1,4 @@
-"""A whole kernel of general stages: sizes, then one loop nest after the other, or in CUDA a kernel or two a stage."""
+"""A whole kernel: sizes, then one loop nest a stage, or in CUDA a kernel or two."""
 
 from __future__ import annotations
 
@@ -10,15 +10,14 @@ from functools import partial
 from kevin.core import abi
 from kevin.core.types import Language, TaskSpec
 from kevin.tasks.ops import Step
-from kevin.writer import cuda_threads
-from kevin.writer.code import Code
-from kevin.writer.general import norms, products, reduces, tensor, windows
-from kevin.writer.general.dims import wrapped
-from kevin.writer.general.mode import Mode, store
-from kevin.writer.general.pointwise import add_function, broadcast_index
-from kevin.writer.general.rows import is_over_rows, is_shared, rows_of
-from kevin.writer.general.space import can_be_vectors, own_slots
-from kevin.writer.general.stages import Program, Stage, cut
+from kevin.writer.kernels import cuda_threads, norms, orders, products, reduces, tensor, windows
+from kevin.writer.kernels.code import Code
+from kevin.writer.kernels.dims import wrapped
+from kevin.writer.kernels.mode import Mode, store
+from kevin.writer.kernels.pointwise import add_function, broadcast_index
+from kevin.writer.kernels.rows import is_over_rows, is_shared, rows_of
+from kevin.writer.kernels.space import can_be_vectors, own_slots
+from kevin.writer.kernels.stages import Program, Stage, cut
 from kevin.writer.slots import Slots, add_prelude, parallel, simd, uses_math
 
 _LARGEST_INT = 1 << 30
@@ -30,9 +29,9 @@ def _row_emitter(stage: Stage) -> Emitter:
     assert stage.main is not None
     if stage.main.kind == "scan":
         return reduces.scan
-    if stage.main.kind == "loss":
+    if reduces.is_mean(stage):
         return reduces.losses
-    if stage.main.kind in ("reduce", "contract", "pool"):
+    if stage.main.kind in ("reduce", "contract", "pool", "loss"):
         return reduces.reduce
     if stage.name in norms.SOFTMAX:
         return norms.softmax
@@ -51,7 +50,7 @@ def _add_sizes(code: Code, spec: TaskSpec, program: Program) -> None:
 def _flat(code: Code, stage: Stage, mode: Mode) -> None:
     """Nothing but element-wise operators; the source may be broadcast. A diagonal matrix scales rows."""
     dims = stage.out_dims
-    with mode.results(code, dims.total):
+    with mode.results(code, dims.total, innermost=True):
         if stage.name == "matmul_diagonal":
             assert stage.main is not None
             value = f"{stage.source}[i / {dims.names[1]}] * {stage.main.second}[i]"
@@ -88,7 +87,9 @@ def _cpp(spec: TaskSpec, plan: Program, slots: Slots) -> Code:
 def _add_loops(code: Code, stage: Stage, mode: Mode) -> None:
     if stage.name == "frobenius_norm":
         _whole_norm(code, stage)
-    elif stage.main and stage.main.kind == "loss":
+    elif mode.slots.get("order") in orders.ORDERED:
+        orders.ordered(code, stage, mode)
+    elif reduces.is_mean(stage):
         code.add("double total = 0;", uninitialised="double total;")
         _row_emitter(stage)(code, stage, mode)
         code.add("out[0] = total;")
@@ -134,7 +135,7 @@ def _vectors(code: Code, stage: Stage, mode: Mode) -> None:
     code.add(text, missing_bounds=None, undeclared_name="if (i >= num) return;", off_by_one=text.replace(" / 4", ""))
     code.add(f"float4 q = ((const float4*){stage.source})[i];")
     for j, part in enumerate("xyzw"):
-        right = f"q.{part} = {stage.function}(q.{part}, 4 * i + {j})"
+        right = f"q.{part} = {stage.applied(f'q.{part}', f'4 * i + {j}')}"
         code.add(f"{right};", missing_semicolon=right, wrong_axis=right.replace(f"(q.{part}", "(q.x") + ";")
     code.add(f"((float4*){stage.target})[i] = q;")
 
@@ -215,16 +216,16 @@ class _Writer:
                 self._split(stage, mode)
                 return
             mode = mode.owned_by("shuffle")
-        if stage.main and stage.main.kind == "loss":
+        if reduces.is_mean(stage):
             self.launches.add("cudaMemsetAsync(out, 0, sizeof(float), stream);", uninitialised=None)
-        self.add(cuda_threads.launch_shape({"rows": mode.rows}, rows.num), stage, _row_emitter(stage), mode)
+        self.add(cuda_threads.launch_shape(mode.rows, rows.num), stage, _row_emitter(stage), mode)
 
     def _split(self, stage: Stage, mode: Mode) -> None:
         """Moments in one kernel, the result in another, both by 64 blocks a row."""
         num = rows_of(stage).num
         moments = self._scratch("moments", f"3 * {num}")
         self.launches.add(f"cudaMemsetAsync({moments}, 0, sizeof(float) * 3 * {num}, stream);", uninitialised=None)
-        shape = cuda_threads.launch_shape({"rows": "split"}, num)
+        shape = cuda_threads.launch_shape("split", num)
         bare = replace(stage, chain=(), function="")
         self.add(shape, bare, partial(norms.partial_moments, moments=moments), mode)
         self.add(shape, stage, partial(norms.from_moments, moments=moments), mode)

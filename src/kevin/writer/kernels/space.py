@@ -1,4 +1,4 @@
-"""Slots of kernels in general stages, and the values that a sequence allows."""
+"""Slots of kernels, and the values that a sequence allows."""
 
 from __future__ import annotations
 
@@ -6,10 +6,11 @@ from collections.abc import Sequence
 
 from kevin.core.types import Language
 from kevin.tasks.ops import Step
-from kevin.writer.general.norms import MOMENTS, SOFTMAX, can_be_split
-from kevin.writer.general.rows import LONGEST_FOR_ONE_THREAD, SHORTEST_TO_SHARE, is_over_rows, is_shared, rows_of
-from kevin.writer.general.stages import Program, Stage, cut
-from kevin.writer.general.tensor import ways
+from kevin.writer.kernels.norms import MOMENTS, SOFTMAX, can_be_split
+from kevin.writer.kernels.orders import orders
+from kevin.writer.kernels.rows import LONGEST_FOR_ONE_THREAD, SHORTEST_TO_SHARE, is_over_rows, is_shared, rows_of
+from kevin.writer.kernels.stages import Program, Stage, cut
+from kevin.writer.kernels.tensor import ways
 from kevin.writer.slots import Slots
 
 Space = dict[str, tuple[str, ...]]
@@ -21,6 +22,8 @@ def space(steps: Sequence[Step], language: Language) -> Space:
     values: Space = {"math": ("strict", "fast")}
     if language == "cpp":
         values |= {"loop": ("plain", "simd", "unroll"), "threads": ("one", "openmp"), "real": ("float", "double")}
+        if found := next((o for s in program.stages if len(o := orders(s)) > 1), ()):
+            values["order"] = found
     else:
         values |= {"real": ("float", "double"), "block_size": ("256", "64", "128", "512")}
         values |= _cuda(program)
@@ -68,11 +71,13 @@ def _passes(program: Program) -> tuple[str, ...]:
 
 
 def own_slots(stage: Stage, slots: Slots) -> Slots:
-    """The plan's slots as a stage sees them: passes that another stage's names choose take their plainest value."""
+    """The plan's slots as a stage sees them: what it does not know takes its plainest value."""
     own = dict(slots)
     allowed = ("three", "stored") if stage.name in SOFTMAX else ("two_pass", "one_pass")
     if own.get("passes") not in allowed:
         own["passes"] = allowed[0]
+    if "order" in own and own["order"] not in (known := orders(stage) or ("",)):
+        own["order"] = known[0]
     return own
 
 

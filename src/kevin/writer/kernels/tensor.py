@@ -15,13 +15,13 @@ from dataclasses import dataclass
 from math import prod
 
 from kevin.tasks.operators import along
-from kevin.writer.code import Code
-from kevin.writer.cuda_threads import BARRIER
-from kevin.writer.general.dims import plus, product, wrapped
-from kevin.writer.general.mode import Mode
-from kevin.writer.general.products import Product, product_of, result
-from kevin.writer.general.products import ways as other_ways
-from kevin.writer.general.stages import Stage
+from kevin.writer.kernels.code import Code
+from kevin.writer.kernels.cuda_threads import BARRIER
+from kevin.writer.kernels.dims import plus, product, wrapped
+from kevin.writer.kernels.mode import Mode
+from kevin.writer.kernels.products import Product, product_of, result
+from kevin.writer.kernels.products import ways as other_ways
+from kevin.writer.kernels.stages import Stage
 
 THREADS = 128
 WIDTH = 128

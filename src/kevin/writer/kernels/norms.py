@@ -2,11 +2,14 @@
 
 from __future__ import annotations
 
-from kevin.writer.code import Code
-from kevin.writer.general.dims import product, wrapped
-from kevin.writer.general.mode import Mode, store, zero
-from kevin.writer.general.rows import LONGEST_FOR_ONE_THREAD, Rows, rows_of
-from kevin.writer.general.stages import Stage
+from collections.abc import Iterator
+from contextlib import contextmanager
+
+from kevin.writer.kernels.code import Code
+from kevin.writer.kernels.dims import product, wrapped
+from kevin.writer.kernels.mode import Mode, loop, store, zero
+from kevin.writer.kernels.rows import LONGEST_FOR_ONE_THREAD, Rows, rows_of
+from kevin.writer.kernels.stages import Stage
 
 SOFTMAX = ("softmax", "log_softmax", "spatial_softmax")
 MOMENTS = ("layer_norm", "row_norm", "instance_norm", "group_norm", "batch_norm")
@@ -14,7 +17,7 @@ MOMENTS = ("layer_norm", "row_norm", "instance_norm", "group_norm", "batch_norm"
 
 def add_start(code: Code, rows: Rows) -> None:
     """Where row ``r`` begins, as ``o``."""
-    if "o + n" in rows.at:
+    if rows.at.startswith("o + "):
         code.add(f"idx o = {rows.start};", wrong_axis="idx o = r;" if rows.start != "r" else "idx o = 0;")
 
 
@@ -49,7 +52,7 @@ def softmax(code: Code, stage: Stage, mode: Mode) -> None:
                 store(code, stage, f"{target} / sum" if stored else f"exp({source} - top) / sum", rows.at)
 
 
-def _affine(stage: Stage) -> str | None:
+def _affine(stage: Stage, rows: Rows) -> str | None:
     """Index into weight and bias; None where there are none."""
     assert stage.main is not None
     if not stage.main.parameters:
@@ -61,22 +64,34 @@ def _affine(stage: Stage) -> str | None:
         case "group_norm":
             groups = int(stage.main.op.attrs["groups"])
             inner = wrapped(product(dims.names[2:]))
-            part = "n" if inner == "1" else f"n / {inner}"
+            part = "n" if inner == "1" else "c" if rows.is_in_parts else f"n / {inner}"
             return f"r % {groups} * ({dims.names[1]} / {groups}) + {part}"
     return "n"
 
 
+@contextmanager
+def _each(code: Code, mode: Mode, rows: Rows, reduction: str | None = None) -> Iterator[None]:
+    """Elements of a row, or of each of its parts."""
+    if rows.parts and rows.is_in_parts:
+        num, length, _ = rows.parts
+        with loop(code, "c", num), mode.each(code, length, reduction):
+            yield
+        return
+    with mode.each(code, rows.length, reduction):
+        yield
+
+
 def moments(code: Code, stage: Stage, mode: Mode) -> None:
-    """Mean and variance, in two passes or in one."""
+    """Mean and variance, in two passes or in one. In C++ a row is read part by part."""
     assert stage.main is not None
-    rows = rows_of(stage)
+    rows = rows_of(stage).in_parts if mode.language == "cpp" else rows_of(stage)
     source, length = f"{stage.source}[{rows.at}]", wrapped(rows.length)
     with mode.each_row(code, rows.num):
         add_start(code, rows)
         if mode.slots.get("passes") == "one_pass":
             code.add(f"real shift = {stage.source}[{rows.first}];")
             zero(code, "sum", "squares")
-            with mode.each(code, rows.length, "+:sum,squares"):
+            with _each(code, mode, rows, "+:sum,squares"):
                 code.add(f"real e = {source} - shift;")
                 code.add("sum += e;")
                 code.add("squares += e * e;", wrong_formula="squares += e;")
@@ -85,12 +100,12 @@ def moments(code: Code, stage: Stage, mode: Mode) -> None:
             code.add("mean += shift;", op_left_out=None)
         else:
             zero(code, "mean")
-            with mode.each(code, rows.length, "+:mean"):
+            with _each(code, mode, rows, "+:mean"):
                 code.add(f"mean += {source};")
             mode.join(code, "mean")
             code.add(f"mean = mean / {length};", op_left_out=None)
             zero(code, "var")
-            with mode.each(code, rows.length, "+:var"):
+            with _each(code, mode, rows, "+:var"):
                 code.add(f"real d = {source} - mean;")
                 code.add("var += d * d;", wrong_formula="var += d;")
             mode.join(code, "var")
@@ -104,8 +119,8 @@ def _normalised(code: Code, stage: Stage, mode: Mode, rows: Rows) -> None:
     source = f"{stage.source}[{rows.at}]"
     eps = float(stage.main.op.attrs["eps"])
     code.add(f"real inv = 1 / sqrt(var + {eps}f);", wrong_epsilon="real inv = 1 / sqrt(var + 0.1f);")
-    place = _affine(stage)
-    with mode.each(code, rows.length):
+    place = _affine(stage, rows)
+    with _each(code, mode, rows):
         value = f"({source} - mean) * inv"
         if place is None:
             store(code, stage, value, rows.at)

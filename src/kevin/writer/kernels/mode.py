@@ -7,8 +7,8 @@ from contextlib import contextmanager, nullcontext
 from dataclasses import dataclass, replace
 
 from kevin.core.types import Language
-from kevin.writer.code import Code
-from kevin.writer.general.stages import Stage
+from kevin.writer.kernels.code import Code
+from kevin.writer.kernels.stages import Stage
 from kevin.writer.slots import Slots, parallel, simd
 
 _THREAD = "idx i = blockIdx.x * (idx)blockDim.x + threadIdx.x;"
@@ -26,6 +26,10 @@ class Mode:
         """Who owns a row: in C++ always a thread."""
         return self.slots.get("rows", "thread") if self.language == "cuda" else "thread"
 
+    def inner(self, reduction: str | None = None) -> str | None:
+        """What stands before an inner loop."""
+        return simd(reduction) if self.language == "cpp" else self.unrolled
+
     @property
     def unrolled(self) -> str | None:
         """What stands before an inner loop in CUDA."""
@@ -35,10 +39,10 @@ class Mode:
         return replace(self, slots={**self.slots, "rows": rows})
 
     @contextmanager
-    def results(self, code: Code, total: str) -> Iterator[None]:
-        """Flat index ``i`` of a result: one a thread, or a loop."""
+    def results(self, code: Code, total: str, *, innermost: bool = False) -> Iterator[None]:
+        """Flat index ``i`` of a result: one a thread, or a loop, which may be the ``innermost``."""
         if self.language == "cpp":
-            with loop(code, "i", total, parallel()):
+            with loop(code, "i", total, simd() if innermost else parallel()):
                 yield
             return
         code.add(_THREAD)
@@ -76,8 +80,7 @@ class Mode:
     def each(self, code: Code, length: str, reduction: str | None = None) -> Iterator[None]:
         """Element ``n`` of a row: all of them, or every ``lanes``-th. Empty ``reduction``: one needs the last."""
         if self.rows == "thread":
-            pragma = simd(reduction) if self.language == "cpp" and reduction != "" else None
-            with loop(code, "n", length, pragma or self.unrolled):
+            with loop(code, "n", length, self.unrolled if reduction == "" else self.inner(reduction)):
                 yield
             return
         if self.unrolled:
@@ -112,13 +115,9 @@ def loop(code: Code, var: str, bound: str, pragma: str | None = None) -> Iterato
 
 def store(code: Code, stage: Stage, value: str, index: str = "i", **wrong: str) -> None:
     """Store ``value``, run through the stage's chain; ``wrong``: by mistake, what stands in its place."""
-
-    def applied(text: str) -> str:
-        return f"{stage.function}({text}, {index})" if stage.function else text
-
     place = f"{stage.target}[{index}]"
-    texts = {m: f"{place} = {applied(v)};" for m, v in wrong.items()}
-    right = f"{place} = {applied(value)}"
+    texts = {m: f"{place} = {stage.applied(v, index)};" for m, v in wrong.items()}
+    right = f"{place} = {stage.applied(value, index)}"
     code.add(f"{right};", **texts, missing_semicolon=right)
 
 

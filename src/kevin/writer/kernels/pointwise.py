@@ -3,18 +3,18 @@
 from __future__ import annotations
 
 from kevin.tasks.ops import Step
-from kevin.writer.code import Code
-from kevin.writer.general.dims import Dims, wrapped
-from kevin.writer.general.stages import Stage
-from kevin.writer.pointwise import LINES
+from kevin.writer.kernels.code import Code
+from kevin.writer.kernels.dims import Dims, wrapped
+from kevin.writer.kernels.elementwise import LINES
+from kevin.writer.kernels.stages import Stage
 
 
 def add_function(code: Code, stage: Stage, dims: Dims) -> None:
-    """A function of a value and its flat index that runs it through the stage's chain."""
+    """A function of a value, and of its flat index where that matters, that runs it through the stage's chain."""
     if not stage.function:
         return
     kept = {int(s.op.attrs["of"]) for s in stage.chain if s.kind == "residual"}
-    code.add(f"auto {stage.function} = [=](real v, idx i) {{")
+    code.add(f"auto {stage.function} = [=](real v{', idx i' if stage.uses_index else ''}) {{")
     with code.indented():
         result = stage.number
         for step in stage.chain:

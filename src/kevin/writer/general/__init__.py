@@ -1,1 +1,0 @@
-"""Kernels for any sequence of operators, in one stage or several: a gather for each main operator, the rest fused."""
