@@ -9,7 +9,7 @@ from typing import TYPE_CHECKING, Annotated
 
 import typer
 
-from kevin.cli.extras import require_study
+from kevin.cli.extras import step
 from kevin.cli.options import (
     ConfigOption,
     OutOption,
@@ -195,12 +195,8 @@ audits = typer.Typer(
 )
 
 
-@audits.callback()
-def needs_the_study() -> None:
-    require_study()
-
-
 @audits.command("kernels")
+@step
 @given_to("kevin.train.audit_turns:audit_run", device_config)
 def audit_kernels(
     run: Annotated[str, typer.Option(metavar="NAME", help="A key of `runs`.")],

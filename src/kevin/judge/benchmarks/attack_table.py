@@ -74,18 +74,14 @@ def attack_rows(
 
 
 def _row(t: Tried, hostile: Answers, honest: Answers) -> dict[str, Any]:
-    verdict = hostile.verdict
     return {
         "attack": t.name,
         "dialect": t.suite.dialect,
         "language": t.suite.language,
         "tries": t.attack.tries,
         "rules": " ".join(t.attack.rules),
-        "outcome": str(verdict.outcome),
-        "reason": verdict.reason,
-        "flags": " ".join(verdict.flags),
-        "speedup": verdict.speedup,
-        "as_expected": t.attack.may_get(verdict.outcome, verdict.reason),
+        **hostile.ours(),
+        "as_expected": t.attack.may_get(hostile.verdict.outcome, hostile.verdict.reason),
         "control_outcome": str(honest.verdict.outcome),
         "control_speedup": honest.verdict.speedup,
         **hostile.kernelbench(),

@@ -178,7 +178,6 @@ def _earlier(path: Path) -> dict[str, bool]:
 
 def _row(m: Mutant, answers: Answers, paid: bool, others: Mapping[str, bool | None]) -> dict[str, Any]:
     """``others``: by which other judge it is paid, by names of `_OTHERS`."""
-    verdict = answers.verdict
     return {
         "file": m.name,
         "task": m.task,
@@ -186,10 +185,7 @@ def _row(m: Mutant, answers: Answers, paid: bool, others: Mapping[str, bool | No
         "language": m.language,
         "kind": m.kind,
         "expect": m.expect,
-        "outcome": str(verdict.outcome),
-        "reason": verdict.reason,
-        "flags": " ".join(verdict.flags),
-        "speedup": verdict.speedup,
+        **answers.ours(),
         "paid": paid,
         "as_expected": paid == (m.expect == "right"),
         **{f"paid_{name}": others.get(name) for name in _OTHERS},

@@ -55,6 +55,11 @@ class Answers(Frozen):
     asked_harness: bool = False
     harness: dict[str, Any] | None = None
 
+    def ours(self) -> dict[str, Any]:
+        """The verdict, as columns."""
+        v = self.verdict
+        return {"outcome": str(v.outcome), "reason": v.reason, "flags": " ".join(v.flags), "speedup": v.speedup}
+
     def kernelbench(self, prefix: str = "") -> dict[str, Any]:
         """What KernelBench says of it, as columns."""
         speedup: float | None = None
