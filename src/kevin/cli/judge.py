@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import functools
 from pathlib import Path
 from typing import TYPE_CHECKING, Annotated, Literal
 
@@ -19,6 +20,7 @@ if TYPE_CHECKING:
     from kevin.core.types import Kernel, Verdict
 
 _ONE, _MANY, _RUNS, _PUBLISHED = "One kernel", "Many kernels", "A run of KernelBench", "Published kernels"
+_of_runs = functools.partial(typer.Option, rich_help_panel=_RUNS)
 
 
 def judge(
@@ -54,19 +56,16 @@ def judge(
             panel=_RUNS,
         ),
     ] = None,
-    level: Annotated[
-        int | None, typer.Option(min=1, max=4, help="KernelBench's level of the run.", rich_help_panel=_RUNS)
-    ] = None,
+    level: Annotated[int | None, _of_runs(min=1, max=4, help="KernelBench's level of the run.")] = None,
     kernelbench: Annotated[
         Path | None, checkout("A checkout of KernelBench; the pinned commit is fetched otherwise.", panel=_RUNS)
     ] = None,
     like_kernelbench: Annotated[
         bool,
-        typer.Option(
+        _of_runs(
             "--like-kernelbench",
             help="Results by its protocol (five trials of the task's inputs, 1e-4, 100 timed calls, no rules), ours "
             "beside them.",
-            rich_help_panel=_RUNS,
         ),
     ] = False,
     published: Annotated[
@@ -82,10 +81,7 @@ def judge(
         ),
     ] = None,
     device: DeviceOption = None,
-    dialect: Annotated[
-        DialectChoice,
-        judging(help="auto tells them apart by file name and content."),
-    ] = "auto",
+    dialect: Annotated[DialectChoice, judging(help="auto tells them apart by file name and content.")] = "auto",
     rules: Annotated[
         str | None,
         judging(
@@ -108,8 +104,7 @@ def judge(
     ] = False,
     build_timeout: Annotated[float | None, judging(metavar="SECONDS", help="For compiling.")] = None,
     run_timeout: Annotated[
-        float | None,
-        judging(metavar="SECONDS", help="For all trials, and again for timing."),
+        float | None, judging(metavar="SECONDS", help="For all trials, and again for timing.")
     ] = None,
     store: Annotated[
         Path | None, folder("Keep verdicts here and reuse those that stand in it.", panel=JUDGING_PANEL)
