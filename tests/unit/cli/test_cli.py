@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import errno
+import inspect
 import json
 import os
 import re
@@ -11,20 +12,22 @@ import subprocess
 import sys
 import tempfile
 import time
+from collections.abc import Iterator
+from importlib import import_module
 from pathlib import Path
 from typing import Any
 
 import pytest
 from cli_fixtures import BROKEN, GOOD, REFERENCE, ROOT, WRONG, kevin_here
+from typer.main import get_command
 from typer.testing import CliRunner
 
+from kevin.api.batch import read_pairs, read_records, speedup_interval
 from kevin.api.pairs import make_protocol
 from kevin.cli import entry
 from kevin.cli.app import REPLACED, app
-from kevin.cli.config_docs import json_schema, markdown, sections
-from kevin.cli.judge_batch import read_pairs, read_records
-from kevin.cli.verdict_view import speedup_interval
 from kevin.core.candidate import guess_dialect, make_kernel
+from kevin.core.config.docs import json_schema, markdown, sections
 from kevin.core.errors import DataError, UsageError
 from kevin.core.fields import field_docs
 from kevin.core.types import Round
@@ -375,6 +378,26 @@ def test_a_step_ends_when_its_workflow_is_killed(tmp_path: Path) -> None:
     finally:
         step.kill()
         workflow.kill()
+
+
+def test_a_command_that_hands_its_options_on_hands_on_what_is_taken() -> None:
+    """Imports what the commands do when they run, which takes some seconds."""
+
+    def declared(group: Any) -> Iterator[tuple[str, Any]]:
+        for command in group.commands.values():
+            if hasattr(command, "commands"):
+                yield from declared(command)
+            elif target := getattr(command.callback, "target", None):
+                yield target, command
+
+    found = dict(declared(get_command(app)))
+    assert len(found) > 5
+    for target, command in found.items():
+        module, _, name = target.partition(":")
+        signature = inspect.signature(getattr(import_module(module), name))
+        given = {param.name for param in command.params} - {"config"}
+        needed = {"study"} & signature.parameters.keys() | given
+        signature.bind(**dict.fromkeys(needed))
 
 
 @pytest.mark.parametrize("words", [words.split() for words in REPLACED], ids=" ".join)

@@ -11,8 +11,8 @@ from typing import Any
 import pytest
 from core_fixtures import make_verdict
 
+from kevin.api.batch import verdict_record
 from kevin.api.pairs import make_task
-from kevin.cli.verdict_view import verdict_record
 from kevin.core.candidate import make_kernel
 from kevin.core.config.layers import read_layer
 from kevin.core.errors import UsageError

@@ -17,6 +17,7 @@ from kevin.core.config import JudgePoolConfig
 from kevin.core.errors import UsageError
 from kevin.core.provenance import read_provenance
 from kevin.core.types import Outcome, Round, Timing, Verdict
+from kevin.judge.benchmarks import kernel_answers
 from kevin.judge.benchmarks.attack_table import attack_protocol
 from kevin.judge.benchmarks.judge_errors import (
     Mutant,
@@ -28,7 +29,6 @@ from kevin.judge.benchmarks.judge_errors import (
     summary,
     write_errors,
 )
-from kevin.judge.evaluate import open_device
 
 FOLDER = Path(__file__).parents[3] / "mutants"
 
@@ -95,7 +95,7 @@ def test_a_file_that_does_not_say_what_it_is_is_named(tmp_path: Path) -> None:
 
 
 @pytest.mark.slow
-def test_rows_are_made_and_kept(tmp_path: Path) -> None:
+def test_rows_are_made_and_kept(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     """A wrong kernel that is found out, a right one, and one that is right at its task's size, judged for real."""
     protocol = attack_protocol("cpu")
     chosen = [mutants()[name] for name in ("cpp/relu_vectors_leave_tail.cpp", "cpp/right_relu_by_bits.cpp")]
@@ -104,10 +104,9 @@ def test_rows_are_made_and_kept(tmp_path: Path) -> None:
     chosen.append(chosen[0].model_copy(update={"name": "cpp/relu_of_one_size.cpp", "source": text, "note": "one size"}))
     before = tmp_path / "before_cpu.csv"
     before.write_text("file,paid\ncpp/relu_vectors_leave_tail.cpp,True\n")
-    opened = functools.cache(lambda: open_device(protocol))
     stricter = stricter_protocols(protocol, has_sanitizer=True)
     options: dict[str, Any] = {"pool": JudgePoolConfig(), "refused_by": (), "stricter": stricter, "before": before}
-    rows = error_rows(chosen, opened, protocol, tmp_path / "store", **options)
+    rows = error_rows(chosen, protocol, tmp_path / "store", **options)
     assert [(r["outcome"], r["paid"], r["as_expected"]) for r in rows] == [
         ("incorrect", False, True),
         ("correct", True, True),
@@ -118,10 +117,8 @@ def test_rows_are_made_and_kept(tmp_path: Path) -> None:
     assert [r["paid_before"] for r in rows] == [True, None, None]
     assert [r["kernelbench"] for r in rows] == ["failed", "passed", "passed"]
 
-    def none_is_opened() -> Any:
-        raise AssertionError("all of it is in the store")
-
-    assert error_rows(chosen, none_is_opened, protocol, tmp_path / "store", **options) == rows
+    monkeypatch.delattr(kernel_answers, "open_device")
+    assert error_rows(chosen, protocol, tmp_path / "store", **options) == rows, "all of it is in the store"
     paths = write_errors(tmp_path / "out", rows, {"device_name": "this processor"})
     assert list(pd.read_csv(paths[3])["file"]) == [m.name for m in chosen]
     assert read_provenance(tmp_path / "out", "judge_errors.csv")["device_name"] == "this processor"

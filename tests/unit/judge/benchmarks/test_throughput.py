@@ -15,7 +15,8 @@ from kevin.core.config import JudgePoolConfig
 from kevin.core.errors import HarnessError, UsageError
 from kevin.core.protocol import JudgeProtocol
 from kevin.core.types import Kernel, Outcome, Round, Task, Timing, Verdict
-from kevin.judge.benchmarks.throughput import KernelBenchHarness, compare_verdicts, parity
+from kevin.judge.benchmarks.harness import KernelBenchHarness
+from kevin.judge.benchmarks.throughput import compare_verdicts, parity
 
 HARNESS = """
 import types
@@ -69,35 +70,36 @@ def _verdict(outcome: Outcome, speedup: float | None = None, check: str | None =
     )
 
 
-def _harness(checkout: Path, work: Path, sources: list[str], seen: list[int]) -> KernelBenchHarness:
+def _harness(
+    checkout: Path, work: Path, sources: list[str], theirs: dict[int, Any], seen: list[int]
+) -> KernelBenchHarness:
     task = Task(id="t", level=1, name="t", source="", origin="user")
     pairs = [(task, Kernel(dialect="load_inline", language="cuda", source=s)) for s in sources]
-    return KernelBenchHarness(pairs, checkout, work, found=lambda i, result: seen.append(i))
+    return KernelBenchHarness(pairs, checkout, work, theirs, lambda i, result: seen.append(i))
 
 
 def test_a_checkout_that_cannot_be_imported_is_said_before_anything_is_measured(checkout: Path, tmp_path: Path) -> None:
     """Else every kernel fails for it, fast, and a rate comes out that means nothing."""
     (checkout / "src/kernelbench/eval.py").write_text("import litellm_of_nowhere\n")
     with pytest.raises(UsageError, match=r"cannot be imported: ModuleNotFoundError: .*litellm_of_nowhere"):
-        _harness(checkout, tmp_path / "work", ["right 0.5 0.51"], [])
+        _harness(checkout, tmp_path / "work", ["right 0.5 0.51"], {}, [])
     with pytest.raises(UsageError, match="No module named 'kernelbench'"):
-        _harness(tmp_path / "elsewhere", tmp_path / "work", [], [])
+        _harness(tmp_path / "elsewhere", tmp_path / "work", [], {}, [])
 
 
 @pytest.mark.slow
 def test_their_answers_beside_ours(checkout: Path, tmp_path: Path) -> None:
     seen: list[int] = []
+    theirs: dict[int, Any] = {}
     sources = ["right 0.5 0.51", "right 0.5 0.6", "right 0.25 0.25", "wrong", "broken", "lost", "crash"]
-    harness = _harness(checkout, tmp_path / "work", [*sources, "right 1 1", "wrong"], seen)
+    harness = _harness(checkout, tmp_path / "work", [*sources, "right 1 1", "wrong"], theirs, seen)
     row = harness.time(len(sources))
     assert row["harness_failures"] == 2 and row["outcomes"] == {"correct": 3, "other": 4}
     assert row["kernels"] == 7 and 0 < row["seconds"] <= sum(row["stage_seconds"].values()) + 1e-6
-    theirs = harness.results
-    assert theirs[0] is not None and theirs[0]["kernel_us"] == [500.0, 510.0]
-    assert theirs[3] is not None and not theirs[3]["kernel_us"] and theirs[5] is theirs[6] is None
+    assert theirs[0]["kernel_us"] == [500.0, 510.0]
+    assert not theirs[3]["kernel_us"] and theirs[5] is theirs[6] is None
     harness.check_others()
-    assert theirs[7] is not None and theirs[7]["correct"] and not theirs[7]["kernel_us"]
-    assert theirs[8] is not None and not theirs[8]["correct"]
+    assert theirs[7]["correct"] and not theirs[7]["kernel_us"] and not theirs[8]["correct"]
     assert seen[:7] == [*range(7)] and sorted(seen[7:]) == [7, 8], "each answer is told as it comes"
 
     correct, incorrect = Outcome.CORRECT, Outcome.INCORRECT

@@ -9,7 +9,7 @@ from typing import Any
 import pytest
 from cli_fixtures import GOOD, REFERENCE
 
-from kevin.cli.judge_batch import judge_batch, read_pairs, read_records
+from kevin.api.batch import judge_batch, read_pairs, read_records
 from kevin.cli.verdict_view import _rows
 from kevin.core.candidate import make_kernel
 from kevin.core.errors import UsageError
