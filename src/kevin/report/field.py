@@ -136,12 +136,11 @@ def field_table(
 
 
 def _cells(scores: pd.DataFrame, study: Study) -> dict[str, Any]:
-    values = metrics.task_values(metrics.trajectory_best(scores), [1.0])
+    values = metrics.task_values(metrics.with_fast(metrics.trajectory_best(scores), [1.0]))
     judged = metrics.usable(scores).groupby(metrics.TASK).size()
-    cells: dict[str, Any] = {"num_tasks": len(values), "kernels_test": float(judged.mean()) if len(judged) else 0.0}
-    for name in ("correct", "speedup", "fast_1"):
-        cells |= mean_estimate(values[f"{name}_best"], study).interval.cells(name)
-    return cells
+    found = {name: mean_estimate(values[f"{name}_best"], study) for name in ("correct", "speedup", "fast_1")}
+    head = {"num_tasks": len(values), "kernels_test": float(judged.mean()) if len(judged) else 0.0}
+    return head | metrics.cells(found)
 
 
 def _kernels_trained_on(policy: str, steps: dict[str, int | None], study: Study) -> int | None:

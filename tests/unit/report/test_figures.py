@@ -27,7 +27,7 @@ from kevin.report.figures.scaling import (
 )
 from kevin.report.figures.split_map import serial_parallel_map
 from kevin.report.figures.training import PAPER, run_looks, training
-from kevin.report.metrics import best_of_k_by_task, trajectory_best
+from kevin.report.metrics import best_of, trajectory_best
 from kevin.report.recipes import OUTCOMES, policy_label
 from kevin.report.scores import read_scores
 from kevin.report.tables import read_baselines
@@ -264,7 +264,7 @@ def test_policies_are_drawn_at_as_many_trajectories_as_all_have(frame: pd.DataFr
     assert set(data["trajectories"].dropna()) == {2} and said.startswith("Best of 2 trajectories")
     own = data.query("policy == 'base' and split == 'level1' and row == 'correct' and x == 3")["value"].item()
     trajectories = trajectory_best(frame.query("policy == 'base' and split == 'level1'"))
-    assert own == pytest.approx(best_of_k_by_task(trajectories, "correct", 2).mean())
+    assert own == pytest.approx(best_of(trajectories, "correct", 2).mean())
     shares = fast_p_of(frame, STUDY).query("policy == 'base' and split == 'level1' and row == 'best' and x == 0")
     assert shares["value"].item() == pytest.approx(own)
 

@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 import math
-import sys
 from collections.abc import Iterable, Iterator, Sequence
 from typing import Any
 
@@ -18,9 +17,9 @@ from kevin.core.errors import DataError
 from kevin.report import metrics
 from kevin.report.figures import look
 from kevin.report.figures.look import COMPILE, Look
-from kevin.report.metrics import Shape, mean_estimate
+from kevin.report.metrics import by_seed, mean_estimate
 from kevin.report.paper import OURS
-from kevin.report.recipes import CEILING, OUTCOMES, by_seed, first_seed, policy_label, split_label
+from kevin.report.recipes import CEILING, OUTCOMES, first_seed, policy_label, split_label
 from kevin.report.tables import compile_speedups
 
 SPEEDUP, CORRECT = "speedup", "correct"
@@ -41,7 +40,7 @@ def seed_groups(scores: pd.DataFrame, study: Study) -> Iterator[tuple[dict[str, 
 def curve_cells(seeds: Iterable[pd.Series], study: Study) -> dict[str, float]:
     """Value and band in the columns of every curve, of each seed's values by task: their mean task by task, and an
     interval over tasks alone."""
-    return mean_estimate(by_seed(list(seeds)).mean(axis=1), study).interval._asdict()
+    return mean_estimate(by_seed(seeds).mean(axis=1), study).interval._asdict()
 
 
 def split_panels(data: pd.DataFrame) -> pd.DataFrame:
@@ -106,9 +105,6 @@ def primary(table: pd.DataFrame, study: Study) -> Drawn:
 
 # --- more turns, more trajectories ----------------------------------------------------------------------------------
 
-_ALL = Shape(sys.maxsize, sys.maxsize)
-"""More than any rollout has."""
-
 
 def _num_trajectories(scores: pd.DataFrame) -> int:
     """As many as all policies but the ceiling have."""
@@ -124,13 +120,12 @@ def serial_scaling_data(scores: pd.DataFrame, study: Study) -> pd.DataFrame:
         ceiling = head["policy"] == CEILING
         longest = metrics.common_shape(seeds).turns
         for turns in [None] if ceiling else range(1, longest + 1):
-            shape = _ALL if turns is None else Shape(num_trajectories, turns)
-            values = [metrics.task_values_at(own, shape) for own in seeds]
-            per_task = math.nan if ceiling else num_trajectories
+            drawn = None if ceiling else num_trajectories
+            values = [metrics.task_values(metrics.trajectory_best(own, turns), drawn) for own in seeds]
             for row in ROWS:
                 cells = curve_cells((own[f"{row}_best"] for own in values), study)
-                rows.append(head | {"row": row, "x": turns} | cells | {"trajectories": per_task})
-    return pd.DataFrame(rows).astype({"x": "float64"})
+                rows.append(head | {"row": row, "x": turns} | cells | {"trajectories": drawn})
+    return pd.DataFrame(rows).astype({"x": "float64", "trajectories": "float64"})
 
 
 def serial_scaling(scores: pd.DataFrame, study: Study) -> Drawn:
@@ -174,7 +169,7 @@ def parallel_scaling_data(scores: pd.DataFrame, study: Study) -> pd.DataFrame:
         trajectories = [metrics.trajectory_best(own) for own in seeds]
         for k in range(1, min(map(metrics.smallest_group, trajectories)) + 1):
             for row in ROWS:
-                values = [metrics.best_of_k_by_task(own, row, k) for own in trajectories]
+                values = [metrics.best_of(own, row, k) for own in trajectories]
                 rows.append(head | {"row": row, "x": k} | curve_cells(values, study))
     return pd.DataFrame(rows)
 
@@ -218,8 +213,8 @@ def fast_p_data(scores: pd.DataFrame, compiled: pd.Series, study: Study, num_poi
     num_trajectories = _num_trajectories(scores)
     for head, seeds in seed_groups(scores, study):
         ceiling = head["policy"] == CEILING
-        shape = _ALL if ceiling else _ALL._replace(trajectories=num_trajectories)
-        values = [metrics.task_values_at(own, shape, points) for own in seeds]
+        drawn = None if ceiling else num_trajectories
+        values = [metrics.task_values(metrics.with_fast(metrics.trajectory_best(own), points), drawn) for own in seeds]
         for row in ("best",) if ceiling else ("best", "avg"):
             of_points = {p: [own[f"fast_{p:g}_{row}"] for own in values] for p in points}
             rows += [head | {"row": row, "x": p} | curve_cells(own, study) for p, own in of_points.items()]

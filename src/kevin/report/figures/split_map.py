@@ -61,7 +61,8 @@ def _surfaces(seeds: Sequence[pd.DataFrame]) -> Iterator[tuple[str, pd.DataFrame
         return
     found = every_budget([seeds])
     for row in _ROWS:
-        yield row, pd.concat({split: getattr(own, row).mean(axis=1) for split, own in found.items()}, axis=1).dropna()
+        means = {split: own.values[row].mean(axis=1) for split, own in found.items()}
+        yield row, pd.concat(means, axis=1).dropna()
 
 
 def _map_rows(values: pd.DataFrame, study: Study) -> list[dict[str, Any]]:
