@@ -18,16 +18,26 @@ from pathlib import Path
 from typing import Any
 
 import pandas as pd
+from pydantic import ValidationError
 from rapidfuzz.distance import Indel
 
 from kevin.core.config import RewardConfig, Study
 from kevin.core.dialogue import opening_is_expected
 from kevin.core.errors import DataError
-from kevin.core.files import read_metadata, read_parquet, read_tasks, read_turns, write_csv, write_parquet, write_text
+from kevin.core.files import (
+    read_metadata,
+    read_parquet,
+    read_tasks,
+    read_turns,
+    verdict_path,
+    write_csv,
+    write_parquet,
+    write_text,
+)
 from kevin.core.provenance import machine_names, provenance, read_provenance
 from kevin.core.reward import configured_returns, configured_score
 from kevin.core.texts import strict_json
-from kevin.core.types import Outcome, Task, Turn
+from kevin.core.types import Outcome, Task, Turn, Verdict
 from kevin.report.recipes import policy_order
 
 logger = logging.getLogger(__name__)
@@ -160,6 +170,17 @@ def machines(paths: Sequence[Path], study: Study) -> list[tuple[str, ...]]:
             own = devices or [machine_names(meta, study.judge.device)]
         found |= dict.fromkeys(names or (UNKNOWN_MACHINE,) for names in own)
     return list(found)
+
+
+def read_verdict(store: Path, key: str) -> Verdict | None:
+    """None where the store does not have it. Raises DataError for a damaged file."""
+    path = verdict_path(store, key)
+    try:
+        return Verdict.model_validate_json(path.read_text("utf-8"))
+    except FileNotFoundError:
+        return None
+    except ValidationError as e:
+        raise DataError(f"{path}: not a verdict of this version ({e.error_count()} problems); delete it") from None
 
 
 # --- how alike two kernels are ------------------------------------------------------------------------------------
