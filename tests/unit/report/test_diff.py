@@ -141,7 +141,7 @@ def test_a_changed_setting_is_said_and_compared_across(copies: tuple[Path, Path]
 def test_what_is_not_known_is_said_and_compared_across(copies: tuple[Path, Path]) -> None:
     (copies[1] / "provenance.json").unlink()
     found = compare(*copies)
-    assert "hardware: A CPU against not known" in found.origins and set(statuses(found)) == {AGREES}
+    assert "hardware: was \"A CPU\", is absent" in found.origins and set(statuses(found)) == {AGREES}
 
 
 def test_rows_that_cannot_be_told_apart_are_refused(tmp_path: Path) -> None:

@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import math
-from collections.abc import Iterable, Iterator, Sequence
+from collections.abc import Iterable, Iterator, Mapping
 from typing import Any
 
 import numpy as np
@@ -43,13 +43,10 @@ def curve_cells(seeds: Iterable[pd.Series], study: Study) -> dict[str, float]:
     return mean_estimate(by_seed(seeds).mean(axis=1), study).interval._asdict()
 
 
-def split_panels(data: pd.DataFrame) -> pd.DataFrame:
-    """A column of panels for each split, a line for each policy; as `look.panels` takes them."""
-    return data.rename(columns={"split": "column", "policy": "key"})
-
-
-def split_titles(data: pd.DataFrame) -> dict[str, str]:
-    return {str(split): split_label(str(split)) for split in data["split"].unique()}
+def split_panels(data: pd.DataFrame, looks: Mapping[str, Look], **more: Any) -> Figure:
+    """`look.panels` with a column for each split and a line for each policy."""
+    titles = {str(split): split_label(str(split)) for split in data["split"].unique()}
+    return look.panels(data.rename(columns={"split": "column", "policy": "key"}), looks, columns=titles, **more)
 
 
 def judged_scores(frame: pd.DataFrame) -> pd.DataFrame:
@@ -133,10 +130,8 @@ def serial_scaling(scores: pd.DataFrame, study: Study) -> Drawn:
     (number,) = {int(n) for n in data["trajectories"].dropna()} or {0}
     which = "one trajectory" if number == 1 else f"{number} trajectories"
     lines = data[data["policy"] != CEILING]
-    figure = look.panels(
-        split_panels(lines), look.policy_looks(look.labels_of(lines), study), x="turns",
-        rows=ROWS, columns=split_titles(data), remark=f"Best of {which} of a task. {OVER_TASKS}",
-    )  # fmt: skip
+    looks = look.policy_looks(look.labels_of(lines), study)
+    figure = split_panels(lines, looks, x="turns", rows=ROWS, remark=f"Best of {which} of a task. {OVER_TASKS}")
     look.whole_steps(figure.axes)
     _limits(figure, data[data["policy"] == CEILING])
     return figure, data
@@ -176,11 +171,9 @@ def parallel_scaling_data(scores: pd.DataFrame, study: Study) -> pd.DataFrame:
 
 def parallel_scaling(scores: pd.DataFrame, study: Study) -> Drawn:
     data = parallel_scaling_data(judged_scores(scores), study)
-    figure = look.panels(
-        split_panels(data), look.policy_looks(look.labels_of(data), study),
-        x="trajectories of all turns", rows=ROWS, columns=split_titles(data),
-        remark=f"Best of so many, unbiased estimate. {OVER_TASKS}",
-    )  # fmt: skip
+    looks = look.policy_looks(look.labels_of(data), study)
+    remark = f"Best of so many, unbiased estimate. {OVER_TASKS}"
+    figure = split_panels(data, looks, x="trajectories of all turns", rows=ROWS, remark=remark)
     if data["x"].max() > 16:
         look.doubling_axis(figure.axes, data["x"])
     else:
@@ -231,11 +224,8 @@ def fast_p(scores: pd.DataFrame, baselines: pd.DataFrame, study: Study) -> Drawn
     shown = data[data["x"] > 0]
     looks = {key: own._replace(marker="") for key, own in look.policy_looks(look.labels_of(data), study).items()}
     rows = {"best": "tasks (%),\nbest trajectory", "avg": "trajectories (%)"}
-    figure = look.panels(
-        split_panels(shown), looks, x="p, speedup over PyTorch eager (×)",
-        rows=rows, columns=split_titles(data), steps=True,
-        remark=f"The left end is nearly the share of correct ones. {OVER_TASKS}",
-    )  # fmt: skip
+    remark = f"The left end is nearly the share of correct ones. {OVER_TASKS}"
+    figure = split_panels(shown, looks, x="p, speedup over PyTorch eager (×)", rows=rows, remark=remark, steps=True)
     look.percent_axis(figure.axes)
     for ax in figure.axes:
         ax.set_xscale("log")
@@ -257,12 +247,11 @@ def outcomes_data(scores: pd.DataFrame, study: Study) -> pd.DataFrame:
     rows = []
     for head, seeds in seed_groups(scores[scores["policy"] != CEILING], study):
         for turn, own in pd.concat(seeds).groupby("turn"):
-            judged = metrics.usable(own)
-            for outcome in OUTCOMES:
-                num = int((judged["outcome"] == outcome.value).sum())
-                share_of = num / len(judged) if len(judged) else 0.0
-                cells = {"num": num, "share": share_of, "num_missing": len(own) - len(judged)}
-                rows.append(head | {"turn": turn, "outcome": outcome.value} | cells)
+            judged = own["outcome"].value_counts().reindex([outcome.value for outcome in OUTCOMES], fill_value=0)
+            known, missing = int(judged.sum()), int(own["outcome"].isna().sum())
+            for outcome, num in judged.items():
+                cells = {"turn": turn, "outcome": outcome, "num": num, "share": num / known if known else 0.0}
+                rows.append(head | cells | {"num_missing": missing})
     return pd.DataFrame(rows)
 
 
@@ -302,7 +291,8 @@ def search(table: pd.DataFrame, study: Study) -> Drawn:
     together = table.groupby("policy")["seed"].transform(lambda seeds: seeds.isna().any())
     single = table[~together | table["seed"].isna()]
     names = list(dict.fromkeys(single["strategy"].astype(str)))
-    shown = _strategy_looks(names)
+    colors = sns.color_palette("dark", len(names))  # not those of policies: a strategy is none
+    looks = {n: Look(n.replace("_", " "), colors[i], look.MARKERS[i % len(look.MARKERS)]) for i, n in enumerate(names)}
     parts = []
     for row in rows:
         cells = {row: "value", f"{row}_low": "low", f"{row}_high": "high", "strategy": "key"}
@@ -314,19 +304,11 @@ def search(table: pd.DataFrame, study: Study) -> Drawn:
         for policy in dict.fromkeys(table["policy"])
         for x in spent
     }
-    figure = look.panels(
-        pd.concat(parts), shown, x="", rows=rows, columns=titles, width=3.0,
-        remark="Bars: bootstrap 95 % interval over tasks" + (" and seeds." if together.any() else "."),
-    )  # fmt: skip
+    remark = "Bars: bootstrap 95 % interval over tasks" + (" and seeds." if together.any() else ".")
+    figure = look.panels(pd.concat(parts), looks, x="", rows=rows, columns=titles, width=3.0, remark=remark)
     for ax in figure.axes:
         ax.set_xscale("log", base=2)
         ax.xaxis.set_major_formatter("{x:g}")
         ax.set_ylim(bottom=0)
     look.percent_axis(figure.axes[len(titles) :])
     return figure, table
-
-
-def _strategy_looks(names: Sequence[str]) -> dict[str, Look]:
-    """Colours of another palette than policies have: a strategy is none."""
-    colors = sns.color_palette("dark", len(names))
-    return {name: Look(name.replace("_", " "), colors[i], "os^DvPX"[i % 7]) for i, name in enumerate(names)}
