@@ -11,7 +11,8 @@ from __future__ import annotations
 import json
 import logging
 import re
-from collections.abc import Callable, Iterator, Mapping, Sequence
+from collections import defaultdict
+from collections.abc import Iterator, Mapping, Sequence
 from functools import lru_cache
 from itertools import groupby
 from pathlib import Path
@@ -215,11 +216,6 @@ _DERIVED = ("score", "return", "verdict_key")
 KERNEL_DIGITS = 12
 """Of a kernel's digest: they tell a task's kernels apart."""
 _NEEDED = ("policy", "split", "task_id", "trajectory", "turn", "outcome", "speedup", "num_completion_tokens")
-_KINDS: dict[str, tuple[str, Callable[[Any], Any]]] = {
-    "int64": ("whole number", int),
-    "float64": ("number", float),
-    "bool": ("True or False", {"True": True, "False": False}.__getitem__),
-}
 
 
 def write_answers(
@@ -257,18 +253,17 @@ def read_answers(path: Path, config: RewardConfig) -> Iterator[tuple[str | None,
     known = {o.value for o in Outcome}
     if strange := sorted(set(frame["outcome"].dropna()) - known):
         raise DataError(f"{path}: unknown outcome {strange[0]!r}; there are {', '.join(sorted(known))}")
-    if "level" not in frame:
-        frame["level"] = frame["split"].map(_level)
-    if "strategy" not in frame:
-        frame["strategy"] = None
-    frame = frame.assign(**{name: _absent(kind) for name, kind in SCORE_COLUMNS.items() if name not in frame})
+    absent = {"bool": False, "int64": 0}
+    added: dict[str, Any] = {name: absent.get(kind) for name, kind in SCORE_COLUMNS.items()} | {"strategy": None}
+    added["level"] = [int(s[5:]) if s.startswith("level") else 2 for s in frame["split"]]
+    frame = frame.assign(**{name: value for name, value in added.items() if name not in frame})
     for (_, _, strategy), part in frame.groupby(["policy", "split", "strategy"], sort=False, dropna=False):
         scored = _scored(part, config, str(path))[["policy", "split", *SCORE_COLUMNS]].astype(SCORE_COLUMNS)
         yield (strategy if isinstance(strategy, str) else None), scored.reset_index(drop=True)
 
 
 def read_typed(path: Path, what: str, kinds: Mapping[str, str]) -> pd.DataFrame:
-    """A CSV with every number exactly as it was written, which pandas' own reader does not promise.
+    """A CSV of known types, in which names stay text.
 
     Args:
         kinds: types of columns, as far as they are there; all others are text.
@@ -276,26 +271,21 @@ def read_typed(path: Path, what: str, kinds: Mapping[str, str]) -> pd.DataFrame:
     Raises:
         DataError: the file cannot be read, or a column holds something else.
     """
+    dtype = defaultdict(lambda: "str", kinds)
     try:
-        frame = pd.read_csv(path, dtype="str", keep_default_na=False, na_values=[""])
+        return pd.read_csv(path, dtype=dtype, keep_default_na=False, na_values=[""])
     except (OSError, ValueError) as e:
         raise DataError(f"{path}: {what} cannot be read: {e}") from None
-    for name in frame.columns.intersection([name for name, kind in kinds.items() if kind in _KINDS]):
-        said, convert = _KINDS[kinds[name]]
-        try:
-            frame[name] = pd.Series([convert(value) for value in frame[name]], index=frame.index, dtype=kinds[name])
-        except (ValueError, KeyError):
-            raise DataError(f"{path}: column {name} holds something that is no {said}") from None
-    return frame
 
 
 def told_machines(path: Path, device: str) -> list[tuple[str, ...]]:
     """What `write_answers` wrote beside answers, or what a ``provenance.json`` there names."""
-    told = _read_json(path.with_suffix(".json"))
-    if "machines" in told:
-        return [tuple(map(str, names)) for names in told["machines"]]
-    if "hardware" in told:
-        return [(str(told["hardware"]),)]
+    beside = path.with_suffix(".json")
+    if beside.exists():
+        try:
+            return [tuple(map(str, names)) for names in json.loads(beside.read_text("utf-8"))["machines"]]
+        except (ValueError, KeyError, TypeError):
+            raise DataError(f"{beside}: does not say what the kernels ran on; take it away, or publish again") from None
     return [machine_names(read_provenance(path.parent, path.name), device)]
 
 
@@ -304,41 +294,21 @@ def joined_names(machines: Sequence[tuple[str, ...]]) -> str:
     return ", ".join(dict.fromkeys(name for machine in machines for name in machine))
 
 
-def _read_json(path: Path) -> dict[str, Any]:
-    try:
-        return dict(json.loads(path.read_text("utf-8")))
-    except (OSError, ValueError, TypeError):
-        return {}
-
-
-def _level(split: str) -> int:
-    return int(split[5:]) if split.startswith("level") and split[5:].isdigit() else 2
-
-
-def _absent(kind: str) -> Any:
-    return False if kind == "bool" else 0 if kind == "int64" else None
-
-
 def _scored(part: pd.DataFrame, config: RewardConfig, where: str) -> pd.DataFrame:
     """With ``score`` and ``return`` of every turn. Raises DataError, naming ``where``, for what has none."""
+    rows: list[int] = []
     scores: list[float | None] = []
     returns: list[float | None] = []
-    rows: list[dict[Any, Any]] = part.to_dict("records")
-    for (task_id, trajectory), group in groupby(rows, key=lambda row: (row["task_id"], row["trajectory"])):
-        turns = list(group)
-        numbers = [row["turn"] for row in turns]
-        if numbers != sorted(set(numbers)):
+    for (task_id, trajectory), turns in part.groupby(["task_id", "trajectory"], sort=False):
+        if not (turns["turn"].is_monotonic_increasing and turns["turn"].is_unique):
             raise DataError(f"{where}: turns of {task_id}, trajectory {trajectory}, are not in order, each once")
+        outcomes = [None if pd.isna(outcome) else Outcome(outcome) for outcome in turns["outcome"]]
         try:
-            own = [configured_score(_outcome(row), row["speedup"], config) for row in turns]
+            pairs = zip(outcomes, turns["speedup"].tolist(), strict=True)
+            own = [configured_score(outcome, speedup, config) for outcome, speedup in pairs]
         except ValueError as e:
             raise DataError(f"{where}: {task_id}, trajectory {trajectory}: {e}") from None
+        rows += turns.index.tolist()
         scores += own
-        returns += configured_returns(own, [int(row["num_completion_tokens"]) for row in turns], config)
-    part = part.copy()
-    part["score"], part["return"] = scores, returns
-    return part
-
-
-def _outcome(row: dict[Any, Any]) -> Outcome | None:
-    return Outcome(row["outcome"]) if isinstance(row["outcome"], str) else None
+        returns += configured_returns(own, turns["num_completion_tokens"].astype(int).tolist(), config)
+    return part.assign(**pd.DataFrame({"score": scores, "return": returns}, rows, dtype="float64"))
