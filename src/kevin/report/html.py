@@ -64,7 +64,7 @@ def make_report(
     primary, claims = shown.pop("primary", None), shown.pop("claims", None)
     script = "\n".join((_TEMPLATES / f"{part}.js").read_text("utf-8") for part in ("tables", "viewer", "search"))
     text = (
-        templates(autoescape=True)
+        templates()
         .get_template("report.html.j2")
         .render(
             study=study,
@@ -90,10 +90,11 @@ def make_report(
     return out
 
 
-def templates(*, autoescape: bool = False) -> jinja2.Environment:
+def templates() -> jinja2.Environment:
+    """Of the page, in which everything is escaped, and of texts."""
     return jinja2.Environment(
         loader=jinja2.FileSystemLoader(_TEMPLATES),
-        autoescape=autoescape,
+        autoescape=jinja2.select_autoescape(["html.j2"]),
         undefined=jinja2.StrictUndefined,
         trim_blocks=True,
         lstrip_blocks=True,

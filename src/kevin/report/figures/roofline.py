@@ -9,7 +9,6 @@ from __future__ import annotations
 
 from collections.abc import Iterable, Mapping, Sequence
 from pathlib import Path
-from types import MappingProxyType
 
 import numpy as np
 import pandas as pd
@@ -85,9 +84,7 @@ _COLUMNS = ["split", "policy", "label", "task_id", "device", "kernel_us", "memor
             "is_fastest"]  # fmt: skip
 
 
-def roofline_data(
-    scores: pd.DataFrame, store: Path, study: Study, *, traffic: Mapping[str, int] = MappingProxyType({})
-) -> pd.DataFrame:
+def roofline_data(scores: pd.DataFrame, store: Path, study: Study, traffic: Mapping[str, int]) -> pd.DataFrame:
     """One row for the fastest correct kernel of each trajectory, and one of eager (policy `EAGER`) for each task.
 
     ``memory_us``: every tensor moved once at the speed of a copy, see `memory_times`. ``product_share``: of the speed
@@ -134,7 +131,7 @@ def _eager(frame: pd.DataFrame, eager_us: pd.Series) -> pd.DataFrame:
 def roofline(scores: pd.DataFrame, store: Path, tasks: Sequence[Task], study: Study) -> Drawn:
     """For each split the time of tasks without products against their memory time, and the roofline of the others."""
     splits = list(dict.fromkeys(judged_scores(scores)["split"]))
-    data = roofline_data(scores, store, study, traffic=traffic_bytes(tasks))
+    data = roofline_data(scores, store, study, traffic_bytes(tasks))
     labels = labels_of(data)
     looks = {EAGER: Look(labels.pop(EAGER), MUTED, "x", "")} if EAGER in labels else {}
     looks |= {
