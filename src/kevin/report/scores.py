@@ -14,7 +14,6 @@ import re
 from collections import defaultdict
 from collections.abc import Iterator, Mapping, Sequence
 from functools import lru_cache
-from itertools import groupby
 from pathlib import Path
 from typing import Any
 
@@ -59,12 +58,30 @@ def score_frame(
     unknown = sorted({t.task_id for t in turns} - order.keys())
     if unknown:
         raise DataError(f"turns of tasks that are not in the tasks file: {', '.join(unknown[:5])}")
-    rows: list[dict[str, Any]] = []
     ordered = sorted(turns, key=lambda t: (order[t.task_id], t.trajectory, t.turn))
-    for (task_id, _), group in groupby(ordered, key=lambda t: (t.task_id, t.trajectory)):
-        rows += _trajectory_rows(tasks[order[task_id]], list(group))
-    columns = {"policy": policy, "split": split}
-    frame = pd.DataFrame([columns | row for row in rows], columns=[*columns, *SCORE_COLUMNS])
+    rows = [
+        {
+            "policy": policy,
+            "split": split,
+            "task_id": t.task_id,
+            "level": tasks[order[t.task_id]].level,
+            "flawed": bool(tasks[order[t.task_id]].flaws),
+            "trajectory": t.trajectory,
+            "turn": t.turn,
+            "outcome": t.outcome.value if t.outcome is not None else None,
+            "reason": t.reason,
+            "speedup": t.speedup,
+            "kernel_digest": t.kernel.digest if t.kernel is not None else None,
+            "similarity": _similarity(before, t),
+            "verdict_key": t.verdict_key,
+            "num_prompt_tokens": t.num_prompt_tokens,
+            "num_completion_tokens": t.num_completion_tokens,
+            "finish_reason": t.finish_reason,
+            "expected_opening": opening_is_expected(t.completion),
+        }
+        for before, t in zip([None, *ordered], ordered, strict=False)
+    ]
+    frame = pd.DataFrame(rows, columns=["policy", "split", *SCORE_COLUMNS])
     return _scored(frame, config, f"{policy} on {split}").astype(SCORE_COLUMNS)
 
 
@@ -89,32 +106,11 @@ SCORE_COLUMNS = {
 }
 
 
-def _trajectory_rows(task: Task, turns: list[Turn]) -> list[dict[str, Any]]:
-    """All but scores and returns."""
-    return [
-        {
-            "task_id": task.id,
-            "level": task.level,
-            "flawed": bool(task.flaws),
-            "trajectory": t.trajectory,
-            "turn": t.turn,
-            "outcome": t.outcome.value if t.outcome is not None else None,
-            "reason": t.reason,
-            "speedup": t.speedup,
-            "kernel_digest": t.kernel.digest if t.kernel is not None else None,
-            "similarity": _similarity(before, t),
-            "verdict_key": t.verdict_key,
-            "num_prompt_tokens": t.num_prompt_tokens,
-            "num_completion_tokens": t.num_completion_tokens,
-            "finish_reason": t.finish_reason,
-            "expected_opening": opening_is_expected(t.completion),
-        }
-        for before, t in zip([None, *turns[:-1]], turns, strict=True)
-    ]
-
-
 def _similarity(before: Turn | None, turn: Turn) -> float | None:
-    if before is None or before.kernel is None or turn.kernel is None:
+    """To the kernel of the turn before, where that is of the same trajectory."""
+    if before is None or (before.task_id, before.trajectory) != (turn.task_id, turn.trajectory):
+        return None
+    if before.kernel is None or turn.kernel is None:
         return None
     return similarity(before.kernel.source, turn.kernel.source)
 
