@@ -201,7 +201,7 @@ def _viewer(turns: Sequence[Path], tasks: Path, study: Study) -> dict[str, Any]:
 
 def _machine(scores: Sequence[Path]) -> dict[str, str]:
     """Where the kernels were judged, from the rollouts behind the scores; differing values stand side by side."""
-    found: dict[str, list[str]] = {}
+    found: dict[str, dict[str, None]] = {}
     for path in scores:
         meta = read_metadata(path, "scores").get("rollouts", {})
         facts = {
@@ -213,8 +213,7 @@ def _machine(scores: Sequence[Path]) -> dict[str, str]:
             "Commit": meta.get("commit"),
         }
         for key, value in facts.items():
-            if value and value not in found.setdefault(key, []):
-                found[key].append(str(value))
+            found.setdefault(key, {}).update({str(value): None} if value else {})
     return {key: " / ".join(values) for key, values in found.items() if values}
 
 
