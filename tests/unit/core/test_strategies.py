@@ -28,19 +28,6 @@ class TestConfiguration:
         assert (own.history.view, own.temperature) == ("best_and_worst", 0.3)
         assert study.rollout.history.view == "all"
 
-    @pytest.mark.parametrize(
-        ("strategy", "words"),
-        [
-            ({"rollout": {"num_trajectories": 2}}, r"mine\.rollout\.num_trajectories: it follows"),
-            ({"rollout": {"num_turn": 2}}, r"mine\.rollout\.num_turn"),
-            ({"rollout": {"temperature": "hot"}}, r"mine\.rollout\.temperature"),
-            ({"method": "luck"}, r"mine\.method"),
-        ],
-    )
-    def test_mistakes_name_their_key(self, strategy, words):
-        with pytest.raises(ConfigError, match=words):
-            self.study(mine=strategy)
-
     def test_kernels_that_do_not_divide_and_unknown_names(self):
         study = self.study(mine={"rollout": {"num_turns": 7}})
         with pytest.raises(ConfigError, match="128 kernels a task cannot be spent on trajectories of 7 turns"):
