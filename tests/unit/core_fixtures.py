@@ -1,10 +1,19 @@
-"""Turns and verdicts of which a test says only what it is about."""
+"""Tasks, turns and verdicts of which a test says only what it is about."""
 
 from __future__ import annotations
 
 from typing import Any
 
-from kevin.core.types import Kernel, Outcome, Timing, Turn, Verdict
+from kevin.core.types import Kernel, Outcome, Task, TaskSpec, TensorSpec, Timing, Turn, Verdict
+
+X = TensorSpec(name="x", shape=(4,), dtype="float32")
+SPEC = TaskSpec(inputs=(X,), outputs=(X.model_copy(update={"name": "out"}),))
+
+
+def make_task(task_id: str = "l1/a", **changes: Any) -> Task:
+    """Its name is what stands behind the level."""
+    fields = {"level": 1, "name": task_id.rpartition("/")[2], "source": f"# {task_id}\n", "origin": "catalog"}
+    return Task(id=task_id, **fields | changes)
 
 
 def make_kernel(source: str) -> Kernel:

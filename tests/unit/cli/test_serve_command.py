@@ -45,10 +45,3 @@ def test_a_token_of_the_environment_may_end_a_line(monkeypatch: pytest.MonkeyPat
     monkeypatch.setenv("KEVIN_TOKEN", " \n")
     with pytest.raises(UsageError, match="no token"):
         _token(None, "127.0.0.1", no_token=False)
-
-
-@pytest.mark.parametrize("encoding", ["utf-8", "utf-8-sig", "utf-16"])
-def test_a_token_as_an_editor_saves_it(encoding: str, tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
-    monkeypatch.delenv("KEVIN_TOKEN", raising=False)
-    (tmp_path / "token").write_bytes("secret\r\n".encode(encoding))
-    assert _token(tmp_path / "token", "127.0.0.1", no_token=False) == "secret"

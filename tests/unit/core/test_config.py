@@ -2,7 +2,6 @@
 
 import json
 import math
-from pathlib import Path
 
 import pytest
 import yaml
@@ -18,7 +17,6 @@ from kevin.core.protocol import PROTOCOL_VERSION, JudgeProtocol
 from kevin.core.types import canonical_json, digest
 
 MINIMAL = {"policies": {"base": {"model": "results/base_model"}}}
-ROOT = Path(__file__).parents[3]
 trees = st.recursive(
     st.integers() | st.lists(st.integers(), max_size=2),
     lambda inner: st.dictionaries(st.sampled_from("abc"), inner, max_size=3),

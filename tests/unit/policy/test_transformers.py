@@ -2,8 +2,9 @@
 
 import pytest
 import torch
+from model_fixtures import random_model
 from tokenizers import Tokenizer, decoders, models, pre_tokenizers
-from transformers import PreTrainedTokenizerFast, Qwen2Config, Qwen2ForCausalLM
+from transformers import PreTrainedTokenizerFast
 
 from kevin.core.config import PolicyConfig
 from kevin.core.errors import DataError, PolicyError, UsageError
@@ -42,21 +43,9 @@ def tokenizer():
 
 @pytest.fixture(scope="module")
 def model(tokenizer):
-    config = Qwen2Config(
-        vocab_size=len(tokenizer),
-        hidden_size=32,
-        num_hidden_layers=2,
-        num_attention_heads=2,
-        num_key_value_heads=1,
-        intermediate_size=48,
-        max_position_embeddings=CONTEXT,
-        eos_token_id=tokenizer.eos_token_id,
-        pad_token_id=tokenizer.pad_token_id,
-        bos_token_id=None,
-    )
+    made = random_model(tokenizer, max_position_embeddings=CONTEXT).eval()
     with torch.random.fork_rng():
         torch.manual_seed(0)
-        made = Qwen2ForCausalLM(config).eval()
         for p in made.parameters():
             torch.nn.init.normal_(p, std=0.2)
     return made
@@ -241,22 +230,8 @@ class TestWhenAnAnswerIsTold:
 
 
 def test_a_sliding_window_model_decodes_as_generate_does(tokenizer):
-    config = Qwen2Config(
-        vocab_size=len(tokenizer),
-        hidden_size=32,
-        num_hidden_layers=2,
-        num_attention_heads=2,
-        num_key_value_heads=1,
-        intermediate_size=48,
-        use_sliding_window=True,
-        sliding_window=8,
-        max_window_layers=1,
-        eos_token_id=tokenizer.eos_token_id,
-        pad_token_id=tokenizer.pad_token_id,
-    )
-    with torch.random.fork_rng():
-        torch.manual_seed(1)
-        model = Qwen2ForCausalLM(config).eval()
+    windows = {"use_sliding_window": True, "sliding_window": 8, "max_window_layers": 1}
+    model = random_model(tokenizer, seed=1, **windows).eval()
     prompts = [list(range(10, 30)), list(range(40, 43))]
     ours = decode(model, prompts, [0, 1], Decoding(frozenset({1}), 2, max_tokens=20, temperature=0))
     for prompt, answer in zip(prompts, ours, strict=True):

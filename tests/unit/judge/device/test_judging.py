@@ -144,16 +144,6 @@ def test_memory_of_a_task_stays_while_its_candidates_have_cells(tmp_path: Path) 
     assert len(device.room.workspaces.tasks()) == 1
 
 
-@pytest.mark.slow
-def test_a_device_that_rests_keeps_nothing_and_judges_on(tmp_path: Path) -> None:
-    device = Judging(_Cpu())
-    assert [v.outcome for v in _judge(device, [(1, 1)], tmp_path)] == [Outcome.CORRECT]
-    assert device.room.workspaces.tasks() and _task(1) in device.room.references
-    device.room.rest()
-    assert not device.room.workspaces.tasks() and _task(1) not in device.room.references
-    assert [v.outcome for v in _judge(device, [(1, 1)], tmp_path)] == [Outcome.CORRECT]
-
-
 def test_candidates_of_one_task_have_memory_of_their_own(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     """Of a loaded candidate's memory nobody else's is a part; it is used again, without the last one's answers.
 
