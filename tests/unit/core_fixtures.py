@@ -16,6 +16,26 @@ def make_task(task_id: str = "l1/a", **changes: Any) -> Task:
     return Task(id=task_id, **fields | changes)
 
 
+MODULE = """\
+import torch
+class Model(torch.nn.Module):
+    def __init__(self):
+        super().__init__()
+        {init}
+    def forward(self, x):
+        {body}
+def get_inputs():
+    return [{inputs}]
+def get_init_inputs():
+    return []
+"""
+
+
+def make_module(body: str, inputs: str, init: str = "pass") -> str:
+    """A reference in KernelBench's format, of one line in each of its functions."""
+    return MODULE.format(body=body, inputs=inputs, init=init)
+
+
 def make_kernel(source: str) -> Kernel:
     return Kernel(dialect="c_abi", language="cpp", source=source)
 

@@ -13,7 +13,7 @@ from pathlib import Path
 
 import psutil
 import pytest
-from cli_fixtures import BROKEN, GOOD, REFERENCE, WRONG
+from cli_fixtures import GOOD, REFERENCE, WRONG
 from typer.testing import CliRunner
 
 import kevin
@@ -61,25 +61,6 @@ def test_a_verdict_is_the_command_s(judge: Judge, store: Path, tmp_path: Path) -
     assert (
         run.exit_code == 0 and f'"key": "{verdict.key}"' in run.stdout and str(verdict.timing.median_us) in run.stdout
     )  # type: ignore[union-attr]
-
-
-@pytest.mark.slow
-def test_many_yields_each_with_its_index_and_an_error_stops_none(judge: Judge, tmp_path: Path) -> None:
-    missing = tmp_path / "none.cpp"
-    pairs = [
-        (REFERENCE, WRONG),
-        ("import nothing_like_it\n", GOOD),
-        (REFERENCE, missing),
-        (REFERENCE, BROKEN),
-        (REFERENCE, WRONG),
-    ]
-    found = {result.index: result for result in judge.many(iter(pairs), in_flight=3)}
-    assert sorted(found) == [0, 1, 2, 3, 4]
-    assert found[0].verdict == found[4].verdict and found[0].verdict.outcome is Outcome.INCORRECT  # type: ignore[union-attr]
-    assert found[3].verdict.outcome is Outcome.COMPILE_ERROR  # type: ignore[union-attr]
-    assert isinstance(found[1].error, TaskError) and "nothing_like_it" in str(found[1].error)
-    assert type(found[2].error) is UsageError and str(missing) in str(found[2].error)
-    assert [found[i].verdict for i in (1, 2)] == [None, None]
 
 
 def test_pairs_are_taken_as_there_is_room(judge: Judge) -> None:

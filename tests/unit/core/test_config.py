@@ -278,3 +278,33 @@ def test_an_audit_compares_runs_without_rules_with_their_twins():
     assert study(runs={"plain": {}, "free": free, "gamma": gamma}).audited == ["plain", "free"]
     assert study(runs={"plain": {}, "gamma": gamma}).audited == ["plain", "gamma"]
     assert study().audited == []
+
+
+# --- ways to spend the same kernels -------------------------------------------------------------------------------
+
+
+def strategies(**named):
+    return study(rollout={"num_trajectories": 16, "num_turns": 8}, search={"strategies": named})
+
+
+@pytest.mark.parametrize(
+    ("rollout", "shape"), [({}, (16, 8)), ({"num_turns": 1}, (128, 1)), ({"num_turns": 128}, (1, 128))]
+)
+def test_every_strategy_spends_the_same_kernels(rollout, shape):
+    own = strategies(mine={"rollout": rollout}).for_strategy("base", "mine").rollout
+    assert (own.num_trajectories, own.num_turns) == shape
+
+
+def test_keys_are_laid_over_those_of_the_study():
+    study = strategies(mine={"rollout": {"history": {"view": "best_and_worst"}, "temperature": 0.3}})
+    own = study.for_strategy("base", "mine").rollout
+    assert (own.history.view, own.temperature) == ("best_and_worst", 0.3)
+    assert study.rollout.history.view == "all"
+
+
+def test_kernels_that_do_not_divide_and_unknown_names():
+    study = strategies(mine={"rollout": {"num_turns": 7}})
+    with pytest.raises(ConfigError, match="128 kernels a task cannot be spent on trajectories of 7 turns"):
+        study.for_strategy("base", "mine")
+    with pytest.raises(ConfigError, match=r"no strategy .other.*there are mine"):
+        study.for_strategy("base", "other")

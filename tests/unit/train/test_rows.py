@@ -15,7 +15,7 @@ from kevin.core.errors import ConfigError, HarnessError
 from kevin.core.types import Kernel, Outcome, TaskSpec, TensorSpec, Turn
 from kevin.train import records
 from kevin.train.order import task_order, training_tasks
-from kevin.train.records import repetition, stop_reason
+from kevin.train.records import TIMES, progress_line, repetition, stop_reason
 from kevin.train.rows import check_judged, kept_groups_scale, rows_frame, step_metrics, training_rows
 
 
@@ -201,3 +201,13 @@ def test_stop_rule_wants_patience_and_names_its_reason(monkeypatch):
     assert "not_okay_ratio was above 0.5 in 2 steps" in stop_reason(drifting, config)
     assert "repetition" in stop_reason([{"repetition": 0.9}] * 2, config)
     assert stop_reason(drifting, TrainConfig(stop_not_okay=None, stop_repetition=None)) is None
+
+
+def told(judge_s: float) -> str:
+    record = {"step": 1, "score": 1.0, "correct": 0.5, "num_kernels": 64, "num_completion_tokens": 4000}
+    return progress_line(record | {TIMES: {"generate": 2.0, "judge": judge_s}}, 3, 10.0)
+
+
+def test_the_pace_of_judging_is_told_and_never_that_of_reading_stored_verdicts() -> None:
+    assert "160 kernels/min" in told(24.0)
+    assert "kernels/min" not in told(0.0145) and "2,000 tokens/s" in told(0.0145)

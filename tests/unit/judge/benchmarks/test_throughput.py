@@ -8,7 +8,7 @@ from pathlib import Path
 from typing import Any
 
 import pytest
-from core_fixtures import make_verdict
+from core_fixtures import make_module, make_verdict
 from typer.testing import CliRunner
 
 from kevin.cli.bench import app
@@ -114,16 +114,7 @@ def test_nothing_of_theirs_is_nothing_to_compare() -> None:
     assert "agrees" not in records[0] and parity(records)["compared"] == 0
 
 
-REFERENCE = """
-import torch
-class Model(torch.nn.Module):
-    def forward(self, x):
-        return torch.relu(x)
-def get_inputs():
-    return [torch.randn(16, 1024)]
-def get_init_inputs():
-    return []
-"""
+REFERENCE = make_module("return torch.relu(x)", "torch.randn(16, 1024)")
 
 
 class _Pool:

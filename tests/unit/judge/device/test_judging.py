@@ -15,7 +15,8 @@ from typing import Any
 import psutil
 import pytest
 import torch
-from device_fixtures import PROTOCOL, SOURCE, adding_task
+from core_fixtures import make_module
+from device_fixtures import PROTOCOL, adding_task
 
 from kevin.core.errors import DeviceFullError
 from kevin.core.protocol import JudgeProtocol
@@ -36,9 +37,6 @@ from kevin.tasks.format import inspect_task
 
 pytestmark = pytest.mark.timing
 
-_LINEAR = """    def __init__(self):
-        super().__init__(); self.linear = torch.nn.Linear(64, 48)
-"""
 _FORWARD = "def forward(self, x):\n        return self.linear(x)"
 
 
@@ -48,8 +46,7 @@ def _task(added: int) -> Task:
 
 def _linear_task() -> Task:
     """With parameters, as `_task` has none."""
-    source = SOURCE.format(added=0, size="32, 64").replace("def forward(self, x):\n        return x + 0", _FORWARD)
-    source = source.replace("    def forward", f"{_LINEAR}    def forward")
+    source = make_module("return self.linear(x)", "torch.randn(32, 64)", "self.linear = torch.nn.Linear(64, 48)")
     return Task(id="m", level=1, name="m", source=source, origin="user", spec=inspect_task(source, "m"))
 
 

@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import pytest
-from core_fixtures import make_verdict
+from core_fixtures import make_module, make_verdict
 from torch.utils.flop_counter import FlopCounterMode
 
 from kevin.core.dialogue import verdict_feedback
@@ -14,20 +14,7 @@ from kevin.judge.correctness.reference import ReferenceTask
 from kevin.judge.device.roofline import Peaks, count_flops, roofline
 from kevin.tasks.format import inspect_task
 
-LINEAR = """
-import torch
-import torch.nn as nn
-class Model(nn.Module):
-    def __init__(self):
-        super().__init__()
-        self.linear = nn.Linear(32, 16)
-    def forward(self, x):
-        return self.linear(x)
-def get_inputs():
-    return [torch.randn(8, 32)]
-def get_init_inputs():
-    return []
-"""
+LINEAR = make_module("return self.linear(x)", "torch.randn(8, 32)", "self.linear = torch.nn.Linear(32, 16)")
 
 PTXAS = """ptxas info    : 0 bytes gmem
 ptxas info    : Compiling entry function '_Z1aPf' for 'sm_90'
