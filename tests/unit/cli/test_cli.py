@@ -232,14 +232,9 @@ def test_stored_results_are_drawn_by_code_that_judges_otherwise(tmp_path: Path, 
     assert run.returncode == 2 and "judges by version" in run.stderr
 
 
-def test_make_protocol_options_win_over_defaults() -> None:
-    protocol = make_protocol(None, rules="none", tolerance=0.01, num_trials=7, device=None)
-    assert (protocol.rules, protocol.atol, protocol.rtol, protocol.num_trials) == ((), 0.01, 0.01, 7)
-    assert protocol.device == "cpu"
-    assert make_protocol(None, run_timeout_s=60.0).call_timeout_s == 60.0, "who waits longer waits for each call"
+def test_who_waits_longer_waits_for_each_call() -> None:
+    assert make_protocol(None, run_timeout_s=60.0).call_timeout_s == 60.0
     assert make_protocol(None, run_timeout_s=60.0, call_timeout_s=5.0).call_timeout_s == 5.0
-    with pytest.raises(UsageError, match="num_trials"):
-        make_protocol(None, rules="default", tolerance=None, num_trials=0)
 
 
 @pytest.mark.parametrize(

@@ -6,6 +6,7 @@ import sys
 from types import ModuleType, SimpleNamespace
 
 import pytest
+from engine_fixtures import finishing_last_first
 from school_fixtures import save_pretrained_model
 from transformers import AutoTokenizer
 
@@ -88,24 +89,9 @@ def test_a_model_without_a_template_is_refused_before_the_engine_starts(config):
     assert LLM.settings is None
 
 
-def test_answers_are_told_as_they_are_finished(config, monkeypatch):
-    """By an engine that finishes the last one first."""
+def test_answers_are_told_as_they_are_finished(config):
     policy = load_policy("base", config())
-    at_once, left, told = LLM.generate, [], []
-
-    def generate(self, prompts, params, use_tqdm):
-        outputs = at_once(self, prompts, params, use_tqdm)
-        for number, output in enumerate(outputs, start=5):
-            output.request_id, output.finished = str(number), True
-        left.extend(outputs)
-        while left:
-            self.llm_engine.step()
-            told.append("step")
-        return outputs
-
-    monkeypatch.setattr(LLM, "generate", generate)
-    policy._llm.llm_engine = SimpleNamespace(step=lambda: [left.pop()])
-    policy._llm.request_counter = SimpleNamespace(counter=5)
+    told = finishing_last_first(policy._llm, first=5)
     policy.complete([ask(0), ask(1)], Sampling(max_tokens=8), lambda i, completion: told.append((i, completion.text)))
     assert told == [(1, "done"), "step", (0, "done"), "step"]
 
