@@ -14,6 +14,7 @@ from typing import Any
 import pytest
 from cli_fixtures import REFERENCE
 from click.testing import Result
+from core_fixtures import make_verdict
 from typer.testing import CliRunner
 
 from kevin.api import batch, kernelbench
@@ -23,7 +24,7 @@ from kevin.cli.app import app
 from kevin.core.config import KernelBenchSource
 from kevin.core.errors import DataError, UsageError
 from kevin.core.protocol import JudgeProtocol
-from kevin.core.types import Kernel, Outcome, Round, Task, Timing, Verdict
+from kevin.core.types import Kernel, Outcome, Round, Task, Verdict
 
 CHECKOUT = os.environ.get("KEVIN_KERNELBENCH")
 HEAD = "import torch\nimport torch.nn as nn\n\n\nclass ModelNew(nn.Module):\n    def forward(self, x):\n"
@@ -63,20 +64,11 @@ def judge(run: Path, *options: str | Path) -> Result:
     return CliRunner().invoke(app, ["judge", "--runs", str(run), *map(str, options)])
 
 
-def verdict(
-    outcome: Outcome, *, reason: str | None = None, seconds: tuple[str, ...] = ("build",), **more: Any
-) -> Verdict:
-    timing = Timing(median_us=5, iqr_us=1, min_us=4, num_samples=30) if outcome is Outcome.CORRECT else None
-    names = {"key": "k", "task_digest": "t", "kernel_digest": "k", "protocol_digest": "p", "device_name": "GPU"}
-    return Verdict(
-        **names | more,
-        outcome=outcome,
-        reason=reason,
-        timing=timing,
-        reference_timing=timing,
-        rounds=tuple(Round(kernel_us=us, reference_us=9) for us in (2000, 4000)) if timing else (),
-        seconds=dict.fromkeys(seconds, 1.0),
-    )
+def verdict(outcome: Outcome, *, seconds: tuple[str, ...] = ("build",), **more: Any) -> Verdict:
+    right = outcome is Outcome.CORRECT
+    rounds = tuple(Round(kernel_us=us, reference_us=9) for us in (2000, 4000)) if right else ()
+    taken = dict.fromkeys(seconds, 1.0)
+    return make_verdict(outcome, kernel_us=5 if right else None, eager_us=5, rounds=rounds, seconds=taken, **more)
 
 
 class ToldJudge:

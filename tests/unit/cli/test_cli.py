@@ -62,13 +62,6 @@ def test_each_split_of_a_rollout_has_a_file_of_its_own(tmp_path: Path) -> None:
         assert run.returncode == 2 and "each split needs a file of its own, in a folder of its own" in run.stderr
 
 
-def test_help_imports_nothing_heavy() -> None:
-    heavy = {"torch", "transformers", "trl", "distributed", "pandas", "matplotlib"}
-    code = f"import kevin.cli, sys; print(sorted({heavy} & set(sys.modules)))"
-    run = subprocess.run([sys.executable, "-c", code], capture_output=True, text=True, check=True)
-    assert run.stdout.strip() == "[]"
-
-
 def test_schema_and_reference_are_in_step_with_the_code() -> None:
     assert json.loads((ROOT / "config/schema.json").read_text()) == json_schema(), "run: make schema"
     assert (ROOT / "config/README.md").read_text() == markdown(), "run: make schema"
@@ -116,12 +109,6 @@ def test_an_unknown_task_is_named(tmp_path: Path) -> None:
     run = kevin_here("tasks", "show", "l1/nothing", "--tasks", tmp_path / "none.parquet")
     assert run.returncode == 2
     assert "l1/nothing" in run.stderr
-
-
-def test_listing_without_a_study_says_how_to_make_it(tmp_path: Path) -> None:
-    run = kevin_here("tasks", "list", "--tasks", tmp_path / "tasks.parquet")
-    assert run.returncode == 2
-    assert "snakemake" in run.stderr
 
 
 # --- one kernel --------------------------------------------------------------------------------------------------
@@ -178,14 +165,6 @@ def test_bad_usage_is_one_message_and_exit_code_2(files: Path, args: list[str], 
     assert run.returncode == 2
     assert said in run.stderr
     assert "Traceback" not in run.stderr
-
-
-def test_task_without_get_inputs_names_file_and_function(files: Path) -> None:
-    task = files / "no_inputs.py"
-    task.write_text(REFERENCE.replace("def get_inputs", "def other"))
-    run = kevin_here("judge", "--task-file", task, "--kernel", files / "good.cpp")
-    assert run.returncode == 2
-    assert str(task) in run.stderr and "get_inputs" in run.stderr
 
 
 @pytest.mark.parametrize("path", ["/proc/none/x.json", f"{'x' * 300}.json", "file/x.json", "dangling/x.json", "loop"])
@@ -256,14 +235,9 @@ def test_stored_results_are_drawn_by_code_that_judges_otherwise(tmp_path: Path, 
     assert run.returncode == 2 and "judges by version" in run.stderr
 
 
-def test_make_protocol_options_win_over_defaults() -> None:
-    protocol = make_protocol(None, rules="none", tolerance=0.01, num_trials=7, device=None)
-    assert (protocol.rules, protocol.atol, protocol.rtol, protocol.num_trials) == ((), 0.01, 0.01, 7)
-    assert protocol.device == "cpu"
-    assert make_protocol(None, run_timeout_s=60.0).call_timeout_s == 60.0, "who waits longer waits for each call"
+def test_who_waits_longer_waits_for_each_call() -> None:
+    assert make_protocol(None, run_timeout_s=60.0).call_timeout_s == 60.0
     assert make_protocol(None, run_timeout_s=60.0, call_timeout_s=5.0).call_timeout_s == 5.0
-    with pytest.raises(UsageError, match="num_trials"):
-        make_protocol(None, rules="default", tolerance=None, num_trials=0)
 
 
 @pytest.mark.parametrize(

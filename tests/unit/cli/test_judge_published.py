@@ -9,22 +9,20 @@ from typing import Any
 import pandas as pd
 import pytest
 from cli_fixtures import ROOT, kevin
+from core_fixtures import make_verdict
 from typer.testing import CliRunner
 
 from kevin.cli import judge_published as module
 from kevin.cli.app import app
 from kevin.core.errors import DataError, HarnessError, UsageError
-from kevin.core.types import Outcome, Timing, Verdict
+from kevin.core.types import Outcome, Verdict
 from kevin.report.published import Published, read_kernels
 
 STORED = ROOT / "results/reference/laptop/published"
-TIMING = Timing(median_us=10.0, iqr_us=1.0, min_us=9.0, num_samples=5)
 
 
 def verdict(outcome: Outcome, speedup: float | None) -> Verdict:
-    times = {"timing": TIMING, "reference_timing": TIMING.model_copy(update={"median_us": 10.0 * (speedup or 1)})}
-    names = dict.fromkeys(("key", "task_digest", "kernel_digest", "protocol_digest", "device_name"), "x")
-    return Verdict(**names, outcome=outcome, **(times if outcome is Outcome.CORRECT else {}))
+    return make_verdict(outcome, kernel_us=10.0 if outcome is Outcome.CORRECT else None, eager_us=10.0 * (speedup or 1))
 
 
 @pytest.fixture

@@ -7,9 +7,10 @@ from typing import Any
 
 import device_fixtures
 import pytest
+from core_fixtures import make_verdict
 from stored_verdicts import read
 
-from kevin.core.types import Outcome, Round, Timing, Verdict
+from kevin.core.types import Outcome
 from kevin.judge.benchmarks import attack_table, kernel_answers
 from kevin.judge.benchmarks.attack_table import SUITES, all_tried, attack_protocol, attack_rows, summary
 from kevin.judge.benchmarks.kernel_answers import Answers
@@ -78,13 +79,7 @@ def test_the_table_is_made_and_goes_on_from_what_it_has(tmp_path: Path, monkeypa
     assert attack_rows(tried, protocol, tmp_path / "store") == rows, "all of it is in the store"
 
 
-def _verdict(outcome: Outcome, reason: str | None = None) -> Verdict:
-    timed: dict[str, Any] = {}
-    if outcome is Outcome.CORRECT:
-        timing = Timing(median_us=1, iqr_us=0, min_us=1, num_samples=1)
-        timed = {"timing": timing, "reference_timing": timing, "rounds": (Round(kernel_us=1, reference_us=2),)}
-    names = {"key": "k", "task_digest": "t", "kernel_digest": "d", "protocol_digest": "p", "device_name": "GPU"}
-    return Verdict(**names, outcome=outcome, reason=reason, flags=("harness_access", "no_kernel"), **timed)
+FLAGS = ("harness_access", "no_kernel")
 
 
 @pytest.mark.parametrize(
@@ -101,7 +96,7 @@ def _verdict(outcome: Outcome, reason: str | None = None) -> Verdict:
 def test_who_spoke_for_kernelbench(
     restated: Unguarded | None, asked: bool, harness: Any, said: str | None, speedup: float | None, by: str
 ) -> None:
-    answers = Answers(verdict=_verdict(Outcome.INCORRECT), restated=restated, asked_harness=asked, harness=harness)
+    answers = Answers(verdict=make_verdict(), restated=restated, asked_harness=asked, harness=harness)
     assert answers.kernelbench() == {"kernelbench": said, "kernelbench_speedup": speedup, "kernelbench_by": by}
     assert answers.kernelbench("control_").keys() == {f"control_{name}" for name in answers.kernelbench()}
 
@@ -109,8 +104,8 @@ def test_who_spoke_for_kernelbench(
 def _rows() -> list[dict[str, Any]]:
     tried = [t for t in all_tried("cpu") if t.name in (*CHOSEN, "failed_build_swallowed")]
     paid = Unguarded(passed=True, kernel_us=0.5, reference_us=2.0, num_calls=9)
-    honest = Answers(verdict=_verdict(Outcome.CORRECT), restated=paid)
-    hostile = Answers(verdict=_verdict(Outcome.INCORRECT, "input_mutated"), restated=paid)
+    honest = Answers(verdict=make_verdict(Outcome.CORRECT, kernel_us=1, eager_us=2, flags=FLAGS), restated=paid)
+    hostile = Answers(verdict=make_verdict(reason="input_mutated", flags=FLAGS), restated=paid)
     return [attack_table._row(t, hostile, honest) for t in tried]
 
 

@@ -12,11 +12,12 @@ from typing import Any
 
 import pandas as pd
 import pytest
+from core_fixtures import make_verdict
 
 from kevin.core.config import JudgePoolConfig
 from kevin.core.errors import UsageError
 from kevin.core.provenance import read_provenance
-from kevin.core.types import Outcome, Round, Timing, Verdict
+from kevin.core.types import Outcome
 from kevin.judge.benchmarks import kernel_answers
 from kevin.judge.benchmarks.attack_table import attack_protocol
 from kevin.judge.benchmarks.judge_errors import (
@@ -166,10 +167,6 @@ def test_the_table_counts_by_kind_and_together() -> None:
 
 
 def test_what_training_refuses_by_a_flag_is_not_paid() -> None:
-    timing = Timing(median_us=1, iqr_us=0, min_us=1, num_samples=1)
-    names = {"key": "k", "task_digest": "t", "kernel_digest": "d", "protocol_digest": "p", "device_name": "CPU"}
-    rounds = (Round(kernel_us=1, reference_us=2),)
-    timed: dict[str, Any] = {"timing": timing, "reference_timing": timing, "rounds": rounds}
-    verdict = Verdict(**names, outcome=Outcome.CORRECT, flags=("fixed_shapes",), **timed)
+    verdict = make_verdict(Outcome.CORRECT, kernel_us=1, flags=("fixed_shapes",))
     assert is_paid(verdict, ()) and is_paid(verdict, ("harness_access",)) and not is_paid(verdict, ("fixed_shapes",))
-    assert not is_paid(Verdict(**names, outcome=Outcome.INCORRECT), ())
+    assert not is_paid(make_verdict(), ())

@@ -8,13 +8,14 @@ from pathlib import Path
 from typing import Any
 
 import pytest
+from core_fixtures import make_module, make_verdict
 from typer.testing import CliRunner
 
 from kevin.cli.bench import app
 from kevin.core.config import JudgePoolConfig
 from kevin.core.errors import HarnessError, UsageError
 from kevin.core.protocol import JudgeProtocol
-from kevin.core.types import Kernel, Outcome, Round, Task, Timing, Verdict
+from kevin.core.types import Kernel, Outcome, Task, Verdict
 from kevin.judge.benchmarks.harness import KernelBenchHarness
 from kevin.judge.benchmarks.throughput import compare_verdicts, parity
 
@@ -49,24 +50,14 @@ def checkout(tmp_path: Path) -> Path:
 
 
 def _verdict(outcome: Outcome, speedup: float | None = None, check: str | None = None) -> Verdict:
-    timed: dict[str, Any] = {}
-    if speedup is not None:
-        kernel, reference = (
-            Timing(median_us=us, iqr_us=0.0, min_us=us, num_samples=3) for us in (1000 / speedup, 1000.0)
-        )
-        rounds = (Round(kernel_us=1000 / speedup, reference_us=1000.0),)
-        timed = {"timing": kernel, "reference_timing": reference, "rounds": rounds}
-    names = {"key": "k", "task_digest": "t", "kernel_digest": "d", "protocol_digest": "p", "device_name": "GPU"}
-    reason = "wrong_values" if outcome is Outcome.INCORRECT else None
-    details = {"kernelbench_check": check or ("passed" if speedup else "failed")}
-    return Verdict(
-        **names,
-        outcome=outcome,
-        reason=reason,
+    return make_verdict(
+        outcome,
+        kernel_us=None if speedup is None else 1000 / speedup,
+        eager_us=1000.0,
+        reason="wrong_values" if outcome is Outcome.INCORRECT else None,
         num_trials=5,
         trials_passed=5 if speedup else 0,
-        details=details,
-        **timed,
+        details={"kernelbench_check": check or ("passed" if speedup else "failed")},
     )
 
 
@@ -125,16 +116,7 @@ def test_nothing_of_theirs_is_nothing_to_compare() -> None:
     assert "agrees" not in records[0] and parity(records)["compared"] == 0
 
 
-REFERENCE = """
-import torch
-class Model(torch.nn.Module):
-    def forward(self, x):
-        return torch.relu(x)
-def get_inputs():
-    return [torch.randn(16, 1024)]
-def get_init_inputs():
-    return []
-"""
+REFERENCE = make_module("return torch.relu(x)", "torch.randn(16, 1024)")
 
 
 class _Pool:
