@@ -85,7 +85,7 @@ STEP_VERSIONS = {
     "tasks": 1,
     "base_model": 4,
     "past": 2,
-    "random_model": 1,
+    "random_model": 2,
     "rollout": 2,
     "ceiling": 2,
     "train": 1,
