@@ -2,7 +2,7 @@
 
 The primary endpoint (``report.primary``) stands first; then effects, of training and of turns; then levels, numbers of
 the paper as thresholds, which other tasks may pass by being easier. Beside each interval stands ``detectable``, the
-smallest value that so many tasks and seeds would have shown in four of five studies (`estimates.smallest_shown`).
+smallest value that so many tasks and seeds would have shown in four of five studies (`metrics.smallest_shown`).
 
 A claim is that a number is above a threshold: a difference above 0, a ratio above 1, a share or speedup at least the
 paper's. With the 95 % interval over tasks and seeds it is *shown* when the whole interval lies there, *refuted* when

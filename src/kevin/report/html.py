@@ -18,6 +18,7 @@ import yaml
 from markupsafe import Markup
 
 from kevin.core.config import Study
+from kevin.core.errors import UsageError
 from kevin.core.files import read_columns, read_metadata, read_table, read_tasks, write_text
 from kevin.report import show
 from kevin.report.budgets import SINGLE
@@ -148,8 +149,9 @@ def verdicts(frame: pd.DataFrame, study: Study) -> list[dict[str, Any]]:
 
 
 def _table(path: Path, frame: pd.DataFrame, study: Study) -> dict[str, Any]:
-    said = caption_of(f"tables/{path.name}")
-    shown = TABLES[path.stem].show(frame, study)
+    if path.stem not in TABLES:
+        raise UsageError(f"{path}: the page has no table {path.stem!r}; there are {', '.join(TABLES)}")
+    said, shown = caption_of(f"tables/{path.name}"), TABLES[path.stem].show(frame, study)
     return {
         "name": path.stem,
         "title": said.title,
