@@ -16,7 +16,7 @@ from kevin.core.dialogue import (
     verdict_feedback,
 )
 from kevin.core.errors import TaskError
-from kevin.core.types import Outcome, Task, TaskSpec, TensorSpec
+from kevin.core.types import Outcome, Round, Task, TaskSpec, TensorSpec
 
 X = TensorSpec(name="x", shape=(4, 8), dtype="float32")
 OUT = TensorSpec(name="out", shape=(4, 8), dtype="float32")
@@ -112,6 +112,13 @@ class TestFeedback:
     def test_a_verdict_without_rounds_still_has_a_speedup(self):
         verdict = make_verdict(Outcome.CORRECT, kernel_us=50.0, eager_us=100.0)
         assert verdict_feedback(verdict).startswith("Correct, 2x")
+
+    @pytest.mark.parametrize(
+        ("ratios", "speedup"), [([2.0], 2.0), ([10.0, 2.0, 3.0], 3.0), ([1.0, 2.0, 3.0, 9.0], 2.5)]
+    )
+    def test_its_rounds_decide_by_their_median(self, ratios, speedup):
+        rounds = tuple(Round(kernel_us=10.0, reference_us=10.0 * ratio) for ratio in ratios)
+        assert make_verdict(Outcome.CORRECT, kernel_us=50.0, eager_us=100.0, rounds=rounds).speedup == speedup
 
     def test_opening(self):
         assert opening_is_expected("<think>\nOkay, so")

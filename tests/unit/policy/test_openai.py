@@ -115,7 +115,8 @@ def complete_one(policy):
 
 
 def test_a_normal_answer(server):
-    completion = complete_one(make(server))
+    policy = make(server)
+    completion = complete_one(policy)
     assert completion.text == "hello"
     assert (completion.num_prompt_tokens, completion.num_completion_tokens) == (11, 7)
     assert completion.finish_reason == "stop"
@@ -124,6 +125,7 @@ def test_a_normal_answer(server):
     assert body["messages"] == [{"role": "user", "content": "hi"}]
     assert (body["model"], body["temperature"], body["top_p"], body["max_tokens"]) == ("qwq", 0.9, 0.95, 50)
     assert body.get("n", 1) == 1
+    assert policy.complete([], SAMPLING) == [] and len(server.bodies) == 1
 
 
 def test_the_manual_s_model_is_not_cut_at_the_small_model_s_lengths(server, tmp_path):

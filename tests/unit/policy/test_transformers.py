@@ -94,6 +94,7 @@ def test_an_answer_does_not_depend_on_its_company(policy, model, tokenizer):
     small_batches = TransformersPolicy("tiny", model, tokenizer, token_budget=1).complete(REQUESTS, SAMPLING)
     assert together == alone == small_batches
     assert policy.complete(REQUESTS[::-1], SAMPLING) == together[::-1]
+    assert policy.complete([], SAMPLING) == []
 
 
 def test_stopped_and_cut_answers_are_told_apart(policy):
@@ -297,6 +298,8 @@ class TestLoad:
         (tmp_path / "results").mkdir()
         with pytest.raises(DataError, match="no folder results/base_model"):
             self.load("results/base_model")
+        with pytest.raises(DataError, match="not a model folder"):
+            self.load(tmp_path)
 
     def test_damaged_weights(self, folder):
         (folder / "model.safetensors").write_bytes(b"not weights")
