@@ -234,7 +234,7 @@ def test_answers_of_before_have_fewer_columns_and_name_their_gpus(study: Study, 
         (lambda f: f.assign(outcome="correct", speedup=None), "l1/.*, trajectory 0: a correct kernel needs"),
         (lambda f: f.assign(turn=1), "turns of .*, trajectory 0, are not in order"),
         (lambda f: f.assign(turn="first"), "answers cannot be read: .*first"),
-        (lambda f: f.assign(turn=[None, *f["turn"][1:]]), "answers cannot be read: Integer column has NA"),
+        (lambda f: f.assign(turn=[None, *f["turn"][1:]]), "answers cannot be read: cannot safely convert"),
         (lambda f: f.assign(speedup="fast"), "answers cannot be read: .*fast"),
     ],
 )
