@@ -231,5 +231,6 @@ class Evidence:
 
 def shared_tasks(values: Sequence[pd.DataFrame]) -> pd.Index:
     """That all of these have, each by task."""
-    shared = set.intersection(*(set(own.index) for own in values)) if values else set()
-    return pd.Index(sorted(shared))
+    shared: set[str] = set.intersection(*(set(own.index) for own in values)) if values else set()
+    tasks: pd.Index = pd.Index(sorted(shared))
+    return tasks

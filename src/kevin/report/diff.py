@@ -262,7 +262,7 @@ def _metadata(folder: Path) -> dict[str, Any]:
 
 def origin_differences(stored: Origin, results: Origin) -> Iterator[str]:
     """All ways in which the two are not the same, for people; what is not known of one of them among these."""
-    known = [
+    one, other = (
         {
             "hardware": own.hardware,
             "judging protocol": own.protocol,
@@ -271,9 +271,9 @@ def origin_differences(stored: Origin, results: Origin) -> Iterator[str]:
             "configuration": own.config,
         }
         for own in (stored, results)
-    ]
-    yield from differences(*known)
+    )
+    yield from differences(one, other)
     for split in sorted(stored.splits.keys() & results.splits.keys()):
-        one, other = stored.splits[split].items(), results.splits[split].items()
-        if one != other:
-            yield f"tasks of {split}: {len(one - other)} of the {len(one)} are not among the other's {len(other)}"
+        ours, theirs = stored.splits[split].items(), results.splits[split].items()
+        if ours != theirs:
+            yield f"tasks of {split}: {len(ours - theirs)} of the {len(ours)} are not among the other's {len(theirs)}"

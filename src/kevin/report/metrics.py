@@ -100,7 +100,7 @@ def task_values(trajectories: pd.DataFrame, drawn: int | None = None) -> pd.Data
     if drawn is None:
         best = groups.max()
     else:
-        best = pd.DataFrame({name: best_of(trajectories, name, drawn) for name in measures})
+        best = pd.DataFrame({name: best_of(trajectories, name, drawn) for name in map(str, measures)})
     return pd.concat([best.add_suffix("_best"), groups.mean().add_suffix("_avg")], axis=1)
 
 

@@ -91,10 +91,11 @@ def read_published_search(path: Path, study: Study) -> list[SearchRollout]:
     written = read_typed(path.with_name(SECONDS), "seconds", {"turn": "int64", "seconds": "float64"})
     seconds = {key: own["seconds"].tolist() for key, own in written.groupby(["policy", "strategy"])}
     found = []
-    for key, scores in pd.concat(answers, ignore_index=True).groupby(["policy", "strategy"], sort=False):
-        if key not in seconds:
-            raise DataError(f"{path.with_name(SECONDS)}: no seconds of {key[1]} by {key[0]}")
-        found.append(SearchRollout(*key, scores.drop(columns="strategy"), seconds[key]))
+    for (policy, strategy), scores in pd.concat(answers, ignore_index=True).groupby(["policy", "strategy"], sort=False):
+        if (policy, strategy) not in seconds:
+            raise DataError(f"{path.with_name(SECONDS)}: no seconds of {strategy} by {policy}")
+        own = scores.drop(columns="strategy")
+        found.append(SearchRollout(str(policy), str(strategy), own, seconds[policy, strategy]))
     return found
 
 

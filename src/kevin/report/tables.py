@@ -145,7 +145,7 @@ def _value_cells(trajectories: Sequence[pd.DataFrame], thresholds: Sequence[floa
     for own in trajectories:
         logs = np.log(own["speedup"].where(own["correct"]))
         values.append(metrics.task_values(metrics.with_fast(own, thresholds).assign(geomean=logs)))
-    cells = metrics.cells({name: mean_estimate((own[name] for own in values), study) for name in values[0]})
+    cells = metrics.cells({name: mean_estimate((own[name] for own in values), study) for name in map(str, values[0])})
     return {name: math.exp(value) if name.startswith("geomean") else value for name, value in cells.items()}
 
 

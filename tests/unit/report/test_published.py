@@ -91,16 +91,6 @@ def folder(study: Study, made: dict[str, list[Path]]) -> Path:
     return publish(made["root"][0] / "published", study=study, **one, **many)
 
 
-def test_answers_and_kernels_alone_are_enough_to_publish(made: dict[str, list[Path]], study: Study) -> None:
-    """Of a replicate: one policy's rollouts and several policies' further ones."""
-    few = {"scores": made["scores"][:2], "turns": made["turns"][:2], "search": made["search"]}
-    folder = publish(made["root"][0] / "few", study=study, tasks=made["tasks"][0], store=made["store"][0], **few)
-    assert not (folder / "baselines.csv").exists()
-    answers, kernels = pd.read_csv(folder / "answers.csv"), {k.digest for _, k in read_kernels(Published(folder))}
-    assert set(answers[answers["strategy"].notna()]["policy"]) == set(study.evaluate)
-    assert answers["kernel_digest"].dropna().isin({digest[:12] for digest in kernels}).all()
-
-
 @pytest.fixture
 def published(folder: Path, tmp_path: Path) -> Path:
     """A copy of the answers, to be changed."""

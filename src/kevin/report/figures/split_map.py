@@ -53,7 +53,7 @@ def budget_map_data(scores: pd.DataFrame, study: Study) -> pd.DataFrame:
         budgets = every_budget([seeds])
         for row in _ROWS if budgets else ():
             # tasks x (k, t), mean over seeds
-            values = {shape: budget.values[row].mean(axis=1) for shape, budget in budgets.items()}
+            values = {shape: budget.values[[row]].mean(axis=1) for shape, budget in budgets.items()}
             rows += [head | {"row": row} | r for r in _map_rows(pd.concat(values, axis=1).dropna(), study)]
     return pd.DataFrame(rows, columns=_COLUMNS).astype({"turns": "float64", "is_best": "object"})
 
