@@ -111,6 +111,12 @@ def test_an_unknown_task_is_named(tmp_path: Path) -> None:
     assert "l1/nothing" in run.stderr
 
 
+def test_listing_without_a_study_says_how_to_make_it(tmp_path: Path) -> None:
+    run = kevin_here("tasks", "list", "--tasks", tmp_path / "tasks.parquet")
+    assert run.returncode == 2
+    assert "snakemake" in run.stderr
+
+
 # --- one kernel --------------------------------------------------------------------------------------------------
 
 
