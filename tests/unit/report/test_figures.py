@@ -15,7 +15,7 @@ from kevin.judge.store import VerdictStore
 from kevin.report import paper
 from kevin.report.catalogue import make_figure
 from kevin.report.figures.case_study import case_study_data, plot_case_study
-from kevin.report.figures.look import entitle, policy_looks, theme
+from kevin.report.figures.look import apart, entitle, policy_looks, save, theme
 from kevin.report.figures.scaling import (
     fast_p,
     fast_p_data,
@@ -216,7 +216,8 @@ def test_a_policy_has_one_colour_in_every_figure(frame: pd.DataFrame, tmp_path: 
         drawn = [draw(frame, STUDY)[0] for draw in (serial_scaling, parallel_scaling)]
         drawn += [fast_p(frame, NO_BASELINES, STUDY)[0], training(runs, STUDY)[0]]
         for figure in drawn:
-            lines = [*figure.axes[0].get_lines(), *figure.legends[0].get_lines()]
+            legends = [line for legend in figure.legends for line in legend.get_lines()]
+            lines = [*figure.axes[0].get_lines(), *legends]
             found = {str(line.get_label()).partition(":")[0]: line.get_color() for line in lines}
             assert expected.items() <= found.items() or not set(expected) & set(found), found
 
@@ -294,3 +295,19 @@ def test_a_run_of_one_step_can_be_seen(tmp_path: Path) -> None:
         assert any(len(line.get_xdata()) == 1 and line.get_marker() not in ("", "None") for line in lines)
         figure.draw_without_rendering()
         assert all(t == int(t) for t in figure.axes[0].get_xticks())
+
+
+def test_few_lines_have_their_names_beside_them(frame: pd.DataFrame, tmp_path: Path) -> None:
+    with theme():
+        figure, data = parallel_scaling(frame[frame["policy"].isin(["base", "single"])], STUDY)
+        save(figure, data, tmp_path, "parallel_scaling", "What?")
+        named = [text.get_text() for text in figure.axes[1].texts]
+    assert {"base model", "single"} <= set(named) and not figure.legends
+
+
+@pytest.mark.parametrize(
+    ("heights", "found"),
+    [([0.1, 0.5, 0.9], [0.1, 0.5, 0.9]), ([0.5, 0.5], [0.5, 0.6]), ([0.52, 0.5, 0.1], [0.6, 0.5, 0.1])],
+)
+def test_names_of_near_lines_do_not_meet(heights: list[float], found: list[float]) -> None:
+    assert apart(heights, 0.1) == pytest.approx(found)

@@ -1,4 +1,4 @@
-"""How every figure looks: one theme, one colour for a policy, a legend right of the panels; its files.
+"""How every figure looks: one theme, one colour for a policy, names beside the lines where these are few; its files.
 
 Importing this module chooses the backend of matplotlib that draws without a screen.
 """
@@ -36,8 +36,11 @@ PALETTE = "colorblind"
 INK, MUTED, FAINT = "#1f2430", "#5b6270", "#d9dce2"
 COMPILE = "torch.compile"
 FEW = 3
-"""Lines up to which every interval is drawn; of more only the last ones, since all would hide them."""
-_TITLE_SIZE, _NOTE_SIZE = 11.5, 7.5
+"""Lines up to which names stand beside them and every interval is drawn; of more there is a legend, and the last
+intervals alone, since all would hide the lines."""
+_NAMED = "named"
+"""Group of the lines that get their names beside them."""
+_TITLE_SIZE, _NAME_SIZE, _NOTE_SIZE = 11.5, 8.5, 7.5
 MARKERS = "os^DvPX"
 _DODGE = 3.5
 """Points by which the marks of neighbours are moved apart, so that their intervals do not cover each other."""
@@ -142,7 +145,10 @@ def panels(
         own = data[(data["row"] == row) & (data["column"] == column)]
         for place, (key, look) in enumerate(looks.items()):
             line = own[own["key"] == key].sort_values("x")
+            if line.empty:
+                continue
             style = look.drawn | ({"marker": "o"} if len(line) == 1 and not look.marker else {})
+            style["gid"] = _NAMED if few and column == list(columns)[-1] else None
             ax.plot(line["x"], line["value"], drawstyle="steps-pre" if steps else "default", **style)
             if "low" in line and line["low"].notna().any():
                 shown = line[np.log2(line["x"]) % 1 == 0] if steps else line if few else line.iloc[-1:]
@@ -157,7 +163,29 @@ def panels(
         ax.set_ylabel(rows[row] if column == next(iter(columns)) else "")
     if not few and not steps:
         remark = remark.replace("Bars:", "Bars, at the last point:")
-    return finish(grid.figure, [look.handle() for look in looks.values()], remark)
+    return finish(grid.figure, [] if few else [look.handle() for look in looks.values()], remark)
+
+
+def _name_lines(figure: Figure) -> None:
+    """Names right of where the lines end that are to have them, apart from each other. Last, when the limits stand."""
+    figure.draw_without_rendering()
+    for ax in figure.axes:
+        named = [line for line in ax.get_lines() if line.get_gid() == _NAMED]
+        ends = [line.get_transform().transform(np.asarray(line.get_xydata())[-1]) for line in named]
+        least = 1.25 * _NAME_SIZE / 72 * figure.dpi / ax.bbox.height
+        heights = apart([ax.transAxes.inverted().transform(end)[1] for end in ends], least)
+        for line, y in zip(named, heights, strict=True):
+            ax.annotate(str(line.get_label()), (1.02, y), xycoords="axes fraction", color=line.get_color(),
+                        fontsize=_NAME_SIZE, va="center", annotation_clip=False)  # fmt: skip
+
+
+def apart(heights: Sequence[float], least: float) -> list[float]:
+    """Heights of words that shall stand at these, in their order, moved up where one is not ``least`` above the last."""
+    found = dict.fromkeys(range(len(heights)), 0.0)
+    last = -math.inf
+    for i in sorted(found, key=heights.__getitem__):
+        found[i] = last = max(heights[i], last + least)
+    return list(found.values())
 
 
 # --- axes -----------------------------------------------------------------------------------------------------------
@@ -236,6 +264,7 @@ def save(
     The question that the figure answers stands above it, a ``note`` below it and in a column of the data.
     """
     entitle(figure, question, note)
+    _name_lines(figure)
     paths = [out_dir / f"{name}.png", out_dir / f"{name}.pdf", out_dir / f"{name}.csv"]
     for path in paths[:2]:
         dates_off = {"Software": None} if path.suffix == ".png" else {"CreationDate": None, "ModDate": None}
