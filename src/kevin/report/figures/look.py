@@ -180,7 +180,7 @@ def _name_lines(figure: Figure) -> None:
 
 
 def apart(heights: Sequence[float], least: float) -> list[float]:
-    """Heights of words that shall stand at these, in their order, moved up where one is not ``least`` above the last."""
+    """Heights of words that shall stand at these, moved up where one is not ``least`` above the one below it."""
     found = dict.fromkeys(range(len(heights)), 0.0)
     last = -math.inf
     for i in sorted(found, key=heights.__getitem__):
