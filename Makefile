@@ -49,7 +49,8 @@ reference: study  ## Make the laptop study and store it as results/reference/lap
 	mkdir -p results/reference/laptop/tables
 	cp results/tables/*.csv results/reference/laptop/tables
 	cp -r results/published results/reference/laptop
-	cd results/reference/laptop/published && rm -rf .snakemake_timestamp tables rl_multi rl_single
+	cd results/reference/laptop/published && rm -rf .snakemake_timestamp tables rl_multi rl_single && \
+	  sed -i '/^- `rl_/d' README.md  # models are not stored
 	cp results/config.yaml results/split.yaml results/reference/laptop
 	kevin summary --provenance results/reference/laptop/provenance.json
 
