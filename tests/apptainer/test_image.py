@@ -7,10 +7,10 @@ import re
 import shutil
 import subprocess
 import sys
-import time
 from pathlib import Path
 
 import pytest
+from process_fixtures import until
 
 from kevin.core.errors import DataError, HarnessError, SandboxError
 from kevin.judge.sandbox import apptainer
@@ -127,7 +127,4 @@ def test_a_mounted_image_goes_with_the_process_that_mounted_it(image: Path, prog
         folder = Path(process.stdout.readline().strip())
         assert (folder / "usr/bin").is_dir()
         process.kill()
-    deadline = time.monotonic() + 10
-    while folder.exists() and time.monotonic() < deadline:
-        time.sleep(0.05)
-    assert not folder.exists()
+    until(lambda: not folder.exists(), "the image is unmounted", 10)

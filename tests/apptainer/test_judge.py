@@ -10,6 +10,7 @@ from collections.abc import Callable, Iterator, Sequence
 from pathlib import Path
 
 import pytest
+from core_fixtures import make_module
 
 from kevin.core.protocol import JudgeProtocol, TimingProtocol
 from kevin.core.types import Dialect, Kernel, Outcome, Task, Verdict
@@ -23,22 +24,7 @@ Judge = Callable[..., Verdict]
 DEVICES: dict[str, Judging] = {}
 """Opened once for all tests."""
 
-REFERENCE = """
-import torch
-
-
-class Model(torch.nn.Module):
-    def forward(self, x):
-        return torch.relu(x)
-
-
-def get_inputs():
-    return [torch.randn(512, 1024)]
-
-
-def get_init_inputs():
-    return []
-"""
+REFERENCE = make_module("return torch.relu(x)", "torch.randn(512, 1024)")
 CPU_RELU = """
 extern "C" void launch(const float* x, float* out) {
     for (int i = 0; i < x_size; i++) out[i] = x[i] > 0 ? x[i] : 0;

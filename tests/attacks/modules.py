@@ -1,27 +1,24 @@
-"""What tests of `ModelNew` modules on CPU and GPU share. The modules: `kevin.judge.benchmarks.attacks.modules`."""
+"""What tests of attacks share. The attacks: `kevin.judge.benchmarks.attacks`."""
 
 from __future__ import annotations
 
 from collections.abc import Callable
 
-from kevin.core.types import Outcome, Verdict
+from kevin.core.types import Dialect, Outcome, Verdict
 from kevin.judge.benchmarks.attacks import Attack
-from kevin.judge.benchmarks.attacks.modules import ATTACKS, LINEAR, LINEAR_HONEST, LINEAR_IGNORES_BIAS
 
 
-def check(attack: Attack, verdict: Verdict) -> None:
-    """The verdict is one that the attack may get."""
-    assert verdict.outcome in attack.outcomes, (verdict.outcome, verdict.reason, verdict.message)
-    assert not attack.reasons or verdict.reason in attack.reasons, verdict.message
+def check_attack(judge: Callable[..., Verdict], attack: Attack, dialect: Dialect, **limits: float) -> Verdict:
+    """It gets a verdict that it may get. Without rules of its own, the measurement alone has to catch it."""
+    verdict = judge(attack.reference, attack.source, dialect=dialect, rules=attack.rules, **limits)
+    assert attack.may_get(verdict.outcome, verdict.reason), (verdict.outcome, verdict.reason, verdict.message)
+    return verdict
 
 
-def check_attack(judge: Callable[..., Verdict], name: str) -> None:
-    """The rules are off, so that the measurement alone has to catch it."""
-    attack = ATTACKS[name]
-    check(attack, judge(attack.reference, attack.source, dialect="load_inline"))
-
-
-def check_ignored_bias(judge: Callable[..., Verdict]) -> None:
-    """(33) parameters with the reference's names are given other values in some trials."""
-    assert judge(LINEAR, LINEAR_HONEST, dialect="load_inline").outcome is Outcome.CORRECT
-    assert judge(LINEAR, LINEAR_IGNORES_BIAS, dialect="load_inline").outcome is Outcome.INCORRECT
+def check_on_a_gpu(judge: Callable[..., Verdict], attack: Attack, dialect: Dialect) -> None:
+    """As `check_attack`; the honest kernel after it is right, and what is counted as right is not much faster."""
+    verdict = check_attack(judge, attack, dialect)
+    honest = judge(attack.reference, attack.control, dialect=dialect, rules=attack.rules)
+    assert honest.outcome is Outcome.CORRECT, (honest.reason, honest.message)
+    if verdict.outcome is Outcome.CORRECT:
+        assert verdict.speedup is not None and honest.speedup is not None and verdict.speedup < 2 * honest.speedup

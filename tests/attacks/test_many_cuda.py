@@ -15,10 +15,12 @@ import pytest
 from kevin.core.config import JudgePoolConfig
 from kevin.core.types import Kernel, Outcome, Task, Verdict
 from kevin.judge.benchmarks.attack_table import attack_protocol
-from kevin.judge.benchmarks.attacks.c_abi_cuda import ATTACKS, CONTROLS, GRID, HEAD, KERNEL, RELU, RUN
+from kevin.judge.benchmarks.attacks.c_abi_cuda import ATTACKS, GRID, HEAD, KERNEL, RELU, RUN
 from kevin.judge.device.judging import Judging
 from kevin.judge.pool.judge_pool import JudgePool
 from kevin.tasks.format import inspect_task
+
+from .controls import C_ABI_CUDA as CONTROLS
 
 pytestmark = [pytest.mark.gpu, pytest.mark.slow]
 

@@ -1,12 +1,12 @@
 """Show of every kernel here what its first lines say, without the judge: against its reference in float64.
 
-    python tests/mutants/show.py [--device cuda] [--only NAME] [--jobs N]
+    python tests/mutants/show.py [--device cuda] [--only NAME]
 
 Writes ``shown.csv``: for each file the largest error of an output over its tolerance, and what else was seen. Right
 ones stay below 1, wrong ones above it, but for those whose mistake is not in the values (``shown: by construction``).
 Of these is shown, on a CPU, that they write beside their output, read or write where a page is protected, or keep
 memory; on a GPU, that they write beside their output, change an input or keep memory. Files whose text and task are as
-they were when shown are not shown again.
+they were when shown are not shown again, unless their row is taken out.
 """
 
 from __future__ import annotations
@@ -25,8 +25,7 @@ import signal
 import subprocess
 import sys
 import tempfile
-from collections.abc import Callable, Iterator, Sequence
-from concurrent.futures import ProcessPoolExecutor, as_completed
+from collections.abc import Callable, Sequence
 from pathlib import Path
 from types import ModuleType
 from typing import Any
@@ -335,27 +334,10 @@ def is_shown(row: dict[str, Any]) -> bool:
     return off if row["shown"] == "values" else bool(row["seen"])
 
 
-def shown(mutants: Sequence[Mutant], device: str, jobs: int) -> Iterator[tuple[Mutant, dict[str, Any] | None]]:
-    """Rows as they are made, so many side by side; those of leaks alone, since they look at all memory of a GPU."""
-    for chosen, at_once in (
-        ([m for m in mutants if m.kind != "leak"], jobs),
-        ([m for m in mutants if m.kind == "leak"], 1),
-    ):
-        with ProcessPoolExecutor(at_once) as executor:
-            waiting = {executor.submit(show, mutant, device): mutant for mutant in chosen}
-            for done in as_completed(waiting):
-                try:
-                    yield waiting[done], done.result()
-                except (subprocess.SubprocessError, RuntimeError):
-                    yield waiting[done], None
-
-
 def main() -> int:
     parser = argparse.ArgumentParser(description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter)
     parser.add_argument("--device", choices=("cpu", "cuda"), default="cpu")
     parser.add_argument("--only", default="", help="files whose name holds this")
-    parser.add_argument("--again", action="store_true", help="also what was shown before")
-    parser.add_argument("--jobs", type=int, default=1, help="so many side by side")
     parser.add_argument("--call", default="", help=argparse.SUPPRESS)
     chosen = parser.parse_args()
     path = HERE / "shown.csv"
@@ -364,24 +346,23 @@ def main() -> int:
     if chosen.call:
         call_once(mutants[chosen.call])
         return 0
-    asked = [m for m in mutants.values() if m.device == chosen.device and chosen.only in m.name]
-    todo = [m for m in asked if chosen.again or rows.get(m.name, {}).get("digest") != m.digest]
     failed = 0
-    for mutant, row in shown(todo, chosen.device, chosen.jobs):
-        if row is None:
-            failed += 1
-            sys.stdout.write(f"does not compile, or could not be shown: {mutant.name}\n")
+    for name, mutant in mutants.items():
+        if mutant.device != chosen.device or chosen.only not in name:
             continue
-        rows[mutant.name] = row
-        with path.open("w", newline="") as file:
-            writer = csv.DictWriter(file, COLUMNS)
-            writer.writeheader()
-            writer.writerows(rows[key] for key in sorted(rows) if key in mutants)
-    for mutant in asked:
-        row = rows.get(mutant.name)
-        if row is not None and row["digest"] == mutant.digest and not is_shown(row):
+        try:
+            if rows.get(name, {}).get("digest") != mutant.digest:
+                rows[name] = show(mutant, chosen.device)
+                with path.open("w", newline="") as file:
+                    writer = csv.DictWriter(file, COLUMNS)
+                    writer.writeheader()
+                    writer.writerows(rows[key] for key in sorted(rows) if key in mutants)
+            problem = "" if is_shown(rows[name]) else f"not shown: {rows[name]['worst']} {rows[name]['seen']}"
+        except (subprocess.SubprocessError, RuntimeError):
+            problem = "does not compile, or could not be shown"
+        if problem:
             failed += 1
-            sys.stdout.write(f"not shown: {mutant.name}: {row['worst']} {row['seen']}\n")
+            sys.stdout.write(f"{name}: {problem}\n")
     sys.stdout.write(f"{len(rows)} files, {failed} not shown\n")
     return int(failed > 0)
 

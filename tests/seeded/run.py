@@ -5,10 +5,9 @@ the line ``room:`` names the tests that should catch it, and ``first:``, where i
 before the others. A fault is caught when a test fails with it and passes without it. Patches are applied to a copy of
 the tracked files; nothing in the working tree is changed but the table that ``--out`` names.
 
-    python tests/seeded/run.py                          all faults
-    python tests/seeded/run.py 01 claim --jobs 2        those whose name holds one of these
-    python tests/seeded/run.py --narrow                 only with the tests that are run first: minutes, not hours
-    python tests/seeded/run.py --check-clean            do the rooms' tests pass without any fault?
+    python tests/seeded/run.py                all faults, one after another
+    python tests/seeded/run.py 01 claim       those whose name holds one of these
+    python tests/seeded/run.py --narrow       only with the tests that are run first: minutes, not hours
 """
 
 from __future__ import annotations
@@ -23,56 +22,26 @@ import subprocess
 import sys
 import tempfile
 import time
-from collections.abc import Iterable, Iterator, Sequence
-from concurrent.futures import Future, ThreadPoolExecutor, as_completed
+from collections.abc import Iterator, Sequence
 from contextlib import contextmanager, suppress
 from pathlib import Path
-from typing import NamedTuple
 
 HERE = Path(__file__).resolve().parent
 ROOT = HERE.parents[1]
-RESULTS = HERE / "results.csv"
 NOT_CAUGHT = "not caught"
-SUITES = ("old_suite", "new_suite")
+COLUMNS = ("name", "caught_by", "seconds")
 _PASSED, _FAILED = 0, 1
 """Exit codes of pytest; with any other it ran no test, or not to the end."""
-_running: set[int] = set()
-"""Process groups of tests."""
 
 
 class NotMeasuredError(Exception):
     """Whether the tests catch a fault cannot be said, and why."""
 
 
-class Fault(NamedTuple):
-    """One patch with what its head says."""
-
-    name: str
-    patch: Path
-    what: str
-    room: tuple[str, ...]
-    first: tuple[str, ...] = ()
-
-
-class Finding(NamedTuple):
-    """``caught_by``: the test that failed, or `NOT_CAUGHT`."""
-
-    caught_by: str
-    seconds: float
-
-
-def read_fault(patch: Path) -> Fault:
-    """Raises ValueError for a patch without a sentence or a room."""
+def tests_of(patch: Path, line: str) -> list[str]:
+    """What the line ``room:`` or ``first:`` of a patch's head names."""
     head = patch.read_text().partition("\n--- ")[0].splitlines()
-    named = {key: value.split() for key, _, value in (line.partition(":") for line in head[1:])}
-    if not head or not head[0].endswith(".") or not named.get("room"):
-        raise ValueError(f"{patch}: begins with a sentence that says what is wrong, then a line room: <tests>")
-    return Fault(patch.stem, patch, head[0], tuple(named["room"]), tuple(named.get("first", ())))
-
-
-def read_faults(folder: Path = HERE) -> list[Fault]:
-    """In the order of their names."""
-    return [read_fault(patch) for patch in sorted(folder.glob("*.patch"))]
+    return [path for text in head if text.startswith(f"{line}:") for path in text.split()[1:]]
 
 
 @contextmanager
@@ -89,209 +58,114 @@ def copied_tree() -> Iterator[Path]:
         yield copy
 
 
-def apply(fault: Fault, copy: Path, *options: str) -> None:
-    """Raises NotMeasuredError for a patch that does not fit the tree."""
-    environment = {**os.environ, "GIT_CEILING_DIRECTORIES": str(copy.parent)}
-    command = ["git", "apply", *options, str(fault.patch)]
-    done = subprocess.run(command, cwd=copy, env=environment, capture_output=True, text=True, check=False)
+def environment(copy: Path) -> dict[str, str]:
+    """Processes that tests start import the copy too: PYTHONPATH comes before an editable install."""
+    path = [str(copy / "src"), *filter(None, [os.environ.get("PYTHONPATH")])]
+    return {**os.environ, "PYTHONPATH": os.pathsep.join(path), "GIT_CEILING_DIRECTORIES": str(copy.parent)}
+
+
+def apply(patch: Path, copy: Path, *options: str) -> None:
+    """Raises NotMeasuredError for a patch that does not fit the tree, and where another kevin would be imported."""
+    command = ["git", "apply", *options, str(patch)]
+    done = subprocess.run(command, cwd=copy, env=environment(copy), capture_output=True, text=True, check=False)
     if done.returncode:
         raise NotMeasuredError(f"the patch does not apply ({done.stderr.strip()}); make it anew for this code")
+    command = [sys.executable, "-c", "import kevin; print(kevin.__file__)"]
+    done = subprocess.run(command, cwd="/", env=environment(copy), capture_output=True, text=True, check=False)
+    if not done.stdout.startswith(str(copy)):
+        raise NotMeasuredError(f"the copy is not what is imported: {done.stdout or done.stderr}")
 
 
-class Tests(NamedTuple):
-    """How tests are run in a copy."""
-
-    copy: Path
-    timeout_s: float
-    marker: str | None = None
-
-    @property
-    def environment(self) -> dict[str, str]:
-        """Processes that tests start import the copy too: PYTHONPATH comes before an editable install."""
-        path = [str(self.copy / "src"), *filter(None, [os.environ.get("PYTHONPATH")])]
-        return {**os.environ, "PYTHONPATH": os.pathsep.join(path)}
-
-    def check_import(self) -> None:
-        """Raises NotMeasuredError where Python finds another kevin."""
-        command = [sys.executable, "-c", "import kevin; print(kevin.__file__)"]
-        done = subprocess.run(command, cwd="/", env=self.environment, capture_output=True, text=True, check=False)
-        if not done.stdout.startswith(str(self.copy)):
-            raise NotMeasuredError(f"the copy is not what is imported: {done.stdout or done.stderr}")
-
-    def first_failure(self, paths: Sequence[str]) -> str | None:
-        """The first test that fails; None where all pass. Raises NotMeasuredError where they do not run to the end."""
-        cache = self.copy.parent / "cache"
-        shutil.rmtree(cache, ignore_errors=True)
-        command = [sys.executable, "-m", "pytest", "-x", "-q", "--tb=short", "-o", f"cache_dir={cache}"]
-        command += ["-o", f"timeout={self.timeout_s / 2:.0f}", *(["-m", self.marker] if self.marker else []), *paths]
-        with tempfile.TemporaryFile() as out:
-            run = subprocess.Popen(
-                command,
-                cwd=self.copy,
-                env=self.environment,
-                stdin=subprocess.DEVNULL,
-                stdout=out,
-                stderr=subprocess.STDOUT,
-                start_new_session=True,
-            )
-            _running.add(run.pid)
-            try:
-                code = run.wait(self.timeout_s)
-            except subprocess.TimeoutExpired:
-                raise NotMeasuredError(f"{' '.join(paths)}: not done after {self.timeout_s:g} s") from None
-            finally:
-                _kill(run.pid)
-                run.wait()
-                _running.discard(run.pid)
-            if code == _PASSED:
-                return None
-            failed = cache / "v/cache/lastfailed"
-            if code != _FAILED or not failed.exists():
-                out.seek(0)
-                said = out.read().decode(errors="replace")[-1500:]
-                raise NotMeasuredError(f"{' '.join(paths)}: pytest ended with {code}:\n{said}")
-        return str(next(iter(json.loads(failed.read_text()))))
+def first_failure(copy: Path, paths: Sequence[str], timeout_s: float) -> str | None:
+    """The first test that fails; None where all pass. Raises NotMeasuredError where they do not run to the end."""
+    cache, said = copy.parent / "cache", copy.parent / "said"
+    shutil.rmtree(cache, ignore_errors=True)
+    options = ["-o", f"cache_dir={cache}", "-o", f"timeout={timeout_s / 2:.0f}"]
+    command = [sys.executable, "-m", "pytest", "-x", "-q", "--tb=short", *options, *paths]
+    with said.open("wb") as out:
+        run = subprocess.Popen(
+            command, cwd=copy, env=environment(copy), stdin=subprocess.DEVNULL, stdout=out, stderr=out,
+            start_new_session=True,
+        )  # fmt: skip
+        try:
+            code = run.wait(timeout_s)
+        except subprocess.TimeoutExpired:
+            raise NotMeasuredError(f"{' '.join(paths)}: not done after {timeout_s:g} s") from None
+        finally:
+            with suppress(ProcessLookupError):
+                os.killpg(run.pid, signal.SIGKILL)
+            run.wait()
+    if code == _PASSED:
+        return None
+    failed = cache / "v/cache/lastfailed"
+    if code != _FAILED or not failed.exists():
+        words = said.read_text(errors="replace")[-1500:]
+        raise NotMeasuredError(f"{' '.join(paths)}: pytest ended with {code}:\n{words}")
+    return str(next(iter(json.loads(failed.read_text()))))
 
 
-def measure(fault: Fault, timeout_s: float, marker: str | None, *, narrow: bool) -> Finding:
-    """Run the fault's tests, those that are named to be first before its whole room.
+def measure(patch: Path, timeout_s: float, *, narrow: bool) -> str:
+    """The test that catches a fault, of those that are run first or else of its whole room; or `NOT_CAUGHT`.
 
     Raises:
         NotMeasuredError: also where ``narrow`` leaves out the room and the others pass, which says nothing of the room.
     """
-    start = time.monotonic()
+    first, room = tests_of(patch, "first"), tests_of(patch, "room")
     with copied_tree() as copy:
-        tests = Tests(copy, timeout_s, marker)
-        tests.check_import()
-        apply(fault, copy)
-        first = [path for path in fault.first if (copy / path).exists()]
-        caught_by = tests.first_failure(first) if first else None
+        if missing := [path for path in (*first, *room) if not (copy / path).exists()]:
+            raise NotMeasuredError(f"no such tests: {' '.join(missing)}; correct the head of {patch.name}")
+        apply(patch, copy)
+        caught_by = first_failure(copy, first, timeout_s) if first else None
         if caught_by is None and narrow and first:
             raise NotMeasuredError(f"{' '.join(first)} pass; its whole room was not run")
+        caught_by = caught_by or first_failure(copy, room, timeout_s)
         if caught_by is None:
-            _say(f"{fault.name}: its whole room is run")
-            caught_by = tests.first_failure(_room(fault, copy))
-        seconds = time.monotonic() - start
-        if caught_by is not None:
-            apply(fault, copy, "--reverse")
-            if tests.first_failure([caught_by]) is not None:
-                raise NotMeasuredError(f"{caught_by} fails without the fault too")
-    return Finding(caught_by or NOT_CAUGHT, seconds)
+            return NOT_CAUGHT
+        apply(patch, copy, "--reverse")
+        if first_failure(copy, [caught_by], timeout_s) is not None:
+            raise NotMeasuredError(f"{caught_by} fails without the fault too")
+    return caught_by
 
 
-def _room(fault: Fault, copy: Path) -> list[str]:
-    if missing := [path for path in fault.room if not (copy / path).exists()]:
-        raise NotMeasuredError(f"no such tests: {' '.join(missing)}; correct the line room: of {fault.patch.name}")
-    return list(fault.room)
-
-
-def check_clean(faults: Iterable[Fault], timeout_s: float, marker: str | None) -> bool:
-    """Whether all tests of these rooms pass as the tree is."""
-    paths = sorted({path for fault in faults for path in fault.room})
-    is_clean = True
-    with copied_tree() as copy:
-        tests = Tests(copy, timeout_s, marker)
-        tests.check_import()
-        for number, path in enumerate(paths, start=1):
-            start = time.monotonic()
-            try:
-                failed = tests.first_failure([path])
-            except NotMeasuredError as e:
-                failed = str(e)
-            is_clean &= failed is None
-            said = "passes" if failed is None else f"FAILS: {failed}"
-            _say(f"[{number}/{len(paths)}] {path}  {said}  {time.monotonic() - start:.0f} s")
-    return is_clean
-
-
-def write_findings(out: Path, suite: str, found: dict[str, Finding]) -> None:
-    """Put findings into the suite's columns of a table; what else stands there is kept, for faults that there are."""
-    columns = ["name", "room", *(column for s in SUITES for column in (s, f"{s}_s"))]
-    known: dict[str, dict[str, str]] = {}
+def write_row(out: Path, row: dict[str, str]) -> None:
+    """Put a row into a table, in place of the fault's former one."""
+    rows = {}
     if out.exists():
         with out.open(newline="") as file:
-            known = {row["name"]: row for row in csv.DictReader(file)}
-    rows = []
-    for fault in read_faults():
-        row = {**dict.fromkeys(columns, ""), **known.get(fault.name, {}), "name": fault.name}
-        row["room"] = " ".join(fault.room)
-        if fault.name in found:
-            row |= {suite: found[fault.name].caught_by, f"{suite}_s": f"{found[fault.name].seconds:.0f}"}
-        rows.append(row)
-    partial = out.with_name(f".{out.name}.partial")
-    with partial.open("w", newline="") as file:
-        writer = csv.DictWriter(file, columns, lineterminator="\n")
+            rows = {known["name"]: known for known in csv.DictReader(file)}
+    rows[row["name"]] = row
+    with out.open("w", newline="") as file:
+        writer = csv.DictWriter(file, COLUMNS, lineterminator="\n")
         writer.writeheader()
-        writer.writerows(rows)
-    partial.replace(out)
-
-
-def _kill(group: int) -> None:
-    with suppress(ProcessLookupError):
-        os.killpg(group, signal.SIGKILL)
-
-
-def _say(text: str) -> None:
-    print(text, flush=True)
-
-
-def _tell(asked: dict[Future[Finding], Fault], found: dict[str, Finding], args: argparse.Namespace) -> None:
-    """Say what comes of each fault as it is known, and keep it in ``found`` and in the table."""
-    _say(f"{len(asked)} faults, {args.jobs} at a time")
-    for number, future in enumerate(as_completed(asked), start=1):
-        name = asked[future].name
-        try:
-            finding = found[name] = future.result()
-            said = f"{finding.caught_by}  {finding.seconds:.0f} s"
-            if args.out is not None:
-                write_findings(args.out, args.suite, found)
-        except NotMeasuredError as e:
-            said = f"NOT MEASURED: {e}"
-        _say(f"[{number}/{len(asked)}] {name}  {said}")
-
-
-def _arguments() -> argparse.Namespace:
-    parser = argparse.ArgumentParser(description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter)
-    parser.add_argument("names", nargs="*", help="parts of names of faults; all faults without any")
-    parser.add_argument("--jobs", type=int, default=1, metavar="N", help="faults at a time (default: 1)")
-    parser.add_argument("--narrow", action="store_true", help="leave a room out where tests are named to be first")
-    parser.add_argument("--marker", metavar="EXPR", help="only tests that these markers select, as pytest -m has it")
-    parser.add_argument("--timeout", type=float, default=1800, metavar="S", help="of each run of tests (default: 1800)")
-    parser.add_argument("--out", type=Path, metavar="CSV", help=f"table to fill in, e.g. {RESULTS.relative_to(ROOT)}")
-    parser.add_argument("--suite", choices=SUITES, default=SUITES[-1], help="column of the table (default: new_suite)")
-    parser.add_argument("--check-clean", action="store_true", help="run the rooms without faults; all have to pass")
-    parser.add_argument("--list", action="store_true", help="show the faults and run nothing")
-    return parser.parse_args()
+        writer.writerows(rows[name] for name in sorted(rows))
 
 
 def main() -> int:
-    """Exit code: 0 when every fault was measured, 1 when one was not, or a clean room fails, 2 for bad usage."""
-    args = _arguments()
-    faults = [f for f in read_faults() if not args.names or any(name in f.name for name in args.names)]
-    if not faults:
-        print(f"no fault is named like {' '.join(args.names)}; see --list", file=sys.stderr)
-        return 2
-    if args.list:
-        for fault in faults:
-            _say(f"{fault.name}: {fault.what}\n    {' '.join(fault.room)}")
-        return 0
-    if args.check_clean:
-        return 0 if check_clean(faults, args.timeout, args.marker) else 1
-    found: dict[str, Finding] = {}
-    with ThreadPoolExecutor(args.jobs) as pool:
-        asked: dict[Future[Finding], Fault] = {
-            pool.submit(measure, fault, args.timeout, args.marker, narrow=args.narrow): fault for fault in faults
-        }
+    """Exit code: 0 when every fault was measured and caught, 1 when one was not, 2 for bad usage."""
+    parser = argparse.ArgumentParser(description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter)
+    parser.add_argument("names", nargs="*", help="parts of names of faults; all faults without any")
+    parser.add_argument("--narrow", action="store_true", help="leave a room out where tests are named to be first")
+    parser.add_argument("--timeout", type=float, default=1800, metavar="S", help="of each run of tests (default: 1800)")
+    parser.add_argument("--out", type=Path, metavar="CSV", help="table to fill in, e.g. tests/seeded/results.csv")
+    args = parser.parse_args()
+    patches = [p for p in sorted(HERE.glob("*.patch")) if not args.names or any(name in p.stem for name in args.names)]
+    if not patches:
+        parser.error(f"no fault is named like {' '.join(args.names)}")
+    num_caught = 0
+    for number, patch in enumerate(patches, start=1):
+        start = time.monotonic()
         try:
-            _tell(asked, found, args)
-        except BaseException:  # Ctrl-C: what was found so far is in the table
-            pool.shutdown(wait=False, cancel_futures=True)
-            for group in tuple(_running):
-                _kill(group)
-            raise
-    num_caught = sum(f.caught_by != NOT_CAUGHT for f in found.values())
-    _say(f"{num_caught} caught, {len(found) - num_caught} not caught, {len(faults) - len(found)} not measured")
-    return 0 if len(found) == len(faults) else 1
+            said = measure(patch, args.timeout, narrow=args.narrow)
+        except NotMeasuredError as e:
+            said = f"NOT MEASURED: {e}"
+        else:
+            num_caught += said != NOT_CAUGHT
+            if args.out is not None:
+                seconds = f"{time.monotonic() - start:.0f}"
+                write_row(args.out, {"name": patch.stem, "caught_by": said, "seconds": seconds})
+        print(f"[{number}/{len(patches)}] {patch.stem}  {said}", flush=True)
+    print(f"{num_caught} of {len(patches)} caught")
+    return 0 if num_caught == len(patches) else 1
 
 
 if __name__ == "__main__":

@@ -9,8 +9,7 @@ import shutil
 import signal
 import subprocess
 import sys
-import time
-from collections.abc import Callable, Iterator
+from collections.abc import Iterator
 from pathlib import Path
 
 import psutil
@@ -28,13 +27,6 @@ def output_of(*command: str | Path, timeout: float = 30) -> str:
     run = subprocess.run([str(c) for c in command], capture_output=True, text=True, timeout=timeout, check=False)
     assert run.returncode == 0, run.stderr + run.stdout
     return run.stdout
-
-
-def wait_until(ready: Callable[[], bool], what: str, timeout_s: float = 60) -> None:
-    deadline = time.monotonic() + timeout_s
-    while not ready():
-        assert time.monotonic() < deadline, f"not within {timeout_s:.0f} s: {what}"
-        time.sleep(0.2)
 
 
 def install_slurm() -> str | None:

@@ -12,6 +12,7 @@ from pathlib import Path
 
 import pytest
 from cli_fixtures import GOOD, REFERENCE
+from process_fixtures import until
 
 from kevin.core.config import JudgePoolConfig
 from kevin.core.protocol import JudgeProtocol, TimingProtocol
@@ -20,7 +21,7 @@ from kevin.judge.pool import judge_pool
 from kevin.judge.pool.cluster import CONNECTION
 from kevin.judge.pool.judge_pool import JudgePool
 
-from .conftest import Cluster, wait_until
+from .conftest import Cluster
 
 pytestmark = pytest.mark.slurm  # there is one Slurm on a host
 
@@ -42,7 +43,7 @@ def judge(cluster: Cluster, tmp_path_factory: pytest.TempPathFactory) -> Iterato
     with (folder / "log").open("w") as log:
         process = subprocess.Popen(command, stdout=log, stderr=log, stdin=subprocess.DEVNULL)
     try:
-        wait_until(lambda: process.poll() is not None or (folder / CONNECTION).exists(), "the judge is up", 60)
+        until(lambda: process.poll() is not None or (folder / CONNECTION).exists(), "the judge is up")
         assert process.poll() is None, (folder / "log").read_text()
         yield process, folder
     finally:
@@ -94,4 +95,4 @@ def test_stopping_the_judge_leaves_nothing(cluster: Cluster, judge: tuple[subpro
     process.send_signal(signal.SIGINT)
     assert process.wait(timeout=60) == 0, (folder / "log").read_text()
     assert not (folder / CONNECTION).exists() and not (folder / "tls").exists()
-    wait_until(lambda: not cluster.jobs() and not cluster.steps(), "the queue is empty")
+    until(lambda: not cluster.jobs() and not cluster.steps(), "the queue is empty")

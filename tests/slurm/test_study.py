@@ -9,10 +9,11 @@ from collections.abc import Iterator
 from pathlib import Path
 
 import pytest
+from process_fixtures import until
 
 from kevin.core.files import read_tasks, read_turns
 
-from .conftest import STUDY, Cluster, clone_to, finish, start, wait_until
+from .conftest import STUDY, Cluster, clone_to, finish, start
 
 pytestmark = pytest.mark.slurm
 
@@ -32,7 +33,7 @@ def killed(cluster: Cluster, folder: Path) -> set[str]:
     """Ids of the jobs that a killed run leaves behind."""
     run = start(folder, *TARGETS, "--profile", "slurm", "--configfile", *STUDY, log="killed.log")
     try:
-        wait_until(lambda: cluster.running("train_base_model") is not None, "the first job runs")
+        until(lambda: cluster.running("train_base_model") is not None, "the first job runs")
     finally:
         os.killpg(run.pid, signal.SIGKILL)
         run.wait()
@@ -57,7 +58,7 @@ def interrupted(cluster: Cluster, folder: Path, killed: set[str], made_before: s
         return any(state == "R" and job not in killed for job, state, *_ in cluster.jobs())
 
     try:
-        wait_until(own_job_runs, "a job of the second run runs")
+        until(own_job_runs, "a job of the second run runs")
         assert not {job for job, state, *_ in cluster.jobs() if state != "CG"} & killed, "jobs of the killed run"
         made_before |= {path.name for path in (folder / "results").iterdir()}
         os.killpg(run.pid, signal.SIGINT)
@@ -75,7 +76,7 @@ def test_jobs_of_a_killed_run_are_ended_by_the_next(interrupted: Path, killed: s
 def test_ctrl_c_leaves_nothing_in_the_queue(cluster: Cluster, interrupted: Path, made_before: set[str]) -> None:
     states = {state for _, state, *_ in cluster.jobs()}
     assert states <= {"CG"}, "a job still waits or runs"
-    wait_until(lambda: not cluster.jobs() and not cluster.steps(), "the cancelled jobs' processes have ended")
+    until(lambda: not cluster.jobs() and not cluster.steps(), "the cancelled jobs' processes have ended")
     assert (interrupted / "results/base_model").exists() == ("base_model" in made_before)
 
 
@@ -91,7 +92,7 @@ def study(cluster: Cluster, interrupted: Path) -> Iterator[Path]:
         return bool(victim)
 
     try:
-        wait_until(measuring, "the baselines are measured", timeout_s=300)
+        until(measuring, "the baselines are measured", timeout_s=300)
         cluster.kill_node(victim[0])
         finish(run, interrupted / "run.log", timeout=900)
         yield interrupted / "results"

@@ -1,10 +1,39 @@
-"""Turns and verdicts of which a test says only what it is about."""
+"""Tasks, turns and verdicts of which a test says only what it is about."""
 
 from __future__ import annotations
 
 from typing import Any
 
-from kevin.core.types import Kernel, Outcome, Timing, Turn, Verdict
+from kevin.core.types import Kernel, Outcome, Task, TaskSpec, TensorSpec, Timing, Turn, Verdict
+
+X = TensorSpec(name="x", shape=(4,), dtype="float32")
+SPEC = TaskSpec(inputs=(X,), outputs=(X.model_copy(update={"name": "out"}),))
+
+
+def make_task(task_id: str = "l1/a", **changes: Any) -> Task:
+    """Its name is what stands behind the level."""
+    fields = {"level": 1, "name": task_id.rpartition("/")[2], "source": f"# {task_id}\n", "origin": "catalog"}
+    return Task(id=task_id, **fields | changes)
+
+
+MODULE = """\
+import torch
+class Model(torch.nn.Module):
+    def __init__(self):
+        super().__init__()
+        {init}
+    def forward(self, x):
+        {body}
+def get_inputs():
+    return [{inputs}]
+def get_init_inputs():
+    return []
+"""
+
+
+def make_module(body: str, inputs: str, init: str = "pass") -> str:
+    """A reference in KernelBench's format, of one line in each of its functions."""
+    return MODULE.format(body=body, inputs=inputs, init=init)
 
 
 def make_kernel(source: str) -> Kernel:

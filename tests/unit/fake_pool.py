@@ -4,8 +4,10 @@ from __future__ import annotations
 
 from typing import ClassVar
 
+from core_fixtures import make_verdict
+
 from kevin.core.errors import SandboxError
-from kevin.core.types import Outcome, Round, Timing, Verdict
+from kevin.core.types import Outcome
 
 
 class FakePool:
@@ -46,15 +48,6 @@ class FakePool:
 
 
 def verdict_of(task, kernel):
-    timing = Timing(median_us=1, iqr_us=0, min_us=1, num_samples=1)
-    return Verdict(
-        key=kernel.digest,
-        task_digest=task.digest,
-        kernel_digest=kernel.digest,
-        protocol_digest="p",
-        device_name="cpu",
-        outcome=Outcome.CORRECT,
-        timing=timing,
-        reference_timing=timing,
-        rounds=(Round(kernel_us=1, reference_us=len(kernel.source.strip())),),
-    )
+    digests = {"key": kernel.digest, "task_digest": task.digest, "kernel_digest": kernel.digest}
+    speedup = len(kernel.source.strip())
+    return make_verdict(Outcome.CORRECT, kernel_us=1, eager_us=speedup, device_name="cpu", **digests)

@@ -3,17 +3,23 @@
 from __future__ import annotations
 
 import time
+from collections.abc import Callable
 
 import psutil
 
 
-def wait_until_gone(pid: int, timeout_s: float = 10.0) -> None:
-    """Until it has ended, also where nobody has taken its status yet. It may do so between any two questions."""
+def until(is_so: Callable[[], bool], what: str = "", timeout_s: float = 60.0) -> None:
+    """Raises AssertionError where it does not come true in time."""
     deadline = time.monotonic() + timeout_s
+    while not is_so():
+        assert time.monotonic() < deadline, f"not within {timeout_s:g} s: {what}"
+        time.sleep(0.005)
+
+
+def is_gone(pid: int) -> bool:
+    """Whether it has ended, also where nobody has taken its status yet. It may do so between any two questions."""
     try:
         process = psutil.Process(pid)
-        while process.is_running() and process.status() != psutil.STATUS_ZOMBIE:
-            assert time.monotonic() < deadline, "it is still there"
-            time.sleep(0.05)
+        return not process.is_running() or process.status() == psutil.STATUS_ZOMBIE
     except psutil.NoSuchProcess:
-        return
+        return True

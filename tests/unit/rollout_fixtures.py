@@ -1,11 +1,11 @@
 """A scripted policy and a scripted judge for the tests of the loop."""
 
-from kevin.core.types import Completion, Kernel, Outcome, Round, Task, TaskSpec, TensorSpec, Timing, Verdict
+from core_fixtures import SPEC, make_kernel, make_task, make_verdict
+
+from kevin.core.types import Completion, Outcome
 from kevin.rollout.refine import refine
 from kevin.rollout.settings import RolloutSettings
 
-X = TensorSpec(name="x", shape=(4,), dtype="float32")
-SPEC = TaskSpec(inputs=(X,), outputs=(X.model_copy(update={"name": "out"}),))
 M, N = 3, 4
 
 
@@ -13,11 +13,7 @@ class Killed(BaseException):
     """Stands for Ctrl-C or a kill: nothing catches it."""
 
 
-def make_task(task_id):
-    return Task(id=task_id, level=1, name=task_id, source=f"# {task_id}\n", origin="catalog", spec=SPEC)
-
-
-TASKS = [make_task("l1/b"), make_task("l1/a")]
+TASKS = [make_task("l1/b", spec=SPEC), make_task("l1/a", spec=SPEC)]
 SETTINGS = RolloutSettings(
     dialect="c_abi",
     language="cpp",
@@ -68,19 +64,16 @@ class ScriptedPolicy:
 
 
 def verdict(kernel, outcome=Outcome.CORRECT, speedup=2.0):
-    timing = Timing(median_us=1, iqr_us=0, min_us=1, num_samples=1)
-    measured = {"timing": timing, "reference_timing": timing, "rounds": (Round(kernel_us=1, reference_us=speedup),)}
-    return Verdict(
-        key=f"key {kernel.source.strip()}",
-        task_digest="t",
+    right, source = outcome is Outcome.CORRECT, kernel.source.strip()
+    return make_verdict(
+        outcome,
+        kernel_us=1 if right else None,
+        eager_us=speedup,
+        key=f"key {source}",
         kernel_digest=kernel.digest,
-        protocol_digest="p",
-        device_name="cpu",
-        outcome=outcome,
-        reason=None if outcome is Outcome.CORRECT else "why",
-        message=f"message for {kernel.source.strip()}",
+        reason=None if right else "why",
+        message=f"message for {source}",
         seconds={"check": 0.1, "admission": 0.2},
-        **(measured if outcome is Outcome.CORRECT else {}),
     )
 
 
@@ -119,5 +112,4 @@ ALL = [(t.id, k, n) for t in TASKS for k in range(M) for n in range(1, N + 1)]
 
 
 def failing(place, outcome=Outcome.INCORRECT):
-    source = "kernel " + " ".join(map(str, place))
-    return verdict(Kernel(dialect="c_abi", language="cpp", source=source), outcome=outcome)
+    return verdict(make_kernel("kernel " + " ".join(map(str, place))), outcome=outcome)

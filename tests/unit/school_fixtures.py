@@ -7,14 +7,8 @@ from functools import cache
 from itertools import count
 from pathlib import Path
 
-import torch
-from transformers import (
-    LlamaConfig,
-    LlamaForCausalLM,
-    PreTrainedTokenizerFast,
-    Qwen2Config,
-    Qwen2ForCausalLM,
-)
+from model_fixtures import random_model
+from transformers import LlamaForCausalLM, PreTrainedTokenizerFast, Qwen2ForCausalLM
 from writer_fixtures import small_catalog
 
 from kevin.core.config import Study
@@ -24,7 +18,7 @@ from kevin.writer import corpus
 from kevin.writer.evaluated import Evaluated
 from kevin.writer.transcripts import transcripts
 
-FAMILIES = {"llama": (LlamaConfig, LlamaForCausalLM), "qwen2": (Qwen2Config, Qwen2ForCausalLM)}
+FAMILIES = {"llama": LlamaForCausalLM, "qwen2": Qwen2ForCausalLM}
 
 
 @cache
@@ -51,24 +45,10 @@ def save_pretrained_model(
         tokenizer_object=Tokenizer.from_str(_tokenizer_json()), eos_token=eos, pad_token=pad
     )
     tokenizer.chat_template = template
-    config, kind = FAMILIES[family]
-    with torch.random.fork_rng():
-        torch.manual_seed(0)
-        model = kind(
-            config(
-                vocab_size=len(tokenizer),
-                hidden_size=32,
-                num_hidden_layers=2,
-                num_attention_heads=4,
-                num_key_value_heads=2,
-                intermediate_size=48,
-                max_position_embeddings=context,
-                eos_token_id=tokenizer.eos_token_id,
-                pad_token_id=tokenizer.pad_token_id,
-                bos_token_id=None,
-                tie_word_embeddings=True,
-            )
-        )
+    heads = {"num_attention_heads": 4, "num_key_value_heads": 2}
+    model = random_model(
+        tokenizer, FAMILIES[family], max_position_embeddings=context, tie_word_embeddings=True, **heads
+    )
     model.save_pretrained(folder)
     tokenizer.save_pretrained(folder)
     return folder

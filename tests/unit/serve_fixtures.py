@@ -9,7 +9,6 @@ import re
 import signal
 import subprocess
 import threading
-import time
 from concurrent.futures import Future
 from pathlib import Path
 from typing import Any, NamedTuple
@@ -17,6 +16,7 @@ from typing import Any, NamedTuple
 import psutil
 from cli_fixtures import KEVIN, REFERENCE
 from core_fixtures import make_verdict
+from process_fixtures import until
 
 from kevin.core.types import Kernel, Task, Verdict
 
@@ -70,8 +70,9 @@ class Server:
 
     def start(self) -> None:
         command = [KEVIN, "serve", "--port", str(self.port), "--token-file", "token", "--store", "store"]
+        own = {name: value for name, value in os.environ.items() if name != "KEVIN_TOKEN"}
         self.process = subprocess.Popen(
-            [*command, *self._options], cwd=self.folder, stderr=subprocess.PIPE, text=True, env=environment()
+            [*command, *self._options], cwd=self.folder, stderr=subprocess.PIPE, text=True, env=own
         )
         assert self.process.stderr is not None
         said = []
@@ -108,10 +109,7 @@ class Server:
         return sum(float(line.split()[-1]) for line in text.splitlines() if line.startswith(name))
 
     def wait_for(self, name: str, value: float) -> None:
-        deadline = time.monotonic() + 60
-        while self.metric(name) != value:
-            assert time.monotonic() < deadline, self.metric(name)
-            time.sleep(0.05)
+        until(lambda: self.metric(name) == value, f"{name} is {value}")
 
     def end(self, number: signal.Signals = signal.SIGTERM) -> list[psutil.Process]:
         """The processes that were below it."""
@@ -119,7 +117,3 @@ class Server:
         self.process.send_signal(number)
         self.process.wait(timeout=90)
         return below
-
-
-def environment() -> dict[str, str]:
-    return {name: value for name, value in os.environ.items() if name != "KEVIN_TOKEN"}

@@ -7,7 +7,6 @@ from pathlib import Path
 from typing import get_args
 
 import pytest
-import yaml
 from cli_fixtures import ROOT
 
 import kevin
@@ -140,17 +139,3 @@ def test_a_recording_is_documented_by_its_fields() -> None:
         (0, 2, "stop"),
         (1, 1, "length"),
     ]
-
-
-def test_steps_on_a_cluster_are_told_as_many_as_there_are() -> None:
-    """By the stored graph of the paper's scale, and the profile's group."""
-    text = " ".join(page("slurm.md").split())
-    assert (
-        "A study has a few dozen steps" in text and "Those that make the report, most of them, run as one job" in text
-    )
-    assert re.findall(r"\d+ steps", text) == []
-    graph = (ROOT / "tests/workflow/graphs/paper.txt").read_text()
-    jobs = {rule: int(number) for rule, number in re.findall(r"^(\w+): jobs (\d+),", graph, re.MULTILINE)}
-    groups = yaml.safe_load((ROOT / "profiles/slurm/config.yaml").read_text())["groups"]
-    assert 24 < sum(jobs.values()) < 60
-    assert sum(jobs.values()) / 2 < sum(jobs.get(rule, 0) for rule in groups) < sum(jobs.values())

@@ -3,6 +3,9 @@
 from __future__ import annotations
 
 import ast
+import re
+import subprocess
+import sys
 from functools import cache
 from graphlib import CycleError, TopologicalSorter
 from pathlib import Path
@@ -90,6 +93,40 @@ def test_no_circles() -> None:
         TopologicalSorter(_imports()).prepare()
     except CycleError as e:
         pytest.fail(" -> ".join(e.args[1]))
+
+
+LIGHT = {
+    "the command line": ("import kevin.cli", "torch transformers trl distributed pandas matplotlib"),
+    "the library": ("from kevin import *", "torch numpy pandas transformers trl distributed dask aiohttp matplotlib"),
+    "the catalog": ("import kevin.tasks.catalog as c; c.catalog('cpu')", "torch"),
+    "rollouts and the loader of policies": (
+        "import kevin.rollout.run, kevin.rollout.search, kevin.rollout.written, kevin.policy.load, kevin.policy.replay",
+        "torch transformers trl vllm distributed openai",
+    ),
+    "the arithmetic of training": (
+        f"import {', '.join(f'kevin.train.{name}' for name in ('rows', 'order', 'records', 'bill', 'checkpoint'))}",
+        "torch",
+    ),
+    "counting products": (
+        "import torch; from kevin.judge.device.roofline import _Products; f = _Products(); f.__enter__();"
+        "torch.ones(2, 3) @ torch.ones(3, 2); assert f.num_flops == 24",
+        "torch._dynamo",
+    ),
+}
+"""What brings nothing of these packages with it, until something of it needs one."""
+
+
+@pytest.mark.parametrize("name", LIGHT)
+def test_what_is_light_imports_nothing_heavy(name: str) -> None:
+    code, heavy = LIGHT[name]
+    told = f"import sys; {code}; print(sorted({set(heavy.split())} & set(sys.modules)))"
+    run = subprocess.run([sys.executable, "-c", told], capture_output=True, text=True, check=True)
+    assert run.stdout == "[]\n"
+
+
+def test_trl_is_imported_in_one_module() -> None:
+    imports = re.compile(r"^\s*(from|import) trl\b", re.MULTILINE)
+    assert [path.name for path in SOURCE.rglob("*.py") if imports.search(path.read_text())] == ["grpo.py"]
 
 
 def test_unit_tests_mirror_the_source_tree() -> None:

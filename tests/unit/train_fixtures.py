@@ -4,14 +4,16 @@ from __future__ import annotations
 
 from pathlib import Path
 
-import torch
+import core_fixtures
+from core_fixtures import SPEC, make_verdict
+from model_fixtures import random_model
 from tokenizers import Tokenizer, models, pre_tokenizers
-from transformers import PreTrainedTokenizerFast, Qwen2Config, Qwen2ForCausalLM
+from transformers import PreTrainedTokenizerFast
 
 from kevin.core import files
 from kevin.core.config import Study
 from kevin.core.errors import HarnessError
-from kevin.core.types import Kernel, Outcome, Round, Task, TaskSpec, TensorSpec, Timing, Verdict
+from kevin.core.types import Kernel, Outcome, Task, Verdict
 from kevin.train.records import TIMES, read_metrics
 from kevin.train.run import run_training
 
@@ -24,12 +26,9 @@ TEMPLATE = (
     "{% if add_generation_prompt %} <|assistant|>{% endif %}"
 )
 
-X = TensorSpec(name="x", shape=(4,), dtype="float32")
-SPEC = TaskSpec(inputs=(X,), outputs=(X.model_copy(update={"name": "out"}),))
-
 
 def make_task(name: str, level: int = 1) -> Task:
-    return Task(id=f"l{level}/{name}", level=level, name=name, source=f"# {name}\n", origin="catalog", spec=SPEC)
+    return core_fixtures.make_task(f"l{level}/{name}", level=level, source=f"# {name}\n", spec=SPEC)
 
 
 TASKS = [make_task(n, level) for level in (1, 2) for n in ("a", "b", "c")]
@@ -48,22 +47,8 @@ def save_model(folder: Path, seed: int = 0, *, template: str | None = TEMPLATE) 
         additional_special_tokens=[USER, ASSISTANT, OKAY, FAST, SLOW, WRONG],
     )
     tokenizer.chat_template = template
-    with torch.random.fork_rng():
-        torch.manual_seed(seed)
-        model = Qwen2ForCausalLM(
-            Qwen2Config(
-                vocab_size=len(tokenizer),
-                hidden_size=16,
-                num_hidden_layers=1,
-                num_attention_heads=2,
-                num_key_value_heads=1,
-                intermediate_size=32,
-                max_position_embeddings=1024,
-                eos_token_id=tokenizer.eos_token_id,
-                pad_token_id=tokenizer.pad_token_id,
-                bos_token_id=None,
-            )
-        )
+    sizes = {"hidden_size": 16, "num_hidden_layers": 1, "intermediate_size": 32, "max_position_embeddings": 1024}
+    model = random_model(tokenizer, seed=seed, **sizes)
     model.generation_config.eos_token_id = [tokenizer.convert_tokens_to_ids(t) for t in (END, USER, ASSISTANT)]
     model.save_pretrained(folder)
     tokenizer.save_pretrained(folder)
@@ -72,20 +57,14 @@ def save_model(folder: Path, seed: int = 0, *, template: str | None = TEMPLATE) 
 
 def verdict(kernel: Kernel) -> Verdict:
     name = kernel.source.strip()
-    timing = Timing(median_us=1, iqr_us=0, min_us=1, num_samples=1)
-    measured = {}
-    if name in SPEEDUPS:
-        rounds = (Round(kernel_us=1, reference_us=SPEEDUPS[name]),)
-        measured = {"timing": timing, "reference_timing": timing, "rounds": rounds}
-    return Verdict(
+    speedup = SPEEDUPS.get(name)
+    return make_verdict(
+        Outcome.CORRECT if speedup else Outcome.INCORRECT,
+        kernel_us=1 if speedup else None,
+        eager_us=speedup or 1,
         key=f"key {name}",
-        task_digest="t",
         kernel_digest=kernel.digest,
-        protocol_digest="p",
-        device_name="cpu",
-        outcome=Outcome.CORRECT if name in SPEEDUPS else Outcome.INCORRECT,
-        message="" if name in SPEEDUPS else "the values differ",
-        **measured,
+        message="" if speedup else "the values differ",
     )
 
 

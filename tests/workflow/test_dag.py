@@ -34,23 +34,6 @@ def test_a_dry_run_writes_nothing(snakemake: Run, folder: Path) -> None:
     assert not (folder / "results").exists()
 
 
-def threads_of(run: subprocess.CompletedProcess[str]) -> dict[str, int]:
-    """Cores of each rule that takes more than one."""
-    listed = re.findall(r"^rule (\w+):\n(?:    .+\n)*?    threads: (\d+)$", run.stdout + run.stderr, re.MULTILINE)
-    return {name: int(number) for name, number in listed}
-
-
-def test_on_two_gpus_two_jobs_share_the_cores_but_one(snakemake: Run) -> None:
-    gpus = ("--cores", "9", "--resources", "gpu=2")
-    run = snakemake("--dry-run", *gpus, "--configfile", ROOT / "config/gpu.yaml")
-    assert run.returncode == 0, run.stderr
-    cores = threads_of(run)
-    assert set(cores.values()) == {4}
-    assert {"train_policy", "run_rollouts", "judge_past", "train_base_model", "measure_baselines"} <= cores.keys()
-    beside = {"unpack_weights", "draw_past_tasks", "build_tasks", "export_policy", "score_turns", "write_report"}
-    assert beside <= jobs(run).keys() - cores.keys(), "one core is enough for them"
-
-
 @pytest.mark.parametrize(("num_gpus", "num_jobs"), [(3, 3), (4, 9)])
 def test_more_gpus_than_policies_play_a_split_each(snakemake: Run, num_gpus: int, num_jobs: int) -> None:
     gpus = ("--resources", f"gpu={num_gpus}")
@@ -137,9 +120,6 @@ def test_ways_to_spend_kernels_are_made_by_name_or_where_the_report_shall_have_t
     ("text", "said"),
     [
         ("rollout:\n  num_turn: 3\n", "rollout.num_turn: unknown key"),
-        ("rollout:\n  num_turns: none\n", "rollout.num_turns: "),
-        ("evaluate: [nobody]\n", "nobody"),
-        ("policies:\n  ceiling: {model: x}\n", "policies.ceiling"),
         ("over: gpu.yaml\n", "typo.yaml is laid over gpu.yaml: --configfile "),
     ],
 )

@@ -11,7 +11,7 @@ from pathlib import Path
 
 import pandas as pd
 import pytest
-from cli_fixtures import GOOD, KEVIN, REFERENCE
+from cli_fixtures import GOOD, REFERENCE, kevin
 
 from kevin.cli.app import LogFile
 from kevin.core import files
@@ -157,10 +157,6 @@ def test_training_ends_with_the_cause_and_goes_on(
     assert "Traceback" not in capfd.readouterr().err
 
 
-def run(*args: str | Path) -> subprocess.CompletedProcess[str]:
-    return subprocess.run([KEVIN, *args], capture_output=True, text=True, timeout=900, check=False)
-
-
 @pytest.mark.slow
 @pytest.mark.parametrize("full", ["store", "out"])
 def test_judging_says_one_sentence_and_keeps_what_it_has(device: Path, tmp_path: Path, full: str) -> None:
@@ -170,13 +166,13 @@ def test_judging_says_one_sentence_and_keeps_what_it_has(device: Path, tmp_path:
     places = {"store": tmp_path / "store", "out": tmp_path} | {full: device}
     ballast = fill(device)
     command = ("judge", "--batch", batch, "--out", places["out"] / "out.jsonl", "--store", places["store"])
-    stopped = run("--log", device / "log", *command)
+    stopped = kevin("--log", device / "log", *command, timeout_s=900)
     assert stopped.returncode == 3, stopped.stderr
     assert stopped.stderr.count("no space left on the device") == 1, stopped.stderr
     assert "Traceback" not in stopped.stderr and "internal error" not in stopped.stderr
     assert str(device) in stopped.stderr
     ballast.unlink()
-    done = run(*command)
+    done = kevin(*command, timeout_s=900)
     assert done.returncode == 0, done.stderr
     assert len((places["out"] / "out.jsonl").read_text().splitlines()) == 3
 

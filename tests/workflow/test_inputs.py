@@ -17,7 +17,7 @@ import yaml
 from kevin.core.files import read_turns
 from kevin.tasks.ops import call, render_module
 
-from .conftest import Run, command, run_here
+from .conftest import Run
 
 RESULTS = "own results; it's $HOME"
 TURNS = f"{RESULTS}/rollouts/mine-level1/turns.parquet"
@@ -118,16 +118,6 @@ def test_a_task_that_cannot_be_used_stops_at_once_and_costs_nothing(own: Path, s
     assert run.returncode == 0, said(run)
     assert (own / TURNS).read_bytes() == before, "rolled out again for tasks that are the same"
     assert planned(snakemake, own) == set()
-
-
-def test_a_model_that_is_not_there_is_named_before_anything_is_made(
-    own: Path, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
-) -> None:
-    monkeypatch.setattr("kevin.workflow.folder.claim_folder", lambda path: None)  # which ends with this process
-    overlay = configure(tmp_path, policies={"mine": {"backend": "replay", "model": "misspelt.jsonl"}})
-    run = run_here(command(own, TURNS, "--configfile", overlay))
-    assert run.returncode != 0
-    assert "policies.mine.model: there is no misspelt.jsonl" in said(run)
 
 
 @pytest.mark.slow

@@ -162,13 +162,6 @@ def test_the_ceiling_holds_correct_kernels(whole: Path) -> None:
     assert any(t.speedup is not None for t in turns)
 
 
-@pytest.mark.slow
-def test_the_tables_compare_base_model_and_ceiling(whole: Path) -> None:
-    for split in ("level1", "level2"):
-        table = pd.read_csv(whole / f"tables/{split}.csv")
-        assert {"base", "recorded", "ceiling"} <= set(table["policy"])
-
-
 def test_the_study_is_the_one_that_is_stored(study: Path) -> None:
     then, now = stored(study), facts(study)
     for name in ("tasks", "transcripts", "recorded_kernels"):

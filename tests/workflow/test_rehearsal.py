@@ -7,6 +7,7 @@ import json
 from pathlib import Path
 
 import pytest
+from core_fixtures import make_module
 from safetensors.torch import load_file
 
 from kevin.core.files import read_parquet
@@ -18,19 +19,6 @@ from .test_dag import jobs
 CODER = (ROOT / "config/coder.yaml", ROOT / "config/coder_rehearsal.yaml")
 OPERATORS = {19: "relu(x)", 21: "sigmoid(x)", 22: "tanh(x)", 29: "nn.functional.softplus(x)"}
 """By the number that KernelBench's task of it has, so that the kernel writer knows it."""
-MODULE = """import torch
-from torch import nn
-
-class Model(nn.Module):
-    def forward(self, x):
-        return torch.{}
-
-def get_inputs():
-    return [torch.rand(64, 2048)]
-
-def get_init_inputs():
-    return []
-"""
 SHAPES = {
     **{"architectures": ["Qwen2ForCausalLM"], "model_type": "qwen2", "vocab_size": 700, "hidden_size": 32},
     **{"intermediate_size": 48, "num_hidden_layers": 2, "num_attention_heads": 2, "num_key_value_heads": 1},
@@ -74,7 +62,9 @@ def test_from_nothing_to_the_page(snakemake: Run, folder: Path) -> None:
     level = folder / "tasks/level1"
     level.mkdir(parents=True)
     for number, operator in OPERATORS.items():
-        (level / f"{number}_{operator.partition('(')[0].rpartition('.')[2]}.py").write_text(MODULE.format(operator))
+        (level / f"{number}_{operator.partition('(')[0].rpartition('.')[2]}.py").write_text(
+            make_module(f"return torch.{operator}", "torch.rand(64, 2048)")
+        )
     (folder / "shapes.json").write_text(json.dumps(SHAPES))
     (folder / "tiny.yaml").write_text(TINY)
     run = snakemake("--cores", "2", "--configfile", *CODER, folder / "tiny.yaml", timeout=900)

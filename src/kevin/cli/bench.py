@@ -4,28 +4,22 @@ from __future__ import annotations
 
 import logging
 import os
-from collections.abc import Callable
+from collections.abc import Iterable
 from pathlib import Path
-from typing import TYPE_CHECKING, Annotated, Any, Literal, cast, get_args
+from typing import TYPE_CHECKING, Annotated, Any, Literal, Protocol, TypeVar, cast, get_args
 
 import typer
 
 from kevin.cli.gpus import claim_gpus
-from kevin.cli.options import ConfigOption, DeviceOption, file, folder, load_config
+from kevin.cli.options import ConfigOption, DeviceOption, checkout, file, folder, load_config, print_lines
 from kevin.core.errors import TaskError, UsageError
-from kevin.core.texts import strict_json
 
 if TYPE_CHECKING:
-    import pandas as pd
-
-    from kevin.cli.judge_batch import Pair
+    from kevin.api.batch import Pair
     from kevin.core.protocol import JudgeProtocol
     from kevin.core.types import Task
 
 log = logging.getLogger(__name__)
-
-_CHUNK = 20
-"""Tasks that are compiled ahead together, and after which the files are written."""
 
 app = typer.Typer(
     help="Measure the judge itself, attacks on it, its errors, and PyTorch's baselines.",
@@ -37,9 +31,7 @@ InFlightOption = Annotated[
     int, typer.Option("--kernels-in-flight", help="Sandboxes open at once on a GPU, one of them measured.", min=1)
 ]
 
-CheckoutOption = Annotated[
-    Path | None, folder("A checkout whose harness is asked about modules too; needs a GPU.", "--kernelbench")
-]
+CheckoutOption = Annotated[Path | None, checkout("A checkout whose harness is asked about modules too; needs a GPU.")]
 OwnStoreOption = Annotated[Path | None, folder("Verdicts that are not formed again. Default: OUT/store.", "--store")]
 
 
@@ -47,14 +39,6 @@ LevelsOption = Annotated[
     list[int] | None, typer.Option(min=1, max=4, help="A level of KernelBench; repeatable. Default: 1 and 2.")
 ]
 _LEVELS = (1, 2)
-
-
-def check_checkout(checkout: Path | None, device: str) -> None:
-    """Raises UsageError where KernelBench's harness cannot be asked."""
-    if checkout is not None and device != "cuda":
-        raise UsageError("--kernelbench: its harness needs a GPU; give --device cuda, or leave it out")
-    if checkout is not None and not checkout.is_dir():
-        raise UsageError(f"{checkout}: no such folder; --kernelbench names a checkout of KernelBench")
 
 
 @app.command("judge")
@@ -66,7 +50,7 @@ def bench_judge(
     copies: Annotated[int, typer.Option(help="How often each kernel is asked for in the warm run.", min=1)] = 4,
     rules: Annotated[str, typer.Option(help="default, none, or names separated by commas.")] = "none",
     trials: Annotated[int | None, typer.Option(help="Correctness trials.")] = None,
-    kernelbench: Annotated[Path | None, folder("A checkout whose harness judges them too.")] = None,
+    kernelbench: Annotated[Path | None, checkout("A checkout whose harness judges them too.")] = None,
     timed: Annotated[
         int,
         typer.Option("--kernelbench-timed", help="So many it times, as its scripts do; the others it checks.", min=1),
@@ -80,52 +64,27 @@ def bench_judge(
 
     Files are written with every result, so that a run which is stopped keeps what it has.
     """
+    from kevin.api.batch import read_pairs
     from kevin.api.pairs import make_protocol
-    from kevin.cli.judge_batch import read_pairs
     from kevin.core.candidate import make_kernel
     from kevin.core.config import JudgePoolConfig
-    from kevin.core.files import write_text
-    from kevin.core.scratch import scratch_folder
-    from kevin.judge.benchmarks.throughput import KernelBenchHarness, compare_verdicts, parity
-    from kevin.judge.benchmarks.throughput import bench_judge as measure
+    from kevin.judge.benchmarks import throughput
 
     protocol = make_protocol(_protocol(config), rules=rules, tolerance=None, device=device, num_trials=trials)
     lines = _usable(read_pairs(batch))
-    pairs = [(task, make_kernel(line.kernel, "", "auto", protocol)) for line, task in lines]
-    pool = JudgePoolConfig(kernels_in_flight=in_flight)
-    summary: dict[str, Any] = {"provenance": _record(protocol, None, kernels_in_flight=in_flight), "runs": []}
-    cold: dict[int, Any] = {}
-    theirs: dict[int, Any] = {}
-
-    def write() -> None:
-        kernels = compare_verdicts([str(line.id) for line, _ in lines], cold, theirs)
-        if theirs:
-            summary["parity"] = parity(kernels)
-        write_text(out / "judge_bench.json", strict_json(summary, indent=1) + "\n")
-        write_text(out / "judge_bench.jsonl", "".join(strict_json(kernel) + "\n" for kernel in kernels))
-
-    def keep(results: dict[int, Any]) -> Callable[[int, Any], None]:
-        def found(i: int, result: Any) -> None:
-            results[i] = result
-            write()
-
-        return found
-
-    def ended(row: dict[str, Any]) -> None:
-        summary["runs"].append(row)
-        write()
-
-    with scratch_folder("kevin-bench-") as scratch:
-        harness = None
-        if kernelbench is not None:
-            harness = KernelBenchHarness(pairs, kernelbench, scratch / "kernelbench", found=keep(theirs))
-        for row in measure(pairs, protocol, pool, scratch / "ours", copies=copies, found=keep(cold)):
-            ended(row)
-        if harness is not None:
-            ended(harness.time(timed))
-            if check_others:
-                harness.check_others()
-    _print_runs(summary)
+    summary = throughput.bench_judge(
+        [str(line.id) for line, _ in lines],
+        [(task, make_kernel(line.kernel, "", "auto", protocol)) for line, task in lines],
+        protocol,
+        JudgePoolConfig(kernels_in_flight=in_flight),
+        out,
+        _record(protocol, None, kernels_in_flight=in_flight),
+        copies=copies,
+        checkout=kernelbench,
+        num_timed=timed,
+        check_others=check_others,
+    )
+    print_lines(throughput.told(summary))
 
 
 def _usable(lines: list[Pair]) -> list[tuple[Pair, Task]]:
@@ -145,27 +104,11 @@ def _usable(lines: list[Pair]) -> list[tuple[Pair, Task]]:
     return [(line, task) for line in lines if not isinstance(task := known[line.reference], TaskError)]
 
 
-def _print_runs(summary: dict[str, Any]) -> None:
-    for row in summary["runs"]:
-        busy = f", GPU busy {row['gpu_busy_share']:.0%}" if row["gpu_busy_share"] is not None else ""
-        pace = f"{row['seconds']:.1f} s, {row['kernels_per_minute']:.1f} a minute"
-        typer.echo(f"{row['run']}: {row['kernels']} kernels in {pace}{busy}")
-        typer.echo("  " + ", ".join(f"{n} {name}" for name, n in row["outcomes"].items()))
-        typer.echo("  " + ", ".join(f"{name} {s:.1f} s" for name, s in row["stage_seconds"].items()))
-    if found := summary.get("parity"):
-        typer.echo(f"Its check comes out the same here for {found['agree']} of {found['compared']} kernels;")
-        typer.echo(f"of {found['steady']} speedups that it finds again within 5 %, ours are for {found['within']}")
-        for name, reason in found["disagree"].items():
-            typer.echo(f"  not the same: {name}, here {reason or 'correct'}")
-        differs = ", ".join(f"{n} {reason}" for reason, n in found["differs"].items())
-        typer.echo(f"Our own verdict is another than its for {sum(found['differs'].values())}: {differs or 'none'}")
-
-
 @app.command("baselines")
 def bench_baselines(
     out: FolderOption,
     device: DeviceOption = None,
-    kernelbench: Annotated[Path | None, folder("Tasks of a checkout; else the own catalog.")] = None,
+    kernelbench: Annotated[Path | None, checkout("Tasks of a checkout; else the own catalog.")] = None,
     levels: LevelsOption = None,
     names: Annotated[
         list[str] | None,
@@ -182,12 +125,9 @@ def bench_baselines(
 
     Files are written every few tasks; a run that was stopped goes on from them.
     """
-    import pandas as pd
-
     from kevin.api.pairs import make_protocol
-    from kevin.core.progress import progress
-    from kevin.judge.benchmarks.baselines import BASELINES, Baseline, measure_baselines
-    from kevin.judge.benchmarks.stored_results import read_measured, write_measured
+    from kevin.judge.benchmarks.baselines import BASELINES, Baseline
+    from kevin.judge.benchmarks.stored_results import measure_stored, medians
 
     protocol = make_protocol(_protocol(config), rules="default", tolerance=None, device=device)
     tasks = _tasks(kernelbench, levels, fused, protocol)
@@ -198,25 +138,11 @@ def bench_baselines(
     if wrong := set(names or ()) - set(get_args(Baseline)):
         raise UsageError(f"--baselines: {min(wrong)!r} is none of {', '.join(get_args(Baseline))}")
     wanted = tuple(cast("Baseline", name) for name in names or BASELINES[protocol.device])
-    record = _record(protocol, kernelbench)
-    frame = read_measured(out, tasks, wanted, record)
-    pending = [t for t in tasks if t.digest not in set(frame["task_digest"])]
-    if len(pending) < len(tasks):
-        typer.echo(f"{out}: {len(tasks) - len(pending)} of {len(tasks)} tasks are done already")
-    with progress(len(pending), "baselines", "tasks") as bar:
-        for start in range(0, len(pending), _CHUNK):
-            measured = measure_baselines(
-                pending[start : start + _CHUNK],
-                protocol,
-                wanted,
-                on_task=lambda task: bar.update(),
-                compile_processes=processes or (min(8, os.cpu_count() or 1) if protocol.device == "cuda" else 0),
-            )
-            frame = pd.concat([frame, measured], ignore_index=True)
-            written = write_measured(out, frame, tasks, record)
-    for path in written if pending else []:
-        typer.echo(str(path))
-    _print_medians(frame)
+    processes = processes or (min(8, os.cpu_count() or 1) if protocol.device == "cuda" else 0)
+    frame, paths = measure_stored(
+        out, tasks, protocol, wanted, _record(protocol, kernelbench), compile_processes=processes
+    )
+    print_lines([*paths, *medians(frame)])
 
 
 @app.command("attacks")
@@ -231,38 +157,27 @@ def bench_attacks(
 
     Writes attacks.csv, attacks.md and attacks.tex. A run that was stopped goes on from the verdicts that it has.
     """
-    import functools
-
     import pandas as pd
 
     from kevin.core.files import write_csv, write_text
     from kevin.core.provenance import device_name, record_tables
     from kevin.judge.benchmarks.attack_table import all_tried, attack_protocol, attack_rows, summary
-    from kevin.judge.evaluate import open_device
     from kevin.report.captions import captions
     from kevin.report.forms import latex, markdown
     from kevin.report.show import attacks
 
     kind = device or "cpu"
-    claim_gpus(int(kind == "cuda"))
-    check_checkout(kernelbench, kind)
-    tried = [t for t in all_tried(kind) if only in t.name]
-    if not tried:
-        raise UsageError(f"--only: no attack on {kind} has {only!r} in its name")
+    tried = _chosen(all_tried(kind), only, kind, kernelbench, f"attack on {kind}")
     protocol = attack_protocol(kind)
-    opened = functools.cache(lambda: open_device(protocol))
-    rows = list(attack_rows(tried, opened, protocol, store or out / "store", checkout=kernelbench))
-    record = _record(protocol, kernelbench, device_name=device_name(protocol.device))
+    rows = attack_rows(tried, protocol, store or out / "store", checkout=kernelbench)
+    record = _record(protocol, kernelbench, device_name=device_name(kind))
     frame, caption = pd.DataFrame(rows), captions()["tables/attacks"]
     table, said = attacks(frame), f"{caption.text} {caption.reading}"
     paths = [out / f"attacks.{ending}" for ending in ("csv", "md", "tex")]
     write_csv(paths[0], frame)
     write_text(paths[1], markdown(table, caption.title, f"{said} On {record['device_name']}."))
     write_text(paths[2], latex(table, "attacks", caption.title, said))
-    for path in [*paths, record_tables(out, [paths[0].name], record)]:
-        typer.echo(str(path))
-    for line in summary(rows):
-        typer.echo(line)
+    print_lines([*paths, record_tables(out, [paths[0].name], record), *summary(rows)])
 
 
 @app.command("errors")
@@ -281,26 +196,18 @@ def bench_errors(
     paid is judged once more at two other sizes, and on a GPU with compute-sanitizer, where that is installed. Writes
     judge_errors.csv and judge_errors_rows.csv. A run that was stopped goes on from the verdicts that it has.
     """
-    import functools
-
     from kevin.core.provenance import device_name
     from kevin.judge.benchmarks.judge_errors import error_rows, read_mutants, stricter_protocols, summary, write_errors
     from kevin.judge.device.tools import has_sanitizer
-    from kevin.judge.evaluate import open_device
 
     study = load_config(config)
     kind = device or study.judge.device
-    claim_gpus(int(kind == "cuda"))
-    check_checkout(kernelbench, kind)
-    found = [m for m in read_mutants(mutants) if m.device == kind and only in m.name]
-    if not found:
-        raise UsageError(f"--only: no kernel of {mutants} for {kind} has {only!r} in its name")
+    known = [m for m in read_mutants(mutants) if m.device == kind]
+    found = _chosen(known, only, kind, kernelbench, f"kernel of {mutants} for {kind}")
     protocol = study.judge.model_copy(update={"device": kind, "rules": ()})
-    opened = functools.cache(lambda: open_device(protocol))
     before = mutants / f"before_{kind}.csv"
     rows = error_rows(
         found,
-        opened,
         protocol,
         store or out / "store",
         pool=study.pool,
@@ -309,18 +216,14 @@ def bench_errors(
         checkout=kernelbench,
         before=before if before.exists() else None,
     )
-    known = {"refused_by": list(study.judge.rules), "device_name": device_name(protocol.device)}
-    record = _record(protocol, kernelbench, **known)
-    for path in write_errors(out, rows, record):
-        typer.echo(str(path))
-    for line in summary(rows):
-        typer.echo(line)
+    known_of = {"refused_by": list(study.judge.rules), "device_name": device_name(kind)}
+    print_lines([*write_errors(out, rows, _record(protocol, kernelbench, **known_of)), *summary(rows)])
 
 
 @app.command("import-baselines")
 def import_baselines(
     source: Annotated[Path, typer.Argument(metavar="JSON", help="KernelBench's baseline_time_torch.json.")],
-    kernelbench: Annotated[Path, folder("The checkout that it is of.")],
+    kernelbench: Annotated[Path, checkout("The checkout that it is of.")],
     out: Annotated[Path, file("The CSV that is written.")],
     levels: LevelsOption = None,
 ) -> None:
@@ -358,7 +261,20 @@ def _tasks(kernelbench: Path | None, levels: list[int] | None, fused: int, proto
     return [*catalog(size), *(composed_tasks(fused, 1, size) if fused else [])]
 
 
-def _print_medians(frame: pd.DataFrame) -> None:
-    for name, rows in frame.groupby("baseline", sort=False):
-        median = rows["ratio_to_eager"].median()
-        typer.echo(f"{name}: {len(rows)} tasks, median speedup over eager {median:.2f}x")
+class _Named(Protocol):
+    @property
+    def name(self) -> str: ...
+
+
+Known = TypeVar("Known", bound=_Named)
+
+
+def _chosen(known: Iterable[Known], only: str, device: str, checkout: Path | None, what: str) -> list[Known]:
+    """Those whose name holds ``only``; a GPU is claimed for them. Raises UsageError where nothing can be asked."""
+    claim_gpus(int(device == "cuda"))
+    if checkout is not None and device != "cuda":
+        raise UsageError("--kernelbench: its harness needs a GPU; give --device cuda, or leave it out")
+    found = [each for each in known if only in each.name]
+    if not found:
+        raise UsageError(f"--only: no {what} has {only!r} in its name")
+    return found

@@ -41,16 +41,12 @@ def require_extra(extra: str, what: str, *modules: str) -> None:
             raise UsageError(_sentence(what, module, extra))
 
 
-def require_study() -> None:
-    require_extra("study", "this command", *extras().get("study", ()))
-
-
 def step(command: Callable[..., None]) -> Callable[..., None]:
     """A command of the study, which says at once that the study is not installed rather than after some work."""
 
     @functools.wraps(command)
     def checked(*args: Any, **options: Any) -> None:
-        require_study()
+        require_extra("study", "this command", *extras().get("study", ()))
         command(*args, **options)
 
     return checked

@@ -2,13 +2,14 @@
 
 from __future__ import annotations
 
+import functools
 from pathlib import Path
 from typing import TYPE_CHECKING, Annotated, Literal
 
 import typer
 
 from kevin.api.pairs import make_protocol, make_task
-from kevin.cli.options import JUDGING_PANEL, DeviceOption, file, folder, judging, load_config
+from kevin.cli.options import JUDGING_PANEL, DeviceOption, checkout, configuration, file, folder, judging, load_config
 from kevin.core.candidate import DialectChoice, make_kernel
 from kevin.core.errors import UsageError
 from kevin.core.limits import require_limits
@@ -19,6 +20,7 @@ if TYPE_CHECKING:
     from kevin.core.types import Kernel, Verdict
 
 _ONE, _MANY, _RUNS, _PUBLISHED = "One kernel", "Many kernels", "A run of KernelBench", "Published kernels"
+_of_runs = functools.partial(typer.Option, rich_help_panel=_RUNS)
 
 
 def judge(
@@ -54,19 +56,16 @@ def judge(
             panel=_RUNS,
         ),
     ] = None,
-    level: Annotated[
-        int | None, typer.Option(min=1, max=4, help="KernelBench's level of the run.", rich_help_panel=_RUNS)
-    ] = None,
+    level: Annotated[int | None, _of_runs(min=1, max=4, help="KernelBench's level of the run.")] = None,
     kernelbench: Annotated[
-        Path | None, folder("A checkout of KernelBench; the pinned commit is fetched otherwise.", panel=_RUNS)
+        Path | None, checkout("A checkout of KernelBench; the pinned commit is fetched otherwise.", panel=_RUNS)
     ] = None,
     like_kernelbench: Annotated[
         bool,
-        typer.Option(
+        _of_runs(
             "--like-kernelbench",
             help="Results by its protocol (five trials of the task's inputs, 1e-4, 100 timed calls, no rules), ours "
             "beside them.",
-            rich_help_panel=_RUNS,
         ),
     ] = False,
     published: Annotated[
@@ -82,10 +81,7 @@ def judge(
         ),
     ] = None,
     device: DeviceOption = None,
-    dialect: Annotated[
-        DialectChoice,
-        judging(help="auto tells them apart by file name and content."),
-    ] = "auto",
+    dialect: Annotated[DialectChoice, judging(help="auto tells them apart by file name and content.")] = "auto",
     rules: Annotated[
         str | None,
         judging(
@@ -108,19 +104,15 @@ def judge(
     ] = False,
     build_timeout: Annotated[float | None, judging(metavar="SECONDS", help="For compiling.")] = None,
     run_timeout: Annotated[
-        float | None,
-        judging(metavar="SECONDS", help="For all trials, and again for timing."),
+        float | None, judging(metavar="SECONDS", help="For all trials, and again for timing.")
     ] = None,
     store: Annotated[
         Path | None, folder("Keep verdicts here and reuse those that stand in it.", panel=JUDGING_PANEL)
     ] = None,
     config: Annotated[
         list[Path] | None,
-        file(
-            "Judge as this configuration's judge section says; the options above win over it.",
-            "--config",
-            "-c",
-            panel=JUDGING_PANEL,
+        configuration(
+            "Judge as this configuration's judge section says; the options above win over it.", panel=JUDGING_PANEL
         ),
     ] = None,
 ) -> None:
@@ -153,16 +145,19 @@ def judge(
     if runs is not None:
         if task_file or kernel or as_json or batch or level is None:
             raise UsageError("--runs DIR goes with --level N, and without --task-file, --kernel, --json and --batch")
-        from kevin.cli.judge_runs import judge_runs, source_of
+        from kevin.api.kernelbench import judge_runs
+        from kevin.core.config import KernelBenchSource
 
-        tasks = source_of(study, kernelbench)
+        tasks = study.tasks.kernelbench if study else KernelBenchSource()
+        if kernelbench is not None:
+            tasks = tasks.model_copy(update={"path": str(kernelbench)})
         raise typer.Exit(judge_runs(runs, level, out, tasks, protocol, like_kernelbench, store))
     if level is not None or kernelbench is not None or like_kernelbench:
         raise UsageError("--level, --kernelbench and --like-kernelbench go with --runs DIR")
     if batch is not None:
         if task_file or kernel or as_json or out is None:
             raise UsageError("--batch FILE goes with --out FILE, and without --task-file, --kernel and --json")
-        from kevin.cli.judge_batch import judge_batch
+        from kevin.api.batch import judge_batch
 
         raise typer.Exit(judge_batch(batch, out, protocol=protocol, dialect=dialect, store=store))
     if task_file is None or kernel is None or out is not None:
@@ -172,13 +167,12 @@ def judge(
         )
     candidate = make_kernel(read_text(kernel), str(kernel), dialect, protocol)
     verdict = _judge_one(task_file, candidate, protocol, store)
-    if as_json:
-        from kevin.cli.verdict_view import verdict_record
+    from kevin.api.batch import verdict_record
+    from kevin.cli.verdict_view import print_verdict
 
+    if as_json:
         typer.echo(strict_json(verdict_record(verdict), indent=2))
     else:
-        from kevin.cli.verdict_view import print_verdict
-
         print_verdict(verdict, candidate, title=f"{kernel} as {task_file}")
 
 

@@ -11,13 +11,13 @@ from typing import Any
 import numpy as np
 import pandas as pd
 
-from kevin.cli.judge_batch import judge_many, told_failures
+from kevin.api.batch import judge_many, told_errors
 from kevin.cli.options import report_config
 from kevin.core.config import Study
-from kevin.core.errors import DataError, HarnessError
+from kevin.core.errors import DataError, KevinError, UsageError
 from kevin.core.files import read_tasks, write_csv
 from kevin.core.protocol import PROTOCOL_VERSION
-from kevin.core.types import Kernel, Verdict
+from kevin.core.types import Kernel
 from kevin.report.published import Published, read_kernels
 
 log = logging.getLogger(__name__)
@@ -42,35 +42,29 @@ def judge_published(folder: Path, sample: int | None, *, out: Path | None, store
     kernels = read_kernels(files)
     if sample is not None and sample < len(kernels):
         kernels = random.Random(study.seed).sample(kernels, sample)
-    rows, failures = _judge(kernels, files, study, store)
+    rows, errors = _judge(kernels, files, study, store)
     if out is not None:
         write_csv(out, pd.DataFrame(rows, columns=COLUMNS))
     differ = _tell(rows)
-    return told_failures(failures) or int(differ > 0)
+    return told_errors(errors) or int(differ > 0)
 
 
 def _judge(
     kernels: list[tuple[dict[str, Any], Kernel]], files: Published, study: Study, store: Path | None
-) -> tuple[list[dict[str, Any]], list[HarnessError]]:
+) -> tuple[list[dict[str, Any]], list[KevinError]]:
     tasks = {task.id: task for task in read_tasks(files.tasks)}
     if unknown := {row["task_id"] for row, _ in kernels} - tasks.keys():
         raise DataError(f"{files.tasks}: no task {min(unknown)}, for which there are kernels")
-    verdicts: dict[int, Verdict] = {}
-    failures: list[HarnessError] = []
     pairs = [(tasks[row["task_id"]], kernel) for row, kernel in kernels]
-    for judged in judge_many(pairs, study.judge, store, pool=study.pool):
-        if judged.verdict is not None:
-            verdicts[judged.index] = judged.verdict
-        elif isinstance(judged.error, HarnessError):
-            failures.append(judged.error)
-        elif judged.error is not None:
-            raise judged.error
+    verdicts, errors = judge_many(pairs, study.judge, store, pool=study.pool)
+    for error in errors.values():
+        if isinstance(error, UsageError):
+            raise error
     rows = []
-    for index, (row, _) in enumerate(kernels):
-        if (verdict := verdicts.get(index)) is not None:
-            now = {"outcome_now": verdict.outcome.value, "reason_now": verdict.reason, "speedup_now": verdict.speedup}
-            rows.append({name: row[name] for name in COLUMNS if name in row} | now)
-    return rows, failures
+    for index, verdict in sorted(verdicts.items()):
+        now = {"outcome_now": verdict.outcome.value, "reason_now": verdict.reason, "speedup_now": verdict.speedup}
+        rows.append({name: kernels[index][0][name] for name in COLUMNS if name in kernels[index][0]} | now)
+    return rows, list(errors.values())
 
 
 def _tell(rows: list[dict[str, Any]]) -> int:

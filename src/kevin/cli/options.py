@@ -3,10 +3,14 @@
 from __future__ import annotations
 
 import functools
+from collections.abc import Callable, Iterable, Sequence
+from importlib import import_module
 from pathlib import Path
 from typing import TYPE_CHECKING, Annotated, Any, Literal
 
 import typer
+
+from kevin.core.errors import UsageError
 
 if TYPE_CHECKING:
     from kevin.core.config import Study
@@ -27,14 +31,27 @@ def folder(text: str, *names: str, panel: str | None = None) -> Any:
     return typer.Option(*names, metavar="DIR", help=text, rich_help_panel=panel)
 
 
+def checkout(text: str, *, panel: str | None = None) -> Any:
+    """``--kernelbench``; refused where there is no such folder."""
+    return typer.Option("--kernelbench", metavar="DIR", help=text, rich_help_panel=panel, callback=_existing_checkout)
+
+
+def _existing_checkout(path: Path | None) -> Path | None:
+    if path is not None and not path.is_dir():
+        raise UsageError(f"{path}: no such folder; --kernelbench names a checkout of KernelBench")
+    return path
+
+
+def configuration(text: str, *, panel: str | None = None) -> Any:
+    return file(text, "--config", "-c", panel=panel)
+
+
 judging = functools.partial(typer.Option, rich_help_panel=JUDGING_PANEL)
 """An option on how to judge."""
 
 ConfigOption = Annotated[
     list[Path] | None,
-    file(
-        "Configuration file; give it again to lay further files over it. Default: config/config.yaml.", "--config", "-c"
-    ),
+    configuration("Configuration file; give it again to lay further files over it. Default: config/config.yaml."),
 ]
 DeviceOption = Annotated[
     Literal["cpu", "cuda"] | None,
@@ -88,8 +105,42 @@ def school_config(paths: list[Path] | None) -> Study:
     return study
 
 
+def given_to(
+    target: str, configured: Callable[[list[Path] | None], Study] | None = None
+) -> Callable[[Callable[..., None]], Callable[..., None]]:
+    """A command that is a declaration alone: what it is given goes under the same names to one function of a room.
+
+    Args:
+        target: the function, ``module:name``; imported when the command runs, for it may be heavy.
+        configured: reads the study from ``config``, which the function gets in its place.
+    """
+
+    def declared(command: Callable[..., None]) -> Callable[..., None]:
+        @functools.wraps(command)
+        def run(config: list[Path] | None = None, **options: Any) -> None:
+            study = {"study": configured(config)} if configured is not None else {}
+            module, _, name = target.partition(":")
+            given = {option: value for option, value in options.items() if value is not None}
+            getattr(import_module(module), name)(**study, **given)
+
+        run.__dict__["target"] = target
+        return run
+
+    return declared
+
+
 def study_provenance(study: Study, **extra: Any) -> dict[str, Any]:
     """Provenance of a file that this study makes."""
     from kevin.core.provenance import provenance
 
     return provenance(config_digest=study.digest, scale=study.scale, seed=study.seed, **extra)
+
+
+def print_lines(lines: Iterable[object]) -> None:
+    for line in lines:
+        typer.echo(str(line))
+
+
+def print_columns(rows: Sequence[Sequence[str]]) -> None:
+    widths = [max(map(len, column)) for column in zip(*rows, strict=True)]
+    print_lines("  ".join(map(str.ljust, row, widths)).rstrip() for row in rows)

@@ -25,6 +25,7 @@ from kevin.cli.options import (
     device_config,
     file,
     folder,
+    given_to,
     load_config,
     report_config,
     school_config,
@@ -170,6 +171,7 @@ def ceiling(
     run_ceiling(study, split, tasks, out, ceiling_kernels, limit=study.ceiling_kernels, store=store)
 
 
+@given_to("kevin.report.scores:score_rollouts", load_config)
 def score(
     turns: TurnsOption,
     tasks: TasksOption,
@@ -179,12 +181,9 @@ def score(
     config: ConfigOption = None,
 ) -> None:
     """Turn the verdicts of a rollout into scores and returns."""
-    study = load_config(config)
-    from kevin.report.scores import score_rollouts
-
-    score_rollouts(turns, tasks, out, study=study, policy=policy, split=split)
 
 
+@given_to("kevin.report.published:publish", load_config)
 def publish(
     out: Annotated[Path, folder("The folder to publish; written in one piece.")],
     scores: ScoresOption,
@@ -203,22 +202,6 @@ def publish(
     """Write answers, kernels, tasks and all else of which `kevin tables` makes the tables again, and others can judge
     the kernels again (`kevin judge --published`); with trained models and a model card. It uploads nothing.
     """
-    study = load_config(config)
-    from kevin.report.published import publish as write
-
-    write(
-        out,
-        study=study,
-        scores=scores or [],
-        turns=turns or [],
-        search=search or [],
-        tasks=tasks,
-        baselines=baselines,
-        store=store,
-        summaries=summaries or [],
-        tables=tables or [],
-        models=models or [],
-    )
 
 
 def replicates(
@@ -245,6 +228,7 @@ def tables(
     log.info("%s: %s", out_dir, ", ".join(path.name for path in made))
 
 
+@given_to("kevin.report.catalogue:make_table", report_config)
 def table(
     name: Annotated[str, typer.Argument(metavar="NAME", help="primary, claims, table1, turns, field, audit, ...")],
     out: OutOption,
@@ -259,24 +243,9 @@ def table(
     config: ConfigOption = None,
 ) -> None:
     """Write one table as CSV, and beside it as Markdown (.md) and LaTeX (.tex). It says which files it needs."""
-    study = report_config(config)
-    from kevin.report.catalogue import make_table
-
-    make_table(
-        name,
-        out,
-        study=study,
-        scores=scores,
-        turns=turns,
-        search=search,
-        runs=runs,
-        kernels=kernels,
-        tasks=tasks,
-        baselines=baselines,
-        summaries=summaries,
-    )
 
 
+@given_to("kevin.report.catalogue:make_figure", report_config)
 def figure(
     name: Annotated[str, typer.Argument(metavar="NAME", help="serial_scaling, fast_p, training, search, ...")],
     out_dir: Annotated[Path, folder("Gets NAME.png, .pdf and .csv.")],
@@ -291,24 +260,9 @@ def figure(
     config: ConfigOption = None,
 ) -> None:
     """Draw one figure, with a CSV of exactly what is plotted. It says which files it needs."""
-    study = report_config(config)
-    from kevin.report.catalogue import make_figure
-
-    make_figure(
-        name,
-        out_dir,
-        study=study,
-        scores=scores,
-        turns=turns,
-        runs=runs,
-        tasks=tasks,
-        baselines=baselines,
-        store=store,
-        table=table,
-        summaries=summaries,
-    )
 
 
+@given_to("kevin.report.html:make_report", load_config)
 def report(
     tasks: TasksOption,
     out: OutOption,
@@ -321,20 +275,6 @@ def report(
     config: ConfigOption = None,
 ) -> None:
     """Put everything on one self-contained page."""
-    study = load_config(config)
-    from kevin.report.html import make_report
-
-    make_report(
-        out,
-        study=study,
-        tables=tables or [],
-        figures=figures or [],
-        scores=scores or [],
-        turns=turns or [],
-        tasks=tasks,
-        baselines=baselines,
-        summaries=summaries or [],
-    )
 
 
 def summary(

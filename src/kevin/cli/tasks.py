@@ -9,7 +9,16 @@ from typing import TYPE_CHECKING, Annotated, Literal
 
 import typer
 
-from kevin.cli.options import DEFAULT_CONFIG, ConfigOption, OutOption, file, folder, load_config, study_provenance
+from kevin.cli.options import (
+    DEFAULT_CONFIG,
+    ConfigOption,
+    OutOption,
+    checkout,
+    file,
+    load_config,
+    print_columns,
+    study_provenance,
+)
 from kevin.core.errors import UsageError
 
 if TYPE_CHECKING:
@@ -58,10 +67,7 @@ def list_tasks(
         (task.id, splits[task.id], str(task.level), ", ".join(op.name for op in task.ops), ", ".join(task.flaws))
         for task in read_tasks(tasks, split)
     ]
-    header = ("task", "split", "level", "operators", "flaws")
-    widths = [max(len(row[i]) for row in (header, *rows)) for i in range(len(header))]
-    for row in (header, *rows):
-        typer.echo("  ".join(f"{cell:<{width}}" for cell, width in zip(row, widths, strict=True)).rstrip())
+    print_columns([("task", "split", "level", "operators", "flaws"), *rows])
 
 
 @app.command()
@@ -111,7 +117,9 @@ def _find(name: str, file: Path, size: Literal["cpu", "gpu"]) -> Task:
 
 @app.command("coverage")
 def show_coverage(
-    kernelbench: Annotated[Path | None, folder("A checkout of KernelBench: its modules' shapes are compared.")] = None,
+    kernelbench: Annotated[
+        Path | None, checkout("A checkout of KernelBench: its modules' shapes are compared.")
+    ] = None,
 ) -> None:
     """Say how much of KernelBench's levels 1 and 2 the operators' inventory holds."""
     from kevin.tasks.kernelbench_ops import coverage

@@ -9,7 +9,7 @@ from typing import TYPE_CHECKING, Annotated
 
 import typer
 
-from kevin.cli.extras import require_study
+from kevin.cli.extras import step
 from kevin.cli.options import (
     ConfigOption,
     OutOption,
@@ -18,6 +18,7 @@ from kevin.cli.options import (
     device_config,
     file,
     folder,
+    given_to,
     load_config,
     school_config,
 )
@@ -52,14 +53,12 @@ def train(
     leave_together()
 
 
+@given_to("kevin.train.checkpoint:export_policy")
 def export_policy(
-    run: Annotated[Path, folder("Folder of a training run.", "--run-dir")],
+    run_folder: Annotated[Path, folder("Folder of a training run.", "--run-dir")],
     out: Annotated[Path, folder("Gets model and tokenizer.")],
 ) -> None:
     """Copy the model of a run's last checkpoint: an ordinary policy for `kevin rollout`, vLLM or anything else."""
-    from kevin.train.checkpoint import export_policy as export
-
-    export(run, out)
 
 
 def plan(
@@ -136,15 +135,13 @@ def random_model(
     typer.echo(f"{out}: {count:,} parameters")
 
 
+@given_to("kevin.train.checkpoint:merge_adapter")
 def merge_adapter(
     base: Annotated[Path, folder("Folder of the model that it was trained on.")],
     adapter: Annotated[Path, folder("Folder of the adapter, as peft saves it.")],
     out: Annotated[Path, folder("Gets model and tokenizer.")],
 ) -> None:
     """Merge an adapter into its base: an ordinary policy for `kevin rollout`, vLLM or anything else."""
-    from kevin.train.checkpoint import merge_adapter as merge
-
-    merge(base, adapter, out)
 
 
 def forecast(config: ConfigOption = None) -> None:
@@ -198,16 +195,13 @@ audits = typer.Typer(
 )
 
 
-@audits.callback()
-def needs_the_study() -> None:
-    require_study()
-
-
 @audits.command("kernels")
+@step
+@given_to("kevin.train.audit_turns:audit_run", device_config)
 def audit_kernels(
     run: Annotated[str, typer.Option(metavar="NAME", help="A key of `runs`.")],
     folder: Annotated[Path, folder("Its folder.", "--run-dir")],
-    tasks: TasksOption,
+    tasks_path: TasksOption,
     store: StoreOption,
     out: OutOption,
     config: ConfigOption = None,
@@ -216,10 +210,6 @@ def audit_kernels(
 
     What this judge refused or found wrong is checked and timed as KernelBench does; a killed run goes on where it was.
     """
-    study = device_config(config)
-    from kevin.train.audit_turns import audit_run
-
-    audit_run(study, run, folder, tasks, store.resolve(), out)
 
 
 COMMANDS: dict[str, Callable[..., None]] = {

@@ -1,18 +1,14 @@
-"""A verdict for people, and as one JSON record."""
+"""A verdict for people."""
 
 from __future__ import annotations
-
-import random
-import statistics
-from collections.abc import Sequence
-from typing import Any
 
 from rich.console import Console
 from rich.panel import Panel
 from rich.table import Table
 from rich.text import Text
 
-from kevin.core.types import Kernel, Outcome, Round, Timing, Verdict
+from kevin.api.batch import speedup_interval
+from kevin.core.types import Kernel, Outcome, Timing, Verdict
 
 _MEANING = {
     Outcome.PARSE_ERROR: "no kernel was found",
@@ -25,26 +21,6 @@ _MEANING = {
     Outcome.CORRECT: "its results match the reference",
 }
 _MAX_MESSAGE_LINES = 40
-
-
-def speedup_interval(rounds: Sequence[Round], *, num_bootstrap: int = 2000) -> tuple[float, float] | None:
-    """95 % percentile-bootstrap interval of the median paired ratio; None with fewer than three rounds.
-
-    It covers how the rounds of one run scatter, not what other runs would find: a machine that is busy throughout a run
-    shifts all its rounds alike.
-    """
-    if len(rounds) < 3:
-        return None
-    ratios = [r.reference_us / r.kernel_us for r in rounds]
-    draw = random.Random(0)
-    medians = sorted(statistics.median(draw.choices(ratios, k=len(ratios))) for _ in range(num_bootstrap))
-    return medians[int(0.025 * num_bootstrap)], medians[int(0.975 * num_bootstrap) - 1]
-
-
-def verdict_record(verdict: Verdict) -> dict[str, Any]:
-    """All fields of the verdict, with what follows from them: ``speedup`` and ``speedup_interval``."""
-    interval = speedup_interval(verdict.rounds) if verdict.speedup is not None else None
-    return {**verdict.model_dump(mode="json"), "speedup": verdict.speedup, "speedup_interval": interval}
 
 
 def print_verdict(verdict: Verdict, kernel: Kernel, *, title: str, console: Console | None = None) -> None:

@@ -44,7 +44,8 @@ def write(
     study = study.model_copy(update={"rollout": rollout, "judge": judge})
     out = out or Path(f"{module.stem}_kernel")
     written = write_kernel(study, policy, module, out)
-    from kevin.cli.verdict_view import print_verdict, verdict_record
+    from kevin.api.batch import verdict_record
+    from kevin.cli.verdict_view import print_verdict
     from kevin.core.files import write_text
     from kevin.core.texts import strict_json
 

@@ -13,6 +13,7 @@ model that the former started from. Claims and the primary table are read off it
 from __future__ import annotations
 
 from collections.abc import Sequence
+from functools import cached_property
 from pathlib import Path
 from typing import NamedTuple
 
@@ -23,43 +24,47 @@ from kevin.core.config import Study
 from kevin.core.errors import DataError
 from kevin.core.files import read_columns, read_metadata
 from kevin.report import metrics
-from kevin.report.metrics import Shape
-from kevin.report.recipes import Recipe, by_seed, recipes
+from kevin.report.metrics import Estimate, Shape, by_seed, mean_estimate
+from kevin.report.recipes import Recipe, recipes
 from kevin.report.scores import read_answers
 
 _COLUMNS = ["policy", "strategy", "task_id", "trajectory", "turn", "outcome", "speedup"]
+NO_SEARCH = pd.DataFrame(columns=_COLUMNS)
 
 
 class Budget(NamedTuple):
-    """One way to spend the kernels of a task, and what it found: tasks x seeds, the mean over all ways to draw so many
-    trajectories."""
+    """One way to spend the kernels of a task, and what it found."""
 
     shape: Shape
-    correct: pd.DataFrame
-    """The chance that one of the trajectories holds a correct kernel."""
-    speedup: pd.DataFrame
-    """Of the fastest correct kernel, 0 without one."""
-    log_speedup: pd.DataFrame
-    """The same as a logarithm, with eager as the floor: whoever has no faster kernel runs eager, 0."""
-    fast_1: pd.DataFrame
-    """The chance that one of them holds a correct kernel at least as fast as eager."""
+    values: pd.DataFrame
+    """Tasks x (measure, seed), each the mean over all ways to draw so many trajectories. ``correct``, ``fast_1``: the
+    chance that one of them holds a correct kernel, and one at least as fast as eager; ``speedup``: of the fastest
+    correct kernel, 0 without one; ``log_speedup``: its logarithm, with eager as the floor: whoever has no faster kernel
+    runs eager, 0."""
 
 
-def extent(seeds: Sequence[pd.DataFrame]) -> tuple[int, int]:
+def spend(seeds: Sequence[pd.DataFrame], shape: Shape) -> Budget:
+    """Of the scores of each seed, which may hold more of both."""
+    every = [metrics.with_fast(metrics.trajectory_best(own, shape.turns), [1.0]) for own in seeds]
+    every = [own.assign(log_speedup=np.log(own["speedup"].clip(lower=1.0))) for own in every]
+    found = {
+        name: by_seed(metrics.best_of(own, name, shape.trajectories) for own in every)
+        for name in ("correct", "speedup", "log_speedup", "fast_1")
+    }
+    return Budget(shape, pd.concat(found, axis=1))
+
+
+def extent(seeds: Sequence[pd.DataFrame]) -> Shape:
     """Trajectories that every task has, and turns that each seed has played."""
-    budget = min((metrics.smallest_group(metrics.trajectory_best(own, num_turns=1)) for own in seeds), default=0)
-    return budget, min(int(metrics.usable(own)["turn"].max()) for own in seeds) if budget else 0
-
-
-def budget_splits(seeds: Sequence[pd.DataFrame]) -> list[Shape]:
-    """Of equal numbers of kernels: as many as every task has trajectories, on turns or not."""
-    budget, longest = extent(seeds)
-    return [Shape(budget // turns, turns) for turns in range(1, longest + 1) if budget % turns == 0]
+    most = min((metrics.smallest_group(metrics.trajectory_best(own, num_turns=1)) for own in seeds), default=0)
+    return Shape(most, min(int(metrics.usable(own)["turn"].max()) for own in seeds) if most else 0)
 
 
 def budgets_of_rollouts(seeds: Sequence[pd.DataFrame]) -> list[Budget]:
-    """Of a policy, the scores of its seeds: its ways to spend the same kernels, fewest turns first."""
-    return [_played(seeds, shape) for shape in budget_splits(seeds)]
+    """Of a policy, the scores of its seeds: the ways to spend as many kernels as every task has trajectories, fewest
+    turns first."""
+    most, longest = extent(seeds)
+    return [spend(seeds, Shape(most // turns, turns)) for turns in range(1, longest + 1) if most % turns == 0]
 
 
 def every_budget(rollouts: Sequence[Sequence[pd.DataFrame]]) -> dict[Shape, Budget]:
@@ -76,8 +81,7 @@ def every_budget(rollouts: Sequence[Sequence[pd.DataFrame]]) -> dict[Shape, Budg
             ((most, seeds) for (most, longest), seeds in zip(extents, rollouts, strict=True) if longest >= turns),
             key=lambda rollout: rollout[0],
         )
-        shapes = [Shape(k, turns) for k in doublings(most)]
-        found |= {shape: _played(seeds, shape) for shape in shapes}
+        found |= {shape: spend(seeds, shape) for shape in (Shape(k, turns) for k in doublings(most))}
     return found
 
 
@@ -93,19 +97,19 @@ def read_plain_search(paths: Sequence[Path], study: Study) -> pd.DataFrame:
     (`kevin.report.scores.write_answers`), with any number of policies and strategies. Raises DataError for a file that
     is no rollout of a strategy.
     """
-    frames, plain = [], plain_strategies(study)
+    frames = []
     for path in paths:
         if path.suffix == ".csv":
-            parts = [own.assign(strategy=name) for name, own in read_answers(path, study.reward) if name in plain]
-            frames += [own[_COLUMNS] for own in parts]
+            frames += [own.assign(strategy=strategy) for strategy, own in read_answers(path, study.reward)]
             continue
         meta = read_metadata(path, "turns")
-        policy, strategy = meta.get("policy"), meta.get("strategy")
-        if not (policy and strategy):
+        if not (meta.get("policy") and meta.get("strategy")):
             raise DataError(f"{path}: not a rollout of a strategy; make it again with: snakemake {path}")
-        if strategy in plain:
-            frames.append(read_columns(path, "turns", _COLUMNS[2:]).assign(policy=policy, strategy=strategy))
-    return pd.concat(frames, ignore_index=True)[_COLUMNS] if frames else pd.DataFrame(columns=_COLUMNS)
+        own = read_columns(path, "turns", _COLUMNS[2:])
+        frames.append(own.assign(policy=meta["policy"], strategy=meta["strategy"]))
+    plain = plain_strategies(study)
+    frames = [own[_COLUMNS] for own in frames if own["strategy"].isin(plain).all()]
+    return pd.concat(frames, ignore_index=True) if frames else NO_SEARCH
 
 
 def plain_strategies(study: Study) -> list[str]:
@@ -117,29 +121,11 @@ def budgets_of_search(recipe: Recipe, search: pd.DataFrame) -> list[Budget]:
     """The same of rollouts of ``search``, where all seeds of the policy have them at one number of kernels."""
     found: list[Budget] = []
     for _, rollouts in search.groupby("strategy", sort=False):
-        own = {policy: metrics.trajectory_best(turns) for policy, turns in rollouts.groupby("policy")}
-        if all(policy in own for policy in recipe.seeds):
-            seeds = [own[policy] for policy in recipe.seeds]
-            if trajectories := min(metrics.smallest_group(seed) for seed in seeds):
-                found.append(_spent(seeds, Shape(trajectories, int(rollouts["turn"].max()))))
+        seeds = [rollouts[rollouts["policy"] == policy] for policy in recipe.seeds]
+        most = min(metrics.smallest_group(metrics.trajectory_best(own)) for own in seeds)
+        if most:
+            found.append(spend(seeds, Shape(most, int(rollouts["turn"].max()))))
     return sorted(found, key=lambda budget: budget.shape.turns)
-
-
-def _played(seeds: Sequence[pd.DataFrame], shape: Shape) -> Budget:
-    """Of each seed's scores, which may hold more turns."""
-    return _spent([metrics.trajectory_best(own, shape.turns) for own in seeds], shape)
-
-
-def _spent(seeds: Sequence[pd.DataFrame], shape: Shape) -> Budget:
-    """Of each seed's `metrics.trajectory_best`."""
-    measured = [
-        own.assign(log_speedup=np.log(own["speedup"].clip(lower=1.0)), fast_1=metrics.fast(own, 1.0)) for own in seeds
-    ]
-    found = {
-        column: by_seed([metrics.best_of_k_by_task(own, column, shape.trajectories) for own in measured])
-        for column in ("correct", "speedup", "log_speedup", "fast_1")
-    }
-    return Budget(shape, **found)
 
 
 # --- by the parts that policies play ------------------------------------------------------------------------------
@@ -152,30 +138,36 @@ class NotMeasured(Exception):
 
 
 class Evidence:
-    """The scores of a study's policies, by the parts that they play."""
+    """The scores of a study's policies, by the parts that they play, and what they found with every budget."""
 
-    def __init__(self, scores: pd.DataFrame, study: Study, search: pd.DataFrame | None = None) -> None:
+    def __init__(self, scores: pd.DataFrame, study: Study, search: pd.DataFrame = NO_SEARCH) -> None:
         judged = metrics.usable(scores)
-        self.study, self._search = study, search
+        self.study, self.search = study, search
         self.recipes = recipes(judged["policy"].unique(), study)
-        self._budgets: dict[Recipe, dict[Shape, Budget]] = {}
         self._scores: dict[str, pd.DataFrame] = {str(p): own for p, own in judged.groupby("policy", sort=False)}
 
     def recipe(self, part: str) -> Recipe:
         """Raises NotMeasured where no compared policy plays this part."""
         if part == BASE:
-            return self._base()
-        found = [r for r in self.recipes if self._part(r.policy) == part]
-        if not found:
-            raise NotMeasured(f"no policy made by {part} is evaluated")
-        return found[0]
+            init = self.study.for_run(str(self.study.made_by(self.recipe(MULTI).policy))).train.init
+            return self._first(
+                [r for r in self.recipes if init in r.seeds],
+                f"{init}, which the training started from, is not evaluated",
+            )
+        return self._first(
+            [r for r in self.recipes if self._part(r.policy) == part], f"no policy made by {part} is evaluated"
+        )
 
-    def _base(self) -> Recipe:
-        run = self.study.made_by(self.recipe(MULTI).policy)
-        init = self.study.for_run(str(run)).train.init
-        found = [r for r in self.recipes if init in r.seeds]
+    def named(self, policy: str | None, part: str) -> Recipe:
+        """The recipe that ``report.primary`` names, or that plays a part where it names none; raises NotMeasured."""
+        if policy is None:
+            return self.recipe(part)
+        found = [r for r in self.recipes if r.policy == policy]
+        return self._first(found, f"{policy}, which report.primary names, is not evaluated")
+
+    def _first(self, found: Sequence[Recipe], lacking: str) -> Recipe:
         if not found:
-            raise NotMeasured(f"{init}, which the training started from, is not evaluated")
+            raise NotMeasured(lacking)
         return found[0]
 
     def _part(self, policy: str) -> str | None:
@@ -190,48 +182,45 @@ class Evidence:
     def scores(self, recipe: Recipe) -> list[pd.DataFrame]:
         return [self._scores[policy] for policy in recipe.seeds]
 
-    def rollouts(self, recipe: Recipe) -> list[list[pd.DataFrame]]:
-        """Scores of its seeds: of the study's own rollouts, then of those of ``search`` that all seeds have on all of
-        its tasks."""
-        own = self.scores(recipe)
-        found, tasks = [own], set().union(*(seed["task_id"] for seed in own))
-        search = self._search if self._search is not None else own[0].iloc[:0].assign(strategy=None)
-        for _, rollouts in search.groupby("strategy", sort=False):
-            seeds = [metrics.usable(rollouts[rollouts["policy"] == policy]) for policy in recipe.seeds]
-            if all(tasks <= set(seed["task_id"]) for seed in seeds):
-                found.append(seeds)
-        return found
-
-    def kernels(self, recipe: Recipe) -> pd.DataFrame:
-        """All that was judged of a policy's seeds, ``search`` included: columns task_id, outcome, speedup."""
-        found = self.scores(recipe)
-        if self._search is not None:
-            found.append(self._search[self._search["policy"].isin(recipe.seeds)])
-        return pd.concat([own[["task_id", "outcome", "speedup"]] for own in found])
-
-    def ways_of_search(self, sides: Sequence[Recipe]) -> list[str]:
-        """How ``search`` spent the kernels of any of these, as ``128 × 1``."""
-        if self._search is None:
-            return []
-        found = [budget.shape for side in sides for budget in budgets_of_search(side, self._search)]
-        return list(dict.fromkeys(map(str, sorted(found, key=lambda shape: -shape.turns))))
+    def shape(self, *sides: Recipe) -> Shape:
+        """What the rollouts of all seeds of all these have."""
+        return metrics.common_shape([own for side in sides for own in self.scores(side)])
 
     def values(self, recipe: Recipe, metric: str, shape: Shape) -> pd.DataFrame:
-        """Tasks x seeds of a column of `metrics.task_values_at`."""
-        return by_seed([metrics.task_values_at(own, shape, (1.0,))[metric] for own in self.scores(recipe)])
+        """Tasks x seeds of a column of `metrics.values_at`."""
+        return by_seed(metrics.values_at(own, shape)[metric] for own in self.scores(recipe))
 
-    def every_budget(self, recipe: Recipe) -> dict[Shape, Budget]:
-        """All splits into trajectories x turns that it has played, further rollouts of ``search`` among them."""
-        if recipe not in self._budgets:
-            self._budgets[recipe] = every_budget(self.rollouts(recipe))
-        return self._budgets[recipe]
+    @cached_property
+    def budgets(self) -> dict[Recipe, dict[Shape, Budget]]:
+        """All splits into trajectories x turns that each has played, further rollouts of ``search`` among them where
+        all seeds have these on all of its tasks."""
+        found = {}
+        for recipe in self.recipes:
+            rollouts = [self.scores(recipe)]
+            tasks = set().union(*(own["task_id"] for own in rollouts[0]))
+            for _, own in self.search.groupby("strategy", sort=False):
+                seeds = [metrics.usable(own[own["policy"] == policy]) for policy in recipe.seeds]
+                if all(tasks <= set(seed["task_id"]) for seed in seeds):
+                    rollouts.append(seeds)
+            found[recipe] = every_budget(rollouts)
+        return found
 
-    def budgets(self, sides: Sequence[Recipe]) -> list[tuple[Budget, Budget]]:
+    @cached_property
+    def tasks(self) -> pd.Index:
+        """Those that all recipes have answered."""
+        return shared_tasks([budget.values for own in self.budgets.values() for budget in own.values()])
+
+    def mean(self, side: Recipe, shape: Shape, measure: str, tasks: pd.Index | None = None) -> Estimate:
+        """Over tasks and seeds, those of each recipe drawn apart; of all shared tasks, or of these."""
+        values = self.budgets[side][shape].values[measure].loc[self.tasks if tasks is None else tasks]
+        return mean_estimate(values, self.study, self.recipes.index(side))
+
+    def both_ways(self, sides: Sequence[Recipe]) -> list[tuple[Budget, Budget]]:
         """Of each policy first answers, and the split with most turns, at the most kernels that all have spent so.
 
         Raises NotMeasured where there is one way only.
         """
-        found = [self.every_budget(side) for side in sides]
+        found = [self.budgets[side] for side in sides]
         shared = set[Shape].intersection(*(set(own) for own in found))
         ways = [shape for shape in shared if shape.turns > 1 and shape.as_first_answers in shared]
         if not ways:
@@ -239,14 +228,9 @@ class Evidence:
         most = max(ways, key=lambda shape: (shape.num_kernels, shape.turns))
         return [(own[most.as_first_answers], own[most]) for own in found]
 
-    def shape(self, *sides: Recipe) -> Shape:
-        """What the rollouts of all seeds of all these have."""
-        return metrics.common_shape([own for side in sides for own in self.scores(side)])
-
 
 def shared_tasks(values: Sequence[pd.DataFrame]) -> pd.Index:
-    """That all of these have, each tasks x seeds."""
-    shared = values[0].index
-    for own in values[1:]:
-        shared = shared.intersection(own.index)
-    return shared.sort_values()
+    """That all of these have, each by task."""
+    shared: set[str] = set.intersection(*(set(own.index) for own in values)) if values else set()
+    tasks: pd.Index = pd.Index(sorted(shared))
+    return tasks

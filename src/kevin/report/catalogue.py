@@ -6,7 +6,7 @@ The commands `kevin table` and `kevin figure`, the rules and the page read it. W
 
 from __future__ import annotations
 
-from collections.abc import Callable, Sequence
+from collections.abc import Callable, Mapping, Sequence
 from importlib import import_module
 from pathlib import Path
 from typing import Any, NamedTuple
@@ -42,71 +42,63 @@ from kevin.report.turns import mended_table, turns_table
 from kevin.report.viewer import files_by_policy
 
 
-class Files(NamedTuple):
-    """Of which tables and figures are made; each needs some of these."""
+class Given:
+    """The files that a table or figure is made of, by their names, each read when it is asked for.
 
-    scores: Sequence[Path] = ()
-    """Of `kevin.report.scores.score_rollouts`, or ``answers.csv`` of `kevin publish`; any policies and splits."""
-    turns: Sequence[Path] = ()
-    """``<policy>-<split>/turns.parquet``."""
-    search: Sequence[Path] = ()
-    """Rollouts of strategies, or ``answers.csv``."""
-    runs: Sequence[Path] = ()
-    """Folders of trainings."""
-    kernels: Sequence[Path] = ()
-    """What `kevin audit kernels` wrote."""
-    summaries: Sequence[Path] = ()
-    """``summary.json`` of the trainings behind all of these, see `kevin.report.captions`."""
-    tasks: Path | None = None
-    baselines: Path | None = None
-    store: Path | None = None
-    """Verdicts."""
-    table: Path | None = None
-    """A written table of the figure's own name."""
+    ``scores``: of `kevin.report.scores.score_rollouts`, or ``answers.csv`` of `kevin publish`; any policies and splits.
+    ``turns``: ``<policy>-<split>/turns.parquet``. ``search``: rollouts of strategies, or ``answers.csv``. ``runs``:
+    folders of trainings. ``kernels``: of `kevin audit kernels`. ``summaries``: ``summary.json`` of the trainings behind
+    all of these, see `kevin.report.captions`. Of each one file: ``tasks``; ``baselines``; ``store``, the folder of
+    verdicts; ``table``, a written one of the figure's own name.
+    """
 
-
-class Read:
-    """These files, each read when it is asked for."""
-
-    def __init__(self, files: Files, study: Study) -> None:
+    def __init__(self, files: Mapping[str, Any], study: Study) -> None:
         self.files, self.study = files, study
-        self.runs, self.store = files.runs, files.store
+        self.runs: Sequence[Path] = files.get("runs", ())
+        self.store: Path | None = files.get("store")
 
     @property
     def scores(self) -> pd.DataFrame:
-        return read_scores(self.files.scores, self.study)
+        return read_scores(self.files["scores"], self.study)
 
     @property
     def turns(self) -> dict[str, list[Path]]:
-        return files_by_policy(self.files.turns, self.study)
+        return files_by_policy(self.files["turns"], self.study)
 
     @property
     def search(self) -> pd.DataFrame:
         """Of strategies that change the number of turns alone."""
-        return read_plain_search(self.files.search, self.study)
+        return read_plain_search(self.files.get("search", ()), self.study)
 
     @property
     def rollouts(self) -> list[SearchRollout]:
         """Of all strategies."""
-        return read_search(self.files.search, self.files.tasks or Path(), self.study)
+        return read_search(self.files["search"], self.files["tasks"], self.study)
 
     @property
     def baselines(self) -> pd.DataFrame:
-        return read_baselines(self.files.baselines)
+        return read_baselines(self.files.get("baselines"))
 
     @property
     def tasks(self) -> list[Task]:
-        return read_tasks(self.files.tasks) if self.files.tasks else []
+        return read_tasks(self.files["tasks"]) if "tasks" in self.files else []
 
     @property
     def table(self) -> pd.DataFrame:
-        return read_table(self.files.table or Path()).drop(columns=NOTE, errors="ignore")
+        return read_table(self.files["table"]).drop(columns=NOTE, errors="ignore")
+
+    @property
+    def note(self) -> str | None:
+        """What must be said of the study as a whole; of a written table what is said there."""
+        if "table" in self.files and NOTE in (said := read_table(self.files["table"])) and len(said):
+            return str(said[NOTE].iloc[0])
+        return read_note(self.files.get("summaries", ()), self.study, self.files.get("scores", ()))
 
 
 class Table(NamedTuple):
     reads: str
-    """Names of `Files`; after a question mark those without which it can be made."""
-    make: Callable[[Read], pd.DataFrame]
+    """Names of files, see `Given`; after a question mark those without which it can be made."""
+    make: Callable[[Given], pd.DataFrame]
     show: Callable[[pd.DataFrame, Study], Shown]
 
 
@@ -121,12 +113,12 @@ SPLITS = ("level1", "level2", "level3", "level4", "unseen")
 
 
 def _split(split: str) -> Table:
-    def make(read: Read) -> pd.DataFrame:
-        scores = read.scores
+    def make(given: Given) -> pd.DataFrame:
+        scores = given.scores
         own = scores[scores["split"] == split]
         if own.empty:
             raise DataError(f"table {split}: none of the score files holds the split {split}")
-        return policies_table(own, read.baselines, read.study, paper.level(split))
+        return policies_table(own, given.baselines, given.study, paper.level(split))
 
     return Table("scores ?baselines", make, show.policies)
 
@@ -134,49 +126,49 @@ def _split(split: str) -> Table:
 def _of_scores(
     make: Callable[[pd.DataFrame, Study], pd.DataFrame], show: Callable[[pd.DataFrame, Study], Shown]
 ) -> Table:
-    return Table("scores", lambda read: make(read.scores, read.study), show)
+    return Table("scores", lambda given: make(given.scores, given.study), show)
 
 
-def _primary(read: Read) -> pd.DataFrame:
-    return primary_table(read.scores, compile_speedups(read.baselines), read.study, read.search)
+def _primary(given: Given) -> pd.DataFrame:
+    return primary_table(given.scores, compile_speedups(given.baselines), given.study, given.search)
 
 
-def _claims(read: Read) -> pd.DataFrame:
-    return claims_table(read.scores, read.study, hardware(read.files.scores, read.study), read.search)
+def _claims(given: Given) -> pd.DataFrame:
+    return claims_table(given.scores, given.study, hardware(given.files["scores"], given.study), given.search)
 
 
-def _table1(read: Read) -> pd.DataFrame:
-    return policies_table(read.scores, read.baselines, read.study, paper.table1())
+def _table1(given: Given) -> pd.DataFrame:
+    return policies_table(given.scores, given.baselines, given.study, paper.table1())
 
 
-def _field(read: Read) -> pd.DataFrame:
-    rollouts = read_rollouts(read.files.turns, read.files.tasks or Path(), read.study)
-    return field_table(rollouts, read_summaries(read.files.summaries), read.study)
+def _field(given: Given) -> pd.DataFrame:
+    rollouts = read_rollouts(given.files["turns"], given.files["tasks"], given.study)
+    return field_table(rollouts, read_summaries(given.files.get("summaries", ())), given.study)
 
 
-def _audit(read: Read) -> pd.DataFrame:
-    turns = pd.concat([read_parquet(path, AUDIT_KIND)[0] for path in read.files.kernels], ignore_index=True)
+def _audit(given: Given) -> pd.DataFrame:
+    turns = pd.concat([read_parquet(path, AUDIT_KIND)[0] for path in given.files["kernels"]], ignore_index=True)
     if turns.empty:
         raise DataError("no judged turn of a training was given: is there a run under `runs`?")
-    return audit_table(turns, read.study)
+    return audit_table(turns, given.study)
 
 
 TABLES = {
     "primary": Table("scores ?baselines ?search", _primary, show.primary),
     "claims": Table("scores ?search", _claims, show.claims),
     "table1": Table("scores ?baselines", _table1, show.table1),
-    "table2": Table("scores ?search", lambda read: table2(read.scores, read.study, read.search), show.table2),
+    "table2": Table("scores ?search", lambda given: table2(given.scores, given.study, given.search), show.table2),
     **{split: _split(split) for split in SPLITS},
     "differences": _of_scores(differences_table, show.differences),
     "serial_parallel": _of_scores(serial_parallel_table, show.budget),
     "turns": _of_scores(turns_table, show.turns),
     "mended": _of_scores(mended_table, show.mended),
     "pass_at_k": _of_scores(pass_at_k_table, show.pass_at_k),
-    "tasks": Table("scores ?baselines", lambda read: tasks_table(read.scores, read.baselines, read.study), show.tasks),
+    "tasks": Table("scores ?baselines", lambda g: tasks_table(g.scores, g.baselines, g.study), show.tasks),
     "rl_gain": _of_scores(rl_gain_table, show.rl_gain),
-    "step_time": Table("runs", lambda read: step_time_table(read.runs), show.step_time),
-    "search": Table("search tasks", lambda read: search_table(read.rollouts, read.study), show.search),
-    "search_turns": Table("search tasks", lambda read: search_turns_table(read.rollouts, read.study), show.turns),
+    "step_time": Table("runs", lambda given: step_time_table(given.runs), show.step_time),
+    "search": Table("search tasks", lambda given: search_table(given.rollouts, given.study), show.search),
+    "search_turns": Table("search tasks", lambda g: search_turns_table(g.rollouts, g.study), show.turns),
     "field": Table("turns tasks", _field, show.field),
     "audit": Table("kernels", _audit, show.audit),
 }
@@ -209,19 +201,19 @@ REPLACED = {
 
 
 def reads(entry: Table | Figure) -> list[str]:
-    """Names of the `Files` that it is made of."""
+    """Names of the files that it is made of."""
     return entry.reads.replace("?", "").split()
 
 
 def make_table(name: str, out: Path, *, study: Study, **files: Any) -> Path:
     """Write one of `TABLES` as CSV, and beside it as Markdown and LaTeX. Returns ``out``, the CSV.
 
-    Raises UsageError for a name that is not known, or a file of `Files` that the table needs and was not given.
+    Raises UsageError for a name that is not known, or a file (see `Given`) that the table needs and was not given.
     """
-    given = _given("table", name, TABLES, files)
-    frame = TABLES[name].make(Read(given, study))
-    note = read_note(given.summaries, study, given.scores)
-    return write_table(out, frame, TABLES[name].show, study, captions()[f"tables/{name}"], note)
+    given = _given("table", name, TABLES, files, study)
+    return write_table(
+        out, TABLES[name].make(given), TABLES[name].show, study, captions()[f"tables/{name}"], given.note
+    )
 
 
 def make_figure(name: str, out_dir: Path, *, study: Study, **files: Any) -> list[Path]:
@@ -229,16 +221,13 @@ def make_figure(name: str, out_dir: Path, *, study: Study, **files: Any) -> list
 
     Raises UsageError as `make_table`.
     """
-    given = _given("figure", name, FIGURES, files)
+    require_figure(name)
+    given = _given("figure", name, FIGURES, files, study)
     look = import_module("kevin.report.figures.look")
     draw = getattr(import_module(f"kevin.report.figures.{FIGURES[name].module}"), name)
-    note = read_note(given.summaries, study, given.scores)
-    if given.table is not None and NOTE in (said := read_table(given.table)) and len(said):
-        note = str(said[NOTE].iloc[0])
     with look.theme():
-        read = Read(given, study)
-        figure, data = draw(*(getattr(read, option) for option in reads(FIGURES[name])), study)
-        return list(look.save(figure, data, out_dir, name, captions()[f"figures/{name}"].title, note))
+        figure, data = draw(*(getattr(given, option) for option in reads(FIGURES[name])), study)
+        return list(look.save(figure, data, out_dir, name, captions()[f"figures/{name}"].title, given.note))
 
 
 def require_figure(name: str) -> None:
@@ -247,18 +236,16 @@ def require_figure(name: str) -> None:
         raise UsageError(f"there is no figure {name} any more: {REPLACED[name]}")
 
 
-def _given(kind: str, name: str, known: dict[str, Any], files: dict[str, Any]) -> Files:
-    if kind == "figure":
-        require_figure(name)
+def _given(kind: str, name: str, known: Mapping[str, Table | Figure], files: dict[str, Any], study: Study) -> Given:
     if name not in known:
         raise UsageError(f"no {kind} {name!r}; there are {', '.join(known)}")
-    given = Files(**{option: value for option, value in files.items() if value is not None})
+    given = {option: value for option, value in files.items() if value}
     needed = [option for option in known[name].reads.split() if not option.startswith("?")]
-    if any(not getattr(given, option) for option in needed):
+    if not given.keys() >= set(needed):
         options = " and ".join(f"--{OPTIONS.get(option, option)}" for option in needed)
         raise UsageError(f"{kind} {name} is made of the files that {options} name")
-    return given
+    return Given(given, study)
 
 
 OPTIONS = {"runs": "run-dir"}
-"""Options of the commands that are not called as their `Files`."""
+"""Options of the commands that are not called as their files here."""

@@ -2,7 +2,7 @@
 
 The primary endpoint (``report.primary``) stands first; then effects, of training and of turns; then levels, numbers of
 the paper as thresholds, which other tasks may pass by being easier. Beside each interval stands ``detectable``, the
-smallest value that so many tasks and seeds would have shown in four of five studies (`estimates.smallest_shown`).
+smallest value that so many tasks and seeds would have shown in four of five studies (`metrics.smallest_shown`).
 
 A claim is that a number is above a threshold: a difference above 0, a ratio above 1, a share or speedup at least the
 paper's. With the 95 % interval over tasks and seeds it is *shown* when the whole interval lies there, *refuted* when
@@ -16,6 +16,7 @@ from __future__ import annotations
 
 import math
 from collections.abc import Callable, Sequence
+from functools import partial
 from typing import Any, NamedTuple
 
 import pandas as pd
@@ -23,9 +24,9 @@ import pandas as pd
 from kevin.core.config import Study
 from kevin.core.types import Outcome
 from kevin.report import paper
-from kevin.report.budgets import BASE, MULTI, SINGLE, Evidence, NotMeasured, shared_tasks
-from kevin.report.metrics import Estimate, Interval, exp, mean_estimate, minus, ratio, smallest_shown
-from kevin.report.primary import Primary
+from kevin.report.budgets import BASE, MULTI, NO_SEARCH, SINGLE, Evidence, NotMeasured, budgets_of_search, shared_tasks
+from kevin.report.metrics import Interval, exp, mean_estimate, minus, ratio, smallest_shown
+from kevin.report.primary import endpoint_of, measured
 from kevin.report.recipes import Recipe, policy_label
 
 SHOWN, REFUTED, NOT_SHOWN, NOT_MEASURED = "shown", "refuted", "not shown", "not measured"
@@ -72,39 +73,30 @@ class Claim(NamedTuple):
 
 def _endpoint(evidence: Evidence) -> Found:
     """See `kevin.report.primary`."""
-    primary = Primary(evidence)
-    endpoint = primary.endpoint()
-    interval = exp(primary.measured(endpoint)).interval
+    endpoint = endpoint_of(evidence)
+    interval = exp(measured(endpoint, evidence)).interval
     setting = f"{endpoint.shape} and {endpoint.shape.as_first_answers}"
     sides = (endpoint.policy, endpoint.against)
-    return Found(interval, sides, len(primary.tasks), setting, evidence.study.report.timing_resolution)
+    return Found(interval, sides, len(evidence.tasks), setting, evidence.study.report.timing_resolution)
 
 
-def _level(metric: str) -> Callable[[Evidence], Found]:
+def _level(metric: str, evidence: Evidence) -> Found:
     """Of the multi-turn policy."""
-
-    def measured(evidence: Evidence) -> Found:
-        recipe = evidence.recipe(MULTI)
-        shape = evidence.shape(recipe)
-        values = evidence.values(recipe, metric, shape)
-        interval = mean_estimate(values, evidence.study).interval
-        return Found(interval, (recipe,), len(values), str(shape), _clock(evidence, metric, interval.value))
-
-    return measured
+    recipe = evidence.recipe(MULTI)
+    shape = evidence.shape(recipe)
+    values = evidence.values(recipe, metric, shape)
+    interval = mean_estimate(values, evidence.study).interval
+    return Found(interval, (recipe,), len(values), str(shape), _clock(evidence, metric, interval.value))
 
 
-def _difference(metric: str, against: str) -> Callable[[Evidence], Found]:
+def _difference(metric: str, against: str, evidence: Evidence) -> Found:
     """The multi-turn policy minus another, paired, at as many trajectories and turns as both have."""
-
-    def measured(evidence: Evidence) -> Found:
-        sides = (evidence.recipe(MULTI), evidence.recipe(against))
-        shape = evidence.shape(*sides)
-        values = [evidence.values(side, metric, shape) for side in sides]
-        tasks = shared_tasks(values)
-        a, b = (mean_estimate(own.loc[tasks], evidence.study, stream) for stream, own in enumerate(values))
-        return Found(minus(a, b).interval, sides, len(tasks), str(shape), _clock(evidence, metric, b.value))
-
-    return measured
+    sides = (evidence.recipe(MULTI), evidence.recipe(against))
+    shape = evidence.shape(*sides)
+    values = [evidence.values(side, metric, shape) for side in sides]
+    tasks = shared_tasks(values)
+    a, b = (mean_estimate(own.loc[tasks], evidence.study, stream) for stream, own in enumerate(values))
+    return Found(minus(a, b).interval, sides, len(tasks), str(shape), _clock(evidence, metric, b.value))
 
 
 def _clock(evidence: Evidence, metric: str, value: float) -> float:
@@ -112,90 +104,90 @@ def _clock(evidence: Evidence, metric: str, value: float) -> float:
     return evidence.study.report.timing_resolution * value if metric.startswith("speedup") else 0.0
 
 
-def _serial_over_parallel(parts: Sequence[str]) -> Callable[[Evidence], Found]:
+def _serial_over_parallel(parts: Sequence[str], evidence: Evidence) -> Found:
     """Speedup with most turns over that of first answers, at equal kernels; of two policies the difference."""
-
-    def measured(evidence: Evidence) -> Found:
-        sides = tuple(evidence.recipe(part) for part in parts)
-        pairs = evidence.budgets(sides)
-        tasks = shared_tasks([budget.speedup for pair in pairs for budget in pair])
-        ratios: list[Estimate] = []
-        for stream, pair in enumerate(pairs):
-            parallel, serial = (mean_estimate(own.speedup.loc[tasks], evidence.study, stream) for own in pair)
-            ratios.append(ratio(serial, parallel))
-        if any(math.isnan(r.value) for r in ratios):
-            raise NotMeasured("no first answer is correct: there is nothing to divide by")
-        estimate = ratios[0] if len(ratios) == 1 else minus(*ratios)
-        clock = evidence.study.report.timing_resolution * ratios[-1].value
-        return Found(estimate.interval, sides, len(tasks), f"{pairs[0][1].shape} and {pairs[0][0].shape}", clock)
-
-    return measured
+    sides = tuple(evidence.recipe(part) for part in parts)
+    pairs = evidence.both_ways(sides)
+    tasks = shared_tasks([budget.values for pair in pairs for budget in pair])
+    ratios = []
+    for stream, pair in enumerate(pairs):
+        first, turns = (mean_estimate(own.values["speedup"].loc[tasks], evidence.study, stream) for own in pair)
+        ratios.append(ratio(turns, first))
+    if any(math.isnan(r.value) for r in ratios):
+        raise NotMeasured("no first answer is correct: there is nothing to divide by")
+    estimate = ratios[0] if len(ratios) == 1 else minus(*ratios)
+    clock = evidence.study.report.timing_resolution * ratios[-1].value
+    return Found(estimate.interval, sides, len(tasks), f"{pairs[0][1].shape} and {pairs[0][0].shape}", clock)
 
 
 def _layer_norm(evidence: Evidence) -> Found:
     """The fastest correct kernel of any trained policy, in ``search`` too; no interval, as it is one kernel."""
-    trained = evidence.trained()
+    trained, search = evidence.trained(), evidence.search
     if not trained:
         raise NotMeasured("no policy made by reinforcement learning is evaluated")
     task = evidence.study.tasks.case_study
-    own = pd.concat([evidence.kernels(recipe) for recipe in trained])
+    of_search = search[search["policy"].isin([policy for recipe in trained for policy in recipe.seeds])]
+    own = pd.concat([*(scores for recipe in trained for scores in evidence.scores(recipe)), of_search])
     own = own[own["task_id"] == task]
     if own.empty:
         raise NotMeasured(f"{task} is not among the tasks that the trained policies answered")
     best = own.loc[own["outcome"] == Outcome.CORRECT.value, "speedup"].max()
     value = 0.0 if math.isnan(best) else float(best)
-    ways = dict.fromkeys([str(evidence.shape(trained[0])), *evidence.ways_of_search(trained)])
-    return Found(Interval(value, math.nan, math.nan), tuple(trained), 1, " and ".join(ways))
+    searched = [budget.shape for recipe in trained for budget in budgets_of_search(recipe, search)]
+    ways = [evidence.shape(trained[0]), *sorted(searched, key=lambda shape: -shape.turns)]
+    return Found(Interval(value, math.nan, math.nan), tuple(trained), 1, " and ".join(dict.fromkeys(map(str, ways))))
 
 
 # --- the claims ---------------------------------------------------------------------------------------------------
 
 
-def _against(part: str, column: str, show: str) -> tuple[float, str]:
-    """The paper's difference, and the two numbers that it is of."""
-    ours, theirs = (paper.number(_PAPER[p], column) for p in (MULTI, part))
-    scale, unit = (100, " %") if show == "points" else (1, "×")
-    digits = 0 if show == "points" else 2
-    return ours - theirs, f"{ours * scale:.{digits}f}{unit} against {theirs * scale:.{digits}f}{unit}, 16 × 8"
-
-
-def _differences() -> list[Claim]:
-    rows = (
-        ("Multi-turn RL makes more trajectories correct", BASE, "correct_avg", "points", "correct, avg"),
-        ("Multi-turn RL makes the best kernels faster", BASE, "speedup_best", "times more", "speedup, best"),
-        ("RL gain: the average trajectory gets faster", BASE, "speedup_avg", "times more", "speedup, avg"),
-        ("Multi-turn RL beats single-turn RL in speedup", SINGLE, "speedup_best", "times more", "speedup, best"),
-    )
-    claims = []
-    for text, against, column, unit, measure in rows:
-        number, setting = _against(against, column, unit)
-        measured = _difference(column, against)
-        claims.append(Claim(EFFECT, text, f"{measure}: minus {against}", unit, number, setting, 0.0, measured))
-    return claims
-
-
-def _levels() -> list[Claim]:
-    rows = (
-        ("{} of trajectories are correct", "correct_avg", "share", "correct, avg"),
-        ("{} of tasks are solved", "correct_best", "share", "correct, best"),
-        ("{} of tasks are solved as fast as by eager", "fast_1_best", "share", "fast_1, best"),
-        ("{} of trajectories are as fast as eager", "fast_1_avg", "share", "fast_1, avg"),
-        ("The best kernels are {} as fast as eager", "speedup_best", "times", "speedup, best"),
-    )
-    found = []
-    for text, column, unit, measure in rows:
-        number = paper.number(_PAPER[MULTI], column)
-        claim = text.format(f"at least {_shown(number, unit)}")
-        claim = f"After {MULTI}: {claim[0].lower()}{claim[1:]}"
-        found.append(Claim(LEVEL, claim, measure, unit, number, "16 × 8", number, _level(column)))
-    return found
-
-
-def _shown(value: float, unit: str) -> str:
-    """A threshold as people write it."""
-    if unit in ("share", "points"):
-        return f"{100 * value:g} %"
-    return f"{value:.4g}×" if value else "0"
+def claims(study: Study) -> list[Claim]:
+    """In the order of the page."""
+    multi, single = (paper.serial_over_parallel(_PAPER[part]) for part in (MULTI, SINGLE))
+    budget = "16 × 8 and 128 × 1"
+    fastest = max(turn.speedup or 0.0 for turn in paper.LAYER_NORM)
+    return [
+        _primary(study),
+        _effect("Multi-turn RL makes more trajectories correct", BASE, "correct_avg", "points"),
+        _effect("Multi-turn RL makes the best kernels faster", BASE, "speedup_best", "times more"),
+        _effect("RL gain: the average trajectory gets faster", BASE, "speedup_avg", "times more"),
+        _effect("Multi-turn RL beats single-turn RL in speedup", SINGLE, "speedup_best", "times more"),
+        Claim(
+            EFFECT,
+            "A serial budget beats a parallel one, after multi-turn RL",
+            "speedup, serial over parallel at equal kernels",
+            "times",
+            multi,
+            budget,
+            1.0,
+            partial(_serial_over_parallel, [MULTI]),
+        ),
+        Claim(
+            EFFECT,
+            "Turns are worth more after multi- than after single-turn RL",
+            "the same ratio, multi- minus single-turn RL",
+            "times more",
+            multi - single,
+            f"{multi:.2f}× against {single:.2f}×, {budget}",
+            0.0,
+            partial(_serial_over_parallel, [MULTI, SINGLE]),
+        ),
+        _threshold("at least {} of trajectories are correct", "correct_avg", "share"),
+        _threshold("at least {} of tasks are solved", "correct_best", "share"),
+        _threshold("at least {} of tasks are solved as fast as by eager", "fast_1_best", "share"),
+        _threshold("at least {} of trajectories are as fast as eager", "fast_1_avg", "share"),
+        _threshold("the best kernels are at least {} as fast as eager", "speedup_best", "times"),
+        Claim(
+            LEVEL,
+            f"LayerNorm is made {fastest:.2f} times as fast",
+            "fastest correct kernel of a trained policy",
+            "times",
+            fastest,
+            "KernelBench 1/40, turn 5 of a trajectory (blog)",
+            fastest,
+            _layer_norm,
+        ),
+    ]
 
 
 def _primary(study: Study) -> Claim:
@@ -210,49 +202,30 @@ def _primary(study: Study) -> Claim:
     return Claim(PRIMARY, text, measure, "times", None, "", 1.0, _endpoint)
 
 
-def claims(study: Study) -> list[Claim]:
-    """In the order of the page."""
-    multi, single = (paper.serial_over_parallel(_PAPER[part]) for part in (MULTI, SINGLE))
-    budget = "16 × 8 and 128 × 1"
-    fastest = max(turn.speedup or 0.0 for turn in paper.LAYER_NORM)
-    return [
-        _primary(study),
-        *_differences(),
-        Claim(
-            EFFECT,
-            "A serial budget beats a parallel one, after multi-turn RL",
-            "speedup, serial over parallel at equal kernels",
-            "times",
-            multi,
-            budget,
-            1.0,
-            _serial_over_parallel([MULTI]),
-        ),
-        Claim(
-            EFFECT,
-            "Turns are worth more after multi- than after single-turn RL",
-            "the same ratio, multi- minus single-turn RL",
-            "times more",
-            multi - single,
-            f"{multi:.2f}× against {single:.2f}×, {budget}",
-            0.0,
-            _serial_over_parallel([MULTI, SINGLE]),
-        ),
-        *_levels(),
-        Claim(
-            LEVEL,
-            f"LayerNorm is made {fastest:.2f} times as fast",
-            "fastest correct kernel of a trained policy",
-            "times",
-            fastest,
-            "KernelBench 1/40, turn 5 of a trajectory (blog)",
-            fastest,
-            _layer_norm,
-        ),
-    ]
+def _effect(text: str, against: str, column: str, unit: str) -> Claim:
+    """With the paper's difference, and the two numbers that it is of."""
+    ours, theirs = (paper.number(_PAPER[part], column) for part in (MULTI, against))
+    setting = " against ".join(f"{100 * n:.0f} %" if unit == "points" else f"{n:.2f}×" for n in (ours, theirs))
+    measure = f"{', '.join(column.rsplit('_', 1))}: minus {against}"
+    return Claim(
+        EFFECT, text, measure, unit, ours - theirs, f"{setting}, 16 × 8", 0.0, partial(_difference, column, against)
+    )
 
 
-def claims_table(scores: pd.DataFrame, study: Study, hardware: str, search: pd.DataFrame | None = None) -> pd.DataFrame:
+def _threshold(text: str, column: str, unit: str) -> Claim:
+    number = paper.number(_PAPER[MULTI], column)
+    text = f"After {MULTI}: {text.format(_shown(number, unit))}"
+    return Claim(LEVEL, text, ", ".join(column.rsplit("_", 1)), unit, number, "16 × 8", number, partial(_level, column))
+
+
+def _shown(value: float, unit: str) -> str:
+    """A threshold as people write it."""
+    if unit in ("share", "points"):
+        return f"{100 * value:g} %"
+    return f"{value:.4g}×" if value else "0"
+
+
+def claims_table(scores: pd.DataFrame, study: Study, hardware: str, search: pd.DataFrame = NO_SEARCH) -> pd.DataFrame:
     """One row a claim.
 
     Args:

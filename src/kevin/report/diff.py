@@ -9,7 +9,7 @@ from __future__ import annotations
 
 import json
 import math
-from collections.abc import Mapping, Sequence
+from collections.abc import Iterator, Mapping, Sequence
 from pathlib import Path
 from typing import Any, NamedTuple
 
@@ -18,6 +18,7 @@ import yaml
 
 from kevin.core.errors import DataError, first_line
 from kevin.core.files import read_table
+from kevin.core.identity import differences
 from kevin.core.provenance import machine_names, read_provenance
 from kevin.report.forms import records
 from kevin.report.paper import OURS
@@ -88,7 +89,7 @@ def compare(stored: Path, results: Path, *, anyway: bool = False) -> Comparison:
         else:
             cells.append({"table": name, "row": "", "column": "", **_absent("table", name in tables[0])})
     frame = pd.DataFrame([{"reason": ""} | cell for cell in cells], columns=COLUMNS)
-    return Comparison(origin_differences(*origins), frame)
+    return Comparison(list(origin_differences(*origins)), frame)
 
 
 def _tables(path: Path) -> dict[str, Path]:
@@ -118,7 +119,11 @@ def _table_cells(name: str, frames: Sequence[pd.DataFrame], paths: Sequence[Path
         if key not in one or key not in other:
             cells.append((head | _absent("row", key in one), {}))
             continue
-        for column in (c for c in frames[0].columns if c not in (*keys, *CONDITIONS, *_SKIPPED) and not _is_end(c)):
+        for column in (
+            c
+            for c in frames[0].columns
+            if c not in (*keys, *CONDITIONS, *_SKIPPED) and not c.endswith(("_low", "_high"))
+        ):
             a, b = (_estimate(row, column) for row in (one[key], other[key]))
             if column not in other[key]:
                 cells.append((head | {"column": column} | _absent("column", True), {}))
@@ -152,10 +157,6 @@ def _key_values(frame: pd.DataFrame, keys: Sequence[str]) -> list[tuple[str, ...
         return "" if pd.isna(value) else f"{value:g}" if isinstance(value, float) else str(value)
 
     return [tuple(text(row[key]) for key in keys) for row in frame.to_dict("records")]
-
-
-def _is_end(column: str) -> bool:
-    return column.endswith(("_low", "_high"))
 
 
 def _estimate(row: Row, column: str) -> tuple[float, float, float] | None:
@@ -238,9 +239,7 @@ def read_origin(path: Path) -> Origin:
 def _mapping(path: Path) -> dict[str, Any]:
     """A YAML file's keys; none where there is no file."""
     try:
-        found = yaml.safe_load(path.read_text("utf-8"))
-    except FileNotFoundError:
-        return {}
+        found = yaml.safe_load(path.read_text("utf-8")) if path.exists() else {}
     except (OSError, UnicodeDecodeError, yaml.YAMLError) as e:
         raise DataError(f"{path}: cannot be read ({first_line(e)}); restore it or take it away") from None
     if not isinstance(found, dict):
@@ -261,35 +260,20 @@ def _metadata(folder: Path) -> dict[str, Any]:
     return {}
 
 
-def origin_differences(stored: Origin, results: Origin) -> list[str]:
+def origin_differences(stored: Origin, results: Origin) -> Iterator[str]:
     """All ways in which the two are not the same, for people; what is not known of one of them among these."""
-    found: dict[str, tuple[Any, ...]] = {
-        "hardware": (stored.hardware, results.hardware),
-        "version of the judging protocol": (stored.protocol, results.protocol),
-        "commit": (stored.provenance.get("commit"), results.provenance.get("commit")),
-    }
-    versions = [o.provenance.get("versions") or {} for o in (stored, results)]
-    found |= {
-        f"version of {name}": tuple(v.get(name) for v in versions) for name in sorted({*versions[0], *versions[1]})
-    }
-    configs = [_dotted(o.config) for o in (stored, results)]
-    found |= {f"configuration: {key}": tuple(c.get(key) for c in configs) for key in sorted({*configs[0], *configs[1]})}
-    said = [f"{what}: {_known(a)} against {_known(b)}" for what, (a, b) in found.items() if a != b]
+    one, other = (
+        {
+            "hardware": own.hardware,
+            "judging protocol": own.protocol,
+            "commit": own.provenance.get("commit"),
+            "version": own.provenance.get("versions") or {},
+            "configuration": own.config,
+        }
+        for own in (stored, results)
+    )
+    yield from differences(one, other)
     for split in sorted(stored.splits.keys() & results.splits.keys()):
-        one, other = stored.splits[split].items(), results.splits[split].items()
-        if one != other:
-            said.append(
-                f"tasks of {split}: {len(one - other)} of the {len(one)} are not among the other's {len(other)}"
-            )
-    return said
-
-
-def _known(value: Any) -> str:
-    return "not known" if value is None else str(value)
-
-
-def _dotted(tree: Mapping[str, Any], head: str = "") -> dict[str, Any]:
-    found: dict[str, Any] = {}
-    for key, value in tree.items():
-        found |= _dotted(value, f"{head}{key}.") if isinstance(value, dict) and value else {f"{head}{key}": value}
-    return found
+        ours, theirs = stored.splits[split].items(), results.splits[split].items()
+        if ours != theirs:
+            yield f"tasks of {split}: {len(ours - theirs)} of the {len(ours)} are not among the other's {len(theirs)}"

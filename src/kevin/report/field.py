@@ -26,17 +26,17 @@ logger = logging.getLogger(__name__)
 
 
 class System(NamedTuple):
-    """One system, and what was published of it."""
+    """One system, and what was published of it: columns of the table."""
 
-    key: str
-    """Of its run, its strategy, or both."""
-    name: str
+    system: str
+    """Key of its run, its strategy, or both."""
+    label: str
     here: str
     """What of it is built here, and what is not."""
     published: str
-    source: str
-    tasks: str
-    hardware: str | None
+    published_source: str
+    published_tasks: str
+    published_hardware: str | None
     """None where the source does not say."""
 
 
@@ -90,11 +90,11 @@ def field_rollouts(study: Study) -> dict[str, tuple[str, str | None]]:
     """Of each system that the configuration has, and of the base model: its policy, and its strategy if it has one."""
     base = study.train.init
     policies = {run: policy for policy in study.policies if (run := study.made_by(policy)) is not None}
-    found: dict[str, tuple[str, str | None]] = {BASE.key: (base, None)}
+    found: dict[str, tuple[str, str | None]] = {BASE.system: (base, None)}
     for system in SYSTEMS:
-        strategy = system.key if system.key in study.search.strategies else None
-        if system.key in policies or strategy is not None:
-            found[system.key] = (policies.get(system.key, base), strategy)
+        strategy = system.system if system.system in study.search.strategies else None
+        if system.system in policies or strategy is not None:
+            found[system.system] = (policies.get(system.system, base), strategy)
     return found
 
 
@@ -120,12 +120,8 @@ def field_table(
     steps = {s.run: s.num_steps for s in summaries if s.run is not None}
     rows = []
     for system in (BASE, *SYSTEMS, BAM):
-        row: dict[str, Any] = {
-            "source": OURS, "system": system.key, "label": system.name, "here": system.here,
-            "published": system.published, "published_source": system.source, "published_tasks": system.tasks,
-            "published_hardware": system.hardware,
-        }  # fmt: skip
-        where = configured.get(system.key)
+        row: dict[str, Any] = {"source": OURS} | system._asdict()
+        where = configured.get(system.system)
         if where is not None and where in rollouts:
             row |= {"policy": where[0], "strategy": where[1], **_cells(rollouts[where], study)}
             row["kernels_training"] = _kernels_trained_on(where[0], steps, study)
@@ -136,12 +132,11 @@ def field_table(
 
 
 def _cells(scores: pd.DataFrame, study: Study) -> dict[str, Any]:
-    values = metrics.task_values(metrics.trajectory_best(scores), [1.0])
+    values = metrics.task_values(metrics.with_fast(metrics.trajectory_best(scores), [1.0]))
     judged = metrics.usable(scores).groupby(metrics.TASK).size()
-    cells: dict[str, Any] = {"num_tasks": len(values), "kernels_test": float(judged.mean()) if len(judged) else 0.0}
-    for name in ("correct", "speedup", "fast_1"):
-        cells |= mean_estimate(values[f"{name}_best"], study).interval.cells(name)
-    return cells
+    found = {name: mean_estimate(values[f"{name}_best"], study) for name in ("correct", "speedup", "fast_1")}
+    head = {"num_tasks": len(values), "kernels_test": float(judged.mean()) if len(judged) else 0.0}
+    return head | metrics.cells(found)
 
 
 def _kernels_trained_on(policy: str, steps: dict[str, int | None], study: Study) -> int | None:
@@ -154,13 +149,10 @@ def _kernels_trained_on(policy: str, steps: dict[str, int | None], study: Study)
 
 
 def _warn_of_unequal(table: pd.DataFrame) -> None:
-    spent = table["kernels_test"].dropna()
-    if len(spent) and spent.max() > 1.05 * spent.min():
-        logger.warning("the systems did not have equal kernels at test: %g to %g of a task", spent.min(), spent.max())
-    trained = table["kernels_training"].dropna()
-    trained = trained[trained > 0]
-    if len(trained) and trained.max() > 1.05 * trained.min():
-        logger.warning("the trainings did not have equal kernels: %g to %g", trained.min(), trained.max())
+    for column, where in (("kernels_test", "a task at test"), ("kernels_training", "training")):
+        spent = table.loc[table[column] > 0, column]
+        if spent.max() > 1.05 * spent.min():
+            logger.warning("the systems did not have equal kernels of %s: %g to %g", where, spent.min(), spent.max())
 
 
 def read_rollouts(turns: Sequence[Path], tasks: Path, study: Study) -> dict[tuple[str, str | None], pd.DataFrame]:

@@ -158,30 +158,6 @@ def label_of(name: str, study: Study) -> Column:
     return lambda row: policy_label(str(row[name]), study, int(row.get("num_seeds", 1)) if name == "policy" else 1)
 
 
-# --- any other table ----------------------------------------------------------------------------------------------
-
-_IN_WORDS = {"us": "µs", "ms": "ms", "s": "s", "mb": "MB", "gb": "GB", "share": "share"}
-
-
-def column_head(column: str) -> str:
-    """A column's name as people read it: ``num_tasks`` -> ``Tasks``, ``step_s`` -> ``Step (s)``."""
-    name, _, unit = column.rpartition("_")
-    if not name or unit not in _IN_WORDS:
-        name, unit = column, ""
-    head = name.removeprefix("num_").replace("_", " ")
-    return head[:1].upper() + head[1:] + (f" ({_IN_WORDS[unit]})" if unit else "")
-
-
-def anything(frame: pd.DataFrame, study: Study) -> Shown:
-    """Every column."""
-
-    def column(name: str) -> Column:
-        return lambda row: str(row[name]) if isinstance(row[name], str | bool) else said(row[name], significant)
-
-    names = [str(name) for name in frame.columns if name != NOTE]
-    return shown(frame, {column_head(name): column(name) for name in names})
-
-
 # --- tables in three forms ----------------------------------------------------------------------------------------
 
 

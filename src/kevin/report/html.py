@@ -10,7 +10,7 @@ import base64
 import hashlib
 from collections.abc import Sequence
 from pathlib import Path
-from typing import Any, NamedTuple
+from typing import Any
 
 import jinja2
 import pandas as pd
@@ -18,13 +18,14 @@ import yaml
 from markupsafe import Markup
 
 from kevin.core.config import Study
+from kevin.core.errors import UsageError
 from kevin.core.files import read_columns, read_metadata, read_table, read_tasks, write_text
 from kevin.report import show
 from kevin.report.budgets import SINGLE
-from kevin.report.captions import NOTE, captions, read_note
+from kevin.report.captions import NOTE, caption_of, read_note
 from kevin.report.catalogue import TABLES
 from kevin.report.claims import EFFECT, LEVEL, MIN_TASKS, NOT_MEASURED, NOT_SHOWN, PRIMARY, REFUTED, SHOWN
-from kevin.report.forms import anything, column_head, full_caption, in_line, interval, page_table, records, times
+from kevin.report.forms import full_caption, in_line, interval, page_table, records, times
 from kevin.report.paper import OURS
 from kevin.report.primary import COMPILED, ROOM
 from kevin.report.primary import PRIMARY as OF_TABLE
@@ -40,19 +41,18 @@ def make_report(
     out: Path,
     *,
     study: Study,
-    tables: Sequence[Path],
-    figures: Sequence[Path],
-    scores: Sequence[Path],
-    turns: Sequence[Path],
     tasks: Path,
+    tables: Sequence[Path] = (),
+    figures: Sequence[Path] = (),
+    scores: Sequence[Path] = (),
+    turns: Sequence[Path] = (),
     baselines: Path | None = None,
     summaries: Sequence[Path] = (),
 ) -> Path:
     """Write the page. Returns ``out``.
 
     Args:
-        tables: CSV files of `kevin.report.catalogue.make_table`, in the order of the page; other CSV files are shown
-            whole.
+        tables: CSV files of `kevin.report.catalogue.make_table`, in the order of the page.
         figures: PNG files of `kevin.report.catalogue.make_figure`, in the order of the page.
         turns: ``<policy>-<split>/turns.parquet``; of each task and policy the viewer holds the best
             ``report.viewer_trajectories``.
@@ -65,7 +65,7 @@ def make_report(
     primary, claims = shown.pop("primary", None), shown.pop("claims", None)
     script = "\n".join((_TEMPLATES / f"{part}.js").read_text("utf-8") for part in ("tables", "viewer", "search"))
     text = (
-        _environment()
+        templates()
         .get_template("report.html.j2")
         .render(
             study=study,
@@ -75,12 +75,12 @@ def make_report(
             primary=primary,
             primary_figure=drawn.pop("primary", None),
             claims=claims,
-            verdicts=_verdicts(frames["claims"], study) if claims else [],
+            verdicts=verdicts(frames["claims"], study) if claims else [],
             tables=list(shown.values()),
             figures=list(drawn.values()),
             viewer=Markup(embed_json(_viewer(turns, tasks, study))),
             machine=_machine(scores),
-            files=[_file_row(path, kind) for path, kind in _provenance_files(scores, turns, tasks, baselines)],
+            files=_files(tasks=[tasks], turns=turns, scores=scores, baselines=[baselines] if baselines else []),
             config=yaml.safe_dump(study.model_dump(mode="json"), sort_keys=False, allow_unicode=True),
             style=Markup((_TEMPLATES / "report.css").read_text("utf-8")),
             script=Markup(script),
@@ -91,10 +91,11 @@ def make_report(
     return out
 
 
-def _environment() -> jinja2.Environment:
+def templates() -> jinja2.Environment:
+    """Of the page, in which everything is escaped, and of texts."""
     return jinja2.Environment(
         loader=jinja2.FileSystemLoader(_TEMPLATES),
-        autoescape=True,
+        autoescape=jinja2.select_autoescape(["html.j2"]),
         undefined=jinja2.StrictUndefined,
         trim_blocks=True,
         lstrip_blocks=True,
@@ -116,19 +117,8 @@ def _facts(scores: pd.DataFrame, study: Study) -> dict[str, Any]:
         "num_tasks": real["task_id"].nunique(),
         "num_turns": len(real),
         "num_missing": int(scores["outcome"].isna().sum()),
-        "num_kernels": scores["kernel_digest"].nunique(),
         "policies": [policy_label(str(p), study) for p in real["policy"].unique()],
     }
-
-
-class Verdicts(NamedTuple):
-    """The claims of one kind and one verdict, in short."""
-
-    kind: str
-    verdict: str
-    means: str
-    claims: list[tuple[str, str]]
-    """Each with its numbers, ours and the paper's, or with the reason why there is none."""
 
 
 _MEANS = {
@@ -139,47 +129,46 @@ _MEANS = {
 }
 
 
-def _verdicts(frame: pd.DataFrame, study: Study) -> list[Verdicts]:
+def verdicts(frame: pd.DataFrame, study: Study) -> list[dict[str, Any]]:
     """What was reproduced, what was not, and why, for the first screen: of effects, then of levels, every verdict, also
-    one that no claim has."""
+    one that no claim has, with its claims; each of these with its numbers, ours and the paper's, or with the reason why
+    there is none."""
     found: dict[tuple[str, str], list[tuple[str, str]]] = {(k, v): [] for k in (EFFECT, LEVEL) for v in _MEANS}
-    cells = show.claims(frame, study).cells.to_dict("records")
-    for kind, row in zip(frame["kind"], cells, strict=True):
-        verdict, _, why = row["Verdict"].partition("\n")
-        if kind in (EFFECT, LEVEL):
-            paper = row["Paper"].partition("\n")[0]
-            numbers = f"{in_line(row['Ours'])}, paper {paper}" if verdict != NOT_MEASURED else why
+    for row, cells in zip(records(frame), show.claims(frame, study).cells.to_dict("records"), strict=True):
+        if row["kind"] in (EFFECT, LEVEL):
+            verdict, _, why = cells["Verdict"].partition("\n")
+            paper = cells["Paper"].partition("\n")[0]
+            numbers = f"{in_line(cells['Ours'])}, paper {paper}" if verdict != NOT_MEASURED else why
             if verdict == NOT_SHOWN:
                 numbers += f"; {why.rpartition('; ')[2]}"
-            found[kind, verdict].append((row["Claim"].partition("\n")[0], numbers))
-    return [Verdicts(kind, verdict, _MEANS[verdict], claims) for (kind, verdict), claims in found.items()]
+            found[row["kind"], verdict].append((row["claim"], numbers))
+    return [{"kind": k, "verdict": v, "means": _MEANS[v], "claims": claims} for (k, v), claims in found.items()]
 
 
 # --- tables, figures, viewer --------------------------------------------------------------------------------------
 
 
 def _table(path: Path, frame: pd.DataFrame, study: Study) -> dict[str, Any]:
-    """A table of the catalogue; any other one is shown whole."""
-    name = path.stem
-    shown = TABLES[name].show(frame, study) if name in TABLES else anything(frame, study)
-    said = captions().get(f"tables/{name}")
+    if path.stem not in TABLES:
+        raise UsageError(f"{path}: the page has no table {path.stem!r}; there are {', '.join(TABLES)}")
+    said, shown = caption_of(f"tables/{path.name}"), TABLES[path.stem].show(frame, study)
     return {
-        "name": name,
-        "title": said.title if said else column_head(name),
-        "caption": full_caption(frame, shown, said) if said else "",
+        "name": path.stem,
+        "title": said.title,
+        "caption": full_caption(frame, shown, said),
         "filters": list(shown.filters),
-        "html": Markup(page_table(shown, name)),
+        "html": Markup(page_table(shown, path.stem)),
         "file": data_uri(path),
     }
 
 
 def _figure(path: Path) -> dict[str, Any]:
     siblings = [path.with_suffix(suffix) for suffix in (".csv", ".pdf")]
-    said = captions().get(f"figures/{path.stem}")
+    said = caption_of(f"figures/{path.name}")
     return {
         "name": path.stem,
-        "title": said.title if said else column_head(path.stem),
-        "caption": said.text if said else "",
+        "title": said.title,
+        "caption": said.text,
         "image": data_uri(path),
         "downloads": [(p.name, p.suffix[1:].upper(), data_uri(p)) for p in siblings if p.exists()],
         "diffs": _diffs(path.with_suffix(".csv")) if path.stem == "layernorm_case_study" else [],
@@ -214,7 +203,7 @@ def _viewer(turns: Sequence[Path], tasks: Path, study: Study) -> dict[str, Any]:
 
 def _machine(scores: Sequence[Path]) -> dict[str, str]:
     """Where the kernels were judged, from the rollouts behind the scores; differing values stand side by side."""
-    found: dict[str, list[str]] = {}
+    found: dict[str, dict[str, None]] = {}
     for path in scores:
         meta = read_metadata(path, "scores").get("rollouts", {})
         facts = {
@@ -226,26 +215,20 @@ def _machine(scores: Sequence[Path]) -> dict[str, str]:
             "Commit": meta.get("commit"),
         }
         for key, value in facts.items():
-            if value and value not in found.setdefault(key, []):
-                found[key].append(str(value))
+            found.setdefault(key, {}).update({str(value): None} if value else {})
     return {key: " / ".join(values) for key, values in found.items() if values}
 
 
-def _provenance_files(
-    scores: Sequence[Path], turns: Sequence[Path], tasks: Path, baselines: Path | None
-) -> list[tuple[Path, str]]:
-    files = [(tasks, "tasks"), *((p, "turns") for p in turns), *((p, "scores") for p in scores)]
-    return files if baselines is None else [*files, (baselines, "baselines")]
-
-
-def _file_row(path: Path, kind: str) -> dict[str, str]:
-    meta = read_metadata(path, kind)
-    return {
-        "name": str(path) if not path.is_absolute() else f"{path.parent.name}/{path.name}",
-        "created": str(meta.get("created") or "–"),
-        "commit": str(meta.get("commit") or "–"),
-        "config": str(meta.get("config_digest") or "–"),
-    }
+def _files(**files: Sequence[Path]) -> list[dict[str, str]]:
+    """Of the files of each kind where they come from."""
+    rows = []
+    for kind, paths in files.items():
+        for path in paths:
+            meta = read_metadata(path, kind)
+            name = str(path) if not path.is_absolute() else f"{path.parent.name}/{path.name}"
+            told = {"created": "created", "commit": "commit", "config": "config_digest"}
+            rows.append({"name": name} | {key: str(meta.get(value) or "–") for key, value in told.items()})
+    return rows
 
 
 # --- the first sentences ------------------------------------------------------------------------------------------

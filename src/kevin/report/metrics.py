@@ -19,7 +19,7 @@ so two estimates on the same tasks are resampled in pairs; seeds of different re
 from __future__ import annotations
 
 import math
-from collections.abc import Mapping, Sequence
+from collections.abc import Iterable, Mapping, Sequence
 from functools import lru_cache
 from statistics import NormalDist
 from typing import NamedTuple
@@ -39,10 +39,6 @@ class Interval(NamedTuple):
     value: float
     low: float
     high: float
-
-    def cells(self, name: str) -> dict[str, float]:
-        """The columns of a table that hold it, see `with_ends`."""
-        return dict(zip(with_ends(name), self, strict=True))
 
 
 def with_ends(*names: str) -> list[str]:
@@ -78,49 +74,34 @@ def trajectory_best(
     turns = usable(scores)
     if num_turns is not None:
         turns = turns[turns["turn"] <= num_turns]
-    codes, tasks = pd.factorize(turns[TASK], sort=True)
-    correct = (turns["outcome"] == Outcome.CORRECT.value).to_numpy(bool)
-    speedup = np.where(correct, turns["speedup"].to_numpy(float), 0.0)
-    numbers = turns[TRAJECTORY].to_numpy(int)
+    correct = turns["outcome"] == Outcome.CORRECT.value
+    turns = turns.assign(correct=correct, speedup=turns["speedup"].astype("float64").where(correct, 0.0))
     if ratios is not None:
-        factor = np.array([ratios.get(task, math.nan) for task in tasks])[codes]
-        kept = ~np.isnan(factor)
-        codes, correct, numbers, speedup = codes[kept], correct[kept], numbers[kept], (speedup * factor)[kept]
-    width = int(numbers.max(initial=0)) + 1
-    places, row = np.unique(codes * width + numbers, return_inverse=True)
-    best = np.zeros(len(places))
-    np.fmax.at(best, row, speedup)
-    any_correct = np.bincount(row, weights=correct, minlength=len(places)) > 0
-    return pd.DataFrame(
-        {TASK: tasks[places // width], TRAJECTORY: places % width, "correct": any_correct, "speedup": best}
-    )
+        turns = turns[turns[TASK].isin(ratios)]
+        turns = turns.assign(speedup=turns["speedup"] * turns[TASK].map(dict(ratios)))
+    return turns.groupby([TASK, TRAJECTORY])[["correct", "speedup"]].max().reset_index()
 
 
-def fast(trajectories: pd.DataFrame, p: float) -> pd.Series:
-    """Whether each trajectory holds a correct kernel of speedup >= p; with p = 0, whether it is correct at all."""
-    return trajectories["correct"] & (trajectories["speedup"] >= p)
+def with_fast(trajectories: pd.DataFrame, thresholds: Sequence[float]) -> pd.DataFrame:
+    """With a column ``fast_<p>`` for each threshold: whether a trajectory holds a correct kernel of speedup >= p; with
+    p = 0, whether it is correct at all."""
+    speedup = trajectories["speedup"].where(trajectories["correct"])
+    return trajectories.assign(**{f"fast_{p:g}": speedup >= p for p in thresholds})
 
 
-def task_values(trajectories: pd.DataFrame, thresholds: Sequence[float] = ()) -> pd.DataFrame:
-    """Per-task values (index: task_id), of which every figure of a table is the mean over tasks.
+def task_values(trajectories: pd.DataFrame, drawn: int | None = None) -> pd.DataFrame:
+    """Per-task values (index: task_id) of each measure, of which every figure of a table is the mean over tasks.
 
-    ``*_best`` is the best of the task's trajectories, ``*_avg`` their mean: ``correct``, ``speedup`` (0 if wrong) and
-    ``fast_<p>``. ``log_speedup_*`` is over correct trajectories only, NaN where there is none.
+    ``*_best`` is the best of the task's trajectories, or of so many of them that are ``drawn`` (see `best_of`);
+    ``*_avg`` is their mean. What is yes or no counts as 1 and 0; NaN values are left out.
     """
-    log_speedup = np.log(trajectories["speedup"].where(trajectories["correct"]))
-    groups = _with_fast(trajectories, thresholds).assign(log_speedup=log_speedup).groupby(TASK)
-    columns = ["correct", "speedup", "log_speedup", *_fast_names(thresholds)]
-    return pd.concat([groups[columns].max().add_suffix("_best"), groups[columns].mean().add_suffix("_avg")], axis=1)
-
-
-def _fast_names(thresholds: Sequence[float]) -> list[str]:
-    return [f"fast_{p:g}" for p in thresholds]
-
-
-def _with_fast(trajectories: pd.DataFrame, thresholds: Sequence[float]) -> pd.DataFrame:
-    """Trajectories with a column for each threshold, and all that is yes or no as 1 and 0."""
-    columns = {name: fast(trajectories, p) for name, p in zip(_fast_names(thresholds), thresholds, strict=True)}
-    return trajectories.assign(**columns).astype(dict.fromkeys(["correct", *columns], "float64"))
+    measures = trajectories.set_index(TASK).drop(columns=TRAJECTORY).astype("float64")
+    groups = measures.groupby(TASK)
+    if drawn is None:
+        best = groups.max()
+    else:
+        best = pd.DataFrame({name: best_of(trajectories, name, drawn) for name in map(str, measures)})
+    return pd.concat([best.add_suffix("_best"), groups.mean().add_suffix("_avg")], axis=1)
 
 
 class Shape(NamedTuple):
@@ -154,30 +135,20 @@ def common_shape(policies: Sequence[pd.DataFrame]) -> Shape:
     )
 
 
-def task_values_at(scores: pd.DataFrame, shape: Shape, thresholds: Sequence[float] = ()) -> pd.DataFrame:
-    """`task_values` of a policy's score frame as if it had ``shape``: of the first turns, and ``*_best`` the best of
-    so many trajectories drawn (unbiased); of a task that has fewer of these the best of all."""
-    trajectories = trajectory_best(scores, shape.turns)
-    values = task_values(trajectories, thresholds)
-    sizes = trajectories.groupby(TASK).size()
-    if (more := sizes.index[sizes > shape.trajectories]).empty:
-        return values
-    drawn = _with_fast(trajectories[trajectories[TASK].isin(more)], thresholds)
-    for name in ("correct", "speedup", *_fast_names(thresholds)):
-        values.loc[more, f"{name}_best"] = best_of_k_by_task(drawn, name, shape.trajectories)
-    return values.drop(columns="log_speedup_best")
+def values_at(scores: pd.DataFrame, shape: Shape) -> pd.DataFrame:
+    """`task_values` of a policy's score frame as if it had ``shape``, ``fast_1`` among them."""
+    return task_values(with_fast(trajectory_best(scores, shape.turns), [1.0]), shape.trajectories)
 
 
 # --- best of k --------------------------------------------------------------------------------------------------
 
 
+@lru_cache(maxsize=1024)
 def best_of_k_weights(n: int, k: int) -> np.ndarray:
     """Weights of n values in ascending order whose sum is the expected maximum of k drawn without replacement.
 
     The i-th smallest (from 1) is the maximum of C(i-1, k-1) of the C(n, k) subsets.
     """
-    if not 1 <= k <= n:
-        raise ValueError(f"k must lie in 1..{n}, got {k}")
     total = math.comb(n, k)
     return np.array([math.comb(i - 1, k - 1) / total for i in range(1, n + 1)])
 
@@ -188,26 +159,21 @@ def smallest_group(trajectories: pd.DataFrame) -> int:
     return int(sizes.min()) if len(sizes) else 0
 
 
-def best_of_k_by_task(trajectories: pd.DataFrame, column: str, k: int) -> pd.Series:
-    """Unbiased estimate, for each task, of the expected maximum of k of its trajectories (index: task_id, sorted).
+def best_of(trajectories: pd.DataFrame, column: str, k: int) -> pd.Series:
+    """Unbiased estimate, for each task, of the expected maximum of k of its trajectories, or of all where it has fewer
+    (index: task_id, sorted).
 
     Of values 0 and 1 it is pass@k of Chen et al. (2021), 1 - C(n-c, k) / C(n, k).
-
-    Raises:
-        ValueError: a task has fewer than k trajectories.
     """
     codes, tasks = pd.factorize(trajectories[TASK], sort=True)
     values = trajectories[column].to_numpy(float)
     order = np.lexsort((values, codes))
     codes, values = codes[order], values[order]
     sizes = np.bincount(codes, minlength=len(tasks))
-    rank = np.arange(len(values)) - (np.cumsum(sizes) - sizes)[codes]
-    weights = np.empty(len(values))
-    for n in np.unique(sizes):
-        same = sizes[codes] == n
-        weights[same] = best_of_k_weights(int(n), k)[rank[same]]
-    best = np.bincount(codes, weights * values, minlength=len(tasks))
-    return pd.Series(best, index=pd.Index(tasks, name=TASK), name=column)
+    weights = np.concatenate([np.empty(0), *(best_of_k_weights(int(n), min(k, int(n))) for n in sizes)])
+    return pd.Series(
+        np.bincount(codes, weights * values, minlength=len(tasks)), pd.Index(tasks, name=TASK), name=column
+    )
 
 
 # --- estimates over tasks and seeds -------------------------------------------------------------------------------
@@ -242,6 +208,15 @@ def divide(a: np.ndarray, b: np.ndarray) -> np.ndarray:
     return quotient
 
 
+def cells(estimates: Mapping[str, Estimate]) -> dict[str, float]:
+    """The columns of a table that hold these and the ends of their intervals."""
+    return {
+        column: value
+        for name, estimate in estimates.items()
+        for column, value in zip(with_ends(name), estimate.interval, strict=True)
+    }
+
+
 class Estimate(NamedTuple):
     """A number, and what it comes to in each resample: shape (num_bootstrap,), NaN where it cannot be computed."""
 
@@ -258,9 +233,17 @@ class Estimate(NamedTuple):
         return Interval(float(self.value), float(low), float(high))
 
 
-def mean_estimate(values: pd.DataFrame | pd.Series, study: Study, stream: int = 0) -> Estimate:
-    """Mean over tasks of each seed, then over seeds. ``values``: tasks x seeds, or of one seed by task; NaN where there
-    is none."""
+def by_seed(values: Iterable[pd.Series]) -> pd.DataFrame:
+    """Values by task (index) as one frame, a column for each seed; NaN where a seed has none of a task."""
+    seeds = list(values)
+    return pd.concat(seeds, axis=1, keys=range(len(seeds)), sort=True)
+
+
+def mean_estimate(values: pd.DataFrame | pd.Series | Iterable[pd.Series], study: Study, stream: int = 0) -> Estimate:
+    """Mean over tasks of each seed, then over seeds. ``values``: tasks x seeds, or by task of one seed or of each; NaN
+    where there is none."""
+    if not isinstance(values, pd.DataFrame | pd.Series):
+        values = by_seed(values)
     array = np.atleast_2d(values.to_numpy(float).T)
     if not array.size or np.isnan(array).all():
         return Estimate(math.nan, np.full(study.report.num_bootstrap, math.nan))

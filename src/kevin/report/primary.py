@@ -22,8 +22,8 @@ import pandas as pd
 from kevin.core.config import Study
 from kevin.core.types import Outcome
 from kevin.report import paper
-from kevin.report.budgets import MULTI, SINGLE, Budget, Evidence, NotMeasured, shared_tasks
-from kevin.report.metrics import Estimate, Shape, exp, mean_estimate, minus, ratio, with_ends
+from kevin.report.budgets import MULTI, NO_SEARCH, SINGLE, Evidence, NotMeasured
+from kevin.report.metrics import Estimate, Shape, cells, exp, mean_estimate, minus, ratio, with_ends
 from kevin.report.paper import OURS
 from kevin.report.recipes import Recipe
 
@@ -48,61 +48,24 @@ class Endpoint(NamedTuple):
     """Spends as many on first answers."""
 
 
-class Found(NamedTuple):
-    """Of one recipe: its splits, and its number among recipes, by which its seeds are drawn."""
+def endpoint_of(evidence: Evidence) -> Endpoint:
+    """Raises NotMeasured where a policy of it is not evaluated."""
+    config = evidence.study.report.primary
+    policy = evidence.named(config.policy, MULTI)
+    return Endpoint(policy, Shape(config.trajectories, config.turns), evidence.named(config.against, SINGLE))
 
-    budgets: Mapping[Shape, Budget]
-    stream: int
 
-
-class Primary:
-    """What all recipes found, on the tasks that all have answered."""
-
-    def __init__(self, evidence: Evidence) -> None:
-        self.study = evidence.study
-        self._evidence = evidence
-        self.found = {side: Found(evidence.every_budget(side), stream) for stream, side in enumerate(evidence.recipes)}
-        played = [budget.speedup for own in self.found.values() for budget in own.budgets.values()]
-        self.tasks = shared_tasks(played) if played else pd.Index([])
-
-    def endpoint(self) -> Endpoint:
-        """Raises NotMeasured where a policy of it is not evaluated."""
-        config = self.study.report.primary
-        policy = self._side(config.policy, MULTI)
-        return Endpoint(policy, Shape(config.trajectories, config.turns), self._side(config.against, SINGLE))
-
-    def _side(self, policy: str | None, part: str) -> Recipe:
-        if policy is None:
-            return self._evidence.recipe(part)
-        found = [side for side in self._evidence.recipes if side.policy == policy]
-        if not found:
-            raise NotMeasured(f"{policy}, which report.primary names, is not evaluated")
-        return found[0]
-
-    def reference(self) -> Recipe | None:
-        """Whose first answers every row is compared with."""
-        try:
-            return self._side(self.study.report.primary.against, SINGLE)
-        except NotMeasured:
-            return None
-
-    def measured(self, endpoint: Endpoint) -> Estimate:
-        """Of the endpoint, as a logarithm. Raises NotMeasured where one of the two has not spent so many kernels so."""
-        sides = ((endpoint.policy, endpoint.shape), (endpoint.against, endpoint.shape.as_first_answers))
-        for side, shape in sides:
-            if shape not in self.found[side].budgets:
-                raise NotMeasured(f"{side.policy} has not spent {shape.num_kernels} kernels a task as {shape}")
-        return minus(*(self.mean(side, shape, "log_speedup") for side, shape in sides))
-
-    def mean(self, side: Recipe, shape: Shape, column: str, tasks: pd.Index | None = None) -> Estimate:
-        """Over tasks and seeds, of a column of `Budget`."""
-        own = self.found[side]
-        values: pd.DataFrame = getattr(own.budgets[shape], column)
-        return mean_estimate(values.loc[self.tasks if tasks is None else tasks], self.study, own.stream)
+def measured(endpoint: Endpoint, evidence: Evidence) -> Estimate:
+    """As a logarithm. Raises NotMeasured where one of the two has not spent so many kernels so."""
+    sides = ((endpoint.policy, endpoint.shape), (endpoint.against, endpoint.shape.as_first_answers))
+    for side, shape in sides:
+        if shape not in evidence.budgets[side]:
+            raise NotMeasured(f"{side.policy} has not spent {shape.num_kernels} kernels a task as {shape}")
+    return minus(*(evidence.mean(side, shape, "log_speedup") for side, shape in sides))
 
 
 def primary_table(
-    scores: pd.DataFrame, compiled: Mapping[str, float], study: Study, search: pd.DataFrame | None = None
+    scores: pd.DataFrame, compiled: Mapping[str, float], study: Study, search: pd.DataFrame = NO_SEARCH
 ) -> pd.DataFrame:
     """See the module's text.
 
@@ -112,95 +75,82 @@ def primary_table(
         search: of `kevin.report.budgets.read_plain_search`, where there are such rollouts.
     """
     evidence = Evidence(scores, study, search)
-    primary = Primary(evidence)
-    rows = [{"source": OURS} | row for row in (*_rows(primary), *_references(primary, scores, compiled, search))]
-    frame = pd.DataFrame([*rows, *_theirs()], columns=COLUMNS)
-    return frame.astype(dict.fromkeys(_WHOLE, "Int64"))
+    rows = [{"source": OURS} | row for row in (*_rows(evidence), *_references(evidence, scores, compiled))]
+    # the paper's Table 2, with fast_1 where its Table 1 has it
+    theirs = [
+        row | {"source": f"{row['source']}, {row['split']}", "kernels": row["budget"], "solved": row["correct"]}
+        for row in paper.table2()
+    ]
+    return pd.DataFrame([*rows, *theirs], columns=COLUMNS).astype(dict.fromkeys(_WHOLE, "Int64"))
 
 
-def _rows(primary: Primary) -> Iterator[dict[str, Any]]:
+def _rows(evidence: Evidence) -> Iterator[dict[str, Any]]:
     try:
-        endpoint: Endpoint | None = primary.endpoint()
+        endpoint: Endpoint | None = endpoint_of(evidence)
     except NotMeasured:
         endpoint = None
-    places = [(side, own.stream, shape) for side, own in primary.found.items() for shape in own.budgets]
-    for side, _, shape in sorted(places, key=lambda place: (place[2].num_kernels, place[1], place[2].turns)):
+    places = [(shape, side) for side, own in evidence.budgets.items() for shape in own]
+    order = evidence.recipes.index
+    for shape, side in sorted(places, key=lambda place: (place[0].num_kernels, order(place[1]), place[0].turns)):
         is_primary = endpoint is not None and (side, shape) == (endpoint.policy, endpoint.shape)
-        row: dict[str, Any] = {"policy": side.policy, "label": side.label(primary.study), "num_seeds": side.num_seeds}
-        row |= {"kernels": shape.num_kernels, **shape._asdict(), "num_tasks": len(primary.tasks)}
+        row: dict[str, Any] = {"policy": side.policy, "label": side.label(evidence.study), "num_seeds": side.num_seeds}
+        row |= {"kernels": shape.num_kernels, **shape._asdict(), "num_tasks": len(evidence.tasks)}
         row["endpoint"] = PRIMARY if is_primary else EXPLORATORY
-        yield row | _cells(_levels(primary, side, shape) | _comparisons(primary, side, shape))
+        logs = evidence.mean(side, shape, "log_speedup")
+        found = {
+            "speedup": evidence.mean(side, shape, "speedup"),
+            "geomean": exp(logs),
+            "fast_1": evidence.mean(side, shape, "fast_1"),
+            "solved": evidence.mean(side, shape, "correct"),
+        }
+        first = shape.as_first_answers
+        if shape.turns > 1 and first in evidence.budgets[side]:
+            found["over_first"] = ratio(found["speedup"], evidence.mean(side, first, "speedup"))
+        if (side, shape) != (_reference(evidence), first):
+            found |= _over_reference(logs, first, evidence)
+        yield row | cells(found)
 
 
-def _levels(primary: Primary, side: Recipe, shape: Shape) -> dict[str, Estimate]:
-    return {
-        "speedup": primary.mean(side, shape, "speedup"),
-        "geomean": exp(primary.mean(side, shape, "log_speedup")),
-        "fast_1": primary.mean(side, shape, "fast_1"),
-        "solved": primary.mean(side, shape, "correct"),
-    }
+def _reference(evidence: Evidence) -> Recipe | None:
+    """Whose first answers every row is compared with."""
+    try:
+        return evidence.named(evidence.study.report.primary.against, SINGLE)
+    except NotMeasured:
+        return None
 
 
-def _cells(found: Mapping[str, Estimate]) -> dict[str, float]:
-    return {name: value for of, estimate in found.items() for name, value in estimate.interval.cells(of).items()}
-
-
-def _comparisons(primary: Primary, side: Recipe, shape: Shape) -> dict[str, Estimate]:
-    first = shape.as_first_answers
-    found: dict[str, Estimate] = {}
-    if shape.turns > 1 and first in primary.found[side].budgets:
-        found["over_first"] = ratio(*(primary.mean(side, way, "speedup") for way in (shape, first)))
-    reference = primary.reference()
-    if reference is not None and (side, shape) != (reference, first) and first in primary.found[reference].budgets:
-        ours, theirs = primary.mean(side, shape, "log_speedup"), primary.mean(reference, first, "log_speedup")
-        found["over_reference"] = exp(minus(ours, theirs))
-    return found
+def _over_reference(
+    logs: Estimate, first: Shape, evidence: Evidence, tasks: pd.Index | None = None
+) -> dict[str, Estimate]:
+    reference = _reference(evidence)
+    if reference is None or first not in evidence.budgets[reference]:
+        return {}
+    return {"over_reference": exp(minus(logs, evidence.mean(reference, first, "log_speedup", tasks)))}
 
 
 # --- what there is to find ----------------------------------------------------------------------------------------
 
 
-def _references(
-    primary: Primary, scores: pd.DataFrame, compiled: Mapping[str, float], search: pd.DataFrame | None
-) -> Iterator[dict[str, Any]]:
-    known = fastest_known(scores, search).reindex(primary.tasks).fillna(0.0)
-    eager = pd.Series(1.0, index=primary.tasks)
-    measured = pd.Series(dict(compiled), dtype="float64").reindex(primary.tasks)
+def _references(evidence: Evidence, scores: pd.DataFrame, compiled: Mapping[str, float]) -> Iterator[dict[str, Any]]:
+    study, tasks = evidence.study, evidence.tasks
+    config = study.report.primary
+    every = pd.concat([own[["task_id", "outcome", "speedup"]] for own in (scores, evidence.search)])
+    correct = every[every["outcome"] == Outcome.CORRECT.value].astype({"speedup": "float64"})
+    known = correct.groupby("task_id")["speedup"].max().reindex(tasks).fillna(0.0)
+    eager = pd.Series(1.0, index=tasks)
+    measured = pd.Series(dict(compiled), dtype="float64").reindex(tasks)
     kinds = {EAGER: eager, COMPILED: measured.dropna(), KNOWN: known}
     kinds[ROOM] = pd.concat([eager, measured, known], axis=1).max(axis=1)
     for name, speedups in kinds.items():
-        if len(speedups):
-            yield _reference(primary, name, speedups.sort_index())
-
-
-def fastest_known(scores: pd.DataFrame, search: pd.DataFrame | None) -> pd.Series:
-    """Speedup of the fastest correct kernel of all that were judged, by task; tasks without one are left out."""
-    every = pd.concat([own[["task_id", "outcome", "speedup"]] for own in (scores, search) if own is not None])
-    correct = every[every["outcome"] == Outcome.CORRECT.value]
-    return correct.astype({"speedup": "float64"}).groupby("task_id")["speedup"].max()
-
-
-def _reference(primary: Primary, name: str, speedups: pd.Series) -> dict[str, Any]:
-    study = primary.study
-    logs = mean_estimate(np.log(speedups.clip(lower=1.0)).to_frame(), study)
-    found = {
-        "speedup": mean_estimate(speedups.to_frame(), study),
-        "geomean": exp(logs),
-        "fast_1": mean_estimate((speedups >= 1).astype(float).to_frame(), study),
-        "solved": mean_estimate((speedups > 0).astype(float).to_frame(), study),
-    }
-    reference, config = primary.reference(), study.report.primary
-    first = Shape(config.trajectories, config.turns).as_first_answers
-    if reference is not None and first in primary.found[reference].budgets:
-        tasks = pd.Index(speedups.index)
-        found["over_reference"] = exp(minus(logs, primary.mean(reference, first, "log_speedup", tasks)))
-    row = {"policy": name, "label": name, "endpoint": EXPLORATORY, "num_tasks": len(speedups)}
-    return row | _cells(found)
-
-
-def _theirs() -> list[dict[str, Any]]:
-    """The paper's Table 2, with fast_1 where its Table 1 has it."""
-    return [
-        row | {"source": f"{row['source']}, {row['split']}", "kernels": row["budget"], "solved": row["correct"]}
-        for row in paper.table2()
-    ]
+        if speedups.empty:
+            continue
+        logs = mean_estimate(np.log(speedups.clip(lower=1.0)), study)
+        found = {
+            "speedup": mean_estimate(speedups, study),
+            "geomean": exp(logs),
+            "fast_1": mean_estimate((speedups >= 1).astype(float), study),
+            "solved": mean_estimate((speedups > 0).astype(float), study),
+        }
+        first = Shape(config.trajectories, config.turns).as_first_answers
+        found |= _over_reference(logs, first, evidence, pd.Index(speedups.index))
+        yield {"policy": name, "label": name, "endpoint": EXPLORATORY, "num_tasks": len(speedups)} | cells(found)

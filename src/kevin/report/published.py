@@ -4,18 +4,17 @@
 digits of a kernel's digest. ``kernels.parquet``: every distinct kernel that was judged for a held-out task, once, with
 its source, outcome and times. ``tasks.parquet``: these tasks. ``baselines.csv``, ``search_seconds.csv``,
 ``trainings/``: what else the tables are made of. ``config.yaml``: the resolved configuration. ``tables/``, and a folder
-for each trained model, where they are given. ``README.md``: a model card (`kevin.report.published`).
+for each trained model, where they are given. ``README.md``: a model card.
 """
 
 from __future__ import annotations
 
-import json
 import logging
 import re
 import shutil
 from collections.abc import Iterator, Sequence
 from pathlib import Path
-from typing import Any, NamedTuple
+from typing import Any
 
 import pandas as pd
 import yaml
@@ -27,7 +26,6 @@ from kevin.core.files import (
     read_metadata,
     read_parquet,
     read_turns,
-    verdict_path,
     whole_folder,
     write_csv,
     write_parquet,
@@ -36,8 +34,10 @@ from kevin.core.files import (
 from kevin.core.types import Kernel, Turn
 from kevin.report.captions import MINIATURE, read_summaries
 from kevin.report.catalogue import OF_SCORES, SPLITS, make_table
+from kevin.report.forms import records
+from kevin.report.html import templates
 from kevin.report.recipes import policy_label
-from kevin.report.scores import KIND, machines, read_scores, write_answers
+from kevin.report.scores import KIND, machines, read_scores, read_verdict, write_answers
 from kevin.report.search import SECONDS, read_search, write_seconds
 from kevin.report.training import trained_policies
 
@@ -52,38 +52,17 @@ COLUMNS = [
 _BASE_MODEL = "base_model"
 
 
-class Published(NamedTuple):
+class Published:
     """Files of such a folder."""
 
-    folder: Path
-
-    @property
-    def answers(self) -> Path:
-        return self.folder / "answers.csv"
-
-    @property
-    def kernels(self) -> Path:
-        return self.folder / "kernels.parquet"
-
-    @property
-    def tasks(self) -> Path:
-        return self.folder / "tasks.parquet"
-
-    @property
-    def baselines(self) -> Path:
-        return self.folder / "baselines.csv"
-
-    @property
-    def config(self) -> Path:
-        return self.folder / "config.yaml"
-
-    @property
-    def summaries(self) -> list[Path]:
-        return sorted(self.folder.glob("trainings/*/summary.json"))
-
-    @property
-    def runs(self) -> list[Path]:
-        return [path.parent for path in sorted(self.folder.glob("trainings/*/metrics.jsonl"))]
+    def __init__(self, folder: Path) -> None:
+        self.answers = folder / "answers.csv"
+        self.kernels = folder / "kernels.parquet"
+        self.tasks = folder / "tasks.parquet"
+        self.baselines = folder / "baselines.csv"
+        self.config = folder / "config.yaml"
+        self.summaries = sorted(folder.glob("trainings/*/summary.json"))
+        self.runs = [path.parent for path in sorted(folder.glob("trainings/*/metrics.jsonl"))]
 
 
 def publish(
@@ -92,9 +71,9 @@ def publish(
     study: Study,
     scores: Sequence[Path],
     turns: Sequence[Path],
-    search: Sequence[Path],
     tasks: Path,
     store: Path,
+    search: Sequence[Path] = (),
     baselines: Path | None = None,
     summaries: Sequence[Path] = (),
     tables: Sequence[Path] = (),
@@ -182,36 +161,32 @@ def kernels_frame(turns: Iterator[Turn], store: Path) -> pd.DataFrame:
     """
     found: dict[tuple[str, str], list[Any]] = {}
     for turn in turns:
-        if turn.kernel is None or turn.outcome is None:
+        kernel = turn.kernel
+        if kernel is None or turn.outcome is None or (turn.task_id, kernel.digest) in found:
             continue
-        key = (turn.task_id, turn.kernel.digest)
-        if key not in found:
-            kernel, verdict = turn.kernel, _verdict(store, turn.verdict_key)
-            times = [(verdict.get(name) or {}).get("median_us") for name in ("timing", "reference_timing")]
-            origin = [verdict.get(name) for name in ("device_name", "protocol_digest")]
-            head = [*key, kernel.dialect, kernel.language, turn.outcome.value, turn.reason, turn.speedup]
-            found[key] = [*head, *times, *origin, kernel.source]
+        verdict = read_verdict(store, turn.verdict_key) if turn.verdict_key else None
+        told: list[Any] = [None] * 4
+        if verdict is not None:
+            times = [timing and timing.median_us for timing in (verdict.timing, verdict.reference_timing)]
+            told = [*times, verdict.device_name, verdict.protocol_digest]
+        head = [turn.task_id, kernel.digest, kernel.dialect, kernel.language]
+        found[turn.task_id, kernel.digest] = [
+            *(*head, turn.outcome.value, turn.reason, turn.speedup),
+            *(*told, kernel.source),
+        ]
     frame = pd.DataFrame([found[key] for key in sorted(found)], columns=COLUMNS)
     return frame.astype(dict.fromkeys(["speedup", "median_us", "eager_us"], "float64"))
-
-
-def _verdict(store: Path, key: str | None) -> dict[str, Any]:
-    """As it was stored; nothing where it is not there."""
-    try:
-        return dict(json.loads(verdict_path(store, key or "none").read_text("utf-8")))
-    except (OSError, ValueError):
-        return {}
 
 
 def read_kernels(files: Published) -> list[tuple[dict[str, Any], Kernel]]:
     """Each row with its kernel. Raises DataError where one is not the kernel that its digest names."""
     frame, _ = read_parquet(files.kernels, KERNELS)
     pairs = []
-    for row in frame.astype(object).where(frame.notna(), None).to_dict("records"):
+    for row in records(frame.astype(object).where(frame.notna(), None)):
         kernel = Kernel(dialect=row["dialect"], language=row["language"], source=row["source"])
         if kernel.digest != row["kernel_digest"]:
             raise DataError(f"{files.kernels}: {row['task_id']}: a kernel is not what its digest says")
-        pairs.append(({str(name): value for name, value in row.items()}, kernel))
+        pairs.append((row, kernel))
     return pairs
 
 
@@ -238,7 +213,6 @@ _OWN = "apache-2.0"
 _LICENCES = {"Apache License": "apache-2.0", "MIT License": "mit"}
 _HUB_NAME = re.compile(r"[\w.-]+/[\w.-]+")
 _SNAPSHOT = re.compile(r"models--([\w.-]+?)--([\w.-]+)/snapshots/")
-_FRONT_MATTER = re.compile(r"\A---\n(.*?)\n---", re.DOTALL)
 
 
 def model_card(
@@ -265,17 +239,22 @@ def model_card(
         ],
         **({"datasets": ["ScalingIntelligence/KernelBench"]} if _asks_kernelbench(study) else {}),
     }
-    parts = [
-        f"---\n{yaml.safe_dump(front, sort_keys=False)}---",
-        f"# {', '.join(policy_label(name, study) for name in study.evaluate)}: answers and kernels",
-        f"**A rehearsal.** {MINIATURE}" if study.report.miniature else "",
-        _contents(study, kernels, judged),
-        "\n".join(_use(folder, base) for folder in models),
-        primary or "",
-        _AGAIN,
-        _terms(study, base),
-    ]
-    return "\n\n".join(part.strip("\n") for part in parts if part) + "\n"
+    text = (
+        templates()
+        .get_template("model_card.md.j2")
+        .render(
+            front=yaml.safe_dump(front, sort_keys=False),
+            study=study,
+            labels=[policy_label(name, study) for name in study.evaluate],
+            miniature=MINIATURE,
+            kernels=kernels,
+            commit=judged.get("commit") or "not known",
+            models={folder.name: (folder / ADAPTER).exists() for folder in models},
+            base=base,
+            primary=primary,
+        )
+    )
+    return text.rstrip("\n") + "\n"
 
 
 def _start(study: Study) -> str:
@@ -312,63 +291,20 @@ def _licence(study: Study, base: str | None, models: Sequence[Path]) -> dict[str
 
 
 def _card_of(model: str) -> dict[str, Any]:
-    """The front matter of a model's card; nothing where none is on this machine."""
+    """The front matter of a model's card; nothing where none is on this machine, or it has none that can be read."""
+    from huggingface_hub import ModelCard, try_to_load_from_cache
+
     file = Path(model, "README.md")
     if not file.is_file() and _HUB_NAME.fullmatch(model):
-        from huggingface_hub import try_to_load_from_cache
-
         cached = try_to_load_from_cache(model, "README.md")
         file = Path(cached) if isinstance(cached, str) else file
     try:
-        found = _FRONT_MATTER.match(file.read_text("utf-8"))
-        card = yaml.safe_load(found[1]) if found else None
+        return dict(ModelCard.load(file).data.to_dict()) if file.is_file() else {}
     except (OSError, ValueError, yaml.YAMLError):
         return {}
-    return card if isinstance(card, dict) else {}
 
 
 def _asks_kernelbench(study: Study) -> bool:
     """Of a folder by its name alone: a user's own tasks are laid out as KernelBench's are."""
     folder = study.tasks.kernelbench.path
     return study.tasks.source != "catalog" and (folder is None or Path(folder).name == "KernelBench")
-
-
-def _contents(study: Study, kernels: pd.DataFrame, judged: dict[str, Any]) -> str:
-    return (
-        f"{len(kernels):,} distinct kernels, judged for {kernels['task_id'].nunique()} held-out tasks, {study.scale} "
-        f"scale, commit {judged.get('commit') or 'not known'}. What each file holds: `docs/schemas.md`."
-    )
-
-
-def _use(folder: Path, base: str | None) -> str:
-    """How a model that stands beside is asked for a kernel."""
-    name = folder.name
-    if (folder / ADAPTER).exists():
-        how = f"`PeftModel.from_pretrained(model, {name!r})` lays it over {base or 'its base model'}"
-        return f"- `{name}/`: an adapter. {how}."
-    return f"- `{name}/`: a model. `kevin write MODULE.py --policy ./{name} -c config.yaml` asks it for a kernel."
-
-
-_AGAIN = """\
-Made again from this folder alone, without a GPU and without judging:
-
-    kevin tables --published THIS_FOLDER --out-dir tables
-
-Judged again, a sample or all:
-
-    kevin judge --published THIS_FOLDER --sample 100
-"""
-
-
-def _terms(study: Study, base: str | None) -> str:
-    source = study.tasks.kernelbench
-    of_tasks = "this project's own, Apache-2.0."
-    if study.tasks.source != "catalog":
-        of_tasks = f"KernelBench's ({source.repository}, commit {source.commit}), MIT, and {of_tasks}"
-    policies = ", ".join(f"`{name}` ({study.policies[name].model})" for name in study.evaluate)
-    of_models = f"The models are under the terms of {base}. " if base else ""
-    return (
-        f"**Origin and licence.** {of_models}Kernels were written by the policies {policies}, and by this project's "
-        f"kernel writer; what this project's own models wrote is under Apache-2.0, what others wrote under the terms "
-        f"of their models. Tasks: {of_tasks} Kernels are untrusted code: run them in a sandbox, as `kevin judge` does."
-    )

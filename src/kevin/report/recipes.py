@@ -95,12 +95,18 @@ def parts(scores: pd.DataFrame) -> Iterator[tuple[str, pd.DataFrame]]:
 
 
 class Recipe(NamedTuple):
-    """One way to make a policy, done once or several times."""
+    """One way to make a policy, done once or several times, or one of these times alone: what a row is made of."""
 
-    policy: str
+    kind: str
     """The key that stands for its seeds."""
     seeds: tuple[str, ...]
     """Policies, as they are evaluated."""
+    seed: int | None = None
+    """Number of the one seed that this is, from 0; None where all are together."""
+
+    @property
+    def policy(self) -> str:
+        return self.kind if self.seed is None else self.seeds[0]
 
     @property
     def num_seeds(self) -> int:
@@ -109,11 +115,11 @@ class Recipe(NamedTuple):
     def label(self, study: Study) -> str:
         return policy_label(self.policy, study, self.num_seeds)
 
-    def rows(self) -> Iterator[tuple[int | None, tuple[str, ...]]]:
-        """Each seed alone with its number, and behind the last one of several all of them, without a number."""
-        yield from ((number, (policy,)) for number, policy in enumerate(self.seeds))
+    def rows(self) -> Iterator[Recipe]:
+        """Each seed alone, and behind the last one of several all of them."""
+        yield from (Recipe(self.kind, (policy,), number) for number, policy in enumerate(self.seeds))
         if self.num_seeds > 1:
-            yield None, self.seeds
+            yield self
 
 
 def recipes(policies: Iterable[Any], study: Study) -> list[Recipe]:
@@ -125,47 +131,26 @@ def recipes(policies: Iterable[Any], study: Study) -> list[Recipe]:
     return [Recipe(kind, tuple(seeds)) for kind, seeds in found.items()]
 
 
-class Rows(NamedTuple):
-    """What one row of a table is made of: one policy, or all seeds of a recipe together."""
-
-    policy: str
-    """Its key; of the recipe where its seeds are pooled."""
-    kind: str
-    """The key of the recipe."""
-    seed: int | None
-    """Number among the recipe's seeds, from 0; None where they are pooled."""
-    seeds: tuple[pd.DataFrame, ...]
-    """The scores of each."""
-
-    @property
-    def num_seeds(self) -> int:
-        return len(self.seeds)
-
-    @property
-    def recipe(self) -> Recipe:
-        """Of the policies that the row is made of."""
-        return Recipe(self.policy, tuple(str(own["policy"].iloc[0]) for own in self.seeds))
+Scored = tuple[Recipe, list[pd.DataFrame]]
+"""What a row is made of, and the scores of each of its seeds."""
 
 
-def rows_of(scores: pd.DataFrame, study: Study) -> Iterator[Rows]:
+def rows_of(scores: pd.DataFrame, study: Study) -> Iterator[Scored]:
     """Each policy alone, and behind the last seed of a recipe that has several all of them together."""
     own: dict[Any, pd.DataFrame] = dict(list(scores.groupby("policy", sort=False)))
     for recipe in recipes(own, study):
-        for number, policies in recipe.rows():
-            name = recipe.policy if number is None else policies[0]
-            yield Rows(name, recipe.policy, number, tuple(own[policy] for policy in policies))
+        for row in recipe.rows():
+            yield row, [own[policy] for policy in row.seeds]
 
 
-def rows_by(scores: pd.DataFrame, column: str, study: Study) -> Iterator[tuple[Any, Rows]]:
-    """`rows_of` for each value of a column, those of one policy together."""
-    found = {value: list(rows_of(own, study)) for value, own in scores.groupby(column, sort=False)}
-    for row in rows_of(scores, study):
-        for value, rows in found.items():
-            for own in rows:
-                if (own.policy, own.seed is None) == (row.policy, row.seed is None):
-                    yield value, own._replace(seed=row.seed)
+def rows_by_split(scores: pd.DataFrame, study: Study) -> Iterator[tuple[dict[str, Any], list[pd.DataFrame]]]:
+    """`rows_of` for each split, those of one policy together: the head of a row, and the scores of its seeds.
 
-
-def by_seed(values: Sequence[pd.Series]) -> pd.DataFrame:
-    """Values by task (index) as one frame, a column for each seed; NaN where a seed has none of a task."""
-    return pd.concat(list(values), axis=1, keys=range(len(values)), sort=True)
+    ``seed`` is none where they are together; a seed keeps its number where another one has none of a split.
+    """
+    own: dict[Any, pd.DataFrame] = dict(list(scores.groupby(["split", "policy"], sort=False)))
+    for row, _ in rows_of(scores, study):
+        for split in scores["split"].unique():
+            seeds = [own[split, policy] for policy in row.seeds if (split, policy) in own]
+            if len(seeds) > (row.seed is None and row.num_seeds > 1):
+                yield {"policy": row.kind, "seed": row.seed, "split": split, "num_seeds": len(seeds)}, seeds

@@ -18,9 +18,8 @@ from kevin.core.config import Study, load_study
 from kevin.core.errors import DataError
 from kevin.core.identity import differences
 from kevin.report import metrics
-from kevin.report.metrics import Shape, mean_estimate, smallest_shown, with_ends
+from kevin.report.metrics import Shape, by_seed, cells, mean_estimate, smallest_shown, with_ends
 from kevin.report.published import Published
-from kevin.report.recipes import by_seed
 from kevin.report.scores import read_answers
 
 DECLARED = {"rl_single": 6, "rl_multi": 6, "rl_multi_paper": 2}
@@ -144,13 +143,13 @@ class Found:
         seeds = self.seeds(side, against)
         each = [self._best[side, s][measure] - self._best[against, s][measure] for s in seeds]
         values = by_seed(each) if each else pd.DataFrame()
-        interval = mean_estimate(values, self._study).interval
+        difference = mean_estimate(values, self._study)
         return {
             **{"endpoint": endpoint, "measure": measure},
             **{"policy": _name(side), "spent": str(self.shape(side))},
             **{"against": _name(against), "against_spent": str(self.shape(against))},
-            **interval.cells("difference"),
-            "detectable": smallest_shown(interval.low, interval.high),
+            **cells({"difference": difference}),
+            "detectable": smallest_shown(*difference.interval[1:]),
             "num_seeds": len(seeds),
             "num_seeds_declared": min(DECLARED.get(s.arm, 0) for s in (side, against)),
             "num_tasks": int(values.notna().any(axis=1).sum()),

@@ -11,23 +11,33 @@ from __future__ import annotations
 import json
 import logging
 import re
-from collections.abc import Callable, Iterator, Mapping, Sequence
+from collections import defaultdict
+from collections.abc import Iterator, Mapping, Sequence
 from functools import lru_cache
-from itertools import groupby
 from pathlib import Path
 from typing import Any
 
 import pandas as pd
+from pydantic import ValidationError
 from rapidfuzz.distance import Indel
 
 from kevin.core.config import RewardConfig, Study
 from kevin.core.dialogue import opening_is_expected
 from kevin.core.errors import DataError
-from kevin.core.files import read_metadata, read_parquet, read_tasks, read_turns, write_csv, write_parquet, write_text
+from kevin.core.files import (
+    read_metadata,
+    read_parquet,
+    read_tasks,
+    read_turns,
+    verdict_path,
+    write_csv,
+    write_parquet,
+    write_text,
+)
 from kevin.core.provenance import machine_names, provenance, read_provenance
 from kevin.core.reward import configured_returns, configured_score
 from kevin.core.texts import strict_json
-from kevin.core.types import Outcome, Task, Turn
+from kevin.core.types import Outcome, Task, Turn, Verdict
 from kevin.report.recipes import policy_order
 
 logger = logging.getLogger(__name__)
@@ -48,12 +58,30 @@ def score_frame(
     unknown = sorted({t.task_id for t in turns} - order.keys())
     if unknown:
         raise DataError(f"turns of tasks that are not in the tasks file: {', '.join(unknown[:5])}")
-    rows: list[dict[str, Any]] = []
     ordered = sorted(turns, key=lambda t: (order[t.task_id], t.trajectory, t.turn))
-    for (task_id, _), group in groupby(ordered, key=lambda t: (t.task_id, t.trajectory)):
-        rows += _trajectory_rows(tasks[order[task_id]], list(group))
-    columns = {"policy": policy, "split": split}
-    frame = pd.DataFrame([columns | row for row in rows], columns=[*columns, *SCORE_COLUMNS])
+    rows = [
+        {
+            "policy": policy,
+            "split": split,
+            "task_id": t.task_id,
+            "level": tasks[order[t.task_id]].level,
+            "flawed": bool(tasks[order[t.task_id]].flaws),
+            "trajectory": t.trajectory,
+            "turn": t.turn,
+            "outcome": t.outcome.value if t.outcome is not None else None,
+            "reason": t.reason,
+            "speedup": t.speedup,
+            "kernel_digest": t.kernel.digest if t.kernel is not None else None,
+            "similarity": _similarity(before, t),
+            "verdict_key": t.verdict_key,
+            "num_prompt_tokens": t.num_prompt_tokens,
+            "num_completion_tokens": t.num_completion_tokens,
+            "finish_reason": t.finish_reason,
+            "expected_opening": opening_is_expected(t.completion),
+        }
+        for before, t in zip([None, *ordered], ordered, strict=False)
+    ]
+    frame = pd.DataFrame(rows, columns=["policy", "split", *SCORE_COLUMNS])
     return _scored(frame, config, f"{policy} on {split}").astype(SCORE_COLUMNS)
 
 
@@ -78,32 +106,11 @@ SCORE_COLUMNS = {
 }
 
 
-def _trajectory_rows(task: Task, turns: list[Turn]) -> list[dict[str, Any]]:
-    """All but scores and returns."""
-    return [
-        {
-            "task_id": task.id,
-            "level": task.level,
-            "flawed": bool(task.flaws),
-            "trajectory": t.trajectory,
-            "turn": t.turn,
-            "outcome": t.outcome.value if t.outcome is not None else None,
-            "reason": t.reason,
-            "speedup": t.speedup,
-            "kernel_digest": t.kernel.digest if t.kernel is not None else None,
-            "similarity": _similarity(before, t),
-            "verdict_key": t.verdict_key,
-            "num_prompt_tokens": t.num_prompt_tokens,
-            "num_completion_tokens": t.num_completion_tokens,
-            "finish_reason": t.finish_reason,
-            "expected_opening": opening_is_expected(t.completion),
-        }
-        for before, t in zip([None, *turns[:-1]], turns, strict=True)
-    ]
-
-
 def _similarity(before: Turn | None, turn: Turn) -> float | None:
-    if before is None or before.kernel is None or turn.kernel is None:
+    """To the kernel of the turn before, where that is of the same trajectory."""
+    if before is None or (before.task_id, before.trajectory) != (turn.task_id, turn.trajectory):
+        return None
+    if before.kernel is None or turn.kernel is None:
         return None
     return similarity(before.kernel.source, turn.kernel.source)
 
@@ -162,6 +169,17 @@ def machines(paths: Sequence[Path], study: Study) -> list[tuple[str, ...]]:
     return list(found)
 
 
+def read_verdict(store: Path, key: str) -> Verdict | None:
+    """None where the store does not have it. Raises DataError for a damaged file."""
+    path = verdict_path(store, key)
+    try:
+        return Verdict.model_validate_json(path.read_text("utf-8"))
+    except FileNotFoundError:
+        return None
+    except ValidationError as e:
+        raise DataError(f"{path}: not a verdict of this version ({e.error_count()} problems); delete it") from None
+
+
 # --- how alike two kernels are ------------------------------------------------------------------------------------
 
 
@@ -194,11 +212,6 @@ _DERIVED = ("score", "return", "verdict_key")
 KERNEL_DIGITS = 12
 """Of a kernel's digest: they tell a task's kernels apart."""
 _NEEDED = ("policy", "split", "task_id", "trajectory", "turn", "outcome", "speedup", "num_completion_tokens")
-_KINDS: dict[str, tuple[str, Callable[[Any], Any]]] = {
-    "int64": ("whole number", int),
-    "float64": ("number", float),
-    "bool": ("True or False", {"True": True, "False": False}.__getitem__),
-}
 
 
 def write_answers(
@@ -236,18 +249,17 @@ def read_answers(path: Path, config: RewardConfig) -> Iterator[tuple[str | None,
     known = {o.value for o in Outcome}
     if strange := sorted(set(frame["outcome"].dropna()) - known):
         raise DataError(f"{path}: unknown outcome {strange[0]!r}; there are {', '.join(sorted(known))}")
-    if "level" not in frame:
-        frame["level"] = frame["split"].map(_level)
-    if "strategy" not in frame:
-        frame["strategy"] = None
-    frame = frame.assign(**{name: _absent(kind) for name, kind in SCORE_COLUMNS.items() if name not in frame})
+    absent = {"bool": False, "int64": 0}
+    added: dict[str, Any] = {name: absent.get(kind) for name, kind in SCORE_COLUMNS.items()} | {"strategy": None}
+    added["level"] = [int(s[5:]) if s.startswith("level") else 2 for s in frame["split"]]
+    frame = frame.assign(**{name: value for name, value in added.items() if name not in frame})
     for (_, _, strategy), part in frame.groupby(["policy", "split", "strategy"], sort=False, dropna=False):
         scored = _scored(part, config, str(path))[["policy", "split", *SCORE_COLUMNS]].astype(SCORE_COLUMNS)
         yield (strategy if isinstance(strategy, str) else None), scored.reset_index(drop=True)
 
 
 def read_typed(path: Path, what: str, kinds: Mapping[str, str]) -> pd.DataFrame:
-    """A CSV with every number exactly as it was written, which pandas' own reader does not promise.
+    """A CSV of known types, in which names stay text.
 
     Args:
         kinds: types of columns, as far as they are there; all others are text.
@@ -255,26 +267,21 @@ def read_typed(path: Path, what: str, kinds: Mapping[str, str]) -> pd.DataFrame:
     Raises:
         DataError: the file cannot be read, or a column holds something else.
     """
+    dtype = defaultdict(lambda: "str", kinds)
     try:
-        frame = pd.read_csv(path, dtype="str", keep_default_na=False, na_values=[""])
+        return pd.read_csv(path, dtype=dtype, keep_default_na=False, na_values=[""])
     except (OSError, ValueError) as e:
         raise DataError(f"{path}: {what} cannot be read: {e}") from None
-    for name in frame.columns.intersection([name for name, kind in kinds.items() if kind in _KINDS]):
-        said, convert = _KINDS[kinds[name]]
-        try:
-            frame[name] = pd.Series([convert(value) for value in frame[name]], index=frame.index, dtype=kinds[name])
-        except (ValueError, KeyError):
-            raise DataError(f"{path}: column {name} holds something that is no {said}") from None
-    return frame
 
 
 def told_machines(path: Path, device: str) -> list[tuple[str, ...]]:
     """What `write_answers` wrote beside answers, or what a ``provenance.json`` there names."""
-    told = _read_json(path.with_suffix(".json"))
-    if "machines" in told:
-        return [tuple(map(str, names)) for names in told["machines"]]
-    if "hardware" in told:
-        return [(str(told["hardware"]),)]
+    beside = path.with_suffix(".json")
+    if beside.exists():
+        try:
+            return [tuple(map(str, names)) for names in json.loads(beside.read_text("utf-8"))["machines"]]
+        except (ValueError, KeyError, TypeError):
+            raise DataError(f"{beside}: does not say what the kernels ran on; take it away, or publish again") from None
     return [machine_names(read_provenance(path.parent, path.name), device)]
 
 
@@ -283,41 +290,21 @@ def joined_names(machines: Sequence[tuple[str, ...]]) -> str:
     return ", ".join(dict.fromkeys(name for machine in machines for name in machine))
 
 
-def _read_json(path: Path) -> dict[str, Any]:
-    try:
-        return dict(json.loads(path.read_text("utf-8")))
-    except (OSError, ValueError, TypeError):
-        return {}
-
-
-def _level(split: str) -> int:
-    return int(split[5:]) if split.startswith("level") and split[5:].isdigit() else 2
-
-
-def _absent(kind: str) -> Any:
-    return False if kind == "bool" else 0 if kind == "int64" else None
-
-
 def _scored(part: pd.DataFrame, config: RewardConfig, where: str) -> pd.DataFrame:
     """With ``score`` and ``return`` of every turn. Raises DataError, naming ``where``, for what has none."""
+    rows: list[int] = []
     scores: list[float | None] = []
     returns: list[float | None] = []
-    rows: list[dict[Any, Any]] = part.to_dict("records")
-    for (task_id, trajectory), group in groupby(rows, key=lambda row: (row["task_id"], row["trajectory"])):
-        turns = list(group)
-        numbers = [row["turn"] for row in turns]
-        if numbers != sorted(set(numbers)):
+    for (task_id, trajectory), turns in part.groupby(["task_id", "trajectory"], sort=False):
+        if not (turns["turn"].is_monotonic_increasing and turns["turn"].is_unique):
             raise DataError(f"{where}: turns of {task_id}, trajectory {trajectory}, are not in order, each once")
+        outcomes = [None if pd.isna(outcome) else Outcome(outcome) for outcome in turns["outcome"]]
         try:
-            own = [configured_score(_outcome(row), row["speedup"], config) for row in turns]
+            pairs = zip(outcomes, turns["speedup"].tolist(), strict=True)
+            own = [configured_score(outcome, speedup, config) for outcome, speedup in pairs]
         except ValueError as e:
             raise DataError(f"{where}: {task_id}, trajectory {trajectory}: {e}") from None
+        rows += turns.index.tolist()
         scores += own
-        returns += configured_returns(own, [int(row["num_completion_tokens"]) for row in turns], config)
-    part = part.copy()
-    part["score"], part["return"] = scores, returns
-    return part
-
-
-def _outcome(row: dict[Any, Any]) -> Outcome | None:
-    return Outcome(row["outcome"]) if isinstance(row["outcome"], str) else None
+        returns += configured_returns(own, turns["num_completion_tokens"].astype(int).tolist(), config)
+    return part.assign(**pd.DataFrame({"score": scores, "return": returns}, rows, dtype="float64"))

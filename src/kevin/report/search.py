@@ -6,9 +6,9 @@ each strategy whose trajectories do not depend on each other (`kevin.report.turn
 
 from __future__ import annotations
 
-from collections.abc import Iterator, Sequence
+from collections.abc import Sequence
 from pathlib import Path
-from typing import Any, NamedTuple
+from typing import NamedTuple
 
 import pandas as pd
 
@@ -18,7 +18,7 @@ from kevin.core.files import read_tasks, read_turns, write_csv
 from kevin.report import metrics
 from kevin.report.budgets import doublings
 from kevin.report.metrics import mean_estimate, with_ends
-from kevin.report.recipes import by_seed, policy_order, recipes
+from kevin.report.recipes import policy_order, recipes
 from kevin.report.scores import read_answers, read_typed, score_frame
 from kevin.report.turns import turns_table
 
@@ -56,25 +56,20 @@ def read_search(paths: Sequence[Path], tasks: Path, study: Study) -> list[Search
     A ``.csv`` is one of published answers, beside which ``search_seconds.csv`` stands. Raises DataError for a file
     without a strategy or without the seconds of its turns.
     """
-    found: dict[tuple[str, str], list[tuple[pd.DataFrame, list[float]]]] = {}
+    found: dict[tuple[str, str], list[SearchRollout]] = {}
     for path in paths:
-        if path.suffix == ".csv":
-            for (policy, strategy), own in read_published_search(path, study):
-                found.setdefault((policy, strategy), []).append(own)
-            continue
-        rollout = read_rollout(path, tasks, study)
-        if not (rollout.strategy and rollout.turn_seconds):
-            raise DataError(f"{path}: not a rollout of a strategy; make it again with: snakemake {path}")
-        found.setdefault((rollout.policy, rollout.strategy), []).append((rollout.scores, rollout.turn_seconds))
-    order = policy_order([policy for policy, _ in found], study)
-    names = study.search.names
-    ranked = sorted(
-        found, key=lambda key: (order.index(key[0]), names.index(key[1]) if key[1] in names else len(names))
-    )
+        is_published = path.suffix == ".csv"
+        read = read_published_search(path, study) if is_published else [read_rollout(path, tasks, study)]
+        for rollout in read:
+            if not (rollout.strategy and rollout.turn_seconds):
+                raise DataError(f"{path}: not a rollout of a strategy; make it again with: snakemake {path}")
+            found.setdefault((rollout.policy, rollout.strategy), []).append(rollout)
+    policies = policy_order([policy for policy, _ in found], study)
+    strategies = [*study.search.names, *(strategy for _, strategy in found)]
     rollouts = []
-    for key in ranked:
-        scores = pd.concat([own for own, _ in found[key]], ignore_index=True)
-        seconds = [sum(parts) for parts in zip(*(own for _, own in found[key]), strict=True)]
+    for key in sorted(found, key=lambda key: (policies.index(key[0]), strategies.index(key[1]))):
+        scores = pd.concat([own.scores for own in found[key]], ignore_index=True)
+        seconds = [sum(parts) for parts in zip(*(own.turn_seconds for own in found[key]), strict=True)]
         rollouts.append(SearchRollout(*key, scores, seconds))
     return rollouts
 
@@ -88,23 +83,20 @@ def write_seconds(rollouts: Sequence[SearchRollout], out: Path) -> None:
     write_csv(out, pd.DataFrame(rows, columns=["policy", "strategy", "turn", "seconds"]))
 
 
-Published = tuple[tuple[str, str], tuple[pd.DataFrame, list[float]]]
-
-
-def read_published_search(path: Path, study: Study) -> Iterator[Published]:
-    """Policy and strategy of each, its scores and seconds. Raises DataError where a file cannot be read."""
-    parts: dict[tuple[str, str], list[pd.DataFrame]] = {}
-    for strategy, own in read_answers(path, study.reward):
-        if strategy is not None:
-            parts.setdefault((str(own["policy"].iloc[0]), strategy), []).append(own)
-    if not parts:
-        return
-    seconds = read_typed(path.with_name(SECONDS), "seconds", {"turn": "int64", "seconds": "float64"})
-    by_key = {key: own["seconds"].tolist() for key, own in seconds.groupby(["policy", "strategy"])}
-    for key, frames in parts.items():
-        if key not in by_key:
-            raise DataError(f"{path.with_name(SECONDS)}: no seconds of {key[1]} by {key[0]}")
-        yield key, (pd.concat(frames, ignore_index=True), by_key[key])
+def read_published_search(path: Path, study: Study) -> list[SearchRollout]:
+    """Raises DataError where a file cannot be read."""
+    answers = [own.assign(strategy=s) for s, own in read_answers(path, study.reward) if s is not None]
+    if not answers:
+        return []
+    written = read_typed(path.with_name(SECONDS), "seconds", {"turn": "int64", "seconds": "float64"})
+    seconds = {key: own["seconds"].tolist() for key, own in written.groupby(["policy", "strategy"])}
+    found = []
+    for (policy, strategy), scores in pd.concat(answers, ignore_index=True).groupby(["policy", "strategy"], sort=False):
+        if (policy, strategy) not in seconds:
+            raise DataError(f"{path.with_name(SECONDS)}: no seconds of {strategy} by {policy}")
+        own = scores.drop(columns="strategy")
+        found.append(SearchRollout(str(policy), str(strategy), own, seconds[policy, strategy]))
+    return found
 
 
 def search_table(rollouts: Sequence[SearchRollout], study: Study) -> pd.DataFrame:
@@ -115,49 +107,46 @@ def search_table(rollouts: Sequence[SearchRollout], study: Study) -> pd.DataFram
     estimate), which take their share of the seconds. Several seeds of a policy have a row each, and one together where
     all have the same number of kernels, with the mean of their seconds.
     """
-    rows: list[dict[str, Any]] = []
+    rows = []
     for recipe in recipes((r.policy for r in rollouts), study):
-        found = {(r.policy, r.strategy): list(_so_far(r)) for r in rollouts if r.policy in recipe.seeds}
+        found = {(r.policy, r.strategy): _so_far(r) for r in rollouts if r.policy in recipe.seeds}
         for strategy in dict.fromkeys(strategy for _, strategy in found):
-            for seed, policies in recipe.rows():
-                head = {"policy": recipe.policy, "seed": seed, "strategy": strategy, "num_seeds": len(policies)}
-                steps = [{s.kernels: s for s in found.get((p, strategy), ())} for p in policies]
-                shared = [n for n in steps[0] if all(n in own for own in steps)]
-                rows += [head | _cells([own[n] for own in steps], study) for n in shared]
+            for row in recipe.rows():
+                head = {"policy": row.kind, "seed": row.seed, "strategy": strategy, "num_seeds": row.num_seeds}
+                seeds = [found.get((policy, strategy), {}) for policy in row.seeds]
+                for kernels in (n for n in seeds[0] if all(n in own for own in seeds)):
+                    here = [own[kernels] for own in seeds]
+                    cells = metrics.cells(
+                        {m: mean_estimate((own.best[m] for own in here), study) for m in ("correct", "speedup")}
+                    )
+                    cells["num_tasks"] = max(len(own.best) for own in here)
+                    cells["gpu_seconds"] = sum(own.seconds / len(own.best) for own in here) / len(here)
+                    rows.append(head | {"kernels": kernels} | cells)
     return pd.DataFrame(rows, columns=COLUMNS).astype({"seed": "Int64"})
 
 
 class _SoFar(NamedTuple):
-    kernels: int
-    """Of one task."""
     seconds: float
     """Of all tasks."""
-    values: pd.DataFrame
-    """Best by task: columns correct, speedup."""
+    best: pd.DataFrame
+    """By task: columns correct, speedup."""
 
 
-def _cells(seeds: Sequence[_SoFar], study: Study) -> dict[str, Any]:
-    cells: dict[str, Any] = {"kernels": seeds[0].kernels, "num_tasks": max(len(s.values) for s in seeds)}
-    cells["gpu_seconds"] = sum(s.seconds / len(s.values) for s in seeds) / len(seeds)
-    for name in ("correct", "speedup"):
-        cells |= mean_estimate(by_seed([s.values[name] for s in seeds]), study).interval.cells(name)
-    return cells
-
-
-def _so_far(rollout: SearchRollout) -> Iterator[_SoFar]:
-    """Where there is something to say."""
-    num_trajectories = int(rollout.scores["trajectory"].max()) + 1
-    if len(rollout.turn_seconds) == 1:
+def _so_far(rollout: SearchRollout) -> dict[int, _SoFar]:
+    """By kernels of one task, where there is something to say."""
+    most = int(rollout.scores["trajectory"].max()) + 1
+    seconds = rollout.turn_seconds
+    if len(seconds) == 1:
         first = metrics.trajectory_best(rollout.scores)
-        most = metrics.smallest_group(first)
-        for k in doublings(most):
-            found = {name: metrics.best_of_k_by_task(first, name, k) for name in ("correct", "speedup")}
-            yield _SoFar(k, rollout.turn_seconds[0] * k / num_trajectories, pd.DataFrame(found))
-        return
-    for turn in range(1, len(rollout.turn_seconds) + 1):
-        by_task = metrics.task_values(metrics.trajectory_best(rollout.scores, turn))
-        best = by_task[["correct_best", "speedup_best"]].set_axis(["correct", "speedup"], axis=1)
-        yield _SoFar(num_trajectories * turn, sum(rollout.turn_seconds[:turn]), best)
+        return {k: _SoFar(seconds[0] * k / most, _best(first, k)) for k in doublings(metrics.smallest_group(first))}
+    return {
+        most * turn: _SoFar(sum(seconds[:turn]), _best(metrics.trajectory_best(rollout.scores, turn)))
+        for turn in range(1, len(seconds) + 1)
+    }
+
+
+def _best(trajectories: pd.DataFrame, drawn: int | None = None) -> pd.DataFrame:
+    return metrics.task_values(trajectories, drawn).rename(columns=lambda name: name.removesuffix("_best"))
 
 
 def search_turns_table(rollouts: Sequence[SearchRollout], study: Study) -> pd.DataFrame:

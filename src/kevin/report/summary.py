@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Callable, Iterator, Mapping, Sequence
+from collections.abc import Callable, Mapping, Sequence
 from pathlib import Path
 from typing import Any
 
@@ -16,7 +16,7 @@ from kevin.report.captions import TrainingSummary, read_summaries, study_note
 from kevin.report.catalogue import SPLITS
 from kevin.report.claims import NOT_MEASURED, PRIMARY
 from kevin.report.diff import read_origin
-from kevin.report.forms import percent, signed, times
+from kevin.report.forms import percent, records, signed, times
 from kevin.report.paper import OURS
 from kevin.report.recipes import ALL_TASKS, CEILING, first_seed, policy_label, split_label
 from kevin.report.tables import COMPILE_POLICY, EAGER
@@ -33,22 +33,29 @@ def summary_text(study: Study) -> str:
     """
     results = Path(study.results)
     paths = {split: results / "tables" / f"{split}.csv" for split in SPLITS}
-    levels = {level: _own_rows(path) for level, path in paths.items() if path.exists()}
+    levels = {split_label(level): _own_rows(path, study) for level, path in paths.items() if path.exists()}
     if not levels:
         raise DataError(f"{paths['level1']}: there is no such table yet; make the study with: snakemake")
     trained = trained_policies(study)
-    gain_path = results / "tables" / "rl_gain.csv"
-    gain = _each_seed(read_table(gain_path)) if trained and gain_path.exists() else None
+    gain = _read(results / "tables" / "rl_gain.csv" if trained else None)
     folders = [results / "base_model"]
     folders += [results / "train" / Path(study.policies[policy].model).name for policy in trained]
     trainings = read_summaries([folder / "summary.json" for folder in folders])
     lines = {
-        "primary endpoint": _primary(results / "tables" / "claims.csv"),
+        "primary endpoint": _primary(_read(results / "tables" / "claims.csv")),
         **_correct(levels, gain, study),
-        "kernels that compile": _compile(results / "figures" / "outcomes.csv", study),
-        "speedup over eager": "; ".join(_speedups(levels, study)),
-        "share of the ceiling": "; ".join(_ceiling_shares(levels, study)),
-        "gain in mean score": "" if gain is None else "; ".join(_gains(gain, study)),
+        "kernels that compile": _compile(_read(results / "figures" / "outcomes.csv"), study),
+        "speedup over eager": "; ".join(
+            f"{level}, best@{rows.drop(index=CEILING, errors='ignore')['trajectories'].max():.0f}: "
+            f"{_listed(rows['speedup_best'], times, rows['num_seeds'], study)}"
+            for level, rows in levels.items()
+        ),
+        "share of the ceiling": "; ".join(
+            f"{level}: {_listed(speedups / speedups[CEILING], percent, rows['num_seeds'], study)}"
+            for level, rows in levels.items()
+            if CEILING in (speedups := rows["speedup_best"])
+        ),
+        "gain in mean score": "; ".join(_gain(row, study) for row in records(gain) if row["num_seeds"] == 1),
         "judged": _judged(levels, trainings),
         "note": study_note(trainings, study) or "",
         "report": str(results / "report.html"),
@@ -76,12 +83,15 @@ def _minutes(benchmarks: Sequence[Path]) -> int:
     return round(seconds / 60)
 
 
-def _primary(path: Path) -> str:
+def _read(path: Path | None) -> pd.DataFrame:
+    """A written table; an empty one where it is not there."""
+    return read_table(path) if path is not None and path.exists() else pd.DataFrame()
+
+
+def _primary(claims: pd.DataFrame) -> str:
     """``0.98 (95 % interval 0.90 to 1.05), not shown``, or why it was not measured."""
-    if not path.exists():
-        return ""
-    for row in read_table(path).to_dict("records"):
-        if row.get("kind") == PRIMARY:
+    for row in records(claims):
+        if row["kind"] == PRIMARY:
             if row["verdict"] == NOT_MEASURED:
                 return f"not measured: {row['why']}"
             ends = f"{row['ours_low']:.2f} to {row['ours_high']:.2f}"
@@ -89,71 +99,57 @@ def _primary(path: Path) -> str:
     return ""
 
 
-def _own_rows(path: Path) -> pd.DataFrame:
-    """This study's rows of a level table, over eager and of all tasks, by policy."""
+def _own_rows(path: Path, study: Study) -> pd.DataFrame:
+    """This study's rows of a level table, over eager and of all tasks, by policy; of several seeds that of all."""
     table = read_table(path)
     own = table[(table["source"] == OURS) & (table["baseline"] == EAGER) & (table["subset"] == ALL_TASKS)]
-    return _each_seed(own[own["policy"] != COMPILE_POLICY]).set_index("policy")
+    return _together(own[own["policy"] != COMPILE_POLICY], study)
 
 
-def _each_seed(table: pd.DataFrame) -> pd.DataFrame:
-    """Without the rows of several seeds together."""
-    return table[~(table["num_seeds"] > 1)]
+def _together(table: pd.DataFrame, study: Study) -> pd.DataFrame:
+    """By policy, the last row of each, which of several seeds is that of all."""
+    firsts = table[[first_seed(policy, study) == policy for policy in table["policy"]]]
+    return firsts.drop_duplicates("policy", keep="last").set_index("policy")
 
 
-def _listed(values: Mapping[Any, float], show: Callable[[float], str], study: Study) -> str:
+def _listed(
+    values: pd.Series, show: Callable[[float], str], num_seeds: Mapping[Any, Any] | pd.Series, study: Study
+) -> str:
     """``base model 28 % -> multi-turn RL 37 %``: compared policies in their order."""
-    kinds: dict[str, list[float]] = {}
-    for policy in (p for p in study.evaluate if p in values):
-        kinds.setdefault(first_seed(policy, study), []).append(float(values[policy]))
     sides: dict[bool, list[str]] = {False: [], True: []}
     trained = trained_policies(study)
-    for kind, seeds in kinds.items():
-        sides[kind in trained].append(f"{policy_label(kind, study, len(seeds))} {show(sum(seeds) / len(seeds))}")
+    for policy in (p for p in study.evaluate if p in values):
+        label = policy_label(policy, study, int(num_seeds.get(policy, 1)))
+        sides[policy in trained].append(f"{label} {show(values[policy])}")
     return " -> ".join(", ".join(side) for side in sides.values() if side)
 
 
-def _correct(levels: Mapping[str, pd.DataFrame], gain: pd.DataFrame | None, study: Study) -> dict[str, str]:
+def _correct(levels: Mapping[str, pd.DataFrame], gain: pd.DataFrame, study: Study) -> dict[str, str]:
     """Of kernels where training was measured; of trajectories, all that the level tables say, where not."""
-    if gain is not None:
-        shares = dict(zip(gain["baseline"], gain["baseline_correct"], strict=True))
-        shares |= dict(zip(gain["policy"], gain["policy_correct"], strict=True))
-        return {"correct kernels": _listed(shares, percent, study)}
+    if len(gain):
+        rows = _together(gain, study)
+        before = gain.drop_duplicates("baseline").set_index("baseline")["baseline_correct"]
+        shares = pd.concat([before.drop(index=rows.index, errors="ignore"), rows["policy_correct"]])
+        return {"correct kernels": _listed(shares, percent, rows["num_seeds"], study)}
     rows = pd.concat(levels.values())
     total = (rows["correct_avg"] * rows["num_tasks"]).groupby(level=0).sum()
-    shares = (total / rows["num_tasks"].groupby(level=0).sum()).to_dict()
-    return {"correct trajectories": _listed(shares, percent, study)}
+    shares = total / rows["num_tasks"].groupby(level=0).sum()
+    return {"correct trajectories": _listed(shares, percent, rows["num_seeds"].groupby(level=0).max(), study)}
 
 
-def _compile(path: Path, study: Study) -> str:
+def _compile(outcomes: pd.DataFrame, study: Study) -> str:
     """Of all answers with a verdict, by the numbers behind the figure of outcomes."""
-    if not path.exists():
+    if outcomes.empty:
         return ""
-    rows = read_table(path)
-    compiled = rows[[Outcome(outcome).compiles for outcome in rows["outcome"]]]
-    shares = compiled.groupby("policy")["num"].sum() / rows.groupby("policy")["num"].sum()
-    return _listed(shares.dropna().to_dict(), percent, study)
+    compiled = outcomes[[Outcome(outcome).compiles for outcome in outcomes["outcome"]]]
+    shares = compiled.groupby("policy")["num"].sum() / outcomes.groupby("policy")["num"].sum()
+    return _listed(shares.dropna(), percent, {}, study)
 
 
-def _speedups(levels: Mapping[str, pd.DataFrame], study: Study) -> Iterator[str]:
-    for level, rows in levels.items():
-        size = rows.loc[rows.index != CEILING, "trajectories"].max()
-        yield f"{split_label(level)}, best@{size:.0f}: {_listed(rows['speedup_best'].to_dict(), times, study)}"
-
-
-def _ceiling_shares(levels: Mapping[str, pd.DataFrame], study: Study) -> Iterator[str]:
-    """Mean best speedup as a share of the ceiling's."""
-    for level, rows in levels.items():
-        if CEILING in rows.index:
-            shares = rows["speedup_best"] / rows["speedup_best"][CEILING]
-            yield f"{split_label(level)}: {_listed(shares.to_dict(), percent, study)}"
-
-
-def _gains(gain: pd.DataFrame, study: Study) -> Iterator[str]:
-    for row in gain.to_dict("records"):
-        interval = f"{signed(row['ci_low'])} to {signed(row['ci_high'])}"
-        label = policy_label(str(row["policy"]), study)
-        yield f"{label} {signed(row['mean_score_gain'])} (95 % interval {interval}, {row['num_tasks']} tasks)"
+def _gain(row: Mapping[str, Any], study: Study) -> str:
+    interval = f"{signed(row['ci_low'])} to {signed(row['ci_high'])}"
+    label = policy_label(str(row["policy"]), study)
+    return f"{label} {signed(row['mean_score_gain'])} (95 % interval {interval}, {row['num_tasks']} tasks)"
 
 
 def _judged(levels: Mapping[str, pd.DataFrame], trainings: Sequence[TrainingSummary]) -> str:

@@ -18,7 +18,7 @@ seeds of one recipe a row is made; where a recipe has several, each has a row an
 from __future__ import annotations
 
 import math
-from collections.abc import Iterator, Mapping, Sequence
+from collections.abc import Mapping, Sequence
 from functools import cache
 from itertools import combinations
 from pathlib import Path
@@ -31,22 +31,22 @@ from kevin.core.config import Study
 from kevin.core.files import read_parquet
 from kevin.report import metrics, paper
 from kevin.report.budgets import Budget, budgets_of_rollouts, budgets_of_search
-from kevin.report.metrics import Shape, mean_estimate, minus, smallest_shown, with_ends
+from kevin.report.metrics import Shape, by_seed, mean_estimate, minus, smallest_shown, with_ends
 from kevin.report.paper import OURS
 from kevin.report.recipes import (
     ALL_SPLITS,
     CEILING,
-    Rows,
-    by_seed,
+    Recipe,
+    Scored,
     parts,
     policy_label,
     recipes,
-    rows_by,
+    rows_by_split,
     rows_of,
     subsets,
 )
 from kevin.report.scores import read_typed
-from kevin.report.turns import counts_by, share_of, turn_changes
+from kevin.report.turns import counts, share_of, turn_changes
 
 EAGER, COMPILE = "eager", "compile"
 COMPILE_POLICY = "torch.compile"
@@ -88,72 +88,65 @@ def policies_table(
         ratios[COMPILE_POLICY] = compiled
     rows: list[dict[str, Any]] = []
     for subset, chosen in subsets(scores):
-        for own in _with_ceiling(chosen, study):
+        for row in [*rows_of(chosen, study), *_ceiling(chosen)]:
             rows += [
-                _policy_row(own, factor, study) | _names(own, study) | {"baseline": name, "subset": subset}
+                _names(row[0], study) | {"baseline": name, "subset": subset} | _policy_cells(row[1], factor, study)
                 for name, factor in ratios.items()
             ]
         if compiled:
-            rows.append(_compile_row(chosen, compiled, study) | {"subset": subset})
+            rows.append({"subset": subset} | _compile_row(chosen, compiled, study))
+    values = ["correct", "speedup", *(f"fast_{p:g}" for p in study.report.thresholds), "geomean"]
+    columns = [
+        *("source", "policy", "label", "baseline", "subset", "num_tasks", "num_seeds", "trajectories", "turns"),
+        *("num_turns", "num_turns_missing", *with_ends(*(f"{name}_{of}" for name in values for of in ("best", "avg")))),
+    ]
     ours = [{"source": OURS} | row for row in rows]
-    return pd.DataFrame([*ours, *theirs], columns=_policy_columns(study)).astype({"num_seeds": "Int64"})
+    return pd.DataFrame([*ours, *theirs], columns=columns).astype({"num_seeds": "Int64"})
 
 
-def _with_ceiling(scores: pd.DataFrame, study: Study) -> Iterator[Rows]:
-    yield from rows_of(scores, study)
-    if len(ceiling := scores[scores["policy"] == CEILING]):
-        yield Rows(CEILING, CEILING, 0, (ceiling,))
+def _ceiling(scores: pd.DataFrame) -> list[Scored]:
+    own = scores[scores["policy"] == CEILING]
+    return [(Recipe(CEILING, (CEILING,)), [own])] if len(own) else []
 
 
-def _names(own: Rows, study: Study) -> dict[str, Any]:
-    label = policy_label(own.policy, study, own.num_seeds)
-    return {"policy": own.policy, "label": label, "num_seeds": None if own.policy == CEILING else own.num_seeds}
+def _names(row: Recipe, study: Study) -> dict[str, Any]:
+    num_seeds = None if row.kind == CEILING else row.num_seeds
+    return {"policy": row.policy, "label": row.label(study), "num_seeds": num_seeds}
 
 
-def _policy_columns(study: Study) -> list[str]:
-    names = ["correct", "speedup", *(f"fast_{p:g}" for p in study.report.thresholds), "geomean"]
-    values = with_ends(*(f"{name}_{of}" for name in names for of in ("best", "avg")))
-    head = ["source", "policy", "label", "baseline", "subset", "num_tasks", "num_seeds", "trajectories", "turns"]
-    return [*head, "num_turns", "num_turns_missing", *values]
-
-
-def _policy_row(own: Rows, ratios: Mapping[str, float] | None, study: Study) -> dict[str, Any]:
-    trajectories = [metrics.trajectory_best(seed, ratios=ratios) for seed in own.seeds]
-    judged = pd.concat([metrics.usable(seed) for seed in own.seeds])
+def _policy_cells(seeds: Sequence[pd.DataFrame], ratios: Mapping[str, float] | None, study: Study) -> dict[str, Any]:
+    trajectories = [metrics.trajectory_best(seed, ratios=ratios) for seed in seeds]
+    judged = pd.concat([metrics.usable(seed) for seed in seeds])
     if ratios is not None:
         judged = judged[judged["task_id"].isin(ratios.keys())]
-    values = [metrics.task_values(seed, study.report.thresholds) for seed in trajectories]
     sizes = [int(seed.groupby("task_id").size().max()) for seed in trajectories if len(seed)]
-    return _value_cells(values, study) | {
-        "num_tasks": len(by_seed([v["correct_best"] for v in values])),
+    return _value_cells(trajectories, study.report.thresholds, study) | {
+        "num_tasks": len({task for seed in trajectories for task in seed["task_id"]}),
         "trajectories": max(sizes, default=0),
         "turns": int(judged["turn"].max()) if len(judged) else 0,
         "num_turns": len(judged),
-        "num_turns_missing": sum(int(seed["outcome"].isna().sum()) for seed in own.seeds),
+        "num_turns_missing": sum(int(seed["outcome"].isna().sum()) for seed in seeds),
     }
 
 
 def _compile_row(chosen: pd.DataFrame, ratios: Mapping[str, float], study: Study) -> dict[str, Any]:
+    """What torch.compile made of these tasks; whether that is correct, nobody asked."""
     ids = [task for task in chosen["task_id"].unique() if task in ratios]
-    frame = pd.DataFrame(
-        {"task_id": ids, "trajectory": 0, "correct": True, "speedup": [1 / ratios[task] for task in ids]}
-    )
-    positive = [p for p in study.report.thresholds if p > 0]
-    values = metrics.task_values(frame, positive).drop(columns=["correct_best", "correct_avg"])
+    frame = pd.DataFrame({"task_id": ids, "trajectory": 0, "correct": True})
+    frame["speedup"] = [1 / ratios[task] for task in ids]
+    cells = _value_cells([frame], [p for p in study.report.thresholds if p > 0], study)
     row = {"policy": COMPILE_POLICY, "label": COMPILE_POLICY, "baseline": EAGER, "num_tasks": len(ids)}
-    return row | _value_cells([values], study)
+    return row | {name: value for name, value in cells.items() if not name.startswith("correct")}
 
 
-def _value_cells(values: Sequence[pd.DataFrame], study: Study) -> dict[str, float]:
-    """Of each seed's `metrics.task_values`."""
-    cells: dict[str, float] = {}
-    for column in values[0].columns:
-        interval = mean_estimate(by_seed([v[column] for v in values]), study).interval
-        name = str(column)
-        if name.startswith("log_speedup"):
-            name, interval = name.replace("log_speedup", "geomean"), metrics.Interval(*map(math.exp, interval))
-        cells |= interval.cells(name)
-    return cells
+def _value_cells(trajectories: Sequence[pd.DataFrame], thresholds: Sequence[float], study: Study) -> dict[str, float]:
+    """Of each seed's trajectories; the geometric mean is over correct ones alone."""
+    values = []
+    for own in trajectories:
+        logs = np.log(own["speedup"].where(own["correct"]))
+        values.append(metrics.task_values(metrics.with_fast(own, thresholds).assign(geomean=logs)))
+    cells = metrics.cells({name: mean_estimate((own[name] for own in values), study) for name in map(str, values[0])})
+    return {name: math.exp(value) if name.startswith("geomean") else value for name, value in cells.items()}
 
 
 # --- one budget, serial or parallel -------------------------------------------------------------------------------
@@ -161,39 +154,34 @@ def _value_cells(values: Sequence[pd.DataFrame], study: Study) -> dict[str, floa
 
 def serial_parallel_table(scores: pd.DataFrame, study: Study) -> pd.DataFrame:
     """For each split and policy: a budget of kernels a task, spent in all ways that the rollouts have (`budgets`)."""
-    rows = [row for split, own in scores.groupby("split", sort=False) for row in _budget_rows(str(split), own, study)]
-    return pd.DataFrame(rows, columns=_BUDGET_COLUMNS).astype({"num_seeds": "Int64"})
+    splits = scores.groupby("split", sort=False)
+    return _budget_table([row for split, own in splits for row in _budget_rows(str(split), own, study)])
 
 
 def table2(scores: pd.DataFrame, study: Study, search: pd.DataFrame | None = None) -> pd.DataFrame:
     """The same of all held-out tasks together, then that of ``search`` (`read_plain_search`), then the paper's."""
     rows = _budget_rows(ALL_SPLITS, scores, study)
     if search is not None:
-        for own in rows_of(search, study):
-            rows += [_budget_row(ALL_SPLITS, own, found, study) for found in budgets_of_search(own.recipe, search)]
-    return pd.DataFrame(rows + paper.table2(), columns=_BUDGET_COLUMNS).astype({"num_seeds": "Int64"})
+        for row, _ in rows_of(search, study):
+            rows += [_budget_row(ALL_SPLITS, row, found, study) for found in budgets_of_search(row, search)]
+    return _budget_table(rows + paper.table2())
 
 
-_BUDGET_COLUMNS = [
-    *("source", "split", "policy", "label", "num_seeds", "budget", "trajectories", "turns"),
-    *with_ends("speedup", "correct"),
-    "num_tasks",
-]
+def _budget_table(rows: Sequence[Mapping[str, Any]]) -> pd.DataFrame:
+    columns = ["source", "split", "policy", "label", "num_seeds", "budget", "trajectories", "turns"]
+    columns += [*with_ends("speedup", "correct"), "num_tasks"]
+    return pd.DataFrame(rows, columns=columns).astype({"num_seeds": "Int64"})
 
 
 def _budget_rows(split: str, scores: pd.DataFrame, study: Study) -> list[dict[str, Any]]:
-    rows = []
-    for own in rows_of(scores, study):
-        rows += [_budget_row(split, own, found, study) for found in budgets_of_rollouts(own.seeds)]
-    return rows
+    rows = rows_of(scores, study)
+    return [_budget_row(split, row, found, study) for row, seeds in rows for found in budgets_of_rollouts(seeds)]
 
 
-def _budget_row(split: str, own: Rows, budget: Budget, study: Study) -> dict[str, Any]:
-    row = {"source": OURS, "split": split} | _names(own, study)
-    row |= {"budget": budget.shape.num_kernels} | budget.shape._asdict()
-    for column, values in (("speedup", budget.speedup), ("correct", budget.correct)):
-        row |= mean_estimate(values, study).interval.cells(column)
-    return row | {"num_tasks": len(budget.speedup)}
+def _budget_row(split: str, row: Recipe, budget: Budget, study: Study) -> dict[str, Any]:
+    head = {"source": OURS, "split": split} | _names(row, study)
+    head |= {"budget": budget.shape.num_kernels} | budget.shape._asdict() | {"num_tasks": len(budget.values)}
+    return head | metrics.cells({name: mean_estimate(budget.values[name], study) for name in ("speedup", "correct")})
 
 
 # --- one row a task and policy ------------------------------------------------------------------------------------
@@ -201,40 +189,28 @@ def _budget_row(split: str, own: Rows, budget: Budget, study: Study) -> dict[str
 
 def tasks_table(scores: pd.DataFrame, baselines: pd.DataFrame, study: Study) -> pd.DataFrame:
     """Per task and policy: best and mean over its trajectories, beside the task's eager and compiled time."""
-    eager = baselines[baselines["baseline"] == EAGER].set_index("task_id")["median_us"]
-    compiled = baseline_ratios(baselines, COMPILE)
-    rows = []
-    for (split, policy), own in scores.groupby(["split", "policy"], sort=False):
+    facts = scores.drop_duplicates(["split", "policy", "task_id"])[["split", "task_id", "level", "flawed", "policy"]]
+    found = []
+    for policy, own in scores.groupby("policy", sort=False):
         trajectories = metrics.trajectory_best(own)
-        values = metrics.task_values(trajectories)
-        facts = own.drop_duplicates("task_id").set_index("task_id")
-        for task in (t for t in facts.index if t in values.index):
-            ratio = compiled.get(task)
-            rows.append(
-                {
-                    "split": split,
-                    "task_id": task,
-                    "level": facts.loc[task, "level"],
-                    "flawed": facts.loc[task, "flawed"],
-                    "policy": policy,
-                    "label": policy_label(str(policy), study),
-                    "num_seeds": None if policy == CEILING else 1,
-                    "trajectories": int((trajectories["task_id"] == task).sum()),
-                    **values.loc[task, ["correct_best", "correct_avg", "speedup_best", "speedup_avg"]],
-                    "eager_us": eager.get(task, np.nan),
-                    "compile_speedup": np.nan if ratio is None else 1 / ratio,
-                }
-            )
-    return pd.DataFrame(rows).astype({"num_seeds": "Int64"})
+        sizes = trajectories.groupby("task_id").size().rename("trajectories")
+        found.append(metrics.task_values(trajectories).join(sizes).assign(policy=policy).reset_index())
+    table = facts.merge(pd.concat(found), on=["policy", "task_id"])
+    policies = table["policy"]
+    table = table.assign(
+        label=[policy_label(policy, study) for policy in policies],
+        num_seeds=pd.Series(1, table.index, dtype="Int64").where(policies != CEILING),
+        eager_us=table["task_id"].map(baselines[baselines["baseline"] == EAGER].set_index("task_id")["median_us"]),
+        compile_speedup=table["task_id"].map(compile_speedups(baselines)).astype("float64"),
+    )
+    columns = ["split", "task_id", "level", "flawed", "policy", "label", "num_seeds", "trajectories"]
+    values = ["correct_best", "correct_avg", "speedup_best", "speedup_avg", "eager_us", "compile_speedup"]
+    return table[columns + values]
 
 
 # --- first answers alone ------------------------------------------------------------------------------------------
 
-
 KS = (1, 4, 16)
-_FIRST_COLUMNS = [
-    *("policy", "seed", "level", "k", *with_ends("correct"), "fast_1", "num_tasks", "num_seeds", "split"),
-]
 
 
 def pass_at_k_table(scores: pd.DataFrame, study: Study) -> pd.DataFrame:
@@ -246,28 +222,22 @@ def pass_at_k_table(scores: pd.DataFrame, study: Study) -> pd.DataFrame:
     ``policy``: of several seeds the one that they are seeds of; ``seed``: their number, from 0, as they are evaluated,
     none where they are together. The interval is over tasks and seeds.
     """
-    rows: list[list[Any]] = []
-    for split, row in rows_by(scores.sort_values("split", kind="stable"), "split", study):
-        level = int(split[5:]) if split.startswith("level") else None
-        firsts = [_first(own) for own in row.seeds]
+    rows: list[dict[str, Any]] = []
+    for head, seeds in rows_by_split(scores.sort_values("split", kind="stable"), study):
+        split = head["split"]
+        head |= {"level": int(split[5:]) if split.startswith("level") else None}
+        firsts = [metrics.with_fast(metrics.trajectory_best(own, num_turns=1), [1.0]) for own in seeds]
         for k in KS:
-            enough = [first[first["num_answers"] >= k] for first in firsts]
-            if all(first.empty for first in enough):
-                continue
-            correct, fast = (
-                mean_estimate(by_seed([metrics.best_of_k_by_task(f, c, k) for f in enough]), study)
-                for c in ("correct", "fast_1")
-            )
-            num_tasks = len({task for first in enough for task in first["task_id"]})
-            rows.append([row.kind, row.seed, level, k, *correct.interval, fast.value, num_tasks, row.num_seeds, split])
-    return pd.DataFrame(rows, columns=_FIRST_COLUMNS).astype({"seed": "Int64", "level": "Int64"})
-
-
-def _first(own: pd.DataFrame) -> pd.DataFrame:
-    """First answers, with ``fast_1`` and how many their task has."""
-    first = metrics.trajectory_best(own, num_turns=1)
-    sizes = first["task_id"].map(first.groupby("task_id").size())
-    return first.assign(fast_1=metrics.fast(first, 1.0), num_answers=sizes)
+            enough = [own[own.groupby("task_id")["task_id"].transform("size") >= k] for own in firsts]
+            if num_tasks := len({task for own in enough for task in own["task_id"]}):
+                correct, fast = (
+                    mean_estimate((metrics.best_of(own, name, k) for own in enough), study)
+                    for name in ("correct", "fast_1")
+                )
+                rows.append(head | {"k": k, "num_tasks": num_tasks, "fast_1": fast.value})
+                rows[-1] |= metrics.cells({"correct": correct})
+    columns = ["policy", "seed", "level", "k", *with_ends("correct"), "fast_1", "num_tasks", "num_seeds", "split"]
+    return pd.DataFrame(rows, columns=columns).astype({"seed": "Int64", "level": "Int64"})
 
 
 # --- policies against each other ----------------------------------------------------------------------------------
@@ -294,11 +264,11 @@ def differences_table(scores: pd.DataFrame, study: Study) -> pd.DataFrame:
     """
     found = recipes(scores["policy"].unique(), study)
     frames = {str(policy): own for policy, own in scores.groupby("policy", sort=False)}
-    shares = {policy: counts_by(turn_changes(own), ["task_id"], SHARES) for policy, own in frames.items()}
+    shares = {policy: counts(turn_changes(own)) for policy, own in frames.items()}
 
     @cache
     def means(policy: str, shape: Shape) -> pd.DataFrame:
-        return metrics.task_values_at(frames[policy], shape, (1.0,))
+        return metrics.values_at(frames[policy], shape)
 
     rows: list[list[Any]] = []
     for split, part in parts(scores):

@@ -18,8 +18,8 @@ import pyarrow.parquet as pq
 from kevin.core.config import Study
 from kevin.core.errors import DataError
 from kevin.core.texts import split_lines
-from kevin.report.metrics import mean_estimate, minus
-from kevin.report.recipes import by_seed, recipes
+from kevin.report.metrics import by_seed, mean_estimate, minus
+from kevin.report.recipes import recipes
 
 
 def read_records(path: Path) -> list[dict[str, Any]]:
@@ -86,7 +86,7 @@ def rl_gain_table(scores: pd.DataFrame, study: Study) -> pd.DataFrame:
     known = set(judged["policy"])
     rows: list[list[object]] = []
     for recipe in recipes((p for p in trained if p in known and trained[p] in known), study):
-        for _, seeds in recipe.rows():
+        for seeds in (row.seeds for row in recipe.rows()):
             baseline = trained[seeds[0]]
             gained = by_seed([values[policy] for policy in seeds])
             shared = gained.dropna(how="all").index.intersection(values[baseline].index)

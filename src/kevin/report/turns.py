@@ -8,8 +8,7 @@ judge are left out, with what would have followed from them.
 
 from __future__ import annotations
 
-from collections.abc import Iterable, Iterator, Mapping, Sequence
-from typing import Any
+from collections.abc import Sequence
 
 import numpy as np
 import pandas as pd
@@ -17,8 +16,8 @@ import pandas as pd
 from kevin.core.config import Study
 from kevin.core.types import Outcome
 from kevin.report import metrics
-from kevin.report.metrics import Estimate, Interval, mean_estimate, minus, share_estimate, with_ends
-from kevin.report.recipes import ALL_SPLITS, OUTCOMES, Rows, by_seed, rows_by, rows_of
+from kevin.report.metrics import Estimate, by_seed, mean_estimate, minus, share_estimate, with_ends
+from kevin.report.recipes import ALL_SPLITS, OUTCOMES, rows_by_split, rows_of
 from kevin.report.scores import NEAR_COPY
 
 SAME_SPEED = 1.05
@@ -34,7 +33,8 @@ def turn_changes(scores: pd.DataFrame) -> pd.DataFrame:
     ``faster``, ``slower`` (by `SAME_SPEED`) and ``repeated`` (the same program) a correct one; ``copied`` a kernel
     before, to which this one's similarity is at least `NEAR_COPY`; ``improved`` (faster by `SAME_SPEED` than the best
     kernel of the trajectory so far) any correct one before. ``fresh``: the share of first answers of the task's other
-    trajectories that would have improved on it as well. ``error``: the outcome before where it was wrong.
+    trajectories that would have improved on it as well; ``against_fresh``: ``improved`` of those that have it.
+    ``error``: the outcome before where it was wrong.
     """
     turns = _judged(scores)
     before = turns.groupby(["task_id", "trajectory"])[["turn", "outcome", "speedup"]].shift()
@@ -58,6 +58,7 @@ def turn_changes(scores: pd.DataFrame) -> pd.DataFrame:
         "improved": (speedup > SAME_SPEED * best).astype(float).where(best.notna()),
         "fresh": _first_answers_above(turns, SAME_SPEED * best),
     }
+    values["against_fresh"] = values["improved"].where(values["fresh"].notna())
     return turns[["task_id", "trajectory", "turn"]].assign(**values, error=before["outcome"].where(was_wrong))
 
 
@@ -79,25 +80,37 @@ def _first_answers_above(turns: pd.DataFrame, bar: pd.Series) -> pd.Series:
     return found
 
 
+def counts(changes: pd.DataFrame) -> pd.DataFrame:
+    """Of `turn_changes`, by task: of each share the kernels counted, and of how many."""
+    names = changes.columns.drop(["task_id", "trajectory", "turn", "error"])
+    return changes.groupby("task_id")[list(names)].agg(["sum", "count"])
+
+
 def share_of(
     seeds: Sequence[pd.DataFrame], name: str, study: Study, tasks: pd.Index | None = None, stream: int = 0
 ) -> Estimate:
-    """One of `SHARES`, the mean over seeds, from each seed's `counts_by` task; of these tasks, or of all."""
-    counted, of = (by_seed([counts[name, column] for counts in seeds]) for column in ("sum", "count"))
+    """One of `SHARES`, the mean over seeds, from the `counts` of each; of these tasks, or of all."""
+    counted, of = (by_seed(own[name, column] for own in seeds) for column in ("sum", "count"))
     if tasks is not None:
         counted, of = counted.loc[tasks], of.loc[tasks]
     return share_estimate(counted, of, study, stream)
 
 
-def counts_by(changes: pd.DataFrame, keys: list[str], names: Sequence[str]) -> pd.DataFrame:
-    """Rows of `turn_changes` by keys, the last of them the task: of each share the kernels counted, and of how many."""
-    return changes.groupby(keys)[list(names)].agg(["sum", "count"])
+def _shares(changes: Sequence[pd.DataFrame], names: Sequence[str], study: Study) -> dict[str, Estimate]:
+    """These shares of the changes of each seed, and by how much kernels beat fresh answers."""
+    of_seeds = [counts(own) for own in changes]
+    found = {name: share_of(of_seeds, name, study) for name in (*names, "against_fresh")}
+    return found | {"over_fresh": minus(found.pop("against_fresh"), found["fresh"])}
 
 
-def _of(counts: Sequence[pd.DataFrame], key: str, value: int | str) -> list[pd.DataFrame]:
-    """The rows of one turn, or of one kind of error, of each seed that has any."""
-    found = [own[own.index.get_level_values(key) == value].droplevel(key) for own in counts]
-    return [own for own in found if len(own)]
+_COUNTED = {
+    "num_kernels": "correct",
+    "num_wrong_before": "mended",
+    "num_correct_before": "kept",
+    "num_best_before": "improved",
+}
+"""Columns that say over how many kernels these shares are."""
+_HEAD = ("policy", "seed", "split")
 
 
 def turns_table(scores: pd.DataFrame, study: Study) -> pd.DataFrame:
@@ -110,58 +123,29 @@ def turns_table(scores: pd.DataFrame, study: Study) -> pd.DataFrame:
     taken over.
     """
     rows = []
-    names, measured = (*SHARES, *_BOTH), (*SHARES, "fresh")
-    for head, row in _rows(scores, study):
-        by_turn = [counts_by(_against_fresh(own), ["turn", "task_id"], names) for own in row.seeds]
-        so_far = [_best_so_far(own).groupby("task_id") for own in row.seeds]
-        bests = {
-            "best_speedup": [own.max() for own in so_far],
-            "trajectory_speedup": [own.mean() for own in so_far],
-        }
-        for turn in sorted({turn for counts in by_turn for turn in counts.index.unique("turn")}):
-            here = _of(by_turn, "turn", turn)
-            cells = _share_cells(here, measured, study)
-            for name, of_seeds in bests.items():
-                best = by_seed([own[turn].dropna() for own in of_seeds if turn in own])
-                cells[name] = mean_estimate(best, study).interval
-            counts = {"num_tasks": len(best)} | _number_cells(here)
-            rows.append(head | {"turn": turn} | _flat(cells) | counts)
-    for row in rows_of(scores, study):
-        every = [counts_by(_against_fresh(own), ["task_id"], names) for own in row.seeds]
+    names = (*SHARES, "fresh")
+    for head, seeds in rows_by_split(scores, study):
+        changes, so_far = [turn_changes(own) for own in seeds], [_best_so_far(own) for own in seeds]
+        for turn in sorted({turn for own in changes for turn in own["turn"]}):
+            here = [own[own["turn"] == turn] for own in changes]
+            bests = [own[turn].dropna().groupby("task_id") for own in so_far if turn in own]
+            found = _shares(here, names, study)
+            found["best_speedup"] = mean_estimate((own.max() for own in bests), study)
+            found["trajectory_speedup"] = mean_estimate((own.mean() for own in bests), study)
+            num_tasks = len({task for own in bests for task in own.groups})
+            rows.append(head | {"turn": turn, "num_tasks": num_tasks} | metrics.cells(found) | _numbers(here))
+    for row, seeds in rows_of(scores, study):
+        changes = [turn_changes(own) for own in seeds]
         head = {"policy": row.kind, "seed": row.seed, "split": ALL_SPLITS, "num_seeds": row.num_seeds}
-        counts = {"num_tasks": len(set().union(*(own.index for own in every)))} | _number_cells(every)
-        rows.append(head | _flat(_share_cells(every, measured, study)) | counts)
+        head["num_tasks"] = len({task for own in changes for task in own["task_id"]})
+        rows.append(head | metrics.cells(_shares(changes, names, study)) | _numbers(changes))
     shown = [*SHARES[:4], "best_speedup", *SHARES[4:], "fresh", "over_fresh", "trajectory_speedup"]
     columns = [*_HEAD, "turn", *with_ends(*shown), "num_tasks", *_COUNTED, "num_seeds"]
     return pd.DataFrame(rows, columns=columns).astype({"seed": "Int64", "turn": "Int64"})
 
 
-_BOTH = ("fresh", "against_fresh")
-
-
-def _against_fresh(scores: pd.DataFrame) -> pd.DataFrame:
-    """`turn_changes`, with ``improved`` once more where there is a ``fresh`` to compare it with."""
-    changes = turn_changes(scores)
-    return changes.assign(against_fresh=changes["improved"].where(changes["fresh"].notna()))
-
-
-def _share_cells(here: Sequence[pd.DataFrame], names: Iterable[str], study: Study) -> dict[str, Interval]:
-    """These shares, and by how much kernels beat fresh answers."""
-    cells = {name: share_of(here, name, study).interval for name in names}
-    return cells | {"over_fresh": minus(*(share_of(here, n, study) for n in ("against_fresh", "fresh"))).interval}
-
-
-def _number_cells(here: Sequence[pd.DataFrame]) -> dict[str, int]:
-    return {column: sum(int(own[name, "count"].sum()) for own in here) for column, name in _COUNTED.items()}
-
-
-_COUNTED = {
-    "num_kernels": "correct",
-    "num_wrong_before": "mended",
-    "num_correct_before": "kept",
-    "num_best_before": "improved",
-}
-"""Columns that say over how many kernels these shares are."""
+def _numbers(changes: Sequence[pd.DataFrame]) -> dict[str, int]:
+    return {column: sum(int(own[name].count()) for own in changes) for column, name in _COUNTED.items()}
 
 
 def _best_so_far(own: pd.DataFrame) -> pd.DataFrame:
@@ -179,16 +163,13 @@ def mended_table(scores: pd.DataFrame, study: Study) -> pd.DataFrame:
     a next turn.
     """
     rows = []
-    for head, row in _rows(scores, study):
-        names = ("mended", *_BOTH, "copied")
-        wrong = [_after_wrong(own) for own in row.seeds]
-        kinds = [counts_by(own, ["error", "task_id"], names) for own in wrong]
-        chosen = {ANY_ERROR: [counts_by(own, ["task_id"], names) for own in wrong]}
-        chosen |= {outcome.value: _of(kinds, "error", outcome.value) for outcome in OUTCOMES}
-        for error, here in chosen.items():
-            if num_kernels := sum(int(counts["mended", "count"].sum()) for counts in here):
-                cells = _share_cells(here, ("mended", "fresh", "copied"), study)
-                rows.append(head | {"error": error} | _flat(cells) | {"num_kernels": num_kernels})
+    for head, seeds in rows_by_split(scores, study):
+        wrong = [_after_wrong(own) for own in seeds]
+        for error in (ANY_ERROR, *(outcome.value for outcome in OUTCOMES)):
+            here = wrong if error == ANY_ERROR else [own[own["error"] == error] for own in wrong]
+            if num_kernels := sum(map(len, here)):
+                found = _shares(here, ("mended", "fresh", "copied"), study)
+                rows.append(head | {"error": error, "num_kernels": num_kernels} | metrics.cells(found))
     columns = [*_HEAD, "error", *with_ends("mended", "fresh", "over_fresh", "copied"), "num_kernels", "num_seeds"]
     return pd.DataFrame(rows, columns=columns).astype({"seed": "Int64"})
 
@@ -200,19 +181,3 @@ def _after_wrong(scores: pd.DataFrame) -> pd.DataFrame:
     changes, turns = turn_changes(scores), _judged(scores)
     wrong = changes.assign(fresh=_first_answers_above(turns, pd.Series(0.0, turns.index)))[changes["error"].notna()]
     return wrong.assign(against_fresh=wrong["mended"].where(wrong["fresh"].notna()))
-
-
-_HEAD = ["policy", "seed", "split"]
-
-
-def _rows(scores: pd.DataFrame, study: Study) -> Iterator[tuple[dict[str, Any], Rows]]:
-    """The head of each row of a recipe's policy, or of its seeds together, on a split; and their scores.
-
-    ``seed`` is none where they are together.
-    """
-    for split, row in rows_by(scores, "split", study):
-        yield {"policy": row.kind, "seed": row.seed, "split": split, "num_seeds": row.num_seeds}, row
-
-
-def _flat(cells: Mapping[str, Interval]) -> dict[str, float]:
-    return {column: value for name, interval in cells.items() for column, value in interval.cells(name).items()}

@@ -8,6 +8,7 @@ from __future__ import annotations
 
 import difflib
 from collections.abc import Mapping, Sequence
+from itertools import product
 from pathlib import Path
 from typing import Any
 
@@ -52,28 +53,20 @@ def best_in_files(paths: Mapping[str, Sequence[Path]], limit: int) -> dict[str, 
 
 def _best_of_policy(files: Sequence[Path], limit: int) -> dict[str, list[list[Turn]]]:
     found: dict[str, list[list[Turn]]] = {}
+    key = ["task_id", "trajectory"]
     for path in files:
-        verdicts = read_columns(path, "turns", ["task_id", "trajectory", "outcome", "speedup"])
-        chosen = _best_numbers(verdicts, limit)
-        places = verdicts[["task_id", "trajectory"]].merge(chosen, how="left")["rank"].notna().to_numpy()
-        turns = turns_from_frame(read_rows(path, "turns", places))
-        groups: dict[tuple[str, int], list[Turn]] = {}
-        for turn in turns:
-            groups.setdefault((turn.task_id, turn.trajectory), []).append(turn)
-        for task, trajectory in chosen[["task_id", "trajectory"]].itertuples(index=False, name=None):
-            found.setdefault(task, []).append(sorted(groups[task, trajectory], key=lambda t: t.turn))
+        verdicts = read_columns(path, "turns", [*key, "outcome", "speedup"])
+        known = verdicts.groupby(key, as_index=False).agg(judged=("outcome", "count"), speedup=("speedup", "max"))
+        known = known[known["judged"] > 0].fillna({"speedup": 0.0})
+        known = known.sort_values(["task_id", "speedup", "trajectory"], ascending=[True, False, True])
+        chosen = pd.MultiIndex.from_frame(known.groupby("task_id").head(limit)[key])
+        own: dict[tuple[str, int], list[Turn]] = {place: [] for place in chosen}
+        turns = turns_from_frame(read_rows(path, "turns", pd.MultiIndex.from_frame(verdicts[key]).isin(chosen)))
+        for turn in sorted(turns, key=lambda turn: turn.turn):
+            own[turn.task_id, turn.trajectory].append(turn)
+        for (task, _), trajectory in own.items():
+            found.setdefault(task, []).append(trajectory)
     return found
-
-
-def _best_numbers(verdicts: pd.DataFrame, limit: int) -> pd.DataFrame:
-    """Columns task_id, trajectory, rank: of each task the best trajectories that have a verdict, in their order."""
-    known = verdicts.groupby(["task_id", "trajectory"], as_index=False, sort=True).agg(
-        judged=("outcome", "count"), speedup=("speedup", "max")
-    )
-    known = known[known["judged"] > 0].fillna({"speedup": 0.0})
-    known = known.sort_values(["task_id", "speedup", "trajectory"], ascending=[True, False, True])
-    known["rank"] = known.groupby("task_id").cumcount()
-    return known[known["rank"] < limit][["task_id", "trajectory", "rank"]]
 
 
 # --- data of the viewer -------------------------------------------------------------------------------------------
@@ -83,28 +76,12 @@ MAX_THOUGHT_CHARS = 12_000
 """Longer chains of thought keep their beginning and end."""
 
 
-class _Pool:
-    """Distinct texts in order of first use."""
+Pool = dict[str, int]
+"""Distinct texts, each with its number."""
 
-    def __init__(self) -> None:
-        self.texts: list[str] = []
-        self._index: dict[str, int] = {}
 
-    def add(self, text: str) -> int:
-        if text not in self._index:
-            self._index[text] = len(self.texts)
-            self.texts.append(text)
-        return self._index[text]
-
-    def least(self, turns: Sequence[Turn]) -> int:
-        """Characters of their kernels that are new here: less than what the turns will add, and quickly counted."""
-        sources = {turn.kernel.source for turn in turns if turn.kernel is not None}
-        return sum(len(source) for source in sources if source not in self._index)
-
-    def forget_after(self, num_kept: int) -> None:
-        for text in self.texts[num_kept:]:
-            del self._index[text]
-        del self.texts[num_kept:]
+def _add(text: str, pool: Pool) -> int:
+    return pool.setdefault(text, len(pool))
 
 
 def viewer_data(
@@ -119,35 +96,28 @@ def viewer_data(
     Args:
         best: policy -> task id -> trajectories, the best first.
         tasks: in the order of the page.
-        max_bytes: about what the data may take. Every task's best trajectory comes before any second one; what does
-            not fit any more is counted in ``num_left_out``.
+        max_bytes: about what the data may take. Every task's best trajectory comes before any second one; those after
+            the one that fills it are counted in ``num_left_out``.
     """
     studies = {policy: study.for_policy(policy) if policy in study.policies else study for policy in best}
-    pool = _Pool()
+    places = [(i, task, j, policy) for i, task in enumerate(tasks) for j, policy in enumerate(best)]
+    deepest = max((len(found) for by_task in best.values() for found in by_task.values()), default=0)
+    pool: Pool = {}
     entries: list[dict[str, Any]] = []
     size = num_left_out = 0
-    deepest = max((len(t) for by_task in best.values() for t in by_task.values()), default=0)
-    for rank in range(deepest):
-        for i, task in enumerate(tasks):
-            for j, (policy, by_task) in enumerate(best.items()):
-                found = by_task.get(task.id, ())
-                if rank >= len(found):
-                    continue
-                if size + pool.least(found[rank]) > max_bytes:
-                    num_left_out += 1
-                    continue
-                known = len(pool.texts)
-                own = found[rank]
-                turns = [_turn(task, own[:n], turn, studies[policy], pool) for n, turn in enumerate(own)]
-                added = sum(len(strict_json(t)) for t in pool.texts[known:]) + len(strict_json(turns))
-                if size + added > max_bytes:
-                    pool.forget_after(known)
-                    num_left_out += 1
-                    continue
-                size += added
-                entries.append({"task": i, "policy": j, "number": found[rank][0].trajectory, "turns": turns})
+    for rank, (i, task, j, policy) in product(range(deepest), places):
+        own = next(iter(best[policy].get(task.id, ())[rank:]), None)
+        if own is None:
+            continue
+        if size >= max_bytes:
+            num_left_out += 1
+            continue
+        known = len(pool)
+        turns = [_turn(task, own[:n], turn, studies[policy], pool) for n, turn in enumerate(own)]
+        entries.append({"task": i, "policy": j, "number": own[0].trajectory, "turns": turns})
+        size += len(strict_json(turns)) + sum(len(strict_json(text)) for text in list(pool)[known:])
     return {
-        "texts": pool.texts,
+        "texts": list(pool),
         "tasks": [{"id": t.id, "ops": [op.name for op in t.ops], "flaws": list(t.flaws)} for t in tasks],
         "policies": [{"id": p, "label": policy_label(p, study)} for p in best],
         "outcomes": {o.value: {"label": s.label, "icon": s.icon} for o, s in OUTCOMES.items()},
@@ -157,10 +127,10 @@ def viewer_data(
     }
 
 
-def _turn(task: Task, past: Sequence[Turn], turn: Turn, study: Study, pool: _Pool) -> dict[str, Any]:
+def _turn(task: Task, past: Sequence[Turn], turn: Turn, study: Study, pool: Pool) -> dict[str, Any]:
     try:
         messages = conversation(task, study.rollout.history.shown(past), dialect=study.dialect, language=study.language)
-        prompt = [[m.role, pool.add(m.content)] for m in messages]
+        prompt = [[m.role, _add(m.content, pool)] for m in messages]
     except TaskError:
         prompt = []
     thought, answer = split_completion(turn)
@@ -171,12 +141,12 @@ def _turn(task: Task, past: Sequence[Turn], turn: Turn, study: Study, pool: _Poo
         "reason": turn.reason,
         "speedup": turn.speedup,
         "summary": turn.summary,
-        "feedback": pool.add(turn.feedback),
+        "feedback": _add(turn.feedback, pool),
         "prompt": prompt,
-        "thought": pool.add(_shorten(thought)),
-        "answer": pool.add(_shorten(answer)) if turn.kernel is None else None,
-        "kernel": pool.add(turn.kernel.source) if turn.kernel is not None else None,
-        "diff": pool.add(diff) if diff is not None else None,
+        "thought": _add(_shorten(thought), pool),
+        "answer": _add(_shorten(answer), pool) if turn.kernel is None else None,
+        "kernel": _add(turn.kernel.source, pool) if turn.kernel is not None else None,
+        "diff": _add(diff, pool) if diff is not None else None,
         "diff_to": diff_to,
         "tokens": [turn.num_prompt_tokens, turn.num_completion_tokens],
         "cut": turn.finish_reason == "length",

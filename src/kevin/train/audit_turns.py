@@ -51,7 +51,7 @@ def audit_run(
     Raises:
         DataError: no turns, or a turn whose verdict is not in the store. HarnessError: no such device.
     """
-    own = study.for_run(run)
+    own, store = study.for_run(run), store.resolve()
     tasks = {t.id: t for t in files.read_tasks(tasks_path, "train")}
     turns = _read_turns(folder)
     verdicts = _verdicts([turn for _, turn, _ in turns], VerdictStore(store), store)

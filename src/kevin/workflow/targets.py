@@ -33,7 +33,7 @@ REMEDIES = {"seed", "loss", "max_grad_norm"}
 """Keys of a training whose differences the figure of training tells."""
 
 Files = dict[str, list[str]]
-"""By their names in `kevin.report.catalogue.Files`; under ``trainings`` those behind the numbers."""
+"""By their names in `kevin.report.catalogue.Given`; under ``trainings`` those behind the numbers."""
 
 
 class Targets:

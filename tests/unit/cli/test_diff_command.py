@@ -44,7 +44,7 @@ def test_exit_codes_and_what_is_printed(tmp_path: Path) -> None:
 def test_other_hardware_is_told_and_can_be_overruled(tmp_path: Path) -> None:
     a, b = study(tmp_path / "a", 0.5, 1.0), study(tmp_path / "b", 0.5, 3.0, cpu="B")
     code, said = run(a, b)
-    assert code == 0 and "hardware: A against B" in said and "1 were not compared" in said
+    assert code == 0 and 'hardware: was "A", is "B"' in said and "1 were not compared" in said
     assert run(a, b, "--anyway")[0] == 1
 
 

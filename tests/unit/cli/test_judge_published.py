@@ -3,30 +3,26 @@
 from __future__ import annotations
 
 import logging
-from collections.abc import Iterator
 from pathlib import Path
 from typing import Any
 
 import pandas as pd
 import pytest
 from cli_fixtures import ROOT, kevin
+from core_fixtures import make_verdict
 from typer.testing import CliRunner
 
-from kevin.api.judge import Judged
 from kevin.cli import judge_published as module
 from kevin.cli.app import app
 from kevin.core.errors import DataError, HarnessError, UsageError
-from kevin.core.types import Outcome, Timing, Verdict
+from kevin.core.types import Outcome, Verdict
 from kevin.report.published import Published, read_kernels
 
 STORED = ROOT / "results/reference/laptop/published"
-TIMING = Timing(median_us=10.0, iqr_us=1.0, min_us=9.0, num_samples=5)
 
 
 def verdict(outcome: Outcome, speedup: float | None) -> Verdict:
-    times = {"timing": TIMING, "reference_timing": TIMING.model_copy(update={"median_us": 10.0 * (speedup or 1)})}
-    names = dict.fromkeys(("key", "task_digest", "kernel_digest", "protocol_digest", "device_name"), "x")
-    return Verdict(**names, outcome=outcome, **(times if outcome is Outcome.CORRECT else {}))
+    return make_verdict(outcome, kernel_us=10.0 if outcome is Outcome.CORRECT else None, eager_us=10.0 * (speedup or 1))
 
 
 @pytest.fixture
@@ -35,13 +31,13 @@ def judged(monkeypatch: pytest.MonkeyPatch) -> dict[str, Any]:
     published = {row["kernel_digest"]: row for row, _ in read_kernels(Published(STORED))}
     seen: dict[str, Any] = {"pairs": [], "change": {}}
 
-    def judge(pairs: list[Any], *args: Any, pool: Any) -> Iterator[Judged]:
+    def judge(pairs: list[Any], *args: Any, pool: Any) -> tuple[dict[int, Verdict], dict[int, HarnessError]]:
         seen["pairs"] = pairs
-        for index, (_, kernel) in enumerate(pairs):
-            row = published[kernel.digest]
-            same = verdict(Outcome(row["outcome"]), row["speedup"] and 2 * row["speedup"])
-            found = seen["change"].get(kernel.digest, same)
-            yield Judged(index, None, found) if isinstance(found, HarnessError) else Judged(index, found, None)
+        rows = [published[kernel.digest] for _, kernel in pairs]
+        same = [verdict(Outcome(row["outcome"]), row["speedup"] and 2 * row["speedup"]) for row in rows]
+        found = {i: seen["change"].get(kernel.digest, same[i]) for i, (_, kernel) in enumerate(pairs)}
+        errors = {i: error for i, error in found.items() if isinstance(error, HarnessError)}
+        return {i: v for i, v in found.items() if i not in errors}, errors
 
     monkeypatch.setattr(module, "judge_many", judge)
     return seen

@@ -7,11 +7,11 @@ import os
 import signal
 import subprocess
 import sys
-import time
 from pathlib import Path
 
 import psutil
 import pytest
+from process_fixtures import until
 
 from kevin.cli.supervisor import SAID
 from kevin.core import files, scratch
@@ -50,11 +50,9 @@ def start(folder: Path) -> tuple[subprocess.Popen[str], list[psutil.Process]]:
         start_new_session=True,
     )
     assert run.stdout is not None and run.stdout.readline() == "ready\n"
-    deadline = time.monotonic() + 20
-    while len(found := psutil.Process(run.pid).children(recursive=True)) < 4:
-        assert time.monotonic() < deadline
-        time.sleep(0.01)
-    return run, found
+    below = psutil.Process(run.pid)
+    until(lambda: len(below.children(recursive=True)) >= 4, "its children have started", 20)
+    return run, below.children(recursive=True)
 
 
 @pytest.mark.parametrize("to_group", [False, True])

@@ -11,10 +11,10 @@ from cli_fixtures import REFERENCE, kevin_here
 from kevin import Outcome
 from kevin.api.pairs import make_protocol, make_task, text_of
 from kevin.cli import judge
-from kevin.cli.serve import _digests
 from kevin.core.candidate import make_kernel
 from kevin.judge.evaluate import early_verdict
 from kevin.judge.store import VerdictStore
+from kevin.serve.settings import task_digests
 from kevin.tasks.format import task_from_file
 from kevin.tasks.kernelbench import load_folder
 
@@ -39,7 +39,7 @@ def test_whoever_reads_a_source_reads_its_text(saved: tuple[Path, str]) -> None:
     assert text_of(path) == (text, str(path))
     assert [task.source for task in load_folder(path.parents[1], (1,))] == [text]
     assert task_from_file(path).source == text
-    assert _digests(path.parent) == {make_task(text).digest}
+    assert task_digests(path.parent) == {make_task(text).digest}
 
 
 def test_the_command_reads_reference_and_kernel(

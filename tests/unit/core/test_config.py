@@ -2,7 +2,6 @@
 
 import json
 import math
-from pathlib import Path
 
 import pytest
 import yaml
@@ -18,7 +17,6 @@ from kevin.core.protocol import PROTOCOL_VERSION, JudgeProtocol
 from kevin.core.types import canonical_json, digest
 
 MINIMAL = {"policies": {"base": {"model": "results/base_model"}}}
-ROOT = Path(__file__).parents[3]
 trees = st.recursive(
     st.integers() | st.lists(st.integers(), max_size=2),
     lambda inner: st.dictionaries(st.sampled_from("abc"), inner, max_size=3),
@@ -34,11 +32,6 @@ def study(**changes):
 def write(path, value):
     path.write_text(value if isinstance(value, str) else yaml.safe_dump(value))
     return path
-
-
-def test_the_laptop_study_is_valid():
-    loaded = load_study([ROOT / "config" / "config.yaml"])
-    assert (loaded.scale, loaded.dialect, loaded.language, loaded.judge.device) == ("laptop", "c_abi", "cpp", "cpu")
 
 
 def test_layers_win_in_order(tmp_path):
@@ -72,6 +65,13 @@ def test_layers_win_in_order(tmp_path):
         ),
         ({"base_model": {"second_school": {}}}, "base_model.second_school: .*base_model.pretraining"),
         ({"search": {"strategies": {"b": {"num_kept": 2}}}}, "search.strategies.b.num_kept: .*a quarter goes on"),
+        (
+            {"search": {"strategies": {"b": {"rollout": {"num_trajectories": 2}}}}},
+            r"search.strategies.b.rollout.num_trajectories: it follows",
+        ),
+        ({"search": {"strategies": {"b": {"rollout": {"num_turn": 2}}}}}, "search.strategies.b.rollout.num_turn"),
+        ({"search": {"strategies": {"b": {"method": "luck"}}}}, "search.strategies.b.method"),
+        ({"runs": {"r": {"train": {"init": "nobody"}}}}, "init names a policy"),
         (
             {"judge": {"precision": "bfloat16"}},
             "judge.precision: .*only float32 is judged.*--tolerance 1e-2",
@@ -233,11 +233,6 @@ def test_digests_follow_the_values():
     assert section_digest(study().rollout) != section_digest(study(rollout={"num_turns": 2}).rollout)
 
 
-def test_a_study_cannot_be_changed():
-    with pytest.raises(ValueError, match="frozen"):
-        study().seed = 3
-
-
 @pytest.mark.parametrize("seed_of", ["nobody", "b"])
 def test_a_seed_is_of_a_policy_that_has_seeds(seed_of: str) -> None:
     policies = {"a": {"model": "x", "seed_of": seed_of}, "b": {"model": "x", "seed_of": "c"}, "c": {"model": "x"}}
@@ -283,3 +278,33 @@ def test_an_audit_compares_runs_without_rules_with_their_twins():
     assert study(runs={"plain": {}, "free": free, "gamma": gamma}).audited == ["plain", "free"]
     assert study(runs={"plain": {}, "gamma": gamma}).audited == ["plain", "gamma"]
     assert study().audited == []
+
+
+# --- ways to spend the same kernels -------------------------------------------------------------------------------
+
+
+def strategies(**named):
+    return study(rollout={"num_trajectories": 16, "num_turns": 8}, search={"strategies": named})
+
+
+@pytest.mark.parametrize(
+    ("rollout", "shape"), [({}, (16, 8)), ({"num_turns": 1}, (128, 1)), ({"num_turns": 128}, (1, 128))]
+)
+def test_every_strategy_spends_the_same_kernels(rollout, shape):
+    own = strategies(mine={"rollout": rollout}).for_strategy("base", "mine").rollout
+    assert (own.num_trajectories, own.num_turns) == shape
+
+
+def test_keys_are_laid_over_those_of_the_study():
+    study = strategies(mine={"rollout": {"history": {"view": "best_and_worst"}, "temperature": 0.3}})
+    own = study.for_strategy("base", "mine").rollout
+    assert (own.history.view, own.temperature) == ("best_and_worst", 0.3)
+    assert study.rollout.history.view == "all"
+
+
+def test_kernels_that_do_not_divide_and_unknown_names():
+    study = strategies(mine={"rollout": {"num_turns": 7}})
+    with pytest.raises(ConfigError, match="128 kernels a task cannot be spent on trajectories of 7 turns"):
+        study.for_strategy("base", "mine")
+    with pytest.raises(ConfigError, match=r"no strategy .other.*there are mine"):
+        study.for_strategy("base", "other")

@@ -7,14 +7,14 @@ from pathlib import Path
 
 import pandas as pd
 import pytest
-from core_fixtures import make_turn
+from core_fixtures import make_kernel, make_task, make_turn
 from hypothesis import given
 from hypothesis import strategies as st
 
 from kevin.core import files
 from kevin.core.errors import DataError
 from kevin.core.protocol import JudgeProtocol
-from kevin.core.types import Kernel, OpCall, Outcome, Task, TaskSpec, TensorSpec, canonical_json, digest
+from kevin.core.types import Kernel, OpCall, Outcome, TaskSpec, TensorSpec, canonical_json, digest
 
 parts = st.lists(st.text(alphabet="ab\0"), max_size=4)
 SPEC = TaskSpec(
@@ -24,15 +24,6 @@ SPEC = TaskSpec(
     ),
     outputs=(TensorSpec(name="out", shape=(2,), dtype="int64"),),
 )
-
-
-def make_task(task_id="l1/a", **changes):
-    fields = {"id": task_id, "level": 1, "name": "a", "source": "x = 1\n", "origin": "catalog", **changes}
-    return Task(**fields)
-
-
-def kernel_digest(source):
-    return Kernel(dialect="c_abi", language="cpp", source=source).digest
 
 
 class TestDigests:
@@ -48,7 +39,7 @@ class TestDigests:
         assert digest("ab", "c") == hashlib.sha256(b"\2\0\0\0\0\0\0\0ab\1\0\0\0\0\0\0\0c").hexdigest()
 
     def test_trivially_equal_kernels_are_one(self):
-        assert kernel_digest("int a;\n  b();\n") == kernel_digest("\n\nint a;  \r\n  b();\t\n\n ")
+        assert make_kernel("int a;\n  b();\n").digest == make_kernel("\n\nint a;  \r\n  b();\t\n\n ").digest
 
     @pytest.mark.parametrize(
         ("a", "b"),
@@ -61,7 +52,7 @@ class TestDigests:
         ],
     )
     def test_what_may_mean_something_else_is_another_kernel(self, a, b):
-        assert kernel_digest(a) != kernel_digest(b)
+        assert make_kernel(a).digest != make_kernel(b).digest
 
     def test_dialect_and_language_belong_to_a_kernel(self):
         kinds = [("c_abi", "cpp"), ("c_abi", "cuda"), ("load_inline", "cpp"), ("load_inline", "cuda")]

@@ -11,8 +11,8 @@ from typing import Any
 import pytest
 from core_fixtures import make_verdict
 
+from kevin.api.batch import verdict_record
 from kevin.api.pairs import make_task
-from kevin.cli.verdict_view import verdict_record
 from kevin.core.candidate import make_kernel
 from kevin.core.config.layers import read_layer
 from kevin.core.errors import UsageError
@@ -134,7 +134,7 @@ def test_a_verdict_with_infinite_errors_is_printed_as_json() -> None:
 @pytest.mark.parametrize(("call", "instead"), [(".splitlines(", "split_lines"), ("json.dump", "strict_json")])
 def test_there_is_one_way_to_do_it(call: str, instead: str) -> None:
     """Not in a sandbox, nor in the scripts that KernelBench's own interpreter runs: these have the standard library."""
-    apart = ("texts.py", "throughput.py", "judge/inside/", "judge/sandbox/")
+    apart = ("texts.py", "benchmarks/harness.py", "judge/inside/", "judge/sandbox/")
     paths = [path for path in SOURCE.rglob("*.py") if not any(part in str(path) for part in apart)]
     assert len(paths) > 200
     assert [str(path) for path in paths if call in path.read_text()] == [], f"see kevin.core.texts.{instead}"

@@ -6,6 +6,7 @@ import sys
 from types import ModuleType, SimpleNamespace
 
 import pytest
+from engine_fixtures import finishing_last_first
 from school_fixtures import save_pretrained_model
 from transformers import AutoTokenizer
 
@@ -38,15 +39,28 @@ def vllm(monkeypatch):
     monkeypatch.setitem(sys.modules, "vllm", module)
 
 
-@pytest.mark.parametrize(("ending", "opening"), [("", ""), ("<think>\n", "<think>\n")])
-def test_it_is_given_the_tokens_that_transformers_is_given(tmp_path, ending, opening):
-    folder = save_pretrained_model(tmp_path / "model", "llama", template=CHAT_TEMPLATE + ending)
+@pytest.fixture
+def config(tmp_path):
+    """Of a policy whose model has a template; more settings may be given."""
+
+    def of(template=CHAT_TEMPLATE, **settings):
+        folder = save_pretrained_model(tmp_path / "model", "llama", template=template)
+        return PolicyConfig(backend="vllm", model=str(folder), **settings)
+
+    return of
+
+
+def ask(number=0):
     conversation = (Message(role="user", content="Write.\n"), Message(role="assistant", content="So."))
-    request = Request(conversation=conversation, task_id="t", trajectory=0, turn=1)
-    config = PolicyConfig(backend="vllm", model=str(folder), dtype="bfloat16", memory_share=0.4)
-    policy = load_policy("base", config)
-    (completion,) = policy.complete([request], Sampling(max_tokens=8))
-    other = load_policy("base", PolicyConfig(model=str(folder)))
+    return Request(conversation=conversation, task_id="t", trajectory=number, turn=1)
+
+
+@pytest.mark.parametrize(("ending", "opening"), [("", ""), ("<think>\n", "<think>\n")])
+def test_it_is_given_the_tokens_that_transformers_is_given(config, ending, opening):
+    settings, conversation = config(CHAT_TEMPLATE + ending, dtype="bfloat16", memory_share=0.4), ask().conversation
+    policy = load_policy("base", settings)
+    (completion,) = policy.complete([ask()], Sampling(max_tokens=8))
+    other = load_policy("base", PolicyConfig(model=settings.model))
     assert LLM.asked == [{"prompt_token_ids": other.encode(conversation)[0]}]
     assert completion.text == f"{opening}done"
     assert completion.num_prompt_tokens == policy.count_tokens(conversation) == other.count_tokens(conversation)
@@ -54,63 +68,41 @@ def test_it_is_given_the_tokens_that_transformers_is_given(tmp_path, ending, ope
     assert policy.complete([], Sampling(max_tokens=8)) == []
 
 
-def test_further_arguments_reach_the_engine(tmp_path, monkeypatch):
-    folder = save_pretrained_model(tmp_path / "model", "llama", template=CHAT_TEMPLATE)
-    config = PolicyConfig(backend="vllm", model=str(folder), engine={"tensor_parallel_size": 8})
-    load_policy("base", config)
+def test_further_arguments_reach_the_engine(config, monkeypatch):
+    settings = config(engine={"tensor_parallel_size": 8})
+    load_policy("base", settings)
     assert LLM.settings["tensor_parallel_size"] == 8
-    assert config.identity() != config.model_copy(update={"engine": {}}).identity()
+    assert settings.identity() != settings.model_copy(update={"engine": {}}).identity()
 
     def refuse(self, **settings):
         raise TypeError("unexpected keyword argument 'tensor_paralel_size'")
 
     monkeypatch.setattr(LLM, "__init__", refuse)
     with pytest.raises(PolicyError, match=r"policies\.base\.engine: .* 'tensor_paralel_size'"):
-        load_policy("base", config)
+        load_policy("base", settings)
 
 
-def test_a_model_without_a_template_is_refused_before_the_engine_starts(tmp_path):
-    folder = save_pretrained_model(tmp_path / "model", "llama", template=None)
+def test_a_model_without_a_template_is_refused_before_the_engine_starts(config):
     LLM.settings = None
     with pytest.raises(UsageError, match=r"policy base: the tokenizer of .* has no chat template"):
-        load_policy("base", PolicyConfig(backend="vllm", model=str(folder)))
+        load_policy("base", config(template=None))
     assert LLM.settings is None
 
 
-def test_answers_are_told_as_they_are_finished(tmp_path, monkeypatch):
-    """By an engine that finishes the last one first."""
-    folder = save_pretrained_model(tmp_path / "model", "llama", template=CHAT_TEMPLATE)
-    policy = load_policy("base", PolicyConfig(backend="vllm", model=str(folder)))
-    at_once, left, told = LLM.generate, [], []
-
-    def generate(self, prompts, params, use_tqdm):
-        outputs = at_once(self, prompts, params, use_tqdm)
-        for number, output in enumerate(outputs, start=5):
-            output.request_id, output.finished = str(number), True
-        left.extend(outputs)
-        while left:
-            self.llm_engine.step()
-            told.append("step")
-        return outputs
-
-    monkeypatch.setattr(LLM, "generate", generate)
-    policy._llm.llm_engine = SimpleNamespace(step=lambda: [left.pop()])
-    policy._llm.request_counter = SimpleNamespace(counter=5)
-    message = (Message(role="user", content="Write.\n"),)
-    requests = [Request(conversation=message, task_id="t", trajectory=i, turn=1) for i in range(2)]
-    policy.complete(requests, Sampling(max_tokens=8), lambda i, completion: told.append((i, completion.text)))
+def test_answers_are_told_as_they_are_finished(config):
+    policy = load_policy("base", config())
+    told = finishing_last_first(policy._llm, first=5)
+    policy.complete([ask(0), ask(1)], Sampling(max_tokens=8), lambda i, completion: told.append((i, completion.text)))
     assert told == [(1, "done"), "step", (0, "done"), "step"]
 
 
-def test_drafts_are_asked_for(tmp_path):
-    folder = save_pretrained_model(tmp_path / "model", "llama", template=CHAT_TEMPLATE)
-    config = PolicyConfig(backend="vllm", model=str(folder), draft_tokens=16)
-    load_policy("base", config)
+def test_drafts_are_asked_for(config):
+    settings = config(draft_tokens=16)
+    plain = settings.model_copy(update={"draft_tokens": 0})
+    load_policy("base", settings)
     assert LLM.settings["speculative_config"]["num_speculative_tokens"] == 16
-    plain = config.model_copy(update={"draft_tokens": 0})
-    assert config.identity() != plain.identity()
     load_policy("base", plain)
-    assert "speculative_config" not in LLM.settings
+    assert "speculative_config" not in LLM.settings and settings.identity() != plain.identity()
 
 
 @pytest.mark.parametrize(

@@ -12,18 +12,18 @@ from kevin.core.errors import DataError
 from kevin.core.files import write_turns
 from kevin.core.types import Outcome
 from kevin.report.budgets import (
-    budget_splits,
+    budgets_of_rollouts,
     budgets_of_search,
     plain_strategies,
     read_plain_search,
 )
-from kevin.report.recipes import recipes, rows_by, rows_of
+from kevin.report.recipes import recipes, rows_by_split, rows_of
 
 TASKS = [f"t{i}" for i in range(6)]
 
 
-def alike(policy: str, trajectories: list[list[float | None]]) -> pd.DataFrame:
-    return scored(policy, dict.fromkeys(TASKS, trajectories))
+def alike(policy: str, trajectories: list[list[float | None]], **more: str) -> pd.DataFrame:
+    return scored(policy, dict.fromkeys(TASKS, trajectories), **more)
 
 
 STRATEGIES = {
@@ -49,8 +49,8 @@ def test_rollouts_that_differ_in_their_turns_alone_are_compared_at_their_own_bud
     parallel, serial = budgets_of_search(multi, search)
     assert (str(parallel.shape), str(serial.shape)) == ("8 × 1", "2 × 4")
     assert serial.shape.as_first_answers == parallel.shape
-    assert set(serial.speedup.to_numpy().ravel()) == {3.0} and serial.speedup.shape == (6, 2)
-    assert set(budgets_of_search(single, search)[1].speedup.to_numpy().ravel()) == {1.0}
+    assert set(serial.values["speedup"].to_numpy().ravel()) == {3.0} and serial.values["speedup"].shape == (6, 2)
+    assert set(budgets_of_search(single, search)[1].values["speedup"].to_numpy().ravel()) == {1.0}
     assert budgets_of_search(multi, search[search["policy"] != "multi_1"]) == []
 
 
@@ -62,16 +62,9 @@ def test_a_file_that_is_no_rollout_of_a_strategy_is_named(tmp_path: Path) -> Non
 
 def test_budgets_are_what_every_seed_can_spend() -> None:
     four, two = alike("multi", [[1.0, 2.0, 3.0, 4.0]] * 4), alike("multi_1", [[1.0, 2.0]] * 4)
-    assert budget_splits([four]) == [(4, 1), (2, 2), (1, 4)]
-    assert budget_splits([four, two]) == [(4, 1), (2, 2)]
-    assert budget_splits([alike("multi", [[float("nan")]])]) == []
-
-
-TASKS = [f"t{i}" for i in range(6)]
-
-
-def same(policy: str, trajectories: list[list[float | None]], **more: str) -> pd.DataFrame:
-    return scored(policy, dict.fromkeys(TASKS, trajectories), **more)
+    assert [own.shape for own in budgets_of_rollouts([four])] == [(4, 1), (2, 2), (1, 4)]
+    assert [own.shape for own in budgets_of_rollouts([four, two])] == [(4, 1), (2, 2)]
+    assert budgets_of_rollouts([alike("multi", [[float("nan")]])]) == []
 
 
 def test_recipes_are_in_order_and_without_the_ceiling() -> None:
@@ -85,20 +78,19 @@ def test_recipes_are_in_order_and_without_the_ceiling() -> None:
 
 def test_each_seed_has_a_row_and_several_have_one_together() -> None:
     study = trained_study(2)
-    scores = pd.concat([same(p, [[1.0]]) for p in ("base", "multi", "multi_1")])
+    scores = pd.concat([alike(p, [[1.0]]) for p in ("base", "multi", "multi_1")])
     rows = list(rows_of(scores, study))
-    assert [(r.policy, r.kind, r.seed, r.num_seeds) for r in rows] == [
+    assert [(r.policy, r.kind, r.seed, r.num_seeds) for r, _ in rows] == [
         ("base", "base", 0, 1), ("multi", "multi", 0, 1), ("multi_1", "multi", 1, 1), ("multi", "multi", None, 2)
     ]  # fmt: skip
-    assert [len(own) for own in rows[3].seeds] == [6, 6]
+    assert [len(own) for own in rows[3][1]] == [6, 6]
 
 
 def test_a_seed_keeps_its_number_where_another_one_is_missing() -> None:
     study = trained_study(2)
     parts = (("multi", "level1"), ("multi_1", "level1"), ("multi_1", "level2"))
-    scores = pd.concat([same(policy, [[1.0]], split=split) for policy, split in parts])
-    found = [(split, r.policy, r.seed, r.num_seeds) for split, r in rows_by(scores, "split", study)]
-    assert found == [
-        ("level1", "multi", 0, 1), ("level1", "multi_1", 1, 1), ("level2", "multi_1", 1, 1),
-        ("level1", "multi", None, 2),
-    ]  # fmt: skip
+    scores = pd.concat([alike(policy, [[1.0]], split=split) for policy, split in parts])
+    heads = [head for head, _ in rows_by_split(scores, study)]
+    assert {head["policy"] for head in heads} == {"multi"}
+    found = [(head["split"], head["seed"], head["num_seeds"]) for head in heads]
+    assert found == [("level1", 0, 1), ("level1", 1, 1), ("level2", 1, 1), ("level1", None, 2)]

@@ -113,7 +113,7 @@ def test_for_people_it_says_what_is_ours_and_what_was_published(files: tuple[Pat
 
 def test_what_was_not_measured_has_no_number_and_what_was_published_stands(files: tuple[Path, list[Path]]) -> None:
     table = rows(files)
-    assert list(table.index) == [s.key for s in (BASE, *SYSTEMS, BAM)]
+    assert list(table.index) == [s.system for s in (BASE, *SYSTEMS, BAM)]
     numbers = table.loc[["base", "dr_kernel", "cuda_agent", "cudaforge", "bam"], ["correct", "speedup", "kernels_test"]]
     assert numbers.isna().all(axis=None)
     assert (
@@ -139,7 +139,7 @@ def test_unequal_kernels_are_warned_of(files: tuple[Path, list[Path]], caplog: p
     assert "equal kernels" not in caplog.text
     write_turns(second, turns, {"policy": "base", "split": "level1", "strategy": "evoengineer"})
     rows((tasks, [first, second]))
-    assert "equal kernels at test: 1 to 4" in caplog.text
+    assert "equal kernels of a task at test: 1 to 4" in caplog.text
 
 
 def test_a_file_that_is_no_rollout_is_named(files: tuple[Path, list[Path]]) -> None:

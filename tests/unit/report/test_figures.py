@@ -15,7 +15,7 @@ from kevin.judge.store import VerdictStore
 from kevin.report import paper
 from kevin.report.catalogue import make_figure
 from kevin.report.figures.case_study import case_study_data, plot_case_study
-from kevin.report.figures.look import apart, ask, policy_looks, save, theme
+from kevin.report.figures.look import apart, entitle, policy_looks, save, theme
 from kevin.report.figures.scaling import (
     fast_p,
     fast_p_data,
@@ -27,7 +27,7 @@ from kevin.report.figures.scaling import (
 )
 from kevin.report.figures.split_map import serial_parallel_map
 from kevin.report.figures.training import PAPER, run_looks, training
-from kevin.report.metrics import best_of_k_by_task, trajectory_best
+from kevin.report.metrics import best_of, trajectory_best
 from kevin.report.recipes import OUTCOMES, policy_label
 from kevin.report.scores import read_scores
 from kevin.report.tables import read_baselines
@@ -72,19 +72,6 @@ def test_curves_are_those_of_the_tables() -> None:
     assert own["value"].is_monotonic_decreasing and own["value"].iloc[0] == pytest.approx(table["correct_avg"])
 
 
-@pytest.mark.parametrize(
-    ("heights", "found"),
-    [
-        ([0.1, 0.5, 0.9], [0.1, 0.5, 0.9]),
-        ([0.5, 0.5], [0.45, 0.55]),
-        ([0.52, 0.5, 0.1], [0.56, 0.46, 0.1]),
-        ([0.5, 0.58, 0.62], [0.46666667, 0.56666667, 0.66666667]),
-    ],
-)
-def test_names_of_near_lines_do_not_meet(heights: list[float], found: list[float]) -> None:
-    assert apart(heights, 0.1) == pytest.approx(found)
-
-
 def test_case_study_tells_best_trajectories_with_their_lines_and_what_changed(tmp_path: Path) -> None:
     study = make_study(2)
     turns = {name: make_turns([make_task("layer_norm", 1)], skill, 0) for name, skill in (("p0", 0.3), ("p1", 0.6))}
@@ -111,7 +98,8 @@ def test_case_study_tells_best_trajectories_with_their_lines_and_what_changed(tm
         assert not row["diff"] or row["diff"].startswith(f"--- turn {row['diff_to']:.0f}\n+++ turn {row['turn']}")
     assert own["diff"].dropna().str.contains("\n[+]").any()
     with theme():
-        texts = [t.get_text() for ax in plot_case_study(data, study).axes for t in ax.texts]
+        legends = [ax.get_legend() for ax in plot_case_study(data, study).axes[:2]]
+        texts = [text.get_text() for legend in legends for text in legend.get_texts()]
     assert f"torch.compile {compiled:.3g}×" in texts and "memory at a copy's speed 16×" in texts
 
 
@@ -137,7 +125,7 @@ def test_marks_of_the_paper_stand_only_where_our_steps_go(tmp_path: Path) -> Non
         places = [line.get_xdata()[0] for line in ax.get_lines() if len(line.get_xdata()) == 2]
         assert places == [40]
         assert ax.get_xlim()[1] < 100
-        assert "step ~100" in figure.legends[0].get_title().get_text().replace("\n", " ")
+        assert "step ~100" in figure.get_supxlabel()
 
 
 @pytest.mark.parametrize(("num_steps", "num_lines"), [(10, 1), (60, 2)])
@@ -228,17 +216,10 @@ def test_a_policy_has_one_colour_in_every_figure(frame: pd.DataFrame, tmp_path: 
         drawn = [draw(frame, STUDY)[0] for draw in (serial_scaling, parallel_scaling)]
         drawn += [fast_p(frame, NO_BASELINES, STUDY)[0], training(runs, STUDY)[0]]
         for figure in drawn:
-            lines = [*figure.axes[0].get_lines(), *figure.legends[0].get_lines()]
+            legends = [line for legend in figure.legends for line in legend.get_lines()]
+            lines = [*figure.axes[0].get_lines(), *legends]
             found = {str(line.get_label()).partition(":")[0]: line.get_color() for line in lines}
             assert expected.items() <= found.items() or not set(expected) & set(found), found
-
-
-def test_few_lines_have_their_names_beside_them(frame: pd.DataFrame, tmp_path: Path) -> None:
-    with theme():
-        figure, data = parallel_scaling(frame[frame["policy"].isin(["base", "single"])], STUDY)
-        save(figure, data, tmp_path, "parallel_scaling", "What?")
-        named = [text.get_text() for text in figure.axes[1].texts]
-        assert {"base model", "single"} <= set(named) and not figure.legends[0].get_texts()
 
 
 def fast_p_of(scores: pd.DataFrame, study: Study) -> pd.DataFrame:
@@ -260,11 +241,11 @@ def test_policies_are_drawn_at_as_many_trajectories_as_all_have(frame: pd.DataFr
     """More of them alone would raise a policy's curve."""
     with theme():
         figure, data = serial_scaling(frame, STUDY)
-        said = figure.legends[0].get_title().get_text()
+        said = figure.get_supxlabel()
     assert set(data["trajectories"].dropna()) == {2} and said.startswith("Best of 2 trajectories")
     own = data.query("policy == 'base' and split == 'level1' and row == 'correct' and x == 3")["value"].item()
     trajectories = trajectory_best(frame.query("policy == 'base' and split == 'level1'"))
-    assert own == pytest.approx(best_of_k_by_task(trajectories, "correct", 2).mean())
+    assert own == pytest.approx(best_of(trajectories, "correct", 2).mean())
     shares = fast_p_of(frame, STUDY).query("policy == 'base' and split == 'level1' and row == 'best' and x == 0")
     assert shares["value"].item() == pytest.approx(own)
 
@@ -297,10 +278,10 @@ def test_titles_and_legends_stay_inside_of_their_figure(num_policies: int) -> No
     with theme():
         drawn = [draw(scores, study)[0] for draw in (serial_scaling, outcomes, serial_parallel_map)]
         for figure in [*drawn, fast_p(scores, NO_BASELINES, study)[0]]:
-            ask(figure, "Is this a question that needs more than one line? " * 3)
+            entitle(figure, "Is this a question that needs more than one line? " * 3)
             figure.draw_without_rendering()
-            title = next(t for t in figure.texts if t.get_text() == figure.get_suptitle())
-            for part in (title, *figure.legends):
+            said = [text for text in figure.texts if text.get_text()]
+            for part in (*said, *figure.legends):
                 box = part.get_window_extent()
                 assert box.x0 >= 0 and box.x1 <= figure.bbox.width
                 assert box.y0 >= 0 and box.y1 <= figure.bbox.height
@@ -314,3 +295,19 @@ def test_a_run_of_one_step_can_be_seen(tmp_path: Path) -> None:
         assert any(len(line.get_xdata()) == 1 and line.get_marker() not in ("", "None") for line in lines)
         figure.draw_without_rendering()
         assert all(t == int(t) for t in figure.axes[0].get_xticks())
+
+
+def test_few_lines_have_their_names_beside_them(frame: pd.DataFrame, tmp_path: Path) -> None:
+    with theme():
+        figure, data = parallel_scaling(frame[frame["policy"].isin(["base", "single"])], STUDY)
+        save(figure, data, tmp_path, "parallel_scaling", "What?")
+        named = [text.get_text() for text in figure.axes[1].texts]
+    assert {"base model", "single"} <= set(named) and not figure.legends
+
+
+@pytest.mark.parametrize(
+    ("heights", "found"),
+    [([0.1, 0.5, 0.9], [0.1, 0.5, 0.9]), ([0.5, 0.5], [0.5, 0.6]), ([0.52, 0.5, 0.1], [0.6, 0.5, 0.1])],
+)
+def test_names_of_near_lines_do_not_meet(heights: list[float], found: list[float]) -> None:
+    assert apart(heights, 0.1) == pytest.approx(found)

@@ -16,7 +16,7 @@ from kevin.report import show
 from kevin.report.captions import Caption, captions
 from kevin.report.catalogue import make_table
 from kevin.report.field import field_table
-from kevin.report.forms import MANY_ROWS, PACKAGES, Shown, anything, escape_latex, latex, markdown, write_table
+from kevin.report.forms import MANY_ROWS, PACKAGES, Shown, escape_latex, latex, markdown, write_table
 from kevin.report.published import make_published_tables
 
 REFERENCE = ROOT / "results/reference"
@@ -119,8 +119,10 @@ def test_every_table_is_written_in_three_forms(tmp_path: Path) -> None:
 
 
 def test_what_must_be_said_of_the_study_stands_under_every_form(tmp_path: Path) -> None:
-    frame = pd.DataFrame({"policy": ["p"], "num_tasks": [3]})
     said = Caption(title="T", category="Tables", text="What it shows.")
-    out = write_table(tmp_path / "t.csv", frame, anything, make_study(1), said, "Cut short.")
+    frame = pd.DataFrame({"policy": ["p"], "num_tasks": [3]})
+    out = write_table(
+        tmp_path / "t.csv", frame, lambda own, _: Shown(own.astype(str)), make_study(1), said, "Cut short."
+    )
     assert pd.read_csv(out)["note"].tolist() == ["Cut short."]
     assert all("Cut short." in out.with_suffix(ending).read_text() for ending in (".md", ".tex"))

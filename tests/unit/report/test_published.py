@@ -7,7 +7,6 @@ import shutil
 from pathlib import Path
 from typing import Any
 
-import numpy as np
 import pandas as pd
 import pytest
 from cli_fixtures import ROOT
@@ -90,16 +89,6 @@ def folder(study: Study, made: dict[str, list[Path]]) -> Path:
     one = {name: made[name][0] for name in ("tasks", "baselines", "store")}
     many = {name: made[name] for name in ("scores", "turns", "search", "summaries", "tables", "models")}
     return publish(made["root"][0] / "published", study=study, **one, **many)
-
-
-def test_answers_and_kernels_alone_are_enough_to_publish(made: dict[str, list[Path]], study: Study) -> None:
-    """Of a replicate: one policy's rollouts and several policies' further ones."""
-    few = {"scores": made["scores"][:2], "turns": made["turns"][:2], "search": made["search"]}
-    folder = publish(made["root"][0] / "few", study=study, tasks=made["tasks"][0], store=made["store"][0], **few)
-    assert not (folder / "baselines.csv").exists()
-    answers, kernels = pd.read_csv(folder / "answers.csv"), {k.digest for _, k in read_kernels(Published(folder))}
-    assert set(answers[answers["strategy"].notna()]["policy"]) == set(study.evaluate)
-    assert answers["kernel_digest"].dropna().isin({digest[:12] for digest in kernels}).all()
 
 
 @pytest.fixture
@@ -212,19 +201,6 @@ def test_scores_are_read_back(study: Study, made: dict[str, list[Path]], folder:
     assert json.loads((folder / "answers.json").read_text())["config_digest"] == study.digest
 
 
-def frames_agree(one: Path, other: Path) -> None:
-    """Text and counts exactly, other numbers within 1e-9."""
-    a, b = (pd.read_csv(path) for path in (one, other))
-    assert list(a.columns) == list(b.columns) and len(a) == len(b), one.name
-    for column in a.columns:
-        if pd.api.types.is_float_dtype(a[column]):
-            assert np.allclose(a[column], b[column], rtol=1e-9, atol=1e-9, equal_nan=True), (one.name, column)
-        else:
-            assert a[column].astype(object).where(a[column].notna(), None).tolist() == (
-                b[column].astype(object).where(b[column].notna(), None).tolist()
-            ), (one.name, column)
-
-
 def test_a_stored_study_s_tables_are_made_again_from_its_folder(tmp_path: Path) -> None:
     """Of a study that ran once, on another processor. Over five seconds: every table of it."""
     study = load_study([STORED / "config.yaml"], judges=False)
@@ -232,7 +208,8 @@ def test_a_stored_study_s_tables_are_made_again_from_its_folder(tmp_path: Path) 
     stored = {path.name for path in (STORED.parent / "tables").glob("*.csv")}
     assert {path.name for path in made} == stored
     for path in made:
-        frames_agree(STORED.parent / "tables" / path.name, path)
+        frames = (pd.read_csv(own) for own in (STORED.parent / "tables" / path.name, path))
+        pd.testing.assert_frame_equal(*frames, check_exact=False, rtol=1e-9, atol=1e-9, obj=path.name)
 
 
 def test_answers_of_before_have_fewer_columns_and_name_their_gpus(study: Study, published: Path) -> None:
@@ -256,9 +233,9 @@ def test_answers_of_before_have_fewer_columns_and_name_their_gpus(study: Study, 
         (lambda f: f.assign(outcome="fine"), "unknown outcome 'fine'; there are .*correct"),
         (lambda f: f.assign(outcome="correct", speedup=None), "l1/.*, trajectory 0: a correct kernel needs"),
         (lambda f: f.assign(turn=1), "turns of .*, trajectory 0, are not in order"),
-        (lambda f: f.assign(turn="first"), "column turn holds something that is no whole number"),
-        (lambda f: f.assign(turn=[None, *f["turn"][1:]]), "column turn holds something that is no whole number"),
-        (lambda f: f.assign(speedup="fast"), "column speedup holds something that is no number"),
+        (lambda f: f.assign(turn="first"), "answers cannot be read: .*first"),
+        (lambda f: f.assign(turn=[None, *f["turn"][1:]]), "answers cannot be read: ."),
+        (lambda f: f.assign(speedup="fast"), "answers cannot be read: .*fast"),
     ],
 )
 def test_what_is_no_such_file_is_told(study: Study, published: Path, change, said: str) -> None:

@@ -32,7 +32,7 @@ def test_points_follow_from_the_verdicts(tmp_path: Path) -> None:
     store_verdict(tmp_path, "bb", 50.0, 310.0, bandwidth_share=0.5)
     store_verdict(tmp_path, "cc", 200.0, 100.0, bandwidth_share=0.1, flop_share=0.4)
     scores = make_scores(("relu", 0, "aa", 3.0), ("relu", 1, "bb", 6.2), ("relu", 0, "aa", 3.0), ("mm", 0, "cc", 0.5))
-    data = roofline_data(scores, tmp_path, STUDY)
+    data = roofline_data(scores, tmp_path, STUDY, {})
     own = data[data["policy"] == "p0"].set_index(["task_id", "kernel_us"])
     assert own.loc[("relu", 100.0), "memory_us"] == own.loc[("relu", 50.0), "memory_us"] == pytest.approx(25.0)
     assert own["is_fastest"].to_dict() == {("relu", 100.0): False, ("relu", 50.0): True, ("mm", 200.0): True}
@@ -52,7 +52,7 @@ def test_the_fastest_copy_that_any_process_measured_stands_for_the_device(tmp_pa
         ({}, {"relu": 50.0, "tanh": 90.0}),
         ({"relu": 1000, "tanh": 200}, {"relu": 50.0, "tanh": 10.0}),
     ):
-        data = roofline_data(scores, tmp_path, STUDY, traffic=traffic)
+        data = roofline_data(scores, tmp_path, STUDY, traffic)
         assert data.groupby("task_id")["memory_us"].agg(set).to_dict() == {t: {us} for t, us in expected.items()}
 
 
@@ -64,7 +64,7 @@ def test_traffic_is_every_tensor_once() -> None:
 def test_a_trajectory_stands_with_its_fastest_kernel(tmp_path: Path) -> None:
     for key, us in (("aa", 10.0), ("bb", 20.0)):
         store_verdict(tmp_path, key, us, 40.0, bandwidth_share=0.5)
-    data = roofline_data(make_scores(("relu", 0, "bb", 2.0), ("relu", 0, "aa", 4.0)), tmp_path, STUDY)
+    data = roofline_data(make_scores(("relu", 0, "bb", 2.0), ("relu", 0, "aa", 4.0)), tmp_path, STUDY, {})
     assert data.loc[data["policy"] == "p0", "kernel_us"].tolist() == [10.0]
 
 

@@ -5,7 +5,8 @@ import re
 from collections import Counter
 
 import pytest
-from rollout_fixtures import ALL, SETTINGS, TASKS, Killed, M, N, ScriptedJudge, ScriptedPolicy, make_task, run
+from core_fixtures import SPEC, make_task
+from rollout_fixtures import ALL, SETTINGS, TASKS, Killed, M, N, ScriptedJudge, ScriptedPolicy, run
 
 from kevin.core.errors import DataError, HarnessError, PolicyError, SandboxError
 
@@ -118,7 +119,7 @@ class TestResume:
             ({"settings": SETTINGS.model_copy(update={"num_turns": 5})}, "rollout.num_turns: was 4, is 5"),
             ({"settings": SETTINGS.model_copy(update={"seed": 8})}, r"  seed: was \d, is 8"),
             ({"tasks": TASKS[:1]}, "tasks.l1/a: is gone"),
-            ({"tasks": [*TASKS, make_task("l1/c")]}, "tasks.l1/c: is new"),
+            ({"tasks": [*TASKS, make_task("l1/c", spec=SPEC)]}, "tasks.l1/c: is new"),
             ({"tasks": [TASKS[0], TASKS[1].model_copy(update={"source": "# new"})]}, "tasks.l1/a: its content has"),
             ({"identity": {"judge": {"version": 2}}}, "judge.version: was 1, is 2"),
         ],

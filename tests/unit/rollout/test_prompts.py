@@ -5,12 +5,13 @@ from __future__ import annotations
 from typing import get_args
 
 import pytest
+from core_fixtures import make_kernel
 from rollout_fixtures import SETTINGS, TASKS, ScriptedJudge, ScriptedPolicy, failing, run, verdict
 
 from golden import same_text
 from kevin.core import history
 from kevin.core.history import HistoryConfig, HistoryView
-from kevin.core.types import Kernel, Outcome
+from kevin.core.types import Outcome
 
 PLACE = ("l1/b", 0)
 NO_CODE = {"text": "<think>I give up</think>\nI cannot."}
@@ -18,10 +19,10 @@ NO_CODE = {"text": "<think>I give up</think>\nI cannot."}
 
 def asked(**changes):
     """All prompts of a trajectory: its kernels are correct, faster, not compiled, wrong, and there is none."""
-    compiler = verdict(Kernel(dialect="c_abi", language="cpp", source="k"), outcome=Outcome.COMPILE_ERROR)
+    compiler = verdict(make_kernel("k"), outcome=Outcome.COMPILE_ERROR)
     script = {
-        (*PLACE, 1): verdict(Kernel(dialect="c_abi", language="cpp", source="k"), speedup=1.5),
-        (*PLACE, 2): verdict(Kernel(dialect="c_abi", language="cpp", source="k"), speedup=12.345),
+        (*PLACE, 1): verdict(make_kernel("k"), speedup=1.5),
+        (*PLACE, 2): verdict(make_kernel("k"), speedup=12.345),
         (*PLACE, 3): compiler.model_copy(update={"message": "kernel.cpp:3: error: 'n' was not declared"}),
         (*PLACE, 4): failing((*PLACE, 4)),
     }

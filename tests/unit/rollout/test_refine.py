@@ -39,26 +39,6 @@ class TestShape:
 
 
 class TestDialogue:
-    def test_later_prompts_hold_every_kernel_summary_and_result_but_no_thought(self):
-        policy = ScriptedPolicy()
-        run(policy)
-        for request in policy.requests[3]:
-            text = "\n".join(m.content for m in request.conversation)
-            own = [f"kernel {request.task_id} {request.trajectory} {n}\n" for n in (1, 2, 3)]
-            assert all(kernel in text for kernel in own)
-            assert [text.index(kernel) for kernel in own] == sorted(text.index(kernel) for kernel in own)
-            assert all(f"Summary: s{n}" in text for n in (1, 2, 3))
-            assert text.count("It can be faster.") == 3
-            assert "thought" not in text
-            other = TASKS[0].id if request.task_id == TASKS[1].id else TASKS[1].id
-            assert other not in text
-
-    def test_a_verdict_reaches_the_next_prompt(self):
-        policy = ScriptedPolicy()
-        run(policy, ScriptedJudge({("l1/a", 1, 1): failing(("l1/a", 1, 1))}))
-        (request,) = [r for r in policy.requests[1] if (r.task_id, r.trajectory) == ("l1/a", 1)]
-        assert "Correctness error: message for kernel l1/a 1 1" in request.conversation[-1].content
-
     def test_an_answer_without_code_is_a_parse_error_and_is_not_judged(self):
         judge = ScriptedJudge()
         turns = run(ScriptedPolicy({("l1/b", 0, 1): {"text": "I would rather not."}}), judge)

@@ -1,26 +1,25 @@
 """Rollouts from files to files: a recorded policy, a judge that needs no compiler, and progress lines."""
 
 import json
-import subprocess
 import sys
 import types
 from pathlib import Path
 
 import pytest
+from core_fixtures import SPEC, make_kernel, make_task
 from fake_pool import FakePool
 
 from kevin.core.config import SearchConfig, validate_study
 from kevin.core.errors import ConfigError, DataError, HarnessError
 from kevin.core.files import read_turns, write_tasks
 from kevin.core.identity import STEP_VERSIONS
-from kevin.core.types import Kernel, Outcome, Task, TaskSpec, TensorSpec
+from kevin.core.types import Outcome
 from kevin.rollout import run as run_module
 from kevin.rollout.run import run_rollout, run_rollouts
 from kevin.rollout.written import run_ceiling
 
-X = TensorSpec(name="x", shape=(4,), dtype="float32")
-SPEC = TaskSpec(inputs=(X,), outputs=(X.model_copy(update={"name": "out"}),))
 IDS = ("l1/a", "l1/b")
+TASKS = [make_task(t, spec=SPEC) for t in IDS]
 
 
 @pytest.fixture
@@ -54,8 +53,7 @@ def study(tmp_path):
 @pytest.fixture
 def tasks(tmp_path):
     path = tmp_path / "tasks.parquet"
-    made = [Task(id=t, level=1, name=t, source=f"# {t}\n", origin="catalog", spec=SPEC) for t in IDS]
-    write_tasks(path, [(t, "level1") for t in made], {})
+    write_tasks(path, [(task, "level1") for task in TASKS], {})
     return path
 
 
@@ -79,8 +77,7 @@ def test_files_in_files_out(study, tasks, out, pool, tmp_path):
 
 
 def test_splits_share_one_engine_and_one_judge(study, tasks, out, pool, tmp_path, monkeypatch):
-    made = [Task(id=t, level=1, name=t, source=f"# {t}\n", origin="catalog", spec=SPEC) for t in IDS]
-    write_tasks(tasks, list(zip(made, ("level1", "level2"), strict=True)), {})
+    write_tasks(tasks, list(zip(TASKS, ("level1", "level2"), strict=True)), {})
     loaded, real = [], run_module.load_policy
     monkeypatch.setattr(run_module, "load_policy", lambda *args: loaded.append(args[0]) or real(*args))
     second = out.parents[1] / "base-level2" / "turns.parquet"
@@ -233,13 +230,9 @@ def test_answers_that_were_cut_off_are_told_with_the_key(study, tasks, out, pool
         assert "policies.base.max_response_tokens" in told[0].getMessage()
 
 
-def test_bad_names(study, tasks, out, pool, tmp_path):
+def test_a_policy_that_is_none_is_named(study, tasks, out, pool):
     with pytest.raises(ConfigError, match=r"no policy 'kevin'.*there are base"):
         run_rollout(study, "kevin", "level1", tasks, out)
-    with pytest.raises(DataError, match="no split 'level9'"):
-        run_rollout(study, "base", "level9", tasks, out)
-    with pytest.raises(DataError, match="no such file"):
-        run_rollout(study, "base", "level1", tmp_path / "none.parquet", out)
 
 
 class TestCeiling:
@@ -247,7 +240,7 @@ class TestCeiling:
         def write(task, language, limit):
             if limits is not None:
                 limits.append((task.id, language, limit))
-            return [Kernel(dialect="c_abi", language=language, source=s) for s in kernels.get(task.id, [])]
+            return [make_kernel(source) for source in kernels.get(task.id, [])]
 
         return write
 
@@ -276,15 +269,3 @@ class TestCeiling:
         pool.failures["kk"] = 1
         with pytest.raises(HarnessError, match="1 of 2 trajectories of ceiling"):
             run_ceiling(study, "level1", tasks, out, write)
-
-
-def test_the_light_modules_stay_light():
-    """The loop, the protocol and the loader import no framework until a backend needs one."""
-    code = (
-        "import sys; import kevin.rollout.run, kevin.rollout.search, kevin.rollout.written, kevin.policy.load, "
-        "kevin.policy.replay, kevin.core.progress; "
-        "print([m for m in ('torch', 'transformers', 'trl', 'vllm', 'distributed', 'openai') if m in sys.modules])"
-    )
-    assert (
-        subprocess.run([sys.executable, "-c", code], capture_output=True, text=True, check=True).stdout.strip() == "[]"
-    )

@@ -90,12 +90,6 @@ def test_an_answer_that_is_the_name_of_a_file_has_a_verdict_as_any_other(ask: An
     assert status == 200 and outcomes == ["parse_error", "incorrect", "incorrect"]
 
 
-def test_a_whole_surrogate_pair_is_text(ask: Any) -> None:
-    kernel = "// \U0001f600 \\ud83d\n" + GOOD
-    status, found = ask("/v1/judge", pair(kernel=kernel))
-    assert (status, found["verdict"]["message"]) == (200, f"c_abi:{kernel}")
-
-
 PAIR = pair(kernel=GOOD)
 A_FILE = "kernels/fast.cpp"
 
@@ -148,8 +142,11 @@ def test_bodies_that_are_compressed(ask: Any, encoded: Any, status: int) -> None
     assert ask("/v1/judge", body, **{"Content-Encoding": "gzip"})[0] == status
 
 
-@pytest.mark.parametrize("encoding", ["utf-8-sig", "utf-16", "utf-32"])
-def test_json_in_other_encodings(ask: Any, encoding: str) -> None:
-    kernel = f"// \u00e9 \u2028\n{GOOD}"
-    status, found = ask("/v1/judge", json.dumps(pair(kernel=kernel), ensure_ascii=False).encode(encoding))
+@pytest.mark.parametrize("encoding", ["utf-8", "utf-8-sig", "utf-16", "utf-32"])
+@pytest.mark.parametrize("ensure_ascii", [True, False])
+def test_whatever_signs_a_kernel_has_and_however_its_json_is_encoded(
+    ask: Any, encoding: str, ensure_ascii: bool
+) -> None:
+    kernel = f"// \u00e9 \u2028 \U0001f600 \\ud83d\n{GOOD}"
+    status, found = ask("/v1/judge", json.dumps(pair(kernel=kernel), ensure_ascii=ensure_ascii).encode(encoding))
     assert (status, found["verdict"]["message"]) == (200, f"c_abi:{kernel}")

@@ -33,18 +33,18 @@ def pair(number: int) -> tuple[Task, Kernel]:
     return make_task(REFERENCE), make_kernel(f"// {number}\n{GOOD}", "", "auto", PROTOCOL)
 
 
-@pytest.fixture
-def with_desk(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Callable[[Any], None]:
-    """Runs a test of a desk with one place in work and room for three pairs."""
-    monkeypatch.setattr(desk_module, "Engine", Patient)
-    monkeypatch.setattr(desk_module, "MAX_IN_FLIGHT", 1)
+def on_a_desk(test: Callable[[Desk, Any], Coroutine[Any, Any, None]]) -> Callable[..., None]:
+    """A test of a desk with one place in work and room for three pairs, and of its engine."""
 
-    def run(test: Callable[[Desk, Engine], Coroutine[Any, Any, None]]) -> None:
+    def run(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+        monkeypatch.setattr(desk_module, "Engine", Patient)
+        monkeypatch.setattr(desk_module, "MAX_IN_FLIGHT", 1)
+
         async def start() -> None:
             desk = Desk(ServeSettings(protocol=PROTOCOL, store=tmp_path, max_pairs=3), Metrics())
             await desk.start()
             async with asyncio.timeout(20):
-                await test(desk, desk._engine)  # type: ignore[arg-type]
+                await test(desk, desk._engine)
             await desk.close()
 
         asyncio.run(start())
@@ -57,82 +57,72 @@ async def settled(condition: Callable[[], bool]) -> None:
         await asyncio.sleep(0.01)
 
 
-def test_what_a_client_that_went_away_left_in_the_queue_is_never_judged(with_desk: Callable[[Any], None]) -> None:
-    async def test(desk: Desk, engine: Engine) -> None:
-        first, gone, last = (asyncio.create_task(desk.answers([pair(i)])) for i in range(3))
-        await settled(lambda: len(engine.asked) == 1 and desk.num_open == 3)
-        gone.cancel()
-        await settled(lambda: desk.num_open == 2)
-        engine.finish(pair(0))
-        await first
-        await settled(lambda: len(engine.asked) == 2)
-        assert pair(1)[1].digest not in engine.asked
-        engine.finish(pair(2))
-        assert "incorrect" in str(await last) and desk.num_open == 0
-
-    with_desk(test)
+@on_a_desk
+async def test_what_a_client_that_went_away_left_in_the_queue_is_never_judged(desk: Desk, engine: Engine) -> None:
+    first, gone, last = (asyncio.create_task(desk.answers([pair(i)])) for i in range(3))
+    await settled(lambda: len(engine.asked) == 1 and desk.num_open == 3)
+    gone.cancel()
+    await settled(lambda: desk.num_open == 2)
+    engine.finish(pair(0))
+    await first
+    await settled(lambda: len(engine.asked) == 2)
+    assert pair(1)[1].digest not in engine.asked
+    engine.finish(pair(2))
+    assert "incorrect" in str(await last) and desk.num_open == 0
 
 
-def test_what_another_client_waits_for_stays(with_desk: Callable[[Any], None]) -> None:
-    async def test(desk: Desk, engine: Engine) -> None:
-        first, gone, other = (asyncio.create_task(desk.answers([pair(i)])) for i in (0, 1, 1))
-        await settled(lambda: len(engine.asked) == 1 and desk.num_open == 2)
-        gone.cancel()
-        await asyncio.sleep(0.05)
-        engine.finish(pair(0))
-        await first
-        await settled(lambda: len(engine.asked) == 2)
-        engine.finish(pair(1))
-        assert "incorrect" in str(await other)
-
-    with_desk(test)
+@on_a_desk
+async def test_what_another_client_waits_for_stays(desk: Desk, engine: Engine) -> None:
+    first, gone, other = (asyncio.create_task(desk.answers([pair(i)])) for i in (0, 1, 1))
+    await settled(lambda: len(engine.asked) == 1 and desk.num_open == 2)
+    gone.cancel()
+    await asyncio.sleep(0.05)
+    engine.finish(pair(0))
+    await first
+    await settled(lambda: len(engine.asked) == 2)
+    engine.finish(pair(1))
+    assert "incorrect" in str(await other)
 
 
-def test_a_flood_of_clients_that_go_away_makes_no_room_while_its_pair_is_in_work(
-    with_desk: Callable[[Any], None],
+@on_a_desk
+async def test_a_flood_of_clients_that_go_away_makes_no_room_while_its_pair_is_in_work(
+    desk: Desk, engine: Engine
 ) -> None:
-    async def test(desk: Desk, engine: Engine) -> None:
-        gone = asyncio.create_task(desk.answers([pair(0)]))
-        await settled(lambda: len(engine.asked) == 1)
-        gone.cancel()
-        await asyncio.sleep(0.05)
-        assert desk.num_open == 1
-        with pytest.raises(Refusal) as refused:
-            await desk.answers([pair(i) for i in range(1, 4)])
-        assert refused.value.status == 429
-        engine.finish(pair(0))
-        await settled(lambda: desk.num_open == 0)
-        assert "incorrect" in str(await desk.answers([pair(0)])), "from memory"
-
-    with_desk(test)
+    gone = asyncio.create_task(desk.answers([pair(0)]))
+    await settled(lambda: len(engine.asked) == 1)
+    gone.cancel()
+    await asyncio.sleep(0.05)
+    assert desk.num_open == 1
+    with pytest.raises(Refusal) as refused:
+        await desk.answers([pair(i) for i in range(1, 4)])
+    assert refused.value.status == 429
+    engine.finish(pair(0))
+    await settled(lambda: desk.num_open == 0)
+    assert "incorrect" in str(await desk.answers([pair(0)])), "from memory"
 
 
-def test_when_it_stops_the_queue_is_turned_away_and_work_is_finished(with_desk: Callable[[Any], None]) -> None:
-    async def test(desk: Desk, engine: Engine) -> None:
-        working, waiting = (asyncio.create_task(desk.answers([pair(i)])) for i in range(2))
-        await settled(lambda: len(engine.asked) == 1 and desk.num_open == 2)
-        await desk.stop()
-        [refused] = await waiting
-        assert isinstance(refused, Refusal) and (refused.status, refused.code) == (503, "stopping")
-        with pytest.raises(Refusal, match="the server stops"):
-            await desk.answers([pair(2)])
-        engine.finish(pair(0))
-        assert "incorrect" in str(await working)
-
-    with_desk(test)
+@on_a_desk
+async def test_when_it_stops_the_queue_is_turned_away_and_work_is_finished(desk: Desk, engine: Engine) -> None:
+    working, waiting = (asyncio.create_task(desk.answers([pair(i)])) for i in range(2))
+    await settled(lambda: len(engine.asked) == 1 and desk.num_open == 2)
+    await desk.stop()
+    [refused] = await waiting
+    assert isinstance(refused, Refusal) and (refused.status, refused.code) == (503, "stopping")
+    with pytest.raises(Refusal, match="the server stops"):
+        await desk.answers([pair(2)])
+    engine.finish(pair(0))
+    assert "incorrect" in str(await working)
 
 
-def test_a_harness_failure_is_told_and_may_be_asked_again(with_desk: Callable[[Any], None]) -> None:
-    async def test(desk: Desk, engine: Engine) -> None:
-        failing = asyncio.create_task(desk.answers([pair(0)]))
-        await settled(lambda: len(engine.asked) == 1)
-        engine.asked.popitem()[1].set_exception(HarnessError("the GPU is gone"))
-        [refused] = await failing
-        assert isinstance(refused, Refusal) and (refused.status, refused.code) == (503, "no_verdict")
-        assert refused.retry_after_s and "the GPU is gone" in refused.message
-        again = asyncio.create_task(desk.answers([pair(0)]))
-        await settled(lambda: len(engine.asked) == 1)
-        engine.finish(pair(0))
-        assert "incorrect" in str(await again)
-
-    with_desk(test)
+@on_a_desk
+async def test_a_harness_failure_is_told_and_may_be_asked_again(desk: Desk, engine: Engine) -> None:
+    failing = asyncio.create_task(desk.answers([pair(0)]))
+    await settled(lambda: len(engine.asked) == 1)
+    engine.asked.popitem()[1].set_exception(HarnessError("the GPU is gone"))
+    [refused] = await failing
+    assert isinstance(refused, Refusal) and (refused.status, refused.code) == (503, "no_verdict")
+    assert refused.retry_after_s and "the GPU is gone" in refused.message
+    again = asyncio.create_task(desk.answers([pair(0)]))
+    await settled(lambda: len(engine.asked) == 1)
+    engine.finish(pair(0))
+    assert "incorrect" in str(await again)

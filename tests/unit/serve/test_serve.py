@@ -6,15 +6,14 @@ import http.client
 import json
 import signal
 import socket
-import subprocess
 import time
 from concurrent.futures import ThreadPoolExecutor
 from pathlib import Path
 
 import psutil
 import pytest
-from cli_fixtures import BROKEN, GOOD, KEVIN, REFERENCE, WRONG
-from serve_fixtures import Answer, Server, environment
+from cli_fixtures import BROKEN, GOOD, REFERENCE, WRONG, kevin
+from serve_fixtures import Answer, Server
 from typer.testing import CliRunner
 
 from kevin.cli.app import app
@@ -161,15 +160,7 @@ def test_a_start_that_cannot_be_is_one_sentence(
 
 
 def test_an_address_that_is_not_this_machines_is_one_sentence(tmp_path: Path) -> None:
-    run = subprocess.run(
-        [KEVIN, "serve", "--port", "0", "--token-file", "token", "--host", "192.0.2.1"],
-        cwd=tmp_path,
-        capture_output=True,
-        text=True,
-        env=environment(),
-        timeout=120,
-        check=False,
-    )
+    run = kevin("serve", "--port", "0", "--token-file", "token", "--host", "192.0.2.1", cwd=tmp_path, KEVIN_TOKEN="")
     assert run.returncode == 2 and "give another --host or --port" in run.stderr and "Traceback" not in run.stderr
 
 

@@ -1,8 +1,5 @@
 """Catalog, operators and renderer: the shapes worked out without torch are those that PyTorch gives."""
 
-import subprocess
-import sys
-
 import pytest
 
 from kevin.core import abi
@@ -46,8 +43,3 @@ def test_attributes_reach_the_text():
     source = render_module([call("leaky_relu", slope=0.25), call("softmax", dim=1)], {"batch_size": 2, "dim": 3})
     assert "negative_slope=0.25" in source
     assert "dim=1" in source
-
-
-def test_the_catalog_needs_no_torch():
-    code = "import sys, kevin.tasks.catalog as c; c.catalog('cpu'); assert 'torch' not in sys.modules"
-    subprocess.run([sys.executable, "-c", code], check=True, timeout=60)

@@ -7,12 +7,13 @@ from typing import Any
 
 import pandas as pd
 import pytest
+from core_fixtures import make_kernel, make_turn, make_verdict
 from train_fixtures import TASKS, make_study
 
 from kevin.core.config import Study
 from kevin.core.errors import DataError, DeviceError
 from kevin.core.files import read_parquet, turns_frame, write_parquet
-from kevin.core.types import Kernel, Outcome, Round, Timing, Turn, Verdict
+from kevin.core.types import Outcome, Turn, Verdict
 from kevin.judge.benchmarks.unguarded import Unguarded
 from kevin.judge.store import VerdictStore
 from kevin.report import audit as report
@@ -42,23 +43,21 @@ CASES: dict[str, tuple[Outcome, str | None, str | None, Any, bool | None, float 
 
 def _verdict(name: str) -> Verdict:
     outcome, reason, check, *_ = CASES[name]
-    timed: dict[str, Any] = {}
-    if outcome in (CORRECT, Outcome.QUARANTINED):
-        timing = Timing(median_us=1, iqr_us=0, min_us=1, num_samples=1)
-        timed = {"timing": timing, "reference_timing": timing, "rounds": (Round(kernel_us=1, reference_us=2),)}
-    names = {"task_digest": "t", "kernel_digest": "d", "protocol_digest": "p", "device_name": "cpu"}
-    details: dict[str, Any] = {"kernelbench_check": check} if check else {}
-    flags = ("torch_compute",) if outcome is Outcome.REFUSED else ()
-    return Verdict(key=name, outcome=outcome, reason=reason, details=details, flags=flags, **names, **timed)
+    return make_verdict(
+        outcome,
+        kernel_us=1 if outcome in (CORRECT, Outcome.QUARANTINED) else None,
+        eager_us=2,
+        key=name,
+        reason=reason,
+        details={"kernelbench_check": check} if check else {},
+        flags=("torch_compute",) if outcome is Outcome.REFUSED else (),
+    )
 
 
 def _turn(name: str, trajectory: int) -> Turn:
     verdict = _verdict(name)
-    return Turn(
-        task_id=TASKS[0].id, trajectory=trajectory, turn=1, completion="", outcome=verdict.outcome,
-        kernel=Kernel(dialect="c_abi", language="cpp", source=name), reason=verdict.reason, verdict_key=name,
-        speedup=verdict.speedup, num_prompt_tokens=1, num_completion_tokens=1, finish_reason="stop",
-    )  # fmt: skip
+    found = {"outcome": verdict.outcome, "speedup": verdict.speedup, "reason": verdict.reason, "verdict_key": name}
+    return make_turn(task_id=TASKS[0].id, trajectory=trajectory, kernel=make_kernel(name), **found)
 
 
 @pytest.fixture

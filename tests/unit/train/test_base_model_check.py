@@ -3,7 +3,8 @@
 import json
 
 import pytest
-from train_fixtures import TASKS, X, judge, make_study
+from core_fixtures import X
+from train_fixtures import TASKS, judge, make_study
 
 from kevin.core import files
 from kevin.train import base_model_check

@@ -64,23 +64,31 @@ def test_what_is_written(five_steps):
         assert parts["generate"] + parts["judge"] + parts["model"] <= parts["step"], "no second is counted twice"
 
 
+def watch(monkeypatch, owner, name, keep):
+    """Has ``keep`` told of each call of a method: whose it is, and what it returns."""
+    original = getattr(owner, name)
+
+    def watched(self, *arguments, **options):
+        result = original(self, *arguments, **options)
+        keep(self, result)
+        return result
+
+    monkeypatch.setattr(owner, name, watched)
+
+
 @pytest.mark.parametrize("advantage", ["group", "leave_one_out"])
 def test_advantages_are_those_of_trl(tmp_path, monkeypatch, advantage):
     """TRL's positional normalisation of the same returns gives the same numbers, up to float32."""
-    theirs, ours = [], []
-    original = grpo.GRPOTrainer._generate_and_score_completions
+    found = []
 
-    def spy(self, inputs):
-        batch = original(self, inputs)
-        theirs.append(batch["advantages"].clone())
-        ours.append(self._played.rows)
-        return batch
+    def keep(trainer, batch):
+        found.append((batch["advantages"].clone(), trainer._played.rows))
 
-    monkeypatch.setattr(grpo.GRPOTrainer, "_generate_and_score_completions", spy)
+    watch(monkeypatch, grpo.GRPOTrainer, "_generate_and_score_completions", keep)
     train(tmp_path, judge=failing_judge(every=3), advantage=advantage)
-    assert len(theirs) == 3 and any(x.abs().max() > 0.5 for x in theirs)
+    assert len(found) == 3 and any(theirs.abs().max() > 0.5 for theirs, _ in found)
     num_compared = num_with_failures = 0
-    for trl, rows in zip(theirs, ours, strict=True):
+    for trl, rows in found:
         own = torch.tensor([r.advantage for r in rows], dtype=torch.float32)
         for group in torch.arange(len(rows)).view(2, -1):
             known = sum(rows[i].return_ is not None for i in group)
@@ -97,14 +105,11 @@ def test_advantages_are_those_of_trl(tmp_path, monkeypatch, advantage):
 def test_failures_and_placeholders_have_no_gradient(tmp_path, monkeypatch):
     """A row without a return changes nothing: neither its tokens' loss nor its group's baseline."""
     seen = []
-    original = grpo.KernelTrainer._generate_and_score_completions
 
-    def spy(self, inputs):
-        batch = original(self, inputs)
-        seen.append((self._played, batch))
-        return batch
+    def keep(trainer, batch):
+        seen.append((trainer._played, batch))
 
-    monkeypatch.setattr(grpo.KernelTrainer, "_generate_and_score_completions", spy)
+    watch(monkeypatch, grpo.KernelTrainer, "_generate_and_score_completions", keep)
 
     def fails_on_wrong_ones(pairs):
         return [HarnessError("x") if k.source.strip() == "wrong" else verdict(k) for _, k in pairs]
@@ -190,14 +195,9 @@ def test_only_tokens_at_which_the_policy_is_least_sure_have_a_gradient(tmp_path,
 
 
 def test_micro_batches_of_flat_groups_are_not_gone_back_through_and_nothing_else_changes(tmp_path, monkeypatch):
-    asked, original = [], grpo.KernelTrainer._teaches
-
-    def spy(self, inputs):
-        asked.append(original(self, inputs))
-        return asked[-1]
-
+    asked = []
     options = {"judge": all_wrong_for("a"), "num_iterations": 2, "micro_batch_size": 4, "num_steps": 3, "save_every": 3}
-    monkeypatch.setattr(grpo.KernelTrainer, "_teaches", spy)
+    watch(monkeypatch, grpo.KernelTrainer, "_teaches", lambda trainer, teaches: asked.append(teaches))
     records = train(tmp_path, out="as it is", **options)
     assert 0 < sum(asked) < len(asked)
     monkeypatch.setattr(grpo.KernelTrainer, "_teaches", lambda self, inputs: True)
@@ -236,7 +236,6 @@ def test_a_batch_that_does_not_divide(tmp_path):
 
 def test_all_kernels_wrong_changes_nothing(tmp_path):
     """No variance, no gradient: the weights stay, and the record says that the groups were flat."""
-    from safetensors.torch import load_file
 
     def all_wrong(pairs):
         return [verdict(k).model_copy(update={"outcome": Outcome.INCORRECT, "timing": None, "reference_timing": None,

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import pytest
 import torch
-from transformers import Qwen2Config, Qwen2ForCausalLM
+from model_fixtures import random_model
 
 from kevin.train import logprobs
 from kevin.train.logprobs import answer_logprobs
@@ -15,15 +15,8 @@ VOCABULARY = 50
 
 @pytest.fixture
 def model():
-    torch.manual_seed(0)
-    sizes = {
-        "hidden_size": 16,
-        "num_hidden_layers": 2,
-        "num_attention_heads": 2,
-        "num_key_value_heads": 1,
-        "intermediate_size": 32,
-    }
-    return Qwen2ForCausalLM(Qwen2Config(vocab_size=VOCABULARY, max_position_embeddings=64, **sizes)).double()
+    sizes = {"hidden_size": 16, "intermediate_size": 32, "max_position_embeddings": 64}
+    return random_model(vocab_size=VOCABULARY, **sizes).double()
 
 
 def _found(model, **options):

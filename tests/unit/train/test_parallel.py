@@ -11,6 +11,7 @@ import torch
 import yaml
 from train_fixtures import make_study
 
+from kevin.train.grpo_run import meet_alone
 from kevin.train.records import read_metrics
 
 HERE = Path(__file__).parent
@@ -101,3 +102,38 @@ def test_two_gpus_with_zero_3(folder):
         print(
             f"step {a['step']}: loss {a['loss']!r} and {b['loss']!r}, grad norm {a['grad_norm']!r} {b['grad_norm']!r}"
         )
+
+
+# --- where a training without a launcher meets ---------------------------------------------------------------------
+
+
+@pytest.fixture
+def no_launcher(monkeypatch):
+    for name in ("WORLD_SIZE", "MASTER_PORT"):
+        monkeypatch.setenv(name, "")  # restored afterwards, whatever is set meanwhile
+        monkeypatch.delenv(name)
+
+
+@pytest.mark.usefixtures("no_launcher")
+def test_trainings_that_start_side_by_side_have_ports_of_their_own():
+    ports = set()
+    for _ in range(3):
+        os.environ.pop("MASTER_PORT", None)
+        meet_alone()
+        ports.add(os.environ["MASTER_PORT"])
+    assert len(ports) > 1
+    assert "29500" not in ports
+
+
+@pytest.mark.usefixtures("no_launcher")
+def test_a_port_that_is_given_stays(monkeypatch):
+    monkeypatch.setenv("MASTER_PORT", "1234")
+    meet_alone()
+    assert os.environ["MASTER_PORT"] == "1234"
+
+
+@pytest.mark.usefixtures("no_launcher")
+def test_processes_of_a_launcher_meet_where_it_says(monkeypatch):
+    monkeypatch.setenv("WORLD_SIZE", "2")
+    meet_alone()
+    assert "MASTER_PORT" not in os.environ

@@ -8,6 +8,7 @@ from pathlib import Path
 
 import pytest
 import torch
+from core_fixtures import make_module
 from train_fixtures import save_model, train, verdict
 from transformers import AutoModelForCausalLM, AutoTokenizer, LlamaConfig
 
@@ -87,20 +88,7 @@ def test_a_training_of_it_is_a_rehearsal_that_goes_on(tmp_path, caplog, one_thre
     assert "has random weights, so this is a rehearsal" in caplog.text
 
 
-SOFTPLUS = """
-import torch
-from torch import nn
-
-class Model(nn.Module):
-    def forward(self, x):
-        return torch.nn.functional.softplus(x)
-
-def get_inputs():
-    return [torch.randn(16, 64)]
-
-def get_init_inputs():
-    return []
-"""
+SOFTPLUS = make_module("return torch.nn.functional.softplus(x)", "torch.randn(16, 64)")
 
 
 def _kernelbench_task():

@@ -16,7 +16,7 @@ from golden import same_losses
 from kevin.core.errors import ConfigError, DeviceError, HarnessError
 from kevin.train import ranks, school, training
 from kevin.train.pretrained import load_pretrained, unpack_weights
-from kevin.train.school_batches import Sample, ahead, cut, deal, encode, school_batches, summed_loss
+from kevin.train.school_batches import Sample, ahead, deal, encode, school_batches, summed_loss
 from kevin.writer import corpus
 from kevin.writer.corpus import Lessons, Writers
 from kevin.writer.evaluated import Evaluated
@@ -95,15 +95,6 @@ def test_the_loss_of_a_micro_batch_is_that_of_its_samples_alone(loaded):
         labels[:, :-num_answer] = -100
         alone += model(input_ids=ids, labels=labels).loss.item() * num_answer
     assert together == pytest.approx(alone, rel=1e-5)
-
-
-def test_micro_batches_hold_every_sample_within_their_tokens():
-    samples = [Sample([0] * n, 1) for n in (5, 900, 30, 31, 400, 29, 6)]
-    parts = cut(samples, 100)
-    assert sorted(len(s.tokens) for part in parts for s in part) == sorted(len(s.tokens) for s in samples)
-    for part in parts:
-        assert len(part) == 1 or len(part) * max(len(s.tokens) for s in part) <= 100
-    assert len(parts) == 4
 
 
 def chunks_of(study, first=0):

@@ -92,10 +92,11 @@ def test_a_sample_is_as_wide_as_memory_is_aligned(length, width):
 
 
 def test_micro_batches_of_rows_hold_as_many_tokens_as_they_may():
-    samples = [Sample([0] * n, 1) for n in (60, 30, 30, 20, 10)]
+    samples = [Sample([0] * n, 1) for n in (30, 60, 900, 20, 30, 10)]
 
-    assert [[len(s.tokens) for s in part] for part in cut(samples, 100, padded=False)] == [[60, 30], [30, 20, 10]]
-    assert [[len(s.tokens) for s in part] for part in cut(samples, 100)] == [[60], [30, 30, 20], [10]]
+    rows = [[len(s.tokens) for s in part] for part in cut(samples, 100, padded=False)]
+    assert rows == [[900], [60, 30], [30, 20, 10]], "one that is too long for any stands alone"
+    assert [[len(s.tokens) for s in part] for part in cut(samples, 100)] == [[900], [60], [30, 30, 20], [10]]
 
 
 def samples(num: int, length: int) -> list[Sample]:

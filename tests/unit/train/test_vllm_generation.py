@@ -4,6 +4,7 @@ import sys
 from types import ModuleType, SimpleNamespace
 
 import pytest
+from engine_fixtures import finishing_last_first
 
 from kevin.core.errors import PolicyError
 from kevin.policy.interface import Sampling
@@ -84,33 +85,14 @@ def test_logprobs_of_other_tokens_are_refused(trainer):
 
 
 def test_an_answer_is_told_when_it_is_finished(trainer):
-    """By an engine that numbers requests on and finishes the last one first."""
-    llm, told = trainer.llm, []
-    left, at_once = [], llm.generate
-    llm.request_counter = SimpleNamespace(counter=7)
-
-    def step():
-        return [left.pop()] if left else []
-
-    def generate(prompts, params, use_tqdm):
-        outputs = at_once(prompts, params, use_tqdm)
-        for number, output in enumerate(outputs, start=llm.request_counter.counter):
-            output.request_id, output.finished = str(number), True
-            left.append(output)
-        llm.request_counter.counter += len(outputs)
-        while left:
-            llm.llm_engine.step()
-            told.append("step")
-        return outputs
-
-    llm.generate, llm.llm_engine = generate, SimpleNamespace(step=step)
+    """By an engine that numbers requests on."""
+    told, engine = finishing_last_first(trainer.llm, first=7), trainer.vllm_generation
+    step = trainer.llm.llm_engine.step
     for _ in range(2):
         told.clear()
-        generate_with_vllm(
-            trainer.vllm_generation, [[1], [2, 2]], [11, 12], SAMPLING, lambda i, ids, lp: told.append((i, ids))
-        )
+        generate_with_vllm(engine, [[1], [2, 2]], [11, 12], SAMPLING, lambda i, ids, lp: told.append((i, ids)))
         assert told == [(1, [2, 12]), "step", (0, [1, 11]), "step"]
-        assert llm.llm_engine.step is step
+        assert trainer.llm.llm_engine.step is step
 
 
 def test_one_wake_up_and_one_sleep_a_step(trainer):

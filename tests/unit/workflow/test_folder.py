@@ -14,7 +14,7 @@ from workflow_fixtures import CONFIG
 
 from kevin.core.config import Study, load_study
 from kevin.core.config.layers import read_layer
-from kevin.core.errors import ConfigError, UsageError
+from kevin.core.errors import UsageError
 from kevin.workflow import folder
 from kevin.workflow.folder import changed_settings, claim_folder, require_replaceable, save_config
 
@@ -117,8 +117,3 @@ def test_every_experiment_that_is_shipped_has_a_folder_of_its_own() -> None:
         paths[:0] = [CONFIG] if name != "config" else []
     folders = {name: load_study(paths).results for name, paths in layers.items()}
     assert len(set(folders.values())) == len(folders) > 5, folders
-
-
-def test_a_file_that_is_laid_over_another_is_refused_alone() -> None:
-    with pytest.raises(ConfigError, match=r"gpu_quick.yaml is laid over gpu.yaml: --configfile \S+/gpu.yaml \S+/gpu_q"):
-        load_study([CONFIG, CONFIG.with_name("gpu_quick.yaml")])

@@ -51,6 +51,27 @@ def merge(base: dict[str, Any], overlay: dict[str, Any]) -> dict[str, Any]:
     return result
 
 
+def leaves(tree: Mapping[str, Any], prefix: str = "") -> dict[str, Any]:
+    """Values by dotted key; an empty mapping is one."""
+    flat: dict[str, Any] = {}
+    for key, value in tree.items():
+        is_branch = isinstance(value, dict) and value
+        flat |= leaves(value, f"{prefix}{key}.") if is_branch else {f"{prefix}{key}": value}
+    return flat
+
+
+def origins(paths: Sequence[Path]) -> Callable[[str], str]:
+    """Which of these files set a dotted key, or the mapping that it stands in, last; ``default`` where none did."""
+    files = {key: str(path) for path in paths for key in leaves(read_layer(path))}
+
+    def origin(key: str) -> str:
+        parts = key.split(".")
+        names = (".".join(parts[:i]) for i in range(len(parts), 0, -1))
+        return next((files[name] for name in names if name in files), "default")
+
+    return origin
+
+
 class Removed(NamedTuple):
     value: Any
     """What every study has; a function of the whole tree where that depends on other keys."""

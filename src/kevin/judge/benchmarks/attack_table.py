@@ -2,15 +2,16 @@
 
 from __future__ import annotations
 
-from collections.abc import Callable, Iterator, Sequence
+import functools
+from collections.abc import Sequence
+from dataclasses import dataclass
 from pathlib import Path
 from typing import Any
 
 from kevin.core.protocol import JudgeProtocol, TimingProtocol
-from kevin.core.types import Device, Frozen, Kernel, Outcome, Task, digest
+from kevin.core.types import Device, Outcome, Task, digest
 from kevin.judge.benchmarks.attacks import Attack, Suite, c_abi_cpu, c_abi_cuda, modules, modules_cuda
 from kevin.judge.benchmarks.kernel_answers import Answers, Asked, kernel_answers
-from kevin.judge.device.judging import Judging
 from kevin.tasks.format import inspect_task
 
 
@@ -26,44 +27,21 @@ def attack_protocol(device: Device) -> JudgeProtocol:
     )
 
 
-def suites(device: Device) -> tuple[Suite, ...]:
-    """Those that run on a device."""
-    if device == "cpu":
-        return (
-            Suite(name="c_abi_cpu", dialect="c_abi", language="cpp", attacks=c_abi_cpu.ATTACKS | c_abi_cpu.SINGLE),
-            Suite(
-                name="modules_cpu",
-                dialect="load_inline",
-                language="cpp",
-                attacks=modules.ATTACKS | modules.SINGLE | modules.CPU_ONLY,
-            ),
-        )
-    return (
-        Suite(
-            name="c_abi_cuda",
-            dialect="c_abi",
-            language="cuda",
-            attacks=c_abi_cuda.ATTACKS | _named("a stream: ", c_abi_cuda.STREAMS) | c_abi_cuda.SINGLE,
-        ),
-        Suite(
-            name="modules_cuda",
-            dialect="load_inline",
-            language="cuda",
-            attacks=modules.ATTACKS
-            | modules.SINGLE
-            | modules_cuda.ATTACKS
-            | _named("a stream: ", modules_cuda.STREAMS)
-            | modules_cuda.SINGLE,
-        ),
-    )
+SUITES: dict[Device, tuple[Suite, ...]] = {
+    "cpu": (
+        Suite("c_abi_cpu", "c_abi", "cpp", c_abi_cpu.ATTACKS),
+        Suite("modules_cpu", "load_inline", "cpp", modules.ATTACKS | modules.CPU_ONLY),
+    ),
+    "cuda": (
+        Suite("c_abi_cuda", "c_abi", "cuda", c_abi_cuda.ATTACKS),
+        Suite("modules_cuda", "load_inline", "cuda", modules.ATTACKS | modules_cuda.ATTACKS | modules_cuda.PROVEN),
+    ),
+}
+"""Those that run on a device."""
 
 
-def _named(kind: str, attacks: dict[str, Attack]) -> dict[str, Attack]:
-    """Under names that say of what kind they are; their tests have a name of their own for that."""
-    return {f"{kind}{name}": attack for name, attack in attacks.items()}
-
-
-class Tried(Frozen):
+@dataclass(frozen=True)
+class Tried:
     """An attack of a suite, and its honest control."""
 
     name: str
@@ -71,62 +49,39 @@ class Tried(Frozen):
     attack: Attack
     task: Task
 
-    @property
-    def hostile(self) -> tuple[Task, Kernel]:
-        return self.task, self.suite.kernel(self.attack.source)
-
-    @property
-    def honest(self) -> tuple[Task, Kernel]:
-        return self.task, self.suite.kernel(self.attack.control)
+    def asked(self, source: str) -> Asked:
+        return Asked(task=self.task, kernel=self.suite.kernel(source), rules=self.attack.rules)
 
 
 def all_tried(device: Device) -> list[Tried]:
     """Every attack that runs on a device, in order."""
-    tasks: dict[str, Task] = {}
-    found = []
-    for suite in suites(device):
-        for name, attack in suite.attacks.items():
-            if attack.reference not in tasks:
-                spec = inspect_task(attack.reference, "attack")
-                key = f"attack_{digest('task', attack.reference)[:8]}"
-                tasks[attack.reference] = Task(
-                    id=key, level=1, name=key, source=attack.reference, origin="user", spec=spec
-                )
-            found.append(Tried(name=name, suite=suite, attack=attack, task=tasks[attack.reference]))
-    return found
+
+    @functools.cache
+    def task(reference: str) -> Task:
+        key, spec = f"attack_{digest('task', reference)[:8]}", inspect_task(reference, "attack")
+        return Task(id=key, level=1, name=key, source=reference, origin="user", spec=spec)
+
+    return [Tried(name, suite, a, task(a.reference)) for suite in SUITES[device] for name, a in suite.attacks.items()]
 
 
 def attack_rows(
-    tried: Sequence[Tried],
-    open_judging: Callable[[], Judging],
-    protocol: JudgeProtocol,
-    store: Path,
-    *,
-    checkout: Path | None = None,
-) -> Iterator[dict[str, Any]]:
+    tried: Sequence[Tried], protocol: JudgeProtocol, store: Path, *, checkout: Path | None = None
+) -> list[dict[str, Any]]:
     """A row for each attack; arguments and errors as of `kernel_answers`."""
-    pairs = [
-        Asked(task=task, kernel=kernel, rules=t.attack.rules) for t in tried for task, kernel in (t.hostile, t.honest)
-    ]
-    answers = kernel_answers(pairs, open_judging, protocol, store, checkout=checkout, what="attacks")
-    for t, hostile, honest in zip(tried, answers[::2], answers[1::2], strict=True):
-        yield _row(t, hostile, honest)
+    asked = [t.asked(source) for t in tried for source in (t.attack.source, t.attack.control)]
+    answers = kernel_answers(asked, protocol, store, checkout=checkout, what="attacks")
+    return [_row(*each) for each in zip(tried, answers[::2], answers[1::2], strict=True)]
 
 
 def _row(t: Tried, hostile: Answers, honest: Answers) -> dict[str, Any]:
-    verdict = hostile.verdict
     return {
         "attack": t.name,
         "dialect": t.suite.dialect,
         "language": t.suite.language,
         "tries": t.attack.tries,
         "rules": " ".join(t.attack.rules),
-        "outcome": str(verdict.outcome),
-        "reason": verdict.reason,
-        "flags": " ".join(verdict.flags),
-        "speedup": verdict.speedup,
-        "as_expected": verdict.outcome in t.attack.outcomes
-        and (not t.attack.reasons or verdict.reason in t.attack.reasons),
+        **hostile.ours(),
+        "as_expected": t.attack.may_get(hostile.verdict.outcome, hostile.verdict.reason),
         "control_outcome": str(honest.verdict.outcome),
         "control_speedup": honest.verdict.speedup,
         **hostile.kernelbench(),

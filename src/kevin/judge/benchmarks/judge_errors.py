@@ -10,8 +10,7 @@ counts as refused. What is paid is judged again by protocols that look for more,
 
 from __future__ import annotations
 
-import logging
-from collections.abc import Callable, Mapping, Sequence
+from collections.abc import Mapping, Sequence
 from pathlib import Path
 from typing import Any, Literal
 
@@ -19,19 +18,14 @@ import pandas as pd
 from pydantic import Field, ValidationError
 
 from kevin.core.config import JudgePoolConfig
-from kevin.core.errors import HarnessError, UsageError
+from kevin.core.errors import UsageError
 from kevin.core.files import write_csv, write_text
-from kevin.core.progress import Progress, progress
 from kevin.core.protocol import JudgeProtocol, Rule
 from kevin.core.provenance import record_tables
 from kevin.core.texts import split_lines
 from kevin.core.types import Device, Frozen, Kernel, Language, Outcome, Task, Verdict, digest
-from kevin.judge.benchmarks.kernel_answers import Answers, Asked, kernel_answers
-from kevin.judge.device.judging import Judging
-from kevin.judge.pool.judge_pool import JudgePool
+from kevin.judge.benchmarks.kernel_answers import Answers, Asked, judged, kernel_answers
 from kevin.tasks.format import inspect_task
-
-log = logging.getLogger(__name__)
 
 TASKS = "tasks"
 ALL = "all"
@@ -136,7 +130,6 @@ def stricter_protocols(protocol: JudgeProtocol, *, has_sanitizer: bool) -> dict[
 
 def error_rows(
     mutants: Sequence[Mutant],
-    open_judging: Callable[[], Judging],
     protocol: JudgeProtocol,
     store: Path,
     *,
@@ -149,38 +142,24 @@ def error_rows(
     """A row for each kernel; arguments and errors beside these as of `kernel_answers`.
 
     Args:
-        pool: judges many side by side, so that only KernelBench's check is left for ``open_judging``.
         refused_by: rules whose flags keep a correct kernel from being paid.
         stricter: by names of `STRICTER`. They judge what is paid; what is not is not paid by them either.
         before: rows of an earlier judge, whose outcome goes beside this one's.
     """
     tasks = as_tasks(mutants)
     asked = [Asked(task=tasks[m.task], kernel=m.kernel) for m in mutants]
-    paid = _paid(asked, protocol, store, pool, refused_by)
-    columns: dict[str, list[bool | None]] = {}
-    for name, own in stricter.items():
-        again = iter(_paid([a for a, is_so in zip(asked, paid, strict=True) if is_so], own, store, pool, refused_by))
-        columns[name] = [next(again) if is_so else is_so for is_so in paid]
+    answers = kernel_answers(asked, protocol, store, pool=pool, checkout=checkout)
+    paid = [i for i, a in enumerate(answers) if is_paid(a.verdict, refused_by)]
     earlier = _earlier(before) if before is not None else {}
-    columns["before"] = [earlier.get(m.name) for m in mutants]
-    answers = kernel_answers(asked, open_judging, protocol, store, checkout=checkout)
+    others: dict[str, dict[int, bool | None]] = {"before": {i: earlier.get(m.name) for i, m in enumerate(mutants)}}
+    for name, own in stricter.items():
+        others[name] = dict.fromkeys(range(len(asked)), False)
+        for i, verdict in zip(paid, judged([asked[i] for i in paid], own, store, pool), strict=True):
+            others[name][i] = is_paid(verdict, refused_by) if isinstance(verdict, Verdict) else None
     return [
-        _row(m, a, is_paid(a.verdict, refused_by), {name: column[i] for name, column in columns.items()})
-        for i, (m, a) in enumerate(zip(mutants, answers, strict=True))
+        _row(m, answers[i], i in paid, {name: column[i] for name, column in others.items()})
+        for i, m in enumerate(mutants)
     ]
-
-
-def _paid(
-    asked: Sequence[Asked], protocol: JudgeProtocol, store: Path, config: JudgePoolConfig, refused_by: Sequence[Rule]
-) -> list[bool | None]:
-    """Whether each would be; None where the harness failed. ``store`` has the verdicts then."""
-    bar: Progress[Any] = progress(len(asked), "kernels", "kernels")
-    with bar, JudgePool(protocol, store, config) as pool:
-        found = pool.judge([a.pair for a in asked], on_verdict=lambda i, verdict: bar.update())
-    for a, verdict in zip(asked, found, strict=True):
-        if isinstance(verdict, HarnessError):
-            log.warning("%s: not judged: %s", a.task.id, verdict)
-    return [is_paid(v, refused_by) if isinstance(v, Verdict) else None for v in found]
 
 
 def is_paid(verdict: Verdict, refused_by: Sequence[Rule]) -> bool:
@@ -199,7 +178,6 @@ def _earlier(path: Path) -> dict[str, bool]:
 
 def _row(m: Mutant, answers: Answers, paid: bool, others: Mapping[str, bool | None]) -> dict[str, Any]:
     """``others``: by which other judge it is paid, by names of `_OTHERS`."""
-    verdict = answers.verdict
     return {
         "file": m.name,
         "task": m.task,
@@ -207,10 +185,7 @@ def _row(m: Mutant, answers: Answers, paid: bool, others: Mapping[str, bool | No
         "language": m.language,
         "kind": m.kind,
         "expect": m.expect,
-        "outcome": str(verdict.outcome),
-        "reason": verdict.reason,
-        "flags": " ".join(verdict.flags),
-        "speedup": verdict.speedup,
+        **answers.ours(),
         "paid": paid,
         "as_expected": paid == (m.expect == "right"),
         **{f"paid_{name}": others.get(name) for name in _OTHERS},

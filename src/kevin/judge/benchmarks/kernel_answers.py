@@ -5,23 +5,25 @@ The latter is `kevin.judge.benchmarks.unguarded`, or, for modules on a GPU, the 
 
 from __future__ import annotations
 
-import os
-from collections.abc import Callable, Sequence
+import logging
+from collections.abc import Sequence
 from pathlib import Path
 from typing import Any
 
+from kevin.core.config import JudgePoolConfig
+from kevin.core.errors import HarnessError
 from kevin.core.files import append_line
 from kevin.core.progress import Progress, progress
 from kevin.core.protocol import JudgeProtocol, Rule
-from kevin.core.provenance import device_name
 from kevin.core.scratch import scratch_folder
 from kevin.core.texts import strict_json
 from kevin.core.types import Frozen, Kernel, Task, Verdict, digest
-from kevin.judge.benchmarks.throughput import KernelBenchHarness, Result
+from kevin.judge.benchmarks.harness import KernelBenchHarness, Result
 from kevin.judge.benchmarks.unguarded import Unguarded, kept_records, measure_unguarded
-from kevin.judge.device.judging import Judging
-from kevin.judge.evaluate import judge_on
-from kevin.judge.store import VerdictStore, verdict_key
+from kevin.judge.evaluate import open_device
+from kevin.judge.pool.judge_pool import JudgePool
+
+log = logging.getLogger(__name__)
 
 _HARNESS_TIMEOUT_S = 120.0
 RESTATED, HARNESS = "restated", "harness"
@@ -53,6 +55,11 @@ class Answers(Frozen):
     asked_harness: bool = False
     harness: dict[str, Any] | None = None
 
+    def ours(self) -> dict[str, Any]:
+        """The verdict, as columns."""
+        v = self.verdict
+        return {"outcome": str(v.outcome), "reason": v.reason, "flags": " ".join(v.flags), "speedup": v.speedup}
+
     def kernelbench(self, prefix: str = "") -> dict[str, Any]:
         """What KernelBench says of it, as columns."""
         speedup: float | None = None
@@ -68,19 +75,36 @@ class Answers(Frozen):
         return {f"{prefix}kernelbench": said, f"{prefix}kernelbench_speedup": speedup, f"{prefix}kernelbench_by": by}
 
 
+def judged(
+    asked: Sequence[Asked], protocol: JudgeProtocol, store: Path, pool: JudgePoolConfig, what: str = "kernels"
+) -> list[Verdict | HarnessError]:
+    """In the order of ``asked``, each with its own rules; ``what`` they are, on the progress bar."""
+    found: dict[int, Verdict | HarnessError] = {}
+    bar: Progress[Any] = progress(len(asked), what, what)
+    with bar:
+        for rules in dict.fromkeys(a.rules for a in asked):
+            chosen = [i for i, a in enumerate(asked) if a.rules == rules]
+            with JudgePool(protocol.model_copy(update={"rules": rules}), store, pool) as judge:
+                verdicts = judge.judge([asked[i].pair for i in chosen], lambda i, verdict: bar.update())
+            found.update(zip(chosen, verdicts, strict=True))
+    for i, verdict in found.items():
+        if isinstance(verdict, HarnessError):
+            log.warning("%s: not judged: %s", asked[i].task.id, verdict)
+    return [found[i] for i in range(len(asked))]
+
+
 def kernel_answers(
     asked: Sequence[Asked],
-    open_judging: Callable[[], Judging],
     protocol: JudgeProtocol,
     store: Path,
     *,
+    pool: JudgePoolConfig | None = None,
     checkout: Path | None = None,
     what: str = "kernels",
 ) -> list[Answers]:
     """In the order of ``asked``. What ``store`` holds of an earlier run is not judged again.
 
     Args:
-        open_judging: opens the device of ``protocol``, once, when there is something to judge.
         store: folder of verdicts, and of what KernelBench says.
         checkout: of KernelBench, whose own harness is asked about modules on a GPU.
         what: the kernels are, on the progress bar.
@@ -88,10 +112,14 @@ def kernel_answers(
     Raises:
         HarnessError: a kernel without a verdict; start again, what was judged is kept.
     """
+    verdicts = []
+    for verdict in judged(asked, protocol, store, pool or JudgePoolConfig(), what):
+        if isinstance(verdict, HarnessError):
+            raise verdict
+        verdicts.append(verdict)
     pairs = {a.id: a.pair for a in asked}
-    verdicts = _verdicts(asked, open_judging, protocol, VerdictStore(store), what)
     clock = "KernelBench's check and clock"
-    measured = measure_unguarded(list(pairs.values()), open_judging, protocol, store, clock)
+    measured = measure_unguarded(list(pairs.values()), lambda: open_device(protocol), protocol, store, clock)
     restated = {key: m if isinstance(m, Unguarded) else None for key, m in zip(pairs, measured, strict=True)}
     modules = {key: pair for key, pair in pairs.items() if pair[1].dialect == "load_inline"} if checkout else {}
     harness = _ask_harness(modules, checkout, store / "kernelbench.jsonl") if checkout else {}
@@ -104,27 +132,6 @@ def kernel_answers(
         )
         for a, verdict in zip(asked, verdicts, strict=True)
     ]
-
-
-def _verdicts(
-    asked: Sequence[Asked], open_judging: Callable[[], Judging], protocol: JudgeProtocol, store: VerdictStore, what: str
-) -> list[Verdict]:
-    found = []
-    name, cores = device_name(protocol.device), os.sched_getaffinity(0)
-    bar: Progress[Any] = progress(len(asked), what, what)
-    try:
-        with bar, scratch_folder("kevin-answers-") as scratch:
-            for a in asked:
-                own = protocol.model_copy(update={"rules": a.rules})
-                verdict = store.get(verdict_key(a.task, a.kernel, own, name))
-                if verdict is None:
-                    verdict = judge_on(open_judging(), a.task, a.kernel, own, scratch)
-                    store.put(verdict)
-                found.append(verdict)
-                bar.update()
-    finally:
-        os.sched_setaffinity(0, cores)
-    return found
 
 
 def _ask_harness(asked: dict[str, tuple[Task, Kernel]], checkout: Path, path: Path) -> dict[str, Result]:
@@ -140,5 +147,5 @@ def _ask_harness(asked: dict[str, tuple[Task, Kernel]], checkout: Path, path: Pa
     if todo:
         with scratch_folder("kevin-kernelbench-") as scratch:
             pairs = [asked[key] for key in todo]
-            KernelBenchHarness(pairs, checkout, scratch, found=keep, timeout_s=_HARNESS_TIMEOUT_S).time(len(pairs))
+            KernelBenchHarness(pairs, checkout, scratch, {}, keep, timeout_s=_HARNESS_TIMEOUT_S).time(len(pairs))
     return known

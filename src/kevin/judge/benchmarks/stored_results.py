@@ -3,7 +3,8 @@
 from __future__ import annotations
 
 import json
-from collections.abc import Sequence
+import logging
+from collections.abc import Iterator, Sequence
 from pathlib import Path
 from typing import Any
 
@@ -11,9 +12,17 @@ import pandas as pd
 
 from kevin.core.errors import DataError
 from kevin.core.files import write_text
+from kevin.core.progress import Progress, progress
+from kevin.core.protocol import JudgeProtocol
 from kevin.core.provenance import PROVENANCE, read_provenance, record_tables
 from kevin.core.texts import strict_json
 from kevin.core.types import Task
+from kevin.judge.benchmarks.baselines import Baseline, measure_baselines
+
+log = logging.getLogger(__name__)
+
+_CHUNK = 20
+"""Tasks that are compiled ahead together, and after which the files are written."""
 
 
 def kernelbench_file(task: Task) -> str:
@@ -120,3 +129,40 @@ def write_measured(folder: Path, frame: pd.DataFrame, tasks: Sequence[Task], pro
     for file, text in contents.items():
         write_text(folder / file, text)
     return [*(folder / file for file in contents), record_tables(folder, contents, provenance)]
+
+
+def measure_stored(
+    folder: Path,
+    tasks: Sequence[Task],
+    protocol: JudgeProtocol,
+    baselines: tuple[Baseline, ...],
+    provenance: dict[str, Any],
+    *,
+    compile_processes: int = 0,
+) -> tuple[pd.DataFrame, list[Path]]:
+    """Measure those of ``tasks`` that the folder does not hold, and write its files every few of them.
+
+    Returns:
+        All of its rows, and what was written.
+    """
+    frame = read_measured(folder, tasks, baselines, provenance)
+    pending = [t for t in tasks if t.digest not in set(frame["task_digest"])]
+    if len(pending) < len(tasks):
+        log.info("%s: %d of %d tasks are done already", folder, len(tasks) - len(pending), len(tasks))
+    written: list[Path] = []
+    bar: Progress[Any] = progress(len(pending), "baselines", "tasks")
+    with bar:
+        for start in range(0, len(pending), _CHUNK):
+            chunk = pending[start : start + _CHUNK]
+            measured = measure_baselines(
+                chunk, protocol, baselines, on_task=lambda task: bar.update(), compile_processes=compile_processes
+            )
+            frame = pd.concat([frame, measured], ignore_index=True)
+            written = write_measured(folder, frame, tasks, provenance)
+    return frame, written
+
+
+def medians(frame: pd.DataFrame) -> Iterator[str]:
+    """What such a table says, in lines."""
+    for name, rows in frame.groupby("baseline", sort=False):
+        yield f"{name}: {len(rows)} tasks, median speedup over eager {rows['ratio_to_eager'].median():.2f}x"

@@ -162,29 +162,20 @@ def kept_records(path: Path) -> Iterator[dict[str, Any]]:
             log.warning("%s: a line that cannot be read, its kernel is measured again", path)
 
 
-class UnguardedStore:
-    """What was found before, as JSON lines that are added to."""
+def _kept(path: Path) -> dict[str, Unguarded]:
+    """What was found before."""
+    known: dict[str, Unguarded] = {}
+    for record in kept_records(path):
+        with suppress(KeyError, ValidationError):  # another version's
+            key = record.pop("key")
+            known[key] = Unguarded.model_validate(record)
+    return known
 
-    def __init__(self, path: Path) -> None:
-        self._path = path
-        self._known: dict[str, Unguarded] = {}
-        for record in kept_records(path):
-            with suppress(KeyError, ValidationError):  # another version's
-                key = record.pop("key")
-                self._known[key] = Unguarded.model_validate(record)
 
-    @staticmethod
-    def key(task: Task, kernel: Kernel, protocol: JudgeProtocol, device_name: str) -> str:
-        """Its rules apart, a protocol counts: it says how a kernel is built and what limits there are."""
-        own = protocol.model_copy(update={"rules": ()})
-        return digest("unguarded", str(VERSION), verdict_key(task, kernel, own, device_name))
-
-    def get(self, key: str) -> Unguarded | None:
-        return self._known.get(key)
-
-    def put(self, key: str, found: Unguarded) -> None:
-        self._known[key] = found
-        append_line(self._path, strict_json({"key": key, **found.model_dump(mode="json")}))
+def unguarded_key(task: Task, kernel: Kernel, protocol: JudgeProtocol, device_name: str) -> str:
+    """Its rules apart, a protocol counts: it says how a kernel is built and what limits there are."""
+    own = protocol.model_copy(update={"rules": ()})
+    return digest("unguarded", str(VERSION), verdict_key(task, kernel, own, device_name))
 
 
 def measure_unguarded(
@@ -204,12 +195,12 @@ def measure_unguarded(
     Raises:
         TaskError: a reference that does not run. DeviceLostError: as `Judging.judge`. What was found is in the store.
     """
-    known, name = UnguardedStore(store / "unguarded.jsonl"), device_name(protocol.device)
-    keys = [known.key(task, kernel, protocol, name) for task, kernel in pairs]
-    todo = {key: pair for key, pair in zip(keys, pairs, strict=True) if known.get(key) is None}
+    path, name = store / "unguarded.jsonl", device_name(protocol.device)
+    known: dict[str, Unguarded | HarnessError] = {**_kept(path)}
+    keys = [unguarded_key(task, kernel, protocol, name) for task, kernel in pairs]
+    todo = {key: pair for key, pair in zip(keys, pairs, strict=True) if key not in known}
     # those of one task together: its reference is made once
     order = sorted(todo, key=lambda key: todo[key][0].id)
-    failed: dict[str, HarnessError] = {}
     bar: Progress[Any] = progress(len(order), what, "kernels")
     if order:
         cores = os.sched_getaffinity(0)
@@ -219,14 +210,13 @@ def measure_unguarded(
                 for start in range(0, len(order), _BUILT_TOGETHER):
                     chosen = {key: todo[key] for key in order[start : start + _BUILT_TOGETHER]}
                     for key, result in _measure(chosen, judging, cores):
+                        known[key] = result
                         if isinstance(result, Unguarded):
-                            known.put(key, result)
-                        else:
-                            failed[key] = result
+                            append_line(path, strict_json({"key": key, **result.model_dump(mode="json")}))
                         bar.update()
         finally:
             os.sched_setaffinity(0, cores)
-    return [known.get(key) or failed[key] for key in keys]
+    return [known[key] for key in keys]
 
 
 def _measure(

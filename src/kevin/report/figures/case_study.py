@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import math
 import textwrap
 from collections.abc import Mapping, Sequence
 from pathlib import Path
@@ -19,7 +18,7 @@ from kevin.core.errors import DataError
 from kevin.core.files import read_columns
 from kevin.core.types import Outcome, Turn
 from kevin.report import paper
-from kevin.report.figures.look import FAINT, INK, MUTED, Look, apart, finish, labels_of, plain_log, policy_looks
+from kevin.report.figures.look import FAINT, INK, MUTED, Look, finish, labels_of, plain_log, policy_looks
 from kevin.report.figures.roofline import memory_times, read_measured
 from kevin.report.figures.scaling import Drawn
 from kevin.report.forms import records
@@ -133,34 +132,25 @@ def _curves(ax: Axes, data: pd.DataFrame, looks: Mapping[str, Look], title: str)
     """Speedups of correct turns; a cross at the bottom for a turn that is not."""
     lines = {text: (data[name].iloc[0], dashes) for name, (text, dashes) in _LINES.items() if data[name].notna().any()}
     levels = [*data["speedup"].dropna(), 1.0, *(value for value, _ in lines.values())]
-    low, high = min(levels) / 2.2, max(levels) * 2.6
+    low, high = min(levels) / 2.2, max(levels) * 9  # room for the legend
     ax.set_title(title, fontsize=9.5)
     ax.set_yscale("log")
     ax.set_ylim(low, high)
-    last = int(data["turn"].max())
-    ax.set_xlim(0.6, last + 0.3 + 0.38 * last)  # room for what the lines are
-    named = {"eager": (1.0, "-"), **lines}
-    heights = [math.log(value / low) / math.log(high / low) for value, _ in named.values()]
-    for (text, (value, dashes)), height in zip(named.items(), apart(heights, 0.075), strict=True):
-        ax.axhline(value, color=MUTED, linestyle=dashes, linewidth=1, zorder=1)
-        ax.annotate(f"{text} {value:.3g}×", (0.995, height), xycoords="axes fraction", fontsize=7, color=MUTED,
-                    ha="right", va="center", zorder=1.5,
-                    bbox={"facecolor": "white", "edgecolor": "none", "pad": 0.8})  # fmt: skip
+    for text, (value, dashes) in {"eager": (1.0, "-"), **lines}.items():
+        label = f"{text} {value:.3g}×"
+        ax.axhline(value, color=MUTED, linestyle=dashes, linewidth=1, zorder=1, label=label)
     for i, (policy, style) in enumerate(looks.items()):
         own = data[data["policy"] == policy]
-        label = textwrap.shorten(str(own["label"].iloc[0]), 28, placeholder=" …")
         correct = own[own["speedup"].notna()]
-        ax.plot(correct["turn"], correct["speedup"], color=style.color, linestyle=style.dashes, linewidth=1.3,
-                marker=style.marker, label=label)  # fmt: skip
+        ax.plot(correct["turn"], correct["speedup"], **style.drawn)
         wrong = own[own["speedup"].isna()]["turn"]
         at = [low * (high / low) ** (0.03 + 0.04 * i)] * len(wrong)
         ax.plot(wrong, at, "x", color=style.color, markersize=6, markeredgewidth=1.6)
-    ax.set_xticks(range(1, last + 1))
+    ax.set_xticks(range(1, int(data["turn"].max()) + 1))
     ax.set_xlabel("turn")
     ax.set_ylabel("speedup over eager (×)\n(cross: not correct)")
     plain_log(ax.yaxis)
-    if len(looks) > 1:
-        ax.legend(fontsize=7, loc="upper left", ncols=3, frameon=True, framealpha=0.8, edgecolor="none")
+    ax.legend(fontsize=7, loc="upper left", ncols=2, framealpha=0.8, edgecolor="none")
 
 
 def _card(ax: Axes, x: int, row: dict[str, object], *, published: bool) -> None:

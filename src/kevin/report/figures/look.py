@@ -36,11 +36,12 @@ PALETTE = "colorblind"
 INK, MUTED, FAINT = "#1f2430", "#5b6270", "#d9dce2"
 COMPILE = "torch.compile"
 FEW = 3
-"""Lines up to which names stand beside them instead of in a legend."""
-NAMED = "named"
+"""Lines up to which names stand beside them and every interval is drawn; of more there is a legend, and the last
+intervals alone, since all would hide the lines."""
+_NAMED = "named"
 """Group of the lines that get their names beside them."""
 _TITLE_SIZE, _NAME_SIZE, _NOTE_SIZE = 11.5, 8.5, 7.5
-_MARKERS = "os^DvPX"
+MARKERS = "os^DvPX"
 _DODGE = 3.5
 """Points by which the marks of neighbours are moved apart, so that their intervals do not cover each other."""
 _RC: dict[str, Any] = {
@@ -71,8 +72,12 @@ class Look(NamedTuple):
     marker: str = "o"
     dashes: Any = "-"
 
+    @property
+    def drawn(self) -> dict[str, Any]:
+        return {"color": self.color, "marker": self.marker, "linestyle": self.dashes, "label": self.label}
+
     def handle(self) -> Line2D:
-        return Line2D([], [], color=self.color, marker=self.marker, linestyle=self.dashes, label=self.label)
+        return Line2D([], [], **self.drawn)
 
 
 @contextmanager
@@ -101,7 +106,7 @@ def policy_looks(labels: Mapping[str, str], study: Study) -> dict[str, Look]:
         else:
             i = places[first_seed(key, study)]
             turned = i + i // len(colors)
-            looks[key] = Look(label, colors[i % len(colors)], _MARKERS[turned % len(_MARKERS)])
+            looks[key] = Look(label, colors[i % len(colors)], MARKERS[turned % len(MARKERS)])
     return looks
 
 
@@ -135,59 +140,37 @@ def panels(
     """
     shape = {"row_order": list(rows), "col_order": list(columns), "height": height, "aspect": width / height}
     grid = sns.FacetGrid(data, row="row", col="column", sharey="row", sharex="col", despine=True, **shape)
+    few = len(looks) <= FEW
     for (row, column), ax in grid.axes_dict.items():
         own = data[(data["row"] == row) & (data["column"] == column)]
-        is_named = len(looks) <= FEW and column == list(columns)[-1]
         for place, (key, look) in enumerate(looks.items()):
             line = own[own["key"] == key].sort_values("x")
-            if len(line):
-                _line(
-                    ax,
-                    line,
-                    look,
-                    place - (len(looks) - 1) / 2,
-                    steps=steps,
-                    is_named=is_named,
-                    is_one_of_many=len(looks) > FEW,
-                )
+            if line.empty:
+                continue
+            style = look.drawn | ({"marker": "o"} if len(line) == 1 and not look.marker else {})
+            style["gid"] = _NAMED if few and column == list(columns)[-1] else None
+            ax.plot(line["x"], line["value"], drawstyle="steps-pre" if steps else "default", **style)
+            if "low" in line and line["low"].notna().any():
+                shown = line[np.log2(line["x"]) % 1 == 0] if steps else line if few else line.iloc[-1:]
+                bars = ax.vlines(shown["x"], shown["low"], shown["high"], color=look.color, linewidth=1.1, alpha=0.65)
+                if few and not steps:  # moved last, so that limits are those of the data
+                    aside = _DODGE * (place - (len(looks) - 1) / 2) / 72
+                    moved = ax.transData + ScaledTranslation(aside, 0, ax.figure.dpi_scale_trans)
+                    for artist in (bars, ax.get_lines()[-1]):
+                        artist.set_transform(moved)
         ax.set_title(columns[column] if row == next(iter(rows)) else "")
         ax.set_xlabel(x if row == list(rows)[-1] else "")
         ax.set_ylabel(rows[row] if column == next(iter(columns)) else "")
-    handles = [] if len(looks) <= FEW else [look.handle() for look in looks.values()]
-    if len(looks) > FEW and not steps:
+    if not few and not steps:
         remark = remark.replace("Bars:", "Bars, at the last point:")
-    return finish(grid.figure, handles, remark)
-
-
-def _line(
-    ax: Axes, line: pd.DataFrame, look: Look, place: float, *, steps: bool, is_named: bool, is_one_of_many: bool
-) -> None:
-    """One line with its intervals; of many lines only the last interval, since all would hide them, and of steps those
-    at powers of two."""
-    drawn: dict[str, Any] = {"color": look.color, "linestyle": look.dashes, "linewidth": 1.6, "label": look.label}
-    drawn["gid"] = NAMED if is_named else None
-    if steps:
-        lines = ax.step(line["x"], line["value"], where="pre", **drawn)
-        shown = line[np.log2(line["x"]) % 1 == 0]
-    else:
-        alone = "o" if len(line) == 1 and not look.marker else look.marker
-        lines = ax.plot(line["x"], line["value"], marker=alone, markersize=4.5, **drawn)
-        shown = line.iloc[-1:] if is_one_of_many else line
-    if "low" not in line or line["low"].isna().all():
-        return
-    bars = ax.vlines(shown["x"], shown["low"], shown["high"], color=look.color, linewidth=1.1, alpha=0.65)
-    aside = ScaledTranslation(_DODGE * place / 72, 0, ax.figure.dpi_scale_trans)
-    for artist in (
-        [bars] if is_one_of_many or steps else [bars, *lines]
-    ):  # moved last, so that limits are those of the data
-        artist.set_transform(ax.transData + aside)
+    return finish(grid.figure, [] if few else [look.handle() for look in looks.values()], remark)
 
 
 def _name_lines(figure: Figure) -> None:
     """Names right of where the lines end that are to have them, apart from each other. Last, when the limits stand."""
     figure.draw_without_rendering()
     for ax in figure.axes:
-        named = [line for line in ax.get_lines() if line.get_gid() == NAMED]
+        named = [line for line in ax.get_lines() if line.get_gid() == _NAMED]
         ends = [line.get_transform().transform(np.asarray(line.get_xydata())[-1]) for line in named]
         least = 1.25 * _NAME_SIZE / 72 * figure.dpi / ax.bbox.height
         heights = apart([ax.transAxes.inverted().transform(end)[1] for end in ends], least)
@@ -197,21 +180,12 @@ def _name_lines(figure: Figure) -> None:
 
 
 def apart(heights: Sequence[float], least: float) -> list[float]:
-    """Heights of words that shall stand at these, in their order, moved as little as keeps them ``least`` apart."""
-    order = sorted(range(len(heights)), key=lambda i: heights[i])
-    groups: list[list[int]] = []
-    centers: list[float] = []
-    for i in order:
-        groups.append([i])
-        centers.append(heights[i])
-        while len(groups) > 1 and centers[-1] - centers[-2] < least * (len(groups[-1]) + len(groups[-2])) / 2:
-            groups[-2:] = [[*groups[-2], *groups[-1]]]
-            centers[-2:] = [sum(heights[k] for k in groups[-1]) / len(groups[-1])]
-    found = [0.0] * len(heights)
-    for group, center in zip(groups, centers, strict=True):
-        for place, i in enumerate(group):
-            found[i] = center + least * (place - (len(group) - 1) / 2)
-    return found
+    """Heights of words that shall stand at these, in their order, moved up where one is not ``least`` above the last."""
+    found = dict.fromkeys(range(len(heights)), 0.0)
+    last = -math.inf
+    for i in sorted(found, key=heights.__getitem__):
+        found[i] = last = max(heights[i], last + least)
+    return list(found.values())
 
 
 # --- axes -----------------------------------------------------------------------------------------------------------
@@ -262,37 +236,24 @@ def level(ax: Axes, value: float, text: str, dashes: Any = "-", *, right: bool =
 
 
 def finish(figure: Figure, handles: Sequence[Any] = (), remark: str = "") -> Figure:
-    """A legend below the panels, and what must be known to read them."""
+    """A legend right of the panels, for which the figure grows, and below them what must be known to read them."""
     figure.set_layout_engine("constrained")
-    for number in range(max(1, len(handles)), 0, -1):
-        made = figure.legend(handles=list(handles), loc="outside lower left", ncols=number, fontsize=8.5, frameon=False,
-                             handlelength=2.6, alignment="left", borderaxespad=0.3)  # fmt: skip
-        if number == 1 or made.get_window_extent().width <= 0.98 * figure.bbox.width:
-            break
-        made.remove()
     if handles:
-        figure.set_figheight(figure.get_figheight() + 0.22 * math.ceil(len(handles) / number))
-    say(figure, remark)
+        legend = figure.legend(handles=handles, loc="outside right upper", fontsize=8.5, frameon=False)
+        figure.set_figwidth(figure.get_figwidth() + legend.get_window_extent().width / figure.dpi)
+    figure.supxlabel(remark)
     return figure
 
 
-def say(figure: Figure, text: str) -> None:
-    """More small print below a finished figure."""
-    (made,) = figure.legends
-    said = " ".join(filter(None, [made.get_title().get_text().replace("\n", " "), text]))
-    lines = textwrap.wrap(said, int(figure.get_figwidth() * 72 / (0.55 * _NOTE_SIZE)))
-    before = made.get_title().get_text().count("\n") + 1 if made.get_title().get_text() else 0
-    figure.set_figheight(figure.get_figheight() + 0.15 * (len(lines) - before))
-    made.set_title("\n".join(lines))
-    made.get_title().set_fontsize(_NOTE_SIZE)
-    made.get_title().set_color(MUTED)
-
-
-def ask(figure: Figure, question: str) -> None:
-    """Its title, for which it grows."""
-    title = textwrap.fill(question, max(20, int(figure.get_figwidth() * 72 / (0.66 * _TITLE_SIZE))))
-    figure.set_figheight(figure.get_figheight() + 0.35 + 0.2 * title.count("\n"))
-    figure.suptitle(title, x=0.01, ha="left", fontsize=_TITLE_SIZE, fontweight="bold")
+def entitle(figure: Figure, question: str, note: str | None = None) -> None:
+    """The question that a finished figure answers above it, all small print below it; it grows for both."""
+    points = figure.get_figwidth() * 72
+    title = textwrap.wrap(question, max(20, int(points / (0.66 * _TITLE_SIZE))))
+    said = " ".join(filter(None, [figure.get_supxlabel(), note]))
+    small = textwrap.wrap(said, int(points / (0.55 * _NOTE_SIZE)))
+    figure.set_figheight(figure.get_figheight() + 0.15 + 0.2 * len(title) + 0.15 * len(small))
+    figure.suptitle("\n".join(title), x=0.01, ha="left", fontsize=_TITLE_SIZE, fontweight="bold")
+    figure.supxlabel("\n".join(small), x=0.01, ha="left", fontsize=_NOTE_SIZE, color=MUTED)
 
 
 def save(
@@ -302,9 +263,7 @@ def save(
 
     The question that the figure answers stands above it, a ``note`` below it and in a column of the data.
     """
-    if note is not None:
-        say(figure, note)
-    ask(figure, question)
+    entitle(figure, question, note)
     _name_lines(figure)
     paths = [out_dir / f"{name}.png", out_dir / f"{name}.pdf", out_dir / f"{name}.csv"]
     for path in paths[:2]:

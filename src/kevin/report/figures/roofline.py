@@ -9,22 +9,18 @@ from __future__ import annotations
 
 from collections.abc import Iterable, Mapping, Sequence
 from pathlib import Path
-from types import MappingProxyType
-from typing import Any
 
 import numpy as np
 import pandas as pd
 from matplotlib import pyplot as plt
 from matplotlib.axes import Axes
-from pydantic import ValidationError
 
 from kevin.core.config import Study
-from kevin.core.errors import DataError
-from kevin.core.files import verdict_path
-from kevin.core.types import Outcome, Task, Verdict
+from kevin.core.types import Outcome, Task
 from kevin.report.figures.look import FAINT, MUTED, Look, finish, labels_of, plain_log, policy_looks
 from kevin.report.figures.scaling import Drawn, judged_scores
 from kevin.report.recipes import first_seed, policy_label, split_label
+from kevin.report.scores import read_verdict
 
 # --- what the verdicts hold beside the speedup --------------------------------------------------------------------
 
@@ -45,27 +41,20 @@ def read_measured(store: Path, keys: Iterable[str]) -> pd.DataFrame:
     moved once; ``flop_share``: of the speed of a large matrix product, none for a task without products (see
     `kevin.judge.device.roofline`). Shares that an older verdict lacks are NaN. Raises DataError for a damaged file.
     """
-    rows = [row for key in dict.fromkeys(keys) if (row := _measured(verdict_path(store, key), key)) is not None]
+    found = ((key, read_verdict(store, key)) for key in dict.fromkeys(keys))
+    rows = [
+        {
+            "verdict_key": key,
+            "device": verdict.device_name,
+            "kernel_us": verdict.timing.median_us,
+            "eager_us": verdict.reference_timing.median_us,
+            "bandwidth_share": verdict.details.get("bandwidth_share"),
+            "flop_share": verdict.details.get("flop_share"),
+        }
+        for key, verdict in found
+        if verdict is not None and verdict.timing is not None and verdict.reference_timing is not None
+    ]
     return pd.DataFrame(rows, columns=list(COLUMNS)).astype(COLUMNS)
-
-
-def _measured(path: Path, key: str) -> dict[str, Any] | None:
-    try:
-        verdict = Verdict.model_validate_json(path.read_text("utf-8"))
-    except FileNotFoundError:
-        return None
-    except ValidationError as e:
-        raise DataError(f"{path}: not a verdict of this version ({e.error_count()} problems); delete it") from None
-    if verdict.timing is None or verdict.reference_timing is None:
-        return None
-    return {
-        "verdict_key": key,
-        "device": verdict.device_name,
-        "kernel_us": verdict.timing.median_us,
-        "eager_us": verdict.reference_timing.median_us,
-        "bandwidth_share": verdict.details.get("bandwidth_share"),
-        "flop_share": verdict.details.get("flop_share"),
-    }
 
 
 def traffic_bytes(tasks: Iterable[Task]) -> dict[str, int]:
@@ -95,9 +84,7 @@ _COLUMNS = ["split", "policy", "label", "task_id", "device", "kernel_us", "memor
             "is_fastest"]  # fmt: skip
 
 
-def roofline_data(
-    scores: pd.DataFrame, store: Path, study: Study, *, traffic: Mapping[str, int] = MappingProxyType({})
-) -> pd.DataFrame:
+def roofline_data(scores: pd.DataFrame, store: Path, study: Study, traffic: Mapping[str, int]) -> pd.DataFrame:
     """One row for the fastest correct kernel of each trajectory, and one of eager (policy `EAGER`) for each task.
 
     ``memory_us``: every tensor moved once at the speed of a copy, see `memory_times`. ``product_share``: of the speed
@@ -144,7 +131,7 @@ def _eager(frame: pd.DataFrame, eager_us: pd.Series) -> pd.DataFrame:
 def roofline(scores: pd.DataFrame, store: Path, tasks: Sequence[Task], study: Study) -> Drawn:
     """For each split the time of tasks without products against their memory time, and the roofline of the others."""
     splits = list(dict.fromkeys(judged_scores(scores)["split"]))
-    data = roofline_data(scores, store, study, traffic=traffic_bytes(tasks))
+    data = roofline_data(scores, store, study, traffic_bytes(tasks))
     labels = labels_of(data)
     looks = {EAGER: Look(labels.pop(EAGER), MUTED, "x", "")} if EAGER in labels else {}
     looks |= {

@@ -3,8 +3,7 @@
 from __future__ import annotations
 
 import math
-import sys
-from collections.abc import Iterable, Iterator, Sequence
+from collections.abc import Iterable, Iterator, Mapping
 from typing import Any
 
 import numpy as np
@@ -18,9 +17,9 @@ from kevin.core.errors import DataError
 from kevin.report import metrics
 from kevin.report.figures import look
 from kevin.report.figures.look import COMPILE, Look
-from kevin.report.metrics import Shape, mean_estimate
+from kevin.report.metrics import by_seed, mean_estimate
 from kevin.report.paper import OURS
-from kevin.report.recipes import CEILING, OUTCOMES, by_seed, first_seed, policy_label, split_label
+from kevin.report.recipes import CEILING, OUTCOMES, first_seed, policy_label, split_label
 from kevin.report.tables import compile_speedups
 
 SPEEDUP, CORRECT = "speedup", "correct"
@@ -41,16 +40,13 @@ def seed_groups(scores: pd.DataFrame, study: Study) -> Iterator[tuple[dict[str, 
 def curve_cells(seeds: Iterable[pd.Series], study: Study) -> dict[str, float]:
     """Value and band in the columns of every curve, of each seed's values by task: their mean task by task, and an
     interval over tasks alone."""
-    return mean_estimate(by_seed(list(seeds)).mean(axis=1), study).interval._asdict()
+    return mean_estimate(by_seed(seeds).mean(axis=1), study).interval._asdict()
 
 
-def split_panels(data: pd.DataFrame) -> pd.DataFrame:
-    """A column of panels for each split, a line for each policy; as `look.panels` takes them."""
-    return data.rename(columns={"split": "column", "policy": "key"})
-
-
-def split_titles(data: pd.DataFrame) -> dict[str, str]:
-    return {str(split): split_label(str(split)) for split in data["split"].unique()}
+def split_panels(data: pd.DataFrame, looks: Mapping[str, Look], **more: Any) -> Figure:
+    """`look.panels` with a column for each split and a line for each policy."""
+    titles = {str(split): split_label(str(split)) for split in data["split"].unique()}
+    return look.panels(data.rename(columns={"split": "column", "policy": "key"}), looks, columns=titles, **more)
 
 
 def judged_scores(frame: pd.DataFrame) -> pd.DataFrame:
@@ -106,9 +102,6 @@ def primary(table: pd.DataFrame, study: Study) -> Drawn:
 
 # --- more turns, more trajectories ----------------------------------------------------------------------------------
 
-_ALL = Shape(sys.maxsize, sys.maxsize)
-"""More than any rollout has."""
-
 
 def _num_trajectories(scores: pd.DataFrame) -> int:
     """As many as all policies but the ceiling have."""
@@ -124,13 +117,12 @@ def serial_scaling_data(scores: pd.DataFrame, study: Study) -> pd.DataFrame:
         ceiling = head["policy"] == CEILING
         longest = metrics.common_shape(seeds).turns
         for turns in [None] if ceiling else range(1, longest + 1):
-            shape = _ALL if turns is None else Shape(num_trajectories, turns)
-            values = [metrics.task_values_at(own, shape) for own in seeds]
-            per_task = math.nan if ceiling else num_trajectories
+            drawn = None if ceiling else num_trajectories
+            values = [metrics.task_values(metrics.trajectory_best(own, turns), drawn) for own in seeds]
             for row in ROWS:
                 cells = curve_cells((own[f"{row}_best"] for own in values), study)
-                rows.append(head | {"row": row, "x": turns} | cells | {"trajectories": per_task})
-    return pd.DataFrame(rows).astype({"x": "float64"})
+                rows.append(head | {"row": row, "x": turns} | cells | {"trajectories": drawn})
+    return pd.DataFrame(rows).astype({"x": "float64", "trajectories": "float64"})
 
 
 def serial_scaling(scores: pd.DataFrame, study: Study) -> Drawn:
@@ -138,10 +130,8 @@ def serial_scaling(scores: pd.DataFrame, study: Study) -> Drawn:
     (number,) = {int(n) for n in data["trajectories"].dropna()} or {0}
     which = "one trajectory" if number == 1 else f"{number} trajectories"
     lines = data[data["policy"] != CEILING]
-    figure = look.panels(
-        split_panels(lines), look.policy_looks(look.labels_of(lines), study), x="turns",
-        rows=ROWS, columns=split_titles(data), remark=f"Best of {which} of a task. {OVER_TASKS}",
-    )  # fmt: skip
+    looks = look.policy_looks(look.labels_of(lines), study)
+    figure = split_panels(lines, looks, x="turns", rows=ROWS, remark=f"Best of {which} of a task. {OVER_TASKS}")
     look.whole_steps(figure.axes)
     _limits(figure, data[data["policy"] == CEILING])
     return figure, data
@@ -174,18 +164,16 @@ def parallel_scaling_data(scores: pd.DataFrame, study: Study) -> pd.DataFrame:
         trajectories = [metrics.trajectory_best(own) for own in seeds]
         for k in range(1, min(map(metrics.smallest_group, trajectories)) + 1):
             for row in ROWS:
-                values = [metrics.best_of_k_by_task(own, row, k) for own in trajectories]
+                values = [metrics.best_of(own, row, k) for own in trajectories]
                 rows.append(head | {"row": row, "x": k} | curve_cells(values, study))
     return pd.DataFrame(rows)
 
 
 def parallel_scaling(scores: pd.DataFrame, study: Study) -> Drawn:
     data = parallel_scaling_data(judged_scores(scores), study)
-    figure = look.panels(
-        split_panels(data), look.policy_looks(look.labels_of(data), study),
-        x="trajectories of all turns", rows=ROWS, columns=split_titles(data),
-        remark=f"Best of so many, unbiased estimate. {OVER_TASKS}",
-    )  # fmt: skip
+    looks = look.policy_looks(look.labels_of(data), study)
+    remark = f"Best of so many, unbiased estimate. {OVER_TASKS}"
+    figure = split_panels(data, looks, x="trajectories of all turns", rows=ROWS, remark=remark)
     if data["x"].max() > 16:
         look.doubling_axis(figure.axes, data["x"])
     else:
@@ -218,8 +206,8 @@ def fast_p_data(scores: pd.DataFrame, compiled: pd.Series, study: Study, num_poi
     num_trajectories = _num_trajectories(scores)
     for head, seeds in seed_groups(scores, study):
         ceiling = head["policy"] == CEILING
-        shape = _ALL if ceiling else _ALL._replace(trajectories=num_trajectories)
-        values = [metrics.task_values_at(own, shape, points) for own in seeds]
+        drawn = None if ceiling else num_trajectories
+        values = [metrics.task_values(metrics.with_fast(metrics.trajectory_best(own), points), drawn) for own in seeds]
         for row in ("best",) if ceiling else ("best", "avg"):
             of_points = {p: [own[f"fast_{p:g}_{row}"] for own in values] for p in points}
             rows += [head | {"row": row, "x": p} | curve_cells(own, study) for p, own in of_points.items()]
@@ -236,11 +224,8 @@ def fast_p(scores: pd.DataFrame, baselines: pd.DataFrame, study: Study) -> Drawn
     shown = data[data["x"] > 0]
     looks = {key: own._replace(marker="") for key, own in look.policy_looks(look.labels_of(data), study).items()}
     rows = {"best": "tasks (%),\nbest trajectory", "avg": "trajectories (%)"}
-    figure = look.panels(
-        split_panels(shown), looks, x="p, speedup over PyTorch eager (×)",
-        rows=rows, columns=split_titles(data), steps=True,
-        remark=f"The left end is nearly the share of correct ones. {OVER_TASKS}",
-    )  # fmt: skip
+    remark = f"The left end is nearly the share of correct ones. {OVER_TASKS}"
+    figure = split_panels(shown, looks, x="p, speedup over PyTorch eager (×)", rows=rows, remark=remark, steps=True)
     look.percent_axis(figure.axes)
     for ax in figure.axes:
         ax.set_xscale("log")
@@ -262,12 +247,11 @@ def outcomes_data(scores: pd.DataFrame, study: Study) -> pd.DataFrame:
     rows = []
     for head, seeds in seed_groups(scores[scores["policy"] != CEILING], study):
         for turn, own in pd.concat(seeds).groupby("turn"):
-            judged = metrics.usable(own)
-            for outcome in OUTCOMES:
-                num = int((judged["outcome"] == outcome.value).sum())
-                share_of = num / len(judged) if len(judged) else 0.0
-                cells = {"num": num, "share": share_of, "num_missing": len(own) - len(judged)}
-                rows.append(head | {"turn": turn, "outcome": outcome.value} | cells)
+            judged = own["outcome"].value_counts().reindex([outcome.value for outcome in OUTCOMES], fill_value=0)
+            known, missing = int(judged.sum()), int(own["outcome"].isna().sum())
+            for outcome, num in judged.items():
+                cells = {"turn": turn, "outcome": outcome, "num": num, "share": num / known if known else 0.0}
+                rows.append(head | cells | {"num_missing": missing})
     return pd.DataFrame(rows)
 
 
@@ -307,7 +291,8 @@ def search(table: pd.DataFrame, study: Study) -> Drawn:
     together = table.groupby("policy")["seed"].transform(lambda seeds: seeds.isna().any())
     single = table[~together | table["seed"].isna()]
     names = list(dict.fromkeys(single["strategy"].astype(str)))
-    shown = _strategy_looks(names)
+    colors = sns.color_palette("dark", len(names))  # not those of policies: a strategy is none
+    looks = {n: Look(n.replace("_", " "), colors[i], look.MARKERS[i % len(look.MARKERS)]) for i, n in enumerate(names)}
     parts = []
     for row in rows:
         cells = {row: "value", f"{row}_low": "low", f"{row}_high": "high", "strategy": "key"}
@@ -319,19 +304,11 @@ def search(table: pd.DataFrame, study: Study) -> Drawn:
         for policy in dict.fromkeys(table["policy"])
         for x in spent
     }
-    figure = look.panels(
-        pd.concat(parts), shown, x="", rows=rows, columns=titles, width=3.0,
-        remark="Bars: bootstrap 95 % interval over tasks" + (" and seeds." if together.any() else "."),
-    )  # fmt: skip
+    remark = "Bars: bootstrap 95 % interval over tasks" + (" and seeds." if together.any() else ".")
+    figure = look.panels(pd.concat(parts), looks, x="", rows=rows, columns=titles, width=3.0, remark=remark)
     for ax in figure.axes:
         ax.set_xscale("log", base=2)
         ax.xaxis.set_major_formatter("{x:g}")
         ax.set_ylim(bottom=0)
     look.percent_axis(figure.axes[len(titles) :])
     return figure, table
-
-
-def _strategy_looks(names: Sequence[str]) -> dict[str, Look]:
-    """Colours of another palette than policies have: a strategy is none."""
-    colors = sns.color_palette("dark", len(names))
-    return {name: Look(name.replace("_", " "), colors[i], "os^DvPX"[i % 7]) for i, name in enumerate(names)}

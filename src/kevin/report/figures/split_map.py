@@ -50,18 +50,12 @@ def budget_map_data(scores: pd.DataFrame, study: Study) -> pd.DataFrame:
     """
     rows: list[dict[str, Any]] = []
     for head, seeds in seed_groups(scores[scores["policy"] != CEILING], study):
-        for row, values in _surfaces(seeds):
-            rows += [head | {"row": row} | r for r in _map_rows(values, study)]
+        budgets = every_budget([seeds])
+        for row in _ROWS if budgets else ():
+            # tasks x (k, t), mean over seeds
+            values = {shape: budget.values[[row]].mean(axis=1) for shape, budget in budgets.items()}
+            rows += [head | {"row": row} | r for r in _map_rows(pd.concat(values, axis=1).dropna(), study)]
     return pd.DataFrame(rows, columns=_COLUMNS).astype({"turns": "float64", "is_best": "object"})
-
-
-def _surfaces(seeds: Sequence[pd.DataFrame]) -> Iterator[tuple[str, pd.DataFrame]]:
-    """For each row of the figure the values of every task (rows) in every cell (columns: k, t), mean over seeds."""
-    if any(metrics.usable(own).empty for own in seeds):
-        return
-    found = every_budget([seeds])
-    for row in _ROWS:
-        yield row, pd.concat({split: getattr(own, row).mean(axis=1) for split, own in found.items()}, axis=1).dropna()
 
 
 def _map_rows(values: pd.DataFrame, study: Study) -> list[dict[str, Any]]:
@@ -80,7 +74,7 @@ def _map_rows(values: pd.DataFrame, study: Study) -> list[dict[str, Any]]:
         rows.append(cell | interval)
     if law is not None:
         facts = {"kind": OPTIMUM, "r2": law.r2} | dict(zip(_LAW, map(float, law.parameters), strict=True))
-        rows += [facts | optimum._asdict() for optimum in _optima(law, cells)]
+        rows += [facts | optimum for optimum in _optima(law, cells)]
     return rows
 
 
@@ -95,14 +89,6 @@ class Law(NamedTuple):
     resampled: np.ndarray
     """The same of resampled tasks, shape (num_resamples, 4)."""
     r2: float
-
-
-class Optimum(NamedTuple):
-    budget: int
-    turns: float
-    turns_low: float
-    turns_high: float
-    determined: bool
 
 
 def fit_law(values: pd.DataFrame, study: Study) -> Law | None:
@@ -141,16 +127,16 @@ def best_turns(parameters: np.ndarray, budget: int, least: float, most: float) -
     return best
 
 
-def _optima(law: Law, cells: Sequence[tuple[int, int]]) -> Iterator[Optimum]:
+def _optima(law: Law, cells: Sequence[tuple[int, int]]) -> Iterator[dict[str, Any]]:
     for budget in sorted({k * t for k, t in cells}):
         splits = [t for k, t in cells if k * t == budget]
-        if len(splits) < 2:
-            continue
-        least, most = min(splits), max(splits)
-        low, high = np.percentile(best_turns(law.resampled, budget, least, most), [2.5, 97.5])
-        turns = float(best_turns(law.parameters, budget, least, most)[0])
-        at_ends = low <= least * 1.001 and high >= most / 1.001
-        yield Optimum(budget, turns, float(low), float(high), law.r2 >= MIN_R2 and not at_ends)
+        if len(splits) > 1:
+            least, most = min(splits), max(splits)
+            low, high = np.percentile(best_turns(law.resampled, budget, least, most), [2.5, 97.5])
+            turns = float(best_turns(law.parameters, budget, least, most)[0])
+            is_open = low <= least * 1.001 and high >= most / 1.001
+            found = {"budget": budget, "turns": turns, "turns_low": float(low), "turns_high": float(high)}
+            yield found | {"determined": law.r2 >= MIN_R2 and not is_open}
 
 
 # --- plot -----------------------------------------------------------------------------------------------------------

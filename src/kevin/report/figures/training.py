@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from collections.abc import Mapping, Sequence
 from pathlib import Path
-from typing import Any, NamedTuple
+from typing import Any
 
 import pandas as pd
 import seaborn as sns
@@ -88,9 +88,9 @@ def training(runs: Sequence[Path], study: Study) -> Drawn:
             run: line._replace(label=": ".join(filter(None, (line.label, kinds[run]))), dashes=_DASHES[kinds[run]])
             for run, line in looks.items()
         }
-    columns = max(n for n in (2, 3, 4) if len(present) % n == 0) if len(present) in (2, 3, 4, 6, 8) else 3
-    grid = sns.FacetGrid(shown, col="metric", col_order=present, col_wrap=min(columns, len(present)), sharey=False,
-                         height=2.2, aspect=1.45)  # fmt: skip
+    grid = sns.FacetGrid(
+        shown, col="metric", col_order=present, col_wrap=min(4, len(present)), sharey=False, height=2.2, aspect=1.45
+    )
     for metric, ax in grid.axes_dict.items():
         for run, line in looks.items():
             own = shown[(shown["run"] == run) & (shown["metric"] == metric)].sort_values("step")
@@ -149,51 +149,41 @@ LAST_SHARE = 0.5
 """Of a run's steps, whose kernels stand for the run."""
 
 
-class Family(NamedTuple):
-    """Changes of the same thing."""
-
-    title: str
-    finding: str
-    """What the paper says of them; empty where it does not know them."""
-    keys: frozenset[str]
-    """Keys of the configuration, one of which such a run changes."""
-
-
-RECIPE = Family("The recipe", "", frozenset())
-_FAMILIES = (
-    ("Return: sum or max, γ", "paper: sum with γ = 0.4 was taken", "reward.returns reward.gamma"),
-    ("Weight of correctness", "paper: 0.3 was taken; 0 and 1.0 dropped", "reward.correctness_weight"),
-    ("Length penalty", "paper: tried and dropped", "reward.length_penalty"),
-    ("KL to the initial policy", "paper: only slowed learning; dropped", "train.kl_beta"),
-    ("Stability", "paper: both delay collapse from step ~40 to ~100", "train.loss train.max_grad_norm"),
-    ("Clipping of ratios", "paper: 0.28 (clip-higher) was taken", "train.clip_low train.clip_high"),
-    (
-        "Learning rate",
+RECIPE, OTHER = "The recipe", "Other"
+FAMILIES = {
+    RECIPE: ("", ""),
+    "Return: sum or max, γ": ("paper: sum with γ = 0.4 was taken", "reward.returns reward.gamma"),
+    "Weight of correctness": ("paper: 0.3 was taken; 0 and 1.0 dropped", "reward.correctness_weight"),
+    "Length penalty": ("paper: tried and dropped", "reward.length_penalty"),
+    "KL to the initial policy": ("paper: only slowed learning; dropped", "train.kl_beta"),
+    "Stability": ("paper: both delay collapse from step ~40 to ~100", "train.loss train.max_grad_norm"),
+    "Clipping of ratios": ("paper: 0.28 (clip-higher) was taken", "train.clip_low train.clip_high"),
+    "Learning rate": (
         "paper: constant after a warm-up",
         "train.schedule train.learning_rate train.warmup_share train.adam_epsilon",
     ),
-    ("Tokens with a gradient", "not in the paper", "train.high_entropy_share"),
-    ("Turns in training", "paper: 1.10× against 0.85× of single-turn training", "train.num_turns"),
-    ("Advantage", "not in the paper", "train.advantage train.flat_groups train.first_turn_kl"),
-    (
-        "Reward",
+    "Tokens with a gradient": ("not in the paper", "train.high_entropy_share"),
+    "Turns in training": ("paper: 1.10× against 0.85× of single-turn training", "train.num_turns"),
+    "Advantage": ("not in the paper", "train.advantage train.flat_groups train.first_turn_kl"),
+    "Reward": (
         "not in the paper",
         "reward.progress_weight reward.progress_over reward.progress_floor reward.speedup_cap",
     ),
-    ("What later turns see", "not in the paper", "rollout.history rollout.profile_feedback"),
-    ("Method", "not in the paper", "train.method"),
-)
-FAMILIES = tuple(Family(title, finding, frozenset(keys.split())) for title, finding, keys in _FAMILIES)
-OTHER = Family("Other", "", frozenset())
+    "What later turns see": ("not in the paper", "rollout.history rollout.profile_feedback"),
+    "Method": ("not in the paper", "train.method"),
+    OTHER: ("", ""),
+}
+"""Changes of the same thing, by title: what the paper says of them, empty where it does not know them, and the keys of
+the configuration one of which such a run changes."""
 SEEDS = frozenset({"train.seed"})
 
 
-def family(run: str, study: Study) -> Family:
+def family(run: str, study: Study) -> str:
     """The first of `FAMILIES` whose keys a run sets; `RECIPE` for one that changes nothing but its seed."""
     changed = changes(run, study).keys() - SEEDS
     if not changed and run in study.runs:
         return RECIPE
-    return next((f for f in FAMILIES if f.keys & changed), OTHER)
+    return next((title for title, (_, keys) in FAMILIES.items() if changed & set(keys.split())), OTHER)
 
 
 def changes(run: str, study: Study) -> dict[str, Any]:
@@ -215,8 +205,8 @@ def ablation_data(runs: Sequence[Path], study: Study) -> pd.DataFrame:
     rows: list[dict[str, Any]] = []
     for folder in runs:
         name = folder.name
-        kind = family(name, study)
-        head = {"family": kind.title, "finding": kind.finding, "run": name, "changed": _text(changes(name, study))}
+        title = family(name, study)
+        head = {"family": title, "finding": FAMILIES[title][0], "run": name, "changed": _text(changes(name, study))}
         records = read_records(folder / "metrics.jsonl")
         last = records[-max(1, round(LAST_SHARE * len(records))) :]
         turns = read_step_turns(folder, [record["step"] for record in last], ["task_id", "outcome", "speedup"])
@@ -231,9 +221,9 @@ def ablation_data(runs: Sequence[Path], study: Study) -> pd.DataFrame:
             rows.append(head | {"metric": metric} | cells)
     if not rows:
         raise DataError("no training run was given")
-    order = {f.title: i for i, f in enumerate((RECIPE, *FAMILIES, OTHER))}
     columns = ["family", "finding", "run", "changed", "metric", "value", "low", "high", "interval", "num_tasks"]
     frame = pd.DataFrame(rows, columns=columns)
+    order = list(FAMILIES).index
     return frame.sort_values("family", key=lambda titles: titles.map(order), kind="stable", ignore_index=True)
 
 
@@ -254,15 +244,13 @@ def _over_steps(records: Sequence[Mapping[str, Any]], metric: str, study: Study)
 
 def _text(changed: Mapping[str, Any]) -> str:
     """``gamma 0.8, history view all``: as in the configuration, without sections."""
-    parts = []
-    for key, value in changed.items():
-        inner = ", ".join(f"{k} {v}" for k, v in value.items()) if isinstance(value, Mapping) else _number(value)
-        parts.append(f"{key.partition('.')[2]} {inner}")
-    return ", ".join(parts)
 
+    def said(value: Any) -> str:
+        if isinstance(value, Mapping):
+            return ", ".join(f"{k} {v}" for k, v in value.items())
+        return f"{value:g}" if isinstance(value, float) else str(value)
 
-def _number(value: Any) -> str:
-    return f"{value:g}" if isinstance(value, float) else str(value)
+    return ", ".join(f"{key.partition('.')[2]} {said(value)}" for key, value in changed.items())
 
 
 def ablations(runs: Sequence[Path], study: Study) -> Drawn:
@@ -276,12 +264,12 @@ def ablations(runs: Sequence[Path], study: Study) -> Drawn:
             places[str(run)] = len(lines)
             lines.append(f"{run}: {changed}" if changed else str(run))
     heads = set(range(len(lines))) - set(places.values())
-    grid = sns.FacetGrid(data, col="metric", col_order=list(COMPARED), sharex=False, height=0.9 + 0.22 * len(lines),
-                         aspect=3.6 / (0.9 + 0.22 * len(lines)))  # fmt: skip
+    height = 0.9 + 0.22 * len(lines)
+    grid = sns.FacetGrid(data, col="metric", col_order=list(COMPARED), sharex=False, height=height, aspect=3.6 / height)
     color = sns.color_palette(look.PALETTE)[0]
     for metric, ax in grid.axes_dict.items():
         own = data[data["metric"] == metric]
-        recipe = own[own["family"] == RECIPE.title]
+        recipe = own[own["family"] == RECIPE]
         if len(recipe) == 1:
             ax.axvspan(recipe["low"].iloc[0], recipe["high"].iloc[0], color=color, alpha=0.1, linewidth=0)
             ax.axvline(recipe["value"].iloc[0], color=color, linewidth=1, linestyle=(0, (4, 3)), zorder=1)
@@ -303,7 +291,6 @@ def ablations(runs: Sequence[Path], study: Study) -> Drawn:
 
 _MOST_KINDS = 5
 """That get a line; the others are in the table."""
-_PAYS = {"paid": "paid by this judge", "paid_unguarded": "paid without guards"}
 
 
 def audit(table: pd.DataFrame, study: Study) -> Drawn:
@@ -315,8 +302,8 @@ def audit(table: pd.DataFrame, study: Study) -> Drawn:
     colors = sns.color_palette("dark")
     names = {ANY: "any kind", PAID: "not correct here, paid without guards"}
     looks = {kind: Look(names.get(kind, kind.replace("_", " ")), colors[i], "") for i, kind in enumerate(shown)}
-    looks |= {"paid": Look(_PAYS["paid"], look.INK, ""), "paid_unguarded": Look(_PAYS["paid_unguarded"], look.INK, "",
-              (0, (4, 2)))}  # fmt: skip
+    looks["paid"] = Look("paid by this judge", look.INK, "")
+    looks["paid_unguarded"] = Look("paid without guards", look.INK, "", (0, (4, 2)))
     shares = data[data["kind"].isin(shown)].rename(columns={"kind": "key", "share": "value"})
     every = data[data["kind"] == ALL]
     judged = {"paid": every["num_judged"], "paid_unguarded": every["num_judged"] - every["num_unmeasured"]}

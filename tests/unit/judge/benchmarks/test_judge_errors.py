@@ -12,11 +12,13 @@ from typing import Any
 
 import pandas as pd
 import pytest
+from core_fixtures import make_verdict
 
 from kevin.core.config import JudgePoolConfig
 from kevin.core.errors import UsageError
 from kevin.core.provenance import read_provenance
-from kevin.core.types import Outcome, Round, Timing, Verdict
+from kevin.core.types import Outcome
+from kevin.judge.benchmarks import kernel_answers
 from kevin.judge.benchmarks.attack_table import attack_protocol
 from kevin.judge.benchmarks.judge_errors import (
     Mutant,
@@ -28,7 +30,6 @@ from kevin.judge.benchmarks.judge_errors import (
     summary,
     write_errors,
 )
-from kevin.judge.evaluate import open_device
 
 FOLDER = Path(__file__).parents[3] / "mutants"
 
@@ -95,7 +96,7 @@ def test_a_file_that_does_not_say_what_it_is_is_named(tmp_path: Path) -> None:
 
 
 @pytest.mark.slow
-def test_rows_are_made_and_kept(tmp_path: Path) -> None:
+def test_rows_are_made_and_kept(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     """A wrong kernel that is found out, a right one, and one that is right at its task's size, judged for real."""
     protocol = attack_protocol("cpu")
     chosen = [mutants()[name] for name in ("cpp/relu_vectors_leave_tail.cpp", "cpp/right_relu_by_bits.cpp")]
@@ -104,10 +105,9 @@ def test_rows_are_made_and_kept(tmp_path: Path) -> None:
     chosen.append(chosen[0].model_copy(update={"name": "cpp/relu_of_one_size.cpp", "source": text, "note": "one size"}))
     before = tmp_path / "before_cpu.csv"
     before.write_text("file,paid\ncpp/relu_vectors_leave_tail.cpp,True\n")
-    opened = functools.cache(lambda: open_device(protocol))
     stricter = stricter_protocols(protocol, has_sanitizer=True)
     options: dict[str, Any] = {"pool": JudgePoolConfig(), "refused_by": (), "stricter": stricter, "before": before}
-    rows = error_rows(chosen, opened, protocol, tmp_path / "store", **options)
+    rows = error_rows(chosen, protocol, tmp_path / "store", **options)
     assert [(r["outcome"], r["paid"], r["as_expected"]) for r in rows] == [
         ("incorrect", False, True),
         ("correct", True, True),
@@ -118,10 +118,8 @@ def test_rows_are_made_and_kept(tmp_path: Path) -> None:
     assert [r["paid_before"] for r in rows] == [True, None, None]
     assert [r["kernelbench"] for r in rows] == ["failed", "passed", "passed"]
 
-    def none_is_opened() -> Any:
-        raise AssertionError("all of it is in the store")
-
-    assert error_rows(chosen, none_is_opened, protocol, tmp_path / "store", **options) == rows
+    monkeypatch.delattr(kernel_answers, "open_device")
+    assert error_rows(chosen, protocol, tmp_path / "store", **options) == rows, "all of it is in the store"
     paths = write_errors(tmp_path / "out", rows, {"device_name": "this processor"})
     assert list(pd.read_csv(paths[3])["file"]) == [m.name for m in chosen]
     assert read_provenance(tmp_path / "out", "judge_errors.csv")["device_name"] == "this processor"
@@ -169,10 +167,6 @@ def test_the_table_counts_by_kind_and_together() -> None:
 
 
 def test_what_training_refuses_by_a_flag_is_not_paid() -> None:
-    timing = Timing(median_us=1, iqr_us=0, min_us=1, num_samples=1)
-    names = {"key": "k", "task_digest": "t", "kernel_digest": "d", "protocol_digest": "p", "device_name": "CPU"}
-    rounds = (Round(kernel_us=1, reference_us=2),)
-    timed: dict[str, Any] = {"timing": timing, "reference_timing": timing, "rounds": rounds}
-    verdict = Verdict(**names, outcome=Outcome.CORRECT, flags=("fixed_shapes",), **timed)
+    verdict = make_verdict(Outcome.CORRECT, kernel_us=1, flags=("fixed_shapes",))
     assert is_paid(verdict, ()) and is_paid(verdict, ("harness_access",)) and not is_paid(verdict, ("fixed_shapes",))
-    assert not is_paid(Verdict(**names, outcome=Outcome.INCORRECT), ())
+    assert not is_paid(make_verdict(), ())

@@ -8,14 +8,16 @@ from pathlib import Path
 from typing import Any
 
 import pytest
+from core_fixtures import make_module, make_verdict
 from typer.testing import CliRunner
 
 from kevin.cli.bench import app
 from kevin.core.config import JudgePoolConfig
 from kevin.core.errors import HarnessError, UsageError
 from kevin.core.protocol import JudgeProtocol
-from kevin.core.types import Kernel, Outcome, Round, Task, Timing, Verdict
-from kevin.judge.benchmarks.throughput import KernelBenchHarness, compare_verdicts, parity
+from kevin.core.types import Kernel, Outcome, Task, Verdict
+from kevin.judge.benchmarks.harness import KernelBenchHarness
+from kevin.judge.benchmarks.throughput import compare_verdicts, parity
 
 HARNESS = """
 import types
@@ -48,56 +50,47 @@ def checkout(tmp_path: Path) -> Path:
 
 
 def _verdict(outcome: Outcome, speedup: float | None = None, check: str | None = None) -> Verdict:
-    timed: dict[str, Any] = {}
-    if speedup is not None:
-        kernel, reference = (
-            Timing(median_us=us, iqr_us=0.0, min_us=us, num_samples=3) for us in (1000 / speedup, 1000.0)
-        )
-        rounds = (Round(kernel_us=1000 / speedup, reference_us=1000.0),)
-        timed = {"timing": kernel, "reference_timing": reference, "rounds": rounds}
-    names = {"key": "k", "task_digest": "t", "kernel_digest": "d", "protocol_digest": "p", "device_name": "GPU"}
-    reason = "wrong_values" if outcome is Outcome.INCORRECT else None
-    details = {"kernelbench_check": check or ("passed" if speedup else "failed")}
-    return Verdict(
-        **names,
-        outcome=outcome,
-        reason=reason,
+    return make_verdict(
+        outcome,
+        kernel_us=None if speedup is None else 1000 / speedup,
+        eager_us=1000.0,
+        reason="wrong_values" if outcome is Outcome.INCORRECT else None,
         num_trials=5,
         trials_passed=5 if speedup else 0,
-        details=details,
-        **timed,
+        details={"kernelbench_check": check or ("passed" if speedup else "failed")},
     )
 
 
-def _harness(checkout: Path, work: Path, sources: list[str], seen: list[int]) -> KernelBenchHarness:
+def _harness(
+    checkout: Path, work: Path, sources: list[str], theirs: dict[int, Any], seen: list[int]
+) -> KernelBenchHarness:
     task = Task(id="t", level=1, name="t", source="", origin="user")
     pairs = [(task, Kernel(dialect="load_inline", language="cuda", source=s)) for s in sources]
-    return KernelBenchHarness(pairs, checkout, work, found=lambda i, result: seen.append(i))
+    return KernelBenchHarness(pairs, checkout, work, theirs, lambda i, result: seen.append(i))
 
 
 def test_a_checkout_that_cannot_be_imported_is_said_before_anything_is_measured(checkout: Path, tmp_path: Path) -> None:
     """Else every kernel fails for it, fast, and a rate comes out that means nothing."""
     (checkout / "src/kernelbench/eval.py").write_text("import litellm_of_nowhere\n")
     with pytest.raises(UsageError, match=r"cannot be imported: ModuleNotFoundError: .*litellm_of_nowhere"):
-        _harness(checkout, tmp_path / "work", ["right 0.5 0.51"], [])
+        _harness(checkout, tmp_path / "work", ["right 0.5 0.51"], {}, [])
     with pytest.raises(UsageError, match="No module named 'kernelbench'"):
-        _harness(tmp_path / "elsewhere", tmp_path / "work", [], [])
+        _harness(tmp_path / "elsewhere", tmp_path / "work", [], {}, [])
 
 
 @pytest.mark.slow
 def test_their_answers_beside_ours(checkout: Path, tmp_path: Path) -> None:
     seen: list[int] = []
+    theirs: dict[int, Any] = {}
     sources = ["right 0.5 0.51", "right 0.5 0.6", "right 0.25 0.25", "wrong", "broken", "lost", "crash"]
-    harness = _harness(checkout, tmp_path / "work", [*sources, "right 1 1", "wrong"], seen)
+    harness = _harness(checkout, tmp_path / "work", [*sources, "right 1 1", "wrong"], theirs, seen)
     row = harness.time(len(sources))
     assert row["harness_failures"] == 2 and row["outcomes"] == {"correct": 3, "other": 4}
     assert row["kernels"] == 7 and 0 < row["seconds"] <= sum(row["stage_seconds"].values()) + 1e-6
-    theirs = harness.results
-    assert theirs[0] is not None and theirs[0]["kernel_us"] == [500.0, 510.0]
-    assert theirs[3] is not None and not theirs[3]["kernel_us"] and theirs[5] is theirs[6] is None
+    assert theirs[0]["kernel_us"] == [500.0, 510.0]
+    assert not theirs[3]["kernel_us"] and theirs[5] is theirs[6] is None
     harness.check_others()
-    assert theirs[7] is not None and theirs[7]["correct"] and not theirs[7]["kernel_us"]
-    assert theirs[8] is not None and not theirs[8]["correct"]
+    assert theirs[7]["correct"] and not theirs[7]["kernel_us"] and not theirs[8]["correct"]
     assert seen[:7] == [*range(7)] and sorted(seen[7:]) == [7, 8], "each answer is told as it comes"
 
     correct, incorrect = Outcome.CORRECT, Outcome.INCORRECT
@@ -123,16 +116,7 @@ def test_nothing_of_theirs_is_nothing_to_compare() -> None:
     assert "agrees" not in records[0] and parity(records)["compared"] == 0
 
 
-REFERENCE = """
-import torch
-class Model(torch.nn.Module):
-    def forward(self, x):
-        return torch.relu(x)
-def get_inputs():
-    return [torch.randn(16, 1024)]
-def get_init_inputs():
-    return []
-"""
+REFERENCE = make_module("return torch.relu(x)", "torch.randn(16, 1024)")
 
 
 class _Pool:

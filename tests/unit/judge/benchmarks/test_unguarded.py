@@ -12,7 +12,7 @@ from kevin.core.errors import DeviceError, HarnessError
 from kevin.core.protocol import JudgeProtocol
 from kevin.core.types import Kernel, Outcome, Task
 from kevin.judge.benchmarks import unguarded as module
-from kevin.judge.benchmarks.unguarded import Unguarded, UnguardedStore, measure_unguarded, unguarded
+from kevin.judge.benchmarks.unguarded import Unguarded, measure_unguarded, unguarded, unguarded_key
 from kevin.judge.compile.native import Build
 
 PROTOCOL = JudgeProtocol()
@@ -32,25 +32,12 @@ def test_its_times_belong_to_what_passed() -> None:
             Unguarded.model_validate(wrong)
 
 
-def test_what_was_found_is_kept_but_for_a_line_that_was_cut_short(tmp_path: Path) -> None:
-    path = tmp_path / "unguarded.jsonl"
-    store = UnguardedStore(path)
-    store.put("a", PAID)
-    store.put("b", REFUSED)
-    with path.open("a") as f:
-        f.write('{"key": "c", "pas')
-    again = UnguardedStore(path)
-    assert (again.get("a"), again.get("b"), again.get("c")) == (PAID, REFUSED, None)
-    again.put("c", PAID)
-    assert UnguardedStore(path).get("c") == PAID
-
-
 def test_rules_are_no_part_of_it_and_everything_else_is() -> None:
     task, kernel = _pair("x")
-    key = UnguardedStore.key(task, kernel, PROTOCOL, "cpu")
-    assert UnguardedStore.key(task, kernel, PROTOCOL.model_copy(update={"rules": ()}), "cpu") == key
-    assert UnguardedStore.key(task, kernel, PROTOCOL.model_copy(update={"memory_mb": 64}), "cpu") != key
-    assert UnguardedStore.key(task, kernel, PROTOCOL, "gpu") != key
+    key = unguarded_key(task, kernel, PROTOCOL, "cpu")
+    assert unguarded_key(task, kernel, PROTOCOL.model_copy(update={"rules": ()}), "cpu") == key
+    assert unguarded_key(task, kernel, PROTOCOL.model_copy(update={"memory_mb": 64}), "cpu") != key
+    assert unguarded_key(task, kernel, PROTOCOL, "gpu") != key
 
 
 def test_equal_pairs_are_measured_once_and_known_ones_never(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
@@ -69,6 +56,8 @@ def test_equal_pairs_are_measured_once_and_known_ones_never(tmp_path: Path, monk
     monkeypatch.setattr(module, "build_stage", lambda *_: Build(path="built"))
     pairs = [_pair("right", "b"), _pair("wrong", "a"), _pair("right", "b"), _pair("lost", "c")]
     for _ in range(2):
+        with (tmp_path / "unguarded.jsonl").open("a") as f:
+            f.write('{"key": "c", "pas')  # a kill has cut it short
         results = measure_unguarded(pairs, Judging, PROTOCOL, tmp_path, "kernels")  # type: ignore[arg-type]
         assert results[:3] == [PAID, REFUSED, PAID] and isinstance(results[3], HarnessError)
     assert measured == [("a", "wrong"), ("b", "right"), ("c", "lost"), ("c", "lost")], "failures are tried again"

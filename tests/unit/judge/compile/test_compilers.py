@@ -10,6 +10,7 @@ import sys
 from pathlib import Path
 
 import pytest
+from core_fixtures import make_module
 
 from kevin.core.errors import DeviceError, HarnessError, SandboxError
 from kevin.core.protocol import JudgeProtocol
@@ -19,16 +20,7 @@ from kevin.judge.compile.native import Build, build_native
 from kevin.judge.sandbox.isolation import Isolation, detect_isolation
 from kevin.tasks.format import inspect_task
 
-REFERENCE = """
-import torch
-class Model(torch.nn.Module):
-    def forward(self, x):
-        return x + 1
-def get_inputs():
-    return [torch.rand(1000)]
-def get_init_inputs():
-    return []
-"""
+REFERENCE = make_module("return x + 1", "torch.rand(1000)")
 RIGHT = 'extern "C" void launch(const float* x, float* out) { for (int i = 0; i < 1000; i++) out[i] = x[i] + 1; }'
 MODULE = """
 import torch

@@ -6,7 +6,8 @@ from pathlib import Path
 from types import SimpleNamespace
 
 import pytest
-from device_fixtures import PROTOCOL, SOURCE
+from core_fixtures import make_module
+from device_fixtures import PROTOCOL
 
 from kevin.core.protocol import JudgeProtocol
 from kevin.core.types import Kernel, Outcome, Task, Verdict
@@ -23,7 +24,7 @@ _ADD = "for (int i = 0; i < 100; i++) out[i] = x[i] + 1; }"
 
 
 def _task(forward: str = "return x + 1") -> Task:
-    source = SOURCE.format(added=1, size=100).replace("return x + 1", forward)
+    source = make_module(forward, "torch.randn(100)")
     return Task(id="t", level=1, name="t", source=source, origin="user", spec=inspect_task(source, "t"))
 
 

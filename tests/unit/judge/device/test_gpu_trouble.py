@@ -9,6 +9,7 @@ from typing import Any
 
 import pytest
 import torch
+from core_fixtures import make_module
 
 from kevin.core.errors import DeviceError, DeviceFullError, DeviceLostError, TaskError
 from kevin.core.protocol import JudgeProtocol
@@ -25,16 +26,6 @@ from kevin.judge.sandbox.isolation import Isolation
 KERNEL = Kernel(dialect="c_abi", language="cuda", source='extern "C" void launch() {}')
 GIB = 1 << 30
 NOTHING = TaskSpec(inputs=(), outputs=())
-SOURCE = """
-import torch
-class Model(torch.nn.Module):
-    def forward(self, x):
-        {body}
-def get_inputs():
-    return [torch.randn(4)]
-def get_init_inputs():
-    return []
-"""
 
 
 def _nvcc(folder: Path, monkeypatch: pytest.MonkeyPatch, says: str, compiles: str = "nothing") -> None:
@@ -105,7 +96,7 @@ def test_no_gpu_is_said_with_torchs_reason() -> None:
 def test_a_lost_gpu_is_not_the_tasks_fault(body: str, error: type[Exception]) -> None:
     x = TensorSpec(name="x", dtype="float32", shape=(4,))
     spec = TaskSpec(inputs=(x,), outputs=(x,))
-    task = Task(id="t", level=1, name="t", source=SOURCE.format(body=body), origin="user", spec=spec)
+    task = Task(id="t", level=1, name="t", source=make_module(body, "torch.randn(4)"), origin="user", spec=spec)
     with pytest.raises(error, match=r"lost|mine"):
         make_reference(task, JudgeProtocol())
 

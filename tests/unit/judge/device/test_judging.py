@@ -15,7 +15,8 @@ from typing import Any
 import psutil
 import pytest
 import torch
-from device_fixtures import PROTOCOL, SOURCE, adding_task
+from core_fixtures import make_module
+from device_fixtures import PROTOCOL, adding_task
 
 from kevin.core.errors import DeviceFullError
 from kevin.core.protocol import JudgeProtocol
@@ -36,9 +37,6 @@ from kevin.tasks.format import inspect_task
 
 pytestmark = pytest.mark.timing
 
-_LINEAR = """    def __init__(self):
-        super().__init__(); self.linear = torch.nn.Linear(64, 48)
-"""
 _FORWARD = "def forward(self, x):\n        return self.linear(x)"
 
 
@@ -48,8 +46,7 @@ def _task(added: int) -> Task:
 
 def _linear_task() -> Task:
     """With parameters, as `_task` has none."""
-    source = SOURCE.format(added=0, size="32, 64").replace("def forward(self, x):\n        return x + 0", _FORWARD)
-    source = source.replace("    def forward", f"{_LINEAR}    def forward")
+    source = make_module("return self.linear(x)", "torch.randn(32, 64)", "self.linear = torch.nn.Linear(64, 48)")
     return Task(id="m", level=1, name="m", source=source, origin="user", spec=inspect_task(source, "m"))
 
 
@@ -142,16 +139,6 @@ def test_memory_of_a_task_stays_while_its_candidates_have_cells(tmp_path: Path) 
     verdicts = _judge(device, [(i, i) for i in (1, 2, 3, 1, 2, 3)], tmp_path)
     assert [v.outcome for v in verdicts] == [Outcome.CORRECT] * 6
     assert len(device.room.workspaces.tasks()) == 1
-
-
-@pytest.mark.slow
-def test_a_device_that_rests_keeps_nothing_and_judges_on(tmp_path: Path) -> None:
-    device = Judging(_Cpu())
-    assert [v.outcome for v in _judge(device, [(1, 1)], tmp_path)] == [Outcome.CORRECT]
-    assert device.room.workspaces.tasks() and _task(1) in device.room.references
-    device.room.rest()
-    assert not device.room.workspaces.tasks() and _task(1) not in device.room.references
-    assert [v.outcome for v in _judge(device, [(1, 1)], tmp_path)] == [Outcome.CORRECT]
 
 
 def test_candidates_of_one_task_have_memory_of_their_own(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:

@@ -5,8 +5,9 @@ from __future__ import annotations
 import threading
 import time
 from collections.abc import Callable
+from contextlib import AbstractContextManager, suppress
 
-from device_fixtures import until
+from process_fixtures import until
 
 from kevin.core.protocol import JudgeProtocol
 from kevin.judge.device.cpu import CpuHardware
@@ -19,19 +20,20 @@ def _started(target: Callable[[], None]) -> threading.Thread:
     return thread
 
 
+def _entering(place: Callable[[], AbstractContextManager[object]], done: list[str], what: str) -> threading.Thread:
+    """Says what it is once it is let in, and leaves."""
+
+    def enter() -> None:
+        with place():
+            done.append(what)
+
+    return _started(enter)
+
+
 def test_brief_jobs_wait_for_a_pause_and_others_for_the_end() -> None:
     lock, done = DeviceLock(), []
-
-    def brief() -> None:
-        with lock.brief():
-            done.append("brief")
-
-    def other() -> None:
-        with lock.held():
-            done.append("other")
-
     with lock.held():
-        threads = [_started(other), _started(brief), _started(brief)]
+        threads = [_entering(lock.held, done, "other"), *(_entering(lock.brief, done, "brief") for _ in range(2))]
         until(lambda: lock._num_brief == 2)
         done.append("measured")
         lock.pause()
@@ -85,11 +87,8 @@ def test_threads_that_wait_do_not_wake_each_other() -> None:
 def test_a_failure_gives_the_device_back() -> None:
     lock = DeviceLock()
     for enter in (lock.held, lock.brief):
-        try:
-            with enter():
-                raise ValueError
-        except ValueError:
-            pass
+        with suppress(ValueError), enter():
+            raise ValueError
     with lock.held():
         lock.pause()
     assert lock._num_brief == 0
@@ -97,19 +96,10 @@ def test_a_failure_gives_the_device_back() -> None:
 
 def test_who_wants_to_be_alone_waits_for_those_who_are_there_and_keeps_others_out() -> None:
     company, done = Company(), []
-
-    def alone() -> None:
-        with company.alone():
-            done.append("alone")
-
-    def late() -> None:
-        with company.together():
-            done.append("late")
-
     with company.together():
-        threads = [_started(alone)]
+        threads = [_entering(company.alone, done, "alone")]
         until(lambda: company._wants_alone)
-        threads.append(_started(late))
+        threads.append(_entering(company.together, done, "late"))
         time.sleep(0.02)
         done.append("first")
     for thread in threads:

@@ -6,7 +6,7 @@ from pathlib import Path
 
 import pytest
 
-from kevin.core.errors import DeviceError, HarnessError
+from kevin.core.errors import HarnessError
 from kevin.judge.pool import worker
 from kevin.judge.pool.cluster import CONNECTION, SlurmNodes, connect, worker_arguments
 from kevin.judge.pool.judge_pool import warn_of_sharing
@@ -23,13 +23,6 @@ def test_each_device_leases_one_gpu() -> None:
     given = {"CUDA_VISIBLE_DEVICES": "4,6"}
     assert [visible_gpu(given, i) for i in range(2)] == [{"CUDA_VISIBLE_DEVICES": "4"}, {"CUDA_VISIBLE_DEVICES": "6"}]
     assert visible_gpu({}, 0) == {}
-
-
-def test_a_judge_may_have_gpus_of_its_own() -> None:
-    given = {"CUDA_VISIBLE_DEVICES": "4,6"}
-    assert visible_gpu(given, 0, chosen=[1]) == {"CUDA_VISIBLE_DEVICES": "6"}
-    with pytest.raises(DeviceError, match=r"pool\.gpus names GPU 2, but the visible ones are 0 to 1"):
-        visible_gpu(given, 0, chosen=[2])
 
 
 def test_a_gpu_of_a_node_has_as_many_kernels_in_flight_as_was_asked_for(monkeypatch: pytest.MonkeyPatch) -> None:

@@ -4,10 +4,10 @@ from __future__ import annotations
 
 import os
 import tempfile
-import time
 from collections.abc import Iterator
 
 import pytest
+from process_fixtures import until
 
 from kevin.judge.sandbox.process import ForkServer
 
@@ -27,10 +27,7 @@ def test_a_request_reaches_a_child_and_the_server_goes_on(server: ForkServer) ->
         with tempfile.TemporaryFile() as stderr:
             server.fork([info, stderr.fileno(), info, info, info])
             os.close(info)
-            deadline = time.monotonic() + 60
-            while b"the sandbox was not made" not in os.pread(stderr.fileno(), 1 << 16, 0):
-                assert time.monotonic() < deadline, server.words()
-                time.sleep(0.02)
+            until(lambda said=stderr: b"the sandbox was not made" in os.pread(said.fileno(), 1 << 16, 0))
     assert server.is_alive and server.last_words() is None
 
 
@@ -42,8 +39,5 @@ def test_it_ends_when_nobody_can_ask_it_any_more(server: ForkServer) -> None:
 def test_what_is_long_arrives_whole(server: ForkServer) -> None:
     """A message does not fit into the channel at once, and the child that gets it cannot read it."""
     server.request(b"x" * (1 << 21), [])
-    deadline = time.monotonic() + 60
-    while "JSONDecodeError" not in server.words():
-        assert time.monotonic() < deadline, server.words()
-        time.sleep(0.02)
+    until(lambda: "JSONDecodeError" in server.words())
     assert server.is_alive

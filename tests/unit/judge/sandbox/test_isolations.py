@@ -12,7 +12,7 @@ from pathlib import Path
 
 import psutil
 import pytest
-from process_fixtures import wait_until_gone
+from process_fixtures import is_gone, until
 
 from kevin.core.errors import SandboxError
 from kevin.core.protocol import JudgeProtocol
@@ -105,7 +105,7 @@ def test_a_candidate_does_not_outlive_its_judge(isolation: Isolation) -> None:
     assert psutil.pid_exists(pid)
     host.kill()
     host.wait()
-    wait_until_gone(pid)
+    until(lambda: is_gone(pid))
 
 
 COMPILER = """#!/bin/sh

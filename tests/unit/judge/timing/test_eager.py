@@ -6,13 +6,13 @@ import os
 import signal
 import subprocess
 import sys
-import time
 from collections.abc import Iterator
 from pathlib import Path
 
 import psutil
 import pytest
 import torch
+from process_fixtures import until
 
 from kevin.core.errors import DeviceError
 from kevin.core.protocol import JudgeProtocol
@@ -115,10 +115,7 @@ def test_nothing_is_left_when_the_handles_are_gone(slots: SharedSlots) -> None:
     pids = [process._pid, server._process.pid]
     process._channel.close()
     server.close()
-    deadline = time.monotonic() + 10
-    while time.monotonic() < deadline and any(p is not None and psutil.pid_exists(p) for p in pids):
-        time.sleep(0.05)
-    assert not any(p is not None and psutil.pid_exists(p) for p in pids)
+    until(lambda: not any(p is not None and psutil.pid_exists(p) for p in pids), "they have ended", 10)
 
 
 def test_devices_share_a_server_until_it_dies(slots: SharedSlots) -> None:

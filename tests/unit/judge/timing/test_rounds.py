@@ -92,6 +92,31 @@ def test_long_calls_need_fewer_rounds_on_a_gpu_only(
     assert enough_rounds(protocol, num_rounds, timed_us) is enough
 
 
+class _Played(PairedTimer):
+    """Plays rounds; the last one goes on."""
+
+    def __init__(
+        self, rounds: list[tuple[Calls, Calls]], fastest_us: float = math.inf, protocol: JudgeProtocol = CPU
+    ) -> None:
+        self.protocol, self._num_calls, self._pause = protocol, 0, lambda: None
+        self._num_looked_at, self._held = 0, []
+        self.slots = SLOTS  # type: ignore[assignment]
+        self._checked_us, self.inputs, self._parameters = None, [[]], []
+        self.reference, self.left, self.num_rounds = _reference(fastest_us), list(rounds), 0
+        self.bursts: list[float] = []
+
+    def _round(self, num_calls: int, *, kernel_first: bool) -> tuple[Calls, Calls]:
+        self.num_rounds += 1
+        return self.left.pop(0) if len(self.left) > 1 else self.left[0]
+
+    def _check_burst(self, kernel_us: float, slot: int) -> float | None:
+        self.bursts.append(kernel_us)
+        return None
+
+    def _leak_of_bursts(self, slot: int, num_calls: int) -> int:
+        return 0
+
+
 @pytest.mark.parametrize(
     ("protocol", "allocates", "rounds_us", "num_rounds"),
     [
@@ -105,30 +130,10 @@ def test_long_calls_need_fewer_rounds_on_a_gpu_only(
 def test_a_hopelessly_slow_kernel_is_measured_until_two_agree(
     protocol: JudgeProtocol, allocates: bool, rounds_us: list[float], num_rounds: int
 ) -> None:
-    bursts: list[float] = []
-
-    class Timer(PairedTimer):
-        def __init__(self) -> None:
-            self.protocol, self._num_calls, self._pause = protocol, 0, lambda: None
-            self._num_looked_at, self._held = 0, []
-            self.slots, self._checked_us = None, None if allocates or protocol.device == "cpu" else 100.0
-            self.reference = _reference()
-            self.left = list(rounds_us)
-
-        def _round(self, num_calls: int, *, kernel_first: bool) -> tuple[Calls, Calls]:
-            return Calls([self.left.pop(0)]), Calls([1.0])
-
-        def _check_burst(self, kernel_us: float, slot: int) -> None:
-            bursts.append(kernel_us)
-
-        def _leak_of_bursts(self, slot: int, num_calls: int) -> int:
-            return 0
-
-    timer = Timer()
-    timer.slots = SLOTS  # type: ignore[assignment]
-    timer.inputs, timer._parameters = [[]], []
+    timer = _Played([(Calls([us]), Calls([1.0])) for us in rounds_us], protocol=protocol)
+    timer._checked_us = None if allocates or protocol.device == "cpu" else 100.0
     assert len(timer.run().rounds) == num_rounds
-    assert len(bursts) == (num_rounds == 6)  # the clock of what gains nothing needs no check
+    assert len(timer.bursts) == (num_rounds == 6)  # the clock of what gains nothing needs no check
 
 
 @pytest.mark.parametrize(("calls_in_a_row_us", "kernel_us"), [(120.0, 100.0), (3000.0, 3000.0), (4000.0, None)])
@@ -136,17 +141,8 @@ def test_calls_in_a_row_count_where_the_clock_says_less(calls_in_a_row_us: float
     """Work on the host is not seen by a GPU's clock; more than that explains is a clock that was tampered with."""
     quiet: list[bool] = []
 
-    class Timer(PairedTimer):
-        def __init__(self) -> None:
-            self.protocol, self._num_calls, self._pause = GPU, 0, lambda: None
-            self._num_looked_at, self._held = 0, []
-            self._quiet = lambda: nullcontext(quiet.append(True))
-            self.slots = SLOTS  # type: ignore[assignment]
-            self._checked_us, self.inputs, self._parameters = None, [[]], []
-            self.reference = _reference()
-
-        def _round(self, num_calls: int, *, kernel_first: bool) -> tuple[Calls, Calls]:
-            return Calls([100.0]), Calls([200.0])
+    class Timer(_Played):
+        _check_burst = PairedTimer._check_burst
 
         def _eager_launch_us(self, slot: int) -> float:
             return 10.0
@@ -154,39 +150,17 @@ def test_calls_in_a_row_count_where_the_clock_says_less(calls_in_a_row_us: float
         def _burst_us(self, slot: int, num_calls: int) -> float:
             return num_calls * calls_in_a_row_us
 
-        def _leak_of_bursts(self, slot: int, num_calls: int) -> int:
-            return 0
-
+    timer = Timer([(Calls([100.0]), Calls([200.0]))], protocol=GPU)
+    timer._quiet = lambda: nullcontext(quiet.append(True))
     if kernel_us is None:
         with pytest.raises(CandidateFailed, match="4000 us each, timed alone 100 us"):
-            Timer().run()
+            timer.run()
         return
-    measured = Timer().run()
+    measured = timer.run()
     assert len(quiet) == (0 if kernel_us == 100.0 else 2)
     assert measured.kernel.median_us == kernel_us
     assert {r.reference_us / r.kernel_us for r in measured.rounds} == {200.0 / kernel_us}
     assert measured.clock_us == (None if kernel_us == 100.0 else 100.0)
-
-
-class _Played(PairedTimer):
-    """Plays rounds; the last one goes on."""
-
-    def __init__(self, rounds: list[tuple[Calls, Calls]], fastest_us: float = math.inf) -> None:
-        self.protocol, self._num_calls, self._pause = CPU, 0, lambda: None
-        self._num_looked_at, self._held = 0, []
-        self.slots = SLOTS  # type: ignore[assignment]
-        self._checked_us, self.inputs, self._parameters = None, [[]], []
-        self.reference, self.left, self.num_rounds = _reference(fastest_us), list(rounds), 0
-
-    def _round(self, num_calls: int, *, kernel_first: bool) -> tuple[Calls, Calls]:
-        self.num_rounds += 1
-        return self.left.pop(0) if len(self.left) > 1 else self.left[0]
-
-    def _check_burst(self, kernel_us: float, slot: int) -> None:
-        return None
-
-    def _leak_of_bursts(self, slot: int, num_calls: int) -> int:
-        return 0
 
 
 class _Rounds(_Played):

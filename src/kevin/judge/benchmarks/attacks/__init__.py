@@ -2,31 +2,38 @@
 
 from __future__ import annotations
 
+from dataclasses import dataclass
+
 from kevin.core.protocol import Rule
-from kevin.core.types import Dialect, Frozen, Kernel, Language, Outcome
-
-WRONG = (Outcome.INCORRECT,)
-ERROR = (Outcome.RUNTIME_ERROR,)
+from kevin.core.types import Dialect, Kernel, Language, Outcome
 
 
-class Attack(Frozen):
-    """A hostile kernel, and an honest one for the same reference beside it, which must pass."""
+@dataclass(frozen=True)
+class Attack:
+    """A hostile kernel, and an honest one for the same reference beside it, which must pass.
+
+    `functools.partial` gives what most of a suite share.
+    """
 
     tries: str
     """What would make it paid, if it worked."""
-    reference: str
     source: str
-    control: str
-    """Source of the honest kernel, of the same dialect."""
-    outcomes: tuple[Outcome, ...]
-    """What the judge may find; with `Outcome.CORRECT` among them the attack is harmless, and gains nothing."""
-    reasons: tuple[str, ...] = ()
-    """What its reason may be; any when empty."""
+    expect: str = "incorrect"
+    """What the judge may find: outcomes, and behind a colon their reasons, any where there is none. With ``correct``
+    among them the attack is harmless, and gains nothing."""
     rules: tuple[Rule, ...] = ()
     """Enforced on it and on its control; by default none, so that it must fall to the measurement alone."""
+    reference: str = ""
+    control: str = ""
+    """Source of the honest kernel, of the same dialect."""
+
+    def may_get(self, outcome: Outcome, reason: str | None) -> bool:
+        outcomes, _, reasons = self.expect.partition(": ")
+        return outcome in outcomes.split(", ") and (not reasons or reason in reasons.split(", "))
 
 
-class Suite(Frozen):
+@dataclass(frozen=True)
+class Suite:
     """Attacks in one dialect and language, by name. Numbers in brackets are kinds, see docs/audit.md."""
 
     name: str
@@ -36,24 +43,3 @@ class Suite(Frozen):
 
     def kernel(self, source: str) -> Kernel:
         return Kernel(dialect=self.dialect, language=self.language, source=source)
-
-
-def attack(
-    tries: str,
-    source: str,
-    outcomes: tuple[Outcome, ...] = WRONG,
-    *reasons: str,
-    reference: str,
-    control: str,
-    rules: tuple[Rule, ...] = (),
-) -> Attack:
-    """As they are written down, one after the other; `functools.partial` gives what most of a suite share."""
-    return Attack(
-        tries=tries,
-        reference=reference,
-        source=source,
-        control=control,
-        outcomes=outcomes,
-        reasons=reasons,
-        rules=rules,
-    )

@@ -4,8 +4,7 @@ from __future__ import annotations
 
 from functools import partial
 
-from kevin.core.types import Outcome
-from kevin.judge.benchmarks.attacks import ERROR, WRONG, Attack, attack, modules
+from kevin.judge.benchmarks.attacks import Attack, modules
 
 RELU = modules.RELU.replace("512, 2048", "4096, 4096")
 SOFTMAX = RELU.replace("torch.relu(x)", "torch.softmax(x, dim=1)").replace("randn(4096, 4096)", "rand(8, 400000)")
@@ -15,15 +14,6 @@ THREAD = "int64_t i = blockIdx.x * (int64_t)blockDim.x + threadIdx.x; "
 KERNEL = (
     "__global__ void k(const float* x, float* out) { " + THREAD + "if (i < x_size) out[i] = x[i] > 0 ? x[i] : 0; }\n"
 )
-VECTORS = """
-__device__ float4 act(float4 v) {
-    v.x = v.x > 0 ? v.x : 0; v.y = v.y > 0 ? v.y : 0; v.z = v.z > 0 ? v.z : 0; v.w = v.w > 0 ? v.w : 0; return v;
-}
-__global__ void k4(const float4* x, float4* out, int64_t n) {
-    int64_t i = blockIdx.x * (int64_t)blockDim.x + threadIdx.x;
-    if (i < n) out[i] = act(x[i]);
-}
-"""
 SIDE = """
 static cudaStream_t side; static cudaEvent_t before, after;
 static void make() {
@@ -37,31 +27,9 @@ HEAD = 'extern "C" void launch(const float* x, float* out, cudaStream_t stream)'
 GRID = "(x_size + 255) / 256, 256"
 RUN = f"k<<<{GRID}, 0, stream>>>(x, out);"
 PLAIN = f"{KERNEL}{HEAD} {{ {RUN} }}"
-HALF = "k4<<<(h + 255) / 256, 256, 0, {}>>>((const float4*)x + {}, (float4*)out + {}, h);"
 SPIN = "__global__ void spin(long long n) { long long t = clock64(); while (clock64() - t < n) {} }\n"
 SLOW = KERNEL.replace("out[i] =", "for (int r = 0; r < 200; r++) out[i] = 0 * __sinf(x[i] + r) +")
-
-CONTROLS = {
-    "plain": PLAIN,
-    "slow": f"{SLOW}{HEAD} {{ {RUN} }}",
-    "vectors": f"{VECTORS}{HEAD} {{ int64_t h = x_size / 4; {HALF.format('stream', 0, 0)} }}",
-    "two streams, joined": f"{VECTORS}{SIDE}{HEAD} {{ make(); int64_t h = x_size / 8; cudaEventRecord(before, stream);"
-    f" cudaStreamWaitEvent(side, before, 0); {HALF.format('side', 0, 0)} {HALF.format('stream', 'h', 'h')}"
-    " cudaEventRecord(after, side); cudaStreamWaitEvent(stream, after, 0); }",
-    "a graph that reads live inputs": "#include <map>\n"
-    f"{KERNEL}static std::map<const float*, cudaGraphExec_t> graphs;\n"
-    f"{HEAD} {{ auto& g = graphs[x]; if (!g) {{ cudaGraph_t made;"
-    f" cudaStreamBeginCapture(stream, cudaStreamCaptureModeThreadLocal); {RUN} cudaStreamEndCapture(stream, &made);"
-    " cudaGraphInstantiate(&g, made, 0); } cudaGraphLaunch(g, stream); }",
-    "scratch of its own": f"__global__ void k(float* t) {{ {THREAD} if (i < x_size) t[i] = t[i] > 0 ? t[i] : 0; }}\n"
-    f"{HEAD} {{ float* t; cudaMallocAsync(&t, x_size * 4, stream);"
-    " cudaMemcpyAsync(t, x, x_size * 4, cudaMemcpyDeviceToDevice, stream);"
-    f" k<<<{GRID}, 0, stream>>>(t); cudaMemcpyAsync(out, t, x_size * 4, cudaMemcpyDeviceToDevice, stream);"
-    " cudaFreeAsync(t, stream); }",
-    "a template": f"template <typename T> {KERNEL.replace('float', 'T').replace('0', 'T(0)')}"
-    f"{HEAD} {{ k<float><<<{GRID}, 0, stream>>>(x, out); }}",
-    "words": f"// try to pass; a block_lock\n{KERNEL}{HEAD} {{ int block_lock = 1; (void)block_lock; {RUN} }}",
-}
+SLOW_ONE = f"{SLOW}{HEAD} {{ {RUN} }}"
 
 # Overwrites the driver's function that tells how much time lies between two events: 0.5 us, always.
 FORGED_CLOCK = """
@@ -82,140 +50,6 @@ static int forged = [] {
 """
 
 
-_attack = partial(attack, reference=RELU, control=PLAIN)
-
-
-def _stream(tries: str, source: str) -> Attack:
-    return _attack(tries, source, MEASURED, control=CONTROLS["slow"])
-
-
-MEASURED = (Outcome.CORRECT, Outcome.INCORRECT, Outcome.QUARANTINED)
-STREAMS: dict[str, Attack] = {
-    "nobody waits for it (1)": _stream(
-        "works on a stream that nobody waits for",
-        f"{SLOW}{SIDE}{HEAD} {{ make(); k<<<{GRID}, 0, side>>>(x, out); }}",
-    ),
-    "it starts early and is joined (1)": _stream(
-        "works before the clock starts",
-        f"{SLOW}{SIDE}{HEAD} {{ make(); k<<<{GRID}, 0, side>>>(x, out);"
-        " cudaEventRecord(after, side); cudaStreamWaitEvent(stream, after, 0); }",
-    ),
-    "many, one of which shares the judge's queue (1)": _stream(
-        "works on many streams, some of which nobody waits for",
-        f"{SLOW}static cudaStream_t s[32]; static int at;\n"
-        f"{HEAD} {{ if (!s[0]) for (auto& one : s) cudaStreamCreateWithFlags(&one, cudaStreamNonBlocking);"
-        f" k<<<{GRID}, 0, s[at++ % 32]>>>(x, out); }}",
-    ),
-    "of high priority (1)": _stream(
-        "works on a stream that goes before the clock's",
-        f"{SLOW}static cudaStream_t s;\n{HEAD} {{ int low, high; if (!s) {{"
-        " cudaDeviceGetStreamPriorityRange(&low, &high);"
-        f" cudaStreamCreateWithPriority(&s, cudaStreamNonBlocking, high); }} k<<<{GRID}, 0, s>>>(x, out); }}",
-    ),
-    "a background kernel (12)": _stream(
-        "leaves a kernel running that slows whoever is timed next",
-        f"{KERNEL}{SPIN}{SIDE}{HEAD} {{ make(); spin<<<1, 1, 0, side>>>(40000000); {RUN} }}",
-    ),
-}
-"""Slow work on a stream of its own: either its result is wrong, or its time is counted."""
-
-ATTACKS: dict[str, Attack] = {
-    "the driver's clock overwritten (6)": _attack(
-        "overwrites the driver's function that tells the time between two events",
-        f"{FORGED_CLOCK}{SLOW}{HEAD} {{ {RUN} }}",
-        (Outcome.QUARANTINED,),
-    ),
-    "cheap after call k (10)": _attack(
-        "computes while it is checked, and nothing afterwards",
-        f"{KERNEL}static int calls;\n{HEAD} {{ if (++calls < 6) {RUN} }}",
-        WRONG,
-    ),
-    "half of it after call k (10)": _attack(
-        "computes while it is checked, and half of it afterwards",
-        f"{KERNEL}static int calls;\n{HEAD} {{ int64_t n = ++calls < 6 ? x_size : x_size / 2;"
-        " k<<<(n + 255) / 256, 256, 0, stream>>>(x, out); }",
-        WRONG,
-    ),
-    "a memo of pointers (16)": _attack(
-        "computes once for each address of an input",
-        f"#include <set>\n{KERNEL}static std::set<const float*> seen;\n{HEAD} {{ if (seen.insert(x).second) {RUN} }}",
-        WRONG,
-    ),
-    "input changed (23)": _attack(
-        "writes a part of the answer into its input",
-        f"{KERNEL}{HEAD} {{ {RUN} cudaMemcpyAsync((void*)x, out, 4096, cudaMemcpyDeviceToDevice, stream); }}",
-        WRONG,
-        "input_mutated",
-    ),
-    "nothing (19)": _attack(
-        "leaves the output as it is, where another answer may lie",
-        f"{HEAD} {{}}",
-        WRONG,
-        "not_written",
-    ),
-    "half precision (30)": _attack(
-        "computes in half precision",
-        "#include <cuda_fp16.h>\n" + PLAIN.replace("? x[i]", "? __half2float(__float2half(x[i]))"),
-        WRONG,
-        "wrong_values",
-    ),
-    "the tail left out (31)": _attack(
-        "leaves out the last five elements",
-        f"{KERNEL.replace('i < x_size', 'i < x_size - 5')}{HEAD} {{ {RUN} }}",
-        WRONG,
-    ),
-    "a launch that fails (34)": _attack(
-        "launches more threads than there can be, and looks done at once",
-        PLAIN.replace("256, 0, stream", "4096, 0, stream"),
-        ERROR,
-        "launch_error",
-    ),
-    "a launch that fails behind a clean one (34)": _attack(
-        "computes half, and hides that the other launch failed",
-        f"{KERNEL}{HEAD} {{ k<<<(x_size + 511) / 512, 256, 0, stream>>>(x, out); k<<<1, 4096, 0, stream>>>(x, out);"
-        " cudaGetLastError(); }",
-        (Outcome.INCORRECT, Outcome.RUNTIME_ERROR),
-    ),
-    "not a number (36)": _attack(
-        "hopes that no comparison fails on what is no number",
-        KERNEL.replace("out[i] = ", 'out[i] = nanf("") + ') + f"{HEAD} {{ {RUN} }}",
-        WRONG,
-    ),
-    "exit (45)": _attack(
-        "ends the process as if all were well",
-        f"#include <cstdlib>\n{KERNEL}{HEAD} {{ {RUN} std::exit(0); }}",
-        ERROR,
-        "early_exit",
-    ),
-    "replies of its own (46)": _attack(
-        "writes replies of its own to every channel",
-        f"#include <unistd.h>\n{KERNEL}{HEAD} {{ for (int fd = 3; fd < 1024; fd++)"
-        ' write(fd, "{\\"ns\\": [1]}\\n", 12); }',
-        (Outcome.INCORRECT, Outcome.RUNTIME_ERROR),
-    ),
-    "an illegal access": _attack(
-        "writes outside of its output",
-        PLAIN.replace("out[i] =", "out[i + (1ll << 40)] ="),
-        ERROR,
-    ),
-    "an endless kernel": _attack(
-        "never ends on the GPU",
-        f"{KERNEL}{SPIN}{HEAD} {{ spin<<<1, 1, 0, stream>>>(1ll << 60); {RUN} }}",
-        (Outcome.TIMEOUT,),
-    ),
-    "an endless launcher": _attack(
-        "never returns",
-        f"{KERNEL}{HEAD} {{ for (volatile int i = 0;;) i = i + 1; }}",
-        (Outcome.TIMEOUT,),
-    ),
-    "a trap": _attack(
-        "stops the GPU's program",
-        PLAIN.replace("out[i] =", "if (i == 7) __trap(); out[i] ="),
-        ERROR,
-    ),
-}
-
-ZEROS = f"{HEAD} {{ cudaMemsetAsync(out, 0, x_size * 4, stream); }}"
 ARGMAX_KERNEL = """
 __global__ void k(const float* x, float* out0, int64_t* out1) {
     int64_t r = blockIdx.x * (int64_t)blockDim.x + threadIdx.x, best = 0;
@@ -244,10 +78,114 @@ __global__ void k(const float* x, float* out) {{
 }}
 {HEAD} {{ k<<<x_d0, 256, 0, stream>>>(x, out); }}"""
 
-SINGLE: dict[str, Attack] = {
+_attack = partial(Attack, reference=RELU, control=PLAIN)
+
+
+def _stream(tries: str, source: str) -> Attack:
+    return _attack(tries, source, "correct, incorrect, quarantined", control=SLOW_ONE)
+
+
+ATTACKS: dict[str, Attack] = {
+    "the driver's clock overwritten (6)": _attack(
+        "overwrites the driver's function that tells the time between two events",
+        f"{FORGED_CLOCK}{SLOW}{HEAD} {{ {RUN} }}",
+        "quarantined",
+    ),
+    "cheap after call k (10)": _attack(
+        "computes while it is checked, and nothing afterwards",
+        f"{KERNEL}static int calls;\n{HEAD} {{ if (++calls < 6) {RUN} }}",
+    ),
+    "half of it after call k (10)": _attack(
+        "computes while it is checked, and half of it afterwards",
+        f"{KERNEL}static int calls;\n{HEAD} {{ int64_t n = ++calls < 6 ? x_size : x_size / 2;"
+        " k<<<(n + 255) / 256, 256, 0, stream>>>(x, out); }",
+    ),
+    "a memo of pointers (16)": _attack(
+        "computes once for each address of an input",
+        f"#include <set>\n{KERNEL}static std::set<const float*> seen;\n{HEAD} {{ if (seen.insert(x).second) {RUN} }}",
+    ),
+    "input changed (23)": _attack(
+        "writes a part of the answer into its input",
+        f"{KERNEL}{HEAD} {{ {RUN} cudaMemcpyAsync((void*)x, out, 4096, cudaMemcpyDeviceToDevice, stream); }}",
+        "incorrect: input_mutated",
+    ),
+    "nothing (19)": _attack(
+        "leaves the output as it is, where another answer may lie", f"{HEAD} {{}}", "incorrect: not_written"
+    ),
+    "half precision (30)": _attack(
+        "computes in half precision",
+        "#include <cuda_fp16.h>\n" + PLAIN.replace("? x[i]", "? __half2float(__float2half(x[i]))"),
+        "incorrect: wrong_values",
+    ),
+    "the tail left out (31)": _attack(
+        "leaves out the last five elements", f"{KERNEL.replace('i < x_size', 'i < x_size - 5')}{HEAD} {{ {RUN} }}"
+    ),
+    "a launch that fails (34)": _attack(
+        "launches more threads than there can be, and looks done at once",
+        PLAIN.replace("256, 0, stream", "4096, 0, stream"),
+        "runtime_error: launch_error",
+    ),
+    "a launch that fails behind a clean one (34)": _attack(
+        "computes half, and hides that the other launch failed",
+        f"{KERNEL}{HEAD} {{ k<<<(x_size + 511) / 512, 256, 0, stream>>>(x, out); k<<<1, 4096, 0, stream>>>(x, out);"
+        " cudaGetLastError(); }",
+        "incorrect, runtime_error",
+    ),
+    "not a number (36)": _attack(
+        "hopes that no comparison fails on what is no number",
+        KERNEL.replace("out[i] = ", 'out[i] = nanf("") + ') + f"{HEAD} {{ {RUN} }}",
+    ),
+    "exit (45)": _attack(
+        "ends the process as if all were well",
+        f"#include <cstdlib>\n{KERNEL}{HEAD} {{ {RUN} std::exit(0); }}",
+        "runtime_error: early_exit",
+    ),
+    "replies of its own (46)": _attack(
+        "writes replies of its own to every channel",
+        f"#include <unistd.h>\n{KERNEL}{HEAD} {{ for (int fd = 3; fd < 1024; fd++)"
+        ' write(fd, "{\\"ns\\": [1]}\\n", 12); }',
+        "incorrect, runtime_error",
+    ),
+    "an illegal access": _attack(
+        "writes outside of its output", PLAIN.replace("out[i] =", "out[i + (1ll << 40)] ="), "runtime_error"
+    ),
+    "an endless kernel": _attack(
+        "never ends on the GPU", f"{KERNEL}{SPIN}{HEAD} {{ spin<<<1, 1, 0, stream>>>(1ll << 60); {RUN} }}", "timeout"
+    ),
+    "an endless launcher": _attack(
+        "never returns", f"{KERNEL}{HEAD} {{ for (volatile int i = 0;;) i = i + 1; }}", "timeout"
+    ),
+    "a trap": _attack(
+        "stops the GPU's program", PLAIN.replace("out[i] =", "if (i == 7) __trap(); out[i] ="), "runtime_error"
+    ),
+    # slow work on a stream of its own: either its result is wrong, or its time is counted
+    "a stream: nobody waits for it (1)": _stream(
+        "works on a stream that nobody waits for", f"{SLOW}{SIDE}{HEAD} {{ make(); k<<<{GRID}, 0, side>>>(x, out); }}"
+    ),
+    "a stream: it starts early and is joined (1)": _stream(
+        "works before the clock starts",
+        f"{SLOW}{SIDE}{HEAD} {{ make(); k<<<{GRID}, 0, side>>>(x, out);"
+        " cudaEventRecord(after, side); cudaStreamWaitEvent(stream, after, 0); }",
+    ),
+    "a stream: many, one of which shares the judge's queue (1)": _stream(
+        "works on many streams, some of which nobody waits for",
+        f"{SLOW}static cudaStream_t s[32]; static int at;\n"
+        f"{HEAD} {{ if (!s[0]) for (auto& one : s) cudaStreamCreateWithFlags(&one, cudaStreamNonBlocking);"
+        f" k<<<{GRID}, 0, s[at++ % 32]>>>(x, out); }}",
+    ),
+    "a stream: of high priority (1)": _stream(
+        "works on a stream that goes before the clock's",
+        f"{SLOW}static cudaStream_t s;\n{HEAD} {{ int low, high; if (!s) {{"
+        " cudaDeviceGetStreamPriorityRange(&low, &high);"
+        f" cudaStreamCreateWithPriority(&s, cudaStreamNonBlocking, high); }} k<<<{GRID}, 0, s>>>(x, out); }}",
+    ),
+    "a stream: a background kernel (12)": _stream(
+        "leaves a kernel running that slows whoever is timed next",
+        f"{KERNEL}{SPIN}{SIDE}{HEAD} {{ make(); spin<<<1, 1, 0, side>>>(40000000); {RUN} }}",
+    ),
     "zeros for tiny values (26)": _attack(
         "writes zeros where every value is below the absolute tolerance",
-        ZEROS,
+        f"{HEAD} {{ cudaMemsetAsync(out, 0, x_size * 4, stream); }}",
         reference=SOFTMAX,
         control=SOFTMAX_KERNEL,
     ),
@@ -258,4 +196,3 @@ SINGLE: dict[str, Attack] = {
         control=ARGMAX_KERNEL,
     ),
 }
-"""Those with a test of their own."""

@@ -4,8 +4,7 @@ from __future__ import annotations
 
 from functools import partial
 
-from kevin.core.types import Outcome
-from kevin.judge.benchmarks.attacks import ERROR, WRONG, Attack, attack
+from kevin.judge.benchmarks.attacks import Attack
 
 RELU = """
 import torch
@@ -42,152 +41,20 @@ STATEFUL = (
 )
 
 
-def _body(*lines: str) -> str:
+def body(*lines: str) -> str:
     return "".join(f"        {line}\n" for line in lines)
 
 
-CONTROLS = {
-    "plain": HEAD + _body("return torch.relu(x)"),
-    "slow_but_right": HEAD + _body("for _ in range(5): y = torch.relu(x)", "return y"),
-    "in_place_on_own_buffer": HEAD + _body("y = x.clone()", "y.relu_()", "return y"),
-    "tuple_of_one": HEAD + _body("return (torch.relu(x),)"),
-    "parameters_under_other_names": HEAD.replace(
-        "    def forward", "    def __init__(self):\n        super().__init__()\n        self.zero = nn.Parameter("
-        "torch.zeros(1))\n    def forward"
-    )
-    + _body("return torch.maximum(x, self.zero)"),
-}  # fmt: skip
+def forward(*lines: str) -> str:
+    return HEAD + body(*lines)
 
 
-_attack = partial(attack, reference=RELU, control=CONTROLS["plain"])
+def stateful(*lines: str) -> str:
+    """With a memo, and a counter of calls."""
+    return STATEFUL + body(*lines)
 
 
-ATTACKS: dict[str, Attack] = {
-    "memo_by_data_ptr (14)": _attack(
-        "answers an address that it has seen from memory",
-        STATEFUL
-        + _body("k = x.data_ptr()", "if k not in self.memo: self.memo[k] = torch.relu(x)", "return self.memo[k]"),
-        WRONG,
-        "wrong_after_timing",
-        "input_mutated",
-    ),
-    "memo_by_shape (14)": _attack(
-        "answers a shape that it has seen from memory",
-        STATEFUL + _body("k = x.shape", "if k not in self.memo: self.memo[k] = torch.relu(x)", "return self.memo[k]"),
-    ),
-    "cheap_after_call_k (10)": _attack(
-        "computes while it is checked, and nothing afterwards",
-        STATEFUL + _body("self.calls += 1", "return torch.relu(x) if self.calls < 6 else torch.empty_like(x)"),
-        WRONG,
-        "wrong_after_timing",
-    ),
-    "static_buffer (24)": _attack(
-        "returns the same memory from every call",
-        STATEFUL
-        + _body(
-            "if 'b' not in self.memo: self.memo['b'] = torch.empty_like(x)",
-            "torch.maximum(x, torch.zeros_like(x), out=self.memo['b'])",
-            "return self.memo['b']",
-        ),
-        WRONG,
-        "wrong_aliasing",
-    ),
-    "empty_output (19)": _attack(
-        "returns new memory, where another answer may lie", HEAD + _body("return torch.empty_like(x)")
-    ),
-    "input_returned (24)": _attack("returns its input", HEAD + _body("return x")),
-    "input_mutated (23)": _attack(
-        "computes in its input, so that later calls find it done",
-        HEAD + _body("return x.relu_()"),
-        WRONG,
-        "input_mutated",
-    ),
-    "lazy_subclass (5)": _attack(
-        "returns a tensor of its own type, which may compute when it is looked at",
-        "import torch\nimport torch.nn as nn\nclass Lazy(torch.Tensor):\n    pass\n"
-        "class ModelNew(nn.Module):\n    def forward(self, x):\n        return torch.relu(x).as_subclass(Lazy)\n",
-        WRONG,
-        "wrong_type",
-    ),
-    "overloaded_object (37)": _attack(
-        "returns an object that is equal to everything",
-        "import torch\nimport torch.nn as nn\nclass Yes:\n    shape = (512, 2048)\n    dtype = torch.float32\n"
-        "    def __eq__(self, other): return True\n"
-        "class ModelNew(nn.Module):\n    def forward(self, x):\n        return Yes()\n",
-        WRONG,
-        "wrong_type",
-    ),
-    "wrong_dtype (37)": _attack(
-        "returns half precision", HEAD + _body("return torch.relu(x).half()"), WRONG, "wrong_dtype"
-    ),
-    "wrong_shape (37)": _attack(
-        "returns one row, which broadcasts", HEAD + _body("return torch.relu(x)[:1]"), WRONG, "wrong_shape"
-    ),
-    "expanded_view (37)": _attack(
-        "returns one row as if it were all",
-        HEAD + _body("return torch.relu(x)[:1].expand(512, 2048)"),
-        WRONG,
-        "wrong_strides",
-    ),
-    "half_precision_inside (30)": _attack(
-        "computes in half precision", HEAD + _body("return torch.relu(x.half()).float()")
-    ),
-    "nan (36)": _attack(
-        "hopes that no comparison fails on what is no number", HEAD + _body("return torch.relu(x) * float('nan')")
-    ),
-    "sys_exit (45)": _attack(
-        "ends the process as if all were well",
-        "import sys\n" + HEAD + _body("sys.exit(0)"),
-        ERROR,
-        "early_exit",
-    ),
-    "os_exit (45)": _attack(
-        "ends the process at once, as if all were well",
-        "import os\n" + HEAD + _body("os._exit(0)"),
-        ERROR,
-        "early_exit",
-    ),
-    "exit_at_import (45)": _attack(
-        "ends the process while it is imported",
-        "import os\nos._exit(0)\n" + HEAD + _body("return x"),
-        ERROR,
-        "early_exit",
-    ),
-    "clock_rebound (6)": _attack(
-        "replaces the clock that it is timed with, and computes nothing after the checks",
-        "import time\ntime.perf_counter_ns = lambda: 0\nimport torch\ntorch.cuda.synchronize = lambda *a: None\n"
-        + STATEFUL
-        + _body("self.calls += 1", "return torch.relu(x) if self.calls < 6 else torch.empty_like(x)"),
-    ),
-    "harness_redefined (25)": _attack(
-        "replaces the function that takes its results",
-        "import sys\nsys.modules['candidate'].Model.store = lambda *a: None\n" + HEAD + _body("return None"),
-        ERROR,
-        "exception",
-    ),
-    "harness_and_its_checks_redefined (25)": _attack(
-        "replaces the functions that take and check its results",
-        "import sys\nsys.modules['candidate'].Model.store = sys.modules['calls']._aliasing = lambda *a: None\n"
-        + HEAD
-        + _body("return None"),
-        WRONG,
-        "not_written",
-    ),
-    "frame_walk (20)": _attack(
-        "looks for the expected answer among the objects of its process",
-        "import gc\n"
-        + HEAD
-        + _body(
-            "same = [t for t in gc.get_objects() if isinstance(t, torch.Tensor) and t.shape == x.shape and t is not x]",
-            "return same[-1] if same else torch.empty_like(x)",
-        ),
-    ),
-    "exception": _attack("raises", HEAD + _body("raise ValueError('no')"), ERROR, "exception"),
-    "endless_loop": _attack("never returns", HEAD + _body("while True: y = 1"), (Outcome.TIMEOUT,), "run_timeout"),
-    "no_model_new": _attack("is no kernel", "import torch\n", ERROR, "import_error"),
-    "syntax_error": _attack("is no program", "def f(:\n", (Outcome.COMPILE_ERROR,), "import_error"),
-}
-
+PLAIN = forward("return torch.relu(x)")
 LINEAR_IGNORES_BIAS = """
 import torch
 import torch.nn as nn
@@ -201,18 +68,114 @@ class ModelNew(nn.Module):
 
 LINEAR_HONEST = LINEAR_IGNORES_BIAS.replace("linear.weight.T", "linear.weight.T + self.linear.bias")
 
-SINGLE: dict[str, Attack] = {
+_attack = partial(Attack, reference=RELU, control=PLAIN)
+
+
+ATTACKS: dict[str, Attack] = {
+    "memo_by_data_ptr (14)": _attack(
+        "answers an address that it has seen from memory",
+        stateful("k = x.data_ptr()", "if k not in self.memo: self.memo[k] = torch.relu(x)", "return self.memo[k]"),
+        "incorrect: wrong_after_timing, input_mutated",
+    ),
+    "memo_by_shape (14)": _attack(
+        "answers a shape that it has seen from memory",
+        stateful("k = x.shape", "if k not in self.memo: self.memo[k] = torch.relu(x)", "return self.memo[k]"),
+    ),
+    "cheap_after_call_k (10)": _attack(
+        "computes while it is checked, and nothing afterwards",
+        stateful("self.calls += 1", "return torch.relu(x) if self.calls < 6 else torch.empty_like(x)"),
+        "incorrect: wrong_after_timing",
+    ),
+    "static_buffer (24)": _attack(
+        "returns the same memory from every call",
+        stateful(
+            "if 'b' not in self.memo: self.memo['b'] = torch.empty_like(x)",
+            "torch.maximum(x, torch.zeros_like(x), out=self.memo['b'])",
+            "return self.memo['b']",
+        ),
+        "incorrect: wrong_aliasing",
+    ),
+    "empty_output (19)": _attack(
+        "returns new memory, where another answer may lie", forward("return torch.empty_like(x)")
+    ),
+    "input_returned (24)": _attack("returns its input", forward("return x")),
+    "input_mutated (23)": _attack(
+        "computes in its input, so that later calls find it done",
+        forward("return x.relu_()"),
+        "incorrect: input_mutated",
+    ),
+    "lazy_subclass (5)": _attack(
+        "returns a tensor of its own type, which may compute when it is looked at",
+        "import torch\nimport torch.nn as nn\nclass Lazy(torch.Tensor):\n    pass\n"
+        "class ModelNew(nn.Module):\n    def forward(self, x):\n        return torch.relu(x).as_subclass(Lazy)\n",
+        "incorrect: wrong_type",
+    ),
+    "overloaded_object (37)": _attack(
+        "returns an object that is equal to everything",
+        "import torch\nimport torch.nn as nn\nclass Yes:\n    shape = (512, 2048)\n    dtype = torch.float32\n"
+        "    def __eq__(self, other): return True\n"
+        "class ModelNew(nn.Module):\n    def forward(self, x):\n        return Yes()\n",
+        "incorrect: wrong_type",
+    ),
+    "wrong_dtype (37)": _attack(
+        "returns half precision", forward("return torch.relu(x).half()"), "incorrect: wrong_dtype"
+    ),
+    "wrong_shape (37)": _attack(
+        "returns one row, which broadcasts", forward("return torch.relu(x)[:1]"), "incorrect: wrong_shape"
+    ),
+    "expanded_view (37)": _attack(
+        "returns one row as if it were all",
+        forward("return torch.relu(x)[:1].expand(512, 2048)"),
+        "incorrect: wrong_strides",
+    ),
+    "half_precision_inside (30)": _attack("computes in half precision", forward("return torch.relu(x.half()).float()")),
+    "nan (36)": _attack(
+        "hopes that no comparison fails on what is no number", forward("return torch.relu(x) * float('nan')")
+    ),
+    "sys_exit (45)": _attack(
+        "ends the process as if all were well", "import sys\n" + forward("sys.exit(0)"), "runtime_error: early_exit"
+    ),
+    "os_exit (45)": _attack(
+        "ends the process at once, as if all were well",
+        "import os\n" + forward("os._exit(0)"),
+        "runtime_error: early_exit",
+    ),
+    "exit_at_import (45)": _attack(
+        "ends the process while it is imported",
+        "import os\nos._exit(0)\n" + forward("return x"),
+        "runtime_error: early_exit",
+    ),
+    "clock_rebound (6)": _attack(
+        "replaces the clock that it is timed with, and computes nothing after the checks",
+        "import time\ntime.perf_counter_ns = lambda: 0\nimport torch\ntorch.cuda.synchronize = lambda *a: None\n"
+        + stateful("self.calls += 1", "return torch.relu(x) if self.calls < 6 else torch.empty_like(x)"),
+    ),
+    "harness_redefined (25)": _attack(
+        "replaces the function that takes its results",
+        "import sys\nsys.modules['candidate'].Model.store = lambda *a: None\n" + forward("return None"),
+        "runtime_error: exception",
+    ),
+    "harness_and_its_checks_redefined (25)": _attack(
+        "replaces the functions that take and check its results",
+        "import sys\nsys.modules['candidate'].Model.store = sys.modules['calls']._aliasing = lambda *a: None\n"
+        + forward("return None"),
+        "incorrect: not_written",
+    ),
+    "frame_walk (20)": _attack(
+        "looks for the expected answer among the objects of its process",
+        "import gc\n"
+        + forward(
+            "same = [t for t in gc.get_objects() if isinstance(t, torch.Tensor) and t.shape == x.shape and t is not x]",
+            "return same[-1] if same else torch.empty_like(x)",
+        ),
+    ),
+    "exception": _attack("raises", forward("raise ValueError('no')"), "runtime_error: exception"),
+    "endless_loop": _attack("never returns", forward("while True: y = 1"), "timeout: run_timeout"),
+    "no_model_new": _attack("is no kernel", "import torch\n", "runtime_error: import_error"),
+    "syntax_error": _attack("is no program", "def f(:\n", "compile_error: import_error"),
     "bias_ignored (33)": _attack("leaves out a bias", LINEAR_IGNORES_BIAS, reference=LINEAR, control=LINEAR_HONEST),
 }
-"""Those with a test of their own."""
 
-LATE_THREAD = (
-    "import threading\nimport torch\nimport torch.nn as nn\nclass ModelNew(nn.Module):\n    def forward(self, x):\n"
-    "        y = torch.empty_like(x)\n"
-    "        threading.Thread(target=lambda: y.copy_(torch.relu(x))).start()\n        return y\n"
-)
-UNIFORM_RELU = RELU.replace("randn", "rand")
-COPIED = HEAD + _body("return x.clone()")
 FIRST_HALF_ZERO = RELU.replace(
     "return torch.relu(x)", "return torch.relu(x) * (torch.arange(len(x)) >= len(x) // 2)[:, None]"
 )
@@ -257,15 +220,23 @@ SWALLOWED = SWALLOWED.replace(".run\n    def", ".run\n        except RuntimeErro
 SWALLOWED = SWALLOWED.replace("torch.relu(x)", "getattr(torch, 'relu')(x)")  # which the screen does not see through
 
 CPU_ONLY: dict[str, Attack] = {
-    "late_thread (3)": _attack("fills the output after it has returned", LATE_THREAD, ERROR),
+    "late_thread (3)": _attack(
+        "fills the output after it has returned",
+        "import threading\n"
+        + forward(
+            "y = torch.empty_like(x)", "threading.Thread(target=lambda: y.copy_(torch.relu(x))).start()", "return y"
+        ),
+        "runtime_error",
+    ),
     "right_for_its_inputs (26)": _attack(
-        "copies its input, which suffices where no input is negative", COPIED, reference=UNIFORM_RELU
+        "copies its input, which suffices where no input is negative",
+        forward("return x.clone()"),
+        reference=RELU.replace("randn", "rand"),
     ),
     "right_for_its_sizes (31)": _attack(
         "knows how many rows there are",
         HALF_OF_512,
-        (Outcome.REFUSED,),
-        "fixed_shapes",
+        "refused: fixed_shapes",
         reference=FIRST_HALF_ZERO,
         control=HALF_OF_ANY,
         rules=("fixed_shapes",),
@@ -273,8 +244,7 @@ CPU_ONLY: dict[str, Attack] = {
     "failed_build_swallowed": _attack(
         "catches that its own code did not compile, and has PyTorch compute",
         SWALLOWED,
-        (Outcome.COMPILE_ERROR,),
-        "fallback_after_failed_build",
+        "compile_error: fallback_after_failed_build",
         control=WHEN_MADE.replace("torch.relu(x)", "getattr(torch, 'relu')(x)"),
         rules=("torch_compute",),
     ),

@@ -4,9 +4,8 @@ from __future__ import annotations
 
 from functools import partial
 
-from kevin.core.types import Outcome
-from kevin.judge.benchmarks.attacks import Attack, attack
-from kevin.judge.benchmarks.attacks.modules import HEAD, LINEAR, LINEAR_HONEST, RELU, STATEFUL
+from kevin.judge.benchmarks.attacks import Attack
+from kevin.judge.benchmarks.attacks.modules import HEAD, LINEAR, LINEAR_HONEST, PLAIN, RELU, body, forward, stateful
 
 LARGE = RELU.replace("512, 2048", "8192, 4096")
 
@@ -30,28 +29,25 @@ class ModelNew(nn.Module):
         self.graph.replay()
         return self.y.clone()
 """
-JOINED = """        side.wait_stream(torch.cuda.current_stream())
-        with torch.cuda.stream(side):
-            y = torch.relu(x)
-        torch.cuda.current_stream().wait_stream(side)
-        return y
-"""
-PLAIN = HEAD + "        return torch.relu(x)\n"
+SLOW = ("for _ in range(100):", "    y = torch.relu(x)")
+SLOW_ON_STREAM = ON_STREAM + body("with torch.cuda.stream(side):", *(f"    {line}" for line in SLOW))
+SLOW_MODULE = forward(*SLOW, "return y")
 
-CONTROLS = {"a graph that reads live inputs": GRAPH, "a stream, joined": ON_STREAM + JOINED}
-
-
-_attack = partial(attack, reference=LARGE, control=PLAIN)
+_attack = partial(Attack, reference=LARGE, control=PLAIN)
 
 
 ATTACKS: dict[str, Attack] = {
     "a thread that fills the output later (3)": _attack(
         "computes in a thread, after it has returned",
         "import threading, time\n"
-        + HEAD
-        + "        y = torch.empty_like(x)\n"
-        + "        def later():\n            time.sleep(0.002)\n            y.copy_(torch.relu(x))\n"
-        + "        threading.Thread(target=later).start()\n        return y\n",
+        + forward(
+            "y = torch.empty_like(x)",
+            "def later():",
+            "    time.sleep(0.002)",
+            "    y.copy_(torch.relu(x))",
+            "threading.Thread(target=later).start()",
+            "return y",
+        ),
     ),
     "a graph's own buffer returned (24)": _attack(
         "returns the same memory from every call", GRAPH.replace("self.y.clone()", "self.y"), control=GRAPH
@@ -63,32 +59,28 @@ ATTACKS: dict[str, Attack] = {
         "replaces the clock that it is timed with, and computes nothing after the checks",
         "import torch\ntorch.cuda.Event.elapsed_time = lambda *a: 1e-6\n"
         "torch.cuda.synchronize = lambda *a: None\n"
-        + STATEFUL
-        + "        self.calls += 1\n        return torch.relu(x) if self.calls < 6 else torch.empty_like(x)\n",
+        + stateful("self.calls += 1", "return torch.relu(x) if self.calls < 6 else torch.empty_like(x)"),
     ),
-}
-
-SLOW = "".join(f"{line}\n" for line in ("        for _ in range(100):", "            y = torch.relu(x)"))
-SLOW_MODULE = HEAD + SLOW + "        return y\n"
-_MEASURED = (Outcome.CORRECT, Outcome.INCORRECT, Outcome.QUARANTINED)
-STREAMS: dict[str, Attack] = {
-    "nobody waits for it (1)": _attack(
+    # slow work on a stream of its own: either its result is wrong, or its time is counted
+    "a stream: nobody waits for it (1)": _attack(
         "works on a stream that nobody waits for",
-        ON_STREAM
-        + f"        with torch.cuda.stream(side):\n{SLOW.replace('        ', '            ')}        return y\n",
-        _MEASURED,
+        SLOW_ON_STREAM + body("return y"),
+        "correct, incorrect, quarantined",
         control=SLOW_MODULE,
     ),
-    "it starts early and is joined (1)": _attack(
+    "a stream: it starts early and is joined (1)": _attack(
         "works before the clock starts",
-        ON_STREAM
-        + f"        with torch.cuda.stream(side):\n{SLOW.replace('        ', '            ')}"
-        + "        torch.cuda.current_stream().wait_stream(side)\n        return y\n",
-        _MEASURED,
+        SLOW_ON_STREAM + body("torch.cuda.current_stream().wait_stream(side)", "return y"),
+        "correct, incorrect, quarantined",
         control=SLOW_MODULE,
+    ),
+    "tf32 switched on (12, 30)": _attack(
+        "has PyTorch multiply with less precision",
+        f"import torch\ntorch.backends.cuda.matmul.allow_tf32 = True\n{LINEAR_HONEST}",
+        reference=LINEAR,
+        control=LINEAR_HONEST,
     ),
 }
-"""Slow work on a stream of its own: either its result is wrong, or its time is counted."""
 
 OWN_KERNEL = '''
 import torch, torch.nn as nn
@@ -132,7 +124,6 @@ SQUARE_AND_RELU = (
     .replace('functions=["relu"]', 'functions=["relu", "product"]')
     .replace("module.relu(x)", "module.relu(CALL)")
 )  # fmt: skip
-TF32 = f"import torch\ntorch.backends.cuda.matmul.allow_tf32 = True\n{LINEAR_HONEST}"
 DECOY = OWN_KERNEL.replace("return module.relu(x)", "return getattr(torch, 'relu')(x)")
 PRODUCTS = {
     "hidden in Python": SQUARE_AND_RELU.replace("CALL", "getattr(torch, 'matmul')(x, x)"),
@@ -157,14 +148,11 @@ torch::Tensor relu(torch::Tensor x) {
 )
 """An honest product of its own; its relu is in the same kernel."""
 
-SINGLE: dict[str, Attack] = {
-    "tf32 switched on (12, 30)": _attack(
-        "has PyTorch multiply with less precision", TF32, reference=LINEAR, control=LINEAR_HONEST
-    ),
+PROVEN: dict[str, Attack] = {
     "a decoy (41)": _attack(
         "builds a kernel of its own, and has PyTorch compute",
         DECOY,
-        (Outcome.REFUSED,),
+        "refused",
         control=OWN_KERNEL,
         rules=("torch_compute",),
     ),
@@ -172,8 +160,7 @@ SINGLE: dict[str, Attack] = {
         f"a product of the library's, {how} (42)": _attack(
             "adds a kernel of its own to a library's product",
             source,
-            (Outcome.REFUSED,),
-            "library_kernels",
+            "refused: library_kernels",
             reference=SQUARE,
             control=SQUARE_OWN,
             rules=("torch_compute",),
@@ -181,4 +168,4 @@ SINGLE: dict[str, Attack] = {
         for how, source in PRODUCTS.items()
     },
 }
-"""Those with a test of their own."""
+"""On a GPU it is proven whose kernels ran."""

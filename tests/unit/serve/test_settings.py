@@ -6,10 +6,10 @@ from pathlib import Path
 
 import pytest
 
-from kevin.cli.serve import _token, _usable
 from kevin.core.config import JudgePoolConfig
 from kevin.core.errors import SandboxError, UsageError
 from kevin.judge.compile import compilers
+from kevin.serve.settings import read_token, usable_store
 
 POOL = JudgePoolConfig()
 
@@ -19,12 +19,12 @@ def test_a_home_that_cannot_be_written(home: str, tmp_path: Path, monkeypatch: p
     (tmp_path / "file").touch()
     monkeypatch.setenv("HOME", home.format(file=tmp_path / "file"))
     with pytest.raises(UsageError, match=r"cache/kevin/verdicts: verdicts cannot be kept there \(.+\); .*--store"):
-        _usable(Path("~/.cache/kevin/verdicts"), POOL)
+        usable_store(Path("~/.cache/kevin/verdicts"), POOL)
 
 
-def test_a_store_that_is_usable(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+def test_a_store_that_isusable_store(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setenv("HOME", str(tmp_path))
-    assert _usable(Path("~/store"), POOL) == tmp_path / "store"
+    assert usable_store(Path("~/store"), POOL) == tmp_path / "store"
     assert list((tmp_path / "store").iterdir()) == []
 
 
@@ -34,21 +34,17 @@ def test_a_store_in_which_nothing_can_be_built(tmp_path: Path, monkeypatch: pyte
 
     monkeypatch.setattr(compilers, "require_loadable", refuse)
     with pytest.raises(SandboxError, match="noexec"):
-        _usable(tmp_path, POOL)
-    assert _usable(tmp_path, POOL.model_copy(update={"scheduler": "tcp://node:1"})) == tmp_path, "others build"
+        usable_store(tmp_path, POOL)
+    assert usable_store(tmp_path, POOL.model_copy(update={"scheduler": "tcp://node:1"})) == tmp_path, "others build"
 
 
-def test_a_token_of_the_environment_may_end_a_line(monkeypatch: pytest.MonkeyPatch) -> None:
+def test_a_token_may_end_a_line_and_be_saved_by_any_editor(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     for given in ("secret\n", "\ufeffsecret\r\n"):
         monkeypatch.setenv("KEVIN_TOKEN", given)
-        assert _token(None, "127.0.0.1", no_token=False) == "secret"
+        assert read_token(None, "127.0.0.1", no_token=False) == "secret"
     monkeypatch.setenv("KEVIN_TOKEN", " \n")
     with pytest.raises(UsageError, match="no token"):
-        _token(None, "127.0.0.1", no_token=False)
-
-
-@pytest.mark.parametrize("encoding", ["utf-8", "utf-8-sig", "utf-16"])
-def test_a_token_as_an_editor_saves_it(encoding: str, tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+        read_token(None, "127.0.0.1", no_token=False)
     monkeypatch.delenv("KEVIN_TOKEN", raising=False)
-    (tmp_path / "token").write_bytes("secret\r\n".encode(encoding))
-    assert _token(tmp_path / "token", "127.0.0.1", no_token=False) == "secret"
+    (tmp_path / "token").write_bytes("secret\r\n".encode("utf-16"))
+    assert read_token(tmp_path / "token", "127.0.0.1", no_token=False) == "secret"

@@ -9,25 +9,26 @@ from __future__ import annotations
 
 import json
 import logging
+import random
+import statistics
 from collections import Counter
-from collections.abc import Iterator, Sequence
+from collections.abc import Callable, Iterable, Sequence
 from contextlib import ExitStack
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
 from pydantic import ValidationError
 
-from kevin.api.judge import Judge, Judged
+from kevin.api.judge import Judge
 from kevin.api.pairs import make_task
-from kevin.cli.verdict_view import verdict_record
 from kevin.core.candidate import DialectChoice, make_kernel, refuse_file_name
-from kevin.core.errors import DataError, DiskFullError, HarnessError, TaskError, UsageError
+from kevin.core.errors import DataError, DiskFullError, HarnessError, KevinError, UsageError
 from kevin.core.files import append_line, is_stream, write_text
 from kevin.core.progress import Progress, progress
 from kevin.core.protocol import JudgeProtocol
 from kevin.core.scratch import scratch_folder
 from kevin.core.texts import read_text, split_lines, strict_json
-from kevin.core.types import Frozen, Kernel, Outcome, Task
+from kevin.core.types import Frozen, Kernel, Outcome, Round, Task, Verdict
 
 if TYPE_CHECKING:
     from kevin.core.config import JudgePoolConfig
@@ -51,6 +52,26 @@ class Pair(Line):
     """File and line that it came from."""
 
 
+def speedup_interval(rounds: Sequence[Round], *, num_bootstrap: int = 2000) -> tuple[float, float] | None:
+    """95 % percentile-bootstrap interval of the median paired ratio; None with fewer than three rounds.
+
+    It covers how the rounds of one run scatter, not what other runs would find: a machine that is busy throughout a run
+    shifts all its rounds alike.
+    """
+    if len(rounds) < 3:
+        return None
+    ratios = [r.reference_us / r.kernel_us for r in rounds]
+    draw = random.Random(0)
+    medians = sorted(statistics.median(draw.choices(ratios, k=len(ratios))) for _ in range(num_bootstrap))
+    return medians[int(0.025 * num_bootstrap)], medians[int(0.975 * num_bootstrap) - 1]
+
+
+def verdict_record(verdict: Verdict) -> Record:
+    """All fields of the verdict, with what follows from them: ``speedup`` and ``speedup_interval``."""
+    interval = speedup_interval(verdict.rounds) if verdict.speedup is not None else None
+    return {**verdict.model_dump(mode="json"), "speedup": verdict.speedup, "speedup_interval": interval}
+
+
 def judge_many(
     pairs: Sequence[tuple[Task, Kernel]],
     protocol: JudgeProtocol,
@@ -58,8 +79,14 @@ def judge_many(
     *,
     pool: JudgePoolConfig | None = None,
     title: str = "judge",
-) -> Iterator[Judged]:
-    """Results as they come, with a bar beside them. Raises DiskFullError, as nothing can be judged then."""
+    on_verdict: Callable[[int, Verdict], None] = lambda i, verdict: None,
+) -> tuple[dict[int, Verdict], dict[int, KevinError]]:
+    """Verdicts, and what kept others from one, by index, with a bar beside them; ``on_verdict`` is told as they come.
+
+    Raises DiskFullError, as nothing can be judged then.
+    """
+    verdicts: dict[int, Verdict] = {}
+    errors: dict[int, KevinError] = {}
     num_correct = 0
     bar: Progress[object] = progress(len(pairs), title, "kernels")
     with ExitStack() as stack:
@@ -69,18 +96,26 @@ def judge_many(
         for judged in judge.many(pairs):
             if isinstance(judged.error, DiskFullError):
                 raise judged.error
-            num_correct += judged.verdict is not None and judged.verdict.outcome is Outcome.CORRECT
+            if judged.error is not None:
+                errors[judged.index] = judged.error
+            elif judged.verdict is not None:
+                verdicts[judged.index] = judged.verdict
+                num_correct += judged.verdict.outcome is Outcome.CORRECT
+                on_verdict(judged.index, judged.verdict)
             bar.note(f"{num_correct} correct")
             bar.update()
-            yield judged
+    return verdicts, errors
 
 
-def told_failures(failures: Sequence[HarnessError]) -> int:
-    """Say on how many pairs the harness failed. Returns the exit code."""
-    if not failures:
-        return 0
-    log.error("kevin: the harness failed on %d pairs, start again to retry them; first: %s", len(failures), failures[0])
-    return HarnessError.exit_code
+def told_errors(errors: Iterable[KevinError]) -> int:
+    """Say on how many pairs the harness failed. Returns the exit code: 0, 2 (some could not be used) or 3 (harness)."""
+    found = list(errors)
+    failures = [error for error in found if isinstance(error, HarnessError)]
+    if failures:
+        what = "kevin: the harness failed on %d pairs, start again to retry them; first: %s"
+        log.error(what, len(failures), failures[0])
+        return HarnessError.exit_code
+    return UsageError.exit_code if found else 0
 
 
 def judge_batch(batch: Path, out: Path, *, protocol: JudgeProtocol, dialect: DialectChoice, store: Path | None) -> int:
@@ -95,28 +130,28 @@ def judge_batch(batch: Path, out: Path, *, protocol: JudgeProtocol, dialect: Dia
     pending.sort(key=lambda pair_id: work[pair_id][0].id)  # a reference is set up once for all of its kernels
     if done:
         log.info("%s: %d of %d are done already", out, len(pairs) - len(pending), len(pairs))
-    failures: list[HarnessError] = []
+    errors: dict[int, KevinError] = {}
     if pending:
-        out.parent.mkdir(parents=True, exist_ok=True)
-        write_text(out, "".join(strict_json(record) + "\n" for record in done.values()))
-        for judged in judge_many([work[pair_id] for pair_id in pending], protocol, store):
-            pair_id, error = pending[judged.index], judged.error
-            if judged.verdict is not None:
-                done[pair_id] = {"id": pair_id, **verdict_record(judged.verdict)}
-                append_line(out, strict_json(done[pair_id]))
-            elif isinstance(error, TaskError):
-                unusable[pair_id] = _error_record(pair_id, error, "task")
-            elif isinstance(error, HarnessError):
-                failures.append(error)
-            elif error is not None:
-                raise error
+        _write_records(out, done.values())
+
+        def keep(i: int, verdict: Verdict) -> None:
+            done[pending[i]] = {"id": pending[i], **verdict_record(verdict)}
+            append_line(out, strict_json(done[pending[i]]))
+
+        _, errors = judge_many([work[pair_id] for pair_id in pending], protocol, store, on_verdict=keep)
+        for i, error in errors.items():
+            if isinstance(error, UsageError):
+                unusable[pending[i]] = _error_record(pending[i], error, "task")
     found = done | unusable
     order = {pair.id: i for i, pair in enumerate(pairs)}
-    records = sorted(found.values(), key=lambda record: order.get(record["id"], -1))
-    write_text(out, "".join(strict_json(record) + "\n" for record in records))
+    _write_records(out, sorted(found.values(), key=lambda record: order.get(record["id"], -1)))
     counts = Counter(record.get("outcome", "unusable") for record in found.values())
     log.info("%s: %s", out, ", ".join(f"{n} {name}" for name, n in counts.most_common()))
-    return told_failures(failures) or (UsageError.exit_code if unusable else 0)
+    return told_errors(errors.values()) or (UsageError.exit_code if unusable else 0)
+
+
+def _write_records(path: Path, records: Iterable[Record]) -> None:
+    write_text(path, "".join(strict_json(record) + "\n" for record in records))
 
 
 def read_pairs(path: Path) -> list[Pair]:

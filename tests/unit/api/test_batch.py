@@ -4,17 +4,17 @@ from __future__ import annotations
 
 import json
 from pathlib import Path
-from typing import Any
 
 import pytest
 from cli_fixtures import GOOD, REFERENCE
+from core_fixtures import make_verdict
 
-from kevin.cli.judge_batch import judge_batch, read_pairs, read_records
+from kevin.api.batch import judge_batch, read_pairs, read_records
 from kevin.cli.verdict_view import _rows
 from kevin.core.candidate import make_kernel
 from kevin.core.errors import UsageError
 from kevin.core.protocol import JudgeProtocol
-from kevin.core.types import Outcome, Round, Timing, Verdict
+from kevin.core.types import Outcome, Round
 
 
 @pytest.mark.parametrize("field", ["reference", "kernel"])
@@ -48,10 +48,7 @@ def test_half_a_surrogate_pair_is_the_error_of_its_own_line(tmp_path: Path) -> N
 
 
 def test_the_interval_says_what_it_covers() -> None:
-    timing = Timing(median_us=50, iqr_us=1, min_us=49, num_samples=10)
-    told: Any = {"key": "k", "task_digest": "t", "kernel_digest": "c", "protocol_digest": "p", "device_name": "here"}
-    measured: Any = {"timing": timing, "reference_timing": timing}
     rounds = tuple(Round(kernel_us=k, reference_us=100) for k in (50, 51, 52, 53))
-    verdict = Verdict(**told, outcome=Outcome.CORRECT, **measured, rounds=rounds)
+    verdict = make_verdict(Outcome.CORRECT, kernel_us=50, eager_us=50, rounds=rounds)
     rows = dict(_rows(verdict, make_kernel("", "k.cpp", "auto", JudgeProtocol())))
     assert "95 % interval over its 4 rounds: " in rows["Speedup"] and "Another run" in rows[""]

@@ -11,17 +11,15 @@ import logging
 import re
 import statistics
 from collections import Counter
-from collections.abc import Iterable, Mapping
+from collections.abc import Iterable
 from dataclasses import dataclass
 from pathlib import Path
 from typing import Any
 
-from kevin.api.pairs import make_task
-from kevin.cli.judge_batch import judge_many, told_failures
-from kevin.cli.verdict_view import verdict_record
+from kevin.api.batch import judge_many, told_errors, verdict_record
 from kevin.core.candidate import make_kernel
-from kevin.core.config import KernelBenchSource, Study
-from kevin.core.errors import DataError, HarnessError, KevinError, UsageError
+from kevin.core.config import KernelBenchSource
+from kevin.core.errors import DataError, KevinError, UsageError
 from kevin.core.files import write_text
 from kevin.core.protocol import JudgeProtocol, TimingProtocol
 from kevin.core.provenance import device_name
@@ -60,21 +58,11 @@ class Sample:
         return self.path.name.removesuffix("_kernel.py")
 
 
-def source_of(study: Study | None, checkout: Path | None) -> KernelBenchSource:
-    """Where the tasks of a run are: in a checkout of KernelBench, else as the study says, else fetched."""
-    tasks = study.tasks.kernelbench if study else KernelBenchSource()
-    if checkout is None:
-        return tasks
-    if not checkout.is_dir():
-        raise UsageError(f"{checkout}: no such folder; --kernelbench names a checkout of KernelBench")
-    return tasks.model_copy(update={"path": str(checkout)})
-
-
 def judge_runs(
     run: Path,
     level: int,
     out: Path | None,
-    tasks: KernelBenchSource,
+    source: KernelBenchSource,
     protocol: JudgeProtocol,
     like_kernelbench: bool,
     store: Path | None,
@@ -84,18 +72,21 @@ def judge_runs(
     Verdicts are kept in a store, so that a run that is started again goes on where it was; a kernel without a verdict
     is left out of the results.
     """
-    from kevin.tasks.kernelbench import fetch, task_paths
+    from kevin.tasks.kernelbench import load_kernelbench
 
     results = out or run / RESULTS
     check_results(results)
     samples = read_samples(run, level)
-    source = tasks if tasks.path else tasks.model_copy(update={"path": str(fetch(tasks.repository, tasks.commit))})
-    files = references(samples, task_paths(source.model_copy(update={"levels": (level,)})), level)
+    found_tasks = load_kernelbench(source.model_copy(update={"levels": (level,)}))
+    tasks = {int(task.id.rpartition("/")[2]): task for task in found_tasks}
+    for sample in samples:
+        if sample.problem not in tasks:
+            raise UsageError(f"{sample.path}: no such problem in level {level}; name its tasks with --kernelbench")
     folder = store or run / "kevin_store"
-    strict, errors = _judge(samples, files, protocol, folder, "judge")
+    strict, errors = _judge(samples, tasks, protocol, folder, "judge")
     found = strict
     if like_kernelbench:
-        found, more = _judge(samples, files, lenient(protocol), folder, "judge as KernelBench does")
+        found, more = _judge(samples, tasks, lenient(protocol), folder, "judge as KernelBench does")
         errors += more
     device = "cuda:0" if protocol.device == "cuda" else "cpu"
     judged = [sample for sample in samples if sample in found and sample in strict]
@@ -104,16 +95,13 @@ def judge_runs(
     write_text(results.with_name(VERDICTS), "".join(line + "\n" for line in lines))
     counts = Counter(str(strict[sample].outcome) for sample in judged)
     log.info("%s: %s", results, ", ".join(f"{n} {name}" for name, n in counts.most_common()) or "no verdicts")
-    failures = [e for e in errors if isinstance(e, HarnessError)]
-    return told_failures(failures) or (UsageError.exit_code if errors else 0)
+    return told_errors(errors)
 
 
 def _judge(
-    samples: list[Sample], files: dict[int, Path], protocol: JudgeProtocol, store: Path, title: str
+    samples: list[Sample], tasks: dict[int, Task], protocol: JudgeProtocol, store: Path, title: str
 ) -> tuple[dict[Sample, Verdict], list[KevinError]]:
-    tasks = {problem: make_task(read_text(path), str(path)) for problem, path in files.items()}
     found: dict[Sample, Verdict] = {}
-    errors: list[KevinError] = []
     pairs: dict[Sample, tuple[Task, Kernel]] = {}
     for sample in samples:
         task = tasks[sample.problem]
@@ -124,14 +112,10 @@ def _judge(
         else:
             pairs[sample] = task, make_kernel(text, str(sample.path), "load_inline", protocol)
     asked = list(pairs)
-    for judged in judge_many(list(pairs.values()), protocol, store, title=title):
-        sample = asked[judged.index]
-        if judged.verdict is not None:
-            found[sample] = judged.verdict
-        elif judged.error is not None:
-            errors.append(judged.error)
-            log.error("kevin: %s: %s", sample.name, judged.error)
-    return found, errors
+    verdicts, errors = judge_many(list(pairs.values()), protocol, store, title=title)
+    for i, error in errors.items():
+        log.error("kevin: %s: %s", asked[i].name, error)
+    return found | {asked[i]: verdict for i, verdict in verdicts.items()}, list(errors.values())
 
 
 def _not_text(task: Task, sample: Sample, message: str, protocol: JudgeProtocol) -> Verdict:
@@ -154,17 +138,6 @@ def read_samples(run: Path, level: int) -> list[Sample]:
     if not found:
         raise UsageError(f"{run}: no kernels of level {level}; expected level_{level}_problem_1_sample_0_kernel.py")
     return sorted(found, key=lambda sample: (sample.problem, sample.number))
-
-
-def references(samples: Iterable[Sample], tasks: Mapping[str, Path], level: int) -> dict[int, Path]:
-    """The file of each problem's reference. Raises UsageError naming a kernel whose problem is not among ``tasks``."""
-    found: dict[int, Path] = {}
-    for sample in samples:
-        path = tasks.get(f"kb/{level}/{sample.problem}")
-        if path is None:
-            raise UsageError(f"{sample.path}: no such problem in level {level}; name its tasks with --kernelbench")
-        found[sample.problem] = path
-    return found
 
 
 def lenient(protocol: JudgeProtocol) -> JudgeProtocol:

@@ -14,16 +14,17 @@ from typing import Any
 import pytest
 from cli_fixtures import REFERENCE
 from click.testing import Result
+from core_fixtures import make_verdict
 from typer.testing import CliRunner
 
+from kevin.api import batch, kernelbench
 from kevin.api.judge import Judged
-from kevin.cli import judge_batch, judge_runs
+from kevin.api.kernelbench import check_results, entry, lenient, read_samples
 from kevin.cli.app import app
-from kevin.cli.judge_runs import check_results, entry, lenient, read_samples, references
 from kevin.core.config import KernelBenchSource
 from kevin.core.errors import DataError, UsageError
 from kevin.core.protocol import JudgeProtocol
-from kevin.core.types import Kernel, Outcome, Round, Task, Timing, Verdict
+from kevin.core.types import Kernel, Outcome, Round, Task, Verdict
 
 CHECKOUT = os.environ.get("KEVIN_KERNELBENCH")
 HEAD = "import torch\nimport torch.nn as nn\n\n\nclass ModelNew(nn.Module):\n    def forward(self, x):\n"
@@ -63,20 +64,11 @@ def judge(run: Path, *options: str | Path) -> Result:
     return CliRunner().invoke(app, ["judge", "--runs", str(run), *map(str, options)])
 
 
-def verdict(
-    outcome: Outcome, *, reason: str | None = None, seconds: tuple[str, ...] = ("build",), **more: Any
-) -> Verdict:
-    timing = Timing(median_us=5, iqr_us=1, min_us=4, num_samples=30) if outcome is Outcome.CORRECT else None
-    names = {"key": "k", "task_digest": "t", "kernel_digest": "k", "protocol_digest": "p", "device_name": "GPU"}
-    return Verdict(
-        **names | more,
-        outcome=outcome,
-        reason=reason,
-        timing=timing,
-        reference_timing=timing,
-        rounds=tuple(Round(kernel_us=us, reference_us=9) for us in (2000, 4000)) if timing else (),
-        seconds=dict.fromkeys(seconds, 1.0),
-    )
+def verdict(outcome: Outcome, *, seconds: tuple[str, ...] = ("build",), **more: Any) -> Verdict:
+    right = outcome is Outcome.CORRECT
+    rounds = tuple(Round(kernel_us=us, reference_us=9) for us in (2000, 4000)) if right else ()
+    taken = dict.fromkeys(seconds, 1.0)
+    return make_verdict(outcome, kernel_us=5 if right else None, eager_us=5, rounds=rounds, seconds=taken, **more)
 
 
 class ToldJudge:
@@ -110,7 +102,7 @@ def results(run: Path, request: pytest.FixtureRequest) -> dict[str, Any]:
     """Judged as KernelBench does, and strictly: two judges one after the other, which take a while to start."""
     with pytest.MonkeyPatch.context() as patch:
         if request.param == "told":
-            patch.setattr(judge_batch, "Judge", ToldJudge)
+            patch.setattr(batch, "Judge", ToldJudge)
         done = judge(run, "--level", "1", "--kernelbench", run.parents[1], "--like-kernelbench", "--rules", "default")
     assert done.exit_code == 0, done.output
     return dict(json.loads((run / "eval_results.json").read_text()))
@@ -157,7 +149,7 @@ def test_again_it_judges_nothing_and_by_our_protocol_only_ours_counts(results: d
 def test_a_sample_that_is_no_text_counts_as_not_compiled(
     run: Path, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    monkeypatch.setattr(judge_batch, "Judge", ToldJudge)
+    monkeypatch.setattr(batch, "Judge", ToldJudge)
     accented = RIGHT + "# é\n"
     samples = {
         0: accented.encode("latin-1"),
@@ -170,7 +162,7 @@ def test_a_sample_that_is_no_text_counts_as_not_compiled(
     for number, data in samples.items():
         (tmp_path / name(10, number)).write_bytes(data)
     tasks = KernelBenchSource(path=str(run.parents[1]))
-    assert judge_runs.judge_runs(tmp_path, 1, None, tasks, JudgeProtocol(), like_kernelbench=True, store=None) == 0
+    assert kernelbench.judge_runs(tmp_path, 1, None, tasks, JudgeProtocol(), like_kernelbench=True, store=None) == 0
     entries = json.loads((tmp_path / "eval_results.json").read_text())["10"]
     reasons = [entry["metadata"]["kevin"]["reason"] for entry in entries]
     assert reasons == ["not_text", "no_kernel", "no_kernel", "no_kernel", "not_text", "no_kernel"]
@@ -222,8 +214,10 @@ def test_a_run_that_cannot_be_judged_is_named(run: Path, options: list[str], tol
 
 
 def test_a_kernel_of_no_problem_and_a_missing_folder_are_named(run: Path, tmp_path: Path) -> None:
-    with pytest.raises(UsageError, match=r"problem_10_sample_0_kernel\.py: no such problem in level 1"):
-        references(read_samples(run, 1), {"kb/1/2": tmp_path}, 1)
+    (tmp_path / name(7, 0)).write_text(RIGHT)
+    done = judge(tmp_path, "--level", "1", "--kernelbench", run.parents[1])
+    assert isinstance(done.exception, UsageError)
+    assert "problem_7_sample_0_kernel.py: no such problem in level 1" in str(done.exception)
     with pytest.raises(UsageError, match="no such folder"):
         read_samples(tmp_path / "none", 1)
 
