@@ -20,10 +20,8 @@ from kevin.workflow.digests import StudyDigests, code_digest
 from kevin.workflow.folder import changed_settings, listed
 from kevin.workflow.targets import Targets, options, repeat
 
-# Not a setting of the study: whether it may take the place of a finished one with other settings.
-MAY_REPLACE = bool(config.pop("replace", False))
-# Nor is this: which training, of a configuration that is made arm by arm.
-ARM = config.pop("arm", None)
+# No settings: whether this study may take the place of a finished one, and which training is its arm.
+MAY_REPLACE, ARM = bool(config.pop("replace", False)), config.pop("arm", None)
 # In the order in which they are laid over each other; Snakemake lists those of the command line first.
 layers = sorted(workflow.configfiles, key=workflow.overwrite_configfiles.__contains__)
 origin = " + ".join(map(str, layers)) or "the configuration"
