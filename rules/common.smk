@@ -6,7 +6,6 @@ from contextlib import contextmanager
 from pathlib import Path
 
 from snakemake.exceptions import WorkflowError
-from snakemake.logging import logger
 
 from kevin.core.config import validate_study
 from kevin.core.config.layers import plain
@@ -17,11 +16,12 @@ from kevin.report.catalogue import FIGURES, REPLACED, reads
 from kevin.report.recipes import CEILING
 from kevin.workflow import given, replicates
 from kevin.workflow.digests import StudyDigests, code_digest
-from kevin.workflow.folder import changed_settings, listed
 from kevin.workflow.targets import Targets, options, repeat
 
-# No settings: whether this study may take the place of a finished one, and which training is its arm.
-MAY_REPLACE, ARM = bool(config.pop("replace", False)), config.pop("arm", None)
+# Not a setting of the study: whether it may take the place of a finished one with other settings.
+MAY_REPLACE = bool(config.pop("replace", False))
+# Nor is this: which training, of a configuration that is made arm by arm.
+ARM = config.pop("arm", None)
 # In the order in which they are laid over each other; Snakemake lists those of the command line first.
 layers = sorted(workflow.configfiles, key=workflow.overwrite_configfiles.__contains__)
 origin = " + ".join(map(str, layers)) or "the configuration"
@@ -50,12 +50,6 @@ digests = StudyDigests(study)
 
 CONFIG = f"{study.results}/config.yaml"
 STORE = f"{study.results}/store"
-# Snakemake tells of a step that is to be made again by two digests; these are the keys behind them.
-CHANGES = changed_settings(study, Path(CONFIG)) if workflow.is_main_process else []
-if CHANGES:
-    logger.info(
-        f"{study.results} was made with other settings; what depends on them is made again:\n{listed(CHANGES)}"
-    )
 
 
 wildcard_constraints:

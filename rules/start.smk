@@ -4,9 +4,24 @@ import shlex
 import signal
 import sys
 
+from snakemake.logging import logger
+
 from kevin.cli.supervisor import follow
 from kevin.core.provenance import SIDE_BY_SIDE
-from kevin.workflow.folder import claim_folder, require_replaceable, save_config
+from kevin.workflow.folder import (
+    changed_settings,
+    claim_folder,
+    listed,
+    require_replaceable,
+    save_config,
+)
+
+# Snakemake tells of a step that is to be made again by two digests; these are the keys behind them.
+CHANGES = changed_settings(study, Path(CONFIG)) if workflow.is_main_process else []
+if CHANGES:
+    logger.info(
+        f"{study.results} was made with other settings; what depends on them is made again:\n{listed(CHANGES)}"
+    )
 
 # What takes long, and is not made of other files alone.
 COSTLY = (

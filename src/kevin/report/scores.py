@@ -236,6 +236,9 @@ def write_answers(
     write_text(out.with_suffix(".json"), strict_json(told, indent=1) + "\n")
 
 
+_WORDS = {"int64": "whole number", "float64": "number", "bool": "True or False"}
+
+
 def read_answers(path: Path, config: RewardConfig) -> Iterator[tuple[str | None, pd.DataFrame]]:
     """Scores of each policy and split of a file that `write_answers` made, in its order; before those of ``search``
     their strategy.
@@ -267,11 +270,26 @@ def read_typed(path: Path, what: str, kinds: Mapping[str, str]) -> pd.DataFrame:
     Raises:
         DataError: the file cannot be read, or a column holds something else.
     """
-    dtype = defaultdict(lambda: "str", kinds)
     try:
-        return pd.read_csv(path, dtype=dtype, keep_default_na=False, na_values=[""])
+        return _read_as(path, defaultdict(lambda: "str", kinds))
     except (OSError, ValueError) as e:
-        raise DataError(f"{path}: {what} cannot be read: {e}") from None
+        raise DataError(f"{path}: {_column_at_fault(path, kinds) or f'{what} cannot be read: {e}'}") from None
+
+
+def _read_as(path: Path, kinds: Mapping[str, str], **more: Any) -> pd.DataFrame:
+    return pd.read_csv(path, dtype=kinds, keep_default_na=False, na_values=[""], **more)
+
+
+def _column_at_fault(path: Path, kinds: Mapping[str, str]) -> str | None:
+    """What is wrong with the first column that is not of its kind, which pandas tells by its number at most."""
+    if not path.is_file():
+        return None
+    for column, kind in kinds.items():
+        try:
+            _read_as(path, {column: kind}, usecols=[column].__contains__)
+        except ValueError:
+            return f"column {column} holds something that is no {_WORDS.get(kind, kind)}"
+    return None
 
 
 def told_machines(path: Path, device: str) -> list[tuple[str, ...]]:

@@ -307,7 +307,12 @@ def test_few_lines_have_their_names_beside_them(frame: pd.DataFrame, tmp_path: P
 
 @pytest.mark.parametrize(
     ("heights", "found"),
-    [([0.1, 0.5, 0.9], [0.1, 0.5, 0.9]), ([0.5, 0.5], [0.5, 0.6]), ([0.52, 0.5, 0.1], [0.6, 0.5, 0.1])],
+    [
+        ([0.1, 0.5, 0.9], [0.1, 0.5, 0.9]),
+        ([0.5, 0.5], [0.45, 0.55]),
+        ([0.52, 0.5, 0.1], [0.56, 0.46, 0.1]),
+        ([0.5, 0.58, 0.62], [0.46666667, 0.56666667, 0.66666667]),
+    ],
 )
 def test_names_of_near_lines_do_not_meet(heights: list[float], found: list[float]) -> None:
     assert apart(heights, 0.1) == pytest.approx(found)

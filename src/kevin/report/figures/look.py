@@ -180,12 +180,21 @@ def _name_lines(figure: Figure) -> None:
 
 
 def apart(heights: Sequence[float], least: float) -> list[float]:
-    """Heights of words that shall stand at these, moved up where one is not ``least`` above the one below it."""
-    found = dict.fromkeys(range(len(heights)), 0.0)
-    last = -math.inf
-    for i in sorted(found, key=heights.__getitem__):
-        found[i] = last = max(heights[i], last + least)
-    return list(found.values())
+    """Heights of words that shall stand at these, in their order, moved as little as keeps them ``least`` apart."""
+    order = sorted(range(len(heights)), key=lambda i: heights[i])
+    groups: list[list[int]] = []
+    centers: list[float] = []
+    for i in order:
+        groups.append([i])
+        centers.append(heights[i])
+        while len(groups) > 1 and centers[-1] - centers[-2] < least * (len(groups[-1]) + len(groups[-2])) / 2:
+            groups[-2:] = [[*groups[-2], *groups[-1]]]
+            centers[-2:] = [sum(heights[k] for k in groups[-1]) / len(groups[-1])]
+    found = [0.0] * len(heights)
+    for group, center in zip(groups, centers, strict=True):
+        for place, i in enumerate(group):
+            found[i] = center + least * (place - (len(group) - 1) / 2)
+    return found
 
 
 # --- axes -----------------------------------------------------------------------------------------------------------
