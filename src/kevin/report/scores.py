@@ -12,7 +12,7 @@ import json
 import logging
 import re
 from collections import defaultdict
-from collections.abc import Iterator, Mapping, Sequence
+from collections.abc import Callable, Iterator, Mapping, Sequence
 from functools import lru_cache
 from pathlib import Path
 from typing import Any
@@ -276,8 +276,8 @@ def read_typed(path: Path, what: str, kinds: Mapping[str, str]) -> pd.DataFrame:
         raise DataError(f"{path}: {_column_at_fault(path, kinds) or f'{what} cannot be read: {e}'}") from None
 
 
-def _read_as(path: Path, kinds: Mapping[str, str], **more: Any) -> pd.DataFrame:
-    return pd.read_csv(path, dtype=kinds, keep_default_na=False, na_values=[""], **more)
+def _read_as(path: Path, kinds: Mapping[str, str], columns: Callable[[str], bool] | None = None) -> pd.DataFrame:
+    return pd.read_csv(path, dtype=kinds, usecols=columns, keep_default_na=False, na_values=[""])
 
 
 def _column_at_fault(path: Path, kinds: Mapping[str, str]) -> str | None:
@@ -286,7 +286,7 @@ def _column_at_fault(path: Path, kinds: Mapping[str, str]) -> str | None:
         return None
     for column, kind in kinds.items():
         try:
-            _read_as(path, {column: kind}, usecols=[column].__contains__)
+            _read_as(path, {column: kind}, [column].__contains__)
         except ValueError:
             return f"column {column} holds something that is no {_WORDS.get(kind, kind)}"
     return None
