@@ -24,7 +24,7 @@ from contextlib import ExitStack
 from enum import StrEnum
 from pathlib import Path
 
-from kevin.core.errors import SandboxError
+from kevin.core.errors import HarnessError, SandboxError
 from kevin.core.scratch import scratch_folder
 from kevin.judge.sandbox import apptainer
 
@@ -162,7 +162,7 @@ def _apptainer(
 ) -> list[str]:
     """In the judge's image, or, without one, around the host's own programs."""
     image = _image_files()
-    options = _apptainer_options(image) or ()
+    options = _apptainer_options(image)
     if image is not None:
         bound = [p for p in read_only if p not in python_paths() and not is_system(p)]
         kept = {name: value for name, value in environment.items() if name not in _OF_THE_HOST}
@@ -182,27 +182,34 @@ def _works(argv: Sequence[str]) -> bool:
 
 
 @functools.cache
-def _apptainer_options(image: Path | None) -> tuple[str, ...] | None:
-    """What Apptainer must be told to start here: nothing, or to use a user namespace even as root; None: it cannot."""
+def _apptainer_options(image: Path | None) -> tuple[str, ...]:
+    """What Apptainer must be told to start here: nothing, or to use a user namespace even as root.
+
+    Raises:
+        SandboxError: it cannot start, and why; asked again, it is tried again.
+    """
+    apptainer.version()
     said = ""
     for options in ((), ("--userns",)):
+        bound = [] if image else _host_paths()
+        argv = apptainer.wrap_apptainer(["true"], image or _skeleton(), bound, options=options)
         try:
-            apptainer.version()
-            bound = [] if image else _host_paths()
-            argv = apptainer.wrap_apptainer(["true"], image or _skeleton(), bound, options=options)
             run = subprocess.run(argv, capture_output=True, text=True, timeout=60, check=False)
-        except (SandboxError, OSError, subprocess.TimeoutExpired) as e:
-            log.warning("%s", e)
-            return None
+        except (OSError, subprocess.TimeoutExpired) as e:
+            raise SandboxError(f"Apptainer does not start here: {e}") from None
         if run.returncode == 0:
             return options
         said = said or run.stderr.strip()[-500:]
-    log.warning("Apptainer does not work here: %s", said)
-    return None
+    raise SandboxError(f"Apptainer does not work here: {said}")
 
 
 def _apptainer_works() -> bool:
-    return _apptainer_options(_image_files()) is not None
+    try:
+        _apptainer_options(_image_files())
+    except HarnessError as e:
+        log.warning("%s", e)
+        return False
+    return True
 
 
 @functools.cache

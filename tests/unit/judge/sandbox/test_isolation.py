@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Iterator
+from contextlib import nullcontext
 from pathlib import Path
 from typing import Any
 
@@ -36,6 +37,21 @@ def test_what_is_asked_for_is_not_replaced_by_something_weaker(monkeypatch: pyte
     monkeypatch.setattr(isolation.shutil, "which", lambda name: None)
     with pytest.raises(SandboxError, match="bubblewrap is asked for"):
         detect_isolation()
+
+
+def test_apptainer_that_did_not_start_is_tried_again(monkeypatch: pytest.MonkeyPatch, tmp_path: Path) -> None:
+    program = tmp_path / "apptainer"
+    program.write_text('#!/bin/sh\n[ "$1" = --version ] && echo apptainer version 1.4.0 || exit $CODE\n')
+    program.chmod(0o755)
+    monkeypatch.setenv("KEVIN_APPTAINER", str(program))
+    monkeypatch.setenv("KEVIN_ISOLATION", "apptainer")
+    monkeypatch.delenv("KEVIN_JUDGE_IMAGE", raising=False)
+    isolation._apptainer_options.cache_clear()
+    for code, works in (("1", False), ("0", True)):
+        monkeypatch.setenv("CODE", code)
+        with nullcontext() if works else pytest.raises(SandboxError, match="isolation by apptainer is asked for"):
+            assert detect_isolation() is Isolation.APPTAINER
+    isolation._apptainer_options.cache_clear()
 
 
 def test_none_can_be_asked_for(monkeypatch: pytest.MonkeyPatch) -> None:
