@@ -15,7 +15,7 @@ CONFIGFILES := $(if $(CONFIGS),--configfile $(CONFIGS))
 export PATH := $(abspath $(BIN)):$(PATH)
 
 .DEFAULT_GOAL := help
-.PHONY: help setup pretrained study reference test test-all check format schema lock clean
+.PHONY: help setup pretrained study seeds reference test test-all check format schema lock clean
 
 help:  ## Show this list
 	@grep -hE '^[a-z-]+:.*##' $(MAKEFILE_LIST) | sed -E 's/^([a-z-]+):.*## /  make \1\t/' | expand -t 20
@@ -43,6 +43,12 @@ study: setup  ## Make the whole study: results/report.html (CONFIGS=config/gpu.y
 	@kevin forecast -c config/config.yaml $(addprefix -c ,$(CONFIGS))
 	@KEVIN_MAKE_PID=$$PPID snakemake $(CONFIGFILES)
 	@kevin summary -c config/config.yaml $(addprefix -c ,$(CONFIGS))
+
+seeds: study  ## Make the laptop study by four more seeds, and each table over all five: results/seeds
+	for n in 1 2 3 4; do snakemake --config seed=$$n results=results/seed_$$n || exit; done
+	kevin pool --out results/seeds/published --published results/published \
+	  $(foreach n,1 2 3 4,--published results/seed_$(n)/published)
+	kevin tables --published results/seeds/published --out-dir results/seeds/tables
 
 reference: study  ## Make the laptop study and store it as results/reference/laptop; wants a quiet machine
 	rm -rf results/reference/laptop/tables results/reference/laptop/published

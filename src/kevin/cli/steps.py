@@ -217,6 +217,14 @@ def replicates(
     write_csv(out, replicates_table(*read_replicates(published or [])))
 
 
+@given_to("kevin.report.pooled:pool")
+def pool(
+    folders: Annotated[list[Path], folder("What `kevin publish` wrote of one seed; repeatable.", "--published")],
+    out: Annotated[Path, folder("Gets what `kevin publish` writes, of all of them; for `kevin tables`.")],
+) -> None:
+    """Put studies of one recipe, each by a seed of its own, together as seeds of one study."""
+
+
 def tables(
     published: Annotated[Path, folder("A folder of `kevin publish`.")],
     out_dir: Annotated[Path, folder("Gets each table's .csv, .md and .tex.")],
@@ -307,6 +315,7 @@ COMMANDS: dict[str, Callable[..., None]] = {
     "ceiling": ceiling,
     "score": score,
     "publish": publish,
+    "pool": pool,
     "replicates": replicates,
     "tables": tables,
     "table": table,

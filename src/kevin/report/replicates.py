@@ -19,6 +19,7 @@ from kevin.core.errors import DataError
 from kevin.core.identity import differences
 from kevin.report import metrics
 from kevin.report.metrics import Shape, by_seed, cells, mean_estimate, smallest_shown, with_ends
+from kevin.report.pooled import recipe_of
 from kevin.report.published import Published
 from kevin.report.scores import read_answers
 
@@ -33,8 +34,6 @@ COLUMNS = [
     *with_ends("difference"),
     *("detectable", "num_seeds", "num_seeds_declared", "num_tasks", "num_unjudged"),
 ]
-_OWN = {"seed", "results", "evaluate", "pool"}
-"""Keys of the configuration in which replicates may differ; and whence the frozen tasks come."""
 
 
 class Replicate(NamedTuple):
@@ -93,11 +92,8 @@ def read_replicates(folders: Sequence[Path]) -> tuple[list[Replicate], Study]:
 
 
 def _common(study: Study) -> dict[str, Any]:
-    """The settings that all replicates share; paths in their own folder count as one."""
-    dumped = study.model_dump(mode="json", exclude={**dict.fromkeys(_OWN, True), "tasks": {"kernelbench": {"path"}}})
-    for policy in dumped["policies"].values():
-        policy["model"] = policy["model"].replace(study.results, "<results>", 1)
-    return dumped
+    """The settings that all replicates share: not which arm is evaluated."""
+    return {key: value for key, value in recipe_of(study).items() if key != "evaluate"}
 
 
 class Found:

@@ -87,17 +87,18 @@ def rl_gain_table(scores: pd.DataFrame, study: Study) -> pd.DataFrame:
     rows: list[list[object]] = []
     for recipe in recipes((p for p in trained if p in known and trained[p] in known), study):
         for seeds in (row.seeds for row in recipe.rows()):
-            baseline = trained[seeds[0]]
+            started = [trained[policy] for policy in seeds]
+            started = started if len(set(started)) > 1 else started[:1]
             gained = by_seed([values[policy] for policy in seeds])
-            shared = gained.dropna(how="all").index.intersection(values[baseline].index)
-            before = by_seed([values[baseline]]).loc[shared]
-            gain = minus(mean_estimate(gained.loc[shared], study), mean_estimate(before, study)).interval
+            before = by_seed([values[policy] for policy in started])
+            shared = gained.dropna(how="all").index.intersection(before.index)
+            gain = minus(mean_estimate(gained.loc[shared], study), mean_estimate(before.loc[shared], study)).interval
             means = [
                 float(by_seed([column[policy] for policy in group]).loc[shared].mean().mean())
                 for column in (values, correct)
-                for group in (seeds, (baseline,))
+                for group in (seeds, started)
             ]
-            rows.append([seeds[0], baseline, *gain, len(shared), *means, len(seeds)])
+            rows.append([seeds[0], started[0], *gain, len(shared), *means, len(seeds)])
     if not rows:
         raise DataError("none of the score files holds a trained policy and the one it started from")
     return pd.DataFrame(rows, columns=GAIN_COLUMNS)
