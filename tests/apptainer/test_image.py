@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import json
 import os
 import re
 import shutil
@@ -23,6 +24,11 @@ def section(definition: Path, name: str) -> list[str]:
     found = re.search(rf"^%{name}\n((?:[ \t#].*\n|\n)*)", definition.read_text(), re.MULTILINE)
     lines = found.group(1).splitlines() if found else []
     return [line.strip() for line in lines if line.strip() and not line.strip().startswith("#")]
+
+
+def said(*argv: str | Path) -> str:
+    """By Apptainer, of which these are the arguments."""
+    return subprocess.run([apptainer.program(), *argv], capture_output=True, text=True, check=True).stdout
 
 
 @pytest.mark.parametrize("name", ["judge", "train"])
@@ -85,8 +91,9 @@ def test_version(program: str) -> None:
 @pytest.mark.apptainer
 def test_an_image_knows_what_it_is(image: Path) -> None:
     assert apptainer.check_digest(image) in apptainer.digest_file(image).read_text()
-    assert apptainer.labels(image)["org.label-schema.usage.singularity.deffile.bootstrap"] == "debootstrap"
-    assert "Python 3" in apptainer.run(image, [apptainer.PYTHON, "--version"]).stdout
+    labels = json.loads(said("inspect", "--json", image))["data"]["attributes"]["labels"]
+    assert labels["org.label-schema.usage.singularity.deffile.bootstrap"] == "debootstrap"
+    assert "Python 3" in said("exec", image, apptainer.PYTHON, "--version")
 
 
 @pytest.mark.apptainer
@@ -97,8 +104,8 @@ def test_the_training_twin_holds_the_study(program: str, tmp_path: Path, monkeyp
     monkeypatch.chdir(ROOT)
     twin = tmp_path / "train.sif"
     assert apptainer.build(HERE / "train-twin.def", twin, arguments=debian(), options=FAST) == apptainer.digest(twin)
-    said = apptainer.run(twin, [apptainer.PYTHON, "-c", "import kevin; print(kevin.__file__)"]).stdout
-    assert said.startswith("/opt/kevin/lib/")
+    code = "import kevin; print(kevin.__file__)"
+    assert said("exec", twin, apptainer.PYTHON, "-c", code).startswith("/opt/kevin/lib/")
 
 
 @pytest.mark.apptainer

@@ -7,7 +7,7 @@ from typing import TYPE_CHECKING
 
 from kevin.core.protocol import JudgeProtocol
 from kevin.core.scratch import scratch_folder
-from kevin.core.types import Kernel, Outcome, Task, TaskSpec, Verdict
+from kevin.core.types import Kernel, Outcome, Task, Verdict
 from kevin.judge.compile.native import Build, build_native
 from kevin.judge.screen import screen
 from kevin.judge.store import verdict_key
@@ -70,17 +70,15 @@ def screen_stage(
 
 def build_stage(task: Task, kernel: Kernel, protocol: JudgeProtocol, cache: Path) -> Build:
     """Compile; needs no device. Raises TaskError or DeviceError, never for the candidate."""
-    if kernel.dialect == "c_abi":
-        return build_native(kernel, task.spec or _inspected(task), protocol, cache)
-    from kevin.judge.compile.inline import build_inline
+    if kernel.dialect == "load_inline":
+        from kevin.judge.compile.inline import build_inline
 
-    return build_inline(task, kernel, protocol, cache)
+        return build_inline(task, kernel, protocol, cache)
+    if (spec := task.spec) is None:
+        from kevin.tasks.format import inspect_task  # imports torch
 
-
-def _inspected(task: Task) -> TaskSpec:
-    from kevin.tasks.format import inspect_task  # imports torch
-
-    return inspect_task(task.source, task.id)
+        spec = inspect_task(task.source, task.id)
+    return build_native(kernel, spec, protocol, cache)
 
 
 def build_verdict(
@@ -129,7 +127,7 @@ def judge_on(device: Judging, task: Task, kernel: Kernel, protocol: JudgeProtoco
     flags, refused = screen_stage(task, kernel, protocol, device.name)
     if refused is not None:
         return refused
-    device.reference(task)  # one that does not run is found before its kernel is built
+    device.room.reference(task)  # one that does not run is found before its kernel is built
     build = build_stage(task, kernel, protocol, cache)
     failed = build_verdict(task, kernel, protocol, device.name, build, flags)
     if failed is not None:
@@ -143,7 +141,7 @@ def start_early(protocol: JudgeProtocol) -> None:
         eager_server()
 
 
-def judge_kernel(task: Task, kernel: Kernel, protocol: JudgeProtocol, cache: Path | None = None) -> Verdict:
+def judge_kernel(task: Task, kernel: Kernel, protocol: JudgeProtocol) -> Verdict:
     """Judge one kernel in this process: no pool, no store. Changes this process's CPU affinity to the leased cores.
 
     Raises:
@@ -152,4 +150,4 @@ def judge_kernel(task: Task, kernel: Kernel, protocol: JudgeProtocol, cache: Pat
     """
     device = open_device(protocol)
     with scratch_folder("kevin-build-") as scratch:
-        return judge_on(device, task, kernel, protocol, cache or scratch)
+        return judge_on(device, task, kernel, protocol, scratch)

@@ -104,7 +104,8 @@ def _dotted(node: ast.expr) -> str:
 class _ModuleScreen(ast.NodeVisitor):
     """Walks a ``load_inline`` module and collects what the rules ask about."""
 
-    def __init__(self) -> None:
+    def __init__(self, extensions: frozenset[str]) -> None:
+        self.extensions = extensions
         self.aliases = {"torch": "torch", "F": "torch.nn.functional", "nn": "torch.nn"}
         self.hits: list[Hit] = []
         self.has_inline = False
@@ -179,18 +180,11 @@ class _ModuleScreen(ast.NodeVisitor):
         ):
             self._hit("torch_compute", node, f"{name} computes in PyTorch")
         elif isinstance(node.func, ast.Attribute) and not name.startswith("torch.") and last in TENSOR_COMPUTE:
-            owner = _dotted(node.func.value)
-            if owner == "" or owner.split(".")[0] not in ("math", "np", "numpy", "self"):
-                self._maybe_tensor_method(node, last)
+            # an extension's own function may carry any name: only names bound to modules built inline are excused
+            owner = _dotted(node.func.value).split(".")[0]
+            if owner not in {"math", "np", "numpy", "self", *self.extensions}:
+                self._hit("torch_compute", node, f".{last}() computes in PyTorch")
         self.generic_visit(node)
-
-    def _maybe_tensor_method(self, node: ast.Call, last: str) -> None:
-        # an extension's own function may carry any name: only names bound to modules built inline are excused
-        owner = _dotted(node.func.value) if isinstance(node.func, ast.Attribute) else ""
-        if owner.split(".")[0] not in self.extensions:
-            self._hit("torch_compute", node, f".{last}() computes in PyTorch")
-
-    extensions: frozenset[str] = frozenset()
 
 
 def _extension_names(tree: ast.Module) -> frozenset[str]:
@@ -209,8 +203,7 @@ def _screen_python(kernel: Kernel) -> list[Hit]:
         tree = ast.parse(kernel.source)
     except (SyntaxError, ValueError, RecursionError):
         return []  # the build stage reports it in Python's own words
-    visitor = _ModuleScreen()
-    visitor.extensions = _extension_names(tree)
+    visitor = _ModuleScreen(_extension_names(tree))
     visitor.visit(tree)
     for node in ast.walk(tree):
         if isinstance(node, ast.Call) and isinstance(node.func, ast.Attribute):

@@ -24,12 +24,9 @@ class VerdictStore:
     def __init__(self, folder: Path) -> None:
         self.folder = folder
 
-    def _path(self, key: str) -> Path:
-        return verdict_path(self.folder, key)
-
     def get(self, key: str) -> Verdict | None:
         """The verdict, or None. Raises DataError for a damaged file, naming it."""
-        path = self._path(key)
+        path = verdict_path(self.folder, key)
         try:
             text = path.read_text("utf-8")
         except FileNotFoundError:
@@ -44,7 +41,7 @@ class VerdictStore:
 
     def put(self, verdict: Verdict) -> None:
         """Keep a verdict. A second one for the same key is dropped: the first stands."""
-        path = self._path(verdict.key)
+        path = verdict_path(self.folder, verdict.key)
         if not path.exists():
             write_text(path, verdict.model_dump_json())
 

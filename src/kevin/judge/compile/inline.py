@@ -143,7 +143,6 @@ def precompile(folder: Path, isolation: Isolation) -> None:
         isolation=isolation,
         read_only=module_folders("cpp", isolation),
         writable=[str(folder)],
-        python_flags=("-I",),
         environment=module_environment(isolation),
     ) as cell:
         cell.prepare(setup)
@@ -186,9 +185,7 @@ def _environment(kernel: Kernel, isolation: Isolation) -> dict[str, str]:
     return environment
 
 
-def build_inline(
-    task: Task, kernel: Kernel, protocol: JudgeProtocol, cache: Path, isolation: Isolation | None = None
-) -> Build:
+def build_inline(task: Task, kernel: Kernel, protocol: JudgeProtocol, cache: Path) -> Build:
     """Import the module, which compiles its extensions. ``path`` of the result is the folder that holds them.
 
     One that swallows a failed build has a ``path`` too, and says in ``reason`` and ``message`` what failed.
@@ -196,8 +193,7 @@ def build_inline(
     Raises:
         DeviceError: a CUDA module, and no CUDA toolkit.
     """
-    start, cache = time.perf_counter(), cache.resolve()
-    isolation = isolation or detect_isolation()
+    start, cache, isolation = time.perf_counter(), cache.resolve(), detect_isolation()
     folder = cache / f"{digest('inline', task.source, kernel.source, protocol.device, *toolchain(isolation))[:40]}.ext"
     if folder.exists():
         known = folder / _SWALLOWED
@@ -229,7 +225,6 @@ def build_inline(
             gpu=gpu,
             read_only=[*([str(headers)] if headers else []), *module_folders(kernel.language, isolation)],
             writable=[str(marker)],
-            python_flags=("-I",),
             environment=environment,
             forked=True,
         ) as cell:

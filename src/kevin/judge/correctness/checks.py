@@ -150,7 +150,7 @@ def module_trials(
         raise
     cell.request({"parameters": None}, protocol.run_timeout_s)
     found.details["parameters"] = "as made from the seed"
-    return reference.trials_for(parameters_loadable=False)
+    return reference.seeded_trials
 
 
 def _run_trial(
@@ -188,7 +188,6 @@ def check_trials(
     cell: Cell,
     reference: ReferenceTask,
     trials: Trials,
-    timeout_s: float,
     slots: SharedSlots,
     protocol: JudgeProtocol,
     found: Findings,
@@ -197,13 +196,12 @@ def check_trials(
     """All correctness trials, in slots of their own where there are so many. Returns the kernel's median call, us.
 
     Args:
-        timeout_s: of one call, see `call_timeout_s`.
         pause: called where nothing is being timed.
 
     Raises:
         CandidateFailed: it fails, writes outside of its outputs or is wrong.
     """
-    deadline = time.monotonic() + protocol.run_timeout_s
+    timeout_s, deadline = call_timeout_s(reference, protocol), time.monotonic() + protocol.run_timeout_s
     elapsed_us: list[float] = []
     for i in range(len(trials)):
         pause()
@@ -219,8 +217,10 @@ def check_trials(
     return statistics.median(elapsed_us)
 
 
-def check_guarded(cell: Cell, first: Trial, timeout_s: float, slots: SharedSlots, *, has_own_outputs: bool) -> bool:
-    """On a host: the trial ``first`` once more, each tensor beside protected pages, and inputs that can only be read.
+def check_guarded(
+    cell: Cell, reference: ReferenceTask, slots: SharedSlots, protocol: JudgeProtocol, *, has_own_outputs: bool
+) -> bool:
+    """On a host: the first trial once more, each tensor beside protected pages, and inputs that can only be read.
 
     A vector load that needs more alignment than there is at the very end of a page, and fails only there, is none of
     its faults.
@@ -234,8 +234,8 @@ def check_guarded(cell: Cell, first: Trial, timeout_s: float, slots: SharedSlots
     Raises:
         CandidateFailed: it touches what is not its own.
     """
-    spec = slots.spec
-    num_given = len(spec.inputs) + len(spec.parameters)
+    first, timeout_s = reference.trials[0], call_timeout_s(reference, protocol)
+    num_given = len(slots.spec.inputs) + len(slots.spec.parameters)
     for number, place in enumerate(PLACES):
         arguments, views = slots.guarded(first.inputs, place)
         sizes = [a["num_bytes"] for a in arguments if "offset" in a]
@@ -289,19 +289,19 @@ def _told_fault(fault: object, slots: SharedSlots) -> str | None:
 
 
 def check_fewer_rows(
-    cell: Cell, fewer: Trial, first: Trial, timeout_s: float, slots: SharedSlots, protocol: JudgeProtocol
+    cell: Cell, reference: ReferenceTask, fewer: Trial, slots: SharedSlots, protocol: JudgeProtocol
 ) -> None:
-    """The slot behind the last, which lies in the memory of the first: ``fewer`` is a part of the trial ``first``.
+    """The slot behind the last, which lies in the memory of the first: ``fewer`` is a part of the first trial.
 
     Raises:
         CandidateFailed: it fails or is wrong.
     """
-    slots.fill(0, first.inputs, fewer.parameters)
-    _, inputs, outputs = slots.reshaped(0, fewer.inputs, fewer.outputs)
+    slots.fill(0, reference.trials[0].inputs, fewer.parameters)
+    _, inputs, outputs = slots.reshaped(fewer.inputs, fewer.outputs)
     for view, x in zip(inputs, fewer.inputs, strict=True):
         if view is not None:
             view.copy_(x)
     slots.poison_outputs(0)
     settle(protocol)
-    cell.call([], [slots.num_slots], timeout_s, load_parameters=True)
+    cell.call([], [slots.num_slots], call_timeout_s(reference, protocol), load_parameters=True)
     _compare(slots, outputs, fewer, protocol, None)

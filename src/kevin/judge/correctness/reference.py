@@ -58,7 +58,6 @@ class ReferenceTask(ReferenceModel):
         self.trials = Trials(self._make_trial, protocol.num_trials, keeps=keeps)
         for i in range(protocol.num_trials):  # a model that fails on one of them fails here
             self.trials[i]
-        self._seeded_trials: Trials | None = None
         self._changed: dict[int, tuple[Any, ...]] = {}
         """Indices of what `change_some` last changed, by the address of the input."""
         self._require_no_memory()
@@ -194,13 +193,10 @@ class ReferenceTask(ReferenceModel):
             return trial if fits else None
         return None
 
-    def trials_for(self, *, parameters_loadable: bool) -> Trials:
-        """The trials; with the freshly seeded weights throughout for a module with parameters of other names."""
-        if parameters_loadable or not self._initial:
-            return self.trials
-        if self._seeded_trials is None:
-            self._seeded_trials = Trials(self._seeded_trial, len(self.trials), keeps=self.trials.keeps)
-        return self._seeded_trials
+    @cached_property
+    def seeded_trials(self) -> Trials:
+        """The trials with the freshly seeded weights throughout, for a module with parameters of other names."""
+        return Trials(self._seeded_trial, len(self.trials), keeps=self.trials.keeps)
 
     def _seeded_trial(self, index: int, known: list[Slack] | None) -> Trial:
         if index == 0:
@@ -339,7 +335,7 @@ def make_reference(task: Task, protocol: JudgeProtocol) -> ReferenceTask:
 class ReferenceCache:
     """The last few tasks' references, built on demand; least recently used ones go first."""
 
-    def __init__(self, protocol: JudgeProtocol, max_tasks: int = 8) -> None:
+    def __init__(self, protocol: JudgeProtocol, max_tasks: int) -> None:
         self._protocol = protocol
         self._max_tasks = max_tasks
         self._tasks: OrderedDict[str, ReferenceTask] = OrderedDict()

@@ -87,7 +87,6 @@ class CpuHardware(Hardware):
             "native.py" if native else "module.py",
             isolation=self.isolation,
             read_only=[build.path, *(runtime_folders(kernel.language, self.isolation) if native else [])],
-            python_flags=("-I", "-S") if native else ("-I",),
             environment={
                 "OMP_NUM_THREADS": str(self.protocol.num_threads),
                 "OMP_WAIT_POLICY": "passive",

@@ -30,10 +30,9 @@ from kevin.judge.compile.native import Build, check_architecture
 from kevin.judge.correctness.checks import Findings
 from kevin.judge.correctness.reference import ReferenceTask, does_not_fit
 from kevin.judge.device.hardware import Hardware, HoldFor
-from kevin.judge.device.own_kernels import OwnKernels
 from kevin.judge.device.tools import (
-    find_ncu,
-    find_sanitizer,
+    OwnKernels,
+    find_tool,
     first_violation,
     profiler_command,
     read_profile,
@@ -102,9 +101,9 @@ class GpuHardware(Hardware):
         self.name = properties.name
         check_architecture(protocol, (properties.major, properties.minor))
         if protocol.profiler == "ncu":
-            find_ncu()
+            find_tool("ncu")
         if protocol.memcheck:
-            find_sanitizer()
+            find_tool("compute-sanitizer")
         uuid = f"GPU-{properties.uuid}"
         self._uuid = uuid if gpu_minor(uuid) is not None else None
         """Of the GPU, where the driver tells which device file is its own."""
@@ -178,9 +177,7 @@ class GpuHardware(Hardware):
 
     def prepare(self) -> None:
         """Have a fork server begin to import."""
-        prepare_forks(
-            "module.py", isolation=self.isolation, python_flags=("-I",), environment=self._environment(native=False)
-        )
+        prepare_forks("module.py", self.isolation, self._environment(native=False))
 
     def warm_up(self) -> None:
         """Also load the libraries that convolutions need."""
@@ -221,7 +218,6 @@ class GpuHardware(Hardware):
             read_only=[*read_only, *(runtime_folders("cuda", self.isolation) if native else [])],
             writable=list(writable),
             prefix=prefix,
-            python_flags=("-I", "-S") if native else ("-I",),
             environment=self._environment(native=native),
             max_output_bytes=self.protocol.max_output_kb << 10,
             forked=not native and prefix is None,
@@ -258,7 +254,7 @@ class GpuHardware(Hardware):
         self, kernel: Kernel, build: Build, setup: dict[str, Any], shared_fd: int, found: Findings
     ) -> None:
         """Under compute-sanitizer, every tensor in an allocation of its own."""
-        program = find_sanitizer()
+        program = find_tool("compute-sanitizer")
         with tempfile.TemporaryDirectory(prefix="kevin-memcheck-") as folder, self.lease(exclusive=True):
             report = Path(folder) / "report.txt"
             with self._open_under(program, sanitizer_command(program, report), folder, kernel, build) as cell:
@@ -283,7 +279,7 @@ class GpuHardware(Hardware):
         """Run it once more, under Nsight Compute; what goes wrong with that is logged and changes nothing."""
         if not self.can_profile(kernel):
             return
-        program = find_ncu()
+        program = find_tool("ncu")
         with tempfile.TemporaryDirectory(prefix="kevin-profile-") as folder, self.lease(exclusive=True):
             table = Path(folder) / "ncu.csv"
             command = profiler_command(program, table, OwnKernels(kernel.source).names)

@@ -19,14 +19,7 @@ from kevin.core.errors import DeviceFullError
 from kevin.core.protocol import Rule
 from kevin.core.types import Dialect, Kernel, Outcome, Task, Verdict
 from kevin.judge.compile.native import Build, build_native
-from kevin.judge.correctness.checks import (
-    Findings,
-    call_timeout_s,
-    check_fewer_rows,
-    check_guarded,
-    check_trials,
-    module_trials,
-)
+from kevin.judge.correctness.checks import Findings, check_fewer_rows, check_guarded, check_trials, module_trials
 from kevin.judge.correctness.other_sizes import other_sizes
 from kevin.judge.correctness.reference import ReferenceTask
 from kevin.judge.device.hardware import Hardware
@@ -58,10 +51,6 @@ class Judging:
         """Of the device, as verdicts have it."""
         return self.hardware.name
 
-    def reference(self, task: Task) -> ReferenceTask:
-        """The task, ready to be judged against. Raises TaskError where its reference does not run."""
-        return self.room.reference(task)
-
     def warm_up(self) -> None:
         """Do what the first candidate would wait for; called once while the first builds run."""
         self.hardware.prepare()
@@ -72,10 +61,6 @@ class Judging:
         """So many are about to come, and cells of ``most`` of them may wait for them. Until `Room.rest`."""
         if dialect == "c_abi":
             self.room.spares.want(num_kernels, min(most, self.hardware.most_spares))
-
-    def limit(self, num_kernels: int) -> None:
-        """No more than so many are still to come."""
-        self.room.spares.limit(num_kernels)
 
     def expect(self, task: Task, dialect: Dialect, is_wanted: Callable[[], bool]) -> None:
         """As `Room.expect`; what fails in the hardware is raised as in `judge`."""
@@ -206,8 +191,7 @@ class Judging:
         trials = reference.trials
         if kernel.dialect == "load_inline":
             trials = module_trials(cell, reference, slots, self.protocol, found)
-        timeout_s = call_timeout_s(reference, self.protocol)
-        return check_trials(cell, reference, trials, timeout_s, slots, self.protocol, found, self.room.lock.pause)
+        return check_trials(cell, reference, trials, slots, self.protocol, found, self.room.lock.pause)
 
     @contextmanager
     def _open(self, kernel: Kernel, build: Build, found: Findings) -> Iterator[tuple[Cell, Build]]:
@@ -244,7 +228,7 @@ class Judging:
         start = time.perf_counter()
         with self.room.lock.brief():
             self.hardware.prepare_thread()
-            setup = cell_setup(self.protocol, kernel, build, workspace.reference, workspace.slots)
+            setup = cell_setup(self.protocol, kernel, build, workspace)
         with self.room.starts if kernel.dialect == "c_abi" else nullcontext():
             found.details["guards"] = "+".join(cell.prepare(setup, workspace.slots.fd))
         reply = cell.load(_LOAD_TIMEOUT_S[kernel.dialect])
@@ -277,7 +261,7 @@ class Judging:
             checks_memory = self.protocol.memcheck and found.outcome is Outcome.CORRECT
             if checks_memory or self.hardware.can_profile(kernel):
                 with self.room.hold():
-                    setup = cell_setup(self.protocol, kernel, build, workspace.reference, workspace.slots)
+                    setup = cell_setup(self.protocol, kernel, build, workspace)
                 if checks_memory:
                     self.hardware.check_memory(kernel, build, setup, workspace.slots.fd, found)
                 self.hardware.profile(task, kernel, build, setup, workspace.slots.fd, found)
@@ -337,8 +321,7 @@ class Judging:
             return
         try:
             with self.room.hold_for(cell), self.hardware.lease(exclusive=False):
-                timeout_s = call_timeout_s(reference, self.protocol)
-                check_fewer_rows(cell, fewer, reference.trials[0], timeout_s, workspace.slots, self.protocol)
+                check_fewer_rows(cell, reference, fewer, workspace.slots, self.protocol)
             found.details["fewer_rows"] = "passed"
         except CandidateFailed as e:
             found.details["fewer_rows"] = e.reason
@@ -358,9 +341,9 @@ class Judging:
         works_in_place = reference.keeps_inputs is False  # and so may the candidate
         if self.protocol.device != "cpu" or found.outcome is not Outcome.CORRECT or works_in_place:
             return True
-        timeout_s, is_module = call_timeout_s(reference, self.protocol), kernel.dialect == "load_inline"
+        is_module = kernel.dialect == "load_inline"
         with self.room.hold_for(cell), self.hardware.lease(exclusive=False):
-            return check_guarded(cell, reference.trials[0], timeout_s, workspace.slots, has_own_outputs=is_module)
+            return check_guarded(cell, reference, workspace.slots, self.protocol, has_own_outputs=is_module)
 
     def _quarantine(self, reference: ReferenceTask, found: Findings) -> None:
         if found.measured is None:

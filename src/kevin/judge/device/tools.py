@@ -1,10 +1,14 @@
-"""NVIDIA's tools on a correct kernel, each an option that takes a cell of its own and some seconds a kernel.
+"""NVIDIA's tools on a correct kernel, and which kernels on a profiler's list are a candidate's own.
 
-They run inside the sandbox, around the cell. Nsight Compute (``judge.profiler: ncu``) says how many of the warps that
-fit are active, and what the others wait for: the word of the candidate's process, which is told to the author and to
-people, and changes no outcome. Its counters are read at the GPU's usual clocks. compute-sanitizer (``judge.memcheck``,
-``kevin judge --memcheck``) says of reads and writes outside of every allocation; tensors then are allocations of their
-own.
+Each tool is an option that takes a cell of its own and some seconds a kernel, and runs inside the sandbox, around the
+cell. Nsight Compute (``judge.profiler: ncu``) says how many of the warps that fit are active, and what the others wait
+for: the word of the candidate's process, which is told to the author and to people, and changes no outcome. Its
+counters are read at the GPU's usual clocks. compute-sanitizer (``judge.memcheck``, ``kevin judge --memcheck``) says of
+reads and writes outside of every allocation; tensors then are allocations of their own.
+
+Own kernels are known by the names that a source defines or launches. What ran is what counts, however it was called: a
+module whose build failed and that fell back to PyTorch, a product that hides in C++, a kernel of its own for the look
+of it beside a library's that does the work.
 """
 
 from __future__ import annotations
@@ -13,11 +17,14 @@ import csv
 import io
 import re
 import shutil
+from collections import defaultdict
 from collections.abc import Iterable
 from pathlib import Path
+from typing import Literal, NamedTuple
 
 from kevin.core.errors import DeviceError
 from kevin.core.texts import split_lines
+from kevin.judge.screen import strip_c
 
 _SECTIONS = ("Occupancy", "WarpStateStats")
 _DURATION = "gpu__time_duration.sum"
@@ -49,26 +56,24 @@ _WAITS_FOR = {
 _ISSUING = ("selected",)
 _VIOLATION = re.compile(r"=+ (Invalid \S+ \w+ of size \d+ bytes?|Program hit .*)")
 _LINES = 4
+_MISSING = {
+    "ncu": "judge.profiler is ncu, and Nsight Compute's ncu was not found: install it (it comes with the CUDA "
+    "toolkit) or put it into PATH",
+    "compute-sanitizer": "judge.memcheck is on, and compute-sanitizer was not found: install it (it comes with the "
+    "CUDA toolkit), put it into PATH, or judge without --memcheck",
+}
 
 
 def _of_the_toolkit(program: str) -> str | None:
     return shutil.which(program) or shutil.which(program, path="/usr/local/cuda/bin")
 
 
-def _required(program: str, refusal: str) -> str:
+def find_tool(program: Literal["ncu", "compute-sanitizer"]) -> str:
+    """Its path. Raises DeviceError where it is not installed."""
     found = _of_the_toolkit(program)
     if found is None:
-        raise DeviceError(refusal)
+        raise DeviceError(_MISSING[program])
     return found
-
-
-def find_ncu() -> str:
-    """Path of Nsight Compute's command line. Raises DeviceError where it is not installed."""
-    return _required(
-        "ncu",
-        "judge.profiler is ncu, and Nsight Compute's ncu was not found: install it (it comes with the CUDA "
-        "toolkit) or put it into PATH",
-    )
 
 
 def tool_paths(program: str) -> list[str]:
@@ -134,15 +139,6 @@ def has_sanitizer() -> bool:
     return _of_the_toolkit("compute-sanitizer") is not None
 
 
-def find_sanitizer() -> str:
-    """Path of compute-sanitizer. Raises DeviceError where it is not installed."""
-    return _required(
-        "compute-sanitizer",
-        "judge.memcheck is on, and compute-sanitizer was not found: install it (it comes with the CUDA toolkit), "
-        "put it into PATH, or judge without --memcheck",
-    )
-
-
 def sanitizer_command(program: str, report: Path) -> list[str]:
     """What stands before the command line of the process that is checked; ``report`` gets its words.
 
@@ -160,3 +156,60 @@ def first_violation(report: str) -> str | None:
             around = [re.sub(r"^=+\s*", "", each).strip() for each in lines[number + 1 : number + _LINES]]
             return "\n".join([found.group(1), *(text for text in around if text)])
     return None
+
+
+_NESTED = r"\((?:[^()]|\([^()]*\))*\)"
+_ATTRIBUTE = re.compile(rf"__(?:launch_bounds|cluster_dims|block_size|maxnreg|attribute)__\s*{_NESTED}")
+_DEFINED = re.compile(r"__global__[^;{(]*?\b(\w+)\s*\(")
+_LAUNCHED = re.compile(r"\b(\w+)\s*(?:<[^<>;{}()]*(?:<[^<>;{}()]*>[^<>;{}()]*)*>)?\s*<<<")
+_HEADER_LIBRARY = re.compile(r"#\s*include\s*[<\"](cub|thrust|cutlass|cute)/")
+_LIBRARIES = frozenset(["at", "c10", "torch", "caffe2", "cudnn", "cublas", "cublasLt", "cask"])
+_HEADER_LIBRARIES = frozenset(["cub", "thrust", "cutlass", "cute"])
+_PLUMBING = re.compile(r"FillFunctor|direct_copy_kernel|CatArrayBatchedCopy|distribution_\w*kernel")
+
+
+class Shares(NamedTuple):
+    """Of the time that all kernels took; copies and fills by the driver are none."""
+
+    own: float
+    foreign: float
+    """A library's that compute; ones that fill, copy or draw random numbers are neither."""
+    largest_foreign: str
+
+
+class OwnKernels:
+    """The kernels of one candidate: CUDA code, or a Python module around it."""
+
+    def __init__(self, source: str) -> None:
+        # of a module the code stands in string literals, which stripping would blank
+        code = strip_c(source) if "load_inline" not in source else source
+        code = _ATTRIBUTE.sub(" ", code)
+        self.names = frozenset([*_DEFINED.findall(code), *_LAUNCHED.findall(code)])
+        """Declared ``__global__``, or launched with ``<<<``."""
+        self._libraries = _LIBRARIES | (_HEADER_LIBRARIES - set(_HEADER_LIBRARY.findall(source)))
+        self._included = _HEADER_LIBRARIES - self._libraries
+
+    def __contains__(self, profiled: str) -> bool:
+        """Whether the kernel of this (demangled) name is its own, and not a library's that is called the same."""
+        words = re.split(r"[<(]", profiled.replace("(anonymous namespace)", ""), maxsplit=1)[0].split()
+        path = [part for part in (words[-1] if words else "").split("::") if part]
+        if not path or path[0] in self._libraries:
+            return False
+        return path[-1] in self.names or path[0] in self._included
+
+    def shares(self, profiled: Iterable[tuple[str, float]]) -> Shares:
+        """Args: profiled: names with their times, in any unit."""
+        times: defaultdict[str, float] = defaultdict(float)
+        for name, time in profiled:
+            if not name.startswith(("Memset", "Memcpy")):
+                times[name] += time
+        total = sum(times.values())
+        if total <= 0:
+            return Shares(0.0, 0.0, "")
+        own = {name for name in times if name in self}
+        foreign = sorted((n for n in times if n not in own and not _PLUMBING.search(n)), key=lambda n: -times[n])
+        return Shares(
+            own=sum(times[n] for n in own) / total,
+            foreign=sum(times[n] for n in foreign) / total,
+            largest_foreign=foreign[0] if foreign else "",
+        )

@@ -109,10 +109,9 @@ class Workspaces:
         return self._idle.pop(droppable[0]) if droppable else None
 
 
-def cell_setup(
-    protocol: JudgeProtocol, kernel: Kernel, build: Build, reference: ReferenceTask, slots: SharedSlots
-) -> dict[str, Any]:
+def cell_setup(protocol: JudgeProtocol, kernel: Kernel, build: Build, workspace: Workspace) -> dict[str, Any]:
     """Offsets, limits and, of a module, its weight seed; neither inputs' seeds nor expected outputs."""
+    reference, slots = workspace.reference, workspace.slots
     inputs = reference.trials[0].inputs
     setup: dict[str, Any] = {
         "device": protocol.device,
@@ -125,14 +124,14 @@ def cell_setup(
         "slots": [slots.arguments(i, inputs) for i in range(slots.num_slots)],
         "num_outputs": len(reference.spec.outputs),
         "band_bytes": BAND_BYTES,
-        "late_pieces": [slots.late_pieces(i) for i in range(slots.num_slots)],
+        "late_pieces": slots.late_pieces,
     }
     if protocol.device == "cpu":
         setup["guarded"] = [slots.guarded(inputs, place)[0] for place in PLACES]
     if kernel.dialect == "c_abi":
         return setup | {"library": build.path, "launcher": LAUNCHER}
     if (fewer := reference.fewer_rows) is not None:  # one more slot, in the memory of the first
-        setup["slots"].append(slots.reshaped(0, fewer.inputs, fewer.outputs)[0])
+        setup["slots"].append(slots.reshaped(fewer.inputs, fewer.outputs)[0])
     arguments = io.BytesIO()
     torch.save(reference.init_inputs, arguments)
     return setup | {

@@ -3,6 +3,7 @@
 It runs outside of any sandbox and never loads a candidate. A child of it joins the namespaces of a sandbox that stands
 ready, as ``nsenter`` does, gives up every capability, and goes on as the cell's script, which locks itself down before
 it loads its candidate like one that was executed there. argv: the script, the descriptor of the judge's socket.
+`serve` also is the end of the channel of what times eager PyTorch. Standard library only.
 """
 
 import array
@@ -16,10 +17,7 @@ import socket
 import sys
 import traceback
 
-sys.path.insert(0, os.path.dirname(os.path.abspath(__file__)))  # noqa: PTH100, PTH120
-
-from forks import serve
-
+_LENGTH_BYTES = 8
 _NUM_FDS = 5
 _CHANNEL_FD = 3
 _NAMESPACES = {
@@ -33,6 +31,42 @@ _NAMESPACES = {
 }
 _PR_CAPBSET_DROP, _PR_CAP_AMBIENT, _PR_CAP_AMBIENT_CLEAR_ALL = 24, 47, 4
 _CAPABILITY_VERSION_3 = 0x20080522
+
+
+def framed(content: bytes) -> bytes:
+    """As the other end sends it."""
+    return len(content).to_bytes(_LENGTH_BYTES, "little") + content
+
+
+def _receive(source: socket.socket, num_fds: int) -> tuple[bytes, list[int]] | None:
+    """A request and its descriptors; None when the other end is closed."""
+    length, fds, *_ = socket.recv_fds(source, _LENGTH_BYTES, num_fds)
+    if len(length) < _LENGTH_BYTES:
+        return None
+    content, num_bytes = b"", int.from_bytes(length, "little")
+    while len(content) < num_bytes:
+        chunk = source.recv(num_bytes - len(content))
+        if not chunk:
+            return None
+        content += chunk
+    return content, list(fds)
+
+
+def serve(source: socket.socket, num_fds: int, work) -> None:
+    """Fork for every request, until the other end is closed; ``work(content, fds)`` is all that a child does."""
+    signal.signal(signal.SIGCHLD, signal.SIG_IGN)
+    while (request := _receive(source, num_fds)) is not None:
+        content, fds = request
+        if os.fork() == 0:
+            try:
+                source.close()
+                work(content, fds)
+            except BaseException:
+                traceback.print_exc()
+            finally:
+                os._exit(1)
+        for fd in fds:
+            os.close(fd)
 
 
 def _namespace(pid: int | str, name: str) -> str:
@@ -118,6 +152,7 @@ def _start(script, request: dict, fds: list[int]) -> None:
 
 
 def main() -> None:
+    sys.path.insert(0, os.path.dirname(os.path.abspath(__file__)))  # noqa: PTH100, PTH120
     script = importlib.import_module(sys.argv[1].removesuffix(".py"))
     gc.collect()
     gc.freeze()  # a collection in a child would write to, and so copy, every page of what is imported

@@ -104,12 +104,6 @@ def security(files: dict[str, str]) -> Any:
     return Security(tls_ca_file=files["ca_file"], require_encryption=True, **ends)
 
 
-def directives(nodes: SlurmNodes) -> list[str]:
-    """What a job's script says to Slurm beyond what dask-jobqueue does."""
-    gpus = f"{nodes.gpu_type}:{nodes.gpus}" if nodes.gpu_type else str(nodes.gpus)
-    return ["--no-requeue", *([f"--gpus={gpus}"] if nodes.gpus else [])]
-
-
 def worker_arguments(nodes: SlurmNodes) -> list[str]:
     """What `kevin.judge.pool.worker` is told in each job, beyond what dask-jobqueue tells it."""
     told = {
@@ -137,6 +131,7 @@ def slurm_judge(nodes: SlurmNodes, folder: Path) -> Iterator[Path]:
     import dask
 
     files = credentials(folder / "tls")
+    gpus = f"{nodes.gpu_type}:{nodes.gpus}" if nodes.gpu_type else str(nodes.gpus)
     dask.config.set({"distributed.scheduler.allowed-failures": 3, "distributed.deploy.lost-worker-timeout": "5s"})
     cluster = SLURMCluster(
         queue=nodes.partition,
@@ -148,7 +143,7 @@ def slurm_judge(nodes: SlurmNodes, folder: Path) -> Iterator[Path]:
         job_name="kevin-judge",
         worker_command="kevin.judge.pool.worker",
         worker_extra_args=worker_arguments(nodes),
-        job_extra_directives=directives(nodes),
+        job_extra_directives=["--no-requeue", *([f"--gpus={gpus}"] if nodes.gpus else [])],
         python=sys.executable,
         log_directory=str((folder / "logs").resolve()),
         local_directory="/tmp",

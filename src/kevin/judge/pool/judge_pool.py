@@ -94,13 +94,8 @@ class JudgePool:
         """What is judged up to the next `rest`."""
         self._expecting: list[Any] = []
         """What the devices were last asked to make ready; dask drops what nobody holds and has not begun."""
-        self.device_name = self._device_name()
-
-    def _device_name(self) -> str:
-        """Of the machine that judges: this one, or the nodes behind ``pool.scheduler``."""
-        if self.config.scheduler is None:
-            return device_name(self.protocol.device)
-        return worker_device_name(self.start(), self.protocol)
+        is_here = self.config.scheduler is None  # else the nodes behind it judge
+        self.device_name = device_name(protocol.device) if is_here else worker_device_name(self.start(), protocol)
 
     def __enter__(self) -> JudgePool:
         return self
@@ -227,22 +222,6 @@ class JudgePool:
             priority=priority,
         )
 
-    def _submit_run(
-        self, client: Any, key: str, task: Task, kernel: Kernel, build: Build, flags: tuple[str, ...]
-    ) -> Any:
-        return client.submit(
-            run_on_device,
-            task,
-            kernel,
-            build,
-            self.protocol,
-            key,
-            flags,
-            key=f"run-{key}",
-            resources={"device": 1},
-            retries=MAX_RETRIES,
-        )
-
     def _local_cluster(self) -> Any:
         import dask
         from distributed import Nanny, Scheduler, SpecCluster
@@ -303,14 +282,11 @@ class JudgePool:
         for i, (task, kernel) in enumerate(pairs):
             waiting.setdefault(verdict_key(task, kernel, self.protocol, self.device_name), []).append(i)
 
-        def settle(key: str, result: Verdict | HarnessError) -> None:
-            if isinstance(result, Verdict):
+        def settle(key: str, result: Verdict | HarnessError, *, is_known: bool = False) -> None:
+            if isinstance(result, Verdict) and not is_known:
                 self.store.put(result)
                 if on_new is not None:
                     on_new(result)
-            deliver(key, result)
-
-        def deliver(key: str, result: Verdict | HarnessError) -> None:
             for i in waiting.pop(key):
                 results[i] = result
                 if on_verdict is not None:
@@ -320,7 +296,7 @@ class JudgePool:
         for key in list(waiting):
             task, kernel = pairs[waiting[key][0]]
             if (known := self.store.get(key)) is not None:
-                deliver(key, known)
+                settle(key, known, is_known=True)
                 continue
             flags, refused = screen_stage(task, kernel, self.protocol, self.device_name)
             if refused is not None:
@@ -358,7 +334,11 @@ class JudgePool:
                     build, (task, kernel), flags = found, pairs[key], flags_of[key]
                     found = build_verdict(task, kernel, self.protocol, self.device_name, build, flags)
                     if found is None:
-                        running = self._submit_run(client, key, task, kernel, build, flags)
+                        judged = (task, kernel, build, self.protocol, key, flags)
+                        device = {"device": 1}
+                        running = client.submit(
+                            run_on_device, *judged, key=f"run-{key}", resources=device, retries=MAX_RETRIES
+                        )
                         futures[running] = ("run", key)
                         done.add(running)
                         continue

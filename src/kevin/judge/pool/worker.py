@@ -30,6 +30,7 @@ _devices: dict[str, Any] = {}
 _opening = threading.Lock()
 
 _BUILDER_NICE = 10
+"""What measures on a GPU has a core as soon as it wants one: builders keep all of them busy."""
 
 _last_batch = 0
 """Of the pool: the last one that is over."""
@@ -88,7 +89,7 @@ def expect_on_device(
 def limit_devices(num_kernels: int) -> None:
     """No more than so many kernels are still to come to this worker process."""
     for device in list(_devices.values()):
-        device.limit(num_kernels)
+        device.room.spares.limit(num_kernels)
 
 
 def rest_devices(batch: int) -> None:
@@ -153,16 +154,10 @@ def staying_off(cores: Collection[int]) -> Iterator[None]:
         os.sched_setaffinity(0, own)
 
 
-def _yield_to_device() -> None:
-    """Let what measures on a GPU have a core as soon as it wants one: builders keep all of them busy."""
-    if os.getpriority(os.PRIO_PROCESS, 0) < _BUILDER_NICE:  # of this thread; compilers inherit it
-        os.setpriority(os.PRIO_PROCESS, 0, _BUILDER_NICE)
-
-
 def build_on_worker(task: Task, kernel: Kernel, protocol: JudgeProtocol, cache: Path, avoid: list[int]) -> Build:
     _stay_off(avoid)
-    if protocol.device == "cuda":
-        _yield_to_device()
+    if protocol.device == "cuda" and os.getpriority(os.PRIO_PROCESS, 0) < _BUILDER_NICE:
+        os.setpriority(os.PRIO_PROCESS, 0, _BUILDER_NICE)  # of this thread; compilers inherit it
     if kernel.dialect == "load_inline" and kernel.language == "cuda":
         from kevin.judge.compile.inline import start_precompiling  # imports torch
 

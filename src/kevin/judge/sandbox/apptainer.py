@@ -1,4 +1,4 @@
-"""A thin handle on Apptainer: version, build, run, inspect, digest. Nothing of the study is in here.
+"""A thin handle on Apptainer: version, build, digest, the command line. Nothing of the study is in here.
 
 Images are files (``.sif``); the digest of the file stands beside it in ``<image>.sha256``, and that small file is what
 rules take as input. Containers do not nest: what starts them runs on the host, or in another kind of isolation.
@@ -8,7 +8,6 @@ from __future__ import annotations
 
 import functools
 import hashlib
-import json
 import os
 import re
 import shutil
@@ -69,17 +68,6 @@ def build(
     found = digest(image)
     write_text(digest_file(image), f"{found}  {image.name}\n")
     return found
-
-
-def run(image: Path, argv: Sequence[str], *, timeout_s: float | None = None) -> subprocess.CompletedProcess[str]:
-    """Run a trusted command in an image, with the working directory and the network of the host."""
-    return _run([program(), "exec", str(image), *argv], argv[0], timeout_s=timeout_s)
-
-
-def labels(image: Path) -> dict[str, str]:
-    """The image's labels: what it was built from, when and by which version."""
-    found = json.loads(_run([program(), "inspect", "--json", str(image)], str(image)).stdout)
-    return dict(found["data"]["attributes"]["labels"])
 
 
 def digest(image: Path) -> str:
@@ -165,11 +153,9 @@ def wrap_apptainer(
     return [*command, str(image), PYTHON if argv[0] == sys.executable else argv[0], *argv[1:]]
 
 
-def _run(argv: Sequence[str], what: str, *, timeout_s: float | None = None) -> subprocess.CompletedProcess[str]:
+def _run(argv: Sequence[str], what: str) -> subprocess.CompletedProcess[str]:
     try:
-        done = subprocess.run(argv, capture_output=True, text=True, timeout=timeout_s, check=False)
-    except subprocess.TimeoutExpired:
-        raise HarnessError(f"apptainer, {what}: not done after {timeout_s:.0f} s") from None
+        done = subprocess.run(argv, capture_output=True, text=True, check=False)
     except OSError as e:
         raise SandboxError(f"{argv[0]} could not be started ({e.strerror}): is KEVIN_APPTAINER right?") from None
     if done.returncode != 0:

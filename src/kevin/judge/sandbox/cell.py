@@ -24,7 +24,7 @@ from kevin.core.types import Outcome
 from kevin.judge.inside.channel import SET_UP, START_DEVICE
 from kevin.judge.sandbox.isolation import Isolation, readable_paths, wrap, writable_paths
 from kevin.judge.sandbox.preemption import Calls, held_bytes, waited_us
-from kevin.judge.sandbox.process import INSIDE, CellProcess, ExecutedProcess, ForkedProcess, can_fork, fork_server
+from kevin.judge.sandbox.process import INSIDE, ExecutedProcess, ForkedProcess, can_fork, fork_server, python_flags
 
 _MAX_REPLY_BYTES = 1 << 20
 _MAX_WORDS = 600
@@ -77,12 +77,10 @@ class CandidateFailed(Exception):
         self.outcome, self.reason, self.message = outcome, reason, message
 
 
-def prepare_forks(
-    script: str, *, isolation: Isolation, python_flags: tuple[str, ...], environment: dict[str, str]
-) -> None:
+def prepare_forks(script: str, isolation: Isolation, environment: dict[str, str]) -> None:
     """Have the process begin to import that cells like this are forked from, where they are."""
     if can_fork(isolation):
-        fork_server(script, python_flags, _ENVIRONMENT | environment)
+        fork_server(script, _ENVIRONMENT | environment)
 
 
 def _not_up(error: CandidateFailed) -> SandboxError:
@@ -105,7 +103,6 @@ class Cell:
         gpu: bool | str = False,
         read_only: list[str] | None = None,
         writable: list[str] | None = None,
-        python_flags: tuple[str, ...] = ("-I", "-S"),
         environment: dict[str, str] | None = None,
         max_output_bytes: int = 1 << 16,
         prefix: list[str] | None = None,
@@ -125,14 +122,14 @@ class Cell:
         read_only, writable = [str(INSIDE), *(read_only or [])], writable or []
         env = _ENVIRONMENT | (environment or {})
         enclose = functools.partial(wrap, isolation=isolation, read_only=read_only, writable=writable, gpu=gpu)
-        self._process: CellProcess
+        self._process: ExecutedProcess | ForkedProcess
         try:
             if forked and can_fork(isolation):
-                server = fork_server(script, python_flags, env)
+                server = fork_server(script, env)
                 self._process = ForkedProcess(server, enclose(["cat"]), inside.fileno(), self._stderr)
             else:
-                argv = [*(prefix or []), sys.executable, *python_flags, str(INSIDE / script), str(inside.fileno())]
-                argv = enclose(argv, environment=env)
+                python = [sys.executable, *python_flags(script), str(INSIDE / script), str(inside.fileno())]
+                argv = enclose([*(prefix or []), *python], environment=env)
                 self._process = ExecutedProcess(argv, env, inside.fileno(), self._stderr)
         except OSError as e:
             host.close()

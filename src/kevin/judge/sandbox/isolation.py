@@ -163,13 +163,13 @@ def _apptainer(
     """In the judge's image, or, without one, around the host's own programs."""
     image = _image_files()
     options = _apptainer_options(image)
+    bound = [p for p in read_only if p not in python_paths() and not is_system(p)]
+    left_out = ("HOME",) if image is None else _OF_THE_HOST
+    kept = {name: value for name, value in environment.items() if name not in left_out}
     if image is not None:
-        bound = [p for p in read_only if p not in python_paths() and not is_system(p)]
-        kept = {name: value for name, value in environment.items() if name not in _OF_THE_HOST}
         return apptainer.wrap_apptainer(argv, image, bound, writable, gpu, kept, options)
     env = shutil.which("env") or "/usr/bin/env"
-    bound = [*_host_paths(), *(p for p in read_only if p not in python_paths() and not is_system(p))]
-    kept = {name: value for name, value in environment.items() if name != "HOME"}
+    bound = [*_host_paths(), *bound]
     return apptainer.wrap_apptainer([env, *argv], _skeleton(), bound, writable, gpu, kept, options)
 
 

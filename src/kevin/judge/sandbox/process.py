@@ -24,12 +24,12 @@ import threading
 import time
 from collections.abc import Iterator, Mapping, Sequence
 from pathlib import Path
-from typing import IO, Protocol
+from typing import IO
 
 import psutil
 
 from kevin.core.errors import SandboxError
-from kevin.judge.inside.forks import framed
+from kevin.judge.inside.fork_server import framed
 from kevin.judge.sandbox.isolation import Isolation, wrap
 
 log = logging.getLogger(__name__)
@@ -43,18 +43,9 @@ _DEATH_S = 0.5
 _LAST_WORDS = 600
 
 
-class CellProcess(Protocol):
-    """A process in a sandbox, and whatever holds that sandbox."""
-
-    @property
-    def pid(self) -> int | None:
-        """Of the cell itself, as this process numbers it; None when it cannot be told."""
-
-    def wait(self, timeout_s: float) -> int:
-        """Exit status; negative, or above 128, for a signal. Raises `subprocess.TimeoutExpired`."""
-
-    def end(self) -> None:
-        """Kill it with everything that it started, and reap it; safe to call twice."""
+def python_flags(script: str) -> tuple[str, ...]:
+    """Of the interpreter that runs a cell's script: torch is among the site's packages, which the others do without."""
+    return ("-I",) if script == "module.py" else ("-I", "-S")
 
 
 def _descent(pid: int) -> Iterator[int]:
@@ -141,12 +132,15 @@ class ExecutedProcess:
 
     @property
     def pid(self) -> int | None:
+        """Of the cell itself, as this process numbers it; None when it cannot be told."""
         return _innermost(self._process.pid)
 
     def wait(self, timeout_s: float) -> int:
+        """Exit status; negative, or above 128, for a signal. Raises `subprocess.TimeoutExpired`."""
         return self._process.wait(timeout_s)
 
     def end(self) -> None:
+        """Kill it with everything that it started, and reap it; safe to call twice."""
         if self._process.returncode is None:
             _kill(self._process)
 
@@ -208,8 +202,9 @@ class ForkingProcess:
 class ForkServer(ForkingProcess):
     """One that has imported a cell's script."""
 
-    def __init__(self, script: str, python_flags: Sequence[str], environment: dict[str, str]) -> None:
-        super().__init__([sys.executable, *python_flags, str(INSIDE / "fork_server.py"), script], environment, "/")
+    def __init__(self, script: str, environment: dict[str, str]) -> None:
+        argv = [sys.executable, *python_flags(script), str(INSIDE / "fork_server.py"), script]
+        super().__init__(argv, environment, "/")
         self._environment = environment
 
     def fork(self, fds: Sequence[int]) -> None:
@@ -232,7 +227,8 @@ class ForkServer(ForkingProcess):
 
 
 class ForkedProcess:
-    """A child of a fork server in a sandbox of bubblewrap's, which another process in there keeps."""
+    """A child of a fork server in a sandbox of bubblewrap's, which another process in there keeps. Used as
+    `ExecutedProcess`."""
 
     def __init__(self, server: ForkServer, sandbox: Sequence[str], channel: int, stderr: IO[bytes]) -> None:
         """``sandbox``: the command line that makes it and runs ``cat`` in it.
@@ -321,12 +317,12 @@ _servers: dict[tuple[str, ...], ForkServer] = {}
 _finding, _trying = threading.Lock(), threading.Lock()
 
 
-def fork_server(script: str, python_flags: Sequence[str], environment: dict[str, str]) -> ForkServer:
+def fork_server(script: str, environment: dict[str, str]) -> ForkServer:
     """This process's own for such cells: started on first use, and again when it has died."""
-    key = (script, *python_flags, *(f"{k}={v}" for k, v in sorted(environment.items())))
+    key = (script, *(f"{k}={v}" for k, v in sorted(environment.items())))
     with _finding:
         if key not in _servers or not _servers[key].is_alive:
-            _servers[key] = ForkServer(script, python_flags, environment)
+            _servers[key] = ForkServer(script, environment)
         return _servers[key]
 
 
@@ -339,7 +335,7 @@ def can_fork(isolation: Isolation) -> bool:
 @functools.cache
 def _try_to_fork(isolation: Isolation) -> bool:
     host, inside = socket.socketpair()
-    server = ForkServer("native.py", ("-I", "-S"), {"PATH": "/usr/bin:/bin"})
+    server = ForkServer("native.py", {"PATH": "/usr/bin:/bin"})
     process = None
     try:
         with inside, tempfile.TemporaryFile() as stderr:

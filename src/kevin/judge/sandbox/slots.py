@@ -228,7 +228,8 @@ class SharedSlots:
         self.outputs: list[list[torch.Tensor]] = []
         self._offsets: list[list[int | None]] = []
         self._late: list[list[tuple[torch.Tensor, torch.Tensor]]] = []
-        self._late_offsets: list[list[tuple[int, int, int]]] = []
+        self.late_pieces: list[list[tuple[int, int, int]]] = []
+        """By slot, (source offset, target offset, bytes) of what completes its inputs where they were held back."""
         lead = BAND_BYTES + _LEAD_BYTES[self._buffer.data.device.type]
         at = 0
         for _ in range(num_slots):
@@ -293,12 +294,8 @@ class SharedSlots:
                     pieces.append((piece, self._buffer.data[source : source + piece.nbytes].view(view.dtype)))
             at += _ALIGN_BYTES
         self._late.append(pieces)
-        self._late_offsets.append(staged)
+        self.late_pieces.append(staged)
         return at
-
-    def late_pieces(self, slot: int) -> list[tuple[int, int, int]]:
-        """(source offset, target offset, bytes) of what completes the inputs of a slot that was held back."""
-        return self._late_offsets[slot]
 
     def hold_back(self, slot: int) -> None:
         """Put other values in place of a few pieces of the inputs until a cell copies the true ones back.
@@ -331,15 +328,14 @@ class SharedSlots:
         return result
 
     def reshaped(
-        self, slot: int, inputs: list[Any], outputs: list[torch.Tensor]
+        self, inputs: list[Any], outputs: list[torch.Tensor]
     ) -> tuple[list[dict[str, Any]], list[torch.Tensor | None], list[torch.Tensor]]:
-        """The memory of a slot as tensors of other, smaller shapes: what `arguments` gives, and views of both."""
-        given = self.arguments(slot, inputs)
+        """The memory of slot 0 as tensors of other, smaller shapes: what `arguments` gives, and views of both."""
+        given = self.arguments(0, inputs)
         n_in, n_out = len(inputs), len(outputs)
-        specs = (*self.spec.inputs, *self.spec.parameters, *self.spec.outputs)
         tensors = [*inputs, *[None] * len(self.spec.parameters), *outputs]
         views: list[torch.Tensor | None] = []
-        for argument, s, x in zip(given, specs, tensors, strict=True):
+        for argument, s, x in zip(given, self._tensors, tensors, strict=True):
             if not isinstance(x, torch.Tensor) or "offset" not in argument:
                 views.append(None)
                 continue

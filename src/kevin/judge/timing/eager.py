@@ -59,8 +59,8 @@ class Job(Frozen):
 class EagerServer(ForkingProcess):
     """Starts children that have torch already. Use `start`; `eager_server` gives this process's own."""
 
-    def __init__(self, environment: dict[str, str]) -> None:
-        super().__init__([sys.executable, "-m", "kevin.judge.timing.eager_child"], {**os.environ, **environment})
+    def __init__(self) -> None:
+        super().__init__([sys.executable, "-m", "kevin.judge.timing.eager_child"], {**os.environ, **HEAP})
 
     def start(self, job: Job, shared_fd: int) -> EagerProcess:
         """Raises DeviceError when the server or the child has died."""
@@ -83,7 +83,7 @@ def eager_server() -> EagerServer:
     """This process's own, for all its devices: started on first use, and again when it has died. Returns at once."""
     with _finding:
         if not _servers or not _servers[-1].is_alive:
-            _servers[:] = [EagerServer(HEAP)]
+            _servers[:] = [EagerServer()]
         return _servers[-1]
 
 

@@ -19,7 +19,7 @@ from multiprocessing.connection import Connection
 import torch
 
 from kevin.judge.correctness.model import ReferenceModel
-from kevin.judge.inside.forks import serve
+from kevin.judge.inside.fork_server import serve
 from kevin.judge.inside.host import ColdClock, last_level_bytes
 from kevin.judge.sandbox.slots import SharedSlots, mapped_buffer
 from kevin.judge.timing.eager import Job

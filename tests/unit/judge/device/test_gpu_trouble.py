@@ -209,7 +209,8 @@ def test_reading_is_faster_than_copying(monkeypatch: pytest.MonkeyPatch, khz: in
 def test_gpus_that_judge_are_chosen_among_the_visible_ones() -> None:
     shown = {"CUDA_VISIBLE_DEVICES": "4,5,7"}
     assert [worker.visible_gpu(shown, i, (2, 1))["CUDA_VISIBLE_DEVICES"] for i in range(3)] == ["7", "5", "7"]
-    assert worker.visible_gpu(shown, 1)["CUDA_VISIBLE_DEVICES"] == "5"
+    assert [worker.visible_gpu(shown, i) for i in range(2)] == [{"CUDA_VISIBLE_DEVICES": gpu} for gpu in ("4", "5")]
+    assert worker.visible_gpu({}, 0) == {}
     for number in (3, -1):
         with pytest.raises(DeviceError, match=rf"names GPU {number}, but the visible ones are 0 to 2"):
             worker.visible_gpu(shown, 0, (number,))

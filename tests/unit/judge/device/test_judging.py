@@ -29,6 +29,7 @@ from kevin.judge.correctness.reference import does_not_fit
 from kevin.judge.device import judging
 from kevin.judge.device.cpu import CpuHardware
 from kevin.judge.device.judging import Judging
+from kevin.judge.device.workspace import Workspace
 from kevin.judge.evaluate import build_stage
 from kevin.judge.sandbox.cell import CandidateFailed, Cell
 from kevin.judge.sandbox.slots import Bands, SharedSlots
@@ -150,13 +151,12 @@ def test_candidates_of_one_task_have_memory_of_their_own(tmp_path: Path, monkeyp
     seen: list[list[int]] = []
     setup = judging.cell_setup
 
-    def watched(
-        protocol: JudgeProtocol, kernel: Kernel, build: Build, reference: Any, slots: SharedSlots
-    ) -> dict[str, Any]:
-        seen.append([out.data_ptr() for outputs in slots.outputs for out in outputs])
+    def watched(protocol: JudgeProtocol, kernel: Kernel, build: Build, workspace: Workspace) -> dict[str, Any]:
+        outputs = workspace.slots.outputs
+        seen.append([out.data_ptr() for outs in outputs for out in outs])
         for i in range(PROTOCOL.num_trials):
-            assert all(bool(out.isnan().all()) for out in slots.outputs[i])
-        return setup(protocol, kernel, build, reference, slots)
+            assert all(bool(out.isnan().all()) for out in outputs[i])
+        return setup(protocol, kernel, build, workspace)
 
     monkeypatch.setattr(judging, "cell_setup", watched)
     for _ in range(2):

@@ -77,6 +77,8 @@ def test_the_compilers_words() -> None:
     assert without_resources(f"{PTXAS}{error}\n") == error
     warning = "kernel.cu(3): warning #20012-D: something else\n  int x;\n      ^\n"
     assert compiler_excerpt(without_resources(f"{warning}{error}\n{PTXAS}")) == error
+    error = 'kernel.cu(5): error: expected a ";"\n  }\n  ^'
+    assert compiler_excerpt(f'{error}\n\n1 error detected in the compilation of "kernel.cu".\n').strip() == error
 
 
 def test_the_author_is_told_only_on_request_and_only_when_correct() -> None:
@@ -94,8 +96,3 @@ def test_the_author_is_told_only_on_request_and_only_when_correct() -> None:
     assert verdict_feedback(verdict) == "Correct, 1x the speed of PyTorch. It can be faster."
     wrong = verdict.model_copy(update={"outcome": Outcome.INCORRECT, "message": "off by one"})
     assert verdict_feedback(wrong, with_profile=True) == "Correctness error: off by one"
-
-
-def test_how_many_errors_there_were_is_left_out() -> None:
-    error = 'kernel.cu(5): error: expected a ";"\n  }\n  ^'
-    assert compiler_excerpt(f'{error}\n\n1 error detected in the compilation of "kernel.cu".\n').strip() == error

@@ -133,12 +133,12 @@ def test_what_is_left_over_counts_for_the_next_batch(device: _Device) -> None:
 def test_no_more_are_made_than_candidates_come(device: _Device, tmp_path: Path) -> None:
     device.want(9, "c_abi", 9)
     _wait(device, 3)
-    device.limit(4)
-    device.limit(6)
+    device.room.spares.limit(4)
+    device.room.spares.limit(6)
     assert {v.outcome for v in _judge(device, [RIGHT, RIGHT + "/* 2 */"], tmp_path)} == {Outcome.CORRECT}
     _wait(device, 2)
     assert device.hardware.opened == ["spare"] * 4
-    device.limit(0)
+    device.room.spares.limit(0)
     _judge(device, [RIGHT + "/* 3 */"], tmp_path)
     _wait(device, 1)
     assert device.hardware.opened == ["spare"] * 4, "one that nobody will take is not replaced"
@@ -160,7 +160,7 @@ def test_those_that_are_to_be_made_are_not_when_fewer_candidates_come(
     monkeypatch.setattr(device.room.spares, "_started", late)
     device.want(3, "c_abi", 9)
     both.wait(60)
-    device.limit(1)
+    device.room.spares.limit(1)
     limited.set()
     _wait(device, 2)
     assert device.hardware.opened == ["spare"] * 2

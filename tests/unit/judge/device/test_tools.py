@@ -1,4 +1,4 @@
-"""What NVIDIA's tools say of a kernel is read off their own words."""
+"""What NVIDIA's tools say of a kernel is read off their own words; its own kernels are found by name."""
 
 from __future__ import annotations
 
@@ -10,7 +10,8 @@ from pydantic import ValidationError
 from kevin.core.errors import DeviceError
 from kevin.core.protocol import JudgeProtocol
 from kevin.judge.device.tools import (
-    find_ncu,
+    OwnKernels,
+    find_tool,
     first_violation,
     profiler_command,
     read_profile,
@@ -67,7 +68,7 @@ def test_a_profiler_outside_the_system_is_shown_to_the_sandbox(tmp_path: Path) -
 def test_a_profiler_that_is_missing_or_useless_is_said_so(monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setattr("kevin.judge.device.tools.shutil.which", lambda name, path=None: None)
     with pytest.raises(DeviceError, match=r"judge\.profiler is ncu, .* install it"):
-        find_ncu()
+        find_tool("ncu")
     with pytest.raises(ValidationError, match="profiler ncu needs device cuda"):
         JudgeProtocol(device="cpu", profiler="ncu")
 
@@ -113,3 +114,62 @@ def test_the_tool_starts_once_with_pytorchs_cache_off() -> None:
     assert command[:3] == ["env", "PYTORCH_NO_CUDA_MEMORY_CACHING=1", "/opt/compute-sanitizer"]
     assert command.count("/opt/compute-sanitizer") == 1
     assert command[command.index("--log-file") + 1] == "/tmp/report.txt"
+
+
+FILL = "void at::native::vectorized_elementwise_kernel<4, at::native::FillFunctor<float>, std::array<char*, 1ul> >(int)"
+ADD = "void at::native::vectorized_elementwise_kernel<4, at::native::CUDAFunctor_add<float>, std::array<char*, 3ul> >()"
+PRODUCT = "sm90_xmma_gemm_f32f32_f32f32_f32_nn_n_tilesize128x128x32_warpgroupsize1x1x1_execute_kernel__5x_cublas"
+
+
+@pytest.mark.parametrize(
+    "source",
+    [
+        "__global__ void relu(const float* x) {}",
+        "__global__ void __launch_bounds__(256) relu(const float* x) {}",
+        "__global__ __launch_bounds__(256, (2)) void relu(const float* x) {}",
+        "template <typename T, int N>\n__global__ void\nrelu (const T* x) {}",
+        'extern "C" __global__ void relu(float* x);',
+        "__global__ void __cluster_dims__(2, 1, 1) __launch_bounds__(THREADS(4)) relu(float* x) {}",
+        "static __global__ __attribute__((noinline)) void relu(float* x) {}",
+        "KERNEL relu(float* x) {}\nvoid f() { relu<<<1, 2>>>(x); }",
+        "KERNEL relu(float* x) {}\nvoid f() { relu<float, Pair<int, 4>><<<dim3(1), 2, 0, stream>>>(x); }",
+        'source = """\n__global__ void __launch_bounds__(256) relu(float* x) {}\n"""\nload_inline(name="a")',
+        "// __global__ void fast(float* x)\n__global__ void relu(float* x) {}",
+    ],
+)
+def test_its_kernels_are_found_however_they_are_declared_and_not_in_comments(source: str) -> None:
+    assert OwnKernels(source).names == {"relu"}
+
+
+@pytest.mark.parametrize(
+    ("profiled", "own"),
+    [
+        ("relu(float const*, float*)", True),
+        ("void relu<float, 4>(float const*)", True),
+        ("void (anonymous namespace)::relu<float>(float*)", True),
+        ("void mine::relu<at::Half>(at::Half*)", True),
+        ("relu", True),
+        ("void at::native::relu<4, at::native::F>(int)", False),
+        ("void cub::relu(int)", False),
+        ("void other<relu>(relu)", False),
+        (PRODUCT, False),
+        ("", False),
+    ],
+)
+def test_whose_it_is(profiled: str, own: bool) -> None:
+    assert (profiled in OwnKernels("__global__ void relu(float* x) {}")) is own
+
+
+def test_header_libraries_are_own_where_they_are_included() -> None:
+    scan = "void cub::CUB_200_NS::DeviceScanKernel<cub::Policy, float*>(float*)"
+    assert scan in OwnKernels("#include <cub/cub.cuh>\nvoid f() { cub::DeviceScan::InclusiveSum(a, b, c, d, e); }")
+    assert scan not in OwnKernels("__global__ void relu(float* x) {}")
+
+
+def test_shares_of_the_time() -> None:
+    kernels = OwnKernels("__global__ void relu(float* x) {}")
+    listed = [("relu(float*)", 30.0), (FILL, 30.0), ("Memset (Device)", 10.0), (ADD, 25.0), (PRODUCT, 15.0)]
+    shares = kernels.shares(listed)
+    assert (shares.own, shares.foreign) == pytest.approx((0.3, 0.4))
+    assert shares.largest_foreign == ADD
+    assert kernels.shares([]) == (0.0, 0.0, "")

@@ -10,19 +10,13 @@ from kevin.core.errors import HarnessError
 from kevin.judge.pool import worker
 from kevin.judge.pool.cluster import CONNECTION, SlurmNodes, connect, worker_arguments
 from kevin.judge.pool.judge_pool import warn_of_sharing
-from kevin.judge.pool.worker import split_cores, visible_gpu
+from kevin.judge.pool.worker import split_cores
 
 
 def test_cores_are_shared_out() -> None:
     assert split_cores(range(6), devices=2, device_cores=1) == [[0, 1, 2, 3], [5], [4]]
     assert split_cores(range(8), devices=1, device_cores=4) == [[0, 1, 2, 3], [4, 5, 6, 7]]
     assert split_cores([3], devices=1, device_cores=1) == [[3], [3]]
-
-
-def test_each_device_leases_one_gpu() -> None:
-    given = {"CUDA_VISIBLE_DEVICES": "4,6"}
-    assert [visible_gpu(given, i) for i in range(2)] == [{"CUDA_VISIBLE_DEVICES": "4"}, {"CUDA_VISIBLE_DEVICES": "6"}]
-    assert visible_gpu({}, 0) == {}
 
 
 def test_a_gpu_of_a_node_has_as_many_kernels_in_flight_as_was_asked_for(monkeypatch: pytest.MonkeyPatch) -> None:

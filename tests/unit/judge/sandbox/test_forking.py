@@ -14,7 +14,7 @@ from kevin.judge.sandbox.process import ForkServer
 
 @pytest.fixture
 def server() -> Iterator[ForkServer]:
-    server = ForkServer("native.py", ("-I", "-S"), {"PATH": "/usr/bin"})
+    server = ForkServer("native.py", {"PATH": "/usr/bin"})
     yield server
     if server.is_alive:
         server.close()

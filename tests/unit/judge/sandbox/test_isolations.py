@@ -153,7 +153,7 @@ def test_a_build_is_for_the_processor_that_it_was_made_on(tmp_path: Path, monkey
 @pytest.mark.parametrize("script", ["native.py", pytest.param("module.py", marks=pytest.mark.slow)])
 def test_a_sandbox_that_does_not_come_up_is_not_the_candidates_fault(script: str) -> None:
     with (
-        Cell(script, isolation=detect_isolation(), python_flags=("-I",)) as cell,
+        Cell(script, isolation=detect_isolation()) as cell,
         pytest.raises(SandboxError, match=r"(?s)did not come up \(early_exit\): .*KeyError"),
     ):
         cell.prepare({"num_threads": 1}, timeout_s=60)

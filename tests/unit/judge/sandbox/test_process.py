@@ -54,7 +54,7 @@ raise RuntimeError("SEEN" + json.dumps({
 
 
 def _cell(*, forked: bool = True, **options: Any) -> Cell:
-    return Cell("module.py", isolation=Isolation.BUBBLEWRAP, python_flags=("-I",), forked=forked, **options)
+    return Cell("module.py", isolation=Isolation.BUBBLEWRAP, forked=forked, **options)
 
 
 def _load(cell: Cell, source: str) -> dict[str, Any]:
@@ -152,9 +152,9 @@ def test_a_server_that_died_is_started_again() -> None:
     with _cell(environment=environment) as cell:
         cell.wait()
         full = next(
-            dict(e.split("=", 1) for e in key[2:]) for key in process._servers if "A_SERVER=of this test" in key
+            dict(e.split("=", 1) for e in key[1:]) for key in process._servers if "A_SERVER=of this test" in key
         )
-        server = fork_server("module.py", ("-I",), full)
+        server = fork_server("module.py", full)
         server._process.kill()
         server._process.wait()
         assert "SEEN" in _load(cell, LOOK)["error"]  # what it forked lives on
@@ -162,7 +162,7 @@ def test_a_server_that_died_is_started_again() -> None:
         server.fork([])
     with _cell(environment=environment) as cell:
         cell.wait()
-    assert fork_server("module.py", ("-I",), full) is not server
+    assert fork_server("module.py", full) is not server
 
 
 def test_the_words_of_a_server_that_cannot_start(monkeypatch: pytest.MonkeyPatch) -> None:
@@ -189,7 +189,7 @@ def test_the_servers_end_with_the_process_that_started_them(tmp_path: Path) -> N
     script = tmp_path / "start.py"
     script.write_text(
         "from kevin.judge.sandbox.process import fork_server\n"
-        "print(fork_server('native.py', ('-I', '-S'), {'PATH': '/usr/bin'})._process.pid, flush=True)\n"
+        "print(fork_server('native.py', {'PATH': '/usr/bin'})._process.pid, flush=True)\n"
         "import os; os._exit(1)\n"
     )
     run = subprocess.run([sys.executable, str(script)], capture_output=True, text=True, check=False)

@@ -21,7 +21,7 @@ SPEC = TaskSpec(
 def deliver(slots: SharedSlots, slot: int) -> None:
     """What a cell does in its stream."""
     data = slots._buffer.data
-    for source, target, size in slots.late_pieces(slot):
+    for source, target, size in slots.late_pieces[slot]:
         data[target : target + size] = data[source : source + size].clone()
 
 
@@ -44,10 +44,10 @@ def test_pieces_stand_at_other_places_in_every_slot_and_within_its_bytes() -> No
     slots = SharedSlots(SPEC, 4)
     guarded = sum(_pages(s.num_bytes) for s in (*SPEC.inputs, *SPEC.outputs))
     assert slots.total_bytes == 4 * slot_bytes(SPEC) + guarded
-    places = [tuple(target for _, target, _ in slots.late_pieces(i)) for i in range(4)]
+    places = [tuple(target for _, target, _ in slots.late_pieces[i]) for i in range(4)]
     assert len({tuple(p - i * slot_bytes(SPEC) for p in place) for i, place in enumerate(places)}) > 1
     for i in range(4):
-        for source, target, size in slots.late_pieces(i):
+        for source, target, size in slots.late_pieces[i]:
             assert i * slot_bytes(SPEC) <= min(source, target)
             assert max(source, target) + size <= (i + 1) * slot_bytes(SPEC)
     slots.close()

@@ -18,7 +18,7 @@ from kevin.core.errors import DeviceError
 from kevin.core.protocol import JudgeProtocol
 from kevin.core.types import Task
 from kevin.judge.sandbox.slots import SharedSlots
-from kevin.judge.timing.eager import HEAP, EagerProcess, EagerServer, Job, eager_server
+from kevin.judge.timing.eager import EagerProcess, EagerServer, Job, eager_server
 from kevin.tasks.format import inspect_task
 
 pytestmark = pytest.mark.timing
@@ -40,7 +40,7 @@ def get_init_inputs():
 
 @pytest.fixture(scope="module")
 def server() -> Iterator[EagerServer]:
-    server = EagerServer({})
+    server = EagerServer()
     yield server
     server.close()
 
@@ -83,7 +83,7 @@ def test_every_call_is_timed_and_no_slot_is_written_to(server: EagerServer, slot
 def test_what_is_timed_maps_no_memory() -> None:
     """Eager was charged for it, three times what it computes and more, for as long as most measurements last."""
     source = SOURCE.replace("256", "1448")  # 8 MB, more than once a call
-    server, slots = EagerServer(HEAP), SharedSlots(inspect_task(source, "test"), 3)
+    server, slots = EagerServer(), SharedSlots(inspect_task(source, "test"), 3)
     for i in range(3):
         slots.fill(i, [torch.randn(1448, 1448), 3.0], [torch.ones(1448)])
     process = start(server, slots, source)
@@ -110,7 +110,7 @@ def test_a_child_that_is_killed_is_a_harness_failure(server: EagerServer, slots:
 
 
 def test_nothing_is_left_when_the_handles_are_gone(slots: SharedSlots) -> None:
-    server = EagerServer({})
+    server = EagerServer()
     process = start(server, slots)
     pids = [process._pid, server._process.pid]
     process._channel.close()
