@@ -13,10 +13,10 @@ from train_fixtures import make_study
 from kevin.core.config import Study
 from kevin.core.errors import DataError, UsageError
 from kevin.core.files import write_parquet
-from kevin.report.audit import ALL, ANY, AUDIT_KIND, PAID, audit_table, guards, kinds_of, wilson
 from kevin.report.catalogue import make_figure, make_table
 from kevin.report.figures.look import theme
 from kevin.report.figures.training import audit
+from kevin.report.training import ALL, ANY, AUDIT_KIND, PAID, audit_table, guards, kinds_of, wilson
 
 RULES = "no_kernel torch_compute try_except pass_statement inherits_model harness_access memory_leak"
 
