@@ -18,7 +18,6 @@ from kevin.core.errors import DataError, UsageError
 from kevin.core.files import read_parquet, read_table, read_tasks
 from kevin.core.types import Task
 from kevin.report import paper, show
-from kevin.report.audit import AUDIT_KIND, audit_table
 from kevin.report.budgets import read_plain_search
 from kevin.report.captions import NOTE, captions, read_note, read_summaries
 from kevin.report.claims import claims_table
@@ -37,7 +36,7 @@ from kevin.report.tables import (
     table2,
     tasks_table,
 )
-from kevin.report.training import rl_gain_table, step_time_table
+from kevin.report.training import AUDIT_KIND, audit_table, rl_gain_table, step_time_table
 from kevin.report.turns import mended_table, turns_table
 from kevin.report.viewer import files_by_policy
 

@@ -204,7 +204,7 @@ def _primary(study: Study) -> Claim:
 
 def _effect(text: str, against: str, column: str, unit: str) -> Claim:
     """With the paper's difference, and the two numbers that it is of."""
-    ours, theirs = (paper.number(_PAPER[part], column) for part in (MULTI, against))
+    ours, theirs = (paper.TABLE1[_PAPER[part]][column] for part in (MULTI, against))
     setting = " against ".join(f"{100 * n:.0f} %" if unit == "points" else f"{n:.2f}×" for n in (ours, theirs))
     measure = f"{', '.join(column.rsplit('_', 1))}: minus {against}"
     return Claim(
@@ -213,7 +213,7 @@ def _effect(text: str, against: str, column: str, unit: str) -> Claim:
 
 
 def _threshold(text: str, column: str, unit: str) -> Claim:
-    number = paper.number(_PAPER[MULTI], column)
+    number = paper.TABLE1[_PAPER[MULTI]][column]
     text = f"After {MULTI}: {text.format(_shown(number, unit))}"
     return Claim(LEVEL, text, ", ".join(column.rsplit("_", 1)), unit, number, "16 × 8", number, partial(_level, column))
 

@@ -84,8 +84,7 @@ def compare(stored: Path, results: Path, *, anyway: bool = False) -> Comparison:
     cells: list[dict[str, Any]] = []
     for name in dict.fromkeys([*tables[0], *tables[1]]):
         if name in tables[0] and name in tables[1]:
-            found = _table_cells(name, [read_table(own[name]) for own in tables], [own[name] for own in tables])
-            cells += [_blocked(cell, row, () if anyway else origins) for cell, row in found]
+            cells += _table_cells(name, [own[name] for own in tables], () if anyway else origins)
         else:
             cells.append({"table": name, "row": "", "column": "", **_absent("table", name in tables[0])})
     frame = pd.DataFrame([{"reason": ""} | cell for cell in cells], columns=COLUMNS)
@@ -108,33 +107,27 @@ def _tables(path: Path) -> dict[str, Path]:
 Row = Mapping[str, Any]
 
 
-def _table_cells(name: str, frames: Sequence[pd.DataFrame], paths: Sequence[Path]) -> list[tuple[dict[str, Any], Row]]:
-    """Each number of both tables, with the row that it stands in."""
+def _table_cells(name: str, paths: Sequence[Path], origins: Sequence[Origin]) -> Iterator[dict[str, Any]]:
+    """Each number of both tables."""
+    frames = [read_table(path) for path in paths]
     keys = _row_keys(frames, paths)
-    one, other = (_by_key(f, keys) for f in frames)
-    cells: list[tuple[dict[str, Any], Row]] = []
+    one, other = (dict(zip(_key_values(f, keys), records(f), strict=True)) for f in frames)
+    skipped = {*keys, *CONDITIONS, *_SKIPPED}
+    columns = [c for c in frames[0].columns if c not in skipped and not c.endswith(("_low", "_high"))]
     for key in dict.fromkeys([*one, *other]):
         about = ", ".join(f"{k} {v}" for k, v in zip(keys, key, strict=True) if v != "" and (k, v) != ("source", OURS))
         head = {"table": name, "row": about, "column": ""}
         if key not in one or key not in other:
-            cells.append((head | _absent("row", key in one), {}))
+            yield head | _absent("row", key in one)
             continue
-        for column in (
-            c
-            for c in frames[0].columns
-            if c not in (*keys, *CONDITIONS, *_SKIPPED) and not c.endswith(("_low", "_high"))
-        ):
+        for column in columns:
+            cell = head | {"column": column}
             a, b = (_estimate(row, column) for row in (one[key], other[key]))
             if column not in other[key]:
-                cells.append((head | {"column": column} | _absent("column", True), {}))
+                yield cell | _absent("column", True)
             elif a is not None or b is not None:
                 conditions = _conditions(one[key], other[key], keys)
-                cells.append((head | {"column": column} | _judged(a, b, conditions), one[key]))
-    return cells
-
-
-def _by_key(frame: pd.DataFrame, keys: Sequence[str]) -> dict[tuple[str, ...], Row]:
-    return dict(zip(_key_values(frame, keys), records(frame), strict=True))
+                yield _blocked(cell | _judged(a, b, conditions), one[key], origins)
 
 
 def _row_keys(frames: Sequence[pd.DataFrame], paths: Sequence[Path]) -> list[str]:
@@ -208,7 +201,7 @@ def holds_times(table: str, column: str) -> bool:
 
 def _blocked(cell: dict[str, Any], row: Row, origins: Sequence[Origin]) -> dict[str, Any]:
     """Not compared where the two studies are not alike in what the number depends on."""
-    if not origins or not row or row.get("source", OURS) != OURS or cell["status"] == LEFT_OUT:
+    if not origins or row.get("source", OURS) != OURS or cell["status"] == LEFT_OUT:
         return cell
     one, other = origins
     split = row.get("split", cell["table"])

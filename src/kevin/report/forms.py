@@ -193,7 +193,8 @@ def write_table(
     """
     write_csv(out, with_note(frame, note))
     written = read_table(out).drop(columns=NOTE, errors="ignore")
-    table, text = show(written, study), full_caption(written, show(written, study), caption, note)
+    table = show(written, study)
+    text = full_caption(written, table, caption, note)
     write_text(out.with_suffix(".md"), markdown(table, caption.title, text))
     write_text(out.with_suffix(".tex"), latex(table, out.stem, caption.title, text))
     return out
@@ -212,12 +213,10 @@ def _seeds(frame: pd.DataFrame) -> str:
     return "Each policy is one training: intervals are over tasks and do not say what another seed would give."
 
 
-def is_numeric(cells: pd.Series) -> bool:
-    return bool(len(cells)) and all(_NUMBER.match(cell) for cell in cells)
-
-
 def _numeric(table: Shown) -> list[bool]:
-    return [is_numeric(table.cells.iloc[:, i]) for i in range(table.cells.shape[1])]
+    """Whether a column holds numbers alone."""
+    texts = (table.cells.iloc[:, i] for i in range(table.cells.shape[1]))
+    return [bool(len(cells)) and all(_NUMBER.match(cell) for cell in cells) for cells in texts]
 
 
 # --- Markdown -----------------------------------------------------------------------------------------------------
@@ -242,8 +241,7 @@ def _markdown(text: str) -> str:
 
 def latex(table: Shown, name: str, title: str, caption: str) -> str:
     """A floating table, shrunk where it is too wide; one of many rows breaks over pages."""
-    heads = pd.MultiIndex.from_tuples(table.heads) if isinstance(table.cells.columns, pd.MultiIndex) else None
-    cells = table.cells if heads is None else table.cells.set_axis(heads, axis=1)
+    cells = table.cells
     styler = Styler(cells).hide(axis="index").format(_latex, escape="latex")
     styler = styler.format_index(_latex, escape="latex", axis=1)
     widths = [

@@ -192,7 +192,7 @@ def _diffs(csv: Path) -> list[tuple[str, list[tuple[str, str]]]]:
 
 def _viewer(turns: Sequence[Path], tasks: Path, study: Study) -> dict[str, Any]:
     files = files_by_policy(turns, study)
-    best = best_in_files(files, study.report.viewer_trajectories)
+    best = {policy: best_in_files(own, study.report.viewer_trajectories) for policy, own in files.items()}
     every = [path for paths in files.values() for path in paths]
     seen = {task for path in every for task in read_columns(path, "turns", ["task_id"])["task_id"]}
     return viewer_data(best, [task for task in read_tasks(tasks) if task.id in seen], study)

@@ -27,16 +27,19 @@ IMPLIED = "not printed there: twice the figure of both levels minus that of leve
 BASELINE = "eager"
 
 _TABLE1_COLUMNS = (
-    *("policy", "correct_best", "correct_avg", "speedup_best", "speedup_avg"),
+    *("correct_best", "correct_avg", "speedup_best", "speedup_avg"),
     *("fast_1_best", "fast_1_avg", "fast_1.5_best", "fast_1.5_avg"),
 )
-_TABLE1 = (
-    ("Kevin, multi-turn RL", 0.82, 0.46, 1.10, 0.40, 0.43, 0.15, 0.20, 0.06),
-    ("single-turn RL", 0.82, 0.45, 0.85, 0.35, 0.43, 0.16, 0.16, 0.04),
-    ("QwQ-32B (base model)", 0.56, 0.11, 0.53, 0.08, 0.23, 0.03, 0.10, 0.01),
-    ("o4-mini", 0.38, 0.22, 0.78, 0.27, 0.21, 0.07, 0.13, 0.06),
-    ("o3-mini", 0.27, 0.08, 0.30, 0.08, 0.09, 0.02, 0.04, 0.02),
-)
+TABLE1 = {
+    policy: dict(zip(_TABLE1_COLUMNS, values, strict=True))
+    for policy, *values in (
+        ("Kevin, multi-turn RL", 0.82, 0.46, 1.10, 0.40, 0.43, 0.15, 0.20, 0.06),
+        ("single-turn RL", 0.82, 0.45, 0.85, 0.35, 0.43, 0.16, 0.16, 0.04),
+        ("QwQ-32B (base model)", 0.56, 0.11, 0.53, 0.08, 0.23, 0.03, 0.10, 0.01),
+        ("o4-mini", 0.38, 0.22, 0.78, 0.27, 0.21, 0.07, 0.13, 0.06),
+        ("o3-mini", 0.27, 0.08, 0.30, 0.08, 0.09, 0.02, 0.04, 0.02),
+    )
+}
 
 # The blog post: of its own model the mean over 16 trajectories of 8 turns and the best of them; of others the best.
 _BLOG_ALL = {
@@ -79,9 +82,8 @@ LAYER_NORM = (
 
 def table1() -> list[dict[str, Any]]:
     """Rows of Table 1 in the columns of our tables of policies, then those of the blog post on all its tasks."""
-    rows = [dict(zip(_TABLE1_COLUMNS, row, strict=True)) for row in _TABLE1]
-    ours = [_row(SOURCE, TASKS, NUM_TASKS, str(row.pop("policy")), row) for row in rows]
-    return ours + [_row(BLOG, BLOG_TASKS, 200, policy, values) for policy, values in _BLOG_ALL.items()]
+    rows = [_row(SOURCE, TASKS, NUM_TASKS, policy, values) for policy, values in TABLE1.items()]
+    return rows + [_row(BLOG, BLOG_TASKS, 200, policy, values) for policy, values in _BLOG_ALL.items()]
 
 
 def level(split: str) -> list[dict[str, Any]]:
@@ -116,18 +118,12 @@ def table2() -> list[dict[str, Any]]:
             "turns": turns,
             "speedup": speedup,
             "correct": correct,
-            "fast_1": number(policy, "fast_1_best") if (trajectories, turns) == _TABLE2_SPLITS[0] else None,
+            "fast_1": TABLE1[policy]["fast_1_best"] if (trajectories, turns) == _TABLE2_SPLITS[0] else None,
             "num_tasks": NUM_TASKS,
         }
         for policy, cells in _TABLE2.items()
         for (trajectories, turns), (speedup, correct) in zip(_TABLE2_SPLITS, cells, strict=True)
     ]
-
-
-def number(policy: str, column: str) -> float:
-    """One cell of Table 1. Raises KeyError for a policy that is not in it."""
-    rows: dict[str, dict[str, Any]] = {str(row[0]): dict(zip(_TABLE1_COLUMNS, row, strict=True)) for row in _TABLE1}
-    return float(rows[policy][column])
 
 
 def serial_over_parallel(policy: str) -> float:

@@ -11,13 +11,12 @@ from collections.abc import Iterator, Mapping, Sequence
 from pathlib import Path
 from typing import Any, NamedTuple
 
-import numpy as np
 import pandas as pd
 
 from kevin.core.config import Study, load_study
 from kevin.core.errors import DataError
 from kevin.core.identity import differences
-from kevin.report import metrics
+from kevin.report.budgets import spend
 from kevin.report.metrics import Shape, by_seed, cells, mean_estimate, smallest_shown, with_ends
 from kevin.report.pooled import recipe_of
 from kevin.report.published import Published
@@ -101,33 +100,22 @@ class Found:
 
     def __init__(self, replicates: Sequence[Replicate], study: Study) -> None:
         primary = study.report.primary
-        self.turns = Shape(primary.trajectories, primary.turns)
-        self.first = self.turns.as_first_answers
+        self._turns = Shape(primary.trajectories, primary.turns)
         self._study = study
-        self._best = {(Side(r.arm, way), r.seed): self._of(own, way) for r in replicates for way, own in r.ways.items()}
-        self._unjudged = {
-            (Side(r.arm, way), r.seed): int(own["outcome"].isna().sum())
-            for r in replicates
-            for way, own in r.ways.items()
-        }
+        played = {(Side(r.arm, way), r.seed): own for r in replicates for way, own in r.ways.items()}
+        self._best = {key: self._of(own, key[0]) for key, own in played.items()}
+        self._unjudged = {key: int(own["outcome"].isna().sum()) for key, own in played.items()}
 
     def shape(self, side: Side) -> Shape:
-        return self.turns if side.way == "turns" else self.first
+        return self._turns if side.way == "turns" else self._turns.as_first_answers
 
-    def _of(self, scores: pd.DataFrame, way: str) -> pd.DataFrame:
-        shape = self.turns if way == "turns" else self.first
+    def _of(self, scores: pd.DataFrame, side: Side) -> pd.DataFrame:
+        """Tasks x measures."""
+        shape = self.shape(side)
         played = scores.groupby("task_id").agg({"trajectory": "nunique", "turn": "max"})
         if tuple(played.min()) != shape or tuple(played.max()) != shape:
-            raise DataError(f"{way}: not {shape} kernels a task, as declared")
-        best = metrics.trajectory_best(scores)
-        task = best.groupby("task_id")[["speedup", "correct"]].max().astype("float64")
-        return pd.DataFrame(
-            {
-                "log_speedup": np.log(task["speedup"].clip(lower=1.0)),
-                "solved": task["correct"],
-                "fast_1": (task["speedup"] >= 1.0).astype("float64"),
-            }
-        )
+            raise DataError(f"{side.way}: not {shape} kernels a task, as declared")
+        return spend([scores], shape).values.droplevel(1, axis=1).rename(columns={"correct": "solved"})
 
     def seeds(self, *sides: Side) -> list[int]:
         """That all sides have."""

@@ -29,6 +29,7 @@ from kevin.core.files import (
     read_parquet,
     read_tasks,
     read_turns,
+    turns_frame,
     verdict_path,
     write_csv,
     write_parquet,
@@ -59,30 +60,17 @@ def score_frame(
     if unknown:
         raise DataError(f"turns of tasks that are not in the tasks file: {', '.join(unknown[:5])}")
     ordered = sorted(turns, key=lambda t: (order[t.task_id], t.trajectory, t.turn))
-    rows = [
-        {
-            "policy": policy,
-            "split": split,
-            "task_id": t.task_id,
-            "level": tasks[order[t.task_id]].level,
-            "flawed": bool(tasks[order[t.task_id]].flaws),
-            "trajectory": t.trajectory,
-            "turn": t.turn,
-            "outcome": t.outcome.value if t.outcome is not None else None,
-            "reason": t.reason,
-            "speedup": t.speedup,
-            "kernel_digest": t.kernel.digest if t.kernel is not None else None,
-            "similarity": _similarity(before, t),
-            "verdict_key": t.verdict_key,
-            "num_prompt_tokens": t.num_prompt_tokens,
-            "num_completion_tokens": t.num_completion_tokens,
-            "finish_reason": t.finish_reason,
-            "expected_opening": opening_is_expected(t.completion),
-        }
-        for before, t in zip([None, *ordered], ordered, strict=False)
-    ]
-    frame = pd.DataFrame(rows, columns=["policy", "split", *SCORE_COLUMNS])
-    return _scored(frame, config, f"{policy} on {split}").astype(SCORE_COLUMNS)
+    asked = [tasks[order[t.task_id]] for t in ordered]
+    added: dict[str, Any] = {
+        "policy": policy,
+        "split": split,
+        "level": [task.level for task in asked],
+        "flawed": [bool(task.flaws) for task in asked],
+        "kernel_digest": [t.kernel.digest if t.kernel is not None else None for t in ordered],
+        "similarity": [_similarity(before, t) for before, t in zip([None, *ordered], ordered, strict=False)],
+        "expected_opening": [opening_is_expected(t.completion) for t in ordered],
+    }
+    return _scored(turns_frame(ordered).assign(**added), config, f"{policy} on {split}")
 
 
 SCORE_COLUMNS = {
@@ -257,8 +245,8 @@ def read_answers(path: Path, config: RewardConfig) -> Iterator[tuple[str | None,
     added["level"] = [int(s[5:]) if s.startswith("level") else 2 for s in frame["split"]]
     frame = frame.assign(**{name: value for name, value in added.items() if name not in frame})
     for (_, _, strategy), part in frame.groupby(["policy", "split", "strategy"], sort=False, dropna=False):
-        scored = _scored(part, config, str(path))[["policy", "split", *SCORE_COLUMNS]].astype(SCORE_COLUMNS)
-        yield (strategy if isinstance(strategy, str) else None), scored.reset_index(drop=True)
+        scored = _scored(part, config, str(path)).reset_index(drop=True)
+        yield (strategy if isinstance(strategy, str) else None), scored
 
 
 def read_typed(path: Path, what: str, kinds: Mapping[str, str]) -> pd.DataFrame:
@@ -309,7 +297,10 @@ def joined_names(machines: Sequence[tuple[str, ...]]) -> str:
 
 
 def _scored(part: pd.DataFrame, config: RewardConfig, where: str) -> pd.DataFrame:
-    """With ``score`` and ``return`` of every turn. Raises DataError, naming ``where``, for what has none."""
+    """`SCORE_COLUMNS`, ``score`` and ``return`` of every turn among them, behind ``policy`` and ``split``.
+
+    Raises DataError, naming ``where``, for a turn that has none.
+    """
     rows: list[int] = []
     scores: list[float | None] = []
     returns: list[float | None] = []
@@ -325,4 +316,5 @@ def _scored(part: pd.DataFrame, config: RewardConfig, where: str) -> pd.DataFram
         rows += turns.index.tolist()
         scores += own
         returns += configured_returns(own, turns["num_completion_tokens"].astype(int).tolist(), config)
-    return part.assign(**pd.DataFrame({"score": scores, "return": returns}, rows, dtype="float64"))
+    scored = part.assign(**pd.DataFrame({"score": scores, "return": returns}, rows, dtype="float64"))
+    return scored[["policy", "split", *SCORE_COLUMNS]].astype(SCORE_COLUMNS)

@@ -42,6 +42,7 @@ from kevin.report.paper import OURS
 from kevin.report.primary import PRIMARY
 from kevin.report.recipes import CEILING, OUTCOMES, policy_label
 from kevin.report.tables import METRICS, SHARES
+from kevin.report.training import KIND_NAMES
 from kevin.report.turns import ANY_ERROR
 
 # --- tables with rows of others -----------------------------------------------------------------------------------
@@ -354,11 +355,6 @@ def field(frame: pd.DataFrame, study: Study) -> Shown:
     return shown(frame, columns)
 
 
-_KINDS = {
-    "all": "every judged kernel",
-    "any": "any kind",
-    "paid_only_unguarded": "not correct here, paid without guards",
-}
 _GUARDS = {"on": "all rules enforced", "off": "no rule enforced", "some": "some rules enforced"}
 
 
@@ -366,7 +362,7 @@ def audit(frame: pd.DataFrame, study: Study) -> Shown:
     """All steps of a run together; the file has each of them too."""
     columns: dict[Head, Column] = {
         "Run": lambda row: f"{policy_label(str(row['run']), study)}\n{_GUARDS[str(row['guards'])]}",
-        "Kind": lambda row: _KINDS.get(str(row["kind"]), plain(row["kind"])),
+        "Kind": lambda row: KIND_NAMES.get(str(row["kind"]), plain(row["kind"])),
         ("Kernels", "number"): number("num_kernels"),
         ("Kernels", "share"): interval("share", lambda value: f"{100 * value:.1f} %"),
         ("Paid", "here"): number("paid"),

@@ -1,15 +1,11 @@
 """Scores -> the study's tables, every number at full precision with its bootstrap 95 % interval over tasks and seeds.
 
-``primary``: what each policy finds with every number of kernels, and the study's one primary endpoint
-(`kevin.report.primary`); all other tables are exploratory.
-
 ``table1``: all held-out tasks together; ``level1``, ``level2``, ...: one split. One row for each policy, baseline
 (eager; torch.compile where it was measured) and subset (all tasks; without those of known flaws), then the paper's
 Table 1, or what the authors' blog post says of that level. ``table2``: one budget of kernels split into trajectories x
 turns, all held-out tasks together, then the paper's Table 2; ``serial_parallel``: the same split by split.
 ``differences``: policies against each other; ``pass_at_k``: first answers alone; ``tasks``: one row for each task and
-policy. ``claims``: the paper's claims (`kevin.report.claims`). ``turns``, ``mended``: what becomes of kernels on the
-next turn (`kevin.report.turns`).
+policy. What other modules make, `kevin.report.catalogue` names.
 
 The column ``source`` keeps ours and the paper's apart: tasks, hardware and models differ. ``num_seeds``: of how many
 seeds of one recipe a row is made; where a recipe has several, each has a row and all together have one.
@@ -158,12 +154,11 @@ def serial_parallel_table(scores: pd.DataFrame, study: Study) -> pd.DataFrame:
     return _budget_table([row for split, own in splits for row in _budget_rows(str(split), own, study)])
 
 
-def table2(scores: pd.DataFrame, study: Study, search: pd.DataFrame | None = None) -> pd.DataFrame:
+def table2(scores: pd.DataFrame, study: Study, search: pd.DataFrame) -> pd.DataFrame:
     """The same of all held-out tasks together, then that of ``search`` (`read_plain_search`), then the paper's."""
     rows = _budget_rows(ALL_SPLITS, scores, study)
-    if search is not None:
-        for row, _ in rows_of(search, study):
-            rows += [_budget_row(ALL_SPLITS, row, found, study) for found in budgets_of_search(row, search)]
+    for row, _ in rows_of(search, study):
+        rows += [_budget_row(ALL_SPLITS, row, found, study) for found in budgets_of_search(row, search)]
     return _budget_table(rows + paper.table2())
 
 

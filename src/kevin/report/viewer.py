@@ -42,16 +42,12 @@ def files_by_policy(paths: Sequence[Path], study: Study) -> dict[str, list[Path]
     return {policy: files[policy] for policy in policy_order([p for p in files if p != CEILING], study)}
 
 
-def best_in_files(paths: Mapping[str, Sequence[Path]], limit: int) -> dict[str, dict[str, list[list[Turn]]]]:
-    """Of every task, by policy and task, the trajectories that have a verdict: those with the fastest correct kernel
-    first, then by number, read from ``turns.parquet`` files.
+def best_in_files(files: Sequence[Path], limit: int) -> dict[str, list[list[Turn]]]:
+    """Of every task of a policy's ``turns.parquet`` files the trajectories that have a verdict, by task: those with the
+    fastest correct kernel first, then by number.
 
     Of all other trajectories nothing but their verdicts is held in memory.
     """
-    return {policy: _best_of_policy(files, limit) for policy, files in paths.items()}
-
-
-def _best_of_policy(files: Sequence[Path], limit: int) -> dict[str, list[list[Turn]]]:
     found: dict[str, list[list[Turn]]] = {}
     key = ["task_id", "trajectory"]
     for path in files:

@@ -14,7 +14,7 @@ from kevin.core.types import Outcome
 from kevin.judge.store import VerdictStore
 from kevin.report import paper
 from kevin.report.catalogue import make_figure
-from kevin.report.figures.case_study import case_study_data, plot_case_study
+from kevin.report.figures.case_study import layernorm_case_study
 from kevin.report.figures.look import apart, entitle, policy_looks, save, theme
 from kevin.report.figures.scaling import (
     fast_p,
@@ -83,7 +83,10 @@ def test_case_study_tells_best_trajectories_with_their_lines_and_what_changed(tm
     files = {name: [tmp_path / f"{name}-level1/turns.parquet"] for name in turns}
     for name, own in turns.items():
         write_turns(files[name][0], own, {})
-    data = case_study_data(files, study, baselines=baselines, store=tmp_path)
+    with theme():
+        figure, data = layernorm_case_study(files, baselines, tmp_path, study)
+        legends = [ax.get_legend() for ax in figure.axes[:2]]
+        texts = [text.get_text() for legend in legends for text in legend.get_texts()]
     assert data["policy"].unique().tolist() == ["p0", "p1", "paper"]
     own, other, published = (data[data["policy"] == name] for name in ("p0", "p1", "paper"))
     assert other["speedup"].max() == max(t.speedup or 0 for t in turns["p1"])
@@ -97,9 +100,6 @@ def test_case_study_tells_best_trajectories_with_their_lines_and_what_changed(tm
         assert row["diff_to"] < row["turn"]
         assert not row["diff"] or row["diff"].startswith(f"--- turn {row['diff_to']:.0f}\n+++ turn {row['turn']}")
     assert own["diff"].dropna().str.contains("\n[+]").any()
-    with theme():
-        legends = [ax.get_legend() for ax in plot_case_study(data, study).axes[:2]]
-        texts = [text.get_text() for legend in legends for text in legend.get_texts()]
     assert f"torch.compile {compiled:.3g}×" in texts and "memory at a copy's speed 16×" in texts
 
 
@@ -162,7 +162,7 @@ def test_errors_name_the_cause(frame: pd.DataFrame, tmp_path: Path) -> None:
     with pytest.raises(UsageError, match="--table"):
         make_figure("primary", tmp_path, study=STUDY)
     with pytest.raises(DataError, match="l1/layer_norm"):
-        case_study_data({}, STUDY)
+        layernorm_case_study({}, NO_BASELINES, None, STUDY)
     with pytest.raises(DataError, match="nothing to plot"):
         fast_p(frame[frame["policy"] == "ceiling"], NO_BASELINES, STUDY)
     with pytest.raises(DataError, match="<policy>-<split>"):

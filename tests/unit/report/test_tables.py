@@ -11,7 +11,6 @@ import pandas as pd
 import pytest
 from report_fixtures import GOLDEN, golden_study, make_study, scored, trained_study
 
-from kevin.core.config import PolicyConfig
 from kevin.core.errors import DataError, UsageError
 from kevin.report import paper, show
 from kevin.report.catalogue import make_table
@@ -150,15 +149,7 @@ def firsts(policy: str, level: int, task: str, speedups: list[float | None]) -> 
     return scored(policy, {task: [[speedup] for speedup in speedups]}, split=f"level{level}").assign(level=level)
 
 
-@pytest.fixture
-def seeds_study():
-    study = make_study(2)
-    again = PolicyConfig(model="again", seed_of="p1", label="again")
-    policies = {**study.policies, "p1_again": again}
-    return study.model_copy(update={"policies": policies, "evaluate": ("p0", "p1", "p1_again")})
-
-
-def test_it_is_the_unbiased_estimate_over_tasks(seeds_study):
+def test_it_is_the_unbiased_estimate_over_tasks():
     a = [2.0, 0.5, None, None, None]
     scores = pd.concat(
         [
@@ -167,7 +158,7 @@ def test_it_is_the_unbiased_estimate_over_tasks(seeds_study):
             firsts("p0", 2, "c", [3.0] * 16),
         ]
     )
-    table = pass_at_k_table(scores, seeds_study).set_index(["level", "k"])
+    table = pass_at_k_table(scores, make_study(1)).set_index(["level", "k"])
     assert list(table.index) == [(1, 1), (1, 4), (2, 1), (2, 4), (2, 16)]
     assert table.loc[(1, 1), "correct"] == pytest.approx((2 / 5 + 0) / 2)
     assert table.loc[(1, 4), "correct"] == pytest.approx((1 - comb(3, 4) / comb(5, 4) + 0) / 2)
@@ -178,28 +169,28 @@ def test_it_is_the_unbiased_estimate_over_tasks(seeds_study):
     assert table.loc[(2, 16), "correct"] == table.loc[(2, 16), "correct_low"] == 1
 
 
-def test_later_turns_the_ceiling_and_turns_without_a_verdict_do_not_count(seeds_study):
+def test_later_turns_the_ceiling_and_turns_without_a_verdict_do_not_count():
     lost = [float("nan"), None, None, None]
     later = firsts("p0", 1, "a", [9.0] * 4).assign(turn=2)
     scores = pd.concat([firsts("p0", 1, "a", lost), later, firsts("ceiling", 1, "a", [9.0] * 4)])
-    table = pass_at_k_table(scores, seeds_study)
+    table = pass_at_k_table(scores, make_study(1))
     assert table["policy"].tolist() == ["p0"] and table["k"].tolist() == [1]
     assert table.loc[0, "correct"] == 0
 
 
-def test_nothing_judged_is_an_empty_table(seeds_study):
+def test_nothing_judged_is_an_empty_table():
     scores = firsts("p0", 1, "a", [float("nan")])
-    assert pass_at_k_table(scores, seeds_study).empty
+    assert pass_at_k_table(scores, make_study(1)).empty
 
 
-def test_new_tasks_beside_kernelbenchs_are_no_level(seeds_study):
+def test_new_tasks_beside_kernelbenchs_are_no_level():
     new = firsts("p0", 2, "new", [None]).assign(split="unseen")
-    table = pass_at_k_table(pd.concat([firsts("p0", 1, "a", [1.0]), firsts("p0", 2, "c", [1.0]), new]), seeds_study)
+    table = pass_at_k_table(pd.concat([firsts("p0", 1, "a", [1.0]), firsts("p0", 2, "c", [1.0]), new]), make_study(1))
     assert table["level"].fillna(0).tolist() == [1, 2, 0] and table["correct"].tolist() == [1, 1, 0]
-    shown = show.pass_at_k(pd.read_csv(StringIO(table.to_csv(index=False))), seeds_study)
+    shown = show.pass_at_k(pd.read_csv(StringIO(table.to_csv(index=False))), make_study(1))
     assert shown.cells["Tasks"].tolist() == ["Level 1", "Level 2", "New fused tasks"]
     older = pd.read_csv(StringIO(table.iloc[:2].drop(columns="split").to_csv(index=False)))
-    assert show.pass_at_k(older, seeds_study).cells["Tasks"].tolist() == ["Level 1", "Level 2"]
+    assert show.pass_at_k(older, make_study(1)).cells["Tasks"].tolist() == ["Level 1", "Level 2"]
 
 
 SIX = ("a", "b", "c", "d", "e", "f")

@@ -141,12 +141,6 @@ def test_first_answers_that_were_not_judged_are_none():
     assert table.loc["any", "fresh"] == pytest.approx((1 / 2 + 1) / 2)
 
 
-def test_a_turn_after_one_without_a_verdict_tells_of_nothing():
-    changes = turn_changes(scored("p0", {"a": [[1.0, math.nan, 2.0]]}))
-    assert changes["turn"].tolist() == [1, 3]
-    assert changes[["mended", "kept", "faster"]].isna().all(axis=None)
-
-
 class TestSimilarity:
     CODE = "// one\nfor (int i = 0; i < n; i++) {\n  y[i] = x[i] * 2; /* two */\n}\n"
 

@@ -14,7 +14,7 @@ from report_fixtures import (
 )
 
 from kevin.core.errors import DataError
-from kevin.core.files import read_rows, write_turns
+from kevin.core.files import write_turns
 from kevin.core.types import Outcome, Turn
 from kevin.report.viewer import best_in_files, changed, embed_json, split_completion, viewer_data
 
@@ -39,17 +39,15 @@ def test_files_give_the_same_as_all_turns_in_memory(tmp_path: Path, limit: int) 
     files = [tmp_path / name / "turns.parquet" for name in ("p0-level1", "p0-level2")]
     write_turns(files[0], reversed([t for t in turns if t.task_id != tasks[2].id]), {})
     write_turns(files[1], [t for t in turns if t.task_id == tasks[2].id], {})
-    found = best_in_files({"p0": files}, limit)["p0"]
+    found = best_in_files(files, limit)
     for task in tasks:
         assert found.get(task.id, []) == best_trajectories(turns, task.id, limit)
 
 
 def test_a_file_of_another_kind_is_named(tmp_path: Path) -> None:
-    with pytest.raises(DataError, match=r"turns\.parquet: no such file; make it with: snakemake"):
-        read_rows(tmp_path / "turns.parquet", "turns", [])
     (tmp_path / "turns.parquet").write_text("")
     with pytest.raises(DataError, match="cannot be read"):
-        best_in_files({"p0": [tmp_path / "turns.parquet"]}, 1)
+        best_in_files([tmp_path / "turns.parquet"], 1)
 
 
 @pytest.mark.parametrize("text", ["</script>", "<!--<script>", "\u2028&", '"quoted" \\', "plain"])

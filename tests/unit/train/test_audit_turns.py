@@ -16,7 +16,7 @@ from kevin.core.files import read_parquet, turns_frame, write_parquet
 from kevin.core.types import Outcome, Turn, Verdict
 from kevin.judge.benchmarks.unguarded import Unguarded
 from kevin.judge.store import VerdictStore
-from kevin.report import audit as report
+from kevin.report import training as report
 from kevin.report.catalogue import make_table
 from kevin.train.audit_turns import AUDIT_KIND, audit_run
 from kevin.train.step import TURNS_KIND

@@ -10,7 +10,6 @@ from typing import Any
 import matplotlib.pyplot as plt
 import pandas as pd
 from matplotlib.axes import Axes
-from matplotlib.figure import Figure
 from matplotlib.patches import FancyBboxPatch, Rectangle
 
 from kevin.core.config import Study
@@ -32,11 +31,7 @@ _COLUMNS = ["source", "policy", "label", "task_id", *_TOLD, "compile_speedup", "
 
 
 def case_study_data(
-    files: Mapping[str, Sequence[Path]],
-    study: Study,
-    *,
-    baselines: pd.DataFrame | None = None,
-    store: Path | None = None,
+    files: Mapping[str, Sequence[Path]], baselines: pd.DataFrame, store: Path | None, study: Study
 ) -> pd.DataFrame:
     """One row a turn of each policy's best trajectory on ``tasks.case_study``, then the authors' trajectory.
 
@@ -45,13 +40,14 @@ def case_study_data(
     kernel before, that of turn ``diff_to``. Raises DataError when no policy answered that task.
     """
     task_id = study.tasks.case_study
-    told = {policy: found[task_id] for policy, found in best_in_files(files, 1).items() if task_id in found}
+    best_of = {policy: best_in_files(own, 1) for policy, own in files.items()}
+    told = {policy: found[task_id] for policy, found in best_of.items() if task_id in found}
     if not told:
         raise DataError(f"no rollout file holds the case study's task {task_id}; see tasks.case_study")
     judged = [read_columns(path, "turns", ["task_id", "verdict_key"]) for own in files.values() for path in own]
     keys = [key for own in judged for key in own.loc[own["task_id"] == task_id, "verdict_key"].dropna()]
     lines = {
-        "compile_speedup": None if baselines is None else compile_speedups(baselines).get(task_id),
+        "compile_speedup": compile_speedups(baselines).get(task_id),
         "bound_speedup": _bound_speedup(keys, store),
     }
     rows: list[dict[str, Any]] = []
@@ -90,12 +86,8 @@ _WRAP, _MAX_LINES = 25, 5
 def layernorm_case_study(
     files: Mapping[str, Sequence[Path]], baselines: pd.DataFrame, store: Path | None, study: Study
 ) -> Drawn:
-    data = case_study_data(files, study, baselines=baselines, store=store)
-    return plot_case_study(data, study), data
-
-
-def plot_case_study(data: pd.DataFrame, study: Study) -> Figure:
     """Speedups by turn, ours and the authors' apart; below a strip of cards for each policy, one card a turn."""
+    data = case_study_data(files, baselines, store, study)
     strips = list(data.groupby("policy", sort=False))
     longest = max(4, int(data.groupby("policy")["turn"].count().max()))
     figure = plt.figure(figsize=(1.75 * longest + 0.3, 1.72 * len(strips) + 3.0))
@@ -119,7 +111,7 @@ def plot_case_study(data: pd.DataFrame, study: Study) -> Figure:
         ax.set_xlim(-0.02, longest)
         ax.set_ylim(0, 1)
         ax.axis("off")
-    return finish(figure)
+    return finish(figure), data
 
 
 _LINES = {

@@ -40,6 +40,8 @@ FEW = 3
 intervals alone, since all would hide the lines."""
 _NAMED = "named"
 """Group of the lines that get their names beside them."""
+_HEIGHT = 2.5
+"""Inches of a panel."""
 _TITLE_SIZE, _NAME_SIZE, _NOTE_SIZE = 11.5, 8.5, 7.5
 MARKERS = "os^DvPX"
 _DODGE = 3.5
@@ -110,9 +112,9 @@ def policy_looks(labels: Mapping[str, str], study: Study) -> dict[str, Look]:
     return looks
 
 
-def labels_of(data: pd.DataFrame, key: str = "policy") -> dict[str, str]:
+def labels_of(data: pd.DataFrame) -> dict[str, str]:
     """The label of each policy of plotted data, in its order."""
-    return dict(zip(data[key].astype(str), data["label"].astype(str), strict=True))
+    return dict(zip(data["policy"].astype(str), data["label"].astype(str), strict=True))
 
 
 # --- panels of lines ------------------------------------------------------------------------------------------------
@@ -125,8 +127,7 @@ def panels(
     x: str,
     rows: Mapping[str, str],
     columns: Mapping[str, str],
-    remark: str = "",
-    height: float = 2.5,
+    remark: str,
     width: float = 3.7,
     steps: bool = False,
 ) -> Figure:
@@ -138,8 +139,10 @@ def panels(
         rows, columns: what is shown of ``row`` and ``column``, with the label of the axis and the panel's title.
         steps: a value holds from the point before on.
     """
-    shape = {"row_order": list(rows), "col_order": list(columns), "height": height, "aspect": width / height}
-    grid = sns.FacetGrid(data, row="row", col="column", sharey="row", sharex="col", despine=True, **shape)
+    grid = sns.FacetGrid(
+        data, row="row", col="column", row_order=list(rows), col_order=list(columns), sharey="row", sharex="col",
+        height=_HEIGHT, aspect=width / _HEIGHT,
+    )  # fmt: skip
     few = len(looks) <= FEW
     for (row, column), ax in grid.axes_dict.items():
         own = data[(data["row"] == row) & (data["column"] == column)]

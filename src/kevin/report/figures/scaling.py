@@ -188,7 +188,7 @@ SLOWEST = 1 / 16
 """Where the axis of fast_p begins at the latest."""
 
 
-def fast_p_data(scores: pd.DataFrame, compiled: pd.Series, study: Study, num_points: int = 81) -> pd.DataFrame:
+def fast_p_data(scores: pd.DataFrame, compiled: pd.Series, study: Study) -> pd.DataFrame:
     """Share with a correct kernel of speedup >= x: of tasks (best of as many trajectories as all policies have), and of
     trajectories. Columns split, policy, label, row, x, value, low, high.
 
@@ -200,7 +200,7 @@ def fast_p_data(scores: pd.DataFrame, compiled: pd.Series, study: Study, num_poi
     policies = scores[scores["policy"] != CEILING]
     end = max(4.0, 1.1 * float(np.nan_to_num(policies["speedup"].max())))
     doubled = [2.0**i for i in range(int(math.log2(SLOWEST)), int(math.log2(end)) + 1)]
-    every = [0.0, *np.geomspace(SLOWEST, end, num_points), *doubled]
+    every = [0.0, *np.geomspace(SLOWEST, end, 81), *doubled]
     points = sorted({float(f"{p:g}") for p in every})  # as the columns of `metrics.task_values` are named
     rows = []
     num_trajectories = _num_trajectories(scores)

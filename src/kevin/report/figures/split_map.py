@@ -59,9 +59,10 @@ def budget_map_data(scores: pd.DataFrame, study: Study) -> pd.DataFrame:
 
 
 def _map_rows(values: pd.DataFrame, study: Study) -> list[dict[str, Any]]:
+    """Of tasks x (k, t)."""
     if values.empty:
         return []
-    cells = _cells_of(values)
+    cells: list[Any] = list(values.columns)
     means = values.to_numpy().mean(axis=0).round(12)  # equal ones are equal
     law = fit_law(values, study)
     rows = []
@@ -78,11 +79,6 @@ def _map_rows(values: pd.DataFrame, study: Study) -> list[dict[str, Any]]:
     return rows
 
 
-def _cells_of(values: pd.DataFrame) -> list[tuple[int, int]]:
-    """(k, t) of every column."""
-    return list(zip(*(values.columns.get_level_values(i).astype(int) for i in (0, 1)), strict=True))
-
-
 class Law(NamedTuple):
     parameters: np.ndarray
     """a, b, c, d."""
@@ -96,7 +92,7 @@ def fit_law(values: pd.DataFrame, study: Study) -> Law | None:
 
     None where the cells cannot tell: fewer than `MIN_CELLS`, only one k or one t, or all means equal.
     """
-    cells = _cells_of(values)
+    cells: list[Any] = list(values.columns)
     means = values.to_numpy().mean(axis=0)
     spread = float(((means - means.mean()) ** 2).sum())
     if len(cells) < MIN_CELLS or min(len(set(side)) for side in zip(*cells, strict=True)) < 2 or spread < 1e-18:

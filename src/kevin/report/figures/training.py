@@ -13,14 +13,14 @@ from matplotlib.axes import Axes
 from kevin.core.config import Study
 from kevin.core.errors import DataError
 from kevin.core.types import Outcome
-from kevin.report.audit import ALL, ANY, PAID
 from kevin.report.figures import look
 from kevin.report.figures.look import Look
 from kevin.report.figures.scaling import Drawn
+from kevin.report.forms import plain
 from kevin.report.metrics import Interval, mean_estimate, ratio
 from kevin.report.paper import REMEDY_GRAD_NORM, REMEDY_LOSS, TRAINING_MARKS, WARNING_STEPS
 from kevin.report.recipes import policy_label
-from kevin.report.training import read_records, read_step_turns
+from kevin.report.training import ALL, ANY, KIND_NAMES, PAID, read_records, read_step_turns
 
 METRICS = {
     "score": "mean score",
@@ -300,8 +300,7 @@ def audit(table: pd.DataFrame, study: Study) -> Drawn:
     kinds = [k for k in dict.fromkeys(data["kind"]) if k not in (ALL, ANY, PAID)][:_MOST_KINDS]
     shown = [*([] if len(kinds) == 1 else [ANY]), PAID, *kinds]
     colors = sns.color_palette("dark")
-    names = {ANY: "any kind", PAID: "not correct here, paid without guards"}
-    looks = {kind: Look(names.get(kind, kind.replace("_", " ")), colors[i], "") for i, kind in enumerate(shown)}
+    looks = {kind: Look(KIND_NAMES.get(kind, plain(kind)), colors[i], "") for i, kind in enumerate(shown)}
     looks["paid"] = Look("paid by this judge", look.INK, "")
     looks["paid_unguarded"] = Look("paid without guards", look.INK, "", (0, (4, 2)))
     shares = data[data["kind"].isin(shown)].rename(columns={"kind": "key", "share": "value"})
