@@ -28,12 +28,12 @@ def verdict(outcome: Outcome, speedup: float | None) -> Verdict:
 @pytest.fixture
 def judged(monkeypatch: pytest.MonkeyPatch) -> dict[str, Any]:
     """Pairs that are judged, and what becomes of them: as published, but twice as fast, unless ``change`` says so."""
-    published = {row["kernel_digest"]: row for row, _ in read_kernels(Published(STORED))}
+    published = {(row["task_id"], row["kernel_digest"]): row for row, _ in read_kernels(Published(STORED))}
     seen: dict[str, Any] = {"pairs": [], "change": {}}
 
     def judge(pairs: list[Any], *args: Any, pool: Any) -> tuple[dict[int, Verdict], dict[int, HarnessError]]:
         seen["pairs"] = pairs
-        rows = [published[kernel.digest] for _, kernel in pairs]
+        rows = [published[task.id, kernel.digest] for task, kernel in pairs]
         same = [verdict(Outcome(row["outcome"]), row["speedup"] and 2 * row["speedup"]) for row in rows]
         found = {i: seen["change"].get(kernel.digest, same[i]) for i, (_, kernel) in enumerate(pairs)}
         errors = {i: error for i, error in found.items() if isinstance(error, HarnessError)}
