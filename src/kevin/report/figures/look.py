@@ -156,10 +156,10 @@ def panels(
             if "low" in line and line["low"].notna().any():
                 shown = line[np.log2(line["x"]) % 1 == 0] if steps else line if few else line.iloc[-1:]
                 bars = ax.vlines(shown["x"], shown["low"], shown["high"], color=look.color, linewidth=1.1, alpha=0.65)
-                if few and not steps:  # moved last, so that limits are those of the data
+                if few or steps:  # moved last, so that limits are those of the data
                     aside = _DODGE * (place - (len(looks) - 1) / 2) / 72
                     moved = ax.transData + ScaledTranslation(aside, 0, ax.figure.dpi_scale_trans)
-                    for artist in (bars, ax.get_lines()[-1]):
+                    for artist in (bars,) if steps else (bars, ax.get_lines()[-1]):
                         artist.set_transform(moved)
         ax.set_title(columns[column] if row == next(iter(rows)) else "")
         ax.set_xlabel(x if row == list(rows)[-1] else "")

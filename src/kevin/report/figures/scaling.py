@@ -224,7 +224,7 @@ def fast_p(scores: pd.DataFrame, baselines: pd.DataFrame, study: Study) -> Drawn
     shown = data[data["x"] > 0]
     looks = {key: own._replace(marker="") for key, own in look.policy_looks(look.labels_of(data), study).items()}
     rows = {"best": "tasks (%),\nbest trajectory", "avg": "trajectories (%)"}
-    remark = f"The left end is nearly the share of correct ones. {OVER_TASKS}"
+    remark = f"The left end is nearly the share of correct ones. {OVER_TASKS} At each power of two, side by side."
     figure = split_panels(shown, looks, x="p, speedup over PyTorch eager (×)", rows=rows, remark=remark, steps=True)
     look.percent_axis(figure.axes)
     for ax in figure.axes:
