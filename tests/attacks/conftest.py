@@ -46,8 +46,8 @@ def runner(device: Judging, language: str, cache: Path) -> Judge:
     def run(
         reference: str, source: str, dialect: str = "c_abi", rules: tuple[str, ...] = (), **limits: float
     ) -> Verdict:
-        task = Task(id="test", level=1, name="test", source=reference, origin="user")
-        task = task.model_copy(update={"spec": inspect_task(reference, "test")})
+        spec = inspect_task(reference, "test")
+        task = Task(id="test", level=1, name="test", source=reference, origin="user", spec=spec)
         kernel = Kernel(dialect=dialect, language=language, source=source)
         verdict = judge_on(device, task, kernel, device.protocol.model_copy(update={"rules": rules, **limits}), cache)
         stored.check(reference, kernel, rules, verdict)

@@ -27,10 +27,6 @@ app = typer.Typer(
 )
 
 FolderOption = Annotated[Path, folder("Folder for the results.", "--out")]
-InFlightOption = Annotated[
-    int, typer.Option("--kernels-in-flight", help="Sandboxes open at once on a GPU, one of them measured.", min=1)
-]
-
 CheckoutOption = Annotated[Path | None, checkout("A checkout whose harness is asked about modules too; needs a GPU.")]
 OwnStoreOption = Annotated[Path | None, folder("Verdicts that are not formed again. Default: OUT/store.", "--store")]
 
@@ -46,7 +42,9 @@ def bench_judge(
     batch: Annotated[Path, file("Lines of {id, reference, kernel}, as for `kevin judge`.")],
     out: FolderOption,
     device: DeviceOption = None,
-    in_flight: InFlightOption = 8,
+    in_flight: Annotated[
+        int, typer.Option("--kernels-in-flight", help="Sandboxes open at once on a GPU, one of them measured.", min=1)
+    ] = 8,
     copies: Annotated[int, typer.Option(help="How often each kernel is asked for in the warm run.", min=1)] = 4,
     rules: Annotated[str, typer.Option(help="default, none, or names separated by commas.")] = "none",
     trials: Annotated[int | None, typer.Option(help="Correctness trials.")] = None,

@@ -66,7 +66,6 @@ TasksOption = Annotated[Path, file("tasks.parquet of `kevin tasks build`.", "--t
 OutOption = Annotated[Path, file("What is written, in one piece or not at all.", "--out")]
 SplitOption = Annotated[str, typer.Option("--split", metavar="NAME", help="train, level1, level2, ... or unseen.")]
 StoreOption = Annotated[Path, folder("Verdict store; what stands in it is never judged again.", "--store")]
-TurnsOption = Annotated[Path, file("turns.parquet of a rollout.", "--turns")]
 PolicyOption = Annotated[str, typer.Option("--policy", metavar="KEY", help="A key of `policies`, or ceiling.")]
 ScoresOption = Annotated[
     list[Path] | None, file("Scores of a policy, or answers.csv of `kevin publish`; repeatable.", "--scores")

@@ -54,6 +54,8 @@ def serve(
 
     References are trusted code and run as this user; kernels are not, and are sandboxed as by `kevin judge`.
     """
+    import asyncio
+
     from kevin.api.pairs import make_protocol
     from kevin.cli.supervisor import end_gracefully
 
@@ -77,4 +79,4 @@ def serve(
         reference_timeout_s=reference_timeout,
     )
     end_gracefully(grace + _AFTER_GRACE_S)
-    run(settings, host, port, on_ready=lambda url: log.info("kevin serve: judging on %s", url))
+    asyncio.run(run(settings, host, port, on_ready=lambda url: log.info("kevin serve: judging on %s", url)))

@@ -21,7 +21,6 @@ from kevin.cli.options import (
     StoreOption,
     SummariesOption,
     TasksOption,
-    TurnsOption,
     device_config,
     file,
     folder,
@@ -40,7 +39,6 @@ SearchOption = Annotated[
 ]
 
 RunsOption = Annotated[list[Path] | None, folder("Folder of a training run; repeatable.", "--run-dir")]
-KernelsOption = Annotated[list[Path] | None, file("What `kevin audit kernels` wrote; repeatable.", "--kernels")]
 MadeTasksOption = Annotated[Path | None, file("tasks.parquet of `kevin tasks build`.", "--tasks")]
 
 FLOOR_US = 100.0
@@ -172,7 +170,7 @@ def ceiling(
 
 @given_to("kevin.report.scores:score_rollouts", load_config)
 def score(
-    turns: TurnsOption,
+    turns: Annotated[Path, file("turns.parquet of a rollout.")],
     tasks: TasksOption,
     policy: PolicyOption,
     split: SplitOption,
@@ -235,7 +233,7 @@ def table(
     turns: ManyTurnsOption = None,
     search: SearchOption = None,
     runs: RunsOption = None,
-    kernels: KernelsOption = None,
+    kernels: Annotated[list[Path] | None, file("What `kevin audit kernels` wrote; repeatable.")] = None,
     tasks: MadeTasksOption = None,
     baselines: BaselinesOption = None,
     summaries: SummariesOption = None,

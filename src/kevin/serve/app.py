@@ -41,7 +41,7 @@ _SAY_S = 60.0
 Handler = Callable[[web.Request], Awaitable[web.StreamResponse]]
 
 
-def serve(settings: ServeSettings, host: str, port: int, on_ready: Callable[[str], None] = lambda url: None) -> None:
+async def serve(settings: ServeSettings, host: str, port: int, on_ready: Callable[[str], None]) -> None:
     """Serve until SIGTERM: then new pairs are turned away, those in work are finished and answered.
 
     Args:
@@ -52,10 +52,6 @@ def serve(settings: ServeSettings, host: str, port: int, on_ready: Callable[[str
         UsageError: the address cannot be had.
         HarnessError: the judge cannot start.
     """
-    asyncio.run(_serve(settings, host, port, on_ready))
-
-
-async def _serve(settings: ServeSettings, host: str, port: int, on_ready: Callable[[str], None]) -> None:
     # who sends no HTTP is told so, and need not be logged
     logging.getLogger("aiohttp.server").setLevel(logging.CRITICAL)
     stop = asyncio.Event()

@@ -17,7 +17,7 @@ import pytest
 from kevin.serve.app import OutOfFiles
 
 PROGRAM = """
-import resource, sys
+import asyncio, resource, sys
 from pathlib import Path
 from kevin.core.protocol import JudgeProtocol
 from kevin.serve import app, desk
@@ -34,7 +34,7 @@ app.IDLE_S = float(sys.argv[2])
 app._OWN_FILES = 40
 resource.setrlimit(resource.RLIMIT_NOFILE, (80, 120))
 settings = ServeSettings(protocol=JudgeProtocol(), store=Path(sys.argv[1]), grace_s=0)
-app.serve(settings, "127.0.0.1", 0, lambda url: print(url.rpartition(":")[2], flush=True))
+asyncio.run(app.serve(settings, "127.0.0.1", 0, lambda url: print(url.rpartition(":")[2], flush=True)))
 print(resource.getrlimit(resource.RLIMIT_NOFILE)[0])
 """
 

@@ -119,7 +119,7 @@ class KernelBenchHarness:
         checkout: Path,
         work: Path,
         results: dict[int, Result],
-        found: Callable[[int, Result], None] = lambda i, result: None,
+        found: Callable[[int, Result], None],
         *,
         timeout_s: float = 300.0,
     ) -> None:

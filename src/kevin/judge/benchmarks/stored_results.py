@@ -54,7 +54,7 @@ def export_kernelbench(frame: pd.DataFrame, tasks: Sequence[Task], baseline: str
     return result
 
 
-def import_kernelbench(path: Path, tasks: Sequence[Task], baseline: str = "eager") -> pd.DataFrame:
+def import_kernelbench(path: Path, tasks: Sequence[Task]) -> pd.DataFrame:
     """Columns task_id, task_digest, baseline, median_us of the tasks that KernelBench's file holds.
 
     Its file has means in milliseconds, often rounded to three digits, and no quartiles: what it lacks is absent.
@@ -70,7 +70,7 @@ def import_kernelbench(path: Path, tasks: Sequence[Task], baseline: str = "eager
     except (OSError, ValueError, TypeError, KeyError, AttributeError) as e:
         raise DataError(f"{path}: not a baseline file of KernelBench ({type(e).__name__}: {e})") from None
     rows = [
-        {"task_id": t.id, "task_digest": t.digest, "baseline": baseline, "median_us": known[key] * 1e3}
+        {"task_id": t.id, "task_digest": t.digest, "baseline": "eager", "median_us": known[key] * 1e3}
         for t in tasks
         if (key := (f"level{t.level}", kernelbench_file(t))) in known
     ]
