@@ -11,8 +11,9 @@ import pytest
 from stored_verdicts import StoredVerdicts
 
 from kevin.core.protocol import TimingProtocol
-from kevin.core.types import Kernel, Task, Verdict
+from kevin.core.types import Dialect, Kernel, Task, Verdict
 from kevin.judge.benchmarks.attack_table import attack_protocol
+from kevin.judge.benchmarks.attacks import Attack
 from kevin.judge.device.judging import Judging
 from kevin.judge.evaluate import judge_on, open_device
 from kevin.tasks.format import inspect_task
@@ -45,14 +46,21 @@ def runner(device: Judging, language: str, cache: Path) -> Judge:
     def run(
         reference: str, source: str, dialect: str = "c_abi", rules: tuple[str, ...] = (), **limits: float
     ) -> Verdict:
-        task = Task(id="test", level=1, name="test", source=reference, origin="user")
-        task = task.model_copy(update={"spec": inspect_task(reference, "test")})
+        spec = inspect_task(reference, "test")
+        task = Task(id="test", level=1, name="test", source=reference, origin="user", spec=spec)
         kernel = Kernel(dialect=dialect, language=language, source=source)
         verdict = judge_on(device, task, kernel, device.protocol.model_copy(update={"rules": rules, **limits}), cache)
         stored.check(reference, kernel, rules, verdict)
         return verdict
 
     return run
+
+
+def check_attack(judge: Judge, attack: Attack, dialect: Dialect, **limits: float) -> Verdict:
+    """It gets a verdict that it may get. Without rules of its own, the measurement alone has to catch it."""
+    verdict = judge(attack.reference, attack.source, dialect=dialect, rules=attack.rules, **limits)
+    assert attack.may_get(verdict.outcome, verdict.reason), (verdict.outcome, verdict.reason, verdict.message)
+    return verdict
 
 
 @pytest.fixture(scope="session")

@@ -13,8 +13,8 @@ import pytest
 from kevin.core.types import Outcome
 from kevin.judge.benchmarks.attacks.c_abi_cpu import ATTACKS, BODY, CORRECT, HEAD, RELU, reaches_out
 
+from .conftest import check_attack
 from .controls import C_ABI_CPU as CONTROLS
-from .modules import check_attack
 
 pytestmark = pytest.mark.timing
 

@@ -50,8 +50,7 @@ def used_bytes() -> int:
 
 
 def test_a_thousand_kernels(gpu_device: Judging, tmp_path: Path) -> None:
-    task = Task(id="test", level=1, name="test", source=RELU, origin="user")
-    task = task.model_copy(update={"spec": inspect_task(RELU, "test")})
+    task = Task(id="test", level=1, name="test", source=RELU, origin="user", spec=inspect_task(RELU, "test"))
     kinds = list(KINDS.values())
     names = {source: name for name, (source, _) in KINDS.items()}
     chosen = [HANGING if i < NUM_HANGING else kinds[i % len(kinds)] for i in range(NUM_KERNELS)]

@@ -19,8 +19,8 @@ from kevin.judge.benchmarks.attacks.modules import (
     WHEN_MADE,
 )
 
+from .conftest import check_attack
 from .controls import MODULES as CONTROLS
-from .modules import check_attack
 
 pytestmark = pytest.mark.timing
 

@@ -24,7 +24,7 @@ from kevin.api.pairs import make_task
 from kevin.core.candidate import DialectChoice, make_kernel, refuse_file_name
 from kevin.core.errors import DataError, DiskFullError, HarnessError, KevinError, UsageError
 from kevin.core.files import append_line, is_stream, write_text
-from kevin.core.progress import Progress, progress
+from kevin.core.progress import progress
 from kevin.core.protocol import JudgeProtocol
 from kevin.core.scratch import scratch_folder
 from kevin.core.texts import read_text, split_lines, strict_json
@@ -37,6 +37,7 @@ log = logging.getLogger(__name__)
 
 Record = dict[str, Any]
 Id = str | int
+_NUM_BOOTSTRAP = 2000
 
 
 class Line(Frozen):
@@ -52,7 +53,7 @@ class Pair(Line):
     """File and line that it came from."""
 
 
-def speedup_interval(rounds: Sequence[Round], *, num_bootstrap: int = 2000) -> tuple[float, float] | None:
+def speedup_interval(rounds: Sequence[Round]) -> tuple[float, float] | None:
     """95 % percentile-bootstrap interval of the median paired ratio; None with fewer than three rounds.
 
     It covers how the rounds of one run scatter, not what other runs would find: a machine that is busy throughout a run
@@ -62,8 +63,8 @@ def speedup_interval(rounds: Sequence[Round], *, num_bootstrap: int = 2000) -> t
         return None
     ratios = [r.reference_us / r.kernel_us for r in rounds]
     draw = random.Random(0)
-    medians = sorted(statistics.median(draw.choices(ratios, k=len(ratios))) for _ in range(num_bootstrap))
-    return medians[int(0.025 * num_bootstrap)], medians[int(0.975 * num_bootstrap) - 1]
+    medians = sorted(statistics.median(draw.choices(ratios, k=len(ratios))) for _ in range(_NUM_BOOTSTRAP))
+    return medians[int(0.025 * _NUM_BOOTSTRAP)], medians[int(0.975 * _NUM_BOOTSTRAP) - 1]
 
 
 def verdict_record(verdict: Verdict) -> Record:
@@ -88,11 +89,10 @@ def judge_many(
     verdicts: dict[int, Verdict] = {}
     errors: dict[int, KevinError] = {}
     num_correct = 0
-    bar: Progress[object] = progress(len(pairs), title, "kernels")
     with ExitStack() as stack:
         store = store or stack.enter_context(scratch_folder("kevin-store-"))  # which goes when this is killed, too
         judge = stack.enter_context(Judge(protocol=protocol, pool=pool, store=store))
-        stack.enter_context(bar)
+        bar = stack.enter_context(progress(len(pairs), title, "kernels"))
         for judged in judge.many(pairs):
             if isinstance(judged.error, DiskFullError):
                 raise judged.error
@@ -132,7 +132,7 @@ def judge_batch(batch: Path, out: Path, *, protocol: JudgeProtocol, dialect: Dia
         log.info("%s: %d of %d are done already", out, len(pairs) - len(pending), len(pairs))
     errors: dict[int, KevinError] = {}
     if pending:
-        _write_records(out, done.values())
+        write_records(out, done.values())
 
         def keep(i: int, verdict: Verdict) -> None:
             done[pending[i]] = {"id": pending[i], **verdict_record(verdict)}
@@ -144,13 +144,13 @@ def judge_batch(batch: Path, out: Path, *, protocol: JudgeProtocol, dialect: Dia
                 unusable[pending[i]] = _error_record(pending[i], error, "task")
     found = done | unusable
     order = {pair.id: i for i, pair in enumerate(pairs)}
-    _write_records(out, sorted(found.values(), key=lambda record: order.get(record["id"], -1)))
+    write_records(out, sorted(found.values(), key=lambda record: order.get(record["id"], -1)))
     counts = Counter(record.get("outcome", "unusable") for record in found.values())
     log.info("%s: %s", out, ", ".join(f"{n} {name}" for name, n in counts.most_common()))
     return told_errors(errors.values()) or (UsageError.exit_code if unusable else 0)
 
 
-def _write_records(path: Path, records: Iterable[Record]) -> None:
+def write_records(path: Path, records: Iterable[Record]) -> None:
     write_text(path, "".join(strict_json(record) + "\n" for record in records))
 
 

@@ -1,12 +1,11 @@
 """The judge's own process, as its user sees it: pairs go in, futures of verdicts come out.
 
-Lines of JSON over a socket pair; `answering` is the other end. What the store knows is answered here, and starts
-nothing; the same pair asked for twice is judged once.
+`answering` is the other end. What the store knows is answered here, and starts nothing; the same pair asked for twice
+is judged once.
 """
 
 from __future__ import annotations
 
-import json
 import os
 import socket
 import subprocess
@@ -14,14 +13,13 @@ import sys
 import threading
 from concurrent.futures import Future
 from contextlib import suppress
+from multiprocessing.connection import Connection
 from pathlib import Path
-from typing import TYPE_CHECKING, Any
+from typing import TYPE_CHECKING, Any, NamedTuple
 
-from kevin.core import errors
 from kevin.core.errors import HarnessError, KevinError, UsageError
 from kevin.core.protocol import JudgeProtocol
 from kevin.core.provenance import device_name
-from kevin.core.texts import strict_json
 from kevin.core.types import Kernel, Task, Verdict
 from kevin.judge.store import VerdictStore, verdict_key
 
@@ -32,6 +30,15 @@ _COMMAND = (sys.executable, "-P", "-c", "from kevin.cli import main; main()", "a
 _FOLLOWS = "KEVIN_WORKFLOW_PID"
 """Names the process that the command ends with: see `kevin.cli.supervisor`."""
 _CLOSE_S = 20.0
+
+
+class Setup(NamedTuple):
+    """What the other end is told once: how to judge."""
+
+    protocol: JudgeProtocol
+    pool: JudgePoolConfig | None
+    store: Path | None
+    reference_timeout_s: float
 
 
 class Engine:
@@ -47,12 +54,7 @@ class Engine:
     ) -> None:
         self.protocol = protocol
         self.store = VerdictStore(store) if store is not None else None
-        self._setup = {
-            "protocol": protocol.model_dump(mode="json"),
-            "pool": pool.model_dump(mode="json") if pool else {},
-            "store": str(store.resolve()) if store is not None else None,
-            "reference_timeout_s": reference_timeout_s,
-        }
+        self._setup = Setup(protocol, pool, store.resolve() if store is not None else None, reference_timeout_s)
         self._judges_here = pool is None or pool.scheduler is None
         self._owner = os.getpid()
         self._lock = threading.Lock()
@@ -134,7 +136,7 @@ class Engine:
 
 
 class _Process:
-    def __init__(self, setup: dict[str, Any]) -> None:
+    def __init__(self, setup: Setup) -> None:
         ours, theirs = socket.socketpair()
         with theirs:
             self._popen = subprocess.Popen(
@@ -145,51 +147,52 @@ class _Process:
                 start_new_session=True,  # Ctrl-C is for the program, which then closes this
                 env={**os.environ, _FOLLOWS: str(os.getpid())},
             )
-        self._socket = ours
-        self._lines = ours.makefile("r", encoding="utf-8", newline="\n")
+        self._channel = Connection(ours.detach())
         self._sending = threading.Lock()
         self._waiting: dict[str, Future[Verdict]] = {}
         self._settling = threading.Lock()
         self.is_lost = False
         self._send(setup)
-        hello = self._hello()
-        if "error" in hello:
-            self.close()
-            raise _error(hello["error"])
-        self.device_name: str = hello["device_name"]
+        self.device_name = self._hello()
         threading.Thread(target=self._read, name="kevin-judge-answers", daemon=True).start()
 
-    def _hello(self) -> dict[str, Any]:
-        line = self._lines.readline()
-        if not line:
+    def _hello(self) -> str:
+        """The device's name. Raises what keeps the other end from judging."""
+        try:
+            told: str | KevinError = self._channel.recv()
+        except (EOFError, OSError):
             self.close()
-            raise HarnessError(f"the judge's process ended before it was ready ({self._end()}); see its words above")
-        return dict(json.loads(line))
+            words = f"the judge's process ended before it was ready ({self._end()}); see its words above"
+            raise HarnessError(words) from None
+        if isinstance(told, KevinError):
+            self.close()
+            raise told
+        return told
 
     def ask(self, key: str, task: Task, kernel: Kernel, future: Future[Verdict]) -> None:
         with self._settling:
             self._waiting[key] = future
         try:
-            self._send({"key": key, "task": task.model_dump(mode="json"), "kernel": kernel.model_dump(mode="json")})
+            self._send((key, task, kernel))
         except OSError:
             self._lose("its connection broke")
 
-    def _send(self, message: dict[str, Any]) -> None:
+    def _send(self, message: Any) -> None:
         with self._sending:
-            self._socket.sendall(strict_json(message).encode() + b"\n")
+            self._channel.send(message)
 
     def _read(self) -> None:
-        with suppress(OSError, ValueError):  # closed from this end
-            for line in self._lines:
-                answer = json.loads(line)
+        with suppress(EOFError, OSError):  # closed, from either end
+            while True:
+                key, answer = self._channel.recv()
                 with self._settling:
-                    future = self._waiting.pop(answer["key"], None)
+                    future = self._waiting.pop(key, None)
                 if future is None:
                     continue
-                if "error" in answer:
-                    future.set_exception(_error(answer["error"]))
+                if isinstance(answer, Verdict):
+                    future.set_result(answer)
                 else:
-                    future.set_result(Verdict.model_validate_json(answer["verdict"]))
+                    future.set_exception(answer)
         self._lose("it ended")
 
     def _lose(self, why: str) -> None:
@@ -205,19 +208,12 @@ class _Process:
         return "still running" if code is None else f"exit code {code}"
 
     def close(self) -> None:
-        with suppress(OSError):
-            self._socket.shutdown(socket.SHUT_RDWR)
+        with suppress(OSError), socket.socket(fileno=os.dup(self._channel.fileno())) as connection:
+            connection.shutdown(socket.SHUT_RDWR)
         try:
             self._popen.wait(_CLOSE_S)
         except subprocess.TimeoutExpired:
             self._popen.terminate()  # its supervisor ends all below it
             self._popen.wait()
-        self._socket.close()
+        self._channel.close()
         self._lose("it was closed")
-
-
-def _error(found: dict[str, str]) -> KevinError:
-    """An error of the other end, of its own type."""
-    kind = getattr(errors, found["type"], HarnessError)
-    error = kind(found["message"])
-    return error if isinstance(error, KevinError) else HarnessError(found["message"])

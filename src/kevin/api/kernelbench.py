@@ -16,7 +16,7 @@ from dataclasses import dataclass
 from pathlib import Path
 from typing import Any
 
-from kevin.api.batch import judge_many, told_errors, verdict_record
+from kevin.api.batch import judge_many, told_errors, verdict_record, write_records
 from kevin.core.candidate import make_kernel
 from kevin.core.config import KernelBenchSource
 from kevin.core.errors import DataError, KevinError, UsageError
@@ -91,8 +91,8 @@ def judge_runs(
     device = "cuda:0" if protocol.device == "cuda" else "cpu"
     judged = [sample for sample in samples if sample in found and sample in strict]
     write_results(results, [(sample, entry(sample, found[sample], strict[sample], device)) for sample in judged])
-    lines = [strict_json({"id": sample.name, **verdict_record(strict[sample])}) for sample in judged]
-    write_text(results.with_name(VERDICTS), "".join(line + "\n" for line in lines))
+    records = [{"id": sample.name, **verdict_record(strict[sample])} for sample in judged]
+    write_records(results.with_name(VERDICTS), records)
     counts = Counter(str(strict[sample].outcome) for sample in judged)
     log.info("%s: %s", results, ", ".join(f"{n} {name}" for name, n in counts.most_common()) or "no verdicts")
     return told_errors(errors)

@@ -22,8 +22,7 @@ from kevin.cli import (
     train,
     write,
 )
-from kevin.cli.extras import step
-from kevin.cli.options import HAND_PANEL, STEPS_PANEL, file
+from kevin.cli.options import HAND_PANEL, STEPS_PANEL, file, step
 from kevin.cli.supervisor import note
 from kevin.core.errors import UsageError
 

@@ -4,9 +4,9 @@ from __future__ import annotations
 
 import logging
 import os
-from collections.abc import Iterable
+from collections.abc import Sequence
 from pathlib import Path
-from typing import TYPE_CHECKING, Annotated, Any, Literal, Protocol, TypeVar, cast, get_args
+from typing import TYPE_CHECKING, Annotated, Any, Literal, cast, get_args
 
 import typer
 
@@ -27,10 +27,6 @@ app = typer.Typer(
 )
 
 FolderOption = Annotated[Path, folder("Folder for the results.", "--out")]
-InFlightOption = Annotated[
-    int, typer.Option("--kernels-in-flight", help="Sandboxes open at once on a GPU, one of them measured.", min=1)
-]
-
 CheckoutOption = Annotated[Path | None, checkout("A checkout whose harness is asked about modules too; needs a GPU.")]
 OwnStoreOption = Annotated[Path | None, folder("Verdicts that are not formed again. Default: OUT/store.", "--store")]
 
@@ -46,7 +42,9 @@ def bench_judge(
     batch: Annotated[Path, file("Lines of {id, reference, kernel}, as for `kevin judge`.")],
     out: FolderOption,
     device: DeviceOption = None,
-    in_flight: InFlightOption = 8,
+    in_flight: Annotated[
+        int, typer.Option("--kernels-in-flight", help="Sandboxes open at once on a GPU, one of them measured.", min=1)
+    ] = 8,
     copies: Annotated[int, typer.Option(help="How often each kernel is asked for in the warm run.", min=1)] = 4,
     rules: Annotated[str, typer.Option(help="default, none, or names separated by commas.")] = "none",
     trials: Annotated[int | None, typer.Option(help="Correctness trials.")] = None,
@@ -167,7 +165,8 @@ def bench_attacks(
     from kevin.report.show import attacks
 
     kind = device or "cpu"
-    tried = _chosen(all_tried(kind), only, kind, kernelbench, f"attack on {kind}")
+    tried = [each for each in all_tried(kind) if only in each.name]
+    _begin(tried, only, kind, kernelbench, f"attack on {kind}")
     protocol = attack_protocol(kind)
     rows = attack_rows(tried, protocol, store or out / "store", checkout=kernelbench)
     record = _record(protocol, kernelbench, device_name=device_name(kind))
@@ -202,8 +201,8 @@ def bench_errors(
 
     study = load_config(config)
     kind = device or study.judge.device
-    known = [m for m in read_mutants(mutants) if m.device == kind]
-    found = _chosen(known, only, kind, kernelbench, f"kernel of {mutants} for {kind}")
+    found = [m for m in read_mutants(mutants) if m.device == kind and only in m.name]
+    _begin(found, only, kind, kernelbench, f"kernel of {mutants} for {kind}")
     protocol = study.judge.model_copy(update={"device": kind, "rules": ()})
     before = mutants / f"before_{kind}.csv"
     rows = error_rows(
@@ -261,20 +260,10 @@ def _tasks(kernelbench: Path | None, levels: list[int] | None, fused: int, proto
     return [*catalog(size), *(composed_tasks(fused, 1, size) if fused else [])]
 
 
-class _Named(Protocol):
-    @property
-    def name(self) -> str: ...
-
-
-Known = TypeVar("Known", bound=_Named)
-
-
-def _chosen(known: Iterable[Known], only: str, device: str, checkout: Path | None, what: str) -> list[Known]:
-    """Those whose name holds ``only``; a GPU is claimed for them. Raises UsageError where nothing can be asked."""
+def _begin(chosen: Sequence[object], only: str, device: str, checkout: Path | None, what: str) -> None:
+    """Claim a GPU for those whose name holds ``only``. Raises UsageError where nothing can be asked."""
     claim_gpus(int(device == "cuda"))
     if checkout is not None and device != "cuda":
         raise UsageError("--kernelbench: its harness needs a GPU; give --device cuda, or leave it out")
-    found = [each for each in known if only in each.name]
-    if not found:
+    if not chosen:
         raise UsageError(f"--only: no {what} has {only!r} in its name")
-    return found

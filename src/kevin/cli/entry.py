@@ -67,7 +67,7 @@ def _run() -> NoReturn:
     except OSError as e:
         _fail_os(e)
     except ModuleNotFoundError as e:
-        from kevin.cli.extras import missing_extra
+        from kevin.cli.options import missing_extra
 
         missing = missing_extra(e)
         _fail(missing or _bug(e), 2 if missing else EXIT_CRASH)

@@ -20,33 +20,27 @@ if TYPE_CHECKING:
     from kevin.core.types import Kernel, Verdict
 
 _ONE, _MANY, _RUNS, _PUBLISHED = "One kernel", "Many kernels", "A run of KernelBench", "Published kernels"
+_of_one = functools.partial(file, panel=_ONE)
+_of_many = functools.partial(file, panel=_MANY)
 _of_runs = functools.partial(typer.Option, rich_help_panel=_RUNS)
 
 
 def judge(
     task_file: Annotated[
         Path | None,
-        file(
-            "The reference: a Python module with Model, get_inputs() and get_init_inputs(), as in KernelBench.",
-            panel=_ONE,
-        ),
+        _of_one("The reference: a Python module with Model, get_inputs() and get_init_inputs(), as in KernelBench."),
     ] = None,
     kernel: Annotated[
         Path | None,
-        file(
-            'The candidate: a .py with ModelNew (load_inline), or a .cpp/.cu with extern "C" launch(...) (c_abi).',
-            panel=_ONE,
-        ),
+        _of_one('The candidate: a .py with ModelNew (load_inline), or a .cpp/.cu with extern "C" launch(...) (c_abi).'),
     ] = None,
     as_json: Annotated[
         bool, typer.Option("--json", help="Print the whole verdict as JSON.", rich_help_panel=_ONE)
     ] = False,
-    batch: Annotated[Path | None, file('Lines of {"id", "reference", "kernel"}, sources inline.', panel=_MANY)] = None,
+    batch: Annotated[Path | None, _of_many('Lines of {"id", "reference", "kernel"}, sources inline.')] = None,
     out: Annotated[
         Path | None,
-        file(
-            "Verdicts, one line each, in the order of --batch. Ids that already stand in it are skipped.", panel=_MANY
-        ),
+        _of_many("Verdicts, one line each, in the order of --batch. Ids that already stand in it are skipped."),
     ] = None,
     runs: Annotated[
         Path | None,

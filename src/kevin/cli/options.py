@@ -1,10 +1,13 @@
-"""Options that several commands share, and the reading of the configuration behind `--config`."""
+"""What several commands share: options, the configuration behind `--config`, and what to install for them."""
 
 from __future__ import annotations
 
 import functools
+import re
 from collections.abc import Callable, Iterable, Sequence
+from contextlib import suppress
 from importlib import import_module
+from importlib.util import find_spec
 from pathlib import Path
 from typing import TYPE_CHECKING, Annotated, Any, Literal
 
@@ -63,7 +66,6 @@ TasksOption = Annotated[Path, file("tasks.parquet of `kevin tasks build`.", "--t
 OutOption = Annotated[Path, file("What is written, in one piece or not at all.", "--out")]
 SplitOption = Annotated[str, typer.Option("--split", metavar="NAME", help="train, level1, level2, ... or unseen.")]
 StoreOption = Annotated[Path, folder("Verdict store; what stands in it is never judged again.", "--store")]
-TurnsOption = Annotated[Path, file("turns.parquet of a rollout.", "--turns")]
 PolicyOption = Annotated[str, typer.Option("--policy", metavar="KEY", help="A key of `policies`, or ceiling.")]
 ScoresOption = Annotated[
     list[Path] | None, file("Scores of a policy, or answers.csv of `kevin publish`; repeatable.", "--scores")
@@ -127,6 +129,51 @@ def given_to(
         return run
 
     return declared
+
+
+_MARKED = re.compile(r"([\w.-]+).*;.*\bextra == ['\"](\w+)['\"]")
+
+
+@functools.cache
+def extras() -> dict[str, list[str]]:
+    """Those of pyproject.toml, each with the modules that come with it alone; none where kevin runs uninstalled."""
+    from importlib.metadata import PackageNotFoundError, requires  # it takes longer than all else of a start
+
+    found: dict[str, list[str]] = {}
+    with suppress(PackageNotFoundError):
+        for line in requires("kevin-study") or ():
+            if marked := _MARKED.match(line):
+                found.setdefault(marked[2], []).append(marked[1].replace("-", "_"))
+    return found
+
+
+def missing_extra(error: ModuleNotFoundError) -> str | None:
+    """The sentence for a module that an extra brings; None for any other."""
+    module = (error.name or "").partition(".")[0]
+    extra = next((name for name, modules in extras().items() if module in modules), None)
+    return _sentence("this command", module, extra) if extra else None
+
+
+def require_extra(extra: str, what: str, *modules: str) -> None:
+    """Raises UsageError when one of the modules that ``what`` needs is not installed."""
+    for module in modules:
+        if find_spec(module) is None:
+            raise UsageError(_sentence(what, module, extra))
+
+
+def step(command: Callable[..., None]) -> Callable[..., None]:
+    """A command of the study, which says at once that the study is not installed rather than after some work."""
+
+    @functools.wraps(command)
+    def checked(*args: Any, **options: Any) -> None:
+        require_extra("study", "this command", *extras().get("study", ()))
+        command(*args, **options)
+
+    return checked
+
+
+def _sentence(what: str, module: str, extra: str) -> str:
+    return f"{what} needs {module}, which is not installed: pip install 'kevin-study[{extra}]'"
 
 
 def study_provenance(study: Study, **extra: Any) -> dict[str, Any]:

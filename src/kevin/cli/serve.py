@@ -9,7 +9,7 @@ from typing import Annotated
 
 import typer
 
-from kevin.cli.options import JUDGING_PANEL, DeviceOption, configuration, file, folder, load_config
+from kevin.cli.options import JUDGING_PANEL, DeviceOption, configuration, file, folder, load_config, require_extra
 
 log = logging.getLogger(__name__)
 
@@ -54,13 +54,14 @@ def serve(
 
     References are trusted code and run as this user; kernels are not, and are sandboxed as by `kevin judge`.
     """
+    import asyncio
+
     from kevin.api.pairs import make_protocol
-    from kevin.cli.extras import require_extra
     from kevin.cli.supervisor import end_gracefully
 
     require_extra("serve", "kevin serve", "aiohttp", "prometheus_client")
     from kevin.core.config import JudgePoolConfig, RewardConfig
-    from kevin.serve.run import serve as run
+    from kevin.serve.app import serve as run
     from kevin.serve.settings import ServeSettings, read_token, task_digests, usable_store
 
     study = load_config(config) if config else None
@@ -78,4 +79,4 @@ def serve(
         reference_timeout_s=reference_timeout,
     )
     end_gracefully(grace + _AFTER_GRACE_S)
-    run(settings, host, port, on_ready=lambda url: log.info("kevin serve: judging on %s", url))
+    asyncio.run(run(settings, host, port, on_ready=lambda url: log.info("kevin serve: judging on %s", url)))

@@ -21,7 +21,6 @@ from kevin.cli.options import (
     StoreOption,
     SummariesOption,
     TasksOption,
-    TurnsOption,
     device_config,
     file,
     folder,
@@ -40,7 +39,6 @@ SearchOption = Annotated[
 ]
 
 RunsOption = Annotated[list[Path] | None, folder("Folder of a training run; repeatable.", "--run-dir")]
-KernelsOption = Annotated[list[Path] | None, file("What `kevin audit kernels` wrote; repeatable.", "--kernels")]
 MadeTasksOption = Annotated[Path | None, file("tasks.parquet of `kevin tasks build`.", "--tasks")]
 
 FLOOR_US = 100.0
@@ -118,12 +116,11 @@ def baselines(tasks: TasksOption, out: OutOption, config: ConfigOption = None) -
     """Time every held-out task in eager and compiled PyTorch."""
     study = device_config(config)
     from kevin.core.files import read_held_out, write_parquet
-    from kevin.core.progress import Progress, progress
+    from kevin.core.progress import progress
     from kevin.judge.benchmarks.baselines import measure_baselines
 
     every = read_held_out(tasks)
-    bar: Progress[object] = progress(len(every), "baselines", "tasks")
-    with bar:
+    with progress(len(every), "baselines", "tasks") as bar:
         frame = measure_baselines(every, study.judge, on_task=lambda task: bar.update())
     fast = frame[(frame["baseline"] == "eager") & (frame["median_us"] < FLOOR_US)]["task_id"]
     if len(fast):
@@ -173,7 +170,7 @@ def ceiling(
 
 @given_to("kevin.report.scores:score_rollouts", load_config)
 def score(
-    turns: TurnsOption,
+    turns: Annotated[Path, file("turns.parquet of a rollout.")],
     tasks: TasksOption,
     policy: PolicyOption,
     split: SplitOption,
@@ -244,7 +241,7 @@ def table(
     turns: ManyTurnsOption = None,
     search: SearchOption = None,
     runs: RunsOption = None,
-    kernels: KernelsOption = None,
+    kernels: Annotated[list[Path] | None, file("What `kevin audit kernels` wrote; repeatable.")] = None,
     tasks: MadeTasksOption = None,
     baselines: BaselinesOption = None,
     summaries: SummariesOption = None,

@@ -9,7 +9,6 @@ from typing import TYPE_CHECKING, Annotated
 
 import typer
 
-from kevin.cli.extras import step
 from kevin.cli.options import (
     ConfigOption,
     OutOption,
@@ -21,6 +20,7 @@ from kevin.cli.options import (
     given_to,
     load_config,
     school_config,
+    step,
 )
 from kevin.core.errors import UsageError
 

@@ -1,5 +1,5 @@
 """`kevin serve`: the judge behind HTTP, as a source of rewards for training elsewhere.
 
-``messages`` says what goes over the wire, ``desk`` which pair is judged when, ``app`` answers requests, ``run`` starts
-and stops all of it.
+``messages`` says what goes over the wire, ``desk`` which pair is judged when, ``app`` answers requests, and starts and
+stops all of it.
 """

@@ -1,4 +1,4 @@
-"""Which pair is judged when: the store first, equal pairs once, a bound on what is waited for."""
+"""Which pair is judged when: the store first, equal pairs once, a bound on what is waited for; and what is counted."""
 
 from __future__ import annotations
 
@@ -10,12 +10,13 @@ from collections import OrderedDict
 from collections.abc import Sequence
 from contextlib import suppress
 
+from prometheus_client import CollectorRegistry, Counter, Gauge, Histogram, generate_latest
+
 from kevin.api.answering import MAX_IN_FLIGHT
 from kevin.api.engine import Engine
 from kevin.core.errors import KevinError
 from kevin.core.types import Kernel, Outcome, Task, Verdict
 from kevin.serve.messages import Refusal, answer_of, refusal_of
-from kevin.serve.metrics import Metrics
 from kevin.serve.settings import ServeSettings
 
 log = logging.getLogger(__name__)
@@ -26,6 +27,25 @@ _REMEMBERED = 20_000
 """Answers kept in memory; a few kilobytes each."""
 _FIRST_GUESS_S = 2.0
 _WATCH_S = 5.0
+_SECONDS = (0.1, 0.5, 1, 2, 5, 10, 20, 60, 120, 300)
+
+
+class Metrics:
+    """Of one server; two in a process do not meet."""
+
+    def __init__(self) -> None:
+        self._registry = here = CollectorRegistry(auto_describe=True)
+        self.requests = Counter("kevin_requests", "Requests by route and status", ("route", "status"), registry=here)
+        self.verdicts = Counter("kevin_verdicts", "Pairs answered", ("outcome", "source"), registry=here)
+        self.failures = Counter("kevin_failures", "Pairs that got no verdict", ("code",), registry=here)
+        self.open_pairs = Gauge("kevin_open_pairs", "Pairs waited for, those in work among them", registry=here)
+        self.running_pairs = Gauge("kevin_running_pairs", "Pairs in work", registry=here)
+        self.abandoned = Counter("kevin_abandoned_pairs", "Pairs whose clients went away before work", registry=here)
+        self.seconds = Histogram("kevin_judge_seconds", "Wall time of a pair in work", buckets=_SECONDS, registry=here)
+
+    def text(self) -> bytes:
+        """In Prometheus' text format."""
+        return generate_latest(self._registry)
 
 
 class _Job:
@@ -40,8 +60,8 @@ class _Job:
 class Desk:
     """All methods belong to one event loop."""
 
-    def __init__(self, settings: ServeSettings, metrics: Metrics) -> None:
-        self._settings, self._metrics = settings, metrics
+    def __init__(self, settings: ServeSettings) -> None:
+        self._settings, self.metrics = settings, Metrics()
         self._engine = Engine(
             settings.protocol,
             settings.pool,
@@ -130,7 +150,7 @@ class Desk:
             reason="no_kernel_found",
             message=problem,
         )
-        self._metrics.verdicts.labels(str(verdict.outcome), "answer").inc()
+        self.metrics.verdicts.labels(str(verdict.outcome), "answer").inc()
         return answer_of(verdict, self._settings.reward)
 
     def _require_allowed(self, task: Task) -> None:
@@ -149,7 +169,7 @@ class Desk:
                 return None
             kept = self._remember(key, verdict)
         self._answers.move_to_end(key)
-        self._metrics.verdicts.labels(kept[0], "store").inc()
+        self.metrics.verdicts.labels(kept[0], "store").inc()
         return kept[1]
 
     def _remember(self, key: str, verdict: Verdict) -> tuple[str, str]:
@@ -178,7 +198,7 @@ class Desk:
         job = self._jobs.get(key)
         if job is None:
             job = self._jobs[key] = _Job(asyncio.create_task(self._judge(key, pair)))
-            self._metrics.open_pairs.set(len(self._jobs))
+            self.metrics.open_pairs.set(len(self._jobs))
         return job
 
     async def _wait(self, jobs: dict[str, _Job]) -> dict[str, str | Refusal]:
@@ -192,7 +212,7 @@ class Desk:
                 job.num_waiting -= 1
                 if not (job.num_waiting or job.is_running or job.task.done()):
                     job.task.cancel()
-                    self._metrics.abandoned.inc()
+                    self.metrics.abandoned.inc()
         return {key: _outcome(job.task) for key, job in jobs.items()}
 
     async def _judge(self, key: str, pair: Pair) -> str:
@@ -200,11 +220,11 @@ class Desk:
         try:
             async with self._slots:
                 self._jobs[key].is_running = True
-                with self._metrics.running_pairs.track_inprogress(), self._metrics.seconds.time():
+                with self.metrics.running_pairs.track_inprogress(), self.metrics.seconds.time():
                     return await self._verdict(key, pair)
         finally:
             del self._jobs[key]
-            self._metrics.open_pairs.set(len(self._jobs))
+            self.metrics.open_pairs.set(len(self._jobs))
 
     async def _verdict(self, key: str, pair: Pair) -> str:
         start = time.perf_counter()
@@ -213,10 +233,10 @@ class Desk:
             verdict = await asyncio.wrap_future(future)
         except KevinError as e:
             refusal = refusal_of(e)
-            self._metrics.failures.labels(refusal.code).inc()
+            self.metrics.failures.labels(refusal.code).inc()
             raise refusal from None
         outcome, answer = self._remember(key, verdict)
-        self._metrics.verdicts.labels(outcome, "judged").inc()
+        self.metrics.verdicts.labels(outcome, "judged").inc()
         share = (time.perf_counter() - start) / min(MAX_IN_FLIGHT, max(1, len(self._jobs)))
         self._seconds_a_pair += 0.1 * (share - self._seconds_a_pair)
         return answer

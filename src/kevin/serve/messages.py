@@ -98,8 +98,8 @@ def parse(kind: type[Request], body: bytes) -> Request:
         raise Refusal(400, "bad_request", f"Invalid JSON: {e}") from None
 
 
-def asked_for(request: PairRequest, protocol: JudgeProtocol) -> Asked:
-    """Raises Refusal for texts that are none, and for a kernel that does not fit the server's device."""
+def asked_for(request: PairRequest, protocol: JudgeProtocol) -> Asked | Refusal:
+    """A refusal of texts that are none, and of a kernel that does not fit the server's device."""
     dialect: DialectChoice = request.dialect
     language: Language | None = request.language
     seen = None
@@ -115,7 +115,7 @@ def asked_for(request: PairRequest, protocol: JudgeProtocol) -> Asked:
             seen = past_answer(parsed, FENCES[dialect, parsed.kernel.language])
         return Asked(task, make_kernel(source or "", "", dialect, protocol, language), seen=seen)
     except UsageError as e:
-        raise Refusal(400, "bad_request", str(e)) from None
+        return Refusal(400, "bad_request", str(e))
 
 
 def refusal_of(error: KevinError) -> Refusal:

@@ -18,9 +18,9 @@ from typer.testing import CliRunner
 
 import kevin
 from kevin import DeviceError, HarnessError, Judge, JudgeProtocol, Outcome, TaskError, UsageError
-from kevin.api import inspector
+from kevin.api import answering
+from kevin.api.answering import Inspectors
 from kevin.api.engine import Engine
-from kevin.api.inspector import Inspectors
 from kevin.cli.app import app
 from kevin.judge.store import VerdictStore
 
@@ -232,7 +232,7 @@ def test_a_reference_that_exits_is_named_and_the_next_one_is_looked_into(inspect
 @pytest.mark.slow
 def test_a_reference_that_cannot_be_interrupted_is_ended_with_its_process(monkeypatch: pytest.MonkeyPatch) -> None:
     """Two processes that import torch one after the other, and what a good reference may take on a busy machine."""
-    monkeypatch.setattr(inspector, "_KILL_AFTER_S", 0.5)
+    monkeypatch.setattr(answering, "_KILL_AFTER_S", 0.5)
     with Inspectors(4.0) as inspectors:
         _fails_and_the_next_one_is_looked_into(inspectors, HANGS_FOR_GOOD, "was not done within 4 s")
 

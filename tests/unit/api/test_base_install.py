@@ -15,7 +15,7 @@ import pytest
 from cli_fixtures import GOOD, REFERENCE, ROOT, kevin
 from packaging.utils import canonicalize_name
 
-from kevin.cli.extras import extras, missing_extra
+from kevin.cli.options import extras, missing_extra
 
 PROJECT = tomllib.loads((ROOT / "pyproject.toml").read_text())["project"]
 HIDE = """\

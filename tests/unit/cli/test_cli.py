@@ -173,6 +173,24 @@ def test_bad_usage_is_one_message_and_exit_code_2(files: Path, args: list[str], 
     assert "Traceback" not in run.stderr
 
 
+@pytest.mark.parametrize(
+    ("command", "said"),
+    [
+        ("attacks --kernelbench .", "--kernelbench: its harness needs a GPU"),
+        ("attacks --only unheard-of", "--only: no attack on cpu has 'unheard-of' in its name"),
+        ("attacks --device tpu", "'tpu' is not one of 'cpu'"),
+        ("attacks --device cuda --kernelbench /no/such/folder", "/no/such/folder: no such folder"),
+        ("errors --only unheard-of", "for cpu has 'unheard-of' in its name"),
+        ("errors --mutants /no/such/folder", "/no/such/folder: holds no kernels below it"),
+        ("errors --kernelbench .", "--kernelbench: its harness needs a GPU"),
+    ],
+)
+def test_a_benchmark_that_makes_no_sense_is_told_before_it_begins(tmp_path: Path, command: str, said: str) -> None:
+    run = kevin_here("bench", *command.split(), "--out", tmp_path)
+    assert run.returncode == 2 and said in run.stderr
+    assert not list(tmp_path.iterdir())
+
+
 @pytest.mark.parametrize("path", ["/proc/none/x.json", f"{'x' * 300}.json", "file/x.json", "dangling/x.json", "loop"])
 def test_a_path_that_cannot_be_written_is_no_bug(tmp_path: Path, path: str) -> None:
     (tmp_path / "file").touch()

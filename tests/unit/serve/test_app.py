@@ -17,7 +17,6 @@ from kevin.core.protocol import JudgeProtocol
 from kevin.serve import desk as desk_module
 from kevin.serve.app import make_app
 from kevin.serve.desk import Desk
-from kevin.serve.metrics import Metrics
 from kevin.serve.settings import ServeSettings
 
 
@@ -28,10 +27,10 @@ def ask(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Any:
 
     def post(path: str, body: Any, **headers: str) -> tuple[int, Any]:
         async def talk() -> tuple[int, Any]:
-            settings, metrics = ServeSettings(protocol=JudgeProtocol(), store=tmp_path), Metrics()
-            desk = Desk(settings, metrics)
+            settings = ServeSettings(protocol=JudgeProtocol(), store=tmp_path)
+            desk = Desk(settings)
             await desk.start()
-            async with TestClient(TestServer(make_app(settings, desk, metrics))) as client:
+            async with TestClient(TestServer(make_app(settings, desk))) as client:
                 data = body if isinstance(body, bytes) else json.dumps(body)
                 response = await client.post(path, data=data, headers=headers)
                 found = response.status, await response.json()

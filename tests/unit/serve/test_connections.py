@@ -14,13 +14,13 @@ from pathlib import Path
 
 import pytest
 
-from kevin.serve.run import OutOfFiles
+from kevin.serve.app import OutOfFiles
 
 PROGRAM = """
-import resource, sys
+import asyncio, resource, sys
 from pathlib import Path
 from kevin.core.protocol import JudgeProtocol
-from kevin.serve import desk, run
+from kevin.serve import app, desk
 from kevin.serve.settings import ServeSettings
 
 class Engine:
@@ -30,11 +30,11 @@ class Engine:
     def close(self): pass
 
 desk.Engine = Engine
-run.IDLE_S = float(sys.argv[2])
-run._OWN_FILES = 40
+app.IDLE_S = float(sys.argv[2])
+app._OWN_FILES = 40
 resource.setrlimit(resource.RLIMIT_NOFILE, (80, 120))
 settings = ServeSettings(protocol=JudgeProtocol(), store=Path(sys.argv[1]), grace_s=0)
-run.serve(settings, "127.0.0.1", 0, lambda url: print(url.rpartition(":")[2], flush=True))
+asyncio.run(app.serve(settings, "127.0.0.1", 0, lambda url: print(url.rpartition(":")[2], flush=True)))
 print(resource.getrlimit(resource.RLIMIT_NOFILE)[0])
 """
 
@@ -93,4 +93,4 @@ def test_what_asyncio_tries_again_after_the_end_fills_no_log(caplog: pytest.LogC
         loop.call_exception_handler({"message": said, "exception": ValueError("Invalid file descriptor: -1")})
         loop.call_exception_handler({"message": "socket.accept() out of system resource", "exception": OSError(24)})
     loop.close()
-    assert [record.name for record in caplog.records] == ["kevin.serve.run"], "once, of files alone"
+    assert [record.name for record in caplog.records] == ["kevin.serve.app"], "once, of files alone"

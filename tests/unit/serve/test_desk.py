@@ -19,7 +19,6 @@ from kevin.core.types import Kernel, Task
 from kevin.serve import desk as desk_module
 from kevin.serve.desk import Desk
 from kevin.serve.messages import Refusal
-from kevin.serve.metrics import Metrics
 from kevin.serve.settings import ServeSettings
 
 PROTOCOL = JudgeProtocol()
@@ -41,7 +40,7 @@ def on_a_desk(test: Callable[[Desk, Any], Coroutine[Any, Any, None]]) -> Callabl
         monkeypatch.setattr(desk_module, "MAX_IN_FLIGHT", 1)
 
         async def start() -> None:
-            desk = Desk(ServeSettings(protocol=PROTOCOL, store=tmp_path, max_pairs=3), Metrics())
+            desk = Desk(ServeSettings(protocol=PROTOCOL, store=tmp_path, max_pairs=3))
             await desk.start()
             async with asyncio.timeout(20):
                 await test(desk, desk._engine)

@@ -9,8 +9,8 @@ from pathlib import Path
 from typing import Any
 
 from kevin.core.protocol import JudgeProtocol, TimingProtocol
-from kevin.core.types import Device, Outcome, Task, digest
-from kevin.judge.benchmarks.attacks import Attack, Suite, c_abi_cpu, c_abi_cuda, modules, modules_cuda
+from kevin.core.types import Device, Dialect, Kernel, Language, Outcome, Task, digest
+from kevin.judge.benchmarks.attacks import Attack, c_abi_cpu, c_abi_cuda, modules, modules_cuda
 from kevin.judge.benchmarks.kernel_answers import Answers, Asked, kernel_answers
 from kevin.tasks.format import inspect_task
 
@@ -27,30 +27,28 @@ def attack_protocol(device: Device) -> JudgeProtocol:
     )
 
 
-SUITES: dict[Device, tuple[Suite, ...]] = {
-    "cpu": (
-        Suite("c_abi_cpu", "c_abi", "cpp", c_abi_cpu.ATTACKS),
-        Suite("modules_cpu", "load_inline", "cpp", modules.ATTACKS | modules.CPU_ONLY),
-    ),
-    "cuda": (
-        Suite("c_abi_cuda", "c_abi", "cuda", c_abi_cuda.ATTACKS),
-        Suite("modules_cuda", "load_inline", "cuda", modules.ATTACKS | modules_cuda.ATTACKS | modules_cuda.PROVEN),
-    ),
+_ATTACKS: dict[Device, dict[Dialect, dict[str, Attack]]] = {
+    "cpu": {"c_abi": c_abi_cpu.ATTACKS, "load_inline": modules.ATTACKS | modules.CPU_ONLY},
+    "cuda": {
+        "c_abi": c_abi_cuda.ATTACKS,
+        "load_inline": modules.ATTACKS | modules_cuda.ATTACKS | modules_cuda.PROVEN,
+    },
 }
-"""Those that run on a device."""
 
 
 @dataclass(frozen=True)
 class Tried:
-    """An attack of a suite, and its honest control."""
+    """An attack, and its honest control, for one task in one dialect and language."""
 
     name: str
-    suite: Suite
     attack: Attack
     task: Task
+    dialect: Dialect
+    language: Language
 
     def asked(self, source: str) -> Asked:
-        return Asked(task=self.task, kernel=self.suite.kernel(source), rules=self.attack.rules)
+        kernel = Kernel(dialect=self.dialect, language=self.language, source=source)
+        return Asked(task=self.task, kernel=kernel, rules=self.attack.rules)
 
 
 def all_tried(device: Device) -> list[Tried]:
@@ -61,7 +59,12 @@ def all_tried(device: Device) -> list[Tried]:
         key, spec = f"attack_{digest('task', reference)[:8]}", inspect_task(reference, "attack")
         return Task(id=key, level=1, name=key, source=reference, origin="user", spec=spec)
 
-    return [Tried(name, suite, a, task(a.reference)) for suite in SUITES[device] for name, a in suite.attacks.items()]
+    language = attack_protocol(device).language
+    return [
+        Tried(name, attack, task(attack.reference), dialect, language)
+        for dialect, attacks in _ATTACKS[device].items()
+        for name, attack in attacks.items()
+    ]
 
 
 def attack_rows(
@@ -76,8 +79,8 @@ def attack_rows(
 def _row(t: Tried, hostile: Answers, honest: Answers) -> dict[str, Any]:
     return {
         "attack": t.name,
-        "dialect": t.suite.dialect,
-        "language": t.suite.language,
+        "dialect": t.dialect,
+        "language": t.language,
         "tries": t.attack.tries,
         "rules": " ".join(t.attack.rules),
         **hostile.ours(),

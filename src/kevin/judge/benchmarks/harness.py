@@ -119,7 +119,7 @@ class KernelBenchHarness:
         checkout: Path,
         work: Path,
         results: dict[int, Result],
-        found: Callable[[int, Result], None] = lambda i, result: None,
+        found: Callable[[int, Result], None],
         *,
         timeout_s: float = 300.0,
     ) -> None:
@@ -160,8 +160,7 @@ class KernelBenchHarness:
             with ThreadPoolExecutor(self._num_cores) as executor:
                 list(executor.map(lambda i: self._job(i, "compile"), chosen))
             compiled = time.perf_counter()
-            bar: Progress[Any] = progress(len(chosen), "KernelBench's harness", "kernels")
-            with bar:
+            with progress(len(chosen), "KernelBench's harness", "kernels") as bar:
                 for i in chosen:
                     self._keep(i, self._job(i, "evaluate"), bar)
             evaluated = time.perf_counter()
@@ -181,8 +180,10 @@ class KernelBenchHarness:
     def check_others(self) -> None:
         """Verdicts on all that were not timed."""
         left = [i for i in range(len(self._pairs)) if i not in self._results]
-        bar: Progress[Any] = progress(len(left), "KernelBench's verdicts", "kernels")
-        with bar, ThreadPoolExecutor(max(1, self._num_cores // _CORES_A_VERDICT)) as executor:
+        with (
+            progress(len(left), "KernelBench's verdicts", "kernels") as bar,
+            ThreadPoolExecutor(max(1, self._num_cores // _CORES_A_VERDICT)) as executor,
+        ):
             jobs = {executor.submit(self._job, i, "check"): i for i in left}
             for job in as_completed(jobs):
                 self._keep(jobs[job], job.result(), bar)

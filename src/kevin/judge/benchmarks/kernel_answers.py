@@ -5,6 +5,7 @@ The latter is `kevin.judge.benchmarks.unguarded`, or, for modules on a GPU, the 
 
 from __future__ import annotations
 
+import json
 import logging
 from collections.abc import Sequence
 from pathlib import Path
@@ -12,22 +13,20 @@ from typing import Any
 
 from kevin.core.config import JudgePoolConfig
 from kevin.core.errors import HarnessError
-from kevin.core.files import append_line
-from kevin.core.progress import Progress, progress
+from kevin.core.files import append_line, read_lines
+from kevin.core.progress import progress
 from kevin.core.protocol import JudgeProtocol, Rule
 from kevin.core.scratch import scratch_folder
 from kevin.core.texts import strict_json
 from kevin.core.types import Frozen, Kernel, Task, Verdict, digest
 from kevin.judge.benchmarks.harness import KernelBenchHarness, Result
-from kevin.judge.benchmarks.unguarded import Unguarded, kept_records, measure_unguarded
+from kevin.judge.benchmarks.unguarded import Unguarded, measure_unguarded
 from kevin.judge.evaluate import open_device
 from kevin.judge.pool.judge_pool import JudgePool
 
 log = logging.getLogger(__name__)
 
 _HARNESS_TIMEOUT_S = 120.0
-RESTATED, HARNESS = "restated", "harness"
-"""Who spoke for KernelBench."""
 
 
 class Asked(Frozen):
@@ -61,11 +60,11 @@ class Answers(Frozen):
         return {"outcome": str(v.outcome), "reason": v.reason, "flags": " ".join(v.flags), "speedup": v.speedup}
 
     def kernelbench(self, prefix: str = "") -> dict[str, Any]:
-        """What KernelBench says of it, as columns."""
+        """What KernelBench says of it, and who spoke for it, as columns."""
         speedup: float | None = None
-        said, by = None, RESTATED
+        said, by = None, "restated"
         if self.asked_harness:
-            by, said = HARNESS, "no answer"
+            by, said = "harness", "no answer"
             if self.harness is not None:
                 said = "passed" if self.harness["correct"] else "failed"
                 if times := list(zip(self.harness["reference_us"], self.harness["kernel_us"], strict=True)):
@@ -80,8 +79,7 @@ def judged(
 ) -> list[Verdict | HarnessError]:
     """In the order of ``asked``, each with its own rules; ``what`` they are, on the progress bar."""
     found: dict[int, Verdict | HarnessError] = {}
-    bar: Progress[Any] = progress(len(asked), what, what)
-    with bar:
+    with progress(len(asked), what, what) as bar:
         for rules in dict.fromkeys(a.rules for a in asked):
             chosen = [i for i, a in enumerate(asked) if a.rules == rules]
             with JudgePool(protocol.model_copy(update={"rules": rules}), store, pool) as judge:
@@ -137,7 +135,8 @@ def kernel_answers(
 def _ask_harness(asked: dict[str, tuple[Task, Kernel]], checkout: Path, path: Path) -> dict[str, Result]:
     """Its answers, also those of an earlier run."""
     origin = checkout.resolve().name
-    known: dict[str, Result] = {r["id"]: r["result"] for r in kept_records(path) if r["checkout"] == origin}
+    kept: list[dict[str, Any]] = read_lines(path, json.loads, "delete it")
+    known: dict[str, Result] = {r["id"]: r["result"] for r in kept if r["checkout"] == origin}
     todo = [key for key in asked if key not in known]
 
     def keep(i: int, result: Result) -> None:

@@ -12,7 +12,7 @@ import pandas as pd
 
 from kevin.core.errors import DataError
 from kevin.core.files import write_text
-from kevin.core.progress import Progress, progress
+from kevin.core.progress import progress
 from kevin.core.protocol import JudgeProtocol
 from kevin.core.provenance import PROVENANCE, read_provenance, record_tables
 from kevin.core.texts import strict_json
@@ -54,7 +54,7 @@ def export_kernelbench(frame: pd.DataFrame, tasks: Sequence[Task], baseline: str
     return result
 
 
-def import_kernelbench(path: Path, tasks: Sequence[Task], baseline: str = "eager") -> pd.DataFrame:
+def import_kernelbench(path: Path, tasks: Sequence[Task]) -> pd.DataFrame:
     """Columns task_id, task_digest, baseline, median_us of the tasks that KernelBench's file holds.
 
     Its file has means in milliseconds, often rounded to three digits, and no quartiles: what it lacks is absent.
@@ -70,7 +70,7 @@ def import_kernelbench(path: Path, tasks: Sequence[Task], baseline: str = "eager
     except (OSError, ValueError, TypeError, KeyError, AttributeError) as e:
         raise DataError(f"{path}: not a baseline file of KernelBench ({type(e).__name__}: {e})") from None
     rows = [
-        {"task_id": t.id, "task_digest": t.digest, "baseline": baseline, "median_us": known[key] * 1e3}
+        {"task_id": t.id, "task_digest": t.digest, "baseline": "eager", "median_us": known[key] * 1e3}
         for t in tasks
         if (key := (f"level{t.level}", kernelbench_file(t))) in known
     ]
@@ -150,8 +150,7 @@ def measure_stored(
     if len(pending) < len(tasks):
         log.info("%s: %d of %d tasks are done already", folder, len(tasks) - len(pending), len(tasks))
     written: list[Path] = []
-    bar: Progress[Any] = progress(len(pending), "baselines", "tasks")
-    with bar:
+    with progress(len(pending), "baselines", "tasks") as bar:
         for start in range(0, len(pending), _CHUNK):
             chunk = pending[start : start + _CHUNK]
             measured = measure_baselines(

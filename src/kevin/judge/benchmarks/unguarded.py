@@ -20,17 +20,17 @@ from collections.abc import Callable, Iterator, Sequence
 from concurrent.futures import ThreadPoolExecutor
 from contextlib import suppress
 from pathlib import Path
-from typing import Any, Self
+from typing import Self
 
 from pydantic import Field, ValidationError, model_validator
 
 from kevin.core.errors import DeviceLostError, HarnessError
-from kevin.core.files import append_line
-from kevin.core.progress import Progress, progress
+from kevin.core.files import append_line, read_lines
+from kevin.core.progress import progress
 from kevin.core.protocol import JudgeProtocol
 from kevin.core.provenance import device_name
 from kevin.core.scratch import scratch_folder
-from kevin.core.texts import split_lines, strict_json
+from kevin.core.texts import strict_json
 from kevin.core.types import Frozen, Kernel, Task, digest
 from kevin.judge.compile.native import Build
 from kevin.judge.correctness.checks import settle
@@ -153,19 +153,10 @@ def _timed(call: Callable[[], list[float]]) -> list[float]:
     return us
 
 
-def kept_records(path: Path) -> Iterator[dict[str, Any]]:
-    """Lines of JSON that earlier runs have added; of one that a kill cut short it is asked again."""
-    for line in split_lines(path.read_text("utf-8")) if path.exists() else []:
-        try:
-            yield dict(json.loads(line))
-        except (ValueError, TypeError):
-            log.warning("%s: a line that cannot be read, its kernel is measured again", path)
-
-
 def _kept(path: Path) -> dict[str, Unguarded]:
-    """What was found before."""
+    """What was found before. Raises DataError."""
     known: dict[str, Unguarded] = {}
-    for record in kept_records(path):
+    for record in read_lines(path, json.loads, "delete it"):
         with suppress(KeyError, ValidationError):  # another version's
             key = record.pop("key")
             known[key] = Unguarded.model_validate(record)
@@ -201,12 +192,11 @@ def measure_unguarded(
     todo = {key: pair for key, pair in zip(keys, pairs, strict=True) if key not in known}
     # those of one task together: its reference is made once
     order = sorted(todo, key=lambda key: todo[key][0].id)
-    bar: Progress[Any] = progress(len(order), what, "kernels")
     if order:
         cores = os.sched_getaffinity(0)
         judging = open_judging()
         try:
-            with bar:
+            with progress(len(order), what, "kernels") as bar:
                 for start in range(0, len(order), _BUILT_TOGETHER):
                     chosen = {key: todo[key] for key in order[start : start + _BUILT_TOGETHER]}
                     for key, result in _measure(chosen, judging, cores):

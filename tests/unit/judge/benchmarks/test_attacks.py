@@ -12,7 +12,7 @@ from stored_verdicts import read
 
 from kevin.core.types import Outcome
 from kevin.judge.benchmarks import attack_table, kernel_answers
-from kevin.judge.benchmarks.attack_table import SUITES, all_tried, attack_protocol, attack_rows, summary
+from kevin.judge.benchmarks.attack_table import all_tried, attack_protocol, attack_rows, summary
 from kevin.judge.benchmarks.kernel_answers import Answers
 from kevin.judge.benchmarks.unguarded import Unguarded
 
@@ -36,14 +36,13 @@ def test_what_tests_have_judged_is_what_the_table_judges(device: Any, not_stored
     """Word by word; and what was found of it is what the attack says may be found."""
     stored = read()
     missing = set()
-    for suite in SUITES[device]:
-        for name, attack in suite.attacks.items():
-            key = (attack.reference, suite.dialect, suite.language, attack.source, str(list(attack.rules)))
-            if key not in stored:
-                missing.add(name)
-                continue
-            for outcome, reason, *_ in stored[key]["found"]:
-                assert attack.may_get(Outcome(outcome), reason), name
+    for t in all_tried(device):
+        key = (t.attack.reference, t.dialect, t.language, t.attack.source, str(list(t.attack.rules)))
+        if key not in stored:
+            missing.add(t.name)
+            continue
+        for outcome, reason, *_ in stored[key]["found"]:
+            assert t.attack.may_get(Outcome(outcome), reason), t.name
     assert missing <= not_stored, "another text than the one that was judged"
 
 
@@ -51,7 +50,7 @@ def test_what_tests_have_judged_is_what_the_table_judges(device: Any, not_stored
 def test_every_attack_says_what_it_tries_beside_another_honest_kernel(device: Any) -> None:
     tried = all_tried(device)
     assert len(tried) > 40
-    assert len({(t.suite.name, t.name) for t in tried}) == len(tried)
+    assert len({(t.dialect, t.name) for t in tried}) == len(tried)
     for t in tried:
         assert t.attack.tries and t.attack.tries[0].islower() and not t.attack.tries.endswith("."), t.name
         assert t.attack.control != t.attack.source, t.name
@@ -64,7 +63,7 @@ def test_every_attack_says_what_it_tries_beside_another_honest_kernel(device: An
 def test_the_table_is_made_and_goes_on_from_what_it_has(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     short = {"timing": device_fixtures.PROTOCOL.timing, "run_timeout_s": 20.0}  # eager's process starts, too
     protocol = attack_protocol("cpu").model_copy(update=short)
-    tried = [t for t in all_tried("cpu") if t.name in CHOSEN and t.suite.dialect == "c_abi"]
+    tried = [t for t in all_tried("cpu") if t.name in CHOSEN and t.dialect == "c_abi"]
     rows = attack_rows(tried, protocol, tmp_path / "store")
     by_name = {r["attack"]: r for r in rows}
     assert set(by_name) == set(CHOSEN)

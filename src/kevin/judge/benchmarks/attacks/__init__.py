@@ -5,14 +5,14 @@ from __future__ import annotations
 from dataclasses import dataclass
 
 from kevin.core.protocol import Rule
-from kevin.core.types import Dialect, Kernel, Language, Outcome
+from kevin.core.types import Outcome
 
 
 @dataclass(frozen=True)
 class Attack:
     """A hostile kernel, and an honest one for the same reference beside it, which must pass.
 
-    `functools.partial` gives what most of a suite share.
+    `functools.partial` gives what most of a module share. Numbers in brackets are kinds, see docs/audit.md.
     """
 
     tries: str
@@ -30,16 +30,3 @@ class Attack:
     def may_get(self, outcome: Outcome, reason: str | None) -> bool:
         outcomes, _, reasons = self.expect.partition(": ")
         return outcome in outcomes.split(", ") and (not reasons or reason in reasons.split(", "))
-
-
-@dataclass(frozen=True)
-class Suite:
-    """Attacks in one dialect and language, by name. Numbers in brackets are kinds, see docs/audit.md."""
-
-    name: str
-    dialect: Dialect
-    language: Language
-    attacks: dict[str, Attack]
-
-    def kernel(self, source: str) -> Kernel:
-        return Kernel(dialect=self.dialect, language=self.language, source=source)

@@ -1,31 +1,39 @@
-"""Attacks and controls in the `ModelNew` dialect on a GPU. Numbers as in docs/audit.md."""
+"""Attacks and honest controls on a GPU, the rules switched off. Numbers as in docs/audit.md."""
 
 from __future__ import annotations
 
 import pytest
 
 from kevin.core.types import Outcome
-from kevin.judge.benchmarks.attacks import modules, modules_cuda
+from kevin.judge.benchmarks.attacks import c_abi_cuda, modules, modules_cuda
 from kevin.judge.benchmarks.attacks.modules_cuda import DECOY, LARGE, OWN_KERNEL, PRODUCTS, SQUARE, SQUARE_OWN
 
-from .controls import MODULES_CUDA as CONTROLS
-from .modules import check_on_a_gpu
+from .conftest import check_attack
+from .controls import C_ABI_CUDA, MODULES_CUDA
 
 pytestmark = pytest.mark.gpu
 
+CONTROLS = {"c_abi": (c_abi_cuda.RELU, C_ABI_CUDA), "load_inline": (LARGE, MODULES_CUDA)}
+ATTACKS = {"c_abi": c_abi_cuda.ATTACKS, "load_inline": modules.ATTACKS | modules_cuda.ATTACKS}
 
-ATTACKS = modules.ATTACKS | modules_cuda.ATTACKS
 
-
-@pytest.mark.parametrize("name", CONTROLS)
-def test_control_passes(gpu_judge, name: str) -> None:
-    verdict = gpu_judge(LARGE, CONTROLS[name], dialect="load_inline")
+@pytest.mark.parametrize(("dialect", "name"), [(d, name) for d, (_, kernels) in CONTROLS.items() for name in kernels])
+def test_control_passes(gpu_judge, dialect: str, name: str) -> None:
+    reference, kernels = CONTROLS[dialect]
+    verdict = gpu_judge(reference, kernels[name], dialect=dialect)
     assert verdict.outcome is Outcome.CORRECT, (verdict.reason, verdict.message)
+    assert verdict.speedup is not None and verdict.speedup > 0
 
 
-@pytest.mark.parametrize("name", ATTACKS)
-def test_attack_gains_nothing(gpu_judge, name: str) -> None:
-    check_on_a_gpu(gpu_judge, ATTACKS[name], "load_inline")
+@pytest.mark.parametrize(("dialect", "name"), [(d, name) for d, attacks in ATTACKS.items() for name in attacks])
+def test_attack_gains_nothing_and_the_next_kernel_is_judged(gpu_judge, dialect: str, name: str) -> None:
+    """The honest kernel after it is right, and what is counted as right is not much faster."""
+    attack = ATTACKS[dialect][name]
+    verdict = check_attack(gpu_judge, attack, dialect)
+    honest = gpu_judge(attack.reference, attack.control, dialect=dialect, rules=attack.rules)
+    assert honest.outcome is Outcome.CORRECT, (honest.reason, honest.message)
+    if verdict.outcome is Outcome.CORRECT:
+        assert verdict.speedup is not None and honest.speedup is not None and verdict.speedup < 2 * honest.speedup
 
 
 @pytest.mark.slow
