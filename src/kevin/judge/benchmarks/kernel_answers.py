@@ -13,7 +13,7 @@ from typing import Any
 from kevin.core.config import JudgePoolConfig
 from kevin.core.errors import HarnessError
 from kevin.core.files import append_line
-from kevin.core.progress import Progress, progress
+from kevin.core.progress import Progress
 from kevin.core.protocol import JudgeProtocol, Rule
 from kevin.core.scratch import scratch_folder
 from kevin.core.texts import strict_json
@@ -80,7 +80,7 @@ def judged(
 ) -> list[Verdict | HarnessError]:
     """In the order of ``asked``, each with its own rules; ``what`` they are, on the progress bar."""
     found: dict[int, Verdict | HarnessError] = {}
-    bar: Progress[Any] = progress(len(asked), what, what)
+    bar = Progress(len(asked), what, what)
     with bar:
         for rules in dict.fromkeys(a.rules for a in asked):
             chosen = [i for i, a in enumerate(asked) if a.rules == rules]

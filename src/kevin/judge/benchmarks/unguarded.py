@@ -26,7 +26,7 @@ from pydantic import Field, ValidationError, model_validator
 
 from kevin.core.errors import DeviceLostError, HarnessError
 from kevin.core.files import append_line
-from kevin.core.progress import Progress, progress
+from kevin.core.progress import Progress
 from kevin.core.protocol import JudgeProtocol
 from kevin.core.provenance import device_name
 from kevin.core.scratch import scratch_folder
@@ -201,7 +201,7 @@ def measure_unguarded(
     todo = {key: pair for key, pair in zip(keys, pairs, strict=True) if key not in known}
     # those of one task together: its reference is made once
     order = sorted(todo, key=lambda key: todo[key][0].id)
-    bar: Progress[Any] = progress(len(order), what, "kernels")
+    bar = Progress(len(order), what, "kernels")
     if order:
         cores = os.sched_getaffinity(0)
         judging = open_judging()
