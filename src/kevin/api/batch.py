@@ -24,7 +24,7 @@ from kevin.api.pairs import make_task
 from kevin.core.candidate import DialectChoice, make_kernel, refuse_file_name
 from kevin.core.errors import DataError, DiskFullError, HarnessError, KevinError, UsageError
 from kevin.core.files import append_line, is_stream, write_text
-from kevin.core.progress import progress
+from kevin.core.progress import Progress
 from kevin.core.protocol import JudgeProtocol
 from kevin.core.scratch import scratch_folder
 from kevin.core.texts import read_text, split_lines, strict_json
@@ -92,7 +92,7 @@ def judge_many(
     with ExitStack() as stack:
         store = store or stack.enter_context(scratch_folder("kevin-store-"))  # which goes when this is killed, too
         judge = stack.enter_context(Judge(protocol=protocol, pool=pool, store=store))
-        bar = stack.enter_context(progress(len(pairs), title, "kernels"))
+        bar = stack.enter_context(Progress(len(pairs), title, "kernels"))
         for judged in judge.many(pairs):
             if isinstance(judged.error, DiskFullError):
                 raise judged.error

@@ -116,11 +116,11 @@ def baselines(tasks: TasksOption, out: OutOption, config: ConfigOption = None) -
     """Time every held-out task in eager and compiled PyTorch."""
     study = device_config(config)
     from kevin.core.files import read_held_out, write_parquet
-    from kevin.core.progress import progress
+    from kevin.core.progress import Progress
     from kevin.judge.benchmarks.baselines import measure_baselines
 
     every = read_held_out(tasks)
-    with progress(len(every), "baselines", "tasks") as bar:
+    with Progress(len(every), "baselines", "tasks") as bar:
         frame = measure_baselines(every, study.judge, on_task=lambda task: bar.update())
     fast = frame[(frame["baseline"] == "eager") & (frame["median_us"] < FLOOR_US)]["task_id"]
     if len(fast):

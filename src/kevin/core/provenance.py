@@ -20,6 +20,8 @@ if TYPE_CHECKING:
 PROVENANCE = "provenance.json"
 """Of a folder of tables: where they come from. What stands under ``tables`` is of one table, all else of each."""
 _PACKAGES = ("kevin-study", "torch", "transformers", "trl", "vllm", "deepspeed", "snakemake", "pandas", "numpy")
+_PATIENCE_S = 20
+"""For an answer of git's, or of the driver's."""
 
 
 def package_versions() -> dict[str, str]:
@@ -37,18 +39,18 @@ def package_versions() -> dict[str, str]:
 
 def git_commit() -> str | None:
     """Commit of the working tree, with ``-dirty`` when it differs; None outside a repository."""
+    return _said("git", "describe", "--always", "--dirty", "--abbrev=40", "--exclude=*").strip() or None
+
+
+def _said(*command: str) -> str:
+    """What a command prints; nothing where it fails, or is not there."""
     try:
         run = subprocess.run(
-            ["git", "describe", "--always", "--dirty", "--abbrev=40", "--exclude=*"],
-            capture_output=True,
-            text=True,
-            timeout=10,
-            check=False,
-            cwd=Path(__file__).parent,
+            command, capture_output=True, text=True, timeout=_PATIENCE_S, check=False, cwd=Path(__file__).parent
         )
     except (OSError, subprocess.TimeoutExpired):
-        return None
-    return run.stdout.strip() or None
+        return ""
+    return run.stdout if run.returncode == 0 else ""
 
 
 def cpu_name() -> str:
@@ -64,19 +66,8 @@ def cpu_name() -> str:
 
 def nvidia_gpus() -> list[dict[str, str]]:
     """Name and driver of every NVIDIA GPU; empty where there is none."""
-    try:
-        run = subprocess.run(
-            ["nvidia-smi", "--query-gpu=name,driver_version", "--format=csv,noheader"],
-            capture_output=True,
-            text=True,
-            timeout=20,
-            check=False,
-        )
-    except (OSError, subprocess.TimeoutExpired):
-        return []
-    if run.returncode != 0:
-        return []
-    return [dict(zip(("name", "driver"), line.split(", "), strict=False)) for line in run.stdout.split("\n") if line]
+    said = _said("nvidia-smi", "--query-gpu=name,driver_version", "--format=csv,noheader")
+    return [dict(zip(("name", "driver"), line.split(", "), strict=False)) for line in said.split("\n") if line]
 
 
 NO_GPU = (

@@ -15,43 +15,31 @@ from kevin.core.types import Outcome
 if TYPE_CHECKING:
     from kevin.core.config import RewardConfig
 
-ReturnMode = Literal["sum", "max"]
-ProgressOver = Literal["last", "best"]
 AdvantageMode = Literal["group", "turn", "leave_one_out", "turn_leave_one_out"]
+_EPS = 1e-4
 
 
-def score(
-    outcome: Outcome,
-    speedup: float | None,
-    *,
-    correctness_weight: float = 0.3,
-    speedup_cap: float | None = None,
-) -> float:
-    """S = w * correct + (T_baseline / T_kernel) * correct; 0 for every kernel that is not correct.
+def configured_score(outcome: Outcome | None, speedup: float | None, config: RewardConfig) -> float | None:
+    """S = w * correct + (T_baseline / T_kernel) * correct, the speedup up to a cap (Dr. Kernel has 3, the paper none).
+
+    0 for every kernel that is not correct; None where the harness failed: that is never a score of 0.
 
     Args:
         speedup: T_baseline / T_kernel, needed when the outcome is correct.
-        speedup_cap: upper limit of the speedup's contribution (not in the paper; Dr. Kernel uses 3).
 
     Raises:
         ValueError: a correct outcome without a finite, positive speedup.
     """
+    if outcome is None:
+        return None
     if outcome is not Outcome.CORRECT:
         return 0.0
     if speedup is None or not math.isfinite(speedup) or speedup <= 0:
         raise ValueError(f"a correct kernel needs a finite positive speedup, got {speedup}")
-    return correctness_weight + (speedup if speedup_cap is None else min(speedup, speedup_cap))
+    return config.correctness_weight + (speedup if config.speedup_cap is None else min(speedup, config.speedup_cap))
 
 
-def turn_rewards(
-    scores: Sequence[float | None],
-    num_tokens: Sequence[int],
-    *,
-    progress_weight: float = 0.0,
-    progress_over: ProgressOver = "last",
-    progress_floor: float | None = None,
-    length_penalty: float = 0.0,
-) -> list[float | None]:
+def turn_rewards(scores: Sequence[float | None], num_tokens: Sequence[int], config: RewardConfig) -> list[float | None]:
     """What each turn of one trajectory is rewarded with: r_t = max(S_t - w * B_t, f) - p * n_t / 1000, B_1 = 0.
 
     B_t is the score of the kernel that the turn started from: of the turn before (``last``), or the best of all before
@@ -68,55 +56,34 @@ def turn_rewards(
         if s is None:
             rewards.append(None)
         else:
-            progress = s - progress_weight * started_from
-            floored = progress if progress_floor is None else max(progress, progress_floor)
-            rewards.append(floored - length_penalty * n / 1000)
-            started_from = max(started_from, s) if progress_over == "best" else s
+            progress = s - config.progress_weight * started_from
+            floored = progress if config.progress_floor is None else max(progress, config.progress_floor)
+            rewards.append(floored - config.length_penalty * n / 1000)
+            started_from = max(started_from, s) if config.progress_over == "best" else s
     return rewards
-
-
-def returns(rewards: Sequence[float | None], *, gamma: float = 0.4, mode: ReturnMode = "sum") -> list[float | None]:
-    """Discounted return of each turn of one trajectory, from its turns' rewards.
-
-    ``sum``: R_t = sum_{i>=t} gamma^(i-t) * r_i. ``max``: R_t = max_{i>=t} gamma^(i-t) * r_i.
-    A turn without a reward has no return, and adds nothing to the returns of the turns before it.
-    """
-    if not 0 <= gamma <= 1:
-        raise ValueError(f"gamma must lie in [0, 1], got {gamma}")
-    result: list[float | None] = [None] * len(rewards)
-    future: float | None = None
-    for t in range(len(rewards) - 1, -1, -1):
-        own = rewards[t]
-        later = None if future is None else gamma * future
-        if own is None:
-            future = later
-            continue
-        if later is not None:
-            own = own + later if mode == "sum" else max(own, later)
-        result[t] = future = own
-    return result
-
-
-def configured_score(outcome: Outcome | None, speedup: float | None, config: RewardConfig) -> float | None:
-    """`score` as ``reward`` in the configuration says; None where the harness failed: that is never a score of 0."""
-    if outcome is None:
-        return None
-    return score(outcome, speedup, correctness_weight=config.correctness_weight, speedup_cap=config.speedup_cap)
 
 
 def configured_returns(
     scores: Sequence[float | None], num_tokens: Sequence[int], config: RewardConfig
 ) -> list[float | None]:
-    """`returns` of the `turn_rewards` of one trajectory, as ``reward`` in the configuration says."""
-    rewards = turn_rewards(
-        scores,
-        num_tokens,
-        progress_weight=config.progress_weight,
-        progress_over=config.progress_over,
-        progress_floor=config.progress_floor,
-        length_penalty=config.length_penalty,
-    )
-    return returns(rewards, gamma=config.gamma, mode=config.returns)
+    """Discounted return of each turn of one trajectory, from its turns' rewards (`turn_rewards`).
+
+    ``sum``: R_t = sum_{i>=t} gamma^(i-t) * r_i. ``max``: R_t = max_{i>=t} gamma^(i-t) * r_i.
+    A turn without a reward has no return, and adds nothing to the returns of the turns before it.
+    """
+    rewards = turn_rewards(scores, num_tokens, config)
+    result: list[float | None] = [None] * len(rewards)
+    future: float | None = None
+    for t in range(len(rewards) - 1, -1, -1):
+        own = rewards[t]
+        later = None if future is None else config.gamma * future
+        if own is None:
+            future = later
+            continue
+        if later is not None:
+            own = own + later if config.returns == "sum" else max(own, later)
+        result[t] = future = own
+    return result
 
 
 def advantages(
@@ -124,11 +91,10 @@ def advantages(
     *,
     mode: AdvantageMode = "group",
     turns: Sequence[int] | None = None,
-    eps: float = 1e-4,
 ) -> list[float]:
     """Advantage of each turn-sample of one task's group of m * n returns.
 
-    ``group``: (R - mean) / (std + eps) with the unbiased std over all samples of the task (the paper's rule).
+    ``group``: (R - mean) / (std + 1e-4) with the unbiased std over all samples of the task (the paper's rule).
     ``leave_one_out``: R_i - mean of the others', not divided (RLOO, arXiv 2402.14740).
     ``turn``, ``turn_leave_one_out``: the same among the m samples of one turn number; the last is TRLOO (Dr. Kernel,
     arXiv 2602.05885). With gamma a first turn's return adds up more scores than a last one's: only these compare like
@@ -148,7 +114,7 @@ def advantages(
         for number in set(turns):
             places = [i for i, t in enumerate(turns) if t == number]
             own = [group_returns[i] for i in places]
-            within = advantages(own, mode="group" if mode == "turn" else "leave_one_out", eps=eps)
+            within = advantages(own, mode="group" if mode == "turn" else "leave_one_out")
             for i, advantage in zip(places, within, strict=True):
                 result[i] = advantage
         return result
@@ -162,4 +128,4 @@ def advantages(
         scale = len(known) / (len(known) - 1)
         return [0.0 if r is None else (r - mean) * scale for r in group_returns]
     std = math.sqrt(math.fsum((r - mean) ** 2 for r in known) / (len(known) - 1))
-    return [0.0 if r is None else (r - mean) / (std + eps) for r in group_returns]
+    return [0.0 if r is None else (r - mean) / (std + _EPS) for r in group_returns]

@@ -3,6 +3,8 @@
 from __future__ import annotations
 
 import hashlib
+import math
+import statistics
 from collections.abc import Iterable, Iterator, Mapping
 from enum import StrEnum
 from functools import cached_property
@@ -84,10 +86,7 @@ class TensorSpec(Frozen):
 
     @property
     def num_elements(self) -> int:
-        n = 1
-        for d in self.shape:
-            n *= d
-        return n
+        return math.prod(self.shape)
 
     @property
     def num_bytes(self) -> int:
@@ -243,9 +242,7 @@ class Verdict(Frozen):
             return None
         if not self.rounds:
             return self.reference_timing.median_us / self.timing.median_us
-        ratios = sorted(r.reference_us / r.kernel_us for r in self.rounds)
-        mid = len(ratios) // 2
-        return ratios[mid] if len(ratios) % 2 else (ratios[mid - 1] + ratios[mid]) / 2
+        return statistics.median(r.reference_us / r.kernel_us for r in self.rounds)
 
 
 # --- dialogue ---------------------------------------------------------------------------------------------------

@@ -15,7 +15,7 @@ from kevin.core.config import Study
 from kevin.core.errors import ConfigError, HarnessError
 from kevin.core.identity import STEP_VERSIONS
 from kevin.core.lengths import check_context, with_lengths
-from kevin.core.progress import Progress, progress
+from kevin.core.progress import Progress
 from kevin.core.provenance import jobs_side_by_side, provenance
 from kevin.core.types import Dialect, Kernel, Task, Turn, Verdict
 from kevin.policy.interface import Policy
@@ -192,7 +192,7 @@ class PoolJudge:
     def __call__(self, pairs: Sequence[tuple[Task, Kernel]]) -> list[Verdict | HarnessError]:
         if not self._show_progress:
             return self._pool.judge(pairs, on_new=self._keep)
-        bar: Progress[None] = progress(len(pairs), "judge", "kernels")
+        bar = Progress(len(pairs), "judge", "kernels")
         with bar:
             return self._pool.judge(pairs, on_verdict=lambda *_: bar.update(), on_new=self._keep)
 

@@ -10,7 +10,7 @@ from typing import Any
 
 from kevin.core.dialogue import Parsed, conversation, feedback, parse_completion, verdict_feedback
 from kevin.core.errors import HarnessError, TaskError
-from kevin.core.progress import progress
+from kevin.core.progress import Progress
 from kevin.core.types import Completion, Kernel, Outcome, Task, Turn, Verdict
 from kevin.policy.interface import Policy, Request
 from kevin.rollout.beside import BesideJudge
@@ -242,7 +242,7 @@ class TurnPlayer:
         )
 
     def _bar(self, total: int, desc: str, unit: str) -> Any:
-        return progress(total, desc, unit) if self._show_progress and total else nullcontext()
+        return Progress(total, desc, unit) if self._show_progress and total else nullcontext()
 
     def _log(self, timing: TurnTiming, turns: Sequence[Turn]) -> None:
         speedups = [t.speedup for t in turns if t.speedup is not None]

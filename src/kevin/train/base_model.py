@@ -17,7 +17,7 @@ import torch
 from transformers import Qwen3Config, Qwen3ForCausalLM
 
 from kevin.core.config import BaseModelConfig, Study
-from kevin.core.progress import progress
+from kevin.core.progress import Progress
 from kevin.core.provenance import jobs_side_by_side
 from kevin.core.types import Transcript
 from kevin.train.copying import ROPE_THETA, can_hold_copying_heads, set_copying_heads
@@ -78,7 +78,7 @@ def train_base_model(study: Study, corpus: Iterable[Transcript], out_dir: Path) 
 
 
 def _counted(corpus: Iterable[Transcript], num: int) -> Iterator[Transcript]:
-    with progress(num, "write transcripts", "transcripts") as bar:
+    with Progress(num, "write transcripts", "transcripts") as bar:
         for transcript in corpus:
             yield transcript
             bar.update()
@@ -126,7 +126,7 @@ def _train(
     """One pass over the batches; a record of every step. ``start``: when all of it began, monotonic seconds."""
     rng = random.Random(f"kevin drills, seed {study.seed}")
     model.train()
-    with progress(len(batches), "train base model", "steps") as bar, Gradients(model) as gradients:
+    with Progress(len(batches), "train base model", "steps") as bar, Gradients(model) as gradients:
         training = Training(model, make_optimizers(model), len(batches), started=start, map_=gradients.map)
         for rows in batches:
             parts = step_parts(rows, drills, rng, pad)

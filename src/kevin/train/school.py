@@ -19,7 +19,7 @@ from transformers.utils.logging import disable_progress_bar
 from kevin.core.config import Study
 from kevin.core.config.base_model import FREE
 from kevin.core.errors import ConfigError
-from kevin.core.progress import progress
+from kevin.core.progress import Progress
 from kevin.core.types import canonical_json, digest
 from kevin.policy.weights import weights_identity
 from kevin.train.pretrained import load_pretrained
@@ -141,7 +141,7 @@ class School(Training):
         batches = ahead(made)
         start, all_waited_s = time.monotonic(), 0.0
         try:
-            with progress(self.num_steps, "school", "steps") as bar:
+            with Progress(self.num_steps, "school", "steps") as bar:
                 bar.update(len(self.records))
                 while len(self.records) < self.num_steps:
                     began = time.monotonic()

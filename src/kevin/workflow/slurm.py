@@ -34,11 +34,8 @@ def partitions() -> dict[str, Partition]:
     """By name. Raises UsageError without a Slurm that answers."""
     if shutil.which("sinfo") is None or shutil.which("sbatch") is None:
         raise UsageError(f"--profile slurm: there is no Slurm on this machine (no sbatch in PATH); {_FIX}")
-    command = ["sinfo", "--all", "--noheader", "--format", "%P|%l|%G"]  # hidden ones may be asked for, too
     try:
-        found = subprocess.run(
-            command, capture_output=True, encoding="utf-8", errors="replace", timeout=PATIENCE_S, check=False
-        )
+        found = _asked("sinfo", "--all", "--noheader", "--format", "%P|%l|%G")  # hidden ones may be asked for, too
     except OSError as e:
         raise UsageError(f"--profile slurm: sinfo cannot be started ({e.strerror}); {_FIX}") from None
     except subprocess.TimeoutExpired:
@@ -52,6 +49,13 @@ def partitions() -> dict[str, Partition]:
     if not known:
         raise UsageError(f"--profile slurm: sinfo names no partition, but says {found.stdout.strip()[:200]!r}; {_FIX}")
     return known
+
+
+def _asked(*command: str) -> subprocess.CompletedProcess[str]:
+    """Raises OSError or `subprocess.TimeoutExpired`."""
+    return subprocess.run(
+        command, capture_output=True, encoding="utf-8", errors="replace", timeout=PATIENCE_S, check=False
+    )
 
 
 def read_partitions(said: str) -> dict[str, Partition]:
@@ -152,14 +156,7 @@ def own_jobs(run: str, note: Path) -> None:
 def cancel_jobs(run: str) -> None:
     """End every Slurm job of the run with this name, running or waiting. Where Slurm does not do it, say so."""
     try:
-        done = subprocess.run(
-            ["scancel", "--name", run],
-            capture_output=True,
-            encoding="utf-8",
-            errors="replace",
-            timeout=PATIENCE_S,
-            check=False,
-        )
+        done = _asked("scancel", "--name", run)
     except subprocess.TimeoutExpired:
         why = f"did not answer in {PATIENCE_S:g} s"
     except OSError as e:

@@ -21,7 +21,7 @@ from pathlib import Path
 from typing import Any
 
 from kevin.core.errors import UsageError
-from kevin.core.progress import Progress, progress
+from kevin.core.progress import Progress
 from kevin.core.types import Kernel, Outcome, Task
 
 log = logging.getLogger(__name__)
@@ -144,7 +144,7 @@ class KernelBenchHarness:
         lines = [line for line in run.stdout.split("\n") if line.startswith("RESULT ")]
         return json.loads(lines[-1].removeprefix("RESULT ")) if lines else None
 
-    def _keep(self, i: int, result: Result, bar: Progress[Any]) -> None:
+    def _keep(self, i: int, result: Result, bar: Progress) -> None:
         self._results[i] = result
         bar.update()
         self._found(i, result)
@@ -160,7 +160,7 @@ class KernelBenchHarness:
             with ThreadPoolExecutor(self._num_cores) as executor:
                 list(executor.map(lambda i: self._job(i, "compile"), chosen))
             compiled = time.perf_counter()
-            with progress(len(chosen), "KernelBench's harness", "kernels") as bar:
+            with Progress(len(chosen), "KernelBench's harness", "kernels") as bar:
                 for i in chosen:
                     self._keep(i, self._job(i, "evaluate"), bar)
             evaluated = time.perf_counter()
@@ -181,7 +181,7 @@ class KernelBenchHarness:
         """Verdicts on all that were not timed."""
         left = [i for i in range(len(self._pairs)) if i not in self._results]
         with (
-            progress(len(left), "KernelBench's verdicts", "kernels") as bar,
+            Progress(len(left), "KernelBench's verdicts", "kernels") as bar,
             ThreadPoolExecutor(max(1, self._num_cores // _CORES_A_VERDICT)) as executor,
         ):
             jobs = {executor.submit(self._job, i, "check"): i for i in left}

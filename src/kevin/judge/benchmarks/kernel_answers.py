@@ -14,7 +14,7 @@ from typing import Any
 from kevin.core.config import JudgePoolConfig
 from kevin.core.errors import HarnessError
 from kevin.core.files import append_line, read_lines
-from kevin.core.progress import progress
+from kevin.core.progress import Progress
 from kevin.core.protocol import JudgeProtocol, Rule
 from kevin.core.scratch import scratch_folder
 from kevin.core.texts import strict_json
@@ -79,7 +79,7 @@ def judged(
 ) -> list[Verdict | HarnessError]:
     """In the order of ``asked``, each with its own rules; ``what`` they are, on the progress bar."""
     found: dict[int, Verdict | HarnessError] = {}
-    with progress(len(asked), what, what) as bar:
+    with Progress(len(asked), what, what) as bar:
         for rules in dict.fromkeys(a.rules for a in asked):
             chosen = [i for i, a in enumerate(asked) if a.rules == rules]
             with JudgePool(protocol.model_copy(update={"rules": rules}), store, pool) as judge:

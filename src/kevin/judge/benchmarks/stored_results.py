@@ -12,7 +12,7 @@ import pandas as pd
 
 from kevin.core.errors import DataError
 from kevin.core.files import write_text
-from kevin.core.progress import progress
+from kevin.core.progress import Progress
 from kevin.core.protocol import JudgeProtocol
 from kevin.core.provenance import PROVENANCE, read_provenance, record_tables
 from kevin.core.texts import strict_json
@@ -150,7 +150,7 @@ def measure_stored(
     if len(pending) < len(tasks):
         log.info("%s: %d of %d tasks are done already", folder, len(tasks) - len(pending), len(tasks))
     written: list[Path] = []
-    with progress(len(pending), "baselines", "tasks") as bar:
+    with Progress(len(pending), "baselines", "tasks") as bar:
         for start in range(0, len(pending), _CHUNK):
             chunk = pending[start : start + _CHUNK]
             measured = measure_baselines(

@@ -26,7 +26,7 @@ from pydantic import Field, ValidationError, model_validator
 
 from kevin.core.errors import DeviceLostError, HarnessError
 from kevin.core.files import append_line, read_lines
-from kevin.core.progress import progress
+from kevin.core.progress import Progress
 from kevin.core.protocol import JudgeProtocol
 from kevin.core.provenance import device_name
 from kevin.core.scratch import scratch_folder
@@ -196,7 +196,7 @@ def measure_unguarded(
         cores = os.sched_getaffinity(0)
         judging = open_judging()
         try:
-            with progress(len(order), what, "kernels") as bar:
+            with Progress(len(order), what, "kernels") as bar:
                 for start in range(0, len(order), _BUILT_TOGETHER):
                     chosen = {key: todo[key] for key in order[start : start + _BUILT_TOGETHER]}
                     for key, result in _measure(chosen, judging, cores):
