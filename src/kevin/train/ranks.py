@@ -19,7 +19,7 @@ import torch.distributed as dist
 from kevin.core.config import PretrainingConfig
 from kevin.core.config.base_model import check_pretraining_gpus
 from kevin.core.errors import DeviceError, HarnessError, KevinError, first_line
-from kevin.policy.cpu import fit_threads
+from kevin.policy.transformers import fit_threads
 from kevin.train.school_batches import MicroBatch, SchoolBatch, summed_loss
 from kevin.train.unpadded import compile_layers, compiling, leave_out_padding, steady_attention
 
