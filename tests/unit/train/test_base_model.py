@@ -18,7 +18,8 @@ from kevin.policy.interface import Request, Sampling
 from kevin.policy.load import load_policy
 from kevin.tasks.catalog import catalog
 from kevin.train import base_model
-from kevin.train.packing import IGNORED, Encoder, answer_loss, collate
+from kevin.train.packing import IGNORED, answer_loss, pack, row_of
+from kevin.train.school_batches import encode
 from kevin.train.tokenizer import VOCABULARY, train_tokenizer
 from kevin.train.training import rate_share
 from kevin.writer import corpus
@@ -64,31 +65,22 @@ def test_lines_become_pieces_and_constants_stay_whole(tokenizer):
     assert "const float* x" in prompt and "const float* x" in kernel
 
 
-def test_rows_begin_like_the_chat_template(written, tokenizer):
-    encoder = Encoder(tokenizer)
-    for transcript in written:
-        messages = [m.model_dump() for m in transcript.conversation]
-        text = tokenizer.apply_chat_template(messages, add_generation_prompt=True, tokenize=False)
-        assert encoder.row(transcript).spine == tokenizer(text, add_special_tokens=False)["input_ids"]
-
-
 def test_a_packed_row_has_the_loss_of_its_samples(written, tokenizer):
-    encoder = Encoder(tokenizer)
-    rows = [encoder.row(t) for t in written[:6]]
+    rows = [row_of(samples) for samples in encode(written[:6], tokenizer)]
     torch.manual_seed(0)
     model = base_model.new_model(CONFIG, len(tokenizer), end=1, pad=0)
     torch.nn.init.normal_(model.model.embed_tokens.weight, std=1.0)
-    packed = answer_loss(model, collate(rows, tokenizer.pad_token_id)).item()
+    packed = [answer_loss(model, pack(row, tokenizer.pad_token_id)).item() for row in rows]
     model.set_attn_implementation("sdpa")
-    total, num = 0.0, 0
-    for row in rows:
+    for row, loss in zip(rows, packed, strict=True):
+        total, num = 0.0, 0
         for at, answer in row.branches:
             ids = torch.tensor([[*row.spine[:at], *answer]])
             labels = ids.clone()
             labels[:, :at] = IGNORED
             total += model(input_ids=ids, labels=labels).loss.item() * len(answer)
             num += len(answer)
-    assert packed == pytest.approx(total / num, rel=1e-4)
+        assert loss == pytest.approx(total / num, rel=1e-4)
 
 
 @pytest.fixture(scope="module")

@@ -11,7 +11,7 @@ from torch.nn.functional import cross_entropy
 from kevin.core.config import BaseModelConfig
 from kevin.train import base_model
 from kevin.train.base_model import new_model
-from kevin.train.packing import Branch, Drills, Gradients, Row, answer_loss, collate, parts_of
+from kevin.train.packing import Branch, Drills, Row
 
 pytestmark = pytest.mark.usefixtures("one_thread")
 
@@ -69,22 +69,3 @@ def test_answers_of_drills_are_pieces_of_them() -> None:
     for branch in row.branches:
         assert branch.at == 30
         assert any(row.spine[i : i + 10] == branch.tokens for i in range(21))
-
-
-def test_rows_by_themselves_have_the_gradients_of_their_batch() -> None:
-    rng = random.Random(3)
-
-    def tokens(num: int) -> list[int]:
-        return rng.choices(range(VOCABULARY), k=num)
-
-    rows = [Row(tokens(9), [Branch(9, tokens(5)), Branch(9, tokens(3))]), Row(tokens(4), [Branch(4, tokens(11))])]
-    torch.manual_seed(0)
-    model = new_model(BaseModelConfig(hidden_size=64, intermediate_size=64), VOCABULARY, end=0, pad=1)
-    whole = answer_loss(model, collate(rows, 1).to(model.device))
-    expected = torch.autograd.grad(whole, list(model.parameters()))
-    parts = parts_of(rows, 1)
-    with Gradients(model) as gradients:
-        losses = gradients.set(parts)
-    assert sum(p.weight * loss for p, loss in zip(parts, losses, strict=True)) == pytest.approx(whole.item(), rel=1e-5)
-    for weights, wanted in zip(model.parameters(), expected, strict=True):
-        torch.testing.assert_close(weights.grad, wanted, rtol=1e-4, atol=1e-6)
