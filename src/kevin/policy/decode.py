@@ -10,7 +10,7 @@ Shape suffixes: B rows, U unique prompts, L padded prompt length, V vocabulary.
 from __future__ import annotations
 
 import inspect
-from collections.abc import Callable, Iterator, Sequence
+from collections.abc import Iterator, Sequence
 from dataclasses import dataclass
 from functools import cache
 from typing import Any
@@ -97,34 +97,19 @@ def decode(
     prompts: Sequence[TokenIds],
     seeds: Sequence[int],
     decoding: Decoding,
-    *,
-    token_budget: int = 65536,
-    on_answer: Callable[[int, TokenIds], None] | None = None,
-) -> list[TokenIds]:
+    token_budget: int,
+) -> Iterator[tuple[int, TokenIds]]:
     """Sample one continuation of every prompt.
 
     Args:
         seeds: one per prompt; torch's global generators are neither used nor moved.
         token_budget: bounds the memory of a micro-batch, in tokens of the cache.
-        on_answer: called with position and tokens, once a position and in the caller's thread, as soon as the answer's
-            last token is drawn and before a further one is drawn for any other. What was told stands: if the device
-            then runs out of memory, only the rest is decoded again.
 
-    Returns:
-        Per prompt the sampled tokens; the last is an end token unless ``max_tokens`` were reached.
+    Yields:
+        Each position once, with the sampled tokens, as soon as the last of them is drawn and before a further one is
+        drawn for any other position. That last one is an end token unless ``max_tokens`` were reached. Where the device
+        runs out of memory, only what is left of a micro-batch is decoded again, in halves.
     """
-    answers: dict[int, TokenIds] = {}
-    for i, tokens in _answers(model, prompts, seeds, decoding, token_budget):
-        answers[i] = tokens
-        if on_answer is not None:
-            on_answer(i, tokens)
-    return [answers[i] for i in range(len(prompts))]
-
-
-def _answers(
-    model: PreTrainedModel, prompts: Sequence[TokenIds], seeds: Sequence[int], decoding: Decoding, token_budget: int
-) -> Iterator[tuple[int, TokenIds]]:
-    """Each position once, as it ends. Of a micro-batch that memory does not hold, what is left is halved."""
     pending = list(micro_batches([len(p) for p in prompts], decoding.max_tokens, token_budget))
     while pending:
         batch = pending.pop(0)

@@ -47,7 +47,7 @@ class OpenAIPolicy:
         try:
             return asyncio.run(self._complete_all(requests, sampling, on_completion))
         except ExceptionGroup as group:
-            raise _first(group) from None
+            raise group.exceptions[0] from None
 
     def close(self) -> None:
         """Nothing is held between calls."""
@@ -163,8 +163,3 @@ def _retry_after_s(headers: Any) -> float | None:
     except ValueError:
         return None
     return seconds if 0 <= seconds <= 120 else None
-
-
-def _first(group: BaseExceptionGroup[BaseException]) -> BaseException:
-    first = group.exceptions[0]
-    return _first(first) if isinstance(first, BaseExceptionGroup) else first

@@ -3,8 +3,10 @@
 from __future__ import annotations
 
 import gc
-from collections.abc import Sequence
-from functools import lru_cache, partial
+import logging
+import time
+from collections.abc import Callable, Sequence
+from functools import cache, lru_cache, partial
 
 import torch
 from safetensors import SafetensorError
@@ -14,14 +16,25 @@ from kevin.core.config import PolicyConfig
 from kevin.core.errors import PolicyError, UsageError, first_line
 from kevin.core.types import Completion, Conversation
 from kevin.policy.chat import check_template, prepare_template, prompt_tokens
-from kevin.policy.cpu import cpu_dtype, fit_threads
 from kevin.policy.decode import Decoding, TokenIds, decode
 from kevin.policy.interface import OnCompletion, Request, Sampling, request_seed
 from kevin.policy.weights import model_folder
 
+log = logging.getLogger(__name__)
+
+OnAnswer = Callable[[int, TokenIds, list[float] | None], None]
+"""Position, tokens (an end token included), and their log-probabilities where the sampler reports them."""
+
+Generate = Callable[[list[TokenIds], list[int], Sampling, OnAnswer], None]
+"""Prompts, a seed each, how to sample, what to call with each answer. Called once a turn, also without prompts."""
+
 _HOST_TOKENS, _MAX_TOKENS = 65536, 1 << 20
 _CACHE_SHARE = 0.15
 """Of a GPU's free memory: the judge's tensors, and in training gradients and states, need room too."""
+_SMALL_PARAMETERS = 10_000_000
+_ROWS, _WIDTH = 64, 512
+_FAST = 1.2
+"""Narrow products that take longer than this times those in float32 are not native: they gain no more than memory."""
 
 
 class TransformersPolicy:
@@ -36,8 +49,12 @@ class TransformersPolicy:
         tokenizer: PreTrainedTokenizerBase,
         *,
         token_budget: int | None = None,
+        generate: Generate | None = None,
     ) -> None:
-        """``token_budget``: tokens of prompts and answers in one micro-batch; what memory allows when absent.
+        """
+        Args:
+            token_budget: tokens of prompts and answers in one micro-batch; what memory allows when absent.
+            generate: what samples; by default from the weights of ``model``.
 
         Raises:
             UsageError: a model without an end token.
@@ -45,6 +62,7 @@ class TransformersPolicy:
         check_template(tokenizer, name, model.name_or_path or "this model")
         self.name, self.model, self.tokenizer = name, model, tokenizer
         self.token_budget = affordable_tokens(model) if token_budget is None else token_budget
+        self._generate = generate or (lambda *asked: self.generate_with(self.model, *asked))
         self._eos_ids = _eos_ids(model, tokenizer)
         if not self._eos_ids:
             raise UsageError(f"policy {name}: neither tokenizer nor generation_config names an end token")
@@ -67,30 +85,38 @@ class TransformersPolicy:
         self._check_lengths([ids for ids, _ in encoded], sampling)
         completions: list[Completion | None] = [None] * len(requests)
 
-        def keep(i: int, tokens: TokenIds) -> None:
+        def keep(i: int, tokens: TokenIds, logprobs: list[float] | None) -> None:
             ids, opening = encoded[i]
+            self._remember(requests[i], ids, tokens, logprobs)
             completions[i] = completion = self._completion(len(ids), opening, tokens)
             if on_completion is not None:
                 on_completion(i, completion)
 
-        was_training = self.model.training
-        self.model.eval()
-        try:
-            decode(
-                self.model,
-                [ids for ids, _ in encoded],
-                [request_seed(sampling, r) for r in requests],
-                self.decoding(sampling),
-                token_budget=self.token_budget,
-                on_answer=keep,
-            )
-        finally:
-            self.model.train(was_training)
+        self._generate([ids for ids, _ in encoded], [request_seed(sampling, r) for r in requests], sampling, keep)
         return completions
 
-    def decoding(self, sampling: Sampling) -> Decoding:
-        """How the tokens of an answer are drawn."""
-        return Decoding(self._eos_ids, self._pad_id, sampling.max_tokens, sampling.temperature, sampling.top_p)
+    def generate_with(
+        self,
+        model: PreTrainedModel,
+        prompts: list[TokenIds],
+        seeds: list[int],
+        sampling: Sampling,
+        on_answer: OnAnswer,
+    ) -> None:
+        """A `Generate` that samples from the weights of ``model``, this policy's own or what it stands in."""
+        decoding = Decoding(self._eos_ids, self._pad_id, sampling.max_tokens, sampling.temperature, sampling.top_p)
+        was_training = model.training
+        model.eval()
+        try:
+            for i, tokens in decode(model, prompts, seeds, decoding, self.token_budget):
+                on_answer(i, tokens, None)
+        finally:
+            model.train(was_training)
+
+    def _remember(
+        self, request: Request, prompt_ids: TokenIds, completion_ids: TokenIds, logprobs: list[float] | None
+    ) -> None:
+        """Told of each answer before its completion is."""
 
     def close(self) -> None:
         del self.model
@@ -157,3 +183,41 @@ def _eos_ids(model: PreTrainedModel, tokenizer: PreTrainedTokenizerBase) -> froz
     configured = model.generation_config.eos_token_id if model.generation_config is not None else None
     listed = configured if isinstance(configured, list) else [configured]
     return frozenset(i for i in (*listed, tokenizer.eos_token_id) if i is not None)
+
+
+def fit_threads(num_parameters: int) -> None:
+    """One thread for a model of a few million parameters: its operators are too small to share.
+
+    Two threads gain little on an idle machine, and where another process wants a core they wait for each other: a step
+    that takes 0.25 s alone was seen to take 8 s.
+    """
+    if num_parameters < _SMALL_PARAMETERS:
+        torch.set_num_threads(1)
+
+
+def _product_ns(dtype: torch.dtype) -> int:
+    """The least time of some matrix products of this type on the CPU."""
+    a, b = torch.ones(_ROWS, _WIDTH, dtype=dtype), torch.ones(_WIDTH, _WIDTH, dtype=dtype)
+    times = []
+    for _ in range(7):
+        start = time.perf_counter_ns()
+        torch.mm(a, b)
+        times.append(time.perf_counter_ns() - start)
+    return min(times)
+
+
+@cache
+def slowdown(dtype: torch.dtype) -> float:
+    """Time of matrix products of this type over that of the same in float32, measured on this processor once."""
+    return _product_ns(dtype) / _product_ns(torch.float32)
+
+
+def cpu_dtype(wanted: torch.dtype) -> torch.dtype:
+    """``wanted`` where this processor computes with it about as fast as with float32; float32 where it does not.
+
+    A processor without native products of a narrow type emulates them, five times slower and worse.
+    """
+    if wanted == torch.float32 or slowdown(wanted) <= _FAST:
+        return wanted
+    log.info("%s is %.1f times slower than float32 on this processor: float32 it is", wanted, slowdown(wanted))
+    return torch.float32

@@ -8,7 +8,7 @@ import gc
 import logging
 import os
 from collections.abc import Callable, Iterator, Sequence
-from contextlib import contextmanager
+from contextlib import ExitStack, contextmanager
 from importlib import import_module
 from pathlib import Path
 from typing import Any
@@ -62,25 +62,11 @@ class VllmPolicy:
     ) -> list[Completion | None]:
         if not requests:
             return []
-        from vllm import SamplingParams
-
-        params = [
-            SamplingParams(
-                temperature=sampling.temperature,
-                top_p=sampling.top_p,
-                max_tokens=sampling.max_tokens,
-                seed=request_seed(sampling, r),
-                skip_special_tokens=False,
-            )
-            for r in requests
-        ]
         encoded = [prompt_tokens(self._tokenizer, r.conversation) for r in requests]
         completions: list[Completion | None] = [None] * len(requests)
 
-        def tell(i: int, output: Any) -> None:
-            if not 0 <= i < len(requests) or completions[i] is not None:
-                return
-            answer, (ids, opening) = output.outputs[0], encoded[i]
+        def keep(i: int, answer: Any) -> None:
+            ids, opening = encoded[i]
             completions[i] = completion = Completion(
                 text=opening + answer.text,
                 num_prompt_tokens=len(ids),
@@ -90,10 +76,8 @@ class VllmPolicy:
             if on_completion is not None:
                 on_completion(i, completion)
 
-        with told_when_finished(self._llm, tell):
-            outputs = self._llm.generate([{"prompt_token_ids": ids} for ids, _ in encoded], params, use_tqdm=False)
-        for i, output in enumerate(outputs):
-            tell(i, output)
+        seeds = [request_seed(sampling, r) for r in requests]
+        generate(self._llm, [ids for ids, _ in encoded], seeds, sampling, keep, skip_special_tokens=False)
         return completions
 
     def close(self) -> None:
@@ -111,32 +95,48 @@ def _tokenizer(folder: Path) -> Any:
         raise PolicyError(f"no tokenizer can be loaded from {folder}: {first_line(e)}") from e
 
 
-@contextmanager
-def told_when_finished(llm: Any, tell: Callable[[int, Any], None]) -> Iterator[None]:
-    """Have ``tell`` hear of an output, by the number of its prompt, in the step of the engine that finishes it.
+def generate(
+    llm: Any,
+    prompts: Sequence[list[int]],
+    seeds: Sequence[int],
+    sampling: Sampling,
+    on_answer: Callable[[int, Any], None],
+    **settings: Any,
+) -> None:
+    """Have ``on_answer`` told of the answer to each prompt, by its number, in the step of the engine that finishes it.
 
     `LLM.generate` returns all of them together; it numbers requests on from where it was. Where it does not, nobody is
-    told before the end.
+    told before the end. ``settings``: further ones of vLLM's sampling.
     """
+    from vllm import SamplingParams
+
+    drawn = {"temperature": sampling.temperature, "top_p": sampling.top_p, "max_tokens": sampling.max_tokens}
+    params = [SamplingParams(seed=seed, **drawn, **settings) for seed in seeds]
+    told: set[int] = set()
+
+    def tell(number: int, output: Any) -> None:
+        if 0 <= number < len(prompts) and number not in told:
+            told.add(number)
+            on_answer(number, output.outputs[0])
+
     core, counter = getattr(llm, "llm_engine", None), getattr(llm, "request_counter", None)
     first = getattr(counter, "counter", None)
-    if core is None or first is None:
-        yield
-        return
-    step = core.step
+    with ExitStack() as restored:
+        if core is not None and first is not None:
+            step = core.step
+            restored.callback(setattr, core, "step", step)
 
-    def watched() -> Any:
-        outputs = step()
-        for output in outputs:
-            if output.finished and str(output.request_id).isdigit():
-                tell(int(output.request_id) - first, output)
-        return outputs
+            def watched() -> Any:
+                outputs = step()
+                for output in outputs:
+                    if output.finished and str(output.request_id).isdigit():
+                        tell(int(output.request_id) - first, output)
+                return outputs
 
-    core.step = watched
-    try:
-        yield
-    finally:
-        core.step = step
+            core.step = watched
+        outputs = llm.generate([{"prompt_token_ids": ids} for ids in prompts], params, use_tqdm=False)
+    for number, output in enumerate(outputs):
+        tell(number, output)
 
 
 @contextmanager

@@ -35,22 +35,6 @@ MAX_UNJUDGED_SHARE = 0.05
 """Of trajectories that the harness failed on; a file with more of them is not written."""
 
 
-def run_rollout(
-    study: Study,
-    policy_name: str,
-    split: str | None,
-    tasks_path: Path,
-    out_path: Path,
-    *,
-    strategy: str | None = None,
-    store: Path | None = None,
-    show_progress: bool = True,
-) -> None:
-    """As `run_rollouts`, of one split."""
-    places = [(split, out_path)]
-    run_rollouts(study, policy_name, places, tasks_path, strategy=strategy, store=store, show_progress=show_progress)
-
-
 def run_rollouts(
     study: Study,
     policy_name: str,
@@ -59,7 +43,6 @@ def run_rollouts(
     *,
     strategy: str | None = None,
     store: Path | None = None,
-    show_progress: bool = True,
 ) -> None:
     """Roll out policy ``policy_name`` on splits of ``tasks_path``, one after the other, with one engine and one judge.
 
@@ -97,7 +80,7 @@ def run_rollouts(
 
         @functools.cache
         def judge_and_policy() -> tuple[PoolJudge, Policy]:
-            judge = opened.enter_context(open_judge(study, store, show_progress and not beside))
+            judge = opened.enter_context(open_judge(study, store, show_progress=not beside))
             return judge, opened.enter_context(closing(load_policy(policy_name, config)))
 
         for split, out_path in places:
@@ -117,7 +100,6 @@ def run_rollouts(
                     judge,
                     settings,
                     folder,
-                    progress=show_progress,
                     identity=own,
                     on_timing=functools.partial(_save_timing, timing_path),
                     beside=beside,
@@ -178,10 +160,12 @@ def _tell_cut(turns: Sequence[Turn], policy: str, max_tokens: int) -> None:
 
 
 class PoolJudge:
-    """A judge pool as the loop's judge."""
+    """A judge pool as the loop's judge. It makes room for a model and works beside it on a GPU alone: a CPU's cores may
+    be generating, and its memory is not scarce."""
 
     def __init__(self, pool: JudgePool, show_progress: bool) -> None:
         self._pool, self._show_progress = pool, show_progress
+        self._shares = pool.protocol.device == "cuda"
         self._made: set[str] = set()
 
     @property
@@ -200,18 +184,15 @@ class PoolJudge:
         self._made.add(verdict.key)
 
     def expect(self, tasks: Sequence[Task], dialect: Dialect, num_kernels: int) -> None:
-        """As `JudgePool.expect`; nothing on a CPU, whose cores may be generating."""
-        if self._pool.protocol.device == "cuda":
+        if self._shares:
             self._pool.expect(tasks, dialect, num_kernels)
 
     def build_ahead(self, task: Task, kernel: Kernel) -> None:
-        """As `JudgePool.build_ahead`; nothing on a CPU, whose cores may be generating."""
-        if self._pool.protocol.device == "cuda":
+        if self._shares:
             self._pool.build_ahead(task, kernel)
 
     def all_written(self, pairs: Sequence[tuple[Task, Kernel]]) -> None:
-        """As `JudgePool.all_written`; nothing on a CPU, where none were announced."""
-        if self._pool.protocol.device == "cuda":
+        if self._shares:
             self._pool.all_written(pairs)
 
     def made(self, key: str) -> bool:
@@ -219,8 +200,7 @@ class PoolJudge:
         return key in self._made
 
     def rest(self) -> None:
-        """As `JudgePool.rest`; nothing on a CPU, whose memory is not scarce."""
-        if self._pool.protocol.device == "cuda":
+        if self._shares:
             self._pool.rest()
 
 

@@ -9,7 +9,7 @@ changes, because the harness had failed on it, makes all later ones be played ag
 from __future__ import annotations
 
 import random
-from collections.abc import Mapping, Sequence
+from collections.abc import Sequence
 from typing import Literal
 
 from pydantic import Field
@@ -17,8 +17,7 @@ from pydantic import Field
 from kevin.core.config import StrategyConfig
 from kevin.core.history import HistoryConfig, ranking
 from kevin.core.types import Frozen, Turn
-from kevin.rollout.settings import Place, RolloutSettings
-from kevin.rollout.turn import Histories
+from kevin.rollout.settings import Histories, Place, RolloutSettings
 
 
 class _Search(Frozen):
@@ -94,9 +93,7 @@ def make_search(strategy: StrategyConfig, settings: RolloutSettings) -> Search:
     return Trajectories()
 
 
-def select(
-    task_id: str, histories: Mapping[Place, Sequence[Turn]], num_trajectories: int, num_kept: int
-) -> dict[Place, list[Turn]]:
+def select(task_id: str, histories: Histories, num_trajectories: int, num_kept: int) -> dict[Place, list[Turn]]:
     """The ``num_kept`` trajectories with the fastest kernels, copied in turn until there are ``num_trajectories``.
 
     Among equals those that can go on come first, then the earlier ones.

@@ -12,7 +12,7 @@ from kevin.core.config import Study
 from kevin.core.errors import HarnessError
 from kevin.core.files import read_lines
 from kevin.core.history import HistoryConfig
-from kevin.core.types import Dialect, Frozen, Kernel, Language, Task, Verdict, digest
+from kevin.core.types import Dialect, Frozen, Kernel, Language, Task, Turn, Verdict, digest
 from kevin.policy.interface import Sampling
 
 Judge = Callable[[Sequence[tuple[Task, Kernel]]], list[Verdict | HarnessError]]
@@ -43,6 +43,8 @@ class SharingJudge(Protocol):
 
 Place = tuple[str, int]
 """Task id and trajectory."""
+Histories = Mapping[Place, Sequence[Turn]]
+"""What each trajectory has behind it; the order is the order of requests and results."""
 
 
 class RolloutSettings(Frozen):

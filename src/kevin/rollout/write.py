@@ -19,7 +19,7 @@ from kevin.core.errors import DataError
 from kevin.core.provenance import provenance
 from kevin.core.types import Kernel, Turn, Verdict
 from kevin.judge.store import VerdictStore
-from kevin.rollout.run import run_rollout
+from kevin.rollout.run import run_rollouts
 from kevin.tasks.format import task_from_file
 
 _SUFFIXES = {("c_abi", "cpp"): ".cpp", ("c_abi", "cuda"): ".cu"}
@@ -42,7 +42,7 @@ class Written(NamedTuple):
         return dict(counts.most_common())
 
 
-def write_kernel(study: Study, policy: str, module: Path, out: Path, *, show_progress: bool = True) -> Written:
+def write_kernel(study: Study, policy: str, module: Path, out: Path) -> Written:
     """Ask ``policy`` for the module in a file, as often and over as many turns as ``study.rollout`` says.
 
     Called again with the same arguments it goes on where it stopped; what is finished is read.
@@ -55,7 +55,7 @@ def write_kernel(study: Study, policy: str, module: Path, out: Path, *, show_pro
     work = out / "work"
     files.write_tasks(work / "tasks.parquet", [(task, "own")], provenance(study.digest))
     turns_path, store = work / "turns.parquet", work / "store"
-    run_rollout(study, policy, None, work / "tasks.parquet", turns_path, store=store, show_progress=show_progress)
+    run_rollouts(study, policy, [(None, turns_path)], work / "tasks.parquet", store=store)
     turns, _ = files.read_turns(turns_path)
     best = max((t for t in turns if t.speedup is not None), key=lambda t: t.speedup or 0.0, default=None)
     for suffix in (*_SUFFIXES.values(), ".py"):

@@ -4,7 +4,9 @@ the later turns of a pretraining go on from."""
 from __future__ import annotations
 
 import logging
-from collections.abc import Callable, Mapping, Sequence
+from collections import defaultdict
+from collections.abc import Callable, Iterator, Mapping, Sequence
+from itertools import count
 from pathlib import Path
 
 from kevin.core import files
@@ -14,8 +16,7 @@ from kevin.core.errors import ConfigError, HarnessError
 from kevin.core.lengths import with_lengths
 from kevin.core.types import Kernel, Language, Task, Turn, Verdict
 from kevin.policy.replay import Recorded
-from kevin.rollout.run import open_judge, run_rollout, write_results
-from kevin.rollout.settings import Judge
+from kevin.rollout.run import open_judge, run_rollouts, write_results
 
 log = logging.getLogger(__name__)
 
@@ -34,7 +35,6 @@ def run_ceiling(
     *,
     limit: int = 24,
     store: Path | None = None,
-    show_progress: bool = True,
 ) -> None:
     """Judge up to ``limit`` kernels of a writer for each task of a split and write them as turns.parquet.
 
@@ -45,7 +45,7 @@ def run_ceiling(
         write: kernels for a task in a language, so many at most; none for a task that the writer does not know.
 
     Raises:
-        HarnessError: as `run_rollout`.
+        HarnessError: as `run_rollouts`.
     """
     tasks = files.read_tasks(tasks_path, split)
     pairs = [(t, k) for t in tasks for k in write(t, study.language, limit)]
@@ -53,21 +53,11 @@ def run_ceiling(
         log.warning("%s, split %s: the kernel writer knows none of these tasks: no ceiling", tasks_path, split)
         write_results(out_path, [], study, policy=CEILING, split=split, judged_on=[])
         return
-    with open_judge(study, store, show_progress) as judge:
-        turns = judged_once(pairs, judge)
-        device_name = judge.device_name
+    with open_judge(study, store, show_progress=True) as judge:
+        results, device_name = judge(pairs), judge.device_name
+    numbers: defaultdict[str, Iterator[int]] = defaultdict(count)
+    turns = [_turn(t, next(numbers[t.id]), kernel, r) for (t, kernel), r in zip(pairs, results, strict=True)]
     write_results(out_path, turns, study, policy=CEILING, split=split, judged_on=[device_name])
-
-
-def judged_once(pairs: list[tuple[Task, Kernel]], judge: Judge) -> list[Turn]:
-    """One turn per pair; a task's kernels are its trajectories 0, 1, ... in order."""
-    num_seen: dict[str, int] = {}
-    turns = []
-    for (task, kernel), result in zip(pairs, judge(pairs), strict=True):
-        trajectory = num_seen.get(task.id, 0)
-        num_seen[task.id] = trajectory + 1
-        turns.append(_turn(task, trajectory, kernel, result))
-    return turns
 
 
 def _turn(task: Task, trajectory: int, kernel: Kernel, result: Verdict | HarnessError) -> Turn:
@@ -102,7 +92,7 @@ def judge_answers(
 
     Raises:
         ConfigError: no policy with the base model.
-        KevinError: as `run_rollout`.
+        KevinError: as `run_rollouts`.
     """
     base = next((p for p in study.policies if study.is_base_model(p)), None)
     if base is None:
@@ -125,4 +115,4 @@ def judge_answers(
             "pool": pool,
         }
     )
-    run_rollout(derived, "written", None, tasks_path, out_path, store=store)
+    run_rollouts(derived, "written", [(None, out_path)], tasks_path, store=store)

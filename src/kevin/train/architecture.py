@@ -90,8 +90,15 @@ def architecture(study: Study) -> Architecture:
         if b.init is not None:
             weights = find_weights(b.init)
             return read_architecture(Path(weights.name), weights.gguf_file)
-        size = b.hidden_size // b.num_heads
-        return _counted(b.num_layers, b.hidden_size, b.intermediate_size, b.hidden_size, b.num_heads, size, VOCABULARY)
+        a_layer = 4 * b.hidden_size**2 + 3 * b.hidden_size * b.intermediate_size
+        return Architecture(
+            num_parameters=b.num_layers * a_layer + VOCABULARY * b.hidden_size,
+            num_layers=b.num_layers,
+            hidden_size=b.hidden_size,
+            intermediate_size=b.intermediate_size,
+            num_kv_heads=b.num_heads,
+            head_size=b.hidden_size // b.num_heads,
+        )
     if (cached := _from_cache(model, policy.revision)) is not None:
         return read_architecture(cached)
     if model in KNOWN:
@@ -206,17 +213,3 @@ def _windows(text: PretrainedConfig) -> tuple[int | None, ...]:
 def _first(config: object, *names: str) -> int | None:
     """The first of these attributes that is set; families call the same things differently."""
     return next((value for name in names if isinstance(value := getattr(config, name, None), int)), None)
-
-
-def _counted(
-    layers: int, hidden: int, intermediate: int, query: int, kv_heads: int, head_size: int, embedded: int
-) -> Architecture:
-    a_layer = 2 * hidden * query + 2 * hidden * kv_heads * head_size + 3 * hidden * intermediate
-    return Architecture(
-        num_parameters=layers * a_layer + embedded * hidden,
-        num_layers=layers,
-        hidden_size=hidden,
-        intermediate_size=intermediate,
-        num_kv_heads=kv_heads,
-        head_size=head_size,
-    )

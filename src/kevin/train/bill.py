@@ -127,7 +127,6 @@ class Bill(Frozen):
     """A run's bill. Per step where it says so."""
 
     num_steps: int
-    num_samples: int
     num_gradient_steps: int
     num_kernels: int
     prompt_tokens: float
@@ -207,7 +206,6 @@ def make_bill(study: Study, model: Architecture, given: Assumptions) -> Bill:
     num_kernels = train.batch_size * train.num_steps
     return Bill(
         num_steps=train.num_steps,
-        num_samples=num_kernels,
         num_gradient_steps=train.num_steps * train.updates_per_step * train.num_iterations,
         num_kernels=num_kernels,
         prompt_tokens=prompts,
@@ -322,12 +320,13 @@ def bill_text(study: Study, run: str | None = None, changes: Mapping[str, Any] |
     bill = make_bill(study, model, given)
     train, init = study.train, study.policies[study.train.init].model
     device = "GPU" if study.scale != "laptop" else "machine"
+    active = f", {_short(model.active_parameters)} of them for a token" if model.expert_share < 1 else ""
     beside = "CUDA, its libraries, the allocator, the least for the judge"
     if study.scale == "laptop":
         beside = "Python, PyTorch, the judge"
     fits = "" if bill.peak_gb <= given.device_memory_gb else "   << more than there is"
     rows = [
-        ("Model", f"{init}, {_short(model.num_parameters)} parameters{_active(model)}"),
+        ("Model", f"{init}, {_short(model.num_parameters)} parameters{active}"),
         ("Steps", f"{bill.num_steps} ({bill.num_gradient_steps} gradient steps)"),
         (
             "A step",
@@ -368,10 +367,6 @@ def bill_text(study: Study, run: str | None = None, changes: Mapping[str, Any] |
     assumed = [(name, f"{value:g}") for name, value in given.model_dump().items()]
     head = f"Bill of {f'run {run}' if run else 'train'}, scale {study.scale}: an estimate, to a factor of about two.\n"
     return head + "\n" + _columns(rows) + "\nAssumed (kevin.train.bill):\n" + _columns(assumed, indent="  ")
-
-
-def _active(model: Architecture) -> str:
-    return f", {_short(model.active_parameters)} of them for a token" if model.expert_share < 1 else ""
 
 
 def _columns(rows: list[tuple[str, str]], indent: str = "") -> str:

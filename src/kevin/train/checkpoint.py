@@ -31,14 +31,14 @@ _TOKENIZER_FILES = ("tokenizer*", "special_tokens_map.json", "added_tokens.json"
 
 
 class CheckpointKeeper:
-    def __init__(self, folder: Path, num_kept: int) -> None:
-        """``folder`` holds ``checkpoint-<gradient steps>/``; the ``num_kept`` newest are kept."""
-        self.folder, self._num_kept = folder, num_kept
+    def __init__(self, folder: Path) -> None:
+        """``folder`` holds ``checkpoint-<gradient steps>/``; the `NUM_CHECKPOINTS` newest are kept."""
+        self.folder = folder
 
     def finish(self, num_updates: int, step: int) -> None:
         """Mark the checkpoint that was just written, and delete older ones."""
-        write_text(self._path(num_updates) / MARK, strict_json({"step": step}) + "\n")
-        for path in self.complete()[: -self._num_kept]:
+        write_text(self.folder / f"checkpoint-{num_updates}" / MARK, strict_json({"step": step}) + "\n")
+        for path in self.complete()[:-NUM_CHECKPOINTS]:
             (path / MARK).unlink()
             shutil.rmtree(path)
 
@@ -59,9 +59,6 @@ class CheckpointKeeper:
             return usable[-1], int(json.loads(mark.read_text("utf-8"))["step"])
         except (ValueError, KeyError, TypeError) as e:
             raise DataError(f"{mark}: damaged ({e}); delete {usable[-1]} to go on from the one before") from None
-
-    def _path(self, num_updates: int) -> Path:
-        return self.folder / f"checkpoint-{num_updates}"
 
 
 @contextmanager
@@ -99,7 +96,7 @@ def export_policy(run_folder: Path, out: Path) -> None:
     Raises:
         DataError: the run has no usable checkpoint, or its initial model is not what it was trained from.
     """
-    found = CheckpointKeeper(run_folder / "checkpoints", 1).latest()
+    found = CheckpointKeeper(run_folder / "checkpoints").latest()
     if found is None:
         raise DataError(f"{run_folder}: no complete checkpoint; train first: kevin train --out {run_folder} ...")
     checkpoint, _ = found

@@ -9,13 +9,18 @@ from __future__ import annotations
 import random
 import tempfile
 import time
+from concurrent.futures import ThreadPoolExecutor
 from pathlib import Path
 from typing import NamedTuple
 
+import torch
+
 from kevin.core.config import Study
 from kevin.core.types import Frozen, Kernel
+from kevin.judge.compile.native import build_native
 from kevin.tasks.catalog import catalog
-from kevin.train.base_model import BATCH_SIZE
+from kevin.train.base_model import BATCH_SIZE, make_optimizers, new_model
+from kevin.train.packing import Branch, Drills, Gradients, Row, step_parts
 from kevin.train.tokenizer import VOCABULARY
 
 _SPINE_TOKENS, _NUM_BRANCHES, _BRANCH_TOKENS = 128, 5, 83
@@ -94,12 +99,6 @@ def measure_pace(study: Study, num_cores: int) -> Pace:
 
 def _step_s(study: Study) -> float:
     """A step on rows as long as those of the study, of random tokens."""
-    import torch
-
-    from kevin.train.base_model import new_model
-    from kevin.train.muon import make_optimizers
-    from kevin.train.packing import Branch, Drills, Gradients, Row, step_parts
-
     rng = random.Random(0)
     torch.set_num_threads(1)
 
@@ -122,10 +121,6 @@ def _step_s(study: Study) -> float:
 
 
 def _compile_s(study: Study, num_cores: int) -> float:
-    from concurrent.futures import ThreadPoolExecutor
-
-    from kevin.judge.compile.native import build_native
-
     spec = next(t.spec for t in catalog(study.task_size) if t.name == "softmax")
     assert spec is not None
     num = 4 * num_cores

@@ -29,17 +29,16 @@ from kevin.core.config import Study, TrainConfig
 from kevin.core.errors import ConfigError, DeviceError, first_line
 from kevin.core.lengths import longest_response
 from kevin.core.types import Task
-from kevin.policy.cpu import cpu_dtype
 from kevin.policy.decode import TokenIds
 from kevin.policy.interface import Sampling
+from kevin.policy.transformers import Generate, OnAnswer, cpu_dtype
 from kevin.train.checkpoint import checkpoint_written, keeping_cache_setting
 from kevin.train.logprobs import answer_logprobs
 from kevin.train.lora import inner_model, merged_parameters, with_adapter
-from kevin.train.policy import Generate, OnAnswer, RecordingPolicy
+from kevin.train.policy import RecordingPolicy, awake, engines_draft, generate_with_vllm
 from kevin.train.rows import flat_groups, kept_groups_scale
 from kevin.train.step import TEMPERATURE, StepPlayer, StepRollouts, merged
 from kevin.train.unpadded import compiling, lay_out_in_rows, takes_rows
-from kevin.train.vllm_generation import awake, engines_draft, generate_with_vllm
 
 CLIP_LOW = 0.2
 """Probability ratios below 1 - this have no gradient when the advantage is negative."""

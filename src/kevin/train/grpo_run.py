@@ -19,7 +19,7 @@ from kevin.core.types import Task
 from kevin.policy.transformers import load_transformers
 from kevin.rollout.settings import Judge
 from kevin.train.bill import GB
-from kevin.train.checkpoint import NUM_CHECKPOINTS, CheckpointKeeper
+from kevin.train.checkpoint import CheckpointKeeper
 from kevin.train.fit import check_memory
 from kevin.train.grpo import KernelTrainer, grpo_config, updates_of_a_step
 from kevin.train.order import task_order
@@ -40,7 +40,7 @@ def grpo_train(study: Study, run: str, tasks: Sequence[Task], judge: Judge, out:
     config = study.policies[train.init].model_copy(update={"dtype": train.dtype, "backend": "transformers"})
     loaded = load_transformers(train.init, config)
     player = StepPlayer(study, run, tasks, judge, out)
-    keeper = CheckpointKeeper(out / "checkpoints", NUM_CHECKPOINTS)
+    keeper = CheckpointKeeper(out / "checkpoints")
     found = keeper.latest()
     log = MetricsLog(out, first_step=found[1] + 1 if found else 1) if args.process_index == 0 else None
     observer = StepObserver(study, player, keeper, log)

@@ -45,8 +45,12 @@ def answer_logprobs(
     prompt_mask = attention_mask_BL[:, :-answer_length].bool()
     prompts = [ids[m].tolist() for ids, m in zip(input_ids_BL[:, :-answer_length], prompt_mask, strict=True)]
     answers = [ids[m].tolist() for ids, m in zip(input_ids_BL[:, -answer_length:], mask_BC, strict=True)]
-    of_answers = _states_in_a_row if takes_rows(model) else _states_after_common
-    states_NH = of_answers(model, prompts, answers)
+    if takes_rows(model):
+        samples = [p + a for p, a in zip(prompts, answers, strict=True)]
+        with steady_attention():
+            states_NH, _ = answer_states(model, samples, [len(a) for a in answers])
+    else:
+        states_NH = _states_after_common(model, prompts, answers)
     tokens_N = input_ids_BL[:, -answer_length:][mask_BC]
     size = max(1, _PART_ELEMENTS // model.get_output_embeddings().weight.shape[0])
     keeps_logits = len(tokens_N) <= size or not torch.is_grad_enabled()
@@ -90,30 +94,13 @@ def _part_logprobs(
     return found
 
 
-def common_length(prompts: Sequence[Sequence[int]]) -> int:
-    """Tokens with which all prompts begin alike, short of the last one of the shortest."""
-    first, last = (
-        min(map(list, prompts)),
-        max(map(list, prompts)),
-    )  # in the order of their tokens: the two that differ first
-    limit = min(len(p) for p in prompts) - 1
-    return next((i for i in range(limit) if first[i] != last[i]), limit)
-
-
-def _states_in_a_row(
-    model: PreTrainedModel, prompts: Sequence[list[int]], answers: Sequence[list[int]]
-) -> torch.Tensor:
-    """States that predict the answers' tokens, (N, H)."""
-    samples = [p + a for p, a in zip(prompts, answers, strict=True)]
-    with steady_attention():
-        return answer_states(model, samples, [len(a) for a in answers])[0]
-
-
 def _states_after_common(
     model: PreTrainedModel, prompts: Sequence[list[int]], answers: Sequence[list[int]]
 ) -> torch.Tensor:
-    """As `_states_in_a_row`: the state at a token predicts the next one, an answer's first at its prompt's last."""
-    num_common = common_length(prompts)
+    """As `answer_states`, (N, H)."""
+    # In the order of their tokens the first and the last prompt differ first.
+    first, last, limit = min(prompts), max(prompts), min(map(len, prompts)) - 1
+    num_common = next((i for i in range(limit) if first[i] != last[i]), limit)
     hidden_BSH = _hidden_states(model, prompts, answers, num_common)
     rows = [i for i, a in enumerate(answers) for _ in a]
     places = [len(p) - num_common - 1 + j for p, a in zip(prompts, answers, strict=True) for j in range(len(a))]

@@ -18,11 +18,10 @@ from typing import TYPE_CHECKING, Any, NamedTuple, Self
 import torch
 from torch.nn.functional import cross_entropy, scaled_dot_product_attention
 
-from kevin.core.types import Conversation, Transcript
-from kevin.train.tokenizer import END, ROLES
+from kevin.train.school_batches import Sample
 
 if TYPE_CHECKING:
-    from transformers import PreTrainedTokenizerBase, Qwen3ForCausalLM
+    from transformers import Qwen3ForCausalLM
 
 IGNORED = -100
 COPYING_WEIGHT = 0.25
@@ -53,105 +52,58 @@ class Row(NamedTuple):
         return max(b.at + len(b.tokens) for b in self.branches)
 
 
-class Batch(NamedTuple):
-    """Padded rows. B rows, S tokens of spine, then N branches of L tokens each; T = S + N * L."""
+class Packed(NamedTuple):
+    """A row as tensors. S tokens of spine, then N branches of L tokens each; T = S + N * L."""
 
     tokens: torch.Tensor
-    """(B, T) int64"""
+    """(1, T) int64"""
     positions: torch.Tensor
-    """(B, T) int64"""
+    """(1, T) int64"""
     mask: torch.Tensor
-    """(B * N, 1, L, S + L) bool: whether a token of a branch sees a token of the spine, or of its own branch"""
+    """(N, 1, L, S + L) bool: whether a token of a branch sees a token of the spine, or of its own branch"""
     labels: torch.Tensor
-    """(B, T) int64: the next token where it belongs to an answer, else `IGNORED`"""
+    """(1, T) int64: the next token where it belongs to an answer, else `IGNORED`"""
     num_spine: int
     num_branches: int
 
-    def to(self, device: torch.device) -> Batch:
-        """The batch with its tensors on ``device``."""
+    def to(self, device: torch.device) -> Packed:
+        """The row with its tensors on ``device``."""
         moved = {name: getattr(self, name).to(device) for name in ("tokens", "positions", "mask", "labels")}
         return self._replace(**moved)
 
 
-def _token_id(tokenizer: PreTrainedTokenizerBase, token: str) -> int:
-    found = tokenizer.convert_tokens_to_ids(token)
-    assert isinstance(found, int)
-    return found
+def row_of(samples: Sequence[Sample]) -> Row:
+    """Of the samples of one transcript, whose last answer has the whole conversation before it."""
+    branches = [Branch(len(tokens) - num, tokens[-num:]) for tokens, num in samples]
+    return Row(samples[-1].tokens[: branches[-1].at], branches)
 
 
-class Encoder:
-    """Token ids of texts and transcripts; texts that come again are encoded once."""
-
-    def __init__(self, tokenizer: PreTrainedTokenizerBase) -> None:
-        self._tokenizer = tokenizer
-        self._end = _token_id(tokenizer, END)
-        self._roles = {r: _token_id(tokenizer, t) for r, t in ROLES.items()}
-        self._known: dict[str, list[int]] = {}
-
-    def know(self, texts: Iterable[str]) -> None:
-        """Encode texts ahead, on all cores."""
-        new = [t for t in dict.fromkeys(texts) if t not in self._known]
-        if new:
-            ids = self._tokenizer(new, add_special_tokens=False)["input_ids"]
-            self._known.update(zip(new, ids, strict=True))
-
-    def text(self, text: str) -> list[int]:
-        ids = self._known.get(text)
-        if ids is None:
-            ids = self._known[text] = self._tokenizer(text, add_special_tokens=False)["input_ids"]
-        return ids
-
-    def prompt(self, conversation: Conversation) -> list[int]:
-        """The same as the chat template with a generation prompt."""
-        ids: list[int] = []
-        for message in conversation:
-            ids += [self._roles[message.role], *self.text(message.content), self._end]
-        return [*ids, self._roles["assistant"]]
-
-    def row(self, transcript: Transcript) -> Row:
-        branches = []
-        for prompt, answers in transcript.asked():
-            at = len(self.prompt(prompt))
-            branches += [Branch(at, [*self.text(answer), self._end]) for answer in answers]
-        return Row(self.prompt(transcript.conversation), branches)
-
-
-def collate(rows: Sequence[Row], pad: int) -> Batch:
-    """Pad spines, branches and their number to the largest of the batch, and work out who sees whom.
+def pack(row: Row, pad: int) -> Packed:
+    """Pad the branches to the longest one, and work out who sees whom.
 
     A branch begins with a copy of the prompt's last token, which several branches share on the spine: it predicts the
     branch's first token.
     """
-    num_spine = max(len(r.spine) for r in rows)
-    num_branches = max(len(r.branches) for r in rows)
-    length = max(len(b.tokens) for r in rows for b in r.branches)
-    tokens, positions, labels, seen = [], [], [], []
-    for row in rows:
-        spine_pad = num_spine - len(row.spine)
-        row_tokens = row.spine + [pad] * spine_pad
-        row_positions = [*range(len(row.spine)), *[0] * spine_pad]
-        row_labels = [IGNORED] * num_spine
-        branches = [*row.branches, *[Branch(1, [])] * (num_branches - len(row.branches))]
-        for at, answer in branches:
-            fill = length - len(answer)
-            row_tokens += [row.spine[at - 1], *answer[:-1], *[pad] * (fill if answer else length - 1)]
-            row_positions += range(at - 1, at - 1 + length)
-            row_labels += [*answer, *[IGNORED] * fill]
-            seen.append(at - 1)
-        tokens.append(row_tokens)
-        positions.append(row_positions)
-        labels.append(row_labels)
+    num_spine = len(row.spine)
+    length = max(len(b.tokens) for b in row.branches)
+    tokens, positions, labels = [*row.spine], [*range(num_spine)], [IGNORED] * num_spine
+    for at, answer in row.branches:
+        fill = length - len(answer)
+        tokens += [row.spine[at - 1], *answer[:-1], *[pad] * fill]
+        positions += range(at - 1, at - 1 + length)
+        labels += [*answer, *[IGNORED] * fill]
     place = torch.arange(num_spine + length)
-    on_spine = (place[None, :] < torch.tensor(seen)[:, None])[:, None, :]  # (B * N, 1, S + L)
-    own = place[None, None, :] - num_spine
-    in_branch = (own >= 0) & (own <= torch.arange(length)[None, :, None])  # (1, L, S + L)
-    return Batch(
-        tokens=torch.tensor(tokens),
-        positions=torch.tensor(positions),
+    seen = torch.tensor([at - 1 for at, _ in row.branches])
+    on_spine = place < seen[:, None, None]  # (N, 1, S + L)
+    own = place - num_spine
+    in_branch = (own >= 0) & (own <= torch.arange(length)[:, None])  # (L, S + L)
+    return Packed(
+        tokens=torch.tensor([tokens]),
+        positions=torch.tensor([positions]),
         mask=(on_spine | in_branch)[:, None],
-        labels=torch.tensor(labels),
+        labels=torch.tensor([labels]),
         num_spine=num_spine,
-        num_branches=num_branches,
+        num_branches=len(row.branches),
     )
 
 
@@ -173,23 +125,22 @@ def _tree_attention(
     num_branches: int,
     **_: Any,
 ) -> tuple[torch.Tensor, None]:
-    """Attention over packed rows: causal on the spine; each branch over its part of the spine and itself.
+    """Attention over a packed row: causal on the spine; each branch over its part of the spine and itself.
 
-    Query, key and value are (B, heads, T, D), T as in `Batch`; the result is (B, T, heads, D).
+    Query, key and value are (1, heads, T, D), T as in `Packed`; the result is (1, T, heads, D).
     """
 
-    def branches(x: torch.Tensor) -> torch.Tensor:  # (B * N, heads, L, D)
-        own: torch.Tensor = x[:, :, num_spine:].unflatten(2, (num_branches, -1))
-        return own.transpose(1, 2).flatten(0, 1)
+    def branches(x: torch.Tensor) -> torch.Tensor:  # (N, heads, L, D)
+        own: torch.Tensor = x[0, :, num_spine:].unflatten(1, (num_branches, -1))
+        return own.transpose(0, 1)
 
-    def with_spine(x: torch.Tensor) -> torch.Tensor:  # (B * N, heads, S + L, D)
-        spine = x[:, None, :, :num_spine].expand(-1, num_branches, -1, -1, -1).flatten(0, 1)
-        return torch.cat([spine, branches(x)], dim=2)
+    def with_spine(x: torch.Tensor) -> torch.Tensor:  # (N, heads, S + L, D)
+        return torch.cat([x[:, :, :num_spine].expand(num_branches, -1, -1, -1), branches(x)], dim=2)
 
     on_spine = [x[:, :, :num_spine] for x in (query, key, value)]
     spine = scaled_dot_product_attention(on_spine[0], on_spine[1], on_spine[2], is_causal=True)
     own = scaled_dot_product_attention(branches(query), with_spine(key), with_spine(value), attn_mask=attention_mask)
-    own = own.unflatten(0, (-1, num_branches)).transpose(1, 2).flatten(2, 3)
+    own = own.transpose(0, 1).flatten(1, 2)[None]
     return torch.cat([spine, own], dim=2).transpose(1, 2).contiguous(), None
 
 
@@ -197,40 +148,30 @@ def bucketed(rows: Sequence[Row], batch_size: int, pool: int = 16) -> list[list[
     """Batches of rows of like shape: of every ``pool`` batches' rows in order, the like go together."""
     batches = []
     for start in range(0, len(rows), batch_size * pool):
-        part = sorted(rows[start : start + batch_size * pool], key=_shape)
+        part = sorted(rows[start : start + batch_size * pool], key=lambda row: (len(row.branches), row.num_tokens))
         batches += [part[i : i + batch_size] for i in range(0, len(part), batch_size)]
     return batches
 
 
-def _shape(row: Row) -> tuple[int, int]:
-    return len(row.branches), row.num_tokens
-
-
 class Part(NamedTuple):
-    """Rows whose loss counts with a weight."""
+    """A row whose loss counts with a weight."""
 
-    batch: Batch
+    packed: Packed
     weight: float
 
 
-def answer_loss(model: Qwen3ForCausalLM, batch: Batch) -> torch.Tensor:
+def answer_loss(model: Qwen3ForCausalLM, packed: Packed) -> torch.Tensor:
     """Mean cross-entropy over the answers' tokens; the vocabulary is only scored there."""
     hidden = model.model(
-        input_ids=batch.tokens,
-        position_ids=batch.positions,
-        attention_mask=batch.mask,
+        input_ids=packed.tokens,
+        position_ids=packed.positions,
+        attention_mask=packed.mask,
         use_cache=False,
-        num_spine=batch.num_spine,
-        num_branches=batch.num_branches,
-    ).last_hidden_state  # (B, L, H)
-    scored = batch.labels != IGNORED
-    return cross_entropy(model.lm_head(hidden[scored]), batch.labels[scored])
-
-
-def parts_of(rows: Sequence[Row], pad: int) -> list[Part]:
-    """Rows one by one, weighted so that the sum is the mean over all tokens of their answers."""
-    sizes = [sum(len(b.tokens) for b in row.branches) for row in rows]
-    return [Part(collate([row], pad), size / sum(sizes)) for row, size in zip(rows, sizes, strict=True)]
+        num_spine=packed.num_spine,
+        num_branches=packed.num_branches,
+    ).last_hidden_state  # (1, T, H)
+    scored = packed.labels != IGNORED
+    return cross_entropy(model.lm_head(hidden[scored]), packed.labels[scored])
 
 
 class Drills:
@@ -250,8 +191,10 @@ class Drills:
 
 
 def step_parts(rows: Sequence[Row], drills: Drills, rng: random.Random, pad: int) -> list[Part]:
-    """Those of the rows, then a drill."""
-    return [*parts_of(rows, pad), Part(collate([drills.draw(rng)], pad), COPYING_WEIGHT)]
+    """The rows, weighted so that the sum is the mean over all tokens of their answers; then a drill."""
+    sizes = [sum(len(b.tokens) for b in row.branches) for row in rows]
+    parts = [Part(pack(row, pad), size / sum(sizes)) for row, size in zip(rows, sizes, strict=True)]
+    return [*parts, Part(pack(drills.draw(rng), pad), COPYING_WEIGHT)]
 
 
 class Gradients:
@@ -277,7 +220,7 @@ class Gradients:
         return [loss for loss, _ in found]
 
     def _of(self, part: Part) -> tuple[float, tuple[torch.Tensor, ...]]:
-        loss = answer_loss(self._model, part.batch.to(self._model.device))
+        loss = answer_loss(self._model, part.packed.to(self._model.device))
         return float(loss.detach()), torch.autograd.grad(loss * part.weight, self._weights)
 
     def __enter__(self) -> Self:

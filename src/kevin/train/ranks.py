@@ -7,9 +7,10 @@ only optimizer, so that nothing of the others needs to be saved.
 
 from __future__ import annotations
 
+import functools
 import multiprocessing
 import tempfile
-from collections.abc import Iterator, Sequence
+from collections.abc import Callable, Sequence
 from types import TracebackType
 from typing import TYPE_CHECKING, Any, NamedTuple, Self
 
@@ -19,7 +20,7 @@ import torch.distributed as dist
 from kevin.core.config import PretrainingConfig
 from kevin.core.config.base_model import check_pretraining_gpus
 from kevin.core.errors import DeviceError, HarnessError, KevinError, first_line
-from kevin.policy.cpu import fit_threads
+from kevin.policy.transformers import fit_threads
 from kevin.train.school_batches import MicroBatch, SchoolBatch, summed_loss
 from kevin.train.unpadded import compile_layers, compiling, leave_out_padding, steady_attention
 
@@ -51,8 +52,6 @@ class Pupil(NamedTuple):
     """A model that goes to school, on its device."""
 
     model: PreTrainedModel
-    pad: int
-    """Token that samples of a model that needs it are padded with."""
     school: PretrainingConfig
 
     def add_gradients(self, share: Sequence[MicroBatch], num_answer_tokens: int) -> torch.Tensor:
@@ -66,7 +65,7 @@ class Pupil(NamedTuple):
             with compiling(), steady_attention():
                 for samples in share:
                     with self.autocast():
-                        loss = summed_loss(self.model, samples, self.pad) / num_answer_tokens
+                        loss = summed_loss(self.model, samples) / num_answer_tokens
                     loss.backward()
                     losses.append(loss.detach())
         except torch.OutOfMemoryError as e:
@@ -82,7 +81,7 @@ class Pupil(NamedTuple):
         return torch.autocast(kind, torch.bfloat16, enabled=kind == "cuda")
 
 
-def make_pupil(model: PreTrainedModel, pad: int, device: torch.device, school: PretrainingConfig) -> Pupil:
+def make_pupil(model: PreTrainedModel, device: torch.device, school: PretrainingConfig) -> Pupil:
     """``model``, made ready for school on a device."""
     fit_threads(model.num_parameters())
     leave_out_padding(model)
@@ -92,7 +91,7 @@ def make_pupil(model: PreTrainedModel, pad: int, device: torch.device, school: P
     if device.type == "cuda":
         compile_layers(model)
     model.train()
-    return Pupil(model, pad, school)
+    return Pupil(model, school)
 
 
 class Ranks:
@@ -102,27 +101,20 @@ class Ranks:
     """
 
     def __init__(self, devices: Sequence[torch.device], school: PretrainingConfig) -> None:
-        self._devices = devices
+        self._device = devices[0]
         self._connections: list[Connection] = []
         self._processes: list[BaseProcess] = []
-        self._folder = tempfile.TemporaryDirectory(prefix="kevin-school-") if len(devices) > 1 else None
+        self._folder = tempfile.TemporaryDirectory(prefix="kevin-school-")
+        self._meet = functools.partial(_meet, f"file://{self._folder.name}/meeting", len(devices))
         context = multiprocessing.get_context("spawn")
         for rank, device in enumerate(devices[1:], 1):
             ours, theirs = context.Pipe()
-            process = context.Process(
-                target=_serve, args=(theirs, self._place(rank), device, school), name=f"school-{device}"
-            )
+            meet = functools.partial(self._meet, rank, device)
+            process = context.Process(target=_serve, args=(theirs, meet, device, school), name=f"school-{device}")
             process.start()
             theirs.close()
             self._connections.append(ours)
             self._processes.append(process)
-
-    def __len__(self) -> int:
-        return len(self._devices)
-
-    def _place(self, rank: int) -> _Place:
-        folder = "" if self._folder is None else self._folder.name
-        return _Place(rank, len(self._devices), f"file://{folder}/meeting")
 
     def meet(self, pupil: Pupil) -> None:
         """Give every process a copy of ``pupil``, this process's.
@@ -131,11 +123,11 @@ class Ranks:
             HarnessError: one of them failed, or was ended.
         """
         self._pupil = pupil
-        if len(self) > 1:
-            self._tell((pupil.model.config, pupil.pad))
+        if self._connections:
+            self._tell(pupil.model.config)
             self._answers()
             self._tell(None)
-            self._place(0).meet(self._devices[0])
+            self._meet(0, self._device)
             self.spread()
 
     def add_gradients(self, batch: SchoolBatch) -> float:
@@ -208,40 +200,26 @@ class Ranks:
         # NCCL would wait for those that are gone; it ends with this process.
         if self._connections and dist.is_initialized() and (error is None or dist.get_backend() == "gloo"):
             dist.destroy_process_group()
-        if self._folder is not None:
-            self._folder.cleanup()
+        self._folder.cleanup()
 
 
-class _Place(NamedTuple):
-    """Of a process among those of a school."""
-
-    rank: int
-    num: int
-    meeting: str
-
-    def meet(self, device: torch.device) -> None:
-        """Returns once all are there."""
-        on_gpu = device.type == "cuda"
-        dist.init_process_group(
-            "nccl" if on_gpu else "gloo",
-            init_method=self.meeting,
-            rank=self.rank,
-            world_size=self.num,
-            device_id=device if on_gpu else None,
-        )
+def _meet(meeting: str, num: int, rank: int, device: torch.device) -> None:
+    """Returns once all ``num`` processes of a school are there."""
+    backend, device_id = ("nccl", device) if device.type == "cuda" else ("gloo", None)
+    dist.init_process_group(backend, init_method=meeting, rank=rank, world_size=num, device_id=device_id)
 
 
-def _serve(connection: Connection, place: _Place, device: torch.device, school: PretrainingConfig) -> None:
+def _serve(connection: Connection, meet: Callable[[], None], device: torch.device, school: PretrainingConfig) -> None:
     """What every other process does: its share of each step, until the first one is gone."""
     from transformers import AutoModelForCausalLM
 
     try:
-        config, pad = connection.recv()
+        config = connection.recv()
         model = AutoModelForCausalLM.from_config(config, dtype=torch.float32, attn_implementation="sdpa")
-        pupil = make_pupil(model, pad, device, school)
+        pupil = make_pupil(model, device, school)
         connection.send(0.0)
         connection.recv()
-        place.meet(device)
+        meet()
         _spread(pupil.model)
         while True:
             share, num_answer_tokens = connection.recv()
@@ -258,36 +236,31 @@ def _serve(connection: Connection, place: _Place, device: torch.device, school: 
         connection.send(HarnessError(f"the school failed on {device}: {type(e).__name__}: {first_line(e)}"))
 
 
-@torch.no_grad()
 def _add_up(model: PreTrainedModel) -> None:
     """The gradients of all ranks to the first one's."""
-    for bucket in _buckets(model):
-        sent = torch.cat([(torch.zeros_like(p) if p.grad is None else p.grad).flatten() for p in bucket])
-        dist.reduce(sent, 0)
-        if dist.get_rank() == 0:
-            for parameter, gradient in zip(bucket, sent.split([p.numel() for p in bucket]), strict=True):
-                parameter.grad = gradient.view_as(parameter)
+    for parameter in model.parameters():
+        if parameter.grad is None:
+            parameter.grad = torch.zeros_like(parameter)
+    gradients = [p.grad for p in model.parameters() if p.grad is not None]
+    _exchange(gradients, dist.reduce, receives=dist.get_rank() == 0)
+
+
+def _spread(model: PreTrainedModel) -> None:
+    """The weights of the first rank to all."""
+    _exchange(list(model.parameters()), dist.broadcast, receives=dist.get_rank() != 0)
 
 
 @torch.no_grad()
-def _spread(model: PreTrainedModel) -> None:
-    """The weights of the first rank to all."""
-    for bucket in _buckets(model):
-        sent = torch.cat([p.flatten() for p in bucket])
-        dist.broadcast(sent, 0)
-        if dist.get_rank():
-            for parameter, weights in zip(bucket, sent.split([p.numel() for p in bucket]), strict=True):
-                parameter.copy_(weights.view_as(parameter))
-
-
-def _buckets(model: PreTrainedModel) -> Iterator[list[torch.nn.Parameter]]:
-    """The parameters, in order: each small one is sent with others."""
-    bucket: list[torch.nn.Parameter] = []
-    size = 0
-    for parameter in model.parameters():
-        if bucket and size + parameter.numel() > _BUCKET:
-            yield bucket
-            bucket, size = [], 0
-        bucket.append(parameter)
-        size += parameter.numel()
-    yield bucket
+def _exchange(tensors: Sequence[torch.Tensor], send: Callable[[torch.Tensor, int], Any], *, receives: bool) -> None:
+    """By ``send``, to or from rank 0. Each small tensor is sent with others."""
+    bucket: list[torch.Tensor] = []
+    for i, tensor in enumerate(tensors):
+        bucket.append(tensor)
+        following = tensors[i + 1].numel() if i + 1 < len(tensors) else _BUCKET
+        if sum(t.numel() for t in bucket) + following > _BUCKET:
+            sent = torch.cat([t.flatten() for t in bucket])
+            send(sent, 0)
+            if receives:
+                for own, new in zip(bucket, sent.split([t.numel() for t in bucket]), strict=True):
+                    own.copy_(new.view_as(own))
+            bucket = []

@@ -45,7 +45,7 @@ class MetricsLog:
         append_line(self.path, strict_json(record))
         for key, value in flat(record).items():
             if key != "step":
-                self._writer.add_scalar(_tag(key), value, record["step"])
+                self._writer.add_scalar(key if "/" in key else f"train/{key}", value, record["step"])
         self._writer.flush()
 
     def end_step(self, record: dict[str, Any], config: TrainConfig) -> tuple[str | None, str | None]:
@@ -79,10 +79,6 @@ def flat(record: Mapping[str, Any]) -> dict[str, float]:
         elif isinstance(value, int | float):
             result[key] = value
     return result
-
-
-def _tag(key: str) -> str:
-    return key if "/" in key else f"train/{key}"
 
 
 _LEAST_JUDGING_S = 0.01
@@ -183,16 +179,3 @@ class Ended(NamedTuple):
     reason: str | None
     """Why it ended early; None when all its steps are done."""
     elapsed_s: float
-
-
-def run_summary(
-    run: str, config: TrainConfig, num_steps: int, reason: str | None, elapsed_s: float
-) -> dict[str, str | int | float | bool]:
-    """What became of a run, for the report; arguments as the fields of `Ended`."""
-    return {
-        "run": run,
-        "num_steps": num_steps,
-        "planned_steps": config.num_steps,
-        "reason": reason or "all steps are done",
-        "elapsed_s": elapsed_s,
-    }

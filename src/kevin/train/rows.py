@@ -77,15 +77,11 @@ def training_rows(
                 raise ValueError(f"{task_id}, trajectory {trajectory}: turns {[t.turn for t in played]}")
             scores = [turn_score(t, config, (bonuses or {}).get(t.verdict_key or "", 0.0)) for t in played]
             values = reward.configured_returns(scores, [t.num_completion_tokens for t in played], config)
-            missing = num_turns - len(played)
-            group += [
-                (trajectory, number, turn, score, value)
-                for number, (turn, score, value) in enumerate(
-                    zip([*played, *[None] * missing], [*scores, *[None] * missing], [*values, *[None] * missing],
-                        strict=True),
-                    start=1,
-                )
-            ]  # fmt: skip
+            missing = [None] * (num_turns - len(played))
+            cells = zip(
+                range(1, num_turns + 1), [*played, *missing], [*scores, *missing], [*values, *missing], strict=True
+            )
+            group += [(trajectory, *cell) for cell in cells]
         numbers = [number for _, number, *_ in group]
         advantages = reward.advantages([value for *_, value in group], mode=mode, turns=numbers)
         own = [Row(task_id, *place, advantage) for place, advantage in zip(group, advantages, strict=True)]

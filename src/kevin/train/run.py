@@ -30,7 +30,7 @@ from kevin.core.types import Task
 from kevin.policy.load import has_random_weights, policy_identity
 from kevin.rollout.settings import Judge
 from kevin.train.order import training_tasks
-from kevin.train.records import Ended, rehearsal, run_summary
+from kevin.train.records import Ended, rehearsal
 
 logger = logging.getLogger(__name__)
 
@@ -94,7 +94,13 @@ def run_training(
 
             ended = grpo_train(own, run, tasks, judging, out)
     if ended is not None:
-        summary = run_summary(run, own.train, *ended)
+        summary = {
+            "run": run,
+            "num_steps": ended.step,
+            "planned_steps": own.train.num_steps,
+            "reason": ended.reason or "all steps are done",
+            "elapsed_s": ended.elapsed_s,
+        }
         logger.info("training ended after step %d of %d: %s", ended.step, own.train.num_steps, summary["reason"])
         files.write_text(out / "finished.json", strict_json({"limits": limits, "summary": summary}, indent=1) + "\n")
         files.write_text(out / "summary.json", strict_json(summary, indent=1) + "\n")

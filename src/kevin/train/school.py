@@ -73,7 +73,7 @@ def train_school(study: Study, corpus: Corpus, out_dir: Path, model: Path | None
     folder = out_dir.with_name(f".{out_dir.name}.school")
     with Ranks(devices, school) as ranks:
         network, tokenizer = load_pretrained(start)
-        pupil = make_pupil(network, int(tokenizer.pad_token_id), devices[0], school)
+        pupil = make_pupil(network, devices[0], school)
         log.info("a model of %d parameters", network.num_parameters())
         context = getattr(network.config.get_text_config(), "max_position_embeddings", None) or config.max_tokens
         longest = min(config.max_tokens, context)
@@ -178,10 +178,10 @@ class School(Training):
 
     def mean_loss(self, samples: Sequence[Sample]) -> float:
         """Nats a token of the answers."""
-        model, pad = self._pupil.model, self._pupil.pad
+        model = self._pupil.model
         with torch.no_grad(), self._pupil.autocast(), steady_attention():
             parts = cut(samples, self._school.micro_batch_tokens, padded=not takes_rows(model))
-            total = sum(float(summed_loss(model, part, pad)) for part in parts)
+            total = sum(float(summed_loss(model, part)) for part in parts)
         return total / sum(s.num_answer for s in samples)
 
     def summary(self, study: Study) -> dict[str, Any]:

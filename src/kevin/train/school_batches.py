@@ -1,6 +1,6 @@
 """Conversations as batches of tokens: prompts by the model's chat template, the loss on the answers alone.
 
-Shape suffixes: B conversations, L padded tokens, N tokens of all answers, H hidden size.
+Shape suffixes: N tokens of all answers, H hidden size, V vocabulary.
 """
 
 from __future__ import annotations
@@ -14,7 +14,7 @@ from typing import TYPE_CHECKING, Literal, NamedTuple, Protocol
 from kevin.core.errors import ConfigError
 from kevin.core.types import Transcript
 from kevin.policy.chat import prompt_text
-from kevin.train.unpadded import answer_states, takes_rows
+from kevin.train.unpadded import answer_states
 
 if TYPE_CHECKING:
     import torch
@@ -82,12 +82,12 @@ def encode(written: Sequence[Transcript], tokenizer: PreTrainedTokenizerBase) ->
         for conversation, answers in transcript.asked():
             prompt, opening = prompt_text(tokenizer, conversation)
             pairs += [(i, prompt, answer.removeprefix(opening)) for answer in answers]
-    texts = [text for _, prompt, answer in pairs for text in (prompt, answer)]
-    ids = tokenizer(texts, add_special_tokens=False)["input_ids"] if texts else []
-    end = tokenizer.eos_token_id
+    texts = list(dict.fromkeys(text for _, *both in pairs for text in both))
+    ids = dict(zip(texts, tokenizer(texts, add_special_tokens=False)["input_ids"] if texts else [], strict=True))
     samples: list[list[Sample]] = [[] for _ in written]
-    for (i, _, _), prompt_ids, answer_ids in zip(pairs, ids[::2], ids[1::2], strict=True):
-        samples[i].append(Sample([*prompt_ids, *answer_ids, end], len(answer_ids) + 1))
+    for i, prompt, answer in pairs:
+        tokens = [*ids[prompt], *ids[answer], tokenizer.eos_token_id]
+        samples[i].append(Sample(tokens, len(ids[answer]) + 1))
     return samples
 
 
@@ -193,24 +193,10 @@ def ahead(batches: Iterator[SchoolBatch], num: int = 4) -> Generator[SchoolBatch
         thread.shutdown(wait=False, cancel_futures=True)
 
 
-def summed_loss(model: PreTrainedModel, samples: Sequence[Sample], pad: int) -> torch.Tensor:
-    """Cross-entropy in nats, summed over the answers' tokens; the vocabulary is only scored there.
-
-    Padding, of a model that needs it, stands on the right, where causal attention cannot see it: no mask, so that the
-    fast kernels serve.
-    """
-    import torch
+def summed_loss(model: PreTrainedModel, samples: Sequence[Sample]) -> torch.Tensor:
+    """Cross-entropy in nats, summed over the answers' tokens; the vocabulary is only scored there."""
     from torch.nn.functional import cross_entropy
 
-    if takes_rows(model):
-        hidden_NH, tokens_N = answer_states(model, [s.tokens for s in samples], [s.num_answer for s in samples])
-    else:
-        length = max(len(s.tokens) for s in samples)
-        tokens_BL = torch.tensor([s.tokens + [pad] * (length - len(s.tokens)) for s in samples], device=model.device)
-        rows = [i for i, s in enumerate(samples) for _ in range(s.num_answer)]
-        places = [p - 1 for s in samples for p in range(len(s.tokens) - s.num_answer, len(s.tokens))]
-        hidden_BLH = model.base_model(input_ids=tokens_BL, use_cache=False).last_hidden_state
-        where = torch.tensor([rows, places], device=model.device)
-        hidden_NH, tokens_N = hidden_BLH[where[0], where[1]], tokens_BL[where[0], where[1] + 1]
-    logits_NV = model.get_output_embeddings()(hidden_NH).float()
+    states_NH, tokens_N = answer_states(model, [s.tokens for s in samples], [s.num_answer for s in samples])
+    logits_NV = model.get_output_embeddings()(states_NH).float()
     return cross_entropy(logits_NV, tokens_N, reduction="sum")

@@ -66,23 +66,16 @@ class StepPlayer:
     def settings(self, step: int) -> RolloutSettings:
         """Of one step: its seed, and answers as long as they may be by then."""
         study, train = self._study, self._study.train
-        prompt_tokens, feedback_chars = study.rollout.max_prompt_tokens, study.rollout.max_feedback_chars
-        assert prompt_tokens is not None and feedback_chars is not None, "`Study.for_run` gives every length"
         seed = int(digest("train step", str(study.seed + train.seed), self.run, str(step))[:8], 16) & 0x7FFFFFFF
-        return StepSettings(
-            dialect=study.dialect,
-            language=study.language,
-            num_trajectories=train.num_trajectories,
-            num_turns=train.num_turns,
-            temperature=TEMPERATURE,
-            top_p=study.rollout.top_p,
-            max_prompt_tokens=prompt_tokens,
-            max_response_tokens=response_tokens(study, step),
-            max_feedback_chars=feedback_chars,
-            profile_feedback=study.rollout.profile_feedback,
-            history=study.rollout.history,
-            seed=seed,
-        )
+        own = {
+            "num_trajectories": train.num_trajectories,
+            "num_turns": train.num_turns,
+            "temperature": TEMPERATURE,
+            "max_response_tokens": response_tokens(study, step),
+            "feedback": "own",
+            "seed": seed,
+        }
+        return StepSettings.from_study(study).model_copy(update=own)
 
     def play(self, step: int, task_ids: Sequence[str], policy: RecordingPolicy) -> StepRollouts:
         """Roll out ``task_ids``, or go on where a killed run stopped in this step. Earlier steps have written theirs.

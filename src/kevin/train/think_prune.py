@@ -18,7 +18,7 @@ from kevin.core.config import Study
 from kevin.core.types import Task
 from kevin.policy.transformers import load_transformers
 from kevin.rollout.settings import Judge
-from kevin.train.checkpoint import NUM_CHECKPOINTS, CheckpointKeeper, checkpoint_written
+from kevin.train.checkpoint import CheckpointKeeper, checkpoint_written
 from kevin.train.logprobs import answer_logprobs
 from kevin.train.order import task_order
 from kevin.train.policy import RecordingPolicy, Sample
@@ -52,16 +52,14 @@ class PruneTrainer:
 
     def __init__(self, study: Study, out: Path) -> None:
         train = study.train
-        self._study, self._keeper = study, CheckpointKeeper(out / "checkpoints", NUM_CHECKPOINTS)
+        self._study, self._keeper = study, CheckpointKeeper(out / "checkpoints")
         found = self._keeper.latest()
         config = study.policies[train.init].model_copy(update={"dtype": train.dtype, "backend": "transformers"})
         if found:
             config = config.model_copy(update={"model": str(found[0])})
         loaded = load_transformers(train.init, config)
         self.model, self.tokenizer = loaded.model, loaded.tokenizer
-        self.policy = RecordingPolicy(
-            "trained", self.model, self.tokenizer, lambda *asked: self.policy.generate_with(self.model, *asked)
-        )
+        self.policy = RecordingPolicy("trained", self.model, self.tokenizer)
         self._optimizer = torch.optim.AdamW(
             self.model.parameters(), lr=train.learning_rate, weight_decay=0.0, eps=train.adam_epsilon
         )

@@ -79,12 +79,25 @@ def answer_states(
     model: PreTrainedModel, samples: Sequence[Sequence[int]], num_answers: Sequence[int]
 ) -> tuple[torch.Tensor, torch.Tensor]:
     """Of the tokens that each sample's answer has at its end: the states that predict them, (N, hidden size), and the
-    tokens, (N,). The state at a token predicts the next one."""
-    row = make_row(samples, model.device)
-    ends = accumulate(map(len, samples))
+    tokens, (N,). The state at a token predicts the next one.
+
+    Of a model that takes no rows the samples are padded on the right, where causal attention cannot see it: no mask, so
+    that the fast kernels serve.
+    """
+    lengths = [len(sample) for sample in samples]
+    if takes_rows(model):
+        row = make_row(samples, model.device)
+        tokens, states = row.tokens_1T[0], hidden_states(model, row)
+        ends = list(accumulate(lengths))
+    else:
+        longest = max(lengths)
+        padded = torch.tensor([[*s, *[0] * (longest - len(s))] for s in samples], device=model.device)
+        tokens = padded.flatten()
+        states = model.base_model(input_ids=padded, use_cache=False).last_hidden_state.flatten(0, 1)
+        ends = [r * longest + length for r, length in enumerate(lengths)]
     places = [place for end, num in zip(ends, num_answers, strict=True) for place in range(end - num, end)]
     predicted = torch.tensor(places, device=model.device)
-    return hidden_states(model, row)[predicted - 1], row.tokens_1T[0, predicted]
+    return states[predicted - 1], tokens[predicted]
 
 
 def takes_rows(model: PreTrainedModel) -> bool:

@@ -15,7 +15,7 @@ from kevin.core.files import read_turns, write_tasks
 from kevin.core.identity import STEP_VERSIONS
 from kevin.core.types import Outcome
 from kevin.rollout import run as run_module
-from kevin.rollout.run import run_rollout, run_rollouts
+from kevin.rollout.run import run_rollouts
 from kevin.rollout.written import run_ceiling
 
 IDS = ("l1/a", "l1/b")
@@ -60,6 +60,10 @@ def tasks(tmp_path):
 @pytest.fixture
 def out(tmp_path):
     return tmp_path / "results" / "rollouts" / "base-level1" / "turns.parquet"
+
+
+def run_rollout(study, policy, split, tasks, out, **rest):
+    run_rollouts(study, policy, [(split, out)], tasks, **rest)
 
 
 def test_files_in_files_out(study, tasks, out, pool, tmp_path):

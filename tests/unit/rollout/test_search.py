@@ -7,7 +7,7 @@ from collections import Counter
 
 import pytest
 from report_fixtures import make_turn
-from rollout_fixtures import ALL, SETTINGS, TASKS, Killed, N, ScriptedJudge, ScriptedPolicy, failing, run
+from rollout_fixtures import SETTINGS, TASKS, Killed, N, ScriptedJudge, ScriptedPolicy, failing, run
 
 from kevin.core.config import StrategyConfig
 from kevin.core.errors import DataError, SandboxError
@@ -17,6 +17,12 @@ from kevin.rollout.settings import TurnTiming, turn_seconds
 
 EVOLUTION = Evolution(population=4, num_parents=2, seed=1)
 SHUFFLED = SETTINGS.model_copy(update={"feedback": "shuffled"})
+BEAM, OF_FOUR = Beam(turns_per_round=2, num_kept=2), SETTINGS.model_copy(update={"num_trajectories": 4})
+COUPLED = {
+    "beam": {"search": BEAM, "settings": OF_FOUR},
+    "evolution": {"search": EVOLUTION, "settings": SETTINGS},
+    "shuffled": {"settings": SHUFFLED},
+}
 
 
 def kernels_shown(request) -> list[str]:
@@ -30,15 +36,9 @@ def kernels_shown(request) -> list[str]:
 
 
 class TestBeam:
-    settings = SETTINGS.model_copy(update={"num_trajectories": 4})
-    beam = Beam(turns_per_round=2, num_kept=2)
-
-    def search(self, policy=None, judge=None, **rest):
-        return run(policy, judge, self.settings, search=self.beam, **rest)
-
     def test_the_fastest_go_on_copied(self):
         policy = ScriptedPolicy()
-        turns = self.search(policy)
+        turns = run(policy, **COUPLED["beam"])
         assert [len(batch) for batch in policy.requests] == [8, 8, 8, 8]
         kernels = {
             k: [t.kernel.source.strip() for t in turns if (t.task_id, t.trajectory) == ("l1/b", k)] for k in range(4)
@@ -52,25 +52,9 @@ class TestBeam:
 
     def test_trajectories_without_a_correct_kernel_lose(self):
         wrong = {(t.id, k, n): failing((t.id, k, n)) for t in TASKS for k in (1, 2, 3) for n in (1, 2)}
-        turns = self.search(judge=ScriptedJudge(wrong))
+        turns = run(judge=ScriptedJudge(wrong), **COUPLED["beam"])
         first = [t.kernel.source.split()[2] for t in turns if t.task_id == "l1/a" and t.turn == 1]
         assert first == ["0", "0", "1", "1"]
-
-    @pytest.mark.parametrize("call", range(1, N + 1))
-    def test_killed_and_started_again(self, tmp_path, call):
-        with pytest.raises(Killed):
-            self.search(judge=ScriptedJudge(die_at_call=call), checkpoint=tmp_path / "c")
-        assert self.search(checkpoint=tmp_path / "c") == self.search()
-
-    def test_a_retry_that_changes_the_selection_plays_the_later_turns_again(self, tmp_path):
-        failed = {("l1/b", 3, 2): SandboxError("x")}
-        self.search(judge=ScriptedJudge(failed), checkpoint=tmp_path / "c")
-        assert self.search(checkpoint=tmp_path / "c") == self.search()
-
-    def test_it_does_not_resume_a_plain_rollout(self, tmp_path):
-        run(settings=self.settings, checkpoint=tmp_path / "c")
-        with pytest.raises(DataError, match="search: was absent"):
-            self.search(checkpoint=tmp_path / "c")
 
 
 class TestEvolution:
@@ -115,24 +99,26 @@ class TestEvolution:
         assert all(len(kernels_shown(r)) == 2 for r in policy.requests[1])
 
 
-@pytest.mark.parametrize("options", [{"search": EVOLUTION}, {"settings": SHUFFLED}], ids=["evolution", "shuffled"])
+@pytest.mark.parametrize("options", COUPLED.values(), ids=COUPLED)
 class TestCoupledTrajectories:
-    @pytest.mark.parametrize("call", range(1, 5))
+    @pytest.mark.parametrize("call", range(1, N + 1))
     def test_killed_and_started_again(self, tmp_path, options, call):
         with pytest.raises(Killed):
             run(judge=ScriptedJudge(die_at_call=call), checkpoint=tmp_path / "c", **options)
         assert run(checkpoint=tmp_path / "c", **options) == run(**options)
 
     def test_a_retry_that_changes_the_others_plays_their_later_turns_again(self, tmp_path, options):
-        failed = {("l1/b", 2, 2): SandboxError("x")}
+        num_trajectories = options["settings"].num_trajectories
+        failed = {("l1/b", num_trajectories - 1, 2): SandboxError("x")}
         run(judge=ScriptedJudge(failed), checkpoint=tmp_path / "c", **options)
         policy = ScriptedPolicy()
         assert run(policy, checkpoint=tmp_path / "c", **options) == run(**options)
-        assert {p for p in policy.asked() if p[2] > 2} == {p for p in ALL if p[2] > 2}
+        later = {(t.id, k, n) for t in TASKS for k in range(num_trajectories) for n in range(3, N + 1)}
+        assert {p for p in policy.asked() if p[2] > 2} == later
 
     def test_it_does_not_go_on_with_a_plain_rollout(self, tmp_path, options):
-        run(checkpoint=tmp_path / "c")
-        with pytest.raises(DataError, match=r"search|rollout\.feedback"):
+        run(settings=options["settings"].model_copy(update={"feedback": "own"}), checkpoint=tmp_path / "c")
+        with pytest.raises(DataError, match=r"search: was absent|rollout\.feedback"):
             run(checkpoint=tmp_path / "c", **options)
 
 

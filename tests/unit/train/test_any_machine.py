@@ -16,9 +16,10 @@ from writer_fixtures import small_catalog
 
 from kevin.core.config import BaseModelConfig, TrainConfig
 from kevin.train import base_model, base_model_check
-from kevin.train.muon import make_optimizers
-from kevin.train.packing import Encoder, answer_loss, collate
+from kevin.train.base_model import make_optimizers
+from kevin.train.packing import answer_loss, pack, row_of
 from kevin.train.records import nothing_learnable
+from kevin.train.school_batches import encode
 from kevin.train.tokenizer import train_tokenizer
 from kevin.train.training import summarise_training
 from kevin.writer.transcripts import transcripts
@@ -113,9 +114,9 @@ def test_a_training_step_on_a_cpu_has_no_narrow_floats():
     config = BaseModelConfig(**SIZES)
     model = base_model.new_model(config, len(tokenizer), end=1, pad=0)
     optimizers = make_optimizers(model)
-    batch = collate([Encoder(tokenizer).row(t) for t in written[:2]], tokenizer.pad_token_id)
+    packed = pack(row_of(encode(written[:1], tokenizer)[0]), tokenizer.pad_token_id)
     with _Dtypes() as dtypes:
-        answer_loss(model, batch).backward()
+        answer_loss(model, packed).backward()
         for optimizer in optimizers:
             optimizer.step()
     assert torch.float32 in dtypes.seen
@@ -153,3 +154,5 @@ def test_a_training_in_which_nothing_is_ever_correct_is_told():
     assert nothing_learnable(wrong, config.model_copy(update={"stop_nothing_correct": None})) is None
     short = TrainConfig(num_steps=2, stop_nothing_correct=3)
     assert nothing_learnable(wrong[:2], short) is not None
+    problem = nothing_learnable([{"correct": 0.0, "num_kernels": 0}] * 2, short)
+    assert problem is not None and "no answer of the first 2 steps held a kernel" in problem

@@ -1,12 +1,14 @@
-"""The base model: tokenizer, packing, and a training run of a few steps that saves a usable folder."""
+"""The base model: tokenizer, packing, a training run of a few steps that leaves a folder; heads that copy; Muon."""
 
 from __future__ import annotations
 
 import json
+import random
 from collections import Counter
 
 import pytest
 import torch
+from torch.nn.functional import cross_entropy
 from transformers import AutoModelForCausalLM, AutoTokenizer
 from writer_fixtures import small_catalog, small_composed
 
@@ -18,7 +20,8 @@ from kevin.policy.interface import Request, Sampling
 from kevin.policy.load import load_policy
 from kevin.tasks.catalog import catalog
 from kevin.train import base_model
-from kevin.train.packing import IGNORED, Encoder, answer_loss, collate
+from kevin.train.packing import IGNORED, Branch, Drills, Row, answer_loss, pack, row_of
+from kevin.train.school_batches import encode
 from kevin.train.tokenizer import VOCABULARY, train_tokenizer
 from kevin.train.training import rate_share
 from kevin.writer import corpus
@@ -64,31 +67,22 @@ def test_lines_become_pieces_and_constants_stay_whole(tokenizer):
     assert "const float* x" in prompt and "const float* x" in kernel
 
 
-def test_rows_begin_like_the_chat_template(written, tokenizer):
-    encoder = Encoder(tokenizer)
-    for transcript in written:
-        messages = [m.model_dump() for m in transcript.conversation]
-        text = tokenizer.apply_chat_template(messages, add_generation_prompt=True, tokenize=False)
-        assert encoder.row(transcript).spine == tokenizer(text, add_special_tokens=False)["input_ids"]
-
-
 def test_a_packed_row_has_the_loss_of_its_samples(written, tokenizer):
-    encoder = Encoder(tokenizer)
-    rows = [encoder.row(t) for t in written[:6]]
+    rows = [row_of(samples) for samples in encode(written[:6], tokenizer)]
     torch.manual_seed(0)
     model = base_model.new_model(CONFIG, len(tokenizer), end=1, pad=0)
     torch.nn.init.normal_(model.model.embed_tokens.weight, std=1.0)
-    packed = answer_loss(model, collate(rows, tokenizer.pad_token_id)).item()
+    packed = [answer_loss(model, pack(row, tokenizer.pad_token_id)).item() for row in rows]
     model.set_attn_implementation("sdpa")
-    total, num = 0.0, 0
-    for row in rows:
+    for row, loss in zip(rows, packed, strict=True):
+        total, num = 0.0, 0
         for at, answer in row.branches:
             ids = torch.tensor([[*row.spine[:at], *answer]])
             labels = ids.clone()
             labels[:, :at] = IGNORED
             total += model(input_ids=ids, labels=labels).loss.item() * len(answer)
             num += len(answer)
-    assert packed == pytest.approx(total / num, rel=1e-4)
+        assert loss == pytest.approx(total / num, rel=1e-4)
 
 
 @pytest.fixture(scope="module")
@@ -160,3 +154,98 @@ def test_the_learning_rate_warms_up_and_falls():
     assert max(rates) == pytest.approx(1.0, abs=0.01)
     assert rates[0] < 0.3 and rates[-1] < 0.1
     assert rates[10:] == sorted(rates[10:], reverse=True)
+
+
+# --- heads that copy from the context, and drills of it -------------------------------------------------------
+
+NUM_WORDS = 700
+
+
+def repeated(num_tokens: int, seed: int) -> torch.Tensor:
+    """(1, 2 N): random tokens twice."""
+    once = torch.randint(0, NUM_WORDS, (1, num_tokens), generator=torch.Generator().manual_seed(seed))
+    return torch.cat([once, once], dim=1)
+
+
+def guesses(config: BaseModelConfig, tokens: torch.Tensor) -> tuple[float, float]:
+    """Of the second half: share of tokens that are thought likeliest, and the loss."""
+    torch.manual_seed(0)
+    model = base_model.new_model(config, NUM_WORDS, end=0, pad=1)
+    model.set_attn_implementation("sdpa")
+    half = tokens.size(1) // 2
+    with torch.no_grad():
+        logits = model(tokens.to(model.device)).logits[0, half:-1].cpu()
+    said = tokens[0, half + 1 :]
+    return float((logits.argmax(-1) == said).float().mean()), float(cross_entropy(logits, said))
+
+
+@pytest.mark.parametrize("num_heads", [2, 4])
+@pytest.mark.parametrize("num_tokens", [20, 300])
+def test_an_untrained_model_copies_what_it_reads(
+    num_heads: int, num_tokens: int, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    config = BaseModelConfig(num_heads=num_heads)
+    tokens = repeated(num_tokens, seed=num_tokens)
+    copied, loss = guesses(config, tokens)
+    monkeypatch.setattr(base_model, "can_hold_copying_heads", lambda model: False)
+    plain, plain_loss = guesses(config, tokens)
+    assert copied > 0.5 and plain < 0.1
+    assert loss < plain_loss - 2
+
+
+def test_two_tokens_tell_which_of_two_places_is_gone_on_from() -> None:
+    a, b, c, d, e = 11, 22, 33, 44, 55
+    tokens = [a, b, c, *range(100, 120), d, b, e, *range(120, 140)]
+    torch.manual_seed(0)
+    model = base_model.new_model(BaseModelConfig(), NUM_WORDS, end=0, pad=1)
+    model.set_attn_implementation("sdpa")
+    for before, after in ((a, c), (d, e)):
+        with torch.no_grad():
+            logits = model(torch.tensor([[*tokens, before, b]], device=model.device)).logits[0, -1]
+        assert int(logits.argmax()) == after
+
+
+def test_answers_of_drills_are_pieces_of_them() -> None:
+    rows = [Row([1, 2], [Branch(2, [5, 6, 7, 0])]), Row([3], [Branch(1, [7, 8, 0])])]
+    row = Drills(rows, special={0}).draw(random.Random(1), num_tokens=30, num_pieces=4, length=10)
+    assert set(row.spine) == {5, 6, 7, 8} and len(row.branches) == 4
+    for branch in row.branches:
+        assert branch.at == 30
+        assert any(row.spine[i : i + 10] == branch.tokens for i in range(21))
+
+
+# --- Muon: the optimizer of PyTorch, without bfloat16 -------------------------------------------------------------
+
+
+def stepped(make, shape: tuple[int, int], num_steps: int = 3) -> list[torch.Tensor]:
+    torch.manual_seed(0)
+    params = [torch.nn.Parameter(torch.randn(shape)) for _ in range(2)]
+    optimizer = make(params)
+    for _ in range(num_steps):
+        for p in params:
+            p.grad = torch.randn_like(p)
+        optimizer.step()
+    return [p.detach() for p in params]
+
+
+@pytest.mark.parametrize("shape", [(32, 32), (96, 32), (32, 96)])
+def test_it_steps_as_pytorch_s_does_up_to_bfloat16(shape):
+    settings = {"lr": 0.02, "weight_decay": 0.05}
+    ours = stepped(lambda params: base_model.Muon(params, **settings), shape)
+    theirs = stepped(lambda params: torch.optim.Muon(params, **settings, adjust_lr_fn="original"), shape)
+    start = stepped(lambda params: base_model.Muon(params, lr=0.0, weight_decay=0.0), shape)
+    for a, b, s in zip(ours, theirs, start, strict=True):
+        assert (a - b).norm() < 0.02 * (b - s).norm()
+
+
+@pytest.mark.parametrize("shape", [(2, 24, 40), (3, 48, 16), (1, 16, 48)])
+def test_singular_values_come_near_one(shape):
+    updates = torch.randn(shape, generator=torch.Generator().manual_seed(0))
+    values = torch.linalg.svdvals(base_model.orthogonalised(updates))
+    assert values.min() > 0.3 and values.max() < 1.3
+
+
+def test_only_float32_matrices_are_taken():
+    for wrong in (torch.zeros(3), torch.zeros(3, 3, dtype=torch.bfloat16)):
+        with pytest.raises(ValueError, match="float32 matrices"):
+            base_model.Muon([torch.nn.Parameter(wrong)], lr=0.1, weight_decay=0.0)

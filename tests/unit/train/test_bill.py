@@ -36,7 +36,7 @@ def test_counts_by_hand():
         update={"prompt_share": 0.5, "response_share": 0.6, "kernels_per_minute": 150, "utilisation": 0.6}
     )
     bill = make_bill(study(raise_response_at_step=6, raised_response_tokens=1000), MODEL, given)
-    assert bill.num_samples == bill.num_kernels == 160
+    assert bill.num_kernels == 160
     assert bill.num_gradient_steps == 20
     assert bill.prompt_tokens == pytest.approx(160 * 500)
     assert bill.response_tokens == pytest.approx(16 * 0.6 * (5 * 500 + 5 * 1000))
@@ -136,7 +136,7 @@ def test_the_paper_s_run():
     """Known beside the recipe: 73.7 GB of states a GPU, about 105 GB at the peak, about an hour a step."""
     paper = load_study([CONFIG / "config.yaml", CONFIG / "paper.yaml"]).for_run("rl_multi")
     bill = make_bill(paper, architecture(paper), SCALES["paper"])
-    assert bill.num_samples == 40 * 512
+    assert bill.num_kernels == 40 * 512
     assert bill.num_gradient_steps == 80
     assert bill.state_gb == pytest.approx(73.7, rel=0.01)
     assert 90 < bill.peak_gb < 141

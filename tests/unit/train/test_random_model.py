@@ -13,7 +13,7 @@ from train_fixtures import save_model, train, verdict
 from transformers import AutoModelForCausalLM, AutoTokenizer, LlamaConfig
 
 from kevin.core import dialogue
-from kevin.core.config import PolicyConfig, Study, TrainConfig
+from kevin.core.config import PolicyConfig, Study
 from kevin.core.errors import ConfigError
 from kevin.core.types import Task
 from kevin.policy.interface import Request, Sampling
@@ -22,7 +22,7 @@ from kevin.tasks.format import inspect_task
 from kevin.train import records
 from kevin.train.architecture import read_architecture
 from kevin.train.random_model import write_random_model
-from kevin.train.records import TrainingStoppedError, nothing_learnable
+from kevin.train.records import TrainingStoppedError
 from kevin.writer.past_files import rehearsed_answers
 
 
@@ -121,11 +121,6 @@ def test_answers_of_the_kernel_writer_stand_in_for_what_it_says(tmp_path):
     assert {a.num_completion_tokens for a in answers} <= {1, 2, 3, 4}
     other = Request(conversation=conversation, task_id="kb/1/99", trajectory=0, turn=1)
     assert "```" not in policy.complete([other], Sampling(max_tokens=4))[0].text
-
-
-def test_answers_without_any_kernel_are_told_as_such():
-    problem = nothing_learnable([{"correct": 0.0, "num_kernels": 0}] * 2, TrainConfig(num_steps=2))
-    assert problem is not None and "no answer of the first 2 steps held a kernel" in problem
 
 
 def test_a_study_of_random_weights_says_so(tmp_path):

@@ -85,9 +85,9 @@ def test_samples_are_prompts_by_the_chat_template_with_their_answers(loaded):
 
 
 def test_the_loss_of_a_micro_batch_is_that_of_its_samples_alone(loaded):
-    model, tokenizer = loaded
+    model, _ = loaded
     samples = [Sample([7, 8, 9, 10, 11], 2), Sample([20, 21, 22, 23, 24, 25, 26, 27], 3), Sample([5, 6], 1)]
-    together = summed_loss(model, samples, tokenizer.pad_token_id).item()
+    together = summed_loss(model, samples).item()
     alone = 0.0
     for tokens, num_answer in samples:
         ids = torch.tensor([tokens])
@@ -216,7 +216,7 @@ def test_what_another_device_meets_is_told(folder, monkeypatch):
     settings = make_study(folder).base_model.pretraining
     devices = [torch.device("cpu"), torch.device("cuda", 7)]
     with pytest.raises(HarnessError, match="failed on cuda:7"), ranks.Ranks(devices, settings) as both:
-        both.meet(ranks.make_pupil(load_pretrained(str(folder))[0], 0, devices[0], settings))
+        both.meet(ranks.make_pupil(load_pretrained(str(folder))[0], devices[0], settings))
 
 
 @given(st.lists(st.integers(1, 8000), max_size=30), st.integers(1, 5))

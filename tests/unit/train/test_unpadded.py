@@ -37,7 +37,7 @@ def make(config):
 
 def loss_and_gradient(model, samples):
     model.zero_grad()
-    loss = summed_loss(model, samples, pad=0)
+    loss = summed_loss(model, samples)
     loss.backward()
     return loss.item(), torch.cat([p.grad.flatten() for p in model.parameters()])
 
@@ -127,7 +127,7 @@ def test_losses_and_gradients_stay_the_same_with_one_program_for_all_layers(
         torch.testing.assert_close(compiled_gradient, gradient, rtol=1e-4, atol=1e-5)
         if in_rows:
             with torch.no_grad():
-                without = summed_loss(model, batch, pad=0)
+                without = summed_loss(model, batch)
             assert without.item() == pytest.approx(loss, rel=1e-5) and not without.requires_grad
     assert counters["stats"]["unique_graphs"] == 1
     assert list(model.state_dict()) == names

@@ -8,7 +8,7 @@ from engine_fixtures import finishing_last_first
 
 from kevin.core.errors import PolicyError
 from kevin.policy.interface import Sampling
-from kevin.train.vllm_generation import awake, engines_draft, generate_with_vllm
+from kevin.train.policy import awake, engines_draft, generate_with_vllm
 
 SAMPLING = Sampling(temperature=0.9, top_p=0.95, max_tokens=7)
 

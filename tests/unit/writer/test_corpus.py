@@ -131,7 +131,7 @@ def test_the_writers_answers_are_judged_and_told_as_a_rollouts_are(study, made):
 )
 def test_the_schools_gpus_judge_for_it(study, tmp_path, monkeypatch, device, pool, num):
     given = []
-    monkeypatch.setattr(written, "run_rollout", lambda study, *args, **options: given.append(study.pool))
+    monkeypatch.setattr(written, "run_rollouts", lambda study, *args, **options: given.append(study.pool))
     training = study.base_model.pretraining.model_copy(update={"num_gpus": 3})
     asked = study.model_copy(
         update={
