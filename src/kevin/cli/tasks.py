@@ -42,8 +42,7 @@ def build(
     """Make the training and evaluation tasks. A study step."""
     study = load_config(config)
     from kevin.core.files import write_tasks
-    from kevin.tasks.build import build_tasks
-    from kevin.tasks.frozen import write_split
+    from kevin.tasks.build import build_tasks, write_split
 
     tasks = build_tasks(study)
     write_tasks(out, tasks, study_provenance(study))

@@ -14,7 +14,7 @@ import yaml
 from kevin.core.errors import ConfigError, TaskError
 from kevin.core.types import Frozen, OpCall, Task, TaskSpec, TensorSpec
 from kevin.tasks.operators import NAMES_BY_RANK, OPERATORS
-from kevin.tasks.ops import Trace, parse_sequence, sequence, trace
+from kevin.tasks.ops import parse_sequence, sequence, trace
 
 _TABLE = "kernelbench_ops.yaml"
 _ALIKE = (
@@ -103,7 +103,7 @@ def difference(row: Row, module: Path) -> str | None:
 
     spec = inspect_task(module.read_text("utf-8"), row.name)
     try:
-        ours = trace_like(row.ops, spec).spec
+        ours = trace(row.ops, sizes_like(row.ops, spec)).spec
     except TaskError as e:
         return f"not traced: {e}"
     for what, mine, real in (
@@ -123,13 +123,11 @@ def _shapes(specs: tuple[TensorSpec, ...]) -> list[tuple[int, ...]]:
     return [s.shape for s in specs]
 
 
-def trace_like(ops: tuple[OpCall, ...], spec: TaskSpec) -> Trace:
-    """The trace of a sequence with the sizes of a module. Raises TaskError where the sequence does not fit them."""
-    return trace(ops, sizes_like(ops, spec))
-
-
 def sizes_like(ops: tuple[OpCall, ...], spec: TaskSpec) -> dict[str, int]:
-    """The sizes of a module: those of its first input and of its first product. Raises TaskError as `trace_like`."""
+    """The sizes of a module: those of its first input and of its first product.
+
+    Raises TaskError where it has no weight for the sequence's first product.
+    """
     sizes = dict(zip(NAMES_BY_RANK[len(spec.inputs[0].shape)], spec.inputs[0].shape, strict=True))
     main = next((op for op in ops if OPERATORS[op.name].kind == "contract" and op.name != "depthwise_conv2d"), None)
     if main is None or OPERATORS[main.name].third:

@@ -91,18 +91,14 @@ def parse_sequence(text: str) -> list[OpCall]:
     for part in text.split("|"):
         name, *pairs = part.split()
         try:
-            values = {key: float(value) if set(value) & set(".e") else int(value) for key, value in _pairs(pairs)}
+            given = dict(pair.split("=") for pair in pairs)
+            values = {key: float(value) if set(value) & set(".e") else int(value) for key, value in given.items()}
         except ValueError:
             raise TaskError(
                 f"{part.strip()!r}: write an operator as its name and attributes, e.g. scale c=2.0"
             ) from None
         ops.append(call(name, **values))
     return ops
-
-
-def _pairs(texts: Sequence[str]) -> list[tuple[str, str]]:
-    pairs = [text.split("=") for text in texts]
-    return [(key, value) for key, value in pairs]
 
 
 def trace(ops: Sequence[OpCall], sizes: Sizes) -> Trace:

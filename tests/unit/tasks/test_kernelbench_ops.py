@@ -7,7 +7,7 @@ from typer.testing import CliRunner
 
 from kevin.cli.app import app
 from kevin.core.errors import ConfigError
-from kevin.tasks.general import compose_general
+from kevin.tasks.compose import compose_general
 from kevin.tasks.kernelbench_ops import coverage, difference, kernelbench_rows, kernelbench_sequences
 from kevin.tasks.ops import render_module, sequence
 
