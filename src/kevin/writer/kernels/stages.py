@@ -7,6 +7,7 @@ from dataclasses import dataclass, replace
 
 from kevin.core.errors import TaskError
 from kevin.core.types import OpCall
+from kevin.tasks.operators import Attrs
 from kevin.tasks.ops import Step
 from kevin.writer.kernels.dims import DimNames, Dims
 from kevin.writer.kernels.elementwise import is_pointwise
@@ -37,15 +38,31 @@ class Stage:
         return self.main.op.name if self.main else ""
 
     @property
+    def kind(self) -> str:
+        return self.main.kind if self.main else ""
+
+    @property
+    def step(self) -> Step:
+        """``main``, where there is one."""
+        assert self.main is not None
+        return self.main
+
+    @property
+    def attrs(self) -> Attrs:
+        return self.step.op.attrs
+
+    @property
+    def is_transposed(self) -> bool:
+        return self.name.startswith("conv_transpose")
+
+    @property
     def steps(self) -> tuple[Step, ...]:
         return ((self.main,) if self.main else ()) + self.chain
 
     @property
     def keeps_shape(self) -> bool:
         """Each element is written where it was read, so that it can work in place."""
-        return self.in_dims.sizes == self.out_dims.sizes and (
-            self.main is None or self.main.kind in ("row", "norm", "scan")
-        )
+        return self.in_dims.sizes == self.out_dims.sizes and self.kind in ("", "row", "norm", "scan")
 
     @property
     def uses_index(self) -> bool:
@@ -158,14 +175,14 @@ def _with_buffers(stages: list[Stage], declarations: list[tuple[str, str]], resu
     for i, stage in enumerate(stages):
         end = at + len(stage.steps)
         later = stages[i + 1 :]
-        pinned = any(end in s.wanted() for s in later)
-        source_pinned = any(at in s.wanted() for s in stages[i:])
+        wanted_later = {n for s in later for n in s.wanted()}
+        source_pinned = at in wanted_later.union(stage.wanted())
         rest_in_place = all(s.keeps_shape for s in later)
-        if not later or (rest_in_place and not pinned and source != "x" and not source_pinned and source == "out"):
+        if not later or (rest_in_place and end not in wanted_later and not source_pinned and source == "out"):
             target = "out"
         elif stage.keeps_shape and source not in ("x", "out") and not source_pinned:
             target = source
-        elif rest_in_place and not pinned and not _out_is_wanted(later, end):
+        elif rest_in_place and max(wanted_later, default=-1) < end:  # else the output's buffer would be read again
             target = "out"
         else:
             target = f"t{len(scratch) + 1}"
@@ -177,8 +194,3 @@ def _with_buffers(stages: list[Stage], declarations: list[tuple[str, str]], resu
         holds[end] = target
         source, at = target, end
     return Program(tuple(done), tuple(declarations), tuple(scratch))
-
-
-def _out_is_wanted(later: Sequence[Stage], end: int) -> bool:
-    """Whether a result that is made from here on is read again: it must not lie in the output's buffer."""
-    return any(n >= end for s in later for n in s.wanted())
