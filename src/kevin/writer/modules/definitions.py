@@ -134,12 +134,17 @@ class Init:
                 return name
             if not text.startswith("("):
                 default = _OTHER_DEFAULTS.get(keyword or name, text)
-        value = text
-        if style.sizes != "literals" and rng.random() < 0.7:
-            value = self.names.free(name.upper()) if style.sizes == "capitals" else name
-            self.constants[value] = text
-        self.arguments.append(Argument(name, _hint(text), value, default))
+        self.arguments.append(Argument(name, _hint(text), self._passed(name, text), default))
         return name
+
+    def _passed(self, name: str, value: str) -> str:
+        """What is given for an argument: its value, or a module-level constant that holds that."""
+        style = self.names.style
+        if style.sizes == "literals" or self.names.rng.random() >= 0.7:
+            return value
+        constant = self.names.free(name.upper()) if style.sizes == "capitals" else name
+        self.constants[constant] = value
+        return constant
 
     def _size_argument(self, size: str, keyword: str | None) -> str:
         """The argument that carries a size."""
@@ -185,12 +190,7 @@ class Init:
         name = self.names.free(keyword if keyword != "shape" else f"{attribute}_shape")
         if not text.startswith("("):
             text = f"({text},)" if "," not in text else f"({text})"
-        value = self.names.text(text)
-        if self.names.style.sizes != "literals" and self.names.rng.random() < 0.7:
-            constant = self.names.free(name.upper()) if self.names.style.sizes == "capitals" else name
-            self.constants[constant] = value
-            value = constant
-        self.arguments.append(Argument(name, "tuple", value))
+        self.arguments.append(Argument(name, "tuple", self._passed(name, self.names.text(text))))
         return name
 
     def _parameter_shape(self, attribute: str, text: str) -> str:
