@@ -4,7 +4,6 @@ from __future__ import annotations
 
 import itertools
 import re
-from collections.abc import Iterator
 from functools import lru_cache
 from importlib.resources import files
 from pathlib import Path
@@ -68,25 +67,17 @@ def operators_of(task: Task) -> tuple[OpCall, ...]:
     return row.ops if row is not None else task.ops
 
 
-class Coverage(Frozen):
-    """What was found of one task."""
+def coverage(checkout: Path | None = None) -> dict[str, str | None]:
+    """Each task of levels 1 and 2 by its name, with why it is outside the inventory, or None.
 
-    name: str
-    inside: bool
-    problem: str | None = None
-    """Why it is outside, or where the trace and the module differ."""
-
-
-def coverage(checkout: Path | None = None) -> Iterator[Coverage]:
-    """Each task of levels 1 and 2; with a checkout of KernelBench the traces are compared with its modules.
-
-    Raises ConfigError for a folder that holds no KernelBench.
+    With a checkout of KernelBench the traces are compared with its modules. Raises ConfigError for a folder that holds
+    no KernelBench.
     """
-    for row in kernelbench_rows():
-        problem = row.outside
-        if problem is None and checkout is not None:
-            problem = difference(row, _module(checkout, row.name))
-        yield Coverage(name=row.name, inside=problem is None, problem=problem)
+    found = {row.name: row.outside for row in kernelbench_rows()}
+    if checkout is not None:
+        inside = [row for row in kernelbench_rows() if row.outside is None]
+        found |= {row.name: difference(row, _module(checkout, row.name)) for row in inside}
+    return found
 
 
 def _module(checkout: Path, name: str) -> Path:

@@ -51,4 +51,4 @@ def test_coverage_is_told():
 
 def test_a_folder_without_kernelbench_is_refused(tmp_path):
     with pytest.raises(ConfigError, match="name a checkout"):
-        list(coverage(tmp_path))
+        coverage(tmp_path)
