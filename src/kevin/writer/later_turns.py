@@ -195,13 +195,11 @@ def _shown(rng: random.Random, past: Past) -> list[Seen]:
     drawn = rng.sample(past.answers, k=min(num + num_forgotten, len(past.answers)))
     seen = []
     for i, answered in enumerate(drawn):
-        summary = answered.turn.summary if i == 0 else _summary(drawn[i - 1].plan, answered.plan)
+        summary, before = answered.turn.summary, drawn[i - 1].plan
+        if i > 0:
+            summary = summarise(before, answered.plan) if before and answered.plan else ANEW
         seen.append(answered._replace(turn=answered.turn.model_copy(update={"summary": summary})))
     return seen[num_forgotten:] or seen
-
-
-def _summary(before: Plan | None, plan: Plan | None) -> str:
-    return summarise(before, plan) if before and plan else ANEW
 
 
 def _conversation(task: PastTask, language: Language, shown: Sequence[Seen]) -> Conversation:

@@ -18,7 +18,7 @@ from kevin.core.dialogue import feedback
 from kevin.core.history import HistoryConfig
 from kevin.core.texts import split_lines
 from kevin.core.types import Exchange, Kernel, Language, Outcome, Task, Transcript, Turn
-from kevin.writer.plan import COMPILE_ERRORS, EVEN, Habits, Plan, render, sample_plan
+from kevin.writer.plan import COMPILE_ERRORS, EVEN, Habits, Plan, render, sample_plan, without_mistake
 from kevin.writer.slots import CARE, SENTENCES
 from kevin.writer.ways import Continuation, Seen, Ways, first_turn, go_on
 
@@ -149,7 +149,7 @@ def _seen(rng: random.Random, law: SpeedLaw, task: Task, made: Continuation, sou
     """A past turn as later prompts show it: its completion is not kept there. Its author means its plan to be right."""
     plan = made.plan
     right = Plan(language=plan.language, slots=plan.slots)
-    outcome, text = made_up_feedback(rng, task, plan, render(task, right), source, law)
+    outcome, text = made_up_feedback(rng, task, plan, source, law)
     turn = Turn(
         task_id=task.id,
         trajectory=0,
@@ -191,14 +191,13 @@ class SpeedLaw:
         return math.exp(self._log_speed + sum(self._effects[decision] for decision in plan.slots))
 
 
-def made_up_feedback(
-    rng: random.Random, task: Task, plan: Plan, right: str, source: str, law: SpeedLaw
-) -> tuple[Outcome, str]:
-    """Outcome and feedback text for ``source``, the kernel of ``plan``; ``right`` is the same without the mistake."""
+def made_up_feedback(rng: random.Random, task: Task, plan: Plan, source: str, law: SpeedLaw) -> tuple[Outcome, str]:
+    """Outcome and feedback text for ``source``, the kernel of ``plan``."""
     if not plan.mistake:
         return Outcome.CORRECT, feedback(Outcome.CORRECT, "", law.speedup(plan))
     if plan.mistake in COMPILE_ERRORS:
         said = _said_by_nvcc if plan.language == "cuda" else _said_by_gcc
+        right = render(task, without_mistake(plan))
         message = said(plan, split_lines(right), split_lines(source))
         return Outcome.COMPILE_ERROR, feedback(Outcome.COMPILE_ERROR, message, None)
     return Outcome.INCORRECT, feedback(Outcome.INCORRECT, _mismatch(rng, task), None)

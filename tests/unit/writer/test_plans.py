@@ -20,17 +20,7 @@ from kevin.core.types import Kernel, Outcome
 from kevin.judge.compile.native import build_native
 from kevin.judge.sandbox.isolation import Isolation
 from kevin.tasks.catalog import catalog, catalog_extended
-from kevin.writer.plan import (
-    Habits,
-    Plan,
-    enumerate_plans,
-    mistakes_of,
-    mutate_plan,
-    plan_space,
-    render,
-    sample_plan,
-    without_mistake,
-)
+from kevin.writer.plan import Habits, Plan, enumerate_plans, mistakes_of, mutate_plan, plan_space, render, sample_plan
 from kevin.writer.transcripts import SpeedLaw, made_up_feedback, transcripts
 from kevin.writer.ways import Ways
 
@@ -99,7 +89,7 @@ def test_made_up_speedups_rank_plans_by_chance_and_a_kernel_as_before():
     wins = sum(law.speedup(first) > law.speedup(second) for law in laws)
     assert 70 < wins < 130
     source = render(task, first)
-    said = [made_up_feedback(random.Random(5), task, first, source, source, laws[0]) for _ in range(2)]
+    said = [made_up_feedback(random.Random(5), task, first, source, laws[0]) for _ in range(2)]
     assert said[0] == said[1] and said[0][0] is Outcome.CORRECT
 
 
@@ -115,7 +105,7 @@ def test_made_up_cuda_errors_are_nvccs_own_words(name, tmp_path):
     for mistake in {"undeclared_name", "missing_semicolon", "wrong_type"} & set(known):
         plan = broken(task, "cuda", mistake)
         source = render(task, plan)
-        _, text = made_up_feedback(random.Random(0), task, plan, render(task, without_mistake(plan)), source, LAW)
+        _, text = made_up_feedback(random.Random(0), task, plan, source, LAW)
         kernel = Kernel(dialect="c_abi", language="cuda", source=source)
         build = build_native(kernel, task.spec, protocol, tmp_path, Isolation.NONE)
         # the judge's own sentence on the launcher stands before them; what was written to pretrain on has none
@@ -134,7 +124,7 @@ def test_made_up_compile_errors_name_the_line(language, said):
     task = TASKS[0]
     plan = broken(task, language, "undeclared_name")
     source = render(task, plan)
-    outcome, text = made_up_feedback(random.Random(0), task, plan, render(task, without_mistake(plan)), source, LAW)
+    outcome, text = made_up_feedback(random.Random(0), task, plan, source, LAW)
     assert outcome is Outcome.COMPILE_ERROR
     number, line, before = re.search(said, text).groups()
     assert line == source.splitlines()[int(number) - 1] and line[len(before) :].startswith("num")

@@ -40,10 +40,6 @@ class Rows:
     def is_in_parts(self) -> bool:
         return self.parts is not None and self.at == self.parts[2]
 
-    @property
-    def can_be_shared(self) -> bool:
-        return not self.apart and self.num_elements >= SHORTEST_TO_SHARE
-
 
 def _strided(dims: Dims, first: int, num: int) -> Rows:
     inner, length = product(dims.names[first + num :]), product(dims.names[first : first + num])
@@ -101,4 +97,5 @@ def rows_of(stage: Stage) -> Rows:
 
 def is_shared(stage: Stage) -> bool:
     """Whether several threads can own one of its rows together."""
-    return rows_of(stage).can_be_shared and stage.name != "prod_dim"
+    rows = rows_of(stage)
+    return not rows.apart and rows.num_elements >= SHORTEST_TO_SHARE and stage.name != "prod_dim"

@@ -159,9 +159,6 @@ class Init:
             self._by_key[size] = name
         return self._by_key[size]
 
-    def _sizes_in(self, text: str) -> list[str]:
-        return [word for word in WORD.findall(text) if word in self.names.values]
-
     def _constant_name(self, attribute: str, keyword: str, kind: str) -> str:
         """Of an argument for one constant of a constructor; a pool's may say whose it is in any case."""
         if "Pool" in kind and self.names.rng.random() < 0.6:
@@ -172,7 +169,7 @@ class Init:
     def _value(self, attribute: str, keyword: str | None, text: str, kind: str = "") -> str:
         """An argument of a constructor of class ``kind`` as it stands in ``__init__``."""
         style, rng = self.names.style, self.names.rng
-        sizes = self._sizes_in(text)
+        sizes = [word for word in WORD.findall(text) if word in self.names.values]
         if style.init == "literals":
             return WORD.sub(lambda m: str(self.names.values.get(m.group(), m.group())), text)
         if text in sizes:
