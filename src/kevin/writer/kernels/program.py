@@ -14,10 +14,9 @@ from kevin.writer.kernels import norms, orders, products, reduces, tensor, windo
 from kevin.writer.kernels.code import Code
 from kevin.writer.kernels.dims import wrapped
 from kevin.writer.kernels.mode import THREAD, Mode, add_helper, launch_shape, store
-from kevin.writer.kernels.pointwise import add_function, broadcast_index
 from kevin.writer.kernels.rows import is_over_rows, is_shared, rows_of
 from kevin.writer.kernels.space import can_be_vectors, own_slots
-from kevin.writer.kernels.stages import Program, Stage, cut
+from kevin.writer.kernels.stages import Program, Stage, add_function, broadcast_index, cut
 from kevin.writer.slots import Slots, add_prelude, parallel, simd, uses_math
 
 _LARGEST_INT = 1 << 30
