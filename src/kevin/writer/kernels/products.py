@@ -81,14 +81,9 @@ def _matrix(stage: Stage) -> Product:
             left = f"{source}[k * {rows} + m]"
             if stage.name == "matmul_transposed":
                 right = f"{b}[n * {inner} + k]"
-        case "matmul_batched":
-            batch, rows = out.names[0], out.names[1]
-            sizes = (out.sizes[0], out.sizes[1], out.sizes[2], x.sizes[-1])
-            left = f"{source}[(g * {rows} + m) * {inner} + k]"
-            right = f"{b}[(g * {inner} + k) * {cols} + n]"
-        case "attention_scores" | "attention_values":
-            batch, rows = product(out.names[:2]), out.names[2]
-            sizes = (prod(out.sizes[:2]), out.sizes[2], out.sizes[3], x.sizes[-1])
+        case "matmul_batched" | "attention_scores" | "attention_values":
+            batch, rows = product(out.names[:-2]), out.names[-2]
+            sizes = (prod(out.sizes[:-2]), out.sizes[-2], out.sizes[-1], x.sizes[-1])
             left = f"{source}[(g * {rows} + m) * {inner} + k]"
             turned_right = f"{b}[(g * {rows} + n) * {inner} + k]"
             right = turned_right if stage.name == "attention_scores" else f"{b}[(g * {inner} + k) * {cols} + n]"

@@ -204,7 +204,7 @@ class _Writer:
         self.launches.add(
             f"cudaMemsetAsync({stage.target}, 0, sizeof(float) * {wrapped(total)}, stream);", uninitialised=None
         )
-        self.add(shape, replace(stage, chain=(), function="", others=()), tensor.tensor, mode, bounds)
+        self.add(shape, stage.bare, tensor.tensor, mode, bounds)
         if stage.chain:
             self.add_stage(replace(stage, main=None, source=stage.target, in_dims=stage.out_dims))
 
@@ -227,8 +227,7 @@ class _Writer:
         moments = self._scratch("moments", f"3 * {num}")
         self.launches.add(f"cudaMemsetAsync({moments}, 0, sizeof(float) * 3 * {num}, stream);", uninitialised=None)
         shape = launch_shape("split", num)
-        bare = replace(stage, chain=(), function="")
-        self.add(shape, bare, partial(norms.partial_moments, moments=moments), mode)
+        self.add(shape, stage.bare, partial(norms.partial_moments, moments=moments), mode)
         self.add(shape, stage, partial(norms.from_moments, moments=moments), mode)
 
     def _scratch(self, name: str, size: str) -> str:
@@ -262,8 +261,7 @@ class _Writer:
                 store(code, stage, value, wrong_formula=value.replace("sqrt", ""))
 
         self.launches.add(f"cudaMemsetAsync({squares}, 0, sizeof(float), stream);", uninitialised=None)
-        bare = replace(stage, chain=(), function="")
-        self.add("<<<1024, B, 0, stream>>>", bare, add_up, mode)
+        self.add("<<<1024, B, 0, stream>>>", stage.bare, add_up, mode)
         self.add(self._per_result(total), stage, scaled, mode)
 
 

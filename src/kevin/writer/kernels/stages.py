@@ -75,6 +75,11 @@ class Stage:
             for s in self.chain
         )
 
+    @property
+    def bare(self) -> Stage:
+        """Its main operator alone."""
+        return replace(self, chain=(), function="", others=())
+
     def applied(self, value: str, index: str) -> str:
         """``value``, run through ``chain``."""
         if not self.function:

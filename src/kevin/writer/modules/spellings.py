@@ -49,41 +49,38 @@ MODULES = {
     "hardsigmoid": "Hardsigmoid",
     "softmax": "Softmax",
     "log_softmax": "LogSoftmax",
-    "max_pool1d": "MaxPool1d",
-    "max_pool2d": "MaxPool2d",
-    "max_pool3d": "MaxPool3d",
-    "avg_pool1d": "AvgPool1d",
-    "avg_pool2d": "AvgPool2d",
-    "avg_pool3d": "AvgPool3d",
     "mse_loss": "MSELoss",
     "smooth_l1_loss": "SmoothL1Loss",
     "cross_entropy": "CrossEntropyLoss",
     "cosine_similarity": "CosineSimilarity",
     "kl_div": "KLDivLoss",
     "triplet_margin_loss": "TripletMarginLoss",
+    **{f"max_pool{n}d": f"MaxPool{n}d" for n in (1, 2, 3)},
+    **{f"avg_pool{n}d": f"AvgPool{n}d" for n in (1, 2, 3)},
     **{f"adaptive_avg_pool{n}d": f"AdaptiveAvgPool{n}d" for n in (1, 2, 3)},
 }
 """Function -> class of torch.nn with the same further arguments."""
 
+_CONVS = ("Conv1d", "Conv2d", "Conv3d")
+_TRANSPOSED = ("ConvTranspose1d", "ConvTranspose2d", "ConvTranspose3d")
+_POOLS = ("MaxPool1d", "MaxPool2d", "MaxPool3d", "AvgPool1d", "AvgPool2d", "AvgPool3d")
+_BATCH_NORMS = ("BatchNorm1d", "BatchNorm2d", "BatchNorm3d")
+_NORMS = (*_BATCH_NORMS, "InstanceNorm1d", "InstanceNorm2d", "InstanceNorm3d")
+
 ARGUMENTS = {
     "Linear": ("in_features", "out_features", "bias"),
     **dict.fromkeys(
-        ("Conv1d", "Conv2d", "Conv3d"),
-        ("in_channels", "out_channels", "kernel_size", "stride", "padding", "dilation", "groups", "bias"),
+        _CONVS, ("in_channels", "out_channels", "kernel_size", "stride", "padding", "dilation", "groups", "bias")
     ),
     **dict.fromkeys(
-        ("ConvTranspose1d", "ConvTranspose2d", "ConvTranspose3d"),
+        _TRANSPOSED,
         ("in_channels", "out_channels", "kernel_size", "stride", "padding", "output_padding", "groups", "bias"),
     ),
     "LayerNorm": ("normalized_shape", "eps"),
     "RMSNorm": ("normalized_shape", "eps"),
     "GroupNorm": ("num_groups", "num_channels", "eps"),
-    **dict.fromkeys(
-        (f"{kind}Norm{n}d" for kind in ("Batch", "Instance") for n in (1, 2, 3)), ("num_features", "eps", "momentum")
-    ),
-    **dict.fromkeys(
-        (f"{kind}Pool{n}d" for kind in ("Max", "Avg") for n in (1, 2, 3)), ("kernel_size", "stride", "padding")
-    ),
+    **dict.fromkeys(_NORMS, ("num_features", "eps", "momentum")),
+    **dict.fromkeys(_POOLS, ("kernel_size", "stride", "padding")),
     "LeakyReLU": ("negative_slope",),
     "ELU": ("alpha",),
     "Hardtanh": ("min_val", "max_val"),
@@ -93,23 +90,20 @@ ARGUMENTS = {
 }
 """Names of the positional arguments of the classes of torch.nn."""
 
-_CONV_DEFAULTS = (("stride", "1"), ("padding", "0"), ("dilation", "1"), ("groups", "1"), ("bias", "True"))
 DEFAULTS = {
     "Linear": (("bias", "True"),),
-    **dict.fromkeys(("Conv1d", "Conv2d", "Conv3d"), _CONV_DEFAULTS),
+    **dict.fromkeys(_CONVS, (("stride", "1"), ("padding", "0"), ("dilation", "1"), ("groups", "1"), ("bias", "True"))),
     **dict.fromkeys(
-        (f"ConvTranspose{n}d" for n in (1, 2, 3)),
-        (("stride", "1"), ("padding", "0"), ("output_padding", "0"), ("groups", "1"), ("bias", "True")),
+        _TRANSPOSED, (("stride", "1"), ("padding", "0"), ("output_padding", "0"), ("groups", "1"), ("bias", "True"))
     ),
-    **dict.fromkeys((f"{kind}Pool{n}d" for kind in ("Max", "Avg") for n in (1, 2, 3)), (("padding", "0"),)),
+    **dict.fromkeys(_POOLS, (("padding", "0"),)),
     **dict.fromkeys(("MaxPool1d", "MaxPool2d"), (("padding", "0"), ("dilation", "1"))),
-    **dict.fromkeys((f"BatchNorm{n}d" for n in (1, 2, 3)), (("momentum", "0.1"),)),
+    **dict.fromkeys(_BATCH_NORMS, (("momentum", "0.1"),)),
 }
 """Keyword arguments that may be written out with the value they have anyway."""
 
 LEFT_OUT = {
-    **{(f"{kind}Norm{n}d", "eps"): "1e-5" for kind in ("Batch", "Instance") for n in (1, 2, 3)},
-    **{(f"{kind}Norm", "eps"): "1e-5" for kind in ("Layer", "Group")},
+    **{(kind, "eps"): "1e-5" for kind in (*_NORMS, "LayerNorm", "GroupNorm")},
     ("LeakyReLU", "negative_slope"): "0.01",
     ("ELU", "alpha"): "1.0",
     ("Hardtanh", "min_val"): "-1.0",
