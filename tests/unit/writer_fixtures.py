@@ -15,9 +15,8 @@ import torch
 from kevin.core import abi
 from kevin.core.types import Language, OpCall, Task
 from kevin.tasks.catalog import NOT_ALONE, catalog, draw
-from kevin.tasks.compose import compose
+from kevin.tasks.compose import compose, compose_general
 from kevin.tasks.format import load_module
-from kevin.tasks.general import compose_general
 from kevin.tasks.operators import OPERATORS
 from kevin.tasks.ops import own_task, parse_sequence, sizes_of
 from kevin.writer.plan import Plan, render

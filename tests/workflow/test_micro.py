@@ -30,7 +30,8 @@ from kevin.report.captions import caption_key, captions
 from kevin.report.diff import holds_times
 from kevin.tasks.build import build_tasks
 from kevin.writer.plan import render, sample_plan
-from kevin.writer.transcripts import completion, summarise
+from kevin.writer.transcripts import completion
+from kevin.writer.ways import first_turn
 
 from .conftest import MICRO, ROOT, Run, command
 from .stored_study import REFERENCE, facts, stored
@@ -91,7 +92,7 @@ def record_answers(tasks: Path, out: Path) -> None:
     asked = [*read_tasks(tasks, "level1"), *read_tasks(tasks, "level2")]
     for task, trajectory, turn in itertools.product(asked, range(2), (1, 2)):
         plan = sample_plan(rng, task, "cpp")
-        text = completion(rng, task, plan, render(task, plan), summarise(None, plan))
+        text = completion(rng, task, first_turn(plan), render(task, plan))
         rows.append({"task_id": task.id, "trajectory": trajectory, "turn": turn, "completion": text})
     out.write_text("".join(json.dumps(row) + "\n" for row in rows))
 

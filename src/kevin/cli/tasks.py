@@ -42,8 +42,7 @@ def build(
     """Make the training and evaluation tasks. A study step."""
     study = load_config(config)
     from kevin.core.files import write_tasks
-    from kevin.tasks.build import build_tasks
-    from kevin.tasks.frozen import write_split
+    from kevin.tasks.build import build_tasks, write_split
 
     tasks = build_tasks(study)
     write_tasks(out, tasks, study_provenance(study))
@@ -124,10 +123,10 @@ def show_coverage(
     """Say how much of KernelBench's levels 1 and 2 the operators' inventory holds."""
     from kevin.tasks.kernelbench_ops import coverage
 
-    found = list(coverage(kernelbench))
-    for row in found:
-        if row.problem:
-            typer.echo(f"{row.name}: {row.problem}")
+    found = coverage(kernelbench)
+    for name, problem in found.items():
+        if problem:
+            typer.echo(f"{name}: {problem}")
     for level in ("level1", "level2"):
-        rows = [row for row in found if row.name.startswith(level)]
-        typer.echo(f"{level}: {sum(row.inside for row in rows)} of {len(rows)} inside the inventory")
+        inside = [problem is None for name, problem in found.items() if name.startswith(level)]
+        typer.echo(f"{level}: {sum(inside)} of {len(inside)} inside the inventory")

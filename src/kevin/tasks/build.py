@@ -4,31 +4,34 @@ from __future__ import annotations
 
 import logging
 import random
-from collections.abc import Collection, Iterator, Sequence
+from collections.abc import Collection, Iterable, Sequence
 from pathlib import Path
+from typing import NamedTuple
+
+import yaml
 
 from kevin.core.config import Study
-from kevin.core.errors import ConfigError, TaskError
+from kevin.core.errors import ConfigError, DataError, TaskError, UsageError
+from kevin.core.files import write_text
+from kevin.core.texts import read_text
 from kevin.core.types import Task
 from kevin.tasks.catalog import Size, catalog
 from kevin.tasks.compose import compose
 from kevin.tasks.filters import check_task
 from kevin.tasks.format import SpecError, inspect_task
-from kevin.tasks.frozen import FrozenTasks, read_frozen
 from kevin.tasks.kernelbench import (
     TRAINED_LEVELS,
     find_tasks,
     is_kernelbench,
     load_kernelbench,
     named_sequence,
+    set_digest,
     split,
     task_paths,
 )
 from kevin.tasks.ops import sequence
 
 log = logging.getLogger(__name__)
-
-Sequences = frozenset[tuple[str, ...]]
 
 _SPARE = 5
 """For each task wanted this many are composed at most: the filters turn some down."""
@@ -83,28 +86,19 @@ def composed_tasks(
     Raises:
         TaskError: the filters left fewer than ``num``.
     """
-    accepted = list(_accepted(num, seed, size, exclude, num_threads))
+    attempts = _SPARE * num
+    accepted: list[Task] = []
+    pairs = zip(compose(attempts, seed, size, exclude), compose(attempts, seed, "cpu", exclude), strict=True)
+    for wanted, checked in pairs:
+        if rejection := check_task(checked, num_threads=num_threads):
+            log.info("%s turned down: %s: %s", rejection.task_id, rejection.reason, rejection.message)
+            continue
+        accepted.append(wanted)
+        if len(accepted) == num:
+            break
     if len(accepted) < num:
         raise TaskError(f"only {len(accepted)} of {num} composed tasks pass the quality filters; ask for fewer")
     return accepted
-
-
-def _accepted(
-    num: int, seed: int, size: Size, exclude: Collection[tuple[str, ...]], num_threads: int
-) -> Iterator[Task]:
-    attempts = _SPARE * num
-    wanted = compose(attempts, seed, size, exclude)
-    checked = compose(attempts, seed, "cpu", exclude)
-    while num:
-        pair = next(zip(wanted, checked, strict=True), None)
-        if pair is None:
-            return
-        rejection = check_task(pair[1], num_threads=num_threads)
-        if rejection:
-            log.info("%s turned down: %s: %s", rejection.task_id, rejection.reason, rejection.message)
-            continue
-        num -= 1
-        yield pair[0]
 
 
 # --- own tasks --------------------------------------------------------------------------------------------------
@@ -134,7 +128,7 @@ def _held_out(study: Study) -> list[Task]:
     return [*_level1(study)[0], *_unseen(study)]
 
 
-def _unseen(study: Study, exclude: Sequences = frozenset()) -> list[Task]:
+def _unseen(study: Study, exclude: frozenset[tuple[str, ...]] = frozenset()) -> list[Task]:
     """Composed tasks of the evaluation; drawn first, so that they do not depend on how many are trained on."""
     frozen = _frozen(study)
     return composed_tasks(
@@ -219,11 +213,7 @@ def _new(study: Study, tasks: Sequence[Task]) -> list[Task]:
     """Composed tasks beside KernelBench's own: where a folder is the user's, its tasks are all that is asked for."""
     if not is_kernelbench(study.tasks.kernelbench):
         return []
-    return _unseen(study, _sequences_in(tasks))
-
-
-def _sequences_in(tasks: Sequence[Task]) -> Sequences:
-    return frozenset(named_sequence(t.name) for t in tasks)
+    return _unseen(study, frozenset(named_sequence(t.name) for t in tasks))
 
 
 def _usable(pairs: Sequence[tuple[Task, str]], study: Study) -> list[tuple[Task, str]]:
@@ -257,3 +247,60 @@ def _usable(pairs: Sequence[tuple[Task, str]], study: Study) -> list[tuple[Task,
             "%d of %d tasks are left out: the c_abi dialect cannot use them:%s", len(broken), len(pairs), listed
         )
     return usable
+
+
+# --- held-out tasks that were chosen once: a readable file, written beside the tasks of a study ------------------
+
+Parts = dict[str, dict[str, str]]
+"""By split and id a task's name, with the first digits of its digest."""
+
+
+def write_split(path: Path, tasks: Sequence[tuple[Task, str]], seed: int) -> None:
+    """For each part its tasks with names and digests."""
+    content = {"seed": seed, "set": set_digest(t for t, _ in tasks), "parts": _parts(tasks)}
+    write_text(path, yaml.safe_dump(content, sort_keys=False, width=120))
+
+
+def _parts(tasks: Iterable[tuple[Task, str]]) -> Parts:
+    parts: Parts = {}
+    for task, part in tasks:
+        parts.setdefault(part, {})[task.id] = f"{task.name} {task.digest[:16]}"
+    return parts
+
+
+class FrozenTasks(NamedTuple):
+    """Held-out tasks that were chosen once."""
+
+    path: Path
+    seed: int
+    """Of which the new fused ones among them are drawn."""
+    parts: Parts
+
+    @property
+    def of_kernelbench(self) -> set[str]:
+        """Their ids."""
+        return {task_id for own in self.parts.values() for task_id in own if task_id.startswith("kb/")}
+
+    def check(self, tasks: Iterable[tuple[Task, str]]) -> None:
+        """Raises DataError where the held-out ones of these are not those that were frozen."""
+        now = _parts((task, part) for task, part in tasks if part != "train")
+        for part in sorted(now.keys() | self.parts.keys()):
+            before, found = self.parts.get(part, {}), now.get(part, {})
+            for task_id in sorted(before.keys() | found.keys()):
+                if before.get(task_id) != found.get(task_id):
+                    raise DataError(
+                        f"{self.path}: {part}: {task_id} was frozen as {before.get(task_id, 'none')}, and is "
+                        f"{found.get(task_id, 'not there')}; take the code and the KernelBench that it was frozen with"
+                    )
+
+
+def read_frozen(path: Path) -> FrozenTasks:
+    """A file in the form of `write_split`. Raises ConfigError where it cannot be read as one."""
+    try:
+        raw = yaml.safe_load(read_text(path))
+        parts = {str(part): {str(i): str(told) for i, told in own.items()} for part, own in raw["parts"].items()}
+        return FrozenTasks(path, int(raw["seed"]), parts)
+    except UsageError as e:
+        raise ConfigError(f"tasks.frozen: {e}") from None
+    except (yaml.YAMLError, AttributeError, KeyError, TypeError, ValueError):
+        raise ConfigError(f"tasks.frozen: {path} has no seed and parts, as a split.yaml has") from None

@@ -4,7 +4,6 @@ from __future__ import annotations
 
 import itertools
 import re
-from collections.abc import Iterator
 from functools import lru_cache
 from importlib.resources import files
 from pathlib import Path
@@ -14,7 +13,7 @@ import yaml
 from kevin.core.errors import ConfigError, TaskError
 from kevin.core.types import Frozen, OpCall, Task, TaskSpec, TensorSpec
 from kevin.tasks.operators import NAMES_BY_RANK, OPERATORS
-from kevin.tasks.ops import Trace, parse_sequence, sequence, trace
+from kevin.tasks.ops import parse_sequence, sequence, trace
 
 _TABLE = "kernelbench_ops.yaml"
 _ALIKE = (
@@ -68,25 +67,17 @@ def operators_of(task: Task) -> tuple[OpCall, ...]:
     return row.ops if row is not None else task.ops
 
 
-class Coverage(Frozen):
-    """What was found of one task."""
+def coverage(checkout: Path | None = None) -> dict[str, str | None]:
+    """Each task of levels 1 and 2 by its name, with why it is outside the inventory, or None.
 
-    name: str
-    inside: bool
-    problem: str | None = None
-    """Why it is outside, or where the trace and the module differ."""
-
-
-def coverage(checkout: Path | None = None) -> Iterator[Coverage]:
-    """Each task of levels 1 and 2; with a checkout of KernelBench the traces are compared with its modules.
-
-    Raises ConfigError for a folder that holds no KernelBench.
+    With a checkout of KernelBench the traces are compared with its modules. Raises ConfigError for a folder that holds
+    no KernelBench.
     """
-    for row in kernelbench_rows():
-        problem = row.outside
-        if problem is None and checkout is not None:
-            problem = difference(row, _module(checkout, row.name))
-        yield Coverage(name=row.name, inside=problem is None, problem=problem)
+    found = {row.name: row.outside for row in kernelbench_rows()}
+    if checkout is not None:
+        inside = [row for row in kernelbench_rows() if row.outside is None]
+        found |= {row.name: difference(row, _module(checkout, row.name)) for row in inside}
+    return found
 
 
 def _module(checkout: Path, name: str) -> Path:
@@ -103,7 +94,7 @@ def difference(row: Row, module: Path) -> str | None:
 
     spec = inspect_task(module.read_text("utf-8"), row.name)
     try:
-        ours = trace_like(row.ops, spec).spec
+        ours = trace(row.ops, sizes_like(row.ops, spec)).spec
     except TaskError as e:
         return f"not traced: {e}"
     for what, mine, real in (
@@ -123,13 +114,11 @@ def _shapes(specs: tuple[TensorSpec, ...]) -> list[tuple[int, ...]]:
     return [s.shape for s in specs]
 
 
-def trace_like(ops: tuple[OpCall, ...], spec: TaskSpec) -> Trace:
-    """The trace of a sequence with the sizes of a module. Raises TaskError where the sequence does not fit them."""
-    return trace(ops, sizes_like(ops, spec))
-
-
 def sizes_like(ops: tuple[OpCall, ...], spec: TaskSpec) -> dict[str, int]:
-    """The sizes of a module: those of its first input and of its first product. Raises TaskError as `trace_like`."""
+    """The sizes of a module: those of its first input and of its first product.
+
+    Raises TaskError where it has no weight for the sequence's first product.
+    """
     sizes = dict(zip(NAMES_BY_RANK[len(spec.inputs[0].shape)], spec.inputs[0].shape, strict=True))
     main = next((op for op in ops if OPERATORS[op.name].kind == "contract" and op.name != "depthwise_conv2d"), None)
     if main is None or OPERATORS[main.name].third:

@@ -18,11 +18,6 @@ from kevin.tasks.operators import OPERATORS, Constructor, Dim, Kind, Operator, S
 from kevin.tasks.operators.base import broadcast
 
 
-def _of_x(size: str) -> bool:
-    """Sizes named ``out_*`` and ``cols`` belong to a result; all others, in order, make up ``x``."""
-    return size != "cols" and not size.startswith("out_")
-
-
 class Step(Frozen):
     """One operator of a task with its shapes; for those who write kernels."""
 
@@ -91,7 +86,8 @@ def parse_sequence(text: str) -> list[OpCall]:
     for part in text.split("|"):
         name, *pairs = part.split()
         try:
-            values = {key: float(value) if set(value) & set(".e") else int(value) for key, value in _pairs(pairs)}
+            given = dict(pair.split("=") for pair in pairs)
+            values = {key: float(value) if set(value) & set(".e") else int(value) for key, value in given.items()}
         except ValueError:
             raise TaskError(
                 f"{part.strip()!r}: write an operator as its name and attributes, e.g. scale c=2.0"
@@ -100,19 +96,14 @@ def parse_sequence(text: str) -> list[OpCall]:
     return ops
 
 
-def _pairs(texts: Sequence[str]) -> list[tuple[str, str]]:
-    pairs = [text.split("=") for text in texts]
-    return [(key, value) for key, value in pairs]
-
-
 def trace(ops: Sequence[OpCall], sizes: Sizes) -> Trace:
-    """Work out a sequence from its sizes: the dimensions of ``x`` in order, then those of the first result.
+    """Work out a sequence from its sizes: ``out_*`` and ``cols`` are of results, all others, in order, make up ``x``.
 
     Raises TaskError for an empty sequence, a rank that an operator does not accept, or a result that is not there yet.
     """
     if not ops:
         raise TaskError("an operator sequence needs at least one operator")
-    x: Shape = tuple(Dim(n, s) for n, s in sizes.items() if _of_x(n))
+    x: Shape = tuple(Dim(n, s) for n, s in sizes.items() if n != "cols" and not n.startswith("out_"))
     sample = OPERATORS[call(ops[0].name).name].first_sample
     walk = _Walk([x], [("x", x, "float32", sample.format(shape=names_of(x)))], {d.name: d.size for d in x})
     steps = tuple(walk.advance(call(op.name, **op.attrs), sequence(ops), sizes) for op in ops)

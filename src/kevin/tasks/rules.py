@@ -100,7 +100,6 @@ def _limits(op: OpCall) -> tuple[float, float]:
 
 
 def advance(state: State, op: OpCall) -> State:
-    """The state after ``op``."""
     name, kind = op.name, OPERATORS[op.name].kind
     low, high = _range(state, op)
     nxt = replace(state, low=low, high=high, last=name)
@@ -168,7 +167,6 @@ _FIXED = {
 
 
 def _range(state: State, op: OpCall) -> tuple[float, float]:
-    """Interval of the values after ``op``."""
     if op.name in _DIPPING:
         return (0.0 if state.low >= 0 else -0.4), max(state.high, 0.0)
     if op.name in _MONOTONE:

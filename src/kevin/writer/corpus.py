@@ -24,8 +24,7 @@ from kevin.core.errors import ConfigError, HarnessError
 from kevin.core.types import Task, Transcript, canonical_json, digest
 from kevin.tasks.build import build_tasks, evaluated_tasks
 from kevin.tasks.catalog import catalog, catalog_extended
-from kevin.tasks.compose import compose
-from kevin.tasks.general import compose_general
+from kevin.tasks.compose import compose, compose_general
 from kevin.writer.evaluated import Evaluated
 from kevin.writer.first_turns import first_transcripts
 from kevin.writer.later_turns import Past, later_transcripts

@@ -36,7 +36,6 @@ def family(operator: str) -> str:
 
 
 def families(operators: Sequence[str]) -> tuple[str, ...]:
-    """Of a sequence of operators."""
     return tuple(map(family, operators))
 
 

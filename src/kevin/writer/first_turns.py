@@ -8,7 +8,8 @@ from __future__ import annotations
 
 import random
 import re
-from collections.abc import Collection, Iterator, Mapping, Sequence
+from collections.abc import Iterator, Mapping, Sequence
+from itertools import islice
 
 from kevin.core import dialogue
 from kevin.core.errors import TaskError
@@ -18,9 +19,9 @@ from kevin.tasks.ops import Step, trace_task
 from kevin.writer.evaluated import Evaluated
 from kevin.writer.modules.sizes import vary_sizes
 from kevin.writer.modules.styled import Styled, restyle
-from kevin.writer.plan import FLAWLESS, Plan, render, sample_plan, summarise
-from kevin.writer.slots import sentence
-from kevin.writer.transcripts import OPENING, assembled
+from kevin.writer.plan import FLAWLESS, Plan, render, sample_plan
+from kevin.writer.transcripts import OPENING, assembled, in_rounds
+from kevin.writer.ways import Continuation, first_turn
 
 _OWN_SIZES_SHARE = 0.15
 _PLAIN_SHARE = 0.08
@@ -47,16 +48,12 @@ def first_transcripts(
     Raises:
         TaskError: there is no task, or one is not our own.
     """
-    usable = usable_tasks(tasks)
     rng = random.Random(f"kevin school, seed {seed}")
-    order: list[Task] = []
-    for _ in range(num):
-        if not order:
-            order = rng.sample(usable, len(usable))
-        task, plan = _drawn(order.pop(), language, rng, evaluated)
+    for drawn in islice(in_rounds(rng, usable_tasks(tasks)), num):
+        task, plan = _drawn(drawn, language, rng, evaluated)
         styled = styled_anew(task, rng, held_out=held_out_styles)
         conversation = dialogue.conversation(styled.shown, (), dialect="c_abi", language=language)
-        text = answer(task, styled.names, plan, summary=summarise(None, plan))
+        text = answer(task, styled.names, first_turn(plan))
         yield Transcript(task_id=task.id, conversation=conversation, exchanges=(Exchange(turn=1, answers=(text,)),))
 
 
@@ -88,41 +85,22 @@ def _drawn(task: Task, language: Language, rng: random.Random, evaluated: Evalua
 
 def styled_anew(task: Task, rng: random.Random, *, held_out: bool) -> Styled:
     """The task in a style drawn anew; of those that are trained on the study's own is one."""
-    plain = not held_out and rng.random() < _PLAIN_SHARE
-    return unstyled(task) if plain else restyle(task, rng, held_out=held_out)
-
-
-def unstyled(task: Task) -> Styled:
-    """The task as the study's own renderer writes it, under its own names."""
+    if held_out or rng.random() >= _PLAIN_SHARE:
+        return restyle(task, rng, held_out=held_out)
     assert task.spec is not None
-    tensors = (*task.spec.inputs, *task.spec.parameters, *task.spec.outputs)
-    return Styled(task, {s.name: s.name for s in tensors})
+    return Styled(task, {s.name: s.name for s in (*task.spec.inputs, *task.spec.parameters, *task.spec.outputs)})
 
 
-def answer(
-    task: Task,
-    names: Mapping[str, str],
-    plan: Plan,
-    *,
-    summary: str,
-    goes_on: Sequence[str] = (),
-    decided: Collection[str] | None = None,
-    source: str | None = None,
-) -> str:
+def answer(task: Task, names: Mapping[str, str], turn: Continuation) -> str:
     """The full answer of a turn: chain of thought, kernel, summary.
 
     Args:
         task: the plain one.
         names: by its tensors' names those that the prompt shows.
-        goes_on: lines that say what a later turn goes on from.
-        decided: slots of the plan whose values are said; None for all.
-        source: the kernel; rendered from the plan where it is not given.
     """
     assert task.spec is not None
-    thought = [OPENING, *restated(trace_task(task).steps, task.spec, names), *goes_on]
-    thought += [sentence(slot, value) for slot, value in plan.slots if decided is None or slot in decided]
-    source = render(task, plan, names) if source is None else source
-    return assembled(thought, plan.language, source, summary)
+    thought = [OPENING, *restated(trace_task(task).steps, task.spec, names), *turn.said]
+    return assembled(thought, turn, turn.source or render(task, turn.plan, names))
 
 
 def restated(steps: Sequence[Step], spec: TaskSpec, names: Mapping[str, str]) -> list[str]:

@@ -20,10 +20,10 @@ from kevin.writer.evaluated import Evaluated
 from kevin.writer.first_turns import answer, styled_anew, usable_tasks
 from kevin.writer.modules.sizes import largest_tensor, vary_sizes
 from kevin.writer.modules.styled import Styled
-from kevin.writer.plan import FLAWLESS, Plan, mistakes_of, plan_space, render, sample_plan, summarise, without_mistakes
-from kevin.writer.slots import sentence
+from kevin.writer.plan import FLAWLESS, Plan, mistakes_of, plan_space, render, sample_plan, summarise, without_mistake
+from kevin.writer.slots import SENTENCES
 from kevin.writer.transcripts import in_rounds
-from kevin.writer.ways import ANEW, Seen, Ways, go_on
+from kevin.writer.ways import ANEW, Seen, Ways, first_turn, go_on
 
 _ATTEMPTS = 6
 _PLANS_PER_KERNEL = 5
@@ -71,7 +71,10 @@ def past_tasks(
     by_turns = cycle([_evenly(some, rng) for some in levels.values()])
     found: list[PastTask] = []
     while len(found) < num:
-        plain = _first_sized(next(by_turns), len(usable), language, rng, evaluated, largest)
+        some = islice(next(by_turns), len(usable))
+        plain = next(filter(None, (_sized(task, language, rng, evaluated, largest) for task in some)), None)
+        if plain is None:
+            raise TaskError(f"none of {len(usable)} tasks has tensors of at most {largest} elements")
         styled = styled_anew(plain, rng, held_out=held_out)
         task_id = f"{plain.id}~{'h' if held_out else ''}{len(found) + 1}"
         found.append(PastTask(plain, styled._replace(shown=styled.shown.model_copy(update={"id": task_id}))))
@@ -81,21 +84,6 @@ def past_tasks(
 def _evenly(tasks: Sequence[Task], rng: random.Random) -> Iterator[Task]:
     while True:
         yield from rng.sample(tasks, len(tasks))
-
-
-def _first_sized(
-    tasks: Iterator[Task],
-    max_tasks: int,
-    language: Language,
-    rng: random.Random,
-    evaluated: Evaluated | None,
-    largest: int,
-) -> Task:
-    """The first of ``max_tasks`` that is to be had in a size that fits."""
-    for task in islice(tasks, max_tasks):
-        if (plain := _sized(task, language, rng, evaluated, largest)) is not None:
-            return plain
-    raise TaskError(f"none of {max_tasks} tasks has tensors of at most {largest} elements")
 
 
 def _sized(
@@ -109,7 +97,7 @@ def _sized(
         try:
             if largest_tensor(trace_task(varied)) > largest or first_objection(varied.ops):
                 continue
-            render(varied, without_mistakes(sample_plan(rng, varied, language)))
+            render(varied, without_mistake(sample_plan(rng, varied, language)))
         except TaskError:
             continue
         return varied
@@ -126,12 +114,11 @@ def written_answers(task: PastTask, language: Language, num_right: int, num_wron
         for _ in range(_PLANS_PER_KERNEL * wanted):
             if len(found) >= wanted:
                 break
-            plan = without_mistakes(sample_plan(rng, task.plain, language))
+            plan = without_mistake(sample_plan(rng, task.plain, language))
             if wrong:
-                plan = plan.model_copy(update={"mistakes": (rng.choice(mistakes_of(task.plain, plan)),)})
+                plan = plan.model_copy(update={"mistake": rng.choice(mistakes_of(task.plain, plan))})
             source = render(task.plain, plan, task.styled.names)
-            text = answer(task.plain, task.styled.names, plan, summary=summarise(None, plan), source=source)
-            found.setdefault(source, text)
+            found.setdefault(source, answer(task.plain, task.styled.names, first_turn(plan, source)))
     return list(found.values())
 
 
@@ -143,7 +130,7 @@ def read_plan(task: Task, language: Language, completion: str) -> Plan | None:
     thought = completion.partition(THINK_CLOSE)[0].removeprefix(THINK_OPEN)
     lines = {line.strip() for line in thought.split("\n")}
     space = plan_space(task, language)
-    said = {slot: [v for v in values if sentence(slot, v) in lines] for slot, values in space.items()}
+    said = {slot: [v for v in values if SENTENCES[slot][v] in lines] for slot, values in space.items()}
     if not any(len(values) == 1 for values in said.values()):
         return None
     slots = tuple((slot, said[slot][0] if len(said[slot]) == 1 else values[0]) for slot, values in space.items())
@@ -198,16 +185,7 @@ def later_transcripts(
             conversation = _conversation(past.task, language, shown)
         plain, names = past.task.plain, past.task.styled.names
         next_one = go_on(rng, plain, names, language, shown, WAYS, FLAWLESS)
-        text = answer(
-            plain,
-            names,
-            next_one.plan,
-            summary=next_one.summary,
-            goes_on=next_one.said,
-            decided=next_one.decided,
-            source=next_one.source,
-        )
-        exchange = Exchange(turn=len(shown) + 1, answers=(text,))
+        exchange = Exchange(turn=len(shown) + 1, answers=(answer(plain, names, next_one),))
         yield Transcript(task_id=past.task.shown.id, conversation=conversation, exchanges=(exchange,))
 
 
@@ -217,13 +195,11 @@ def _shown(rng: random.Random, past: Past) -> list[Seen]:
     drawn = rng.sample(past.answers, k=min(num + num_forgotten, len(past.answers)))
     seen = []
     for i, answered in enumerate(drawn):
-        summary = answered.turn.summary if i == 0 else _summary(drawn[i - 1].plan, answered.plan)
+        summary, before = answered.turn.summary, drawn[i - 1].plan
+        if i > 0:
+            summary = summarise(before, answered.plan) if before and answered.plan else ANEW
         seen.append(answered._replace(turn=answered.turn.model_copy(update={"summary": summary})))
     return seen[num_forgotten:] or seen
-
-
-def _summary(before: Plan | None, plan: Plan | None) -> str:
-    return summarise(before, plan) if before and plan else ANEW
 
 
 def _conversation(task: PastTask, language: Language, shown: Sequence[Seen]) -> Conversation:

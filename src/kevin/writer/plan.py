@@ -41,12 +41,11 @@ FLAWLESS = Habits(careful_one_in=1, careful_mistakes=0.0)
 
 
 class Plan(Frozen):
-    """An assignment of every slot, and the mistakes that are made, if any."""
+    """An assignment of every slot, and the mistake that is made, if any."""
 
     language: Language
     slots: tuple[tuple[str, str], ...]
-    mistakes: tuple[str, ...] = ()
-    """What a judge meets first stands first; the others are made where a line is left for them."""
+    mistake: str | None = None
     care: str = "careful"
 
 
@@ -79,7 +78,7 @@ def _can_swap(a: Step, b: Step) -> bool:
 def _program(task: Task, plan: Plan) -> Code:
     assert task.spec is not None
     steps = list(_steps(task))
-    if SWAPPED in plan.mistakes and (i := _swappable(steps)) is not None:
+    if plan.mistake == SWAPPED and (i := _swappable(steps)) is not None:
         steps[i], steps[i + 1] = steps[i + 1], steps[i]
     return program(task.spec, steps, dict(plan.slots), plan.language)
 
@@ -87,11 +86,11 @@ def _program(task: Task, plan: Plan) -> Code:
 def mistakes_of(task: Task, plan: Plan) -> tuple[str, ...]:
     """Mistakes that a kernel of this plan can hold."""
     swapped = (SWAPPED,) if _swappable(_steps(task)) is not None else ()
-    return _program(task, without_mistakes(plan)).mistakes() + swapped
+    return _program(task, without_mistake(plan)).mistakes() + swapped
 
 
-def without_mistakes(plan: Plan) -> Plan:
-    return plan.model_copy(update={"mistakes": ()})
+def without_mistake(plan: Plan) -> Plan:
+    return plan.model_copy(update={"mistake": None})
 
 
 def render(task: Task, plan: Plan, names: Mapping[str, str] | None = None) -> str:
@@ -104,7 +103,7 @@ def render(task: Task, plan: Plan, names: Mapping[str, str] | None = None) -> st
         order = list(names)
         parameters = sorted(task.spec.parameters, key=lambda s: order.index(s.name))
         task = task.model_copy(update={"spec": task.spec.model_copy(update={"parameters": tuple(parameters)})})
-    text = _program(task, plan).text(*(m for m in plan.mistakes if m != SWAPPED))
+    text = _program(task, plan).text(None if plan.mistake == SWAPPED else plan.mistake)
     return text if names is None else renamed(text, names)
 
 
@@ -138,8 +137,8 @@ def with_mistake(rng: random.Random, task: Task, plan: Plan, habits: Habits) -> 
     """The plan with its care, and a mistake or none, drawn anew."""
     care = "careful" if rng.randrange(habits.careful_one_in) == 0 else "quick"
     share = habits.careful_mistakes if care == "careful" else habits.quick_mistakes
-    mistakes = (rng.choice(mistakes_of(task, plan)),) if rng.random() < share else ()
-    return plan.model_copy(update={"care": care, "mistakes": mistakes})
+    mistake = rng.choice(mistakes_of(task, plan)) if rng.random() < share else None
+    return plan.model_copy(update={"care": care, "mistake": mistake})
 
 
 def changed_slots(before: Plan, plan: Plan) -> list[str]:

@@ -73,10 +73,6 @@ SENTENCES |= {
 }
 
 
-def sentence(slot: str, value: str) -> str:
-    return SENTENCES[slot][value]
-
-
 def simd(reduction: str | None = None) -> str:
     """What stands before an innermost loop in C++: a macro that the prelude defines."""
     return f"INNER(reduction({reduction}))" if reduction else "INNER()"

@@ -9,7 +9,7 @@ from __future__ import annotations
 import math
 import random
 import re
-from collections.abc import Collection, Iterator, Sequence
+from collections.abc import Iterator, Sequence
 from itertools import islice
 from typing import TypeVar
 
@@ -18,9 +18,9 @@ from kevin.core.dialogue import feedback
 from kevin.core.history import HistoryConfig
 from kevin.core.texts import split_lines
 from kevin.core.types import Exchange, Kernel, Language, Outcome, Task, Transcript, Turn
-from kevin.writer.plan import COMPILE_ERRORS, EVEN, Habits, Plan, render, sample_plan, summarise
-from kevin.writer.slots import CARE, sentence
-from kevin.writer.ways import Continuation, Seen, Ways, go_on
+from kevin.writer.plan import COMPILE_ERRORS, EVEN, Habits, Plan, render, sample_plan, without_mistake
+from kevin.writer.slots import CARE, SENTENCES
+from kevin.writer.ways import Continuation, Seen, Ways, first_turn, go_on
 
 T = TypeVar("T")
 
@@ -43,33 +43,18 @@ def _forward(task: Task) -> list[str]:
     return lines[start : end + 1]
 
 
-def completion(
-    rng: random.Random,
-    task: Task,
-    plan: Plan,
-    source: str,
-    summary: str,
-    *,
-    goes_on: Sequence[str] = (),
-    decided: Collection[str] | None = None,
-) -> str:
-    """The full answer of a turn: chain of thought, kernel, summary.
-
-    Args:
-        goes_on: lines that say what a later turn goes on from.
-        decided: slots of the plan whose values are said; None for all.
-    """
+def completion(rng: random.Random, task: Task, turn: Continuation, source: str) -> str:
+    """The full answer of a turn: chain of thought, kernel, summary."""
     opening = rng.choice(OTHER_OPENINGS) if rng.random() < OTHER_OPENING_SHARE else OPENING
-    thought = [opening, *_forward(task), *goes_on, CARE[plan.care]]
-    thought += [sentence(slot, value) for slot, value in plan.slots if decided is None or slot in decided]
-    return assembled(thought, plan.language, source, summary)
+    return assembled([opening, *_forward(task), *turn.said, CARE[turn.plan.care]], turn, source)
 
 
-def assembled(thought: Sequence[str], language: Language, source: str, summary: str) -> str:
-    """An answer of these parts."""
-    fence = dialogue.FENCES["c_abi", language]
-    kernel = [f"```{fence}", source.rstrip(), "```"]
-    return "\n".join([fences.THINK_OPEN, *thought, fences.THINK_CLOSE, *kernel, f"{dialogue.SUMMARY} {summary}"])
+def assembled(thought: Sequence[str], turn: Continuation, source: str) -> str:
+    """An answer whose chain of thought begins with these lines, and ends with what the turn decides."""
+    decided = [SENTENCES[slot][value] for slot, value in turn.plan.slots if slot in turn.decided]
+    kernel = [f"```{dialogue.FENCES['c_abi', turn.plan.language]}", source.rstrip(), "```"]
+    summary = f"{dialogue.SUMMARY} {turn.summary}"
+    return "\n".join([fences.THINK_OPEN, *thought, *decided, fences.THINK_CLOSE, *kernel, summary])
 
 
 def transcripts(
@@ -114,7 +99,7 @@ def _first_turn(rng: random.Random, task: Task, language: Language, num_answers:
     answers = []
     for _ in range(num_answers):
         plan = sample_plan(rng, task, language, habits)
-        answers.append(completion(rng, task, plan, render(task, plan), summarise(None, plan)))
+        answers.append(completion(rng, task, first_turn(plan), render(task, plan)))
     conversation = dialogue.conversation(task, (), dialect="c_abi", language=language)
     return Transcript(task_id=task.id, conversation=conversation, exchanges=(Exchange(turn=1, answers=tuple(answers)),))
 
@@ -129,8 +114,8 @@ def _later_turns(
     history: HistoryConfig,
 ) -> Transcript:
     law = SpeedLaw(rng)
-    plan = sample_plan(rng, task, language, habits)
-    past = [_seen(rng, law, task, plan, render(task, plan), summarise(None, plan), 1)]
+    opening = first_turn(sample_plan(rng, task, language, habits))
+    past = [_seen(rng, law, task, opening, render(task, opening.plan), 1)]
     exchanges: list[Exchange] = []
     shown: list[Seen] = []
     for number in range(2, num_turns + 1):
@@ -140,12 +125,9 @@ def _later_turns(
         drawn = [_drawn(rng, task, language, shown, habits) for _ in range(num_drawn)]
         sources = [c.source or render(task, c.plan) for c in drawn]
         if is_asked:
-            answers = [
-                completion(rng, task, c.plan, source, c.summary, goes_on=c.said, decided=c.decided)
-                for c, source in zip(drawn, sources, strict=True)
-            ]
-            exchanges.append(Exchange(turn=len(shown) + 1, answers=tuple(answers)))
-        past.append(_seen(rng, law, task, drawn[0].plan, sources[0], drawn[0].summary, number))
+            answers = tuple(completion(rng, task, *pair) for pair in zip(drawn, sources, strict=True))
+            exchanges.append(Exchange(turn=len(shown) + 1, answers=answers))
+        past.append(_seen(rng, law, task, drawn[0], sources[0], number))
     conversation = dialogue.conversation(task, [s.turn for s in shown], dialect="c_abi", language=language)
     return Transcript(task_id=task.id, conversation=conversation, exchanges=tuple(exchanges))
 
@@ -154,8 +136,7 @@ def _drawn(rng: random.Random, task: Task, language: Language, shown: Sequence[S
     """How a later turn goes on; as a first one where its prompt shows nothing."""
     if shown:
         return go_on(rng, task, None, language, shown, SHARES, habits, quotes=False)
-    plan = sample_plan(rng, task, language, habits)
-    return Continuation("start_anew", (), plan, None, summarise(None, plan))
+    return first_turn(sample_plan(rng, task, language, habits))
 
 
 def _shown(past: Sequence[Seen], history: HistoryConfig) -> list[Seen]:
@@ -164,21 +145,21 @@ def _shown(past: Sequence[Seen], history: HistoryConfig) -> list[Seen]:
     return [by_number[turn.turn] for turn in history.shown([seen.turn for seen in past])]
 
 
-def _seen(rng: random.Random, law: SpeedLaw, task: Task, plan: Plan, source: str, summary: str, number: int) -> Seen:
+def _seen(rng: random.Random, law: SpeedLaw, task: Task, made: Continuation, source: str, number: int) -> Seen:
     """A past turn as later prompts show it: its completion is not kept there. Its author means its plan to be right."""
+    plan = made.plan
     right = Plan(language=plan.language, slots=plan.slots)
-    first = render(task, plan.model_copy(update={"mistakes": plan.mistakes[:1]}))
-    outcome, text = made_up_feedback(rng, task, plan, render(task, right), first, law)
+    outcome, text = made_up_feedback(rng, task, plan, source, law)
     turn = Turn(
         task_id=task.id,
         trajectory=0,
         turn=number,
         completion="",
         kernel=Kernel(dialect="c_abi", language=plan.language, source=source),
-        summary=summary,
+        summary=made.summary,
         outcome=outcome,
         feedback=text,
-        speedup=None if plan.mistakes else law.speedup(plan),
+        speedup=None if plan.mistake else law.speedup(plan),
         num_prompt_tokens=0,
         num_completion_tokens=0,
         finish_reason="stop",
@@ -210,17 +191,13 @@ class SpeedLaw:
         return math.exp(self._log_speed + sum(self._effects[decision] for decision in plan.slots))
 
 
-def made_up_feedback(
-    rng: random.Random, task: Task, plan: Plan, right: str, source: str, law: SpeedLaw
-) -> tuple[Outcome, str]:
-    """Outcome and feedback text for ``source``, the kernel of ``plan``; ``right`` is the same without the mistake.
-
-    Of several mistakes the first is spoken of.
-    """
-    if not plan.mistakes:
+def made_up_feedback(rng: random.Random, task: Task, plan: Plan, source: str, law: SpeedLaw) -> tuple[Outcome, str]:
+    """Outcome and feedback text for ``source``, the kernel of ``plan``."""
+    if not plan.mistake:
         return Outcome.CORRECT, feedback(Outcome.CORRECT, "", law.speedup(plan))
-    if plan.mistakes[0] in COMPILE_ERRORS:
+    if plan.mistake in COMPILE_ERRORS:
         said = _said_by_nvcc if plan.language == "cuda" else _said_by_gcc
+        right = render(task, without_mistake(plan))
         message = said(plan, split_lines(right), split_lines(source))
         return Outcome.COMPILE_ERROR, feedback(Outcome.COMPILE_ERROR, message, None)
     return Outcome.INCORRECT, feedback(Outcome.INCORRECT, _mismatch(rng, task), None)
@@ -235,9 +212,9 @@ def _first_difference(right: list[str], wrong: list[str]) -> tuple[int, str]:
 def _said_by_nvcc(plan: Plan, right: list[str], wrong: list[str]) -> str:
     """The first errors in nvcc's words."""
     number, line = _first_difference(right, wrong)
-    if plan.mistakes[0] == "undeclared_name":
+    if plan.mistake == "undeclared_name":
         return _nvcc_error(number, line, line.find("num"), 'identifier "num" is undefined')
-    if plan.mistakes[0] == "missing_semicolon":  # found out at the next token
+    if plan.mistake == "missing_semicolon":  # found out at the next token
         after = wrong[number] if number < len(wrong) else ""
         return _nvcc_error(number + 1, after, len(after) - len(after.lstrip()), 'expected a ";"')
     text = 'more than one instance of overloaded function "launch" has "C" linkage'
@@ -257,15 +234,15 @@ def _nvcc_error(number: int, line: str, column: int, text: str) -> str:
 def _said_by_gcc(plan: Plan, right: list[str], wrong: list[str]) -> str:
     """The first error in g++'s words."""
     number, line = _first_difference(right, wrong)
-    if plan.mistakes[0] == "missing_include":
+    if plan.mistake == "missing_include":
         calls = ((i, s, m) for i, s in enumerate(wrong, 1) for m in _MATH_NAME.finditer(s) if m.group(1) in _MATH_NAMES)
         number, line, call = next(calls)
         column, name = call.start() + 1, call.group(1)
         text = f"'{name}' was not declared in this scope"
-    elif plan.mistakes[0] == "undeclared_name":
+    elif plan.mistake == "undeclared_name":
         column, name = line.find("num;") + 1, "num"
         text = "'num' was not declared in this scope"
-    elif plan.mistakes[0] == "missing_semicolon":
+    elif plan.mistake == "missing_semicolon":
         column, name = len(line) + 1, "^"
         text = "expected ';' before '}' token"
     else:

@@ -8,6 +8,7 @@ from __future__ import annotations
 import random
 import re
 from collections.abc import Callable, Mapping, Sequence
+from functools import partial
 from typing import NamedTuple
 
 from kevin.core.types import Language, Outcome, Task, Turn
@@ -34,45 +35,29 @@ class Hint(NamedTuple):
     """Decisions that it points to."""
 
 
-class _Rule(NamedTuple):
-    pattern: re.Pattern[str]
-    complains: Callable[[re.Match[str]], bool]
-    slots: tuple[str, ...]
-
-
-def _is_low(match: re.Match[str]) -> bool:
-    return float(match[1]) < _LOW_SHARE
-
-
-def _always(match: re.Match[str]) -> bool:
-    return True
-
-
-_RULES = (
-    _Rule(
+_COMPLAINTS: tuple[tuple[re.Pattern[str], tuple[str, ...]], ...] = (
+    (
         re.compile(r"It reaches (\S+) % of the memory bandwidth\."),
-        _is_low,
         ("grid", "fusion", "passes", "rows", "threads"),
     ),
-    _Rule(re.compile(r"It reaches (\S+) % of the arithmetic peak\."), _is_low, ("product", "order", "loop", "real")),
-    _Rule(
-        re.compile(r"Of the warps that a multiprocessor holds (\S+) % are active\."), _is_low, ("block_size", "rows")
-    ),
-    _Rule(re.compile(r"Warps wait for a barrier \d+%[^.]*\."), _always, ("rows", "block_size")),
-    _Rule(re.compile(r"Warps wait for global memory \d+%[^.]*\."), _always, ("grid", "fusion", "product")),
-    _Rule(re.compile(r"Warps wait for the arithmetic units \d+%[^.]*\."), _always, ("math", "real", "loop")),
-    _Rule(
-        re.compile(r"It uses \S+ registers a thread, \S+ bytes spilled\."),
-        _always,
-        ("product", "loop", "block_size"),
-    ),
+    (re.compile(r"It reaches (\S+) % of the arithmetic peak\."), ("product", "order", "loop", "real")),
+    (re.compile(r"Of the warps that a multiprocessor holds (\S+) % are active\."), ("block_size", "rows")),
+    (re.compile(r"Warps wait for a barrier \d+%[^.]*\."), ("rows", "block_size")),
+    (re.compile(r"Warps wait for global memory \d+%[^.]*\."), ("grid", "fusion", "product")),
+    (re.compile(r"Warps wait for the arithmetic units \d+%[^.]*\."), ("math", "real", "loop")),
+    (re.compile(r"It uses \S+ registers a thread, \S+ bytes spilled\."), ("product", "loop", "block_size")),
 )
+"""Sentences of a profile, those with a share where that is low, and the decisions that they point to."""
 
 
 def hints(feedback: str) -> list[Hint]:
     """What a feedback's profile complains of, with the decisions that may help; empty without a profile."""
-    found = ((rule, match) for rule in _RULES if (match := rule.pattern.search(feedback)))
-    return [Hint(match.group(), rule.slots) for rule, match in found if rule.complains(match)]
+    found = ((pattern.search(feedback), slots) for pattern, slots in _COMPLAINTS)
+    return [
+        Hint(match.group(), slots)
+        for match, slots in found
+        if match and all(float(share) < _LOW_SHARE for share in match.groups())
+    ]
 
 
 _SPEED = re.compile(r"Correct, (\S+)x the speed of PyTorch\.")
@@ -136,15 +121,15 @@ class Seen(NamedTuple):
 class Continuation(NamedTuple):
     """How a turn goes on."""
 
-    way: str
     said: tuple[str, ...]
     """Lines of its chain of thought."""
     plan: Plan
     source: str | None
-    """The kernel, where it is that of an earlier turn to the letter."""
+    """The kernel, where it is not to be rendered from the plan: that of an earlier turn, to the letter."""
     summary: str
     kept: Plan | None = None
     """The plan of the turn that it goes on from; None where it starts anew."""
+    way: str = "start_anew"
 
     @property
     def decided(self) -> tuple[str, ...]:
@@ -152,6 +137,11 @@ class Continuation(NamedTuple):
         if self.kept is None:
             return tuple(slot for slot, _ in self.plan.slots)
         return tuple(changed_slots(self.kept, self.plan))
+
+
+def first_turn(plan: Plan, source: str | None = None) -> Continuation:
+    """A turn that sees nothing before it; ``source``: its kernel, where that is not as the plan is rendered."""
+    return Continuation((), plan, source, summarise(None, plan))
 
 
 def fastest_of(shown: Sequence[Seen]) -> Seen | None:
@@ -179,11 +169,12 @@ def go_on(
         habits: how often a plan that is drawn, or changed, gets a mistake.
         quotes: whether the chain of thought repeats what was wrong, or only says that something was.
     """
-    scene = _Scene(rng, task, names, language, shown, habits, quotes=quotes)
-    shares = {way: share for way, share in ways._asdict().items() if share and scene.is_possible(way)}
+    scene = _Scene(rng, task, names, language, shown, habits)
+    possible = scene.ways()
+    shares = {way: share for way, share in ways._asdict().items() if share and way in possible}
     (way,) = rng.choices(list(shares), weights=list(shares.values())) if shares else ("start_anew",)
-    taken = scene.taken(way)
-    return taken._replace(said=(*scene.said(), *taken.said))
+    taken = possible[way]()
+    return taken._replace(way=way, said=(*scene.said(quotes), *taken.said))
 
 
 class _Scene:
@@ -197,72 +188,53 @@ class _Scene:
         language: Language,
         shown: Sequence[Seen],
         habits: Habits,
-        *,
-        quotes: bool,
     ) -> None:
-        self._quotes = quotes
         self._rng, self._task, self._names, self._language, self._habits = rng, task, names, language, habits
         self._last, self._fastest = shown[-1], fastest_of(shown)
         self._space = plan_space(task, language)
-        self._hints = self._usable_hints() if self._fastest and self._fastest.plan else []
 
-    def said(self) -> tuple[str, str]:
+    def said(self, quotes: bool) -> tuple[str, str]:
         """How things stand, in words that can be copied from the feedback."""
-        last = f"The last one: {_in_short(self._last.turn.feedback, quotes=self._quotes)}"
+        last = f"The last one: {_in_short(self._last.turn.feedback, quotes=quotes)}"
         if self._fastest is None:
             return last, "None is correct so far."
         which = "the last one" if self._fastest is self._last else "an earlier one"
         return last, f"The fastest so far: {self._fastest.speed}x, {which}."
 
-    def is_possible(self, way: str) -> bool:
+    def ways(self) -> dict[str, Callable[[], Continuation]]:
+        """Those that are possible; what each says is the decision alone."""
         last, fastest = self._last, self._fastest
-        match way:
-            case "mend":
-                return not last.is_correct and last.plan is not None and not self._is_the_writers(last)
-            case "change":
-                return fastest is not None and fastest.plan is not None
-            case "go_back":
-                return fastest is not None and fastest.plan is not None and fastest is not last
-            case "follow_profile":
-                return bool(self._hints)
-            case "change_at_random":
-                return last.plan is not None
-            case "repeat":
-                return last.is_correct and last.plan is not None
-        return True
+        found: dict[str, Callable[[], Continuation]] = {"start_anew": self._anew}
+        if last.plan:
+            found["change_at_random"] = partial(self._changed_at_random, last.plan)
+            if last.is_correct:
+                found["repeat"] = partial(_as_it_was, last, last.plan, "I give the last one again.", "changed nothing.")
+            elif not self._is_the_writers(last, last.plan):
+                found["mend"] = partial(_mended, last, last.plan)
+        if fastest and fastest.plan:
+            found["change"] = partial(self._changed, fastest.plan, list(self._space), "")
+            if fastest is not last:
+                said, summary = "I go back to the fastest one.", "went back to the fastest."
+                found["go_back"] = partial(_as_it_was, fastest, fastest.plan, said, summary)
+            if usable := [hint for hint in hints(fastest.turn.feedback) if self._free(hint.slots)]:
+                found["follow_profile"] = partial(self._following, fastest.plan, usable)
+        return found
 
-    def taken(self, way: str) -> Continuation:
-        """``way`` taken, which must be possible; what it says is the decision alone."""
-        last, fastest = self._last.plan, self._fastest.plan if self._fastest else None
-        match way, last, fastest:
-            case "mend", Plan(), _:
-                assert self._last.turn.outcome is not None
-                kind = _KINDS[self._last.turn.outcome]
-                decided = "I keep the last one's decisions and write it right."
-                return Continuation(way, (decided,), last, None, f"mended the {kind}.", last)
-            case "change", _, Plan():
-                return self._changed(way, fastest, list(self._space), "")
-            case "follow_profile", _, Plan():
-                hint = self._rng.choice(self._hints)
-                return self._changed(way, fastest, hint.slots, f"{hint.said} ")
-            case "go_back", _, Plan():
-                assert self._fastest is not None
-                summary = "went back to the fastest."
-                said = ("I go back to the fastest one.",)
-                return Continuation(way, said, fastest, self._fastest.source, summary, fastest)
-            case "change_at_random", Plan(), _:
-                plan = mutate_plan(self._rng, self._task, last, self._habits)
-                changed = changed_slots(last, plan)
-                but = f" but for {', '.join(changed)}" if changed else ""
-                said = (f"I keep the last one's decisions{but}.",)
-                return Continuation(way, said, plan, None, summarise(last, plan), last)
-            case "repeat", Plan(), _:
-                said = ("I give the last one again.",)
-                return Continuation(way, said, last, self._last.source, summarise(last, last), last)
+    def _anew(self) -> Continuation:
         plan = sample_plan(self._rng, self._task, self._language, self._habits)
-        return Continuation(way, ("I decide anew.",), plan, None, ANEW)
+        return Continuation(("I decide anew.",), plan, None, ANEW)
 
-    def _changed(self, way: str, plan: Plan, slots: Sequence[str], reason: str) -> Continuation:
+    def _changed_at_random(self, plan: Plan) -> Continuation:
+        new = mutate_plan(self._rng, self._task, plan, self._habits)
+        changed = changed_slots(plan, new)
+        but = f" but for {', '.join(changed)}" if changed else ""
+        return Continuation((f"I keep the last one's decisions{but}.",), new, None, summarise(plan, new), plan)
+
+    def _following(self, plan: Plan, usable: Sequence[Hint]) -> Continuation:
+        hint = self._rng.choice(usable)
+        return self._changed(plan, hint.slots, f"{hint.said} ")
+
+    def _changed(self, plan: Plan, slots: Sequence[str], reason: str) -> Continuation:
         """One of ``slots`` takes another value."""
         values = dict(plan.slots)
         slot = self._rng.choice(self._free(slots))
@@ -270,20 +242,24 @@ class _Scene:
         new = plan.model_copy(update={"slots": tuple(values.items())})
         new = with_mistake(self._rng, self._task, new, self._habits)
         decided = f"{reason}I keep the fastest one's decisions but for {slot}."
-        return Continuation(way, (decided,), new, None, summarise(plan, new), plan)
+        return Continuation((decided,), new, None, summarise(plan, new), plan)
 
     def _free(self, slots: Sequence[str]) -> list[str]:
         return [slot for slot in slots if len(self._space.get(slot, ())) > 1]
 
-    def _usable_hints(self) -> list[Hint]:
-        assert self._fastest is not None
-        return [hint for hint in hints(self._fastest.turn.feedback) if self._free(hint.slots)]
-
-    def _is_the_writers(self, seen: Seen) -> bool:
+    def _is_the_writers(self, seen: Seen, plan: Plan) -> bool:
         """Whether a kernel is what the writer would write for its plan: then it knows no better one."""
-        if seen.plan is None or seen.source is None:
-            return False
-        return render(self._task, seen.plan, self._names).strip() == seen.source.strip()
+        return seen.source is not None and render(self._task, plan, self._names).strip() == seen.source.strip()
+
+
+def _mended(seen: Seen, plan: Plan) -> Continuation:
+    assert seen.turn.outcome is not None
+    said = "I keep the last one's decisions and write it right."
+    return Continuation((said,), plan, None, f"mended the {_KINDS[seen.turn.outcome]}.", plan)
+
+
+def _as_it_was(seen: Seen, plan: Plan, said: str, summary: str) -> Continuation:
+    return Continuation((said,), plan, seen.source, summary, plan)
 
 
 def _in_short(feedback: str, *, quotes: bool) -> str:

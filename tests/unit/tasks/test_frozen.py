@@ -10,9 +10,8 @@ from cli_fixtures import ROOT
 
 from kevin.core.config import Study, validate_study
 from kevin.core.errors import ConfigError, DataError
-from kevin.tasks.build import build_tasks, evaluated_tasks
+from kevin.tasks.build import build_tasks, evaluated_tasks, read_frozen, write_split
 from kevin.tasks.compose import compose
-from kevin.tasks.frozen import read_frozen, write_split
 from kevin.tasks.kernelbench_ops import kernelbench_rows
 from kevin.tasks.operators import OPERATORS
 from kevin.tasks.ops import call, render_module, sequence

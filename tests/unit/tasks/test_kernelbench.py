@@ -11,7 +11,7 @@ import yaml
 from kevin.core.config import KernelBenchSource
 from kevin.core.errors import ConfigError, DataError
 from kevin.tasks import kernelbench as kb
-from kevin.tasks.frozen import write_split
+from kevin.tasks.build import write_split
 from kevin.tasks.ops import call, render_module
 
 NUM = 12

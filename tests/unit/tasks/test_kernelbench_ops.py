@@ -7,7 +7,7 @@ from typer.testing import CliRunner
 
 from kevin.cli.app import app
 from kevin.core.errors import ConfigError
-from kevin.tasks.general import compose_general
+from kevin.tasks.compose import compose_general
 from kevin.tasks.kernelbench_ops import coverage, difference, kernelbench_rows, kernelbench_sequences
 from kevin.tasks.ops import render_module, sequence
 
@@ -51,4 +51,4 @@ def test_coverage_is_told():
 
 def test_a_folder_without_kernelbench_is_refused(tmp_path):
     with pytest.raises(ConfigError, match="name a checkout"):
-        list(coverage(tmp_path))
+        coverage(tmp_path)

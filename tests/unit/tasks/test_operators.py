@@ -1,4 +1,4 @@
-"""The wide inventory: every operator's shapes worked out are those that PyTorch gives."""
+"""Operators, catalogs and the renderer: the shapes worked out without torch are those that PyTorch gives."""
 
 import itertools
 import random
@@ -6,12 +6,13 @@ import random
 import pytest
 from writer_fixtures import general_composed, general_drawn, task_of_text
 
+from kevin.core import abi
 from kevin.core.errors import TaskError
-from kevin.tasks.catalog import NOT_ALONE, catalog_extended, draw
+from kevin.tasks.catalog import NOT_ALONE, catalog, catalog_extended, draw
+from kevin.tasks.compose import compose, compose_general
 from kevin.tasks.format import init_model, inspect_task, load_module, make_inputs, run_model
-from kevin.tasks.general import compose_general
 from kevin.tasks.operators import OPERATORS
-from kevin.tasks.ops import call, parse_sequence, render_module, sequence, sizes_of, trace
+from kevin.tasks.ops import call, parse_sequence, render_module, sequence, sizes_of, trace, trace_task
 
 pytestmark = pytest.mark.usefixtures("one_thread")
 
@@ -25,6 +26,51 @@ def test_every_operators_spec_is_the_modules(name):
         traced = trace([op], sizes)
         assert inspect_task(source, name) == traced.spec, source
         assert trace([op], sizes_of(source)).spec == traced.spec
+
+
+@pytest.mark.parametrize(
+    "tasks",
+    [
+        *(pytest.param(lambda size=size: catalog(size), id=f"catalog {size}") for size in ("cpu", "gpu")),
+        pytest.param(lambda: compose(30, 5, "cpu"), id="composed cpu"),
+        pytest.param(lambda: compose(10, 5, "gpu"), id="composed gpu"),
+    ],
+)
+def test_specs_of_the_studys_tasks_are_those_of_the_modules(tasks):
+    """Composed ones for a GPU are the same sequences, larger."""
+    made = list(tasks())
+    assert len({t.id for t in made}) == len(made) >= 10
+    for task in made:
+        assert inspect_task(task.source, task.id) == task.spec, task.id
+
+
+def test_every_task_of_the_catalog_fits_the_c_abi_and_64_mb_on_a_cpu():
+    width = {"float32": 4, "int64": 8}
+    tasks = catalog("cpu")
+    assert len(tasks) >= 36
+    for task in tasks:
+        assert abi.signature(task.spec, "cpp").startswith('extern "C" void launch(const float* x')
+        tensors = (*task.spec.inputs, *task.spec.parameters, *task.spec.outputs)
+        assert sum(t.num_elements * width[t.dtype] for t in tensors) < 64e6, task.id
+
+
+def test_layer_norm_is_the_case_study():
+    gpu = next(t for t in catalog("gpu") if t.id == "l1/layer_norm")
+    assert gpu.spec.inputs[0].shape == (16, 64, 256, 256)
+    assert gpu.spec.parameters[0].shape == (64, 256, 256)
+
+
+def test_trace_of_a_task_names_what_each_step_reads():
+    tasks = {t.id: t for t in catalog("cpu")}
+    (step,) = trace_task(tasks["l1/linear"]).steps
+    assert step.parameters == ("linear_weight", "linear_bias")
+    assert trace_task(tasks["l1/mse_loss"]).steps[0].second == "target"
+
+
+def test_attributes_reach_the_text():
+    source = render_module([call("leaky_relu", slope=0.25), call("softmax", dim=1)], {"batch_size": 2, "dim": 3})
+    assert "negative_slope=0.25" in source
+    assert "dim=1" in source
 
 
 SEQUENCES = [

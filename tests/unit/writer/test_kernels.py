@@ -34,7 +34,7 @@ from kevin.writer.slots import SENTENCES
 
 def _sample(rng: random.Random, task: Task, language: str) -> Plan:
     """Any plan without mistakes; small blocks, which are emulated fast."""
-    plan = sample_plan(rng, task, language).model_copy(update={"mistakes": ()})
+    plan = sample_plan(rng, task, language).model_copy(update={"mistake": None})
     slots = tuple((slot, "64" if slot == "block_size" else value) for slot, value in plan.slots)
     return plan.model_copy(update={"slots": slots})
 
@@ -139,7 +139,7 @@ def test_they_are_right_in_every_way(tmp_path, cases, slot, ways, chosen):
 def test_wrong_formulas_give_wrong_results(tmp_path, tasks: Callable[[], list[Task]]):
     plain = [(task, _plainest(task, "cpp")) for task in tasks()]
     pairs = [
-        (task, plan.model_copy(update={"mistakes": ("wrong_formula",)}))
+        (task, plan.model_copy(update={"mistake": "wrong_formula"}))
         for task, plan in plain
         if "wrong_formula" in mistakes_of(task, plan)
     ]
@@ -157,7 +157,7 @@ def test_every_mistake_changes_the_text_and_every_choice_has_a_sentence(language
         right, mistakes = render(task, plan), mistakes_of(task, plan)
         assert len(mistakes) >= 4
         for mistake in mistakes:
-            assert render(task, plan.model_copy(update={"mistakes": (mistake,)})) != right, (task.id, mistake)
+            assert render(task, plan.model_copy(update={"mistake": mistake})) != right, (task.id, mistake)
     sentences = [text for values in SENTENCES.values() for text in values.values()]
     assert len(set(sentences)) == len(sentences), "of its own"
 

@@ -18,9 +18,9 @@ from kevin.tasks.ops import call
 from kevin.writer import later_turns
 from kevin.writer.first_turns import answer, styled_anew
 from kevin.writer.later_turns import Past, later_transcripts, past_of, past_tasks, read_plan, written_answers
-from kevin.writer.plan import FLAWLESS, Plan, mistakes_of, plan_space, render, sample_plan, without_mistakes
-from kevin.writer.slots import sentence
-from kevin.writer.ways import Seen, Ways, fastest_of, go_on, hints
+from kevin.writer.plan import FLAWLESS, Plan, mistakes_of, plan_space, render, sample_plan, without_mistake
+from kevin.writer.slots import SENTENCES
+from kevin.writer.ways import Seen, Ways, fastest_of, first_turn, go_on, hints
 
 PROFILE = " It reaches 12 % of the memory bandwidth. It reaches 71 % of the arithmetic peak."
 
@@ -44,7 +44,7 @@ def linear():
 
 def plans(task, num, seed=0) -> list[Plan]:
     rng = random.Random(seed)
-    found = {p.slots: p for p in (without_mistakes(sample_plan(rng, task.plain, "cuda")) for _ in range(200))}
+    found = {p.slots: p for p in (without_mistake(sample_plan(rng, task.plain, "cuda")) for _ in range(200))}
     return list(found.values())[:num]
 
 
@@ -52,9 +52,9 @@ def seen(task, plan, speedup=None, **how) -> Seen:
     """As the judge would tell of it; without a speedup the kernel holds a mistake."""
     made = plan
     if speedup is None:
-        made = plan.model_copy(update={"mistakes": (mistakes_of(task.plain, plan)[0],)})
+        made = plan.model_copy(update={"mistake": mistakes_of(task.plain, plan)[0]})
     source = render(task.plain, made, task.styled.names)
-    text = answer(task.plain, task.styled.names, plan, summary="first version.", source=source)
+    text = answer(task.plain, task.styled.names, first_turn(plan, source))
     return Seen(told(task, text, speedup, **how), plan)
 
 
@@ -118,15 +118,15 @@ def test_the_plan_is_read_back_from_what_the_answer_says(language):
     rng = random.Random(0)
     for task in small_past_tasks(12, language):
         plan = sample_plan(rng, task.plain, language)
-        text = answer(task.plain, task.styled.names, plan, summary="first version.")
+        text = answer(task.plain, task.styled.names, first_turn(plan))
         assert read_plan(task.plain, language, text) == Plan(language=language, slots=plan.slots)
 
 
 def test_a_plan_that_is_half_said_takes_the_plainest_values_and_one_that_is_not_said_is_none(linear):
     plan = Plan(language="cuda", slots=tuple((s, v[-1]) for s, v in plan_space(linear.plain, "cuda").items()))
-    text = answer(linear.plain, linear.styled.names, plan, summary="first version.")
+    text = answer(linear.plain, linear.styled.names, first_turn(plan))
     slot, value = plan.slots[1]
-    read = read_plan(linear.plain, "cuda", text.replace(sentence(slot, value), "Numbers are garbled."))
+    read = read_plan(linear.plain, "cuda", text.replace(SENTENCES[slot][value], "Numbers are garbled."))
     assert differing(plan, read) == [slot]
     assert dict(read.slots)[slot] == plan_space(linear.plain, "cuda")[slot][0]
     assert read_plan(linear.plain, "cuda", "<think>\nOkay, hello.\n</think>\n" + text.split("</think>\n")[1]) is None
@@ -167,7 +167,7 @@ def test_one_decision_of_the_fastest_is_changed(linear):
             f"I keep the fastest one's decisions but for {slot}.",
         )
         assert taken.summary == f"changed {slot}."
-        assert taken.plan.mistakes == ()
+        assert taken.plan.mistake is None
     assert changed.keys() == {s for s, values in plan_space(linear.plain, "cuda").items() if len(values) > 1}
 
 
@@ -206,7 +206,7 @@ def test_a_change_at_random_keeps_the_last_whatever_became_of_it(linear):
     for seed in range(40):
         taken = next_turn(linear, [seen(linear, fast, 3.0), seen(linear, wrong)], only("change_at_random"), seed)
         numbers.add(len(differing(wrong, taken.plan)))
-        assert taken.plan.mistakes == ()
+        assert taken.plan.mistake is None
     assert max(numbers) == 3 and min(numbers) <= 1
 
 
@@ -336,7 +336,7 @@ def test_a_later_turn_says_the_decisions_that_it_makes(linear, way, num_said, mo
     fast, slow, wrong = plans(linear, 3)
     answers = [seen(linear, fast, 1.5), seen(linear, slow, 0.5)] + ([seen(linear, wrong)] if way == "mend" else [])
     past = Past(linear, tuple(answers))
-    sentences = {sentence(s, v): s for s, values in plan_space(linear.plain, "cuda").items() for v in values}
+    sentences = {SENTENCES[s][v]: s for s, values in plan_space(linear.plain, "cuda").items() for v in values}
     monkeypatch.setattr(later_turns, "WAYS", only(way))
     met = set()
     for transcript in later([past], 30):

@@ -19,6 +19,7 @@ from kevin.writer.modules.sizes import vary_sizes
 from kevin.writer.modules.styled import restyle
 from kevin.writer.plan import renamed, render, sample_plan
 from kevin.writer.slots import CARE
+from kevin.writer.ways import first_turn
 
 TASKS = small_tasks()
 SQUARE = {"in_features": 6, "out_features": 6}
@@ -30,6 +31,8 @@ def test_names_are_replaced_with_their_constants_and_nothing_else():
     head, line, _ = new.split("\n")
     assert head == "#define PRAGMA(x) _Pragma(#x)"
     assert line == 'extern "C" int B_ = A_d0 + threadIdx.x + A[B_] * xs + 2.0f * B_size;'
+    text = 'asm("f %0;" : "+f"(f)); y[0] = x[0];'
+    assert renamed(text, {"x": "f", "y": "out"}) == 'asm("f %0;" : "+f"(f_)); out[0] = f[0];', "strings stay"
 
 
 @pytest.mark.parametrize("language", ["cpp", "cuda"])
@@ -37,7 +40,7 @@ def test_the_launcher_is_the_shown_specs(language):
     rng = random.Random(0)
     for task in TASKS:
         styled = restyle(task, rng)
-        source = render(task, sample_plan(rng, task, language).model_copy(update={"mistakes": ()}), styled.names)
+        source = render(task, sample_plan(rng, task, language).model_copy(update={"mistake": None}), styled.names)
         assert abi.signature(styled.shown.spec, language) in source
 
 
@@ -117,9 +120,7 @@ def test_the_restatement_stands_in_an_answer():
     rng = random.Random(0)
     for task in small_past_tasks(12):
         plan = sample_plan(rng, task.plain, "cuda")
-        text = first_turns.answer(
-            task.plain, task.styled.names, plan, summary="first version.", goes_on=("I decide anew.",)
-        )
+        text = first_turns.answer(task.plain, task.styled.names, first_turn(plan)._replace(said=("I decide anew.",)))
         lines = restated(trace_task(task.plain).steps, task.plain.spec, task.styled.names)
         assert "this is computed:\n" + "\n".join(lines) + "\n" in text
 

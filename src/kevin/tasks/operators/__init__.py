@@ -16,8 +16,7 @@ from kevin.tasks.operators.base import (
 )
 from kevin.tasks.operators.elementwise import elementwise
 from kevin.tasks.operators.over_dims import losses, over_dims
-from kevin.tasks.operators.products import products
-from kevin.tasks.operators.windows import windows
+from kevin.tasks.operators.products import products, windows
 
 __all__ = [
     "NAMES_BY_RANK",

@@ -55,6 +55,11 @@ class Constructor(NamedTuple):
     """Running statistics: PyTorch lists them after all parameters."""
 
 
+Result = Callable[[Shape, Attrs, Sizes], Shape]
+Second = Callable[[Shape, Shape], tuple[str, Shape]]
+Making = Callable[[Shape, Shape, Attrs], Constructor]
+
+
 @dataclass(frozen=True)
 class Operator:
     """How an operator is written in PyTorch and what it does to shapes."""
@@ -66,13 +71,13 @@ class Operator:
     attrs: dict[str, int | float] = field(default_factory=dict)
     ranks: tuple[int, ...] = (0, 1, 2, 3, 4, 5)
     """Ranks of ``x`` that are accepted."""
-    result: Callable[[Shape, Attrs, Sizes], Shape] = lambda x, attrs, sizes: x
-    second: Callable[[Shape, Shape], tuple[str, Shape]] | None = None
+    result: Result = lambda x, attrs, sizes: x
+    second: Second | None = None
     """(x, result) -> usual name and shape of the second input."""
     second_sample: str = "torch.randn({shape})"
     """How the second input is drawn; ``{last}`` is the name of the last dimension of ``x``."""
     second_dtype: DType = "float32"
-    constructor: Callable[[Shape, Shape, Attrs], Constructor] | None = None
+    constructor: Making | None = None
     """(x, result, attrs) -> what stands in ``__init__``."""
     out_dtype: DType = "float32"
     first_sample: str = "torch.randn({shape})"
@@ -98,22 +103,37 @@ def per_axis(*names: str) -> tuple[str, ...]:
     return tuple(f"{name}_{axis}" for name in names for axis in AXES)
 
 
-def along(attrs: Attrs, name: str, axis: int, default: int = 0) -> int:
-    """An attribute along one spatial axis; what is said of that axis goes before what is said of all."""
-    return int(attrs.get(f"{name}_{axis}", attrs.get(name, default)))
+class Window(NamedTuple):
+    """How the window of a pool or a convolution lies along one axis."""
+
+    kernel: int = 0
+    stride: int = 1
+    padding: int = 0
+    dilation: int = 1
+    output_padding: int = 0
+
+    @property
+    def extent(self) -> int:
+        """From its first tap to its last, both counted."""
+        return self.dilation * (self.kernel - 1) + 1
 
 
-def axis_text(attrs: Attrs, name: str, num_axes: int, default: int = 0) -> str:
-    """The attribute as source text: one number, or a tuple where the axes differ."""
-    if not any(f"{name}_{axis}" in attrs for axis in AXES):
-        return str(int(attrs.get(name, default)))
-    return f"({', '.join(str(along(attrs, name, axis, default)) for axis in range(num_axes))})"
+def along(attrs: Attrs, axis: int) -> Window:
+    """The window along one spatial axis; what is said of that axis goes before what is said of all."""
+    plain = Window()._asdict()
+    return Window(**{name: int(attrs.get(f"{name}_{axis}", attrs.get(name, plain[name]))) for name in plain})
+
+
+def axis_text(attrs: Attrs, name: str, num_axes: int) -> str:
+    """An attribute of a window as source text: one number, or a tuple where the axes differ."""
+    texts = [str(getattr(along(attrs, axis), name)) for axis in range(num_axes)]
+    return f"({', '.join(texts)})" if any(f"{name}_{axis}" in attrs for axis in AXES) else texts[0]
 
 
 _SPATIAL = {1: ("out_length",), 2: ("out_height", "out_width"), 3: ("out_depth", "out_height", "out_width")}
 
 
-def to_last(size: str) -> Callable[[Shape, Attrs, Sizes], Shape]:
+def to_last(size: str) -> Result:
     """The last dimension becomes ``size``; an attribute ``out`` says another number for a later layer."""
     return lambda x, attrs, sizes: (*x[:-1], _out(size, attrs, sizes))
 
@@ -151,10 +171,8 @@ def _split(x: Shape) -> tuple[Shape, Shape]:
 def window(x: Shape, attrs: Attrs) -> Shape:
     """Spatial dimensions after a window moved over them."""
     dims = _split(x)[1]
-    sizes = []
-    for axis, d in enumerate(dims):
-        extent = along(attrs, "dilation", axis, 1) * (along(attrs, "kernel", axis) - 1) + 1
-        sizes.append((d.size + 2 * along(attrs, "padding", axis) - extent) // along(attrs, "stride", axis, 1) + 1)
+    windows = [along(attrs, axis) for axis in range(len(dims))]
+    sizes = [(d.size + 2 * w.padding - w.extent) // w.stride + 1 for d, w in zip(dims, windows, strict=True)]
     return _named(dims, sizes)
 
 
@@ -176,9 +194,8 @@ def transposed(x: Shape, attrs: Attrs, sizes: Sizes) -> Shape:
     """After a transposed convolution."""
     dims = []
     for axis, d in enumerate(x[2:]):
-        extent = along(attrs, "dilation", axis, 1) * (along(attrs, "kernel", axis) - 1) + 1
-        length = (d.size - 1) * along(attrs, "stride", axis, 1) - 2 * along(attrs, "padding", axis) + extent
-        dims.append(length + along(attrs, "output_padding", axis))
+        w = along(attrs, axis)
+        dims.append((d.size - 1) * w.stride - 2 * w.padding + w.extent + w.output_padding)
     return (x[0], _out("out_channels", attrs, sizes), *_named(x[2:], dims))
 
 

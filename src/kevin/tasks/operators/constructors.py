@@ -2,9 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Callable
-
-from kevin.tasks.operators.base import ONE, Attrs, Constructor, Dim, Shape, along, axis_text, names_of
+from kevin.tasks.operators.base import ONE, Attrs, Constructor, Dim, Making, Shape, Window, along, axis_text, names_of
 
 
 def _module(name: str, text: str, dims: Shape, weight: Shape, bias: Shape | None) -> Constructor:
@@ -39,12 +37,11 @@ def weight(x: Shape, out: Shape, attrs: Attrs) -> Constructor:
 
 
 def _options(attrs: Attrs, num_axes: int, *names: str) -> str:
-    defaults = {"stride": 1, "dilation": 1}
-    texts = ((name, axis_text(attrs, name, num_axes, defaults.get(name, 0))) for name in names)
-    return "".join(f", {name}={text}" for name, text in texts if text != str(defaults.get(name, 0)))
+    texts = ((name, axis_text(attrs, name, num_axes)) for name in names)
+    return "".join(f", {name}={text}" for name, text in texts if text != str(Window._field_defaults[name]))
 
 
-def conv(name: str, grouped: bool = False) -> Callable[[Shape, Shape, Attrs], Constructor]:
+def conv(name: str, grouped: bool = False) -> Making:
     """A convolution; ``grouped``: each channel by itself."""
 
     def make(x: Shape, out: Shape, attrs: Attrs) -> Constructor:
@@ -72,7 +69,7 @@ def _in_each_group(channels: Dim, attrs: Attrs) -> Dim:
 def _conv(kind: str, name: str, x: Shape, out: Shape, attrs: Attrs, options: str, weight: Shape) -> Constructor:
     """``weight``: the first two dimensions of its weight."""
     dims, axes = (x[1], out[1]), len(x) - 2
-    kernel = tuple(Dim("kernel", along(attrs, "kernel", axis)) for axis in range(axes))
+    kernel = tuple(Dim("kernel", along(attrs, axis).kernel) for axis in range(axes))
     if (num_groups := int(attrs.get("groups", 1))) > 1:
         options += f", groups={num_groups}"
     if plain := _without_bias(attrs):
@@ -110,7 +107,7 @@ def bias(x: Shape, out: Shape, attrs: Attrs) -> Constructor:
     return Constructor("bias", f"nn.Parameter(torch.randn({names_of(shape)}))", (x[1].name,), (("bias", shape),), True)
 
 
-def parameter(name: str) -> Callable[[Shape, Shape, Attrs], Constructor]:
+def parameter(name: str) -> Making:
     """A parameter of the shape that ``ndim``, ``axis`` and ``view`` say (see `parameter_shape`)."""
 
     def make(x: Shape, out: Shape, attrs: Attrs) -> Constructor:

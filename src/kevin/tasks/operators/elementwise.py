@@ -2,6 +2,8 @@
 
 from __future__ import annotations
 
+from collections.abc import Callable
+
 from kevin.tasks.operators import constructors
 from kevin.tasks.operators.base import Attrs, Operator, Shape
 
@@ -51,7 +53,7 @@ AGAIN = "again"
 """Optional: the parameter, or the second input, of the last operator that had one is used again."""
 
 
-def _parameter_text(expression: str):  # type: ignore[no-untyped-def]
+def _parameter_text(expression: str) -> Callable[[Shape, Attrs], str]:
     def write(x: Shape, attrs: Attrs) -> str:
         axis = int(attrs.get("axis", 1))
         view = f".view({', '.join('-1' if i == axis else '1' for i in range(len(x)))})" if attrs.get("view") else ""

@@ -3,9 +3,10 @@
 from __future__ import annotations
 
 from collections.abc import Callable
+from functools import partial
 
 from kevin.tasks.operators import constructors
-from kevin.tasks.operators.base import Attrs, Operator, Shape, Sizes, reduced_dims, without_dims
+from kevin.tasks.operators.base import Attrs, Operator, Shape, reduced_dims, without_dims
 
 _DIM: dict[str, int | float] = {"dim": -1}
 _EPS: dict[str, int | float] = {"eps": 1e-5}
@@ -112,80 +113,56 @@ def over_dims() -> list[Operator]:
     ]
 
 
-_SIGNS = "torch.randint(0, 2, ({shape})) * 2.0 - 1.0"
 _SCALED = "torch.randn({shape}) * (torch.rand(1) + 1.0)"
 """Else the expected loss alone would pass as the result."""
+_SIGNS = "torch.randint(0, 2, ({shape})) * 2.0 - 1.0"
 _HINGE = "torch.mean(torch.clamp(1.0 - {x} * {second}, min=0.0))"
 
 
-_SECOND = Callable[[Shape, Shape], tuple[str, Shape]]
-
-
-def _scalar(x: Shape, attrs: Attrs, sizes: Sizes) -> Shape:
-    return ()
-
-
-def _mean(name: str, expression: str, second: _SECOND, sample: str = "torch.randn({shape})") -> Operator:
-    """One number of two matrices."""
-    return Operator(name, "loss", expression, {}, (2,), _scalar, second, sample, first_sample=_SCALED)
+def _target(x: Shape, out: Shape) -> tuple[str, Shape]:
+    return "target", x
 
 
 def losses() -> list[Operator]:
-    target: _SECOND = lambda x, out: ("target", x)  # noqa: E731
-    signs = _SIGNS.replace("({shape})", "({shape},)")
+    """Of two matrices one number, or one a row."""
+    loss = partial(Operator, kind="loss", ranks=(2,), result=lambda x, attrs, sizes: ())
     return [
-        _mean("mse_loss", "F.mse_loss({x}, {second})", target),
-        _mean("smooth_l1_loss", "F.smooth_l1_loss({x}, {second})", target),
-        _mean("hinge_loss", _HINGE, target, _SIGNS),
-        _mean("hinge_loss_shared", _HINGE, lambda x, out: ("target", x[-1:]), signs),
-        *_of_rows(),
-    ]
-
-
-def _of_rows() -> list[Operator]:
-    """Something of each row first."""
-    probabilities = "torch.softmax(torch.randn({shape}), dim=-1)"
-    return [
-        Operator(
+        loss("mse_loss", expression="F.mse_loss({x}, {second})", second=_target, first_sample=_SCALED),
+        loss("smooth_l1_loss", expression="F.smooth_l1_loss({x}, {second})", second=_target, first_sample=_SCALED),
+        loss("hinge_loss", expression=_HINGE, second=_target, second_sample=_SIGNS, first_sample=_SCALED),
+        loss(
+            "hinge_loss_shared",
+            expression=_HINGE,
+            second=lambda x, out: ("target", x[-1:]),
+            second_sample=_SIGNS.replace("({shape})", "({shape},)"),
+            first_sample=_SCALED,
+        ),
+        loss(
             "cross_entropy",
-            "loss",
-            "F.cross_entropy({x}, {second})",
-            {},
-            (2,),
-            _scalar,
-            lambda x, out: ("target", x[:1]),
-            "torch.randint(0, {last}, ({shape},))",
-            "int64",
+            expression="F.cross_entropy({x}, {second})",
+            second=lambda x, out: ("target", x[:1]),
+            second_sample="torch.randint(0, {last}, ({shape},))",
+            second_dtype="int64",
         ),
-        Operator(
+        loss(
             "cosine_similarity",
-            "loss",
-            "F.cosine_similarity({x}, {second}, dim=-1)",
-            {},
-            (2,),
-            lambda x, a, s: x[:-1],
-            lambda x, out: ("y", x),
+            expression="F.cosine_similarity({x}, {second}, dim=-1)",
+            result=lambda x, attrs, sizes: x[:-1],
+            second=lambda x, out: ("y", x),
         ),
-        Operator(
+        loss(
             "kl_div",
-            "loss",
-            "F.kl_div(torch.log({x}), {second}, reduction='batchmean')",
-            {},
-            (2,),
-            _scalar,
-            lambda x, out: ("target", x),
-            probabilities,
+            expression="F.kl_div(torch.log({x}), {second}, reduction='batchmean')",
+            second=_target,
+            second_sample="torch.softmax(torch.randn({shape}), dim=-1)",
             first_sample="torch.softmax(torch.randn({shape}) * (torch.rand(1) + 1.0), dim=-1)",
         ),
-        Operator(
+        loss(
             "triplet_loss",
-            "loss",
-            "F.triplet_margin_loss({x}, {second}, {third}, margin={margin})",
-            {"margin": 1.0},
-            (2,),
-            _scalar,
-            lambda x, out: ("positive", x),
-            first_sample=_SCALED,
+            expression="F.triplet_margin_loss({x}, {second}, {third}, margin={margin})",
+            attrs={"margin": 1.0},
+            second=lambda x, out: ("positive", x),
             third="negative",
+            first_sample=_SCALED,
         ),
     ]

@@ -18,7 +18,6 @@ class Code:
         self._lines.append((self._depth, text, {m: w for m, w in wrong.items() if w != text}))
 
     def extend(self, other: Code) -> None:
-        """Append the lines of ``other``."""
         self._lines += [(self._depth + depth, text, wrong) for depth, text, wrong in other._lines]
 
     @contextmanager
@@ -40,20 +39,16 @@ class Code:
         """Mistakes that some line can make, in order of their first line."""
         return tuple(dict.fromkeys(m for _, _, wrong in self._lines for m in wrong))
 
-    def text(self, *mistakes: str) -> str:
-        """All lines; the first line that can make a mistake does, one mistake a line.
-
-        Raises:
-            ValueError: no line is left for the first mistake. Further ones that find none are left out.
-        """
-        lines, waiting = [], list(mistakes)
+    def text(self, mistake: str | None = None) -> str:
+        """All lines; the first one that can make the mistake does. Raises ValueError where none can."""
+        lines = []
+        is_made = mistake is None
         for depth, right, wrong in self._lines:
             line: str | None = right
-            if (mistake := next((m for m in waiting if m in wrong), None)) is not None:
-                line = wrong[mistake]
-                waiting.remove(mistake)
+            if not is_made and mistake in wrong:
+                line, is_made = wrong[mistake], True
             if line is not None:
                 lines.append("  " * depth + line)
-        if mistakes and mistakes[0] in waiting:
-            raise ValueError(f"no line of this kernel can make the mistake {mistakes[0]}")
+        if not is_made:
+            raise ValueError(f"no line of this kernel can make the mistake {mistake}")
         return "\n".join(lines) + "\n"

@@ -27,6 +27,10 @@ class Dims:
     def num(self) -> int:
         return prod(self.sizes)
 
+    def part(self, start: int, end: int | None = None) -> Dims:
+        """Some of them, from ``start`` to before ``end``."""
+        return Dims(self.names[start:end], self.sizes[start:end])
+
     def after(self, axis: int) -> str:
         """Number of elements from one index of a dimension to the next."""
         return product(self.names[axis + 1 :])
@@ -61,8 +65,7 @@ def window_size(dim: str, attrs: Attrs, axis: int) -> str:
 
     Every other option stands in it as the module has it: a model that learns from it need not do the sum.
     """
-    kernel, stride = along(attrs, "kernel", axis), along(attrs, "stride", axis, 1)
-    padding, dilation = along(attrs, "padding", axis), along(attrs, "dilation", axis, 1)
+    kernel, stride, padding, dilation, _ = along(attrs, axis)
     if stride == 1 and 2 * padding == dilation * (kernel - 1):
         return dim
     padded = f"{dim} + 2 * {padding}" if padding else dim
@@ -72,9 +75,7 @@ def window_size(dim: str, attrs: Attrs, axis: int) -> str:
 
 def transposed_size(dim: str, attrs: Attrs, axis: int) -> str:
     """Size after a transposed convolution: the formula of PyTorch's ``ConvTranspose2d``, without what is nothing."""
-    kernel, stride = along(attrs, "kernel", axis), along(attrs, "stride", axis, 1)
-    padding, dilation = along(attrs, "padding", axis), along(attrs, "dilation", axis, 1)
-    extra = along(attrs, "output_padding", axis)
+    kernel, stride, padding, dilation, extra = along(attrs, axis)
     if stride == 1 and 2 * padding == dilation * (kernel - 1) + extra:
         return dim
     text = f"{dim} - 1" if stride == 1 else f"({dim} - 1) * {stride}"
@@ -85,10 +86,8 @@ def transposed_size(dim: str, attrs: Attrs, axis: int) -> str:
 
 def read_at(step: Step, axis: int, out: str, tap: str) -> str:
     """Where a window's tap reads along one axis for the result at ``out``; of a transposed one times its stride."""
-    attrs = step.op.attrs
-    stride, padding = along(attrs, "stride", axis, 1), along(attrs, "padding", axis)
-    dilation = along(attrs, "dilation", axis, 1)
-    moved = "" if along(attrs, "kernel", axis) == 1 else tap if dilation == 1 else f"{tap} * {dilation}"
+    kernel, stride, padding, dilation, _ = along(step.op.attrs, axis)
+    moved = "" if kernel == 1 else tap if dilation == 1 else f"{tap} * {dilation}"
     if step.op.name.startswith("conv_transpose"):
         return plus(out, padding) + (f" - {moved}" if moved else "")
     text = out if stride == 1 else f"{out} * {stride}"
@@ -152,8 +151,6 @@ def reduced_dims_of(step: Step) -> tuple[int, int]:
             return rank - num, num
         case "row_norm" | "rms_norm":
             return rank - 1, 1
-        case "frobenius_norm":
-            return 0, rank
     first = int(step.op.attrs["dim"]) % rank
     return first, int(step.op.attrs.get("num_dims", 1))
 

@@ -4,10 +4,7 @@ from __future__ import annotations
 
 from kevin.tasks.ops import Step
 
-Lines = dict[str, tuple[tuple[str, str], ...]]
-"""By operator: pairs of the right statement and a wrong one. ``{c}f`` and the like are the operator's attributes."""
-
-LINES: Lines = {
+LINES: dict[str, tuple[tuple[str, str], ...]] = {
     "relu": (("v = v > 0 ? v : 0;", "v = v < 0 ? v : 0;"),),
     "leaky_relu": (("v = v > 0 ? v : {slope}f * v;", "v = v > 0 ? v : v - {slope}f;"),),
     "sigmoid": (("v = 1 / (1 + exp(-v));", "v = 1 / (1 + exp(v));"),),
@@ -67,7 +64,8 @@ LINES: Lines = {
     "residual_sub": (("v = {other} - v;", "v = v - {other};"),),
     "dropout": (),
 }
-"""Of element ``i`` of a tensor."""
+"""By operator, of element ``i`` of a tensor: pairs of the right statement and a wrong one. ``{c}f`` and the like are
+the operator's attributes."""
 
 
 def is_pointwise(step: Step) -> bool:

@@ -1,4 +1,5 @@
-"""What differs between C++ and CUDA inside a kernel's body: who walks over results, rows and their elements."""
+"""What differs between C++ and CUDA inside a kernel's body: who walks over results, rows and their elements; and how
+CUDA's threads that share a row come together."""
 
 from __future__ import annotations
 
@@ -11,7 +12,8 @@ from kevin.writer.kernels.code import Code
 from kevin.writer.kernels.stages import Stage
 from kevin.writer.slots import Slots, parallel, simd
 
-_THREAD = "idx i = blockIdx.x * (idx)blockDim.x + threadIdx.x;"
+BARRIER = "__syncthreads();"
+THREAD = "idx i = blockIdx.x * (idx)blockDim.x + threadIdx.x;"
 
 
 @dataclass(frozen=True)
@@ -45,7 +47,7 @@ class Mode:
             with loop(code, "i", total, simd() if innermost else parallel()):
                 yield
             return
-        code.add(_THREAD)
+        code.add(THREAD)
         if self.slots.get("grid") == "stride":
             head = f"for (; i < {total}; i += gridDim.x * (idx)blockDim.x)"
             with code.block(head, off_by_one=head.replace(total, f"{total} - 1", 1)):
@@ -63,7 +65,7 @@ class Mode:
                 yield
             return
         if self.rows in ("thread", "warp"):
-            code.add(_THREAD)
+            code.add(THREAD)
         owner = {"thread": "i", "warp": "i / 32", "split": "blockIdx.x / 64"}.get(self.rows, "blockIdx.x")
         code.add(f"idx r = {owner};")
         if self.rows != "thread":
@@ -90,11 +92,11 @@ class Mode:
         with code.block(head.format(length), **wrong):
             yield
 
-    def join(self, code: Code, *names: str, how: str = "sum_of") -> None:
+    def join(self, code: Code, *names: str) -> None:
         """Every thread's part becomes the value of the whole row."""
         if self.rows != "thread":
             for name in names:
-                code.add(f"{name} = {how}({name});", op_left_out=None)
+                code.add(f"{name} = sum_of({name});", op_left_out=None)
 
     @contextmanager
     def first_lane(self, code: Code) -> Iterator[None]:
@@ -103,13 +105,23 @@ class Mode:
 
 
 @contextmanager
-def loop(code: Code, var: str, bound: str, pragma: str | None = None) -> Iterator[None]:
+def loop(code: Code, var: str, bound: str, pragma: str | None = None, *, step: int = 1) -> Iterator[None]:
     """A counting loop that is the same in both languages."""
     if pragma:
         code.add(pragma)
-    head = f"for (idx {var} = 0; {var} < {{}}; {var}++)"
-    wrong = {"undeclared_name": head.format("num"), "off_by_one": head.format(f"{bound} - 1")}
+    head = f"for (idx {var} = 0; {var} < {{}}; {var}{'++' if step == 1 else f' += {step}'})"
+    wrong = {"undeclared_name": head.format("num")}
+    if step == 1:
+        wrong["off_by_one"] = head.format(f"{bound} - 1")
     with code.block(head.format(bound), **wrong):
+        yield
+
+
+@contextmanager
+def unrolled(code: Code, var: str, num: int, times: int = 0) -> Iterator[None]:
+    """A loop over what a thread keeps in registers, where no loop must be left; or one that is unrolled ``times``."""
+    code.add(f"#pragma unroll{f' {times}' if times else ''}")
+    with code.block(f"for (int {var} = 0; {var} < {num}; {var}++)"):
         yield
 
 
@@ -124,3 +136,47 @@ def store(code: Code, stage: Stage, value: str, index: str = "i", **wrong: str) 
 def zero(code: Code, *names: str) -> None:
     for name in names:
         code.add(f"real {name} = 0;", uninitialised=f"real {name};")
+
+
+# --- CUDA -------------------------------------------------------------------------------------------------------
+
+
+def launch_shape(rows: str, num_rows: str) -> str:
+    """``<<<...>>>`` of a kernel over rows, by who owns them."""
+    grids = {
+        "thread": f"({num_rows} + B - 1) / B",
+        "warp": f"({num_rows} * 32 + B - 1) / B",
+        "split": f"{num_rows} * 64",
+    }
+    return f"<<<{grids.get(rows, num_rows)}, B, 0, stream>>>"
+
+
+def add_helper(code: Code, slots: Slots, name: str) -> None:
+    """``sum_of`` or ``top_of``: one value per thread to the value of all threads that share a row."""
+    join = "v += {}" if name == "sum_of" else "v = max(v, {})"
+    with code.block(f"__device__ real {name}(real v)"):
+        if slots["rows"] == "tree":
+            code.add("__shared__ real s[B];")
+            code.add("s[threadIdx.x] = v;")
+            code.add(BARRIER, missing_barrier=None)
+            with code.block("for (int h = blockDim.x / 2; h > 0; h /= 2)"):
+                code.add(f"if (threadIdx.x < h) {join.format('s[threadIdx.x + h]')};")
+                code.add("s[threadIdx.x] = v;")
+                code.add(BARRIER, missing_barrier=None)
+            code.add("v = s[0];")
+            code.add(BARRIER, missing_barrier=None)
+        else:
+            shuffle = join.format("__shfl_xor_sync(0xffffffff, v, o)") + ";"
+            wrong = shuffle.replace("xor", "down")
+            code.add(
+                f"for (int o = 16; o > 0; o /= 2) {shuffle}", wrong_formula=f"for (int o = 8; o > 0; o /= 2) {wrong}"
+            )
+            if slots["rows"] in ("shuffle", "split"):
+                code.add("__shared__ real s[32];")
+                code.add("if (threadIdx.x % 32 == 0) s[threadIdx.x / 32] = v;")
+                code.add(BARRIER, missing_barrier=None)
+                code.add("v = s[0];")
+                with code.block("for (int w = 1; w < blockDim.x / 32; w++)"):
+                    code.add(f"{join.format('s[w]')};")
+                code.add(BARRIER, missing_barrier=None)
+        code.add("return v;")

@@ -21,21 +21,34 @@ def add_start(code: Code, rows: Rows) -> None:
         code.add(f"idx o = {rows.start};", wrong_axis="idx o = r;" if rows.start != "r" else "idx o = 0;")
 
 
-def add_top(code: Code, stage: Stage, mode: Mode, rows: Rows) -> None:
-    """The largest of a row, which keeps exponentials small: any other value would do as well."""
-    code.add("real top = -3e38f;", uninitialised="real top;")
-    with mode.each(code, rows.length, "max:top"):
+@contextmanager
+def over_rows(code: Code, stage: Stage, mode: Mode, reduction: str | None = None) -> Iterator[Rows]:
+    """What a kernel does with each row ``r``, which begins at ``o``."""
+    rows = rows_of(stage)
+    with mode.each_row(code, rows.num, reduction):
+        add_start(code, rows)
+        yield rows
+
+
+def add_top(code: Code, stage: Stage, mode: Mode, rows: Rows, *, least: bool = False, **wrong: str) -> None:
+    """The largest, or the ``least``, of a row as ``top``.
+
+    ``wrong``: by mistake, what stands in place of the comparison; where the largest only keeps exponentials small, any
+    other value would do as well.
+    """
+    sign = "<" if least else ">"
+    code.add(f"real top = {'' if least else '-'}3e38f;", uninitialised="real top;")
+    with mode.each(code, rows.length, f"{'min' if least else 'max'}:top"):
         code.add(f"real e = {stage.source}[{rows.at}];")
-        code.add("top = e > top ? e : top;")
-    mode.join(code, "top", how="top_of")
+        code.add(f"top = e {sign} top ? e : top;", **wrong)
+    if mode.rows != "thread":
+        code.add("top = -top_of(-top);" if least else "top = top_of(top);", op_left_out=None)
 
 
 def softmax(code: Code, stage: Stage, mode: Mode) -> None:
-    rows = rows_of(stage)
-    source, target = f"{stage.source}[{rows.at}]", f"{stage.target}[{rows.at}]"
     stored = mode.slots.get("passes") == "stored" and stage.name != "log_softmax"
-    with mode.each_row(code, rows.num):
-        add_start(code, rows)
+    with over_rows(code, stage, mode) as rows:
+        source, target = f"{stage.source}[{rows.at}]", f"{stage.target}[{rows.at}]"
         add_top(code, stage, mode, rows)
         zero(code, "sum")
         with mode.each(code, rows.length, "+:sum"):
@@ -54,15 +67,14 @@ def softmax(code: Code, stage: Stage, mode: Mode) -> None:
 
 def _affine(stage: Stage, rows: Rows) -> str | None:
     """Index into weight and bias; None where there are none."""
-    assert stage.main is not None
-    if not stage.main.parameters:
+    if not stage.step.parameters:
         return None
     dims = stage.in_dims
     match stage.name:
         case "batch_norm":
             return "r"
         case "group_norm":
-            groups = int(stage.main.op.attrs["groups"])
+            groups = int(stage.attrs["groups"])
             inner = wrapped(product(dims.names[2:]))
             part = "n" if inner == "1" else "c" if rows.is_in_parts else f"n / {inner}"
             return f"r % {groups} * ({dims.names[1]} / {groups}) + {part}"
@@ -81,21 +93,24 @@ def _each(code: Code, mode: Mode, rows: Rows, reduction: str | None = None) -> I
         yield
 
 
+def _add_shifted_sums(code: Code, stage: Stage, mode: Mode, rows: Rows) -> None:
+    """Sum and squares of a row's distances from its first element."""
+    code.add(f"real shift = {stage.source}[{rows.first}];")
+    zero(code, "sum", "squares")
+    with _each(code, mode, rows, "+:sum,squares"):
+        code.add(f"real e = {stage.source}[{rows.at}] - shift;")
+        code.add("sum += e;")
+        code.add("squares += e * e;", wrong_formula="squares += e;")
+    mode.join(code, "sum", "squares")
+
+
 def moments(code: Code, stage: Stage, mode: Mode) -> None:
     """Mean and variance, in two passes or in one. In C++ a row is read part by part."""
-    assert stage.main is not None
-    rows = rows_of(stage).in_parts if mode.language == "cpp" else rows_of(stage)
-    source, length = f"{stage.source}[{rows.at}]", wrapped(rows.length)
-    with mode.each_row(code, rows.num):
-        add_start(code, rows)
+    with over_rows(code, stage, mode) as whole:
+        rows = whole.in_parts if mode.language == "cpp" else whole
+        source, length = f"{stage.source}[{rows.at}]", wrapped(rows.length)
         if mode.slots.get("passes") == "one_pass":
-            code.add(f"real shift = {stage.source}[{rows.first}];")
-            zero(code, "sum", "squares")
-            with _each(code, mode, rows, "+:sum,squares"):
-                code.add(f"real e = {source} - shift;")
-                code.add("sum += e;")
-                code.add("squares += e * e;", wrong_formula="squares += e;")
-            mode.join(code, "sum", "squares")
+            _add_shifted_sums(code, stage, mode, rows)
             code.add(f"real mean = sum / {length}, var = squares / {length} - mean * mean;")
             code.add("mean += shift;", op_left_out=None)
         else:
@@ -115,9 +130,8 @@ def moments(code: Code, stage: Stage, mode: Mode) -> None:
 
 def _normalised(code: Code, stage: Stage, mode: Mode, rows: Rows) -> None:
     """Every element from its row's ``mean`` and ``var``."""
-    assert stage.main is not None
     source = f"{stage.source}[{rows.at}]"
-    eps = float(stage.main.op.attrs["eps"])
+    eps = float(stage.attrs["eps"])
     code.add(f"real inv = 1 / sqrt(var + {eps}f);", wrong_epsilon="real inv = 1 / sqrt(var + 0.1f);")
     place = _affine(stage, rows)
     with _each(code, mode, rows):
@@ -125,7 +139,7 @@ def _normalised(code: Code, stage: Stage, mode: Mode, rows: Rows) -> None:
         if place is None:
             store(code, stage, value, rows.at)
         else:
-            weight, bias = stage.main.parameters
+            weight, bias = stage.step.parameters
             store(code, stage, f"{value} * {weight}[{place}] + {bias}[{place}]", rows.at, op_left_out=value)
 
 
@@ -136,16 +150,8 @@ def can_be_split(stage: Stage) -> bool:
 
 def partial_moments(code: Code, stage: Stage, mode: Mode, moments: str) -> None:
     """Each block adds its part of a row's sum and squares to ``moments``, which is set to zero before."""
-    rows = rows_of(stage)
-    with mode.each_row(code, rows.num):
-        add_start(code, rows)
-        code.add(f"real shift = {stage.source}[{rows.first}];")
-        zero(code, "sum", "squares")
-        with mode.each(code, rows.length):
-            code.add(f"real e = {stage.source}[{rows.at}] - shift;")
-            code.add("sum += e;")
-            code.add("squares += e * e;", wrong_formula="squares += e;")
-        mode.join(code, "sum", "squares")
+    with over_rows(code, stage, mode) as rows:
+        _add_shifted_sums(code, stage, mode, rows)
         code.add("if (threadIdx.x > 0) return;", op_left_out=None)
         code.add(f"if (lane == 0) {moments}[3 * r + 2] = shift;")
         code.add(f"atomicAdd(&{moments}[3 * r], (float)sum);", missing_barrier=f"{moments}[3 * r] += sum;")
@@ -154,10 +160,8 @@ def partial_moments(code: Code, stage: Stage, mode: Mode, moments: str) -> None:
 
 def from_moments(code: Code, stage: Stage, mode: Mode, moments: str) -> None:
     """Every element from its row's sums."""
-    rows = rows_of(stage)
-    length = wrapped(rows.length)
-    with mode.each_row(code, rows.num):
-        add_start(code, rows)
+    with over_rows(code, stage, mode) as rows:
+        length = wrapped(rows.length)
         code.add(f"real mean = {moments}[3 * r] / {length}, var = {moments}[3 * r + 1] / {length} - mean * mean;")
         code.add(f"mean += {moments}[3 * r + 2];", op_left_out=None)
         _normalised(code, stage, mode, rows)
@@ -165,11 +169,8 @@ def from_moments(code: Code, stage: Stage, mode: Mode, moments: str) -> None:
 
 def lengths(code: Code, stage: Stage, mode: Mode) -> None:
     """Division by a row's length: root mean square, Euclidean, or mean absolute value."""
-    assert stage.main is not None
-    rows = rows_of(stage)
-    source, length = f"{stage.source}[{rows.at}]", wrapped(rows.length)
-    with mode.each_row(code, rows.num):
-        add_start(code, rows)
+    with over_rows(code, stage, mode) as rows:
+        source, length = f"{stage.source}[{rows.at}]", wrapped(rows.length)
         zero(code, "sum")
         with mode.each(code, rows.length, "+:sum"):
             code.add(f"real e = {source};")
@@ -184,7 +185,7 @@ def lengths(code: Code, stage: Stage, mode: Mode) -> None:
         elif stage.name == "l2_norm":
             code.add("real inv = 1 / sqrt(sum);", wrong_formula="real inv = 1 / sum;")
         else:
-            eps = float(stage.main.op.attrs["eps"])
+            eps = float(stage.attrs["eps"])
             text = f"real inv = 1 / sqrt(sum / {length} + {eps}f);"
             code.add(text, wrong_epsilon=text.replace(f"{eps}f", "0.1f"))
         with mode.each(code, rows.length):

@@ -2,8 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Iterator
-from contextlib import contextmanager, nullcontext
+from contextlib import nullcontext
 
 from kevin.writer.kernels import windows
 from kevin.writer.kernels.code import Code
@@ -24,14 +23,14 @@ def orders(stage: Stage) -> tuple[str, ...]:
     """How a stage's loops may be ordered, the plainest first; nothing where there is no choice."""
     if _can_be_swept(stage):
         return ("columns", "sweep")
-    if stage.main and stage.main.kind == "scan" and stage.name != "cumprod":
+    if stage.kind == "scan" and stage.name != "cumprod":
         rows = rows_of(stage)
         return ("running",) if rows.apart or stage.in_dims.num // rows.num_elements % 8 else ("running", "lanes")
     if stage.name in ("argmax", "argmin"):
         return ("first", "search")
-    if stage.main is None or stage.main.kind not in ("contract", "pool") or stage.name == "matmul_diagonal":
+    if stage.kind not in ("contract", "pool") or stage.name == "matmul_diagonal":
         return ()
-    if stage.main.kind == "pool" or stage.name == "depthwise_conv2d":
+    if stage.kind == "pool" or stage.name == "depthwise_conv2d":
         return windows.orders(stage)
     of = product_of(stage)
     _, m, n, _ = of.sizes
@@ -77,20 +76,10 @@ def _add_sums(code: Code, size: str) -> None:
     code.add(f"real sum{size} = {{}};", uninitialised=f"real sum{size};")
 
 
-@contextmanager
-def _steps(code: Code, var: str, bound: str, step: int, pragma: str | None = None) -> Iterator[None]:
-    """A loop in steps."""
-    if pragma:
-        code.add(pragma)
-    head = f"for (idx {var} = 0; {var} < {{}}; {var} += {step})"
-    with code.block(head.format(bound), undeclared_name=head.format("num")):
-        yield
-
-
 def _some_rows(code: Code, stage: Stage, of: Product, num: int, outer: str | None) -> None:
     """Dot products of several rows with one column, which is then read once for all of them."""
     columns = loop(code, "n", of.n) if of.n != "1" else nullcontext()
-    with _steps(code, "m0", of.m, num, outer), columns:
+    with loop(code, "m0", of.m, outer, step=num), columns:
         _add_sums(code, f"[{num}]")
         with loop(code, "k", of.k, simd("+:sum")), loop(code, "u", str(num)):
             code.add("idx m = m0 + u;")
@@ -113,7 +102,7 @@ def _rows_of_right(code: Code, stage: Stage, of: Product, outer: str | None) -> 
 def _tiles(code: Code, stage: Stage, of: Product, outer: str | None) -> None:
     """Blocks of 8 x 32 results that stay in vector registers."""
     place = "idx m = m0 + u, n = n0 + v;"
-    with _steps(code, "m0", of.m, 8, outer), _steps(code, "n0", of.n, 32):
+    with loop(code, "m0", of.m, outer, step=8), loop(code, "n0", of.n, step=32):
         _add_sums(code, "[8][32]")
         with loop(code, "k", of.k), loop(code, "u", "8"), loop(code, "v", "32", simd()):
             code.add(place, wrong_axis="idx m = m0 + u, n = m0 + v;")
@@ -126,7 +115,7 @@ def _tiles(code: Code, stage: Stage, of: Product, outer: str | None) -> None:
 def _lanes(code: Code, stage: Stage) -> None:
     """A running sum of eight rows side by side."""
     rows = rows_of(stage)
-    with _steps(code, "m0", rows.num, 8, parallel()):
+    with loop(code, "m0", rows.num, parallel(), step=8):
         _add_sums(code, "[8]")
         with loop(code, "n", rows.length), loop(code, "u", "8", simd()):
             code.add("idx r = m0 + u;")
@@ -143,11 +132,8 @@ def _can_be_swept(stage: Stage) -> bool:
 
 def _swept(stage: Stage) -> tuple[Dims, Dims, Dims]:
     """Dimensions before the reduced ones, the reduced ones, and those after."""
-    assert stage.main is not None
-    dims, (first, num) = stage.in_dims, reduced_dims_of(stage.main)
-    slices = (slice(first), slice(first, first + num), slice(first + num, None))
-    before, reduced, after = (Dims(dims.names[part], dims.sizes[part]) for part in slices)
-    return before, reduced, after
+    dims, (first, num) = stage.in_dims, reduced_dims_of(stage.step)
+    return dims.part(0, first), dims.part(first, first + num), dims.part(first + num)
 
 
 def _sweep(code: Code, stage: Stage) -> None:

@@ -2,16 +2,14 @@
 
 from __future__ import annotations
 
-from collections.abc import Iterator
-from contextlib import contextmanager, nullcontext
+from contextlib import nullcontext
 from dataclasses import dataclass
 from math import prod
 
 from kevin.tasks.operators import along
 from kevin.writer.kernels.code import Code
-from kevin.writer.kernels.cuda_threads import BARRIER
-from kevin.writer.kernels.dims import Dims, product, read_at, wrapped
-from kevin.writer.kernels.mode import Mode, loop, store, zero
+from kevin.writer.kernels.dims import product, read_at, wrapped
+from kevin.writer.kernels.mode import BARRIER, Mode, loop, store, unrolled, zero
 from kevin.writer.kernels.stages import Stage
 
 TRIANGLES = {"matmul_upper_triangular": "n < m", "matmul_lower_triangular": "n > m"}
@@ -66,8 +64,7 @@ def product_of(stage: Stage) -> Product:
 
 
 def _matrix(stage: Stage) -> Product:
-    assert stage.main is not None
-    main, x, out, source = stage.main, stage.in_dims, stage.out_dims, stage.source
+    main, x, out, source = stage.step, stage.in_dims, stage.out_dims, stage.source
     b, bias = main.second or "", None
     rows, cols, inner = product(out.names[:-1]), out.names[-1], x.names[-1]
     sizes = (1, prod(out.sizes[:-1]), out.sizes[-1], x.sizes[-1])
@@ -84,14 +81,9 @@ def _matrix(stage: Stage) -> Product:
             left = f"{source}[k * {rows} + m]"
             if stage.name == "matmul_transposed":
                 right = f"{b}[n * {inner} + k]"
-        case "matmul_batched":
-            batch, rows = out.names[0], out.names[1]
-            sizes = (out.sizes[0], out.sizes[1], out.sizes[2], x.sizes[-1])
-            left = f"{source}[(g * {rows} + m) * {inner} + k]"
-            right = f"{b}[(g * {inner} + k) * {cols} + n]"
-        case "attention_scores" | "attention_values":
-            batch, rows = product(out.names[:2]), out.names[2]
-            sizes = (prod(out.sizes[:2]), out.sizes[2], out.sizes[3], x.sizes[-1])
+        case "matmul_batched" | "attention_scores" | "attention_values":
+            batch, rows = product(out.names[:-2]), out.names[-2]
+            sizes = (prod(out.sizes[:-2]), out.sizes[-2], out.sizes[-1], x.sizes[-1])
             left = f"{source}[(g * {rows} + m) * {inner} + k]"
             turned_right = f"{b}[(g * {rows} + n) * {inner} + k]"
             right = turned_right if stage.name == "attention_scores" else f"{b}[(g * {inner} + k) * {cols} + n]"
@@ -105,22 +97,21 @@ def _matrix(stage: Stage) -> Product:
 
 def _conv(stage: Stage) -> Product:
     """Channels by places; the inner dimension runs over input channels and the window."""
-    assert stage.main is not None
-    attrs, x, out = stage.main.op.attrs, stage.in_dims, stage.out_dims
+    attrs, x, out = stage.attrs, stage.in_dims, stage.out_dims
     groups = int(attrs.get("groups", 1))
     axes = len(x.names) - 2
-    kernels = [along(attrs, "kernel", axis) for axis in range(axes)]
+    kernels = [along(attrs, axis).kernel for axis in range(axes)]
     volume = prod(kernels)
     channels = x.names[1] if groups == 1 else f"({x.names[1]} / {groups})"
     filters = out.names[1] if groups == 1 else f"({out.names[1]} / {groups})"
-    weight, *bias = stage.main.parameters
+    weight, *bias = stage.step.parameters
     group, batch = ("", "g") if groups == 1 else (f"g % {groups}", f"g / {groups}")
     inner = channels if volume == 1 else f"{channels} * {volume}"
     channel = "k" if volume == 1 else f"k / {volume}"
     row = f"{group} * {filters} + m" if group else "m"
     source_channel = f"{group} * {channels} + {channel}" if group else channel
     left = f"{weight}[({row}) * {wrapped(inner)} + k]" if group else f"{weight}[m * {wrapped(inner)} + k]"
-    if stage.name.startswith("conv_transpose"):
+    if stage.is_transposed:
         tap = "" if volume == 1 else f" * {volume} + k % {volume}"
         left = f"{weight}[(({source_channel}) * {filters} + m){tap}]"
     places, inside, names = [], [], []
@@ -129,7 +120,7 @@ def _conv(stage: Stage) -> Product:
         places.append(text)
         inside += conditions
         names.append(name)
-    transposed = stage.name.startswith("conv_transpose")
+    transposed = stage.is_transposed
     together = volume == 1 and not transposed and x.sizes[2:] == out.sizes[2:] and not inside
     at = f"{batch} * {x.names[1]} + {source_channel}"
     if together:
@@ -157,16 +148,13 @@ def _conv(stage: Stage) -> Product:
 
 def _along(stage: Stage, axis: int, axes: int, kernels: list[int]) -> tuple[str, list[str], str]:
     """Where element (k, n) lies along one axis: a statement, conditions, and the place."""
-    assert stage.main is not None
-    attrs = stage.main.op.attrs
-    stride, padding = along(attrs, "stride", axis, 1), along(attrs, "padding", axis)
+    _, stride, padding, *_ = along(stage.attrs, axis)
     name, size = "abc"[-axes:][axis], stage.in_dims.names[2 + axis]
-    space = Dims(stage.out_dims.names[2:], stage.out_dims.sizes[2:])
-    out = space.coordinate(axis, "n")
+    out = stage.out_dims.part(2).coordinate(axis, "n")
     below = prod(kernels[axis + 1 :])
     tap = "k" if below == 1 else f"k / {below}"
-    text = read_at(stage.main, axis, out, f"{tap} % {kernels[axis]}")
-    if stage.name.startswith("conv_transpose"):
+    text = read_at(stage.step, axis, out, f"{tap} % {kernels[axis]}")
+    if stage.is_transposed:
         conditions = [f"{name} >= 0", *([f"{name} % {stride} == 0"] if stride > 1 else [])]
         place = name if stride == 1 else f"{name} / {stride}"
         return f"{name} = {text}", [*conditions, f"{place} < {size}"], place
@@ -284,7 +272,7 @@ def _store(code: Code, stage: Stage, of: Product, own: int) -> None:
         code.add(f"if (m >= {of.m} || n >= {of.n}) return;", missing_bounds=None)
         result(code, stage, of, "sum")
         return
-    with _unrolled(code, "u", own), _unrolled(code, "v", own):
+    with unrolled(code, "u", own), unrolled(code, "v", own):
         if own == 8:
             code.add("idx m = m0 + u / 4 * 64 + ty * 4 + u % 4, n = n0 + v / 4 * 64 + tx * 4 + v % 4;")
         else:
@@ -319,17 +307,9 @@ def _multiply(code: Code, own: int) -> None:
             for half, place in enumerate(("", "16 + ")):
                 code.add(f"((float4*)p)[{half}] = a[k][{place}ty];")
                 code.add(f"((float4*)q)[{half}] = b[k][{place}tx];")
-        with _unrolled(code, "u", own), _unrolled(code, "v", own):
+        with unrolled(code, "u", own), unrolled(code, "v", own):
             line = f"sum[u][v] += {left} * {right};"
             code.add(line, wrong_formula=line.replace(f"{left} *", f"{left} +"))
-
-
-@contextmanager
-def _unrolled(code: Code, var: str, num: int) -> Iterator[None]:
-    """A loop over a thread's own results, unrolled: else they would not stay in registers."""
-    code.add("#pragma unroll")
-    with code.block(f"for (int {var} = 0; {var} < {num}; {var}++)"):
-        yield
 
 
 def tiles_shape(stage: Stage, mode: Mode) -> str:

@@ -10,14 +10,13 @@ from functools import partial
 from kevin.core import abi
 from kevin.core.types import Language, TaskSpec
 from kevin.tasks.ops import Step
-from kevin.writer.kernels import cuda_threads, norms, orders, products, reduces, tensor, windows
+from kevin.writer.kernels import norms, orders, products, reduces, tensor, windows
 from kevin.writer.kernels.code import Code
 from kevin.writer.kernels.dims import wrapped
-from kevin.writer.kernels.mode import Mode, store
-from kevin.writer.kernels.pointwise import add_function, broadcast_index
+from kevin.writer.kernels.mode import THREAD, Mode, add_helper, launch_shape, store
 from kevin.writer.kernels.rows import is_over_rows, is_shared, rows_of
 from kevin.writer.kernels.space import can_be_vectors, own_slots
-from kevin.writer.kernels.stages import Program, Stage, cut
+from kevin.writer.kernels.stages import Program, Stage, add_function, broadcast_index, cut
 from kevin.writer.slots import Slots, add_prelude, parallel, simd, uses_math
 
 _LARGEST_INT = 1 << 30
@@ -26,12 +25,11 @@ Emitter = Callable[[Code, Stage, Mode], None]
 
 def _row_emitter(stage: Stage) -> Emitter:
     """What writes a stage over rows."""
-    assert stage.main is not None
-    if stage.main.kind == "scan":
+    if stage.kind == "scan":
         return reduces.scan
     if reduces.is_mean(stage):
         return reduces.losses
-    if stage.main.kind in ("reduce", "contract", "pool", "loss"):
+    if stage.kind in ("reduce", "contract", "pool", "loss"):
         return reduces.reduce
     if stage.name in norms.SOFTMAX:
         return norms.softmax
@@ -52,8 +50,7 @@ def _flat(code: Code, stage: Stage, mode: Mode) -> None:
     dims = stage.out_dims
     with mode.results(code, dims.total, innermost=True):
         if stage.name == "matmul_diagonal":
-            assert stage.main is not None
-            value = f"{stage.source}[i / {dims.names[1]}] * {stage.main.second}[i]"
+            value = f"{stage.source}[i / {dims.names[1]}] * {stage.step.second}[i]"
             store(code, stage, value, wrong_axis=value.replace(" / ", " % "))
         else:
             store(code, stage, f"{stage.source}[{broadcast_index(stage.in_dims, dims)}]")
@@ -97,7 +94,7 @@ def _add_loops(code: Code, stage: Stage, mode: Mode) -> None:
         _row_emitter(stage)(code, stage, mode)
     elif stage.name in ("", "matmul_diagonal"):
         _flat(code, stage, mode)
-    elif stage.main and stage.main.kind == "pool":
+    elif stage.kind == "pool":
         windows.pool(code, stage, mode)
     elif products.is_window(stage):
         windows.conv(code, stage, mode)
@@ -130,7 +127,7 @@ def _way(stage: Stage, mode: Mode) -> str:
 def _vectors(code: Code, stage: Stage, mode: Mode) -> None:
     """Nothing but element-wise operators, four neighbours a thread."""
     total = stage.out_dims.total
-    code.add("idx i = blockIdx.x * (idx)blockDim.x + threadIdx.x;")
+    code.add(THREAD)
     text = f"if (i >= {total} / 4) return;"
     code.add(text, missing_bounds=None, undeclared_name="if (i >= num) return;", off_by_one=text.replace(" / 4", ""))
     code.add(f"float4 q = ((const float4*){stage.source})[i];")
@@ -172,7 +169,7 @@ class _Writer:
 
     def add_stage(self, stage: Stage) -> None:
         mode = Mode("cuda", own_slots(stage, self.slots))
-        per_result = "1024" if self.slots.get("grid") == "stride" else f"({stage.out_dims.total} + B - 1) / B"
+        shape = self._per_result(stage.out_dims.total)
         if stage.name == "frobenius_norm":
             self._whole_norm(stage, mode)
         elif is_over_rows(stage):
@@ -180,9 +177,9 @@ class _Writer:
         elif self.slots.get("grid") == "vector" and can_be_vectors(stage):
             self.add(f"<<<({stage.out_dims.total} / 4 + B - 1) / B, B, 0, stream>>>", stage, _vectors, mode)
         elif stage.name in ("", "matmul_diagonal"):
-            self.add(f"<<<{per_result}, B, 0, stream>>>", stage, _flat, mode)
-        elif stage.main and stage.main.kind == "pool":
-            self.add(f"<<<{per_result}, B, 0, stream>>>", stage, windows.pool, mode)
+            self.add(shape, stage, _flat, mode)
+        elif stage.kind == "pool":
+            self.add(shape, stage, windows.pool, mode)
         elif (way := _way(stage, mode)) != "naive":
             mode = replace(mode, slots={**mode.slots, "product": way})
             if way in tensor.TILES:
@@ -191,7 +188,11 @@ class _Writer:
                 self.add(products.tiles_shape(stage, mode), stage, products.tiled, mode)
         else:
             emit = windows.conv if products.is_window(stage) else products.naive
-            self.add(f"<<<{per_result}, B, 0, stream>>>", stage, emit, mode)
+            self.add(shape, stage, emit, mode)
+
+    def _per_result(self, total: str) -> str:
+        """``<<<...>>>`` of a kernel with a thread for each result, or of a grid's stride."""
+        return f"<<<{'1024' if self.slots.get('grid') == 'stride' else f'({total} + B - 1) / B'}, B, 0, stream>>>"
 
     def _tensor(self, stage: Stage, mode: Mode) -> None:
         """Tiles on tensor cores; where blocks share a sum, a pass over the results does what follows."""
@@ -203,7 +204,7 @@ class _Writer:
         self.launches.add(
             f"cudaMemsetAsync({stage.target}, 0, sizeof(float) * {wrapped(total)}, stream);", uninitialised=None
         )
-        self.add(shape, replace(stage, chain=(), function="", others=()), tensor.tensor, mode, bounds)
+        self.add(shape, stage.bare, tensor.tensor, mode, bounds)
         if stage.chain:
             self.add_stage(replace(stage, main=None, source=stage.target, in_dims=stage.out_dims))
 
@@ -218,16 +219,15 @@ class _Writer:
             mode = mode.owned_by("shuffle")
         if reduces.is_mean(stage):
             self.launches.add("cudaMemsetAsync(out, 0, sizeof(float), stream);", uninitialised=None)
-        self.add(cuda_threads.launch_shape(mode.rows, rows.num), stage, _row_emitter(stage), mode)
+        self.add(launch_shape(mode.rows, rows.num), stage, _row_emitter(stage), mode)
 
     def _split(self, stage: Stage, mode: Mode) -> None:
         """Moments in one kernel, the result in another, both by 64 blocks a row."""
         num = rows_of(stage).num
         moments = self._scratch("moments", f"3 * {num}")
         self.launches.add(f"cudaMemsetAsync({moments}, 0, sizeof(float) * 3 * {num}, stream);", uninitialised=None)
-        shape = cuda_threads.launch_shape("split", num)
-        bare = replace(stage, chain=(), function="")
-        self.add(shape, bare, partial(norms.partial_moments, moments=moments), mode)
+        shape = launch_shape("split", num)
+        self.add(shape, stage.bare, partial(norms.partial_moments, moments=moments), mode)
         self.add(shape, stage, partial(norms.from_moments, moments=moments), mode)
 
     def _scratch(self, name: str, size: str) -> str:
@@ -246,7 +246,7 @@ class _Writer:
 
         def add_up(code: Code, stage: Stage, mode: Mode) -> None:
             code.add("real sum = 0;", uninitialised="real sum;")
-            code.add("idx i = blockIdx.x * (idx)blockDim.x + threadIdx.x;")
+            code.add(THREAD)
             head = f"for (; i < {total}; i += gridDim.x * (idx)blockDim.x)"
             with code.block(head, off_by_one=head.replace(total, f"{total} - 1", 1)):
                 code.add(f"sum += {stage.source}[i] * {stage.source}[i];", wrong_formula=f"sum += {stage.source}[i];")
@@ -261,15 +261,16 @@ class _Writer:
                 store(code, stage, value, wrong_formula=value.replace("sqrt", ""))
 
         self.launches.add(f"cudaMemsetAsync({squares}, 0, sizeof(float), stream);", uninitialised=None)
-        bare = replace(stage, chain=(), function="")
-        self.add("<<<1024, B, 0, stream>>>", bare, add_up, mode)
-        per_result = "1024" if self.slots.get("grid") == "stride" else f"({total} + B - 1) / B"
-        self.add(f"<<<{per_result}, B, 0, stream>>>", stage, scaled, mode)
+        self.add("<<<1024, B, 0, stream>>>", stage.bare, add_up, mode)
+        self.add(self._per_result(total), stage, scaled, mode)
 
 
 def _cuda(spec: TaskSpec, plan: Program, slots: Slots) -> Code:
     code = Code()
-    cuda_threads.add_prelude(code, slots)
+    if slots["math"] == "fast":
+        code.add("#define exp __expf")
+        code.add("#define log __logf")
+    code.add(f"typedef {slots['real']} real;")
     _add_sizes(code, spec, plan)
     code.add(f"constexpr int B = {slots['block_size']};")
     writer = _Writer(spec, plan, slots)
@@ -279,7 +280,7 @@ def _cuda(spec: TaskSpec, plan: Program, slots: Slots) -> Code:
         tensor.add_helpers(code)
     for helper in ("top_of", "sum_of"):
         if f"{helper}(" in writer.device.text():
-            cuda_threads.add_helper(code, slots, helper)
+            add_helper(code, slots, helper)
     code.extend(writer.device)
     signature = abi.signature(spec, "cuda")
     with code.block(signature, wrong_type=signature.replace("float*", "double*", 1)):

@@ -5,7 +5,7 @@ from __future__ import annotations
 from kevin.writer.kernels.code import Code
 from kevin.writer.kernels.dims import wrapped
 from kevin.writer.kernels.mode import Mode, store, zero
-from kevin.writer.kernels.norms import add_start, add_top
+from kevin.writer.kernels.norms import add_top, over_rows
 from kevin.writer.kernels.rows import Rows, rows_of
 from kevin.writer.kernels.stages import Stage
 
@@ -14,10 +14,9 @@ MEANS = ("mean_dim", "global_avg_pool", "adaptive_avg_pool")
 
 def reduce(code: Code, stage: Stage, mode: Mode) -> None:
     """One result a row."""
-    rows, name = rows_of(stage), stage.name
+    name = stage.name
     wrong: dict[str, str] = {}
-    with mode.each_row(code, rows.num):
-        add_start(code, rows)
+    with over_rows(code, stage, mode) as rows:
         if name in ("argmax", "argmin"):
             search = mode.slots.get("order") == "search"
             (_search if search else _best)(code, stage, mode, rows)
@@ -45,8 +44,8 @@ def _total(code: Code, stage: Stage, mode: Mode, rows: Rows) -> tuple[str, dict[
         return "all", {}
     zero(code, "sum")
     with mode.each(code, rows.length, "+:sum"):
-        if stage.main and stage.main.kind == "contract":
-            line = f"sum += {stage.source}[{rows.at}] * {stage.main.second}[n];"
+        if stage.kind == "contract":
+            line = f"sum += {stage.source}[{rows.at}] * {stage.step.second}[n];"
         else:
             line = f"sum += {stage.source}[{rows.at}];"
         code.add(line, wrong_formula=line.replace("+=", "="))
@@ -57,14 +56,7 @@ def _total(code: Code, stage: Stage, mode: Mode, rows: Rows) -> tuple[str, dict[
 
 
 def _extreme(code: Code, stage: Stage, mode: Mode, rows: Rows) -> None:
-    least = stage.name in ("min_dim", "argmin")
-    sign = "<" if least else ">"
-    code.add(f"real top = {'' if least else '-'}3e38f;", uninitialised="real top;")
-    with mode.each(code, rows.length, f"{'min' if least else 'max'}:top"):
-        code.add(f"real e = {stage.source}[{rows.at}];")
-        code.add(f"top = e {sign} top ? e : top;", wrong_formula="top = e;")
-    if mode.rows != "thread":
-        code.add("top = -top_of(-top);" if least else "top = top_of(top);", op_left_out=None)
+    add_top(code, stage, mode, rows, least=stage.name in ("min_dim", "argmin"), wrong_formula="top = e;")
 
 
 def _search(code: Code, stage: Stage, mode: Mode, rows: Rows) -> None:
@@ -95,10 +87,8 @@ def _best(code: Code, stage: Stage, mode: Mode, rows: Rows) -> None:
 
 def scan(code: Code, stage: Stage, mode: Mode) -> None:
     """A running sum or product: by one thread, or by a warp in steps of 32 elements."""
-    rows, name = rows_of(stage), stage.name
-    with mode.each_row(code, rows.num):
-        add_start(code, rows)
-        if name == "cumprod":
+    with over_rows(code, stage, mode) as rows:
+        if stage.name == "cumprod":
             code.add("real sum = 1;", uninitialised="real sum;", wrong_formula="real sum = 0;")
         else:
             zero(code, "sum")
@@ -111,11 +101,10 @@ def scan(code: Code, stage: Stage, mode: Mode) -> None:
 
 def _scanned(stage: Stage) -> tuple[str, str]:
     """The next value of a scan, and where its result lies."""
-    assert stage.main is not None
     rows = rows_of(stage)
     at = rows.at.replace(" n", f" ({rows.length} - 1 - n)", 1) if stage.name == "reverse_cumsum" else rows.at
     value = f"{stage.source}[{at}]"
-    return f"({stage.main.second}[{at}] ? {value} : 0)" if stage.name == "masked_cumsum" else value, at
+    return f"({stage.step.second}[{at}] ? {value} : 0)" if stage.name == "masked_cumsum" else value, at
 
 
 def add_scan_step(code: Code, stage: Stage, total: str) -> None:
@@ -165,14 +154,12 @@ _TERMS: dict[str, tuple[tuple[str, str], ...]] = {
 
 def is_mean(stage: Stage) -> bool:
     """Whether a stage is a mean over all rows."""
-    return stage.main is not None and stage.main.kind == "loss" and not stage.main.out_shape
+    return stage.kind == "loss" and not stage.step.out_shape
 
 
 def losses(code: Code, stage: Stage, mode: Mode) -> None:
     """Each row adds its share of the mean to the result, which is set to zero before."""
-    rows = rows_of(stage)
-    with mode.each_row(code, rows.num, "+:total"):
-        add_start(code, rows)
+    with over_rows(code, stage, mode, "+:total") as rows:
         if stage.name == "triplet_loss":
             _triplet(code, stage, mode, rows)
         elif stage.name == "cross_entropy":
@@ -182,7 +169,7 @@ def losses(code: Code, stage: Stage, mode: Mode) -> None:
             with mode.each(code, rows.length, "+:sum"):
                 code.add(f"real e = x[{rows.at}];")
                 for line in _TERMS[stage.name]:
-                    right, wrong = (text.format(t=_second(stage), at=rows.at) for text in line)
+                    right, wrong = (text.format(t=stage.step.second, at=rows.at) for text in line)
                     code.add(right, **({"wrong_formula": wrong} if wrong else {}))
             mode.join(code, "sum")
         by_rows = stage.name in ("triplet_loss", "cross_entropy", "kl_div")
@@ -194,27 +181,21 @@ def losses(code: Code, stage: Stage, mode: Mode) -> None:
                 code.add(f"total += {share};", wrong_formula=f"total = {share};")
 
 
-def _second(stage: Stage) -> str:
-    assert stage.main is not None and stage.main.second is not None
-    return stage.main.second
-
-
 def _triplet(code: Code, stage: Stage, mode: Mode, rows: Rows) -> None:
-    assert stage.main is not None
     zero(code, "near", "far")
     with mode.each(code, rows.length, "+:near,far"):
         code.add(f"real e = x[{rows.at}];")
-        for name, other in (("near", _second(stage)), ("far", stage.main.third)):
+        for name, other in (("near", stage.step.second), ("far", stage.step.third)):
             code.add(f"{name} += (e - {other}[{rows.at}] + 1e-6f) * (e - {other}[{rows.at}] + 1e-6f);")
     mode.join(code, "near", "far")
-    text = f"real sum = sqrt(near) - sqrt(far) + {float(stage.main.op.attrs['margin'])}f;"
+    text = f"real sum = sqrt(near) - sqrt(far) + {float(stage.attrs['margin'])}f;"
     code.add(text, wrong_formula=text.replace("sqrt", ""))
     code.add("sum = sum > 0 ? sum : 0;", op_left_out=None)
 
 
 def _cross_entropy(code: Code, stage: Stage, mode: Mode, rows: Rows) -> None:
     _add_exponentials(code, stage, mode, rows)
-    text = f"sum = top + log(sum) - x[o + {_second(stage)}[r]];"
+    text = f"sum = top + log(sum) - x[o + {stage.step.second}[r]];"
     code.add(text, op_left_out="sum = top + log(sum);", wrong_axis=text.replace("[o + ", "["))
 
 
@@ -232,7 +213,7 @@ def _cosine(code: Code, stage: Stage, mode: Mode, rows: Rows) -> None:
     names = ("sum", "xx", "yy")
     zero(code, *names)
     with mode.each(code, rows.length, f"+:{','.join(names)}"):
-        code.add(f"real e = x[{rows.at}], f = {_second(stage)}[{rows.at}];")
+        code.add(f"real e = x[{rows.at}], f = {stage.step.second}[{rows.at}];")
         code.add("sum += e * f;", wrong_formula="sum += e + f;")
         code.add("xx += e * e;", op_left_out=None)
         code.add("yy += f * f;")

@@ -40,10 +40,6 @@ class Rows:
     def is_in_parts(self) -> bool:
         return self.parts is not None and self.at == self.parts[2]
 
-    @property
-    def can_be_shared(self) -> bool:
-        return not self.apart and self.num_elements >= SHORTEST_TO_SHARE
-
 
 def _strided(dims: Dims, first: int, num: int) -> Rows:
     inner, length = product(dims.names[first + num :]), product(dims.names[first : first + num])
@@ -59,7 +55,6 @@ def _strided(dims: Dims, first: int, num: int) -> Rows:
 
 
 def is_row_product(stage: Stage) -> bool:
-    """Whether a stage is the product of a matrix and a vector."""
     return stage.name == "matvec" or (stage.name == "matmul" and stage.out_dims.sizes[-1] == 1)
 
 
@@ -69,22 +64,19 @@ def is_global_pool(stage: Stage) -> bool:
 
 def is_over_rows(stage: Stage) -> bool:
     """Whether each row of a stage's input, wherever it lies, makes one result or one row of results."""
-    if stage.main is None:
-        return False
-    return stage.main.kind in ROW_KINDS or is_row_product(stage) or is_global_pool(stage)
+    return stage.kind in ROW_KINDS or is_row_product(stage) or is_global_pool(stage)
 
 
 def rows_of(stage: Stage) -> Rows:
     """The rows of a stage that normalises, reduces or scans."""
-    assert stage.main is not None
     dims, name = stage.in_dims, stage.name
     if is_row_product(stage):
         length = dims.names[1]
         return Rows(dims.names[0], length, f"r * {length}", "o + n", dims.sizes[1], False)
-    if stage.main.kind == "loss":
+    if stage.kind == "loss":
         return _strided(dims, 1, 1)
     if name == "group_norm":
-        groups = int(stage.main.op.attrs["groups"])
+        groups = int(stage.attrs["groups"])
         length = product([f"{dims.names[1]} / {groups}", *dims.names[2:]])
         elements = dims.num // dims.sizes[0] // groups
         rows = Rows(f"{dims.names[0]} * {groups}", length, f"r * ({length})", "o + n", elements, False)
@@ -100,9 +92,10 @@ def rows_of(stage: Stage) -> Rows:
         parts = (batch, product(dims.names[2:]), f"(c * {channels} + r) * {inner} + n")
         length = product([batch, *dims.names[2:]])
         return Rows(channels, length, "0", at, elements, False, f"r * {inner}", parts)
-    return _strided(dims, *reduced_dims_of(stage.main))
+    return _strided(dims, *reduced_dims_of(stage.step))
 
 
 def is_shared(stage: Stage) -> bool:
     """Whether several threads can own one of its rows together."""
-    return rows_of(stage).can_be_shared and stage.name != "prod_dim"
+    rows = rows_of(stage)
+    return not rows.apart and rows.num_elements >= SHORTEST_TO_SHARE and stage.name != "prod_dim"

@@ -56,8 +56,7 @@ def can_be_vectors(stage: Stage) -> bool:
 
 def is_product(stage: Stage) -> bool:
     """Whether tiles are a way to compute it."""
-    product = stage.main is not None and stage.main.kind == "contract"
-    return product and stage.name != "matmul_diagonal" and not is_over_rows(stage)
+    return stage.kind == "contract" and stage.name != "matmul_diagonal" and not is_over_rows(stage)
 
 
 def _passes(program: Program) -> tuple[str, ...]:
@@ -89,7 +88,7 @@ def _row_values(program: Program) -> tuple[str, ...]:
         return ()
     longest = max(rows_of(s).num_elements for s in shared)
     values = ("thread",) if longest <= LONGEST_FOR_ONE_THREAD else ()
-    if any(s.main and s.main.kind == "scan" for s in shared):
+    if any(s.kind == "scan" for s in shared):
         return (*values, "warp")
     split = ("split",) if any(can_be_split(s) for s in shared) else ()
     return (*values, "tree", "shuffle", "warp", *split)

@@ -7,9 +7,11 @@ from dataclasses import dataclass, replace
 
 from kevin.core.errors import TaskError
 from kevin.core.types import OpCall
+from kevin.tasks.operators import Attrs
 from kevin.tasks.ops import Step
-from kevin.writer.kernels.dims import DimNames, Dims
-from kevin.writer.kernels.elementwise import is_pointwise
+from kevin.writer.kernels.code import Code
+from kevin.writer.kernels.dims import DimNames, Dims, wrapped
+from kevin.writer.kernels.elementwise import LINES, is_pointwise
 
 SCORES, VALUES = "attention_scores", "attention_values"
 """The two products of attention, which are stages of their own."""
@@ -37,15 +39,31 @@ class Stage:
         return self.main.op.name if self.main else ""
 
     @property
+    def kind(self) -> str:
+        return self.main.kind if self.main else ""
+
+    @property
+    def step(self) -> Step:
+        """``main``, where there is one."""
+        assert self.main is not None
+        return self.main
+
+    @property
+    def attrs(self) -> Attrs:
+        return self.step.op.attrs
+
+    @property
+    def is_transposed(self) -> bool:
+        return self.name.startswith("conv_transpose")
+
+    @property
     def steps(self) -> tuple[Step, ...]:
         return ((self.main,) if self.main else ()) + self.chain
 
     @property
     def keeps_shape(self) -> bool:
         """Each element is written where it was read, so that it can work in place."""
-        return self.in_dims.sizes == self.out_dims.sizes and (
-            self.main is None or self.main.kind in ("row", "norm", "scan")
-        )
+        return self.in_dims.sizes == self.out_dims.sizes and self.kind in ("", "row", "norm", "scan")
 
     @property
     def uses_index(self) -> bool:
@@ -56,6 +74,11 @@ class Stage:
             or (s.kind == "residual" and not self.is_local(int(s.op.attrs["of"])))
             for s in self.chain
         )
+
+    @property
+    def bare(self) -> Stage:
+        """Its main operator alone."""
+        return replace(self, chain=(), function="", others=())
 
     def applied(self, value: str, index: str) -> str:
         """``value``, run through ``chain``."""
@@ -158,14 +181,14 @@ def _with_buffers(stages: list[Stage], declarations: list[tuple[str, str]], resu
     for i, stage in enumerate(stages):
         end = at + len(stage.steps)
         later = stages[i + 1 :]
-        pinned = any(end in s.wanted() for s in later)
-        source_pinned = any(at in s.wanted() for s in stages[i:])
+        wanted_later = {n for s in later for n in s.wanted()}
+        source_pinned = at in wanted_later.union(stage.wanted())
         rest_in_place = all(s.keeps_shape for s in later)
-        if not later or (rest_in_place and not pinned and source != "x" and not source_pinned and source == "out"):
+        if not later or (rest_in_place and end not in wanted_later and not source_pinned and source == "out"):
             target = "out"
         elif stage.keeps_shape and source not in ("x", "out") and not source_pinned:
             target = source
-        elif rest_in_place and not pinned and not _out_is_wanted(later, end):
+        elif rest_in_place and max(wanted_later, default=-1) < end:  # else the output's buffer would be read again
             target = "out"
         else:
             target = f"t{len(scratch) + 1}"
@@ -179,6 +202,66 @@ def _with_buffers(stages: list[Stage], declarations: list[tuple[str, str]], resu
     return Program(tuple(done), tuple(declarations), tuple(scratch))
 
 
-def _out_is_wanted(later: Sequence[Stage], end: int) -> bool:
-    """Whether a result that is made from here on is read again: it must not lie in the output's buffer."""
-    return any(n >= end for s in later for n in s.wanted())
+# --- a chain as text -------------------------------------------------------------------------------------------
+
+
+def add_function(code: Code, stage: Stage, dims: Dims) -> None:
+    """A function of a value, and of its flat index where that matters, that runs it through the stage's chain."""
+    if not stage.function:
+        return
+    kept = {int(s.op.attrs["of"]) for s in stage.chain if s.kind == "residual"}
+    code.add(f"auto {stage.function} = [=](real v{', idx i' if stage.uses_index else ''}) {{")
+    with code.indented():
+        result = stage.number
+        for step in stage.chain:
+            if result in kept:
+                code.add(f"real r{result} = v;")
+            _add_statements(code, stage, step, dims)
+            result += 1
+        code.add("return v;", missing_semicolon="return v")
+    code.add("};")
+
+
+def _add_statements(code: Code, stage: Stage, step: Step, dims: Dims) -> None:
+    fields: dict[str, str | float] = {k: float(v) for k, v in step.op.attrs.items()}
+    fields["second"] = step.second or ""
+    if step.parameters:
+        place = _place(step, dims)
+        fields["parameter"] = f"{step.parameters[-1]}[{place}]"
+        fields["wrong"] = f"{step.parameters[-1]}[0]" if place != "0" else f"0.5f * {step.parameters[-1]}[0]"
+    if step.kind == "residual":
+        fields["other"] = _other(stage, int(step.op.attrs["of"]), dims)
+    for right, wrong in LINES[step.op.name]:
+        code.add(right.format(**fields), wrong_formula=wrong.format(**fields), op_left_out=None)
+
+
+def _place(step: Step, dims: Dims) -> str:
+    """Index into a parameter."""
+    attrs = step.op.attrs
+    axis, ndim = int(attrs.get("axis", 1)), int(attrs.get("ndim", len(dims.names) - 1))
+    has_axis = bool(attrs.get("view")) or (axis >= 0 and axis >= len(dims.names) - ndim)
+    if not has_axis or axis >= len(dims.names) or dims.sizes[axis] == 1:
+        return "0"
+    return dims.coordinate(axis)
+
+
+def _other(stage: Stage, result: int, dims: Dims) -> str:
+    """An earlier result: a local value, or an element of a buffer."""
+    if stage.is_local(result):
+        return f"r{result}"
+    buffer, other = next((b, d) for n, b, d in stage.others if n == result)
+    return f"{buffer}[{broadcast_index(other, dims)}]"
+
+
+def broadcast_index(other: Dims, dims: Dims) -> str:
+    """Flat index into a tensor that is broadcast against ``dims``, of element ``i``."""
+    if other.sizes == dims.sizes:
+        return "i"
+    shift = len(dims.sizes) - len(other.sizes)
+    terms = []
+    for axis, size in enumerate(other.sizes):
+        if size > 1:
+            stride = other.after(axis)
+            place = dims.coordinate(axis + shift)
+            terms.append(place if stride == "1" else f"{wrapped(place)} * {stride}")
+    return " + ".join(terms) or "0"

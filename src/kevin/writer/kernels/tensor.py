@@ -9,16 +9,15 @@ operands in a warp's registers: PTX ISA, ``mma.m16n8k8`` for ``.tf32``.
 
 from __future__ import annotations
 
-from collections.abc import Iterator, Sequence
-from contextlib import contextmanager, nullcontext
+from collections.abc import Sequence
+from contextlib import nullcontext
 from dataclasses import dataclass
 from math import prod
 
 from kevin.tasks.operators import along
 from kevin.writer.kernels.code import Code
-from kevin.writer.kernels.cuda_threads import BARRIER
 from kevin.writer.kernels.dims import plus, product, wrapped
-from kevin.writer.kernels.mode import Mode
+from kevin.writer.kernels.mode import BARRIER, Mode, unrolled
 from kevin.writer.kernels.products import Product, product_of, result
 from kevin.writer.kernels.products import ways as other_ways
 from kevin.writer.kernels.stages import Stage
@@ -82,14 +81,6 @@ def num_parts(stage: Stage, mode: Mode) -> int:
     return _parts(stage) if mode.slots["product"] == "tensor_split" else 0
 
 
-@contextmanager
-def _unrolled(code: Code, head: str, times: int = 0) -> Iterator[None]:
-    """A loop over a thread's own registers, which could not be registers otherwise; or one unrolled ``times``."""
-    code.add(f"#pragma unroll{f' {times}' if times else ''}")
-    with code.block(head):
-        yield
-
-
 def add_helpers(code: Code) -> None:
     """Two instructions that CUDA C++ has no name for, and the two parts of a float.
 
@@ -140,7 +131,8 @@ def tensor(code: Code, stage: Stage, mode: Mode) -> None:
         code.add(BARRIER, missing_barrier=None)
         _copy(code, of, tile, last)
         code.add(f"if (o == {first}) continue;")
-        with _unrolled(code, f"for (int k = 0; k < {DEPTH}; k += 8)", 1):
+        code.add("#pragma unroll 1")
+        with code.block(f"for (int k = 0; k < {DEPTH}; k += 8)"):
             _multiply(code, of, tile)
     _store(code, stage, of, tile, "first == 0" if parts else "")
 
@@ -163,7 +155,7 @@ def _copy(code: Code, of: Product, tile: Tile, last: str) -> None:
         step, times = THREADS // across, num * DEPTH // width // THREADS
         first = "u" if step == 1 else f"u * {step} + t / {across}" if times > 1 else f"t / {across}"
         second = ("t" if step == 1 else f"t % {across}") + (f" * {width}" if width > 1 else "")
-        with _unrolled(code, f"for (int u = 0; u < {times}; u++)", 2) if times > 1 else nullcontext():
+        with unrolled(code, "u", times, 2) if times > 1 else nullcontext():
             x, y = (first, second) if along_k else (second, first)
             code.add(f"idx {index} = {index}0 + {x}, k = o + {y};")
             inside = [f"{index} < {edge}", f"k < {last}"]
@@ -182,11 +174,11 @@ def _multiply(code: Code, of: Product, tile: Tile) -> None:
     """
     rows = tile.rows
     code.add(f"unsigned p[2][{rows}][4], q[2][2];")
-    with _unrolled(code, f"for (int r = 0; r < {4 * rows}; r++)"):
+    with unrolled(code, "r", 4 * rows):
         x, y = "row + r / 4 * 16 + r % 2 * 8", "k + t % 4 + r % 4 / 2 * 4"
         place = f"[{y}][{x}]" if of.left_by_m else f"[{x}][{y}]"
         code.add(f"split(left[1 - s]{place}, p[0][r / 4][r % 4], p[1][r / 4][r % 4]);")
-    with _unrolled(code, f"for (int j = 0; j < {tile.cols}; j++)"):
+    with unrolled(code, "j", tile.cols):
         code.add("__syncwarp();")
         x, y = "col + j * 8", "k + t % 4 + r * 4"
         place = f"[{x}][{y}]" if of.right_by_k else f"[{y}][{x}]"
@@ -204,7 +196,7 @@ def _multiply(code: Code, of: Product, tile: Tile) -> None:
 
 def _store(code: Code, stage: Stage, of: Product, tile: Tile, part: str) -> None:
     each = 4 * tile.cols
-    with _unrolled(code, f"for (int e = 0; e < {tile.rows * each}; e++)"):
+    with unrolled(code, "e", tile.rows * each):
         m = f"m0 + row + e / {each} * 16 + e % 4 / 2 * 8"
         n = f"n0 + {_sum(tile.col, f't % 4 * 2 + e / 4 % {tile.cols} * 8 + e % 2')}"
         code.add(f"idx m = {m}, n = {n};")
@@ -242,12 +234,11 @@ def by_phases(stage: Stage) -> Product:
     """
     if not _has_phases(stage):
         return product_of(stage)
-    assert stage.main is not None
-    attrs, x, out = stage.main.op.attrs, stage.in_dims, stage.out_dims
+    attrs, x, out = stage.attrs, stage.in_dims, stage.out_dims
     num = len(x.names) - 2
     groups = int(attrs.get("groups", 1))
-    strides = [along(attrs, "stride", axis, 1) for axis in range(num)]
-    kernels = [along(attrs, "kernel", axis) for axis in range(num)]
+    windows = [along(attrs, axis) for axis in range(num)]
+    strides, kernels = [w.stride for w in windows], [w.kernel for w in windows]
     taps = [-(-kernel // stride) for kernel, stride in zip(kernels, strides, strict=True)]
     phases, volume = prod(strides), prod(taps)
     sample = f"g / {phases}" if groups == 1 else f"g / {phases * groups}"
@@ -263,10 +254,10 @@ def by_phases(stage: Stage) -> Product:
         if s > 1
     ]
     extents = [letter if s > 1 else name for letter, name, s in zip("DHW"[-num:], out.names[2:], strides, strict=True)]
-    weight, *bias = stage.main.parameters
+    weight, *bias = stage.step.parameters
     names, left_places, places, spots, inside, left_inside, outside = "abc"[-num:], [], [], [], [], [], []
     for axis, name in enumerate(names):
-        stride, padding = strides[axis], along(attrs, "padding", axis)
+        stride, padding = windows[axis].stride, windows[axis].padding
         phase = plus(_digit("g", strides, axis), padding) if stride > 1 else ""
         step, spot = _digit("k", taps, axis), _digit("n", extents, axis) or "0"
         tap = f"({phase}) % {stride} + {step} * {stride}" if stride > 1 and step else f"({phase}) % {stride}"
@@ -306,12 +297,10 @@ def by_phases(stage: Stage) -> Product:
 
 
 def _has_phases(stage: Stage) -> bool:
-    if not stage.name.startswith("conv_transpose"):
+    if not stage.is_transposed:
         return False
-    assert stage.main is not None
-    attrs, num = stage.main.op.attrs, len(stage.in_dims.names) - 2
-    strides = [along(attrs, "stride", axis, 1) for axis in range(num)]
-    return max(strides) > 1 and all(along(attrs, "dilation", axis, 1) == 1 for axis in range(num))
+    windows = [along(stage.attrs, axis) for axis in range(len(stage.in_dims.names) - 2)]
+    return any(w.stride > 1 for w in windows) and all(w.dilation == 1 for w in windows)
 
 
 def _digit(number: str, sizes: Sequence[int | str], axis: int) -> str:

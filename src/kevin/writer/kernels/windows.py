@@ -21,10 +21,6 @@ LONGEST_LINE = 1 << 14
 """Sums that may lie on the stack."""
 
 
-def _letters(num: int, letters: str) -> str:
-    return letters[-num:]
-
-
 def _add_place(code: Code, dims: Dims, names: str) -> None:
     """Coordinates of result, or line, ``i`` under these letters: ``r``, ``m`` (channel) and one a spatial dimension."""
     places = [dims.coordinate(axis) for axis in range(len(names))]
@@ -35,27 +31,22 @@ def _add_place(code: Code, dims: Dims, names: str) -> None:
 
 
 def offset(stage: Stage, row: str, places: list[str]) -> str:
-    """Flat index into the source: the row of batch and channel, then spatial places."""
+    """Flat index into the source: the row of batch and channel, a name or in brackets, then spatial places."""
     text = row
-    names = stage.in_dims.names[-len(places) :]
-    for name, place in zip(names, places, strict=True):
-        text = f"{text if _is_bracketed(text) or ' ' not in text else f'({text})'} * {name} + {place}"
+    for name, place in zip(stage.in_dims.names[-len(places) :], places, strict=True):
+        text = f"{row if text == row else f'({text})'} * {name} + {place}"
     return text
 
 
 def _enter(code: Code, stack: ExitStack, stage: Stage, axis: int, num: int) -> str:
     """The loop over one axis of the window; gives the place in the input."""
-    assert stage.main is not None
-    attrs = stage.main.op.attrs
-    kernel, padding = along(attrs, "kernel", axis), along(attrs, "padding", axis)
-    stride = along(attrs, "stride", axis, 1)
-    out, tap, place = (_letters(num, s)[axis] for s in (_OUT, _TAP, _IN))
-    size = stage.in_dims.names[-num:][axis]
-    looks = padding > 0 or stage.name.startswith("conv_transpose")
+    kernel, stride, padding, *_ = along(stage.attrs, axis)
+    out, tap, place, size = (names[axis - num] for names in (_OUT, _TAP, _IN, stage.in_dims.names))
+    looks = padding > 0 or stage.is_transposed
     if kernel > 1 or looks:  # what looks at the borders needs a loop to go on with
         stack.enter_context(loop(code, tap, str(kernel)))
-    text = read_at(stage.main, axis, out, tap)
-    if stage.name.startswith("conv_transpose"):
+    text = read_at(stage.step, axis, out, tap)
+    if stage.is_transposed:
         code.add(f"idx {place} = {text};")
         checks = f"{place} < 0" + (f" || {place} % {stride} != 0" if stride > 1 else "")
         last = f"{place} / {stride}" if stride > 1 else place
@@ -104,13 +95,13 @@ class Sums:
 @contextmanager
 def _results(code: Code, dims: Dims, num: int, mode: Mode, name: str) -> Iterator[Sums]:
     """Results one by one, or by lines."""
-    letters = "rm"[num - len(dims.names) :] + _letters(num, _OUT)
+    letters = "rm"[num - len(dims.names) :] + _OUT[-num:]
     if mode.slots.get("order") != "line":
         with mode.results(code, dims.total):
             _add_place(code, dims, letters)
             yield Sums(name)
         return
-    lines = Dims(dims.names[:-1], dims.sizes[:-1])
+    lines = dims.part(0, -1)
     with loop(code, "i", lines.total, parallel()):
         _add_place(code, lines, letters[:-1])
         yield Sums(name, dims.names[-1])
@@ -118,9 +109,8 @@ def _results(code: Code, dims: Dims, num: int, mode: Mode, name: str) -> Iterato
 
 def orders(stage: Stage) -> tuple[str, ...]:
     """How the loops of a pool or a convolution may be ordered."""
-    assert stage.main is not None
     axis = _num_axes(stage) - 1
-    moved = stage.name.startswith("conv_transpose") or along(stage.main.op.attrs, "padding", axis) > 0
+    moved = stage.is_transposed or along(stage.attrs, axis).padding > 0
     if moved or stage.name.startswith("adaptive") or not 8 <= stage.out_dims.sizes[-1] <= LONGEST_LINE:
         return ("window",)
     return ("window", "line")
@@ -132,7 +122,6 @@ def _num_axes(stage: Stage) -> int:
 
 
 def pool(code: Code, stage: Stage, mode: Mode) -> None:
-    assert stage.main is not None
     num, dims, top = _num_axes(stage), stage.out_dims, stage.name.startswith("max")
     adaptive = stage.name == "adaptive_avg_pool"
     if num == len(dims.names) - 2:  # a channel of a sample is as any other
@@ -155,24 +144,20 @@ def pool(code: Code, stage: Stage, mode: Mode) -> None:
             if adaptive:
                 num_taps = " * ".join(f"({e} - {s})" for s, e in (_span(stage, axis, num) for axis in range(num)))
             else:
-                num_taps = product([str(along(stage.main.op.attrs, "kernel", axis)) for axis in range(num)])
+                num_taps = product([str(along(stage.attrs, axis).kernel) for axis in range(num)])
             divided = f"{acc.value} / {num_taps if num_taps.isdigit() else f'({num_taps})'}"
             store(code, stage, divided, acc.index, op_left_out=acc.value)
 
 
 def _span(stage: Stage, axis: int, num: int) -> tuple[str, str]:
     """First and one past the last place that an adaptive pool's result looks at."""
-    assert stage.main is not None
-    size, out = stage.in_dims.names[-num:][axis], int(stage.main.op.attrs["size"])
-    if out == 1:
-        return "0", size
-    letter = _letters(num, _OUT)[axis]
+    size, out, letter = stage.in_dims.names[axis - num], int(stage.attrs["size"]), _OUT[axis - num]
     return f"{letter} * {size} / {out}", f"(({letter} + 1) * {size} + {out - 1}) / {out}"
 
 
 def _adaptive(code: Code, taps: ExitStack, stage: Stage, axis: int, num: int) -> str:
     start, end = _span(stage, axis, num)
-    tap = _letters(num, _TAP)[axis]
+    tap = _TAP[axis - num]
     head = f"for (idx {tap} = {start}; {tap} < {{}}; {tap}++)"
     taps.enter_context(code.block(head.format(end), off_by_one=head.format(f"{end} - 1")))
     return tap
@@ -180,9 +165,8 @@ def _adaptive(code: Code, taps: ExitStack, stage: Stage, axis: int, num: int) ->
 
 def conv(code: Code, stage: Stage, mode: Mode) -> None:
     """A convolution, transposed or not."""
-    assert stage.main is not None
-    attrs, num = stage.main.op.attrs, _num_axes(stage)
-    weight, *bias = stage.main.parameters
+    attrs, num = stage.attrs, _num_axes(stage)
+    weight, *bias = stage.step.parameters
     depthwise = stage.name == "depthwise_conv2d"
     groups = int(attrs.get("groups", 1))
     start, wrong = (f"{bias[0]}[m]", {"op_left_out": "0"}) if bias else ("0", {})
@@ -215,11 +199,10 @@ def _over_channels(code: Code, taps: ExitStack, stage: Stage, groups: int, pragm
 
 def _tap(stage: Stage, groups: int, depthwise: bool, num: int) -> str:
     """Index into the weights."""
-    assert stage.main is not None
     channels, out = stage.in_dims.names[1], stage.out_dims.names[1]
     if depthwise:
         text = "m"
-    elif not stage.name.startswith("conv_transpose"):
+    elif not stage.is_transposed:
         text = f"(m * {channels} + s)" if groups == 1 else f"(m * ({channels} / {groups}) + s)"
     elif groups == 1:
         text = f"(s * {out} + m)"
@@ -227,18 +210,7 @@ def _tap(stage: Stage, groups: int, depthwise: bool, num: int) -> str:
         part = f"({out} / {groups})"
         text = f"((m / {part} * ({channels} / {groups}) + s) * {part} + m % {part})"
     for axis in range(num):
-        kernel = along(stage.main.op.attrs, "kernel", axis)
+        kernel = along(stage.attrs, axis).kernel
         if kernel > 1:
-            text = f"{wrapped(text) if '+' in text and not text.startswith('(') else text} * {kernel}"
-            text = f"({text} + {_letters(num, _TAP)[axis]})"
-    return text.removeprefix("(").removesuffix(")") if _is_bracketed(text) else text
-
-
-def _is_bracketed(text: str) -> bool:
-    """Whether the first bracket is closed by the last one."""
-    depth = 0
-    for i, char in enumerate(text):
-        depth += (char == "(") - (char == ")")
-        if depth == 0:
-            return i == len(text) - 1 and text.startswith("(")
-    return False
+            text = f"({text} * {kernel} + {_TAP[axis - num]})"
+    return text.removeprefix("(").removesuffix(")")

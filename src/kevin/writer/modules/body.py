@@ -15,13 +15,6 @@ from kevin.writer.modules.spellings import Spelling, spellings
 from kevin.writer.modules.styles import Names
 
 _MAX_LINE = 100
-_PREFERRED = {
-    "own": ("own",),
-    "functional": ("functional", "own"),
-    "module": ("module", "own"),
-    "sequential": ("module", "own"),
-    "method": ("method", "own"),
-}
 _MODULE_CALL = "self.{name}({x})"
 _FIELD = re.compile(r"\{(\w+)\}")
 _HELPERS = {
@@ -73,10 +66,9 @@ def _chosen(traced: Trace, at: int, names: Names) -> Spelling:
     ways = spellings(step.op.name, own.replace("F.{name}(", f"F.{step.op.name}("), len(step.in_shape))
     if names.style.calls == "mixed":
         return names.rng.choice(ways)
-    for kind in _PREFERRED[names.style.calls]:
-        if fitting := [w for w in ways if w.kind == kind]:
-            return names.rng.choice(fitting)
-    return ways[0]
+    kind = "module" if names.style.calls == "sequential" else names.style.calls
+    liked = [way for way in ways if way.kind == kind]
+    return names.rng.choice(liked or [way for way in ways if way.kind == "own"])
 
 
 def _defined(traced: Trace, chosen: list[Spelling], names: Names, init: Init) -> list[str]:

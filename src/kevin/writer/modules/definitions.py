@@ -134,12 +134,17 @@ class Init:
                 return name
             if not text.startswith("("):
                 default = _OTHER_DEFAULTS.get(keyword or name, text)
-        value = text
-        if style.sizes != "literals" and rng.random() < 0.7:
-            value = self.names.free(name.upper()) if style.sizes == "capitals" else name
-            self.constants[value] = text
-        self.arguments.append(Argument(name, _hint(text), value, default))
+        self.arguments.append(Argument(name, _hint(text), self._passed(name, text), default))
         return name
+
+    def _passed(self, name: str, value: str) -> str:
+        """What is given for an argument: its value, or a module-level constant that holds that."""
+        style = self.names.style
+        if style.sizes == "literals" or self.names.rng.random() >= 0.7:
+            return value
+        constant = self.names.free(name.upper()) if style.sizes == "capitals" else name
+        self.constants[constant] = value
+        return constant
 
     def _size_argument(self, size: str, keyword: str | None) -> str:
         """The argument that carries a size."""
@@ -154,9 +159,6 @@ class Init:
             self._by_key[size] = name
         return self._by_key[size]
 
-    def _sizes_in(self, text: str) -> list[str]:
-        return [word for word in WORD.findall(text) if word in self.names.values]
-
     def _constant_name(self, attribute: str, keyword: str, kind: str) -> str:
         """Of an argument for one constant of a constructor; a pool's may say whose it is in any case."""
         if "Pool" in kind and self.names.rng.random() < 0.6:
@@ -167,7 +169,7 @@ class Init:
     def _value(self, attribute: str, keyword: str | None, text: str, kind: str = "") -> str:
         """An argument of a constructor of class ``kind`` as it stands in ``__init__``."""
         style, rng = self.names.style, self.names.rng
-        sizes = self._sizes_in(text)
+        sizes = [word for word in WORD.findall(text) if word in self.names.values]
         if style.init == "literals":
             return WORD.sub(lambda m: str(self.names.values.get(m.group(), m.group())), text)
         if text in sizes:
@@ -185,12 +187,7 @@ class Init:
         name = self.names.free(keyword if keyword != "shape" else f"{attribute}_shape")
         if not text.startswith("("):
             text = f"({text},)" if "," not in text else f"({text})"
-        value = self.names.text(text)
-        if self.names.style.sizes != "literals" and self.names.rng.random() < 0.7:
-            constant = self.names.free(name.upper()) if self.names.style.sizes == "capitals" else name
-            self.constants[constant] = value
-            value = constant
-        self.arguments.append(Argument(name, "tuple", value))
+        self.arguments.append(Argument(name, "tuple", self._passed(name, self.names.text(text))))
         return name
 
     def _parameter_shape(self, attribute: str, text: str) -> str:

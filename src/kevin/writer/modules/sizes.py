@@ -181,8 +181,6 @@ def _is_sound(step: Step) -> bool:
         return False
     if attrs.get("output_padding", 0) >= max(attrs.get("stride", 1), attrs.get("dilation", 1)):
         return False
-    if step.op.name in _SQUARE and shape[0] != shape[1]:
-        return False
     if step.kind in ("pool", "contract") and 2 * attrs.get("padding", 0) > attrs.get("kernel", 1):
         return False
     if step.kind == "pool" and "kernel" in attrs:

@@ -34,14 +34,12 @@ METHODS = (
 
 MODULES = {
     "relu": "ReLU",
-    "relu6": "ReLU6",
     "leaky_relu": "LeakyReLU",
     "sigmoid": "Sigmoid",
     "tanh": "Tanh",
     "gelu": "GELU",
     "silu": "SiLU",
     "selu": "SELU",
-    "celu": "CELU",
     "elu": "ELU",
     "softplus": "Softplus",
     "softsign": "Softsign",
@@ -49,48 +47,40 @@ MODULES = {
     "hardtanh": "Hardtanh",
     "hardswish": "Hardswish",
     "hardsigmoid": "Hardsigmoid",
-    "logsigmoid": "LogSigmoid",
-    "tanhshrink": "Tanhshrink",
-    "softshrink": "Softshrink",
-    "hardshrink": "Hardshrink",
     "softmax": "Softmax",
     "log_softmax": "LogSoftmax",
-    "max_pool1d": "MaxPool1d",
-    "max_pool2d": "MaxPool2d",
-    "max_pool3d": "MaxPool3d",
-    "avg_pool1d": "AvgPool1d",
-    "avg_pool2d": "AvgPool2d",
-    "avg_pool3d": "AvgPool3d",
     "mse_loss": "MSELoss",
     "smooth_l1_loss": "SmoothL1Loss",
-    "l1_loss": "L1Loss",
     "cross_entropy": "CrossEntropyLoss",
     "cosine_similarity": "CosineSimilarity",
     "kl_div": "KLDivLoss",
     "triplet_margin_loss": "TripletMarginLoss",
+    **{f"max_pool{n}d": f"MaxPool{n}d" for n in (1, 2, 3)},
+    **{f"avg_pool{n}d": f"AvgPool{n}d" for n in (1, 2, 3)},
     **{f"adaptive_avg_pool{n}d": f"AdaptiveAvgPool{n}d" for n in (1, 2, 3)},
 }
 """Function -> class of torch.nn with the same further arguments."""
 
+_CONVS = ("Conv1d", "Conv2d", "Conv3d")
+_TRANSPOSED = ("ConvTranspose1d", "ConvTranspose2d", "ConvTranspose3d")
+_POOLS = ("MaxPool1d", "MaxPool2d", "MaxPool3d", "AvgPool1d", "AvgPool2d", "AvgPool3d")
+_BATCH_NORMS = ("BatchNorm1d", "BatchNorm2d", "BatchNorm3d")
+_NORMS = (*_BATCH_NORMS, "InstanceNorm1d", "InstanceNorm2d", "InstanceNorm3d")
+
 ARGUMENTS = {
     "Linear": ("in_features", "out_features", "bias"),
     **dict.fromkeys(
-        ("Conv1d", "Conv2d", "Conv3d"),
-        ("in_channels", "out_channels", "kernel_size", "stride", "padding", "dilation", "groups", "bias"),
+        _CONVS, ("in_channels", "out_channels", "kernel_size", "stride", "padding", "dilation", "groups", "bias")
     ),
     **dict.fromkeys(
-        ("ConvTranspose1d", "ConvTranspose2d", "ConvTranspose3d"),
+        _TRANSPOSED,
         ("in_channels", "out_channels", "kernel_size", "stride", "padding", "output_padding", "groups", "bias"),
     ),
     "LayerNorm": ("normalized_shape", "eps"),
     "RMSNorm": ("normalized_shape", "eps"),
     "GroupNorm": ("num_groups", "num_channels", "eps"),
-    **dict.fromkeys(
-        (f"{kind}Norm{n}d" for kind in ("Batch", "Instance") for n in (1, 2, 3)), ("num_features", "eps", "momentum")
-    ),
-    **dict.fromkeys(
-        (f"{kind}Pool{n}d" for kind in ("Max", "Avg") for n in (1, 2, 3)), ("kernel_size", "stride", "padding")
-    ),
+    **dict.fromkeys(_NORMS, ("num_features", "eps", "momentum")),
+    **dict.fromkeys(_POOLS, ("kernel_size", "stride", "padding")),
     "LeakyReLU": ("negative_slope",),
     "ELU": ("alpha",),
     "Hardtanh": ("min_val", "max_val"),
@@ -100,23 +90,20 @@ ARGUMENTS = {
 }
 """Names of the positional arguments of the classes of torch.nn."""
 
-_CONV_DEFAULTS = (("stride", "1"), ("padding", "0"), ("dilation", "1"), ("groups", "1"), ("bias", "True"))
 DEFAULTS = {
     "Linear": (("bias", "True"),),
-    **dict.fromkeys(("Conv1d", "Conv2d", "Conv3d"), _CONV_DEFAULTS),
+    **dict.fromkeys(_CONVS, (("stride", "1"), ("padding", "0"), ("dilation", "1"), ("groups", "1"), ("bias", "True"))),
     **dict.fromkeys(
-        (f"ConvTranspose{n}d" for n in (1, 2, 3)),
-        (("stride", "1"), ("padding", "0"), ("output_padding", "0"), ("groups", "1"), ("bias", "True")),
+        _TRANSPOSED, (("stride", "1"), ("padding", "0"), ("output_padding", "0"), ("groups", "1"), ("bias", "True"))
     ),
-    **dict.fromkeys((f"{kind}Pool{n}d" for kind in ("Max", "Avg") for n in (1, 2, 3)), (("padding", "0"),)),
+    **dict.fromkeys(_POOLS, (("padding", "0"),)),
     **dict.fromkeys(("MaxPool1d", "MaxPool2d"), (("padding", "0"), ("dilation", "1"))),
-    **dict.fromkeys((f"BatchNorm{n}d" for n in (1, 2, 3)), (("momentum", "0.1"),)),
+    **dict.fromkeys(_BATCH_NORMS, (("momentum", "0.1"),)),
 }
 """Keyword arguments that may be written out with the value they have anyway."""
 
 LEFT_OUT = {
-    **{(f"{kind}Norm{n}d", "eps"): "1e-5" for kind in ("Batch", "Instance") for n in (1, 2, 3)},
-    **{(f"{kind}Norm", "eps"): "1e-5" for kind in ("Layer", "Group")},
+    **{(kind, "eps"): "1e-5" for kind in (*_NORMS, "LayerNorm", "GroupNorm")},
     ("LeakyReLU", "negative_slope"): "0.01",
     ("ELU", "alpha"): "1.0",
     ("Hardtanh", "min_val"): "-1.0",
@@ -125,164 +112,142 @@ LEFT_OUT = {
 }
 """By class and keyword: values that need not be written."""
 
-_FORMULAS: dict[str, tuple[tuple[str, str | None], ...]] = {
-    "relu": (
-        ("F.relu({x})", None),
-        ("torch.clamp({x}, min=0)", None),
-        ("torch.maximum({x}, torch.zeros_like({x}))", None),
-    ),
+_FORMULAS: dict[str, tuple[str, ...]] = {
+    "relu": ("F.relu({x})", "torch.clamp({x}, min=0)", "torch.maximum({x}, torch.zeros_like({x}))"),
     "leaky_relu": (
-        ("torch.where({x} > 0, {x}, {slope} * {x})", None),
-        ("F.leaky_relu({x}, {slope})", None),
-        ("torch.maximum({x}, {slope} * {x})", None),
+        "torch.where({x} > 0, {x}, {slope} * {x})",
+        "F.leaky_relu({x}, {slope})",
+        "torch.maximum({x}, {slope} * {x})",
     ),
-    "sigmoid": (("1 / (1 + torch.exp(-{x}))", None), ("F.sigmoid({x})", None)),
-    "tanh": (("F.tanh({x})", None),),
-    "gelu": (("0.5 * {x} * (1.0 + torch.erf({x} / math.sqrt(2.0)))", None),),
+    "sigmoid": ("1 / (1 + torch.exp(-{x}))", "F.sigmoid({x})"),
+    "tanh": ("F.tanh({x})",),
+    "gelu": ("0.5 * {x} * (1.0 + torch.erf({x} / math.sqrt(2.0)))",),
     "silu": (
-        ("{x} * torch.sigmoid({x})", None),
-        ("torch.sigmoid({x}) * {x}", None),
-        ("{x} * {h}", "torch.sigmoid({x})"),
-        ("{x} * {x}.sigmoid()", None),
+        "{x} * torch.sigmoid({x})",
+        "torch.sigmoid({x}) * {x}",
+        "{h} = torch.sigmoid({x}); {x} * {h}",
+        "{x} * {x}.sigmoid()",
     ),
-    "softplus": (("torch.log1p(torch.exp(-torch.abs({x}))) + torch.relu({x})", None),),
-    "elu": (("F.elu({x}, {alpha})", None), ("F.elu({x}, alpha={alpha})", None)),
+    "softplus": ("torch.log1p(torch.exp(-torch.abs({x}))) + torch.relu({x})",),
+    "elu": ("F.elu({x}, {alpha})", "F.elu({x}, alpha={alpha})"),
     "hardtanh": (
-        ("torch.clamp({x}, min={min}, max={max})", None),
-        ("torch.clamp({x}, {min}, {max})", None),
-        ("F.hardtanh({x}, {min}, {max})", None),
+        "torch.clamp({x}, min={min}, max={max})",
+        "torch.clamp({x}, {min}, {max})",
+        "F.hardtanh({x}, {min}, {max})",
     ),
     "hardswish": (
-        ("{x} * torch.clamp({x} + 3, 0, 6) / 6", None),
-        ("{x} * F.relu6({x} + 3) / 6", None),
-        ("{x} * F.hardsigmoid({x})", None),
-        ("{x} * torch.clamp({x} / 6 + 0.5, 0, 1)", None),
+        "{x} * torch.clamp({x} + 3, 0, 6) / 6",
+        "{x} * F.relu6({x} + 3) / 6",
+        "{x} * F.hardsigmoid({x})",
+        "{x} * torch.clamp({x} / 6 + 0.5, 0, 1)",
     ),
-    "softsign": (
-        ("{x} / (1 + torch.abs({x}))", None),
-        ("{x} / (1 + {x}.abs())", None),
-        ("{x} / {h}", "1 + torch.abs({x})"),
-    ),
+    "softsign": ("{x} / (1 + torch.abs({x}))", "{x} / (1 + {x}.abs())", "{h} = 1 + torch.abs({x}); {x} / {h}"),
     "mish": (
-        ("{x} * torch.tanh(F.softplus({x}))", None),
-        ("torch.tanh(F.softplus({x})) * {x}", None),
-        ("{x} * torch.tanh({h})", "F.softplus({x})"),
-        ("torch.multiply(torch.tanh(F.softplus({x})), {x})", None),
+        "{x} * torch.tanh(F.softplus({x}))",
+        "torch.tanh(F.softplus({x})) * {x}",
+        "{h} = F.softplus({x}); {x} * torch.tanh({h})",
+        "torch.multiply(torch.tanh(F.softplus({x})), {x})",
     ),
-    "scale": (("{c} * {x}", None), ("torch.mul({x}, {c})", None), ("{x}.mul({c})", None)),
-    "add_scalar": (("{c} + {x}", None), ("torch.add({x}, {c})", None)),
-    "clamp": (
-        ("torch.clamp({x}, {min}, {max})", None),
-        ("{x}.clamp(min={min}, max={max})", None),
-        ("{x}.clamp({min}, {max})", None),
-    ),
-    "add_input": (("torch.add({x}, {second})", None), ("{second} + {x}", None)),
-    "mul_input": (("torch.mul({x}, {second})", None), ("{second} * {x}", None)),
+    "scale": ("{c} * {x}", "torch.mul({x}, {c})", "{x}.mul({c})"),
+    "add_scalar": ("{c} + {x}", "torch.add({x}, {c})"),
+    "clamp": ("torch.clamp({x}, {min}, {max})", "{x}.clamp(min={min}, max={max})", "{x}.clamp({min}, {max})"),
+    "add_input": ("torch.add({x}, {second})", "{second} + {x}"),
+    "mul_input": ("torch.mul({x}, {second})", "{second} * {x}"),
     "softmax": (
-        ("F.softmax({x}, dim={dim})", None),
-        ("F.softmax({x}, {dim})", None),
-        ("{h} / {h}.sum(dim={dim}, keepdim=True)", "torch.exp({x} - torch.amax({x}, dim={dim}, keepdim=True))"),
+        "F.softmax({x}, dim={dim})",
+        "F.softmax({x}, {dim})",
+        "{h} = torch.exp({x} - torch.amax({x}, dim={dim}, keepdim=True)); {h} / {h}.sum(dim={dim}, keepdim=True)",
     ),
-    "log_softmax": (
-        ("F.log_softmax({x}, dim={dim})", None),
-        ("{x} - torch.logsumexp({x}, dim={dim}, keepdim=True)", None),
-    ),
+    "log_softmax": ("F.log_softmax({x}, dim={dim})", "{x} - torch.logsumexp({x}, dim={dim}, keepdim=True)"),
     "rms_norm": (
-        ("{x} / {h}", "torch.sqrt(torch.mean({x} ** 2, dim=-1, keepdim=True) + {eps})"),
-        ("{x} * {h}", "torch.rsqrt({x}.pow(2).mean(dim=-1, keepdim=True) + {eps})"),
-        ("{x} / torch.sqrt(torch.mean({x} * {x}, dim=-1, keepdim=True) + {eps})", None),
+        "{h} = torch.sqrt(torch.mean({x} ** 2, dim=-1, keepdim=True) + {eps}); {x} / {h}",
+        "{h} = torch.rsqrt({x}.pow(2).mean(dim=-1, keepdim=True) + {eps}); {x} * {h}",
+        "{x} / torch.sqrt(torch.mean({x} * {x}, dim=-1, keepdim=True) + {eps})",
     ),
     "l2_norm": (
-        ("{x} / {h}", "torch.norm({x}, p=2, dim={dim}, keepdim=True)"),
-        ("{x} / {x}.norm(dim={dim}, keepdim=True)", None),
-        ("F.normalize({x}, dim={dim}, eps=0.0)", None),
-        ("{x} / {h}", "torch.sqrt(torch.sum({x} ** 2, dim={dim}, keepdim=True))"),
+        "{h} = torch.norm({x}, p=2, dim={dim}, keepdim=True); {x} / {h}",
+        "{x} / {x}.norm(dim={dim}, keepdim=True)",
+        "F.normalize({x}, dim={dim}, eps=0.0)",
+        "{h} = torch.sqrt(torch.sum({x} ** 2, dim={dim}, keepdim=True)); {x} / {h}",
     ),
-    "sum_dim": (("{x}.sum({dim})", None), ("torch.sum({x}, {dim})", None)),
-    "mean_dim": (("{x}.mean({dim})", None), ("torch.mean({x}, {dim})", None)),
-    "max_dim": (("{x}.max(dim={dim})[0]", None), ("{x}.max({dim}).values", None)),
-    "min_dim": (("{x}.min(dim={dim})[0]", None), ("{x}.min({dim}).values", None)),
-    "argmax": (("torch.argmax({x}, {dim})", None), ("torch.max({x}, dim={dim})[1]", None)),
+    "sum_dim": ("{x}.sum({dim})", "torch.sum({x}, {dim})"),
+    "mean_dim": ("{x}.mean({dim})", "torch.mean({x}, {dim})"),
+    "max_dim": ("{x}.max(dim={dim})[0]", "{x}.max({dim}).values"),
+    "min_dim": ("{x}.min(dim={dim})[0]", "{x}.min({dim}).values"),
+    "argmax": ("torch.argmax({x}, {dim})", "torch.max({x}, dim={dim})[1]"),
     "global_avg_pool": (
-        ("{x}.mean(dim=(2, 3))", None),
-        ("{x}.mean(dim=[2, 3])", None),
-        ("torch.mean({x}, dim=[2, 3])", None),
-        ("F.adaptive_avg_pool2d({x}, 1).flatten(1)", None),
-        ("{x}.mean(-1).mean(-1)", None),
+        "{x}.mean(dim=(2, 3))",
+        "{x}.mean(dim=[2, 3])",
+        "torch.mean({x}, dim=[2, 3])",
+        "F.adaptive_avg_pool2d({x}, 1).flatten(1)",
+        "{x}.mean(-1).mean(-1)",
     ),
-    "cumsum": (("torch.cumsum({x}, {dim})", None),),
+    "cumsum": ("torch.cumsum({x}, {dim})",),
     "reverse_cumsum": (
-        ("torch.flip(torch.cumsum(torch.flip({x}, [{dim}]), dim={dim}), [{dim}])", None),
-        ("torch.cumsum({h}, dim={dim}).flip({dim})", "{x}.flip({dim})"),
+        "torch.flip(torch.cumsum(torch.flip({x}, [{dim}]), dim={dim}), [{dim}])",
+        "{h} = {x}.flip({dim}); torch.cumsum({h}, dim={dim}).flip({dim})",
     ),
-    "matmul": (
-        ("{x} @ {second}", None),
-        ("torch.mm({x}, {second})", None),
-        ("torch.einsum('ij,jk->ik', {x}, {second})", None),
-    ),
-    "matmul_batched": (("torch.bmm({x}, {second})", None), ("{x} @ {second}", None)),
+    "matmul": ("{x} @ {second}", "torch.mm({x}, {second})", "torch.einsum('ij,jk->ik', {x}, {second})"),
+    "matmul_batched": ("torch.bmm({x}, {second})", "{x} @ {second}"),
     "matmul_transposed_b": (
-        ("{x} @ {second}.T", None),
-        ("torch.matmul({x}, {second}.t())", None),
-        ("torch.matmul({x}, {second}.transpose(0, 1))", None),
-        ("F.linear({x}, {second})", None),
+        "{x} @ {second}.T",
+        "torch.matmul({x}, {second}.t())",
+        "torch.matmul({x}, {second}.transpose(0, 1))",
+        "F.linear({x}, {second})",
     ),
-    "matvec": (("{x} @ {second}", None), ("torch.mv({x}, {second})", None)),
+    "matvec": ("{x} @ {second}", "torch.mv({x}, {second})"),
     "mse_loss": (
-        ("torch.mean(({x} - {second}) ** 2)", None),
-        ("(({x} - {second}) ** 2).mean()", None),
-        ("torch.mean({h} * {h})", "{x} - {second}"),
+        "torch.mean(({x} - {second}) ** 2)",
+        "(({x} - {second}) ** 2).mean()",
+        "{h} = {x} - {second}; torch.mean({h} * {h})",
     ),
-    "hinge_loss": (
-        ("torch.mean(torch.clamp(1 - {x} * {second}, min=0))", None),
-        ("torch.relu(1 - {x} * {second}).mean()", None),
-    ),
+    "hinge_loss": ("torch.mean(torch.clamp(1 - {x} * {second}, min=0))", "torch.relu(1 - {x} * {second}).mean()"),
     "new_gelu": (
-        ("F.gelu({x}, approximate='tanh')", None),
-        ("0.5 * {x} * (1 + torch.tanh(math.sqrt(2 / math.pi) * ({x} + 0.044715 * {x} ** 3)))", None),
-        ("0.5 * {x} * (1.0 + torch.tanh({h}))", "math.sqrt(2.0 / math.pi) * ({x} + 0.044715 * {x}.pow(3))"),
+        "F.gelu({x}, approximate='tanh')",
+        "0.5 * {x} * (1 + torch.tanh(math.sqrt(2 / math.pi) * ({x} + 0.044715 * {x} ** 3)))",
+        "{h} = math.sqrt(2.0 / math.pi) * ({x} + 0.044715 * {x}.pow(3)); 0.5 * {x} * (1.0 + torch.tanh({h}))",
     ),
-    "selu": (("F.selu({x})", None),),
-    "hardsigmoid": (("torch.clamp({x} / 6 + 0.5, 0, 1)", None), ("F.relu6({x} + 3) / 6", None)),
-    "abs": (("{x}.abs()", None),),
-    "square": (("{x} ** 2", None), ("{x} * {x}", None), ("{x}.pow(2)", None), ("torch.pow({x}, 2)", None)),
-    "sub_scalar": (("torch.sub({x}, {c})", None), ("{x}.sub({c})", None)),
-    "div_scalar": (("torch.div({x}, {c})", None), ("{x}.div({c})", None)),
-    "clamp_min": (("{x}.clamp(min={min})", None), ("torch.clamp_min({x}, {min})", None)),
+    "selu": ("F.selu({x})",),
+    "hardsigmoid": ("torch.clamp({x} / 6 + 0.5, 0, 1)", "F.relu6({x} + 3) / 6"),
+    "abs": ("{x}.abs()",),
+    "square": ("{x} ** 2", "{x} * {x}", "{x}.pow(2)", "torch.pow({x}, 2)"),
+    "sub_scalar": ("torch.sub({x}, {c})", "{x}.sub({c})"),
+    "div_scalar": ("torch.div({x}, {c})", "{x}.div({c})"),
+    "clamp_min": ("{x}.clamp(min={min})", "torch.clamp_min({x}, {min})"),
     "min_scalar": (
-        ("torch.min({x}, torch.tensor({c}, device={x}.device))", None),
-        ("torch.clamp({x}, max={c})", None),
-        ("{x}.clamp(max={c})", None),
+        "torch.min({x}, torch.tensor({c}, device={x}.device))",
+        "torch.clamp({x}, max={c})",
+        "{x}.clamp(max={c})",
     ),
-    "max_scalar": (("torch.clamp({x}, min={c})", None), ("{x}.clamp(min={c})", None)),
-    "add_residual": (("{residual} + {x}", None), ("torch.add({x}, {residual})", None)),
-    "mul_residual": (("{residual} * {x}", None), ("torch.mul({x}, {residual})", None)),
-    "matmul_shared": (("{x} @ {second}", None), ("torch.einsum('...ij,jk->...ik', {x}, {second})", None)),
-    "matmul_symmetric": (("{x} @ {second}", None), ("torch.mm({x}, {second})", None)),
-    "matmul_transposed_a": (("{x}.T @ {second}", None), ("torch.matmul({x}.t(), {second})", None)),
-    "matmul_transposed": (("{x}.T @ {second}.T", None), ("torch.matmul({x}.t(), {second}.t())", None)),
-    "matmul_upper_triangular": (("torch.triu({x} @ {second})", None), ("torch.matmul({x}, {second}).triu()", None)),
-    "matmul_lower_triangular": (("torch.tril({x} @ {second})", None), ("torch.matmul({x}, {second}).tril()", None)),
-    "matmul_diagonal": (("torch.diag({x}) @ {second}", None), ("{x}[:, None] * {second}", None)),
-    "matmul_weight": (("{x} @ self.{name}.T", None), ("F.linear({x}, self.{name})", None)),
+    "max_scalar": ("torch.clamp({x}, min={c})", "{x}.clamp(min={c})"),
+    "add_residual": ("{residual} + {x}", "torch.add({x}, {residual})"),
+    "mul_residual": ("{residual} * {x}", "torch.mul({x}, {residual})"),
+    "matmul_shared": ("{x} @ {second}", "torch.einsum('...ij,jk->...ik', {x}, {second})"),
+    "matmul_symmetric": ("{x} @ {second}", "torch.mm({x}, {second})"),
+    "matmul_transposed_a": ("{x}.T @ {second}", "torch.matmul({x}.t(), {second})"),
+    "matmul_transposed": ("{x}.T @ {second}.T", "torch.matmul({x}.t(), {second}.t())"),
+    "matmul_upper_triangular": ("torch.triu({x} @ {second})", "torch.matmul({x}, {second}).triu()"),
+    "matmul_lower_triangular": ("torch.tril({x} @ {second})", "torch.matmul({x}, {second}).tril()"),
+    "matmul_diagonal": ("torch.diag({x}) @ {second}", "{x}[:, None] * {second}"),
+    "matmul_weight": ("{x} @ self.{name}.T", "F.linear({x}, self.{name})"),
     "rms_norm_dim": (
-        ("{x} / {h}", "torch.sqrt(torch.mean({x} ** 2, dim={dim}, keepdim=True) + {eps})"),
-        ("{x} * torch.rsqrt({x}.pow(2).mean(dim={dim}, keepdim=True) + {eps})", None),
+        "{h} = torch.sqrt(torch.mean({x} ** 2, dim={dim}, keepdim=True) + {eps}); {x} / {h}",
+        "{x} * torch.rsqrt({x}.pow(2).mean(dim={dim}, keepdim=True) + {eps})",
     ),
     "l1_norm": (
-        ("{x} / {h}", "torch.mean(torch.abs({x}), dim={dim}, keepdim=True)"),
-        ("{x} / {x}.abs().mean(dim={dim}, keepdim=True)", None),
+        "{h} = torch.mean(torch.abs({x}), dim={dim}, keepdim=True); {x} / {h}",
+        "{x} / {x}.abs().mean(dim={dim}, keepdim=True)",
     ),
-    "frobenius_norm": (("{x} / {h}", "torch.norm({x}, p='fro')"), ("{x} / {x}.norm()", None)),
-    "exclusive_cumsum": (("torch.cumsum({x}, dim={dim}) - {x}", None), ("{x}.cumsum(dim={dim}) - {x}", None)),
-    "masked_cumsum": (("({x} * {second}).cumsum(dim={dim})", None), ("torch.cumsum({second} * {x}, {dim})", None)),
+    "frobenius_norm": ("{h} = torch.norm({x}, p='fro'); {x} / {h}", "{x} / {x}.norm()"),
+    "exclusive_cumsum": ("torch.cumsum({x}, dim={dim}) - {x}", "{x}.cumsum(dim={dim}) - {x}"),
+    "masked_cumsum": ("({x} * {second}).cumsum(dim={dim})", "torch.cumsum({second} * {x}, {dim})"),
     "kl_div": (
-        ("F.kl_div({x}.log(), {second}, reduction='batchmean')", None),
-        ("F.kl_div({h}, {second}, reduction='batchmean')", "torch.log({x})"),
+        "F.kl_div({x}.log(), {second}, reduction='batchmean')",
+        "{h} = torch.log({x}); F.kl_div({h}, {second}, reduction='batchmean')",
     ),
-    "cosine_similarity": (("F.cosine_similarity({x}, {second}, dim=1)", None),),
+    "cosine_similarity": ("F.cosine_similarity({x}, {second}, dim=1)",),
 }
-"""By operator: expressions, each with what is stored in ``{h}`` before."""
+"""By operator: expressions, some behind what is stored in ``{h}`` before."""
 
 _MODULES = {
     "global_avg_pool": ("self.{name}({x}).flatten(1)", "nn.AdaptiveAvgPool2d((1, 1))"),
@@ -309,7 +274,9 @@ def spellings(name: str, own: str, rank: int) -> tuple[Spelling, ...]:
     """
     found = [Spelling("own", own)]
     if own == OPERATORS[name].expression.replace("F.{name}(", f"F.{name}("):
-        found += [Spelling("formula", text, first) for text, first in _FORMULAS.get(name, ())]
+        for formula in _FORMULAS.get(name, ()):
+            helper, _, text = formula.rpartition("; ")
+            found.append(Spelling("formula", text, helper.removeprefix("{h} = ") or None))
         if name in _MODULES:
             text, module = _MODULES[name]
             found.append(Spelling("module", text, module=module.replace("{axes}", str(rank - 2))))

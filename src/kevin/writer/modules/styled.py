@@ -170,8 +170,6 @@ def _sampled(name: str, text: str, *, apart: bool) -> list[str]:
 
 def _shaped(text: str, shape: str, names: Names, init: Init) -> str:
     """The sample with its shape as a tuple, or with all but the first size in a constant of their own."""
-    if shape not in text:
-        return text
     if names.style.samples == "tuple":
         return re.sub(rf"(torch\.randn?)\({re.escape(shape)}\)", rf"\1(({shape}))", text)
     if names.style.samples == "input_shape" and names.style.sizes != "literals":

@@ -262,10 +262,6 @@ WORD = re.compile(r"(?<![\w.'])[A-Za-z_]\w*+(?!=[^=])")
 _ALIKE = ({"height", "width"}, {"rows", "inner", "cols"})
 
 
-def _are_alike(one: str, other: str) -> bool:
-    return any(one in sizes and other in sizes for sizes in _ALIKE)
-
-
 def _free(name: str, taken: set[str], joint: str) -> str:
     """``name``, or with a number behind it one that is not ``taken``, which it is then."""
     base, number = name, 2
@@ -304,7 +300,8 @@ class Names:
             if family == "literals" or (family == "partly" and self.rng.random() < 0.5):
                 named[name] = str(size)
                 continue
-            twin = next((n for n in named if shared and self.values[n] == size and _are_alike(n, name)), None)
+            alike = next((sizes for sizes in _ALIKE if name in sizes), set())
+            twin = next((n for n in named if shared and self.values[n] == size and n in alike), None)
             if twin and not named[twin].isdigit():
                 named[name] = named[twin]
                 continue
