@@ -284,7 +284,7 @@ def _verdict(claim: Claim, found: Found, study: Study) -> tuple[str, str]:
     where = {SHOWN: "above", REFUTED: "below", NOT_SHOWN: "on both sides of"}[verdict]
     why = f"interval {where} {_shown(claim.threshold, claim.unit)}"
     if claim.kind == PRIMARY and not study.report.primary.declared:
-        why += "; named after these kernels had been seen"
+        why += "; named after such kernels had been seen"
     return verdict, why
 
 

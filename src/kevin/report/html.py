@@ -251,7 +251,7 @@ def findings(primary: pd.DataFrame, claims: pd.DataFrame, study: Study) -> list[
 
 def _endpoint(claim: dict[str, Any], rows: list[dict[str, Any]], study: Study) -> str:
     config = study.report.primary
-    named = "declared before any kernel was judged" if config.declared else "named after these kernels had been seen"
+    named = "declared before any kernel was judged" if config.declared else "named after such kernels had been seen"
     head = f"Primary endpoint ({named})"
     if claim["verdict"] == NOT_MEASURED or not rows:
         return f"{head}: not measured, for {claim['why']}."

@@ -13,7 +13,8 @@ estimate is
 
 The factor makes up for the variance among few seeds that drawing from them loses, (S - 1) / S of it; one seed is taken
 as it is, and then the interval is over tasks alone. The tasks drawn depend on their number and the study's seed alone,
-so two estimates on the same tasks are resampled in pairs; seeds of different recipes are drawn apart (``stream``).
+so two estimates on the same tasks are resampled in pairs. Seeds of different recipes are drawn apart (``stream``), but
+where a seed is a whole study, with a base model of its own: these are drawn together.
 """
 
 from __future__ import annotations
@@ -29,6 +30,7 @@ import pandas as pd
 
 from kevin.core.config import Study
 from kevin.core.types import Outcome
+from kevin.report.recipes import seeds_are_pipelines
 
 TASK, TRAJECTORY = "task_id", "trajectory"
 
@@ -302,7 +304,7 @@ def _over_seeds(points: np.ndarray, resampled: np.ndarray, study: Study, stream:
     if num_seeds == 1:
         return Estimate(float(points[0]), resampled[:, 0])
     means = _row_means(resampled)
-    rng = np.random.default_rng([study.seed, stream])
+    rng = np.random.default_rng([study.seed, 0 if seeds_are_pipelines(study) else stream])
     drawn = np.take_along_axis(resampled, rng.integers(0, num_seeds, size=resampled.shape), axis=1)
     scale = math.sqrt(num_seeds / (num_seeds - 1))
     return Estimate(float(points.mean()), means + scale * (_row_means(drawn) - means))

@@ -38,6 +38,13 @@ def first_seed(policy: str, study: Study) -> str:
     return (config.seed_of if config is not None else None) or policy
 
 
+def seeds_are_pipelines(study: Study) -> bool:
+    """Whether a seed stands for a whole study (`kevin pool`), whose trainings began with a base model of its own: then
+    policies of one seed belong together."""
+    begun = [(policy, study.origins(policy)[-1]) for policy in study.evaluate if policy in study.policies]
+    return any(origin != policy and study.policies[origin].seed_of is not None for policy, origin in begun)
+
+
 def split_label(split: str) -> str:
     """``level1`` -> ``Level 1``; ``all`` -> ``All held-out``."""
     if split in _SPLIT_LABELS:

@@ -126,7 +126,7 @@ def test_the_papers_rows_say_what_they_cover(page: str) -> None:
 def test_the_page_opens_with_three_sentences_and_the_primary_table_and_the_rest_is_folded(page: str) -> None:
     found = re.findall(r"<li>(.*?)</li>", page[page.index('<ul class="findings">') : page.index("</ul>")])
     assert len(found) == 3 and found[0].startswith(
-        "Primary endpoint (named after these kernels had been seen): not measured"
+        "Primary endpoint (named after such kernels had been seen): not measured"
     )
     places = [page.index(part) for part in ("<h1>", 'class="findings"', 'class="lead"', 'id="table-primary"')]
     assert places == sorted(places) and places[-1] < page.index("What was reproduced")

@@ -15,6 +15,7 @@ from kevin.cli.app import app
 from kevin.core.config import load_study
 from kevin.core.errors import DataError
 from kevin.core.files import read_parquet, read_table, write_parquet
+from kevin.report.metrics import mean_estimate, minus
 from kevin.report.pooled import pool
 from kevin.report.published import Published
 
@@ -63,6 +64,18 @@ def test_each_policy_has_a_row_over_all_seeds(tmp_path: Path) -> None:
     gains = read_table(tmp_path / "t/rl_gain.csv").query("num_seeds == 2").set_index("policy")["mean_score_gain"]
     own = read_table(ROOT / "results/reference/laptop/tables/rl_gain.csv").set_index("policy")["mean_score_gain"]
     assert gains.to_dict() == pytest.approx(own.to_dict())
+
+
+def test_policies_of_one_seed_are_drawn_together() -> None:
+    """Seeds differ by much and a seed's two policies by 1: their difference is known, unless seeds are drawn apart."""
+    pooled = load_study([ROOT / "results/reference/laptop/seeds/published/config.yaml"], judges=False)
+    apart = load_study([ROOT / "results/reference/nvidia-h200/kernelbench/config.yaml"], judges=False)
+    one = pd.DataFrame([[0.0, 10.0, 20.0]] * 4)
+    for study, width in ((pooled, 0.0), (apart, 20.0)):
+        found = minus(mean_estimate(one + 1.0, study, 0), mean_estimate(one, study, 1)).interval
+        assert found.value == pytest.approx(1.0)
+        assert found.high - found.low >= width
+        assert (found.high - found.low < 1e-9) == (width == 0.0)
 
 
 def test_what_has_one_value_a_task_is_there_once(tmp_path: Path) -> None:

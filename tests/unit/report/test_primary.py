@@ -130,7 +130,7 @@ def test_the_page_begins_with_what_was_found(speeds: dict[str, Speeds], table: p
     claims = claims_table(scores, study(), "a machine")
     first, fastest, turns = findings(table, claims, study())
     assert first.startswith(
-        "Primary endpoint (named after these kernels had been seen): with 2 kernels a task, multi as"
+        "Primary endpoint (named after such kernels had been seen): with 2 kernels a task, multi as"
     )
     assert "could have been shown" in first and f"{claims.iloc[0]['ours']:.2f}×" in first
     best = table[table["kernels"] == 2].sort_values("geomean").iloc[-1]

@@ -102,7 +102,7 @@ def test_one_row_is_the_endpoint_and_the_first_claim_is_read_off_it() -> None:
     assert (TABLES["claims"]["kind"] == PRIMARY).tolist() == [True] + [False] * (len(TABLES["claims"]) - 1)
     for end in ("", "_low", "_high"):
         assert first[f"ours{end}"] == pytest.approx(row[f"over_reference{end}"])
-    assert math.isnan(first["paper"]) and "named after these kernels had been seen" in first["why"]
+    assert math.isnan(first["paper"]) and "named after such kernels had been seen" in first["why"]
     half = (math.log(first["ours_high"]) - math.log(first["ours_low"])) / 2
     assert first["detectable"] == pytest.approx(math.exp(half * (1.959964 + 0.841621) / 1.959964), rel=1e-5)
 
