@@ -74,6 +74,12 @@ def _build(source: str, spec: TaskSpec, folder: Path, **changes: object) -> Buil
     return build_native(Kernel(dialect="c_abi", language="cpp", source=source), spec, protocol, folder)
 
 
+def test_a_build_is_known_by_its_flags(spec: TaskSpec, tmp_path: Path) -> None:
+    builds = [_build(RIGHT, spec, tmp_path, cpp_flags=flags) for flags in (("-O1",), ("-O2",), ("-O1",))]
+    assert [build.cached for build in builds] == [False, False, True]
+    assert builds[0].path == builds[2].path != builds[1].path
+
+
 @pytest.mark.parametrize("named_by", ["PATH", "CXX", "a link"])
 def test_a_compiler_in_a_folder_of_its_own_builds(
     named_by: str, spec: TaskSpec, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
