@@ -59,7 +59,8 @@ _CONTEXT_BYTES = 1 << 30
 """Of a process, with what it flushes the L2 with."""
 _SPARE_BYTES = 1 << 29
 """Of a process with a context and nothing else."""
-_SPARE_SHARE = 0.1
+_SPARE_SHARE, _SPARE_FREE_SHARE = 0.1, 0.25
+"""That all spare cells take, of the memory and of what nobody has of it."""
 _OUT_OF_MEMORY = 2
 _SMALL_SHARE = 0.05
 """Of the memory: what needs less does not wait for what needs more."""
@@ -96,7 +97,7 @@ class GpuHardware(Hardware):
         properties = torch.cuda.get_device_properties(0)
         self.small_bytes = _SMALL_SHARE * properties.total_memory
         self.starts_at_once = max(1, Hardware.starts_at_once // jobs_side_by_side())  # all of a host's share its driver
-        self.most_spares = int(_SPARE_SHARE * properties.total_memory / _SPARE_BYTES)
+        self._most_spare_bytes = _SPARE_SHARE * properties.total_memory
         super().__init__(protocol)
         self.name = properties.name
         check_architecture(protocol, (properties.major, properties.minor))
@@ -161,6 +162,9 @@ class GpuHardware(Hardware):
             torch.cuda.empty_cache()
             free = _unclaimed_bytes()
         return free
+
+    def most_spares(self) -> int:
+        return int(min(self._most_spare_bytes, _SPARE_FREE_SHARE * max(0.0, _unclaimed_bytes())) / _SPARE_BYTES)
 
     def process_bytes(self, spec: TaskSpec, working_bytes: int, dialect: Dialect) -> int:
         """What a call takes if it works as eager does, and the results of one call beside it, of a module two."""

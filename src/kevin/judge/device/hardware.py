@@ -36,8 +36,6 @@ class Hardware(ABC):
     ``small_bytes``: what a candidate may need without waiting for others that need more.
     ``starts_at_once``: of cells that do not import torch. A driver makes contexts one after the other, and whoever asks
     it for memory meanwhile, this process too, waits in the same line.
-    ``most_spares``: of cells that may wait for a candidate with all that the device must give them; 0 where that saves
-    nothing.
     """
 
     name: str
@@ -45,7 +43,6 @@ class Hardware(ABC):
     least_slots: int = 2
     max_tasks: int
     starts_at_once: int = 4
-    most_spares: int = 0
     shares_memory: bool = False
     small_bytes: float = math.inf
 
@@ -74,6 +71,10 @@ class Hardware(ABC):
     @abstractmethod
     def open_cell(self, kernel: Kernel, build: Build) -> Cell:
         """Start the sandboxed process for a candidate. Before it is prepared, it takes nothing of the device."""
+
+    def most_spares(self) -> int:
+        """Cells that may wait for a candidate with all that the device must give them; 0 where that saves nothing."""
+        return 0
 
     def open_spare(self, folder: Path) -> Cell:
         """As `open_cell`, for a ``c_abi`` candidate that will be in a folder. Not called where `most_spares` is 0."""

@@ -60,7 +60,7 @@ class Judging:
     def want(self, num_kernels: int, dialect: Dialect, most: int) -> None:
         """So many are about to come, and cells of ``most`` of them may wait for them. Until `Room.rest`."""
         if dialect == "c_abi":
-            self.room.spares.want(num_kernels, min(most, self.hardware.most_spares))
+            self.room.spares.want(num_kernels, min(most, self.hardware.most_spares()))
 
     def expect(self, task: Task, dialect: Dialect, is_wanted: Callable[[], bool]) -> None:
         """As `Room.expect`; what fails in the hardware is raised as in `judge`."""

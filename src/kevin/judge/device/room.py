@@ -77,10 +77,10 @@ class Room:
         """Keep no memory for further candidates: whoever else works on this device may need it."""
         self.spares.drop()
         with self.hold():
-            while (oldest := self.workspaces.drop_oldest()) is not None:
-                self._give_back(oldest)
+            while self._give_back_oldest():
+                pass
             self.references.keep(self.workspaces.tasks())
-            gc.collect()  # tensors in the frames of what failed
+            gc.collect()
             self._hardware.rest()
 
     def reference(self, task: Task) -> ReferenceTask:
@@ -112,6 +112,16 @@ class Room:
         workspace.slots.close()
         if workspace.digest not in self.workspaces.tasks():
             self.references.discard(workspace.digest)
+
+    def _give_back_oldest(self, but: str | None = None, *, spares_tasks: bool = False) -> bool:
+        """Of the idle ones, as `Workspaces.drop_oldest`. False: there is none."""
+        workspace = self.workspaces.drop_oldest(but, spares_tasks=spares_tasks)
+        if workspace is None:
+            return False
+        self._give_back(workspace)
+        del workspace
+        gc.collect()  # a reference knows its trials and these know it; tensors in the frames of what failed
+        return True
 
     def _num_slots(self, spec: TaskSpec) -> int:
         affordable = self._hardware.slot_budget_bytes // max(slot_bytes(spec), 1)
@@ -149,9 +159,7 @@ class Room:
                     if not too_many and self.admission.fits(need):
                         break
                     helps = too_many or is_alone or self.admission.fits(need, kept.idle_bytes(task.digest))
-                    oldest = kept.drop_oldest(task.digest, spares_tasks=not too_many) if helps else None
-                    if oldest is not None:
-                        self._give_back(oldest)
+                    if helps and self._give_back_oldest(task.digest, spares_tasks=not too_many):
                         self.lock.tell()
                         continue
                     if is_alone:

@@ -31,6 +31,7 @@ from kevin.judge.device.cpu import CpuHardware
 from kevin.judge.device.judging import Judging
 from kevin.judge.device.workspace import Workspace
 from kevin.judge.evaluate import build_stage
+from kevin.judge.pool.worker import _devices, rest_devices, run_on_device
 from kevin.judge.sandbox.cell import CandidateFailed, Cell
 from kevin.judge.sandbox.slots import Bands, SharedSlots
 from kevin.judge.timing import paired
@@ -341,6 +342,31 @@ def test_a_device_at_rest_keeps_no_reference_that_nobody_works_with() -> None:
     device.room.reference(_task(1))
     device.room.rest()
     assert _task(1) not in device.room.references
+
+
+def test_what_an_idle_task_took_is_there_for_the_next_one(tmp_path: Path) -> None:
+    """A reference and its trials know each other: without a collection its memory would stay taken."""
+    device, kept = _Watched(), []
+    _judge(device, [(1, 1)], tmp_path)
+    kept.append(weakref.ref(device.room.reference(_task(1))))
+    gc.disable()
+    try:
+        assert device.room._give_back_oldest() and kept[0]() is None
+    finally:
+        gc.enable()
+
+
+def test_what_was_judged_on_a_worker_is_garbage_once_it_rests(tmp_path: Path) -> None:
+    """An import of torch, which each kernel asks for, must not put what lives by then beyond all collections."""
+    task, kernel = _task(1), _kernel(1)
+    build = build_stage(task, kernel, PROTOCOL, tmp_path)
+    assert run_on_device(task, kernel, build, PROTOCOL, "key", ()).outcome == Outcome.CORRECT
+    (device,) = _devices.values()
+    kept = weakref.ref(device.room.reference(task))
+    assert run_on_device(task, kernel, build, PROTOCOL, "key", ()).outcome == Outcome.CORRECT
+    rest_devices(0)
+    _devices.clear()
+    assert kept() is None
 
 
 @pytest.mark.parametrize("slots", [1, pytest.param(2, marks=pytest.mark.slow)])
