@@ -20,8 +20,8 @@ from kevin.workflow.targets import Targets, options, repeat
 
 # Not a setting of the study: whether it may take the place of a finished one with other settings.
 MAY_REPLACE = bool(config.pop("replace", False))
-# Nor is this: which training, of a configuration that is made arm by arm.
-ARM = config.pop("arm", None)
+# Nor is this: which trainings, of a configuration that is made arm by arm.
+ARMS = replicates.arms_of(config.pop("arm", None))
 # In the order in which they are laid over each other; Snakemake lists those of the command line first.
 layers = sorted(workflow.configfiles, key=workflow.overwrite_configfiles.__contains__)
 origin = " + ".join(map(str, layers)) or "the configuration"
@@ -43,9 +43,9 @@ def refusing(place=None):
 
 
 with refusing():
-    study = validate_study(replicates.of_arm(plain(config), ARM), origin)
+    study = validate_study(replicates.of_arms(plain(config), ARMS), origin)
 with refusing(origin):
-    targets = Targets(study, ARM)
+    targets = Targets(study, ARMS)
 digests = StudyDigests(study)
 
 CONFIG = f"{study.results}/config.yaml"

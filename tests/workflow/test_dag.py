@@ -71,23 +71,25 @@ def test_the_audit_trains_each_run_and_looks_at_its_kernels(snakemake: Run) -> N
     assert jobs(run) == {"table_judge_errors": 1} and "/tests/mutants" in run.stdout + run.stderr
 
 
-@pytest.mark.parametrize("arm", ["rl_single", "rl_multi", "rl_multi_paper"])
-def test_a_replicate_is_one_seed_of_one_arm_from_its_base_model_to_its_kernels(snakemake: Run, arm: str) -> None:
+@pytest.mark.parametrize("arms", ["rl_multi_paper", "rl_single,rl_multi"])
+def test_a_replicate_is_one_seed_of_its_arms_from_their_base_model_to_their_kernels(snakemake: Run, arms: str) -> None:
     layers = ("--configfile", ROOT / "config/gpu.yaml", ROOT / "config/replicates.yaml")
-    run = snakemake("--dry-run", "-p", *layers, "--config", "seed=3", f"arm={arm}")
-    found, said = jobs(run), run.stdout + run.stderr
-    once = {"build_tasks", "judge_past", "train_base_model", "train_policy", "run_rollouts", "publish"}
-    assert {found[rule] for rule in once} == {1} and (found["run_search"], found["score_turns"]) == (2, 3)
+    run = snakemake("--dry-run", "-p", *layers, "--config", "seed=3", f"arm={arms}")
+    found, said, names = jobs(run), run.stdout + run.stderr, arms.split(",")
+    once, each = {"build_tasks", "judge_past", "train_base_model", "publish"}, {"train_policy", "run_rollouts"}
+    assert {found[rule] for rule in once} == {1} and {found[rule] for rule in each} == {len(names)}
+    assert (found["run_search"], found["score_turns"]) == (1 + len(names), 3 * len(names))
     assert not {"judge_ceiling", "measure_baselines", "make_table", "draw_figure", "write_report"} & found.keys()
-    assert set(re.findall(r"--(?:run|policy) (\w+)", said)) == {arm, "base"}
-    assert set(re.findall(r"--out (\S+?)/(?:\w|-|\.)+$", said, re.MULTILINE)) >= {f"results/replicates/{arm}-3"}
-    assert not re.findall(rf"results/(?!replicates/{arm}-3/)\S+", said)
+    assert set(re.findall(r"--(?:run|policy) (\w+)", said)) == {*names, "base"}
+    own = f"results/replicates/{'-'.join(names)}-3"
+    assert set(re.findall(r"--out (\S+?)/(?:\w|-|\.)+$", said, re.MULTILINE)) >= {own}
+    assert not re.findall(rf"results/(?!{own.removeprefix('results/')}/)\S+", said)
 
 
 def test_replicates_are_asked_for_by_arm_and_compared_by_the_laptop_s_configuration(snakemake: Run) -> None:
     run = snakemake("--dry-run", "--configfile", ROOT / "config/gpu.yaml", ROOT / "config/replicates.yaml")
     assert run.returncode != 0
-    assert "--config seed=1 arm=NAME, of rl_multi, rl_multi_paper, rl_single" in run.stdout + run.stderr
+    assert "--config seed=1 arm=NAME[,NAME], of rl_multi, rl_multi_paper, rl_single" in run.stdout + run.stderr
     assert jobs(snakemake("--dry-run", "results/replicates/tables/primary.csv")) == {"compare_replicates": 1}
 
 

@@ -51,20 +51,26 @@ class Side(NamedTuple):
     way: str
 
 
-def read_replicate(folder: Path, study: Study) -> Replicate:
-    """What `kevin publish` wrote of one. Raises DataError where it is not an arm of a comparison, or not all of it."""
+def read_replicate(folder: Path, study: Study) -> list[Replicate]:
+    """What `kevin publish` wrote of one seed's arms, which have their base model in common.
+
+    Raises:
+        DataError: no arm of a comparison is in it, or not all of one.
+    """
     arms = [policy for policy in study.evaluate if study.made_by(policy)]
-    if len(arms) != 1:
-        raise DataError(f"{folder}: of one trained policy an arm consists, and {len(arms)} are evaluated here")
-    (arm,) = arms
-    of = {(arm, None): "turns", (arm, FIRST_ANSWERS): "first", (study.origins(arm)[-1], FIRST_ANSWERS): "base"}
-    ways: dict[str, list[pd.DataFrame]] = {}
+    if not arms:
+        raise DataError(f"{folder}: no trained policy is evaluated here, and an arm is one")
+    played: dict[tuple[str, str | None], list[pd.DataFrame]] = {}
     for strategy, own in read_answers(Published(folder).answers, study.reward):
-        if (way := of.get((str(own["policy"].iloc[0]), strategy))) is not None:
-            ways.setdefault(way, []).append(own)
-    if lacking := sorted(set(of.values()) - ways.keys()):
-        raise DataError(f"{folder}: no answers of {', '.join(lacking)}; make it again")
-    return Replicate(arm, study.seed, {way: pd.concat(own, ignore_index=True) for way, own in ways.items()})
+        played.setdefault((str(own["policy"].iloc[0]), strategy), []).append(own)
+    found = []
+    for arm in arms:
+        of = {"turns": (arm, None), "first": (arm, FIRST_ANSWERS), "base": (study.origins(arm)[-1], FIRST_ANSWERS)}
+        if lacking := sorted(way for way, key in of.items() if key not in played):
+            raise DataError(f"{folder}: no answers of {', '.join(lacking)} of {arm}; make it again")
+        ways = {way: pd.concat(played[key], ignore_index=True) for way, key in of.items()}
+        found.append(Replicate(arm, study.seed, ways))
+    return found
 
 
 def read_replicates(folders: Sequence[Path]) -> tuple[list[Replicate], Study]:
@@ -79,10 +85,10 @@ def read_replicates(folders: Sequence[Path]) -> tuple[list[Replicate], Study]:
     shared: Study | None = None
     for folder in folders:
         study = load_study([Published(folder).config], judges=False)
-        replicate = read_replicate(folder, study)
-        if (replicate.arm, replicate.seed) in found:
-            raise DataError(f"{folder}: seed {replicate.seed} of {replicate.arm} is there twice")
-        found[replicate.arm, replicate.seed] = replicate
+        for replicate in read_replicate(folder, study):
+            if (replicate.arm, replicate.seed) in found:
+                raise DataError(f"{folder}: seed {replicate.seed} of {replicate.arm} is there twice")
+            found[replicate.arm, replicate.seed] = replicate
         if shared is not None and (other := list(differences(_common(shared), _common(study)))):
             raise DataError(f"{folder}: made with other settings than {folders[0]}: {other[0]}")
         shared = shared or study

@@ -1,10 +1,10 @@
-"""Replicates of a comparison that was declared before it was run (``config/replicates.yaml``): one seed of one arm at a
-time, each from pretrained weights on, in a folder of its own.
+"""Replicates of a comparison that was declared before it was run (``config/replicates.yaml``): one seed at a time, from
+pretrained weights on, in a folder of its own. Arms that are asked for together start from one base model.
 """
 
 from __future__ import annotations
 
-from collections.abc import Mapping
+from collections.abc import Mapping, Sequence
 from pathlib import Path
 from typing import Any
 
@@ -13,24 +13,26 @@ from kevin.core.errors import ConfigError
 FOLDER = Path("results/replicates")
 
 
-def of_arm(raw: Mapping[str, Any], arm: Any) -> dict[str, Any]:
-    """A raw tree with one arm: of its runs this one alone is evaluated, beside what is not trained, in a folder by arm
-    and seed.
+def arms_of(arm: Any) -> list[str]:
+    """Runs as ``--config arm=...`` has them, ``NAME`` or ``NAME,NAME``; none without."""
+    return [] if arm is None else [name.strip() for name in str(arm).split(",")]
 
-    Args:
-        arm: the run, as ``--config arm=...`` has it; None without, which leaves the tree as it is.
+
+def of_arms(raw: Mapping[str, Any], arms: Sequence[str]) -> dict[str, Any]:
+    """A raw tree with these arms: of its runs they alone are evaluated, beside what is not trained, in a folder by arms
+    and seed. Without any it stays as it is.
 
     Raises:
         ConfigError: there is no such run; or none is asked for, of a comparison that is made arm by arm.
     """
     results, runs = str(raw.get("results", "")), raw.get("runs") or {}
-    if arm is None and Path(results) != FOLDER:
+    if not arms and Path(results) != FOLDER:
         return dict(raw)
-    if arm not in runs:
-        told = "" if arm is None else f"there is no run {arm}; "
-        raise ConfigError(f"{told}this is made arm by arm: --config seed=1 arm=NAME, of {', '.join(runs)}")
-    evaluated = [name for name in raw.get("evaluate") or () if name not in runs or name == arm]
-    return {**raw, "results": str(Path(results, f"{arm}-{raw.get('seed', 0)}")), "evaluate": evaluated}
+    if not arms or (unknown := [arm for arm in arms if arm not in runs]):
+        told = f"there is no run {unknown[0]}; " if arms else ""
+        raise ConfigError(f"{told}this is made arm by arm: --config seed=1 arm=NAME[,NAME], of {', '.join(runs)}")
+    evaluated = [name for name in raw.get("evaluate") or () if name not in runs or name in arms]
+    return {**raw, "results": str(Path(results, "-".join([*arms, str(raw.get("seed", 0))]))), "evaluate": evaluated}
 
 
 def finished() -> list[str]:

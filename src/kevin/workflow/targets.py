@@ -39,15 +39,15 @@ Files = dict[str, list[str]]
 class Targets:
     """Of one study. Every file stands in its folder of results."""
 
-    def __init__(self, study: Study, arm: str | None = None) -> None:
-        """``arm``: of replicates, whose answers and kernels are all that is made (`kevin.workflow.replicates`).
+    def __init__(self, study: Study, arms: Sequence[str] = ()) -> None:
+        """``arms``: of replicates, whose answers and kernels are all that is made (`kevin.workflow.replicates`).
 
         Raises:
             ConfigError: a policy whose files would be those of the ceiling.
         """
         if CEILING in study.policies:
             raise ConfigError(f"policies.{CEILING}: this name is taken by the ceiling of the tables; choose another")
-        self._study, self._arm = study, arm
+        self._study, self._arms = study, arms
 
     def _file(self, name: str) -> str:
         return f"{self._study.results}/{name}"
@@ -167,7 +167,7 @@ class Targets:
     def deliverables(self) -> list[str]:
         """All that a study is made for."""
         published = self._file("published")
-        if self._arm is not None:
+        if self._arms:
             return [published]
         return [self._file("report.html"), *self.tables, *self.figures, published]
 
@@ -202,11 +202,12 @@ class Targets:
     @cached_property
     def published(self) -> Files:
         """Of what the folder to publish is made."""
-        if self._arm is not None:
+        if self._arms:
+            played = [(arm, split) for arm in self._arms for split in self.splits]
             return {
                 "tasks": [self.tasks],
-                "scores": [self._file(f"scores/{self._arm}-{split}.parquet") for split in self.splits],
-                "turns": [self.rollout(self._arm, split) for split in self.splits],
+                "scores": [self._file(f"scores/{arm}-{split}.parquet") for arm, split in played],
+                "turns": [self.rollout(arm, split) for arm, split in played],
                 "search": self.shown_search,
                 "trainings": self.trainings,
             }

@@ -125,16 +125,20 @@ def test_other_numbers_of_kernels_are_refused() -> None:
         replicates_table([MULTI[0]._replace(ways={**MULTI[0].ways, "first": fewer})], study_of())
 
 
-def publish(root: Path, made: Replicate, **changes: object) -> Path:
-    """As `kevin publish` writes the answers and the configuration of one."""
-    results = f"{root}/{made.arm}-{made.seed}"
+def publish(root: Path, made: Replicate, *others: Replicate, **changes: object) -> Path:
+    """As `kevin publish` writes the answers and the configuration of one, with ``others``, arms of its base model."""
+    results = f"{root}/{'-'.join([made.arm, *(other.arm for other in others)])}-{made.seed}"
     folder = Path(results, "published")
     folder.mkdir(parents=True)
-    policies = {"turns": (made.arm, None), "first": (made.arm, "parallel"), "base": ("base", "parallel")}
-    answers = [
-        own.assign(policy=policies[way][0], strategy=policies[way][1], num_completion_tokens=1)
-        for way, own in made.ways.items()
-    ]
+    answers = []
+    for one in (made, *others):
+        policies = {"turns": (one.arm, None), "first": (one.arm, "parallel"), "base": ("base", "parallel")}
+        answers += [
+            own.assign(policy=policies[way][0], strategy=policies[way][1], num_completion_tokens=1)
+            for way, own in one.ways.items()
+            if way != "base" or one is made
+        ]
+    changes = {"evaluate": ["base", made.arm, *(other.arm for other in others)], **changes}
     write_csv(folder / "answers.csv", pd.concat(answers).drop(columns="score"))
     raw = study_of(made.arm, made.seed, results).model_dump(mode="json")
     (folder / "config.yaml").write_text(yaml.safe_dump(raw | changes))
@@ -142,7 +146,7 @@ def publish(root: Path, made: Replicate, **changes: object) -> Path:
 
 
 def test_folders_make_the_same_table(tmp_path: Path) -> None:
-    folders = [publish(tmp_path, made) for made in (*MULTI, *SINGLE[:1])]
+    folders = [publish(tmp_path, MULTI[0], SINGLE[0]), publish(tmp_path, MULTI[1]), publish(tmp_path, MULTI[2])]
     folders.append(publish(tmp_path, SINGLE[1], pool={"kernels_in_flight": 4}))
     options = [word for folder in folders for word in ("--published", str(folder))]
     done = CliRunner().invoke(app, ["replicates", *options, "--out", str(tmp_path / "primary.csv")])
@@ -160,14 +164,14 @@ def test_folders_that_do_not_belong_together_are_refused(tmp_path: Path) -> None
             [first, publish(tmp_path, SINGLE[0], ceiling_kernels=99)],
             "made with other settings .*ceiling_kernels: was 8",
         ),
-        ([publish(tmp_path, MULTI[1], evaluate=["base"])], "of one trained policy an arm consists"),
+        ([publish(tmp_path, MULTI[1], evaluate=["base"])], "no trained policy is evaluated"),
     ):
         with pytest.raises(DataError, match=told):
             read_replicates(others)
     (first / "answers.csv").write_text(
         "".join(line for line in (first / "answers.csv").open() if not line.startswith("base"))
     )
-    with pytest.raises(DataError, match="no answers of base"):
+    with pytest.raises(DataError, match="no answers of base of rl_multi"):
         read_replicates([first])
 
 

@@ -9,28 +9,31 @@ from workflow_fixtures import study_of
 
 from kevin.core.errors import ConfigError
 from kevin.workflow import replicates
-from kevin.workflow.replicates import of_arm
+from kevin.workflow.replicates import arms_of, of_arms
 from kevin.workflow.targets import Targets
 
 STUDY = study_of("gpu", "replicates")
 RAW = {"seed": 3, "results": "results/replicates", "evaluate": ["base", "a", "b"], "runs": {"a": {}, "b": {}}}
 
 
-def test_an_arm_has_a_folder_by_its_seed_and_is_evaluated_alone() -> None:
-    assert of_arm(RAW, "b") == RAW | {"results": "results/replicates/b-3", "evaluate": ["base", "b"]}
-    assert of_arm(RAW | {"results": "results"}, None) == RAW | {"results": "results"}
-    with pytest.raises(ConfigError, match=r"^this is made arm by arm: --config seed=1 arm=NAME, of a, b$"):
-        of_arm(RAW, None)
+def test_arms_have_a_folder_by_their_seed_and_are_evaluated_alone() -> None:
+    assert of_arms(RAW, arms_of("b")) == RAW | {"results": "results/replicates/b-3", "evaluate": ["base", "b"]}
+    assert of_arms(RAW, arms_of("b, a")) == RAW | {"results": "results/replicates/b-a-3"}
+    assert of_arms(RAW | {"results": "results"}, arms_of(None)) == RAW | {"results": "results"}
+    with pytest.raises(ConfigError, match=r"^this is made arm by arm: --config seed=1 arm=NAME\[,NAME\], of a, b$"):
+        of_arms(RAW, [])
     with pytest.raises(ConfigError, match=r"^there is no run c; this is made"):
-        of_arm(RAW, "c")
+        of_arms(RAW, ["a", "c"])
 
 
-def test_of_an_arm_answers_and_kernels_alone_are_made() -> None:
-    targets = Targets(STUDY, "rl_multi")
+@pytest.mark.parametrize("arms", [["rl_multi"], ["rl_single", "rl_multi"]])
+def test_of_arms_answers_and_kernels_alone_are_made(arms: list[str]) -> None:
+    targets = Targets(STUDY, arms)
     files = targets.published
     assert targets.deliverables == ["results/replicates/published"]
     assert files.keys() == {"tasks", "scores", "turns", "search", "trainings"}
-    assert [Path(path).stem for path in files["scores"]] == [f"rl_multi-{s}" for s in ("level1", "level2", "unseen")]
+    splits = ("level1", "level2", "unseen")
+    assert [Path(path).stem for path in files["scores"]] == [f"{arm}-{split}" for arm in arms for split in splits]
     assert "baselines" in Targets(STUDY).published and len(Targets(STUDY).deliverables) > 10
 
 
