@@ -171,6 +171,14 @@ def read_lines(path: Path, parse: Callable[[str], T], advice: str) -> list[T]:
     return values
 
 
+def parse_object(line: str) -> dict[str, Any]:
+    """A line of JSON, for `read_lines`. Raises ValueError."""
+    value = json.loads(line)
+    if not isinstance(value, dict):
+        raise ValueError(f"an object is expected, not {line[:40]}")
+    return value
+
+
 def write_text(path: Path, text: str) -> None:
     with atomic_path(path) as tmp:
         tmp.write_text(text, "utf-8")

@@ -5,7 +5,6 @@ The latter is `kevin.judge.benchmarks.unguarded`, or, for modules on a GPU, the 
 
 from __future__ import annotations
 
-import json
 import logging
 from collections.abc import Sequence
 from pathlib import Path
@@ -13,7 +12,7 @@ from typing import Any
 
 from kevin.core.config import JudgePoolConfig
 from kevin.core.errors import HarnessError
-from kevin.core.files import append_line, read_lines
+from kevin.core.files import append_line, parse_object, read_lines
 from kevin.core.progress import Progress
 from kevin.core.protocol import JudgeProtocol, Rule
 from kevin.core.scratch import scratch_folder
@@ -135,8 +134,8 @@ def kernel_answers(
 def _ask_harness(asked: dict[str, tuple[Task, Kernel]], checkout: Path, path: Path) -> dict[str, Result]:
     """Its answers, also those of an earlier run."""
     origin = checkout.resolve().name
-    kept: list[dict[str, Any]] = read_lines(path, json.loads, "delete it")
-    known: dict[str, Result] = {r["id"]: r["result"] for r in kept if r["checkout"] == origin}
+    kept = read_lines(path, parse_object, "delete that line, its kernel is asked about again")
+    known: dict[str, Result] = {r["id"]: r["result"] for r in kept if r.get("checkout") == origin}
     todo = [key for key in asked if key not in known]
 
     def keep(i: int, result: Result) -> None:

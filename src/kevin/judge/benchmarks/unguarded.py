@@ -11,7 +11,6 @@ memory may hold the reference's answer) and must be plain tensors of the right s
 
 from __future__ import annotations
 
-import json
 import logging
 import os
 import statistics
@@ -25,7 +24,7 @@ from typing import Self
 from pydantic import Field, ValidationError, model_validator
 
 from kevin.core.errors import DeviceLostError, HarnessError
-from kevin.core.files import append_line, read_lines
+from kevin.core.files import append_line, parse_object, read_lines
 from kevin.core.progress import Progress
 from kevin.core.protocol import JudgeProtocol
 from kevin.core.provenance import device_name
@@ -156,7 +155,7 @@ def _timed(call: Callable[[], list[float]]) -> list[float]:
 def _kept(path: Path) -> dict[str, Unguarded]:
     """What was found before. Raises DataError."""
     known: dict[str, Unguarded] = {}
-    for record in read_lines(path, json.loads, "delete it"):
+    for record in read_lines(path, parse_object, "delete that line, its kernel is measured again"):
         with suppress(KeyError, ValidationError):  # another version's
             key = record.pop("key")
             known[key] = Unguarded.model_validate(record)

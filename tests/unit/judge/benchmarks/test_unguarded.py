@@ -8,11 +8,11 @@ from typing import Any
 import pytest
 from pydantic import ValidationError
 
-from kevin.core.errors import DeviceError, HarnessError
+from kevin.core.errors import DataError, DeviceError, HarnessError
 from kevin.core.protocol import JudgeProtocol
 from kevin.core.types import Kernel, Outcome, Task
 from kevin.judge.benchmarks import unguarded as module
-from kevin.judge.benchmarks.unguarded import Unguarded, measure_unguarded, unguarded, unguarded_key
+from kevin.judge.benchmarks.unguarded import Unguarded, _kept, measure_unguarded, unguarded, unguarded_key
 from kevin.judge.compile.native import Build
 
 PROTOCOL = JudgeProtocol()
@@ -61,6 +61,15 @@ def test_equal_pairs_are_measured_once_and_known_ones_never(tmp_path: Path, monk
         results = measure_unguarded(pairs, Judging, PROTOCOL, tmp_path, "kernels")  # type: ignore[arg-type]
         assert results[:3] == [PAID, REFUSED, PAID] and isinstance(results[3], HarnessError)
     assert measured == [("a", "wrong"), ("b", "right"), ("c", "lost"), ("c", "lost")], "failures are tried again"
+
+
+@pytest.mark.parametrize("line", ['{"key": ', "[1, 2]", "null", "\x00"])
+def test_a_damaged_line_costs_one_kernel(tmp_path: Path, line: str) -> None:
+    (tmp_path / "unguarded.jsonl").write_text(f'{{"key": "of another version"}}\n{line}\n')
+    with pytest.raises(
+        DataError, match=r"unguarded.jsonl: damaged \(line 2: .*delete that line, its kernel is measured"
+    ):
+        _kept(tmp_path / "unguarded.jsonl")
 
 
 def test_what_does_not_build_earns_nothing() -> None:
