@@ -120,7 +120,8 @@ class Room:
             return False
         self._give_back(workspace)
         del workspace
-        gc.collect()  # a reference knows its trials and these know it; tensors in the frames of what failed
+        if self._hardware.shares_memory:  # it is wanted now
+            gc.collect()  # a reference knows its trials and these know it; tensors in the frames of what failed
         return True
 
     def _num_slots(self, spec: TaskSpec) -> int:
