@@ -109,9 +109,11 @@ def test_the_worked_example_is_correct_and_its_changes_have_the_outcomes_that_ar
     text = page("own-kernel.md")
     reference, kernel = (re.search(rf"```{kind}\n(.*?)```", text, re.DOTALL)[1] for kind in ("python", "cpp"))  # type: ignore[index]
     exits = "#include <cstdlib>\n" + kernel.replace("{\n", "{\n  exit(0);\n", 1)
+    example = ROOT / "examples/relu"
+    assert (reference, kernel) == ((example / "reference.py").read_text(), (example / "kernel.cpp").read_text())
     changes = {
         "correct": kernel,
-        "wrong_values": kernel.replace("? 2.0f", "? 3.0f"),
+        "wrong_values": kernel.replace("= 2.0f", "= 3.0f"),
         "not_written": kernel.replace("out_size;", "out_size / 2;"),
         "compile_error": kernel.replace("* x[i]", "* y[i]"),
         "segmentation_fault": kernel.replace("out[i] =", "out[i + (1 << 30)] ="),

@@ -13,7 +13,7 @@ from typing import TYPE_CHECKING, Annotated, Any, Literal
 
 import typer
 
-from kevin.core.errors import UsageError
+from kevin.core.errors import ConfigError, UsageError
 
 if TYPE_CHECKING:
     from kevin.core.config import Study
@@ -81,6 +81,10 @@ def load_config(paths: list[Path] | None, *, judges: bool = True) -> Study:
     """The validated configuration; ``judges``: see `load_study`. Raises ConfigError."""
     from kevin.core.config import load_study
 
+    if not paths and not DEFAULT_CONFIG.exists():
+        raise ConfigError(
+            f"{DEFAULT_CONFIG}: no such configuration file here; name one with -c, or work in a checkout of this project"
+        )
     return load_study(list(paths) if paths else [DEFAULT_CONFIG], judges=judges)
 
 

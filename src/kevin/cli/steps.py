@@ -133,7 +133,7 @@ def rollout(
     split: Annotated[
         list[str], typer.Option(metavar="NAME", help="train, level1, level2, ... or unseen; repeatable, with --out.")
     ],
-    policy: PolicyOption,
+    policy: Annotated[str, typer.Option(metavar="KEY", help="A key of `policies`.")],
     store: StoreOption,
     out: Annotated[list[Path], file("What is written of a split, in one piece or not at all.")],
     strategy: Annotated[
