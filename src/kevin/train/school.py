@@ -14,18 +14,21 @@ from pathlib import Path
 from typing import Any
 
 import torch
+from transformers import PreTrainedModel
 from transformers.utils.logging import disable_progress_bar
 
-from kevin.core.config import Study
-from kevin.core.config.base_model import FREE
-from kevin.core.errors import ConfigError
+from kevin.core.config import PretrainingConfig, Study
+from kevin.core.config.base_model import FREE, check_pretraining_gpus
+from kevin.core.errors import ConfigError, DeviceError, first_line
 from kevin.core.progress import Progress
 from kevin.core.types import canonical_json, digest
+from kevin.policy.transformers import fit_threads
 from kevin.policy.weights import weights_identity
 from kevin.train.pretrained import load_pretrained
-from kevin.train.ranks import Pupil, Ranks, make_pupil, school_devices
+from kevin.train.ranks import Ranks, start_ranks
 from kevin.train.school_batches import (
     Corpus,
+    MicroBatch,
     Sample,
     SchoolBatch,
     ahead,
@@ -35,7 +38,7 @@ from kevin.train.school_batches import (
     summed_loss,
 )
 from kevin.train.training import Checkpoint, Training, save_training, summarise_training
-from kevin.train.unpadded import steady_attention, takes_rows
+from kevin.train.unpadded import compile_layers, compiling, leave_out_padding, steady_attention, takes_rows
 
 log = logging.getLogger(__name__)
 
@@ -71,14 +74,13 @@ def train_school(study: Study, corpus: Corpus, out_dir: Path, model: Path | None
 
     devices = school_devices(school.num_gpus)
     folder = out_dir.with_name(f".{out_dir.name}.school")
-    with Ranks(devices, school) as ranks:
+    checkpoint = Checkpoint(folder, _identity(study, corpus.identity, start))
+    with start_ranks(devices, functools.partial(_follow, start, school, checkpoint)) as ranks:
         network, tokenizer = load_pretrained(start)
-        pupil = make_pupil(network, devices[0], school)
         log.info("a model of %d parameters", network.num_parameters())
         context = getattr(network.config.get_text_config(), "max_position_embeddings", None) or config.max_tokens
         longest = min(config.max_tokens, context)
-        training = School(pupil, ranks, Checkpoint(folder, _identity(study, corpus.identity, start)))
-        ranks.meet(pupil)
+        training = School(network, school, ranks, checkpoint)
         batches = school_batches(
             corpus.chunks(training.next_conversation),
             tokenizer,
@@ -113,25 +115,50 @@ def _identity(study: Study, corpus: str | None, start: str) -> str:
     return digest("school 2", canonical_json(parts))  # the number is that of a checkpoint's form
 
 
+def school_devices(num_gpus: int) -> list[torch.device]:
+    """Of this machine, as many GPUs as are asked for; without any the CPU, once.
+
+    Raises:
+        DeviceError: fewer are visible.
+    """
+    if not torch.cuda.is_available():
+        return [torch.device("cpu")]
+    check_pretraining_gpus(num_gpus, torch.cuda.device_count())
+    return [torch.device("cuda", i) for i in range(num_gpus)]
+
+
+def _follow(start: str, school: PretrainingConfig, checkpoint: Checkpoint, ranks: Ranks) -> None:
+    """What the process of every other device does."""
+    disable_progress_bar()
+    School(load_pretrained(start)[0], school, ranks, checkpoint).follow()
+
+
 class School(Training):
     """A training on a corpus without end, whose steps devices share; it goes on from its last checkpoint."""
 
-    def __init__(self, pupil: Pupil, ranks: Ranks, checkpoint: Checkpoint) -> None:
-        self._pupil, self._ranks, self._checkpoint, self._school = pupil, ranks, checkpoint, pupil.school
+    def __init__(self, model: PreTrainedModel, school: PretrainingConfig, ranks: Ranks, checkpoint: Checkpoint) -> None:
+        """``model`` is made ready for school on its process's device. Returns once all processes are there."""
+        self._network, self._school, self._ranks, self._checkpoint = model, school, ranks, checkpoint
+        fit_threads(model.num_parameters())
+        leave_out_padding(model)
+        model.to(ranks.devices[ranks.rank])  # type: ignore[arg-type]
+        if model.device.type == "cuda":
+            compile_layers(model)
+        model.train()
         optimizer = torch.optim.AdamW(
-            pupil.model.parameters(),
-            lr=pupil.school.learning_rate,
+            model.parameters(),
+            lr=school.learning_rate,
             betas=_BETAS,
             weight_decay=0.0,
-            fused=pupil.model.device.type == "cuda",
+            fused=model.device.type == "cuda",
         )
-        key = "base_model.pretraining.learning_rate"
-        super().__init__(pupil.model, [optimizer], pupil.school.num_steps, rate_key=key)
+        super().__init__(model, [optimizer], school.num_steps, rate_key="base_model.pretraining.learning_rate")
         self.next_conversation = 0
         self._saved = time.monotonic()
         if (state := checkpoint.read()) is not None:
             self.restore(state)
             self.next_conversation = state["next_conversation"]
+        ranks.meet(model)
 
     def run(self, made: Iterator[SchoolBatch], held_out: Mapping[str, Sequence[Sample]]) -> None:
         """The steps that are still to be made, on the batches ``made``.
@@ -149,7 +176,6 @@ class School(Training):
                     waited_s = time.monotonic() - began
                     all_waited_s += waited_s
                     record = self.step(functools.partial(self._set_gradients, batch))
-                    self._ranks.spread()
                     record["waited_s"] = waited_s
                     is_last = len(self.records) == self.num_steps
                     if is_last or record["step"] % EVALUATE_EVERY == 0:
@@ -162,13 +188,47 @@ class School(Training):
                         self._saved = time.monotonic()
         finally:
             batches.close()
-        self._pupil.model.eval()
+        self._network.eval()
         if all_waited_s > 0.1 * (time.monotonic() - start):
             log.warning("%.0f s went by in waiting for conversations: writing them takes more cores", all_waited_s)
 
-    def _set_gradients(self, batch: SchoolBatch) -> dict[str, float]:
-        loss = self._ranks.add_gradients(batch)
+    def follow(self) -> None:
+        """The steps that the first process makes."""
+        while len(self.records) < self.num_steps:
+            self.step(functools.partial(self._set_gradients, None))
+
+    def _set_gradients(self, first: SchoolBatch | None) -> dict[str, float]:
+        """Those of the mean loss over the answers of the ``first`` process's batch, in nats a token.
+
+        Raises:
+            KevinError: out of memory, or a layer that cannot be compiled, on any device; a process was ended.
+        """
+        batch: SchoolBatch = self._ranks.firsts(first)
+        self._network.zero_grad(set_to_none=True)
+        try:
+            loss = self._add_gradients(batch.shares[self._ranks.rank], batch.num_answer_tokens)
+            loss = self._ranks.add_up(self._network, loss)
+        except torch.OutOfMemoryError as e:
+            raise DeviceError(
+                f"the device ran out of memory at school: {first_line(e)}. Lower "
+                f"base_model.pretraining.micro_batch_tokens ({self._school.micro_batch_tokens})"
+            ) from e
         return {"loss": loss, "num_tokens": batch.num_tokens, "num_answer_tokens": batch.num_answer_tokens}
+
+    def _add_gradients(self, share: Sequence[MicroBatch], num_answer_tokens: int) -> float:
+        losses = [torch.zeros((), device=self._network.device)]
+        with compiling(), steady_attention():
+            for samples in share:
+                with self._autocast():
+                    loss = summed_loss(self._network, samples) / num_answer_tokens
+                loss.backward()
+                losses.append(loss.detach())
+        return float(torch.stack(losses).sum())
+
+    def _autocast(self) -> torch.autocast:
+        """bfloat16 on a GPU."""
+        kind = self._network.device.type
+        return torch.autocast(kind, torch.bfloat16, enabled=kind == "cuda")
 
     def _evaluate(self, record: dict[str, float], held_out: Mapping[str, Sequence[Sample]]) -> None:
         for name, samples in held_out.items():
@@ -178,10 +238,9 @@ class School(Training):
 
     def mean_loss(self, samples: Sequence[Sample]) -> float:
         """Nats a token of the answers."""
-        model = self._pupil.model
-        with torch.no_grad(), self._pupil.autocast(), steady_attention():
-            parts = cut(samples, self._school.micro_batch_tokens, padded=not takes_rows(model))
-            total = sum(float(summed_loss(model, part)) for part in parts)
+        with torch.no_grad(), self._autocast(), steady_attention():
+            parts = cut(samples, self._school.micro_batch_tokens, padded=not takes_rows(self._network))
+            total = sum(float(summed_loss(self._network, part)) for part in parts)
         return total / sum(s.num_answer for s in samples)
 
     def summary(self, study: Study) -> dict[str, Any]:

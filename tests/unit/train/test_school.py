@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import json
+import multiprocessing
 
 import pytest
 import torch
@@ -177,32 +178,38 @@ def test_a_killed_training_goes_on_to_the_same_weights(folder, taught, tmp_path,
 
 
 @pytest.mark.slow
-def test_two_devices_share_a_step_and_one_goes_on_after_the_other_was_lost(
+def test_two_devices_share_a_step_and_any_number_goes_on_after_one_was_lost(
     folder, taught, tmp_path, monkeypatch, caplog
 ):
     """From the last checkpoint, and to the same model but for rounding: how many there are is how it is computed, not
-    what. It takes the seconds that a process of its own takes to import torch and transformers."""
+    what. It takes the seconds that a process of its own takes to import torch and transformers, twice."""
     monkeypatch.setattr(school, "school_devices", lambda num_gpus: [torch.device("cpu")] * num_gpus)
-    shared, shares = ranks.Ranks.add_gradients, []
-
-    def lost(self, batch):
-        if len(shares) == 2:
-            self._processes[0].kill()
-        loss = shared(self, batch)
-        shares.append(batch.shares)
-        return loss
-
     monkeypatch.setattr(school, "CHECKPOINT_S", 0)
+    one, two = make_study(folder, **SIX_STEPS), make_study(folder, num_gpus=2, **SIX_STEPS)
+    firsts, add_up, write = ranks.Ranks.firsts, ranks.Ranks.add_up, school.Checkpoint.write
+    shares = []
+
+    def lost(self, model, loss):
+        if len(shares) == 3:
+            self.others.processes[0].kill()
+        return add_up(self, model, loss)
+
+    def interrupted(self, state):
+        write(self, state)
+        raise KeyboardInterrupt
+
     with monkeypatch.context() as patch, pytest.raises(HarnessError, match=r"ended from outside.*num_gpus"):
-        patch.setattr(ranks.Ranks, "add_gradients", lost)
-        study = make_study(folder, num_gpus=2, **SIX_STEPS)
-        school.train_school(study, WritesHere(study), tmp_path / "model")
-    assert len(shares) == 2 and all(len(step) == 2 and all(step) for step in shares)
-    assert not torch.distributed.is_initialized()
+        patch.setattr(ranks.Ranks, "firsts", lambda self, batch: shares.append(batch.shares) or firsts(self, batch))
+        patch.setattr(ranks.Ranks, "add_up", lost)
+        school.train_school(two, WritesHere(two), tmp_path / "model")
+    assert len(shares) == 3 and all(len(step) == 2 and all(step) for step in shares)
+    assert not torch.distributed.is_initialized() and not multiprocessing.active_children()
+    with monkeypatch.context() as patch, caplog.at_level("INFO"), pytest.raises(KeyboardInterrupt):
+        patch.setattr(school.Checkpoint, "write", interrupted)
+        school.train_school(one, WritesHere(one), tmp_path / "model")
     with caplog.at_level("INFO"):
-        study = make_study(folder, **SIX_STEPS)
-        school.train_school(study, WritesHere(study), tmp_path / "model")
-    assert "going on after step 2" in caplog.text
+        school.train_school(two, WritesHere(two), tmp_path / "model")
+    assert all(f"going on after step {n}" in caplog.text for n in (2, 3))
     assert losses_of(tmp_path / "model") == pytest.approx(losses_of(taught), rel=1e-4)
     a, b = weights_of(taught), weights_of(tmp_path / "model")
     for key, value in a.items():
@@ -210,13 +217,38 @@ def test_two_devices_share_a_step_and_one_goes_on_after_the_other_was_lost(
 
 
 @pytest.mark.slow
-def test_what_another_device_meets_is_told(folder, monkeypatch):
+def test_what_another_device_meets_is_told(monkeypatch):
     """Another process has to import torch and transformers to meet it."""
     monkeypatch.setenv("CUDA_VISIBLE_DEVICES", "")
-    settings = make_study(folder).base_model.pretraining
     devices = [torch.device("cpu"), torch.device("cuda", 7)]
-    with pytest.raises(HarnessError, match="failed on cuda:7"), ranks.Ranks(devices, settings) as both:
-        both.meet(ranks.make_pupil(load_pretrained(str(folder))[0], devices[0], settings))
+    with pytest.raises(HarnessError, match="failed on cuda:7"), ranks.start_ranks(devices, moves_a_model) as first:
+        first.meet(torch.nn.Linear(1, 1))
+    assert not multiprocessing.active_children()
+
+
+def moves_a_model(other):
+    torch.ones(1).to(other.devices[other.rank])
+
+
+@pytest.mark.slow
+def test_memory_that_another_device_lacks_is_told_and_nobody_waits():
+    """Three processes: one more waits for what the last one will not add, and has nothing else to tell."""
+    model = torch.nn.Linear(1, 1)
+    with (
+        pytest.raises(DeviceError, match="lower micro_batch_tokens"),
+        ranks.start_ranks([torch.device("cpu")] * 3, lacks_memory) as first,
+    ):
+        first.meet(model)
+        first.add_up(model, 0.0)
+    assert not torch.distributed.is_initialized() and not multiprocessing.active_children()
+
+
+def lacks_memory(other):
+    model = torch.nn.Linear(1, 1)
+    other.meet(model)
+    if other.rank == 2:
+        raise DeviceError("lower micro_batch_tokens")
+    other.add_up(model, 0.0)
 
 
 @given(st.lists(st.integers(1, 8000), max_size=30), st.integers(1, 5))
@@ -240,9 +272,9 @@ def test_no_device_has_much_more_to_do_than_another():
 def test_more_gpus_than_there_are_is_refused(monkeypatch):
     monkeypatch.setattr(torch.cuda, "is_available", lambda: True)
     monkeypatch.setattr(torch.cuda, "device_count", lambda: 1)
-    assert ranks.school_devices(1) == [torch.device("cuda", 0)]
+    assert school.school_devices(1) == [torch.device("cuda", 0)]
     with pytest.raises(DeviceError, match="num_gpus is 2, and 1 can be seen"):
-        ranks.school_devices(2)
+        school.school_devices(2)
 
 
 def test_a_checkpoint_of_another_training_is_not_used(tmp_path, caplog):
