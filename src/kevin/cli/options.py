@@ -83,7 +83,7 @@ def load_config(paths: list[Path] | None, *, judges: bool = True) -> Study:
 
     if not paths and not DEFAULT_CONFIG.exists():
         raise ConfigError(
-            f"{DEFAULT_CONFIG}: no such configuration file here; name one with -c, or work in a checkout of it"
+            f"{DEFAULT_CONFIG}: no such configuration file here; name one with -c, or work in this project's folder"
         )
     return load_study(list(paths) if paths else [DEFAULT_CONFIG], judges=judges)
 

@@ -80,7 +80,7 @@ class Room:
             while self._give_back_oldest():
                 pass
             self.references.keep(self.workspaces.tasks())
-            gc.collect()
+            gc.collect()  # a reference knows its trials and these know it; tensors in the frames of what failed
             self._hardware.rest()
 
     def reference(self, task: Task) -> ReferenceTask:
@@ -119,9 +119,6 @@ class Room:
         if workspace is None:
             return False
         self._give_back(workspace)
-        del workspace
-        if self._hardware.shares_memory:  # it is wanted now
-            gc.collect()  # a reference knows its trials and these know it; tensors in the frames of what failed
         return True
 
     def _num_slots(self, spec: TaskSpec) -> int:
@@ -161,6 +158,8 @@ class Room:
                         break
                     helps = too_many or is_alone or self.admission.fits(need, kept.idle_bytes(task.digest))
                     if helps and self._give_back_oldest(task.digest, spares_tasks=not too_many):
+                        if self._hardware.shares_memory:
+                            gc.collect()  # as in `rest`: it is wanted now
                         self.lock.tell()
                         continue
                     if is_alone:
