@@ -321,7 +321,7 @@ def bill_text(study: Study, run: str | None = None, changes: Mapping[str, Any] |
     train, init = study.train, study.policies[study.train.init].model
     device = "GPU" if study.scale != "laptop" else "machine"
     active = f", {_short(model.active_parameters)} of them for a token" if model.expert_share < 1 else ""
-    beside = "CUDA, its libraries, the allocator, the least for the judge"
+    beside = "CUDA, its libraries, the allocator, the judge, which takes more where it is free"
     if study.scale == "laptop":
         beside = "Python, PyTorch, the judge"
     fits = "" if bill.peak_gb <= given.device_memory_gb else "   << more than there is"

@@ -9,15 +9,18 @@ from kevin.core.errors import TaskError
 from kevin.core.types import Kernel, Language, Task, TaskSpec, TensorSpec
 from kevin.tasks.kernelbench_ops import kernelbench_row, sizes_like
 from kevin.tasks.ops import Trace, render_module, trace
-from kevin.writer.modules.styled import Styled
+from kevin.writer.modules.styled import Styled, as_it_is
 from kevin.writer.plan import Plan, enumerate_plans, render
 
 
 def counterpart(task: Task) -> Styled | None:
-    """``task`` as the restyled form of an own one (``plain``); None for one that the inventory does not hold.
+    """``task`` as the restyled form of an own one (``plain``), which one of our own is of itself; None for one that
+    the inventory does not hold.
 
     Parameters are told apart by shape and by the last part of their names; the module's own come first in both.
     """
+    if task.origin in ("catalog", "composed") and task.spec is not None:
+        return as_it_is(task)
     row = kernelbench_row(task)
     if row is None or row.outside is not None or task.spec is None:
         return None
@@ -75,14 +78,10 @@ def ceiling_kernels(task: Task, language: Language, limit: int) -> list[Kernel]:
 
     Loop orders, passes and fusions come first under the settings that rarely lose, then under all others.
     """
-    names = None
-    if task.origin == "kernelbench":
-        known = counterpart(task)
-        if known is None:
-            return []
-        task, names = known
-    if task.spec is None or task.origin not in ("catalog", "composed"):
+    known = counterpart(task)
+    if known is None:
         return []
+    task, names = known
     plans = list(enumerate_plans(task, language))[::-1]  # the plainest values come first there
     plans.sort(key=_departures)
     kernels: dict[str, Kernel] = {}

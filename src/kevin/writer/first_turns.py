@@ -18,7 +18,7 @@ from kevin.tasks.operators import OPERATORS
 from kevin.tasks.ops import Step, trace_task
 from kevin.writer.evaluated import Evaluated
 from kevin.writer.modules.sizes import vary_sizes
-from kevin.writer.modules.styled import Styled, restyle
+from kevin.writer.modules.styled import Styled, as_it_is, restyle
 from kevin.writer.plan import FLAWLESS, Plan, render, sample_plan
 from kevin.writer.transcripts import OPENING, assembled, in_rounds
 from kevin.writer.ways import Continuation, first_turn
@@ -87,8 +87,7 @@ def styled_anew(task: Task, rng: random.Random, *, held_out: bool) -> Styled:
     """The task in a style drawn anew; of those that are trained on the study's own is one."""
     if held_out or rng.random() >= _PLAIN_SHARE:
         return restyle(task, rng, held_out=held_out)
-    assert task.spec is not None
-    return Styled(task, {s.name: s.name for s in (*task.spec.inputs, *task.spec.parameters, *task.spec.outputs)})
+    return as_it_is(task)
 
 
 def answer(task: Task, names: Mapping[str, str], turn: Continuation) -> str:

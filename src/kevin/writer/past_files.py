@@ -122,8 +122,8 @@ def read_pasts(study: Study, tasks_path: Path, turns_paths: Sequence[Path], less
 
 
 def rehearsed_answers(task: Task, language: Language, num: int, seed: int) -> list[str]:
-    """Up to ``num`` answers of the writer to a task of KernelBench, half of them right ones, in any order; none to a
-    task that it does not know."""
+    """Up to ``num`` answers of the writer, half of them right ones, in any order; none to a task that it does not
+    know."""
     known = counterpart(task)
     if known is None:
         return []

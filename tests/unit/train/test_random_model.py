@@ -11,6 +11,7 @@ import torch
 from core_fixtures import make_module
 from train_fixtures import save_model, train, verdict
 from transformers import AutoModelForCausalLM, AutoTokenizer, LlamaConfig
+from writer_fixtures import small_composed
 
 from kevin.core import dialogue
 from kevin.core.config import PolicyConfig, Study
@@ -121,6 +122,14 @@ def test_answers_of_the_kernel_writer_stand_in_for_what_it_says(tmp_path):
     assert {a.num_completion_tokens for a in answers} <= {1, 2, 3, 4}
     other = Request(conversation=conversation, task_id="kb/1/99", trajectory=0, turn=1)
     assert "```" not in policy.complete([other], Sampling(max_tokens=4))[0].text
+
+
+def test_held_out_tasks_have_such_answers_too():
+    composed = small_composed(2)
+    texts = [rehearsed_answers(t, "cpp", 8, 0) for t in composed]
+    assert [len(t) for t in texts] == [8, 8] and all("```cpp" in text for t in texts for text in t)
+    unknown = Task(id="mine/softplus", level=1, name="softplus", source=SOFTPLUS, origin="user")
+    assert rehearsed_answers(unknown, "cpp", 8, 0) == []
 
 
 def test_a_study_of_random_weights_says_so(tmp_path):

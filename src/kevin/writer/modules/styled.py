@@ -33,6 +33,12 @@ class Styled(NamedTuple):
     """By the name in the plain task's spec the one in ``shown``'s, in the order of ``shown``'s."""
 
 
+def as_it_is(task: Task) -> Styled:
+    """One of our own tasks, which has a spec, under its own names."""
+    assert task.spec is not None
+    return Styled(task, {s.name: s.name for s in (*task.spec.inputs, *task.spec.parameters, *task.spec.outputs)})
+
+
 def restyle(task: Task, rng: random.Random, *, held_out: bool = False) -> Styled:
     """``task`` in a style drawn anew; with ``held_out`` in one that is never trained on.
 
