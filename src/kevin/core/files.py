@@ -17,7 +17,7 @@ from pydantic import ValidationError
 from kevin.core.errors import DataError, DiskFullError, KevinError, first_line
 from kevin.core.fields import problem
 from kevin.core.scratch import new_locked_file, remove_stale
-from kevin.core.texts import split_lines, strict_json
+from kevin.core.texts import strict_json
 from kevin.core.types import Kernel, OpCall, Outcome, Task, TaskSpec, Turn
 
 if TYPE_CHECKING:
@@ -163,9 +163,9 @@ def read_lines(path: Path, parse: Callable[[str], T], advice: str) -> list[T]:
     """
     data = path.read_bytes() if path.exists() else b""
     values = []
-    for number, line in enumerate(split_lines(data[: data.rfind(b"\n") + 1].decode()), start=1):
+    for number, line in enumerate(data.split(b"\n")[:-1], start=1):
         try:
-            values.append(parse(line))
+            values.append(parse(line.decode()))
         except (ValueError, KeyError, TypeError) as e:
             raise DataError(f"{path}: damaged (line {number}: {first_line(e)}); {advice}") from None
     return values

@@ -5,7 +5,6 @@ Collapse is watched for as the paper describes it: junk text, drifting openings.
 
 from __future__ import annotations
 
-import json
 import logging
 import math
 from collections.abc import Mapping, Sequence
@@ -14,7 +13,7 @@ from typing import Any, NamedTuple
 
 from kevin.core.config import TrainConfig
 from kevin.core.errors import HarnessError
-from kevin.core.files import append_line, check_space, read_lines, write_text
+from kevin.core.files import append_line, check_space, parse_object, read_lines, write_text
 from kevin.core.texts import strict_json
 
 logger = logging.getLogger(__name__)
@@ -67,7 +66,7 @@ class MetricsLog:
 
 def read_metrics(path: Path) -> list[dict[str, Any]]:
     """Records in the order of steps. Raises DataError for a damaged line."""
-    return read_lines(path, json.loads, f"train anew: rm -r {path.parent}")
+    return read_lines(path, parse_object, f"train anew: rm -r {path.parent}")
 
 
 def flat(record: Mapping[str, Any]) -> dict[str, float]:

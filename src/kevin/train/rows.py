@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import json
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
 from itertools import groupby
@@ -10,6 +9,7 @@ from pathlib import Path
 from typing import Any
 
 import pandas as pd
+from pydantic import TypeAdapter
 
 from kevin.core import reward
 from kevin.core.config import RewardConfig
@@ -179,13 +179,16 @@ _OWN_SHARE = "own_kernel_share"
 """Of a verdict's details."""
 
 
+_PAIR = TypeAdapter(tuple[str, float])
+
+
 class OwnShares:
     """The profiling-based reward: what share of device time a kernel's own code had, by verdict key. A turn does not
     carry them, so they are kept in a file beside the step's rollouts."""
 
     def __init__(self, path: Path) -> None:
         self._path = path
-        self.by_key: dict[str, float] = dict(read_lines(path, json.loads, "delete it"))
+        self.by_key = dict(read_lines(path, _PAIR.validate_json, "delete it"))
 
     def watched(self, judge: Judge) -> Judge:
         """The judge, with every share that it reports remembered before its verdicts are used."""

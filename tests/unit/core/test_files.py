@@ -274,3 +274,13 @@ def test_an_older_judge_s_protocol_has_another_digest() -> None:
     present = JudgeProtocol()
     older = present.model_copy(update={"version": present.version - 1})
     assert older.digest != present.digest == JudgeProtocol().digest
+
+
+@pytest.mark.parametrize("line", [b"7", b"[1]", b'"ab"', b'{"a": 1', b'{"a": "\xff"}', b""])
+def test_a_damaged_line_of_a_log_is_named_and_one_that_a_kill_cut_short_is_left_out(tmp_path, line):
+    log = tmp_path / "log.jsonl"
+    log.write_bytes(b'{"a": "\xe2\x80\xa8"}\n' + line)
+    assert files.read_lines(log, files.parse_object, "delete it") == [{"a": "\u2028"}]
+    log.write_bytes(b'{"a": 1}\n' + line + b"\n")
+    with pytest.raises(DataError, match=r"log\.jsonl: damaged \(line 2: .*\); delete it"):
+        files.read_lines(log, files.parse_object, "delete it")

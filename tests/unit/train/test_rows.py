@@ -11,12 +11,12 @@ from train_fixtures import make_task
 
 from kevin.core import files
 from kevin.core.config import RewardConfig, TrainConfig
-from kevin.core.errors import ConfigError, HarnessError
+from kevin.core.errors import ConfigError, DataError, HarnessError
 from kevin.core.types import Kernel, Outcome, TaskSpec, TensorSpec, Turn
 from kevin.train import records
 from kevin.train.order import task_order, training_tasks
 from kevin.train.records import TIMES, progress_line, repetition, stop_reason
-from kevin.train.rows import check_judged, kept_groups_scale, rows_frame, step_metrics, training_rows
+from kevin.train.rows import OwnShares, check_judged, kept_groups_scale, rows_frame, step_metrics, training_rows
 
 
 def turn(trajectory, number, speedup=None, outcome=Outcome.INCORRECT, task="t"):
@@ -211,3 +211,11 @@ def told(judge_s: float) -> str:
 def test_the_pace_of_judging_is_told_and_never_that_of_reading_stored_verdicts() -> None:
     assert "160 kernels/min" in told(24.0)
     assert "kernels/min" not in told(0.0145) and "2,000 tokens/s" in told(0.0145)
+
+
+@pytest.mark.parametrize("line", ["7", '["key"]', '["key", "much"]', '{"key": 0.5}'])
+def test_a_damaged_line_of_own_shares_is_named(tmp_path, line):
+    shares = tmp_path / "own_shares.jsonl"
+    shares.write_text(f'["key", 0.5]\n{line}\n')
+    with pytest.raises(DataError, match=r"own_shares\.jsonl: damaged \(line 2"):
+        OwnShares(shares)
