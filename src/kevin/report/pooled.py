@@ -14,7 +14,7 @@ from kevin.core.errors import DataError
 from kevin.core.files import read_metadata, read_parquet, whole_folder, write_csv, write_parquet, write_text
 from kevin.core.identity import differences
 from kevin.core.texts import strict_json
-from kevin.report.published import KERNELS, Published
+from kevin.report.published import KERNELS, Published, model_card
 from kevin.report.recipes import CEILING, first_seed
 from kevin.report.scores import joined_names, told_machines
 
@@ -65,8 +65,11 @@ def pool(folders: Sequence[Path], out: Path) -> Path:
             raise DataError(f"{twice['task_id'].iloc[0]}: two tasks have this name")
         write_parquet(own.tasks, tasks, "tasks", read_metadata(published[0].tasks, "tasks"))
         kernels = _once([read_parquet(files.kernels, KERNELS)[0] for files in published], ["task_id", "kernel_digest"])
-        write_parquet(own.kernels, kernels, KERNELS, read_metadata(published[0].kernels, KERNELS), compression="zstd")
-        write_text(own.config, yaml.safe_dump(_config(studies, folders[0]).model_dump(mode="json"), sort_keys=False))
+        judged = read_metadata(published[0].kernels, KERNELS)
+        write_parquet(own.kernels, kernels, KERNELS, judged, compression="zstd")
+        study = _config(studies, folders[0])
+        write_text(own.config, yaml.safe_dump(study.model_dump(mode="json"), sort_keys=False))
+        write_text(own.card, model_card(study, kernels, judged))
     return out
 
 

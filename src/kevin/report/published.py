@@ -61,6 +61,7 @@ class Published:
         self.tasks = folder / "tasks.parquet"
         self.baselines = folder / "baselines.csv"
         self.config = folder / "config.yaml"
+        self.card = folder / "README.md"
         self.summaries = sorted(folder.glob("trainings/*/summary.json"))
         self.runs = [path.parent for path in sorted(folder.glob("trainings/*/metrics.jsonl"))]
 
@@ -114,7 +115,7 @@ def publish(
         own = [_copy_model(model, folder) for model in models]
         shown = folder / "tables/primary.md"
         primary = shown.read_text("utf-8") if shown.exists() else None
-        write_text(folder / "README.md", model_card(study, kernels, judged, own, primary))
+        write_text(files.card, model_card(study, kernels, judged, own, primary))
     log.info("%s: nothing is uploaded; to publish it: hf upload YOUR_NAME/A_NAME %s", out, out)
     return out
 
@@ -216,7 +217,11 @@ _SNAPSHOT = re.compile(r"models--([\w.-]+?)--([\w.-]+)/snapshots/")
 
 
 def model_card(
-    study: Study, kernels: pd.DataFrame, judged: dict[str, Any], models: Sequence[Path], primary: str | None
+    study: Study,
+    kernels: pd.DataFrame,
+    judged: dict[str, Any],
+    models: Sequence[Path] = (),
+    primary: str | None = None,
 ) -> str:
     """The whole text.
 
@@ -245,7 +250,7 @@ def model_card(
         .render(
             front=yaml.safe_dump(front, sort_keys=False),
             study=study,
-            labels=[policy_label(name, study) for name in study.evaluate],
+            labels=list(dict.fromkeys(policy_label(name, study) for name in study.evaluate)),  # seeds share one
             miniature=MINIATURE,
             kernels=kernels,
             commit=judged.get("commit") or "not known",

@@ -85,6 +85,7 @@ def test_what_has_one_value_a_task_is_there_once(tmp_path: Path) -> None:
     assert not ceiling.duplicated(["task_id", "trajectory", "turn"]).any()
     assert ceiling["task_id"].nunique() == 17
     kernels = pd.read_parquet(made / "kernels.parquet")
+    assert f"{len(kernels):,} distinct kernels" in (made / "README.md").read_text()
     assert len(kernels) == len(pd.read_parquet(STORED / "kernels.parquet"))
     assert not pd.read_csv(made / "baselines.csv").duplicated(["task_id", "baseline"]).any()
 
