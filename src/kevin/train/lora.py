@@ -48,7 +48,7 @@ def with_adapter(model: PreTrainedModel, lora: LoraConfig, seed: int) -> PeftMod
         target_modules="all-linear",
         task_type="CAUSAL_LM",
     )
-    with torch.random.fork_rng():
+    with torch.random.fork_rng([model.device] if model.device.type == "cuda" else []):  # not in every GPU's memory
         torch.manual_seed(seed)
         adapted = peft.get_peft_model(model, config)
     for module in adapted.modules():
