@@ -5,7 +5,7 @@ from __future__ import annotations
 import os
 from collections.abc import Callable
 from pathlib import Path
-from typing import TYPE_CHECKING, Annotated
+from typing import TYPE_CHECKING, Annotated, Any
 
 import typer
 
@@ -89,13 +89,15 @@ def plan(
         study = _with_model(study, study.train.init, model)
     from kevin.train.bill import bill_text
 
-    changes = dict(_assumption(text) for text in assume or [])
-    typer.echo(bill_text(study, run, changes if gpus is None else {**changes, "num_devices": gpus}), nl=False)
+    changes: dict[str, Any] = dict(_assumption(text) for text in assume or [])
+    changes |= {} if gpus is None else {"num_devices": gpus}
+    typer.echo(bill_text(study, run, changes), nl=False)
     if study.train.lora is not None:
         from kevin.train.fit import table
 
         typer.echo(
-            f"\nKeys that fit a GPU of another size, and a step on one as fast as an H200:\n{table(study)}", nl=False
+            f"\nKeys that fit a GPU of another size, and a step on one as fast as an H200:\n{table(study, changes)}",
+            nl=False,
         )
 
 
@@ -114,7 +116,9 @@ def _with_model(study: Study, policy: str, model: str) -> Study:
 def random_model(
     like: Annotated[Path, typer.Option(metavar="PATH", help="config.json of a causal language model, or its folder.")],
     out: Annotated[Path, folder("Gets model and tokenizer.")],
-    tokenizer: Annotated[Path | None, folder("Folder of a model whose tokenizer is taken. Else one is made.")] = None,
+    tokenizer: Annotated[
+        Path | None, folder("Of a model whose tokenizer is taken. Default: one made from --tasks.")
+    ] = None,
     tasks: Annotated[
         Path | None, file("tasks.parquet: the kernel writer's answers to them are judged, not its own.")
     ] = None,

@@ -38,12 +38,14 @@ def model_folder(name: str, model: str, revision: str | None) -> Path:
     path = Path(model)
     if path.is_dir():
         if not (path / "config.json").exists():
-            raise DataError(f"policies.{name}.model: {path} is not a model folder (no config.json in it)")
+            key = "" if name == model else f"policies.{name}.model: "
+            raise DataError(f"{key}{path} is not a model folder (no config.json in it)")
         return path
     if must_be_local(model):
         raise DataError(
             f"policies.{name}.model: no folder {path}; make it (snakemake {path}) or give the path of an existing model"
         )
+    from httpx import HTTPError
     from huggingface_hub import snapshot_download
 
     if revision is None:
@@ -53,17 +55,18 @@ def model_folder(name: str, model: str, revision: str | None) -> Path:
         )
     try:
         return Path(snapshot_download(model, revision=revision, allow_patterns=_FILES))
-    except (OSError, ValueError) as e:
+    except (OSError, ValueError, HTTPError) as e:
         raise PolicyError(f"policies.{name}.model: {_refusal(model, revision, e)}") from e
 
 
 def _newest(model: str) -> str:
     """The commit to name, where the hub says it."""
+    from httpx import HTTPError
     from huggingface_hub import HfApi
 
     try:
         return f", e.g. its newest: revision: {HfApi().model_info(model, timeout=10).sha}"
-    except (OSError, ValueError):
+    except (OSError, ValueError, HTTPError):
         return ""
 
 

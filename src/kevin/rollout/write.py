@@ -9,6 +9,7 @@
 
 from __future__ import annotations
 
+import logging
 from collections import Counter
 from pathlib import Path
 from typing import NamedTuple
@@ -16,11 +17,14 @@ from typing import NamedTuple
 from kevin.core import files
 from kevin.core.config import Study
 from kevin.core.errors import DataError
+from kevin.core.identity import set_aside
 from kevin.core.provenance import provenance
 from kevin.core.types import Kernel, Turn, Verdict
 from kevin.judge.store import VerdictStore
 from kevin.rollout.run import run_rollouts
 from kevin.tasks.format import task_from_file
+
+log = logging.getLogger(__name__)
 
 _SUFFIXES = {("c_abi", "cpp"): ".cpp", ("c_abi", "cuda"): ".cu"}
 """Of a kernel's file; a load_inline one is a Python module."""
@@ -45,7 +49,8 @@ class Written(NamedTuple):
 def write_kernel(study: Study, policy: str, module: Path, out: Path) -> Written:
     """Ask ``policy`` for the module in a file, as often and over as many turns as ``study.rollout`` says.
 
-    Called again with the same arguments it goes on where it stopped; what is finished is read.
+    Called again with the same arguments it goes on where it stopped; what is finished is read. Another kernel that an
+    earlier call found is kept, under another name.
 
     Raises:
         KevinError: as `run_rollouts`, `task_from_file` and `Study.with_policy`.
@@ -58,9 +63,7 @@ def write_kernel(study: Study, policy: str, module: Path, out: Path) -> Written:
     run_rollouts(study, policy, [(None, turns_path)], work / "tasks.parquet", store=store)
     turns, _ = files.read_turns(turns_path)
     best = max((t for t in turns if t.speedup is not None), key=lambda t: t.speedup or 0.0, default=None)
-    for suffix in (*_SUFFIXES.values(), ".py"):
-        (out / f"kernel{suffix}").unlink(missing_ok=True)
-    (out / "verdict.json").unlink(missing_ok=True)
+    _keep_earlier(out, best.kernel.source if best is not None and best.kernel is not None else None)
     if best is None or best.kernel is None or best.verdict_key is None:
         return Written(turns, None, None, None)
     verdict = VerdictStore(store).get(best.verdict_key)
@@ -69,3 +72,13 @@ def write_kernel(study: Study, policy: str, module: Path, out: Path) -> Written:
     path = out / f"kernel{_SUFFIXES.get((best.kernel.dialect, best.kernel.language), '.py')}"
     files.write_text(path, best.kernel.source)
     return Written(turns, best.kernel, verdict, path)
+
+
+def _keep_earlier(out: Path, source: str | None) -> None:
+    """Under another name, with its verdict, where it is not ``source``."""
+    found = [path for suffix in (*_SUFFIXES.values(), ".py") if (path := out / f"kernel{suffix}").exists()]
+    if all(path.read_text("utf-8") == source for path in found):
+        return
+    for path in (*found, out / "verdict.json"):
+        if path.exists():
+            log.warning("the %s of an earlier run is kept as %s", path.name, set_aside(path))

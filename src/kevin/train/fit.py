@@ -3,9 +3,9 @@
 from __future__ import annotations
 
 import math
-from collections.abc import Iterator
+from collections.abc import Iterator, Mapping
 from itertools import product
-from typing import NamedTuple
+from typing import Any, NamedTuple
 
 from kevin.core.config import Study
 from kevin.core.errors import DeviceError
@@ -81,8 +81,12 @@ def _tried(study: Study, model: Architecture, given: Assumptions) -> Iterator[Ke
             yield Keys(round(share, 2), *in_passes, *lengths)
 
 
-def table(study: Study) -> str:
-    """For each size of GPU the keys that a training takes, its peak and a step's time on a GPU as fast as assumed."""
+def table(study: Study, changes: Mapping[str, Any] | None = None) -> str:
+    """For each size of GPU the keys that a training takes, its peak and a step's time on a GPU as fast as assumed.
+
+    Args:
+        changes: of what is assumed, by name.
+    """
     model = architecture(study)
     study = with_lengths(study, study.train.init)
     head = (
@@ -91,7 +95,7 @@ def table(study: Study) -> str:
     )
     rows: list[tuple[str, ...]] = [head]
     for name, memory_gb in SIZES.items():
-        given = assumptions(study.scale, {"device_memory_gb": memory_gb})
+        given = assumptions(study.scale, {**(changes or {}), "device_memory_gb": memory_gb})
         found = fitting_keys(study, model, given)
         if found is None:
             rows.append((name, "too little: take a smaller model (config/coder_small.yaml)", *[""] * (len(head) - 2)))
@@ -127,7 +131,7 @@ def check_memory(study: Study, memory_gb: float) -> None:
     bill = make_bill(study, model, given)
     if bill.engine_fits and bill.peak_gb <= memory_gb:
         return
-    what = f"this training takes {bill.peak_gb:.0f} GB, and the GPU has {memory_gb:.0f}"
+    what = f"this training takes {bill.peak_gb:.1f} GB, and the GPU has {memory_gb:.1f}"
     if not bill.engine_fits:
         what = (
             f"train.vllm_memory_share is {study.train.vllm_memory_share:g}, {bill.engine_gb:.0f} GB of this GPU, too "

@@ -18,7 +18,7 @@ def require_model(study: Study, policy: str) -> None:
     is_local = settings.backend == "replay" or must_be_local(settings.model)
     if settings.has_files and is_local and not is_made and not Path(settings.model).exists():
         raise ConfigError(
-            f"policies.{policy}.model: there is no {settings.model} in {Path.cwd()}, and no step of this study makes "
+            f"policies.{policy}.model: there is no {Path(settings.model).absolute()}, and no step of this study makes "
             f"it; its own models are <results>/base_model and <results>/policies/<run>"
         )
 

@@ -99,9 +99,9 @@ def test_nothing_right_is_told_and_has_an_exit_code_of_its_own(folder: Path) -> 
     assert run.returncode == 4 and "no kernel for mine.py was verified to be right" in run.stderr
     outcomes = {"incorrect": 3, "parse_error": 1}
     assert json.loads(run.stdout) == {"kernel": None, "verdict": None, "outcomes": outcomes}
-    assert [path.name for path in (folder / "mine_kernel").iterdir()] == ["work"], (
-        "the earlier kernel is of other answers"
-    )
+    kept = {"kernel.old-1.cpp", "verdict.old-1.json"}
+    assert {path.name for path in (folder / "mine_kernel").iterdir()} == {"work", *kept}, "it is of other answers"
+    assert (folder / "mine_kernel/kernel.old-1.cpp").read_text() == GOOD and "kernel.old-1.cpp" in run.stderr
 
 
 @pytest.mark.usefixtures("pool")

@@ -73,12 +73,14 @@ def test_without_a_commit_it_is_refused_with_the_newest(monkeypatch):
     with pytest.raises(UsageError, match=rf"policies\.base\.revision: 'a/b' .*its newest: revision: {COMMIT}"):
         model_folder("base", "a/b", None)
 
-    def offline(*_, **__):
-        raise OSError("no network")
+    for error in (OSError("no network"), httpx.ConnectError("Name or service not known")):
 
-    monkeypatch.setattr(huggingface_hub.HfApi, "model_info", offline)
-    with pytest.raises(UsageError, match=r"name the commit that is meant$"):
-        model_folder("base", "a/b", None)
+        def offline(*_, error=error, **__):
+            raise error
+
+        monkeypatch.setattr(huggingface_hub.HfApi, "model_info", offline)
+        with pytest.raises(UsageError, match=r"name the commit that is meant$"):
+            model_folder("base", "a/b", None)
 
 
 @pytest.mark.parametrize(
@@ -87,6 +89,7 @@ def test_without_a_commit_it_is_refused_with_the_newest(monkeypatch):
         (errors.GatedRepoError("x", response=said(403)), "only to those who accepted its terms: .*hf auth login"),
         (errors.RepositoryNotFoundError("x", response=said(404)), "the hub has no such model either; check the name"),
         (errors.RevisionNotFoundError("x", response=said(404)), f"'a/b' has no commit {COMMIT}"),
+        (httpx.ConnectError("Name or service not known"), r"not known\. Check that the network .*hf download a/b"),
         (OSError("We couldn't connect\nto it"), r"couldn't connect\. Check that the network .*hf download a/b"),
     ],
 )

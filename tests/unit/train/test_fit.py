@@ -52,10 +52,21 @@ def test_the_shipped_keys_are_those_of_80_gb(coder):
 
 def test_too_little_memory_is_told_with_the_keys_that_give_it(coder):
     kept = coder.model_copy(update={"train": coder.train.model_copy(update={"gradient_checkpointing": False})})
-    sentence = r"takes \d+ GB, and the GPU has 51: set train: \{vllm_memory_share: 0\.\d+, gradient_checkpointing: true"
+    sentence = (
+        r"takes [\d.]+ GB, and the GPU has 51\.0: set train: \{vllm_memory_share: 0\.\d+, gradient_checkpointing: true"
+    )
     with pytest.raises(DeviceError, match=sentence):
         check_memory(kept, SIZES["48 GB"])
     with pytest.raises(DeviceError, match=r"vllm_memory_share is 0\.4, 10 GB of this GPU, .* take a smaller model"):
         check_memory(coder, SIZES["24 GB"])
     small = load_study([*CODER, CONFIG / "coder_small.yaml"]).for_run("rl_multi")
     assert "too little" in table(coder) and "too little" not in table(small)
+    for run in small.runs:
+        check_memory(small.for_run(run), SIZES["24 GB"])
+
+
+def test_the_table_assumes_what_it_is_told_to(coder):
+    given = assumptions("coder", {"response_share": 1.0, "device_memory_gb": SIZES["80 GB"]})
+    _, bill = fitting_keys(coder, architecture(coder), given)
+    said = f"{bill.step_s:.0f} s"
+    assert said in table(coder, {"response_share": 1.0}) and said not in table(coder)

@@ -257,8 +257,11 @@ def toolchain(isolation: Isolation) -> tuple[str, ...]:
 
 
 def python_paths() -> list[str]:
-    """Folders that the interpreter itself needs: its installation, and the environment that it was started from."""
-    return sorted({sys.base_prefix, sys.prefix})
+    """Folders that the interpreter itself needs: its installation, the environment that it was started from, and
+    packages that this one takes from elsewhere."""
+    own = {sys.base_prefix, sys.prefix}
+    packages = {p for p in map(Path, sys.path) if p.name in ("site-packages", "dist-packages") and p.is_dir()}
+    return sorted(own | {str(p) for p in packages if not any(p.is_relative_to(folder) for folder in own)})
 
 
 def readable_paths(extra: Iterable[str], *, gpu: bool | str = False) -> list[str]:
