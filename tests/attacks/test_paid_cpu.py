@@ -220,3 +220,102 @@ def test_the_wanted_signature_is_told(judge: Judge, head: str, arguments: str) -
     verdict = judge(SCALES, f"{head} launch({arguments}) {{ {'return 0;' if 'int ' in head else ''} }}")
     assert verdict.outcome in (Outcome.COMPILE_ERROR, Outcome.RUNTIME_ERROR)
     assert 'extern "C" void launch(const float* x, float* out)' in verdict.message
+
+
+PRODUCT = """
+import torch
+class Model(torch.nn.Module):
+    def forward(self, a, b):
+        return a @ b
+def get_inputs():
+    return [torch.randn(192, 192), torch.randn(192, 192)]
+def get_init_inputs():
+    return []
+"""
+MULTIPLY = """
+#include <cstring>
+#include <signal.h>
+#include <sys/time.h>
+static void multiply(const float* a, const float* b, float* out) {
+  for (int i = 0; i < 192; i++) {
+    float row[192] = {};
+    for (int k = 0; k < 192; k++) for (int j = 0; j < 192; j++) row[j] += a[i * 192 + k] * b[k * 192 + j];
+    std::memcpy(out + i * 192, row, sizeof row);
+  }
+}
+"""
+SAME_AGAIN = """
+static float* last; static float seen[2]; static int again;
+static bool same_again(const float* a, const float* b, float* out) {  // many calls in a row on one input
+  again = out == last && seen[0] == a[99] && seen[1] == b[777] ? again + 1 : 0;
+  last = out, seen[0] = a[99], seen[1] = b[777];
+  return again > 1;
+}
+"""
+ONE_FOR_ALL = """
+static struct { const float *a, *b; float* out; bool done; } known[64];
+static int num;
+extern "C" void launch(const float* a, const float* b, float* out) {
+  if (same_again(a, b, out)) return;
+  int own = -1;
+  for (int i = 0; i < num; i++) if (known[i].out == out) own = i;
+  if (own >= 0 && known[own].done) { known[own].done = false; return; }
+  if (own < 0) { own = num++ % 64; known[own] = {a, b, out, false}; }
+  for (int i = 0; i < num; i++) { multiply(known[i].a, known[i].b, known[i].out); known[i].done = i != own; }
+}
+"""
+AFTERWARDS = """
+static const float *A, *B; static float* O; static volatile bool pending; static int calls;
+static void work(int) { if (pending) { pending = false; multiply(A, B, O); } }
+extern "C" void launch(const float* a, const float* b, float* out) {
+  if (same_again(a, b, out)) return;
+  signal(SIGALRM, work);
+  if (pending && O != out) work(0);
+  if (++calls <= 4) { multiply(a, b, out); return; }
+  A = a; B = b; O = out; pending = true;
+  itimerval soon = {{0, 0}, {0, 25}};
+  setitimer(ITIMER_REAL, &soon, nullptr);
+}
+"""
+
+
+@pytest.mark.parametrize("attack", [ONE_FOR_ALL, AFTERWARDS], ids=["one call computes all", "after the clock ended"])
+def test_work_outside_of_the_timed_calls_is_found_by_the_time_that_right_outputs_take(
+    judge: Judge, attack: str
+) -> None:
+    verdict = judge(PRODUCT, MULTIPLY + SAME_AGAIN + attack)
+    assert (verdict.outcome, verdict.reason) == (Outcome.QUARANTINED, "clock_disagrees"), verdict.message
+
+
+def test_an_honest_product_beside_them_is_right(judge: Judge) -> None:
+    honest = 'extern "C" void launch(const float* a, const float* b, float* out) { multiply(a, b, out); }'
+    verdict = judge(PRODUCT, MULTIPLY + honest)
+    assert verdict.outcome is Outcome.CORRECT, verdict.message
+
+
+CLOCK = """
+import host, torch
+from torch.utils.cpp_extension import load_inline
+real = host.ColdClock.__call__
+def clock(self, call, cold=True):
+    real(self, call, cold)
+    self.waited_ns = 0
+    return 100_000
+host.ColdClock.__call__ = clock
+class ModelNew(torch.nn.Module):
+    last = result = None
+    again = 0
+    def forward(self, a, b):
+        now = (a.data_ptr(), a.view(-1)[99].item(), b.view(-1)[777].item())
+        self.again = self.again + 1 if now == self.last else 0
+        self.last = now
+        if self.again < 2:
+            self.result = a @ b
+        return self.result
+"""
+
+
+def test_a_harness_clock_that_was_replaced_is_found_so_too(judge: Judge) -> None:
+    large = PRODUCT.replace("192", "512")
+    verdict = judge(large, CLOCK, dialect="load_inline")
+    assert (verdict.outcome, verdict.reason) == (Outcome.QUARANTINED, "clock_disagrees"), verdict.message

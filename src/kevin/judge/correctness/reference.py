@@ -251,9 +251,15 @@ class ReferenceTask(ReferenceModel):
         add up. Zeros and signs stay, and a symmetric matrix is scaled as a whole, so that what a task promises about
         its inputs still holds.
 
+        Where no input has floating-point numbers, the rows of each are put in another order, all of one number in the
+        same. What is in order or symmetric stays, since that may be what the task promises.
+
         Args:
             inputs: of a slot; they began as copies of ``firsts``, and all three lie alike.
         """
+        tensors = [x for x, view in zip(inputs, views, strict=True) if view is not None]
+        if not any(x.dtype.is_floating_point for x in tensors):
+            self._reorder(inputs, views)
         for x, view, first in zip(inputs, views, firsts, strict=True):
             if view is None or not x.dtype.is_floating_point or x.numel() == 0:
                 continue
@@ -276,6 +282,18 @@ class ReferenceTask(ReferenceModel):
             shared[at] = own[at]
             self._changed[x.data_ptr()] = (eighth, at)
 
+    def _reorder(self, inputs: list[Any], views: list[torch.Tensor | None]) -> None:
+        orders: dict[int, torch.Tensor] = {}
+        for x, view in zip(inputs, views, strict=True):
+            if view is None or x.numel() < 2 or _is_symmetric(x):
+                continue
+            dim = next(d for d, size in enumerate(x.shape) if size > 1)
+            if _is_ordered(x) or not x.is_contiguous():
+                continue
+            if (size := x.shape[dim]) not in orders:
+                orders[size] = torch.randperm(size, generator=self.generator, device=self.device)
+            view.copy_(x.copy_(x.index_select(dim, orders[size])))
+
 
 def _apart(a: torch.Tensor, b: torch.Tensor) -> tuple[float, float]:
     """Largest absolute difference of two tensors of one shape, and their distance over the norm of the first.
@@ -294,6 +312,12 @@ def _apart(a: torch.Tensor, b: torch.Tensor) -> tuple[float, float]:
 
 def _same(a: Any, b: Any) -> bool:
     return not isinstance(a, torch.Tensor) or torch.equal(a, b)
+
+
+def _is_ordered(x: torch.Tensor) -> bool:
+    """Whether it is a row of numbers that never fall or never rise, such as offsets or lengths."""
+    row = x.squeeze()
+    return row.dim() == 1 and bool((row[1:] >= row[:-1]).all() or (row[1:] <= row[:-1]).all())
 
 
 def _is_symmetric(x: torch.Tensor) -> bool:

@@ -21,10 +21,10 @@ _SCALARS = {"int64": ctypes.c_int64, "int32": ctypes.c_int32, "float64": ctypes.
 
 
 def _run(command: dict, cold_clock: ColdClock, slots: list, launch) -> dict:
-    for slot in command["warm"] + command["calls"][:1] * command["burst"]:
+    for slot in command["warm"] + command["calls"] * command["burst"]:
         launch(*slots[slot])
     if command["burst"]:
-        return {"ns": [0]}
+        return {"ns": [0] * len(command["calls"])}
     ns, waited_ns = [], []
     for slot in command["calls"]:
         ns.append(cold_clock(lambda args=slots[slot]: launch(*args), command["cold"]))

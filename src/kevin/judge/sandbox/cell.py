@@ -119,6 +119,8 @@ class Cell:
         self._max_output_bytes = max_output_bytes
         self._stderr = tempfile.TemporaryFile()  # noqa: SIM115  (lives as long as the cell)
         self._is_up = False
+        self.copies_results = script == "module.py"
+        """Into their slot: a launcher writes there by itself."""
         read_only, writable = [str(INSIDE), *(read_only or [])], writable or []
         env = _ENVIRONMENT | (environment or {})
         enclose = functools.partial(wrap, isolation=isolation, read_only=read_only, writable=writable, gpu=gpu)
@@ -252,7 +254,7 @@ class Cell:
 
         Args:
             late: the timed slots' inputs are completed in the stream just before the clock starts (see `slots`).
-            burst: instead of timing, run ``calls[0]`` so many times in a row; the caller's clock tells how long.
+            burst: instead of timing, run all ``calls`` so many times in a row; the caller's clock tells how long.
             cold: empty a host's caches before each timed call, which takes longer than most of these.
 
         Raises:

@@ -46,6 +46,7 @@ _BURST_US, _MAX_BURST, _EAGER_CALLS = {"cpu": 8000.0, "cuda": 3000.0}, 400, 4
 _BURST_FACTOR, _BURST_CALL_US, _BURST_SLACK_US = 1.5, 100.0, 1000.0
 _BURST_LENGTHS, _LEAST_BURST = (1, 10, 10), 4
 """A burst that took too long is repeated, longer, so that what disturbed it weighs less."""
+_MOST_PASSES, _COPIES = 4, 3
 _LEAK_BURSTS = 6
 _FORGED, _HOST_US = 20.0, 3000.0
 """Times what its clock says, and at least: what work on the host, such as making memory in every call, explains."""
@@ -97,9 +98,12 @@ class PairedTimer:
         """Before and after the candidate's calls of each round."""
         self._look_us = 0.0
         """What verifying a call took on average, in microseconds; 0 before the first."""
-        # eager reads the very memory that the candidate reads, so that page sizes and placement favour neither
-        pairs = zip(slots.inputs, inputs, strict=True)
-        self._views = [[x if v is None else v for v, x in zip(shared, own, strict=True)] for shared, own in pairs]
+        self._views = inputs
+        if protocol.device == "cuda":
+            # eager reads the very memory that the candidate reads, so that page sizes and placement favour neither; on
+            # a host its own process does
+            pairs = zip(slots.inputs, inputs, strict=True)
+            self._views = [[x if v is None else v for v, x in zip(shared, own, strict=True)] for shared, own in pairs]
         self._random = random.SystemRandom()
         self._parameters = reference.trials[0].parameters
         self._num_calls = 0
@@ -240,6 +244,9 @@ class PairedTimer:
             self._renew(slot)
         if kernel_first:
             kernel = self._run_watched(order)
+            if self.protocol.device == "cuda":
+                for slot in checked:  # what is expected is made of them
+                    require_intact(self.slots, slot, self.inputs[slot], self._parameters, self.reference)
             self._restore(order)
         reference, expected = self._run_reference(order, checked)
         if not kernel_first:
@@ -314,8 +321,9 @@ class PairedTimer:
         """Many calls in a row must take about as long by the judge's clock as the cell's own says of one.
 
         All of a call's work is done within the burst, whatever its clock said: on streams of its own, before the clock
-        began, or with a clock that was tampered with. On a host the judge's clock is the CPU time of the cell, which
-        other load does not lengthen; on a GPU it is the wall's, and what launches may cost is bounded by eager's.
+        began or after it ended, in another call, or with a clock that was tampered with. On a host the judge's clock is
+        the CPU time of the cell, which other load does not lengthen; on a GPU it is the wall's, and what launches may
+        cost is bounded by eager's.
 
         Returns:
             Microseconds of a call, where a GPU's candidate takes longer than its clock says and its host may be why;
@@ -351,11 +359,38 @@ class PairedTimer:
         return int(max(1, min(max(least, length * _BURST_US[self.protocol.device] // kernel_us), most)))
 
     def _burst_us(self, slot: int, num_calls: int) -> float:
-        on_host = self.protocol.device == "cpu"
-        before, start = self.cell.cpu_seconds() if on_host else None, time.perf_counter()
-        self.cell.call([], [slot], self.protocol.run_timeout_s, burst=num_calls)
-        after, wall_s = self.cell.cpu_seconds() if on_host else None, time.perf_counter() - start
-        return 1e6 * (wall_s if before is None or after is None else after - before)
+        """Of so many calls. On a host fewer are made, of which each has new inputs, and an output that is looked at
+        before the cell's CPU time is read: what answers without computing has answered wrongly by then.
+        """
+        if self.protocol.device == "cuda":
+            start = time.perf_counter()
+            self.cell.call([], [slot], self.protocol.run_timeout_s, burst=num_calls)
+            return 1e6 * (time.perf_counter() - start)
+        slots, total_s = list(range(self._num_calls)), 0.0
+        num_passes = max(1, min(num_calls // len(slots), _MOST_PASSES))
+        for _ in range(num_passes):
+            for fresh in slots:
+                self._renew(fresh)
+            before, start = self.cell.cpu_seconds(), time.perf_counter()
+            self.cell.call([], slots, self.protocol.run_timeout_s, burst=1)
+            wall_s = time.perf_counter() - start
+            for fresh in slots:
+                self._verify(self.slots.outputs[fresh], self.reference.forward(self.inputs[fresh], self._parameters))
+            after = self.cell.cpu_seconds()
+            total_s += wall_s if before is None or after is None else after - before
+        found_us = 1e6 * total_s / (num_passes * len(slots))
+        return num_calls * (found_us - (self._copy_us() if self.cell.copies_results else 0.0))
+
+    def _copy_us(self) -> float:
+        """What a module's cell takes, at most, to copy the results of a call into their slot."""
+        outputs, results = self.slots.outputs[0], self.reference.trials[0].outputs
+        times = []
+        for _ in range(_COPIES):
+            start = time.perf_counter()
+            for view, result in zip(outputs, results, strict=True):
+                view.copy_(result)
+            times.append(time.perf_counter() - start)
+        return 1e6 * _BURST_FACTOR * statistics.median(times)
 
     def _leak_of_bursts(self, slot: int, num_calls: int) -> int:
         """Bytes that many calls in a row keep, of each; 0 if they keep none. The first burst that keeps none ends it.

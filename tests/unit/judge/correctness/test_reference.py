@@ -165,6 +165,37 @@ def test_changes_of_the_inputs_do_not_add_up() -> None:
     assert len(seen) == 100  # no call has inputs that were there before
 
 
+INTEGERS = """
+import torch
+class Model(torch.nn.Module):
+    def forward(self, ids, offsets, graph, kinds):
+        return ids.float().sum(1) + offsets[:-1] + graph.sum(1) + kinds
+def get_inputs():
+    links = torch.randint(0, 2, (8, 8))
+    return [torch.randint(0, 9999, (8, 5)), torch.arange(0, 45, 5), links + links.T, torch.randint(0, 9999, (8,))]
+def get_init_inputs():
+    return []
+"""
+
+
+def test_inputs_without_floating_point_numbers_are_put_in_another_order() -> None:
+    reference = ReferenceTask(Task(id="test", level=1, name="test", source=INTEGERS, origin="user"), PROTOCOL)
+    first = reference.trials[0].inputs
+    own, views = [x.clone() for x in first], [x.clone() for x in first]
+    seen = set()
+    for _ in range(20):
+        reference.change_some(own, views, first)
+        assert all(torch.equal(x, view) for x, view in zip(own, views, strict=True))
+        ids, offsets, graph, kinds = own
+        assert torch.equal(offsets, first[1]) and torch.equal(graph, first[2])
+        rows = {(*row, kind) for row, kind in zip(ids.tolist(), kinds.tolist(), strict=True)}
+        assert rows == {(*row, kind) for row, kind in zip(first[0].tolist(), first[3].tolist(), strict=True)}, (
+            "of one number"
+        )
+        seen.add(ids.numpy().tobytes())
+    assert len(seen) > 15
+
+
 def test_large_trials_are_made_again_and_are_the_same(monkeypatch: pytest.MonkeyPatch) -> None:
     """The first stays; of the others there is never more than one, and each candidate is given the same."""
     task = Task(id="test", level=1, name="test", source=SQUARE, origin="user")
