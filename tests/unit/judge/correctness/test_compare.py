@@ -52,6 +52,17 @@ def test_one_wrong_element_of_many_large_ones_is_wrong() -> None:
     assert compare("out", out, ref, atol=1e-4, rtol=1e-4).passed
 
 
+@pytest.mark.parametrize("mask", [-1e9, 3e38])
+def test_a_mask_does_not_hide_what_stands_beside_it(mask: float) -> None:
+    hidden = torch.ones(64, 64).triu(1) > 0
+    ref = torch.randn(64, 64).masked_fill(hidden, mask)
+    assert compare("out", ref + 1e-5, ref, atol=1e-4, rtol=1e-4).passed
+    zeros = torch.zeros(64, 64).masked_fill(hidden, mask)
+    assert compare("out", zeros, ref, atol=1e-4, rtol=1e-4).reason == "wrong_values"
+    large = 1e5 * torch.randn(64, 64)  # one alone may be the largest of many
+    assert compare("out", large + 1.0, large, atol=1e-4, rtol=1e-4).passed
+
+
 def test_when_timed_there_is_more_room_for_tiny_values_too() -> None:
     """A sum of very many elements, off by 1.5 % and a little more once a part of them was rescaled."""
     ref = torch.full((8,), 1e-5)
