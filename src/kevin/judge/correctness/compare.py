@@ -1,7 +1,7 @@
 """Is an output right, and where is it wrong? KernelBench's tolerances, scaled to the magnitude of what is compared.
 
 An element passes when |out - ref| <= atol * max(1, rms(ref)) + rtol * |ref|; a mask's -1e9 does not count in rms. Where
-the whole reference is tiny against atol (rms < 100 * atol), zeros would pass: there the relative L2 error must also stay
+the whole reference is tiny against atol (rms < 100 * atol), zeros would pass: there the relative L2 error must stay
 below 1e-2, or below what lies between two runs of a reference that draws random numbers. Norms can neither overflow nor
 vanish, and whatever is not finite fails: a tolerance or an error.
 """
