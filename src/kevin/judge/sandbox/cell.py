@@ -48,6 +48,12 @@ _SIGNALS = {
     signal.SIGSYS: ("forbidden_call", "a forbidden system call"),
     signal.SIGXFSZ: ("output_flood", "it wrote more than the sandbox allows"),
 }
+_REASONS = {"exception", "out_of_memory", "wrong_count", "wrong_type", "wrong_shape", "wrong_dtype", "wrong_strides",
+            "wrong_aliasing", "launch_error", "cuda_error", "illegal_memory_access", "launch_failure", "launch_timeout",
+            "illegal_instruction", "misaligned_address"}  # fmt: skip
+"""That a cell gives for an error, see `inside.calls`, `inside.candidate` and `inside.native_cuda`."""
+_MOST_NS, _TIME_FACTOR, _TIME_SLACK_NS = 2**63 - 1, 2.0, 10**9
+"""Of what a cell says of its calls: at most, and at most by the time that the host waited for them."""
 _UNCAUGHT = re.compile(r"terminate called after throwing an instance of '(.+?)'(?:\n  what\(\):  (.*))?\Z", re.DOTALL)
 """Last words of the C++ runtime about an exception that nobody catches, before it aborts."""
 
@@ -65,8 +71,14 @@ def _how_it_was_killed(number: signal.Signals, said: str) -> tuple[str, str]:
     return reason, f"{text}\n{last}".strip()
 
 
-def _are_times(numbers: object, count: int) -> TypeGuard[list[int]]:
-    return isinstance(numbers, list) and len(numbers) == count and all(type(n) is int and n >= 0 for n in numbers)
+def _are_times(numbers: object, count: int, most: float) -> TypeGuard[list[int]]:
+    return (
+        isinstance(numbers, list) and len(numbers) == count and all(type(n) is int and 0 <= n <= most for n in numbers)
+    )
+
+
+def _abuse(text: str = "it wrote to the harness's channel") -> CandidateFailed:
+    return CandidateFailed(Outcome.RUNTIME_ERROR, "protocol_abuse", text)
 
 
 class CandidateFailed(Exception):
@@ -231,9 +243,11 @@ class Cell:
 
     @staticmethod
     def raise_for(reply: dict[str, Any]) -> None:
-        """Raises CandidateFailed where the reply says so."""
+        """Raises CandidateFailed where the reply says so, and where its reason is none that a cell gives."""
         if "error" in reply:
-            reason = str(reply.get("reason", "exception"))
+            reason = reply.get("reason", "exception")
+            if not isinstance(reason, str) or reason not in _REASONS:
+                raise _abuse()
             outcome = Outcome.INCORRECT if reason.startswith("wrong_") else Outcome.RUNTIME_ERROR
             raise CandidateFailed(outcome, reason, str(reply["error"])[:4000])
 
@@ -256,7 +270,8 @@ class Cell:
             cold: empty a host's caches before each timed call, which takes longer than most of these.
 
         Raises:
-            CandidateFailed: as `request`, or the candidate raised or returned what its outputs cannot be.
+            CandidateFailed: as `request`, or the candidate raised or returned what its outputs cannot be, or its calls
+                took longer by what the cell says than the host waited for them.
         """
         command = {
             "warm": warm,
@@ -266,12 +281,14 @@ class Cell:
             "burst": burst,
             "cold": cold,
         }
+        start = time.monotonic_ns()
         reply = self.request(command, timeout_s)
+        most_ns = _TIME_FACTOR * (time.monotonic_ns() - start) + _TIME_SLACK_NS
         self.raise_for(reply)
         ns = reply.get("ns")
         waited_ns = reply.get("waited_ns", [])
-        if not _are_times(ns, len(calls)) or (waited_ns and not _are_times(waited_ns, len(calls))):
-            raise CandidateFailed(Outcome.RUNTIME_ERROR, "protocol_abuse", "it wrote to the harness's channel")
+        if not _are_times(ns, len(calls), most_ns) or (waited_ns and not _are_times(waited_ns, len(calls), _MOST_NS)):
+            raise _abuse()
         return Calls([max(n, 1) / 1e3 for n in ns], [n / 1e3 for n in waited_ns])
 
     def request(self, message: dict[str, Any], timeout_s: float) -> dict[str, Any]:
@@ -302,14 +319,14 @@ class Cell:
                 raise self._death()
             self._buffer += chunk
             if len(self._buffer) > _MAX_REPLY_BYTES:
-                raise CandidateFailed(Outcome.RUNTIME_ERROR, "protocol_abuse", "it flooded the harness's channel")
+                raise _abuse("it flooded the harness's channel")
         line, self._buffer = self._buffer.split(b"\n", 1)
         try:
             reply = json.loads(line)
         except (ValueError, RecursionError):
             reply = None
         if not isinstance(reply, dict) or self._buffer:
-            raise CandidateFailed(Outcome.RUNTIME_ERROR, "protocol_abuse", "it wrote to the harness's channel")
+            raise _abuse()
         return reply
 
     def finish(self, timeout_s: float) -> None:

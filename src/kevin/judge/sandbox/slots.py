@@ -185,8 +185,9 @@ class SharedBuffer:
 
 
 def _seal_size(fd: int) -> None:
-    """Of an anonymous file, for good: whoever shortens it ends those that have it mapped, and what is added to it counts
-    for nobody's limit. A kernel without seals leaves it as it is."""
+    """Of an anonymous file, for good: shortening it would end those that have it mapped, and what is added to it counts
+    for nobody's limit. Where the kernel has no seals it stays as it is.
+    """
     with contextlib.suppress(OSError):
         fcntl.fcntl(fd, fcntl.F_ADD_SEALS, fcntl.F_SEAL_SHRINK | fcntl.F_SEAL_GROW | fcntl.F_SEAL_SEAL)
 
