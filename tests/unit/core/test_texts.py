@@ -125,6 +125,17 @@ def test_a_verdict_on_an_exception_that_says_half_a_surrogate_pair_can_be_kept(t
     assert (verdict.message, verdict.details) == ("said ?", {"stalls": "?"})
 
 
+def test_what_a_kernel_says_moves_no_cursor() -> None:
+    """As of ``#error`` with sequences that clear the screen and name another outcome."""
+    said = "a\x1b]0;title\x07\x1b[2J\x9bH\x7f\r\0\tb\n\\ é\u2028"
+    told = "a\\x1b]0;title\\x07\\x1b[2J\\x9bH\\x7f\\x0d\\x00\tb\n\\ é\u2028"
+    details: Any = {"failed_build": said, "bound_us": 1.5}
+    verdict = make_verdict(Outcome.COMPILE_ERROR, reason=said, message=said, details=details)
+    assert (verdict.reason, verdict.message) == (told, told)
+    assert verdict.details == {"failed_build": told, "bound_us": 1.5}
+    assert type(verdict).model_validate_json(verdict.model_dump_json()) == verdict
+
+
 def test_a_verdict_with_infinite_errors_is_printed_as_json() -> None:
     numbers: Any = {"max_abs_error": math.inf, "max_rel_error": math.nan, "details": {"bound": -math.inf}}
     record = json.loads(strict_json(verdict_record(make_verdict(Outcome.INCORRECT, **numbers))))
