@@ -3,10 +3,13 @@
 from __future__ import annotations
 
 import codecs
+import errno
 import io
 import json
 import math
+import os
 import re
+import select
 import tokenize
 from collections.abc import Mapping
 from os import PathLike
@@ -22,6 +25,7 @@ _MARKS = (
     (codecs.BOM_UTF16_LE, "utf-16"),
     (codecs.BOM_UTF16_BE, "utf-16"),
 )
+_PIPE_S = 5.0
 _CODING = re.compile(rb"[ \t\f]*#.*?coding[:=]")
 _ASCII = bytes(byte if byte < 128 else ord("?") for byte in range(256))
 """What stands beside the name of an encoding on its line is in that encoding, and Python reads the name first."""
@@ -30,11 +34,11 @@ _ASCII = bytes(byte if byte < 128 else ord("?") for byte in range(256))
 def read_text(path: str | PathLike[str], kind: str = "file") -> str:
     """A text file: UTF-8, what its byte order mark says, or, of a Python module, what its coding line says (PEP 263).
 
-    The mark is not part of the text, and lines end with a line feed. Raises UsageError naming the file; ``kind`` says
-    what is missed where there is none.
+    The mark is not part of the text, and lines end with a line feed. Raises UsageError naming the file, also of a pipe
+    that nobody writes to; ``kind`` says what is missed where there is none.
     """
     try:
-        data = Path(path).read_bytes()
+        data = _read_pipe(path) if Path(path).is_fifo() else Path(path).read_bytes()
     except FileNotFoundError:
         raise UsageError(f"{path}: no such {kind}") from None
     except IsADirectoryError:
@@ -50,6 +54,22 @@ def read_text(path: str | PathLike[str], kind: str = "file") -> str:
     if "\0" in text:
         raise UsageError(f"{path}: not a text file (it holds zero bytes, as UTF-16 does); save it as UTF-8")
     return text.replace("\r\n", "\n").replace("\r", "\n")
+
+
+def _read_pipe(path: str | PathLike[str]) -> bytes:
+    """All that comes. Raises OSError where nobody has opened it to write for a while."""
+    descriptor = os.open(path, os.O_RDONLY | os.O_NONBLOCK | os.O_CLOEXEC)
+    with os.fdopen(descriptor, "rb", buffering=0) as pipe:
+        waiting = select.poll()
+        waiting.register(descriptor, select.POLLIN)
+        first = b""
+        if not waiting.poll(1000 * _PIPE_S):
+            said = pipe.read(1)
+            if said == b"":  # None: there is a writer, who has said nothing yet
+                raise OSError(errno.EPIPE, "a pipe that nobody writes to, not a file")
+            first = said or b""
+        os.set_blocking(descriptor, True)
+        return first + pipe.readall()
 
 
 def _encoding(data: bytes, *, is_python: bool) -> str:

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import hashlib
 import math
+import re
 import statistics
 from collections.abc import Iterable, Iterator, Mapping
 from enum import StrEnum
@@ -27,6 +28,16 @@ def _as_text(text: str) -> str:
 
 Text = Annotated[str, AfterValidator(_as_text)]
 """What a model or a kernel says: half of a surrogate pair, which no file can hold, becomes a question mark."""
+
+
+def _without_controls(text: str) -> str:
+    return _CONTROLS.sub(lambda found: f"\\x{ord(found[0]):02x}", text)
+
+
+_CONTROLS = re.compile("[\x00-\x08\x0b-\x1f\x7f-\x9f]")
+"""All but line ends and tabs."""
+Words = Annotated[Text, AfterValidator(_without_controls)]
+"""What a kernel says to people: a character that a terminal acts upon is written out, as ``\\x1b``."""
 
 
 class Frozen(BaseModel):
@@ -202,9 +213,9 @@ class Verdict(Frozen):
     protocol_digest: str
     device_name: str
     outcome: Outcome
-    reason: Text | None = None
+    reason: Words | None = None
     """A flat code that refines the outcome, e.g. ``segmentation_fault``, ``wrong_shape``, ``input_mutated``."""
-    message: Text = ""
+    message: Words = ""
     """What the author of the kernel is told: compiler errors with source lines, where values differ, ..."""
     flags: tuple[str, ...] = ()
     """Every rule hit by the kernel, also where the rule was not enforced."""
@@ -219,7 +230,7 @@ class Verdict(Frozen):
     rounds: tuple[Round, ...] = ()
     seconds: dict[str, float] = {}
     """Cost of judging by stage: ``build``, ``check``, ``time``."""
-    details: dict[str, float | int | Text | None] = {}
+    details: dict[str, float | int | Words | None] = {}
     """Measurements beside the timing that a device offers (bound, own-kernel share, registers); never exceptions."""
 
     @model_validator(mode="after")

@@ -5,6 +5,8 @@ from __future__ import annotations
 import codecs
 import json
 import math
+import os
+import subprocess
 from pathlib import Path
 from typing import Any
 
@@ -13,6 +15,7 @@ from core_fixtures import make_verdict
 
 from kevin.api.batch import verdict_record
 from kevin.api.pairs import make_task
+from kevin.core import texts
 from kevin.core.candidate import make_kernel
 from kevin.core.config.layers import read_layer
 from kevin.core.errors import UsageError
@@ -44,6 +47,35 @@ ENDS = "\u2028\u2029\u0085\x0b\x0c\x1c\x1d\x1e"
 def test_whatever_an_editor_saves(tmp_path: Path, name: str, data: bytes) -> None:
     (tmp_path / name).write_bytes(data)
     assert read_text(tmp_path / name) == TEXT
+
+
+def test_a_pipe_without_a_writer_is_not_waited_for(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr(texts, "_PIPE_S", 0.1)
+    os.mkfifo(tmp_path / "k.cpp")
+    with pytest.raises(UsageError, match=r"k\.cpp: cannot be read: a pipe that nobody writes to"):
+        read_text(tmp_path / "k.cpp")
+
+
+@pytest.mark.parametrize(("before", "between"), [("", "0"), ("", "0.3"), ("0.05", "0.3")])
+def test_a_pipe_is_read_to_its_end(before: str, between: str, tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    """Also one whose writer takes longer than is waited for the first one."""
+    monkeypatch.setattr(texts, "_PIPE_S", 0.2)
+    os.mkfifo(tmp_path / "k.cpp")
+    says = (
+        f'sleep {before or 0}; exec > k.cpp; sleep {between}; printf "int a;\\n"; sleep {between}; printf "int b;\\n"'
+    )
+    with subprocess.Popen(["sh", "-c", says], cwd=tmp_path):
+        assert read_text(tmp_path / "k.cpp") == "int a;\nint b;\n"
+
+
+def test_a_pipe_of_a_shell_is_read(tmp_path: Path) -> None:
+    """As behind ``/dev/stdin`` or ``<(...)``, from one that has ended, or said nothing, as well."""
+    for said in ("int a;\n", ""):
+        read, write = os.pipe()
+        os.write(write, said.encode())
+        os.close(write)
+        assert read_text(f"/dev/fd/{read}") == said
+        os.close(read)
 
 
 @pytest.mark.parametrize(
@@ -118,11 +150,22 @@ def test_json_is_what_every_parser_reads(value: Any, options: Any) -> None:
 def test_a_verdict_on_an_exception_that_says_half_a_surrogate_pair_can_be_kept(tmp_path: Path) -> None:
     """As of a module that raises ``ValueError(chr(0xD83D))``."""
     with pytest.raises(CandidateFailed) as failed:
-        Cell.raise_for(json.loads('{"error": "said \\ud83d", "reason": "\\udc00"}'))
+        Cell.raise_for(json.loads('{"error": "said \\ud83d"}'))
     found = {"reason": failed.value.reason, "message": failed.value.message, "details": {"stalls": "\ud83d"}}
     VerdictStore(tmp_path).put(verdict := make_verdict(failed.value.outcome, **found))
     assert VerdictStore(tmp_path).get("k") == verdict
-    assert (verdict.reason, verdict.message, verdict.details) == ("?", "said ?", {"stalls": "?"})
+    assert (verdict.message, verdict.details) == ("said ?", {"stalls": "?"})
+
+
+def test_what_a_kernel_says_moves_no_cursor() -> None:
+    """As of ``#error`` with sequences that clear the screen and name another outcome."""
+    said = "a\x1b]0;title\x07\x1b[2J\x9bH\x7f\r\0\tb\n\\ é\u2028"
+    told = "a\\x1b]0;title\\x07\\x1b[2J\\x9bH\\x7f\\x0d\\x00\tb\n\\ é\u2028"
+    details: Any = {"failed_build": said, "bound_us": 1.5}
+    verdict = make_verdict(Outcome.COMPILE_ERROR, reason=said, message=said, details=details)
+    assert (verdict.reason, verdict.message) == (told, told)
+    assert verdict.details == {"failed_build": told, "bound_us": 1.5}
+    assert type(verdict).model_validate_json(verdict.model_dump_json()) == verdict
 
 
 def test_a_verdict_with_infinite_errors_is_printed_as_json() -> None:

@@ -230,7 +230,8 @@ def build_inline(task: Task, kernel: Kernel, protocol: JudgeProtocol, cache: Pat
         ) as cell:
             cell.prepare(setup | {"pretend_gpu": pretend})
             reply = cell.load(protocol.inline_build_timeout_s)
-        return reply, [b for b in reply.get("builds", []) if isinstance(b, dict) and b.get("error")]
+        builds = reply.get("builds")
+        return reply, [b for b in builds if isinstance(b, dict) and b.get("error")] if isinstance(builds, list) else []
 
     try:
         reply, failed = import_it(gpu=False, pretend=protocol.device == "cuda")

@@ -51,6 +51,15 @@ _HEADERS = {
 }
 """What nvcc does not say; g++ names headers itself."""
 _HEADER_MISSING = re.compile(r"\bnote: .* is defined in header ")
+_LATER_STANDARD = re.compile(
+    r"note: .* only available (?:from C\+\+|with .-std=)|"
+    r"error: .(?:assume_aligned|atomic_ref|barrier|bit_cast|bit_ceil|"
+    r"countl_zero|countr_zero|expected|format|has_single_bit|jthread|latch|lerp|mdspan|midpoint|numbers|popcount|ranges|"
+    r"remove_cvref(?:_t)?|rotl|rotr|source_location|span|ssize|views). (?:is not a member of|in namespace) .std\b"
+)
+"""What g++ says of names that its standard does not have."""
+_CRASH_STATUS = 4
+"""Of a GCC in which something crashed; with ``-pass-exit-codes`` also where its driver did not see that."""
 _PROBE = {
     "cpp": '#include <cmath>\nextern "C" void launch(const float* x, float* y) { y[0] = std::exp(x[0]); }\n',
     "cuda": "__global__ void probe(float* y) { y[0] = 1.0f; }\n",
@@ -275,6 +284,10 @@ def build_native(
             _proven.add(_compiler(kernel.language, protocol, isolation))
             output.rename(library)
             return Build(path=str(library), seconds=seconds, resources=resources_used(text))
+        crashed = status is not None and (status > 128 or status == _CRASH_STATUS)
+        if not crashed and "internal compiler error" in text:  # or its candidate says so
+            own = "-Xcompiler=-pass-exit-codes" if kernel.language == "cuda" else "-pass-exit-codes"
+            crashed = _compile(kernel.language, protocol, source, output, isolation, own)[0] == _CRASH_STATUS
     if status is None:
         message = f"the compiler was stopped after {protocol.build_timeout_s:g} s"
         return Build(outcome=Outcome.TIMEOUT, reason="compile_timeout", message=message, seconds=seconds)
@@ -285,7 +298,7 @@ def build_native(
     doubted = f"{source}: No such file" in text or "nvcc fatal" in text
     require_working(kernel.language, protocol, cache, isolation, again=doubted)
     text = without_resources(text).replace(str(source), "kernel" + suffix)
-    reason = "compiler_crash" if "internal compiler error" in text or status > 128 else "compile_error"
+    reason = "compiler_crash" if crashed else "compile_error"
     message = compiler_excerpt(text) or f"the compiler ended with status {status}"
     message = "\n".join([*advice(text, kernel.language, spec, protocol), message])
     return Build(outcome=Outcome.COMPILE_ERROR, reason=reason, message=message, seconds=seconds)
@@ -299,18 +312,18 @@ def advice(text: str, language: Language, spec: TaskSpec, protocol: JudgeProtoco
         yield abi.wanted(spec, language)
     wanted = {_HEADERS[name]: None for name in _UNDEFINED.findall(text) if name in _HEADERS}
     yield from (f"#include <{header}> is missing" for header in wanted)
-    if _OTHER_FLAGS.search(text):
+    if _OTHER_FLAGS.search(text) or _LATER_STANDARD.search(text):
         flags = cuda_flags(protocol) if language == "cuda" else protocol.cpp_flags
         yield f"it is compiled with {' '.join(flags)}, and with no other flags"
 
 
 def _compile(
-    language: Language, protocol: JudgeProtocol, source: Path, output: Path, isolation: Isolation
+    language: Language, protocol: JudgeProtocol, source: Path, output: Path, isolation: Isolation, *flags: str
 ) -> tuple[int | None, str]:
-    """As `run_limited`; temporary files stand beside ``source``."""
+    """As `run_limited`; temporary files stand beside ``source``. ``flags``: beside the protocol's."""
     environment = compiler_environment(str(source.parent))
     argv = wrap(
-        compiler_command(language, protocol, str(source), str(output), isolation),
+        [*compiler_command(language, protocol, str(source), str(output), isolation), *flags],
         isolation=isolation,
         read_only=["/usr/local", *compiler_folders(language, isolation)],
         writable=[str(source.parent)],

@@ -241,7 +241,11 @@ class GpuHardware(Hardware):
             reply = cell.request({"profile": 0}, self.protocol.run_timeout_s)
         cell.raise_for(reply)
         found.seconds["profile"] = time.perf_counter() - start
-        listed = [(str(name), float(us)) for name, us in reply.get("kernels", []) if isinstance(us, int | float)]
+        try:
+            listed = [(str(name), float(us)) for name, us in reply.get("kernels", []) if isinstance(us, int | float)]
+        except (TypeError, ValueError, OverflowError):
+            text = "it wrote to the harness's channel"
+            raise CandidateFailed(Outcome.RUNTIME_ERROR, "protocol_abuse", text) from None
         shares = OwnKernels(kernel.source).shares(listed)
         found.details["own_kernel_share"] = shares.own
         if shares.own > 0 and shares.foreign <= _MOST_FOREIGN:

@@ -9,7 +9,6 @@ from __future__ import annotations
 import functools
 import json
 import os
-import re
 import select
 import signal
 import socket
@@ -23,11 +22,11 @@ from kevin.core.errors import DeviceError, DeviceFullError, SandboxError
 from kevin.core.types import Outcome
 from kevin.judge.inside.channel import SET_UP, START_DEVICE
 from kevin.judge.sandbox.isolation import Isolation, readable_paths, wrap, writable_paths
+from kevin.judge.sandbox.last_words import MAX_WORDS, SIGNALS, how_it_was_killed, with_hint, without_harness
 from kevin.judge.sandbox.preemption import Calls, held_bytes, waited_us
 from kevin.judge.sandbox.process import INSIDE, ExecutedProcess, ForkedProcess, can_fork, fork_server, python_flags
 
 _MAX_REPLY_BYTES = 1 << 20
-_MAX_WORDS = 600
 _PREPARE_TIMEOUT_S = 180.0
 """Of the harness in a cell: it imports torch while compilers run on every core, or its context waits for those of other
 cells and for the end of a kernel that was killed."""
@@ -38,35 +37,22 @@ _ENVIRONMENT = {
     "LOGNAME": "candidate",
     "OPENBLAS_NUM_THREADS": "1",  # numpy's threads spin for 0.13 s on every core when they are made
 }
-_SIGNALS = {
-    signal.SIGSEGV: ("segmentation_fault", "segmentation fault: an access outside of the given memory"),
-    signal.SIGBUS: ("bus_error", "bus error: an access outside of the given memory"),
-    signal.SIGFPE: ("arithmetic_error", "arithmetic error: an integer division by zero"),
-    signal.SIGILL: ("illegal_instruction", "illegal instruction"),
-    signal.SIGABRT: ("aborted", "the program aborted"),
-    signal.SIGKILL: ("killed", "the process was killed"),
-    signal.SIGSYS: ("forbidden_call", "a forbidden system call"),
-    signal.SIGXFSZ: ("output_flood", "it wrote more than the sandbox allows"),
-}
-_UNCAUGHT = re.compile(r"terminate called after throwing an instance of '(.+?)'(?:\n  what\(\):  (.*))?\Z", re.DOTALL)
-"""Last words of the C++ runtime about an exception that nobody catches, before it aborts."""
+_REASONS = {"exception", "out_of_memory", "wrong_count", "wrong_type", "wrong_shape", "wrong_dtype", "wrong_strides",
+            "wrong_aliasing", "launch_error", "cuda_error", "illegal_memory_access", "launch_failure", "launch_timeout",
+            "illegal_instruction", "misaligned_address"}  # fmt: skip
+"""That a cell gives for an error, see `inside.calls`, `inside.candidate` and `inside.native_cuda`."""
+_MOST_NS, _TIME_FACTOR, _TIME_SLACK_NS = 2**63 - 1, 2.0, 10**9
+"""Of what a cell says of its calls: at most, and at most by the time that the host waited for them."""
 
 
-def _how_it_was_killed(number: signal.Signals, said: str) -> tuple[str, str]:
-    """Reason and text for a process that ended by a signal and left these words on stderr."""
-    reason, text = _SIGNALS[number]
-    last = said[-_MAX_WORDS:]
-    if "bad_alloc" in last or "Cannot allocate memory" in last:
-        reason, text = "out_of_memory", "it asked for more memory than the limit"
-    elif number is signal.SIGABRT and (uncaught := _UNCAUGHT.search(said)):
-        kind, what = uncaught.groups()
-        text = f"uncaught exception: {kind}" + (f": {what[:_MAX_WORDS]}" if what else "")
-        return "uncaught_exception", f"{said[: uncaught.start()][-_MAX_WORDS:]}\n{text}".strip()
-    return reason, f"{text}\n{last}".strip()
+def _are_times(numbers: object, count: int, most: float) -> TypeGuard[list[int]]:
+    return (
+        isinstance(numbers, list) and len(numbers) == count and all(type(n) is int and 0 <= n <= most for n in numbers)
+    )
 
 
-def _are_times(numbers: object, count: int) -> TypeGuard[list[int]]:
-    return isinstance(numbers, list) and len(numbers) == count and all(type(n) is int and n >= 0 for n in numbers)
+def _abuse(text: str = "it wrote to the harness's channel") -> CandidateFailed:
+    return CandidateFailed(Outcome.RUNTIME_ERROR, "protocol_abuse", text)
 
 
 class CandidateFailed(Exception):
@@ -118,7 +104,7 @@ class Cell:
         self._socket, self._buffer = host, b""
         self._max_output_bytes = max_output_bytes
         self._stderr = tempfile.TemporaryFile()  # noqa: SIM115  (lives as long as the cell)
-        self._is_up = False
+        self._is_up = self._has_candidate = False
         self.copies_results = script == "module.py"
         """Into their slot: a launcher writes there by itself."""
         read_only, writable = [str(INSIDE), *(read_only or [])], writable or []
@@ -222,6 +208,7 @@ class Cell:
 
     def load(self, timeout_s: float) -> dict[str, Any]:
         """Have the candidate loaded; its ``error``, if the reply has one, is for the caller. Raises as `request`."""
+        self._has_candidate = True
         return self.request({}, timeout_s)
 
     def _send(self, message: dict[str, Any], timeout_s: float) -> None:
@@ -233,9 +220,11 @@ class Cell:
 
     @staticmethod
     def raise_for(reply: dict[str, Any]) -> None:
-        """Raises CandidateFailed where the reply says so."""
+        """Raises CandidateFailed where the reply says so, and where its reason is none that a cell gives."""
         if "error" in reply:
-            reason = str(reply.get("reason", "exception"))
+            reason = reply.get("reason", "exception")
+            if not isinstance(reason, str) or reason not in _REASONS:
+                raise _abuse()
             outcome = Outcome.INCORRECT if reason.startswith("wrong_") else Outcome.RUNTIME_ERROR
             raise CandidateFailed(outcome, reason, str(reply["error"])[:4000])
 
@@ -258,7 +247,8 @@ class Cell:
             cold: empty a host's caches before each timed call, which takes longer than most of these.
 
         Raises:
-            CandidateFailed: as `request`, or the candidate raised or returned what its outputs cannot be.
+            CandidateFailed: as `request`, or the candidate raised or returned what its outputs cannot be, or its calls
+                took longer by what the cell says than the host waited for them.
         """
         command = {
             "warm": warm,
@@ -268,12 +258,14 @@ class Cell:
             "burst": burst,
             "cold": cold,
         }
+        start = time.monotonic_ns()
         reply = self.request(command, timeout_s)
+        most_ns = _TIME_FACTOR * (time.monotonic_ns() - start) + _TIME_SLACK_NS
         self.raise_for(reply)
         ns = reply.get("ns")
         waited_ns = reply.get("waited_ns", [])
-        if not _are_times(ns, len(calls)) or (waited_ns and not _are_times(waited_ns, len(calls))):
-            raise CandidateFailed(Outcome.RUNTIME_ERROR, "protocol_abuse", "it wrote to the harness's channel")
+        if not _are_times(ns, len(calls), most_ns) or (waited_ns and not _are_times(waited_ns, len(calls), _MOST_NS)):
+            raise _abuse()
         return Calls([max(n, 1) / 1e3 for n in ns], [n / 1e3 for n in waited_ns])
 
     def request(self, message: dict[str, Any], timeout_s: float) -> dict[str, Any]:
@@ -304,14 +296,14 @@ class Cell:
                 raise self._death()
             self._buffer += chunk
             if len(self._buffer) > _MAX_REPLY_BYTES:
-                raise CandidateFailed(Outcome.RUNTIME_ERROR, "protocol_abuse", "it flooded the harness's channel")
+                raise _abuse("it flooded the harness's channel")
         line, self._buffer = self._buffer.split(b"\n", 1)
         try:
             reply = json.loads(line)
         except (ValueError, RecursionError):
             reply = None
         if not isinstance(reply, dict) or self._buffer:
-            raise CandidateFailed(Outcome.RUNTIME_ERROR, "protocol_abuse", "it wrote to the harness's channel")
+            raise _abuse()
         return reply
 
     def finish(self, timeout_s: float) -> None:
@@ -340,14 +332,14 @@ class Cell:
             return CandidateFailed(Outcome.RUNTIME_ERROR, "channel_closed", "it closed the harness's channel")
         number = -status if status < 0 else status - 128
         said = self.stderr_tail()
-        if number in {s.value for s in _SIGNALS}:
-            return CandidateFailed(Outcome.RUNTIME_ERROR, *_how_it_was_killed(signal.Signals(number), said))
-        said = said[-_MAX_WORDS:]
+        if number in {s.value for s in SIGNALS}:
+            reason, text = how_it_was_killed(signal.Signals(number), said)
+            return CandidateFailed(Outcome.RUNTIME_ERROR, reason, with_hint(text))
+        said = (without_harness(said) if self._has_candidate else said)[-MAX_WORDS:]
         if "MemoryError" in said or "bad_alloc" in said:
             return CandidateFailed(Outcome.RUNTIME_ERROR, "out_of_memory", "it asked for more memory than the limit")
-        return CandidateFailed(
-            Outcome.RUNTIME_ERROR, "early_exit", f"the process exited with status {status} in mid-run\n{said}".strip()
-        )
+        text = f"the process exited with status {status} in mid-run\n{said}".strip()
+        return CandidateFailed(Outcome.RUNTIME_ERROR, "early_exit", with_hint(text))
 
     def held_bytes(self) -> int | None:
         """Of memory that it keeps to itself, read from outside; None when it cannot be read."""

@@ -47,6 +47,8 @@ HINTS = "KEVIN_HINTS"
 _SYSTEM = ("/usr", "/lib", "/lib64", "/lib32", "/bin", "/sbin", "/etc/ld.so.cache", "/etc/alternatives")
 _OF_THE_HOST = ("PATH", "HOME", "CXX", "CUDA_HOME", "LD_LIBRARY_PATH")
 """Names what an image has of its own."""
+_TMP_BYTES = 2 << 30
+"""Of what bubblewrap gives a sandbox for temporary files, which is memory."""
 _UNSHARE = ("unshare", "--user", "--map-root-user", "--net", "--ipc", "--uts", "--mount", "--pid", "--fork",
             "--kill-child", "--mount-proc")  # fmt: skip
 
@@ -81,6 +83,16 @@ def gpu_devices(gpu: bool | str = True) -> list[str]:
     return [f for f in files if minor is None or f == f"/dev/nvidia{minor}" or not re.fullmatch(r"/dev/nvidia\d+", f)]
 
 
+@functools.cache
+def _can_limit_tmp() -> bool:
+    """Whether bubblewrap's version, of 2022 or later, can; without, a /tmp may take half of the host's memory."""
+    try:
+        run = subprocess.run(["bwrap", "--help"], capture_output=True, text=True, timeout=20, check=False)
+    except (OSError, subprocess.TimeoutExpired):
+        return False
+    return "--size BYTES" in run.stdout + run.stderr
+
+
 def _bwrap(read_only: Iterable[str], writable: Iterable[str], *, gpu: bool | str = False) -> list[str]:
     args = [
         shutil.which("bwrap") or "bwrap",
@@ -94,6 +106,8 @@ def _bwrap(read_only: Iterable[str], writable: Iterable[str], *, gpu: bool | str
         "--dev",
         "/dev",
     ]
+    if _can_limit_tmp():
+        args += ["--size", str(_TMP_BYTES)]
     args += ["--tmpfs", "/tmp", "--chdir", "/tmp"]
     for path in (*_SYSTEM, *read_only):
         p = Path(path)

@@ -10,6 +10,7 @@ from __future__ import annotations
 
 import contextlib
 import mmap
+import re
 import statistics
 from collections.abc import Sequence
 from pathlib import Path
@@ -17,6 +18,9 @@ from typing import NamedTuple
 
 _WAITED = 0.05
 """Share of a call that may be waiting for a core; what is less is lost among a round's other disturbances."""
+
+_SHARED = re.compile(rb"^([0-9a-f]+)-([0-9a-f]+) .w.s ", re.MULTILINE)
+"""Ends of a mapping that is written and shared, as ``/proc/PID/maps`` lists it."""
 
 
 class Calls(NamedTuple):
@@ -52,12 +56,19 @@ class Calls(NamedTuple):
 
 
 def held_bytes(pid: int | None) -> int | None:
-    """Private memory that a process has asked for, touched or not; None when it cannot be read."""
+    """Memory that a process has asked for, touched or not; None when it cannot be read.
+
+    What it has mapped as shared is not counted where the kernel does not show that.
+    """
     try:
         pages = Path(f"/proc/{pid}/statm").read_text().split()[5]
     except (OSError, IndexError):
         return None
-    return int(pages) * mmap.PAGESIZE
+    maps = b""
+    with contextlib.suppress(OSError):
+        maps = Path(f"/proc/{pid}/maps").read_bytes()
+    shared = sum(int(last, 16) - int(first, 16) for first, last in _SHARED.findall(maps))
+    return int(pages) * mmap.PAGESIZE + shared
 
 
 def waited_us(pid: int | None) -> float | None:

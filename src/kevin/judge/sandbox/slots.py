@@ -10,6 +10,8 @@ is, and one that was read and written again would look untouched.
 
 from __future__ import annotations
 
+import contextlib
+import fcntl
 import mmap
 import os
 import secrets
@@ -182,11 +184,20 @@ class SharedBuffer:
                 self._release()
 
 
+def _seal_size(fd: int) -> None:
+    """Of an anonymous file, for good: shortening it would end those that have it mapped, and what is added to it counts
+    for nobody's limit. Where the kernel has no seals it stays as it is.
+    """
+    with contextlib.suppress(OSError):
+        fcntl.fcntl(fd, fcntl.F_ADD_SEALS, fcntl.F_SEAL_SHRINK | fcntl.F_SEAL_GROW | fcntl.F_SEAL_SEAL)
+
+
 def anonymous_buffer(num_bytes: int) -> SharedBuffer:
-    """Host memory in an anonymous file. Raises HarnessError when there is not enough."""
-    fd = os.memfd_create("kevin-slots")
+    """Host memory in an anonymous file, which nobody can resize. Raises HarnessError when there is not enough."""
+    fd = os.memfd_create("kevin-slots", os.MFD_CLOEXEC | os.MFD_ALLOW_SEALING)
     try:
         os.ftruncate(fd, num_bytes)
+        _seal_size(fd)
         return SharedBuffer(torch.frombuffer(mmap.mmap(fd, num_bytes), dtype=torch.uint8), fd)
     except OSError as e:
         os.close(fd)

@@ -8,6 +8,7 @@ import shutil
 import subprocess
 import sys
 from pathlib import Path
+from typing import Any
 
 import pytest
 from core_fixtures import make_module
@@ -169,6 +170,42 @@ def test_a_kernel_cannot_pretend_that_the_compiler_failed(name: str, spec: TaskS
         assert build.outcome is Outcome.COMPILE_ERROR and build.path is None
 
 
+SAID = "internal compiler error: Segmentation fault signal terminated program cc1plus"
+NO_CRASHES = {
+    "a line of its own": f"#error {SAID}",
+    "a line of the driver's": f'static_assert(false, "\\ng++: {SAID}\\nPlease submit a full bug report,\\n");',
+    "a file of that name": f'#line 1 "g++: {SAID}"\n#error',
+}
+
+
+@pytest.mark.parametrize("name", NO_CRASHES)
+def test_a_kernel_cannot_pretend_that_the_compiler_crashed(name: str, spec: TaskSpec, tmp_path: Path) -> None:
+    build = _build(NO_CRASHES[name], spec, tmp_path)
+    assert (build.outcome, build.reason) == (Outcome.COMPILE_ERROR, "compile_error")
+    assert SAID in build.message
+
+
+@pytest.mark.parametrize(
+    ("end", "reason"),
+    [("exit 4", "compiler_crash"), ("kill -SEGV $$", "compiler_crash"), ("exit 1", "compile_error")],
+)
+def test_a_compiler_that_crashes_is_told_as_such(
+    end: str, reason: str, spec: TaskSpec, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    def crashing(*given: Any) -> tuple[int | None, str]:
+        folder = given[2].parent
+        part = folder / "cc1plus"
+        part.write_text(f"#!/bin/sh\necho 'kernel.cpp:1:1: internal compiler error: in a part of it' >&2\n{end}\n")
+        part.chmod(0o755)
+        return compiled(*given, f"-B{folder}/")
+
+    compiled = native._compile
+    monkeypatch.setattr(native, "require_working", lambda *given, **named: None)
+    monkeypatch.setattr(native, "_compile", crashing)
+    build = _build(RIGHT, spec, tmp_path)
+    assert (build.outcome, build.reason) == (Outcome.COMPILE_ERROR, reason), build.message
+
+
 def test_an_image_has_compilers_of_its_own(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setenv("KEVIN_JUDGE_IMAGE", str(tmp_path))  # a folder counts as an image
     monkeypatch.setenv("PATH", str(tmp_path))
@@ -304,6 +341,8 @@ WANTED_CUDA = WANTED.replace("out)", "out, cudaStream_t stream)")
 PYTORCH = "#include <torch/extension.h>\ntorch::Tensor add(torch::Tensor x) { return x + 1; }"
 VECTOR = RIGHT.replace("{", "{ std::vector<float> v;", 1)
 WIDE = "#include <immintrin.h>\n" + RIGHT.replace("{", "{ _mm512_storeu_ps(out, _mm512_loadu_ps(x));", 1)
+SPAN = "#include <span>\n" + RIGHT.replace("{", "{ std::span<float> s(out, 1000);", 1)
+CONCEPT = "template <class T> concept any = true;\n" + RIGHT
 MANY = RIGHT.replace("{", "{\n  one = 1;\n  two = 2;\n  three = 3;\n  four = 4;\n", 1)
 
 
@@ -314,6 +353,8 @@ MANY = RIGHT.replace("{", "{\n  one = 1;\n  two = 2;\n  three = 3;\n  four = 4;\
         (PYTORCH, ["a kernel here is one file without PyTorch's headers", WANTED, "torch/extension.h: No such file"]),
         (VECTOR, ["'vector' is not a member of 'std'", "'std::vector' is defined in header '<vector>'"]),
         (WIDE, ["it is compiled with -O3 -std=c++17, and with no other flags", "error: inlining failed"]),
+        (SPAN, ["it is compiled with -O3 -std=c++17, and with no other flags", "'span' is not a member of 'std'"]),
+        (CONCEPT, ["it is compiled with -O3 -std=c++17, and with no other flags", "'concept' does not name a type"]),
         (MANY, ["error: 'one' was not declared", "error: 'two' was not declared", "error: 'three' was not declared"]),
     ],
 )

@@ -68,3 +68,11 @@ def test_when_timed_there_is_more_room_for_tiny_values_too() -> None:
     ref = torch.full((8,), 1e-5)
     for off, room, reason in ((1.015, 2.0, None), (1.015, 1.0, "wrong_tiny_values"), (1.03, 2.0, "wrong_tiny_values")):
         assert compare("out", off * ref, ref, atol=1e-4, rtol=1e-4, room=room).reason == reason
+
+
+@pytest.mark.parametrize("dtype", [torch.float32, torch.float16, torch.int64])
+@pytest.mark.parametrize("shape", [(0, 5), (0,), (3, 0, 2)])
+def test_outputs_without_elements_are_equal(shape, dtype):
+    found = compare("out", torch.empty(shape, dtype=dtype), torch.empty(shape, dtype=dtype), atol=1e-4, rtol=1e-4)
+    assert found.passed
+    assert (found.max_abs_error, found.max_rel_error) == (0.0, 0.0)

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import subprocess
 from collections.abc import Iterator
 from contextlib import nullcontext
 from pathlib import Path
@@ -124,3 +125,17 @@ def test_bubblewrap_shows_no_network() -> None:
     options = isolation._bwrap([], [])
     assert "--unshare-all" in options or "--unshare-net" in options
     assert "--share-net" not in options
+
+
+def test_a_tmp_takes_no_more_than_some_memory() -> None:
+    if detect_isolation() is not Isolation.BUBBLEWRAP or not isolation._can_limit_tmp():
+        pytest.skip("no bubblewrap here, or one that cannot")
+    asked = isolation.wrap(["df", "--output=size", "-B1", "/tmp"], isolation=Isolation.BUBBLEWRAP)
+    told = subprocess.run(asked, capture_output=True, text=True, check=True).stdout
+    assert int(told.split()[-1]) == isolation._TMP_BYTES
+
+
+def test_a_bubblewrap_that_cannot_limit_a_tmp_is_used_as_it_is(monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr(isolation, "_can_limit_tmp", lambda: False)
+    argv = isolation.wrap(["true"], isolation=Isolation.BUBBLEWRAP)
+    assert "--size" not in argv and argv[argv.index("/tmp") - 1] == "--tmpfs"

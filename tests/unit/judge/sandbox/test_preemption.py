@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import mmap
 import os
 import subprocess
 import sys
@@ -12,7 +13,7 @@ import pytest
 from kevin.judge.inside.host import ColdClock
 from kevin.judge.sandbox.cell import Cell
 from kevin.judge.sandbox.isolation import detect_isolation
-from kevin.judge.sandbox.preemption import waited_us
+from kevin.judge.sandbox.preemption import held_bytes, waited_us
 from kevin.judge.sandbox.slots import anonymous_buffer
 
 pytestmark = pytest.mark.timing
@@ -73,3 +74,19 @@ def test_a_process_that_is_gone_says_nothing() -> None:
     process = subprocess.Popen(["true"])
     process.wait()
     assert waited_us(process.pid) is None and waited_us(None) is None
+
+
+@pytest.mark.parametrize("kind", [mmap.MAP_PRIVATE, mmap.MAP_SHARED])
+def test_memory_is_held_whether_it_is_shared_or_not(kind: int) -> None:
+    """And whether it is touched or not, so that a kernel which reads other rows of a table each time holds no more."""
+    num_bytes = 64 << 20
+    before = held_bytes(os.getpid())
+    memory = mmap.mmap(-1, num_bytes, flags=kind | mmap.MAP_ANONYMOUS)
+    after = held_bytes(os.getpid())
+    memory[0 : num_bytes : mmap.PAGESIZE] = bytes(num_bytes // mmap.PAGESIZE)
+    touched = held_bytes(os.getpid())
+    memory.close()
+    assert before is not None and after is not None and touched is not None
+    assert abs(after - before - num_bytes) < 8 << 20
+    assert abs(touched - after) < 8 << 20
+    assert held_bytes(None) is None

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import json
+import re
 import subprocess
 import sys
 import time
@@ -17,7 +18,7 @@ from process_fixtures import is_gone, until
 from kevin.core.errors import SandboxError
 from kevin.core.types import Outcome
 from kevin.judge.sandbox import process
-from kevin.judge.sandbox.cell import CandidateFailed, Cell
+from kevin.judge.sandbox.cell import _REASONS, CandidateFailed, Cell
 from kevin.judge.sandbox.isolation import Isolation, detect_isolation, wrap
 from kevin.judge.sandbox.process import ExecutedProcess, ForkedProcess, can_fork, fork_server
 
@@ -120,6 +121,43 @@ def test_nonsense_on_the_channel_is_the_candidates(said: bytes) -> None:
     with pytest.raises(CandidateFailed) as failed:
         cell._receive(1.0)
     assert (failed.value.outcome, failed.value.reason) == (Outcome.RUNTIME_ERROR, "protocol_abuse")
+
+
+@pytest.mark.parametrize("said", [10**400, 10**305, 2**63, 10**11, -1, 1.5, None, "1", True])
+@pytest.mark.parametrize("name", ["ns", "waited_ns"])
+def test_times_that_cannot_be_are_the_candidates(name: str, said: Any, monkeypatch: pytest.MonkeyPatch) -> None:
+    """What a cell waited is compared elsewhere, and any number of nanoseconds."""
+    cell = Cell.__new__(Cell)
+    monkeypatch.setattr(cell, "request", lambda *args: {"ns": [5000], "waited_ns": [0], name: [said]})
+    if name == "waited_ns" and said == 10**11:
+        assert cell.call([], [0], 1.0).us == [5.0]
+        return
+    with pytest.raises(CandidateFailed) as failed:
+        cell.call([], [0], 1.0)
+    assert (failed.value.outcome, failed.value.reason) == (Outcome.RUNTIME_ERROR, "protocol_abuse")
+
+
+@pytest.mark.parametrize(
+    ("reason", "told"),
+    [
+        ("wrong_shape", (Outcome.INCORRECT, "wrong_shape")),
+        ("out_of_memory", (Outcome.RUNTIME_ERROR, "out_of_memory")),
+        ("busy, judge again", (Outcome.RUNTIME_ERROR, "protocol_abuse")),
+        ("wrong_\ud800", (Outcome.RUNTIME_ERROR, "protocol_abuse")),
+        (["exception"], (Outcome.RUNTIME_ERROR, "protocol_abuse")),
+    ],
+)
+def test_a_reason_is_one_of_the_harness(reason: Any, told: tuple[Outcome, str]) -> None:
+    with pytest.raises(CandidateFailed) as failed:
+        Cell.raise_for({"error": "x", "reason": reason})
+    assert (failed.value.outcome, failed.value.reason) == told
+
+
+def test_every_reason_that_a_cell_gives_is_known() -> None:
+    told = re.compile(r'"reason": (.*)}|_REASONS = ({[^}]*})|"reason": (.*),')
+    said = [text for path in process.INSIDE.glob("*.py") for text in told.findall(path.read_text())]
+    given = {reason for texts in said for reason in re.findall(r'"([a-z_]+)"', " ".join(texts))}
+    assert given | {"exception"} == _REASONS
 
 
 def test_a_cell_that_nobody_waited_for_leaves_nothing(tmp_path: Path) -> None:

@@ -2,10 +2,14 @@
 
 from __future__ import annotations
 
+import os
+from collections.abc import Callable
+
+import pytest
 import torch
 
 from kevin.core.types import TaskSpec, TensorSpec
-from kevin.judge.sandbox.slots import SharedSlots, _pages, slot_bytes
+from kevin.judge.sandbox.slots import SharedSlots, _pages, anonymous_buffer, slot_bytes
 
 SPEC = TaskSpec(
     inputs=(
@@ -51,3 +55,23 @@ def test_pieces_stand_at_other_places_in_every_slot_and_within_its_bytes() -> No
             assert i * slot_bytes(SPEC) <= min(source, target)
             assert max(source, target) + size <= (i + 1) * slot_bytes(SPEC)
     slots.close()
+
+
+RESIZES: dict[str, Callable[[int], object]] = {
+    "cut": lambda fd: os.ftruncate(fd, 0),
+    "lengthened": lambda fd: os.ftruncate(fd, 1 << 20),
+    "allocated": lambda fd: os.posix_fallocate(fd, 0, 1 << 20),
+    "written past its end": lambda fd: os.pwrite(fd, b"x", 8192),
+}
+
+
+@pytest.mark.parametrize("name", RESIZES)
+def test_memory_that_a_cell_has_cannot_be_resized(name: str) -> None:
+    """A judge whose mapping is cut off under it is killed by the next access."""
+    buffer = anonymous_buffer(8192)
+    with pytest.raises(PermissionError):
+        RESIZES[name](buffer.fd)
+    assert os.fstat(buffer.fd).st_size == 8192
+    os.pwrite(buffer.fd, b"x", 8191)
+    assert buffer.data[8191] == ord("x"), "what lies in it may still be written"
+    buffer.close()
