@@ -93,6 +93,27 @@ def test_other_files_are_out_of_reach(judge, tmp_path: Path) -> None:
     assert judge(RELU, reaches_out(f'open("{tmp_path}/secret", 0)')).outcome is Outcome.CORRECT
 
 
+RESIZE = 'extern "C" int ftruncate(int, long) noexcept;\n'
+
+
+@pytest.mark.parametrize("size", ["0", "1l << 30"])
+def test_the_judges_memory_keeps_its_size(judge, size: str) -> None:
+    """The kernel stays correct only while no call succeeds; cut off, the memory would end the judge."""
+    resizes = f"for (int f = 3; f < 256; f++) if (!ftruncate(f, {size})) return;"
+    verdict = judge(RELU, f"{RESIZE}{HEAD} {{ {resizes} {BODY} }}")
+    assert verdict.outcome is Outcome.CORRECT, verdict.message
+
+
+@pytest.mark.parametrize("keeps", [True, False])
+def test_a_leak_of_shared_memory_is_seen(judge, keeps: bool) -> None:
+    """And none in a kernel that gives it back."""
+    end = "" if keeps else "munmap(p, 400000);"
+    maps = f"char* p = (char*)mmap(nullptr, 400000, 3, MAP_SHARED | MAP_ANONYMOUS, -1, 0); p[0] = 1; {end}"
+    verdict = judge(RELU, f"#include <sys/mman.h>\n{HEAD} {{ {maps} {BODY} }}")
+    assert verdict.outcome is Outcome.CORRECT, verdict.message
+    assert ("memory_leak" in verdict.flags) is keeps
+
+
 def test_clock_rebound_inside_gains_nothing(judge) -> None:
     """(6) the cell's clock replaced: a kernel that interposes clock_gettime is still timed by the host."""
     gains = []
