@@ -86,12 +86,18 @@ def _compare(
 def require_intact(
     slots: SharedSlots, slot: int, inputs: list[Any], parameters: list[torch.Tensor], reference: ReferenceTask
 ) -> None:
-    """After calls on a slot. Raises CandidateFailed where something was written that is not the candidate's to write.
-
-    Where the reference works in place, so may the candidate.
-    """
+    """After calls on a slot. Raises CandidateFailed where something was written that is not the candidate's to write."""
     if said := slots.bands.trespass():
         raise CandidateFailed(Outcome.RUNTIME_ERROR, "out_of_bounds", said)
+    require_unchanged(slots, slot, inputs, parameters, reference)
+
+
+def require_unchanged(
+    slots: SharedSlots, slot: int, inputs: list[Any], parameters: list[torch.Tensor], reference: ReferenceTask
+) -> None:
+    """Raises CandidateFailed for a slot whose arguments are others than were given. Where the reference works in place,
+    so may the candidate.
+    """
     given = inputs if reference.keeps_inputs is not False else None
     if name := slots.changed_argument(slot, given, parameters):
         raise CandidateFailed(Outcome.INCORRECT, "input_mutated", f"it changes its argument {name}")

@@ -21,7 +21,7 @@ import torch
 from kevin.core.errors import DeviceError
 from kevin.core.protocol import JudgeProtocol
 from kevin.core.types import Outcome, Round
-from kevin.judge.correctness.checks import Measured, require_idle, require_intact, settle
+from kevin.judge.correctness.checks import Measured, require_idle, require_intact, require_unchanged, settle
 from kevin.judge.correctness.compare import compare
 from kevin.judge.correctness.reference import ReferenceTask
 from kevin.judge.sandbox.cell import CandidateFailed, Cell
@@ -246,7 +246,7 @@ class PairedTimer:
             kernel = self._run_watched(order)
             if self.protocol.device == "cuda":
                 for slot in checked:  # what is expected is made of them
-                    require_intact(self.slots, slot, self.inputs[slot], self._parameters, self.reference)
+                    require_unchanged(self.slots, slot, self.inputs[slot], self._parameters, self.reference)
             self._restore(order)
         reference, expected = self._run_reference(order, checked)
         if not kernel_first:
