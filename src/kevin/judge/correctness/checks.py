@@ -86,7 +86,10 @@ def _compare(
 def require_intact(
     slots: SharedSlots, slot: int, inputs: list[Any], parameters: list[torch.Tensor], reference: ReferenceTask
 ) -> None:
-    """After calls on a slot. Raises CandidateFailed where something was written that is not the candidate's to write."""
+    """After calls on a slot. Raises CandidateFailed where something was written that is not the candidate's to write.
+
+    See `require_unchanged` for its arguments.
+    """
     if said := slots.bands.trespass():
         raise CandidateFailed(Outcome.RUNTIME_ERROR, "out_of_bounds", said)
     require_unchanged(slots, slot, inputs, parameters, reference)
