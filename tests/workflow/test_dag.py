@@ -180,7 +180,7 @@ def test_a_dry_run_says_what_has_changed_and_what_is_not_there(snakemake: Run, t
     assert "build_tasks" in jobs(run), "no model is needed for it"
     assert "seed: was 3, is 0" in run.stdout + run.stderr
     run = snakemake("--dry-run", "--configfile", overlay)
-    assert run.returncode != 0 and "policies.recorded.model: there is no none.jsonl" in run.stdout + run.stderr
+    assert run.returncode != 0 and "none.jsonl, and no step of this study" in run.stdout + run.stderr
     for text, said in (
         (
             "tasks: {source: both, kernelbench: {path: my-tasks}}\n",
