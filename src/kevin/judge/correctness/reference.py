@@ -257,8 +257,7 @@ class ReferenceTask(ReferenceModel):
         Args:
             inputs: of a slot; they began as copies of ``firsts``, and all three lie alike.
         """
-        tensors = [x for x, view in zip(inputs, views, strict=True) if view is not None]
-        if not any(x.dtype.is_floating_point for x in tensors):
+        if not any(view is not None and view.dtype.is_floating_point for view in views):
             self._reorder(inputs, views)
         for x, view, first in zip(inputs, views, firsts, strict=True):
             if view is None or not x.dtype.is_floating_point or x.numel() == 0:
@@ -285,11 +284,9 @@ class ReferenceTask(ReferenceModel):
     def _reorder(self, inputs: list[Any], views: list[torch.Tensor | None]) -> None:
         orders: dict[int, torch.Tensor] = {}
         for x, view in zip(inputs, views, strict=True):
-            if view is None or x.numel() < 2 or _is_symmetric(x):
+            if view is None or x.numel() < 2 or not x.is_contiguous() or _is_ordered(x) or _is_symmetric(x):
                 continue
             dim = next(d for d, size in enumerate(x.shape) if size > 1)
-            if _is_ordered(x) or not x.is_contiguous():
-                continue
             if (size := x.shape[dim]) not in orders:
                 orders[size] = torch.randperm(size, generator=self.generator, device=self.device)
             view.copy_(x.copy_(x.index_select(dim, orders[size])))

@@ -40,7 +40,7 @@ from kevin.judge.device.tools import (
     tool_paths,
 )
 from kevin.judge.inside.cuda import CudaError, DeviceBytes, Gpu
-from kevin.judge.sandbox.cell import CandidateFailed, Cell, prepare_forks
+from kevin.judge.sandbox.cell import CandidateFailed, Cell, abuse, prepare_forks
 from kevin.judge.sandbox.isolation import gpu_minor
 from kevin.judge.sandbox.slots import SharedBuffer
 
@@ -244,8 +244,7 @@ class GpuHardware(Hardware):
         try:
             listed = [(str(name), float(us)) for name, us in reply.get("kernels", []) if isinstance(us, int | float)]
         except (TypeError, ValueError, OverflowError):
-            text = "it wrote to the harness's channel"
-            raise CandidateFailed(Outcome.RUNTIME_ERROR, "protocol_abuse", text) from None
+            raise abuse() from None
         shares = OwnKernels(kernel.source).shares(listed)
         found.details["own_kernel_share"] = shares.own
         if shares.own > 0 and shares.foreign <= _MOST_FOREIGN:

@@ -77,11 +77,11 @@ class _Launcher:
 
 
 def _run(command: dict, launcher: _Launcher) -> list[int]:
-    for slot in command["warm"] + command["calls"][:1] * command["burst"]:
+    for slot in command["warm"] + command["calls"] * command["burst"]:
         launcher(slot)
     launcher.gpu.synchronize()
     if command["burst"]:
-        return [0]
+        return [0] * len(command["calls"])
     return [launcher.timed(slot, command["late"]) for slot in command["calls"]]
 
 

@@ -51,7 +51,8 @@ def _are_times(numbers: object, count: int, most: float) -> TypeGuard[list[int]]
     )
 
 
-def _abuse(text: str = "it wrote to the harness's channel") -> CandidateFailed:
+def abuse(text: str = "it wrote to the harness's channel") -> CandidateFailed:
+    """Of a reply that no cell gives."""
     return CandidateFailed(Outcome.RUNTIME_ERROR, "protocol_abuse", text)
 
 
@@ -224,7 +225,7 @@ class Cell:
         if "error" in reply:
             reason = reply.get("reason", "exception")
             if not isinstance(reason, str) or reason not in _REASONS:
-                raise _abuse()
+                raise abuse()
             outcome = Outcome.INCORRECT if reason.startswith("wrong_") else Outcome.RUNTIME_ERROR
             raise CandidateFailed(outcome, reason, str(reply["error"])[:4000])
 
@@ -265,7 +266,7 @@ class Cell:
         ns = reply.get("ns")
         waited_ns = reply.get("waited_ns", [])
         if not _are_times(ns, len(calls), most_ns) or (waited_ns and not _are_times(waited_ns, len(calls), _MOST_NS)):
-            raise _abuse()
+            raise abuse()
         return Calls([max(n, 1) / 1e3 for n in ns], [n / 1e3 for n in waited_ns])
 
     def request(self, message: dict[str, Any], timeout_s: float) -> dict[str, Any]:
@@ -296,14 +297,14 @@ class Cell:
                 raise self._death()
             self._buffer += chunk
             if len(self._buffer) > _MAX_REPLY_BYTES:
-                raise _abuse("it flooded the harness's channel")
+                raise abuse("it flooded the harness's channel")
         line, self._buffer = self._buffer.split(b"\n", 1)
         try:
             reply = json.loads(line)
         except (ValueError, RecursionError):
             reply = None
         if not isinstance(reply, dict) or self._buffer:
-            raise _abuse()
+            raise abuse()
         return reply
 
     def finish(self, timeout_s: float) -> None:
