@@ -6,6 +6,7 @@ meaning of a verdict, is here and the same for both. Several threads may judge a
 
 from __future__ import annotations
 
+import math
 import time
 from collections.abc import Callable, Iterator
 from contextlib import ExitStack, closing, contextmanager, nullcontext
@@ -281,6 +282,7 @@ class Judging:
             self.room.lock.pause,
             held_bytes=partial(self.hardware.held_bytes, cell),
             allocates=kernel.dialect == "load_inline",
+            bytes_per_us=self.hardware.peaks.bytes_per_us if self.protocol.device == "cuda" else math.inf,
             quiet=self._no_starts,
         )
         start = time.perf_counter()

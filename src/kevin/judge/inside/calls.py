@@ -21,8 +21,7 @@ def _run(command: dict, model: Model, hardware: Hardware) -> dict:
         if command.get("burst"):
             for _ in range(command["burst"]):
                 results = [forward(*model.inputs[slot]) for slot in command["calls"]]
-            if not on_gpu:
-                problems = [model.store(slot, result) for slot, result in zip(command["calls"], results)]  # noqa: B905
+            problems = [model.store(slot, result) for slot, result in zip(command["calls"], results)]  # noqa: B905
             hardware.synchronize()
             return next((p for p in problems if p), None) or {"ns": [0] * len(results)}
         for at, slot in enumerate(command["calls"]):

@@ -47,6 +47,8 @@ _BURST_FACTOR, _BURST_CALL_US, _BURST_SLACK_US = 1.5, 100.0, 1000.0
 _BURST_LENGTHS, _LEAST_BURST = (1, 10, 10), 4
 """A burst that took too long is repeated, longer, so that what disturbed it weighs less."""
 _MOST_PASSES, _COPIES = 4, 3
+_LOOKED_AT = 8
+"""Of the calls of a pass on a GPU."""
 _LEAK_BURSTS = 6
 _FORGED, _HOST_US = 20.0, 3000.0
 """Times what its clock says, and at least: what work on the host, such as making memory in every call, explains."""
@@ -61,6 +63,10 @@ TimeReference = Callable[
 ]
 
 
+def _at(x: torch.Tensor, places: torch.Tensor | None) -> torch.Tensor:
+    return x if places is None else x.view(-1)[places]
+
+
 class PairedTimer:
     """Times one candidate in ``cell`` against ``reference``; ``inputs[i]`` is the judge's private copy of slot i, which
     was filled with ``first``.
@@ -68,7 +74,8 @@ class PairedTimer:
     ``held_bytes``: memory that the candidate keeps, None where that cannot be told.
     ``time_reference`` is `Hardware.time_reference`, the counterpart of what the cell does. ``pause`` is called where
     nothing is being timed. ``allocates``: whether a call of the candidate makes memory of its own; one that does not is
-    warm on a GPU after its checks. ``quiet``: keeps others' work out of the driver, for a measurement that failed.
+    warm on a GPU after its checks. ``bytes_per_us``: that a GPU's memory reads and writes. ``quiet``: keeps others'
+    work out of the driver, for a measurement that failed.
     """
 
     def __init__(
@@ -84,11 +91,13 @@ class PairedTimer:
         *,
         held_bytes: Callable[[], int | None] = lambda: None,
         allocates: bool = True,
+        bytes_per_us: float = math.inf,
         quiet: Callable[[], AbstractContextManager[None]] = nullcontext,
     ) -> None:
         self._time_reference = time_reference
         self._pause = pause
         self._quiet = quiet
+        self._bytes_per_us = bytes_per_us
         self._is_long = False
         self._is_warm = protocol.device == "cuda" and not allocates
         self.cell, self.reference, self.slots = cell, reference, slots
@@ -106,7 +115,7 @@ class PairedTimer:
             self._views = [[x if v is None else v for v, x in zip(shared, own, strict=True)] for shared, own in pairs]
         self._random = random.SystemRandom()
         self._parameters = reference.trials[0].parameters
-        self._num_calls = 0
+        self._num_calls = self._num_filled = 0
         self._num_looked_at = self._leaked_bytes = 0
         self._checked_us: float | None = None
         """Of one call in the checks, where that is measured as in a round."""
@@ -129,7 +138,8 @@ class PairedTimer:
         self._is_long = kernel_us >= t.round_us
         self._num_calls = num_calls = calls_per_round(self.protocol, kernel_us, self.slots.num_slots)
         self.reference.set_parameters(self._parameters)
-        for slot in range(self.slots.spare(num_calls) + 1):
+        self._num_filled = self.slots.spare(num_calls) + 1
+        for slot in range(self._num_filled):
             self.slots.fill(slot, self.inputs[slot], self._parameters)
         settle(self.protocol)  # the cell reads the parameters in a stream of its own
         self._warm_up(num_calls)
@@ -184,7 +194,7 @@ class PairedTimer:
                 clock_us, kernel_us_all = median_us, [found_us]
                 rounds = [Round(kernel_us=found_us, reference_us=r.reference_us) for r in rounds]
             self._leaked_bytes = self._leaked_bytes or self._leak_of_bursts(slot, self._burst_calls(median_us, 1))
-        for slot in range(self.slots.spare(num_calls) + 1):
+        for slot in range(self._num_filled):
             require_intact(self.slots, slot, self.inputs[slot], self._parameters, self.reference)
         return Measured(
             kernel=summarize(kernel_us_all),
@@ -270,14 +280,18 @@ class PairedTimer:
     def _verify(self, outputs: list[torch.Tensor], expected: list[torch.Tensor]) -> None:
         """Compare one timed call: in full in a random third of the rounds, else at secret positions if it is large."""
         in_full = self._random.random() < 1 / 3
+        places = [None if in_full else self._places(ref) for ref in expected]
+        self._compare(*([_at(x, at) for x, at in zip(xs, places, strict=True)] for xs in (outputs, expected)))
+
+    def _places(self, out: torch.Tensor) -> torch.Tensor | None:
+        """Secret ones of a large output; None where all of it is compared."""
+        if out.numel() <= 4 * _SAMPLED_ELEMENTS:
+            return None
+        return torch.randint(out.numel(), (_SAMPLED_ELEMENTS,), generator=self.reference.generator, device=out.device)
+
+    def _compare(self, found: list[torch.Tensor], expected: list[torch.Tensor]) -> None:
         slacks = self.reference.trials[0].slack
-        for spec, out, ref, slack in zip(self.slots.spec.outputs, outputs, expected, slacks, strict=True):
-            o, r = out, ref
-            if not in_full and ref.numel() > 4 * _SAMPLED_ELEMENTS:
-                at = torch.randint(
-                    ref.numel(), (_SAMPLED_ELEMENTS,), generator=self.reference.generator, device=ref.device
-                )
-                o, r = out.view(-1)[at], ref.view(-1)[at]
+        for spec, o, r, slack in zip(self.slots.spec.outputs, found, expected, slacks, strict=True):
             result = compare(spec.name, o, r, atol=self.protocol.atol, rtol=self.protocol.rtol, slack=slack, room=_ROOM)
             if not result.passed:
                 text = f"correct when checked, wrong when timed: {result.message}"
@@ -321,7 +335,8 @@ class PairedTimer:
         """Many calls in a row must take about as long by the judge's clock as the cell's own says of one.
 
         All of a call's work is done within the burst, whatever its clock said: on streams of its own, before the clock
-        began or after it ended, in another call, or with a clock that was tampered with. On a host the judge's clock is
+        began or after it ended, in another call, or with a clock that was tampered with. Each call has new inputs, and
+        outputs that are looked at: what answers without computing has answered wrongly. On a host the judge's clock is
         the CPU time of the cell, which other load does not lengthen; on a GPU it is the wall's, and what launches may
         cost is bounded by eager's.
 
@@ -333,23 +348,37 @@ class PairedTimer:
             CandidateFailed: they do not, and no host's work explains it.
         """
         per_call_us = kernel_us * self.protocol.num_threads * _BURST_FACTOR + _BURST_CALL_US
-        if self.protocol.device == "cuda":
+        on_gpu = self.protocol.device == "cuda"
+        if on_gpu:
             per_call_us += 2 * self._eager_launch_us(slot)
+        slots = self._slots_of_burst(kernel_us)
         found_us = math.inf
         for length in _BURST_LENGTHS:
             num_calls = self._burst_calls(kernel_us, length)
             with self._quiet() if length > 1 else nullcontext():
-                burst_us = self._burst_us(slot, num_calls)
-            if burst_us <= num_calls * per_call_us + _BURST_SLACK_US:
+                call_us = self._burst_us(slots, num_calls)
+            if call_us <= per_call_us + _BURST_SLACK_US / (len(slots) if on_gpu else num_calls):
                 return None
-            found_us = min(found_us, burst_us / num_calls)
-        if self.protocol.device == "cuda" and found_us <= max(_FORGED * kernel_us, kernel_us + _HOST_US):
+            found_us = min(found_us, call_us)
+        if on_gpu and found_us <= max(_FORGED * kernel_us, kernel_us + _HOST_US):
             return found_us
         raise CandidateFailed(
             Outcome.QUARANTINED,
             "clock_disagrees",
-            f"{num_calls} calls in a row took {found_us:.4g} us each, timed alone {kernel_us:.4g} us",
+            f"calls in a row took {found_us:.4g} us each, timed alone {kernel_us:.4g} us",
         )
+
+    def _slots_of_burst(self, kernel_us: float) -> list[int]:
+        """Those of a round; on a GPU, where the cell's answer takes as long as many calls, more of them if calls are
+        short.
+        """
+        num_calls = self._num_calls
+        if self.protocol.device == "cuda":
+            num_calls = min(self.slots.num_slots, max(num_calls, self._burst_calls(kernel_us, 1)))
+        for slot in range(self._num_filled, num_calls):
+            self.slots.fill(slot, self.inputs[slot], self._parameters)
+        self._num_filled = max(self._num_filled, num_calls)
+        return list(range(num_calls))
 
     def _burst_calls(self, kernel_us: float, length: int) -> int:
         """As many calls as last ``length`` short bursts by the cell's clock, within half of the time limit."""
@@ -358,32 +387,60 @@ class PairedTimer:
         least = 1 if length == 1 else _LEAST_BURST
         return int(max(1, min(max(least, length * _BURST_US[self.protocol.device] // kernel_us), most)))
 
-    def _burst_us(self, slot: int, num_calls: int) -> float:
-        """Of so many calls. On a host fewer are made, of which each has new inputs, and an output that is looked at
-        before the cell's CPU time is read: what answers without computing has answered wrongly by then.
+    def _burst_us(self, slots: list[int], num_calls: int) -> float:
+        """Microseconds of a call, of about so many, fewer where that takes many passes over the slots.
+
+        On a GPU the fastest pass counts: all work is done in each, and what disturbs one is not the candidate's.
         """
-        if self.protocol.device == "cuda":
-            start = time.perf_counter()
-            self.cell.call([], [slot], self.protocol.run_timeout_s, burst=num_calls)
-            return 1e6 * (time.perf_counter() - start)
-        slots, total_s = list(range(self._num_calls)), 0.0
-        num_passes = max(1, min(num_calls // len(slots), _MOST_PASSES))
-        for _ in range(num_passes):
-            for fresh in slots:
-                self._renew(fresh)
-            before, start = self.cell.cpu_seconds(), time.perf_counter()
-            self.cell.call([], slots, self.protocol.run_timeout_s, burst=1)
-            wall_s = time.perf_counter() - start
-            for fresh in slots:
-                self._verify(self.slots.outputs[fresh], self.reference.forward(self.inputs[fresh], self._parameters))
-            after = self.cell.cpu_seconds()
-            total_s += wall_s if before is None or after is None else after - before
-        found_us = 1e6 * total_s / (num_passes * len(slots))
-        return num_calls * (found_us - (self._copy_us() if self.cell.copies_results else 0.0))
+        on_gpu = self.protocol.device == "cuda"
+        run = self._pass_on_gpu if on_gpu else self._pass_on_host
+        seconds = [run(slots) for _ in range(max(1, min(num_calls // len(slots), _MOST_PASSES)))]
+        return 1e6 * (min(seconds) if on_gpu else statistics.fmean(seconds)) / len(slots) - self._copy_us()
+
+    def _pass_on_host(self, slots: list[int]) -> float:
+        """Seconds of CPU time of a call on each slot, which is read when the outputs have been looked at."""
+        for slot in slots:
+            self._renew(slot)
+        before, start = self.cell.cpu_seconds(), time.perf_counter()
+        self.cell.call([], slots, self.protocol.run_timeout_s, burst=1)
+        wall_s = time.perf_counter() - start
+        for slot in slots:
+            self._verify(self.slots.outputs[slot], self._expected(slot))
+        after = self.cell.cpu_seconds()
+        return wall_s if before is None or after is None else after - before
+
+    def _pass_on_gpu(self, slots: list[int]) -> float:
+        """Seconds until each slot had its call, and some outputs, secret ones, were read: later work is too late."""
+        for slot in slots:
+            self._renew(slot)
+        looked_at = {
+            slot: [(out, self._places(out)) for out in self.slots.outputs[slot]]
+            for slot in self._random.sample(slots, min(len(slots), _LOOKED_AT))
+        }
+        torch.cuda.synchronize()
+        start = time.perf_counter()
+        self.cell.call([], slots, self.protocol.run_timeout_s, burst=1)
+        seen = {slot: [_at(out, places).clone() for out, places in pairs] for slot, pairs in looked_at.items()}
+        torch.cuda.synchronize()
+        elapsed_s = time.perf_counter() - start
+        for slot, pairs in looked_at.items():
+            expected = zip(self._expected(slot), pairs, strict=True)
+            self._compare(seen[slot], [_at(ref, places) for ref, (_, places) in expected])
+        return elapsed_s
+
+    def _expected(self, slot: int) -> list[torch.Tensor]:
+        return self.reference.forward(self.inputs[slot], self._parameters)
 
     def _copy_us(self) -> float:
-        """What a module's cell takes, at most, to copy the results of a call into their slot."""
+        """What a module's cell takes, at most, to copy the results of a call into their slot.
+
+        A GPU is not asked, which the candidate may keep busy meanwhile.
+        """
+        if not self.cell.copies_results:
+            return 0.0
         outputs, results = self.slots.outputs[0], self.reference.trials[0].outputs
+        if self.protocol.device == "cuda":
+            return _BURST_FACTOR * 2 * sum(out.nbytes for out in outputs) / self._bytes_per_us
         times = []
         for _ in range(_COPIES):
             start = time.perf_counter()

@@ -26,6 +26,8 @@ NOT_STORED = {
     "a decoy (41)",
     "a product of the library's, hidden in Python (42)",
     "a product of the library's, called in C++ (42)",
+    "the driver's clock overwritten, and a memo of the last call (6, 16)",
+    "the cell's clock rebound, and a memo of the last call (6, 16)",
 }
 """Of those for a GPU, where no verdicts were stored since they are there."""
 CHOSEN = ("cheap_after_call_k (10)", "input_mutated (23)", "writes_nothing (19)")

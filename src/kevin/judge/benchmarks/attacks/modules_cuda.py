@@ -61,6 +61,18 @@ ATTACKS: dict[str, Attack] = {
         "torch.cuda.synchronize = lambda *a: None\n"
         + stateful("self.calls += 1", "return torch.relu(x) if self.calls < 6 else torch.empty_like(x)"),
     ),
+    "the cell's clock rebound, and a memo of the last call (6, 16)": _attack(
+        "replaces the clock that it is timed with, and returns what the last call did where that had the same input",
+        "import sys\nsys.modules['cuda'].Gpu._elapsed_us = lambda self: 100.0\n"
+        + stateful(
+            "if x.data_ptr() != self.calls:",
+            *(f"    {line}" for line in SLOW),
+            "    self.calls, self.y = x.data_ptr(), y",
+            "return self.y",
+        ),
+        "quarantined",
+        control=SLOW_MODULE,
+    ),
     # slow work on a stream of its own: either its result is wrong, or its time is counted
     "a stream: nobody waits for it (1)": _attack(
         "works on a stream that nobody waits for",
