@@ -54,6 +54,8 @@ class Side(NamedTuple):
 def read_replicate(folder: Path, study: Study) -> list[Replicate]:
     """What `kevin publish` wrote of one seed's arms, which have their base model in common.
 
+    The base model's answers may be missing: they come last in a sitting.
+
     Raises:
         DataError: no arm of a comparison is in it, or not all of one.
     """
@@ -66,9 +68,9 @@ def read_replicate(folder: Path, study: Study) -> list[Replicate]:
     found = []
     for arm in arms:
         of = {"turns": (arm, None), "first": (arm, FIRST_ANSWERS), "base": (study.origins(arm)[-1], FIRST_ANSWERS)}
-        if lacking := sorted(way for way, key in of.items() if key not in played):
+        if lacking := sorted(way for way, key in of.items() if key not in played and way != "base"):
             raise DataError(f"{folder}: no answers of {', '.join(lacking)} of {arm}; make it again")
-        ways = {way: pd.concat(played[key], ignore_index=True) for way, key in of.items()}
+        ways = {way: pd.concat(played[key], ignore_index=True) for way, key in of.items() if key in played}
         found.append(Replicate(arm, study.seed, ways))
     return found
 

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import math
+from collections.abc import Callable
 from pathlib import Path
 
 import numpy as np
@@ -168,11 +169,22 @@ def test_folders_that_do_not_belong_together_are_refused(tmp_path: Path) -> None
     ):
         with pytest.raises(DataError, match=told):
             read_replicates(others)
-    (first / "answers.csv").write_text(
-        "".join(line for line in (first / "answers.csv").open() if not line.startswith("base"))
-    )
-    with pytest.raises(DataError, match="no answers of base of rl_multi"):
+    keep_lines(first, lambda line: not (line.startswith("rl_multi") and ",parallel," in line))
+    with pytest.raises(DataError, match="no answers of first of rl_multi"):
         read_replicates([first])
+
+
+def keep_lines(folder: Path, wanted: Callable[[str], bool]) -> None:
+    path = folder / "answers.csv"
+    path.write_text("".join(line for line in path.open() if wanted(line)))
+
+
+def test_base_models_whose_answers_are_missing_count_as_missing_seeds(tmp_path: Path) -> None:
+    folders = [publish(tmp_path, MULTI[0]), publish(tmp_path, MULTI[1])]
+    keep_lines(folders[1], lambda line: not line.startswith("base"))
+    table = replicates_table(*read_replicates(folders)).set_index(["policy", "against"])["num_seeds"]
+    assert set(table["rl_multi", "base model of rl_multi"]) == {1}
+    assert set(table["rl_multi", "rl_multi"]) == {2}
 
 
 def test_arms_that_are_declared_are_those_of_the_configuration() -> None:
