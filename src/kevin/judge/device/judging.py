@@ -28,6 +28,8 @@ from kevin.judge.device.roofline import count_flops, roofline
 from kevin.judge.device.room import Room
 from kevin.judge.device.workspace import Workspace, cell_setup
 from kevin.judge.sandbox.cell import CandidateFailed, Cell
+from kevin.judge.timing.fresh import FreshSlots
+from kevin.judge.timing.in_a_row import CallsInARow
 from kevin.judge.timing.paired import PairedTimer
 
 _LOAD_TIMEOUT_S = {"c_abi": 20.0, "load_inline": 90.0}
@@ -271,19 +273,17 @@ class Judging:
 
     def _measure(self, cell: Cell, workspace: Workspace, kernel: Kernel, found: Findings) -> None:
         reference, slots = workspace.reference, workspace.slots
+        held_bytes = partial(self.hardware.held_bytes, cell)
+        fresh = FreshSlots(slots, reference, workspace.first, workspace.inputs, self.protocol)
+        bytes_per_us = self.hardware.peaks.bytes_per_us if self.protocol.device == "cuda" else math.inf
         timer = PairedTimer(
             cell,
-            reference,
-            slots,
-            workspace.first,
-            workspace.inputs,
-            self.protocol,
+            fresh,
+            CallsInARow(cell, fresh, held_bytes, bytes_per_us, self._no_starts),
             self.hardware.time_reference,
             self.room.lock.pause,
-            held_bytes=partial(self.hardware.held_bytes, cell),
+            held_bytes=held_bytes,
             allocates=kernel.dialect == "load_inline",
-            bytes_per_us=self.hardware.peaks.bytes_per_us if self.protocol.device == "cuda" else math.inf,
-            quiet=self._no_starts,
         )
         start = time.perf_counter()
         try:

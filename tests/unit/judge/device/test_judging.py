@@ -34,7 +34,7 @@ from kevin.judge.evaluate import build_stage
 from kevin.judge.pool.worker import _devices, rest_devices, run_on_device
 from kevin.judge.sandbox.cell import CandidateFailed, Cell
 from kevin.judge.sandbox.slots import Bands, SharedSlots
-from kevin.judge.timing import paired
+from kevin.judge.timing import in_a_row, paired
 from kevin.tasks.format import inspect_task
 
 pytestmark = pytest.mark.timing
@@ -120,7 +120,7 @@ def _judge(device: Judging, numbers: list[tuple[int, int]], folder: Path) -> lis
 @pytest.fixture(autouse=True)
 def _steady(monkeypatch: pytest.MonkeyPatch) -> None:
     """The clock of a machine that does other work at the same time is not what is tested here."""
-    monkeypatch.setattr(paired.PairedTimer, "_check_burst", lambda *args: None)
+    monkeypatch.setattr(in_a_row.CallsInARow, "check", lambda *args: None)
 
 
 def test_cells_start_side_by_side_and_are_measured_in_turn(tmp_path: Path) -> None:

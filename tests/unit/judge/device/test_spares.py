@@ -21,7 +21,7 @@ from kevin.judge.device.cpu import CpuHardware
 from kevin.judge.device.judging import Judging
 from kevin.judge.device.spares import SpareCell, SpareCells
 from kevin.judge.sandbox.cell import Cell
-from kevin.judge.timing import paired
+from kevin.judge.timing import in_a_row
 
 pytestmark = pytest.mark.timing
 
@@ -58,7 +58,7 @@ class _Device(Judging):
 
 @pytest.fixture
 def device(monkeypatch: pytest.MonkeyPatch) -> _Device:
-    monkeypatch.setattr(paired.PairedTimer, "_check_burst", lambda *args: None)
+    monkeypatch.setattr(in_a_row.CallsInARow, "check", lambda *args: None)
     return _Device(_Hardware())
 
 

@@ -42,13 +42,9 @@ def test_a_measurement() -> None:
         asked.append(("eager", len(order), bool(keep)))
         return Calls([1.0] * len(order)), []
 
-    class Timer(PairedTimer):
-        def __init__(self) -> None:
-            self.protocol, self.cell, self.reference = PROTOCOL, Cell(), None  # type: ignore[assignment]
-            self.slots = SimpleNamespace(spare=lambda num_calls: num_calls)  # type: ignore[assignment]
-            self._time_reference, self._views, self._is_warm, self._is_long = time_reference, [], False, False
-
-    timer = Timer()
+    slots = SimpleNamespace(spare=lambda num_calls: num_calls)
+    fresh: Any = SimpleNamespace(slots=slots, reference=None, protocol=PROTOCOL, views=[])
+    timer = PairedTimer(Cell(), fresh, None, time_reference, lambda: None)  # type: ignore[arg-type]
     timer._warm_up(2)
     assert asked == [("kernel", 3, False), ("eager", 2, False)]
     asked.clear()

@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 import math
-import random
 import time
 from collections.abc import Callable
 from contextlib import nullcontext
@@ -19,6 +18,8 @@ from kevin.judge.correctness.compare import NO_SLACK
 from kevin.judge.sandbox.cell import CandidateFailed
 from kevin.judge.sandbox.preemption import Calls
 from kevin.judge.timing import paired
+from kevin.judge.timing.fresh import FreshSlots
+from kevin.judge.timing.in_a_row import CallsInARow
 from kevin.judge.timing.paired import PairedTimer
 from kevin.judge.timing.rounds import calls_per_round, calls_to_look_at, enough_rounds, leaked_bytes, settled
 
@@ -27,13 +28,6 @@ GPU = CPU.model_copy(update={"device": "cuda"})
 
 LOST = paired._LOST
 """Before `_busy_machine` in tests/conftest.py takes it away."""
-
-SLOTS = SimpleNamespace(
-    changed_argument=lambda *args: None,
-    spare=lambda num_timed: num_timed,
-    bands=SimpleNamespace(trespass=lambda: None),
-)
-"""Of a candidate that leaves its arguments alone."""
 
 
 def _reference(fastest_us: float = math.inf) -> Any:
@@ -96,29 +90,44 @@ def test_long_calls_need_fewer_rounds_on_a_gpu_only(
     assert enough_rounds(protocol, num_rounds, timed_us) is enough
 
 
+class _Bursts(CallsInARow):
+    """Calls in a row that agree with every clock, and keep nothing."""
+
+    def __init__(self) -> None:
+        self.checked_us: list[float] = []
+        self.leaked_bytes = 0
+
+    def check(self, kernel_us: float, num_calls: int) -> float | None:
+        self.checked_us.append(kernel_us)
+        return None
+
+    def leak(self, kernel_us: float, slot: int) -> int:
+        return 0
+
+
 class _Played(PairedTimer):
     """Plays rounds; the last one goes on."""
 
     def __init__(
-        self, rounds: list[tuple[Calls, Calls]], fastest_us: float = math.inf, protocol: JudgeProtocol = CPU
+        self,
+        rounds: list[tuple[Calls, Calls]],
+        fastest_us: float = math.inf,
+        protocol: JudgeProtocol = CPU,
+        in_a_row: CallsInARow | None = None,
     ) -> None:
-        self.protocol, self._num_calls, self._num_filled, self._pause = protocol, 0, 1, lambda: None
-        self._num_looked_at, self._held = 0, []
-        self.slots = SLOTS  # type: ignore[assignment]
-        self._checked_us, self.inputs, self._parameters = None, [[]], []
-        self.reference, self.left, self.num_rounds = _reference(fastest_us), list(rounds), 0
-        self.bursts: list[float] = []
+        self.bursts = _Bursts()
+        fresh = SimpleNamespace(
+            slots=SimpleNamespace(spare=lambda num_timed: num_timed),
+            reference=_reference(fastest_us),
+            protocol=protocol,
+            require_intact=lambda: None,
+        )
+        super().__init__(None, fresh, in_a_row or self.bursts, None, lambda: None)  # type: ignore[arg-type]
+        self.left, self.num_rounds = list(rounds), 0
 
     def _round(self, num_calls: int, *, kernel_first: bool) -> tuple[Calls, Calls]:
         self.num_rounds += 1
         return self.left.pop(0) if len(self.left) > 1 else self.left[0]
-
-    def _check_burst(self, kernel_us: float, slot: int) -> float | None:
-        self.bursts.append(kernel_us)
-        return None
-
-    def _leak_of_bursts(self, slot: int, num_calls: int) -> int:
-        return 0
 
 
 @pytest.mark.parametrize(
@@ -137,7 +146,7 @@ def test_a_hopelessly_slow_kernel_is_measured_until_two_agree(
     timer = _Played([(Calls([us]), Calls([1.0])) for us in rounds_us], protocol=protocol)
     timer._checked_us = None if allocates or protocol.device == "cpu" else 100.0
     assert len(timer.run().rounds) == num_rounds
-    assert len(timer.bursts) == (num_rounds == 6)  # the clock of what gains nothing needs no check
+    assert len(timer.bursts.checked_us) == (num_rounds == 6)  # the clock of what gains nothing needs no check
 
 
 @pytest.mark.parametrize(("calls_in_a_row_us", "kernel_us"), [(120.0, 100.0), (3000.0, 3000.0), (4000.0, None)])
@@ -145,20 +154,20 @@ def test_calls_in_a_row_count_where_the_clock_says_less(calls_in_a_row_us: float
     """Work on the host is not seen by a GPU's clock; more than that explains is a clock that was tampered with."""
     quiet: list[bool] = []
 
-    class Timer(_Played):
-        _check_burst = PairedTimer._check_burst
-
-        def _eager_launch_us(self, slot: int) -> float:
+    class Bursts(CallsInARow):
+        def _eager_launch_us(self) -> float:
             return 10.0
 
-        def _slots_of_burst(self, kernel_us: float) -> list[int]:
+        def _slots(self, kernel_us: float, num_calls: int) -> list[int]:
             return list(range(100))
 
         def _burst_us(self, slots: list[int], num_calls: int) -> float:
             return calls_in_a_row_us
 
-    timer = Timer([(Calls([100.0]), Calls([200.0]))], protocol=GPU)
-    timer._quiet = lambda: nullcontext(quiet.append(True))
+    fresh: Any = SimpleNamespace(protocol=GPU)
+    in_a_row = Bursts(None, fresh, quiet=lambda: nullcontext(quiet.append(True)))  # type: ignore[arg-type]
+    in_a_row.leak = lambda kernel_us, slot: 0  # type: ignore[method-assign]
+    timer = _Played([(Calls([100.0]), Calls([200.0]))], protocol=GPU, in_a_row=in_a_row)
     if kernel_us is None:
         with pytest.raises(CandidateFailed, match="4000 us each, timed alone 100 us"):
             timer.run()
@@ -184,7 +193,7 @@ def test_rounds_in_which_eager_was_disturbed_do_not_count() -> None:
     measured = timer.run()
     ratios = [r.reference_us / r.kernel_us for r in measured.rounds]
     assert len(ratios) >= 3 and max(ratios) < 1.5 and measured.kernel.num_samples == 2 * len(ratios)
-    assert timer.reference.fastest_us == 1573.0
+    assert timer._reference.fastest_us == 1573.0
     slower_kernel = _Rounds([(100.0, 1000.0), *[(300.0, 1000.0)] * 9]).run()
     assert len(slower_kernel.rounds) >= 6, "what slows down the candidate counts"
 
@@ -258,17 +267,15 @@ def test_a_leak_that_few_calls_do_not_show_is_seen_in_bursts(
             self.used += burst * kept
             self.num_bursts += 1
 
-    class Timer(PairedTimer):
-        def __init__(self) -> None:
-            self.protocol, self.cell, self._quiet = GPU, Cell(), nullcontext  # type: ignore[assignment]
+    cell = Cell()
 
-        def _held_bytes(self) -> int:
-            taken = int(others * (time.monotonic() - started)) >> 21 << 21
-            return -(-self.cell.used // piece) * piece + taken  # type: ignore[attr-defined, no-any-return]
+    def held_bytes() -> int:
+        taken = int(others * (time.monotonic() - started)) >> 21 << 21
+        return -(-cell.used // piece) * piece + taken
 
-    timer = Timer()
-    assert timer._leak_of_bursts(0, 120) == leaked
-    assert timer.cell.num_bursts == bursts  # type: ignore[attr-defined]
+    in_a_row = CallsInARow(cell, SimpleNamespace(protocol=GPU), held_bytes)  # type: ignore[arg-type]
+    assert in_a_row.leak(25.0, 0) == leaked
+    assert cell.num_bursts == bursts
 
 
 class _Slots:
@@ -277,42 +284,42 @@ class _Slots:
     def __init__(self) -> None:
         self.spec = SimpleNamespace(outputs=[SimpleNamespace(name="out")])
         self.num_slots = 3
+        self.known: dict[int, torch.Tensor] = {}
         self.inputs = [[torch.full((300_000,), math.nan)] for _ in range(3)]
         self.outputs = [[torch.empty(300_000)] for _ in range(3)]
 
     def fill(self, slot: int, inputs: list[torch.Tensor], parameters: list[torch.Tensor]) -> None:
         self.inputs[slot][0].copy_(inputs[0])
 
+    def poison_outputs(self, slot: int) -> None:
+        self.outputs[slot][0].fill_(math.nan)
 
-class _BurstTimer(PairedTimer):
+
+class _OnGpu(CallsInARow):
     """On what stands for a GPU: ``compute`` is the candidate's call on a slot, ``wait_s`` what the n-th pass takes."""
 
     def __init__(self, compute: Callable[[_Slots, int], None], wait_s: Callable[[int], float]) -> None:
-        self.protocol, self._quiet, self._leaked_bytes, self._num_calls = GPU, nullcontext, 0, 1
-        self._num_filled, self._random, self.num_passes = 2, random.Random(0), 0
-        self.slots = slots = _Slots()  # type: ignore[assignment]
-        self.first = self.inputs = [[torch.ones(300_000)] for _ in range(3)]  # type: ignore[assignment]
-        self._parameters = []
-        self.reference = SimpleNamespace(  # type: ignore[assignment]
+        self.num_passes, self.slots = 0, _Slots()
+        own = [[torch.ones(300_000)] for _ in range(3)]
+        reference: Any = SimpleNamespace(
             generator=torch.Generator(),
-            trials=[SimpleNamespace(slack=[NO_SLACK])],
+            keeps_inputs=True,
+            trials=[SimpleNamespace(slack=[NO_SLACK], parameters=[])],
             forward=lambda inputs, parameters: [2 * inputs[0]],
+            change_some=lambda inputs, views, first: views[0].copy_(inputs[0].uniform_()),
         )
 
         def call(warm: list[int], order: list[int], timeout_s: float, burst: int) -> None:
             self.num_passes += 1
             time.sleep(wait_s(self.num_passes))
             for slot in order:
-                compute(slots, slot)
+                compute(self.slots, slot)
 
-        self.cell = SimpleNamespace(call=call, copies_results=False)  # type: ignore[assignment]
+        fresh = FreshSlots(self.slots, reference, own[0], own, GPU)  # type: ignore[arg-type]
+        fresh.fill(2)
+        super().__init__(SimpleNamespace(call=call, copies_results=False), fresh)  # type: ignore[arg-type]
 
-    def _renew(self, slot: int) -> None:
-        fresh = torch.rand(300_000)
-        self.inputs[slot][0].copy_(fresh)
-        self.slots.inputs[slot][0].copy_(fresh)  # type: ignore[union-attr]
-
-    def _eager_launch_us(self, slot: int) -> float:
+    def _eager_launch_us(self) -> float:
         return 10.0
 
 
@@ -322,30 +329,31 @@ def _double(slots: _Slots, slot: int) -> None:
 
 def _double_once(slots: _Slots, slot: int) -> None:
     """A memo of the address."""
-    if not slots.outputs[slot][0].any():
+    if slot not in slots.known:
         _double(slots, slot)
+        slots.known[slot] = slots.outputs[slot][0].clone()
+    slots.outputs[slot][0].copy_(slots.known[slot])
 
 
 def test_what_disturbs_one_pass_is_not_charged_to_the_candidate(monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setattr(torch.cuda, "synchronize", lambda: None)
-    timer = _BurstTimer(_double, lambda n: 0.1 if n < 4 else 0.0)
-    assert timer._check_burst(20000.0, 0) is None
-    assert timer.num_passes == 1 + 4
-    timer = _BurstTimer(_double, lambda n: 0.1)
-    assert 1e5 / 1 <= (timer._check_burst(20000.0, 0) or 0) < 5e5, "the host's work is told as the time of a call"
-    assert [timer._burst_calls(us, 10) for us in (0.001, 10.0, 1e5, 1e7)] == [400, 400, 4, 1]
+    in_a_row = _OnGpu(_double, lambda n: 0.1 if n < 4 else 0.0)
+    assert in_a_row.check(20000.0, 1) is None
+    assert in_a_row.num_passes == 1 + 4
+    found_us = _OnGpu(_double, lambda n: 0.1).check(20000.0, 1)
+    assert found_us is not None and 1e5 <= found_us < 4e5, "the host's work is told as the time of a call"
+    assert [in_a_row._burst_calls(us, 10) for us in (0.001, 10.0, 1e5, 1e7)] == [400, 400, 4, 1]
 
 
 def test_calls_in_a_row_on_a_gpu_have_new_inputs_and_outputs_that_are_compared(monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setattr(torch.cuda, "synchronize", lambda: None)
-    timer = _BurstTimer(_double, lambda n: 0.0)
-    assert timer._slots_of_burst(20000.0) == [0] and timer._slots_of_burst(10.0) == [0, 1, 2]
-    assert torch.equal(timer.slots.inputs[2][0], timer.inputs[2][0]), "a slot that no round used has been filled"
-    timer._burst_us([0, 1, 2], 6)
-    assert timer.num_passes == 2
+    in_a_row = _OnGpu(_double, lambda n: 0.0)
+    assert in_a_row._slots(20000.0, 1) == [0] and in_a_row._slots(10.0, 1) == [0, 1, 2]
+    assert not in_a_row.slots.inputs[2][0].isnan().any(), "a slot that no round used has been filled"
+    in_a_row._burst_us([0, 1, 2], 6)
+    assert in_a_row.num_passes == 2
     with pytest.raises(CandidateFailed, match="wrong when timed"):
-        timer = _BurstTimer(_double_once, lambda n: 0.0)
-        timer._burst_us([0, 1, 2], 6)
+        _OnGpu(_double_once, lambda n: 0.0)._burst_us([0, 1, 2], 6)
 
 
 def test_outliers_neither_settle_a_ratio_nor_unsettle_it() -> None:
