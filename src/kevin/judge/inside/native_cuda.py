@@ -22,8 +22,8 @@ _REASONS = {700: "illegal_memory_access", 719: "launch_failure", 2: "out_of_memo
 class _Launcher:
     """The candidate's launcher with every slot's arguments.
 
-    When it is timed it writes into buffers of this process, which are copied to the judge's when the clock has stopped,
-    together with the bands around them.
+    It writes into buffers of this process, which are copied to the judge's when the clock has stopped, together with
+    the bands around them.
     """
 
     def __init__(self, setup: dict, gpu: Gpu, base: int) -> None:
@@ -43,11 +43,12 @@ class _Launcher:
         if self._copies:  # for a tool that knows allocations
             self.outputs = [(gpu.allocate(a["num_bytes"]), a["num_bytes"]) for a in slots[0][-num_out:]]
             slots = slots[:1]
-        self.given = [self._given(args[:-num_out]) for args in slots]
+        self.arguments = [self._arguments(args[:-num_out]) for args in slots]
         self.targets = [[base + a["offset"] for a in args[-num_out:]] for args in slots]
 
-    def _given(self, args: list) -> list:
-        return [ctypes.c_void_p(self._place(a)) if "offset" in a else _SCALARS[a["dtype"]](a["value"]) for a in args]
+    def _arguments(self, args: list) -> tuple:
+        values = [ctypes.c_void_p(self._place(a)) if "offset" in a else _SCALARS[a["dtype"]](a["value"]) for a in args]
+        return (*values, *(ctypes.c_void_p(pointer) for pointer, _ in self.outputs), self.gpu.stream)
 
     def _place(self, a: dict) -> int:
         place = self.base + a["offset"]
@@ -56,40 +57,40 @@ class _Launcher:
             self.gpu.copy(place, shared, a["num_bytes"])
         return place
 
-    def _arguments(self, slot: int, outputs: list) -> tuple:
-        return (*self.given[slot], *map(ctypes.c_void_p, outputs), self.gpu.stream)
-
     def __call__(self, slot: int) -> None:
-        self.launch(*self._arguments(slot, [pointer for pointer, _ in self.outputs]))
+        self.launch(*self.arguments[slot])
 
-    def in_place(self, slot: int) -> None:
-        """With the slot's own outputs."""
-        if self._copies:
-            self(slot)
-        else:
-            self.launch(*self._arguments(slot, self.targets[slot]))
-
-    def timed(self, slot: int, late: bool) -> int:
+    def _poison(self) -> None:
         for pointer, size in self.outputs:
             self.gpu.fill(pointer, 0xFF, size)
 
-        def hand_over() -> None:
-            for target, (pointer, size) in zip(self.targets[slot], self.outputs):  # noqa: B905
-                self.gpu.copy(target - self.band, pointer - self.band, size + 2 * self.band)
+    def _hand_over(self, slot: int) -> None:
+        for target, (pointer, size) in zip(self.targets[slot], self.outputs):  # noqa: B905
+            self.gpu.copy(target - self.band, pointer - self.band, size + 2 * self.band)
+
+    def in_a_row(self, slot: int) -> None:
+        """Without a clock; its outputs are handed over all the same."""
+        if self._copies:
+            return self(slot)
+        self._poison()
+        self(slot)
+        return self._hand_over(slot)
+
+    def timed(self, slot: int, late: bool) -> int:
+        self._poison()
 
         def deliver() -> None:
             for source, target, size in self.late_pieces[slot]:
                 self.gpu.copy(self.base + target, self.base + source, size)
 
-        args = self._arguments(slot, [pointer for pointer, _ in self.outputs])
-        return self.gpu.timed(lambda: self.launch(*args), hand_over, deliver if late else None)
+        return self.gpu.timed(lambda: self(slot), lambda: self._hand_over(slot), deliver if late else None)
 
 
 def _run(command: dict, launcher: _Launcher) -> list[int]:
     for slot in command["warm"]:
         launcher(slot)
     for slot in command["calls"] * command["burst"]:
-        launcher.in_place(slot)
+        launcher.in_a_row(slot)
     launcher.gpu.synchronize()
     if command["burst"]:
         return [0] * len(command["calls"])

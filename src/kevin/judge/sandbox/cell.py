@@ -106,7 +106,7 @@ class Cell:
         self._max_output_bytes = max_output_bytes
         self._stderr = tempfile.TemporaryFile()  # noqa: SIM115  (lives as long as the cell)
         self._is_up = self._has_candidate = False
-        self.copies_results = script == "module.py"
+        self.copies_results = script != "native.py"
         """Into their slot: a launcher writes there by itself."""
         read_only, writable = [str(INSIDE), *(read_only or [])], writable or []
         env = _ENVIRONMENT | (environment or {})

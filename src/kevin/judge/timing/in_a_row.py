@@ -20,6 +20,8 @@ _FACTOR, _CALL_US, _SLACK_US = 1.5, 100.0, 1000.0
 _LENGTHS, _LEAST_BURST = (1, 10, 10), 4
 """A burst that took too long is repeated, longer, so that what disturbed it weighs less."""
 _MOST_PASSES, _COPIES = 4, 3
+_PASSES_OVER = 3
+"""A GPU's outputs, which are poisoned, read and written."""
 _LOOKED_AT = 8
 """Of the calls of a pass on a GPU."""
 _LEAK_BURSTS = 6
@@ -143,7 +145,7 @@ class CallsInARow:
         return elapsed_s
 
     def _copy_us(self) -> float:
-        """What a module's cell takes, at most, to copy the results of a call into their slot.
+        """What a cell takes, at most, to poison what a call writes to, and to copy its results into their slot.
 
         A GPU is not asked, which the candidate may keep busy meanwhile.
         """
@@ -151,7 +153,7 @@ class CallsInARow:
             return 0.0
         outputs, results = self._fresh.slots.outputs[0], self._fresh.reference.trials[0].outputs
         if self._protocol.device == "cuda":
-            return _FACTOR * 2 * sum(out.nbytes for out in outputs) / self._bytes_per_us
+            return _FACTOR * _PASSES_OVER * sum(out.nbytes for out in outputs) / self._bytes_per_us
         times = []
         for _ in range(_COPIES):
             start = time.perf_counter()

@@ -94,7 +94,7 @@ ATTACKS: dict[str, Attack] = {
     "the driver's clock overwritten, and a memo of the last call (6, 16)": _attack(
         "overwrites that function, and computes nothing where the last call had the same input",
         f"{FORGED_CLOCK}{SLOW}static const float* last;\n{HEAD} {{ if (x != last) {RUN} last = x; }}",
-        "quarantined",
+        "incorrect, quarantined",
     ),
     "cheap after call k (10)": _attack(
         "computes while it is checked, and nothing afterwards",

@@ -70,7 +70,7 @@ ATTACKS: dict[str, Attack] = {
             "    self.calls, self.y = x.data_ptr(), y",
             "return self.y",
         ),
-        "quarantined",
+        "incorrect, quarantined",
         control=SLOW_MODULE,
     ),
     # slow work on a stream of its own: either its result is wrong, or its time is counted
