@@ -8,7 +8,7 @@ identity seeds the sampling of each answer on its own, so that an answer does no
 from __future__ import annotations
 
 import math
-from collections.abc import Callable, Sequence
+from collections.abc import Callable, Mapping, Sequence
 from typing import Protocol
 
 from pydantic import Field
@@ -27,6 +27,8 @@ class Sampling(Frozen):
     top_p: float = Field(default=1.0, gt=0, le=1)
     max_tokens: int = Field(ge=1)
     seed: int = Field(default=0, ge=0)
+    seeds: Mapping[str, int] = {}
+    """By task id, in place of ``seed``."""
 
 
 class Request(Frozen):
@@ -64,7 +66,8 @@ class Policy(Protocol):
 
 def request_seed(sampling: Sampling, request: Request) -> int:
     """A seed of 31 bits for one answer, equal on every machine."""
-    parts = (str(sampling.seed), request.task_id, str(request.trajectory), str(request.turn))
+    seed = sampling.seeds.get(request.task_id, sampling.seed)
+    parts = (str(seed), request.task_id, str(request.trajectory), str(request.turn))
     return int(digest("request", *parts)[:8], 16) & 0x7FFFFFFF
 
 

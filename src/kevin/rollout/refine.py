@@ -44,6 +44,7 @@ def refine(
     beside: bool = False,
     search: Search | None = None,
     starts: Mapping[str, Turn] | None = None,
+    sets: Sequence[Sequence[Task]] = (),
 ) -> list[Turn]:
     """Roll out and return all turns, ordered by task (as given), trajectory, turn.
 
@@ -58,6 +59,7 @@ def refine(
         beside: judge answers while others are being generated; policy and judge must not share a device.
         search: how the trajectories of a task depend on each other; not at all by default.
         starts: by task id a turn that all its trajectories have behind them, and that is none of theirs.
+        sets: the same tasks, in sets of which each draws what it would draw by itself.
 
     Raises:
         DataError: the checkpoint holds answers for other tasks, of another policy or under other settings.
@@ -70,7 +72,15 @@ def refine(
         what["starts"] = {task: digest("start", t.model_dump_json()) for task, t in starts.items()}
     saved = Checkpoint(checkpoint, rollout_identity(tasks, policy.name, settings, search, what)) if checkpoint else None
     player = TurnPlayer(
-        tasks, policy, judge, settings, checkpoint=saved, show_progress=progress, on_timing=on_timing, beside=beside
+        tasks,
+        policy,
+        judge,
+        settings,
+        checkpoint=saved,
+        show_progress=progress,
+        on_timing=on_timing,
+        beside=beside,
+        sets=sets,
     )
     is_coupled = search.is_coupled or settings.feedback == "shuffled"
     histories: dict[Place, list[Turn]] = {(t.id, k): [] for t in tasks for k in range(settings.num_trajectories)}
@@ -122,9 +132,13 @@ class TurnPlayer:
         show_progress: bool = True,
         on_timing: Callable[[TurnTiming], None] | None = None,
         beside: bool = False,
+        sets: Sequence[Sequence[Task]] = (),
     ) -> None:
-        """``beside``: judge answers while others are being generated; policy and judge must not share a device."""
-        self._beside = beside
+        """``beside``: judge answers while others are being generated; policy and judge must not share a device.
+
+        ``sets``: as of `refine`.
+        """
+        self._beside, self._sets = beside, sets or (tasks,)
         self._tasks = {t.id: t for t in tasks}
         if len(self._tasks) < len(tasks):
             raise TaskError("a rollout's tasks must have different ids")
@@ -212,7 +226,7 @@ class TurnPlayer:
                 if bar is not None:
                     bar.update()
 
-            sampling = self._settings.sampling(turn, list(self._tasks.values()))
+            sampling = self._settings.sampling_of(turn, self._sets)
             answers = self._policy.complete(requests, sampling, keep)
         generate_s = time.monotonic() - start
         for request, answer in zip(requests, answers, strict=True):

@@ -8,10 +8,10 @@ import shutil
 from collections.abc import Iterator, Sequence
 from contextlib import ExitStack, closing, contextmanager, nullcontext
 from pathlib import Path
-from typing import TYPE_CHECKING, Any
+from typing import TYPE_CHECKING, Any, NamedTuple
 
 from kevin.core import files
-from kevin.core.config import Study
+from kevin.core.config import PolicyConfig, Study
 from kevin.core.errors import ConfigError, HarnessError
 from kevin.core.identity import STEP_VERSIONS
 from kevin.core.lengths import check_context, with_lengths
@@ -44,15 +44,18 @@ def run_rollouts(
     strategy: str | None = None,
     store: Path | None = None,
 ) -> None:
-    """Roll out policy ``policy_name`` on splits of ``tasks_path``, one after the other, with one engine and one judge.
+    """Roll out policy ``policy_name`` on splits of ``tasks_path``, with one engine and one judge.
+
+    An engine that batches by itself plays all splits together, each with the answers that it would have alone;
+    transformers, which works off one small batch after the other, plays them in turn.
 
     ``strategy``: a key of ``search.strategies``; as ``rollout`` says when absent. A file's metadata say what each
     turn took of the device (``turn_seconds``, see `kevin.rollout.settings`), and which devices judged (``judged_on``).
 
-    Beside it: ``finished/``, from which the same rollout is taken again; ``timing.jsonl``, one line per turn that was
-    worked on; and until all is done ``checkpoint/``, from which a killed run goes on. Answers that ran into the limit
-    are counted in a message. Trajectories that the harness failed on are tried once more at the end. Verdicts are
-    looked up in and added to ``store`` (default: the study's own).
+    Beside it: ``finished/``, from which the same rollout is taken again. Beside the first that is played together:
+    ``timing.jsonl``, one line per turn that was worked on; and until all is done ``checkpoint/``, from which a killed
+    run goes on. Answers that ran into the limit are counted in a message. Trajectories that the harness failed on are
+    tried once more at the end. Verdicts are looked up in and added to ``store`` (default: the study's own).
 
     Args:
         places: a split, all tasks for None, and the file that its turns are written to.
@@ -83,19 +86,21 @@ def run_rollouts(
             judge = opened.enter_context(open_judge(study, store, show_progress=not beside))
             return judge, opened.enter_context(closing(load_policy(policy_name, config)))
 
-        for split, out_path in places:
-            tasks = files.read_tasks(tasks_path, split)
-            search = make_search(study.search.strategies[strategy], settings) if strategy else Trajectories()
-            identity = rollout_identity(tasks, policy_name, settings, search, own)
-            if restore(out_path, identity):
-                continue
+        search = make_search(study.search.strategies[strategy], settings) if strategy else Trajectories()
+        splits = [_Split(split, out, files.read_tasks(tasks_path, split)) for split, out in places]
+
+        def identity(split: _Split) -> dict[str, Any]:
+            return rollout_identity(split.tasks, policy_name, settings, search, own)
+
+        left = [split for split in splits if not restore(split.out, identity(split))]
+        for group in _groups(left, splits, config, settings):
             judge, policy = judge_and_policy()
-            folder, timing_path = out_path.parent / "checkpoint", out_path.parent / "timing.jsonl"
+            folder, timing_path = group[0].out.parent / "checkpoint", group[0].out.parent / "timing.jsonl"
             if not folder.exists():
                 timing_path.unlink(missing_ok=True)
             for _ in range(2):
                 turns = refine(
-                    tasks,
+                    [task for split in group for task in split.tasks],
                     policy,
                     judge,
                     settings,
@@ -104,19 +109,45 @@ def run_rollouts(
                     on_timing=functools.partial(_save_timing, timing_path),
                     beside=beside,
                     search=search,
+                    sets=[split.tasks for split in group],
                 )
                 if not _unjudged(turns):
                     break
-            facts = {
-                "strategy": strategy,
-                "turn_seconds": turn_seconds(timing_path, settings.num_turns),
-                "judged_on": judging_devices(timing_path),
-            }
-            write_results(out_path, turns, study, policy=policy_name, split=split or "all", **facts)
-            _tell_cut(turns, policy_name, settings.max_response_tokens)
+            num_tasks = sum(len(split.tasks) for split in group)
+            for split in (split for split in group if split in left):
+                ids = {task.id for task in split.tasks}
+                found = [turn for turn in turns if turn.task_id in ids]
+                facts = {
+                    "strategy": strategy,
+                    "turn_seconds": turn_seconds(timing_path, settings.num_turns, len(ids) / num_tasks),
+                    "judged_on": judging_devices(timing_path),
+                }
+                write_results(split.out, found, study, policy=policy_name, split=split.name or "all", **facts)
+                _tell_cut(found, policy_name, settings.max_response_tokens)
+                if not _unjudged(found):
+                    keep(split.out, identity(split))
             if not _unjudged(turns):
-                keep(out_path, identity)
                 shutil.rmtree(folder, ignore_errors=True)
+
+
+class _Split(NamedTuple):
+    name: str | None
+    out: Path
+    tasks: list[Task]
+
+
+def _groups(
+    left: Sequence[_Split], splits: Sequence[_Split], config: PolicyConfig, settings: RolloutSettings
+) -> list[Sequence[_Split]]:
+    """Those of the splits that are ``left`` to play, as they are played together.
+
+    What is told of other tasks' kernels is of the same split. A killed run had begun with all of them.
+    """
+    if config.backend == "transformers" or settings.feedback == "shuffled":
+        return [[split] for split in left]
+    if left and (splits[0].out.parent / "checkpoint").exists():
+        return [splits]
+    return [left] if left else []
 
 
 def _save_timing(path: Path, timing: TurnTiming) -> None:

@@ -74,6 +74,14 @@ class RolloutSettings(Frozen):
         seed = int(digest("turn", str(self.seed), str(turn), *sorted(t.id for t in tasks))[:8], 16)
         return Sampling(temperature=self.temperature, top_p=self.top_p, max_tokens=self.max_response_tokens, seed=seed)
 
+    def sampling_of(self, turn: int, sets: Sequence[Sequence[Task]]) -> Sampling:
+        """Of several sets of tasks that are played together; each draws what it would draw by itself."""
+        first, *others = (self.sampling(turn, tasks) for tasks in sets)
+        if not others:
+            return first
+        seeds = {t.id: s.seed for s, tasks in zip((first, *others), sets, strict=True) for t in tasks}
+        return first.model_copy(update={"seeds": seeds})
+
 
 IDENTITY_DEFAULTS = {
     "rollout": RolloutSettings(
@@ -118,7 +126,7 @@ class TurnTiming(Frozen):
     """Wall time of the turn; what is not generating or judging is our own overhead."""
 
 
-def turn_seconds(timing_path: Path, num_turns: int) -> list[float]:
+def turn_seconds(timing_path: Path, num_turns: int, share: float = 1.0) -> list[float]:
     """Seconds of each turn of all trajectories: generating answers, and checking and timing their kernels.
 
     A kernel whose verdict was known counts as if it had been judged again; compiling, which needs no such device, does
@@ -126,11 +134,12 @@ def turn_seconds(timing_path: Path, num_turns: int) -> list[float]:
 
     Args:
         timing_path: timing.jsonl of the rollout, a `TurnTiming` a line; more than one for a turn that was resumed.
+        share: of what was played together, that is asked for.
     """
     seconds = [0.0] * num_turns
     for timing in read_lines(timing_path, TurnTiming.model_validate_json, "delete it"):
         if timing.turn <= num_turns:
-            seconds[timing.turn - 1] += timing.generate_s + timing.device_s
+            seconds[timing.turn - 1] += share * (timing.generate_s + timing.device_s)
     return seconds
 
 

@@ -7,6 +7,8 @@ from rollout_fixtures import ALL, SETTINGS, TASKS, M, N, ScriptedJudge, Scripted
 
 from kevin.core.errors import DataError, SandboxError, TaskError
 from kevin.core.types import Outcome
+from kevin.policy.interface import request_seed
+from kevin.rollout.refine import refine
 
 
 class TestShape:
@@ -161,3 +163,18 @@ class TestStarts:
         run(checkpoint=tmp_path / "c", starts={"l1/b": self.start()})
         with pytest.raises(DataError, match=r"starts"):
             run(checkpoint=tmp_path / "c")
+
+
+def test_sets_that_are_played_together_draw_what_each_draws_alone():
+    together, alone = ScriptedPolicy(), [ScriptedPolicy() for _ in TASKS]
+    refine(TASKS, together, ScriptedJudge(), SETTINGS, progress=False, sets=[[task] for task in TASKS])
+    for task, policy in zip(TASKS, alone, strict=True):
+        refine([task], policy, ScriptedJudge(), SETTINGS, progress=False)
+    drawn = [
+        {(r.task_id, r.trajectory, r.turn): request_seed(sampling, r) for r in requests}
+        for policy in (together, *alone)
+        for sampling, requests in zip(policy.samplings, policy.requests, strict=True)
+    ]
+    of_all = {place: seed for own in drawn[:N] for place, seed in own.items()}
+    assert of_all == {place: seed for own in drawn[N:] for place, seed in own.items()}
+    assert len(set(of_all.values())) == len(of_all) == len(TASKS) * M * N

@@ -90,7 +90,10 @@ def test_splits_share_one_engine_and_one_judge(study, tasks, out, pool, tmp_path
     for path, task, split in ((out, "l1/a", "level1"), (second, "l1/b", "level2")):
         turns, meta = read_turns(path)
         assert {t.task_id for t in turns} == {task} and len(turns) == 6 and meta["split"] == split
-        assert len((path.parent / "timing.jsonl").read_text().splitlines()) == 2
+        assert len(meta["turn_seconds"]) == 2
+    assert len((out.parent / "timing.jsonl").read_text().splitlines()) == 2, "both were played together"
+    assert read_turns(second)[1]["turn_seconds"] == read_turns(out)[1]["turn_seconds"], "half each"
+    assert not list(out.parents[1].glob("*/checkpoint"))
     before = second.read_bytes()
     alone = tmp_path / "alone" / "base-level2" / "turns.parquet"
     run_rollout(study, "base", "level2", tasks, alone)
@@ -103,6 +106,11 @@ def test_splits_share_one_engine_and_one_judge(study, tasks, out, pool, tmp_path
     with pytest.raises(HarnessError, match="of base on level2 have no verdict"):
         run_rollouts(changed, "base", [("level1", out), ("level2", second)], tasks)
     assert len(read_turns(out)[0]) == 4, "the first is written"
+    first = out.stat().st_ino
+    pool.failures.clear()
+    run_rollouts(changed, "base", [("level1", out), ("level2", second)], tasks)
+    assert len(read_turns(second)[0]) == 4 and out.stat().st_ino == first, "what both had is not asked for again"
+    assert not list(out.parents[1].glob("*/checkpoint")) and not list(out.parent.glob("*.old-2"))
 
 
 def test_an_interrupt_is_resumed_and_gives_the_same_file(study, tasks, out, pool, monkeypatch):

@@ -76,7 +76,7 @@ class CallsInARow:
         slots = self._slots(kernel_us, num_calls)
         found_us = math.inf
         for length in _LENGTHS:
-            burst = self._burst_calls(kernel_us, length)
+            burst = len(slots) if on_gpu and length == 1 else self._burst_calls(kernel_us, length)
             with self._quiet() if length > 1 else nullcontext():
                 call_us = self._burst_us(slots, burst)
             if call_us <= per_call_us + _SLACK_US / (len(slots) if on_gpu else burst):
