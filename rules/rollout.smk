@@ -63,6 +63,7 @@ rule run_search:
     """One policy on all held-out splits, its kernels spent in the way of one strategy."""
     input:
         policy_files,
+        after=lambda wildcards: ancient(targets.before_search(wildcards.policy)),
         tasks="<results>/tasks.parquet",
         image=IMAGE_DIGEST,
     output:

@@ -84,6 +84,13 @@ def test_a_replicate_is_one_seed_of_its_arms_from_their_base_model_to_their_kern
     own = f"results/replicates/{'-'.join(names)}-3"
     assert set(re.findall(r"--out (\S+?)/(?:\w|-|\.)+$", said, re.MULTILINE)) >= {own}
     assert not re.findall(rf"results/(?!{own.removeprefix('results/')}/)\S+", said)
+    last = next(
+        line for line in said.splitlines() if "input:" in line and f"{own}/base_model, " in line and "search" in line
+    )
+    for name in names:
+        assert f"{own}/search/parallel/{name}-unseen/" in last and f"{own}/rollouts/{name}-unseen/" in last, (
+            "the base model answers last"
+        )
 
 
 def test_replicates_are_asked_for_by_arm_and_compared_by_the_laptop_s_configuration(snakemake: Run) -> None:

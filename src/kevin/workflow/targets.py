@@ -146,6 +146,13 @@ class Targets:
             for split in self.splits
         ]
 
+    def before_search(self, policy: str) -> list[str]:
+        """What is played before a policy's search: the arms of replicates before their base model, as time may end."""
+        if policy in self._arms:
+            return []
+        strategies = (None, *self._study.search.names)
+        return [self.rollout(arm, split, s) for arm in self._arms for s in strategies for split in self.splits]
+
     @cached_property
     def shown_search(self) -> list[str]:
         """The same, where the report compares strategies."""
