@@ -12,6 +12,9 @@ from kevin.core.types import Device, Language, Settings, canonical_json, digest
 PROTOCOL_VERSION = 16
 """Raised whenever the judge's code changes what it would find; verdicts of other versions are not reused."""
 
+GPU_REVISION = 1
+"""The same of what it would find on a GPU alone, so that verdicts of a CPU stay."""
+
 Rule = Literal[
     "no_kernel",
     "torch_compute",
@@ -143,4 +146,6 @@ class JudgeProtocol(Settings):
     @cached_property
     def digest(self) -> str:
         keys = self.model_dump(mode="json") | {name: getattr(self, name) for name in _CONSTANTS}
+        if self.device == "cuda":
+            keys["gpu_revision"] = GPU_REVISION
         return digest("protocol", canonical_json(keys))

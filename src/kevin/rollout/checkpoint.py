@@ -1,5 +1,7 @@
 """A rollout on disk: turn by turn, so that a killed run goes on where it stopped, and finished.
 
+Splits that are played together have one each.
+
 ::
 
     checkpoint/manifest.json                what is being rolled out; a resume must match it
@@ -15,14 +17,14 @@ from __future__ import annotations
 
 import json
 import logging
-from collections.abc import Iterable, Mapping
+from collections.abc import Iterable, Mapping, Sequence
 from pathlib import Path
 from typing import Any
 
 from kevin.core.files import append_line, link_or_copy, read_lines, write_text
 from kevin.core.identity import changes, refused, set_aside, write_identity
 from kevin.core.texts import strict_json
-from kevin.core.types import Completion, Turn
+from kevin.core.types import Completion, Task, Turn
 from kevin.rollout.settings import IDENTITY_DEFAULTS, Place
 
 logger = logging.getLogger(__name__)
@@ -78,6 +80,33 @@ class Checkpoint:
 
     def _path(self, turn: int, what: str) -> Path:
         return self.folder / f"turn_{turn:03d}.{what}.jsonl"
+
+
+class Checkpoints:
+    """Of sets of tasks that are played together: each has its own, and goes on alone or with others."""
+
+    def __init__(self, checkpoints: Sequence[Checkpoint], sets: Sequence[Sequence[Task]]) -> None:
+        self._all = checkpoints
+        self._of = {task.id: own for own, tasks in zip(checkpoints, sets, strict=True) for task in tasks}
+
+    def completions(self, turn: int) -> dict[Place, Completion]:
+        return {place: c for own in self._all for place, c in own.completions(turn).items()}
+
+    def add_completion(self, turn: int, place: Place, completion: Completion) -> None:
+        self._of[place[0]].add_completion(turn, place, completion)
+
+    def turns(self, turn: int) -> dict[Place, Turn]:
+        return {place: t for own in self._all for place, t in own.turns(turn).items()}
+
+    def write_turns(self, turn: int, turns: Sequence[Turn]) -> None:
+        for own in self._all:
+            own.write_turns(turn, [t for t in turns if self._of[t.task_id] is own])
+
+    def forget_changed(self, turn: int, before: Mapping[Place, Turn]) -> None:
+        """Of each set whose turn is not what it was ``before``, delete what later turns left."""
+        for own in self._all:
+            if own.turns(turn) != {place: t for place, t in before.items() if self._of[place[0]] is own}:
+                own.forget_after(turn)
 
 
 def restore(out: Path, identity: Mapping[str, Any]) -> bool:

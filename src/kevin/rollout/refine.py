@@ -18,7 +18,7 @@ from kevin.core.progress import Progress
 from kevin.core.types import Completion, Kernel, Outcome, Task, Turn, Verdict, digest
 from kevin.policy.interface import Policy, Request
 from kevin.rollout.beside import BesideJudge
-from kevin.rollout.checkpoint import Checkpoint
+from kevin.rollout.checkpoint import Checkpoint, Checkpoints
 from kevin.rollout.search import Search, Trajectories, shuffled_feedback
 from kevin.rollout.settings import Histories, Judge, Place, RolloutSettings, SharingJudge, TurnTiming, sum_seconds
 
@@ -36,7 +36,7 @@ def refine(
     policy: Policy,
     judge: Judge,
     settings: RolloutSettings,
-    checkpoint: Path | None = None,
+    checkpoint: Path | Sequence[Path] | None = None,
     *,
     progress: bool = True,
     identity: Mapping[str, Any] | None = None,
@@ -52,8 +52,9 @@ def refine(
     a turn with outcome None when the harness failed on it. ``policy.complete`` is called exactly n times.
 
     Args:
-        checkpoint: folder that makes the run resumable: started again with the same arguments it repeats nothing that
-            it holds, and tries the harness's failures again. An interrupt at any moment leaves it usable.
+        checkpoint: folder that makes the run resumable, of several sets one for each: started again with the same
+            arguments it repeats nothing that it holds, and tries the harness's failures again. An interrupt at any
+            moment leaves it usable.
         identity: what else a resume must agree on, e.g. the policy's settings and files, and the judging protocol.
         on_timing: told where the time of each turn went.
         beside: judge answers while others are being generated; policy and judge must not share a device.
@@ -70,7 +71,13 @@ def refine(
     what = dict(identity or {})
     if starts:
         what["starts"] = {task: digest("start", t.model_dump_json()) for task, t in starts.items()}
-    saved = Checkpoint(checkpoint, rollout_identity(tasks, policy.name, settings, search, what)) if checkpoint else None
+    sets = sets or (tasks,)
+    folders = [checkpoint] if isinstance(checkpoint, Path) else checkpoint or []
+    opened = [
+        Checkpoint(folder, rollout_identity(own, policy.name, settings, search, what))
+        for folder, own in zip(folders, sets, strict=bool(folders))
+    ]
+    saved = Checkpoints(opened, sets) if opened else None
     player = TurnPlayer(
         tasks,
         policy,
@@ -91,10 +98,10 @@ def refine(
         return search.shown(place, known, settings.history)
 
     for turn in range(1, settings.num_turns + 1):
-        before = list(saved.turns(turn).values()) if saved and is_coupled else []
+        before = saved.turns(turn) if saved and is_coupled else {}
         played = player.play(turn, histories, shown)
-        if saved and is_coupled and played != before:
-            saved.forget_after(turn)
+        if saved and is_coupled:
+            saved.forget_changed(turn, before)
         for t in shuffled_feedback(played, settings.seed) if settings.feedback == "shuffled" else played:
             histories[t.task_id, t.trajectory].append(t)
         if turn < settings.num_turns:
@@ -128,7 +135,7 @@ class TurnPlayer:
         judge: Judge,
         settings: RolloutSettings,
         *,
-        checkpoint: Checkpoint | None = None,
+        checkpoint: Checkpoints | None = None,
         show_progress: bool = True,
         on_timing: Callable[[TurnTiming], None] | None = None,
         beside: bool = False,

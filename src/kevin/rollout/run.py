@@ -52,10 +52,10 @@ def run_rollouts(
     ``strategy``: a key of ``search.strategies``; as ``rollout`` says when absent. A file's metadata say what each
     turn took of the device (``turn_seconds``, see `kevin.rollout.settings`), and which devices judged (``judged_on``).
 
-    Beside it: ``finished/``, from which the same rollout is taken again. Beside the first that is played together:
-    ``timing.jsonl``, one line per turn that was worked on; and until all is done ``checkpoint/``, from which a killed
-    run goes on. Answers that ran into the limit are counted in a message. Trajectories that the harness failed on are
-    tried once more at the end. Verdicts are looked up in and added to ``store`` (default: the study's own).
+    Beside it: ``finished/``, from which the same rollout is taken again; ``timing.jsonl``, one line per turn that was
+    worked on; and until all is done ``checkpoint/``, from which a killed run goes on. Answers that ran into the limit
+    are counted in a message. Trajectories that the harness failed on are tried once more at the end. Verdicts are
+    looked up in and added to ``store`` (default: the study's own).
 
     Args:
         places: a split, all tasks for None, and the file that its turns are written to.
@@ -93,41 +93,39 @@ def run_rollouts(
             return rollout_identity(split.tasks, policy_name, settings, search, own)
 
         left = [split for split in splits if not restore(split.out, identity(split))]
-        for group in _groups(left, splits, config, settings):
+        for group in _groups(left, config, settings):
             judge, policy = judge_and_policy()
-            folder, timing_path = group[0].out.parent / "checkpoint", group[0].out.parent / "timing.jsonl"
-            if not folder.exists():
-                timing_path.unlink(missing_ok=True)
+            for split in group:
+                if not split.checkpoint.exists():
+                    split.timing.unlink(missing_ok=True)
             for _ in range(2):
                 turns = refine(
                     [task for split in group for task in split.tasks],
                     policy,
                     judge,
                     settings,
-                    folder,
+                    [split.checkpoint for split in group],
                     identity=own,
-                    on_timing=functools.partial(_save_timing, timing_path),
+                    on_timing=functools.partial(_save_timing, group),
                     beside=beside,
                     search=search,
                     sets=[split.tasks for split in group],
                 )
                 if not _unjudged(turns):
                     break
-            num_tasks = sum(len(split.tasks) for split in group)
-            for split in (split for split in group if split in left):
+            for split in group:
                 ids = {task.id for task in split.tasks}
                 found = [turn for turn in turns if turn.task_id in ids]
                 facts = {
                     "strategy": strategy,
-                    "turn_seconds": turn_seconds(timing_path, settings.num_turns, len(ids) / num_tasks),
-                    "judged_on": judging_devices(timing_path),
+                    "turn_seconds": turn_seconds(split.timing, settings.num_turns),
+                    "judged_on": judging_devices(split.timing),
                 }
                 write_results(split.out, found, study, policy=policy_name, split=split.name or "all", **facts)
                 _tell_cut(found, policy_name, settings.max_response_tokens)
                 if not _unjudged(found):
                     keep(split.out, identity(split))
-            if not _unjudged(turns):
-                shutil.rmtree(folder, ignore_errors=True)
+                    shutil.rmtree(split.checkpoint, ignore_errors=True)
 
 
 class _Split(NamedTuple):
@@ -135,23 +133,27 @@ class _Split(NamedTuple):
     out: Path
     tasks: list[Task]
 
+    @property
+    def checkpoint(self) -> Path:
+        return self.out.parent / "checkpoint"
 
-def _groups(
-    left: Sequence[_Split], splits: Sequence[_Split], config: PolicyConfig, settings: RolloutSettings
-) -> list[Sequence[_Split]]:
-    """Those of the splits that are ``left`` to play, as they are played together.
-
-    What is told of other tasks' kernels is of the same split. A killed run had begun with all of them.
-    """
-    if config.backend == "transformers" or settings.feedback == "shuffled":
-        return [[split] for split in left]
-    if left and (splits[0].out.parent / "checkpoint").exists():
-        return [splits]
-    return [left] if left else []
+    @property
+    def timing(self) -> Path:
+        return self.out.parent / "timing.jsonl"
 
 
-def _save_timing(path: Path, timing: TurnTiming) -> None:
-    files.append_line(path, timing.model_dump_json())
+def _groups(left: list[_Split], config: PolicyConfig, settings: RolloutSettings) -> list[list[_Split]]:
+    """What is played together. What is told of other tasks' kernels is of the same split."""
+    if not left or (config.backend != "transformers" and settings.feedback == "own"):
+        return [left] if left else []
+    return [[split] for split in left]
+
+
+def _save_timing(group: Sequence[_Split], timing: TurnTiming) -> None:
+    num_tasks = sum(len(split.tasks) for split in group)
+    for split in group:
+        own = timing.model_copy(update={"share": len(split.tasks) / num_tasks})
+        files.append_line(split.timing, own.model_dump_json())
 
 
 def write_results(

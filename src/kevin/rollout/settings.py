@@ -122,11 +122,13 @@ class TurnTiming(Frozen):
     """Of what the verdicts are of; None where the turn has none."""
     beside_s: float = 0.0
     """Of ``generate_s``: how long kernels were judged meanwhile."""
+    share: float = 1.0
+    """Of this in what several splits did together, by their numbers of tasks."""
     total_s: float
     """Wall time of the turn; what is not generating or judging is our own overhead."""
 
 
-def turn_seconds(timing_path: Path, num_turns: int, share: float = 1.0) -> list[float]:
+def turn_seconds(timing_path: Path, num_turns: int) -> list[float]:
     """Seconds of each turn of all trajectories: generating answers, and checking and timing their kernels.
 
     A kernel whose verdict was known counts as if it had been judged again; compiling, which needs no such device, does
@@ -134,12 +136,11 @@ def turn_seconds(timing_path: Path, num_turns: int, share: float = 1.0) -> list[
 
     Args:
         timing_path: timing.jsonl of the rollout, a `TurnTiming` a line; more than one for a turn that was resumed.
-        share: of what was played together, that is asked for.
     """
     seconds = [0.0] * num_turns
     for timing in read_lines(timing_path, TurnTiming.model_validate_json, "delete it"):
         if timing.turn <= num_turns:
-            seconds[timing.turn - 1] += share * (timing.generate_s + timing.device_s)
+            seconds[timing.turn - 1] += timing.share * (timing.generate_s + timing.device_s)
     return seconds
 
 

@@ -16,7 +16,7 @@ from pydantic import BaseModel
 from kevin.core.config import Study, section_digest
 from kevin.core.identity import STEP_VERSIONS, content_digests
 from kevin.core.lengths import configured_lengths
-from kevin.core.protocol import PROTOCOL_VERSION
+from kevin.core.protocol import GPU_REVISION, PROTOCOL_VERSION
 from kevin.core.types import canonical_json, digest
 from kevin.policy.load import policy_identity
 from kevin.policy.weights import weights_identity
@@ -33,7 +33,8 @@ def code_digest(root: Path, *packages: str) -> str:
 
 
 def _judge_digest(study: Study) -> str:
-    return step_digest(PROTOCOL_VERSION, study.judge)
+    on_gpu = (GPU_REVISION,) if study.judge.device == "cuda" else ()
+    return step_digest(PROTOCOL_VERSION, study.judge, *on_gpu)
 
 
 class StudyDigests:

@@ -9,6 +9,7 @@ from hypothesis import given
 from hypothesis import strategies as st
 from pydantic import ValidationError
 
+from kevin.core import protocol
 from kevin.core.config import Study, load_study, merge, section_digest, validate_study
 from kevin.core.config.layers import REMOVED, as_now
 from kevin.core.errors import ConfigError, UsageError
@@ -140,6 +141,13 @@ def test_what_removed_keys_of_the_judge_said_is_in_its_digest():
     keys = JudgeProtocol().model_dump(mode="json")
     keys |= {"precision": "float32", "call_slowdown": 300.0, "inline_build_timeout_s": 180.0, "max_output_kb": 64}
     assert JudgeProtocol().digest == digest("protocol", canonical_json(keys))
+
+
+def test_what_changes_a_verdict_on_a_gpu_alone_leaves_those_of_a_cpu(monkeypatch: pytest.MonkeyPatch) -> None:
+    before = {device: JudgeProtocol(device=device).digest for device in ("cpu", "cuda")}
+    monkeypatch.setattr(protocol, "GPU_REVISION", 99)
+    assert JudgeProtocol(device="cpu").digest == before["cpu"]
+    assert JudgeProtocol(device="cuda").digest != before["cuda"]
 
 
 def test_a_run_is_a_policy_of_its_name_played_as_what_it_is_trained_from():

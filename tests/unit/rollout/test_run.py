@@ -90,8 +90,8 @@ def test_splits_share_one_engine_and_one_judge(study, tasks, out, pool, tmp_path
     for path, task, split in ((out, "l1/a", "level1"), (second, "l1/b", "level2")):
         turns, meta = read_turns(path)
         assert {t.task_id for t in turns} == {task} and len(turns) == 6 and meta["split"] == split
-        assert len(meta["turn_seconds"]) == 2
-    assert len((out.parent / "timing.jsonl").read_text().splitlines()) == 2, "both were played together"
+        timings = [json.loads(line) for line in (path.parent / "timing.jsonl").read_text().splitlines()]
+        assert [(t["num_answers"], t["share"]) for t in timings] == [(6, 0.5)] * 2, "both were played together"
     assert read_turns(second)[1]["turn_seconds"] == read_turns(out)[1]["turn_seconds"], "half each"
     assert not list(out.parents[1].glob("*/checkpoint"))
     before = second.read_bytes()
@@ -111,6 +111,38 @@ def test_splits_share_one_engine_and_one_judge(study, tasks, out, pool, tmp_path
     run_rollouts(changed, "base", [("level1", out), ("level2", second)], tasks)
     assert len(read_turns(second)[0]) == 4 and out.stat().st_ino == first, "what both had is not asked for again"
     assert not list(out.parents[1].glob("*/checkpoint")) and not list(out.parent.glob("*.old-2"))
+
+
+def test_what_was_begun_together_goes_on_alone_and_the_other_way_round(study, tasks, out, pool, tmp_path, monkeypatch):
+    """Another number of GPUs makes other jobs; a split whose files were deleted is played again by itself."""
+    recording = Path(study.policies["base"].model)
+    ids = (*IDS, "l1/c")
+    recording.write_text(recording.read_text() + recording.read_text().replace("l1/b", "l1/c").split("\n", 6)[6])
+    three = [*TASKS, make_task("l1/c", spec=SPEC)]
+    write_tasks(tasks, list(zip(three, ("level1", "level2", "unseen"), strict=True)), {})
+    places = [(split, out.parents[1] / f"base-{split}" / "turns.parquet") for split in ("level1", "level2", "unseen")]
+    real, calls = FakePool.judge, []
+
+    def interrupted(self, pairs, on_verdict=None, on_new=None):
+        calls.append(len(pairs))
+        if len(calls) in (2, 4):
+            raise KeyboardInterrupt
+        return real(self, pairs, on_verdict, on_new)
+
+    monkeypatch.setattr(FakePool, "judge", interrupted)
+    with pytest.raises(KeyboardInterrupt):
+        run_rollouts(study, "base", places, tasks)
+    run_rollouts(study, "base", places[1:2], tasks)
+    assert calls == [9, 9, 3], "its first turn was judged, its second one answered"
+    with pytest.raises(KeyboardInterrupt):
+        run_rollouts(study, "base", places[2:], tasks)
+    run_rollouts(study, "base", places, tasks)
+    assert calls == [9, 9, 3, 3, 6]
+    for (split, path), task in zip(places, ids, strict=True):
+        turns, meta = read_turns(path)
+        assert [(t.task_id, t.trajectory, t.turn) for t in turns] == [(task, k, n) for k in range(3) for n in (1, 2)]
+        assert meta["split"] == split and len(meta["turn_seconds"]) == 2
+    assert not list(out.parents[1].glob("*/checkpoint"))
 
 
 def test_an_interrupt_is_resumed_and_gives_the_same_file(study, tasks, out, pool, monkeypatch):

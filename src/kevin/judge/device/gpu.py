@@ -310,6 +310,9 @@ class GpuHardware(Hardware):
         measured = self.peaks.bytes_per_us * (_BANDWIDTH_SLACK if peak else _UNKNOWN_SLACK)
         return max(_MIN_KERNEL_US, inputs / max(peak, measured))
 
+    def most_bytes_per_us(self) -> float:
+        return max(super().most_bytes_per_us(), self._memory_bytes_per_us())
+
     def _memory_bytes_per_us(self) -> float:
         """Of the memory by its clock, at both edges of which it sends; 0 where the driver does not tell."""
         try:

@@ -96,6 +96,10 @@ class Hardware(ABC):
                 self._peaks = measure_peaks(self.protocol.device, self.protocol.precision, self.clock)
         return self._peaks
 
+    def most_bytes_per_us(self) -> float:
+        """That its memory reads and writes."""
+        return self.peaks.bytes_per_us
+
     def time_reference(
         self, reference: ReferenceTask, slots: SharedSlots, views: list[list[Any]], order: list[int], keep: list[int]
     ) -> tuple[Calls, list[list[torch.Tensor]]]:

@@ -275,7 +275,7 @@ class Judging:
         reference, slots = workspace.reference, workspace.slots
         held_bytes = partial(self.hardware.held_bytes, cell)
         fresh = FreshSlots(slots, reference, workspace.first, workspace.inputs, self.protocol)
-        bytes_per_us = self.hardware.peaks.bytes_per_us if self.protocol.device == "cuda" else math.inf
+        bytes_per_us = self.hardware.most_bytes_per_us() if self.protocol.device == "cuda" else math.inf
         timer = PairedTimer(
             cell,
             fresh,

@@ -76,7 +76,7 @@ class Hardware:
     def timed(self, call, afterwards, late_pieces, cold) -> int:
         """Nanoseconds of a call; ``afterwards`` runs, or is enqueued, right behind it, late inputs right before."""
         if self.gpu is not None:
-            return self.gpu.timed(call, afterwards, lambda: self._deliver(late_pieces))
+            return self.gpu.timed(call, afterwards, lambda: self.deliver(late_pieces))
         elapsed = self.cold_clock(call, cold)
         afterwards()
         return elapsed
@@ -86,7 +86,7 @@ class Hardware:
         """Of the last timed call, how long it waited for a core; a GPU's clock does not count that."""
         return 0 if self.gpu is not None else self.cold_clock.waited_ns
 
-    def _deliver(self, late_pieces) -> None:
+    def deliver(self, late_pieces) -> None:
         for source, target, size in late_pieces:
             self.gpu.copy(self.base + target, self.base + source, size)
 
@@ -103,7 +103,8 @@ class Model:
         num_in, num_out = setup["num_inputs"], setup["num_outputs"]
         views = [[self._view(hardware.shared, a) for a in slot] for slot in setup["slots"]]
         self.inputs = [v[:num_in] for v in views]
-        if setup.get("own_allocations"):  # for a tool that knows allocations
+        self.own_allocations = setup.get("own_allocations", False)
+        if self.own_allocations:  # for a tool that knows allocations
             self.inputs = [[x.clone() if isinstance(x, torch.Tensor) else x for x in self.inputs[0]]]
         self.parameters = [v[num_in : len(v) - num_out] for v in views]
         self.outputs = [v[len(v) - num_out :] for v in views]

@@ -200,6 +200,17 @@ class Gpu:
         self.flush_l2(self._lead_passes())
         if before is not None:
             before()
+        self._joined(launch, begin, end)
+        if afterwards is not None:
+            afterwards()
+        self.synchronize()
+        return int(self._elapsed_us() * 1e3)
+
+    def untimed(self, launch: Callable[[], object]) -> None:
+        """The same without a clock, and without waiting for it: what is enqueued next comes behind all of it."""
+        self._joined(launch, *self._events)
+
+    def _joined(self, launch: Callable[[], object], begin: ctypes.c_void_p, end: ctypes.c_void_p) -> None:
         self.call("cuEventRecord", begin, self.stream)
         if self._joins:
             self.call("cuCtxWaitEvent", self._context, begin)
@@ -210,10 +221,6 @@ class Gpu:
             self.call("cuCtxRecordEvent", self._context, self._all_done)
             self.call("cuStreamWaitEvent", self.stream, self._all_done, 0)
         self.call("cuEventRecord", end, self.stream)
-        if afterwards is not None:
-            afterwards()
-        self.synchronize()
-        return int(self._elapsed_us() * 1e3)
 
     def allocate(self, num_bytes: int) -> int:
         pointer = ctypes.c_uint64()

@@ -68,29 +68,31 @@ class _Launcher:
         for target, (pointer, size) in zip(self.targets[slot], self.outputs):  # noqa: B905
             self.gpu.copy(target - self.band, pointer - self.band, size + 2 * self.band)
 
-    def in_a_row(self, slot: int) -> None:
+    def _deliver(self, slot: int) -> None:
+        for source, target, size in self.late_pieces[slot]:
+            self.gpu.copy(self.base + target, self.base + source, size)
+
+    def in_a_row(self, slot: int, late: bool) -> None:
         """Without a clock; its outputs are handed over all the same."""
         if self._copies:
             return self(slot)
         self._poison()
-        self(slot)
+        if late:
+            self._deliver(slot)
+        self.gpu.untimed(lambda: self(slot))
         return self._hand_over(slot)
 
     def timed(self, slot: int, late: bool) -> int:
         self._poison()
-
-        def deliver() -> None:
-            for source, target, size in self.late_pieces[slot]:
-                self.gpu.copy(self.base + target, self.base + source, size)
-
-        return self.gpu.timed(lambda: self(slot), lambda: self._hand_over(slot), deliver if late else None)
+        deliver = (lambda: self._deliver(slot)) if late else None
+        return self.gpu.timed(lambda: self(slot), lambda: self._hand_over(slot), deliver)
 
 
 def _run(command: dict, launcher: _Launcher) -> list[int]:
     for slot in command["warm"]:
         launcher(slot)
     for slot in command["calls"] * command["burst"]:
-        launcher.in_a_row(slot)
+        launcher.in_a_row(slot, command["late"])
     launcher.gpu.synchronize()
     if command["burst"]:
         return [0] * len(command["calls"])

@@ -54,7 +54,7 @@ class FreshSlots:
         self._num_filled = 0
 
     def fill(self, num: int) -> None:
-        """So many, those apart that are."""
+        """The first ``num``, but for those that are filled already."""
         for slot in range(self._num_filled, num):
             self.slots.fill(slot, self.inputs[slot], self.parameters)
         self._num_filled = max(self._num_filled, num)

@@ -16,12 +16,12 @@ from kevin.judge.timing.fresh import FreshSlots, at
 from kevin.judge.timing.rounds import leaked_bytes
 
 _BURST_US, _MAX_BURST, _EAGER_CALLS = {"cpu": 8000.0, "cuda": 3000.0}, 400, 4
-_FACTOR, _CALL_US, _SLACK_US = 1.5, 100.0, 1000.0
+_FACTOR, _CALL_US = 1.5, 100.0
+_SLACK_US = {"cpu": 1000.0, "cuda": 400.0}
+"""Of a burst, on a GPU of each pass, which is one question to the cell."""
 _LENGTHS, _LEAST_BURST = (1, 10, 10), 4
-"""A burst that took too long is repeated, longer, so that what disturbed it weighs less."""
+"""One that took too long is repeated, so that what disturbed it weighs less: on a host a longer one, on a GPU more."""
 _MOST_PASSES, _COPIES = 4, 3
-_PASSES_OVER = 3
-"""A GPU's outputs, which are poisoned, read and written."""
 _LOOKED_AT = 8
 """Of the calls of a pass on a GPU."""
 _LEAK_BURSTS = 6
@@ -33,7 +33,7 @@ class CallsInARow:
     """Of the candidate in ``cell``, on ``fresh`` slots.
 
     ``held_bytes``: memory that the candidate keeps, None where that cannot be told. ``bytes_per_us``: that a GPU's
-    memory reads and writes. ``quiet``: keeps others' work out of the driver, for what is measured once more.
+    memory reads and writes at most. ``quiet``: keeps others' work out of the driver, for what is measured once more.
     """
 
     def __init__(
@@ -79,7 +79,7 @@ class CallsInARow:
             burst = len(slots) if on_gpu and length == 1 else self._burst_calls(kernel_us, length)
             with self._quiet() if length > 1 else nullcontext():
                 call_us = self._burst_us(slots, burst)
-            if call_us <= per_call_us + _SLACK_US / (len(slots) if on_gpu else burst):
+            if call_us <= per_call_us + _SLACK_US[self._protocol.device] / (len(slots) if on_gpu else burst):
                 return None
             found_us = min(found_us, call_us)
         if on_gpu and found_us <= max(_FORGED * kernel_us, kernel_us + _HOST_US):
@@ -115,10 +115,16 @@ class CallsInARow:
         return 1e6 * (min(seconds) if on_gpu else statistics.fmean(seconds)) / len(slots) - self._copy_us()
 
     def _pass_on_host(self, slots: list[int]) -> float:
-        """Seconds of CPU time of a call on each slot, which is read when the outputs have been looked at."""
+        """Seconds of CPU time of a call on each slot, from before inputs are there until outputs have been looked at.
+
+        Several threads wait actively for a while when they are done: theirs is read when the inputs are there.
+        """
         fresh, cell = self._fresh, self._cell
+        before = cell.cpu_seconds()
         fresh.renew(slots)
-        before, start = cell.cpu_seconds(), time.perf_counter()
+        if self._protocol.num_threads > 1:
+            before = cell.cpu_seconds()
+        start = time.perf_counter()
         cell.call([], slots, self._protocol.run_timeout_s, burst=1)
         wall_s = time.perf_counter() - start
         for slot in slots:
@@ -127,16 +133,21 @@ class CallsInARow:
         return wall_s if before is None or after is None else after - before
 
     def _pass_on_gpu(self, slots: list[int]) -> float:
-        """Seconds until each slot had its call, and some outputs, secret ones, were read: later work is too late."""
+        """Seconds until each slot had its call, and outputs of some, secret ones, were read: later work is too late.
+
+        The last of the inputs come when a call begins: earlier work is too early.
+        """
         fresh = self._fresh
         fresh.renew(slots)
+        for slot in slots:
+            fresh.slots.hold_back(slot)
         looked_at = [
             (slot, fresh.slots.outputs[slot], fresh.places(fresh.slots.outputs[slot]))
             for slot in fresh.random.sample(slots, min(len(slots), _LOOKED_AT))
         ]
         torch.cuda.synchronize()
         start = time.perf_counter()
-        self._cell.call([], slots, self._protocol.run_timeout_s, burst=1)
+        self._cell.call([], slots, self._protocol.run_timeout_s, late=True, burst=1)
         seen = [[x.clone() for x in at(outputs, places)] for _, outputs, places in looked_at]
         torch.cuda.synchronize()
         elapsed_s = time.perf_counter() - start
@@ -145,16 +156,17 @@ class CallsInARow:
         return elapsed_s
 
     def _copy_us(self) -> float:
-        """What a cell takes, at most, to poison what a call writes to, and to copy its results into their slot.
+        """What a cell takes, at most, to copy the results of a call into their slot; on a GPU at least.
 
-        A GPU is not asked, which the candidate may keep busy meanwhile.
+        There it is worked out, as a candidate could keep the device busy; a launcher's outputs are poisoned too.
         """
         if not self._cell.copies_results:
             return 0.0
-        outputs, results = self._fresh.slots.outputs[0], self._fresh.reference.trials[0].outputs
+        outputs = self._fresh.slots.outputs[0]
         if self._protocol.device == "cuda":
-            return _FACTOR * _PASSES_OVER * sum(out.nbytes for out in outputs) / self._bytes_per_us
-        times = []
+            poisoned, copied = (0 if self._cell.is_module else 1), 2
+            return (poisoned + copied) * sum(out.nbytes for out in outputs) / self._bytes_per_us
+        results, times = self._fresh.reference.trials[0].outputs, []
         for _ in range(_COPIES):
             start = time.perf_counter()
             for view, result in zip(outputs, results, strict=True):

@@ -279,7 +279,7 @@ def test_a_leak_that_few_calls_do_not_show_is_seen_in_bursts(
 
 
 class _Slots:
-    """Three slots of a hundred thousand numbers; the reference doubles them."""
+    """Three slots of 300,000 numbers; the reference doubles them."""
 
     def __init__(self) -> None:
         self.spec = SimpleNamespace(outputs=[SimpleNamespace(name="out")])
@@ -290,6 +290,9 @@ class _Slots:
 
     def fill(self, slot: int, inputs: list[torch.Tensor], parameters: list[torch.Tensor]) -> None:
         self.inputs[slot][0].copy_(inputs[0])
+
+    def hold_back(self, slot: int) -> None:
+        """Nothing is late here."""
 
     def poison_outputs(self, slot: int) -> None:
         self.outputs[slot][0].fill_(math.nan)
@@ -309,7 +312,8 @@ class _OnGpu(CallsInARow):
             change_some=lambda inputs, views, first: views[0].copy_(inputs[0].uniform_()),
         )
 
-        def call(warm: list[int], order: list[int], timeout_s: float, burst: int) -> None:
+        def call(warm: list[int], order: list[int], timeout_s: float, late: bool, burst: int) -> None:
+            assert late
             self.num_passes += 1
             time.sleep(wait_s(self.num_passes))
             for slot in order:
@@ -362,3 +366,11 @@ def test_outliers_neither_settle_a_ratio_nor_unsettle_it() -> None:
     assert settled([*steady, 30.0], 0.02)
     assert not settled([1.0, 20.0, 1.1, 28.0, 1.05, 17.0], 0.02)
     assert not settled([1.0, 1.0], 0.02)
+
+
+@pytest.mark.parametrize(("is_module", "passes_over"), [(True, 2), (False, 3)])
+def test_what_a_cell_copies_on_a_gpu_is_not_charged_to_the_candidate(is_module: bool, passes_over: int) -> None:
+    in_a_row = _OnGpu(_double, lambda n: 0.0)
+    in_a_row._cell = SimpleNamespace(copies_results=True, is_module=is_module)  # type: ignore[assignment]
+    in_a_row._bytes_per_us = 4e6
+    assert in_a_row._copy_us() == pytest.approx(passes_over * 4 * 300_000 / 4e6)
