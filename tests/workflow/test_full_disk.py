@@ -128,6 +128,7 @@ def test_training_ends_with_the_cause_and_goes_on(
     from kevin.train.grpo import KernelTrainer
     from kevin.train.run import run_training
 
+    monkeypatch.setattr(logging.root, "handlers", [])  # other tests' commands leave some, to streams that are closed
     study, out, save = make_study(tmp_path, num_steps=2, save_every=1), device / "run", KernelTrainer.save_model
     calls: list[int] = []
 
