@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 from functools import cached_property
-from typing import ClassVar, Literal, Self
+from typing import Any, ClassVar, Literal, Self
 
 from pydantic import Field, field_validator, model_validator
 
@@ -14,6 +14,12 @@ PROTOCOL_VERSION = 16
 
 GPU_REVISION = 1
 """The same of what it would find on a GPU alone, so that verdicts of a CPU stay."""
+
+
+def judge_versions(device: Device) -> tuple[int, ...]:
+    """Of all that judges on a device."""
+    return (PROTOCOL_VERSION, GPU_REVISION) if device == "cuda" else (PROTOCOL_VERSION,)
+
 
 Rule = Literal[
     "no_kernel",
@@ -143,9 +149,13 @@ class JudgeProtocol(Settings):
         """Of kernels, where none is named."""
         return "cuda" if self.device == "cuda" else "cpp"
 
+    @property
+    def identity(self) -> dict[str, Any]:
+        """Its keys, and on a GPU what is judged there alone."""
+        keys = self.model_dump(mode="json")
+        return keys | {"gpu_revision": GPU_REVISION} if self.device == "cuda" else keys
+
     @cached_property
     def digest(self) -> str:
-        keys = self.model_dump(mode="json") | {name: getattr(self, name) for name in _CONSTANTS}
-        if self.device == "cuda":
-            keys["gpu_revision"] = GPU_REVISION
+        keys = self.identity | {name: getattr(self, name) for name in _CONSTANTS}
         return digest("protocol", canonical_json(keys))

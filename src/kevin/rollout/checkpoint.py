@@ -102,11 +102,12 @@ class Checkpoints:
         for own in self._all:
             own.write_turns(turn, [t for t in turns if self._of[t.task_id] is own])
 
-    def forget_changed(self, turn: int, before: Mapping[Place, Turn]) -> None:
+    def forget_changed(self, turn: int, before: Mapping[Place, Turn], played: Sequence[Turn]) -> None:
         """Of each set whose turn is not what it was ``before``, delete what later turns left."""
-        for own in self._all:
-            if own.turns(turn) != {place: t for place, t in before.items() if self._of[place[0]] is own}:
-                own.forget_after(turn)
+        now = {(t.task_id, t.trajectory): t for t in played}
+        changed = {place[0] for place in before.keys() | now.keys() if before.get(place) != now.get(place)}
+        for own in {self._of[task_id] for task_id in changed}:
+            own.forget_after(turn)
 
 
 def restore(out: Path, identity: Mapping[str, Any]) -> bool:

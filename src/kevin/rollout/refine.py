@@ -101,7 +101,7 @@ def refine(
         before = saved.turns(turn) if saved and is_coupled else {}
         played = player.play(turn, histories, shown)
         if saved and is_coupled:
-            saved.forget_changed(turn, before)
+            saved.forget_changed(turn, before, played)
         for t in shuffled_feedback(played, settings.seed) if settings.feedback == "shuffled" else played:
             histories[t.task_id, t.trajectory].append(t)
         if turn < settings.num_turns:

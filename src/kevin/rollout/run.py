@@ -76,7 +76,7 @@ def run_rollouts(
     own = {
         "version": STEP_VERSIONS["rollout"],
         "policies": {policy_name: policy_identity(config)},
-        "judge": study.judge.model_dump(mode="json"),
+        "judge": study.judge.identity,
     }
     beside = judges_beside(study.pool, config)
     with ExitStack() as opened:
@@ -144,9 +144,8 @@ class _Split(NamedTuple):
 
 def _groups(left: list[_Split], config: PolicyConfig, settings: RolloutSettings) -> list[list[_Split]]:
     """What is played together. What is told of other tasks' kernels is of the same split."""
-    if not left or (config.backend != "transformers" and settings.feedback == "own"):
-        return [left] if left else []
-    return [[split] for split in left]
+    together = config.backend != "transformers" and settings.feedback == "own"
+    return [left] if together and left else [[split] for split in left]
 
 
 def _save_timing(group: Sequence[_Split], timing: TurnTiming) -> None:

@@ -136,7 +136,7 @@ def identity(study: Study, run: str, tasks: Sequence[Task]) -> dict[str, Any]:
                 "top_p",
             },
         ),
-        "judge": study.judge.model_dump(mode="json"),
+        "judge": study.judge.identity,
         "policies": {study.train.init: policy_identity(study.policies[study.train.init])},
         "tasks": {t.id: t.digest for t in tasks},
     }

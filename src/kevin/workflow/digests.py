@@ -16,7 +16,7 @@ from pydantic import BaseModel
 from kevin.core.config import Study, section_digest
 from kevin.core.identity import STEP_VERSIONS, content_digests
 from kevin.core.lengths import configured_lengths
-from kevin.core.protocol import GPU_REVISION, PROTOCOL_VERSION
+from kevin.core.protocol import judge_versions
 from kevin.core.types import canonical_json, digest
 from kevin.policy.load import policy_identity
 from kevin.policy.weights import weights_identity
@@ -33,8 +33,7 @@ def code_digest(root: Path, *packages: str) -> str:
 
 
 def _judge_digest(study: Study) -> str:
-    on_gpu = (GPU_REVISION,) if study.judge.device == "cuda" else ()
-    return step_digest(PROTOCOL_VERSION, study.judge, *on_gpu)
+    return step_digest(*judge_versions(study.judge.device), study.judge)
 
 
 class StudyDigests:
@@ -139,7 +138,8 @@ class StudyDigests:
     @cached_property
     def attacks(self) -> str:
         """The table of attacks, which has a protocol of its own."""
-        return step_digest(STEP_VERSIONS["attacks"], PROTOCOL_VERSION, self._study.judge.device)
+        device = self._study.judge.device
+        return step_digest(STEP_VERSIONS["attacks"], *judge_versions(device), device)
 
     def judge_errors(self, mutants: Path) -> str:
         """The table of the judge's errors on the kernels of a folder."""

@@ -148,6 +148,7 @@ def test_what_changes_a_verdict_on_a_gpu_alone_leaves_those_of_a_cpu(monkeypatch
     monkeypatch.setattr(protocol, "GPU_REVISION", 99)
     assert JudgeProtocol(device="cpu").digest == before["cpu"]
     assert JudgeProtocol(device="cuda").digest != before["cuda"]
+    assert JudgeProtocol(device="cuda").identity["gpu_revision"] == 99, "nor are finished rollouts taken again"
 
 
 def test_a_run_is_a_policy_of_its_name_played_as_what_it_is_trained_from():

@@ -107,8 +107,6 @@ class Cell:
         self._stderr = tempfile.TemporaryFile()  # noqa: SIM115  (lives as long as the cell)
         self._is_up = self._has_candidate = False
         self.is_module = script == "module.py"
-        self.copies_results = script != "native.py"
-        """Into their slot: on a host a launcher writes there by itself."""
         read_only, writable = [str(INSIDE), *(read_only or [])], writable or []
         env = _ENVIRONMENT | (environment or {})
         enclose = functools.partial(wrap, isolation=isolation, read_only=read_only, writable=writable, gpu=gpu)

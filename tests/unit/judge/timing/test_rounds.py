@@ -321,7 +321,7 @@ class _OnGpu(CallsInARow):
 
         fresh = FreshSlots(self.slots, reference, own[0], own, GPU)  # type: ignore[arg-type]
         fresh.fill(2)
-        super().__init__(SimpleNamespace(call=call, copies_results=False), fresh)  # type: ignore[arg-type]
+        super().__init__(SimpleNamespace(call=call, is_module=False), fresh)  # type: ignore[arg-type]
 
     def _eager_launch_us(self) -> float:
         return 10.0
@@ -371,6 +371,6 @@ def test_outliers_neither_settle_a_ratio_nor_unsettle_it() -> None:
 @pytest.mark.parametrize(("is_module", "passes_over"), [(True, 2), (False, 3)])
 def test_what_a_cell_copies_on_a_gpu_is_not_charged_to_the_candidate(is_module: bool, passes_over: int) -> None:
     in_a_row = _OnGpu(_double, lambda n: 0.0)
-    in_a_row._cell = SimpleNamespace(copies_results=True, is_module=is_module)  # type: ignore[assignment]
+    in_a_row._cell = SimpleNamespace(is_module=is_module)  # type: ignore[assignment]
     in_a_row._bytes_per_us = 4e6
     assert in_a_row._copy_us() == pytest.approx(passes_over * 4 * 300_000 / 4e6)
