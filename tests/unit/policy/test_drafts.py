@@ -86,11 +86,28 @@ def test_nothing_is_drafted_that_is_unknown_or_beyond_the_context():
     assert propose(drafter, ([*full, 7], 1)) == [[]]
 
 
-def test_its_memory_is_bounded(monkeypatch):
-    monkeypatch.setattr(drafts, "_MOST_STRETCHES", 100)
-    drafter = proposer()
-    generate(drafter, [0], list(range(1, MAX_LEN - 1)))
-    assert all(0 < len(known) <= 102 for known in drafter._followed)
+def test_its_memory_is_bounded_and_what_was_displaced_is_not_taken_for_another(monkeypatch):
+    monkeypatch.setattr(drafts, "_PLACE_BITS", 5)
+    drafter, answer = proposer(), list(range(1, MAX_LEN - 1))
+    size = drafter._known.size
+    generate(drafter, [0], answer)
+    assert drafter._known.size == size == 4 * 32
+    for at in range(3, len(answer), 7):  # most are forgotten: then nothing is drafted, or what the answer went on with
+        [draft] = propose(drafter, (answer[:at], 1))
+        assert draft == answer[at : at + len(draft)]
+    assert propose(drafter, (answer[:-1], 1)) == [answer[-1:]]
+
+
+def test_requests_are_drafted_as_they_would_be_alone():
+    together, alone = proposer(), [proposer() for _ in range(3)]
+    answers = [[*range(start, start + 90)] for start in (100, 200, 300)]
+    for drafter, answer in zip(alone, answers, strict=True):
+        generate(drafter, [0], answer)
+        generate(together, [0], answer)
+    rows = [(answer[:at], 1) for answer, at in zip(answers, (40, 2, 85), strict=True)]
+    expected = [propose(drafter, row)[0] for drafter, row in zip(alone, rows, strict=True)]
+    assert propose(together, *rows) == expected and [len(d) for d in expected] == [16, 0, 5]
+    assert propose(together, rows[0], (rows[1][0], 0), rows[2]) == expected
 
 
 def test_the_engine_is_told_where_drafts_come_from():
