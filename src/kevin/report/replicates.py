@@ -1,8 +1,8 @@
 """The table of replicates: arms of a comparison that was declared before it was run, each seed a pipeline of its own.
 
 Every number is a mean over tasks and seeds of differences between two ways of spending a task's kernels, both of the
-same seed. Each way holds exactly the declared number of kernels, so that a task's value is that of the best of them:
-nothing is drawn.
+same seed. Each way holds the declared number of kernels, so that a task's value is that of the best of them: nothing is
+drawn. Those that have no verdict, or were never written as a trajectory ended, are counted.
 """
 
 from __future__ import annotations
@@ -12,6 +12,7 @@ from pathlib import Path
 from typing import Any, NamedTuple
 
 import pandas as pd
+import yaml
 
 from kevin.core.config import Study, load_study
 from kevin.core.errors import DataError
@@ -20,7 +21,7 @@ from kevin.report.budgets import spend
 from kevin.report.metrics import Shape, by_seed, cells, mean_estimate, smallest_shown, with_ends
 from kevin.report.pooled import recipe_of
 from kevin.report.published import Published
-from kevin.report.scores import read_answers
+from kevin.report.scores import hardware, read_answers
 
 DECLARED = {"rl_single": 6, "rl_multi": 6, "rl_multi_paper": 2}
 """Seeds of each arm (docs/replicates.md)."""
@@ -79,23 +80,36 @@ def read_replicates(folders: Sequence[Path]) -> tuple[list[Replicate], Study]:
     """All of them, and the configuration that they share, with seed 0.
 
     Raises:
-        DataError: there is none, two are of the same seed and arm, or their configurations differ in more.
+        DataError: there is none, one is of a seed or an arm that was not declared, two are of the same, or they differ
+            in more, their judge or their GPU among it.
     """
     if not folders:
         raise DataError("there is no finished replicate yet: docs/replicates.md says how one is made")
     found: dict[tuple[str, int], Replicate] = {}
     shared: Study | None = None
+    judged: str | None = None
     for folder in folders:
         study = load_study([Published(folder).config], judges=False)
         for replicate in read_replicate(folder, study):
+            what = f"{folder}: seed {replicate.seed} of {replicate.arm}"
+            if not 1 <= replicate.seed <= DECLARED.get(replicate.arm, 0):
+                raise DataError(f"{what} was not declared (docs/replicates.md): move it to another place")
             if (replicate.arm, replicate.seed) in found:
-                raise DataError(f"{folder}: seed {replicate.seed} of {replicate.arm} is there twice")
+                raise DataError(f"{what} is there twice")
             found[replicate.arm, replicate.seed] = replicate
+        if (own := _judged(folder, study)) != (judged := judged or own):
+            raise DataError(f"{folder}: judged {own}, but {folders[0]} {judged}")
         if shared is not None and (other := list(differences(_common(shared), _common(study)))):
             raise DataError(f"{folder}: made with other settings than {folders[0]}: {other[0]}")
         shared = shared or study
     assert shared is not None
     return list(found.values()), shared.model_copy(update={"seed": 0})
+
+
+def _judged(folder: Path, study: Study) -> str:
+    files = Published(folder)
+    version = yaml.safe_load(files.config.read_text("utf-8")).get("judge", {}).get("version")
+    return f"by version {version} of the protocol, on {hardware([files.answers], study)}"
 
 
 def _common(study: Study) -> dict[str, Any]:
@@ -111,18 +125,25 @@ class Found:
         self._turns = Shape(primary.trajectories, primary.turns)
         self._study = study
         played = {(Side(r.arm, way), r.seed): own for r in replicates for way, own in r.ways.items()}
-        self._best = {key: self._of(own, key[0]) for key, own in played.items()}
-        self._unjudged = {key: int(own["outcome"].isna().sum()) for key, own in played.items()}
+        self._tasks = {str(task) for own in played.values() for task in own["task_id"]}
+        self._best = {key: self._of(own, *key) for key, own in played.items()}
+        self._unjudged = {
+            key: len(self._tasks) * self.shape(key[0]).num_kernels - int(own["outcome"].notna().sum())
+            for key, own in played.items()
+        }
 
     def shape(self, side: Side) -> Shape:
         return self._turns if side.way == "turns" else self._turns.as_first_answers
 
-    def _of(self, scores: pd.DataFrame, side: Side) -> pd.DataFrame:
+    def _of(self, scores: pd.DataFrame, side: Side, seed: int) -> pd.DataFrame:
         """Tasks x measures."""
-        shape = self.shape(side)
+        shape, what = self.shape(side), f"seed {seed} of {side.arm}, {side.way}"
+        if lacking := sorted(self._tasks - set(scores["task_id"])):
+            raise DataError(f"{what}: no answer to {len(lacking)} tasks that others have, {lacking[0]} first")
         played = scores.groupby("task_id").agg({"trajectory": "nunique", "turn": "max"})
-        if tuple(played.min()) != shape or tuple(played.max()) != shape:
-            raise DataError(f"{side.way}: not {shape} kernels a task, as declared")
+        other = played[(played["trajectory"] != shape.trajectories) | (played["turn"] != shape.turns)]
+        if len(other) or scores.duplicated(["task_id", "trajectory", "turn"]).any():
+            raise DataError(f"{what}: not {shape} kernels a task, as declared: {[*other.index, 'some twice'][0]}")
         return spend([scores], shape).values.droplevel(1, axis=1).rename(columns={"correct": "solved"})
 
     def seeds(self, *sides: Side) -> list[int]:
@@ -135,14 +156,14 @@ class Found:
         seeds = self.seeds(side, against)
         each = [self._best[side, s][measure] - self._best[against, s][measure] for s in seeds]
         values = by_seed(each) if each else pd.DataFrame()
-        difference = mean_estimate(values, self._study)
+        difference = mean_estimate(values, self._study, stream=1)  # apart from the draws of tasks
         return {
             **{"endpoint": endpoint, "measure": measure},
             **{"policy": _name(side), "spent": str(self.shape(side))},
             **{"against": _name(against), "against_spent": str(self.shape(against))},
             **cells({"difference": difference}),
             "detectable": smallest_shown(*difference.interval[1:]),
-            "num_seeds": len(seeds),
+            "num_seeds": int(values.notna().any().sum()),
             "num_seeds_declared": min(DECLARED.get(s.arm, 0) for s in (side, against)),
             "num_tasks": int(values.notna().any(axis=1).sum()),
             "num_unjudged": sum(self._unjudged[of, seed] for of in (side, against) for seed in seeds),

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import json
 import math
 from collections.abc import Callable
 from pathlib import Path
@@ -120,13 +121,46 @@ def test_what_could_not_be_run_is_told() -> None:
     assert primary["difference"] == pytest.approx((math.log(4) - math.log(2)) / 2)
 
 
-def test_other_numbers_of_kernels_are_refused() -> None:
-    fewer = MULTI[0].ways["first"].query("trajectory > 0 or task_id == 'a'")
-    with pytest.raises(DataError, match="first: not 4 × 1 kernels a task"):
+def test_kernels_that_were_never_written_count_as_unjudged() -> None:
+    shorter = MULTI[0].ways["turns"].query("not (task_id == 'b' and trajectory == 0 and turn == 2)")
+    found = [MULTI[0]._replace(ways={**MULTI[0].ways, "turns": shorter}), SINGLE[0]]
+    primary = replicates_table(found, study_of()).iloc[0]
+    assert (primary["num_tasks"], primary["num_unjudged"]) == (3, 1)
+
+
+@pytest.mark.parametrize(
+    ("left", "told"),
+    [
+        ("trajectory > 0 or task_id == 'a'", "seed 1 of rl_multi, first: not 4 × 1 kernels a task, as declared: b"),
+        ("task_id != 'c'", "seed 1 of rl_multi, first: no answer to 1 tasks that others have, c first"),
+    ],
+)
+def test_other_numbers_of_kernels_and_other_tasks_are_refused(left: str, told: str) -> None:
+    fewer = MULTI[0].ways["first"].query(left)
+    with pytest.raises(DataError, match=told):
         replicates_table([MULTI[0]._replace(ways={**MULTI[0].ways, "first": fewer})], study_of())
+    twice = pd.concat([MULTI[0].ways["first"], MULTI[0].ways["first"].assign(split="level2")])
+    with pytest.raises(DataError, match="some twice"):
+        replicates_table([MULTI[0]._replace(ways={**MULTI[0].ways, "first": twice})], study_of())
 
 
-def publish(root: Path, made: Replicate, *others: Replicate, **changes: object) -> Path:
+def test_seeds_are_drawn_apart_from_tasks() -> None:
+    """Of as many tasks as seeds, with draws in common, effects of both would cancel each other or add up."""
+    effects = (-1.0, 0.0, 1.0)
+    made = [
+        replicate(arm, seed, turns=speedups, first=speedups)
+        for seed, own in enumerate(effects, start=1)
+        for arm, speedups in (
+            ("rl_multi", [float(np.exp(3 + task - own)) for task in effects]),
+            ("rl_single", [float(np.exp(1.5))] * 3),
+        )
+    ]
+    primary = replicates_table(made, study_of()).iloc[0]
+    assert primary["difference"] == pytest.approx(1.5)
+    assert primary["difference_high"] - primary["difference_low"] > 2
+
+
+def publish(root: Path, made: Replicate, *others: Replicate, gpu: str = "NVIDIA H200", **changes: object) -> Path:
     """As `kevin publish` writes the answers and the configuration of one, with ``others``, arms of its base model."""
     results = f"{root}/{'-'.join([made.arm, *(other.arm for other in others)])}-{made.seed}"
     folder = Path(results, "published")
@@ -143,6 +177,7 @@ def publish(root: Path, made: Replicate, *others: Replicate, **changes: object) 
     write_csv(folder / "answers.csv", pd.concat(answers).drop(columns="score"))
     raw = study_of(made.arm, made.seed, results).model_dump(mode="json")
     (folder / "config.yaml").write_text(yaml.safe_dump(raw | changes))
+    (folder / "answers.json").write_text(json.dumps({"machines": [[gpu]]}))
     return folder
 
 
@@ -166,6 +201,9 @@ def test_folders_that_do_not_belong_together_are_refused(tmp_path: Path) -> None
             "made with other settings .*ceiling_kernels: was 8",
         ),
         ([publish(tmp_path, MULTI[1], evaluate=["base"])], "no trained policy is evaluated"),
+        ([first, publish(tmp_path, SINGLE[1], gpu="NVIDIA H100")], "on NVIDIA H100, but .* on NVIDIA H200"),
+        ([publish(tmp_path, MULTI[2]._replace(seed=101))], "rl_multi-101/published: seed 101 of rl_multi was not decl"),
+        ([publish(tmp_path, MULTI[2]._replace(seed=0))], "seed 0 of rl_multi was not declared"),
     ):
         with pytest.raises(DataError, match=told):
             read_replicates(others)
