@@ -46,12 +46,14 @@ def atomic_path(path: Path) -> Iterator[Path]:
     """A temporary sibling that becomes ``path`` on success and vanishes on failure. Parents are created.
 
     One that a killed process left is removed by the next to write ``path``. A stream is written itself. Raises OSError
-    as `writing` does.
+    as `writing` does, and where a folder stands.
     """
     if is_stream(path):
         with writing(path):
             yield path
         return
+    if path.is_dir():
+        raise IsADirectoryError(errno.EISDIR, "is a folder; name a file", str(path))
     path.parent.mkdir(parents=True, exist_ok=True)
     prefix = f".{path.name}."
     remove_stale(path.parent, prefix, path.suffix)

@@ -260,6 +260,8 @@ def read_typed(path: Path, what: str, kinds: Mapping[str, str]) -> pd.DataFrame:
     """
     try:
         return _read_as(path, defaultdict(lambda: "str", kinds))
+    except UnicodeDecodeError as e:
+        raise DataError(f"{path}: not UTF-8 at byte {e.start}") from None
     except (OSError, ValueError) as e:
         raise DataError(f"{path}: {_column_at_fault(path, kinds) or f'{what} cannot be read: {e}'}") from None
 

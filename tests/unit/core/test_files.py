@@ -86,6 +86,11 @@ class TestAtomic:
         assert path.read_text() == "old"
         assert [p.name for p in tmp_path.iterdir()] == ["b.txt"]
 
+    def test_a_folder_is_not_replaced_by_a_file(self, tmp_path):
+        with pytest.raises(IsADirectoryError, match="is a folder; name a file") as raised:
+            files.write_text(tmp_path, "x")
+        assert raised.value.filename == str(tmp_path) and list(tmp_path.iterdir()) == []
+
     def test_a_full_disk_names_the_file(self, tmp_path):
         path = tmp_path / "b.txt"
         with pytest.raises(OSError, match=r"b\.txt") as caught, files.atomic_path(path):

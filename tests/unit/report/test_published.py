@@ -244,6 +244,9 @@ def test_what_is_no_such_file_is_told(study: Study, published: Path, change, sai
         read_scores([published], study)
     with pytest.raises(DataError, match=r"none\.csv: answers cannot be read"):
         read_scores([published.with_name("none.csv")], study)
+    published.write_bytes(published.read_bytes() + "ü".encode("latin-1"))
+    with pytest.raises(DataError, match=r"answers\.csv: not UTF-8"):
+        read_scores([published], study)
 
 
 def test_by_hand(study: Study, made: dict[str, list[Path]], tmp_path: Path) -> None:
