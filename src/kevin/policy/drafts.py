@@ -72,10 +72,9 @@ class BackoffDrafts:
         if not len(rows_B):
             return drafts
         ends_B = np.asarray(num_tokens_no_spec)[rows_B].astype(np.int64)
-        with np.errstate(over="ignore"):
-            self._learn(token_ids_cpu, rows_B, ends_B, num_new[rows_B])
-            room_B = np.minimum(self._most_drafted, self._most_tokens - ends_B - 1)
-            drafted, lengths_B = self._draft(token_ids_cpu, rows_B, ends_B, room_B)
+        self._learn(token_ids_cpu, rows_B, ends_B, num_new[rows_B])
+        room_B = np.minimum(self._most_drafted, self._most_tokens - ends_B - 1)
+        drafted, lengths_B = self._draft(token_ids_cpu, rows_B, ends_B, room_B)
         for row, tokens, length in zip(rows_B.tolist(), drafted.tolist(), lengths_B.tolist(), strict=True):
             drafts[row] = tokens[:length]
         return drafts
@@ -85,17 +84,16 @@ class BackoffDrafts:
         rows_N = np.repeat(rows_B, num_new_B)
         back_N = np.repeat(np.cumsum(num_new_B), num_new_B) - np.arange(len(rows_N))
         at_N = np.repeat(ends_B, num_new_B) - back_N
-        tokens_N = table[rows_N, at_N].astype(np.uint64) & _TOKEN
+        tokens_N1 = table[rows_N, at_N].astype(np.uint64)[:, None] & _TOKEN
         places_NL, tags_NL = _places(_hashes(_before(table, rows_N, at_N)))
         entries_NL = self._known[places_NL]
-        tokens_NL = np.broadcast_to(tokens_N[:, None], entries_NL.shape)
         known_NL, votes_NL = entries_NL >> _VOTE_BITS & _TOKEN, entries_NL & _VOTES
         votes_NL[entries_NL >> _TAG_SHIFT != tags_NL] = 0
-        agrees_NL = known_NL == tokens_NL
+        agrees_NL = known_NL == tokens_N1
         stays_NL = ~agrees_NL & (votes_NL > 1)
-        kept_NL = np.where(stays_NL, known_NL, tokens_NL)
+        kept_NL = np.where(stays_NL, known_NL, tokens_N1)
         votes_NL = np.where(stays_NL, votes_NL - 1, np.where(agrees_NL, np.minimum(votes_NL + 1, _MOST_VOTES), 1))
-        new_NL = tags_NL << _TAG_SHIFT | kept_NL << _VOTE_BITS | votes_NL.astype(np.uint64)
+        new_NL = tags_NL << _TAG_SHIFT | kept_NL << _VOTE_BITS | votes_NL
         is_whole_NL = at_N[:, None] >= _LENGTHS_L
         self._known[places_NL[is_whole_NL]] = new_NL[is_whole_NL]
 

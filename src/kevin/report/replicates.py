@@ -12,9 +12,9 @@ from pathlib import Path
 from typing import Any, NamedTuple
 
 import pandas as pd
-import yaml
 
 from kevin.core.config import Study, load_study
+from kevin.core.config.layers import read_layer
 from kevin.core.errors import DataError
 from kevin.core.identity import differences
 from kevin.report.budgets import spend
@@ -108,7 +108,7 @@ def read_replicates(folders: Sequence[Path]) -> tuple[list[Replicate], Study]:
 
 def _judged(folder: Path, study: Study) -> str:
     files = Published(folder)
-    version = yaml.safe_load(files.config.read_text("utf-8")).get("judge", {}).get("version")
+    version = read_layer(files.config).get("judge", {}).get("version")  # which `load_study` leaves out
     return f"by version {version} of the protocol, on {hardware([files.answers], study)}"
 
 
