@@ -24,6 +24,8 @@ if TYPE_CHECKING:
     import pandas as pd  # where it is used: the judge alone does without it, and without pyarrow
 
 SCHEMA_VERSION = 1
+TRAIN_TURNS = "train_turns"
+"""Kind of the files of a training's steps."""
 _META_KEY = b"kevin"
 
 
@@ -400,6 +402,23 @@ def read_turns(path: Path) -> tuple[list[Turn], dict[str, Any]]:
     """Raises DataError for a row that is no turn, naming it."""
     frame, meta = read_parquet(path, "turns")
     return turns_from_frame(frame, path), meta
+
+
+def read_train_turns(run: Path) -> list[tuple[int, Turn, float | None]]:
+    """Step, turn and its score, of all that a training answered, in order; none before its first step has ended.
+
+    Raises:
+        DataError: a row is no turn; it is named.
+    """
+    import pandas as pd
+
+    found = []
+    for path in sorted((run / "turns").glob("step_*.parquet")):
+        frame, _ = read_parquet(path, TRAIN_TURNS)
+        scores = [None if pd.isna(s) else float(s) for s in frame["score"]]
+        turns = turns_from_frame(frame.drop(columns=["score", "return", "advantage"]), path)
+        found += [(int(path.stem[5:]), turn, score) for turn, score in zip(turns, scores, strict=True)]
+    return found
 
 
 # --- verdicts ---------------------------------------------------------------------------------------------------

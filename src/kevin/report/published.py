@@ -3,8 +3,8 @@
 ``answers.csv``, ``answers.json``: what was answered and what the judge found (`kevin.report.scores`), by the first
 digits of a kernel's digest. ``kernels.parquet``: every distinct kernel that was judged for a held-out task, once, with
 its source, outcome and times. ``tasks.parquet``: these tasks. ``baselines.csv``, ``search_seconds.csv``,
-``trainings/``: what else the tables are made of. ``config.yaml``: the resolved configuration. ``tables/``, and a folder
-for each trained model, where they are given. ``README.md``: a model card.
+``trainings/``: what else the tables are made of, and the kernels that each training judged. ``config.yaml``: the
+resolved configuration. ``tables/``, and a folder for each trained model, where they are given. ``README.md``: a card.
 """
 
 from __future__ import annotations
@@ -25,6 +25,7 @@ from kevin.core.files import (
     link_or_copy,
     read_metadata,
     read_parquet,
+    read_train_turns,
     read_turns,
     whole_folder,
     write_csv,
@@ -109,7 +110,7 @@ def publish(
         write_parquet(files.tasks, every[every["split"] != "train"], "tasks", _origin(meta), compression="zstd")
         write_text(files.config, yaml.safe_dump(study.model_dump(mode="json"), sort_keys=False))
         for path in summaries:
-            _copy_training(path, folder / "trainings")
+            _copy_training(path, folder / "trainings", store)
         for table in tables:
             _copy_table(table, folder / "tables")
         own = [_copy_model(model, folder) for model in models]
@@ -140,14 +141,17 @@ def _copy_model(model: Path, into: Path) -> Path:
     return own
 
 
-def _copy_training(path: Path, into: Path) -> None:
-    """What a training says of its end and of its steps; nothing where an older one says nothing."""
+def _copy_training(path: Path, into: Path, store: Path) -> None:
+    """What a training says of its end and of its steps, and its kernels; nothing where an older one says nothing."""
     for summary in read_summaries([path]):
         own = into / (summary.run or _BASE_MODEL)
         own.mkdir(parents=True)
         for name in ("summary.json", "metrics.jsonl"):
             if (file := path.with_name(name)).exists():
                 shutil.copy(file, own / name)
+        if turns := read_train_turns(path.parent):
+            kernels = kernels_frame((turn for _, turn, _ in turns), store)
+            write_parquet(own / "kernels.parquet", kernels, KERNELS, {"run": summary.run}, compression="zstd")
 
 
 def _origin(meta: dict[str, Any]) -> dict[str, Any]:

@@ -21,7 +21,6 @@ from kevin.core.protocol import JudgeProtocol
 from kevin.core.provenance import provenance
 from kevin.core.types import Kernel, Outcome, Task, Turn, Verdict
 from kevin.judge.store import VerdictStore
-from kevin.train.step import TURNS_KIND
 
 logger = logging.getLogger(__name__)
 
@@ -53,7 +52,9 @@ def audit_run(
     """
     own, store = study.for_run(run), store.resolve()
     tasks = {t.id: t for t in files.read_tasks(tasks_path, "train")}
-    turns = _read_turns(folder)
+    turns = files.read_train_turns(folder)
+    if not turns:
+        raise DataError(f"{folder}: no turns; --run-dir names the folder of a training that has ended a step")
     verdicts = _verdicts([turn for _, turn, _ in turns], VerdictStore(store), store)
     asked = [(step, turn) for step, turn, _ in turns if _needs_measuring(verdicts.get(turn.verdict_key or ""))]
     found: dict[str, Any] = {}
@@ -84,19 +85,6 @@ def audit_run(
     for name in ("score", "speedup", "unguarded_speedup", "unguarded_score"):
         frame[name] = frame[name].astype("float64")
     files.write_parquet(out, frame, AUDIT_KIND, provenance(study.digest, run=run))
-
-
-def _read_turns(folder: Path) -> list[tuple[int, Turn, float | None]]:
-    """Step, turn and its score, in order."""
-    found = []
-    for path in sorted((folder / "turns").glob("step_*.parquet")):
-        frame, _ = files.read_parquet(path, TURNS_KIND)
-        scores = [None if pd.isna(s) else float(s) for s in frame["score"]]
-        turns = files.turns_from_frame(frame.drop(columns=["score", "return", "advantage"]), path)
-        found += [(int(path.stem[5:]), turn, score) for turn, score in zip(turns, scores, strict=True)]
-    if not found:
-        raise DataError(f"{folder}: no turns; --run-dir names the folder of a training that has ended a step")
-    return found
 
 
 def _verdicts(turns: Sequence[Turn], store: VerdictStore, folder: Path) -> dict[str, Verdict]:

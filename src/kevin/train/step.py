@@ -11,7 +11,7 @@ from pathlib import Path
 
 from kevin.core.config import Study
 from kevin.core.errors import HarnessError
-from kevin.core.files import write_parquet
+from kevin.core.files import TRAIN_TURNS, write_parquet
 from kevin.core.lengths import response_tokens
 from kevin.core.provenance import provenance
 from kevin.core.types import Task, Turn, digest
@@ -27,7 +27,6 @@ from kevin.train.rows import OwnShares, Row, check_judged, rows_frame, step_metr
 
 logger = logging.getLogger(__name__)
 
-TURNS_KIND = "train_turns"
 TEMPERATURE = 0.9
 """Of sampling in training."""
 
@@ -61,7 +60,7 @@ class StepPlayer:
         """``study``: as `Study.for_run` gives it. ``folder``: of the run."""
         self._study, self.run, self._judge, self._folder = study, run, judge, folder
         self._tasks = {t.id: t for t in tasks}
-        self._repairs = RepairStarts(folder / "turns", TURNS_KIND, study.seed + study.train.seed)
+        self._repairs = RepairStarts(folder / "turns", TRAIN_TURNS, study.seed + study.train.seed)
 
     def settings(self, step: int) -> RolloutSettings:
         """Of one step: its seed, and answers as long as they may be by then."""
@@ -141,7 +140,7 @@ class StepPlayer:
     def write_turns(self, step: int, rows: Sequence[Row]) -> None:
         """``turns/step_00001.parquet``: completions with verdicts, scores, returns and advantages."""
         path = self._folder / "turns" / f"step_{step:05d}.parquet"
-        write_parquet(path, rows_frame(rows), TURNS_KIND, provenance(self._study.digest, run=self.run, step=step))
+        write_parquet(path, rows_frame(rows), TRAIN_TURNS, provenance(self._study.digest, run=self.run, step=step))
 
 
 def rollout_record(rollouts: StepRollouts, num_turns: int) -> dict[str, float]:

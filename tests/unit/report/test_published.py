@@ -18,7 +18,16 @@ from typer.testing import CliRunner
 from kevin.cli.app import app
 from kevin.core.config import Study, load_study
 from kevin.core.errors import DataError
-from kevin.core.files import read_tasks, read_turns, write_parquet, write_turns
+from kevin.core.files import (
+    TRAIN_TURNS,
+    read_parquet,
+    read_tasks,
+    read_train_turns,
+    read_turns,
+    turns_frame,
+    write_parquet,
+    write_turns,
+)
 from kevin.core.types import Outcome
 from kevin.report.catalogue import make_table
 from kevin.report.published import COLUMNS, KERNELS, Published, make_published_tables, model_card, publish, read_kernels
@@ -61,6 +70,9 @@ def made(study: Study, tmp_path_factory: pytest.TempPathFactory) -> dict[str, li
     step = {"step": 1, "num_kernels": 8, "seconds": {"generate": 1.0, "judge": 2.0, "model": 1.0, "step": 5.0}}
     (root / "train/metrics.jsonl").write_text(json.dumps(step) + "\n")
     files["summaries"] = [root / "train/summary.json"]
+    answered = turns_frame(turns[:40]).assign(score=0.5, **{"return": 0.5, "advantage": 0.0})
+    for number, played in {1: answered[:24], 2: answered[16:]}.items():
+        write_parquet(root / f"train/turns/step_{number:05d}.parquet", played, TRAIN_TURNS, {})
     files["tables"] = [root / "tables/primary.csv", root / "tables/claims.csv"]
     files["models"] = [root / "policies/p0", root / "policies/p1"]
     for name, text in {
@@ -129,6 +141,15 @@ def test_every_kernel_is_there_once_with_its_task_and_times(
     assert set(answers["strategy"].dropna()) == {"parallel", "serial"}
     about = (folder / "README.md").read_text()
     assert f"{len(kernels):,} distinct kernels" in about and "Apache-2.0" in about and "--published" in about
+
+
+def test_every_kernel_that_a_training_judged_is_there_once(made: dict[str, list[Path]], folder: Path) -> None:
+    kernels, meta = read_parquet(folder / "trainings/p1/kernels.parquet", KERNELS)
+    turns = [turn for _, turn, _ in read_train_turns(made["root"][0] / "train")]
+    judged = {(t.task_id, t.kernel.digest): t.kernel.source for t in turns if t.kernel is not None}
+    assert 2 < len(judged) < len(turns) and meta["run"] == "p1"
+    assert len(kernels) == len(judged)
+    assert {(k.task_id, k.kernel_digest): k.source for k in kernels.itertuples()} == judged
 
 
 def card(folder: Path) -> tuple[dict[str, Any], str]:

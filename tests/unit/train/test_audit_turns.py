@@ -12,14 +12,13 @@ from train_fixtures import TASKS, make_study
 
 from kevin.core.config import Study
 from kevin.core.errors import DataError, DeviceError
-from kevin.core.files import read_parquet, turns_frame, write_parquet
+from kevin.core.files import TRAIN_TURNS, read_parquet, turns_frame, write_parquet
 from kevin.core.types import Outcome, Turn, Verdict
 from kevin.judge.benchmarks.unguarded import Unguarded
 from kevin.judge.store import VerdictStore
 from kevin.report import training as report
 from kevin.report.catalogue import make_table
 from kevin.train.audit_turns import AUDIT_KIND, audit_run
-from kevin.train.step import TURNS_KIND
 
 PAID = Unguarded(passed=True, kernel_us=1.0, reference_us=5.0, num_calls=100)
 WRONG = Unguarded(passed=False, reason="wrong_values")
@@ -84,7 +83,7 @@ def run(tmp_path: Path) -> Path:
         frame = turns_frame(played)
         for column in ("score", "return", "advantage"):
             frame[column] = [float("nan") if t.outcome is None else 0.25 for t in played]
-        write_parquet(tmp_path / f"run/turns/step_{step:05d}.parquet", frame, TURNS_KIND, {})
+        write_parquet(tmp_path / f"run/turns/step_{step:05d}.parquet", frame, TRAIN_TURNS, {})
     return tmp_path / "run"
 
 
