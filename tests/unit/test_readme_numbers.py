@@ -43,7 +43,7 @@ def shown(value: float, token: str) -> str:
         return token if value == _VALUES[token.lower()] else f"{value:g}"
     sign = "+" if token.startswith("+") and value > 0 else ""
     text = f"{value:,.{len(token.partition('.')[2])}f}" if "," in token else f"{value:.{len(token.partition('.')[2])}f}"
-    return sign + text.replace("-", "−")
+    return sign + (text if float(text.replace(",", "")) else text.lstrip("-")).replace("-", "−")
 
 
 def as_number(text: str) -> float:

@@ -304,7 +304,7 @@ def _over_seeds(points: np.ndarray, resampled: np.ndarray, study: Study, stream:
     if num_seeds == 1:
         return Estimate(float(points[0]), resampled[:, 0])
     means = _row_means(resampled)
-    rng = np.random.default_rng([study.seed, 0 if seeds_are_pipelines(study) else stream])
+    rng = np.random.default_rng([study.seed, 1 + (0 if seeds_are_pipelines(study) else stream)])  # tasks are drawn by 0
     drawn = np.take_along_axis(resampled, rng.integers(0, num_seeds, size=resampled.shape), axis=1)
     scale = math.sqrt(num_seeds / (num_seeds - 1))
     return Estimate(float(points.mean()), means + scale * (_row_means(drawn) - means))

@@ -156,7 +156,7 @@ class Found:
         seeds = self.seeds(side, against)
         each = [self._best[side, s][measure] - self._best[against, s][measure] for s in seeds]
         values = by_seed(each) if each else pd.DataFrame()
-        difference = mean_estimate(values, self._study, stream=1)  # apart from the draws of tasks
+        difference = mean_estimate(values, self._study)
         return {
             **{"endpoint": endpoint, "measure": measure},
             **{"policy": _name(side), "spent": str(self.shape(side))},

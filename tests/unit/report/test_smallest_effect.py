@@ -62,7 +62,7 @@ def smallest_effect(num_seeds: int) -> float:
         for side in (turns, first):
             seeds = rng.integers(len(side), size=num_seeds)
             sides.append(side[seeds[:, None], tasks, rng.integers(side.shape[2], size=(num_seeds, NUM_TASKS))])
-        lower.append(mean_estimate(pd.DataFrame((sides[0] - sides[1]).T), study, stream=1).interval.low - truth)
+        lower.append(mean_estimate(pd.DataFrame((sides[0] - sides[1]).T), study).interval.low - truth)
     return float(np.exp(-np.quantile(lower, 1 - POWER)))
 
 
