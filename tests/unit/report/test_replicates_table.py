@@ -18,8 +18,13 @@ from typer.testing import CliRunner
 from kevin.cli.app import app
 from kevin.core.config import Study, load_study, validate_study
 from kevin.core.errors import DataError
-from kevin.core.files import write_csv
+from kevin.core.files import read_tasks, write_csv
+from kevin.core.identity import differences
+from kevin.report.pooled import recipe_of
+from kevin.report.published import Published, read_kernels
 from kevin.report.replicates import COLUMNS, DECLARED, Replicate, read_replicates, replicates_table
+from kevin.tasks.build import read_frozen
+from kevin.workflow.replicates import STORED
 
 CONFIG = ROOT / "config"
 TASKS = ("a", "b", "c")
@@ -223,6 +228,27 @@ def test_base_models_whose_answers_are_missing_count_as_missing_seeds(tmp_path: 
     table = replicates_table(*read_replicates(folders)).set_index(["policy", "against"])["num_seeds"]
     assert set(table["rl_multi", "base model of rl_multi"]) == {1}
     assert set(table["rl_multi", "rl_multi"]) == {2}
+
+
+@pytest.mark.parametrize(
+    "folder", sorted(c.parent for c in (ROOT / STORED).glob("*/config.yaml")), ids=lambda f: f.name
+)
+def test_a_stored_replicate_is_as_it_was_declared(folder: Path) -> None:
+    """Its settings, its tasks, every kernel that counts, and none without a verdict."""
+    found, shared = read_replicates([folder])
+    declared = load_study([CONFIG / f"{name}.yaml" for name in ("config", "gpu", "replicates")], judges=False)
+    ours, theirs = ({**recipe_of(study), "evaluate": None} for study in (shared, declared))
+    assert list(differences(ours, theirs)) == []
+    files, frozen = Published(folder), read_frozen(CONFIG / "frozen/replicates.yaml")
+    told = {task: text.split()[-1] for own in frozen.parts.values() for task, text in own.items()}
+    assert {task.id: task.digest[:16] for task in read_tasks(files.tasks)} == told
+    answers = pd.read_csv(files.answers)
+    judged = answers[answers["policy"].isin(replicate.arm for replicate in found)].dropna(subset="kernel_digest")
+    kernels = {(row["task_id"], row["kernel_digest"][:12]): row["outcome"] for row, _ in read_kernels(files)}
+    keys = list(zip(judged["task_id"], judged["kernel_digest"], strict=True))
+    assert [kernels.get(key) for key in keys] == judged["outcome"].tolist() and len(keys) > 1000
+    spent = replicates_table(found, shared).query("num_seeds > 0 and not against.str.startswith('base')")
+    assert set(spent["num_tasks"]) == {24} and set(spent["num_unjudged"]) == {0}
 
 
 def test_arms_that_are_declared_are_those_of_the_configuration() -> None:
