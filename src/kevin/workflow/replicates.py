@@ -38,4 +38,4 @@ def of_arms(raw: Mapping[str, Any], arms: Sequence[str]) -> dict[str, Any]:
 
 def finished() -> list[str]:
     """What replicates have published here, in the order of their names; until one has, those that are stored."""
-    return sorted(map(str, FOLDER.glob("*/published"))) or sorted(str(c.parent) for c in STORED.glob("*/config.yaml"))
+    return sorted(map(str, FOLDER.glob("*/published"))) or sorted(map(str, STORED.glob("*/published")))

@@ -230,9 +230,7 @@ def test_base_models_whose_answers_are_missing_count_as_missing_seeds(tmp_path: 
     assert set(table["rl_multi", "rl_multi"]) == {2}
 
 
-@pytest.mark.parametrize(
-    "folder", sorted(c.parent for c in (ROOT / STORED).glob("*/config.yaml")), ids=lambda f: f.name
-)
+@pytest.mark.parametrize("folder", sorted((ROOT / STORED).glob("*/published")), ids=lambda f: f.parent.name)
 def test_a_stored_replicate_is_as_it_was_declared(folder: Path) -> None:
     """Its settings, its tasks, every kernel that counts, and none without a verdict."""
     found, shared = read_replicates([folder])

@@ -57,9 +57,8 @@ def test_a_task_s_kernels_are_as_many_as_are_declared() -> None:
 def test_those_that_are_finished_have_published(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.chdir(tmp_path)
     assert replicates.finished() == []
-    (replicates.STORED / "a-1").mkdir(parents=True)
-    (replicates.STORED / "a-1/config.yaml").touch()
-    assert replicates.finished() == [f"{replicates.STORED}/a-1"], "until one has here"
+    (replicates.STORED / "a-1/published").mkdir(parents=True)
+    assert replicates.finished() == [f"{replicates.STORED}/a-1/published"], "until one has here"
     for name in ("b-2/published", "a-1/published", "a-2/store"):
         (replicates.FOLDER / name).mkdir(parents=True)
     assert replicates.finished() == [f"results/replicates/{name}/published" for name in ("a-1", "b-2")]
