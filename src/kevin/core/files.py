@@ -416,7 +416,7 @@ def read_train_turns(run: Path) -> list[tuple[int, Turn, float | None]]:
     for path in sorted((run / "turns").glob("step_*.parquet")):
         frame, _ = read_parquet(path, TRAIN_TURNS)
         scores = [None if pd.isna(s) else float(s) for s in frame["score"]]
-        turns = turns_from_frame(frame.drop(columns=["score", "return", "advantage"]), path)
+        turns = turns_from_frame(frame, path)
         found += [(int(path.stem[5:]), turn, score) for turn, score in zip(turns, scores, strict=True)]
     return found
 

@@ -84,9 +84,9 @@ def _next(queue: list[Task], own: Sequence[Task], taken: set[str], rng: random.R
 class RepairStarts:
     """What earlier steps left to be mended, from the turns' files that these wrote; the same for a resumed run."""
 
-    def __init__(self, folder: Path, kind: str, seed: int) -> None:
-        """``folder``, ``kind``: of files ``step_00001.parquet``, ... ``seed``: of the choice among a task's kernels."""
-        self._folder, self._kind, self._seed = folder, kind, seed
+    def __init__(self, folder: Path, seed: int) -> None:
+        """``folder``: of files ``step_00001.parquet``, ... ``seed``: of the choice among a task's kernels."""
+        self._folder, self._seed = folder, seed
         self._steps: dict[int, dict[str, Turn | None]] = {}
 
     def of_step(self, step: int, task_ids: Sequence[str]) -> dict[str, Turn]:
@@ -108,7 +108,7 @@ class RepairStarts:
     def _left_by(self, step: int) -> dict[str, Turn | None]:
         """By task of a step a wrong kernel of it, None where one was correct or none holds a kernel."""
         if step not in self._steps:
-            frame, _ = files.read_parquet(self._folder / f"step_{step:05d}.parquet", self._kind)
+            frame, _ = files.read_parquet(self._folder / f"step_{step:05d}.parquet", files.TRAIN_TURNS)
             self._steps[step] = {str(task): self._wrong_kernel(step, own) for task, own in frame.groupby("task_id")}
         return self._steps[step]
 

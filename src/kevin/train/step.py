@@ -60,7 +60,7 @@ class StepPlayer:
         """``study``: as `Study.for_run` gives it. ``folder``: of the run."""
         self._study, self.run, self._judge, self._folder = study, run, judge, folder
         self._tasks = {t.id: t for t in tasks}
-        self._repairs = RepairStarts(folder / "turns", TRAIN_TURNS, study.seed + study.train.seed)
+        self._repairs = RepairStarts(folder / "turns", study.seed + study.train.seed)
 
     def settings(self, step: int) -> RolloutSettings:
         """Of one step: its seed, and answers as long as they may be by then."""
