@@ -7,6 +7,7 @@ drawn. Those that have no verdict, or were never written as a trajectory ended, 
 
 from __future__ import annotations
 
+import math
 from collections.abc import Iterator, Mapping, Sequence
 from pathlib import Path
 from typing import Any, NamedTuple
@@ -18,7 +19,7 @@ from kevin.core.config.layers import read_layer
 from kevin.core.errors import DataError
 from kevin.core.identity import differences
 from kevin.report.budgets import spend
-from kevin.report.metrics import Shape, by_seed, cells, mean_estimate, smallest_shown, with_ends
+from kevin.report.metrics import Shape, by_seed, mean_estimate, smallest_shown, with_ends
 from kevin.report.pooled import recipe_of
 from kevin.report.published import Published
 from kevin.report.scores import hardware, read_answers
@@ -152,18 +153,20 @@ class Found:
         return sorted(set.intersection(*own))
 
     def row(self, endpoint: str, measure: str, side: Side, against: Side) -> dict[str, Any]:
-        """Numbers are absent where no seed has both."""
+        """Numbers are absent where no seed has both. One seed has no interval: it does not show how seeds differ."""
         seeds = self.seeds(side, against)
         each = [self._best[side, s][measure] - self._best[against, s][measure] for s in seeds]
         values = by_seed(each) if each else pd.DataFrame()
+        num_seeds = int(values.notna().any().sum())
         difference = mean_estimate(values, self._study)
+        low, high = difference.interval[1:] if num_seeds > 1 else (math.nan, math.nan)
         return {
             **{"endpoint": endpoint, "measure": measure},
             **{"policy": _name(side), "spent": str(self.shape(side))},
             **{"against": _name(against), "against_spent": str(self.shape(against))},
-            **cells({"difference": difference}),
-            "detectable": smallest_shown(*difference.interval[1:]),
-            "num_seeds": int(values.notna().any().sum()),
+            **dict(zip(with_ends("difference"), (difference.value, low, high), strict=True)),
+            "detectable": smallest_shown(low, high),
+            "num_seeds": num_seeds,
             "num_seeds_declared": min(DECLARED.get(s.arm, 0) for s in (side, against)),
             "num_tasks": int(values.notna().any(axis=1).sum()),
             "num_unjudged": sum(self._unjudged[of, seed] for of in (side, against) for seed in seeds),

@@ -124,6 +124,8 @@ def test_what_could_not_be_run_is_told() -> None:
     primary = replicates_table(found, study_of()).iloc[0]
     assert (primary["num_tasks"], primary["num_unjudged"]) == (2, 4)
     assert primary["difference"] == pytest.approx((math.log(4) - math.log(2)) / 2)
+    lacking = primary[["difference_low", "difference_high", "detectable"]]
+    assert lacking.isna().all(), "one seed does not show how seeds differ"
 
 
 def test_kernels_that_were_never_written_count_as_unjudged() -> None:
@@ -247,6 +249,27 @@ def test_a_stored_replicate_is_as_it_was_declared(folder: Path) -> None:
     assert [kernels.get(key) for key in keys] == judged["outcome"].tolist() and len(keys) > 1000
     spent = replicates_table(found, shared).query("num_seeds > 0 and not against.str.startswith('base')")
     assert set(spent["num_tasks"]) == {24} and set(spent["num_unjudged"]) == {0}
+
+
+def test_the_stored_table_is_of_the_stored_replicates_and_a_fresh_computation_agrees() -> None:
+    folders = sorted((ROOT / STORED).glob("*/published"))
+    stored = pd.read_csv(ROOT / STORED / "primary.csv")
+    pd.testing.assert_frame_equal(stored, replicates_table(*read_replicates(folders)), check_dtype=False)
+    best: dict[str, dict[str, float]] = {}  # by arm and seed: of each task log speed, eager as the floor
+    for folder in folders:
+        answers, name = pd.read_csv(folder / "answers.csv"), folder.parent.name
+        arm = name.split("-")[0]
+        spent = answers["strategy"].isna() if arm == "rl_multi" else answers["strategy"] == "parallel"
+        best[name] = {str(task): 0.0 for task in answers["task_id"]}
+        for row in answers[spent & (answers["policy"] == arm)].itertuples():
+            if row.outcome == "correct":
+                best[name][row.task_id] = max(best[name][row.task_id], math.log(row.speedup))
+    pairs = [
+        (best[f"rl_multi-{seed}"], best.get(f"rl_single-{seed}")) for seed in range(1, 7) if f"rl_multi-{seed}" in best
+    ]
+    differences = [np.mean([a[task] - b[task] for task in a]) for a, b in pairs if b]
+    assert stored.iloc[0]["num_seeds"] == len(differences) > 0
+    assert stored.iloc[0]["difference"] == pytest.approx(np.mean(differences))
 
 
 def test_arms_that_are_declared_are_those_of_the_configuration() -> None:
