@@ -205,3 +205,7 @@ def _asked(study: Study) -> Iterator[tuple[str, str, Side, Side]]:
             yield endpoint, measure, Side(arm, other), Side(arm, own)
         for measure in MEASURES:
             yield endpoint, measure, Side(arm, own), Side(arm, "base")
+    for arm in (multi, *others):
+        for way in ("first", "turns"):  # spent alike, training alone differs
+            for measure in MEASURES:
+                yield EXPLORATORY, measure, Side(arm, way), Side(single, way)

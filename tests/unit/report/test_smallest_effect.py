@@ -72,4 +72,4 @@ def test_the_page_says_the_simulated_numbers() -> None:
     assert [word for _, word in said] == ["four", "six"]
     for number, word in said:
         found = smallest_effect({"four": 4, "six": 6}[word])
-        assert found == pytest.approx(float(number), abs=0.015), word
+        assert found == pytest.approx(float(number), abs=0.006), word
