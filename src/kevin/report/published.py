@@ -291,12 +291,14 @@ def _licence(study: Study, base: str | None, models: Sequence[Path]) -> dict[str
     card = _card_of(study.policies[start].model)
     if "license" in card:
         return {key: str(card[key]) for key in ("license", "license_name", "license_link") if key in card}
-    for file in (file for folder in models for file in sorted(folder.glob("LICENSE*"))):
+    found = [file for folder in models for file in sorted(folder.glob("LICENSE*"))]
+    for file in found:
         head = file.read_text("utf-8", errors="replace")[:400]
         if known := next((name for text, name in _LICENCES.items() if text in head), None):
             return {"license": known}
-    link = f"https://huggingface.co/{base}" if base else "LICENSE"
-    return {"license": "other", "license_name": "of-the-base-model", "license_link": link}
+    own = f"{found[0].parent.name}/{found[0].name}" if found else None
+    link = f"https://huggingface.co/{base}" if base else own
+    return {"license": "other", "license_name": "of-the-base-model", **({"license_link": link} if link else {})}
 
 
 def _card_of(model: str) -> dict[str, Any]:

@@ -192,6 +192,8 @@ def test_origin_and_licence_follow_the_model_that_training_began_with(study: Stu
     assert (downloaded["base_model"], downloaded["license"]) == ("Qwen/Coder-7B", "apache-2.0")
     own = front(f"{tmp_path}/base_model")
     assert "base_model" not in own and own["license"] == "apache-2.0"
+    packed = front(f"{tmp_path}/base_model", base_model={"init": "package:a-model"})
+    assert packed["license"] == "other" and "license_link" not in packed, "no such file lies beside the card"
 
 
 def test_what_is_no_model_is_not_published(study: Study, made: dict[str, list[Path]], tmp_path: Path) -> None:
