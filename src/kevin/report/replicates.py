@@ -184,28 +184,24 @@ def replicates_table(replicates: Sequence[Replicate], study: Study) -> pd.DataFr
         study: what all replicates share; it has the endpoint (``report.primary``).
     """
     found = Found(replicates, study)
-    asked = sorted(_asked(study), key=lambda row: (PRIMARY, SECONDARY, EXPLORATORY).index(row[0]))
+    asked = [(endpoint, measure, *sides) for endpoint, sides in _compared(study) for measure in MEASURES]
+    asked[0] = (PRIMARY, *asked[0][1:])
+    asked.sort(key=lambda row: (PRIMARY, SECONDARY, EXPLORATORY).index(row[0]))
     return pd.DataFrame([found.row(*row) for row in asked], columns=COLUMNS)
 
 
-def _asked(study: Study) -> Iterator[tuple[str, str, Side, Side]]:
-    """Endpoint, measure and the two sides of each row."""
+def _compared(study: Study) -> Iterator[tuple[str, tuple[Side, Side]]]:
+    """Two sides each, and the endpoint that all measures of them are, but the first measure of the first two."""
     primary = study.report.primary
     multi, single = str(primary.policy), str(primary.against)
     others = [arm for arm in DECLARED if arm not in (multi, single)]
+    endpoints = {arm: EXPLORATORY if arm in others else SECONDARY for arm in (multi, single, *others)}
     for arm in (multi, *others):
-        for measure in MEASURES:
-            secondary = SECONDARY if arm == multi else EXPLORATORY
-            endpoint = PRIMARY if (arm, measure) == (multi, MEASURES[0]) else secondary
-            yield endpoint, measure, Side(arm, "turns"), Side(single, "first")
-    for arm in (multi, single, *others):
-        endpoint = EXPLORATORY if arm in others else SECONDARY
+        yield endpoints[arm], (Side(arm, "turns"), Side(single, "first"))
+    for arm, endpoint in endpoints.items():
         own, other = ("first", "turns") if arm == single else ("turns", "first")
-        for measure in MEASURES:
-            yield endpoint, measure, Side(arm, other), Side(arm, own)
-        for measure in MEASURES:
-            yield endpoint, measure, Side(arm, own), Side(arm, "base")
+        yield endpoint, (Side(arm, other), Side(arm, own))
+        yield endpoint, (Side(arm, own), Side(arm, "base"))
     for arm in (multi, *others):
         for way in ("first", "turns"):  # spent alike, training alone differs
-            for measure in MEASURES:
-                yield EXPLORATORY, measure, Side(arm, way), Side(single, way)
+            yield EXPLORATORY, (Side(arm, way), Side(single, way))

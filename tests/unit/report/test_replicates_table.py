@@ -60,10 +60,16 @@ def replicate(arm: str, seed: int, turns: list[float], first: list[float], base:
 
 
 def row(
-    table: pd.DataFrame, policy: str, against: str, measure: str = "log_speedup", spent: str = "2 × 2"
+    table: pd.DataFrame,
+    policy: str,
+    against: str,
+    measure: str = "log_speedup",
+    spent: str = "2 × 2",
+    against_spent: str = "4 × 1",
 ) -> pd.Series:
-    """The first one, which is the comparison of each policy as it was trained to spend."""
-    found = table.query("policy == @policy and against == @against and measure == @measure and spent == @spent")
+    asked = "policy == @policy and against == @against and measure == @measure"
+    found = table.query(f"{asked} and spent == @spent and against_spent == @against_spent")
+    assert len(found) == 1
     return found.iloc[0]
 
 
@@ -102,7 +108,7 @@ def test_secondary_endpoints() -> None:
     assert solved["difference"] == pytest.approx(-1 / 6), "of seed 2 a task is solved by one arm alone"
     assert fast["difference"] == pytest.approx(np.mean([0, 0, -1, 0, 1, -1]))
     assert {solved["endpoint"], fast["endpoint"]} == {"secondary"}
-    other = row(table, "rl_multi", "rl_multi", spent="4 × 1")
+    other = row(table, "rl_multi", "rl_multi", spent="4 × 1", against_spent="2 × 2")
     own = [math.log(2), math.log(4), 0.0, math.log(8), 0.0, 0.0, *[math.log(9)] * 3]
     assert other["difference"] == pytest.approx(
         np.mean([0.0] * 3 + [math.log(2)] * 3 + [math.log(9)] * 3) - np.mean(own)
