@@ -59,7 +59,8 @@ def check_context(study: Study, policy: str) -> None:
     config = study.policies[study.origins(policy)[-1]]
     if config.backend not in ("transformers", "vllm"):
         return
-    context = context_length(config.model, config.revision, fetch=True)
+    own = Path(config.model).is_relative_to(study.results)  # a folder, whatever the hub has of that name
+    context = context_length(config.model, config.revision, fetch=not own)
     prompt, response = study.rollout.max_prompt_tokens or 0, study.rollout.max_response_tokens or 0
     response = max(response, study.train.raised_response_tokens or 0)
     if context is not None and prompt + response > context:

@@ -7,6 +7,7 @@ The commands `kevin table` and `kevin figure`, the rules and the page read it. W
 from __future__ import annotations
 
 from collections.abc import Callable, Mapping, Sequence
+from functools import cached_property
 from importlib import import_module
 from pathlib import Path
 from typing import Any, NamedTuple
@@ -42,7 +43,7 @@ from kevin.report.viewer import files_by_policy
 
 
 class Given:
-    """The files that a table or figure is made of, by their names, each read when it is asked for.
+    """The files that tables or figures are made of, by their names, each read when it is first asked for.
 
     ``scores``: of `kevin.report.scores.score_rollouts`, or ``answers.csv`` of `kevin publish`; any policies and splits.
     ``turns``: ``<policy>-<split>/turns.parquet``. ``search``: rollouts of strategies, or ``answers.csv``. ``runs``:
@@ -56,37 +57,37 @@ class Given:
         self.runs: Sequence[Path] = files.get("runs", ())
         self.store: Path | None = files.get("store")
 
-    @property
+    @cached_property
     def scores(self) -> pd.DataFrame:
         return read_scores(self.files["scores"], self.study)
 
-    @property
+    @cached_property
     def turns(self) -> dict[str, list[Path]]:
         return files_by_policy(self.files["turns"], self.study)
 
-    @property
+    @cached_property
     def search(self) -> pd.DataFrame:
         """Of strategies that change the number of turns alone."""
         return read_plain_search(self.files.get("search", ()), self.study)
 
-    @property
+    @cached_property
     def rollouts(self) -> list[SearchRollout]:
         """Of all strategies."""
         return read_search(self.files["search"], self.files["tasks"], self.study)
 
-    @property
+    @cached_property
     def baselines(self) -> pd.DataFrame:
         return read_baselines(self.files.get("baselines"))
 
-    @property
+    @cached_property
     def tasks(self) -> list[Task]:
         return read_tasks(self.files["tasks"]) if "tasks" in self.files else []
 
-    @property
+    @cached_property
     def table(self) -> pd.DataFrame:
         return read_table(self.files["table"]).drop(columns=NOTE, errors="ignore")
 
-    @property
+    @cached_property
     def note(self) -> str | None:
         """What must be said of the study as a whole; of a written table what is said there."""
         if "table" in self.files and NOTE in (said := read_table(self.files["table"])) and len(said):
@@ -209,10 +210,13 @@ def make_table(name: str, out: Path, *, study: Study, **files: Any) -> Path:
 
     Raises UsageError for a name that is not known, or a file (see `Given`) that the table needs and was not given.
     """
-    given = _given("table", name, TABLES, files, study)
-    return write_table(
-        out, TABLES[name].make(given), TABLES[name].show, study, captions()[f"tables/{name}"], given.note
-    )
+    return write_table_of(name, out, _given("table", name, TABLES, files, study))
+
+
+def write_table_of(name: str, out: Path, given: Given) -> Path:
+    """The same, of what may have been read for another table."""
+    entry, study = TABLES[name], given.study
+    return write_table(out, entry.make(given), entry.show, study, captions()[f"tables/{name}"], given.note)
 
 
 def make_figure(name: str, out_dir: Path, *, study: Study, **files: Any) -> list[Path]:

@@ -25,7 +25,7 @@ from kevin.report.budgets import SINGLE
 from kevin.report.captions import NOTE, caption_of, read_note
 from kevin.report.catalogue import TABLES
 from kevin.report.claims import EFFECT, LEVEL, MIN_TASKS, NOT_MEASURED, NOT_SHOWN, PRIMARY, REFUTED, SHOWN
-from kevin.report.forms import full_caption, in_line, interval, page_table, records, times
+from kevin.report.forms import full_caption, in_line, interval, is_missing, page_table, records, times
 from kevin.report.paper import OURS
 from kevin.report.primary import COMPILED, ROOM
 from kevin.report.primary import PRIMARY as OF_TABLE
@@ -257,11 +257,12 @@ def _endpoint(claim: dict[str, Any], rows: list[dict[str, Any]], study: Study) -
         return f"{head}: not measured, for {claim['why']}."
     against = SINGLE if config.against is None else policy_label(config.against, study)
     kernels, found = rows[0]["kernels"], in_line(interval("ours", times)(claim))
+    least = claim["detectable"]
     return (
         f"{head}: with {kernels:.0f} kernels a task, {rows[0]['label']} as {_split(rows[0])} reaches {found} of what "
         f"{against} reaches as first answers (geometric mean speedup with eager as the floor, "
-        f"{claim['num_tasks']:.0f} tasks): {_SAYS[claim['verdict']]}; "
-        f"{times(claim['detectable'])} could have been shown."
+        f"{claim['num_tasks']:.0f} tasks): {_SAYS[claim['verdict']]}"
+        f"{'' if is_missing(least) else f'; {times(least)} could have been shown'}."
     )
 
 

@@ -238,6 +238,9 @@ class Estimate(NamedTuple):
 def by_seed(values: Iterable[pd.Series]) -> pd.DataFrame:
     """Values by task (index) as one frame, a column for each seed; NaN where a seed has none of a task."""
     seeds = list(values)
+    index = seeds[0].index
+    if index.is_monotonic_increasing and all(index.equals(own.index) for own in seeds[1:]):  # ten times as fast
+        return pd.DataFrame(np.column_stack([own.to_numpy() for own in seeds]), index)
     return pd.concat(seeds, axis=1, keys=range(len(seeds)), sort=True)
 
 
@@ -291,8 +294,9 @@ _PER_HALF_WIDTH = (NormalDist().inv_cdf(0.975) + NormalDist().inv_cdf(_POWER)) /
 
 def smallest_shown(low: float, high: float) -> float:
     """The smallest effect that four in five studies of so many tasks and seeds would have shown: 1.43 times half of the
-    95 % interval's width, as that of a normal distribution is."""
-    return _PER_HALF_WIDTH * (high - low) / 2
+    95 % interval's width, as that of a normal distribution is. NaN of an interval without width: where all tasks and
+    seeds agree, no draw of them tells how much others would differ."""
+    return _PER_HALF_WIDTH * (high - low) / 2 if high > low else math.nan
 
 
 def _over_seeds(points: np.ndarray, resampled: np.ndarray, study: Study, stream: int) -> Estimate:

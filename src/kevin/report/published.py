@@ -34,7 +34,7 @@ from kevin.core.files import (
 )
 from kevin.core.types import Kernel, Turn
 from kevin.report.captions import MINIATURE, read_summaries
-from kevin.report.catalogue import OF_SCORES, SPLITS, make_table
+from kevin.report.catalogue import OF_SCORES, SPLITS, Given, write_table_of
 from kevin.report.forms import records
 from kevin.report.html import templates
 from kevin.report.recipes import policy_label
@@ -204,9 +204,9 @@ def make_published_tables(folder: Path, out: Path, study: Study) -> list[Path]:
     names += ["rl_gain"] if trained_policies(study) else []
     names += ["step_time"] if own.runs else []
     names += ["search", "search_turns"] if search else []
-    given: dict[str, Any] = {"scores": [own.answers], "search": search, "runs": own.runs, "summaries": own.summaries}
-    given |= {"tasks": own.tasks, "baselines": own.baselines}
-    return [make_table(name, out / f"{name}.csv", study=study, **given) for name in names]
+    files = {"scores": [own.answers], "search": search, "runs": own.runs, "summaries": own.summaries}
+    given = Given({**files, "tasks": own.tasks, "baselines": own.baselines}, study)
+    return [write_table_of(name, out / f"{name}.csv", given) for name in names]
 
 
 # --- README.md ----------------------------------------------------------------------------------------------------

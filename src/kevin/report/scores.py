@@ -14,6 +14,7 @@ import re
 from collections import defaultdict
 from collections.abc import Callable, Iterator, Mapping, Sequence
 from functools import lru_cache
+from itertools import pairwise
 from pathlib import Path
 from typing import Any
 
@@ -306,17 +307,22 @@ def _scored(part: pd.DataFrame, config: RewardConfig, where: str) -> pd.DataFram
     rows: list[int] = []
     scores: list[float | None] = []
     returns: list[float | None] = []
-    for (task_id, trajectory), turns in part.groupby(["task_id", "trajectory"], sort=False):
-        if not (turns["turn"].is_monotonic_increasing and turns["turn"].is_unique):
+    outcomes = [None if pd.isna(outcome) else Outcome(outcome) for outcome in part["outcome"]]
+    turns, speedups = part["turn"].tolist(), part["speedup"].tolist()
+    tokens = part["num_completion_tokens"].astype(int).tolist()
+    places: dict[tuple[str, int], list[int]] = {}
+    for n, key in enumerate(zip(part["task_id"], part["trajectory"], strict=True)):
+        places.setdefault(key, []).append(n)
+    for (task_id, trajectory), at in places.items():
+        if any(turns[later] <= turns[earlier] for earlier, later in pairwise(at)):
             raise DataError(f"{where}: turns of {task_id}, trajectory {trajectory}, are not in order, each once")
-        outcomes = [None if pd.isna(outcome) else Outcome(outcome) for outcome in turns["outcome"]]
         try:
-            pairs = zip(outcomes, turns["speedup"].tolist(), strict=True)
-            own = [configured_score(outcome, speedup, config) for outcome, speedup in pairs]
+            own = [configured_score(outcomes[n], speedups[n], config) for n in at]
         except ValueError as e:
             raise DataError(f"{where}: {task_id}, trajectory {trajectory}: {e}") from None
-        rows += turns.index.tolist()
+        rows += at
         scores += own
-        returns += configured_returns(own, turns["num_completion_tokens"].astype(int).tolist(), config)
-    scored = part.assign(**pd.DataFrame({"score": scores, "return": returns}, rows, dtype="float64"))
+        returns += configured_returns(own, [tokens[n] for n in at], config)
+    found = pd.DataFrame({"score": scores, "return": returns}, part.index[rows], dtype="float64")
+    scored = part.assign(**found)
     return scored[["policy", "split", *SCORE_COLUMNS]].astype(SCORE_COLUMNS)

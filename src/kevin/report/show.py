@@ -167,7 +167,7 @@ def differences(frame: pd.DataFrame, study: Study) -> Shown:
         def column(row: Row) -> str:
             own = row["by_metric"][metric]
             cell = interval("difference", show)(own)
-            undecided = not own["excludes_zero"] and not is_missing(own["difference"])
+            undecided = not own["excludes_zero"] and not is_missing(own["detectable"])
             return f"{cell}; from {show(own['detectable'])}" if undecided else cell
 
         return column
@@ -194,7 +194,7 @@ def claims(frame: pd.DataFrame, study: Study) -> Shown:
 
     def why(row: Row) -> str:
         text = word(row["why"])
-        if row["verdict"] != NOT_SHOWN:
+        if row["verdict"] != NOT_SHOWN or is_missing(row["detectable"]):
             return text
         return f"{text}; from {_UNITS[row['unit']](row['detectable'])} on it could have been shown"
 

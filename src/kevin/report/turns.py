@@ -16,7 +16,7 @@ import pandas as pd
 from kevin.core.config import Study
 from kevin.core.types import Outcome
 from kevin.report import metrics
-from kevin.report.metrics import Estimate, by_seed, mean_estimate, minus, share_estimate, with_ends
+from kevin.report.metrics import Estimate, by_seed, divide, mean_estimate, minus, share_estimate, with_ends
 from kevin.report.recipes import ALL_SPLITS, OUTCOMES, rows_by_split, rows_of
 from kevin.report.scores import NEAR_COPY
 
@@ -70,14 +70,17 @@ def _judged(scores: pd.DataFrame) -> pd.DataFrame:
 
 def _first_answers_above(turns: pd.DataFrame, bar: pd.Series) -> pd.Series:
     """Of each turn that has a bar: the share of first answers of the task's other trajectories that are above it."""
-    found = pd.Series(np.nan, index=turns.index)
-    for _, own in turns.groupby("task_id"):
-        first = own[own["turn"] == 1].set_index("trajectory")["speedup"]
-        bars, mine = bar[own.index], own["trajectory"].map(first)
-        above = pd.Series(len(first) - np.searchsorted(np.sort(first), bars, side="right"), index=own.index)
-        others = len(first) - mine.notna()
-        found[own.index] = ((above - (mine > bars)) / others.where(others > 0)).where(bars.notna())
-    return found
+    found = np.full(len(turns), np.nan)
+    trajectory, speedup, bars = (own.to_numpy() for own in (turns["trajectory"], turns["speedup"], bar))
+    is_first = (turns["turn"] == 1).to_numpy()
+    for own in map(np.asarray, turns.groupby("task_id").indices.values()):
+        first = own[is_first[own]]
+        by_trajectory = dict(zip(trajectory[first], speedup[first], strict=True))
+        mine = np.array([by_trajectory.get(one, np.nan) for one in trajectory[own]])
+        above = len(first) - np.searchsorted(np.sort(speedup[first]), bars[own], side="right") - (mine > bars[own])
+        shares = divide(above, len(first) - ~np.isnan(mine))
+        found[own] = np.where(np.isnan(bars[own]), np.nan, shares)
+    return pd.Series(found, turns.index)
 
 
 def counts(changes: pd.DataFrame) -> pd.DataFrame:

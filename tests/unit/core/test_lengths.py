@@ -77,7 +77,19 @@ def test_lengths_beyond_the_context_are_refused(tmp_path):
         ConfigError, match=r"prompts of 4000 tokens and answers of 97 do not fit .*, 4096 tokens: lower"
     ):
         check_context(with_lengths(longer, "mine"), "mine")
+
+
+def test_the_hub_is_not_asked_for_what_the_study_makes(monkeypatch):
+    asked = []
+
+    def download(model, file, *, revision, local_files_only):
+        asked.append((model, local_files_only))
+        raise OSError("no such model")
+
+    monkeypatch.setattr("huggingface_hub.hf_hub_download", download)
     check_context(with_lengths(study(), "base"), "base")
+    check_context(with_lengths(study(mine={"model": "someone/model"}), "mine"), "mine")
+    assert [name for name, local in asked if not local] == ["someone/model"]
 
 
 def test_the_policy_wins_over_the_rollout_and_the_rest_follows(tmp_path):

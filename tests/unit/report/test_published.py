@@ -16,7 +16,7 @@ from report_fixtures import make_study, make_turns, write_scores, write_study
 from typer.testing import CliRunner
 
 from kevin.cli.app import app
-from kevin.core.config import Study, load_study
+from kevin.core.config import Study
 from kevin.core.errors import DataError
 from kevin.core.files import (
     TRAIN_TURNS,
@@ -30,7 +30,7 @@ from kevin.core.files import (
 )
 from kevin.core.types import Outcome
 from kevin.report.catalogue import make_table
-from kevin.report.published import COLUMNS, KERNELS, Published, make_published_tables, model_card, publish, read_kernels
+from kevin.report.published import COLUMNS, KERNELS, Published, model_card, publish, read_kernels
 from kevin.report.scores import hardware, read_scores
 
 STORED = ROOT / "results/reference/laptop/published"
@@ -224,14 +224,17 @@ def test_scores_are_read_back(study: Study, made: dict[str, list[Path]], folder:
     assert json.loads((folder / "answers.json").read_text())["config_digest"] == study.digest
 
 
-def test_a_stored_study_s_tables_are_made_again_from_its_folder(tmp_path: Path) -> None:
+@pytest.mark.parametrize(
+    "folder", [STORED, pytest.param(STORED.parent / "seeds/published", marks=pytest.mark.slow, id="five seeds")]
+)
+def test_a_stored_study_s_tables_are_made_again_from_its_folder(folder: Path, tmp_path: Path) -> None:
     """Of a study that ran once, on another processor. Over five seconds: every table of it."""
-    study = load_study([STORED / "config.yaml"], judges=False)
-    made = make_published_tables(STORED, tmp_path, study)
-    stored = {path.name for path in (STORED.parent / "tables").glob("*.csv")}
-    assert {path.name for path in made} == stored
+    done = CliRunner().invoke(app, ["tables", "--published", str(folder), "--out-dir", str(tmp_path)])
+    assert done.exit_code == 0, done.output
+    made = sorted(tmp_path.glob("*.csv"))
+    assert [path.name for path in made] == sorted(path.name for path in (folder.parent / "tables").glob("*.csv"))
     for path in made:
-        frames = (pd.read_csv(own) for own in (STORED.parent / "tables" / path.name, path))
+        frames = (pd.read_csv(own) for own in (folder.parent / "tables" / path.name, path))
         pd.testing.assert_frame_equal(*frames, check_exact=False, rtol=1e-9, atol=1e-9, obj=path.name)
 
 

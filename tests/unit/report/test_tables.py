@@ -240,6 +240,17 @@ def test_every_pair_measure_and_part_has_a_row(differences: pd.DataFrame) -> Non
     assert shown.cells.droplevel(0, axis=1)["Policy"].iloc[0] == "multi (2 seeds)"
 
 
+def test_where_all_tasks_agree_nothing_tells_what_could_have_been_shown() -> None:
+    same = {task: [[1.0, 2.0]] for task in SIX}
+    study = trained_study(1, single=False)
+    table = differences_table(pd.concat([scored(name, same) for name in ("base", "multi")]), study)
+    best = rowwise(table, "multi", "base", "speedup_best")
+    assert (best["difference"], best["difference_low"], best["difference_high"]) == (0, 0, 0)
+    assert math.isnan(best["detectable"])
+    (cell,) = show.differences(table, study).cells["Speedup", "best"]
+    assert cell == "+0.00×\n+0.00 to +0.00"
+
+
 def test_policies_without_a_common_task_have_no_numbers() -> None:
     scores = pd.concat([scored("base", {"a": [[1.0]]}), scored("multi", {"b": [[1.0]]})])
     table = differences_table(scores, trained_study(1, single=False))

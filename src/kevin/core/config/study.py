@@ -286,7 +286,7 @@ class Study(Settings):
     def made_by(self, policy: str) -> str | None:
         """The run of this study that makes a policy."""
         model = Path(self.policies[policy].model)
-        return next((run for run in self.runs if model == Path(self.results, "policies", run)), None)
+        return model.name if model.name in self.runs and model.parent == Path(self.results, "policies") else None
 
     def origins(self, policy: str) -> list[str]:
         """The policy, the one that its run started from, and so on."""
