@@ -1,6 +1,6 @@
 """For all tests; and which of them run.
 
-Without options, the fast suite: all that is not slow. ``--group 3`` adds one of five groups of the slow ones,
+Without options, the fast suite: all that is not slow. ``--group 3`` adds one of eight groups of the slow ones,
 ``--group all`` every one. Each group takes a few minutes: continuous integration runs one of them with each change,
 chosen by the number of commits.
 """
@@ -27,20 +27,23 @@ hypothesis.settings.load_profile("kevin")
 TESTS = Path(__file__).parent
 SLOW = ("slow", "slurm", "apptainer")
 GROUPS = {
-    "workflow": 1,
-    "unit/cli": 1,
+    "workflow/test_micro": 1,
     "slurm": 2,
-    "unit/api": 2,
-    "unit/serve": 2,
-    "apptainer": 3,
-    "unit/writer": 3,
-    "unit/report": 3,
-    "unit/judge": 4,
-    "attacks": 5,
-    "unit": 5,
+    "workflow/test_rehearsal": 3,
+    "workflow": 4,
+    "unit/cli": 4,
+    "unit/judge": 5,
+    "unit/train": 6,
+    "unit/api": 7,
+    "unit/serve": 7,
+    "attacks": 7,
+    "unit": 7,
+    "apptainer": 8,
+    "unit/writer": 8,
+    "unit/report": 8,
 }
-"""Folder, its nearest one counts -> group of the slow tests below it."""
-NUM_GROUPS = 5
+"""File or folder, the nearest one counts -> group of the slow tests in it."""
+NUM_GROUPS = 8
 LONG = ("workflow", "attacks", "unit/judge", "unit/train")
 """Where the longest files are: they start first, or one of them ends alone."""
 
@@ -52,8 +55,8 @@ def pytest_addoption(parser: pytest.Parser) -> None:
 
 def group_of(path: Path) -> int:
     """Of the slow tests of a file."""
-    folders = [str(folder) for folder in path.relative_to(TESTS).parents]
-    return next(GROUPS[folder] for folder in folders if folder in GROUPS)
+    own = path.relative_to(TESTS).with_suffix("")
+    return next(GROUPS[str(place)] for place in (own, *own.parents) if str(place) in GROUPS)
 
 
 def pytest_collection_modifyitems(config: pytest.Config, items: list[pytest.Item]) -> None:

@@ -57,8 +57,9 @@ def test_it_trains_random_weights_and_no_base_model(snakemake: Run) -> None:
 
 
 @pytest.mark.slow
+@pytest.mark.timeout(1800)
 def test_from_nothing_to_the_page(snakemake: Run, folder: Path) -> None:
-    """A minute or two: two trainings of two steps each, three policies played, every table and figure."""
+    """Minutes: two trainings of two steps each, three policies played, every table and figure."""
     level = folder / "tasks/level1"
     level.mkdir(parents=True)
     for number, operator in OPERATORS.items():
@@ -67,7 +68,7 @@ def test_from_nothing_to_the_page(snakemake: Run, folder: Path) -> None:
         )
     (folder / "shapes.json").write_text(json.dumps(SHAPES))
     (folder / "tiny.yaml").write_text(TINY)
-    run = snakemake("--cores", "2", "--configfile", *CODER, folder / "tiny.yaml", timeout=900)
+    run = snakemake("--cores", "2", "--configfile", *CODER, folder / "tiny.yaml", timeout=1700)
     assert run.returncode == 0, run.stderr
     results = folder / "results/coder_rehearsal"
     turns, _ = read_parquet(results / "train/rl_multi/turns/step_00001.parquet", "train_turns")
