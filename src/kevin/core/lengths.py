@@ -5,7 +5,7 @@ from __future__ import annotations
 import json
 from pathlib import Path
 
-from kevin.core.config import Study
+from kevin.core.config import PolicyConfig, Study
 from kevin.core.errors import ConfigError
 
 KEYS = ("max_prompt_tokens", "max_response_tokens", "max_feedback_chars")
@@ -38,9 +38,7 @@ def with_lengths(study: Study, policy: str, *, fetch: bool = False) -> Study:
             "max_response_tokens": context // 8,
             "max_feedback_chars": OWN_FEEDBACK_CHARS,
         }
-    elif config.backend in ("transformers", "vllm") and (
-        found := context_length(config.model, config.revision, fetch=fetch)
-    ):
+    elif config.backend in ("transformers", "vllm") and (found := _context_of(config, study, fetch)):
         suited = _shared(found, given)
     else:
         suited = LONGEST
@@ -59,8 +57,7 @@ def check_context(study: Study, policy: str) -> None:
     config = study.policies[study.origins(policy)[-1]]
     if config.backend not in ("transformers", "vllm"):
         return
-    own = Path(config.model).is_relative_to(study.results)  # a folder, whatever the hub has of that name
-    context = context_length(config.model, config.revision, fetch=not own)
+    context = _context_of(config, study, fetch=True)
     prompt, response = study.rollout.max_prompt_tokens or 0, study.rollout.max_response_tokens or 0
     response = max(response, study.train.raised_response_tokens or 0)
     if context is not None and prompt + response > context:
@@ -106,6 +103,11 @@ def _shared(context: int, given: dict[str, int | None]) -> dict[str, int]:
 
 def _filled(study: Study, lengths: dict[str, int | None]) -> Study:
     return study.model_copy(update={"rollout": study.rollout.model_copy(update=lengths)})
+
+
+def _context_of(policy: PolicyConfig, study: Study, fetch: bool) -> int | None:
+    own = Path(policy.model).is_relative_to(study.results)  # a folder, whatever the hub has of that name
+    return context_length(policy.model, policy.revision, fetch=fetch and not own)
 
 
 def context_length(model: str, revision: str | None = None, *, fetch: bool = False) -> int | None:

@@ -199,13 +199,13 @@ def make_published_tables(folder: Path, out: Path, study: Study) -> list[Path]:
     """Every table that such a folder holds, in ``out`` as CSV, Markdown and LaTeX. Raises DataError where it cannot."""
     own = Published(folder)
     splits = set(pd.read_csv(own.answers, usecols=["split"])["split"]) if own.answers.exists() else set()
-    search = [own.answers] if len(read_search([own.answers], own.tasks, study)) else []
+    files: dict[str, Any] = {"scores": [own.answers], "search": [own.answers], "baselines": own.baselines}
+    files |= {"tasks": own.tasks, "runs": own.runs, "summaries": own.summaries}
+    given = Given(files, study)
     names = [name for name in OF_SCORES if name in splits or name not in SPLITS]
     names += ["rl_gain"] if trained_policies(study) else []
     names += ["step_time"] if own.runs else []
-    names += ["search", "search_turns"] if search else []
-    files = {"scores": [own.answers], "search": search, "runs": own.runs, "summaries": own.summaries}
-    given = Given({**files, "tasks": own.tasks, "baselines": own.baselines}, study)
+    names += ["search", "search_turns"] if given.rollouts else []
     return [write_table_of(name, out / f"{name}.csv", given) for name in names]
 
 

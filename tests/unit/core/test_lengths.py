@@ -88,8 +88,10 @@ def test_the_hub_is_not_asked_for_what_the_study_makes(monkeypatch):
 
     monkeypatch.setattr("huggingface_hub.hf_hub_download", download)
     check_context(with_lengths(study(), "base"), "base")
-    check_context(with_lengths(study(mine={"model": "someone/model"}), "mine"), "mine")
-    assert [name for name, local in asked if not local] == ["someone/model"]
+    for model in ("<results>/random_models/base", "someone/model"):
+        both = study(mine={"model": model})
+        check_context(with_lengths(both, "mine", fetch=True), "mine")
+    assert [name for name, local in asked if not local] == ["someone/model"] * 2
 
 
 def test_the_policy_wins_over_the_rollout_and_the_rest_follows(tmp_path):

@@ -133,6 +133,8 @@ def test_the_page_begins_with_what_was_found(speeds: dict[str, Speeds], table: p
         "Primary endpoint (named after such kernels had been seen): with 2 kernels a task, multi as"
     )
     assert "could have been shown" in first and f"{claims.iloc[0]['ours']:.2f}×" in first
+    unknown, *_ = findings(table, claims.assign(detectable=math.nan), study())
+    assert unknown == first.partition(";")[0] + "."
     best = table[table["kernels"] == 2].sort_values("geomean").iloc[-1]
     assert f"is that of {best['label']} as" in fastest and "; torch.compile: 5.00×" in fastest
     assert turns.startswith("With 4 kernels a task, turns (1 × 4) find of what as many first answers")

@@ -251,6 +251,13 @@ def test_where_all_tasks_agree_nothing_tells_what_could_have_been_shown() -> Non
     assert cell == "+0.00×\n+0.00 to +0.00"
 
 
+def test_a_claim_of_which_nothing_tells_what_could_have_been_shown_names_nothing() -> None:
+    table = TABLES["claims"].query("verdict == 'not shown'")
+    study = trained_study(1, single=False)
+    known, unknown = (show.claims(own, study).cells.to_string() for own in (table, table.assign(detectable=math.nan)))
+    assert "could have been shown" in known and "could have been shown" not in unknown
+
+
 def test_policies_without_a_common_task_have_no_numbers() -> None:
     scores = pd.concat([scored("base", {"a": [[1.0]]}), scored("multi", {"b": [[1.0]]})])
     table = differences_table(scores, trained_study(1, single=False))
