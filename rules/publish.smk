@@ -25,7 +25,10 @@ rule compare_replicates:
     input:
         published=replicates.finished(),
     output:
-        f"{replicates.FOLDER}/tables/primary.csv",
+        f"{replicates.FOLDER}/figures/by_task.png",
+        f"{replicates.FOLDER}/figures/by_task.pdf",
+        f"{replicates.FOLDER}/figures/by_task.csv",
+        table=f"{replicates.FOLDER}/tables/primary.csv",
     log:
         f"{replicates.FOLDER}/logs/compare_replicates.log",
     resources:
@@ -33,5 +36,6 @@ rule compare_replicates:
     params:
         code=OF_REPORT["code"],
         files=lambda wildcards, input: repeat("--published", input.published),
+        figures=subpath(output[0], parent=True),
     shell:
-        "kevin --log {log:q} replicates {params.files} --out {output:q}"
+        "kevin --log {log:q} replicates {params.files} --out {output.table:q} --figures {params.figures:q}"

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import math
 import re
 from pathlib import Path
 from typing import Any
@@ -64,7 +65,8 @@ def cells(source: dict[str, Any]) -> list[float]:
     if "num_seeds" in frame and len(frame) > 1:
         frame = frame[frame["num_seeds"] == frame["num_seeds"].max()]  # all seeds together
     assert len(frame) == 1, f"{path}: {len(frame)} rows are {source['row']}"
-    return [float(frame[name.rstrip("%")].iloc[0]) * (100 if name.endswith("%") else 1) for name in source["columns"]]
+    values = [float(frame[name.rstrip("%")].iloc[0]) * (100 if name.endswith("%") else 1) for name in source["columns"]]
+    return [math.exp(value) for value in values] if source.get("exp") else values
 
 
 @pytest.mark.parametrize("entry", BOUND["bound"], ids=lambda entry: entry["text"][:40])

@@ -206,12 +206,19 @@ def replicates(
     published: Annotated[
         list[Path] | None, folder("What `kevin publish` wrote of one seed of one arm; repeatable.")
     ] = None,
+    figures: Annotated[Path | None, folder("Gets by_task.png, .pdf and .csv: what each task adds.")] = None,
 ) -> None:
     """Write the table of a comparison that was declared before it was run, over all its replicates."""
-    from kevin.core.files import write_csv
-    from kevin.report.replicates import read_replicates, replicates_table
+    from kevin.core.files import read_tasks, write_csv
+    from kevin.report.published import Published
+    from kevin.report.replicates import Found, read_replicates, replicates_table
 
-    write_csv(out, replicates_table(*read_replicates(published or [])))
+    found, study = read_replicates(published or [])
+    write_csv(out, replicates_table(found, study))
+    if figures is not None and published:
+        from kevin.report.figures.replicates import write_by_task
+
+        write_by_task(Found(found, study), study, read_tasks(Published(published[0]).tasks), figures)
 
 
 @given_to("kevin.report.pooled:pool")

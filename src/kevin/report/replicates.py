@@ -19,7 +19,7 @@ from kevin.core.config.layers import read_layer
 from kevin.core.errors import DataError
 from kevin.core.identity import differences
 from kevin.report.budgets import spend
-from kevin.report.metrics import Shape, by_seed, mean_estimate, smallest_shown, with_ends
+from kevin.report.metrics import Shape, mean_estimate, smallest_shown, with_ends
 from kevin.report.pooled import recipe_of
 from kevin.report.published import Published
 from kevin.report.scores import hardware, read_answers
@@ -31,7 +31,7 @@ FIRST_ANSWERS = "parallel"
 MEASURES = ("log_speedup", "solved", "fast_1")
 PRIMARY, SECONDARY, EXPLORATORY = "primary", "secondary", "exploratory"
 COLUMNS = [
-    *("endpoint", "measure", "policy", "spent", "against", "against_spent"),
+    *("endpoint", "measure", "policy", "spent", "against", "against_spent", "value", "against_value"),
     *with_ends("difference"),
     *("detectable", "num_seeds", "num_seeds_declared", "num_tasks", "num_unjudged"),
 ]
@@ -152,11 +152,16 @@ class Found:
         own = [{seed for of, seed in self._best if of == side} for side in sides]
         return sorted(set.intersection(*own))
 
+    def of_both(self, measure: str, side: Side, against: Side) -> tuple[pd.DataFrame, pd.DataFrame]:
+        """Tasks x seeds of each, of the seeds that both have; NaN where either has nothing of a task."""
+        seeds = self.seeds(side, against)
+        own, other = (pd.DataFrame({s: self._best[of, s][measure] for s in seeds}) for of in (side, against))
+        return own.where(other.notna()), other.where(own.notna())
+
     def row(self, endpoint: str, measure: str, side: Side, against: Side) -> dict[str, Any]:
         """Numbers are absent where no seed has both. One seed has no interval: it does not show how seeds differ."""
-        seeds = self.seeds(side, against)
-        each = [self._best[side, s][measure] - self._best[against, s][measure] for s in seeds]
-        values = by_seed(each) if each else pd.DataFrame()
+        own, other = self.of_both(measure, side, against)
+        values = own - other
         num_seeds = int(values.notna().any().sum())
         difference = mean_estimate(values, self._study)
         low, high = difference.interval[1:] if num_seeds > 1 else (math.nan, math.nan)
@@ -164,12 +169,15 @@ class Found:
             **{"endpoint": endpoint, "measure": measure},
             **{"policy": _name(side), "spent": str(self.shape(side))},
             **{"against": _name(against), "against_spent": str(self.shape(against))},
+            **{"value": own.mean().mean(), "against_value": other.mean().mean()},
             **dict(zip(with_ends("difference"), (difference.value, low, high), strict=True)),
             "detectable": smallest_shown(low, high),
             "num_seeds": num_seeds,
             "num_seeds_declared": min(DECLARED.get(s.arm, 0) for s in (side, against)),
             "num_tasks": int(values.notna().any(axis=1).sum()),
-            "num_unjudged": sum(self._unjudged[of, seed] for of in (side, against) for seed in seeds),
+            "num_unjudged": sum(
+                self._unjudged[of, seed] for of in (side, against) for seed in self.seeds(side, against)
+            ),
         }
 
 

@@ -12,17 +12,19 @@ import pandas as pd
 import pytest
 import yaml
 from cli_fixtures import ROOT
+from core_fixtures import make_task
 from report_fixtures import scored
 from typer.testing import CliRunner
 
 from kevin.cli.app import app
 from kevin.core.config import Study, load_study, validate_study
 from kevin.core.errors import DataError
-from kevin.core.files import read_tasks, write_csv
+from kevin.core.files import read_tasks, write_csv, write_tasks
 from kevin.core.identity import differences
+from kevin.report.figures.replicates import by_task, by_task_data
 from kevin.report.pooled import recipe_of
 from kevin.report.published import Published, read_kernels
-from kevin.report.replicates import COLUMNS, DECLARED, Replicate, read_replicates, replicates_table
+from kevin.report.replicates import COLUMNS, DECLARED, Found, Replicate, read_replicates, replicates_table
 from kevin.tasks.build import read_frozen
 from kevin.workflow.replicates import STORED
 
@@ -100,6 +102,8 @@ def test_the_primary_endpoint_is_the_mean_over_tasks_and_paired_seeds_of_log_spe
     assert primary["detectable"] == pytest.approx((1.96 + 0.8416) / 1.96 * half, rel=1e-3)
     told = primary[["num_seeds", "num_seeds_declared", "num_tasks", "num_unjudged"]]
     assert told.tolist() == [2, 6, 3, 0], "the third seed of one arm has no counterpart"
+    levels = [math.log(2) + math.log(4) + math.log(8), math.log(2) + math.log(2) + math.log(3)]
+    assert primary[["value", "against_value"]].tolist() == pytest.approx([level / 6 for level in levels])
 
 
 def test_secondary_endpoints() -> None:
@@ -138,6 +142,7 @@ def test_what_could_not_be_run_is_told() -> None:
     found = [MULTI[0]._replace(ways={**MULTI[0].ways, "turns": unjudged}), SINGLE[0]]
     primary = replicates_table(found, study_of()).iloc[0]
     assert (primary["num_tasks"], primary["num_unjudged"]) == (2, 4)
+    assert primary["against_value"] == pytest.approx(math.log(2) / 2), "of the same tasks"
     assert primary["difference"] == pytest.approx((math.log(4) - math.log(2)) / 2)
     lacking = primary[["difference_low", "difference_high", "detectable"]]
     assert lacking.isna().all(), "one seed does not show how seeds differ"
@@ -213,6 +218,32 @@ def test_folders_make_the_same_table(tmp_path: Path) -> None:
     pd.testing.assert_frame_equal(pd.read_csv(tmp_path / "primary.csv"), expected, check_dtype=False)
 
 
+def test_the_figure_shows_what_each_task_adds(tmp_path: Path) -> None:
+    folders = [publish(tmp_path, MULTI[0], SINGLE[0]), publish(tmp_path, MULTI[1]), publish(tmp_path, SINGLE[1])]
+    write_tasks(folders[0] / "tasks.parquet", [(make_task(task), "level1") for task in TASKS], {})
+    options = [word for folder in folders for word in ("--published", str(folder))]
+    options += ["--out", str(tmp_path / "primary.csv"), "--figures", str(tmp_path)]
+    done = CliRunner().invoke(app, ["replicates", *options])
+    assert done.exit_code == 0, done.output
+    assert min((tmp_path / f"by_task.{form}").stat().st_size for form in ("png", "pdf")) > 5000
+    data = pd.read_csv(tmp_path / "by_task.csv").set_index(["task_id", "seed"])
+    assert data["value"].iloc[:-1].to_dict() == pytest.approx(
+        {("a", 1): 2, ("b", 1): 2, ("c", 1): 1, ("a", 2): 4, ("b", 2): 1, ("c", 2): 1 / 3}
+    )
+    primary, total = pd.read_csv(tmp_path / "primary.csv").iloc[0], data.iloc[-1]
+    ends = ["difference", "difference_low", "difference_high"]
+    assert total[["value", "low", "high"]].tolist() == pytest.approx(np.exp(primary[ends].astype(float)).tolist())
+
+
+@pytest.mark.parametrize(("found", "rows"), [([MULTI[0], SINGLE[0]], 4), (MULTI, 0)])
+def test_one_seed_has_no_bar_in_the_figure_and_none_no_point(found: list[Replicate], rows: int) -> None:
+    figure, data = by_task(Found(found, study_of()), study_of(), [make_task(task) for task in TASKS])
+    shown = [label.get_text() for label in figure.axes[0].get_yticklabels()]
+    assert shown == (["a", "b", "all tasks"] if rows else ["all tasks"]), "c differs in no seed"
+    assert figure.get_supxlabel().startswith("Ratio" if rows else "No seed of both is there yet")
+    assert len(data) == rows and data[["low", "high"]].isna().all(axis=None)
+
+
 def test_folders_that_do_not_belong_together_are_refused(tmp_path: Path) -> None:
     first = publish(tmp_path, MULTI[0])
     for others, told in (
@@ -269,7 +300,10 @@ def test_a_stored_replicate_is_as_it_was_declared(folder: Path) -> None:
 def test_the_stored_table_is_of_the_stored_replicates_and_a_fresh_computation_agrees() -> None:
     folders = sorted((ROOT / STORED).glob("*/published"))
     stored = pd.read_csv(ROOT / STORED / "primary.csv")
-    pd.testing.assert_frame_equal(stored, replicates_table(*read_replicates(folders)), check_dtype=False)
+    found, study = read_replicates(folders)
+    pd.testing.assert_frame_equal(stored, replicates_table(found, study), check_dtype=False)
+    drawn = pd.read_csv(ROOT / STORED / "by_task.csv")
+    pd.testing.assert_frame_equal(drawn, by_task_data(Found(found, study), study), check_dtype=False)
     best: dict[str, dict[str, float]] = {}  # by arm and seed: of each task log speed, eager as the floor
     for folder in folders:
         answers, name = pd.read_csv(folder / "answers.csv"), folder.parent.name
